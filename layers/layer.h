@@ -1,0 +1,92 @@
+// The contract of a layer.
+//
+// A Layer holds hyper-parameters and weights; it knows no batch size, holds no activations, and knows no ranks.
+// An Op is a layer bound to one batch shape on one device: descriptors, workspace, masks and indexes live there.
+//
+// Rules that every layer keeps (tests/support/check_layer.h checks them):
+//   - activations are f32, NHWC, or N x F after the first dense layer;
+//   - backward adds to parameter gradients (Param::grad_is_zero: overwrites) and overwrites dx; dx may be null;
+//   - backward is called after forward(kTrain) of the same Op on the same x;
+//   - an in-place layer allows y to be x and dx to be dy; any other layer must not read y in backward, because the
+//     in-place layer after it has overwritten it;
+//   - randomness comes from Pass and the layer's name (core/philox.h) only;
+//   - a batch of 0 rows never reaches an Op.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "layers/param.h"
+#include "src/core/config.h"
+#include "src/core/device.h"
+#include "src/core/shape.h"
+#include "src/core/stream.h"
+#include "src/core/tensor.h"
+
+namespace owt {
+
+enum class Mode { kTrain, kEval };
+
+// What an op is told about the batch it runs on.
+struct Pass {
+  Mode mode = Mode::kTrain;
+  uint64_t seed = 0;
+  int64_t step = 0;                // global step, from 0; keys random numbers
+  int64_t step_rows = 1;           // N: rows of the whole step. Losses and batch statistics are weighted by 1/N
+  std::span<const int64_t> rows;   // of each row of the batch, its index in the step [0, N); keys random numbers
+  Stream* stream = nullptr;        // where the work is queued
+};
+
+class Op {
+ public:
+  virtual ~Op() = default;
+  // x: in, y: out_shape(in), both allocated by the caller.
+  virtual void forward(const Pass& pass, const Tensor& x, Tensor& y) = 0;
+  virtual void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) = 0;
+};
+
+// How a layer treats the columns (features) of a batch; decides how it can be split over ranks.
+enum class Columns {
+  kKeeps,   // column i of y depends on column i of x only: works on any slice of columns
+  kSplits,  // every column of y needs all of x, and its columns can be computed apart (dense)
+  kMixes,   // needs the whole rows
+};
+
+class Layer {
+ public:
+  Layer(std::string name, std::string type) : name_(std::move(name)), type_(std::move(type)) {}
+  virtual ~Layer() = default;
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
+
+  const std::string& name() const { return name_; }
+  const std::string& type() const { return type_; }
+
+  // Of a batch. Throws Error for a shape the layer cannot take.
+  virtual Shape out_shape(const Shape& in) const = 0;
+  virtual double flops(const Shape&) const { return 0; }  // of forward on a batch of this shape; a multiply-add is 2
+  virtual std::span<Param> params() { return {}; }
+  virtual Columns columns() const { return Columns::kMixes; }
+  virtual bool in_place() const { return false; }
+  // Asks the layer to apply relu to its outputs from now on, where that costs nothing: the relu layer after it is then
+  // not run forward. False: it cannot.
+  virtual bool absorb_relu() { return false; }
+  virtual std::unique_ptr<Op> bind(const Shape& in, Device device) = 0;
+
+ private:
+  std::string name_, type_;
+};
+
+// What a layer is made from.
+struct LayerSpec {
+  std::string name;
+  Config& config;             // its table; name and type are read already, the maker reads the rest
+  Shape in;                   // of one row: H x W x C, or F; always the whole row
+  std::optional<Slice> part;  // compute only these output features (columns() is kKeeps or kSplits); none: all
+};
+
+}  // namespace owt

@@ -1,0 +1,54 @@
+#include "layers/registry.h"
+
+#include "layers/batch_norm.h"
+#include "layers/conv.h"
+#include "layers/dense.h"
+#include "layers/dropout.h"
+#include "layers/lrn.h"
+#include "layers/pool.h"
+#include "layers/relu.h"
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+constexpr LayerType kTypes[] = {
+    {"avg_pool", make_avg_pool},
+    {"batch_norm", make_batch_norm},
+    {"conv", make_conv},
+    {"dense", make_dense},
+    {"dropout", make_dropout},
+    {"global_avg_pool", make_global_avg_pool},
+    {"lrn", make_lrn},
+    {"max_pool", make_max_pool},
+    {"relu", make_relu},
+};
+
+}  // namespace
+
+std::span<const LayerType> layer_types() { return kTypes; }
+
+std::unique_ptr<Layer> make_layer(Config config, const Shape& in, std::optional<Slice> part) {
+  const std::string name = config.string("name");
+  config.call("[[layer]] " + name);
+  std::vector<std::string> known;
+  for (const LayerType& type : kTypes) known.push_back(type.type);
+  const std::string wanted = config.word("type", known);
+  for (const LayerType& type : kTypes) {
+    if (wanted != type.type) continue;
+    std::unique_ptr<Layer> layer;
+    try {
+      layer = type.make({name, config, in, part});
+      layer->out_shape(in.batch_of(1));  // impossible geometry shows here, with the layer at hand
+    } catch (const Error& e) {
+      const std::string text = e.what();
+      if (text.find(config.what()) != std::string::npos) throw;
+      config.error("type", concat("cannot take input ", in, ": ", text));
+    }
+    config.finish(wanted);
+    return layer;
+  }
+  fail("layer type '", wanted, "' is not in the list");
+}
+
+}  // namespace owt

@@ -1,0 +1,48 @@
+#include "layers/relu.h"
+
+#include "src/core/dispatch.h"
+#include "src/core/threads.h"
+
+namespace owt {
+namespace {
+
+constexpr int64_t kGrain = 1 << 14;  // elements per thread that are worth waking it for
+
+class ReluOp : public Op {
+ public:
+  void forward(const Pass&, const Tensor& x, Tensor& y) override {
+    const float* from = x.data();
+    float* to = y.data();
+    parallel_for(x.elements(), kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) to[i] = from[i] < 0 ? 0 : from[i];  // NaN stays NaN
+    });
+  }
+
+  void backward(const Pass&, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+    if (!dx) return;
+    const float *out = y.data(), *from = dy.data();
+    float* to = dx->data();
+    parallel_for(y.elements(), kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) to[i] = out[i] > 0 ? from[i] : 0;
+    });
+  }
+};
+
+class Relu : public Layer {
+ public:
+  using Layer::Layer;
+  Shape out_shape(const Shape& in) const override { return in; }
+  Columns columns() const override { return Columns::kKeeps; }
+  bool in_place() const override { return true; }
+  std::unique_ptr<Op> bind(const Shape&, Device device) override {
+    return dispatch(device, [](auto tag) { return bind_relu(tag); });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_relu(const LayerSpec& spec) { return std::make_unique<Relu>(spec.name, "relu"); }
+
+std::unique_ptr<Op> bind_relu(Cpu) { return std::make_unique<ReluOp>(); }
+
+}  // namespace owt

@@ -1,0 +1,51 @@
+// Collectives of one group of ranks.
+//
+// Every rank calls the same collectives in the same order with the same sizes; a collective starts after its `ready`
+// event and ends with the event it returns; until then neither tensor may be touched. Sums are taken in rank order, so
+// every rank gets the same bits. Elements are f32 wherever there is a sum; anything else otherwise.
+// When a rank fails, its partners' calls (or their events) throw Aborted instead of hanging.
+#pragma once
+
+#include <cstdint>
+
+#include "src/core/check.h"
+#include "src/core/stream.h"
+#include "src/core/tensor.h"
+
+namespace owt {
+
+enum class Collective { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kReduce, kAllToAll };
+const char* name_of(Collective collective);  // "all_reduce", ...
+
+// What one rank of `ranks` sends in a ring, or the mean over the ranks where they differ (broadcast, reduce), rounded
+// down. `bytes` is the whole tensor: of all_gather and all_to_all, the `all` of ranks x mine.
+// Source: reference formulas 2 (K-1)/K S for all_reduce and (K-1)/K S for the rest.
+int64_t bytes_sent(Collective collective, int64_t bytes, int ranks);
+
+// Another rank failed; the cause is reported there.
+class Aborted : public Error {
+ public:
+  using Error::Error;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+
+  // sum = the sum over ranks, on all of them.
+  virtual Event all_reduce(Tensor& sum, const Event& ready) = 0;
+  // all = the ranks' `mine` one after the other; all has ranks() times as many elements.
+  virtual Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) = 0;
+  // mine = part rank() of the sum of `all` over ranks; all has ranks() times as many elements.
+  virtual Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) = 0;
+  // out = the root's from_root; from_root is read on the root only, elsewhere it may be undefined.
+  virtual Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) = 0;
+  // sum_on_root = the sum of `mine` over ranks; written on the root only, elsewhere it may be undefined.
+  virtual Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) = 0;
+  // theirs = part rank() of every rank's `mine`, one after the other; both have the same size.
+  virtual Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) = 0;
+};
+
+}  // namespace owt

@@ -1,0 +1,34 @@
+// A communicator that counts: bytes sent, and the time of every collective, reported to the profiler's open scope.
+#pragma once
+
+#include "src/comm/communicator.h"
+#include "src/core/profiler.h"
+
+namespace owt {
+
+class ProfiledCommunicator : public Communicator {
+ public:
+  // Both must outlive this; profiler may be null.
+  ProfiledCommunicator(Communicator& inner, Profiler* profiler) : inner_(inner), profiler_(profiler) {}
+
+  int rank() const override { return inner_.rank(); }
+  int ranks() const override { return inner_.ranks(); }
+  Event all_reduce(Tensor& sum, const Event& ready) override;
+  Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) override;
+  Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) override;
+  Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) override;
+  Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) override;
+  Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) override;
+
+  int64_t bytes() const { return bytes_; }  // sent by this rank since it was made
+
+ private:
+  template <class Call>
+  Event counted(Collective collective, int64_t bytes, const Call& call);
+
+  Communicator& inner_;
+  Profiler* profiler_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace owt

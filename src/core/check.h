@@ -1,0 +1,56 @@
+// Errors and checks.
+//
+// Error carries one line for the user: what was found, what was wanted, and the cure. The program prints it as
+// `owt: error: ...` and exits with 1. fail() is for what a user can cause; OWT_CHECK is for what only our own code
+// can break, so its message starts with the place in the source.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace owt {
+
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The parts, printed one after the other.
+template <class... Parts>
+std::string concat(const Parts&... parts) {
+  std::ostringstream out;
+  static_cast<void>((out << ... << parts));
+  return out.str();
+}
+
+template <class... Parts>
+[[noreturn]] void fail(const Parts&... parts) {
+  throw Error(concat(parts...));
+}
+
+namespace detail {
+template <class... Parts>
+[[noreturn]] void check_failed(const char* file, int line, const std::string& what, const Parts&... parts) {
+  const std::string note = concat(parts...);
+  throw Error(concat(file, ":", line, ": ", what, note.empty() ? "" : "; ", note));
+}
+}  // namespace detail
+
+#define OWT_CHECK(condition, ...)                                                                       \
+  do {                                                                                                  \
+    if (!(condition))                                                                                   \
+      ::owt::detail::check_failed(__FILE__, __LINE__, "not true: " #condition __VA_OPT__(, ) __VA_ARGS__); \
+  } while (false)
+
+#define OWT_CHECK_EQ(found, wanted, ...)                                                                  \
+  do {                                                                                                    \
+    const auto& owt_found = (found);                                                                      \
+    const auto& owt_wanted = (wanted);                                                                    \
+    if (!(owt_found == owt_wanted))                                                                       \
+      ::owt::detail::check_failed(__FILE__, __LINE__,                                                     \
+                                  ::owt::concat(#found " is ", owt_found, ", wanted ", owt_wanted)        \
+                                      __VA_OPT__(, ) __VA_ARGS__);                                        \
+  } while (false)
+
+}  // namespace owt

@@ -1,0 +1,295 @@
+#include "src/core/config.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "src/core/check.h"
+
+namespace owt {
+
+// A table and where it came from. `names` maps keys that were put or set to the place they came from.
+struct Config::Node {
+  std::shared_ptr<const toml::table> document;  // keeps `table` alive
+  const toml::table* table = nullptr;
+  std::string file;
+  std::map<std::string, std::string> files;  // of keys that were put() in from another file
+
+  std::string file_of(const std::string& key) const {
+    const auto found = files.find(key);
+    return found == files.end() ? file : found->second;
+  }
+};
+
+namespace {
+
+std::shared_ptr<const toml::table> parse(std::string_view text, const std::string& name) {
+  try {
+    return std::make_shared<const toml::table>(toml::parse(text, name));
+  } catch (const toml::parse_error& e) {
+    fail(name, ":", e.source().begin.line, ": ", std::string(e.description()));
+  }
+}
+
+std::string joined(const std::set<std::string>& words) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+const char* describe(const toml::node& node) {
+  if (node.is_table()) return "a table";
+  if (node.is_array()) return "an array";
+  if (node.is_string()) return "a string";
+  if (node.is_integer()) return "an integer";
+  if (node.is_floating_point()) return "a number";
+  if (node.is_boolean()) return "true or false";
+  return "a date or time";
+}
+
+}  // namespace
+
+Config Config::file(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) fail("no config file ", path);
+  std::string content;
+  {
+    FILE* in = std::fopen(path.c_str(), "rb");
+    if (!in) fail("cannot read ", path);
+    char buffer[4096];
+    for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, in)) > 0;) content.append(buffer, got);
+    std::fclose(in);
+  }
+  return text(content, path);
+}
+
+Config Config::text(std::string_view text, const std::string& name) {
+  auto node = std::make_shared<Node>();
+  node->document = parse(text, name);
+  node->table = node->document.get();
+  node->file = name;
+  return Config(node);
+}
+
+void Config::set(const std::string& dotted_key, const std::string& value) {
+  const std::string source = "--set " + dotted_key + "=" + value;
+  toml::table parsed;
+  try {
+    parsed = toml::parse("value = " + value, source);
+  } catch (const toml::parse_error&) {
+    parsed.insert("value", value);
+  }
+  auto document = std::make_shared<toml::table>(*node_->table);
+  toml::table* table = document.get();
+  std::string rest = dotted_key;
+  for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest = rest.substr(dot + 1)) {
+    const std::string key = rest.substr(0, dot);
+    if (!table->contains(key)) table->insert(key, toml::table{});
+    table = (*table)[key].as_table();
+    if (!table) fail("--set ", dotted_key, "=", value, ": '", key, "' is not a table");
+  }
+  if (rest.empty()) fail("--set ", dotted_key, "=", value, ": wanted KEY=VALUE, e.g. schedule.epochs=3");
+  table->insert_or_assign(rest, *parsed.get("value"));
+  auto node = std::make_shared<Node>(*node_);
+  node->document = document;
+  node->table = document.get();
+  node_ = node;
+}
+
+void Config::put(const std::string& key, const Config& inner) {
+  auto document = std::make_shared<toml::table>(*node_->table);
+  document->insert_or_assign(key, *inner.node_->table);
+  auto node = std::make_shared<Node>(*node_);
+  node->document = document;
+  node->table = document.get();
+  node->files[key] = inner.node_->file;
+  node_ = node;
+}
+
+bool Config::has(const std::string& key) const { return node_->table->contains(key); }
+bool Config::is_table(const std::string& key) const { return has(key) && node_->table->get(key)->is_table(); }
+bool Config::is_array(const std::string& key) const { return has(key) && node_->table->get(key)->is_array(); }
+bool Config::is_string(const std::string& key) const { return has(key) && node_->table->get(key)->is_string(); }
+
+void Config::error(const std::string& key, const std::string& message) const {
+  const toml::node* node = node_->table->get(key);
+  const toml::source_region& source = node ? node->source() : node_->table->source();
+  const bool from_command_line = source.path && source.path->starts_with("--set ");
+  std::string place = from_command_line ? *source.path : node_->file_of(key);
+  if (!from_command_line && source.begin.line > 0) place += ":" + std::to_string(source.begin.line);
+  fail(place, ": ", what_, what_.empty() ? "" : ": ", message);
+}
+
+namespace {
+
+template <class T>
+T checked(const Config& config, const std::string& key, T value, const Range& range) {
+  if (!(value >= range.low && value <= range.high) || !std::isfinite(static_cast<double>(value)))
+    config.error(key, concat("'", key, "' is ", value, ", wanted ", range.low, " to ", range.high));
+  return value;
+}
+
+template <class T, class Read>
+std::vector<T> elements(const Config& config, const std::string& key, const toml::node* node, const char* wanted,
+                        const Read& read) {
+  std::vector<T> values;
+  const toml::array* array = node ? node->as_array() : nullptr;
+  if (!array) config.error(key, concat("'", key, "' must be an array of ", wanted));
+  for (const auto& element : *array) {
+    const auto value = read(element);
+    if (!value) config.error(key, concat("'", key, "' must be an array of ", wanted));
+    values.push_back(*value);
+  }
+  return values;
+}
+
+}  // namespace
+
+int64_t Config::integer(const std::string& key, Range range) {
+  asked_.insert(key);
+  const toml::node* node = node_->table->get(key);
+  if (!node) error(key, concat("key '", key, "' is missing"));
+  if (!node->is_integer()) error(key, concat("'", key, "' is ", describe(*node), ", wanted an integer"));
+  return checked(*this, key, **node->as_integer(), range);
+}
+
+int64_t Config::integer(const std::string& key, int64_t otherwise, Range range) {
+  asked_.insert(key);
+  return has(key) ? integer(key, range) : otherwise;
+}
+
+double Config::number(const std::string& key, Range range) {
+  asked_.insert(key);
+  const toml::node* node = node_->table->get(key);
+  if (!node) error(key, concat("key '", key, "' is missing"));
+  if (!node->is_number()) error(key, concat("'", key, "' is ", describe(*node), ", wanted a number"));
+  return checked(*this, key, *node->value<double>(), range);
+}
+
+double Config::number(const std::string& key, double otherwise, Range range) {
+  asked_.insert(key);
+  return has(key) ? number(key, range) : otherwise;
+}
+
+bool Config::boolean(const std::string& key, bool otherwise) {
+  asked_.insert(key);
+  const toml::node* node = node_->table->get(key);
+  if (!node) return otherwise;
+  if (!node->is_boolean()) error(key, concat("'", key, "' is ", describe(*node), ", wanted true or false"));
+  return **node->as_boolean();
+}
+
+std::string Config::string(const std::string& key) {
+  asked_.insert(key);
+  const toml::node* node = node_->table->get(key);
+  if (!node) error(key, concat("key '", key, "' is missing"));
+  if (!node->is_string()) error(key, concat("'", key, "' is ", describe(*node), ", wanted a string"));
+  return **node->as_string();
+}
+
+std::string Config::string(const std::string& key, const std::string& otherwise) {
+  asked_.insert(key);
+  return has(key) ? string(key) : otherwise;
+}
+
+std::string Config::word(const std::string& key, const std::vector<std::string>& words) {
+  const std::string found = string(key);
+  if (std::find(words.begin(), words.end(), found) != words.end()) return found;
+  const std::string near = nearest(found, words);
+  error(key, concat("'", key, "' is '", found, "', wanted one of ",
+                    joined(std::set<std::string>(words.begin(), words.end())),
+                    near.empty() ? "" : concat("; did you mean '", near, "'?")));
+}
+
+std::string Config::word(const std::string& key, const std::string& otherwise,
+                         const std::vector<std::string>& words) {
+  asked_.insert(key);
+  return has(key) ? word(key, words) : otherwise;
+}
+
+std::vector<int64_t> Config::integers(const std::string& key) {
+  asked_.insert(key);
+  return elements<int64_t>(*this, key, node_->table->get(key), "integers", [](const toml::node& node) {
+    return node.is_integer() ? node.value<int64_t>() : std::nullopt;
+  });
+}
+
+std::vector<double> Config::numbers(const std::string& key) {
+  asked_.insert(key);
+  return elements<double>(*this, key, node_->table->get(key), "numbers",
+                          [](const toml::node& node) { return node.value<double>(); });
+}
+
+Config Config::table(const std::string& key) {
+  asked_.insert(key);
+  auto node = std::make_shared<Node>();
+  node->file = node_->file_of(key);
+  const toml::node* found = node_->table->get(key);
+  if (!found) {
+    node->document = std::make_shared<const toml::table>();
+    node->table = node->document.get();
+  } else {
+    if (!found->is_table()) error(key, concat("'", key, "' is ", describe(*found), ", wanted a table"));
+    node->document = node_->document;
+    node->table = found->as_table();
+  }
+  Config inner(node);
+  inner.call(what_.empty() ? "[" + key + "]" : what_ + "." + key);
+  return inner;
+}
+
+std::vector<Config> Config::tables(const std::string& key) {
+  asked_.insert(key);
+  std::vector<Config> inner;
+  const toml::node* found = node_->table->get(key);
+  if (!found) return inner;
+  const toml::array* array = found->as_array();
+  if (!array) error(key, concat("'", key, "' is ", describe(*found), ", wanted tables: [[", key, "]]"));
+  for (const auto& element : *array) {
+    if (!element.is_table()) error(key, concat("'", key, "' must hold tables only"));
+    auto node = std::make_shared<Node>();
+    node->document = node_->document;
+    node->table = element.as_table();
+    node->file = node_->file_of(key);
+    inner.push_back(Config(node));
+    inner.back().call("[[" + key + "]]");
+  }
+  return inner;
+}
+
+void Config::finish(const std::string& kind) const {
+  for (const auto& [key, value] : *node_->table) {
+    const std::string name(key.str());
+    if (asked_.contains(name)) continue;
+    const std::string near = nearest(name, {asked_.begin(), asked_.end()});
+    error(name, concat("no key '", name, "' (keys", kind.empty() ? "" : " of " + kind, ": ", joined(asked_), ")",
+                       near.empty() ? "" : concat("; did you mean '", near, "'?")));
+  }
+}
+
+std::string Config::to_toml() const { return concat(*node_->table, "\n"); }
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t fewest = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const auto& candidate : candidates) {
+    // Edit distance, one row at a time.
+    std::vector<size_t> row(candidate.size() + 1);
+    for (size_t j = 0; j < row.size(); ++j) row[j] = j;
+    for (size_t i = 1; i <= word.size(); ++i) {
+      size_t diagonal = row[0];
+      row[0] = i;
+      for (size_t j = 1; j < row.size(); ++j) {
+        const size_t change = diagonal + (word[i - 1] == candidate[j - 1] ? 0 : 1);
+        diagonal = row[j];
+        row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
+      }
+    }
+    if (row.back() < fewest) fewest = row.back(), best = candidate;
+  }
+  return best;
+}
+
+}  // namespace owt

@@ -1,0 +1,110 @@
+#include "src/core/files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+std::string reason() { return std::strerror(errno); }
+
+}  // namespace
+
+std::string read_file(const std::string& path) {
+  FILE* file = std::fopen(path.c_str(), "rb");
+  if (!file) fail("cannot read ", path, ": ", reason());
+  std::string content;
+  char buffer[1 << 16];
+  for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, file)) > 0;) content.append(buffer, got);
+  const bool failed = std::ferror(file) != 0;
+  std::fclose(file);
+  if (failed) fail("cannot read ", path, ": ", reason());
+  return content;
+}
+
+FileWriter::FileWriter(const std::string& path) : path_(path) {
+  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail("cannot write ", path, ": ", reason());
+  hash_ = XXH64_createState();
+  XXH64_reset(static_cast<XXH64_state_t*>(hash_), 0);
+}
+
+FileWriter::~FileWriter() {
+  XXH64_freeState(static_cast<XXH64_state_t*>(hash_));
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(path_.c_str());
+}
+
+void FileWriter::write(const void* bytes, size_t count) {
+  XXH64_update(static_cast<XXH64_state_t*>(hash_), bytes, count);
+  const char* next = static_cast<const char*>(bytes);
+  while (count > 0) {
+    const ssize_t wrote = ::write(descriptor_, next, count);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) fail("cannot write ", path_, ": ", reason(), "; free some space or choose another folder");
+    next += wrote;
+    count -= static_cast<size_t>(wrote);
+  }
+}
+
+void FileWriter::close() {
+  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) fail("cannot write ", path_, ": ", reason());
+  const int descriptor = descriptor_;
+  descriptor_ = -1;
+  if (::close(descriptor) != 0) fail("cannot write ", path_, ": ", reason());
+}
+
+uint64_t FileWriter::checksum() const { return XXH64_digest(static_cast<XXH64_state_t*>(hash_)); }
+
+void sync_folder(const std::string& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail("cannot open folder ", folder, ": ", reason());
+  ::fsync(descriptor);
+  ::close(descriptor);
+}
+
+void write_file_atomically(const std::string& path, std::string_view content) {
+  const std::string beside = path + ".tmp";
+  {
+    FileWriter file(beside);
+    file.write(content.data(), content.size());
+    file.close();
+  }
+  if (std::rename(beside.c_str(), path.c_str()) != 0) fail("cannot write ", path, ": ", reason());
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  sync_folder(folder.empty() ? "." : folder);
+}
+
+uint64_t file_checksum(const std::string& path) {
+  FILE* file = std::fopen(path.c_str(), "rb");
+  if (!file) fail("cannot read ", path, ": ", reason());
+  XXH64_state_t* state = XXH64_createState();
+  XXH64_reset(state, 0);
+  char buffer[1 << 16];
+  for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, file)) > 0;) XXH64_update(state, buffer, got);
+  const uint64_t sum = XXH64_digest(state);
+  XXH64_freeState(state);
+  std::fclose(file);
+  return sum;
+}
+
+std::string hex(uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+bool writable_folder(const std::string& folder) {
+  return std::filesystem::is_directory(folder) && ::access(folder.c_str(), W_OK | X_OK) == 0;
+}
+
+}  // namespace owt

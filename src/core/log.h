@@ -1,0 +1,29 @@
+// Log lines for people, and text formatting. Rank 0 of a run logs; every line goes to stderr and to the run's log.txt.
+#pragma once
+
+#include <spdlog/fmt/fmt.h>
+
+#include <string>
+
+namespace owt {
+
+using fmt::format;
+
+void log_line(const std::string& text);     // "info"
+void log_warning(const std::string& text);  // printed with "warning: " in front
+
+template <class... Args>
+void log_info(fmt::format_string<Args...> text, Args&&... args) {
+  log_line(fmt::format(text, std::forward<Args>(args)...));
+}
+template <class... Args>
+void log_warn(fmt::format_string<Args...> text, Args&&... args) {
+  log_warning(fmt::format(text, std::forward<Args>(args)...));
+}
+
+// From now on also to this file (appended). Throws Error where it cannot be written. An empty path closes it.
+void log_to_file(const std::string& path);
+// Lines below warnings are dropped on this host thread while quiet.
+void log_quiet(bool quiet);
+
+}  // namespace owt

@@ -1,0 +1,189 @@
+#include "src/parallel/boundary.h"
+
+#include <algorithm>
+
+namespace owt {
+namespace {
+
+Shape row_at_boundary(const Plan& plan) {
+  return plan.split() ? plan.layers[static_cast<size_t>(plan.boundary)].in : plan.layers.back().out;
+}
+
+// Between the padded blocks (ranks x longest rows) and the round's rows without gaps.
+template <class Copy>
+void for_each_block(const Round& round, int64_t longest, const Copy& copy) {
+  int64_t row = 0;
+  for (const RowRange& range : round) {
+    copy(range.rank * longest, row, range.size());
+    row += range.size();
+  }
+}
+
+}  // namespace
+
+Boundary::Boundary(const Plan& plan, int64_t step_rows, Communicator& comm, Profiler* profiler)
+    : plan_(plan),
+      strategy_(plan.rounds_strategy()),
+      comm_(comm),
+      profiler_(profiler),
+      name_(plan.boundary_name() + " input"),
+      gradient_name_(name_ + " gradient"),
+      features_(row_at_boundary(plan)) {
+  const StepRows rows(strategy_, plan.ranks(), step_rows);
+  rounds_ = rows.rounds(comm.rank());
+  local_gradient_ = Tensor(features_.batch_of(rows.of(comm.rank()).size()));
+  if (!travels() || strategy_ == Strategy::kModelParallel) return;
+  my_labels_ = Tensor({rows.most()}, DType::kI32);
+  my_labels_.zero();
+  all_labels_ = Tensor({rows.most() * plan.ranks()}, DType::kI32);
+  int64_t most_rows = 0, most_padded = 0;
+  bool all_even = true;
+  for (int r = 0; r < rounds(); ++r) {
+    most_rows = std::max(most_rows, rows_of(round(r)));
+    most_padded = std::max(most_padded, longest(r));
+    all_even = all_even && even(r);
+  }
+  for (Slot& s : slots_) {
+    s.batch = Tensor(features_.batch_of(most_rows));
+    s.gradient = Tensor(features_.batch_of(most_rows));
+    if (all_even) continue;
+    s.blocks = Tensor(features_.batch_of(most_padded * plan.ranks()));
+    s.part = Tensor(features_.batch_of(most_padded));
+    s.blocks.zero();
+    s.part.zero();
+  }
+}
+
+Slice Boundary::my_rows(int r) const {
+  for (const RowRange& range : round(r))
+    if (range.rank == comm_.rank()) return {range.begin, range.end};
+  return {0, 0};
+}
+
+int64_t Boundary::longest(int r) const {
+  int64_t most = 0;
+  for (const RowRange& range : round(r)) most = std::max(most, range.size());
+  return most;
+}
+
+bool Boundary::even(int r) const {
+  return strategy_ == Strategy::kOwtB || longest(r) * plan_.ranks() == rows_of(round(r));
+}
+
+void Boundary::gather_labels(const Tensor& mine, const Event& ready) {
+  if (!travels() || strategy_ == Strategy::kModelParallel) {
+    round_labels_ = mine;
+    labels_gathered_ = ready;
+    return;
+  }
+  const Profiler::Scope scope(profiler_, "labels", Phase::kTransfer);
+  ready.wait();
+  my_labels_.rows(0, mine.shape().rows()).copy_from(mine);
+  labels_gathered_ = comm_.all_gather(my_labels_, all_labels_, {});
+}
+
+const Tensor& Boundary::labels(int r) {
+  const Profiler::Scope scope(profiler_, "labels", Phase::kTransfer);
+  labels_gathered_.wait();
+  if (!travels() || strategy_ == Strategy::kModelParallel) return round_labels_;
+  round_labels_ = Tensor({rows_of(round(r))}, DType::kI32);
+  int64_t row = 0;
+  for (const RowRange& range : round(r)) {
+    const int64_t first = range.rank * my_labels_.elements();
+    round_labels_.rows(row, row + range.size()).copy_from(all_labels_.rows(first + range.begin, first + range.end));
+    row += range.size();
+  }
+  return round_labels_;
+}
+
+void Boundary::gather(int r, const Tensor& mine, const Event& ready) {
+  Slot& s = slot(r);
+  if (!travels() || strategy_ == Strategy::kModelParallel) {
+    s.batch = mine;
+    s.gathered = ready;
+    return;
+  }
+  const Profiler::Scope scope(profiler_, name_, Phase::kTransfer);
+  settle(s);  // the padded buffers serve both ways
+  const Slice rows = my_rows(r);
+  if (strategy_ == Strategy::kOwtB) {
+    const int root = round(r).front().rank;
+    Tensor batch = rows_view(s.batch, rows_of(round(r)));
+    s.gathered = comm_.broadcast(comm_.rank() == root ? mine : Tensor(), batch, root, ready);
+  } else if (even(r)) {
+    Tensor batch = rows_view(s.batch, rows_of(round(r)));
+    s.gathered = comm_.all_gather(mine.rows(rows.begin, rows.end), batch, ready);
+  } else {
+    ready.wait();
+    Tensor part = rows_view(s.part, longest(r)), blocks = rows_view(s.blocks, longest(r) * plan_.ranks());
+    rows_view(part, rows.size()).copy_from(mine.rows(rows.begin, rows.end));
+    s.gathered = comm_.all_gather(part, blocks, {});
+  }
+}
+
+const Tensor& Boundary::gathered(int r) {
+  Slot& s = slot(r);
+  if (!travels() || strategy_ == Strategy::kModelParallel) {
+    s.gathered.wait();
+    return s.batch;
+  }
+  const Profiler::Scope scope(profiler_, name_, Phase::kTransfer);
+  s.gathered.wait();
+  if (!even(r))
+    for_each_block(round(r), longest(r), [&](int64_t padded, int64_t row, int64_t count) {
+      s.batch.rows(row, row + count).copy_from(s.blocks.rows(padded, padded + count));
+    });
+  return s.batch;
+}
+
+Tensor* Boundary::dense_gradient(int r) {
+  if (!plan_.front_learns) return nullptr;
+  if (!travels() || strategy_ == Strategy::kModelParallel) return &local_gradient_;
+  const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
+  settle(slot(r));
+  return &slot(r).gradient;
+}
+
+void Boundary::scatter(int r, const Event& ready) {
+  if (!plan_.front_learns || !travels()) return;
+  const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
+  Slot& s = slot(r);
+  const Slice rows = my_rows(r);
+  if (strategy_ == Strategy::kModelParallel) {
+    s.scattered = comm_.all_reduce(local_gradient_, ready);
+  } else if (strategy_ == Strategy::kOwtB) {
+    const int root = round(r).front().rank;
+    const Tensor gradient = rows_view(s.gradient, rows_of(round(r)));
+    Tensor home = comm_.rank() == root ? local_gradient_ : Tensor();
+    s.scattered = comm_.reduce(gradient, home, root, ready);
+  } else if (even(r)) {
+    const Tensor gradient = rows_view(s.gradient, rows_of(round(r)));
+    Tensor home = local_gradient_.rows(rows.begin, rows.end);
+    s.scattered = comm_.reduce_scatter(gradient, home, ready);
+  } else {
+    ready.wait();
+    for_each_block(round(r), longest(r), [&](int64_t padded, int64_t row, int64_t count) {
+      s.blocks.rows(padded, padded + count).copy_from(s.gradient.rows(row, row + count));
+    });
+    Tensor part = rows_view(s.part, longest(r));
+    s.scattered = comm_.reduce_scatter(rows_view(s.blocks, longest(r) * plan_.ranks()), part, {});
+    s.home = rows;
+    s.unpack_gradient = true;
+  }
+}
+
+void Boundary::settle(Slot& s) {
+  s.scattered.wait();
+  s.scattered = {};
+  if (!s.unpack_gradient) return;
+  local_gradient_.rows(s.home.begin, s.home.end).copy_from(s.part.rows(0, s.home.size()));
+  s.unpack_gradient = false;
+}
+
+const Tensor& Boundary::finish() {
+  const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
+  for (Slot& s : slots_) settle(s);
+  return local_gradient_;
+}
+
+}  // namespace owt

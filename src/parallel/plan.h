@@ -1,0 +1,88 @@
+// The plan: where everything is computed, and what travels. Data only: made without weights or devices, printable.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/comm/communicator.h"
+#include "src/net/model.h"
+#include "src/parallel/rounds.h"
+
+namespace owt {
+
+enum class Layout {
+  kBatch,       // rows split over ranks
+  kReplicated,  // the same everywhere
+  kFeature,     // columns split over ranks
+  kPartial,     // every rank holds a summand
+};
+const char* name_of(Layout layout);
+
+// When the dense weights are updated under a scheme of several rounds.
+enum class DenseUpdate {
+  kStep,   // once, with the gradients of all rounds: exact synchronous SGD
+  kRound,  // after every round, with that round's gradient: the paper's variable batch size
+};
+
+struct LayerPlan {
+  std::string name, type;
+  Shape in, out;               // of one row, whole
+  Layout layout;               // of the output
+  std::vector<Slice> parts;    // kFeature: the output features of each rank
+  bool gather_before = false;  // the input is gathered: kFeature -> kReplicated
+  double flops_per_row = 0;    // forward, the whole layer
+  std::vector<Shape> params;   // whole tensors
+  int64_t weight_bytes = 0;    // all parameters of the whole layer, f32
+};
+
+// One kind of collective in a step. A transfer with several calls (one a round) counts them all.
+struct Transfer {
+  std::string name;  // as in reports: "fc7 input"
+  Collective collective;
+  Layout from, to;
+  int calls = 0;           // per step
+  int64_t bytes = 0;       // sent by each rank per step
+};
+
+// Gradients that travel together: parameters of these layers, the last layer first.
+struct Bucket {
+  std::vector<int64_t> layers;
+  int64_t elements = 0;
+};
+
+struct PlanRequest {
+  int ranks = 1;
+  Strategy strategy = Strategy::kOwtA;
+  DenseUpdate dense_update = DenseUpdate::kStep;
+  int64_t step_rows = 1;
+  int64_t bucket_bytes = 8 << 20;  // a bucket leaves as soon as it holds this much
+};
+
+struct Plan {
+  PlanRequest request;
+  std::string model;
+  std::vector<LayerPlan> layers;
+  // The first layer behind the boundary: the first dense one. Layers before it work on the rank's own rows; layers.size()
+  // where nothing is split (dp, one rank, no dense layer).
+  int64_t boundary = 0;
+  bool front_learns = false;  // a layer before the boundary has parameters, so gradients must come back to it
+  std::vector<Bucket> buckets;
+  std::vector<Transfer> transfers;  // of a full step
+
+  int ranks() const { return request.ranks; }
+  bool split() const { return boundary < static_cast<int64_t>(layers.size()); }
+  // What the rounds follow: dp where nothing is split and rows are, else the strategy asked for.
+  Strategy rounds_strategy() const;
+  Layout front_layout() const;  // of activations before the boundary
+  Layout loss_layout() const;   // of the logits the loss sees: kBatch or kReplicated
+  // Of the gradient that comes out of the run of layers [first, next gather): a column-split layer leaves summands.
+  Layout gradient_layout(int64_t first) const;
+  int64_t bytes_per_step() const;  // sent by each rank
+  std::string boundary_name() const;  // the layer behind the boundary
+
+  std::string table() const;  // `owt plan`
+};
+
+Plan make_plan(const Model& model, const PlanRequest& request);
+
+}  // namespace owt

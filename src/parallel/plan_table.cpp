@@ -1,0 +1,52 @@
+#include "src/core/log.h"
+#include "src/parallel/plan.h"
+
+namespace owt {
+namespace {
+
+std::string megabytes(int64_t bytes) {
+  if (bytes == 0) return "-";
+  return format("{:.{}f}", static_cast<double>(bytes) / 1e6, bytes < 100'000 ? 4 : 2);
+}
+
+std::string shard(const LayerPlan& layer) {
+  if (layer.layout != Layout::kFeature) return "whole";
+  const int64_t most = layer.parts.front().size(), least = layer.parts.back().size();
+  const std::string part = most == least ? std::to_string(most) : format("{}-{}", least, most);
+  return format("{} of {}", part, layer.out.elements());
+}
+
+int64_t weight_bytes_per_rank(const LayerPlan& layer) {  // of the rank with the most
+  if (layer.layout != Layout::kFeature) return layer.weight_bytes;
+  return layer.weight_bytes / layer.out.elements() * layer.parts.front().size();
+}
+
+}  // namespace
+
+std::string Plan::table() const {
+  std::string text = format("{} on {} rank{} under {}, {} rows per step ({} per rank), {} round{}, dense update every {}\n",
+                            model, ranks(), ranks() == 1 ? "" : "s", name_of(request.strategy), request.step_rows,
+                            StepRows(rounds_strategy(), ranks(), request.step_rows).most(),
+                            StepRows(rounds_strategy(), ranks(), request.step_rows).rounds(0).size(),
+                            StepRows(rounds_strategy(), ranks(), request.step_rows).rounds(0).size() == 1 ? "" : "s",
+                            request.dense_update == DenseUpdate::kStep ? "step" : "round");
+  text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10}\n", "layer", "type", "output", "layout", "part",
+                 "weights MB", "MB on rank", "GFLOP/step");
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerPlan& at = layers[i];
+    if (split() && static_cast<int64_t>(i) == boundary) text += "-- boundary --\n";
+    text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10.3f}\n", at.name, at.type, at.out.str(),
+                   name_of(at.layout), shard(at), megabytes(at.weight_bytes), megabytes(weight_bytes_per_rank(at)),
+                   3 * at.flops_per_row * static_cast<double>(request.step_rows) / 1e9);
+  }
+  text += format("\n{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "transfer", "collective", "layouts", "calls",
+                 "bytes/rank", "MB/rank");
+  for (const Transfer& t : transfers)
+    text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", t.name, name_of(t.collective),
+                   format("{} -> {}", name_of(t.from), name_of(t.to)), t.calls, t.bytes, megabytes(t.bytes));
+  text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "sent per rank and step", "", "", "", bytes_per_step(),
+                 megabytes(bytes_per_step()));
+  return text;
+}
+
+}  // namespace owt

@@ -1,0 +1,67 @@
+// The layers of one rank: the front before the boundary, and behind it runs of layers between feature gathers.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/net/net.h"
+#include "src/parallel/feature_gather.h"
+#include "src/parallel/plan.h"
+
+namespace owt {
+
+class RankModel {
+ public:
+  // Makes this rank's layers; their parameters have no memory yet.
+  RankModel(const Model& model, const Plan& plan, int rank);
+
+  Net& front() { return *front_; }
+  int64_t stages() const { return static_cast<int64_t>(stages_.size()); }
+  Net& stage(int64_t s) { return *stages_[static_cast<size_t>(s)]; }
+  int64_t first_layer(int64_t s) const { return first_[static_cast<size_t>(s)]; }  // of the stage, in the plan
+
+  std::vector<Param*> front_params() const { return front_->params(); }
+  std::vector<Param*> back_params() const;
+  std::vector<Param*> params() const;  // in layer order
+
+  // Allocates what has no memory yet and draws the initial weights, the same whatever the plan.
+  void initialize(uint64_t seed);
+
+ private:
+  std::unique_ptr<Net> front_;
+  std::vector<std::unique_ptr<Net>> stages_;
+  std::vector<int64_t> first_;
+};
+
+// The layers behind the boundary with the gathers between them, for one batch size. With nothing behind the boundary it
+// is the identity.
+class BackTape {
+ public:
+  // All but profiler must outlive this; profiler may be null.
+  BackTape(const Plan& plan, RankModel& model, int64_t rows, Communicator& comm, Profiler* profiler);
+
+  // The dense batch -> its logits, whole rows on every rank; valid until the next forward.
+  const Tensor& forward(const Pass& pass, const Tensor& x);
+  // After forward on the same x. dx, a summand over the ranks, may be null.
+  void backward(const Pass& pass, const Tensor& dlogits, Tensor* dx);
+
+  std::string first_bad_layer() const;  // after forward: name of the first with a value that is not finite, or empty
+  int64_t bytes() const;
+
+ private:
+  struct Stage {
+    std::optional<FeatureGather> gather;  // before the stage; the first has none
+    Layout gradient;                      // of the stage's input gradient
+    Tape tape;
+    const Tensor* x = nullptr;
+    Tensor dx;
+  };
+
+  RankModel& model_;
+  std::vector<Stage> stages_;
+  std::optional<FeatureGather> logits_;
+};
+
+}  // namespace owt

@@ -1,0 +1,47 @@
+// Schemes are lists of rounds: which rows of which rank make up one batch of the dense layers.
+//
+//   owt-a: 1 round, every rank's rows [0, B)               dense batch K*B
+//   owt-b: K rounds, rank r's rows [0, B) in round r       dense batch B
+//   owt-c: K rounds, rows [r*B/K, (r+1)*B/K) of every rank dense batch B
+// Source: Krizhevsky, "One weird trick", section 3.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/core/shape.h"
+
+namespace owt {
+
+enum class Strategy { kDataParallel, kOwtA, kOwtB, kOwtC, kModelParallel };
+const char* name_of(Strategy strategy);                 // "dp", "owt-a", "owt-b", "owt-c", "mp"
+Strategy strategy_from(const std::string& name);        // throws Error with the list of names
+std::vector<std::string> strategy_names();
+
+struct RowRange {
+  int rank;
+  int64_t begin, end;  // rows of that rank's local batch
+  int64_t size() const { return end - begin; }
+};
+using Round = std::vector<RowRange>;  // their concatenation is one dense batch
+int64_t rows_of(const Round& round);
+
+// How the rows of one step lie on the ranks: contiguous parts in rank order, or all rows on every rank under mp.
+class StepRows {
+ public:
+  StepRows(Strategy strategy, int ranks, int64_t step_rows);
+
+  Slice of(int rank) const;          // the rank's rows, as indexes in the step
+  int64_t total() const { return total_; }
+  int64_t most() const;              // the largest number of rows on a rank
+  // The rounds as this rank sees them. Under dp and mp there is one round of the rank's own rows.
+  std::vector<Round> rounds(int rank) const;
+
+ private:
+  Strategy strategy_;
+  int ranks_;
+  int64_t total_;
+};
+
+}  // namespace owt
