@@ -5,33 +5,74 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <map>
+#include <utility>
 
 #include "src/core/check.h"
 
 namespace owt {
 
-// A table and where it came from. `names` maps keys that were put or set to the place they came from.
-struct Config::Node {
-  std::shared_ptr<const toml::table> document;  // keeps `table` alive
-  const toml::table* table = nullptr;
-  std::string file;
-  std::map<std::string, std::string> files;  // of keys that were put() in from another file
+// What a document is made from: the text of a file, and what was set or put into it since. toml++ forgets line numbers
+// when it copies a node, so a changed document is parsed afresh.
+struct Recipe {
+  struct Edit {
+    std::string dotted_key, value;         // set()
+    std::shared_ptr<const Recipe> table;   // put()
+  };
+  std::string text, name;
+  std::vector<Edit> edits;
+};
 
-  std::string file_of(const std::string& key) const {
-    const auto found = files.find(key);
-    return found == files.end() ? file : found->second;
-  }
+struct Config::Node {
+  std::shared_ptr<const Recipe> recipe;          // of the whole document; null for a table inside it
+  std::shared_ptr<const toml::table> document;   // keeps `table` alive
+  const toml::table* table = nullptr;
+  std::string file;                              // named where a table has no place of its own
 };
 
 namespace {
 
-std::shared_ptr<const toml::table> parse(std::string_view text, const std::string& name) {
+toml::table parse(std::string_view text, const std::string& name) {
   try {
-    return std::make_shared<const toml::table>(toml::parse(text, name));
+    return toml::parse(text, name);
   } catch (const toml::parse_error& e) {
     fail(name, ":", e.source().begin.line, ": ", std::string(e.description()));
   }
+}
+
+// The tables that lead to a dotted key are made where they are missing; returns the innermost and the last word.
+std::pair<toml::table*, std::string> descend(toml::table& document, const std::string& dotted_key,
+                                             const std::string& source) {
+  toml::table* table = &document;
+  std::string rest = dotted_key;
+  for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest = rest.substr(dot + 1)) {
+    const std::string key = rest.substr(0, dot);
+    if (!table->contains(key)) table->insert(key, toml::table{});
+    table = (*table)[key].as_table();
+    if (!table) fail(source, ": '", key, "' is not a table");
+  }
+  if (rest.empty()) fail(source, ": wanted KEY=VALUE, e.g. schedule.epochs=3");
+  return {table, rest};
+}
+
+toml::table build(const Recipe& recipe) {
+  toml::table document = parse(recipe.text, recipe.name);
+  for (const Recipe::Edit& edit : recipe.edits) {
+    const std::string source = "--set " + edit.dotted_key + "=" + edit.value;
+    const auto [table, key] = descend(document, edit.dotted_key, source);
+    if (edit.table) {
+      table->insert_or_assign(key, build(*edit.table));
+      continue;
+    }
+    try {
+      toml::table value = toml::parse("value = " + edit.value, source);
+      table->insert_or_assign(key, std::move(*value.get("value")));
+    } catch (const toml::parse_error&) {
+      toml::table value = toml::parse("value = 'text'", source);  // a bare word is a string
+      *value["value"].as_string() = edit.value;
+      table->insert_or_assign(key, std::move(*value.get("value")));
+    }
+  }
+  return document;
 }
 
 std::string joined(const std::set<std::string>& words) {
@@ -65,47 +106,31 @@ Config Config::file(const std::string& path) {
   return text(content, path);
 }
 
-Config Config::text(std::string_view text, const std::string& name) {
+Config Config::from_recipe(std::shared_ptr<const Recipe> recipe) {
   auto node = std::make_shared<Node>();
-  node->document = parse(text, name);
+  node->document = std::make_shared<const toml::table>(build(*recipe));
   node->table = node->document.get();
-  node->file = name;
+  node->file = recipe->name;
+  node->recipe = std::move(recipe);
   return Config(node);
 }
 
-void Config::set(const std::string& dotted_key, const std::string& value) {
-  const std::string source = "--set " + dotted_key + "=" + value;
-  toml::table parsed;
-  try {
-    parsed = toml::parse("value = " + value, source);
-  } catch (const toml::parse_error&) {
-    parsed.insert("value", value);
-  }
-  auto document = std::make_shared<toml::table>(*node_->table);
-  toml::table* table = document.get();
-  std::string rest = dotted_key;
-  for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest = rest.substr(dot + 1)) {
-    const std::string key = rest.substr(0, dot);
-    if (!table->contains(key)) table->insert(key, toml::table{});
-    table = (*table)[key].as_table();
-    if (!table) fail("--set ", dotted_key, "=", value, ": '", key, "' is not a table");
-  }
-  if (rest.empty()) fail("--set ", dotted_key, "=", value, ": wanted KEY=VALUE, e.g. schedule.epochs=3");
-  table->insert_or_assign(rest, *parsed.get("value"));
-  auto node = std::make_shared<Node>(*node_);
-  node->document = document;
-  node->table = document.get();
-  node_ = node;
+Config Config::text(std::string_view text, const std::string& name) {
+  return from_recipe(std::make_shared<const Recipe>(Recipe{std::string(text), name, {}}));
 }
 
-void Config::put(const std::string& key, const Config& inner) {
-  auto document = std::make_shared<toml::table>(*node_->table);
-  document->insert_or_assign(key, *inner.node_->table);
-  auto node = std::make_shared<Node>(*node_);
-  node->document = document;
-  node->table = document.get();
-  node->files[key] = inner.node_->file;
-  node_ = node;
+void Config::set(const std::string& dotted_key, const std::string& value) {
+  OWT_CHECK(node_->recipe != nullptr, "only a whole document can be changed");
+  auto recipe = std::make_shared<Recipe>(*node_->recipe);
+  recipe->edits.push_back({dotted_key, value, nullptr});
+  node_ = from_recipe(recipe).node_;
+}
+
+void Config::put(const std::string& key, const Config& table) {
+  OWT_CHECK(node_->recipe != nullptr && table.node_->recipe != nullptr, "only whole documents can be joined");
+  auto recipe = std::make_shared<Recipe>(*node_->recipe);
+  recipe->edits.push_back({key, "", table.node_->recipe});
+  node_ = from_recipe(recipe).node_;
 }
 
 bool Config::has(const std::string& key) const { return node_->table->contains(key); }
@@ -116,18 +141,32 @@ bool Config::is_string(const std::string& key) const { return has(key) && node_-
 void Config::error(const std::string& key, const std::string& message) const {
   const toml::node* node = node_->table->get(key);
   const toml::source_region& source = node ? node->source() : node_->table->source();
-  const bool from_command_line = source.path && source.path->starts_with("--set ");
-  std::string place = from_command_line ? *source.path : node_->file_of(key);
-  if (!from_command_line && source.begin.line > 0) place += ":" + std::to_string(source.begin.line);
+  std::string place = source.path ? *source.path : node_->file;
+  if (!place.starts_with("--set ") && source.begin.line > 0) place += ":" + std::to_string(source.begin.line);
   fail(place, ": ", what_, what_.empty() ? "" : ": ", message);
+}
+
+void Config::missing(const std::string& key) const {
+  std::vector<std::string> unread;
+  for (const auto& [name, value] : *node_->table)
+    if (!asked_.contains(std::string(name.str()))) unread.emplace_back(name.str());
+  const std::string near = nearest(key, unread);
+  if (near.empty()) error(key, concat("key '", key, "' is missing"));
+  error(near, concat("key '", key, "' is missing; did you mean it by '", near, "'?"));
 }
 
 namespace {
 
+std::string wanted(const Range& range) {
+  if (std::isinf(range.high)) return concat("at least ", range.low);
+  if (std::isinf(range.low)) return concat("at most ", range.high);
+  return concat(range.low, " to ", range.high);
+}
+
 template <class T>
 T checked(const Config& config, const std::string& key, T value, const Range& range) {
   if (!(value >= range.low && value <= range.high) || !std::isfinite(static_cast<double>(value)))
-    config.error(key, concat("'", key, "' is ", value, ", wanted ", range.low, " to ", range.high));
+    config.error(key, concat("'", key, "' is ", value, ", wanted ", wanted(range)));
   return value;
 }
 
@@ -150,7 +189,7 @@ std::vector<T> elements(const Config& config, const std::string& key, const toml
 int64_t Config::integer(const std::string& key, Range range) {
   asked_.insert(key);
   const toml::node* node = node_->table->get(key);
-  if (!node) error(key, concat("key '", key, "' is missing"));
+  if (!node) missing(key);
   if (!node->is_integer()) error(key, concat("'", key, "' is ", describe(*node), ", wanted an integer"));
   return checked(*this, key, **node->as_integer(), range);
 }
@@ -163,7 +202,7 @@ int64_t Config::integer(const std::string& key, int64_t otherwise, Range range) 
 double Config::number(const std::string& key, Range range) {
   asked_.insert(key);
   const toml::node* node = node_->table->get(key);
-  if (!node) error(key, concat("key '", key, "' is missing"));
+  if (!node) missing(key);
   if (!node->is_number()) error(key, concat("'", key, "' is ", describe(*node), ", wanted a number"));
   return checked(*this, key, *node->value<double>(), range);
 }
@@ -184,7 +223,7 @@ bool Config::boolean(const std::string& key, bool otherwise) {
 std::string Config::string(const std::string& key) {
   asked_.insert(key);
   const toml::node* node = node_->table->get(key);
-  if (!node) error(key, concat("key '", key, "' is missing"));
+  if (!node) missing(key);
   if (!node->is_string()) error(key, concat("'", key, "' is ", describe(*node), ", wanted a string"));
   return **node->as_string();
 }
@@ -225,7 +264,7 @@ std::vector<double> Config::numbers(const std::string& key) {
 Config Config::table(const std::string& key) {
   asked_.insert(key);
   auto node = std::make_shared<Node>();
-  node->file = node_->file_of(key);
+  node->file = node_->file;
   const toml::node* found = node_->table->get(key);
   if (!found) {
     node->document = std::make_shared<const toml::table>();
@@ -252,7 +291,7 @@ std::vector<Config> Config::tables(const std::string& key) {
     auto node = std::make_shared<Node>();
     node->document = node_->document;
     node->table = element.as_table();
-    node->file = node_->file_of(key);
+    node->file = node_->file;
     inner.push_back(Config(node));
     inner.back().call("[[" + key + "]]");
   }

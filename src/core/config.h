@@ -25,12 +25,14 @@ struct Range {  // of a number, both ends allowed
   double high = std::numeric_limits<double>::infinity();
 };
 
+struct Recipe;  // of a document; config.cpp
+
 class Config {
  public:
   static Config file(const std::string& path);                                   // throws: missing file, bad syntax
   static Config text(std::string_view text, const std::string& name = "text");   // as if read from a file `name`
 
-  // Sets a dotted key from the command line, `schedule.epochs` = `3`; a value that is no TOML is taken as a string.
+  // Both of a whole document only. Sets a dotted key from the command line, `schedule.epochs` = `3`; a value that is no TOML is taken as a string.
   // Copies of this Config made earlier do not change.
   void set(const std::string& dotted_key, const std::string& value);
   // Puts another table under a key (an included file in place of its name); messages keep naming its own file.
@@ -72,7 +74,9 @@ class Config {
 
  private:
   struct Node;
+  static Config from_recipe(std::shared_ptr<const Recipe> recipe);
   explicit Config(std::shared_ptr<const Node> node) : node_(std::move(node)) {}
+  [[noreturn]] void missing(const std::string& key) const;  // a required key; names a near one that nobody asked for
   std::shared_ptr<const Node> node_;
   std::string what_;
   std::set<std::string> asked_;

@@ -84,6 +84,8 @@ void write_file_atomically(const std::string& path, std::string_view content) {
   sync_folder(folder.empty() ? "." : folder);
 }
 
+uint64_t checksum_of(std::string_view bytes) { return XXH64(bytes.data(), bytes.size(), 0); }
+
 uint64_t file_checksum(const std::string& path) {
   FILE* file = std::fopen(path.c_str(), "rb");
   if (!file) fail("cannot read ", path, ": ", reason());

@@ -32,6 +32,7 @@ class FileWriter {
 };
 
 void sync_folder(const std::string& folder);
+uint64_t checksum_of(std::string_view bytes);      // xxHash64
 uint64_t file_checksum(const std::string& path);  // xxHash64
 std::string hex(uint64_t value);                  // 16 digits
 bool writable_folder(const std::string& folder);  // exists and a file can be made in it

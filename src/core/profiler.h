@@ -55,6 +55,7 @@ class Profiler {
   const std::vector<Row>& rows() const { return rows_; }
   const std::vector<double>& step_ms() const { return step_ms_; }
   const std::vector<Span>& spans() const { return spans_; }
+  Clock::time_point start() const { return start_; }  // the zero of the spans
   void clear();  // forgets what was recorded, e.g. the first steps
 
  private:

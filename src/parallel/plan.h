@@ -78,6 +78,7 @@ struct Plan {
   // Of the gradient that comes out of the run of layers [first, next gather): a column-split layer leaves summands.
   Layout gradient_layout(int64_t first) const;
   int64_t bytes_per_step() const;  // sent by each rank
+  int64_t weight_bytes_per_rank() const;  // of the rank with the most
   std::string boundary_name() const;  // the layer behind the boundary
 
   std::string table() const;  // `owt plan`

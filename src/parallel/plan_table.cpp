@@ -16,12 +16,19 @@ std::string shard(const LayerPlan& layer) {
   return format("{} of {}", part, layer.out.elements());
 }
 
-int64_t weight_bytes_per_rank(const LayerPlan& layer) {  // of the rank with the most
+// Of the rank with the most.
+int64_t weight_bytes_of(const LayerPlan& layer) {
   if (layer.layout != Layout::kFeature) return layer.weight_bytes;
   return layer.weight_bytes / layer.out.elements() * layer.parts.front().size();
 }
 
 }  // namespace
+
+int64_t Plan::weight_bytes_per_rank() const {
+  int64_t total = 0;
+  for (const LayerPlan& layer : layers) total += weight_bytes_of(layer);
+  return total;
+}
 
 std::string Plan::table() const {
   std::string text = format("{} on {} rank{} under {}, {} rows per step ({} per rank), {} round{}, dense update every {}\n",
@@ -36,7 +43,7 @@ std::string Plan::table() const {
     const LayerPlan& at = layers[i];
     if (split() && static_cast<int64_t>(i) == boundary) text += "-- boundary --\n";
     text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10.3f}\n", at.name, at.type, at.out.str(),
-                   name_of(at.layout), shard(at), megabytes(at.weight_bytes), megabytes(weight_bytes_per_rank(at)),
+                   name_of(at.layout), shard(at), megabytes(at.weight_bytes), megabytes(weight_bytes_of(at)),
                    3 * at.flops_per_row * static_cast<double>(request.step_rows) / 1e9);
   }
   text += format("\n{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "transfer", "collective", "layouts", "calls",

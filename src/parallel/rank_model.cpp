@@ -27,6 +27,13 @@ RankModel::RankModel(const Model& model, const Plan& plan, int rank) {
   close_run();
 }
 
+Layer& RankModel::layer(int64_t i) const {
+  if (i < front_->size()) return front_->layer(i);
+  size_t s = stages_.size() - 1;
+  while (first_[s] > i) --s;
+  return stages_[s]->layer(i - first_[s]);
+}
+
 std::vector<Param*> RankModel::back_params() const {
   std::vector<Param*> all;
   for (const auto& stage : stages_)

@@ -22,6 +22,8 @@ class RankModel {
   Net& stage(int64_t s) { return *stages_[static_cast<size_t>(s)]; }
   int64_t first_layer(int64_t s) const { return first_[static_cast<size_t>(s)]; }  // of the stage, in the plan
 
+  Layer& layer(int64_t i) const;  // of the plan
+
   std::vector<Param*> front_params() const { return front_->params(); }
   std::vector<Param*> back_params() const;
   std::vector<Param*> params() const;  // in layer order

@@ -1,0 +1,83 @@
+// From bytes to the values a network sees: normalise, pad, crop, mirror.
+//
+//   value[y,x,c] = (pixel[y,x,c] - mean) * scale / std + colour offset
+// with the mean and std of that source position or channel; pixels, means and stds are 0 to 255. Then `pad`
+// zeros on all four sides, then a crop of that:
+//   training:   at a random place, mirrored left to right with probability 1/2, with a random colour offset
+//   per channel; evaluation: at the centre (rounded up and left), as it is.
+// Random numbers are a function of (seed, epoch, index of the sample in its data set),
+// RandomStream::kAugment. Source: Krizhevsky et al. 2012, section 4.1 (crops and mirror images).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "data/dataset.h"
+#include "src/core/config.h"
+#include "src/core/philox.h"
+
+namespace owt {
+
+struct AugmentSettings {
+  enum class From {
+    kNone,
+    kPixel,    // of each pixel and channel over the training images; means only
+    kChannel,  // of each channel
+    kValues,   // given: one per channel, or one for all
+  };
+
+  int64_t crop = 0;  // side of the square output; 0: the size of the image
+  int64_t pad = 0;   // zeros on each side before the crop
+  bool mirror = false;
+  double color = 0;  // standard deviation of the colour offset, in units of the output; 0 = off
+  double scale = 1;
+  From mean = From::kNone;
+  From std = From::kNone;                           // kNone: 1
+  std::vector<double> mean_values{}, std_values{};  // of kValues
+
+  // From a table like
+  //   { crop = 28, pad = 4, mirror = true, color = 0.0, scale = 1.0, mean = "pixel", std = "channel" }
+  // All keys are optional. mean: "pixel", "channel", "none" or [r, g, b]; std: "channel", "none" or [r, g,
+  // b]. Throws Error with file and line for unknown keys and for what does not fit images of shape `image` (H
+  // x W x C).
+  static AugmentSettings from(Config table, const Shape& image);
+
+  bool needs_statistics() const {
+    return mean == From::kPixel || mean == From::kChannel || std == From::kChannel;
+  }
+};
+
+// Of all pixels of a data set, 0 to 255. Sums are exact, so they do not depend on the number of threads.
+struct DatasetStatistics {
+  std::vector<double> pixel_mean;                 // H x W x C
+  std::vector<double> channel_mean, channel_std;  // C; the std is over all images and positions
+};
+
+// Reads every image once, with the calling rank's team of threads. Throws Error for an empty data set.
+DatasetStatistics compute_statistics(const Dataset& dataset);
+
+class Augmenter {
+ public:
+  // `statistics` of the training images, also for the evaluation of other images; may be empty where the
+  // settings do not need them.
+  Augmenter(const AugmentSettings& settings, const Shape& image, const DatasetStatistics& statistics = {});
+
+  Shape out_shape() const { return out_; }  // H x W x C
+
+  // pixels: an image of H x W x C bytes; out: out_shape().elements() values. Safe from many threads.
+  void train_image(uint64_t seed, int64_t epoch, int64_t sample, const uint8_t* pixels, float* out) const;
+  void eval_image(const uint8_t* pixels, float* out) const;
+
+ private:
+  // Writes the crop whose upper left corner lies at (top, left) of the padded image.
+  void crop(const uint8_t* pixels, int64_t top, int64_t left, float* out) const;
+  void mirror_rows(float* out) const;
+  void add_colour(const Philox& random, int64_t sample, int64_t top, int64_t left, float* out) const;
+
+  AugmentSettings settings_;
+  Shape image_, out_;
+  std::vector<float> mean_;    // H x W x C
+  std::vector<float> factor_;  // W x C: scale / std
+};
+
+}  // namespace owt

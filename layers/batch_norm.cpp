@@ -1,0 +1,234 @@
+#include "layers/batch_norm.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "src/core/check.h"
+#include "src/core/dispatch.h"
+#include "src/core/threads.h"
+
+namespace owt {
+namespace {
+
+constexpr int64_t kGrain = 1 << 14;  // elements per thread that are worth waking it for
+constexpr int64_t kMostChunks = 32;  // of positions that are summed apart
+
+// Two sums per channel over all positions, in double precision. Chunks of positions are summed apart and then
+// added in order; they depend on the shape only, so that the sums do not depend on the number of threads.
+class ChannelSums {
+ public:
+  ChannelSums(int64_t positions, int64_t channels)
+      : positions_(positions),
+        channels_(channels),
+        chunks_(std::clamp<int64_t>(positions * channels / kGrain, 1, kMostChunks)),
+        sums_(static_cast<size_t>(2 * chunks_ * channels)) {}
+
+  const double* first() const { return sums_.data(); }
+  const double* second() const { return sums_.data() + channels_; }
+
+  // add(position, first, second) adds one position's values to the sums of all channels.
+  template <class Add>
+  void run(const Add& add) {
+    std::fill(sums_.begin(), sums_.end(), 0.0);
+    parallel_for(chunks_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t chunk = begin; chunk < end; ++chunk) {
+        double* sums = sums_.data() + 2 * channels_ * chunk;
+        const Slice part = split(positions_, static_cast<int>(chunks_), static_cast<int>(chunk));
+        for (int64_t p = part.begin; p < part.end; ++p) add(p, sums, sums + channels_);
+      }
+    });
+    for (int64_t chunk = 1; chunk < chunks_; ++chunk)
+      for (int64_t i = 0; i < 2 * channels_; ++i)
+        sums_[static_cast<size_t>(i)] += sums_[static_cast<size_t>(2 * channels_ * chunk + i)];
+  }
+
+ private:
+  int64_t positions_, channels_, chunks_;
+  std::vector<double> sums_;  // chunks x {first, second} x channels
+};
+
+// grad = beta * grad + term(channel)
+template <class Term>
+void add_to_grad(Param& param, const Term& term) {
+  const float beta = param.take_beta();
+  float* grad = param.grad.data();
+  for (int64_t c = 0; c < param.grad.elements(); ++c)
+    grad[c] = (beta == 0 ? 0 : beta * grad[c]) + static_cast<float>(term(static_cast<size_t>(c)));
+}
+
+class BatchNormOp : public Op {
+ public:
+  BatchNormOp(BatchNormParams params, double eps, const Shape& in)
+      : params_(params),
+        eps_(eps),
+        rows_(in[0]),
+        channels_(in[in.rank() - 1]),
+        positions_(channels_ == 0 ? 0 : in.elements() / channels_),
+        sums_(positions_, channels_),
+        var_(static_cast<size_t>(channels_)),
+        mean_(static_cast<size_t>(channels_)),
+        inverse_std_(static_cast<size_t>(channels_)),
+        scale_(static_cast<size_t>(channels_)) {}
+
+  void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
+    if (pass.mode == Mode::kTrain)
+      measure(x.data());
+    else
+      take_running_averages();
+    const float *weight = params_.weight.value.data(), *bias = params_.bias.value.data();
+    for (size_t c = 0; c < scale_.size(); ++c) scale_[c] = weight[c] * inverse_std_[c];
+
+    const float *from = x.data(), *mean = mean_.data(), *scale = scale_.data();
+    float* to = y.data();
+    for_each_position([&](int64_t i) {
+      for (int64_t c = 0; c < channels_; ++c) to[i + c] = (from[i + c] - mean[c]) * scale[c] + bias[c];
+    });
+  }
+
+  void backward(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    const float *input = x.data(), *gradient = dy.data(), *mean = mean_.data();
+    sums_.run([&](int64_t p, double* __restrict dy_sum, double* __restrict product_sum) {
+      const float *x_row = input + p * channels_, *dy_row = gradient + p * channels_;
+      for (int64_t c = 0; c < channels_; ++c) {
+        dy_sum[c] += static_cast<double>(dy_row[c]);
+        product_sum[c] += static_cast<double>(dy_row[c] * (x_row[c] - mean[c]));
+      }
+    });
+    const double *dy_sum = sums_.first(), *product_sum = sums_.second();
+    add_to_grad(params_.bias, [&](size_t c) { return dy_sum[c]; });
+    add_to_grad(params_.weight,
+                [&](size_t c) { return product_sum[c] * static_cast<double>(inverse_std_[c]); });
+    add_statistics(static_cast<double>(rows_) / static_cast<double>(pass.step_rows));
+    if (dx) write_dx(input, gradient, dx->data());
+  }
+
+ private:
+  // A sum of squares in double precision is exact enough to subtract the mean's from: inputs have 24 bits.
+  void measure(const float* x) {
+    sums_.run([&](int64_t p, double* __restrict sum, double* __restrict squares) {
+      const float* row = x + p * channels_;
+      for (int64_t c = 0; c < channels_; ++c) {
+        const auto value = static_cast<double>(row[c]);
+        sum[c] += value;
+        squares[c] += value * value;
+      }
+    });
+    const auto count = static_cast<double>(positions_);
+    for (size_t c = 0; c < mean_.size(); ++c) {
+      const double mean = sums_.first()[c] / count;
+      const double var = sums_.second()[c] / count - mean * mean;
+      var_[c] = var < 0 ? 0 : var;  // rounding; NaN stays
+      mean_[c] = static_cast<float>(mean);
+      inverse_std_[c] = static_cast<float>(1 / std::sqrt(var_[c] + eps_));
+    }
+  }
+
+  void take_running_averages() {
+    const float *mean = params_.running_mean.value.data(), *var = params_.running_var.value.data();
+    for (size_t c = 0; c < mean_.size(); ++c) {
+      mean_[c] = mean[c];
+      inverse_std_[c] = static_cast<float>(1 / std::sqrt(static_cast<double>(var[c]) + eps_));
+    }
+  }
+
+  void add_statistics(double share) {
+    const auto count = static_cast<double>(positions_);
+    const double unbiased = positions_ > 1 ? count / (count - 1) : 1;
+    add_to_grad(params_.running_mean, [&](size_t c) { return share * static_cast<double>(mean_[c]); });
+    add_to_grad(params_.running_var, [&](size_t c) { return share * unbiased * var_[c]; });
+  }
+
+  // dx = scale * (dy - mean of dy - (x - mean) * mean of dy * (x - mean) / (var + eps))
+  void write_dx(const float* x, const float* dy, float* dx) {
+    std::vector<float> dy_mean(mean_.size()), slope(mean_.size());
+    const auto count = static_cast<double>(positions_);
+    for (size_t c = 0; c < mean_.size(); ++c) {
+      dy_mean[c] = static_cast<float>(sums_.first()[c] / count);
+      slope[c] = static_cast<float>(sums_.second()[c] / count / (var_[c] + eps_));
+    }
+    const float *mean = mean_.data(), *scale = scale_.data(), *shift = dy_mean.data(), *tilt = slope.data();
+    for_each_position([&](int64_t i) {
+      for (int64_t c = 0; c < channels_; ++c)
+        dx[i + c] = scale[c] * (dy[i + c] - shift[c] - (x[i + c] - mean[c]) * tilt[c]);
+    });
+  }
+
+  // function(index of the first channel's element), shared among the threads.
+  template <class Function>
+  void for_each_position(const Function& function) {
+    parallel_for(positions_, kGrain / std::max<int64_t>(1, channels_), [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) function(p * channels_);
+    });
+  }
+
+  BatchNormParams params_;
+  double eps_;
+  int64_t rows_, channels_, positions_;
+  ChannelSums sums_;
+  std::vector<double> var_;
+  std::vector<float> mean_, inverse_std_, scale_;
+};
+
+class BatchNorm : public Layer {
+ public:
+  explicit BatchNorm(const LayerSpec& spec)
+      : Layer(spec.name, "batch_norm"),
+        images_(spec.in.rank() == 3),
+        eps_(spec.config.number("eps", 1e-5, {.low = 1e-12})) {
+    const double momentum = spec.config.number("momentum", 0.1, {.low = 0, .high = 1});
+    const int64_t channels = spec.in[spec.in.rank() - 1];
+    // Images are never split by channel.
+    const Slice part = spec.part && !images_ ? *spec.part : Slice{0, channels};
+    const std::array<const char*, 4> names = {"weight", "bias", "running_mean", "running_var"};
+    for (size_t i = 0; i < names.size(); ++i) {
+      params_[i].name = spec.name + "." + names[i];
+      params_[i].full_shape = params_[i].file_shape = {channels};
+      params_[i].part = part;
+    }
+    params_[kWeight].init.value = params_[kRunningVar].init.value = 1;
+    for (const size_t trained : {kWeight, kBias}) {
+      Config table = spec.config.table(names[trained]);
+      read_multipliers(table, params_[trained]);
+      table.finish(std::string("batch_norm's ") + names[trained]);
+    }
+    for (const size_t average : {kRunningMean, kRunningVar}) {
+      params_[average].role = ParamRole::kAverage;
+      params_[average].lr_mult = momentum;
+      params_[average].decay_mult = 0;
+    }
+  }
+
+  Shape out_shape(const Shape& in) const override {
+    if (in.rank() != 2 && in.rank() != 4)
+      fail("batch_norm takes rows x features or rows x height x width x channels, not ", in);
+    return in;
+  }
+  double flops(const Shape& in) const override { return 8.0 * static_cast<double>(in.elements()); }
+  std::span<Param> params() override { return params_; }
+  Columns columns() const override { return images_ ? Columns::kMixes : Columns::kKeeps; }
+
+  std::unique_ptr<Op> bind(const Shape& in, Device device) override {
+    OWT_CHECK_EQ(out_shape(in)[in.rank() - 1], params_[kWeight].part.size(), "layer '", name(), "'");
+    const BatchNormParams params{params_[kWeight], params_[kBias], params_[kRunningMean],
+                                 params_[kRunningVar]};
+    return dispatch(device, [&](auto tag) { return bind_batch_norm(tag, params, eps_, in); });
+  }
+
+ private:
+  enum : size_t { kWeight, kBias, kRunningMean, kRunningVar };
+  bool images_;
+  double eps_;
+  std::array<Param, 4> params_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_batch_norm(const LayerSpec& spec) { return std::make_unique<BatchNorm>(spec); }
+
+std::unique_ptr<Op> bind_batch_norm(Cpu, BatchNormParams params, double eps, const Shape& in) {
+  return std::make_unique<BatchNormOp>(params, eps, in);
+}
+
+}  // namespace owt

@@ -1,0 +1,144 @@
+#include "layers/conv.h"
+
+#include <algorithm>
+
+#include "layers/linear_params.h"
+#include "src/core/check.h"
+#include "src/core/dispatch.h"
+
+namespace owt {
+namespace {
+
+enum class Round { kDown, kUp };
+
+struct Pair {
+  int64_t h, w;
+};
+
+// A key that holds one number for both directions, or [h, w].
+Pair read_pair(Config& config, const std::string& key, int64_t low) {
+  if (!config.is_array(key)) {
+    const int64_t both = config.integer(key, {.low = static_cast<double>(low)});
+    return {both, both};
+  }
+  const std::vector<int64_t> values = config.integers(key);
+  if (values.size() != 2)
+    config.error(key,
+                 concat("'", key, "' has ", values.size(), " numbers, wanted one number or [height, width]"));
+  for (const int64_t value : values)
+    if (value < low) config.error(key, concat("'", key, "' is ", value, ", wanted at least ", low));
+  return {values[0], values[1]};
+}
+
+Pair read_pair(Config& config, const std::string& key, int64_t low, int64_t otherwise) {
+  if (config.has(key)) return read_pair(config, key, low);
+  config.integer(key, otherwise);  // a known key all the same
+  return {otherwise, otherwise};
+}
+
+// How many windows fit, and how many zeros follow after the image so that the last one is whole.
+struct Extent {
+  int64_t out, after;
+};
+
+Extent windows(int64_t in, int64_t kernel, int64_t stride, int64_t pad, Round round) {
+  const int64_t steps = in + 2 * pad - kernel;
+  const int64_t out = (round == Round::kUp ? steps + stride - 1 : steps) / stride + 1;
+  return {out, std::max(pad, (out - 1) * stride + kernel - in - pad)};
+}
+
+class Conv : public Layer {
+ public:
+  explicit Conv(const LayerSpec& spec) : Layer(spec.name, "conv") {
+    Config& config = spec.config;
+    out_ = config.integer("out", {.low = 1});
+    kernel_ = read_pair(config, "kernel", 1);
+    stride_ = read_pair(config, "stride", 1, 1);
+    pad_ = read_pair(config, "pad", 0, 0);
+    groups_ = config.integer("groups", 1, {.low = 1});
+    round_ = config.word("round", "down", {"down", "up"}) == "up" ? Round::kUp : Round::kDown;
+    if (spec.in.rank() != 3) fail("it convolves images; put it before the first dense layer");
+    channels_ = spec.in[2];
+    check_groups(config);
+    check_kernel(config, spec.in);
+
+    const int64_t per_group = channels_ / groups_, area = kernel_.h * kernel_.w;
+    params_ = read_linear_params(spec, {.full_shape = {out_, kernel_.h, kernel_.w, per_group},
+                                        .file_shape = {out_, per_group, kernel_.h, kernel_.w},
+                                        .fan_in = area * per_group,
+                                        .fan_out = area * out_ / groups_,
+                                        .part = {0, out_}});
+  }
+
+  Shape out_shape(const Shape& in) const override {
+    const ConvGeometry g = geometry(in);
+    return {in.rows(), g.out_h, g.out_w, g.out_c};
+  }
+  double flops(const Shape& in) const override { return geometry(in).flops(in.rows()); }
+  std::span<Param> params() override { return params_; }
+
+  std::unique_ptr<Op> bind(const Shape& in, Device device) override {
+    Param* bias = params_.size() > 1 ? &params_[1] : nullptr;
+    return dispatch(device,
+                    [&](auto tag) { return bind_conv(tag, geometry(in), in.rows(), params_[0], bias); });
+  }
+
+ private:
+  void check_groups(const Config& config) const {
+    if (channels_ % groups_ != 0)
+      config.error("groups", concat("the input has ", channels_, " channels, which ", groups_,
+                                    " groups do not divide; choose a divisor of both channels and 'out'"));
+    if (out_ % groups_ != 0)
+      config.error("groups", concat("'out' is ", out_, ", which ", groups_,
+                                    " groups do not divide; choose a divisor of both channels and 'out'"));
+  }
+
+  void check_kernel(const Config& config, const Shape& in) const {
+    if (in[0] + 2 * pad_.h < kernel_.h || in[1] + 2 * pad_.w < kernel_.w)
+      config.error("kernel",
+                   concat("the kernel of ", kernel_.h, "x", kernel_.w, " is larger than the image of ", in[0],
+                          "x", in[1], " with padding ", pad_.h, ", ", pad_.w,
+                          "; use a smaller kernel, more padding, or fewer layers that shrink the image"));
+  }
+
+  ConvGeometry geometry(const Shape& in) const {
+    if (in.rank() != 4 || in[3] != channels_)
+      fail("layer '", name(), "' convolves images of ", channels_, " channels, not an input of ", in);
+    if (in[1] + 2 * pad_.h < kernel_.h || in[2] + 2 * pad_.w < kernel_.w)
+      fail("layer '", name(), "': the kernel of ", kernel_.h, "x", kernel_.w,
+           " is larger than the padded input of ", in);
+    const Extent h = windows(in[1], kernel_.h, stride_.h, pad_.h, round_);
+    const Extent w = windows(in[2], kernel_.w, stride_.w, pad_.w, round_);
+    return {.in_h = in[1],
+            .in_w = in[2],
+            .in_c = channels_,
+            .out_h = h.out,
+            .out_w = w.out,
+            .out_c = out_,
+            .kernel_h = kernel_.h,
+            .kernel_w = kernel_.w,
+            .stride_h = stride_.h,
+            .stride_w = stride_.w,
+            .top = pad_.h,
+            .left = pad_.w,
+            .bottom = h.after,
+            .right = w.after,
+            .groups = groups_};
+  }
+
+  int64_t out_ = 0, channels_ = 0, groups_ = 1;
+  Pair kernel_{}, stride_{}, pad_{};
+  Round round_ = Round::kDown;
+  std::vector<Param> params_;
+};
+
+}  // namespace
+
+double ConvGeometry::flops(int64_t rows) const {
+  return 2.0 * static_cast<double>(rows * out_h * out_w * out_c) *
+         static_cast<double>(kernel_h * kernel_w * in_c / groups);
+}
+
+std::unique_ptr<Layer> make_conv(const LayerSpec& spec) { return std::make_unique<Conv>(spec); }
+
+}  // namespace owt

@@ -1,0 +1,38 @@
+// Two-dimensional convolution.
+//   x: N x H x W x C  ->  y: N x OH x OW x out
+//   y[n,i,j,o] = bias[o] + sum over u,v,c of x[n, i*stride - pad + u, j*stride - pad + v, c] *
+//   weight[o,u,v,c]
+// with zeros outside x. With groups > 1 output o sees the C / groups channels of its own group only.
+//   OH = (H + 2*pad - kernel) / stride + 1, rounded down, or up with round = "up": then more zeros follow at
+//   the bottom and right edge, so that the last window is whole (the geometry of cuda-convnet).
+// Keys: out, kernel (k or [kh, kw]), stride (1), pad (0) (both one number or [h, w]), groups (1), round
+// ("down" | "up"),
+//   init (xavier), lr, decay (multipliers of the weight), bias (true | false | table of lr, decay, init
+//   (constant 0)).
+// Parameters: `name.weight`, kept as [out, kh, kw, C / groups], in files [out, C / groups, kh, kw];
+// `name.bias` [out]. Errors: channels or outputs that groups does not divide, a kernel larger than the padded
+// image, an input that is no image. Source: Krizhevsky et al. 2012, section 3; groups: section 3.2 there.
+#pragma once
+
+#include "layers/layer.h"
+
+namespace owt {
+
+// Everything about a convolution but its batch.
+struct ConvGeometry {
+  int64_t in_h = 0, in_w = 0, in_c = 0;
+  int64_t out_h = 0, out_w = 0, out_c = 0;
+  int64_t kernel_h = 1, kernel_w = 1;
+  int64_t stride_h = 1, stride_w = 1;
+  int64_t top = 0, left = 0, bottom = 0, right = 0;  // rows and columns of zeros around the image
+  int64_t groups = 1;
+
+  double flops(int64_t rows) const;  // of one pass; a multiply-add is 2
+};
+
+std::unique_ptr<Layer> make_conv(const LayerSpec& spec);
+
+// Of `rows` images. The parameters must outlive the op; bias may be null.
+std::unique_ptr<Op> bind_conv(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
+
+}  // namespace owt

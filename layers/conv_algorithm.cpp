@@ -1,0 +1,101 @@
+#include "layers/conv_algorithm.h"
+
+#include "src/core/check.h"
+#include "src/core/log.h"
+
+namespace owt {
+namespace {
+
+constexpr double kWorthIt = 0.95;  // of the direct time; less gain is within the noise of one measurement
+constexpr double kLargestError = 1e-4;
+
+}  // namespace
+
+const char* name_of(ConvAlgorithm algorithm) {
+  switch (algorithm) {
+    case ConvAlgorithm::kDirect:
+      return "direct";
+    case ConvAlgorithm::kWinograd:
+      return "winograd";
+    default:
+      return "auto";
+  }
+}
+
+ConvAlgorithm conv_algorithm_from(const std::string& name) {
+  for (const auto algorithm : {ConvAlgorithm::kAuto, ConvAlgorithm::kDirect, ConvAlgorithm::kWinograd})
+    if (name == name_of(algorithm)) return algorithm;
+  fail("no convolution algorithm '", name, "'; there are auto, direct, winograd");
+}
+
+ConvChoices& ConvChoices::process() {
+  static ConvChoices choices;
+  return choices;
+}
+
+void ConvChoices::set_mode(ConvAlgorithm mode) {
+  const std::lock_guard lock(mutex_);
+  mode_ = mode;
+}
+
+ConvAlgorithm ConvChoices::mode() const {
+  const std::lock_guard lock(mutex_);
+  return mode_;
+}
+
+ConvAlgorithm ConvChoices::choose(const std::string& key, const std::function<Measured()>& measure) {
+  const std::lock_guard lock(mutex_);
+  if (mode_ != ConvAlgorithm::kAuto) return mode_;
+  const auto known = table_.find(key);
+  if (known != table_.end()) return known->second.algorithm;
+  const Measured measured = measure();
+  const bool winograd =
+      measured.winograd_ms < kWorthIt * measured.direct_ms && measured.error <= kLargestError;
+  const ConvAlgorithm algorithm = winograd ? ConvAlgorithm::kWinograd : ConvAlgorithm::kDirect;
+  table_[key] = {key, algorithm, measured};
+  return algorithm;
+}
+
+std::map<std::string, std::string> ConvChoices::exported() const {
+  const std::lock_guard lock(mutex_);
+  std::map<std::string, std::string> names;
+  for (const auto& [key, choice] : table_) names[key] = name_of(choice.algorithm);
+  return names;
+}
+
+void ConvChoices::preload(const std::map<std::string, std::string>& choices) {
+  std::map<std::string, Choice> loaded;
+  for (const auto& [key, name] : choices) {
+    const ConvAlgorithm algorithm = conv_algorithm_from(name);
+    if (algorithm == ConvAlgorithm::kAuto) fail("convolution '", key, "' needs direct or winograd, not auto");
+    loaded[key] = {key, algorithm, {}};
+  }
+  const std::lock_guard lock(mutex_);
+  for (auto& [key, choice] : loaded) table_[key] = choice;
+}
+
+void ConvChoices::clear() {
+  const std::lock_guard lock(mutex_);
+  table_.clear();
+}
+
+std::vector<ConvChoices::Choice> ConvChoices::choices() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Choice> all;
+  for (const auto& [key, choice] : table_) all.push_back(choice);
+  return all;
+}
+
+std::vector<std::string> ConvChoices::report() const {
+  std::vector<std::string> lines;
+  for (const Choice& choice : choices()) {
+    const Measured& m = choice.measured;
+    const std::string times = m.direct_ms == 0 ? "as before"
+                                               : format("direct {:.2f} ms, winograd {:.2f} ms, error {:.0e}",
+                                                        m.direct_ms, m.winograd_ms, m.error);
+    lines.push_back(format("{}: {} ({})", choice.key, name_of(choice.algorithm), times));
+  }
+  return lines;
+}
+
+}  // namespace owt

@@ -1,0 +1,70 @@
+// Which algorithm computes a convolution on the CPU: direct, or Winograd's F(4x4, 3x3) (Lavin and Gray 2015),
+// which spends about a quarter of the multiplications on 3x3 kernels of stride 1 but wants another layout of
+// the images.
+//
+// The better one is found by measuring, once per geometry, pass and team size. The choices decide the last
+// bits of a result, so all ranks of a process share one table, and a checkpoint keeps it for the run that
+// resumes.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace owt {
+
+enum class ConvAlgorithm {
+  kAuto,  // measure, take the faster one
+  kDirect,
+  kWinograd,  // wherever it can be used
+};
+const char* name_of(ConvAlgorithm algorithm);                // "auto", "direct", "winograd"
+ConvAlgorithm conv_algorithm_from(const std::string& name);  // throws Error for another name
+
+class ConvChoices {
+ public:
+  // Of one pass, everything included that it costs in a step: changes of layout and the packing of weights.
+  struct Measured {
+    double direct_ms = 0, winograd_ms = 0;
+    double error = 0;  // ||winograd - direct|| / ||direct||
+  };
+  struct Choice {
+    std::string key;
+    ConvAlgorithm algorithm;
+    Measured measured;  // all 0 for a preloaded choice
+  };
+
+  // The table of this process.
+  static ConvChoices& process();
+
+  // Holds for convolutions bound from now on.
+  void set_mode(ConvAlgorithm mode);
+  ConvAlgorithm mode() const;
+
+  // The algorithm (never kAuto) of the pass named `key`, for which both can be used. In kAuto mode what the
+  // table knows, else the outcome of measure(), which is then kept: Winograd where it is more than 5 % faster
+  // and its error is at most 1e-4. One host thread measures at a time, the others wait. measure() must not
+  // call this table.
+  ConvAlgorithm choose(const std::string& key, const std::function<Measured()>& measure);
+
+  // What was measured or preloaded so far, key -> "direct" | "winograd".
+  std::map<std::string, std::string> exported() const;
+  // Adds to the table; keys it has already are replaced. Throws Error for an unknown algorithm, and changes
+  // nothing.
+  void preload(const std::map<std::string, std::string>& choices);
+  void clear();
+
+  // In order of keys; and as lines for the log, "KEY: winograd (direct 46.01 ms, winograd 27.72 ms, error
+  // 1e-06)".
+  std::vector<Choice> choices() const;
+  std::vector<std::string> report() const;
+
+ private:
+  mutable std::mutex mutex_;  // held while measuring, too
+  ConvAlgorithm mode_ = ConvAlgorithm::kAuto;
+  std::map<std::string, Choice> table_;
+};
+
+}  // namespace owt

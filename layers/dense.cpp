@@ -1,0 +1,51 @@
+#include "layers/dense.h"
+
+#include "layers/linear_params.h"
+#include "src/core/check.h"
+#include "src/core/dispatch.h"
+
+namespace owt {
+namespace {
+
+class Dense : public Layer {
+ public:
+  explicit Dense(const LayerSpec& spec) : Layer(spec.name, "dense"), in_(spec.in) {
+    const int64_t out = spec.config.integer("out", {.low = 1}), features = in_.elements();
+    if (in_.rank() != 1 && in_.rank() != 3) fail("it takes images or rows of features");
+    part_ = spec.part.value_or(Slice{0, out});
+    OWT_CHECK(0 <= part_.begin && part_.begin <= part_.end && part_.end <= out, "part of ", out, " outputs");
+    params_ = read_linear_params(spec, {.full_shape = in_.batch_of(out),
+                                        .file_shape = {out, features},
+                                        .fan_in = features,
+                                        .fan_out = out,
+                                        .part = part_});
+  }
+
+  Shape out_shape(const Shape& in) const override {
+    if (in.rank() != in_.rank() + 1 || in.row() != in_)
+      fail("layer '", name(), "' takes rows of ", in_, ", not an input of ", in);
+    return {in.rows(), part_.size()};
+  }
+  double flops(const Shape& in) const override {
+    return 2.0 * static_cast<double>(in.elements()) * static_cast<double>(part_.size());
+  }
+  std::span<Param> params() override { return params_; }
+  Columns columns() const override { return Columns::kSplits; }
+
+  std::unique_ptr<Op> bind(const Shape& in, Device device) override {
+    out_shape(in);  // checks it
+    Param* bias = params_.size() > 1 ? &params_[1] : nullptr;
+    return dispatch(device, [&](auto tag) { return bind_dense(tag, in.rows(), params_[0], bias); });
+  }
+
+ private:
+  Shape in_;  // of one row
+  Slice part_;
+  std::vector<Param> params_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_dense(const LayerSpec& spec) { return std::make_unique<Dense>(spec); }
+
+}  // namespace owt

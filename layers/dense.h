@@ -1,0 +1,22 @@
+// Fully connected layer.
+//   x: N x F, or N x H x W x C taken as its H*W*C values in memory order  ->  y: N x out
+//   y[n,o] = bias[o] + sum over f of x[n,f] * weight[o,f]
+// Keys: out, init (xavier), lr, decay (multipliers of the weight), bias (true | false | table of lr, decay,
+// init). Parameters: `name.weight`, kept as [out, H, W, C] (after an image) or [out, F], in files [out,
+// C*H*W];
+//   `name.bias` [out].
+// With LayerSpec::part it computes those output features only and keeps those rows of the parameters. The
+// part may be empty: y then has no columns and dx, a summand over the parts, is zero. Source: Krizhevsky 2014
+// (arXiv:1404.5997), section 3: dense layers split over their outputs.
+#pragma once
+
+#include "layers/layer.h"
+
+namespace owt {
+
+std::unique_ptr<Layer> make_dense(const LayerSpec& spec);
+
+// Of `rows` rows. The parameters must outlive the op; bias may be null.
+std::unique_ptr<Op> bind_dense(Cpu, int64_t rows, Param& weight, Param* bias);
+
+}  // namespace owt

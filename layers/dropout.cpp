@@ -1,0 +1,115 @@
+#include "layers/dropout.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/core/check.h"
+#include "src/core/dispatch.h"
+#include "src/core/philox.h"
+#include "src/core/threads.h"
+
+namespace owt {
+namespace {
+
+constexpr int64_t kGrain = 1 << 12;  // elements per thread that are worth waking it for
+
+class DropoutOp : public Op {
+ public:
+  DropoutOp(const DropoutSettings& settings, const Shape& in)
+      : settings_(settings),
+        scale_(static_cast<float>(1 / (1 - settings.rate))),
+        // uniform < rate, asked of the 24 bits that make the uniform number.
+        threshold_(static_cast<uint32_t>(std::ceil(settings.rate * 0x1p24))),
+        kept_(in, DType::kU8) {}
+
+  void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
+    if (pass.mode == Mode::kEval) {
+      if (y.raw() != x.raw()) y.copy_from(x);
+      return;
+    }
+    OWT_CHECK_EQ(static_cast<int64_t>(pass.rows.size()), x.shape().rows(), "dropout needs every row's index");
+    draw(pass);
+    scale_kept(x.data(), y.data(), x.elements());
+  }
+
+  void backward(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    if (dx) scale_kept(dy.data(), dx->data(), dy.elements());
+  }
+
+ private:
+  void draw(const Pass& pass) {
+    const Philox random(pass.seed, RandomStream::kDropout, static_cast<uint64_t>(pass.step), settings_.name);
+    const int64_t columns = kept_.shape().row_elements();
+    uint8_t* kept = kept_.data<uint8_t>();
+    parallel_for(
+        kept_.shape().rows(), kGrain / std::max<int64_t>(1, columns), [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; ++row) {
+            const int64_t first =
+                pass.rows[static_cast<size_t>(row)] * settings_.row_elements + settings_.first_column;
+            draw_row(random, static_cast<uint64_t>(first), static_cast<uint64_t>(columns),
+                     kept + row * columns);
+          }
+        });
+  }
+
+  // kept[j] for elements first + j. A Philox block holds four elements' numbers: whole blocks in the middle.
+  void draw_row(const Philox& random, uint64_t first, uint64_t count, uint8_t* kept) const {
+    uint64_t j = 0;
+    for (; j < count && (first + j) % 4 != 0; ++j) kept[j] = keeps(random.bits(first + j));
+    for (; j + 4 <= count; j += 4) {
+      const auto bits = random.block((first + j) / 4);
+      for (uint64_t lane = 0; lane < 4; ++lane) kept[j + lane] = keeps(bits[lane]);
+    }
+    for (; j < count; ++j) kept[j] = keeps(random.bits(first + j));
+  }
+
+  uint8_t keeps(uint32_t bits) const { return bits >> 8 >= threshold_; }
+
+  void scale_kept(const float* from, float* to, int64_t elements) const {
+    const uint8_t* kept = kept_.data<uint8_t>();
+    const float scale = scale_;
+    parallel_for(elements, kGrain, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const float scaled = scale * from[i];
+        to[i] = kept[i] ? scaled : 0;
+      }
+    });
+  }
+
+  DropoutSettings settings_;
+  float scale_;
+  uint32_t threshold_;
+  Tensor kept_;  // 1 where an element is kept
+};
+
+class Dropout : public Layer {
+ public:
+  explicit Dropout(const LayerSpec& spec) : Layer(spec.name, "dropout") {
+    settings_.name = spec.name;
+    settings_.rate = spec.config.number("rate", {.low = 0, .high = 1});
+    if (settings_.rate == 1)
+      spec.config.error("rate", "'rate' is 1, wanted less: everything would be dropped");
+    settings_.row_elements = spec.in.elements();
+    settings_.first_column = spec.part ? spec.part->begin : 0;
+  }
+
+  Shape out_shape(const Shape& in) const override { return in; }
+  Columns columns() const override { return Columns::kKeeps; }
+  bool in_place() const override { return true; }
+  std::unique_ptr<Op> bind(const Shape& in, Device device) override {
+    return dispatch(device, [&](auto tag) { return bind_dropout(tag, settings_, in); });
+  }
+
+ private:
+  DropoutSettings settings_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_dropout(const LayerSpec& spec) { return std::make_unique<Dropout>(spec); }
+
+std::unique_ptr<Op> bind_dropout(Cpu, const DropoutSettings& settings, const Shape& in) {
+  return std::make_unique<DropoutOp>(settings, in);
+}
+
+}  // namespace owt

@@ -1,0 +1,23 @@
+// Dropout, in place (Srivastava et al. 2014, scaled in training).
+//   training:   y = x / (1 - rate) where kept, else 0; dx = dy / (1 - rate) where kept, else 0
+//   evaluation: y = x
+// An element is dropped where its random number is below the rate. The number is a function of the seed, the
+// step, the layer's name, the row's index in the whole step (Pass::rows) and the column of the whole row, so
+// that the mask is the same however rows and columns are split over ranks. Keys: rate, in [0, 1).
+#pragma once
+
+#include "layers/layer.h"
+
+namespace owt {
+
+struct DropoutSettings {
+  std::string name;  // of the layer; keys the random numbers
+  double rate = 0;
+  int64_t row_elements = 0;  // of the whole row
+  int64_t first_column = 0;  // of the columns that are kept here
+};
+
+std::unique_ptr<Layer> make_dropout(const LayerSpec& spec);
+std::unique_ptr<Op> bind_dropout(Cpu, const DropoutSettings& settings, const Shape& in);
+
+}  // namespace owt

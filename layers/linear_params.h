@@ -1,0 +1,21 @@
+// The parameters of the layers that are linear maps (conv, dense): a weight and, unless switched off, a bias.
+#pragma once
+
+#include <vector>
+
+#include "layers/layer.h"
+
+namespace owt {
+
+// The weight's extents; dimension 0 of both shapes is the outputs.
+struct LinearWeight {
+  Shape full_shape, file_shape;
+  int64_t fan_in = 1, fan_out = 1;
+  Slice part;  // the outputs that are kept here
+};
+
+// Reads the keys init (xavier), lr, decay (of the weight) and bias: true, false, or a table with the same
+// three keys, init being constant 0. Returns `name.weight` and, with a bias, `name.bias`.
+std::vector<Param> read_linear_params(const LayerSpec& spec, const LinearWeight& weight);
+
+}  // namespace owt

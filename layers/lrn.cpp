@@ -1,0 +1,169 @@
+#include "layers/lrn.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "src/core/check.h"
+#include "src/core/dispatch.h"
+#include "src/core/threads.h"
+
+namespace owt {
+namespace {
+
+constexpr int64_t kGrain = 1 << 13;  // elements per thread that are worth waking it for
+
+// s^-beta for the exponents that square roots reach, and for any.
+struct PowerHalf {
+  float operator()(float s) const { return 1.0f / std::sqrt(s); }
+};
+struct PowerThreeQuarters {
+  float operator()(float s) const {
+    const float root = std::sqrt(s);
+    return 1.0f / (root * std::sqrt(root));
+  }
+};
+struct PowerOne {
+  float operator()(float s) const { return 1.0f / s; }
+};
+struct PowerAny {
+  float beta;
+  float operator()(float s) const { return std::pow(s, -beta); }
+};
+
+// sums[c] = terms[c] + ... + terms[c + size - 1]
+void sum_windows(const float* __restrict terms, int64_t size, int64_t channels, float* __restrict sums) {
+  for (int64_t c = 0; c < channels; ++c) sums[c] = terms[c];
+  for (int64_t j = 1; j < size; ++j)
+    for (int64_t c = 0; c < channels; ++c) sums[c] += terms[c + j];
+}
+
+template <class Power>
+class LrnOp : public Op {
+ public:
+  LrnOp(const LrnSettings& settings, Power power, const Shape& in)
+      : settings_(settings),
+        power_(power),
+        per_size_(settings.alpha / static_cast<float>(settings.size)),
+        channels_(in[in.rank() - 1]),
+        positions_(channels_ == 0 ? 0 : in.elements() / channels_) {}
+
+  void forward(const Pass&, const Tensor& x, Tensor& y) override {
+    const float* from = x.data();
+    float* to = y.data();
+    for_each_position([&](int64_t i, Scratch& scratch) {
+      scales(from + i, scratch);
+      for (int64_t c = 0; c < channels_; ++c) to[i + c] = from[i + c] * power_(scratch.scales[c]);
+    });
+  }
+
+  void backward(const Pass&, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    if (!dx) return;
+    const float *input = x.data(), *gradient = dy.data();
+    float* to = dx->data();
+    for_each_position([&](int64_t i, Scratch& scratch) {
+      scales(input + i, scratch);
+      direct_term(input + i, gradient + i, scratch, to + i);
+      sum_windows(scratch.terms, settings_.size, channels_, scratch.scales);
+      subtract_neighbours(input + i, scratch.scales, to + i);
+    });
+  }
+
+ private:
+  // Buffers for one position; squares and terms have zeros on both sides.
+  struct Scratch {
+    float *squares, *terms, *scales;
+  };
+
+  int64_t left() const { return settings_.size / 2; }  // channels of a window before its own
+
+  // function(index of the first element, scratch), shared among the threads.
+  template <class Function>
+  void for_each_position(const Function& function) {
+    parallel_for(positions_, kGrain / std::max<int64_t>(1, channels_), [&](int64_t begin, int64_t end) {
+      const auto padded = static_cast<size_t>(channels_ + settings_.size - 1);
+      std::vector<float> memory(2 * padded + static_cast<size_t>(channels_), 0.0f);
+      Scratch scratch{memory.data(), memory.data() + padded, memory.data() + 2 * padded};
+      for (int64_t i = begin; i < end; ++i) function(i * channels_, scratch);
+    });
+  }
+
+  void scales(const float* __restrict x, Scratch& scratch) const {
+    float* __restrict squares = scratch.squares + left();
+    for (int64_t c = 0; c < channels_; ++c) squares[c] = x[c] * x[c];
+    float* __restrict s = scratch.scales;
+    sum_windows(scratch.squares, settings_.size, channels_, s);
+    for (int64_t c = 0; c < channels_; ++c) s[c] = settings_.k + per_size_ * s[c];
+  }
+
+  // dx = dy * s^-beta, and dy * x * s^(-beta - 1) for the sums over the windows that hold a channel. Those
+  // windows mirror the channel's own, so the zeros before the first term are as many as its window has
+  // channels behind it.
+  void direct_term(const float* __restrict x, const float* __restrict dy, Scratch& scratch,
+                   float* __restrict dx) const {
+    const float* __restrict s = scratch.scales;
+    float* __restrict terms = scratch.terms + settings_.size - 1 - left();
+    for (int64_t c = 0; c < channels_; ++c) {
+      const float direct = dy[c] * power_(s[c]);
+      dx[c] = direct;
+      terms[c] = direct * x[c] / s[c];
+    }
+  }
+
+  void subtract_neighbours(const float* __restrict x, const float* __restrict sums,
+                           float* __restrict dx) const {
+    const float factor = 2 * settings_.beta * per_size_;
+    for (int64_t c = 0; c < channels_; ++c) dx[c] -= factor * x[c] * sums[c];
+  }
+
+  LrnSettings settings_;
+  Power power_;
+  float per_size_;
+  int64_t channels_, positions_;
+};
+
+class Lrn : public Layer {
+ public:
+  explicit Lrn(const LayerSpec& spec) : Layer(spec.name, "lrn") {
+    settings_.size = spec.config.integer("size", settings_.size, {.low = 1});
+    settings_.alpha = static_cast<float>(spec.config.number("alpha", 1e-4, {.low = 0}));
+    settings_.beta = static_cast<float>(spec.config.number("beta", 0.75, {.low = 0}));
+    // Below, squares of small activations over a vanishing k would overflow.
+    settings_.k = static_cast<float>(spec.config.number("k", 1, {.low = 1e-6}));
+  }
+
+  Shape out_shape(const Shape& in) const override {
+    if (in.rank() != 4)
+      fail("lrn normalises images (rows x height x width x channels), not ", in,
+           "; put it before the first dense layer");
+    return in;
+  }
+  double flops(const Shape& in) const override {
+    return static_cast<double>(in.elements()) * static_cast<double>(settings_.size + 5);
+  }
+  std::unique_ptr<Op> bind(const Shape& in, Device device) override {
+    out_shape(in);
+    return dispatch(device, [&](auto tag) { return bind_lrn(tag, settings_, in); });
+  }
+
+ private:
+  LrnSettings settings_;
+};
+
+template <class Power>
+std::unique_ptr<Op> bind_with(Power power, const LrnSettings& settings, const Shape& in) {
+  return std::make_unique<LrnOp<Power>>(settings, power, in);
+}
+
+}  // namespace
+
+std::unique_ptr<Layer> make_lrn(const LayerSpec& spec) { return std::make_unique<Lrn>(spec); }
+
+std::unique_ptr<Op> bind_lrn(Cpu, const LrnSettings& settings, const Shape& in) {
+  if (settings.beta == 0.5f) return bind_with(PowerHalf{}, settings, in);
+  if (settings.beta == 0.75f) return bind_with(PowerThreeQuarters{}, settings, in);
+  if (settings.beta == 1.0f) return bind_with(PowerOne{}, settings, in);
+  return bind_with(PowerAny{settings.beta}, settings, in);
+}
+
+}  // namespace owt

@@ -1,0 +1,42 @@
+// Pooling over image planes: N x H x W x C -> N x OH x OW x C.
+//
+// Keys: kernel (height and width of the window), stride (default: kernel), pad (default 0, at most kernel /
+// 2), round = "down" | "up" (default "down").
+//
+//   OH = (H + 2 * pad - kernel) / stride + 1, rounded down or up; so for OW. Rounded up, a last window that
+//   would start beyond the image and its left padding is dropped, so that every window holds at least one
+//   pixel (PyTorch's ceil_mode). Output (oh, ow) sees the window that starts at (oh * stride - pad, ow *
+//   stride - pad).
+//
+// max_pool: y = the largest pixel of the window; padding never wins. NaN in a window gives NaN. dx: the first
+// of equal
+//   maxima in row order gets dy.
+// avg_pool: y = sum of the window's pixels / its positions inside the padded image [-pad, H + pad) x [-pad, W
+// + pad).
+//   Padding counts as zeros; what sticks out beyond it because of round = "up" does not count. (PyTorch's
+//   default count_include_pad, and Caffe.)
+// global_avg_pool: N x H x W x C -> N x C, the mean over all positions. Keys: none.
+#pragma once
+
+#include "layers/layer.h"
+
+namespace owt {
+
+struct Window {
+  int64_t kernel = 1, stride = 1, pad = 0;
+  bool round_up = false;
+
+  // Windows along an image extent; below 1 where not one fits.
+  int64_t count(int64_t extent) const;
+};
+
+std::unique_ptr<Layer> make_max_pool(const LayerSpec& spec);
+std::unique_ptr<Layer> make_avg_pool(const LayerSpec& spec);
+std::unique_ptr<Layer> make_global_avg_pool(const LayerSpec& spec);
+
+// `in` is the shape of the batch.
+std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in);
+std::unique_ptr<Op> bind_avg_pool(Cpu, const Window& window, const Shape& in);
+std::unique_ptr<Op> bind_global_avg_pool(Cpu, const Shape& in);
+
+}  // namespace owt

@@ -1,0 +1,70 @@
+// The checkpoints of a run, as folders on disk.
+//
+//   RUN/checkpoints/step-00005000/   complete: weights, optimizer, ..., state.json
+//   RUN/checkpoints/latest           the name of the one to go on from
+//   RUN/checkpoints/step-00005000.old   complete; only while another of the same step takes its place
+//   RUN/checkpoints/*.tmp            never loaded: being written or being removed; cleared by the next save
+//
+// A checkpoint is written in a .tmp folder, its files and the folder are synced, and the folder is renamed;
+// then `latest` is replaced. So whatever instant a crash hits, what was loadable before still is.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace owt {
+
+// state.json.
+struct RunState {
+  int64_t step = 0;           // updates done
+  int64_t epoch = 0;          // where to go on
+  int64_t step_in_epoch = 0;  // steps of it done
+  uint64_t seed = 0;
+  double best_top1 = 0;    // fraction; of the best evaluation so far
+  int64_t best_step = -1;  // its step; -1: none yet
+  int workers = 1;
+  std::string strategy;
+  std::map<std::string, std::string>
+      conv_choices;  // layer -> algorithm, so that a resumed run computes the same bits
+  std::map<std::string, uint64_t> checksums;  // file -> xxHash64 of every other file of the checkpoint
+
+  // JSON with a checksum over its own values.
+  std::string to_json() const;
+  // Throws Error naming `path` for anything but what to_json() wrote.
+  static RunState from_json(const std::string& text, const std::string& path);
+  bool operator==(const RunState&) const = default;
+};
+
+class CheckpointWriter {
+ public:
+  // Keeps the newest `keep` (>= 1) checkpoints and the best one.
+  CheckpointWriter(const std::string& run_folder, int keep);
+
+  // Clears what crashes left and makes the .tmp folder of step `step`. The caller writes its files into the
+  // folder returned, with FileWriter, which syncs them, and notes their checksums.
+  std::string begin(int64_t step);
+  // Writes state.json and makes the checkpoint of begin() the latest; then removes the ones no longer kept.
+  // Returns its folder. Every file of state.checksums must be there.
+  std::string commit(const RunState& state);
+
+ private:
+  void prune(const RunState& state) const;
+
+  std::string folder_;  // RUN/checkpoints
+  int keep_;
+  int64_t begun_ = -1;  // step; -1: none
+};
+
+// Complete checkpoints of the run, oldest first, as folders.
+std::vector<std::string> list_checkpoints(const std::string& run_folder);
+// The folder that `latest` names; where that is missing, the complete one with the highest step; nothing
+// where there is none.
+std::optional<std::string> newest_checkpoint(const std::string& run_folder);
+// Reads state.json of a checkpoint folder and checks every file against its checksum. Throws Error naming the
+// file that is missing or damaged and the other checkpoints to choose from.
+RunState load_checkpoint_state(const std::string& checkpoint_folder);
+
+}  // namespace owt

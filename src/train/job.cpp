@@ -1,0 +1,74 @@
+#include "src/train/job.h"
+
+#include <cstdlib>
+
+#include "data/cifar.h"
+#include "data/synthetic.h"
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+std::shared_ptr<const Dataset> open_split(const Job& job, const std::string& folder, Split split) {
+  const DataSettings& data = job.settings.data;
+  if (data.format != "synthetic")
+    return read_cifar(folder, data.format == "cifar10" ? CifarKind::k10 : CifarKind::k100, split);
+  SyntheticSettings settings;
+  settings.size = split == Split::kTrain ? data.train_images : data.test_images;
+  settings.side = data.image[0];
+  settings.classes = job.settings.model.classes;
+  settings.seed = job.settings.run.seed;
+  settings.split = split;
+  return std::make_shared<SyntheticDataset>(settings);
+}
+
+LoaderSettings loader_settings(const Job& job, int rank) {
+  const DataSettings& data = job.settings.data;
+  LoaderSettings settings;
+  settings.augmenter = job.augmenter;
+  settings.batch = job.plan.request.step_rows;
+  settings.seed = job.settings.run.seed;
+  settings.shuffle = data.shuffle;
+  settings.threads = data.loader_threads;
+  settings.rows = [strategy = job.plan.rounds_strategy(), ranks = job.plan.ranks(), rank](int64_t step_rows) {
+    return StepRows(strategy, ranks, step_rows).of(rank);
+  };
+  return settings;
+}
+
+}  // namespace
+
+std::string data_folder(const DataSettings& data, const std::string& given) {
+  if (!given.empty()) return given;
+  if (!data.dir.empty()) return data.dir;
+  const char* environment = std::getenv("OWT_DATA");
+  return environment && *environment ? environment : "datasets";
+}
+
+void open_data(Job& job, const std::string& folder) {
+  job.train = open_split(job, folder, Split::kTrain);
+  job.test = open_split(job, folder, Split::kTest);
+  if (job.train->classes() > job.settings.model.classes)
+    fail("the data has ", job.train->classes(), " classes, but model '", job.settings.model.name, "' has ",
+         job.settings.model.classes, "; set the model's classes and the outputs of its last layer");
+  const AugmentSettings& augment = job.settings.data.augment;
+  job.augmenter = std::make_shared<Augmenter>(
+      augment, job.train->image(), augment.needs_statistics() ? compute_statistics(*job.train) : DatasetStatistics{});
+}
+
+std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t step_in_epoch) {
+  LoaderSettings settings = loader_settings(job, rank);
+  settings.dataset = job.train;
+  settings.epoch = epoch;
+  settings.step_in_epoch = step_in_epoch;
+  return std::make_unique<Loader>(std::move(settings));
+}
+
+std::unique_ptr<BatchSource> test_batches(const Job& job, int rank) {
+  LoaderSettings settings = loader_settings(job, rank);
+  settings.dataset = job.test;
+  settings.training = false;
+  return std::make_unique<Loader>(std::move(settings));
+}
+
+}  // namespace owt

@@ -1,0 +1,35 @@
+// What all ranks of a run share: settings, plan, data.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "data/loader.h"
+#include "src/comm/communicator.h"
+#include "src/parallel/plan.h"
+#include "src/train/settings.h"
+
+namespace owt {
+
+struct Job {
+  Settings settings;
+  Plan plan;
+  std::shared_ptr<const Dataset> train, test;
+  std::shared_ptr<const Augmenter> augmenter;
+  std::string run_folder;         // training only
+  std::string resume_checkpoint;  // folder to go on from; empty: from the start
+  std::string weights;            // file to start from; empty: drawn from the seed
+};
+
+// Where the data lies: `given` (from the command line), else the recipe's data.dir, else $OWT_DATA, else ./datasets.
+std::string data_folder(const DataSettings& data, const std::string& given);
+
+// Opens both splits and measures what the augmentation needs. Throws Error for missing or damaged files, and where the
+// data has more classes than the model.
+void open_data(Job& job, const std::string& folder);
+
+// Batches of this rank's rows, from a place in training on; and all images of the test split in order.
+std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t step_in_epoch);
+std::unique_ptr<BatchSource> test_batches(const Job& job, int rank);
+
+}  // namespace owt

@@ -1,0 +1,77 @@
+#include "src/train/metrics.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "src/core/check.h"
+#include "src/core/files.h"
+
+namespace owt {
+namespace {
+
+using Json = nlohmann::ordered_json;  // writes NaN and infinity as null
+
+}  // namespace
+
+MetricsLog::MetricsLog(const std::string& path)
+    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
+  if (descriptor_ < 0) fail("cannot write ", path, ": ", std::strerror(errno), "; choose another --out");
+}
+
+MetricsLog::~MetricsLog() { ::close(descriptor_); }
+
+void MetricsLog::write(const TrainRecord& r) {
+  write_line(Json{{"kind", "train"},
+                  {"step", r.step},
+                  {"epoch", r.epoch},
+                  {"loss", r.loss},
+                  {"top1", r.top1},
+                  {"lr", r.lr},
+                  {"images_per_second", r.images_per_second},
+                  {"data_wait_ms", r.data_wait_ms}}
+                 .dump());
+}
+
+void MetricsLog::write(const EvalRecord& r) {
+  write_line(Json{
+      {"kind", "eval"},
+      {"step", r.step},
+      {"epoch", r.epoch},
+      {"loss", r.loss},
+      {"top1", r.top1},
+      {"top5", r.top5},
+      {"images",
+       r.images}}.dump());
+}
+
+void MetricsLog::write_line(std::string line) {
+  line += '\n';
+  for (size_t done = 0; done < line.size();) {
+    const ssize_t wrote = ::write(descriptor_, line.data() + done, line.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0)
+      fail("cannot write ", path_, ": ", std::strerror(errno), "; free some space, then resume the run");
+    done += static_cast<size_t>(wrote);
+  }
+}
+
+void drop_metrics_after(const std::string& path, int64_t step) {
+  if (!std::filesystem::exists(path)) return;
+  const std::string content = read_file(path);
+  std::string kept;
+  std::istringstream lines(content);
+  for (std::string line; std::getline(lines, line);) {
+    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) continue;
+    if (record["step"].get<int64_t>() <= step) kept += line + '\n';
+  }
+  if (kept != content) write_file_atomically(path, kept);
+}
+
+}  // namespace owt

@@ -1,0 +1,51 @@
+// metrics.jsonl: one JSON object per line, for programs that plot runs. Values that are not finite are null.
+//   {"kind":"train","step":1,"epoch":0,"loss":2.3,"top1":0.1,"lr":0.01,"images_per_second":2500.0,"data_wait_ms":0.1}
+//   {"kind":"eval","step":500,"epoch":0,"loss":1.1,"top1":0.6,"top5":0.95,"images":10000}
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace owt {
+
+struct TrainRecord {
+  int64_t step = 0;   // updates done
+  int64_t epoch = 0;  // of the step, from 0
+  double loss = 0;    // mean over the rows of the step
+  double top1 = 0;    // fraction of its rows
+  double lr = 0;
+  double images_per_second = 0;
+  double data_wait_ms = 0;  // per step
+};
+
+struct EvalRecord {
+  int64_t step = 0, epoch = 0;  // trained so far
+  double loss = 0;              // mean over the images
+  double top1 = 0, top5 = 0;    // fractions
+  int64_t images = 0;
+};
+
+class MetricsLog {
+ public:
+  // Appends to `path`. Throws Error where it cannot be written.
+  explicit MetricsLog(const std::string& path);
+  ~MetricsLog();
+  MetricsLog(const MetricsLog&) = delete;
+  MetricsLog& operator=(const MetricsLog&) = delete;
+
+  // The line is with the system when this returns. Throws Error on a full disk.
+  void write(const TrainRecord& record);
+  void write(const EvalRecord& record);
+
+ private:
+  void write_line(std::string line);
+
+  std::string path_;
+  int descriptor_;
+};
+
+// Before a run resumes after `step`: drops the lines of later steps, and lines that a crash left unfinished.
+// The file is replaced as a whole; a missing one is fine.
+void drop_metrics_after(const std::string& path, int64_t step);
+
+}  // namespace owt

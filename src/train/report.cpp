@@ -1,0 +1,257 @@
+#include "src/train/report.h"
+
+#include <algorithm>
+
+#include "src/core/check.h"
+#include "src/core/log.h"
+
+namespace owt {
+namespace {
+
+using Kind = TimingRow::Kind;
+
+constexpr size_t kNameWidth = 20, kTypeWidth = 10, kOutWidth = 12;
+
+double median_of(const std::vector<int64_t>& values) { return median({values.begin(), values.end()}); }
+
+void add_times(TimingRow& row, const Profiler::Row& measured) {
+  const double ms = median(measured.ms);
+  row.ms += ms;
+  switch (measured.phase) {
+    case Phase::kForward:
+      row.forward_ms += ms;
+      break;
+    case Phase::kBackward:
+      row.backward_ms += ms;
+      break;
+    case Phase::kUpdate:
+      row.update_ms += ms;
+      break;
+    case Phase::kTransfer:
+      row.transfer_ms += median(measured.transfer_ms);
+      row.bytes_sent += static_cast<int64_t>(median_of(measured.bytes));
+      break;
+    case Phase::kLoss:
+    case Phase::kData:
+      break;
+  }
+}
+
+TimingRow row_of(const LayerFacts& layer) {
+  TimingRow row;
+  row.kind = Kind::kLayer;
+  row.name = layer.name;
+  row.type = layer.type;
+  row.out = layer.out.str();
+  row.flops = layer.forward_flops + layer.backward_flops;
+  row.activation_bytes = layer.activation_bytes;
+  row.weight_bytes = layer.weight_bytes;
+  return row;
+}
+
+TimingRow row_named(Kind kind, const std::string& name) {
+  TimingRow row;
+  row.kind = kind;
+  row.name = name;
+  return row;
+}
+
+// The row of `rows` with this name; made at the end where there is none yet.
+TimingRow& find_or_add(std::vector<TimingRow>& rows, Kind kind, const std::string& name) {
+  const auto found =
+      std::find_if(rows.begin(), rows.end(), [&](const TimingRow& r) { return r.name == name; });
+  return found != rows.end() ? *found : rows.emplace_back(row_named(kind, name));
+}
+
+bool belongs_to_layer(Phase phase) {
+  return phase == Phase::kForward || phase == Phase::kBackward || phase == Phase::kUpdate;
+}
+
+// Text cut to `width`, the cut marked.
+std::string cut(const std::string& text, size_t width) {
+  return text.size() <= width ? text : text.substr(0, width - 2) + "..";
+}
+
+// A number in its column; blank where it is zero, because it does not apply.
+std::string cell(double value, int width, int decimals) {
+  return value == 0 ? std::string(static_cast<size_t>(width), ' ')
+                    : format("{:{}.{}f}", value, width, decimals);
+}
+
+std::string layer_line(const TimingRow& r, double step_ms) {
+  return format("{:<{}} {:<{}} {:>{}} {}{}{}{}{}{}{}\n", cut(r.name, kNameWidth), kNameWidth,
+                cut(r.type, kTypeWidth), kTypeWidth, cut(r.out, kOutWidth), kOutWidth,
+                cell(r.forward_ms, 9, 2), cell(r.backward_ms, 10, 2), cell(r.update_ms, 9, 2),
+                cell(step_ms > 0 ? 100 * r.ms / step_ms : 0, 8, 1), cell(r.gflops_per_second(), 9, 0),
+                cell(static_cast<double>(r.activation_bytes) / 1e6, 10, 2),
+                cell(static_cast<double>(r.weight_bytes) / 1e6, 10, 2));
+}
+
+std::string other_line(const TimingRow& r, double step_ms) {
+  return format("{:<{}} {}{}{}{}{}\n", cut(r.name, 2 * kNameWidth), 2 * kNameWidth, cell(r.ms, 12, 2),
+                cell(step_ms > 0 ? 100 * r.ms / step_ms : 0, 9, 1), cell(r.transfer_ms, 14, 2),
+                cell(static_cast<double>(r.bytes_sent) / 1e6, 11, 3), cell(r.gbytes_per_second(), 9, 2));
+}
+
+const char* kind_name(Kind kind) {
+  switch (kind) {
+    case Kind::kLayer:
+      return "layer";
+    case Kind::kOther:
+      return "other";
+    case Kind::kTransfer:
+      return "transfer";
+    case Kind::kRest:
+      return "rest";
+    case Kind::kStep:
+      return "step";
+  }
+  return "";
+}
+
+std::string quoted_for_csv(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+std::string quoted_for_json(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    if (static_cast<unsigned char>(c) < 0x20)
+      quoted += format("\\u{:04x}", static_cast<int>(c));
+    else
+      quoted += c;
+  }
+  return quoted + "\"";
+}
+
+enum Track { kCompute, kTransferTrack, kDataTrack };
+constexpr const char* kTrackNames[] = {"compute", "transfer", "data"};
+
+Track track_of(Phase phase) {
+  return phase == Phase::kTransfer ? kTransferTrack : phase == Phase::kData ? kDataTrack : kCompute;
+}
+
+std::string metadata_event(const char* what, size_t rank, int track, const std::string& name) {
+  return format(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":"{}"}}}})", what, rank, track,
+                name);
+}
+
+std::string span_event(const Profiler& profiler, const Profiler::Span& span, size_t rank, double offset_ms) {
+  const Profiler::Row& row = profiler.rows()[span.row];
+  const std::string name = belongs_to_layer(row.phase) ? row.name + " " + name_of(row.phase) : row.name;
+  return format(
+      R"({{"ph":"X","name":{},"cat":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"step":{}}}}})",
+      quoted_for_json(name), name_of(row.phase), rank, static_cast<int>(track_of(row.phase)),
+      1e3 * (offset_ms + span.begin_ms), 1e3 * (span.end_ms - span.begin_ms), span.step);
+}
+
+}  // namespace
+
+double TimingRow::gflops_per_second() const {
+  const double busy_ms = forward_ms + backward_ms;
+  return busy_ms > 0 ? flops / busy_ms / 1e6 : 0;
+}
+
+double TimingRow::gbytes_per_second() const {
+  return transfer_ms > 0 ? static_cast<double>(bytes_sent) / transfer_ms / 1e6 : 0;
+}
+
+double TimingReport::images_per_second() const {
+  return step().ms > 0 ? 1e3 * static_cast<double>(images_per_step) / step().ms : 0;
+}
+
+TimingReport make_report(std::span<const Profiler* const> ranks, const std::vector<LayerFacts>& layers,
+                         int64_t images_per_step) {
+  OWT_CHECK(!ranks.empty(), "a report needs at least one rank");
+  const Profiler& first = *ranks.front();
+  std::vector<TimingRow> layer_rows, others, transfers;
+  for (const LayerFacts& layer : layers) layer_rows.push_back(row_of(layer));
+  for (const Profiler::Row& measured : first.rows()) {
+    const auto layer = std::find_if(layer_rows.begin(), layer_rows.end(),
+                                    [&](const TimingRow& row) { return row.name == measured.name; });
+    if (belongs_to_layer(measured.phase) && layer != layer_rows.end())
+      add_times(*layer, measured);
+    else if (measured.phase == Phase::kTransfer)
+      add_times(find_or_add(transfers, Kind::kTransfer, measured.name), measured);
+    else
+      add_times(find_or_add(others, Kind::kOther, measured.name), measured);
+  }
+
+  TimingReport report;
+  report.steps = static_cast<int64_t>(first.step_ms().size());
+  report.images_per_step = images_per_step;
+  report.ranks = static_cast<int>(ranks.size());
+  for (auto* part : {&layer_rows, &others, &transfers})
+    report.rows.insert(report.rows.end(), part->begin(), part->end());
+
+  TimingRow rest = row_named(Kind::kRest, "rest"), step = row_named(Kind::kStep, "step");
+  step.ms = median(first.step_ms());
+  rest.ms = step.ms;
+  for (const TimingRow& row : report.rows) rest.ms -= row.ms;
+  report.rows.push_back(rest);
+  report.rows.push_back(step);
+  return report;
+}
+
+std::string TimingReport::table() const {
+  const double step_ms = step().ms;
+  std::string text =
+      format("Rank 0 of {}, medians over {} steps of {} images\n\n", ranks, steps, images_per_step);
+  text += format("{:<{}} {:<{}} {:>{}} {:>9}{:>10}{:>9}{:>8}{:>9}{:>10}{:>10}\n", "layer", kNameWidth, "type",
+                 kTypeWidth, "out", kOutWidth, "forward", "backward", "update", "share", "speed", "activ.",
+                 "weights");
+  text += format("{:<{}} {:<{}} {:>{}} {:>9}{:>10}{:>9}{:>8}{:>9}{:>10}{:>10}\n", "", kNameWidth, "",
+                 kTypeWidth, "", kOutWidth, "ms", "ms", "ms", "%", "GFLOP/s", "MB", "MB");
+  bool second_head = false;
+  for (const TimingRow& row : rows) {
+    if (row.kind == Kind::kStep) break;
+    if (row.kind != Kind::kLayer && !second_head) {
+      second_head = true;
+      text += format("\n{:<{}} {:>12}{:>9}{:>14}{:>11}{:>9}\n{:<{}} {:>12}{:>9}{:>14}{:>11}{:>9}\n", "other",
+                     2 * kNameWidth, "exposed", "share", "transfer", "sent", "speed", "", 2 * kNameWidth,
+                     "ms", "%", "ms", "MB/step", "GB/s");
+    }
+    text += row.kind == Kind::kLayer ? layer_line(row, step_ms) : other_line(row, step_ms);
+  }
+  return text + format("\nstep {:.2f} ms, {:.1f} images/s\n", step_ms, images_per_second());
+}
+
+std::string TimingReport::csv() const {
+  std::string text =
+      "kind,name,type,out,forward_ms,backward_ms,update_ms,ms,share,transfer_ms,gflops_per_s,bytes_sent,"
+      "gbytes_per_s,"
+      "activation_bytes,weight_bytes\n";
+  for (const TimingRow& r : rows)
+    text += format("{},{},{},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.5f},{:.4f},{:.2f},{},{:.3f},{},{}\n",
+                   kind_name(r.kind), quoted_for_csv(r.name), quoted_for_csv(r.type), r.out, r.forward_ms,
+                   r.backward_ms, r.update_ms, r.ms, step().ms > 0 ? r.ms / step().ms : 0, r.transfer_ms,
+                   r.gflops_per_second(), r.bytes_sent, r.gbytes_per_second(), r.activation_bytes,
+                   r.weight_bytes);
+  return text;
+}
+
+std::string trace_json(std::span<const Profiler* const> ranks) {
+  Profiler::Clock::time_point origin = Profiler::Clock::time_point::max();
+  for (const Profiler* profiler : ranks) origin = std::min(origin, profiler->start());
+  std::string text = R"({"displayTimeUnit":"ms","traceEvents":[)";
+  const char* separator = "\n";
+  const auto add = [&](const std::string& event) {
+    text += separator + event;
+    separator = ",\n";
+  };
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Profiler& profiler = *ranks[rank];
+    add(metadata_event("process_name", rank, 0, format("rank {}", rank)));
+    for (int track = kCompute; track <= kDataTrack; ++track)
+      add(metadata_event("thread_name", rank, track, kTrackNames[track]));
+    const double offset_ms = std::chrono::duration<double, std::milli>(profiler.start() - origin).count();
+    for (const Profiler::Span& span : profiler.spans()) add(span_event(profiler, span, rank, offset_ms));
+  }
+  return text + "\n]}\n";
+}
+
+}  // namespace owt

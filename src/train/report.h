@@ -1,0 +1,69 @@
+// Where the time of a step went: the table of `owt time`, timing.csv, and a trace for a viewer.
+//
+// The table and the CSV show rank 0: medians over its recorded steps. The rows add up to the median step by
+// way of the row "rest": what lies between the scopes, and what the sum of medians misses of the median of
+// sums (so it may be slightly negative).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/core/profiler.h"
+#include "src/core/shape.h"
+
+namespace owt {
+
+// What is known of a layer without timing it, as rank 0 computes it in one step.
+struct LayerFacts {
+  std::string name, type;
+  Shape out;                                     // of one row
+  double forward_flops = 0, backward_flops = 0;  // per step; a multiply-add is 2
+  int64_t activation_bytes = 0, weight_bytes = 0;
+};
+
+// One row; times in ms per step. What does not apply is 0.
+struct TimingRow {
+  enum class Kind { kLayer, kOther, kTransfer, kRest, kStep };
+  Kind kind = Kind::kOther;
+  std::string name, type;
+  std::string out;  // shape, "32x32x3"
+  double forward_ms = 0, backward_ms = 0, update_ms = 0;
+  double ms = 0;           // the whole row's part of the step; of a transfer only what is exposed
+  double transfer_ms = 0;  // of the collectives themselves, overlapped or not
+  double flops = 0;
+  int64_t bytes_sent = 0;
+  int64_t activation_bytes = 0, weight_bytes = 0;
+
+  double gflops_per_second() const;  // of forward and backward
+  double gbytes_per_second() const;  // of the transfer
+};
+
+struct TimingReport {
+  std::vector<TimingRow> rows;  // layers, others (loss, data wait, what has no layer), transfers, rest, step
+  int64_t steps = 0;            // recorded
+  int64_t images_per_step = 0;
+  int ranks = 0;
+
+  const TimingRow& step() const { return rows.back(); }
+  double images_per_second() const;
+
+  std::string table() const;  // at most 110 columns wide
+  // Columns:
+  // kind,name,type,out,forward_ms,backward_ms,update_ms,ms,share,transfer_ms,gflops_per_s,bytes_sent,
+  // gbytes_per_s,activation_bytes,weight_bytes. `share` is a fraction of the step.
+  std::string csv() const;
+};
+
+// `layers` in the order of the table; rows of the profiler are matched to them by name. `images_per_step`:
+// over all ranks.
+TimingReport make_report(std::span<const Profiler* const> ranks, const std::vector<LayerFacts>& layers,
+                         int64_t images_per_step);
+
+// Every recorded span of every rank in the Trace Event Format (chrome://tracing, Perfetto): a process per
+// rank, threads "compute", "transfer", "data"; microseconds since the first profiler was made. Needs
+// Profiler::keep_spans(true).
+std::string trace_json(std::span<const Profiler* const> ranks);
+
+}  // namespace owt

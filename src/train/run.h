@@ -1,0 +1,48 @@
+// Whole runs, as the program's subcommands start them.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "src/train/evaluate.h"
+#include "src/train/report.h"
+#include "src/train/settings.h"
+
+namespace owt {
+
+struct TrainOptions {
+  std::string data;     // folder; empty: see data_folder()
+  std::string out;      // run folder; empty: runs/<recipe>
+  std::string resume;   // empty, "auto" (the run folder's newest checkpoint, or none), a run or a checkpoint folder
+  std::string weights;  // safetensors file to start from; empty: none
+  int threads = 0;      // of all ranks together; 0: all cores
+  bool timing = false;  // print the timing table at the end
+};
+
+struct TrainOutcome {
+  bool finished = false;  // false: stopped on a signal, with a checkpoint
+  std::string run_folder;
+  Evaluation evaluation;  // of the final weights, where finished
+};
+
+// Trains, writing the run folder (DESIGN section 7). Throws Error; never overwrites another run.
+TrainOutcome train(Settings settings, const TrainOptions& options);
+
+// Accuracy of a weights file on the test split.
+Evaluation evaluate_file(Settings settings, const std::string& weights, const std::string& data, int threads);
+
+struct TimeOptions {
+  int64_t steps = 30;  // timed, after a few that are not
+  int threads = 0;     // of all ranks together; 0: all cores
+  std::string trace;   // file for a trace; empty: none
+};
+
+// Times steps on made-up images.
+TimingReport time_steps(const Settings& settings, const TimeOptions& options);
+
+// Of rank 0, in the order of the plan; for reports.
+std::vector<LayerFacts> layer_facts(const Plan& plan);
+
+int threads_per_rank(int threads, int ranks);  // threads = 0: all cores; at least 1
+
+}  // namespace owt

@@ -1,0 +1,153 @@
+#include "src/train/settings.h"
+
+#include <cmath>
+#include <filesystem>
+
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+void check_input(const Config& config, const DataSettings& data, const Model& model) {
+  const int64_t crop = data.augment.crop;
+  const Shape made{crop > 0 ? crop : data.image[0], crop > 0 ? crop : data.image[1], data.image[2]};
+  if (made != model.input)
+    config.error("augment", concat("the images come out as ", made, ", the model wants ", model.input,
+                                   " (height x width x channels); set augment.crop, or the model's input"));
+}
+
+DataSettings read_data(Config config, const Model& model) {
+  DataSettings data;
+  data.format = config.word("format", {"cifar10", "cifar100", "synthetic"});
+  data.dir = config.string("dir", "");
+  data.batch = config.integer("batch", 0, {.low = 1, .high = 1 << 24});
+  data.batch_per_rank = config.integer("batch_per_rank", 0, {.low = 1, .high = 1 << 24});
+  if (data.batch > 0 && data.batch_per_rank > 0)
+    config.error("batch_per_rank", "give 'batch' (rows of a step) or 'batch_per_rank' (grows with the ranks), not both");
+  if (data.batch == 0 && data.batch_per_rank == 0)
+    config.error("batch", "'batch' is missing (rows of one step; or batch_per_rank)");
+  data.shuffle = config.boolean("shuffle", true);
+  if (data.format == "synthetic") {
+    const bool cropped = config.table("augment").has("crop");
+    const int64_t side = config.integer("side", cropped ? 32 : model.input[0], {.low = 8, .high = 4096});
+    data.train_images = config.integer("train_images", 5000, {.low = 1, .high = 1e7});
+    data.test_images = config.integer("test_images", 1000, {.low = 1, .high = 1e7});
+    data.image = {side, side, 3};
+    if (model.classes > 10) config.error("format", "synthetic data has at most 10 classes");
+  }
+  data.augment = AugmentSettings::from(config.table("augment"), data.image);
+  check_input(config, data, model);
+  data.loader_threads = static_cast<int>(config.integer("loader_threads", 1, {.low = 1, .high = 256}));
+  config.finish("[data]");
+  return data;
+}
+
+ParallelSettings read_parallel(Config config) {
+  ParallelSettings parallel;
+  parallel.workers = static_cast<int>(config.integer("workers", 1, {.low = 1, .high = 4096}));
+  parallel.strategy = strategy_from(config.word("strategy", "owt-a", strategy_names()));
+  parallel.dense_update =
+      config.word("dense_update", "step", {"step", "round"}) == "step" ? DenseUpdate::kStep : DenseUpdate::kRound;
+  parallel.scale_lr = config.word("scale_lr", "none", {"none", "linear", "sqrt"});
+  parallel.bucket_bytes = static_cast<int64_t>(config.number("bucket_mb", 8, {.low = 0.001, .high = 65536}) * (1 << 20));
+  config.finish("[parallel]");
+  return parallel;
+}
+
+RunSettings read_run(Config config) {
+  RunSettings run;
+  run.seed = static_cast<uint64_t>(config.integer("seed", 1, {.low = 0}));
+  run.log_every = config.integer("log_every", 20, {.low = 1});
+  run.eval_every_epochs = config.integer("eval_every_epochs", 1, {.low = 0});
+  run.checkpoint_every_epochs = config.integer("checkpoint_every_epochs", 1, {.low = 0});
+  run.checkpoint_every_steps = config.integer("checkpoint_every_steps", 0, {.low = 0});
+  run.keep_checkpoints = static_cast<int>(config.integer("keep_checkpoints", 3, {.low = 1, .high = 1e6}));
+  run.conv_algorithm =
+      conv_algorithm_from(config.word("conv_algorithm", "auto", {"auto", "direct", "winograd"}));
+  config.finish("[run]");
+  return run;
+}
+
+// A model file on its own is enough to plan and to time.
+constexpr const char* kBareRecipe = R"(
+[data]
+format = "synthetic"
+batch = 64
+[optimizer]
+learning_rate = 0.01
+[schedule]
+epochs = 1
+)";
+
+Config whole_recipe(const std::string& path) {
+  Config file = Config::file(path);
+  if (file.has("layer")) {
+    Config recipe = Config::text(kBareRecipe, path);
+    recipe.put("model", file);
+    return recipe;
+  }
+  if (file.is_string("model")) {
+    const std::filesystem::path model = file.string("model");
+    const auto found = model.is_absolute() ? model : std::filesystem::path(path).parent_path() / model;
+    if (!std::filesystem::is_regular_file(found))
+      file.error("model", concat("no model file ", found.string(), " (the path counts from this file)"));
+    file.put("model", Config::file(found.string()));
+  }
+  return file;
+}
+
+double growth(const std::string& rule, double factor) {
+  if (rule == "linear") return factor;
+  return rule == "sqrt" ? std::sqrt(factor) : 1.0;
+}
+
+}  // namespace
+
+int64_t Settings::step_rows() const {
+  if (data.batch_per_rank > 0) return data.batch_per_rank * parallel.workers;
+  const int64_t ranks = parallel.workers;
+  if (data.batch % ranks != 0 && parallel.strategy != Strategy::kModelParallel) {
+    const int64_t below = data.batch / ranks * ranks;
+    fail("batch ", data.batch, " cannot be dealt to ", ranks, " workers evenly; use ",
+         below > 0 ? concat(below, " or ") : "", below + ranks, " (data.batch), or batch_per_rank");
+  }
+  return data.batch;
+}
+
+PlanRequest Settings::plan_request() const {
+  return {parallel.workers, parallel.strategy, parallel.dense_update, step_rows(), parallel.bucket_bytes};
+}
+
+double Settings::front_rate_scale(const Plan& plan) const { return growth(parallel.scale_lr, plan.ranks()); }
+
+double Settings::back_rate_scale(const Plan& plan) const {
+  const double rounds = parallel.dense_update == DenseUpdate::kRound
+                            ? static_cast<double>(StepRows(plan.rounds_strategy(), plan.ranks(), 1).rounds(0).size())
+                            : 1.0;
+  return growth(parallel.scale_lr, plan.ranks() / rounds);
+}
+
+Settings settings_from(Config recipe, const std::string& name) {
+  Settings settings;
+  settings.name = name;
+  settings.resolved = recipe.to_toml();
+  Config model = recipe.table("model");
+  if (!recipe.has("model")) recipe.error("model", "'model' is missing: a path to a model file, or a table");
+  settings.model = read_model(model);
+  settings.data = read_data(recipe.table("data"), settings.model);
+  Config optimizer = recipe.table("optimizer"), schedule = recipe.table("schedule");
+  settings.optimizer = SgdSettings::from(optimizer);
+  settings.schedule = ScheduleSettings::from(schedule);
+  settings.parallel = read_parallel(recipe.table("parallel"));
+  settings.run = read_run(recipe.table("run"));
+  recipe.finish("a recipe");
+  return settings;
+}
+
+Settings read_settings(const std::string& path, const Overrides& overrides) {
+  Config recipe = whole_recipe(path);
+  for (const auto& [key, value] : overrides) recipe.set(key, value);
+  return settings_from(recipe, std::filesystem::path(path).stem().string());
+}
+
+}  // namespace owt

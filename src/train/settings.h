@@ -1,0 +1,72 @@
+// Everything a recipe says, read and checked.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/augment.h"
+#include "layers/conv_algorithm.h"
+#include "src/net/model.h"
+#include "src/parallel/plan.h"
+#include "src/train/schedule.h"
+#include "src/train/sgd.h"
+
+namespace owt {
+
+struct DataSettings {
+  std::string format;          // cifar10 | cifar100 | synthetic
+  std::string dir;             // where the files are; empty: not said
+  int64_t batch = 0;           // rows of one step over all ranks; 0: batch_per_rank says
+  int64_t batch_per_rank = 0;  // rows of one rank; 0: batch says
+  bool shuffle = true;
+  Shape image{32, 32, 3};      // as it lies in the files: H x W x C
+  AugmentSettings augment;
+  int loader_threads = 1;      // of each rank
+  int64_t train_images = 0, test_images = 0;  // synthetic only
+};
+
+struct ParallelSettings {
+  int workers = 1;
+  Strategy strategy = Strategy::kOwtA;
+  DenseUpdate dense_update = DenseUpdate::kStep;
+  std::string scale_lr = "none";  // none | linear | sqrt: how the rate grows with the number of ranks
+  int64_t bucket_bytes = 8 << 20;
+};
+
+struct RunSettings {
+  uint64_t seed = 1;
+  int64_t log_every = 20;                // steps between lines of metrics.jsonl
+  int64_t eval_every_epochs = 1;         // 0: at the end only
+  int64_t checkpoint_every_epochs = 1;   // 0: at the end only
+  int64_t checkpoint_every_steps = 0;    // 0: by epochs
+  int keep_checkpoints = 3;              // the newest; the best one is kept besides
+  ConvAlgorithm conv_algorithm = ConvAlgorithm::kAuto;
+};
+
+struct Settings {
+  std::string name;  // of the recipe: its file name without .toml
+  Model model;
+  DataSettings data;
+  SgdSettings optimizer;
+  ScheduleSettings schedule;
+  ParallelSettings parallel;
+  RunSettings run;
+  std::string resolved;  // the whole recipe as TOML, model and overrides included
+
+  int64_t step_rows() const;  // of a full step
+  PlanRequest plan_request() const;
+  // Factor on the learning rate that scale_lr asks for, of the layers before and behind the boundary: the batch they
+  // update on, in units of one rank's rows.
+  double front_rate_scale(const Plan& plan) const;
+  double back_rate_scale(const Plan& plan) const;
+};
+
+using Overrides = std::vector<std::pair<std::string, std::string>>;  // dotted key, value
+
+// Reads a recipe, or a model file on its own (then with synthetic data and a batch of 64). Overrides act after the
+// files. Throws Error naming file and line.
+Settings read_settings(const std::string& path, const Overrides& overrides = {});
+Settings settings_from(Config recipe, const std::string& name);
+
+}  // namespace owt

@@ -1,0 +1,53 @@
+// Stochastic gradient descent with momentum, on this rank's parts of the parameters.
+//
+// With lr = rate * lr_mult and g' = gradient_scale * grad + decay * decay_mult * w:
+//   v = momentum * v - lr * g';   w += v                             plain
+//   v = momentum * v - lr * g';   w += momentum * v - lr * g'        Nesterov
+// The rate is inside v, so that a change of rate acts on new gradients only (Krizhevsky et al. 2012; Caffe).
+// PyTorch keeps it outside: u = momentum * u + g', w -= lr * u (Nesterov: w -= lr * (g' + momentum * u)).
+// With a constant rate v = -lr * u and both give the same weights; after a change PyTorch rescales the past
+// gradients as well.
+//
+// Running averages (ParamRole::kAverage): value += lr_mult * (gradient_scale * grad - value); without a
+// gradient they stay.
+#pragma once
+
+#include <span>
+#include <unordered_map>
+
+#include "layers/param.h"
+#include "src/core/config.h"
+
+namespace owt {
+
+struct SgdSettings {
+  double learning_rate = 0;  // > 0, the base that the schedule multiplies
+  double momentum = 0.9;     // [0, 1)
+  double decay = 5e-4;       // L2, >= 0, multiplied by Param::decay_mult
+  bool nesterov = false;
+
+  // From [optimizer].
+  static SgdSettings from(Config& config);
+};
+
+class Sgd {
+ public:
+  // The parameters are named by their address: they must outlive this and stay where they are.
+  explicit Sgd(const SgdSettings& settings) : settings_(settings) {}
+
+  // Updates `params`, counting a gradient that is_zero as 0, and marks their gradients as zero. Raises the
+  // version of every parameter whose value may have changed. `rate`: learning rate of this step, schedule
+  // included.
+  void update(std::span<Param* const> params, double rate, double gradient_scale);
+
+  // v of a trained parameter, f32, param.shape(); zero until the first update.
+  Tensor& velocity(const Param& param);
+
+ private:
+  void update_trained(Param& param, double rate, double gradient_scale);
+
+  SgdSettings settings_;
+  std::unordered_map<const Param*, Tensor> velocities_;
+};
+
+}  // namespace owt

@@ -1,0 +1,28 @@
+#include "src/train/signals.h"
+
+#include <atomic>
+#include <csignal>
+
+namespace owt {
+namespace {
+
+std::atomic<bool> stop{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "set in a signal handler");
+
+extern "C" void on_stop_signal(int) { stop = true; }
+
+}  // namespace
+
+void catch_stop_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_stop_signal;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second signal acts as by default
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pager is an error of the write, not the end of the run
+}
+
+bool stop_requested() { return stop; }
+void request_stop(bool wish) { stop = wish; }
+
+}  // namespace owt

@@ -1,0 +1,62 @@
+// One rank's training run: steps, log, evaluation, checkpoints. Every rank does the same; rank 0 also writes.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "src/comm/profiled.h"
+#include "src/train/checkpoint_files.h"
+#include "src/train/evaluate.h"
+#include "src/train/job.h"
+#include "src/train/metrics.h"
+#include "src/train/progress.h"
+#include "src/train/report.h"
+#include "src/train/step.h"
+
+namespace owt {
+
+class Trainer {
+ public:
+  // Both must outlive this. Draws, loads or restores the weights.
+  Trainer(const Job& job, Communicator& comm);
+
+  // To the end of the schedule (true), or until a signal asked to stop and a checkpoint is written (false).
+  bool run();
+
+  const Profiler& profiler() const { return profiler_; }
+  const std::optional<Evaluation>& last_evaluation() const { return last_evaluation_; }
+
+ private:
+  static constexpr int64_t kTimedFrom = 3, kTimedSteps = 100;  // steps of this process whose times are kept
+
+  bool writes() const { return comm_.rank() == 0; }
+  void restore();
+  void log_start() const;
+  StepResult train_step();
+  void record(const StepResult& result, double lr, double data_wait_ms);
+  void end_epoch();
+  void run_evaluation();
+  void save();
+
+  const Job& job_;
+  Profiler profiler_;
+  ProfiledCommunicator comm_;
+  RankModel model_;
+  Sgd sgd_;
+  Step step_;
+  Schedule schedule_;
+  std::unique_ptr<BatchSource> batches_;
+  RunState state_;
+  int64_t first_step_ = 0, total_steps_ = 0, saved_step_ = -1;
+  std::optional<Evaluation> last_evaluation_;
+  int64_t evaluated_step_ = -1;
+  double data_wait_ms_ = 0;  // since the last metrics line
+  int64_t waited_steps_ = 0;
+  // Rank 0 only.
+  std::optional<MetricsLog> metrics_;
+  std::optional<Progress> progress_;
+  std::optional<CheckpointWriter> checkpoints_;
+};
+
+}  // namespace owt

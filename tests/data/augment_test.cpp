@@ -1,0 +1,234 @@
+#include "data/augment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "data/memory_dataset.h"
+#include "src/core/check.h"
+#include "src/core/threads.h"
+
+namespace owt {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using From = AugmentSettings::From;
+
+const Shape kSmall{2, 3, 1};  // rows 1 2 3 and 4 5 6
+const std::vector<uint8_t> kPixels{1, 2, 3, 4, 5, 6};
+
+std::vector<float> eval(const Augmenter& augmenter, const std::vector<uint8_t>& pixels) {
+  std::vector<float> out(static_cast<size_t>(augmenter.out_shape().elements()), -1.0f);
+  augmenter.eval_image(pixels.data(), out.data());
+  return out;
+}
+
+std::vector<float> train(const Augmenter& augmenter, const std::vector<uint8_t>& pixels, int64_t sample,
+                         int64_t epoch = 0, uint64_t seed = 1) {
+  std::vector<float> out(static_cast<size_t>(augmenter.out_shape().elements()), -1.0f);
+  augmenter.train_image(seed, epoch, sample, pixels.data(), out.data());
+  return out;
+}
+
+AugmentSettings parse(const std::string& table, const Shape& image = {32, 32, 3}) {
+  Config config = Config::text("[data]\naugment = " + table + "\n", "made.toml");
+  return AugmentSettings::from(config.table("data").table("augment"), image);
+}
+
+std::string error_of(const std::string& table) {
+  try {
+    parse(table);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Augment, WithoutSettingsGivesThePixelsAsTheyAre) {
+  const Augmenter augmenter({}, kSmall);
+  EXPECT_EQ(augmenter.out_shape(), kSmall);
+  EXPECT_THAT(eval(augmenter, kPixels), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(train(augmenter, kPixels, 0), ElementsAre(1, 2, 3, 4, 5, 6));
+}
+
+TEST(Augment, EvaluatesTheCentre) {
+  const std::vector<uint8_t> rows{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};  // 4 x 4
+  EXPECT_THAT(eval(Augmenter({.crop = 2}, {4, 4, 1}), rows), ElementsAre(6, 7, 10, 11));
+  // One place too many: rounded up and left.
+  EXPECT_THAT(eval(Augmenter({.crop = 3}, {4, 4, 1}), rows), ElementsAre(1, 2, 3, 5, 6, 7, 9, 10, 11));
+}
+
+TEST(Augment, EvaluatesTheWholeImageWhereTheCropHasItsSize) {
+  EXPECT_THAT(eval(Augmenter({.pad = 2}, kSmall), kPixels), ElementsAre(1, 2, 3, 4, 5, 6));
+}
+
+TEST(Augment, PadsWithZerosAfterTheMean) {
+  const Augmenter augmenter({.crop = 4, .pad = 1, .mean = From::kValues, .mean_values = {10}}, {2, 2, 1});
+  EXPECT_THAT(eval(augmenter, {1, 2, 3, 4}), ElementsAre(0, 0, 0, 0,    //
+                                                         0, -9, -8, 0,  //
+                                                         0, -7, -6, 0,  //
+                                                         0, 0, 0, 0));
+}
+
+TEST(Augment, TakesEveryCropAndItsMirrorImageInTraining) {
+  // One row of zero padding around 1 2: the crops of side 1 would be 0, 1, 2; of side 2 they differ when
+  // mirrored.
+  const Augmenter augmenter({.crop = 2, .pad = 1, .mirror = true}, {2, 2, 1});
+  std::set<std::vector<float>> seen, wanted;
+  const float padded[4][4] = {{0, 0, 0, 0}, {0, 1, 2, 0}, {0, 3, 4, 0}, {0, 0, 0, 0}};
+  for (int y = 0; y < 3; ++y)
+    for (int x = 0; x < 3; ++x) {
+      const float a = padded[y][x], b = padded[y][x + 1], c = padded[y + 1][x], d = padded[y + 1][x + 1];
+      wanted.insert({a, b, c, d});
+      wanted.insert({b, a, d, c});
+    }
+  for (int64_t sample = 0; sample < 1000; ++sample) seen.insert(train(augmenter, {1, 2, 3, 4}, sample));
+  EXPECT_EQ(seen, wanted);
+}
+
+TEST(Augment, MirrorsPixelsNotChannelsHalfOfTheTime) {
+  const Augmenter augmenter({.mirror = true}, {1, 3, 2});
+  const std::vector<uint8_t> pixels{1, 2, 3, 4, 5, 6};
+  int mirrored = 0;
+  for (int64_t sample = 0; sample < 1000; ++sample) {
+    const auto out = train(augmenter, pixels, sample);
+    ASSERT_THAT(out, AnyOf(ElementsAre(1, 2, 3, 4, 5, 6), ElementsAre(5, 6, 3, 4, 1, 2)));
+    mirrored += out[0] == 5;
+  }
+  EXPECT_NEAR(mirrored, 500, 80);  // five standard deviations
+}
+
+TEST(Augment, SubtractsTheMeanOfTheSourcePosition) {
+  DatasetStatistics statistics;
+  statistics.pixel_mean = {1, 2, 3, 4, 5, 6};
+  const Augmenter whole({.mean = From::kPixel}, kSmall, statistics);
+  EXPECT_THAT(eval(whole, {2, 4, 6, 8, 10, 12}), ElementsAre(1, 2, 3, 4, 5, 6));
+  const Augmenter moved({.crop = 1, .mirror = true, .mean = From::kPixel}, kSmall, statistics);
+  for (int64_t sample = 0; sample < 50; ++sample) EXPECT_THAT(train(moved, kPixels, sample), ElementsAre(0));
+}
+
+TEST(Augment, DividesByTheStdOfTheChannelAndScales) {
+  const AugmentSettings settings{
+      .scale = 3, .mean = From::kValues, .std = From::kValues, .mean_values = {1, 2}, .std_values = {2, 4}};
+  // (5 - 1) * 3 / 2, (6 - 2) * 3 / 4 and so on
+  EXPECT_THAT(eval(Augmenter(settings, {1, 2, 2}), {5, 6, 7, 10}), ElementsAre(6, 3, 9, 6));
+}
+
+TEST(Augment, TakesChannelStatisticsOfTheTrainingSet) {
+  DatasetStatistics statistics;
+  statistics.channel_mean = {1, 2};
+  statistics.channel_std = {2, 4};
+  const Augmenter augmenter({.mean = From::kChannel, .std = From::kChannel}, {1, 2, 2}, statistics);
+  EXPECT_THAT(eval(augmenter, {5, 6, 7, 10}), ElementsAre(2, 1, 3, 2));
+}
+
+TEST(Augment, AddsOneColourOffsetPerChannelInTrainingOnly) {
+  const Augmenter augmenter({.crop = 4, .pad = 1, .color = 2}, {2, 2, 2});
+  const std::vector<uint8_t> pixels(8, 100);
+  const auto in_eval = eval(augmenter, pixels);
+  EXPECT_EQ(in_eval[10], 100);
+  double sum = 0, squares = 0;
+  constexpr int kImages = 2000;
+  for (int64_t sample = 0; sample < kImages; ++sample) {
+    const auto out = train(augmenter, pixels, sample);
+    EXPECT_EQ(out[0], 0) << "padding stays zero";
+    EXPECT_EQ(out[10], out[12]);
+    EXPECT_NE(out[10], out[11]);
+    const double offset = out[10] - 100;
+    sum += offset, squares += offset * offset;
+  }
+  EXPECT_NEAR(sum / kImages, 0, 0.25);
+  EXPECT_NEAR(std::sqrt(squares / kImages), 2, 0.2);
+}
+
+TEST(Augment, DependsOnSeedEpochAndSampleOnly) {
+  const Augmenter augmenter({.crop = 8, .pad = 4, .mirror = true, .color = 1}, {16, 16, 3});
+  std::vector<uint8_t> pixels(16 * 16 * 3);
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 31 % 256);
+  const auto first = train(augmenter, pixels, 5, 2, 9);
+  train(augmenter, pixels, 6, 2, 9);
+  EXPECT_EQ(train(augmenter, pixels, 5, 2, 9), first);
+  EXPECT_NE(train(augmenter, pixels, 6, 2, 9), first);
+  EXPECT_NE(train(augmenter, pixels, 5, 3, 9), first);
+  EXPECT_NE(train(augmenter, pixels, 5, 2, 8), first);
+}
+
+TEST(AugmentSettings, ReadsEveryKey) {
+  const auto settings = parse(
+      "{ crop = 28, pad = 4, mirror = true, color = 0.5, scale = 0.25, mean = [1, 2, 3], std = [4.0, 5.0, "
+      "6.0] }");
+  EXPECT_EQ(settings.crop, 28);
+  EXPECT_EQ(settings.pad, 4);
+  EXPECT_TRUE(settings.mirror);
+  EXPECT_EQ(settings.color, 0.5);
+  EXPECT_EQ(settings.scale, 0.25);
+  EXPECT_EQ(settings.mean, From::kValues);
+  EXPECT_THAT(settings.mean_values, ElementsAre(1, 2, 3));
+  EXPECT_THAT(settings.std_values, ElementsAre(4, 5, 6));
+  EXPECT_FALSE(settings.needs_statistics());
+}
+
+TEST(AugmentSettings, ReadsWords) {
+  EXPECT_EQ(parse("{ mean = 'pixel' }").mean, From::kPixel);
+  EXPECT_EQ(parse("{ mean = 'none' }").mean, From::kNone);
+  const auto both = parse("{ mean = 'channel', std = 'channel' }");
+  EXPECT_EQ(both.mean, From::kChannel);
+  EXPECT_EQ(both.std, From::kChannel);
+  EXPECT_TRUE(both.needs_statistics());
+  EXPECT_FALSE(parse("{}").needs_statistics());
+}
+
+TEST(AugmentSettings, RejectsWhatDoesNotFitNamingFileAndLine) {
+  EXPECT_THAT(
+      error_of("{ crop = 41, pad = 4 }"),
+      AllOf(HasSubstr("made.toml:2"), HasSubstr("'crop' is 41, wanted at most 40"), HasSubstr("32 x 32")));
+  EXPECT_THAT(error_of("{ pad = -1 }"), HasSubstr("'pad' is -1"));
+  EXPECT_THAT(error_of("{ mean = [1, 2] }"),
+              HasSubstr("'mean' has 2 values, wanted one for each of the 3 channels"));
+  EXPECT_THAT(error_of("{ mean = 'pixels' }"), HasSubstr("did you mean 'pixel'?"));
+  EXPECT_THAT(error_of("{ std = 'pixel' }"), HasSubstr("wanted one of channel, none"));
+  EXPECT_THAT(error_of("{ std = [1, 0, 1] }"), HasSubstr("'std' holds 0"));
+  EXPECT_THAT(error_of("{ scale = 0 }"), HasSubstr("'scale' is 0"));
+  EXPECT_THAT(error_of("{ miror = true }"), HasSubstr("did you mean 'mirror'?"));
+}
+
+TEST(Statistics, AreThoseOfAllPixels) {
+  // Two images of 1 x 2 x 2: channel 0 holds 0 4 8 4, channel 1 holds 1 1 1 1.
+  const MemoryDataset images({1, 2, 2}, 2, {0, 1, 4, 1, 8, 1, 4, 1}, {0, 1});
+  const auto statistics = compute_statistics(images);
+  EXPECT_THAT(statistics.pixel_mean, ElementsAre(4, 1, 4, 1));
+  EXPECT_THAT(statistics.channel_mean, ElementsAre(4, 1));
+  EXPECT_THAT(statistics.channel_std, ElementsAre(std::sqrt(8.0), 0));
+}
+
+TEST(Statistics, DoNotDependOnTheNumberOfThreads) {
+  std::vector<uint8_t> pixels(2000 * 4);
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * i % 251);
+  const MemoryDataset images({2, 2, 1}, 1, pixels, std::vector<uint8_t>(2000));
+  const int before = team_size();
+  set_team_size(1);
+  const auto one = compute_statistics(images);
+  set_team_size(4);
+  const auto four = compute_statistics(images);
+  set_team_size(before);
+  EXPECT_EQ(one.pixel_mean, four.pixel_mean);
+  EXPECT_EQ(one.channel_std, four.channel_std);
+}
+
+TEST(Statistics, RejectAChannelThatNeverChangesAsStd) {
+  const MemoryDataset images({1, 1, 1}, 1, {7, 7}, {0, 0});
+  EXPECT_THROW(Augmenter({.std = From::kChannel}, {1, 1, 1}, compute_statistics(images)), Error);
+}
+
+TEST(Statistics, RejectAnEmptyDataSet) {
+  EXPECT_THROW(compute_statistics(MemoryDataset({1, 1, 1}, 1, {}, {})), Error);
+}
+
+}  // namespace
+}  // namespace owt

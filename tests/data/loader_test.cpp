@@ -1,0 +1,247 @@
+#include "data/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "data/memory_dataset.h"
+#include "data/order.h"
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Images of 4 x 4 x 3 whose label is their index.
+std::shared_ptr<const Dataset> numbered_images(int64_t size) {
+  std::vector<uint8_t> pixels(static_cast<size_t>(size * 48)), labels(static_cast<size_t>(size));
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 37 % 251);
+  for (size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<uint8_t>(i);
+  return std::make_shared<MemoryDataset>(Shape{4, 4, 3}, 256, pixels, labels);
+}
+
+LoaderSettings settings(int64_t size, int64_t batch) {
+  return {.dataset = numbered_images(size),
+          .augmenter = std::make_shared<Augmenter>(
+              AugmentSettings{.crop = 3, .pad = 1, .mirror = true, .color = 1}, Shape{4, 4, 3}),
+          .batch = batch,
+          .seed = 11};
+}
+
+struct Copy {  // of a batch
+  std::vector<float> images;
+  std::vector<int32_t> labels;
+  int64_t epoch, step_in_epoch, step_rows;
+  bool operator==(const Copy&) const = default;
+};
+
+Copy copy(const Batch& batch) {
+  const float* images = batch.images.data();
+  const int32_t* labels = batch.labels.data<int32_t>();
+  return {{images, images + batch.images.elements()},
+          {labels, labels + batch.labels.elements()},
+          batch.epoch,
+          batch.step_in_epoch,
+          batch.step_rows};
+}
+
+std::vector<Copy> run(const LoaderSettings& settings, int steps) {
+  Loader loader(settings);
+  std::vector<Copy> batches;
+  for (int i = 0; i < steps; ++i) batches.push_back(copy(loader.next()));
+  return batches;
+}
+
+TEST(Loader, WalksThroughTheOrderOfEveryEpoch) {
+  const auto batches = run(settings(10, 4), 6);
+  std::vector<int64_t> epochs[2];
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(batches[i].epoch, static_cast<int64_t>(i / 3));
+    EXPECT_EQ(batches[i].step_in_epoch, static_cast<int64_t>(i % 3));
+    EXPECT_EQ(batches[i].step_rows, i % 3 == 2 ? 2 : 4);
+    epochs[i / 3].insert(epochs[i / 3].end(), batches[i].labels.begin(), batches[i].labels.end());
+  }
+  EXPECT_EQ(epochs[0], epoch_order(11, 0, 10, true));
+  EXPECT_EQ(epochs[1], epoch_order(11, 1, 10, true));
+}
+
+TEST(Loader, AugmentsBySampleAndEpoch) {
+  const LoaderSettings made = settings(10, 4);
+  const auto batches = run(made, 4);
+  std::vector<uint8_t> pixels(48);
+  std::vector<float> wanted(27);
+  for (const Copy& batch : batches)
+    for (size_t row = 0; row < batch.labels.size(); ++row) {
+      made.dataset->read(batch.labels[row], pixels.data());
+      made.augmenter->train_image(11, batch.epoch, batch.labels[row], pixels.data(), wanted.data());
+      EXPECT_TRUE(
+          std::equal(wanted.begin(), wanted.end(), batch.images.begin() + static_cast<long>(row) * 27));
+    }
+}
+
+TEST(Loader, ReadsInOrderAndWithoutRandomnessInEvaluation) {
+  LoaderSettings made = settings(5, 3);
+  made.training = false;
+  Loader loader(made);
+  EXPECT_EQ(loader.steps_per_epoch(), 2);
+  std::vector<uint8_t> pixels(48);
+  std::vector<float> wanted(27);
+  made.dataset->read(0, pixels.data());
+  made.augmenter->eval_image(pixels.data(), wanted.data());
+  const Copy first = copy(loader.next());
+  EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), first.images.begin()));
+  EXPECT_THAT(first.labels, ElementsAre(0, 1, 2));
+  EXPECT_THAT(copy(loader.next()).labels, ElementsAre(3, 4));
+  const Copy again = copy(loader.next());
+  EXPECT_EQ(again.images, first.images);
+  EXPECT_EQ(again.labels, first.labels);
+}
+
+TEST(Loader, KeepsTheOrderOfTheFilesWithoutShuffling) {
+  LoaderSettings made = settings(5, 3);
+  made.shuffle = false;
+  EXPECT_THAT(run(made, 1)[0].labels, ElementsAre(0, 1, 2));
+}
+
+// The first parts get one row more, as with split(), and the last may get none.
+LoaderSettings of_rank(LoaderSettings made, int ranks, int rank) {
+  made.rows = [=](int64_t rows) { return split(rows, ranks, rank); };
+  return made;
+}
+
+TEST(Loader, RowsOfAllRanksTogetherAreTheBatchOfOneRank) {
+  constexpr int kSteps = 6;  // two epochs, the last step of each with 2 rows
+  const auto whole = run(settings(22, 10), kSteps);
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    std::vector<Copy> joined(kSteps);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto part = run(of_rank(settings(22, 10), ranks, rank), kSteps);
+      for (size_t i = 0; i < kSteps; ++i) {
+        Copy& to = joined[i];
+        to.images.insert(to.images.end(), part[i].images.begin(), part[i].images.end());
+        to.labels.insert(to.labels.end(), part[i].labels.begin(), part[i].labels.end());
+        to.epoch = part[i].epoch, to.step_in_epoch = part[i].step_in_epoch, to.step_rows = part[i].step_rows;
+      }
+    }
+    EXPECT_EQ(joined, whole) << ranks << " ranks";
+  }
+}
+
+TEST(Loader, GivesTensorsOfNoRowsToARankWithoutRows) {
+  Loader loader(of_rank(settings(10, 2), 4, 3));
+  for (int i = 0; i < 7; ++i) {
+    const Batch& batch = loader.next();
+    EXPECT_EQ(batch.images.shape(), (Shape{0, 3, 3, 3}));
+    EXPECT_EQ(batch.labels.shape(), (Shape{0}));
+    EXPECT_EQ(batch.step_rows, 2);
+  }
+}
+
+TEST(Loader, TakesTheWholeSetWhereTheBatchIsLarger) {
+  const auto batches = run(settings(5, 100), 3);
+  EXPECT_EQ(batches[2].labels.size(), 5u);
+  EXPECT_EQ(batches[2].epoch, 2);
+}
+
+TEST(Loader, GivesTheSameWithAnyNumberOfThreadsAndSlots) {
+  const auto wanted = run(settings(100, 33), 12);
+  for (const int threads : {1, 2, 5})
+    for (const int slots : {2, 3, 8}) {
+      LoaderSettings made = settings(100, 33);
+      made.threads = threads;
+      made.slots = slots;
+      EXPECT_EQ(run(made, 12), wanted) << threads << " threads, " << slots << " slots";
+    }
+}
+
+TEST(Loader, StartedInTheMiddleGoesOnAsIfItHadRunThere) {
+  const auto whole = run(settings(10, 4), 9);
+  LoaderSettings made = settings(10, 4);
+  made.epoch = 1, made.step_in_epoch = 2;  // step 5
+  EXPECT_EQ(run(made, 4), std::vector<Copy>(whole.begin() + 5, whole.end()));
+  made.epoch = 1, made.step_in_epoch = 3;  // behind the last step of epoch 1
+  EXPECT_EQ(run(made, 3), std::vector<Copy>(whole.begin() + 6, whole.end()));
+}
+
+TEST(Loader, KeepsABatchUntouchedUntilTheNextCall) {
+  LoaderSettings made = settings(64, 8);
+  made.threads = 2;
+  made.slots = 2;
+  Loader loader(made), ahead(made);
+  for (int i = 0; i < 20; ++i) {
+    const Batch& batch = loader.next();
+    const Copy before = copy(batch);
+    for (int j = 0; j < 3; ++j) ahead.next();  // time for the threads to go wrong
+    EXPECT_EQ(copy(batch), before);
+  }
+}
+
+class CountingDataset : public MemoryDataset {
+ public:
+  CountingDataset(int64_t size, int64_t bad)
+      : MemoryDataset({1, 1, 1}, 1, std::vector<uint8_t>(static_cast<size_t>(size)),
+                      std::vector<uint8_t>(static_cast<size_t>(size))),
+        bad_(bad) {}
+  void read(int64_t index, uint8_t* pixels) const override {
+    ++reads;
+    if (index == bad_) fail("image ", index, " is damaged");
+    MemoryDataset::read(index, pixels);
+  }
+  mutable std::atomic<int64_t> reads{0};
+
+ private:
+  int64_t bad_;
+};
+
+LoaderSettings counting(const std::shared_ptr<CountingDataset>& dataset, int64_t batch) {
+  return {.dataset = dataset,
+          .augmenter = std::make_shared<Augmenter>(AugmentSettings{}, Shape{1, 1, 1}),
+          .batch = batch,
+          .shuffle = false};
+}
+
+TEST(Loader, ThrowsWhatWentWrongInItsThreads) {
+  for (const int threads : {1, 3}) {
+    LoaderSettings made = counting(std::make_shared<CountingDataset>(40, 25), 10);
+    made.threads = threads;
+    Loader loader(made);
+    const auto three_steps = [&] {
+      for (int i = 0; i < 3; ++i) loader.next();
+    };
+    EXPECT_THAT(three_steps, testing::ThrowsMessage<Error>(HasSubstr("image 25 is damaged")));
+    EXPECT_THROW(loader.next(), Error) << "and again";
+  }
+}
+
+TEST(Loader, RejectsRowsOutsideTheStep) {
+  LoaderSettings made = settings(10, 4);
+  made.rows = [](int64_t rows) { return Slice{0, rows == 4 ? 4 : 3}; };  // the last step has 2
+  EXPECT_THROW(Loader{made}, Error);
+}
+
+TEST(Loader, MakesNoMoreThanItsSlotsAhead) {
+  const auto dataset = std::make_shared<CountingDataset>(1000, -1);
+  LoaderSettings made = counting(dataset, 10);
+  made.threads = 2;
+  Loader loader(made);
+  for (int i = 0; i < 5; ++i) loader.next();
+  // The fifth batch is in the caller's hands; of the three slots two are free to be filled.
+  EXPECT_LE(dataset->reads, 70);
+}
+
+TEST(Loader, StopsWithoutBeingRead) {
+  const auto dataset = std::make_shared<CountingDataset>(1000, -1);
+  for (int i = 0; i < 20; ++i) Loader loader(counting(dataset, 10));
+  EXPECT_LE(dataset->reads, 20 * 30);
+}
+
+TEST(Loader, RejectsAnEmptyDataSet) {
+  EXPECT_THROW(Loader(counting(std::make_shared<CountingDataset>(0, -1), 10)), Error);
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,180 @@
+#include "data/synthetic.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+
+#include "data/cifar.h"
+#include "data/temporary_folder.h"
+#include "src/core/files.h"
+#include "src/core/threads.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+std::vector<uint8_t> image(const Dataset& dataset, int64_t index) {
+  std::vector<uint8_t> pixels(static_cast<size_t>(dataset.image().elements()));
+  dataset.read(index, pixels.data());
+  return pixels;
+}
+
+bool same(const Dataset& a, const Dataset& b, int64_t images) {
+  for (int64_t i = 0; i < images; ++i)
+    if (a.label(i) != b.label(i) || image(a, i) != image(b, i)) return false;
+  return true;
+}
+
+TEST(Synthetic, ImageIsAFunctionOfSeedSplitAndIndex) {
+  const SyntheticDataset few({.size = 20, .seed = 3}), many({.size = 50, .seed = 3});
+  EXPECT_TRUE(same(few, many, 20));
+  EXPECT_NE(image(few, 0), image(few, 10));
+  EXPECT_NE(image(few, 0), image(SyntheticDataset({.size = 1, .seed = 4}), 0));
+  EXPECT_NE(image(few, 0), image(SyntheticDataset({.size = 1, .seed = 3, .split = Split::kTest}), 0));
+}
+
+TEST(Synthetic, DoesNotDependOnTheNumberOfThreads) {
+  const int before = team_size();
+  set_team_size(1);
+  const SyntheticDataset one({.size = 100, .seed = 3});
+  set_team_size(3);
+  const SyntheticDataset three({.size = 100, .seed = 3});
+  set_team_size(before);
+  EXPECT_TRUE(same(one, three, 100));
+}
+
+TEST(Synthetic, HasTheSizeSideAndClassesAskedFor) {
+  const SyntheticDataset images({.size = 7, .side = 48, .classes = 3});
+  EXPECT_EQ(images.size(), 7);
+  EXPECT_EQ(images.image(), (Shape{48, 48, 3}));
+  EXPECT_THAT(images.class_names(), testing::ElementsAre("disc", "ring", "square"));
+  EXPECT_EQ(images.label(5), 2);
+}
+
+TEST(Synthetic, RejectsSettingsOutOfRange) {
+  EXPECT_THROW(SyntheticDataset({.size = 0}), Error);
+  EXPECT_THROW(SyntheticDataset({.size = 1, .side = 4}), Error);
+  EXPECT_THROW(SyntheticDataset({.size = 1, .classes = 11}), Error);
+}
+
+// Softmax regression on the pixels, by stochastic gradient descent.
+class LinearClassifier {
+ public:
+  explicit LinearClassifier(int64_t inputs) : inputs_(static_cast<size_t>(inputs)), w_(10 * (inputs_ + 1)) {}
+
+  void learn(const std::vector<float>& x, int label, float rate) {
+    const auto p = probabilities(x);
+    for (size_t k = 0; k < 10; ++k) {
+      const float step = rate * ((static_cast<int>(k) == label ? 1.0f : 0.0f) - p[k]);
+      float* w = &w_[k * (inputs_ + 1)];
+      for (size_t i = 0; i < inputs_; ++i) w[i] += step * x[i];
+      w[inputs_] += step;
+    }
+  }
+  int guess(const std::vector<float>& x) const {
+    const auto p = probabilities(x);
+    return static_cast<int>(std::max_element(p.begin(), p.end()) - p.begin());
+  }
+
+ private:
+  std::array<float, 10> probabilities(const std::vector<float>& x) const {
+    std::array<float, 10> p{};
+    for (size_t k = 0; k < 10; ++k) {
+      const float* w = &w_[k * (inputs_ + 1)];
+      p[k] = w[inputs_];
+      for (size_t i = 0; i < inputs_; ++i) p[k] += w[i] * x[i];
+    }
+    const float largest = *std::max_element(p.begin(), p.end());
+    float sum = 0;
+    for (float& value : p) sum += value = std::exp(value - largest);
+    for (float& value : p) value /= sum;
+    return p;
+  }
+
+  size_t inputs_;
+  std::vector<float> w_;
+};
+
+std::vector<float> inputs(const Dataset& dataset, int64_t index) {
+  std::vector<float> x;
+  for (const uint8_t pixel : image(dataset, index)) x.push_back(static_cast<float>(pixel) / 127.5f - 1);
+  return x;
+}
+
+double accuracy(const LinearClassifier& classifier, const Dataset& dataset) {
+  int64_t right = 0;
+  for (int64_t i = 0; i < dataset.size(); ++i)
+    right += classifier.guess(inputs(dataset, i)) == dataset.label(i);
+  return static_cast<double>(right) / static_cast<double>(dataset.size());
+}
+
+LinearClassifier trained(const Dataset& images, int epochs) {
+  LinearClassifier classifier(images.image().elements());
+  for (int epoch = 0; epoch < epochs; ++epoch)
+    for (int64_t i = 0; i < images.size(); ++i) classifier.learn(inputs(images, i), images.label(i), 1e-3f);
+  return classifier;
+}
+
+TEST(Synthetic, IsNotSolvedByALinearClassifier) {
+  const SyntheticDataset train({.size = 2000}), test({.size = 1000, .split = Split::kTest});
+  EXPECT_LT(accuracy(trained(train, 5), test), 0.45);
+}
+
+TEST(Synthetic, LinearClassifierOfTheseTestsDoesLearn) {
+  // What it is shown once too often it knows by heart, so that the test above means something.
+  const SyntheticDataset few({.size = 50});
+  EXPECT_GT(accuracy(trained(few, 40), few), 0.9);
+}
+
+class PrepareSynthetic : public testing::Test {
+ protected:
+  std::string dir() const { return folder_.path(); }
+  TemporaryFolder folder_{testing::TempDir()};
+};
+
+TEST_F(PrepareSynthetic, WritesFilesThatReadBackAsTheSameImages) {
+  const std::string made = prepare_synthetic(dir(), 23, 12, 9);
+  EXPECT_EQ(made, dir() + "/cifar-10-batches-bin");
+  for (const Split split : {Split::kTrain, Split::kTest}) {
+    const auto read = read_cifar(dir(), CifarKind::k10, split);
+    const SyntheticDataset drawn({.size = split == Split::kTrain ? 23 : 12, .seed = 9, .split = split});
+    ASSERT_EQ(read->size(), drawn.size());
+    EXPECT_TRUE(same(*read, drawn, drawn.size()));
+    EXPECT_EQ(read->class_names(), drawn.class_names());
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir()), {}), 1) << "nothing is left beside";
+}
+
+TEST_F(PrepareSynthetic, KeepsADataSetThatIsThereUnlessForced) {
+  prepare_synthetic(dir(), 10, 5, 9);
+  EXPECT_THAT([&] { prepare_synthetic(dir(), 20, 5, 9); },
+              testing::ThrowsMessage<Error>(HasSubstr("exists already")));
+  EXPECT_EQ(read_cifar(dir(), CifarKind::k10, Split::kTrain)->size(), 10);
+  prepare_synthetic(dir(), 20, 5, 9, true);
+  EXPECT_EQ(read_cifar(dir(), CifarKind::k10, Split::kTrain)->size(), 20);
+}
+
+TEST_F(PrepareSynthetic, NeverReplacesAFolderWithOtherFiles) {
+  prepare_synthetic(dir(), 10, 5, 9);
+  write_file_atomically(dir() + "/cifar-10-batches-bin/readme.html", "official");
+  EXPECT_THAT([&] { prepare_synthetic(dir(), 20, 5, 9, true); },
+              testing::ThrowsMessage<Error>(HasSubstr("holds readme.html")));
+  EXPECT_EQ(read_cifar(dir(), CifarKind::k10, Split::kTrain)->size(), 10);
+}
+
+TEST_F(PrepareSynthetic, RejectsTooFewImagesAndAFolderThatCannotBeMade) {
+  EXPECT_THROW(prepare_synthetic(dir(), 4, 5, 9), Error);
+  EXPECT_THROW(prepare_synthetic(dir(), 5, 0, 9), Error);
+  write_file_atomically(dir() + "/file", "in the way");
+  EXPECT_THAT([&] { prepare_synthetic(dir() + "/file", 5, 5, 9); },
+              testing::ThrowsMessage<Error>(HasSubstr("cannot make folder")));
+}
+
+}  // namespace
+}  // namespace owt

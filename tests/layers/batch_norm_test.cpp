@@ -1,0 +1,110 @@
+#include "layers/batch_norm.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "src/core/check.h"
+#include "tests/support/check_layer.h"
+#include "tests/support/harness.h"
+
+namespace owt {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::FloatNear;
+using testing::HasSubstr;
+using testing::Pointwise;
+using testing::ThrowsMessage;
+
+class BatchNormTest : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, BatchNormTest, testing::ValuesIn(devices()), device_name);
+
+TEST_P(BatchNormTest, KeepsTheLayerContract) {
+  check_layer("type='batch_norm'", {4, 3, 3, 5}, device());
+  check_layer("type='batch_norm' weight={init={type='gaussian',std=1}}", {7, 10}, device());
+  check_layer("type='batch_norm' eps=0.1", {4, 20, 20, 33}, device(), {.samples = 0});
+}
+
+TEST_P(BatchNormTest, NormalisesEachChannelOverAllPositions) {
+  Harness norm("type='batch_norm' eps=1e-12", {2, 1, 2, 2}, device());
+  // Channel 0 holds 1, 3, 5, 7 (mean 4, var 5), channel 1 holds 0, 0, 2, 2 (mean 1, var 1).
+  const float unit = 1 / std::sqrt(5.0f);
+  EXPECT_THAT(norm.forward({1, 0, 3, 0, 5, 2, 7, 2}),
+              Pointwise(FloatNear(1e-6f), {-3 * unit, -1.0f, -unit, -1.0f, unit, 1.0f, 3 * unit, 1.0f}));
+}
+
+TEST_P(BatchNormTest, ScalesAndShifts) {
+  Harness norm("type='batch_norm' eps=1e-12", {2, 1}, device());
+  norm.set_param("weight", {3});
+  norm.set_param("bias", {10});
+  EXPECT_THAT(norm.forward({-1, 1}), Pointwise(FloatNear(1e-5f), {7.0f, 13.0f}));
+  norm.backward({1, 5});
+  EXPECT_THAT(norm.grad("bias"), ElementsAre(6));
+  EXPECT_THAT(norm.grad("weight"), Pointwise(FloatNear(1e-5f), {4.0f}));
+}
+
+TEST_P(BatchNormTest, EvaluationUsesTheRunningAverages) {
+  Harness norm("type='batch_norm' eps=1e-12", {1, 2}, device());
+  norm.set_param("running_mean", {10, 20});
+  norm.set_param("running_var", {4, 25});
+  EXPECT_THAT(norm.evaluate({14, 10}), Pointwise(FloatNear(1e-6f), {2.0f, -2.0f}));
+}
+
+TEST_P(BatchNormTest, RunningAveragesGetTheShareOfTheStepThatThisBatchIs) {
+  Harness norm("type='batch_norm' momentum=0.25", {2, 1, 2, 1}, device());
+  norm.pass().step_rows = 8;
+  norm.forward({1, 3, 5, 7});
+  norm.backward({0, 0, 0, 0});
+  EXPECT_THAT(norm.grad("running_mean"), ElementsAre(4.0f * 2 / 8));
+  EXPECT_THAT(norm.grad("running_var"), Pointwise(FloatNear(1e-6f), {20.0f / 3 * 2 / 8}));
+  EXPECT_EQ(norm.param("running_mean").role, ParamRole::kAverage);
+  EXPECT_EQ(norm.param("running_var").lr_mult, 0.25);
+}
+
+TEST_P(BatchNormTest, OnePositionHasNoVarianceAndGivesTheBias) {
+  Harness norm("type='batch_norm'", {1, 3}, device());
+  norm.set_param("bias", {1, 2, 3});
+  EXPECT_THAT(norm.forward({50, -60, 70}), ElementsAre(1, 2, 3));
+  EXPECT_THAT(norm.backward({1, 1, 1}), ElementsAre(0, 0, 0));
+  EXPECT_THAT(norm.grad("running_var"), Each(0.0f));
+}
+
+TEST_P(BatchNormTest, LargeMeanDoesNotSwallowTheVariance) {
+  Harness norm("type='batch_norm' eps=1e-12", {4, 1}, device());
+  EXPECT_THAT(norm.forward({100001, 100003, 100001, 100003}),
+              Pointwise(FloatNear(1e-6f), {-1.0f, 1.0f, -1.0f, 1.0f}));
+}
+
+TEST_P(BatchNormTest, StartsAsPlainNormalisation) {
+  Harness norm("type='batch_norm'", {1, 2}, device());
+  EXPECT_THAT(norm.value("weight"), Each(1.0f));
+  EXPECT_THAT(norm.value("bias"), Each(0.0f));
+  EXPECT_THAT(norm.value("running_mean"), Each(0.0f));
+  EXPECT_THAT(norm.value("running_var"), Each(1.0f));
+}
+
+TEST(BatchNormKeys, MultipliersAreReadFromTheParametersTables) {
+  const auto layer = layer_from("type='batch_norm' weight={decay=0} bias={lr=2,decay=0.5}", {1, 4});
+  EXPECT_EQ(layer->params()[0].decay_mult, 0);
+  EXPECT_EQ(layer->params()[1].lr_mult, 2);
+  EXPECT_EQ(layer->params()[1].decay_mult, 0.5);
+}
+
+TEST(BatchNormKeys, MisspeltMultiplierIsAnError) {
+  EXPECT_THAT(
+      [] {
+        layer_from("type='batch_norm' weight={dcay=0}", {1, 4});
+      },
+      ThrowsMessage<Error>(HasSubstr("did you mean 'decay'?")));
+}
+
+TEST(BatchNormColumns, FeaturesCanBeSplitAndImagesCannot) {
+  EXPECT_EQ(layer_from("type='batch_norm'", {1, 4})->columns(), Columns::kKeeps);
+  EXPECT_EQ(layer_from("type='batch_norm'", {1, 2, 2, 4})->columns(), Columns::kMixes);
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,176 @@
+#include "layers/param.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "src/core/check.h"
+#include "tests/support/harness.h"
+
+namespace owt {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+using Type = Initializer::Type;
+
+Param param_of(const Shape& shape, const Initializer& init = {}) {
+  Param param;
+  param.name = "layer.weight";
+  param.full_shape = param.file_shape = shape;
+  param.part = {0, shape.rows()};
+  param.init = init;
+  return param;
+}
+
+std::vector<float> initial(Param param, uint64_t seed = 1) {
+  param.initialize(seed);
+  return download(param.value);
+}
+
+double mean_of(const std::vector<float>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+double deviation_of(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float v : values) sum += static_cast<double>(v) * static_cast<double>(v);
+  return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
+TEST(Initializer, ConstantIsTheValueEverywhere) {
+  EXPECT_THAT(initial(param_of({3, 2}, {.type = Type::kConstant, .value = 0.5})), Each(0.5f));
+}
+
+TEST(Initializer, GaussianHasMeanZeroAndItsDeviation) {
+  const std::vector<float> values = initial(param_of({100, 400}, {.type = Type::kGaussian, .std = 0.01}));
+  EXPECT_NEAR(mean_of(values), 0, 0.0003);  // six times 0.01 / sqrt(40000)
+  EXPECT_NEAR(deviation_of(values), 0.01, 0.0003);
+}
+
+TEST(Initializer, UniformFillsItsRange) {
+  const std::vector<float> values =
+      initial(param_of({10000}, {.type = Type::kUniform, .low = -1, .high = 3}));
+  EXPECT_THAT(values, Each(testing::AllOf(testing::Ge(-1), testing::Le(3))));
+  EXPECT_NEAR(mean_of(values), 1, 0.07);  // six times 4 / sqrt(12 * 10000)
+  EXPECT_LT(*std::min_element(values.begin(), values.end()), -0.99f);
+  EXPECT_GT(*std::max_element(values.begin(), values.end()), 2.99f);
+}
+
+TEST(Initializer, XavierIsUniformWithinItsLimit) {
+  Param param = param_of({10000}, {.type = Type::kXavier});
+  param.fan_in = 20;
+  param.fan_out = 4;
+  const std::vector<float> values = initial(param);
+  EXPECT_THAT(values, Each(testing::AllOf(testing::Ge(-0.5), testing::Le(0.5))));
+  EXPECT_GT(*std::max_element(values.begin(), values.end()), 0.499f);
+}
+
+TEST(Initializer, MsraHasTheDeviationOfItsFanIn) {
+  Param param = param_of({40000}, {.type = Type::kMsra});
+  param.fan_in = 8;
+  EXPECT_NEAR(deviation_of(initial(param)), 0.5, 0.02);
+}
+
+TEST(Initializer, DependsOnSeedAndName) {
+  Param param = param_of({64}, {.type = Type::kGaussian, .std = 1});
+  const std::vector<float> first = initial(param, 1);
+  EXPECT_EQ(initial(param, 1), first);
+  EXPECT_NE(initial(param, 2), first);
+  param.name = "other.weight";
+  EXPECT_NE(initial(param, 1), first);
+}
+
+TEST(Initializer, PartGetsTheRowsOfTheWhole) {
+  const Initializer gaussian{.type = Type::kGaussian, .std = 1};
+  for (const Shape& shape : {Shape{6, 5}, Shape{6, 2, 3, 4}}) {
+    const std::vector<float> whole = initial(param_of(shape, gaussian));
+    Param some = param_of(shape, gaussian);
+    some.part = {2, 5};
+    const int64_t row = shape.row_elements();
+    EXPECT_EQ(initial(some), std::vector<float>(whole.begin() + 2 * row, whole.begin() + 5 * row));
+  }
+}
+
+TEST(Initializer, IsDrawnInFileOrder) {
+  const Initializer gaussian{.type = Type::kGaussian, .std = 1};
+  Param images = param_of({2, 3, 3, 4}, gaussian);
+  images.initialize(1);
+  std::vector<float> file(72);
+  images.to_file_order(images.value.data(), file.data());
+  EXPECT_EQ(file, initial(param_of({2, 36}, gaussian)));
+}
+
+TEST(Param, FilesAreChannelsFirst) {
+  const Param param = param_of({1, 2, 2, 3});  // memory: h, w, c; each value is 100 h + 10 w + c
+  const std::vector<float> memory = {0, 1, 2, 10, 11, 12, 100, 101, 102, 110, 111, 112};
+  std::vector<float> file(12), back(12);
+  param.to_file_order(memory.data(), file.data());
+  EXPECT_THAT(file, ElementsAre(0, 10, 100, 110, 1, 11, 101, 111, 2, 12, 102, 112));
+  param.from_file_order(file.data(), back.data());
+  EXPECT_EQ(back, memory);
+}
+
+TEST(Param, MatricesKeepTheirOrderInFiles) {
+  const Param param = param_of({2, 3});
+  const std::vector<float> memory = {1, 2, 3, 4, 5, 6};
+  std::vector<float> file(6);
+  param.to_file_order(memory.data(), file.data());
+  EXPECT_EQ(file, memory);
+}
+
+TEST(Param, FirstContributionOverwritesAndLaterOnesAdd) {
+  Param param = param_of({2});
+  param.allocate();
+  EXPECT_EQ(param.take_beta(), 0);
+  EXPECT_EQ(param.take_beta(), 1);
+}
+
+TEST(Param, InitializingRaisesTheVersion) {
+  Param param = param_of({2});
+  param.initialize(1);
+  EXPECT_EQ(param.version, 1u);
+}
+
+TEST(ParamKeys, MultipliersAndInitAreRead) {
+  Config config = Config::text("lr = 2.0\ndecay = 0\ninit = { type = \"uniform\", low = -1, high = 2 }");
+  Param param;
+  read_multipliers(config, param);
+  config.finish();
+  EXPECT_EQ(param.lr_mult, 2);
+  EXPECT_EQ(param.decay_mult, 0);
+  EXPECT_EQ(param.init.type, Type::kUniform);
+  EXPECT_EQ(param.init.low, -1);
+  EXPECT_EQ(param.init.high, 2);
+}
+
+TEST(ParamKeys, DefaultsAreOneAndTheLayersInit) {
+  Config config = Config::text("");
+  Param param;
+  param.init = {.type = Type::kConstant, .value = 7};
+  read_multipliers(config, param);
+  EXPECT_EQ(param.lr_mult, 1);
+  EXPECT_EQ(param.decay_mult, 1);
+  EXPECT_EQ(param.init.value, 7);
+}
+
+TEST(ParamKeys, InitThatLacksItsKeyIsAnError) {
+  Config config = Config::text("init = { type = \"gaussian\" }");
+  Param param;
+  EXPECT_THAT([&] { read_multipliers(config, param); },
+              ThrowsMessage<Error>(HasSubstr("key 'std' is missing")));
+}
+
+TEST(ParamKeys, KeyOfAnotherInitIsAnError) {
+  Config config = Config::text("init = { type = \"xavier\", std = 1 }");
+  Param param;
+  EXPECT_THAT([&] { read_multipliers(config, param); }, ThrowsMessage<Error>(HasSubstr("no key 'std'")));
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,97 @@
+#include "layers/registry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+using testing::ThrowsMessage;
+
+constexpr const char* kModel = R"(
+[[layer]]
+name = "pool1"
+type = "max_pool"
+kernel = 3
+[[layer]]
+name = "pool2"
+type = "max_pol"
+kernel = 3
+[[layer]]
+name = "pool3"
+type = "max_pool"
+kernal = 3
+[[layer]]
+name = "pool4"
+type = "max_pool"
+[[layer]]
+name = "pool5"
+type = "max_pool"
+kernel = 40
+[[layer]]
+name = "pool6"
+type = "max_pool"
+kernel = 3
+strides = 2
+)";
+
+auto making(size_t index) {
+  return [index] {
+    make_layer(Config::text(kModel, "models/x.toml").tables("layer").at(index), Shape{32, 32, 3});
+  };
+}
+
+TEST(Registry, MakesTheLayerOfATable) {
+  const auto layer =
+      make_layer(Config::text(kModel, "models/x.toml").tables("layer").at(0), Shape{32, 32, 3});
+  EXPECT_EQ(layer->name(), "pool1");
+  EXPECT_EQ(layer->type(), "max_pool");
+  EXPECT_EQ(layer->out_shape({5, 32, 32, 3}), (Shape{5, 10, 10, 3}));
+}
+
+TEST(Registry, UnknownTypeNamesFileLineLayerAndTheNearestType) {
+  EXPECT_THAT(making(1),
+              ThrowsMessage<Error>(AllOf(StartsWith("models/x.toml:8: [[layer]] pool2:"),
+                                         HasSubstr("'max_pol'"), HasSubstr("did you mean 'max_pool'?"))));
+}
+
+TEST(Registry, MissingKeyIsNamedWithFileAndLayer) {
+  EXPECT_THAT(making(3),
+              ThrowsMessage<Error>(AllOf(StartsWith("models/x.toml:"), HasSubstr("[[layer]] pool4"),
+                                         HasSubstr("key 'kernel' is missing"))));
+}
+
+TEST(Registry, MisspeltKeyNamesFileLineLayerAndTheNearestKey) {
+  EXPECT_THAT(making(5),
+              ThrowsMessage<Error>(
+                  AllOf(StartsWith("models/x.toml:25: [[layer]] pool6: no key 'strides' (keys of max_pool: "),
+                        HasSubstr("did you mean 'stride'?"))));
+}
+
+TEST(Registry, MisspeltRequiredKeyIsNamedWithItsLine) {
+  EXPECT_THAT(making(2), ThrowsMessage<Error>(AllOf(StartsWith("models/x.toml:13: [[layer]] pool3: "),
+                                                    HasSubstr("key 'kernel' is missing"),
+                                                    HasSubstr("did you mean it by 'kernal'?"))));
+}
+
+TEST(Registry, ImpossibleGeometryNamesFileLineLayerAndInput) {
+  EXPECT_THAT(making(4), ThrowsMessage<Error>(AllOf(StartsWith("models/x.toml:19: [[layer]] pool5:"),
+                                                    HasSubstr("32x32x3"), HasSubstr("40x40"))));
+}
+
+TEST(Registry, ListsEveryTypeOnce) {
+  std::set<std::string> types;
+  for (const LayerType& type : layer_types()) EXPECT_TRUE(types.insert(type.type).second) << type.type;
+  EXPECT_THAT(types, testing::IsSupersetOf({"avg_pool", "batch_norm", "conv", "dense", "dropout",
+                                            "global_avg_pool", "lrn", "max_pool", "relu"}));
+}
+
+}  // namespace
+}  // namespace owt

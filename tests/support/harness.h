@@ -1,0 +1,76 @@
+// Runs one layer on small batches given as lists of numbers, on any device.
+//
+//   Harness pool("type='max_pool' kernel=2", {1, 2, 2, 1}, device());
+//   EXPECT_THAT(pool.forward({7, 7, 1, 0}), ElementsAre(7));
+//   EXPECT_THAT(pool.backward({5}), ElementsAre(5, 0, 0, 0));
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "layers/layer.h"
+
+namespace owt {
+
+// The devices this program was built for.
+std::vector<Device> devices();
+
+// A suite whose tests run on every device:
+//   class PoolTest : public DeviceTest {};
+//   INSTANTIATE_TEST_SUITE_P(Devices, PoolTest, testing::ValuesIn(devices()), device_name);
+class DeviceTest : public testing::TestWithParam<Device> {
+ protected:
+  Device device() const { return GetParam(); }
+};
+inline std::string device_name(const testing::TestParamInfo<Device>& info) { return name_of(info.param); }
+
+// A layer for rows of shape `in.row()`. keys: TOML pairs between blanks (none inside a value); the name is
+// "layer" where it is missing.
+std::unique_ptr<Layer> layer_from(const std::string& keys, const Shape& in, std::optional<Slice> part = {});
+
+// A device tensor from host values and back.
+Tensor upload(const std::vector<float>& values, const Shape& shape, Device device);
+std::vector<float> download(const Tensor& tensor);
+void fill(Tensor& tensor, float value);
+
+class Harness {
+ public:
+  // `in`: the batch. Parameters get their initial values for seed 1; pass() starts as training of step 0,
+  // with rows 0, 1, ... of a step that has no others.
+  Harness(const std::string& keys, const Shape& in, Device device);
+  // For the batch `in` of a layer made elsewhere.
+  Harness(std::unique_ptr<Layer> layer, const Shape& in, Device device);
+
+  // Outputs and dx are filled with NaN first, so that elements that are not written show.
+  std::vector<float> forward(const std::vector<float>& x);
+  std::vector<float> evaluate(const std::vector<float>& x);  // forward in Mode::kEval
+  std::vector<float> backward(const std::vector<float>& dy);
+  void backward_without_dx(const std::vector<float>& dy);
+
+  Layer& layer() { return *layer_; }
+  Pass& pass() { return pass_; }
+  std::vector<int64_t>& rows() { return rows_; }  // behind pass().rows
+  const Shape& out_shape() const { return y_.shape(); }
+
+  // By the name after the layer's: "weight".
+  Param& param(const std::string& name);
+  void set_param(const std::string& name, const std::vector<float>& value);
+  std::vector<float> value(const std::string& name) { return download(param(name).value); }
+  std::vector<float> grad(const std::string& name) { return download(param(name).grad); }
+  void clear_grads();  // as after an update: grad_is_zero, and NaN in the memory
+
+ private:
+  Device device_;
+  std::unique_ptr<Layer> layer_;
+  std::unique_ptr<Op> op_;
+  Stream stream_;
+  Tensor x_, y_;
+  std::vector<int64_t> rows_;
+  Pass pass_;
+};
+
+}  // namespace owt

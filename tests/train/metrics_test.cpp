@@ -1,0 +1,80 @@
+#include "src/train/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "src/core/check.h"
+#include "src/core/files.h"
+#include "tests/support/temp_folder.h"
+
+namespace owt {
+namespace {
+
+class MetricsTest : public testing::Test {
+ protected:
+  TempFolder folder_;
+  std::string path_ = folder_.file("metrics.jsonl");
+};
+
+TEST_F(MetricsTest, WritesOneLinePerRecordAtOnce) {
+  MetricsLog log(path_);
+  log.write(TrainRecord{.step = 1,
+                        .epoch = 0,
+                        .loss = 2.5,
+                        .top1 = 0.25,
+                        .lr = 0.5,
+                        .images_per_second = 100,
+                        .data_wait_ms = 0.125});
+  log.write(EvalRecord{.step = 500, .epoch = 1, .loss = 1.5, .top1 = 0.75, .top5 = 0.875, .images = 10000});
+
+  EXPECT_EQ(
+      read_file(path_),
+      R"({"kind":"train","step":1,"epoch":0,"loss":2.5,"top1":0.25,"lr":0.5,"images_per_second":100.0,"data_wait_ms":0.125})"
+      "\n"
+      R"({"kind":"eval","step":500,"epoch":1,"loss":1.5,"top1":0.75,"top5":0.875,"images":10000})"
+      "\n");
+}
+
+TEST_F(MetricsTest, AppendsToWhatIsThere) {
+  write_bytes(path_, "first\n");
+  MetricsLog(path_).write(EvalRecord{});
+  EXPECT_EQ(read_file(path_).find("first\n{\"kind\":\"eval\""), 0u);
+}
+
+TEST_F(MetricsTest, WritesNullForWhatIsNotFinite) {
+  MetricsLog(path_).write(TrainRecord{.loss = NAN, .lr = INFINITY});
+  EXPECT_THAT(read_file(path_),
+              testing::AllOf(testing::HasSubstr(R"("loss":null)"), testing::HasSubstr(R"("lr":null)")));
+}
+
+TEST_F(MetricsTest, ReportsAFullDiskAndAnUnwritablePlace) {
+  MetricsLog full("/dev/full");
+  EXPECT_THROW(full.write(TrainRecord{}), Error);
+  EXPECT_THROW(MetricsLog(folder_.file("no/such/folder")), Error);
+}
+
+TEST_F(MetricsTest, DropsLaterStepsAndTornLinesBeforeARunResumes) {
+  write_bytes(path_,
+              "{\"kind\":\"train\",\"step\":1}\n"
+              "{\"kind\":\"train\",\"step\":2}\n"
+              "{\"kind\":\"eval\",\"step\":2}\n"
+              "{\"kind\":\"train\",\"step\":3}\n"
+              "{\"kind\":\"train\",\"st");
+
+  drop_metrics_after(path_, 2);
+
+  EXPECT_EQ(read_file(path_),
+            "{\"kind\":\"train\",\"step\":1}\n"
+            "{\"kind\":\"train\",\"step\":2}\n"
+            "{\"kind\":\"eval\",\"step\":2}\n");
+}
+
+TEST_F(MetricsTest, DropsNothingWhereThereIsNothing) {
+  drop_metrics_after(path_, 2);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+}  // namespace
+}  // namespace owt

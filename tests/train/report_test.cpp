@@ -1,0 +1,230 @@
+#include "src/train/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// Three steps with scopes that take what they take; the transfers are reported with made-up figures.
+void run_steps(Profiler& profiler) {
+  profiler.enable(true);
+  profiler.keep_spans(true);
+  for (int step = 0; step < 3; ++step) {
+    profiler.begin_step();
+    { const Profiler::Scope scope(&profiler, "data wait", Phase::kData); }
+    { const Profiler::Scope scope(&profiler, "conv1", Phase::kForward); }
+    { const Profiler::Scope scope(&profiler, "loss", Phase::kLoss); }
+    { const Profiler::Scope scope(&profiler, "conv1", Phase::kBackward); }
+    {
+      const Profiler::Scope scope(&profiler, "gradients", Phase::kTransfer);
+      profiler.add_transfer(2.0, 3'000'000);
+      profiler.add_transfer(1.0, 3'000'000);
+    }
+    { const Profiler::Scope scope(&profiler, "conv1", Phase::kUpdate); }
+    { const Profiler::Scope scope(&profiler, "clip", Phase::kUpdate); }  // of no layer
+    profiler.end_step();
+  }
+}
+
+std::vector<LayerFacts> one_layer() {
+  return {{.name = "conv1",
+           .type = "conv",
+           .out = {32, 32, 8},
+           .forward_flops = 1e6,
+           .backward_flops = 2e6,
+           .activation_bytes = 4'000'000,
+           .weight_bytes = 500'000}};
+}
+
+TimingReport report_of(const Profiler& profiler) {
+  const Profiler* const ranks[] = {&profiler};
+  return make_report(ranks, one_layer(), 128);
+}
+
+// With round figures.
+TimingReport made_up_report() {
+  TimingReport report;
+  report.steps = 20, report.images_per_step = 100, report.ranks = 2;
+  TimingRow conv{.kind = TimingRow::Kind::kLayer, .name = "conv1", .type = "conv", .out = "32x32x8"};
+  conv.forward_ms = 1, conv.backward_ms = 2, conv.update_ms = 0.5, conv.ms = 3.5;
+  conv.flops = 6e9, conv.activation_bytes = 4'000'000, conv.weight_bytes = 500'000;
+  TimingRow gradients{.kind = TimingRow::Kind::kTransfer, .name = "gradients", .type = {}, .out = {}};
+  gradients.ms = 0.5, gradients.transfer_ms = 2, gradients.bytes_sent = 6'000'000;
+  TimingRow rest{.kind = TimingRow::Kind::kRest, .name = "rest", .type = {}, .out = {}};
+  rest.ms = 1;
+  TimingRow step{.kind = TimingRow::Kind::kStep, .name = "step", .type = {}, .out = {}};
+  step.ms = 5;
+  report.rows = {conv, gradients, rest, step};
+  return report;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Report, HasARowForEachLayerEachTransferAndTheRest) {
+  Profiler profiler;
+  run_steps(profiler);
+
+  std::vector<std::string> names;
+  for (const TimingRow& row : report_of(profiler).rows) names.push_back(row.name);
+  EXPECT_THAT(names, ElementsAre("conv1", "data wait", "loss", "clip", "gradients", "rest", "step"));
+}
+
+TEST(Report, RowsAddUpToTheMedianStep) {
+  Profiler profiler;
+  run_steps(profiler);
+
+  const TimingReport report = report_of(profiler);
+
+  double sum = 0;
+  for (size_t i = 0; i + 1 < report.rows.size(); ++i) sum += report.rows[i].ms;
+  EXPECT_DOUBLE_EQ(report.step().ms, median(profiler.step_ms()));
+  EXPECT_NEAR(sum, report.step().ms, 1e-9);
+  const TimingRow& conv = report.rows[0];
+  EXPECT_GT(conv.ms, 0);
+  EXPECT_DOUBLE_EQ(conv.ms, conv.forward_ms + conv.backward_ms + conv.update_ms);
+  EXPECT_EQ(report.steps, 3);
+}
+
+TEST(Report, CountsATransferPerStep) {
+  Profiler profiler;
+  run_steps(profiler);
+
+  const TimingRow transfer = report_of(profiler).rows[4];
+  EXPECT_EQ(transfer.transfer_ms, 3);
+  EXPECT_EQ(transfer.bytes_sent, 6'000'000);
+  EXPECT_DOUBLE_EQ(transfer.gbytes_per_second(), 2);  // 6 MB in 3 ms
+  EXPECT_LT(transfer.ms, 3);                          // only what the host waited
+}
+
+TEST(Report, ReportsALayerThatWasNeverTimed) {
+  Profiler profiler;
+  const TimingReport report = report_of(profiler);
+  EXPECT_EQ(report.rows[0].gflops_per_second(), 0);
+  EXPECT_EQ(report.images_per_second(), 0);
+  EXPECT_THAT(report.table(), HasSubstr("conv1"));
+}
+
+TEST(Report, DerivesRatesFromTimes) {
+  const TimingReport report = made_up_report();
+  EXPECT_DOUBLE_EQ(report.rows[0].gflops_per_second(), 2000);  // 6 GFLOP in 1 + 2 ms
+  EXPECT_DOUBLE_EQ(report.rows[1].gbytes_per_second(), 3);
+  EXPECT_DOUBLE_EQ(report.images_per_second(), 20000);  // 100 in 5 ms
+}
+
+TEST(Report, TableShowsEveryFigureInItsColumn) {
+  const std::vector<std::string> lines = lines_of(made_up_report().table());
+
+  ASSERT_EQ(lines.size(), 12u);
+  EXPECT_EQ(lines[0], "Rank 0 of 2, medians over 20 steps of 100 images");
+  EXPECT_EQ(lines[2],
+            "layer                type                out   forward  backward   update   share    speed    "
+            "activ.   weights");
+  EXPECT_EQ(lines[4],
+            "conv1                conv            32x32x8      1.00      2.00     0.50    70.0     2000      "
+            "4.00      0.50");
+  EXPECT_THAT(lines[8], StartsWith("gradients"));
+  EXPECT_THAT(lines[8], HasSubstr("0.50     10.0          2.00      6.000     3.00"));
+  EXPECT_THAT(lines[9], StartsWith("rest"));
+  EXPECT_EQ(lines[11], "step 5.00 ms, 20000.0 images/s");
+}
+
+TEST(Report, TableStaysNarrowWhateverTheNames) {
+  TimingReport report = made_up_report();
+  for (TimingRow& row : report.rows)
+    row.name = std::string(200, 'x'), row.type = "a_very_long_type", row.out = "1234x1234x1234";
+  for (const std::string& line : lines_of(report.table())) EXPECT_LE(line.size(), 110u) << line;
+}
+
+TEST(Report, CsvHasAsManyFieldsInEveryLine) {
+  TimingReport report = made_up_report();
+  report.rows[1].name = "dense, \"fc6\"";
+
+  const std::vector<std::string> lines = lines_of(report.csv());
+
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(
+      lines[0],
+      "kind,name,type,out,forward_ms,backward_ms,update_ms,ms,share,transfer_ms,gflops_per_s,bytes_sent,"
+      "gbytes_per_s,activation_bytes,weight_bytes");
+  EXPECT_EQ(
+      lines[1],
+      "layer,conv1,conv,32x32x8,1.0000,2.0000,0.5000,3.5000,0.70000,0.0000,2000.00,0,0.000,4000000,500000");
+  EXPECT_THAT(lines[2], StartsWith("transfer,\"dense, \"\"fc6\"\"\",,,"));
+  EXPECT_THAT(lines[4], StartsWith("step,step,,,0.0000,0.0000,0.0000,5.0000,1.00000,"));
+}
+
+TEST(Trace, ShowsEverySpanOfEveryRankOnTheTrackOfItsStream) {
+  Profiler first, second;
+  run_steps(first);
+  run_steps(second);
+  const Profiler* const ranks[] = {&first, &second};
+
+  const nlohmann::json trace = nlohmann::json::parse(trace_json(ranks));
+
+  std::map<int, int> spans;      // process -> how many
+  std::set<std::string> tracks;  // "rank 1/transfer/gradients"
+  std::map<std::pair<int, int>, std::string> threads;
+  for (const auto& event : trace["traceEvents"]) {
+    const int process = event["pid"], thread = event["tid"];
+    if (event["name"] == "thread_name") threads[{process, thread}] = event["args"]["name"];
+    if (event["ph"] != "X") continue;
+    ++spans[process];
+    tracks.insert(concat(process, "/", threads[{process, thread}], "/", event["name"].get<std::string>()));
+    EXPECT_GE(event["ts"].get<double>(), 0);
+    EXPECT_GE(event["dur"].get<double>(), 0);
+    EXPECT_LT(event["args"]["step"].get<int>(), 3);
+  }
+  EXPECT_EQ(spans, (std::map<int, int>{{0, 21}, {1, 21}}));
+  EXPECT_THAT(tracks,
+              testing::IsSupersetOf({"0/compute/conv1 forward", "0/compute/loss", "1/compute/conv1 backward",
+                                     "1/transfer/gradients", "1/data/data wait"}));
+}
+
+TEST(Trace, PutsAllRanksOnOneClock) {
+  Profiler first, second;
+  run_steps(first);
+  run_steps(second);
+  const Profiler* const ranks[] = {&first, &second};
+
+  const nlohmann::json trace = nlohmann::json::parse(trace_json(ranks));
+
+  double end_of_first = 0, begin_of_second = 1e30;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const double begin = event["ts"], end = begin + event["dur"].get<double>();
+    if (event["pid"] == 0) end_of_first = std::max(end_of_first, end);
+    if (event["pid"] == 1) begin_of_second = std::min(begin_of_second, begin);
+  }
+  EXPECT_LE(end_of_first, begin_of_second + 0.002);  // microseconds, printed with three digits
+}
+
+TEST(Trace, EscapesNames) {
+  Profiler profiler;
+  profiler.enable(true), profiler.keep_spans(true);
+  profiler.begin_step();
+  { const Profiler::Scope scope(&profiler, "a\"b\\c\n", Phase::kLoss); }
+  profiler.end_step();
+  const Profiler* const ranks[] = {&profiler};
+
+  const nlohmann::json trace = nlohmann::json::parse(trace_json(ranks));
+  EXPECT_EQ(trace["traceEvents"].back()["name"], "a\"b\\c\n");
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,130 @@
+#include "src/train/schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int64_t kStepsPerEpoch = 10;
+
+Schedule schedule(const std::string& text) {
+  Config config = Config::text(text);
+  return Schedule(ScheduleSettings::from(config));
+}
+
+// The rate at the start of an epoch of ten steps.
+double at(const std::string& text, double epoch) {
+  return schedule(text).rate(static_cast<int64_t>(std::lround(epoch * kStepsPerEpoch)), kStepsPerEpoch);
+}
+
+std::string complaint(const std::string& text) {
+  try {
+    schedule(text);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Schedule, ConstantIsOneAllTheTime) {
+  EXPECT_EQ(at("epochs = 4", 0), 1);
+  EXPECT_EQ(at("epochs = 4\ntype = 'constant'", 3.9), 1);
+}
+
+TEST(Schedule, StepMultipliesEveryFewEpochs) {
+  const std::string text = "epochs = 9\ntype = 'step'\nevery = 3\nfactor = 0.5";
+  EXPECT_EQ(at(text, 0), 1);
+  EXPECT_EQ(at(text, 2.9), 1);
+  EXPECT_EQ(at(text, 3), 0.5);
+  EXPECT_EQ(at(text, 6), 0.25);
+}
+
+TEST(Schedule, MultistepMultipliesAtEachMilestone) {
+  const std::string text = "epochs = 10\ntype = 'multistep'\nmilestones = [8, 9.5]\nfactor = 0.5";
+  EXPECT_EQ(at(text, 7.9), 1);
+  EXPECT_EQ(at(text, 8), 0.5);
+  EXPECT_EQ(at(text, 9.4), 0.5);
+  EXPECT_EQ(at(text, 9.5), 0.25);
+}
+
+TEST(Schedule, PolyFallsStepByStepToItsEnd) {
+  EXPECT_DOUBLE_EQ(at("epochs = 10\ntype = 'poly'\npower = 2", 5), 0.25);
+  EXPECT_DOUBLE_EQ(at("epochs = 10\ntype = 'poly'\npower = 1", 0.1), 0.99);
+  EXPECT_DOUBLE_EQ(at("epochs = 10\ntype = 'poly'\npower = 1\nend = 0.2", 5), 0.6);
+  EXPECT_DOUBLE_EQ(at("epochs = 10\ntype = 'poly'\npower = 1\nend = 0.2", 12), 0.2);
+}
+
+TEST(Schedule, CosineGoesFromOneToItsEnd) {
+  const std::string text = "epochs = 10\ntype = 'cosine'\nend = 0.1";
+  EXPECT_DOUBLE_EQ(at(text, 0), 1);
+  EXPECT_NEAR(at(text, 5), 0.55, 1e-12);
+  EXPECT_NEAR(at("epochs = 3\ntype = 'cosine'", 1), 0.75, 1e-12);  // cos(60 degrees) = 0.5
+  EXPECT_DOUBLE_EQ(at(text, 10), 0.1);
+}
+
+TEST(Schedule, ExpDividesByTheTargetFactorOverTheRun) {
+  const std::string text = "epochs = 10\ntype = 'exp'\ntarget_factor = 100";
+  EXPECT_EQ(at(text, 0), 1);
+  EXPECT_NEAR(at(text, 5), 0.1, 1e-12);
+  EXPECT_NEAR(at(text, 10), 0.01, 1e-12);
+}
+
+TEST(Schedule, DexpTakesTheLevelsOfThePaper) {
+  // base 0.01, target factor 250, four levels: 0.01, 0.001587, 0.000252, 0.00004 at 0, 25, 50 and 75 %.
+  const std::string text = "epochs = 8\ntype = 'dexp'\ntarget_factor = 250\nsteps = 4";
+  EXPECT_EQ(at(text, 0), 1);
+  EXPECT_EQ(at(text, 2), 1);  // p = 0.25 belongs to the first level
+  EXPECT_NEAR(at(text, 2.1), 0.1587, 1e-4);
+  EXPECT_NEAR(at(text, 4.1), 0.0252, 1e-4);
+  EXPECT_NEAR(at(text, 6.1), 0.004, 1e-12);
+  EXPECT_NEAR(at(text, 8), 0.004, 1e-12);
+}
+
+TEST(Schedule, WarmsUpLinearlyToWhatTheScheduleSaysThen) {
+  EXPECT_EQ(at("epochs = 4\nwarmup_epochs = 2", 0), 0);
+  EXPECT_DOUBLE_EQ(at("epochs = 4\nwarmup_epochs = 2", 0.5), 0.25);
+  EXPECT_EQ(at("epochs = 4\nwarmup_epochs = 2", 2), 1);
+  EXPECT_DOUBLE_EQ(at("epochs = 4\nwarmup_epochs = 2\nwarmup_factor = 0.5", 1), 0.75);
+  // Poly of power 1 says 0.5 after half the run; half way there the warm-up is at 0.25.
+  EXPECT_DOUBLE_EQ(at("epochs = 4\nwarmup_epochs = 2\ntype = 'poly'\npower = 1", 1), 0.25);
+  EXPECT_DOUBLE_EQ(at("epochs = 4\nwarmup_epochs = 2\ntype = 'poly'\npower = 1", 3), 0.25);
+}
+
+TEST(Schedule, EndsAtTheFirstOfItsTwoLimits) {
+  EXPECT_EQ(schedule("epochs = 2.5").total_steps(10), 25);
+  EXPECT_EQ(schedule("epochs = 2\nmax_steps = 7").total_steps(10), 7);
+  EXPECT_EQ(schedule("epochs = 2\nmax_steps = 70").total_steps(10), 20);
+  EXPECT_EQ(schedule("max_steps = 70").total_steps(10), 70);
+}
+
+TEST(Schedule, KeepsItsCourseWhenARunIsCutShort) {
+  const std::string poly = "type = 'poly'\npower = 1\n";
+  EXPECT_DOUBLE_EQ(schedule(poly + "epochs = 10\nmax_steps = 50").rate(25, 10), 0.75);
+  EXPECT_DOUBLE_EQ(schedule(poly + "max_steps = 50").rate(25, 10), 0.5);
+}
+
+TEST(Schedule, RejectsBadTables) {
+  EXPECT_THAT(complaint("type = 'constant'"), HasSubstr("epochs"));
+  EXPECT_THAT(complaint("epochs = 0"), HasSubstr("epochs"));
+  EXPECT_THAT(complaint("epochs = 2\ntype = 'cosin'"), HasSubstr("did you mean 'cosine'?"));
+  EXPECT_THAT(complaint("epochs = 2\ntype = 'step'\nfactor = 0.1"), HasSubstr("every"));
+  EXPECT_THAT(complaint("epochs = 2\ntype = 'step'\nevery = 1\nfactor = 0"), HasSubstr("factor"));
+  EXPECT_THAT(complaint("epochs = 2\ntype = 'cosine'\npower = 1"),
+              AllOf(HasSubstr("no key 'power'"), HasSubstr("schedule type 'cosine'")));
+  EXPECT_THAT(complaint("epochs = 9\ntype = 'multistep'\nmilestones = [5, 5]\nfactor = 0.1"),
+              AllOf(HasSubstr("text:3"), HasSubstr("5 after 5")));
+  EXPECT_THAT(complaint("epochs = 9\ntype = 'multistep'\nmilestones = []\nfactor = 0.1"), HasSubstr("empty"));
+  EXPECT_THAT(complaint("epochs = 2\nwarmup_epochs = 3"), HasSubstr("wanted at most 'epochs', 2"));
+  EXPECT_THAT(complaint("epochs = 2\ntype = 'dexp'\ntarget_factor = 4\nsteps = 1"), HasSubstr("steps"));
+}
+
+}  // namespace
+}  // namespace owt

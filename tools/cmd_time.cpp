@@ -1,0 +1,31 @@
+#include <iostream>
+
+#include "src/core/files.h"
+#include "src/core/log.h"
+#include "src/train/run.h"
+#include "tools/commands.h"
+
+namespace owt {
+
+int command_time(const Arguments& arguments) {
+  Options options("owt time", "Times training steps on made-up images and shows where the time goes, layer by layer.");
+  options.positional("CONFIG", "a recipe or a model file");
+  declare_shared(options);
+  options.option("steps", "N", "30", "steps to time");
+  options.option("csv", "FILE", "write the table as CSV too");
+  options.option("trace", "FILE", "write a trace of every step for Perfetto (ui.perfetto.dev) or chrome://tracing");
+  if (!options.parse(arguments)) {
+    std::cout << options.help();
+    return 0;
+  }
+  TimeOptions time_options;
+  time_options.steps = options.integer("steps", {.low = 1, .high = 1e6});
+  time_options.threads = shared_threads(options);
+  if (options.given("trace")) time_options.trace = options.string("trace");
+  const TimingReport report = time_steps(shared_settings(options), time_options);
+  std::cout << report.table();
+  if (options.given("csv")) write_file_atomically(options.string("csv"), report.csv());
+  return 0;
+}
+
+}  // namespace owt

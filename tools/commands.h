@@ -1,0 +1,28 @@
+// The subcommands of owt. Each takes the words after its name and returns the exit code; it throws UsageError for a
+// wrong command line and Error for anything else that went wrong.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/train/options.h"
+#include "src/train/settings.h"
+
+namespace owt {
+
+using Arguments = std::vector<std::string>;
+
+int command_train(const Arguments& arguments);
+int command_eval(const Arguments& arguments);
+int command_time(const Arguments& arguments);
+int command_plan(const Arguments& arguments);
+int command_prepare(const Arguments& arguments);
+int command_inspect(const Arguments& arguments);
+
+// Options that several subcommands share: --workers, --parallel, --device, --threads, --batch, --set.
+void declare_shared(Options& options);
+// The recipe named by CONFIG with what these options change.
+Settings shared_settings(const Options& options, Overrides more = {});
+int shared_threads(const Options& options);
+
+}  // namespace owt

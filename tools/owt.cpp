@@ -1,0 +1,76 @@
+// The owt program: finds the subcommand, turns errors into exit codes.
+//   0 done; 1 failed, with one line on stderr; 2 wrong command line; 75 stopped on a signal after a checkpoint
+#include <iostream>
+
+#include "tools/commands.h"
+
+namespace {
+
+struct Command {
+  const char* name;
+  int (*run)(const owt::Arguments&);
+  const char* about;
+};
+
+constexpr Command kCommands[] = {
+    {"train", owt::command_train, "train a network from a recipe"},
+    {"eval", owt::command_eval, "accuracy of a weights file on the test images"},
+    {"time", owt::command_time, "where the time of a training step goes, layer by layer"},
+    {"plan", owt::command_plan, "what is computed where, and what travels, under each strategy"},
+    {"prepare", owt::command_prepare, "make or unpack a data set"},
+    {"inspect", owt::command_inspect, "what is in a recipe, a model, a checkpoint or a data set"},
+};
+
+void print_help(std::ostream& out) {
+  out << "owt " OWT_VERSION ": trains convolutional networks, convolutions data-parallel, dense layers model-parallel\n\n"
+         "usage: owt COMMAND ...\n\n";
+  for (const Command& command : kCommands) {
+    std::string name = command.name;
+    name.resize(10, ' ');
+    out << "  " << name << command.about << '\n';
+  }
+  out << "\nowt COMMAND --help says more. Exit codes: 0 done, 1 failed, 2 wrong command line, 75 stopped on a signal.\n";
+}
+
+int run(const std::vector<std::string>& words) {
+  if (words.empty()) {
+    print_help(std::cerr);
+    return 2;
+  }
+  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    print_help(std::cout);
+    return 0;
+  }
+  if (words[0] == "--version") {
+    std::cout << "owt " OWT_VERSION "\n";
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    if (words[0] == command.name) return command.run({words.begin() + 1, words.end()});
+    names.push_back(command.name);
+  }
+  const std::string near = owt::nearest(words[0], names);
+  throw owt::UsageError("no command '" + words[0] + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?") +
+                        "; owt --help lists them");
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  try {
+    const int code = run({words + 1, words + count});
+    std::cout.flush();
+    if (!std::cout) owt::fail("cannot write to the standard output");
+    return code;
+  } catch (const owt::UsageError& e) {
+    std::cerr << "owt: error: " << e.what() << '\n';
+    return 2;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "owt: error: out of memory; use a smaller batch or a smaller network\n";
+    return 1;
+  } catch (const std::exception& e) {
+    std::cerr << "owt: error: " << e.what() << '\n';
+    return 1;
+  }
+}

@@ -1,0 +1,34 @@
+#include "src/core/device.h"
+#include "tools/commands.h"
+
+namespace owt {
+
+void declare_shared(Options& options) {
+  options.option("workers", "K", "ranks, as threads of this process (default: the recipe's, else 1)");
+  options.option("parallel", "NAME", "dp | owt-a | owt-b | owt-c | mp (default: the recipe's, else owt-a)");
+  options.option("device", "NAME", "cpu", "cpu");
+  options.option("threads", "T", "0", "compute threads of all workers together; 0: all cores");
+  options.repeated("set", "KEY=VALUE", "change a key of the recipe, e.g. --set data.batch=64");
+}
+
+Settings shared_settings(const Options& options, Overrides more) {
+  device_from(options.string("device"));
+  Overrides overrides;
+  for (const std::string& change : options.list("set")) {
+    const size_t equals = change.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw UsageError("--set " + change + ": wanted KEY=VALUE, e.g. --set schedule.epochs=3");
+    overrides.emplace_back(change.substr(0, equals), change.substr(equals + 1));
+  }
+  if (options.given("workers"))
+    overrides.emplace_back("parallel.workers", std::to_string(options.integer("workers", {.low = 1, .high = 4096})));
+  if (options.given("parallel")) overrides.emplace_back("parallel.strategy", options.string("parallel"));
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return read_settings(options.string("CONFIG"), overrides);
+}
+
+int shared_threads(const Options& options) {
+  return static_cast<int>(options.integer("threads", {.low = 0, .high = 4096}));
+}
+
+}  // namespace owt
