@@ -72,9 +72,6 @@ class Layer {
   virtual std::span<Param> params() { return {}; }
   virtual Columns columns() const { return Columns::kMixes; }
   virtual bool in_place() const { return false; }
-  // Asks the layer to apply relu to its outputs from now on, where that costs nothing: the relu layer after it is then
-  // not run forward. False: it cannot.
-  virtual bool absorb_relu() { return false; }
   virtual std::unique_ptr<Op> bind(const Shape& in, Device device) = 0;
 
  private:

@@ -9,10 +9,7 @@
 namespace owt {
 
 Net::Net(std::vector<std::unique_ptr<Layer>> layers, const Shape& in)
-    : layers_(std::move(layers)), absorbed_(layers_.size(), false), in_(in) {
-  for (size_t i = 0; i + 1 < layers_.size(); ++i)
-    if (layers_[i + 1]->type() == "relu") absorbed_[i + 1] = layers_[i]->absorb_relu();
-}
+    : layers_(std::move(layers)), in_(in) {}
 
 Shape Net::out() const {
   Shape batch = in_.batch_of(1);
@@ -45,7 +42,7 @@ const Tensor& Tape::forward(const Pass& pass, const Tensor& x) {
   const Tensor* in = &x;
   for (int64_t i = 0; i < net_.size(); ++i) {
     const size_t at = static_cast<size_t>(i);
-    if (rows_ > 0 && !net_.absorbed(i)) {
+    if (rows_ > 0) {
       const Profiler::Scope scope(profiler_, net_.layer(i).name(), Phase::kForward);
       ops_[at]->forward(pass, *in, y_[at]);
     }

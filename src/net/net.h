@@ -12,19 +12,17 @@ namespace owt {
 
 class Net {
  public:
-  // `in`: shape of one row. Asks layers to absorb the relu after them. May be empty: then it is the identity.
+  // `in`: shape of one row. May be empty: then it is the identity.
   Net(std::vector<std::unique_ptr<Layer>> layers, const Shape& in);
 
   int64_t size() const { return static_cast<int64_t>(layers_.size()); }
   Layer& layer(int64_t i) const { return *layers_[static_cast<size_t>(i)]; }
-  bool absorbed(int64_t i) const { return absorbed_[static_cast<size_t>(i)]; }  // the layer before applies it
   const Shape& in() const { return in_; }  // of one row
   Shape out() const;                       // of one row
   std::vector<Param*> params() const;      // in layer order
 
  private:
   std::vector<std::unique_ptr<Layer>> layers_;
-  std::vector<bool> absorbed_;
   Shape in_;
 };
 

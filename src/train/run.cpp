@@ -70,10 +70,12 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   ConvChoices::process().set_mode(settings.run.conv_algorithm);
   const int team = threads_per_rank(options.threads, job.plan.ranks());
   set_team_size(threads_per_rank(options.threads, 1));
-  open_data(job, data_folder(settings.data, options.data));
+  const std::string data = data_folder(settings.data, options.data);
+  open_data(job, data);
   make_folder(out);
   log_to_file(out + "/log.txt");
-  write_file_atomically(out + "/config.toml", settings.resolved);
+  if (settings.data.format != "synthetic") settings.recipe.set("data.dir", fs::absolute(data).string());
+  write_file_atomically(out + "/config.toml", settings.recipe.to_toml());
   catch_stop_signals();
 
   std::vector<Profiler> profilers(static_cast<size_t>(job.plan.ranks()));

@@ -33,7 +33,6 @@ DataSettings read_data(Config config, const Model& model) {
     data.train_images = config.integer("train_images", 5000, {.low = 1, .high = 1e7});
     data.test_images = config.integer("test_images", 1000, {.low = 1, .high = 1e7});
     data.image = {side, side, 3};
-    if (model.classes > 10) config.error("format", "synthetic data has at most 10 classes");
   }
   data.augment = AugmentSettings::from(config.table("augment"), data.image);
   check_input(config, data, model);
@@ -130,7 +129,7 @@ double Settings::back_rate_scale(const Plan& plan) const {
 Settings settings_from(Config recipe, const std::string& name) {
   Settings settings;
   settings.name = name;
-  settings.resolved = recipe.to_toml();
+  settings.recipe = recipe;
   Config model = recipe.table("model");
   if (!recipe.has("model")) recipe.error("model", "'model' is missing: a path to a model file, or a table");
   settings.model = read_model(model);

@@ -52,7 +52,7 @@ struct Settings {
   ScheduleSettings schedule;
   ParallelSettings parallel;
   RunSettings run;
-  std::string resolved;  // the whole recipe as TOML, model and overrides included
+  Config recipe = Config::text("");  // the whole of it as one document, model and overrides included
 
   int64_t step_rows() const;  // of a full step
   PlanRequest plan_request() const;

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Every model and recipe under configs/ can be read and planned.
+#   usage: configs_test.sh PROGRAM
+set -euo pipefail
+
+owt=$1
+configs=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/configs
+
+for config in "$configs"/*.toml "$configs"/models/*.toml; do
+  "$owt" inspect "$config" >/dev/null || { echo "FAILED: owt inspect $config" >&2; exit 1; }
+  # Four ranks under a scheme with rounds: shards of every dense layer, batches that divide.
+  "$owt" plan "$config" --workers 4 --parallel owt-c >/dev/null || { echo "FAILED: owt plan $config" >&2; exit 1; }
+  echo "passed: ${config#"$configs"/}"
+done

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# install_packages of tools/packages.sh, with a package manager that only writes down what it is asked for.
+# Prints each case; exits 1 at the first that fails.
+set -euo pipefail
+
+packages=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tools/packages.sh
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+program() {  # program NAME <SCRIPT: a command that the case finds
+  cat >"$work/bin/$1"
+  chmod +x "$work/bin/$1"
+}
+# begin NAME USER INSTALLED...: a machine with these packages, where the user has this number
+begin() {
+  case_name=$1
+  rm -rf "$work/bin"
+  mkdir "$work/bin"
+  : >"$work/calls"
+  local tool
+  for tool in bash cat env; do ln -s "$(command -v "$tool")" "$work/bin/$tool"; done
+  program id <<<"#!$(command -v bash)
+echo $2"
+  program dpkg-query <<<"#!$(command -v bash)
+for package in ${*:3}; do [ \"\$4\" != \$package ] || { printf installed; exit 0; }; done
+echo 'no packages found' >&2
+exit 1"
+  program apt-get <<<"#!$(command -v bash)
+echo \"apt-get \$*\" >>'$work/calls'"
+}
+wrong() {
+  echo "FAILED: $case_name: $*" >&2
+  sed 's/^/  | /' "$work/output" "$work/calls" >&2
+  exit 1
+}
+install() {
+  PATH=$work/bin "$(command -v bash)" -c 'set -euo pipefail; source "$0"; install_packages "$@"' "$packages" "$@" \
+    >"$work/output" 2>&1
+}
+expect_calls() { [ "$(cat "$work/calls")" = "$1" ] || wrong "the calls are not '$1'"; }
+expect_output() { grep -qF -- "$1" "$work/output" || wrong "its output does not say '$1'"; }
+passed() { echo "passed: $case_name"; }
+
+begin "where all is there nothing is installed" 1000 g++ cmake
+install g++ cmake || wrong "it failed"
+expect_calls ""
+passed
+
+begin "root installs what is missing, and only that" 0 g++
+install g++ cmake ninja-build || wrong "it failed"
+expect_calls "apt-get update -qq
+apt-get install -y -qq --no-install-recommends cmake ninja-build"
+expect_output "Installing with apt-get: cmake ninja-build"
+passed
+
+begin "others install through sudo" 1000 g++
+program sudo <<<"#!$(command -v bash)
+printf 'sudo ' >>'$work/calls'
+exec \"\$@\""
+install g++ cmake || wrong "it failed"
+expect_calls "sudo apt-get update -qq
+sudo apt-get install -y -qq --no-install-recommends cmake"
+expect_output "Installing with sudo apt-get: cmake"
+passed
+
+begin "without root and sudo the command to run is named" 1000 g++
+if install g++ cmake; then wrong "it succeeded"; fi
+expect_calls ""
+expect_output "apt-get install --no-install-recommends cmake"
+passed
+
+begin "without apt-get the packages are named" 0 g++
+rm "$work/bin/apt-get"
+if install g++ cmake; then wrong "it succeeded"; fi
+expect_output "there is no apt-get here; install by other means what Debian calls: cmake"
+passed

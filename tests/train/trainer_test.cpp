@@ -1,0 +1,255 @@
+// Whole runs through train(): run folder, resume, stop, evaluation.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "src/core/files.h"
+#include "src/train/checkpoint_files.h"
+#include "src/train/run.h"
+#include "src/train/safetensors.h"
+#include "src/train/signals.h"
+#include "tests/support/runs.h"
+#include "tests/support/temp_folder.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  TrainOutcome run(const std::string& out, const Overrides& changes, const std::string& resume = "",
+                   const std::string& weights = "") {
+    TrainOptions options;
+    options.out = path(out);
+    options.resume = resume;
+    options.weights = weights;
+    options.threads = 1;
+    return train(small_settings(kSmallRecipe, changes), options);
+  }
+  std::string path(const std::string& name) const { return (fs::path(folder_.path()) / name).string(); }
+  std::string weights_of(const std::string& out) const { return *newest_checkpoint(path(out)) + "/weights.safetensors"; }
+  std::string optimizer_of(const std::string& out) const { return *newest_checkpoint(path(out)) + "/optimizer.safetensors"; }
+
+  // The last training loss of each step in metrics.jsonl.
+  static std::map<int64_t, double> losses(const std::string& run) {
+    std::map<int64_t, double> all;
+    std::ifstream file(run + "/metrics.jsonl");
+    for (std::string line; std::getline(file, line);) {
+      int64_t step = 0;
+      double loss = 0;
+      if (line.find("\"train\"") == std::string::npos) continue;
+      EXPECT_EQ(std::sscanf(line.c_str() + line.find("\"step\""), "\"step\":%ld", &step), 1) << line;
+      EXPECT_EQ(std::sscanf(line.c_str() + line.find("\"loss\""), "\"loss\":%lf", &loss), 1) << line;
+      all[step] = loss;
+    }
+    return all;
+  }
+
+  TempFolder folder_;
+};
+
+Overrides merged(Overrides a, const Overrides& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+const Overrides kEveryStepLogged{{"run.log_every", "1"}, {"schedule.epochs", "4"}};  // 5 steps each
+
+TEST_F(TrainerTest, WritesTheRunFolder) {
+  const TrainOutcome outcome = run("a", kEveryStepLogged);
+  EXPECT_TRUE(outcome.finished);
+  EXPECT_EQ(outcome.evaluation.images, 50);
+  for (const char* file : {"config.toml", "log.txt", "metrics.jsonl", "timing.csv", "checkpoints/latest"})
+    EXPECT_TRUE(fs::exists(path("a") + "/" + file)) << file;
+  EXPECT_EQ(losses(path("a")).size(), 20u);
+  const RunState state = load_checkpoint_state(*newest_checkpoint(path("a")));
+  EXPECT_EQ(state.step, 20);
+  EXPECT_EQ(state.epoch, 4);
+  EXPECT_EQ(state.step_in_epoch, 0);
+}
+
+TEST_F(TrainerTest, TheResolvedRecipeRepeatsTheRun) {
+  run("a", kEveryStepLogged);
+  TrainOptions options;
+  options.out = path("b");
+  options.threads = 1;
+  train(read_settings(path("a") + "/config.toml"), options);
+  EXPECT_EQ(read_file(weights_of("a")), read_file(weights_of("b")));
+}
+
+TEST_F(TrainerTest, ARunStoppedAfterAnyStepGoesOnBitForBit) {
+  for (const Overrides& parallel : {Overrides{}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}}}) {
+    const Overrides changes = merged(kEveryStepLogged, parallel);
+    const std::string tag = std::to_string(parallel.size());
+    run("whole" + tag, changes);
+    for (const char* stop : {"1", "4", "5", "13"}) {
+      const std::string out = "part" + tag + stop;
+      run(out, merged(changes, {{"schedule.max_steps", stop}}));
+      run(out, changes, "auto");
+      EXPECT_EQ(read_file(weights_of(out)), read_file(weights_of("whole" + tag))) << "stopped after step " << stop;
+      EXPECT_EQ(read_file(optimizer_of(out)), read_file(optimizer_of("whole" + tag))) << "stopped after step " << stop;
+      EXPECT_EQ(losses(path(out)), losses(path("whole" + tag)));
+    }
+  }
+}
+
+TEST_F(TrainerTest, AnotherNumberOfRanksGoesOnTheSameWay) {
+  run("whole", kEveryStepLogged);
+  const auto expected = losses(path("whole"));
+  for (const char* strategy : {"dp", "owt-b", "mp"}) {
+    const std::string out = std::string("part") + strategy;
+    run(out, merged(kEveryStepLogged, {{"schedule.max_steps", "8"}, {"parallel.workers", "4"}, {"parallel.strategy", "owt-a"}}));
+    run(out, merged(kEveryStepLogged, {{"parallel.workers", "3"}, {"parallel.strategy", strategy}}), "auto");
+    for (const auto& [step, loss] : losses(path(out))) EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << strategy << step;
+  }
+}
+
+TEST_F(TrainerTest, CheckpointsDoNotDependOnTheNumberOfRanks) {
+  const Overrides one_step = merged(kEveryStepLogged, {{"schedule.max_steps", "1"}, {"optimizer.learning_rate", "1e-30"}});
+  run("one", one_step);
+  run("four", merged(one_step, {{"parallel.workers", "4"}, {"parallel.strategy", "owt-c"}}));
+  SafetensorsReader one(weights_of("one")), four(weights_of("four"));
+  ASSERT_EQ(one.entries().size(), four.entries().size());
+  for (const auto& entry : one.entries()) {
+    const Tensor a = one.read(entry.name), b = four.read(entry.name);
+    ASSERT_EQ(a.shape(), b.shape()) << entry.name;
+    for (int64_t i = 0; i < a.elements(); ++i) ASSERT_NEAR(a.data()[i], b.data()[i], 1e-25) << entry.name;
+  }
+}
+
+TEST_F(TrainerTest, AStopSignalWritesACheckpointAndTheRunGoesOn) {
+  request_stop(true);
+  const TrainOutcome stopped = run("a", kEveryStepLogged);
+  request_stop(false);
+  EXPECT_FALSE(stopped.finished);
+  EXPECT_EQ(load_checkpoint_state(*newest_checkpoint(path("a"))).step, 1);
+  EXPECT_TRUE(run("a", kEveryStepLogged, "auto").finished);
+  run("whole", kEveryStepLogged);
+  EXPECT_EQ(read_file(weights_of("a")), read_file(weights_of("whole")));
+}
+
+TEST_F(TrainerTest, EvaluatingTheWeightsGivesTheAccuracyOfTheRun) {
+  for (const char* workers : {"1", "3"}) {
+    const TrainOutcome outcome = run(std::string("a") + workers, merged(kEveryStepLogged, {{"parallel.workers", workers}}));
+    for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"}) {
+      const Overrides on_two{{"parallel.workers", "2"}, {"parallel.strategy", strategy}};
+      const Evaluation again = evaluate_file(small_settings(kSmallRecipe, on_two), weights_of(std::string("a") + workers), "", 1);
+      EXPECT_EQ(again.images, 50);
+      EXPECT_EQ(again.top1, outcome.evaluation.top1);
+      EXPECT_EQ(again.top5, outcome.evaluation.top5);
+      EXPECT_NEAR(again.loss, outcome.evaluation.loss, 1e-5);
+    }
+  }
+}
+
+TEST_F(TrainerTest, StartsFromAWeightsFile) {
+  run("first", kEveryStepLogged);
+  const Overrides still = merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e-30"}, {"optimizer.decay", "0"}});
+  run("second", still, "", weights_of("first"));
+  EXPECT_EQ(read_file(weights_of("second")), read_file(weights_of("first")));
+}
+
+TEST_F(TrainerTest, RefusesToOverwriteARun) {
+  run("a", kEveryStepLogged);
+  try {
+    run("a", kEveryStepLogged);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("--resume auto"));
+  }
+}
+
+TEST_F(TrainerTest, ResumeAutoStartsFromTheBeginningWhereThereIsNothing) {
+  EXPECT_TRUE(run("fresh", kEveryStepLogged, "auto").finished);
+}
+
+TEST_F(TrainerTest, ADamagedCheckpointIsAnError) {
+  run("a", kEveryStepLogged);
+  const std::string file = weights_of("a");
+  std::string bytes = read_file(file);
+  bytes[bytes.size() - 5] ^= 1;
+  std::ofstream(file, std::ios::binary) << bytes;
+  EXPECT_THROW(run("a", merged(kEveryStepLogged, {{"schedule.epochs", "6"}}), "auto"), Error);
+}
+
+TEST_F(TrainerTest, WeightsOfAnotherShapeNameTheTensor) {
+  run("a", kEveryStepLogged);
+  Overrides wider = kEveryStepLogged;
+  std::string recipe = kSmallRecipe;
+  recipe.replace(recipe.find("out = 22"), 8, "out = 23");
+  try {
+    evaluate_file(small_settings(recipe), weights_of("a"), "", 1);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("fc1.weight"));
+  }
+}
+
+TEST_F(TrainerTest, ANotFiniteLossKeepsTheLastGoodCheckpoint) {
+  run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "5"}}));
+  const std::string good = read_file(weights_of("a"));
+  EXPECT_THROW(run("a", merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e20"}, {"parallel.workers", "2"}}), "auto"), Error);
+  EXPECT_EQ(read_file(weights_of("a")), good);
+  EXPECT_EQ(load_checkpoint_state(*newest_checkpoint(path("a"))).step, 5);
+}
+
+TEST_F(TrainerTest, AnUnwritableRunFolderIsAnError) {
+  write_bytes(path("file"), "x");
+  EXPECT_THROW(run("file/run", kEveryStepLogged), Error);
+}
+
+TEST_F(TrainerTest, ABatchThatCannotBeDealtNamesTheNearestThatCan) {
+  try {
+    run("a", {{"parallel.workers", "5"}});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("20 or 25"));
+  }
+}
+
+// A small network must learn the synthetic classes, on two ranks under scheme c.
+TEST_F(TrainerTest, LearnsTheSyntheticClasses) {
+  constexpr const char* kRecipe = R"(
+[model]
+name = "learner"
+input = [3, 16, 16]
+classes = 10
+layer = [
+  { name = "conv1", type = "conv", out = 16, kernel = 3, pad = 1, init = { type = "msra" } },
+  { name = "relu1", type = "relu" },
+  { name = "pool1", type = "max_pool", kernel = 2 },
+  { name = "conv2", type = "conv", out = 32, kernel = 3, pad = 1, init = { type = "msra" } },
+  { name = "relu2", type = "relu" },
+  { name = "pool2", type = "max_pool", kernel = 2 },
+  { name = "fc1", type = "dense", out = 64, init = { type = "msra" } },
+  { name = "relu3", type = "relu" },
+  { name = "fc2", type = "dense", out = 10 },
+]
+[data]
+format = "synthetic"
+train_images = 4000
+test_images = 500
+batch = 40
+augment = { scale = 0.016, mean = "channel" }
+[optimizer]
+learning_rate = 0.02
+[schedule]
+epochs = 6
+type = "cosine"
+[parallel]
+workers = 2
+strategy = "owt-c"
+)";
+  TrainOptions options;
+  options.out = path("learner");
+  options.threads = 2;
+  const TrainOutcome outcome = train(small_settings(kRecipe), options);
+  EXPECT_GT(outcome.evaluation.top1, 0.7);
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,37 @@
+#!/usr/bin/python3
+"""Speed of K workers with one thread each against one worker with K threads, at the same batch.
+
+    usage: compare_workers.py --owt PROGRAM [--model cifar10_quick|alexnet] [--batch N] [--workers K]
+                              [--parallel NAME] [--repeats R]
+
+The two take turns. Prints the median of each over all turns, least and most, and the ratio of images per second.
+"""
+import argparse
+
+from owt_time import MODELS, line, owt_step_ms
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Speed of several workers against one with as many threads.")
+    parser.add_argument("--owt", required=True, metavar="PROGRAM")
+    parser.add_argument("--model", choices=sorted(MODELS), default="cifar10_quick")
+    parser.add_argument("--batch", type=int, metavar="N", help="rows of a step (default: 128, AlexNet 64)")
+    parser.add_argument("--workers", type=int, metavar="K", default=2)
+    parser.add_argument("--parallel", metavar="NAME", default="owt-a", help="strategy of the workers")
+    parser.add_argument("--repeats", type=int, metavar="R", default=7, help="turns of each")
+    options = parser.parse_args()
+
+    config, batch, steps = MODELS[options.model]
+    batch, count = options.batch or batch, options.workers
+    one, several = [], []
+    for _ in range(options.repeats):
+        one.append(owt_step_ms(options.owt, config, batch, steps, count))
+        several.append(owt_step_ms(options.owt, config, batch, steps, count, count, options.parallel))
+    print(f"{options.model}, batch {batch}, {count} cores, fp32, {options.repeats} turns of {steps} steps")
+    print(line(f"  1 worker, {count} threads", one, "ms per step"))
+    print(line(f"  {count} workers, 1 thread each, {options.parallel}", several, "ms per step"))
+    print(line("  workers / threads", [a / b for a, b in zip(one, several)], "x images/s", 3))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""The network of an owt model file in PyTorch, with the same parameter names, and safetensors files.
+
+Read by compare_pytorch.py and torch_check.py; needs Debian's python3-torch, nothing else.
+"""
+import json
+import pathlib
+import struct
+import tomllib
+from collections import OrderedDict
+
+import numpy
+import torch
+from torch import nn
+
+
+def read_recipe(path):
+    """The recipe with its model in place, or a model file as {"model": ...}."""
+    path = pathlib.Path(path)
+    with open(path, "rb") as file:
+        recipe = tomllib.load(file)
+    if "layer" in recipe:
+        return {"model": recipe}
+    if isinstance(recipe["model"], str):
+        with open(path.parent / recipe["model"], "rb") as file:
+            recipe["model"] = tomllib.load(file)
+    return recipe
+
+
+def pool(kind, layer):
+    more = {} if kind is nn.MaxPool2d else {"count_include_pad": True}
+    return kind(layer["kernel"], layer.get("stride", layer["kernel"]), layer.get("pad", 0),
+                ceil_mode=layer.get("round", "down") == "up", **more)
+
+
+def make_layer(layer, shape):
+    """The module of a [[layer]] table for inputs of `shape` (without the batch)."""
+    bias = layer.get("bias", True) is not False
+    kind = layer["type"]
+    if kind == "conv":
+        return nn.Conv2d(shape[0], layer["out"], layer["kernel"], layer.get("stride", 1), layer.get("pad", 0),
+                         groups=layer.get("groups", 1), bias=bias)
+    if kind == "dense":
+        return nn.Linear(shape[0], layer["out"], bias=bias)
+    if kind == "batch_norm":
+        norm = nn.BatchNorm2d if len(shape) == 3 else nn.BatchNorm1d
+        return norm(shape[0], eps=layer.get("eps", 1e-5), momentum=layer.get("momentum", 0.1))
+    simple = {
+        "relu": lambda: nn.ReLU(inplace=True),
+        "dropout": lambda: nn.Dropout(layer["rate"]),
+        "max_pool": lambda: pool(nn.MaxPool2d, layer),
+        "avg_pool": lambda: pool(nn.AvgPool2d, layer),
+        "global_avg_pool": lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        "lrn": lambda: nn.LocalResponseNorm(layer.get("size", 5), layer.get("alpha", 1e-4), layer.get("beta", 0.75),
+                                            layer.get("k", 1.0)),
+    }
+    return simple[kind]()
+
+
+def make_net(model):
+    """nn.Sequential of the [[layer]] tables, under their names; images come as N x C x H x W."""
+    modules = OrderedDict()
+    values = torch.zeros(1, *model["input"])
+    for layer in model["layer"]:
+        if layer["type"] == "dense" and values.dim() == 4:
+            modules[layer["name"] + "_flatten"] = nn.Flatten()
+            values = values.flatten(1)
+        module = make_layer(layer, values.shape[1:])
+        with torch.no_grad():
+            values = module.eval()(values)
+        modules[layer["name"]] = module
+    return nn.Sequential(modules)
+
+
+def make_optimizer(net, recipe):
+    """owt's plain SGD at the base rate: a group per parameter, with the multipliers of the model file."""
+    settings = recipe["optimizer"]
+    layers = {layer["name"]: layer for layer in recipe["model"]["layer"]}
+    groups = []
+    for name, parameter in net.named_parameters():
+        layer_name, kind = name.rsplit(".", 1)
+        layer = layers[layer_name]
+        table = layer if kind == "weight" else layer.get("bias", {})
+        table = table if isinstance(table, dict) else {}
+        groups.append({"params": [parameter], "lr": settings["learning_rate"] * table.get("lr", 1.0),
+                       "weight_decay": settings.get("decay", 5e-4) * table.get("decay", 1.0)})
+    return torch.optim.SGD(groups, lr=settings["learning_rate"], momentum=settings.get("momentum", 0.9))
+
+
+def save_safetensors(path, state):
+    header, data = {}, b""
+    for name, tensor in state.items():
+        values = tensor.detach().to(torch.float32).contiguous().numpy().tobytes()
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def load_safetensors(path):
+    content = pathlib.Path(path).read_bytes()
+    length = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8:8 + length])
+    header.pop("__metadata__", None)
+    state = {}
+    for name, entry in header.items():
+        assert entry["dtype"] == "F32", f"{path}: {name} is {entry['dtype']}, wanted F32"
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        state[name] = torch.from_numpy(numpy.frombuffer(content[begin:end], "<f4").reshape(entry["shape"]).copy())
+    return state

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Checks that all C++ and CUDA files are as clang-format 14 would write them with the tree's .clang-format.
+#
+#   usage: tools/check_format.sh      (to put a file right: clang-format-14 -i FILE)
+#
+# Exits 1 and names the places if one is not. Other versions of clang-format write other things, so only 14 counts.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+formatter=
+for name in clang-format-14 clang-format; do
+  if "$name" --version 2>/dev/null | grep -q 'version 14\.'; then
+    formatter=$name
+    break
+  fi
+done
+if [ -z "$formatter" ]; then
+  echo "check_format: error: clang-format 14 is not installed; apt-get install clang-format-14" >&2
+  exit 1
+fi
+
+find src layers data tools tests \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | sort -z |
+  xargs -0 "$formatter" --dry-run -Werror --style=file || {
+  echo "check_format: error: see above; $formatter -i FILE puts a file right" >&2
+  exit 1
+}

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Checks that every include keeps to the direction between the folders and to the third-party table below.
+#
+#   usage: tools/check_includes.sh [ROOT]     ROOT: the tree to check, by default the one this script lies in
+#
+# Prints each offending line as FILE:LINE: and why; exits 1 if there is one.
+set -euo pipefail
+
+root=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
+cd "$root"
+
+# FOLDER | folders it may include from, besides itself | third-party headers, by prefix
+# tests/X may include what X may, tests/support and GoogleTest; tests/support and tests/tools stand above all folders.
+table='
+src/core     |                                                              | dnnl toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h
+src/comm     | src/core                                                     |
+data         | src/core                                                     | archive
+layers       | src/core                                                     | dnnl
+src/net      | layers src/core                                              |
+src/parallel | src/net src/comm layers src/core                             |
+src/train    | src/parallel src/net src/comm data layers src/core           | boost/ nlohmann/
+tools        | src/train src/parallel src/net src/comm data layers src/core |
+'
+# Headers of C and of the system that are no third party.
+system='fcntl.h sched.h signal.h stdlib.h string.h sys/ unistd.h'
+
+folders=()
+for folder in src layers data tools tests; do [ ! -d "$folder" ] || folders+=("$folder"); done
+
+find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | sort -z |
+  xargs -0 -r awk -v table="$table" -v system_headers="$system" '
+    BEGIN {
+      rows = split(table, lines, "\n")
+      for (i = 1; i <= rows; ++i) {
+        if (split(lines[i], column, "|") != 3) continue
+        name = column[1]; gsub(/ /, "", name)
+        known[name] = 1
+        sees[name] = " " name " " column[2] " "
+        uses[name] = column[3] " " system_headers
+        everything = everything " " name
+      }
+      for (name in known) {
+        test = name; sub(/^src\//, "", test); test = "tests/" test
+        known[test] = 1
+        sees[test] = sees[name] "tests/support "
+        uses[test] = uses[name] " gtest/ gmock/"
+      }
+      for (i = 1; i <= 2; ++i) {
+        name = i == 1 ? "tests/support" : "tests/tools"
+        known[name] = 1
+        sees[name] = everything " tests/support "
+        uses[name] = system_headers " nlohmann/ gtest/ gmock/"
+      }
+    }
+    function folder_of(path) { sub(/\/[^\/]*$/, "", path); return path }
+    function wrong(why) { print FILENAME ":" FNR ": " why; ++errors }
+    function starts_with_one(header, prefixes,   list, count, k) {
+      count = split(prefixes, list, " ")
+      for (k = 1; k <= count; ++k) if (index(header, list[k]) == 1) return 1
+      return 0
+    }
+    !/^[ \t]*#[ \t]*include/ { next }
+    {
+      folder = folder_of(FILENAME)
+      sub(/^\.\//, "", folder)
+      if (!(folder in known)) { wrong("folder " folder " is not in the table of tools/check_includes.sh"); next }
+      if (match($0, /"[^"]*"/)) {
+        header = substr($0, RSTART + 1, RLENGTH - 2)
+        from = folder_of(header)
+        if (from == header) wrong("\"" header "\" is not written from the root of the repository")
+        else if (index(sees[folder], " " from " ") == 0) wrong(folder " may not include \"" header "\"")
+      } else if (match($0, /<[^>]*>/)) {
+        header = substr($0, RSTART + 1, RLENGTH - 2)
+        if (header ~ /[.\/]/ && !starts_with_one(header, uses[folder])) wrong(folder " may not include <" header ">")
+      } else wrong("cannot read this include")
+    }
+    END { exit errors > 0 }
+  ' || {
+  echo "check_includes: error: includes against the direction of the folders (table in tools/check_includes.sh)" >&2
+  exit 1
+}

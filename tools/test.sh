@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Everything that has to hold before a change goes in: installs what the tests need, checks includes and format, builds,
+# runs all tests, and builds once more with CUDA switched off.
+#
+#   usage: tools/test.sh [--sanitizers]
+#
+#   --sanitizers   besides, all tests under the address, undefined-behaviour and thread sanitizers (slow)
+#
+# Ends at the first part that fails, with its exit status. Builds lie in build/, build-nocuda/, build-asan/, build-tsan/.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source tools/packages.sh
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+times=()
+
+part() {  # part NAME COMMAND...: runs the command, notes how long it took
+  local name=$1 begin=$SECONDS status=0
+  shift
+  printf '\n== %s\n' "$name"
+  "$@" || status=$?
+  times+=("$(printf '%5d s  %s' $((SECONDS - begin)) "$name")")
+  [ "$status" = 0 ] || {
+    printf '\ntest: error: "%s" failed (status %s)\n' "$name" "$status" >&2
+    exit "$status"
+  }
+}
+
+build() {  # build PRESET [CMAKE OPTION]...
+  local preset=$1
+  shift
+  cmake --preset "$preset" "$@" && cmake --build --preset "$preset"
+}
+
+test_release() { ctest --test-dir build --parallel 2 --output-on-failure; }
+
+# The program works, not just its build: data, a few steps on two ranks, a checkpoint, an evaluation.
+try_without_cuda() {
+  local owt=build-nocuda/owt run=$work/run
+  "$owt" --version &&
+    "$owt" prepare synthetic "$work/data" --train 1000 --test 200 &&
+    "$owt" train configs/quickstart.toml --steps 5 --data "$work/data" --out "$run" &&
+    "$owt" eval "$run/config.toml" --weights "$run/checkpoints/step-00000005/weights.safetensors" --data "$work/data"
+}
+
+# Leaves the shell tests out: they run other programs, or none of ours.
+test_asan() {
+  ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
+    ctest --test-dir build-asan --parallel 2 --output-on-failure --label-exclude shell
+}
+
+# The OpenMP library is not instrumented, so that the sanitizer does not see its barriers: teams of one thread, and
+# tests/tsan.supp for those tests that ask for larger ones. Ranks are threads of our own and are checked in full.
+export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1"
+test_tsan() {
+  OMP_NUM_THREADS=1 ctest --test-dir build-tsan --parallel 2 --output-on-failure --label-exclude shell
+}
+
+sanitizers=false
+case ${1:-} in
+  '') ;;
+  --sanitizers) sanitizers=true ;;
+  *)
+    echo "usage: tools/test.sh [--sanitizers]" >&2
+    exit 2
+    ;;
+esac
+
+part "packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
+part "includes" tools/check_includes.sh
+part "format" tools/check_format.sh
+part "build" build release
+part "tests" test_release
+part "build without CUDA" build nocuda -DOWT_TESTS=OFF
+part "a run without CUDA" try_without_cuda
+if "$sanitizers"; then
+  part "build with address sanitizer" build asan
+  part "tests under address sanitizer" test_asan
+  part "build with thread sanitizer" build tsan
+  part "tests under thread sanitizer" test_tsan
+fi
+printf '\nAll passed.\n'
+printf '%s\n' "${times[@]}"
