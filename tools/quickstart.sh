@@ -3,8 +3,8 @@
 #
 #   usage: tools/quickstart.sh [OPTION OF owt train]...      e.g. tools/quickstart.sh --workers 4 --parallel owt-a
 #
-# Data: the CIFAR-10 in $OWT_DATA or ./datasets (tools/fetch_cifar10.sh datasets gets it), else a synthetic data set.
-# The program lands in build/, a new run folder in runs/.
+# Data: the CIFAR-10 in $OWT_DATA or ./datasets (tools/fetch_cifar10.sh datasets gets it), else a synthetic data set in
+# datasets/synthetic. The program lands in build/, a new run folder in runs/.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -22,18 +22,27 @@ given() {  # given NAME WORD...: is option --NAME among the words?
   return 1
 }
 
-is_cifar10() { [ -s "$1/data_batch_1.bin" ] && [ -s "$1/test_batch.bin" ]; }
+is_cifar10() {  # the folder of the files, or the one above it
+  local folder
+  for folder in "$1" "$1/cifar-10-batches-bin"; do
+    if [ -s "$folder/data_batch_1.bin" ] && [ -s "$folder/test_batch.bin" ]; then return 0; fi
+  done
+  return 1
+}
 
-# Prints the folder of the data set; it may be a real or an earlier synthetic one.
+# Sets `data` to the folder of a data set, making one if need be.
 find_data() {
   local folder
   for folder in ${OWT_DATA:+"$OWT_DATA"} datasets "$root/datasets"; do
-    if is_cifar10 "$folder" || is_cifar10 "$folder/cifar-10-batches-bin"; then
-      echo "$folder"
+    if is_cifar10 "$folder"; then
+      data=$folder
+      echo "$data holds a data set in the format of CIFAR-10"
       return 0
     fi
   done
-  return 1
+  data=$root/datasets/synthetic
+  echo "No CIFAR-10 in \$OWT_DATA or ./datasets; taking the synthetic data set $data"
+  is_cifar10 "$data" || "$owt" prepare synthetic "$data"
 }
 
 for word in "$@"; do
@@ -58,13 +67,7 @@ cmake --build "$root/build" --target owt --parallel "$(nproc)"
 arguments=(--timing)
 if ! given data "$@"; then
   say "Data"
-  if data=$(find_data); then
-    echo "$data holds a data set in the format of CIFAR-10"
-  else
-    data=$root/datasets
-    echo "No CIFAR-10 in \$OWT_DATA or ./datasets; making a synthetic data set"
-    "$owt" prepare synthetic "$data"
-  fi
+  find_data
   arguments+=(--data "$data")
 fi
 if ! given out "$@"; then
@@ -75,10 +78,13 @@ fi
 say "Training (under two minutes on two cores)"
 "$owt" train "$root/configs/quickstart.toml" "${arguments[@]}" "$@"
 
+home=$(realpath --relative-base="$PWD" "$root")
 say "What to try next"
 cat <<END
-The program is $owt; its run folders lie in $root/runs.
-  $owt plan $root/configs/models/alexnet_owt.toml --workers 4     what travels per step, under each strategy
-  $owt train $root/configs/quickstart.toml --workers 4 --parallel owt-a --out $root/runs/four-workers
-  $root/tools/fetch_cifar10.sh $root/cifar10 && $owt train $root/configs/cifar10_quick.toml --data $root/cifar10
+The program is $home/build/owt, run folders lie in $home/runs. What travels per step under each strategy, with four workers:
+  $home/build/owt plan $home/configs/models/alexnet_owt.toml --workers 4
+The same training with four workers and another scheme of the paper:
+  $home/build/owt train $home/configs/quickstart.toml ${data:+--data $data }--workers 4 --parallel owt-a --out $home/runs/owt-a
+CIFAR-10, 163 MB, and the recipe that reaches 75 % on it:
+  $home/tools/fetch_cifar10.sh $home/datasets && $home/build/owt train $home/configs/cifar10_quick.toml --data $home/datasets
 END

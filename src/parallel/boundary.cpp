@@ -32,7 +32,7 @@ Boundary::Boundary(const Plan& plan, int64_t step_rows, Communicator& comm, Prof
   const StepRows rows(strategy_, plan.ranks(), step_rows);
   rounds_ = rows.rounds(comm.rank());
   local_gradient_ = Tensor(features_.batch_of(rows.of(comm.rank()).size()));
-  if (!travels() || strategy_ == Strategy::kModelParallel) return;
+  if (!moves_rows()) return;
   my_labels_ = Tensor({rows.most()}, DType::kI32);
   my_labels_.zero();
   all_labels_ = Tensor({rows.most() * plan.ranks()}, DType::kI32);
@@ -71,7 +71,7 @@ bool Boundary::even(int r) const {
 }
 
 void Boundary::gather_labels(const Tensor& mine, const Event& ready) {
-  if (!travels() || strategy_ == Strategy::kModelParallel) {
+  if (!moves_rows()) {
     round_labels_ = mine;
     labels_gathered_ = ready;
     return;
@@ -83,9 +83,12 @@ void Boundary::gather_labels(const Tensor& mine, const Event& ready) {
 }
 
 const Tensor& Boundary::labels(int r) {
+  if (!moves_rows()) {
+    labels_gathered_.wait();
+    return round_labels_;
+  }
   const Profiler::Scope scope(profiler_, "labels", Phase::kTransfer);
   labels_gathered_.wait();
-  if (!travels() || strategy_ == Strategy::kModelParallel) return round_labels_;
   round_labels_ = Tensor({rows_of(round(r))}, DType::kI32);
   int64_t row = 0;
   for (const RowRange& range : round(r)) {
@@ -98,7 +101,7 @@ const Tensor& Boundary::labels(int r) {
 
 void Boundary::gather(int r, const Tensor& mine, const Event& ready) {
   Slot& s = slot(r);
-  if (!travels() || strategy_ == Strategy::kModelParallel) {
+  if (!moves_rows()) {
     s.batch = mine;
     s.gathered = ready;
     return;
@@ -123,7 +126,7 @@ void Boundary::gather(int r, const Tensor& mine, const Event& ready) {
 
 const Tensor& Boundary::gathered(int r) {
   Slot& s = slot(r);
-  if (!travels() || strategy_ == Strategy::kModelParallel) {
+  if (!moves_rows()) {
     s.gathered.wait();
     return s.batch;
   }
@@ -138,7 +141,7 @@ const Tensor& Boundary::gathered(int r) {
 
 Tensor* Boundary::dense_gradient(int r) {
   if (!plan_.front_learns) return nullptr;
-  if (!travels() || strategy_ == Strategy::kModelParallel) return &local_gradient_;
+  if (!moves_rows()) return &local_gradient_;
   const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
   settle(slot(r));
   return &slot(r).gradient;
@@ -181,6 +184,7 @@ void Boundary::settle(Slot& s) {
 }
 
 const Tensor& Boundary::finish() {
+  if (!travels()) return local_gradient_;
   const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
   for (Slot& s : slots_) settle(s);
   return local_gradient_;

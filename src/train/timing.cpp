@@ -4,6 +4,7 @@
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
 #include "src/core/files.h"
+#include "src/core/log.h"
 #include "src/core/philox.h"
 #include "src/train/run.h"
 #include "src/train/step.h"
@@ -74,6 +75,7 @@ TimingReport time_steps(const Settings& settings, const TimeOptions& options) {
       profiler.end_step();
     }
   });
+  for (const std::string& line : ConvChoices::process().report()) log_info("convolution {}", line);
   std::vector<const Profiler*> views;
   for (const Profiler& profiler : profilers) views.push_back(&profiler);
   if (!options.trace.empty()) write_file_atomically(options.trace, trace_json(views));

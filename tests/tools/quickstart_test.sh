@@ -45,8 +45,8 @@ quickstart
 tree=$work/tree
 expect_call "^cmake -S $tree --preset release"
 expect_call "^cmake --build $tree/build --target owt"
-expect_call "^owt prepare synthetic $tree/datasets$"
-expect_call "^owt train $tree/configs/quickstart.toml --timing --data $tree/datasets --out $tree/runs/quickstart-[0-9-]+$"
+expect_call "^owt prepare synthetic $tree/datasets/synthetic$"
+expect_call "^owt train $tree/configs/quickstart.toml --timing --data $tree/datasets/synthetic --out $tree/runs/quickstart-[0-9-]+$"
 passed
 
 begin "the data set in \$OWT_DATA is used"
@@ -64,9 +64,16 @@ expect_call "^owt train .* --data datasets "
 passed
 
 begin "a synthetic data set is made once"
-cifar10_in "$work/tree/datasets/cifar-10-batches-bin"
+cifar10_in "$work/tree/datasets/synthetic/cifar-10-batches-bin"
 quickstart
 expect_no_call "prepare"
+expect_call "^owt train .* --data $tree/datasets/synthetic "
+passed
+
+begin "CIFAR-10 is preferred to a synthetic data set"
+cifar10_in "$work/tree/datasets/synthetic/cifar-10-batches-bin"
+cifar10_in "$work/tree/datasets/cifar-10-batches-bin"
+quickstart
 expect_call "^owt train .* --data $tree/datasets "
 passed
 

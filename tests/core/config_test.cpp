@@ -1,0 +1,288 @@
+#include "src/core/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "src/core/check.h"
+#include "tests/support/temp_folder.h"
+
+namespace owt {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// The message of the Error that `action` throws.
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  ADD_FAILURE() << "no error";
+  return {};
+}
+
+const char* const kModel = R"(name = "net"
+classes = 10
+
+[data]
+batch = 64
+rate = 0.5
+shuffle = true
+sizes = [1, 2, 3]
+scales = [1, 0.5]
+
+[[layer]]
+name = "conv1"
+kernel = 5
+
+[[layer]]
+name = "conv2"
+kernal = 3
+)";
+
+Config model() { return Config::text(kModel, "net.toml"); }
+
+TEST(Config, ReadsEveryKindOfValue) {
+  Config config = model();
+  EXPECT_EQ(config.string("name"), "net");
+  EXPECT_EQ(config.integer("classes"), 10);
+  Config data = config.table("data");
+  EXPECT_EQ(data.integer("batch", {.low = 1, .high = 64}), 64);
+  EXPECT_EQ(data.number("rate"), 0.5);
+  EXPECT_EQ(data.number("batch"), 64.0);  // an integer is a number
+  EXPECT_TRUE(data.boolean("shuffle", false));
+  EXPECT_THAT(data.integers("sizes"), ElementsAre(1, 2, 3));
+  EXPECT_THAT(data.numbers("scales"), ElementsAre(1.0, 0.5));
+  const std::vector<Config> layers = config.tables("layer");
+  ASSERT_EQ(layers.size(), 2u);
+  EXPECT_EQ(Config(layers[1]).string("name"), "conv2");
+}
+
+TEST(Config, TakesTheDefaultWhereAKeyIsMissing) {
+  Config config = model();
+  EXPECT_EQ(config.integer("none", 7), 7);
+  EXPECT_EQ(config.number("none", 0.25), 0.25);
+  EXPECT_TRUE(config.boolean("none", true));
+  EXPECT_EQ(config.string("none", "x"), "x");
+  EXPECT_EQ(config.word("none", "a", {"a", "b"}), "a");
+  EXPECT_TRUE(config.tables("none").empty());
+  EXPECT_EQ(config.table("none").integer("inner", 3), 3);
+  EXPECT_EQ(config.integer("classes", 7), 10);  // it is there: no default
+}
+
+TEST(Config, TellsWhatAKeyHolds) {
+  const Config config = model();
+  EXPECT_TRUE(config.has("data"));
+  EXPECT_TRUE(config.is_table("data"));
+  EXPECT_FALSE(config.is_array("data"));
+  EXPECT_TRUE(config.is_array("layer"));
+  EXPECT_TRUE(config.is_string("name"));
+  EXPECT_FALSE(config.is_string("classes"));
+  EXPECT_FALSE(config.has("none"));
+  EXPECT_FALSE(config.is_table("none"));
+}
+
+TEST(Config, NamesFileLineAndTableOfAWrongType) {
+  Config data = model().table("data");
+  EXPECT_EQ(error_of([&] { data.integer("rate"); }),
+            "net.toml:6: [data]: 'rate' is a number, wanted an integer");
+  EXPECT_EQ(error_of([&] { data.string("batch"); }),
+            "net.toml:5: [data]: 'batch' is an integer, wanted a string");
+  EXPECT_EQ(error_of([&] { data.boolean("rate", true); }),
+            "net.toml:6: [data]: 'rate' is a number, wanted true or false");
+  EXPECT_EQ(error_of([&] { data.number("shuffle"); }),
+            "net.toml:7: [data]: 'shuffle' is true or false, wanted a number");
+  EXPECT_EQ(error_of([&] { data.table("batch"); }),
+            "net.toml:5: [data]: 'batch' is an integer, wanted a table");
+  EXPECT_THAT(error_of([&] { data.tables("batch"); }), StartsWith("net.toml:5: [data]: 'batch'"));
+  EXPECT_THAT(error_of([&] { data.integers("scales"); }), HasSubstr("array of integers"));
+  EXPECT_THAT(error_of([&] { data.numbers("batch"); }), HasSubstr("array of numbers"));
+}
+
+TEST(Config, ABooleanInAnArrayIsNoNumber) {
+  Config config = Config::text("values = [1, true]", "x.toml");
+  EXPECT_THAT(error_of([&] { config.numbers("values"); }), HasSubstr("array of numbers"));
+  EXPECT_THAT(error_of([&] { config.integers("values"); }), HasSubstr("array of integers"));
+}
+
+TEST(Config, NamesFileLineAndRangeOfAValueOutOfRange) {
+  Config data = model().table("data");
+  EXPECT_EQ(error_of([&] { data.integer("batch", {.low = 1, .high = 32}); }),
+            "net.toml:5: [data]: 'batch' is 64, wanted 1 to 32");
+  EXPECT_EQ(error_of([&] { data.number("rate", {.low = 1}); }),
+            "net.toml:6: [data]: 'rate' is 0.5, wanted at least 1");
+  EXPECT_EQ(error_of([&] { data.number("rate", 0.0, {.high = 0.25}); }),
+            "net.toml:6: [data]: 'rate' is 0.5, wanted at most 0.25");
+  Config bad = Config::text("a = nan\nb = inf", "x.toml");
+  EXPECT_THAT(error_of([&] { bad.number("a"); }), StartsWith("x.toml:1: 'a' is"));
+  EXPECT_THAT(error_of([&] { bad.number("b"); }), StartsWith("x.toml:2: 'b' is"));
+}
+
+TEST(Config, NamesTheTableOfAMissingKey) {
+  Config data = model().table("data");
+  EXPECT_EQ(error_of([&] { data.integer("workers"); }), "net.toml:4: [data]: key 'workers' is missing");
+  EXPECT_THAT(error_of([&] { data.table("inner").string("name"); }),
+              AllOf(StartsWith("net.toml"), HasSubstr("[data].inner"), HasSubstr("'name' is missing")));
+}
+
+TEST(Config, FindsAMissingKeyUnderAMisspeltName) {
+  Config layer = model().tables("layer")[1];
+  EXPECT_EQ(error_of([&] { layer.integer("kernel"); }),
+            "net.toml:17: [[layer]]: key 'kernel' is missing; did you mean it by 'kernal'?");
+}
+
+TEST(Config, FinishNamesAnUnknownKeyWithTheKnownOnesAndTheNearest) {
+  Config layer = model().tables("layer")[1];
+  layer.call("[[layer]] conv2");
+  layer.string("name");
+  layer.integer("kernel", 1);
+  layer.integer("out", 1);
+  EXPECT_EQ(error_of([&] { layer.finish("conv"); }),
+            "net.toml:17: [[layer]] conv2: no key 'kernal' (keys of conv: kernel, name, out); "
+            "did you mean 'kernel'?");
+}
+
+TEST(Config, FinishSuggestsNothingWhereNothingIsNear) {
+  Config config = Config::text("zzz = 1", "x.toml");
+  config.integer("name", 1);
+  EXPECT_EQ(error_of([&] { config.finish(); }), "x.toml:1: no key 'zzz' (keys: name)");
+}
+
+TEST(Config, FinishIsContentWhenEveryKeyWasAskedFor) {
+  Config layer = model().tables("layer")[0];
+  layer.string("name");
+  layer.integer("kernel");
+  EXPECT_NO_THROW(layer.finish("conv"));
+}
+
+TEST(Config, ACopyKeepsItsOwnListOfTheKeysAskedFor) {
+  Config one = Config::text("a = 1");
+  Config two = one;
+  one.integer("a");
+  EXPECT_NO_THROW(one.finish());
+  EXPECT_THROW(two.finish(), Error);
+}
+
+TEST(Config, AWordMustBeOneOfTheList) {
+  Config config = Config::text("type = 'gausian'\nround = 'up'\nodd = 'xyzxyz'", "x.toml");
+  EXPECT_EQ(config.word("round", {"up", "down"}), "up");
+  EXPECT_EQ(error_of([&] {
+              config.word("type", {"gaussian", "constant"});
+            }),
+            "x.toml:1: 'type' is 'gausian', wanted one of constant, gaussian; did you mean 'gaussian'?");
+  EXPECT_THAT(error_of([&] { config.word("odd", "up", {"up", "down"}); }), Not(HasSubstr("did you mean")));
+}
+
+TEST(Config, ASyntaxErrorNamesFileAndLine) {
+  EXPECT_THAT(error_of([] { Config::text("a = 1\nb = = 2", "bad.toml"); }), StartsWith("bad.toml:2: "));
+}
+
+TEST(Config, AFileThatIsNotThereIsAnError) {
+  const TempFolder folder;
+  EXPECT_EQ(error_of([&] { Config::file(folder.file("none.toml")); }),
+            "no config file " + folder.file("none.toml"));
+  EXPECT_THROW(Config::file(folder.path()), Error);  // a folder
+}
+
+TEST(Config, ReadsAFileAndNamesItInMessages) {
+  const TempFolder folder;
+  write_bytes(folder.file("x.toml"), "\n\nsteps = 3\n");
+  Config config = Config::file(folder.file("x.toml"));
+  EXPECT_EQ(config.integer("steps"), 3);
+  EXPECT_THAT(error_of([&] { config.string("steps"); }), StartsWith(folder.file("x.toml") + ":3: "));
+}
+
+TEST(Config, SetReplacesAndAddsValuesOfEveryType) {
+  Config config = model();
+  config.set("data.batch", "32");
+  config.set("schedule.warmup.epochs", "1.5");
+  config.set("name", "other");
+  config.set("data.sizes", "[4]");
+  EXPECT_EQ(config.string("name"), "other");  // no TOML: a string
+  Config data = config.table("data");
+  EXPECT_EQ(data.integer("batch"), 32);
+  EXPECT_THAT(data.integers("sizes"), ElementsAre(4));
+  EXPECT_EQ(config.table("schedule").table("warmup").number("epochs"), 1.5);
+}
+
+TEST(Config, SetKeepsTheLineNumbersOfTheRest) {
+  Config config = model();
+  config.set("data.batch", "32");
+  EXPECT_THAT(error_of([&] { config.table("data").integer("rate"); }),
+              StartsWith("net.toml:6: [data]: 'rate'"));
+}
+
+TEST(Config, AValueThatWasSetIsNamedAsOnTheCommandLine) {
+  Config config = model();
+  config.set("data.batch", "many");
+  EXPECT_EQ(error_of([&] { config.table("data").integer("batch"); }),
+            "--set data.batch=many: [data]: 'batch' is a string, wanted an integer");
+}
+
+TEST(Config, SetDoesNotChangeEarlierCopies) {
+  Config config = model();
+  Config before = config, data = config.table("data");
+  config.set("data.batch", "32");
+  EXPECT_EQ(before.table("data").integer("batch"), 64);
+  EXPECT_EQ(data.integer("batch"), 64);
+}
+
+TEST(Config, SetRefusesAPathThroughAValueAndAnEmptyKey) {
+  Config config = model();
+  EXPECT_THAT(error_of([&] { config.set("name.inner", "1"); }), HasSubstr("'name' is not a table"));
+  EXPECT_THAT(error_of([&] { config.set("", "1"); }), HasSubstr("wanted KEY=VALUE"));
+}
+
+TEST(Config, OnlyAWholeDocumentCanBeChanged) {
+  Config config = model();
+  Config data = config.table("data");
+  EXPECT_THROW(data.set("batch", "1"), Error);
+  EXPECT_THROW(config.put("model", data), Error);
+}
+
+TEST(Config, PutKeepsBothFilesInMessages) {
+  Config recipe = Config::text("model = 'net.toml'\nsteps = 'x'", "recipe.toml");
+  recipe.put("model", model());
+  EXPECT_THAT(error_of([&] { recipe.integer("steps"); }), StartsWith("recipe.toml:2: "));
+  Config inner = recipe.table("model");
+  EXPECT_EQ(inner.string("name"), "net");
+  EXPECT_THAT(error_of([&] { inner.table("data").integer("rate"); }), StartsWith("net.toml:6: "));
+  EXPECT_THAT(error_of([&] { inner.tables("layer")[1].finish("conv"); }), StartsWith("net.toml:17: "));
+}
+
+TEST(Config, AValueCanBeSetInsideATableThatWasPut) {
+  Config recipe = Config::text("steps = 1", "recipe.toml");
+  recipe.put("model", model());
+  recipe.set("model.classes", "100");
+  EXPECT_EQ(recipe.table("model").integer("classes"), 100);
+  EXPECT_THAT(error_of([&] { recipe.table("model").table("data").integer("rate"); }),
+              StartsWith("net.toml:6: "));
+}
+
+TEST(Config, WritesItselfAsTomlThatReadsBackTheSame) {
+  Config config = model();
+  config.set("data.batch", "32");
+  const std::string toml = config.to_toml();
+  Config again = Config::text(toml);
+  EXPECT_EQ(again.to_toml(), toml);
+  EXPECT_EQ(again.table("data").integer("batch"), 32);
+  EXPECT_EQ(again.tables("layer").size(), 2u);
+}
+
+TEST(Nearest, TakesTheFewestEditsWithinAThirdOfTheWord) {
+  EXPECT_EQ(nearest("kernal", {"kernel", "stride", "pad"}), "kernel");
+  EXPECT_EQ(nearest("pda", {"pad", "out"}), "pad");
+  EXPECT_EQ(nearest("kernel", {"stride", "groups"}), "");
+  EXPECT_EQ(nearest("x", {}), "");
+  EXPECT_EQ(nearest("learning_rat", {"learning_rate", "learning_rates"}), "learning_rate");
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,125 @@
+#include "src/core/files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "src/core/check.h"
+#include "tests/support/temp_folder.h"
+
+namespace owt {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+namespace fs = std::filesystem;
+
+int files_in(const TempFolder& folder) {
+  int files = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder.path())) ++files;
+  return files;
+}
+
+class Files : public ::testing::Test {
+ protected:
+  TempFolder folder_;
+  const std::string path_ = folder_.file("state.json");
+};
+
+TEST_F(Files, AtomicWriteMakesAndReplacesAFile) {
+  write_file_atomically(path_, "old");
+  EXPECT_EQ(read_file(path_), "old");
+  const std::string bytes("new\0line\n", 9);
+  write_file_atomically(path_, bytes);
+  EXPECT_EQ(read_file(path_), bytes);
+  EXPECT_EQ(files_in(folder_), 1);  // nothing beside it
+}
+
+TEST_F(Files, AtomicWriteToAFullDiskKeepsTheOldFileAndLeavesNoOther) {
+  write_file_atomically(path_, "old");
+  {
+    const SmallDisk disk(1000);
+    EXPECT_THAT([&] { write_file_atomically(path_, std::string(5000, 'x')); },
+                ThrowsMessage<Error>(AllOf(HasSubstr(path_), HasSubstr("free some space"))));
+  }
+  EXPECT_EQ(read_file(path_), "old");
+  EXPECT_EQ(files_in(folder_), 1);
+}
+
+TEST_F(Files, AtomicWriteIntoAFolderThatIsNotThereNamesTheFileAndTheReason) {
+  const std::string path = folder_.file("none/state.json");
+  EXPECT_THAT([&] { write_file_atomically(path, "new"); },
+              ThrowsMessage<Error>(AllOf(HasSubstr(path), HasSubstr("No such file or directory"))));
+}
+
+TEST_F(Files, AtomicWriteOntoAFolderFailsAndLeavesItWithNothingBeside) {
+  fs::create_directory(path_);
+  EXPECT_THAT([&] { write_file_atomically(path_, "new"); }, ThrowsMessage<Error>(HasSubstr(path_)));
+  EXPECT_TRUE(fs::is_directory(path_));
+  EXPECT_EQ(files_in(folder_), 1);
+}
+
+TEST_F(Files, AWriterThatIsNotClosedLeavesNoFile) {
+  { FileWriter(path_).write("part", 4); }
+  EXPECT_FALSE(fs::exists(path_));
+}
+
+TEST_F(Files, AWriterPutsItsPiecesOneAfterTheOtherAndChecksumsThem) {
+  FileWriter file(path_);
+  file.write("a", 1);
+  EXPECT_EQ(file.checksum(), checksum_of("a"));
+  file.write("bc", 2);
+  file.close();
+  EXPECT_EQ(read_file(path_), "abc");
+  EXPECT_EQ(file.checksum(), checksum_of("abc"));
+}
+
+TEST_F(Files, AWriterWithoutAPlaceIsAnError) {
+  EXPECT_THROW(FileWriter(folder_.file("none/x")), Error);
+  EXPECT_THROW(FileWriter{folder_.path()}, Error);
+}
+
+TEST_F(Files, ReadingWhatIsNoFileNamesItAndTheReason) {
+  EXPECT_THAT([&] { read_file(path_); },
+              ThrowsMessage<Error>(AllOf(HasSubstr(path_), HasSubstr("No such file or directory"))));
+  EXPECT_THAT([&] { read_file(folder_.path()); }, ThrowsMessage<Error>(HasSubstr("Is a directory")));
+}
+
+// Known answers of xxHash64 with seed 0.
+TEST_F(Files, ChecksumsAreXxHash64) {
+  EXPECT_EQ(checksum_of(""), 0xef46db3751d8e999u);
+  EXPECT_EQ(checksum_of("a"), 0xd24ec4f1a98c6e5bu);
+  EXPECT_EQ(checksum_of("abc"), 0x44bc2cf5ad770999u);
+}
+
+TEST_F(Files, TheChecksumOfAFileIsThatOfItsBytes) {
+  std::string bytes(200'001, 'x');
+  bytes[150'000] = 'y';
+  write_bytes(path_, bytes);
+  EXPECT_EQ(file_checksum(path_), checksum_of(bytes));
+  EXPECT_THROW(file_checksum(folder_.file("none")), Error);
+  EXPECT_THROW(file_checksum(folder_.path()), Error);
+}
+
+TEST_F(Files, HexHasSixteenDigits) {
+  EXPECT_EQ(hex(0), "0000000000000000");
+  EXPECT_EQ(hex(0xef46db3751d8e999u), "ef46db3751d8e999");
+}
+
+TEST_F(Files, AFolderIsWritableWhereItIsThere) {
+  EXPECT_TRUE(writable_folder(folder_.path()));
+  EXPECT_FALSE(writable_folder(folder_.file("none")));
+  write_bytes(path_, "x");
+  EXPECT_FALSE(writable_folder(path_));
+}
+
+TEST_F(Files, SyncingAFolderThatIsNotThereIsAnError) {
+  EXPECT_NO_THROW(sync_folder(folder_.path()));
+  EXPECT_THROW(sync_folder(folder_.file("none")), Error);
+}
+
+}  // namespace
+}  // namespace owt

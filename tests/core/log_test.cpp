@@ -1,0 +1,89 @@
+#include "src/core/log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "src/core/check.h"
+#include "src/core/files.h"
+#include "tests/support/temp_folder.h"
+
+namespace owt {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using ::testing::ThrowsMessage;
+
+class Log : public ::testing::Test {
+ protected:
+  Log() { ::testing::internal::CaptureStderr(); }
+  ~Log() override {
+    log_to_file("");
+    log_quiet(false);
+    if (!captured_) ::testing::internal::GetCapturedStderr();
+  }
+  std::string console() {
+    captured_ = true;
+    return ::testing::internal::GetCapturedStderr();
+  }
+
+  TempFolder folder_;
+  const std::string path_ = folder_.file("log.txt");
+
+ private:
+  bool captured_ = false;
+};
+
+TEST_F(Log, LinesGoToStderrAsTheyAre) {
+  log_info("step {} of {}", 3, 10);
+  log_warn("{} is slow", "disk");
+  EXPECT_EQ(console(), "step 3 of 10\nwarning: disk is slow\n");
+}
+
+TEST_F(Log, LinesGoToTheFileWithTheirTime) {
+  log_to_file(path_);
+  log_info("step {}", 3);
+  log_warn("slow");
+  const std::string time = "....-..-.. ..:..:..";
+  EXPECT_THAT(read_file(path_), MatchesRegex(time + " step 3\n" + time + " warning: slow\n"));
+  EXPECT_EQ(console(), "step 3\nwarning: slow\n");
+}
+
+TEST_F(Log, AFileIsAppendedToAndClosedByAnEmptyPath) {
+  log_to_file(path_);
+  log_line("first");
+  log_to_file("");
+  log_line("between");
+  log_to_file(path_);
+  log_line("second");
+  EXPECT_THAT(read_file(path_),
+              AllOf(HasSubstr("first\n"), HasSubstr("second\n"), Not(HasSubstr("between"))));
+}
+
+TEST_F(Log, BracesInALineArePrintedAsTheyAre) {
+  log_line("augment = { crop = 28 } {}");
+  EXPECT_EQ(console(), "augment = { crop = 28 } {}\n");
+}
+
+TEST_F(Log, AQuietThreadDropsLinesButNoWarnings) {
+  std::thread([] {
+    log_quiet(true);
+    log_line("rank 1");
+    log_warning("rank 1 waits");
+  }).join();
+  log_line("rank 0");
+  EXPECT_EQ(console(), "warning: rank 1 waits\nrank 0\n");
+}
+
+TEST_F(Log, AFileThatCannotBeWrittenIsAnErrorThatNamesIt) {
+  write_bytes(folder_.file("file"), "");
+  const std::string path = folder_.file("file/log.txt");
+  EXPECT_THAT([&] { log_to_file(path); }, ThrowsMessage<Error>(AllOf(HasSubstr(path), HasSubstr("--out"))));
+}
+
+}  // namespace
+}  // namespace owt

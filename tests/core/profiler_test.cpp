@@ -1,0 +1,166 @@
+#include "src/core/profiler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using ::testing::ThrowsMessage;
+
+using Scope = Profiler::Scope;
+
+class ProfilerTest : public ::testing::Test {
+ protected:
+  ProfilerTest() { profiler_.enable(true); }
+
+  void run(const char* name, Phase phase) { const Scope scope(&profiler_, name, phase); }
+  void transfer(const char* name, double ms, int64_t bytes) {
+    const Scope scope(&profiler_, name, Phase::kTransfer);
+    profiler_.add_transfer(ms, bytes);
+  }
+
+  Profiler profiler_;
+};
+
+TEST_F(ProfilerTest, KeepsARowPerNameAndPhaseInOrderOfAppearance) {
+  for (int step = 0; step < 3; ++step) {
+    profiler_.begin_step();
+    run("conv1", Phase::kForward);
+    run("fc1", Phase::kForward);
+    run("conv1", Phase::kBackward);
+    profiler_.end_step();
+  }
+  ASSERT_THAT(profiler_.rows(), SizeIs(3));
+  EXPECT_EQ(profiler_.rows()[0].name, "conv1");
+  EXPECT_EQ(profiler_.rows()[1].name, "fc1");
+  EXPECT_EQ(profiler_.rows()[2].phase, Phase::kBackward);
+  for (const Profiler::Row& row : profiler_.rows()) EXPECT_THAT(row.ms, SizeIs(3));
+  EXPECT_THAT(profiler_.step_ms(), SizeIs(3));
+}
+
+TEST_F(ProfilerTest, AddsUpTheScopesOfAStepAndNotThoseOfAnother) {
+  profiler_.begin_step();
+  transfer("fc1 input", 0.25, 100);
+  transfer("fc1 input", 0.5, 20);
+  profiler_.end_step();
+  profiler_.begin_step();
+  transfer("fc1 input", 1, 3);
+  profiler_.end_step();
+  ASSERT_THAT(profiler_.rows(), SizeIs(1));
+  EXPECT_THAT(profiler_.rows()[0].bytes, ElementsAre(120, 3));
+  EXPECT_THAT(profiler_.rows()[0].transfer_ms, ElementsAre(0.75, 1));
+}
+
+TEST_F(ProfilerTest, TheTimeOfTheScopesIsPartOfTheStep) {
+  profiler_.begin_step();
+  for (int i = 0; i < 100; ++i) run("conv1", Phase::kForward), run("conv1", Phase::kBackward);
+  profiler_.end_step();
+  const double rows = profiler_.rows()[0].ms[0] + profiler_.rows()[1].ms[0];
+  EXPECT_GT(rows, 0);
+  EXPECT_LE(rows, profiler_.step_ms()[0]);
+}
+
+TEST_F(ProfilerTest, ARowThatAppearsLateCountsZeroBefore) {
+  profiler_.begin_step();
+  profiler_.end_step();
+  profiler_.begin_step();
+  transfer("labels", 1, 8);
+  profiler_.end_step();
+  profiler_.begin_step();
+  profiler_.end_step();
+  EXPECT_THAT(profiler_.rows()[0].bytes, ElementsAre(0, 8, 0));
+  EXPECT_THAT(profiler_.rows()[0].ms, SizeIs(3));
+}
+
+TEST_F(ProfilerTest, ScopesOutsideAStepAreNotRecorded) {
+  run("early", Phase::kData);
+  profiler_.begin_step();
+  profiler_.end_step();
+  run("late", Phase::kData);
+  EXPECT_THAT(profiler_.rows(), SizeIs(0));
+}
+
+TEST_F(ProfilerTest, ATransferOutsideAScopeIsNotShown) {
+  profiler_.begin_step();
+  run("labels", Phase::kTransfer);
+  profiler_.add_transfer(1, 8);
+  profiler_.end_step();
+  EXPECT_THAT(profiler_.rows()[0].bytes, ElementsAre(0));
+}
+
+TEST_F(ProfilerTest, AScopeInsideAnotherIsAnErrorThatNamesIt) {
+  profiler_.begin_step();
+  {
+    const Scope outer(&profiler_, "outer", Phase::kForward);
+    EXPECT_THAT([&] { run("inner", Phase::kForward); },
+                ThrowsMessage<Error>(HasSubstr("scope 'inner' inside another")));
+  }
+  EXPECT_NO_THROW(run("next", Phase::kForward));
+}
+
+TEST_F(ProfilerTest, DisabledRecordsNothing) {
+  profiler_.enable(false);
+  profiler_.begin_step();
+  run("conv1", Phase::kForward);
+  transfer("labels", 1, 8);
+  {
+    const Scope outer(&profiler_, "outer", Phase::kForward);
+    EXPECT_NO_THROW(run("inner", Phase::kForward));
+  }
+  profiler_.end_step();
+  EXPECT_THAT(profiler_.rows(), SizeIs(0));
+  EXPECT_THAT(profiler_.step_ms(), SizeIs(0));
+}
+
+TEST_F(ProfilerTest, AScopeWithoutAProfilerIsAllowed) {
+  EXPECT_NO_THROW(Scope(nullptr, "conv1", Phase::kForward));
+}
+
+TEST_F(ProfilerTest, KeepsSpansOnlyWhenAskedTo) {
+  profiler_.begin_step();
+  run("conv1", Phase::kForward);
+  profiler_.end_step();
+  EXPECT_THAT(profiler_.spans(), SizeIs(0));
+  profiler_.keep_spans(true);
+  profiler_.begin_step();
+  run("conv1", Phase::kForward);
+  run("fc1", Phase::kForward);
+  profiler_.end_step();
+  ASSERT_THAT(profiler_.spans(), SizeIs(2));
+  EXPECT_EQ(profiler_.spans()[1].row, 1u);
+  EXPECT_EQ(profiler_.spans()[1].step, 1);
+  EXPECT_LE(profiler_.spans()[0].begin_ms, profiler_.spans()[0].end_ms);
+  EXPECT_LE(profiler_.spans()[0].end_ms, profiler_.spans()[1].begin_ms);
+}
+
+TEST_F(ProfilerTest, ClearForgetsWhatWasRecorded) {
+  profiler_.keep_spans(true);
+  profiler_.begin_step();
+  transfer("labels", 1, 8);
+  profiler_.end_step();
+  profiler_.clear();
+  EXPECT_THAT(profiler_.rows(), SizeIs(0));
+  EXPECT_THAT(profiler_.step_ms(), SizeIs(0));
+  EXPECT_THAT(profiler_.spans(), SizeIs(0));
+  profiler_.begin_step();
+  transfer("labels", 1, 4);
+  profiler_.end_step();
+  EXPECT_THAT(profiler_.rows()[0].bytes, ElementsAre(4));
+}
+
+TEST(Median, IsTheMiddleOrTheMeanOfTheTwoMiddleValues) {
+  EXPECT_EQ(median({5, 1, 9}), 5);
+  EXPECT_EQ(median({8, 1, 2, 4}), 3);
+  EXPECT_EQ(median({7}), 7);
+  EXPECT_EQ(median({}), 0);
+}
+
+}  // namespace
+}  // namespace owt
