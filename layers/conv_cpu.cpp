@@ -358,6 +358,8 @@ class ConvOp : public Op {
 
   void backward(const Pass&, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     const ConvPass& by_weights = pass(PassKind::kBackwardWeights);
+    if (dx)
+      pass(PassKind::kBackwardData);  // made before the workspace holds anything: measuring uses it, too
     const void* dst = by_weights.enter_dst(stream_, dy.raw());
     add_weight_gradient(by_weights, by_weights.enter_src(stream_, x.raw()), dst);
     if (!dx) return;

@@ -9,7 +9,8 @@
 namespace owt {
 namespace {
 
-// A rank-4 tensor kept as [o, h, w, c] is [o, c, h, w] in files. Calls visit(memory index, file index) for rows [0, rows).
+// A rank-4 tensor kept as [o, h, w, c] is [o, c, h, w] in files. Calls visit(memory index, file index) for
+// rows [0, rows).
 template <class Visit>
 void for_each_place(const Shape& full, int64_t rows, const Visit& visit) {
   const int64_t per_row = full.row_elements();
@@ -20,12 +21,13 @@ void for_each_place(const Shape& full, int64_t rows, const Visit& visit) {
     return;
   }
   const int64_t positions = full[1] * full[2], channels = full[3];
-  parallel_for(rows, std::max<int64_t>(1, (1 << 15) / std::max<int64_t>(per_row, 1)), [&](int64_t begin, int64_t end) {
-    for (int64_t o = begin; o < end; ++o)
-      for (int64_t p = 0; p < positions; ++p)
-        for (int64_t c = 0; c < channels; ++c)
-          visit(o * per_row + p * channels + c, o * per_row + c * positions + p);
-  });
+  parallel_for(rows, std::max<int64_t>(1, (1 << 15) / std::max<int64_t>(per_row, 1)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t o = begin; o < end; ++o)
+                   for (int64_t p = 0; p < positions; ++p)
+                     for (int64_t c = 0; c < channels; ++c)
+                       visit(o * per_row + p * channels + c, o * per_row + c * positions + p);
+               });
 }
 
 }  // namespace
@@ -72,8 +74,10 @@ void Param::initialize(uint64_t seed) {
   const Philox random(seed, RandomStream::kInit, 0, name);
   const auto draw = [&](uint64_t element) -> float {
     switch (init.type) {
-      case Initializer::Type::kConstant: return static_cast<float>(init.value);
-      case Initializer::Type::kGaussian: return static_cast<float>(init.std) * random.normal(element);
+      case Initializer::Type::kConstant:
+        return static_cast<float>(init.value);
+      case Initializer::Type::kGaussian:
+        return static_cast<float>(init.std) * random.normal(element);
       case Initializer::Type::kUniform:
         return static_cast<float>(init.low + (init.high - init.low) * random.uniform(element));
       case Initializer::Type::kXavier: {
@@ -87,8 +91,9 @@ void Param::initialize(uint64_t seed) {
   };
   float* out = value.data();
   const int64_t first = part.begin * full_shape.row_elements();
-  for_each_place(full_shape, part.size(),
-                 [&](int64_t memory, int64_t file) { out[memory] = draw(static_cast<uint64_t>(first + file)); });
+  for_each_place(full_shape, part.size(), [&](int64_t memory, int64_t file) {
+    out[memory] = draw(static_cast<uint64_t>(first + file));
+  });
   ++version;
 }
 

@@ -14,7 +14,7 @@ class ReluOp : public Op {
     const float* from = x.data();
     float* to = y.data();
     parallel_for(x.elements(), kGrain, [&](int64_t begin, int64_t end) {
-      // simd: x and y may be the same memory, which the compiler would otherwise fear.
+    // simd: x and y may be the same memory, which the compiler would otherwise fear.
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) to[i] = from[i] < 0 ? 0 : from[i];  // NaN stays NaN
     });

@@ -27,7 +27,8 @@ void inspect_model(const Settings& settings) {
                       "MFLOP/image", "activation KB");
   double parameters = 0, flops = 0, first_flops = plan.layers.front().flops_per_row, activations = 0;
   for (const LayerPlan& at : plan.layers) {
-    const double count = static_cast<double>(at.weight_bytes) / 4, kilobytes = static_cast<double>(at.out.elements()) * 4 / 1e3;
+    const double count = static_cast<double>(at.weight_bytes) / 4,
+                 kilobytes = static_cast<double>(at.out.elements()) * 4 / 1e3;
     parameters += count;
     flops += at.flops_per_row;
     // relu and dropout work in place.
@@ -38,12 +39,14 @@ void inspect_model(const Settings& settings) {
                         in_place ? "in place" : format("{:.1f}", kilobytes));
   }
   const double weights = static_cast<double>(plan.weight_bytes_per_rank());
-  std::cout << format("\nparameters {:.3f} M; forward {:.3f} GFLOP per image, training step {:.3f} GFLOP per image\n",
-                      parameters / 1e6, flops / 1e9, (3 * flops - first_flops) / 1e9);
-  std::cout << format("memory per worker ({} images, {} on {} worker{}): weights, gradients and momentum {:.1f} MB, "
-                      "activations {:.1f} MB\n",
-                      rows, name_of(plan.request.strategy), plan.ranks(), plan.ranks() == 1 ? "" : "s", mega(3 * weights),
-                      mega(activations * rows));
+  std::cout << format(
+      "\nparameters {:.3f} M; forward {:.3f} GFLOP per image, training step {:.3f} GFLOP per image\n",
+      parameters / 1e6, flops / 1e9, (3 * flops - first_flops) / 1e9);
+  std::cout << format(
+      "memory per worker ({} images, {} on {} worker{}): weights, gradients and momentum {:.1f} MB, "
+      "activations {:.1f} MB\n",
+      rows, name_of(plan.request.strategy), plan.ranks(), plan.ranks() == 1 ? "" : "s", mega(3 * weights),
+      mega(activations * rows));
 }
 
 void inspect_tensors(const std::string& path) {
@@ -59,8 +62,8 @@ void inspect_tensors(const std::string& path) {
 void inspect_checkpoint(const std::string& folder) {
   const RunState state = load_checkpoint_state(folder);
   std::cout << format("checkpoint {}: all checksums match\n", folder);
-  std::cout << format("step {}, epoch {} (+{} steps), seed {}, {} worker(s), strategy {}\n", state.step, state.epoch,
-                      state.step_in_epoch, state.seed, state.workers, state.strategy);
+  std::cout << format("step {}, epoch {} (+{} steps), seed {}, {} worker(s), strategy {}\n", state.step,
+                      state.epoch, state.step_in_epoch, state.seed, state.workers, state.strategy);
   if (state.best_step >= 0)
     std::cout << format("best top-1 {:.2f} % at step {}\n", 100 * state.best_top1, state.best_step);
   inspect_tensors((fs::path(folder) / "weights.safetensors").string());
@@ -72,9 +75,10 @@ void inspect_images(const std::string& dir, CifarKind kind) {
     std::vector<int64_t> counts(static_cast<size_t>(images->classes()));
     for (int64_t i = 0; i < images->size(); ++i) ++counts[static_cast<size_t>(images->label(i))];
     const DatasetStatistics statistics = compute_statistics(*images);
-    std::cout << format("{}: {} images of {}, {} classes of {} to {} images; channel mean", split == Split::kTrain ? "train" : "test",
-                        images->size(), images->image().str(), images->classes(),
-                        *std::min_element(counts.begin(), counts.end()), *std::max_element(counts.begin(), counts.end()));
+    std::cout << format("{}: {} images of {}, {} classes of {} to {} images; channel mean",
+                        split == Split::kTrain ? "train" : "test", images->size(), images->image().str(),
+                        images->classes(), *std::min_element(counts.begin(), counts.end()),
+                        *std::max_element(counts.begin(), counts.end()));
     for (const double mean : statistics.channel_mean) std::cout << format(" {:.4f}", mean / 255);
     std::cout << ", std";
     for (const double std : statistics.channel_std) std::cout << format(" {:.4f}", std / 255);
@@ -87,25 +91,32 @@ void inspect_images(const std::string& dir, CifarKind kind) {
 void inspect_folder(const std::string& folder) {
   if (fs::is_regular_file(fs::path(folder) / "state.json")) return inspect_checkpoint(folder);
   if (const auto newest = newest_checkpoint(folder)) return inspect_checkpoint(*newest);
-  const bool cifar100 = fs::exists(fs::path(folder) / "cifar-100-binary") || fs::exists(fs::path(folder) / "train.bin");
+  const bool cifar100 =
+      fs::exists(fs::path(folder) / "cifar-100-binary") || fs::exists(fs::path(folder) / "train.bin");
   inspect_images(folder, cifar100 ? CifarKind::k100 : CifarKind::k10);
 }
 
 }  // namespace
 
 int command_inspect(const Arguments& arguments) {
-  Options options("owt inspect", "Shows what is in a recipe, a model file, a weights file, a checkpoint, a run folder or a data set.");
+  Options options(
+      "owt inspect",
+      "Shows what is in a recipe, a model file, a weights file, a checkpoint, a run folder or a data set.");
   options.positional("CONFIG", "the file or folder");
   declare_shared(options);
+  declare_strategy(options);
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
   }
   const std::string path = options.string("CONFIG");
   if (!fs::exists(path)) fail("no file or folder ", path);
-  if (fs::is_directory(path)) inspect_folder(path);
-  else if (path.ends_with(".safetensors")) inspect_tensors(path);
-  else inspect_model(shared_settings(options));
+  if (fs::is_directory(path))
+    inspect_folder(path);
+  else if (path.ends_with(".safetensors"))
+    inspect_tensors(path);
+  else
+    inspect_model(shared_settings(options));
   return 0;
 }
 

@@ -12,16 +12,20 @@ constexpr int kStoppedOnSignal = 75;  // EX_TEMPFAIL of sysexits.h: come again
 }  // namespace
 
 int command_train(const Arguments& arguments) {
-  Options options("owt train", "Trains a network from a recipe and writes a run folder with checkpoints and metrics.");
+  Options options("owt train",
+                  "Trains a network from a recipe and writes a run folder with checkpoints and metrics.");
   options.positional("CONFIG", "the recipe, a TOML file");
-  options.option("data", "DIR", "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
+  options.option("data", "DIR",
+                 "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
   options.option("out", "DIR", "run folder (default: runs/<recipe>); another run in it is never overwritten");
   declare_shared(options);
+  declare_strategy(options);
   options.option("epochs", "N", "length of the run (schedule.epochs)");
   options.option("steps", "N", "stop after this many steps; the schedule stays that of the epochs");
   options.option("seed", "S", "of weights, order, augmentation and dropout (run.seed)");
   options.option("weights", "FILE", "start from these weights (safetensors, PyTorch's names and order)");
-  options.option("resume", "auto|DIR", "go on from the run folder's newest checkpoint, or from this run or checkpoint");
+  options.option("resume", "auto|DIR",
+                 "go on from the run folder's newest checkpoint, or from this run or checkpoint");
   options.flag("timing", "print the per-layer timing table at the end");
   if (!options.parse(arguments)) {
     std::cout << options.help();
@@ -29,11 +33,15 @@ int command_train(const Arguments& arguments) {
   }
   Overrides more;
   if (options.given("epochs")) more.emplace_back("schedule.epochs", options.string("epochs"));
-  if (options.given("steps")) more.emplace_back("schedule.max_steps", std::to_string(options.integer("steps", {.low = 1})));
-  if (options.given("seed")) more.emplace_back("run.seed", std::to_string(options.integer("seed", {.low = 0})));
+  if (options.given("steps"))
+    more.emplace_back("schedule.max_steps", std::to_string(options.integer("steps", {.low = 1})));
+  if (options.given("seed"))
+    more.emplace_back("run.seed", std::to_string(options.integer("seed", {.low = 0})));
   const Settings settings = shared_settings(options, more);
   TrainOptions train_options;
-  const auto take = [&](const char* name) { return options.given(name) ? options.string(name) : std::string(); };
+  const auto take = [&](const char* name) {
+    return options.given(name) ? options.string(name) : std::string();
+  };
   train_options.data = take("data");
   train_options.out = take("out");
   train_options.resume = take("resume");
@@ -42,8 +50,9 @@ int command_train(const Arguments& arguments) {
   train_options.timing = options.boolean("timing");
   const TrainOutcome outcome = train(settings, train_options);
   if (!outcome.finished) return kStoppedOnSignal;
-  std::cout << format("test accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images)\n", 100 * outcome.evaluation.top1,
-                      100 * outcome.evaluation.top5, outcome.evaluation.loss, outcome.evaluation.images);
+  std::cout << format("test accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images)\n",
+                      100 * outcome.evaluation.top1, 100 * outcome.evaluation.top5, outcome.evaluation.loss,
+                      outcome.evaluation.images);
   std::cout << format("run folder: {} (config.toml, log.txt, metrics.jsonl, timing.csv, checkpoints/)\n",
                       outcome.run_folder);
   return 0;

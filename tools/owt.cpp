@@ -1,5 +1,6 @@
 // The owt program: finds the subcommand, turns errors into exit codes.
-//   0 done; 1 failed, with one line on stderr; 2 wrong command line; 75 stopped on a signal after a checkpoint
+//   0 done; 1 failed, with one line on stderr; 2 wrong command line; 75 stopped on a signal after a
+//   checkpoint
 #include <iostream>
 
 #include "tools/commands.h"
@@ -22,14 +23,16 @@ constexpr Command kCommands[] = {
 };
 
 void print_help(std::ostream& out) {
-  out << "owt " OWT_VERSION ": trains convolutional networks, convolutions data-parallel, dense layers model-parallel\n\n"
+  out << "owt " OWT_VERSION
+         ": trains convolutional networks, convolutions data-parallel, dense layers model-parallel\n\n"
          "usage: owt COMMAND ...\n\n";
   for (const Command& command : kCommands) {
     std::string name = command.name;
     name.resize(10, ' ');
     out << "  " << name << command.about << '\n';
   }
-  out << "\nowt COMMAND --help says more. Exit codes: 0 done, 1 failed, 2 wrong command line, 75 stopped on a signal.\n";
+  out << "\nowt COMMAND --help says more. Exit codes: 0 done, 1 failed, 2 wrong command line, 75 stopped on "
+         "a signal.\n";
 }
 
 int run(const std::vector<std::string>& words) {
@@ -51,8 +54,8 @@ int run(const std::vector<std::string>& words) {
     names.push_back(command.name);
   }
   const std::string near = owt::nearest(words[0], names);
-  throw owt::UsageError("no command '" + words[0] + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?") +
-                        "; owt --help lists them");
+  throw owt::UsageError("no command '" + words[0] + "'" +
+                        (near.empty() ? "" : "; did you mean '" + near + "'?") + "; owt --help lists them");
 }
 
 }  // namespace

@@ -57,14 +57,15 @@ install_packages "${build_packages[@]}"
 echo "all there"
 
 say "Build (once; a few minutes)"
-if ! configured=$(cmake -S "$root" --preset release 2>&1); then
+if ! configured=$(cmake -S "$root" --preset release -DOWT_TESTS=OFF 2>&1); then
   echo "$configured" >&2
   echo "quickstart: error: cmake could not configure the build; see above" >&2
   exit 1
 fi
 cmake --build "$root/build" --target owt --parallel "$(nproc)"
 
-arguments=(--timing)
+arguments=()
+given timing "$@" || arguments+=(--timing)
 if ! given data "$@"; then
   say "Data"
   find_data

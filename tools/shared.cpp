@@ -5,10 +5,13 @@ namespace owt {
 
 void declare_shared(Options& options) {
   options.option("workers", "K", "ranks, as threads of this process (default: the recipe's, else 1)");
-  options.option("parallel", "NAME", "dp | owt-a | owt-b | owt-c | mp (default: the recipe's, else owt-a)");
   options.option("device", "NAME", "cpu", "cpu");
   options.option("threads", "T", "0", "compute threads of all workers together; 0: all cores");
   options.repeated("set", "KEY=VALUE", "change a key of the recipe, e.g. --set data.batch=64");
+}
+
+void declare_strategy(Options& options) {
+  options.option("parallel", "NAME", "dp | owt-a | owt-b | owt-c | mp (default: the recipe's, else owt-a)");
 }
 
 Settings shared_settings(const Options& options, Overrides more) {
@@ -21,8 +24,9 @@ Settings shared_settings(const Options& options, Overrides more) {
     overrides.emplace_back(change.substr(0, equals), change.substr(equals + 1));
   }
   if (options.given("workers"))
-    overrides.emplace_back("parallel.workers", std::to_string(options.integer("workers", {.low = 1, .high = 4096})));
-  if (options.given("parallel")) overrides.emplace_back("parallel.strategy", options.string("parallel"));
+    overrides.emplace_back("parallel.workers",
+                           std::to_string(options.integer("workers", {.low = 1, .high = 4096})));
+  for (const std::string& name : options.list("parallel")) overrides.emplace_back("parallel.strategy", name);
   overrides.insert(overrides.end(), more.begin(), more.end());
   return read_settings(options.string("CONFIG"), overrides);
 }

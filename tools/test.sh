@@ -51,11 +51,11 @@ test_asan() {
     ctest --test-dir build-asan --parallel 2 --output-on-failure --label-exclude shell
 }
 
-# The OpenMP library is not instrumented, so that the sanitizer does not see its barriers: teams of one thread, and
-# tests/tsan.supp for those tests that ask for larger ones. Ranks are threads of our own and are checked in full.
+# The OpenMP library is not instrumented, so that the sanitizer does not see its barriers: teams of one thread. Ranks and
+# loaders are threads of our own and are checked in full. The build runs the tests once to list them, hence the export.
 export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1"
 test_tsan() {
-  OMP_NUM_THREADS=1 ctest --test-dir build-tsan --parallel 2 --output-on-failure --label-exclude shell
+  OMP_THREAD_LIMIT=1 ctest --test-dir build-tsan --parallel 2 --output-on-failure --label-exclude shell
 }
 
 sanitizers=false
@@ -71,7 +71,7 @@ esac
 part "packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
 part "includes" tools/check_includes.sh
 part "format" tools/check_format.sh
-part "build" build release
+part "build" build release -DOWT_TESTS=ON  # tools/quickstart.sh switches them off
 part "tests" test_release
 part "build without CUDA" build nocuda -DOWT_TESTS=OFF
 part "a run without CUDA" try_without_cuda

@@ -16,14 +16,16 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 15;  // elements of a sum per thread
 
-// What a rank brings to the collective under way. Handles, so that the memory outlives a rank that fails meanwhile.
+// What a rank brings to the collective under way. Handles, so that the memory outlives a rank that fails
+// meanwhile.
 struct Post {
   Tensor in, out;
 };
 
 class ThreadGroup {
  public:
-  ThreadGroup(int ranks, bool spin) : posts(static_cast<size_t>(ranks)), ranks_(ranks), spins_(spin ? 4000 : 0) {}
+  ThreadGroup(int ranks, bool spin)
+      : posts(static_cast<size_t>(ranks)), ranks_(ranks), spins_(spin ? 4000 : 0) {}
 
   // All ranks have come, and what they wrote before is visible to all. Throws Aborted when a rank failed.
   void meet() {
@@ -59,8 +61,8 @@ class ThreadGroup {
   std::atomic<bool> aborted_{false};
 };
 
-// Every collective: post the tensors, meet, read the others' (each rank does its share of the sums), meet again, so
-// that no tensor changes while another rank still reads it.
+// Every collective: post the tensors, meet, read the others' (each rank does its share of the sums), meet
+// again, so that no tensor changes while another rank still reads it.
 class ThreadCommunicator : public Communicator {
  public:
   ThreadCommunicator(ThreadGroup& group, int rank, int ranks) : group_(group), rank_(rank), ranks_(ranks) {}
@@ -93,7 +95,9 @@ class ThreadCommunicator : public Communicator {
 
   Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) override {
     OWT_CHECK_EQ(all.bytes(), mine.bytes() * ranks_);
-    together(all, {}, ready, [&] { sum_inputs({rank_ * mine.elements(), (rank_ + 1) * mine.elements()}, mine.data()); });
+    together(all, {}, ready, [&] {
+      sum_inputs({rank_ * mine.elements(), (rank_ + 1) * mine.elements()}, mine.data());
+    });
     return {};
   }
 
@@ -132,7 +136,8 @@ class ThreadCommunicator : public Communicator {
 
   const Tensor& input(int rank) const { return group_.posts[static_cast<size_t>(rank)].in; }
 
-  // out[i] = values[0][i] + values[1][i] + ... in this order, a cache-sized block at a time; out may be values[0].
+  // out[i] = values[0][i] + values[1][i] + ... in this order, a cache-sized block at a time; out may be
+  // values[0].
   static void add_up(const std::vector<const float*>& values, int64_t begin, int64_t end, float* out) {
     constexpr int64_t kBlock = 4096;
     for (int64_t first = begin; first < end; first += kBlock) {
@@ -169,7 +174,8 @@ class ThreadCommunicator : public Communicator {
 
 void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& body) {
   OWT_CHECK(ranks >= 1);
-  // Waiting ranks may spin a little where every rank has cores of its own; otherwise they would keep others from work.
+  // Waiting ranks may spin a little where every rank has cores of its own; otherwise they would keep others
+  // from work.
   ThreadGroup group(ranks, ranks * team <= hardware_cores());
   std::mutex mutex;
   std::exception_ptr failure;

@@ -11,22 +11,22 @@
 
 namespace owt {
 
-// What a document is made from: the text of a file, and what was set or put into it since. toml++ forgets line numbers
-// when it copies a node, so a changed document is parsed afresh.
+// What a document is made from: the text of a file, and what was set or put into it since. toml++ forgets
+// line numbers when it copies a node, so a changed document is parsed afresh.
 struct Recipe {
   struct Edit {
-    std::string dotted_key, value;         // set()
-    std::shared_ptr<const Recipe> table;   // put()
+    std::string dotted_key, value;        // set()
+    std::shared_ptr<const Recipe> table;  // put()
   };
   std::string text, name;
   std::vector<Edit> edits;
 };
 
 struct Config::Node {
-  std::shared_ptr<const Recipe> recipe;          // of the whole document; null for a table inside it
-  std::shared_ptr<const toml::table> document;   // keeps `table` alive
+  std::shared_ptr<const Recipe> recipe;         // of the whole document; null for a table inside it
+  std::shared_ptr<const toml::table> document;  // keeps `table` alive
   const toml::table* table = nullptr;
-  std::string file;                              // named where a table has no place of its own
+  std::string file;  // named where a table has no place of its own
 };
 
 namespace {
@@ -39,7 +39,8 @@ toml::table parse(std::string_view text, const std::string& name) {
   }
 }
 
-// The tables that lead to a dotted key are made where they are missing; returns the innermost and the last word.
+// The tables that lead to a dotted key are made where they are missing; returns the innermost and the last
+// word.
 std::pair<toml::table*, std::string> descend(toml::table& document, const std::string& dotted_key,
                                              const std::string& source) {
   toml::table* table = &document;
@@ -136,7 +137,9 @@ void Config::put(const std::string& key, const Config& table) {
 bool Config::has(const std::string& key) const { return node_->table->contains(key); }
 bool Config::is_table(const std::string& key) const { return has(key) && node_->table->get(key)->is_table(); }
 bool Config::is_array(const std::string& key) const { return has(key) && node_->table->get(key)->is_array(); }
-bool Config::is_string(const std::string& key) const { return has(key) && node_->table->get(key)->is_string(); }
+bool Config::is_string(const std::string& key) const {
+  return has(key) && node_->table->get(key)->is_string();
+}
 
 void Config::error(const std::string& key, const std::string& message) const {
   const toml::node* node = node_->table->get(key);
@@ -171,8 +174,8 @@ T checked(const Config& config, const std::string& key, T value, const Range& ra
 }
 
 template <class T, class Read>
-std::vector<T> elements(const Config& config, const std::string& key, const toml::node* node, const char* wanted,
-                        const Read& read) {
+std::vector<T> elements(const Config& config, const std::string& key, const toml::node* node,
+                        const char* wanted, const Read& read) {
   std::vector<T> values;
   const toml::array* array = node ? node->as_array() : nullptr;
   if (!array) config.error(key, concat("'", key, "' must be an array of ", wanted));
@@ -303,8 +306,8 @@ void Config::finish(const std::string& kind) const {
     const std::string name(key.str());
     if (asked_.contains(name)) continue;
     const std::string near = nearest(name, {asked_.begin(), asked_.end()});
-    error(name, concat("no key '", name, "' (keys", kind.empty() ? "" : " of " + kind, ": ", joined(asked_), ")",
-                       near.empty() ? "" : concat("; did you mean '", near, "'?")));
+    error(name, concat("no key '", name, "' (keys", kind.empty() ? "" : " of " + kind, ": ", joined(asked_),
+                       ")", near.empty() ? "" : concat("; did you mean '", near, "'?")));
   }
 }
 

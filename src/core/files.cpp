@@ -57,7 +57,8 @@ void FileWriter::write(const void* bytes, size_t count) {
 }
 
 void FileWriter::close() {
-  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) fail("cannot write ", path_, ": ", reason());
+  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS)
+    fail("cannot write ", path_, ": ", reason());
   const int descriptor = descriptor_;
   descriptor_ = -1;
   if (::close(descriptor) != 0) fail("cannot write ", path_, ": ", reason());
@@ -79,7 +80,11 @@ void write_file_atomically(const std::string& path, std::string_view content) {
     file.write(content.data(), content.size());
     file.close();
   }
-  if (std::rename(beside.c_str(), path.c_str()) != 0) fail("cannot write ", path, ": ", reason());
+  if (std::rename(beside.c_str(), path.c_str()) != 0) {
+    const std::string why = reason();
+    ::unlink(beside.c_str());
+    fail("cannot write ", path, ": ", why);
+  }
   const std::string folder = std::filesystem::path(path).parent_path().string();
   sync_folder(folder.empty() ? "." : folder);
 }
@@ -95,7 +100,9 @@ uint64_t file_checksum(const std::string& path) {
   for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, file)) > 0;) XXH64_update(state, buffer, got);
   const uint64_t sum = XXH64_digest(state);
   XXH64_freeState(state);
+  const bool failed = std::ferror(file) != 0;
   std::fclose(file);
+  if (failed) fail("cannot read ", path, ": ", reason());
   return sum;
 }
 

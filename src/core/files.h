@@ -9,11 +9,13 @@ namespace owt {
 
 std::string read_file(const std::string& path);  // throws Error naming the file and the system's reason
 
-// Writes `path` so that after a crash it holds the old content or the new, never a part: writes path.tmp, syncs it,
-// renames it, syncs the folder. Throws Error (disk full, not writable) and leaves the old file untouched.
+// Writes `path` so that after a crash it holds the old content or the new, never a part: writes path.tmp,
+// syncs it, renames it, syncs the folder. Throws Error (disk full, not writable) and leaves the old file
+// untouched.
 void write_file_atomically(const std::string& path, std::string_view content);
 
-// A file written in pieces and made durable by close(). Throws Error on a full disk; an unclosed file is removed.
+// A file written in pieces and made durable by close(). Throws Error on a full disk; an unclosed file is
+// removed.
 class FileWriter {
  public:
   explicit FileWriter(const std::string& path);
@@ -22,7 +24,7 @@ class FileWriter {
   FileWriter& operator=(const FileWriter&) = delete;
 
   void write(const void* bytes, size_t count);
-  void close();  // flush, sync
+  void close();               // flush, sync
   uint64_t checksum() const;  // xxHash64 of all bytes so far
 
  private:
@@ -32,7 +34,7 @@ class FileWriter {
 };
 
 void sync_folder(const std::string& folder);
-uint64_t checksum_of(std::string_view bytes);      // xxHash64
+uint64_t checksum_of(std::string_view bytes);     // xxHash64
 uint64_t file_checksum(const std::string& path);  // xxHash64
 std::string hex(uint64_t value);                  // 16 digits
 bool writable_folder(const std::string& folder);  // exists and a file can be made in it

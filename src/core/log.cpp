@@ -46,7 +46,8 @@ void log_to_file(const std::string& path) {
   std::shared_ptr<spdlog::logger> logger;
   if (!path.empty()) {
     try {
-      logger = std::make_shared<spdlog::logger>("file", std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
+      logger =
+          std::make_shared<spdlog::logger>("file", std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
     } catch (const spdlog::spdlog_ex& e) {
       fail("cannot write the log ", path, ": ", e.what(), "; choose another --out");
     }

@@ -1,4 +1,5 @@
-// Log lines for people, and text formatting. Rank 0 of a run logs; every line goes to stderr and to the run's log.txt.
+// Log lines for people, and text formatting. Rank 0 of a run logs; every line goes to stderr and to the run's
+// log.txt.
 #pragma once
 
 #include <spdlog/fmt/fmt.h>

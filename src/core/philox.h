@@ -1,7 +1,7 @@
 // Random numbers as a function of what they are for: Philox4x32-10 (Salmon et al. 2011) in counter mode.
 //
-// A number depends on the seed, the stream (its purpose), a name (layer, parameter), a step or epoch, and the global
-// index of the element or sample, and on nothing else: not on ranks, threads or the order of calls.
+// A number depends on the seed, the stream (its purpose), a name (layer, parameter), a step or epoch, and the
+// global index of the element or sample, and on nothing else: not on ranks, threads or the order of calls.
 #pragma once
 
 #include <array>

@@ -7,18 +7,26 @@
 namespace owt {
 namespace {
 
-double milliseconds(Profiler::Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+double milliseconds(Profiler::Clock::duration d) {
+  return std::chrono::duration<double, std::milli>(d).count();
+}
 
 }  // namespace
 
 const char* name_of(Phase phase) {
   switch (phase) {
-    case Phase::kForward: return "forward";
-    case Phase::kBackward: return "backward";
-    case Phase::kUpdate: return "update";
-    case Phase::kLoss: return "loss";
-    case Phase::kTransfer: return "transfer";
-    case Phase::kData: return "data";
+    case Phase::kForward:
+      return "forward";
+    case Phase::kBackward:
+      return "backward";
+    case Phase::kUpdate:
+      return "update";
+    case Phase::kLoss:
+      return "loss";
+    case Phase::kTransfer:
+      return "transfer";
+    case Phase::kData:
+      return "data";
   }
   return "";
 }
@@ -86,7 +94,9 @@ double median(std::vector<double> values) {
   const size_t middle = values.size() / 2;
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle), values.end());
   if (values.size() % 2 == 1) return values[middle];
-  return (values[middle] + *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle))) / 2;
+  return (values[middle] +
+          *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle))) /
+         2;
 }
 
 }  // namespace owt

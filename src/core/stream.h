@@ -21,7 +21,9 @@ class Event {
   Event() = default;
   explicit Event(std::shared_ptr<Pending> pending) : pending_(std::move(pending)) {}
 
-  void wait() const { if (pending_) pending_->wait(); }
+  void wait() const {
+    if (pending_) pending_->wait();
+  }
   bool done() const { return !pending_ || pending_->done(); }
 
  private:

@@ -18,15 +18,25 @@ int64_t size_of(DType dtype);  // bytes of one element
 template <class T>
 struct DTypeOf;
 template <>
-struct DTypeOf<float> { static constexpr DType value = DType::kF32; };
+struct DTypeOf<float> {
+  static constexpr DType value = DType::kF32;
+};
 template <>
-struct DTypeOf<int32_t> { static constexpr DType value = DType::kI32; };
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::kI32;
+};
 template <>
-struct DTypeOf<uint8_t> { static constexpr DType value = DType::kU8; };
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = DType::kU8;
+};
 template <>
-struct DTypeOf<int64_t> { static constexpr DType value = DType::kI64; };
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::kI64;
+};
 template <>
-struct DTypeOf<double> { static constexpr DType value = DType::kF64; };
+struct DTypeOf<double> {
+  static constexpr DType value = DType::kF64;
+};
 
 class Tensor {
  public:
@@ -42,15 +52,22 @@ class Tensor {
 
   // The elements; T must match dtype().
   template <class T = float>
-  T* data() { check_type(DTypeOf<T>::value); return static_cast<T*>(raw()); }
+  T* data() {
+    check_type(DTypeOf<T>::value);
+    return static_cast<T*>(raw());
+  }
   template <class T = float>
-  const T* data() const { check_type(DTypeOf<T>::value); return static_cast<const T*>(raw()); }
+  const T* data() const {
+    check_type(DTypeOf<T>::value);
+    return static_cast<const T*>(raw());
+  }
   void* raw() { return memory_.get() + offset_; }
   const void* raw() const { return memory_.get() + offset_; }
 
-  Tensor rows(int64_t begin, int64_t end) const;        // view of dimension 0
-  Tensor reshaped(const Shape& shape) const;            // view with as many elements
-  Tensor part(int64_t first, const Shape& shape) const; // view of shape.elements() elements, starting at element `first`
+  Tensor rows(int64_t begin, int64_t end) const;  // view of dimension 0
+  Tensor reshaped(const Shape& shape) const;      // view with as many elements
+  Tensor part(int64_t first,
+              const Shape& shape) const;  // view of shape.elements() elements, starting at element `first`
   Tensor clone() const;
 
   void zero();

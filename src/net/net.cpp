@@ -8,8 +8,7 @@
 
 namespace owt {
 
-Net::Net(std::vector<std::unique_ptr<Layer>> layers, const Shape& in)
-    : layers_(std::move(layers)), in_(in) {}
+Net::Net(std::vector<std::unique_ptr<Layer>> layers, const Shape& in) : layers_(std::move(layers)), in_(in) {}
 
 Shape Net::out() const {
   Shape batch = in_.batch_of(1);
@@ -24,7 +23,8 @@ std::vector<Param*> Net::params() const {
   return all;
 }
 
-Tape::Tape(Net& net, int64_t rows, Device device, Profiler* profiler) : net_(net), rows_(rows), profiler_(profiler) {
+Tape::Tape(Net& net, int64_t rows, Device device, Profiler* profiler)
+    : net_(net), rows_(rows), profiler_(profiler) {
   Shape in = net.in().batch_of(rows);
   int64_t largest = 0;
   for (int64_t i = 0; i < net.size(); ++i) {
@@ -53,6 +53,7 @@ const Tensor& Tape::forward(const Pass& pass, const Tensor& x) {
 
 void Tape::backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx,
                     const std::function<void(int64_t)>& layer_done) {
+  if (net_.size() == 0 && dx) dx->copy_from(dy);
   Tensor gradient = dy;  // at the output of the layer being run
   int next = 0;          // the buffer that does not hold it
   bool ours = false;     // it lies in a buffer, so an in-place layer may overwrite it

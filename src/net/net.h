@@ -31,10 +31,12 @@ class Tape {
   // The net must outlive the tape. Memory: every activation, and two gradients as large as the largest one.
   Tape(Net& net, int64_t rows, Device device, Profiler* profiler);
 
-  // Returns y, valid until the next forward; for an empty net or no rows, see below. x must not change until backward.
+  // Returns y, valid until the next forward; for an empty net or no rows, see below. x must not change until
+  // backward.
   const Tensor& forward(const Pass& pass, const Tensor& x);
-  // After forward on the same x. Writes dx (may be null: not wanted). layer_done(i) is called after layer i's backward,
-  // last layer first; the gradients of its parameters are then complete. With 0 rows no layer runs, layer_done does.
+  // After forward on the same x. Writes dx (may be null: not wanted). layer_done(i) is called after layer i's
+  // backward, last layer first; the gradients of its parameters are then complete. With 0 rows no layer runs,
+  // layer_done does.
   void backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx,
                 const std::function<void(int64_t)>& layer_done = {});
 
@@ -48,8 +50,8 @@ class Tape {
   int64_t rows_;
   Profiler* profiler_;
   std::vector<std::unique_ptr<Op>> ops_;
-  std::vector<Tensor> y_;        // output of each layer; in-place layers share the one before
-  Tensor gradients_[2];          // the gradient at the layer being run, and the one before it
+  std::vector<Tensor> y_;  // output of each layer; in-place layers share the one before
+  Tensor gradients_[2];    // the gradient at the layer being run, and the one before it
 };
 
 bool all_finite(const Tensor& values);

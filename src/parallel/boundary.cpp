@@ -93,7 +93,8 @@ const Tensor& Boundary::labels(int r) {
   int64_t row = 0;
   for (const RowRange& range : round(r)) {
     const int64_t first = range.rank * my_labels_.elements();
-    round_labels_.rows(row, row + range.size()).copy_from(all_labels_.rows(first + range.begin, first + range.end));
+    round_labels_.rows(row, row + range.size())
+        .copy_from(all_labels_.rows(first + range.begin, first + range.end));
     row += range.size();
   }
   return round_labels_;

@@ -42,28 +42,30 @@ class Boundary {
 
  private:
   struct Slot {
-    Tensor batch, gradient;          // rows of the round x features
-    Tensor blocks, part;             // padded: ranks x longest x features, longest x features
+    Tensor batch, gradient;  // rows of the round x features
+    Tensor blocks, part;     // padded: ranks x longest x features, longest x features
     Event gathered, scattered;
-    Slice home;                      // rows of local_gradient_ the padded part belongs to
+    Slice home;  // rows of local_gradient_ the padded part belongs to
     bool unpack_gradient = false;
   };
 
   bool travels() const { return strategy_ != Strategy::kDataParallel; }
-  bool moves_rows() const { return travels() && strategy_ != Strategy::kModelParallel; }  // else a batch is `mine`
+  bool moves_rows() const {
+    return travels() && strategy_ != Strategy::kModelParallel;
+  }  // else a batch is `mine`
   Slot& slot(int r) { return slots_[r % 2]; }
-  Slice my_rows(int r) const;             // of this rank in round r, as local rows
-  int64_t longest(int r) const;           // rows of the rank with the most
+  Slice my_rows(int r) const;    // of this rank in round r, as local rows
+  int64_t longest(int r) const;  // rows of the rank with the most
   bool even(int r) const;
   Tensor rows_view(Tensor& tensor, int64_t rows) const { return tensor.rows(0, rows); }
-  void settle(Slot& slot);                // waits for a gradient under way and puts it in place
+  void settle(Slot& slot);  // waits for a gradient under way and puts it in place
 
   const Plan& plan_;
   Strategy strategy_;
   Communicator& comm_;
   Profiler* profiler_;
   std::string name_, gradient_name_;
-  Shape features_;                        // of one row
+  Shape features_;  // of one row
   std::vector<Round> rounds_;
   Slot slots_[2];
   Tensor local_gradient_;

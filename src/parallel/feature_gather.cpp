@@ -8,7 +8,8 @@ namespace owt {
 namespace {
 
 // Copies `width` columns of `rows` rows; strides in elements.
-void copy_columns(const float* from, int64_t from_stride, float* to, int64_t to_stride, int64_t rows, int64_t width) {
+void copy_columns(const float* from, int64_t from_stride, float* to, int64_t to_stride, int64_t rows,
+                  int64_t width) {
   if (width == 0) return;
   parallel_for(rows, std::max<int64_t>(1, (1 << 16) / width), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
@@ -47,14 +48,16 @@ const Tensor& FeatureGather::backward(const Tensor& gradient, Layout from) {
   const Slice mine = parts_[static_cast<size_t>(comm_.rank())];
   if (from == Layout::kReplicated) {
     const Profiler::Scope scope(profiler_, name_ + " gradient", Phase::kTransfer);
-    copy_columns(gradient.data() + mine.begin, columns(), my_gradient_.data(), mine.size(), rows_, mine.size());
+    copy_columns(gradient.data() + mine.begin, columns(), my_gradient_.data(), mine.size(), rows_,
+                 mine.size());
     return my_gradient_;
   }
   OWT_CHECK(from == Layout::kPartial);
   const Profiler::Scope scope(profiler_, name_ + " gradient", Phase::kTransfer);
   for (size_t r = 0; r < parts_.size(); ++r)
     copy_columns(gradient.data() + parts_[r].begin, columns(),
-                 blocks_.data() + static_cast<int64_t>(r) * rows_ * widest(), widest(), rows_, parts_[r].size());
+                 blocks_.data() + static_cast<int64_t>(r) * rows_ * widest(), widest(), rows_,
+                 parts_[r].size());
   Tensor& target = even() ? my_gradient_ : padded_;
   comm_.reduce_scatter(blocks_, target, {}).wait();
   if (!even()) copy_columns(padded_.data(), widest(), my_gradient_.data(), mine.size(), rows_, mine.size());

@@ -12,8 +12,8 @@ namespace owt {
 
 class GradSync {
  public:
-  // Lays the gradients of every bucket of the plan side by side in memory (the parameters' grad becomes a view of it).
-  // All but profiler must outlive this; profiler may be null.
+  // Lays the gradients of every bucket of the plan side by side in memory (the parameters' grad becomes a
+  // view of it). All but profiler must outlive this; profiler may be null.
   GradSync(const Plan& plan, Net& front, Communicator& comm, Profiler* profiler);
 
   // The gradients of this layer of the front are complete: a bucket whose layers all are starts on its way.
@@ -23,9 +23,9 @@ class GradSync {
 
  private:
   struct Group {
-    Tensor all;                   // the gradients one after the other
+    Tensor all;  // the gradients one after the other
     std::vector<Param*> params;
-    int64_t layers = 0, left = 0; // of the bucket; not done yet in this step
+    int64_t layers = 0, left = 0;  // of the bucket; not done yet in this step
     Event summed;
   };
 

@@ -24,7 +24,8 @@ void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
       for (int r = 0; r < plan.ranks(); ++r) parts.push_back(split(at.out.elements(), plan.ranks(), r));
     } else if (columns == Columns::kMixes) {
       layout = Layout::kReplicated;
-      OWT_CHECK(at.params.empty(), "layer '", at.name, "' has weights and cannot stand behind the first dense layer");
+      OWT_CHECK(at.params.empty(), "layer '", at.name,
+                "' has weights and cannot stand behind the first dense layer");
     }
     at.layout = layout;
     if (layout == Layout::kFeature) at.parts = parts;
@@ -80,7 +81,8 @@ void list_boundary(const Plan& plan, const StepRows& rows, const Round& round, T
     for (const RowRange& range : round) most = std::max(most, range.size());
     const int64_t bytes = round_up_share(most, ranks, row_bytes);
     list.add(there, Collective::kAllGather, Layout::kBatch, Layout::kReplicated, bytes);
-    if (plan.front_learns) list.add(back, Collective::kReduceScatter, Layout::kPartial, Layout::kBatch, bytes);
+    if (plan.front_learns)
+      list.add(back, Collective::kReduceScatter, Layout::kPartial, Layout::kBatch, bytes);
   }
 }
 
@@ -92,7 +94,8 @@ void list_feature_gathers(const Plan& plan, int64_t rows, TransferList& list) {
     const int64_t bytes = round_up_share(most_columns(before), plan.ranks(), rows * 4);
     list.add(at.name + " input", Collective::kAllGather, Layout::kFeature, Layout::kReplicated, bytes);
     if (plan.gradient_layout(i) == Layout::kPartial)
-      list.add(at.name + " input gradient", Collective::kReduceScatter, Layout::kPartial, Layout::kFeature, bytes);
+      list.add(at.name + " input gradient", Collective::kReduceScatter, Layout::kPartial, Layout::kFeature,
+               bytes);
   }
   const LayerPlan& last = plan.layers.back();
   if (last.layout == Layout::kFeature)
@@ -121,10 +124,14 @@ void list_transfers(Plan& plan) {
 
 const char* name_of(Layout layout) {
   switch (layout) {
-    case Layout::kBatch: return "batch";
-    case Layout::kReplicated: return "replicated";
-    case Layout::kFeature: return "feature";
-    case Layout::kPartial: return "partial";
+    case Layout::kBatch:
+      return "batch";
+    case Layout::kReplicated:
+      return "replicated";
+    case Layout::kFeature:
+      return "feature";
+    case Layout::kPartial:
+      return "partial";
   }
   return "";
 }
@@ -177,7 +184,8 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
       at.params.push_back(param.full_shape);
       at.weight_bytes += param.full_shape.elements() * 4;
     }
-    const bool first_dense = layers[i]->columns() == Columns::kSplits && plan.boundary == static_cast<int64_t>(layers.size());
+    const bool first_dense =
+        layers[i]->columns() == Columns::kSplits && plan.boundary == static_cast<int64_t>(layers.size());
     // On one rank, and under dp, there is nothing to split.
     if (first_dense && request.ranks > 1 && request.strategy != Strategy::kDataParallel)
       plan.boundary = static_cast<int64_t>(i);

@@ -1,4 +1,5 @@
-// The plan: where everything is computed, and what travels. Data only: made without weights or devices, printable.
+// The plan: where everything is computed, and what travels. Data only: made without weights or devices,
+// printable.
 #pragma once
 
 #include <string>
@@ -40,8 +41,8 @@ struct Transfer {
   std::string name;  // as in reports: "fc7 input"
   Collective collective;
   Layout from, to;
-  int calls = 0;           // per step
-  int64_t bytes = 0;       // sent by each rank per step
+  int calls = 0;      // per step
+  int64_t bytes = 0;  // sent by each rank per step
 };
 
 // Gradients that travel together: parameters of these layers, the last layer first.
@@ -62,8 +63,8 @@ struct Plan {
   PlanRequest request;
   std::string model;
   std::vector<LayerPlan> layers;
-  // The first layer behind the boundary: the first dense one. Layers before it work on the rank's own rows; layers.size()
-  // where nothing is split (dp, one rank, no dense layer).
+  // The first layer behind the boundary: the first dense one. Layers before it work on the rank's own rows;
+  // layers.size() where nothing is split (dp, one rank, no dense layer).
   int64_t boundary = 0;
   bool front_learns = false;  // a layer before the boundary has parameters, so gradients must come back to it
   std::vector<Bucket> buckets;
@@ -75,11 +76,12 @@ struct Plan {
   Strategy rounds_strategy() const;
   Layout front_layout() const;  // of activations before the boundary
   Layout loss_layout() const;   // of the logits the loss sees: kBatch or kReplicated
-  // Of the gradient that comes out of the run of layers [first, next gather): a column-split layer leaves summands.
+  // Of the gradient that comes out of the run of layers [first, next gather): a column-split layer leaves
+  // summands.
   Layout gradient_layout(int64_t first) const;
-  int64_t bytes_per_step() const;  // sent by each rank
+  int64_t bytes_per_step() const;         // sent by each rank
   int64_t weight_bytes_per_rank() const;  // of the rank with the most
-  std::string boundary_name() const;  // the layer behind the boundary
+  std::string boundary_name() const;      // the layer behind the boundary
 
   std::string table() const;  // `owt plan`
 };

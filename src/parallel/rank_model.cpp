@@ -10,8 +10,10 @@ RankModel::RankModel(const Model& model, const Plan& plan, int rank) {
   const auto close_run = [&] {
     auto net = std::make_unique<Net>(std::move(run), run_in);
     run.clear();
-    if (!front_) front_ = std::move(net);
-    else stages_.push_back(std::move(net));
+    if (!front_)
+      front_ = std::move(net);
+    else
+      stages_.push_back(std::move(net));
   };
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const LayerPlan& at = plan.layers[i];
@@ -56,7 +58,8 @@ BackTape::BackTape(const Plan& plan, RankModel& model, int64_t rows, Communicato
   for (int64_t s = 0; s < model.stages(); ++s) {
     const int64_t first = model.first_layer(s);
     const LayerPlan& at = plan.layers[static_cast<size_t>(first)];
-    Stage stage{{}, plan.gradient_layout(first), Tape(model.stage(s), rows, Device::kCpu, profiler), nullptr, {}};
+    Stage stage{
+        {}, plan.gradient_layout(first), Tape(model.stage(s), rows, Device::kCpu, profiler), nullptr, {}};
     if (s > 0) {
       const LayerPlan& before = plan.layers[static_cast<size_t>(first - 1)];
       stage.gather.emplace(at.name + " input", before.parts, rows, comm, profiler);
@@ -100,7 +103,8 @@ std::string BackTape::first_bad_layer() const {
 
 int64_t BackTape::bytes() const {
   int64_t total = 0;
-  for (const Stage& stage : stages_) total += stage.tape.bytes() + (stage.dx.defined() ? stage.dx.bytes() : 0);
+  for (const Stage& stage : stages_)
+    total += stage.tape.bytes() + (stage.dx.defined() ? stage.dx.bytes() : 0);
   return total;
 }
 

@@ -7,11 +7,16 @@ namespace owt {
 
 const char* name_of(Strategy strategy) {
   switch (strategy) {
-    case Strategy::kDataParallel: return "dp";
-    case Strategy::kOwtA: return "owt-a";
-    case Strategy::kOwtB: return "owt-b";
-    case Strategy::kOwtC: return "owt-c";
-    case Strategy::kModelParallel: return "mp";
+    case Strategy::kDataParallel:
+      return "dp";
+    case Strategy::kOwtA:
+      return "owt-a";
+    case Strategy::kOwtB:
+      return "owt-b";
+    case Strategy::kOwtC:
+      return "owt-c";
+    case Strategy::kModelParallel:
+      return "mp";
   }
   return "";
 }
@@ -19,8 +24,8 @@ const char* name_of(Strategy strategy) {
 std::vector<std::string> strategy_names() { return {"dp", "owt-a", "owt-b", "owt-c", "mp"}; }
 
 Strategy strategy_from(const std::string& name) {
-  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC,
-                                  Strategy::kModelParallel})
+  for (const Strategy strategy :
+       {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kModelParallel})
     if (name == name_of(strategy)) return strategy;
   const std::string near = nearest(name, strategy_names());
   fail("no strategy '", name, "' (there are dp, owt-a, owt-b, owt-c, mp)",

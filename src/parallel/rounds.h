@@ -15,8 +15,8 @@
 namespace owt {
 
 enum class Strategy { kDataParallel, kOwtA, kOwtB, kOwtC, kModelParallel };
-const char* name_of(Strategy strategy);                 // "dp", "owt-a", "owt-b", "owt-c", "mp"
-Strategy strategy_from(const std::string& name);        // throws Error with the list of names
+const char* name_of(Strategy strategy);           // "dp", "owt-a", "owt-b", "owt-c", "mp"
+Strategy strategy_from(const std::string& name);  // throws Error with the list of names
 std::vector<std::string> strategy_names();
 
 struct RowRange {
@@ -27,14 +27,15 @@ struct RowRange {
 using Round = std::vector<RowRange>;  // their concatenation is one dense batch
 int64_t rows_of(const Round& round);
 
-// How the rows of one step lie on the ranks: contiguous parts in rank order, or all rows on every rank under mp.
+// How the rows of one step lie on the ranks: contiguous parts in rank order, or all rows on every rank under
+// mp.
 class StepRows {
  public:
   StepRows(Strategy strategy, int ranks, int64_t step_rows);
 
-  Slice of(int rank) const;          // the rank's rows, as indexes in the step
+  Slice of(int rank) const;  // the rank's rows, as indexes in the step
   int64_t total() const { return total_; }
-  int64_t most() const;              // the largest number of rows on a rank
+  int64_t most() const;  // the largest number of rows on a rank
   // The rounds as this rank sees them. Under dp and mp there is one round of the rank's own rows.
   std::vector<Round> rounds(int rank) const;
 

@@ -12,8 +12,8 @@ namespace owt {
 constexpr int64_t kStepResultBytes = 8 * 4;
 
 struct StepResult {
-  LossSums sums;              // over all rows of the step
-  bool stop = false;          // a rank was asked to stop
+  LossSums sums;      // over all rows of the step
+  bool stop = false;  // a rank was asked to stop
 };
 
 // Sums over ranks. `mine` must count every row of the step on one rank only.

@@ -17,8 +17,8 @@ Evaluation evaluate(Step& step, const Job& job, int rank) {
     sums.rows += result.sums.rows;
   }
   const double images = static_cast<double>(sums.rows);
-  return {sums.loss / images, static_cast<double>(sums.top1) / images, static_cast<double>(sums.top5) / images,
-          sums.rows};
+  return {sums.loss / images, static_cast<double>(sums.top1) / images,
+          static_cast<double>(sums.top5) / images, sums.rows};
 }
 
 Evaluation evaluate_weights(const Job& job, int team) {
@@ -29,7 +29,8 @@ Evaluation evaluate_weights(const Job& job, int team) {
     Step step(job.plan, model, sgd, comm, nullptr, job.settings.run.seed);
     const auto unused = load_weights(job.weights, model);
     if (comm.rank() == 0)
-      for (const std::string& name : unused) log_warn("{}: nothing in the model takes '{}'", job.weights, name);
+      for (const std::string& name : unused)
+        log_warn("{}: nothing in the model takes '{}'", job.weights, name);
     const Evaluation mine = evaluate(step, job, comm.rank());
     if (comm.rank() == 0) result = mine;
   });

@@ -7,8 +7,8 @@
 namespace owt {
 
 struct Evaluation {
-  double loss = 0;              // mean over the images
-  double top1 = 0, top5 = 0;    // fractions
+  double loss = 0;            // mean over the images
+  double top1 = 0, top5 = 0;  // fractions
   int64_t images = 0;
 };
 

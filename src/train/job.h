@@ -21,11 +21,12 @@ struct Job {
   std::string weights;            // file to start from; empty: drawn from the seed
 };
 
-// Where the data lies: `given` (from the command line), else the recipe's data.dir, else $OWT_DATA, else ./datasets.
+// Where the data lies: `given` (from the command line), else the recipe's data.dir, else $OWT_DATA, else
+// ./datasets.
 std::string data_folder(const DataSettings& data, const std::string& given);
 
-// Opens both splits and measures what the augmentation needs. Throws Error for missing or damaged files, and where the
-// data has more classes than the model.
+// Opens both splits and measures what the augmentation needs. Throws Error for missing or damaged files, and
+// where the data has more classes than the model.
 void open_data(Job& job, const std::string& folder);
 
 // Batches of this rank's rows, from a place in training on; and all images of the test split in order.

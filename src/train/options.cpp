@@ -235,7 +235,7 @@ bool Options::boolean(const std::string& name) const {
 
 std::vector<std::string> Options::list(const std::string& name) const {
   const Kind kind = entry(name).kind;
-  OWT_CHECK(kind == Kind::kRepeated || kind == Kind::kPositionalList, "'", name, "' is no list");
+  OWT_CHECK(kind != Kind::kFlag, "'", name, "' has no values");
   return given(name) ? values_.at(name) : std::vector<std::string>{};
 }
 

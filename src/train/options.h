@@ -57,9 +57,8 @@ class Options {
   std::string string(const std::string& name) const;
   int64_t integer(const std::string& name, Range range = {}) const;
   double number(const std::string& name, Range range = {}) const;
-  bool boolean(const std::string& name) const;  // of a flag: was it given
-  std::vector<std::string> list(
-      const std::string& name) const;  // of a repeated option or a list; may be empty
+  bool boolean(const std::string& name) const;                   // of a flag: was it given
+  std::vector<std::string> list(const std::string& name) const;  // all that was given under this name
 
  private:
   enum class Kind { kValue, kRepeated, kFlag, kPositional, kOptionalPositional, kPositionalList };

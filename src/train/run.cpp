@@ -26,7 +26,8 @@ void make_folder(const std::string& folder) {
 std::string checkpoint_to_resume(const std::string& resume, const std::string& out) {
   if (resume.empty()) {
     if (newest_checkpoint(out))
-      fail("the run folder ", out, " holds a run already; add --resume auto to go on, or choose another --out");
+      fail("the run folder ", out,
+           " holds a run already; add --resume auto to go on, or choose another --out");
     return {};
   }
   if (resume == "auto") return newest_checkpoint(out).value_or("");
@@ -49,7 +50,9 @@ void logged(const Work& work) {
 
 }  // namespace
 
-int threads_per_rank(int threads, int ranks) { return std::max(1, (threads > 0 ? threads : hardware_cores()) / ranks); }
+int threads_per_rank(int threads, int ranks) {
+  return std::max(1, (threads > 0 ? threads : hardware_cores()) / ranks);
+}
 
 TrainOutcome train(Settings settings, const TrainOptions& options) {
   TrainOutcome outcome;
@@ -58,7 +61,8 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   Job job;
   job.resume_checkpoint = checkpoint_to_resume(options.resume, out);
   if (!job.resume_checkpoint.empty()) {
-    if (!options.weights.empty()) fail("--weights and --resume do not go together: a checkpoint has its own weights");
+    if (!options.weights.empty())
+      fail("--weights and --resume do not go together: a checkpoint has its own weights");
     const uint64_t seed = load_checkpoint_state(job.resume_checkpoint).seed;
     if (seed != settings.run.seed) log_info("seed {} from the checkpoint", seed);
     settings.run.seed = seed;
@@ -100,7 +104,8 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   return outcome;
 }
 
-Evaluation evaluate_file(Settings settings, const std::string& weights, const std::string& data, int threads) {
+Evaluation evaluate_file(Settings settings, const std::string& weights, const std::string& data,
+                         int threads) {
   Job job;
   job.settings = std::move(settings);
   job.weights = weights;

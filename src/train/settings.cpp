@@ -23,7 +23,8 @@ DataSettings read_data(Config config, const Model& model) {
   data.batch = config.integer("batch", 0, {.low = 1, .high = 1 << 24});
   data.batch_per_rank = config.integer("batch_per_rank", 0, {.low = 1, .high = 1 << 24});
   if (data.batch > 0 && data.batch_per_rank > 0)
-    config.error("batch_per_rank", "give 'batch' (rows of a step) or 'batch_per_rank' (grows with the ranks), not both");
+    config.error("batch_per_rank",
+                 "give 'batch' (rows of a step) or 'batch_per_rank' (grows with the ranks), not both");
   if (data.batch == 0 && data.batch_per_rank == 0)
     config.error("batch", "'batch' is missing (rows of one step; or batch_per_rank)");
   data.shuffle = config.boolean("shuffle", true);
@@ -45,10 +46,12 @@ ParallelSettings read_parallel(Config config) {
   ParallelSettings parallel;
   parallel.workers = static_cast<int>(config.integer("workers", 1, {.low = 1, .high = 4096}));
   parallel.strategy = strategy_from(config.word("strategy", "owt-a", strategy_names()));
-  parallel.dense_update =
-      config.word("dense_update", "step", {"step", "round"}) == "step" ? DenseUpdate::kStep : DenseUpdate::kRound;
+  parallel.dense_update = config.word("dense_update", "step", {"step", "round"}) == "step"
+                              ? DenseUpdate::kStep
+                              : DenseUpdate::kRound;
   parallel.scale_lr = config.word("scale_lr", "none", {"none", "linear", "sqrt"});
-  parallel.bucket_bytes = static_cast<int64_t>(config.number("bucket_mb", 8, {.low = 0.001, .high = 65536}) * (1 << 20));
+  parallel.bucket_bytes =
+      static_cast<int64_t>(config.number("bucket_mb", 8, {.low = 0.001, .high = 65536}) * (1 << 20));
   config.finish("[parallel]");
   return parallel;
 }
@@ -120,9 +123,10 @@ PlanRequest Settings::plan_request() const {
 double Settings::front_rate_scale(const Plan& plan) const { return growth(parallel.scale_lr, plan.ranks()); }
 
 double Settings::back_rate_scale(const Plan& plan) const {
-  const double rounds = parallel.dense_update == DenseUpdate::kRound
-                            ? static_cast<double>(StepRows(plan.rounds_strategy(), plan.ranks(), 1).rounds(0).size())
-                            : 1.0;
+  const double rounds =
+      parallel.dense_update == DenseUpdate::kRound
+          ? static_cast<double>(StepRows(plan.rounds_strategy(), plan.ranks(), 1).rounds(0).size())
+          : 1.0;
   return growth(parallel.scale_lr, plan.ranks() / rounds);
 }
 

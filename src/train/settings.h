@@ -20,9 +20,9 @@ struct DataSettings {
   int64_t batch = 0;           // rows of one step over all ranks; 0: batch_per_rank says
   int64_t batch_per_rank = 0;  // rows of one rank; 0: batch says
   bool shuffle = true;
-  Shape image{32, 32, 3};      // as it lies in the files: H x W x C
+  Shape image{32, 32, 3};  // as it lies in the files: H x W x C
   AugmentSettings augment;
-  int loader_threads = 1;      // of each rank
+  int loader_threads = 1;                     // of each rank
   int64_t train_images = 0, test_images = 0;  // synthetic only
 };
 
@@ -36,11 +36,11 @@ struct ParallelSettings {
 
 struct RunSettings {
   uint64_t seed = 1;
-  int64_t log_every = 20;                // steps between lines of metrics.jsonl
-  int64_t eval_every_epochs = 1;         // 0: at the end only
-  int64_t checkpoint_every_epochs = 1;   // 0: at the end only
-  int64_t checkpoint_every_steps = 0;    // 0: by epochs
-  int keep_checkpoints = 3;              // the newest; the best one is kept besides
+  int64_t log_every = 20;               // steps between lines of metrics.jsonl
+  int64_t eval_every_epochs = 1;        // 0: at the end only
+  int64_t checkpoint_every_epochs = 1;  // 0: at the end only
+  int64_t checkpoint_every_steps = 0;   // 0: by epochs
+  int keep_checkpoints = 3;             // the newest; the best one is kept besides
   ConvAlgorithm conv_algorithm = ConvAlgorithm::kAuto;
 };
 
@@ -56,16 +56,16 @@ struct Settings {
 
   int64_t step_rows() const;  // of a full step
   PlanRequest plan_request() const;
-  // Factor on the learning rate that scale_lr asks for, of the layers before and behind the boundary: the batch they
-  // update on, in units of one rank's rows.
+  // Factor on the learning rate that scale_lr asks for, of the layers before and behind the boundary: the
+  // batch they update on, in units of one rank's rows.
   double front_rate_scale(const Plan& plan) const;
   double back_rate_scale(const Plan& plan) const;
 };
 
 using Overrides = std::vector<std::pair<std::string, std::string>>;  // dotted key, value
 
-// Reads a recipe, or a model file on its own (then with synthetic data and a batch of 64). Overrides act after the
-// files. Throws Error naming file and line.
+// Reads a recipe, or a model file on its own (then with synthetic data and a batch of 64). Overrides act
+// after the files. Throws Error naming file and line.
 Settings read_settings(const std::string& path, const Overrides& overrides = {});
 Settings settings_from(Config recipe, const std::string& name);
 

@@ -18,7 +18,9 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double fraction(int64_t part, int64_t whole) { return static_cast<double>(part) / static_cast<double>(whole); }
+double fraction(int64_t part, int64_t whole) {
+  return static_cast<double>(part) / static_cast<double>(whole);
+}
 
 }  // namespace
 
@@ -77,12 +79,16 @@ void Trainer::log_start() const {
   log_info("{} worker{} x {} thread{}, strategy {}, dense update every {}; {} images per step, {} per worker",
            plan.ranks(), plan.ranks() == 1 ? "" : "s", team_size(), team_size() == 1 ? "" : "s",
            name_of(plan.request.strategy), plan.request.dense_update == DenseUpdate::kStep ? "step" : "round",
-           plan.request.step_rows, StepRows(plan.rounds_strategy(), plan.ranks(), plan.request.step_rows).most());
+           plan.request.step_rows,
+           StepRows(plan.rounds_strategy(), plan.ranks(), plan.request.step_rows).most());
   if (!plan.split() && plan.ranks() > 1 && plan.request.strategy != Strategy::kDataParallel)
     log_info("the model has no dense layer to split");
-  log_info("learning rate {:g} x {:g} (dense layers x {:g}), scale_lr = {}; {} steps; each worker sends {:.2f} MB a step",
-           s.optimizer.learning_rate, s.front_rate_scale(plan), plan.split() ? s.back_rate_scale(plan) : s.front_rate_scale(plan),
-           s.parallel.scale_lr, total_steps_, static_cast<double>(plan.bytes_per_step()) / 1e6);
+  log_info(
+      "learning rate {:g} x {:g} (dense layers x {:g}), scale_lr = {}; {} steps; each worker sends {:.2f} MB "
+      "a step",
+      s.optimizer.learning_rate, s.front_rate_scale(plan),
+      plan.split() ? s.back_rate_scale(plan) : s.front_rate_scale(plan), s.parallel.scale_lr, total_steps_,
+      static_cast<double>(plan.bytes_per_step()) / 1e6);
   if (!job_.resume_checkpoint.empty())
     log_info("resumed from {} at step {} of {}", job_.resume_checkpoint, state_.step, total_steps_);
 }
@@ -119,8 +125,10 @@ StepResult Trainer::train_step() {
   }
   data_wait_ms_ += (seconds_now() - before) * 1e3;
   ++waited_steps_;
-  const double rate = job_.settings.optimizer.learning_rate * schedule_.rate(state_.step, batches_->steps_per_epoch());
-  const Step::Rates rates{rate * job_.settings.front_rate_scale(job_.plan), rate * job_.settings.back_rate_scale(job_.plan)};
+  const double rate =
+      job_.settings.optimizer.learning_rate * schedule_.rate(state_.step, batches_->steps_per_epoch());
+  const Step::Rates rates{rate * job_.settings.front_rate_scale(job_.plan),
+                          rate * job_.settings.back_rate_scale(job_.plan)};
   const StepResult result = step_.train(*batch, state_.step, rates, stop_requested());
   profiler_.end_step();
   ++state_.step;
@@ -139,8 +147,10 @@ void Trainer::record(const StepResult& result, double lr, double data_wait_ms) {
       progress_->clear();
       log_info("convolution {}", line);
     }
-  if (state_.step % job_.settings.run.log_every != 0 && state_.step != 1 && state_.step != total_steps_) return;
-  metrics_->write(TrainRecord{state_.step, state_.epoch, loss, top1, lr, progress_->images_per_second(), data_wait_ms});
+  if (state_.step % job_.settings.run.log_every != 0 && state_.step != 1 && state_.step != total_steps_)
+    return;
+  metrics_->write(
+      TrainRecord{state_.step, state_.epoch, loss, top1, lr, progress_->images_per_second(), data_wait_ms});
   data_wait_ms_ = 0;
   waited_steps_ = 0;
 }
@@ -160,11 +170,12 @@ void Trainer::run_evaluation() {
   last_evaluation_ = evaluate(step_, job_, comm_.rank());
   evaluated_step_ = state_.step;
   const Evaluation& e = *last_evaluation_;
-  if (e.top1 > state_.best_top1 || state_.best_step < 0) state_.best_top1 = e.top1, state_.best_step = state_.step;
+  if (e.top1 > state_.best_top1 || state_.best_step < 0)
+    state_.best_top1 = e.top1, state_.best_step = state_.step;
   if (!writes()) return;
   const int64_t epoch = state_.step_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
-  log_info("epoch {}, step {}: test loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} % ({} images, {:.1f} s)", epoch + 1,
-           state_.step, e.loss, 100 * e.top1, 100 * e.top5, e.images, seconds_now() - begin);
+  log_info("epoch {}, step {}: test loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} % ({} images, {:.1f} s)",
+           epoch + 1, state_.step, e.loss, 100 * e.top1, 100 * e.top5, e.images, seconds_now() - begin);
   metrics_->write(EvalRecord{state_.step, epoch, e.loss, e.top1, e.top5, e.images});
   progress_->skip_time();
 }
@@ -173,11 +184,12 @@ void Trainer::save() {
   if (saved_step_ == state_.step) return;
   if (writes()) progress_->clear();
   const std::string folder = writes() ? checkpoints_->begin(state_.step) : "";
-  const uint64_t weights = save_tensors(folder + "/" + kWeightsFile, job_.plan, model_,
-                                        [](Param& param) { return param.value; }, comm_);
-  const uint64_t optimizer = save_tensors(folder + "/" + kOptimizerFile, job_.plan, model_, [this](Param& param) {
-    return param.role == ParamRole::kTrained ? sgd_.velocity(param) : Tensor();
-  }, comm_);
+  const uint64_t weights = save_tensors(
+      folder + "/" + kWeightsFile, job_.plan, model_, [](Param& param) { return param.value; }, comm_);
+  const uint64_t optimizer = save_tensors(
+      folder + "/" + kOptimizerFile, job_.plan, model_,
+      [this](Param& param) { return param.role == ParamRole::kTrained ? sgd_.velocity(param) : Tensor(); },
+      comm_);
   saved_step_ = state_.step;
   if (!writes()) return;
   state_.conv_choices = ConvChoices::process().exported();

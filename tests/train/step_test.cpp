@@ -39,19 +39,19 @@ class StepEquality : public ::testing::TestWithParam<Case> {
   }
 };
 
-// 50 steps are more than ten epochs of 100 images in steps of 24: the last step of every epoch has 4 rows, so that of
-// three ranks one has fewer than the others. Dropout and augmentation are on.
+// 50 steps are more than ten epochs of 100 images in steps of 24: the last step of every epoch has 4 rows, so
+// that of three ranks one has fewer than the others. Dropout and augmentation are on.
 TEST_P(StepEquality, LearnsWhatOneRankLearns) {
   const auto [strategy, ranks] = GetParam();
-  const SmallRun many =
-      run_small(kSmallRecipe, 50, {{"parallel.workers", std::to_string(ranks)}, {"parallel.strategy", strategy}});
+  const SmallRun many = run_small(
+      kSmallRecipe, 50, {{"parallel.workers", std::to_string(ranks)}, {"parallel.strategy", strategy}});
   expect_same_losses(one_rank(), many, 1e-4);
 }
 
 TEST_P(StepEquality, SendsTheBytesOfThePlan) {
   const auto [strategy, ranks] = GetParam();
-  const SmallRun run =
-      run_small(kSmallRecipe, 3, {{"parallel.workers", std::to_string(ranks)}, {"parallel.strategy", strategy}});
+  const SmallRun run = run_small(
+      kSmallRecipe, 3, {{"parallel.workers", std::to_string(ranks)}, {"parallel.strategy", strategy}});
   for (const int64_t bytes : run.bytes) EXPECT_EQ(bytes, 3 * run.planned_bytes);
   if (ranks > 1) {
     EXPECT_GT(run.planned_bytes, 0);
@@ -60,10 +60,10 @@ TEST_P(StepEquality, SendsTheBytesOfThePlan) {
 
 INSTANTIATE_TEST_SUITE_P(
     AllStrategies, StepEquality,
-    ::testing::Values(Case{"dp", 1}, Case{"dp", 2}, Case{"dp", 3}, Case{"dp", 4}, Case{"owt-a", 1}, Case{"owt-a", 2},
-                      Case{"owt-a", 3}, Case{"owt-a", 4}, Case{"owt-b", 2}, Case{"owt-b", 3}, Case{"owt-b", 4},
-                      Case{"owt-c", 2}, Case{"owt-c", 3}, Case{"owt-c", 4}, Case{"mp", 1}, Case{"mp", 2}, Case{"mp", 3},
-                      Case{"mp", 4}),
+    ::testing::Values(Case{"dp", 1}, Case{"dp", 2}, Case{"dp", 3}, Case{"dp", 4}, Case{"owt-a", 1},
+                      Case{"owt-a", 2}, Case{"owt-a", 3}, Case{"owt-a", 4}, Case{"owt-b", 2},
+                      Case{"owt-b", 3}, Case{"owt-b", 4}, Case{"owt-c", 2}, Case{"owt-c", 3},
+                      Case{"owt-c", 4}, Case{"mp", 1}, Case{"mp", 2}, Case{"mp", 3}, Case{"mp", 4}),
     [](const auto& info) {
       std::string name = std::string(info.param.strategy) + std::to_string(info.param.ranks);
       std::erase(name, '-');
@@ -71,17 +71,20 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(Step, MoreRanksThanClassesOrRowsStillLearnTheSame) {
-  const std::string recipe = with(kSmallRecipe, "train_images = 100", "train_images = 74");  // last step: 2 rows
+  const std::string recipe =
+      with(kSmallRecipe, "train_images = 100", "train_images = 74");  // last step: 2 rows
   const SmallRun one = run_small(recipe, 8);
   for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"})
-    expect_same_losses(one, run_small(recipe, 8, {{"parallel.workers", "12"}, {"parallel.strategy", strategy}}), 1e-4);
+    expect_same_losses(
+        one, run_small(recipe, 8, {{"parallel.workers", "12"}, {"parallel.strategy", strategy}}), 1e-4);
 }
 
 TEST(Step, SmallBucketsChangeNothing) {
   const Overrides two{{"parallel.workers", "2"}, {"parallel.strategy", "dp"}};
   Overrides small = two;
   small.emplace_back("parallel.bucket_mb", "0.001");
-  const SmallRun big_buckets = run_small(kSmallRecipe, 6, two), small_buckets = run_small(kSmallRecipe, 6, small);
+  const SmallRun big_buckets = run_small(kSmallRecipe, 6, two),
+                 small_buckets = run_small(kSmallRecipe, 6, small);
   EXPECT_EQ(big_buckets.losses, small_buckets.losses);
   EXPECT_EQ(big_buckets.weights, small_buckets.weights);
 }
@@ -93,7 +96,8 @@ TEST(Step, TheSameRunGivesTheSameBits) {
   EXPECT_EQ(first.weights, second.weights);
 }
 
-// A network that learns behind the boundary only: then every round is a step of plain SGD on that round's rows.
+// A network that learns behind the boundary only: then every round is a step of plain SGD on that round's
+// rows.
 constexpr const char* kDenseOnly = R"(
 [model]
 name = "dense"
@@ -129,19 +133,21 @@ epochs = 4
 
 TEST(Step, UpdatingEveryRoundIsSgdOnTheRowsOfEachRound) {
   // Under scheme b round r holds the r-th contiguous part of the step, so K rounds are K serial steps.
-  const SmallRun rounds = run_small(kDenseOnly, 6, {{"parallel.workers", "2"},
-                                                    {"parallel.strategy", "owt-b"},
-                                                    {"parallel.dense_update", "round"}});
+  const SmallRun rounds = run_small(
+      kDenseOnly, 6,
+      {{"parallel.workers", "2"}, {"parallel.strategy", "owt-b"}, {"parallel.dense_update", "round"}});
   const SmallRun serial = run_small(kDenseOnly, 12, {{"data.batch", "4"}});
   for (size_t i = 0; i < rounds.losses.size(); ++i)
-    EXPECT_NEAR(rounds.losses[i], (serial.losses[2 * i] + serial.losses[2 * i + 1]) / 2, 1e-5) << "step " << i;
+    EXPECT_NEAR(rounds.losses[i], (serial.losses[2 * i] + serial.losses[2 * i + 1]) / 2, 1e-5)
+        << "step " << i;
 }
 
 TEST(Step, UpdatingEveryRoundDiffersFromUpdatingEveryStep) {
   const Overrides every_step{{"parallel.workers", "2"}, {"parallel.strategy", "owt-c"}};
   Overrides every_round = every_step;
   every_round.emplace_back("parallel.dense_update", "round");
-  EXPECT_NE(run_small(kSmallRecipe, 5, every_step).losses.back(), run_small(kSmallRecipe, 5, every_round).losses.back());
+  EXPECT_NE(run_small(kSmallRecipe, 5, every_step).losses.back(),
+            run_small(kSmallRecipe, 5, every_round).losses.back());
 }
 
 TEST(Step, BatchNormLearnsAndKeepsTheSameAveragesOnAllRanks) {
@@ -161,9 +167,9 @@ TEST(Step, BatchNormLearnsAndKeepsTheSameAveragesOnAllRanks) {
 TEST(Step, ALossThatIsNotFiniteNamesTheStepAndTheFirstBadLayer) {
   for (const char* strategy : {"dp", "owt-a", "owt-c", "mp"}) {
     try {
-      run_small(kSmallRecipe, 50, {{"optimizer.learning_rate", "1e18"},
-                                   {"parallel.workers", "2"},
-                                   {"parallel.strategy", strategy}});
+      run_small(
+          kSmallRecipe, 50,
+          {{"optimizer.learning_rate", "1e18"}, {"parallel.workers", "2"}, {"parallel.strategy", strategy}});
       FAIL() << "no error under " << strategy;
     } catch (const Error& e) {
       EXPECT_THAT(e.what(), HasSubstr("step ")) << strategy;

@@ -31,8 +31,12 @@ class TrainerTest : public ::testing::Test {
     return train(small_settings(kSmallRecipe, changes), options);
   }
   std::string path(const std::string& name) const { return (fs::path(folder_.path()) / name).string(); }
-  std::string weights_of(const std::string& out) const { return *newest_checkpoint(path(out)) + "/weights.safetensors"; }
-  std::string optimizer_of(const std::string& out) const { return *newest_checkpoint(path(out)) + "/optimizer.safetensors"; }
+  std::string weights_of(const std::string& out) const {
+    return *newest_checkpoint(path(out)) + "/weights.safetensors";
+  }
+  std::string optimizer_of(const std::string& out) const {
+    return *newest_checkpoint(path(out)) + "/optimizer.safetensors";
+  }
 
   // The last training loss of each step in metrics.jsonl.
   static std::map<int64_t, double> losses(const std::string& run) {
@@ -82,7 +86,8 @@ TEST_F(TrainerTest, TheResolvedRecipeRepeatsTheRun) {
 }
 
 TEST_F(TrainerTest, ARunStoppedAfterAnyStepGoesOnBitForBit) {
-  for (const Overrides& parallel : {Overrides{}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}}}) {
+  for (const Overrides& parallel :
+       {Overrides{}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}}}) {
     const Overrides changes = merged(kEveryStepLogged, parallel);
     const std::string tag = std::to_string(parallel.size());
     run("whole" + tag, changes);
@@ -90,8 +95,10 @@ TEST_F(TrainerTest, ARunStoppedAfterAnyStepGoesOnBitForBit) {
       const std::string out = "part" + tag + stop;
       run(out, merged(changes, {{"schedule.max_steps", stop}}));
       run(out, changes, "auto");
-      EXPECT_EQ(read_file(weights_of(out)), read_file(weights_of("whole" + tag))) << "stopped after step " << stop;
-      EXPECT_EQ(read_file(optimizer_of(out)), read_file(optimizer_of("whole" + tag))) << "stopped after step " << stop;
+      EXPECT_EQ(read_file(weights_of(out)), read_file(weights_of("whole" + tag)))
+          << "stopped after step " << stop;
+      EXPECT_EQ(read_file(optimizer_of(out)), read_file(optimizer_of("whole" + tag)))
+          << "stopped after step " << stop;
       EXPECT_EQ(losses(path(out)), losses(path("whole" + tag)));
     }
   }
@@ -102,14 +109,18 @@ TEST_F(TrainerTest, AnotherNumberOfRanksGoesOnTheSameWay) {
   const auto expected = losses(path("whole"));
   for (const char* strategy : {"dp", "owt-b", "mp"}) {
     const std::string out = std::string("part") + strategy;
-    run(out, merged(kEveryStepLogged, {{"schedule.max_steps", "8"}, {"parallel.workers", "4"}, {"parallel.strategy", "owt-a"}}));
+    run(out,
+        merged(kEveryStepLogged,
+               {{"schedule.max_steps", "8"}, {"parallel.workers", "4"}, {"parallel.strategy", "owt-a"}}));
     run(out, merged(kEveryStepLogged, {{"parallel.workers", "3"}, {"parallel.strategy", strategy}}), "auto");
-    for (const auto& [step, loss] : losses(path(out))) EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << strategy << step;
+    for (const auto& [step, loss] : losses(path(out)))
+      EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << strategy << step;
   }
 }
 
 TEST_F(TrainerTest, CheckpointsDoNotDependOnTheNumberOfRanks) {
-  const Overrides one_step = merged(kEveryStepLogged, {{"schedule.max_steps", "1"}, {"optimizer.learning_rate", "1e-30"}});
+  const Overrides one_step =
+      merged(kEveryStepLogged, {{"schedule.max_steps", "1"}, {"optimizer.learning_rate", "1e-30"}});
   run("one", one_step);
   run("four", merged(one_step, {{"parallel.workers", "4"}, {"parallel.strategy", "owt-c"}}));
   SafetensorsReader one(weights_of("one")), four(weights_of("four"));
@@ -134,10 +145,12 @@ TEST_F(TrainerTest, AStopSignalWritesACheckpointAndTheRunGoesOn) {
 
 TEST_F(TrainerTest, EvaluatingTheWeightsGivesTheAccuracyOfTheRun) {
   for (const char* workers : {"1", "3"}) {
-    const TrainOutcome outcome = run(std::string("a") + workers, merged(kEveryStepLogged, {{"parallel.workers", workers}}));
+    const TrainOutcome outcome =
+        run(std::string("a") + workers, merged(kEveryStepLogged, {{"parallel.workers", workers}}));
     for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"}) {
       const Overrides on_two{{"parallel.workers", "2"}, {"parallel.strategy", strategy}};
-      const Evaluation again = evaluate_file(small_settings(kSmallRecipe, on_two), weights_of(std::string("a") + workers), "", 1);
+      const Evaluation again =
+          evaluate_file(small_settings(kSmallRecipe, on_two), weights_of(std::string("a") + workers), "", 1);
       EXPECT_EQ(again.images, 50);
       EXPECT_EQ(again.top1, outcome.evaluation.top1);
       EXPECT_EQ(again.top5, outcome.evaluation.top5);
@@ -148,7 +161,8 @@ TEST_F(TrainerTest, EvaluatingTheWeightsGivesTheAccuracyOfTheRun) {
 
 TEST_F(TrainerTest, StartsFromAWeightsFile) {
   run("first", kEveryStepLogged);
-  const Overrides still = merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e-30"}, {"optimizer.decay", "0"}});
+  const Overrides still =
+      merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e-30"}, {"optimizer.decay", "0"}});
   run("second", still, "", weights_of("first"));
   EXPECT_EQ(read_file(weights_of("second")), read_file(weights_of("first")));
 }
@@ -192,7 +206,10 @@ TEST_F(TrainerTest, WeightsOfAnotherShapeNameTheTensor) {
 TEST_F(TrainerTest, ANotFiniteLossKeepsTheLastGoodCheckpoint) {
   run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "5"}}));
   const std::string good = read_file(weights_of("a"));
-  EXPECT_THROW(run("a", merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e20"}, {"parallel.workers", "2"}}), "auto"), Error);
+  EXPECT_THROW(
+      run("a", merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e20"}, {"parallel.workers", "2"}}),
+          "auto"),
+      Error);
   EXPECT_EQ(read_file(weights_of("a")), good);
   EXPECT_EQ(load_checkpoint_state(*newest_checkpoint(path("a"))).step, 5);
 }

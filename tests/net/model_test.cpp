@@ -1,0 +1,133 @@
+#include "src/net/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// Seven lines before the first layer.
+const std::string kHead = R"(name = "net"
+input = [3, 8, 6]
+classes = 10
+
+# layers
+
+
+)";
+const std::string kConv = "[[layer]]\nname = \"conv1\"\ntype = \"conv\"\nout = 4\nkernel = 3\n";
+const std::string kFc = "[[layer]]\nname = \"fc1\"\ntype = \"dense\"\nout = 10\n";
+
+Model model_from(const std::string& toml) {
+  Config config = Config::text(toml, "net.toml");
+  return read_model(config);
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
+std::string error_of(const std::string& toml) {
+  try {
+    model_from(toml);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  ADD_FAILURE() << "no error";
+  return {};
+}
+
+TEST(Model, IsReadWithItsInputAsHeightWidthChannels) {
+  const Model model = model_from(kHead + kConv + kFc);
+  EXPECT_EQ(model.name, "net");
+  EXPECT_EQ(model.input, (Shape{8, 6, 3}));
+  EXPECT_EQ(model.classes, 10);
+  EXPECT_EQ(model.layers.size(), 2u);
+}
+
+TEST(Model, BuildsItsLayersWithoutWeights) {
+  const auto layers = whole_layers(model_from(kHead + kConv + kFc));
+  ASSERT_EQ(layers.size(), 2u);
+  EXPECT_EQ(layers[0]->name(), "conv1");
+  EXPECT_EQ(layers[1]->type(), "dense");
+  EXPECT_EQ(layers[0]->out_shape({5, 8, 6, 3}), (Shape{5, 6, 4, 4}));
+  EXPECT_EQ(layers[1]->params()[0].full_shape, (Shape{10, 6, 4, 4}));
+  EXPECT_FALSE(layers[1]->params()[0].value.defined());
+}
+
+TEST(Model, MayEndInAnyLayerWithAnOutputPerClass) {
+  const std::string pool = "[[layer]]\nname = \"pool\"\ntype = \"global_avg_pool\"\n";
+  EXPECT_EQ(model_from(replaced(kHead, "classes = 10", "classes = 4") + kConv + pool).classes, 4);
+}
+
+TEST(ModelErrors, OutputsThatAreNotTheClasses) {
+  EXPECT_EQ(error_of(replaced(kHead, "classes = 10", "classes = 100") + kConv + kFc),
+            "net.toml:3: the last layer 'fc1' has 10 outputs, but 'classes' is 100");
+}
+
+TEST(ModelErrors, TwoLayersOfOneName) {
+  EXPECT_EQ(error_of(kHead + kConv + kConv + kFc),
+            "net.toml:14: [[layer]]: there are two layers called 'conv1'");
+}
+
+TEST(ModelErrors, NoLayers) { EXPECT_THAT(error_of(kHead), HasSubstr("has no [[layer]]")); }
+
+TEST(ModelErrors, AnInputThatIsNoImage) {
+  const std::string layers = kConv + kFc;
+  EXPECT_EQ(error_of(replaced(kHead, "[3, 8, 6]", "[3, 8]") + layers),
+            "net.toml:2: 'input' must be [channels, height, width]");
+  EXPECT_EQ(error_of(replaced(kHead, "[3, 8, 6]", "[3, 0, 6]") + layers),
+            "net.toml:2: 'input' has an extent of 0");
+  EXPECT_THAT(error_of(replaced(kHead, "[3, 8, 6]", "'big'") + layers), StartsWith("net.toml:2: 'input'"));
+  EXPECT_THAT(error_of(replaced(kHead, "input =", "inputs =") + layers), HasSubstr("'input'"));
+}
+
+TEST(ModelErrors, TooFewClasses) {
+  EXPECT_THAT(error_of(replaced(kHead, "classes = 10", "classes = 1") + kConv + kFc),
+              StartsWith("net.toml:3: 'classes' is 1"));
+}
+
+TEST(ModelErrors, AKeyNobodyKnows) {
+  EXPECT_THAT(error_of("colour = 1\n" + kHead + kConv + kFc),
+              AllOf(StartsWith("net.toml:1: no key 'colour'"), HasSubstr("keys of a model")));
+}
+
+TEST(ModelErrors, AMisspeltKeyOfALayer) {
+  EXPECT_THAT(error_of(kHead + replaced(kConv, "kernel", "kernal") + kFc),
+              AllOf(StartsWith("net.toml:12: [[layer]] conv1:"), HasSubstr("did you mean")));
+}
+
+TEST(ModelErrors, AMisspeltLayerType) {
+  EXPECT_THAT(error_of(kHead + replaced(kConv, "\"conv\"", "\"cnov\"") + kFc),
+              AllOf(StartsWith("net.toml:10: [[layer]] conv1:"), HasSubstr("did you mean 'conv'?")));
+}
+
+TEST(ModelErrors, ALayerWithoutAName) {
+  EXPECT_THAT(error_of(kHead + "[[layer]]\ntype = \"relu\"\n" + kFc),
+              AllOf(StartsWith("net.toml:8: [[layer]]"), HasSubstr("'name' is missing")));
+}
+
+TEST(ModelErrors, ImpossibleGeometryNamesTheLayerAndItsInput) {
+  EXPECT_THAT(error_of(kHead + replaced(kConv, "kernel = 3", "kernel = 9") + kFc),
+              AllOf(StartsWith("net.toml:12: [[layer]] conv1:"), HasSubstr("8x6")));
+  const std::string pool = "[[layer]]\nname = \"pool1\"\ntype = \"max_pool\"\nkernel = 5\n";
+  EXPECT_THAT(error_of(kHead + kConv + pool + kFc),
+              AllOf(StartsWith("net.toml:"), HasSubstr("[[layer]] pool1:"), HasSubstr("6x4x4")));
+  EXPECT_THAT(
+      error_of(kHead + replaced(kFc, "fc1", "fc0") + kConv + kFc),
+      AllOf(HasSubstr("[[layer]] conv1: cannot take input 10"), HasSubstr("before the first dense layer")));
+}
+
+TEST(ModelErrors, ALossThatIsNotThere) {
+  EXPECT_THAT(error_of("loss = \"hinge\"\n" + kHead + kConv + kFc),
+              AllOf(StartsWith("net.toml:1: 'loss' is 'hinge'"), HasSubstr("softmax_cross_entropy")));
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,314 @@
+#include "src/net/net.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "src/core/check.h"
+#include "src/core/philox.h"
+#include "tests/support/harness.h"
+
+namespace owt {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// y = 2 x; counts what is asked of it.
+class Doubling : public Layer {
+ public:
+  struct Calls {
+    int bind = 0, forward = 0, backward = 0;
+  };
+
+  Doubling(const std::string& name, bool in_place, Calls& calls)
+      : Layer(name, "doubling"), in_place_(in_place), calls_(calls) {}
+  Shape out_shape(const Shape& in) const override { return in; }
+  bool in_place() const override { return in_place_; }
+
+  std::unique_ptr<Op> bind(const Shape&, Device) override {
+    ++calls_.bind;
+    return std::make_unique<DoublingOp>(calls_);
+  }
+
+ private:
+  class DoublingOp : public Op {
+   public:
+    explicit DoublingOp(Calls& calls) : calls_(calls) {}
+    void forward(const Pass&, const Tensor& x, Tensor& y) override {
+      ++calls_.forward;
+      twice(x, y);
+    }
+    void backward(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+      ++calls_.backward;
+      if (dx) twice(dy, *dx);
+    }
+
+   private:
+    static void twice(const Tensor& from, Tensor& to) {
+      for (int64_t i = 0; i < from.elements(); ++i) to.data()[i] = 2 * from.data()[i];
+    }
+    Calls& calls_;
+  };
+
+  bool in_place_;
+  Calls& calls_;
+};
+
+Net doublings(const std::vector<bool>& in_place, Doubling::Calls& calls) {
+  std::vector<std::unique_ptr<Layer>> layers;
+  for (size_t i = 0; i < in_place.size(); ++i)
+    layers.push_back(std::make_unique<Doubling>("double" + std::to_string(i), in_place[i], calls));
+  return Net(std::move(layers), {2});
+}
+
+// A net of layers in TOML keys, with its initial weights.
+Net net_of(const std::vector<std::string>& keys, const Shape& in) {
+  std::vector<std::unique_ptr<Layer>> layers;
+  Shape batch = in.batch_of(1);
+  for (const std::string& k : keys) {
+    layers.push_back(layer_from(k, batch));
+    batch = layers.back()->out_shape(batch);
+  }
+  Net net(std::move(layers), in);
+  for (Param* param : net.params()) param->initialize(3);
+  return net;
+}
+
+Tensor random_tensor(const Shape& shape, std::string_view name) {
+  const Philox random(1, RandomStream::kTest, 0, name);
+  Tensor tensor(shape);
+  for (int64_t i = 0; i < tensor.elements(); ++i) tensor.data()[i] = random.normal(static_cast<uint64_t>(i));
+  return tensor;
+}
+
+class TapeTest : public ::testing::Test {
+ protected:
+  TapeTest() { pass_.stream = &stream_; }
+  Stream stream_;
+  Pass pass_;
+};
+
+// |a - b| / |b|
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
+  return std::sqrt(difference / size);
+}
+
+TEST_F(TapeTest, TheGradientOfAWholeNetIsThatOfCentralDifferences) {
+  Net net =
+      net_of({"name='conv1' type='conv' out=4 kernel=3 pad=1", "name='relu1' type='relu'",
+              "name='pool1' type='max_pool' kernel=2 stride=2", "name='norm1' type='lrn' size=3 alpha=0.5",
+              "name='fc1' type='dense' out=6", "name='relu2' type='relu'", "name='fc2' type='dense' out=3"},
+             {6, 6, 2});
+  constexpr int64_t kRows = 3;
+  Tape tape(net, kRows, Device::kCpu, nullptr);
+  Tensor x = random_tensor(net.in().batch_of(kRows), "x");
+  const Tensor dy = random_tensor(net.out().batch_of(kRows), "dy");
+  const auto value = [&] {
+    const Tensor& y = tape.forward(pass_, x);
+    double sum = 0;
+    for (int64_t i = 0; i < y.elements(); ++i)
+      sum += static_cast<double>(y.data()[i]) * static_cast<double>(dy.data()[i]);
+    return sum;
+  };
+  const auto differences = [&](Tensor& varied, const std::function<void()>& changed) {
+    std::vector<double> slopes;
+    constexpr float kStep = 4e-3f;
+    for (int64_t i = 0; i < varied.elements(); ++i) {
+      const float before = varied.data()[i];
+      varied.data()[i] = before + kStep, changed();
+      const double above = value();
+      varied.data()[i] = before - kStep, changed();
+      const double below = value();
+      varied.data()[i] = before, changed();
+      slopes.push_back((above - below) / (2 * static_cast<double>(kStep)));
+    }
+    return slopes;
+  };
+  const auto as_doubles = [](const Tensor& t) {
+    return std::vector<double>(t.data(), t.data() + t.elements());
+  };
+
+  value();
+  Tensor dx(x.shape());
+  fill(dx, kNaN);
+  tape.backward(pass_, x, dy, &dx);
+  EXPECT_LT(distance(differences(x, [] {}), as_doubles(dx)), 0.02);
+  ASSERT_EQ(net.params().size(), 6u);
+  for (Param* param : net.params())
+    EXPECT_LT(distance(differences(param->value, [&] { ++param->version; }), as_doubles(param->grad)), 0.02)
+        << param->name;
+}
+
+TEST_F(TapeTest, RunsLayersInOrderForwardAndBackward) {
+  Doubling::Calls calls;
+  Net net = doublings({false, true, false}, calls);
+  Tape tape(net, 2, Device::kCpu, nullptr);
+  const Tensor x = upload({1, 2, 3, 4}, {2, 2}, Device::kCpu),
+               dy = upload({1, 1, 1, 5}, {2, 2}, Device::kCpu);
+  EXPECT_THAT(download(tape.forward(pass_, x)), ElementsAre(8, 16, 24, 32));
+  EXPECT_THAT(download(tape.activation(1)), ElementsAre(4, 8, 12, 16));
+  Tensor dx({2, 2});
+  tape.backward(pass_, x, dy, &dx);
+  EXPECT_THAT(download(dx), ElementsAre(8, 8, 8, 40));
+  EXPECT_EQ(calls.forward, 3);
+  EXPECT_EQ(calls.backward, 3);
+}
+
+TEST_F(TapeTest, ChangesNeitherItsInputNorTheGradientItIsGiven) {
+  Doubling::Calls calls;
+  Net net = doublings({true, true, true}, calls);
+  Tape tape(net, 1, Device::kCpu, nullptr);
+  const Tensor x = upload({1, 2}, {1, 2}, Device::kCpu), dy = upload({3, 4}, {1, 2}, Device::kCpu);
+  Tensor dx({1, 2});
+  tape.forward(pass_, x);
+  tape.backward(pass_, x, dy, &dx);
+  EXPECT_THAT(download(dx), ElementsAre(24, 32));
+  EXPECT_THAT(download(x), ElementsAre(1, 2));
+  EXPECT_THAT(download(dy), ElementsAre(3, 4));
+}
+
+TEST_F(TapeTest, InPlaceLayersShareMemoryWithTheLayerBefore) {
+  Doubling::Calls calls;
+  Net net = doublings({true, true, false, true, true}, calls);
+  const Tape tape(net, 4, Device::kCpu, nullptr);
+  EXPECT_EQ(tape.activation(1).raw(), tape.activation(0).raw());
+  EXPECT_NE(tape.activation(2).raw(), tape.activation(1).raw());
+  EXPECT_EQ(tape.activation(3).raw(), tape.activation(2).raw());
+  EXPECT_EQ(tape.activation(4).raw(), tape.activation(2).raw());
+  // Two activations and two gradients of 4 rows of 2 numbers.
+  EXPECT_EQ(tape.bytes(), (2 + 2) * 4 * 2 * 4);
+}
+
+TEST_F(TapeTest, TellsOfFinishedLayersLastFirst) {
+  Doubling::Calls calls;
+  Net net = doublings({false, true, false}, calls);
+  Tape tape(net, 1, Device::kCpu, nullptr);
+  const Tensor x = upload({1, 2}, {1, 2}, Device::kCpu);
+  tape.forward(pass_, x);
+  std::vector<int64_t> done;
+  std::vector<int> backward_calls;
+  tape.backward(pass_, x, x, nullptr, [&](int64_t layer) {
+    done.push_back(layer);
+    backward_calls.push_back(calls.backward);
+  });
+  EXPECT_THAT(done, ElementsAre(2, 1, 0));
+  EXPECT_THAT(backward_calls, ElementsAre(1, 2, 3));  // each after its layer's backward
+}
+
+TEST_F(TapeTest, WithNoRowsRunsNothingButTellsOfFinishedLayers) {
+  Doubling::Calls calls;
+  Net net = doublings({false, true}, calls);
+  Tape tape(net, 0, Device::kCpu, nullptr);
+  const Tensor x({0, 2});
+  EXPECT_EQ(tape.forward(pass_, x).shape(), (Shape{0, 2}));
+  std::vector<int64_t> done;
+  Tensor dx({0, 2});
+  tape.backward(pass_, x, x, &dx, [&](int64_t layer) { done.push_back(layer); });
+  EXPECT_THAT(done, ElementsAre(1, 0));
+  EXPECT_EQ(calls.bind + calls.forward + calls.backward, 0);
+}
+
+TEST_F(TapeTest, OfAnEmptyNetIsTheIdentity) {
+  Net net({}, {2});
+  EXPECT_EQ(net.out(), (Shape{2}));
+  EXPECT_TRUE(net.params().empty());
+  Tape tape(net, 2, Device::kCpu, nullptr);
+  const Tensor x = upload({1, 2, 3, 4}, {2, 2}, Device::kCpu),
+               dy = upload({5, 6, 7, 8}, {2, 2}, Device::kCpu);
+  EXPECT_EQ(tape.forward(pass_, x).raw(), x.raw());
+  Tensor dx({2, 2});
+  fill(dx, kNaN);
+  tape.backward(pass_, x, dy, &dx);
+  EXPECT_THAT(download(dx), ElementsAre(5, 6, 7, 8));
+  EXPECT_NO_THROW(tape.backward(pass_, x, dy, nullptr));
+  EXPECT_EQ(tape.first_bad_layer(), -1);
+}
+
+TEST_F(TapeTest, ReportsEveryLayerToTheProfilerByNameAndPhase) {
+  Doubling::Calls calls;
+  Net net = doublings({false, true}, calls);
+  Profiler profiler;
+  profiler.enable(true);
+  Tape tape(net, 1, Device::kCpu, &profiler);
+  const Tensor x = upload({1, 2}, {1, 2}, Device::kCpu);
+  profiler.begin_step();
+  tape.forward(pass_, x);
+  tape.backward(pass_, x, x, nullptr);
+  profiler.end_step();
+  std::vector<std::string> rows;
+  for (const Profiler::Row& row : profiler.rows()) rows.push_back(row.name + " " + name_of(row.phase));
+  EXPECT_THAT(rows,
+              ElementsAre("double0 forward", "double1 forward", "double1 backward", "double0 backward"));
+}
+
+class BadLayerTest : public TapeTest {
+ protected:
+  BadLayerTest()
+      : net_(net_of({"name='conv1' type='conv' out=2 kernel=1", "name='relu1' type='relu'",
+                     "name='fc1' type='dense' out=3", "name='fc2' type='dense' out=2"},
+                    {2, 2, 1})),
+        tape_(net_, 1, Device::kCpu, nullptr),
+        x_(upload({1, 2, 3, 4}, {1, 2, 2, 1}, Device::kCpu)) {}
+
+  int64_t bad_layer() {
+    tape_.forward(pass_, x_);
+    return tape_.first_bad_layer();
+  }
+
+  Net net_;
+  Tape tape_;
+  Tensor x_;
+};
+
+TEST_F(BadLayerTest, ThereIsNoneWhereAllIsFinite) { EXPECT_EQ(bad_layer(), -1); }
+
+TEST_F(BadLayerTest, IsTheFirstOneWhenTheInputIsNotANumber) {
+  x_.data()[2] = kNaN;
+  EXPECT_EQ(bad_layer(), 0);
+}
+
+TEST_F(BadLayerTest, IsTheOneWhoseWeightIsNotANumber) {
+  Param& weight = net_.layer(2).params()[0];
+  weight.value.data()[0] = kNaN;
+  ++weight.version;
+  EXPECT_EQ(bad_layer(), 2);
+}
+
+TEST_F(BadLayerTest, IsTheOneWhoseOutputIsInfinite) {
+  Param& bias = net_.layer(3).params()[1];
+  bias.value.data()[1] = std::numeric_limits<float>::infinity();
+  ++bias.version;
+  EXPECT_EQ(bad_layer(), 3);
+}
+
+TEST(Net, ListsItsParametersInLayerOrder) {
+  Net net = net_of(
+      {"name='fc1' type='dense' out=3", "name='relu1' type='relu'", "name='fc2' type='dense' out=2"}, {4});
+  std::vector<std::string> names;
+  for (const Param* param : net.params()) names.push_back(param->name);
+  EXPECT_THAT(names, ElementsAre("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"));
+  EXPECT_EQ(net.out(), (Shape{2}));
+  EXPECT_EQ(net.size(), 3);
+}
+
+TEST(AllFinite, FindsOneBadValueAmongMany) {
+  Tensor values({200'000});
+  values.zero();
+  EXPECT_TRUE(all_finite(values));
+  values.data()[199'999] = -std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(all_finite(values));
+  values.data()[199'999] = 0;
+  values.data()[77'777] = kNaN;
+  EXPECT_FALSE(all_finite(values));
+  EXPECT_TRUE(all_finite(Tensor({0, 3})));
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,344 @@
+#include "src/parallel/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Key;
+using ::testing::Not;
+
+// The one-tower network of "One weird trick".
+const char* const kAlexNet = R"(
+name = "alexnet"
+input = [3, 224, 224]
+classes = 1000
+layer = [
+  { name = "conv1", type = "conv", out = 64, kernel = 11, stride = 4, pad = 2 },
+  { name = "relu1", type = "relu" },
+  { name = "pool1", type = "max_pool", kernel = 3, stride = 2 },
+  { name = "conv2", type = "conv", out = 192, kernel = 5, pad = 2 },
+  { name = "relu2", type = "relu" },
+  { name = "pool2", type = "max_pool", kernel = 3, stride = 2 },
+  { name = "conv3", type = "conv", out = 384, kernel = 3, pad = 1 },
+  { name = "relu3", type = "relu" },
+  { name = "conv4", type = "conv", out = 256, kernel = 3, pad = 1 },
+  { name = "relu4", type = "relu" },
+  { name = "conv5", type = "conv", out = 256, kernel = 3, pad = 1 },
+  { name = "relu5", type = "relu" },
+  { name = "pool5", type = "max_pool", kernel = 3, stride = 2 },
+  { name = "drop6", type = "dropout", rate = 0.5 },
+  { name = "fc6", type = "dense", out = 4096 },
+  { name = "relu6", type = "relu" },
+  { name = "drop7", type = "dropout", rate = 0.5 },
+  { name = "fc7", type = "dense", out = 4096 },
+  { name = "relu7", type = "relu" },
+  { name = "fc8", type = "dense", out = 1000 },
+]
+)";
+constexpr int64_t kConvParams = 23'296 + 307'392 + 663'936 + 884'992 + 590'080;
+constexpr int64_t kFc6Params = 9216 * 4096 + 4096, kFc7Params = 4096 * 4096 + 4096,
+                  kFc8Params = 4096 * 1000 + 1000;
+constexpr int64_t kAllParams = kConvParams + kFc6Params + kFc7Params + kFc8Params;
+constexpr int64_t kRows = 128;  // per rank
+constexpr int64_t kOthers = 7;  // of 8 ranks
+
+const char* const kTenClasses = R"(
+name = "ten"
+input = [1, 4, 4]
+classes = 10
+layer = [
+  { name = "conv1", type = "conv", out = 2, kernel = 3 },
+  { name = "fc1", type = "dense", out = 7 },
+  { name = "relu1", type = "relu" },
+  { name = "fc2", type = "dense", out = 10 },
+]
+)";
+
+Model model_of(const std::string& toml) {
+  Config config = Config::text(toml, "model.toml");
+  return read_model(config);
+}
+
+Plan plan_of(const std::string& toml, const PlanRequest& request) {
+  return make_plan(model_of(toml), request);
+}
+
+Plan alexnet(Strategy strategy, int ranks = 8) {
+  return plan_of(kAlexNet, {.ranks = ranks, .strategy = strategy, .step_rows = kRows * ranks});
+}
+
+const LayerPlan& layer(const Plan& plan, const std::string& name) {
+  for (const LayerPlan& at : plan.layers)
+    if (at.name == name) return at;
+  fail("no layer ", name);
+}
+
+// Bytes by the transfer's name.
+std::map<std::string, int64_t> bytes_of(const Plan& plan) {
+  std::map<std::string, int64_t> bytes;
+  for (const Transfer& transfer : plan.transfers) bytes[transfer.name] = transfer.bytes;
+  return bytes;
+}
+
+const Transfer& transfer(const Plan& plan, const std::string& name) {
+  for (const Transfer& t : plan.transfers)
+    if (t.name == name) return t;
+  fail("no transfer ", name);
+}
+
+TEST(PlanOfAlexNet, PutsTheBoundaryBeforeTheFirstDenseLayer) {
+  const Plan plan = alexnet(Strategy::kOwtA);
+  EXPECT_EQ(plan.boundary_name(), "fc6");
+  EXPECT_EQ(layer(plan, "fc6").in, (Shape{6, 6, 256}));
+  EXPECT_EQ(layer(plan, "drop6").layout, Layout::kBatch);
+  EXPECT_EQ(layer(plan, "conv1").layout, Layout::kBatch);
+  EXPECT_TRUE(plan.front_learns);
+  EXPECT_EQ(plan.front_layout(), Layout::kBatch);
+  EXPECT_EQ(plan.loss_layout(), Layout::kReplicated);
+}
+
+TEST(PlanOfAlexNet, SplitsTheDenseLayersByOutputFeatures) {
+  const Plan plan = alexnet(Strategy::kOwtA);
+  for (int r = 0; r < 8; ++r) {
+    const size_t rank = static_cast<size_t>(r);
+    EXPECT_EQ(layer(plan, "fc6").parts.at(rank), (Slice{512 * r, 512 * (r + 1)}));
+    EXPECT_EQ(layer(plan, "fc8").parts.at(rank), (Slice{125 * r, 125 * (r + 1)}));
+  }
+  // What works on any slice of columns follows the split of the layer before it.
+  EXPECT_EQ(layer(plan, "drop7").parts, layer(plan, "fc6").parts);
+  EXPECT_EQ(layer(plan, "relu7").layout, Layout::kFeature);
+  EXPECT_FALSE(layer(plan, "drop7").gather_before);
+  EXPECT_FALSE(layer(plan, "fc6").gather_before);
+  EXPECT_TRUE(layer(plan, "fc7").gather_before);
+  EXPECT_TRUE(layer(plan, "fc8").gather_before);
+}
+
+TEST(PlanOfAlexNet, CountsItsParametersAndOperations) {
+  const Plan plan = alexnet(Strategy::kOwtA);
+  int64_t elements = 0;
+  for (const LayerPlan& at : plan.layers) elements += at.weight_bytes / 4;
+  EXPECT_EQ(elements, kAllParams);
+  EXPECT_EQ(plan.weight_bytes_per_rank(), 4 * (kConvParams + (kFc6Params + kFc7Params + kFc8Params) / 8));
+  EXPECT_EQ(layer(plan, "conv1").flops_per_row, 2.0 * 55 * 55 * 64 * 11 * 11 * 3);
+  EXPECT_EQ(layer(plan, "fc6").flops_per_row, 2.0 * 9216 * 4096);
+}
+
+// The formulas for a ring: all_gather and reduce_scatter send (K-1)/K of the whole, all_reduce twice that.
+TEST(PlanOfAlexNet, SendsTheBytesOfTheFormulas) {
+  const auto bytes = bytes_of(alexnet(Strategy::kOwtA));
+  EXPECT_THAT(bytes, ElementsAre(std::pair("fc6 input", kOthers * kRows * 9216 * 4),
+                                 std::pair("fc6 input gradient", kOthers * kRows * 9216 * 4),
+                                 std::pair("fc7 input", kOthers * kRows * 4096 * 4),
+                                 std::pair("fc7 input gradient", kOthers * kRows * 4096 * 4),
+                                 std::pair("fc8 input", kOthers * kRows * 4096 * 4),
+                                 std::pair("fc8 input gradient", kOthers * kRows * 4096 * 4),
+                                 std::pair("gradients", 2 * kOthers * kConvParams * 4 / 8),
+                                 std::pair("labels", kOthers * kRows * 4),
+                                 std::pair("logits", kOthers * kRows * 1000 * 4),
+                                 std::pair("step result", 2 * kOthers * 32 / 8)));
+  EXPECT_EQ(alexnet(Strategy::kOwtA).bytes_per_step(), 145'656'056);
+}
+
+TEST(PlanOfAlexNet, MovesBetweenTheLayoutsOfTheDesign) {
+  const Plan plan = alexnet(Strategy::kOwtC);
+  const auto moves = [&](const std::string& name) {
+    const Transfer& t = transfer(plan, name);
+    return concat(name_of(t.collective), " ", name_of(t.from), " ", name_of(t.to));
+  };
+  EXPECT_EQ(moves("fc6 input"), "all_gather batch replicated");
+  EXPECT_EQ(moves("fc6 input gradient"), "reduce_scatter partial batch");
+  EXPECT_EQ(moves("fc7 input"), "all_gather feature replicated");
+  EXPECT_EQ(moves("fc7 input gradient"), "reduce_scatter partial feature");
+  EXPECT_EQ(moves("logits"), "all_gather feature replicated");
+  EXPECT_EQ(moves("gradients"), "all_reduce partial replicated");
+  EXPECT_THAT(bytes_of(plan), Not(Contains(Key("logits gradient"))));  // my columns as they are
+}
+
+TEST(PlanOfAlexNet, SchemesSendTheSameBytesInMoreCalls) {
+  const Plan a = alexnet(Strategy::kOwtA), b = alexnet(Strategy::kOwtB), c = alexnet(Strategy::kOwtC);
+  EXPECT_EQ(bytes_of(b), bytes_of(a));
+  EXPECT_EQ(bytes_of(c), bytes_of(a));
+  for (const char* name : {"fc6 input", "fc6 input gradient", "fc7 input", "logits"}) {
+    EXPECT_EQ(transfer(a, name).calls, 1) << name;
+    EXPECT_EQ(transfer(b, name).calls, 8) << name;
+    EXPECT_EQ(transfer(c, name).calls, 8) << name;
+  }
+  EXPECT_EQ(transfer(c, "labels").calls, 1);
+  EXPECT_EQ(transfer(b, "fc6 input").collective, Collective::kBroadcast);
+  EXPECT_EQ(transfer(b, "fc6 input gradient").collective, Collective::kReduce);
+}
+
+TEST(PlanOfAlexNet, DataParallelSendsEveryGradientTwoWays) {
+  const Plan plan = alexnet(Strategy::kDataParallel);
+  EXPECT_FALSE(plan.split());
+  EXPECT_EQ(plan.loss_layout(), Layout::kBatch);
+  int64_t buckets = 0;
+  for (const Bucket& bucket : plan.buckets) buckets += bucket.elements * 4 * 2 * kOthers / 8;
+  EXPECT_EQ(transfer(plan, "gradients").bytes, buckets);
+  EXPECT_EQ(buckets, 427'705'880);  // 2 * 7 / 8 * 4 * 61,100,840; no bucket has a remainder
+  EXPECT_THAT(bytes_of(plan), ElementsAre(Key("gradients"), Key("step result")));
+  EXPECT_EQ(plan.weight_bytes_per_rank(), kAllParams * 4);
+}
+
+TEST(PlanOfAlexNet, ModelParallelSeesTheWholeBatchEverywhere) {
+  const Plan plan = alexnet(Strategy::kModelParallel);
+  EXPECT_EQ(plan.front_layout(), Layout::kReplicated);
+  EXPECT_EQ(layer(plan, "conv1").layout, Layout::kReplicated);
+  EXPECT_THAT(plan.buckets, IsEmpty());
+  EXPECT_EQ(transfer(plan, "fc6 input gradient").collective, Collective::kAllReduce);
+  EXPECT_THAT(bytes_of(plan), ElementsAre(std::pair("fc6 input gradient", 2 * kOthers * kRows * 9216 * 4),
+                                          std::pair("fc7 input", kOthers * kRows * 4096 * 4),
+                                          std::pair("fc7 input gradient", kOthers * kRows * 4096 * 4),
+                                          std::pair("fc8 input", kOthers * kRows * 4096 * 4),
+                                          std::pair("fc8 input gradient", kOthers * kRows * 4096 * 4),
+                                          std::pair("logits", kOthers * kRows * 1000 * 4),
+                                          std::pair("step result", 2 * kOthers * 32 / 8)));
+}
+
+TEST(PlanOfAlexNet, OneRankSendsNothing) {
+  for (const std::string& name : strategy_names()) {
+    const Plan plan = alexnet(strategy_from(name), 1);
+    EXPECT_EQ(plan.bytes_per_step(), 0) << name;
+    EXPECT_FALSE(plan.split()) << name;
+    EXPECT_EQ(plan.weight_bytes_per_rank(), kAllParams * 4) << name;
+  }
+}
+
+TEST(PlanOfAlexNet, TheTableNamesEveryLayerAndTransfer) {
+  const Plan plan = alexnet(Strategy::kOwtB);
+  const std::string table = plan.table();
+  for (const LayerPlan& at : plan.layers) EXPECT_THAT(table, HasSubstr("\n" + at.name + " "));
+  for (const Transfer& t : plan.transfers) {
+    EXPECT_THAT(table, HasSubstr("\n" + t.name + " "));
+    EXPECT_THAT(table, HasSubstr(" " + std::to_string(t.bytes) + " "));
+  }
+  EXPECT_THAT(table,
+              HasSubstr("alexnet on 8 ranks under owt-b, 1024 rows per step (128 per rank), 8 rounds"));
+  EXPECT_THAT(table, HasSubstr("-- boundary --\nfc6 "));
+  EXPECT_THAT(table, HasSubstr("512 of 4096"));
+  EXPECT_THAT(table, HasSubstr(" 145656056 "));
+}
+
+TEST(Plan, PadsUnevenPartsToTheWidest) {
+  // 4 ranks: 7 features in 2 2 2 1, 10 classes in 3 3 2 2; 12 rows, so every rank has 3.
+  const Plan four = plan_of(kTenClasses, {.ranks = 4, .strategy = Strategy::kOwtA, .step_rows = 12});
+  EXPECT_THAT(layer(four, "fc2").parts, ElementsAre(Slice{0, 3}, Slice{3, 6}, Slice{6, 8}, Slice{8, 10}));
+  EXPECT_EQ(transfer(four, "logits").bytes, 3 * (12 * 3 * 4));
+  EXPECT_EQ(transfer(four, "fc2 input").bytes, 3 * (12 * 2 * 4));
+  // 3 ranks: 7 in 3 2 2, 10 in 4 3 3.
+  const Plan three = plan_of(kTenClasses, {.ranks = 3, .strategy = Strategy::kOwtA, .step_rows = 12});
+  EXPECT_THAT(layer(three, "fc2").parts, ElementsAre(Slice{0, 4}, Slice{4, 7}, Slice{7, 10}));
+  EXPECT_EQ(transfer(three, "logits").bytes, 2 * (12 * 4 * 4));
+  EXPECT_THAT(three.table(), HasSubstr("3-4 of 10"));
+  // The rank with the most: conv1 2 x 9 + 2, of fc1 3 x 8 + 3, of fc2 4 x 7 + 4.
+  EXPECT_EQ(three.weight_bytes_per_rank(), 4 * (20 + 27 + 32));
+}
+
+TEST(Plan, PadsUnevenRowsToTheMost) {
+  // 10 rows on 4 ranks: 3 3 2 2. A row at the boundary has 2 x 2 x 2 values.
+  const Plan a = plan_of(kTenClasses, {.ranks = 4, .strategy = Strategy::kOwtA, .step_rows = 10});
+  EXPECT_EQ(transfer(a, "fc1 input").bytes, 3 * (3 * 8 * 4));
+  EXPECT_EQ(transfer(a, "labels").bytes, 3 * (3 * 4));
+  // Under owt-c the rounds take 1 1 1 1, 1 1 1 1, 1 1 0 0 and nothing.
+  const Plan c = plan_of(kTenClasses, {.ranks = 4, .strategy = Strategy::kOwtC, .step_rows = 10});
+  EXPECT_EQ(transfer(c, "fc1 input").bytes, 3 * 3 * (1 * 8 * 4));
+  // Under owt-b only the rows there are.
+  const Plan b = plan_of(kTenClasses, {.ranks = 4, .strategy = Strategy::kOwtB, .step_rows = 10});
+  EXPECT_EQ(transfer(b, "fc1 input").bytes, 10 * 8 * 4 * 3 / 4);
+}
+
+TEST(Plan, WithoutADenseLayerIsDataParallel) {
+  const char* const model = R"(
+name = "plain"
+input = [3, 4, 4]
+classes = 5
+layer = [
+  { name = "conv1", type = "conv", out = 5, kernel = 3 },
+  { name = "pool1", type = "global_avg_pool" },
+]
+)";
+  for (const Strategy scheme : {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC}) {
+    const Plan plan = plan_of(model, {.ranks = 4, .strategy = scheme, .step_rows = 8});
+    EXPECT_FALSE(plan.split());
+    EXPECT_EQ(plan.rounds_strategy(), Strategy::kDataParallel);
+    EXPECT_EQ(plan.loss_layout(), Layout::kBatch);
+    EXPECT_EQ(transfer(plan, "gradients").bytes, 2 * 3 * (5 * 27 + 5) * 4 / 4);
+  }
+}
+
+TEST(Plan, SendsNoGradientHomeWhereNothingBeforeTheBoundaryLearns) {
+  const char* const model = R"(
+name = "dense"
+input = [3, 4, 4]
+classes = 4
+layer = [
+  { name = "drop1", type = "dropout", rate = 0.1 },
+  { name = "fc1", type = "dense", out = 4 },
+]
+)";
+  for (const Strategy strategy :
+       {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kModelParallel}) {
+    const Plan plan = plan_of(model, {.ranks = 2, .strategy = strategy, .step_rows = 8});
+    EXPECT_EQ(plan.boundary_name(), "fc1");
+    EXPECT_FALSE(plan.front_learns);
+    EXPECT_THAT(bytes_of(plan), Not(Contains(Key("fc1 input gradient"))));
+    EXPECT_THAT(plan.buckets, IsEmpty());
+  }
+}
+
+TEST(Plan, TheGradientAtTheInputOfASplitLayerIsASummand) {
+  const Plan plan = plan_of(kTenClasses, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
+  EXPECT_EQ(plan.gradient_layout(1), Layout::kPartial);  // fc1
+  EXPECT_EQ(plan.gradient_layout(3), Layout::kPartial);  // fc2
+}
+
+TEST(Plan, BucketsHoldEveryReplicatedParameterOnceLastLayerFirst) {
+  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtA})
+    for (const int64_t bucket_bytes : {int64_t{1}, int64_t{1} << 20, int64_t{8} << 20, int64_t{1} << 40}) {
+      PlanRequest request{.ranks = 8, .strategy = strategy, .step_rows = 8, .bucket_bytes = bucket_bytes};
+      const Plan plan = plan_of(kAlexNet, request);
+      std::vector<int64_t> held, replicated;
+      for (const Bucket& bucket : plan.buckets) {
+        int64_t elements = 0;
+        for (const int64_t i : bucket.layers) {
+          // It leaves as soon as it holds enough: without its last layer it did not.
+          EXPECT_LT(elements * 4, bucket_bytes);
+          held.push_back(i);
+          elements += plan.layers.at(static_cast<size_t>(i)).weight_bytes / 4;
+        }
+        EXPECT_EQ(bucket.elements, elements);
+        if (&bucket != &plan.buckets.back()) {
+          EXPECT_GE(elements * 4, bucket_bytes);
+        }
+      }
+      for (int64_t i = plan.boundary - 1; i >= 0; --i)
+        if (plan.layers.at(static_cast<size_t>(i)).weight_bytes > 0) replicated.push_back(i);
+      EXPECT_EQ(held, replicated);
+    }
+}
+
+TEST(Plan, BucketsOfAlexNetAreThoseOfEightMebibytes) {
+  const Plan plan = alexnet(Strategy::kOwtA);
+  ASSERT_EQ(plan.buckets.size(), 2u);
+  EXPECT_EQ(plan.buckets[0].elements, 590'080 + 884'992 + 663'936);  // conv5, conv4, conv3
+  EXPECT_EQ(plan.buckets[1].elements, 307'392 + 23'296);
+}
+
+TEST(Plan, RefusesNoRanksAndNoRows) {
+  EXPECT_THROW(plan_of(kTenClasses, {.ranks = 0}), Error);
+  EXPECT_THROW(plan_of(kTenClasses, {.ranks = 1, .step_rows = 0}), Error);
+}
+
+}  // namespace
+}  // namespace owt
