@@ -81,17 +81,19 @@ TEST(Philox, UniformNumbersHaveTheirMeanAndVariance) {
 TEST(Philox, NormalNumbersHaveTheirMeanVarianceAndTails) {
   const Philox random(1, RandomStream::kTest);
   constexpr int kDraws = 100'000;
-  double sum = 0, squares = 0, neighbours = 0;
+  double sum = 0, squares = 0, neighbours = 0, pairs = 0;
   int beyond_two = 0;
   for (uint64_t i = 0; i < kDraws; ++i) {
     const double z = random.normal(i);
     ASSERT_TRUE(std::isfinite(z));
     sum += z, squares += z * z, beyond_two += std::abs(z) > 2;
     if (i % 2 == 0) neighbours += z * static_cast<double>(random.normal(i + 1));
+    if (i % 4 == 0) pairs += z * static_cast<double>(random.normal(i + 2));
   }
   EXPECT_NEAR(sum / kDraws, 0, 0.0127);  // 4 standard errors each
   EXPECT_NEAR(squares / kDraws, 1, 0.018);
   EXPECT_NEAR(neighbours / (kDraws / 2), 0, 0.018);  // the two of a pair are independent
+  EXPECT_NEAR(pairs / (kDraws / 4), 0, 0.026);       // and the two pairs of a block
   EXPECT_NEAR(beyond_two / static_cast<double>(kDraws), 0.0455, 0.0027);
 }
 

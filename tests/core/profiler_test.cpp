@@ -8,7 +8,6 @@
 namespace owt {
 namespace {
 
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -75,6 +74,7 @@ TEST_F(ProfilerTest, ARowThatAppearsLateCountsZeroBefore) {
   profiler_.end_step();
   profiler_.begin_step();
   profiler_.end_step();
+  ASSERT_THAT(profiler_.rows(), SizeIs(1));
   EXPECT_THAT(profiler_.rows()[0].bytes, ElementsAre(0, 8, 0));
   EXPECT_THAT(profiler_.rows()[0].ms, SizeIs(3));
 }
@@ -138,6 +138,16 @@ TEST_F(ProfilerTest, KeepsSpansOnlyWhenAskedTo) {
   EXPECT_EQ(profiler_.spans()[1].step, 1);
   EXPECT_LE(profiler_.spans()[0].begin_ms, profiler_.spans()[0].end_ms);
   EXPECT_LE(profiler_.spans()[0].end_ms, profiler_.spans()[1].begin_ms);
+}
+
+TEST_F(ProfilerTest, ARowsTimeIsThatOfItsSpans) {
+  profiler_.keep_spans(true);
+  profiler_.begin_step();
+  for (int i = 0; i < 5; ++i) run("conv1", Phase::kForward);
+  profiler_.end_step();
+  double sum = 0;
+  for (const Profiler::Span& span : profiler_.spans()) sum += span.end_ms - span.begin_ms;
+  EXPECT_NEAR(profiler_.rows()[0].ms[0], sum, 1e-9);
 }
 
 TEST_F(ProfilerTest, ClearForgetsWhatWasRecorded) {

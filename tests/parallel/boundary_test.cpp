@@ -1,0 +1,293 @@
+#include "src/parallel/boundary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "src/comm/profiled.h"
+#include "src/comm/threads.h"
+#include "src/core/check.h"
+#include "tests/support/harness.h"
+
+namespace owt {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr int64_t kFeatures = 4;
+
+// A front with weights, and a dense layer behind it. Where nothing is split the boundary is the end of the
+// net: four features in both places.
+const char* const kModel = R"(
+name = "small"
+input = [2, 1, 1]
+classes = 4
+layer = [
+  { name = "conv1", type = "conv", out = 4, kernel = 1 },
+  { name = "fc1", type = "dense", out = 4 },
+]
+)";
+const char* const kNothingLearnsBefore = R"(
+name = "dense"
+input = [3, 1, 1]
+classes = 4
+layer = [ { name = "fc1", type = "dense", out = 4 } ]
+)";
+
+Plan plan_of(const char* toml, Strategy strategy, int ranks, int64_t step_rows) {
+  Config config = Config::text(toml, "model.toml");
+  return make_plan(read_model(config), {.ranks = ranks, .strategy = strategy, .step_rows = step_rows});
+}
+
+// Of row `row` of the step: what the front puts out, and what the dense layers send back.
+float value(int64_t step, int64_t row, int64_t feature) {
+  return static_cast<float>(1000 * step + 10 * row + feature);
+}
+float gradient(int64_t step, int64_t row, int64_t feature) {
+  return static_cast<float>(step + 5 * row - feature);
+}
+
+using Cell = float (*)(int64_t step, int64_t row, int64_t feature);
+
+// The rows of the step with cell(...) * scale, as a list.
+std::vector<float> cells(Cell cell, int64_t step, const std::vector<int64_t>& rows, float scale) {
+  std::vector<float> all;
+  for (const int64_t row : rows)
+    for (int64_t f = 0; f < kFeatures; ++f) all.push_back(scale * cell(step, row, f));
+  return all;
+}
+
+std::vector<int64_t> rows_between(Slice slice) {
+  std::vector<int64_t> rows;
+  for (int64_t i = slice.begin; i < slice.end; ++i) rows.push_back(i);
+  return rows;
+}
+
+Tensor labels_of(const std::vector<int64_t>& rows) {
+  Tensor labels({static_cast<int64_t>(rows.size())}, DType::kI32);
+  for (size_t i = 0; i < rows.size(); ++i) labels.data<int32_t>()[i] = static_cast<int32_t>(7 * rows[i]);
+  return labels;
+}
+
+// One rank's part in steps over a boundary.
+class RankSteps {
+ public:
+  RankSteps(const Plan& plan, int64_t step_rows, Communicator& comm)
+      : plan_(plan),
+        rank_(comm.rank()),
+        rows_(plan.rounds_strategy(), plan.ranks(), step_rows),
+        boundary_(plan, step_rows, comm, nullptr) {}
+
+  // As the trainer does: the next round is gathered before this one is computed. Every rank's summand of a
+  // gradient is rank + 1 times the gradient.
+  void run(int64_t step) {
+    SCOPED_TRACE(concat(name_of(plan_.request.strategy), ", rank ", rank_, " of ", plan_.ranks(), ", ",
+                        rows_.total(), " rows, step ", step));
+    const std::vector<int64_t> mine = rows_between(rows_.of(rank_));
+    const Shape shape = Shape{1, 1, kFeatures}.batch_of(static_cast<int64_t>(mine.size()));
+    const Tensor y = upload(cells(value, step, mine, 1), shape, Device::kCpu);
+    boundary_.gather_labels(labels_of(mine), {});
+    boundary_.gather(0, y, {});
+    for (int r = 0; r < boundary_.rounds(); ++r) {
+      if (r + 1 < boundary_.rounds()) boundary_.gather(r + 1, y, {});
+      run_round(r, step);
+    }
+    // Under dp a rank has the whole gradient of its rows.
+    const int ranks = plan_.ranks(), sum = ranks * (ranks + 1) / 2;
+    const int scale = plan_.request.strategy == Strategy::kDataParallel ? rank_ + 1 : sum;
+    EXPECT_EQ(download(boundary_.finish()), cells(gradient, step, mine, static_cast<float>(scale)));
+  }
+
+ private:
+  void run_round(int r, int64_t step) {
+    const std::vector<int64_t> batch = rows_in(boundary_.round(r));
+    const int64_t count = static_cast<int64_t>(batch.size());
+    EXPECT_EQ(download(boundary_.gathered(r).rows(0, count)), cells(value, step, batch, 1)) << "round " << r;
+    EXPECT_EQ(numbers(boundary_.labels(r)), numbers(labels_of(batch))) << "round " << r;
+    Tensor dx = boundary_.dense_gradient(r)->rows(0, count);
+    dx.copy_from(
+        upload(cells(gradient, step, batch, static_cast<float>(rank_ + 1)), dx.shape(), Device::kCpu));
+    boundary_.scatter(r, {});
+  }
+
+  // The step's rows in a round's dense batch.
+  std::vector<int64_t> rows_in(const Round& round) const {
+    std::vector<int64_t> all;
+    for (const RowRange& range : round)
+      for (int64_t i = range.begin; i < range.end; ++i) all.push_back(rows_.of(range.rank).begin + i);
+    return all;
+  }
+
+  static std::vector<int32_t> numbers(const Tensor& labels) {
+    return {labels.data<int32_t>(), labels.data<int32_t>() + labels.elements()};
+  }
+
+  const Plan& plan_;
+  int rank_;
+  StepRows rows_;
+  Boundary boundary_;
+};
+
+// Fewer than the ranks, as many for each, and uneven.
+constexpr int64_t kStepRows[] = {1, 2, 7, 10, 12, 16};
+
+class BoundaryTest : public ::testing::TestWithParam<std::tuple<Strategy, int>> {
+ protected:
+  Strategy strategy() const { return std::get<0>(GetParam()); }
+  int ranks() const { return std::get<1>(GetParam()); }
+};
+
+std::string boundary_case(const ::testing::TestParamInfo<BoundaryTest::ParamType>& info) {
+  std::string name = name_of(std::get<0>(info.param));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name + "_" + std::to_string(std::get<1>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, BoundaryTest,
+                         ::testing::Combine(::testing::Values(Strategy::kDataParallel, Strategy::kOwtA,
+                                                              Strategy::kOwtB, Strategy::kOwtC,
+                                                              Strategy::kModelParallel),
+                                            ::testing::Values(1, 2, 3, 4)),
+                         boundary_case);
+
+TEST_P(BoundaryTest, BringsTheRowsOfEveryRoundThereAndTheSumOfTheirGradientsHome) {
+  for (const int64_t step_rows : kStepRows) {
+    const Plan plan = plan_of(kModel, strategy(), ranks(), step_rows);
+    run_ranks(ranks(), 1, [&](Communicator& comm) {
+      RankSteps steps(plan, step_rows, comm);
+      steps.run(1);
+      steps.run(2);  // in the same slots
+    });
+  }
+}
+
+// Every collective takes place when its event is waited for: as late as it may.
+class LateCommunicator : public Communicator {
+ public:
+  explicit LateCommunicator(Communicator& inner) : inner_(inner) {}
+
+  int rank() const override { return inner_.rank(); }
+  int ranks() const override { return inner_.ranks(); }
+  Event all_reduce(Tensor& sum, const Event& ready) override {
+    return later([=, this]() mutable { inner_.all_reduce(sum, ready).wait(); });
+  }
+  Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) override {
+    return later([=, this]() mutable { inner_.all_gather(mine, all, ready).wait(); });
+  }
+  Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) override {
+    return later([=, this]() mutable { inner_.reduce_scatter(all, mine, ready).wait(); });
+  }
+  Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) override {
+    return later([=, this]() mutable { inner_.broadcast(from_root, out, root, ready).wait(); });
+  }
+  Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) override {
+    return later([=, this]() mutable { inner_.reduce(mine, sum_on_root, root, ready).wait(); });
+  }
+  Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) override {
+    return later([=, this]() mutable { inner_.all_to_all(mine, theirs, ready).wait(); });
+  }
+
+ private:
+  class Work : public Event::Pending {
+   public:
+    explicit Work(std::function<void()> work) : work_(std::move(work)) {}
+    void wait() override {
+      if (work_) std::exchange(work_, nullptr)();
+    }
+    bool done() const override { return !work_; }
+
+   private:
+    std::function<void()> work_;
+  };
+  static Event later(std::function<void()> work) { return Event(std::make_shared<Work>(std::move(work))); }
+
+  Communicator& inner_;
+};
+
+TEST_P(BoundaryTest, TouchesNothingThatIsStillUnderWay) {
+  for (const int64_t step_rows : kStepRows) {
+    const Plan plan = plan_of(kModel, strategy(), ranks(), step_rows);
+    run_ranks(ranks(), 1, [&](Communicator& inner) {
+      LateCommunicator comm(inner);
+      RankSteps steps(plan, step_rows, comm);
+      steps.run(1);
+      steps.run(2);
+    });
+  }
+}
+
+TEST_P(BoundaryTest, ServesAShorterStepThanThePlans) {
+  const Plan plan = plan_of(kModel, strategy(), ranks(), 64);
+  for (const int64_t step_rows : kStepRows)
+    run_ranks(ranks(), 1, [&](Communicator& comm) { RankSteps(plan, step_rows, comm).run(1); });
+}
+
+TEST_P(BoundaryTest, SendsTheBytesOfThePlan) {
+  for (const int64_t step_rows : kStepRows) {
+    const Plan plan = plan_of(kModel, strategy(), ranks(), step_rows);
+    int64_t planned = 0;
+    for (const Transfer& t : plan.transfers)
+      if (t.name == "labels" || t.name == "fc1 input" || t.name == "fc1 input gradient") planned += t.bytes;
+    EXPECT_EQ(planned > 0, ranks() > 1 && strategy() != Strategy::kDataParallel);
+    run_ranks(ranks(), 1, [&](Communicator& inner) {
+      ProfiledCommunicator comm(inner, nullptr);
+      RankSteps(plan, step_rows, comm).run(1);
+      EXPECT_EQ(comm.bytes(), planned) << step_rows << " rows";
+    });
+  }
+}
+
+TEST(Boundary, WantsNoGradientWhereNothingBeforeItLearns) {
+  for (const Strategy strategy :
+       {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kModelParallel}) {
+    const Plan plan = plan_of(kNothingLearnsBefore, strategy, 2, 4);
+    run_ranks(2, 1, [&](Communicator& inner) {
+      ProfiledCommunicator comm(inner, nullptr);
+      Boundary boundary(plan, 4, comm, nullptr);
+      for (int r = 0; r < boundary.rounds(); ++r) {
+        EXPECT_EQ(boundary.dense_gradient(r), nullptr);
+        boundary.scatter(r, {});
+      }
+      boundary.finish();
+      EXPECT_EQ(comm.bytes(), 0) << name_of(strategy);
+    });
+  }
+}
+
+TEST(Boundary, ReportsItsTransfersByTheNamesOfThePlan) {
+  const Plan plan = plan_of(kModel, Strategy::kOwtC, 2, 4);
+  run_ranks(2, 1, [&](Communicator& inner) {
+    Profiler profiler;
+    profiler.enable(true);
+    ProfiledCommunicator comm(inner, &profiler);
+    Boundary boundary(plan, 4, comm, &profiler);
+    const Tensor y = upload({1, 2, 3, 4, 5, 6, 7, 8}, {2, 1, 1, 4}, Device::kCpu);
+    profiler.begin_step();
+    boundary.gather_labels(labels_of({0, 1}), {});
+    for (int r = 0; r < 2; ++r) {
+      boundary.gather(r, y, {});
+      boundary.gathered(r);
+      boundary.dense_gradient(r)->zero();
+      boundary.scatter(r, {});
+    }
+    boundary.finish();
+    profiler.end_step();
+    std::vector<std::string> rows;
+    for (const Profiler::Row& row : profiler.rows()) {
+      rows.push_back(row.name);
+      for (const Transfer& t : plan.transfers)
+        if (t.name == row.name) {
+          EXPECT_EQ(row.bytes[0], t.bytes) << row.name;
+        }
+    }
+    EXPECT_THAT(rows, ElementsAre("labels", "fc1 input", "fc1 input gradient"));
+  });
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,195 @@
+#include "src/parallel/grad_sync.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "layers/registry.h"
+#include "src/comm/profiled.h"
+#include "src/comm/threads.h"
+#include "src/core/check.h"
+#include "tests/support/harness.h"
+
+namespace owt {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// Parameters of 2 + 2, 4 + 2 and 6 + 3 elements in layers 0, 2 and 3.
+const char* const kModel = R"(
+name = "front"
+input = [1, 2, 2]
+classes = 3
+layer = [
+  { name = "conv1", type = "conv", out = 2, kernel = 1 },
+  { name = "relu1", type = "relu" },
+  { name = "conv2", type = "conv", out = 2, kernel = 1 },
+  { name = "conv3", type = "conv", out = 3, kernel = 1 },
+  { name = "pool", type = "global_avg_pool" },
+]
+)";
+constexpr int64_t kLayers = 5;
+
+Model small_model() {
+  Config config = Config::text(kModel, "model.toml");
+  return read_model(config);
+}
+
+Plan plan_for(int ranks, int64_t bucket_bytes) {
+  return make_plan(small_model(), {.ranks = ranks,
+                                   .strategy = Strategy::kDataParallel,
+                                   .step_rows = ranks,
+                                   .bucket_bytes = bucket_bytes});
+}
+
+constexpr int64_t kEachItsOwn = 1, kTwoAndOne = 60, kAllInOne = 1 << 20;  // bytes of a bucket
+
+Net front_net() {
+  const Model model = small_model();
+  Net net(whole_layers(model), model.input);
+  return net;
+}
+
+// Puts every gradient in place as a rank's backward would: element i of each parameter is scale * (i + 1).
+void contribute(Net& net, float scale) {
+  for (Param* param : net.params()) {
+    param->grad_is_zero = false;
+    for (int64_t i = 0; i < param->grad.elements(); ++i)
+      param->grad.data()[i] = scale * static_cast<float>(i + 1);
+  }
+}
+
+void finish_all(GradSync& sync) {
+  for (int64_t layer = kLayers - 1; layer >= 0; --layer) sync.layer_done(layer);
+  sync.finish();
+}
+
+void expect_gradients(const Net& net, float scale) {
+  for (const Param* param : net.params()) {
+    EXPECT_FALSE(param->grad_is_zero) << param->name;
+    for (int64_t i = 0; i < param->grad.elements(); ++i)
+      EXPECT_EQ(param->grad.data()[i], scale * static_cast<float>(i + 1)) << param->name << " at " << i;
+  }
+}
+
+// ranks, bytes of a bucket
+class GradSyncTest : public ::testing::TestWithParam<std::tuple<int, int64_t>> {
+ protected:
+  int ranks() const { return std::get<0>(GetParam()); }
+  Plan plan() const { return plan_for(ranks(), std::get<1>(GetParam())); }
+};
+
+INSTANTIATE_TEST_SUITE_P(RanksAndBuckets, GradSyncTest,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4),
+                                            ::testing::Values(kEachItsOwn, kTwoAndOne, kAllInOne)));
+
+TEST_P(GradSyncTest, SumsEveryGradientOverTheRanksStepAfterStep) {
+  const Plan shared = plan();
+  run_ranks(ranks(), 1, [&](Communicator& comm) {
+    Net net = front_net();
+    GradSync sync(shared, net, comm, nullptr);
+    for (const float step : {1.0f, 2.0f, 3.0f}) {
+      contribute(net, step * static_cast<float>(comm.rank() + 1));
+      finish_all(sync);
+      expect_gradients(net, step * static_cast<float>(ranks() * (ranks() + 1) / 2));
+    }
+  });
+}
+
+TEST_P(GradSyncTest, ARankWithoutAGradientAddsNothingWhateverItsMemoryHolds) {
+  const Plan shared = plan();
+  run_ranks(ranks(), 1, [&](Communicator& comm) {
+    Net net = front_net();
+    GradSync sync(shared, net, comm, nullptr);
+    const bool empty = comm.rank() == ranks() - 1;
+    contribute(net, empty ? kNaN : static_cast<float>(comm.rank() + 1));
+    if (empty)
+      for (Param* param : net.params()) param->grad_is_zero = true;
+    finish_all(sync);
+    expect_gradients(net, static_cast<float>(ranks() * (ranks() - 1) / 2));
+  });
+}
+
+TEST_P(GradSyncTest, SendsTheBytesOfThePlan) {
+  const Plan shared = plan();
+  run_ranks(ranks(), 1, [&](Communicator& inner) {
+    ProfiledCommunicator comm(inner, nullptr);
+    Net net = front_net();
+    GradSync sync(shared, net, comm, nullptr);
+    contribute(net, 1);
+    finish_all(sync);
+    EXPECT_EQ(shared.transfers.at(0).name, "gradients");
+    EXPECT_EQ(comm.bytes(), shared.transfers[0].bytes);
+  });
+}
+
+// One rank of two; notes how many elements every all_reduce has.
+class NotingCommunicator : public Communicator {
+ public:
+  std::vector<int64_t> sent;
+
+  int rank() const override { return 0; }
+  int ranks() const override { return 2; }
+  Event all_reduce(Tensor& sum, const Event&) override {
+    sent.push_back(sum.elements());
+    return {};
+  }
+  Event all_gather(const Tensor&, Tensor&, const Event&) override { return unused(); }
+  Event reduce_scatter(const Tensor&, Tensor&, const Event&) override { return unused(); }
+  Event broadcast(const Tensor&, Tensor&, int, const Event&) override { return unused(); }
+  Event reduce(const Tensor&, Tensor&, int, const Event&) override { return unused(); }
+  Event all_to_all(const Tensor&, Tensor&, const Event&) override { return unused(); }
+
+ private:
+  static Event unused() { fail("gradients are summed by all_reduce only"); }
+};
+
+TEST(GradSync, ABucketLeavesWhenItsLastLayerIsDone) {
+  // conv3 has 36 bytes: conv2 joins it and makes 60; conv1 goes alone.
+  const Plan plan = plan_for(2, kTwoAndOne);
+  NotingCommunicator comm;
+  Net net = front_net();
+  GradSync sync(plan, net, comm, nullptr);
+  contribute(net, 1);
+  sync.layer_done(4);
+  sync.layer_done(3);
+  EXPECT_THAT(comm.sent, IsEmpty());
+  sync.layer_done(2);
+  EXPECT_THAT(comm.sent, ElementsAre(9 + 6));
+  sync.layer_done(1);
+  EXPECT_THAT(comm.sent, ElementsAre(9 + 6));
+  sync.layer_done(0);
+  EXPECT_THAT(comm.sent, ElementsAre(9 + 6, 4));
+  EXPECT_NO_THROW(sync.finish());
+}
+
+TEST(GradSync, FinishBeforeAllLayersAreDoneIsAnError) {
+  const Plan plan = plan_for(2, kTwoAndOne);
+  NotingCommunicator comm;
+  Net net = front_net();
+  GradSync sync(plan, net, comm, nullptr);
+  contribute(net, 1);
+  sync.layer_done(4);
+  sync.layer_done(3);
+  EXPECT_THROW(sync.finish(), Error);
+}
+
+TEST(GradSync, GradientsOfABucketLieSideBySideAndOutliveInitialization) {
+  const Plan plan = plan_for(2, kAllInOne);
+  NotingCommunicator comm;
+  Net net = front_net();
+  GradSync sync(plan, net, comm, nullptr);
+  for (Param* param : net.params()) param->initialize(1);
+  const float* conv3 = net.layer(3).params()[0].grad.data();
+  EXPECT_EQ(net.layer(3).params()[1].grad.data(), conv3 + 6);
+  EXPECT_EQ(net.layer(2).params()[0].grad.data(), conv3 + 9);
+  EXPECT_EQ(net.layer(0).params()[0].grad.data(), conv3 + 15);
+}
+
+}  // namespace
+}  // namespace owt
