@@ -15,8 +15,8 @@ namespace {
 using From = AugmentSettings::From;
 
 // Key `key`: a word or a list of one value per channel.
-From read_source(Config& table, const std::string& key, const std::vector<std::string>& words,
-                 int64_t channels, std::vector<double>& values) {
+From read_source(Config& table, const std::string& key, const std::vector<std::string>& words, int64_t channels,
+                 std::vector<double>& values) {
   if (!table.is_array(key)) {
     const std::string word = table.word(key, "none", words);
     return word == "pixel" ? From::kPixel : word == "channel" ? From::kChannel : From::kNone;
@@ -24,8 +24,7 @@ From read_source(Config& table, const std::string& key, const std::vector<std::s
   values = table.numbers(key);
   const auto count = static_cast<int64_t>(values.size());
   if (count != channels)
-    table.error(key, concat("'", key, "' has ", count, " values, wanted one for each of the ", channels,
-                            " channels"));
+    table.error(key, concat("'", key, "' has ", count, " values, wanted one for each of the ", channels, " channels"));
   return From::kValues;
 }
 
@@ -59,8 +58,8 @@ AugmentSettings AugmentSettings::from(Config table, const Shape& image) {
 
   const int64_t largest = std::min(image[0], image[1]) + 2 * settings.pad;
   if (settings.crop > largest)
-    table.error("crop", concat("'crop' is ", settings.crop, ", wanted at most ", largest, ": images are ",
-                               image[0], " x ", image[1], " and 'pad' is ", settings.pad));
+    table.error("crop", concat("'crop' is ", settings.crop, ", wanted at most ", largest, ": images are ", image[0],
+                               " x ", image[1], " and 'pad' is ", settings.pad));
   if (settings.scale == 0) table.error("scale", "'scale' is 0, which leaves nothing of the images");
   for (const double value : settings.std_values)
     if (!(value > 0)) table.error("std", concat("'std' holds ", value, ", wanted values above 0"));
@@ -133,13 +132,11 @@ DatasetStatistics compute_statistics(const Dataset& dataset) {
     values[e % channels] += total.values[e];
     squares[e % channels] += total.squares[e];
   }
-  const double count =
-      images * static_cast<double>(dataset.image().elements()) / static_cast<double>(channels);
+  const double count = images * static_cast<double>(dataset.image().elements()) / static_cast<double>(channels);
   for (size_t c = 0; c < channels; ++c) {
     const double mean = static_cast<double>(values[c]) / count;
     statistics.channel_mean.push_back(mean);
-    statistics.channel_std.push_back(
-        std::sqrt(std::max(0.0, static_cast<double>(squares[c]) / count - mean * mean)));
+    statistics.channel_std.push_back(std::sqrt(std::max(0.0, static_cast<double>(squares[c]) / count - mean * mean)));
   }
   return statistics;
 }
@@ -155,10 +152,8 @@ Augmenter::Augmenter(const AugmentSettings& settings, const Shape& image, const 
   const std::vector<double>& means = settings.mean == From::kPixel     ? statistics.pixel_mean
                                      : settings.mean == From::kChannel ? statistics.channel_mean
                                                                        : settings.mean_values;
-  const std::vector<double>& stds =
-      settings.std == From::kChannel ? statistics.channel_std : settings.std_values;
-  const size_t means_wanted =
-      settings.mean == From::kPixel ? static_cast<size_t>(image.elements()) : channels;
+  const std::vector<double>& stds = settings.std == From::kChannel ? statistics.channel_std : settings.std_values;
+  const size_t means_wanted = settings.mean == From::kPixel ? static_cast<size_t>(image.elements()) : channels;
   if (settings.mean != From::kNone) OWT_CHECK_EQ(means.size(), means_wanted, "means");
   if (settings.std != From::kNone) OWT_CHECK_EQ(stds.size(), channels, "standard deviations");
 
@@ -169,28 +164,23 @@ Augmenter::Augmenter(const AugmentSettings& settings, const Shape& image, const 
   if (settings.std == From::kNone) return;
   for (const double std : stds)
     if (!(std > 0))
-      fail(
-          "a channel of the training images never changes: its standard deviation is 0; give std as numbers");
-  for (size_t e = 0; e < factor_.size(); ++e)
-    factor_[e] = static_cast<float>(settings.scale / stds[e % channels]);
+      fail("a channel of the training images never changes: its standard deviation is 0; give std as numbers");
+  for (size_t e = 0; e < factor_.size(); ++e) factor_[e] = static_cast<float>(settings.scale / stds[e % channels]);
 }
 
-void Augmenter::train_image(uint64_t seed, int64_t epoch, int64_t sample, const uint8_t* pixels,
-                            float* out) const {
+void Augmenter::train_image(uint64_t seed, int64_t epoch, int64_t sample, const uint8_t* pixels, float* out) const {
   const Philox random(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch));
   const auto bits = random.block(static_cast<uint64_t>(sample));
   const int64_t top = place(bits[0], image_[0] + 2 * settings_.pad - out_[0] + 1);
   const int64_t left = place(bits[1], image_[1] + 2 * settings_.pad - out_[1] + 1);
   crop(pixels, top, left, out);
   if (settings_.color > 0)
-    add_colour(Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch), "color"), sample, top, left,
-               out);
+    add_colour(Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch), "color"), sample, top, left, out);
   if (settings_.mirror && (bits[2] & 1) != 0) mirror_rows(out);
 }
 
 void Augmenter::eval_image(const uint8_t* pixels, float* out) const {
-  crop(pixels, (image_[0] + 2 * settings_.pad - out_[0]) / 2, (image_[1] + 2 * settings_.pad - out_[1]) / 2,
-       out);
+  crop(pixels, (image_[0] + 2 * settings_.pad - out_[0]) / 2, (image_[1] + 2 * settings_.pad - out_[1]) / 2, out);
 }
 
 void Augmenter::crop(const uint8_t* pixels, int64_t top, int64_t left, float* out) const {
@@ -213,8 +203,7 @@ void Augmenter::crop(const uint8_t* pixels, int64_t top, int64_t left, float* ou
   std::fill(out + rows.end * out_row, out + out_[0] * out_row, 0.0f);
 }
 
-void Augmenter::add_colour(const Philox& random, int64_t sample, int64_t top, int64_t left,
-                           float* out) const {
+void Augmenter::add_colour(const Philox& random, int64_t sample, int64_t top, int64_t left, float* out) const {
   const int64_t channels = image_[2];
   const Slice rows = visible(image_[0], settings_.pad, top, out_[0]);
   const Slice columns = visible(image_[1], settings_.pad, left, out_[1]);

@@ -42,9 +42,7 @@ struct AugmentSettings {
   // x W x C).
   static AugmentSettings from(Config table, const Shape& image);
 
-  bool needs_statistics() const {
-    return mean == From::kPixel || mean == From::kChannel || std == From::kChannel;
-  }
+  bool needs_statistics() const { return mean == From::kPixel || mean == From::kChannel || std == From::kChannel; }
 };
 
 // Of all pixels of a data set, 0 to 255. Sums are exact, so they do not depend on the number of threads.

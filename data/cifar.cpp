@@ -29,15 +29,14 @@ struct Format {
   int64_t record() const { return label_bytes + kPixels; }
 };
 
-constexpr Format kCifar10{
-    "CIFAR-10",
-    "cifar-10-batches-bin",
-    10,
-    1,
-    "data_batch_1.bin",
-    "test_batch.bin",
-    "batches.meta.txt",
-    "get it with tools/fetch_cifar10.sh DIR, or make a stand-in with owt prepare synthetic"};
+constexpr Format kCifar10{"CIFAR-10",
+                          "cifar-10-batches-bin",
+                          10,
+                          1,
+                          "data_batch_1.bin",
+                          "test_batch.bin",
+                          "batches.meta.txt",
+                          "get it with tools/fetch_cifar10.sh DIR, or make a stand-in with owt prepare synthetic"};
 constexpr Format kCifar100{
     "CIFAR-100",
     "cifar-100-binary",
@@ -54,9 +53,8 @@ fs::path find_folder(const std::string& dir, const Format& format) {
   const fs::path inner = fs::path(dir) / format.folder;
   for (const fs::path& folder : {fs::path(dir), inner})
     if (fs::exists(folder / format.train) || fs::exists(folder / format.test)) return folder;
-  fail("no ", format.title, " in ", dir, fs::is_directory(dir) ? "" : " (there is no such folder)",
-       ": looked for ", format.train, " and ", format.test, " there and in ", inner.string(), "; ",
-       format.cure);
+  fail("no ", format.title, " in ", dir, fs::is_directory(dir) ? "" : " (there is no such folder)", ": looked for ",
+       format.train, " and ", format.test, " there and in ", inner.string(), "; ", format.cure);
 }
 
 std::string numbered_train_file(int number) { return concat("data_batch_", number, ".bin"); }
@@ -68,11 +66,11 @@ std::vector<fs::path> cifar10_train_files(const fs::path& folder) {
   const int found = static_cast<int>(files.size());
   for (int later = found + 2; later <= kOfficialFiles; ++later)
     if (fs::exists(folder / numbered_train_file(later)))
-      fail("no ", (folder / numbered_train_file(found + 1)).string(), ", but there is ",
-           numbered_train_file(later), ": the data set is incomplete; ", kCifar10.cure);
+      fail("no ", (folder / numbered_train_file(found + 1)).string(), ", but there is ", numbered_train_file(later),
+           ": the data set is incomplete; ", kCifar10.cure);
   if (found > 0 && found < kOfficialFiles)
-    log_warn("{} holds {} of the {} training files of {}; training on those", folder.string(), found,
-             kOfficialFiles, kCifar10.title);
+    log_warn("{} holds {} of the {} training files of {}; training on those", folder.string(), found, kOfficialFiles,
+             kCifar10.title);
   return files;
 }
 
@@ -98,9 +96,9 @@ void append_file(const fs::path& path, const Format& format, std::vector<uint8_t
   const auto bytes = static_cast<int64_t>(content.size()), record = format.record();
   if (bytes == 0) fail(path.string(), " is empty; ", format.cure);
   if (bytes % record != 0)
-    fail(path.string(), " has ", bytes, " bytes, which is no multiple of the ", format.title, " record of ",
-         record, " bytes (", bytes / record, " images and ", bytes % record,
-         " bytes): it is truncated or something else; ", format.cure);
+    fail(path.string(), " has ", bytes, " bytes, which is no multiple of the ", format.title, " record of ", record,
+         " bytes (", bytes / record, " images and ", bytes % record, " bytes): it is truncated or something else; ",
+         format.cure);
   const int64_t images = bytes / record;
   const size_t first = pixels.size();
   pixels.resize(first + static_cast<size_t>(images * kPixels));
@@ -138,8 +136,7 @@ std::shared_ptr<Dataset> read_cifar(const std::string& dir, CifarKind kind, Spli
   std::vector<uint8_t> pixels, labels;
   for (const fs::path& file : files_of(folder, kind, split)) append_file(file, format, pixels, labels);
   return std::make_shared<MemoryDataset>(Shape{kSide, kSide, kChannels}, format.classes, std::move(pixels),
-                                         std::move(labels),
-                                         read_names(folder / format.names, format.classes));
+                                         std::move(labels), read_names(folder / format.names, format.classes));
 }
 
 void write_cifar10_file(const std::string& path, const Dataset& images, const Slice& range) {
@@ -152,8 +149,7 @@ void write_cifar10_file(const std::string& path, const Dataset& images, const Sl
     images.read(i, pixels.data());
     *to++ = static_cast<char>(images.label(i));
     for (int64_t c = 0; c < kChannels; ++c)
-      for (int64_t p = 0; p < kPlane; ++p)
-        *to++ = static_cast<char>(pixels[static_cast<size_t>(p * kChannels + c)]);
+      for (int64_t p = 0; p < kPlane; ++p) *to++ = static_cast<char>(pixels[static_cast<size_t>(p * kChannels + c)]);
   }
   write_file_atomically(path, content);
 }

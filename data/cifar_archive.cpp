@@ -19,8 +19,7 @@ namespace fs = std::filesystem;
 // The archive being read; messages name its file.
 class ArchiveReader {
  public:
-  explicit ArchiveReader(const std::string& path)
-      : path_(path), archive_(archive_read_new(), archive_read_free) {
+  explicit ArchiveReader(const std::string& path) : path_(path), archive_(archive_read_new(), archive_read_free) {
     archive_read_support_filter_all(archive_.get());
     archive_read_support_format_tar(archive_.get());
     check(archive_read_open_filename(archive_.get(), path.c_str(), kBlock));
@@ -93,8 +92,7 @@ struct Content {
   const char* folder;
   CifarKind kind;
 };
-constexpr Content kContents[] = {{"cifar-10-batches-bin", CifarKind::k10},
-                                 {"cifar-100-binary", CifarKind::k100}};
+constexpr Content kContents[] = {{"cifar-10-batches-bin", CifarKind::k10}, {"cifar-100-binary", CifarKind::k100}};
 
 }  // namespace
 
@@ -105,11 +103,9 @@ std::string unpack_cifar_archive(const std::string& archive, const std::string& 
   const TemporaryFolder beside(dir);
   unpack(reader, beside.path());
   for (const Content& content : kContents) {
-    const fs::path unpacked = fs::path(beside.path()) / content.folder,
-                   target = fs::path(dir) / content.folder;
+    const fs::path unpacked = fs::path(beside.path()) / content.folder, target = fs::path(dir) / content.folder;
     if (!fs::is_directory(unpacked)) continue;
-    for (const Split split : {Split::kTrain, Split::kTest})
-      read_cifar(unpacked.string(), content.kind, split);
+    for (const Split split : {Split::kTrain, Split::kTest}) read_cifar(unpacked.string(), content.kind, split);
     if (fs::exists(target)) fail(target.string(), " exists already; remove it to unpack ", archive, " there");
     std::error_code error;
     fs::rename(unpacked, target, error);

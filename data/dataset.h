@@ -19,7 +19,7 @@ class Dataset {
   virtual int classes() const = 0;
   virtual int label(int64_t index) const = 0;                   // [0, classes)
   virtual void read(int64_t index, uint8_t* pixels) const = 0;  // H x W x C bytes; safe from many threads
-  virtual std::vector<std::string> class_names() const = 0;  // as many as classes(), or empty where unknown
+  virtual std::vector<std::string> class_names() const = 0;     // as many as classes(), or empty where unknown
 };
 
 }  // namespace owt

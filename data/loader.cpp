@@ -46,14 +46,13 @@ int64_t Loader::step_rows(int64_t step_in_epoch) const {
 
 Slice Loader::my_rows(int64_t step_rows) const {
   const Slice rows = settings_.rows ? settings_.rows(step_rows) : Slice{0, step_rows};
-  OWT_CHECK(0 <= rows.begin && rows.begin <= rows.end && rows.end <= step_rows, "rows ", rows.begin, " to ",
-            rows.end, " of a step of ", step_rows);
+  OWT_CHECK(0 <= rows.begin && rows.begin <= rows.end && rows.end <= step_rows, "rows ", rows.begin, " to ", rows.end,
+            " of a step of ", step_rows);
   return rows;
 }
 
 void Loader::allocate_slots() {
-  const int64_t rows =
-      std::max(my_rows(step_rows(0)).size(), my_rows(step_rows(steps_per_epoch_ - 1)).size());
+  const int64_t rows = std::max(my_rows(step_rows(0)).size(), my_rows(step_rows(steps_per_epoch_ - 1)).size());
   chunks_per_step_ = std::max<int64_t>(1, (rows + kChunkRows - 1) / kChunkRows);
   slots_.resize(static_cast<size_t>(settings_.slots));
   for (Slot& slot : slots_) {
@@ -67,9 +66,7 @@ const Batch& Loader::next() {
   released_ = handed_;
   room_.notify_all();
   Slot& slot = slots_[static_cast<size_t>(handed_ % settings_.slots)];
-  const auto complete = [&] {
-    return claimed_ > handed_ * chunks_per_step_ && slot.chunks_done == chunks_per_step_;
-  };
+  const auto complete = [&] { return claimed_ > handed_ * chunks_per_step_ && slot.chunks_done == chunks_per_step_; };
   ready_.wait(lock, [&] { return complete() || error_; });
   if (!complete()) std::rethrow_exception(error_);
   ++handed_;

@@ -19,9 +19,9 @@ namespace fs = std::filesystem;
 
 constexpr int kChannels = 3;
 constexpr int kTrainFiles = 5;
-constexpr float kMinContrast = 120;  // distance of the two colours, of 255 per channel
-constexpr float kGradient = 30;      // the background changes by up to this from centre to edge
-constexpr float kNoise = 10;         // standard deviation
+constexpr float kMinContrast = 120;                      // distance of the two colours, of 255 per channel
+constexpr float kGradient = 30;                          // the background changes by up to this from centre to edge
+constexpr float kNoise = 10;                             // standard deviation
 constexpr float kMinRadius = 0.28f, kMaxRadius = 0.42f;  // half the shape's extent, of the image side
 constexpr float kBarsPerRadius = 2.2f;                   // gaps are counted too
 constexpr int kSamples = 3;                              // per pixel and axis, so that edges are smooth
@@ -40,9 +40,7 @@ class Draws {
  public:
   Draws(const Philox& random, uint64_t image) : random_(random), first_(image << 32) {}
   float uniform(float low, float high) { return low + (high - low) * random_.uniform(next()); }
-  Colour colour(float low, float high) {
-    return {uniform(low, high), uniform(low, high), uniform(low, high)};
-  }
+  Colour colour(float low, float high) { return {uniform(low, high), uniform(low, high), uniform(low, high)}; }
 
  private:
   uint64_t next() { return first_ + count_++; }
@@ -75,16 +73,11 @@ constexpr std::array<Shape2d, kSyntheticClasses> kShapes{{
        const float near = std::min(std::abs(u), std::abs(v));
        return near <= 0.3f && std::max(std::abs(u), std::abs(v)) <= 1;
      }},
-    {"star",
-     [](float u, float v, const Scene&) { return std::sqrt(std::abs(u)) + std::sqrt(std::abs(v)) <= 1.1f; }},
+    {"star", [](float u, float v, const Scene&) { return std::sqrt(std::abs(u)) + std::sqrt(std::abs(v)) <= 1.1f; }},
     {"horizontal_bars",
-     [](float u, float v, const Scene& s) {
-       return in_window(u, v) && odd_bar(v * kBarsPerRadius / 2 + s.phase_y);
-     }},
+     [](float u, float v, const Scene& s) { return in_window(u, v) && odd_bar(v * kBarsPerRadius / 2 + s.phase_y); }},
     {"vertical_bars",
-     [](float u, float v, const Scene& s) {
-       return in_window(u, v) && odd_bar(u * kBarsPerRadius / 2 + s.phase_x);
-     }},
+     [](float u, float v, const Scene& s) { return in_window(u, v) && odd_bar(u * kBarsPerRadius / 2 + s.phase_x); }},
     {"diagonal_bars",
      [](float u, float v, const Scene& s) {
        return in_window(u, v) && odd_bar((u + v) * kBarsPerRadius / 2 + s.phase_x);
@@ -194,31 +187,25 @@ void write_split(const fs::path& folder, const SyntheticDataset& images, Split s
                        owt::split(images.size(), kTrainFiles, file));
 }
 
-// Empties the folder, but only where all its files are of this format; a folder that is not there is fine
-// too.
-void clear_old(const fs::path& folder) {
+// Throws Error where the folder holds anything but files of this format.
+void check_old(const fs::path& folder) {
   std::set<std::string> ours{"test_batch.bin", "batches.meta.txt"};
   for (int file = 1; file <= kTrainFiles; ++file) ours.insert(concat("data_batch_", file, ".bin"));
-  std::vector<fs::path> old;
-  if (fs::exists(folder))
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      if (!ours.contains(entry.path().filename().string()))
-        fail(folder.string(), " holds ", entry.path().filename().string(),
-             ", which is no file of a synthetic data set; nothing was changed; choose another folder");
-      old.push_back(entry.path());
-    }
-  for (const fs::path& path : old) fs::remove(path);
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (!ours.contains(entry.path().filename().string()))
+      fail(folder.string(), " holds ", entry.path().filename().string(),
+           ", which is no file of a synthetic data set; nothing was changed; choose another folder");
 }
 
 }  // namespace
 
 SyntheticDataset::SyntheticDataset(const SyntheticSettings& settings) : MemoryDataset(draw(settings)) {}
 
-std::string prepare_synthetic(const std::string& dir, int64_t train_images, int64_t test_images,
-                              uint64_t seed, bool force) {
+std::string prepare_synthetic(const std::string& dir, int64_t train_images, int64_t test_images, uint64_t seed,
+                              bool force) {
   if (train_images < kTrainFiles || test_images < 1)
-    fail("a synthetic data set of ", train_images, " training and ", test_images,
-         " test images; wanted at least ", kTrainFiles, " and 1");
+    fail("a synthetic data set of ", train_images, " training and ", test_images, " test images; wanted at least ",
+         kTrainFiles, " and 1");
   const fs::path target = fs::path(dir) / "cifar-10-batches-bin";
   if (fs::exists(target) && !force)
     fail(target.string(), " exists already; choose another folder, or replace it with --force");
@@ -231,8 +218,11 @@ std::string prepare_synthetic(const std::string& dir, int64_t train_images, int6
     write_split(fresh, images, split);
     write_cifar10_names(fresh.string(), images.class_names());
   }
-  if (force) clear_old(target);
-  fs::rename(fresh, target);  // replaces an empty folder
+  if (force && fs::exists(target)) {
+    check_old(target);
+    fs::rename(target, fs::path(beside.path()) / "old");  // goes with the temporary folder
+  }
+  fs::rename(fresh, target);
   sync_folder(dir);
   return target.string();
 }

@@ -98,8 +98,7 @@ class BatchNormOp : public Op {
     });
     const double *dy_sum = sums_.first(), *product_sum = sums_.second();
     add_to_grad(params_.bias, [&](size_t c) { return dy_sum[c]; });
-    add_to_grad(params_.weight,
-                [&](size_t c) { return product_sum[c] * static_cast<double>(inverse_std_[c]); });
+    add_to_grad(params_.weight, [&](size_t c) { return product_sum[c] * static_cast<double>(inverse_std_[c]); });
     add_statistics(static_cast<double>(rows_) / static_cast<double>(pass.step_rows));
     if (dx) write_dx(input, gradient, dx->data());
   }
@@ -211,8 +210,7 @@ class BatchNorm : public Layer {
 
   std::unique_ptr<Op> bind(const Shape& in, Device device) override {
     OWT_CHECK_EQ(out_shape(in)[in.rank() - 1], params_[kWeight].part.size(), "layer '", name(), "'");
-    const BatchNormParams params{params_[kWeight], params_[kBias], params_[kRunningMean],
-                                 params_[kRunningVar]};
+    const BatchNormParams params{params_[kWeight], params_[kBias], params_[kRunningMean], params_[kRunningVar]};
     return dispatch(device, [&](auto tag) { return bind_batch_norm(tag, params, eps_, in); });
   }
 

@@ -23,8 +23,7 @@ Pair read_pair(Config& config, const std::string& key, int64_t low) {
   }
   const std::vector<int64_t> values = config.integers(key);
   if (values.size() != 2)
-    config.error(key,
-                 concat("'", key, "' has ", values.size(), " numbers, wanted one number or [height, width]"));
+    config.error(key, concat("'", key, "' has ", values.size(), " numbers, wanted one number or [height, width]"));
   for (const int64_t value : values)
     if (value < low) config.error(key, concat("'", key, "' is ", value, ", wanted at least ", low));
   return {values[0], values[1]};
@@ -79,8 +78,7 @@ class Conv : public Layer {
 
   std::unique_ptr<Op> bind(const Shape& in, Device device) override {
     Param* bias = params_.size() > 1 ? &params_[1] : nullptr;
-    return dispatch(device,
-                    [&](auto tag) { return bind_conv(tag, geometry(in), in.rows(), params_[0], bias); });
+    return dispatch(device, [&](auto tag) { return bind_conv(tag, geometry(in), in.rows(), params_[0], bias); });
   }
 
  private:
@@ -95,18 +93,17 @@ class Conv : public Layer {
 
   void check_kernel(const Config& config, const Shape& in) const {
     if (in[0] + 2 * pad_.h < kernel_.h || in[1] + 2 * pad_.w < kernel_.w)
-      config.error("kernel",
-                   concat("the kernel of ", kernel_.h, "x", kernel_.w, " is larger than the image of ", in[0],
-                          "x", in[1], " with padding ", pad_.h, ", ", pad_.w,
-                          "; use a smaller kernel, more padding, or fewer layers that shrink the image"));
+      config.error("kernel", concat("the kernel of ", kernel_.h, "x", kernel_.w, " is larger than the image of ", in[0],
+                                    "x", in[1], " with padding ", pad_.h, ", ", pad_.w,
+                                    "; use a smaller kernel, more padding, or fewer layers that shrink the image"));
   }
 
   ConvGeometry geometry(const Shape& in) const {
     if (in.rank() != 4 || in[3] != channels_)
       fail("layer '", name(), "' convolves images of ", channels_, " channels, not an input of ", in);
     if (in[1] + 2 * pad_.h < kernel_.h || in[2] + 2 * pad_.w < kernel_.w)
-      fail("layer '", name(), "': the kernel of ", kernel_.h, "x", kernel_.w,
-           " is larger than the padded input of ", in);
+      fail("layer '", name(), "': the kernel of ", kernel_.h, "x", kernel_.w, " is larger than the padded input of ",
+           in);
     const Extent h = windows(in[1], kernel_.h, stride_.h, pad_.h, round_);
     const Extent w = windows(in[2], kernel_.w, stride_.w, pad_.w, round_);
     return {.in_h = in[1],

@@ -49,8 +49,7 @@ ConvAlgorithm ConvChoices::choose(const std::string& key, const std::function<Me
   const auto known = table_.find(key);
   if (known != table_.end()) return known->second.algorithm;
   const Measured measured = measure();
-  const bool winograd =
-      measured.winograd_ms < kWorthIt * measured.direct_ms && measured.error <= kLargestError;
+  const bool winograd = measured.winograd_ms < kWorthIt * measured.direct_ms && measured.error <= kLargestError;
   const ConvAlgorithm algorithm = winograd ? ConvAlgorithm::kWinograd : ConvAlgorithm::kDirect;
   table_[key] = {key, algorithm, measured};
   return algorithm;

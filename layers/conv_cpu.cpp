@@ -86,11 +86,10 @@ struct Problem {
   Problem(const ConvGeometry& g, int64_t rows, bool with_bias)
       : src({rows, g.in_c, g.in_h, g.in_w}, memory::data_type::f32, Tag::nhwc),
         dst({rows, g.out_c, g.out_h, g.out_w}, memory::data_type::f32, Tag::nhwc),
-        weights(
-            g.groups == 1
-                ? memory::desc({g.out_c, g.in_c, g.kernel_h, g.kernel_w}, memory::data_type::f32, Tag::ohwi)
-                : memory::desc({g.groups, g.out_c / g.groups, g.in_c / g.groups, g.kernel_h, g.kernel_w},
-                               memory::data_type::f32, Tag::gohwi)),
+        weights(g.groups == 1
+                    ? memory::desc({g.out_c, g.in_c, g.kernel_h, g.kernel_w}, memory::data_type::f32, Tag::ohwi)
+                    : memory::desc({g.groups, g.out_c / g.groups, g.in_c / g.groups, g.kernel_h, g.kernel_w},
+                                   memory::data_type::f32, Tag::gohwi)),
         stride{g.stride_h, g.stride_w},
         before{g.top, g.left},
         after{g.bottom, g.right} {
@@ -118,21 +117,14 @@ class ConvPass {
 
   // The images in the layout of this pass: themselves, or a copy in the workspace that lasts until its next
   // use.
-  const void* enter_src(dnnl::stream& s, const void* nhwc) const {
-    return enter(s, src_in_, nhwc, Buffer::kSrc, src_);
-  }
-  const void* enter_dst(dnnl::stream& s, const void* nhwc) const {
-    return enter(s, dst_in_, nhwc, Buffer::kDst, dst_);
-  }
+  const void* enter_src(dnnl::stream& s, const void* nhwc) const { return enter(s, src_in_, nhwc, Buffer::kSrc, src_); }
+  const void* enter_dst(dnnl::stream& s, const void* nhwc) const { return enter(s, dst_in_, nhwc, Buffer::kDst, dst_); }
 
   // Forward and backward data: the weights as the primitive wants them.
   size_t packed_bytes() const { return weights_.get_size(); }
-  void pack(dnnl::stream& stream, const void* weights, void* packed) const {
-    (*weights_in_)(stream, weights, packed);
-  }
+  void pack(dnnl::stream& stream, const void* weights, void* packed) const { (*weights_in_)(stream, weights, packed); }
 
-  void forward(dnnl::stream& stream, const void* src, const void* packed, const void* bias,
-               void* dst_nhwc) const {
+  void forward(dnnl::stream& stream, const void* src, const void* packed, const void* bias, void* dst_nhwc) const {
     void* dst = place(dst_out_, dst_nhwc, Buffer::kDst, dst_);
     std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, memory_at(src_, src)},
                                               {DNNL_ARG_WEIGHTS, memory_at(weights_, packed)},
@@ -165,8 +157,7 @@ class ConvPass {
 
  private:
   ConvPass(const Problem& p, PassKind kind, bool winograd) : bias_(p.bias) {
-    const auto algorithm =
-        winograd ? dnnl::algorithm::convolution_winograd : dnnl::algorithm::convolution_direct;
+    const auto algorithm = winograd ? dnnl::algorithm::convolution_winograd : dnnl::algorithm::convolution_direct;
     const auto images = [&](const memory::desc& nhwc) {
       return winograd ? memory::desc(nhwc.dims(), nhwc.data_type(), Tag::any) : nhwc;
     };
@@ -174,8 +165,8 @@ class ConvPass {
     const memory::desc weights(p.weights.dims(), p.weights.data_type(), Tag::any);
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    const dnnl::convolution_forward::desc forward(dnnl::prop_kind::forward_training, algorithm, src, weights,
-                                                  p.bias, dst, p.stride, p.before, p.after);
+    const dnnl::convolution_forward::desc forward(dnnl::prop_kind::forward_training, algorithm, src, weights, p.bias,
+                                                  dst, p.stride, p.before, p.after);
     if (kind == PassKind::kForward) {
       const dnnl::convolution_forward::primitive_desc made(forward, attributes, engine());
       adopt(made.src_desc(), made.weights_desc(), made.dst_desc(), made.scratchpad_desc());
@@ -219,8 +210,8 @@ class ConvPass {
     return Copy(from, to);
   }
 
-  static const void* enter(dnnl::stream& stream, const std::optional<Copy>& copy, const void* nhwc,
-                           Buffer buffer, const memory::desc& layout) {
+  static const void* enter(dnnl::stream& stream, const std::optional<Copy>& copy, const void* nhwc, Buffer buffer,
+                           const memory::desc& layout) {
     if (!copy) return nhwc;
     void* entered = workspace(buffer, layout.get_size());
     (*copy)(stream, nhwc, entered);
@@ -247,10 +238,9 @@ class ConvPass {
 
 // Without the rows of the batch, so that a last, smaller batch uses the same algorithm.
 std::string key_of(const ConvGeometry& g, PassKind kind) {
-  return format(
-      "{}x{}x{} -> {}x{}x{}, kernel {}x{}, stride {}x{}, pad {} {} {} {}, groups {}, {}, {} threads", g.in_h,
-      g.in_w, g.in_c, g.out_h, g.out_w, g.out_c, g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.top,
-      g.left, g.bottom, g.right, g.groups, name_of(kind), team_size());
+  return format("{}x{}x{} -> {}x{}x{}, kernel {}x{}, stride {}x{}, pad {} {} {} {}, groups {}, {}, {} threads", g.in_h,
+                g.in_w, g.in_c, g.out_h, g.out_w, g.out_c, g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.top,
+                g.left, g.bottom, g.right, g.groups, name_of(kind), team_size());
 }
 
 Tensor pattern(const memory::desc& layout) {
@@ -280,9 +270,7 @@ class Trial {
     return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
   }
 
-  const Tensor& result() const {
-    return kind_ == PassKind::kForward ? y_ : kind_ == PassKind::kBackwardData ? x_ : w_;
-  }
+  const Tensor& result() const { return kind_ == PassKind::kForward ? y_ : kind_ == PassKind::kBackwardData ? x_ : w_; }
 
  private:
   void run(const ConvPass& pass) {
@@ -352,14 +340,13 @@ class ConvOp : public Op {
   void forward(const Pass&, const Tensor& x, Tensor& y) override {
     const ConvPass& forward = pass(PassKind::kForward);
     const void* packed = packed_weights(PassKind::kForward);
-    forward.forward(stream_, forward.enter_src(stream_, x.raw()), packed,
-                    bias_ ? bias_->value.raw() : nullptr, y.raw());
+    forward.forward(stream_, forward.enter_src(stream_, x.raw()), packed, bias_ ? bias_->value.raw() : nullptr,
+                    y.raw());
   }
 
   void backward(const Pass&, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     const ConvPass& by_weights = pass(PassKind::kBackwardWeights);
-    if (dx)
-      pass(PassKind::kBackwardData);  // made before the workspace holds anything: measuring uses it, too
+    if (dx) pass(PassKind::kBackwardData);  // made before the workspace holds anything: measuring uses it, too
     const void* dst = by_weights.enter_dst(stream_, dy.raw());
     add_weight_gradient(by_weights, by_weights.enter_src(stream_, x.raw()), dst);
     if (!dx) return;
@@ -420,8 +407,7 @@ class ConvOp : public Op {
     const float bias_beta = bias_ ? bias_->take_beta() : 0;
     void* bias = nullptr;
     if (bias_)
-      bias =
-          bias_beta == 0 ? bias_->grad.raw() : workspace(Buffer::kBias, static_cast<size_t>(bias_->bytes()));
+      bias = bias_beta == 0 ? bias_->grad.raw() : workspace(Buffer::kBias, static_cast<size_t>(bias_->bytes()));
     by_weights.backward_weights(stream_, src, dst, weight_.take_beta(), weight_.grad.raw(), bias);
     if (bias_beta == 0) return;
     const float* part = static_cast<const float*>(bias);

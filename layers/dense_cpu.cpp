@@ -79,8 +79,8 @@ class DenseOp : public Op {
          weight_.take_beta(), weight_.grad.data(), features_);
     if (bias_) add_bias_gradient(dy.data(), bias_->take_beta(), bias_->grad.data());
     if (dx)
-      gemm(Transpose::kNo, Transpose::kNo, rows_, features_, out_, dy.data(), out_, weight_.value.data(),
-           features_, 0, dx->data(), features_);
+      gemm(Transpose::kNo, Transpose::kNo, rows_, features_, out_, dy.data(), out_, weight_.value.data(), features_, 0,
+           dx->data(), features_);
   }
 
  private:

@@ -41,15 +41,12 @@ class DropoutOp : public Op {
     const Philox random(pass.seed, RandomStream::kDropout, static_cast<uint64_t>(pass.step), settings_.name);
     const int64_t columns = kept_.shape().row_elements();
     uint8_t* kept = kept_.data<uint8_t>();
-    parallel_for(
-        kept_.shape().rows(), kGrain / std::max<int64_t>(1, columns), [&](int64_t begin, int64_t end) {
-          for (int64_t row = begin; row < end; ++row) {
-            const int64_t first =
-                pass.rows[static_cast<size_t>(row)] * settings_.row_elements + settings_.first_column;
-            draw_row(random, static_cast<uint64_t>(first), static_cast<uint64_t>(columns),
-                     kept + row * columns);
-          }
-        });
+    parallel_for(kept_.shape().rows(), kGrain / std::max<int64_t>(1, columns), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t first = pass.rows[static_cast<size_t>(row)] * settings_.row_elements + settings_.first_column;
+        draw_row(random, static_cast<uint64_t>(first), static_cast<uint64_t>(columns), kept + row * columns);
+      }
+    });
   }
 
   // kept[j] for elements first + j. A Philox block holds four elements' numbers: whole blocks in the middle.
@@ -87,8 +84,7 @@ class Dropout : public Layer {
   explicit Dropout(const LayerSpec& spec) : Layer(spec.name, "dropout") {
     settings_.name = spec.name;
     settings_.rate = spec.config.number("rate", {.low = 0, .high = 1});
-    if (settings_.rate == 1)
-      spec.config.error("rate", "'rate' is 1, wanted less: everything would be dropped");
+    if (settings_.rate == 1) spec.config.error("rate", "'rate' is 1, wanted less: everything would be dropped");
     settings_.row_elements = spec.in.elements();
     settings_.first_column = spec.part ? spec.part->begin : 0;
   }

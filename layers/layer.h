@@ -1,16 +1,13 @@
 // The contract of a layer.
 //
-// A Layer holds hyper-parameters and weights; it knows no batch size, holds no activations, and knows no
-// ranks. An Op is a layer bound to one batch shape on one device: descriptors, workspace, masks and indexes
-// live there.
+// A Layer holds hyper-parameters and weights; it knows no batch size, holds no activations, and knows no ranks.
+// An Op is a layer bound to one batch shape on one device: descriptors, workspace, masks and indexes live there.
 //
 // Rules that every layer keeps (tests/support/check_layer.h checks them):
 //   - activations are f32, NHWC, or N x F after the first dense layer;
-//   - backward adds to parameter gradients (Param::grad_is_zero: overwrites) and overwrites dx; dx may be
-//   null;
+//   - backward adds to parameter gradients (Param::grad_is_zero: overwrites) and overwrites dx; dx may be null;
 //   - backward is called after forward(kTrain) of the same Op on the same x;
-//   - an in-place layer allows y to be x and dx to be dy; any other layer must not read y in backward,
-//   because the
+//   - an in-place layer allows y to be x and dx to be dy; any other layer must not read y in backward, because the
 //     in-place layer after it has overwritten it;
 //   - randomness comes from Pass and the layer's name (core/philox.h) only;
 //   - a batch of 0 rows never reaches an Op.
@@ -38,11 +35,10 @@ enum class Mode { kTrain, kEval };
 struct Pass {
   Mode mode = Mode::kTrain;
   uint64_t seed = 0;
-  int64_t step = 0;       // global step, from 0; keys random numbers
-  int64_t step_rows = 1;  // N: rows of the whole step. Losses and batch statistics are weighted by 1/N
-  std::span<const int64_t>
-      rows;                  // of each row of the batch, its index in the step [0, N); keys random numbers
-  Stream* stream = nullptr;  // where the work is queued
+  int64_t step = 0;               // global step, from 0; keys random numbers
+  int64_t step_rows = 1;          // N: rows of the whole step. Losses and batch statistics are weighted by 1/N
+  std::span<const int64_t> rows;  // of each row of the batch, its index in the step [0, N); keys random numbers
+  Stream* stream = nullptr;       // where the work is queued
 };
 
 class Op {
@@ -72,9 +68,7 @@ class Layer {
 
   // Of a batch. Throws Error for a shape the layer cannot take.
   virtual Shape out_shape(const Shape& in) const = 0;
-  virtual double flops(const Shape&) const {
-    return 0;
-  }  // of forward on a batch of this shape; a multiply-add is 2
+  virtual double flops(const Shape&) const { return 0; }  // of forward on a batch of this shape; a multiply-add is 2
   virtual std::span<Param> params() { return {}; }
   virtual Columns columns() const { return Columns::kMixes; }
   virtual bool in_place() const { return false; }
@@ -87,10 +81,9 @@ class Layer {
 // What a layer is made from.
 struct LayerSpec {
   std::string name;
-  Config& config;  // its table; name and type are read already, the maker reads the rest
-  Shape in;        // of one row: H x W x C, or F; always the whole row
-  std::optional<Slice>
-      part;  // compute only these output features (columns() is kKeeps or kSplits); none: all
+  Config& config;             // its table; name and type are read already, the maker reads the rest
+  Shape in;                   // of one row: H x W x C, or F; always the whole row
+  std::optional<Slice> part;  // compute only these output features (columns() is kKeeps or kSplits); none: all
 };
 
 }  // namespace owt

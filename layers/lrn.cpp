@@ -110,8 +110,7 @@ class LrnOp : public Op {
     }
   }
 
-  void subtract_neighbours(const float* __restrict x, const float* __restrict sums,
-                           float* __restrict dx) const {
+  void subtract_neighbours(const float* __restrict x, const float* __restrict sums, float* __restrict dx) const {
     const float factor = 2 * settings_.beta * per_size_;
     for (int64_t c = 0; c < channels_; ++c) dx[c] -= factor * x[c] * sums[c];
   }

@@ -1,5 +1,6 @@
 #include "layers/param.h"
 
+#include <array>
 #include <cmath>
 
 #include "src/core/check.h"
@@ -21,13 +22,11 @@ void for_each_place(const Shape& full, int64_t rows, const Visit& visit) {
     return;
   }
   const int64_t positions = full[1] * full[2], channels = full[3];
-  parallel_for(rows, std::max<int64_t>(1, (1 << 15) / std::max<int64_t>(per_row, 1)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t o = begin; o < end; ++o)
-                   for (int64_t p = 0; p < positions; ++p)
-                     for (int64_t c = 0; c < channels; ++c)
-                       visit(o * per_row + p * channels + c, o * per_row + c * positions + p);
-               });
+  parallel_for(rows, std::max<int64_t>(1, (1 << 15) / std::max<int64_t>(per_row, 1)), [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o)
+      for (int64_t p = 0; p < positions; ++p)
+        for (int64_t c = 0; c < channels; ++c) visit(o * per_row + p * channels + c, o * per_row + c * positions + p);
+  });
 }
 
 }  // namespace
@@ -72,28 +71,38 @@ void Param::allocate() {
 void Param::initialize(uint64_t seed) {
   allocate();
   const Philox random(seed, RandomStream::kInit, 0, name);
-  const auto draw = [&](uint64_t element) -> float {
-    switch (init.type) {
-      case Initializer::Type::kConstant:
-        return static_cast<float>(init.value);
-      case Initializer::Type::kGaussian:
-        return static_cast<float>(init.std) * random.normal(element);
-      case Initializer::Type::kUniform:
-        return static_cast<float>(init.low + (init.high - init.low) * random.uniform(element));
-      case Initializer::Type::kXavier: {
-        const double limit = std::sqrt(6.0 / static_cast<double>(fan_in + fan_out));
-        return static_cast<float>(limit * (2.0 * random.uniform(element) - 1.0));
-      }
-      case Initializer::Type::kMsra:
-        return static_cast<float>(std::sqrt(2.0 / static_cast<double>(fan_in))) * random.normal(element);
-    }
-    return 0;
-  };
-  float* out = value.data();
+  const bool normal = init.type == Initializer::Type::kGaussian || init.type == Initializer::Type::kMsra;
+  double offset = 0, scale = 0;  // of standard normal numbers, or of uniform ones in [0, 1)
+  switch (init.type) {
+    case Initializer::Type::kConstant:
+      offset = init.value;
+      break;
+    case Initializer::Type::kGaussian:
+      scale = init.std;
+      break;
+    case Initializer::Type::kUniform:
+      offset = init.low, scale = init.high - init.low;
+      break;
+    case Initializer::Type::kXavier:
+      scale = 2 * std::sqrt(6.0 / static_cast<double>(fan_in + fan_out)), offset = -scale / 2;
+      break;
+    case Initializer::Type::kMsra:
+      scale = std::sqrt(2.0 / static_cast<double>(fan_in));
+      break;
+  }
+  Tensor in_file_order(shape());
+  float* out = in_file_order.data();
   const int64_t first = part.begin * full_shape.row_elements();
-  for_each_place(full_shape, part.size(), [&](int64_t memory, int64_t file) {
-    out[memory] = draw(static_cast<uint64_t>(first + file));
+  parallel_for(in_file_order.elements(), 1 << 12, [&](int64_t begin, int64_t end) {
+    std::array<float, 4> four{};
+    for (int64_t i = begin; i < end; ++i) {
+      const uint64_t element = static_cast<uint64_t>(first + i);
+      if (scale != 0 && (i == begin || element % 4 == 0))
+        four = normal ? random.normals(element / 4) : random.uniforms(element / 4);
+      out[i] = static_cast<float>(offset + scale * four[element % 4]);
+    }
   });
+  from_file_order(out, value.data());
   ++version;
 }
 

@@ -26,16 +26,15 @@ struct Initializer {
 
 enum class ParamRole {
   kTrained,  // updated by the optimizer from grad
-  kAverage,  // a running average: value += lr_mult * (grad - value); never decays, has no momentum. grad
-             // holds this step's statistic, weighted so that its sum over ranks and rounds is the mean over
-             // the step's rows
+  kAverage,  // a running average: value += lr_mult * (grad - value); never decays, has no momentum. grad holds this
+             // step's statistic, weighted so that its sum over ranks and rounds is the mean over the step's rows
 };
 
 struct Param {
   std::string name;  // as in files: "conv1.weight"
   ParamRole role = ParamRole::kTrained;
-  // The whole tensor in memory order: [out, kh, kw, in / groups] for conv, [out, h, w, c] or [out, in] for
-  // dense, [out] for a bias. 4-dimensional ones are channels-first in files (PyTorch's order).
+  // The whole tensor in memory order: [out, kh, kw, in / groups] for conv, [out, h, w, c] or [out, in] for dense, [out]
+  // for a bias. 4-dimensional ones are channels-first in files (PyTorch's order).
   Shape full_shape;
   Shape file_shape;  // in files: [out, in / groups, kh, kw] for conv, [out, c * h * w] for dense
   Slice part;        // rows of dimension 0 that are kept here
@@ -43,33 +42,29 @@ struct Param {
   int64_t fan_in = 1, fan_out = 1;
   double lr_mult = 1, decay_mult = 1;
 
-  Tensor value, grad;  // f32, shape()
-  bool grad_is_zero =
-      true;              // the gradient is zero whatever its memory holds; the first contribution overwrites
-  uint64_t version = 0;  // raised by whoever changes value, so that packed copies can be renewed
+  Tensor value, grad;        // f32, shape()
+  bool grad_is_zero = true;  // the gradient is zero whatever its memory holds; the first contribution overwrites
+  uint64_t version = 0;      // raised by whoever changes value, so that packed copies can be renewed
 
   Shape shape() const { return full_shape.with_rows(part.size()); }
   int64_t bytes() const { return shape().elements() * 4; }
 
-  // For gemm-like calls: 0 for the first contribution after an update, else 1; the gradient counts as
-  // non-zero then.
+  // For gemm-like calls: 0 for the first contribution after an update, else 1; the gradient counts as non-zero then.
   float take_beta() {
     const float beta = grad_is_zero ? 0.0f : 1.0f;
     grad_is_zero = false;
     return beta;
   }
 
-  void allocate();  // value and grad, where they are not there yet
-  void initialize(
-      uint64_t seed);  // value: a function of seed, name and the element's place in the file order
-  // Between `part` of the tensor in memory order and the same rows in file order; both f32,
-  // shape().elements() long.
+  void allocate();                 // value and grad, where they are not there yet
+  void initialize(uint64_t seed);  // value: a function of seed, name and the element's place in the file order
+  // Between `part` of the tensor in memory order and the same rows in file order; both f32, shape().elements() long.
   void to_file_order(const float* memory, float* file) const;
   void from_file_order(const float* file, float* memory) const;
 };
 
-// `weight`-like parameter with the keys a layer's table may carry. Reads `lr`, `decay` (multipliers) and
-// `init` from `config`, e.g. the table of `bias = { lr = 2.0, decay = 0.0 }`.
+// `weight`-like parameter with the keys a layer's table may carry. Reads `lr`, `decay` (multipliers) and `init` from
+// `config`, e.g. the table of `bias = { lr = 2.0, decay = 0.0 }`.
 void read_multipliers(Config& config, Param& param);
 
 }  // namespace owt

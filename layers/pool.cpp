@@ -87,14 +87,13 @@ void for_each_output_row(const Planes& p, const Function& function) {
 template <class Function>
 void for_each_pixel_row(const Planes& p, float* dx, const Function& function) {
   const int64_t row_elements = p.width * p.channels;
-  parallel_for(p.rows * p.height, kGrain / std::max<int64_t>(1, row_elements),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i) {
-                   float* to = dx + i * row_elements;
-                   std::fill_n(to, row_elements, 0.0f);
-                   function(i / p.height, i % p.height, to);
-                 }
-               });
+  parallel_for(p.rows * p.height, kGrain / std::max<int64_t>(1, row_elements), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      float* to = dx + i * row_elements;
+      std::fill_n(to, row_elements, 0.0f);
+      function(i / p.height, i % p.height, to);
+    }
+  });
 }
 
 // Index: which position of its window a maximum came from, counted in row order.
@@ -140,14 +139,12 @@ class MaxPoolOp : public Op {
         std::fill_n(y + out, p_.channels, -std::numeric_limits<float>::infinity());
         // Where every pixel is minus infinity, the first one is the first of equal maxima.
         if (kKeepIndex)
-          std::fill_n(from + out, p_.channels,
-                      static_cast<Index>(p_.place(oh, ow, down.begin, across.begin)));
+          std::fill_n(from + out, p_.channels, static_cast<Index>(p_.place(oh, ow, down.begin, across.begin)));
         for (int64_t ih = down.begin; ih < down.end; ++ih)
           for (int64_t iw = across.begin; iw < across.end; ++iw) {
             const float* pixel = p_.pixel(x, row, ih, iw);
             if (kKeepIndex)
-              take_larger(pixel, static_cast<Index>(p_.place(oh, ow, ih, iw)), p_.channels, y + out,
-                          from + out);
+              take_larger(pixel, static_cast<Index>(p_.place(oh, ow, ih, iw)), p_.channels, y + out, from + out);
             else
               take_larger(pixel, p_.channels, y + out);
           }
@@ -192,8 +189,7 @@ class AvgPoolOp : public Op {
         float* mean = to + p_.output(row, oh, ow);
         std::fill_n(mean, p_.channels, 0.0f);
         for (int64_t ih = down.begin; ih < down.end; ++ih)
-          for (int64_t iw = across.begin; iw < across.end; ++iw)
-            add(p_.pixel(from, row, ih, iw), 1, p_.channels, mean);
+          for (int64_t iw = across.begin; iw < across.end; ++iw) add(p_.pixel(from, row, ih, iw), 1, p_.channels, mean);
         const float scale = p_.inverse_positions(oh, ow);
         for (int64_t c = 0; c < p_.channels; ++c) mean[c] *= scale;
       }
@@ -233,8 +229,7 @@ class GlobalAvgPoolOp : public Op {
     parallel_for(rows_, grain(), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row)
         for (int64_t c = 0; c < channels_; c += kBlock)
-          mean(from + row * positions_ * channels_ + c, std::min(kBlock, channels_ - c),
-               to + row * channels_ + c);
+          mean(from + row * positions_ * channels_ + c, std::min(kBlock, channels_ - c), to + row * channels_ + c);
     });
   }
 
@@ -261,8 +256,7 @@ class GlobalAvgPoolOp : public Op {
     double sums[kBlock] = {};
     for (int64_t p = 0; p < positions_; ++p)
       for (int64_t c = 0; c < channels; ++c) sums[c] += static_cast<double>(x[p * channels_ + c]);
-    for (int64_t c = 0; c < channels; ++c)
-      y[c] = static_cast<float>(sums[c] / static_cast<double>(positions_));
+    for (int64_t c = 0; c < channels; ++c) y[c] = static_cast<float>(sums[c] / static_cast<double>(positions_));
   }
 
   int64_t rows_, positions_, channels_;
@@ -299,9 +293,8 @@ class Pool : public Layer {
     require_images(*this, in);
     const int64_t height = window_.count(in[1]), width = window_.count(in[2]);
     if (height < 1 || width < 1)
-      fail("a window of ", window_.kernel, "x", window_.kernel, " with pad ", window_.pad,
-           " does not fit into ", in[1], "x", in[2],
-           " pixels; use a smaller kernel or fewer pooling layers before");
+      fail("a window of ", window_.kernel, "x", window_.kernel, " with pad ", window_.pad, " does not fit into ", in[1],
+           "x", in[2], " pixels; use a smaller kernel or fewer pooling layers before");
     return {in[0], height, width, in[3]};
   }
 
@@ -338,15 +331,9 @@ class GlobalAvgPool : public Layer {
 
 }  // namespace
 
-std::unique_ptr<Layer> make_max_pool(const LayerSpec& spec) {
-  return std::make_unique<Pool>(spec, Pooling::kMax);
-}
-std::unique_ptr<Layer> make_avg_pool(const LayerSpec& spec) {
-  return std::make_unique<Pool>(spec, Pooling::kAverage);
-}
-std::unique_ptr<Layer> make_global_avg_pool(const LayerSpec& spec) {
-  return std::make_unique<GlobalAvgPool>(spec);
-}
+std::unique_ptr<Layer> make_max_pool(const LayerSpec& spec) { return std::make_unique<Pool>(spec, Pooling::kMax); }
+std::unique_ptr<Layer> make_avg_pool(const LayerSpec& spec) { return std::make_unique<Pool>(spec, Pooling::kAverage); }
+std::unique_ptr<Layer> make_global_avg_pool(const LayerSpec& spec) { return std::make_unique<GlobalAvgPool>(spec); }
 
 std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in) {
   // One byte per output is a quarter of the traffic; only windows beyond 16 x 16 need more.
@@ -356,8 +343,6 @@ std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in) {
 std::unique_ptr<Op> bind_avg_pool(Cpu, const Window& window, const Shape& in) {
   return std::make_unique<AvgPoolOp>(window, in);
 }
-std::unique_ptr<Op> bind_global_avg_pool(Cpu, const Shape& in) {
-  return std::make_unique<GlobalAvgPoolOp>(in);
-}
+std::unique_ptr<Op> bind_global_avg_pool(Cpu, const Shape& in) { return std::make_unique<GlobalAvgPoolOp>(in); }
 
 }  // namespace owt

@@ -53,8 +53,7 @@ LossSums SoftmaxLoss::run(const Pass& pass, const Tensor& logits, const Tensor& 
   return sums;
 }
 
-SoftmaxLoss::RowResult SoftmaxLoss::run_row(const float* logits, int label, float weight,
-                                            float* dlogits) const {
+SoftmaxLoss::RowResult SoftmaxLoss::run_row(const float* logits, int label, float weight, float* dlogits) const {
   const float largest = *std::max_element(logits, logits + classes_), own = logits[label];
   double sum = 0;
   int before = 0;  // classes that rank before the label

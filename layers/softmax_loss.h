@@ -16,6 +16,11 @@ namespace owt {
 struct LossSums {
   double loss = 0;
   int64_t top1 = 0, top5 = 0, rows = 0;
+
+  LossSums& operator+=(const LossSums& more) {
+    loss += more.loss, top1 += more.top1, top5 += more.top5, rows += more.rows;
+    return *this;
+  }
 };
 
 class SoftmaxLoss {

@@ -20,33 +20,32 @@ double mega(double value) { return value / 1e6; }
 
 void inspect_model(const Settings& settings) {
   const Plan plan = make_plan(settings.model, settings.plan_request());
-  const double rows = static_cast<double>(plan.request.step_rows) / plan.ranks();
+  const std::vector<LayerFacts> facts = layer_facts(plan);
   std::cout << format("model {}: input {} (height x width x channels), {} classes\n\n", settings.model.name,
                       settings.model.input.str(), settings.model.classes);
   std::cout << format("{:<16} {:<16} {:>14} {:>12} {:>14} {:>16}\n", "layer", "type", "output", "parameters",
                       "MFLOP/image", "activation KB");
-  double parameters = 0, flops = 0, first_flops = plan.layers.front().flops_per_row, activations = 0;
-  for (const LayerPlan& at : plan.layers) {
-    const double count = static_cast<double>(at.weight_bytes) / 4,
-                 kilobytes = static_cast<double>(at.out.elements()) * 4 / 1e3;
+  double parameters = 0, forward = 0, training = 0, activations = 0, largest = 0;
+  for (size_t i = 0; i < plan.layers.size(); ++i) {
+    const LayerPlan& at = plan.layers[i];
+    const double count = static_cast<double>(at.weight_bytes) / 4;
     parameters += count;
-    flops += at.flops_per_row;
-    // relu and dropout work in place.
-    const bool in_place = at.type == "relu" || at.type == "dropout";
-    if (!in_place) activations += kilobytes * 1e3;
+    forward += at.flops_per_row;
+    training += at.flops_per_row + at.backward_flops_per_row;
+    const double bytes = static_cast<double>(facts[i].activation_bytes);
+    largest = std::max(largest, bytes);
+    if (!at.in_place) activations += bytes;
     std::cout << format("{:<16} {:<16} {:>14} {:>12} {:>14.3f} {:>16}\n", at.name, at.type, at.out.str(),
                         count > 0 ? format("{:.0f}", count) : "-", mega(at.flops_per_row),
-                        in_place ? "in place" : format("{:.1f}", kilobytes));
+                        at.in_place ? "in place" : format("{:.1f}", static_cast<double>(at.out.elements()) * 4 / 1e3));
   }
-  const double weights = static_cast<double>(plan.weight_bytes_per_rank());
+  std::cout << format("\nparameters {:.3f} M; forward {:.3f} GFLOP per image, training step {:.3f} GFLOP per image\n",
+                      parameters / 1e6, forward / 1e9, training / 1e9);
   std::cout << format(
-      "\nparameters {:.3f} M; forward {:.3f} GFLOP per image, training step {:.3f} GFLOP per image\n",
-      parameters / 1e6, flops / 1e9, (3 * flops - first_flops) / 1e9);
-  std::cout << format(
-      "memory per worker ({} images, {} on {} worker{}): weights, gradients and momentum {:.1f} MB, "
-      "activations {:.1f} MB\n",
-      rows, name_of(plan.request.strategy), plan.ranks(), plan.ranks() == 1 ? "" : "s", mega(3 * weights),
-      mega(activations * rows));
+      "memory of worker 0 of {} ({}, {} images per step): weights, gradients and momentum {:.1f} MB, "
+      "activations {:.1f} MB, their gradients {:.1f} MB\n",
+      plan.ranks(), name_of(plan.request.strategy), plan.request.step_rows,
+      mega(3 * static_cast<double>(plan.weight_bytes_per_rank())), mega(activations), mega(2 * largest));
 }
 
 void inspect_tensors(const std::string& path) {
@@ -62,8 +61,8 @@ void inspect_tensors(const std::string& path) {
 void inspect_checkpoint(const std::string& folder) {
   const RunState state = load_checkpoint_state(folder);
   std::cout << format("checkpoint {}: all checksums match\n", folder);
-  std::cout << format("step {}, epoch {} (+{} steps), seed {}, {} worker(s), strategy {}\n", state.step,
-                      state.epoch, state.step_in_epoch, state.seed, state.workers, state.strategy);
+  std::cout << format("step {}, epoch {} (+{} steps), seed {}, {} worker(s), strategy {}\n", state.step, state.epoch,
+                      state.step_in_epoch, state.seed, state.workers, state.strategy);
   if (state.best_step >= 0)
     std::cout << format("best top-1 {:.2f} % at step {}\n", 100 * state.best_top1, state.best_step);
   inspect_tensors((fs::path(folder) / "weights.safetensors").string());
@@ -91,17 +90,15 @@ void inspect_images(const std::string& dir, CifarKind kind) {
 void inspect_folder(const std::string& folder) {
   if (fs::is_regular_file(fs::path(folder) / "state.json")) return inspect_checkpoint(folder);
   if (const auto newest = newest_checkpoint(folder)) return inspect_checkpoint(*newest);
-  const bool cifar100 =
-      fs::exists(fs::path(folder) / "cifar-100-binary") || fs::exists(fs::path(folder) / "train.bin");
+  const bool cifar100 = fs::exists(fs::path(folder) / "cifar-100-binary") || fs::exists(fs::path(folder) / "train.bin");
   inspect_images(folder, cifar100 ? CifarKind::k100 : CifarKind::k10);
 }
 
 }  // namespace
 
 int command_inspect(const Arguments& arguments) {
-  Options options(
-      "owt inspect",
-      "Shows what is in a recipe, a model file, a weights file, a checkpoint, a run folder or a data set.");
+  Options options("owt inspect",
+                  "Shows what is in a recipe, a model file, a weights file, a checkpoint, a run folder or a data set.");
   options.positional("CONFIG", "the file or folder");
   declare_shared(options);
   declare_strategy(options);

@@ -8,8 +8,7 @@
 namespace owt {
 
 int command_plan(const Arguments& arguments) {
-  Options options("owt plan",
-                  "Shows what each worker computes and sends per step, and the totals of every strategy.");
+  Options options("owt plan", "Shows what each worker computes and sends per step, and the totals of every strategy.");
   options.positional("CONFIG", "a recipe or a model file");
   declare_shared(options);
   options.repeated("parallel", "NAME",
@@ -30,8 +29,7 @@ int command_plan(const Arguments& arguments) {
   for (const std::string& name : strategy_names()) {
     request.strategy = strategy_from(name);
     const Plan plan = make_plan(settings.model, request);
-    std::cout << format("{:<10} {:>20.3f} {:>22.2f}{}\n", name,
-                        static_cast<double>(plan.bytes_per_step()) / 1e6,
+    std::cout << format("{:<10} {:>20.3f} {:>22.2f}{}\n", name, static_cast<double>(plan.bytes_per_step()) / 1e6,
                         static_cast<double>(plan.weight_bytes_per_rank()) / 1e6,
                         std::count(shown.begin(), shown.end(), name) > 0 ? "   <- shown above" : "");
   }

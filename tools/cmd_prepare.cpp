@@ -23,25 +23,22 @@ int prepare_synthetic_set(const Arguments& arguments) {
   const int64_t train = options.integer("train", {.low = 5, .high = 1e7}),
                 test = options.integer("test", {.low = 1, .high = 1e7});
   const std::string folder =
-      prepare_synthetic(options.string("DIR"), train, test,
-                        static_cast<uint64_t>(options.integer("seed", {.low = 0})), options.boolean("force"));
-  std::cout << format("{}: {} training and {} test images of {} classes\n", folder, train, test,
-                      kSyntheticClasses);
+      prepare_synthetic(options.string("DIR"), train, test, static_cast<uint64_t>(options.integer("seed", {.low = 0})),
+                        options.boolean("force"));
+  std::cout << format("{}: {} training and {} test images of {} classes\n", folder, train, test, kSyntheticClasses);
   return 0;
 }
 
 int prepare_cifar(const Arguments& arguments) {
-  Options options("owt prepare cifar",
-                  "Unpacks and checks the official CIFAR-10 or CIFAR-100 binary archive.");
-  options.positional(
-      "ARCHIVE", "cifar-10-binary.tar.gz or cifar-100-binary.tar.gz (tools/fetch_cifar10.sh downloads it)");
+  Options options("owt prepare cifar", "Unpacks and checks the official CIFAR-10 or CIFAR-100 binary archive.");
+  options.positional("ARCHIVE",
+                     "cifar-10-binary.tar.gz or cifar-100-binary.tar.gz (tools/fetch_cifar10.sh downloads it)");
   options.positional("DIR", "gets a folder cifar-10-batches-bin or cifar-100-binary");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
   }
-  std::cout << unpack_cifar_archive(options.string("ARCHIVE"), options.string("DIR"))
-            << ": unpacked and checked\n";
+  std::cout << unpack_cifar_archive(options.string("ARCHIVE"), options.string("DIR")) << ": unpacked and checked\n";
   return 0;
 }
 

@@ -8,15 +8,13 @@
 namespace owt {
 
 int command_time(const Arguments& arguments) {
-  Options options("owt time",
-                  "Times training steps on made-up images and shows where the time goes, layer by layer.");
+  Options options("owt time", "Times training steps on made-up images and shows where the time goes, layer by layer.");
   options.positional("CONFIG", "a recipe or a model file");
   declare_shared(options);
   declare_strategy(options);
   options.option("steps", "N", "30", "steps to time");
   options.option("csv", "FILE", "write the table as CSV too");
-  options.option("trace", "FILE",
-                 "write a trace of every step for Perfetto (ui.perfetto.dev) or chrome://tracing");
+  options.option("trace", "FILE", "write a trace of every step for Perfetto (ui.perfetto.dev) or chrome://tracing");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;

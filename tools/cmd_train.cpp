@@ -12,36 +12,36 @@ constexpr int kStoppedOnSignal = 75;  // EX_TEMPFAIL of sysexits.h: come again
 }  // namespace
 
 int command_train(const Arguments& arguments) {
-  Options options("owt train",
-                  "Trains a network from a recipe and writes a run folder with checkpoints and metrics.");
+  Options options("owt train", "Trains a network from a recipe and writes a run folder with checkpoints and metrics.");
   options.positional("CONFIG", "the recipe, a TOML file");
-  options.option("data", "DIR",
-                 "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
-  options.option("out", "DIR", "run folder (default: runs/<recipe>); another run in it is never overwritten");
+  options.option("data", "DIR", "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
+  options.option(
+      "out", "DIR",
+      "run folder (default: runs/<recipe>, or that of --resume DIR); another run in it is never overwritten");
   declare_shared(options);
   declare_strategy(options);
   options.option("epochs", "N", "length of the run (schedule.epochs)");
-  options.option("steps", "N", "stop after this many steps; the schedule stays that of the epochs");
+  options.option("steps", "N",
+                 "end after this many steps (schedule.max_steps); where there are epochs, the schedule stays theirs");
   options.option("seed", "S", "of weights, order, augmentation and dropout (run.seed)");
   options.option("weights", "FILE", "start from these weights (safetensors, PyTorch's names and order)");
-  options.option("resume", "auto|DIR",
-                 "go on from the run folder's newest checkpoint, or from this run or checkpoint");
+  options.option("resume", "auto|DIR", "go on from the run folder's newest checkpoint, or from this run or checkpoint");
   options.flag("timing", "print the per-layer timing table at the end");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
   }
   Overrides more;
-  if (options.given("epochs")) more.emplace_back("schedule.epochs", options.string("epochs"));
+  if (options.given("epochs")) {
+    options.number("epochs", {.low = 0});
+    more.emplace_back("schedule.epochs", options.string("epochs"));
+  }
   if (options.given("steps"))
     more.emplace_back("schedule.max_steps", std::to_string(options.integer("steps", {.low = 1})));
-  if (options.given("seed"))
-    more.emplace_back("run.seed", std::to_string(options.integer("seed", {.low = 0})));
+  if (options.given("seed")) more.emplace_back("run.seed", std::to_string(options.integer("seed", {.low = 0})));
   const Settings settings = shared_settings(options, more);
   TrainOptions train_options;
-  const auto take = [&](const char* name) {
-    return options.given(name) ? options.string(name) : std::string();
-  };
+  const auto take = [&](const char* name) { return options.given(name) ? options.string(name) : std::string(); };
   train_options.data = take("data");
   train_options.out = take("out");
   train_options.resume = take("resume");

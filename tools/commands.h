@@ -1,5 +1,5 @@
-// The subcommands of owt. Each takes the words after its name and returns the exit code; it throws UsageError
-// for a wrong command line and Error for anything else that went wrong.
+// The subcommands of owt. Each takes the words after its name and returns the exit code; it throws UsageError for a
+// wrong command line and Error for anything else that went wrong.
 #pragma once
 
 #include <string>
@@ -19,8 +19,7 @@ int command_plan(const Arguments& arguments);
 int command_prepare(const Arguments& arguments);
 int command_inspect(const Arguments& arguments);
 
-// Options that several subcommands share: --workers, --device, --threads, --set; and --parallel, for one
-// strategy.
+// Options that several subcommands share: --workers, --device, --threads, --set; and --parallel, for one strategy.
 void declare_shared(Options& options);
 void declare_strategy(Options& options);
 // The recipe named by CONFIG with what these options change.

@@ -44,7 +44,7 @@ explain() {  # curl's exit status
     23) echo "cannot write $part; is the disk full?" ;;
     28) echo "the server is too slow or silent" ;;
     18 | 56) echo "the connection broke off" ;;
-    35 | 60) echo "no secure connection" ;;
+    35 | 60 | 77) echo "no secure connection; are the certificates there (apt-get install ca-certificates)?" ;;
     *) echo "curl ended with status $1" ;;
   esac
 }

@@ -54,8 +54,8 @@ int run(const std::vector<std::string>& words) {
     names.push_back(command.name);
   }
   const std::string near = owt::nearest(words[0], names);
-  throw owt::UsageError("no command '" + words[0] + "'" +
-                        (near.empty() ? "" : "; did you mean '" + near + "'?") + "; owt --help lists them");
+  throw owt::UsageError("no command '" + words[0] + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?") +
+                        "; owt --help lists them");
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 build_packages=(g++ cmake ninja-build pkg-config libdnnl-dev libspdlog-dev libfmt-dev libtomlplusplus-dev
                 nlohmann-json3-dev librandom123-dev libxxhash-dev libarchive-dev libboost-program-options-dev)
-test_packages=(libgtest-dev libgmock-dev clang-format-14 curl python3)
+test_packages=(libgtest-dev libgmock-dev clang-format-14 ca-certificates curl python3)
 
 # Prints those of the packages that are not installed.
 missing_packages() {

@@ -2,6 +2,18 @@
 #include "tools/commands.h"
 
 namespace owt {
+namespace {
+
+const std::string& checked_strategy(const std::string& name) {
+  try {
+    strategy_from(name);
+  } catch (const Error& e) {
+    throw UsageError(concat("--parallel: ", e.what()));
+  }
+  return name;
+}
+
+}  // namespace
 
 void declare_shared(Options& options) {
   options.option("workers", "K", "ranks, as threads of this process (default: the recipe's, else 1)");
@@ -15,7 +27,9 @@ void declare_strategy(Options& options) {
 }
 
 Settings shared_settings(const Options& options, Overrides more) {
-  device_from(options.string("device"));
+  const std::string device = options.string("device");
+  if (device != "cpu" && device != "cuda") throw UsageError("--device " + device + ": wanted cpu or cuda");
+  device_from(device);
   Overrides overrides;
   for (const std::string& change : options.list("set")) {
     const size_t equals = change.find('=');
@@ -24,9 +38,9 @@ Settings shared_settings(const Options& options, Overrides more) {
     overrides.emplace_back(change.substr(0, equals), change.substr(equals + 1));
   }
   if (options.given("workers"))
-    overrides.emplace_back("parallel.workers",
-                           std::to_string(options.integer("workers", {.low = 1, .high = 4096})));
-  for (const std::string& name : options.list("parallel")) overrides.emplace_back("parallel.strategy", name);
+    overrides.emplace_back("parallel.workers", std::to_string(options.integer("workers", {.low = 1, .high = 4096})));
+  for (const std::string& name : options.list("parallel"))
+    overrides.emplace_back("parallel.strategy", checked_strategy(name));
   overrides.insert(overrides.end(), more.begin(), more.end());
   return read_settings(options.string("CONFIG"), overrides);
 }

@@ -1,9 +1,9 @@
 // Collectives of one group of ranks.
 //
-// Every rank calls the same collectives in the same order with the same sizes; a collective starts after its
-// `ready` event and ends with the event it returns; until then neither tensor may be touched. Sums are taken
-// in rank order, so every rank gets the same bits. Elements are f32 wherever there is a sum; anything else
-// otherwise. When a rank fails, its partners' calls (or their events) throw Aborted instead of hanging.
+// Every rank calls the same collectives in the same order with the same sizes; a collective starts after its `ready`
+// event and ends with the event it returns; until then neither tensor may be touched. Sums are taken in rank order, so
+// every rank gets the same bits. Elements are f32 wherever there is a sum; anything else otherwise.
+// When a rank fails, its partners' calls (or their events) throw Aborted instead of hanging.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ namespace owt {
 enum class Collective { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kReduce, kAllToAll };
 const char* name_of(Collective collective);  // "all_reduce", ...
 
-// What one rank of `ranks` sends in a ring, or the mean over the ranks where they differ (broadcast, reduce),
-// rounded down. `bytes` is the whole tensor: of all_gather and all_to_all, the `all` of ranks x mine. Source:
-// reference formulas 2 (K-1)/K S for all_reduce and (K-1)/K S for the rest.
+// What one rank of `ranks` sends in a ring, or the mean over the ranks where they differ (broadcast, reduce), rounded
+// down. `bytes` is the whole tensor: of all_gather and all_to_all, the `all` of ranks x mine.
+// Source: reference formulas 2 (K-1)/K S for all_reduce and (K-1)/K S for the rest.
 int64_t bytes_sent(Collective collective, int64_t bytes, int ranks);
 
 // Another rank failed; the cause is reported there.

@@ -50,18 +50,15 @@ Event ProfiledCommunicator::all_gather(const Tensor& mine, Tensor& all, const Ev
 }
 
 Event ProfiledCommunicator::reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) {
-  return counted(Collective::kReduceScatter, all.bytes(),
-                 [&] { return inner_.reduce_scatter(all, mine, ready); });
+  return counted(Collective::kReduceScatter, all.bytes(), [&] { return inner_.reduce_scatter(all, mine, ready); });
 }
 
 Event ProfiledCommunicator::broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) {
-  return counted(Collective::kBroadcast, out.bytes(),
-                 [&] { return inner_.broadcast(from_root, out, root, ready); });
+  return counted(Collective::kBroadcast, out.bytes(), [&] { return inner_.broadcast(from_root, out, root, ready); });
 }
 
 Event ProfiledCommunicator::reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) {
-  return counted(Collective::kReduce, mine.bytes(),
-                 [&] { return inner_.reduce(mine, sum_on_root, root, ready); });
+  return counted(Collective::kReduce, mine.bytes(), [&] { return inner_.reduce(mine, sum_on_root, root, ready); });
 }
 
 Event ProfiledCommunicator::all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) {

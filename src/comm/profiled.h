@@ -1,5 +1,4 @@
-// A communicator that counts: bytes sent, and the time of every collective, reported to the profiler's open
-// scope.
+// A communicator that counts: bytes sent, and the time of every collective, reported to the profiler's open scope.
 #pragma once
 
 #include "src/comm/communicator.h"

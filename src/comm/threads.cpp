@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -24,8 +25,7 @@ struct Post {
 
 class ThreadGroup {
  public:
-  ThreadGroup(int ranks, bool spin)
-      : posts(static_cast<size_t>(ranks)), ranks_(ranks), spins_(spin ? 4000 : 0) {}
+  ThreadGroup(int ranks, bool spin) : posts(static_cast<size_t>(ranks)), ranks_(ranks), spins_(spin ? 4000 : 0) {}
 
   // All ranks have come, and what they wrote before is visible to all. Throws Aborted when a rank failed.
   void meet() {
@@ -200,7 +200,13 @@ void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& bo
     }
   };
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
+  try {
+    for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
+  } catch (const std::system_error& e) {
+    group.abort();
+    for (std::thread& thread : threads) thread.join();
+    fail("cannot start worker ", threads.size(), " of ", ranks, ": ", e.what(), "; use fewer workers");
+  }
   for (std::thread& thread : threads) thread.join();
   if (failure) std::rethrow_exception(failure);
 }

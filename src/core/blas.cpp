@@ -16,9 +16,8 @@ void gemm(Transpose a_form, Transpose b_form, int64_t m, int64_t n, int64_t k, c
       for (int64_t j = 0; j < n; ++j) c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
     return;
   }
-  const dnnl_status_t status =
-      dnnl_sgemm(a_form == Transpose::kYes ? 'T' : 'N', b_form == Transpose::kYes ? 'T' : 'N', m, n, k, 1.0f,
-                 a, lda, b, ldb, beta, c, ldc);
+  const dnnl_status_t status = dnnl_sgemm(a_form == Transpose::kYes ? 'T' : 'N', b_form == Transpose::kYes ? 'T' : 'N',
+                                          m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
   OWT_CHECK_EQ(static_cast<int>(status), 0, "dnnl_sgemm ", m, "x", n, "x", k);
 }
 

@@ -1,8 +1,8 @@
 // Errors and checks.
 //
-// Error carries one line for the user: what was found, what was wanted, and the cure. The program prints it
-// as `owt: error: ...` and exits with 1. fail() is for what a user can cause; OWT_CHECK is for what only our
-// own code can break, so its message starts with the place in the source.
+// Error carries one line for the user: what was found, what was wanted, and the cure. The program prints it as
+// `owt: error: ...` and exits with 1. fail() is for what a user can cause; OWT_CHECK is for what only our own code
+// can break, so its message starts with the place in the source.
 #pragma once
 
 #include <sstream>
@@ -43,14 +43,14 @@ template <class... Parts>
       ::owt::detail::check_failed(__FILE__, __LINE__, "not true: " #condition __VA_OPT__(, ) __VA_ARGS__); \
   } while (false)
 
-#define OWT_CHECK_EQ(found, wanted, ...)                                                           \
-  do {                                                                                             \
-    const auto& owt_found = (found);                                                               \
-    const auto& owt_wanted = (wanted);                                                             \
-    if (!(owt_found == owt_wanted))                                                                \
-      ::owt::detail::check_failed(__FILE__, __LINE__,                                              \
-                                  ::owt::concat(#found " is ", owt_found, ", wanted ", owt_wanted) \
-                                      __VA_OPT__(, ) __VA_ARGS__);                                 \
+#define OWT_CHECK_EQ(found, wanted, ...)                                                                          \
+  do {                                                                                                            \
+    const auto& owt_found = (found);                                                                              \
+    const auto& owt_wanted = (wanted);                                                                            \
+    if (!(owt_found == owt_wanted))                                                                               \
+      ::owt::detail::check_failed(__FILE__, __LINE__,                                                             \
+                                  ::owt::concat(#found " is ", owt_found, ", wanted ", owt_wanted) __VA_OPT__(, ) \
+                                      __VA_ARGS__);                                                               \
   } while (false)
 
 }  // namespace owt

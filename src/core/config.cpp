@@ -137,9 +137,7 @@ void Config::put(const std::string& key, const Config& table) {
 bool Config::has(const std::string& key) const { return node_->table->contains(key); }
 bool Config::is_table(const std::string& key) const { return has(key) && node_->table->get(key)->is_table(); }
 bool Config::is_array(const std::string& key) const { return has(key) && node_->table->get(key)->is_array(); }
-bool Config::is_string(const std::string& key) const {
-  return has(key) && node_->table->get(key)->is_string();
-}
+bool Config::is_string(const std::string& key) const { return has(key) && node_->table->get(key)->is_string(); }
 
 void Config::error(const std::string& key, const std::string& message) const {
   const toml::node* node = node_->table->get(key);
@@ -174,8 +172,8 @@ T checked(const Config& config, const std::string& key, T value, const Range& ra
 }
 
 template <class T, class Read>
-std::vector<T> elements(const Config& config, const std::string& key, const toml::node* node,
-                        const char* wanted, const Read& read) {
+std::vector<T> elements(const Config& config, const std::string& key, const toml::node* node, const char* wanted,
+                        const Read& read) {
   std::vector<T> values;
   const toml::array* array = node ? node->as_array() : nullptr;
   if (!array) config.error(key, concat("'", key, "' must be an array of ", wanted));
@@ -245,8 +243,7 @@ std::string Config::word(const std::string& key, const std::vector<std::string>&
                     near.empty() ? "" : concat("; did you mean '", near, "'?")));
 }
 
-std::string Config::word(const std::string& key, const std::string& otherwise,
-                         const std::vector<std::string>& words) {
+std::string Config::word(const std::string& key, const std::string& otherwise, const std::vector<std::string>& words) {
   asked_.insert(key);
   return has(key) ? word(key, words) : otherwise;
 }
@@ -306,8 +303,8 @@ void Config::finish(const std::string& kind) const {
     const std::string name(key.str());
     if (asked_.contains(name)) continue;
     const std::string near = nearest(name, {asked_.begin(), asked_.end()});
-    error(name, concat("no key '", name, "' (keys", kind.empty() ? "" : " of " + kind, ": ", joined(asked_),
-                       ")", near.empty() ? "" : concat("; did you mean '", near, "'?")));
+    error(name, concat("no key '", name, "' (keys", kind.empty() ? "" : " of " + kind, ": ", joined(asked_), ")",
+                       near.empty() ? "" : concat("; did you mean '", near, "'?")));
   }
 }
 

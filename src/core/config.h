@@ -1,14 +1,12 @@
-// Reading TOML: one table at a time, with the place of every key for messages, and no key left unread in
-// silence.
+// Reading TOML: one table at a time, with the place of every key for messages, and no key left unread in silence.
 //
 //   Config model = Config::file("configs/models/x.toml");
 //   const int64_t kernel = layer.integer("kernel", {.low = 1});       // required
 //   const double rate = layer.number("rate", 0.5, {.low = 0, .high = 1});  // optional
 //   layer.finish();  // throws if the table holds a key nobody asked for
 //
-// Errors read `configs/models/x.toml:31: [[layer]] conv2: no key 'kernal' (keys: ...); did you mean
-// 'kernel'?` A Config is a cheap handle; a copy keeps its own list of the keys asked for, so several ranks
-// may read one table.
+// Errors read `configs/models/x.toml:31: [[layer]] conv2: no key 'kernal' (keys: ...); did you mean 'kernel'?`
+// A Config is a cheap handle; a copy keeps its own list of the keys asked for, so several ranks may read one table.
 #pragma once
 
 #include <cstdint>
@@ -31,15 +29,13 @@ struct Recipe;  // of a document; config.cpp
 
 class Config {
  public:
-  static Config file(const std::string& path);  // throws: missing file, bad syntax
-  static Config text(std::string_view text,
-                     const std::string& name = "text");  // as if read from a file `name`
+  static Config file(const std::string& path);                                  // throws: missing file, bad syntax
+  static Config text(std::string_view text, const std::string& name = "text");  // as if read from a file `name`
 
-  // Both of a whole document only. Sets a dotted key from the command line, `schedule.epochs` = `3`; a value
-  // that is no TOML is taken as a string. Copies of this Config made earlier do not change.
+  // Both of a whole document only. Sets a dotted key from the command line, `schedule.epochs` = `3`; a value that is no TOML is taken as a string.
+  // Copies of this Config made earlier do not change.
   void set(const std::string& dotted_key, const std::string& value);
-  // Puts another table under a key (an included file in place of its name); messages keep naming its own
-  // file.
+  // Puts another table under a key (an included file in place of its name); messages keep naming its own file.
   void put(const std::string& key, const Config& table);
 
   bool has(const std::string& key) const;
@@ -57,8 +53,7 @@ class Config {
   std::string string(const std::string& key, const std::string& otherwise);
   // One of a list of words.
   std::string word(const std::string& key, const std::vector<std::string>& words);
-  std::string word(const std::string& key, const std::string& otherwise,
-                   const std::vector<std::string>& words);
+  std::string word(const std::string& key, const std::string& otherwise, const std::vector<std::string>& words);
   std::vector<int64_t> integers(const std::string& key);
   std::vector<double> numbers(const std::string& key);
   // A table under this key; an empty one where the key is missing.
@@ -72,8 +67,7 @@ class Config {
 
   // Throws Error naming the file, the line of `key` (of the table where there is no such key), and the table.
   [[noreturn]] void error(const std::string& key, const std::string& message) const;
-  // Throws for the first key that nobody asked for, with the nearest one that was. `kind`: "keys of <kind>:
-  // ..."
+  // Throws for the first key that nobody asked for, with the nearest one that was. `kind`: "keys of <kind>: ..."
   void finish(const std::string& kind = {}) const;
 
   std::string to_toml() const;  // the table as a TOML document
@@ -82,8 +76,7 @@ class Config {
   struct Node;
   static Config from_recipe(std::shared_ptr<const Recipe> recipe);
   explicit Config(std::shared_ptr<const Node> node) : node_(std::move(node)) {}
-  [[noreturn]] void missing(
-      const std::string& key) const;  // a required key; names a near one that nobody asked for
+  [[noreturn]] void missing(const std::string& key) const;  // a required key; names a near one that nobody asked for
   std::shared_ptr<const Node> node_;
   std::string what_;
   std::set<std::string> asked_;

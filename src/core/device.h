@@ -12,8 +12,7 @@ struct Cpu {};
 struct Cuda {};
 
 const char* name_of(Device device);  // "cpu", "cuda"
-// From a name on the command line. Throws Error for an unknown name or a device this program was not built
-// for.
+// From a name on the command line. Throws Error for an unknown name or a device this program was not built for.
 Device device_from(const std::string& name);
 inline std::ostream& operator<<(std::ostream& out, Device device) { return out << name_of(device); }
 

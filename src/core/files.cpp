@@ -57,8 +57,7 @@ void FileWriter::write(const void* bytes, size_t count) {
 }
 
 void FileWriter::close() {
-  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS)
-    fail("cannot write ", path_, ": ", reason());
+  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) fail("cannot write ", path_, ": ", reason());
   const int descriptor = descriptor_;
   descriptor_ = -1;
   if (::close(descriptor) != 0) fail("cannot write ", path_, ": ", reason());

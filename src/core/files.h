@@ -9,13 +9,11 @@ namespace owt {
 
 std::string read_file(const std::string& path);  // throws Error naming the file and the system's reason
 
-// Writes `path` so that after a crash it holds the old content or the new, never a part: writes path.tmp,
-// syncs it, renames it, syncs the folder. Throws Error (disk full, not writable) and leaves the old file
-// untouched.
+// Writes `path` so that after a crash it holds the old content or the new, never a part: writes path.tmp, syncs it,
+// renames it, syncs the folder. Throws Error (disk full, not writable) and leaves the old file untouched.
 void write_file_atomically(const std::string& path, std::string_view content);
 
-// A file written in pieces and made durable by close(). Throws Error on a full disk; an unclosed file is
-// removed.
+// A file written in pieces and made durable by close(). Throws Error on a full disk; an unclosed file is removed.
 class FileWriter {
  public:
   explicit FileWriter(const std::string& path);

@@ -1,5 +1,4 @@
-// Log lines for people, and text formatting. Rank 0 of a run logs; every line goes to stderr and to the run's
-// log.txt.
+// Log lines for people, and text formatting. Rank 0 of a run logs; every line goes to stderr and to the run's log.txt.
 #pragma once
 
 #include <spdlog/fmt/fmt.h>
@@ -21,6 +20,8 @@ template <class... Args>
 void log_warn(fmt::format_string<Args...> text, Args&&... args) {
   log_warning(fmt::format(text, std::forward<Args>(args)...));
 }
+
+void log_to_file_only(const std::string& text);
 
 // From now on also to this file (appended). Throws Error where it cannot be written. An empty path closes it.
 void log_to_file(const std::string& path);

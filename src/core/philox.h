@@ -1,7 +1,7 @@
 // Random numbers as a function of what they are for: Philox4x32-10 (Salmon et al. 2011) in counter mode.
 //
-// A number depends on the seed, the stream (its purpose), a name (layer, parameter), a step or epoch, and the
-// global index of the element or sample, and on nothing else: not on ranks, threads or the order of calls.
+// A number depends on the seed, the stream (its purpose), a name (layer, parameter), a step or epoch, and the global
+// index of the element or sample, and on nothing else: not on ranks, threads or the order of calls.
 #pragma once
 
 #include <array>
@@ -32,8 +32,13 @@ class Philox {
   uint32_t bits(uint64_t element) const { return block(element / 4)[element % 4]; }
   // Uniform in [0, 1).
   float uniform(uint64_t element) const { return to_uniform(bits(element)); }
+  std::array<float, 4> uniforms(uint64_t index) const {  // of the block
+    const auto four = block(index);
+    return {to_uniform(four[0]), to_uniform(four[1]), to_uniform(four[2]), to_uniform(four[3])};
+  }
   // Standard normal (Box-Muller); elements 2i and 2i+1 are a pair.
-  float normal(uint64_t element) const;
+  float normal(uint64_t element) const { return normals(element / 4)[element % 4]; }
+  std::array<float, 4> normals(uint64_t index) const;  // of the block
 
   static float to_uniform(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 

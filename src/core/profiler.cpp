@@ -7,9 +7,7 @@
 namespace owt {
 namespace {
 
-double milliseconds(Profiler::Clock::duration d) {
-  return std::chrono::duration<double, std::milli>(d).count();
-}
+double milliseconds(Profiler::Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
 
 }  // namespace
 
@@ -94,9 +92,7 @@ double median(std::vector<double> values) {
   const size_t middle = values.size() / 2;
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle), values.end());
   if (values.size() % 2 == 1) return values[middle];
-  return (values[middle] +
-          *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle))) /
-         2;
+  return (values[middle] + *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle))) / 2;
 }
 
 }  // namespace owt

@@ -1,8 +1,7 @@
 // Where the time of a step goes. One Profiler per rank; used by that rank's host thread only.
 //
-// Scopes are leaves: they never nest, so that the rows of the table add up to the step. A disabled profiler
-// costs one branch per scope. A row's figure for a step is the sum over its scopes in that step (rounds run a
-// layer several times).
+// Scopes are leaves: they never nest, so that the rows of the table add up to the step. A disabled profiler costs one
+// branch per scope. A row's figure for a step is the sum over its scopes in that step (rounds run a layer several times).
 #pragma once
 
 #include <chrono>
@@ -23,8 +22,8 @@ class Profiler {
   struct Row {
     std::string name;  // layer, transfer, ...
     Phase phase;
-    // Per recorded step. Of a transfer `ms` is the host's time, exposed between the computations;
-    // `transfer_ms` that of the collectives themselves and `bytes` what this rank sent in them.
+    // Per recorded step. Of a transfer `ms` is the host's time, exposed between the computations; `transfer_ms` that
+    // of the collectives themselves and `bytes` what this rank sent in them.
     std::vector<double> ms, transfer_ms;
     std::vector<int64_t> bytes;
   };
@@ -54,8 +53,7 @@ class Profiler {
     Clock::time_point begin_;
   };
 
-  // The communicator reports a collective to the scope it runs in (outside any scope: not shown in the
-  // table).
+  // The communicator reports a collective to the scope it runs in (outside any scope: not shown in the table).
   void add_transfer(double ms, int64_t bytes);
 
   const std::vector<Row>& rows() const { return rows_; }

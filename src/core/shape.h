@@ -9,8 +9,7 @@
 
 namespace owt {
 
-// Up to five extents; dimension 0 is the rows (images of a batch, output features of a weight). Extents may
-// be 0.
+// Up to five extents; dimension 0 is the rows (images of a batch, output features of a weight). Extents may be 0.
 class Shape {
  public:
   Shape() = default;
@@ -44,8 +43,7 @@ struct Slice {
   bool operator==(const Slice& other) const = default;
 };
 
-// Part `index` of `total` items dealt to `parts` as evenly as possible; the first parts get one more. Parts
-// may be empty.
+// Part `index` of `total` items dealt to `parts` as evenly as possible; the first parts get one more. Parts may be empty.
 Slice split(int64_t total, int parts, int index);
 
 }  // namespace owt

@@ -18,8 +18,7 @@ std::shared_ptr<std::byte> allocate(int64_t bytes) {
   const size_t alignment = large ? kHugePage : kAlignment;
   const size_t size = (static_cast<size_t>(bytes) + alignment) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, size);
-  if (!memory)
-    fail("out of memory: ", bytes >> 20, " MiB asked for; use a smaller batch or a smaller network");
+  if (!memory) fail("out of memory: ", bytes >> 20, " MiB asked for; use a smaller batch or a smaller network");
   // Weights and activations are walked from end to end; huge pages are worth about 5 % there.
   if (large) madvise(memory, size, MADV_HUGEPAGE);
   return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
@@ -41,8 +40,7 @@ int64_t size_of(DType dtype) {
   }
 }
 
-Tensor::Tensor(const Shape& shape, DType dtype, Device device)
-    : shape_(shape), dtype_(dtype), device_(device) {
+Tensor::Tensor(const Shape& shape, DType dtype, Device device) : shape_(shape), dtype_(dtype), device_(device) {
   OWT_CHECK_EQ(device, Device::kCpu);
   memory_ = allocate(bytes());
 }
@@ -63,8 +61,7 @@ Tensor Tensor::reshaped(const Shape& shape) const {
 }
 
 Tensor Tensor::part(int64_t first, const Shape& shape) const {
-  OWT_CHECK(first >= 0 && first + shape.elements() <= elements(), "part ", shape, " at ", first, " of ",
-            shape_);
+  OWT_CHECK(first >= 0 && first + shape.elements() <= elements(), "part ", shape, " at ", first, " of ", shape_);
   Tensor view = *this;
   view.shape_ = shape;
   view.offset_ += first * size_of(dtype_);

@@ -15,20 +15,22 @@ int hardware_cores();  // cores this process may run on
 inline int team_size() { return omp_get_max_threads(); }
 void set_team_size(int threads);  // for the calling host thread, >= 1
 
-// function(begin, end) over [0, items) in equal contiguous parts, one per thread; fewer threads when a part
-// would be smaller than `grain` items. The parts depend on the team size only. The function must not throw.
+// function(begin, end) over [0, items) in equal contiguous parts, one per thread; fewer parts when one would be smaller
+// than `grain` items. The parts depend on the team size only. The function must not throw.
 template <class Function>
 void parallel_for(int64_t items, int64_t grain, const Function& function) {
-  const int threads =
-      static_cast<int>(std::clamp<int64_t>(items / std::max<int64_t>(grain, 1), 1, team_size()));
-  if (threads == 1) {
+  const int parts = static_cast<int>(std::clamp<int64_t>(items / std::max<int64_t>(grain, 1), 1, team_size()));
+  if (parts == 1) {
     if (items > 0) function(int64_t{0}, items);
     return;
   }
-#pragma omp parallel num_threads(threads)
+  // Always the whole team: libgomp ends threads when a team shrinks, and starts them anew when it grows.
+#pragma omp parallel
   {
-    const Slice part = split(items, omp_get_num_threads(), omp_get_thread_num());
-    if (part.size() > 0) function(part.begin, part.end);
+    for (int p = omp_get_thread_num(); p < parts; p += omp_get_num_threads()) {
+      const Slice part = split(items, parts, p);
+      function(part.begin, part.end);
+    }
   }
 }
 

@@ -17,8 +17,8 @@ struct Model {
   std::vector<Config> layers;  // the [[layer]] tables in order
 };
 
-// Reads name, input, classes and the layers, and builds the whole network once (no weights are allocated), so
-// that everything wrong with it shows here. The loss is softmax cross-entropy over the last layer's outputs.
+// Reads name, input, classes and the layers, and builds the whole network once (no weights are allocated), so that
+// everything wrong with it shows here. The loss is softmax cross-entropy over the last layer's outputs.
 Model read_model(Config& config);
 
 // All layers of the model, each with all of its outputs.

@@ -23,8 +23,7 @@ std::vector<Param*> Net::params() const {
   return all;
 }
 
-Tape::Tape(Net& net, int64_t rows, Device device, Profiler* profiler)
-    : net_(net), rows_(rows), profiler_(profiler) {
+Tape::Tape(Net& net, int64_t rows, Device device, Profiler* profiler) : net_(net), rows_(rows), profiler_(profiler) {
   Shape in = net.in().batch_of(rows);
   int64_t largest = 0;
   for (int64_t i = 0; i < net.size(); ++i) {

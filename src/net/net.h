@@ -31,16 +31,15 @@ class Tape {
   // The net must outlive the tape. Memory: every activation, and two gradients as large as the largest one.
   Tape(Net& net, int64_t rows, Device device, Profiler* profiler);
 
-  // Returns y, valid until the next forward; for an empty net or no rows, see below. x must not change until
-  // backward.
+  // Returns y, valid until the next forward; for an empty net or no rows, see below. x must not change until backward.
   const Tensor& forward(const Pass& pass, const Tensor& x);
-  // After forward on the same x. Writes dx (may be null: not wanted). layer_done(i) is called after layer i's
-  // backward, last layer first; the gradients of its parameters are then complete. With 0 rows no layer runs,
-  // layer_done does.
+  // After forward on the same x. Writes dx (may be null: not wanted). layer_done(i) is called after layer i's backward,
+  // last layer first; the gradients of its parameters are then complete. With 0 rows no layer runs, layer_done does.
   void backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx,
                 const std::function<void(int64_t)>& layer_done = {});
 
-  // The first layer whose output holds a value that is not finite, after forward; -1 where there is none.
+  // The first layer whose output holds a value that is not finite, after forward; -1 where there is none. An
+  // in-place layer shares the output of the layer before, which is named for both.
   int64_t first_bad_layer() const;
   const Tensor& activation(int64_t layer) const { return y_[static_cast<size_t>(layer)]; }
   int64_t bytes() const;  // activations and gradients

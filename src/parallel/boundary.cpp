@@ -43,6 +43,7 @@ Boundary::Boundary(const Plan& plan, int64_t step_rows, Communicator& comm, Prof
     most_padded = std::max(most_padded, longest(r));
     all_even = all_even && even(r);
   }
+  round_buffer_ = Tensor({most_rows}, DType::kI32);
   for (Slot& s : slots_) {
     s.batch = Tensor(features_.batch_of(most_rows));
     s.gradient = Tensor(features_.batch_of(most_rows));
@@ -70,69 +71,66 @@ bool Boundary::even(int r) const {
   return strategy_ == Strategy::kOwtB || longest(r) * plan_.ranks() == rows_of(round(r));
 }
 
-void Boundary::gather_labels(const Tensor& mine, const Event& ready) {
+void Boundary::gather_labels(const Tensor& mine, const Stream& stream) {
   if (!moves_rows()) {
     round_labels_ = mine;
-    labels_gathered_ = ready;
+    labels_gathered_ = {};
     return;
   }
   const Profiler::Scope scope(profiler_, "labels", Phase::kTransfer);
-  ready.wait();
   my_labels_.rows(0, mine.shape().rows()).copy_from(mine);
-  labels_gathered_ = comm_.all_gather(my_labels_, all_labels_, {});
+  labels_gathered_ = comm_.all_gather(my_labels_, all_labels_, stream.record());
 }
 
-const Tensor& Boundary::labels(int r) {
+const Tensor& Boundary::labels(int r, const Stream& stream) {
   if (!moves_rows()) {
-    labels_gathered_.wait();
+    stream.wait(labels_gathered_);
     return round_labels_;
   }
   const Profiler::Scope scope(profiler_, "labels", Phase::kTransfer);
-  labels_gathered_.wait();
-  round_labels_ = Tensor({rows_of(round(r))}, DType::kI32);
+  stream.wait(labels_gathered_);
+  round_labels_ = round_buffer_.rows(0, rows_of(round(r)));
   int64_t row = 0;
   for (const RowRange& range : round(r)) {
     const int64_t first = range.rank * my_labels_.elements();
-    round_labels_.rows(row, row + range.size())
-        .copy_from(all_labels_.rows(first + range.begin, first + range.end));
+    round_labels_.rows(row, row + range.size()).copy_from(all_labels_.rows(first + range.begin, first + range.end));
     row += range.size();
   }
   return round_labels_;
 }
 
-void Boundary::gather(int r, const Tensor& mine, const Event& ready) {
+void Boundary::gather(int r, const Tensor& mine, const Stream& stream) {
   Slot& s = slot(r);
   if (!moves_rows()) {
     s.batch = mine;
-    s.gathered = ready;
+    s.gathered = {};
     return;
   }
   const Profiler::Scope scope(profiler_, name_, Phase::kTransfer);
-  settle(s);  // the padded buffers serve both ways
+  settle(s, stream);  // the padded buffers serve both ways
   const Slice rows = my_rows(r);
   if (strategy_ == Strategy::kOwtB) {
     const int root = round(r).front().rank;
     Tensor batch = rows_view(s.batch, rows_of(round(r)));
-    s.gathered = comm_.broadcast(comm_.rank() == root ? mine : Tensor(), batch, root, ready);
+    s.gathered = comm_.broadcast(comm_.rank() == root ? mine : Tensor(), batch, root, stream.record());
   } else if (even(r)) {
     Tensor batch = rows_view(s.batch, rows_of(round(r)));
-    s.gathered = comm_.all_gather(mine.rows(rows.begin, rows.end), batch, ready);
+    s.gathered = comm_.all_gather(mine.rows(rows.begin, rows.end), batch, stream.record());
   } else {
-    ready.wait();
     Tensor part = rows_view(s.part, longest(r)), blocks = rows_view(s.blocks, longest(r) * plan_.ranks());
     rows_view(part, rows.size()).copy_from(mine.rows(rows.begin, rows.end));
-    s.gathered = comm_.all_gather(part, blocks, {});
+    s.gathered = comm_.all_gather(part, blocks, stream.record());
   }
 }
 
-const Tensor& Boundary::gathered(int r) {
+const Tensor& Boundary::gathered(int r, const Stream& stream) {
   Slot& s = slot(r);
   if (!moves_rows()) {
-    s.gathered.wait();
+    stream.wait(s.gathered);
     return s.batch;
   }
   const Profiler::Scope scope(profiler_, name_, Phase::kTransfer);
-  s.gathered.wait();
+  stream.wait(s.gathered);
   if (!even(r))
     for_each_block(round(r), longest(r), [&](int64_t padded, int64_t row, int64_t count) {
       s.batch.rows(row, row + count).copy_from(s.blocks.rows(padded, padded + count));
@@ -140,54 +138,53 @@ const Tensor& Boundary::gathered(int r) {
   return s.batch;
 }
 
-Tensor* Boundary::dense_gradient(int r) {
+Tensor* Boundary::dense_gradient(int r, const Stream& stream) {
   if (!plan_.front_learns) return nullptr;
   if (!moves_rows()) return &local_gradient_;
   const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
-  settle(slot(r));
+  settle(slot(r), stream);
   return &slot(r).gradient;
 }
 
-void Boundary::scatter(int r, const Event& ready) {
+void Boundary::scatter(int r, const Stream& stream) {
   if (!plan_.front_learns || !travels()) return;
   const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
   Slot& s = slot(r);
   const Slice rows = my_rows(r);
   if (strategy_ == Strategy::kModelParallel) {
-    s.scattered = comm_.all_reduce(local_gradient_, ready);
+    s.scattered = comm_.all_reduce(local_gradient_, stream.record());
   } else if (strategy_ == Strategy::kOwtB) {
     const int root = round(r).front().rank;
     const Tensor gradient = rows_view(s.gradient, rows_of(round(r)));
     Tensor home = comm_.rank() == root ? local_gradient_ : Tensor();
-    s.scattered = comm_.reduce(gradient, home, root, ready);
+    s.scattered = comm_.reduce(gradient, home, root, stream.record());
   } else if (even(r)) {
     const Tensor gradient = rows_view(s.gradient, rows_of(round(r)));
     Tensor home = local_gradient_.rows(rows.begin, rows.end);
-    s.scattered = comm_.reduce_scatter(gradient, home, ready);
+    s.scattered = comm_.reduce_scatter(gradient, home, stream.record());
   } else {
-    ready.wait();
     for_each_block(round(r), longest(r), [&](int64_t padded, int64_t row, int64_t count) {
       s.blocks.rows(padded, padded + count).copy_from(s.gradient.rows(row, row + count));
     });
     Tensor part = rows_view(s.part, longest(r));
-    s.scattered = comm_.reduce_scatter(rows_view(s.blocks, longest(r) * plan_.ranks()), part, {});
+    s.scattered = comm_.reduce_scatter(rows_view(s.blocks, longest(r) * plan_.ranks()), part, stream.record());
     s.home = rows;
     s.unpack_gradient = true;
   }
 }
 
-void Boundary::settle(Slot& s) {
-  s.scattered.wait();
+void Boundary::settle(Slot& s, const Stream& stream) {
+  stream.wait(s.scattered);
   s.scattered = {};
   if (!s.unpack_gradient) return;
   local_gradient_.rows(s.home.begin, s.home.end).copy_from(s.part.rows(0, s.home.size()));
   s.unpack_gradient = false;
 }
 
-const Tensor& Boundary::finish() {
+const Tensor& Boundary::finish(const Stream& stream) {
   if (!travels()) return local_gradient_;
   const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
-  for (Slot& s : slots_) settle(s);
+  for (Slot& s : slots_) settle(s, stream);
   return local_gradient_;
 }
 

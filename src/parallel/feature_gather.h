@@ -1,8 +1,7 @@
 // kFeature -> kReplicated and the two ways back, for one batch size.
 //
-//   forward:  every rank holds columns parts[rank] of a rows x columns batch; afterwards all hold all of it
-//   (all_gather). backward: of a kPartial gradient (a column-split layer follows) the sum over ranks of my
-//   columns (reduce_scatter);
+//   forward:  every rank holds columns parts[rank] of a rows x columns batch; afterwards all hold all of it (all_gather).
+//   backward: of a kPartial gradient (a column-split layer follows) the sum over ranks of my columns (reduce_scatter);
 //             of a kReplicated one (the loss follows) my columns as they are, nothing travels.
 // Taking the wrong one of the two gives a gradient that is K times too large and still trains.
 // Uneven parts are padded to the widest for the way.
@@ -20,20 +19,19 @@ namespace owt {
 class FeatureGather {
  public:
   // `name` is the transfer's in reports. comm and profiler must outlive this.
-  FeatureGather(std::string name, std::vector<Slice> parts, int64_t rows, Communicator& comm,
-                Profiler* profiler);
+  FeatureGather(std::string name, std::vector<Slice> parts, int64_t rows, Communicator& comm, Profiler* profiler);
 
-  const Tensor& forward(
-      const Tensor& mine);  // rows x parts[rank] -> rows x all, valid until the next forward
+  // rows x parts[rank] -> rows x all, valid until the next forward.
+  const Tensor& forward(const Tensor& mine, const Stream& stream);
   // rows x all -> rows x parts[rank], valid until the next backward. from: kPartial or kReplicated.
-  const Tensor& backward(const Tensor& gradient, Layout from);
+  const Tensor& backward(const Tensor& gradient, Layout from, const Stream& stream);
 
  private:
   int64_t columns() const { return parts_.back().end; }
   int64_t widest() const { return parts_.front().size(); }
   bool even() const { return parts_.back().size() == widest(); }
 
-  std::string name_;
+  std::string name_, gradient_name_;
   std::vector<Slice> parts_;
   int64_t rows_;
   Communicator& comm_;

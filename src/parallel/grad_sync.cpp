@@ -22,14 +22,14 @@ GradSync::GradSync(const Plan& plan, Net& front, Communicator& comm, Profiler* p
   }
 }
 
-void GradSync::layer_done(int64_t layer) {
+void GradSync::layer_done(int64_t layer, const Stream& stream) {
   const int group = group_of_[static_cast<size_t>(layer)];
   if (group < 0) return;
   Group& g = groups_[static_cast<size_t>(group)];
-  if (--g.left == 0) send(g);
+  if (--g.left == 0) send(g, stream);
 }
 
-void GradSync::send(Group& group) {
+void GradSync::send(Group& group, const Stream& stream) {
   const Profiler::Scope scope(profiler_, "gradients", Phase::kTransfer);
   for (Param* param : group.params) {
     // A rank without rows has no gradient of its own, but its memory still counts in the sum.
@@ -37,14 +37,14 @@ void GradSync::send(Group& group) {
     param->grad_is_zero = false;
   }
   // Sum, not mean: the loss already carries 1/N (layers/softmax_loss.h).
-  group.summed = comm_.all_reduce(group.all, {});
+  group.summed = comm_.all_reduce(group.all, stream.record());
 }
 
-void GradSync::finish() {
+void GradSync::finish(const Stream& stream) {
   const Profiler::Scope scope(profiler_, "gradients", Phase::kTransfer);
   for (Group& group : groups_) {
     OWT_CHECK_EQ(group.left, 0);
-    group.summed.wait();
+    stream.wait(group.summed);
     group.left = group.layers;
   }
 }

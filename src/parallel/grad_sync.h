@@ -12,14 +12,14 @@ namespace owt {
 
 class GradSync {
  public:
-  // Lays the gradients of every bucket of the plan side by side in memory (the parameters' grad becomes a
-  // view of it). All but profiler must outlive this; profiler may be null.
+  // Lays the gradients of every bucket of the plan side by side in memory (the parameters' grad becomes a view of it).
+  // All but profiler must outlive this; profiler may be null.
   GradSync(const Plan& plan, Net& front, Communicator& comm, Profiler* profiler);
 
   // The gradients of this layer of the front are complete: a bucket whose layers all are starts on its way.
-  void layer_done(int64_t layer);
+  void layer_done(int64_t layer, const Stream& stream);
   // Waits until all are summed; the next step may begin.
-  void finish();
+  void finish(const Stream& stream);
 
  private:
   struct Group {
@@ -29,7 +29,7 @@ class GradSync {
     Event summed;
   };
 
-  void send(Group& group);
+  void send(Group& group, const Stream& stream);
 
   Communicator& comm_;
   Profiler* profiler_;

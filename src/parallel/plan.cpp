@@ -24,8 +24,7 @@ void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
       for (int r = 0; r < plan.ranks(); ++r) parts.push_back(split(at.out.elements(), plan.ranks(), r));
     } else if (columns == Columns::kMixes) {
       layout = Layout::kReplicated;
-      OWT_CHECK(at.params.empty(), "layer '", at.name,
-                "' has weights and cannot stand behind the first dense layer");
+      OWT_CHECK(at.params.empty(), "layer '", at.name, "' has weights and cannot stand behind the first dense layer");
     }
     at.layout = layout;
     if (layout == Layout::kFeature) at.parts = parts;
@@ -81,8 +80,7 @@ void list_boundary(const Plan& plan, const StepRows& rows, const Round& round, T
     for (const RowRange& range : round) most = std::max(most, range.size());
     const int64_t bytes = round_up_share(most, ranks, row_bytes);
     list.add(there, Collective::kAllGather, Layout::kBatch, Layout::kReplicated, bytes);
-    if (plan.front_learns)
-      list.add(back, Collective::kReduceScatter, Layout::kPartial, Layout::kBatch, bytes);
+    if (plan.front_learns) list.add(back, Collective::kReduceScatter, Layout::kPartial, Layout::kBatch, bytes);
   }
 }
 
@@ -94,8 +92,7 @@ void list_feature_gathers(const Plan& plan, int64_t rows, TransferList& list) {
     const int64_t bytes = round_up_share(most_columns(before), plan.ranks(), rows * 4);
     list.add(at.name + " input", Collective::kAllGather, Layout::kFeature, Layout::kReplicated, bytes);
     if (plan.gradient_layout(i) == Layout::kPartial)
-      list.add(at.name + " input gradient", Collective::kReduceScatter, Layout::kPartial, Layout::kFeature,
-               bytes);
+      list.add(at.name + " input gradient", Collective::kReduceScatter, Layout::kPartial, Layout::kFeature, bytes);
   }
   const LayerPlan& last = plan.layers.back();
   if (last.layout == Layout::kFeature)
@@ -146,6 +143,8 @@ Layout Plan::front_layout() const {
 
 Layout Plan::loss_layout() const { return split() ? Layout::kReplicated : front_layout(); }
 
+bool Plan::counts_rows(int rank) const { return loss_layout() == Layout::kBatch || rank == 0; }
+
 Layout Plan::gradient_layout(int64_t first) const {
   for (int64_t i = first; i < static_cast<int64_t>(layers.size()); ++i) {
     const LayerPlan& at = layers[static_cast<size_t>(i)];
@@ -176,7 +175,9 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
     at.name = layers[i]->name();
     at.type = layers[i]->type();
     at.in = batch.row();
+    at.in_place = layers[i]->in_place() && i > 0;
     at.flops_per_row = layers[i]->flops(batch);
+    at.backward_flops_per_row = at.flops_per_row * (i == 0 ? 1 : 2);
     batch = layers[i]->out_shape(batch);
     at.out = batch.row();
     at.layout = plan.front_layout();

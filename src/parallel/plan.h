@@ -27,13 +27,15 @@ enum class DenseUpdate {
 
 struct LayerPlan {
   std::string name, type;
-  Shape in, out;               // of one row, whole
-  Layout layout;               // of the output
-  std::vector<Slice> parts;    // kFeature: the output features of each rank
-  bool gather_before = false;  // the input is gathered: kFeature -> kReplicated
-  double flops_per_row = 0;    // forward, the whole layer
-  std::vector<Shape> params;   // whole tensors
-  int64_t weight_bytes = 0;    // all parameters of the whole layer, f32
+  Shape in, out;                      // of one row, whole
+  Layout layout;                      // of the output
+  std::vector<Slice> parts;           // kFeature: the output features of each rank
+  bool gather_before = false;         // the input is gathered: kFeature -> kReplicated
+  bool in_place = false;              // the output takes the place of the input
+  double flops_per_row = 0;           // forward, the whole layer
+  double backward_flops_per_row = 0;  // the first layer needs no gradient of the images
+  std::vector<Shape> params;          // whole tensors
+  int64_t weight_bytes = 0;           // all parameters of the whole layer, f32
 };
 
 // One kind of collective in a step. A transfer with several calls (one a round) counts them all.
@@ -74,8 +76,9 @@ struct Plan {
   bool split() const { return boundary < static_cast<int64_t>(layers.size()); }
   // What the rounds follow: dp where nothing is split and rows are, else the strategy asked for.
   Strategy rounds_strategy() const;
-  Layout front_layout() const;  // of activations before the boundary
-  Layout loss_layout() const;   // of the logits the loss sees: kBatch or kReplicated
+  Layout front_layout() const;       // of activations before the boundary
+  Layout loss_layout() const;        // of the logits the loss sees: kBatch or kReplicated
+  bool counts_rows(int rank) const;  // of ranks that see the same rows at the loss, one counts them
   // Of the gradient that comes out of the run of layers [first, next gather): a column-split layer leaves
   // summands.
   Layout gradient_layout(int64_t first) const;

@@ -32,29 +32,28 @@ int64_t Plan::weight_bytes_per_rank() const {
 
 std::string Plan::table() const {
   std::string text =
-      format("{} on {} rank{} under {}, {} rows per step ({} per rank), {} round{}, dense update every {}\n",
-             model, ranks(), ranks() == 1 ? "" : "s", name_of(request.strategy), request.step_rows,
+      format("{} on {} rank{} under {}, {} rows per step ({} per rank), {} round{}, dense update every {}\n", model,
+             ranks(), ranks() == 1 ? "" : "s", name_of(request.strategy), request.step_rows,
              StepRows(rounds_strategy(), ranks(), request.step_rows).most(),
              StepRows(rounds_strategy(), ranks(), request.step_rows).rounds(0).size(),
              StepRows(rounds_strategy(), ranks(), request.step_rows).rounds(0).size() == 1 ? "" : "s",
              request.dense_update == DenseUpdate::kStep ? "step" : "round");
-  text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10}\n", "layer", "type", "output",
-                 "layout", "part", "weights MB", "MB on rank", "GFLOP/step");
+  text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10}\n", "layer", "type", "output", "layout",
+                 "part", "weights MB", "MB on rank", "GFLOP/step");
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerPlan& at = layers[i];
     if (split() && static_cast<int64_t>(i) == boundary) text += "-- boundary --\n";
-    text +=
-        format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10.3f}\n", at.name, at.type, at.out.str(),
-               name_of(at.layout), shard(at), megabytes(at.weight_bytes), megabytes(weight_bytes_of(at)),
-               3 * at.flops_per_row * static_cast<double>(request.step_rows) / 1e9);
+    text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10.3f}\n", at.name, at.type, at.out.str(),
+                   name_of(at.layout), shard(at), megabytes(at.weight_bytes), megabytes(weight_bytes_of(at)),
+                   (at.flops_per_row + at.backward_flops_per_row) * static_cast<double>(request.step_rows) / 1e9);
   }
   text += format("\n{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "transfer", "collective", "layouts", "calls",
                  "bytes/rank", "MB/rank");
   for (const Transfer& t : transfers)
     text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", t.name, name_of(t.collective),
                    format("{} -> {}", name_of(t.from), name_of(t.to)), t.calls, t.bytes, megabytes(t.bytes));
-  text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "sent per rank and step", "", "", "",
-                 bytes_per_step(), megabytes(bytes_per_step()));
+  text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "sent per rank and step", "", "", "", bytes_per_step(),
+                 megabytes(bytes_per_step()));
   return text;
 }
 

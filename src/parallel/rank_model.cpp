@@ -58,8 +58,7 @@ BackTape::BackTape(const Plan& plan, RankModel& model, int64_t rows, Communicato
   for (int64_t s = 0; s < model.stages(); ++s) {
     const int64_t first = model.first_layer(s);
     const LayerPlan& at = plan.layers[static_cast<size_t>(first)];
-    Stage stage{
-        {}, plan.gradient_layout(first), Tape(model.stage(s), rows, Device::kCpu, profiler), nullptr, {}};
+    Stage stage{{}, plan.gradient_layout(first), Tape(model.stage(s), rows, Device::kCpu, profiler), nullptr, {}};
     if (s > 0) {
       const LayerPlan& before = plan.layers[static_cast<size_t>(first - 1)];
       stage.gather.emplace(at.name + " input", before.parts, rows, comm, profiler);
@@ -74,10 +73,10 @@ BackTape::BackTape(const Plan& plan, RankModel& model, int64_t rows, Communicato
 const Tensor& BackTape::forward(const Pass& pass, const Tensor& x) {
   const Tensor* at = &x;
   for (Stage& stage : stages_) {
-    stage.x = stage.gather ? &stage.gather->forward(*at) : at;
+    stage.x = stage.gather ? &stage.gather->forward(*at, *pass.stream) : at;
     at = &stage.tape.forward(pass, *stage.x);
   }
-  return logits_ ? logits_->forward(*at) : *at;
+  return logits_ ? logits_->forward(*at, *pass.stream) : *at;
 }
 
 void BackTape::backward(const Pass& pass, const Tensor& dlogits, Tensor* dx) {
@@ -85,11 +84,11 @@ void BackTape::backward(const Pass& pass, const Tensor& dlogits, Tensor* dx) {
     if (dx) dx->copy_from(dlogits);
     return;
   }
-  const Tensor* gradient = logits_ ? &logits_->backward(dlogits, Layout::kReplicated) : &dlogits;
+  const Tensor* gradient = logits_ ? &logits_->backward(dlogits, Layout::kReplicated, *pass.stream) : &dlogits;
   for (size_t s = stages_.size(); s-- > 0;) {
     Stage& stage = stages_[s];
     stage.tape.backward(pass, *stage.x, *gradient, stage.gather ? &stage.dx : dx);
-    if (stage.gather) gradient = &stage.gather->backward(stage.dx, stage.gradient);
+    if (stage.gather) gradient = &stage.gather->backward(stage.dx, stage.gradient, *pass.stream);
   }
 }
 
@@ -103,8 +102,7 @@ std::string BackTape::first_bad_layer() const {
 
 int64_t BackTape::bytes() const {
   int64_t total = 0;
-  for (const Stage& stage : stages_)
-    total += stage.tape.bytes() + (stage.dx.defined() ? stage.dx.bytes() : 0);
+  for (const Stage& stage : stages_) total += stage.tape.bytes() + (stage.dx.defined() ? stage.dx.bytes() : 0);
   return total;
 }
 

@@ -1,5 +1,4 @@
-// The layers of one rank: the front before the boundary, and behind it runs of layers between feature
-// gathers.
+// The layers of one rank: the front before the boundary, and behind it runs of layers between feature gathers.
 #pragma once
 
 #include <memory>
@@ -21,9 +20,7 @@ class RankModel {
   Net& front() { return *front_; }
   int64_t stages() const { return static_cast<int64_t>(stages_.size()); }
   Net& stage(int64_t s) { return *stages_[static_cast<size_t>(s)]; }
-  int64_t first_layer(int64_t s) const {
-    return first_[static_cast<size_t>(s)];
-  }  // of the stage, in the plan
+  int64_t first_layer(int64_t s) const { return first_[static_cast<size_t>(s)]; }  // of the stage, in the plan
 
   Layer& layer(int64_t i) const;  // of the plan
 
@@ -40,8 +37,8 @@ class RankModel {
   std::vector<int64_t> first_;
 };
 
-// The layers behind the boundary with the gathers between them, for one batch size. With nothing behind the
-// boundary it is the identity.
+// The layers behind the boundary with the gathers between them, for one batch size. With nothing behind the boundary it
+// is the identity.
 class BackTape {
  public:
   // All but profiler must outlive this; profiler may be null.
@@ -52,8 +49,7 @@ class BackTape {
   // After forward on the same x. dx, a summand over the ranks, may be null.
   void backward(const Pass& pass, const Tensor& dlogits, Tensor* dx);
 
-  std::string first_bad_layer()
-      const;  // after forward: name of the first with a value that is not finite, or empty
+  std::string first_bad_layer() const;  // after forward: name of the first with a value that is not finite, or empty
   int64_t bytes() const;
 
  private:

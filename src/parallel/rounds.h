@@ -27,8 +27,7 @@ struct RowRange {
 using Round = std::vector<RowRange>;  // their concatenation is one dense batch
 int64_t rows_of(const Round& round);
 
-// How the rows of one step lie on the ranks: contiguous parts in rank order, or all rows on every rank under
-// mp.
+// How the rows of one step lie on the ranks: contiguous parts in rank order, or all rows on every rank under mp.
 class StepRows {
  public:
   StepRows(Strategy strategy, int ranks, int64_t step_rows);

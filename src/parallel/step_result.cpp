@@ -2,7 +2,7 @@
 
 namespace owt {
 
-StepResult share_result(const StepResult& mine, Communicator& comm, Profiler* profiler) {
+StepResult share_result(const StepResult& mine, Communicator& comm, const Stream& stream, Profiler* profiler) {
   const Profiler::Scope scope(profiler, "step result", Phase::kTransfer);
   Tensor values({kStepResultBytes / 4});
   values.zero();
@@ -12,7 +12,7 @@ StepResult share_result(const StepResult& mine, Communicator& comm, Profiler* pr
   v[2] = static_cast<float>(mine.sums.top5);
   v[3] = static_cast<float>(mine.sums.rows);
   v[4] = mine.stop ? 1 : 0;
-  comm.all_reduce(values, {}).wait();
+  comm.all_reduce(values, stream.record()).wait();
   StepResult all;
   all.sums.loss = v[0];
   all.sums.top1 = static_cast<int64_t>(v[1]);

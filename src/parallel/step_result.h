@@ -16,7 +16,7 @@ struct StepResult {
   bool stop = false;  // a rank was asked to stop
 };
 
-// Sums over ranks. `mine` must count every row of the step on one rank only.
-StepResult share_result(const StepResult& mine, Communicator& comm, Profiler* profiler);
+// Sums over ranks; the host waits for it. `mine` must count every row of the step on one rank only.
+StepResult share_result(const StepResult& mine, Communicator& comm, const Stream& stream, Profiler* profiler);
 
 }  // namespace owt

@@ -114,9 +114,10 @@ std::string other_checkpoints(const fs::path& folder) {
 
 std::string RunState::to_json() const {
   OWT_CHECK(std::isfinite(best_top1), "best_top1 is ", best_top1);
-  Json json{{"step", step},       {"epoch", epoch},         {"step_in_epoch", step_in_epoch},
-            {"seed", seed},       {"best_top1", best_top1}, {"best_step", best_step},
-            {"workers", workers}, {"strategy", strategy},   {"conv_choices", conv_choices}};
+  Json json{{"step", step},           {"epoch", epoch},         {"step_in_epoch", step_in_epoch},
+            {"step_rows", step_rows}, {"images", images},       {"evaluated_step", evaluated_step},
+            {"seed", seed},           {"best_top1", best_top1}, {"best_step", best_step},
+            {"workers", workers},     {"strategy", strategy},   {"conv_choices", conv_choices}};
   Json sums = Json::object();
   for (const auto& [file, sum] : checksums) sums[file] = hex(sum);
   json["checksums"] = sums;
@@ -135,6 +136,9 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     state.step = count(json, "step", 0);
     state.epoch = count(json, "epoch", 0);
     state.step_in_epoch = count(json, "step_in_epoch", 0);
+    state.step_rows = count(json, "step_rows", 0);
+    state.images = count(json, "images", 0);
+    state.evaluated_step = count(json, "evaluated_step", -1);
     state.seed = json.at("seed").get<uint64_t>();
     state.best_top1 = json.at("best_top1").get<double>();
     state.best_step = count(json, "best_step", -1);
@@ -209,8 +213,7 @@ void CheckpointWriter::prune(const RunState& state) const {
 std::vector<std::string> list_checkpoints(const std::string& run_folder) {
   const std::string folder = checkpoints_folder(run_folder);
   std::vector<std::string> folders;
-  for (const Found& found : complete_checkpoints(folder))
-    folders.push_back((fs::path(folder) / found.name).string());
+  for (const Found& found : complete_checkpoints(folder)) folders.push_back((fs::path(folder) / found.name).string());
   return folders;
 }
 

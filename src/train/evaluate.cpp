@@ -10,15 +10,11 @@ Evaluation evaluate(Step& step, const Job& job, int rank) {
   const auto batches = test_batches(job, rank);
   LossSums sums;
   for (int64_t i = 0; i < batches->steps_per_epoch(); ++i) {
-    const StepResult result = step.evaluate(batches->next());
-    sums.loss += result.sums.loss;
-    sums.top1 += result.sums.top1;
-    sums.top5 += result.sums.top5;
-    sums.rows += result.sums.rows;
+    sums += step.evaluate(batches->next()).sums;
   }
   const double images = static_cast<double>(sums.rows);
-  return {sums.loss / images, static_cast<double>(sums.top1) / images,
-          static_cast<double>(sums.top5) / images, sums.rows};
+  return {sums.loss / images, static_cast<double>(sums.top1) / images, static_cast<double>(sums.top5) / images,
+          sums.rows};
 }
 
 Evaluation evaluate_weights(const Job& job, int team) {
@@ -29,8 +25,7 @@ Evaluation evaluate_weights(const Job& job, int team) {
     Step step(job.plan, model, sgd, comm, nullptr, job.settings.run.seed);
     const auto unused = load_weights(job.weights, model);
     if (comm.rank() == 0)
-      for (const std::string& name : unused)
-        log_warn("{}: nothing in the model takes '{}'", job.weights, name);
+      for (const std::string& name : unused) log_warn("{}: nothing in the model takes '{}'", job.weights, name);
     const Evaluation mine = evaluate(step, job, comm.rank());
     if (comm.rank() == 0) result = mine;
   });

@@ -17,7 +17,7 @@ std::shared_ptr<const Dataset> open_split(const Job& job, const std::string& fol
   settings.size = split == Split::kTrain ? data.train_images : data.test_images;
   settings.side = data.image[0];
   settings.classes = job.settings.model.classes;
-  settings.seed = job.settings.run.seed;
+  settings.seed = data.seed;
   settings.split = split;
   return std::make_shared<SyntheticDataset>(settings);
 }
@@ -53,12 +53,10 @@ void open_data(Job& job, const std::string& folder) {
          job.settings.model.classes, "; set the model's classes and the outputs of its last layer");
   const AugmentSettings& augment = job.settings.data.augment;
   job.augmenter = std::make_shared<Augmenter>(
-      augment, job.train->image(),
-      augment.needs_statistics() ? compute_statistics(*job.train) : DatasetStatistics{});
+      augment, job.train->image(), augment.needs_statistics() ? compute_statistics(*job.train) : DatasetStatistics{});
 }
 
-std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch,
-                                              int64_t step_in_epoch) {
+std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t step_in_epoch) {
   LoaderSettings settings = loader_settings(job, rank);
   settings.dataset = job.train;
   settings.epoch = epoch;

@@ -7,6 +7,7 @@
 #include "data/loader.h"
 #include "src/comm/communicator.h"
 #include "src/parallel/plan.h"
+#include "src/train/checkpoint_files.h"
 #include "src/train/settings.h"
 
 namespace owt {
@@ -18,15 +19,15 @@ struct Job {
   std::shared_ptr<const Augmenter> augmenter;
   std::string run_folder;         // training only
   std::string resume_checkpoint;  // folder to go on from; empty: from the start
+  RunState resume_state;          // of that checkpoint, whose files have been checked
   std::string weights;            // file to start from; empty: drawn from the seed
 };
 
-// Where the data lies: `given` (from the command line), else the recipe's data.dir, else $OWT_DATA, else
-// ./datasets.
+// Where the data lies: `given` (from the command line), else the recipe's data.dir, else $OWT_DATA, else ./datasets.
 std::string data_folder(const DataSettings& data, const std::string& given);
 
-// Opens both splits and measures what the augmentation needs. Throws Error for missing or damaged files, and
-// where the data has more classes than the model.
+// Opens both splits and measures what the augmentation needs. Throws Error for missing or damaged files, and where the
+// data has more classes than the model.
 void open_data(Job& job, const std::string& folder);
 
 // Batches of this rank's rows, from a place in training on; and all images of the test split in order.

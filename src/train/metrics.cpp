@@ -55,8 +55,7 @@ void MetricsLog::write_line(std::string line) {
   for (size_t done = 0; done < line.size();) {
     const ssize_t wrote = ::write(descriptor_, line.data() + done, line.size() - done);
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0)
-      fail("cannot write ", path_, ": ", std::strerror(errno), "; free some space, then resume the run");
+    if (wrote < 0) fail("cannot write ", path_, ": ", std::strerror(errno), "; free some space, then resume the run");
     done += static_cast<size_t>(wrote);
   }
 }

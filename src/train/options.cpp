@@ -53,8 +53,7 @@ bool parse_number(const std::string& text, const Range& range, Number& value) {
 
 }  // namespace
 
-Options::Options(std::string command, std::string about)
-    : command_(std::move(command)), about_(std::move(about)) {
+Options::Options(std::string command, std::string about) : command_(std::move(command)), about_(std::move(about)) {
   flag("help", "print this text");
 }
 
@@ -88,13 +87,10 @@ void Options::repeated(const std::string& name, const std::string& placeholder, 
   declare({name, placeholder, help, Kind::kRepeated});
 }
 
-void Options::flag(const std::string& name, const std::string& help) {
-  declare({name, "", help, Kind::kFlag});
-}
+void Options::flag(const std::string& name, const std::string& help) { declare({name, "", help, Kind::kFlag}); }
 
 const Options::Entry& Options::entry(const std::string& name) const {
-  const auto found =
-      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
   OWT_CHECK(found != entries_.end(), command_, " declares no '", name, "'");
   return *found;
 }
@@ -136,8 +132,8 @@ bool Options::parse(const std::vector<std::string>& arguments) {
     for (const auto& found : parsed.options) {
       // The library takes the next option for the value of one that has none.
       if (found.original_tokens.size() == 2 && found.original_tokens[1].starts_with("--"))
-        wrong(concat("--", found.string_key, " has no value; give one that begins with dashes as --",
-                     found.string_key, "=", found.original_tokens[1]));
+        wrong(concat("--", found.string_key, " has no value; give one that begins with dashes as --", found.string_key,
+                     "=", found.original_tokens[1]));
       std::vector<std::string>& into = found.string_key.empty() ? words : values_[found.string_key];
       into.insert(into.end(), found.value.begin(), found.value.end());
       if (found.value.empty()) into.emplace_back();  // a flag
@@ -197,8 +193,7 @@ std::string Options::help() const {
     return start + wrapped(text, width);
   };
   std::string arguments, options, last;
-  for (const Entry& e : entries_)
-    (is_positional(e.kind) ? arguments : e.name == "help" ? last : options) += line(e);
+  for (const Entry& e : entries_) (is_positional(e.kind) ? arguments : e.name == "help" ? last : options) += line(e);
   return usage_line() + "\n" + wrapped(about_, 0) + (arguments.empty() ? "" : "\nArguments:\n" + arguments) +
          "\nOptions:\n" + options + last;
 }

@@ -26,9 +26,7 @@ int terminal_columns() {
 
 }  // namespace
 
-ProgressStyle progress_style() {
-  return isatty(STDERR_FILENO) ? ProgressStyle::kTerminal : ProgressStyle::kPlain;
-}
+ProgressStyle progress_style() { return isatty(STDERR_FILENO) ? ProgressStyle::kTerminal : ProgressStyle::kPlain; }
 
 std::string duration_text(double seconds) {
   if (!(seconds >= 0 && seconds < 1e9)) return "?";
@@ -59,8 +57,7 @@ void Progress::update(const ProgressState& state, int64_t images) {
   state_ = state;
   shown_state_ = false;
   const bool last = state.step >= state.total_steps;
-  if (last || now - last_shown_ >= (style_ == ProgressStyle::kTerminal ? kRedrawSeconds : kPlainSeconds))
-    show();
+  if (last || now - last_shown_ >= (style_ == ProgressStyle::kTerminal ? kRedrawSeconds : kPlainSeconds)) show();
 }
 
 void Progress::end_epoch() {
@@ -76,21 +73,18 @@ void Progress::clear() {
 
 void Progress::skip_time() { last_update_ = seconds_(); }
 
-double Progress::images_per_second() const {
-  return recent_seconds_ > 0 ? recent_images_ / recent_seconds_ : 0;
-}
+double Progress::images_per_second() const { return recent_seconds_ > 0 ? recent_images_ / recent_seconds_ : 0; }
 
 double Progress::seconds_left() const {
   return static_cast<double>(state_.total_steps - state_.step) * recent_seconds_ / recent_steps_;
 }
 
 std::string Progress::line() const {
-  const double percent = 100.0 * static_cast<double>(state_.step) /
-                         static_cast<double>(std::max<int64_t>(state_.total_steps, 1));
-  return format(
-      "epoch {}/{}  step {}/{}  {:.1f} %  {:.0f} images/s  loss {:.4f}  top-1 {:.1f} %  left {}  lr {:.3g}",
-      state_.epoch + 1, state_.epochs, state_.step, state_.total_steps, percent, images_per_second(),
-      state_.loss, 100 * state_.top1, duration_text(seconds_left()), state_.lr);
+  const double percent =
+      100.0 * static_cast<double>(state_.step) / static_cast<double>(std::max<int64_t>(state_.total_steps, 1));
+  return format("epoch {}/{}  step {}/{}  {:.1f} %  {:.0f} images/s  loss {:.4f}  top-1 {:.1f} %  left {}  lr {:.3g}",
+                state_.epoch + 1, state_.epochs, state_.step, state_.total_steps, percent, images_per_second(),
+                state_.loss, 100 * state_.top1, duration_text(seconds_left()), state_.lr);
 }
 
 void Progress::show() {

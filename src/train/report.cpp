@@ -58,8 +58,7 @@ TimingRow row_named(Kind kind, const std::string& name) {
 
 // The row of `rows` with this name; made at the end where there is none yet.
 TimingRow& find_or_add(std::vector<TimingRow>& rows, Kind kind, const std::string& name) {
-  const auto found =
-      std::find_if(rows.begin(), rows.end(), [&](const TimingRow& r) { return r.name == name; });
+  const auto found = std::find_if(rows.begin(), rows.end(), [&](const TimingRow& r) { return r.name == name; });
   return found != rows.end() ? *found : rows.emplace_back(row_named(kind, name));
 }
 
@@ -74,16 +73,14 @@ std::string cut(const std::string& text, size_t width) {
 
 // A number in its column; blank where it is zero, because it does not apply.
 std::string cell(double value, int width, int decimals) {
-  return value == 0 ? std::string(static_cast<size_t>(width), ' ')
-                    : format("{:{}.{}f}", value, width, decimals);
+  return value == 0 ? std::string(static_cast<size_t>(width), ' ') : format("{:{}.{}f}", value, width, decimals);
 }
 
 std::string layer_line(const TimingRow& r, double step_ms) {
-  return format("{:<{}} {:<{}} {:>{}} {}{}{}{}{}{}{}\n", cut(r.name, kNameWidth), kNameWidth,
-                cut(r.type, kTypeWidth), kTypeWidth, cut(r.out, kOutWidth), kOutWidth,
-                cell(r.forward_ms, 9, 2), cell(r.backward_ms, 10, 2), cell(r.update_ms, 9, 2),
-                cell(step_ms > 0 ? 100 * r.ms / step_ms : 0, 8, 1), cell(r.gflops_per_second(), 9, 0),
-                cell(static_cast<double>(r.activation_bytes) / 1e6, 10, 2),
+  return format("{:<{}} {:<{}} {:>{}} {}{}{}{}{}{}{}\n", cut(r.name, kNameWidth), kNameWidth, cut(r.type, kTypeWidth),
+                kTypeWidth, cut(r.out, kOutWidth), kOutWidth, cell(r.forward_ms, 9, 2), cell(r.backward_ms, 10, 2),
+                cell(r.update_ms, 9, 2), cell(step_ms > 0 ? 100 * r.ms / step_ms : 0, 8, 1),
+                cell(r.gflops_per_second(), 9, 0), cell(static_cast<double>(r.activation_bytes) / 1e6, 10, 2),
                 cell(static_cast<double>(r.weight_bytes) / 1e6, 10, 2));
 }
 
@@ -136,17 +133,15 @@ Track track_of(Phase phase) {
 }
 
 std::string metadata_event(const char* what, size_t rank, int track, const std::string& name) {
-  return format(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":"{}"}}}})", what, rank, track,
-                name);
+  return format(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":"{}"}}}})", what, rank, track, name);
 }
 
 std::string span_event(const Profiler& profiler, const Profiler::Span& span, size_t rank, double offset_ms) {
   const Profiler::Row& row = profiler.rows()[span.row];
   const std::string name = belongs_to_layer(row.phase) ? row.name + " " + name_of(row.phase) : row.name;
-  return format(
-      R"({{"ph":"X","name":{},"cat":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"step":{}}}}})",
-      quoted_for_json(name), name_of(row.phase), rank, static_cast<int>(track_of(row.phase)),
-      1e3 * (offset_ms + span.begin_ms), 1e3 * (span.end_ms - span.begin_ms), span.step);
+  return format(R"({{"ph":"X","name":{},"cat":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"step":{}}}}})",
+                quoted_for_json(name), name_of(row.phase), rank, static_cast<int>(track_of(row.phase)),
+                1e3 * (offset_ms + span.begin_ms), 1e3 * (span.end_ms - span.begin_ms), span.step);
 }
 
 }  // namespace
@@ -199,21 +194,19 @@ TimingReport make_report(std::span<const Profiler* const> ranks, const std::vect
 
 std::string TimingReport::table() const {
   const double step_ms = step().ms;
-  std::string text =
-      format("Rank 0 of {}, medians over {} steps of {} images\n\n", ranks, steps, images_per_step);
+  std::string text = format("Rank 0 of {}, medians over {} steps of {} images\n\n", ranks, steps, images_per_step);
   text += format("{:<{}} {:<{}} {:>{}} {:>9}{:>10}{:>9}{:>8}{:>9}{:>10}{:>10}\n", "layer", kNameWidth, "type",
-                 kTypeWidth, "out", kOutWidth, "forward", "backward", "update", "share", "speed", "activ.",
-                 "weights");
-  text += format("{:<{}} {:<{}} {:>{}} {:>9}{:>10}{:>9}{:>8}{:>9}{:>10}{:>10}\n", "", kNameWidth, "",
-                 kTypeWidth, "", kOutWidth, "ms", "ms", "ms", "%", "GFLOP/s", "MB", "MB");
+                 kTypeWidth, "out", kOutWidth, "forward", "backward", "update", "share", "speed", "activ.", "weights");
+  text += format("{:<{}} {:<{}} {:>{}} {:>9}{:>10}{:>9}{:>8}{:>9}{:>10}{:>10}\n", "", kNameWidth, "", kTypeWidth, "",
+                 kOutWidth, "ms", "ms", "ms", "%", "GFLOP/s", "MB", "MB");
   bool second_head = false;
   for (const TimingRow& row : rows) {
     if (row.kind == Kind::kStep) break;
     if (row.kind != Kind::kLayer && !second_head) {
       second_head = true;
       text += format("\n{:<{}} {:>12}{:>9}{:>14}{:>11}{:>9}\n{:<{}} {:>12}{:>9}{:>14}{:>11}{:>9}\n", "other",
-                     2 * kNameWidth, "exposed", "share", "transfer", "sent", "speed", "", 2 * kNameWidth,
-                     "ms", "%", "ms", "MB/step", "GB/s");
+                     2 * kNameWidth, "exposed", "share", "transfer", "sent", "speed", "", 2 * kNameWidth, "ms", "%",
+                     "ms", "MB/step", "GB/s");
     }
     text += row.kind == Kind::kLayer ? layer_line(row, step_ms) : other_line(row, step_ms);
   }
@@ -226,11 +219,10 @@ std::string TimingReport::csv() const {
       "gbytes_per_s,"
       "activation_bytes,weight_bytes\n";
   for (const TimingRow& r : rows)
-    text += format("{},{},{},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.5f},{:.4f},{:.2f},{},{:.3f},{},{}\n",
-                   kind_name(r.kind), quoted_for_csv(r.name), quoted_for_csv(r.type), r.out, r.forward_ms,
-                   r.backward_ms, r.update_ms, r.ms, step().ms > 0 ? r.ms / step().ms : 0, r.transfer_ms,
-                   r.gflops_per_second(), r.bytes_sent, r.gbytes_per_second(), r.activation_bytes,
-                   r.weight_bytes);
+    text += format("{},{},{},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.5f},{:.4f},{:.2f},{},{:.3f},{},{}\n", kind_name(r.kind),
+                   quoted_for_csv(r.name), quoted_for_csv(r.type), r.out, r.forward_ms, r.backward_ms, r.update_ms,
+                   r.ms, step().ms > 0 ? r.ms / step().ms : 0, r.transfer_ms, r.gflops_per_second(), r.bytes_sent,
+                   r.gbytes_per_second(), r.activation_bytes, r.weight_bytes);
   return text;
 }
 

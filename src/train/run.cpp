@@ -22,19 +22,34 @@ void make_folder(const std::string& folder) {
   if (!writable_folder(folder)) fail("cannot write to the run folder ", folder, "; choose another --out");
 }
 
-// The checkpoint folder that --resume means; empty: start from the beginning.
-std::string checkpoint_to_resume(const std::string& resume, const std::string& out) {
-  if (resume.empty()) {
-    if (newest_checkpoint(out))
-      fail("the run folder ", out,
-           " holds a run already; add --resume auto to go on, or choose another --out");
-    return {};
+// The run folder a checkpoint lies in.
+std::string run_of(const std::string& checkpoint) { return fs::path(checkpoint).parent_path().parent_path().string(); }
+
+// Where to write and what to go on from (empty: start from the beginning). Another run is never written over.
+struct Place {
+  std::string out, checkpoint;
+};
+
+Place find_place(const Settings& settings, const TrainOptions& options) {
+  Place place{options.out.empty() ? "runs/" + settings.name : options.out, ""};
+  if (options.resume == "auto") {
+    place.checkpoint = newest_checkpoint(place.out).value_or("");
+    return place;
   }
-  if (resume == "auto") return newest_checkpoint(out).value_or("");
-  if (fs::is_regular_file(fs::path(resume) / "state.json")) return resume;
-  const auto newest = newest_checkpoint(resume);
-  if (!newest) fail("no checkpoint in ", resume, " (wanted a run folder, a checkpoint folder, or auto)");
-  return *newest;
+  if (!options.resume.empty()) {
+    const bool is_checkpoint = fs::is_regular_file(fs::path(options.resume) / "state.json");
+    const auto found = is_checkpoint ? fs::path(options.resume).lexically_normal().string()
+                                     : newest_checkpoint(options.resume).value_or("");
+    if (found.empty())
+      fail("no checkpoint in ", options.resume, " (wanted a run folder, a checkpoint folder, or auto)");
+    place.checkpoint = found.ends_with('/') ? found.substr(0, found.size() - 1) : found;
+    if (options.out.empty()) place.out = run_of(place.checkpoint);
+  }
+  std::error_code ignored;
+  const bool same_run = !place.checkpoint.empty() && fs::equivalent(run_of(place.checkpoint), place.out, ignored);
+  if (!same_run && newest_checkpoint(place.out))
+    fail("the run folder ", place.out, " holds a run already; add --resume auto to go on, or choose another --out");
+  return place;
 }
 
 // A failed run says so in its log as well.
@@ -43,29 +58,27 @@ void logged(const Work& work) {
   try {
     work();
   } catch (const std::exception& e) {
-    log_warn("the run failed: {}", e.what());
+    log_to_file_only(format("the run failed: {}", e.what()));
     throw;
   }
 }
 
 }  // namespace
 
-int threads_per_rank(int threads, int ranks) {
-  return std::max(1, (threads > 0 ? threads : hardware_cores()) / ranks);
-}
+int threads_per_rank(int threads, int ranks) { return std::max(1, (threads > 0 ? threads : hardware_cores()) / ranks); }
 
 TrainOutcome train(Settings settings, const TrainOptions& options) {
+  const auto [out, checkpoint] = find_place(settings, options);
   TrainOutcome outcome;
-  const std::string out = options.out.empty() ? "runs/" + settings.name : options.out;
   outcome.run_folder = out;
   Job job;
-  job.resume_checkpoint = checkpoint_to_resume(options.resume, out);
-  if (!job.resume_checkpoint.empty()) {
-    if (!options.weights.empty())
-      fail("--weights and --resume do not go together: a checkpoint has its own weights");
-    const uint64_t seed = load_checkpoint_state(job.resume_checkpoint).seed;
-    if (seed != settings.run.seed) log_info("seed {} from the checkpoint", seed);
-    settings.run.seed = seed;
+  job.resume_checkpoint = checkpoint;
+  const uint64_t asked_seed = settings.run.seed;
+  if (!checkpoint.empty()) {
+    if (!options.weights.empty()) fail("--weights and --resume do not go together: a checkpoint has its own weights");
+    job.resume_state = load_checkpoint_state(checkpoint);
+    settings.run.seed = job.resume_state.seed;
+    settings.recipe.set("run.seed", std::to_string(settings.run.seed));
   }
   job.run_folder = out;
   job.weights = options.weights;
@@ -76,11 +89,21 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   set_team_size(threads_per_rank(options.threads, 1));
   const std::string data = data_folder(settings.data, options.data);
   open_data(job, data);
+  if (!checkpoint.empty() && job.resume_state.images != job.train->size())
+    fail("the checkpoint ", checkpoint, " was made with ", job.resume_state.images, " training images, the data has ",
+         job.train->size(), "; give the same data, or start a new run with --weights ", checkpoint,
+         "/weights.safetensors");
   make_folder(out);
   log_to_file(out + "/log.txt");
   if (settings.data.format != "synthetic") settings.recipe.set("data.dir", fs::absolute(data).string());
   write_file_atomically(out + "/config.toml", settings.recipe.to_toml());
   catch_stop_signals();
+  if (settings.run.seed != asked_seed) log_info("seed {}, as in the checkpoint", settings.run.seed);
+  if (!checkpoint.empty() && job.resume_state.step_rows != job.plan.request.step_rows)
+    log_info(
+        "the checkpoint's steps had {} images, now they have {}: epochs go on where they were, steps count "
+        "on",
+        job.resume_state.step_rows, job.plan.request.step_rows);
 
   std::vector<Profiler> profilers(static_cast<size_t>(job.plan.ranks()));
   logged([&] {
@@ -104,14 +127,17 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   return outcome;
 }
 
-Evaluation evaluate_file(Settings settings, const std::string& weights, const std::string& data,
-                         int threads) {
+Evaluation evaluate_file(Settings settings, const std::string& weights, const std::string& data, int threads) {
   Job job;
   job.settings = std::move(settings);
   job.weights = weights;
   job.plan = make_plan(job.settings.model, job.settings.plan_request());
   ConvChoices::process().set_mode(job.settings.run.conv_algorithm);
   set_team_size(threads_per_rank(threads, 1));
+  // The algorithms of the run that made the weights, so that the last bits agree with its own evaluation.
+  const fs::path beside = fs::path(weights).parent_path();
+  if (fs::is_regular_file(beside / "state.json"))
+    ConvChoices::process().preload(load_checkpoint_state(beside.string()).conv_choices);
   open_data(job, data_folder(job.settings.data, data));
   return evaluate_weights(job, threads_per_rank(threads, job.plan.ranks()));
 }

@@ -16,16 +16,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-static_assert(std::endian::native == std::endian::little,
-              "the format is little-endian and is copied as it is");
+static_assert(std::endian::native == std::endian::little, "the format is little-endian and is copied as it is");
 
 constexpr uint64_t kLengthBytes = 8, kMaxHeader = 100'000'000;  // the limit of the reference implementation
 constexpr size_t kMaxRank = 5;
 constexpr const char* kMetadata = "__metadata__";
 
 float f16_to_f32(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half >> 15) << 31, exponent = half >> 10 & 31,
-                 mantissa = half & 1023;
+  const uint32_t sign = static_cast<uint32_t>(half >> 15) << 31, exponent = half >> 10 & 31, mantissa = half & 1023;
   if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24
     const float value = static_cast<float>(mantissa) * 0x1p-24f;
     return sign ? -value : value;
@@ -75,8 +73,8 @@ constexpr std::array kElementTypes = {
 };
 
 const ElementType* element_type(const std::string& name) {
-  const auto found = std::find_if(kElementTypes.begin(), kElementTypes.end(),
-                                  [&](const auto& type) { return name == type.name; });
+  const auto found =
+      std::find_if(kElementTypes.begin(), kElementTypes.end(), [&](const auto& type) { return name == type.name; });
   return found == kElementTypes.end() ? nullptr : &*found;
 }
 
@@ -121,12 +119,11 @@ SafetensorsReader::Entry parse_entry(const std::string& name, const Json& tensor
     throw std::invalid_argument(concat("has ", extents.size(), " dimensions, wanted at most ", kMaxRank));
   const std::vector<uint64_t> offsets = unsigned_list(tensor, "data_offsets");
   if (offsets.size() != 2 || offsets[1] < offsets[0])
-    throw std::invalid_argument("'data_offsets' is " + tensor.at("data_offsets").dump() +
-                                ", wanted [begin, end]");
+    throw std::invalid_argument("'data_offsets' is " + tensor.at("data_offsets").dump() + ", wanted [begin, end]");
   const uint64_t needed = bytes_needed(extents, *type);
   if (offsets[1] - offsets[0] != needed)
-    throw std::invalid_argument(concat("'data_offsets' span ", offsets[1] - offsets[0],
-                                       " bytes, but its shape in ", entry.dtype, " needs ", needed));
+    throw std::invalid_argument(concat("'data_offsets' span ", offsets[1] - offsets[0], " bytes, but its shape in ",
+                                       entry.dtype, " needs ", needed));
   entry.shape = shape_of(extents);
   entry.begin = offsets[0];
   entry.end = offsets[1];
@@ -139,11 +136,9 @@ std::string make_header(const std::vector<SafetensorsWriter::Entry>& entries,
   if (!metadata.empty()) header[kMetadata] = metadata;
   int64_t offset = 0;
   for (const auto& entry : entries) {
-    OWT_CHECK(!header.contains(entry.name) && entry.name != kMetadata, "tensor name '", entry.name,
-              "' twice");
+    OWT_CHECK(!header.contains(entry.name) && entry.name != kMetadata, "tensor name '", entry.name, "' twice");
     const int64_t end = offset + entry.shape.elements() * 4;
-    header[entry.name] = {
-        {"dtype", "F32"}, {"shape", extents_of(entry.shape)}, {"data_offsets", {offset, end}}};
+    header[entry.name] = {{"dtype", "F32"}, {"shape", extents_of(entry.shape)}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump();
@@ -164,8 +159,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Entry>
 }
 
 void SafetensorsWriter::skip_complete() {
-  while (current_ < entries_.size() && written_ == entries_[current_].shape.elements())
-    ++current_, written_ = 0;
+  while (current_ < entries_.size() && written_ == entries_[current_].shape.elements()) ++current_, written_ = 0;
 }
 
 void SafetensorsWriter::write(const std::string& name, std::span<const float> values) {
@@ -207,8 +201,7 @@ std::string SafetensorsReader::read_header(uint64_t file_size) {
   if (length > file_size - kLengthBytes)
     bad(concat("truncated: the header has ", length, " bytes, the file ", file_size));
   std::string text(length, '\0');
-  if (!file_.read(text.data(), static_cast<std::streamsize>(length)))
-    fail("cannot read ", path_, ": disk error");
+  if (!file_.read(text.data(), static_cast<std::streamsize>(length))) fail("cannot read ", path_, ": disk error");
   data_begin_ = kLengthBytes + length;
   return text;
 }
@@ -239,10 +232,8 @@ void SafetensorsReader::check_coverage(uint64_t data_size) const {
       bad(concat(entry.begin - covered, " bytes before tensor '", entry.name, "' are no tensor's"));
     covered = entry.end;
   }
-  if (covered > data_size)
-    bad(concat("truncated: its tensors need ", covered, " bytes, it holds ", data_size));
-  if (covered < data_size)
-    bad(concat("holds ", data_size, " bytes of data, its tensors need only ", covered));
+  if (covered > data_size) bad(concat("truncated: its tensors need ", covered, " bytes, it holds ", data_size));
+  if (covered < data_size) bad(concat("holds ", data_size, " bytes of data, its tensors need only ", covered));
 }
 
 const SafetensorsReader::Entry* SafetensorsReader::find(const std::string& name) const {

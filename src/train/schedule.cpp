@@ -22,8 +22,7 @@ std::vector<double> read_milestones(Config& config) {
   double last = 0;
   for (const double m : milestones) {
     if (!(m > last))
-      config.error("milestones",
-                   concat("'milestones' has ", m, " after ", last, ", wanted increasing epochs > 0"));
+      config.error("milestones", concat("'milestones' has ", m, " after ", last, ", wanted increasing epochs > 0"));
     last = m;
   }
   return milestones;
@@ -32,8 +31,7 @@ std::vector<double> read_milestones(Config& config) {
 void read_length(Config& config, ScheduleSettings& s) {
   s.max_steps = config.integer("max_steps", 0, {.low = 0});
   // Without max_steps the missing key is reported as such.
-  s.epochs =
-      s.max_steps > 0 ? config.number("epochs", 0.0, {.low = 0}) : config.number("epochs", {.low = kTiny});
+  s.epochs = s.max_steps > 0 ? config.number("epochs", 0.0, {.low = 0}) : config.number("epochs", {.low = kTiny});
   s.warmup_epochs = config.number("warmup_epochs", 0.0, {.low = 0});
   s.warmup_factor = config.number("warmup_factor", 0.0, {.low = 0, .high = 1});
   if (s.epochs > 0 && s.warmup_epochs > s.epochs)
@@ -82,8 +80,7 @@ ScheduleSettings ScheduleSettings::from(Config& config) {
 }
 
 int64_t Schedule::total_steps(int64_t steps_per_epoch) const {
-  const auto by_epochs =
-      static_cast<int64_t>(std::ceil(settings_.epochs * static_cast<double>(steps_per_epoch)));
+  const auto by_epochs = static_cast<int64_t>(std::ceil(settings_.epochs * static_cast<double>(steps_per_epoch)));
   if (settings_.max_steps == 0) return by_epochs;
   return settings_.epochs > 0 ? std::min(by_epochs, settings_.max_steps) : settings_.max_steps;
 }

@@ -33,6 +33,7 @@ DataSettings read_data(Config config, const Model& model) {
     const int64_t side = config.integer("side", cropped ? 32 : model.input[0], {.low = 8, .high = 4096});
     data.train_images = config.integer("train_images", 5000, {.low = 1, .high = 1e7});
     data.test_images = config.integer("test_images", 1000, {.low = 1, .high = 1e7});
+    data.seed = static_cast<uint64_t>(config.integer("seed", 1, {.low = 0}));
     data.image = {side, side, 3};
   }
   data.augment = AugmentSettings::from(config.table("augment"), data.image);
@@ -46,9 +47,8 @@ ParallelSettings read_parallel(Config config) {
   ParallelSettings parallel;
   parallel.workers = static_cast<int>(config.integer("workers", 1, {.low = 1, .high = 4096}));
   parallel.strategy = strategy_from(config.word("strategy", "owt-a", strategy_names()));
-  parallel.dense_update = config.word("dense_update", "step", {"step", "round"}) == "step"
-                              ? DenseUpdate::kStep
-                              : DenseUpdate::kRound;
+  parallel.dense_update =
+      config.word("dense_update", "step", {"step", "round"}) == "step" ? DenseUpdate::kStep : DenseUpdate::kRound;
   parallel.scale_lr = config.word("scale_lr", "none", {"none", "linear", "sqrt"});
   parallel.bucket_bytes =
       static_cast<int64_t>(config.number("bucket_mb", 8, {.low = 0.001, .high = 65536}) * (1 << 20));
@@ -64,8 +64,7 @@ RunSettings read_run(Config config) {
   run.checkpoint_every_epochs = config.integer("checkpoint_every_epochs", 1, {.low = 0});
   run.checkpoint_every_steps = config.integer("checkpoint_every_steps", 0, {.low = 0});
   run.keep_checkpoints = static_cast<int>(config.integer("keep_checkpoints", 3, {.low = 1, .high = 1e6}));
-  run.conv_algorithm =
-      conv_algorithm_from(config.word("conv_algorithm", "auto", {"auto", "direct", "winograd"}));
+  run.conv_algorithm = conv_algorithm_from(config.word("conv_algorithm", "auto", {"auto", "direct", "winograd"}));
   config.finish("[run]");
   return run;
 }
@@ -123,10 +122,9 @@ PlanRequest Settings::plan_request() const {
 double Settings::front_rate_scale(const Plan& plan) const { return growth(parallel.scale_lr, plan.ranks()); }
 
 double Settings::back_rate_scale(const Plan& plan) const {
-  const double rounds =
-      parallel.dense_update == DenseUpdate::kRound
-          ? static_cast<double>(StepRows(plan.rounds_strategy(), plan.ranks(), 1).rounds(0).size())
-          : 1.0;
+  const double rounds = parallel.dense_update == DenseUpdate::kRound
+                            ? static_cast<double>(StepRows(plan.rounds_strategy(), plan.ranks(), 1).rounds(0).size())
+                            : 1.0;
   return growth(parallel.scale_lr, plan.ranks() / rounds);
 }
 

@@ -24,6 +24,7 @@ struct DataSettings {
   AugmentSettings augment;
   int loader_threads = 1;                     // of each rank
   int64_t train_images = 0, test_images = 0;  // synthetic only
+  uint64_t seed = 1;                          // of synthetic images
 };
 
 struct ParallelSettings {
@@ -56,16 +57,16 @@ struct Settings {
 
   int64_t step_rows() const;  // of a full step
   PlanRequest plan_request() const;
-  // Factor on the learning rate that scale_lr asks for, of the layers before and behind the boundary: the
-  // batch they update on, in units of one rank's rows.
+  // Factor on the learning rate that scale_lr asks for, of the layers before and behind the boundary: the batch they
+  // update on, in units of one rank's rows.
   double front_rate_scale(const Plan& plan) const;
   double back_rate_scale(const Plan& plan) const;
 };
 
 using Overrides = std::vector<std::pair<std::string, std::string>>;  // dotted key, value
 
-// Reads a recipe, or a model file on its own (then with synthetic data and a batch of 64). Overrides act
-// after the files. Throws Error naming file and line.
+// Reads a recipe, or a model file on its own (then with synthetic data and a batch of 64). Overrides act after the
+// files. Throws Error naming file and line.
 Settings read_settings(const std::string& path, const Overrides& overrides = {});
 Settings settings_from(Config recipe, const std::string& name);
 

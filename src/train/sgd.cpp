@@ -53,8 +53,7 @@ SgdSettings SgdSettings::from(Config& config) {
   config.word("type", "sgd", {"sgd"});
   s.learning_rate = config.number("learning_rate", {.low = std::numeric_limits<double>::min()});
   s.momentum = config.number("momentum", s.momentum, {.low = 0, .high = 1});
-  if (s.momentum == 1)
-    config.error("momentum", "'momentum' is 1, wanted less: the velocity would never fade");
+  if (s.momentum == 1) config.error("momentum", "'momentum' is 1, wanted less: the velocity would never fade");
   s.decay = config.number("decay", s.decay, {.low = 0});
   s.nesterov = config.boolean("nesterov", s.nesterov);
   config.finish("optimizer type 'sgd'");
@@ -79,9 +78,8 @@ void Sgd::update_trained(Param& param, double rate, double gradient_scale) {
                              param.grad_is_zero ? Gradient::kZero : Gradient::kPresent);
   float *v = velocity(param).data(), *w = param.value.data();
   const float* g = param.grad.data();
-  parallel_for(param.value.elements(), kGrain, [&](int64_t begin, int64_t end) {
-    run(factors, end - begin, g + begin, v + begin, w + begin);
-  });
+  parallel_for(param.value.elements(), kGrain,
+               [&](int64_t begin, int64_t end) { run(factors, end - begin, g + begin, v + begin, w + begin); });
 }
 
 void Sgd::update(std::span<Param* const> params, double rate, double gradient_scale) {

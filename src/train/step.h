@@ -34,6 +34,7 @@ class Step {
  private:
   struct Dense {  // behind the boundary, for one number of rows
     BackTape tape;
+    SoftmaxLoss loss;
     Tensor dlogits;
   };
   struct Bound {  // everything that depends on the number of rows of a step
@@ -46,11 +47,12 @@ class Step {
 
   Bound& bound(int64_t step_rows);
   Dense& dense(int64_t rows);
+  LossSums loss(const Pass& pass, Dense& dense, const Tensor& logits, const Tensor& labels, bool gradient);
   void update(Net& net, double rate, double gradient_scale);
+  void update_back(double rate, double gradient_scale);
   StepResult run(const Batch& batch, Pass pass, const Rates* rates, bool stop);
   void find_bad_layer(const Bound& bound, const Dense& dense);
   [[noreturn]] void report_bad_loss(const StepResult& result, const Pass& pass);
-  bool counts_rows() const;  // of several ranks with the same rows one counts them
 
   const Plan& plan_;
   RankModel& model_;

@@ -6,8 +6,7 @@
 
 namespace owt {
 
-Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Profiler* profiler,
-           uint64_t seed)
+Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Profiler* profiler, uint64_t seed)
     : plan_(plan),
       model_(model),
       sgd_(sgd),
@@ -19,10 +18,9 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
 }
 
 Step::Bound::Bound(Step& step, int64_t step_rows)
-    : front(
-          step.model_.front(),
-          StepRows(step.plan_.rounds_strategy(), step.plan_.ranks(), step_rows).of(step.comm_.rank()).size(),
-          Device::kCpu, step.profiler_),
+    : front(step.model_.front(),
+            StepRows(step.plan_.rounds_strategy(), step.plan_.ranks(), step_rows).of(step.comm_.rank()).size(),
+            Device::kCpu, step.profiler_),
       boundary(step.plan_, step_rows, step.comm_, step.profiler_) {
   const StepRows rows(step.plan_.rounds_strategy(), step.plan_.ranks(), step_rows);
   const Slice mine = rows.of(step.comm_.rank());
@@ -46,22 +44,31 @@ Step::Dense& Step::dense(int64_t rows) {
   const auto found = dense_.find(rows);
   if (found != dense_.end()) return found->second;
   const int64_t classes = plan_.layers.back().out.elements();
-  return dense_.try_emplace(rows, BackTape(plan_, model_, rows, comm_, profiler_), Tensor({rows, classes}))
+  return dense_
+      .try_emplace(rows, Dense{BackTape(plan_, model_, rows, comm_, profiler_), SoftmaxLoss(static_cast<int>(classes)),
+                               Tensor({rows, classes})})
       .first->second;
 }
 
-void Step::update(Net& net, double rate, double gradient_scale) {
-  std::vector<Param*> params;
-  for (int64_t i = 0; i < net.size(); ++i) {
-    params.clear();
-    for (Param& param : net.layer(i).params()) params.push_back(&param);
-    if (params.empty()) continue;
-    const Profiler::Scope scope(profiler_, net.layer(i).name(), Phase::kUpdate);
-    sgd_.update(params, rate, gradient_scale);
-  }
+LossSums Step::loss(const Pass& pass, Dense& dense, const Tensor& logits, const Tensor& labels, bool gradient) {
+  const Profiler::Scope scope(profiler_, "loss", Phase::kLoss);
+  return dense.loss.run(pass, logits, labels, gradient ? &dense.dlogits : nullptr);
 }
 
-bool Step::counts_rows() const { return plan_.loss_layout() == Layout::kBatch || comm_.rank() == 0; }
+void Step::update_back(double rate, double gradient_scale) {
+  for (int64_t s = 0; s < model_.stages(); ++s) update(model_.stage(s), rate, gradient_scale);
+}
+
+void Step::update(Net& net, double rate, double gradient_scale) {
+  for (int64_t i = 0; i < net.size(); ++i) {
+    if (net.layer(i).params().empty()) continue;
+    const Profiler::Scope scope(profiler_, net.layer(i).name(), Phase::kUpdate);
+    for (Param& param : net.layer(i).params()) {
+      Param* const one = &param;
+      sgd_.update({&one, 1}, rate, gradient_scale);
+    }
+  }
+}
 
 void Step::find_bad_layer(const Bound& bound, const Dense& dense) {
   if (bad_layer_ >= 0) return;
@@ -78,8 +85,8 @@ void Step::report_bad_loss(const StepResult& result, const Pass& pass) {
   mine.data<int32_t>()[0] = bad_layer_ < 0 ? none : static_cast<int32_t>(bad_layer_);
   comm_.all_gather(mine, all, {}).wait();
   const int32_t first = *std::min_element(all.data<int32_t>(), all.data<int32_t>() + comm_.ranks());
-  fail(pass.mode == Mode::kTrain ? concat("step ", pass.step + 1) : std::string("evaluation"),
-       ": the loss is ", result.sums.loss, "; ",
+  fail(pass.mode == Mode::kTrain ? concat("step ", pass.step + 1) : std::string("evaluation"), ": the loss is ",
+       result.sums.loss, "; ",
        first == none ? std::string("every layer's output is finite, so it grew in the loss")
                      : concat("the first layer with a value that is not finite is '",
                               plan_.layers[static_cast<size_t>(first)].name, "'"),

@@ -18,9 +18,7 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double fraction(int64_t part, int64_t whole) {
-  return static_cast<double>(part) / static_cast<double>(whole);
-}
+double fraction(int64_t part, int64_t whole) { return static_cast<double>(part) / static_cast<double>(whole); }
 
 }  // namespace
 
@@ -34,6 +32,8 @@ Trainer::Trainer(const Job& job, Communicator& comm)
   state_.seed = job.settings.run.seed;
   state_.workers = job.plan.ranks();
   state_.strategy = name_of(job.plan.request.strategy);
+  state_.step_rows = job.plan.request.step_rows;
+  state_.images = job.train->size();
   if (!job.resume_checkpoint.empty()) {
     restore();
   } else {
@@ -55,18 +55,22 @@ Trainer::Trainer(const Job& job, Communicator& comm)
 }
 
 void Trainer::restore() {
-  const RunState loaded = load_checkpoint_state(job_.resume_checkpoint);
   const auto folder = std::filesystem::path(job_.resume_checkpoint);
   load_weights((folder / kWeightsFile).string(), model_);
-  load_tensors((folder / kOptimizerFile).string(), model_, [this](Param& param) {
-    return param.role == ParamRole::kTrained ? sgd_.velocity(param) : Tensor();
-  });
+  load_tensors((folder / kOptimizerFile).string(), model_,
+               [this](Param& param) { return param.role == ParamRole::kTrained ? sgd_.velocity(param) : Tensor(); });
+  const RunState& loaded = job_.resume_state;
   ConvChoices::process().preload(loaded.conv_choices);
   state_.step = loaded.step;
   state_.epoch = loaded.epoch;
-  state_.step_in_epoch = loaded.step_in_epoch;
+  // Steps of another size: as many images of the epoch are done, to a whole step.
+  state_.step_in_epoch = loaded.step_in_epoch * loaded.step_rows / job_.plan.request.step_rows;
+  state_.evaluated_step = loaded.evaluated_step;
   state_.best_top1 = loaded.best_top1;
   state_.best_step = loaded.best_step;
+  std::error_code ignored;
+  const auto run = folder.parent_path().parent_path();
+  if (std::filesystem::equivalent(run, job_.run_folder, ignored)) saved_step_ = loaded.step;
 }
 
 void Trainer::log_start() const {
@@ -74,13 +78,12 @@ void Trainer::log_start() const {
   const Settings& s = job_.settings;
   int64_t weights = 0;
   for (const LayerPlan& layer : plan.layers) weights += layer.weight_bytes / 4;
-  log_info("model {}: {} layers, {:.2f} M parameters; {} training and {} test images", s.model.name,
-           plan.layers.size(), static_cast<double>(weights) / 1e6, job_.train->size(), job_.test->size());
+  log_info("model {}: {} layers, {:.2f} M parameters; {} training and {} test images", s.model.name, plan.layers.size(),
+           static_cast<double>(weights) / 1e6, job_.train->size(), job_.test->size());
   log_info("{} worker{} x {} thread{}, strategy {}, dense update every {}; {} images per step, {} per worker",
            plan.ranks(), plan.ranks() == 1 ? "" : "s", team_size(), team_size() == 1 ? "" : "s",
            name_of(plan.request.strategy), plan.request.dense_update == DenseUpdate::kStep ? "step" : "round",
-           plan.request.step_rows,
-           StepRows(plan.rounds_strategy(), plan.ranks(), plan.request.step_rows).most());
+           plan.request.step_rows, StepRows(plan.rounds_strategy(), plan.ranks(), plan.request.step_rows).most());
   if (!plan.split() && plan.ranks() > 1 && plan.request.strategy != Strategy::kDataParallel)
     log_info("the model has no dense layer to split");
   log_info(
@@ -89,32 +92,50 @@ void Trainer::log_start() const {
       s.optimizer.learning_rate, s.front_rate_scale(plan),
       plan.split() ? s.back_rate_scale(plan) : s.front_rate_scale(plan), s.parallel.scale_lr, total_steps_,
       static_cast<double>(plan.bytes_per_step()) / 1e6);
+  if (s.parallel.scale_lr != "none" && s.data.batch > 0 && plan.ranks() > 1)
+    log_warn("scale_lr = {} raises the rate with the workers, but data.batch keeps the step at {} images",
+             s.parallel.scale_lr, s.data.batch);
   if (!job_.resume_checkpoint.empty())
     log_info("resumed from {} at step {} of {}", job_.resume_checkpoint, state_.step, total_steps_);
 }
 
+int64_t Trainer::position() const { return state_.epoch * batches_->steps_per_epoch() + state_.step_in_epoch; }
+
+bool Trainer::evaluation_due() const {
+  const int64_t every = job_.settings.run.eval_every_epochs;
+  const bool at_epoch = every > 0 && state_.step > 0 && state_.step_in_epoch == 0 && state_.epoch % every == 0;
+  return state_.evaluated_step != state_.step && (at_epoch || position() >= total_steps_);
+}
+
+bool Trainer::checkpoint_due() const {
+  const RunSettings& run = job_.settings.run;
+  const bool at_epoch =
+      run.checkpoint_every_epochs > 0 && state_.step_in_epoch == 0 && state_.epoch % run.checkpoint_every_epochs == 0;
+  const bool at_step = run.checkpoint_every_steps > 0 && state_.step % run.checkpoint_every_steps == 0;
+  return at_epoch || at_step || position() >= total_steps_;
+}
+
 bool Trainer::run() {
-  while (state_.step < total_steps_) {
+  if (evaluation_due()) run_evaluation();  // the run was stopped before it came to that
+  while (position() < total_steps_) {
     const StepResult result = train_step();
-    const bool epoch_ends = state_.step_in_epoch == batches_->steps_per_epoch();
-    if (epoch_ends) ++state_.epoch, state_.step_in_epoch = 0;
-    if (result.stop && state_.step < total_steps_) {
+    if (state_.step_in_epoch == batches_->steps_per_epoch()) ++state_.epoch, state_.step_in_epoch = 0;
+    if (result.stop && position() < total_steps_) {
       save();
       if (writes()) log_info("stopped on a signal after step {}; go on with --resume auto", state_.step);
       return false;
     }
-    if (epoch_ends) end_epoch();
-    const int64_t every = job_.settings.run.checkpoint_every_steps;
-    if (every > 0 && state_.step % every == 0) save();
+    if (writes() && (state_.step_in_epoch == 0 || position() >= total_steps_)) progress_->end_epoch();
+    const bool best = evaluation_due() && run_evaluation();
+    if (best || checkpoint_due()) save();
   }
-  if (writes()) progress_->end_epoch();
-  run_evaluation();
-  save();
+  if (!last_evaluation_) last_evaluation_ = evaluate(step_, job_, comm_.rank());  // nothing was left to do
   return true;
 }
 
 StepResult Trainer::train_step() {
-  const int64_t timed = state_.step - first_step_ - std::min(kTimedFrom, (total_steps_ - first_step_) / 2);
+  const int64_t left = total_steps_ - position(), done = state_.step - first_step_;
+  const int64_t timed = done - std::min(kTimedFrom, (left + done) / 2);
   profiler_.enable(timed >= 0 && timed < kTimedSteps);
   profiler_.begin_step();
   const double before = seconds_now();
@@ -125,8 +146,7 @@ StepResult Trainer::train_step() {
   }
   data_wait_ms_ += (seconds_now() - before) * 1e3;
   ++waited_steps_;
-  const double rate =
-      job_.settings.optimizer.learning_rate * schedule_.rate(state_.step, batches_->steps_per_epoch());
+  const double rate = job_.settings.optimizer.learning_rate * schedule_.rate(position(), batches_->steps_per_epoch());
   const Step::Rates rates{rate * job_.settings.front_rate_scale(job_.plan),
                           rate * job_.settings.back_rate_scale(job_.plan)};
   const StepResult result = step_.train(*batch, state_.step, rates, stop_requested());
@@ -141,55 +161,59 @@ void Trainer::record(const StepResult& result, double lr, double data_wait_ms) {
   const double loss = result.sums.loss / static_cast<double>(result.sums.rows);
   const double top1 = fraction(result.sums.top1, result.sums.rows);
   const int64_t epochs = (total_steps_ + batches_->steps_per_epoch() - 1) / batches_->steps_per_epoch();
-  progress_->update({state_.step, total_steps_, state_.epoch, epochs, loss, top1, lr}, result.sums.rows);
+  progress_->update({position(), total_steps_, state_.epoch, epochs, loss, top1, lr}, result.sums.rows);
   if (state_.step == first_step_ + 1)
     for (const std::string& line : ConvChoices::process().report()) {
       progress_->clear();
       log_info("convolution {}", line);
     }
-  if (state_.step % job_.settings.run.log_every != 0 && state_.step != 1 && state_.step != total_steps_)
-    return;
-  metrics_->write(
-      TrainRecord{state_.step, state_.epoch, loss, top1, lr, progress_->images_per_second(), data_wait_ms});
+  if (state_.step % job_.settings.run.log_every != 0 && state_.step != 1 && state_.step != total_steps_) return;
+  metrics_->write(TrainRecord{state_.step, state_.epoch, loss, top1, lr, progress_->images_per_second(), data_wait_ms});
   data_wait_ms_ = 0;
   waited_steps_ = 0;
 }
 
-void Trainer::end_epoch() {
-  const RunSettings& run = job_.settings.run;
-  if (writes()) progress_->end_epoch();
-  if (state_.step == total_steps_) return;  // run() does the rest
-  if (run.eval_every_epochs > 0 && state_.epoch % run.eval_every_epochs == 0) run_evaluation();
-  if (run.checkpoint_every_epochs > 0 && state_.epoch % run.checkpoint_every_epochs == 0) save();
-}
-
-void Trainer::run_evaluation() {
-  if (evaluated_step_ == state_.step) return;
+bool Trainer::run_evaluation() {
   if (writes()) progress_->clear();
   const double begin = seconds_now();
   last_evaluation_ = evaluate(step_, job_, comm_.rank());
-  evaluated_step_ = state_.step;
+  state_.evaluated_step = state_.step;
   const Evaluation& e = *last_evaluation_;
-  if (e.top1 > state_.best_top1 || state_.best_step < 0)
-    state_.best_top1 = e.top1, state_.best_step = state_.step;
-  if (!writes()) return;
+  const bool best = e.top1 > state_.best_top1 || state_.best_step < 0;
+  if (best) state_.best_top1 = e.top1, state_.best_step = state_.step;
+  if (!writes()) return best;
   const int64_t epoch = state_.step_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
-  log_info("epoch {}, step {}: test loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} % ({} images, {:.1f} s)",
-           epoch + 1, state_.step, e.loss, 100 * e.top1, 100 * e.top5, e.images, seconds_now() - begin);
+  log_info("epoch {}, step {}: test loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} % ({} images, {:.1f} s)", epoch + 1,
+           state_.step, e.loss, 100 * e.top1, 100 * e.top5, e.images, seconds_now() - begin);
   metrics_->write(EvalRecord{state_.step, epoch, e.loss, e.top1, e.top5, e.images});
   progress_->skip_time();
+  return best;
+}
+
+// A step's loss can be finite and its update not; such weights must not become the last good checkpoint.
+void Trainer::check_weights() {
+  Tensor bad({1});
+  bad.data()[0] = 0;
+  std::string name;
+  for (const Param* param : model_.params())
+    if (name.empty() && !all_finite(param->value)) name = param->name, bad.data()[0] = 1;
+  comm_.all_reduce(bad, {}).wait();
+  if (!name.empty())
+    fail("step ", state_.step, ": '", name, "' holds a value that is not finite, so no checkpoint is written. ",
+         "Lower the learning rate or add warmup_epochs; the last checkpoint is kept");
+  if (bad.data()[0] > 0) throw Aborted("another rank's weights are not finite");
 }
 
 void Trainer::save() {
   if (saved_step_ == state_.step) return;
+  check_weights();
   if (writes()) progress_->clear();
   const std::string folder = writes() ? checkpoints_->begin(state_.step) : "";
   const uint64_t weights = save_tensors(
       folder + "/" + kWeightsFile, job_.plan, model_, [](Param& param) { return param.value; }, comm_);
   const uint64_t optimizer = save_tensors(
       folder + "/" + kOptimizerFile, job_.plan, model_,
-      [this](Param& param) { return param.role == ParamRole::kTrained ? sgd_.velocity(param) : Tensor(); },
-      comm_);
+      [this](Param& param) { return param.role == ParamRole::kTrained ? sgd_.velocity(param) : Tensor(); }, comm_);
   saved_step_ = state_.step;
   if (!writes()) return;
   state_.conv_choices = ConvChoices::process().exported();

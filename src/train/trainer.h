@@ -35,8 +35,11 @@ class Trainer {
   void log_start() const;
   StepResult train_step();
   void record(const StepResult& result, double lr, double data_wait_ms);
-  void end_epoch();
-  void run_evaluation();
+  int64_t position() const;     // in the schedule: steps of this size up to here
+  bool evaluation_due() const;  // by the recipe, at this point
+  bool checkpoint_due() const;
+  bool run_evaluation();  // true: the best so far
+  void check_weights();
   void save();
 
   const Job& job_;
@@ -50,7 +53,6 @@ class Trainer {
   RunState state_;
   int64_t first_step_ = 0, total_steps_ = 0, saved_step_ = -1;
   std::optional<Evaluation> last_evaluation_;
-  int64_t evaluated_step_ = -1;
   double data_wait_ms_ = 0;  // since the last metrics line
   int64_t waited_steps_ = 0;
   // Rank 0 only.

@@ -78,8 +78,7 @@ std::vector<std::string> load_tensors(const std::string& path, RankModel& model,
   std::vector<std::string> unused;
   for (const auto& entry : file.entries())
     // PyTorch's batch norm counts batches; nothing here needs the count.
-    if (!wanted.contains(entry.name) && !entry.name.ends_with(".num_batches_tracked"))
-      unused.push_back(entry.name);
+    if (!wanted.contains(entry.name) && !entry.name.ends_with(".num_batches_tracked")) unused.push_back(entry.name);
   return unused;
 }
 

@@ -9,17 +9,15 @@
 
 namespace owt {
 
-// The tensor of a parameter that is meant: its value, its velocity, ... with the parameter's shape();
-// undefined: left out.
+// The tensor of a parameter that is meant: its value, its velocity, ... with the parameter's shape(); undefined: left out.
 using TensorOf = std::function<Tensor(Param&)>;
 
-// Collective: split parameters are gathered one at a time and rank 0 writes the file. Returns its checksum on
-// rank 0.
+// Collective: split parameters are gathered one at a time and rank 0 writes the file. Returns its checksum on rank 0.
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
                       Communicator& comm);
 
-// Every rank takes its parts from the file. Throws Error for a missing tensor (with the nearest name) and for
-// one of another shape. Tensors nobody asks for are ignored; they come back, for a warning.
+// Every rank takes its parts from the file. Throws Error for a missing tensor (with the nearest name) and for one of
+// another shape. Tensors nobody asks for are ignored; they come back, for a warning.
 std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const TensorOf& tensor_of);
 
 // load_tensors() of the values: marks them as changed. Any safetensors file with the layers' names will do.

@@ -30,9 +30,8 @@ TEST(Check, NamesThePlaceTheConditionAndTheNote) {
 
 TEST(Check, EqNamesWhatWasFoundAndWhatWasWanted) {
   const int found = 2;
-  EXPECT_THAT(
-      [&] { OWT_CHECK_EQ(found, 4, "layer 'pool5'"); },
-      ThrowsMessage<Error>(MatchesRegex(".*check_test.cpp:[0-9]+: found is 2, wanted 4; layer 'pool5'")));
+  EXPECT_THAT([&] { OWT_CHECK_EQ(found, 4, "layer 'pool5'"); },
+              ThrowsMessage<Error>(MatchesRegex(".*check_test.cpp:[0-9]+: found is 2, wanted 4; layer 'pool5'")));
   EXPECT_NO_THROW(OWT_CHECK_EQ(found, 2));
 }
 
@@ -49,14 +48,12 @@ TEST(DeviceNames, AreReadAndPrinted) {
 }
 
 TEST(DeviceNames, UnknownOnesAreAnErrorWithTheCure) {
-  EXPECT_THAT([] { device_from("gpu"); },
-              ThrowsMessage<Error>(AllOf(HasSubstr("'gpu'"), HasSubstr("use cpu"))));
+  EXPECT_THAT([] { device_from("gpu"); }, ThrowsMessage<Error>(AllOf(HasSubstr("'gpu'"), HasSubstr("use cpu"))));
   EXPECT_THAT([] { device_from(""); }, ThrowsMessage<Error>(HasSubstr("no device ''")));
 }
 
 TEST(DeviceNames, OneThatWasNotBuiltIsAnErrorWithTheCure) {
-  EXPECT_THAT([] { device_from("cuda"); },
-              ThrowsMessage<Error>(AllOf(HasSubstr("'cuda'"), HasSubstr("--device cpu"))));
+  EXPECT_THAT([] { device_from("cuda"); }, ThrowsMessage<Error>(AllOf(HasSubstr("'cuda'"), HasSubstr("--device cpu"))));
 }
 
 TEST(Dispatch, CallsWithTheTagOfTheDevice) {

@@ -91,16 +91,13 @@ TEST(Config, TellsWhatAKeyHolds) {
 
 TEST(Config, NamesFileLineAndTableOfAWrongType) {
   Config data = model().table("data");
-  EXPECT_EQ(error_of([&] { data.integer("rate"); }),
-            "net.toml:6: [data]: 'rate' is a number, wanted an integer");
-  EXPECT_EQ(error_of([&] { data.string("batch"); }),
-            "net.toml:5: [data]: 'batch' is an integer, wanted a string");
+  EXPECT_EQ(error_of([&] { data.integer("rate"); }), "net.toml:6: [data]: 'rate' is a number, wanted an integer");
+  EXPECT_EQ(error_of([&] { data.string("batch"); }), "net.toml:5: [data]: 'batch' is an integer, wanted a string");
   EXPECT_EQ(error_of([&] { data.boolean("rate", true); }),
             "net.toml:6: [data]: 'rate' is a number, wanted true or false");
   EXPECT_EQ(error_of([&] { data.number("shuffle"); }),
             "net.toml:7: [data]: 'shuffle' is true or false, wanted a number");
-  EXPECT_EQ(error_of([&] { data.table("batch"); }),
-            "net.toml:5: [data]: 'batch' is an integer, wanted a table");
+  EXPECT_EQ(error_of([&] { data.table("batch"); }), "net.toml:5: [data]: 'batch' is an integer, wanted a table");
   EXPECT_THAT(error_of([&] { data.tables("batch"); }), StartsWith("net.toml:5: [data]: 'batch'"));
   EXPECT_THAT(error_of([&] { data.integers("scales"); }), HasSubstr("array of integers"));
   EXPECT_THAT(error_of([&] { data.numbers("batch"); }), HasSubstr("array of numbers"));
@@ -116,8 +113,7 @@ TEST(Config, NamesFileLineAndRangeOfAValueOutOfRange) {
   Config data = model().table("data");
   EXPECT_EQ(error_of([&] { data.integer("batch", {.low = 1, .high = 32}); }),
             "net.toml:5: [data]: 'batch' is 64, wanted 1 to 32");
-  EXPECT_EQ(error_of([&] { data.number("rate", {.low = 1}); }),
-            "net.toml:6: [data]: 'rate' is 0.5, wanted at least 1");
+  EXPECT_EQ(error_of([&] { data.number("rate", {.low = 1}); }), "net.toml:6: [data]: 'rate' is 0.5, wanted at least 1");
   EXPECT_EQ(error_of([&] { data.number("rate", 0.0, {.high = 0.25}); }),
             "net.toml:6: [data]: 'rate' is 0.5, wanted at most 0.25");
   Config bad = Config::text("a = nan\nb = inf", "x.toml");
@@ -186,8 +182,7 @@ TEST(Config, ASyntaxErrorNamesFileAndLine) {
 
 TEST(Config, AFileThatIsNotThereIsAnError) {
   const TempFolder folder;
-  EXPECT_EQ(error_of([&] { Config::file(folder.file("none.toml")); }),
-            "no config file " + folder.file("none.toml"));
+  EXPECT_EQ(error_of([&] { Config::file(folder.file("none.toml")); }), "no config file " + folder.file("none.toml"));
   EXPECT_THROW(Config::file(folder.path()), Error);  // a folder
 }
 
@@ -215,8 +210,7 @@ TEST(Config, SetReplacesAndAddsValuesOfEveryType) {
 TEST(Config, SetKeepsTheLineNumbersOfTheRest) {
   Config config = model();
   config.set("data.batch", "32");
-  EXPECT_THAT(error_of([&] { config.table("data").integer("rate"); }),
-              StartsWith("net.toml:6: [data]: 'rate'"));
+  EXPECT_THAT(error_of([&] { config.table("data").integer("rate"); }), StartsWith("net.toml:6: [data]: 'rate'"));
 }
 
 TEST(Config, AValueThatWasSetIsNamedAsOnTheCommandLine) {
@@ -262,8 +256,7 @@ TEST(Config, AValueCanBeSetInsideATableThatWasPut) {
   recipe.put("model", model());
   recipe.set("model.classes", "100");
   EXPECT_EQ(recipe.table("model").integer("classes"), 100);
-  EXPECT_THAT(error_of([&] { recipe.table("model").table("data").integer("rate"); }),
-              StartsWith("net.toml:6: "));
+  EXPECT_THAT(error_of([&] { recipe.table("model").table("data").integer("rate"); }), StartsWith("net.toml:6: "));
 }
 
 TEST(Config, WritesItselfAsTomlThatReadsBackTheSame) {

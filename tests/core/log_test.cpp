@@ -60,8 +60,7 @@ TEST_F(Log, AFileIsAppendedToAndClosedByAnEmptyPath) {
   log_line("between");
   log_to_file(path_);
   log_line("second");
-  EXPECT_THAT(read_file(path_),
-              AllOf(HasSubstr("first\n"), HasSubstr("second\n"), Not(HasSubstr("between"))));
+  EXPECT_THAT(read_file(path_), AllOf(HasSubstr("first\n"), HasSubstr("second\n"), Not(HasSubstr("between"))));
 }
 
 TEST_F(Log, BracesInALineArePrintedAsTheyAre) {

@@ -14,8 +14,7 @@ using ::testing::ElementsAre;
 // Known answers of the algorithm's authors (Random123, kat_vectors, philox4x32 with 10 rounds).
 TEST(Philox, TheGeneratorGivesTheKnownAnswers) {
   const r123::Philox4x32 generator;
-  EXPECT_THAT(generator({{0, 0, 0, 0}}, {{0, 0}}),
-              ElementsAre(0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u));
+  EXPECT_THAT(generator({{0, 0, 0, 0}}, {{0, 0}}), ElementsAre(0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u));
   constexpr uint32_t kOnes = 0xffffffffu;
   EXPECT_THAT(generator({{kOnes, kOnes, kOnes, kOnes}}, {{kOnes, kOnes}}),
               ElementsAre(0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu));
@@ -25,8 +24,7 @@ TEST(Philox, TheGeneratorGivesTheKnownAnswers) {
 // stream number 3 is its first byte.
 TEST(Philox, KeyAndCounterAreSeedElementStepAndPurpose) {
   const Philox random(0x299f31d0a4093822u, RandomStream::kShuffle, 0x13198a2eu, "3449416");
-  EXPECT_THAT(random.block(0x85a308d3243f6a88u),
-              ElementsAre(0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u));
+  EXPECT_THAT(random.block(0x85a308d3243f6a88u), ElementsAre(0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u));
 }
 
 TEST(Philox, EveryPartOfTheAddressChangesTheNumbers) {

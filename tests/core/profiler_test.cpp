@@ -119,9 +119,7 @@ TEST_F(ProfilerTest, DisabledRecordsNothing) {
   EXPECT_THAT(profiler_.step_ms(), SizeIs(0));
 }
 
-TEST_F(ProfilerTest, AScopeWithoutAProfilerIsAllowed) {
-  EXPECT_NO_THROW(Scope(nullptr, "conv1", Phase::kForward));
-}
+TEST_F(ProfilerTest, AScopeWithoutAProfilerIsAllowed) { EXPECT_NO_THROW(Scope(nullptr, "conv1", Phase::kForward)); }
 
 TEST_F(ProfilerTest, KeepsSpansOnlyWhenAskedTo) {
   profiler_.begin_step();

@@ -185,12 +185,10 @@ TEST(AugmentSettings, ReadsWords) {
 }
 
 TEST(AugmentSettings, RejectsWhatDoesNotFitNamingFileAndLine) {
-  EXPECT_THAT(
-      error_of("{ crop = 41, pad = 4 }"),
-      AllOf(HasSubstr("made.toml:2"), HasSubstr("'crop' is 41, wanted at most 40"), HasSubstr("32 x 32")));
+  EXPECT_THAT(error_of("{ crop = 41, pad = 4 }"),
+              AllOf(HasSubstr("made.toml:2"), HasSubstr("'crop' is 41, wanted at most 40"), HasSubstr("32 x 32")));
   EXPECT_THAT(error_of("{ pad = -1 }"), HasSubstr("'pad' is -1"));
-  EXPECT_THAT(error_of("{ mean = [1, 2] }"),
-              HasSubstr("'mean' has 2 values, wanted one for each of the 3 channels"));
+  EXPECT_THAT(error_of("{ mean = [1, 2] }"), HasSubstr("'mean' has 2 values, wanted one for each of the 3 channels"));
   EXPECT_THAT(error_of("{ mean = 'pixels' }"), HasSubstr("did you mean 'pixel'?"));
   EXPECT_THAT(error_of("{ std = 'pixel' }"), HasSubstr("wanted one of channel, none"));
   EXPECT_THAT(error_of("{ std = [1, 0, 1] }"), HasSubstr("'std' holds 0"));
@@ -226,9 +224,7 @@ TEST(Statistics, RejectAChannelThatNeverChangesAsStd) {
   EXPECT_THROW(Augmenter({.std = From::kChannel}, {1, 1, 1}, compute_statistics(images)), Error);
 }
 
-TEST(Statistics, RejectAnEmptyDataSet) {
-  EXPECT_THROW(compute_statistics(MemoryDataset({1, 1, 1}, 1, {}, {})), Error);
-}
+TEST(Statistics, RejectAnEmptyDataSet) { EXPECT_THROW(compute_statistics(MemoryDataset({1, 1, 1}, 1, {}, {})), Error); }
 
 }  // namespace
 }  // namespace owt

@@ -123,8 +123,7 @@ TEST_F(CifarTest, NamesTheMissingFileOfASplit) {
 TEST_F(CifarTest, RejectsAGapInTheTrainingFiles) {
   put("data_batch_1.bin", record({1}));
   put("data_batch_3.bin", record({1}));
-  EXPECT_THAT(error(),
-              AllOf(HasSubstr("data_batch_2.bin, but there is data_batch_3.bin"), HasSubstr("incomplete")));
+  EXPECT_THAT(error(), AllOf(HasSubstr("data_batch_2.bin, but there is data_batch_3.bin"), HasSubstr("incomplete")));
 }
 
 TEST_F(CifarTest, RejectsATruncatedFile) {

@@ -26,8 +26,8 @@ std::shared_ptr<const Dataset> numbered_images(int64_t size) {
 
 LoaderSettings settings(int64_t size, int64_t batch) {
   return {.dataset = numbered_images(size),
-          .augmenter = std::make_shared<Augmenter>(
-              AugmentSettings{.crop = 3, .pad = 1, .mirror = true, .color = 1}, Shape{4, 4, 3}),
+          .augmenter = std::make_shared<Augmenter>(AugmentSettings{.crop = 3, .pad = 1, .mirror = true, .color = 1},
+                                                   Shape{4, 4, 3}),
           .batch = batch,
           .seed = 11};
 }
@@ -78,8 +78,7 @@ TEST(Loader, AugmentsBySampleAndEpoch) {
     for (size_t row = 0; row < batch.labels.size(); ++row) {
       made.dataset->read(batch.labels[row], pixels.data());
       made.augmenter->train_image(11, batch.epoch, batch.labels[row], pixels.data(), wanted.data());
-      EXPECT_TRUE(
-          std::equal(wanted.begin(), wanted.end(), batch.images.begin() + static_cast<long>(row) * 27));
+      EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), batch.images.begin() + static_cast<long>(row) * 27));
     }
 }
 

@@ -109,8 +109,7 @@ std::vector<float> inputs(const Dataset& dataset, int64_t index) {
 
 double accuracy(const LinearClassifier& classifier, const Dataset& dataset) {
   int64_t right = 0;
-  for (int64_t i = 0; i < dataset.size(); ++i)
-    right += classifier.guess(inputs(dataset, i)) == dataset.label(i);
+  for (int64_t i = 0; i < dataset.size(); ++i) right += classifier.guess(inputs(dataset, i)) == dataset.label(i);
   return static_cast<double>(right) / static_cast<double>(dataset.size());
 }
 
@@ -153,8 +152,7 @@ TEST_F(PrepareSynthetic, WritesFilesThatReadBackAsTheSameImages) {
 
 TEST_F(PrepareSynthetic, KeepsADataSetThatIsThereUnlessForced) {
   prepare_synthetic(dir(), 10, 5, 9);
-  EXPECT_THAT([&] { prepare_synthetic(dir(), 20, 5, 9); },
-              testing::ThrowsMessage<Error>(HasSubstr("exists already")));
+  EXPECT_THAT([&] { prepare_synthetic(dir(), 20, 5, 9); }, testing::ThrowsMessage<Error>(HasSubstr("exists already")));
   EXPECT_EQ(read_cifar(dir(), CifarKind::k10, Split::kTrain)->size(), 10);
   prepare_synthetic(dir(), 20, 5, 9, true);
   EXPECT_EQ(read_cifar(dir(), CifarKind::k10, Split::kTrain)->size(), 20);

@@ -74,8 +74,7 @@ TEST_P(BatchNormTest, OnePositionHasNoVarianceAndGivesTheBias) {
 
 TEST_P(BatchNormTest, LargeMeanDoesNotSwallowTheVariance) {
   Harness norm("type='batch_norm' eps=1e-12", {4, 1}, device());
-  EXPECT_THAT(norm.forward({100001, 100003, 100001, 100003}),
-              Pointwise(FloatNear(1e-6f), {-1.0f, 1.0f, -1.0f, 1.0f}));
+  EXPECT_THAT(norm.forward({100001, 100003, 100001, 100003}), Pointwise(FloatNear(1e-6f), {-1.0f, 1.0f, -1.0f, 1.0f}));
 }
 
 TEST_P(BatchNormTest, StartsAsPlainNormalisation) {

@@ -57,8 +57,7 @@ class ScaleOp : public Op {
 
 class Scale : public Layer {
  public:
-  Scale(int64_t columns, std::optional<Slice> part, const Fault& fault)
-      : Layer("scale", "scale"), fault_(fault) {
+  Scale(int64_t columns, std::optional<Slice> part, const Fault& fault) : Layer("scale", "scale"), fault_(fault) {
     weight_.name = "scale.weight";
     weight_.full_shape = weight_.file_shape = {columns};
     weight_.part = part.value_or(Slice{0, columns});
@@ -67,9 +66,7 @@ class Scale : public Layer {
   Shape out_shape(const Shape& in) const override { return in; }
   std::span<Param> params() override { return {&weight_, 1}; }
   Columns columns() const override { return Columns::kKeeps; }
-  std::unique_ptr<Op> bind(const Shape&, Device) override {
-    return std::make_unique<ScaleOp>(weight_, fault_);
-  }
+  std::unique_ptr<Op> bind(const Shape&, Device) override { return std::make_unique<ScaleOp>(weight_, fault_); }
 
  private:
   Param weight_;
@@ -78,8 +75,8 @@ class Scale : public Layer {
 
 void check(const Fault& fault) {
   const int64_t columns = 5;
-  check_layer([&](std::optional<Slice> part) { return std::make_unique<Scale>(columns, part, fault); },
-              {4, columns}, Device::kCpu);
+  check_layer([&](std::optional<Slice> part) { return std::make_unique<Scale>(columns, part, fault); }, {4, columns},
+              Device::kCpu);
 }
 
 // What check_layer says about a layer with this fault.
@@ -109,8 +106,7 @@ TEST(CheckLayer, FindsWrongGradients) {
 }
 
 TEST(CheckLayer, FindsParameterGradientsThatDoNotAccumulate) {
-  EXPECT_THAT(complaints({.overwrites_dw = true}),
-              HasSubstr("after a second backward: gradient of scale.weight"));
+  EXPECT_THAT(complaints({.overwrites_dw = true}), HasSubstr("after a second backward: gradient of scale.weight"));
 }
 
 TEST(CheckLayer, FindsParameterGradientsThatStartFromOldMemory) {

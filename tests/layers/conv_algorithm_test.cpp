@@ -31,10 +31,8 @@ TEST(ConvChoices, TakesWinogradWhereItIsMoreThanFivePercentFaster) {
 
 TEST(ConvChoices, RefusesAFastButInaccurateAlgorithm) {
   ConvChoices choices;
-  EXPECT_EQ(choices.choose("a", finding({.direct_ms = 10, .winograd_ms = 1, .error = 2e-4})),
-            ConvAlgorithm::kDirect);
-  EXPECT_EQ(choices.choose("b", finding({.direct_ms = 10, .winograd_ms = 1, .error = NAN})),
-            ConvAlgorithm::kDirect);
+  EXPECT_EQ(choices.choose("a", finding({.direct_ms = 10, .winograd_ms = 1, .error = 2e-4})), ConvAlgorithm::kDirect);
+  EXPECT_EQ(choices.choose("b", finding({.direct_ms = 10, .winograd_ms = 1, .error = NAN})), ConvAlgorithm::kDirect);
 }
 
 TEST(ConvChoices, MeasuresAKeyOnce) {
@@ -98,9 +96,8 @@ TEST(ConvChoices, ReportsWhatWasMeasured) {
   ConvChoices choices;
   choices.choose("conv", finding({.direct_ms = 46.01, .winograd_ms = 27.72, .error = 1e-6}));
   choices.preload({{"other", "direct"}});
-  EXPECT_THAT(choices.report(),
-              ElementsAre("conv: winograd (direct 46.01 ms, winograd 27.72 ms, error 1e-06)",
-                          "other: direct (as before)"));
+  EXPECT_THAT(choices.report(), ElementsAre("conv: winograd (direct 46.01 ms, winograd 27.72 ms, error 1e-06)",
+                                            "other: direct (as before)"));
 }
 
 TEST(ConvAlgorithm, NamesGoBothWays) {

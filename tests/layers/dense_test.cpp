@@ -88,9 +88,7 @@ TEST_P(DenseTest, LargeProductsMatchTheDefinition) {
   Harness dense("type='dense' out=130", {rows, features}, device());
   const std::vector<float> x = distinct_values(rows * features, 1, 1), dy = distinct_values(rows * out, 1, 2);
   const std::vector<float> w = dense.value("weight"), y = dense.forward(x), dx = dense.backward(dy);
-  const auto at = [](const std::vector<float>& values, int64_t i) {
-    return double(values[static_cast<size_t>(i)]);
-  };
+  const auto at = [](const std::vector<float>& values, int64_t i) { return double(values[static_cast<size_t>(i)]); };
   double largest = 0;
   for (int64_t n = 0; n < rows; ++n)
     for (int64_t o = 0; o < out; ++o) {
@@ -124,8 +122,7 @@ TEST_P(DenseTest, KeepsTheLayerContract) {
 }
 
 TEST(Dense, AfterAnImageTheWeightIsKeptLikeTheImage) {
-  const auto dense =
-      layer_from("name='fc1' type='dense' out=6 bias={init={type='constant',value=1}}", {1, 4, 5, 3});
+  const auto dense = layer_from("name='fc1' type='dense' out=6 bias={init={type='constant',value=1}}", {1, 4, 5, 3});
   ASSERT_EQ(dense->params().size(), 2u);
   const Param& weight = dense->params()[0];
   EXPECT_EQ(weight.name, "fc1.weight");
@@ -140,11 +137,7 @@ TEST(Dense, AfterAnImageTheWeightIsKeptLikeTheImage) {
 
 TEST(Dense, RefusesRowsOfAnotherShape) {
   const auto dense = layer_from("name='fc1' type='dense' out=6", {1, 4, 5, 3});
-  EXPECT_THAT(
-      [&] {
-        dense->out_shape({2, 60});
-      },
-      ThrowsMessage<Error>(HasSubstr("'fc1' takes rows of 4x5x3")));
+  EXPECT_THAT([&] { dense->out_shape({2, 60}); }, ThrowsMessage<Error>(HasSubstr("'fc1' takes rows of 4x5x3")));
   EXPECT_THAT([] { layer_from("type='dense' out=0", {1, 3}); }, ThrowsMessage<Error>(HasSubstr("out")));
 }
 

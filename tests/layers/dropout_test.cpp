@@ -75,11 +75,7 @@ TEST_P(DropoutTest, RateZeroKeepsEverything) {
 }
 
 TEST(DropoutKeys, RateOneIsAnError) {
-  EXPECT_THAT(
-      [] {
-        layer_from("type='dropout' rate=1", {1, 4});
-      },
-      ThrowsMessage<Error>(HasSubstr("'rate' is 1")));
+  EXPECT_THAT([] { layer_from("type='dropout' rate=1", {1, 4}); }, ThrowsMessage<Error>(HasSubstr("'rate' is 1")));
 }
 
 }  // namespace

@@ -104,11 +104,7 @@ TEST_P(LrnTest, AlphaIsDividedByTheSize) {
 }
 
 TEST(LrnKeys, FeaturesInPlaceOfImagesAreAnError) {
-  EXPECT_THAT(
-      [] {
-        layer_from("type='lrn'", {1, 64});
-      },
-      ThrowsMessage<Error>(HasSubstr("lrn normalises images")));
+  EXPECT_THAT([] { layer_from("type='lrn'", {1, 64}); }, ThrowsMessage<Error>(HasSubstr("lrn normalises images")));
 }
 
 }  // namespace

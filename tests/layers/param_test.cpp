@@ -54,8 +54,7 @@ TEST(Initializer, GaussianHasMeanZeroAndItsDeviation) {
 }
 
 TEST(Initializer, UniformFillsItsRange) {
-  const std::vector<float> values =
-      initial(param_of({10000}, {.type = Type::kUniform, .low = -1, .high = 3}));
+  const std::vector<float> values = initial(param_of({10000}, {.type = Type::kUniform, .low = -1, .high = 3}));
   EXPECT_THAT(values, Each(testing::AllOf(testing::Ge(-1), testing::Le(3))));
   EXPECT_NEAR(mean_of(values), 1, 0.07);  // six times 4 / sqrt(12 * 10000)
   EXPECT_LT(*std::min_element(values.begin(), values.end()), -0.99f);
@@ -162,8 +161,7 @@ TEST(ParamKeys, DefaultsAreOneAndTheLayersInit) {
 TEST(ParamKeys, InitThatLacksItsKeyIsAnError) {
   Config config = Config::text("init = { type = \"gaussian\" }");
   Param param;
-  EXPECT_THAT([&] { read_multipliers(config, param); },
-              ThrowsMessage<Error>(HasSubstr("key 'std' is missing")));
+  EXPECT_THAT([&] { read_multipliers(config, param); }, ThrowsMessage<Error>(HasSubstr("key 'std' is missing")));
 }
 
 TEST(ParamKeys, KeyOfAnotherInitIsAnError) {

@@ -85,8 +85,7 @@ TEST_P(PoolTest, GivesTheDefinitionForEveryGeometry) {
       const std::vector<float> x = distinct_values(in.elements(), 3, 7);
       ASSERT_EQ(pool.out_shape(), out);
       EXPECT_THAT(pool.forward(x), testing::Pointwise(testing::FloatNear(1e-5f), naive.run(x, in, out, max)));
-      EXPECT_THAT(pool.evaluate(x),
-                  testing::Pointwise(testing::FloatNear(1e-5f), naive.run(x, in, out, max)));
+      EXPECT_THAT(pool.evaluate(x), testing::Pointwise(testing::FloatNear(1e-5f), naive.run(x, in, out, max)));
     }
 }
 
@@ -94,8 +93,7 @@ TEST_P(PoolTest, KeepsTheLayerContractForEveryGeometry) {
   for (const Geometry& geometry : kGeometries) {
     // Inputs more than two steps of 0.01 apart, so that no difference moves a maximum.
     const double range = 0.015 * static_cast<double>(geometry.in.elements());
-    check_layer(std::string("type='max_pool' ") + geometry.keys, geometry.in, device(),
-                {.input_range = range});
+    check_layer(std::string("type='max_pool' ") + geometry.keys, geometry.in, device(), {.input_range = range});
     check_layer(std::string("type='avg_pool' ") + geometry.keys, geometry.in, device());
   }
 }
@@ -162,9 +160,7 @@ TEST_P(PoolTest, GlobalAverageIsTheMeanOfEachChannel) {
   EXPECT_THAT(pool.backward({2, 4, 6, 8}), ElementsAre(1, 2, 1, 2, 3, 4, 3, 4));
 }
 
-TEST_P(PoolTest, GlobalAverageKeepsTheLayerContract) {
-  check_layer("type='global_avg_pool'", {3, 4, 5, 70}, device());
-}
+TEST_P(PoolTest, GlobalAverageKeepsTheLayerContract) { check_layer("type='global_avg_pool'", {3, 4, 5, 70}, device()); }
 
 TEST(PoolGeometry, CountsWindowsLikeCaffeAndPyTorch) {
   EXPECT_EQ((Window{3, 2, 0, false}.count(32)), 15);
@@ -177,8 +173,7 @@ TEST(PoolGeometry, CountsWindowsLikeCaffeAndPyTorch) {
 }
 
 TEST(PoolKeys, StrideIsTheKernelUnlessGiven) {
-  EXPECT_EQ(layer_from("type='max_pool' kernel=3", {1, 9, 9, 2})->out_shape({1, 9, 9, 2}),
-            (Shape{1, 3, 3, 2}));
+  EXPECT_EQ(layer_from("type='max_pool' kernel=3", {1, 9, 9, 2})->out_shape({1, 9, 9, 2}), (Shape{1, 3, 3, 2}));
 }
 
 TEST(PoolKeys, PaddingOfMoreThanHalfAWindowIsAnError) {

@@ -43,36 +43,30 @@ strides = 2
 )";
 
 auto making(size_t index) {
-  return [index] {
-    make_layer(Config::text(kModel, "models/x.toml").tables("layer").at(index), Shape{32, 32, 3});
-  };
+  return [index] { make_layer(Config::text(kModel, "models/x.toml").tables("layer").at(index), Shape{32, 32, 3}); };
 }
 
 TEST(Registry, MakesTheLayerOfATable) {
-  const auto layer =
-      make_layer(Config::text(kModel, "models/x.toml").tables("layer").at(0), Shape{32, 32, 3});
+  const auto layer = make_layer(Config::text(kModel, "models/x.toml").tables("layer").at(0), Shape{32, 32, 3});
   EXPECT_EQ(layer->name(), "pool1");
   EXPECT_EQ(layer->type(), "max_pool");
   EXPECT_EQ(layer->out_shape({5, 32, 32, 3}), (Shape{5, 10, 10, 3}));
 }
 
 TEST(Registry, UnknownTypeNamesFileLineLayerAndTheNearestType) {
-  EXPECT_THAT(making(1),
-              ThrowsMessage<Error>(AllOf(StartsWith("models/x.toml:8: [[layer]] pool2:"),
-                                         HasSubstr("'max_pol'"), HasSubstr("did you mean 'max_pool'?"))));
+  EXPECT_THAT(making(1), ThrowsMessage<Error>(AllOf(StartsWith("models/x.toml:8: [[layer]] pool2:"),
+                                                    HasSubstr("'max_pol'"), HasSubstr("did you mean 'max_pool'?"))));
 }
 
 TEST(Registry, MissingKeyIsNamedWithFileAndLayer) {
-  EXPECT_THAT(making(3),
-              ThrowsMessage<Error>(AllOf(StartsWith("models/x.toml:"), HasSubstr("[[layer]] pool4"),
-                                         HasSubstr("key 'kernel' is missing"))));
+  EXPECT_THAT(making(3), ThrowsMessage<Error>(AllOf(StartsWith("models/x.toml:"), HasSubstr("[[layer]] pool4"),
+                                                    HasSubstr("key 'kernel' is missing"))));
 }
 
 TEST(Registry, MisspeltKeyNamesFileLineLayerAndTheNearestKey) {
-  EXPECT_THAT(making(5),
-              ThrowsMessage<Error>(
-                  AllOf(StartsWith("models/x.toml:25: [[layer]] pool6: no key 'strides' (keys of max_pool: "),
-                        HasSubstr("did you mean 'stride'?"))));
+  EXPECT_THAT(making(5), ThrowsMessage<Error>(AllOf(
+                             StartsWith("models/x.toml:25: [[layer]] pool6: no key 'strides' (keys of max_pool: "),
+                             HasSubstr("did you mean 'stride'?"))));
 }
 
 TEST(Registry, MisspeltRequiredKeyIsNamedWithItsLine) {
@@ -89,8 +83,8 @@ TEST(Registry, ImpossibleGeometryNamesFileLineLayerAndInput) {
 TEST(Registry, ListsEveryTypeOnce) {
   std::set<std::string> types;
   for (const LayerType& type : layer_types()) EXPECT_TRUE(types.insert(type.type).second) << type.type;
-  EXPECT_THAT(types, testing::IsSupersetOf({"avg_pool", "batch_norm", "conv", "dense", "dropout",
-                                            "global_avg_pool", "lrn", "max_pool", "relu"}));
+  EXPECT_THAT(types, testing::IsSupersetOf({"avg_pool", "batch_norm", "conv", "dense", "dropout", "global_avg_pool",
+                                            "lrn", "max_pool", "relu"}));
 }
 
 }  // namespace

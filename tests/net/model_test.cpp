@@ -72,8 +72,7 @@ TEST(ModelErrors, OutputsThatAreNotTheClasses) {
 }
 
 TEST(ModelErrors, TwoLayersOfOneName) {
-  EXPECT_EQ(error_of(kHead + kConv + kConv + kFc),
-            "net.toml:14: [[layer]]: there are two layers called 'conv1'");
+  EXPECT_EQ(error_of(kHead + kConv + kConv + kFc), "net.toml:14: [[layer]]: there are two layers called 'conv1'");
 }
 
 TEST(ModelErrors, NoLayers) { EXPECT_THAT(error_of(kHead), HasSubstr("has no [[layer]]")); }
@@ -82,8 +81,7 @@ TEST(ModelErrors, AnInputThatIsNoImage) {
   const std::string layers = kConv + kFc;
   EXPECT_EQ(error_of(replaced(kHead, "[3, 8, 6]", "[3, 8]") + layers),
             "net.toml:2: 'input' must be [channels, height, width]");
-  EXPECT_EQ(error_of(replaced(kHead, "[3, 8, 6]", "[3, 0, 6]") + layers),
-            "net.toml:2: 'input' has an extent of 0");
+  EXPECT_EQ(error_of(replaced(kHead, "[3, 8, 6]", "[3, 0, 6]") + layers), "net.toml:2: 'input' has an extent of 0");
   EXPECT_THAT(error_of(replaced(kHead, "[3, 8, 6]", "'big'") + layers), StartsWith("net.toml:2: 'input'"));
   EXPECT_THAT(error_of(replaced(kHead, "input =", "inputs =") + layers), HasSubstr("'input'"));
 }
@@ -119,9 +117,8 @@ TEST(ModelErrors, ImpossibleGeometryNamesTheLayerAndItsInput) {
   const std::string pool = "[[layer]]\nname = \"pool1\"\ntype = \"max_pool\"\nkernel = 5\n";
   EXPECT_THAT(error_of(kHead + kConv + pool + kFc),
               AllOf(StartsWith("net.toml:"), HasSubstr("[[layer]] pool1:"), HasSubstr("6x4x4")));
-  EXPECT_THAT(
-      error_of(kHead + replaced(kFc, "fc1", "fc0") + kConv + kFc),
-      AllOf(HasSubstr("[[layer]] conv1: cannot take input 10"), HasSubstr("before the first dense layer")));
+  EXPECT_THAT(error_of(kHead + replaced(kFc, "fc1", "fc0") + kConv + kFc),
+              AllOf(HasSubstr("[[layer]] conv1: cannot take input 10"), HasSubstr("before the first dense layer")));
 }
 
 TEST(ModelErrors, ALossThatIsNotThere) {

@@ -101,11 +101,10 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 TEST_F(TapeTest, TheGradientOfAWholeNetIsThatOfCentralDifferences) {
-  Net net =
-      net_of({"name='conv1' type='conv' out=4 kernel=3 pad=1", "name='relu1' type='relu'",
-              "name='pool1' type='max_pool' kernel=2 stride=2", "name='norm1' type='lrn' size=3 alpha=0.5",
-              "name='fc1' type='dense' out=6", "name='relu2' type='relu'", "name='fc2' type='dense' out=3"},
-             {6, 6, 2});
+  Net net = net_of({"name='conv1' type='conv' out=4 kernel=3 pad=1", "name='relu1' type='relu'",
+                    "name='pool1' type='max_pool' kernel=2 stride=2", "name='norm1' type='lrn' size=3 alpha=0.5",
+                    "name='fc1' type='dense' out=6", "name='relu2' type='relu'", "name='fc2' type='dense' out=3"},
+                   {6, 6, 2});
   constexpr int64_t kRows = 3;
   Tape tape(net, kRows, Device::kCpu, nullptr);
   Tensor x = random_tensor(net.in().batch_of(kRows), "x");
@@ -131,9 +130,7 @@ TEST_F(TapeTest, TheGradientOfAWholeNetIsThatOfCentralDifferences) {
     }
     return slopes;
   };
-  const auto as_doubles = [](const Tensor& t) {
-    return std::vector<double>(t.data(), t.data() + t.elements());
-  };
+  const auto as_doubles = [](const Tensor& t) { return std::vector<double>(t.data(), t.data() + t.elements()); };
 
   value();
   Tensor dx(x.shape());
@@ -150,8 +147,7 @@ TEST_F(TapeTest, RunsLayersInOrderForwardAndBackward) {
   Doubling::Calls calls;
   Net net = doublings({false, true, false}, calls);
   Tape tape(net, 2, Device::kCpu, nullptr);
-  const Tensor x = upload({1, 2, 3, 4}, {2, 2}, Device::kCpu),
-               dy = upload({1, 1, 1, 5}, {2, 2}, Device::kCpu);
+  const Tensor x = upload({1, 2, 3, 4}, {2, 2}, Device::kCpu), dy = upload({1, 1, 1, 5}, {2, 2}, Device::kCpu);
   EXPECT_THAT(download(tape.forward(pass_, x)), ElementsAre(8, 16, 24, 32));
   EXPECT_THAT(download(tape.activation(1)), ElementsAre(4, 8, 12, 16));
   Tensor dx({2, 2});
@@ -220,8 +216,7 @@ TEST_F(TapeTest, OfAnEmptyNetIsTheIdentity) {
   EXPECT_EQ(net.out(), (Shape{2}));
   EXPECT_TRUE(net.params().empty());
   Tape tape(net, 2, Device::kCpu, nullptr);
-  const Tensor x = upload({1, 2, 3, 4}, {2, 2}, Device::kCpu),
-               dy = upload({5, 6, 7, 8}, {2, 2}, Device::kCpu);
+  const Tensor x = upload({1, 2, 3, 4}, {2, 2}, Device::kCpu), dy = upload({5, 6, 7, 8}, {2, 2}, Device::kCpu);
   EXPECT_EQ(tape.forward(pass_, x).raw(), x.raw());
   Tensor dx({2, 2});
   fill(dx, kNaN);
@@ -244,8 +239,7 @@ TEST_F(TapeTest, ReportsEveryLayerToTheProfilerByNameAndPhase) {
   profiler.end_step();
   std::vector<std::string> rows;
   for (const Profiler::Row& row : profiler.rows()) rows.push_back(row.name + " " + name_of(row.phase));
-  EXPECT_THAT(rows,
-              ElementsAre("double0 forward", "double1 forward", "double1 backward", "double0 backward"));
+  EXPECT_THAT(rows, ElementsAre("double0 forward", "double1 forward", "double1 backward", "double0 backward"));
 }
 
 class BadLayerTest : public TapeTest {
@@ -289,8 +283,7 @@ TEST_F(BadLayerTest, IsTheOneWhoseOutputIsInfinite) {
 }
 
 TEST(Net, ListsItsParametersInLayerOrder) {
-  Net net = net_of(
-      {"name='fc1' type='dense' out=3", "name='relu1' type='relu'", "name='fc2' type='dense' out=2"}, {4});
+  Net net = net_of({"name='fc1' type='dense' out=3", "name='relu1' type='relu'", "name='fc2' type='dense' out=2"}, {4});
   std::vector<std::string> names;
   for (const Param* param : net.params()) names.push_back(param->name);
   EXPECT_THAT(names, ElementsAre("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"));

@@ -17,6 +17,8 @@
 namespace owt {
 namespace {
 
+const Stream kStream;
+
 using ::testing::ElementsAre;
 
 constexpr int64_t kFeatures = 4;
@@ -45,12 +47,8 @@ Plan plan_of(const char* toml, Strategy strategy, int ranks, int64_t step_rows) 
 }
 
 // Of row `row` of the step: what the front puts out, and what the dense layers send back.
-float value(int64_t step, int64_t row, int64_t feature) {
-  return static_cast<float>(1000 * step + 10 * row + feature);
-}
-float gradient(int64_t step, int64_t row, int64_t feature) {
-  return static_cast<float>(step + 5 * row - feature);
-}
+float value(int64_t step, int64_t row, int64_t feature) { return static_cast<float>(1000 * step + 10 * row + feature); }
+float gradient(int64_t step, int64_t row, int64_t feature) { return static_cast<float>(step + 5 * row - feature); }
 
 using Cell = float (*)(int64_t step, int64_t row, int64_t feature);
 
@@ -68,9 +66,9 @@ std::vector<int64_t> rows_between(Slice slice) {
   return rows;
 }
 
-Tensor labels_of(const std::vector<int64_t>& rows) {
+Tensor labels_of(int64_t step, const std::vector<int64_t>& rows) {
   Tensor labels({static_cast<int64_t>(rows.size())}, DType::kI32);
-  for (size_t i = 0; i < rows.size(); ++i) labels.data<int32_t>()[i] = static_cast<int32_t>(7 * rows[i]);
+  for (size_t i = 0; i < rows.size(); ++i) labels.data<int32_t>()[i] = static_cast<int32_t>(100 * step + rows[i]);
   return labels;
 }
 
@@ -86,33 +84,32 @@ class RankSteps {
   // As the trainer does: the next round is gathered before this one is computed. Every rank's summand of a
   // gradient is rank + 1 times the gradient.
   void run(int64_t step) {
-    SCOPED_TRACE(concat(name_of(plan_.request.strategy), ", rank ", rank_, " of ", plan_.ranks(), ", ",
-                        rows_.total(), " rows, step ", step));
+    SCOPED_TRACE(concat(name_of(plan_.request.strategy), ", rank ", rank_, " of ", plan_.ranks(), ", ", rows_.total(),
+                        " rows, step ", step));
     const std::vector<int64_t> mine = rows_between(rows_.of(rank_));
     const Shape shape = Shape{1, 1, kFeatures}.batch_of(static_cast<int64_t>(mine.size()));
     const Tensor y = upload(cells(value, step, mine, 1), shape, Device::kCpu);
-    boundary_.gather_labels(labels_of(mine), {});
-    boundary_.gather(0, y, {});
+    boundary_.gather_labels(labels_of(step, mine), kStream);
+    boundary_.gather(0, y, kStream);
     for (int r = 0; r < boundary_.rounds(); ++r) {
-      if (r + 1 < boundary_.rounds()) boundary_.gather(r + 1, y, {});
+      if (r + 1 < boundary_.rounds()) boundary_.gather(r + 1, y, kStream);
       run_round(r, step);
     }
     // Under dp a rank has the whole gradient of its rows.
     const int ranks = plan_.ranks(), sum = ranks * (ranks + 1) / 2;
     const int scale = plan_.request.strategy == Strategy::kDataParallel ? rank_ + 1 : sum;
-    EXPECT_EQ(download(boundary_.finish()), cells(gradient, step, mine, static_cast<float>(scale)));
+    EXPECT_EQ(download(boundary_.finish(kStream)), cells(gradient, step, mine, static_cast<float>(scale)));
   }
 
  private:
   void run_round(int r, int64_t step) {
     const std::vector<int64_t> batch = rows_in(boundary_.round(r));
     const int64_t count = static_cast<int64_t>(batch.size());
-    EXPECT_EQ(download(boundary_.gathered(r).rows(0, count)), cells(value, step, batch, 1)) << "round " << r;
-    EXPECT_EQ(numbers(boundary_.labels(r)), numbers(labels_of(batch))) << "round " << r;
-    Tensor dx = boundary_.dense_gradient(r)->rows(0, count);
-    dx.copy_from(
-        upload(cells(gradient, step, batch, static_cast<float>(rank_ + 1)), dx.shape(), Device::kCpu));
-    boundary_.scatter(r, {});
+    EXPECT_EQ(download(boundary_.gathered(r, kStream).rows(0, count)), cells(value, step, batch, 1)) << "round " << r;
+    EXPECT_EQ(numbers(boundary_.labels(r, kStream)), numbers(labels_of(step, batch))) << "round " << r;
+    Tensor dx = boundary_.dense_gradient(r, kStream)->rows(0, count);
+    dx.copy_from(upload(cells(gradient, step, batch, static_cast<float>(rank_ + 1)), dx.shape(), Device::kCpu));
+    boundary_.scatter(r, kStream);
   }
 
   // The step's rows in a round's dense batch.
@@ -149,9 +146,8 @@ std::string boundary_case(const ::testing::TestParamInfo<BoundaryTest::ParamType
 }
 
 INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, BoundaryTest,
-                         ::testing::Combine(::testing::Values(Strategy::kDataParallel, Strategy::kOwtA,
-                                                              Strategy::kOwtB, Strategy::kOwtC,
-                                                              Strategy::kModelParallel),
+                         ::testing::Combine(::testing::Values(Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB,
+                                                              Strategy::kOwtC, Strategy::kModelParallel),
                                             ::testing::Values(1, 2, 3, 4)),
                          boundary_case);
 
@@ -243,17 +239,16 @@ TEST_P(BoundaryTest, SendsTheBytesOfThePlan) {
 }
 
 TEST(Boundary, WantsNoGradientWhereNothingBeforeItLearns) {
-  for (const Strategy strategy :
-       {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kModelParallel}) {
+  for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kModelParallel}) {
     const Plan plan = plan_of(kNothingLearnsBefore, strategy, 2, 4);
     run_ranks(2, 1, [&](Communicator& inner) {
       ProfiledCommunicator comm(inner, nullptr);
       Boundary boundary(plan, 4, comm, nullptr);
       for (int r = 0; r < boundary.rounds(); ++r) {
-        EXPECT_EQ(boundary.dense_gradient(r), nullptr);
-        boundary.scatter(r, {});
+        EXPECT_EQ(boundary.dense_gradient(r, kStream), nullptr);
+        boundary.scatter(r, kStream);
       }
-      boundary.finish();
+      boundary.finish(kStream);
       EXPECT_EQ(comm.bytes(), 0) << name_of(strategy);
     });
   }
@@ -268,14 +263,14 @@ TEST(Boundary, ReportsItsTransfersByTheNamesOfThePlan) {
     Boundary boundary(plan, 4, comm, &profiler);
     const Tensor y = upload({1, 2, 3, 4, 5, 6, 7, 8}, {2, 1, 1, 4}, Device::kCpu);
     profiler.begin_step();
-    boundary.gather_labels(labels_of({0, 1}), {});
+    boundary.gather_labels(labels_of(1, {0, 1}), kStream);
     for (int r = 0; r < 2; ++r) {
-      boundary.gather(r, y, {});
-      boundary.gathered(r);
-      boundary.dense_gradient(r)->zero();
-      boundary.scatter(r, {});
+      boundary.gather(r, y, kStream);
+      boundary.gathered(r, kStream);
+      boundary.dense_gradient(r, kStream)->zero();
+      boundary.scatter(r, kStream);
     }
-    boundary.finish();
+    boundary.finish(kStream);
     profiler.end_step();
     std::vector<std::string> rows;
     for (const Profiler::Row& row : profiler.rows()) {

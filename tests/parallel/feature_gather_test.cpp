@@ -15,6 +15,8 @@
 namespace owt {
 namespace {
 
+const Stream kStream;
+
 constexpr int64_t kRows = 5;
 
 // ranks, columns
@@ -39,9 +41,8 @@ class FeatureGatherTest : public ::testing::TestWithParam<std::tuple<int, int>> 
 };
 
 INSTANTIATE_TEST_SUITE_P(RanksAndColumns, FeatureGatherTest,
-                         ::testing::Values(std::tuple(1, 4), std::tuple(2, 8), std::tuple(3, 6),
-                                           std::tuple(4, 8), std::tuple(4, 10), std::tuple(3, 10),
-                                           std::tuple(3, 2), std::tuple(4, 1)));
+                         ::testing::Values(std::tuple(1, 4), std::tuple(2, 8), std::tuple(3, 6), std::tuple(4, 8),
+                                           std::tuple(4, 10), std::tuple(3, 10), std::tuple(3, 2), std::tuple(4, 1)));
 
 // Columns of a rows x columns matrix with value(row, column).
 template <class Value>
@@ -57,7 +58,7 @@ double place(int64_t row, int64_t column) { return static_cast<double>(100 * row
 
 TEST_P(FeatureGatherTest, ForwardBringsTheWholeMatrixToEveryRank) {
   on_every_rank([&](FeatureGather& gather, Slice mine, Communicator&) {
-    EXPECT_EQ(download(gather.forward(matrix(mine, place))), download(matrix({0, columns()}, place)));
+    EXPECT_EQ(download(gather.forward(matrix(mine, place), kStream)), download(matrix({0, columns()}, place)));
   });
 }
 
@@ -65,14 +66,14 @@ TEST_P(FeatureGatherTest, BackwardOfSummandsIsTheSumOverRanksOfMyColumns) {
   on_every_rank([&](FeatureGather& gather, Slice mine, Communicator& comm) {
     const auto summand = [&](int64_t i, int64_t j) { return (comm.rank() + 1) * place(i, j); };
     const auto sum = [&](int64_t i, int64_t j) { return ranks() * (ranks() + 1) / 2 * place(i, j); };
-    EXPECT_EQ(download(gather.backward(matrix({0, columns()}, summand), Layout::kPartial)),
+    EXPECT_EQ(download(gather.backward(matrix({0, columns()}, summand), Layout::kPartial, kStream)),
               download(matrix(mine, sum)));
   });
 }
 
 TEST_P(FeatureGatherTest, BackwardOfAReplicatedGradientIsMyColumnsUnchanged) {
   on_every_rank([&](FeatureGather& gather, Slice mine, Communicator&) {
-    EXPECT_EQ(download(gather.backward(matrix({0, columns()}, place), Layout::kReplicated)),
+    EXPECT_EQ(download(gather.backward(matrix({0, columns()}, place), Layout::kReplicated, kStream)),
               download(matrix(mine, place)));
   });
 }
@@ -82,8 +83,8 @@ TEST_P(FeatureGatherTest, ServesManyStepsInBothDirections) {
     for (int step = 1; step <= 3; ++step) {
       const auto value = [&](int64_t i, int64_t j) { return step + place(i, j); };
       const auto sum = [&](int64_t i, int64_t j) { return ranks() * value(i, j); };
-      EXPECT_EQ(download(gather.forward(matrix(mine, value))), download(matrix({0, columns()}, value)));
-      EXPECT_EQ(download(gather.backward(matrix({0, columns()}, value), Layout::kPartial)),
+      EXPECT_EQ(download(gather.forward(matrix(mine, value), kStream)), download(matrix({0, columns()}, value)));
+      EXPECT_EQ(download(gather.backward(matrix({0, columns()}, value), Layout::kPartial, kStream)),
                 download(matrix(mine, sum)));
     }
   });
@@ -91,8 +92,7 @@ TEST_P(FeatureGatherTest, ServesManyStepsInBothDirections) {
 
 double dot(const Tensor& a, const Tensor& b) {
   double sum = 0;
-  for (int64_t i = 0; i < a.elements(); ++i)
-    sum += static_cast<double>(a.data()[i]) * static_cast<double>(b.data()[i]);
+  for (int64_t i = 0; i < a.elements(); ++i) sum += static_cast<double>(a.data()[i]) * static_cast<double>(b.data()[i]);
   return sum;
 }
 
@@ -105,8 +105,8 @@ TEST_P(FeatureGatherTest, BackwardOfSummandsIsTheAdjointOfForward) {
     const Philox random(static_cast<uint64_t>(comm.rank()), RandomStream::kTest);
     const auto draw = [&](int64_t i, int64_t j) { return random.normal(static_cast<uint64_t>(64 * i + j)); };
     const Tensor x = matrix(mine, draw), gradient = matrix({0, columns()}, draw);
-    const double mine_there = dot(gather.forward(x), gradient);
-    const double mine_back = dot(x, gather.backward(gradient, Layout::kPartial));
+    const double mine_there = dot(gather.forward(x, kStream), gradient);
+    const double mine_back = dot(x, gather.backward(gradient, Layout::kPartial, kStream));
     const std::lock_guard lock(mutex);
     there += mine_there, back += mine_back;
   });
@@ -119,11 +119,11 @@ TEST_P(FeatureGatherTest, OnlyTheGatherAndTheGradientOfSummandsTravel) {
     ProfiledCommunicator comm(inner, nullptr);
     FeatureGather gather("fc2 input", parts(), kRows, comm, nullptr);
     const int64_t padded = parts().front().size() * kRows * 4 * (ranks() - 1);
-    gather.forward(matrix(parts()[static_cast<size_t>(comm.rank())], place));
+    gather.forward(matrix(parts()[static_cast<size_t>(comm.rank())], place), kStream);
     EXPECT_EQ(comm.bytes(), padded);
-    gather.backward(matrix({0, columns()}, place), Layout::kReplicated);
+    gather.backward(matrix({0, columns()}, place), Layout::kReplicated, kStream);
     EXPECT_EQ(comm.bytes(), padded);
-    gather.backward(matrix({0, columns()}, place), Layout::kPartial);
+    gather.backward(matrix({0, columns()}, place), Layout::kPartial, kStream);
     EXPECT_EQ(comm.bytes(), 2 * padded);
   });
 }
@@ -131,7 +131,7 @@ TEST_P(FeatureGatherTest, OnlyTheGatherAndTheGradientOfSummandsTravel) {
 TEST(FeatureGather, RefusesGradientsOfAnotherLayoutAndPartsOfOtherRanks) {
   run_ranks(1, 1, [](Communicator& comm) {
     FeatureGather gather("fc2 input", {{0, 2}}, 1, comm, nullptr);
-    EXPECT_THROW(gather.backward(Tensor({1, 2}), Layout::kBatch), Error);
+    EXPECT_THROW(gather.backward(Tensor({1, 2}), Layout::kBatch, kStream), Error);
     EXPECT_THROW(FeatureGather("fc2 input", {{0, 1}, {1, 2}}, 1, comm, nullptr), Error);
   });
 }

@@ -14,6 +14,8 @@
 namespace owt {
 namespace {
 
+const Stream kStream;
+
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -41,10 +43,9 @@ Model small_model() {
 }
 
 Plan plan_for(int ranks, int64_t bucket_bytes) {
-  return make_plan(small_model(), {.ranks = ranks,
-                                   .strategy = Strategy::kDataParallel,
-                                   .step_rows = ranks,
-                                   .bucket_bytes = bucket_bytes});
+  return make_plan(
+      small_model(),
+      {.ranks = ranks, .strategy = Strategy::kDataParallel, .step_rows = ranks, .bucket_bytes = bucket_bytes});
 }
 
 constexpr int64_t kEachItsOwn = 1, kTwoAndOne = 60, kAllInOne = 1 << 20;  // bytes of a bucket
@@ -59,14 +60,13 @@ Net front_net() {
 void contribute(Net& net, float scale) {
   for (Param* param : net.params()) {
     param->grad_is_zero = false;
-    for (int64_t i = 0; i < param->grad.elements(); ++i)
-      param->grad.data()[i] = scale * static_cast<float>(i + 1);
+    for (int64_t i = 0; i < param->grad.elements(); ++i) param->grad.data()[i] = scale * static_cast<float>(i + 1);
   }
 }
 
 void finish_all(GradSync& sync) {
-  for (int64_t layer = kLayers - 1; layer >= 0; --layer) sync.layer_done(layer);
-  sync.finish();
+  for (int64_t layer = kLayers - 1; layer >= 0; --layer) sync.layer_done(layer, kStream);
+  sync.finish(kStream);
 }
 
 void expect_gradients(const Net& net, float scale) {
@@ -156,16 +156,16 @@ TEST(GradSync, ABucketLeavesWhenItsLastLayerIsDone) {
   Net net = front_net();
   GradSync sync(plan, net, comm, nullptr);
   contribute(net, 1);
-  sync.layer_done(4);
-  sync.layer_done(3);
+  sync.layer_done(4, kStream);
+  sync.layer_done(3, kStream);
   EXPECT_THAT(comm.sent, IsEmpty());
-  sync.layer_done(2);
+  sync.layer_done(2, kStream);
   EXPECT_THAT(comm.sent, ElementsAre(9 + 6));
-  sync.layer_done(1);
+  sync.layer_done(1, kStream);
   EXPECT_THAT(comm.sent, ElementsAre(9 + 6));
-  sync.layer_done(0);
+  sync.layer_done(0, kStream);
   EXPECT_THAT(comm.sent, ElementsAre(9 + 6, 4));
-  EXPECT_NO_THROW(sync.finish());
+  EXPECT_NO_THROW(sync.finish(kStream));
 }
 
 TEST(GradSync, FinishBeforeAllLayersAreDoneIsAnError) {
@@ -174,9 +174,9 @@ TEST(GradSync, FinishBeforeAllLayersAreDoneIsAnError) {
   Net net = front_net();
   GradSync sync(plan, net, comm, nullptr);
   contribute(net, 1);
-  sync.layer_done(4);
-  sync.layer_done(3);
-  EXPECT_THROW(sync.finish(), Error);
+  sync.layer_done(4, kStream);
+  sync.layer_done(3, kStream);
+  EXPECT_THROW(sync.finish(kStream), Error);
 }
 
 TEST(GradSync, GradientsOfABucketLieSideBySideAndOutliveInitialization) {

@@ -47,8 +47,7 @@ layer = [
 ]
 )";
 constexpr int64_t kConvParams = 23'296 + 307'392 + 663'936 + 884'992 + 590'080;
-constexpr int64_t kFc6Params = 9216 * 4096 + 4096, kFc7Params = 4096 * 4096 + 4096,
-                  kFc8Params = 4096 * 1000 + 1000;
+constexpr int64_t kFc6Params = 9216 * 4096 + 4096, kFc7Params = 4096 * 4096 + 4096, kFc8Params = 4096 * 1000 + 1000;
 constexpr int64_t kAllParams = kConvParams + kFc6Params + kFc7Params + kFc8Params;
 constexpr int64_t kRows = 128;  // per rank
 constexpr int64_t kOthers = 7;  // of 8 ranks
@@ -70,9 +69,7 @@ Model model_of(const std::string& toml) {
   return read_model(config);
 }
 
-Plan plan_of(const std::string& toml, const PlanRequest& request) {
-  return make_plan(model_of(toml), request);
-}
+Plan plan_of(const std::string& toml, const PlanRequest& request) { return make_plan(model_of(toml), request); }
 
 Plan alexnet(Strategy strategy, int ranks = 8) {
   return plan_of(kAlexNet, {.ranks = ranks, .strategy = strategy, .step_rows = kRows * ranks});
@@ -137,16 +134,16 @@ TEST(PlanOfAlexNet, CountsItsParametersAndOperations) {
 // The formulas for a ring: all_gather and reduce_scatter send (K-1)/K of the whole, all_reduce twice that.
 TEST(PlanOfAlexNet, SendsTheBytesOfTheFormulas) {
   const auto bytes = bytes_of(alexnet(Strategy::kOwtA));
-  EXPECT_THAT(bytes, ElementsAre(std::pair("fc6 input", kOthers * kRows * 9216 * 4),
-                                 std::pair("fc6 input gradient", kOthers * kRows * 9216 * 4),
-                                 std::pair("fc7 input", kOthers * kRows * 4096 * 4),
-                                 std::pair("fc7 input gradient", kOthers * kRows * 4096 * 4),
-                                 std::pair("fc8 input", kOthers * kRows * 4096 * 4),
-                                 std::pair("fc8 input gradient", kOthers * kRows * 4096 * 4),
-                                 std::pair("gradients", 2 * kOthers * kConvParams * 4 / 8),
-                                 std::pair("labels", kOthers * kRows * 4),
-                                 std::pair("logits", kOthers * kRows * 1000 * 4),
-                                 std::pair("step result", 2 * kOthers * 32 / 8)));
+  EXPECT_THAT(
+      bytes,
+      ElementsAre(std::pair("fc6 input", kOthers * kRows * 9216 * 4),
+                  std::pair("fc6 input gradient", kOthers * kRows * 9216 * 4),
+                  std::pair("fc7 input", kOthers * kRows * 4096 * 4),
+                  std::pair("fc7 input gradient", kOthers * kRows * 4096 * 4),
+                  std::pair("fc8 input", kOthers * kRows * 4096 * 4),
+                  std::pair("fc8 input gradient", kOthers * kRows * 4096 * 4),
+                  std::pair("gradients", 2 * kOthers * kConvParams * 4 / 8), std::pair("labels", kOthers * kRows * 4),
+                  std::pair("logits", kOthers * kRows * 1000 * 4), std::pair("step result", 2 * kOthers * 32 / 8)));
   EXPECT_EQ(alexnet(Strategy::kOwtA).bytes_per_step(), 145'656'056);
 }
 
@@ -223,8 +220,7 @@ TEST(PlanOfAlexNet, TheTableNamesEveryLayerAndTransfer) {
     EXPECT_THAT(table, HasSubstr("\n" + t.name + " "));
     EXPECT_THAT(table, HasSubstr(" " + std::to_string(t.bytes) + " "));
   }
-  EXPECT_THAT(table,
-              HasSubstr("alexnet on 8 ranks under owt-b, 1024 rows per step (128 per rank), 8 rounds"));
+  EXPECT_THAT(table, HasSubstr("alexnet on 8 ranks under owt-b, 1024 rows per step (128 per rank), 8 rounds"));
   EXPECT_THAT(table, HasSubstr("-- boundary --\nfc6 "));
   EXPECT_THAT(table, HasSubstr("512 of 4096"));
   EXPECT_THAT(table, HasSubstr(" 145656056 "));
@@ -287,8 +283,7 @@ layer = [
   { name = "fc1", type = "dense", out = 4 },
 ]
 )";
-  for (const Strategy strategy :
-       {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kModelParallel}) {
+  for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kModelParallel}) {
     const Plan plan = plan_of(model, {.ranks = 2, .strategy = strategy, .step_rows = 8});
     EXPECT_EQ(plan.boundary_name(), "fc1");
     EXPECT_FALSE(plan.front_learns);

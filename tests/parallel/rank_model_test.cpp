@@ -125,8 +125,7 @@ TEST(RankModel, InitialWeightsDependOnNeitherRanksNorStrategy) {
 
 TEST(RankModel, AnotherSeedGivesOtherWeights) {
   const Model model = small_model();
-  RankModel one(model, plan_of(Strategy::kDataParallel, 1), 0),
-      two(model, plan_of(Strategy::kDataParallel, 1), 0);
+  RankModel one(model, plan_of(Strategy::kDataParallel, 1), 0), two(model, plan_of(Strategy::kDataParallel, 1), 0);
   one.initialize(kSeed), two.initialize(kSeed + 1);
   EXPECT_NE(values_of(one).at("fc1.weight"), values_of(two).at("fc1.weight"));
 }
@@ -149,8 +148,7 @@ class BackTapeTest : public ::testing::TestWithParam<int> {
   static Tensor random(const Shape& shape, std::string_view name) {
     const Philox random(1, RandomStream::kTest, 0, name);
     Tensor tensor(shape);
-    for (int64_t i = 0; i < tensor.elements(); ++i)
-      tensor.data()[i] = random.normal(static_cast<uint64_t>(i));
+    for (int64_t i = 0; i < tensor.elements(); ++i) tensor.data()[i] = random.normal(static_cast<uint64_t>(i));
     return tensor;
   }
   static Tensor x() { return random({kRows, 2, 2, 3}, "x"); }
@@ -249,8 +247,7 @@ TEST(BackTape, WithNothingBehindTheBoundaryIsTheIdentity) {
   run_ranks(1, 1, [&](Communicator& comm) {
     RankModel mine(model, plan, 0);
     BackTape tape(plan, mine, 1, comm, nullptr);
-    const Tensor logits = upload({1, 2}, {1, 2}, Device::kCpu),
-                 dlogits = upload({3, 4}, {1, 2}, Device::kCpu);
+    const Tensor logits = upload({1, 2}, {1, 2}, Device::kCpu), dlogits = upload({3, 4}, {1, 2}, Device::kCpu);
     EXPECT_EQ(tape.forward({}, logits).raw(), logits.raw());
     Tensor dx({1, 2});
     tape.backward({}, dlogits, &dx);
@@ -267,7 +264,7 @@ TEST(StepResult, SumsOverRanksAndStopsWhenOneRankWishesTo) {
         StepResult mine;
         mine.sums = {.loss = 1.5, .top1 = comm.rank(), .top5 = 2, .rows = 10};
         mine.stop = stop && comm.rank() == ranks - 1;
-        const StepResult all = share_result(mine, comm, nullptr);
+        const StepResult all = share_result(mine, comm, Stream(), nullptr);
         EXPECT_EQ(all.sums.loss, 1.5 * ranks);
         EXPECT_EQ(all.sums.top1, ranks * (ranks - 1) / 2);
         EXPECT_EQ(all.sums.top5, 2 * ranks);
@@ -280,7 +277,7 @@ TEST(StepResult, ALossThatIsNotANumberStaysOne) {
   run_ranks(2, 1, [](Communicator& comm) {
     StepResult mine;
     if (comm.rank() == 1) mine.sums.loss = std::numeric_limits<double>::quiet_NaN();
-    EXPECT_TRUE(std::isnan(share_result(mine, comm, nullptr).sums.loss));
+    EXPECT_TRUE(std::isnan(share_result(mine, comm, Stream(), nullptr).sums.loss));
   });
 }
 

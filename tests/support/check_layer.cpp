@@ -44,8 +44,8 @@ void expect_same(const Values& found, const Values& wanted, double exactness, co
     if (!(error <= limit) && wrong++ == 0) first = i;
   }
   if (wrong > 0)
-    ADD_FAILURE() << what << ": " << wrong << " of " << found.size() << " differ, the first at " << first
-                  << ": " << found[first] << ", wanted " << wanted[first];
+    ADD_FAILURE() << what << ": " << wrong << " of " << found.size() << " differ, the first at " << first << ": "
+                  << found[first] << ", wanted " << wanted[first];
 }
 
 void expect_same_bits(const Values& found, const Values& wanted, const std::string& what) {
@@ -98,8 +98,7 @@ class Check {
     whole_ = results(*harness_);
     expect_written(whole_.y, "y");
     expect_written(whole_.dx, "dx");
-    for (size_t i = 0; i < params().size(); ++i)
-      expect_written(whole_.grads[i], "gradient of " + params()[i].name);
+    for (size_t i = 0; i < params().size(); ++i) expect_written(whole_.grads[i], "gradient of " + params()[i].name);
     expect_written(harness_->evaluate(x_), "y in evaluation");
     check_params();
     check_repetition();
@@ -241,8 +240,7 @@ class Check {
         return Values(all.begin() + part.begin * per_row, all.begin() + part.end * per_row);
       };
       expect_same_bits(download(some[i].value), rows(download(params()[i].value)), "part of " + some[i].name);
-      expect_same(found.grads[i], rows(whole_.grads[i]), options_.exactness,
-                  "part: gradient of " + some[i].name);
+      expect_same(found.grads[i], rows(whole_.grads[i]), options_.exactness, "part: gradient of " + some[i].name);
     }
   }
 
@@ -285,8 +283,7 @@ class Check {
       const double numeric = (high - low) / (static_cast<double>(above) - static_cast<double>(below));
       const double found = static_cast<double>(gradient[static_cast<size_t>(i)]);
       if (std::abs(found - numeric) <= options_.tolerance * std::max(usual, std::abs(numeric))) continue;
-      ADD_FAILURE() << "gradient of " << name << " at " << i << ": " << found << ", by differences "
-                    << numeric;
+      ADD_FAILURE() << "gradient of " << name << " at " << i << ": " << found << ", by differences " << numeric;
       return;  // one tells enough
     }
   }

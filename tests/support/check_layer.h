@@ -23,12 +23,10 @@
 namespace owt {
 
 struct LayerCheck {
-  double step = 1e-2;  // of the differences, at most; smaller where inputs lie closer together
-  double tolerance =
-      1e-2;  // of a gradient against its numeric one, relative to it and to the root mean square of all
-  double exactness =
-      1e-5;  // of results that may be summed in another order, relative to the larger of 1 and the value
-  int64_t samples = 200;  // elements of x and of each parameter that are varied
+  double step = 1e-2;       // of the differences; inputs must not lie closer together where a layer compares them
+  double tolerance = 1e-2;  // of a gradient against its numeric one, relative to it and to the root mean square of all
+  double exactness = 1e-5;  // of results that may be summed in another order, relative to the larger of 1 and the value
+  int64_t samples = 200;    // elements of x and of each parameter that are varied
   // Inputs are distinct, evenly spaced in +-range, and 0.05 * range or more away from 0. A layer that
   // compares them needs a range that leaves more than two steps between any two of them.
   double input_range = 2;

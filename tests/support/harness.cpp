@@ -43,8 +43,7 @@ void fill(Tensor& tensor, float value) {
   tensor.copy_from(upload(values, tensor.shape(), Device::kCpu));
 }
 
-Harness::Harness(const std::string& keys, const Shape& in, Device device)
-    : Harness(layer_from(keys, in), in, device) {}
+Harness::Harness(const std::string& keys, const Shape& in, Device device) : Harness(layer_from(keys, in), in, device) {}
 
 Harness::Harness(std::unique_ptr<Layer> layer, const Shape& in, Device device)
     : device_(device),

@@ -16,8 +16,8 @@ struct SmallRun {
   int64_t planned_bytes = 0;                          // of one full step
 };
 
-// A network with every kind of layer that does not depend on the ranks, on 12 x 12 images: convolutions (one
-// grouped), both pools, lrn, dropout before and behind the boundary, three dense layers, 10 classes.
+// A network with every kind of layer that does not depend on the ranks, on 12 x 12 images: convolutions (one grouped),
+// both pools, lrn, dropout before and behind the boundary, three dense layers, 10 classes.
 extern const char* const kSmallRecipe;
 
 // Trains `steps` steps on the recipe's synthetic data. changes: "parallel.workers" -> "3" and so on.

@@ -31,17 +31,13 @@ struct Result {
 class CliTest : public ::testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder_.file(name); }
-  std::string config(const std::string& name) const {
-    return std::string(OWT_SOURCE_DIR) + "/configs/" + name;
-  }
+  std::string config(const std::string& name) const { return std::string(OWT_SOURCE_DIR) + "/configs/" + name; }
 
   std::string write(const std::string& name, const std::string& text) const {
     write_bytes(file(name), text);
     return file(name);
   }
-  std::string small_recipe(const std::string& extra = "") const {
-    return write("small.toml", kSmallRecipe + extra);
-  }
+  std::string small_recipe(const std::string& extra = "") const { return write("small.toml", kSmallRecipe + extra); }
 
   // `before`: shell words in front of the program, e.g. "ulimit -f 10;".
   Result owt(const std::string& words, const std::string& before = "") const {
@@ -77,8 +73,7 @@ TEST_F(CliTest, AWrongCommandLineExitsWith2AndSuggests) {
 }
 
 TEST_F(CliTest, AnErrorIsOneLineAndExitsWith1) {
-  for (const std::string words :
-       {"train no_such_file.toml", "plan no_such_file.toml", "inspect no_such_file"}) {
+  for (const std::string words : {"train no_such_file.toml", "plan no_such_file.toml", "inspect no_such_file"}) {
     const Result result = owt(words);
     EXPECT_EQ(result.code, 1) << words;
     EXPECT_THAT(result.err, StartsWith("owt: error: "));
@@ -92,22 +87,18 @@ TEST_F(CliTest, AMisspeltKeyNamesFileLineAndTheRightKey) {
   const Result result = owt("plan " + write("bad.toml", text));
   EXPECT_EQ(result.code, 1);
   // The table's keys start at line 21 of the recipe's text.
-  const int64_t line =
-      std::count(text.begin(), text.begin() + static_cast<int64_t>(text.find("strdie")), '\n') + 1;
-  EXPECT_THAT(result.err,
-              AllOf(HasSubstr("bad.toml:" + std::to_string(line) + ": "), HasSubstr("[[layer]] pool1"),
-                    HasSubstr("no key 'strdie'"), HasSubstr("did you mean 'stride'?")));
+  const int64_t line = std::count(text.begin(), text.begin() + static_cast<int64_t>(text.find("strdie")), '\n') + 1;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("bad.toml:" + std::to_string(line) + ": "), HasSubstr("[[layer]] pool1"),
+                                HasSubstr("no key 'strdie'"), HasSubstr("did you mean 'stride'?")));
 }
 
 TEST_F(CliTest, AnUnknownLayerTypeOrKeyOfTheRecipeIsAnError) {
   std::string text = kSmallRecipe;
   text.replace(text.find("\"lrn\""), 5, "\"lnr\"");
-  EXPECT_THAT(owt("plan " + write("bad.toml", text)).err,
-              AllOf(HasSubstr("'lnr'"), HasSubstr("did you mean 'lrn'?")));
+  EXPECT_THAT(owt("plan " + write("bad.toml", text)).err, AllOf(HasSubstr("'lnr'"), HasSubstr("did you mean 'lrn'?")));
   EXPECT_THAT(owt("plan " + small_recipe() + " --set data.bacth=8").err,
               AllOf(HasSubstr("--set data.bacth=8"), HasSubstr("did you mean 'batch'?")));
-  EXPECT_THAT(owt("plan " + small_recipe() + " --set shedule.epochs=8").err,
-              HasSubstr("did you mean 'schedule'?"));
+  EXPECT_THAT(owt("plan " + small_recipe() + " --set shedule.epochs=8").err, HasSubstr("did you mean 'schedule'?"));
 }
 
 TEST_F(CliTest, ImpossibleGeometryNamesTheLayerAndItsInput) {
@@ -132,12 +123,11 @@ TEST_F(CliTest, TrainsEvaluatesAndInspectsPreparedData) {
             1);  // never overwritten
   EXPECT_THAT(owt("inspect " + file("data")).out, HasSubstr("500 images of 32x32x3, 10 classes of 50 to 50"));
   const std::string recipe = config("cifar10_quick.toml");
-  const Result trained =
-      owt("train " + recipe + " --data " + file("data") + " --out " + file("run") +
-          " --epochs 1 --workers 2 --parallel owt-c --timing --set schedule.milestones=[1]");
+  const Result trained = owt("train " + recipe + " --data " + file("data") + " --out " + file("run") +
+                             " --epochs 1 --workers 2 --parallel owt-c --timing --set schedule.milestones=[1]");
   ASSERT_EQ(trained.code, 0) << trained.err;
-  EXPECT_THAT(trained.out, AllOf(HasSubstr("test accuracy: top-1"), HasSubstr("conv2"), HasSubstr("rest"),
-                                 HasSubstr(file("run"))));
+  EXPECT_THAT(trained.out,
+              AllOf(HasSubstr("test accuracy: top-1"), HasSubstr("conv2"), HasSubstr("rest"), HasSubstr(file("run"))));
   const std::string weights = file("run") + "/checkpoints/step-00000005/weights.safetensors";
   const Result evaluated = owt("eval " + file("run") + "/config.toml --weights " + weights);
   ASSERT_EQ(evaluated.code, 0) << evaluated.err;
@@ -156,13 +146,13 @@ TEST_F(CliTest, TrainsEvaluatesAndInspectsPreparedData) {
 TEST_F(CliTest, PlanShowsEveryLayerEveryTransferAndEveryStrategy) {
   const Result plan = owt("plan " + small_recipe() + " --workers 4 --parallel owt-c");
   ASSERT_EQ(plan.code, 0) << plan.err;
-  EXPECT_THAT(plan.out, AllOf(HasSubstr("fc1 input gradient"), HasSubstr("2-3 of 10"),
-                              HasSubstr("all_gather"), HasSubstr("owt-b"), HasSubstr("<- shown above")));
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("fc1 input gradient"), HasSubstr("2-3 of 10"), HasSubstr("all_gather"),
+                              HasSubstr("owt-b"), HasSubstr("<- shown above")));
 }
 
 TEST_F(CliTest, TimeWritesTableCsvAndTrace) {
-  const Result time = owt("time " + small_recipe() + " --workers 2 --steps 5 --csv " + file("t.csv") +
-                          " --trace " + file("t.json"));
+  const Result time =
+      owt("time " + small_recipe() + " --workers 2 --steps 5 --csv " + file("t.csv") + " --trace " + file("t.json"));
   ASSERT_EQ(time.code, 0) << time.err;
   EXPECT_THAT(time.out, AllOf(HasSubstr("conv1"), HasSubstr("fc1 input"), HasSubstr("images/s")));
   EXPECT_THAT(read_file(file("t.csv")), StartsWith("kind,name,"));
@@ -170,8 +160,8 @@ TEST_F(CliTest, TimeWritesTableCsvAndTrace) {
 }
 
 TEST_F(CliTest, ANotFiniteLossNamesTheStep) {
-  const Result result = owt("train " + small_recipe() + " --out " + file("run") +
-                            " --workers 2 --set optimizer.learning_rate=1e20");
+  const Result result =
+      owt("train " + small_recipe() + " --out " + file("run") + " --workers 2 --set optimizer.learning_rate=1e20");
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("the first layer with a value that is not finite is"));
 }
@@ -180,8 +170,8 @@ TEST_F(CliTest, AFullDiskIsAnErrorAndKeepsTheLastCheckpoint) {
   const std::string recipe = small_recipe();
   ASSERT_EQ(owt("train " + recipe + " --out " + file("run") + " --steps 5").code, 0);
   // Files may grow to one block of 1024 bytes only (SIGXFSZ is ignored, so that the write itself fails).
-  const Result full = owt("train " + recipe + " --out " + file("run") + " --steps 9 --resume auto",
-                          "trap '' XFSZ; ulimit -f 8;");
+  const Result full =
+      owt("train " + recipe + " --out " + file("run") + " --steps 9 --resume auto", "trap '' XFSZ; ulimit -f 8;");
   EXPECT_EQ(full.code, 1);
   EXPECT_THAT(full.err, HasSubstr("owt: error: cannot write"));
   EXPECT_THAT(owt("inspect " + file("run")).out, HasSubstr("step 5,"));
@@ -201,16 +191,14 @@ TEST_F(CliTest, SigtermAndSigintWriteACheckpointExitWith75AndTheRunGoesOn) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      if (!std::freopen(file("child").c_str(), "w", stderr) ||
-          !std::freopen(file("child").c_str(), "a", stdout))
+      if (!std::freopen(file("child").c_str(), "w", stderr) || !std::freopen(file("child").c_str(), "a", stdout))
         _exit(9);
-      execl(OWT_PROGRAM, OWT_PROGRAM, "train", recipe.c_str(), "--out", run.c_str(), "--workers", "2",
-            "--epochs", "100000", static_cast<char*>(nullptr));
+      execl(OWT_PROGRAM, OWT_PROGRAM, "train", recipe.c_str(), "--out", run.c_str(), "--workers", "2", "--epochs",
+            "100000", static_cast<char*>(nullptr));
       _exit(9);
     }
     // It has begun when the first steps are in the metrics.
-    for (int i = 0;
-         i < 2000 && !(fs::exists(run + "/metrics.jsonl") && fs::file_size(run + "/metrics.jsonl") > 0); ++i)
+    for (int i = 0; i < 2000 && !(fs::exists(run + "/metrics.jsonl") && fs::file_size(run + "/metrics.jsonl") > 0); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     kill(child, signal);
     int status = 0;

@@ -21,23 +21,20 @@ using testing::IsEmpty;
 class CheckpointTest : public testing::Test {
  protected:
   // A checkpoint of one file with this content.
-  std::string save(int64_t step, const std::string& content = "weights", int64_t best_step = -1,
-                   int keep = 2) {
+  std::string save(int64_t step, const std::string& content = "weights", int64_t best_step = -1, int keep = 2) {
     CheckpointWriter writer(run_, keep);
     const std::string folder = writer.begin(step);
     FileWriter file(folder + "/weights");
     file.write(content.data(), content.size());
     file.close();
-    RunState state{
-        .step = step, .best_step = best_step, .strategy = "owt-c", .conv_choices = {}, .checksums = {}};
+    RunState state{.step = step, .best_step = best_step, .strategy = "owt-c", .conv_choices = {}, .checksums = {}};
     state.checksums["weights"] = file.checksum();
     return writer.commit(state);
   }
   std::string at(const std::string& name) const { return run_ + "/checkpoints/" + name; }
   std::vector<std::string> names() const {
     std::vector<std::string> found;
-    for (const auto& entry : fs::directory_iterator(at("")))
-      found.push_back(entry.path().filename().string());
+    for (const auto& entry : fs::directory_iterator(at(""))) found.push_back(entry.path().filename().string());
     std::sort(found.begin(), found.end());
     return found;
   }
@@ -96,8 +93,7 @@ TEST(RunState, RejectsAnythingElseAndNamesTheFile) {
   };
   const std::string good = full_state().to_json();
   EXPECT_EQ(complaint(good), "");
-  EXPECT_THAT(complaint(good.substr(0, good.size() / 2)),
-              HasSubstr("a/state.json is damaged: it is no JSON"));
+  EXPECT_THAT(complaint(good.substr(0, good.size() / 2)), HasSubstr("a/state.json is damaged: it is no JSON"));
   EXPECT_THAT(complaint(""), HasSubstr("a/state.json is damaged"));
   EXPECT_THAT(complaint("[]"), HasSubstr("a/state.json is damaged"));
   EXPECT_THAT(complaint(replaced(good, "5000", "5001")), HasSubstr("checksum does not match"));
@@ -142,8 +138,7 @@ TEST_F(CheckpointTest, SortsBySteps) {
   save(99'999'999, "w", -1, 9);
   save(100'000'000, "w", -1, 9);
   save(9, "w", -1, 9);
-  EXPECT_THAT(list_checkpoints(run_),
-              ElementsAre(at("step-00000009"), at("step-99999999"), at("step-100000000")));
+  EXPECT_THAT(list_checkpoints(run_), ElementsAre(at("step-00000009"), at("step-99999999"), at("step-100000000")));
 }
 
 // What a crash leaves after each file operation of a save; the one before it must stay loadable and the next
@@ -223,8 +218,7 @@ TEST_F(CheckpointTest, OneFlippedByteIsFoundAndTheOthersAreNamed) {
 TEST_F(CheckpointTest, AMissingFileIsNamed) {
   const std::string folder = save(1);
   fs::remove(folder + "/weights");
-  EXPECT_THAT(complaint(folder),
-              AllOf(HasSubstr(folder + "/weights is missing"), HasSubstr("no other checkpoint")));
+  EXPECT_THAT(complaint(folder), AllOf(HasSubstr(folder + "/weights is missing"), HasSubstr("no other checkpoint")));
 }
 
 TEST_F(CheckpointTest, ADamagedStateIsNamedAndNotPassedOver) {
@@ -234,8 +228,7 @@ TEST_F(CheckpointTest, ADamagedStateIsNamedAndNotPassedOver) {
   write_bytes(newer + "/state.json", text.substr(0, text.size() / 2));
 
   EXPECT_EQ(newest_checkpoint(run_), newer);
-  EXPECT_THAT(complaint(newer),
-              AllOf(HasSubstr(newer + "/state.json is damaged"), HasSubstr(at("step-00000001"))));
+  EXPECT_THAT(complaint(newer), AllOf(HasSubstr(newer + "/state.json is damaged"), HasSubstr(at("step-00000001"))));
   EXPECT_THAT(complaint(newer + "/"), HasSubstr(at("step-00000001")));
   fs::remove(newer + "/state.json");
   EXPECT_THAT(complaint(newer), HasSubstr("cannot read " + newer + "/state.json"));

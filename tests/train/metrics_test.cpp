@@ -20,13 +20,8 @@ class MetricsTest : public testing::Test {
 
 TEST_F(MetricsTest, WritesOneLinePerRecordAtOnce) {
   MetricsLog log(path_);
-  log.write(TrainRecord{.step = 1,
-                        .epoch = 0,
-                        .loss = 2.5,
-                        .top1 = 0.25,
-                        .lr = 0.5,
-                        .images_per_second = 100,
-                        .data_wait_ms = 0.125});
+  log.write(TrainRecord{
+      .step = 1, .epoch = 0, .loss = 2.5, .top1 = 0.25, .lr = 0.5, .images_per_second = 100, .data_wait_ms = 0.125});
   log.write(EvalRecord{.step = 500, .epoch = 1, .loss = 1.5, .top1 = 0.75, .top5 = 0.875, .images = 10000});
 
   EXPECT_EQ(

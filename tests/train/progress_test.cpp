@@ -31,8 +31,7 @@ class ProgressTest : public testing::Test {
 
   std::ostringstream out_;
   double now_ = 1000;
-  ProgressState state_{
-      .step = 0, .total_steps = 1000, .epoch = 0, .epochs = 10, .loss = 1.5, .top1 = 0.25, .lr = 0.01};
+  ProgressState state_{.step = 0, .total_steps = 1000, .epoch = 0, .epochs = 10, .loss = 1.5, .top1 = 0.25, .lr = 0.01};
 };
 
 TEST_F(ProgressTest, SaysAllThatMatters) {

@@ -158,13 +158,11 @@ TEST(Report, CsvHasAsManyFieldsInEveryLine) {
   const std::vector<std::string> lines = lines_of(report.csv());
 
   ASSERT_EQ(lines.size(), 5u);
-  EXPECT_EQ(
-      lines[0],
-      "kind,name,type,out,forward_ms,backward_ms,update_ms,ms,share,transfer_ms,gflops_per_s,bytes_sent,"
-      "gbytes_per_s,activation_bytes,weight_bytes");
-  EXPECT_EQ(
-      lines[1],
-      "layer,conv1,conv,32x32x8,1.0000,2.0000,0.5000,3.5000,0.70000,0.0000,2000.00,0,0.000,4000000,500000");
+  EXPECT_EQ(lines[0],
+            "kind,name,type,out,forward_ms,backward_ms,update_ms,ms,share,transfer_ms,gflops_per_s,bytes_sent,"
+            "gbytes_per_s,activation_bytes,weight_bytes");
+  EXPECT_EQ(lines[1],
+            "layer,conv1,conv,32x32x8,1.0000,2.0000,0.5000,3.5000,0.70000,0.0000,2000.00,0,0.000,4000000,500000");
   EXPECT_THAT(lines[2], StartsWith("transfer,\"dense, \"\"fc6\"\"\",,,"));
   EXPECT_THAT(lines[4], StartsWith("step,step,,,0.0000,0.0000,0.0000,5.0000,1.00000,"));
 }
@@ -191,9 +189,8 @@ TEST(Trace, ShowsEverySpanOfEveryRankOnTheTrackOfItsStream) {
     EXPECT_LT(event["args"]["step"].get<int>(), 3);
   }
   EXPECT_EQ(spans, (std::map<int, int>{{0, 21}, {1, 21}}));
-  EXPECT_THAT(tracks,
-              testing::IsSupersetOf({"0/compute/conv1 forward", "0/compute/loss", "1/compute/conv1 backward",
-                                     "1/transfer/gradients", "1/data/data wait"}));
+  EXPECT_THAT(tracks, testing::IsSupersetOf({"0/compute/conv1 forward", "0/compute/loss", "1/compute/conv1 backward",
+                                             "1/transfer/gradients", "1/data/data wait"}));
 }
 
 TEST(Trace, PutsAllRanksOnOneClock) {

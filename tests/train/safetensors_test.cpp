@@ -160,9 +160,7 @@ TEST_F(SafetensorsTest, NamesTheNearestTensorForAnUnknownOne) {
   }
 }
 
-TEST_F(SafetensorsTest, RefusesElementTypesItCannotConvert) {
-  EXPECT_THROW(read_one("F8_E4M3", "x", 1), Error);
-}
+TEST_F(SafetensorsTest, RefusesElementTypesItCannotConvert) { EXPECT_THROW(read_one("F8_E4M3", "x", 1), Error); }
 
 TEST_F(SafetensorsTest, RecognisesFilesThatAreNoSafetensors) {
   EXPECT_THAT(complaint(""), HasSubstr("no safetensors file"));
@@ -183,18 +181,13 @@ TEST_F(SafetensorsTest, RecognisesTruncatedAndOverlongFiles) {
 }
 
 TEST_F(SafetensorsTest, RecognisesHeadersThatContradictThemselves) {
-  const auto one = [](const std::string& fields) {
-    return with_length("{\"a\":{" + fields + "}}", std::string(8, 0));
-  };
+  const auto one = [](const std::string& fields) { return with_length("{\"a\":{" + fields + "}}", std::string(8, 0)); };
   EXPECT_THAT(complaint(one(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])")),
               AllOf(HasSubstr("tensor 'a'"), HasSubstr("span 8 bytes, but its shape in F32 needs 12")));
-  EXPECT_THAT(complaint(one(R"("dtype":"Q7","shape":[2],"data_offsets":[0,8])")),
-              HasSubstr("unknown dtype 'Q7'"));
+  EXPECT_THAT(complaint(one(R"("dtype":"Q7","shape":[2],"data_offsets":[0,8])")), HasSubstr("unknown dtype 'Q7'"));
   EXPECT_THAT(complaint(one(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])")), HasSubstr("data_offsets"));
-  EXPECT_THAT(complaint(one(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])")),
-              HasSubstr("'shape' holds -2"));
-  EXPECT_THAT(complaint(one(R"("dtype":"F32","shape":[1,1,1,1,1,2],"data_offsets":[0,8])")),
-              HasSubstr("6 dimensions"));
+  EXPECT_THAT(complaint(one(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])")), HasSubstr("'shape' holds -2"));
+  EXPECT_THAT(complaint(one(R"("dtype":"F32","shape":[1,1,1,1,1,2],"data_offsets":[0,8])")), HasSubstr("6 dimensions"));
   EXPECT_THAT(complaint(one(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8])")),
               HasSubstr("too large"));
   EXPECT_THAT(complaint(one(R"("dtype":"F32","data_offsets":[0,8])")), HasSubstr("shape"));
@@ -203,10 +196,9 @@ TEST_F(SafetensorsTest, RecognisesHeadersThatContradictThemselves) {
 
 TEST_F(SafetensorsTest, RecognisesOverlapsAndGaps) {
   const auto two = [](int begin, int end) {
-    return with_length(
-        concat(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[4],)",
-               R"("data_offsets":[)", begin, ",", end, "]}}"),
-        std::string(static_cast<size_t>(end), 0));
+    return with_length(concat(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[4],)",
+                              R"("data_offsets":[)", begin, ",", end, "]}}"),
+                       std::string(static_cast<size_t>(end), 0));
   };
   EXPECT_EQ(complaint(two(8, 12)), "");
   EXPECT_THAT(complaint(two(6, 10)), HasSubstr("tensor 'b' overlaps"));

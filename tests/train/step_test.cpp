@@ -43,48 +43,45 @@ class StepEquality : public ::testing::TestWithParam<Case> {
 // that of three ranks one has fewer than the others. Dropout and augmentation are on.
 TEST_P(StepEquality, LearnsWhatOneRankLearns) {
   const auto [strategy, ranks] = GetParam();
-  const SmallRun many = run_small(
-      kSmallRecipe, 50, {{"parallel.workers", std::to_string(ranks)}, {"parallel.strategy", strategy}});
+  const SmallRun many =
+      run_small(kSmallRecipe, 50, {{"parallel.workers", std::to_string(ranks)}, {"parallel.strategy", strategy}});
   expect_same_losses(one_rank(), many, 1e-4);
 }
 
 TEST_P(StepEquality, SendsTheBytesOfThePlan) {
   const auto [strategy, ranks] = GetParam();
-  const SmallRun run = run_small(
-      kSmallRecipe, 3, {{"parallel.workers", std::to_string(ranks)}, {"parallel.strategy", strategy}});
+  const SmallRun run =
+      run_small(kSmallRecipe, 3, {{"parallel.workers", std::to_string(ranks)}, {"parallel.strategy", strategy}});
   for (const int64_t bytes : run.bytes) EXPECT_EQ(bytes, 3 * run.planned_bytes);
   if (ranks > 1) {
     EXPECT_GT(run.planned_bytes, 0);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    AllStrategies, StepEquality,
-    ::testing::Values(Case{"dp", 1}, Case{"dp", 2}, Case{"dp", 3}, Case{"dp", 4}, Case{"owt-a", 1},
-                      Case{"owt-a", 2}, Case{"owt-a", 3}, Case{"owt-a", 4}, Case{"owt-b", 2},
-                      Case{"owt-b", 3}, Case{"owt-b", 4}, Case{"owt-c", 2}, Case{"owt-c", 3},
-                      Case{"owt-c", 4}, Case{"mp", 1}, Case{"mp", 2}, Case{"mp", 3}, Case{"mp", 4}),
-    [](const auto& info) {
-      std::string name = std::string(info.param.strategy) + std::to_string(info.param.ranks);
-      std::erase(name, '-');
-      return name;
-    });
+INSTANTIATE_TEST_SUITE_P(AllStrategies, StepEquality,
+                         ::testing::Values(Case{"dp", 1}, Case{"dp", 2}, Case{"dp", 3}, Case{"dp", 4}, Case{"owt-a", 1},
+                                           Case{"owt-a", 2}, Case{"owt-a", 3}, Case{"owt-a", 4}, Case{"owt-b", 2},
+                                           Case{"owt-b", 3}, Case{"owt-b", 4}, Case{"owt-c", 2}, Case{"owt-c", 3},
+                                           Case{"owt-c", 4}, Case{"mp", 1}, Case{"mp", 2}, Case{"mp", 3},
+                                           Case{"mp", 4}),
+                         [](const auto& info) {
+                           std::string name = std::string(info.param.strategy) + std::to_string(info.param.ranks);
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 TEST(Step, MoreRanksThanClassesOrRowsStillLearnTheSame) {
-  const std::string recipe =
-      with(kSmallRecipe, "train_images = 100", "train_images = 74");  // last step: 2 rows
+  const std::string recipe = with(kSmallRecipe, "train_images = 100", "train_images = 74");  // last step: 2 rows
   const SmallRun one = run_small(recipe, 8);
   for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"})
-    expect_same_losses(
-        one, run_small(recipe, 8, {{"parallel.workers", "12"}, {"parallel.strategy", strategy}}), 1e-4);
+    expect_same_losses(one, run_small(recipe, 8, {{"parallel.workers", "12"}, {"parallel.strategy", strategy}}), 1e-4);
 }
 
 TEST(Step, SmallBucketsChangeNothing) {
   const Overrides two{{"parallel.workers", "2"}, {"parallel.strategy", "dp"}};
   Overrides small = two;
   small.emplace_back("parallel.bucket_mb", "0.001");
-  const SmallRun big_buckets = run_small(kSmallRecipe, 6, two),
-                 small_buckets = run_small(kSmallRecipe, 6, small);
+  const SmallRun big_buckets = run_small(kSmallRecipe, 6, two), small_buckets = run_small(kSmallRecipe, 6, small);
   EXPECT_EQ(big_buckets.losses, small_buckets.losses);
   EXPECT_EQ(big_buckets.weights, small_buckets.weights);
 }
@@ -134,12 +131,53 @@ epochs = 4
 TEST(Step, UpdatingEveryRoundIsSgdOnTheRowsOfEachRound) {
   // Under scheme b round r holds the r-th contiguous part of the step, so K rounds are K serial steps.
   const SmallRun rounds = run_small(
-      kDenseOnly, 6,
-      {{"parallel.workers", "2"}, {"parallel.strategy", "owt-b"}, {"parallel.dense_update", "round"}});
+      kDenseOnly, 6, {{"parallel.workers", "2"}, {"parallel.strategy", "owt-b"}, {"parallel.dense_update", "round"}});
   const SmallRun serial = run_small(kDenseOnly, 12, {{"data.batch", "4"}});
   for (size_t i = 0; i < rounds.losses.size(); ++i)
-    EXPECT_NEAR(rounds.losses[i], (serial.losses[2 * i] + serial.losses[2 * i + 1]) / 2, 1e-5)
-        << "step " << i;
+    EXPECT_NEAR(rounds.losses[i], (serial.losses[2 * i] + serial.losses[2 * i + 1]) / 2, 1e-5) << "step " << i;
+}
+
+TEST(Step, WithoutWeightsBeforeTheBoundaryEveryStrategyLearnsTheSame) {
+  const SmallRun one = run_small(kDenseOnly, 12);
+  for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"}) {
+    SCOPED_TRACE(strategy);
+    const SmallRun many = run_small(kDenseOnly, 12, {{"parallel.workers", "4"}, {"parallel.strategy", strategy}});
+    expect_same_losses(one, many, 1e-4);
+    for (const int64_t bytes : many.bytes) EXPECT_EQ(bytes, 12 * many.planned_bytes);
+  }
+}
+
+TEST(Step, WithoutDenseLayersEveryStrategyLearnsTheSame) {
+  const std::string recipe = R"(
+[model]
+name = "convolutional"
+input = [3, 8, 8]
+classes = 10
+layer = [
+  { name = "conv1", type = "conv", out = 8, kernel = 3, init = { type = "msra" } },
+  { name = "relu1", type = "relu" },
+  { name = "conv2", type = "conv", out = 10, kernel = 3, init = { type = "msra" } },
+  { name = "pool", type = "global_avg_pool" },
+]
+[data]
+format = "synthetic"
+train_images = 48
+test_images = 10
+batch = 12
+augment = { scale = 0.02, mean = "channel" }
+[optimizer]
+learning_rate = 0.05
+[schedule]
+epochs = 4
+)";
+  const SmallRun one = run_small(recipe, 12);
+  EXPECT_LT(one.losses.back(), one.losses.front());
+  for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"}) {
+    SCOPED_TRACE(strategy);
+    const SmallRun many = run_small(recipe, 12, {{"parallel.workers", "3"}, {"parallel.strategy", strategy}});
+    expect_same_losses(one, many, 1e-4);
+    for (const int64_t bytes : many.bytes) EXPECT_EQ(bytes, 12 * many.planned_bytes);
+  }
 }
 
 TEST(Step, UpdatingEveryRoundDiffersFromUpdatingEveryStep) {
@@ -167,9 +205,8 @@ TEST(Step, BatchNormLearnsAndKeepsTheSameAveragesOnAllRanks) {
 TEST(Step, ALossThatIsNotFiniteNamesTheStepAndTheFirstBadLayer) {
   for (const char* strategy : {"dp", "owt-a", "owt-c", "mp"}) {
     try {
-      run_small(
-          kSmallRecipe, 50,
-          {{"optimizer.learning_rate", "1e18"}, {"parallel.workers", "2"}, {"parallel.strategy", strategy}});
+      run_small(kSmallRecipe, 50,
+                {{"optimizer.learning_rate", "1e18"}, {"parallel.workers", "2"}, {"parallel.strategy", strategy}});
       FAIL() << "no error under " << strategy;
     } catch (const Error& e) {
       EXPECT_THAT(e.what(), HasSubstr("step ")) << strategy;

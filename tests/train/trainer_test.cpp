@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "layers/conv_algorithm.h"
 #include "src/core/files.h"
 #include "src/train/checkpoint_files.h"
 #include "src/train/run.h"
@@ -94,11 +95,10 @@ TEST_F(TrainerTest, ARunStoppedAfterAnyStepGoesOnBitForBit) {
     for (const char* stop : {"1", "4", "5", "13"}) {
       const std::string out = "part" + tag + stop;
       run(out, merged(changes, {{"schedule.max_steps", stop}}));
+      ConvChoices::process().clear();  // as in a new process
       run(out, changes, "auto");
-      EXPECT_EQ(read_file(weights_of(out)), read_file(weights_of("whole" + tag)))
-          << "stopped after step " << stop;
-      EXPECT_EQ(read_file(optimizer_of(out)), read_file(optimizer_of("whole" + tag)))
-          << "stopped after step " << stop;
+      EXPECT_EQ(read_file(weights_of(out)), read_file(weights_of("whole" + tag))) << "stopped after step " << stop;
+      EXPECT_EQ(read_file(optimizer_of(out)), read_file(optimizer_of("whole" + tag))) << "stopped after step " << stop;
       EXPECT_EQ(losses(path(out)), losses(path("whole" + tag)));
     }
   }
@@ -109,9 +109,8 @@ TEST_F(TrainerTest, AnotherNumberOfRanksGoesOnTheSameWay) {
   const auto expected = losses(path("whole"));
   for (const char* strategy : {"dp", "owt-b", "mp"}) {
     const std::string out = std::string("part") + strategy;
-    run(out,
-        merged(kEveryStepLogged,
-               {{"schedule.max_steps", "8"}, {"parallel.workers", "4"}, {"parallel.strategy", "owt-a"}}));
+    run(out, merged(kEveryStepLogged,
+                    {{"schedule.max_steps", "8"}, {"parallel.workers", "4"}, {"parallel.strategy", "owt-a"}}));
     run(out, merged(kEveryStepLogged, {{"parallel.workers", "3"}, {"parallel.strategy", strategy}}), "auto");
     for (const auto& [step, loss] : losses(path(out)))
       EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << strategy << step;
@@ -161,8 +160,7 @@ TEST_F(TrainerTest, EvaluatingTheWeightsGivesTheAccuracyOfTheRun) {
 
 TEST_F(TrainerTest, StartsFromAWeightsFile) {
   run("first", kEveryStepLogged);
-  const Overrides still =
-      merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e-30"}, {"optimizer.decay", "0"}});
+  const Overrides still = merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e-30"}, {"optimizer.decay", "0"}});
   run("second", still, "", weights_of("first"));
   EXPECT_EQ(read_file(weights_of("second")), read_file(weights_of("first")));
 }
@@ -179,6 +177,51 @@ TEST_F(TrainerTest, RefusesToOverwriteARun) {
 
 TEST_F(TrainerTest, ResumeAutoStartsFromTheBeginningWhereThereIsNothing) {
   EXPECT_TRUE(run("fresh", kEveryStepLogged, "auto").finished);
+}
+
+TEST_F(TrainerTest, NeverResumesIntoAnotherRun) {
+  run("a", kEveryStepLogged);
+  run("b", kEveryStepLogged);
+  EXPECT_THROW(run("b", kEveryStepLogged, path("a")), Error);
+  EXPECT_EQ(losses(path("b")).size(), 20u);
+  EXPECT_TRUE(run("c", merged(kEveryStepLogged, {{"schedule.epochs", "5"}}), path("a")).finished);
+  EXPECT_EQ(losses(path("c")).size(), 5u);
+}
+
+TEST_F(TrainerTest, ResumingAFinishedRunChangesNothing) {
+  run("a", kEveryStepLogged);
+  const std::string metrics = read_file(path("a") + "/metrics.jsonl"),
+                    state = read_file(*newest_checkpoint(path("a")) + "/state.json");
+  const TrainOutcome again = run("a", kEveryStepLogged, "auto");
+  EXPECT_TRUE(again.finished);
+  EXPECT_EQ(again.evaluation.images, 50);
+  EXPECT_EQ(read_file(path("a") + "/metrics.jsonl"), metrics);
+  EXPECT_EQ(read_file(*newest_checkpoint(path("a")) + "/state.json"), state);
+}
+
+TEST_F(TrainerTest, GoesOnWithStepsOfAnotherSizeWhereTheEpochWas) {
+  // 100 images: 5 steps of 20 rows an epoch, then 10 of 10.
+  const Overrides base{{"run.log_every", "1"}, {"schedule.epochs", "3"}};
+  const auto rows = [&](const char* count) { return merged(base, {{"data.batch", count}}); };
+  run("a", merged(rows("20"), {{"schedule.max_steps", "7"}}));
+  run("a", rows("10"), "auto");
+  const RunState state = load_checkpoint_state(*newest_checkpoint(path("a")));
+  EXPECT_EQ(state.epoch, 3);
+  EXPECT_EQ(state.step, 7 + 6 + 10);  // 60 images of epoch 2 were left, then epoch 3
+}
+
+TEST_F(TrainerTest, WeightsThatAreNotFiniteNeverBecomeACheckpoint) {
+  EXPECT_THROW(
+      run("a", merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e38"}, {"run.checkpoint_every_steps", "1"}})),
+      Error);
+  EXPECT_FALSE(newest_checkpoint(path("a")).has_value());
+}
+
+TEST_F(TrainerTest, ARepeatedSeedComesFromTheCheckpoint) {
+  run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}, {"run.seed", "11"}}));
+  run("a", kEveryStepLogged, "auto");
+  EXPECT_EQ(load_checkpoint_state(*newest_checkpoint(path("a"))).seed, 11u);
+  EXPECT_THAT(read_file(path("a") + "/config.toml"), HasSubstr("seed = 11"));
 }
 
 TEST_F(TrainerTest, ADamagedCheckpointIsAnError) {
@@ -207,8 +250,7 @@ TEST_F(TrainerTest, ANotFiniteLossKeepsTheLastGoodCheckpoint) {
   run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "5"}}));
   const std::string good = read_file(weights_of("a"));
   EXPECT_THROW(
-      run("a", merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e20"}, {"parallel.workers", "2"}}),
-          "auto"),
+      run("a", merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e20"}, {"parallel.workers", "2"}}), "auto"),
       Error);
   EXPECT_EQ(read_file(weights_of("a")), good);
   EXPECT_EQ(load_checkpoint_state(*newest_checkpoint(path("a"))).step, 5);
