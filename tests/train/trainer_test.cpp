@@ -211,9 +211,10 @@ TEST_F(TrainerTest, GoesOnWithStepsOfAnotherSizeWhereTheEpochWas) {
 }
 
 TEST_F(TrainerTest, WeightsThatAreNotFiniteNeverBecomeACheckpoint) {
-  EXPECT_THROW(
-      run("a", merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e38"}, {"run.checkpoint_every_steps", "1"}})),
-      Error);
+  EXPECT_THROW(run("a", merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e38"},
+                                                  {"optimizer.decay", "1e6"},
+                                                  {"run.checkpoint_every_steps", "1"}})),
+               Error);
   EXPECT_FALSE(newest_checkpoint(path("a")).has_value());
 }
 
