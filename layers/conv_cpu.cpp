@@ -108,8 +108,10 @@ class ConvPass {
   static std::optional<ConvPass> make(const Problem& problem, PassKind kind, bool winograd) {
     try {
       return ConvPass(problem, kind, winograd);
-    } catch (const dnnl::error&) {
-      return std::nullopt;
+    } catch (const dnnl::error& e) {
+      // What oneDNN has no kernel for; anything else, such as no memory, is an error.
+      if (e.status == dnnl_unimplemented || e.status == dnnl_invalid_arguments) return std::nullopt;
+      fail("oneDNN cannot make a ", name_of(kind), " convolution: ", e.what());
     }
   }
 

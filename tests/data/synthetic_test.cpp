@@ -122,7 +122,7 @@ LinearClassifier trained(const Dataset& images, int epochs) {
 
 TEST(Synthetic, IsNotSolvedByALinearClassifier) {
   const SyntheticDataset train({.size = 2000}), test({.size = 1000, .split = Split::kTest});
-  EXPECT_LT(accuracy(trained(train, 5), test), 0.45);
+  EXPECT_LT(accuracy(trained(train, 5), test), 0.25);
 }
 
 TEST(Synthetic, LinearClassifierOfTheseTestsDoesLearn) {

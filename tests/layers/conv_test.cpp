@@ -284,24 +284,31 @@ TEST_P(ConvTest, NewWeightsAreUsedInBothDirections) {
   EXPECT_THAT(conv.backward({1}), ElementsAre(3));
 }
 
+// Left to itself the layer might choose one algorithm for one team and the other for the next.
 TEST_P(ConvTest, TheTeamMayChangeBetweenPasses) {
-  const int team = team_size();
-  const std::string keys = "type='conv' out=16 kernel=3 pad=1";
-  const std::vector<float> x = values(4 * 8 * 8 * 16, 1);
-  Harness conv(keys, {4, 8, 8, 16}, device()), other(keys, {4, 8, 8, 16}, device());
-  const std::vector<float> y = conv.forward(x), dx = conv.backward(x);
-  set_team_size(team + 1);
-  const std::vector<double> wanted(y.begin(), y.end()), wanted_dx(dx.begin(), dx.end());
-  EXPECT_LT(error(conv.forward(x), wanted), 1e-5);
-  set_team_size(team);
-  EXPECT_LT(error(conv.backward(x), wanted_dx), 1e-5);
+  for (const auto mode : {ConvAlgorithm::kDirect, ConvAlgorithm::kWinograd}) {
+    const Using algorithm(mode);
+    const int team = team_size();
+    const std::string keys = "type='conv' out=16 kernel=3 pad=1";
+    const std::vector<float> x = values(4 * 8 * 8 * 16, 1);
+    Harness conv(keys, {4, 8, 8, 16}, device()), other(keys, {4, 8, 8, 16}, device());
+    const std::vector<float> y = conv.forward(x), dx = conv.backward(x);
+    set_team_size(team + 1);
+    const std::vector<double> wanted(y.begin(), y.end()), wanted_dx(dx.begin(), dx.end());
+    EXPECT_LT(error(conv.forward(x), wanted), 1e-5);
+    set_team_size(team);
+    EXPECT_LT(error(conv.backward(x), wanted_dx), 1e-5);
+  }
 }
 
 TEST_P(ConvTest, KeepsTheLayerContract) {
-  check_layer("type='conv' out=8 kernel=3 pad=1", {2, 7, 7, 3}, device());
-  check_layer("type='conv' out=4 kernel=[2,3] stride=2 round='up' bias=false", {2, 6, 7, 3}, device());
-  check_layer("type='conv' out=6 kernel=3 pad=1 groups=2", {2, 5, 5, 4}, device());
-  check_layer("type='conv' out=16 kernel=3 pad=1", {2, 6, 6, 16}, device());
+  for (const auto mode : {ConvAlgorithm::kDirect, ConvAlgorithm::kWinograd}) {
+    const Using algorithm(mode);
+    check_layer("type='conv' out=8 kernel=3 pad=1", {2, 7, 7, 3}, device());
+    check_layer("type='conv' out=4 kernel=[2,3] stride=2 round='up' bias=false", {2, 6, 7, 3}, device());
+    check_layer("type='conv' out=6 kernel=3 pad=1 groups=2", {2, 5, 5, 4}, device());
+    check_layer("type='conv' out=16 kernel=3 pad=1", {2, 6, 6, 16}, device());
+  }
 }
 
 TEST(Conv, ParametersSpeakTheFileOrderOfPyTorch) {

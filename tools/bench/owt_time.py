@@ -24,7 +24,10 @@ def owt_step_ms(program, config, batch, steps, threads, workers=1, strategy="owt
         table = pathlib.Path(folder) / "timing.csv"
         command = [program, "time", str(config), "--steps", str(steps), "--threads", str(threads), "--workers",
                    str(workers), "--parallel", strategy, "--set", f"data.batch={batch}", "--csv", str(table)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=thread_environment(threads))
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                              env=thread_environment(threads))
+        if done.returncode != 0:
+            raise SystemExit(done.stderr)
         with open(table, newline="") as file:
             return next(float(row["ms"]) for row in csv.DictReader(file) if row["kind"] == "step")
 
