@@ -3,60 +3,35 @@
 #include <optional>
 #include <set>
 
+#include "src/parallel/param_gather.h"
 #include "src/train/safetensors.h"
 
 namespace owt {
 namespace {
 
-struct Item {
-  Param* param;
-  Tensor tensor;
-  bool split;  // every rank holds a part
-};
-
-std::vector<Item> items_of(const Plan& plan, RankModel& model, const TensorOf& tensor_of) {
-  std::vector<Item> items;
+// Calls visit(layer of the plan, parameter, tensor) for every tensor that is meant, in layer order.
+template <class Visit>
+void for_each_tensor(const Plan& plan, RankModel& model, const TensorOf& tensor_of, const Visit& visit) {
   for (size_t i = 0; i < plan.layers.size(); ++i)
     for (Param& param : model.layer(static_cast<int64_t>(i)).params())
-      if (Tensor tensor = tensor_of(param); tensor.defined())
-        items.push_back({&param, tensor, plan.layers[i].layout == Layout::kFeature});
-  return items;
-}
-
-std::span<const float> rows_of(const Tensor& tensor, int64_t first, int64_t rows) {
-  const int64_t each = tensor.shape().row_elements();
-  return {tensor.data() + first * each, static_cast<size_t>(rows * each)};
+      if (const Tensor tensor = tensor_of(param); tensor.defined()) visit(plan.layers[i], param, tensor);
 }
 
 }  // namespace
 
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
                       Communicator& comm) {
-  const std::vector<Item> items = items_of(plan, model, tensor_of);
   std::optional<SafetensorsWriter> writer;
   if (comm.rank() == 0) {
     std::vector<SafetensorsWriter::Entry> entries;
-    for (const Item& item : items) entries.push_back({item.param->name, item.param->file_shape});
+    for_each_tensor(plan, model, tensor_of, [&](const LayerPlan&, const Param& param, const Tensor&) {
+      entries.push_back({param.name, param.file_shape});
+    });
     writer.emplace(path, entries, std::map<std::string, std::string>{{"format", "pt"}});
   }
-  for (const Item& item : items) {
-    const Param& param = *item.param;
-    if (!item.split && comm.rank() != 0) continue;
-    const int64_t all_rows = param.full_shape.rows();
-    const int64_t most = item.split ? split(all_rows, comm.ranks(), 0).size() : all_rows;
-    Tensor mine(param.full_shape.with_rows(most));
-    mine.zero();
-    param.to_file_order(item.tensor.data(), mine.data());
-    if (!item.split) {
-      writer->write(param.name, rows_of(mine, 0, all_rows));
-      continue;
-    }
-    Tensor all(param.full_shape.with_rows(most * comm.ranks()));
-    comm.all_gather(mine, all, {}).wait();
-    if (!writer) continue;
-    for (int r = 0; r < comm.ranks(); ++r)
-      writer->write(param.name, rows_of(all, r * most, split(all_rows, comm.ranks(), r).size()));
-  }
+  for_each_tensor(plan, model, tensor_of, [&](const LayerPlan& layer, const Param& param, const Tensor& tensor) {
+    gather_parameter(layer, param, tensor, comm, [&](std::span<const float> rows) { writer->write(param.name, rows); });
+  });
   return writer ? writer->finish() : 0;
 }
 

@@ -1,0 +1,18 @@
+// A parameter-shaped tensor, split or not, brought together for a file.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "layers/param.h"
+#include "src/comm/communicator.h"
+#include "src/parallel/plan.h"
+
+namespace owt {
+
+// Collective. `mine` belongs to `param` of this layer and has its shape(). On rank 0 `write` gets the rows of the whole
+// tensor in file order, in one piece or several; the other ranks only send. The host waits for it.
+void gather_parameter(const LayerPlan& layer, const Param& param, const Tensor& mine, Communicator& comm,
+                      const std::function<void(std::span<const float>)>& write);
+
+}  // namespace owt
