@@ -104,6 +104,22 @@ TEST_F(TrainerTest, ARunStoppedAfterAnyStepGoesOnBitForBit) {
   }
 }
 
+TEST_F(TrainerTest, AResumedRunTakesTheConvolutionAlgorithmsOfItsCheckpoint) {
+  ConvChoices::process().clear();
+  run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
+  const std::string checkpoint = *newest_checkpoint(path("a"));
+  RunState state = load_checkpoint_state(checkpoint);
+  ASSERT_FALSE(state.conv_choices.empty());
+  // The opposite of what was measured, so that measuring again could not give it by chance for all of them.
+  for (auto& [key, choice] : state.conv_choices) choice = choice == "direct" ? "winograd" : "direct";
+  write_bytes(checkpoint + "/state.json", state.to_json());
+  ConvChoices::process().clear();
+  run("a", kEveryStepLogged, "auto");
+  const auto used = ConvChoices::process().exported();
+  ConvChoices::process().clear();
+  EXPECT_EQ(used, state.conv_choices);
+}
+
 TEST_F(TrainerTest, AnotherNumberOfRanksGoesOnTheSameWay) {
   run("whole", kEveryStepLogged);
   const auto expected = losses(path("whole"));
