@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <mutex>
 
+#include "data/parallel.h"
 #include "src/core/check.h"
 #include "src/core/philox.h"
-#include "src/core/threads.h"
 
 namespace owt {
 namespace {
@@ -29,18 +28,6 @@ From read_source(Config& table, const std::string& key, const std::vector<std::s
 }
 
 int64_t out_extent(int64_t crop, int64_t extent) { return crop == 0 ? extent : crop; }
-
-// Where of `range` places, uniformly; range is far below 2^32, so no place is preferred noticeably.
-int64_t place(uint32_t bits, int64_t range) {
-  return static_cast<int64_t>(static_cast<uint64_t>(bits) * static_cast<uint64_t>(range) >> 32);
-}
-
-// Of `extent` source positions shifted by `pad`, those that fall into [first, first + length), counted from
-// `first`.
-Slice visible(int64_t extent, int64_t pad, int64_t first, int64_t length) {
-  const int64_t begin = std::clamp<int64_t>(pad - first, 0, length);
-  return {begin, std::clamp<int64_t>(pad + extent - first, begin, length)};
-}
 
 }  // namespace
 
@@ -102,19 +89,12 @@ struct Sums {
 Sums sum_images(const Dataset& dataset) {
   Sums total(dataset.image());
   std::mutex mutex;
-  std::exception_ptr error;
-  parallel_for(dataset.size(), 256, [&](int64_t begin, int64_t end) {
-    try {
-      Sums part(dataset.image());
-      part.add(dataset, begin, end);
-      const std::lock_guard lock(mutex);
-      total.add(part);
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      error = std::current_exception();
-    }
+  parallel_for_or_throw(dataset.size(), 256, [&](int64_t begin, int64_t end) {
+    Sums part(dataset.image());
+    part.add(dataset, begin, end);
+    const std::lock_guard lock(mutex);
+    total.add(part);
   });
-  if (error) std::rethrow_exception(error);
   return total;
 }
 
@@ -148,6 +128,8 @@ Augmenter::Augmenter(const AugmentSettings& settings, const Shape& image, const 
   for (const int dim : {0, 1})
     OWT_CHECK(out_[dim] <= image[dim] + 2 * settings.pad, "a crop of ", out_, " from ", image, " with pad ",
               settings.pad);
+  geometry_ = {static_cast<int>(image[0]), static_cast<int>(image[1]), static_cast<int>(settings.pad),
+               static_cast<int>(out_[0]), static_cast<int>(out_[1])};
   const auto channels = static_cast<size_t>(image[2]);
   const std::vector<double>& means = settings.mean == From::kPixel     ? statistics.pixel_mean
                                      : settings.mean == From::kChannel ? statistics.channel_mean
@@ -169,29 +151,31 @@ Augmenter::Augmenter(const AugmentSettings& settings, const Shape& image, const 
 }
 
 void Augmenter::train_image(uint64_t seed, int64_t epoch, int64_t sample, const uint8_t* pixels, float* out) const {
-  const Philox random(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch));
-  const auto bits = random.block(static_cast<uint64_t>(sample));
-  const int64_t top = place(bits[0], image_[0] + 2 * settings_.pad - out_[0] + 1);
-  const int64_t left = place(bits[1], image_[1] + 2 * settings_.pad - out_[1] + 1);
-  crop(pixels, top, left, out);
-  if (settings_.color > 0)
-    add_colour(Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch), "color"), sample, top, left, out);
-  if (settings_.mirror && (bits[2] & 1) != 0) mirror_rows(out);
+  const auto bits = place_numbers(seed, epoch).block(static_cast<uint64_t>(sample));
+  const Crop crop = random_crop(geometry_, bits[0], bits[1], bits[2], settings_.mirror);
+  cut(pixels, crop, out);
+  if (settings_.color > 0) add_colour(colour_numbers(seed, epoch), sample, crop, out);
+  if (crop.mirrored) mirror_rows(out);
 }
 
-void Augmenter::eval_image(const uint8_t* pixels, float* out) const {
-  crop(pixels, (image_[0] + 2 * settings_.pad - out_[0]) / 2, (image_[1] + 2 * settings_.pad - out_[1]) / 2, out);
+void Augmenter::eval_image(const uint8_t* pixels, float* out) const { cut(pixels, centre_crop(geometry_), out); }
+
+Philox Augmenter::place_numbers(uint64_t seed, int64_t epoch) {
+  return Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch));
 }
 
-void Augmenter::crop(const uint8_t* pixels, int64_t top, int64_t left, float* out) const {
+Philox Augmenter::colour_numbers(uint64_t seed, int64_t epoch) {
+  return Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch), "color");
+}
+
+void Augmenter::cut(const uint8_t* pixels, const Crop& crop, float* out) const {
   const int64_t channels = image_[2], in_row = image_[1] * channels, out_row = out_[1] * channels;
-  const Slice rows = visible(image_[0], settings_.pad, top, out_[0]);
-  const Slice columns = visible(image_[1], settings_.pad, left, out_[1]);
-  const int64_t first = (columns.begin + left - settings_.pad) * channels, count = columns.size() * channels;
+  const Slice rows{crop.row_begin, crop.row_end}, columns{crop.column_begin, crop.column_end};
+  const int64_t first = (columns.begin + crop.column_shift) * channels, count = columns.size() * channels;
   const float* factor = factor_.data() + first;
   std::fill(out, out + rows.begin * out_row, 0.0f);
   for (int64_t row = rows.begin; row < rows.end; ++row) {
-    const int64_t source = (row + top - settings_.pad) * in_row + first;
+    const int64_t source = (row + crop.row_shift) * in_row + first;
     const uint8_t* from = pixels + source;
     const float* mean = mean_.data() + source;
     float* line = out + row * out_row;
@@ -203,15 +187,13 @@ void Augmenter::crop(const uint8_t* pixels, int64_t top, int64_t left, float* ou
   std::fill(out + rows.end * out_row, out + out_[0] * out_row, 0.0f);
 }
 
-void Augmenter::add_colour(const Philox& random, int64_t sample, int64_t top, int64_t left, float* out) const {
+void Augmenter::add_colour(const Philox& random, int64_t sample, const Crop& crop, float* out) const {
   const int64_t channels = image_[2];
-  const Slice rows = visible(image_[0], settings_.pad, top, out_[0]);
-  const Slice columns = visible(image_[1], settings_.pad, left, out_[1]);
   for (int64_t c = 0; c < channels; ++c) {
     const float offset =
         static_cast<float>(settings_.color) * random.normal(static_cast<uint64_t>(sample * channels + c));
-    for (int64_t row = rows.begin; row < rows.end; ++row)
-      for (int64_t column = columns.begin; column < columns.end; ++column)
+    for (int64_t row = crop.row_begin; row < crop.row_end; ++row)
+      for (int64_t column = crop.column_begin; column < crop.column_end; ++column)
         out[(row * out_[1] + column) * channels + c] += offset;
   }
 }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "data/crop.h"
 #include "data/dataset.h"
 #include "src/core/config.h"
 #include "src/core/philox.h"
@@ -67,13 +68,19 @@ class Augmenter {
   void eval_image(const uint8_t* pixels, float* out) const;
 
  private:
-  // Writes the crop whose upper left corner lies at (top, left) of the padded image.
-  void crop(const uint8_t* pixels, int64_t top, int64_t left, float* out) const;
+  friend class DeviceAugmenter;  // gives the same values from a kernel
+
+  // Random numbers by the sample's index: the block for its place and mirroring; one per channel for its colour.
+  static Philox place_numbers(uint64_t seed, int64_t epoch);
+  static Philox colour_numbers(uint64_t seed, int64_t epoch);
+  // Writes the crop, not mirrored.
+  void cut(const uint8_t* pixels, const Crop& crop, float* out) const;
   void mirror_rows(float* out) const;
-  void add_colour(const Philox& random, int64_t sample, int64_t top, int64_t left, float* out) const;
+  void add_colour(const Philox& random, int64_t sample, const Crop& crop, float* out) const;
 
   AugmentSettings settings_;
   Shape image_, out_;
+  CropGeometry geometry_{};
   std::vector<float> mean_;    // H x W x C
   std::vector<float> factor_;  // W x C: scale / std
 };

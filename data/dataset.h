@@ -22,4 +22,7 @@ class Dataset {
   virtual std::vector<std::string> class_names() const = 0;     // as many as classes(), or empty where unknown
 };
 
+// Images and labels one after the other, read by the calling rank's team of threads. Throws what reading throws.
+void read_images(const Dataset& dataset, Slice images, uint8_t* pixels, int32_t* labels);
+
 }  // namespace owt

@@ -13,18 +13,10 @@ constexpr int64_t kChunkRows = 8;
 
 }  // namespace
 
-int64_t steps_per_epoch(int64_t size, int64_t batch) { return (size + batch - 1) / batch; }
-
 Loader::Loader(LoaderSettings settings) : settings_(std::move(settings)) {
-  OWT_CHECK(settings_.dataset && settings_.augmenter);
-  OWT_CHECK(settings_.batch >= 1 && settings_.threads >= 1 && settings_.slots >= 2);
-  OWT_CHECK(settings_.epoch >= 0 && settings_.step_in_epoch >= 0);
-  size_ = settings_.dataset->size();
-  if (size_ == 0) fail("the data set holds no images");
-  steps_per_epoch_ = owt::steps_per_epoch(size_, settings_.batch);
-  OWT_CHECK(settings_.step_in_epoch <= steps_per_epoch_, "step ", settings_.step_in_epoch, " of an epoch of ",
-            steps_per_epoch_, " steps");
-  first_step_ = settings_.epoch * steps_per_epoch_ + settings_.step_in_epoch;
+  OWT_CHECK(settings_.dataset);
+  OWT_CHECK(settings_.threads >= 1 && settings_.held >= 1 && settings_.slots > settings_.held);
+  steps_ = Steps(settings_.dataset->size(), settings_.batch, settings_.rows, settings_.epoch, settings_.step_in_epoch);
   allocate_slots();
   try {
     for (int i = 0; i < settings_.threads; ++i) threads_.emplace_back([this] { work(); });
@@ -40,37 +32,37 @@ Loader::~Loader() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-int64_t Loader::step_rows(int64_t step_in_epoch) const {
-  return std::min(settings_.batch, size_ - step_in_epoch * settings_.batch);
-}
-
-Slice Loader::my_rows(int64_t step_rows) const {
-  const Slice rows = settings_.rows ? settings_.rows(step_rows) : Slice{0, step_rows};
-  OWT_CHECK(0 <= rows.begin && rows.begin <= rows.end && rows.end <= step_rows, "rows ", rows.begin, " to ", rows.end,
-            " of a step of ", step_rows);
-  return rows;
-}
-
 void Loader::allocate_slots() {
-  const int64_t rows = std::max(my_rows(step_rows(0)).size(), my_rows(step_rows(steps_per_epoch_ - 1)).size());
+  const int64_t rows = steps_.most_rows();
   chunks_per_step_ = std::max<int64_t>(1, (rows + kChunkRows - 1) / kChunkRows);
+  const bool raw = !settings_.augmenter;
+  const Shape image = raw ? settings_.dataset->image() : settings_.augmenter->out_shape();
   slots_.resize(static_cast<size_t>(settings_.slots));
   for (Slot& slot : slots_) {
-    slot.images = Tensor(settings_.augmenter->out_shape().batch_of(rows));
-    slot.labels = Tensor({rows}, DType::kI32);
+    slot.images = Tensor::shared_with(settings_.reader, image.batch_of(rows), raw ? DType::kU8 : DType::kF32);
+    slot.labels = Tensor::shared_with(settings_.reader, {rows}, DType::kI32);
+    if (raw) slot.samples = Tensor::shared_with(settings_.reader, {rows}, DType::kI64);
   }
 }
 
-const Batch& Loader::next() {
+const Batch& Loader::next(const Stream&) {
   std::unique_lock lock(mutex_);
-  released_ = handed_;
+  released_ = std::max<int64_t>(0, handed_ + 1 - settings_.held);
   room_.notify_all();
-  Slot& slot = slots_[static_cast<size_t>(handed_ % settings_.slots)];
-  const auto complete = [&] { return claimed_ > handed_ * chunks_per_step_ && slot.chunks_done == chunks_per_step_; };
-  ready_.wait(lock, [&] { return complete() || error_; });
-  if (!complete()) std::rethrow_exception(error_);
+  const Slot& slot = slots_[static_cast<size_t>(handed_ % settings_.slots)];
+  ready_.wait(lock, [&] { return complete(slot) || error_; });
+  if (!complete(slot)) std::rethrow_exception(error_);
   ++handed_;
   return slot.batch;
+}
+
+bool Loader::ready() {
+  const std::lock_guard lock(mutex_);
+  return complete(slots_[static_cast<size_t>(handed_ % settings_.slots)]);
+}
+
+bool Loader::complete(const Slot& slot) const {
+  return claimed_ > handed_ * chunks_per_step_ && slot.chunks_done == chunks_per_step_;
 }
 
 void Loader::work() {
@@ -90,53 +82,56 @@ bool Loader::claim(Chunk& chunk) {
   std::unique_lock lock(mutex_);
   room_.wait(lock, [&] { return stop_ || claimed_ / chunks_per_step_ < released_ + settings_.slots; });
   if (stop_) return false;
-  const int64_t made_step = claimed_ / chunks_per_step_, index = claimed_ % chunks_per_step_;
-  Slot& slot = slots_[static_cast<size_t>(made_step % settings_.slots)];
-  if (index == 0) begin_step(slot, first_step_ + made_step);
+  const int64_t step = claimed_ / chunks_per_step_, index = claimed_ % chunks_per_step_;
+  Slot& slot = slots_[static_cast<size_t>(step % settings_.slots)];
+  if (index == 0) begin_step(slot, steps_.step(step));
   ++claimed_;
-  const int64_t rows = slot.batch.labels.shape().rows();
-  const int64_t mine = my_rows(slot.batch.step_rows).begin;
   chunk = {.slot = &slot,
-           .epoch = slot.batch.epoch,
-           .rows = split(rows, static_cast<int>(chunks_per_step_), static_cast<int>(index)),
-           .first = slot.batch.step_in_epoch * settings_.batch + mine,
+           .rows = split(slot.batch.labels.shape().rows(), static_cast<int>(chunks_per_step_), static_cast<int>(index)),
            .order = order_};
   return true;
 }
 
 // Chunks are claimed in order, so all chunks of a step see the order of the step's epoch.
-void Loader::begin_step(Slot& slot, int64_t step) {
-  const int64_t epoch = step / steps_per_epoch_, step_in_epoch = step % steps_per_epoch_;
-  if (epoch != order_epoch_) {
+void Loader::begin_step(Slot& slot, const Steps::Rows& step) {
+  if (step.epoch != order_epoch_) {
     order_ = std::make_shared<const std::vector<int64_t>>(
-        epoch_order(settings_.seed, epoch, size_, settings_.training && settings_.shuffle));
-    order_epoch_ = epoch;
+        epoch_order(settings_.seed, step.epoch, settings_.dataset->size(), settings_.training && settings_.shuffle));
+    order_epoch_ = step.epoch;
   }
-  const int64_t whole = step_rows(step_in_epoch), rows = my_rows(whole).size();
+  const int64_t rows = step.count();
   slot.batch = {.images = slot.images.rows(0, rows),
                 .labels = slot.labels.rows(0, rows),
-                .epoch = epoch,
-                .step_in_epoch = step_in_epoch,
-                .step_rows = whole};
+                .samples = settings_.augmenter ? Tensor() : slot.samples.rows(0, rows),
+                .epoch = step.epoch,
+                .step_in_epoch = step.step_in_epoch,
+                .step_rows = step.step_rows};
+  slot.first = step.places.begin;
   slot.chunks_done = 0;
 }
 
 void Loader::load(const Chunk& chunk, std::vector<uint8_t>& pixels) const {
   const Dataset& dataset = *settings_.dataset;
-  const Augmenter& augmenter = *settings_.augmenter;
-  const int64_t elements = augmenter.out_shape().elements();
-  float* images = chunk.slot->images.data();
-  int32_t* labels = chunk.slot->labels.data<int32_t>();
+  Slot& slot = *chunk.slot;
+  int32_t* labels = slot.labels.data<int32_t>();
   for (int64_t row = chunk.rows.begin; row < chunk.rows.end; ++row) {
-    const int64_t sample = (*chunk.order)[static_cast<size_t>(chunk.first + row)];
-    dataset.read(sample, pixels.data());
+    const int64_t sample = (*chunk.order)[static_cast<size_t>(slot.first + row)];
     labels[row] = dataset.label(sample);
-    float* out = images + row * elements;
-    if (settings_.training) {
-      augmenter.train_image(settings_.seed, chunk.epoch, sample, pixels.data(), out);
+    if (settings_.augmenter) {
+      dataset.read(sample, pixels.data());
+      augment(slot.batch.epoch, sample, pixels.data(), slot.images.data() + row * slot.images.shape().row_elements());
     } else {
-      augmenter.eval_image(pixels.data(), out);
+      dataset.read(sample, slot.images.data<uint8_t>() + row * slot.images.shape().row_elements());
+      slot.samples.data<int64_t>()[row] = sample;
     }
+  }
+}
+
+void Loader::augment(int64_t epoch, int64_t sample, const uint8_t* pixels, float* out) const {
+  if (settings_.training) {
+    settings_.augmenter->train_image(settings_.seed, epoch, sample, pixels, out);
+  } else {
+    settings_.augmenter->eval_image(pixels, out);
   }
 }
 

@@ -1,15 +1,12 @@
 // Batches made ready ahead of the step by threads of their own.
 //
-// Step s of an epoch takes the samples order[s * batch .. min(size, (s + 1) * batch)) of epoch_order()
-// (data/order.h); the last step of an epoch may be smaller. Epochs follow each other without end. Of each
-// step a loader makes the rows that settings.rows() names, in order, so that the loaders of all ranks
-// together make the step exactly once. A batch is a function of the settings: the number of threads and slots
-// changes nothing.
+// The steps and their order: data/steps.h. Of each step a loader makes the rows that settings.rows() names, in
+// order, so that the loaders of all ranks together make the step exactly once. A batch is a function of the
+// settings: the number of threads and slots changes nothing.
 #pragma once
 
 #include <condition_variable>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -18,27 +15,25 @@
 #include "data/augment.h"
 #include "data/batch.h"
 #include "data/dataset.h"
+#include "data/steps.h"
 
 namespace owt {
 
 struct LoaderSettings {
   std::shared_ptr<const Dataset> dataset;
-  std::shared_ptr<const Augmenter> augmenter;
-  int64_t batch = 0;  // rows of a whole step over all ranks, >= 1
+  std::shared_ptr<const Augmenter> augmenter;  // null: batches hold the images' bytes as read
+  int64_t batch = 0;                           // rows of a whole step over all ranks, >= 1
   uint64_t seed = 0;
   bool training = true;  // false: samples in order, augmenter's evaluation images, no randomness
   bool shuffle = true;   // in training
   int threads = 1;       // >= 1
-  int slots = 3;         // batches in memory, >= 2: the one handed out and those made ahead
+  int slots = 3;         // batches in memory, more than `held`: those handed out and those made ahead
+  int held = 1;          // batches handed out last that stay as they are, >= 1
   int64_t epoch = 0,
-          step_in_epoch = 0;  // where to start; a step behind an epoch's last one starts the next epoch
-  // The rows of a step of so many rows that this loader makes, within [0, step_rows); empty: all of them.
-  // Called by one thread at a time.
-  std::function<Slice(int64_t step_rows)> rows{};
+          step_in_epoch = 0;     // where to start; a step behind an epoch's last one starts the next epoch
+  RowsOfStep rows{};             // called by one thread at a time
+  Device reader = Device::kCpu;  // copies out of the batches while the host goes on
 };
-
-// Of a data set of `size` samples, the last step counted in full.
-int64_t steps_per_epoch(int64_t size, int64_t batch);
 
 class Loader : public BatchSource {
  public:
@@ -46,37 +41,38 @@ class Loader : public BatchSource {
   explicit Loader(LoaderSettings settings);
   ~Loader() override;  // waits for the few rows that are being loaded
 
-  const Batch& next() override;
-  int64_t steps_per_epoch() const override { return steps_per_epoch_; }
+  const Batch& next(const Stream& stream) override;  // the stream may be of any device
+  int64_t steps_per_epoch() const override { return steps_.per_epoch(); }
+  bool ready();  // next() has not to wait for the threads
 
  private:
   using Order = std::shared_ptr<const std::vector<int64_t>>;
 
   struct Slot {
     Batch batch;
-    Tensor images, labels;  // for the largest step
+    Tensor images, labels, samples;  // for the largest step
+    int64_t first = 0;               // place in the epoch's order of row 0
     int64_t chunks_done = 0;
   };
   // A part of a step that one thread makes.
   struct Chunk {
     Slot* slot = nullptr;
-    int64_t epoch = 0;
-    Slice rows;         // of the slot
-    int64_t first = 0;  // place in `order` of the slot's row 0
+    Slice rows;  // of the slot
     Order order;
   };
 
-  int64_t step_rows(int64_t step_in_epoch) const;
-  Slice my_rows(int64_t step_rows) const;
   void allocate_slots();
   void work();
   bool claim(Chunk& chunk);  // false: stop
-  void begin_step(Slot& slot, int64_t step);
+  void begin_step(Slot& slot, const Steps::Rows& step);
   void load(const Chunk& chunk, std::vector<uint8_t>& pixels) const;
+  void augment(int64_t epoch, int64_t sample, const uint8_t* pixels, float* out) const;
+  bool complete(const Slot& slot) const;  // the slot of the next batch is
   void stop_with(std::exception_ptr error);
 
   LoaderSettings settings_;
-  int64_t size_ = 0, steps_per_epoch_ = 0, first_step_ = 0, chunks_per_step_ = 1;
+  Steps steps_;
+  int64_t chunks_per_step_ = 1;
 
   std::mutex mutex_;  // guards all below but the contents of tensors
   std::condition_variable room_, ready_;

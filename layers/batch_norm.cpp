@@ -208,10 +208,10 @@ class BatchNorm : public Layer {
   std::span<Param> params() override { return params_; }
   Columns columns() const override { return images_ ? Columns::kMixes : Columns::kKeeps; }
 
-  std::unique_ptr<Op> bind(const Shape& in, Device device) override {
+  std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     OWT_CHECK_EQ(out_shape(in)[in.rank() - 1], params_[kWeight].part.size(), "layer '", name(), "'");
     const BatchNormParams params{params_[kWeight], params_[kBias], params_[kRunningMean], params_[kRunningVar]};
-    return dispatch(device, [&](auto tag) { return bind_batch_norm(tag, params, eps_, in); });
+    return dispatch(on, [&](auto tag) { return bind_batch_norm(tag, params, eps_, in); });
   }
 
  private:

@@ -21,5 +21,6 @@ struct BatchNormParams {
 std::unique_ptr<Layer> make_batch_norm(const LayerSpec& spec);
 // The parameters must outlive the op.
 std::unique_ptr<Op> bind_batch_norm(Cpu, BatchNormParams params, double eps, const Shape& in);
+std::unique_ptr<Op> bind_batch_norm(Cuda, BatchNormParams params, double eps, const Shape& in);
 
 }  // namespace owt

@@ -76,12 +76,22 @@ class Conv : public Layer {
   double flops(const Shape& in) const override { return geometry(in).flops(in.rows()); }
   std::span<Param> params() override { return params_; }
 
-  std::unique_ptr<Op> bind(const Shape& in, Device device) override {
-    Param* bias = params_.size() > 1 ? &params_[1] : nullptr;
-    return dispatch(device, [&](auto tag) { return bind_conv(tag, geometry(in), in.rows(), params_[0], bias); });
+  std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
+    return dispatch(on, [&](auto tag) { return bind_conv(tag, geometry(in), in.rows(), params_[0], bias()); });
+  }
+
+  Run bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) override {
+    if (!followers.empty() && followers[0]->type() == "relu") {
+      auto fused = dispatch(
+          on, [&](auto tag) { return bind_conv_relu(tag, geometry(in), in.rows(), params_[0], bias()); });
+      if (fused) return {std::move(fused), 2};
+    }
+    return {bind(in, on), 1};
   }
 
  private:
+  Param* bias() { return params_.size() > 1 ? &params_[1] : nullptr; }
+
   void check_groups(const Config& config) const {
     if (channels_ % groups_ != 0)
       config.error("groups", concat("the input has ", channels_, " channels, which ", groups_,
@@ -130,6 +140,8 @@ class Conv : public Layer {
 };
 
 }  // namespace
+
+std::unique_ptr<Op> bind_conv_relu(Cpu, const ConvGeometry&, int64_t, Param&, Param*) { return nullptr; }
 
 double ConvGeometry::flops(int64_t rows) const {
   return 2.0 * static_cast<double>(rows * out_h * out_w * out_c) *

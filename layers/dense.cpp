@@ -32,13 +32,23 @@ class Dense : public Layer {
   std::span<Param> params() override { return params_; }
   Columns columns() const override { return Columns::kSplits; }
 
-  std::unique_ptr<Op> bind(const Shape& in, Device device) override {
+  std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     out_shape(in);  // checks it
-    Param* bias = params_.size() > 1 ? &params_[1] : nullptr;
-    return dispatch(device, [&](auto tag) { return bind_dense(tag, in.rows(), params_[0], bias); });
+    return dispatch(on, [&](auto tag) { return bind_dense(tag, in.rows(), params_[0], bias()); });
+  }
+
+  Run bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) override {
+    out_shape(in);
+    if (!followers.empty() && followers[0]->type() == "relu") {
+      auto fused = dispatch(on, [&](auto tag) { return bind_dense_relu(tag, in.rows(), params_[0], bias()); });
+      if (fused) return {std::move(fused), 2};
+    }
+    return {bind(in, on), 1};
   }
 
  private:
+  Param* bias() { return params_.size() > 1 ? &params_[1] : nullptr; }
+
   Shape in_;  // of one row
   Slice part_;
   std::vector<Param> params_;

@@ -18,5 +18,11 @@ std::unique_ptr<Layer> make_dense(const LayerSpec& spec);
 
 // Of `rows` rows. The parameters must outlive the op; bias may be null.
 std::unique_ptr<Op> bind_dense(Cpu, int64_t rows, Param& weight, Param* bias);
+std::unique_ptr<Op> bind_dense(Cuda, int64_t rows, Param& weight, Param* bias);
+
+// The same with a relu behind it, y = relu(x * weight' + bias), as one op of two layers; NaN stays NaN. backward takes
+// the relu's y and dy, and overwrites dy. Null where the device is no faster with one op than with two.
+std::unique_ptr<Op> bind_dense_relu(Cpu, int64_t rows, Param& weight, Param* bias);
+std::unique_ptr<Op> bind_dense_relu(Cuda, int64_t rows, Param& weight, Param* bias);
 
 }  // namespace owt

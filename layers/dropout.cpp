@@ -92,8 +92,8 @@ class Dropout : public Layer {
   Shape out_shape(const Shape& in) const override { return in; }
   Columns columns() const override { return Columns::kKeeps; }
   bool in_place() const override { return true; }
-  std::unique_ptr<Op> bind(const Shape& in, Device device) override {
-    return dispatch(device, [&](auto tag) { return bind_dropout(tag, settings_, in); });
+  std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
+    return dispatch(on, [&](auto tag) { return bind_dropout(tag, settings_, in); });
   }
 
  private:

@@ -19,5 +19,6 @@ struct DropoutSettings {
 
 std::unique_ptr<Layer> make_dropout(const LayerSpec& spec);
 std::unique_ptr<Op> bind_dropout(Cpu, const DropoutSettings& settings, const Shape& in);
+std::unique_ptr<Op> bind_dropout(Cuda, const DropoutSettings& settings, const Shape& in);
 
 }  // namespace owt

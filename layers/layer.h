@@ -35,10 +35,14 @@ enum class Mode { kTrain, kEval };
 struct Pass {
   Mode mode = Mode::kTrain;
   uint64_t seed = 0;
-  int64_t step = 0;               // global step, from 0; keys random numbers
-  int64_t step_rows = 1;          // N: rows of the whole step. Losses and batch statistics are weighted by 1/N
-  std::span<const int64_t> rows;  // of each row of the batch, its index in the step [0, N); keys random numbers
-  Stream* stream = nullptr;       // where the work is queued
+  int64_t step = 0;                // global step, from 0; keys random numbers
+  int64_t step_rows = 1;           // N: rows of the whole step. Losses and batch statistics are weighted by 1/N
+  std::span<const int64_t> rows;   // of each row of the batch, its index in the step [0, N); keys random numbers
+  const Stream* stream = nullptr;  // where the work is queued
+  // `rows` and `step` for kernels, where the stream is a GPU's: in its memory, because a recorded step is replayed with
+  // other values.
+  const int64_t* device_rows = nullptr;
+  const int64_t* device_step = nullptr;
 };
 
 class Op {
@@ -72,7 +76,18 @@ class Layer {
   virtual std::span<Param> params() { return {}; }
   virtual Columns columns() const { return Columns::kMixes; }
   virtual bool in_place() const { return false; }
-  virtual std::unique_ptr<Op> bind(const Shape& in, Device device) = 0;
+  virtual std::unique_ptr<Op> bind(const Shape& in, const Compute& on) = 0;
+
+  // This layer and the first few of those that follow it in a net, as one op, where the device does that faster: forward
+  // writes the last one's y, backward takes the last one's y and dy and may overwrite dy.
+  struct Run {
+    std::unique_ptr<Op> op;
+    int64_t layers = 1;
+  };
+  virtual Run bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) {
+    static_cast<void>(followers);
+    return {bind(in, on), 1};
+  }
 
  private:
   std::string name_, type_;

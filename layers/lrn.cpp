@@ -140,9 +140,9 @@ class Lrn : public Layer {
   double flops(const Shape& in) const override {
     return static_cast<double>(in.elements()) * static_cast<double>(settings_.size + 5);
   }
-  std::unique_ptr<Op> bind(const Shape& in, Device device) override {
+  std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     out_shape(in);
-    return dispatch(device, [&](auto tag) { return bind_lrn(tag, settings_, in); });
+    return dispatch(on, [&](auto tag) { return bind_lrn(tag, settings_, in); });
   }
 
  private:

@@ -21,5 +21,6 @@ struct LrnSettings {
 
 std::unique_ptr<Layer> make_lrn(const LayerSpec& spec);
 std::unique_ptr<Op> bind_lrn(Cpu, const LrnSettings& settings, const Shape& in);
+std::unique_ptr<Op> bind_lrn(Cuda, const LrnSettings& settings, const Shape& in);
 
 }  // namespace owt

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/philox.h"
 #include "src/core/threads.h"
@@ -62,14 +63,21 @@ void read_multipliers(Config& config, Param& param) {
   param.init = Initializer::from(config, param.init);
 }
 
-void Param::allocate() {
-  if (!value.defined()) value = Tensor(shape());
-  if (!grad.defined()) grad = Tensor(shape());
+void Param::allocate(const Compute& on) {
+  if (!value.defined()) value = Tensor(shape(), DType::kF32, on.device);
+  if (!grad.defined()) grad = Tensor(shape(), DType::kF32, on.device);
+  if (!copy16.defined() && on.precision == Precision::kBf16) copy16 = Tensor(shape(), DType::kBF16, on.device);
   grad_is_zero = true;
 }
 
+void Param::set_value(const Tensor& on_host) {
+  value.copy_from(on_host);
+  ++version;
+  if (copy16.defined()) copy16.copy_from(to_bf16(on_host));
+}
+
 void Param::initialize(uint64_t seed) {
-  allocate();
+  if (!value.defined()) allocate({});
   const Philox random(seed, RandomStream::kInit, 0, name);
   const bool normal = init.type == Initializer::Type::kGaussian || init.type == Initializer::Type::kMsra;
   double offset = 0, scale = 0;  // of standard normal numbers, or of uniform ones in [0, 1)
@@ -102,16 +110,17 @@ void Param::initialize(uint64_t seed) {
       out[i] = static_cast<float>(offset + scale * four[element % 4]);
     }
   });
-  from_file_order(out, value.data());
-  ++version;
+  Tensor in_memory_order(shape());
+  from_file_order(part.size(), out, in_memory_order.data());
+  set_value(in_memory_order);
 }
 
-void Param::to_file_order(const float* memory, float* file) const {
-  for_each_place(full_shape, part.size(), [&](int64_t m, int64_t f) { file[f] = memory[m]; });
+void Param::to_file_order(int64_t rows, const float* memory, float* file) const {
+  for_each_place(full_shape, rows, [&](int64_t m, int64_t f) { file[f] = memory[m]; });
 }
 
-void Param::from_file_order(const float* file, float* memory) const {
-  for_each_place(full_shape, part.size(), [&](int64_t m, int64_t f) { memory[m] = file[f]; });
+void Param::from_file_order(int64_t rows, const float* file, float* memory) const {
+  for_each_place(full_shape, rows, [&](int64_t m, int64_t f) { memory[m] = file[f]; });
 }
 
 }  // namespace owt

@@ -42,7 +42,8 @@ struct Param {
   int64_t fan_in = 1, fan_out = 1;
   double lr_mult = 1, decay_mult = 1;
 
-  Tensor value, grad;        // f32, shape()
+  Tensor value, grad;        // f32, shape(), where the layer computes
+  Tensor copy16;             // bf16 of value, for precision bf16 only; whoever changes value renews it
   bool grad_is_zero = true;  // the gradient is zero whatever its memory holds; the first contribution overwrites
   uint64_t version = 0;      // raised by whoever changes value, so that packed copies can be renewed
 
@@ -56,11 +57,12 @@ struct Param {
     return beta;
   }
 
-  void allocate();                 // value and grad, where they are not there yet
-  void initialize(uint64_t seed);  // value: a function of seed, name and the element's place in the file order
-  // Between `part` of the tensor in memory order and the same rows in file order; both f32, shape().elements() long.
-  void to_file_order(const float* memory, float* file) const;
-  void from_file_order(const float* file, float* memory) const;
+  void allocate(const Compute& on = {});  // what has no memory yet
+  void initialize(uint64_t seed);         // value: a function of seed, name and the element's place in the file order
+  void set_value(const Tensor& on_host);  // of shape(), in memory order; the host waits
+  // Between `rows` rows of the tensor in memory order and the same rows in file order; both on the host.
+  void to_file_order(int64_t rows, const float* memory, float* file) const;
+  void from_file_order(int64_t rows, const float* file, float* memory) const;
 };
 
 // `weight`-like parameter with the keys a layer's table may carry. Reads `lr`, `decay` (multipliers) and `init` from

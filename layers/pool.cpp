@@ -302,9 +302,9 @@ class Pool : public Layer {
     return static_cast<double>(out_shape(in).elements() * window_.kernel * window_.kernel);
   }
 
-  std::unique_ptr<Op> bind(const Shape& in, Device device) override {
+  std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     out_shape(in);
-    return dispatch(device, [&](auto tag) {
+    return dispatch(on, [&](auto tag) {
       return pooling_ == Pooling::kMax ? bind_max_pool(tag, window_, in) : bind_avg_pool(tag, window_, in);
     });
   }
@@ -323,9 +323,9 @@ class GlobalAvgPool : public Layer {
     return {in[0], in[3]};
   }
   double flops(const Shape& in) const override { return static_cast<double>(in.elements()); }
-  std::unique_ptr<Op> bind(const Shape& in, Device device) override {
+  std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     out_shape(in);
-    return dispatch(device, [&](auto tag) { return bind_global_avg_pool(tag, in); });
+    return dispatch(on, [&](auto tag) { return bind_global_avg_pool(tag, in); });
   }
 };
 

@@ -36,7 +36,10 @@ std::unique_ptr<Layer> make_global_avg_pool(const LayerSpec& spec);
 
 // `in` is the shape of the batch.
 std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in);
+std::unique_ptr<Op> bind_max_pool(Cuda, const Window& window, const Shape& in);
 std::unique_ptr<Op> bind_avg_pool(Cpu, const Window& window, const Shape& in);
+std::unique_ptr<Op> bind_avg_pool(Cuda, const Window& window, const Shape& in);
 std::unique_ptr<Op> bind_global_avg_pool(Cpu, const Shape& in);
+std::unique_ptr<Op> bind_global_avg_pool(Cuda, const Shape& in);
 
 }  // namespace owt

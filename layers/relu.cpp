@@ -40,8 +40,8 @@ class Relu : public Layer {
   Shape out_shape(const Shape& in) const override { return in; }
   Columns columns() const override { return Columns::kKeeps; }
   bool in_place() const override { return true; }
-  std::unique_ptr<Op> bind(const Shape&, Device device) override {
-    return dispatch(device, [](auto tag) { return bind_relu(tag); });
+  std::unique_ptr<Op> bind(const Shape&, const Compute& on) override {
+    return dispatch(on, [](auto tag) { return bind_relu(tag); });
   }
 };
 

@@ -9,5 +9,6 @@ namespace owt {
 
 std::unique_ptr<Layer> make_relu(const LayerSpec& spec);
 std::unique_ptr<Op> bind_relu(Cpu);
+std::unique_ptr<Op> bind_relu(Cuda);
 
 }  // namespace owt

@@ -7,7 +7,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 #include "layers/layer.h"
 
@@ -23,23 +23,22 @@ struct LossSums {
   }
 };
 
+// Where a device adds them up: f64, in this order.
+enum LossSum : int { kLossSum, kTop1Sum, kTop5Sum, kRowSum, kLossSums };
+
 class SoftmaxLoss {
  public:
-  explicit SoftmaxLoss(int classes);
+  virtual ~SoftmaxLoss() = default;
 
-  // logits: rows x classes; labels: rows, i32; dlogits: like logits, or null where no gradient is wanted. 0
-  // rows are allowed. Throws Error naming row and value for a label outside [0, classes).
-  LossSums run(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor* dlogits);
-
- private:
-  struct RowResult {
-    double loss;
-    bool top1, top5;
-  };
-  RowResult run_row(const float* logits, int label, float weight, float* dlogits) const;
-
-  int classes_;
-  std::vector<RowResult> results_;
+  // logits: rows x classes, activations; labels: rows, i32; dlogits: like logits, or null where no gradient is wanted;
+  // sums: f64, the first kLossSums are added to. 0 rows are allowed. A label outside [0, classes) throws Error naming
+  // row and value on the CPU; on a GPU its row's loss is NaN.
+  virtual void run(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor* dlogits, Tensor& sums) = 0;
 };
+
+// For batches of at most so many rows.
+std::unique_ptr<SoftmaxLoss> bind_softmax_loss(Cpu, int classes, int64_t rows);
+std::unique_ptr<SoftmaxLoss> bind_softmax_loss(Cuda, int classes, int64_t rows);
+std::unique_ptr<SoftmaxLoss> make_softmax_loss(const Compute& on, int classes, int64_t rows);
 
 }  // namespace owt

@@ -18,6 +18,7 @@ int command_time(const Arguments& arguments);
 int command_plan(const Arguments& arguments);
 int command_prepare(const Arguments& arguments);
 int command_inspect(const Arguments& arguments);
+int command_devices(const Arguments& arguments);
 
 // Options that several subcommands share: --workers, --device, --threads, --set; and --parallel, for one strategy.
 void declare_shared(Options& options);

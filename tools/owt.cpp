@@ -19,6 +19,7 @@ constexpr Command kCommands[] = {
     {"time", owt::command_time, "where the time of a training step goes, layer by layer"},
     {"plan", owt::command_plan, "what is computed where, and what travels, under each strategy"},
     {"prepare", owt::command_prepare, "make or unpack a data set"},
+    {"devices", owt::command_devices, "what this machine can train on"},
     {"inspect", owt::command_inspect, "what is in a recipe, a model, a checkpoint or a data set"},
 };
 

@@ -1,8 +1,10 @@
 // Collectives of one group of ranks.
 //
-// Every rank calls the same collectives in the same order with the same sizes; a collective starts after its `ready`
-// event and ends with the event it returns; until then neither tensor may be touched. Sums are taken in rank order, so
-// every rank gets the same bits. Elements are f32 wherever there is a sum; anything else otherwise.
+// Every rank calls the same collectives in the same order with the same sizes and element types; the tensors are on the
+// CPU, or all on the GPUs of their ranks. A collective starts after its `ready` event and ends with the event it
+// returns; until then neither tensor may be touched. Elements are f32, f64 or bf16 wherever there is a sum; anything
+// else otherwise. Of a sum every rank gets the same bits, in every run. Among threads it is taken in rank order, and bf16
+// are added as f32 and rounded once; NCCL adds in an order of its own and rounds bf16 after each addition.
 // When a rank fails, its partners' calls (or their events) throw Aborted instead of hanging.
 #pragma once
 
@@ -33,6 +35,12 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
+  // Its collectives on a GPU may be recorded into a graph.
+  virtual bool records() const { return ranks() == 1; }
+  // The host waits for the hosts of those ranks that share this process. To be called after making or freeing what a
+  // GPU needs and before the next collective: freeing may wait for all GPUs of a process, and so for a collective that
+  // another rank has queued and this one has not.
+  virtual void meet() {}
 
   // sum = the sum over ranks, on all of them.
   virtual Event all_reduce(Tensor& sum, const Event& ready) = 0;

@@ -1,4 +1,6 @@
 // A communicator that counts: bytes sent, and the time of every collective, reported to the profiler's open scope.
+// On a GPU that is the time from the `ready` event to the end; what may be recorded into a graph is not reported there,
+// since such events have no times.
 #pragma once
 
 #include "src/comm/communicator.h"
@@ -13,6 +15,8 @@ class ProfiledCommunicator : public Communicator {
 
   int rank() const override { return inner_.rank(); }
   int ranks() const override { return inner_.ranks(); }
+  bool records() const override { return inner_.records(); }
+  void meet() override { inner_.meet(); }
   Event all_reduce(Tensor& sum, const Event& ready) override;
   Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) override;
   Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) override;
@@ -24,7 +28,7 @@ class ProfiledCommunicator : public Communicator {
 
  private:
   template <class Call>
-  Event counted(Collective collective, int64_t bytes, const Call& call);
+  Event counted(Collective collective, const Tensor& whole, const Event& ready, const Call& call);
 
   Communicator& inner_;
   Profiler* profiler_;

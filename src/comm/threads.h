@@ -1,4 +1,4 @@
-// Ranks as threads of one process, and the communicator among them (shared memory).
+// Ranks as threads of one process.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,10 @@ namespace owt {
 
 // Runs body(communicator) on `ranks` host threads, one per rank, each with its own team of `team` compute threads, and
 // returns when all are done. The first exception ends all ranks: the others' collectives throw Aborted, and it is
-// thrown again here. ranks = 1 runs on a thread too. Collectives block their rank until all ranks have come.
-void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& body);
+// thrown again here. ranks = 1 runs on a thread too. Calls of collectives may block their rank until all have come.
+//
+// kCuda: every rank has a GPU of its own where there are as many, and they talk through NCCL; or all share the only one
+// and talk through its memory. Throws Error where there are several, but too few.
+void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& body, Device device = Device::kCpu);
 
 }  // namespace owt

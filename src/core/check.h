@@ -8,6 +8,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace owt {
 
@@ -28,6 +29,21 @@ template <class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
   throw Error(concat(parts...));
 }
+
+// What the calling thread works on, for the errors of libraries that cannot know: "conv1, forward". Empty outside.
+std::string working_on();
+
+// Names it for its own lifetime; `what` and `how` must outlive it.
+class Working {
+ public:
+  Working(std::string_view what, std::string_view how);
+  ~Working();
+  Working(const Working&) = delete;
+  Working& operator=(const Working&) = delete;
+
+ private:
+  std::string_view outer_what_, outer_how_;
+};
 
 namespace detail {
 template <class... Parts>

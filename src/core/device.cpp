@@ -1,15 +1,57 @@
 #include "src/core/device.h"
 
 #include "src/core/check.h"
+#include "src/core/dispatch.h"
+#include "src/core/gpus.h"
 
 namespace owt {
 
 const char* name_of(Device device) { return device == Device::kCpu ? "cpu" : "cuda"; }
 
+const char* name_of(Precision precision) {
+  switch (precision) {
+    case Precision::kTf32:
+      return "tf32";
+    case Precision::kBf16:
+      return "bf16";
+    default:
+      return "fp32";
+  }
+}
+
 Device device_from(const std::string& name) {
+  if (name == "auto") return gpu_present() ? Device::kCuda : Device::kCpu;
   if (name == "cpu") return Device::kCpu;
-  if (name == "cuda") fail("device 'cuda': this program has only the CPU back-end; use --device cpu");
-  fail("no device '", name, "'; use cpu");
+  if (name != "cuda") fail("no device '", name, "'; use cpu, cuda or auto");
+  if (!gpu_present()) fail("device 'cuda': ", find_gpus().why_none, "; use --device cpu");
+  return Device::kCuda;
+}
+
+Precision precision_from(const std::string& name) {
+  for (const Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16})
+    if (name == name_of(precision)) return precision;
+  fail("no precision '", name, "'; use fp32, tf32 or bf16");
+}
+
+Gpus find_gpus(Cpu) {
+  Gpus none;
+  none.why_none = "this program was built without the CUDA back-end";
+  return none;
+}
+
+void use_gpu(Cpu, int) { fail("this program was built without the CUDA back-end"); }
+
+Gpus find_gpus() {
+  return dispatch(kCudaBuilt ? Device::kCuda : Device::kCpu, [](auto tag) { return find_gpus(tag); });
+}
+
+bool gpu_present() {
+  static const bool present = !find_gpus().list.empty();
+  return present;
+}
+
+void use_gpu(int index) {
+  dispatch(kCudaBuilt ? Device::kCuda : Device::kCpu, [&](auto tag) { use_gpu(tag, index); });
 }
 
 }  // namespace owt

@@ -8,12 +8,35 @@ namespace owt {
 
 enum class Device { kCpu, kCuda };
 
-struct Cpu {};
-struct Cuda {};
+// What a device calculates with. Weights, their gradients and the optimizer's state are single precision in all.
+enum class Precision {
+  kFp32,
+  kTf32,  // activations are f32; products round their factors to 10 bits of mantissa (tensor cores)
+  kBf16,  // activations and the factors of products are bf16, sums are f32
+};
 
-const char* name_of(Device device);  // "cpu", "cuda"
-// From a name on the command line. Throws Error for an unknown name or a device this program was not built for.
+struct Cpu {};
+struct Cuda {
+  Precision precision = Precision::kFp32;
+};
+
+// Where and how a rank computes.
+struct Compute {
+  Compute(Device where = Device::kCpu, Precision how = Precision::kFp32) : device(where), precision(how) {}
+
+  Device device;
+  Precision precision;
+};
+
+const char* name_of(Device device);        // "cpu", "cuda"
+const char* name_of(Precision precision);  // "fp32", "tf32", "bf16"
+
+// From "cpu", "cuda" or "auto" (cuda where there is a GPU). Throws Error for another name, and for "cuda" where there is
+// no GPU to use, with the reason.
 Device device_from(const std::string& name);
+Precision precision_from(const std::string& name);  // throws Error for an unknown one
+
 inline std::ostream& operator<<(std::ostream& out, Device device) { return out << name_of(device); }
+inline std::ostream& operator<<(std::ostream& out, Precision precision) { return out << name_of(precision); }
 
 }  // namespace owt

@@ -8,10 +8,19 @@
 
 namespace owt {
 
-// function(Cpu{}), or the overload of the device asked for.
+#ifdef OWT_WITH_CUDA
+constexpr bool kCudaBuilt = true;
+#else
+constexpr bool kCudaBuilt = false;
+#endif
+
+// function(Cpu{}) or function(Cuda{precision}).
 template <class Function>
-decltype(auto) dispatch(Device device, Function&& function) {
-  OWT_CHECK_EQ(device, Device::kCpu, "this program has only the CPU back-end");
+decltype(auto) dispatch(const Compute& on, Function&& function) {
+  if constexpr (kCudaBuilt) {
+    if (on.device == Device::kCuda) return std::forward<Function>(function)(Cuda{on.precision});
+  }
+  OWT_CHECK_EQ(on.device, Device::kCpu, "this program has only the CPU back-end");
   return std::forward<Function>(function)(Cpu{});
 }
 

@@ -5,12 +5,11 @@
 
 #include <string>
 
+#include "src/core/log_lines.h"
+
 namespace owt {
 
 using fmt::format;
-
-void log_line(const std::string& text);     // "info"
-void log_warning(const std::string& text);  // printed with "warning: " in front
 
 template <class... Args>
 void log_info(fmt::format_string<Args...> text, Args&&... args) {
@@ -20,8 +19,6 @@ template <class... Args>
 void log_warn(fmt::format_string<Args...> text, Args&&... args) {
   log_warning(fmt::format(text, std::forward<Args>(args)...));
 }
-
-void log_to_file_only(const std::string& text);
 
 // From now on also to this file (appended). Throws Error where it cannot be written. An empty path closes it.
 void log_to_file(const std::string& path);

@@ -42,6 +42,12 @@ class Philox {
 
   static float to_uniform(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
+  // All that the numbers depend on besides the index, for kernels (philox.cuh).
+  struct Words {
+    uint32_t key[2], step, purpose;
+  };
+  Words words() const { return {{key_[0], key_[1]}, step_, purpose_}; }
+
  private:
   static uint32_t hash(std::string_view name) {  // FNV-1a
     uint32_t h = 2166136261u;

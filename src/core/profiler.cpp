@@ -1,8 +1,10 @@
 #include "src/core/profiler.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "src/core/check.h"
+#include "src/core/dispatch.h"
 
 namespace owt {
 namespace {
@@ -40,44 +42,129 @@ size_t Profiler::row(std::string_view name, Phase phase) {
   return rows_.size() - 1;
 }
 
-double Profiler::since_start(Clock::time_point t) const { return milliseconds(t - start_); }
+// Scopes in the order they were opened; scope i lies between marks 2 i and 2 i + 1.
+struct Profiler::Recording {
+  std::unique_ptr<Marks> marks;
+  std::vector<size_t> rows;
+};
+
+std::unique_ptr<Marks> make_marks(Cpu, const Stream&) { return nullptr; }
+
+void Profiler::use_stream(const Stream& stream) {
+  OWT_CHECK(!in_step_);
+  stream_ = stream;
+  const auto marks = [&] { return dispatch(stream.device(), [&](auto tag) { return make_marks(tag, stream); }); };
+  step_marks_ = marks();
+  eager_ = step_marks_ ? std::make_shared<Recording>(Recording{marks(), {}}) : nullptr;
+}
 
 void Profiler::begin_step() {
   if (!enabled_) return;
   in_step_ = true;
   step_begin_ = Clock::now();
   for (Row& r : rows_) r.ms.push_back(0), r.transfer_ms.push_back(0), r.bytes.push_back(0);
+  if (!step_marks_) return;
+  eager_->rows.clear();
+  step_marks_->set(0);
 }
 
 void Profiler::end_step() {
   if (!enabled_ || !in_step_) return;
+  if (step_marks_) {
+    step_marks_->set(1);
+    step_marks_->wait(1);
+    step_ms_.push_back(step_marks_->ms(0, 1));
+    resolve(*eager_);
+    for (const auto& recording : replayed_) resolve(*recording);
+    replayed_.clear();
+    for (const LateTransfer& late : late_) rows_[late.row].transfer_ms.back() += late.end.ms_since(late.begin);
+    late_.clear();
+  } else {
+    step_ms_.push_back(milliseconds(Clock::now() - step_begin_));
+  }
   in_step_ = false;
-  step_ms_.push_back(milliseconds(Clock::now() - step_begin_));
+}
+
+void Profiler::resolve(const Recording& recording) {
+  for (size_t i = 0; i < recording.rows.size(); ++i) {
+    rows_[recording.rows[i]].ms.back() += recording.marks->ms(2 * i, 2 * i + 1);
+    if (keep_spans_) {
+      // A recording has its own marks, which cannot be compared with the step's: its spans follow its first mark.
+      const double begin = recording.marks->ms(0, 2 * i);
+      add_span(recording.rows[i], begin, begin + recording.marks->ms(2 * i, 2 * i + 1));
+    }
+  }
+}
+
+void Profiler::begin_recording() {
+  if (!enabled_ || !step_marks_) return;
+  recording_ = std::make_shared<Recording>();
+  recording_->marks = dispatch(stream_.device(), [&](auto tag) { return make_marks(tag, stream_); });
+}
+
+std::shared_ptr<const Profiler::Recording> Profiler::end_recording() { return std::move(recording_); }
+
+void Profiler::replayed(std::shared_ptr<const Recording> recording) {
+  if (in_step_ && recording) replayed_.push_back(std::move(recording));
+}
+
+void Profiler::open(std::string_view name, Phase phase) {
+  OWT_CHECK(current_ == kNoRow, "scope '", std::string(name), "' inside another");
+  current_ = row(name, phase);
+  if (!step_marks_) {
+    scope_begin_ = Clock::now();
+    return;
+  }
+  Recording& to = recording_ ? *recording_ : *eager_;
+  to.marks->begin_range(concat(rows_[current_].name, " ", name_of(phase)));
+  to.marks->set(2 * to.rows.size());
+  to.rows.push_back(current_);
+}
+
+void Profiler::close() {
+  if (step_marks_) {
+    Recording& to = recording_ ? *recording_ : *eager_;
+    to.marks->set(2 * to.rows.size() - 1);
+    to.marks->end_range();
+  } else {
+    const auto end = Clock::now();
+    rows_[current_].ms.back() += milliseconds(end - scope_begin_);
+    if (keep_spans_) add_span(current_, milliseconds(scope_begin_ - step_begin_), milliseconds(end - step_begin_));
+  }
+  current_ = kNoRow;
+}
+
+void Profiler::add_span(size_t row, double begin_ms, double end_ms) {
+  const double step = milliseconds(step_begin_ - start_);
+  const auto index = static_cast<int64_t>(step_marks_ ? step_ms_.size() - 1 : step_ms_.size());
+  spans_.push_back({row, step + begin_ms, step + end_ms, index});
 }
 
 Profiler::Scope::Scope(Profiler* profiler, std::string_view name, Phase phase)
-    : profiler_(profiler && profiler->enabled_ && profiler->in_step_ ? profiler : nullptr) {
-  if (!profiler_) return;
-  OWT_CHECK(profiler_->current_ == kNoRow, "scope '", std::string(name), "' inside another");
-  row_ = profiler_->row(name, phase);
-  profiler_->current_ = row_;
-  begin_ = Clock::now();
+    : profiler_(profiler && profiler->enabled_ && profiler->in_step_ ? profiler : nullptr),
+      exceptions_(std::uncaught_exceptions()),
+      working_(name, name_of(phase)) {
+  if (profiler_) profiler_->open(name, phase);
 }
 
-Profiler::Scope::~Scope() {
+Profiler::Scope::~Scope() noexcept(false) {
   if (!profiler_) return;
-  const auto end = Clock::now();
-  profiler_->rows_[row_].ms.back() += milliseconds(end - begin_);
-  profiler_->current_ = kNoRow;
-  if (profiler_->keep_spans_)
-    profiler_->spans_.push_back({row_, profiler_->since_start(begin_), profiler_->since_start(end),
-                                 static_cast<int64_t>(profiler_->step_ms_.size())});
+  if (std::uncaught_exceptions() == exceptions_)
+    profiler_->close();
+  else
+    profiler_->current_ = kNoRow;  // the step has failed; its times do not matter
 }
 
 void Profiler::add_transfer(double ms, int64_t bytes) {
   if (!enabled_ || !in_step_ || current_ == kNoRow) return;
   rows_[current_].transfer_ms.back() += ms;
   rows_[current_].bytes.back() += bytes;
+}
+
+void Profiler::add_transfer(const Event& begin, const Event& end, int64_t bytes) {
+  if (!enabled_ || !in_step_ || current_ == kNoRow) return;
+  rows_[current_].bytes.back() += bytes;
+  late_.push_back({current_, begin, end});
 }
 
 void Profiler::clear() {

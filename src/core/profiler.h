@@ -2,15 +2,34 @@
 //
 // Scopes are leaves: they never nest, so that the rows of the table add up to the step. A disabled profiler costs one
 // branch per scope. A row's figure for a step is the sum over its scopes in that step (rounds run a layer several times).
+// On a GPU a scope is timed there, between marks in the rank's stream, and the host waits at the end of a profiled step.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "src/core/check.h"
+#include "src/core/stream.h"
+
 namespace owt {
+
+// Points in the queue of a device, by number. On a GPU, ranges for its profiling tools besides.
+class Marks {
+ public:
+  virtual ~Marks() = default;
+  virtual void set(size_t mark) = 0;                    // where the queue is now; may be recorded into a graph
+  virtual void wait(size_t mark) = 0;                   // blocks the host until the queue has passed it
+  virtual double ms(size_t from, size_t to) const = 0;  // both passed
+  virtual void begin_range(const std::string& name) = 0;
+  virtual void end_range() = 0;
+};
+
+std::unique_ptr<Marks> make_marks(Cpu, const Stream& stream);  // null: the host's clock will do
+std::unique_ptr<Marks> make_marks(Cuda, const Stream& stream);
 
 enum class Phase { kForward, kBackward, kUpdate, kLoss, kTransfer, kData };
 const char* name_of(Phase phase);  // "forward", ...
@@ -22,8 +41,8 @@ class Profiler {
   struct Row {
     std::string name;  // layer, transfer, ...
     Phase phase;
-    // Per recorded step. Of a transfer `ms` is the host's time, exposed between the computations; `transfer_ms` that
-    // of the collectives themselves and `bytes` what this rank sent in them.
+    // Per recorded step. Of a transfer `ms` is the time exposed between the computations; `transfer_ms` that of the
+    // collectives themselves and `bytes` what this rank sent in them.
     std::vector<double> ms, transfer_ms;
     std::vector<int64_t> bytes;
   };
@@ -35,26 +54,39 @@ class Profiler {
 
   void enable(bool enabled) { enabled_ = enabled; }
   bool enabled() const { return enabled_; }
+  bool in_step() const { return in_step_; }  // of a profiled step
   void keep_spans(bool keep) { keep_spans_ = keep; }
+
+  // From now on scopes are timed in this stream. Not within a step.
+  void use_stream(const Stream& stream);
 
   void begin_step();
   void end_step();
 
+  // The scopes of work that was recorded into a graph, for its replays.
+  struct Recording;
+  // Between begin_step and end_step: scopes from here on belong to the recording that end_recording returns.
+  void begin_recording();
+  std::shared_ptr<const Recording> end_recording();
+  void replayed(std::shared_ptr<const Recording> recording);  // this step contains the recorded scopes
+
   class Scope {
    public:
     Scope(Profiler* profiler, std::string_view name, Phase phase);
-    ~Scope();
+    ~Scope() noexcept(false);  // a device may report an error of the work
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
    private:
     Profiler* profiler_;
-    size_t row_ = 0;
-    Clock::time_point begin_;
+    int exceptions_;  // under way when it was opened
+    Working working_;
   };
 
   // The communicator reports a collective to the scope it runs in (outside any scope: not shown in the table).
   void add_transfer(double ms, int64_t bytes);
+  // The same of one that may still be under way: its time is that between the two events.
+  void add_transfer(const Event& begin, const Event& end, int64_t bytes);
 
   const std::vector<Row>& rows() const { return rows_; }
   const std::vector<double>& step_ms() const { return step_ms_; }
@@ -64,15 +96,30 @@ class Profiler {
 
  private:
   static constexpr size_t kNoRow = static_cast<size_t>(-1);
+  struct LateTransfer {
+    size_t row;
+    Event begin, end;
+  };
+
   size_t row(std::string_view name, Phase phase);
-  double since_start(Clock::time_point t) const;
+  void open(std::string_view name, Phase phase);
+  void close();
+  void add_span(size_t row, double begin_ms, double end_ms);  // since the step began
+  void resolve(const Recording& recording);
 
   bool enabled_ = false, keep_spans_ = false, in_step_ = false;
-  Clock::time_point start_ = Clock::now(), step_begin_{};
+  Clock::time_point start_ = Clock::now(), step_begin_{}, scope_begin_{};
   std::vector<Row> rows_;
   std::vector<double> step_ms_;
   std::vector<Span> spans_;
   size_t current_ = kNoRow;
+
+  // Of a GPU.
+  Stream stream_;
+  std::shared_ptr<Marks> step_marks_;                       // begin and end of the step; null on the CPU
+  std::shared_ptr<Recording> eager_, recording_;            // of every step anew; being recorded
+  std::vector<std::shared_ptr<const Recording>> replayed_;  // in this step
+  std::vector<LateTransfer> late_;
 };
 
 double median(std::vector<double> values);  // of an empty list: 0

@@ -16,6 +16,16 @@ class Event {
     virtual ~Pending() = default;
     virtual void wait() = 0;  // blocks the host; throws what the work threw
     virtual bool done() const = 0;
+    // Lets a device's queue wait in the host's place; `queue` is Stream::native(). False: it cannot.
+    virtual bool hold(void* queue) {
+      static_cast<void>(queue);
+      return false;
+    }
+    // Milliseconds from an earlier event of the same device to this one, both done; 0 where they are not measured.
+    virtual double ms_since(const Pending& earlier) const {
+      static_cast<void>(earlier);
+      return 0;
+    }
   };
 
   Event() = default;
@@ -25,23 +35,51 @@ class Event {
     if (pending_) pending_->wait();
   }
   bool done() const { return !pending_ || pending_->done(); }
+  bool hold(void* queue) const { return !pending_ || pending_->hold(queue); }
+  double ms_since(const Event& earlier) const {
+    return pending_ && earlier.pending_ ? pending_->ms_since(*earlier.pending_) : 0;
+  }
+  const Pending* pending() const { return pending_.get(); }
 
  private:
   std::shared_ptr<Pending> pending_;
 };
 
-// A queue of work on one device. On the CPU work runs at once, in the thread that asks for it.
+// A queue of work on one device. On the CPU work runs at once, in the thread that asks for it. Copies share the queue.
 class Stream {
  public:
-  explicit Stream(Device device = Device::kCpu) : device_(device) {}
+  // What a device other than the CPU does for it.
+  class Queue {
+   public:
+    virtual ~Queue() = default;
+    virtual Event record() = 0;
+    virtual void wait(const Event& event) = 0;
+    virtual void synchronize() = 0;
+    virtual void* native() = 0;
+  };
+
+  // On a GPU: the calling host thread's.
+  explicit Stream(Device device = Device::kCpu);
 
   Device device() const { return device_; }
-  Event record() const { return {}; }                    // done when all work queued so far is done
-  void wait(const Event& event) const { event.wait(); }  // later work starts after the event
-  void synchronize() const {}                            // blocks the host until the queue is empty
+  Event record() const { return queue_ ? queue_->record() : Event(); }  // done when all work queued so far is done
+  void wait(const Event& event) const {                                 // later work starts after the event
+    if (queue_)
+      queue_->wait(event);
+    else
+      event.wait();
+  }
+  void synchronize() const {  // blocks the host until the queue is empty
+    if (queue_) queue_->synchronize();
+  }
+  void* native() const { return queue_ ? queue_->native() : nullptr; }  // cudaStream_t
 
  private:
   Device device_;
+  std::shared_ptr<Queue> queue_;
 };
+
+std::shared_ptr<Stream::Queue> make_queue(Cpu);  // null: runs at once
+std::shared_ptr<Stream::Queue> make_queue(Cuda);
 
 }  // namespace owt

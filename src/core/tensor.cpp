@@ -1,30 +1,10 @@
 #include "src/core/tensor.h"
 
-#include <sys/mman.h>
-
-#include <cstdlib>
-#include <cstring>
-#include <new>
-
 #include "src/core/check.h"
+#include "src/core/dispatch.h"
+#include "src/core/memory.h"
 
 namespace owt {
-namespace {
-
-constexpr size_t kAlignment = 64, kHugePage = 2 << 20;
-
-std::shared_ptr<std::byte> allocate(int64_t bytes) {
-  const bool large = bytes >= static_cast<int64_t>(kHugePage);
-  const size_t alignment = large ? kHugePage : kAlignment;
-  const size_t size = (static_cast<size_t>(bytes) + alignment) / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, size);
-  if (!memory) fail("out of memory: ", bytes >> 20, " MiB asked for; use a smaller batch or a smaller network");
-  // Weights and activations are walked from end to end; huge pages are worth about 5 % there.
-  if (large) madvise(memory, size, MADV_HUGEPAGE);
-  return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
-}
-
-}  // namespace
 
 int64_t size_of(DType dtype) {
   switch (dtype) {
@@ -40,14 +20,41 @@ int64_t size_of(DType dtype) {
   }
 }
 
+const char* name_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return "f32";
+    case DType::kBF16:
+      return "bf16";
+    case DType::kI32:
+      return "i32";
+    case DType::kU8:
+      return "u8";
+    case DType::kI64:
+      return "i64";
+    case DType::kF64:
+      return "f64";
+  }
+  return "";
+}
+
+DType activation_type(Precision precision) { return precision == Precision::kBf16 ? DType::kBF16 : DType::kF32; }
+
 Tensor::Tensor(const Shape& shape, DType dtype, Device device) : shape_(shape), dtype_(dtype), device_(device) {
-  OWT_CHECK_EQ(device, Device::kCpu);
-  memory_ = allocate(bytes());
+  memory_ = dispatch(device, [&](auto tag) { return allocate(tag, bytes()); });
+}
+
+Tensor Tensor::shared_with(Device device, const Shape& shape, DType dtype) {
+  Tensor tensor;
+  tensor.shape_ = shape;
+  tensor.dtype_ = dtype;
+  tensor.memory_ = dispatch(device, [&](auto tag) { return allocate_shared_with(tag, tensor.bytes()); });
+  return tensor;
 }
 
 void Tensor::check_type(DType wanted) const {
   OWT_CHECK(defined(), "tensor ", shape_, " has no memory");
-  OWT_CHECK(dtype_ == wanted, "tensor ", shape_, " has another element type");
+  OWT_CHECK(dtype_ == wanted, "tensor ", shape_, " holds ", name_of(dtype_), ", not ", name_of(wanted));
 }
 
 Tensor Tensor::rows(int64_t begin, int64_t end) const {
@@ -68,19 +75,47 @@ Tensor Tensor::part(int64_t first, const Shape& shape) const {
   return view;
 }
 
+Tensor Tensor::viewed_as(DType dtype) const {
+  OWT_CHECK_EQ(bytes() % size_of(dtype), 0);
+  Tensor view = *this;
+  view.shape_ = {bytes() / size_of(dtype)};
+  view.dtype_ = dtype;
+  return view;
+}
+
 Tensor Tensor::clone() const {
   Tensor copy(shape_, dtype_, device_);
   copy.copy_from(*this);
   return copy;
 }
 
+void Tensor::zero(const Stream& stream) {
+  dispatch(device_, [&](auto tag) { zero_bytes(tag, raw(), bytes(), stream); });
+}
+
+void Tensor::copy_from(const Tensor& other, const Stream& stream) {
+  OWT_CHECK_EQ(other.bytes(), bytes(), "copying ", other.shape_, " to ", shape_);
+  const Device device = device_ == Device::kCpu ? other.device_ : device_;
+  dispatch(device, [&](auto tag) { copy_bytes(tag, other.raw(), raw(), bytes(), stream); });
+}
+
 void Tensor::zero() {
-  if (bytes() > 0) std::memset(raw(), 0, static_cast<size_t>(bytes()));
+  const Stream& stream = setup_stream(device_);
+  zero(stream);
+  stream.synchronize();
 }
 
 void Tensor::copy_from(const Tensor& other) {
-  OWT_CHECK_EQ(other.bytes(), bytes(), "copying ", other.shape_, " to ", shape_);
-  if (bytes() > 0) std::memcpy(raw(), other.raw(), static_cast<size_t>(bytes()));
+  const Stream& stream = setup_stream(device_ == Device::kCpu ? other.device_ : device_);
+  copy_from(other, stream);
+  stream.synchronize();
+}
+
+Tensor Tensor::to(Device device) const {
+  if (device == device_) return *this;
+  Tensor copy(shape_, dtype_, device);
+  copy.copy_from(*this);
+  return copy;
 }
 
 }  // namespace owt

@@ -1,7 +1,8 @@
 // Tensor: a shape, an element type and memory on a device.
 //
 // Copies of a Tensor and the views rows() and reshaped() share memory. A `const Tensor&` is read only.
-// Memory is contiguous, aligned to 64 bytes, and not initialised.
+// Memory is contiguous, aligned to 64 bytes, and not initialised. The elements of a tensor on a GPU are for the GPU only:
+// data() and raw() are addresses there.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +10,14 @@
 
 #include "src/core/device.h"
 #include "src/core/shape.h"
+#include "src/core/stream.h"
 
 namespace owt {
 
 enum class DType { kF32, kBF16, kI32, kU8, kI64, kF64 };
-int64_t size_of(DType dtype);  // bytes of one element
+int64_t size_of(DType dtype);                // bytes of one element
+const char* name_of(DType dtype);            // "f32", ...
+DType activation_type(Precision precision);  // kBF16 for bf16, else kF32
 
 template <class T>
 struct DTypeOf;
@@ -42,6 +46,8 @@ class Tensor {
  public:
   Tensor() = default;
   explicit Tensor(const Shape& shape, DType dtype = DType::kF32, Device device = Device::kCpu);
+  // On the CPU, in memory that `device` can copy from and to while the host goes on.
+  static Tensor shared_with(Device device, const Shape& shape, DType dtype);
 
   const Shape& shape() const { return shape_; }
   DType dtype() const { return dtype_; }
@@ -68,10 +74,16 @@ class Tensor {
   Tensor reshaped(const Shape& shape) const;      // view with as many elements
   Tensor part(int64_t first,
               const Shape& shape) const;  // view of shape.elements() elements, starting at element `first`
+  Tensor viewed_as(DType dtype) const;    // view of the same bytes as elements of another type, in one dimension
   Tensor clone() const;
 
+  // Queued on a stream of this tensor's device, or of the other's where that is the GPU.
+  void zero(const Stream& stream);
+  void copy_from(const Tensor& other, const Stream& stream);  // as many bytes; devices may differ
+  // The same at once: the host waits. On a GPU not for use within a step, nor while queued work uses the memory.
   void zero();
-  void copy_from(const Tensor& other);  // same elements and dtype
+  void copy_from(const Tensor& other);
+  Tensor to(Device device) const;  // a copy there; this tensor itself where it is there already
 
  private:
   void check_type(DType wanted) const;

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cmath>
 
+#include "layers/softmax_loss.h"
+#include "src/core/dispatch.h"
 #include "src/core/threads.h"
 
 namespace owt {
@@ -23,76 +25,95 @@ std::vector<Param*> Net::params() const {
   return all;
 }
 
-Tape::Tape(Net& net, int64_t rows, Device device, Profiler* profiler) : net_(net), rows_(rows), profiler_(profiler) {
+Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler)
+    : net_(net), rows_(rows), device_(on.device), profiler_(profiler) {
+  const DType type = activation_type(on.precision);
+  y_.resize(static_cast<size_t>(net.size()));
   Shape in = net.in().batch_of(rows);
   int64_t largest = 0;
-  for (int64_t i = 0; i < net.size(); ++i) {
-    const Shape out = net.layer(i).out_shape(in);
-    if (rows > 0) ops_.push_back(net.layer(i).bind(in, device));
-    const bool shared = net.layer(i).in_place() && i > 0;
-    y_.push_back(shared ? y_.back() : Tensor(out, DType::kF32, device));
+  for (int64_t i = 0; i < net.size();) {
+    // Without rows nothing runs, and layers need not be bound.
+    Layer::Run bound = rows > 0 ? net.layer(i).bind_run(net.layers_from(i + 1), in, on) : Layer::Run{nullptr, 1};
+    Run run{std::move(bound.op), i, i + bound.layers, net.layer(i).name(),
+            bound.layers == 1 && net.layer(i).in_place()};
+    Shape out = in;
+    for (int64_t l = run.begin; l < run.end; ++l) {
+      out = net.layer(l).out_shape(out);
+      if (l > run.begin) run.name += "+" + net.layer(l).name();
+    }
+    const size_t last = static_cast<size_t>(run.end - 1);
+    y_[last] = run.in_place && i > 0 ? y_[last - 1] : Tensor(out, type, on.device);
     largest = std::max({largest, i > 0 ? in.elements() : 0, out.elements()});
     in = out;
+    i = run.end;
+    runs_.push_back(std::move(run));
   }
-  for (Tensor& gradient : gradients_) gradient = Tensor({largest}, DType::kF32, device);
+  for (Tensor& gradient : gradients_) gradient = Tensor({largest}, type, on.device);
 }
 
 const Tensor& Tape::forward(const Pass& pass, const Tensor& x) {
   const Tensor* in = &x;
-  for (int64_t i = 0; i < net_.size(); ++i) {
-    const size_t at = static_cast<size_t>(i);
+  for (Run& run : runs_) {
+    Tensor& y = y_[static_cast<size_t>(run.end - 1)];
     if (rows_ > 0) {
-      const Profiler::Scope scope(profiler_, net_.layer(i).name(), Phase::kForward);
-      ops_[at]->forward(pass, *in, y_[at]);
+      const Profiler::Scope scope(profiler_, run.name, Phase::kForward);
+      run.op->forward(pass, *in, y);
     }
-    in = &y_[at];
+    in = &y;
   }
   return *in;
 }
 
 void Tape::backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx,
                     const std::function<void(int64_t)>& layer_done) {
-  if (net_.size() == 0 && dx) dx->copy_from(dy);
-  Tensor gradient = dy;  // at the output of the layer being run
+  if (net_.size() == 0 && dx) dx->copy_from(dy, *pass.stream);
+  Tensor gradient = dy;  // at the output of the run being run
   int next = 0;          // the buffer that does not hold it
   bool ours = false;     // it lies in a buffer, so an in-place layer may overwrite it
-  for (int64_t i = net_.size() - 1; i >= 0; --i) {
-    const size_t at = static_cast<size_t>(i);
-    const Tensor& in = i > 0 ? y_[at - 1] : x;
+  for (size_t r = runs_.size(); r-- > 0;) {
+    Run& run = runs_[r];
+    const Tensor& in = r > 0 ? y_[static_cast<size_t>(run.begin - 1)] : x;
     if (rows_ > 0) {
       Tensor below;
-      if (i > 0 && ours && net_.layer(i).in_place()) {
+      if (r > 0 && ours && run.in_place) {
         below = gradient;
-      } else if (i > 0) {
+      } else if (r > 0) {
         below = gradients_[next].part(0, in.shape());
         next = 1 - next;
         ours = true;
       }
-      const Profiler::Scope scope(profiler_, net_.layer(i).name(), Phase::kBackward);
-      ops_[at]->backward(pass, in, y_[at], gradient, i > 0 ? &below : dx);
+      const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);
+      run.op->backward(pass, in, y_[static_cast<size_t>(run.end - 1)], gradient, r > 0 ? &below : dx);
       gradient = below;
     }
-    if (layer_done) layer_done(i);
+    if (layer_done)
+      for (int64_t i = run.end - 1; i >= run.begin; --i) layer_done(i);
   }
 }
 
-int64_t Tape::first_bad_layer() const {
-  for (int64_t i = 0; i < net_.size(); ++i)
-    if (!all_finite(y_[static_cast<size_t>(i)])) return i;
-  return -1;
+void Tape::find_bad_layer(const Stream& stream, const Tensor& sums, int64_t first_layer, Tensor& first) const {
+  if (rows_ == 0) return;
+  std::vector<Watched> watched;
+  for (const Run& run : runs_)
+    if (!run.in_place || run.begin == 0)  // else its values are those of the layer before
+      watched.push_back({y_[static_cast<size_t>(run.end - 1)], static_cast<int32_t>(first_layer + run.begin)});
+  dispatch(device_, [&](auto tag) {
+    note_bad_layer(tag, watched, sums.data<double>() + kLossSum, first.data<int32_t>(), stream);
+  });
 }
 
 int64_t Tape::bytes() const {
   int64_t total = gradients_[0].bytes() + gradients_[1].bytes();
-  for (int64_t i = 0; i < net_.size(); ++i)
-    if (i == 0 || !net_.layer(i).in_place()) total += y_[static_cast<size_t>(i)].bytes();
+  for (const Run& run : runs_)
+    if (run.begin == 0 || !run.in_place) total += y_[static_cast<size_t>(run.end - 1)].bytes();
   return total;
 }
 
 bool all_finite(const Tensor& values) {
-  const float* v = values.data();
+  const Tensor here = values.to(Device::kCpu);
+  const float* v = here.data();
   std::atomic<bool> finite{true};
-  parallel_for(values.elements(), 1 << 16, [&](int64_t begin, int64_t end) {
+  parallel_for(here.elements(), 1 << 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       if (!std::isfinite(v[i])) {
         finite = false;
@@ -100,6 +121,12 @@ bool all_finite(const Tensor& values) {
       }
   });
   return finite;
+}
+
+void note_bad_layer(Cpu, std::span<const Watched> watched, const double* sum, int32_t* first, const Stream&) {
+  if (std::isfinite(*sum)) return;
+  for (const Watched& one : watched)
+    if (*first > one.layer && !all_finite(one.values)) *first = one.layer;
 }
 
 }  // namespace owt

@@ -3,10 +3,13 @@
 
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "layers/layer.h"
 #include "src/core/profiler.h"
+#include "src/core/tensor.h"
 
 namespace owt {
 
@@ -17,6 +20,9 @@ class Net {
 
   int64_t size() const { return static_cast<int64_t>(layers_.size()); }
   Layer& layer(int64_t i) const { return *layers_[static_cast<size_t>(i)]; }
+  std::span<const std::unique_ptr<Layer>> layers_from(int64_t i) const {
+    return std::span(layers_).subspan(static_cast<size_t>(i));
+  }
   const Shape& in() const { return in_; }  // of one row
   Shape out() const;                       // of one row
   std::vector<Param*> params() const;      // in layer order
@@ -28,31 +34,53 @@ class Net {
 
 class Tape {
  public:
-  // The net must outlive the tape. Memory: every activation, and two gradients as large as the largest one.
-  Tape(Net& net, int64_t rows, Device device, Profiler* profiler);
+  // The net must outlive the tape. Memory: every activation, and two gradients as large as the largest one. Where the
+  // device runs several layers as one op (Layer::bind_run), only the last one's output is kept.
+  Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler);
 
   // Returns y, valid until the next forward; for an empty net or no rows, see below. x must not change until backward.
   const Tensor& forward(const Pass& pass, const Tensor& x);
-  // After forward on the same x. Writes dx (may be null: not wanted). layer_done(i) is called after layer i's backward,
-  // last layer first; the gradients of its parameters are then complete. With 0 rows no layer runs, layer_done does.
+  // After forward on the same x. Writes dx (may be null: not wanted); dy may be overwritten. layer_done(i) is called
+  // after layer i's backward, last layer first; the gradients of its parameters are then complete. With 0 rows no layer
+  // runs, layer_done does.
   void backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx,
                 const std::function<void(int64_t)>& layer_done = {});
 
-  // The first layer whose output holds a value that is not finite, after forward; -1 where there is none. An
-  // in-place layer shares the output of the layer before, which is named for both.
-  int64_t first_bad_layer() const;
+  // After forward: with sums[kLossSum] of the loss not finite, lowers *first to first_layer + i, i being the first layer
+  // whose output holds a value that is not finite (an in-place or fused layer shares its output with others: the first
+  // of them is named). Queued on the stream; sums: f64, first: i32, both where the tape computes.
+  void find_bad_layer(const Stream& stream, const Tensor& sums, int64_t first_layer, Tensor& first) const;
+  // Of the layer; undefined where it is no last layer of an op.
   const Tensor& activation(int64_t layer) const { return y_[static_cast<size_t>(layer)]; }
   int64_t bytes() const;  // activations and gradients
 
  private:
+  struct Run {  // layers [begin, end) in one op, with one output
+    std::unique_ptr<Op> op;
+    int64_t begin, end;
+    std::string name;
+    bool in_place;
+  };
+
   Net& net_;
   int64_t rows_;
+  Device device_;
   Profiler* profiler_;
-  std::vector<std::unique_ptr<Op>> ops_;
+  std::vector<Run> runs_;
   std::vector<Tensor> y_;  // output of each layer; in-place layers share the one before
   Tensor gradients_[2];    // the gradient at the layer being run, and the one before it
 };
 
+// The host waits.
 bool all_finite(const Tensor& values);
+
+// An activation and the layer it is to be named after.
+struct Watched {
+  Tensor values;
+  int32_t layer;
+};
+// Where *sum is not finite: *first = the least of *first and the layers whose values are not all finite.
+void note_bad_layer(Cpu, std::span<const Watched> watched, const double* sum, int32_t* first, const Stream& stream);
+void note_bad_layer(Cuda, std::span<const Watched> watched, const double* sum, int32_t* first, const Stream& stream);
 
 }  // namespace owt

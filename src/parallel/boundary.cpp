@@ -31,11 +31,11 @@ Boundary::Boundary(const Plan& plan, int64_t step_rows, Communicator& comm, Prof
       features_(row_at_boundary(plan)) {
   const StepRows rows(strategy_, plan.ranks(), step_rows);
   rounds_ = rows.rounds(comm.rank());
-  local_gradient_ = Tensor(features_.batch_of(rows.of(comm.rank()).size()));
+  local_gradient_ = activations(rows.of(comm.rank()).size());
   if (!moves_rows()) return;
-  my_labels_ = Tensor({rows.most()}, DType::kI32);
+  my_labels_ = Tensor({rows.most()}, DType::kI32, plan.request.on.device);
   my_labels_.zero();
-  all_labels_ = Tensor({rows.most() * plan.ranks()}, DType::kI32);
+  all_labels_ = Tensor({rows.most() * plan.ranks()}, DType::kI32, plan.request.on.device);
   int64_t most_rows = 0, most_padded = 0;
   bool all_even = true;
   for (int r = 0; r < rounds(); ++r) {
@@ -43,16 +43,21 @@ Boundary::Boundary(const Plan& plan, int64_t step_rows, Communicator& comm, Prof
     most_padded = std::max(most_padded, longest(r));
     all_even = all_even && even(r);
   }
-  round_buffer_ = Tensor({most_rows}, DType::kI32);
+  round_buffer_ = Tensor({most_rows}, DType::kI32, plan.request.on.device);
   for (Slot& s : slots_) {
-    s.batch = Tensor(features_.batch_of(most_rows));
-    s.gradient = Tensor(features_.batch_of(most_rows));
+    s.batch = activations(most_rows);
+    s.gradient = activations(most_rows);
     if (all_even) continue;
-    s.blocks = Tensor(features_.batch_of(most_padded * plan.ranks()));
-    s.part = Tensor(features_.batch_of(most_padded));
+    s.blocks = activations(most_padded * plan.ranks());
+    s.part = activations(most_padded);
     s.blocks.zero();
     s.part.zero();
   }
+}
+
+Tensor Boundary::activations(int64_t rows) const {
+  const Compute& on = plan_.request.on;
+  return Tensor(features_.batch_of(rows), activation_type(on.precision), on.device);
 }
 
 Slice Boundary::my_rows(int r) const {
@@ -78,7 +83,7 @@ void Boundary::gather_labels(const Tensor& mine, const Stream& stream) {
     return;
   }
   const Profiler::Scope scope(profiler_, "labels", Phase::kTransfer);
-  my_labels_.rows(0, mine.shape().rows()).copy_from(mine);
+  my_labels_.rows(0, mine.shape().rows()).copy_from(mine, stream);
   labels_gathered_ = comm_.all_gather(my_labels_, all_labels_, stream.record());
 }
 
@@ -93,7 +98,8 @@ const Tensor& Boundary::labels(int r, const Stream& stream) {
   int64_t row = 0;
   for (const RowRange& range : round(r)) {
     const int64_t first = range.rank * my_labels_.elements();
-    round_labels_.rows(row, row + range.size()).copy_from(all_labels_.rows(first + range.begin, first + range.end));
+    round_labels_.rows(row, row + range.size())
+        .copy_from(all_labels_.rows(first + range.begin, first + range.end), stream);
     row += range.size();
   }
   return round_labels_;
@@ -118,7 +124,7 @@ void Boundary::gather(int r, const Tensor& mine, const Stream& stream) {
     s.gathered = comm_.all_gather(mine.rows(rows.begin, rows.end), batch, stream.record());
   } else {
     Tensor part = rows_view(s.part, longest(r)), blocks = rows_view(s.blocks, longest(r) * plan_.ranks());
-    rows_view(part, rows.size()).copy_from(mine.rows(rows.begin, rows.end));
+    rows_view(part, rows.size()).copy_from(mine.rows(rows.begin, rows.end), stream);
     s.gathered = comm_.all_gather(part, blocks, stream.record());
   }
 }
@@ -133,7 +139,7 @@ const Tensor& Boundary::gathered(int r, const Stream& stream) {
   stream.wait(s.gathered);
   if (!even(r))
     for_each_block(round(r), longest(r), [&](int64_t padded, int64_t row, int64_t count) {
-      s.batch.rows(row, row + count).copy_from(s.blocks.rows(padded, padded + count));
+      s.batch.rows(row, row + count).copy_from(s.blocks.rows(padded, padded + count), stream);
     });
   return s.batch;
 }
@@ -164,7 +170,7 @@ void Boundary::scatter(int r, const Stream& stream) {
     s.scattered = comm_.reduce_scatter(gradient, home, stream.record());
   } else {
     for_each_block(round(r), longest(r), [&](int64_t padded, int64_t row, int64_t count) {
-      s.blocks.rows(padded, padded + count).copy_from(s.gradient.rows(row, row + count));
+      s.blocks.rows(padded, padded + count).copy_from(s.gradient.rows(row, row + count), stream);
     });
     Tensor part = rows_view(s.part, longest(r));
     s.scattered = comm_.reduce_scatter(rows_view(s.blocks, longest(r) * plan_.ranks()), part, stream.record());
@@ -177,7 +183,7 @@ void Boundary::settle(Slot& s, const Stream& stream) {
   stream.wait(s.scattered);
   s.scattered = {};
   if (!s.unpack_gradient) return;
-  local_gradient_.rows(s.home.begin, s.home.end).copy_from(s.part.rows(0, s.home.size()));
+  local_gradient_.rows(s.home.begin, s.home.end).copy_from(s.part.rows(0, s.home.size()), stream);
   s.unpack_gradient = false;
 }
 

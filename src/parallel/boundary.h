@@ -54,6 +54,7 @@ class Boundary {
   bool travels() const { return plan_.split(); }
   bool moves_rows() const { return travels() && strategy_ != Strategy::kModelParallel; }  // else a batch is `mine`
   Slot& slot(int r) { return slots_[r % 2]; }
+  Tensor activations(int64_t rows) const;
   Slice my_rows(int r) const;    // of this rank in round r, as local rows
   int64_t longest(int r) const;  // rows of the rank with the most
   bool even(int r) const;

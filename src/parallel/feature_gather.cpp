@@ -1,68 +1,57 @@
 #include "src/parallel/feature_gather.h"
 
-#include <cstring>
-
-#include "src/core/threads.h"
+#include "src/parallel/columns.h"
 
 namespace owt {
-namespace {
 
-// Copies `width` columns of `rows` rows; strides in elements.
-void copy_columns(const float* from, int64_t from_stride, float* to, int64_t to_stride, int64_t rows, int64_t width) {
-  if (width == 0) return;
-  parallel_for(rows, std::max<int64_t>(1, (1 << 16) / width), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      std::memcpy(to + i * to_stride, from + i * from_stride, static_cast<size_t>(width) * sizeof(float));
-  });
-}
-
-}  // namespace
-
-FeatureGather::FeatureGather(std::string name, std::vector<Slice> parts, int64_t rows, Communicator& comm,
-                             Profiler* profiler)
+FeatureGather::FeatureGather(std::string name, std::vector<Slice> parts, int64_t rows, const Compute& on,
+                             Communicator& comm, Profiler* profiler)
     : name_(std::move(name)),
       gradient_name_(name_ + " gradient"),
       parts_(std::move(parts)),
+      mine_(parts_.at(static_cast<size_t>(comm.rank()))),
       rows_(rows),
       comm_(comm),
       profiler_(profiler) {
   OWT_CHECK_EQ(static_cast<int>(parts_.size()), comm.ranks());
-  whole_ = Tensor({rows, columns()});
-  my_gradient_ = Tensor({rows, parts_[static_cast<size_t>(comm.rank())].size()});
-  blocks_ = Tensor({comm.ranks(), rows, widest()});
+  const auto make = [&](const Shape& shape) { return Tensor(shape, activation_type(on.precision), on.device); };
+  whole_ = make({rows, columns()});
+  my_gradient_ = make({rows, mine_.size()});
+  blocks_ = make({comm.ranks(), rows, widest()});
   if (!even()) {
-    padded_ = Tensor({rows, widest()});
+    padded_ = make({rows, widest()});
     padded_.zero();
     blocks_.zero();  // the padding of every block stays zero
   }
 }
 
+Tensor FeatureGather::block(size_t rank) const {
+  return blocks_.part(static_cast<int64_t>(rank) * rows_ * widest(), {rows_, widest()});
+}
+
 const Tensor& FeatureGather::forward(const Tensor& mine, const Stream& stream) {
   const Profiler::Scope scope(profiler_, name_, Phase::kTransfer);
-  const int64_t width = parts_[static_cast<size_t>(comm_.rank())].size();
-  if (!even()) copy_columns(mine.data(), width, padded_.data(), widest(), rows_, width);
+  if (!even()) copy_columns(mine, 0, padded_, 0, mine_.size(), stream);
   stream.wait(comm_.all_gather(even() ? mine : padded_, blocks_, stream.record()));
   for (size_t r = 0; r < parts_.size(); ++r)
-    copy_columns(blocks_.data() + static_cast<int64_t>(r) * rows_ * widest(), widest(), whole_.data() + parts_[r].begin,
-                 columns(), rows_, parts_[r].size());
+    copy_columns(block(r), 0, whole_, parts_[r].begin, parts_[r].size(), stream);
   return whole_;
 }
 
 const Tensor& FeatureGather::backward(const Tensor& gradient, Layout from, const Stream& stream) {
-  const Slice mine = parts_[static_cast<size_t>(comm_.rank())];
+  const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
   if (from == Layout::kReplicated) {
-    const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
-    copy_columns(gradient.data() + mine.begin, columns(), my_gradient_.data(), mine.size(), rows_, mine.size());
+    copy_columns(gradient, mine_.begin, my_gradient_, 0, mine_.size(), stream);
     return my_gradient_;
   }
   OWT_CHECK(from == Layout::kPartial);
-  const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
-  for (size_t r = 0; r < parts_.size(); ++r)
-    copy_columns(gradient.data() + parts_[r].begin, columns(),
-                 blocks_.data() + static_cast<int64_t>(r) * rows_ * widest(), widest(), rows_, parts_[r].size());
+  for (size_t r = 0; r < parts_.size(); ++r) {
+    Tensor to = block(r);
+    copy_columns(gradient, parts_[r].begin, to, 0, parts_[r].size(), stream);
+  }
   Tensor& target = even() ? my_gradient_ : padded_;
   stream.wait(comm_.reduce_scatter(blocks_, target, stream.record()));
-  if (!even()) copy_columns(padded_.data(), widest(), my_gradient_.data(), mine.size(), rows_, mine.size());
+  if (!even()) copy_columns(padded_, 0, my_gradient_, 0, mine_.size(), stream);
   return my_gradient_;
 }
 

@@ -19,7 +19,8 @@ namespace owt {
 class FeatureGather {
  public:
   // `name` is the transfer's in reports. comm and profiler must outlive this.
-  FeatureGather(std::string name, std::vector<Slice> parts, int64_t rows, Communicator& comm, Profiler* profiler);
+  FeatureGather(std::string name, std::vector<Slice> parts, int64_t rows, const Compute& on, Communicator& comm,
+                Profiler* profiler);
 
   // rows x parts[rank] -> rows x all, valid until the next forward.
   const Tensor& forward(const Tensor& mine, const Stream& stream);
@@ -30,9 +31,11 @@ class FeatureGather {
   int64_t columns() const { return parts_.back().end; }
   int64_t widest() const { return parts_.front().size(); }
   bool even() const { return parts_.back().size() == widest(); }
+  Tensor block(size_t rank) const;  // of blocks_
 
   std::string name_, gradient_name_;
   std::vector<Slice> parts_;
+  Slice mine_;
   int64_t rows_;
   Communicator& comm_;
   Profiler* profiler_;

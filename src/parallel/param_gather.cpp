@@ -14,16 +14,23 @@ void gather_parameter(const LayerPlan& layer, const Param& param, const Tensor& 
                       const std::function<void(std::span<const float>)>& write) {
   const bool split = layer.layout == Layout::kFeature;
   if (!split && comm.rank() != 0) return;
+  const auto write_part = [&](const Tensor& part) {
+    const Tensor here = part.to(Device::kCpu);
+    Tensor in_file_order(here.shape());
+    param.to_file_order(here.shape().rows(), here.data(), in_file_order.data());
+    write(rows_of(in_file_order, 0, here.shape().rows()));
+  };
+  if (!split) return write_part(mine);
   // Parts may be uneven: they are padded to the first, which is the longest.
-  const int64_t longest = split ? layer.parts.front().size() : param.full_shape.rows();
-  Tensor part(param.full_shape.with_rows(longest));
+  const int64_t longest = layer.parts.front().size();
+  Tensor part(param.full_shape.with_rows(longest), DType::kF32, mine.device());
   part.zero();
-  param.to_file_order(mine.data(), part.data());
-  if (!split) return write(rows_of(part, 0, longest));
-  Tensor all(param.full_shape.with_rows(longest * comm.ranks()));
+  part.rows(0, mine.shape().rows()).copy_from(mine);
+  Tensor all(param.full_shape.with_rows(longest * comm.ranks()), DType::kF32, mine.device());
   comm.all_gather(part, all, {}).wait();
   if (comm.rank() != 0) return;
-  for (int r = 0; r < comm.ranks(); ++r) write(rows_of(all, r * longest, layer.parts[static_cast<size_t>(r)].size()));
+  for (int r = 0; r < comm.ranks(); ++r)
+    write_part(all.rows(r * longest, r * longest + layer.parts[static_cast<size_t>(r)].size()));
 }
 
 }  // namespace owt

@@ -8,6 +8,8 @@
 namespace owt {
 namespace {
 
+int64_t activation_bytes(const Plan& plan) { return size_of(activation_type(plan.request.on.precision)); }
+
 int64_t round_up_share(int64_t most, int ranks, int64_t bytes_each) { return most * ranks * bytes_each; }
 
 // Layouts of the layers behind the boundary (DESIGN section 5).
@@ -39,7 +41,7 @@ void fill_buckets(Plan& plan) {
     if (plan.buckets.empty() || plan.buckets.back().elements * 4 >= plan.request.bucket_bytes)
       plan.buckets.emplace_back();
     plan.buckets.back().layers.push_back(i);
-    plan.buckets.back().elements += at.weight_bytes / 4;
+    for (const Shape& shape : at.params) plan.buckets.back().elements += aligned_elements(shape.elements());
   }
 }
 
@@ -66,7 +68,7 @@ int64_t most_columns(const LayerPlan& layer) { return layer.parts.front().size()
 
 void list_boundary(const Plan& plan, const StepRows& rows, const Round& round, TransferList& list) {
   const int ranks = plan.ranks();
-  const int64_t row_bytes = plan.layers[static_cast<size_t>(plan.boundary)].in.elements() * 4;
+  const int64_t row_bytes = plan.layers[static_cast<size_t>(plan.boundary)].in.elements() * activation_bytes(plan);
   const std::string there = plan.boundary_name() + " input", back = plan.boundary_name() + " input gradient";
   if (plan.request.strategy == Strategy::kModelParallel) {
     if (plan.front_learns)
@@ -89,7 +91,7 @@ void list_feature_gathers(const Plan& plan, int64_t rows, TransferList& list) {
     const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
     if (!at.gather_before) continue;
     const LayerPlan& before = plan.layers[static_cast<size_t>(i - 1)];
-    const int64_t bytes = round_up_share(most_columns(before), plan.ranks(), rows * 4);
+    const int64_t bytes = round_up_share(most_columns(before), plan.ranks(), rows * activation_bytes(plan));
     list.add(at.name + " input", Collective::kAllGather, Layout::kFeature, Layout::kReplicated, bytes);
     if (plan.gradient_layout(i) == Layout::kPartial)
       list.add(at.name + " input gradient", Collective::kReduceScatter, Layout::kPartial, Layout::kFeature, bytes);
@@ -97,7 +99,7 @@ void list_feature_gathers(const Plan& plan, int64_t rows, TransferList& list) {
   const LayerPlan& last = plan.layers.back();
   if (last.layout == Layout::kFeature)
     list.add("logits", Collective::kAllGather, Layout::kFeature, Layout::kReplicated,
-             round_up_share(most_columns(last), plan.ranks(), rows * 4));
+             round_up_share(most_columns(last), plan.ranks(), rows * activation_bytes(plan)));
 }
 
 void list_transfers(Plan& plan) {

@@ -47,11 +47,13 @@ struct Transfer {
   int64_t bytes = 0;  // sent by each rank per step
 };
 
-// Gradients that travel together: parameters of these layers, the last layer first.
+// Gradients that travel together: parameters of these layers, the last layer first, each from a multiple of 16 bytes on,
+// as kernels want them.
 struct Bucket {
   std::vector<int64_t> layers;
   int64_t elements = 0;
 };
+inline int64_t aligned_elements(int64_t f32_elements) { return (f32_elements + 3) / 4 * 4; }
 
 struct PlanRequest {
   int ranks = 1;
@@ -59,6 +61,7 @@ struct PlanRequest {
   DenseUpdate dense_update = DenseUpdate::kStep;
   int64_t step_rows = 1;
   int64_t bucket_bytes = 8 << 20;  // a bucket leaves as soon as it holds this much
+  Compute on{};                    // of every rank; activations travel in its element type
 };
 
 struct Plan {

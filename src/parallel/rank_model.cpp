@@ -49,25 +49,30 @@ std::vector<Param*> RankModel::params() const {
   return all;
 }
 
+void RankModel::allocate(const Compute& on) {
+  for (Param* param : params()) param->allocate(on);
+}
+
 void RankModel::initialize(uint64_t seed) {
   for (Param* param : params()) param->initialize(seed);
 }
 
 BackTape::BackTape(const Plan& plan, RankModel& model, int64_t rows, Communicator& comm, Profiler* profiler)
     : model_(model) {
+  const Compute& on = plan.request.on;
   for (int64_t s = 0; s < model.stages(); ++s) {
     const int64_t first = model.first_layer(s);
     const LayerPlan& at = plan.layers[static_cast<size_t>(first)];
-    Stage stage{{}, plan.gradient_layout(first), Tape(model.stage(s), rows, Device::kCpu, profiler), nullptr, {}};
+    Stage stage{{}, plan.gradient_layout(first), Tape(model.stage(s), rows, on, profiler), nullptr, {}};
     if (s > 0) {
       const LayerPlan& before = plan.layers[static_cast<size_t>(first - 1)];
-      stage.gather.emplace(at.name + " input", before.parts, rows, comm, profiler);
-      stage.dx = Tensor(at.in.batch_of(rows));
+      stage.gather.emplace(at.name + " input", before.parts, rows, on, comm, profiler);
+      stage.dx = Tensor(at.in.batch_of(rows), activation_type(on.precision), on.device);
     }
     stages_.push_back(std::move(stage));
   }
   if (plan.split() && plan.layers.back().layout == Layout::kFeature)
-    logits_.emplace("logits", plan.layers.back().parts, rows, comm, profiler);
+    logits_.emplace("logits", plan.layers.back().parts, rows, on, comm, profiler);
 }
 
 const Tensor& BackTape::forward(const Pass& pass, const Tensor& x) {
@@ -81,7 +86,7 @@ const Tensor& BackTape::forward(const Pass& pass, const Tensor& x) {
 
 void BackTape::backward(const Pass& pass, const Tensor& dlogits, Tensor* dx) {
   if (stages_.empty()) {
-    if (dx) dx->copy_from(dlogits);
+    if (dx) dx->copy_from(dlogits, *pass.stream);
     return;
   }
   const Tensor* gradient = logits_ ? &logits_->backward(dlogits, Layout::kReplicated, *pass.stream) : &dlogits;
@@ -92,12 +97,9 @@ void BackTape::backward(const Pass& pass, const Tensor& dlogits, Tensor* dx) {
   }
 }
 
-std::string BackTape::first_bad_layer() const {
-  for (size_t s = 0; s < stages_.size(); ++s) {
-    const int64_t bad = stages_[s].tape.first_bad_layer();
-    if (bad >= 0) return model_.stage(static_cast<int64_t>(s)).layer(bad).name();
-  }
-  return {};
+void BackTape::find_bad_layer(const Stream& stream, const Tensor& sums, Tensor& first) const {
+  for (size_t s = 0; s < stages_.size(); ++s)
+    stages_[s].tape.find_bad_layer(stream, sums, model_.first_layer(static_cast<int64_t>(s)), first);
 }
 
 int64_t BackTape::bytes() const {

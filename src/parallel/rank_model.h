@@ -28,7 +28,8 @@ class RankModel {
   std::vector<Param*> back_params() const;
   std::vector<Param*> params() const;  // in layer order
 
-  // Allocates what has no memory yet and draws the initial weights, the same whatever the plan.
+  void allocate(const Compute& on);  // parameters that have no memory yet
+  // Draws the initial weights, the same whatever the plan; on the CPU where they have no memory yet.
   void initialize(uint64_t seed);
 
  private:
@@ -49,7 +50,7 @@ class BackTape {
   // After forward on the same x. dx, a summand over the ranks, may be null.
   void backward(const Pass& pass, const Tensor& dlogits, Tensor* dx);
 
-  std::string first_bad_layer() const;  // after forward: name of the first with a value that is not finite, or empty
+  void find_bad_layer(const Stream& stream, const Tensor& sums, Tensor& first) const;  // see Tape; in the plan
   int64_t bytes() const;
 
  private:

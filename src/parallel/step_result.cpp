@@ -2,24 +2,19 @@
 
 namespace owt {
 
-StepResult share_result(const StepResult& mine, Communicator& comm, const Stream& stream, Profiler* profiler) {
+void share_result(Tensor& sums, Communicator& comm, const Stream& stream, Profiler* profiler) {
   const Profiler::Scope scope(profiler, "step result", Phase::kTransfer);
-  Tensor values({kStepResultBytes / 4});
-  values.zero();
-  float* v = values.data();
-  v[0] = static_cast<float>(mine.sums.loss);
-  v[1] = static_cast<float>(mine.sums.top1);
-  v[2] = static_cast<float>(mine.sums.top5);
-  v[3] = static_cast<float>(mine.sums.rows);
-  v[4] = mine.stop ? 1 : 0;
-  comm.all_reduce(values, stream.record()).wait();
-  StepResult all;
-  all.sums.loss = v[0];
-  all.sums.top1 = static_cast<int64_t>(v[1]);
-  all.sums.top5 = static_cast<int64_t>(v[2]);
-  all.sums.rows = static_cast<int64_t>(v[3]);
-  all.stop = v[4] > 0;
-  return all;
+  stream.wait(comm.all_reduce(sums, stream.record()));
+}
+
+StepResult step_result(const double* sums) {
+  StepResult result;
+  result.sums.loss = sums[kLossSum];
+  result.sums.top1 = static_cast<int64_t>(sums[kTop1Sum]);
+  result.sums.top5 = static_cast<int64_t>(sums[kTop5Sum]);
+  result.sums.rows = static_cast<int64_t>(sums[kRowSum]);
+  result.stop = sums[kStopSum] > 0;
+  return result;
 }
 
 }  // namespace owt

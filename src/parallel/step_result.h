@@ -9,14 +9,18 @@
 
 namespace owt {
 
-constexpr int64_t kStepResultBytes = 8 * 4;
+// The f64 values that are summed over the ranks: those of the loss, and how many ranks were asked to stop.
+enum StepSum : int { kStopSum = kLossSums, kStepSums };
+
+constexpr int64_t kStepResultBytes = kStepSums * 8;
 
 struct StepResult {
   LossSums sums;      // over all rows of the step
   bool stop = false;  // a rank was asked to stop
 };
 
-// Sums over ranks; the host waits for it. `mine` must count every row of the step on one rank only.
-StepResult share_result(const StepResult& mine, Communicator& comm, const Stream& stream, Profiler* profiler);
+// Queues the sum over ranks. `sums` must count every row of the step on one rank only.
+void share_result(Tensor& sums, Communicator& comm, const Stream& stream, Profiler* profiler);
+StepResult step_result(const double* sums);
 
 }  // namespace owt

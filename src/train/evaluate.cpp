@@ -6,12 +6,14 @@
 
 namespace owt {
 
-Evaluation evaluate(Step& step, const Job& job, int rank) {
-  const auto batches = test_batches(job, rank);
+Evaluation evaluate(Step& step, BatchSource& test_batches) {
   LossSums sums;
-  for (int64_t i = 0; i < batches->steps_per_epoch(); ++i) {
-    sums += step.evaluate(batches->next()).sums;
+  int in_flight = 0;
+  for (int64_t i = 0; i < test_batches.steps_per_epoch(); ++i, ++in_flight) {
+    if (in_flight == step.most_in_flight()) sums += step.finish().sums, --in_flight;
+    step.start_evaluation(test_batches.next(step.stream()));
   }
+  for (; in_flight > 0; --in_flight) sums += step.finish().sums;
   const double images = static_cast<double>(sums.rows);
   return {sums.loss / images, static_cast<double>(sums.top1) / images, static_cast<double>(sums.top5) / images,
           sums.rows};
@@ -19,16 +21,21 @@ Evaluation evaluate(Step& step, const Job& job, int rank) {
 
 Evaluation evaluate_weights(const Job& job, int team) {
   Evaluation result;
-  run_ranks(job.plan.ranks(), team, [&](Communicator& comm) {
-    RankModel model(job.settings.model, job.plan, comm.rank());
-    Sgd sgd(job.settings.optimizer);
-    Step step(job.plan, model, sgd, comm, nullptr, job.settings.run.seed);
-    const auto unused = load_weights(job.weights, model);
-    if (comm.rank() == 0)
-      for (const std::string& name : unused) log_warn("{}: nothing in the model takes '{}'", job.weights, name);
-    const Evaluation mine = evaluate(step, job, comm.rank());
-    if (comm.rank() == 0) result = mine;
-  });
+  run_ranks(
+      job.plan.ranks(), team,
+      [&](Communicator& comm) {
+        RankModel model(job.settings.model, job.plan, comm.rank());
+        Sgd sgd(job.settings.optimizer);
+        Step step(job.plan, model, sgd, comm, nullptr, step_options(job.settings));
+        const auto unused = load_weights(job.weights, model);
+        if (comm.rank() == 0)
+          for (const std::string& name : unused) log_warn("{}: nothing in the model takes '{}'", job.weights, name);
+        const auto batches = test_batches(job, comm.rank());
+        comm.meet();
+        const Evaluation mine = evaluate(step, *batches);
+        if (comm.rank() == 0) result = mine;
+      },
+      job.plan.request.on.device);
   return result;
 }
 

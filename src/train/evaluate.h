@@ -13,7 +13,7 @@ struct Evaluation {
 };
 
 // Collective; the same on every rank.
-Evaluation evaluate(Step& step, const Job& job, int rank);
+Evaluation evaluate(Step& step, BatchSource& test_batches);
 
 // `owt eval`: the accuracy of a weights file, on job.plan.ranks() ranks with `team` threads each.
 Evaluation evaluate_weights(const Job& job, int team);

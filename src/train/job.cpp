@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "data/cifar.h"
+#include "data/device_batches.h"
 #include "data/synthetic.h"
 #include "src/core/check.h"
 
@@ -38,6 +39,8 @@ LoaderSettings loader_settings(const Job& job, int rank) {
 
 }  // namespace
 
+Step::Options step_options(const Settings& settings) { return {settings.run.seed, settings.run.cuda_graph}; }
+
 std::string data_folder(const DataSettings& data, const std::string& given) {
   if (!given.empty()) return given;
   if (!data.dir.empty()) return data.dir;
@@ -61,14 +64,14 @@ std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t 
   settings.dataset = job.train;
   settings.epoch = epoch;
   settings.step_in_epoch = step_in_epoch;
-  return std::make_unique<Loader>(std::move(settings));
+  return make_batches(job.plan.request.on, std::move(settings), job.settings.data.resident_bytes);
 }
 
 std::unique_ptr<BatchSource> test_batches(const Job& job, int rank) {
   LoaderSettings settings = loader_settings(job, rank);
   settings.dataset = job.test;
   settings.training = false;
-  return std::make_unique<Loader>(std::move(settings));
+  return make_batches(job.plan.request.on, std::move(settings), job.settings.data.resident_bytes);
 }
 
 }  // namespace owt

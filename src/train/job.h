@@ -9,6 +9,7 @@
 #include "src/parallel/plan.h"
 #include "src/train/checkpoint_files.h"
 #include "src/train/settings.h"
+#include "src/train/step.h"
 
 namespace owt {
 
@@ -22,6 +23,8 @@ struct Job {
   RunState resume_state;          // of that checkpoint, whose files have been checked
   std::string weights;            // file to start from; empty: drawn from the seed
 };
+
+Step::Options step_options(const Settings& settings);
 
 // Where the data lies: `given` (from the command line), else the recipe's data.dir, else $OWT_DATA, else ./datasets.
 std::string data_folder(const DataSettings& data, const std::string& given);

@@ -62,6 +62,34 @@ TimingRow& find_or_add(std::vector<TimingRow>& rows, Kind kind, const std::strin
   return found != rows.end() ? *found : rows.emplace_back(row_named(kind, name));
 }
 
+std::vector<std::string> names_in(const std::string& run) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin <= run.size();) {
+    const size_t end = std::min(run.find('+', begin), run.size());
+    names.push_back(run.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+// Makes one row of the layers that ran as one op.
+void merge_run(std::vector<TimingRow>& layers, const std::string& run) {
+  const std::vector<std::string> names = names_in(run);
+  const auto first =
+      std::find_if(layers.begin(), layers.end(), [&](const TimingRow& row) { return row.name == names.front(); });
+  if (names.size() < 2 || first == layers.end() || layers.end() - first < static_cast<std::ptrdiff_t>(names.size()))
+    return;
+  for (size_t i = 1; i < names.size(); ++i) {
+    const TimingRow& more = *(first + 1);
+    first->flops += more.flops;
+    first->weight_bytes += more.weight_bytes;
+    first->activation_bytes = more.activation_bytes;  // only the last output is kept
+    first->out = more.out;
+    layers.erase(first + 1);
+  }
+  first->name = run;
+}
+
 bool belongs_to_layer(Phase phase) {
   return phase == Phase::kForward || phase == Phase::kBackward || phase == Phase::kUpdate;
 }
@@ -76,17 +104,23 @@ std::string cell(double value, int width, int decimals) {
   return value == 0 ? std::string(static_cast<size_t>(width), ' ') : format("{:{}.{}f}", value, width, decimals);
 }
 
+// Steps of a GPU are short.
+int decimals_for(double step_ms) { return step_ms < 20 ? 3 : 2; }
+
 std::string layer_line(const TimingRow& r, double step_ms) {
+  const int decimals = decimals_for(step_ms);
   return format("{:<{}} {:<{}} {:>{}} {}{}{}{}{}{}{}\n", cut(r.name, kNameWidth), kNameWidth, cut(r.type, kTypeWidth),
-                kTypeWidth, cut(r.out, kOutWidth), kOutWidth, cell(r.forward_ms, 9, 2), cell(r.backward_ms, 10, 2),
-                cell(r.update_ms, 9, 2), cell(step_ms > 0 ? 100 * r.ms / step_ms : 0, 8, 1),
-                cell(r.gflops_per_second(), 9, 0), cell(static_cast<double>(r.activation_bytes) / 1e6, 10, 2),
+                kTypeWidth, cut(r.out, kOutWidth), kOutWidth, cell(r.forward_ms, 9, decimals),
+                cell(r.backward_ms, 10, decimals), cell(r.update_ms, 9, decimals),
+                cell(step_ms > 0 ? 100 * r.ms / step_ms : 0, 8, 1), cell(r.gflops_per_second(), 9, 0),
+                cell(static_cast<double>(r.activation_bytes) / 1e6, 10, 2),
                 cell(static_cast<double>(r.weight_bytes) / 1e6, 10, 2));
 }
 
 std::string other_line(const TimingRow& r, double step_ms) {
-  return format("{:<{}} {}{}{}{}{}\n", cut(r.name, 2 * kNameWidth), 2 * kNameWidth, cell(r.ms, 12, 2),
-                cell(step_ms > 0 ? 100 * r.ms / step_ms : 0, 9, 1), cell(r.transfer_ms, 14, 2),
+  const int decimals = decimals_for(step_ms);
+  return format("{:<{}} {}{}{}{}{}\n", cut(r.name, 2 * kNameWidth), 2 * kNameWidth, cell(r.ms, 12, decimals),
+                cell(step_ms > 0 ? 100 * r.ms / step_ms : 0, 9, 1), cell(r.transfer_ms, 14, decimals),
                 cell(static_cast<double>(r.bytes_sent) / 1e6, 11, 3), cell(r.gbytes_per_second(), 9, 2));
 }
 
@@ -156,7 +190,8 @@ double TimingRow::gbytes_per_second() const {
 }
 
 double TimingReport::images_per_second() const {
-  return step().ms > 0 ? 1e3 * static_cast<double>(images_per_step) / step().ms : 0;
+  const double ms = untimed_ms > 0 ? untimed_ms : step().ms;
+  return ms > 0 ? 1e3 * static_cast<double>(images_per_step) / ms : 0;
 }
 
 TimingReport make_report(std::span<const Profiler* const> ranks, const std::vector<LayerFacts>& layers,
@@ -166,6 +201,7 @@ TimingReport make_report(std::span<const Profiler* const> ranks, const std::vect
   std::vector<TimingRow> layer_rows, others, transfers;
   for (const LayerFacts& layer : layers) layer_rows.push_back(row_of(layer));
   for (const Profiler::Row& measured : first.rows()) {
+    if (belongs_to_layer(measured.phase)) merge_run(layer_rows, measured.name);
     const auto layer = std::find_if(layer_rows.begin(), layer_rows.end(),
                                     [&](const TimingRow& row) { return row.name == measured.name; });
     if (belongs_to_layer(measured.phase) && layer != layer_rows.end())
@@ -210,7 +246,9 @@ std::string TimingReport::table() const {
     }
     text += row.kind == Kind::kLayer ? layer_line(row, step_ms) : other_line(row, step_ms);
   }
-  return text + format("\nstep {:.2f} ms, {:.1f} images/s\n", step_ms, images_per_second());
+  text += format("\nstep {:.{}f} ms", step_ms, decimals_for(step_ms));
+  if (untimed_ms > 0) text += format(", without timers {:.{}f} ms", untimed_ms, decimals_for(step_ms));
+  return text + format(", {:.1f} images/s\n", images_per_second());
 }
 
 std::string TimingReport::csv() const {
@@ -223,6 +261,7 @@ std::string TimingReport::csv() const {
                    quoted_for_csv(r.name), quoted_for_csv(r.type), r.out, r.forward_ms, r.backward_ms, r.update_ms,
                    r.ms, step().ms > 0 ? r.ms / step().ms : 0, r.transfer_ms, r.gflops_per_second(), r.bytes_sent,
                    r.gbytes_per_second(), r.activation_bytes, r.weight_bytes);
+  if (untimed_ms > 0) text += format("untimed,step,,,0,0,0,{:.4f},0,0,0,0,0,0,0\n", untimed_ms);
   return text;
 }
 

@@ -45,19 +45,21 @@ struct TimingReport {
   int64_t steps = 0;            // recorded
   int64_t images_per_step = 0;
   int ranks = 0;
+  double untimed_ms = 0;  // of a step when nothing inside it is timed and the host may run ahead; 0: not measured
 
   const TimingRow& step() const { return rows.back(); }
-  double images_per_second() const;
+  double images_per_second() const;  // untimed where that was measured
 
   std::string table() const;  // at most 110 columns wide
   // Columns:
   // kind,name,type,out,forward_ms,backward_ms,update_ms,ms,share,transfer_ms,gflops_per_s,bytes_sent,
-  // gbytes_per_s,activation_bytes,weight_bytes. `share` is a fraction of the step.
+  // gbytes_per_s,activation_bytes,weight_bytes. `share` is a fraction of the step. untimed_ms is a row of kind
+  // "untimed".
   std::string csv() const;
 };
 
-// `layers` in the order of the table; rows of the profiler are matched to them by name. `images_per_step`:
-// over all ranks.
+// `layers` in the order of the table; rows of the profiler are matched to them by name; "conv1+relu1" makes one row of the
+// two. `images_per_step`: over all ranks.
 TimingReport make_report(std::span<const Profiler* const> ranks, const std::vector<LayerFacts>& layers,
                          int64_t images_per_step);
 

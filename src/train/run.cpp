@@ -83,7 +83,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   job.run_folder = out;
   job.weights = options.weights;
   job.settings = settings;
-  job.plan = make_plan(settings.model, settings.plan_request());
+  job.plan = settings.plan_to_run();
   ConvChoices::process().set_mode(settings.run.conv_algorithm);
   const int team = threads_per_rank(options.threads, job.plan.ranks());
   set_team_size(threads_per_rank(options.threads, 1));
@@ -107,14 +107,17 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
 
   std::vector<Profiler> profilers(static_cast<size_t>(job.plan.ranks()));
   logged([&] {
-    run_ranks(job.plan.ranks(), team, [&](Communicator& comm) {
-      Trainer trainer(job, comm);
-      const bool finished = trainer.run();
-      profilers[static_cast<size_t>(comm.rank())] = trainer.profiler();
-      if (comm.rank() != 0) return;
-      outcome.finished = finished;
-      if (trainer.last_evaluation()) outcome.evaluation = *trainer.last_evaluation();
-    });
+    run_ranks(
+        job.plan.ranks(), team,
+        [&](Communicator& comm) {
+          Trainer trainer(job, comm);
+          const bool finished = trainer.run();
+          profilers[static_cast<size_t>(comm.rank())] = std::move(trainer.profiler());
+          if (comm.rank() != 0) return;
+          outcome.finished = finished;
+          if (trainer.last_evaluation()) outcome.evaluation = *trainer.last_evaluation();
+        },
+        job.plan.request.on.device);
   });
   std::vector<const Profiler*> views;
   for (const Profiler& profiler : profilers) views.push_back(&profiler);
@@ -131,7 +134,7 @@ Evaluation evaluate_file(Settings settings, const std::string& weights, const st
   Job job;
   job.settings = std::move(settings);
   job.weights = weights;
-  job.plan = make_plan(job.settings.model, job.settings.plan_request());
+  job.plan = job.settings.plan_to_run();
   ConvChoices::process().set_mode(job.settings.run.conv_algorithm);
   set_team_size(threads_per_rank(threads, 1));
   // The algorithms of the run that made the weights, so that the last bits agree with its own evaluation.

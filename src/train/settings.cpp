@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "src/core/check.h"
+#include "src/core/gpus.h"
 
 namespace owt {
 namespace {
@@ -39,6 +40,7 @@ DataSettings read_data(Config config, const Model& model) {
   data.augment = AugmentSettings::from(config.table("augment"), data.image);
   check_input(config, data, model);
   data.loader_threads = static_cast<int>(config.integer("loader_threads", 1, {.low = 1, .high = 256}));
+  data.resident_bytes = config.integer("resident_mb", data.resident_bytes >> 20, {.low = 0, .high = 1 << 24}) << 20;
   config.finish("[data]");
   return data;
 }
@@ -65,6 +67,9 @@ RunSettings read_run(Config config) {
   run.checkpoint_every_steps = config.integer("checkpoint_every_steps", 0, {.low = 0});
   run.keep_checkpoints = static_cast<int>(config.integer("keep_checkpoints", 3, {.low = 1, .high = 1e6}));
   run.conv_algorithm = conv_algorithm_from(config.word("conv_algorithm", "auto", {"auto", "direct", "winograd"}));
+  run.device = config.word("device", "auto", {"auto", "cpu", "cuda"});
+  run.precision = precision_from(config.word("precision", "fp32", {"fp32", "tf32", "bf16"}));
+  run.cuda_graph = config.boolean("cuda_graph", true);
   config.finish("[run]");
   return run;
 }
@@ -116,7 +121,23 @@ int64_t Settings::step_rows() const {
 }
 
 PlanRequest Settings::plan_request() const {
-  return {parallel.workers, parallel.strategy, parallel.dense_update, step_rows(), parallel.bucket_bytes};
+  PlanRequest request{parallel.workers, parallel.strategy, parallel.dense_update, step_rows(), parallel.bucket_bytes};
+  request.on.precision = run.precision;
+  return request;
+}
+
+Compute Settings::compute() const {
+  const Compute on{device_from(run.device), run.precision};
+  if (on.device == Device::kCpu && on.precision != Precision::kFp32)
+    fail("precision '", name_of(on.precision), "' is for GPUs, and the device is the CPU",
+         run.device == "cpu" ? "" : concat(" (", find_gpus().why_none, ")"), "; use --precision fp32");
+  return on;
+}
+
+Plan Settings::plan_to_run() const {
+  PlanRequest request = plan_request();
+  request.on = compute();
+  return make_plan(model, request);
 }
 
 double Settings::front_rate_scale(const Plan& plan) const { return growth(parallel.scale_lr, plan.ranks()); }

@@ -23,6 +23,7 @@ struct DataSettings {
   Shape image{32, 32, 3};  // as it lies in the files: H x W x C
   AugmentSettings augment;
   int loader_threads = 1;                     // of each rank
+  int64_t resident_bytes = int64_t{8} << 30;  // on a GPU, data sets up to this size are kept in its memory
   int64_t train_images = 0, test_images = 0;  // synthetic only
   uint64_t seed = 1;                          // of synthetic images
 };
@@ -37,12 +38,15 @@ struct ParallelSettings {
 
 struct RunSettings {
   uint64_t seed = 1;
-  int64_t log_every = 20;               // steps between lines of metrics.jsonl
-  int64_t eval_every_epochs = 1;        // 0: at the end only
-  int64_t checkpoint_every_epochs = 1;  // 0: at the end only
-  int64_t checkpoint_every_steps = 0;   // 0: by epochs
-  int keep_checkpoints = 3;             // the newest; the best one is kept besides
-  ConvAlgorithm conv_algorithm = ConvAlgorithm::kAuto;
+  int64_t log_every = 20;                               // steps between lines of metrics.jsonl
+  int64_t eval_every_epochs = 1;                        // 0: at the end only
+  int64_t checkpoint_every_epochs = 1;                  // 0: at the end only
+  int64_t checkpoint_every_steps = 0;                   // 0: by epochs
+  int keep_checkpoints = 3;                             // the newest; the best one is kept besides
+  ConvAlgorithm conv_algorithm = ConvAlgorithm::kAuto;  // of the CPU
+  std::string device = "auto";                          // cpu | cuda | auto: cuda where there is a GPU
+  Precision precision = Precision::kFp32;
+  bool cuda_graph = true;  // on a GPU, record the step and replay it, where the communicator allows that
 };
 
 struct Settings {
@@ -55,8 +59,11 @@ struct Settings {
   RunSettings run;
   Config recipe = Config::text("");  // the whole of it as one document, model and overrides included
 
-  int64_t step_rows() const;  // of a full step
-  PlanRequest plan_request() const;
+  int64_t step_rows() const;         // of a full step
+  PlanRequest plan_request() const;  // for a plan to look at; its device is the CPU
+  // Where and how this process computes. Throws Error where the device is not there or does not know the precision.
+  Compute compute() const;
+  Plan plan_to_run() const;  // on compute()
   // Factor on the learning rate that scale_lr asks for, of the layers before and behind the boundary: the batch they
   // update on, in units of one rank's rows.
   double front_rate_scale(const Plan& plan) const;

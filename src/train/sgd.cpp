@@ -1,8 +1,10 @@
 #include "src/train/sgd.h"
 
 #include <limits>
+#include <vector>
 
 #include "src/core/check.h"
+#include "src/core/dispatch.h"
 #include "src/core/threads.h"
 
 namespace owt {
@@ -39,11 +41,21 @@ auto sweep_for(Rule rule, Gradient present) {
                                        : sweep<Rule::kNesterov, Gradient::kZero>;
 }
 
-void update_average(Param& param, double gradient_scale) {
-  const auto rate = static_cast<float>(param.lr_mult), scale = static_cast<float>(gradient_scale);
-  const float* statistic = param.grad.data();
-  float* value = param.value.data();
-  for (int64_t i = 0; i < param.value.elements(); ++i) value[i] += rate * (scale * statistic[i] - value[i]);
+void update_average(const SgdRule& rule, const SgdItem& item) {
+  const auto rate = static_cast<float>(item.lr_mult), scale = static_cast<float>(rule.gradient_scale);
+  for (int64_t i = 0; i < item.count; ++i) item.weight[i] += rate * (scale * item.gradient[i] - item.weight[i]);
+}
+
+void update_trained(const SgdRule& rule, double rate, const SgdItem& item) {
+  const double lr = rate * item.lr_mult;
+  const Factors factors{static_cast<float>(rule.momentum), static_cast<float>(lr * rule.gradient_scale),
+                        static_cast<float>(lr * rule.decay * item.decay_mult)};
+  const auto run =
+      sweep_for(rule.nesterov ? Rule::kNesterov : Rule::kPlain, item.gradient ? Gradient::kPresent : Gradient::kZero);
+  parallel_for(item.count, kGrain, [&](int64_t begin, int64_t end) {
+    run(factors, end - begin, item.gradient ? item.gradient + begin : nullptr, item.velocity + begin,
+        item.weight + begin);
+  });
 }
 
 }  // namespace
@@ -64,34 +76,35 @@ Tensor& Sgd::velocity(const Param& param) {
   OWT_CHECK(param.role == ParamRole::kTrained, param.name, " is an average and has no velocity");
   Tensor& v = velocities_[&param];
   if (!v.defined()) {
-    v = Tensor(param.shape());
+    v = Tensor(param.shape(), DType::kF32, param.value.device());
     v.zero();
   }
   return v;
 }
 
-void Sgd::update_trained(Param& param, double rate, double gradient_scale) {
-  const double lr = rate * param.lr_mult;
-  const Factors factors{static_cast<float>(settings_.momentum), static_cast<float>(lr * gradient_scale),
-                        static_cast<float>(lr * settings_.decay * param.decay_mult)};
-  const auto run = sweep_for(settings_.nesterov ? Rule::kNesterov : Rule::kPlain,
-                             param.grad_is_zero ? Gradient::kZero : Gradient::kPresent);
-  float *v = velocity(param).data(), *w = param.value.data();
-  const float* g = param.grad.data();
-  parallel_for(param.value.elements(), kGrain,
-               [&](int64_t begin, int64_t end) { run(factors, end - begin, g + begin, v + begin, w + begin); });
-}
-
-void Sgd::update(std::span<Param* const> params, double rate, double gradient_scale) {
+void Sgd::update(std::span<Param* const> params, const Rate& rate, double gradient_scale, const Stream& stream) {
+  std::vector<SgdItem> items;
   for (Param* param : params) {
-    if (param->role == ParamRole::kAverage) {
-      if (param->grad_is_zero) continue;
-      update_average(*param, gradient_scale);
-    } else {
-      update_trained(*param, rate, gradient_scale);
-    }
+    const bool average = param->role == ParamRole::kAverage;
+    if (average && param->grad_is_zero) continue;
+    if (param->value.elements() > 0)
+      items.push_back({param->value.data(), average ? nullptr : velocity(*param).data(),
+                       param->grad_is_zero ? nullptr : param->grad.data(),
+                       param->copy16.defined() ? param->copy16.raw() : nullptr, param->value.elements(), param->lr_mult,
+                       param->decay_mult});
     param->grad_is_zero = true;
     ++param->version;
+  }
+  const SgdRule rule{settings_.momentum, settings_.decay, gradient_scale, settings_.nesterov};
+  dispatch(stream.device(), [&](auto tag) { sgd_update(tag, rule, rate, items, stream); });
+}
+
+void sgd_update(Cpu, const SgdRule& rule, const Sgd::Rate& rate, std::span<const SgdItem> items, const Stream&) {
+  for (const SgdItem& item : items) {
+    if (item.velocity)
+      update_trained(rule, rate.value, item);
+    else
+      update_average(rule, item);
   }
 }
 

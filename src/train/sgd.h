@@ -30,24 +30,46 @@ struct SgdSettings {
   static SgdSettings from(Config& config);
 };
 
+// One parameter's part of an update.
+struct SgdItem {
+  float* weight;
+  float* velocity;        // null for a running average
+  const float* gradient;  // null: zero
+  void* copy16;           // null: none is kept
+  int64_t count;
+  double lr_mult, decay_mult;
+};
+
+// What the update of all items has in common.
+struct SgdRule {
+  double momentum, decay, gradient_scale;
+  bool nesterov;
+};
+
 class Sgd {
  public:
   // The parameters are named by their address: they must outlive this and stay where they are.
   explicit Sgd(const SgdSettings& settings) : settings_(settings) {}
 
-  // Updates `params`, counting a gradient that is_zero as 0, and marks their gradients as zero. Raises the
-  // version of every parameter whose value may have changed. `rate`: learning rate of this step, schedule
-  // included.
-  void update(std::span<Param* const> params, double rate, double gradient_scale);
+  // The learning rate of this step, schedule included; on a GPU it is read from there (f64), because a recorded step is
+  // replayed with other rates.
+  struct Rate {
+    double value = 0;
+    Tensor on_device{};
+  };
+  // Queues the update of `params`, counting a gradient that is_zero as 0, and marks their gradients as zero. Raises the
+  // version of every parameter whose value may have changed, and renews copy16.
+  void update(std::span<Param* const> params, const Rate& rate, double gradient_scale, const Stream& stream);
 
-  // v of a trained parameter, f32, param.shape(); zero until the first update.
+  // v of a trained parameter, f32, param.shape(), where its value is; zero until the first update.
   Tensor& velocity(const Param& param);
 
  private:
-  void update_trained(Param& param, double rate, double gradient_scale);
-
   SgdSettings settings_;
   std::unordered_map<const Param*, Tensor> velocities_;
 };
+
+void sgd_update(Cpu, const SgdRule& rule, const Sgd::Rate& rate, std::span<const SgdItem> items, const Stream& stream);
+void sgd_update(Cuda, const SgdRule& rule, const Sgd::Rate& rate, std::span<const SgdItem> items, const Stream& stream);
 
 }  // namespace owt

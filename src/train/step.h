@@ -1,10 +1,17 @@
 // One training step, and the same pass for evaluation. The order of a step is in step.cpp and nowhere else.
+//
+// A step is started and its result asked for later: on a GPU the host only queues the work, so that it can prepare the
+// next step meanwhile. On the CPU a step is over when start() returns.
 #pragma once
 
+#include <deque>
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "data/batch.h"
+#include "src/core/graph.h"
+#include "src/core/memory.h"
 #include "src/parallel/boundary.h"
 #include "src/parallel/grad_sync.h"
 #include "src/parallel/rank_model.h"
@@ -18,52 +25,109 @@ class Step {
   struct Rates {
     double front = 0, back = 0;  // learning rates before and behind the boundary, schedule included
   };
+  struct Options {
+    uint64_t seed = 0;
+    bool graphs = true;  // record steps as CUDA graphs, where the device and the communicator can
+  };
 
-  // All but profiler must outlive this; profiler may be null. The model's gradients get their memory here.
-  Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Profiler* profiler, uint64_t seed);
+  // All but profiler must outlive this; profiler may be null. The model's parameters get their memory here.
+  Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Profiler* profiler, const Options& options);
 
-  // Runs global step number `step` on this rank's rows. The result, over all rows of the step, is the same on
-  // every rank. Throws Error on all ranks, naming the step and the first layer with a bad value, when the
-  // loss is not finite; the weights are spoilt then. stop: this rank wishes the run to stop; any rank's wish
-  // comes back in the result.
+  // Where batches are to be ready: pass it to BatchSource::next().
+  const Stream& stream() const { return stream_; }
+  // Steps that may be started before the first result is asked for.
+  int most_in_flight() const { return static_cast<int>(slots_.size()); }
+
+  // Starts global step number `step` on this rank's rows. stop: this rank wishes the run to stop; any rank's wish comes
+  // back in the result.
+  void start_training(const Batch& batch, int64_t step, const Rates& rates, bool stop);
+  void start_evaluation(const Batch& batch);
+  // Of the oldest step whose result was not asked for, over all rows of the step, the same on every rank; waits for it.
+  // Throws Error on all ranks, naming the step and the first layer with a bad value, when the loss is not finite; the
+  // weights are spoilt then.
+  StepResult finish();
+
+  // Start and finish in one.
   StepResult train(const Batch& batch, int64_t step, const Rates& rates, bool stop);
   StepResult evaluate(const Batch& batch);
 
   int64_t bytes() const;  // of all activations and gradients of activations made so far
 
  private:
+  // What the host tells the device at the start of a step, and hears at its end: one copy each way.
+  struct Block {
+    int64_t step;
+    double front_rate, back_rate;
+    double sums[kStepSums];
+    int32_t bad_layer;  // the first in the plan with a value that is not finite
+  };
+  struct Slot {
+    Tensor host;  // a Block the device can copy from and to
+    Event done;
+    Pass pass;
+    Block& block() { return *reinterpret_cast<Block*>(host.raw()); }
+  };
   struct Dense {  // behind the boundary, for one number of rows
     BackTape tape;
-    SoftmaxLoss loss;
+    std::unique_ptr<SoftmaxLoss> loss;
     Tensor dlogits;
+  };
+  struct Rows {  // indexes in the step, on the host and, for kernels, on the device
+    std::vector<int64_t> host;
+    Tensor device;
+    void give_to(Pass& pass) const;
   };
   struct Bound {  // everything that depends on the number of rows of a step
     Bound(Step& step, int64_t step_rows);
     Tape front;
     Boundary boundary;
-    std::vector<int64_t> front_rows;               // indexes in the step of this rank's rows
-    std::vector<std::vector<int64_t>> dense_rows;  // and of every round's
+    Rows front_rows;               // of this rank
+    std::vector<Rows> dense_rows;  // of every round
   };
+  struct Recorded {
+    int64_t runs = 0;
+    Graph graph;
+    std::shared_ptr<const Profiler::Recording> scopes;
+  };
+  // What a recorded step depends on: rows, addresses of images and labels, mode, timed or not.
+  using RecordKey = std::tuple<int64_t, const void*, const void*, Mode, bool>;
 
+  void start(const Batch& batch, Pass pass, const Rates& rates, bool stop);
+  void start_slot(const Batch& batch, Pass pass, const Rates& rates, bool stop);
+  void queue(const Batch& batch, const Pass& pass);
+  void replay(const Batch& batch, const Pass& pass);
+  void prepare(int64_t step_rows);  // makes what the step needs
+  bool records() const;
   Bound& bound(int64_t step_rows);
   Dense& dense(int64_t rows);
-  LossSums loss(const Pass& pass, Dense& dense, const Tensor& logits, const Tensor& labels, bool gradient);
-  void update(Net& net, double rate, double gradient_scale);
-  void update_back(double rate, double gradient_scale);
-  StepResult run(const Batch& batch, Pass pass, const Rates* rates, bool stop);
-  void find_bad_layer(const Bound& bound, const Dense& dense);
-  [[noreturn]] void report_bad_loss(const StepResult& result, const Pass& pass);
+  Rows rows(std::vector<int64_t> indexes) const;
+  void loss(const Pass& pass, Dense& dense, const Tensor& logits, const Tensor& labels, bool gradient);
+  void note_bad_layer(const Bound& bound, const Dense& dense);
+  void update(Net& net, const Sgd::Rate& rate, double gradient_scale);
+  void update_front(double gradient_scale);
+  void update_back(double gradient_scale);
+  [[noreturn]] void report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const;
+  [[noreturn]] void report_bad_loss(const StepResult& result, const Pass& pass, int32_t bad_layer);
+  Tensor block_part(size_t offset, DType dtype, int64_t elements) const;
 
   const Plan& plan_;
   RankModel& model_;
   Sgd& sgd_;
   Communicator& comm_;
   Profiler* profiler_;
-  uint64_t seed_;
+  Options options_;
+  Stream stream_;
   GradSync grad_sync_;
+  Tensor block_;                 // on the device
+  Tensor sums_, bad_layer_;      // parts of it
+  Tensor others_sums_;           // where ranks that see rows another rank counts add theirs
+  std::vector<Slot> slots_;      // in turn
+  std::deque<Slot*> in_flight_;  // oldest first
+  size_t next_slot_ = 0;
+  const Rates* host_rates_ = nullptr;  // of the step being queued
   std::map<int64_t, Bound> bound_;
   std::map<int64_t, Dense> dense_;
-  int64_t bad_layer_ = -1;  // in the plan; -1: none seen
+  std::map<RecordKey, Recorded> recorded_;
 };
 
 }  // namespace owt

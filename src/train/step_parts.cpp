@@ -1,36 +1,77 @@
 // What a step is made of; the order in which it runs is in step.cpp.
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <numeric>
 
+#include "src/core/gpus.h"
+#include "src/parallel/memory_need.h"
 #include "src/train/step.h"
 
 namespace owt {
+namespace {
 
-Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Profiler* profiler, uint64_t seed)
+// Ranks share a GPU where there are fewer than ranks.
+int64_t sharing_a_gpu(int ranks) { return find_gpus().list.size() > 1 ? 1 : ranks; }
+
+// The host may be this many steps ahead of a GPU: enough to hide its work, few enough to hear of trouble soon.
+constexpr size_t kAheadOfGpu = 3;
+
+}  // namespace
+
+Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Profiler* profiler, const Options& options)
     : plan_(plan),
       model_(model),
       sgd_(sgd),
       comm_(comm),
       profiler_(profiler),
-      seed_(seed),
-      grad_sync_(plan, model.front(), comm, profiler) {
-  for (Param* param : model.params()) param->allocate();
+      options_(options),
+      stream_(plan.request.on.device),
+      grad_sync_(plan, model.front(), comm, profiler),
+      block_({static_cast<int64_t>(sizeof(Block))}, DType::kU8, plan.request.on.device),
+      slots_(plan.request.on.device == Device::kCpu ? 1 : kAheadOfGpu) {
+  model.allocate(plan.request.on);
+  sums_ = block_part(offsetof(Block, sums), DType::kF64, kStepSums);
+  bad_layer_ = block_part(offsetof(Block, bad_layer), DType::kI32, 1);
+  others_sums_ = Tensor({kLossSums}, DType::kF64, plan.request.on.device);
+  for (Slot& slot : slots_) slot.host = Tensor::shared_with(plan.request.on.device, block_.shape(), DType::kU8);
+  if (profiler) profiler->use_stream(stream_);
+}
+
+Tensor Step::block_part(size_t offset, DType dtype, int64_t elements) const {
+  return block_.part(static_cast<int64_t>(offset), {elements * size_of(dtype)}).viewed_as(dtype);
+}
+
+void Step::Rows::give_to(Pass& pass) const {
+  pass.rows = host;
+  pass.device_rows = device.defined() ? device.data<int64_t>() : nullptr;
+}
+
+Step::Rows Step::rows(std::vector<int64_t> indexes) const {
+  Rows made{std::move(indexes), {}};
+  const auto count = static_cast<int64_t>(made.host.size());
+  if (stream_.device() == Device::kCpu || count == 0) return made;
+  Tensor here({count}, DType::kI64);
+  std::copy(made.host.begin(), made.host.end(), here.data<int64_t>());
+  made.device = here.to(stream_.device());
+  return made;
 }
 
 Step::Bound::Bound(Step& step, int64_t step_rows)
     : front(step.model_.front(),
             StepRows(step.plan_.rounds_strategy(), step.plan_.ranks(), step_rows).of(step.comm_.rank()).size(),
-            Device::kCpu, step.profiler_),
+            step.plan_.request.on, step.profiler_),
       boundary(step.plan_, step_rows, step.comm_, step.profiler_) {
-  const StepRows rows(step.plan_.rounds_strategy(), step.plan_.ranks(), step_rows);
-  const Slice mine = rows.of(step.comm_.rank());
-  front_rows.resize(static_cast<size_t>(mine.size()));
-  std::iota(front_rows.begin(), front_rows.end(), mine.begin);
+  const StepRows step_of(step.plan_.rounds_strategy(), step.plan_.ranks(), step_rows);
+  const Slice mine = step_of.of(step.comm_.rank());
+  std::vector<int64_t> indexes(static_cast<size_t>(mine.size()));
+  std::iota(indexes.begin(), indexes.end(), mine.begin);
+  front_rows = step.rows(std::move(indexes));
   for (int r = 0; r < boundary.rounds(); ++r) {
-    dense_rows.emplace_back();
+    indexes.clear();
     for (const RowRange& range : boundary.round(r))
-      for (int64_t row = range.begin; row < range.end; ++row)
-        dense_rows.back().push_back(rows.of(range.rank).begin + row);
+      for (int64_t row = range.begin; row < range.end; ++row) indexes.push_back(step_of.of(range.rank).begin + row);
+    dense_rows.push_back(step.rows(indexes));
   }
 }
 
@@ -43,53 +84,157 @@ Step::Bound& Step::bound(int64_t step_rows) {
 Step::Dense& Step::dense(int64_t rows) {
   const auto found = dense_.find(rows);
   if (found != dense_.end()) return found->second;
+  const Compute& on = plan_.request.on;
   const int64_t classes = plan_.layers.back().out.elements();
   return dense_
-      .try_emplace(rows, Dense{BackTape(plan_, model_, rows, comm_, profiler_), SoftmaxLoss(static_cast<int>(classes)),
-                               Tensor({rows, classes})})
+      .try_emplace(rows, Dense{BackTape(plan_, model_, rows, comm_, profiler_),
+                               make_softmax_loss(on, static_cast<int>(classes), rows),
+                               Tensor({rows, classes}, activation_type(on.precision), on.device)})
       .first->second;
 }
 
-LossSums Step::loss(const Pass& pass, Dense& dense, const Tensor& logits, const Tensor& labels, bool gradient) {
-  const Profiler::Scope scope(profiler_, "loss", Phase::kLoss);
-  return dense.loss.run(pass, logits, labels, gradient ? &dense.dlogits : nullptr);
+// Before the step's first collective: ranks take turns in choosing algorithms, and allocating may wait for a GPU, which
+// must not have to wait for a collective that needs a rank whose turn has not come.
+void Step::prepare(int64_t step_rows) {
+  for (const Rows& rows : bound(step_rows).dense_rows) dense(static_cast<int64_t>(rows.host.size()));
 }
 
-void Step::update_back(double rate, double gradient_scale) {
+bool Step::records() const { return options_.graphs && stream_.device() == Device::kCuda && comm_.records(); }
+
+void Step::start(const Batch& batch, Pass pass, const Rates& rates, bool stop) {
+  try {
+    start_slot(batch, pass, rates, stop);
+  } catch (const OutOfMemory& e) {
+    report_out_of_memory(e, batch.step_rows);
+  }
+}
+
+void Step::start_slot(const Batch& batch, Pass pass, const Rates& rates, bool stop) {
+  OWT_CHECK(in_flight_.size() < slots_.size(), "too many steps under way");
+  prepare(batch.step_rows);
+  Slot& slot = slots_[next_slot_];
+  next_slot_ = (next_slot_ + 1) % slots_.size();
+  Block& block = slot.block();
+  block = {};
+  block.step = pass.step;
+  block.front_rate = rates.front;
+  block.back_rate = rates.back;
+  block.sums[kStopSum] = stop ? 1 : 0;
+  block.bad_layer = static_cast<int32_t>(plan_.layers.size());
+  pass.seed = options_.seed;
+  pass.step_rows = batch.step_rows;
+  pass.stream = &stream_;
+  pass.device_step = block_part(offsetof(Block, step), DType::kI64, 1).data<int64_t>();
+
+  host_rates_ = &rates;
+  block_.copy_from(slot.host, stream_);
+  if (records())
+    replay(batch, pass);
+  else
+    queue(batch, pass);
+  slot.host.copy_from(block_, stream_);
+  slot.done = stream_.record();
+  slot.pass = pass;
+  in_flight_.push_back(&slot);
+}
+
+// The first run of a kind makes what is missing and chooses algorithms; the second is recorded.
+void Step::replay(const Batch& batch, const Pass& pass) {
+  const bool timed = profiler_ && profiler_->in_step();
+  Recorded& recorded = recorded_[{batch.step_rows, batch.images.raw(), batch.labels.raw(), pass.mode, timed}];
+  if (recorded.runs++ == 0) return queue(batch, pass);
+  if (!recorded.graph.recorded()) {
+    if (timed) profiler_->begin_recording();
+    recorded.graph = Graph::record(stream_, [&] { queue(batch, pass); });
+    if (timed) recorded.scopes = profiler_->end_recording();
+  }
+  recorded.graph.launch(stream_);
+  if (timed) profiler_->replayed(recorded.scopes);
+}
+
+StepResult Step::finish() {
+  OWT_CHECK(!in_flight_.empty(), "no step is under way");
+  Slot& slot = *in_flight_.front();
+  slot.done.wait();
+  in_flight_.pop_front();
+  const StepResult result = step_result(slot.block().sums);
+  if (!std::isfinite(result.sums.loss)) report_bad_loss(result, slot.pass, slot.block().bad_layer);
+  return result;
+}
+
+StepResult Step::train(const Batch& batch, int64_t step, const Rates& rates, bool stop) {
+  start_training(batch, step, rates, stop);
+  return finish();
+}
+
+StepResult Step::evaluate(const Batch& batch) {
+  start_evaluation(batch);
+  return finish();
+}
+
+void Step::loss(const Pass& pass, Dense& dense, const Tensor& logits, const Tensor& labels, bool gradient) {
+  const Profiler::Scope scope(profiler_, "loss", Phase::kLoss);
+  // Of ranks that see the same rows one counts them; the others need a place for their sums all the same.
+  Tensor& sums = plan_.counts_rows(comm_.rank()) ? sums_ : others_sums_;
+  if (&sums == &others_sums_) sums.zero(stream_);
+  dense.loss->run(pass, logits, labels, gradient ? &dense.dlogits : nullptr, sums);
+}
+
+void Step::note_bad_layer(const Bound& bound, const Dense& dense) {
+  const Tensor& sums = plan_.counts_rows(comm_.rank()) ? sums_ : others_sums_;
+  bound.front.find_bad_layer(stream_, sums, 0, bad_layer_);
+  dense.tape.find_bad_layer(stream_, sums, bad_layer_);
+}
+
+void Step::update_front(double gradient_scale) {
+  update(model_.front(), {host_rates_->front, block_part(offsetof(Block, front_rate), DType::kF64, 1)}, gradient_scale);
+}
+
+void Step::update_back(double gradient_scale) {
+  const Sgd::Rate rate{host_rates_->back, block_part(offsetof(Block, back_rate), DType::kF64, 1)};
   for (int64_t s = 0; s < model_.stages(); ++s) update(model_.stage(s), rate, gradient_scale);
 }
 
-void Step::update(Net& net, double rate, double gradient_scale) {
+void Step::update(Net& net, const Sgd::Rate& rate, double gradient_scale) {
+  if (stream_.device() == Device::kCuda) {  // one launch for all
+    const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
+    return sgd_.update(net.params(), rate, gradient_scale, stream_);
+  }
   for (int64_t i = 0; i < net.size(); ++i) {
     if (net.layer(i).params().empty()) continue;
     const Profiler::Scope scope(profiler_, net.layer(i).name(), Phase::kUpdate);
     for (Param& param : net.layer(i).params()) {
       Param* const one = &param;
-      sgd_.update({&one, 1}, rate, gradient_scale);
+      sgd_.update({&one, 1}, rate, gradient_scale, stream_);
     }
   }
 }
 
-void Step::find_bad_layer(const Bound& bound, const Dense& dense) {
-  if (bad_layer_ >= 0) return;
-  bad_layer_ = bound.front.first_bad_layer();
-  if (bad_layer_ >= 0) return;
-  const std::string name = dense.tape.first_bad_layer();
-  for (size_t i = 0; i < plan_.layers.size(); ++i)
-    if (plan_.layers[i].name == name) bad_layer_ = static_cast<int64_t>(i);
+void Step::report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const {
+  if (e.total_bytes == 0) throw e;
+  const MemoryNeed need = memory_need(plan_);
+  constexpr int64_t kReserve = 1 << 30;  // the driver's, and workspaces of libraries
+  const int64_t fits = need.rows_in((e.total_bytes - kReserve) / sharing_a_gpu(comm_.ranks()));
+  const std::string cure = fits > 0 && fits < step_rows
+                               ? concat("a step of about ", fits, " images would fit (data.batch is ", step_rows, ")")
+                               : concat("the weights with their gradients alone take ", need.weight_bytes >> 20,
+                                        " MiB; more workers share the dense layers");
+  throw OutOfMemory(concat(e.what(), "; ", cure), e.asked_bytes, e.free_bytes, e.total_bytes);
 }
 
-void Step::report_bad_loss(const StepResult& result, const Pass& pass) {
-  Tensor mine({1}, DType::kI32), all({comm_.ranks()}, DType::kI32);
-  const int32_t none = static_cast<int32_t>(plan_.layers.size());
-  mine.data<int32_t>()[0] = bad_layer_ < 0 ? none : static_cast<int32_t>(bad_layer_);
-  comm_.all_gather(mine, all, {}).wait();
-  const int32_t first = *std::min_element(all.data<int32_t>(), all.data<int32_t>() + comm_.ranks());
+void Step::report_bad_loss(const StepResult& result, const Pass& pass, int32_t bad_layer) {
+  const Device device = stream_.device();
+  Tensor mine({1}, DType::kI32), all({comm_.ranks()}, DType::kI32, device);
+  mine.data<int32_t>()[0] = bad_layer;
+  comm_.all_gather(mine.to(device), all, {}).wait();
+  const Tensor layers = all.to(Device::kCpu);
+  const int32_t first = *std::min_element(layers.data<int32_t>(), layers.data<int32_t>() + comm_.ranks());
+  const bool none = first == static_cast<int32_t>(plan_.layers.size());
   fail(pass.mode == Mode::kTrain ? concat("step ", pass.step + 1) : std::string("evaluation"), ": the loss is ",
        result.sums.loss, "; ",
-       first == none ? std::string("every layer's output is finite, so it grew in the loss")
-                     : concat("the first layer with a value that is not finite is '",
-                              plan_.layers[static_cast<size_t>(first)].name, "'"),
+       none ? std::string("every layer's output is finite, so it grew in the loss")
+            : concat("the first layer with a value that is not finite is '",
+                     plan_.layers[static_cast<size_t>(first)].name, "'"),
        ". Lower the learning rate, add warmup_epochs, or look at the data; the last checkpoint is kept");
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "src/core/gpus.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
 #include "src/train/signals.h"
@@ -27,7 +28,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
       comm_(comm, &profiler_),
       model_(job.settings.model, job.plan, comm.rank()),
       sgd_(job.settings.optimizer),
-      step_(job.plan, model_, sgd_, comm_, &profiler_, job.settings.run.seed),
+      step_(job.plan, model_, sgd_, comm_, &profiler_, step_options(job.settings)),
       schedule_(job.settings.schedule) {
   state_.seed = job.settings.run.seed;
   state_.workers = job.plan.ranks();
@@ -45,6 +46,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
   batches_ = training_batches(job, comm.rank(), state_.epoch, state_.step_in_epoch);
   total_steps_ = schedule_.total_steps(batches_->steps_per_epoch());
   first_step_ = state_.step;
+  comm_.meet();
   if (!writes()) return;
   const std::string metrics = job.run_folder + "/metrics.jsonl";
   drop_metrics_after(metrics, state_.step);
@@ -58,7 +60,8 @@ void Trainer::restore() {
   const auto folder = std::filesystem::path(job_.resume_checkpoint);
   load_weights((folder / kWeightsFile).string(), model_);
   load_tensors((folder / kOptimizerFile).string(), model_,
-               [this](Param& param) { return param.role == ParamRole::kTrained ? sgd_.velocity(param) : Tensor(); });
+               [](const Param& param) { return param.role == ParamRole::kTrained; },
+               [this](Param& param, const Tensor& velocity) { sgd_.velocity(param).copy_from(velocity); });
   const RunState& loaded = job_.resume_state;
   ConvChoices::process().preload(loaded.conv_choices);
   state_.step = loaded.step;
@@ -84,6 +87,11 @@ void Trainer::log_start() const {
            plan.ranks(), plan.ranks() == 1 ? "" : "s", team_size(), team_size() == 1 ? "" : "s",
            name_of(plan.request.strategy), plan.request.dense_update == DenseUpdate::kStep ? "step" : "round",
            plan.request.step_rows, StepRows(plan.rounds_strategy(), plan.ranks(), plan.request.step_rows).most());
+  if (plan.request.on.device == Device::kCuda)
+    log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
+             s.run.cuda_graph && comm_.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");
+  else if (s.run.device == "auto")
+    log_info("on the CPU: {}", find_gpus().why_none);
   if (!plan.split() && plan.ranks() > 1 && plan.request.strategy != Strategy::kDataParallel)
     log_info("the model has no dense layer to split");
   log_info(
@@ -115,12 +123,17 @@ bool Trainer::checkpoint_due() const {
   return at_epoch || at_step || position() >= total_steps_;
 }
 
+bool Trainer::must_settle() const {
+  return state_.step_in_epoch == 0 || position() >= total_steps_ || checkpoint_due() || profiler_.enabled();
+}
+
 bool Trainer::run() {
   if (evaluation_due()) run_evaluation();  // the run was stopped before it came to that
   while (position() < total_steps_) {
-    const StepResult result = train_step();
-    if (state_.step_in_epoch == batches_->steps_per_epoch()) ++state_.epoch, state_.step_in_epoch = 0;
-    if (result.stop && position() < total_steps_) {
+    start_step();
+    bool stop = finish_steps(must_settle() ? 0 : step_.most_in_flight() - 1);
+    if (stop) finish_steps(0);
+    if (stop && position() < total_steps_) {
       save();
       if (writes()) log_info("stopped on a signal after step {}; go on with --resume auto", state_.step);
       return false;
@@ -129,11 +142,11 @@ bool Trainer::run() {
     const bool best = evaluation_due() && run_evaluation();
     if (best || checkpoint_due()) save();
   }
-  if (!last_evaluation_) last_evaluation_ = evaluate(step_, job_, comm_.rank());  // nothing was left to do
+  if (!last_evaluation_) last_evaluation_ = evaluate_now();  // nothing was left to do
   return true;
 }
 
-StepResult Trainer::train_step() {
+void Trainer::start_step() {
   const int64_t left = total_steps_ - position(), done = state_.step - first_step_;
   const int64_t timed = done - std::min(kTimedFrom, (left + done) / 2);
   profiler_.enable(timed >= 0 && timed < kTimedSteps);
@@ -142,41 +155,66 @@ StepResult Trainer::train_step() {
   const Batch* batch = nullptr;
   {
     const Profiler::Scope scope(&profiler_, "data wait", Phase::kData);
-    batch = &batches_->next();
+    batch = &batches_->next(step_.stream());
   }
   data_wait_ms_ += (seconds_now() - before) * 1e3;
   ++waited_steps_;
   const double rate = job_.settings.optimizer.learning_rate * schedule_.rate(position(), batches_->steps_per_epoch());
   const Step::Rates rates{rate * job_.settings.front_rate_scale(job_.plan),
                           rate * job_.settings.back_rate_scale(job_.plan)};
-  const StepResult result = step_.train(*batch, state_.step, rates, stop_requested());
+  step_.start_training(*batch, state_.step, rates, stop_requested());
   profiler_.end_step();
+  started_.push_back({state_.step + 1, state_.epoch, position() + 1, rates.front});
   ++state_.step;
   ++state_.step_in_epoch;
-  if (writes()) record(result, rates.front, data_wait_ms_ / static_cast<double>(waited_steps_));
-  return result;
+  if (state_.step_in_epoch == batches_->steps_per_epoch()) ++state_.epoch, state_.step_in_epoch = 0;
 }
 
-void Trainer::record(const StepResult& result, double lr, double data_wait_ms) {
+bool Trainer::finish_step() {
+  const Started started = started_.front();
+  started_.pop_front();
+  const StepResult result = step_.finish();
+  if (writes()) record(result, started);
+  return result.stop;
+}
+
+bool Trainer::finish_steps(int left) {
+  bool stop = false;
+  while (static_cast<int>(started_.size()) > left) stop = finish_step() || stop;
+  return stop;
+}
+
+void Trainer::record(const StepResult& result, const Started& started) {
   const double loss = result.sums.loss / static_cast<double>(result.sums.rows);
   const double top1 = fraction(result.sums.top1, result.sums.rows);
   const int64_t epochs = (total_steps_ + batches_->steps_per_epoch() - 1) / batches_->steps_per_epoch();
-  progress_->update({position(), total_steps_, state_.epoch, epochs, loss, top1, lr}, result.sums.rows);
-  if (state_.step == first_step_ + 1)
+  progress_->update({started.position, total_steps_, started.epoch, epochs, loss, top1, started.lr}, result.sums.rows);
+  if (started.step == first_step_ + 1)
     for (const std::string& line : ConvChoices::process().report()) {
       progress_->clear();
       log_info("convolution {}", line);
     }
-  if (state_.step % job_.settings.run.log_every != 0 && state_.step != 1 && state_.step != total_steps_) return;
-  metrics_->write(TrainRecord{state_.step, state_.epoch, loss, top1, lr, progress_->images_per_second(), data_wait_ms});
+  if (started.step % job_.settings.run.log_every != 0 && started.step != 1 && started.step != total_steps_) return;
+  const double data_wait_ms = waited_steps_ > 0 ? data_wait_ms_ / static_cast<double>(waited_steps_) : 0;
+  metrics_->write(
+      TrainRecord{started.step, started.epoch, loss, top1, started.lr, progress_->images_per_second(), data_wait_ms});
   data_wait_ms_ = 0;
   waited_steps_ = 0;
+}
+
+Evaluation Trainer::evaluate_now() {
+  // Kept for the next time: recorded steps read its memory.
+  if (!test_batches_) {
+    test_batches_ = test_batches(job_, comm_.rank());
+    comm_.meet();
+  }
+  return evaluate(step_, *test_batches_);
 }
 
 bool Trainer::run_evaluation() {
   if (writes()) progress_->clear();
   const double begin = seconds_now();
-  last_evaluation_ = evaluate(step_, job_, comm_.rank());
+  last_evaluation_ = evaluate_now();
   state_.evaluated_step = state_.step;
   const Evaluation& e = *last_evaluation_;
   const bool best = e.top1 > state_.best_top1 || state_.best_step < 0;
@@ -192,16 +230,17 @@ bool Trainer::run_evaluation() {
 
 // A step's loss can be finite and its update not; such weights must not become the last good checkpoint.
 void Trainer::check_weights() {
-  Tensor bad({1});
-  bad.data()[0] = 0;
   std::string name;
   for (const Param* param : model_.params())
-    if (name.empty() && !all_finite(param->value)) name = param->name, bad.data()[0] = 1;
+    if (name.empty() && !all_finite(param->value)) name = param->name;
+  Tensor here({1});
+  here.data()[0] = name.empty() ? 0 : 1;
+  Tensor bad = here.to(job_.plan.request.on.device);
   comm_.all_reduce(bad, {}).wait();
   if (!name.empty())
     fail("step ", state_.step, ": '", name, "' holds a value that is not finite, so no checkpoint is written. ",
          "Lower the learning rate or add warmup_epochs; the last checkpoint is kept");
-  if (bad.data()[0] > 0) throw Aborted("another rank's weights are not finite");
+  if (bad.to(Device::kCpu).data()[0] > 0) throw Aborted("another rank's weights are not finite");
 }
 
 void Trainer::save() {

@@ -1,6 +1,7 @@
 // One rank's training run: steps, log, evaluation, checkpoints. Every rank does the same; rank 0 also writes.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,7 +25,7 @@ class Trainer {
   // To the end of the schedule (true), or until a signal asked to stop and a checkpoint is written (false).
   bool run();
 
-  const Profiler& profiler() const { return profiler_; }
+  Profiler& profiler() { return profiler_; }
   const std::optional<Evaluation>& last_evaluation() const { return last_evaluation_; }
 
  private:
@@ -33,14 +34,23 @@ class Trainer {
   bool writes() const { return comm_.rank() == 0; }
   void restore();
   void log_start() const;
-  StepResult train_step();
-  void record(const StepResult& result, double lr, double data_wait_ms);
+  void start_step();
+  bool finish_step();           // the oldest one under way; true: a rank was asked to stop
+  bool finish_steps(int left);  // until no more than so many are under way; true as above
   int64_t position() const;     // in the schedule: steps of this size up to here
+  bool must_settle() const;     // before the next step starts, the results of all are wanted
   bool evaluation_due() const;  // by the recipe, at this point
   bool checkpoint_due() const;
+  Evaluation evaluate_now();
   bool run_evaluation();  // true: the best so far
   void check_weights();
   void save();
+
+  struct Started {  // a step under way, for its record
+    int64_t step, epoch, position;
+    double lr;
+  };
+  void record(const StepResult& result, const Started& started);
 
   const Job& job_;
   Profiler profiler_;
@@ -49,8 +59,9 @@ class Trainer {
   Sgd sgd_;
   Step step_;
   Schedule schedule_;
-  std::unique_ptr<BatchSource> batches_;
-  RunState state_;
+  std::unique_ptr<BatchSource> batches_, test_batches_;
+  RunState state_;  // after the newest step that was started
+  std::deque<Started> started_;
   int64_t first_step_ = 0, total_steps_ = 0, saved_step_ = -1;
   std::optional<Evaluation> last_evaluation_;
   double data_wait_ms_ = 0;  // since the last metrics line

@@ -35,12 +35,11 @@ uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& mode
   return writer ? writer->finish() : 0;
 }
 
-std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const TensorOf& tensor_of) {
+std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const Wants& wants, const Take& take) {
   SafetensorsReader file(path);
   std::set<std::string> wanted;
   for (Param* param : model.params()) {
-    Tensor target = tensor_of(*param);
-    if (!target.defined()) continue;
+    if (!wants(*param)) continue;
     wanted.insert(param->name);
     const SafetensorsReader::Entry* entry = file.find(param->name);
     if (entry && entry->shape != param->file_shape)
@@ -48,7 +47,9 @@ std::vector<std::string> load_tensors(const std::string& path, RankModel& model,
            "; it belongs to another model");
     const Tensor whole = file.read(param->name).reshaped(param->full_shape);
     const Tensor part = whole.rows(param->part.begin, param->part.end);
-    param->from_file_order(part.data(), target.data());
+    Tensor in_memory_order(part.shape());
+    param->from_file_order(part.shape().rows(), part.data(), in_memory_order.data());
+    take(*param, in_memory_order);
   }
   std::vector<std::string> unused;
   for (const auto& entry : file.entries())
@@ -58,12 +59,12 @@ std::vector<std::string> load_tensors(const std::string& path, RankModel& model,
 }
 
 std::vector<std::string> load_weights(const std::string& path, RankModel& model) {
-  const auto unused = load_tensors(path, model, [](Param& param) {
-    param.allocate();
-    return param.value;
-  });
-  for (Param* param : model.params()) ++param->version;
-  return unused;
+  return load_tensors(
+      path, model, [](const Param&) { return true; },
+      [](Param& param, const Tensor& value) {
+        if (!param.value.defined()) param.allocate();
+        param.set_value(value);
+      });
 }
 
 }  // namespace owt

@@ -16,11 +16,14 @@ using TensorOf = std::function<Tensor(Param&)>;
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
                       Communicator& comm);
 
-// Every rank takes its parts from the file. Throws Error for a missing tensor (with the nearest name) and for one of
-// another shape. Tensors nobody asks for are ignored; they come back, for a warning.
-std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const TensorOf& tensor_of);
+// Every rank takes its parts from the file: take(parameter, values) gets them on the host, in memory order and with the
+// parameter's shape(), for every parameter that wants() some. Throws Error for a missing tensor (with the nearest name)
+// and for one of another shape. Tensors nobody asks for are ignored; they come back, for a warning.
+using Wants = std::function<bool(const Param&)>;
+using Take = std::function<void(Param&, const Tensor&)>;
+std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const Wants& wants, const Take& take);
 
-// load_tensors() of the values: marks them as changed. Any safetensors file with the layers' names will do.
+// load_tensors() of the values, into memory on the CPU where there is none yet. Any safetensors file with the layers' names will do.
 std::vector<std::string> load_weights(const std::string& path, RankModel& model);
 
 }  // namespace owt

@@ -8,117 +8,271 @@
 #include <thread>
 
 #include "src/comm/profiled.h"
+#include "src/core/bf16.h"
+#include "src/core/gpus.h"
+#include "tests/support/harness.h"
 
 namespace owt {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
-Tensor tensor(const std::vector<float>& values) {
-  Tensor t({static_cast<int64_t>(values.size())});
-  std::copy(values.begin(), values.end(), t.data());
-  return t;
+template <class T>
+Tensor tensor_of(const std::vector<T>& values, Device device) {
+  Tensor host({static_cast<int64_t>(values.size())}, DTypeOf<T>::value);
+  std::copy(values.begin(), values.end(), host.data<T>());
+  return host.to(device);
 }
 
-std::vector<float> values(const Tensor& t) { return {t.data(), t.data() + t.elements()}; }
+template <class T = float>
+std::vector<T> values(const Tensor& tensor) {
+  const Tensor host = tensor.to(Device::kCpu);
+  return {host.data<T>(), host.data<T>() + host.elements()};
+}
 
-class ThreadRanks : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, ThreadRanks, ::testing::Values(1, 2, 3, 4, 7));
+std::vector<float> all_equal(int64_t elements, int value) {
+  return std::vector<float>(static_cast<size_t>(elements), static_cast<float>(value));
+}
 
-TEST_P(ThreadRanks, AllReduceGivesEveryRankTheSameSum) {
-  const int ranks = GetParam();
-  std::vector<std::vector<float>> sums(static_cast<size_t>(ranks));
-  run_ranks(ranks, 1, [&](Communicator& comm) {
-    Tensor t({10'007});  // no multiple of the ranks
-    for (int64_t i = 0; i < t.elements(); ++i)
-      t.data()[i] = std::sin(static_cast<float>(i) * static_cast<float>(comm.rank() + 1));
+Tensor bf16_of(float value, Device device) {
+  Tensor host({1}, DType::kBF16);
+  *static_cast<uint16_t*>(host.raw()) = to_bf16(value);
+  return host.to(device);
+}
+
+float bf16_value(const Tensor& tensor) {
+  const Tensor host = tensor.to(Device::kCpu);
+  return from_bf16(*static_cast<const uint16_t*>(host.raw()));
+}
+
+// Every collective on every device with several numbers of ranks.
+class Collectives : public ::testing::TestWithParam<std::tuple<Device, int>> {
+ protected:
+  void SetUp() override {
+    const auto gpus = static_cast<int>(device() == Device::kCuda ? find_gpus().list.size() : 1);
+    if (gpus > 1 && gpus < ranks()) GTEST_SKIP() << ranks() << " ranks do not fit " << gpus << " GPUs";
+    one_memory_ = gpus == 1;
+  }
+
+  Device device() const { return std::get<0>(GetParam()); }
+  int ranks() const { return std::get<1>(GetParam()); }
+  bool one_memory() const { return one_memory_; }  // not through NCCL
+  void run(const std::function<void(Communicator&)>& body) const { run_ranks(ranks(), 1, body, device()); }
+  Tensor tensor(const std::vector<float>& values) const { return tensor_of(values, device()); }
+  Tensor empty(int64_t elements) const { return Tensor({elements}, DType::kF32, device()); }
+
+ private:
+  bool one_memory_ = true;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, Collectives,
+                         ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(1, 2, 3, 4, 7)),
+                         [](const auto& info) {
+                           return concat(name_of(std::get<0>(info.param)), "_", std::get<1>(info.param));
+                         });
+
+TEST_P(Collectives, AllReduceGivesEveryRankTheSameSum) {
+  constexpr int64_t kElements = 10'007;  // no multiple of the ranks
+  std::vector<std::vector<float>> sums(static_cast<size_t>(ranks()));
+  run([&](Communicator& comm) {
+    std::vector<float> mine(kElements);
+    for (int64_t i = 0; i < kElements; ++i)
+      mine[static_cast<size_t>(i)] = std::sin(static_cast<float>(i) * static_cast<float>(comm.rank() + 1));
+    Tensor t = tensor(mine);
     comm.all_reduce(t, {}).wait();
     sums[static_cast<size_t>(comm.rank())] = values(t);
   });
-  for (int64_t i = 0; i < 10'007; i += 13) {
+  for (int64_t i = 0; i < kElements; i += 13) {
     double sum = 0;
-    for (int r = 0; r < ranks; ++r) sum += std::sin(static_cast<float>(i) * static_cast<float>(r + 1));
+    for (int r = 0; r < ranks(); ++r) sum += std::sin(static_cast<float>(i) * static_cast<float>(r + 1));
     EXPECT_NEAR(sums[0][static_cast<size_t>(i)], sum, 1e-5);
   }
   for (const auto& other : sums) EXPECT_EQ(other, sums[0]);
 }
 
-TEST_P(ThreadRanks, AllGatherPutsThePartsInRankOrder) {
-  const int ranks = GetParam();
-  run_ranks(ranks, 1, [&](Communicator& comm) {
+TEST_P(Collectives, AllReduceOfFewerElementsThanRanksSumsThemAll) {
+  run([&](Communicator& comm) {
+    Tensor t = tensor({1, static_cast<float>(comm.rank())});
+    comm.all_reduce(t, {}).wait();
+    EXPECT_THAT(values(t), ElementsAre(ranks(), ranks() * (ranks() - 1) / 2));
+  });
+}
+
+TEST_P(Collectives, DoublesKeepTheirPrecisionInSums) {
+  run([&](Communicator& comm) {
+    Tensor t = tensor_of<double>({1 + std::ldexp(1.0, -40), -1.0}, device());
+    comm.all_reduce(t, {}).wait();
+    EXPECT_THAT(values<double>(t), ElementsAre(ranks() * (1 + std::ldexp(1.0, -40)), -ranks()));
+  });
+}
+
+// Where bf16 numbers are 2 apart, 256 + 1 is rounded to 256: only a sum that is rounded once gets further.
+TEST_P(Collectives, SumsOfBf16AreRoundedOnce) {
+  if (!one_memory()) GTEST_SKIP() << "NCCL rounds after each addition";
+  run([&](Communicator& comm) {
+    Tensor t = bf16_of(comm.rank() == 0 ? 256.0f : 1.0f, device());
+    comm.all_reduce(t, {}).wait();
+    EXPECT_EQ(bf16_value(t), from_bf16(to_bf16(256.0f + static_cast<float>(ranks() - 1))));
+  });
+}
+
+TEST_P(Collectives, AllGatherPutsThePartsInRankOrder) {
+  run([&](Communicator& comm) {
     const float r = static_cast<float>(comm.rank());
-    Tensor all({2 * ranks});
+    Tensor all = empty(2 * ranks());
     comm.all_gather(tensor({10 * r, 10 * r + 1}), all, {}).wait();
-    for (int other = 0; other < ranks; ++other) {
-      EXPECT_EQ(all.data()[2 * other], 10.0f * static_cast<float>(other));
-      EXPECT_EQ(all.data()[2 * other + 1], 10.0f * static_cast<float>(other) + 1);
+    const auto gathered = values(all);
+    for (int other = 0; other < ranks(); ++other) {
+      EXPECT_EQ(gathered[static_cast<size_t>(2 * other)], 10.0f * static_cast<float>(other));
+      EXPECT_EQ(gathered[static_cast<size_t>(2 * other + 1)], 10.0f * static_cast<float>(other) + 1);
     }
   });
 }
 
-TEST_P(ThreadRanks, ReduceScatterIsAllReduceCutIntoParts) {
-  const int ranks = GetParam();
-  run_ranks(ranks, 1, [&](Communicator& comm) {
-    Tensor all({3 * ranks}), mine({3});
-    for (int64_t i = 0; i < all.elements(); ++i) all.data()[i] = static_cast<float>(i + comm.rank());
-    comm.reduce_scatter(all, mine, {}).wait();
-    for (int64_t i = 0; i < 3; ++i) {
-      const int64_t element = comm.rank() * 3 + i;
-      EXPECT_EQ(mine.data()[i], static_cast<float>(ranks * element + ranks * (ranks - 1) / 2));
+TEST_P(Collectives, AllGatherMovesAnyElements) {
+  run([&](Communicator& comm) {
+    Tensor labels({ranks()}, DType::kI32, device()), pixels({ranks()}, DType::kU8, device());
+    comm.all_gather(tensor_of<int32_t>({-7 * comm.rank()}, device()), labels, {}).wait();
+    comm.all_gather(tensor_of<uint8_t>({static_cast<uint8_t>(255 - comm.rank())}, device()), pixels, {}).wait();
+    for (int other = 0; other < ranks(); ++other) {
+      EXPECT_EQ(values<int32_t>(labels)[static_cast<size_t>(other)], -7 * other);
+      EXPECT_EQ(values<uint8_t>(pixels)[static_cast<size_t>(other)], 255 - other);
     }
   });
 }
 
-TEST_P(ThreadRanks, BroadcastAndReduceAreMirrorImages) {
-  const int ranks = GetParam(), root = ranks - 1;
-  run_ranks(ranks, 1, [&](Communicator& comm) {
-    Tensor out({2});
+TEST_P(Collectives, ReduceScatterIsAllReduceCutIntoParts) {
+  run([&](Communicator& comm) {
+    std::vector<float> all(3 * static_cast<size_t>(ranks()));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(static_cast<int>(i) + comm.rank());
+    Tensor mine = empty(3);
+    comm.reduce_scatter(tensor(all), mine, {}).wait();
+    for (int i = 0; i < 3; ++i) {
+      const int element = comm.rank() * 3 + i;
+      EXPECT_EQ(values(mine)[static_cast<size_t>(i)],
+                static_cast<float>(ranks() * element + ranks() * (ranks() - 1) / 2));
+    }
+  });
+}
+
+TEST_P(Collectives, BroadcastAndReduceAreMirrorImages) {
+  const int root = ranks() - 1;
+  run([&](Communicator& comm) {
+    Tensor out = empty(2);
     comm.broadcast(comm.rank() == root ? tensor({5, 6}) : Tensor(), out, root, {}).wait();
     EXPECT_THAT(values(out), ElementsAre(5, 6));
-    Tensor sum = comm.rank() == root ? Tensor({2}) : Tensor();
+    Tensor sum = comm.rank() == root ? empty(2) : Tensor();
     comm.reduce(tensor({1, static_cast<float>(comm.rank())}), sum, root, {}).wait();
     if (comm.rank() == root) {
-      EXPECT_THAT(values(sum), ElementsAre(ranks, ranks * (ranks - 1) / 2));
+      EXPECT_THAT(values(sum), ElementsAre(ranks(), ranks() * (ranks() - 1) / 2));
     }
   });
 }
 
-TEST_P(ThreadRanks, AllToAllTransposesTheParts) {
-  const int ranks = GetParam();
-  run_ranks(ranks, 1, [&](Communicator& comm) {
-    Tensor mine({ranks}), theirs({ranks});
-    for (int i = 0; i < ranks; ++i) mine.data()[i] = static_cast<float>(100 * comm.rank() + i);
-    comm.all_to_all(mine, theirs, {}).wait();
-    for (int i = 0; i < ranks; ++i) EXPECT_EQ(theirs.data()[i], static_cast<float>(100 * i + comm.rank()));
+TEST_P(Collectives, ReduceSumsEveryElementOfALargeTensor) {
+  constexpr int64_t kElements = 100'003;
+  run([&](Communicator& comm) {
+    Tensor mine = empty(kElements), sum = comm.rank() == 0 ? empty(kElements) : Tensor();
+    fill(mine, static_cast<float>(comm.rank() + 1));
+    comm.reduce(mine, sum, 0, {}).wait();
+    if (comm.rank() == 0) {
+      EXPECT_EQ(values(sum), all_equal(kElements, ranks() * (ranks() + 1) / 2));
+    }
   });
 }
 
-TEST_P(ThreadRanks, ManyCollectivesInARowKeepTheirOrder) {
-  run_ranks(GetParam(), 1, [&](Communicator& comm) {
+TEST_P(Collectives, AllToAllTransposesTheParts) {
+  run([&](Communicator& comm) {
+    std::vector<float> mine(static_cast<size_t>(ranks()));
+    for (int i = 0; i < ranks(); ++i) mine[static_cast<size_t>(i)] = static_cast<float>(100 * comm.rank() + i);
+    Tensor theirs = empty(ranks());
+    comm.all_to_all(tensor(mine), theirs, {}).wait();
+    for (int i = 0; i < ranks(); ++i)
+      EXPECT_EQ(values(theirs)[static_cast<size_t>(i)], static_cast<float>(100 * i + comm.rank()));
+  });
+}
+
+TEST_P(Collectives, TensorsWithoutElementsTakePartToo) {
+  run([&](Communicator& comm) {
+    Tensor none = empty(0), more = empty(0), one = tensor({1});
+    comm.all_reduce(none, {}).wait();
+    comm.all_gather(none, more, {}).wait();
+    comm.reduce_scatter(more, none, {}).wait();
+    comm.all_to_all(none, more, {}).wait();
+    EXPECT_THAT(values(more), IsEmpty());
+    comm.all_reduce(one, {}).wait();
+    EXPECT_THAT(values(one), ElementsAre(ranks()));
+  });
+}
+
+TEST_P(Collectives, ManyInARowKeepTheirOrder) {
+  const int rounds = device() == Device::kCpu ? 2000 : 100;
+  run([&](Communicator& comm) {
     Tensor t = tensor({1});
-    for (int i = 0; i < 2000; ++i) {
-      t.data()[0] = static_cast<float>(i);
+    for (int i = 0; i < rounds; ++i) {
+      fill(t, static_cast<float>(i));
       comm.all_reduce(t, {}).wait();
-      ASSERT_EQ(t.data()[0], static_cast<float>(i * comm.ranks()));
+      ASSERT_THAT(values(t), ElementsAre(i * comm.ranks()));
     }
   });
 }
 
-TEST(RunRanks, OneRankThatFailsEndsAllAndItsErrorComesOut) {
+// No host waits between the rounds: whoever read too early or too late, or wrote while another rank still reads, would
+// see the numbers of another round.
+TEST_P(Collectives, StandBetweenWhatIsQueuedBeforeReadyAndWhatWaitsForTheirEvent) {
+  constexpr int kRounds = 10;
+  constexpr int64_t kElements = 50'000;
+  run([&](Communicator& comm) {
+    const Stream stream(device());
+    Tensor sum = empty(kElements), all = empty(ranks() * kElements), source = empty(kElements);
+    std::vector<Tensor> numbers, sums, gathered;
+    for (int i = 0; i < kRounds; ++i) {
+      numbers.push_back(empty(kElements)), sums.push_back(empty(kElements)), gathered.push_back(empty(all.elements()));
+      fill(numbers.back(), static_cast<float>(100 * i + comm.rank()));
+    }
+    for (size_t i = 0; i < kRounds; ++i) {
+      sum.copy_from(numbers[i], stream);
+      source.copy_from(numbers[i], stream);
+      const Event summed = comm.all_reduce(sum, stream.record());
+      const Event together = comm.all_gather(source, all, stream.record());
+      stream.wait(summed);
+      sums[i].copy_from(sum, stream);
+      sum.zero(stream);
+      stream.wait(together);
+      gathered[i].copy_from(all, stream);
+      source.zero(stream);
+      all.zero(stream);
+    }
+    stream.synchronize();
+    for (size_t i = 0; i < kRounds; ++i) {
+      const int round = static_cast<int>(i);
+      EXPECT_EQ(values(sums[i]), all_equal(kElements, ranks() * 100 * round + ranks() * (ranks() - 1) / 2));
+      for (int r = 0; r < ranks(); ++r)
+        EXPECT_EQ(values(gathered[i].rows(r * kElements, (r + 1) * kElements)), all_equal(kElements, 100 * round + r));
+    }
+  });
+}
+
+class RunRanks : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, RunRanks, testing::ValuesIn(devices()), device_name);
+
+TEST_P(RunRanks, OneRankThatFailsEndsAllAndItsErrorComesOut) {
   std::atomic<int> aborted{0};
   try {
-    run_ranks(4, 1, [&](Communicator& comm) {
-      Tensor t = tensor({1});
-      try {
-        comm.all_reduce(t, {}).wait();
-        if (comm.rank() == 2) fail("rank two has had enough");
-        comm.all_reduce(t, {}).wait();  // rank 2 never comes
-      } catch (const Aborted&) {
-        ++aborted;
-        throw;
-      }
-    });
+    run_ranks(
+        4, 1,
+        [&](Communicator& comm) {
+          Tensor t = upload({1}, {1}, device());
+          try {
+            comm.all_reduce(t, {}).wait();
+            if (comm.rank() == 2) fail("rank two has had enough");
+            comm.all_reduce(t, {}).wait();  // rank 2 never comes
+          } catch (const Aborted&) {
+            ++aborted;
+            throw;
+          }
+        },
+        device());
     FAIL() << "no error";
   } catch (const Error& e) {
     EXPECT_STREQ(e.what(), "rank two has had enough");
@@ -126,17 +280,37 @@ TEST(RunRanks, OneRankThatFailsEndsAllAndItsErrorComesOut) {
   EXPECT_EQ(aborted, 3);
 }
 
-TEST(RunRanks, ARankThatFailsLaterThanItsPartnersWaitStillEndsThem) {
-  EXPECT_THROW(run_ranks(3, 1,
-                         [&](Communicator& comm) {
-                           if (comm.rank() == 0) {
-                             std::this_thread::sleep_for(std::chrono::milliseconds(30));
-                             throw std::runtime_error("late");
-                           }
-                           Tensor t = tensor({1});
-                           comm.all_reduce(t, {}).wait();
-                         }),
+TEST_P(RunRanks, ARankThatFailsLaterThanItsPartnersWaitStillEndsThem) {
+  EXPECT_THROW(run_ranks(
+                   3, 1,
+                   [&](Communicator& comm) {
+                     if (comm.rank() == 0) {
+                       std::this_thread::sleep_for(std::chrono::milliseconds(30));
+                       throw std::runtime_error("late");
+                     }
+                     Tensor t = upload({1}, {1}, device());
+                     comm.all_reduce(t, {}).wait();
+                   },
+                   device()),
                std::runtime_error);
+}
+
+TEST_P(RunRanks, SumsOfIntegersAreRefused) {
+  EXPECT_THROW(run_ranks(
+                   2, 1,
+                   [&](Communicator& comm) {
+                     Tensor t = tensor_of<int32_t>({1}, device());
+                     comm.all_reduce(t, {}).wait();
+                   },
+                   device()),
+               Error);
+}
+
+TEST_P(RunRanks, OnlyALoneRankMayBeRecordedIntoAGraph) {
+  run_ranks(
+      1, 1, [](Communicator& comm) { EXPECT_TRUE(comm.records()); }, device());
+  run_ranks(
+      2, 1, [](Communicator& comm) { EXPECT_FALSE(comm.records()); }, device());
 }
 
 // Formulas of a ring: 2 (K-1)/K S for all_reduce, (K-1)/K S for the others.
@@ -149,27 +323,36 @@ TEST(BytesSent, FollowTheRingFormulas) {
   EXPECT_EQ(bytes_sent(Collective::kAllToAll, 1000, 1), 0);
 }
 
-TEST(ProfiledCommunicator, CountsBytesAndReportsThemToTheOpenScope) {
-  run_ranks(2, 1, [](Communicator& inner) {
-    Profiler profiler;
-    profiler.enable(true);
-    ProfiledCommunicator comm(inner, &profiler);
-    profiler.begin_step();
-    Tensor sum({100}), all({50});
-    sum.zero();
-    {
-      const Profiler::Scope scope(&profiler, "sums", Phase::kTransfer);
-      comm.all_reduce(sum, {}).wait();
-      comm.all_reduce(sum, {}).wait();
-    }
-    comm.all_gather(sum.rows(0, 25), all, {}).wait();  // counted, but in no scope
-    profiler.end_step();
-    EXPECT_EQ(comm.bytes(), 2 * 400 + 100);
-    ASSERT_EQ(profiler.rows().size(), 1u);
-    EXPECT_EQ(profiler.rows()[0].name, "sums");
-    EXPECT_EQ(profiler.rows()[0].bytes[0], 800);
-    EXPECT_LE(profiler.rows()[0].transfer_ms[0], profiler.rows()[0].ms[0]);
-  });
+class ProfiledRanks : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, ProfiledRanks, testing::ValuesIn(devices()), device_name);
+
+TEST_P(ProfiledRanks, CountBytesAndReportThemToTheOpenScope) {
+  run_ranks(
+      2, 1,
+      [&](Communicator& inner) {
+        const Stream stream(device());
+        Profiler profiler;
+        profiler.use_stream(stream);
+        profiler.enable(true);
+        ProfiledCommunicator comm(inner, &profiler);
+        Tensor sum({100}, DType::kF32, device()), all({50}, DType::kF32, device());
+        sum.zero();
+        profiler.begin_step();
+        {
+          const Profiler::Scope scope(&profiler, "sums", Phase::kTransfer);
+          stream.wait(comm.all_reduce(sum, stream.record()));
+          stream.wait(comm.all_reduce(sum, stream.record()));
+        }
+        stream.wait(comm.all_gather(sum.rows(0, 25), all, stream.record()));  // counted, but in no scope
+        profiler.end_step();
+        EXPECT_EQ(comm.bytes(), 2 * 400 + 100);
+        ASSERT_EQ(profiler.rows().size(), 1u);
+        EXPECT_EQ(profiler.rows()[0].name, "sums");
+        EXPECT_EQ(profiler.rows()[0].bytes[0], 800);
+        EXPECT_GT(profiler.rows()[0].transfer_ms[0], 0);
+        EXPECT_LE(profiler.rows()[0].transfer_ms[0], profiler.rows()[0].ms[0]);
+      },
+      device());
 }
 
 // A collective that is under way when its call returns.

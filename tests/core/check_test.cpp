@@ -5,6 +5,7 @@
 
 #include "src/core/device.h"
 #include "src/core/dispatch.h"
+#include "src/core/gpus.h"
 
 namespace owt {
 namespace {
@@ -52,13 +53,60 @@ TEST(DeviceNames, UnknownOnesAreAnErrorWithTheCure) {
   EXPECT_THAT([] { device_from(""); }, ThrowsMessage<Error>(HasSubstr("no device ''")));
 }
 
-TEST(DeviceNames, OneThatWasNotBuiltIsAnErrorWithTheCure) {
-  EXPECT_THAT([] { device_from("cuda"); }, ThrowsMessage<Error>(AllOf(HasSubstr("'cuda'"), HasSubstr("--device cpu"))));
+TEST(DeviceNames, CudaIsTakenWhereThereIsAGpuAndElseAnErrorWithTheReasonAndTheCure) {
+  EXPECT_EQ(device_from("auto"), gpu_present() ? Device::kCuda : Device::kCpu);
+  if (gpu_present()) {
+    EXPECT_EQ(device_from("cuda"), Device::kCuda);
+    EXPECT_EQ(find_gpus().why_none, "");
+    return;
+  }
+  const std::string why = find_gpus().why_none;
+  EXPECT_NE(why, "");
+  EXPECT_THAT([] { device_from("cuda"); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("'cuda'"), HasSubstr(why), HasSubstr("--device cpu"))));
+}
+
+TEST(PrecisionNames, AreReadAndPrinted) {
+  for (const Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16})
+    EXPECT_EQ(precision_from(name_of(precision)), precision);
+  EXPECT_THAT([] { precision_from("fp16"); }, ThrowsMessage<Error>(AllOf(HasSubstr("'fp16'"), HasSubstr("bf16"))));
 }
 
 TEST(Dispatch, CallsWithTheTagOfTheDevice) {
   EXPECT_TRUE(dispatch(Device::kCpu, [](auto tag) { return std::is_same_v<decltype(tag), Cpu>; }));
-  EXPECT_THROW(dispatch(Device::kCuda, [](auto) {}), Error);
+  const auto cuda = [] {
+    return dispatch(Device::kCuda, [](auto tag) { return std::is_same_v<decltype(tag), Cuda>; });
+  };
+  if (kCudaBuilt)
+    EXPECT_TRUE(cuda());
+  else
+    EXPECT_THROW(cuda(), Error);
+}
+
+struct PrecisionOf {
+  Precision operator()(Cpu) const { return Precision::kFp32; }
+  Precision operator()(Cuda cuda) const { return cuda.precision; }
+};
+
+TEST(Dispatch, HandsThePrecisionToCuda) {
+  if (kCudaBuilt) {
+    EXPECT_EQ(dispatch({Device::kCuda, Precision::kBf16}, PrecisionOf()), Precision::kBf16);
+  }
+  EXPECT_EQ(dispatch(Device::kCpu, PrecisionOf()), Precision::kFp32);
+}
+
+TEST(Working, NamesWhatIsWorkedOnInnermostFirst) {
+  EXPECT_EQ(working_on(), "");
+  {
+    const Working outer("conv1", "forward");
+    EXPECT_EQ(working_on(), "conv1, forward");
+    {
+      const Working inner("fc2", "");
+      EXPECT_EQ(working_on(), "fc2");
+    }
+    EXPECT_EQ(working_on(), "conv1, forward");
+  }
+  EXPECT_EQ(working_on(), "");
 }
 
 }  // namespace

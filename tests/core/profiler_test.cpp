@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "src/core/check.h"
+#include "src/core/graph.h"
+#include "tests/support/harness.h"
 
 namespace owt {
 namespace {
@@ -161,6 +163,103 @@ TEST_F(ProfilerTest, ClearForgetsWhatWasRecorded) {
   transfer("labels", 1, 4);
   profiler_.end_step();
   EXPECT_THAT(profiler_.rows()[0].bytes, ElementsAre(4));
+}
+
+class ProfilerOnGpu : public DeviceTest {
+ protected:
+  ProfilerOnGpu() {
+    profiler_.use_stream(stream_);
+    profiler_.enable(true);
+  }
+
+  void work(const char* name, Phase phase) {
+    const Scope scope(&profiler_, name, phase);
+    tensor_.zero(stream_);
+  }
+  // A step of two scopes, one of which comes twice.
+  void layers() {
+    work("conv1", Phase::kForward);
+    work("fc1", Phase::kForward);
+    work("conv1", Phase::kForward);
+  }
+  double sum_of_rows(size_t step) const {
+    double sum = 0;
+    for (const Profiler::Row& row : profiler_.rows()) sum += row.ms.at(step);
+    return sum;
+  }
+
+  Stream stream_{device()};
+  Tensor tensor_{{100'000}, DType::kF32, device()};
+  Profiler profiler_;
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ProfilerOnGpu);
+INSTANTIATE_TEST_SUITE_P(Gpus, ProfilerOnGpu, ::testing::ValuesIn(gpu_devices()), device_name);
+
+TEST_P(ProfilerOnGpu, TheTimeOfTheScopesIsPartOfTheStep) {
+  for (int step = 0; step < 3; ++step) {
+    profiler_.begin_step();
+    layers();
+    profiler_.end_step();
+  }
+  ASSERT_THAT(profiler_.rows(), SizeIs(2));
+  ASSERT_THAT(profiler_.step_ms(), SizeIs(3));
+  for (size_t step = 0; step < 3; ++step) {
+    EXPECT_GT(sum_of_rows(step), 0);
+    EXPECT_LE(sum_of_rows(step), profiler_.step_ms()[step] + 0.01);
+  }
+}
+
+TEST_P(ProfilerOnGpu, ScopesOfARecordingCountInEveryStepThatReplaysIt) {
+  profiler_.keep_spans(true);
+  std::shared_ptr<const Profiler::Recording> scopes;
+  Graph graph;
+  for (int step = 0; step < 3; ++step) {
+    profiler_.begin_step();
+    work("data wait", Phase::kData);
+    if (step == 0) {
+      profiler_.begin_recording();
+      graph = Graph::record(stream_, [&] { layers(); });
+      scopes = profiler_.end_recording();
+    }
+    graph.launch(stream_);
+    profiler_.replayed(scopes);
+    profiler_.end_step();
+  }
+  ASSERT_THAT(profiler_.rows(), SizeIs(3));
+  EXPECT_EQ(profiler_.rows()[1].name, "conv1");
+  for (size_t step = 0; step < 3; ++step) {
+    for (const Profiler::Row& row : profiler_.rows()) EXPECT_GT(row.ms.at(step), 0) << row.name << ", step " << step;
+    EXPECT_LE(sum_of_rows(step), profiler_.step_ms()[step] + 0.01);
+  }
+  EXPECT_THAT(profiler_.spans(), SizeIs(3 * 4));
+}
+
+TEST_P(ProfilerOnGpu, AStepThatReplaysNothingHasNoTimeInRecordedRows) {
+  profiler_.begin_step();
+  profiler_.begin_recording();
+  const Graph graph = Graph::record(stream_, [&] { layers(); });
+  const auto scopes = profiler_.end_recording();
+  graph.launch(stream_);
+  profiler_.replayed(scopes);
+  profiler_.end_step();
+  profiler_.begin_step();
+  profiler_.end_step();
+  for (const Profiler::Row& row : profiler_.rows()) EXPECT_EQ(row.ms.at(1), 0) << row.name;
+}
+
+TEST_P(ProfilerOnGpu, ATransferUnderWayIsTimedBetweenItsEvents) {
+  profiler_.begin_step();
+  {
+    const Scope scope(&profiler_, "gradients", Phase::kTransfer);
+    const Stream other(device());
+    const Event begin = other.record();
+    tensor_.zero(other);
+    profiler_.add_transfer(begin, other.record(), 100);
+    stream_.wait(other.record());
+  }
+  profiler_.end_step();
+  EXPECT_THAT(profiler_.rows()[0].bytes, ElementsAre(100));
+  EXPECT_GT(profiler_.rows()[0].transfer_ms[0], 0);
 }
 
 TEST(Median, IsTheMiddleOrTheMeanOfTheTwoMiddleValues) {

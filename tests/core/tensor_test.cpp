@@ -17,11 +17,14 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 // 0, 1, 2, ... in a shape.
-Tensor counted(const Shape& shape) {
-  Tensor tensor(shape);
-  std::iota(tensor.data(), tensor.data() + tensor.elements(), 0.0f);
-  return tensor;
+Tensor counted(const Shape& shape, Device device = Device::kCpu) {
+  std::vector<float> values(static_cast<size_t>(shape.elements()));
+  std::iota(values.begin(), values.end(), 0.0f);
+  return upload(values, shape, device);
 }
+
+class TensorTest : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, TensorTest, ::testing::ValuesIn(devices()), device_name);
 
 TEST(Tensor, KnowsItsShapeTypeAndBytes) {
   const Tensor images({2, 3, 3, 1}, DType::kU8), weights({4, 5});
@@ -41,8 +44,8 @@ TEST(Tensor, ElementSizesAreThoseOfTheTypes) {
   EXPECT_EQ(size_of(DType::kF64), 8);
 }
 
-TEST(Tensor, RowsAreAViewOfTheSameMemory) {
-  Tensor all = counted({4, 2});
+TEST_P(TensorTest, RowsAreAViewOfTheSameMemory) {
+  Tensor all = counted({4, 2}, device());
   Tensor middle = all.rows(1, 3);
   EXPECT_EQ(middle.shape(), (Shape{2, 2}));
   EXPECT_THAT(download(middle), ElementsAre(2, 3, 4, 5));
@@ -50,8 +53,8 @@ TEST(Tensor, RowsAreAViewOfTheSameMemory) {
   EXPECT_THAT(download(all), ElementsAre(0, 1, 0, 0, 0, 0, 6, 7));
 }
 
-TEST(Tensor, ViewsOfViewsAddTheirOffsets) {
-  const Tensor all = counted({6, 2});
+TEST_P(TensorTest, ViewsOfViewsAddTheirOffsets) {
+  const Tensor all = counted({6, 2}, device());
   EXPECT_THAT(download(all.rows(2, 6).rows(1, 2)), ElementsAre(6, 7));
   EXPECT_THAT(download(all.part(3, {2, 2}).reshaped({4}).part(1, {2})), ElementsAre(4, 5));
 }
@@ -71,33 +74,93 @@ TEST(Tensor, ACopySharesMemoryAndACloneDoesNot) {
   EXPECT_THAT(download(clone), ElementsAre(0, 1));
 }
 
-TEST(Tensor, AViewKeepsTheMemoryAlive) {
+TEST_P(TensorTest, AViewKeepsTheMemoryAlive) {
   Tensor view;
   {
-    const Tensor all = counted({3});
+    const Tensor all = counted({3}, device());
     view = all.rows(2, 3);
   }
   EXPECT_THAT(download(view), ElementsAre(2));
 }
 
-TEST(Tensor, CopiesElementsFromAnotherOfTheSameSize) {
-  Tensor to({4});
-  to.copy_from(counted({2, 2}));
+TEST_P(TensorTest, CopiesElementsFromAnotherOfTheSameSize) {
+  Tensor to({4}, DType::kF32, device());
+  to.copy_from(counted({2, 2}, device()));
   EXPECT_THAT(download(to), ElementsAre(0, 1, 2, 3));
-  EXPECT_THROW(to.copy_from(counted({3})), Error);
+  EXPECT_THROW(to.copy_from(counted({3}, device())), Error);
 }
 
-TEST(Tensor, MemoryIsAlignedTo64Bytes) {
+TEST_P(TensorTest, MemoryIsAlignedTo64Bytes) {
   for (const int64_t elements : {1, 3, 1000, 600'000})
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(Tensor({elements}).raw()) % 64, 0u) << elements;
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(Tensor({elements}, DType::kF32, device()).raw()) % 64, 0u) << elements;
 }
 
-TEST(Tensor, MayHaveNoElements) {
-  Tensor none({0, 5});
+TEST_P(TensorTest, MayHaveNoElements) {
+  Tensor none({0, 5}, DType::kF32, device());
   none.zero();
-  none.copy_from(Tensor({5, 0}));
+  none.copy_from(Tensor({5, 0}, DType::kF32, device()));
   EXPECT_EQ(none.rows(0, 0).elements(), 0);
-  EXPECT_NE(none.data(), nullptr);
+  EXPECT_NE(none.raw(), nullptr);
+}
+
+TEST_P(TensorTest, TravelsBetweenDevicesWithItsTypeAndShape) {
+  const Tensor there = counted({2, 3}, device()), here = there.to(Device::kCpu);
+  EXPECT_EQ(there.device(), device());
+  EXPECT_EQ(here.device(), Device::kCpu);
+  EXPECT_EQ(here.shape(), (Shape{2, 3}));
+  EXPECT_THAT(std::vector<float>(here.data(), here.data() + 6), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_EQ(there.to(device()).raw(), there.raw());  // where it is there already
+  EXPECT_THAT(download_labels(upload_labels({-1, 2'000'000'000}, device())), ElementsAre(-1, 2'000'000'000));
+}
+
+TEST_P(TensorTest, CopiesBetweenViewsOfDifferentDevices) {
+  Tensor there = counted({4, 2}, device());
+  Tensor rows = there.rows(1, 3);
+  rows.copy_from(upload({10, 11, 12, 13}, {2, 2}, Device::kCpu));
+  EXPECT_THAT(download(there), ElementsAre(0, 1, 10, 11, 12, 13, 6, 7));
+  Tensor here({2});
+  here.copy_from(there.rows(2, 3));
+  EXPECT_THAT(download(here), ElementsAre(12, 13));
+}
+
+TEST_P(TensorTest, QueuedCopiesAreDoneInTheOrderOfTheirStream) {
+  const Stream stream(device());
+  const Tensor one = counted({3}, device());
+  Tensor a({3}, DType::kF32, device()), b({3}, DType::kF32, device());
+  a.copy_from(one, stream);
+  b.copy_from(a, stream);
+  a.zero(stream);
+  stream.synchronize();
+  EXPECT_THAT(download(b), ElementsAre(0, 1, 2));
+  EXPECT_THAT(download(a), ElementsAre(0, 0, 0));
+}
+
+TEST_P(TensorTest, MemorySharedWithADeviceIsReadAndWrittenByBoth) {
+  const Stream stream(device());
+  Tensor host = Tensor::shared_with(device(), {2}, DType::kF32), there({2}, DType::kF32, device());
+  EXPECT_EQ(host.device(), Device::kCpu);
+  host.data()[0] = 4, host.data()[1] = 5;
+  there.copy_from(host, stream);
+  stream.synchronize();
+  EXPECT_THAT(download(there), ElementsAre(4, 5));
+  host.data()[0] = 0;
+  host.copy_from(there, stream);
+  stream.synchronize();
+  EXPECT_EQ(host.data()[0], 4);
+}
+
+TEST(Tensor, ViewedAsAnotherTypeIsTheSameBytes) {
+  const Tensor bytes({16}, DType::kU8);
+  const Tensor numbers = bytes.part(8, {8}).viewed_as(DType::kI64);
+  EXPECT_EQ(numbers.shape(), (Shape{1}));
+  EXPECT_EQ(numbers.raw(), static_cast<const std::byte*>(bytes.raw()) + 8);
+  EXPECT_THROW(bytes.part(0, {7}).viewed_as(DType::kI32), Error);
+}
+
+TEST(Tensor, ActivationsHaveTheTypeOfThePrecision) {
+  EXPECT_EQ(activation_type(Precision::kFp32), DType::kF32);
+  EXPECT_EQ(activation_type(Precision::kTf32), DType::kF32);
+  EXPECT_EQ(activation_type(Precision::kBf16), DType::kBF16);
 }
 
 TEST(Tensor, RefusesAnotherElementType) {

@@ -4,11 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 
-#include "data/memory_dataset.h"
 #include "data/order.h"
 #include "src/core/check.h"
+#include "tests/data/batches.h"
 
 namespace owt {
 namespace {
@@ -16,44 +15,12 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Images of 4 x 4 x 3 whose label is their index.
-std::shared_ptr<const Dataset> numbered_images(int64_t size) {
-  std::vector<uint8_t> pixels(static_cast<size_t>(size * 48)), labels(static_cast<size_t>(size));
-  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 37 % 251);
-  for (size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<uint8_t>(i);
-  return std::make_shared<MemoryDataset>(Shape{4, 4, 3}, 256, pixels, labels);
-}
-
 LoaderSettings settings(int64_t size, int64_t batch) {
   return {.dataset = numbered_images(size),
           .augmenter = std::make_shared<Augmenter>(AugmentSettings{.crop = 3, .pad = 1, .mirror = true, .color = 1},
                                                    Shape{4, 4, 3}),
           .batch = batch,
           .seed = 11};
-}
-
-struct Copy {  // of a batch
-  std::vector<float> images;
-  std::vector<int32_t> labels;
-  int64_t epoch, step_in_epoch, step_rows;
-  bool operator==(const Copy&) const = default;
-};
-
-Copy copy(const Batch& batch) {
-  const float* images = batch.images.data();
-  const int32_t* labels = batch.labels.data<int32_t>();
-  return {{images, images + batch.images.elements()},
-          {labels, labels + batch.labels.elements()},
-          batch.epoch,
-          batch.step_in_epoch,
-          batch.step_rows};
-}
-
-std::vector<Copy> run(const LoaderSettings& settings, int steps) {
-  Loader loader(settings);
-  std::vector<Copy> batches;
-  for (int i = 0; i < steps; ++i) batches.push_back(copy(loader.next()));
-  return batches;
 }
 
 TEST(Loader, WalksThroughTheOrderOfEveryEpoch) {
@@ -91,11 +58,11 @@ TEST(Loader, ReadsInOrderAndWithoutRandomnessInEvaluation) {
   std::vector<float> wanted(27);
   made.dataset->read(0, pixels.data());
   made.augmenter->eval_image(pixels.data(), wanted.data());
-  const Copy first = copy(loader.next());
+  const Copy first = copy(loader.next(Stream()));
   EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), first.images.begin()));
   EXPECT_THAT(first.labels, ElementsAre(0, 1, 2));
-  EXPECT_THAT(copy(loader.next()).labels, ElementsAre(3, 4));
-  const Copy again = copy(loader.next());
+  EXPECT_THAT(copy(loader.next(Stream())).labels, ElementsAre(3, 4));
+  const Copy again = copy(loader.next(Stream()));
   EXPECT_EQ(again.images, first.images);
   EXPECT_EQ(again.labels, first.labels);
 }
@@ -104,12 +71,6 @@ TEST(Loader, KeepsTheOrderOfTheFilesWithoutShuffling) {
   LoaderSettings made = settings(5, 3);
   made.shuffle = false;
   EXPECT_THAT(run(made, 1)[0].labels, ElementsAre(0, 1, 2));
-}
-
-// The first parts get one row more, as with split(), and the last may get none.
-LoaderSettings of_rank(LoaderSettings made, int ranks, int rank) {
-  made.rows = [=](int64_t rows) { return split(rows, ranks, rank); };
-  return made;
 }
 
 TEST(Loader, RowsOfAllRanksTogetherAreTheBatchOfOneRank) {
@@ -133,7 +94,7 @@ TEST(Loader, RowsOfAllRanksTogetherAreTheBatchOfOneRank) {
 TEST(Loader, GivesTensorsOfNoRowsToARankWithoutRows) {
   Loader loader(of_rank(settings(10, 2), 4, 3));
   for (int i = 0; i < 7; ++i) {
-    const Batch& batch = loader.next();
+    const Batch& batch = loader.next(Stream());
     EXPECT_EQ(batch.images.shape(), (Shape{0, 3, 3, 3}));
     EXPECT_EQ(batch.labels.shape(), (Shape{0}));
     EXPECT_EQ(batch.step_rows, 2);
@@ -172,35 +133,60 @@ TEST(Loader, KeepsABatchUntouchedUntilTheNextCall) {
   made.slots = 2;
   Loader loader(made), ahead(made);
   for (int i = 0; i < 20; ++i) {
-    const Batch& batch = loader.next();
+    const Batch& batch = loader.next(Stream());
     const Copy before = copy(batch);
-    for (int j = 0; j < 3; ++j) ahead.next();  // time for the threads to go wrong
+    for (int j = 0; j < 3; ++j) ahead.next(Stream());  // time for the threads to go wrong
     EXPECT_EQ(copy(batch), before);
   }
 }
 
-class CountingDataset : public MemoryDataset {
- public:
-  CountingDataset(int64_t size, int64_t bad)
-      : MemoryDataset({1, 1, 1}, 1, std::vector<uint8_t>(static_cast<size_t>(size)),
-                      std::vector<uint8_t>(static_cast<size_t>(size))),
-        bad_(bad) {}
-  void read(int64_t index, uint8_t* pixels) const override {
-    ++reads;
-    if (index == bad_) fail("image ", index, " is damaged");
-    MemoryDataset::read(index, pixels);
+TEST(Loader, KeepsAsManyBatchesAsAreHeld) {
+  LoaderSettings made = settings(64, 8);
+  made.threads = 2;
+  made.slots = 5;
+  made.held = 3;
+  Loader loader(made), ahead(made);
+  std::vector<const Batch*> held;
+  std::vector<Copy> before;
+  for (size_t i = 0; i < 20; ++i) {
+    held.push_back(&loader.next(Stream()));
+    before.push_back(copy(*held[i]));
+    for (int j = 0; j < 3; ++j) ahead.next(Stream());  // time for the threads to go wrong
+    for (size_t k = i < 2 ? 0 : i - 2; k <= i; ++k) EXPECT_EQ(copy(*held[k]), before[k]);
   }
-  mutable std::atomic<int64_t> reads{0};
+}
 
- private:
-  int64_t bad_;
-};
+TEST(Loader, WithoutAnAugmenterGivesTheImagesAsReadAndTheirPlaces) {
+  LoaderSettings made = settings(10, 4);
+  made.augmenter = nullptr;
+  Loader loader(made);
+  std::vector<uint8_t> pixels(48);
+  for (int step = 0; step < 4; ++step) {
+    const Batch& batch = loader.next(Stream());
+    const int64_t rows = step == 2 ? 2 : 4;
+    ASSERT_EQ(batch.images.shape(), (Shape{rows, 4, 4, 3}));
+    ASSERT_EQ(batch.samples.shape(), (Shape{rows}));
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t sample = batch.samples.data<int64_t>()[row];
+      EXPECT_EQ(batch.labels.data<int32_t>()[row], sample);
+      made.dataset->read(sample, pixels.data());
+      EXPECT_TRUE(std::equal(pixels.begin(), pixels.end(), batch.images.data<uint8_t>() + row * 48));
+    }
+  }
+}
 
-LoaderSettings counting(const std::shared_ptr<CountingDataset>& dataset, int64_t batch) {
-  return {.dataset = dataset,
-          .augmenter = std::make_shared<Augmenter>(AugmentSettings{}, Shape{1, 1, 1}),
-          .batch = batch,
-          .shuffle = false};
+TEST(Loader, IsReadyOnceTheNextBatchIsMade) {
+  LoaderSettings made = settings(64, 8);
+  Loader loader(made);
+  while (!loader.ready()) std::this_thread::yield();
+  EXPECT_EQ(copy(loader.next(Stream())), run(made, 1)[0]);
+}
+
+TEST(Loader, IsNotReadyWhereTheNextBatchCannotBeMade) {
+  const auto dataset = std::make_shared<CountingDataset>(40, 5);
+  Loader loader(counting(dataset, 10));
+  EXPECT_THROW(loader.next(Stream()), Error);
+  EXPECT_FALSE(loader.ready());
 }
 
 TEST(Loader, ThrowsWhatWentWrongInItsThreads) {
@@ -209,10 +195,10 @@ TEST(Loader, ThrowsWhatWentWrongInItsThreads) {
     made.threads = threads;
     Loader loader(made);
     const auto three_steps = [&] {
-      for (int i = 0; i < 3; ++i) loader.next();
+      for (int i = 0; i < 3; ++i) loader.next(Stream());
     };
     EXPECT_THAT(three_steps, testing::ThrowsMessage<Error>(HasSubstr("image 25 is damaged")));
-    EXPECT_THROW(loader.next(), Error) << "and again";
+    EXPECT_THROW(loader.next(Stream()), Error) << "and again";
   }
 }
 
@@ -227,7 +213,7 @@ TEST(Loader, MakesNoMoreThanItsSlotsAhead) {
   LoaderSettings made = counting(dataset, 10);
   made.threads = 2;
   Loader loader(made);
-  for (int i = 0; i < 5; ++i) loader.next();
+  for (int i = 0; i < 5; ++i) loader.next(Stream());
   // The fifth batch is in the caller's hands; of the three slots two are free to be filled.
   EXPECT_LE(dataset->reads, 70);
 }

@@ -66,7 +66,7 @@ class Scale : public Layer {
   Shape out_shape(const Shape& in) const override { return in; }
   std::span<Param> params() override { return {&weight_, 1}; }
   Columns columns() const override { return Columns::kKeeps; }
-  std::unique_ptr<Op> bind(const Shape&, Device) override { return std::make_unique<ScaleOp>(weight_, fault_); }
+  std::unique_ptr<Op> bind(const Shape&, const Compute&) override { return std::make_unique<ScaleOp>(weight_, fault_); }
 
  private:
   Param weight_;

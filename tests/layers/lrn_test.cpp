@@ -103,6 +103,14 @@ TEST_P(LrnTest, AlphaIsDividedByTheSize) {
   EXPECT_THAT(lrn.forward({1, 1, 2}), Pointwise(FloatNear(1e-6f), {1 / 3.0f, 1 / 7.0f, 2 / 6.0f}));
 }
 
+TEST_P(LrnTest, ValuesWhoseSquareIsInfiniteAreNormalisedToZero) {
+  for (const char* keys : {"", "beta=0.5", "beta=1", "beta=0.6"}) {
+    Harness lrn(std::string("type='lrn' size=3 ") + keys, {1, 1, 1, 8}, device());
+    const std::vector<float> y = lrn.forward({0, 0, 1, 1e30f, 2, 0, 0, 0});
+    EXPECT_EQ(y, std::vector<float>(8, 0.0f)) << keys;
+  }
+}
+
 TEST(LrnKeys, FeaturesInPlaceOfImagesAreAnError) {
   EXPECT_THAT([] { layer_from("type='lrn'", {1, 64}); }, ThrowsMessage<Error>(HasSubstr("lrn normalises images")));
 }

@@ -101,7 +101,7 @@ TEST(Initializer, IsDrawnInFileOrder) {
   Param images = param_of({2, 3, 3, 4}, gaussian);
   images.initialize(1);
   std::vector<float> file(72);
-  images.to_file_order(images.value.data(), file.data());
+  images.to_file_order(2, images.value.data(), file.data());
   EXPECT_EQ(file, initial(param_of({2, 36}, gaussian)));
 }
 
@@ -109,9 +109,9 @@ TEST(Param, FilesAreChannelsFirst) {
   const Param param = param_of({1, 2, 2, 3});  // memory: h, w, c; each value is 100 h + 10 w + c
   const std::vector<float> memory = {0, 1, 2, 10, 11, 12, 100, 101, 102, 110, 111, 112};
   std::vector<float> file(12), back(12);
-  param.to_file_order(memory.data(), file.data());
+  param.to_file_order(1, memory.data(), file.data());
   EXPECT_THAT(file, ElementsAre(0, 10, 100, 110, 1, 11, 101, 111, 2, 12, 102, 112));
-  param.from_file_order(file.data(), back.data());
+  param.from_file_order(1, file.data(), back.data());
   EXPECT_EQ(back, memory);
 }
 
@@ -119,8 +119,18 @@ TEST(Param, MatricesKeepTheirOrderInFiles) {
   const Param param = param_of({2, 3});
   const std::vector<float> memory = {1, 2, 3, 4, 5, 6};
   std::vector<float> file(6);
-  param.to_file_order(memory.data(), file.data());
+  param.to_file_order(2, memory.data(), file.data());
   EXPECT_EQ(file, memory);
+}
+
+TEST(Param, SomeRowsAreReorderedAsThoseOfTheWhole) {
+  const Param param = param_of({3, 2, 1, 2});
+  const std::vector<float> memory = {1, 2, 3, 4, 5, 6, 7, 8};
+  std::vector<float> file(8), back(8);
+  param.to_file_order(2, memory.data(), file.data());
+  EXPECT_THAT(file, ElementsAre(1, 3, 2, 4, 5, 7, 6, 8));
+  param.from_file_order(2, file.data(), back.data());
+  EXPECT_EQ(back, memory);
 }
 
 TEST(Param, FirstContributionOverwritesAndLaterOnesAdd) {
@@ -134,6 +144,38 @@ TEST(Param, InitializingRaisesTheVersion) {
   Param param = param_of({2});
   param.initialize(1);
   EXPECT_EQ(param.version, 1u);
+}
+
+class ParamTest : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, ParamTest, testing::ValuesIn(devices()), device_name);
+
+TEST_P(ParamTest, IsDrawnAlikeWhereverItIsKept) {
+  const Initializer gaussian{.type = Type::kGaussian, .std = 1};
+  Param param = param_of({3, 2, 2, 4}, gaussian);
+  param.allocate(device());
+  param.initialize(1);
+  EXPECT_EQ(param.value.device(), device());
+  EXPECT_EQ(param.grad.device(), device());
+  EXPECT_FALSE(param.copy16.defined());
+  EXPECT_EQ(download(param.value), initial(param_of({3, 2, 2, 4}, gaussian)));
+}
+
+TEST_P(ParamTest, InBf16ItKeepsACopyRoundedToNearest) {
+  Param param = param_of({4}, {.type = Type::kConstant, .value = 1.0 / 3});
+  param.allocate({device(), Precision::kBf16});
+  param.initialize(1);
+  EXPECT_EQ(param.value.dtype(), DType::kF32);
+  EXPECT_EQ(param.copy16.dtype(), DType::kBF16);
+  EXPECT_THAT(download(param.value), Each(1.0f / 3));
+  EXPECT_THAT(download(param.copy16), Each(0.333984375f));  // 171 / 512
+  // Halfway between 1 and 1 + 2^-7: to the even one; and a NaN stays one.
+  param.set_value(upload({1.00390625f, 1.01171875f, -2.5f, NAN}, {4}, Device::kCpu));
+  EXPECT_EQ(param.version, 2u);
+  const std::vector<float> copy = download(param.copy16);
+  EXPECT_EQ(copy[0], 1.0f);
+  EXPECT_EQ(copy[1], 1.015625f);
+  EXPECT_EQ(copy[2], -2.5f);
+  EXPECT_TRUE(std::isnan(copy[3]));
 }
 
 TEST(ParamKeys, MultipliersAndInitAreRead) {

@@ -66,6 +66,8 @@ struct Geometry {
 
 const Geometry kGeometries[] = {
     {"kernel=2", {2, 2, 0}, {2, 6, 4, 3}, {2, 3, 2, 3}},
+    {"kernel=2", {2, 2, 0}, {2, 5, 6, 8}, {2, 2, 3, 8}},
+    {"kernel=2 stride=2 pad=1 round='up'", {2, 2, 1}, {1, 4, 5, 4}, {1, 3, 3, 4}},
     {"kernel=3 stride=2", {3, 2, 0}, {2, 7, 9, 5}, {2, 3, 4, 5}},
     {"kernel=3 stride=2 round='up'", {3, 2, 0}, {2, 8, 7, 33}, {2, 4, 3, 33}},
     {"kernel=3 stride=2 pad=1 round='up'", {3, 2, 1}, {1, 6, 7, 16}, {1, 4, 4, 16}},

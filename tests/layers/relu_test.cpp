@@ -35,6 +35,16 @@ TEST_P(ReluTest, ZeroGetsNoGradient) {
   EXPECT_THAT(relu.backward({5, 6}), ElementsAre(0, 0));
 }
 
+TEST_P(ReluTest, RowsOfALargerTensorMayStartAnywhere) {
+  DevicePass pass(device(), 3);
+  Tensor all = upload({-1, 1, -2, 2, -3, 3, -4, 4, -5, 5, -6, 6, -7, 7, -8}, {3, 5}, device());
+  Tensor some = all.rows(1, 3);
+  const auto op = layer_from("type='relu'", {2, 5})->bind({2, 5}, device());
+  op->forward(pass.pass(), some, some);
+  pass.stream().synchronize();
+  EXPECT_THAT(download(all), ElementsAre(-1, 1, -2, 2, -3, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0));
+}
+
 TEST_P(ReluTest, NaNIsNotHidden) {
   Harness relu("type='relu'", {1, 1}, device());
   EXPECT_TRUE(std::isnan(relu.forward({std::numeric_limits<float>::quiet_NaN()})[0]));

@@ -23,38 +23,57 @@ using testing::ThrowsMessage;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-struct Result {
-  LossSums sums;
-  std::vector<float> dlogits;
+class SoftmaxLossTest : public DeviceTest {
+ protected:
+  struct Result {
+    LossSums sums;
+    std::vector<float> dlogits;
+  };
+
+  // With step_rows = rows unless given.
+  Result run(const std::vector<float>& logits, const std::vector<int>& labels, int64_t step_rows = 0) const {
+    const auto rows = static_cast<int64_t>(labels.size());
+    const int64_t classes = static_cast<int64_t>(logits.size()) / rows;
+    Tensor dlogits({rows, classes}, DType::kF32, device());
+    fill(dlogits, kNaN);
+    Tensor sums = no_sums();
+    add(logits, classes, labels, step_rows > 0 ? step_rows : rows, &dlogits, sums);
+    return {read(sums), download(dlogits)};
+  }
+
+  // Adds the loss of these rows to `sums`.
+  void add(const std::vector<float>& logits, int64_t classes, const std::vector<int>& labels, int64_t step_rows,
+           Tensor* dlogits, Tensor& sums) const {
+    const auto rows = static_cast<int64_t>(labels.size());
+    DevicePass pass(device(), rows);
+    pass.pass().step_rows = step_rows;
+    const Tensor x = upload(logits, {rows, classes}, device());
+    const auto loss = make_softmax_loss(device(), static_cast<int>(classes), rows + 1);
+    loss->run(pass.pass(), x, upload_labels(labels, device()), dlogits, sums);
+    pass.stream().synchronize();
+  }
+
+  Tensor no_sums() const {
+    Tensor sums({kLossSums}, DType::kF64, device());
+    sums.zero();
+    return sums;
+  }
+  static LossSums read(const Tensor& sums) {
+    const Tensor here = sums.to(Device::kCpu);
+    const double* sum = here.data<double>();
+    return {sum[kLossSum], static_cast<int64_t>(sum[kTop1Sum]), static_cast<int64_t>(sum[kTop5Sum]),
+            static_cast<int64_t>(sum[kRowSum])};
+  }
 };
+INSTANTIATE_TEST_SUITE_P(Devices, SoftmaxLossTest, testing::ValuesIn(devices()), device_name);
 
-Tensor labels_of(const std::vector<int>& values) {
-  Tensor labels({static_cast<int64_t>(values.size())}, DType::kI32);
-  std::copy(values.begin(), values.end(), labels.data<int32_t>());
-  return labels;
-}
-
-// With step_rows = rows unless given.
-Result run(const std::vector<float>& logits, const std::vector<int>& labels, int64_t step_rows = 0) {
-  const auto rows = static_cast<int64_t>(labels.size());
-  const int64_t classes = static_cast<int64_t>(logits.size()) / rows;
-  Pass pass;
-  pass.step_rows = step_rows > 0 ? step_rows : rows;
-  const Tensor x = upload(logits, {rows, classes}, Device::kCpu);
-  Tensor dx({rows, classes});
-  fill(dx, kNaN);
-  SoftmaxLoss loss(static_cast<int>(classes));
-  const LossSums sums = loss.run(pass, x, labels_of(labels), &dx);
-  return {sums, download(dx)};
-}
-
-TEST(SoftmaxLoss, EqualLogitsCostTheLogarithmOfTheClasses) {
+TEST_P(SoftmaxLossTest, EqualLogitsCostTheLogarithmOfTheClasses) {
   const Result result = run({2, 2, 2, 2}, {3});
   EXPECT_NEAR(result.sums.loss, std::log(4.0), 1e-7);
   EXPECT_THAT(result.dlogits, Pointwise(FloatNear(1e-7f), {0.25f, 0.25f, 0.25f, -0.75f}));
 }
 
-TEST(SoftmaxLoss, LossIsASumAndTheGradientIsDividedByTheRowsOfTheStep) {
+TEST_P(SoftmaxLossTest, LossIsASumAndTheGradientIsDividedByTheRowsOfTheStep) {
   const float ln3 = std::log(3.0f);  // probabilities 1/4 and 3/4
   const Result result = run({0, ln3, 0, ln3}, {1, 0}, 8);
   EXPECT_NEAR(result.sums.loss, std::log(4.0 / 3) + std::log(4.0), 1e-6);
@@ -62,7 +81,7 @@ TEST(SoftmaxLoss, LossIsASumAndTheGradientIsDividedByTheRowsOfTheStep) {
   EXPECT_THAT(result.dlogits, Pointwise(FloatNear(1e-7f), {0.25f / 8, -0.25f / 8, -0.75f / 8, 0.75f / 8}));
 }
 
-TEST(SoftmaxLoss, GradientIsThatOfDifferences) {
+TEST_P(SoftmaxLossTest, GradientIsThatOfDifferences) {
   const int classes = 7;
   std::vector<float> logits = distinct_values(3 * classes, 2, 1);
   const std::vector<int> labels = {0, 6, 3};
@@ -78,13 +97,13 @@ TEST(SoftmaxLoss, GradientIsThatOfDifferences) {
   }
 }
 
-TEST(SoftmaxLoss, HugeLogitsStayFinite) {
+TEST_P(SoftmaxLossTest, HugeLogitsStayFinite) {
   const Result result = run({10000, 0, -10000, 10000, 0, -10000}, {0, 2});
   EXPECT_DOUBLE_EQ(result.sums.loss, 20000);
   EXPECT_THAT(result.dlogits, Pointwise(FloatNear(1e-6f), {0.0f, 0.0f, 0.0f, 0.5f, 0.0f, -0.5f}));
 }
 
-TEST(SoftmaxLoss, TopOneAndTopFiveCountRowsWhoseLabelRanksHighEnough) {
+TEST_P(SoftmaxLossTest, TopOneAndTopFiveCountRowsWhoseLabelRanksHighEnough) {
   const std::vector<float> falling = {9, 8, 7, 6, 5, 4, 3};
   std::vector<float> logits;
   for (int row = 0; row < 3; ++row) logits.insert(logits.end(), falling.begin(), falling.end());
@@ -93,14 +112,14 @@ TEST(SoftmaxLoss, TopOneAndTopFiveCountRowsWhoseLabelRanksHighEnough) {
   EXPECT_EQ(result.sums.top5, 2);
 }
 
-TEST(SoftmaxLoss, LowerIndexGoesFirstAmongEqualLogits) {
+TEST_P(SoftmaxLossTest, LowerIndexGoesFirstAmongEqualLogits) {
   EXPECT_EQ(run({1, 1}, {0}).sums.top1, 1);
   EXPECT_EQ(run({1, 1}, {1}).sums.top1, 0);
   EXPECT_EQ(run({0, 0, 0, 0, 0, 0}, {4}).sums.top5, 1);
   EXPECT_EQ(run({0, 0, 0, 0, 0, 0}, {5}).sums.top5, 0);
 }
 
-TEST(SoftmaxLoss, NaNGivesANaNLossAndCountsAsWrong) {
+TEST_P(SoftmaxLossTest, NaNGivesANaNLossAndCountsAsWrong) {
   for (const std::vector<float>& logits : {std::vector<float>{kNaN, 1, 2}, {0, kNaN, 2}, {0, 1, kNaN}}) {
     const Result result = run(logits, {2});
     EXPECT_TRUE(std::isnan(result.sums.loss));
@@ -110,38 +129,55 @@ TEST(SoftmaxLoss, NaNGivesANaNLossAndCountsAsWrong) {
   EXPECT_TRUE(std::isnan(run({kInfinity, 0}, {0}).sums.loss));
 }
 
-TEST(SoftmaxLoss, OneNaNRowLeavesTheOthersCounted) {
+TEST_P(SoftmaxLossTest, OneNaNRowLeavesTheOthersCounted) {
   const Result result = run({kNaN, 0, 5, 0}, {0, 0});
   EXPECT_TRUE(std::isnan(result.sums.loss));
   EXPECT_EQ(result.sums.top1, 1);
 }
 
-TEST(SoftmaxLoss, LabelOutOfRangeIsAnErrorThatNamesRowAndValue) {
+TEST_P(SoftmaxLossTest, ALabelOutOfRangeIsAnErrorOrGivesANaNLoss) {
+  if (device() != Device::kCpu) {
+    for (const int label : {2, -1}) {
+      const Result result = run({0, 1, 0, 1}, {1, label});
+      EXPECT_TRUE(std::isnan(result.sums.loss)) << label;
+      EXPECT_EQ(result.sums.top1, 1) << label;
+    }
+    return;
+  }
   EXPECT_THAT(
-      [] {
+      [&] {
         run({0, 1, 0, 1}, {1, 2});
       },
       ThrowsMessage<Error>(HasSubstr("the label of row 1 is 2, wanted 0 to 1")));
-  EXPECT_THAT([] { run({0, 1}, {-1}); }, ThrowsMessage<Error>(HasSubstr("the label of row 0 is -1")));
+  EXPECT_THAT([&] { run({0, 1}, {-1}); }, ThrowsMessage<Error>(HasSubstr("the label of row 0 is -1")));
 }
 
-TEST(SoftmaxLoss, NoRowsGiveNoLoss) {
-  SoftmaxLoss loss(10);
-  Tensor logits({0, 10}), dlogits({0, 10});
-  const LossSums sums = loss.run(Pass{}, logits, labels_of({}), &dlogits);
-  EXPECT_EQ(sums.loss, 0);
-  EXPECT_EQ(sums.rows, 0);
+TEST_P(SoftmaxLossTest, NoRowsGiveNoLoss) {
+  Tensor dlogits({0, 10}, DType::kF32, device()), sums = no_sums();
+  add({}, 10, {}, 1, &dlogits, sums);
+  EXPECT_EQ(read(sums).loss, 0);
+  EXPECT_EQ(read(sums).rows, 0);
 }
 
-TEST(SoftmaxLoss, EvaluationGivesTheSameSumsWithoutAGradient) {
+TEST_P(SoftmaxLossTest, AddsToTheSumsOfEarlierBatches) {
+  Tensor sums = no_sums();
+  add({2, 2, 2, 2}, 4, {0}, 1, nullptr, sums);
+  add({1, 1, 1, 1, 0, 0}, 2, {0, 1, 0}, 1, nullptr, sums);  // fewer rows than the op is for
+  EXPECT_NEAR(read(sums).loss, std::log(4.0) + 3 * std::log(2.0), 1e-6);
+  EXPECT_EQ(read(sums).top1, 3);
+  EXPECT_EQ(read(sums).top5, 4);
+  EXPECT_EQ(read(sums).rows, 4);
+}
+
+TEST_P(SoftmaxLossTest, EvaluationGivesTheSameSumsWithoutAGradient) {
   const std::vector<float> logits = distinct_values(40, 3, 2);
   const std::vector<int> labels = {1, 2, 3, 4};
-  SoftmaxLoss loss(10);
-  const LossSums sums = loss.run(Pass{}, upload(logits, {4, 10}, Device::kCpu), labels_of(labels), nullptr);
-  EXPECT_EQ(sums.loss, run(logits, labels).sums.loss);
+  Tensor sums = no_sums();
+  add(logits, 10, labels, 1, nullptr, sums);
+  EXPECT_EQ(read(sums).loss, run(logits, labels).sums.loss);
 }
 
-TEST(SoftmaxLoss, SumsAndGradientsDoNotDependOnTheThreads) {
+TEST_P(SoftmaxLossTest, SumsAndGradientsDoNotDependOnTheThreads) {
   const std::vector<float> logits = distinct_values(64 * 100, 3, 3);
   std::vector<int> labels(64);
   for (int row = 0; row < 64; ++row) labels[static_cast<size_t>(row)] = row;
@@ -153,6 +189,27 @@ TEST(SoftmaxLoss, SumsAndGradientsDoNotDependOnTheThreads) {
   set_team_size(before);
   EXPECT_EQ(one.sums.loss, three.sums.loss);
   EXPECT_EQ(one.dlogits, three.dlogits);
+}
+
+// More classes than a block has threads, and a number that fits nothing.
+TEST_P(SoftmaxLossTest, ManyClassesGiveTheLossOfTheDefinition) {
+  constexpr int64_t kClasses = 3001;
+  const std::vector<float> logits = distinct_values(2 * kClasses, 4, 5);
+  const std::vector<int> labels = {3000, 17};
+  const Result result = run(logits, labels);
+  double wanted = 0;
+  for (size_t row = 0; row < 2; ++row) {
+    double sum = 0;
+    for (size_t c = 0; c < kClasses; ++c) sum += std::exp(static_cast<double>(logits[row * kClasses + c]));
+    const size_t own = row * kClasses + static_cast<size_t>(labels[row]);
+    wanted += std::log(sum) - static_cast<double>(logits[own]);
+    for (const size_t c : {size_t{0}, size_t{1}, size_t{2999}, size_t{3000}}) {
+      const double p = std::exp(static_cast<double>(logits[row * kClasses + c])) / sum;
+      const double target = row * kClasses + c == own ? 1 : 0;
+      EXPECT_NEAR(result.dlogits[row * kClasses + c], (p - target) / 2, 1e-7) << "row " << row << ", class " << c;
+    }
+  }
+  EXPECT_NEAR(result.sums.loss, wanted, 1e-5);
 }
 
 }  // namespace

@@ -5,9 +5,12 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
+#include "layers/softmax_loss.h"
 #include "src/core/check.h"
 #include "src/core/philox.h"
+#include "tests/net/nets.h"
 #include "tests/support/harness.h"
 
 namespace owt {
@@ -30,7 +33,7 @@ class Doubling : public Layer {
   Shape out_shape(const Shape& in) const override { return in; }
   bool in_place() const override { return in_place_; }
 
-  std::unique_ptr<Op> bind(const Shape&, Device) override {
+  std::unique_ptr<Op> bind(const Shape&, const Compute&) override {
     ++calls_.bind;
     return std::make_unique<DoublingOp>(calls_);
   }
@@ -66,19 +69,6 @@ Net doublings(const std::vector<bool>& in_place, Doubling::Calls& calls) {
   return Net(std::move(layers), {2});
 }
 
-// A net of layers in TOML keys, with its initial weights.
-Net net_of(const std::vector<std::string>& keys, const Shape& in) {
-  std::vector<std::unique_ptr<Layer>> layers;
-  Shape batch = in.batch_of(1);
-  for (const std::string& k : keys) {
-    layers.push_back(layer_from(k, batch));
-    batch = layers.back()->out_shape(batch);
-  }
-  Net net(std::move(layers), in);
-  for (Param* param : net.params()) param->initialize(3);
-  return net;
-}
-
 Tensor random_tensor(const Shape& shape, std::string_view name) {
   const Philox random(1, RandomStream::kTest, 0, name);
   Tensor tensor(shape);
@@ -93,6 +83,14 @@ class TapeTest : public ::testing::Test {
   Pass pass_;
 };
 
+const std::vector<std::string> kEveryKindOfLayer = {"name='conv1' type='conv' out=4 kernel=3 pad=1",
+                                                    "name='relu1' type='relu'",
+                                                    "name='pool1' type='max_pool' kernel=2 stride=2",
+                                                    "name='norm1' type='lrn' size=3 alpha=0.5",
+                                                    "name='fc1' type='dense' out=6",
+                                                    "name='relu2' type='relu'",
+                                                    "name='fc2' type='dense' out=3"};
+
 // |a - b| / |b|
 double distance(const std::vector<double>& a, const std::vector<double>& b) {
   double difference = 0, size = 0;
@@ -101,10 +99,7 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 TEST_F(TapeTest, TheGradientOfAWholeNetIsThatOfCentralDifferences) {
-  Net net = net_of({"name='conv1' type='conv' out=4 kernel=3 pad=1", "name='relu1' type='relu'",
-                    "name='pool1' type='max_pool' kernel=2 stride=2", "name='norm1' type='lrn' size=3 alpha=0.5",
-                    "name='fc1' type='dense' out=6", "name='relu2' type='relu'", "name='fc2' type='dense' out=3"},
-                   {6, 6, 2});
+  Net net = net_of(kEveryKindOfLayer, {6, 6, 2});
   constexpr int64_t kRows = 3;
   Tape tape(net, kRows, Device::kCpu, nullptr);
   Tensor x = random_tensor(net.in().batch_of(kRows), "x");
@@ -223,7 +218,6 @@ TEST_F(TapeTest, OfAnEmptyNetIsTheIdentity) {
   tape.backward(pass_, x, dy, &dx);
   EXPECT_THAT(download(dx), ElementsAre(5, 6, 7, 8));
   EXPECT_NO_THROW(tape.backward(pass_, x, dy, nullptr));
-  EXPECT_EQ(tape.first_bad_layer(), -1);
 }
 
 TEST_F(TapeTest, ReportsEveryLayerToTheProfilerByNameAndPhase) {
@@ -242,44 +236,144 @@ TEST_F(TapeTest, ReportsEveryLayerToTheProfilerByNameAndPhase) {
   EXPECT_THAT(rows, ElementsAre("double0 forward", "double1 forward", "double1 backward", "double0 backward"));
 }
 
-class BadLayerTest : public TapeTest {
- protected:
-  BadLayerTest()
-      : net_(net_of({"name='conv1' type='conv' out=2 kernel=1", "name='relu1' type='relu'",
-                     "name='fc1' type='dense' out=3", "name='fc2' type='dense' out=2"},
-                    {2, 2, 1})),
-        tape_(net_, 1, Device::kCpu, nullptr),
-        x_(upload({1, 2, 3, 4}, {1, 2, 2, 1}, Device::kCpu)) {}
+// y = 2 x, and together with `more` of its followers as one op y = 2 x as well.
+class Starter : public Doubling {
+ public:
+  Starter(const std::string& name, int64_t more, Calls& calls) : Doubling(name, false, calls), more_(more) {}
 
-  int64_t bad_layer() {
-    tape_.forward(pass_, x_);
-    return tape_.first_bad_layer();
+  Run bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) override {
+    EXPECT_GE(static_cast<int64_t>(followers.size()), more_);
+    return {bind(in, on), 1 + more_};
   }
 
-  Net net_;
-  Tape tape_;
-  Tensor x_;
+ private:
+  int64_t more_;
 };
 
-TEST_F(BadLayerTest, ThereIsNoneWhereAllIsFinite) { EXPECT_EQ(bad_layer(), -1); }
+class RunTest : public TapeTest {
+ protected:
+  // double0, then double1 with the two behind it as one op, then double4 in place.
+  RunTest() {
+    std::vector<std::unique_ptr<Layer>> layers;
+    layers.push_back(std::make_unique<Doubling>("double0", false, calls_));
+    layers.push_back(std::make_unique<Starter>("double1", 2, calls_));
+    layers.push_back(std::make_unique<Doubling>("double2", true, calls_));
+    layers.push_back(std::make_unique<Doubling>("double3", false, calls_));
+    layers.push_back(std::make_unique<Doubling>("double4", true, calls_));
+    net_.emplace(std::move(layers), Shape{2});
+  }
 
-TEST_F(BadLayerTest, IsTheFirstOneWhenTheInputIsNotANumber) {
-  x_.data()[2] = kNaN;
-  EXPECT_EQ(bad_layer(), 0);
+  Doubling::Calls calls_;
+  std::optional<Net> net_;
+  Tensor x_ = upload({1, 2}, {1, 2}, Device::kCpu);
+};
+
+TEST_F(RunTest, OneOpStandsForAllItsLayers) {
+  Tape tape(*net_, 1, Device::kCpu, nullptr);
+  EXPECT_THAT(download(tape.forward(pass_, x_)), ElementsAre(8, 16));
+  Tensor dx({1, 2});
+  tape.backward(pass_, x_, upload({1, 3}, {1, 2}, Device::kCpu), &dx);
+  EXPECT_THAT(download(dx), ElementsAre(8, 24));
+  EXPECT_EQ(calls_.bind, 3);
+  EXPECT_EQ(calls_.forward, 3);
+  EXPECT_EQ(calls_.backward, 3);
 }
 
-TEST_F(BadLayerTest, IsTheOneWhoseWeightIsNotANumber) {
-  Param& weight = net_.layer(2).params()[0];
-  weight.value.data()[0] = kNaN;
-  ++weight.version;
-  EXPECT_EQ(bad_layer(), 2);
+TEST_F(RunTest, KeepsOnlyTheOutputOfTheLastLayer) {
+  const Tape tape(*net_, 1, Device::kCpu, nullptr);
+  EXPECT_TRUE(tape.activation(0).defined());
+  EXPECT_FALSE(tape.activation(1).defined());
+  EXPECT_FALSE(tape.activation(2).defined());
+  EXPECT_TRUE(tape.activation(3).defined());
+  EXPECT_EQ(tape.activation(4).raw(), tape.activation(3).raw());
+  EXPECT_EQ(tape.bytes(), (2 + 2) * 2 * 4);  // two activations and two gradients of 2 numbers
 }
 
-TEST_F(BadLayerTest, IsTheOneWhoseOutputIsInfinite) {
-  Param& bias = net_.layer(3).params()[1];
-  bias.value.data()[1] = std::numeric_limits<float>::infinity();
-  ++bias.version;
-  EXPECT_EQ(bad_layer(), 3);
+TEST_F(RunTest, EveryLayerIsToldFinishedLastFirst) {
+  Tape tape(*net_, 1, Device::kCpu, nullptr);
+  tape.forward(pass_, x_);
+  std::vector<int64_t> done;
+  std::vector<int> backward_calls;
+  tape.backward(pass_, x_, x_, nullptr, [&](int64_t layer) {
+    done.push_back(layer);
+    backward_calls.push_back(calls_.backward);
+  });
+  EXPECT_THAT(done, ElementsAre(4, 3, 2, 1, 0));
+  EXPECT_THAT(backward_calls, ElementsAre(1, 2, 2, 2, 3));
+}
+
+TEST_F(RunTest, IsReportedUnderTheNamesOfItsLayers) {
+  Profiler profiler;
+  profiler.enable(true);
+  Tape tape(*net_, 1, Device::kCpu, &profiler);
+  profiler.begin_step();
+  tape.forward(pass_, x_);
+  profiler.end_step();
+  std::vector<std::string> rows;
+  for (const Profiler::Row& row : profiler.rows()) rows.push_back(row.name);
+  EXPECT_THAT(rows, ElementsAre("double0", "double1+double2+double3", "double4"));
+}
+
+TEST_F(RunTest, ABadValueIsThatOfItsFirstLayer) {
+  Tape tape(*net_, 1, Device::kCpu, nullptr);
+  tape.forward(pass_, x_);
+  Tensor inside = tape.activation(3), sums({kLossSums}, DType::kF64), first({1}, DType::kI32);
+  inside.data()[0] = kNaN;
+  sums.zero();
+  sums.data<double>()[kLossSum] = std::numeric_limits<double>::quiet_NaN();
+  first.data<int32_t>()[0] = 100;
+  tape.find_bad_layer(stream_, sums, 20, first);
+  EXPECT_EQ(first.data<int32_t>()[0], 21);
+}
+
+class TapeOnGpu : public DeviceTest {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TapeOnGpu);
+INSTANTIATE_TEST_SUITE_P(Gpus, TapeOnGpu, ::testing::ValuesIn(gpu_devices()), device_name);
+
+struct Results {
+  std::vector<float> y, dx;
+  std::vector<std::vector<float>> gradients;
+};
+
+// Of a net of every kind of layer with dropout behind it, on random numbers.
+Results results_on(const Compute& on) {
+  std::vector<std::string> layers = kEveryKindOfLayer;
+  layers.push_back("name='drop' type='dropout' rate=0.4");
+  Net net = net_of(layers, {6, 6, 2}, on);
+  constexpr int64_t kRows = 3;
+  DevicePass pass(on.device, kRows);
+  Tape tape(net, kRows, on, nullptr);
+  const DType type = activation_type(on.precision);
+  const auto draw = [&](const Shape& shape, std::string_view name) {
+    return upload(download(random_tensor(shape, name)), shape, on.device, type);
+  };
+  const Tensor x = draw(net.in().batch_of(kRows), "x"), dy = draw(net.out().batch_of(kRows), "dy");
+  Tensor dx(x.shape(), type, on.device);
+  fill(dx, kNaN);
+  Results results;
+  const Tensor y = tape.forward(pass.pass(), x);
+  tape.backward(pass.pass(), x, dy, &dx);
+  pass.stream().synchronize();
+  results.y = download(y), results.dx = download(dx);
+  for (const Param* param : net.params()) results.gradients.push_back(download(param->grad));
+  return results;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  return distance(std::vector<double>(a.begin(), a.end()), std::vector<double>(b.begin(), b.end()));
+}
+
+TEST_P(TapeOnGpu, ComputesWhatTheCpuDoes) {
+  const Results cpu = results_on(Device::kCpu);
+  for (const auto& [precision, tolerance] : {std::pair(Precision::kFp32, 1e-5), {Precision::kBf16, 0.05}}) {
+    SCOPED_TRACE(name_of(precision));
+    const Results gpu = results_on({device(), precision});
+    EXPECT_LT(distance(gpu.y, cpu.y), tolerance);
+    EXPECT_LT(distance(gpu.dx, cpu.dx), tolerance);
+    ASSERT_EQ(gpu.gradients.size(), cpu.gradients.size());
+    for (size_t i = 0; i < cpu.gradients.size(); ++i)
+      EXPECT_LT(distance(gpu.gradients[i], cpu.gradients[i]), tolerance) << i;
+  }
 }
 
 TEST(Net, ListsItsParametersInLayerOrder) {
@@ -289,18 +383,6 @@ TEST(Net, ListsItsParametersInLayerOrder) {
   EXPECT_THAT(names, ElementsAre("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"));
   EXPECT_EQ(net.out(), (Shape{2}));
   EXPECT_EQ(net.size(), 3);
-}
-
-TEST(AllFinite, FindsOneBadValueAmongMany) {
-  Tensor values({200'000});
-  values.zero();
-  EXPECT_TRUE(all_finite(values));
-  values.data()[199'999] = -std::numeric_limits<float>::infinity();
-  EXPECT_FALSE(all_finite(values));
-  values.data()[199'999] = 0;
-  values.data()[77'777] = kNaN;
-  EXPECT_FALSE(all_finite(values));
-  EXPECT_TRUE(all_finite(Tensor({0, 3})));
 }
 
 }  // namespace

@@ -17,8 +17,6 @@
 namespace owt {
 namespace {
 
-const Stream kStream;
-
 using ::testing::ElementsAre;
 
 constexpr int64_t kFeatures = 4;
@@ -41,9 +39,9 @@ classes = 4
 layer = [ { name = "fc1", type = "dense", out = 4 } ]
 )";
 
-Plan plan_of(const char* toml, Strategy strategy, int ranks, int64_t step_rows) {
+Plan plan_of(const char* toml, Strategy strategy, int ranks, int64_t step_rows, const Compute& on) {
   Config config = Config::text(toml, "model.toml");
-  return make_plan(read_model(config), {.ranks = ranks, .strategy = strategy, .step_rows = step_rows});
+  return make_plan(read_model(config), {.ranks = ranks, .strategy = strategy, .step_rows = step_rows, .on = on});
 }
 
 // Of row `row` of the step: what the front puts out, and what the dense layers send back.
@@ -66,9 +64,9 @@ std::vector<int64_t> rows_between(Slice slice) {
   return rows;
 }
 
-Tensor labels_of(int64_t step, const std::vector<int64_t>& rows) {
-  Tensor labels({static_cast<int64_t>(rows.size())}, DType::kI32);
-  for (size_t i = 0; i < rows.size(); ++i) labels.data<int32_t>()[i] = static_cast<int32_t>(100 * step + rows[i]);
+std::vector<int32_t> labels_of(int64_t step, const std::vector<int64_t>& rows) {
+  std::vector<int32_t> labels;
+  for (const int64_t row : rows) labels.push_back(static_cast<int32_t>(100 * step + row));
   return labels;
 }
 
@@ -77,6 +75,7 @@ class RankSteps {
  public:
   RankSteps(const Plan& plan, int64_t step_rows, Communicator& comm)
       : plan_(plan),
+        device_(plan.request.on.device),
         rank_(comm.rank()),
         rows_(plan.rounds_strategy(), plan.ranks(), step_rows),
         boundary_(plan, step_rows, comm, nullptr) {}
@@ -88,28 +87,32 @@ class RankSteps {
                         " rows, step ", step));
     const std::vector<int64_t> mine = rows_between(rows_.of(rank_));
     const Shape shape = Shape{1, 1, kFeatures}.batch_of(static_cast<int64_t>(mine.size()));
-    const Tensor y = upload(cells(value, step, mine, 1), shape, Device::kCpu);
-    boundary_.gather_labels(labels_of(step, mine), kStream);
-    boundary_.gather(0, y, kStream);
+    const Tensor y = upload(cells(value, step, mine, 1), shape, device_, type());
+    boundary_.gather_labels(upload_labels(labels_of(step, mine), device_), stream_);
+    boundary_.gather(0, y, stream_);
     for (int r = 0; r < boundary_.rounds(); ++r) {
-      if (r + 1 < boundary_.rounds()) boundary_.gather(r + 1, y, kStream);
+      if (r + 1 < boundary_.rounds()) boundary_.gather(r + 1, y, stream_);
       run_round(r, step);
     }
     // Under dp a rank has the whole gradient of its rows.
     const int ranks = plan_.ranks(), sum = ranks * (ranks + 1) / 2;
     const int scale = plan_.request.strategy == Strategy::kDataParallel ? rank_ + 1 : sum;
-    EXPECT_EQ(download(boundary_.finish(kStream)), cells(gradient, step, mine, static_cast<float>(scale)));
+    EXPECT_EQ(read(boundary_.finish(stream_)), cells(gradient, step, mine, static_cast<float>(scale)));
   }
 
  private:
   void run_round(int r, int64_t step) {
     const std::vector<int64_t> batch = rows_in(boundary_.round(r));
     const int64_t count = static_cast<int64_t>(batch.size());
-    EXPECT_EQ(download(boundary_.gathered(r, kStream).rows(0, count)), cells(value, step, batch, 1)) << "round " << r;
-    EXPECT_EQ(numbers(boundary_.labels(r, kStream)), numbers(labels_of(step, batch))) << "round " << r;
-    Tensor dx = boundary_.dense_gradient(r, kStream)->rows(0, count);
-    dx.copy_from(upload(cells(gradient, step, batch, static_cast<float>(rank_ + 1)), dx.shape(), Device::kCpu));
-    boundary_.scatter(r, kStream);
+    EXPECT_EQ(read(boundary_.gathered(r, stream_).rows(0, count)), cells(value, step, batch, 1)) << "round " << r;
+    const Tensor& labels = boundary_.labels(r, stream_);
+    stream_.synchronize();
+    EXPECT_EQ(download_labels(labels), labels_of(step, batch)) << "round " << r;
+    Tensor dx = boundary_.dense_gradient(r, stream_)->rows(0, count);
+    const Tensor summand =
+        upload(cells(gradient, step, batch, static_cast<float>(rank_ + 1)), dx.shape(), device_, type());
+    dx.copy_from(summand, stream_);
+    boundary_.scatter(r, stream_);
   }
 
   // The step's rows in a round's dense batch.
@@ -120,41 +123,53 @@ class RankSteps {
     return all;
   }
 
-  static std::vector<int32_t> numbers(const Tensor& labels) {
-    return {labels.data<int32_t>(), labels.data<int32_t>() + labels.elements()};
+  DType type() const { return activation_type(plan_.request.on.precision); }
+  std::vector<float> read(const Tensor& tensor) const {
+    stream_.synchronize();
+    return download(tensor);
   }
 
   const Plan& plan_;
+  Device device_;
   int rank_;
   StepRows rows_;
   Boundary boundary_;
+  Stream stream_{device_};
 };
 
 // Fewer than the ranks, as many for each, and uneven.
 constexpr int64_t kStepRows[] = {1, 2, 7, 10, 12, 16};
 
-class BoundaryTest : public ::testing::TestWithParam<std::tuple<Strategy, int>> {
+class BoundaryTest : public ::testing::TestWithParam<std::tuple<Device, Strategy, int>> {
  protected:
-  Strategy strategy() const { return std::get<0>(GetParam()); }
-  int ranks() const { return std::get<1>(GetParam()); }
+  Device device() const { return std::get<0>(GetParam()); }
+  Strategy strategy() const { return std::get<1>(GetParam()); }
+  int ranks() const { return std::get<2>(GetParam()); }
+  Plan plan_of(int64_t step_rows, Precision precision = Precision::kFp32) const {
+    return owt::plan_of(kModel, strategy(), ranks(), step_rows, {device(), precision});
+  }
+  // body(communicator) on every rank.
+  void on_every_rank(const std::function<void(Communicator&)>& body) const { run_ranks(ranks(), 1, body, device()); }
 };
 
 std::string boundary_case(const ::testing::TestParamInfo<BoundaryTest::ParamType>& info) {
-  std::string name = name_of(std::get<0>(info.param));
+  const auto& [device, strategy, ranks] = info.param;
+  std::string name = concat(name_of(strategy), "_", ranks, "_", device);
   std::replace(name.begin(), name.end(), '-', '_');
-  return name + "_" + std::to_string(std::get<1>(info.param));
+  return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, BoundaryTest,
-                         ::testing::Combine(::testing::Values(Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB,
+                         ::testing::Combine(::testing::ValuesIn(devices()),
+                                            ::testing::Values(Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB,
                                                               Strategy::kOwtC, Strategy::kModelParallel),
                                             ::testing::Values(1, 2, 3, 4)),
                          boundary_case);
 
 TEST_P(BoundaryTest, BringsTheRowsOfEveryRoundThereAndTheSumOfTheirGradientsHome) {
   for (const int64_t step_rows : kStepRows) {
-    const Plan plan = plan_of(kModel, strategy(), ranks(), step_rows);
-    run_ranks(ranks(), 1, [&](Communicator& comm) {
+    const Plan plan = plan_of(step_rows);
+    on_every_rank([&](Communicator& comm) {
       RankSteps steps(plan, step_rows, comm);
       steps.run(1);
       steps.run(2);  // in the same slots
@@ -207,8 +222,8 @@ class LateCommunicator : public Communicator {
 
 TEST_P(BoundaryTest, TouchesNothingThatIsStillUnderWay) {
   for (const int64_t step_rows : kStepRows) {
-    const Plan plan = plan_of(kModel, strategy(), ranks(), step_rows);
-    run_ranks(ranks(), 1, [&](Communicator& inner) {
+    const Plan plan = plan_of(step_rows);
+    on_every_rank([&](Communicator& inner) {
       LateCommunicator comm(inner);
       RankSteps steps(plan, step_rows, comm);
       steps.run(1);
@@ -217,20 +232,37 @@ TEST_P(BoundaryTest, TouchesNothingThatIsStillUnderWay) {
   }
 }
 
+class BoundaryInBf16 : public BoundaryTest {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BoundaryInBf16);
+INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, BoundaryInBf16,
+                         ::testing::Combine(::testing::ValuesIn(gpu_devices()),
+                                            ::testing::Values(Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC,
+                                                              Strategy::kModelParallel),
+                                            ::testing::Values(3)),
+                         boundary_case);
+
+TEST_P(BoundaryInBf16, BringsTheRowsOfEveryRoundThereAndTheSumOfTheirGradientsHome) {
+  // Small enough numbers for all of them and their sums to be exact in 8 bits.
+  for (const int64_t step_rows : {2, 4}) {
+    const Plan plan = plan_of(step_rows, Precision::kBf16);
+    on_every_rank([&](Communicator& comm) { RankSteps(plan, step_rows, comm).run(0); });
+  }
+}
+
 TEST_P(BoundaryTest, ServesAShorterStepThanThePlans) {
-  const Plan plan = plan_of(kModel, strategy(), ranks(), 64);
+  const Plan plan = plan_of(64);
   for (const int64_t step_rows : kStepRows)
-    run_ranks(ranks(), 1, [&](Communicator& comm) { RankSteps(plan, step_rows, comm).run(1); });
+    on_every_rank([&](Communicator& comm) { RankSteps(plan, step_rows, comm).run(1); });
 }
 
 TEST_P(BoundaryTest, SendsTheBytesOfThePlan) {
   for (const int64_t step_rows : kStepRows) {
-    const Plan plan = plan_of(kModel, strategy(), ranks(), step_rows);
+    const Plan plan = plan_of(step_rows);
     int64_t planned = 0;
     for (const Transfer& t : plan.transfers)
       if (t.name == "labels" || t.name == "fc1 input" || t.name == "fc1 input gradient") planned += t.bytes;
     EXPECT_EQ(planned > 0, ranks() > 1 && strategy() != Strategy::kDataParallel);
-    run_ranks(ranks(), 1, [&](Communicator& inner) {
+    on_every_rank([&](Communicator& inner) {
       ProfiledCommunicator comm(inner, nullptr);
       RankSteps(plan, step_rows, comm).run(1);
       EXPECT_EQ(comm.bytes(), planned) << step_rows << " rows";
@@ -238,39 +270,47 @@ TEST_P(BoundaryTest, SendsTheBytesOfThePlan) {
   }
 }
 
-TEST(Boundary, WantsNoGradientWhereNothingBeforeItLearns) {
+class BoundaryOnDevices : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, BoundaryOnDevices, ::testing::ValuesIn(devices()), device_name);
+
+TEST_P(BoundaryOnDevices, WantsNoGradientWhereNothingBeforeItLearns) {
   for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kModelParallel}) {
-    const Plan plan = plan_of(kNothingLearnsBefore, strategy, 2, 4);
-    run_ranks(2, 1, [&](Communicator& inner) {
+    const Plan plan = plan_of(kNothingLearnsBefore, strategy, 2, 4, device());
+    const auto body = [&](Communicator& inner) {
       ProfiledCommunicator comm(inner, nullptr);
+      const Stream stream(device());
       Boundary boundary(plan, 4, comm, nullptr);
       for (int r = 0; r < boundary.rounds(); ++r) {
-        EXPECT_EQ(boundary.dense_gradient(r, kStream), nullptr);
-        boundary.scatter(r, kStream);
+        EXPECT_EQ(boundary.dense_gradient(r, stream), nullptr);
+        boundary.scatter(r, stream);
       }
-      boundary.finish(kStream);
+      boundary.finish(stream);
       EXPECT_EQ(comm.bytes(), 0) << name_of(strategy);
-    });
+    };
+    run_ranks(2, 1, body, device());
   }
 }
 
-TEST(Boundary, ReportsItsTransfersByTheNamesOfThePlan) {
-  const Plan plan = plan_of(kModel, Strategy::kOwtC, 2, 4);
-  run_ranks(2, 1, [&](Communicator& inner) {
+TEST_P(BoundaryOnDevices, ReportsItsTransfersByTheNamesOfThePlan) {
+  const Plan plan = plan_of(kModel, Strategy::kOwtC, 2, 4, device());
+  const auto body = [&](Communicator& inner) {
     Profiler profiler;
+    const Stream stream(device());
+    profiler.use_stream(stream);
     profiler.enable(true);
     ProfiledCommunicator comm(inner, &profiler);
     Boundary boundary(plan, 4, comm, &profiler);
-    const Tensor y = upload({1, 2, 3, 4, 5, 6, 7, 8}, {2, 1, 1, 4}, Device::kCpu);
+    const Tensor y = upload({1, 2, 3, 4, 5, 6, 7, 8}, {2, 1, 1, 4}, device());
+    const Tensor labels = upload_labels({0, 1}, device());
     profiler.begin_step();
-    boundary.gather_labels(labels_of(1, {0, 1}), kStream);
+    boundary.gather_labels(labels, stream);
     for (int r = 0; r < 2; ++r) {
-      boundary.gather(r, y, kStream);
-      boundary.gathered(r, kStream);
-      boundary.dense_gradient(r, kStream)->zero();
-      boundary.scatter(r, kStream);
+      boundary.gather(r, y, stream);
+      boundary.gathered(r, stream);
+      boundary.dense_gradient(r, stream)->zero(stream);
+      boundary.scatter(r, stream);
     }
-    boundary.finish(kStream);
+    boundary.finish(stream);
     profiler.end_step();
     std::vector<std::string> rows;
     for (const Profiler::Row& row : profiler.rows()) {
@@ -281,7 +321,8 @@ TEST(Boundary, ReportsItsTransfersByTheNamesOfThePlan) {
         }
     }
     EXPECT_THAT(rows, ElementsAre("labels", "fc1 input", "fc1 input gradient"));
-  });
+  };
+  run_ranks(2, 1, body, device());
 }
 
 }  // namespace

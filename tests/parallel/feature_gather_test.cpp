@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <mutex>
 #include <tuple>
 
@@ -15,124 +16,175 @@
 namespace owt {
 namespace {
 
-const Stream kStream;
-
 constexpr int64_t kRows = 5;
 
-// ranks, columns
-class FeatureGatherTest : public ::testing::TestWithParam<std::tuple<int, int>> {
+// device and precision, ranks, columns
+using Case = std::tuple<Compute, int, int>;
+
+class FeatureGatherTest : public ::testing::TestWithParam<Case> {
  protected:
-  int ranks() const { return std::get<0>(GetParam()); }
-  int64_t columns() const { return std::get<1>(GetParam()); }
+  Compute on() const { return std::get<0>(GetParam()); }
+  DType type() const { return activation_type(on().precision); }
+  int ranks() const { return std::get<1>(GetParam()); }
+  int64_t columns() const { return std::get<2>(GetParam()); }
   std::vector<Slice> parts() const {
     std::vector<Slice> all;
     for (int r = 0; r < ranks(); ++r) all.push_back(split(columns(), ranks(), r));
     return all;
   }
 
-  // body(gather, the rank's columns, comm) on every rank.
+  // One rank's gather, from and to values on the host.
+  class Rank {
+   public:
+    Rank(const FeatureGatherTest& test, Communicator& comm)
+        : comm(comm),
+          mine(test.parts()[static_cast<size_t>(comm.rank())]),
+          on_(test.on()),
+          stream_(on_.device),
+          gather_("fc2 input", test.parts(), kRows, on_, comm, nullptr) {}
+
+    std::vector<float> forward(const std::vector<float>& values) {
+      const Tensor x = tensor(values);
+      return read(gather_.forward(x, stream_));
+    }
+    std::vector<float> backward(const std::vector<float>& values, Layout from) {
+      const Tensor gradient = tensor(values);
+      return read(gather_.backward(gradient, from, stream_));
+    }
+
+    Communicator& comm;
+    const Slice mine;  // columns
+
+   private:
+    Tensor tensor(const std::vector<float>& values) const {
+      return upload(values, {kRows, static_cast<int64_t>(values.size()) / kRows}, on_.device,
+                    activation_type(on_.precision));
+    }
+    std::vector<float> read(const Tensor& tensor) const {
+      stream_.synchronize();
+      return download(tensor);
+    }
+
+    Compute on_;
+    Stream stream_;
+    FeatureGather gather_;
+  };
+
+  // body(rank) on every rank.
   template <class Body>
   void on_every_rank(const Body& body) const {
-    run_ranks(ranks(), 1, [&](Communicator& comm) {
-      FeatureGather gather("fc2 input", parts(), kRows, comm, nullptr);
-      body(gather, parts()[static_cast<size_t>(comm.rank())], comm);
-    });
+    const auto run = [&](Communicator& comm) {
+      Rank rank(*this, comm);
+      body(rank);
+    };
+    run_ranks(ranks(), 1, run, on().device);
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(RanksAndColumns, FeatureGatherTest,
-                         ::testing::Values(std::tuple(1, 4), std::tuple(2, 8), std::tuple(3, 6), std::tuple(4, 8),
-                                           std::tuple(4, 10), std::tuple(3, 10), std::tuple(3, 2), std::tuple(4, 1)));
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Device device : devices())
+    for (const Precision precision : {Precision::kFp32, Precision::kBf16})
+      for (const auto& [ranks, columns] :
+           {std::pair(1, 4), {2, 8}, {3, 6}, {4, 8}, {4, 10}, {3, 10}, {3, 2}, {4, 1}, {2, 26}})
+        if (precision == Precision::kFp32 || device == Device::kCuda)
+          all.emplace_back(Compute{device, precision}, ranks, columns);
+  return all;
+}
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const auto& [on, ranks, columns] = info.param;
+  return concat(ranks, "_ranks_", columns, "_columns_", on.precision, "_", on.device);
+}
+
+INSTANTIATE_TEST_SUITE_P(RanksAndColumns, FeatureGatherTest, ::testing::ValuesIn(cases()), case_name);
 
 // Columns of a rows x columns matrix with value(row, column).
 template <class Value>
-Tensor matrix(Slice columns, const Value& value) {
-  Tensor tensor({kRows, columns.size()});
+std::vector<float> matrix(Slice columns, const Value& value) {
+  std::vector<float> values;
   for (int64_t i = 0; i < kRows; ++i)
-    for (int64_t j = 0; j < columns.size(); ++j)
-      tensor.data()[i * columns.size() + j] = static_cast<float>(value(i, columns.begin + j));
-  return tensor;
+    for (int64_t j = columns.begin; j < columns.end; ++j) values.push_back(static_cast<float>(value(i, j)));
+  return values;
 }
 
-double place(int64_t row, int64_t column) { return static_cast<double>(100 * row + column); }
+// All different where there are few columns, and small enough for sums to be exact in bf16.
+double place(int64_t row, int64_t column) { return static_cast<double>(4 * row + column % 10); }
 
 TEST_P(FeatureGatherTest, ForwardBringsTheWholeMatrixToEveryRank) {
-  on_every_rank([&](FeatureGather& gather, Slice mine, Communicator&) {
-    EXPECT_EQ(download(gather.forward(matrix(mine, place), kStream)), download(matrix({0, columns()}, place)));
-  });
+  on_every_rank([&](Rank& rank) { EXPECT_EQ(rank.forward(matrix(rank.mine, place)), matrix({0, columns()}, place)); });
 }
 
 TEST_P(FeatureGatherTest, BackwardOfSummandsIsTheSumOverRanksOfMyColumns) {
-  on_every_rank([&](FeatureGather& gather, Slice mine, Communicator& comm) {
-    const auto summand = [&](int64_t i, int64_t j) { return (comm.rank() + 1) * place(i, j); };
+  on_every_rank([&](Rank& rank) {
+    const auto summand = [&](int64_t i, int64_t j) { return (rank.comm.rank() + 1) * place(i, j); };
     const auto sum = [&](int64_t i, int64_t j) { return ranks() * (ranks() + 1) / 2 * place(i, j); };
-    EXPECT_EQ(download(gather.backward(matrix({0, columns()}, summand), Layout::kPartial, kStream)),
-              download(matrix(mine, sum)));
+    EXPECT_EQ(rank.backward(matrix({0, columns()}, summand), Layout::kPartial), matrix(rank.mine, sum));
   });
 }
 
 TEST_P(FeatureGatherTest, BackwardOfAReplicatedGradientIsMyColumnsUnchanged) {
-  on_every_rank([&](FeatureGather& gather, Slice mine, Communicator&) {
-    EXPECT_EQ(download(gather.backward(matrix({0, columns()}, place), Layout::kReplicated, kStream)),
-              download(matrix(mine, place)));
+  on_every_rank([&](Rank& rank) {
+    EXPECT_EQ(rank.backward(matrix({0, columns()}, place), Layout::kReplicated), matrix(rank.mine, place));
   });
 }
 
 TEST_P(FeatureGatherTest, ServesManyStepsInBothDirections) {
-  on_every_rank([&](FeatureGather& gather, Slice mine, Communicator&) {
+  on_every_rank([&](Rank& rank) {
     for (int step = 1; step <= 3; ++step) {
       const auto value = [&](int64_t i, int64_t j) { return step + place(i, j); };
       const auto sum = [&](int64_t i, int64_t j) { return ranks() * value(i, j); };
-      EXPECT_EQ(download(gather.forward(matrix(mine, value), kStream)), download(matrix({0, columns()}, value)));
-      EXPECT_EQ(download(gather.backward(matrix({0, columns()}, value), Layout::kPartial, kStream)),
-                download(matrix(mine, sum)));
+      EXPECT_EQ(rank.forward(matrix(rank.mine, value)), matrix({0, columns()}, value));
+      EXPECT_EQ(rank.backward(matrix({0, columns()}, value), Layout::kPartial), matrix(rank.mine, sum));
     }
   });
 }
 
-double dot(const Tensor& a, const Tensor& b) {
+double dot(const std::vector<float>& a, const std::vector<float>& b) {
   double sum = 0;
-  for (int64_t i = 0; i < a.elements(); ++i) sum += static_cast<double>(a.data()[i]) * static_cast<double>(b.data()[i]);
+  for (size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   return sum;
 }
 
-// <gather(x), g> = <x, backward(g)>, both sums over the ranks, when every rank uses its copy of the whole on
-// its own.
+// <gather(x), g> = <x, backward(g)>, both sums over the ranks, when every rank uses its copy of the whole on its own.
 TEST_P(FeatureGatherTest, BackwardOfSummandsIsTheAdjointOfForward) {
   std::mutex mutex;
   double there = 0, back = 0;
-  on_every_rank([&](FeatureGather& gather, Slice mine, Communicator& comm) {
-    const Philox random(static_cast<uint64_t>(comm.rank()), RandomStream::kTest);
-    const auto draw = [&](int64_t i, int64_t j) { return random.normal(static_cast<uint64_t>(64 * i + j)); };
-    const Tensor x = matrix(mine, draw), gradient = matrix({0, columns()}, draw);
-    const double mine_there = dot(gather.forward(x, kStream), gradient);
-    const double mine_back = dot(x, gather.backward(gradient, Layout::kPartial, kStream));
+  on_every_rank([&](Rank& rank) {
+    const Philox random(static_cast<uint64_t>(rank.comm.rank()), RandomStream::kTest);
+    const auto draw = [&](int64_t i, int64_t j) {  // few bits, so that bf16 rounds nothing
+      return std::round(2 * random.normal(static_cast<uint64_t>(64 * i + j)));
+    };
+    const std::vector<float> x = matrix(rank.mine, draw), gradient = matrix({0, columns()}, draw);
+    const double mine_there = dot(rank.forward(x), gradient);
+    const double mine_back = dot(x, rank.backward(gradient, Layout::kPartial));
     const std::lock_guard lock(mutex);
     there += mine_there, back += mine_back;
   });
-  EXPECT_NEAR(there, back, 1e-4);
+  EXPECT_EQ(there, back);
   EXPECT_NE(there, 0);
 }
 
 TEST_P(FeatureGatherTest, OnlyTheGatherAndTheGradientOfSummandsTravel) {
-  run_ranks(ranks(), 1, [&](Communicator& inner) {
+  const auto body = [&](Communicator& inner) {
     ProfiledCommunicator comm(inner, nullptr);
-    FeatureGather gather("fc2 input", parts(), kRows, comm, nullptr);
-    const int64_t padded = parts().front().size() * kRows * 4 * (ranks() - 1);
-    gather.forward(matrix(parts()[static_cast<size_t>(comm.rank())], place), kStream);
+    Rank rank(*this, comm);
+    const int64_t padded = parts().front().size() * kRows * size_of(type()) * (ranks() - 1);
+    rank.forward(matrix(rank.mine, place));
     EXPECT_EQ(comm.bytes(), padded);
-    gather.backward(matrix({0, columns()}, place), Layout::kReplicated, kStream);
+    rank.backward(matrix({0, columns()}, place), Layout::kReplicated);
     EXPECT_EQ(comm.bytes(), padded);
-    gather.backward(matrix({0, columns()}, place), Layout::kPartial, kStream);
+    rank.backward(matrix({0, columns()}, place), Layout::kPartial);
     EXPECT_EQ(comm.bytes(), 2 * padded);
-  });
+  };
+  run_ranks(ranks(), 1, body, on().device);
 }
 
 TEST(FeatureGather, RefusesGradientsOfAnotherLayoutAndPartsOfOtherRanks) {
   run_ranks(1, 1, [](Communicator& comm) {
-    FeatureGather gather("fc2 input", {{0, 2}}, 1, comm, nullptr);
-    EXPECT_THROW(gather.backward(Tensor({1, 2}), Layout::kBatch, kStream), Error);
-    EXPECT_THROW(FeatureGather("fc2 input", {{0, 1}, {1, 2}}, 1, comm, nullptr), Error);
+    FeatureGather gather("fc2 input", {{0, 2}}, 1, {}, comm, nullptr);
+    EXPECT_THROW(gather.backward(Tensor({1, 2}), Layout::kBatch, Stream()), Error);
+    EXPECT_THROW(FeatureGather("fc2 input", {{0, 1}, {1, 2}}, 1, {}, comm, nullptr), Error);
   });
 }
 

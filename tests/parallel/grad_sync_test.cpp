@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
 
 #include "layers/registry.h"
@@ -14,15 +15,13 @@
 namespace owt {
 namespace {
 
-const Stream kStream;
-
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// Parameters of 2 + 2, 4 + 2 and 6 + 3 elements in layers 0, 2 and 3.
+// Parameters of 2 + 2, 4 + 2 and 6 + 3 elements in layers 0, 2 and 3, which take 4 + 4, 4 + 4 and 8 + 4 in a bucket.
 const char* const kModel = R"(
 name = "front"
 input = [1, 2, 2]
@@ -42,13 +41,15 @@ Model small_model() {
   return read_model(config);
 }
 
-Plan plan_for(int ranks, int64_t bucket_bytes) {
-  return make_plan(
-      small_model(),
-      {.ranks = ranks, .strategy = Strategy::kDataParallel, .step_rows = ranks, .bucket_bytes = bucket_bytes});
+Plan plan_for(int ranks, int64_t bucket_bytes, const Compute& on = {}) {
+  return make_plan(small_model(), {.ranks = ranks,
+                                   .strategy = Strategy::kDataParallel,
+                                   .step_rows = ranks,
+                                   .bucket_bytes = bucket_bytes,
+                                   .on = on});
 }
 
-constexpr int64_t kEachItsOwn = 1, kTwoAndOne = 60, kAllInOne = 1 << 20;  // bytes of a bucket
+constexpr int64_t kEachItsOwn = 1, kTwoAndOne = 80, kAllInOne = 1 << 20;  // bytes of a bucket
 
 Net front_net() {
   const Model model = small_model();
@@ -56,46 +57,63 @@ Net front_net() {
   return net;
 }
 
+std::vector<float> counted(int64_t count, float scale) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(scale * static_cast<float>(i + 1));
+  return values;
+}
+
 // Puts every gradient in place as a rank's backward would: element i of each parameter is scale * (i + 1).
 void contribute(Net& net, float scale) {
   for (Param* param : net.params()) {
     param->grad_is_zero = false;
-    for (int64_t i = 0; i < param->grad.elements(); ++i) param->grad.data()[i] = scale * static_cast<float>(i + 1);
+    param->grad.copy_from(upload(counted(param->grad.elements(), scale), param->shape(), Device::kCpu));
   }
 }
 
-void finish_all(GradSync& sync) {
-  for (int64_t layer = kLayers - 1; layer >= 0; --layer) sync.layer_done(layer, kStream);
-  sync.finish(kStream);
+void finish_all(GradSync& sync, Device device = Device::kCpu) {
+  const Stream stream(device);
+  for (int64_t layer = kLayers - 1; layer >= 0; --layer) sync.layer_done(layer, stream);
+  sync.finish(stream);
+  stream.synchronize();
 }
 
 void expect_gradients(const Net& net, float scale) {
   for (const Param* param : net.params()) {
     EXPECT_FALSE(param->grad_is_zero) << param->name;
-    for (int64_t i = 0; i < param->grad.elements(); ++i)
-      EXPECT_EQ(param->grad.data()[i], scale * static_cast<float>(i + 1)) << param->name << " at " << i;
+    EXPECT_EQ(download(param->grad), counted(param->grad.elements(), scale)) << param->name;
   }
 }
 
-// ranks, bytes of a bucket
-class GradSyncTest : public ::testing::TestWithParam<std::tuple<int, int64_t>> {
+// device, ranks, bytes of a bucket
+using Case = std::tuple<Device, int, int64_t>;
+
+class GradSyncTest : public ::testing::TestWithParam<Case> {
  protected:
-  int ranks() const { return std::get<0>(GetParam()); }
-  Plan plan() const { return plan_for(ranks(), std::get<1>(GetParam())); }
+  Device device() const { return std::get<0>(GetParam()); }
+  int ranks() const { return std::get<1>(GetParam()); }
+  Plan plan() const { return plan_for(ranks(), std::get<2>(GetParam()), device()); }
+  void on_every_rank(const std::function<void(Communicator&)>& body) const { run_ranks(ranks(), 1, body, device()); }
 };
 
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const auto& [device, ranks, bytes] = info.param;
+  return concat(ranks, "_ranks_", bytes, "_bytes_", device);
+}
+
 INSTANTIATE_TEST_SUITE_P(RanksAndBuckets, GradSyncTest,
-                         ::testing::Combine(::testing::Values(1, 2, 3, 4),
-                                            ::testing::Values(kEachItsOwn, kTwoAndOne, kAllInOne)));
+                         ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(1, 2, 3, 4),
+                                            ::testing::Values(kEachItsOwn, kTwoAndOne, kAllInOne)),
+                         case_name);
 
 TEST_P(GradSyncTest, SumsEveryGradientOverTheRanksStepAfterStep) {
   const Plan shared = plan();
-  run_ranks(ranks(), 1, [&](Communicator& comm) {
+  on_every_rank([&](Communicator& comm) {
     Net net = front_net();
     GradSync sync(shared, net, comm, nullptr);
     for (const float step : {1.0f, 2.0f, 3.0f}) {
       contribute(net, step * static_cast<float>(comm.rank() + 1));
-      finish_all(sync);
+      finish_all(sync, device());
       expect_gradients(net, step * static_cast<float>(ranks() * (ranks() + 1) / 2));
     }
   });
@@ -103,26 +121,26 @@ TEST_P(GradSyncTest, SumsEveryGradientOverTheRanksStepAfterStep) {
 
 TEST_P(GradSyncTest, ARankWithoutAGradientAddsNothingWhateverItsMemoryHolds) {
   const Plan shared = plan();
-  run_ranks(ranks(), 1, [&](Communicator& comm) {
+  on_every_rank([&](Communicator& comm) {
     Net net = front_net();
     GradSync sync(shared, net, comm, nullptr);
     const bool empty = comm.rank() == ranks() - 1;
     contribute(net, empty ? kNaN : static_cast<float>(comm.rank() + 1));
     if (empty)
       for (Param* param : net.params()) param->grad_is_zero = true;
-    finish_all(sync);
+    finish_all(sync, device());
     expect_gradients(net, static_cast<float>(ranks() * (ranks() - 1) / 2));
   });
 }
 
 TEST_P(GradSyncTest, SendsTheBytesOfThePlan) {
   const Plan shared = plan();
-  run_ranks(ranks(), 1, [&](Communicator& inner) {
+  on_every_rank([&](Communicator& inner) {
     ProfiledCommunicator comm(inner, nullptr);
     Net net = front_net();
     GradSync sync(shared, net, comm, nullptr);
     contribute(net, 1);
-    finish_all(sync);
+    finish_all(sync, device());
     EXPECT_EQ(shared.transfers.at(0).name, "gradients");
     EXPECT_EQ(comm.bytes(), shared.transfers[0].bytes);
   });
@@ -150,22 +168,22 @@ class NotingCommunicator : public Communicator {
 };
 
 TEST(GradSync, ABucketLeavesWhenItsLastLayerIsDone) {
-  // conv3 has 36 bytes: conv2 joins it and makes 60; conv1 goes alone.
+  // conv3 has 48 bytes with its padding: conv2 joins it and makes 80; conv1 goes alone.
   const Plan plan = plan_for(2, kTwoAndOne);
   NotingCommunicator comm;
   Net net = front_net();
   GradSync sync(plan, net, comm, nullptr);
   contribute(net, 1);
-  sync.layer_done(4, kStream);
-  sync.layer_done(3, kStream);
+  sync.layer_done(4, Stream());
+  sync.layer_done(3, Stream());
   EXPECT_THAT(comm.sent, IsEmpty());
-  sync.layer_done(2, kStream);
-  EXPECT_THAT(comm.sent, ElementsAre(9 + 6));
-  sync.layer_done(1, kStream);
-  EXPECT_THAT(comm.sent, ElementsAre(9 + 6));
-  sync.layer_done(0, kStream);
-  EXPECT_THAT(comm.sent, ElementsAre(9 + 6, 4));
-  EXPECT_NO_THROW(sync.finish(kStream));
+  sync.layer_done(2, Stream());
+  EXPECT_THAT(comm.sent, ElementsAre(12 + 8));
+  sync.layer_done(1, Stream());
+  EXPECT_THAT(comm.sent, ElementsAre(12 + 8));
+  sync.layer_done(0, Stream());
+  EXPECT_THAT(comm.sent, ElementsAre(12 + 8, 8));
+  EXPECT_NO_THROW(sync.finish(Stream()));
 }
 
 TEST(GradSync, FinishBeforeAllLayersAreDoneIsAnError) {
@@ -174,21 +192,21 @@ TEST(GradSync, FinishBeforeAllLayersAreDoneIsAnError) {
   Net net = front_net();
   GradSync sync(plan, net, comm, nullptr);
   contribute(net, 1);
-  sync.layer_done(4, kStream);
-  sync.layer_done(3, kStream);
-  EXPECT_THROW(sync.finish(kStream), Error);
+  sync.layer_done(4, Stream());
+  sync.layer_done(3, Stream());
+  EXPECT_THROW(sync.finish(Stream()), Error);
 }
 
-TEST(GradSync, GradientsOfABucketLieSideBySideAndOutliveInitialization) {
+TEST(GradSync, GradientsOfABucketLieOnMultiplesOf16BytesAndOutliveInitialization) {
   const Plan plan = plan_for(2, kAllInOne);
   NotingCommunicator comm;
   Net net = front_net();
   GradSync sync(plan, net, comm, nullptr);
   for (Param* param : net.params()) param->initialize(1);
   const float* conv3 = net.layer(3).params()[0].grad.data();
-  EXPECT_EQ(net.layer(3).params()[1].grad.data(), conv3 + 6);
-  EXPECT_EQ(net.layer(2).params()[0].grad.data(), conv3 + 9);
-  EXPECT_EQ(net.layer(0).params()[0].grad.data(), conv3 + 15);
+  EXPECT_EQ(net.layer(3).params()[1].grad.data(), conv3 + 8);
+  EXPECT_EQ(net.layer(2).params()[0].grad.data(), conv3 + 12);
+  EXPECT_EQ(net.layer(0).params()[0].grad.data(), conv3 + 20);
 }
 
 }  // namespace

@@ -143,8 +143,19 @@ TEST(PlanOfAlexNet, SendsTheBytesOfTheFormulas) {
                   std::pair("fc8 input", kOthers * kRows * 4096 * 4),
                   std::pair("fc8 input gradient", kOthers * kRows * 4096 * 4),
                   std::pair("gradients", 2 * kOthers * kConvParams * 4 / 8), std::pair("labels", kOthers * kRows * 4),
-                  std::pair("logits", kOthers * kRows * 1000 * 4), std::pair("step result", 2 * kOthers * 32 / 8)));
-  EXPECT_EQ(alexnet(Strategy::kOwtA).bytes_per_step(), 145'656'056);
+                  std::pair("logits", kOthers * kRows * 1000 * 4), std::pair("step result", 2 * kOthers * 40 / 8)));
+  EXPECT_EQ(alexnet(Strategy::kOwtA).bytes_per_step(), 145'656'070);
+}
+
+TEST(PlanOfAlexNet, InBf16ActivationsTakeHalfTheBytesAndGradientsOfWeightsTheSame) {
+  PlanRequest request = alexnet(Strategy::kOwtA).request;
+  request.on.precision = Precision::kBf16;
+  const auto half = bytes_of(plan_of(kAlexNet, request)), full = bytes_of(alexnet(Strategy::kOwtA));
+  ASSERT_EQ(half.size(), full.size());
+  for (const auto& [name, bytes] : full) {
+    const bool same = name == "gradients" || name == "labels" || name == "step result";
+    EXPECT_EQ(half.at(name), same ? bytes : bytes / 2) << name;
+  }
 }
 
 TEST(PlanOfAlexNet, MovesBetweenTheLayoutsOfTheDesign) {
@@ -200,7 +211,7 @@ TEST(PlanOfAlexNet, ModelParallelSeesTheWholeBatchEverywhere) {
                                           std::pair("fc8 input", kOthers * kRows * 4096 * 4),
                                           std::pair("fc8 input gradient", kOthers * kRows * 4096 * 4),
                                           std::pair("logits", kOthers * kRows * 1000 * 4),
-                                          std::pair("step result", 2 * kOthers * 32 / 8)));
+                                          std::pair("step result", 2 * kOthers * 40 / 8)));
 }
 
 TEST(PlanOfAlexNet, OneRankSendsNothing) {
@@ -223,7 +234,7 @@ TEST(PlanOfAlexNet, TheTableNamesEveryLayerAndTransfer) {
   EXPECT_THAT(table, HasSubstr("alexnet on 8 ranks under owt-b, 1024 rows per step (128 per rank), 8 rounds"));
   EXPECT_THAT(table, HasSubstr("-- boundary --\nfc6 "));
   EXPECT_THAT(table, HasSubstr("512 of 4096"));
-  EXPECT_THAT(table, HasSubstr(" 145656056 "));
+  EXPECT_THAT(table, HasSubstr(" 145656070 "));
 }
 
 TEST(Plan, PadsUnevenPartsToTheWidest) {
@@ -269,7 +280,7 @@ layer = [
     EXPECT_FALSE(plan.split());
     EXPECT_EQ(plan.rounds_strategy(), Strategy::kDataParallel);
     EXPECT_EQ(plan.loss_layout(), Layout::kBatch);
-    EXPECT_EQ(transfer(plan, "gradients").bytes, 2 * 3 * (5 * 27 + 5) * 4 / 4);
+    EXPECT_EQ(transfer(plan, "gradients").bytes, 2 * 3 * (5 * 27 + 1 + 5 + 3) * 4 / 4);
   }
 }
 
@@ -310,7 +321,8 @@ TEST(Plan, BucketsHoldEveryReplicatedParameterOnceLastLayerFirst) {
           // It leaves as soon as it holds enough: without its last layer it did not.
           EXPECT_LT(elements * 4, bucket_bytes);
           held.push_back(i);
-          elements += plan.layers.at(static_cast<size_t>(i)).weight_bytes / 4;
+          for (const Shape& shape : plan.layers.at(static_cast<size_t>(i)).params)
+            elements += (shape.elements() + 3) / 4 * 4;  // each from a multiple of 16 bytes on
         }
         EXPECT_EQ(bucket.elements, elements);
         if (&bucket != &plan.buckets.back()) {

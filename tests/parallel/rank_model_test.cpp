@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <tuple>
 
 #include "src/comm/threads.h"
 #include "src/core/check.h"
@@ -45,8 +48,8 @@ Model small_model() {
   return read_model(config);
 }
 
-Plan plan_of(Strategy strategy, int ranks) {
-  return make_plan(small_model(), {.ranks = ranks, .strategy = strategy, .step_rows = 12});
+Plan plan_of(Strategy strategy, int ranks, const Compute& on = {}) {
+  return make_plan(small_model(), {.ranks = ranks, .strategy = strategy, .step_rows = 12, .on = on});
 }
 
 std::vector<std::string> names_of(const Net& net) {
@@ -136,149 +139,226 @@ struct BackResult {
   Values gradients;
 };
 
-class BackTapeTest : public ::testing::TestWithParam<int> {
+// device, ranks
+using Case = std::tuple<Device, int>;
+
+class BackTapeTest : public ::testing::TestWithParam<Case> {
  protected:
-  BackTapeTest() {
-    std::iota(rows_.begin(), rows_.end(), 20);
-    pass_.seed = kSeed;
-    pass_.rows = rows_;
-    pass_.stream = &stream_;
-  }
+  BackTapeTest() : wanted_(whole()) {}
 
-  static Tensor random(const Shape& shape, std::string_view name) {
+  Device device() const { return std::get<0>(GetParam()); }
+  int ranks() const { return std::get<1>(GetParam()); }
+
+  static std::vector<float> random(const Shape& shape, std::string_view name) {
     const Philox random(1, RandomStream::kTest, 0, name);
-    Tensor tensor(shape);
-    for (int64_t i = 0; i < tensor.elements(); ++i) tensor.data()[i] = random.normal(static_cast<uint64_t>(i));
-    return tensor;
+    std::vector<float> values;
+    for (int64_t i = 0; i < shape.elements(); ++i) values.push_back(random.normal(static_cast<uint64_t>(i)));
+    return values;
   }
-  static Tensor x() { return random({kRows, 2, 2, 3}, "x"); }
-  static Tensor dlogits() { return random({kRows, 10}, "dlogits"); }
+  static Tensor x(Device device) { return upload(random({kRows, 2, 2, 3}, "x"), {kRows, 2, 2, 3}, device); }
+  static Tensor dlogits(Device device) { return upload(random({kRows, 10}, "dlogits"), {kRows, 10}, device); }
 
-  // The layers from fc1 on as one net.
-  BackResult whole() {
+  // Rows 20, 21, ... of a step.
+  static void set_rows(DevicePass& pass) {
+    std::iota(pass.rows().begin(), pass.rows().end(), 20);
+    pass.pass().seed = kSeed;
+    pass.renew();
+  }
+
+  // The layers from fc1 on as one net, on the CPU.
+  static BackResult whole() {
     const Model model = small_model();
     std::vector<std::unique_ptr<Layer>> layers = whole_layers(model);
     layers.erase(layers.begin(), layers.begin() + 2);
     Net net(std::move(layers), {2, 2, 3});
     for (Param* param : net.params()) param->initialize(kSeed);
+    DevicePass pass(Device::kCpu, kRows);
+    set_rows(pass);
     Tape tape(net, kRows, Device::kCpu, nullptr);
     BackResult result;
-    result.logits = download(tape.forward(pass_, x()));
-    Tensor dx(x().shape());
-    tape.backward(pass_, x(), dlogits(), &dx);
+    const Tensor in = x(Device::kCpu);
+    result.logits = download(tape.forward(pass.pass(), in));
+    Tensor dx(in.shape());
+    tape.backward(pass.pass(), in, dlogits(Device::kCpu), &dx);
     result.dx = download(dx);
     for (Param* param : net.params()) result.gradients[param->name] = download(param->grad);
     return result;
   }
 
-  std::vector<int64_t> rows_ = std::vector<int64_t>(kRows);
-  Stream stream_;
-  Pass pass_;
+  // What one rank of the test has.
+  struct Rank {
+    Rank(const Plan& plan, Device device, Communicator& comm)
+        : comm(comm), model(small_model(), plan, comm.rank()), pass(device, kRows), input(x(device)) {
+      set_rows(pass);
+      model.allocate(plan.request.on);
+      model.initialize(kSeed);
+      tape.emplace(plan, model, kRows, comm, nullptr);
+    }
+    std::vector<float> forward() {
+      const Tensor& logits = tape->forward(pass.pass(), input);
+      pass.stream().synchronize();
+      return download(logits);
+    }
+    void backward(const Tensor& dlogits, Tensor* dx) {
+      tape->backward(pass.pass(), dlogits, dx);
+      pass.stream().synchronize();
+    }
+
+    Communicator& comm;
+    RankModel model;
+    DevicePass pass;
+    Tensor input;
+    std::optional<BackTape> tape;
+  };
+
+  // body(rank) on every rank of this strategy's plan.
+  template <class Body>
+  void on_every_rank(Strategy strategy, const Body& body) const {
+    const Plan plan = plan_of(strategy, ranks(), device());
+    const auto run = [&](Communicator& comm) {
+      Rank rank(plan, device(), comm);
+      body(rank);
+    };
+    run_ranks(ranks(), 1, run, device());
+  }
+
+  BackResult wanted_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Ranks, BackTapeTest, ::testing::Values(2, 3, 4, 8));
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  return concat(std::get<1>(info.param), "_ranks_", std::get<0>(info.param));
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, BackTapeTest,
+                         ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(2, 3, 4, 8)), case_name);
 
 TEST_P(BackTapeTest, RanksTogetherComputeWhatOneRankDoes) {
-  const int ranks = GetParam();
-  const BackResult wanted = whole();
-  const Model model = small_model();
-  const Plan plan = plan_of(Strategy::kOwtA, ranks);
-  run_ranks(ranks, 1, [&](Communicator& comm) {
-    RankModel mine(model, plan, comm.rank());
-    mine.initialize(kSeed);
-    BackTape tape(plan, mine, kRows, comm, nullptr);
-    const Tensor input = x();
-    EXPECT_THAT(download(tape.forward(pass_, input)), Pointwise(FloatNear(1e-4f), wanted.logits));
-    Tensor dx(input.shape());
+  on_every_rank(Strategy::kOwtA, [&](Rank& mine) {
+    EXPECT_THAT(mine.forward(), Pointwise(FloatNear(1e-4f), wanted_.logits));
+    Tensor dx(mine.input.shape(), DType::kF32, device());
     fill(dx, std::numeric_limits<float>::quiet_NaN());
-    tape.backward(pass_, dlogits(), &dx);
-    comm.all_reduce(dx, {}).wait();
-    EXPECT_THAT(download(dx), Pointwise(FloatNear(1e-4f), wanted.dx));
-    for (const Param* param : mine.back_params())
+    mine.backward(dlogits(device()), &dx);
+    mine.comm.all_reduce(dx, {}).wait();
+    EXPECT_THAT(download(dx), Pointwise(FloatNear(1e-4f), wanted_.dx));
+    for (const Param* param : mine.model.back_params())
       EXPECT_THAT(download(param->grad),
-                  Pointwise(FloatNear(1e-4f), rows_of_whole(wanted.gradients.at(param->name), *param)))
-          << param->name << " on rank " << comm.rank();
-    EXPECT_EQ(tape.first_bad_layer(), "");
-    EXPECT_GT(tape.bytes(), 0);
+                  Pointwise(FloatNear(1e-4f), rows_of_whole(wanted_.gradients.at(param->name), *param)))
+          << param->name << " on rank " << mine.comm.rank();
+    EXPECT_GT(mine.tape->bytes(), 0);
   });
 }
 
 TEST_P(BackTapeTest, GivesParameterGradientsWhereNobodyWantsThatOfItsInput) {
-  const int ranks = GetParam();
-  const BackResult wanted = whole();
-  const Model model = small_model();
-  const Plan plan = plan_of(Strategy::kModelParallel, ranks);
-  run_ranks(ranks, 1, [&](Communicator& comm) {
-    RankModel mine(model, plan, comm.rank());
-    mine.initialize(kSeed);
-    BackTape tape(plan, mine, kRows, comm, nullptr);
-    const Tensor input = x();
-    tape.forward(pass_, input);
-    tape.backward(pass_, dlogits(), nullptr);
-    const Param& weight = *mine.back_params().front();
+  on_every_rank(Strategy::kModelParallel, [&](Rank& mine) {
+    mine.forward();
+    mine.backward(dlogits(device()), nullptr);
+    const Param& weight = *mine.model.back_params().front();
     EXPECT_THAT(download(weight.grad),
-                Pointwise(FloatNear(1e-4f), rows_of_whole(wanted.gradients.at("fc1.weight"), weight)));
+                Pointwise(FloatNear(1e-4f), rows_of_whole(wanted_.gradients.at("fc1.weight"), weight)));
   });
 }
 
 TEST_P(BackTapeTest, NamesTheFirstLayerWithABadValue) {
-  const int ranks = GetParam();
-  const Model model = small_model();
-  const Plan plan = plan_of(Strategy::kOwtA, ranks);
-  run_ranks(ranks, 1, [&](Communicator& comm) {
-    RankModel mine(model, plan, comm.rank());
-    mine.initialize(kSeed);
-    for (Param* param : mine.back_params())
+  const Plan plan = plan_of(Strategy::kOwtA, ranks());
+  on_every_rank(Strategy::kOwtA, [&](Rank& mine) {
+    for (Param* param : mine.model.back_params())
       if (param->name == "fc2.bias") {
-        fill(param->value, std::numeric_limits<float>::quiet_NaN());
-        ++param->version;
+        Tensor bad(param->shape());
+        fill(bad, std::numeric_limits<float>::quiet_NaN());
+        param->set_value(bad);
       }
-    BackTape tape(plan, mine, kRows, comm, nullptr);
-    const Tensor input = x();
-    tape.forward(pass_, input);
-    const bool holds_fc2 = plan.layers[5].parts.at(static_cast<size_t>(comm.rank())).size() > 0;
-    EXPECT_EQ(tape.first_bad_layer(), holds_fc2 ? "fc2" : "fc3");
+    mine.forward();
+    Tensor sums({kLossSums}, DType::kF64), first = upload_labels({8}, device());
+    sums.zero();
+    const auto noted = [&] {
+      const Tensor device_sums = sums.to(device());
+      mine.tape->find_bad_layer(mine.pass.stream(), device_sums, first);
+      mine.pass.stream().synchronize();
+      return download_labels(first)[0];
+    };
+    EXPECT_EQ(noted(), 8);  // the loss is finite
+    sums.data<double>()[kLossSum] = std::numeric_limits<double>::quiet_NaN();
+    const bool holds_fc2 = plan.layers[5].parts.at(static_cast<size_t>(mine.comm.rank())).size() > 0;
+    EXPECT_EQ(noted(), holds_fc2 ? 5 : 7);
   });
 }
 
-TEST(BackTape, WithNothingBehindTheBoundaryIsTheIdentity) {
-  const Model model = small_model();
-  const Plan plan = plan_of(Strategy::kDataParallel, 1);
-  run_ranks(1, 1, [&](Communicator& comm) {
-    RankModel mine(model, plan, 0);
+class RankModelOnDevices : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, RankModelOnDevices, ::testing::ValuesIn(devices()), device_name);
+
+TEST_P(RankModelOnDevices, WithNothingBehindTheBoundaryTheTapeIsTheIdentity) {
+  const Plan plan = plan_of(Strategy::kDataParallel, 1, device());
+  const auto body = [&](Communicator& comm) {
+    RankModel mine(small_model(), plan, 0);
     BackTape tape(plan, mine, 1, comm, nullptr);
-    const Tensor logits = upload({1, 2}, {1, 2}, Device::kCpu), dlogits = upload({3, 4}, {1, 2}, Device::kCpu);
-    EXPECT_EQ(tape.forward({}, logits).raw(), logits.raw());
-    Tensor dx({1, 2});
-    tape.backward({}, dlogits, &dx);
+    DevicePass pass(device(), 1);
+    const Tensor logits = upload({1, 2}, {1, 2}, device()), dlogits = upload({3, 4}, {1, 2}, device());
+    EXPECT_EQ(tape.forward(pass.pass(), logits).raw(), logits.raw());
+    Tensor dx({1, 2}, DType::kF32, device());
+    tape.backward(pass.pass(), dlogits, &dx);
+    pass.stream().synchronize();
     EXPECT_THAT(download(dx), ElementsAre(3, 4));
-    EXPECT_EQ(tape.first_bad_layer(), "");
     EXPECT_EQ(tape.bytes(), 0);
-  });
+  };
+  run_ranks(1, 1, body, device());
 }
 
-TEST(StepResult, SumsOverRanksAndStopsWhenOneRankWishesTo) {
+TEST_P(RankModelOnDevices, WeightsAreDrawnAlikeWhereverTheyAre) {
+  const Plan plan = plan_of(Strategy::kOwtA, 2);
+  RankModel here(small_model(), plan, 1), there(small_model(), plan, 1);
+  there.allocate(device());
+  here.initialize(kSeed), there.initialize(kSeed);
+  EXPECT_EQ(there.params()[0]->value.device(), device());
+  EXPECT_EQ(values_of(there), values_of(here));
+}
+
+class StepResultTest : public DeviceTest {
+ protected:
+  // What every rank hears when this one brings `mine`.
+  StepResult share(const std::array<double, kStepSums>& mine, Communicator& comm) const {
+    Tensor here({kStepSums}, DType::kF64);
+    std::copy(mine.begin(), mine.end(), here.data<double>());
+    Tensor sums = here.to(device());
+    const Stream stream(device());
+    share_result(sums, comm, stream, nullptr);
+    stream.synchronize();
+    return step_result(sums.to(Device::kCpu).data<double>());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, StepResultTest, ::testing::ValuesIn(devices()), device_name);
+
+TEST_P(StepResultTest, SumsOverRanksAndStopsWhenOneRankWishesTo) {
   for (const int ranks : {1, 2, 3})
-    for (const bool stop : {false, true})
-      run_ranks(ranks, 1, [&](Communicator& comm) {
-        StepResult mine;
-        mine.sums = {.loss = 1.5, .top1 = comm.rank(), .top5 = 2, .rows = 10};
-        mine.stop = stop && comm.rank() == ranks - 1;
-        const StepResult all = share_result(mine, comm, Stream(), nullptr);
+    for (const bool stop : {false, true}) {
+      const auto body = [&](Communicator& comm) {
+        const bool wishes = stop && comm.rank() == ranks - 1;
+        const StepResult all = share({1.5, static_cast<double>(comm.rank()), 2, 10, wishes ? 1.0 : 0.0}, comm);
         EXPECT_EQ(all.sums.loss, 1.5 * ranks);
         EXPECT_EQ(all.sums.top1, ranks * (ranks - 1) / 2);
         EXPECT_EQ(all.sums.top5, 2 * ranks);
         EXPECT_EQ(all.sums.rows, 10 * ranks);
         EXPECT_EQ(all.stop, stop);
-      });
+      };
+      run_ranks(ranks, 1, body, device());
+    }
 }
 
-TEST(StepResult, ALossThatIsNotANumberStaysOne) {
-  run_ranks(2, 1, [](Communicator& comm) {
-    StepResult mine;
-    if (comm.rank() == 1) mine.sums.loss = std::numeric_limits<double>::quiet_NaN();
-    EXPECT_TRUE(std::isnan(share_result(mine, comm, Stream(), nullptr).sums.loss));
-  });
+TEST_P(StepResultTest, CountsAreExactWhereFloatsWouldRound) {
+  const double many = 16'777'217;  // 2^24 + 1
+  const auto body = [&](Communicator& comm) {
+    const StepResult all = share({0.5, many, many + 1, 3 * many, 0}, comm);
+    EXPECT_EQ(all.sums.top1, 2 * 16'777'217);
+    EXPECT_EQ(all.sums.top5, 2 * 16'777'218);
+    EXPECT_EQ(all.sums.rows, 6 * 16'777'217);
+  };
+  run_ranks(2, 1, body, device());
+}
+
+TEST_P(StepResultTest, ALossThatIsNotANumberStaysOne) {
+  const auto body = [&](Communicator& comm) {
+    const double loss = comm.rank() == 1 ? std::numeric_limits<double>::quiet_NaN() : 0.0;
+    EXPECT_TRUE(std::isnan(share({loss, 0, 0, 0, 0}, comm).sums.loss));
+  };
+  run_ranks(2, 1, body, device());
 }
 
 }  // namespace

@@ -102,7 +102,10 @@ class Check {
     expect_written(harness_->evaluate(x_), "y in evaluation");
     check_params();
     check_repetition();
-    check_team_size();
+    if (device_ == Device::kCpu)
+      check_team_size();
+    else
+      check_against_cpu();
     check_accumulation();
     check_places();
     check_parts();
@@ -114,7 +117,10 @@ class Check {
 
   // A harness for rows that are every third of a larger step.
   std::unique_ptr<Harness> with_settings(std::unique_ptr<Layer> layer, const Shape& in) const {
-    auto harness = std::make_unique<Harness>(std::move(layer), in, device_);
+    return with_settings(std::move(layer), in, device_);
+  }
+  static std::unique_ptr<Harness> with_settings(std::unique_ptr<Layer> layer, const Shape& in, Device device) {
+    auto harness = std::make_unique<Harness>(std::move(layer), in, device);
     for (size_t i = 0; i < harness->rows().size(); ++i) harness->rows()[i] = 3 * static_cast<int64_t>(i) + 1;
     harness->pass().step_rows = 3 * in.rows();
     harness->pass().step = 5;
@@ -146,8 +152,8 @@ class Check {
       EXPECT_EQ(param.part, (Slice{0, param.full_shape.rows()}));
       const Values value = distinct_values(param.shape().elements(), 1, 13);
       Values file(value.size()), back(value.size());
-      param.to_file_order(value.data(), file.data());
-      param.from_file_order(file.data(), back.data());
+      param.to_file_order(param.part.size(), value.data(), file.data());
+      param.from_file_order(param.part.size(), file.data(), back.data());
       expect_same_bits(back, value, "file order and back");
     }
   }
@@ -164,6 +170,12 @@ class Check {
       const auto other = with_settings(make_({}), in_);
       expect_equal(results(*other), whole_, options_.exactness, std::to_string(threads) + " threads");
     }
+  }
+
+  void check_against_cpu() {
+    const auto cpu = with_settings(make_({}), in_, Device::kCpu);
+    expect_equal(whole_, results(*cpu), options_.exactness, "against the CPU");
+    expect_same(harness_->evaluate(x_), cpu->evaluate(x_), options_.exactness, "in evaluation, against the CPU: y");
   }
 
   void check_accumulation() {
@@ -192,16 +204,20 @@ class Check {
     if (harness_->layer().in_place()) {
       ASSERT_EQ(harness_->out_shape(), in_) << "an in-place layer keeps the shape";
       op->forward(pass, x, x);
+      pass.stream->synchronize();
       expect_same_bits(download(x), whole_.y, "in place: y");
       op->backward(pass, x, x, dy, &dy);
+      pass.stream->synchronize();
       expect_same_bits(download(dy), whole_.dx, "in place: dx");
       return;
     }
     Tensor y(harness_->out_shape(), DType::kF32, device_), dx(in_, DType::kF32, device_);
     op->forward(pass, x, y);
+    pass.stream->synchronize();
     expect_same_bits(download(x), x_, "x after forward");
     fill(y, std::numeric_limits<float>::quiet_NaN());
     op->backward(pass, x, y, dy, &dx);
+    pass.stream->synchronize();
     expect_same_bits(download(dx), whole_.dx, "dx when y was overwritten");
     expect_same_bits(download(dy), dy_, "dy after backward");
   }
@@ -245,7 +261,8 @@ class Check {
   }
 
   void check_numeric_gradients() {
-    if (options_.samples == 0) return;
+    // A GPU's gradients are those of the CPU already.
+    if (device_ != Device::kCpu || options_.samples == 0) return;
     Values x = x_;
     check_gradient("x", x, whole_.dx, [&] { return harness_->forward(x); });
     for (size_t i = 0; i < params().size(); ++i) {
@@ -253,10 +270,7 @@ class Check {
       if (param.role != ParamRole::kTrained) continue;
       const Values before = download(param.value);
       Values value = before;
-      const auto set = [&](const Values& values) {
-        param.value.copy_from(upload(values, param.shape(), device_));
-        ++param.version;
-      };
+      const auto set = [&](const Values& values) { param.set_value(upload(values, param.shape(), Device::kCpu)); };
       check_gradient(param.name, value, whole_.grads[i], [&] {
         set(value);
         return harness_->forward(x_);

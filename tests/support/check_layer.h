@@ -1,12 +1,9 @@
 // The contract of a layer (layers/layer.h), checked with GoogleTest expectations:
-//   - out_shape is the shape that forward fills, in training and in evaluation, and every element of y and dx
-//   is written;
-//   - dx and the gradients of all trained parameters are those of central differences of a random linear
-//   functional of y;
-//   - backward adds to parameter gradients, overwrites those that count as zero, overwrites dx, and allows no
-//   dx;
-//   - x is not changed; a layer that is not in place does not read y in backward; an in-place one gives the
-//   same bits
+//   - out_shape is the shape that forward fills, in training and in evaluation, and every element of y and dx is written;
+//   - dx and the gradients of all trained parameters are those of central differences of a random linear functional of
+//     y, on the CPU; on any other device y and all gradients are the CPU's;
+//   - backward adds to parameter gradients, overwrites those that count as zero, overwrites dx, and allows no dx;
+//   - x is not changed; a layer that is not in place does not read y in backward; an in-place one gives the same bits
 //     with y = x and dx = dy;
 //   - the same bits every time and from a second op; the same values for any team size;
 //   - the parts of a layer that can be split compute what the whole does;

@@ -5,7 +5,9 @@
 #include <numeric>
 
 #include "layers/registry.h"
+#include "src/core/bf16.h"
 #include "src/core/check.h"
+#include "src/core/gpus.h"
 
 namespace owt {
 namespace {
@@ -14,7 +16,17 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
 
-std::vector<Device> devices() { return {Device::kCpu}; }
+std::vector<Device> devices() {
+  std::vector<Device> all{Device::kCpu};
+  if (gpu_present()) all.push_back(Device::kCuda);
+  return all;
+}
+
+std::vector<Device> gpu_devices() {
+  std::vector<Device> found = devices();
+  std::erase(found, Device::kCpu);
+  return found;
+}
 
 std::unique_ptr<Layer> layer_from(const std::string& keys, const Shape& in, std::optional<Slice> part) {
   std::string toml = keys;
@@ -23,71 +35,106 @@ std::unique_ptr<Layer> layer_from(const std::string& keys, const Shape& in, std:
   return make_layer(Config::text(toml, "layer.toml"), in.row(), part);
 }
 
-Tensor upload(const std::vector<float>& values, const Shape& shape, Device device) {
+Tensor upload(const std::vector<float>& values, const Shape& shape, Device device, DType dtype) {
   OWT_CHECK_EQ(static_cast<int64_t>(values.size()), shape.elements(), "values for ", shape);
   Tensor host(shape);
   std::copy(values.begin(), values.end(), host.data());
-  Tensor tensor(shape, DType::kF32, device);
-  tensor.copy_from(host);
-  return tensor;
+  return (dtype == DType::kBF16 ? to_bf16(host) : host).to(device);
 }
 
 std::vector<float> download(const Tensor& tensor) {
-  Tensor host(tensor.shape());
-  host.copy_from(tensor);
-  return {host.data(), host.data() + host.elements()};
+  const Tensor here = tensor.to(Device::kCpu);
+  if (here.dtype() != DType::kBF16) return {here.data(), here.data() + here.elements()};
+  std::vector<float> values(static_cast<size_t>(here.elements()));
+  const auto* rounded = static_cast<const uint16_t*>(here.raw());
+  std::transform(rounded, rounded + here.elements(), values.begin(), from_bf16);
+  return values;
 }
 
 void fill(Tensor& tensor, float value) {
   const std::vector<float> values(static_cast<size_t>(tensor.elements()), value);
-  tensor.copy_from(upload(values, tensor.shape(), Device::kCpu));
+  tensor.copy_from(upload(values, tensor.shape(), Device::kCpu, tensor.dtype()));
 }
 
-Harness::Harness(const std::string& keys, const Shape& in, Device device) : Harness(layer_from(keys, in), in, device) {}
+Tensor upload_labels(const std::vector<int32_t>& labels, Device device) {
+  Tensor host({static_cast<int64_t>(labels.size())}, DType::kI32);
+  std::copy(labels.begin(), labels.end(), host.data<int32_t>());
+  return host.to(device);
+}
 
-Harness::Harness(std::unique_ptr<Layer> layer, const Shape& in, Device device)
-    : device_(device),
-      layer_(std::move(layer)),
-      stream_(device),
-      x_(in, DType::kF32, device),
-      y_(layer_->out_shape(in), DType::kF32, device),
-      rows_(static_cast<size_t>(in.rows())) {
-  for (Param& param : layer_->params()) param.initialize(1);
-  clear_grads();
-  op_ = layer_->bind(in, device);
+std::vector<int32_t> download_labels(const Tensor& labels) {
+  const Tensor here = labels.to(Device::kCpu);
+  return {here.data<int32_t>(), here.data<int32_t>() + here.elements()};
+}
+
+DevicePass::DevicePass(Device device, int64_t rows) : stream_(device), rows_(static_cast<size_t>(rows)) {
   std::iota(rows_.begin(), rows_.end(), 0);
   pass_.seed = 1;
-  pass_.step_rows = in.rows();
+  pass_.step_rows = rows;
   pass_.rows = rows_;
   pass_.stream = &stream_;
+  renew();
+}
+
+void DevicePass::renew() {
+  if (stream_.device() == Device::kCpu) return;
+  const auto count = static_cast<int64_t>(rows_.size());
+  Tensor numbers({count + 1}, DType::kI64);
+  std::copy(rows_.begin(), rows_.end(), numbers.data<int64_t>());
+  numbers.data<int64_t>()[count] = pass_.step;
+  device_numbers_ = numbers.to(stream_.device());
+  pass_.device_rows = device_numbers_.data<int64_t>();
+  pass_.device_step = pass_.device_rows + count;
+}
+
+Harness::Harness(const std::string& keys, const Shape& in, const Compute& on) : Harness(layer_from(keys, in), in, on) {}
+
+Harness::Harness(std::unique_ptr<Layer> layer, const Shape& in, const Compute& on)
+    : layer_(std::move(layer)),
+      pass_(on.device, in.rows()),
+      x_(in, activation_type(on.precision), on.device),
+      y_(layer_->out_shape(in), activation_type(on.precision), on.device) {
+  for (Param& param : layer_->params()) {
+    param.allocate(on);
+    param.initialize(1);
+  }
+  clear_grads();
+  op_ = layer_->bind(in, on);
+}
+
+Tensor Harness::upload_like(const std::vector<float>& values, const Tensor& like) const {
+  return upload(values, like.shape(), like.device(), like.dtype());
 }
 
 std::vector<float> Harness::forward(const std::vector<float>& x) {
-  x_.copy_from(upload(x, x_.shape(), device_));
+  pass_.renew();
+  x_.copy_from(upload_like(x, x_));
   fill(y_, kNaN);
-  op_->forward(pass_, x_, y_);
-  stream_.synchronize();
+  op_->forward(pass(), x_, y_);
+  pass_.stream().synchronize();
   return download(y_);
 }
 
 std::vector<float> Harness::evaluate(const std::vector<float>& x) {
-  pass_.mode = Mode::kEval;
+  pass().mode = Mode::kEval;
   std::vector<float> y = forward(x);
-  pass_.mode = Mode::kTrain;
+  pass().mode = Mode::kTrain;
   return y;
 }
 
 std::vector<float> Harness::backward(const std::vector<float>& dy) {
-  Tensor dx(x_.shape(), DType::kF32, device_);
+  Tensor dx(x_.shape(), x_.dtype(), x_.device());
   fill(dx, kNaN);
-  op_->backward(pass_, x_, y_, upload(dy, y_.shape(), device_), &dx);
-  stream_.synchronize();
+  const Tensor gradient = upload_like(dy, y_);
+  op_->backward(pass(), x_, y_, gradient, &dx);
+  pass_.stream().synchronize();
   return download(dx);
 }
 
 void Harness::backward_without_dx(const std::vector<float>& dy) {
-  op_->backward(pass_, x_, y_, upload(dy, y_.shape(), device_), nullptr);
-  stream_.synchronize();
+  const Tensor gradient = upload_like(dy, y_);
+  op_->backward(pass(), x_, y_, gradient, nullptr);
+  pass_.stream().synchronize();
 }
 
 Param& Harness::param(const std::string& name) {
@@ -98,8 +145,7 @@ Param& Harness::param(const std::string& name) {
 
 void Harness::set_param(const std::string& name, const std::vector<float>& value) {
   Param& changed = param(name);
-  changed.value.copy_from(upload(value, changed.shape(), device_));
-  ++changed.version;
+  changed.set_value(upload(value, changed.shape(), Device::kCpu));
 }
 
 void Harness::clear_grads() {

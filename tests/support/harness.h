@@ -16,8 +16,10 @@
 
 namespace owt {
 
-// The devices this program was built for.
+// The devices that can be used here, and those of them that are to do what the CPU does (there may be none:
+// GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST).
 std::vector<Device> devices();
+std::vector<Device> gpu_devices();
 
 // A suite whose tests run on every device:
 //   class PoolTest : public DeviceTest {};
@@ -32,18 +34,40 @@ inline std::string device_name(const testing::TestParamInfo<Device>& info) { ret
 // "layer" where it is missing.
 std::unique_ptr<Layer> layer_from(const std::string& keys, const Shape& in, std::optional<Slice> part = {});
 
-// A device tensor from host values and back.
-Tensor upload(const std::vector<float>& values, const Shape& shape, Device device);
-std::vector<float> download(const Tensor& tensor);
+// A device tensor from host values, which bf16 rounds, and back. The host waits, but not for other work that is queued.
+Tensor upload(const std::vector<float>& values, const Shape& shape, Device device, DType dtype = DType::kF32);
+std::vector<float> download(const Tensor& tensor);  // f32 or bf16
 void fill(Tensor& tensor, float value);
+// A list of i32, such as labels, and back.
+Tensor upload_labels(const std::vector<int32_t>& labels, Device device);
+std::vector<int32_t> download_labels(const Tensor& labels);
+
+// A Pass and what it points to: training of step 0, seed 1, with rows 0, 1, ... of a step that has no others.
+class DevicePass {
+ public:
+  DevicePass(Device device, int64_t rows);
+  DevicePass(const DevicePass&) = delete;
+  DevicePass& operator=(const DevicePass&) = delete;
+
+  Pass& pass() { return pass_; }
+  std::vector<int64_t>& rows() { return rows_; }  // behind pass().rows
+  const Stream& stream() const { return stream_; }
+  void renew();  // tells the device of changes of rows() and pass().step
+
+ private:
+  Stream stream_;
+  std::vector<int64_t> rows_;
+  Tensor device_numbers_;  // the rows, and behind them the step
+  Pass pass_;
+};
 
 class Harness {
  public:
-  // `in`: the batch. Parameters get their initial values for seed 1; pass() starts as training of step 0,
-  // with rows 0, 1, ... of a step that has no others.
-  Harness(const std::string& keys, const Shape& in, Device device);
+  // `in`: the batch; activations have the type of the precision. Parameters get their initial values for seed 1; pass()
+  // starts as that of a DevicePass.
+  Harness(const std::string& keys, const Shape& in, const Compute& on);
   // For the batch `in` of a layer made elsewhere.
-  Harness(std::unique_ptr<Layer> layer, const Shape& in, Device device);
+  Harness(std::unique_ptr<Layer> layer, const Shape& in, const Compute& on);
 
   // Outputs and dx are filled with NaN first, so that elements that are not written show.
   std::vector<float> forward(const std::vector<float>& x);
@@ -52,8 +76,8 @@ class Harness {
   void backward_without_dx(const std::vector<float>& dy);
 
   Layer& layer() { return *layer_; }
-  Pass& pass() { return pass_; }
-  std::vector<int64_t>& rows() { return rows_; }  // behind pass().rows
+  Pass& pass() { return pass_.pass(); }
+  std::vector<int64_t>& rows() { return pass_.rows(); }  // behind pass().rows
   const Shape& out_shape() const { return y_.shape(); }
 
   // By the name after the layer's: "weight".
@@ -64,13 +88,12 @@ class Harness {
   void clear_grads();  // as after an update: grad_is_zero, and NaN in the memory
 
  private:
-  Device device_;
+  Tensor upload_like(const std::vector<float>& values, const Tensor& like) const;
+
   std::unique_ptr<Layer> layer_;
-  std::unique_ptr<Op> op_;
-  Stream stream_;
+  DevicePass pass_;
   Tensor x_, y_;
-  std::vector<int64_t> rows_;
-  Pass pass_;
+  std::unique_ptr<Op> op_;
 };
 
 }  // namespace owt

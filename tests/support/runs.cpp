@@ -4,6 +4,7 @@
 #include "src/comm/threads.h"
 #include "src/train/job.h"
 #include "src/train/step.h"
+#include "tests/support/harness.h"
 
 namespace owt {
 
@@ -91,6 +92,7 @@ decay = 0.001
 epochs = 20
 [run]
 seed = 7
+device = "cpu"
 )";
 
 Settings small_settings(const std::string& recipe, const Overrides& changes) {
@@ -102,29 +104,41 @@ Settings small_settings(const std::string& recipe, const Overrides& changes) {
 SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& changes) {
   Job job;
   job.settings = small_settings(recipe, changes);
-  job.plan = make_plan(job.settings.model, job.settings.plan_request());
+  job.plan = job.settings.plan_to_run();
   open_data(job, "");
-  SmallRun result;
-  result.planned_bytes = job.plan.bytes_per_step();
-  result.bytes.resize(static_cast<size_t>(job.plan.ranks()));
-  run_ranks(job.plan.ranks(), 1, [&](Communicator& inner) {
+  SmallRun run;
+  run.planned_bytes = job.plan.bytes_per_step();
+  run.bytes.resize(static_cast<size_t>(job.plan.ranks()));
+  const auto body = [&](Communicator& inner) {
     ProfiledCommunicator comm(inner, nullptr);
     RankModel model(job.settings.model, job.plan, comm.rank());
     Sgd sgd(job.settings.optimizer);
-    Step step(job.plan, model, sgd, comm, nullptr, job.settings.run.seed);
+    Step step(job.plan, model, sgd, comm, nullptr, step_options(job.settings));
     model.initialize(job.settings.run.seed);
     const auto batches = training_batches(job, comm.rank(), 0, 0);
-    const double rate = job.settings.optimizer.learning_rate;
+    const Schedule schedule(job.settings.schedule);
+    // As many steps are under way as the device allows.
+    int64_t finished = 0;
+    const auto finish = [&] {
+      const StepResult all = step.finish();
+      ++finished;
+      if (comm.rank() == 0) run.losses.push_back(all.sums.loss / static_cast<double>(all.sums.rows));
+    };
     for (int64_t i = 0; i < steps; ++i) {
-      const StepResult all = step.train(batches->next(), i, {rate, rate}, false);
-      if (comm.rank() == 0) result.losses.push_back(all.sums.loss / static_cast<double>(all.sums.rows));
+      if (i - finished == step.most_in_flight()) finish();
+      const double rate = job.settings.optimizer.learning_rate * schedule.rate(i, batches->steps_per_epoch());
+      step.start_training(batches->next(step.stream()), i, {rate, rate}, false);
     }
-    result.bytes[static_cast<size_t>(comm.rank())] = comm.bytes();
+    while (finished < steps) finish();
+    run.bytes[static_cast<size_t>(comm.rank())] = comm.bytes();
     if (comm.rank() != 0) return;
-    for (Param* param : model.params())
-      result.weights[param->name].assign(param->value.data(), param->value.data() + param->value.elements());
-  });
-  return result;
+    for (Param* param : model.params()) {
+      run.weights[param->name] = download(param->value);
+      if (param->copy16.defined()) run.copies16[param->name] = download(param->copy16);
+    }
+  };
+  run_ranks(job.plan.ranks(), 1, body, job.plan.request.on.device);
+  return run;
 }
 
 }  // namespace owt

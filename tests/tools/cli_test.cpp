@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "src/core/files.h"
+#include "src/core/gpus.h"
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
 
@@ -53,7 +54,7 @@ class CliTest : public ::testing::Test {
 TEST_F(CliTest, HelpOfEveryCommandIsOnStandardOutput) {
   EXPECT_THAT(owt("--help").out, AllOf(HasSubstr("train"), HasSubstr("inspect"), HasSubstr("75")));
   for (const std::string command :
-       {"train", "eval", "time", "plan", "inspect", "prepare", "prepare synthetic", "prepare cifar"}) {
+       {"train", "eval", "time", "plan", "inspect", "devices", "prepare", "prepare synthetic", "prepare cifar"}) {
     const Result help = owt(command + " --help");
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_THAT(help.out, HasSubstr("owt " + command)) << command;
@@ -157,6 +158,44 @@ TEST_F(CliTest, TimeWritesTableCsvAndTrace) {
   EXPECT_THAT(time.out, AllOf(HasSubstr("conv1"), HasSubstr("fc1 input"), HasSubstr("images/s")));
   EXPECT_THAT(read_file(file("t.csv")), StartsWith("kind,name,"));
   EXPECT_THAT(read_file(file("t.json")), AllOf(HasSubstr("traceEvents"), HasSubstr("conv2")));
+}
+
+TEST_F(CliTest, DevicesListsTheGpusOrSaysWhyThereIsNone) {
+  const Result devices = owt("devices");
+  EXPECT_EQ(devices.code, 0) << devices.err;
+  const Gpus gpus = find_gpus();
+  for (const Gpu& gpu : gpus.list) EXPECT_THAT(devices.out, HasSubstr(gpu.name));
+  if (gpus.list.empty()) {
+    EXPECT_THAT(devices.out, HasSubstr(gpus.why_none));
+  }
+}
+
+TEST_F(CliTest, TheDeviceIsThatOfTheOptionBeforeThatOfTheRecipe) {
+  std::string on_cuda = kSmallRecipe;
+  on_cuda.replace(on_cuda.find("device = \"cpu\""), 14, "device = \"cuda\"");
+  const std::string recipe = write("cuda.toml", on_cuda);
+  EXPECT_EQ(owt("time " + recipe + " --device cpu --steps 1").code, 0);
+  if (gpu_present()) return;
+  const Result none = owt("time " + recipe + " --steps 1");
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.err, AllOf(StartsWith("owt: error: device 'cuda': "), HasSubstr("--device cpu")));
+  // Left to choose, the program takes the CPU and says why.
+  const Result chosen = owt("train " + recipe + " --device auto --steps 1 --out " + file("run"));
+  EXPECT_EQ(chosen.code, 0) << chosen.err;
+  EXPECT_THAT(chosen.err, HasSubstr("on the CPU: " + find_gpus().why_none));
+}
+
+TEST_F(CliTest, AnUnknownDeviceOrPrecisionOrOneThatDoesNotFitIsAnError) {
+  const Result device = owt("time " + small_recipe() + " --device gpu");
+  EXPECT_EQ(device.code, 2);
+  EXPECT_THAT(device.err, HasSubstr("wanted cpu, cuda or auto"));
+  const Result precision = owt("time " + small_recipe() + " --precision fp16");
+  EXPECT_EQ(precision.code, 2);
+  EXPECT_THAT(precision.err, HasSubstr("wanted fp32, tf32 or bf16"));
+  const Result on_cpu = owt("time " + small_recipe() + " --device cpu --precision bf16");
+  EXPECT_EQ(on_cpu.code, 1);
+  EXPECT_THAT(on_cpu.err, AllOf(HasSubstr("'bf16'"), HasSubstr("--precision fp32")));
+  EXPECT_EQ(owt("plan " + small_recipe() + " --workers 2 --precision bf16").code, 0);  // to look at
 }
 
 TEST_F(CliTest, ANotFiniteLossNamesTheStep) {

@@ -112,6 +112,45 @@ TEST(Report, CountsATransferPerStep) {
   EXPECT_LT(transfer.ms, 3);                          // only what the host waited
 }
 
+TEST(Report, LayersThatRanAsOneOpAreOneRow) {
+  Profiler profiler;
+  profiler.enable(true);
+  for (int step = 0; step < 3; ++step) {
+    profiler.begin_step();
+    { const Profiler::Scope scope(&profiler, "conv1+relu1", Phase::kForward); }
+    { const Profiler::Scope scope(&profiler, "fc1", Phase::kForward); }
+    { const Profiler::Scope scope(&profiler, "conv1+relu1", Phase::kBackward); }
+    profiler.end_step();
+  }
+  const auto facts = [](const std::string& name, const Shape& out, double flops, int64_t bytes, int64_t weights) {
+    return LayerFacts{name, "type", out, flops, 2 * flops, bytes, weights};
+  };
+  const Profiler* const ranks[] = {&profiler};
+  const TimingReport report = make_report(
+      ranks, {facts("conv1", {8, 8, 2}, 100, 10, 7), facts("relu1", {4, 4, 8}, 1, 20, 0), facts("fc1", {10}, 5, 30, 3)},
+      64);
+
+  std::vector<std::string> names;
+  for (const TimingRow& row : report.rows) names.push_back(row.name);
+  ASSERT_THAT(names, ElementsAre("conv1+relu1", "fc1", "rest", "step"));
+  const TimingRow& both = report.rows[0];
+  EXPECT_EQ(both.kind, TimingRow::Kind::kLayer);
+  EXPECT_GT(both.forward_ms, 0);
+  EXPECT_GT(both.backward_ms, 0);
+  EXPECT_EQ(both.flops, 303);
+  EXPECT_EQ(both.weight_bytes, 7);
+  EXPECT_EQ(both.activation_bytes, 20);  // only the second one's output is kept
+  EXPECT_EQ(both.out, "4x4x8");
+}
+
+TEST(Report, RatesAreThoseOfStepsWithoutTimersWhereTheyWereMeasured) {
+  TimingReport report = made_up_report();
+  report.untimed_ms = 4;
+  EXPECT_DOUBLE_EQ(report.images_per_second(), 25000);  // 100 in 4 ms
+  EXPECT_THAT(report.table(), HasSubstr("step 5.000 ms, without timers 4.000 ms, 25000.0 images/s"));
+  EXPECT_THAT(report.csv(), HasSubstr("\nuntimed,step,,,0,0,0,4.0000,"));
+}
+
 TEST(Report, ReportsALayerThatWasNeverTimed) {
   Profiler profiler;
   const TimingReport report = report_of(profiler);
@@ -136,12 +175,18 @@ TEST(Report, TableShowsEveryFigureInItsColumn) {
             "layer                type                out   forward  backward   update   share    speed    "
             "activ.   weights");
   EXPECT_EQ(lines[4],
-            "conv1                conv            32x32x8      1.00      2.00     0.50    70.0     2000      "
+            "conv1                conv            32x32x8     1.000     2.000    0.500    70.0     2000      "
             "4.00      0.50");
   EXPECT_THAT(lines[8], StartsWith("gradients"));
-  EXPECT_THAT(lines[8], HasSubstr("0.50     10.0          2.00      6.000     3.00"));
+  EXPECT_THAT(lines[8], HasSubstr("0.500     10.0         2.000      6.000     3.00"));
   EXPECT_THAT(lines[9], StartsWith("rest"));
-  EXPECT_EQ(lines[11], "step 5.00 ms, 20000.0 images/s");
+  EXPECT_EQ(lines[11], "step 5.000 ms, 20000.0 images/s");
+}
+
+TEST(Report, LongStepsAreShownWithTwoDecimals) {
+  TimingReport report = made_up_report();
+  report.rows.back().ms = 50;
+  EXPECT_EQ(lines_of(report.table())[11], "step 50.00 ms, 2000.0 images/s");
 }
 
 TEST(Report, TableStaysNarrowWhateverTheNames) {

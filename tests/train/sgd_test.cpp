@@ -7,6 +7,7 @@
 
 #include "src/core/check.h"
 #include "src/core/threads.h"
+#include "tests/support/harness.h"
 
 namespace owt {
 namespace {
@@ -15,65 +16,73 @@ using testing::ElementsAre;
 using testing::FloatEq;
 using testing::HasSubstr;
 
-Param make_param(const std::vector<float>& value, const std::vector<float>& grad) {
-  Param param;
-  param.name = "w";
-  param.full_shape = Shape{static_cast<int64_t>(value.size())};
-  param.part = {0, static_cast<int64_t>(value.size())};
-  param.allocate();
-  std::copy(value.begin(), value.end(), param.value.data());
-  std::copy(grad.begin(), grad.end(), param.grad.data());
-  param.grad_is_zero = grad.empty();
-  return param;
-}
+class SgdTest : public DeviceTest {
+ protected:
+  Param make_param(const std::vector<float>& value, const std::vector<float>& grad,
+                   Precision precision = Precision::kFp32) const {
+    Param param;
+    param.name = "w";
+    param.full_shape = Shape{static_cast<int64_t>(value.size())};
+    param.part = {0, static_cast<int64_t>(value.size())};
+    param.allocate({device(), precision});
+    param.set_value(upload(value, param.shape(), Device::kCpu));
+    if (!grad.empty()) set_grad(param, grad);
+    return param;
+  }
 
-void set_grad(Param& param, float grad) {
-  param.grad.data()[0] = grad;
-  param.grad_is_zero = false;
-}
+  static void set_grad(Param& param, const std::vector<float>& grad) {
+    param.grad.copy_from(upload(grad, param.shape(), Device::kCpu));
+    param.grad_is_zero = false;
+  }
 
-void update(Sgd& sgd, Param& param, double rate, double gradient_scale = 1) {
-  Param* const list[] = {&param};
-  sgd.update(list, rate, gradient_scale);
-}
+  void update(Sgd& sgd, const std::vector<Param*>& params, double rate, double gradient_scale = 1) const {
+    Tensor here({1}, DType::kF64);
+    here.data<double>()[0] = rate;
+    const Stream stream(device());
+    sgd.update(params, {rate, here.to(device())}, gradient_scale, stream);
+    stream.synchronize();
+  }
+  void update(Sgd& sgd, Param& param, double rate, double gradient_scale = 1) const {
+    update(sgd, std::vector<Param*>{&param}, rate, gradient_scale);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, SgdTest, testing::ValuesIn(devices()), device_name);
 
-std::vector<float> values(const Tensor& tensor) { return {tensor.data(), tensor.data() + tensor.elements()}; }
-
-TEST(Sgd, MovesTheWeightsByTheVelocity) {
+TEST_P(SgdTest, MovesTheWeightsByTheVelocity) {
   Sgd sgd({.momentum = 0.5, .decay = 0});
   Param w = make_param({1, 2}, {4, -8});
 
   update(sgd, w, 0.25);  // v = -0.25 g
-  EXPECT_THAT(values(sgd.velocity(w)), ElementsAre(-1, 2));
-  EXPECT_THAT(values(w.value), ElementsAre(0, 4));
+  EXPECT_THAT(download(sgd.velocity(w)), ElementsAre(-1, 2));
+  EXPECT_THAT(download(w.value), ElementsAre(0, 4));
 
-  set_grad(w, 2), w.grad.data()[1] = 0;
+  set_grad(w, {2, 0});
   update(sgd, w, 0.25);  // v = 0.5 v - 0.25 g
-  EXPECT_THAT(values(sgd.velocity(w)), ElementsAre(-1, 1));
-  EXPECT_THAT(values(w.value), ElementsAre(-1, 5));
+  EXPECT_THAT(download(sgd.velocity(w)), ElementsAre(-1, 1));
+  EXPECT_THAT(download(w.value), ElementsAre(-1, 5));
 }
 
-TEST(Sgd, DecaysByRateTimesDecayTimesWeight) {
+TEST_P(SgdTest, DecaysByRateTimesDecayTimesWeight) {
   Sgd sgd({.momentum = 0, .decay = 0.5});
   Param w = make_param({8}, {2});
   w.decay_mult = 0.5;
   w.lr_mult = 2;
 
   update(sgd, w, 0.125, 3);  // lr = 0.25; v = -0.25 * (3 * 2 + 0.25 * 8) = -2
-  EXPECT_THAT(values(w.value), ElementsAre(6));
+  EXPECT_THAT(download(w.value), ElementsAre(6));
 }
 
-TEST(Sgd, NesterovLooksOneStepAhead) {
+TEST_P(SgdTest, NesterovLooksOneStepAhead) {
   Sgd sgd({.momentum = 0.5, .decay = 0, .nesterov = true});
   Param w = make_param({0}, {4});
 
   update(sgd, w, 0.25);  // v = -1; w += 0.5 * -1 - 1
-  EXPECT_THAT(values(sgd.velocity(w)), ElementsAre(-1));
-  EXPECT_THAT(values(w.value), ElementsAre(-1.5));
-  set_grad(w, 4);
+  EXPECT_THAT(download(sgd.velocity(w)), ElementsAre(-1));
+  EXPECT_THAT(download(w.value), ElementsAre(-1.5));
+  set_grad(w, {4});
   update(sgd, w, 0.25);  // v = -0.5 - 1; w += -0.75 - 1
-  EXPECT_THAT(values(sgd.velocity(w)), ElementsAre(-1.5));
-  EXPECT_THAT(values(w.value), ElementsAre(-3.25));
+  EXPECT_THAT(download(sgd.velocity(w)), ElementsAre(-1.5));
+  EXPECT_THAT(download(w.value), ElementsAre(-3.25));
 }
 
 // The rule as PyTorch documents it: u = momentum * u + g; w -= lr * (nesterov ? g + momentum * u : u).
@@ -86,33 +95,33 @@ float pytorch_weight(const std::vector<float>& grads, float rate, float momentum
   return w;
 }
 
-TEST(Sgd, GivesTheWeightsOfPyTorchWhileTheRateIsConstant) {
+TEST_P(SgdTest, GivesTheWeightsOfPyTorchWhileTheRateIsConstant) {
   const std::vector<float> grads = {1, -3, 2, 0.5};
   for (const bool nesterov : {false, true}) {
     Sgd sgd({.momentum = 0.9, .decay = 0, .nesterov = nesterov});
     Param w = make_param({1}, {});
     for (const float g : grads) {
-      set_grad(w, g);
+      set_grad(w, {g});
       update(sgd, w, 0.1);
     }
-    EXPECT_NEAR(w.value.data()[0], pytorch_weight(grads, 0.1f, 0.9f, nesterov), 1e-6) << nesterov;
+    EXPECT_NEAR(download(w.value)[0], pytorch_weight(grads, 0.1f, 0.9f, nesterov), 1e-6) << nesterov;
   }
 }
 
-TEST(Sgd, AZeroGradientLeavesMomentumAndDecayAtWork) {
+TEST_P(SgdTest, AZeroGradientLeavesMomentumAndDecayAtWork) {
   for (const bool nesterov : {false, true}) {
     Sgd sgd({.momentum = 0.5, .decay = 0.5, .nesterov = nesterov});
     Param w = make_param({4}, {});
-    w.grad.data()[0] = NAN;  // never read
-    sgd.velocity(w).data()[0] = 2;
+    fill(w.grad, NAN);  // never read
+    fill(sgd.velocity(w), 2);
 
     update(sgd, w, 0.25);  // step = 0.25 * 0.5 * 4 = 0.5; v = 1 - 0.5
-    EXPECT_THAT(values(sgd.velocity(w)), ElementsAre(0.5));
-    EXPECT_THAT(values(w.value), ElementsAre(nesterov ? 3.75 : 4.5));
+    EXPECT_THAT(download(sgd.velocity(w)), ElementsAre(0.5));
+    EXPECT_THAT(download(w.value), ElementsAre(nesterov ? 3.75 : 4.5));
   }
 }
 
-TEST(Sgd, MarksTheGradientUsedAndTheValueChanged) {
+TEST_P(SgdTest, MarksTheGradientUsedAndTheValueChanged) {
   Sgd sgd({.momentum = 0, .decay = 0});
   Param w = make_param({1}, {1});
   const uint64_t before = w.version;
@@ -123,22 +132,22 @@ TEST(Sgd, MarksTheGradientUsedAndTheValueChanged) {
   EXPECT_EQ(w.version, before + 1);
 }
 
-TEST(Sgd, AveragesMoveTowardsTheStatisticWithoutRateDecayOrMomentum) {
+TEST_P(SgdTest, AveragesMoveTowardsTheStatisticWithoutRateDecayOrMomentum) {
   Sgd sgd({.momentum = 0.9, .decay = 0.5});
   Param mean = make_param({4, 0}, {16, 8});
   mean.role = ParamRole::kAverage;
   mean.lr_mult = 0.25;
 
   update(sgd, mean, 1000, 0.5);  // 4 + (8 - 4) / 4, 0 + (4 - 0) / 4
-  EXPECT_THAT(values(mean.value), ElementsAre(5, 1));
+  EXPECT_THAT(download(mean.value), ElementsAre(5, 1));
   EXPECT_TRUE(mean.grad_is_zero);
 
   update(sgd, mean, 1000, 0.5);  // no new statistic
-  EXPECT_THAT(values(mean.value), ElementsAre(5, 1));
+  EXPECT_THAT(download(mean.value), ElementsAre(5, 1));
   EXPECT_THROW(sgd.velocity(mean), Error);
 }
 
-TEST(Sgd, TreatsEveryElementAlikeWhateverTheTeam) {
+TEST_P(SgdTest, TreatsEveryElementAlikeWhateverTheTeam) {
   const size_t count = (1 << 16) + 7;
   const std::vector<float> ones(count, 1), grads(count, 3);
   const int threads = team_size();
@@ -148,18 +157,68 @@ TEST(Sgd, TreatsEveryElementAlikeWhateverTheTeam) {
     Param w = make_param(ones, grads);
     update(sgd, w, 0.1);
     update(sgd, w, 0.1);
-    const std::vector<float> after = values(w.value);
+    const std::vector<float> after = download(w.value);
     EXPECT_THAT(after, testing::Each(FloatEq(after[0])));
     EXPECT_NE(after[0], 1);
   }
   set_team_size(threads);
 }
 
-TEST(Sgd, UpdatesEmptyPartsOfAShardedParameter) {
+// The parts of a parameter and the lists of parameters that a device takes at a time, and all that does not fit them.
+TEST_P(SgdTest, UpdatesEveryElementOfEveryParameterOfALongList) {
+  Sgd sgd({.momentum = 0, .decay = 0});
+  std::vector<Param> params;
+  for (size_t i = 0; i < 100; ++i) {
+    const size_t count = i == 40 ? 9001 : i % 7;
+    params.push_back(make_param(std::vector<float>(count, 1), std::vector<float>(count, static_cast<float>(i))));
+    params.back().lr_mult = i % 2 == 0 ? 1 : 2;
+    params.back().grad_is_zero = i == 98;
+  }
+  std::vector<Param*> all;
+  for (Param& param : params) all.push_back(&param);
+
+  update(sgd, all, 0.5);
+
+  for (size_t i = 0; i < params.size(); ++i) {
+    const float gradient = i == 98 ? 0 : static_cast<float>(i);
+    EXPECT_THAT(download(params[i].value), testing::Each(1 - (i % 2 == 0 ? 0.5f : 1.0f) * gradient)) << i;
+  }
+}
+
+TEST_P(SgdTest, UpdatesEmptyPartsOfAShardedParameter) {
   Sgd sgd({});
   Param w = make_param({}, {});
   update(sgd, w, 0.1);
   EXPECT_EQ(sgd.velocity(w).elements(), 0);
+}
+
+class SgdOnGpu : public SgdTest {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SgdOnGpu);
+INSTANTIATE_TEST_SUITE_P(Gpus, SgdOnGpu, testing::ValuesIn(gpu_devices()), device_name);
+
+TEST_P(SgdOnGpu, RenewsTheCopyInBf16OfTheWholeParameter) {
+  for (const size_t count : {4, 7, 4099}) {
+    Sgd sgd({.momentum = 0, .decay = 0});
+    Param w = make_param(std::vector<float>(count, 1), std::vector<float>(count, 1), Precision::kBf16);
+    update(sgd, w, 0x1p-9);
+    EXPECT_THAT(download(w.value), testing::Each(1 - 0x1p-9f)) << count;
+    EXPECT_THAT(download(w.copy16), testing::Each(1.0f)) << count;  // halfway to the next one below, 1 - 2^-8: to even
+    set_grad(w, std::vector<float>(count, 1));
+    update(sgd, w, 0x1p-9);
+    EXPECT_THAT(download(w.copy16), testing::Each(1 - 0x1p-8f)) << count;
+  }
+}
+
+TEST_P(SgdOnGpu, TakesTheRateFromTheMemoryOfTheDevice) {
+  Sgd sgd({.momentum = 0, .decay = 0});
+  Param w = make_param({1}, {1});
+  Param* const list[] = {&w};
+  Tensor rate({1}, DType::kF64);
+  rate.data<double>()[0] = 0.25;
+  const Stream stream(device());
+  sgd.update(list, {1000, rate.to(device())}, 1, stream);
+  stream.synchronize();
+  EXPECT_THAT(download(w.value), ElementsAre(0.75));
 }
 
 TEST(SgdSettings, AreReadWithTheirDefaults) {

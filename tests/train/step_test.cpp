@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
-#include "src/comm/threads.h"
+#include "tests/support/harness.h"
 #include "tests/support/runs.h"
 
 namespace owt {
@@ -26,69 +29,88 @@ void expect_same_losses(const SmallRun& one, const SmallRun& many, double tolera
     ASSERT_NEAR(many.losses[i], one.losses[i], tolerance * one.losses[i]) << "step " << i;
 }
 
+// `changes` on this device.
+Overrides on(Device device, Overrides changes = {}) {
+  changes.emplace_back("run.device", name_of(device));
+  return changes;
+}
+
 struct Case {
   const char* strategy;
   int ranks;
 };
 
-class StepEquality : public ::testing::TestWithParam<Case> {
+class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
  protected:
-  static const SmallRun& one_rank() {
-    static const SmallRun run = run_small(kSmallRecipe, 50);
-    return run;
+  Device device() const { return std::get<0>(GetParam()); }
+  SmallRun run(int64_t steps) const {
+    const Case& c = std::get<1>(GetParam());
+    return run_small(kSmallRecipe, steps,
+                     on(device(), {{"parallel.workers", std::to_string(c.ranks)}, {"parallel.strategy", c.strategy}}));
+  }
+  // A simulated GPU is slow.
+  int64_t steps() const { return device() == Device::kCpu ? 50 : 11; }
+  const SmallRun& one_rank() const {
+    static std::map<Device, SmallRun> runs;
+    if (!runs.contains(device())) runs[device()] = run_small(kSmallRecipe, steps(), on(device()));
+    return runs.at(device());
   }
 };
 
-// 50 steps are more than ten epochs of 100 images in steps of 24: the last step of every epoch has 4 rows, so
-// that of three ranks one has fewer than the others. Dropout and augmentation are on.
-TEST_P(StepEquality, LearnsWhatOneRankLearns) {
-  const auto [strategy, ranks] = GetParam();
-  const SmallRun many =
-      run_small(kSmallRecipe, 50, {{"parallel.workers", std::to_string(ranks)}, {"parallel.strategy", strategy}});
-  expect_same_losses(one_rank(), many, 1e-4);
-}
+// 11 steps are more than two epochs of 100 images in steps of 24: the last step of every epoch has 4 rows, so that of
+// three ranks one has fewer than the others. Dropout and augmentation are on.
+TEST_P(StepEquality, LearnsWhatOneRankLearns) { expect_same_losses(one_rank(), run(steps()), 1e-4); }
 
 TEST_P(StepEquality, SendsTheBytesOfThePlan) {
-  const auto [strategy, ranks] = GetParam();
-  const SmallRun run =
-      run_small(kSmallRecipe, 3, {{"parallel.workers", std::to_string(ranks)}, {"parallel.strategy", strategy}});
-  for (const int64_t bytes : run.bytes) EXPECT_EQ(bytes, 3 * run.planned_bytes);
-  if (ranks > 1) {
-    EXPECT_GT(run.planned_bytes, 0);
+  const SmallRun many = run(3);
+  for (const int64_t bytes : many.bytes) EXPECT_EQ(bytes, 3 * many.planned_bytes);
+  EXPECT_EQ(many.planned_bytes > 0, many.bytes.size() > 1);
+}
+
+std::string case_name(const ::testing::TestParamInfo<StepEquality::ParamType>& info) {
+  const auto& [device, c] = info.param;
+  std::string name = concat(c.strategy, c.ranks, "_", device);
+  std::erase(name, '-');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    AllStrategies, StepEquality,
+    ::testing::Combine(::testing::ValuesIn(devices()),
+                       ::testing::Values(Case{"dp", 1}, Case{"dp", 2}, Case{"dp", 3}, Case{"dp", 4}, Case{"owt-a", 1},
+                                         Case{"owt-a", 2}, Case{"owt-a", 3}, Case{"owt-a", 4}, Case{"owt-b", 2},
+                                         Case{"owt-b", 3}, Case{"owt-b", 4}, Case{"owt-c", 2}, Case{"owt-c", 3},
+                                         Case{"owt-c", 4}, Case{"mp", 1}, Case{"mp", 2}, Case{"mp", 3}, Case{"mp", 4})),
+    case_name);
+
+class StepTest : public DeviceTest {
+ protected:
+  SmallRun run(const std::string& recipe, int64_t steps, const Overrides& changes = {}) const {
+    return run_small(recipe, steps, on(device(), changes));
   }
-}
+  int64_t steps(int64_t on_cpu) const { return device() == Device::kCpu ? on_cpu : std::min<int64_t>(on_cpu, 5); }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, StepTest, ::testing::ValuesIn(devices()), device_name);
 
-INSTANTIATE_TEST_SUITE_P(AllStrategies, StepEquality,
-                         ::testing::Values(Case{"dp", 1}, Case{"dp", 2}, Case{"dp", 3}, Case{"dp", 4}, Case{"owt-a", 1},
-                                           Case{"owt-a", 2}, Case{"owt-a", 3}, Case{"owt-a", 4}, Case{"owt-b", 2},
-                                           Case{"owt-b", 3}, Case{"owt-b", 4}, Case{"owt-c", 2}, Case{"owt-c", 3},
-                                           Case{"owt-c", 4}, Case{"mp", 1}, Case{"mp", 2}, Case{"mp", 3},
-                                           Case{"mp", 4}),
-                         [](const auto& info) {
-                           std::string name = std::string(info.param.strategy) + std::to_string(info.param.ranks);
-                           std::erase(name, '-');
-                           return name;
-                         });
-
-TEST(Step, MoreRanksThanClassesOrRowsStillLearnTheSame) {
-  const std::string recipe = with(kSmallRecipe, "train_images = 100", "train_images = 74");  // last step: 2 rows
-  const SmallRun one = run_small(recipe, 8);
+TEST_P(StepTest, MoreRanksThanClassesOrRowsStillLearnTheSame) {
+  const std::string recipe = with(kSmallRecipe, "train_images = 100", "train_images = 74");  // step 4: 2 rows
+  const SmallRun one = run(recipe, steps(8));
   for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"})
-    expect_same_losses(one, run_small(recipe, 8, {{"parallel.workers", "12"}, {"parallel.strategy", strategy}}), 1e-4);
+    expect_same_losses(one, run(recipe, steps(8), {{"parallel.workers", "12"}, {"parallel.strategy", strategy}}), 1e-4);
 }
 
-TEST(Step, SmallBucketsChangeNothing) {
+TEST_P(StepTest, SmallBucketsChangeNothing) {
   const Overrides two{{"parallel.workers", "2"}, {"parallel.strategy", "dp"}};
   Overrides small = two;
   small.emplace_back("parallel.bucket_mb", "0.001");
-  const SmallRun big_buckets = run_small(kSmallRecipe, 6, two), small_buckets = run_small(kSmallRecipe, 6, small);
+  const SmallRun big_buckets = run(kSmallRecipe, 6, two), small_buckets = run(kSmallRecipe, 6, small);
   EXPECT_EQ(big_buckets.losses, small_buckets.losses);
   EXPECT_EQ(big_buckets.weights, small_buckets.weights);
 }
 
-TEST(Step, TheSameRunGivesTheSameBits) {
+TEST_P(StepTest, TheSameRunGivesTheSameBits) {
   const Overrides three{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}};
-  const SmallRun first = run_small(kSmallRecipe, 10, three), second = run_small(kSmallRecipe, 10, three);
+  const SmallRun first = run(kSmallRecipe, 10, three), second = run(kSmallRecipe, 10, three);
   EXPECT_EQ(first.losses, second.losses);
   EXPECT_EQ(first.weights, second.weights);
 }
@@ -128,26 +150,26 @@ learning_rate = 0.05
 epochs = 4
 )";
 
-TEST(Step, UpdatingEveryRoundIsSgdOnTheRowsOfEachRound) {
+TEST_P(StepTest, UpdatingEveryRoundIsSgdOnTheRowsOfEachRound) {
   // Under scheme b round r holds the r-th contiguous part of the step, so K rounds are K serial steps.
-  const SmallRun rounds = run_small(
+  const SmallRun rounds = run(
       kDenseOnly, 6, {{"parallel.workers", "2"}, {"parallel.strategy", "owt-b"}, {"parallel.dense_update", "round"}});
-  const SmallRun serial = run_small(kDenseOnly, 12, {{"data.batch", "4"}});
+  const SmallRun serial = run(kDenseOnly, 12, {{"data.batch", "4"}});
   for (size_t i = 0; i < rounds.losses.size(); ++i)
     EXPECT_NEAR(rounds.losses[i], (serial.losses[2 * i] + serial.losses[2 * i + 1]) / 2, 1e-5) << "step " << i;
 }
 
-TEST(Step, WithoutWeightsBeforeTheBoundaryEveryStrategyLearnsTheSame) {
-  const SmallRun one = run_small(kDenseOnly, 12);
+TEST_P(StepTest, WithoutWeightsBeforeTheBoundaryEveryStrategyLearnsTheSame) {
+  const SmallRun one = run(kDenseOnly, 12);
   for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"}) {
     SCOPED_TRACE(strategy);
-    const SmallRun many = run_small(kDenseOnly, 12, {{"parallel.workers", "4"}, {"parallel.strategy", strategy}});
+    const SmallRun many = run(kDenseOnly, 12, {{"parallel.workers", "4"}, {"parallel.strategy", strategy}});
     expect_same_losses(one, many, 1e-4);
     for (const int64_t bytes : many.bytes) EXPECT_EQ(bytes, 12 * many.planned_bytes);
   }
 }
 
-TEST(Step, WithoutDenseLayersEveryStrategyLearnsTheSame) {
+TEST_P(StepTest, WithoutDenseLayersEveryStrategyLearnsTheSame) {
   const std::string recipe = R"(
 [model]
 name = "convolutional"
@@ -170,43 +192,43 @@ learning_rate = 0.05
 [schedule]
 epochs = 4
 )";
-  const SmallRun one = run_small(recipe, 12);
+  const SmallRun one = run(recipe, 12);
   EXPECT_LT(one.losses.back(), one.losses.front());
   for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"}) {
     SCOPED_TRACE(strategy);
-    const SmallRun many = run_small(recipe, 12, {{"parallel.workers", "3"}, {"parallel.strategy", strategy}});
+    const SmallRun many = run(recipe, 12, {{"parallel.workers", "3"}, {"parallel.strategy", strategy}});
     expect_same_losses(one, many, 1e-4);
     for (const int64_t bytes : many.bytes) EXPECT_EQ(bytes, 12 * many.planned_bytes);
   }
 }
 
-TEST(Step, UpdatingEveryRoundDiffersFromUpdatingEveryStep) {
+TEST_P(StepTest, UpdatingEveryRoundDiffersFromUpdatingEveryStep) {
   const Overrides every_step{{"parallel.workers", "2"}, {"parallel.strategy", "owt-c"}};
   Overrides every_round = every_step;
   every_round.emplace_back("parallel.dense_update", "round");
-  EXPECT_NE(run_small(kSmallRecipe, 5, every_step).losses.back(),
-            run_small(kSmallRecipe, 5, every_round).losses.back());
+  EXPECT_NE(run(kSmallRecipe, 5, every_step).losses.back(), run(kSmallRecipe, 5, every_round).losses.back());
 }
 
-TEST(Step, BatchNormLearnsAndKeepsTheSameAveragesOnAllRanks) {
+TEST_P(StepTest, BatchNormLearnsAndKeepsTheSameAveragesOnAllRanks) {
   const std::string recipe = with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
                                   "name = \"norm1\"\ntype = \"batch_norm\"");
-  const SmallRun one = run_small(recipe, 20);
+  const int64_t count = device() == Device::kCpu ? 20 : 9;
+  const SmallRun one = run(recipe, count);
   EXPECT_LT(one.losses.back(), one.losses.front());
-  const SmallRun two = run_small(recipe, 20, {{"parallel.workers", "2"}, {"parallel.strategy", "owt-a"}});
+  const SmallRun two = run(recipe, count, {{"parallel.workers", "2"}, {"parallel.strategy", "owt-a"}});
   EXPECT_LT(two.losses.back(), two.losses.front());
   // Means over the step's rows do not depend on how the rows are dealt; the first step sees the same weights.
-  const SmallRun first_one = run_small(recipe, 1);
-  const SmallRun first_two = run_small(recipe, 1, {{"parallel.workers", "2"}, {"parallel.strategy", "dp"}});
+  const SmallRun first_one = run(recipe, 1);
+  const SmallRun first_two = run(recipe, 1, {{"parallel.workers", "2"}, {"parallel.strategy", "dp"}});
   const auto &a = first_one.weights.at("norm1.running_mean"), &b = first_two.weights.at("norm1.running_mean");
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5);
 }
 
-TEST(Step, ALossThatIsNotFiniteNamesTheStepAndTheFirstBadLayer) {
+TEST_P(StepTest, ALossThatIsNotFiniteNamesTheStepAndTheFirstBadLayer) {
   for (const char* strategy : {"dp", "owt-a", "owt-c", "mp"}) {
     try {
-      run_small(kSmallRecipe, 50,
-                {{"optimizer.learning_rate", "1e18"}, {"parallel.workers", "2"}, {"parallel.strategy", strategy}});
+      run(kSmallRecipe, 50,
+          {{"optimizer.learning_rate", "1e18"}, {"parallel.workers", "2"}, {"parallel.strategy", strategy}});
       FAIL() << "no error under " << strategy;
     } catch (const Error& e) {
       EXPECT_THAT(e.what(), HasSubstr("step ")) << strategy;

@@ -11,8 +11,7 @@
 #include "src/train/run.h"
 #include "src/train/safetensors.h"
 #include "src/train/signals.h"
-#include "tests/support/runs.h"
-#include "tests/support/temp_folder.h"
+#include "tests/train/whole_runs.h"
 
 namespace owt {
 namespace {
@@ -20,49 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-class TrainerTest : public ::testing::Test {
- protected:
-  TrainOutcome run(const std::string& out, const Overrides& changes, const std::string& resume = "",
-                   const std::string& weights = "") {
-    TrainOptions options;
-    options.out = path(out);
-    options.resume = resume;
-    options.weights = weights;
-    options.threads = 1;
-    return train(small_settings(kSmallRecipe, changes), options);
-  }
-  std::string path(const std::string& name) const { return (fs::path(folder_.path()) / name).string(); }
-  std::string weights_of(const std::string& out) const {
-    return *newest_checkpoint(path(out)) + "/weights.safetensors";
-  }
-  std::string optimizer_of(const std::string& out) const {
-    return *newest_checkpoint(path(out)) + "/optimizer.safetensors";
-  }
-
-  // The last training loss of each step in metrics.jsonl.
-  static std::map<int64_t, double> losses(const std::string& run) {
-    std::map<int64_t, double> all;
-    std::ifstream file(run + "/metrics.jsonl");
-    for (std::string line; std::getline(file, line);) {
-      int64_t step = 0;
-      double loss = 0;
-      if (line.find("\"train\"") == std::string::npos) continue;
-      EXPECT_EQ(std::sscanf(line.c_str() + line.find("\"step\""), "\"step\":%ld", &step), 1) << line;
-      EXPECT_EQ(std::sscanf(line.c_str() + line.find("\"loss\""), "\"loss\":%lf", &loss), 1) << line;
-      all[step] = loss;
-    }
-    return all;
-  }
-
-  TempFolder folder_;
-};
-
-Overrides merged(Overrides a, const Overrides& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-const Overrides kEveryStepLogged{{"run.log_every", "1"}, {"schedule.epochs", "4"}};  // 5 steps each
+class TrainerTest : public ::testing::Test, protected WholeRuns {};
 
 TEST_F(TrainerTest, WritesTheRunFolder) {
   const TrainOutcome outcome = run("a", kEveryStepLogged);

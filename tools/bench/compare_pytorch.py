@@ -22,7 +22,8 @@ UNTIMED_STEPS = 3
 def torch_step_ms(config, batch, steps, threads):
     """Median milliseconds of a training step, measured in this process."""
     import torch
-    from torch_net import make_net, make_optimizer, read_recipe
+    from recipe import read_recipe
+    from torch_net import make_net, make_optimizer
 
     torch.set_num_threads(threads)
     torch.manual_seed(1)

@@ -24,7 +24,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from owt_time import CONFIGS
-from torch_net import load_safetensors, make_net, make_optimizer, read_recipe, save_safetensors
+from recipe import read_recipe
+from torch_net import load_safetensors, make_net, make_optimizer, save_safetensors
 
 TRAINED_STEPS = 10
 IMAGE_BYTES = 3 * 32 * 32

@@ -1,29 +1,15 @@
 """The network of an owt model file in PyTorch, with the same parameter names, and safetensors files.
 
-Read by compare_pytorch.py and torch_check.py; needs Debian's python3-torch, nothing else.
+Read by compare_pytorch.py, gpu_torch.py and torch_check.py; needs Debian's python3-torch, nothing else.
 """
 import json
 import pathlib
 import struct
-import tomllib
 from collections import OrderedDict
 
 import numpy
 import torch
 from torch import nn
-
-
-def read_recipe(path):
-    """The recipe with its model in place, or a model file as {"model": ...}."""
-    path = pathlib.Path(path)
-    with open(path, "rb") as file:
-        recipe = tomllib.load(file)
-    if "layer" in recipe:
-        return {"model": recipe}
-    if isinstance(recipe["model"], str):
-        with open(path.parent / recipe["model"], "rb") as file:
-            recipe["model"] = tomllib.load(file)
-    return recipe
 
 
 def pool(kind, layer):

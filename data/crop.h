@@ -1,0 +1,66 @@
+// Where the pixels of an augmented image come from: the arithmetic that Augmenter and the kernel of DeviceAugmenter
+// share. Everything is constexpr and uses nothing that device code cannot call.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace owt {
+
+// Images of in_height x in_width, `pad` pixels more on all four sides, of which out_height x out_width are cut out.
+struct CropGeometry {
+  int in_height, in_width, pad;
+  int out_height, out_width;  // at most in_height + 2 * pad and in_width + 2 * pad
+};
+
+// One crop. Rows and columns are counted in the output, columns before mirroring.
+struct Crop {
+  int row_begin, row_end, column_begin, column_end;  // show the image; the others show padding
+  int row_shift, column_shift;                       // from a place in the output to its place in the image
+  int last_column;                                   // of the output
+  bool mirrored;                                     // left to right, after cutting
+
+  // The column, before mirroring, of what stands at column x of the output.
+  constexpr int unmirrored(int x) const { return mirrored ? last_column - x : x; }
+  constexpr bool shows_image(int row, int column) const {
+    return row_begin <= row && row < row_end && column_begin <= column && column < column_end;
+  }
+};
+
+namespace detail {
+
+// Which of `range` places, uniformly; range is far below 2^32, so no place is preferred noticeably.
+constexpr int place(uint32_t bits, int range) {
+  return static_cast<int>(static_cast<uint64_t>(bits) * static_cast<uint64_t>(range) >> 32);
+}
+
+}  // namespace detail
+
+// With its upper left corner at (top, left) of the padded image.
+constexpr Crop crop_at(const CropGeometry& g, int top, int left, bool mirrored) {
+  Crop crop{};
+  crop.row_begin = std::clamp(g.pad - top, 0, g.out_height);
+  crop.row_end = std::clamp(g.pad + g.in_height - top, crop.row_begin, g.out_height);
+  crop.column_begin = std::clamp(g.pad - left, 0, g.out_width);
+  crop.column_end = std::clamp(g.pad + g.in_width - left, crop.column_begin, g.out_width);
+  crop.row_shift = top - g.pad;
+  crop.column_shift = left - g.pad;
+  crop.last_column = g.out_width - 1;
+  crop.mirrored = mirrored;
+  return crop;
+}
+
+// From three random numbers: for the row, for the column, and one whose lowest bit mirrors where `mirror` allows it.
+constexpr Crop random_crop(const CropGeometry& g, uint32_t row_bits, uint32_t column_bits, uint32_t mirror_bits,
+                           bool mirror) {
+  return crop_at(g, detail::place(row_bits, g.in_height + 2 * g.pad - g.out_height + 1),
+                 detail::place(column_bits, g.in_width + 2 * g.pad - g.out_width + 1),
+                 mirror && (mirror_bits & 1) != 0);
+}
+
+// Rounded up and left.
+constexpr Crop centre_crop(const CropGeometry& g) {
+  return crop_at(g, (g.in_height + 2 * g.pad - g.out_height) / 2, (g.in_width + 2 * g.pad - g.out_width) / 2, false);
+}
+
+}  // namespace owt

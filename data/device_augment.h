@@ -1,0 +1,45 @@
+// Augmenter (data/augment.h) on the GPU: one kernel makes a batch out of bytes.
+//
+// f32 outputs are bit for bit those of the CPU, but for the colour offset, which may differ by about 1e-6 of itself;
+// bf16 outputs are those, rounded to nearest even.
+#pragma once
+
+#include <cstdint>
+
+#include "data/augment.h"
+#include "src/core/tensor.h"
+
+namespace owt {
+
+class DeviceAugmenter {
+ public:
+  // Which images `pixels` holds.
+  enum class Pixels {
+    kOfBatch,  // row i is the image of row i of the batch
+    kOfSet,    // row k is image k of the data set
+  };
+  // What the values depend on besides the image.
+  struct Draw {
+    bool training;
+    uint64_t seed;  // in training only
+    int64_t epoch;  // in training only
+  };
+
+  // Copies means and factors to the calling host thread's GPU. Images have at most 64 channels.
+  explicit DeviceAugmenter(const Augmenter& augmenter);
+
+  // pixels: M x H x W x C, u8; samples: N, i64, the images' places in the data set; images: N x out_shape(), f32 or
+  // bf16. All on the GPU.
+  void run(const Tensor& pixels, Pixels which, const Tensor& samples, const Draw& draw, Tensor& images,
+           const Stream& stream) const;
+
+ private:
+  CropGeometry geometry_;
+  Shape image_, out_;
+  bool mirror_, mean_of_pixel_;
+  float color_;
+  Tensor mean_;    // H x W x C where it is of each pixel, else C
+  Tensor factor_;  // C
+};
+
+}  // namespace owt

@@ -1,0 +1,18 @@
+#include "data/device_batches.h"
+
+#include <utility>
+
+#include "src/core/dispatch.h"
+
+namespace owt {
+
+std::unique_ptr<BatchSource> make_batches(const Compute& on, LoaderSettings settings, int64_t resident_bytes) {
+  return dispatch(on, [&](auto tag) { return make_batches(tag, std::move(settings), resident_bytes); });
+}
+
+std::unique_ptr<BatchSource> make_batches(Cpu, LoaderSettings settings, int64_t) {
+  OWT_CHECK(settings.augmenter);
+  return std::make_unique<Loader>(std::move(settings));
+}
+
+}  // namespace owt

@@ -1,0 +1,150 @@
+// Batches of a data set that lies on the GPU as a whole.
+#include <algorithm>
+#include <future>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "data/device_augment.h"
+#include "data/device_batches.h"
+#include "data/order.h"
+#include "src/core/check.h"
+#include "src/core/grid.h"
+#include "src/core/launch.cuh"
+
+namespace owt {
+namespace {
+
+struct ResidentSet {
+  Tensor pixels;  // N x H x W x C, u8
+  Tensor labels;  // N, i32
+};
+
+constexpr int64_t kUploadBytes = 8 << 20;  // at once
+
+ResidentSet upload(const Dataset& dataset) {
+  const Working working("the data set", "upload");
+  const int64_t size = dataset.size();
+  ResidentSet set{Tensor(dataset.image().batch_of(size), DType::kU8, Device::kCuda),
+                  Tensor({size}, DType::kI32, Device::kCuda)};
+  const int64_t part = std::clamp<int64_t>(kUploadBytes / dataset.image().elements(), 1, size);
+  Tensor pixels = Tensor::shared_with(Device::kCuda, dataset.image().batch_of(part), DType::kU8);
+  Tensor labels = Tensor::shared_with(Device::kCuda, {part}, DType::kI32);
+  for (int64_t first = 0; first < size; first += part) {
+    const int64_t rows = std::min(part, size - first);
+    read_images(dataset, {first, first + rows}, pixels.data<uint8_t>(), labels.data<int32_t>());
+    set.pixels.rows(first, first + rows).copy_from(pixels.rows(0, rows));
+    set.labels.rows(first, first + rows).copy_from(labels.rows(0, rows));
+  }
+  return set;
+}
+
+// The one copy of a data set on the calling host thread's GPU.
+std::shared_ptr<const ResidentSet> resident_set(const std::shared_ptr<const Dataset>& dataset) {
+  struct Entry {
+    std::weak_ptr<const Dataset> dataset;
+    int gpu;
+    std::shared_ptr<const ResidentSet> set;
+  };
+  // Never destroyed: when static objects are, the driver may be gone already.
+  static std::mutex& mutex = *new std::mutex;
+  static std::vector<Entry>& entries = *new std::vector<Entry>;
+  int gpu = 0;
+  OWT_CUDA(cudaGetDevice(&gpu));
+  const std::lock_guard lock(mutex);  // other ranks on this GPU wait for the upload
+  std::erase_if(entries, [](const Entry& entry) { return entry.dataset.expired(); });
+  for (const Entry& entry : entries)
+    if (entry.gpu == gpu && entry.dataset.lock() == dataset) return entry.set;
+  entries.push_back({dataset, gpu, std::make_shared<const ResidentSet>(upload(*dataset))});
+  return entries.back().set;
+}
+
+__global__ void gather_labels(const int32_t* labels, const int64_t* samples, int64_t rows, int32_t* out) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (row < rows) out[row] = labels[samples[row]];
+}
+
+class ResidentBatches : public BatchSource {
+ public:
+  ResidentBatches(Precision precision, LoaderSettings settings)
+      : settings_(std::move(settings)),
+        size_(settings_.dataset->size()),
+        steps_(size_, settings_.batch, settings_.rows, settings_.epoch, settings_.step_in_epoch),
+        augmenter_(*settings_.augmenter),
+        set_(resident_set(settings_.dataset)),
+        host_order_(Tensor::shared_with(Device::kCuda, {size_}, DType::kI64)),
+        order_({size_}, DType::kI64, Device::kCuda),
+        images_(settings_.augmenter->out_shape().batch_of(steps_.most_rows()), activation_type(precision),
+                Device::kCuda),
+        labels_({steps_.most_rows()}, DType::kI32, Device::kCuda) {
+    prepare_order(steps_.step(0).epoch);
+  }
+  ~ResidentBatches() override {
+    try {
+      order_copied_.wait();   // from memory that goes now
+    } catch (const Error&) {  // the GPU has failed: nothing is read any more, and whoever uses the batches will know
+    }
+  }
+
+  const Batch& next(const Stream& stream) override {
+    const Steps::Rows step = steps_.step(next_++);
+    if (step.epoch != order_epoch_) begin_epoch(step.epoch, stream);
+    const int64_t rows = step.count();
+    const Tensor samples = order_.part(step.places.begin, {rows});
+    batch_ = {.images = images_.rows(0, rows),
+              .labels = labels_.rows(0, rows),
+              .samples = {},
+              .epoch = step.epoch,
+              .step_in_epoch = step.step_in_epoch,
+              .step_rows = step.step_rows};
+    augmenter_.run(set_->pixels, DeviceAugmenter::Pixels::kOfSet, samples,
+                   {.training = settings_.training, .seed = settings_.seed, .epoch = step.epoch}, batch_.images,
+                   stream);
+    launch(gather_labels, dim3(blocks_for(rows)), dim3(kBlockThreads), stream, set_->labels.data<int32_t>(),
+           samples.data<int64_t>(), rows, batch_.labels.data<int32_t>());
+    return batch_;
+  }
+  int64_t steps_per_epoch() const override { return steps_.per_epoch(); }
+
+ private:
+  bool shuffled() const { return settings_.training && settings_.shuffle; }
+
+  void prepare_order(int64_t epoch) {
+    next_order_ = std::async(std::launch::async, epoch_order, settings_.seed, epoch, size_, shuffled());
+  }
+
+  // Batches of the epoch before are queued on the stream already, so that the copy comes behind them.
+  void begin_epoch(int64_t epoch, const Stream& stream) {
+    const bool first = order_epoch_ < 0;
+    order_epoch_ = epoch;
+    if (!first && !shuffled()) return;  // all epochs have the same order
+    const std::vector<int64_t> order = next_order_.get();
+    order_copied_.wait();  // long done, but for epochs of very few steps
+    std::copy(order.begin(), order.end(), host_order_.data<int64_t>());
+    order_.copy_from(host_order_, stream);
+    order_copied_ = stream.record();
+    if (shuffled()) prepare_order(epoch + 1);
+  }
+
+  LoaderSettings settings_;
+  int64_t size_;
+  Steps steps_;
+  DeviceAugmenter augmenter_;
+  std::shared_ptr<const ResidentSet> set_;
+  Tensor host_order_, order_;  // of the epoch; one for the host, one for the GPU
+  Tensor images_, labels_;     // for the largest step
+  Event order_copied_;
+  int64_t order_epoch_ = -1;
+  std::future<std::vector<int64_t>> next_order_;
+  int64_t next_ = 0;
+  Batch batch_;
+};
+
+}  // namespace
+
+std::unique_ptr<BatchSource> make_resident_batches(Cuda cuda, LoaderSettings settings) {
+  OWT_CHECK(settings.dataset && settings.augmenter);
+  return std::make_unique<ResidentBatches>(cuda.precision, std::move(settings));
+}
+
+}  // namespace owt

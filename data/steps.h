@@ -1,0 +1,47 @@
+// Which samples of a data set a step takes, and which of them one rank.
+//
+// Step s of an epoch takes the samples order[s * batch .. min(size, (s + 1) * batch)) of epoch_order()
+// (data/order.h); the last step of an epoch may be smaller. Epochs follow each other without end.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "src/core/shape.h"
+
+namespace owt {
+
+// The rows of a step of so many rows that a rank makes, within [0, step_rows); empty: all of them.
+using RowsOfStep = std::function<Slice(int64_t step_rows)>;
+
+// Of a data set of `size` samples, the last step counted in full.
+int64_t steps_per_epoch(int64_t size, int64_t batch);
+
+class Steps {
+ public:
+  // A step of this rank.
+  struct Rows {
+    int64_t epoch = 0, step_in_epoch = 0;
+    int64_t step_rows = 0;  // of all ranks
+    Slice places;           // in the epoch's order, of this rank's rows
+    int64_t count() const { return places.size(); }
+  };
+
+  Steps() = default;
+  // `batch`: rows of a whole step over all ranks, >= 1. Counting starts at a step of an epoch; one behind an epoch's
+  // last is the first of the next. Throws Error for an empty data set.
+  Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_t step_in_epoch);
+
+  int64_t per_epoch() const { return per_epoch_; }
+  int64_t most_rows() const;        // of this rank in any step
+  Rows step(int64_t number) const;  // counted from the start
+
+ private:
+  Slice mine(int64_t step_rows) const;
+  int64_t step_rows(int64_t step_in_epoch) const;
+
+  int64_t size_ = 0, batch_ = 0, per_epoch_ = 0, first_ = 0;
+  RowsOfStep rows_;
+};
+
+}  // namespace owt

@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <bit>
+
+#include "layers/pool.h"
+#include "layers/pool_planes.cuh"
+
+namespace owt {
+namespace {
+
+using namespace pooling;
+
+template <class T, int N>
+__device__ void add(const T* x, float scale, float (&sum)[N]) {
+  const Pack<T, N> pack = load_pack<T, N>(x);
+#pragma unroll
+  for (int c = 0; c < N; ++c) sum[c] += scale * to_float(pack.at[c]);
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(kBlockThreads) avg_pool_forward(Planes p, const T* x, T* y) {
+  const Pixel at = this_pixel<N>(p.rows, p.out_height, p.out_width, p.channels);
+  if (!at.inside) return;
+  const T* image = x + p.image(at.row) + at.c;
+  const Span down = p.pixels(at.i, p.height), across = p.pixels(at.j, p.width);
+  float sum[N] = {};
+  for (int ih = down.begin; ih < down.end; ++ih)
+    for (int iw = across.begin; iw < across.end; ++iw) add(image + p.pixel(ih, iw), 1.0f, sum);
+  const float scale = p.inverse_positions(at.i, at.j);
+#pragma unroll
+  for (int c = 0; c < N; ++c) sum[c] *= scale;
+  store_sum(sum, y + p.out_image(at.row) + p.output(at.i, at.j) + at.c);
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(kBlockThreads) avg_pool_backward(Planes p, const T* dy, T* dx) {
+  const Pixel at = this_pixel<N>(p.rows, p.height, p.width, p.channels);
+  if (!at.inside) return;
+  const T* outputs = dy + p.out_image(at.row) + at.c;
+  const Span down = p.windows_over(at.i, p.out_height), across = p.windows_over(at.j, p.out_width);
+  float sum[N] = {};
+  for (int oh = down.begin; oh < down.end; ++oh)
+    for (int ow = across.begin; ow < across.end; ++ow)
+      add(outputs + p.output(oh, ow), p.inverse_positions(oh, ow), sum);
+  store_sum(sum, dx + p.image(at.row) + p.pixel(at.i, at.j) + at.c);
+}
+
+// A block takes blockDim.x packs of channels of one row (blockIdx.x). Its blockDim.y lanes share the positions and then
+// add up their sums in pairs, so that the order depends on the shape only.
+template <class T, int N>
+__global__ void __launch_bounds__(kBlockThreads)
+    global_avg_pool_forward(int positions, int channels, const T* x, T* y) {
+  __shared__ float sums[N][kBlockThreads];
+  const int c = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * N;
+  const int lane = static_cast<int>(threadIdx.y), lanes = static_cast<int>(blockDim.y);
+  const unsigned mine = threadIdx.y * blockDim.x + threadIdx.x;
+  float sum[N] = {};
+  if (c < channels)
+    for (int i = lane; i < positions; i += lanes)
+      add(x + (static_cast<int64_t>(blockIdx.x) * positions + i) * channels + c, 1.0f, sum);
+#pragma unroll
+  for (int j = 0; j < N; ++j) sums[j][mine] = sum[j];
+  for (int half = lanes / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (lane < half)
+#pragma unroll
+      for (int j = 0; j < N; ++j) sums[j][mine] += sums[j][mine + static_cast<unsigned>(half) * blockDim.x];
+  }
+  if (lane != 0 || c >= channels) return;
+#pragma unroll
+  for (int j = 0; j < N; ++j) sum[j] = sums[j][mine] / static_cast<float>(positions);
+  store_sum(sum, y + static_cast<int64_t>(blockIdx.x) * channels + c);
+}
+
+// With threads from row_grid(rows, positions * channels / N).
+template <class T, int N>
+__global__ void __launch_bounds__(kBlockThreads)
+    global_avg_pool_backward(int rows, int positions, int channels, float scale, const T* dy, T* dx) {
+  const int packs = channels / N;
+  const RowItem at = row_item(rows, positions * packs);
+  if (!at.inside) return;
+  float gradient[N] = {};
+  add(dy + static_cast<int64_t>(at.row) * channels + at.item % packs * N, scale, gradient);
+  store_sum(gradient, dx + (static_cast<int64_t>(at.row) * positions * packs + at.item) * N);
+}
+
+template <class T>
+class CudaAvgPool : public Op {
+ public:
+  CudaAvgPool(const Window& window, const Shape& in) : p_(window, in) {}
+
+  void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
+    with_pack<T>(
+        p_.channels,
+        [&](auto pack) {
+          constexpr int N = pack();
+          const RowGrid threads = row_grid(int64_t{p_.rows} * p_.out_height, int64_t{p_.out_width} * p_.channels / N);
+          launch(avg_pool_forward<T, N>, threads.grid, threads.block, *pass.stream, p_, x.data<T>(), y.data<T>());
+        },
+        x.data<T>(), y.data<T>());
+  }
+
+  void backward(const Pass& pass, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    if (!dx) return;
+    with_pack<T>(
+        p_.channels,
+        [&](auto pack) {
+          constexpr int N = pack();
+          const RowGrid threads = row_grid(int64_t{p_.rows} * p_.height, int64_t{p_.width} * p_.channels / N);
+          launch(avg_pool_backward<T, N>, threads.grid, threads.block, *pass.stream, p_, dy.data<T>(), dx->data<T>());
+        },
+        dy.data<T>(), dx->data<T>());
+  }
+
+ private:
+  Planes p_;
+};
+
+template <class T>
+class CudaGlobalAvgPool : public Op {
+ public:
+  explicit CudaGlobalAvgPool(const Shape& in)
+      : rows_(to_int(in[0])), positions_(to_int(in[1] * in[2])), channels_(to_int(in[3])) {
+    to_int(in.row_elements());  // places in an image are ints
+  }
+
+  void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
+    with_pack<T>(
+        channels_,
+        [&](auto pack) {
+          constexpr int N = pack();
+          const int packs = channels_ / N;
+          const unsigned across = std::min(32u, std::bit_ceil(static_cast<unsigned>(packs)));
+          launch(global_avg_pool_forward<T, N>, dim3(static_cast<unsigned>(rows_), blocks_for(packs, across)),
+                 dim3(across, kBlockThreads / across), *pass.stream, positions_, channels_, x.data<T>(), y.data<T>());
+        },
+        x.data<T>(), y.data<T>());
+  }
+
+  void backward(const Pass& pass, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    if (!dx) return;
+    const float scale = 1.0f / static_cast<float>(positions_);
+    with_pack<T>(
+        channels_,
+        [&](auto pack) {
+          constexpr int N = pack();
+          const RowGrid threads = row_grid(rows_, int64_t{positions_} * channels_ / N);
+          launch(global_avg_pool_backward<T, N>, threads.grid, threads.block, *pass.stream, rows_, positions_,
+                 channels_, scale, dy.data<T>(), dx->data<T>());
+        },
+        dy.data<T>(), dx->data<T>());
+  }
+
+ private:
+  int rows_, positions_, channels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> bind_avg_pool(Cuda cuda, const Window& window, const Shape& in) {
+  std::unique_ptr<Op> op;
+  with_element(activation_type(cuda.precision),
+               [&](auto element) { op = std::make_unique<CudaAvgPool<decltype(element)>>(window, in); });
+  return op;
+}
+
+std::unique_ptr<Op> bind_global_avg_pool(Cuda cuda, const Shape& in) {
+  std::unique_ptr<Op> op;
+  with_element(activation_type(cuda.precision),
+               [&](auto element) { op = std::make_unique<CudaGlobalAvgPool<decltype(element)>>(in); });
+  return op;
+}
+
+}  // namespace owt

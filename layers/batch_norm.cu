@@ -1,0 +1,312 @@
+#include "layers/batch_norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "layers/batch_norm_kernels.cuh"
+#include "layers/batch_norm_method.h"
+#include "layers/cudnn.h"
+#include "layers/plan_choice.h"
+#include "src/core/check.h"
+#include "src/core/cuda.h"
+#include "src/core/grid.h"
+#include "src/core/memory.h"
+
+namespace owt {
+namespace {
+
+constexpr int64_t kAlignment = 256;  // bytes, of the parts of the scratch memory
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+Tensor per_channel(int64_t channels) { return Tensor({channels}, DType::kF32, Device::kCuda); }
+
+// Adds the batch's mean and variance, times their factors, to the gradients of the running averages. The variance comes
+// from inverse_std, with an error of 1e-7 of variance + eps.
+__global__ void add_norm_statistics(const float* mean, const float* inverse_std, double eps, double mean_factor,
+                                    double variance_factor, AddToGrad running_mean, AddToGrad running_var,
+                                    int channels) {
+  const int channel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (channel >= channels) return;
+  const auto inverse = static_cast<double>(inverse_std[channel]);
+  const double variance = 1 / (inverse * inverse) - eps;
+  const double mean_term = mean_factor * static_cast<double>(mean[channel]);
+  const double variance_term = variance_factor * (variance < 0 ? 0 : variance);
+  running_mean(channel, &mean_term);
+  running_var(channel, &variance_term);
+}
+
+// Adds gradients that are in memory already.
+__global__ void add_norm_gradients(const float* dweight, const float* dbias, AddToGrad weight, AddToGrad bias,
+                                   int channels) {
+  const int channel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (channel >= channels) return;
+  const double weight_term = static_cast<double>(dweight[channel]), bias_term = static_cast<double>(dbias[channel]);
+  weight(channel, &weight_term);
+  bias(channel, &bias_term);
+}
+
+// What is kept from forward to backward.
+struct Statistics {
+  Tensor mean, inverse_std;
+};
+
+// Both directions by own kernels; any shape.
+class OwnNorm {
+ public:
+  OwnNorm(const BatchNormParams& params, double eps, int64_t positions, int64_t channels, DType dtype)
+      : params_(params),
+        eps_(eps),
+        positions_(positions),
+        channels_(channels),
+        dtype_(dtype),
+        dy_mean_(per_channel(channels)),
+        tilt_(per_channel(channels)) {}
+
+  int64_t scratch_bytes() const { return partial_sums(positions_, channels_, 2) * size_of(DType::kF32); }
+
+  void measure(const Tensor& x, const Statistics& to, float* partial, const Stream& stream) const {
+    with_packs({x.raw()}, [&](auto t, auto width) {
+      using T = decltype(t);
+      Tensor mean = to.mean, inverse_std = to.inverse_std;
+      const ChannelTiles tiles(positions_, channels_, width);
+      queue_over_channels(NormSums<T, width>{x.data<T>()}, tiles, partial, stream);
+      queue_finish<2>(
+          NormStatistics<T>{x.data<T>(), static_cast<double>(positions_), eps_, mean.data(), inverse_std.data()}, tiles,
+          partial, stream);
+    });
+  }
+
+  // With the statistics, or with the running averages where they are null.
+  void normalize(const Tensor& x, const Statistics* statistics, Tensor& y, const Stream& stream) const {
+    with_packs({x.raw(), y.raw()}, [&](auto t, auto width) {
+      using T = decltype(t);
+      const float* mean = statistics ? statistics->mean.data() : params_.running_mean.value.data();
+      const float* inverse_std = statistics ? statistics->inverse_std.data() : nullptr;
+      const float* variance = statistics ? nullptr : params_.running_var.value.data();
+      queue_over_channels(
+          Normalize<T, width>{x.data<T>(), y.data<T>(), params_.weight.value.data(), params_.bias.value.data(), mean,
+                              inverse_std, variance, static_cast<float>(eps_)},
+          ChannelTiles(positions_, channels_, width), nullptr, stream);
+    });
+  }
+
+  // dx may be null.
+  void backward(const Tensor& x, const Tensor& dy, const Statistics& statistics, AddToGrad weight, AddToGrad bias,
+                Tensor* dx, float* partial, const Stream& stream) {
+    const void* out = dx ? dx->raw() : x.raw();
+    with_packs({x.raw(), dy.raw(), out}, [&](auto t, auto width) {
+      using T = decltype(t);
+      const ChannelTiles tiles(positions_, channels_, width);
+      const float *mean = statistics.mean.data(), *inverse_std = statistics.inverse_std.data();
+      queue_over_channels(NormGradientSums<T, width>{x.data<T>(), dy.data<T>(), mean}, tiles, partial, stream);
+      queue_finish<2>(
+          NormGradients{static_cast<double>(positions_), inverse_std, weight, bias, dy_mean_.data(), tilt_.data()},
+          tiles, partial, stream);
+      if (!dx) return;
+      queue_over_channels(
+          NormInputGradient<T, width>{x.data<T>(), dy.data<T>(), dx->data<T>(), params_.weight.value.data(),
+                                      inverse_std, mean, dy_mean_.data(), tilt_.data()},
+          tiles, nullptr, stream);
+    });
+  }
+
+ private:
+  template <class Function>
+  void with_packs(std::initializer_list<const void*> addresses, const Function& function) const {
+    with_element(dtype_, [&](auto t) { with_width<decltype(t)>(channels_, addresses, function); });
+  }
+
+  BatchNormParams params_;
+  double eps_;
+  int64_t positions_, channels_;
+  DType dtype_;
+  Tensor dy_mean_, tilt_;
+};
+
+enum NormTensor : CudnnGraph::Id { kX = 1, kScale, kMean, kInverseStd, kBias, kEpsilon, kY };  // forward
+enum NormGradientTensor : CudnnGraph::Id { kDy = 5, kDScale, kDBias, kDx };  // backward, after the first four
+
+// x, scale, mean and inverse_std.
+CudnnGraph graph_of(const Shape& image, DType dtype) {
+  CudnnGraph graph;
+  OWT_CHECK_EQ(graph.image(dtype, image), kX);
+  for (const NormTensor id : {kScale, kMean, kInverseStd}) OWT_CHECK_EQ(graph.channels(DType::kF32, image[3]), id);
+  return graph;
+}
+
+CudnnGraph forward_graph(const Shape& image, DType dtype) {
+  CudnnGraph graph = graph_of(image, dtype);
+  OWT_CHECK_EQ(graph.channels(DType::kF32, image[3]), kBias);
+  OWT_CHECK_EQ(graph.number(), kEpsilon);
+  OWT_CHECK_EQ(graph.image(dtype, image), kY);
+  graph.norm_forward(kX, kScale, kBias, kEpsilon, kMean, kInverseStd, kY);
+  return graph;
+}
+
+CudnnGraph backward_graph(const Shape& image, DType dtype) {
+  CudnnGraph graph = graph_of(image, dtype);
+  OWT_CHECK_EQ(graph.image(dtype, image), kDy);
+  for (const NormGradientTensor id : {kDScale, kDBias}) OWT_CHECK_EQ(graph.channels(DType::kF32, image[3]), id);
+  OWT_CHECK_EQ(graph.image(dtype, image), kDx);
+  graph.norm_backward(kX, kDy, kScale, kMean, kInverseStd, kDScale, kDBias, kDx);
+  return graph;
+}
+
+class BatchNormOp : public Op {
+ public:
+  BatchNormOp(Cuda cuda, BatchNormParams params, double eps, const Shape& in, NormMethod method)
+      : params_(params),
+        eps_(eps),
+        eps_number_(static_cast<float>(eps)),
+        rows_(in[0]),
+        channels_(in[in.rank() - 1]),
+        positions_(in.elements() / channels_),
+        own_(params, eps, positions_, channels_, activation_type(cuda.precision)),
+        statistics_{per_channel(channels_), per_channel(channels_)} {
+    scratch_ = gpu_scratch(own_.scratch_bytes());
+    choose(activation_type(cuda.precision), in, method);
+    const int64_t workspace =
+        aligned(std::max(forward_ ? forward_->workspace_bytes() : 0, backward_ ? backward_->workspace_bytes() : 0));
+    dscale_ = workspace;
+    dbias_ = dscale_ + aligned(channels_ * size_of(DType::kF32));
+    scratch_ = gpu_scratch(std::max(own_.scratch_bytes(), dbias_ + channels_ * size_of(DType::kF32)));
+  }
+
+  void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
+    if (pass.mode == Mode::kEval)
+      own_.normalize(x, nullptr, y, *pass.stream);
+    else if (forward_)
+      forward_by(*forward_, x, y, *pass.stream);
+    else
+      own_forward(x, y, *pass.stream);
+  }
+
+  void backward(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    const AddToGrad weight = gradient_of(params_.weight), bias = gradient_of(params_.bias);
+    if (backward_ && dx)
+      backward_by(*backward_, x, dy, weight, bias, *dx, *pass.stream);
+    else
+      own_.backward(x, dy, statistics_, weight, bias, dx, at<float>(0), *pass.stream);
+    const double share = static_cast<double>(rows_) / static_cast<double>(pass.step_rows);
+    const auto count = static_cast<double>(positions_);
+    launch(add_norm_statistics, dim3(blocks_for(channels_)), dim3(kBlockThreads), *pass.stream, statistics_.mean.data(),
+           statistics_.inverse_std.data(), eps_, share, positions_ > 1 ? share * count / (count - 1) : 0,
+           gradient_of(params_.running_mean), gradient_of(params_.running_var), static_cast<int>(channels_));
+  }
+
+ private:
+  template <class T>
+  T* at(int64_t offset) {
+    return reinterpret_cast<T*>(static_cast<std::byte*>(scratch_.raw()) + offset);
+  }
+  static AddToGrad gradient_of(Param& param) { return {param.grad.data(), param.take_beta()}; }
+
+  void own_forward(const Tensor& x, Tensor& y, const Stream& stream) {
+    own_.measure(x, statistics_, at<float>(0), stream);
+    own_.normalize(x, &statistics_, y, stream);
+  }
+
+  void forward_by(const CudnnPlan& plan, const Tensor& x, Tensor& y, const Stream& stream) {
+    const CudnnPlan::Binding bindings[] = {{kX, x.raw()},
+                                           {kScale, params_.weight.value.raw()},
+                                           {kBias, params_.bias.value.raw()},
+                                           {kEpsilon, &eps_number_},
+                                           {kMean, statistics_.mean.raw()},
+                                           {kInverseStd, statistics_.inverse_std.raw()},
+                                           {kY, y.raw()}};
+    plan.run(stream, bindings, scratch_.raw());
+  }
+
+  void backward_by(const CudnnPlan& plan, const Tensor& x, const Tensor& dy, AddToGrad weight, AddToGrad bias,
+                   Tensor& dx, const Stream& stream) {
+    auto *dscale = at<float>(dscale_), *dbias = at<float>(dbias_);
+    const CudnnPlan::Binding bindings[] = {{kX, x.raw()},
+                                           {kDy, dy.raw()},
+                                           {kScale, params_.weight.value.raw()},
+                                           {kMean, statistics_.mean.raw()},
+                                           {kInverseStd, statistics_.inverse_std.raw()},
+                                           {kDScale, dscale},
+                                           {kDBias, dbias},
+                                           {kDx, dx.raw()}};
+    plan.run(stream, bindings, scratch_.raw());
+    launch(add_norm_gradients, dim3(blocks_for(channels_)), dim3(kBlockThreads), stream, dscale, dbias, weight, bias,
+           static_cast<int>(channels_));
+  }
+
+  // Takes cuDNN's plans where they are faster than the own kernels.
+  void choose(DType dtype, const Shape& in, NormMethod method) {
+    if (positions_ < 2 || method == NormMethod::kOwnKernels) return;
+    const MeasuringTurn turn;
+    const Stream& stream = setup_stream(Device::kCuda);
+    const Shape image = in.rank() == 4 ? in : Shape{in[0], 1, 1, channels_};
+    const PlanRules rules = rules_for(Precision::kTf32);  // nothing here is a product of matrices
+
+    const CudnnGraph graph = forward_graph(image, dtype), gradient_graph = backward_graph(image, dtype);
+    std::optional<ChosenPlan> forward = choose_plan(graph, rules, stream, keeps_nan(image, dtype, stream));
+    const bool always = method == NormMethod::kCudnn;
+    if (forward && (always || faster(*forward, graph, [&] {
+                      const Tensor x(in, dtype, Device::kCuda);
+                      Tensor y(in, dtype, Device::kCuda);
+                      return time_work(stream, [&] { own_forward(x, y, stream); });
+                    })))
+      forward_ = std::move(forward->plan);
+    std::optional<ChosenPlan> backward = choose_plan(gradient_graph, rules, stream);
+    if (backward && (always || faster(*backward, gradient_graph, [&] {
+                       const Tensor x(in, dtype, Device::kCuda), dy(in, dtype, Device::kCuda);
+                       Tensor dx(in, dtype, Device::kCuda), unused = per_channel(channels_);
+                       const AddToGrad nowhere{unused.data(), 0};
+                       return time_work(stream, [&] {
+                         own_.backward(x, dy, statistics_, nowhere, nowhere, &dx, at<float>(0), stream);
+                       });
+                     })))
+      backward_ = std::move(backward->plan);
+  }
+
+  template <class OwnMs>
+  static bool faster(const ChosenPlan& chosen, const CudnnGraph& graph, const OwnMs& own_ms) {
+    return remembered(concat("own kernels or cuDNN\n", graph.text()), [&]() -> std::string {
+             try {
+               return chosen.ms == 0 ? "" : chosen.ms < own_ms() ? "cuDNN" : "own";
+             } catch (const OutOfMemory&) {
+               return "";
+             }
+           }) == "cuDNN";
+  }
+
+  // A network that diverges must show it.
+  static PlanCheck keeps_nan(const Shape& image, DType dtype, const Stream& stream) {
+    const auto bytes = static_cast<size_t>(image.elements() * size_of(dtype));
+    return
+        [bytes, dtype, &stream](const std::function<void*(CudnnGraph::Id)>& memory, const std::function<void()>& run) {
+          OWT_CUDA(cudaMemsetAsync(memory(kX), 0xff, bytes, cuda_stream(stream)));  // NaN in f32 and bf16
+          run();
+          OWT_CUDA(cudaMemsetAsync(memory(kX), 0x3c, bytes, cuda_stream(stream)));
+          return starts_with_nan(memory(kY), dtype, stream);
+        };
+  }
+
+  BatchNormParams params_;
+  double eps_;
+  alignas(16) float eps_number_;  // as cuDNN reads it
+  int64_t rows_, channels_, positions_;
+  OwnNorm own_;
+  Statistics statistics_;
+  std::optional<CudnnPlan> forward_, backward_;  // none: own kernels
+  Tensor scratch_;                               // partial sums; or a workspace, and cuDNN's gradients at these bytes:
+  int64_t dscale_ = 0, dbias_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> bind_batch_norm_by(NormMethod method, Cuda cuda, BatchNormParams params, double eps,
+                                       const Shape& in) {
+  return std::make_unique<BatchNormOp>(cuda, params, eps, in, method);
+}
+
+std::unique_ptr<Op> bind_batch_norm(Cuda cuda, BatchNormParams params, double eps, const Shape& in) {
+  return bind_batch_norm_by(NormMethod::kFastest, cuda, params, eps, in);
+}
+
+}  // namespace owt

@@ -1,0 +1,152 @@
+// Batch normalisation per channel; see layers/batch_norm.h for the formulas.
+#pragma once
+
+#include "layers/channels.cuh"
+
+namespace owt {
+
+// Sums of x and of its squares, both less the channel's first element: a variance that is small beside the mean would be
+// lost in f32.
+template <class T, int kPackWidth>
+struct NormSums {
+  static constexpr int kWidth = kPackWidth, kSums = 2;
+  struct Local {
+    float pivot[kWidth];
+  };
+  const T* x;
+
+  __device__ Local prepare(int channel) const {
+    Local local;
+    for (int i = 0; i < kWidth; ++i) local.pivot[i] = to_float(x[channel + i]);
+    return local;
+  }
+  __device__ void at(int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const {
+    const Pack<T, kWidth> in = load_pack<T, kWidth>(x + index);
+    for (int i = 0; i < kWidth; ++i) {
+      const float value = to_float(in.at[i]) - local.pivot[i];
+      sums[0][i] += value;
+      sums[1][i] += value * value;
+    }
+  }
+};
+
+// mean and 1 / sqrt(variance + eps), from NormSums.
+template <class T>
+struct NormStatistics {
+  const T* x;
+  double positions, eps;
+  float *mean, *inverse_std;
+
+  __device__ void operator()(int channel, const double* sums) const {
+    const double shifted = sums[0] / positions;
+    const double variance = sums[1] / positions - shifted * shifted;
+    mean[channel] = static_cast<float>(static_cast<double>(to_float(x[channel])) + shifted);
+    inverse_std[channel] = static_cast<float>(1 / sqrt((variance < 0 ? 0 : variance) + eps));  // NaN stays
+  }
+};
+
+// y = weight * (x - mean) * inverse_std + bias. Where variance is given, inverse_std is 1 / sqrt(variance + eps).
+template <class T, int kPackWidth>
+struct Normalize {
+  static constexpr int kWidth = kPackWidth, kSums = 0;
+  struct Local {
+    float mean[kWidth], scale[kWidth], bias[kWidth];
+  };
+  const T* x;
+  T* y;
+  const float *weight, *bias, *mean, *inverse_std, *variance;
+  float eps;
+
+  __device__ Local prepare(int channel) const {
+    Local local;
+    for (int i = 0; i < kWidth; ++i) {
+      const float inverse = variance ? 1 / sqrtf(variance[channel + i] + eps) : inverse_std[channel + i];
+      local.mean[i] = mean[channel + i];
+      local.scale[i] = weight[channel + i] * inverse;
+      local.bias[i] = bias[channel + i];
+    }
+    return local;
+  }
+  __device__ void at(int64_t index, const Local& local, float (&)[kMaxSums][kWidth]) const {
+    Pack<T, kWidth> pack = load_pack<T, kWidth>(x + index);
+    for (int i = 0; i < kWidth; ++i)
+      pack.at[i] = from_float<T>((to_float(pack.at[i]) - local.mean[i]) * local.scale[i] + local.bias[i]);
+    store_pack(y + index, pack);
+  }
+};
+
+// Sums of dy and of dy * (x - mean).
+template <class T, int kPackWidth>
+struct NormGradientSums {
+  static constexpr int kWidth = kPackWidth, kSums = 2;
+  struct Local {
+    float mean[kWidth];
+  };
+  const T *x, *dy;
+  const float* mean;
+
+  __device__ Local prepare(int channel) const {
+    Local local;
+    for (int i = 0; i < kWidth; ++i) local.mean[i] = mean[channel + i];
+    return local;
+  }
+  __device__ void at(int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const {
+    const Pack<T, kWidth> in = load_pack<T, kWidth>(x + index), gradient = load_pack<T, kWidth>(dy + index);
+    for (int i = 0; i < kWidth; ++i) {
+      const float slope = to_float(gradient.at[i]);
+      sums[0][i] += slope;
+      sums[1][i] += slope * (to_float(in.at[i]) - local.mean[i]);
+    }
+  }
+};
+
+// The gradients of weight and bias, and what NormInputGradient needs, from NormGradientSums.
+struct NormGradients {
+  double positions;
+  const float* inverse_std;
+  AddToGrad weight, bias;
+  float *dy_mean, *tilt;
+
+  __device__ void operator()(int channel, const double* sums) const {
+    const auto inverse = static_cast<double>(inverse_std[channel]);
+    const double weight_gradient = sums[1] * inverse;
+    bias(channel, sums);
+    weight(channel, &weight_gradient);
+    dy_mean[channel] = static_cast<float>(sums[0] / positions);
+    tilt[channel] = static_cast<float>(sums[1] / positions * inverse * inverse);
+  }
+};
+
+// dx = weight * inverse_std * (dy - mean of dy - (x - mean) * tilt)
+template <class T, int kPackWidth>
+struct NormInputGradient {
+  static constexpr int kWidth = kPackWidth, kSums = 0;
+  struct Local {
+    float scale[kWidth], mean[kWidth], dy_mean[kWidth], tilt[kWidth];
+  };
+  const T *x, *dy;
+  T* dx;
+  const float *weight, *inverse_std, *mean, *dy_mean, *tilt;
+
+  __device__ Local prepare(int channel) const {
+    Local local;
+    for (int i = 0; i < kWidth; ++i) {
+      local.scale[i] = weight[channel + i] * inverse_std[channel + i];
+      local.mean[i] = mean[channel + i];
+      local.dy_mean[i] = dy_mean[channel + i];
+      local.tilt[i] = tilt[channel + i];
+    }
+    return local;
+  }
+  __device__ void at(int64_t index, const Local& local, float (&)[kMaxSums][kWidth]) const {
+    const Pack<T, kWidth> in = load_pack<T, kWidth>(x + index), gradient = load_pack<T, kWidth>(dy + index);
+    Pack<T, kWidth> out;
+    for (int i = 0; i < kWidth; ++i) {
+      const float centered = (to_float(in.at[i]) - local.mean[i]) * local.tilt[i];
+      out.at[i] = from_float<T>(local.scale[i] * (to_float(gradient.at[i]) - local.dy_mean[i] - centered));
+    }
+    store_pack(dx + index, out);
+  }
+};
+
+}  // namespace owt

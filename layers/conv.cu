@@ -1,0 +1,129 @@
+#include "layers/conv.h"
+
+#include <utility>
+#include <vector>
+
+#include "layers/bias_gradient.h"
+#include "layers/conv_kernels.cuh"
+#include "layers/conv_plans.h"
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+constexpr int64_t kAlignment = 256;  // bytes, of the parts of the scratch memory
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+class ConvOp : public Op {
+ public:
+  ConvOp(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias, bool relu)
+      : dtype_(activation_type(cuda.precision)),
+        geometry_(geometry),
+        rows_(rows),
+        weight_(weight),
+        bias_(bias),
+        epilogue_{.bias = bias != nullptr, .relu = relu},
+        plans_(std::move(plans)) {
+    const ConvGeometry& used = plans_.packing ? plans_.packing->packed() : geometry_;
+    if (plans_.packing) packed_x_ = Tensor({rows, used.in_h, used.in_w, used.in_c}, dtype_, Device::kCuda);
+    const int64_t weights = used.out_c * used.kernel_h * used.kernel_w * used.in_c / used.groups;
+    workspace_bytes_ = aligned(plans_.workspace_bytes());
+    scratch_ = gpu_scratch(workspace_bytes_ + weights * size_of(dtype_));
+    if (bias || relu) sums_ = Tensor({bias_gradient_scratch(positions(), geometry_.out_c)}, DType::kF32, Device::kCuda);
+  }
+
+  void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
+    const Stream& stream = *pass.stream;
+    const void *images = x.raw(), *weights = operand(weight_);
+    if (plans_.packing) {
+      queue_pack_images(*plans_.packing, x, packed_x_.raw(), stream);
+      queue_pack_weights(*plans_.packing, dtype_, weights, beside_workspace(), stream);
+      images = packed_x_.raw();
+      weights = beside_workspace();
+    }
+    std::vector<CudnnPlan::Binding> bindings{{kConvX, images}, {kConvW, weights}, {kConvY, y.raw()}};
+    if (plans_.fused && bias_) bindings.push_back({kConvBias, operand(*bias_)});
+    plans_.forward.run(stream, bindings, scratch_.raw());
+    if (!plans_.fused && (epilogue_.bias || epilogue_.relu))
+      queue_epilogue(epilogue_, bias_ ? bias_->value.data() : nullptr, y, stream);
+  }
+
+  void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+    if (epilogue_.bias || epilogue_.relu) {
+      Tensor gradient = dy;  // shares its memory, which a relu's gradient overwrites
+      queue_bias_gradient(*pass.stream, positions(), geometry_.out_c, epilogue_.relu ? &y : nullptr, gradient, sums_,
+                          bias_);
+    }
+    weight_gradient(*pass.stream, plans_.packing ? packed_x_ : x, dy);
+    if (!dx) return;
+    if (!plans_.data_gradient)
+      fail("cuDNN has no plan for the gradient of the input of a convolution with weights ", weight_.shape(),
+           "; use another precision or --device cpu");
+    const CudnnPlan::Binding bindings[] = {{kConvY, dy.raw()}, {kConvW, operand(weight_)}, {kConvX, dx->raw()}};
+    plans_.data_gradient->run(*pass.stream, bindings, scratch_.raw());
+  }
+
+ private:
+  int64_t positions() const { return rows_ * geometry_.out_h * geometry_.out_w; }
+  void* beside_workspace() { return static_cast<std::byte*>(scratch_.raw()) + workspace_bytes_; }
+
+  // A parameter as cuDNN reads it.
+  const void* operand(const Param& param) const {
+    return dtype_ == DType::kBF16 ? param.copy16.raw() : param.value.raw();
+  }
+
+  void weight_gradient(const Stream& stream, const Tensor& x, const Tensor& dy) {
+    const float beta = weight_.take_beta();
+    const bool direct = beta == 0 && dtype_ == DType::kF32 && !plans_.packing;
+    void* dw = direct ? weight_.grad.raw() : beside_workspace();
+    const CudnnPlan::Binding bindings[] = {{kConvX, x.raw()}, {kConvY, dy.raw()}, {kConvW, dw}};
+    plans_.weight_gradient.run(stream, bindings, scratch_.raw());
+    if (direct) return;
+    if (plans_.packing)
+      add(*plans_.packing, dw, beta, stream);
+    else
+      add(Unpacked{}, dw, beta, stream);
+  }
+
+  template <class Packing>
+  void add(const Packing& packing, const void* dw, float beta, const Stream& stream) {
+    const int64_t count = weight_.grad.elements();
+    with_element(dtype_, [&](auto element) {
+      using T = decltype(element);
+      launch(add_weight_gradient<T, Packing>, dim3(blocks_for(count)), dim3(kBlockThreads), stream, packing, count,
+             static_cast<const T*>(dw), beta, weight_.grad.data());
+    });
+  }
+
+  DType dtype_;
+  ConvGeometry geometry_;
+  int64_t rows_;
+  Param& weight_;
+  Param* bias_;
+  ConvEpilogue epilogue_;
+  ConvPlans plans_;
+  Tensor packed_x_;  // written in forward, read again in backward
+  int64_t workspace_bytes_ = 0;
+  Tensor scratch_;  // cuDNN's workspace; then packed weights or their gradient
+  Tensor sums_;     // of the bias gradient
+};
+
+}  // namespace
+
+std::unique_ptr<Op> bind_conv_with(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows,
+                                   Param& weight, Param* bias, bool relu) {
+  return std::make_unique<ConvOp>(std::move(plans), cuda, geometry, rows, weight, bias, relu);
+}
+
+std::unique_ptr<Op> bind_conv(Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias) {
+  return bind_conv_with(choose_conv_plans(cuda, geometry, rows, {.bias = bias != nullptr}), cuda, geometry, rows,
+                        weight, bias, false);
+}
+
+std::unique_ptr<Op> bind_conv_relu(Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias) {
+  return bind_conv_with(choose_conv_plans(cuda, geometry, rows, {.bias = bias != nullptr, .relu = true}), cuda,
+                        geometry, rows, weight, bias, true);
+}
+
+}  // namespace owt

@@ -1,0 +1,87 @@
+// cuDNN's backend (graph) interface: errors, handles, descriptors. For .cu files.
+#pragma once
+
+#include <cudnn_graph.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/core/stream.h"
+#include "src/core/tensor.h"
+
+// Every call of cuDNN goes through this: throws Error with the call, what was being done, cuDNN's own words, and the
+// cure.
+#define OWT_CUDNN(call) ::owt::detail::check_cudnn((call), #call)
+
+namespace owt {
+
+// The calling host thread's handle for its current GPU; what is executed with it next is queued on the stream.
+cudnnHandle_t cudnn_handle(const Stream& stream);
+
+// At least `bytes` of the calling host thread's memory on its current GPU, for the length of one call to an op: all ops of
+// the thread share it, one after the other on one stream. Call it in an op's constructor and keep what it returns: when a
+// later one asks for more, the earlier ones keep the memory they have, which recorded work (core/graph.h) relies on.
+Tensor gpu_scratch(int64_t bytes);
+
+// What cuDNN said last to this host thread; it forgets it thereby. May be empty.
+std::string cudnn_last_words();
+
+cudnnDataType_t cudnn_type(DType dtype);  // f32 or bf16
+
+// A descriptor: attributes are set, then it is finalized and no longer changes.
+class CudnnDescriptor {
+ public:
+  explicit CudnnDescriptor(cudnnBackendDescriptorType_t type);
+  ~CudnnDescriptor();
+  CudnnDescriptor(CudnnDescriptor&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = nullptr; }
+  CudnnDescriptor& operator=(CudnnDescriptor&& other) noexcept;
+
+  cudnnBackendDescriptor_t get() const { return descriptor_; }
+
+  void set(cudnnBackendAttributeName_t name, std::span<const int64_t> values);
+  void set(cudnnBackendAttributeName_t name, int64_t value) { set(name, std::span<const int64_t>(&value, 1)); }
+  void set(cudnnBackendAttributeName_t name, bool value);
+  void set(cudnnBackendAttributeName_t name, float value);
+  void set(cudnnBackendAttributeName_t name, cudnnDataType_t value);
+  void set(cudnnBackendAttributeName_t name, cudnnHandle_t value);
+  void set(cudnnBackendAttributeName_t name, const std::string& text);
+  void set(cudnnBackendAttributeName_t name, std::span<void* const> pointers);
+  void set(cudnnBackendAttributeName_t name, const CudnnDescriptor& value);
+  void set(cudnnBackendAttributeName_t name, std::span<const CudnnDescriptor* const> values);
+  // For the enumerations that have an attribute type of their own.
+  template <class Enum>
+  void set_enum(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, Enum value) {
+    set_raw(name, type, 1, &value);
+  }
+
+  void finalize();
+  cudnnStatus_t try_finalize();  // for what cuDNN may not support
+
+  int64_t integer(cudnnBackendAttributeName_t name) const;
+  std::string text(cudnnBackendAttributeName_t name) const;
+  // All values of an attribute of an enumeration.
+  template <class Enum>
+  std::vector<Enum> enums(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const {
+    std::vector<Enum> values(static_cast<size_t>(count(name, type)));
+    get_raw(name, type, static_cast<int64_t>(values.size()), values.data());
+    return values;
+  }
+  int64_t count(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const;
+  // Fills `into` and returns how many of the descriptors in it have a value.
+  int64_t fill(cudnnBackendAttributeName_t name, std::span<CudnnDescriptor> into) const;
+
+ private:
+  void set_raw(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count, const void* values);
+  int64_t get_raw(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
+                  void* values) const;
+
+  cudnnBackendDescriptor_t descriptor_ = nullptr;
+};
+
+namespace detail {
+void check_cudnn(cudnnStatus_t status, const char* call);
+}
+
+}  // namespace owt

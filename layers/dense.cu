@@ -1,0 +1,79 @@
+#include "layers/dense.h"
+
+#include <optional>
+
+#include "layers/bias_gradient.h"
+#include "layers/relu.h"
+#include "src/core/check.h"
+#include "src/core/cuda.h"
+#include "src/core/matmul.h"
+
+namespace owt {
+namespace {
+
+class DenseOp : public Op {
+ public:
+  DenseOp(Cuda cuda, int64_t rows, Param& weight, Param* bias, bool relu)
+      : dtype_(activation_type(cuda.precision)),
+        rows_(rows),
+        out_(weight.part.size()),
+        features_(weight.full_shape.row_elements()),
+        weight_(weight),
+        bias_(bias) {
+    if (out_ == 0) return;
+    constexpr auto kNo = Transpose::kNo, kYes = Transpose::kYes;
+    const Precision p = cuda.precision;
+    forward_.emplace(
+        MatmulForm{rows_, out_, features_, kNo, kYes, features_, features_, out_, p, dtype_, bias != nullptr});
+    to_input_.emplace(MatmulForm{rows_, features_, out_, kNo, kNo, out_, features_, features_, p, dtype_});
+    to_weight_.emplace(MatmulForm{out_, features_, rows_, kYes, kNo, out_, features_, features_, p, DType::kF32});
+    // cuBLASLt documents its relu as max(x, 0), which makes 0 of NaN and would hide that a run diverges. Ours keeps NaN.
+    if (relu) relu_ = bind_relu(cuda);
+    if (bias || relu) sums_ = Tensor({bias_gradient_scratch(rows_, out_)}, DType::kF32, Device::kCuda);
+  }
+
+  void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
+    if (out_ == 0) return;
+    (*forward_)(x.raw(), operand(weight_), bias_ ? operand(*bias_) : nullptr, 0, y.raw(), *pass.stream);
+    if (relu_) relu_->forward(pass, y, y);
+  }
+
+  void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+    const Stream& stream = *pass.stream;
+    if (out_ == 0) {
+      if (dx) dx->zero(stream);
+      return;
+    }
+    Tensor gradient = dy;  // shares its memory
+    if (bias_ || relu_) queue_bias_gradient(stream, rows_, out_, relu_ ? &y : nullptr, gradient, sums_, bias_);
+    // Other ranks wait for dx, nobody for the weight's gradient before the end of the step.
+    if (dx) (*to_input_)(gradient.raw(), operand(weight_), nullptr, 0, dx->raw(), stream);
+    (*to_weight_)(gradient.raw(), x.raw(), nullptr, weight_.take_beta(), weight_.grad.raw(), stream);
+  }
+
+ private:
+  // A parameter as the products read it.
+  const void* operand(const Param& param) const {
+    return dtype_ == DType::kBF16 ? param.copy16.raw() : param.value.raw();
+  }
+
+  DType dtype_;
+  int64_t rows_, out_, features_;
+  Param& weight_;
+  Param* bias_;
+  std::optional<Matmul> forward_, to_input_, to_weight_;
+  std::unique_ptr<Op> relu_;
+  Tensor sums_;  // of blocks of rows
+};
+
+}  // namespace
+
+std::unique_ptr<Op> bind_dense(Cuda cuda, int64_t rows, Param& weight, Param* bias) {
+  return std::make_unique<DenseOp>(cuda, rows, weight, bias, false);
+}
+
+std::unique_ptr<Op> bind_dense_relu(Cuda cuda, int64_t rows, Param& weight, Param* bias) {
+  return std::make_unique<DenseOp>(cuda, rows, weight, bias, true);
+}
+
+}  // namespace owt

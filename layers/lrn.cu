@@ -1,0 +1,293 @@
+#include "layers/lrn.h"
+
+#include <algorithm>
+
+#include "src/core/elements.cuh"
+#include "src/core/launch.cuh"
+#include "src/core/row_grid.cuh"
+
+namespace owt {
+namespace {
+
+// s^-beta, and 1 / s on the way to it, for the exponents that square roots reach, and for any.
+struct Powers {
+  float of_beta, inverse;
+};
+struct PowerHalf {
+  __device__ Powers operator()(float s) const {
+    const float root = rsqrtf(s);
+    return {root, root * root};
+  }
+};
+struct PowerThreeQuarters {
+  __device__ Powers operator()(float s) const {
+    const float root = rsqrtf(s);
+    // Twice this function, because an exact square root takes longer; its argument is kept from 0, which an infinite s
+    // gives.
+    return {root * root * rsqrtf(fmaxf(root, 1e-30f)), root * root};
+  }
+};
+struct PowerOne {
+  __device__ Powers operator()(float s) const { return {1.0f / s, 1.0f / s}; }
+};
+struct PowerAny {
+  float beta;
+  __device__ Powers operator()(float s) const { return {powf(s, -beta), 1.0f / s}; }
+};
+
+struct Formula {
+  float k, per_size;  // s = k + per_size * sum of squares
+  float factor;       // 2 * alpha * beta / size
+};
+
+// Narrow windows: size is known to the compiler and odd, and a thread has N channels and their neighbours in registers.
+// A pixel is read from memory once; the neighbours come from the cache, as their own thread reads them too.
+
+// values[i] = x[i - kReach], x being at channel c of its pixel; 0 outside the channels.
+template <class T, int N, int kReach>
+__device__ void load_around(const T* x, int c, int channels, float (&values)[N + 2 * kReach]) {
+  Pack<T, kReach> left{}, right{};
+  const Pack<T, N> own = load_pack<T, N>(x);
+  if (c > 0) left = load_pack<T, kReach>(x - kReach);
+  if (c + N < channels) right = load_pack<T, kReach>(x + N);
+#pragma unroll
+  for (int i = 0; i < kReach; ++i) {
+    values[i] = to_float(left.at[i]);
+    values[kReach + N + i] = to_float(right.at[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) values[kReach + i] = to_float(own.at[i]);
+}
+
+// sums[c] = values[c] + ... + values[c + 2 * kReach]
+template <int N, int kReach>
+__device__ void sum_windows(const float (&values)[N + 2 * kReach], float (&sums)[N]) {
+#pragma unroll
+  for (int c = 0; c < N; ++c) {
+    sums[c] = values[c];
+#pragma unroll
+    for (int j = 1; j <= 2 * kReach; ++j) sums[c] += values[c + j];
+  }
+}
+
+// The scales s of N channels whose values lie behind kReach neighbours.
+template <int N, int kReach>
+__device__ void scales_of(const float (&values)[N + 2 * kReach], Formula formula, float (&scales)[N]) {
+  float squares[N + 2 * kReach];
+#pragma unroll
+  for (int i = 0; i < N + 2 * kReach; ++i) squares[i] = values[i] * values[i];
+  sum_windows<N, kReach>(squares, scales);
+#pragma unroll
+  for (int c = 0; c < N; ++c) scales[c] = formula.k + formula.per_size * scales[c];
+}
+
+template <class T, int N, int kReach, class Power>
+__global__ void __launch_bounds__(kBlockThreads)
+    lrn_forward_narrow(int pixels, int channels, Formula formula, Power power, const T* x, T* y) {
+  const RowItem at = row_item(pixels, channels / N);
+  if (!at.inside) return;
+  const int64_t i = static_cast<int64_t>(at.row) * channels + at.item * N;
+  float values[N + 2 * kReach], scales[N];
+  load_around<T, N, kReach>(x + i, at.item * N, channels, values);
+  scales_of<N, kReach>(values, formula, scales);
+  Pack<T, N> result;
+#pragma unroll
+  for (int c = 0; c < N; ++c) result.at[c] = from_float<T>(values[kReach + c] * power(scales[c]).of_beta);
+  store_pack(y + i, result);
+}
+
+// A block holds whole pixels: the terms of neighbours come from the threads next to this one, because to compute them
+// again would take longer than the memory.
+template <class T, int N, int kReach, class Power>
+__global__ void __launch_bounds__(kBlockThreads)
+    lrn_backward_narrow(int pixels, int channels, Formula formula, Power power, const T* x, const T* dy, T* dx) {
+  static_assert(kReach <= N);
+  __shared__ float first_terms[kBlockThreads][kReach], last_terms[kBlockThreads][kReach];
+  const unsigned me = threadIdx.y * blockDim.x + threadIdx.x;
+  const RowItem at = row_item(pixels, channels / N);
+  const int64_t i = static_cast<int64_t>(at.row) * channels + at.item * N;
+  float values[N + 2 * kReach], direct[N], terms[N + 2 * kReach];
+  if (at.inside) {
+    float scales[N];
+    load_around<T, N, kReach>(x + i, at.item * N, channels, values);
+    const Pack<T, N> gradient = load_pack<T, N>(dy + i);
+    scales_of<N, kReach>(values, formula, scales);
+#pragma unroll
+    for (int c = 0; c < N; ++c) {
+      const Powers powers = power(scales[c]);
+      direct[c] = to_float(gradient.at[c]) * powers.of_beta;
+      terms[kReach + c] = direct[c] * values[kReach + c] * powers.inverse;
+    }
+#pragma unroll
+    for (int j = 0; j < kReach; ++j) {
+      first_terms[me][j] = terms[kReach + j];
+      last_terms[me][j] = terms[N + j];
+    }
+  }
+  __syncthreads();
+  if (!at.inside) return;
+  const bool is_first = at.item == 0, is_last = (at.item + 1) * N == channels;
+#pragma unroll
+  for (int j = 0; j < kReach; ++j) {
+    terms[j] = is_first ? 0.0f : last_terms[me - 1][j];
+    terms[kReach + N + j] = is_last ? 0.0f : first_terms[me + 1][j];
+  }
+  float sums[N];
+  sum_windows<N, kReach>(terms, sums);
+  Pack<T, N> result;
+#pragma unroll
+  for (int c = 0; c < N; ++c) result.at[c] = from_float<T>(direct[c] - formula.factor * values[kReach + c] * sums[c]);
+  store_pack(dx + i, result);
+}
+
+// Any window: a thread per element, which reads its neighbours from the cache.
+struct Reach {
+  int before, after;  // channels of a window before and after its own
+};
+
+template <class T>
+__device__ float scale_at(const T* pixel, int c, int channels, Reach reach, Formula formula) {
+  float sum = 0;
+  for (int j = max(c - reach.before, 0); j <= min(c + reach.after, channels - 1); ++j) {
+    const float x = to_float(pixel[j]);
+    sum += x * x;
+  }
+  return formula.k + formula.per_size * sum;
+}
+
+template <class T, class Power>
+__global__ void lrn_forward_wide(int pixels, int channels, Reach reach, Formula formula, Power power, const T* x,
+                                 T* y) {
+  const RowItem at = row_item(pixels, channels);
+  if (!at.inside) return;
+  const int64_t pixel = static_cast<int64_t>(at.row) * channels;
+  const Powers powers = power(scale_at(x + pixel, at.item, channels, reach, formula));
+  y[pixel + at.item] = from_float<T>(to_float(x[pixel + at.item]) * powers.of_beta);
+}
+
+// terms = dy * x * s^(-beta - 1)
+template <class T, class Power>
+__global__ void lrn_terms_wide(int pixels, int channels, Reach reach, Formula formula, Power power, const T* x,
+                               const T* dy, float* terms) {
+  const RowItem at = row_item(pixels, channels);
+  if (!at.inside) return;
+  const int64_t pixel = static_cast<int64_t>(at.row) * channels, i = pixel + at.item;
+  const Powers powers = power(scale_at(x + pixel, at.item, channels, reach, formula));
+  terms[i] = to_float(dy[i]) * powers.of_beta * to_float(x[i]) * powers.inverse;
+}
+
+template <class T, class Power>
+__global__ void lrn_backward_wide(int pixels, int channels, Reach reach, Formula formula, Power power, const T* x,
+                                  const T* dy, const float* terms, T* dx) {
+  const RowItem at = row_item(pixels, channels);
+  if (!at.inside) return;
+  const int64_t pixel = static_cast<int64_t>(at.row) * channels, i = pixel + at.item;
+  const Powers powers = power(scale_at(x + pixel, at.item, channels, reach, formula));
+  // The windows that hold a channel mirror its own.
+  float sum = 0;
+  for (int j = max(at.item - reach.after, 0); j <= min(at.item + reach.before, channels - 1); ++j)
+    sum += terms[pixel + j];
+  dx[i] = from_float<T>(to_float(dy[i]) * powers.of_beta - formula.factor * to_float(x[i]) * sum);
+}
+
+Formula formula_of(const LrnSettings& settings) {
+  const float per_size = settings.alpha / static_cast<float>(settings.size);
+  return {settings.k, per_size, 2 * settings.beta * per_size};
+}
+
+template <class T, int kReach, class Power>
+class NarrowLrn : public Op {
+ public:
+  static constexpr int N = kPack<T>;
+
+  NarrowLrn(const LrnSettings& settings, Power power, int64_t pixels, int64_t channels)
+      : formula_(formula_of(settings)),
+        power_(power),
+        pixels_(pixels),
+        channels_(channels),
+        threads_(row_grid(pixels, channels / N)) {}
+
+  void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
+    OWT_CHECK(hold_packs<N>(x.data<T>(), y.data<T>()), "images start at multiples of 16 bytes");
+    launch(lrn_forward_narrow<T, N, kReach, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_,
+           formula_, power_, x.data<T>(), y.data<T>());
+  }
+
+  void backward(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    if (!dx) return;
+    OWT_CHECK(hold_packs<N>(x.data<T>(), dy.data<T>(), dx->data<T>()), "images start at multiples of 16 bytes");
+    launch(lrn_backward_narrow<T, N, kReach, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_,
+           formula_, power_, x.data<T>(), dy.data<T>(), dx->data<T>());
+  }
+
+ private:
+  Formula formula_;
+  Power power_;
+  int64_t pixels_, channels_;
+  RowGrid threads_;
+};
+
+template <class T, class Power>
+class WideLrn : public Op {
+ public:
+  WideLrn(const LrnSettings& settings, Power power, int64_t pixels, int64_t channels)
+      : formula_(formula_of(settings)),
+        power_(power),
+        // No window holds more than all channels.
+        reach_{static_cast<int>(std::min(settings.size / 2, channels)),
+               static_cast<int>(std::min((settings.size - 1) / 2, channels))},
+        pixels_(pixels),
+        channels_(channels),
+        threads_(row_grid(pixels, channels)),
+        terms_({pixels, channels}, DType::kF32, Device::kCuda) {}
+
+  void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
+    launch(lrn_forward_wide<T, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_, reach_,
+           formula_, power_, x.data<T>(), y.data<T>());
+  }
+
+  void backward(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    if (!dx) return;
+    launch(lrn_terms_wide<T, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_, reach_, formula_,
+           power_, x.data<T>(), dy.data<T>(), terms_.data());
+    launch(lrn_backward_wide<T, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_, reach_,
+           formula_, power_, x.data<T>(), dy.data<T>(), terms_.data(), dx->data<T>());
+  }
+
+ private:
+  Formula formula_;
+  Power power_;
+  Reach reach_;
+  int64_t pixels_, channels_;
+  RowGrid threads_;
+  Tensor terms_;
+};
+
+template <class T, class Power>
+std::unique_ptr<Op> bind_with(Power power, const LrnSettings& settings, const Shape& in) {
+  const int64_t channels = in[in.rank() - 1], pixels = in.elements() / channels;
+  if (channels % kPack<T> == 0 && channels / kPack<T> <= kBlockThreads) {
+    if (settings.size == 3) return std::make_unique<NarrowLrn<T, 1, Power>>(settings, power, pixels, channels);
+    if (settings.size == 5) return std::make_unique<NarrowLrn<T, 2, Power>>(settings, power, pixels, channels);
+  }
+  return std::make_unique<WideLrn<T, Power>>(settings, power, pixels, channels);
+}
+
+template <class T>
+std::unique_ptr<Op> bind_element(const LrnSettings& settings, const Shape& in) {
+  if (settings.beta == 0.5f) return bind_with<T>(PowerHalf{}, settings, in);
+  if (settings.beta == 0.75f) return bind_with<T>(PowerThreeQuarters{}, settings, in);
+  if (settings.beta == 1.0f) return bind_with<T>(PowerOne{}, settings, in);
+  return bind_with<T>(PowerAny{settings.beta}, settings, in);
+}
+
+}  // namespace
+
+std::unique_ptr<Op> bind_lrn(Cuda cuda, const LrnSettings& settings, const Shape& in) {
+  std::unique_ptr<Op> op;
+  with_element(activation_type(cuda.precision),
+               [&](auto element) { op = bind_element<decltype(element)>(settings, in); });
+  return op;
+}
+
+}  // namespace owt

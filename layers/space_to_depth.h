@@ -1,0 +1,86 @@
+// Where the elements of a convolution with few input channels go when its images and weights are packed into more
+// channels, which tensor cores want. For .cu files; the functions run on the host as well.
+//
+// The pixels of each block of block_h x block_w become the channels of one pixel, and zeros fill up to a multiple of 4
+// channels. With blocks as large as the stride, a convolution of stride 4 and kernel 11 over 3 channels becomes one of
+// stride 1 and kernel 3 over 48 channels; the zeros around the image are then part of the packed image. Blocks of one
+// pixel only add channels.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "layers/conv.h"
+
+namespace owt {
+
+class ChannelPacking {
+ public:
+  // Of one pixel of a block, before packing; channel < 0: a zero that fills up.
+  struct Place {
+    int row, column, channel;
+  };
+
+  // A convolution without groups; blocks larger than one pixel must be as large as the stride.
+  ChannelPacking(const ConvGeometry& geometry, int64_t block_h, int64_t block_w, int64_t multiple)
+      : block_h_(static_cast<int>(block_h)),
+        block_w_(static_cast<int>(block_w)),
+        channels_(static_cast<int>(geometry.in_c)),
+        plain_(geometry),
+        packed_(geometry) {
+    const int64_t used = block_h * block_w * geometry.in_c;
+    packed_.in_c = (used + multiple - 1) / multiple * multiple;
+    if (block_h * block_w == 1) return;
+    packed_.kernel_h = (geometry.kernel_h + block_h - 1) / block_h;
+    packed_.kernel_w = (geometry.kernel_w + block_w - 1) / block_w;
+    packed_.in_h = geometry.out_h + packed_.kernel_h - 1;
+    packed_.in_w = geometry.out_w + packed_.kernel_w - 1;
+    packed_.stride_h = packed_.stride_w = 1;
+    packed_.top = packed_.left = packed_.bottom = packed_.right = 0;
+    shift_h_ = geometry.top;
+    shift_w_ = geometry.left;
+  }
+
+  __host__ __device__ const ConvGeometry& packed() const { return packed_; }
+
+  __host__ __device__ Place place(int packed_channel) const {
+    const int pixel = packed_channel / channels_;
+    if (pixel >= block_h_ * block_w_) return {0, 0, -1};
+    return {pixel / block_w_, pixel % block_w_, packed_channel % channels_};
+  }
+
+  // The element of x, [n, in_h, in_w, in_c], that is at this place of the packed images; -1: a zero.
+  __host__ __device__ int64_t image_source(int64_t n, int64_t h, int64_t w, const Place& place) const {
+    const int64_t row = h * block_h_ - shift_h_ + place.row, column = w * block_w_ - shift_w_ + place.column;
+    if (place.channel < 0 || row < 0 || row >= plain_.in_h || column < 0 || column >= plain_.in_w) return -1;
+    return ((n * plain_.in_h + row) * plain_.in_w + column) * channels_ + place.channel;
+  }
+
+  // The weight, [out, kernel_h, kernel_w, in_c], that is at this place of the packed weights; -1: a zero.
+  __host__ __device__ int64_t weight_source(int64_t packed_weight) const {
+    const Place at = place(static_cast<int>(packed_weight % packed_.in_c));
+    const int64_t tap = packed_weight / packed_.in_c;
+    const int64_t v = tap % packed_.kernel_w * block_w_ + at.column;
+    const int64_t u = tap / packed_.kernel_w % packed_.kernel_h * block_h_ + at.row;
+    const int64_t out = tap / (packed_.kernel_w * packed_.kernel_h);
+    if (at.channel < 0 || u >= plain_.kernel_h || v >= plain_.kernel_w) return -1;
+    return ((out * plain_.kernel_h + u) * plain_.kernel_w + v) * channels_ + at.channel;
+  }
+
+  // The place of a weight among the packed ones.
+  __host__ __device__ int64_t weight_place(int64_t weight) const {
+    const int64_t c = weight % channels_, tap = weight / channels_;
+    const int64_t v = tap % plain_.kernel_w, u = tap / plain_.kernel_w % plain_.kernel_h;
+    const int64_t out = tap / (plain_.kernel_w * plain_.kernel_h);
+    const int64_t channel = (u % block_h_ * block_w_ + v % block_w_) * channels_ + c;
+    return ((out * packed_.kernel_h + u / block_h_) * packed_.kernel_w + v / block_w_) * packed_.in_c + channel;
+  }
+
+ private:
+  int block_h_, block_w_, channels_;
+  int64_t shift_h_ = 0, shift_w_ = 0;  // zeros above and left of the image that the packed image begins with
+  ConvGeometry plain_, packed_;
+};
+
+}  // namespace owt

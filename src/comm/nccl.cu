@@ -1,0 +1,165 @@
+#include "src/comm/nccl.h"
+
+#include "src/comm/nccl_link.h"
+#include "src/core/cuda.h"
+
+namespace owt {
+namespace {
+
+constexpr int kEagerPolls = 200;
+constexpr auto kPollEvery = std::chrono::microseconds(50);
+
+ncclDataType_t element(const Tensor& tensor) {
+  switch (tensor.dtype()) {
+    case DType::kF32:
+      return ncclFloat32;
+    case DType::kBF16:
+      return ncclBfloat16;
+    case DType::kI32:
+      return ncclInt32;
+    case DType::kU8:
+      return ncclUint8;
+    case DType::kI64:
+      return ncclInt64;
+    case DType::kF64:
+      return ncclFloat64;
+  }
+  return ncclUint8;
+}
+
+ncclDataType_t summed_element(const Tensor& tensor) {
+  const DType dtype = tensor.dtype();
+  OWT_CHECK(dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kBF16, "sums are of f32, f64 or bf16, not ",
+            name_of(dtype));
+  return element(tensor);
+}
+
+size_t elements(const Tensor& tensor) { return static_cast<size_t>(tensor.elements()); }
+
+// The end of a collective. The host waits for it by asking, so that a broken link wakes it.
+class NcclEvent : public Event::Pending {
+ public:
+  NcclEvent(Event inner, std::shared_ptr<NcclFailure> failure)
+      : inner_(std::move(inner)), failure_(std::move(failure)) {}
+
+  void wait() override {
+    for (int polls = 0; !done(); ++polls) {
+      failure_->check();
+      if (polls < kEagerPolls)
+        std::this_thread::yield();
+      else
+        std::this_thread::sleep_for(kPollEvery);
+    }
+  }
+  bool done() const override {
+    if (!inner_.done()) return false;
+    failure_->check();  // an aborted collective ends too
+    return true;
+  }
+  bool hold(void* queue) override {
+    failure_->check();
+    return inner_.hold(queue);
+  }
+  double ms_since(const Event::Pending& earlier) const override {
+    const auto* other = dynamic_cast<const NcclEvent*>(&earlier);
+    return inner_.pending()->ms_since(other ? *other->inner_.pending() : earlier);
+  }
+
+ private:
+  Event inner_;
+  std::shared_ptr<NcclFailure> failure_;
+};
+
+class NcclCommunicator : public Communicator {
+ public:
+  explicit NcclCommunicator(const NcclMember& member) : stream_(Device::kCuda), link_(member) {}
+
+  int rank() const override { return link_.member().rank; }
+  int ranks() const override { return link_.member().ranks; }
+  bool records() const override { return false; }
+  void meet() override {
+    if (link_.member().meet) link_.member().meet();
+  }
+
+  Event all_reduce(Tensor& sum, const Event& ready) override {
+    return queue(sum, ready, [&](ncclComm_t comm, cudaStream_t stream) {
+      OWT_NCCL(ncclAllReduce(sum.raw(), sum.raw(), elements(sum), summed_element(sum), ncclSum, comm, stream));
+    });
+  }
+
+  Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) override {
+    OWT_CHECK_EQ(all.bytes(), mine.bytes() * ranks());
+    return queue(all, ready, [&](ncclComm_t comm, cudaStream_t stream) {
+      OWT_NCCL(ncclAllGather(mine.raw(), all.raw(), elements(mine), element(mine), comm, stream));
+    });
+  }
+
+  Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) override {
+    OWT_CHECK_EQ(all.bytes(), mine.bytes() * ranks());
+    return queue(all, ready, [&](ncclComm_t comm, cudaStream_t stream) {
+      OWT_NCCL(ncclReduceScatter(all.raw(), mine.raw(), elements(mine), summed_element(mine), ncclSum, comm, stream));
+    });
+  }
+
+  Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) override {
+    return queue(out, ready, [&](ncclComm_t comm, cudaStream_t stream) {
+      const void* from = rank() == root ? from_root.raw() : out.raw();
+      OWT_NCCL(ncclBroadcast(from, out.raw(), elements(out), element(out), root, comm, stream));
+    });
+  }
+
+  Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) override {
+    return queue(mine, ready, [&](ncclComm_t comm, cudaStream_t stream) {
+      void* const sum = rank() == root ? sum_on_root.raw() : nullptr;
+      OWT_NCCL(ncclReduce(mine.raw(), sum, elements(mine), summed_element(mine), ncclSum, root, comm, stream));
+    });
+  }
+
+  Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) override {
+    OWT_CHECK_EQ(mine.elements() % ranks(), 0);
+    OWT_CHECK_EQ(theirs.bytes(), mine.bytes());
+    return queue(mine, ready, [&](ncclComm_t comm, cudaStream_t stream) { exchange(mine, theirs, comm, stream); });
+  }
+
+ private:
+  // Nothing to move: NCCL is not asked, on no rank.
+  template <class Call>
+  Event queue(const Tensor& tensor, const Event& ready, const Call& call) {
+    OWT_CHECK_EQ(tensor.device(), Device::kCuda, "NCCL moves tensors on GPUs only");
+    stream_.wait(ready);
+    if (tensor.bytes() > 0) link_.run([&](ncclComm_t comm) { call(comm, cuda_stream(stream_)); });
+    const Event done = stream_.record();
+    link_.expect(done);
+    return Event(std::make_shared<NcclEvent>(done, link_.failure()));
+  }
+
+  void exchange(const Tensor& mine, Tensor& theirs, ncclComm_t comm, cudaStream_t stream) const {
+    OWT_NCCL(ncclGroupStart());
+    try {
+      for (int r = 0; r < ranks(); ++r) exchange_part(r, mine, theirs, comm, stream);
+    } catch (const Error&) {
+      ncclGroupEnd();  // else the thread's next calls would join the group
+      throw;
+    }
+    OWT_NCCL(ncclGroupEnd());
+  }
+
+  void exchange_part(int other, const Tensor& mine, Tensor& theirs, ncclComm_t comm, cudaStream_t stream) const {
+    const int64_t part = mine.bytes() / ranks();
+    const auto* from = static_cast<const std::byte*>(mine.raw()) + other * part;
+    auto* to = static_cast<std::byte*>(theirs.raw()) + other * part;
+    OWT_NCCL(ncclSend(from, static_cast<size_t>(part), ncclUint8, other, comm, stream));
+    OWT_NCCL(ncclRecv(to, static_cast<size_t>(part), ncclUint8, other, comm, stream));
+  }
+
+  Stream stream_;
+  NcclLink link_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_nccl_communicator(Cuda, const NcclMember& member) {
+  return std::make_unique<NcclCommunicator>(member);
+}
+
+}  // namespace owt

@@ -1,0 +1,36 @@
+// Ranks with a GPU of their own each, in threads or processes, through NCCL.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "src/comm/communicator.h"
+
+namespace owt {
+
+// What makes ranks one group: one of them makes it, and all get the same.
+struct NcclId {
+  std::array<char, 128> bytes{};
+};
+NcclId make_nccl_id(Cpu);  // throws Error: not built
+NcclId make_nccl_id(Cuda);
+
+struct NcclMember {
+  int rank = 0, ranks = 1;
+  NcclId id;
+  std::function<bool()> aborted{};                                // true once a rank failed; asked often, by any thread
+  std::function<void()> meet{};                                   // of the ranks in this process
+  std::chrono::milliseconds patience = std::chrono::minutes(10);  // with calls that do not come to an end
+};
+
+// For tensors on the calling host thread's GPU, for which NCCL takes one rank only. Returns when all ranks have come.
+// When a rank fails, NCCL reports an error, or nothing comes to an end for too long, what is queued on the GPU ends, with
+// undefined results, and every event and every further call throws: Aborted for another rank's failure, else Error.
+// Its collectives may not be recorded into graphs: NCCL may deadlock where ranks are threads of one process.
+// Summing in the NVLink switches is off, because it is not the same in every run (unless NCCL_NVLS_ENABLE is set).
+std::unique_ptr<Communicator> make_nccl_communicator(Cpu, const NcclMember& member);  // throws Error: not built
+std::unique_ptr<Communicator> make_nccl_communicator(Cuda, const NcclMember& member);
+
+}  // namespace owt

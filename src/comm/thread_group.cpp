@@ -1,0 +1,167 @@
+#include "src/comm/thread_group.h"
+
+#include <algorithm>
+
+#include "src/comm/sums.h"
+#include "src/core/dispatch.h"
+#include "src/core/memory.h"
+#include "src/core/threads.h"
+
+namespace owt {
+namespace {
+
+constexpr int64_t kCopyGrain = 1 << 18;  // bytes per thread
+constexpr int64_t kShareUnit = 64;       // elements; shares begin where whole cache lines do
+
+std::byte* at(void* memory, int64_t bytes) { return static_cast<std::byte*>(memory) + bytes; }
+const std::byte* at(const void* memory, int64_t bytes) { return static_cast<const std::byte*>(memory) + bytes; }
+
+void copy(const void* from, void* to, int64_t bytes, const Stream& stream) {
+  const auto copy_part = [&](int64_t begin, int64_t end) {
+    dispatch(stream.device(), [&](auto tag) { copy_bytes(tag, at(from, begin), at(to, begin), end - begin, stream); });
+  };
+  if (stream.device() == Device::kCpu)
+    parallel_for(bytes, kCopyGrain, copy_part);
+  else
+    copy_part(0, bytes);
+}
+
+class ThreadCommunicator : public Communicator {
+ public:
+  ThreadCommunicator(ThreadGroup& group, int rank, Device device) : group_(group), rank_(rank), stream_(device) {}
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return group_.ranks(); }
+
+  Event all_reduce(Tensor& sum, const Event& ready) override {
+    return together(sum.device(), {}, sum, ready, [&](const Stream& stream) {
+      const Slice mine = share(sum.elements());
+      const int64_t offset = mine.begin * size_of(sum.dtype()), bytes = mine.size() * size_of(sum.dtype());
+      std::vector<const void*> addends;
+      for (Post& post : group_.posts) addends.push_back(at(post.out.raw(), offset));
+      // Nobody else touches this range, so rank 0's tensor may take the sum.
+      void* const total = at(group_.posts[0].out.raw(), offset);
+      sum_up_on(stream, sum.dtype(), addends, mine.size(), total);
+      for (int r = 1; r < ranks(); ++r) copy(total, at(post(r).out.raw(), offset), bytes, stream);
+    });
+  }
+
+  Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) override {
+    OWT_CHECK_EQ(all.bytes(), mine.bytes() * ranks());
+    return together(all.device(), mine, {}, ready, [&](const Stream& stream) {
+      for (int r = 0; r < ranks(); ++r) copy(post(r).in.raw(), at(all.raw(), r * mine.bytes()), mine.bytes(), stream);
+    });
+  }
+
+  Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) override {
+    OWT_CHECK_EQ(all.bytes(), mine.bytes() * ranks());
+    return together(all.device(), all, {}, ready, [&](const Stream& stream) {
+      sum_inputs(stream, mine.dtype(), rank_ * mine.bytes(), mine.elements(), mine.raw());
+    });
+  }
+
+  Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) override {
+    return together(out.device(), from_root, {}, ready,
+                    [&](const Stream& stream) { copy(post(root).in.raw(), out.raw(), out.bytes(), stream); });
+  }
+
+  Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) override {
+    return together(mine.device(), mine, rank_ == root ? sum_on_root : Tensor(), ready, [&](const Stream& stream) {
+      const Slice part = share(mine.elements());
+      const int64_t offset = part.begin * size_of(mine.dtype());
+      sum_inputs(stream, mine.dtype(), offset, part.size(), at(post(root).out.raw(), offset));
+    });
+  }
+
+  Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) override {
+    OWT_CHECK_EQ(mine.bytes() % ranks(), 0);
+    OWT_CHECK_EQ(theirs.bytes(), mine.bytes());
+    const int64_t part = mine.bytes() / ranks();
+    return together(mine.device(), mine, {}, ready, [&](const Stream& stream) {
+      for (int r = 0; r < ranks(); ++r)
+        copy(at(post(r).in.raw(), rank_ * part), at(theirs.raw(), r * part), part, stream);
+    });
+  }
+
+ private:
+  using Post = ThreadGroup::Post;
+
+  Post& post(int rank) { return group_.posts[static_cast<size_t>(rank)]; }
+
+  // Posts the tensors, meets the others, does this rank's share of the work when all tensors are ready, and meets them
+  // again, so that no tensor changes while another rank still reads it.
+  template <class Work>
+  Event together(Device device, const Tensor& in, const Tensor& out, const Event& ready, const Work& work) {
+    const Stream& stream = device == Device::kCpu ? host_ : stream_;
+    OWT_CHECK_EQ(device, stream.device(), "this communicator was made for another device");
+    Post& mine = post(rank_);
+    mine.in = in;
+    mine.out = out;
+    mine.ready = ready;
+    // The host waits for its own tensors itself; only the queue of a GPU can wait for another thread's.
+    if (device == Device::kCpu) ready.wait(), mine.ready = Event();
+    group_.meet();
+    for (const Post& other : group_.posts) stream.wait(other.ready);
+    work(stream);
+    mine.done = stream.record();
+    group_.meet();
+    for (const Post& other : group_.posts) stream.wait(other.done);
+    return stream.record();
+  }
+
+  // This rank's part of the elements that all ranks work on.
+  Slice share(int64_t elements) const {
+    const Slice units = split((elements + kShareUnit - 1) / kShareUnit, ranks(), rank_);
+    return {std::min(units.begin * kShareUnit, elements), std::min(units.end * kShareUnit, elements)};
+  }
+
+  // The sum over ranks of `elements` elements from byte `offset` of their inputs.
+  void sum_inputs(const Stream& stream, DType dtype, int64_t offset, int64_t elements, void* sum) const {
+    std::vector<const void*> addends;
+    for (const Post& post : group_.posts) addends.push_back(at(post.in.raw(), offset));
+    sum_up_on(stream, dtype, addends, elements, sum);
+  }
+
+  static void sum_up_on(const Stream& stream, DType dtype, const std::vector<const void*>& addends, int64_t elements,
+                        void* sum) {
+    dispatch(stream.device(), [&](auto tag) { sum_up(tag, dtype, addends, elements, sum, stream); });
+  }
+
+  ThreadGroup& group_;
+  int rank_;
+  Stream host_, stream_;
+};
+
+}  // namespace
+
+ThreadGroup::ThreadGroup(int ranks, bool spin) : posts(static_cast<size_t>(ranks)), spins_(spin ? 4000 : 0) {}
+
+void ThreadGroup::meet() {
+  const uint32_t phase = phase_.load();
+  check();
+  if (arrived_.fetch_add(1) + 1 == ranks()) {
+    arrived_.store(0);
+    phase_.fetch_add(1);
+    phase_.notify_all();
+  } else {
+    for (int i = 0; i < spins_ && phase_.load() == phase; ++i) __builtin_ia32_pause();
+    while (phase_.load() == phase) phase_.wait(phase);
+  }
+  check();
+}
+
+void ThreadGroup::abort() {
+  aborted_.store(true);
+  phase_.fetch_add(1);
+  phase_.notify_all();
+}
+
+void ThreadGroup::check() const {
+  if (aborted()) throw Aborted("another rank failed");
+}
+
+std::unique_ptr<Communicator> make_thread_communicator(ThreadGroup& group, int rank, Device device) {
+  return std::make_unique<ThreadCommunicator>(group, rank, device);
+}
+
+}  // namespace owt

@@ -1,0 +1,49 @@
+// Ranks that are threads of one process and share memory: of the host, or of one GPU.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "src/comm/communicator.h"
+
+namespace owt {
+
+class ThreadGroup {
+ public:
+  // What a rank brings to the collective under way. Handles, so that the memory outlives a rank that fails meanwhile.
+  struct Post {
+    Tensor in, out;
+    Event ready;
+    Event done;  // this rank's share of the work
+  };
+
+  // `spin`: waiting ranks may keep their cores busy for a moment.
+  ThreadGroup(int ranks, bool spin);
+
+  int ranks() const { return static_cast<int>(posts.size()); }
+
+  // All ranks have come, and what they wrote before is visible to all. Throws Aborted when a rank failed.
+  void meet();
+  // From now on meet() throws, on all ranks.
+  void abort();
+  bool aborted() const { return aborted_.load(); }
+
+  std::vector<Post> posts;  // by rank
+
+ private:
+  void check() const;
+
+  int spins_;
+  std::atomic<uint32_t> phase_{0};
+  std::atomic<int> arrived_{0};
+  std::atomic<bool> aborted_{false};
+};
+
+// For tensors on the CPU and, where `device` is a GPU, on that GPU, which must be the same for all ranks and the calling
+// host thread's. Every call blocks its rank's host until all ranks have come. Collectives of tensors on the CPU are over
+// then; those of tensors on the GPU are queued there, and the host waits for none of them.
+std::unique_ptr<Communicator> make_thread_communicator(ThreadGroup& group, int rank, Device device);
+
+}  // namespace owt

@@ -1,0 +1,190 @@
+#include "src/core/cuda.h"
+
+#include "src/core/check.h"
+#include "src/core/gpus.h"
+#include "src/core/graph.h"
+#include "src/core/memory.h"
+
+namespace owt {
+namespace {
+
+const char* cure(cudaError_t status) {
+  switch (status) {
+    case cudaErrorMemoryAllocation:
+      return "use a smaller batch, precision bf16, or more workers";
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+      return "look at the driver with nvidia-smi, or use --device cpu";
+    case cudaErrorNoKernelImageForDevice:
+      return "the program was built for other GPUs: configure with -DCMAKE_CUDA_ARCHITECTURES=native";
+    case cudaErrorECCUncorrectable:
+    case cudaErrorHardwareStackError:
+      return "the GPU itself failed; look at nvidia-smi and the kernel log";
+    default:
+      return "the last checkpoint is kept; if it happens again, run with CUDA_LAUNCH_BLOCKING=1 for the exact place";
+  }
+}
+
+std::string version_name(int version) { return concat(version / 1000, ".", version % 1000 / 10); }
+
+class CudaPending : public Event::Pending {
+ public:
+  explicit CudaPending(std::shared_ptr<CUevent_st> event) : event_(std::move(event)) {}
+
+  void wait() override { OWT_CUDA(cudaEventSynchronize(event_.get())); }
+  bool done() const override {
+    const cudaError_t status = cudaEventQuery(event_.get());
+    if (status == cudaErrorNotReady) {
+      cudaGetLastError();  // else the next launch would report it
+      return false;
+    }
+    OWT_CUDA(status);
+    return true;
+  }
+  bool hold(void* queue) override {
+    OWT_CUDA(cudaStreamWaitEvent(static_cast<cudaStream_t>(queue), event_.get(), 0));
+    return true;
+  }
+  double ms_since(const Event::Pending& earlier) const override {
+    const auto* begin = dynamic_cast<const CudaPending*>(&earlier);
+    if (!begin) return 0;
+    float ms = 0;
+    OWT_CUDA(cudaEventElapsedTime(&ms, begin->event_.get(), event_.get()));
+    return static_cast<double>(ms);
+  }
+
+ private:
+  std::shared_ptr<CUevent_st> event_;
+};
+
+class CudaQueue : public Stream::Queue {
+ public:
+  CudaQueue() { OWT_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  ~CudaQueue() override { cudaStreamDestroy(stream_); }
+  CudaQueue(const CudaQueue&) = delete;
+  CudaQueue& operator=(const CudaQueue&) = delete;
+
+  Event record() override {
+    auto event = make_cuda_event();
+    OWT_CUDA(cudaEventRecord(event.get(), stream_));
+    return Event(std::make_shared<CudaPending>(std::move(event)));
+  }
+  void wait(const Event& event) override {
+    if (!event.hold(stream_)) event.wait();
+  }
+  void synchronize() override { OWT_CUDA(cudaStreamSynchronize(stream_)); }
+  void* native() override { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class CudaGraph : public Graph::Recorded {
+ public:
+  explicit CudaGraph(cudaGraph_t graph) { OWT_CUDA(cudaGraphInstantiate(&executable_, graph, 0)); }
+  ~CudaGraph() override { cudaGraphExecDestroy(executable_); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+
+  void launch(const Stream& stream) override { OWT_CUDA(cudaGraphLaunch(executable_, cuda_stream(stream))); }
+
+ private:
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+}  // namespace
+
+void detail::check_cuda(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  const std::string at = working_on();
+  fail("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ") in ", call,
+       at.empty() ? "" : ", at " + at, "; ", cure(status));
+}
+
+std::shared_ptr<CUevent_st> make_cuda_event() {
+  cudaEvent_t event = nullptr;
+  OWT_CUDA(cudaEventCreateWithFlags(&event, cudaEventDefault));
+  return {event, [](cudaEvent_t e) { cudaEventDestroy(e); }};
+}
+
+Gpus find_gpus(Cuda) {
+  Gpus gpus;
+  int runtime = 0, driver = 0, count = 0;
+  if (cudaRuntimeGetVersion(&runtime) == cudaSuccess) gpus.runtime = version_name(runtime);
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) gpus.driver = version_name(driver);
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  cudaGetLastError();  // else the next launch would report it
+  if (status != cudaSuccess || count == 0) {
+    gpus.why_none = gpus.driver.empty()     ? "there is no CUDA driver on this machine"
+                    : status == cudaSuccess ? "the CUDA driver sees no GPU"
+                                            : concat("no GPU can be used: ", cudaGetErrorString(status));
+    return gpus;
+  }
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
+    Gpu gpu;
+    gpu.index = i;
+    gpu.name = properties.name;
+    gpu.capability = properties.major * 10 + properties.minor;
+    gpu.multiprocessors = properties.multiProcessorCount;
+    gpu.memory = static_cast<int64_t>(properties.totalGlobalMem);
+    char bus[32] = {};
+    if (cudaDeviceGetPCIBusId(bus, sizeof bus, i) == cudaSuccess) gpu.pci_bus = bus;
+    gpus.list.push_back(gpu);
+  }
+  return gpus;
+}
+
+void use_gpu(Cuda, int index) { OWT_CUDA(cudaSetDevice(index)); }
+
+std::shared_ptr<std::byte> allocate(Cuda, int64_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t status = cudaMalloc(&memory, static_cast<size_t>(bytes > 0 ? bytes : 1));
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    const std::string at = working_on();
+    throw OutOfMemory(concat("out of memory on the GPU: ", bytes >> 20, " MiB asked for", at.empty() ? "" : " at " + at,
+                             ", ", free >> 20, " of ", total >> 20, " MiB are free; ", cure(status)),
+                      bytes, static_cast<int64_t>(free), static_cast<int64_t>(total));
+  }
+  OWT_CUDA(status);
+  return {static_cast<std::byte*>(memory), [](std::byte* p) { cudaFree(p); }};
+}
+
+std::shared_ptr<std::byte> allocate_shared_with(Cuda, int64_t bytes) {
+  void* memory = nullptr;
+  OWT_CUDA(cudaMallocHost(&memory, static_cast<size_t>(bytes > 0 ? bytes : 1)));
+  return {static_cast<std::byte*>(memory), [](std::byte* p) { cudaFreeHost(p); }};
+}
+
+void copy_bytes(Cuda, const void* from, void* to, int64_t bytes, const Stream& stream) {
+  if (bytes > 0)
+    OWT_CUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, cuda_stream(stream)));
+}
+
+void zero_bytes(Cuda, void* to, int64_t bytes, const Stream& stream) {
+  if (bytes > 0) OWT_CUDA(cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), cuda_stream(stream)));
+}
+
+std::shared_ptr<Stream::Queue> make_queue(Cuda) { return std::make_shared<CudaQueue>(); }
+
+std::shared_ptr<Graph::Recorded> record_graph(Cuda, const Stream& stream, const std::function<void()>& queue_work) {
+  const cudaStream_t queue = cuda_stream(stream);
+  cudaGraph_t graph = nullptr;
+  OWT_CUDA(cudaStreamBeginCapture(queue, cudaStreamCaptureModeThreadLocal));
+  try {
+    queue_work();
+  } catch (...) {
+    cudaStreamEndCapture(queue, &graph);  // the stream is usable again; what was recorded is void
+    if (graph) cudaGraphDestroy(graph);
+    throw;
+  }
+  OWT_CUDA(cudaStreamEndCapture(queue, &graph));
+  const std::shared_ptr<CUgraph_st> owner(graph, [](cudaGraph_t g) { cudaGraphDestroy(g); });
+  return std::make_shared<CudaGraph>(graph);
+}
+
+}  // namespace owt

@@ -1,0 +1,22 @@
+// The CUDA runtime: the one error macro and the stream behind a Stream. For .cu files.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "src/core/stream.h"
+
+// Every call of the runtime goes through this: throws Error with the call, what was being done, and the cure.
+#define OWT_CUDA(call) ::owt::detail::check_cuda((call), #call)
+
+namespace owt {
+
+inline cudaStream_t cuda_stream(const Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
+
+// A CUDA event that is destroyed with its handle.
+std::shared_ptr<CUevent_st> make_cuda_event();
+
+namespace detail {
+void check_cuda(cudaError_t status, const char* call);
+}
+
+}  // namespace owt

@@ -1,0 +1,66 @@
+// Elements of tensors in kernels: conversion, packs that travel in one memory access, choice by element type.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "src/core/check.h"
+#include "src/core/tensor.h"
+
+namespace owt {
+
+template <>
+struct DTypeOf<__nv_bfloat16> {
+  static constexpr DType value = DType::kBF16;
+};
+
+__host__ __device__ inline float to_float(float value) { return value; }
+__host__ __device__ inline float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
+
+template <class T>
+__host__ __device__ inline T from_float(float value);
+template <>
+__host__ __device__ inline float from_float<float>(float value) {
+  return value;
+}
+template <>
+__host__ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float value) {
+  return __float2bfloat16(value);  // to nearest even
+}
+
+// N elements side by side, loaded and stored together: the address must be a multiple of sizeof(Pack).
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T at[N];
+};
+
+template <class T, int N>
+__host__ __device__ inline Pack<T, N> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+template <class T, int N>
+__host__ __device__ inline void store_pack(T* to, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+// Whether packs of N elements can be loaded from, and stored to, all these addresses.
+template <int N, class... T>
+inline bool hold_packs(const T*... addresses) {
+  return ((reinterpret_cast<uintptr_t>(addresses) % (sizeof(T) * N) == 0) && ...);
+}
+
+// Elements of T in the widest access of 16 bytes.
+template <class T>
+constexpr int kPack = 16 / static_cast<int>(sizeof(T));
+
+// function(T{}) for an activation's element type.
+template <class Function>
+void with_element(DType dtype, const Function& function) {
+  if (dtype == DType::kF32) return function(float{});
+  OWT_CHECK(dtype == DType::kBF16, "activations hold f32 or bf16, not ", name_of(dtype));
+  function(__nv_bfloat16{});
+}
+
+}  // namespace owt

@@ -1,0 +1,36 @@
+// The GPUs this process can use.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/core/device.h"
+
+namespace owt {
+
+struct Gpu {
+  int index = 0;
+  std::string name, pci_bus;
+  int capability = 0;  // 90 for compute capability 9.0
+  int multiprocessors = 0;
+  int64_t memory = 0;  // bytes
+};
+
+struct Gpus {
+  std::vector<Gpu> list;
+  std::string why_none;         // where the list is empty
+  std::string driver, runtime;  // versions, like "13.0"; empty where unknown
+};
+
+Gpus find_gpus();         // never throws
+bool gpu_present();       // asked once
+void use_gpu(int index);  // for everything the calling host thread allocates and queues from now on
+
+// The back-ends' parts of the above.
+Gpus find_gpus(Cpu);
+Gpus find_gpus(Cuda);
+void use_gpu(Cpu, int index);
+void use_gpu(Cuda, int index);
+
+}  // namespace owt

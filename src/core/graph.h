@@ -1,0 +1,36 @@
+// Device work that is recorded once and replayed as one (a CUDA graph).
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "src/core/stream.h"
+
+namespace owt {
+
+class Graph {
+ public:
+  class Recorded {
+   public:
+    virtual ~Recorded() = default;
+    virtual void launch(const Stream& stream) = 0;
+  };
+
+  Graph() = default;
+
+  // Runs `queue_work`, which may only queue work: on `stream`, or on streams that wait for it and that it waits for
+  // again. Nothing of that work is done yet. The memory it uses must live as long as the graph. Throws what
+  // queue_work throws.
+  static Graph record(const Stream& stream, const std::function<void()>& queue_work);
+
+  bool recorded() const { return recorded_ != nullptr; }
+  void launch(const Stream& stream) const { recorded_->launch(stream); }
+
+ private:
+  std::shared_ptr<Recorded> recorded_;
+};
+
+std::shared_ptr<Graph::Recorded> record_graph(Cpu, const Stream& stream, const std::function<void()>& queue_work);
+std::shared_ptr<Graph::Recorded> record_graph(Cuda, const Stream& stream, const std::function<void()>& queue_work);
+
+}  // namespace owt

@@ -1,0 +1,24 @@
+#include "src/core/stream.h"
+
+#include "src/core/dispatch.h"
+#include "src/core/graph.h"
+
+namespace owt {
+
+std::shared_ptr<Stream::Queue> make_queue(Cpu) { return nullptr; }
+
+Stream::Stream(Device device) : device_(device) {
+  queue_ = dispatch(device, [](auto tag) { return make_queue(tag); });
+}
+
+std::shared_ptr<Graph::Recorded> record_graph(Cpu, const Stream&, const std::function<void()>&) {
+  fail("work on the CPU runs at once and cannot be recorded");
+}
+
+Graph Graph::record(const Stream& stream, const std::function<void()>& queue_work) {
+  Graph graph;
+  graph.recorded_ = dispatch(stream.device(), [&](auto tag) { return record_graph(tag, stream, queue_work); });
+  return graph;
+}
+
+}  // namespace owt

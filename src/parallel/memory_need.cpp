@@ -1,0 +1,68 @@
+#include "src/parallel/memory_need.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace owt {
+namespace {
+
+// The columns of a layer's output that rank 0 keeps.
+int64_t kept_columns(const LayerPlan& layer) {
+  return layer.layout == Layout::kFeature ? layer.parts.front().size() : layer.out.elements();
+}
+
+// Elements per row that the run of layers [begin, end) keeps: every output, and two gradients as large as the largest.
+int64_t kept_elements(const Plan& plan, int64_t begin, int64_t end) {
+  int64_t outputs = 0, largest = 0;
+  for (int64_t i = begin; i < end; ++i) {
+    const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
+    if (!at.in_place || i == begin) outputs += kept_columns(at);
+    largest = std::max({largest, kept_columns(at), i > begin ? at.in.elements() : 0});
+  }
+  return outputs + 2 * largest;
+}
+
+// Of the gathers between column-split layers: the whole input, its gradient, and what travels.
+int64_t gathered_elements(const Plan& plan) {
+  int64_t elements = 0;
+  for (const LayerPlan& at : plan.layers)
+    if (at.gather_before) elements += 3 * at.in.elements();
+  return elements;
+}
+
+}  // namespace
+
+int64_t MemoryNeed::bytes(int64_t step_rows) const {
+  return weight_bytes + static_cast<int64_t>(std::ceil(step_row_bytes * static_cast<double>(step_rows)));
+}
+
+int64_t MemoryNeed::rows_in(int64_t memory_bytes) const {
+  const auto left = static_cast<double>(memory_bytes - weight_bytes);
+  return left <= 0 || step_row_bytes <= 0 ? 0 : static_cast<int64_t>(left / step_row_bytes);
+}
+
+MemoryNeed memory_need(const Plan& plan) {
+  const PlanRequest& request = plan.request;
+  const StepRows rows(plan.rounds_strategy(), plan.ranks(), request.step_rows);
+  const auto size = static_cast<double>(size_of(activation_type(request.on.precision)));
+  const auto whole = static_cast<double>(std::max<int64_t>(request.step_rows, 1));
+  const auto layers = static_cast<int64_t>(plan.layers.size());
+
+  MemoryNeed need;
+  const int64_t copies = request.on.precision == Precision::kBf16 ? 14 : 12;  // bytes per weight
+  need.weight_bytes = plan.weight_bytes_per_rank() / 4 * copies;
+  const double front = static_cast<double>(plan.layers.front().in.elements() + kept_elements(plan, 0, plan.boundary));
+  need.step_row_bytes = size * front * static_cast<double>(rows.most()) / whole;
+  if (!plan.split()) return need;
+  int64_t dense_rows = 0;
+  for (const Round& round : rows.rounds(0)) dense_rows = std::max(dense_rows, rows_of(round));
+  // The boundary holds two dense batches and their gradients, and the gradient of the rank's own rows.
+  const auto seam = static_cast<double>(plan.layers[static_cast<size_t>(plan.boundary)].in.elements());
+  const double back = static_cast<double>(kept_elements(plan, plan.boundary, layers) + gathered_elements(plan)) +
+                      (request.strategy == Strategy::kModelParallel ? 0 : 4) * seam;
+  need.step_row_bytes += size * back * static_cast<double>(dense_rows) / whole;
+  need.step_row_bytes += size * seam * static_cast<double>(rows.most()) / whole;
+  return need;
+}
+
+}  // namespace owt

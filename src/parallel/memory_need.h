@@ -1,0 +1,21 @@
+// How much memory a rank needs, estimated from the plan.
+#pragma once
+
+#include <cstdint>
+
+#include "src/parallel/plan.h"
+
+namespace owt {
+
+// Of rank 0, which has the most of everything. Workspaces of libraries and pools of drivers are not counted.
+struct MemoryNeed {
+  int64_t weight_bytes = 0;   // values, gradients, velocities, and bf16 copies where there are some
+  double step_row_bytes = 0;  // activations and their gradients, per row of the whole step
+
+  int64_t bytes(int64_t step_rows) const;
+  int64_t rows_in(int64_t memory_bytes) const;  // of a step that fits; 0: not even one row
+};
+
+MemoryNeed memory_need(const Plan& plan);
+
+}  // namespace owt

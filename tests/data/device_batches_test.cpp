@@ -1,0 +1,240 @@
+#include "data/device_batches.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tests/data/batches.h"
+#include "tests/support/harness.h"
+
+namespace owt {
+namespace {
+
+using testing::HasSubstr;
+using From = AugmentSettings::From;
+
+constexpr int64_t kStreamed = 0, kResident = 1 << 20;  // bytes that may stay on the GPU
+
+// On every GPU there is, with the data set there and not.
+class DeviceBatches : public testing::TestWithParam<std::tuple<Device, int64_t>> {
+ protected:
+  std::unique_ptr<BatchSource> source(LoaderSettings settings, Precision precision = Precision::kFp32) const {
+    return make_batches({device(), precision}, std::move(settings), std::get<1>(GetParam()));
+  }
+  // Steps that the device is waited for one by one.
+  std::vector<Copy> run_here(const LoaderSettings& settings, int steps, Precision precision = Precision::kFp32) const {
+    return run(*source(settings, precision), steps, stream_);
+  }
+  Device device() const { return std::get<0>(GetParam()); }
+  bool resident() const { return std::get<1>(GetParam()) == kResident; }
+
+  Stream stream_{device()};
+};
+
+std::vector<Device> gpus() {
+  std::vector<Device> found = devices();
+  std::erase(found, Device::kCpu);
+  return found;
+}
+
+std::string name(const testing::TestParamInfo<std::tuple<Device, int64_t>>& info) {
+  return concat(std::get<0>(info.param), std::get<1>(info.param) == kResident ? "_resident" : "_streamed");
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceBatches);
+INSTANTIATE_TEST_SUITE_P(Gpus, DeviceBatches,
+                         testing::Combine(testing::ValuesIn(gpus()), testing::Values(kStreamed, kResident)), name);
+
+LoaderSettings settings(int64_t size, int64_t batch,
+                        const AugmentSettings& augment = {.crop = 3, .pad = 1, .mirror = true}) {
+  LoaderSettings made;
+  made.dataset = numbered_images(size);
+  made.augmenter = std::make_shared<Augmenter>(
+      augment, Shape{4, 4, 3}, augment.needs_statistics() ? compute_statistics(*made.dataset) : DatasetStatistics{});
+  made.batch = batch;
+  made.seed = 11;
+  return made;
+}
+
+TEST_P(DeviceBatches, AreThoseOfALoaderOverTheEndOfEpochs) {
+  const LoaderSettings made = settings(22, 10);  // 3 steps, the last of 2 rows
+  EXPECT_EQ(run_here(made, 10), run(made, 10));
+}
+
+TEST_P(DeviceBatches, AreThoseOfALoaderInEpochsOfOneStep) {
+  const LoaderSettings made = settings(7, 100);
+  EXPECT_EQ(run_here(made, 8), run(made, 8));
+}
+
+TEST_P(DeviceBatches, AreThoseOfALoaderWithEveryAugmentation) {
+  for (const int64_t crop : {0, 2, 3, 6}) {  // images of 48, 12, 27 and 108 values
+    const LoaderSettings made = settings(
+        40, 16, {.crop = crop, .pad = 2, .mirror = true, .scale = 0.3, .mean = From::kPixel, .std = From::kChannel});
+    EXPECT_EQ(run_here(made, 6), run(made, 6)) << "crop " << crop;
+  }
+}
+
+TEST_P(DeviceBatches, AreThoseOfALoaderWithMeansOfChannels) {
+  const LoaderSettings made = settings(40, 16,
+                                       {.crop = 3,
+                                        .mirror = true,
+                                        .mean = From::kValues,
+                                        .std = From::kValues,
+                                        .mean_values = {90, 100, 110.5},
+                                        .std_values = {50, 60, 70}});
+  EXPECT_EQ(run_here(made, 6), run(made, 6));
+}
+
+TEST_P(DeviceBatches, HaveTheColourOffsetsOfALoaderUpToRounding) {
+  const LoaderSettings made = settings(40, 16, {.crop = 5, .pad = 1, .mirror = true, .color = 0.5, .scale = 1 / 64.0});
+  const auto found = run_here(made, 6), wanted = run(made, 6);
+  for (size_t i = 0; i < 6; ++i)
+    EXPECT_THAT(found[i].images, testing::Pointwise(testing::FloatNear(2e-6f), wanted[i].images));
+}
+
+TEST_P(DeviceBatches, AreThoseOfALoaderInEvaluation) {
+  LoaderSettings made = settings(22, 10, {.crop = 3, .mirror = true, .color = 1});
+  made.training = false;
+  EXPECT_EQ(run_here(made, 7), run(made, 7));
+}
+
+TEST_P(DeviceBatches, AreThoseOfALoaderWithoutShuffling) {
+  LoaderSettings made = settings(22, 10);
+  made.shuffle = false;
+  EXPECT_EQ(run_here(made, 7), run(made, 7));
+}
+
+TEST_P(DeviceBatches, AreThoseOfALoaderStartedInTheMiddle) {
+  LoaderSettings made = settings(22, 10);
+  for (const auto& [epoch, step] : {std::pair{0, 2}, {1, 1}, {1, 3}}) {
+    made.epoch = epoch, made.step_in_epoch = step;
+    EXPECT_EQ(run_here(made, 5), run(made, 5)) << "from step " << step << " of epoch " << epoch;
+  }
+}
+
+TEST_P(DeviceBatches, AreThoseOfALoaderForEveryRank) {
+  for (int ranks = 2; ranks <= 3; ++ranks)
+    for (int rank = 0; rank < ranks; ++rank) {
+      const LoaderSettings made = of_rank(settings(22, 10), ranks, rank);  // of 3 ranks, the last has a step of 0 rows
+      EXPECT_EQ(run_here(made, 7), run(made, 7)) << "rank " << rank << " of " << ranks;
+    }
+}
+
+TEST_P(DeviceBatches, AreThoseOfALoaderWithManyThreads) {
+  LoaderSettings made = settings(200, 33);
+  made.threads = 3;
+  EXPECT_EQ(run_here(made, 15), run(made, 15));
+}
+
+TEST_P(DeviceBatches, AreRoundedToBf16) {
+  const LoaderSettings made = settings(22, 10, {.crop = 4, .pad = 1, .scale = 1 / 3.0});
+  auto wanted = run(made, 6);
+  for (Copy& batch : wanted)
+    for (float& value : batch.images) value = from_bf16(to_bf16(value));
+  EXPECT_EQ(run_here(made, 6, Precision::kBf16), wanted);
+}
+
+TEST_P(DeviceBatches, AreOfTheTypeOfThePrecision) {
+  const auto batches = source(settings(4, 2), Precision::kTf32);
+  const Batch& batch = batches->next(stream_);
+  EXPECT_EQ(batch.images.dtype(), DType::kF32);
+  EXPECT_EQ(batch.images.device(), device());
+  EXPECT_EQ(batch.labels.device(), device());
+}
+
+TEST_P(DeviceBatches, LieInTheSameMemory) {
+  const auto batches = source(settings(22, 10));
+  const Batch first = batches->next(stream_);
+  for (int i = 1; i < 10; ++i) {
+    const Batch& batch = batches->next(stream_);
+    EXPECT_EQ(batch.images.raw(), first.images.raw());
+    EXPECT_EQ(batch.labels.raw(), first.labels.raw());
+  }
+}
+
+// The host goes on at once: everything is in the order of the streams.
+TEST_P(DeviceBatches, AreRightForWorkThatIsQueuedFarAhead) {
+  constexpr int kSteps = 40;
+  const LoaderSettings made = settings(64, 8);
+  const auto batches = source(made);
+  std::vector<Batch> kept;
+  for (int i = 0; i < kSteps; ++i) {
+    Batch batch = batches->next(stream_);
+    const Tensor images = batch.images, labels = batch.labels;
+    batch.images = Tensor(images.shape(), images.dtype(), device());
+    batch.labels = Tensor(labels.shape(), labels.dtype(), device());
+    batch.images.copy_from(images, stream_);
+    batch.labels.copy_from(labels, stream_);
+    kept.push_back(batch);
+  }
+  stream_.synchronize();
+  const auto wanted = run(made, kSteps);
+  for (size_t i = 0; i < kSteps; ++i) EXPECT_EQ(copy(kept[i]), wanted[i]) << "step " << i;
+}
+
+TEST_P(DeviceBatches, AreRightForASlowConsumer) {
+  const LoaderSettings made = settings(64, 8);
+  const auto batches = source(made), meanwhile = source(made);
+  const auto wanted = run(made, 9);
+  for (size_t i = 0; i < 9; ++i) {
+    const Batch& batch = batches->next(stream_);
+    run(*meanwhile, 2, Stream(device()));  // time for copies and threads to go wrong
+    stream_.synchronize();
+    EXPECT_EQ(copy(batch), wanted[i]) << "step " << i;
+  }
+}
+
+TEST_P(DeviceBatches, CanBeGivenUpAtAnyTime) {
+  for (int steps = 0; steps < 8; ++steps) {
+    const auto batches = source(settings(64, 8));
+    for (int i = 0; i < steps; ++i) batches->next(stream_);
+  }
+}
+
+TEST_P(DeviceBatches, OfOneDataSetReadItOnceWhereItStaysOnTheGpu) {
+  const auto dataset = std::make_shared<CountingDataset>(100, -1);
+  const auto training = source(counting(dataset, 10)), test = source(counting(dataset, 25));
+  run(*training, 30, stream_);
+  run(*test, 12, stream_);
+  if (resident())
+    EXPECT_EQ(dataset->reads, 100);
+  else
+    EXPECT_GE(dataset->reads, 600);
+}
+
+TEST_P(DeviceBatches, ThrowWhatWentWrongInReading) {
+  EXPECT_THAT(
+      [&] {
+        const auto batches = source(counting(std::make_shared<CountingDataset>(40, 25), 10));
+        for (int i = 0; i < 3; ++i) batches->next(stream_);
+      },
+      testing::ThrowsMessage<Error>(HasSubstr("image 25 is damaged")));
+}
+
+TEST_P(DeviceBatches, RejectAnEmptyDataSet) {
+  EXPECT_THAT([&] { source(counting(std::make_shared<CountingDataset>(0, -1), 10)); },
+              testing::ThrowsMessage<Error>(HasSubstr("holds no images")));
+}
+
+TEST(DeviceBatchesOnCuda, ComeFromTheGpusCopyWhereImagesAndLabelsFit) {
+  if (gpus().empty()) GTEST_SKIP() << "there is no GPU";
+  for (const Device gpu : gpus()) {
+    const auto reads = [&](int64_t bytes) {
+      const auto dataset = std::make_shared<CountingDataset>(100, -1);
+      run(*make_batches(gpu, counting(dataset, 10), bytes), 20, Stream(gpu));
+      return dataset->reads.load();
+    };
+    EXPECT_EQ(reads(100 * (1 + 4)), 100);
+    EXPECT_GE(reads(100 * (1 + 4) - 1), 200);
+  }
+}
+
+TEST(DeviceBatchesOnTheCpu, AreThoseOfALoader) {
+  const LoaderSettings made = settings(22, 10);
+  EXPECT_EQ(run(*make_batches(Device::kCpu, made, kResident), 7), run(made, 7));
+}
+
+}  // namespace
+}  // namespace owt

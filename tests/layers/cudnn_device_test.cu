@@ -1,0 +1,40 @@
+// cuDNN's description of the GPU of this machine, from which plans can be made on machines without it.
+// OWT_DUMP_DEVICE_JSON=FILE keeps it: it can take the place of tests/support/h200.json.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "layers/conv_plans.h"
+#include "layers/cudnn.h"
+#include "layers/cudnn_plan.h"
+#include "src/core/files.h"
+#include "src/core/gpus.h"
+
+namespace owt {
+namespace {
+
+std::string description_of_this_gpu() {
+  const Stream stream(Device::kCuda);
+  CudnnDescriptor properties(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  properties.set(CUDNN_ATTR_DEVICEPROP_HANDLE, cudnn_handle(stream));
+  properties.finalize();
+  return properties.text(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION);
+}
+
+TEST(CudnnDevice, PlansAreMadeFromItsDescription) {
+  if (!gpu_present()) GTEST_SKIP() << find_gpus().why_none;
+  const std::string json = description_of_this_gpu();
+  if (const char* file = std::getenv("OWT_DUMP_DEVICE_JSON")) write_file_atomically(file, json);
+  EXPECT_THAT(json, testing::HasSubstr("deviceVer"));
+
+  const ConvGeometry conv{27, 27, 64, 27, 27, 192, 5, 5, 1, 1, 2, 2, 2, 2, 1};
+  int plans = 0;
+  for_each_plan(conv_forward_graph(conv, 128, DType::kBF16), {}, PlanTarget::described_by(json),
+                [&](const CudnnPlan&) { return ++plans < 1; });
+  EXPECT_EQ(plans, 1);
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,247 @@
+// What the installed cuDNN can do on an H200, asked without one: plans are made from a description of the GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "layers/conv_plans.h"
+#include "layers/cudnn_plan.h"
+#include "src/core/check.h"
+#include "src/core/files.h"
+#include "src/net/model.h"
+
+namespace owt {
+namespace {
+
+// Where the repository lies; a bundle for another machine says so itself.
+std::string source_folder() {
+  const char* moved = std::getenv("OWT_SOURCE_DIR");
+  return moved ? moved : OWT_SOURCE_DIR;
+}
+
+const PlanTarget& h200() {
+  static const PlanTarget target = PlanTarget::described_by(read_file(source_folder() + "/tests/support/h200.json"));
+  return target;
+}
+
+PlanRules rules_of(Precision precision) {
+  PlanRules rules;
+  rules.tensor_cores = precision != Precision::kFp32;
+  return rules;
+}
+
+int plans_of(const CudnnGraph& graph, const PlanRules& rules, int most = 1000) {
+  int plans = 0;
+  for_each_plan(graph, rules, h200(), [&](const CudnnPlan&) { return ++plans < most; });
+  return plans;
+}
+
+std::optional<CudnnPlan> first_plan(const CudnnGraph& graph, const PlanRules& rules) {
+  std::optional<CudnnPlan> first;
+  for_each_plan(graph, rules, h200(), [&](CudnnPlan plan) {
+    first = std::move(plan);
+    return false;
+  });
+  return first;
+}
+
+struct NamedConv {
+  std::string name;
+  ConvGeometry geometry;
+  bool first;  // needs no gradient of its input
+  bool bias;
+};
+
+ConvGeometry geometry_of(Config keys, const Shape& in, const Shape& out, const Shape& weight) {
+  const int64_t stride = keys.integer("stride", 1), pad = keys.integer("pad", 0);
+  EXPECT_FALSE(keys.has("round")) << "this test knows windows that are rounded down only";
+  return {.in_h = in[1],
+          .in_w = in[2],
+          .in_c = in[3],
+          .out_h = out[1],
+          .out_w = out[2],
+          .out_c = out[3],
+          .kernel_h = weight[1],
+          .kernel_w = weight[2],
+          .stride_h = stride,
+          .stride_w = stride,
+          .top = pad,
+          .left = pad,
+          .bottom = pad,
+          .right = pad,
+          .groups = in[3] / weight[3]};
+}
+
+std::vector<NamedConv> read_shipped_convolutions() {
+  std::vector<NamedConv> all;
+  std::set<std::string> seen;
+  for (const auto& file : std::filesystem::directory_iterator(source_folder() + "/configs/models")) {
+    Config config = Config::file(file.path().string());
+    const Model model = read_model(config);
+    Shape batch = model.input.batch_of(1);
+    const auto layers = whole_layers(model);
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const Shape out = layers[i]->out_shape(batch);
+      if (layers[i]->type() == "conv") {
+        const ConvGeometry g = geometry_of(model.layers[i], batch, out, layers[i]->params()[0].full_shape);
+        const bool first = i == 0, bias = layers[i]->params().size() > 1;
+        if (seen.insert(concat(conv_forward_graph(g, 1, DType::kF32).text(), first, bias)).second)
+          all.push_back({model.name + ", " + layers[i]->name(), g, first, bias});
+      }
+      batch = out;
+    }
+  }
+  return all;
+}
+
+// Every convolution of the shipped models, each geometry once.
+const std::vector<NamedConv>& shipped_convolutions() {
+  static const std::vector<NamedConv> all = read_shipped_convolutions();
+  return all;
+}
+
+struct Setting {
+  Precision precision;
+  int64_t batch;
+};
+
+class ShippedModels : public testing::TestWithParam<Setting> {};
+INSTANTIATE_TEST_SUITE_P(Settings, ShippedModels,
+                         testing::Values(Setting{Precision::kBf16, 128}, Setting{Precision::kBf16, 1024},
+                                         Setting{Precision::kTf32, 128}, Setting{Precision::kTf32, 1024},
+                                         Setting{Precision::kFp32, 128}, Setting{Precision::kFp32, 1024}),
+                         [](const auto& info) { return concat(info.param.precision, "_batch_", info.param.batch); });
+
+TEST_P(ShippedModels, EveryPassOfEveryConvolutionHasADeterministicPlan) {
+  const auto [precision, batch] = GetParam();
+  const DType dtype = activation_type(precision);
+  const PlanRules rules = rules_of(precision);
+  EXPECT_GT(shipped_convolutions().size(), 15u);
+  for (const NamedConv& conv : shipped_convolutions()) {
+    SCOPED_TRACE(conv.name);
+    const ConvGeometry& g = conv.geometry;
+    EXPECT_TRUE(first_plan(conv_forward_graph(g, batch, dtype), rules)) << "forward";
+    EXPECT_TRUE(first_plan(conv_weight_gradient_graph(g, batch, dtype), rules)) << "weight gradient";
+    if (!conv.first) {
+      EXPECT_TRUE(first_plan(conv_data_gradient_graph(g, batch, dtype), rules)) << "data gradient";
+    }
+  }
+}
+
+TEST_P(ShippedModels, BiasAndReluCanBeFused) {
+  const auto [precision, batch] = GetParam();
+  const DType dtype = activation_type(precision);
+  for (const NamedConv& conv : shipped_convolutions()) {
+    if (!conv.bias) continue;
+    SCOPED_TRACE(conv.name);
+    for (const bool relu : {false, true})
+      EXPECT_TRUE(
+          first_plan(conv_fused_graph(conv.geometry, batch, dtype, {.bias = true, .relu = relu}), rules_of(precision)))
+          << (relu ? "with relu" : "without relu");
+  }
+}
+
+TEST_P(ShippedModels, FirstLayersHavePlansHoweverTheirChannelsArePacked) {
+  const auto [precision, batch] = GetParam();
+  const DType dtype = activation_type(precision);
+  for (const NamedConv& conv : shipped_convolutions()) {
+    if (!conv.first) continue;
+    SCOPED_TRACE(conv.name);
+    const ConvGeometry& g = conv.geometry;
+    for (const ChannelPacking& packing :
+         {ChannelPacking(g, 1, 1, 4), ChannelPacking(g, 1, 1, 8), ChannelPacking(g, g.stride_h, g.stride_w, 8)}) {
+      EXPECT_TRUE(first_plan(conv_forward_graph(packing.packed(), batch, dtype), rules_of(precision)));
+      EXPECT_TRUE(first_plan(conv_weight_gradient_graph(packing.packed(), batch, dtype), rules_of(precision)));
+    }
+  }
+}
+
+const ConvGeometry kConv2{27, 27, 64, 27, 27, 192, 5, 5, 1, 1, 2, 2, 2, 2, 1};  // of AlexNet
+
+TEST(CudnnPlans, RulesLeavePlansOut) {
+  const CudnnGraph weights = conv_weight_gradient_graph(kConv2, 128, DType::kBF16);
+  PlanRules rules, any = rules;
+  any.deterministic = false;
+  EXPECT_GT(plans_of(weights, any), plans_of(weights, rules));
+
+  const CudnnGraph forward = conv_forward_graph(kConv2, 128, DType::kF32);
+  EXPECT_GT(plans_of(forward, rules_of(Precision::kTf32)), plans_of(forward, rules_of(Precision::kFp32)));
+
+  rules.workspace_limit = -1;
+  EXPECT_EQ(plans_of(forward, rules), 0);
+}
+
+TEST(CudnnPlans, GroupsAndUnequalPaddingAreSupported) {
+  const ConvGeometry groups{27, 27, 96, 27, 27, 256, 5, 5, 1, 1, 2, 2, 2, 2, 2};
+  const ConvGeometry unequal{6, 8, 5, 3, 4, 8, 3, 3, 2, 2, 0, 0, 1, 1, 1};
+  for (const auto precision : {Precision::kBf16, Precision::kTf32, Precision::kFp32})
+    for (const ConvGeometry& g : {groups, unequal}) {
+      const DType dtype = activation_type(precision);
+      EXPECT_TRUE(first_plan(conv_forward_graph(g, 4, dtype), rules_of(precision)));
+      EXPECT_TRUE(first_plan(conv_weight_gradient_graph(g, 4, dtype), rules_of(precision)));
+      EXPECT_TRUE(first_plan(conv_data_gradient_graph(g, 4, dtype), rules_of(precision)));
+    }
+}
+
+TEST(CudnnPlans, APlanComesBackFromItsText) {
+  const CudnnGraph graph = conv_weight_gradient_graph(kConv2, 128, DType::kBF16);
+  for_each_plan(graph, {}, h200(), [&](const CudnnPlan& plan) {
+    const std::optional<CudnnPlan> again = CudnnPlan::from_json(plan.json(), h200());
+    EXPECT_TRUE(again);
+    if (again) {
+      EXPECT_EQ(again->workspace_bytes(), plan.workspace_bytes());
+      EXPECT_EQ(again->json(), plan.json());
+    }
+    return true;
+  });
+}
+
+TEST(CudnnPlans, ADamagedTextIsNoPlan) {
+  const std::string json = first_plan(conv_forward_graph(kConv2, 128, DType::kBF16), {})->json();
+  EXPECT_FALSE(CudnnPlan::from_json("", h200()));
+  EXPECT_FALSE(CudnnPlan::from_json("no plan at all", h200()));
+  EXPECT_FALSE(CudnnPlan::from_json(json.substr(0, json.size() / 2), h200()));
+}
+
+TEST(CudnnGraphs, TextsTellGraphsApart) {
+  std::set<std::string> texts;
+  ConvGeometry stride = kConv2, pad = kConv2;
+  stride.stride_h = 2;
+  pad.bottom = 3;
+  for (const ConvGeometry& g : {kConv2, stride, pad})
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      // The output's extents need not fit: a text is no promise that there is a plan.
+      CudnnGraph graph;
+      const auto x = graph.image(dtype, {128, 27, 27, 64}), w = graph.image(dtype, {192, 5, 5, 64});
+      const auto y = graph.image(dtype, {128, g.stride_h == 2 ? 14 : g.bottom == 3 ? 28 : 27, 27, 192});
+      graph.conv_forward(g, x, w, y);
+      texts.insert(graph.text());
+    }
+  texts.insert(conv_fused_graph(kConv2, 128, DType::kF32, {.bias = true}).text());
+  texts.insert(conv_fused_graph(kConv2, 128, DType::kF32, {.bias = true, .relu = true}).text());
+  texts.insert(conv_fused_graph(kConv2, 128, DType::kF32, {.relu = true}).text());
+  texts.insert(conv_weight_gradient_graph(kConv2, 128, DType::kF32).text());
+  texts.insert(conv_data_gradient_graph(kConv2, 128, DType::kF32).text());
+  texts.insert(conv_forward_graph(kConv2, 64, DType::kF32).text());
+  EXPECT_EQ(texts.size(), 6u + 6u);
+  EXPECT_EQ(conv_forward_graph(kConv2, 64, DType::kF32).text(), conv_forward_graph(kConv2, 64, DType::kF32).text());
+}
+
+TEST(CudnnErrors, NameTheCallAndTheCure) {
+  try {
+    CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    tensor.finalize();
+    FAIL() << "an empty tensor descriptor was taken";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("cudnnBackendFinalize"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("CUDNN_STATUS_"));
+    EXPECT_THAT(error.what(), testing::HasSubstr(";"));
+  }
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,132 @@
+// Both ways to normalise, whatever would be the faster, against the CPU.
+#include "layers/batch_norm_method.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "src/core/check.h"
+#include "tests/support/harness.h"
+
+namespace owt {
+namespace {
+
+struct Case {
+  NormMethod method;
+  Precision precision;
+  Shape in;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const auto method : {NormMethod::kOwnKernels, NormMethod::kCudnn})
+    for (const auto precision : {Precision::kFp32, Precision::kBf16})
+      for (const Shape& in : {Shape{3, 4, 5, 8}, Shape{6, 5}, Shape{40, 6, 6, 3}})
+        all.push_back({method, precision, in});
+  return all;
+}
+
+// Activations of either type on either device from and to f32 values.
+Tensor activation(const std::vector<float>& values, const Shape& shape, DType dtype, Device device) {
+  Tensor host(shape, dtype);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (dtype == DType::kF32)
+      static_cast<float*>(host.raw())[i] = values[i];
+    else
+      static_cast<__nv_bfloat16*>(host.raw())[i] = __float2bfloat16(values[i]);
+  }
+  return host.to(device);
+}
+
+std::vector<float> values_of(const Tensor& tensor) {
+  const Tensor host = tensor.to(Device::kCpu);
+  std::vector<float> values;
+  for (int64_t i = 0; i < host.elements(); ++i)
+    values.push_back(host.dtype() == DType::kF32 ? static_cast<const float*>(host.raw())[i]
+                                                 : __bfloat162float(static_cast<const __nv_bfloat16*>(host.raw())[i]));
+  return values;
+}
+
+// Multiples of 1/8 that are exact in bf16.
+std::vector<float> numbers(int64_t count, int seed) {
+  std::vector<float> all;
+  for (int64_t i = 0; i < count; ++i) all.push_back(static_cast<float>((i * i + i * 7 + seed * 17) % 29 - 9) / 8);
+  return all;
+}
+
+struct Results {
+  std::vector<float> y, dx, evaluated;
+  std::array<std::vector<float>, 4> grads;
+};
+
+using Bind = std::function<std::unique_ptr<Op>(const BatchNormParams& params)>;
+
+Results run(const Shape& in, const Compute& on, const Bind& bind) {
+  const int64_t channels = in[in.rank() - 1];
+  std::array<Param, 4> params;
+  for (size_t i = 0; i < params.size(); ++i) {
+    params[i].full_shape = params[i].file_shape = {channels};
+    params[i].part = {0, channels};
+    params[i].allocate(on);
+    std::vector<float> value = numbers(channels, static_cast<int>(i));
+    if (i == 3)
+      for (float& variance : value) variance = std::abs(variance) + 1;
+    params[i].set_value(upload(value, {channels}, Device::kCpu));
+    fill(params[i].grad, std::numeric_limits<float>::quiet_NaN());
+  }
+  const std::unique_ptr<Op> op = bind(BatchNormParams{params[0], params[1], params[2], params[3]});
+  const DType dtype = on.device == Device::kCpu ? DType::kF32 : activation_type(on.precision);
+  const Tensor x = activation(numbers(in.elements(), 5), in, dtype, on.device);
+  const Tensor dy = activation(numbers(in.elements(), 6), in, dtype, on.device);
+  Tensor y(in, dtype, on.device), dx(in, dtype, on.device), evaluated(in, dtype, on.device);
+  const Stream stream(on.device);
+  Pass pass;
+  pass.stream = &stream;
+  pass.step_rows = 2 * in.rows();
+  pass.mode = Mode::kEval;
+  op->forward(pass, x, evaluated);
+  pass.mode = Mode::kTrain;
+  op->forward(pass, x, y);
+  op->backward(pass, x, y, dy, nullptr);
+  op->backward(pass, x, y, dy, &dx);
+  stream.synchronize();
+  Results results{values_of(y), values_of(dx), values_of(evaluated), {}};
+  for (size_t i = 0; i < params.size(); ++i) results.grads[i] = values_of(params[i].grad);
+  return results;
+}
+
+class BatchNormMethods : public testing::TestWithParam<Case> {
+ protected:
+  static void expect_near(const std::vector<float>& found, const std::vector<float>& wanted, double tolerance) {
+    ASSERT_EQ(found.size(), wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i)
+      EXPECT_NEAR(found[i], wanted[i], tolerance * std::max(1.0, std::abs(static_cast<double>(wanted[i])))) << i;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, BatchNormMethods, testing::ValuesIn(cases()), [](const auto& info) {
+  return concat(info.param.method == NormMethod::kCudnn ? "cudnn" : "own_kernels", "_", info.param.precision, "_",
+                info.param.in);
+});
+
+TEST_P(BatchNormMethods, ComputeWhatTheCpuComputes) {
+  const auto& [method, precision, in] = GetParam();
+  const double eps = 1e-5;
+  const Results cpu =
+      run(in, Device::kCpu, [&](const BatchNormParams& params) { return bind_batch_norm(Cpu{}, params, eps, in); });
+  const Results gpu = run(in, Compute(Device::kCuda, precision), [&](const BatchNormParams& params) {
+    return bind_batch_norm_by(method, Cuda{precision}, params, eps, in);
+  });
+  const double rounding = precision == Precision::kBf16 ? 1.0 / 128 : 1e-5;
+  expect_near(gpu.y, cpu.y, rounding);
+  expect_near(gpu.dx, cpu.dx, rounding);
+  expect_near(gpu.evaluated, cpu.evaluated, rounding);
+  for (size_t i = 0; i < cpu.grads.size(); ++i) expect_near(gpu.grads[i], cpu.grads[i], 1e-5);
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,169 @@
+// Every way in which a convolution may be computed, whatever would be the fastest, against the definition.
+#include "layers/conv_plans.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "src/core/check.h"
+#include "tests/support/check_layer.h"
+#include "tests/support/harness.h"
+
+namespace owt {
+namespace {
+
+constexpr int64_t kRows = 2;
+const ConvGeometry kGeometry{9, 8, 3, 5, 4, 8, 3, 3, 2, 2, 1, 1, 1, 1, 1};
+
+struct Way {
+  ConvPresentation presentation;
+  bool fused, bias, relu;
+  Precision precision;
+};
+
+std::vector<Way> all_ways() {
+  std::vector<Way> ways;
+  for (const auto presentation : {ConvPresentation::kPlain, ConvPresentation::kFourChannels,
+                                  ConvPresentation::kEightChannels, ConvPresentation::kBlocks})
+    for (const bool fused : {false, true})
+      for (const bool bias : {false, true})
+        for (const bool relu : {false, true})
+          for (const auto precision : {Precision::kFp32, Precision::kBf16})
+            if (bias || !fused) ways.push_back({presentation, fused, bias, relu, precision});
+  return ways;
+}
+
+Tensor to_gpu(const std::vector<float>& values, const Shape& shape, DType dtype) {
+  if (dtype == DType::kF32) return upload(values, shape, Device::kCuda);
+  Tensor host(shape, dtype);
+  for (size_t i = 0; i < values.size(); ++i) static_cast<__nv_bfloat16*>(host.raw())[i] = __float2bfloat16(values[i]);
+  return host.to(Device::kCuda);
+}
+
+std::vector<double> from_gpu(const Tensor& tensor) {
+  const Tensor host = tensor.to(Device::kCpu);
+  std::vector<double> values;
+  for (int64_t i = 0; i < host.elements(); ++i)
+    values.push_back(static_cast<double>(host.dtype() == DType::kF32
+                                             ? static_cast<const float*>(host.raw())[i]
+                                             : __bfloat162float(static_cast<const __nv_bfloat16*>(host.raw())[i])));
+  return values;
+}
+
+// Multiples of 1/8 that are exact in bf16.
+std::vector<float> values(int64_t count, int seed) {
+  std::vector<float> all;
+  for (int64_t i = 0; i < count; ++i) all.push_back(static_cast<float>((i * 31 + seed * 17) % 23 - 11) / 8);
+  return all;
+}
+
+class ConvWays : public testing::TestWithParam<Way> {
+ protected:
+  ConvWays() : dtype_(activation_type(GetParam().precision)), cuda_{GetParam().precision} {
+    weight_.full_shape = weight_.file_shape = w_shape();
+    bias_.full_shape = bias_.file_shape = {kGeometry.out_c};
+    for (Param* param : {&weight_, &bias_}) {
+      param->part = {0, kGeometry.out_c};
+      param->allocate(Compute(Device::kCuda, GetParam().precision));
+      param->set_value(upload(values(param->shape().elements(), 3), param->shape(), Device::kCpu));
+      fill(param->grad, std::numeric_limits<float>::quiet_NaN());
+    }
+    std::optional<ConvPlans> plans =
+        conv_plans_as(cuda_, kGeometry, kRows, {.bias = GetParam().bias, .relu = GetParam().relu},
+                      GetParam().presentation, GetParam().fused);
+    OWT_CHECK(plans.has_value());
+    op_ = bind_conv_with(std::move(*plans), cuda_, kGeometry, kRows, weight_, GetParam().bias ? &bias_ : nullptr,
+                         GetParam().relu);
+    pass_.stream = &stream_;
+  }
+
+  static Shape x_shape() { return {kRows, kGeometry.in_h, kGeometry.in_w, kGeometry.in_c}; }
+  static Shape w_shape() { return {kGeometry.out_c, kGeometry.kernel_h, kGeometry.kernel_w, kGeometry.in_c}; }
+  static Shape y_shape() { return {kRows, kGeometry.out_h, kGeometry.out_w, kGeometry.out_c}; }
+
+  // function(y, x, w) for the indexes of every product.
+  template <class Function>
+  static void products(const Function& function) {
+    const ConvGeometry& g = kGeometry;
+    for (int64_t n = 0; n < kRows; ++n)
+      for (int64_t y = 0; y < g.out_h * g.out_w * g.out_c; ++y)
+        for (int64_t tap = 0; tap < g.kernel_h * g.kernel_w * g.in_c; ++tap) {
+          const int64_t o = y % g.out_c, c = tap % g.in_c;
+          const int64_t h = y / g.out_c / g.out_w * g.stride_h - g.top + tap / g.in_c / g.kernel_w;
+          const int64_t w = y / g.out_c % g.out_w * g.stride_w - g.left + tap / g.in_c % g.kernel_w;
+          if (h < 0 || h >= g.in_h || w < 0 || w >= g.in_w) continue;
+          function(static_cast<size_t>(n * g.out_h * g.out_w * g.out_c + y),
+                   static_cast<size_t>(((n * g.in_h + h) * g.in_w + w) * g.in_c + c),
+                   static_cast<size_t>(o * g.kernel_h * g.kernel_w * g.in_c + tap));
+        }
+  }
+
+  void expect_near(const std::vector<double>& found, const std::vector<double>& wanted) const {
+    const double tolerance = GetParam().precision == Precision::kBf16 ? 1.0 / 128 : 1e-5;
+    ASSERT_EQ(found.size(), wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i)
+      EXPECT_NEAR(found[i], wanted[i], tolerance * std::max(1.0, std::abs(wanted[i]))) << "element " << i;
+  }
+
+  DType dtype_;
+  Cuda cuda_;
+  Param weight_, bias_;
+  std::unique_ptr<Op> op_;
+  Stream stream_{Device::kCuda};
+  Pass pass_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, ConvWays, testing::ValuesIn(all_ways()), [](const auto& info) {
+  const Way& way = info.param;
+  return concat("presentation_", static_cast<int>(way.presentation), way.fused ? "_fused" : "_apart",
+                way.bias ? "_bias" : "", way.relu ? "_relu" : "", "_", way.precision);
+});
+
+TEST_P(ConvWays, ComputesTheDefinition) {
+  const std::vector<float> x = values(x_shape().elements(), 1), w = values(w_shape().elements(), 3);
+  const std::vector<float> dy = values(y_shape().elements(), 2), b = values(kGeometry.out_c, 3);
+  std::vector<double> y(dy.size()), dz(dy.size()), dx(x.size()), dw(w.size()), db(b.size());
+  for (size_t i = 0; i < y.size(); ++i) y[i] = GetParam().bias ? static_cast<double>(b[i % b.size()]) : 0;
+  products([&](size_t o, size_t i, size_t k) { y[o] += static_cast<double>(x[i]) * static_cast<double>(w[k]); });
+  for (size_t i = 0; i < y.size(); ++i) {
+    if (GetParam().relu) y[i] = std::max(y[i], 0.0);
+    dz[i] = !GetParam().relu || y[i] > 0 ? static_cast<double>(dy[i]) : 0;
+    db[i % b.size()] += dz[i];
+  }
+  products([&](size_t o, size_t i, size_t k) {
+    dx[i] += dz[o] * static_cast<double>(w[k]);
+    dw[k] += dz[o] * static_cast<double>(x[i]);
+  });
+
+  const Tensor x_gpu = to_gpu(x, x_shape(), dtype_);
+  Tensor y_gpu(y_shape(), dtype_, Device::kCuda), dx_gpu(x_shape(), dtype_, Device::kCuda);
+  op_->forward(pass_, x_gpu, y_gpu);
+  op_->backward(pass_, x_gpu, y_gpu, to_gpu(dy, y_shape(), dtype_), &dx_gpu);
+  stream_.synchronize();
+  expect_near(from_gpu(y_gpu), y);
+  expect_near(from_gpu(dx_gpu), dx);
+  expect_near(from_gpu(weight_.grad), dw);
+  if (GetParam().bias) expect_near(from_gpu(bias_.grad), db);
+
+  op_->backward(pass_, x_gpu, y_gpu, to_gpu(dy, y_shape(), dtype_), nullptr);
+  stream_.synchronize();
+  for (double& value : dw) value *= 2;
+  for (double& value : db) value *= 2;
+  expect_near(from_gpu(weight_.grad), dw);
+  if (GetParam().bias) expect_near(from_gpu(bias_.grad), db);
+}
+
+TEST_P(ConvWays, NaNIsSeenInTheOutput) {
+  std::vector<float> x = values(x_shape().elements(), 1);
+  x[0] = std::numeric_limits<float>::quiet_NaN();
+  Tensor y_gpu(y_shape(), dtype_, Device::kCuda);
+  op_->forward(pass_, to_gpu(x, x_shape(), dtype_), y_gpu);
+  stream_.synchronize();
+  const std::vector<double> y = from_gpu(y_gpu);
+  for (size_t channel = 0; channel < 8; ++channel) EXPECT_TRUE(std::isnan(y[channel])) << channel;
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,61 @@
+// Stackful fibers of one host thread, for the threads of a simulated block.
+#pragma once
+
+#include <csetjmp>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace simulated_gpu {
+
+// A place that can be switched to: the host thread's own stack, or a fiber's.
+struct Context {
+  jmp_buf registers;
+  void* stack = nullptr;  // lowest address; of the host thread once it is known
+  size_t stack_bytes = 0;
+  void* sanitizer = nullptr;  // what the sanitizer in use, if any, keeps for this stack
+};
+
+// Runs `work` each time it is resumed from its pool, until the work is done; then it can be used again.
+class Fiber {
+ public:
+  Fiber(std::byte* stack, size_t stack_bytes, Context* scheduler);
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+  ~Fiber();
+
+  // From the scheduler: runs until the fiber calls yield() or ends its work. True: the work has ended.
+  bool resume(const std::function<void()>& work);
+  // From the fiber: back to the scheduler, until the next resume().
+  void yield();
+
+ private:
+  static void entry(unsigned low, unsigned high);
+  void switch_contexts(Context& from, Context& to);
+
+  Context self_;
+  Context* scheduler_;
+  const std::function<void()>* work_ = nullptr;
+  bool started_ = false, working_ = false;
+};
+
+// Fibers of the calling host thread, made when they are needed and used again.
+class FiberPool {
+ public:
+  FiberPool();
+  ~FiberPool();
+  FiberPool(const FiberPool&) = delete;
+  FiberPool& operator=(const FiberPool&) = delete;
+
+  Fiber* take();
+  void give_back(Fiber* fiber) { idle_.push_back(fiber); }
+
+ private:
+  Context scheduler_;
+  std::vector<std::byte*> slabs_;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Fiber*> idle_;
+};
+
+}  // namespace simulated_gpu

@@ -1,0 +1,223 @@
+#include "tests/simulated_gpu/kernels.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "tests/simulated_gpu/fiber.h"
+#include "tests/simulated_gpu/runtime.h"
+#include "tests/simulated_gpu/streams.h"
+
+constinit thread_local uint3 threadIdx{};
+constinit thread_local uint3 blockIdx{};
+constinit thread_local dim3 blockDim{};
+constinit thread_local dim3 gridDim{};
+
+namespace simulated_gpu {
+namespace {
+
+constexpr int kLanes = 32;
+
+[[noreturn]] void broken_kernel(const char* what) {
+  std::fprintf(stderr,
+               "simulated GPU: %s, in block (%u, %u, %u) of grid (%u, %u, %u), thread (%u, %u, %u) of block (%u, %u, "
+               "%u)\n",
+               what, blockIdx.x, blockIdx.y, blockIdx.z, gridDim.x, gridDim.y, gridDim.z, threadIdx.x, threadIdx.y,
+               threadIdx.z, blockDim.x, blockDim.y, blockDim.z);
+  std::abort();
+}
+
+struct Warp {
+  WarpOperation operation = WarpOperation::kNone;
+  int arrived = 0;
+  uint64_t value[kLanes], result[kLanes];
+  int source[kLanes];
+};
+
+// One block at a time; kept per host thread so that nothing is allocated per block.
+class BlockRunner {
+ public:
+  void run(const std::function<void()>& body, bool descending) {
+    body_ = &body;
+    descending_ = descending;
+    threads_.assign(static_cast<size_t>(blockDim.x) * blockDim.y * blockDim.z, {});
+    warps_.assign((threads_.size() + kLanes - 1) / kLanes, {});
+    started_ = ended_ = at_barrier_ = 0;
+    barrier_sum_ = 0;
+    while (ended_ < threads_.size()) {
+      if (started_ < threads_.size())
+        resume(pool_.take());
+      else if (!ready_.empty())
+        resume_thread();
+      else if (at_barrier_ == threads_.size() - ended_)
+        release_barrier();
+      else
+        broken_kernel("a warp operation waits for lanes that have ended or wait elsewhere; all 32 must take part");
+    }
+  }
+
+  int barrier(int value) {
+    barrier_sum_ += value;
+    ++at_barrier_;
+    wait(State::kAtBarrier);
+    return barrier_result_;
+  }
+
+  uint64_t exchange(WarpOperation operation, unsigned mask, uint64_t value, int source) {
+    if (mask != ~0u) broken_kernel("a warp operation with a mask other than 0xffffffff is not simulated");
+    const size_t first = current_ / kLanes * kLanes;
+    Warp& warp = warps_[current_ / kLanes];
+    const size_t lane = current_ - first;
+    if (warp.arrived == 0) warp.operation = operation;
+    if (warp.operation != operation) broken_kernel("the lanes of a warp wait at different warp operations");
+    warp.value[lane] = value;
+    warp.source[lane] = source;
+    if (++warp.arrived < kLanes) {
+      wait(State::kAtWarp);
+    } else {
+      complete(warp);
+      for (size_t i = 0; i < kLanes; ++i) {
+        const size_t thread = first + (descending_ ? kLanes - 1 - i : i);
+        if (thread != current_) make_ready(thread);
+      }
+    }
+    return warp.result[lane];
+  }
+
+  int lane() const { return static_cast<int>(current_ % kLanes); }
+
+ private:
+  enum class State : uint8_t { kNew, kReady, kAtBarrier, kAtWarp, kEnded };
+  struct Thread {
+    Fiber* fiber = nullptr;
+    State state = State::kNew;
+  };
+
+  static void complete(Warp& warp) {
+    uint64_t ballot = 0;
+    for (int i = 0; i < kLanes; ++i) ballot |= static_cast<uint64_t>(warp.value[i] != 0) << i;
+    for (int i = 0; i < kLanes; ++i)
+      warp.result[i] = warp.operation == WarpOperation::kBallot ? ballot : warp.value[warp.source[i]];
+    warp.arrived = 0;
+  }
+
+  void resume(Fiber* fiber) {
+    fiber_ = fiber;
+    if (fiber->resume(start_threads_)) pool_.give_back(fiber);
+  }
+
+  // In a fiber: starts threads until one has to wait. A kernel without synchronisation needs one fiber only.
+  void start_threads() {
+    while (started_ < threads_.size()) {
+      const size_t i = started_++;
+      become(descending_ ? threads_.size() - 1 - i : i);
+      (*body_)();
+      threads_[current_].state = State::kEnded;
+      ++ended_;
+    }
+  }
+
+  void become(size_t thread) {
+    current_ = thread;
+    threadIdx.x = static_cast<unsigned>(thread % blockDim.x);
+    threadIdx.y = static_cast<unsigned>(thread / blockDim.x % blockDim.y);
+    threadIdx.z = static_cast<unsigned>(thread / blockDim.x / blockDim.y);
+  }
+
+  void wait(State state) {
+    threads_[current_].state = state;
+    threads_[current_].fiber = fiber_;
+    fiber_->yield();
+  }
+
+  void make_ready(size_t thread) {
+    threads_[thread].state = State::kReady;
+    ready_.push_back(thread);
+  }
+
+  void resume_thread() {
+    const size_t thread = ready_[ready_begin_++];
+    if (ready_begin_ == ready_.size()) {
+      ready_.clear();
+      ready_begin_ = 0;
+    }
+    become(thread);
+    resume(threads_[thread].fiber);
+  }
+
+  void release_barrier() {
+    descending_ = !descending_;
+    barrier_result_ = barrier_sum_;
+    barrier_sum_ = 0;
+    at_barrier_ = 0;
+    for (size_t i = 0; i < threads_.size(); ++i) {
+      const size_t thread = descending_ ? threads_.size() - 1 - i : i;
+      if (threads_[thread].state == State::kAtBarrier) make_ready(thread);
+    }
+  }
+
+  FiberPool pool_;
+  const std::function<void()> start_threads_ = [this] { start_threads(); };
+  const std::function<void()>* body_ = nullptr;
+  std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
+  std::vector<size_t> ready_;
+  size_t ready_begin_ = 0;
+  Fiber* fiber_ = nullptr;
+  size_t current_ = 0, started_ = 0, ended_ = 0, at_barrier_ = 0;
+  int barrier_sum_ = 0, barrier_result_ = 0;
+  bool descending_ = false;
+};
+
+BlockRunner& runner() {
+  thread_local BlockRunner runner;
+  return runner;
+}
+
+void run_grid(dim3 grid, dim3 block, const std::function<void()>& body) {
+  static std::atomic<unsigned> kernels{0};
+  const bool descending = kernels++ % 2 == 1;
+  gridDim = grid;
+  blockDim = block;
+  const uint64_t blocks = static_cast<uint64_t>(grid.x) * grid.y * grid.z;
+  for (uint64_t i = 0; i < blocks; ++i) {
+    const uint64_t index = descending ? blocks - 1 - i : i;
+    blockIdx.x = static_cast<unsigned>(index % grid.x);
+    blockIdx.y = static_cast<unsigned>(index / grid.x % grid.y);
+    blockIdx.z = static_cast<unsigned>(index / grid.x / grid.y);
+    runner().run(body, (i % 2 == 1) != descending);
+  }
+}
+
+bool acceptable(dim3 grid, dim3 block) {
+  const uint64_t threads = static_cast<uint64_t>(block.x) * block.y * block.z;
+  return threads >= 1 && threads <= 1024 && block.x <= 1024 && block.y <= 1024 && block.z <= 64 && grid.x >= 1 &&
+         grid.x <= 0x7fffffffu && grid.y >= 1 && grid.y <= 65535 && grid.z >= 1 && grid.z <= 65535;
+}
+
+}  // namespace
+
+void launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, std::function<void()> body) {
+  int stream_device = -1, current_device = -1;
+  if (cudaStreamGetDevice(stream, &stream_device) != cudaSuccess || cudaGetDevice(&current_device) != cudaSuccess)
+    return;  // reported
+  if (!acceptable(grid, block))
+    report(cudaErrorInvalidConfiguration);
+  else if (stream_device != current_device)
+    report(cudaErrorInvalidResourceHandle);
+  else
+    report(enqueue(stream, [grid, block, body = std::move(body)] { run_grid(grid, block, body); }));
+}
+
+void block_barrier() { runner().barrier(0); }
+int block_sum(int value) { return runner().barrier(value); }
+
+uint64_t warp_exchange(WarpOperation operation, unsigned mask, uint64_t value, int source) {
+  return runner().exchange(operation, mask, value, source);
+}
+
+int lane_of_thread() { return runner().lane(); }
+
+}  // namespace simulated_gpu

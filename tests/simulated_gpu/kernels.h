@@ -1,0 +1,37 @@
+// Runs kernels on the host.
+//
+// Blocks run one after the other. The threads of a block are fibers: one runs until it waits for others, at
+// __syncthreads() or at a warp operation. From block to block the threads start in ascending and then in descending
+// order, and so do the blocks from kernel to kernel, so that code which counts on an order gives wrong results.
+// Threads that have ended do not count at __syncthreads(). A warp operation in which not all 32 lanes take part ends
+// the program with a message.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <functional>
+
+extern constinit thread_local uint3 threadIdx;
+extern constinit thread_local uint3 blockIdx;
+extern constinit thread_local dim3 blockDim;
+extern constinit thread_local dim3 gridDim;
+
+namespace simulated_gpu {
+
+// Queues the kernel `body`, which reads threadIdx and the like. As with CUDA's own launches the error is what
+// cudaGetLastError() gives: for a block without threads, of more than 1024 threads or 64 in z, a grid of more than 65535
+// blocks in y or z, a stream that is not one of the current device's.
+void launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, std::function<void()> body);
+
+// What a running thread calls.
+enum class WarpOperation { kNone, kSync, kShuffle, kBallot };
+
+void block_barrier();
+// Waits as block_barrier(); the sum of the values of all threads that came.
+int block_sum(int value);
+// Waits for the warp: the value that lane `source` brought; for kBallot the lanes with a value that is not 0.
+uint64_t warp_exchange(WarpOperation operation, unsigned mask, uint64_t value, int source);
+int lane_of_thread();
+
+}  // namespace simulated_gpu

@@ -1,0 +1,185 @@
+#include "src/comm/nccl.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/comm/threads.h"
+#include "src/core/gpus.h"
+#include "tests/simulated_gpu/runtime.h"
+#include "tests/support/harness.h"
+
+namespace owt {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Tensor on_gpu(const std::vector<float>& values) {
+  return upload(values, {static_cast<int64_t>(values.size())}, Device::kCuda);
+}
+
+std::string message_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+class NcclTest : public ::testing::Test {
+ protected:
+  NcclTest() { simulated_gpu::set_devices(4); }
+  ~NcclTest() override { simulated_gpu::set_devices(1); }
+
+  // body(communicator) on a thread with a GPU of its own for each rank; `patience` by rank.
+  static void run(const std::vector<std::chrono::milliseconds>& patience,
+                  const std::function<void(Communicator&)>& body) {
+    const int ranks = static_cast<int>(patience.size());
+    const NcclId id = make_nccl_id(Cuda{});
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank)
+      threads.emplace_back([&, rank] {
+        use_gpu(rank);
+        const auto comm = make_nccl_communicator(Cuda{}, {rank, ranks, id, {}, patience[static_cast<size_t>(rank)]});
+        body(*comm);
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  static constexpr std::chrono::milliseconds kLong = std::chrono::minutes(1), kShort{300};
+};
+
+TEST_F(NcclTest, EveryRankHasAGpuOfItsOwnWhereThereAreEnough) {
+  std::array<std::atomic<int>, 4> ranks_on{};
+  run_ranks(
+      4, 1,
+      [&](Communicator& comm) {
+        int gpu = -1;
+        OWT_CUDA(cudaGetDevice(&gpu));
+        ++ranks_on[static_cast<size_t>(gpu)];
+        Tensor sum = on_gpu({static_cast<float>(comm.rank())});
+        comm.all_reduce(sum, {}).wait();
+        EXPECT_THAT(download(sum), ElementsAre(0 + 1 + 2 + 3));
+      },
+      Device::kCuda);
+  for (const auto& ranks : ranks_on) EXPECT_EQ(ranks, 1);
+}
+
+TEST_F(NcclTest, FewerGpusThanRanksIsAnErrorThatNamesBoth) {
+  EXPECT_THAT(message_of([] {
+                run_ranks(
+                    5, 1, [](Communicator&) {}, Device::kCuda);
+              }),
+              AllOf(HasSubstr("5 workers on 4 GPUs"), HasSubstr("use 4 workers"), HasSubstr("CUDA_VISIBLE_DEVICES")));
+}
+
+TEST_F(NcclTest, AMachineWithoutAGpuIsAnErrorThatNamesTheCpu) {
+  simulated_gpu::set_devices(0);
+  EXPECT_THAT(message_of([] {
+                run_ranks(
+                    1, 1, [](Communicator&) {}, Device::kCuda);
+              }),
+              HasSubstr("--device cpu"));
+}
+
+TEST_F(NcclTest, WorksWithoutRunRanks) {
+  run({kLong, kLong, kLong}, [](Communicator& comm) {
+    EXPECT_EQ(comm.ranks(), 3);
+    EXPECT_FALSE(comm.records());
+    Tensor all = on_gpu({0, 0, 0});
+    comm.all_gather(on_gpu({static_cast<float>(comm.rank())}), all, {}).wait();
+    EXPECT_THAT(download(all), ElementsAre(0, 1, 2));
+  });
+}
+
+TEST_F(NcclTest, TensorsOnTheHostAreRefused) {
+  run({kLong, kLong}, [](Communicator& comm) {
+    Tensor host({1});
+    EXPECT_THROW(comm.all_reduce(host, {}), Error);
+  });
+}
+
+// The host waits for the GPU here, which does not know of ranks.
+TEST_F(NcclTest, ARankThatFailsEndsThoseThatWaitForTheirGpu) {
+  std::atomic<int> queued{0}, woken{0}, aborted{0};
+  EXPECT_THAT(message_of([&] {
+                run_ranks(
+                    3, 1,
+                    [&](Communicator& comm) {
+                      const Stream stream(Device::kCuda);
+                      Tensor sum = on_gpu({1});
+                      comm.all_reduce(sum, {}).wait();
+                      if (comm.rank() == 1) {
+                        while (queued < 2) std::this_thread::yield();
+                        fail("rank one ends");
+                      }
+                      const Event event = comm.all_reduce(sum, {});
+                      ++queued;
+                      stream.wait(event);
+                      stream.synchronize();
+                      ++woken;
+                      try {
+                        event.wait();
+                      } catch (const Aborted&) {
+                        ++aborted;
+                        throw;
+                      }
+                    },
+                    Device::kCuda);
+              }),
+              "rank one ends");
+  EXPECT_EQ(woken, 2);
+  EXPECT_EQ(aborted, 2);
+}
+
+// The first one ends when its patience does, and the second when NCCL tells it of the first.
+TEST_F(NcclTest, ARankThatNeverComesEndsAllThatWaitForIt) {
+  std::array<std::string, 2> messages;
+  std::atomic<int> ended{0};
+  run({kShort, kLong, kLong}, [&](Communicator& comm) {
+    Tensor sum = on_gpu({1});
+    comm.all_reduce(sum, {}).wait();
+    if (comm.rank() == 2) {
+      while (ended < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    messages[static_cast<size_t>(comm.rank())] = message_of([&] { comm.all_reduce(sum, {}).wait(); });
+    EXPECT_THROW(comm.all_reduce(sum, {}), Error);  // a broken one stays broken
+    ++ended;
+  });
+  EXPECT_THAT(messages[0], AllOf(HasSubstr("NCCL: rank 0 of 3"), HasSubstr("0.3 s"), HasSubstr("logs")));
+  EXPECT_THAT(messages[1], AllOf(HasSubstr("NCCL: remote"), HasSubstr("look at its log")));
+}
+
+TEST_F(NcclTest, ARankThatNeverJoinsEndsTheOthersWhenTheirPatienceDoes) {
+  const NcclId id = make_nccl_id(Cuda{});
+  use_gpu(0);
+  EXPECT_THAT(message_of([&] {
+                make_nccl_communicator(Cuda{}, {0, 2, id, {}, kShort});
+              }),
+              HasSubstr("has waited for the others"));
+}
+
+TEST_F(NcclTest, ARankThatIsToldToEndLeavesTheOthersToThemselves) {
+  std::atomic<bool> end{false};
+  const NcclId id = make_nccl_id(Cuda{});
+  std::thread ends([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    end = true;
+  });
+  use_gpu(0);
+  EXPECT_THROW(make_nccl_communicator(Cuda{}, {0, 2, id, [&] { return end.load(); }, kLong}), Aborted);
+  ends.join();
+}
+
+}  // namespace
+}  // namespace owt

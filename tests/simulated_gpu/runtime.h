@@ -1,0 +1,31 @@
+// A GPU made of host threads, for tests: CUDA's runtime, cuBLASLt, cuDNN and NCCL as one library that is linked in
+// place of theirs. It stands for CUDA's rules, not for its speed.
+//
+// - A stream is a host thread with a queue, so that what is not ordered by events really runs at the same time.
+// - Device memory can be touched by the streams' threads only while they work; at other times the host crashes on it
+//   (SIGSEGV). New device memory holds 0xff bytes: NaN as float or bfloat16. Writes past the end of an allocation are
+//   reported by cudaFree. Under AddressSanitizer device memory is plain memory instead, which it watches itself.
+// - Calls with the default stream are errors: all work has a stream of its own.
+//
+// Environment: OWT_SIMULATED_GPUS         the number of devices (1)
+//              OWT_SIMULATED_GPU_MEMORY   MiB of each (8192)
+//              OWT_SIMULATED_GPU_JITTER   a seed: operations start after small random delays
+//              OWT_SIMULATED_GPU_GUARD=0  lets the host touch device memory
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <functional>
+
+namespace simulated_gpu {
+
+void set_devices(int count);  // 0: a machine without a GPU
+int devices();
+void set_memory(size_t bytes);  // of each device, at most 16 GiB; what is allocated stays
+
+// For the libraries: queues work on a stream, or records it where the stream is being captured; recorded work runs once
+// for each launch of the graph. The device memory can be touched while it runs.
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
+
+}  // namespace simulated_gpu

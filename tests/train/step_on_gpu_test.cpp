@@ -1,0 +1,243 @@
+// What a step does on a GPU besides what it does on the CPU: other precisions, recorded steps, several under way.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+
+#include "src/comm/threads.h"
+#include "src/core/bf16.h"
+#include "src/train/job.h"
+#include "src/train/step.h"
+#include "tests/support/harness.h"
+#include "tests/support/runs.h"
+
+namespace owt {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class StepOnGpu : public DeviceTest {
+ protected:
+  SmallRun run(int64_t steps, Overrides changes = {}) const {
+    changes.emplace_back("run.device", name_of(device()));
+    return run_small(kSmallRecipe, steps, changes);
+  }
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StepOnGpu);
+INSTANTIATE_TEST_SUITE_P(Gpus, StepOnGpu, ::testing::ValuesIn(gpu_devices()), device_name);
+
+void expect_close(const std::vector<double>& found, const std::vector<double>& wanted, double tolerance) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i)
+    ASSERT_NEAR(found[i], wanted[i], tolerance * wanted[i]) << "step " << i + 1;
+}
+
+TEST_P(StepOnGpu, LearnsWhatTheCpuLearns) {
+  const SmallRun cpu = run_small(kSmallRecipe, 20), gpu = run(20);
+  expect_close(gpu.losses, cpu.losses, 1e-4);
+  ASSERT_EQ(gpu.weights.size(), cpu.weights.size());
+  for (const auto& [name, weights] : cpu.weights)
+    for (size_t i = 0; i < weights.size(); ++i)
+      ASSERT_NEAR(gpu.weights.at(name)[i], weights[i], 1e-4) << name << " at " << i;
+}
+
+TEST_P(StepOnGpu, LearnsAlmostTheSameInLowerPrecision) {
+  const SmallRun exact = run_small(kSmallRecipe, 11);
+  ASSERT_LT(exact.losses.back(), exact.losses.front());
+  expect_close(run(11, {{"run.precision", "tf32"}}).losses, exact.losses, 0.01);
+  const Overrides bf16{{"run.precision", "bf16"}};
+  expect_close(run(11, bf16).losses, exact.losses, 0.03);
+  Overrides on_three_ranks = bf16;
+  on_three_ranks.emplace_back("parallel.workers", "3");
+  for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"}) {
+    SCOPED_TRACE(strategy);
+    Overrides changes = on_three_ranks;
+    changes.emplace_back("parallel.strategy", strategy);
+    const SmallRun many = run(6, changes);
+    expect_close(many.losses, {exact.losses.begin(), exact.losses.begin() + 6}, 0.03);
+    for (const int64_t bytes : many.bytes) EXPECT_GT(bytes, 0);
+  }
+}
+
+TEST_P(StepOnGpu, InBf16TheCopiesOfTheWeightsStayEqualToThem) {
+  for (const char* graphs : {"false", "true"}) {
+    const SmallRun bf16 = run(4, {{"run.precision", "bf16"}, {"run.cuda_graph", graphs}});
+    ASSERT_EQ(bf16.copies16.size(), bf16.weights.size());
+    for (const auto& [name, weights] : bf16.weights) {
+      const std::vector<float>& copy = bf16.copies16.at(name);
+      ASSERT_EQ(copy.size(), weights.size());
+      for (size_t i = 0; i < copy.size(); ++i)
+        ASSERT_EQ(copy[i], from_bf16(to_bf16(weights[i]))) << name << " at " << i;
+    }
+  }
+}
+
+// 16 steps: those of 24 rows and those of 4 at the end of an epoch are both run, recorded, and replayed. The learning
+// rate changes with every step, and so does what dropout drops.
+TEST_P(StepOnGpu, RecordedStepsGiveTheSameBits) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    const Overrides base{{"run.precision", precision}, {"schedule.type", "cosine"}, {"schedule.warmup_epochs", "1"}};
+    Overrides recorded = base, plain = base;
+    recorded.emplace_back("run.cuda_graph", "true");
+    plain.emplace_back("run.cuda_graph", "false");
+    const SmallRun a = run(16, recorded), b = run(16, plain);
+    EXPECT_EQ(a.losses, b.losses) << precision;
+    EXPECT_EQ(a.weights, b.weights) << precision;
+  }
+}
+
+// One rank with its step, and batches of its own.
+class SteppingRank {
+ public:
+  SteppingRank(const Job& job, Communicator& comm)
+      : model(job.settings.model, job.plan, comm.rank()),
+        sgd(job.settings.optimizer),
+        step(job.plan, model, sgd, comm, nullptr, step_options(job.settings)),
+        batches_(training_batches(job, comm.rank(), 0, 0)) {
+    model.initialize(job.settings.run.seed);
+  }
+
+  void start(bool stop = false, const Step::Rates& rates = {0.01, 0.01}) {
+    step.start_training(batches_->next(step.stream()), next_++, rates, stop);
+  }
+  void start_on_bad_image() {
+    Batch batch = batches_->next(step.stream());
+    bad_images_ = Tensor(batch.images.shape(), DType::kF32, batch.images.device());
+    fill(bad_images_, std::numeric_limits<float>::quiet_NaN());
+    batch.images = bad_images_;
+    step.start_training(batch, next_++, {0.01, 0.01}, false);
+  }
+  // What is said of the oldest step; empty where it was good.
+  std::string complaint() {
+    try {
+      step.finish();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  }
+  std::map<std::string, std::vector<float>> weights() {
+    std::map<std::string, std::vector<float>> all;
+    for (const Param* param : model.params()) all[param->name] = download(param->value);
+    return all;
+  }
+  void spoil(const std::string& name) {
+    for (Param* param : model.params())
+      if (param->name == name) {
+        Tensor bad(param->shape());
+        fill(bad, std::numeric_limits<float>::quiet_NaN());
+        param->set_value(bad);
+      }
+  }
+
+  RankModel model;
+  Sgd sgd;
+  Step step;
+
+ private:
+  std::unique_ptr<BatchSource> batches_;
+  Tensor bad_images_;
+  int64_t next_ = 0;
+};
+
+class StepsUnderWay : public DeviceTest {
+ protected:
+  // body(rank) on every rank.
+  void on_every_rank(Overrides changes, const std::function<void(SteppingRank&)>& body) const {
+    changes.emplace_back("run.device", name_of(device()));
+    Job job;
+    job.settings = small_settings(kSmallRecipe, changes);
+    job.plan = job.settings.plan_to_run();
+    open_data(job, "");
+    const auto run = [&](Communicator& comm) {
+      SteppingRank rank(job, comm);
+      body(rank);
+    };
+    run_ranks(job.plan.ranks(), 1, run, device());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, StepsUnderWay, ::testing::ValuesIn(devices()), device_name);
+
+TEST_P(StepsUnderWay, GiveTheirResultsInTheirOrder) {
+  on_every_rank({}, [&](SteppingRank& rank) {
+    std::vector<int64_t> rows;
+    std::vector<bool> stops;
+    int started = 0;
+    const auto finish = [&] {
+      const StepResult result = rank.step.finish();
+      rows.push_back(result.sums.rows);
+      stops.push_back(result.stop);
+    };
+    for (; started < 7; ++started) {
+      if (started - static_cast<int>(rows.size()) == rank.step.most_in_flight()) finish();
+      rank.start(started == 2);
+    }
+    while (rows.size() < 7) finish();
+    EXPECT_THAT(rows, ElementsAre(24, 24, 24, 24, 4, 24, 24));
+    EXPECT_THAT(stops, ElementsAre(false, false, true, false, false, false, false));
+  });
+}
+
+// On one GPU the last two of four steps are recorded ones. One rank has everything before the boundary.
+TEST_P(StepsUnderWay, TakeTheirOwnRatesBeforeAndBehindTheBoundary) {
+  for (const bool split : {false, true}) {
+    const Overrides changes{{"parallel.workers", split ? "2" : "1"}, {"optimizer.momentum", "0"}};
+    on_every_rank(changes, [&](SteppingRank& rank) {
+      for (const bool front : {true, false, true, false}) {
+        const auto before = rank.weights();
+        rank.start(false, front ? Step::Rates{0.01, 0} : Step::Rates{0, 0.01});
+        EXPECT_EQ(rank.complaint(), "");
+        const auto after = rank.weights();
+        EXPECT_EQ(after.at("conv1.weight") != before.at("conv1.weight"), front);
+        EXPECT_EQ(after.at("fc2.weight") != before.at("fc2.weight"), front != split);
+      }
+    });
+  }
+}
+
+TEST_P(StepsUnderWay, AreNoMoreThanAllowed) {
+  on_every_rank({}, [&](SteppingRank& rank) {
+    EXPECT_THROW(rank.step.finish(), Error);
+    for (int i = 0; i < rank.step.most_in_flight(); ++i) rank.start();
+    EXPECT_THROW(rank.start(), Error);
+    for (int i = 0; i < rank.step.most_in_flight(); ++i) EXPECT_EQ(rank.complaint(), "");
+  });
+}
+
+// A bad image spoils the weights, so that all layers of the steps after it are bad as well.
+TEST_P(StepsUnderWay, ABadOneIsNamedWithItsOwnFirstBadLayer) {
+  for (const char* graphs : {"true", "false"})
+    for (const char* workers : {"1", "2"}) {
+      SCOPED_TRACE(concat(graphs, ", workers ", workers));
+      on_every_rank({{"run.cuda_graph", graphs}, {"parallel.workers", workers}}, [&](SteppingRank& rank) {
+        for (int i = 0; i < 3; ++i) {
+          rank.start();
+          EXPECT_EQ(rank.complaint(), "");
+        }
+        rank.spoil("fc2.bias");
+        const int under_way = rank.step.most_in_flight();
+        for (int i = 0; i < under_way; ++i) rank.start();
+        EXPECT_THAT(rank.complaint(), AllOf(HasSubstr("step 4: the loss is "), HasSubstr("nan"), HasSubstr("'fc2'")));
+      });
+      on_every_rank({{"run.cuda_graph", graphs}, {"parallel.workers", workers}}, [&](SteppingRank& rank) {
+        rank.start();
+        const bool several = rank.step.most_in_flight() > 1;
+        std::string first = several ? "" : rank.complaint();
+        rank.start_on_bad_image();
+        if (several) {
+          rank.start();
+          first = rank.complaint();
+        }
+        EXPECT_EQ(first, "");
+        EXPECT_THAT(rank.complaint(), AllOf(HasSubstr("step 2: the loss is "), HasSubstr("'conv1'")));
+      });
+    }
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,119 @@
+#!/usr/bin/python3
+"""Trains the same few steps in many ways and checks that the losses of all steps agree.
+
+    usage: compare_losses.py --owt PROGRAM --config RECIPE [--device cuda|cpu] [--steps N] [--workers K,...]
+                             [--strategies NAME,...] [--json FILE]
+
+Every run has the images that are drawn in memory, the same seed, dropout and shuffling. Compared with one worker in fp32
+without a recorded graph:
+  the same again, and with the step recorded as a CUDA graph     the same digits
+  the CPU; every strategy with K workers on the one device       to 1e-3
+  tf32 and bf16 with one worker                                  to 5e-2
+and with one worker in bf16 without a graph: with one, the same digits. On the CPU only what it can do is run.
+Prints a line per run; exit status 1 if one is off or failed.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SAME, CLOSE, ROUGH = 0.0, 1e-3, 5e-2  # largest relative difference of a step's loss
+# The CPU would choose between algorithms by their time, and not the same one in every run.
+CHANGES = ["data.format=synthetic", "data.train_images=2000", "data.test_images=200", "run.log_every=1",
+           "run.conv_algorithm=direct"]
+
+
+class Runs:
+    def __init__(self, options, folder):
+        self.options, self.folder, self.results = options, pathlib.Path(folder), []
+
+    def losses(self, name, device, precision="fp32", workers=1, strategy="owt-a", graph=True):
+        """Of each step, or None if the run failed."""
+        out = self.folder / name.replace(" ", "_").replace(",", "")
+        command = [self.options.owt, "train", self.options.config, "--out", str(out), "--steps",
+                   str(self.options.steps), "--workers", str(workers), "--parallel", strategy, "--device", device,
+                   "--precision", precision]
+        for change in [*CHANGES, f"run.cuda_graph={'true' if graph else 'false'}"]:
+            command += ["--set", change]
+        # The plans that the first run measures serve all of them.
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                              env=os.environ | {"OWT_CACHE": str(self.folder / "plans")})
+        if done.returncode != 0:
+            self.note(name, (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1], False)
+            return None
+        records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        losses = [record["loss"] for record in records if record["kind"] == "train"]
+        if len(losses) != self.options.steps:
+            self.note(name, f"{len(losses)} losses in metrics.jsonl, wanted {self.options.steps}", False)
+            return None
+        return losses
+
+    def compare(self, name, reference, tolerance, **how):
+        losses = self.losses(name, **how)
+        if losses is None:
+            return
+        errors = [abs(a - b) / abs(b) if a == a else float("inf") for a, b in zip(losses, reference)]
+        worst = max(range(len(errors)), key=errors.__getitem__)
+        wanted = "the same digits" if tolerance == SAME else f"at most {tolerance:.0e}"
+        self.note(name, f"largest difference {errors[worst]:.1e} in step {worst + 1}, wanted {wanted}",
+                  errors[worst] <= tolerance, errors[worst])
+
+    def note(self, name, text, good, error=None):
+        self.results.append({"run": name, "good": good, "text": text, "error": error})
+        print(f"{'ok    ' if good else 'FAILED'} {name}: {text}", flush=True)
+
+    def reference(self, name, **how):
+        losses = self.losses(name, **how)
+        if losses:
+            self.note(name, f"loss {losses[0]:.4f} in the first step, {losses[-1]:.4f} in the last", losses[-1] == losses[-1])
+        return losses
+
+
+def compare_all(runs, options):
+    on = options.device
+    one = runs.reference("1 worker, fp32", device=on, graph=False)
+    if one is None:
+        return
+    runs.compare("1 worker, again", one, SAME, device=on, graph=False)
+    if on != "cpu":
+        runs.compare("1 worker, recorded graph", one, SAME, device=on)
+        runs.compare("1 worker, CPU", one, CLOSE, device="cpu")
+    for workers in options.workers:
+        for strategy in options.strategies:
+            runs.compare(f"{workers} workers, {strategy}", one, CLOSE, device=on, workers=workers, strategy=strategy)
+    if on == "cpu":
+        return
+    runs.compare("1 worker, tf32", one, ROUGH, device=on, precision="tf32")
+    runs.compare("1 worker, bf16", one, ROUGH, device=on, precision="bf16")
+    rounded = runs.reference("1 worker, bf16 without a graph", device=on, precision="bf16", graph=False)
+    if rounded is not None:
+        runs.compare("1 worker, bf16, recorded graph", rounded, SAME, device=on, precision="bf16")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Checks that the same steps give the same losses in many ways.")
+    parser.add_argument("--owt", required=True, metavar="PROGRAM")
+    parser.add_argument("--config", required=True, metavar="RECIPE", help="of 32x32 images, without batch norm")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--steps", type=int, default=30, metavar="N")
+    parser.add_argument("--workers", type=lambda text: list(map(int, text.split(","))), default=[2, 4], metavar="K,...")
+    parser.add_argument("--strategies", type=lambda text: text.split(","), metavar="NAME,...",
+                        default=["dp", "owt-a", "owt-b", "owt-c", "mp"])
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        runs = Runs(options, folder)
+        compare_all(runs, options)
+    if options.json:
+        options.json.write_text(json.dumps(runs.results, indent=1) + "\n")
+    failed = [result["run"] for result in runs.results if not result["good"]]
+    print(f"{len(runs.results) - len(failed)} of {len(runs.results)} runs agree"
+          + (f"; not: {'; '.join(failed)}" if failed else ""))
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

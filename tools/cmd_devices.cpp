@@ -1,0 +1,28 @@
+#include <iostream>
+
+#include "src/core/gpus.h"
+#include "src/core/log.h"
+#include "src/core/threads.h"
+#include "tools/commands.h"
+
+namespace owt {
+
+int command_devices(const Arguments& arguments) {
+  Options options("owt devices", "Lists what this machine can train on.");
+  if (!options.parse(arguments)) {
+    std::cout << options.help();
+    return 0;
+  }
+  std::cout << format("cpu    {} core{}\n", hardware_cores(), hardware_cores() == 1 ? "" : "s");
+  const Gpus gpus = find_gpus();
+  for (const Gpu& gpu : gpus.list)
+    std::cout << format("cuda:{} {}, {:.1f} GiB, compute capability {}.{}, {} multiprocessors, PCI {}\n", gpu.index,
+                        gpu.name, static_cast<double>(gpu.memory) / (1 << 30), gpu.capability / 10,
+                        gpu.capability % 10, gpu.multiprocessors, gpu.pci_bus);
+  if (gpus.list.empty()) std::cout << format("cuda   none: {}\n", gpus.why_none);
+  if (!gpus.runtime.empty())
+    std::cout << format("CUDA runtime {}, driver for {}\n", gpus.runtime, gpus.driver.empty() ? "none" : gpus.driver);
+  return 0;
+}
+
+}  // namespace owt
