@@ -81,11 +81,17 @@ class Conv : public Layer {
   }
 
   Run bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) override {
-    if (!followers.empty() && followers[0]->type() == "relu") {
+    if (followers.empty() || followers[0]->type() != "relu") return {bind(in, on), 1};
+    const ConvGeometry g = geometry(in);
+    const Window* window = followers.size() > 1 ? max_pool_window(*followers[1]) : nullptr;
+    if (window) {
+      followers[1]->out_shape(out_shape(in));  // checks it
       auto fused = dispatch(
-          on, [&](auto tag) { return bind_conv_relu(tag, geometry(in), in.rows(), params_[0], bias()); });
-      if (fused) return {std::move(fused), 2};
+          on, [&](auto tag) { return bind_conv_relu_max_pool(tag, g, in.rows(), params_[0], bias(), *window); });
+      if (fused) return {std::move(fused), 3};
     }
+    auto fused = dispatch(on, [&](auto tag) { return bind_conv_relu(tag, g, in.rows(), params_[0], bias()); });
+    if (fused) return {std::move(fused), 2};
     return {bind(in, on), 1};
   }
 
@@ -142,6 +148,9 @@ class Conv : public Layer {
 }  // namespace
 
 std::unique_ptr<Op> bind_conv_relu(Cpu, const ConvGeometry&, int64_t, Param&, Param*) { return nullptr; }
+std::unique_ptr<Op> bind_conv_relu_max_pool(Cpu, const ConvGeometry&, int64_t, Param&, Param*, const Window&) {
+  return nullptr;
+}
 
 double ConvGeometry::flops(int64_t rows) const {
   return 2.0 * static_cast<double>(rows * out_h * out_w * out_c) *

@@ -15,26 +15,28 @@ constexpr int64_t kAlignment = 256;  // bytes, of the parts of the scratch memor
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-class ConvOp : public Op {
+// The passes of a convolution: forward with the epilogue, backward without it.
+class ConvPasses {
  public:
-  ConvOp(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias, bool relu)
+  ConvPasses(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
+             bool relu)
       : dtype_(activation_type(cuda.precision)),
-        geometry_(geometry),
-        rows_(rows),
         weight_(weight),
         bias_(bias),
         epilogue_{.bias = bias != nullptr, .relu = relu},
         plans_(std::move(plans)) {
-    const ConvGeometry& used = plans_.packing ? plans_.packing->packed() : geometry_;
+    const ConvGeometry& used = plans_.packing ? plans_.packing->packed() : geometry;
     if (plans_.packing) packed_x_ = Tensor({rows, used.in_h, used.in_w, used.in_c}, dtype_, Device::kCuda);
     const int64_t weights = used.out_c * used.kernel_h * used.kernel_w * used.in_c / used.groups;
     workspace_bytes_ = aligned(plans_.workspace_bytes());
-    scratch_ = gpu_scratch(workspace_bytes_ + weights * size_of(dtype_));
-    if (bias || relu) sums_ = Tensor({bias_gradient_scratch(positions(), geometry_.out_c)}, DType::kF32, Device::kCuda);
+    scratch_bytes_ = aligned(workspace_bytes_ + weights * size_of(dtype_));
+    scratch_ = gpu_scratch(scratch_bytes_);
   }
 
-  void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
-    const Stream& stream = *pass.stream;
+  // Of gpu_scratch(), from its beginning: what the passes overwrite.
+  int64_t scratch_bytes() const { return scratch_bytes_; }
+
+  void forward(const Stream& stream, const Tensor& x, Tensor& y) {
     const void *images = x.raw(), *weights = operand(weight_);
     if (plans_.packing) {
       queue_pack_images(*plans_.packing, x, packed_x_.raw(), stream);
@@ -49,23 +51,18 @@ class ConvOp : public Op {
       queue_epilogue(epilogue_, bias_ ? bias_->value.data() : nullptr, y, stream);
   }
 
-  void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
-    if (epilogue_.bias || epilogue_.relu) {
-      Tensor gradient = dy;  // shares its memory, which a relu's gradient overwrites
-      queue_bias_gradient(*pass.stream, positions(), geometry_.out_c, epilogue_.relu ? &y : nullptr, gradient, sums_,
-                          bias_);
-    }
-    weight_gradient(*pass.stream, plans_.packing ? packed_x_ : x, dy);
+  // dy: the gradient of what the epilogue was given.
+  void backward(const Stream& stream, const Tensor& x, const Tensor& dy, Tensor* dx) {
+    weight_gradient(stream, plans_.packing ? packed_x_ : x, dy);
     if (!dx) return;
     if (!plans_.data_gradient)
       fail("cuDNN has no plan for the gradient of the input of a convolution with weights ", weight_.shape(),
            "; use another precision or --device cpu");
     const CudnnPlan::Binding bindings[] = {{kConvY, dy.raw()}, {kConvW, operand(weight_)}, {kConvX, dx->raw()}};
-    plans_.data_gradient->run(*pass.stream, bindings, scratch_.raw());
+    plans_.data_gradient->run(stream, bindings, scratch_.raw());
   }
 
  private:
-  int64_t positions() const { return rows_ * geometry_.out_h * geometry_.out_w; }
   void* beside_workspace() { return static_cast<std::byte*>(scratch_.raw()) + workspace_bytes_; }
 
   // A parameter as cuDNN reads it.
@@ -97,16 +94,91 @@ class ConvOp : public Op {
   }
 
   DType dtype_;
-  ConvGeometry geometry_;
-  int64_t rows_;
   Param& weight_;
   Param* bias_;
   ConvEpilogue epilogue_;
   ConvPlans plans_;
   Tensor packed_x_;  // written in forward, read again in backward
-  int64_t workspace_bytes_ = 0;
+  int64_t workspace_bytes_ = 0, scratch_bytes_ = 0;
   Tensor scratch_;  // cuDNN's workspace; then packed weights or their gradient
-  Tensor sums_;     // of the bias gradient
+};
+
+// What the gradient of an epilogue needs, for images of the shape y.
+class EpilogueGradient {
+ public:
+  EpilogueGradient(const Shape& y, Param* bias, bool relu)
+      : positions_(y.elements() / y[3]), channels_(y[3]), bias_(bias), relu_(relu) {
+    if (bias || relu) sums_ = Tensor({bias_gradient_scratch(positions_, channels_)}, DType::kF32, Device::kCuda);
+  }
+
+  // Adds to the bias' gradient. dy becomes the gradient of what the epilogue was given.
+  void queue(const Stream& stream, const Tensor& y, const Tensor& dy) {
+    Tensor gradient = dy;  // shares its memory, which a relu's gradient overwrites
+    if (bias_ || relu_)
+      queue_bias_gradient(stream, positions_, channels_, relu_ ? &y : nullptr, gradient, sums_, bias_);
+  }
+
+ private:
+  int64_t positions_, channels_;
+  Param* bias_;
+  bool relu_;
+  Tensor sums_;
+};
+
+Shape out_shape(const ConvGeometry& geometry, int64_t rows) {
+  return {rows, geometry.out_h, geometry.out_w, geometry.out_c};
+}
+
+class ConvOp : public Op {
+ public:
+  ConvOp(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias, bool relu)
+      : passes_(std::move(plans), cuda, geometry, rows, weight, bias, relu),
+        epilogue_(out_shape(geometry, rows), bias, relu) {}
+
+  void forward(const Pass& pass, const Tensor& x, Tensor& y) override { passes_.forward(*pass.stream, x, y); }
+
+  void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+    epilogue_.queue(*pass.stream, y, dy);
+    passes_.backward(*pass.stream, x, dy, dx);
+  }
+
+ private:
+  ConvPasses passes_;
+  EpilogueGradient epilogue_;
+};
+
+// A maximum is positive exactly where the pixel it came from is, and its gradient goes to no other pixel. So the relu's
+// mask and the bias gradient are taken from the pooled images, which are smaller, and the images before the pool need
+// not be kept.
+class ConvReluMaxPoolOp : public Op {
+ public:
+  ConvReluMaxPoolOp(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
+                    const Window& window)
+      : passes_(std::move(plans), cuda, geometry, rows, weight, bias, true),
+        epilogue_({rows, window.count(geometry.out_h), window.count(geometry.out_w), geometry.out_c}, bias, true),
+        pool_(bind_max_pool(cuda, window, out_shape(geometry, rows))) {
+    const Shape shape = out_shape(geometry, rows);
+    const DType dtype = activation_type(cuda.precision);
+    const int64_t bytes = shape.elements() * size_of(dtype), before = passes_.scratch_bytes();
+    unpooled_ = gpu_scratch(before + bytes).part(before, {bytes}).viewed_as(dtype).reshaped(shape);
+  }
+
+  void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
+    passes_.forward(*pass.stream, x, unpooled_);
+    pool_->forward(pass, unpooled_, y);
+  }
+
+  void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+    epilogue_.queue(*pass.stream, y, dy);
+    pool_->backward(pass, unpooled_, y, dy, &unpooled_);  // reads the gradient of y and its own index only
+    passes_.backward(*pass.stream, x, unpooled_, dx);
+  }
+
+ private:
+  ConvPasses passes_;
+  EpilogueGradient epilogue_;
+  std::unique_ptr<Op> pool_;
+  Tensor unpooled_;  // in forward what is pooled, in backward its gradient; scratch memory behind that of the passes
 };
 
 }  // namespace
@@ -124,6 +196,13 @@ std::unique_ptr<Op> bind_conv(Cuda cuda, const ConvGeometry& geometry, int64_t r
 std::unique_ptr<Op> bind_conv_relu(Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias) {
   return bind_conv_with(choose_conv_plans(cuda, geometry, rows, {.bias = bias != nullptr, .relu = true}), cuda,
                         geometry, rows, weight, bias, true);
+}
+
+std::unique_ptr<Op> bind_conv_relu_max_pool(Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight,
+                                            Param* bias, const Window& window) {
+  return std::make_unique<ConvReluMaxPoolOp>(
+      choose_conv_plans(cuda, geometry, rows, {.bias = bias != nullptr, .relu = true}), cuda, geometry, rows, weight,
+      bias, window);
 }
 
 }  // namespace owt

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "layers/layer.h"
+#include "layers/pool.h"
 
 namespace owt {
 
@@ -39,5 +40,11 @@ std::unique_ptr<Op> bind_conv(Cuda, const ConvGeometry& geometry, int64_t rows, 
 // keeps two layers: oneDNN's fused relu turns NaN into 0.
 std::unique_ptr<Op> bind_conv_relu(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
 std::unique_ptr<Op> bind_conv_relu(Cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
+// y = max_pool(relu(the convolution)); backward takes the pool's y and dy, and overwrites dy. What the pool is given is
+// not kept. y may have gone through a dropout in place: where that made 0 of a positive y, dy is 0. Null on the CPU.
+std::unique_ptr<Op> bind_conv_relu_max_pool(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
+                                            const Window& window);
+std::unique_ptr<Op> bind_conv_relu_max_pool(Cuda, const ConvGeometry& geometry, int64_t rows, Param& weight,
+                                            Param* bias, const Window& window);
 
 }  // namespace owt

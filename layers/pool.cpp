@@ -309,6 +309,8 @@ class Pool : public Layer {
     });
   }
 
+  const Window* max_window() const { return pooling_ == Pooling::kMax ? &window_ : nullptr; }
+
  private:
   Pooling pooling_;
   Window window_;
@@ -334,6 +336,11 @@ class GlobalAvgPool : public Layer {
 std::unique_ptr<Layer> make_max_pool(const LayerSpec& spec) { return std::make_unique<Pool>(spec, Pooling::kMax); }
 std::unique_ptr<Layer> make_avg_pool(const LayerSpec& spec) { return std::make_unique<Pool>(spec, Pooling::kAverage); }
 std::unique_ptr<Layer> make_global_avg_pool(const LayerSpec& spec) { return std::make_unique<GlobalAvgPool>(spec); }
+
+const Window* max_pool_window(const Layer& layer) {
+  const auto* pool = dynamic_cast<const Pool*>(&layer);
+  return pool ? pool->max_window() : nullptr;
+}
 
 std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in) {
   // One byte per output is a quarter of the traffic; only windows beyond 16 x 16 need more.

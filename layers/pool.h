@@ -34,6 +34,9 @@ std::unique_ptr<Layer> make_max_pool(const LayerSpec& spec);
 std::unique_ptr<Layer> make_avg_pool(const LayerSpec& spec);
 std::unique_ptr<Layer> make_global_avg_pool(const LayerSpec& spec);
 
+// Of a max_pool, while it lives; null for any other layer.
+const Window* max_pool_window(const Layer& layer);
+
 // `in` is the shape of the batch.
 std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in);
 std::unique_ptr<Op> bind_max_pool(Cuda, const Window& window, const Shape& in);

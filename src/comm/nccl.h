@@ -21,8 +21,8 @@ struct NcclMember {
   int rank = 0, ranks = 1;
   NcclId id;
   std::function<bool()> aborted{};                                // true once a rank failed; asked often, by any thread
-  std::function<void()> meet{};                                   // of the ranks in this process
   std::chrono::milliseconds patience = std::chrono::minutes(10);  // with calls that do not come to an end
+  std::function<void()> meet{};                                   // of the ranks in this process
 };
 
 // For tensors on the calling host thread's GPU, for which NCCL takes one rank only. Returns when all ranks have come.

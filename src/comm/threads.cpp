@@ -45,8 +45,8 @@ std::unique_ptr<Communicator> join(const Places& places, ThreadGroup& group, int
   if (!places.gpus.empty()) use_gpu(places.gpus[static_cast<size_t>(rank)]);
   if (group.ranks() == 1) return make_solo_communicator(places.device);
   if (!places.nccl) return make_thread_communicator(group, rank, places.device);
-  const NcclMember member{rank, group.ranks(), *places.nccl, [&group] { return group.aborted(); },
-                          [&group] { group.meet(); }};
+  NcclMember member{rank, group.ranks(), *places.nccl, [&group] { return group.aborted(); }};
+  member.meet = [&group] { group.meet(); };
   return dispatch(places.device, [&](auto tag) { return make_nccl_communicator(tag, member); });
 }
 

@@ -103,8 +103,10 @@ class SteppingRank {
   }
 
   void start(bool stop = false, const Step::Rates& rates = {0.01, 0.01}) {
-    step.start_training(batches_->next(step.stream()), next_++, rates, stop);
+    batch_ = &batches_->next(step.stream());
+    step.start_training(*batch_, next_++, rates, stop);
   }
+  StepResult evaluate_last_batch() { return step.evaluate(*batch_); }
   void start_on_bad_image() {
     Batch batch = batches_->next(step.stream());
     bad_images_ = Tensor(batch.images.shape(), DType::kF32, batch.images.device());
@@ -141,6 +143,7 @@ class SteppingRank {
 
  private:
   std::unique_ptr<BatchSource> batches_;
+  const Batch* batch_ = nullptr;  // the last one
   Tensor bad_images_;
   int64_t next_ = 0;
 };
@@ -198,6 +201,21 @@ TEST_P(StepsUnderWay, TakeTheirOwnRatesBeforeAndBehindTheBoundary) {
       }
     });
   }
+}
+
+// Recorded training must not be taken for recorded evaluation of the same batch, nor the other way round.
+TEST_P(StepsUnderWay, OfEvaluationDoNotTrainAndOfTrainingDo) {
+  on_every_rank({}, [&](SteppingRank& rank) {
+    for (int i = 0; i < 4; ++i) {
+      const auto first = rank.weights();
+      rank.start();
+      EXPECT_EQ(rank.complaint(), "");
+      const auto trained = rank.weights();
+      EXPECT_NE(trained, first);
+      EXPECT_EQ(rank.evaluate_last_batch().sums.rows, 24);
+      EXPECT_EQ(rank.weights(), trained);
+    }
+  });
 }
 
 TEST_P(StepsUnderWay, AreNoMoreThanAllowed) {

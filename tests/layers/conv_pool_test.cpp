@@ -1,0 +1,252 @@
+// A convolution, a relu and a max pool in a row, as a net runs them, against the same layers one by one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/core/check.h"
+#include "tests/net/nets.h"
+#include "tests/support/check_layer.h"
+#include "tests/support/harness.h"
+
+namespace owt {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsNan;
+
+using Values = std::vector<float>;
+using Keys = std::vector<std::string>;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// What a net does without any fusion: an op, an output and a gradient for every layer.
+class OneByOne {
+ public:
+  OneByOne(Net& net, int64_t rows, const Compute& on) {
+    Shape shape = net.in().batch_of(rows);
+    for (int64_t i = 0; i < net.size(); ++i) {
+      ops_.push_back(net.layer(i).bind(shape, on));
+      shape = net.layer(i).out_shape(shape);
+      y_.emplace_back(shape, activation_type(on.precision), on.device);
+    }
+  }
+
+  const Tensor& forward(const Pass& pass, const Tensor& x) {
+    for (size_t i = 0; i < ops_.size(); ++i) ops_[i]->forward(pass, i > 0 ? y_[i - 1] : x, y_[i]);
+    return y_.back();
+  }
+  void backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx) {
+    Tensor gradient = dy;
+    for (size_t i = ops_.size(); i-- > 0;) {
+      const Tensor& in = i > 0 ? y_[i - 1] : x;
+      Tensor below(in.shape(), in.dtype(), in.device());
+      ops_[i]->backward(pass, in, y_[i], gradient, i > 0 ? &below : dx);
+      below_.push_back(below);  // queued work uses it
+      gradient = below;
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<Op>> ops_;
+  std::vector<Tensor> y_, below_;
+};
+
+// Whole numbers from -range to range. Their sums of products are exact in f32, and those of few small ones in bf16.
+Values whole_numbers(int64_t count, int range, uint64_t seed) {
+  Values values = distinct_values(count, 1, seed);
+  for (float& value : values) value = std::round(value * static_cast<float>(range));
+  return values;
+}
+
+struct Case {
+  Device device;
+  Precision precision;
+};
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases{{Device::kCpu, Precision::kFp32}};
+  for (const Device device : gpu_devices())
+    for (const Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16})
+      cases.push_back({device, precision});
+  return cases;
+}
+
+class ConvPoolTest : public testing::TestWithParam<Case> {
+ protected:
+  struct Data {
+    Values x, dy;
+    std::vector<Values> params;
+  };
+  // What two steps compute that add to the same gradients; the second one needs no dx.
+  struct Results {
+    Values y, dx;
+    std::vector<Values> grads;
+  };
+
+  Compute on() const { return {GetParam().device, GetParam().precision}; }
+
+  Data whole_data(const Keys& keys, const Shape& in) const {
+    const Net net = net_of(keys, in.row(), on());
+    Data data{.x = whole_numbers(in.elements(), 2, 1),
+              .dy = whole_numbers(net.out().batch_of(in.rows()).elements(), 3, 2),
+              .params = {}};
+    for (const Param* param : net.params())
+      data.params.push_back(whole_numbers(param->shape().elements(), 1, 3 + data.params.size()));
+    return data;
+  }
+
+  Results as_a_net(const Keys& keys, const Shape& in, const Data& data) const {
+    Net net = net_of(keys, in.row(), on());
+    Tape tape(net, in.rows(), on(), nullptr);
+    return steps(tape, net, in, data);
+  }
+  Results one_by_one(const Keys& keys, const Shape& in, const Data& data) const {
+    Net net = net_of(keys, in.row(), on());
+    OneByOne ops(net, in.rows(), on());
+    return steps(ops, net, in, data);
+  }
+
+  void expect_the_same(const Keys& keys, const Shape& in) const {
+    SCOPED_TRACE(concat(keys[0], ", ", keys[2], ", ", in));
+    const Data data = whole_data(keys, in);
+    const Results whole = as_a_net(keys, in, data), wanted = one_by_one(keys, in, data);
+    EXPECT_EQ(whole.y, wanted.y);
+    EXPECT_EQ(whole.dx, wanted.dx);
+    EXPECT_EQ(whole.grads, wanted.grads);
+  }
+
+ private:
+  template <class Passes>
+  Results steps(Passes& passes, Net& net, const Shape& in, const Data& data) const {
+    const DType dtype = activation_type(GetParam().precision);
+    const std::vector<Param*> params = net.params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      params[i]->set_value(upload(data.params[i], params[i]->shape(), Device::kCpu));
+      fill(params[i]->grad, kNaN);
+      params[i]->grad_is_zero = true;
+    }
+    DevicePass device_pass(GetParam().device, in.rows());
+    const Pass& pass = device_pass.pass();
+    const Tensor x = upload(data.x, in, GetParam().device, dtype);
+    Tensor dx(in, dtype, GetParam().device);
+    Results results;
+    for (const bool wants_dx : {true, false}) {
+      const Tensor& y = passes.forward(pass, x);
+      const Tensor dy = upload(data.dy, net.out().batch_of(in.rows()), GetParam().device, dtype);
+      fill(dx, kNaN);
+      passes.backward(pass, x, dy, wants_dx ? &dx : nullptr);
+      pass.stream->synchronize();
+      results.y = download(y);
+      if (wants_dx) results.dx = download(dx);
+    }
+    for (const Param* param : params) results.grads.push_back(download(param->grad));
+    return results;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, ConvPoolTest, testing::ValuesIn(all_cases()), [](const auto& info) {
+  return concat(name_of(info.param.device), "_", name_of(info.param.precision));
+});
+
+TEST_P(ConvPoolTest, OnlyAPositiveMaximumPassesItsGradient) {
+  const Keys keys{"type='conv' out=1 kernel=1", "type='relu'", "type='max_pool' kernel=2"};
+  const Results results = as_a_net(keys, {1, 2, 4, 1},
+                                   {.x = {-1, -2, 3, 1,  //
+                                          -3, -4, 5, -5},
+                                    .dy = {10, 20},
+                                    .params = {{1}, {-1}}});
+  EXPECT_THAT(results.y, ElementsAre(0, 4));
+  EXPECT_THAT(results.dx, ElementsAre(0, 0, 0, 0,  //
+                                      0, 0, 20, 0));
+  EXPECT_THAT(results.grads[0], ElementsAre(2 * 5 * 20));
+  EXPECT_THAT(results.grads[1], ElementsAre(2 * 20));
+}
+
+TEST_P(ConvPoolTest, OverlappingWindowsAddTheirGradients) {
+  const Keys keys{"type='conv' out=1 kernel=1", "type='relu'", "type='max_pool' kernel=3 stride=2"};
+  const Results results = as_a_net(keys, {1, 3, 5, 1},
+                                   {.x = {1, 1, 1, 1, 1,  //
+                                          1, 1, 7, 1, 1,  //
+                                          1, 1, 1, 1, 1},
+                                    .dy = {10, 20},
+                                    .params = {{2}, {0}}});
+  EXPECT_THAT(results.y, ElementsAre(14, 14));
+  EXPECT_THAT(results.dx, ElementsAre(0, 0, 0, 0, 0,   //
+                                      0, 0, 60, 0, 0,  //
+                                      0, 0, 0, 0, 0));
+  EXPECT_THAT(results.grads[1], ElementsAre(2 * (10 + 20)));
+}
+
+TEST_P(ConvPoolTest, NaNShowsAndPassesNoGradient) {
+  const Keys keys{"type='conv' out=1 kernel=1", "type='relu'", "type='max_pool' kernel=2"};
+  const Results results = as_a_net(keys, {1, 2, 4, 1},
+                                   {.x = {kNaN, 1, 2, 3,  //
+                                          1, 1, 4, 5},
+                                    .dy = {10, 20},
+                                    .params = {{1}, {0}}});
+  EXPECT_THAT(results.y, ElementsAre(IsNan(), 5));
+  EXPECT_THAT(results.dx, ElementsAre(0, 0, 0, 0,  //
+                                      0, 0, 0, 20));
+  EXPECT_THAT(results.grads[0], ElementsAre(IsNan()));  // NaN times a gradient of 0
+  EXPECT_THAT(results.grads[1], ElementsAre(2 * 20));
+}
+
+TEST_P(ConvPoolTest, ComputesWhatTheLayersComputeOneByOne) {
+  const std::string relu = "type='relu'";
+  expect_the_same({"type='conv' out=8 kernel=3 pad=1", relu, "type='max_pool' kernel=3 stride=2"}, {3, 9, 7, 4});
+  expect_the_same({"type='conv' out=5 kernel=3 stride=2", relu, "type='max_pool' kernel=2 round='up'"}, {2, 12, 13, 3});
+  expect_the_same({"type='conv' out=16 kernel=2 bias=false", relu, "type='max_pool' kernel=3 stride=2 pad=1"},
+                  {2, 8, 9, 2});
+  expect_the_same({"type='conv' out=6 kernel=[1,3] groups=2", relu, "type='max_pool' kernel=5 stride=3"},
+                  {2, 11, 13, 4});
+  expect_the_same({"type='conv' out=3 kernel=1", relu, "type='max_pool' kernel=17 stride=2"}, {1, 20, 19, 2});
+}
+
+TEST_P(ConvPoolTest, PixelsThatNoWindowHoldsGetNoGradient) {
+  expect_the_same({"type='conv' out=8 kernel=1", "type='relu'", "type='max_pool' kernel=1 stride=2"}, {2, 5, 6, 3});
+}
+
+// So many that their sums are taken in several blocks.
+TEST_P(ConvPoolTest, AddsUpTheBiasGradientOfManyPositions) {
+  expect_the_same({"type='conv' out=8 kernel=1", "type='relu'", "type='max_pool' kernel=2 stride=1"}, {4, 48, 64, 2});
+}
+
+TEST_P(ConvPoolTest, WorksInARowAndWithADropoutInPlaceBehindIt) {
+  expect_the_same(
+      {"type='conv' out=8 kernel=3 pad=1", "type='relu'", "type='max_pool' kernel=3 stride=2",
+       "type='dropout' rate=0.5", "type='conv' out=16 kernel=2 bias=false", "type='relu'", "type='max_pool' kernel=2"},
+      {3, 15, 14, 1});
+}
+
+TEST_P(ConvPoolTest, AGpuDoesNotKeepTheImagesBeforeThePool) {
+  Net net = net_of({"type='conv' out=8 kernel=3", "type='relu'", "type='max_pool' kernel=2"}, {8, 8, 3}, on());
+  const Tape tape(net, 2, on(), nullptr);
+  const bool gpu = GetParam().device == Device::kCuda;
+  EXPECT_EQ(tape.activation(0).defined(), !gpu);
+  EXPECT_EQ(tape.activation(1).defined(), !gpu);
+  EXPECT_EQ(tape.activation(2).shape(), (Shape{2, 3, 3, 8}));
+}
+
+// How many layers become one op.
+int64_t run_of(const Keys& keys, const Compute& on) {
+  const Shape in{2, 8, 8, 3};
+  const Net net = net_of(keys, in.row(), on);
+  return net.layer(0).bind_run(net.layers_from(1), in, on).layers;
+}
+
+TEST_P(ConvPoolTest, OnlyAReluAndAMaxPoolAreTakenIntoTheOpAndOnlyOnAGpu) {
+  const std::string conv = "type='conv' out=8 kernel=3", relu = "type='relu'", max_pool = "type='max_pool' kernel=2";
+  const bool gpu = GetParam().device == Device::kCuda;
+  EXPECT_EQ(run_of({conv, relu, max_pool}, on()), gpu ? 3 : 1);
+  EXPECT_EQ(run_of({conv, relu, max_pool, relu}, on()), gpu ? 3 : 1);
+  EXPECT_EQ(run_of({conv, relu, "type='avg_pool' kernel=2"}, on()), gpu ? 2 : 1);
+  EXPECT_EQ(run_of({conv, relu}, on()), gpu ? 2 : 1);
+  EXPECT_EQ(run_of({conv, max_pool, relu}, on()), 1);
+}
+
+}  // namespace
+}  // namespace owt
