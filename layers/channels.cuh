@@ -36,8 +36,9 @@ struct ChannelTiles {
     const int64_t groups = channels / width;
     const int64_t lanes = std::clamp<int64_t>(groups, 1, 32), rows = kChannelThreads / lanes;
     const int64_t across = (groups + lanes - 1) / lanes;
-    // Enough blocks for the largest GPUs, and at least 8 positions for each thread.
-    const int64_t most = std::clamp<int64_t>(132 * 8 / std::max<int64_t>(across, 1), 1, 1056);
+    // As many blocks as the registers let run at once on the largest GPUs, and at least 8 positions for each thread.
+    constexpr int64_t kBlocks = 132 * 5;
+    const int64_t most = std::clamp<int64_t>(kBlocks / std::max<int64_t>(across, 1), 1, kBlocks);
     const int64_t wanted = std::clamp<int64_t>(positions / (8 * rows), 1, most);
     chunk = std::max<int64_t>((positions + wanted - 1) / wanted, 1);
     chunks = static_cast<int>((positions + chunk - 1) / chunk);

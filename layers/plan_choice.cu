@@ -188,7 +188,10 @@ std::optional<ChosenPlan> choose_plan(const CudnnGraph& graph, const PlanRules& 
     PlanCache::process().store_for_this_process(key, text_of(chosen));
     return chosen;
   }
-  PlanCache::process().store(key, text_of(chosen));
+  if (chosen)
+    PlanCache::process().store(key, text_of(chosen));
+  else  // perhaps all failed for a reason that passes
+    PlanCache::process().store_for_this_process(key, text_of(chosen));
   return chosen;
 }
 

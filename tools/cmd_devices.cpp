@@ -17,8 +17,8 @@ int command_devices(const Arguments& arguments) {
   const Gpus gpus = find_gpus();
   for (const Gpu& gpu : gpus.list)
     std::cout << format("cuda:{} {}, {:.1f} GiB, compute capability {}.{}, {} multiprocessors, PCI {}\n", gpu.index,
-                        gpu.name, static_cast<double>(gpu.memory) / (1 << 30), gpu.capability / 10,
-                        gpu.capability % 10, gpu.multiprocessors, gpu.pci_bus);
+                        gpu.name, static_cast<double>(gpu.memory) / (1 << 30), gpu.capability / 10, gpu.capability % 10,
+                        gpu.multiprocessors, gpu.pci_bus);
   if (gpus.list.empty()) std::cout << format("cuda   none: {}\n", gpus.why_none);
   if (!gpus.runtime.empty())
     std::cout << format("CUDA runtime {}, driver for {}\n", gpus.runtime, gpus.driver.empty() ? "none" : gpus.driver);

@@ -10,6 +10,7 @@ namespace owt {
 namespace {
 
 constexpr auto kWatchEvery = std::chrono::milliseconds(10);
+constexpr int kEagerPolls = 200;
 constexpr auto kSettleEvery = std::chrono::microseconds(50);
 
 const char* cure(ncclResult_t result) {
@@ -142,9 +143,12 @@ bool NcclLink::settled() {
 }
 
 void NcclLink::settle(Lock& lock) {
-  while (!settled()) {
+  for (int polls = 0; !settled(); ++polls) {
     lock.unlock();
-    std::this_thread::sleep_for(kSettleEvery);
+    if (polls < kEagerPolls)
+      std::this_thread::yield();  // queueing a call takes some microseconds, no more
+    else
+      std::this_thread::sleep_for(kSettleEvery);
     lock.lock();
     failure_->check();  // the watcher may have broken the link meanwhile
   }

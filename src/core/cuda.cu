@@ -96,6 +96,7 @@ class CudaGraph : public Graph::Recorded {
 
 void detail::check_cuda(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
+  cudaGetLastError();  // whoever catches the Error goes on: the next launch must not report this again
   const std::string at = working_on();
   fail("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ") in ", call,
        at.empty() ? "" : ", at " + at, "; ", cure(status));
@@ -180,6 +181,7 @@ std::shared_ptr<Graph::Recorded> record_graph(Cuda, const Stream& stream, const 
   } catch (...) {
     cudaStreamEndCapture(queue, &graph);  // the stream is usable again; what was recorded is void
     if (graph) cudaGraphDestroy(graph);
+    cudaGetLastError();
     throw;
   }
   OWT_CUDA(cudaStreamEndCapture(queue, &graph));

@@ -23,14 +23,19 @@ void gather_parameter(const LayerPlan& layer, const Param& param, const Tensor& 
   if (!split) return write_part(mine);
   // Parts may be uneven: they are padded to the first, which is the longest.
   const int64_t longest = layer.parts.front().size();
-  Tensor part(param.full_shape.with_rows(longest), DType::kF32, mine.device());
-  part.zero();
-  part.rows(0, mine.shape().rows()).copy_from(mine);
-  Tensor all(param.full_shape.with_rows(longest * comm.ranks()), DType::kF32, mine.device());
-  comm.all_gather(part, all, {}).wait();
+  Tensor here;  // of all ranks, one below the other
+  {
+    Tensor part(param.full_shape.with_rows(longest), DType::kF32, mine.device());
+    part.zero();
+    part.rows(0, mine.shape().rows()).copy_from(mine);
+    Tensor all(param.full_shape.with_rows(longest * comm.ranks()), DType::kF32, mine.device());
+    comm.all_gather(part, all, {}).wait();
+    if (comm.rank() == 0) here = all.to(Device::kCpu);
+  }
+  comm.meet();
   if (comm.rank() != 0) return;
   for (int r = 0; r < comm.ranks(); ++r)
-    write_part(all.rows(r * longest, r * longest + layer.parts[static_cast<size_t>(r)].size()));
+    write_part(here.rows(r * longest, r * longest + layer.parts[static_cast<size_t>(r)].size()));
 }
 
 }  // namespace owt

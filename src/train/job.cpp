@@ -6,6 +6,8 @@
 #include "data/device_batches.h"
 #include "data/synthetic.h"
 #include "src/core/check.h"
+#include "src/core/gpus.h"
+#include "src/core/log.h"
 
 namespace owt {
 namespace {
@@ -38,6 +40,10 @@ LoaderSettings loader_settings(const Job& job, int rank) {
 }
 
 }  // namespace
+
+void log_device(const Settings& settings, const Compute& on) {
+  if (on.device == Device::kCpu && settings.run.device == "auto") log_info("on the CPU: {}", find_gpus().why_none);
+}
 
 Step::Options step_options(const Settings& settings) { return {settings.run.seed, settings.run.cuda_graph}; }
 

@@ -24,6 +24,8 @@ struct Job {
   std::string weights;            // file to start from; empty: drawn from the seed
 };
 
+// One line to the log when there was a choice: why it is the CPU.
+void log_device(const Settings& settings, const Compute& on);
 Step::Options step_options(const Settings& settings);
 
 // Where the data lies: `given` (from the command line), else the recipe's data.dir, else $OWT_DATA, else ./datasets.

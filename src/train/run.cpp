@@ -135,6 +135,7 @@ Evaluation evaluate_file(Settings settings, const std::string& weights, const st
   job.settings = std::move(settings);
   job.weights = weights;
   job.plan = job.settings.plan_to_run();
+  log_device(job.settings, job.plan.request.on);
   ConvChoices::process().set_mode(job.settings.run.conv_algorithm);
   set_team_size(threads_per_rank(threads, 1));
   // The algorithms of the run that made the weights, so that the last bits agree with its own evaluation.

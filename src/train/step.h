@@ -33,6 +33,10 @@ class Step {
   // All but profiler must outlive this; profiler may be null. The model's parameters get their memory here.
   Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Profiler* profiler, const Options& options);
 
+  // Makes what steps of so many rows need, which the first of them does otherwise: on all ranks at the same time. Throws
+  // OutOfMemory with the number of rows that would fit.
+  void prepare(int64_t step_rows);
+
   // Where batches are to be ready: pass it to BatchSource::next().
   const Stream& stream() const { return stream_; }
   // Steps that may be started before the first result is asked for.
@@ -93,10 +97,8 @@ class Step {
   using RecordKey = std::tuple<int64_t, const void*, const void*, Mode, bool>;
 
   void start(const Batch& batch, Pass pass, const Rates& rates, bool stop);
-  void start_slot(const Batch& batch, Pass pass, const Rates& rates, bool stop);
   void queue(const Batch& batch, const Pass& pass);
   void replay(const Batch& batch, const Pass& pass);
-  void prepare(int64_t step_rows);  // makes what the step needs
   bool records() const;
   Bound& bound(int64_t step_rows);
   Dense& dense(int64_t rows);

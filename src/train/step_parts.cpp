@@ -35,6 +35,8 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
   bad_layer_ = block_part(offsetof(Block, bad_layer), DType::kI32, 1);
   others_sums_ = Tensor({kLossSums}, DType::kF64, plan.request.on.device);
   for (Slot& slot : slots_) slot.host = Tensor::shared_with(plan.request.on.device, block_.shape(), DType::kU8);
+  for (const Param* param : model.params())
+    if (param->role == ParamRole::kTrained) sgd.velocity(*param);
   if (profiler) profiler->use_stream(stream_);
 }
 
@@ -93,23 +95,23 @@ Step::Dense& Step::dense(int64_t rows) {
       .first->second;
 }
 
-// Before the step's first collective: ranks take turns in choosing algorithms, and allocating may wait for a GPU, which
-// must not have to wait for a collective that needs a rank whose turn has not come.
+// Choosing algorithms uses memory that running steps use too. And ranks take turns in it, and freeing memory may wait for
+// a GPU, which must not have to wait for a collective of a rank whose turn has not come.
 void Step::prepare(int64_t step_rows) {
-  for (const Rows& rows : bound(step_rows).dense_rows) dense(static_cast<int64_t>(rows.host.size()));
+  if (bound_.contains(step_rows)) return;
+  stream_.synchronize();
+  comm_.meet();
+  try {
+    for (const Rows& rows : bound(step_rows).dense_rows) dense(static_cast<int64_t>(rows.host.size()));
+  } catch (const OutOfMemory& e) {
+    report_out_of_memory(e, step_rows);
+  }
+  comm_.meet();
 }
 
 bool Step::records() const { return options_.graphs && stream_.device() == Device::kCuda && comm_.records(); }
 
 void Step::start(const Batch& batch, Pass pass, const Rates& rates, bool stop) {
-  try {
-    start_slot(batch, pass, rates, stop);
-  } catch (const OutOfMemory& e) {
-    report_out_of_memory(e, batch.step_rows);
-  }
-}
-
-void Step::start_slot(const Batch& batch, Pass pass, const Rates& rates, bool stop) {
   OWT_CHECK(in_flight_.size() < slots_.size(), "too many steps under way");
   prepare(batch.step_rows);
   Slot& slot = slots_[next_slot_];

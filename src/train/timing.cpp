@@ -94,6 +94,7 @@ std::vector<LayerFacts> layer_facts(const Plan& plan) {
 
 TimingReport time_steps(const Settings& settings, const TimeOptions& options) {
   const Plan plan = settings.plan_to_run();
+  log_device(settings, plan.request.on);
   ConvChoices::process().set_mode(settings.run.conv_algorithm);
   std::vector<Profiler> profilers(static_cast<size_t>(plan.ranks()));
   double untimed_ms = 0;

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <iostream>
 
-#include "src/core/gpus.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
 #include "src/train/signals.h"
@@ -47,6 +46,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
   total_steps_ = schedule_.total_steps(batches_->steps_per_epoch());
   first_step_ = state_.step;
   comm_.meet();
+  prepare_steps();
   if (!writes()) return;
   const std::string metrics = job.run_folder + "/metrics.jsonl";
   drop_metrics_after(metrics, state_.step);
@@ -54,6 +54,16 @@ Trainer::Trainer(const Job& job, Communicator& comm)
   progress_.emplace(std::cerr, progress_style());
   checkpoints_.emplace(job.run_folder, job.settings.run.keep_checkpoints);
   log_start();
+}
+
+// On a GPU, so that a lack of memory shows at once and not at the end of an epoch, when a smaller step comes.
+void Trainer::prepare_steps() {
+  const int64_t rows = job_.plan.request.step_rows;
+  if (job_.plan.request.on.device == Device::kCpu) return;
+  for (const int64_t images : {job_.train->size(), job_.test->size()}) {
+    if (images >= rows) step_.prepare(rows);
+    if (images % rows != 0) step_.prepare(images % rows);
+  }
 }
 
 void Trainer::restore() {
@@ -90,8 +100,7 @@ void Trainer::log_start() const {
   if (plan.request.on.device == Device::kCuda)
     log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
              s.run.cuda_graph && comm_.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");
-  else if (s.run.device == "auto")
-    log_info("on the CPU: {}", find_gpus().why_none);
+  log_device(s, plan.request.on);
   if (!plan.split() && plan.ranks() > 1 && plan.request.strategy != Strategy::kDataParallel)
     log_info("the model has no dense layer to split");
   log_info(
@@ -235,12 +244,16 @@ void Trainer::check_weights() {
     if (name.empty() && !all_finite(param->value)) name = param->name;
   Tensor here({1});
   here.data()[0] = name.empty() ? 0 : 1;
-  Tensor bad = here.to(job_.plan.request.on.device);
-  comm_.all_reduce(bad, {}).wait();
+  {
+    Tensor bad = here.to(job_.plan.request.on.device);
+    comm_.all_reduce(bad, {}).wait();
+    here.copy_from(bad);
+  }
+  comm_.meet();
   if (!name.empty())
     fail("step ", state_.step, ": '", name, "' holds a value that is not finite, so no checkpoint is written. ",
          "Lower the learning rate or add warmup_epochs; the last checkpoint is kept");
-  if (bad.to(Device::kCpu).data()[0] > 0) throw Aborted("another rank's weights are not finite");
+  if (here.data()[0] > 0) throw Aborted("another rank's weights are not finite");
 }
 
 void Trainer::save() {

@@ -33,6 +33,7 @@ class Trainer {
 
   bool writes() const { return comm_.rank() == 0; }
   void restore();
+  void prepare_steps();
   void log_start() const;
   void start_step();
   bool finish_step();           // the oldest one under way; true: a rank was asked to stop

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "src/core/check.h"
-#include "tests/net/nets.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
+#include "tests/support/nets.h"
 
 namespace owt {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "layers/softmax_loss.h"
 #include "src/core/dispatch.h"
-#include "tests/net/nets.h"
+#include "tests/support/nets.h"
 
 namespace owt {
 namespace {

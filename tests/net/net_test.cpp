@@ -10,8 +10,8 @@
 #include "layers/softmax_loss.h"
 #include "src/core/check.h"
 #include "src/core/philox.h"
-#include "tests/net/nets.h"
 #include "tests/support/harness.h"
+#include "tests/support/nets.h"
 
 namespace owt {
 namespace {
