@@ -89,7 +89,6 @@ class Step {
     std::vector<Rows> dense_rows;  // of every round
   };
   struct Recorded {
-    int64_t runs = 0;
     Graph graph;
     std::shared_ptr<const Profiler::Recording> scopes;
   };
@@ -98,7 +97,8 @@ class Step {
 
   void start(const Batch& batch, Pass pass, const Rates& rates, bool stop);
   void queue(const Batch& batch, const Pass& pass);
-  void replay(const Batch& batch, const Pass& pass);
+  void queue_all(const Batch& batch, const Pass& pass, Slot& slot);
+  void replay(const Batch& batch, const Pass& pass, Slot& slot);
   bool records() const;
   Bound& bound(int64_t step_rows);
   Dense& dense(int64_t rows);
@@ -129,7 +129,7 @@ class Step {
   const Rates* host_rates_ = nullptr;  // of the step being queued
   std::map<int64_t, Bound> bound_;
   std::map<int64_t, Dense> dense_;
-  std::map<RecordKey, Recorded> recorded_;
+  std::map<RecordKey, std::vector<Recorded>> recorded_;  // one for each slot
 };
 
 }  // namespace owt

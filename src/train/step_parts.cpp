@@ -129,25 +129,32 @@ void Step::start(const Batch& batch, Pass pass, const Rates& rates, bool stop) {
   pass.device_step = block_part(offsetof(Block, step), DType::kI64, 1).data<int64_t>();
 
   host_rates_ = &rates;
-  block_.copy_from(slot.host, stream_);
   if (records())
-    replay(batch, pass);
+    replay(batch, pass, slot);
   else
-    queue(batch, pass);
-  slot.host.copy_from(block_, stream_);
+    queue_all(batch, pass, slot);
   slot.done = stream_.record();
   slot.pass = pass;
   in_flight_.push_back(&slot);
 }
 
-// The first run of a kind makes what is missing and chooses algorithms; the second is recorded.
-void Step::replay(const Batch& batch, const Pass& pass) {
+void Step::queue_all(const Batch& batch, const Pass& pass, Slot& slot) {
+  block_.copy_from(slot.host, stream_);
+  queue(batch, pass);
+  slot.host.copy_from(block_, stream_);
+}
+
+// The first run of a kind makes what is missing and chooses algorithms; the next ones are recorded, each with the copies
+// from and to its slot.
+void Step::replay(const Batch& batch, const Pass& pass, Slot& slot) {
   const bool timed = profiler_ && profiler_->in_step();
-  Recorded& recorded = recorded_[{batch.step_rows, batch.images.raw(), batch.labels.raw(), pass.mode, timed}];
-  if (recorded.runs++ == 0) return queue(batch, pass);
+  const auto [found, first] =
+      recorded_.try_emplace({batch.step_rows, batch.images.raw(), batch.labels.raw(), pass.mode, timed}, slots_.size());
+  if (first) return queue_all(batch, pass, slot);
+  Recorded& recorded = found->second[static_cast<size_t>(&slot - slots_.data())];
   if (!recorded.graph.recorded()) {
     if (timed) profiler_->begin_recording();
-    recorded.graph = Graph::record(stream_, [&] { queue(batch, pass); });
+    recorded.graph = Graph::record(stream_, [&] { queue_all(batch, pass, slot); });
     if (timed) recorded.scopes = profiler_->end_recording();
   }
   recorded.graph.launch(stream_);
