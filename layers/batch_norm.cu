@@ -166,7 +166,7 @@ class BatchNormOp : public Op {
         own_(params, eps, positions_, channels_, activation_type(cuda.precision)),
         statistics_{per_channel(channels_), per_channel(channels_)} {
     scratch_ = gpu_scratch(own_.scratch_bytes());
-    choose(activation_type(cuda.precision), in, method);
+    choose(cuda, in, method);
     const int64_t workspace =
         aligned(std::max(forward_ ? forward_->workspace_bytes() : 0, backward_ ? backward_->workspace_bytes() : 0));
     dscale_ = workspace;
@@ -236,12 +236,13 @@ class BatchNormOp : public Op {
   }
 
   // Takes cuDNN's plans where they are faster than the own kernels.
-  void choose(DType dtype, const Shape& in, NormMethod method) {
+  void choose(Cuda cuda, const Shape& in, NormMethod method) {
+    const DType dtype = activation_type(cuda.precision);
     if (positions_ < 2 || method == NormMethod::kOwnKernels) return;
     const MeasuringTurn turn;
     const Stream& stream = setup_stream(Device::kCuda);
     const Shape image = in.rank() == 4 ? in : Shape{in[0], 1, 1, channels_};
-    const PlanRules rules = rules_for(Precision::kTf32);  // nothing here is a product of matrices
+    const PlanRules rules = rules_for({Precision::kTf32, cuda.deterministic});  // nothing here is a product of matrices
 
     const CudnnGraph graph = forward_graph(image, dtype), gradient_graph = backward_graph(image, dtype);
     std::optional<ChosenPlan> forward = choose_plan(graph, rules, stream, keeps_nan(image, dtype, stream));

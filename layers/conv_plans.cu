@@ -65,7 +65,7 @@ class Chooser {
  public:
   Chooser(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue)
       : dtype_(activation_type(cuda.precision)),
-        rules_(rules_for(cuda.precision)),
+        rules_(rules_for(cuda)),
         geometry_(geometry),
         rows_(rows),
         epilogue_(epilogue),

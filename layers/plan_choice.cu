@@ -119,11 +119,12 @@ std::optional<ChosenPlan> from_text(const std::string& text, const PlanTarget& t
 
 MeasuringTurn::MeasuringTurn() : lock_(measuring()) {}
 
-PlanRules rules_for(Precision precision) {
+PlanRules rules_for(Cuda cuda) {
   size_t free = 0, total = 0;
   OWT_CUDA(cudaMemGetInfo(&free, &total));
   PlanRules rules;
-  rules.tensor_cores = precision != Precision::kFp32;
+  rules.deterministic = cuda.deterministic;
+  rules.tensor_cores = cuda.precision != Precision::kFp32;
   rules.workspace_limit = std::min(rules.workspace_limit, static_cast<int64_t>(total) / 16);
   return rules;
 }

@@ -21,7 +21,7 @@ class MeasuringTurn {
 };
 
 // On the calling host thread's GPU; at most a sixteenth of its memory becomes workspace.
-PlanRules rules_for(Precision precision);
+PlanRules rules_for(Cuda cuda);
 
 struct ChosenPlan {
   CudnnPlan plan;

@@ -18,6 +18,7 @@ enum class Precision {
 struct Cpu {};
 struct Cuda {
   Precision precision = Precision::kFp32;
+  bool deterministic = true;  // only algorithms that give the same bits every time
 };
 
 // Where and how a rank computes.
@@ -26,6 +27,7 @@ struct Compute {
 
   Device device;
   Precision precision;
+  bool deterministic = true;  // see Cuda; the CPU always is
 };
 
 const char* name_of(Device device);        // "cpu", "cuda"

@@ -69,6 +69,7 @@ RunSettings read_run(Config config) {
   run.conv_algorithm = conv_algorithm_from(config.word("conv_algorithm", "auto", {"auto", "direct", "winograd"}));
   run.device = config.word("device", "auto", {"auto", "cpu", "cuda"});
   run.precision = precision_from(config.word("precision", "fp32", {"fp32", "tf32", "bf16"}));
+  run.deterministic = config.boolean("deterministic", true);
   run.cuda_graph = config.boolean("cuda_graph", true);
   config.finish("[run]");
   return run;
@@ -127,7 +128,8 @@ PlanRequest Settings::plan_request() const {
 }
 
 Compute Settings::compute() const {
-  const Compute on{device_from(run.device), run.precision};
+  Compute on{device_from(run.device), run.precision};
+  on.deterministic = run.deterministic;
   if (on.device == Device::kCpu && on.precision != Precision::kFp32)
     fail("precision '", name_of(on.precision), "' is for GPUs, and the device is the CPU",
          run.device == "cpu" ? "" : concat(" (", find_gpus().why_none, ")"), "; use --precision fp32");

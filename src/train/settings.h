@@ -46,7 +46,8 @@ struct RunSettings {
   ConvAlgorithm conv_algorithm = ConvAlgorithm::kAuto;  // of the CPU
   std::string device = "auto";                          // cpu | cuda | auto: cuda where there is a GPU
   Precision precision = Precision::kFp32;
-  bool cuda_graph = true;  // on a GPU, record the step and replay it, where the communicator allows that
+  bool deterministic = true;  // on a GPU, only algorithms that give the same bits every time
+  bool cuda_graph = true;     // on a GPU, record the step and replay it, where the communicator allows that
 };
 
 struct Settings {
