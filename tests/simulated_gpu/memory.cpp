@@ -52,7 +52,7 @@ class Memory {
     Range& range = range_of(device);
     const size_t granules = round_up(bytes, kGranule);
     if (granules < bytes || range.used + granules > limit_) return cudaErrorMemoryAllocation;
-    std::byte* begin = kPlainMemory ? static_cast<std::byte*>(std::malloc(bytes)) : place(range, granules + kFence);
+    std::byte* begin = kPlainMemory ? plain(bytes) : place(range, granules + kFence);
     if (!begin) return cudaErrorMemoryAllocation;
     range.used += granules;
     live_[begin] = {begin, bytes, device};
@@ -151,6 +151,12 @@ class Memory {
         std::perror("simulated GPU: mprotect");
         std::abort();
       }
+  }
+
+  // Of the host, aligned as cudaMalloc does it; its end is the end of the request.
+  static std::byte* plain(size_t bytes) {
+    void* memory = nullptr;
+    return posix_memalign(&memory, 256, bytes) == 0 ? static_cast<std::byte*>(memory) : nullptr;
   }
 
   static std::byte* place(Range& range, size_t bytes) {
