@@ -14,6 +14,7 @@
 
 #include "src/comm/communicator.h"
 #include "src/core/profiler.h"
+#include "src/parallel/groups.h"
 #include "src/parallel/plan.h"
 
 namespace owt {
@@ -21,7 +22,7 @@ namespace owt {
 class Boundary {
  public:
   // All three must outlive this; profiler may be null.
-  Boundary(const Plan& plan, int64_t step_rows, Communicator& comm, Profiler* profiler);
+  Boundary(const Plan& plan, int64_t step_rows, const Groups& groups, Profiler* profiler);
 
   int rounds() const { return static_cast<int>(rounds_.size()); }
   const Round& round(int r) const { return rounds_[static_cast<size_t>(r)]; }
@@ -63,7 +64,7 @@ class Boundary {
 
   const Plan& plan_;
   Strategy strategy_;
-  Communicator& comm_;
+  Communicator& comm_;  // of the model group
   Profiler* profiler_;
   std::string name_, gradient_name_;
   Shape features_;  // of one row

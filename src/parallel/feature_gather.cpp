@@ -38,11 +38,12 @@ const Tensor& FeatureGather::forward(const Tensor& mine, const Stream& stream) {
   return whole_;
 }
 
-const Tensor& FeatureGather::backward(const Tensor& gradient, Layout from, const Stream& stream) {
+void FeatureGather::start_backward(const Tensor& gradient, Layout from, const Stream& stream) {
   const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
+  unpack_ = false;
   if (from == Layout::kReplicated) {
     copy_columns(gradient, mine_.begin, my_gradient_, 0, mine_.size(), stream);
-    return my_gradient_;
+    return;
   }
   OWT_CHECK(from == Layout::kPartial);
   for (size_t r = 0; r < parts_.size(); ++r) {
@@ -50,8 +51,15 @@ const Tensor& FeatureGather::backward(const Tensor& gradient, Layout from, const
     copy_columns(gradient, parts_[r].begin, to, 0, parts_[r].size(), stream);
   }
   Tensor& target = even() ? my_gradient_ : padded_;
-  stream.wait(comm_.reduce_scatter(blocks_, target, stream.record()));
-  if (!even()) copy_columns(padded_, 0, my_gradient_, 0, mine_.size(), stream);
+  summed_ = comm_.reduce_scatter(blocks_, target, stream.record());
+  unpack_ = !even();
+}
+
+const Tensor& FeatureGather::finish_backward(const Stream& stream) {
+  const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
+  stream.wait(summed_);
+  summed_ = {};
+  if (unpack_) copy_columns(padded_, 0, my_gradient_, 0, mine_.size(), stream);
   return my_gradient_;
 }
 

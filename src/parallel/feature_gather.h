@@ -24,8 +24,14 @@ class FeatureGather {
 
   // rows x parts[rank] -> rows x all, valid until the next forward.
   const Tensor& forward(const Tensor& mine, const Stream& stream);
-  // rows x all -> rows x parts[rank], valid until the next backward. from: kPartial or kReplicated.
-  const Tensor& backward(const Tensor& gradient, Layout from, const Stream& stream);
+  // rows x all -> rows x parts[rank], valid until the next backward. from: kPartial or kReplicated. In two halves, so
+  // that the transfer can go on while something else is computed: `gradient` must not change between them.
+  void start_backward(const Tensor& gradient, Layout from, const Stream& stream);
+  const Tensor& finish_backward(const Stream& stream);
+  const Tensor& backward(const Tensor& gradient, Layout from, const Stream& stream) {
+    start_backward(gradient, from, stream);
+    return finish_backward(stream);
+  }
 
  private:
   int64_t columns() const { return parts_.back().end; }
@@ -42,6 +48,8 @@ class FeatureGather {
   Tensor whole_, my_gradient_;
   Tensor blocks_;  // ranks x rows x widest: what travels
   Tensor padded_;  // rows x widest: my block where parts are uneven
+  Event summed_;   // of a backward under way
+  bool unpack_ = false;
 };
 
 }  // namespace owt

@@ -43,7 +43,7 @@ int64_t MemoryNeed::rows_in(int64_t memory_bytes) const {
 
 MemoryNeed memory_need(const Plan& plan) {
   const PlanRequest& request = plan.request;
-  const StepRows rows(plan.rounds_strategy(), plan.ranks(), request.step_rows);
+  const StepRows rows = plan.rows(request.step_rows);
   const auto size = static_cast<double>(size_of(activation_type(request.on.precision)));
   const auto whole = static_cast<double>(std::max<int64_t>(request.step_rows, 1));
   const auto layers = static_cast<int64_t>(plan.layers.size());

@@ -23,7 +23,7 @@ void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
     if (columns == Columns::kSplits) {
       layout = Layout::kFeature;
       parts.clear();
-      for (int r = 0; r < plan.ranks(); ++r) parts.push_back(split(at.out.elements(), plan.ranks(), r));
+      for (int r = 0; r < plan.model_ranks; ++r) parts.push_back(split(at.out.elements(), plan.model_ranks, r));
     } else if (columns == Columns::kMixes) {
       layout = Layout::kReplicated;
       OWT_CHECK(at.params.empty(), "layer '", at.name, "' has weights and cannot stand behind the first dense layer");
@@ -33,31 +33,42 @@ void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   }
 }
 
-void fill_buckets(Plan& plan) {
-  if (plan.front_layout() != Layout::kBatch) return;
-  for (int64_t i = plan.boundary - 1; i >= 0; --i) {
+// The gradients of layers [begin, end) in buckets, the last layer first; of a split layer those of its largest part.
+std::vector<Bucket> buckets_of(const Plan& plan, int64_t begin, int64_t end) {
+  std::vector<Bucket> buckets;
+  for (int64_t i = end - 1; i >= begin; --i) {
     const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
     if (at.params.empty()) continue;
-    if (plan.buckets.empty() || plan.buckets.back().elements * 4 >= plan.request.bucket_bytes)
-      plan.buckets.emplace_back();
-    plan.buckets.back().layers.push_back(i);
-    for (const Shape& shape : at.params) plan.buckets.back().elements += aligned_elements(shape.elements());
+    if (buckets.empty() || buckets.back().elements * 4 >= plan.request.bucket_bytes) buckets.emplace_back();
+    buckets.back().layers.push_back(i);
+    for (const Shape& shape : at.params)
+      buckets.back().elements += aligned_elements(
+          at.layout == Layout::kFeature ? shape.with_rows(at.parts.front().size()).elements() : shape.elements());
   }
+  return buckets;
+}
+
+void fill_buckets(Plan& plan) {
+  const bool own_rows = plan.front_layout() == Layout::kBatch;
+  // Under mp the front sees the same rows on all ranks of a group, so only the replicas' gradients differ.
+  if (own_rows || plan.replicas() > 1) plan.buckets = buckets_of(plan, 0, plan.boundary);
+  if (plan.replicas() > 1 && plan.split())
+    plan.back_buckets = buckets_of(plan, plan.boundary, static_cast<int64_t>(plan.layers.size()));
 }
 
 class TransferList {
  public:
   explicit TransferList(Plan& plan) : plan_(plan) {}
 
-  void add(const std::string& name, Collective collective, Layout from, Layout to, int64_t tensor_bytes) {
-    const int64_t bytes = bytes_sent(collective, tensor_bytes, plan_.ranks());
+  void add(const std::string& name, Collective collective, Group group, Layout from, Layout to, int64_t tensor_bytes) {
+    const int64_t bytes = bytes_sent(collective, tensor_bytes, plan_.ranks_of(group));
     for (Transfer& known : plan_.transfers) {
       if (known.name != name) continue;
       ++known.calls;
       known.bytes += bytes;
       return;
     }
-    plan_.transfers.push_back({name, collective, from, to, 1, bytes});
+    plan_.transfers.push_back({name, collective, group, from, to, 1, bytes});
   }
 
  private:
@@ -67,22 +78,24 @@ class TransferList {
 int64_t most_columns(const LayerPlan& layer) { return layer.parts.front().size(); }
 
 void list_boundary(const Plan& plan, const StepRows& rows, const Round& round, TransferList& list) {
-  const int ranks = plan.ranks();
   const int64_t row_bytes = plan.layers[static_cast<size_t>(plan.boundary)].in.elements() * activation_bytes(plan);
   const std::string there = plan.boundary_name() + " input", back = plan.boundary_name() + " input gradient";
   if (plan.request.strategy == Strategy::kModelParallel) {
     if (plan.front_learns)
-      list.add(back, Collective::kAllReduce, Layout::kPartial, Layout::kReplicated, rows.total() * row_bytes);
+      list.add(back, Collective::kAllReduce, Group::kModel, Layout::kPartial, Layout::kReplicated,
+               rows.most() * row_bytes);
   } else if (plan.request.strategy == Strategy::kOwtB) {
-    list.add(there, Collective::kBroadcast, Layout::kBatch, Layout::kReplicated, rows_of(round) * row_bytes);
+    list.add(there, Collective::kBroadcast, Group::kModel, Layout::kBatch, Layout::kReplicated,
+             rows_of(round) * row_bytes);
     if (plan.front_learns)
-      list.add(back, Collective::kReduce, Layout::kPartial, Layout::kBatch, rows_of(round) * row_bytes);
+      list.add(back, Collective::kReduce, Group::kModel, Layout::kPartial, Layout::kBatch, rows_of(round) * row_bytes);
   } else {
     int64_t most = 0;
     for (const RowRange& range : round) most = std::max(most, range.size());
-    const int64_t bytes = round_up_share(most, ranks, row_bytes);
-    list.add(there, Collective::kAllGather, Layout::kBatch, Layout::kReplicated, bytes);
-    if (plan.front_learns) list.add(back, Collective::kReduceScatter, Layout::kPartial, Layout::kBatch, bytes);
+    const int64_t bytes = round_up_share(most, plan.model_ranks, row_bytes);
+    list.add(there, Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated, bytes);
+    if (plan.front_learns)
+      list.add(back, Collective::kReduceScatter, Group::kModel, Layout::kPartial, Layout::kBatch, bytes);
   }
 }
 
@@ -91,35 +104,59 @@ void list_feature_gathers(const Plan& plan, int64_t rows, TransferList& list) {
     const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
     if (!at.gather_before) continue;
     const LayerPlan& before = plan.layers[static_cast<size_t>(i - 1)];
-    const int64_t bytes = round_up_share(most_columns(before), plan.ranks(), rows * activation_bytes(plan));
-    list.add(at.name + " input", Collective::kAllGather, Layout::kFeature, Layout::kReplicated, bytes);
+    const int64_t bytes = round_up_share(most_columns(before), plan.model_ranks, rows * activation_bytes(plan));
+    list.add(at.name + " input", Collective::kAllGather, Group::kModel, Layout::kFeature, Layout::kReplicated, bytes);
     if (plan.gradient_layout(i) == Layout::kPartial)
-      list.add(at.name + " input gradient", Collective::kReduceScatter, Layout::kPartial, Layout::kFeature, bytes);
+      list.add(at.name + " input gradient", Collective::kReduceScatter, Group::kModel, Layout::kPartial,
+               Layout::kFeature, bytes);
   }
   const LayerPlan& last = plan.layers.back();
   if (last.layout == Layout::kFeature)
-    list.add("logits", Collective::kAllGather, Layout::kFeature, Layout::kReplicated,
-             round_up_share(most_columns(last), plan.ranks(), rows * activation_bytes(plan)));
+    list.add("logits", Collective::kAllGather, Group::kModel, Layout::kFeature, Layout::kReplicated,
+             round_up_share(most_columns(last), plan.model_ranks, rows * activation_bytes(plan)));
+}
+
+// Of a step: how often the parts behind the boundary are updated.
+int dense_updates(const Plan& plan, const StepRows& rows) {
+  return plan.request.dense_update == DenseUpdate::kRound ? static_cast<int>(rows.rounds(0).size()) : 1;
 }
 
 void list_transfers(Plan& plan) {
   TransferList list(plan);
-  const StepRows rows(plan.rounds_strategy(), plan.ranks(), plan.request.step_rows);
+  const StepRows rows = plan.rows(plan.request.step_rows);
   if (plan.split()) {
     if (plan.loss_layout() == Layout::kReplicated && plan.front_layout() == Layout::kBatch)
-      list.add("labels", Collective::kAllGather, Layout::kBatch, Layout::kReplicated,
-               round_up_share(rows.most(), plan.ranks(), 4));
+      list.add("labels", Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated,
+               round_up_share(rows.most(), plan.model_ranks, 4));
     for (const Round& round : rows.rounds(0)) {
       list_boundary(plan, rows, round, list);
       list_feature_gathers(plan, rows_of(round), list);
     }
   }
+  for (const Bucket& bucket : plan.back_buckets)
+    for (int round = 0; round < dense_updates(plan, rows); ++round)
+      list.add("dense gradients", Collective::kAllReduce, Group::kReplicas, Layout::kPartial, Layout::kReplicated,
+               bucket.elements * 4);
   for (const Bucket& bucket : plan.buckets)
-    list.add("gradients", Collective::kAllReduce, Layout::kPartial, Layout::kReplicated, bucket.elements * 4);
-  list.add("step result", Collective::kAllReduce, Layout::kPartial, Layout::kReplicated, kStepResultBytes);
+    list.add("gradients", Collective::kAllReduce, plan.front_group(), Layout::kPartial, Layout::kReplicated,
+             bucket.elements * 4);
+  list.add("step result", Collective::kAllReduce, Group::kWorld, Layout::kPartial, Layout::kReplicated,
+           kStepResultBytes);
 }
 
 }  // namespace
+
+const char* name_of(Group group) {
+  switch (group) {
+    case Group::kWorld:
+      return "world";
+    case Group::kModel:
+      return "model";
+    case Group::kReplicas:
+      return "replicas";
+  }
+  return "";
+}
 
 const char* name_of(Layout layout) {
   switch (layout) {
@@ -140,12 +177,19 @@ Strategy Plan::rounds_strategy() const {
 }
 
 Layout Plan::front_layout() const {
-  return request.strategy == Strategy::kModelParallel && ranks() > 1 ? Layout::kReplicated : Layout::kBatch;
+  return request.strategy == Strategy::kModelParallel && model_ranks > 1 ? Layout::kReplicated : Layout::kBatch;
+}
+
+Group Plan::front_group() const { return front_layout() == Layout::kBatch ? Group::kWorld : Group::kReplicas; }
+
+int Plan::ranks_of(Group group) const {
+  if (group == Group::kWorld) return ranks();
+  return group == Group::kModel ? model_ranks : replicas();
 }
 
 Layout Plan::loss_layout() const { return split() ? Layout::kReplicated : front_layout(); }
 
-bool Plan::counts_rows(int rank) const { return loss_layout() == Layout::kBatch || rank == 0; }
+bool Plan::counts_rows(int rank) const { return loss_layout() == Layout::kBatch || rank % model_ranks == 0; }
 
 Layout Plan::gradient_layout(int64_t first) const {
   for (int64_t i = first; i < static_cast<int64_t>(layers.size()); ++i) {
@@ -164,12 +208,29 @@ int64_t Plan::bytes_per_step() const {
 
 std::string Plan::boundary_name() const { return split() ? layers[static_cast<size_t>(boundary)].name : ""; }
 
+namespace {
+
+// Where there is nothing to split every rank has the whole net; under mp all of a group compute the same then.
+int model_ranks_of(const PlanRequest& request, const std::vector<std::unique_ptr<Layer>>& layers) {
+  const int asked = request.model_ranks > 0 ? request.model_ranks : request.ranks;
+  if (request.ranks % asked != 0)
+    fail(request.ranks, " workers cannot be dealt to groups of ", asked, " (parallel.model_ranks); use a divisor of ",
+         request.ranks);
+  const bool splits =
+      std::any_of(layers.begin(), layers.end(), [](const auto& layer) { return layer->columns() == Columns::kSplits; });
+  if (request.strategy == Strategy::kModelParallel) return asked;
+  return splits && request.strategy != Strategy::kDataParallel ? asked : 1;
+}
+
+}  // namespace
+
 Plan make_plan(const Model& model, const PlanRequest& request) {
   OWT_CHECK(request.ranks >= 1 && request.step_rows >= 1);
   Plan plan;
   plan.request = request;
   plan.model = model.name;
   const auto layers = whole_layers(model);
+  plan.model_ranks = model_ranks_of(request, layers);
   Shape batch = model.input.batch_of(1);
   plan.boundary = static_cast<int64_t>(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
@@ -190,8 +251,7 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
     const bool first_dense =
         layers[i]->columns() == Columns::kSplits && plan.boundary == static_cast<int64_t>(layers.size());
     // On one rank, and under dp, there is nothing to split.
-    if (first_dense && request.ranks > 1 && request.strategy != Strategy::kDataParallel)
-      plan.boundary = static_cast<int64_t>(i);
+    if (first_dense && plan.model_ranks > 1) plan.boundary = static_cast<int64_t>(i);
     if (static_cast<int64_t>(i) < plan.boundary && !at.params.empty()) plan.front_learns = true;
     plan.layers.push_back(std::move(at));
   }

@@ -23,7 +23,7 @@ RankModel::RankModel(const Model& model, const Plan& plan, int rank) {
       first_.push_back(static_cast<int64_t>(i));
     }
     std::optional<Slice> part;
-    if (at.layout == Layout::kFeature) part = at.parts[static_cast<size_t>(rank)];
+    if (at.layout == Layout::kFeature) part = at.parts[static_cast<size_t>(rank % plan.model_ranks)];
     run.push_back(make_layer(model.layers[i], at.in, part));
   }
   close_run();
@@ -84,16 +84,24 @@ const Tensor& BackTape::forward(const Pass& pass, const Tensor& x) {
   return logits_ ? logits_->forward(*at, *pass.stream) : *at;
 }
 
-void BackTape::backward(const Pass& pass, const Tensor& dlogits, Tensor* dx) {
+void BackTape::backward(const Pass& pass, const Tensor& dlogits, Tensor* dx, const BackwardHooks& hooks) {
   if (stages_.empty()) {
     if (dx) dx->copy_from(dlogits, *pass.stream);
+    if (hooks.dx_done) hooks.dx_done();
     return;
   }
   const Tensor* gradient = logits_ ? &logits_->backward(dlogits, Layout::kReplicated, *pass.stream) : &dlogits;
   for (size_t s = stages_.size(); s-- > 0;) {
     Stage& stage = stages_[s];
-    stage.tape.backward(pass, *stage.x, *gradient, stage.gather ? &stage.dx : dx);
-    if (stage.gather) gradient = &stage.gather->backward(stage.dx, stage.gradient, *pass.stream);
+    BackwardHooks inner;
+    if (hooks.layer_done)
+      inner.layer_done = [&, first = model_.first_layer(static_cast<int64_t>(s))](int64_t i) {
+        hooks.layer_done(first + i);
+      };
+    inner.dx_done =
+        stage.gather ? [&] { stage.gather->start_backward(stage.dx, stage.gradient, *pass.stream); } : hooks.dx_done;
+    stage.tape.backward(pass, *stage.x, *gradient, stage.gather ? &stage.dx : dx, inner);
+    if (stage.gather) gradient = &stage.gather->finish_backward(*pass.stream);
   }
 }
 

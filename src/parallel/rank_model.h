@@ -42,13 +42,14 @@ class RankModel {
 // is the identity.
 class BackTape {
  public:
-  // All but profiler must outlive this; profiler may be null.
+  // comm: of the model group. All but profiler must outlive this; profiler may be null.
   BackTape(const Plan& plan, RankModel& model, int64_t rows, Communicator& comm, Profiler* profiler);
 
   // The dense batch -> its logits, whole rows on every rank; valid until the next forward.
   const Tensor& forward(const Pass& pass, const Tensor& x);
   // After forward on the same x. dx, a summand over the ranks, may be null.
-  void backward(const Pass& pass, const Tensor& dlogits, Tensor* dx);
+  // Hooks: layers by their number in the plan.
+  void backward(const Pass& pass, const Tensor& dlogits, Tensor* dx, const BackwardHooks& hooks = {});
 
   void find_bad_layer(const Stream& stream, const Tensor& sums, Tensor& first) const;  // see Tape; in the plan
   int64_t bytes() const;

@@ -20,27 +20,33 @@ Strategy strategy_from(const std::string& name);  // throws Error with the list 
 std::vector<std::string> strategy_names();
 
 struct RowRange {
-  int rank;
+  int rank;            // in its model group
   int64_t begin, end;  // rows of that rank's local batch
   int64_t size() const { return end - begin; }
 };
 using Round = std::vector<RowRange>;  // their concatenation is one dense batch
 int64_t rows_of(const Round& round);
 
-// How the rows of one step lie on the ranks: contiguous parts in rank order, or all rows on every rank under mp.
+// How the rows of one step lie on the ranks: contiguous parts in rank order. Ranks that share one copy of the split
+// layers form a model group, consecutive ones each; under mp every rank of a group has all of its group's rows.
 class StepRows {
  public:
-  StepRows(Strategy strategy, int ranks, int64_t step_rows);
+  // model_ranks: of a group, a divisor of ranks; 0: all ranks are one group.
+  StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks = 0);
 
   Slice of(int rank) const;  // the rank's rows, as indexes in the step
   int64_t total() const { return total_; }
   int64_t most() const;  // the largest number of rows on a rank
-  // The rounds as this rank sees them. Under dp and mp there is one round of the rank's own rows.
+  // The rounds of its group, as this rank sees them. Under dp and mp there is one round of the rank's own rows.
   std::vector<Round> rounds(int rank) const;
+  // The rows of a round of this rank's group, as indexes in the step.
+  std::vector<int64_t> indexes(const Round& round, int rank) const;
 
  private:
+  int first_of_group(int rank) const { return rank / model_ranks_ * model_ranks_; }
+
   Strategy strategy_;
-  int ranks_;
+  int ranks_, model_ranks_;
   int64_t total_;
 };
 

@@ -33,9 +33,7 @@ LoaderSettings loader_settings(const Job& job, int rank) {
   settings.seed = job.settings.run.seed;
   settings.shuffle = data.shuffle;
   settings.threads = data.loader_threads;
-  settings.rows = [strategy = job.plan.rounds_strategy(), ranks = job.plan.ranks(), rank](int64_t step_rows) {
-    return StepRows(strategy, ranks, step_rows).of(rank);
-  };
+  settings.rows = [&plan = job.plan, rank](int64_t step_rows) { return plan.rows(step_rows).of(rank); };
   return settings;
 }
 

@@ -51,6 +51,7 @@ ParallelSettings read_parallel(Config config) {
   parallel.strategy = strategy_from(config.word("strategy", "owt-a", strategy_names()));
   parallel.dense_update =
       config.word("dense_update", "step", {"step", "round"}) == "step" ? DenseUpdate::kStep : DenseUpdate::kRound;
+  parallel.model_ranks = static_cast<int>(config.integer("model_ranks", 0, {.low = 0, .high = 4096}));
   parallel.scale_lr = config.word("scale_lr", "none", {"none", "linear", "sqrt"});
   parallel.bucket_bytes =
       static_cast<int64_t>(config.number("bucket_mb", 8, {.low = 0.001, .high = 65536}) * (1 << 20));
@@ -123,6 +124,7 @@ int64_t Settings::step_rows() const {
 
 PlanRequest Settings::plan_request() const {
   PlanRequest request{parallel.workers, parallel.strategy, parallel.dense_update, step_rows(), parallel.bucket_bytes};
+  request.model_ranks = parallel.model_ranks;
   request.on.precision = run.precision;
   return request;
 }
@@ -145,9 +147,8 @@ Plan Settings::plan_to_run() const {
 double Settings::front_rate_scale(const Plan& plan) const { return growth(parallel.scale_lr, plan.ranks()); }
 
 double Settings::back_rate_scale(const Plan& plan) const {
-  const double rounds = parallel.dense_update == DenseUpdate::kRound
-                            ? static_cast<double>(StepRows(plan.rounds_strategy(), plan.ranks(), 1).rounds(0).size())
-                            : 1.0;
+  const double rounds =
+      parallel.dense_update == DenseUpdate::kRound ? static_cast<double>(plan.rows(1).rounds(0).size()) : 1.0;
   return growth(parallel.scale_lr, plan.ranks() / rounds);
 }
 

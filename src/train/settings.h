@@ -32,6 +32,7 @@ struct ParallelSettings {
   int workers = 1;
   Strategy strategy = Strategy::kOwtA;
   DenseUpdate dense_update = DenseUpdate::kStep;
+  int model_ranks = 0;            // workers that share one copy of the split layers; 0: all
   std::string scale_lr = "none";  // none | linear | sqrt: how the rate grows with the number of ranks
   int64_t bucket_bytes = 8 << 20;
 };

@@ -47,9 +47,7 @@ std::vector<std::string> load_tensors(const std::string& path, RankModel& model,
            "; it belongs to another model");
     const Tensor whole = file.read(param->name).reshaped(param->full_shape);
     const Tensor part = whole.rows(param->part.begin, param->part.end);
-    Tensor in_memory_order(part.shape());
-    param->from_file_order(part.shape().rows(), part.data(), in_memory_order.data());
-    take(*param, in_memory_order);
+    take(*param, param->kept_of(part.data()));
   }
   std::vector<std::string> unused;
   for (const auto& entry : file.entries())

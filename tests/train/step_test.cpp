@@ -38,6 +38,7 @@ Overrides on(Device device, Overrides changes = {}) {
 struct Case {
   const char* strategy;
   int ranks;
+  int model_ranks = 0;
 };
 
 class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
@@ -46,7 +47,9 @@ class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
   SmallRun run(int64_t steps) const {
     const Case& c = std::get<1>(GetParam());
     return run_small(kSmallRecipe, steps,
-                     on(device(), {{"parallel.workers", std::to_string(c.ranks)}, {"parallel.strategy", c.strategy}}));
+                     on(device(), {{"parallel.workers", std::to_string(c.ranks)},
+                                   {"parallel.strategy", c.strategy},
+                                   {"parallel.model_ranks", std::to_string(c.model_ranks)}}));
   }
   // A simulated GPU is slow.
   int64_t steps() const { return device() == Device::kCpu ? 50 : 11; }
@@ -69,7 +72,8 @@ TEST_P(StepEquality, SendsTheBytesOfThePlan) {
 
 std::string case_name(const ::testing::TestParamInfo<StepEquality::ParamType>& info) {
   const auto& [device, c] = info.param;
-  std::string name = concat(c.strategy, c.ranks, "_", device);
+  std::string name =
+      concat(c.strategy, c.ranks, "_", c.model_ranks > 0 ? concat("in", c.model_ranks, "s_") : "", device);
   std::erase(name, '-');
   return name;
 }
@@ -80,7 +84,9 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values(Case{"dp", 1}, Case{"dp", 2}, Case{"dp", 3}, Case{"dp", 4}, Case{"owt-a", 1},
                                          Case{"owt-a", 2}, Case{"owt-a", 3}, Case{"owt-a", 4}, Case{"owt-b", 2},
                                          Case{"owt-b", 3}, Case{"owt-b", 4}, Case{"owt-c", 2}, Case{"owt-c", 3},
-                                         Case{"owt-c", 4}, Case{"mp", 1}, Case{"mp", 2}, Case{"mp", 3}, Case{"mp", 4})),
+                                         Case{"owt-c", 4}, Case{"mp", 1}, Case{"mp", 2}, Case{"mp", 3}, Case{"mp", 4},
+                                         Case{"owt-a", 4, 2}, Case{"owt-b", 4, 2}, Case{"owt-c", 4, 2},
+                                         Case{"owt-c", 6, 3}, Case{"mp", 4, 2}, Case{"owt-a", 3, 1})),
     case_name);
 
 class StepTest : public DeviceTest {
