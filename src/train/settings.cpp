@@ -134,6 +134,7 @@ int64_t Settings::step_rows() const {
 PlanRequest Settings::plan_request() const {
   PlanRequest request{parallel.workers, parallel.strategy, parallel.dense_update, step_rows(), parallel.bucket_bytes};
   request.model_ranks = parallel.model_ranks;
+  request.loss = loss;
   request.on.precision = run.precision;
   return request;
 }
