@@ -36,6 +36,14 @@ Boundary::Boundary(const Plan& plan, int64_t step_rows, const Groups& groups, Pr
   my_labels_ = Tensor({rows.most()}, DType::kI32, plan.request.on.device);
   my_labels_.zero();
   all_labels_ = Tensor({rows.most() * plan.model_ranks}, DType::kI32, plan.request.on.device);
+  const LayerPlan& first = plan.layers[static_cast<size_t>(plan.boundary)];
+  if (first.by_inputs()) {
+    std::vector<int64_t> rows_of_ranks;
+    for (const RowRange& range : round(0)) rows_of_ranks.push_back(range.size());
+    exchange_.emplace(name_, rows_of_ranks, first.inputs, plan.request.on, comm_, profiler);
+    round_buffer_ = Tensor({rows_of(round(0))}, DType::kI32, plan.request.on.device);
+    return;
+  }
   int64_t most_rows = 0, most_padded = 0;
   bool all_even = true;
   for (int r = 0; r < rounds(); ++r) {
@@ -112,6 +120,7 @@ void Boundary::gather(int r, const Tensor& mine, const Stream& stream) {
     s.gathered = {};
     return;
   }
+  if (by_columns()) return exchange_->start_forward(mine, stream);
   const Profiler::Scope scope(profiler_, name_, Phase::kTransfer);
   settle(s, stream);  // the padded buffers serve both ways
   const Slice rows = my_rows(r);
@@ -135,6 +144,7 @@ const Tensor& Boundary::gathered(int r, const Stream& stream) {
     stream.wait(s.gathered);
     return s.batch;
   }
+  if (by_columns()) return exchange_->finish_forward(stream);
   const Profiler::Scope scope(profiler_, name_, Phase::kTransfer);
   stream.wait(s.gathered);
   if (!even(r))
@@ -147,6 +157,7 @@ const Tensor& Boundary::gathered(int r, const Stream& stream) {
 Tensor* Boundary::dense_gradient(int r, const Stream& stream) {
   if (!plan_.front_learns) return nullptr;
   if (!moves_rows()) return &local_gradient_;
+  if (by_columns()) return &exchange_->gradient();
   const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
   settle(slot(r), stream);
   return &slot(r).gradient;
@@ -154,6 +165,7 @@ Tensor* Boundary::dense_gradient(int r, const Stream& stream) {
 
 void Boundary::scatter(int r, const Stream& stream) {
   if (!plan_.front_learns || !travels()) return;
+  if (by_columns()) return exchange_->start_backward(stream);
   const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
   Slot& s = slot(r);
   const Slice rows = my_rows(r);
@@ -189,6 +201,10 @@ void Boundary::settle(Slot& s, const Stream& stream) {
 
 const Tensor& Boundary::finish(const Stream& stream) {
   if (!travels()) return local_gradient_;
+  if (by_columns()) {
+    if (plan_.front_learns) exchange_->finish_backward(local_gradient_, stream);
+    return local_gradient_;
+  }
   const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
   for (Slot& s : slots_) settle(s, stream);
   return local_gradient_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layers/sharded_softmax_loss.h"
 #include "src/core/check.h"
 #include "src/parallel/step_result.h"
 
@@ -12,18 +13,33 @@ int64_t activation_bytes(const Plan& plan) { return size_of(activation_type(plan
 
 int64_t round_up_share(int64_t most, int ranks, int64_t bytes_each) { return most * ranks * bytes_each; }
 
+// Of a dense layer under owt-d: bringing its whole input together sends more than summing its outputs. At the boundary the
+// input comes by rows, so that summing needs an all_to_all besides, of 1 / ranks of the whole.
+bool sends_less_by_inputs(const Plan& plan, int64_t layer, Layout input) {
+  if (plan.request.strategy != Strategy::kOwtD) return false;
+  const LayerPlan& at = plan.layers[static_cast<size_t>(layer)];
+  const int64_t in = at.in.elements(), out = at.out.elements();
+  if (layer == plan.boundary) return in / plan.model_ranks + out < in;
+  return input == Layout::kFeature && out < in;
+}
+
 // Layouts of the layers behind the boundary (DESIGN section 5).
 void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   Layout layout = Layout::kReplicated;
   std::vector<Slice> parts;
+  const auto slices = [&](int64_t features) {
+    std::vector<Slice> all;
+    for (int r = 0; r < plan.model_ranks; ++r) all.push_back(split(features, plan.model_ranks, r));
+    return all;
+  };
   for (int64_t i = plan.boundary; i < static_cast<int64_t>(layers.size()); ++i) {
     LayerPlan& at = plan.layers[static_cast<size_t>(i)];
     const Columns columns = layers[static_cast<size_t>(i)]->columns();
-    at.gather_before = layout == Layout::kFeature && columns != Columns::kKeeps;
+    if (columns == Columns::kSplits && sends_less_by_inputs(plan, i, layout)) at.inputs = slices(at.in.elements());
+    at.gather_before = layout == Layout::kFeature && columns != Columns::kKeeps && !at.by_inputs();
     if (columns == Columns::kSplits) {
       layout = Layout::kFeature;
-      parts.clear();
-      for (int r = 0; r < plan.model_ranks; ++r) parts.push_back(split(at.out.elements(), plan.model_ranks, r));
+      parts = slices(at.out.elements());
     } else if (columns == Columns::kMixes) {
       layout = Layout::kReplicated;
       OWT_CHECK(at.params.empty(), "layer '", at.name, "' has weights and cannot stand behind the first dense layer");
@@ -41,9 +57,7 @@ std::vector<Bucket> buckets_of(const Plan& plan, int64_t begin, int64_t end) {
     if (at.params.empty()) continue;
     if (buckets.empty() || buckets.back().elements * 4 >= plan.request.bucket_bytes) buckets.emplace_back();
     buckets.back().layers.push_back(i);
-    for (const Shape& shape : at.params)
-      buckets.back().elements += aligned_elements(
-          at.layout == Layout::kFeature ? shape.with_rows(at.parts.front().size()).elements() : shape.elements());
+    for (const Shape& shape : at.params) buckets.back().elements += aligned_elements(at.most_elements(shape));
   }
   return buckets;
 }
@@ -77,8 +91,15 @@ class TransferList {
 
 int64_t most_columns(const LayerPlan& layer) { return layer.parts.front().size(); }
 
+int64_t longest(const Round& round) {
+  int64_t most = 0;
+  for (const RowRange& range : round) most = std::max(most, range.size());
+  return most;
+}
+
 void list_boundary(const Plan& plan, const StepRows& rows, const Round& round, TransferList& list) {
-  const int64_t row_bytes = plan.layers[static_cast<size_t>(plan.boundary)].in.elements() * activation_bytes(plan);
+  const LayerPlan& first = plan.layers[static_cast<size_t>(plan.boundary)];
+  const int64_t row_bytes = first.in.elements() * activation_bytes(plan);
   const std::string there = plan.boundary_name() + " input", back = plan.boundary_name() + " input gradient";
   if (plan.request.strategy == Strategy::kModelParallel) {
     if (plan.front_learns)
@@ -89,10 +110,14 @@ void list_boundary(const Plan& plan, const StepRows& rows, const Round& round, T
              rows_of(round) * row_bytes);
     if (plan.front_learns)
       list.add(back, Collective::kReduce, Group::kModel, Layout::kPartial, Layout::kBatch, rows_of(round) * row_bytes);
+  } else if (first.by_inputs()) {
+    const int64_t bytes =
+        round_up_share(longest(round), plan.model_ranks, first.inputs.front().size() * activation_bytes(plan));
+    list.add(there, Collective::kAllToAll, Group::kModel, Layout::kBatch, Layout::kFeature, bytes);
+    if (plan.front_learns)
+      list.add(back, Collective::kAllToAll, Group::kModel, Layout::kFeature, Layout::kBatch, bytes);
   } else {
-    int64_t most = 0;
-    for (const RowRange& range : round) most = std::max(most, range.size());
-    const int64_t bytes = round_up_share(most, plan.model_ranks, row_bytes);
+    const int64_t bytes = round_up_share(longest(round), plan.model_ranks, row_bytes);
     list.add(there, Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated, bytes);
     if (plan.front_learns)
       list.add(back, Collective::kReduceScatter, Group::kModel, Layout::kPartial, Layout::kBatch, bytes);
@@ -102,6 +127,13 @@ void list_boundary(const Plan& plan, const StepRows& rows, const Round& round, T
 void list_feature_gathers(const Plan& plan, int64_t rows, TransferList& list) {
   for (int64_t i = plan.boundary; i < static_cast<int64_t>(plan.layers.size()); ++i) {
     const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
+    if (at.by_inputs()) {
+      const int64_t bytes = round_up_share(most_columns(at), plan.model_ranks, rows * activation_bytes(plan));
+      list.add(at.name + " output", Collective::kReduceScatter, Group::kModel, Layout::kPartial, Layout::kFeature,
+               bytes);
+      list.add(at.name + " output gradient", Collective::kAllGather, Group::kModel, Layout::kFeature,
+               Layout::kReplicated, bytes);
+    }
     if (!at.gather_before) continue;
     const LayerPlan& before = plan.layers[static_cast<size_t>(i - 1)];
     const int64_t bytes = round_up_share(most_columns(before), plan.model_ranks, rows * activation_bytes(plan));
@@ -111,9 +143,18 @@ void list_feature_gathers(const Plan& plan, int64_t rows, TransferList& list) {
                Layout::kFeature, bytes);
   }
   const LayerPlan& last = plan.layers.back();
-  if (last.layout == Layout::kFeature)
+  if (plan.sharded_loss)
+    list.add("loss statistics", Collective::kAllGather, Group::kModel, Layout::kFeature, Layout::kReplicated,
+             plan.model_ranks * rows * kLossStats * 4);
+  else if (last.layout == Layout::kFeature)
     list.add("logits", Collective::kAllGather, Group::kModel, Layout::kFeature, Layout::kReplicated,
              round_up_share(most_columns(last), plan.model_ranks, rows * activation_bytes(plan)));
+}
+
+// What the ranks must know of each other's logits is less than the logits.
+bool sends_less_sharded(const Plan& plan) {
+  const LayerPlan& last = plan.layers.back();
+  return last.layout == Layout::kFeature && kLossStats * 4 < most_columns(last) * activation_bytes(plan);
 }
 
 // Of a step: how often the parts behind the boundary are updated.
@@ -125,7 +166,7 @@ void list_transfers(Plan& plan) {
   TransferList list(plan);
   const StepRows rows = plan.rows(plan.request.step_rows);
   if (plan.split()) {
-    if (plan.loss_layout() == Layout::kReplicated && plan.front_layout() == Layout::kBatch)
+    if (plan.front_layout() == Layout::kBatch)
       list.add("labels", Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated,
                round_up_share(rows.most(), plan.model_ranks, 4));
     for (const Round& round : rows.rounds(0)) {
@@ -145,6 +186,12 @@ void list_transfers(Plan& plan) {
 }
 
 }  // namespace
+
+int64_t LayerPlan::most_elements(const Shape& param) const {
+  if (layout != Layout::kFeature) return param.elements();
+  if (!by_inputs()) return param.with_rows(parts.front().size()).elements();
+  return param.rank() == 1 ? param.elements() : param.rows() * inputs.front().size();  // the bias is whole on one rank
+}
 
 const char* name_of(Group group) {
   switch (group) {
@@ -187,7 +234,10 @@ int Plan::ranks_of(Group group) const {
   return group == Group::kModel ? model_ranks : replicas();
 }
 
-Layout Plan::loss_layout() const { return split() ? Layout::kReplicated : front_layout(); }
+Layout Plan::loss_layout() const {
+  if (!split()) return front_layout();
+  return sharded_loss ? Layout::kFeature : Layout::kReplicated;
+}
 
 bool Plan::counts_rows(int rank) const { return loss_layout() == Layout::kBatch || rank % model_ranks == 0; }
 
@@ -256,6 +306,7 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
     plan.layers.push_back(std::move(at));
   }
   place_back(plan, layers);
+  plan.sharded_loss = sends_less_sharded(plan);
   fill_buckets(plan);
   list_transfers(plan);
   return plan;

@@ -15,21 +15,33 @@ const char* name_of(Strategy strategy) {
       return "owt-b";
     case Strategy::kOwtC:
       return "owt-c";
+    case Strategy::kOwtD:
+      return "owt-d";
     case Strategy::kModelParallel:
       return "mp";
   }
   return "";
 }
 
-std::vector<std::string> strategy_names() { return {"dp", "owt-a", "owt-b", "owt-c", "mp"}; }
+std::vector<Strategy> all_strategies() {
+  return {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB,
+          Strategy::kOwtC,         Strategy::kOwtD, Strategy::kModelParallel};
+}
+
+std::vector<std::string> strategy_names() {
+  std::vector<std::string> names;
+  for (const Strategy strategy : all_strategies()) names.push_back(name_of(strategy));
+  return names;
+}
 
 Strategy strategy_from(const std::string& name) {
-  for (const Strategy strategy :
-       {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kModelParallel})
+  std::string known;
+  for (const Strategy strategy : all_strategies()) {
     if (name == name_of(strategy)) return strategy;
+    known += concat(known.empty() ? "" : ", ", name_of(strategy));
+  }
   const std::string near = nearest(name, strategy_names());
-  fail("no strategy '", name, "' (there are dp, owt-a, owt-b, owt-c, mp)",
-       near.empty() ? "" : concat("; did you mean '", near, "'?"));
+  fail("no strategy '", name, "' (there are ", known, ")", near.empty() ? "" : concat("; did you mean '", near, "'?"));
 }
 
 int64_t rows_of(const Round& round) {
@@ -59,6 +71,7 @@ std::vector<Round> StepRows::rounds(int rank) const {
       all.push_back({{rank % model_ranks_, 0, of(rank).size()}});
       break;
     case Strategy::kOwtA:
+    case Strategy::kOwtD:
       all.emplace_back();
       for (int r = 0; r < model_ranks_; ++r) all.back().push_back({r, 0, size_of(r)});
       break;

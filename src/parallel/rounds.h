@@ -3,6 +3,7 @@
 //   owt-a: 1 round, every rank's rows [0, B)               dense batch K*B
 //   owt-b: K rounds, rank r's rows [0, B) in round r       dense batch B
 //   owt-c: K rounds, rows [r*B/K, (r+1)*B/K) of every rank dense batch B
+//   owt-d: as owt-a; columns travel instead of rows where that is less
 // Source: Krizhevsky, "One weird trick", section 3.
 #pragma once
 
@@ -14,9 +15,10 @@
 
 namespace owt {
 
-enum class Strategy { kDataParallel, kOwtA, kOwtB, kOwtC, kModelParallel };
-const char* name_of(Strategy strategy);           // "dp", "owt-a", "owt-b", "owt-c", "mp"
+enum class Strategy { kDataParallel, kOwtA, kOwtB, kOwtC, kOwtD, kModelParallel };
+const char* name_of(Strategy strategy);           // "dp", "owt-a", "owt-b", "owt-c", "owt-d", "mp"
 Strategy strategy_from(const std::string& name);  // throws Error with the list of names
+std::vector<Strategy> all_strategies();
 std::vector<std::string> strategy_names();
 
 struct RowRange {

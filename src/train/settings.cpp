@@ -45,6 +45,15 @@ DataSettings read_data(Config config, const Model& model) {
   return data;
 }
 
+LossSettings read_loss(Config config) {
+  LossSettings loss;
+  loss.label_smoothing = config.number("label_smoothing", 0, {.low = 0, .high = 1});
+  if (loss.label_smoothing == 1)
+    config.error("label_smoothing", "'label_smoothing' is 1, wanted less: all labels would be the same; 0.1 is usual");
+  config.finish("[loss]");
+  return loss;
+}
+
 ParallelSettings read_parallel(Config config) {
   ParallelSettings parallel;
   parallel.workers = static_cast<int>(config.integer("workers", 1, {.low = 1, .high = 4096}));
@@ -125,6 +134,7 @@ int64_t Settings::step_rows() const {
 PlanRequest Settings::plan_request() const {
   PlanRequest request{parallel.workers, parallel.strategy, parallel.dense_update, step_rows(), parallel.bucket_bytes};
   request.model_ranks = parallel.model_ranks;
+  request.loss = loss;
   request.on.precision = run.precision;
   return request;
 }
@@ -160,6 +170,7 @@ Settings settings_from(Config recipe, const std::string& name) {
   if (!recipe.has("model")) recipe.error("model", "'model' is missing: a path to a model file, or a table");
   settings.model = read_model(model);
   settings.data = read_data(recipe.table("data"), settings.model);
+  settings.loss = read_loss(recipe.table("loss"));
   Config optimizer = recipe.table("optimizer"), schedule = recipe.table("schedule");
   settings.optimizer = SgdSettings::from(optimizer);
   settings.schedule = ScheduleSettings::from(schedule);

@@ -7,6 +7,7 @@
 
 #include "data/augment.h"
 #include "layers/conv_algorithm.h"
+#include "layers/softmax_loss.h"
 #include "src/net/model.h"
 #include "src/parallel/plan.h"
 #include "src/train/schedule.h"
@@ -55,6 +56,7 @@ struct Settings {
   std::string name;  // of the recipe: its file name without .toml
   Model model;
   DataSettings data;
+  LossSettings loss;
   SgdSettings optimizer;
   ScheduleSettings schedule;
   ParallelSettings parallel;

@@ -32,8 +32,8 @@ void Step::queue(const Batch& batch, const Pass& pass) {
     rows.give_to(dense_pass);
     Dense& d = dense(count);
     const Tensor x = b.boundary.gathered(r, stream).rows(0, count);
-    const Tensor logits = d.tape.forward(dense_pass, x).reshaped(d.dlogits.shape());
-    loss(dense_pass, d, logits, b.boundary.labels(r, stream), learns);
+    const Tensor& logits = d.tape.forward(dense_pass, x);
+    d.loss.run(dense_pass, logits, b.boundary.labels(r, stream), learns, my_sums());
     note_bad_layer(b, d);
     if (!learns) continue;
 
@@ -44,7 +44,7 @@ void Step::queue(const Batch& batch, const Pass& pass) {
     BackwardHooks hooks;
     hooks.dx_done = [&] { b.boundary.scatter(r, stream); };
     if (complete) hooks.layer_done = [&](int64_t layer) { dense_grad_sync_.layer_done(layer, stream); };
-    d.tape.backward(dense_pass, d.dlogits, dx ? &dx_rows : nullptr, hooks);
+    d.tape.backward(dense_pass, d.loss.dlogits(), dx ? &dx_rows : nullptr, hooks);
     if (every_round) update_back_after_round(batch.step_rows, b.round_rows[static_cast<size_t>(r)]);
   }
   if (learns) {

@@ -15,6 +15,7 @@
 #include "src/parallel/boundary.h"
 #include "src/parallel/grad_sync.h"
 #include "src/parallel/groups.h"
+#include "src/parallel/rank_loss.h"
 #include "src/parallel/rank_model.h"
 #include "src/parallel/step_result.h"
 #include "src/train/sgd.h"
@@ -56,6 +57,8 @@ class Step {
   StepResult train(const Batch& batch, int64_t step, const Rates& rates, bool stop);
   StepResult evaluate(const Batch& batch);
 
+  const Groups& groups() const { return groups_; }
+
   int64_t bytes() const;  // of all activations and gradients of activations made so far
 
  private:
@@ -74,8 +77,7 @@ class Step {
   };
   struct Dense {  // behind the boundary, for one number of rows
     BackTape tape;
-    std::unique_ptr<SoftmaxLoss> loss;
-    Tensor dlogits;
+    RankLoss loss;
   };
   struct Rows {  // indexes in the step, on the host and, for kernels, on the device
     std::vector<int64_t> host;
@@ -105,7 +107,7 @@ class Step {
   Bound& bound(int64_t step_rows);
   Dense& dense(int64_t rows);
   Rows rows(std::vector<int64_t> indexes) const;
-  void loss(const Pass& pass, Dense& dense, const Tensor& logits, const Tensor& labels, bool gradient);
+  Tensor& my_sums();
   void note_bad_layer(const Bound& bound, const Dense& dense);
   void update(Net& net, const Sgd::Rate& rate, double gradient_scale);
   void update_front(double gradient_scale);

@@ -93,12 +93,9 @@ Step::Bound& Step::bound(int64_t step_rows) {
 Step::Dense& Step::dense(int64_t rows) {
   const auto found = dense_.find(rows);
   if (found != dense_.end()) return found->second;
-  const Compute& on = plan_.request.on;
-  const int64_t classes = plan_.layers.back().out.elements();
   return dense_
       .try_emplace(rows, Dense{BackTape(plan_, model_, rows, groups_.model(), profiler_),
-                               make_softmax_loss(on, static_cast<int>(classes), rows),
-                               Tensor({rows, classes}, activation_type(on.precision), on.device)})
+                               RankLoss(plan_, rows, groups_.model(), profiler_)})
       .first->second;
 }
 
@@ -188,12 +185,11 @@ StepResult Step::evaluate(const Batch& batch) {
   return finish();
 }
 
-void Step::loss(const Pass& pass, Dense& dense, const Tensor& logits, const Tensor& labels, bool gradient) {
-  const Profiler::Scope scope(profiler_, "loss", Phase::kLoss);
-  // Of ranks that see the same rows one counts them; the others need a place for their sums all the same.
-  Tensor& sums = plan_.counts_rows(comm_.rank()) ? sums_ : others_sums_;
-  if (&sums == &others_sums_) sums.zero(stream_);
-  dense.loss->run(pass, logits, labels, gradient ? &dense.dlogits : nullptr, sums);
+// Of ranks that see the same rows one counts them; the others need a place for their sums all the same.
+Tensor& Step::my_sums() {
+  if (plan_.counts_rows(comm_.rank())) return sums_;
+  others_sums_.zero(stream_);
+  return others_sums_;
 }
 
 void Step::note_bad_layer(const Bound& bound, const Dense& dense) {
@@ -264,7 +260,7 @@ void Step::report_bad_loss(const StepResult& result, const Pass& pass, int32_t b
 int64_t Step::bytes() const {
   int64_t total = 0;
   for (const auto& [rows, b] : bound_) total += b.front.bytes();
-  for (const auto& [rows, d] : dense_) total += d.tape.bytes() + d.dlogits.bytes();
+  for (const auto& [rows, d] : dense_) total += d.tape.bytes() + d.loss.dlogits().bytes();
   return total;
 }
 

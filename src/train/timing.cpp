@@ -33,8 +33,10 @@ Batch made_up_batch(const Model& model, const Slice& rows, const PlanRequest& re
   return batch;
 }
 
-// The share of a layer's outputs that rank 0 computes.
+// The share of a layer's work that rank 0 does.
 double share_of_rank_0(const LayerPlan& layer) {
+  if (layer.by_inputs())
+    return static_cast<double>(layer.inputs.front().size()) / static_cast<double>(layer.in.elements());
   if (layer.layout != Layout::kFeature) return 1;
   return static_cast<double>(layer.parts.front().size()) / static_cast<double>(layer.out.elements());
 }

@@ -262,10 +262,11 @@ void Trainer::save() {
   if (writes()) progress_->clear();
   const std::string folder = writes() ? checkpoints_->begin(state_.step) : "";
   const uint64_t weights = save_tensors(
-      folder + "/" + kWeightsFile, job_.plan, model_, [](Param& param) { return param.value; }, comm_);
+      folder + "/" + kWeightsFile, job_.plan, model_, [](Param& param) { return param.value; }, step_.groups());
   const uint64_t optimizer = save_tensors(
       folder + "/" + kOptimizerFile, job_.plan, model_,
-      [this](Param& param) { return param.role == ParamRole::kTrained ? sgd_.velocity(param) : Tensor(); }, comm_);
+      [this](Param& param) { return param.role == ParamRole::kTrained ? sgd_.velocity(param) : Tensor(); },
+      step_.groups());
   saved_step_ = state_.step;
   if (!writes()) return;
   state_.conv_choices = ConvChoices::process().exported();

@@ -20,7 +20,9 @@ void for_each_tensor(const Plan& plan, RankModel& model, const TensorOf& tensor_
 }  // namespace
 
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
-                      Communicator& comm) {
+                      const Groups& groups) {
+  if (groups.replicas().rank() > 0) return 0;  // the first replica has it all
+  Communicator& comm = groups.model();
   std::optional<SafetensorsWriter> writer;
   if (comm.rank() == 0) {
     std::vector<SafetensorsWriter::Entry> entries;
