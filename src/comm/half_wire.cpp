@@ -42,13 +42,17 @@ class Arrival : public Event::Pending {
 
 class HalfWire : public Communicator {
  public:
-  HalfWire(Communicator& inner, Device device) : inner_(inner), leaving_(device), arriving_(device) {}
+  HalfWire(Communicator& inner, Device device) : inner_(inner), device_(device), leaving_(device), arriving_(device) {}
+  HalfWire(std::unique_ptr<Communicator> group, Device device) : HalfWire(*group, device) { owned_ = std::move(group); }
 
   int rank() const override { return inner_.rank(); }
   int ranks() const override { return inner_.ranks(); }
   // Memory that is reused lets a recorded collective depend on one before the recording.
   bool records() const override { return ranks() == 1 && inner_.records(); }
   void meet() override { inner_.meet(); }
+  std::unique_ptr<Communicator> split(int color) override {
+    return std::make_unique<HalfWire>(inner_.split(color), device_);
+  }
 
   Event all_reduce(Tensor& sum, const Event& ready) override {
     if (!halves(sum)) return inner_.all_reduce(sum, ready);
@@ -159,7 +163,9 @@ class HalfWire : public Communicator {
     return done;
   }
 
+  std::unique_ptr<Communicator> owned_;
   Communicator& inner_;
+  Device device_;
   Stream host_, leaving_, arriving_;
   std::map<std::tuple<Way, Device, int64_t>, Halves> halves_;
 };

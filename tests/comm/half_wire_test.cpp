@@ -198,6 +198,16 @@ TEST_P(HalfWire, HalvesTheBytesThatAreCounted) {
       device());
 }
 
+TEST_P(HalfWire, GroupsThatAreSplitOffHalveToo) {
+  run([&](Communicator& comm) {
+    const auto group = comm.split(comm.rank() % 2);  // of four: 0 and 2, 1 and 3
+    Tensor sum = tensor({group->rank() == 0 ? kOdd : 0.0f, 1});
+    group->all_reduce(sum, {}).wait();
+    EXPECT_THAT(download(sum), ElementsAre(group->ranks() == 1 ? kOdd : kRounded, group->ranks()));
+    EXPECT_EQ(group->ranks(), ranks() / 2 + (comm.rank() % 2 == 0 ? ranks() % 2 : 0));
+  });
+}
+
 // No host waits between the rounds: a half that is used again too early would bring the numbers of another round.
 TEST_P(HalfWire, ManyOfOneSizeMayBeUnderWay) {
   constexpr int kRounds = 10;
@@ -250,6 +260,7 @@ class LateTwins : public Communicator {
  public:
   int rank() const override { return 0; }
   int ranks() const override { return 2; }
+  std::unique_ptr<Communicator> split(int) override { fail("not wanted here"); }
   Event all_reduce(Tensor& sum, const Event&) override {
     const auto sum_up = [sum]() mutable {
       auto* values = static_cast<uint16_t*>(sum.raw());
