@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "src/core/check.h"
 #include "src/core/stream.h"
@@ -54,6 +55,8 @@ class Communicator {
   virtual Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) = 0;
   // theirs = part rank() of every rank's `mine`, one after the other; both have the same size.
   virtual Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) = 0;
+  // The ranks with the same color form a new communicator, in the order of their ranks.
+  virtual std::unique_ptr<Communicator> split(int) { fail("this communicator cannot be split"); }
 };
 
 }  // namespace owt
