@@ -3,6 +3,9 @@
 //   checkpoint
 #include <iostream>
 
+#include "src/comm/launch.h"
+#include "src/comm/processes.h"
+#include "src/core/log.h"
 #include "tools/commands.h"
 
 namespace {
@@ -63,18 +66,18 @@ int run(const std::vector<std::string>& words) {
 
 int main(int count, char** words) {
   try {
+    owt::log_quiet(owt::launch().rank != 0);
     const int code = run({words + 1, words + count});
     std::cout.flush();
     if (!std::cout) owt::fail("cannot write to the standard output");
+    owt::end_together();
     return code;
   } catch (const owt::UsageError& e) {
-    std::cerr << "owt: error: " << e.what() << '\n';
-    return 2;
-  } catch (const std::bad_alloc&) {
-    std::cerr << "owt: error: out of memory; use a smaller batch or a smaller network\n";
-    return 1;
+    // All ranks have the same command line.
+    return owt::launch().rank == 0 ? owt::end_with_error(e, e.what(), 2) : 2;
+  } catch (const std::bad_alloc& e) {
+    return owt::end_with_error(e, "out of memory; use a smaller batch or a smaller network", 1);
   } catch (const std::exception& e) {
-    std::cerr << "owt: error: " << e.what() << '\n';
-    return 1;
+    return owt::end_with_error(e, e.what(), 1);
   }
 }

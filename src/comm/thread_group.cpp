@@ -1,7 +1,6 @@
 #include "src/comm/thread_group.h"
 
-#include <algorithm>
-
+#include "src/comm/shares.h"
 #include "src/comm/sums.h"
 #include "src/core/dispatch.h"
 #include "src/core/memory.h"
@@ -11,7 +10,6 @@ namespace owt {
 namespace {
 
 constexpr int64_t kCopyGrain = 1 << 18;  // bytes per thread
-constexpr int64_t kShareUnit = 64;       // elements; shares begin where whole cache lines do
 
 std::byte* at(void* memory, int64_t bytes) { return static_cast<std::byte*>(memory) + bytes; }
 const std::byte* at(const void* memory, int64_t bytes) { return static_cast<const std::byte*>(memory) + bytes; }
@@ -117,11 +115,7 @@ class ThreadCommunicator : public Communicator {
     return stream.record();
   }
 
-  // This rank's part of the elements that all ranks work on.
-  Slice share(int64_t elements) const {
-    const Slice units = owt::split((elements + kShareUnit - 1) / kShareUnit, ranks(), rank_);
-    return {std::min(units.begin * kShareUnit, elements), std::min(units.end * kShareUnit, elements)};
-  }
+  Slice share(int64_t elements) const { return share_of(elements, ranks(), rank_); }
 
   // The sum over ranks of `elements` elements from byte `offset` of their inputs.
   void sum_inputs(const Stream& stream, DType dtype, int64_t offset, int64_t elements, void* sum) const {
