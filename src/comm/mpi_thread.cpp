@@ -83,7 +83,9 @@ void MpiThread::execute(Job& job) {
   try {
     losses_.check(job.name_);
     if (failure_) std::rethrow_exception(failure_);
+    const auto begin = std::chrono::steady_clock::now();
     job.work_();
+    job.ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
     job.work_ = nullptr;
     job.finish(nullptr);
   } catch (const Aborted&) {

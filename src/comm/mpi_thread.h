@@ -85,6 +85,7 @@ class MpiThread::Job : public Event::Pending {
 
   void wait() override;
   bool done() const override { return done_.load(); }
+  double ms() const override { return ms_; }
   bool wait_for(double seconds);  // false: not done by then
 
  private:
@@ -96,6 +97,7 @@ class MpiThread::Job : public Event::Pending {
   const char* name_;
   std::function<void()> work_;
   std::exception_ptr failure_;
+  double ms_ = 0;  // of the work; written before done_
   std::atomic<bool> done_{false};
   std::mutex mutex_;
   std::condition_variable finished_;

@@ -7,6 +7,7 @@
 
 #include "data/augment.h"
 #include "layers/conv_algorithm.h"
+#include "layers/softmax_loss.h"
 #include "src/net/model.h"
 #include "src/parallel/plan.h"
 #include "src/train/schedule.h"
@@ -32,6 +33,7 @@ struct ParallelSettings {
   int workers = 1;
   Strategy strategy = Strategy::kOwtA;
   DenseUpdate dense_update = DenseUpdate::kStep;
+  int model_ranks = 0;            // workers that share one copy of the split layers; 0: all
   std::string scale_lr = "none";  // none | linear | sqrt: how the rate grows with the number of ranks
   int64_t bucket_bytes = 8 << 20;
 };
@@ -54,6 +56,7 @@ struct Settings {
   std::string name;  // of the recipe: its file name without .toml
   Model model;
   DataSettings data;
+  LossSettings loss;
   SgdSettings optimizer;
   ScheduleSettings schedule;
   ParallelSettings parallel;

@@ -96,7 +96,7 @@ void Trainer::log_start() const {
   log_info("{} worker{} x {} thread{}, strategy {}, dense update every {}; {} images per step, {} per worker",
            plan.ranks(), plan.ranks() == 1 ? "" : "s", team_size(), team_size() == 1 ? "" : "s",
            name_of(plan.request.strategy), plan.request.dense_update == DenseUpdate::kStep ? "step" : "round",
-           plan.request.step_rows, StepRows(plan.rounds_strategy(), plan.ranks(), plan.request.step_rows).most());
+           plan.request.step_rows, plan.rows(plan.request.step_rows).most());
   if (plan.request.on.device == Device::kCuda)
     log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
              s.run.cuda_graph && comm_.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");
@@ -262,10 +262,11 @@ void Trainer::save() {
   if (writes()) progress_->clear();
   const std::string folder = writes() ? checkpoints_->begin(state_.step) : "";
   const uint64_t weights = save_tensors(
-      folder + "/" + kWeightsFile, job_.plan, model_, [](Param& param) { return param.value; }, comm_);
+      folder + "/" + kWeightsFile, job_.plan, model_, [](Param& param) { return param.value; }, step_.groups());
   const uint64_t optimizer = save_tensors(
       folder + "/" + kOptimizerFile, job_.plan, model_,
-      [this](Param& param) { return param.role == ParamRole::kTrained ? sgd_.velocity(param) : Tensor(); }, comm_);
+      [this](Param& param) { return param.role == ParamRole::kTrained ? sgd_.velocity(param) : Tensor(); },
+      step_.groups());
   saved_step_ = state_.step;
   if (!writes()) return;
   state_.conv_choices = ConvChoices::process().exported();

@@ -20,7 +20,9 @@ void for_each_tensor(const Plan& plan, RankModel& model, const TensorOf& tensor_
 }  // namespace
 
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
-                      Communicator& comm) {
+                      const Groups& groups) {
+  if (groups.replicas().rank() > 0) return 0;  // the first replica has it all
+  Communicator& comm = groups.model();
   std::optional<SafetensorsWriter> writer;
   if (comm.rank() == 0) {
     std::vector<SafetensorsWriter::Entry> entries;
@@ -47,9 +49,7 @@ std::vector<std::string> load_tensors(const std::string& path, RankModel& model,
            "; it belongs to another model");
     const Tensor whole = file.read(param->name).reshaped(param->full_shape);
     const Tensor part = whole.rows(param->part.begin, param->part.end);
-    Tensor in_memory_order(part.shape());
-    param->from_file_order(part.shape().rows(), part.data(), in_memory_order.data());
-    take(*param, in_memory_order);
+    take(*param, param->kept_of(part.data()));
   }
   std::vector<std::string> unused;
   for (const auto& entry : file.entries())

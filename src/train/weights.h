@@ -5,6 +5,7 @@
 #include <string>
 
 #include "src/comm/communicator.h"
+#include "src/parallel/groups.h"
 #include "src/parallel/rank_model.h"
 
 namespace owt {
@@ -14,7 +15,7 @@ using TensorOf = std::function<Tensor(Param&)>;
 
 // Collective: split parameters are gathered one at a time and rank 0 writes the file. Returns its checksum on rank 0.
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
-                      Communicator& comm);
+                      const Groups& groups);
 
 // Every rank takes its parts from the file: take(parameter, values) gets them on the host, in memory order and with the
 // parameter's shape(), for every parameter that wants() some. Throws Error for a missing tensor (with the nearest name)
