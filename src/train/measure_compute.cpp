@@ -113,7 +113,7 @@ void add_samples(std::span<const TimingRow> rows, const Plan& plan, ComputeSampl
   std::vector<size_t> filled(plan.layers.size(), 0);
   for (const TimingRow& row : rows) {
     if (row.kind == TimingRow::Kind::kOther && row.name == "loss") loss_s = row.ms / 1e3;
-    if (row.kind == TimingRow::Kind::kOther && row.name == "weights") weights_update_s = row.update_ms / 1e3;
+    if (row.kind == TimingRow::Kind::kOther) weights_update_s += row.update_ms / 1e3;
     if (row.kind == TimingRow::Kind::kRest) samples.rest_s = std::max(0.0, row.ms / 1e3);
     if (row.kind != TimingRow::Kind::kLayer) continue;
     const Slice layers = layers_of(plan, row.name);
