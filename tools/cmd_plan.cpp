@@ -142,9 +142,9 @@ std::string crossover_text(const PlannerResult& result) {
     text += "splitting pays at no batch";
   else
     text += format("splitting pays below a batch of {}", result.crossover_rows);
-  text += result.crossover_rows_by_bytes == 0
-              ? "; owt-a sends fewer bytes than dp at every batch.\n"
-              : format("; owt-a sends fewer bytes than dp below a batch of {}.\n", result.crossover_rows_by_bytes);
+  text += format("; {} sends fewer bytes than dp ", result.choice.best_split()->name());
+  text += result.crossover_rows_by_bytes == 0 ? "at every batch.\n"
+                                              : format("below a batch of {}.\n", result.crossover_rows_by_bytes);
   return text;
 }
 
@@ -158,7 +158,8 @@ void predict_all(const Settings& settings, const Options& options) {
   result.network = network.text();
   result.compute = compute->text();
   result.crossover_rows = crossover_rows(settings.model, request, network, *compute);
-  result.crossover_rows_by_bytes = crossover_rows_by_bytes(settings.model, request);
+  if (const Prediction* split = result.choice.best_split())
+    result.crossover_rows_by_bytes = crossover_rows_by_bytes(settings.model, split->request);
   std::cout << format("\nPrediction for {} rows per step. Links: {}. Compute: {}.\n", request.step_rows, result.network,
                       result.compute)
             << result.choice.table() << '\n'

@@ -11,6 +11,8 @@ namespace {
 double ms(double seconds) { return 1e3 * seconds; }
 double mb(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
+bool is_data_parallel(Strategy strategy) { return strategy == Strategy::kDataParallel; }
+
 // The least of those that pass; null where none does.
 const Prediction* least(const std::vector<Prediction>& all, const std::function<bool(const Prediction&)>& passes) {
   const Prediction* best = nullptr;
@@ -47,9 +49,7 @@ const Prediction* Choice::best_data_parallel() const {
 std::string Choice::reason() const {
   const Prediction &best_one = chosen(), *other = best_one.split ? best_data_parallel() : best_split();
   if (best_one.request.ranks == 1) return "One rank has nothing to send: the strategies are the same.";
-  if (!other)
-    return format("{}: no dense layer can be split, so the strategies are the same but for {}.", best_one.name(),
-                  "the way gradients are summed");
+  if (!other) return format("{}: {:.4g} ms a step. Nothing can be split.", best_one.name(), ms(best_one.step_s()));
   std::string text = format(
       "{}: {:.4g} ms a step, {:.2f} times as fast as {}: it sends {:.4g} MB instead of {:.4g} MB per rank, waits "
       "{:.4g} instead of {:.4g} ms, updates for {:.4g} instead of {:.4g} ms.",
@@ -72,13 +72,17 @@ std::string Choice::table() const {
 }
 
 std::vector<PlanRequest> candidates(const PlanRequest& request, const Network& network) {
-  static_cast<void>(network);
+  std::vector<int> groups = {request.ranks};
+  if (network.hosts > 1 && network.ranks_per_host > 1) groups.push_back(network.ranks_per_host);
+  if (request.model_ranks > 0) groups = {request.model_ranks};
   std::vector<PlanRequest> all;
-  for (const std::string& name : strategy_names()) {
-    PlanRequest candidate = request;
-    candidate.strategy = strategy_from(name);
-    all.push_back(candidate);
-  }
+  for (const Strategy strategy : all_strategies())
+    for (const int model_ranks : groups) {
+      PlanRequest candidate = request;
+      candidate.strategy = strategy;
+      candidate.model_ranks = model_ranks;
+      if (!is_data_parallel(strategy) || model_ranks == groups.front()) all.push_back(candidate);
+    }
   return all;
 }
 
@@ -86,7 +90,10 @@ Choice choose_strategy(const Model& model, const PlanRequest& request, const Net
                        const ComputeModel& compute) {
   Choice choice;
   for (const PlanRequest& candidate : candidates(request, network)) {
-    choice.all.push_back(predict(make_plan(model, candidate), network, compute));
+    const Plan plan = make_plan(model, candidate);
+    // With nothing split it is dp once more, or every rank for itself.
+    if (!plan.split() && !is_data_parallel(candidate.strategy)) continue;
+    choice.all.push_back(predict(plan, network, compute));
     if (choice.all.back().step_s() < choice.chosen().step_s()) choice.best = choice.all.size() - 1;
   }
   return choice;
@@ -108,11 +115,9 @@ int64_t crossover_rows_by_bytes(const Model& model, const PlanRequest& request, 
   return first_multiple(request.ranks, most_rows, [&](int64_t rows) {
     PlanRequest at = request;
     at.step_rows = rows;
+    const Plan asked = make_plan(model, at);
     at.strategy = Strategy::kDataParallel;
-    const int64_t whole = make_plan(model, at).bytes_per_step();
-    at.strategy = Strategy::kOwtA;
-    const Plan split = make_plan(model, at);
-    return split.split() && whole < split.bytes_per_step();
+    return asked.split() && make_plan(model, at).bytes_per_step() < asked.bytes_per_step();
   });
 }
 

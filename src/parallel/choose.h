@@ -10,7 +10,7 @@
 namespace owt {
 
 struct Choice {
-  std::vector<Prediction> all;  // of every candidate, in the order of strategy_names()
+  std::vector<Prediction> all;  // of every candidate that differs, in the order of strategy_names()
   size_t best = 0;              // the first of those with the least step time
 
   const Prediction& chosen() const { return all[best]; }
@@ -21,7 +21,8 @@ struct Choice {
   std::string table() const;   // a line for each candidate
 };
 
-// The request with every strategy; its own strategy does not count.
+// The request with every strategy, and with each as many ranks to a copy of the split layers as it asks for: where it does
+// not say, all, and where a host holds several ranks, those of a host. Its own strategy does not count.
 std::vector<PlanRequest> candidates(const PlanRequest& request, const Network& network);
 
 // Predicts every candidate. `auto` is this function's chosen().request.
@@ -32,7 +33,7 @@ Choice choose_strategy(const Model& model, const PlanRequest& request, const Net
 // faster. The smallest such number of rows, a multiple of the ranks; 0: none up to `most_rows`, or nothing to split.
 int64_t crossover_rows(const Model& model, const PlanRequest& request, const Network& network,
                        const ComputeModel& compute, int64_t most_rows = int64_t{1} << 24);
-// The same by bytes sent alone, whatever the links: under owt-a, against dp.
+// The same by bytes sent alone, whatever the links, of the request's own strategy against dp.
 int64_t crossover_rows_by_bytes(const Model& model, const PlanRequest& request, int64_t most_rows = int64_t{1} << 24);
 
 }  // namespace owt

@@ -10,16 +10,16 @@
 namespace owt {
 
 // Layers by their index in the plan, which is the same for all plans of a model. `rows`: of the batch the layer sees.
-// `part`: the share of the layer's columns that the rank computes, in (0, 1].
+// `part`: the share of the layer's work that the rank does, in (0, 1].
 class ComputeModel {
  public:
   virtual ~ComputeModel() = default;
   virtual double forward(size_t layer, double rows, double part) const = 0;
-  virtual double backward(size_t layer, double rows, double part) const = 0;
-  virtual double update(size_t layer, double part) const = 0;  // of a part of the parameters
-  virtual double loss(double rows) const = 0;                  // with its gradient
-  virtual double rest() const = 0;                             // of a step: what belongs to nothing else
-  virtual std::string text() const = 0;                        // where the times come from, for people
+  virtual double backward(size_t layer, double rows, double part) const = 0;  // of a dense layer, dx is half of it
+  virtual double update(size_t layer, double part) const = 0;                 // of a part of the parameters
+  virtual double loss(double rows) const = 0;                                 // with its gradient
+  virtual double rest() const = 0;                                            // of a step: what belongs to nothing else
+  virtual std::string text() const = 0;                                       // where the times come from, for people
 };
 
 // Measured times.

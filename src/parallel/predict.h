@@ -17,6 +17,7 @@ namespace owt {
 struct Prediction {
   PlanRequest request;
   bool split = false;        // dense layers are
+  int model_ranks = 1;       // that share one copy of them
   int64_t bytes = 0;         // sent by each rank per step
   int64_t memory_bytes = 0;  // of a rank; see memory_need.h
   // Seconds of a step, which is the sum of the first three.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "layers/sharded_softmax_loss.h"
 #include "src/core/check.h"
 #include "tests/support/alexnet.h"
 #include "tests/support/fixed_compute.h"
@@ -66,13 +67,13 @@ TEST(Choose, BytesOfAlexNetAreThoseOfTheReference) {
   }
 }
 
-// Reference performance.md 4.1: fewer bytes below 58.6 M / 17408 = 3367 rows. We also gather logits and labels, which moves
-// it to 2 * 58.6 M / (2 * 17408 + 1000 + 1).
+// Reference performance.md 4.1: fewer bytes below 58.6 M / 17408 = 3367 rows. We also gather labels and what the loss must
+// know of the others' logits, which moves it to 2 * 58.6 M / (2 * 17408 + kLossStats + 1).
 TEST(Choose, ByBytesAloneTheTrickPaysUpToTheBatchOfTheReference) {
   const double dense = static_cast<double>(kFc6Params + kFc7Params + kFc8Params);
-  EXPECT_NEAR(dense / 17408, 3367, 1);
+  EXPECT_NEAR(dense / 17408, 3367, 2);  // which leaves biases out
   const int64_t found = crossover_rows_by_bytes(alexnet(), request_of(8, 1024));
-  EXPECT_NEAR(static_cast<double>(found), 2 * dense / (2 * 17408 + 1001), 8);
+  EXPECT_NEAR(static_cast<double>(found), 2 * dense / (2 * 17408 + kLossStats + 1), 8);
   EXPECT_EQ(found % 8, 0);
 }
 
@@ -105,7 +106,7 @@ layer = [
   EXPECT_THAT(choice.reason(), HasSubstr("Splitting the dense layers does not pay here."));
 }
 
-TEST(Choose, WhereNothingCanBeSplitTheFirstOfEqualsIsTaken) {
+TEST(Choose, WhereNothingCanBeSplitOnlyDataParallelIsLeft) {
   Config config = Config::text(R"(
 name = "plain"
 input = [3, 8, 8]
@@ -115,8 +116,9 @@ layer = [ { name = "conv1", type = "conv", out = 5, kernel = 3 }, { name = "pool
   const Model model = read_model(config);
   const auto compute = h200(model);
   const Choice choice = choose_strategy(model, request_of(4, 256), links(4, 125e6), *compute);
+  for (const Prediction& p : choice.all) EXPECT_FALSE(p.split);
   EXPECT_EQ(choice.chosen().name(), "dp");
-  EXPECT_THAT(choice.reason(), HasSubstr("no dense layer can be split"));
+  EXPECT_THAT(choice.reason(), HasSubstr("Nothing can be split."));
   EXPECT_EQ(crossover_rows(model, request_of(4, 256), links(4, 125e6), *compute), 0);
 }
 
@@ -140,7 +142,9 @@ TEST(Choose, TheCrossoverIsWhereTheChoiceChanges) {
   EXPECT_TRUE(choose_strategy(model, request_of(8, rows - 8), network, *compute).chosen().split);
   EXPECT_FALSE(choose_strategy(model, request_of(8, rows), network, *compute).chosen().split);
   // Where bytes are all that counts, the crossover is that of the bytes: links so slow that nothing else matters.
-  const int64_t by_bytes = crossover_rows_by_bytes(model, request_of(8, 1024));
+  PlanRequest by_columns = request_of(8, 1024);
+  by_columns.strategy = Strategy::kOwtD;
+  const int64_t by_bytes = crossover_rows_by_bytes(model, by_columns);
   EXPECT_NEAR(static_cast<double>(crossover_rows(model, request_of(8, 1024), links(8, 1e6, 0), *compute)),
               static_cast<double>(by_bytes), 0.05 * static_cast<double>(by_bytes));
 }
@@ -167,15 +171,15 @@ TEST(Choose, TheSameQuestionHasTheSameAnswer) {
 }
 
 // Reference performance.md 4.2, weak scaling of AlexNet on 8 H200s with 128 rows each: 1.61 ms under dp with bf16 gradients
-// and NVLS, 1.45 ms split, "activation exchange half hidden". Ours sends f32 gradients and hides no gather of features.
+// and NVLS, 1.43 ms split by columns and rows, "activation exchange half hidden". Ours sends f32 gradients and hides no gather of features.
 TEST(Choose, EightH200sAreNearTheStudyOfTheReference) {
   const Model model = alexnet();
   Network network = links(8, 370e9, 12e-6);
   network.algorithm = Network::Algorithm::kHierarchical;
   const Choice choice =
       choose_strategy(model, request_of(8, 1024, Precision::kBf16), network, *h200(model, Precision::kBf16));
-  EXPECT_EQ(choice.chosen().name(), "owt-a");
-  EXPECT_NEAR(choice.chosen().step_s(), 1.45e-3, 0.15e-3);
+  EXPECT_TRUE(choice.chosen().split);
+  EXPECT_NEAR(choice.chosen().step_s(), 1.43e-3, 0.15e-3);
   EXPECT_NEAR(choice.best_data_parallel()->step_s(), 1.61e-3, 0.45e-3);
 }
 
@@ -188,7 +192,8 @@ TEST(Choose, FourThousandRanksTakeNoTimeToSimulate) {
   const Choice choice =
       choose_strategy(model, request_of(4096, 4096 * 128, Precision::kBf16), network, *h200(model, Precision::kBf16));
   EXPECT_EQ(choice.chosen().request.ranks, 4096);
-  EXPECT_GT(choice.best_split()->step_s(), choice.chosen().step_s());
+  EXPECT_EQ(choice.chosen().name(), "owt-d 8x512");  // dense layers split in a host, copies on all
+  for (const Prediction& p : choice.all) EXPECT_LE(choice.chosen().step_s(), p.step_s());
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace owt {
 namespace {
 
 // Weights: conv 3, fc 4 x 12. A row at the boundary has 12 values, 48 bytes.
-Plan tiny(Strategy strategy, DenseUpdate dense_update = DenseUpdate::kStep) {
+Model tiny_model() {
   Config config = Config::text(R"(
 name = "tiny"
 input = [1, 2, 2]
@@ -20,13 +20,17 @@ layer = [
   { name = "fc", type = "dense", out = 4, bias = false },
 ]
 )");
+  return read_model(config);
+}
+
+Plan tiny(Strategy strategy, DenseUpdate dense_update = DenseUpdate::kStep) {
   PlanRequest request;
   request.ranks = 2;
   request.strategy = strategy;
   request.dense_update = dense_update;
   request.step_rows = 8;
   request.bucket_bytes = 1;  // a bucket for each layer
-  return make_plan(read_model(config), request);
+  return make_plan(tiny_model(), request);
 }
 
 // 96 bytes a second, no latency.
@@ -75,30 +79,38 @@ TEST(Predict, WithoutOverlapEveryTransferIsExposed) {
 
 TEST(Predict, OneRoundOfAllRowsWaitsForItsGatherAndItsWayHome) {
   // Labels 1/6 s hide behind conv's 4. Gather of 192 sent bytes: 2. fc on 8 rows, half of the outputs: 12 and 16, loss of
-  // 8 rows: 2. Logits 64 bytes: 2/3. Way home 2, then conv's backward 8 and its gradients 1/6.
+  // 8 rows: 2. Logits 64 bytes: 2/3. Way home 2, behind the 8 of fc's weight gradients. Then conv's backward 8 and its
+  // gradients 1/6.
   const Prediction p = predict(tiny(Strategy::kOwtA), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);
   EXPECT_DOUBLE_EQ(p.update_s, 0.5 + 0.5);
   EXPECT_TRUE(p.split);
   // The update of fc, 0.5, hides conv's gradients.
-  EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + 2 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 + 2.0 / 3 + 2 + 1.0 / 6 + kStepResult, 1e-12);
+}
+
+TEST(Predict, WhatTheWeightGradientsDoNotHideOfTheWayHomeIsExposed) {
+  Network slow = two_ranks();
+  slow.local.bytes_per_s = 16;
+  // Six times as long: gather 12, logits 4, way home 12 - 8, conv's gradients 1 - 0.5, result 2.5.
+  EXPECT_NEAR(predict(tiny(Strategy::kOwtA), slow, compute()).exposed_s, 12 + 4 + 4 + 0.5 + 2.5, 1e-12);
 }
 
 TEST(Predict, TheNextRoundTravelsWhileThisOneComputes) {
   // Two rounds of 4 rows, each with a gather and a way home of 1 s and logits of 1/3 s; fc 6 and 8, loss 1.
   // The first gather is exposed. The second is under way when round 0 computes. The logits of both rounds are exposed. The
-  // way home of round 0 hides behind round 1, that of round 1 is exposed.
+  // ways home hide behind fc's weight gradients.
   const Prediction p = predict(tiny(Strategy::kOwtC), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 2 * (6 + 1 + 8) + 8);
-  EXPECT_NEAR(p.exposed_s, 1 + 2.0 / 3 + 1 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.exposed_s, 1 + 2.0 / 3 + kStepResult, 1e-12);
 }
 
 TEST(Predict, OneSenderAtATimeTakesTwiceAsLong) {
   // owt-b: a broadcast of 4 rows, 192 bytes, takes 2 s, and so does the reduction of their gradients.
   const Prediction p = predict(tiny(Strategy::kOwtB), two_ranks(), compute());
   EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 * (2 + 1.0 / 3 + 2) + 1.0 / 6 + kStepResult, 1e-12);
-  EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + 2 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + kStepResult, 1e-12);
 }
 
 TEST(Predict, ADenseUpdateInEveryRoundIsPaidInEveryRound) {
@@ -109,8 +121,45 @@ TEST(Predict, ADenseUpdateInEveryRoundIsPaidInEveryRound) {
 TEST(Predict, ModelParallelComputesAllRowsEverywhere) {
   const Prediction p = predict(tiny(Strategy::kModelParallel), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 8 + 12 + 2 + 16 + 16);
-  // Logits, the sum of 384 bytes of gradients on their way home, the result.
-  EXPECT_NEAR(p.exposed_s, 2.0 / 3 + 4 + kStepResult, 1e-12);
+  // Logits and the result; the sum of 384 bytes of gradients hides behind fc's weight gradients.
+  EXPECT_NEAR(p.exposed_s, 2.0 / 3 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.transfer_s, 2.0 / 3 + 4 + kStepResult, 1e-12);
+}
+
+// Four ranks on two hosts; one copy of fc on each host.
+TEST(Predict, AGridSumsDenseGradientsBetweenHosts) {
+  Plan plan = tiny(Strategy::kOwtA);
+  PlanRequest request = plan.request;
+  request.ranks = 4;
+  request.model_ranks = 2;
+  request.step_rows = 16;
+  Network network = two_ranks();
+  network.hosts = 2;
+  network.between = {0, 12};
+  plan = make_plan(tiny_model(), request);
+  const Prediction p = predict(plan, network, compute());
+  EXPECT_EQ(p.name(), "owt-a 2x2");
+  EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);  // as two ranks with half of the rows
+  // In a host: labels 1/6, gather 2, logits 2/3, way home 2. Between hosts two ranks share 12 bytes a second. Half of
+  // fc's gradients, 96 bytes, 16 s: from the end of fc's backward on. Conv's, 16 bytes: a rank sends 4 to each of two
+  // ranks there, twice: 2 * 2 * 8 / 12. Then 40 bytes: 2 * 2 * 20 / 12.
+  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 + 2.0 / 3 + 2 + 16 + 32.0 / 12 + 80.0 / 12, 1e-12);
+  // fc's 16 hide behind conv's backward of 8; conv's wait for them and hide behind fc's update of 0.5.
+  EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + 8 + (32.0 / 12 - 0.5) + 80.0 / 12, 1e-12);
+  EXPECT_DOUBLE_EQ(p.update_s, 1);
+}
+
+// fc takes 12 features and gives 4: under owt-d it is split by its inputs.
+TEST(Predict, SplitByInputsRowsAreExchangedAndOutputsSummed) {
+  const Plan plan = tiny(Strategy::kOwtD);
+  ASSERT_TRUE(plan.layers.back().by_inputs());
+  const Prediction p = predict(plan, two_ranks(), compute());
+  EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);  // half of fc's inputs on 8 rows
+  EXPECT_DOUBLE_EQ(p.update_s, 1);
+  // Half of the rank's 4 rows of 48 bytes to the other and back: 1 s each, the way home hidden. The outputs, 8 rows of 16
+  // bytes: 2/3 for their sums, and again for the logits and for their gradients.
+  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 1 + 1 + 3 * 2.0 / 3 + 1.0 / 6 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.exposed_s, 1 + 3 * 2.0 / 3 + kStepResult, 1e-12);
 }
 
 TEST(Predict, ANetworkOfAnotherSizeIsAnError) {
