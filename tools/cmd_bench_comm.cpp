@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "src/comm/bench.h"
+#include "src/comm/launch.h"
 #include "src/comm/threads.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
@@ -101,11 +102,17 @@ void print(const Bench& bench, int ranks, Device device) {
                          : "\nA rank waits while they are under way.\n");
 }
 
+int ranks_from(const Options& options) {
+  if (options.given("workers")) return static_cast<int>(options.integer("workers", {.low = 2, .high = 4096}));
+  return launch().several() ? launch().ranks : 2;
+}
+
 }  // namespace
 
 int command_bench_comm(const Arguments& arguments) {
   Options options("owt bench-comm", "Measures how long collectives take between ranks, size by size.");
-  options.option("workers", "K", "2", "ranks, as threads of this process");
+  options.option("workers", "K",
+                 "ranks, as threads of this process (default: 2); under mpirun its processes are the ranks");
   options.option("device", "NAME", "cpu", "cpu | cuda | auto: where the tensors are");
   options.option("threads", "T", "0", "compute threads of all workers together; 0: all cores");
   options.option("sizes", "SIZES", "4K..64M",
@@ -118,7 +125,7 @@ int command_bench_comm(const Arguments& arguments) {
     std::cout << options.help();
     return 0;
   }
-  const int ranks = static_cast<int>(options.integer("workers", {.low = 2, .high = 4096}));
+  const int ranks = ranks_from(options);
   const auto sizes = sizes_from(options.string("sizes"));
   const auto collectives = collectives_from(options.list("collective"));
   const double seconds = options.number("seconds", {.low = 0.01, .high = 1e5});

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <functional>
 #include <iostream>
 
 #include "src/comm/threads.h"
@@ -18,7 +17,11 @@ void declare(Options& options) {
   options.positional("CONFIG", "a recipe or a model file");
   declare_shared(options);
   options.repeated("parallel", "NAME",
-                   "dp | owt-a | owt-b | owt-c | mp; may be given several times (default: the recipe's)");
+                   "dp | owt-a | owt-b | owt-c | owt-d | mp; may be given several times (default: the recipe's)");
+  options.option(
+      "model-ranks", "M",
+      "workers that share one copy of the split layers; the others hold copies of them (default: the recipe's; "
+      "predictions: all, and those of a host)");
   options.option("links", "FILE", "predict for links as measured by owt bench-comm --json");
   options.option("bandwidth", "B",
                  "predict for links of this bandwidth, e.g. 1Gbit or 400MB/s: of each rank, or with "
@@ -45,6 +48,14 @@ Value quantity(const Options& options, const std::string& name, Value (*parse)(c
     return parse(options.string(name));
   } catch (const Error& e) {
     throw UsageError(concat("--", name, ": ", e.what()));
+  }
+}
+
+DeviceSpeed gpu_from(const Options& options) {
+  try {
+    return device_speed(options.string("gpu"));
+  } catch (const Error& e) {
+    throw UsageError(concat("--gpu: ", e.what()));
   }
 }
 
@@ -86,10 +97,12 @@ Network network_from(const Options& options, int ranks) {
   network.ranks_per_host = ranks / hosts;
   network.local = {5e-6, 10e9};
   if (options.given("gpu")) {
-    const DeviceSpeed speed = device_speed(options.string("gpu"));
+    const DeviceSpeed speed = gpu_from(options);
     network.local = {speed.link_latency_s, speed.link_bytes_per_s};
     network.algorithm = Network::Algorithm::kHierarchical;
   }
+  if (options.given("latency") && !options.given("bandwidth"))
+    throw UsageError("owt plan: --latency is that of the links of --bandwidth; give both");
   if (options.given("bandwidth")) (hosts > 1 ? network.between : network.local) = asked;
   if (options.given("local-bandwidth"))
     network.local.bytes_per_s = quantity(options, "local-bandwidth", parse_bandwidth);
@@ -117,12 +130,11 @@ std::unique_ptr<ComputeModel> measure(const Settings& settings, const Options& o
 }
 
 std::unique_ptr<ComputeModel> compute_from(const Settings& settings, const Options& options, const Network& network) {
-  const int kinds = int{options.given("gpu")} + int{options.given("times")} + int{options.boolean("measure")};
-  if (kinds > 1) throw UsageError("owt plan: give one of --gpu, --times and --measure");
   PlanRequest whole = settings.plan_request();
   whole.ranks = 1;
+  whole.model_ranks = 1;
   const Plan plan = make_plan(settings.model, whole);
-  if (options.given("gpu")) return device_compute(device_speed(options.string("gpu")), plan);
+  if (options.given("gpu")) return device_compute(gpu_from(options), plan);
   if (!options.given("times")) return measure(settings, options, network);
   ComputeSamples samples;
   for (const std::string& file : options.list("times")) {
@@ -148,9 +160,8 @@ std::string crossover_text(const PlannerResult& result) {
   return text;
 }
 
-void predict_all(const Settings& settings, const Options& options) {
+void predict_all(const Settings& settings, const Options& options, const Network& network) {
   const PlanRequest request = settings.plan_request();
-  const Network network = network_from(options, request.ranks);
   const auto compute = compute_from(settings, options, network);
   PlannerResult result;
   result.choice = choose_strategy(settings.model, request, network, *compute);
@@ -168,6 +179,18 @@ void predict_all(const Settings& settings, const Options& options) {
   if (options.given("json")) write_file_atomically(options.string("json"), prediction_json(result));
 }
 
+// Whether the options ask for predictions. Throws UsageError where they contradict each other or need others.
+bool predicts(const Options& options) {
+  const int computing = int{options.given("gpu")} + int{options.given("times")} + int{options.boolean("measure")};
+  if (computing > 1) throw UsageError("owt plan: give one of --gpu, --times and --measure");
+  if (computing == 1 || options.given("links") || options.given("bandwidth")) return true;
+  for (const char* needs : {"json", "hosts", "latency", "ranks-here", "local-bandwidth", "local-latency"})
+    if (options.given(needs))
+      throw UsageError(
+          concat("owt plan: --", needs, " is for predictions; give --links FILE or --bandwidth B as well"));
+  return false;
+}
+
 }  // namespace
 
 int command_plan(const Arguments& arguments) {
@@ -179,23 +202,20 @@ int command_plan(const Arguments& arguments) {
     std::cout << options.help();
     return 0;
   }
-  const Settings settings = shared_settings(options);
-  show_plans(settings, options.list("parallel"));
-  const std::vector<std::string> for_predictions = {"links", "bandwidth", "gpu", "times"};
-  const bool predicts =
-      options.boolean("measure") || std::any_of(for_predictions.begin(), for_predictions.end(),
-                                                [&](const std::string& name) { return options.given(name); });
-  if (predicts) {
-    predict_all(settings, options);
+  Overrides more;
+  if (options.given("model-ranks"))
+    more.emplace_back("parallel.model_ranks", std::to_string(options.integer("model-ranks", {.low = 1, .high = 4096})));
+  const Settings settings = shared_settings(options, more);
+  if (!predicts(options)) {
+    show_plans(settings, options.list("parallel"));
+    std::cout << "\nFor predicted times add --bandwidth B [--latency T] or --links FILE (the links), and --gpu NAME, "
+                 "--times FILE or --measure (the computing).\n";
     return 0;
   }
-  for (const char* needs : {"json", "hosts", "latency", "ranks-here", "local-bandwidth", "local-latency"})
-    if (options.given(needs))
-      throw UsageError(
-          concat("owt plan: --", needs, " is for predictions; give --links FILE or --bandwidth B as well"));
-  std::cout
-      << "\nFor predicted times add --bandwidth B [--latency T] or --links FILE (the links), and --gpu NAME, --times "
-         "FILE or --measure (the computing).\n";
+  const Network network = network_from(options, settings.parallel.workers);
+  if (options.given("gpu")) gpu_from(options);
+  show_plans(settings, options.list("parallel"));
+  predict_all(settings, options, network);
   return 0;
 }
 

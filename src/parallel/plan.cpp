@@ -100,8 +100,7 @@ void list_boundary(const Plan& plan, const StepRows& rows, const StepRows::Round
       list.add(back, Collective::kAllReduce, Group::kModel, Layout::kPartial, Layout::kReplicated,
                rows.most() * row_bytes);
   } else if (plan.request.strategy == Strategy::kOwtB) {
-    list.add(there, Collective::kBroadcast, Group::kModel, Layout::kBatch, Layout::kReplicated,
-             round.rows * row_bytes);
+    list.add(there, Collective::kBroadcast, Group::kModel, Layout::kBatch, Layout::kReplicated, round.rows * row_bytes);
     if (plan.front_learns)
       list.add(back, Collective::kReduce, Group::kModel, Layout::kPartial, Layout::kBatch, round.rows * row_bytes);
   } else if (first.by_inputs()) {

@@ -85,6 +85,7 @@ std::string prediction_json(const PlannerResult& result) {
   for (const Prediction& p : result.choice.all)
     file["strategies"].push_back({{"name", p.name()},
                                   {"strategy", name_of(p.request.strategy)},
+                                  {"model_ranks", p.model_ranks},
                                   {"bytes", p.bytes},
                                   {"compute_s", p.compute_s},
                                   {"exposed_s", p.exposed_s},

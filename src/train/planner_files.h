@@ -10,8 +10,8 @@
 // Prediction, as `owt plan --json` writes it: seconds and bytes of a rank and step
 //   {"format": "owt prediction 1", "model": ..., "ranks": ..., "step_rows": ..., "network": ..., "compute": ...,
 //    "best": "owt-c", "reason": ..., "crossover_rows": ..., "crossover_rows_by_bytes": ...,
-//    "strategies": [{"name", "strategy", "bytes", "compute_s", "exposed_s", "update_s", "step_s", "images_per_second",
-//                    "transfer_s", "memory_bytes"}, ...]}
+//    "strategies": [{"name", "strategy", "model_ranks", "bytes", "compute_s", "exposed_s", "update_s", "step_s",
+//                    "images_per_second", "transfer_s", "memory_bytes"}, ...]}
 #pragma once
 
 #include <string>
