@@ -1,6 +1,7 @@
 // `owt time`: steps on made-up images, so that neither data nor a loader is needed.
 #include <algorithm>
 
+#include "src/comm/launch.h"
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
 #include "src/core/files.h"
@@ -92,6 +93,7 @@ TimingReport time_steps(const Settings& settings, const TimeOptions& options) {
       },
       plan.request.on.device);
   for (const std::string& line : ConvChoices::process().report()) log_info("convolution {}", line);
+  if (launch().rank != 0) return {};
   std::vector<const Profiler*> views;
   for (const Profiler& profiler : profilers) views.push_back(&profiler);
   if (!options.trace.empty()) write_file_atomically(options.trace, trace_json(views));
