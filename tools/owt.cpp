@@ -10,20 +10,25 @@
 
 namespace {
 
+// What a command is under mpirun: the work of all processes together, or of rank 0 alone.
+enum class Under { kTogether, kAlone };
+
 struct Command {
   const char* name;
   int (*run)(const owt::Arguments&);
+  Under launcher;
   const char* about;
 };
 
 constexpr Command kCommands[] = {
-    {"train", owt::command_train, "train a network from a recipe"},
-    {"eval", owt::command_eval, "accuracy of a weights file on the test images"},
-    {"time", owt::command_time, "where the time of a training step goes, layer by layer"},
-    {"plan", owt::command_plan, "what is computed where, and what travels, under each strategy"},
-    {"prepare", owt::command_prepare, "make or unpack a data set"},
-    {"devices", owt::command_devices, "what this machine can train on"},
-    {"inspect", owt::command_inspect, "what is in a recipe, a model, a checkpoint or a data set"},
+    {"train", owt::command_train, Under::kTogether, "train a network from a recipe"},
+    {"eval", owt::command_eval, Under::kTogether, "accuracy of a weights file on the test images"},
+    {"time", owt::command_time, Under::kTogether, "where the time of a training step goes, layer by layer"},
+    {"plan", owt::command_plan, Under::kAlone, "what is computed where, and what travels, under each strategy"},
+    {"bench-comm", owt::command_bench_comm, Under::kTogether, "how long collectives between ranks take"},
+    {"prepare", owt::command_prepare, Under::kAlone, "make or unpack a data set"},
+    {"devices", owt::command_devices, Under::kAlone, "what this machine can train on"},
+    {"inspect", owt::command_inspect, Under::kAlone, "what is in a recipe, a model, a checkpoint or a data set"},
 };
 
 void print_help(std::ostream& out) {
@@ -32,7 +37,7 @@ void print_help(std::ostream& out) {
          "usage: owt COMMAND ...\n\n";
   for (const Command& command : kCommands) {
     std::string name = command.name;
-    name.resize(10, ' ');
+    name.resize(12, ' ');
     out << "  " << name << command.about << '\n';
   }
   out << "\nowt COMMAND --help says more. Exit codes: 0 done, 1 failed, 2 wrong command line, 75 stopped on "
@@ -54,7 +59,10 @@ int run(const std::vector<std::string>& words) {
   }
   std::vector<std::string> names;
   for (const Command& command : kCommands) {
-    if (words[0] == command.name) return command.run({words.begin() + 1, words.end()});
+    if (words[0] == command.name) {
+      if (command.launcher == Under::kAlone && owt::launch().rank > 0) return 0;
+      return command.run({words.begin() + 1, words.end()});
+    }
     names.push_back(command.name);
   }
   const std::string near = owt::nearest(words[0], names);

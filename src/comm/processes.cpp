@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
@@ -64,6 +65,7 @@ Peer this_process() {
 class Processes {
  public:
   Processes() : mpi_(start_mpi(launch(), losses_)) {
+    std::signal(SIGPIPE, SIG_IGN);  // MPI writes to processes that have ended
     Introduction mine{this_process(), ""};
     std::unique_ptr<Watch::Post> post;
     if (launch().rank == 0) {
@@ -83,11 +85,19 @@ class Processes {
   }
 
   Mpi& mpi() { return *mpi_; }
-  Watch& watch() { return *watch_; }
   const Losses& losses() const { return losses_; }
 
+  // Once: the first failure is the cause.
+  void say_failed(const std::string& text) {
+    if (!told_.test_and_set()) watch_->say_failed(text);
+  }
+  // The end of this process is no news to the others.
+  void say_goodbye() {
+    if (!told_.test_and_set()) watch_->say_goodbye();
+  }
+
   void end() {
-    watch_->say_goodbye();
+    say_goodbye();
     mpi_->finish();
     watch_.reset();
     mpi_.reset();
@@ -103,6 +113,7 @@ class Processes {
   Losses losses_;
   std::unique_ptr<Mpi> mpi_;
   std::unique_ptr<Watch> watch_;
+  std::atomic_flag told_;
 };
 
 std::atomic<Processes*> joined{nullptr};  // never freed but by end_together(): threads use it until the process ends
@@ -170,9 +181,9 @@ std::exception_ptr announce_failure(const std::exception_ptr& failure) {
       return std::current_exception();
     }
   } catch (const std::exception& e) {
-    all->watch().say_failed(e.what());
+    all->say_failed(e.what());
   } catch (...) {
-    all->watch().say_failed("unknown error");
+    all->say_failed("unknown error");
   }
   return failure;
 }
@@ -184,9 +195,9 @@ int end_with_error(const std::exception& failure, const std::string& text, int c
   std::cout.flush();
   if (!printed) std::this_thread::sleep_for(std::chrono::seconds(1));  // the watch is ending the process
   if (dynamic_cast<const Aborted*>(&failure))
-    all->watch().say_goodbye();  // its end is no news
+    all->say_goodbye();  // its end is no news
   else
-    all->watch().say_failed(text);
+    all->say_failed(text);
   _exit(code);
 }
 

@@ -128,14 +128,16 @@ void run_one_rank(int team, const std::function<void(Communicator&)>& body, Devi
 
 }  // namespace
 
+void check_launched(int ranks) {
+  if (launch().several() && ranks != launch().ranks)
+    fail(ranks, ranks == 1 ? " worker, but " : " workers, but ", launch().by, " has started ", launch().ranks,
+         " processes, and each is one; use --workers ", launch().ranks, " or start ", ranks);
+}
+
 void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& body, Device device) {
   OWT_CHECK(ranks >= 1);
-  if (launch().several()) {
-    if (ranks != launch().ranks)
-      fail(ranks, ranks == 1 ? " worker, but " : " workers, but ", launch().by, " has started ", launch().ranks,
-           " processes, and each is one; use --workers ", launch().ranks, " or start ", ranks);
-    return run_one_rank(team, body, device);
-  }
+  check_launched(ranks);
+  if (launch().several()) return run_one_rank(team, body, device);
   const Places places = places_of(ranks, device);
   // Waiting ranks may spin a little where every rank has cores of its own; otherwise they would keep others
   // from work.

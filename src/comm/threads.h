@@ -19,4 +19,7 @@ namespace owt {
 // GPU. An exception ends the other processes' collectives too; there and here no further run is possible then.
 void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& body, Device device = Device::kCpu);
 
+// Throws Error where a launcher has started several processes, but not so many.
+void check_launched(int ranks);
+
 }  // namespace owt

@@ -278,6 +278,7 @@ class Watch::Thread {
 
   void lose(Link& link, const std::string& how) {
     link.left = true;
+    if (link.rank == 0) set_said();  // nobody else listens
     const std::string text = concat("rank ", link.rank, " on ", peer(link.rank).host, " (process ",
                                     peer(link.rank).process, ") was lost: ", how);
     losses_.set_lost(text);

@@ -4,7 +4,8 @@
 
 namespace owt {
 
-Groups::Groups(const Plan& plan, Communicator& world) : world_(world), model_(&world), replicas_(&world) {
+Groups::Groups(const Plan& plan, Communicator& world)
+    : world_(world), model_(&world), replicas_(&world), device_(plan.request.on.device) {
   OWT_CHECK_EQ(world.ranks(), plan.ranks());
   const int members = plan.model_ranks;
   const auto alone = [&] { return make_solo_communicator(plan.request.on.device); };

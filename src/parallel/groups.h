@@ -17,11 +17,13 @@ class Groups {
   Communicator& model() const { return *model_; }        // the ranks that share one copy of the split layers
   Communicator& replicas() const { return *replicas_; }  // those that hold the same parts
   Communicator& of(Group group) const;
+  Device device() const { return device_; }  // of their tensors
 
  private:
   Communicator& world_;
   std::unique_ptr<Communicator> made_model_, made_replicas_;
   Communicator *model_, *replicas_;
+  Device device_;
 };
 
 }  // namespace owt

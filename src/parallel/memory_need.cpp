@@ -73,7 +73,7 @@ MemoryNeed memory_need(const Plan& plan) {
   need.step_row_bytes = size * front * static_cast<double>(rows.most()) / whole;
   if (!plan.split()) return need;
   int64_t dense_rows = 0;
-  for (const Round& round : rows.rounds(0)) dense_rows = std::max(dense_rows, rows_of(round));
+  for (const StepRows::RoundSize& round : rows.round_sizes(0)) dense_rows = std::max(dense_rows, round.rows);
   // The boundary also holds the gradient of the rank's own rows.
   const auto seam = static_cast<double>(plan.layers[static_cast<size_t>(plan.boundary)].in.elements());
   const double back =

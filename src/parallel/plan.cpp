@@ -94,13 +94,7 @@ class TransferList {
 
 int64_t most_columns(const LayerPlan& layer) { return layer.parts.front().size(); }
 
-int64_t longest(const Round& round) {
-  int64_t most = 0;
-  for (const RowRange& range : round) most = std::max(most, range.size());
-  return most;
-}
-
-void list_boundary(const Plan& plan, const StepRows& rows, const Round& round, TransferList& list) {
+void list_boundary(const Plan& plan, const StepRows& rows, const StepRows::RoundSize& round, TransferList& list) {
   const LayerPlan& first = plan.layers[static_cast<size_t>(plan.boundary)];
   const int64_t row_bytes = first.in.elements() * activation_bytes(plan);
   const std::string there = plan.boundary_name() + " input", back = plan.boundary_name() + " input gradient";
@@ -109,18 +103,17 @@ void list_boundary(const Plan& plan, const StepRows& rows, const Round& round, T
       list.add(back, Collective::kAllReduce, Group::kModel, Layout::kPartial, Layout::kReplicated,
                rows.most() * row_bytes);
   } else if (plan.request.strategy == Strategy::kOwtB) {
-    list.add(there, Collective::kBroadcast, Group::kModel, Layout::kBatch, Layout::kReplicated,
-             rows_of(round) * row_bytes);
+    list.add(there, Collective::kBroadcast, Group::kModel, Layout::kBatch, Layout::kReplicated, round.rows * row_bytes);
     if (plan.front_learns)
-      list.add(back, Collective::kReduce, Group::kModel, Layout::kPartial, Layout::kBatch, rows_of(round) * row_bytes);
+      list.add(back, Collective::kReduce, Group::kModel, Layout::kPartial, Layout::kBatch, round.rows * row_bytes);
   } else if (first.by_inputs()) {
     const int64_t bytes =
-        round_up_share(longest(round), plan.model_ranks, first.inputs.front().size() * activation_bytes(plan));
+        round_up_share(round.longest, plan.model_ranks, first.inputs.front().size() * activation_bytes(plan));
     list.add(there, Collective::kAllToAll, Group::kModel, Layout::kBatch, Layout::kFeature, bytes);
     if (plan.front_learns)
       list.add(back, Collective::kAllToAll, Group::kModel, Layout::kFeature, Layout::kBatch, bytes);
   } else {
-    const int64_t bytes = round_up_share(longest(round), plan.model_ranks, row_bytes);
+    const int64_t bytes = round_up_share(round.longest, plan.model_ranks, row_bytes);
     list.add(there, Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated, bytes);
     if (plan.front_learns)
       list.add(back, Collective::kReduceScatter, Group::kModel, Layout::kPartial, Layout::kBatch, bytes);
@@ -162,7 +155,7 @@ bool sends_less_sharded(const Plan& plan) {
 
 // Of a step: how often the parts behind the boundary are updated.
 int dense_updates(const Plan& plan, const StepRows& rows) {
-  return plan.request.dense_update == DenseUpdate::kRound ? static_cast<int>(rows.rounds(0).size()) : 1;
+  return plan.request.dense_update == DenseUpdate::kRound ? static_cast<int>(rows.round_sizes(0).size()) : 1;
 }
 
 void list_transfers(Plan& plan) {
@@ -172,9 +165,9 @@ void list_transfers(Plan& plan) {
     if (plan.front_layout() == Layout::kBatch)
       list.add("labels", Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated,
                round_up_share(rows.most(), plan.model_ranks, 4));
-    for (const Round& round : rows.rounds(0)) {
+    for (const StepRows::RoundSize& round : rows.round_sizes(0)) {
       list_boundary(plan, rows, round, list);
-      list_feature_gathers(plan, rows_of(round), list);
+      list_feature_gathers(plan, round.rows, list);
     }
   }
   for (const Bucket& bucket : plan.back_buckets)

@@ -1,5 +1,8 @@
 #include "src/parallel/rounds.h"
 
+#include <algorithm>
+#include <map>
+
 #include "src/core/check.h"
 #include "src/core/config.h"
 
@@ -90,6 +93,28 @@ std::vector<Round> StepRows::rounds(int rank) const {
         }
       }
       break;
+  }
+  return all;
+}
+
+std::vector<StepRows::RoundSize> StepRows::round_sizes(int rank) const {
+  std::vector<RoundSize> all;
+  if (strategy_ != Strategy::kOwtC) {
+    for (const Round& round : rounds(rank)) {
+      all.push_back({rows_of(round), 0});
+      for (const RowRange& range : round) all.back().longest = std::max(all.back().longest, range.size());
+    }
+    return all;
+  }
+  std::map<int64_t, int64_t> members;  // rows of a rank -> ranks that have as many; there are two such numbers at most
+  for (int r = 0; r < model_ranks_; ++r) ++members[of(first_of_group(rank) + r).size()];
+  for (int round = 0; round < model_ranks_; ++round) {
+    all.push_back({0, 0});
+    for (const auto& [rows, ranks] : members) {
+      const int64_t part = split(rows, model_ranks_, round).size();
+      all.back().rows += ranks * part;
+      all.back().longest = std::max(all.back().longest, part);
+    }
   }
   return all;
 }

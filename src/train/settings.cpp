@@ -64,6 +64,7 @@ ParallelSettings read_parallel(Config config) {
   parallel.scale_lr = config.word("scale_lr", "none", {"none", "linear", "sqrt"});
   parallel.bucket_bytes =
       static_cast<int64_t>(config.number("bucket_mb", 8, {.low = 0.001, .high = 65536}) * (1 << 20));
+  parallel.timeout_s = config.number("timeout_s", parallel.timeout_s, {.low = 1, .high = 86400});
   config.finish("[parallel]");
   return parallel;
 }
@@ -80,6 +81,7 @@ RunSettings read_run(Config config) {
   run.device = config.word("device", "auto", {"auto", "cpu", "cuda"});
   run.precision = precision_from(config.word("precision", "fp32", {"fp32", "tf32", "bf16"}));
   run.deterministic = config.boolean("deterministic", true);
+  run.equality_every = config.integer("equality_every", run.equality_every, {.low = 0});
   run.cuda_graph = config.boolean("cuda_graph", true);
   config.finish("[run]");
   return run;

@@ -36,6 +36,7 @@ struct ParallelSettings {
   int model_ranks = 0;            // workers that share one copy of the split layers; 0: all
   std::string scale_lr = "none";  // none | linear | sqrt: how the rate grows with the number of ranks
   int64_t bucket_bytes = 8 << 20;
+  double timeout_s = 20;  // silence after which a process counts as lost
 };
 
 struct RunSettings {
@@ -48,8 +49,9 @@ struct RunSettings {
   ConvAlgorithm conv_algorithm = ConvAlgorithm::kAuto;  // of the CPU
   std::string device = "auto";                          // cpu | cuda | auto: cuda where there is a GPU
   Precision precision = Precision::kFp32;
-  bool deterministic = true;  // on a GPU, only algorithms that give the same bits every time
-  bool cuda_graph = true;     // on a GPU, record the step and replay it, where the communicator allows that
+  bool deterministic = true;     // on a GPU, only algorithms that give the same bits every time
+  int64_t equality_every = 500;  // steps between comparisons of the weights that ranks should hold alike; 0: never
+  bool cuda_graph = true;        // on a GPU, record the step and replay it, where the communicator allows that
 };
 
 struct Settings {
