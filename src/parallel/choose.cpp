@@ -11,7 +11,9 @@ namespace {
 double ms(double seconds) { return 1e3 * seconds; }
 double mb(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
-bool is_data_parallel(Strategy strategy) { return strategy == Strategy::kDataParallel; }
+bool is_data_parallel(Strategy strategy) {
+  return strategy == Strategy::kDataParallel || strategy == Strategy::kDataParallelZero;
+}
 
 // The least of those that pass; null where none does.
 const Prediction* least(const std::vector<Prediction>& all, const std::function<bool(const Prediction&)>& passes) {

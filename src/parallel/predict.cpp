@@ -161,12 +161,40 @@ class Walk {
   }
 
   void front_backward() {
+    if (plan_.shares_update()) return front_backward_in_shares();
     Buckets buckets(*this, "gradients", plan_.buckets);
     if (!plan_.front_learns) return;
     for (size_t i = boundary(); i-- > 0;) {
       clock_.compute(model_.backward(i, front_rows_, part(i)));
       buckets.layer_done(i, sums_);
     }
+  }
+
+  // As sharded_update.h: when a bucket has left, the one before is updated and its weights leave.
+  void front_backward_in_shares() {
+    size_t sent = 0;  // buckets
+    for (size_t i = boundary(); i-- > 0;) {
+      clock_.compute(model_.backward(i, front_rows_, part(i)));
+      if (sent == plan_.buckets.size() || plan_.buckets[sent].layers.back() != static_cast<int64_t>(i)) continue;
+      sums_.push_back(send(bucket_call("gradients", sent)));
+      if (sent > 0) update_share(sent - 1);
+      ++sent;
+    }
+    if (sent > 0) update_share(sent - 1);
+  }
+
+  void update_share(size_t bucket) {
+    clock_.wait(sums_[bucket]);
+    for (const int64_t layer : plan_.buckets[bucket].layers)
+      clock_.update(model_.update(static_cast<size_t>(layer), 1.0 / plan_.ranks()));
+    gathered_.push_back(send(bucket_call("weights", bucket)));
+  }
+
+  double bucket_call(const std::string& transfer, size_t bucket) const {
+    int64_t elements = 0;
+    for (const Bucket& each : plan_.buckets) elements += each.elements;
+    return seconds(*transfers_.at(transfer),
+                   static_cast<double>(plan_.buckets[bucket].elements) / static_cast<double>(elements));
   }
 
   void update_back() {
@@ -176,6 +204,8 @@ class Walk {
   }
 
   void update_front() {
+    for (const double end : gathered_) clock_.wait(end);
+    if (plan_.shares_update()) return;
     for (const double end : sums_) clock_.wait(end);
     for (size_t i = 0; i < boundary(); ++i) clock_.update(model_.update(i, part(i)));
   }
@@ -213,6 +243,7 @@ class Walk {
   double front_rows_ = 0;
   std::vector<double> rounds_;             // rows of the dense batch
   std::vector<double> sums_, dense_sums_;  // when each bucket of gradients is summed
+  std::vector<double> gathered_;           // when the weights of each are gathered
 };
 
 }  // namespace
