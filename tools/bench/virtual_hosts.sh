@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Hosts on one machine, to measure and to test over a network: network namespaces joined by a bridge, each with a link
 # of a given rate in both directions. To be sourced. All of it lies in namespaces of the script's own, its files in a
 # memory file system there, so the kernel clears everything away however the script ends. No root is needed where users
@@ -11,7 +12,7 @@
 #   on_host NAME COMMAND...                  runs a command in the network of a host
 #   sent_bytes NAME                          by the interface of a host, since it was made
 #   sent_on_wire NAME                        the same with the headers of every frame, as the limit counts them
-#   mpirun_on_hosts K COMMAND...             one process per host
+#   mpirun_on_hosts K COMMAND...             one process per host; ended after $virtual_hosts_seconds, default 60
 #
 # Inside, $TMPDIR is a folder that vanishes with the namespaces.
 
@@ -114,7 +115,8 @@ mpirun_on_hosts() {
   for ((i = 2; i <= count; i++)); do hosts+=,h$i:1; done
   # btl_tcp_flags 1: with its other protocol Open MPI sends large messages in one direction at a time (measured with
   # 4.1.4: half the rate of the link).
-  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -np "$count" --host "$hosts" --bind-to none \
+  MPIEXEC_TIMEOUT=${virtual_hosts_seconds:-60} OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    timeout -s KILL $((${virtual_hosts_seconds:-60} + 10)) mpirun -np "$count" --host "$hosts" --bind-to none \
     --mca plm_rsh_agent "$TMPDIR/agent" --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include "$network" \
     --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include "$network" --mca btl_tcp_flags 1 "$@"
 }
