@@ -96,8 +96,8 @@ run_steps() {
   local count=$1 strategy=$2 steps=$3 table=$4 bytes wire
   bytes=$(sent_by_all "$count" sent_bytes)
   wire=$(sent_by_all "$count" sent_on_wire)
-  mpirun_on_hosts "$count" "$owt" time "${words[@]}" --threads 1 --parallel "$strategy" --steps "$steps" \
-    --csv "$table" >"$table.log" 2>&1 || return 1
+  mpirun_on_hosts "$count" "$owt" time "${words[@]}" --workers "$count" --threads 1 --parallel "$strategy" \
+    --steps "$steps" --csv "$table" >"$table.log" 2>&1 || return 1
   echo $(($(sent_by_all "$count" sent_bytes) - bytes)) $(($(sent_by_all "$count" sent_on_wire) - wire))
 }
 

@@ -4,9 +4,10 @@
 # memory file system there, so the kernel clears everything away however the script ends. No root is needed where users
 # may make namespaces.
 #
+#   virtual_hosts_possible                   returns 1 with a line on stderr where they cannot be made
 #   enter_virtual_hosts SCRIPT ARGUMENT...   runs the script again inside, with these arguments, and exits with its
-#                                            status; returns at once where it is inside already. Returns 1 with one
-#                                            line on stderr where virtual hosts cannot be made.
+#                                            status; returns at once where it is inside already, and 1 with a line on
+#                                            stderr where virtual hosts cannot be made
 #   make_hosts K RATE                        h1 to hK; RATE in tc's words, e.g. 100mbit
 #   remove_hosts
 #   on_host NAME COMMAND...                  runs a command in the network of a host
@@ -24,24 +25,30 @@ virtual_hosts_error() {
   return 1
 }
 
-enter_virtual_hosts() {
-  [ -z "${inside_virtual_hosts:-}" ] || return 0
+# Sets `virtual_spaces`, the options of unshare.
+virtual_hosts_possible() {
   export PATH=$PATH:/usr/sbin:/sbin
-  local tool spaces=(--net --mount --pid --fork --kill-child --mount-proc)
+  local tool
+  virtual_spaces=(--net --mount --pid --fork --kill-child --mount-proc)
   for tool in $virtual_tools; do
     command -v "${tool%:*}" >/dev/null ||
       virtual_hosts_error "there is no '${tool%:*}' here; install what Debian calls ${tool#*:}" || return 1
   done
-  unshare "${spaces[@]}" true 2>/dev/null || spaces+=(--map-root-user)
-  unshare "${spaces[@]}" true 2>/dev/null ||
+  unshare "${virtual_spaces[@]}" true 2>/dev/null || virtual_spaces+=(--map-root-user)
+  unshare "${virtual_spaces[@]}" true 2>/dev/null ||
     virtual_hosts_error "this user may not make namespaces ('unshare -rn true' fails); run as root, or allow it with" \
       "sysctl kernel.unprivileged_userns_clone=1 or, on Ubuntu, kernel.apparmor_restrict_unprivileged_userns=0" ||
     return 1
-  unshare "${spaces[@]}" sh -c 'ip link add br0 type bridge && ip link add v0 type veth peer name e0 &&
+  unshare "${virtual_spaces[@]}" sh -c 'ip link add br0 type bridge && ip link add v0 type veth peer name e0 &&
     tc qdisc add dev e0 root tbf rate 1gbit burst 64k latency 50ms && mount -t tmpfs none /run' 2>/dev/null ||
     virtual_hosts_error "no bridge, veth pair, tbf queue or memory file system could be made; the kernel modules are" \
-      "called bridge, veth and sch_tbf" || return 1
-  inside_virtual_hosts=1 setpriv --pdeathsig KILL unshare "${spaces[@]}" bash -c '
+      "called bridge, veth and sch_tbf"
+}
+
+enter_virtual_hosts() {
+  [ -z "${inside_virtual_hosts:-}" ] || return 0
+  virtual_hosts_possible || return 1
+  inside_virtual_hosts=1 setpriv --pdeathsig KILL unshare "${virtual_spaces[@]}" bash -c '
     mount -t tmpfs none /run && mkdir -p /run/netns /run/tmp && TMPDIR=/run/tmp exec bash "$@"' bash "$@" &
   virtual_hosts_child=$!
   # It is the first process of its namespaces, which end with it.
