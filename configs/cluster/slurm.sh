@@ -44,9 +44,8 @@ case $launcher in
     srun --mpi=pmix --kill-on-bad-exit=0 --cpu-bind=cores "${run[@]}" &
     ;;
   mpirun)
-    # mpirun gives its ranks one second between SIGTERM and SIGKILL unless told otherwise.
     mpirun --map-by "ppr:${SLURM_NTASKS_PER_NODE:-1}:node:PE=${SLURM_CPUS_PER_TASK:-1}" --bind-to core \
-      --mca odls_base_sigkill_timeout 100 "${run[@]}" &
+      "${run[@]}" &
     ;;
   *)
     echo "slurm.sh: error: LAUNCHER is '$launcher', wanted srun or mpirun" >&2
@@ -55,13 +54,11 @@ case $launcher in
 esac
 child=$!
 
-# srun answers a SIGTERM of its own with SIGKILL for the ranks, so they get theirs through scancel.
-stopped=
+# On a SIGTERM of their own both kill the ranks, srun at once and mpirun after a second.
 stop_ranks() {
-  stopped=1
   case $launcher in
     srun) scancel --signal=TERM "$SLURM_JOB_ID" ;;
-    mpirun) kill -TERM "$child" ;;
+    mpirun) kill -USR1 "$child" ;;  # passed on to every rank, for which it is the same as SIGTERM
   esac
 }
 trap stop_ranks TERM
@@ -73,8 +70,7 @@ while kill -0 "$child" 2>/dev/null; do  # the signal interrupted wait
   status=$?
 done
 
-# 75: stopped after a checkpoint. mpirun hides that code after a SIGTERM, so what this script was told counts as well.
-if [ "$status" = 75 ] || { [ -n "$stopped" ] && [ "$status" != 0 ]; }; then
+if [ "$status" = 75 ]; then
   echo "slurm.sh: stopped after a checkpoint; the job goes back into the queue"
   scontrol requeue "$SLURM_JOB_ID"
 fi

@@ -19,6 +19,7 @@ void catch_stop_signals() {
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second signal acts as by default
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGUSR1, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);  // a closed pager is an error of the write, not the end of the run
 }
 

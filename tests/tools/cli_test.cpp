@@ -225,7 +225,7 @@ TEST_F(CliTest, AnUnwritableRunFolderIsAnError) {
 }
 
 TEST_F(CliTest, SigtermAndSigintWriteACheckpointExitWith75AndTheRunGoesOn) {
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
     const std::string run = file("run" + std::to_string(signal)), recipe = small_recipe();
     const pid_t child = fork();
     ASSERT_GE(child, 0);

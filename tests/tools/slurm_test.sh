@@ -73,10 +73,10 @@ expect_call "^scancel --signal=TERM 7$"
 expect_call "^scontrol requeue 7$"
 passed
 
-begin "under mpirun the ranks get SIGTERM through mpirun, whose exit code does not matter"
-program mpirun "trap 'touch \"$work/stop\"' TERM; $(ranks_until_stopped 1)"
-TERM_IT=1 LAUNCHER=mpirun ends_with 1
-expect_call "^started .*PE=3 .*odls_base_sigkill_timeout"
+begin "under mpirun the ranks get SIGUSR1 through mpirun"
+program mpirun "trap 'touch \"$work/stop\"' USR1; $(ranks_until_stopped 75)"
+TERM_IT=1 LAUNCHER=mpirun ends_with 75
+expect_call "^started .*PE=3 .*build/owt train"
 expect_no_call "^scancel"
 expect_call "^scontrol requeue 7$"
 passed
