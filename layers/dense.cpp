@@ -13,12 +13,17 @@ class Dense : public Layer {
     const int64_t out = spec.config.integer("out", {.low = 1}), features = in_.elements();
     if (in_.rank() != 1 && in_.rank() != 3) fail("it takes images or rows of features");
     part_ = spec.part.value_or(Slice{0, out});
+    inputs_ = spec.inputs;
+    OWT_CHECK(!inputs_ || (0 <= inputs_->begin && inputs_->begin <= inputs_->end && inputs_->end <= features),
+              "inputs of ", features, " features");
     OWT_CHECK(0 <= part_.begin && part_.begin <= part_.end && part_.end <= out, "part of ", out, " outputs");
     params_ = read_linear_params(spec, {.full_shape = in_.batch_of(out),
                                         .file_shape = {out, features},
                                         .fan_in = features,
                                         .fan_out = out,
-                                        .part = part_});
+                                        .part = part_,
+                                        .inputs = inputs_});
+    if (inputs_) in_ = {inputs_->size()};
   }
 
   Shape out_shape(const Shape& in) const override {
@@ -39,7 +44,7 @@ class Dense : public Layer {
 
   Run bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) override {
     out_shape(in);
-    if (!followers.empty() && followers[0]->type() == "relu") {
+    if (!inputs_ && !followers.empty() && followers[0]->type() == "relu") {
       auto fused = dispatch(on, [&](auto tag) { return bind_dense_relu(tag, in.rows(), params_[0], bias()); });
       if (fused) return {std::move(fused), 2};
     }
@@ -47,10 +52,11 @@ class Dense : public Layer {
   }
 
  private:
-  Param* bias() { return params_.size() > 1 ? &params_[1] : nullptr; }
+  Param* bias() { return params_.size() > 1 && params_[1].part.size() > 0 ? &params_[1] : nullptr; }
 
-  Shape in_;  // of one row
+  Shape in_;  // of one row, as it comes
   Slice part_;
+  std::optional<Slice> inputs_;
   std::vector<Param> params_;
 };
 

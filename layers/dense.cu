@@ -17,10 +17,10 @@ class DenseOp : public Op {
       : dtype_(activation_type(cuda.precision)),
         rows_(rows),
         out_(weight.part.size()),
-        features_(weight.full_shape.row_elements()),
+        features_(weight.shape().row_elements()),
         weight_(weight),
         bias_(bias) {
-    if (out_ == 0) return;
+    if (out_ == 0 || features_ == 0) return;
     constexpr auto kNo = Transpose::kNo, kYes = Transpose::kYes;
     const Precision p = cuda.precision;
     forward_.emplace(
@@ -34,12 +34,14 @@ class DenseOp : public Op {
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     if (out_ == 0) return;
+    if (features_ == 0) return y.zero(*pass.stream);
     (*forward_)(x.raw(), operand(weight_), bias_ ? operand(*bias_) : nullptr, 0, y.raw(), *pass.stream);
     if (relu_) relu_->forward(pass, y, y);
   }
 
   void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
     const Stream& stream = *pass.stream;
+    if (features_ == 0) return;
     if (out_ == 0) {
       if (dx) dx->zero(stream);
       return;
@@ -48,6 +50,7 @@ class DenseOp : public Op {
     if (bias_ || relu_) queue_bias_gradient(stream, rows_, out_, relu_ ? &y : nullptr, gradient, sums_, bias_);
     // Other ranks wait for dx, nobody for the weight's gradient before the end of the step.
     if (dx) (*to_input_)(gradient.raw(), operand(weight_), nullptr, 0, dx->raw(), stream);
+    if (pass.dx_done) pass.dx_done();
     (*to_weight_)(gradient.raw(), x.raw(), nullptr, weight_.take_beta(), weight_.grad.raw(), stream);
   }
 

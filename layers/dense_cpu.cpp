@@ -56,31 +56,31 @@ class ForwardProduct {
 class DenseOp : public Op {
  public:
   DenseOp(int64_t rows, Param& weight, Param* bias)
-      : rows_(rows),
-        out_(weight.part.size()),
-        features_(weight.full_shape.row_elements()),
-        weight_(weight),
-        bias_(bias) {
-    if (out_ > 0) prepare();
+      : rows_(rows), out_(weight.part.size()), features_(weight.shape().row_elements()), weight_(weight), bias_(bias) {
+    if (out_ > 0 && features_ > 0) prepare();
   }
 
   void forward(const Pass&, const Tensor& x, Tensor& y) override {
     if (out_ == 0) return;
+    if (features_ == 0) return y.zero();
     prepare();
     (*product_)(x.raw(), weight_.value.raw(), bias_ ? bias_->value.raw() : nullptr, y.raw());
   }
 
-  void backward(const Pass&, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    if (features_ == 0) return;
     if (out_ == 0) {
       if (dx) dx->zero();
       return;
     }
-    gemm(Transpose::kYes, Transpose::kNo, out_, features_, rows_, dy.data(), out_, x.data(), features_,
-         weight_.take_beta(), weight_.grad.data(), features_);
-    if (bias_) add_bias_gradient(dy.data(), bias_->take_beta(), bias_->grad.data());
+    // Other ranks wait for dx, nobody for the weight's gradient before the end of the step.
     if (dx)
       gemm(Transpose::kNo, Transpose::kNo, rows_, features_, out_, dy.data(), out_, weight_.value.data(), features_, 0,
            dx->data(), features_);
+    if (pass.dx_done) pass.dx_done();
+    gemm(Transpose::kYes, Transpose::kNo, out_, features_, rows_, dy.data(), out_, x.data(), features_,
+         weight_.take_beta(), weight_.grad.data(), features_);
+    if (bias_) add_bias_gradient(dy.data(), bias_->take_beta(), bias_->grad.data());
   }
 
  private:

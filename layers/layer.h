@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -43,6 +44,8 @@ struct Pass {
   // other values.
   const int64_t* device_rows = nullptr;
   const int64_t* device_step = nullptr;
+  // Of backward: an op that is not done when dx is complete (gradients of weights follow) calls it then, once.
+  std::function<void()> dx_done = {};
 };
 
 class Op {
@@ -99,6 +102,9 @@ struct LayerSpec {
   Config& config;             // its table; name and type are read already, the maker reads the rest
   Shape in;                   // of one row: H x W x C, or F; always the whole row
   std::optional<Slice> part;  // compute only these output features (columns() is kKeeps or kSplits); none: all
+  // Compute a summand of all output features from these input features (columns() is kSplits); none: from all. `in` is
+  // still the whole row, but the layer takes rows of these features alone.
+  std::optional<Slice> inputs = {};
 };
 
 }  // namespace owt

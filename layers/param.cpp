@@ -1,5 +1,6 @@
 #include "layers/param.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -98,7 +99,7 @@ void Param::initialize(uint64_t seed) {
       scale = std::sqrt(2.0 / static_cast<double>(fan_in));
       break;
   }
-  Tensor in_file_order(shape());
+  Tensor in_file_order(full_shape.with_rows(part.size()));
   float* out = in_file_order.data();
   const int64_t first = part.begin * full_shape.row_elements();
   parallel_for(in_file_order.elements(), 1 << 12, [&](int64_t begin, int64_t end) {
@@ -110,9 +111,18 @@ void Param::initialize(uint64_t seed) {
       out[i] = static_cast<float>(offset + scale * four[element % 4]);
     }
   });
-  Tensor in_memory_order(shape());
-  from_file_order(part.size(), out, in_memory_order.data());
-  set_value(in_memory_order);
+  set_value(kept_of(out));
+}
+
+Tensor Param::kept_of(const float* part_in_file_order) const {
+  Tensor rows(full_shape.with_rows(part.size()));
+  from_file_order(part.size(), part_in_file_order, rows.data());
+  if (!columns) return rows;
+  Tensor kept(shape());
+  const int64_t each = full_shape.row_elements(), width = columns->size();
+  for (int64_t row = 0; row < part.size(); ++row)
+    std::copy_n(rows.data() + row * each + columns->begin, width, kept.data() + row * width);
+  return kept;
 }
 
 void Param::to_file_order(int64_t rows, const float* memory, float* file) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "src/core/config.h"
@@ -36,8 +37,9 @@ struct Param {
   // The whole tensor in memory order: [out, kh, kw, in / groups] for conv, [out, h, w, c] or [out, in] for dense, [out]
   // for a bias. 4-dimensional ones are channels-first in files (PyTorch's order).
   Shape full_shape;
-  Shape file_shape;  // in files: [out, in / groups, kh, kw] for conv, [out, c * h * w] for dense
-  Slice part;        // rows of dimension 0 that are kept here
+  Shape file_shape;                   // in files: [out, in / groups, kh, kw] for conv, [out, c * h * w] for dense
+  Slice part;                         // rows of dimension 0 that are kept here
+  std::optional<Slice> columns = {};  // of each of them, in memory order, what is kept here; none: all
   Initializer init;
   int64_t fan_in = 1, fan_out = 1;
   double lr_mult = 1, decay_mult = 1;
@@ -47,7 +49,7 @@ struct Param {
   bool grad_is_zero = true;  // the gradient is zero whatever its memory holds; the first contribution overwrites
   uint64_t version = 0;      // raised by whoever changes value, so that packed copies can be renewed
 
-  Shape shape() const { return full_shape.with_rows(part.size()); }
+  Shape shape() const { return columns ? Shape{part.size(), columns->size()} : full_shape.with_rows(part.size()); }
   int64_t bytes() const { return shape().elements() * 4; }
 
   // For gemm-like calls: 0 for the first contribution after an update, else 1; the gradient counts as non-zero then.
@@ -60,9 +62,11 @@ struct Param {
   void allocate(const Compute& on = {});  // what has no memory yet
   void initialize(uint64_t seed);         // value: a function of seed, name and the element's place in the file order
   void set_value(const Tensor& on_host);  // of shape(), in memory order; the host waits
-  // Between `rows` rows of the tensor in memory order and the same rows in file order; both on the host.
+  // Between `rows` whole rows of the tensor in memory order and the same rows in file order; both on the host.
   void to_file_order(int64_t rows, const float* memory, float* file) const;
   void from_file_order(int64_t rows, const float* file, float* memory) const;
+  // What is kept here, in memory order, of the rows `part` of the tensor in file order; on the host.
+  Tensor kept_of(const float* part_in_file_order) const;
 };
 
 // `weight`-like parameter with the keys a layer's table may carry. Reads `lr`, `decay` (multipliers) and `init` from

@@ -22,7 +22,8 @@ constexpr LayerType kTypes[] = {
 
 std::span<const LayerType> layer_types() { return kTypes; }
 
-std::unique_ptr<Layer> make_layer(Config config, const Shape& in, std::optional<Slice> part) {
+std::unique_ptr<Layer> make_layer(Config config, const Shape& in, std::optional<Slice> part,
+                                  std::optional<Slice> inputs) {
   const std::string name = config.string("name");
   config.call("[[layer]] " + name);
   std::vector<std::string> known;
@@ -32,8 +33,9 @@ std::unique_ptr<Layer> make_layer(Config config, const Shape& in, std::optional<
     if (wanted != type.type) continue;
     std::unique_ptr<Layer> layer;
     try {
-      layer = type.make({name, config, in, part});
-      layer->out_shape(in.batch_of(1));  // impossible geometry shows here, with the layer at hand
+      layer = type.make({name, config, in, part, inputs});
+      layer->out_shape(
+          (inputs ? Shape{inputs->size()} : in).batch_of(1));  // impossible geometry shows here, with the layer at hand
     } catch (const Error& e) {
       const std::string text = e.what();
       if (text.find(config.what()) != std::string::npos) throw;

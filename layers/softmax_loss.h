@@ -1,9 +1,13 @@
 // Softmax cross-entropy with top-1 and top-5 counts. The end of a net; not a Layer, because it takes labels.
-//   p = softmax(logits of a row);  loss = sum over rows of -log p[label]
-//   dlogits = (p - onehot(label)) / Pass::step_rows
-// The loss is a sum, so that sums over rounds and ranks add up; whoever reports it divides by the rows. The
-// gradient carries 1 / N already. A label is in the top k if fewer than k classes have a larger logit, or an
-// equal one and a lower index. A row whose loss is not a number (a NaN or +infinite logit) counts as wrong.
+//   p = softmax(logits of a row);  q = (1 - e) onehot(label) + e / classes,  e: LossSettings::label_smoothing
+//   loss = sum over rows of -sum over classes of q log p
+//   dlogits = (p - q) / Pass::step_rows
+// In evaluation e is 0, whatever the settings say: losses of runs with different e compare. The loss is a sum, so that
+// sums over rounds and ranks add up; whoever reports it divides by the rows. The gradient carries 1 / N already. A label
+// is in the top k if fewer than k classes have a larger logit, or an equal one and a lower index. A row whose loss is not
+// a number (a NaN or +infinite logit) counts as wrong.
+// Source of the smoothing: Szegedy et al. 2016, section 7; PyTorch's CrossEntropyLoss(label_smoothing) is the same.
+// sharded_softmax_loss.h: the same where ranks hold some of the classes each.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +30,10 @@ struct LossSums {
 // Where a device adds them up: f64, in this order.
 enum LossSum : int { kLossSum, kTop1Sum, kTop5Sum, kRowSum, kLossSums };
 
+struct LossSettings {
+  double label_smoothing = 0;  // [0, 1); e above
+};
+
 class SoftmaxLoss {
  public:
   virtual ~SoftmaxLoss() = default;
@@ -37,8 +45,9 @@ class SoftmaxLoss {
 };
 
 // For batches of at most so many rows.
-std::unique_ptr<SoftmaxLoss> bind_softmax_loss(Cpu, int classes, int64_t rows);
-std::unique_ptr<SoftmaxLoss> bind_softmax_loss(Cuda, int classes, int64_t rows);
-std::unique_ptr<SoftmaxLoss> make_softmax_loss(const Compute& on, int classes, int64_t rows);
+std::unique_ptr<SoftmaxLoss> bind_softmax_loss(Cpu, int classes, int64_t rows, const LossSettings& settings = {});
+std::unique_ptr<SoftmaxLoss> bind_softmax_loss(Cuda, int classes, int64_t rows, const LossSettings& settings = {});
+std::unique_ptr<SoftmaxLoss> make_softmax_loss(const Compute& on, int classes, int64_t rows,
+                                               const LossSettings& settings = {});
 
 }  // namespace owt

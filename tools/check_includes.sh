@@ -13,16 +13,17 @@ cd "$root"
 # tests/X may include what X may, tests/support and GoogleTest; tests/support and tests/tools stand above all folders.
 table='
 src/core     |                                                              | dnnl toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
-src/comm     | src/core                                                     | nccl.h
+src/comm     | src/core                                                     | nccl.h mpi.h
 data         | src/core                                                     | archive
 layers       | src/core                                                     | dnnl cudnn
 src/net      | layers src/core                                              |
 src/parallel | src/net src/comm layers src/core                             |
 src/train    | src/parallel src/net src/comm data layers src/core           | boost/ nlohmann/
+tools/bench  |                                                              | mpi.h
 tools        | src/train src/parallel src/net src/comm data layers src/core |
 '
 # Headers of C and of the system that are no third party; and what kernels are written in.
-system='fcntl.h sched.h signal.h stdlib.h string.h sys/ unistd.h'
+system='arpa/ fcntl.h ifaddrs.h net/ netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'
 kernels='cuda_runtime.h cuda_bf16.h'
 
 folders=()

@@ -1,5 +1,6 @@
 #include <iostream>
 
+#include "src/comm/launch.h"
 #include "src/core/log.h"
 #include "src/train/run.h"
 #include "tools/commands.h"
@@ -20,6 +21,7 @@ int command_eval(const Arguments& arguments) {
   if (!options.given("weights")) throw UsageError("owt eval: --weights FILE is missing");
   const Evaluation e = evaluate_file(shared_settings(options), options.string("weights"),
                                      options.given("data") ? options.string("data") : "", shared_threads(options));
+  if (launch().rank != 0) return 0;
   std::cout << format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images)\n", 100 * e.top1, 100 * e.top5, e.loss,
                       e.images);
   return 0;

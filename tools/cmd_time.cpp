@@ -1,5 +1,6 @@
 #include <iostream>
 
+#include "src/comm/launch.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/train/run.h"
@@ -24,6 +25,7 @@ int command_time(const Arguments& arguments) {
   time_options.threads = shared_threads(options);
   if (options.given("trace")) time_options.trace = options.string("trace");
   const TimingReport report = time_steps(shared_settings(options), time_options);
+  if (launch().rank != 0) return 0;
   std::cout << report.table();
   if (options.given("csv")) write_file_atomically(options.string("csv"), report.csv());
   return 0;

@@ -1,5 +1,6 @@
 #include <iostream>
 
+#include "src/comm/launch.h"
 #include "src/core/log.h"
 #include "src/train/run.h"
 #include "tools/commands.h"
@@ -50,6 +51,7 @@ int command_train(const Arguments& arguments) {
   train_options.timing = options.boolean("timing");
   const TrainOutcome outcome = train(settings, train_options);
   if (!outcome.finished) return kStoppedOnSignal;
+  if (launch().rank != 0) return 0;
   std::cout << format("test accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images)\n",
                       100 * outcome.evaluation.top1, 100 * outcome.evaluation.top5, outcome.evaluation.loss,
                       outcome.evaluation.images);

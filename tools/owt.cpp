@@ -3,24 +3,31 @@
 //   checkpoint
 #include <iostream>
 
+#include "src/comm/launch.h"
+#include "src/comm/processes.h"
+#include "src/core/log.h"
 #include "tools/commands.h"
 
 namespace {
 
+// What a command is under mpirun: the work of all processes together, or of rank 0 alone.
+enum class Under { kTogether, kAlone };
+
 struct Command {
   const char* name;
   int (*run)(const owt::Arguments&);
+  Under launcher;
   const char* about;
 };
 
 constexpr Command kCommands[] = {
-    {"train", owt::command_train, "train a network from a recipe"},
-    {"eval", owt::command_eval, "accuracy of a weights file on the test images"},
-    {"time", owt::command_time, "where the time of a training step goes, layer by layer"},
-    {"plan", owt::command_plan, "what is computed where, and what travels, under each strategy"},
-    {"prepare", owt::command_prepare, "make or unpack a data set"},
-    {"devices", owt::command_devices, "what this machine can train on"},
-    {"inspect", owt::command_inspect, "what is in a recipe, a model, a checkpoint or a data set"},
+    {"train", owt::command_train, Under::kTogether, "train a network from a recipe"},
+    {"eval", owt::command_eval, Under::kTogether, "accuracy of a weights file on the test images"},
+    {"time", owt::command_time, Under::kTogether, "where the time of a training step goes, layer by layer"},
+    {"plan", owt::command_plan, Under::kAlone, "what is computed where, and what travels, under each strategy"},
+    {"prepare", owt::command_prepare, Under::kAlone, "make or unpack a data set"},
+    {"devices", owt::command_devices, Under::kAlone, "what this machine can train on"},
+    {"inspect", owt::command_inspect, Under::kAlone, "what is in a recipe, a model, a checkpoint or a data set"},
 };
 
 void print_help(std::ostream& out) {
@@ -51,7 +58,10 @@ int run(const std::vector<std::string>& words) {
   }
   std::vector<std::string> names;
   for (const Command& command : kCommands) {
-    if (words[0] == command.name) return command.run({words.begin() + 1, words.end()});
+    if (words[0] == command.name) {
+      if (command.launcher == Under::kAlone && owt::launch().rank > 0) return 0;
+      return command.run({words.begin() + 1, words.end()});
+    }
     names.push_back(command.name);
   }
   const std::string near = owt::nearest(words[0], names);
@@ -63,18 +73,18 @@ int run(const std::vector<std::string>& words) {
 
 int main(int count, char** words) {
   try {
+    owt::log_quiet(owt::launch().rank != 0);
     const int code = run({words + 1, words + count});
     std::cout.flush();
     if (!std::cout) owt::fail("cannot write to the standard output");
+    owt::end_together();
     return code;
   } catch (const owt::UsageError& e) {
-    std::cerr << "owt: error: " << e.what() << '\n';
-    return 2;
-  } catch (const std::bad_alloc&) {
-    std::cerr << "owt: error: out of memory; use a smaller batch or a smaller network\n";
-    return 1;
+    // All ranks have the same command line.
+    return owt::launch().rank == 0 ? owt::end_with_error(e, e.what(), 2) : 2;
+  } catch (const std::bad_alloc& e) {
+    return owt::end_with_error(e, "out of memory; use a smaller batch or a smaller network", 1);
   } catch (const std::exception& e) {
-    std::cerr << "owt: error: " << e.what() << '\n';
-    return 1;
+    return owt::end_with_error(e, e.what(), 1);
   }
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "src/comm/launch.h"
 #include "tools/commands.h"
 
 namespace owt {
@@ -23,12 +24,15 @@ const std::string& checked_strategy(const std::string& name) {
 }  // namespace
 
 void declare_shared(Options& options) {
-  options.option("workers", "K", "ranks, as threads of this process (default: the recipe's, else 1)");
+  options.option(
+      "workers", "K",
+      "ranks, as threads of this process (default: the recipe's, else 1); under mpirun or srun every process is "
+      "one, and this is their number");
   options.option("device", "NAME",
                  "cpu | cuda | auto: cuda where there is a GPU (default: the recipe's run.device, else auto)");
   options.option("precision", "NAME",
                  "fp32 | tf32 | bf16; the last two on GPUs (default: the recipe's run.precision, else fp32)");
-  options.option("threads", "T", "0", "compute threads of all workers together; 0: all cores");
+  options.option("threads", "T", "0", "compute threads of all workers of this host together; 0: all cores");
   options.repeated("set", "KEY=VALUE", "change a key of the recipe, e.g. --set data.batch=64");
 }
 
@@ -55,6 +59,8 @@ Settings shared_settings(const Options& options, Overrides more) {
   choice("precision", "run.precision", {"fp32", "tf32", "bf16"});
   if (options.given("workers"))
     overrides.emplace_back("parallel.workers", std::to_string(options.integer("workers", {.low = 1, .high = 4096})));
+  else if (launch().several())
+    overrides.emplace_back("parallel.workers", std::to_string(launch().ranks));
   for (const std::string& name : options.list("parallel"))
     overrides.emplace_back("parallel.strategy", checked_strategy(name));
   overrides.insert(overrides.end(), more.begin(), more.end());

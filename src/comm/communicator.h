@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "src/core/check.h"
 #include "src/core/stream.h"
@@ -41,6 +42,9 @@ class Communicator {
   // GPU needs and before the next collective: freeing may wait for all GPUs of a process, and so for a collective that
   // another rank has queued and this one has not.
   virtual void meet() {}
+  // Collective: the ranks that give the same color make a group, in the order of their ranks; color >= 0. This one must
+  // outlive it. Of all groups made from one communicator the collectives are called in the same order on every rank.
+  virtual std::unique_ptr<Communicator> split(int color) = 0;
 
   // sum = the sum over ranks, on all of them.
   virtual Event all_reduce(Tensor& sum, const Event& ready) = 0;

@@ -1,6 +1,10 @@
 #include "src/comm/nccl.h"
 
+#include <cstring>
+#include <vector>
+
 #include "src/comm/nccl_link.h"
+#include "src/comm/solo.h"
 #include "src/core/cuda.h"
 
 namespace owt {
@@ -72,13 +76,29 @@ class NcclEvent : public Event::Pending {
 
 class NcclCommunicator : public Communicator {
  public:
-  explicit NcclCommunicator(const NcclMember& member) : stream_(Device::kCuda), link_(member) {}
+  // Groups that are split off queue their work in the same stream, so that no rank can start theirs in another order.
+  NcclCommunicator(const NcclMember& member, const Stream& stream) : stream_(stream), link_(member) {}
 
   int rank() const override { return link_.member().rank; }
   int ranks() const override { return link_.member().ranks; }
   bool records() const override { return false; }
   void meet() override {
     if (link_.member().meet) link_.member().meet();
+  }
+
+  std::unique_ptr<Communicator> split(int color) override {
+    const std::vector<Card> cards = exchange_cards({color, make_nccl_id(Cuda{})});
+    NcclMember part = link_.member();
+    part.rank = part.ranks = 0;
+    for (int r = 0; r < ranks(); ++r) {
+      const Card& card = cards[static_cast<size_t>(r)];
+      if (card.color != color) continue;
+      if (part.ranks == 0) part.id = card.id;  // of the first rank
+      if (r < rank()) ++part.rank;
+      ++part.ranks;
+    }
+    if (part.ranks == 1) return make_solo_communicator(Device::kCuda);
+    return std::make_unique<NcclCommunicator>(part, stream_);
   }
 
   Event all_reduce(Tensor& sum, const Event& ready) override {
@@ -122,6 +142,22 @@ class NcclCommunicator : public Communicator {
   }
 
  private:
+  struct Card {  // what a rank shows the others in split()
+    int color = 0;
+    NcclId id;
+  };
+
+  std::vector<Card> exchange_cards(const Card& mine) {
+    Tensor shown({static_cast<int64_t>(sizeof mine)}, DType::kU8);
+    Tensor all({ranks(), shown.elements()}, DType::kU8, Device::kCuda);
+    std::memcpy(shown.raw(), &mine, sizeof mine);
+    all_gather(shown.to(Device::kCuda), all, {}).wait();
+    const Tensor here = all.to(Device::kCpu);
+    std::vector<Card> cards(static_cast<size_t>(ranks()));
+    std::memcpy(cards.data(), here.raw(), sizeof mine * cards.size());
+    return cards;
+  }
+
   // Nothing to move: NCCL is not asked, on no rank.
   template <class Call>
   Event queue(const Tensor& tensor, const Event& ready, const Call& call) {
@@ -159,7 +195,7 @@ class NcclCommunicator : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> make_nccl_communicator(Cuda, const NcclMember& member) {
-  return std::make_unique<NcclCommunicator>(member);
+  return std::make_unique<NcclCommunicator>(member, Stream(Device::kCuda));
 }
 
 }  // namespace owt

@@ -15,7 +15,7 @@ class Reported : public Event::Pending {
 
   void wait() override {
     inner_.wait();
-    if (profiler_) profiler_->add_transfer(host_ms_since(begin_), bytes_);
+    if (profiler_) profiler_->add_transfer(inner_.ms() > 0 ? inner_.ms() : host_ms_since(begin_), bytes_);
     profiler_ = nullptr;
   }
   bool done() const override { return inner_.done(); }
@@ -34,7 +34,7 @@ Event ProfiledCommunicator::counted(Collective collective, const Tensor& whole, 
   const auto begin = Profiler::Clock::now();
   const Event event = call();
   const int64_t sent = bytes_sent(collective, whole.bytes(), ranks());
-  bytes_ += sent;
+  *bytes_ += sent;
   if (!profiler_) return event;
   if (whole.device() == Device::kCuda) {
     if (!records()) profiler_->add_transfer(ready, event, sent);

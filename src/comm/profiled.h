@@ -12,11 +12,17 @@ class ProfiledCommunicator : public Communicator {
  public:
   // Both must outlive this; profiler may be null.
   ProfiledCommunicator(Communicator& inner, Profiler* profiler) : inner_(inner), profiler_(profiler) {}
+  // Of a group of them: its bytes count with those of the whole.
+  ProfiledCommunicator(std::unique_ptr<Communicator> inner, ProfiledCommunicator& whole)
+      : inner_(*inner), profiler_(whole.profiler_), bytes_(whole.bytes_), owned_(std::move(inner)) {}
 
   int rank() const override { return inner_.rank(); }
   int ranks() const override { return inner_.ranks(); }
   bool records() const override { return inner_.records(); }
   void meet() override { inner_.meet(); }
+  std::unique_ptr<Communicator> split(int color) override {
+    return std::make_unique<ProfiledCommunicator>(inner_.split(color), *this);
+  }
   Event all_reduce(Tensor& sum, const Event& ready) override;
   Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) override;
   Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) override;
@@ -24,7 +30,7 @@ class ProfiledCommunicator : public Communicator {
   Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) override;
   Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) override;
 
-  int64_t bytes() const { return bytes_; }  // sent by this rank since it was made
+  int64_t bytes() const { return *bytes_; }  // sent by this rank since it was made, in groups split off too
 
  private:
   template <class Call>
@@ -32,7 +38,8 @@ class ProfiledCommunicator : public Communicator {
 
   Communicator& inner_;
   Profiler* profiler_;
-  int64_t bytes_ = 0;
+  std::shared_ptr<int64_t> bytes_ = std::make_shared<int64_t>(0);
+  std::unique_ptr<Communicator> owned_;
 };
 
 }  // namespace owt

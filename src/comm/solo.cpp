@@ -5,10 +5,11 @@ namespace {
 
 class SoloCommunicator : public Communicator {
  public:
-  explicit SoloCommunicator(Device device) : stream_(device) {}
+  explicit SoloCommunicator(Device device) : device_(device), stream_(device) {}
 
   int rank() const override { return 0; }
   int ranks() const override { return 1; }
+  std::unique_ptr<Communicator> split(int) override { return make_solo_communicator(device_); }
 
   Event all_reduce(Tensor&, const Event& ready) override { return ready; }
   Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) override { return copy(mine, all, ready); }
@@ -33,6 +34,7 @@ class SoloCommunicator : public Communicator {
     return stream.record();
   }
 
+  Device device_;
   Stream host_, stream_;
 };
 

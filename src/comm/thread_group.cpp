@@ -1,7 +1,6 @@
 #include "src/comm/thread_group.h"
 
-#include <algorithm>
-
+#include "src/comm/shares.h"
 #include "src/comm/sums.h"
 #include "src/core/dispatch.h"
 #include "src/core/memory.h"
@@ -11,7 +10,6 @@ namespace owt {
 namespace {
 
 constexpr int64_t kCopyGrain = 1 << 18;  // bytes per thread
-constexpr int64_t kShareUnit = 64;       // elements; shares begin where whole cache lines do
 
 std::byte* at(void* memory, int64_t bytes) { return static_cast<std::byte*>(memory) + bytes; }
 const std::byte* at(const void* memory, int64_t bytes) { return static_cast<const std::byte*>(memory) + bytes; }
@@ -28,10 +26,18 @@ void copy(const void* from, void* to, int64_t bytes, const Stream& stream) {
 
 class ThreadCommunicator : public Communicator {
  public:
-  ThreadCommunicator(ThreadGroup& group, int rank, Device device) : group_(group), rank_(rank), stream_(device) {}
+  ThreadCommunicator(ThreadGroup& group, int rank, Device device)
+      : group_(group), rank_(rank), device_(device), stream_(device) {}
+  ThreadCommunicator(const ThreadGroup::Place& place, Device device)
+      : ThreadCommunicator(*place.group, place.rank, device) {
+    owned_ = place.group;
+  }
 
   int rank() const override { return rank_; }
   int ranks() const override { return group_.ranks(); }
+  std::unique_ptr<Communicator> split(int color) override {
+    return std::make_unique<ThreadCommunicator>(group_.split(rank_, color), device_);
+  }
 
   Event all_reduce(Tensor& sum, const Event& ready) override {
     return together(sum.device(), {}, sum, ready, [&](const Stream& stream) {
@@ -109,11 +115,7 @@ class ThreadCommunicator : public Communicator {
     return stream.record();
   }
 
-  // This rank's part of the elements that all ranks work on.
-  Slice share(int64_t elements) const {
-    const Slice units = split((elements + kShareUnit - 1) / kShareUnit, ranks(), rank_);
-    return {std::min(units.begin * kShareUnit, elements), std::min(units.end * kShareUnit, elements)};
-  }
+  Slice share(int64_t elements) const { return share_of(elements, ranks(), rank_); }
 
   // The sum over ranks of `elements` elements from byte `offset` of their inputs.
   void sum_inputs(const Stream& stream, DType dtype, int64_t offset, int64_t elements, void* sum) const {
@@ -127,14 +129,17 @@ class ThreadCommunicator : public Communicator {
     dispatch(stream.device(), [&](auto tag) { sum_up(tag, dtype, addends, elements, sum, stream); });
   }
 
+  std::shared_ptr<ThreadGroup> owned_;
   ThreadGroup& group_;
   int rank_;
+  Device device_;
   Stream host_, stream_;
 };
 
 }  // namespace
 
-ThreadGroup::ThreadGroup(int ranks, bool spin) : posts(static_cast<size_t>(ranks)), spins_(spin ? 4000 : 0) {}
+ThreadGroup::ThreadGroup(int ranks, bool spin)
+    : posts(static_cast<size_t>(ranks)), spin_(spin), spins_(spin ? 4000 : 0), joining_(static_cast<size_t>(ranks)) {}
 
 void ThreadGroup::meet() {
   const uint32_t phase = phase_.load();
@@ -154,6 +159,32 @@ void ThreadGroup::abort() {
   aborted_.store(true);
   phase_.fetch_add(1);
   phase_.notify_all();
+  const std::lock_guard lock(parts_mutex_);
+  for (const auto& part : parts_)
+    if (const auto group = part.lock()) group->abort();
+}
+
+ThreadGroup::Place ThreadGroup::split(int rank, int color) {
+  joining_[static_cast<size_t>(rank)] = {color, nullptr};
+  meet();
+  int first = -1, members = 0;
+  Place place;
+  for (int r = 0; r < ranks(); ++r) {
+    if (joining_[static_cast<size_t>(r)].color != color) continue;
+    if (first < 0) first = r;
+    if (r < rank) ++place.rank;
+    ++members;
+  }
+  if (first == rank) {
+    const auto made = std::make_shared<ThreadGroup>(members, spin_);
+    const std::lock_guard lock(parts_mutex_);
+    parts_.push_back(made);
+    joining_[static_cast<size_t>(rank)].made = made;
+  }
+  meet();  // an abort until now is thrown here, a later one reaches the parts
+  place.group = joining_[static_cast<size_t>(first)].made;
+  meet();  // nobody joins the next groups before all have seen these
+  return place;
 }
 
 void ThreadGroup::check() const {

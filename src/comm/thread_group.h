@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "src/comm/communicator.h"
@@ -26,8 +27,14 @@ class ThreadGroup {
 
   // All ranks have come, and what they wrote before is visible to all. Throws Aborted when a rank failed.
   void meet();
-  // From now on meet() throws, on all ranks.
+  // From now on meet() throws, on all ranks and in all groups split off.
   void abort();
+  // The group of the ranks that give the same color, and this one's place in it; all ranks call it together.
+  struct Place {
+    std::shared_ptr<ThreadGroup> group;
+    int rank = 0;
+  };
+  Place split(int rank, int color);
   bool aborted() const { return aborted_.load(); }
 
   std::vector<Post> posts;  // by rank
@@ -35,7 +42,16 @@ class ThreadGroup {
  private:
   void check() const;
 
+  struct Joining {  // what a rank shows the others in split()
+    int color = 0;
+    std::shared_ptr<ThreadGroup> made;  // by the first rank of a color
+  };
+
+  bool spin_;
   int spins_;
+  std::vector<Joining> joining_;  // by rank
+  std::mutex parts_mutex_;
+  std::vector<std::weak_ptr<ThreadGroup>> parts_;
   std::atomic<uint32_t> phase_{0};
   std::atomic<int> arrived_{0};
   std::atomic<bool> aborted_{false};

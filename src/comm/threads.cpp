@@ -1,5 +1,6 @@
 #include "src/comm/threads.h"
 
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -7,7 +8,9 @@
 #include <thread>
 #include <vector>
 
+#include "src/comm/launch.h"
 #include "src/comm/nccl.h"
+#include "src/comm/processes.h"
 #include "src/comm/solo.h"
 #include "src/comm/thread_group.h"
 #include "src/core/dispatch.h"
@@ -80,10 +83,61 @@ class FirstFailure {
   bool consequence_ = false;
 };
 
+// The GPU of this process: each of a host takes one of those that it sees.
+int gpu_of_process() {
+  const Gpus gpus = find_gpus();
+  const int found = static_cast<int>(gpus.list.size()), local = launch().local_rank;
+  if (found == 0) fail("device 'cuda': ", gpus.why_none, "; use --device cpu");
+  if (local < found) return gpus.list[static_cast<size_t>(local)].index;
+  fail("process ", local + 1, " of this host finds ", found, found == 1 ? " GPU" : " GPUs",
+       "; start as many processes as there are GPUs, or use --workers K without mpirun for several ranks on one GPU");
+}
+
+// The rank that this process is; the communicator of the host brings the GPUs together.
+std::unique_ptr<Communicator> join_others(Device device, bool crowded) {
+  auto host = join_processes(crowded);
+  if (device == Device::kCpu) return host;
+  use_gpu(gpu_of_process());
+  NcclMember member{host->rank(), host->ranks(), {}, another_rank_failed};
+  const std::string id = from_rank_0([&] {
+    const NcclId made = dispatch(device, [](auto tag) { return make_nccl_id(tag); });
+    return std::string(made.bytes.data(), made.bytes.size());
+  });
+  std::memcpy(member.id.bytes.data(), id.data(), member.id.bytes.size());
+  return dispatch(device, [&](auto tag) { return make_nccl_communicator(tag, member); });
+}
+
+// On a thread of its own, as always, so that what belongs to a thread ends with the rank.
+void run_one_rank(int team, const std::function<void(Communicator&)>& body, Device device) {
+  const bool crowded = team > cores_per_rank(1);
+  std::exception_ptr failure;
+  std::thread thread([&] {
+    set_team_size(team);
+    log_quiet(launch().rank != 0);
+    std::unique_ptr<Communicator> communicator;
+    try {
+      communicator = join_others(device, crowded);
+      body(*communicator);
+    } catch (...) {
+      failure = announce_failure(std::current_exception());
+    }
+  });
+  thread.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
 }  // namespace
+
+void check_launched(int ranks) {
+  if (launch().several() && ranks != launch().ranks)
+    fail(ranks, ranks == 1 ? " worker, but " : " workers, but ", launch().by, " has started ", launch().ranks,
+         " processes, and each is one; use --workers ", launch().ranks, " or start ", ranks);
+}
 
 void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& body, Device device) {
   OWT_CHECK(ranks >= 1);
+  check_launched(ranks);
+  if (launch().several()) return run_one_rank(team, body, device);
   const Places places = places_of(ranks, device);
   // Waiting ranks may spin a little where every rank has cores of its own; otherwise they would keep others
   // from work.

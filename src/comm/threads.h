@@ -1,4 +1,4 @@
-// Ranks as threads of one process.
+// Ranks as threads of one process, or each as a process.
 #pragma once
 
 #include <functional>
@@ -13,6 +13,13 @@ namespace owt {
 //
 // kCuda: every rank has a GPU of its own where there are as many, and they talk through NCCL; or all share the only one
 // and talk through its memory. Throws Error where there are several, but too few.
+//
+// In a launch of several processes (launch.h) each of them is one rank, and all call this with `ranks` as many as they
+// are; body runs once here, on a thread, and the ranks talk through MPI, or through NCCL where the local rank chooses the
+// GPU. An exception ends the other processes' collectives too; there and here no further run is possible then.
 void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& body, Device device = Device::kCpu);
+
+// Throws Error where a launcher has started several processes, but not so many.
+void check_launched(int ranks);
 
 }  // namespace owt

@@ -108,15 +108,14 @@ void Profiler::replayed(std::shared_ptr<const Recording> recording) {
   if (in_step_ && recording) replayed_.push_back(std::move(recording));
 }
 
-void Profiler::open(std::string_view name, Phase phase) {
-  OWT_CHECK(current_ == kNoRow, "scope '", std::string(name), "' inside another");
-  current_ = row(name, phase);
+void Profiler::open(size_t row) {
+  current_ = row;
   if (!step_marks_) {
     scope_begin_ = Clock::now();
     return;
   }
   Recording& to = recording_ ? *recording_ : *eager_;
-  to.marks->begin_range(concat(rows_[current_].name, " ", name_of(phase)));
+  to.marks->begin_range(concat(rows_[current_].name, " ", name_of(rows_[current_].phase)));
   to.marks->set(2 * to.rows.size());
   to.rows.push_back(current_);
 }
@@ -142,17 +141,22 @@ void Profiler::add_span(size_t row, double begin_ms, double end_ms) {
 
 Profiler::Scope::Scope(Profiler* profiler, std::string_view name, Phase phase)
     : profiler_(profiler && profiler->enabled_ && profiler->in_step_ ? profiler : nullptr),
+      interrupted_(profiler_ ? profiler_->current_ : kNoRow),
       exceptions_(std::uncaught_exceptions()),
       working_(name, name_of(phase)) {
-  if (profiler_) profiler_->open(name, phase);
+  if (!profiler_) return;
+  if (interrupted_ != kNoRow) profiler_->close();
+  profiler_->open(profiler_->row(name, phase));
 }
 
 Profiler::Scope::~Scope() noexcept(false) {
   if (!profiler_) return;
-  if (std::uncaught_exceptions() == exceptions_)
-    profiler_->close();
-  else
+  if (std::uncaught_exceptions() != exceptions_) {
     profiler_->current_ = kNoRow;  // the step has failed; its times do not matter
+    return;
+  }
+  profiler_->close();
+  if (interrupted_ != kNoRow) profiler_->open(interrupted_);
 }
 
 void Profiler::add_transfer(double ms, int64_t bytes) {

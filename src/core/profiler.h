@@ -1,6 +1,6 @@
 // Where the time of a step goes. One Profiler per rank; used by that rank's host thread only.
 //
-// Scopes are leaves: they never nest, so that the rows of the table add up to the step. A disabled profiler costs one
+// A scope inside another interrupts it, so that the rows of the table add up to the step. A disabled profiler costs one
 // branch per scope. A row's figure for a step is the sum over its scopes in that step (rounds run a layer several times).
 // On a GPU a scope is timed there, between marks in the rank's stream, and the host waits at the end of a profiled step.
 #pragma once
@@ -70,6 +70,7 @@ class Profiler {
   std::shared_ptr<const Recording> end_recording();
   void replayed(std::shared_ptr<const Recording> recording);  // this step contains the recorded scopes
 
+  static constexpr size_t kNoRow = static_cast<size_t>(-1);
   class Scope {
    public:
     Scope(Profiler* profiler, std::string_view name, Phase phase);
@@ -79,7 +80,8 @@ class Profiler {
 
    private:
     Profiler* profiler_;
-    int exceptions_;  // under way when it was opened
+    size_t interrupted_;  // row of the scope around it, or kNoRow
+    int exceptions_;      // under way when it was opened
     Working working_;
   };
 
@@ -95,14 +97,13 @@ class Profiler {
   void clear();                                       // forgets what was recorded, e.g. the first steps
 
  private:
-  static constexpr size_t kNoRow = static_cast<size_t>(-1);
   struct LateTransfer {
     size_t row;
     Event begin, end;
   };
 
   size_t row(std::string_view name, Phase phase);
-  void open(std::string_view name, Phase phase);
+  void open(size_t row);
   void close();
   void add_span(size_t row, double begin_ms, double end_ms);  // since the step began
   void resolve(const Recording& recording);

@@ -21,6 +21,8 @@ class Event {
       static_cast<void>(queue);
       return false;
     }
+    // Milliseconds that the work itself took, once done; 0 where they are not measured.
+    virtual double ms() const { return 0; }
     // Milliseconds from an earlier event of the same device to this one, both done; 0 where they are not measured.
     virtual double ms_since(const Pending& earlier) const {
       static_cast<void>(earlier);
@@ -36,6 +38,7 @@ class Event {
   }
   bool done() const { return !pending_ || pending_->done(); }
   bool hold(void* queue) const { return !pending_ || pending_->hold(queue); }
+  double ms() const { return pending_ ? pending_->ms() : 0; }
   double ms_since(const Event& earlier) const {
     return pending_ && earlier.pending_ ? pending_->ms_since(*earlier.pending_) : 0;
   }

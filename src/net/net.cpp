@@ -64,8 +64,14 @@ const Tensor& Tape::forward(const Pass& pass, const Tensor& x) {
   return *in;
 }
 
-void Tape::backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx,
-                    const std::function<void(int64_t)>& layer_done) {
+void Tape::backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx, const BackwardHooks& hooks) {
+  bool dx_done = !hooks.dx_done;
+  Pass first_pass = pass;
+  const auto tell_dx_done = [&] {
+    if (!dx_done) hooks.dx_done();
+    dx_done = true;
+  };
+  first_pass.dx_done = tell_dx_done;
   if (net_.size() == 0 && dx) dx->copy_from(dy, *pass.stream);
   Tensor gradient = dy;  // at the output of the run being run
   int next = 0;          // the buffer that does not hold it
@@ -83,12 +89,15 @@ void Tape::backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor*
         ours = true;
       }
       const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);
-      run.op->backward(pass, in, y_[static_cast<size_t>(run.end - 1)], gradient, r > 0 ? &below : dx);
+      run.op->backward(r > 0 ? pass : first_pass, in, y_[static_cast<size_t>(run.end - 1)], gradient,
+                       r > 0 ? &below : dx);
       gradient = below;
     }
-    if (layer_done)
-      for (int64_t i = run.end - 1; i >= run.begin; --i) layer_done(i);
+    if (r == 0) tell_dx_done();
+    if (hooks.layer_done)
+      for (int64_t i = run.end - 1; i >= run.begin; --i) hooks.layer_done(i);
   }
+  tell_dx_done();
 }
 
 void Tape::find_bad_layer(const Stream& stream, const Tensor& sums, int64_t first_layer, Tensor& first) const {

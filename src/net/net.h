@@ -32,6 +32,12 @@ class Net {
   Shape in_;
 };
 
+// Called in the middle of a backward pass.
+struct BackwardHooks {
+  std::function<void(int64_t)> layer_done = {};  // layer i has run: the gradients of its parameters are complete
+  std::function<void()> dx_done = {};            // dx is complete; gradients of the first layer may follow
+};
+
 class Tape {
  public:
   // The net must outlive the tape. Memory: every activation, and two gradients as large as the largest one. Where the
@@ -40,11 +46,9 @@ class Tape {
 
   // Returns y, valid until the next forward; for an empty net or no rows, see below. x must not change until backward.
   const Tensor& forward(const Pass& pass, const Tensor& x);
-  // After forward on the same x. Writes dx (may be null: not wanted); dy may be overwritten. layer_done(i) is called
-  // after layer i's backward, last layer first; the gradients of its parameters are then complete. With 0 rows no layer
-  // runs, layer_done does.
-  void backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx,
-                const std::function<void(int64_t)>& layer_done = {});
+  // After forward on the same x. Writes dx (may be null: not wanted); dy may be overwritten. The last layer runs first.
+  // With 0 rows no layer runs, the hooks do.
+  void backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx, const BackwardHooks& hooks = {});
 
   // After forward: with sums[kLossSum] of the loss not finite, lowers *first to first_layer + i, i being the first layer
   // whose output holds a value that is not finite (an in-place or fused layer shares its output with others: the first

@@ -21,21 +21,29 @@ void for_each_block(const Round& round, int64_t longest, const Copy& copy) {
 
 }  // namespace
 
-Boundary::Boundary(const Plan& plan, int64_t step_rows, Communicator& comm, Profiler* profiler)
+Boundary::Boundary(const Plan& plan, int64_t step_rows, const Groups& groups, Profiler* profiler)
     : plan_(plan),
       strategy_(plan.rounds_strategy()),
-      comm_(comm),
+      comm_(groups.model()),
       profiler_(profiler),
       name_(plan.boundary_name() + " input"),
       gradient_name_(name_ + " gradient"),
       features_(row_at_boundary(plan)) {
-  const StepRows rows(strategy_, plan.ranks(), step_rows);
-  rounds_ = rows.rounds(comm.rank());
-  local_gradient_ = activations(rows.of(comm.rank()).size());
+  const StepRows rows = plan.rows(step_rows);
+  rounds_ = rows.rounds(groups.world().rank());
+  local_gradient_ = activations(rows.of(groups.world().rank()).size());
   if (!moves_rows()) return;
   my_labels_ = Tensor({rows.most()}, DType::kI32, plan.request.on.device);
   my_labels_.zero();
-  all_labels_ = Tensor({rows.most() * plan.ranks()}, DType::kI32, plan.request.on.device);
+  all_labels_ = Tensor({rows.most() * plan.model_ranks}, DType::kI32, plan.request.on.device);
+  const LayerPlan& first = plan.layers[static_cast<size_t>(plan.boundary)];
+  if (first.by_inputs()) {
+    std::vector<int64_t> rows_of_ranks;
+    for (const RowRange& range : round(0)) rows_of_ranks.push_back(range.size());
+    exchange_.emplace(name_, rows_of_ranks, first.inputs, plan.request.on, comm_, profiler);
+    round_buffer_ = Tensor({rows_of(round(0))}, DType::kI32, plan.request.on.device);
+    return;
+  }
   int64_t most_rows = 0, most_padded = 0;
   bool all_even = true;
   for (int r = 0; r < rounds(); ++r) {
@@ -48,7 +56,7 @@ Boundary::Boundary(const Plan& plan, int64_t step_rows, Communicator& comm, Prof
     s.batch = activations(most_rows);
     s.gradient = activations(most_rows);
     if (all_even) continue;
-    s.blocks = activations(most_padded * plan.ranks());
+    s.blocks = activations(most_padded * plan.model_ranks);
     s.part = activations(most_padded);
     s.blocks.zero();
     s.part.zero();
@@ -73,7 +81,7 @@ int64_t Boundary::longest(int r) const {
 }
 
 bool Boundary::even(int r) const {
-  return strategy_ == Strategy::kOwtB || longest(r) * plan_.ranks() == rows_of(round(r));
+  return strategy_ == Strategy::kOwtB || longest(r) * plan_.model_ranks == rows_of(round(r));
 }
 
 void Boundary::gather_labels(const Tensor& mine, const Stream& stream) {
@@ -112,6 +120,7 @@ void Boundary::gather(int r, const Tensor& mine, const Stream& stream) {
     s.gathered = {};
     return;
   }
+  if (by_columns()) return exchange_->start_forward(mine, stream);
   const Profiler::Scope scope(profiler_, name_, Phase::kTransfer);
   settle(s, stream);  // the padded buffers serve both ways
   const Slice rows = my_rows(r);
@@ -123,7 +132,7 @@ void Boundary::gather(int r, const Tensor& mine, const Stream& stream) {
     Tensor batch = rows_view(s.batch, rows_of(round(r)));
     s.gathered = comm_.all_gather(mine.rows(rows.begin, rows.end), batch, stream.record());
   } else {
-    Tensor part = rows_view(s.part, longest(r)), blocks = rows_view(s.blocks, longest(r) * plan_.ranks());
+    Tensor part = rows_view(s.part, longest(r)), blocks = rows_view(s.blocks, longest(r) * plan_.model_ranks);
     rows_view(part, rows.size()).copy_from(mine.rows(rows.begin, rows.end), stream);
     s.gathered = comm_.all_gather(part, blocks, stream.record());
   }
@@ -135,6 +144,7 @@ const Tensor& Boundary::gathered(int r, const Stream& stream) {
     stream.wait(s.gathered);
     return s.batch;
   }
+  if (by_columns()) return exchange_->finish_forward(stream);
   const Profiler::Scope scope(profiler_, name_, Phase::kTransfer);
   stream.wait(s.gathered);
   if (!even(r))
@@ -147,6 +157,7 @@ const Tensor& Boundary::gathered(int r, const Stream& stream) {
 Tensor* Boundary::dense_gradient(int r, const Stream& stream) {
   if (!plan_.front_learns) return nullptr;
   if (!moves_rows()) return &local_gradient_;
+  if (by_columns()) return &exchange_->gradient();
   const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
   settle(slot(r), stream);
   return &slot(r).gradient;
@@ -154,6 +165,7 @@ Tensor* Boundary::dense_gradient(int r, const Stream& stream) {
 
 void Boundary::scatter(int r, const Stream& stream) {
   if (!plan_.front_learns || !travels()) return;
+  if (by_columns()) return exchange_->start_backward(stream);
   const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
   Slot& s = slot(r);
   const Slice rows = my_rows(r);
@@ -173,7 +185,7 @@ void Boundary::scatter(int r, const Stream& stream) {
       s.blocks.rows(padded, padded + count).copy_from(s.gradient.rows(row, row + count), stream);
     });
     Tensor part = rows_view(s.part, longest(r));
-    s.scattered = comm_.reduce_scatter(rows_view(s.blocks, longest(r) * plan_.ranks()), part, stream.record());
+    s.scattered = comm_.reduce_scatter(rows_view(s.blocks, longest(r) * plan_.model_ranks), part, stream.record());
     s.home = rows;
     s.unpack_gradient = true;
   }
@@ -189,6 +201,10 @@ void Boundary::settle(Slot& s, const Stream& stream) {
 
 const Tensor& Boundary::finish(const Stream& stream) {
   if (!travels()) return local_gradient_;
+  if (by_columns()) {
+    if (plan_.front_learns) exchange_->finish_backward(local_gradient_, stream);
+    return local_gradient_;
+  }
   const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
   for (Slot& s : slots_) settle(s, stream);
   return local_gradient_;

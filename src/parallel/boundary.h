@@ -1,6 +1,7 @@
 // The seam between the data-parallel front and the dense layers, for one number of rows per step.
 //
 //   scheme a, c: kBatch -> kReplicated by all_gather of a round's rows; back by reduce_scatter
+//   scheme d:    kBatch -> kFeature by all_to_all where the first dense layer is split by inputs (column_exchange.h)
 //   scheme b:    one rank's rows by broadcast; back by reduce
 //   mp:          every rank has all rows already; back by all_reduce
 //   dp, 1 rank:  nothing travels
@@ -9,11 +10,14 @@
 // padded to the longest for the way.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "src/comm/communicator.h"
 #include "src/core/profiler.h"
+#include "src/parallel/column_exchange.h"
+#include "src/parallel/groups.h"
 #include "src/parallel/plan.h"
 
 namespace owt {
@@ -21,7 +25,7 @@ namespace owt {
 class Boundary {
  public:
   // All three must outlive this; profiler may be null.
-  Boundary(const Plan& plan, int64_t step_rows, Communicator& comm, Profiler* profiler);
+  Boundary(const Plan& plan, int64_t step_rows, const Groups& groups, Profiler* profiler);
 
   int rounds() const { return static_cast<int>(rounds_.size()); }
   const Round& round(int r) const { return rounds_[static_cast<size_t>(r)]; }
@@ -51,6 +55,7 @@ class Boundary {
     bool unpack_gradient = false;
   };
 
+  bool by_columns() const { return exchange_.has_value(); }
   bool travels() const { return plan_.split(); }
   bool moves_rows() const { return travels() && strategy_ != Strategy::kModelParallel; }  // else a batch is `mine`
   Slot& slot(int r) { return slots_[r % 2]; }
@@ -63,12 +68,13 @@ class Boundary {
 
   const Plan& plan_;
   Strategy strategy_;
-  Communicator& comm_;
+  Communicator& comm_;  // of the model group
   Profiler* profiler_;
   std::string name_, gradient_name_;
   Shape features_;  // of one row
   std::vector<Round> rounds_;
   Slot slots_[2];
+  std::optional<ColumnExchange> exchange_;  // of the only round
   Tensor local_gradient_;
   Tensor my_labels_, all_labels_, round_buffer_, round_labels_;  // padded: ranks x most rows of a rank
   Event labels_gathered_;

@@ -4,10 +4,9 @@
 
 namespace owt {
 
-FeatureGather::FeatureGather(std::string name, std::vector<Slice> parts, int64_t rows, const Compute& on,
-                             Communicator& comm, Profiler* profiler)
-    : name_(std::move(name)),
-      gradient_name_(name_ + " gradient"),
+FeatureGather::FeatureGather(Names names, std::vector<Slice> parts, int64_t rows, const Compute& on, Communicator& comm,
+                             Profiler* profiler)
+    : names_(std::move(names)),
       parts_(std::move(parts)),
       mine_(parts_.at(static_cast<size_t>(comm.rank()))),
       rows_(rows),
@@ -16,7 +15,7 @@ FeatureGather::FeatureGather(std::string name, std::vector<Slice> parts, int64_t
   OWT_CHECK_EQ(static_cast<int>(parts_.size()), comm.ranks());
   const auto make = [&](const Shape& shape) { return Tensor(shape, activation_type(on.precision), on.device); };
   whole_ = make({rows, columns()});
-  my_gradient_ = make({rows, mine_.size()});
+  mine_columns_ = make({rows, mine_.size()});
   blocks_ = make({comm.ranks(), rows, widest()});
   if (!even()) {
     padded_ = make({rows, widest()});
@@ -29,8 +28,8 @@ Tensor FeatureGather::block(size_t rank) const {
   return blocks_.part(static_cast<int64_t>(rank) * rows_ * widest(), {rows_, widest()});
 }
 
-const Tensor& FeatureGather::forward(const Tensor& mine, const Stream& stream) {
-  const Profiler::Scope scope(profiler_, name_, Phase::kTransfer);
+const Tensor& FeatureGather::gather(const Tensor& mine, const Stream& stream) {
+  const Profiler::Scope scope(profiler_, names_.gather, Phase::kTransfer);
   if (!even()) copy_columns(mine, 0, padded_, 0, mine_.size(), stream);
   stream.wait(comm_.all_gather(even() ? mine : padded_, blocks_, stream.record()));
   for (size_t r = 0; r < parts_.size(); ++r)
@@ -38,21 +37,27 @@ const Tensor& FeatureGather::forward(const Tensor& mine, const Stream& stream) {
   return whole_;
 }
 
-const Tensor& FeatureGather::backward(const Tensor& gradient, Layout from, const Stream& stream) {
-  const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
-  if (from == Layout::kReplicated) {
-    copy_columns(gradient, mine_.begin, my_gradient_, 0, mine_.size(), stream);
-    return my_gradient_;
-  }
-  OWT_CHECK(from == Layout::kPartial);
+void FeatureGather::start_reduce(const Tensor& summand, const Stream& stream) {
+  const Profiler::Scope scope(profiler_, names_.reduce, Phase::kTransfer);
   for (size_t r = 0; r < parts_.size(); ++r) {
     Tensor to = block(r);
-    copy_columns(gradient, parts_[r].begin, to, 0, parts_[r].size(), stream);
+    copy_columns(summand, parts_[r].begin, to, 0, parts_[r].size(), stream);
   }
-  Tensor& target = even() ? my_gradient_ : padded_;
-  stream.wait(comm_.reduce_scatter(blocks_, target, stream.record()));
-  if (!even()) copy_columns(padded_, 0, my_gradient_, 0, mine_.size(), stream);
-  return my_gradient_;
+  reduced_ = comm_.reduce_scatter(blocks_, even() ? mine_columns_ : padded_, stream.record());
+}
+
+const Tensor& FeatureGather::finish_reduce(const Stream& stream) {
+  const Profiler::Scope scope(profiler_, names_.reduce, Phase::kTransfer);
+  stream.wait(reduced_);
+  reduced_ = {};
+  if (!even()) copy_columns(padded_, 0, mine_columns_, 0, mine_.size(), stream);
+  return mine_columns_;
+}
+
+const Tensor& FeatureGather::take(const Tensor& whole, const Stream& stream) {
+  const Profiler::Scope scope(profiler_, names_.reduce, Phase::kTransfer);
+  copy_columns(whole, mine_.begin, mine_columns_, 0, mine_.size(), stream);
+  return mine_columns_;
 }
 
 }  // namespace owt

@@ -1,9 +1,11 @@
-// kFeature -> kReplicated and the two ways back, for one batch size.
+// kFeature -> kReplicated and the ways back, for one batch size.
 //
-//   forward:  every rank holds columns parts[rank] of a rows x columns batch; afterwards all hold all of it (all_gather).
-//   backward: of a kPartial gradient (a column-split layer follows) the sum over ranks of my columns (reduce_scatter);
-//             of a kReplicated one (the loss follows) my columns as they are, nothing travels.
-// Taking the wrong one of the two gives a gradient that is K times too large and still trains.
+//   gather: every rank holds columns parts[rank] of a rows x columns batch; afterwards all hold all of it (all_gather).
+//   reduce: of kPartial summands the sum over ranks of my columns (reduce_scatter).
+//   take:   of a kReplicated batch my columns as they are; nothing travels.
+// Before a column-split layer the input is gathered and its gradient, a summand, reduced; before a replicated loss the
+// gradient is taken: the wrong one of the two is K times too large and still trains. Behind a layer that is split by
+// inputs the output, a summand, is reduced and its gradient gathered.
 // Uneven parts are padded to the widest for the way.
 #pragma once
 
@@ -18,14 +20,24 @@ namespace owt {
 
 class FeatureGather {
  public:
-  // `name` is the transfer's in reports. comm and profiler must outlive this.
-  FeatureGather(std::string name, std::vector<Slice> parts, int64_t rows, const Compute& on, Communicator& comm,
+  struct Names {  // of the transfers, in reports
+    std::string gather, reduce;
+  };
+  // comm and profiler must outlive this.
+  FeatureGather(Names names, std::vector<Slice> parts, int64_t rows, const Compute& on, Communicator& comm,
                 Profiler* profiler);
 
-  // rows x parts[rank] -> rows x all, valid until the next forward.
-  const Tensor& forward(const Tensor& mine, const Stream& stream);
-  // rows x all -> rows x parts[rank], valid until the next backward. from: kPartial or kReplicated.
-  const Tensor& backward(const Tensor& gradient, Layout from, const Stream& stream);
+  // rows x parts[rank] -> rows x all, valid until the next gather.
+  const Tensor& gather(const Tensor& mine, const Stream& stream);
+  // rows x all -> rows x parts[rank], valid until the next reduce or take. In two halves, so that the transfer can go on
+  // while something else is computed.
+  void start_reduce(const Tensor& summand, const Stream& stream);
+  const Tensor& finish_reduce(const Stream& stream);
+  const Tensor& reduce(const Tensor& summand, const Stream& stream) {
+    start_reduce(summand, stream);
+    return finish_reduce(stream);
+  }
+  const Tensor& take(const Tensor& whole, const Stream& stream);
 
  private:
   int64_t columns() const { return parts_.back().end; }
@@ -33,15 +45,16 @@ class FeatureGather {
   bool even() const { return parts_.back().size() == widest(); }
   Tensor block(size_t rank) const;  // of blocks_
 
-  std::string name_, gradient_name_;
+  Names names_;
   std::vector<Slice> parts_;
   Slice mine_;
   int64_t rows_;
   Communicator& comm_;
   Profiler* profiler_;
-  Tensor whole_, my_gradient_;
+  Tensor whole_, mine_columns_;
   Tensor blocks_;  // ranks x rows x widest: what travels
   Tensor padded_;  // rows x widest: my block where parts are uneven
+  Event reduced_;
 };
 
 }  // namespace owt

@@ -1,24 +1,30 @@
-// Sums the gradients of replicated weights over the ranks, in buckets that leave while backward goes on.
+// Sums the gradients of replicated weights over the ranks that have them, in buckets that leave while backward goes on.
 #pragma once
 
+#include <functional>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "layers/layer.h"
 #include "src/comm/communicator.h"
 #include "src/core/profiler.h"
-#include "src/net/net.h"
 #include "src/parallel/plan.h"
 
 namespace owt {
 
 class GradSync {
  public:
-  // Lays the gradients of every bucket of the plan side by side in memory (the parameters' grad becomes a view of it).
-  // All but profiler must outlive this; profiler may be null.
-  GradSync(const Plan& plan, Net& front, Communicator& comm, Profiler* profiler);
+  using LayerOf = std::function<Layer&(int64_t layer)>;  // of the plan
 
-  // The gradients of this layer of the front are complete: a bucket whose layers all are starts on its way.
+  // Lays the gradients of every bucket side by side in memory (the parameters' grad becomes a view of it). `name`: of the
+  // transfer in reports. comm and profiler must outlive this; profiler may be null.
+  GradSync(std::string name, std::span<const Bucket> buckets, const LayerOf& layer_of, const Compute& on,
+           Communicator& comm, Profiler* profiler);
+
+  // The gradients of this layer of the plan are complete: a bucket whose layers all are starts on its way.
   void layer_done(int64_t layer, const Stream& stream);
-  // Waits until all are summed; the next step may begin.
+  // Waits until all are summed; the next ones may be computed then.
   void finish(const Stream& stream);
 
  private:
@@ -31,10 +37,11 @@ class GradSync {
 
   void send(Group& group, const Stream& stream);
 
+  std::string name_;
   Communicator& comm_;
   Profiler* profiler_;
   std::vector<Group> groups_;
-  std::vector<int> group_of_;  // layer -> group; -1: nothing to sum
+  std::vector<int> group_of_;  // layer of the plan -> group; -1, or beyond the end: nothing to sum
 };
 
 }  // namespace owt

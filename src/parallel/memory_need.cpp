@@ -8,6 +8,7 @@ namespace {
 
 // The columns of a layer's output that rank 0 keeps.
 int64_t kept_columns(const LayerPlan& layer) {
+  if (layer.by_inputs()) return layer.out.elements();  // summands
   return layer.layout == Layout::kFeature ? layer.parts.front().size() : layer.out.elements();
 }
 
@@ -22,12 +23,22 @@ int64_t kept_elements(const Plan& plan, int64_t begin, int64_t end) {
   return outputs + 2 * largest;
 }
 
-// Of the gathers between column-split layers: the whole input, its gradient, and what travels.
-int64_t gathered_elements(const Plan& plan) {
+// Of the moves between split layers: the whole batch, its gradient, and what travels.
+int64_t moved_elements(const Plan& plan) {
   int64_t elements = 0;
-  for (const LayerPlan& at : plan.layers)
+  for (const LayerPlan& at : plan.layers) {
     if (at.gather_before) elements += 3 * at.in.elements();
+    if (at.by_inputs()) elements += 2 * at.out.elements() + 2 * at.parts.front().size();
+  }
   return elements;
+}
+
+// Of the seam, per row of a dense batch: two batches and their gradients, or the columns that are exchanged.
+double seam_elements(const Plan& plan) {
+  const LayerPlan& first = plan.layers[static_cast<size_t>(plan.boundary)];
+  if (plan.request.strategy == Strategy::kModelParallel) return 0;
+  return first.by_inputs() ? 4.0 * static_cast<double>(first.inputs.front().size())
+                           : 4.0 * static_cast<double>(first.in.elements());
 }
 
 }  // namespace
@@ -43,7 +54,7 @@ int64_t MemoryNeed::rows_in(int64_t memory_bytes) const {
 
 MemoryNeed memory_need(const Plan& plan) {
   const PlanRequest& request = plan.request;
-  const StepRows rows(plan.rounds_strategy(), plan.ranks(), request.step_rows);
+  const StepRows rows = plan.rows(request.step_rows);
   const auto size = static_cast<double>(size_of(activation_type(request.on.precision)));
   const auto whole = static_cast<double>(std::max<int64_t>(request.step_rows, 1));
   const auto layers = static_cast<int64_t>(plan.layers.size());
@@ -56,10 +67,10 @@ MemoryNeed memory_need(const Plan& plan) {
   if (!plan.split()) return need;
   int64_t dense_rows = 0;
   for (const Round& round : rows.rounds(0)) dense_rows = std::max(dense_rows, rows_of(round));
-  // The boundary holds two dense batches and their gradients, and the gradient of the rank's own rows.
+  // The boundary also holds the gradient of the rank's own rows.
   const auto seam = static_cast<double>(plan.layers[static_cast<size_t>(plan.boundary)].in.elements());
-  const double back = static_cast<double>(kept_elements(plan, plan.boundary, layers) + gathered_elements(plan)) +
-                      (request.strategy == Strategy::kModelParallel ? 0 : 4) * seam;
+  const double back =
+      static_cast<double>(kept_elements(plan, plan.boundary, layers) + moved_elements(plan)) + seam_elements(plan);
   need.step_row_bytes += size * back * static_cast<double>(dense_rows) / whole;
   need.step_row_bytes += size * seam * static_cast<double>(rows.most()) / whole;
   return need;

@@ -1,41 +1,70 @@
 #include "src/parallel/param_gather.h"
 
+#include <algorithm>
+
 namespace owt {
 namespace {
 
-std::span<const float> rows_of(const Tensor& tensor, int64_t first, int64_t rows) {
-  const int64_t each = tensor.shape().row_elements();
-  return {tensor.data() + first * each, static_cast<size_t>(rows * each)};
+std::span<const float> values_of(const Tensor& tensor) {
+  return {tensor.data(), static_cast<size_t>(tensor.elements())};
+}
+
+// On rank 0 the ranks' `mine` one below the other, each padded to `longest` rows; elsewhere nothing.
+Tensor gather_rows(const Tensor& mine, int64_t longest, Communicator& comm) {
+  Tensor here;
+  {
+    Tensor part(mine.shape().with_rows(longest), DType::kF32, mine.device());
+    part.zero();
+    part.rows(0, mine.shape().rows()).copy_from(mine);
+    Tensor all(mine.shape().with_rows(longest * comm.ranks()), DType::kF32, mine.device());
+    comm.all_gather(part, all, {}).wait();
+    if (comm.rank() == 0) here = all.to(Device::kCpu);
+  }
+  comm.meet();
+  return here;
+}
+
+// Columns are no rows: every rank sends its block as one long row.
+Tensor gather_columns(const LayerPlan& layer, const Param& param, const Tensor& mine, Communicator& comm) {
+  const int64_t rows = param.full_shape.rows(), widest = layer.inputs.front().size();
+  const Tensor blocks = gather_rows(mine.reshaped({mine.elements(), 1}), rows * widest, comm);
+  if (comm.rank() != 0) return {};
+  Tensor whole(param.full_shape);
+  const int64_t width = param.full_shape.row_elements();
+  for (int r = 0; r < comm.ranks(); ++r) {
+    const Slice& columns = layer.inputs[static_cast<size_t>(r)];
+    const float* block = blocks.data() + r * rows * widest;
+    for (int64_t row = 0; row < rows; ++row)
+      std::copy_n(block + row * columns.size(), columns.size(), whole.data() + row * width + columns.begin);
+  }
+  return whole;
 }
 
 }  // namespace
 
 void gather_parameter(const LayerPlan& layer, const Param& param, const Tensor& mine, Communicator& comm,
                       const std::function<void(std::span<const float>)>& write) {
-  const bool split = layer.layout == Layout::kFeature;
-  if (!split && comm.rank() != 0) return;
-  const auto write_part = [&](const Tensor& part) {
-    const Tensor here = part.to(Device::kCpu);
+  const auto write_rows = [&](const Tensor& rows) {
+    const Tensor here = rows.to(Device::kCpu);
     Tensor in_file_order(here.shape());
     param.to_file_order(here.shape().rows(), here.data(), in_file_order.data());
-    write(rows_of(in_file_order, 0, here.shape().rows()));
+    write(values_of(in_file_order));
   };
-  if (!split) return write_part(mine);
-  // Parts may be uneven: they are padded to the first, which is the longest.
-  const int64_t longest = layer.parts.front().size();
-  Tensor here;  // of all ranks, one below the other
-  {
-    Tensor part(param.full_shape.with_rows(longest), DType::kF32, mine.device());
-    part.zero();
-    part.rows(0, mine.shape().rows()).copy_from(mine);
-    Tensor all(param.full_shape.with_rows(longest * comm.ranks()), DType::kF32, mine.device());
-    comm.all_gather(part, all, {}).wait();
-    if (comm.rank() == 0) here = all.to(Device::kCpu);
+  // The bias of a layer that is split by inputs is whole on rank 0.
+  if (layer.layout != Layout::kFeature || (layer.by_inputs() && !param.columns)) {
+    if (comm.rank() == 0) write_rows(mine);
+    return;
   }
-  comm.meet();
+  if (layer.by_inputs()) {
+    const Tensor whole = gather_columns(layer, param, mine, comm);
+    if (comm.rank() == 0) write_rows(whole);
+    return;
+  }
+  const int64_t longest = layer.parts.front().size();
+  const Tensor all = gather_rows(mine, longest, comm);
   if (comm.rank() != 0) return;
   for (int r = 0; r < comm.ranks(); ++r)
-    write_part(here.rows(r * longest, r * longest + layer.parts[static_cast<size_t>(r)].size()));
+    write_rows(all.rows(r * longest, r * longest + layer.parts[static_cast<size_t>(r)].size()));
 }
 
 }  // namespace owt

@@ -10,7 +10,7 @@
 
 namespace owt {
 
-// Collective. `mine` belongs to `param` of this layer and has its shape(). On rank 0 `write` gets the rows of the whole
+// Collective over the model group `comm`. `mine` belongs to `param` of this layer and has its shape(). On rank 0 `write` gets the rows of the whole
 // tensor in file order, in one piece or several; the other ranks only send. The host waits for it.
 void gather_parameter(const LayerPlan& layer, const Param& param, const Tensor& mine, Communicator& comm,
                       const std::function<void(std::span<const float>)>& write);

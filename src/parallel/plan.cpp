@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layers/sharded_softmax_loss.h"
 #include "src/core/check.h"
 #include "src/parallel/step_result.h"
 
@@ -12,18 +13,33 @@ int64_t activation_bytes(const Plan& plan) { return size_of(activation_type(plan
 
 int64_t round_up_share(int64_t most, int ranks, int64_t bytes_each) { return most * ranks * bytes_each; }
 
+// Of a dense layer under owt-d: bringing its whole input together sends more than summing its outputs. At the boundary the
+// input comes by rows, so that summing needs an all_to_all besides, of 1 / ranks of the whole.
+bool sends_less_by_inputs(const Plan& plan, int64_t layer, Layout input) {
+  if (plan.request.strategy != Strategy::kOwtD) return false;
+  const LayerPlan& at = plan.layers[static_cast<size_t>(layer)];
+  const int64_t in = at.in.elements(), out = at.out.elements();
+  if (layer == plan.boundary) return in / plan.model_ranks + out < in;
+  return input == Layout::kFeature && out < in;
+}
+
 // Layouts of the layers behind the boundary (DESIGN section 5).
 void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   Layout layout = Layout::kReplicated;
   std::vector<Slice> parts;
+  const auto slices = [&](int64_t features) {
+    std::vector<Slice> all;
+    for (int r = 0; r < plan.model_ranks; ++r) all.push_back(split(features, plan.model_ranks, r));
+    return all;
+  };
   for (int64_t i = plan.boundary; i < static_cast<int64_t>(layers.size()); ++i) {
     LayerPlan& at = plan.layers[static_cast<size_t>(i)];
     const Columns columns = layers[static_cast<size_t>(i)]->columns();
-    at.gather_before = layout == Layout::kFeature && columns != Columns::kKeeps;
+    if (columns == Columns::kSplits && sends_less_by_inputs(plan, i, layout)) at.inputs = slices(at.in.elements());
+    at.gather_before = layout == Layout::kFeature && columns != Columns::kKeeps && !at.by_inputs();
     if (columns == Columns::kSplits) {
       layout = Layout::kFeature;
-      parts.clear();
-      for (int r = 0; r < plan.ranks(); ++r) parts.push_back(split(at.out.elements(), plan.ranks(), r));
+      parts = slices(at.out.elements());
     } else if (columns == Columns::kMixes) {
       layout = Layout::kReplicated;
       OWT_CHECK(at.params.empty(), "layer '", at.name, "' has weights and cannot stand behind the first dense layer");
@@ -33,31 +49,40 @@ void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   }
 }
 
-void fill_buckets(Plan& plan) {
-  if (plan.front_layout() != Layout::kBatch) return;
-  for (int64_t i = plan.boundary - 1; i >= 0; --i) {
+// The gradients of layers [begin, end) in buckets, the last layer first; of a split layer those of its largest part.
+std::vector<Bucket> buckets_of(const Plan& plan, int64_t begin, int64_t end) {
+  std::vector<Bucket> buckets;
+  for (int64_t i = end - 1; i >= begin; --i) {
     const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
     if (at.params.empty()) continue;
-    if (plan.buckets.empty() || plan.buckets.back().elements * 4 >= plan.request.bucket_bytes)
-      plan.buckets.emplace_back();
-    plan.buckets.back().layers.push_back(i);
-    for (const Shape& shape : at.params) plan.buckets.back().elements += aligned_elements(shape.elements());
+    if (buckets.empty() || buckets.back().elements * 4 >= plan.request.bucket_bytes) buckets.emplace_back();
+    buckets.back().layers.push_back(i);
+    for (const Shape& shape : at.params) buckets.back().elements += aligned_elements(at.most_elements(shape));
   }
+  return buckets;
+}
+
+void fill_buckets(Plan& plan) {
+  const bool own_rows = plan.front_layout() == Layout::kBatch;
+  // Under mp the front sees the same rows on all ranks of a group, so only the replicas' gradients differ.
+  if (own_rows || plan.replicas() > 1) plan.buckets = buckets_of(plan, 0, plan.boundary);
+  if (plan.replicas() > 1 && plan.split())
+    plan.back_buckets = buckets_of(plan, plan.boundary, static_cast<int64_t>(plan.layers.size()));
 }
 
 class TransferList {
  public:
   explicit TransferList(Plan& plan) : plan_(plan) {}
 
-  void add(const std::string& name, Collective collective, Layout from, Layout to, int64_t tensor_bytes) {
-    const int64_t bytes = bytes_sent(collective, tensor_bytes, plan_.ranks());
+  void add(const std::string& name, Collective collective, Group group, Layout from, Layout to, int64_t tensor_bytes) {
+    const int64_t bytes = bytes_sent(collective, tensor_bytes, plan_.ranks_of(group));
     for (Transfer& known : plan_.transfers) {
       if (known.name != name) continue;
       ++known.calls;
       known.bytes += bytes;
       return;
     }
-    plan_.transfers.push_back({name, collective, from, to, 1, bytes});
+    plan_.transfers.push_back({name, collective, group, from, to, 1, bytes});
   }
 
  private:
@@ -66,60 +91,119 @@ class TransferList {
 
 int64_t most_columns(const LayerPlan& layer) { return layer.parts.front().size(); }
 
+int64_t longest(const Round& round) {
+  int64_t most = 0;
+  for (const RowRange& range : round) most = std::max(most, range.size());
+  return most;
+}
+
 void list_boundary(const Plan& plan, const StepRows& rows, const Round& round, TransferList& list) {
-  const int ranks = plan.ranks();
-  const int64_t row_bytes = plan.layers[static_cast<size_t>(plan.boundary)].in.elements() * activation_bytes(plan);
+  const LayerPlan& first = plan.layers[static_cast<size_t>(plan.boundary)];
+  const int64_t row_bytes = first.in.elements() * activation_bytes(plan);
   const std::string there = plan.boundary_name() + " input", back = plan.boundary_name() + " input gradient";
   if (plan.request.strategy == Strategy::kModelParallel) {
     if (plan.front_learns)
-      list.add(back, Collective::kAllReduce, Layout::kPartial, Layout::kReplicated, rows.total() * row_bytes);
+      list.add(back, Collective::kAllReduce, Group::kModel, Layout::kPartial, Layout::kReplicated,
+               rows.most() * row_bytes);
   } else if (plan.request.strategy == Strategy::kOwtB) {
-    list.add(there, Collective::kBroadcast, Layout::kBatch, Layout::kReplicated, rows_of(round) * row_bytes);
+    list.add(there, Collective::kBroadcast, Group::kModel, Layout::kBatch, Layout::kReplicated,
+             rows_of(round) * row_bytes);
     if (plan.front_learns)
-      list.add(back, Collective::kReduce, Layout::kPartial, Layout::kBatch, rows_of(round) * row_bytes);
+      list.add(back, Collective::kReduce, Group::kModel, Layout::kPartial, Layout::kBatch, rows_of(round) * row_bytes);
+  } else if (first.by_inputs()) {
+    const int64_t bytes =
+        round_up_share(longest(round), plan.model_ranks, first.inputs.front().size() * activation_bytes(plan));
+    list.add(there, Collective::kAllToAll, Group::kModel, Layout::kBatch, Layout::kFeature, bytes);
+    if (plan.front_learns)
+      list.add(back, Collective::kAllToAll, Group::kModel, Layout::kFeature, Layout::kBatch, bytes);
   } else {
-    int64_t most = 0;
-    for (const RowRange& range : round) most = std::max(most, range.size());
-    const int64_t bytes = round_up_share(most, ranks, row_bytes);
-    list.add(there, Collective::kAllGather, Layout::kBatch, Layout::kReplicated, bytes);
-    if (plan.front_learns) list.add(back, Collective::kReduceScatter, Layout::kPartial, Layout::kBatch, bytes);
+    const int64_t bytes = round_up_share(longest(round), plan.model_ranks, row_bytes);
+    list.add(there, Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated, bytes);
+    if (plan.front_learns)
+      list.add(back, Collective::kReduceScatter, Group::kModel, Layout::kPartial, Layout::kBatch, bytes);
   }
 }
 
 void list_feature_gathers(const Plan& plan, int64_t rows, TransferList& list) {
   for (int64_t i = plan.boundary; i < static_cast<int64_t>(plan.layers.size()); ++i) {
     const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
+    if (at.by_inputs()) {
+      const int64_t bytes = round_up_share(most_columns(at), plan.model_ranks, rows * activation_bytes(plan));
+      list.add(at.name + " output", Collective::kReduceScatter, Group::kModel, Layout::kPartial, Layout::kFeature,
+               bytes);
+      list.add(at.name + " output gradient", Collective::kAllGather, Group::kModel, Layout::kFeature,
+               Layout::kReplicated, bytes);
+    }
     if (!at.gather_before) continue;
     const LayerPlan& before = plan.layers[static_cast<size_t>(i - 1)];
-    const int64_t bytes = round_up_share(most_columns(before), plan.ranks(), rows * activation_bytes(plan));
-    list.add(at.name + " input", Collective::kAllGather, Layout::kFeature, Layout::kReplicated, bytes);
+    const int64_t bytes = round_up_share(most_columns(before), plan.model_ranks, rows * activation_bytes(plan));
+    list.add(at.name + " input", Collective::kAllGather, Group::kModel, Layout::kFeature, Layout::kReplicated, bytes);
     if (plan.gradient_layout(i) == Layout::kPartial)
-      list.add(at.name + " input gradient", Collective::kReduceScatter, Layout::kPartial, Layout::kFeature, bytes);
+      list.add(at.name + " input gradient", Collective::kReduceScatter, Group::kModel, Layout::kPartial,
+               Layout::kFeature, bytes);
   }
   const LayerPlan& last = plan.layers.back();
-  if (last.layout == Layout::kFeature)
-    list.add("logits", Collective::kAllGather, Layout::kFeature, Layout::kReplicated,
-             round_up_share(most_columns(last), plan.ranks(), rows * activation_bytes(plan)));
+  if (plan.sharded_loss)
+    list.add("loss statistics", Collective::kAllGather, Group::kModel, Layout::kFeature, Layout::kReplicated,
+             plan.model_ranks * rows * kLossStats * 4);
+  else if (last.layout == Layout::kFeature)
+    list.add("logits", Collective::kAllGather, Group::kModel, Layout::kFeature, Layout::kReplicated,
+             round_up_share(most_columns(last), plan.model_ranks, rows * activation_bytes(plan)));
+}
+
+// What the ranks must know of each other's logits is less than the logits.
+bool sends_less_sharded(const Plan& plan) {
+  const LayerPlan& last = plan.layers.back();
+  return last.layout == Layout::kFeature && kLossStats * 4 < most_columns(last) * activation_bytes(plan);
+}
+
+// Of a step: how often the parts behind the boundary are updated.
+int dense_updates(const Plan& plan, const StepRows& rows) {
+  return plan.request.dense_update == DenseUpdate::kRound ? static_cast<int>(rows.rounds(0).size()) : 1;
 }
 
 void list_transfers(Plan& plan) {
   TransferList list(plan);
-  const StepRows rows(plan.rounds_strategy(), plan.ranks(), plan.request.step_rows);
+  const StepRows rows = plan.rows(plan.request.step_rows);
   if (plan.split()) {
-    if (plan.loss_layout() == Layout::kReplicated && plan.front_layout() == Layout::kBatch)
-      list.add("labels", Collective::kAllGather, Layout::kBatch, Layout::kReplicated,
-               round_up_share(rows.most(), plan.ranks(), 4));
+    if (plan.front_layout() == Layout::kBatch)
+      list.add("labels", Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated,
+               round_up_share(rows.most(), plan.model_ranks, 4));
     for (const Round& round : rows.rounds(0)) {
       list_boundary(plan, rows, round, list);
       list_feature_gathers(plan, rows_of(round), list);
     }
   }
+  for (const Bucket& bucket : plan.back_buckets)
+    for (int round = 0; round < dense_updates(plan, rows); ++round)
+      list.add("dense gradients", Collective::kAllReduce, Group::kReplicas, Layout::kPartial, Layout::kReplicated,
+               bucket.elements * 4);
   for (const Bucket& bucket : plan.buckets)
-    list.add("gradients", Collective::kAllReduce, Layout::kPartial, Layout::kReplicated, bucket.elements * 4);
-  list.add("step result", Collective::kAllReduce, Layout::kPartial, Layout::kReplicated, kStepResultBytes);
+    list.add("gradients", Collective::kAllReduce, plan.front_group(), Layout::kPartial, Layout::kReplicated,
+             bucket.elements * 4);
+  list.add("step result", Collective::kAllReduce, Group::kWorld, Layout::kPartial, Layout::kReplicated,
+           kStepResultBytes);
 }
 
 }  // namespace
+
+int64_t LayerPlan::most_elements(const Shape& param) const {
+  if (layout != Layout::kFeature) return param.elements();
+  if (!by_inputs()) return param.with_rows(parts.front().size()).elements();
+  return param.rank() == 1 ? param.elements() : param.rows() * inputs.front().size();  // the bias is whole on one rank
+}
+
+const char* name_of(Group group) {
+  switch (group) {
+    case Group::kWorld:
+      return "world";
+    case Group::kModel:
+      return "model";
+    case Group::kReplicas:
+      return "replicas";
+  }
+  return "";
+}
 
 const char* name_of(Layout layout) {
   switch (layout) {
@@ -140,12 +224,22 @@ Strategy Plan::rounds_strategy() const {
 }
 
 Layout Plan::front_layout() const {
-  return request.strategy == Strategy::kModelParallel && ranks() > 1 ? Layout::kReplicated : Layout::kBatch;
+  return request.strategy == Strategy::kModelParallel && model_ranks > 1 ? Layout::kReplicated : Layout::kBatch;
 }
 
-Layout Plan::loss_layout() const { return split() ? Layout::kReplicated : front_layout(); }
+Group Plan::front_group() const { return front_layout() == Layout::kBatch ? Group::kWorld : Group::kReplicas; }
 
-bool Plan::counts_rows(int rank) const { return loss_layout() == Layout::kBatch || rank == 0; }
+int Plan::ranks_of(Group group) const {
+  if (group == Group::kWorld) return ranks();
+  return group == Group::kModel ? model_ranks : replicas();
+}
+
+Layout Plan::loss_layout() const {
+  if (!split()) return front_layout();
+  return sharded_loss ? Layout::kFeature : Layout::kReplicated;
+}
+
+bool Plan::counts_rows(int rank) const { return loss_layout() == Layout::kBatch || rank % model_ranks == 0; }
 
 Layout Plan::gradient_layout(int64_t first) const {
   for (int64_t i = first; i < static_cast<int64_t>(layers.size()); ++i) {
@@ -164,12 +258,29 @@ int64_t Plan::bytes_per_step() const {
 
 std::string Plan::boundary_name() const { return split() ? layers[static_cast<size_t>(boundary)].name : ""; }
 
+namespace {
+
+// Where there is nothing to split every rank has the whole net; under mp all of a group compute the same then.
+int model_ranks_of(const PlanRequest& request, const std::vector<std::unique_ptr<Layer>>& layers) {
+  const int asked = request.model_ranks > 0 ? request.model_ranks : request.ranks;
+  if (request.ranks % asked != 0)
+    fail(request.ranks, " workers cannot be dealt to groups of ", asked, " (parallel.model_ranks); use a divisor of ",
+         request.ranks);
+  const bool splits =
+      std::any_of(layers.begin(), layers.end(), [](const auto& layer) { return layer->columns() == Columns::kSplits; });
+  if (request.strategy == Strategy::kModelParallel) return asked;
+  return splits && request.strategy != Strategy::kDataParallel ? asked : 1;
+}
+
+}  // namespace
+
 Plan make_plan(const Model& model, const PlanRequest& request) {
   OWT_CHECK(request.ranks >= 1 && request.step_rows >= 1);
   Plan plan;
   plan.request = request;
   plan.model = model.name;
   const auto layers = whole_layers(model);
+  plan.model_ranks = model_ranks_of(request, layers);
   Shape batch = model.input.batch_of(1);
   plan.boundary = static_cast<int64_t>(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
@@ -190,12 +301,12 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
     const bool first_dense =
         layers[i]->columns() == Columns::kSplits && plan.boundary == static_cast<int64_t>(layers.size());
     // On one rank, and under dp, there is nothing to split.
-    if (first_dense && request.ranks > 1 && request.strategy != Strategy::kDataParallel)
-      plan.boundary = static_cast<int64_t>(i);
+    if (first_dense && plan.model_ranks > 1) plan.boundary = static_cast<int64_t>(i);
     if (static_cast<int64_t>(i) < plan.boundary && !at.params.empty()) plan.front_learns = true;
     plan.layers.push_back(std::move(at));
   }
   place_back(plan, layers);
+  plan.sharded_loss = sends_less_sharded(plan);
   fill_buckets(plan);
   list_transfers(plan);
   return plan;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "layers/softmax_loss.h"
 #include "src/comm/communicator.h"
 #include "src/net/model.h"
 #include "src/parallel/rounds.h"
@@ -25,23 +26,37 @@ enum class DenseUpdate {
   kRound,  // after every round, with that round's gradient: the paper's variable batch size
 };
 
+// The ranks that take part in a transfer.
+enum class Group {
+  kWorld,     // all
+  kModel,     // those that share one copy of the split layers
+  kReplicas,  // those that hold the same parts, one of each model group
+};
+const char* name_of(Group group);
+
 struct LayerPlan {
   std::string name, type;
-  Shape in, out;                      // of one row, whole
-  Layout layout;                      // of the output
-  std::vector<Slice> parts;           // kFeature: the output features of each rank
-  bool gather_before = false;         // the input is gathered: kFeature -> kReplicated
-  bool in_place = false;              // the output takes the place of the input
+  Shape in, out;             // of one row, whole
+  Layout layout;             // of the output
+  std::vector<Slice> parts;  // kFeature: the output features of each rank of a model group
+  // Split by input features (owt-d): those of each rank of a model group. The outputs are summands of kFeature ones.
+  std::vector<Slice> inputs;
+  bool gather_before = false;  // the input is gathered: kFeature -> kReplicated
+  bool in_place = false;       // the output takes the place of the input
+  bool by_inputs() const { return !inputs.empty(); }
   double flops_per_row = 0;           // forward, the whole layer
   double backward_flops_per_row = 0;  // the first layer needs no gradient of the images
   std::vector<Shape> params;          // whole tensors
   int64_t weight_bytes = 0;           // all parameters of the whole layer, f32
+
+  int64_t most_elements(const Shape& param) const;  // of one of params, on the rank with the most
 };
 
 // One kind of collective in a step. A transfer with several calls (one a round) counts them all.
 struct Transfer {
   std::string name;  // as in reports: "fc7 input"
   Collective collective;
+  Group group;
   Layout from, to;
   int calls = 0;      // per step
   int64_t bytes = 0;  // sent by each rank per step
@@ -62,6 +77,10 @@ struct PlanRequest {
   int64_t step_rows = 1;
   int64_t bucket_bytes = 8 << 20;  // a bucket leaves as soon as it holds this much
   Compute on{};                    // of every rank; activations travel in its element type
+  LossSettings loss{};             // its gradient's settings
+  // Ranks that share one copy of the split layers: consecutive ones, a divisor of ranks; the others are replicas of them.
+  // 0: all ranks. Under dp every rank has a copy of its own, whatever stands here.
+  int model_ranks = 0;
 };
 
 struct Plan {
@@ -71,16 +90,24 @@ struct Plan {
   // The first layer behind the boundary: the first dense one. Layers before it work on the rank's own rows;
   // layers.size() where nothing is split (dp, one rank, no dense layer).
   int64_t boundary = 0;
-  bool front_learns = false;  // a layer before the boundary has parameters, so gradients must come back to it
-  std::vector<Bucket> buckets;
+  bool front_learns = false;    // a layer before the boundary has parameters, so gradients must come back to it
+  std::vector<Bucket> buckets;  // of the front, summed over all ranks
+  std::vector<Bucket>
+      back_buckets;  // of the parts behind the boundary, summed over their replicas; as long as the largest part
   std::vector<Transfer> transfers;  // of a full step
+  bool sharded_loss = false;        // the loss sees this rank's columns of the logits, which are not gathered
+  int model_ranks = 1;              // that share one copy of the split layers; 1 where nothing is split
 
   int ranks() const { return request.ranks; }
+  int replicas() const { return ranks() / model_ranks; }
+  int ranks_of(Group group) const;
+  StepRows rows(int64_t step_rows) const { return {rounds_strategy(), ranks(), step_rows, model_ranks}; }
   bool split() const { return boundary < static_cast<int64_t>(layers.size()); }
   // What the rounds follow: dp where nothing is split and rows are, else the strategy asked for.
   Strategy rounds_strategy() const;
   Layout front_layout() const;       // of activations before the boundary
-  Layout loss_layout() const;        // of the logits the loss sees: kBatch or kReplicated
+  Group front_group() const;         // over which the gradients of the front are summed
+  Layout loss_layout() const;        // of the logits the loss sees: kBatch, kReplicated or kFeature
   bool counts_rows(int rank) const;  // of ranks that see the same rows at the loss, one counts them
   // Of the gradient that comes out of the run of layers [first, next gather): a column-split layer leaves
   // summands.

@@ -11,15 +11,18 @@ std::string megabytes(int64_t bytes) {
 
 std::string shard(const LayerPlan& layer) {
   if (layer.layout != Layout::kFeature) return "whole";
-  const int64_t most = layer.parts.front().size(), least = layer.parts.back().size();
+  const std::vector<Slice>& parts = layer.by_inputs() ? layer.inputs : layer.parts;
+  const int64_t most = parts.front().size(), least = parts.back().size();
   const std::string part = most == least ? std::to_string(most) : format("{}-{}", least, most);
-  return format("{} of {}", part, layer.out.elements());
+  return layer.by_inputs() ? format("in {} of {}", part, layer.in.elements())
+                           : format("{} of {}", part, layer.out.elements());
 }
 
 // Of the rank with the most.
 int64_t weight_bytes_of(const LayerPlan& layer) {
-  if (layer.layout != Layout::kFeature) return layer.weight_bytes;
-  return layer.weight_bytes / layer.out.elements() * layer.parts.front().size();
+  int64_t bytes = 0;
+  for (const Shape& param : layer.params) bytes += 4 * layer.most_elements(param);
+  return bytes;
 }
 
 }  // namespace
@@ -31,13 +34,11 @@ int64_t Plan::weight_bytes_per_rank() const {
 }
 
 std::string Plan::table() const {
-  std::string text =
-      format("{} on {} rank{} under {}, {} rows per step ({} per rank), {} round{}, dense update every {}\n", model,
-             ranks(), ranks() == 1 ? "" : "s", name_of(request.strategy), request.step_rows,
-             StepRows(rounds_strategy(), ranks(), request.step_rows).most(),
-             StepRows(rounds_strategy(), ranks(), request.step_rows).rounds(0).size(),
-             StepRows(rounds_strategy(), ranks(), request.step_rows).rounds(0).size() == 1 ? "" : "s",
-             request.dense_update == DenseUpdate::kStep ? "step" : "round");
+  std::string text = format(
+      "{} on {} rank{} under {}, {} rows per step ({} per rank), {} round{}, dense update every {}\n", model, ranks(),
+      ranks() == 1 ? "" : "s", name_of(request.strategy), request.step_rows, rows(request.step_rows).most(),
+      rows(request.step_rows).rounds(0).size(), rows(request.step_rows).rounds(0).size() == 1 ? "" : "s",
+      request.dense_update == DenseUpdate::kStep ? "step" : "round");
   text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10}\n", "layer", "type", "output", "layout",
                  "part", "weights MB", "MB on rank", "GFLOP/step");
   for (size_t i = 0; i < layers.size(); ++i) {

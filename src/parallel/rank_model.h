@@ -1,4 +1,4 @@
-// The layers of one rank: the front before the boundary, and behind it runs of layers between feature gathers.
+// The layers of one rank: the front before the boundary, and behind it runs of layers between moves of features.
 #pragma once
 
 #include <memory>
@@ -38,28 +38,31 @@ class RankModel {
   std::vector<int64_t> first_;
 };
 
-// The layers behind the boundary with the gathers between them, for one batch size. With nothing behind the boundary it
-// is the identity.
+// The layers behind the boundary with the moves between them, for one batch size. With nothing behind the boundary it is
+// the identity.
 class BackTape {
  public:
-  // All but profiler must outlive this; profiler may be null.
+  // comm: of the model group. All but profiler must outlive this; profiler may be null.
   BackTape(const Plan& plan, RankModel& model, int64_t rows, Communicator& comm, Profiler* profiler);
 
-  // The dense batch -> its logits, whole rows on every rank; valid until the next forward.
+  // The dense batch -> its logits: whole rows on every rank, or with a sharded loss this rank's columns of them; valid
+  // until the next forward.
   const Tensor& forward(const Pass& pass, const Tensor& x);
   // After forward on the same x. dx, a summand over the ranks, may be null.
-  void backward(const Pass& pass, const Tensor& dlogits, Tensor* dx);
+  // Hooks: layers by their number in the plan.
+  void backward(const Pass& pass, const Tensor& dlogits, Tensor* dx, const BackwardHooks& hooks = {});
 
   void find_bad_layer(const Stream& stream, const Tensor& sums, Tensor& first) const;  // see Tape; in the plan
   int64_t bytes() const;
 
  private:
   struct Stage {
-    std::optional<FeatureGather> gather;  // before the stage; the first has none
-    Layout gradient;                      // of the stage's input gradient
+    std::optional<FeatureGather> gather;  // of the input, or none
+    Layout gradient;                      // of the input's gradient, where it is gathered
     Tape tape;
+    std::optional<FeatureGather> scatter;  // of the output, summands; or none
     const Tensor* x = nullptr;
-    Tensor dx;
+    Tensor dx;  // the first stage has none of its own
   };
 
   RankModel& model_;

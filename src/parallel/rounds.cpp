@@ -15,21 +15,33 @@ const char* name_of(Strategy strategy) {
       return "owt-b";
     case Strategy::kOwtC:
       return "owt-c";
+    case Strategy::kOwtD:
+      return "owt-d";
     case Strategy::kModelParallel:
       return "mp";
   }
   return "";
 }
 
-std::vector<std::string> strategy_names() { return {"dp", "owt-a", "owt-b", "owt-c", "mp"}; }
+std::vector<Strategy> all_strategies() {
+  return {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB,
+          Strategy::kOwtC,         Strategy::kOwtD, Strategy::kModelParallel};
+}
+
+std::vector<std::string> strategy_names() {
+  std::vector<std::string> names;
+  for (const Strategy strategy : all_strategies()) names.push_back(name_of(strategy));
+  return names;
+}
 
 Strategy strategy_from(const std::string& name) {
-  for (const Strategy strategy :
-       {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kModelParallel})
+  std::string known;
+  for (const Strategy strategy : all_strategies()) {
     if (name == name_of(strategy)) return strategy;
+    known += concat(known.empty() ? "" : ", ", name_of(strategy));
+  }
   const std::string near = nearest(name, strategy_names());
-  fail("no strategy '", name, "' (there are dp, owt-a, owt-b, owt-c, mp)",
-       near.empty() ? "" : concat("; did you mean '", near, "'?"));
+  fail("no strategy '", name, "' (there are ", known, ")", near.empty() ? "" : concat("; did you mean '", near, "'?"));
 }
 
 int64_t rows_of(const Round& round) {
@@ -38,40 +50,52 @@ int64_t rows_of(const Round& round) {
   return rows;
 }
 
-StepRows::StepRows(Strategy strategy, int ranks, int64_t step_rows)
-    : strategy_(strategy), ranks_(ranks), total_(step_rows) {
-  OWT_CHECK(ranks >= 1 && step_rows >= 0);
+StepRows::StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks)
+    : strategy_(strategy), ranks_(ranks), model_ranks_(model_ranks > 0 ? model_ranks : ranks), total_(step_rows) {
+  OWT_CHECK(ranks >= 1 && step_rows >= 0 && ranks % model_ranks_ == 0);
 }
 
 Slice StepRows::of(int rank) const {
-  return strategy_ == Strategy::kModelParallel ? Slice{0, total_} : split(total_, ranks_, rank);
+  if (strategy_ != Strategy::kModelParallel) return split(total_, ranks_, rank);
+  return split(total_, ranks_ / model_ranks_, rank / model_ranks_);
 }
 
 int64_t StepRows::most() const { return of(0).size(); }  // split() gives the first ranks the most
 
 std::vector<Round> StepRows::rounds(int rank) const {
   std::vector<Round> all;
+  const auto size_of = [&](int member) { return of(first_of_group(rank) + member).size(); };
   switch (strategy_) {
     case Strategy::kDataParallel:
     case Strategy::kModelParallel:
-      all.push_back({{rank, 0, of(rank).size()}});
+      all.push_back({{rank % model_ranks_, 0, of(rank).size()}});
       break;
     case Strategy::kOwtA:
+    case Strategy::kOwtD:
       all.emplace_back();
-      for (int r = 0; r < ranks_; ++r) all.back().push_back({r, 0, of(r).size()});
+      for (int r = 0; r < model_ranks_; ++r) all.back().push_back({r, 0, size_of(r)});
       break;
     case Strategy::kOwtB:
-      for (int r = 0; r < ranks_; ++r) all.push_back({{r, 0, of(r).size()}});
+      for (int r = 0; r < model_ranks_; ++r) all.push_back({{r, 0, size_of(r)}});
       break;
     case Strategy::kOwtC:
-      for (int round = 0; round < ranks_; ++round) {
+      for (int round = 0; round < model_ranks_; ++round) {
         all.emplace_back();
-        for (int r = 0; r < ranks_; ++r) {
-          const Slice part = split(of(r).size(), ranks_, round);
+        for (int r = 0; r < model_ranks_; ++r) {
+          const Slice part = split(size_of(r), model_ranks_, round);
           all.back().push_back({r, part.begin, part.end});
         }
       }
       break;
+  }
+  return all;
+}
+
+std::vector<int64_t> StepRows::indexes(const Round& round, int rank) const {
+  std::vector<int64_t> all;
+  for (const RowRange& range : round) {
+    const int64_t first = of(first_of_group(rank) + range.rank).begin;
+    for (int64_t row = range.begin; row < range.end; ++row) all.push_back(first + row);
   }
   return all;
 }

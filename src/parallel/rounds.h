@@ -3,6 +3,7 @@
 //   owt-a: 1 round, every rank's rows [0, B)               dense batch K*B
 //   owt-b: K rounds, rank r's rows [0, B) in round r       dense batch B
 //   owt-c: K rounds, rows [r*B/K, (r+1)*B/K) of every rank dense batch B
+//   owt-d: as owt-a; columns travel instead of rows where that is less
 // Source: Krizhevsky, "One weird trick", section 3.
 #pragma once
 
@@ -14,33 +15,40 @@
 
 namespace owt {
 
-enum class Strategy { kDataParallel, kOwtA, kOwtB, kOwtC, kModelParallel };
-const char* name_of(Strategy strategy);           // "dp", "owt-a", "owt-b", "owt-c", "mp"
+enum class Strategy { kDataParallel, kOwtA, kOwtB, kOwtC, kOwtD, kModelParallel };
+const char* name_of(Strategy strategy);           // "dp", "owt-a", "owt-b", "owt-c", "owt-d", "mp"
 Strategy strategy_from(const std::string& name);  // throws Error with the list of names
+std::vector<Strategy> all_strategies();
 std::vector<std::string> strategy_names();
 
 struct RowRange {
-  int rank;
+  int rank;            // in its model group
   int64_t begin, end;  // rows of that rank's local batch
   int64_t size() const { return end - begin; }
 };
 using Round = std::vector<RowRange>;  // their concatenation is one dense batch
 int64_t rows_of(const Round& round);
 
-// How the rows of one step lie on the ranks: contiguous parts in rank order, or all rows on every rank under mp.
+// How the rows of one step lie on the ranks: contiguous parts in rank order. Ranks that share one copy of the split
+// layers form a model group, consecutive ones each; under mp every rank of a group has all of its group's rows.
 class StepRows {
  public:
-  StepRows(Strategy strategy, int ranks, int64_t step_rows);
+  // model_ranks: of a group, a divisor of ranks; 0: all ranks are one group.
+  StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks = 0);
 
   Slice of(int rank) const;  // the rank's rows, as indexes in the step
   int64_t total() const { return total_; }
   int64_t most() const;  // the largest number of rows on a rank
-  // The rounds as this rank sees them. Under dp and mp there is one round of the rank's own rows.
+  // The rounds of its group, as this rank sees them. Under dp and mp there is one round of the rank's own rows.
   std::vector<Round> rounds(int rank) const;
+  // The rows of a round of this rank's group, as indexes in the step.
+  std::vector<int64_t> indexes(const Round& round, int rank) const;
 
  private:
+  int first_of_group(int rank) const { return rank / model_ranks_ * model_ranks_; }
+
   Strategy strategy_;
-  int ranks_;
+  int ranks_, model_ranks_;
   int64_t total_;
 };
 

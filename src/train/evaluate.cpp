@@ -27,7 +27,7 @@ Evaluation evaluate_weights(const Job& job, int team) {
         RankModel model(job.settings.model, job.plan, comm.rank());
         Sgd sgd(job.settings.optimizer);
         Step step(job.plan, model, sgd, comm, nullptr, step_options(job.settings));
-        const auto unused = load_weights(job.weights, model);
+        const auto unused = load_weights(job.weights, model, step.groups());
         if (comm.rank() == 0)
           for (const std::string& name : unused) log_warn("{}: nothing in the model takes '{}'", job.weights, name);
         const auto batches = test_batches(job, comm.rank());

@@ -1,5 +1,6 @@
 #include "src/train/job.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "data/cifar.h"
@@ -19,7 +20,7 @@ std::shared_ptr<const Dataset> open_split(const Job& job, const std::string& fol
   SyntheticSettings settings;
   settings.size = split == Split::kTrain ? data.train_images : data.test_images;
   settings.side = data.image[0];
-  settings.classes = job.settings.model.classes;
+  settings.classes = std::min(job.settings.model.classes, kSyntheticClasses);  // a model may have more
   settings.seed = data.seed;
   settings.split = split;
   return std::make_shared<SyntheticDataset>(settings);
@@ -33,9 +34,7 @@ LoaderSettings loader_settings(const Job& job, int rank) {
   settings.seed = job.settings.run.seed;
   settings.shuffle = data.shuffle;
   settings.threads = data.loader_threads;
-  settings.rows = [strategy = job.plan.rounds_strategy(), ranks = job.plan.ranks(), rank](int64_t step_rows) {
-    return StepRows(strategy, ranks, step_rows).of(rank);
-  };
+  settings.rows = [&plan = job.plan, rank](int64_t step_rows) { return plan.rows(step_rows).of(rank); };
   return settings;
 }
 

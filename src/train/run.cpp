@@ -2,8 +2,12 @@
 
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
+#include "src/comm/launch.h"
+#include "src/comm/processes.h"
 #include "src/comm/threads.h"
+#include "src/comm/watch.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
@@ -52,6 +56,38 @@ Place find_place(const Settings& settings, const TrainOptions& options) {
   return place;
 }
 
+// What rank 0 has found and decided, for all ranks: the others may see another disk.
+struct Start {
+  Place place;
+  std::string recipe;  // as rank 0 reads it
+  std::string state;   // state.json of the checkpoint
+
+  std::string text() const {
+    return nlohmann::json{{"out", place.out}, {"checkpoint", place.checkpoint}, {"recipe", recipe}, {"state", state}}
+        .dump();
+  }
+  static Start from(const std::string& text) {
+    const auto json = nlohmann::json::parse(text);
+    return {{json.at("out"), json.at("checkpoint")}, json.at("recipe"), json.at("state")};
+  }
+};
+
+Start find_start(const Settings& settings, const TrainOptions& options) {
+  const Start start = Start::from(from_rank_0([&] {
+    Start found{find_place(settings, options), settings.recipe.to_toml(), ""};
+    if (!found.place.checkpoint.empty()) {
+      if (!options.weights.empty()) fail("--weights and --resume do not go together: a checkpoint has its own weights");
+      found.state = load_checkpoint_state(found.place.checkpoint).to_json();
+    }
+    return found.text();
+  }));
+  if (start.recipe != settings.recipe.to_toml())
+    fail(
+        "this process reads another recipe than rank 0; give all hosts the same files, and all processes the same "
+        "command line");
+  return start;
+}
+
 // A failed run says so in its log as well.
 template <class Work>
 void logged(const Work& work) {
@@ -65,18 +101,25 @@ void logged(const Work& work) {
 
 }  // namespace
 
-int threads_per_rank(int threads, int ranks) { return std::max(1, (threads > 0 ? threads : hardware_cores()) / ranks); }
+int threads_per_rank(int threads, int ranks) {
+  const int here = launch().several() ? 1 : ranks;  // of this process
+  if (threads == 0) return cores_per_rank(here);
+  return std::max(1, threads / (launch().several() ? launch().local_ranks : ranks));
+}
 
 TrainOutcome train(Settings settings, const TrainOptions& options) {
-  const auto [out, checkpoint] = find_place(settings, options);
+  check_launched(settings.parallel.workers);
+  set_watch_timeout(settings.parallel.timeout_s);
+  const Start start = find_start(settings, options);
+  const auto& [out, checkpoint] = start.place;
+  const bool writes = launch().rank == 0;
   TrainOutcome outcome;
   outcome.run_folder = out;
   Job job;
   job.resume_checkpoint = checkpoint;
   const uint64_t asked_seed = settings.run.seed;
   if (!checkpoint.empty()) {
-    if (!options.weights.empty()) fail("--weights and --resume do not go together: a checkpoint has its own weights");
-    job.resume_state = load_checkpoint_state(checkpoint);
+    job.resume_state = RunState::from_json(start.state, checkpoint);
     settings.run.seed = job.resume_state.seed;
     settings.recipe.set("run.seed", std::to_string(settings.run.seed));
   }
@@ -93,10 +136,13 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
     fail("the checkpoint ", checkpoint, " was made with ", job.resume_state.images, " training images, the data has ",
          job.train->size(), "; give the same data, or start a new run with --weights ", checkpoint,
          "/weights.safetensors");
-  make_folder(out);
-  log_to_file(out + "/log.txt");
   if (settings.data.format != "synthetic") settings.recipe.set("data.dir", fs::absolute(data).string());
-  write_file_atomically(out + "/config.toml", settings.recipe.to_toml());
+  from_rank_0([&] {
+    make_folder(out);
+    log_to_file(out + "/log.txt");
+    write_file_atomically(out + "/config.toml", settings.recipe.to_toml());
+    return "";
+  });
   catch_stop_signals();
   if (settings.run.seed != asked_seed) log_info("seed {}, as in the checkpoint", settings.run.seed);
   if (!checkpoint.empty() && job.resume_state.step_rows != job.plan.request.step_rows)
@@ -113,12 +159,13 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
           Trainer trainer(job, comm);
           const bool finished = trainer.run();
           profilers[static_cast<size_t>(comm.rank())] = std::move(trainer.profiler());
+          if (comm.rank() == 0 || launch().several()) outcome.finished = finished;
           if (comm.rank() != 0) return;
-          outcome.finished = finished;
           if (trainer.last_evaluation()) outcome.evaluation = *trainer.last_evaluation();
         },
         job.plan.request.on.device);
   });
+  if (!writes) return outcome;
   std::vector<const Profiler*> views;
   for (const Profiler& profiler : profilers) views.push_back(&profiler);
   if (!profilers[0].step_ms().empty()) {

@@ -22,13 +22,13 @@ struct TrainOptions {
 struct TrainOutcome {
   bool finished = false;  // false: stopped on a signal, with a checkpoint
   std::string run_folder;
-  Evaluation evaluation;  // of the final weights, where finished
+  Evaluation evaluation;  // of the final weights, where finished; on rank 0
 };
 
-// Trains, writing the run folder (DESIGN section 7). Throws Error; never overwrites another run.
+// Trains, rank 0 writing the run folder (DESIGN section 7). Throws Error; never overwrites another run.
 TrainOutcome train(Settings settings, const TrainOptions& options);
 
-// Accuracy of a weights file on the test split.
+// Accuracy of a weights file on the test split; on rank 0.
 Evaluation evaluate_file(Settings settings, const std::string& weights, const std::string& data, int threads);
 
 struct TimeOptions {
@@ -37,12 +37,14 @@ struct TimeOptions {
   std::string trace;   // file for a trace; empty: none
 };
 
-// Times steps on made-up images. Logs the convolution algorithms that were measured.
+// Times steps on made-up images. Logs the convolution algorithms that were measured. The report is rank 0's; where ranks
+// are processes, the others return an empty one.
 TimingReport time_steps(const Settings& settings, const TimeOptions& options);
 
 // Of rank 0, in the order of the plan; for reports.
 std::vector<LayerFacts> layer_facts(const Plan& plan);
 
-int threads_per_rank(int threads, int ranks);  // threads = 0: all cores; at least 1
+// Of one of `ranks` ranks in this process; of `threads` for all ranks of this host (0: all cores), at least 1.
+int threads_per_rank(int threads, int ranks);
 
 }  // namespace owt

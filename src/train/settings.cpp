@@ -45,15 +45,26 @@ DataSettings read_data(Config config, const Model& model) {
   return data;
 }
 
+LossSettings read_loss(Config config) {
+  LossSettings loss;
+  loss.label_smoothing = config.number("label_smoothing", 0, {.low = 0, .high = 1});
+  if (loss.label_smoothing == 1)
+    config.error("label_smoothing", "'label_smoothing' is 1, wanted less: all labels would be the same; 0.1 is usual");
+  config.finish("[loss]");
+  return loss;
+}
+
 ParallelSettings read_parallel(Config config) {
   ParallelSettings parallel;
   parallel.workers = static_cast<int>(config.integer("workers", 1, {.low = 1, .high = 4096}));
   parallel.strategy = strategy_from(config.word("strategy", "owt-a", strategy_names()));
   parallel.dense_update =
       config.word("dense_update", "step", {"step", "round"}) == "step" ? DenseUpdate::kStep : DenseUpdate::kRound;
+  parallel.model_ranks = static_cast<int>(config.integer("model_ranks", 0, {.low = 0, .high = 4096}));
   parallel.scale_lr = config.word("scale_lr", "none", {"none", "linear", "sqrt"});
   parallel.bucket_bytes =
       static_cast<int64_t>(config.number("bucket_mb", 8, {.low = 0.001, .high = 65536}) * (1 << 20));
+  parallel.timeout_s = config.number("timeout_s", parallel.timeout_s, {.low = 1, .high = 86400});
   config.finish("[parallel]");
   return parallel;
 }
@@ -70,6 +81,7 @@ RunSettings read_run(Config config) {
   run.device = config.word("device", "auto", {"auto", "cpu", "cuda"});
   run.precision = precision_from(config.word("precision", "fp32", {"fp32", "tf32", "bf16"}));
   run.deterministic = config.boolean("deterministic", true);
+  run.equality_every = config.integer("equality_every", run.equality_every, {.low = 0});
   run.cuda_graph = config.boolean("cuda_graph", true);
   config.finish("[run]");
   return run;
@@ -123,6 +135,8 @@ int64_t Settings::step_rows() const {
 
 PlanRequest Settings::plan_request() const {
   PlanRequest request{parallel.workers, parallel.strategy, parallel.dense_update, step_rows(), parallel.bucket_bytes};
+  request.model_ranks = parallel.model_ranks;
+  request.loss = loss;
   request.on.precision = run.precision;
   return request;
 }
@@ -145,9 +159,8 @@ Plan Settings::plan_to_run() const {
 double Settings::front_rate_scale(const Plan& plan) const { return growth(parallel.scale_lr, plan.ranks()); }
 
 double Settings::back_rate_scale(const Plan& plan) const {
-  const double rounds = parallel.dense_update == DenseUpdate::kRound
-                            ? static_cast<double>(StepRows(plan.rounds_strategy(), plan.ranks(), 1).rounds(0).size())
-                            : 1.0;
+  const double rounds =
+      parallel.dense_update == DenseUpdate::kRound ? static_cast<double>(plan.rows(1).rounds(0).size()) : 1.0;
   return growth(parallel.scale_lr, plan.ranks() / rounds);
 }
 
@@ -159,6 +172,7 @@ Settings settings_from(Config recipe, const std::string& name) {
   if (!recipe.has("model")) recipe.error("model", "'model' is missing: a path to a model file, or a table");
   settings.model = read_model(model);
   settings.data = read_data(recipe.table("data"), settings.model);
+  settings.loss = read_loss(recipe.table("loss"));
   Config optimizer = recipe.table("optimizer"), schedule = recipe.table("schedule");
   settings.optimizer = SgdSettings::from(optimizer);
   settings.schedule = ScheduleSettings::from(schedule);

@@ -7,6 +7,7 @@
 
 #include "data/augment.h"
 #include "layers/conv_algorithm.h"
+#include "layers/softmax_loss.h"
 #include "src/net/model.h"
 #include "src/parallel/plan.h"
 #include "src/train/schedule.h"
@@ -32,8 +33,10 @@ struct ParallelSettings {
   int workers = 1;
   Strategy strategy = Strategy::kOwtA;
   DenseUpdate dense_update = DenseUpdate::kStep;
+  int model_ranks = 0;            // workers that share one copy of the split layers; 0: all
   std::string scale_lr = "none";  // none | linear | sqrt: how the rate grows with the number of ranks
   int64_t bucket_bytes = 8 << 20;
+  double timeout_s = 20;  // silence after which a process counts as lost
 };
 
 struct RunSettings {
@@ -46,14 +49,16 @@ struct RunSettings {
   ConvAlgorithm conv_algorithm = ConvAlgorithm::kAuto;  // of the CPU
   std::string device = "auto";                          // cpu | cuda | auto: cuda where there is a GPU
   Precision precision = Precision::kFp32;
-  bool deterministic = true;  // on a GPU, only algorithms that give the same bits every time
-  bool cuda_graph = true;     // on a GPU, record the step and replay it, where the communicator allows that
+  bool deterministic = true;     // on a GPU, only algorithms that give the same bits every time
+  int64_t equality_every = 500;  // steps between comparisons of the weights that ranks should hold alike; 0: never
+  bool cuda_graph = true;        // on a GPU, record the step and replay it, where the communicator allows that
 };
 
 struct Settings {
   std::string name;  // of the recipe: its file name without .toml
   Model model;
   DataSettings data;
+  LossSettings loss;
   SgdSettings optimizer;
   ScheduleSettings schedule;
   ParallelSettings parallel;

@@ -32,24 +32,26 @@ void Step::queue(const Batch& batch, const Pass& pass) {
     rows.give_to(dense_pass);
     Dense& d = dense(count);
     const Tensor x = b.boundary.gathered(r, stream).rows(0, count);
-    const Tensor logits = d.tape.forward(dense_pass, x).reshaped(d.dlogits.shape());
-    loss(dense_pass, d, logits, b.boundary.labels(r, stream), learns);
+    const Tensor& logits = d.tape.forward(dense_pass, x);
+    d.loss.run(dense_pass, logits, b.boundary.labels(r, stream), learns, my_sums());
     note_bad_layer(b, d);
     if (!learns) continue;
 
     Tensor* dx = b.boundary.dense_gradient(r, stream);
     Tensor dx_rows = dx ? dx->rows(0, count) : Tensor();
-    d.tape.backward(dense_pass, d.dlogits, dx ? &dx_rows : nullptr);
-    b.boundary.scatter(r, stream);
-    if (plan_.request.dense_update == DenseUpdate::kRound && count > 0)
-      // The loss carries 1/N; a round stands for itself.
-      update_back(static_cast<double>(batch.step_rows) / static_cast<double>(count));
+    const bool every_round = plan_.request.dense_update == DenseUpdate::kRound;
+    const bool complete = every_round || r + 1 == b.boundary.rounds();
+    BackwardHooks hooks;
+    hooks.dx_done = [&] { b.boundary.scatter(r, stream); };
+    if (complete) hooks.layer_done = [&](int64_t layer) { dense_grad_sync_.layer_done(layer, stream); };
+    d.tape.backward(dense_pass, d.loss.dlogits(), dx ? &dx_rows : nullptr, hooks);
+    if (every_round) update_back_after_round(batch.step_rows, b.round_rows[static_cast<size_t>(r)]);
   }
   if (learns) {
     const Tensor& dy = b.boundary.finish(stream);
     if (plan_.front_learns)
       b.front.backward(front_pass, batch.images, dy, nullptr,
-                       [&](int64_t layer) { grad_sync_.layer_done(layer, stream); });
+                       {.layer_done = [&](int64_t layer) { grad_sync_.layer_done(layer, stream); }});
     if (plan_.request.dense_update == DenseUpdate::kStep) update_back(1);
     grad_sync_.finish(stream);
     update_front(1);

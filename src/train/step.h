@@ -14,6 +14,8 @@
 #include "src/core/memory.h"
 #include "src/parallel/boundary.h"
 #include "src/parallel/grad_sync.h"
+#include "src/parallel/groups.h"
+#include "src/parallel/rank_loss.h"
 #include "src/parallel/rank_model.h"
 #include "src/parallel/step_result.h"
 #include "src/train/sgd.h"
@@ -55,6 +57,8 @@ class Step {
   StepResult train(const Batch& batch, int64_t step, const Rates& rates, bool stop);
   StepResult evaluate(const Batch& batch);
 
+  const Groups& groups() const { return groups_; }
+
   int64_t bytes() const;  // of all activations and gradients of activations made so far
 
  private:
@@ -73,8 +77,7 @@ class Step {
   };
   struct Dense {  // behind the boundary, for one number of rows
     BackTape tape;
-    std::unique_ptr<SoftmaxLoss> loss;
-    Tensor dlogits;
+    RankLoss loss;
   };
   struct Rows {  // indexes in the step, on the host and, for kernels, on the device
     std::vector<int64_t> host;
@@ -85,8 +88,9 @@ class Step {
     Bound(Step& step, int64_t step_rows);
     Tape front;
     Boundary boundary;
-    Rows front_rows;               // of this rank
-    std::vector<Rows> dense_rows;  // of every round
+    Rows front_rows;                  // of this rank
+    std::vector<Rows> dense_rows;     // of every round
+    std::vector<int64_t> round_rows;  // of every round, over all replicas
   };
   struct Recorded {
     Graph graph;
@@ -103,11 +107,12 @@ class Step {
   Bound& bound(int64_t step_rows);
   Dense& dense(int64_t rows);
   Rows rows(std::vector<int64_t> indexes) const;
-  void loss(const Pass& pass, Dense& dense, const Tensor& logits, const Tensor& labels, bool gradient);
+  Tensor& my_sums();
   void note_bad_layer(const Bound& bound, const Dense& dense);
   void update(Net& net, const Sgd::Rate& rate, double gradient_scale);
   void update_front(double gradient_scale);
   void update_back(double gradient_scale);
+  void update_back_after_round(int64_t step_rows, int64_t round_rows);
   [[noreturn]] void report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const;
   [[noreturn]] void report_bad_loss(const StepResult& result, const Pass& pass, int32_t bad_layer);
   Tensor block_part(size_t offset, DType dtype, int64_t elements) const;
@@ -119,7 +124,8 @@ class Step {
   Profiler* profiler_;
   Options options_;
   Stream stream_;
-  GradSync grad_sync_;
+  Groups groups_;
+  GradSync grad_sync_, dense_grad_sync_;
   Tensor block_;                 // on the device
   Tensor sums_, bad_layer_;      // parts of it
   Tensor others_sums_;           // where ranks that see rows another rank counts add theirs

@@ -14,6 +14,10 @@ namespace {
 // Ranks share a GPU where there are fewer than ranks.
 int64_t sharing_a_gpu(int ranks) { return find_gpus().list.size() > 1 ? 1 : ranks; }
 
+GradSync::LayerOf layer_of(RankModel& model) {
+  return [&model](int64_t layer) -> Layer& { return model.layer(layer); };
+}
+
 // The host may be this many steps ahead of a GPU: enough to hide its work, few enough to hear of trouble soon.
 constexpr size_t kAheadOfGpu = 3;
 
@@ -27,7 +31,10 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
       profiler_(profiler),
       options_(options),
       stream_(plan.request.on.device),
-      grad_sync_(plan, model.front(), comm, profiler),
+      groups_(plan, comm),
+      grad_sync_("gradients", plan.buckets, layer_of(model), plan.request.on, groups_.of(plan.front_group()), profiler),
+      dense_grad_sync_("dense gradients", plan.back_buckets, layer_of(model), plan.request.on, groups_.replicas(),
+                       profiler),
       block_({static_cast<int64_t>(sizeof(Block))}, DType::kU8, plan.request.on.device),
       slots_(plan.request.on.device == Device::kCpu ? 1 : kAheadOfGpu) {
   model.allocate(plan.request.on);
@@ -60,20 +67,20 @@ Step::Rows Step::rows(std::vector<int64_t> indexes) const {
 }
 
 Step::Bound::Bound(Step& step, int64_t step_rows)
-    : front(step.model_.front(),
-            StepRows(step.plan_.rounds_strategy(), step.plan_.ranks(), step_rows).of(step.comm_.rank()).size(),
-            step.plan_.request.on, step.profiler_),
-      boundary(step.plan_, step_rows, step.comm_, step.profiler_) {
-  const StepRows step_of(step.plan_.rounds_strategy(), step.plan_.ranks(), step_rows);
-  const Slice mine = step_of.of(step.comm_.rank());
+    : front(step.model_.front(), step.plan_.rows(step_rows).of(step.comm_.rank()).size(), step.plan_.request.on,
+            step.profiler_),
+      boundary(step.plan_, step_rows, step.groups_, step.profiler_) {
+  const StepRows step_of = step.plan_.rows(step_rows);
+  const int rank = step.comm_.rank();
+  const Slice mine = step_of.of(rank);
   std::vector<int64_t> indexes(static_cast<size_t>(mine.size()));
   std::iota(indexes.begin(), indexes.end(), mine.begin);
   front_rows = step.rows(std::move(indexes));
-  for (int r = 0; r < boundary.rounds(); ++r) {
-    indexes.clear();
-    for (const RowRange& range : boundary.round(r))
-      for (int64_t row = range.begin; row < range.end; ++row) indexes.push_back(step_of.of(range.rank).begin + row);
-    dense_rows.push_back(step.rows(indexes));
+  for (int r = 0; r < boundary.rounds(); ++r) dense_rows.push_back(step.rows(step_of.indexes(boundary.round(r), rank)));
+  round_rows.assign(dense_rows.size(), 0);
+  for (int replica = 0; replica < step.plan_.replicas(); ++replica) {
+    const std::vector<Round> rounds = step_of.rounds(replica * step.plan_.model_ranks);
+    for (size_t r = 0; r < rounds.size(); ++r) round_rows[r] += rows_of(rounds[r]);
   }
 }
 
@@ -86,12 +93,9 @@ Step::Bound& Step::bound(int64_t step_rows) {
 Step::Dense& Step::dense(int64_t rows) {
   const auto found = dense_.find(rows);
   if (found != dense_.end()) return found->second;
-  const Compute& on = plan_.request.on;
-  const int64_t classes = plan_.layers.back().out.elements();
   return dense_
-      .try_emplace(rows, Dense{BackTape(plan_, model_, rows, comm_, profiler_),
-                               make_softmax_loss(on, static_cast<int>(classes), rows),
-                               Tensor({rows, classes}, activation_type(on.precision), on.device)})
+      .try_emplace(rows, Dense{BackTape(plan_, model_, rows, groups_.model(), profiler_),
+                               RankLoss(plan_, rows, groups_.model(), profiler_)})
       .first->second;
 }
 
@@ -181,12 +185,11 @@ StepResult Step::evaluate(const Batch& batch) {
   return finish();
 }
 
-void Step::loss(const Pass& pass, Dense& dense, const Tensor& logits, const Tensor& labels, bool gradient) {
-  const Profiler::Scope scope(profiler_, "loss", Phase::kLoss);
-  // Of ranks that see the same rows one counts them; the others need a place for their sums all the same.
-  Tensor& sums = plan_.counts_rows(comm_.rank()) ? sums_ : others_sums_;
-  if (&sums == &others_sums_) sums.zero(stream_);
-  dense.loss->run(pass, logits, labels, gradient ? &dense.dlogits : nullptr, sums);
+// Of ranks that see the same rows one counts them; the others need a place for their sums all the same.
+Tensor& Step::my_sums() {
+  if (plan_.counts_rows(comm_.rank())) return sums_;
+  others_sums_.zero(stream_);
+  return others_sums_;
 }
 
 void Step::note_bad_layer(const Bound& bound, const Dense& dense) {
@@ -200,8 +203,15 @@ void Step::update_front(double gradient_scale) {
 }
 
 void Step::update_back(double gradient_scale) {
+  dense_grad_sync_.finish(stream_);
   const Sgd::Rate rate{host_rates_->back, block_part(offsetof(Block, back_rate), DType::kF64, 1)};
   for (int64_t s = 0; s < model_.stages(); ++s) update(model_.stage(s), rate, gradient_scale);
+}
+
+// The loss carries 1/N; a round stands for itself.
+void Step::update_back_after_round(int64_t step_rows, int64_t round_rows) {
+  if (round_rows == 0) return;
+  update_back(static_cast<double>(step_rows) / static_cast<double>(round_rows));
 }
 
 void Step::update(Net& net, const Sgd::Rate& rate, double gradient_scale) {
@@ -250,7 +260,7 @@ void Step::report_bad_loss(const StepResult& result, const Pass& pass, int32_t b
 int64_t Step::bytes() const {
   int64_t total = 0;
   for (const auto& [rows, b] : bound_) total += b.front.bytes();
-  for (const auto& [rows, d] : dense_) total += d.tape.bytes() + d.dlogits.bytes();
+  for (const auto& [rows, d] : dense_) total += d.tape.bytes() + d.loss.dlogits().bytes();
   return total;
 }
 

@@ -1,6 +1,7 @@
 // `owt time`: steps on made-up images, so that neither data nor a loader is needed.
 #include <algorithm>
 
+#include "src/comm/launch.h"
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
@@ -33,8 +34,10 @@ Batch made_up_batch(const Model& model, const Slice& rows, const PlanRequest& re
   return batch;
 }
 
-// The share of a layer's outputs that rank 0 computes.
+// The share of a layer's work that rank 0 does.
 double share_of_rank_0(const LayerPlan& layer) {
+  if (layer.by_inputs())
+    return static_cast<double>(layer.inputs.front().size()) / static_cast<double>(layer.in.elements());
   if (layer.layout != Layout::kFeature) return 1;
   return static_cast<double>(layer.parts.front().size()) / static_cast<double>(layer.out.elements());
 }
@@ -47,7 +50,7 @@ double time_rank(const Settings& settings, const Plan& plan, const TimeOptions& 
   Sgd sgd(settings.optimizer);
   Step step(plan, model, sgd, comm, &profiler, step_options(settings));
   model.initialize(settings.run.seed);
-  const StepRows rows(plan.rounds_strategy(), plan.ranks(), plan.request.step_rows);
+  const StepRows rows = plan.rows(plan.request.step_rows);
   const Batch batch = made_up_batch(settings.model, rows.of(comm.rank()), plan.request);
   comm.meet();
   constexpr Step::Rates kRates{1e-6, 1e-6};  // leave the made-up task finite
@@ -74,7 +77,7 @@ double time_rank(const Settings& settings, const Plan& plan, const TimeOptions& 
 }  // namespace
 
 std::vector<LayerFacts> layer_facts(const Plan& plan) {
-  const StepRows rows(plan.rounds_strategy(), plan.ranks(), plan.request.step_rows);
+  const StepRows rows = plan.rows(plan.request.step_rows);
   const auto each = static_cast<double>(size_of(activation_type(plan.request.on.precision)));
   std::vector<LayerFacts> all;
   for (size_t i = 0; i < plan.layers.size(); ++i) {
@@ -108,6 +111,7 @@ TimingReport time_steps(const Settings& settings, const TimeOptions& options) {
       },
       plan.request.on.device);
   for (const std::string& line : ConvChoices::process().report()) log_info("convolution {}", line);
+  if (launch().rank != 0) return {};
   std::vector<const Profiler*> views;
   for (const Profiler& profiler : profilers) views.push_back(&profiler);
   if (!options.trace.empty()) write_file_atomically(options.trace, trace_json(views));

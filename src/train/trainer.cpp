@@ -3,8 +3,10 @@
 #include <filesystem>
 #include <iostream>
 
+#include "src/comm/watch.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
+#include "src/train/equality.h"
 #include "src/train/signals.h"
 #include "src/train/weights.h"
 
@@ -39,7 +41,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
   } else {
     model_.initialize(job.settings.run.seed);
     if (!job.weights.empty())
-      for (const std::string& name : load_weights(job.weights, model_))
+      for (const std::string& name : load_weights(job.weights, model_, step_.groups()))
         if (writes()) log_warn("{}: nothing in the model takes '{}'", job.weights, name);
   }
   batches_ = training_batches(job, comm.rank(), state_.epoch, state_.step_in_epoch);
@@ -68,8 +70,8 @@ void Trainer::prepare_steps() {
 
 void Trainer::restore() {
   const auto folder = std::filesystem::path(job_.resume_checkpoint);
-  load_weights((folder / kWeightsFile).string(), model_);
-  load_tensors((folder / kOptimizerFile).string(), model_,
+  load_weights((folder / kWeightsFile).string(), model_, step_.groups());
+  load_tensors((folder / kOptimizerFile).string(), model_, step_.groups(),
                [](const Param& param) { return param.role == ParamRole::kTrained; },
                [this](Param& param, const Tensor& velocity) { sgd_.velocity(param).copy_from(velocity); });
   const RunState& loaded = job_.resume_state;
@@ -96,7 +98,7 @@ void Trainer::log_start() const {
   log_info("{} worker{} x {} thread{}, strategy {}, dense update every {}; {} images per step, {} per worker",
            plan.ranks(), plan.ranks() == 1 ? "" : "s", team_size(), team_size() == 1 ? "" : "s",
            name_of(plan.request.strategy), plan.request.dense_update == DenseUpdate::kStep ? "step" : "round",
-           plan.request.step_rows, StepRows(plan.rounds_strategy(), plan.ranks(), plan.request.step_rows).most());
+           plan.request.step_rows, plan.rows(plan.request.step_rows).most());
   if (plan.request.on.device == Device::kCuda)
     log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
              s.run.cuda_graph && comm_.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");
@@ -132,8 +134,14 @@ bool Trainer::checkpoint_due() const {
   return at_epoch || at_step || position() >= total_steps_;
 }
 
+bool Trainer::equality_due() const {
+  const int64_t every = job_.settings.run.equality_every;
+  return comm_.ranks() > 1 && every > 0 && state_.step % every == 0;
+}
+
 bool Trainer::must_settle() const {
-  return state_.step_in_epoch == 0 || position() >= total_steps_ || checkpoint_due() || profiler_.enabled();
+  return equality_due() || state_.step_in_epoch == 0 || position() >= total_steps_ || checkpoint_due() ||
+         profiler_.enabled();
 }
 
 bool Trainer::run() {
@@ -148,6 +156,7 @@ bool Trainer::run() {
       return false;
     }
     if (writes() && (state_.step_in_epoch == 0 || position() >= total_steps_)) progress_->end_epoch();
+    if (equality_due()) check_equality(job_.plan, model_, step_.groups(), state_.step);
     const bool best = evaluation_due() && run_evaluation();
     if (best || checkpoint_due()) save();
   }
@@ -156,6 +165,7 @@ bool Trainer::run() {
 }
 
 void Trainer::start_step() {
+  note_step(state_.step + 1);
   const int64_t left = total_steps_ - position(), done = state_.step - first_step_;
   const int64_t timed = done - std::min(kTimedFrom, (left + done) / 2);
   profiler_.enable(timed >= 0 && timed < kTimedSteps);
@@ -262,10 +272,11 @@ void Trainer::save() {
   if (writes()) progress_->clear();
   const std::string folder = writes() ? checkpoints_->begin(state_.step) : "";
   const uint64_t weights = save_tensors(
-      folder + "/" + kWeightsFile, job_.plan, model_, [](Param& param) { return param.value; }, comm_);
+      folder + "/" + kWeightsFile, job_.plan, model_, [](Param& param) { return param.value; }, step_.groups());
   const uint64_t optimizer = save_tensors(
       folder + "/" + kOptimizerFile, job_.plan, model_,
-      [this](Param& param) { return param.role == ParamRole::kTrained ? sgd_.velocity(param) : Tensor(); }, comm_);
+      [this](Param& param) { return param.role == ParamRole::kTrained ? sgd_.velocity(param) : Tensor(); },
+      step_.groups());
   saved_step_ = state_.step;
   if (!writes()) return;
   state_.conv_choices = ConvChoices::process().exported();

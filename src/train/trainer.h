@@ -42,6 +42,7 @@ class Trainer {
   bool must_settle() const;     // before the next step starts, the results of all are wanted
   bool evaluation_due() const;  // by the recipe, at this point
   bool checkpoint_due() const;
+  bool equality_due() const;
   Evaluation evaluate_now();
   bool run_evaluation();  // true: the best so far
   void check_weights();

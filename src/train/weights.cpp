@@ -17,10 +17,35 @@ void for_each_tensor(const Plan& plan, RankModel& model, const TensorOf& tensor_
       if (const Tensor tensor = tensor_of(param); tensor.defined()) visit(plan.layers[i], param, tensor);
 }
 
+// The whole tensor in file order.
+Tensor read_whole(SafetensorsReader& file, const std::string& path, const Param& param) {
+  const SafetensorsReader::Entry* entry = file.find(param.name);
+  if (entry && entry->shape != param.file_shape)
+    fail(path, ": tensor '", param.name, "' is ", entry->shape, ", the model wants ", param.file_shape,
+         "; it belongs to another model");
+  return file.read(param.name).reshaped(param.full_shape);
+}
+
+// Rank 0's tensor, on the host of every rank.
+Tensor spread(const Tensor& from_rank_0, const Shape& shape, const Groups& groups) {
+  Communicator& comm = groups.world();
+  if (comm.ranks() == 1) return from_rank_0;
+  Tensor here;
+  {
+    Tensor there(shape, DType::kF32, groups.device());
+    comm.broadcast(comm.rank() == 0 ? from_rank_0.to(groups.device()) : Tensor(), there, 0, {}).wait();
+    here = there.to(Device::kCpu);
+  }
+  comm.meet();
+  return here;
+}
+
 }  // namespace
 
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
-                      Communicator& comm) {
+                      const Groups& groups) {
+  if (groups.replicas().rank() > 0) return 0;  // the first replica has it all
+  Communicator& comm = groups.model();
   std::optional<SafetensorsWriter> writer;
   if (comm.rank() == 0) {
     std::vector<SafetensorsWriter::Entry> entries;
@@ -35,32 +60,28 @@ uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& mode
   return writer ? writer->finish() : 0;
 }
 
-std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const Wants& wants, const Take& take) {
-  SafetensorsReader file(path);
+std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const Groups& groups,
+                                      const Wants& wants, const Take& take) {
+  std::optional<SafetensorsReader> file;
+  if (groups.world().rank() == 0) file.emplace(path);
   std::set<std::string> wanted;
   for (Param* param : model.params()) {
     if (!wants(*param)) continue;
     wanted.insert(param->name);
-    const SafetensorsReader::Entry* entry = file.find(param->name);
-    if (entry && entry->shape != param->file_shape)
-      fail(path, ": tensor '", param->name, "' is ", entry->shape, ", the model wants ", param->file_shape,
-           "; it belongs to another model");
-    const Tensor whole = file.read(param->name).reshaped(param->full_shape);
-    const Tensor part = whole.rows(param->part.begin, param->part.end);
-    Tensor in_memory_order(part.shape());
-    param->from_file_order(part.shape().rows(), part.data(), in_memory_order.data());
-    take(*param, in_memory_order);
+    const Tensor whole = spread(file ? read_whole(*file, path, *param) : Tensor(), param->full_shape, groups);
+    take(*param, param->kept_of(whole.rows(param->part.begin, param->part.end).data()));
   }
   std::vector<std::string> unused;
-  for (const auto& entry : file.entries())
+  if (!file) return unused;
+  for (const auto& entry : file->entries())
     // PyTorch's batch norm counts batches; nothing here needs the count.
     if (!wanted.contains(entry.name) && !entry.name.ends_with(".num_batches_tracked")) unused.push_back(entry.name);
   return unused;
 }
 
-std::vector<std::string> load_weights(const std::string& path, RankModel& model) {
+std::vector<std::string> load_weights(const std::string& path, RankModel& model, const Groups& groups) {
   return load_tensors(
-      path, model, [](const Param&) { return true; },
+      path, model, groups, [](const Param&) { return true; },
       [](Param& param, const Tensor& value) {
         if (!param.value.defined()) param.allocate();
         param.set_value(value);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "src/comm/communicator.h"
+#include "src/parallel/groups.h"
 #include "src/parallel/rank_model.h"
 
 namespace owt {
@@ -14,16 +15,18 @@ using TensorOf = std::function<Tensor(Param&)>;
 
 // Collective: split parameters are gathered one at a time and rank 0 writes the file. Returns its checksum on rank 0.
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
-                      Communicator& comm);
+                      const Groups& groups);
 
-// Every rank takes its parts from the file: take(parameter, values) gets them on the host, in memory order and with the
-// parameter's shape(), for every parameter that wants() some. Throws Error for a missing tensor (with the nearest name)
-// and for one of another shape. Tensors nobody asks for are ignored; they come back, for a warning.
+// Collective: rank 0 reads the file, and every rank takes its parts: take(parameter, values) gets them on the host, in
+// memory order and with the parameter's shape(), for every parameter that wants() some. Throws Error for a missing
+// tensor (with the nearest name) and for one of another shape. Tensors nobody asks for are ignored; on rank 0 they come
+// back, for a warning.
 using Wants = std::function<bool(const Param&)>;
 using Take = std::function<void(Param&, const Tensor&)>;
-std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const Wants& wants, const Take& take);
+std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const Groups& groups,
+                                      const Wants& wants, const Take& take);
 
 // load_tensors() of the values, into memory on the CPU where there is none yet. Any safetensors file with the layers' names will do.
-std::vector<std::string> load_weights(const std::string& path, RankModel& model);
+std::vector<std::string> load_weights(const std::string& path, RankModel& model, const Groups& groups);
 
 }  // namespace owt

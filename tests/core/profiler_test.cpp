@@ -97,14 +97,26 @@ TEST_F(ProfilerTest, ATransferOutsideAScopeIsNotShown) {
   EXPECT_THAT(profiler_.rows()[0].bytes, ElementsAre(0));
 }
 
-TEST_F(ProfilerTest, AScopeInsideAnotherIsAnErrorThatNamesIt) {
+TEST_F(ProfilerTest, AScopeInsideAnotherInterruptsIt) {
+  profiler_.keep_spans(true);
   profiler_.begin_step();
   {
-    const Scope outer(&profiler_, "outer", Phase::kForward);
-    EXPECT_THAT([&] { run("inner", Phase::kForward); },
-                ThrowsMessage<Error>(HasSubstr("scope 'inner' inside another")));
+    const Scope outer(&profiler_, "outer", Phase::kBackward);
+    {
+      const Scope inner(&profiler_, "inner", Phase::kTransfer);
+      profiler_.add_transfer(1, 8);
+    }
+    profiler_.add_transfer(1, 16);
   }
-  EXPECT_NO_THROW(run("next", Phase::kForward));
+  profiler_.end_step();
+  ASSERT_THAT(profiler_.rows(), SizeIs(2));
+  EXPECT_THAT(profiler_.rows()[0].bytes, ElementsAre(16));
+  EXPECT_THAT(profiler_.rows()[1].bytes, ElementsAre(8));
+  ASSERT_THAT(profiler_.spans(), SizeIs(3));  // outer, inner, outer
+  EXPECT_EQ(profiler_.spans()[0].row, 0u);
+  EXPECT_EQ(profiler_.spans()[1].row, 1u);
+  EXPECT_EQ(profiler_.spans()[2].row, 0u);
+  for (size_t i = 1; i < 3; ++i) EXPECT_LE(profiler_.spans()[i - 1].end_ms, profiler_.spans()[i].begin_ms);
 }
 
 TEST_F(ProfilerTest, DisabledRecordsNothing) {

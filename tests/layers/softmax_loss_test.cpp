@@ -8,6 +8,7 @@
 
 #include "src/core/check.h"
 #include "src/core/threads.h"
+#include "tests/layers/losses.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 
@@ -25,57 +26,33 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class SoftmaxLossTest : public DeviceTest {
  protected:
-  struct Result {
-    LossSums sums;
-    std::vector<float> dlogits;
-  };
-
   // With step_rows = rows unless given.
-  Result run(const std::vector<float>& logits, const std::vector<int>& labels, int64_t step_rows = 0) const {
-    const auto rows = static_cast<int64_t>(labels.size());
-    const int64_t classes = static_cast<int64_t>(logits.size()) / rows;
-    Tensor dlogits({rows, classes}, DType::kF32, device());
-    fill(dlogits, kNaN);
-    Tensor sums = no_sums();
-    add(logits, classes, labels, step_rows > 0 ? step_rows : rows, &dlogits, sums);
-    return {read(sums), download(dlogits)};
+  LossResult run(const std::vector<float>& logits, const std::vector<int>& labels, int64_t step_rows = 0) const {
+    return run_loss({.logits = logits, .labels = labels, .step_rows = step_rows}, device());
   }
 
   // Adds the loss of these rows to `sums`.
-  void add(const std::vector<float>& logits, int64_t classes, const std::vector<int>& labels, int64_t step_rows,
-           Tensor* dlogits, Tensor& sums) const {
+  void add(const std::vector<float>& logits, int64_t classes, const std::vector<int>& labels, Tensor* dlogits,
+           Tensor& sums) const {
     const auto rows = static_cast<int64_t>(labels.size());
     DevicePass pass(device(), rows);
-    pass.pass().step_rows = step_rows;
     const Tensor x = upload(logits, {rows, classes}, device());
     const auto loss = make_softmax_loss(device(), static_cast<int>(classes), rows + 1);
     loss->run(pass.pass(), x, upload_labels(labels, device()), dlogits, sums);
     pass.stream().synchronize();
   }
-
-  Tensor no_sums() const {
-    Tensor sums({kLossSums}, DType::kF64, device());
-    sums.zero();
-    return sums;
-  }
-  static LossSums read(const Tensor& sums) {
-    const Tensor here = sums.to(Device::kCpu);
-    const double* sum = here.data<double>();
-    return {sum[kLossSum], static_cast<int64_t>(sum[kTop1Sum]), static_cast<int64_t>(sum[kTop5Sum]),
-            static_cast<int64_t>(sum[kRowSum])};
-  }
 };
 INSTANTIATE_TEST_SUITE_P(Devices, SoftmaxLossTest, testing::ValuesIn(devices()), device_name);
 
 TEST_P(SoftmaxLossTest, EqualLogitsCostTheLogarithmOfTheClasses) {
-  const Result result = run({2, 2, 2, 2}, {3});
+  const LossResult result = run({2, 2, 2, 2}, {3});
   EXPECT_NEAR(result.sums.loss, std::log(4.0), 1e-7);
   EXPECT_THAT(result.dlogits, Pointwise(FloatNear(1e-7f), {0.25f, 0.25f, 0.25f, -0.75f}));
 }
 
 TEST_P(SoftmaxLossTest, LossIsASumAndTheGradientIsDividedByTheRowsOfTheStep) {
   const float ln3 = std::log(3.0f);  // probabilities 1/4 and 3/4
-  const Result result = run({0, ln3, 0, ln3}, {1, 0}, 8);
+  const LossResult result = run({0, ln3, 0, ln3}, {1, 0}, 8);
   EXPECT_NEAR(result.sums.loss, std::log(4.0 / 3) + std::log(4.0), 1e-6);
   EXPECT_EQ(result.sums.rows, 2);
   EXPECT_THAT(result.dlogits, Pointwise(FloatNear(1e-7f), {0.25f / 8, -0.25f / 8, -0.75f / 8, 0.75f / 8}));
@@ -98,7 +75,7 @@ TEST_P(SoftmaxLossTest, GradientIsThatOfDifferences) {
 }
 
 TEST_P(SoftmaxLossTest, HugeLogitsStayFinite) {
-  const Result result = run({10000, 0, -10000, 10000, 0, -10000}, {0, 2});
+  const LossResult result = run({10000, 0, -10000, 10000, 0, -10000}, {0, 2});
   EXPECT_DOUBLE_EQ(result.sums.loss, 20000);
   EXPECT_THAT(result.dlogits, Pointwise(FloatNear(1e-6f), {0.0f, 0.0f, 0.0f, 0.5f, 0.0f, -0.5f}));
 }
@@ -107,7 +84,7 @@ TEST_P(SoftmaxLossTest, TopOneAndTopFiveCountRowsWhoseLabelRanksHighEnough) {
   const std::vector<float> falling = {9, 8, 7, 6, 5, 4, 3};
   std::vector<float> logits;
   for (int row = 0; row < 3; ++row) logits.insert(logits.end(), falling.begin(), falling.end());
-  const Result result = run(logits, {0, 4, 5});  // ranks 1, 5 and 6
+  const LossResult result = run(logits, {0, 4, 5});  // ranks 1, 5 and 6
   EXPECT_EQ(result.sums.top1, 1);
   EXPECT_EQ(result.sums.top5, 2);
 }
@@ -121,7 +98,7 @@ TEST_P(SoftmaxLossTest, LowerIndexGoesFirstAmongEqualLogits) {
 
 TEST_P(SoftmaxLossTest, NaNGivesANaNLossAndCountsAsWrong) {
   for (const std::vector<float>& logits : {std::vector<float>{kNaN, 1, 2}, {0, kNaN, 2}, {0, 1, kNaN}}) {
-    const Result result = run(logits, {2});
+    const LossResult result = run(logits, {2});
     EXPECT_TRUE(std::isnan(result.sums.loss));
     EXPECT_EQ(result.sums.top1, 0);
     EXPECT_EQ(result.sums.top5, 0);
@@ -130,7 +107,7 @@ TEST_P(SoftmaxLossTest, NaNGivesANaNLossAndCountsAsWrong) {
 }
 
 TEST_P(SoftmaxLossTest, OneNaNRowLeavesTheOthersCounted) {
-  const Result result = run({kNaN, 0, 5, 0}, {0, 0});
+  const LossResult result = run({kNaN, 0, 5, 0}, {0, 0});
   EXPECT_TRUE(std::isnan(result.sums.loss));
   EXPECT_EQ(result.sums.top1, 1);
 }
@@ -138,7 +115,7 @@ TEST_P(SoftmaxLossTest, OneNaNRowLeavesTheOthersCounted) {
 TEST_P(SoftmaxLossTest, ALabelOutOfRangeIsAnErrorOrGivesANaNLoss) {
   if (device() != Device::kCpu) {
     for (const int label : {2, -1}) {
-      const Result result = run({0, 1, 0, 1}, {1, label});
+      const LossResult result = run({0, 1, 0, 1}, {1, label});
       EXPECT_TRUE(std::isnan(result.sums.loss)) << label;
       EXPECT_EQ(result.sums.top1, 1) << label;
     }
@@ -153,28 +130,28 @@ TEST_P(SoftmaxLossTest, ALabelOutOfRangeIsAnErrorOrGivesANaNLoss) {
 }
 
 TEST_P(SoftmaxLossTest, NoRowsGiveNoLoss) {
-  Tensor dlogits({0, 10}, DType::kF32, device()), sums = no_sums();
-  add({}, 10, {}, 1, &dlogits, sums);
-  EXPECT_EQ(read(sums).loss, 0);
-  EXPECT_EQ(read(sums).rows, 0);
+  Tensor dlogits({0, 10}, DType::kF32, device()), sums = no_sums(device());
+  add({}, 10, {}, &dlogits, sums);
+  EXPECT_EQ(read_sums(sums).loss, 0);
+  EXPECT_EQ(read_sums(sums).rows, 0);
 }
 
 TEST_P(SoftmaxLossTest, AddsToTheSumsOfEarlierBatches) {
-  Tensor sums = no_sums();
-  add({2, 2, 2, 2}, 4, {0}, 1, nullptr, sums);
-  add({1, 1, 1, 1, 0, 0}, 2, {0, 1, 0}, 1, nullptr, sums);  // fewer rows than the op is for
-  EXPECT_NEAR(read(sums).loss, std::log(4.0) + 3 * std::log(2.0), 1e-6);
-  EXPECT_EQ(read(sums).top1, 3);
-  EXPECT_EQ(read(sums).top5, 4);
-  EXPECT_EQ(read(sums).rows, 4);
+  Tensor sums = no_sums(device());
+  add({2, 2, 2, 2}, 4, {0}, nullptr, sums);
+  add({1, 1, 1, 1, 0, 0}, 2, {0, 1, 0}, nullptr, sums);  // fewer rows than the op is for
+  EXPECT_NEAR(read_sums(sums).loss, std::log(4.0) + 3 * std::log(2.0), 1e-6);
+  EXPECT_EQ(read_sums(sums).top1, 3);
+  EXPECT_EQ(read_sums(sums).top5, 4);
+  EXPECT_EQ(read_sums(sums).rows, 4);
 }
 
 TEST_P(SoftmaxLossTest, EvaluationGivesTheSameSumsWithoutAGradient) {
   const std::vector<float> logits = distinct_values(40, 3, 2);
   const std::vector<int> labels = {1, 2, 3, 4};
-  Tensor sums = no_sums();
-  add(logits, 10, labels, 1, nullptr, sums);
-  EXPECT_EQ(read(sums).loss, run(logits, labels).sums.loss);
+  Tensor sums = no_sums(device());
+  add(logits, 10, labels, nullptr, sums);
+  EXPECT_EQ(read_sums(sums).loss, run(logits, labels).sums.loss);
 }
 
 TEST_P(SoftmaxLossTest, SumsAndGradientsDoNotDependOnTheThreads) {
@@ -183,9 +160,9 @@ TEST_P(SoftmaxLossTest, SumsAndGradientsDoNotDependOnTheThreads) {
   for (int row = 0; row < 64; ++row) labels[static_cast<size_t>(row)] = row;
   const int before = team_size();
   set_team_size(1);
-  const Result one = run(logits, labels);
+  const LossResult one = run(logits, labels);
   set_team_size(3);
-  const Result three = run(logits, labels);
+  const LossResult three = run(logits, labels);
   set_team_size(before);
   EXPECT_EQ(one.sums.loss, three.sums.loss);
   EXPECT_EQ(one.dlogits, three.dlogits);
@@ -196,7 +173,7 @@ TEST_P(SoftmaxLossTest, ManyClassesGiveTheLossOfTheDefinition) {
   constexpr int64_t kClasses = 3001;
   const std::vector<float> logits = distinct_values(2 * kClasses, 4, 5);
   const std::vector<int> labels = {3000, 17};
-  const Result result = run(logits, labels);
+  const LossResult result = run(logits, labels);
   double wanted = 0;
   for (size_t row = 0; row < 2; ++row) {
     double sum = 0;
@@ -210,6 +187,56 @@ TEST_P(SoftmaxLossTest, ManyClassesGiveTheLossOfTheDefinition) {
     }
   }
   EXPECT_NEAR(result.sums.loss, wanted, 1e-5);
+}
+
+// The numbers are those of PyTorch's cross_entropy(label_smoothing) in f64.
+TEST_P(SoftmaxLossTest, SmoothedLossIsThatOfPyTorch) {
+  const float ln3 = std::log(3.0f);
+  EXPECT_NEAR(run_loss({{0, ln3, 0, ln3}, {1, 0}, {0.2}}, device()).sums.loss, 1.6739764335716714, 1e-6);
+  const LossResult result = run_loss({{1, 2, -1, 0.5, 3, -2, 0, 0}, {2, 0}, {0.1}}, device());
+  EXPECT_NEAR(result.sums.loss, 3.708713934741367, 1e-6);
+  EXPECT_THAT(result.dlogits, Pointwise(FloatNear(1e-6f), {0.0996039f, 0.2922300f, -0.4473284f, 0.0554945f, -0.0105480f,
+                                                           -0.0094548f, 0.0100014f, 0.0100014f}));
+}
+
+TEST_P(SoftmaxLossTest, SmoothingTakesFromTheLabelWhatItGivesToAllClasses) {
+  // Probabilities 1/4; targets 0.7 + 0.3 / 4, and 0.3 / 4.
+  const LossResult result = run_loss({{5, 5, 5, 5}, {1}, {0.3}}, device());
+  EXPECT_NEAR(result.sums.loss, std::log(4.0), 1e-6);
+  EXPECT_THAT(result.dlogits, Pointwise(FloatNear(1e-6f), {0.175f, -0.525f, 0.175f, 0.175f}));
+}
+
+TEST_P(SoftmaxLossTest, SmoothedGradientIsThatOfDifferences) {
+  for (const double smoothing : {0.0, 0.1, 0.9}) {
+    const LossCase of{distinct_values(3 * 7, 4, 1), {0, 6, 3}, {smoothing}, Mode::kTrain, 5};
+    EXPECT_THAT(run_loss(of, device()).dlogits, Pointwise(testing::DoubleNear(1e-6), gradient_by_differences(of)))
+        << smoothing;
+  }
+}
+
+TEST_P(SoftmaxLossTest, EvaluationIsWithoutSmoothing) {
+  const std::vector<float> logits = distinct_values(40, 3, 2);
+  const std::vector<int> labels = {1, 2, 3, 4};
+  const LossResult smoothed = run_loss({logits, labels, {0.5}, Mode::kEval}, device()), plain = run(logits, labels);
+  EXPECT_EQ(smoothed.sums.loss, plain.sums.loss);
+  EXPECT_EQ(smoothed.dlogits, plain.dlogits);
+  EXPECT_NE(run_loss({logits, labels, {0.5}}, device()).sums.loss, plain.sums.loss);
+}
+
+TEST_P(SoftmaxLossTest, AnImpossibleClassCostsOnlyWhereSmoothingWantsIt) {
+  const LossCase plain{{0, -kInfinity, 0}, {0}}, smoothed{{0, -kInfinity, 0}, {0}, {0.1}};
+  EXPECT_NEAR(run_loss(plain, device()).sums.loss, std::log(2.0), 1e-6);
+  const LossResult result = run_loss(smoothed, device());
+  EXPECT_EQ(result.sums.loss, static_cast<double>(kInfinity));
+  EXPECT_EQ(result.sums.top1, 1);
+  EXPECT_THAT(result.dlogits, Pointwise(FloatNear(1e-6f), {0.5f - 0.9f - 0.1f / 3, -0.1f / 3, 0.5f - 0.1f / 3}));
+}
+
+TEST_P(SoftmaxLossTest, SmoothingOutOfRangeIsAnError) {
+  for (const double smoothing : {-0.1, 1.0, std::nan("")})
+    EXPECT_THAT([&] { make_softmax_loss(device(), 10, 1, {smoothing}); },
+                ThrowsMessage<Error>(HasSubstr("wanted 0 to less than 1")))
+        << smoothing;
 }
 
 }  // namespace

@@ -185,10 +185,10 @@ TEST_F(TapeTest, TellsOfFinishedLayersLastFirst) {
   tape.forward(pass_, x);
   std::vector<int64_t> done;
   std::vector<int> backward_calls;
-  tape.backward(pass_, x, x, nullptr, [&](int64_t layer) {
-    done.push_back(layer);
-    backward_calls.push_back(calls.backward);
-  });
+  tape.backward(pass_, x, x, nullptr, {.layer_done = [&](int64_t layer) {
+                  done.push_back(layer);
+                  backward_calls.push_back(calls.backward);
+                }});
   EXPECT_THAT(done, ElementsAre(2, 1, 0));
   EXPECT_THAT(backward_calls, ElementsAre(1, 2, 3));  // each after its layer's backward
 }
@@ -201,7 +201,7 @@ TEST_F(TapeTest, WithNoRowsRunsNothingButTellsOfFinishedLayers) {
   EXPECT_EQ(tape.forward(pass_, x).shape(), (Shape{0, 2}));
   std::vector<int64_t> done;
   Tensor dx({0, 2});
-  tape.backward(pass_, x, x, &dx, [&](int64_t layer) { done.push_back(layer); });
+  tape.backward(pass_, x, x, &dx, {.layer_done = [&](int64_t layer) { done.push_back(layer); }});
   EXPECT_THAT(done, ElementsAre(1, 0));
   EXPECT_EQ(calls.bind + calls.forward + calls.backward, 0);
 }
@@ -294,10 +294,10 @@ TEST_F(RunTest, EveryLayerIsToldFinishedLastFirst) {
   tape.forward(pass_, x_);
   std::vector<int64_t> done;
   std::vector<int> backward_calls;
-  tape.backward(pass_, x_, x_, nullptr, [&](int64_t layer) {
-    done.push_back(layer);
-    backward_calls.push_back(calls_.backward);
-  });
+  tape.backward(pass_, x_, x_, nullptr, {.layer_done = [&](int64_t layer) {
+                  done.push_back(layer);
+                  backward_calls.push_back(calls_.backward);
+                }});
   EXPECT_THAT(done, ElementsAre(4, 3, 2, 1, 0));
   EXPECT_THAT(backward_calls, ElementsAre(1, 2, 2, 2, 3));
 }

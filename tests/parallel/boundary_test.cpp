@@ -77,8 +77,9 @@ class RankSteps {
       : plan_(plan),
         device_(plan.request.on.device),
         rank_(comm.rank()),
-        rows_(plan.rounds_strategy(), plan.ranks(), step_rows),
-        boundary_(plan, step_rows, comm, nullptr) {}
+        rows_(plan.rows(step_rows)),
+        groups_(plan, comm),
+        boundary_(plan, step_rows, groups_, nullptr) {}
 
   // As the trainer does: the next round is gathered before this one is computed. Every rank's summand of a
   // gradient is rank + 1 times the gradient.
@@ -102,7 +103,7 @@ class RankSteps {
 
  private:
   void run_round(int r, int64_t step) {
-    const std::vector<int64_t> batch = rows_in(boundary_.round(r));
+    const std::vector<int64_t> batch = rows_.indexes(boundary_.round(r), rank_);
     const int64_t count = static_cast<int64_t>(batch.size());
     EXPECT_EQ(read(boundary_.gathered(r, stream_).rows(0, count)), cells(value, step, batch, 1)) << "round " << r;
     const Tensor& labels = boundary_.labels(r, stream_);
@@ -116,13 +117,6 @@ class RankSteps {
   }
 
   // The step's rows in a round's dense batch.
-  std::vector<int64_t> rows_in(const Round& round) const {
-    std::vector<int64_t> all;
-    for (const RowRange& range : round)
-      for (int64_t i = range.begin; i < range.end; ++i) all.push_back(rows_.of(range.rank).begin + i);
-    return all;
-  }
-
   DType type() const { return activation_type(plan_.request.on.precision); }
   std::vector<float> read(const Tensor& tensor) const {
     stream_.synchronize();
@@ -133,6 +127,7 @@ class RankSteps {
   Device device_;
   int rank_;
   StepRows rows_;
+  Groups groups_;
   Boundary boundary_;
   Stream stream_{device_};
 };
@@ -184,6 +179,7 @@ class LateCommunicator : public Communicator {
 
   int rank() const override { return inner_.rank(); }
   int ranks() const override { return inner_.ranks(); }
+  std::unique_ptr<Communicator> split(int) override { fail("not wanted here"); }
   Event all_reduce(Tensor& sum, const Event& ready) override {
     return later([=, this]() mutable { inner_.all_reduce(sum, ready).wait(); });
   }
@@ -279,7 +275,8 @@ TEST_P(BoundaryOnDevices, WantsNoGradientWhereNothingBeforeItLearns) {
     const auto body = [&](Communicator& inner) {
       ProfiledCommunicator comm(inner, nullptr);
       const Stream stream(device());
-      Boundary boundary(plan, 4, comm, nullptr);
+      const Groups groups(plan, comm);
+      Boundary boundary(plan, 4, groups, nullptr);
       for (int r = 0; r < boundary.rounds(); ++r) {
         EXPECT_EQ(boundary.dense_gradient(r, stream), nullptr);
         boundary.scatter(r, stream);
@@ -299,7 +296,8 @@ TEST_P(BoundaryOnDevices, ReportsItsTransfersByTheNamesOfThePlan) {
     profiler.use_stream(stream);
     profiler.enable(true);
     ProfiledCommunicator comm(inner, &profiler);
-    Boundary boundary(plan, 4, comm, &profiler);
+    const Groups groups(plan, comm);
+    Boundary boundary(plan, 4, groups, &profiler);
     const Tensor y = upload({1, 2, 3, 4, 5, 6, 7, 8}, {2, 1, 1, 4}, device());
     const Tensor labels = upload_labels({0, 1}, device());
     profiler.begin_step();

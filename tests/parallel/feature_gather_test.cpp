@@ -41,15 +41,15 @@ class FeatureGatherTest : public ::testing::TestWithParam<Case> {
           mine(test.parts()[static_cast<size_t>(comm.rank())]),
           on_(test.on()),
           stream_(on_.device),
-          gather_("fc2 input", test.parts(), kRows, on_, comm, nullptr) {}
+          gather_({"fc2 input", "fc2 input gradient"}, test.parts(), kRows, on_, comm, nullptr) {}
 
     std::vector<float> forward(const std::vector<float>& values) {
       const Tensor x = tensor(values);
-      return read(gather_.forward(x, stream_));
+      return read(gather_.gather(x, stream_));
     }
     std::vector<float> backward(const std::vector<float>& values, Layout from) {
       const Tensor gradient = tensor(values);
-      return read(gather_.backward(gradient, from, stream_));
+      return read(from == Layout::kPartial ? gather_.reduce(gradient, stream_) : gather_.take(gradient, stream_));
     }
 
     Communicator& comm;
@@ -180,11 +180,9 @@ TEST_P(FeatureGatherTest, OnlyTheGatherAndTheGradientOfSummandsTravel) {
   run_ranks(ranks(), 1, body, on().device);
 }
 
-TEST(FeatureGather, RefusesGradientsOfAnotherLayoutAndPartsOfOtherRanks) {
+TEST(FeatureGather, RefusesPartsOfOtherRanks) {
   run_ranks(1, 1, [](Communicator& comm) {
-    FeatureGather gather("fc2 input", {{0, 2}}, 1, {}, comm, nullptr);
-    EXPECT_THROW(gather.backward(Tensor({1, 2}), Layout::kBatch, Stream()), Error);
-    EXPECT_THROW(FeatureGather("fc2 input", {{0, 1}, {1, 2}}, 1, {}, comm, nullptr), Error);
+    EXPECT_THROW(FeatureGather({"fc2 input", "fc2 input gradient"}, {{0, 1}, {1, 2}}, 1, {}, comm, nullptr), Error);
   });
 }
 

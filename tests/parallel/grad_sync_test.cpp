@@ -10,6 +10,7 @@
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
 #include "src/core/check.h"
+#include "src/net/net.h"
 #include "tests/support/harness.h"
 
 namespace owt {
@@ -71,6 +72,12 @@ void contribute(Net& net, float scale) {
   }
 }
 
+GradSync sync_of(const Plan& plan, Net& net, Communicator& comm) {
+  return GradSync(
+      "gradients", plan.buckets, [&net](int64_t layer) -> Layer& { return net.layer(layer); }, plan.request.on, comm,
+      nullptr);
+}
+
 void finish_all(GradSync& sync, Device device = Device::kCpu) {
   const Stream stream(device);
   for (int64_t layer = kLayers - 1; layer >= 0; --layer) sync.layer_done(layer, stream);
@@ -110,7 +117,7 @@ TEST_P(GradSyncTest, SumsEveryGradientOverTheRanksStepAfterStep) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& comm) {
     Net net = front_net();
-    GradSync sync(shared, net, comm, nullptr);
+    GradSync sync = sync_of(shared, net, comm);
     for (const float step : {1.0f, 2.0f, 3.0f}) {
       contribute(net, step * static_cast<float>(comm.rank() + 1));
       finish_all(sync, device());
@@ -123,7 +130,7 @@ TEST_P(GradSyncTest, ARankWithoutAGradientAddsNothingWhateverItsMemoryHolds) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& comm) {
     Net net = front_net();
-    GradSync sync(shared, net, comm, nullptr);
+    GradSync sync = sync_of(shared, net, comm);
     const bool empty = comm.rank() == ranks() - 1;
     contribute(net, empty ? kNaN : static_cast<float>(comm.rank() + 1));
     if (empty)
@@ -138,7 +145,7 @@ TEST_P(GradSyncTest, SendsTheBytesOfThePlan) {
   on_every_rank([&](Communicator& inner) {
     ProfiledCommunicator comm(inner, nullptr);
     Net net = front_net();
-    GradSync sync(shared, net, comm, nullptr);
+    GradSync sync = sync_of(shared, net, comm);
     contribute(net, 1);
     finish_all(sync, device());
     EXPECT_EQ(shared.transfers.at(0).name, "gradients");
@@ -153,6 +160,7 @@ class NotingCommunicator : public Communicator {
 
   int rank() const override { return 0; }
   int ranks() const override { return 2; }
+  std::unique_ptr<Communicator> split(int) override { fail("gradients need no other group"); }
   Event all_reduce(Tensor& sum, const Event&) override {
     sent.push_back(sum.elements());
     return {};
@@ -172,7 +180,7 @@ TEST(GradSync, ABucketLeavesWhenItsLastLayerIsDone) {
   const Plan plan = plan_for(2, kTwoAndOne);
   NotingCommunicator comm;
   Net net = front_net();
-  GradSync sync(plan, net, comm, nullptr);
+  GradSync sync = sync_of(plan, net, comm);
   contribute(net, 1);
   sync.layer_done(4, Stream());
   sync.layer_done(3, Stream());
@@ -190,7 +198,7 @@ TEST(GradSync, FinishBeforeAllLayersAreDoneIsAnError) {
   const Plan plan = plan_for(2, kTwoAndOne);
   NotingCommunicator comm;
   Net net = front_net();
-  GradSync sync(plan, net, comm, nullptr);
+  GradSync sync = sync_of(plan, net, comm);
   contribute(net, 1);
   sync.layer_done(4, Stream());
   sync.layer_done(3, Stream());
@@ -201,7 +209,7 @@ TEST(GradSync, GradientsOfABucketLieOnMultiplesOf16BytesAndOutliveInitialization
   const Plan plan = plan_for(2, kAllInOne);
   NotingCommunicator comm;
   Net net = front_net();
-  GradSync sync(plan, net, comm, nullptr);
+  GradSync sync = sync_of(plan, net, comm);
   for (Param* param : net.params()) param->initialize(1);
   const float* conv3 = net.layer(3).params()[0].grad.data();
   EXPECT_EQ(net.layer(3).params()[1].grad.data(), conv3 + 8);

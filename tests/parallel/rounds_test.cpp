@@ -48,6 +48,18 @@ TEST(Rounds, OfSchemeCAreAShareOfEveryRanksRows) {
               ElementsAre("0:0-2 1:0-2 2:0-2", "0:2-4 1:2-4 2:2-4", "0:4-5 1:4-5 2:4-5"));
 }
 
+TEST(Rounds, OfAModelGroupHoldItsOwnRowsOnly) {
+  // Four ranks with two rows each, in two groups.
+  const StepRows rows(Strategy::kOwtC, 4, 8, 2);
+  EXPECT_THAT(texts(rows.rounds(3)), ElementsAre("0:0-1 1:0-1", "0:1-2 1:1-2"));
+  EXPECT_THAT(rows.indexes(rows.rounds(3)[1], 3), ElementsAre(5, 7));
+  EXPECT_THAT(rows.indexes(rows.rounds(0)[1], 0), ElementsAre(1, 3));
+  const StepRows whole(Strategy::kModelParallel, 4, 9, 2);
+  EXPECT_EQ(whole.of(1), (Slice{0, 5}));
+  EXPECT_EQ(whole.of(2), (Slice{5, 9}));
+  EXPECT_THAT(whole.indexes(whole.rounds(2)[0], 2), ElementsAre(5, 6, 7, 8));
+}
+
 TEST(Rounds, OfUnevenRowsGiveTheFirstRanksOneMore) {
   EXPECT_THAT(rounds_of(Strategy::kOwtA, 3, 7), ElementsAre("0:0-3 1:0-2 2:0-2"));
   EXPECT_THAT(rounds_of(Strategy::kOwtB, 3, 7), ElementsAre("0:0-3", "1:0-2", "2:0-2"));

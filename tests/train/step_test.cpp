@@ -38,6 +38,7 @@ Overrides on(Device device, Overrides changes = {}) {
 struct Case {
   const char* strategy;
   int ranks;
+  int model_ranks = 0;
 };
 
 class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
@@ -46,7 +47,9 @@ class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
   SmallRun run(int64_t steps) const {
     const Case& c = std::get<1>(GetParam());
     return run_small(kSmallRecipe, steps,
-                     on(device(), {{"parallel.workers", std::to_string(c.ranks)}, {"parallel.strategy", c.strategy}}));
+                     on(device(), {{"parallel.workers", std::to_string(c.ranks)},
+                                   {"parallel.strategy", c.strategy},
+                                   {"parallel.model_ranks", std::to_string(c.model_ranks)}}));
   }
   // A simulated GPU is slow.
   int64_t steps() const { return device() == Device::kCpu ? 50 : 11; }
@@ -69,7 +72,8 @@ TEST_P(StepEquality, SendsTheBytesOfThePlan) {
 
 std::string case_name(const ::testing::TestParamInfo<StepEquality::ParamType>& info) {
   const auto& [device, c] = info.param;
-  std::string name = concat(c.strategy, c.ranks, "_", device);
+  std::string name =
+      concat(c.strategy, c.ranks, "_", c.model_ranks > 0 ? concat("in", c.model_ranks, "s_") : "", device);
   std::erase(name, '-');
   return name;
 }
@@ -80,7 +84,11 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values(Case{"dp", 1}, Case{"dp", 2}, Case{"dp", 3}, Case{"dp", 4}, Case{"owt-a", 1},
                                          Case{"owt-a", 2}, Case{"owt-a", 3}, Case{"owt-a", 4}, Case{"owt-b", 2},
                                          Case{"owt-b", 3}, Case{"owt-b", 4}, Case{"owt-c", 2}, Case{"owt-c", 3},
-                                         Case{"owt-c", 4}, Case{"mp", 1}, Case{"mp", 2}, Case{"mp", 3}, Case{"mp", 4})),
+                                         Case{"owt-c", 4}, Case{"owt-d", 1}, Case{"owt-d", 2}, Case{"owt-d", 3},
+                                         Case{"owt-d", 4}, Case{"owt-d", 6, 3}, Case{"mp", 1}, Case{"mp", 2},
+                                         Case{"mp", 3}, Case{"mp", 4}, Case{"owt-a", 4, 2}, Case{"owt-b", 4, 2},
+                                         Case{"owt-c", 4, 2}, Case{"owt-c", 6, 3}, Case{"mp", 4, 2},
+                                         Case{"owt-a", 3, 1})),
     case_name);
 
 class StepTest : public DeviceTest {
@@ -95,8 +103,27 @@ INSTANTIATE_TEST_SUITE_P(Devices, StepTest, ::testing::ValuesIn(devices()), devi
 TEST_P(StepTest, MoreRanksThanClassesOrRowsStillLearnTheSame) {
   const std::string recipe = with(kSmallRecipe, "train_images = 100", "train_images = 74");  // step 4: 2 rows
   const SmallRun one = run(recipe, steps(8));
-  for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"})
+  for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "owt-d", "mp"})
     expect_same_losses(one, run(recipe, steps(8), {{"parallel.workers", "12"}, {"parallel.strategy", strategy}}), 1e-4);
+}
+
+// 50 classes: the loss works on columns of the logits, which are never gathered.
+TEST_P(StepTest, AShardedLossLearnsWhatOneRankLearns) {
+  const std::string recipe = with(with(kSmallRecipe, "classes = 10", "classes = 50"), "out = 10\n", "out = 50\n");
+  for (const char* smoothing : {"0", "0.1"}) {
+    const SmallRun one = run(recipe, steps(8), {{"loss.label_smoothing", smoothing}});
+    for (const char* strategy : {"owt-a", "owt-b", "owt-c", "owt-d", "mp"})
+      for (const char* workers : {"2", "3", "4"}) {
+        SCOPED_TRACE(concat(strategy, ", ", workers, " workers, smoothing ", smoothing));
+        const Overrides changes{
+            {"parallel.workers", workers}, {"parallel.strategy", strategy}, {"loss.label_smoothing", smoothing}};
+        const Plan plan = small_settings(recipe, on(device(), changes)).plan_to_run();
+        ASSERT_TRUE(plan.sharded_loss);
+        expect_same_losses(one, run(recipe, steps(8), changes), 1e-4);
+        const SmallRun full = run(recipe, 2, changes);
+        for (const int64_t bytes : full.bytes) ASSERT_EQ(bytes, 2 * full.planned_bytes);
+      }
+  }
 }
 
 TEST_P(StepTest, SmallBucketsChangeNothing) {
@@ -161,7 +188,7 @@ TEST_P(StepTest, UpdatingEveryRoundIsSgdOnTheRowsOfEachRound) {
 
 TEST_P(StepTest, WithoutWeightsBeforeTheBoundaryEveryStrategyLearnsTheSame) {
   const SmallRun one = run(kDenseOnly, 12);
-  for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"}) {
+  for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
     SCOPED_TRACE(strategy);
     const SmallRun many = run(kDenseOnly, 12, {{"parallel.workers", "4"}, {"parallel.strategy", strategy}});
     expect_same_losses(one, many, 1e-4);
@@ -194,7 +221,7 @@ epochs = 4
 )";
   const SmallRun one = run(recipe, 12);
   EXPECT_LT(one.losses.back(), one.losses.front());
-  for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"}) {
+  for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
     SCOPED_TRACE(strategy);
     const SmallRun many = run(recipe, 12, {{"parallel.workers", "3"}, {"parallel.strategy", strategy}});
     expect_same_losses(one, many, 1e-4);

@@ -1,0 +1,177 @@
+#include "layers/sharded_softmax_loss.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "layers/sharded_softmax_rows.h"
+#include "src/core/check.h"
+#include "src/core/dispatch.h"
+#include "src/core/threads.h"
+
+namespace owt {
+
+ClassParts::ClassParts(std::vector<Slice> parts, int rank) : parts_(std::move(parts)), rank_(rank) {
+  OWT_CHECK(rank >= 0 && rank < ranks(), "rank ", rank, " of ", ranks());
+  int64_t end = 0;
+  for (const Slice& part : parts_) {
+    OWT_CHECK_EQ(part.begin, end, "the classes of a rank begin where those of the rank before end");
+    OWT_CHECK(part.end >= part.begin, "classes ", part.begin, " to ", part.end);
+    end = part.end;
+  }
+  OWT_CHECK(end <= std::numeric_limits<int>::max(), end, " classes");
+}
+
+int64_t ClassParts::widest() const {
+  int64_t widest = 0;
+  for (const Slice& part : parts_) widest = std::max(widest, part.size());
+  return widest;
+}
+
+// The first part that ends behind the label; empty ones before it do not.
+int ClassParts::owner(int label) const {
+  const auto found =
+      std::upper_bound(parts_.begin(), parts_.end(), label, [](int64_t c, const Slice& part) { return c < part.end; });
+  return static_cast<int>(found - parts_.begin());
+}
+
+void ClassParts::check_rows(const Tensor& logits, const Tensor& labels) const {
+  OWT_CHECK_EQ(labels.elements(), logits.shape().rows(), "one label per row");
+  OWT_CHECK_EQ(logits.shape().row_elements(), mine().size(), "one logit for each class of this rank");
+}
+
+void ClassParts::check_summarize(const Tensor& logits, const Tensor& labels, const Tensor& stats) const {
+  check_rows(logits, labels);
+  OWT_CHECK_EQ(stats.shape(), (Shape{labels.elements(), kLossStats}), "a row of statistics for each row");
+}
+
+void ClassParts::check_finish(const Tensor& logits, const Tensor& labels, const Tensor& all_stats,
+                              const Tensor* dlogits) const {
+  check_rows(logits, labels);
+  OWT_CHECK_EQ(all_stats.shape(), (Shape{ranks(), labels.elements(), kLossStats}), "the statistics of all ranks");
+  if (dlogits) OWT_CHECK_EQ(dlogits->shape(), logits.shape(), "a gradient for each logit");
+}
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int64_t kGrain = 1 << 11;  // exponentials per thread that are worth waking it for
+
+// label: among these classes, if it is one of them.
+void summarize_row(const float* logits, int classes, int64_t label, float* stats) {
+  float top[kTopClasses];
+  std::fill(top, top + kTopClasses, -kInfinity);
+  for (int c = 0; c < classes; ++c) keep_largest(top, logits[c]);
+  const float origin = origin_of(top[0]);
+  double sum = 0, below = 0;
+  for (int c = 0; c < classes; ++c) {
+    sum += static_cast<double>(std::exp(logits[c] - origin));
+    below += static_cast<double>(logits[c]) - static_cast<double>(origin);
+  }
+  ShardOwn own;
+  if (label >= 0 && label < classes) {
+    own.logit = logits[label];
+    for (int c = 0; c < classes; ++c) own.before += ranks_before(logits[c], own.logit, c < label);
+  }
+  std::copy(top, top + kTopClasses, stats + kTopStats);
+  write_stats(stats, sum, below, classes, own);
+}
+
+// Of a whole row.
+struct RowSums {
+  float largest;
+  double sum, mean;  // of exp(x - largest), of x - largest
+  float own;
+  int before;
+};
+
+// stats: of the row on rank 0; those of the next rank are `stride` behind.
+RowSums add_up(const float* stats, int64_t stride, const ClassParts& parts, int label) {
+  const int owner = parts.owner(label);
+  RowSums row{-kInfinity, 0, 0, stats[owner * stride + kOwnStat], 0};
+  for (int r = 0; r < parts.ranks(); ++r) row.largest = std::max(row.largest, stats[r * stride + kTopStats]);
+  for (int r = 0; r < parts.ranks(); ++r) {
+    const float* of_rank = stats + r * stride;
+    const int classes = static_cast<int>(parts.of(r).size());
+    row.sum +=
+        sum_of_shard(of_rank, std::exp(static_cast<double>(of_rank[kTopStats]) - static_cast<double>(row.largest)));
+    row.mean += below_of_shard(of_rank, classes, row.largest) / parts.classes();
+    row.before += before_of_shard(of_rank, classes, row.own, r == owner, r < owner);
+  }
+  return row;
+}
+
+class CpuShardedLoss : public ShardedSoftmaxLoss {
+ public:
+  CpuShardedLoss(const std::vector<Slice>& parts, int rank, const LossSettings& settings)
+      : parts_(parts, rank), settings_(settings) {
+    check_loss(settings, parts_.classes());
+  }
+
+  void summarize(const Pass&, const Tensor& logits, const Tensor& labels, Tensor& stats) override {
+    parts_.check_summarize(logits, labels, stats);
+    const int32_t* label = labels.data<int32_t>();
+    check_labels(label, labels.elements(), parts_.classes());
+    const float* x = logits.data();
+    float* out = stats.data();
+    over_rows(labels.elements(), [&](int64_t row) {
+      summarize_row(x + row * columns(), static_cast<int>(columns()), label[row] - parts_.mine().begin,
+                    out + row * kLossStats);
+    });
+  }
+
+  void finish(const Pass& pass, const Tensor& logits, const Tensor& labels, const Tensor& all_stats, Tensor* dlogits,
+              Tensor* sums) override {
+    parts_.check_finish(logits, labels, all_stats, dlogits);
+    const int64_t rows = labels.elements();
+    const int32_t* label = labels.data<int32_t>();
+    check_labels(label, rows, parts_.classes());
+    const float *x = logits.data(), *stats = all_stats.data();
+    float* dx = dlogits ? dlogits->data() : nullptr;
+    const SmoothTarget target = target_of(settings_, pass.mode, parts_.classes());
+    const RowGradient gradient(pass.step_rows, target);
+
+    results_.resize(static_cast<size_t>(rows));
+    over_rows(rows, [&](int64_t row) {
+      const RowSums of_row = add_up(stats + row * kLossStats, rows * kLossStats, parts_, label[row]);
+      results_[static_cast<size_t>(row)] =
+          row_result(std::log(of_row.sum), static_cast<double>(of_row.own) - static_cast<double>(of_row.largest),
+                     of_row.mean, of_row.before, target);
+      if (!dx) return;
+      const float scale = gradient.scale(of_row.sum);
+      const int64_t first = row * columns(), own = label[row] - parts_.mine().begin;
+      for (int64_t c = 0; c < columns(); ++c)
+        dx[first + c] = gradient.at(std::exp(x[first + c] - of_row.largest), scale, c == own);
+    });
+    if (sums) add_rows(results_, sums->data<double>());
+  }
+
+ private:
+  int64_t columns() const { return parts_.mine().size(); }
+
+  template <class Function>
+  void over_rows(int64_t rows, const Function& function) const {
+    parallel_for(rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(columns(), kLossStats)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t row = begin; row < end; ++row) function(row);
+                 });
+  }
+
+  ClassParts parts_;
+  LossSettings settings_;
+  std::vector<RowResult> results_;
+};
+
+}  // namespace
+
+std::unique_ptr<ShardedSoftmaxLoss> bind_sharded_softmax_loss(Cpu, const std::vector<Slice>& parts, int rank, int64_t,
+                                                              const LossSettings& settings) {
+  return std::make_unique<CpuShardedLoss>(parts, rank, settings);
+}
+
+std::unique_ptr<ShardedSoftmaxLoss> make_sharded_softmax_loss(const Compute& on, const std::vector<Slice>& parts,
+                                                              int rank, int64_t rows, const LossSettings& settings) {
+  return dispatch(on, [&](auto tag) { return bind_sharded_softmax_loss(tag, parts, rank, rows, settings); });
+}
+
+}  // namespace owt

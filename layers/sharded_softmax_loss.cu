@@ -1,0 +1,170 @@
+#include "layers/sharded_softmax_loss.h"
+
+#include <algorithm>
+
+#include "layers/sharded_softmax_rows.h"
+#include "layers/softmax_rows.cuh"
+#include "src/core/elements.cuh"
+
+namespace owt {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Larger for the larger of two floats, and for the same float in a later thread; no two threads have the same.
+__device__ unsigned long long rank_of(float value) {
+  const unsigned bits = __float_as_uint(value);
+  const unsigned rising = bits >> 31 ? ~bits : bits | 0x80000000u;  // negative floats fall as their bits rise
+  return static_cast<unsigned long long>(rising) << 32 | threadIdx.x;
+}
+
+// The largest of what all threads kept, in falling order: the thread with the largest gives it away and offers its next.
+__device__ void gather_largest(float (&top)[kTopClasses], float* largest) {
+  for (int i = 0; i < kTopClasses; ++i) {
+    if (static_cast<unsigned>(reduce_block(rank_of(top[0]), Larger{})) != threadIdx.x) continue;
+    largest[i] = top[0];
+    for (int next = 1; next < kTopClasses; ++next) top[next - 1] = top[next];
+    top[kTopClasses - 1] = -kInfinity;
+  }
+}
+
+// A block per row.
+template <class T>
+__global__ void summarize_rows(const T* logits, const int32_t* labels, int first_class, int classes, float* stats) {
+  const T* x = logits + static_cast<int64_t>(blockIdx.x) * classes;
+  stats += static_cast<int64_t>(blockIdx.x) * kLossStats;
+  const int label = labels[blockIdx.x], thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const bool mine = label >= first_class && label < first_class + classes;
+  const int at = mine ? label - first_class : -1;
+  ShardOwn own;
+  if (mine) own.logit = to_float(x[at]);
+
+  float top[kTopClasses];
+  for (float& value : top) value = -kInfinity;
+  for (int c = thread; c < classes; c += threads) {
+    const float logit = to_float(x[c]);
+    keep_largest(top, logit);
+    own.before += mine && ranks_before(logit, own.logit, c < at);
+  }
+  own.before = reduce_block(own.before, Sum{});
+  const float origin = origin_of(reduce_block(top[0], Larger{}));
+  gather_largest(top, stats + kTopStats);
+
+  // NaN logits are not among the largest; they show in the sum.
+  double sum = 0, below = 0;
+  for (int c = thread; c < classes; c += threads) {
+    const float logit = to_float(x[c]);
+    sum += static_cast<double>(expf(logit - origin));
+    below += static_cast<double>(logit) - static_cast<double>(origin);
+  }
+  sum = reduce_block(sum, Sum{});
+  below = reduce_block(below, Sum{});
+  if (thread == 0) write_stats(stats, sum, below, classes, own);
+}
+
+// A block per row. begins: the first class of each rank, and behind them their number.
+template <class T>
+__global__ void finish_rows(const T* logits, const int32_t* labels, const float* all_stats, const int* begins,
+                            int ranks, int rank, SmoothTarget target, RowGradient gradient, T* dlogits,
+                            RowResult* results) {
+  const int label = labels[blockIdx.x], thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const bool known = label >= 0 && label < target.classes;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kLossStats;
+  const float* stats = all_stats + static_cast<int64_t>(blockIdx.x) * kLossStats;  // of rank 0
+
+  float largest = -kInfinity;
+  int owner = -1;
+  for (int r = thread; r < ranks; r += threads) {
+    largest = fmaxf(largest, stats[r * stride + kTopStats]);
+    if (label >= begins[r] && label < begins[r + 1]) owner = r;
+  }
+  largest = reduce_block(largest, Larger{});
+  owner = reduce_block(owner, Larger{});
+  const float own = known ? stats[owner * stride + kOwnStat] : kNaN;
+
+  double sum = 0, below = 0;
+  int before = 0;
+  for (int r = thread; r < ranks; r += threads) {
+    const float* of_rank = stats + r * stride;
+    const int classes = begins[r + 1] - begins[r];
+    sum += sum_of_shard(of_rank, exp(static_cast<double>(of_rank[kTopStats]) - static_cast<double>(largest)));
+    below += below_of_shard(of_rank, classes, largest);
+    before += before_of_shard(of_rank, classes, own, r == owner, r < owner);
+  }
+  sum = reduce_block(sum, Sum{});
+  below = reduce_block(below, Sum{});
+  before = reduce_block(before, Sum{});
+
+  if (dlogits) {
+    const int classes = begins[rank + 1] - begins[rank], at = known ? label - begins[rank] : -1;
+    const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
+    const float scale = known ? gradient.scale(sum) : kNaN;
+    for (int c = thread; c < classes; c += threads)
+      dlogits[first + c] = from_float<T>(gradient.at(expf(to_float(logits[first + c]) - largest), scale, c == at));
+  }
+  if (thread == 0 && results)
+    results[blockIdx.x] = row_result(log(sum), static_cast<double>(own) - static_cast<double>(largest),
+                                     below / target.classes, before, target);
+}
+
+template <class T>
+class CudaShardedLoss : public ShardedSoftmaxLoss {
+ public:
+  CudaShardedLoss(const std::vector<Slice>& parts, int rank, int64_t rows, const LossSettings& settings)
+      : parts_(parts, rank),
+        rank_(rank),
+        rows_(rows),
+        settings_(settings),
+        results_({rows, static_cast<int64_t>(sizeof(RowResult) / sizeof(double))}, DType::kF64, Device::kCuda) {
+    check_loss(settings, parts_.classes());
+    Tensor begins({parts_.ranks() + 1}, DType::kI32);
+    for (int r = 0; r < parts_.ranks(); ++r) begins.data<int32_t>()[r] = static_cast<int32_t>(parts_.of(r).begin);
+    begins.data<int32_t>()[parts_.ranks()] = parts_.classes();
+    begins_ = begins.to(Device::kCuda);
+  }
+
+  void summarize(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor& stats) override {
+    parts_.check_summarize(logits, labels, stats);
+    const Slice& mine = parts_.mine();
+    launch(summarize_rows<T>, static_cast<unsigned>(labels.elements()), threads_for(mine.size()), *pass.stream,
+           logits.data<T>(), labels.data<int32_t>(), mine.begin, mine.size(), stats.data());
+  }
+
+  void finish(const Pass& pass, const Tensor& logits, const Tensor& labels, const Tensor& all_stats, Tensor* dlogits,
+              Tensor* sums) override {
+    parts_.check_finish(logits, labels, all_stats, dlogits);
+    const int64_t rows = labels.elements();
+    OWT_CHECK(rows <= rows_, rows, " rows, bound for at most ", rows_);
+    if (rows == 0) return;
+    const SmoothTarget target = target_of(settings_, pass.mode, parts_.classes());
+    RowResult* results = sums ? static_cast<RowResult*>(results_.raw()) : nullptr;
+    // As many threads on every rank: they add in the same order then, and agree about the sum to the bit.
+    const unsigned threads = threads_for(parts_.widest());
+    launch(finish_rows<T>, static_cast<unsigned>(rows), threads, *pass.stream, logits.data<T>(), labels.data<int32_t>(),
+           all_stats.data(), begins_.data<int32_t>(), parts_.ranks(), rank_, target,
+           RowGradient(pass.step_rows, target), dlogits ? dlogits->data<T>() : nullptr, results);
+    if (sums) add_rows(results, rows, *sums, *pass.stream);
+  }
+
+ private:
+  ClassParts parts_;
+  int rank_;
+  int64_t rows_;
+  LossSettings settings_;
+  Tensor begins_;   // the first class of each rank, and behind them their number
+  Tensor results_;  // a RowResult per row
+};
+
+}  // namespace
+
+std::unique_ptr<ShardedSoftmaxLoss> bind_sharded_softmax_loss(Cuda cuda, const std::vector<Slice>& parts, int rank,
+                                                              int64_t rows, const LossSettings& settings) {
+  std::unique_ptr<ShardedSoftmaxLoss> loss;
+  with_element(activation_type(cuda.precision), [&](auto element) {
+    loss = std::make_unique<CudaShardedLoss<decltype(element)>>(parts, rank, rows, settings);
+  });
+  return loss;
+}
+
+}  // namespace owt

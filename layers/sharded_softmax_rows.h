@@ -1,0 +1,87 @@
+// What the sharded softmax loss of all devices has in common. The constexpr functions are for kernels too.
+#pragma once
+
+#include <limits>
+#include <vector>
+
+#include "layers/sharded_softmax_loss.h"
+#include "layers/softmax_rows.h"
+
+namespace owt {
+
+// Which rank holds which classes, with checks of what is passed in.
+class ClassParts {
+ public:
+  // Throws Error for parts that do not follow each other, and for a rank that is none.
+  ClassParts(std::vector<Slice> parts, int rank);
+
+  int ranks() const { return static_cast<int>(parts_.size()); }
+  int classes() const { return static_cast<int>(parts_.back().end); }
+  int64_t widest() const;
+  const Slice& of(int rank) const { return parts_[static_cast<size_t>(rank)]; }
+  const Slice& mine() const { return of(rank_); }
+  int owner(int label) const;  // of a class
+
+  // Throw Error for tensors of other shapes.
+  void check_summarize(const Tensor& logits, const Tensor& labels, const Tensor& stats) const;
+  void check_finish(const Tensor& logits, const Tensor& labels, const Tensor& all_stats, const Tensor* dlogits) const;
+
+ private:
+  void check_rows(const Tensor& logits, const Tensor& labels) const;
+
+  std::vector<Slice> parts_;
+  int rank_;
+};
+
+// Keeps the largest logits in falling order. NaN is left out.
+constexpr void keep_largest(float (&top)[kTopClasses], float logit) {
+  if (!(logit > top[kTopClasses - 1])) return;
+  for (float& kept : top)
+    if (logit > kept) {
+      const float smaller = kept;
+      kept = logit;
+      logit = smaller;
+    }
+}
+
+// What exponents and means count from: the largest logit of a shard. Where that is -infinity (there are no classes, or
+// none with another logit), 0 gives the exponentials 0 and the mean -infinity, as they are seen from another shard.
+constexpr float origin_of(float largest) { return largest == -std::numeric_limits<float>::infinity() ? 0.0f : largest; }
+
+struct ShardOwn {  // of a shard that holds the label; else as it stands here
+  float logit = -std::numeric_limits<float>::infinity();
+  int before = 0;
+};
+
+// sum: of exp(x - origin); below: of x - origin.
+constexpr void write_stats(float* stats, double sum, double below, int classes, const ShardOwn& own) {
+  const float rounded = static_cast<float>(sum);
+  stats[kSumStat] = rounded;
+  stats[kSumRestStat] = static_cast<float>(sum - static_cast<double>(rounded));
+  stats[kMeanStat] = classes > 0 ? static_cast<float>(below / classes) : 0.0f;
+  stats[kOwnStat] = own.logit;
+  stats[kBeforeStat] = static_cast<float>(own.before < kTopClasses ? own.before : kTopClasses);
+}
+
+// A shard's sum of exp(x - the row's largest). growth: exp(the shard's largest - the row's).
+constexpr double sum_of_shard(const float* stats, double growth) {
+  return (static_cast<double>(stats[kSumStat]) + static_cast<double>(stats[kSumRestStat])) * growth;
+}
+
+// A shard's sum of x - the row's largest.
+constexpr double below_of_shard(const float* stats, int classes, float largest) {
+  if (classes == 0) return 0;
+  return classes * (static_cast<double>(stats[kMeanStat]) +
+                    (static_cast<double>(stats[kTopStats]) - static_cast<double>(largest)));
+}
+
+// Classes of a shard that rank before the label, kTopClasses at most: the label's shard has counted them; of another
+// shard the largest logits tell. lower: its classes are lower than the label.
+constexpr int before_of_shard(const float* stats, int classes, float own, bool is_owner, bool lower) {
+  if (is_owner) return static_cast<int>(stats[kBeforeStat]);
+  int before = 0;
+  for (int i = 0; i < kTopClasses && i < classes; ++i) before += ranks_before(stats[kTopStats + i], own, lower);
+  return before;
+}
+
+}  // namespace owt

@@ -1,0 +1,64 @@
+// What the softmax losses of all devices have in common: the mathematics of one row, and of the sum over rows.
+// The constexpr functions are for kernels too.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "layers/softmax_loss.h"
+
+namespace owt {
+
+// What the probabilities of a row are compared with.
+struct SmoothTarget {
+  double smoothing = 0;  // e of softmax_loss.h
+  int classes = 1;
+  constexpr double own() const { return 1 - smoothing; }  // of the label, above that of any other class
+  constexpr double every() const { return smoothing / classes; }
+};
+SmoothTarget target_of(const LossSettings& settings, Mode mode, int classes);
+
+// Throws Error for settings out of range and where there are no classes.
+void check_loss(const LossSettings& settings, int64_t classes);
+// Throws Error naming row and value for a label outside [0, classes).
+void check_labels(const int32_t* labels, int64_t rows, int64_t classes);
+
+// Of one row, for the sums.
+struct RowResult {
+  double loss, top1, top5;
+};
+
+// sum: of exp(x - largest) over the classes; own and mean: the label's logit and the mean of all, less the largest;
+// before: classes that rank before the label. log_sum is log(sum).
+// With finite logits no term is negative, so a small loss keeps its digits.
+constexpr RowResult row_result(double log_sum, double own, double mean, int before, const SmoothTarget& target) {
+  double loss = log_sum - target.own() * own;
+  if (target.smoothing > 0) loss -= target.smoothing * mean;  // 0 times an infinite mean would be NaN
+  const bool valid = loss == loss;                            // not NaN
+  return {loss, valid && before < 1 ? 1.0 : 0.0, valid && before < 5 ? 1.0 : 0.0};
+}
+
+// Whether a class with this logit ranks before the label. lower: its index is lower than the label's.
+constexpr bool ranks_before(float logit, float own, bool lower) { return logit > own || (logit == own && lower); }
+
+// dlogits of a row from exp(x - largest).
+struct RowGradient {
+  float weight, every, own;  // 1 / N, and 1 / N times the target
+
+  constexpr RowGradient(int64_t step_rows, const SmoothTarget& target)
+      : weight(1.0f / static_cast<float>(step_rows)),
+        every(static_cast<float>(static_cast<double>(weight) * target.every())),
+        own(static_cast<float>(static_cast<double>(weight) * target.own())) {}
+
+  // What the exponentials are to be multiplied by.
+  constexpr float scale(double sum) const { return static_cast<float>(static_cast<double>(weight) / sum); }
+  constexpr float at(float exponential, float scale, bool label) const {
+    const float other = exponential * scale - every;
+    return label ? other - own : other;
+  }
+};
+
+// Adds the rows to the first kLossSums of `sums`, in their order.
+void add_rows(std::span<const RowResult> results, double* sums);
+
+}  // namespace owt

@@ -1,0 +1,111 @@
+#include "src/comm/launch.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "src/core/check.h"
+#include "src/core/threads.h"
+
+namespace owt {
+namespace {
+
+std::optional<int> number(const Environment& environment, const char* name) {
+  const char* text = environment(name);
+  if (!text) return {};
+  int value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stopped, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || stopped != end || value < 0)
+    fail("the environment variable ", name, " is '", text,
+         "', wanted a number; unset it, or start with mpirun or srun");
+  return value;
+}
+
+// Item `index` of Slurm's list of counts, such as "2(x3),1" for three times 2 and then 1.
+int listed_count(const char* text, int index) {
+  while (*text) {
+    char* rest = nullptr;
+    const long count = std::strtol(text, &rest, 10);
+    long times = 1;
+    if (rest[0] == '(' && rest[1] == 'x') {
+      times = std::strtol(rest + 2, &rest, 10);
+      if (*rest == ')') ++rest;
+    }
+    if (index < times) return static_cast<int>(std::max(count, 1L));
+    index -= static_cast<int>(times);
+    if (*rest != ',') break;
+    text = rest + 1;
+  }
+  return 1;
+}
+
+std::optional<Launch> open_mpi(const Environment& environment) {
+  const auto rank = number(environment, "OMPI_COMM_WORLD_RANK"), ranks = number(environment, "OMPI_COMM_WORLD_SIZE");
+  if (!rank || !ranks) return {};
+  return Launch{*rank,
+                *ranks,
+                number(environment, "OMPI_COMM_WORLD_LOCAL_RANK").value_or(0),
+                number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1),
+                environment("OMPI_MCA_orte_bound_at_launch") != nullptr,
+                "Open MPI"};
+}
+
+std::optional<Launch> slurm(const Environment& environment) {
+  if (!environment("SLURM_STEP_ID")) return {};  // a batch script has SLURM_PROCID too, but is no task of a step
+  const auto rank = number(environment, "SLURM_PROCID");
+  auto ranks = number(environment, "SLURM_STEP_NUM_TASKS");
+  if (!ranks) ranks = number(environment, "SLURM_NTASKS");
+  if (!rank || !ranks) return {};
+  const char* counts = environment("SLURM_STEP_TASKS_PER_NODE");
+  const char* binding = environment("SLURM_CPU_BIND_TYPE");  // "mask_cpu:" where there is one
+  return Launch{*rank,
+                *ranks,
+                number(environment, "SLURM_LOCALID").value_or(0),
+                counts ? listed_count(counts, number(environment, "SLURM_NODEID").value_or(0)) : 1,
+                binding && std::strchr(binding, ':'),
+                "Slurm"};
+}
+
+std::optional<Launch> pmi(const Environment& environment) {
+  const auto rank = number(environment, "PMI_RANK"), ranks = number(environment, "PMI_SIZE");
+  if (!rank || !ranks) return {};
+  return Launch{*rank,
+                *ranks,
+                number(environment, "MPI_LOCALRANKID").value_or(0),
+                number(environment, "MPI_LOCALNRANKS").value_or(1),
+                false,
+                "PMI"};
+}
+
+}  // namespace
+
+Launch launch_from(const Environment& environment) {
+  Launch found;
+  // In this order: mpirun within a Slurm step sets its own variables besides Slurm's, and srun sets PMI's besides its own.
+  for (const auto& look : {open_mpi, slurm, pmi}) {
+    const auto launch = look(environment);
+    if (!launch) continue;
+    found = *launch;
+    break;
+  }
+  if (found.ranks < 1 || found.rank >= found.ranks || found.local_rank >= std::max(found.local_ranks, found.ranks))
+    fail("the environment of ", found.by, " says rank ", found.rank, " of ", found.ranks, ", local rank ",
+         found.local_rank, " of ", found.local_ranks, "; start with mpirun or srun");
+  found.local_ranks = std::max(found.local_ranks, found.local_rank + 1);
+  return found;
+}
+
+const Launch& launch() {
+  static const Launch own = launch_from([](const char* name) { return std::getenv(name); });
+  return own;
+}
+
+int cores_per_rank(int ranks) {
+  const int processes = launch().bound ? 1 : launch().local_ranks;
+  return std::max(1, hardware_cores() / (processes * std::max(ranks, 1)));
+}
+
+}  // namespace owt

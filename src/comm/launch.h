@@ -1,0 +1,32 @@
+// How this process was started: alone, or as one of several by mpirun or srun.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace owt {
+
+struct Launch {
+  int rank = 0, ranks = 1;              // of the processes that were started together
+  int local_rank = 0, local_ranks = 1;  // of those on this host; local_ranks is 1 where the launcher does not say
+  bool bound = false;                   // the launcher gave this process cores of its own
+  std::string by;                       // what the environment is that of: "Open MPI", "PMI", "Slurm"; empty: none
+
+  bool several() const { return ranks > 1; }
+};
+
+// Value of an environment variable, or null.
+using Environment = std::function<const char*(const char* name)>;
+
+// From the variables that Open MPI (OMPI_COMM_WORLD_*), MPICH and Intel MPI (PMI_*, MPI_LOCAL*) and Slurm (SLURM_*, in
+// a process that srun started, not in a batch script or a shell of salloc) set. Throws Error where they make no sense.
+Launch launch_from(const Environment& environment);
+
+// This process's own, read once.
+const Launch& launch();
+
+// Cores for each of `ranks` ranks of this process, at least 1: those it may run on, shared with the other processes of
+// the launch on this host unless it is bound.
+int cores_per_rank(int ranks);
+
+}  // namespace owt

@@ -1,0 +1,184 @@
+#include "src/comm/mpi.h"
+
+#include <numeric>
+
+#include "src/comm/mpi_transfers.h"
+#include "src/comm/solo.h"
+
+namespace owt {
+namespace {
+
+constexpr double kStartSeconds = 60;  // MPI_Init and the first exchange; nothing watches the others yet
+
+void check_summed(const Tensor& tensor) {
+  const DType dtype = tensor.dtype();
+  OWT_CHECK(dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kBF16, "sums are of f32, f64 or bf16, not ",
+            name_of(dtype));
+}
+
+// What the communicators of a process share.
+struct MpiProcess {
+  explicit MpiProcess(const Losses& losses) : thread(losses) {}
+
+  MpiThread thread;
+  int next_context = 1;  // greater than that of every group this process has been in; 0 is the world's
+};
+
+class MpiCommunicator : public Communicator {
+ public:
+  MpiCommunicator(MpiProcess& process, MpiGroup group)
+      : process_(process), group_(std::make_shared<const MpiGroup>(std::move(group))) {}
+
+  int rank() const override { return group_->rank; }
+  int ranks() const override { return group_->ranks(); }
+
+  Event all_reduce(Tensor& sum, const Event& ready) override {
+    check_summed(sum);
+    return queue(Collective::kAllReduce, sum, ready, [sum](MpiWire& wire) mutable { send_all_reduce(wire, sum); });
+  }
+
+  Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) override {
+    OWT_CHECK_EQ(all.bytes(), mine.bytes() * ranks());
+    return queue(Collective::kAllGather, all, ready,
+                 [mine, all](MpiWire& wire) mutable { send_all_gather(wire, mine, all); });
+  }
+
+  Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) override {
+    OWT_CHECK_EQ(all.bytes(), mine.bytes() * ranks());
+    check_summed(mine);
+    return queue(Collective::kReduceScatter, all, ready,
+                 [all, mine](MpiWire& wire) mutable { send_reduce_scatter(wire, all, mine); });
+  }
+
+  Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) override {
+    return queue(Collective::kBroadcast, out, ready,
+                 [from_root, out, root](MpiWire& wire) mutable { send_broadcast(wire, from_root, out, root); });
+  }
+
+  Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) override {
+    check_summed(mine);
+    return queue(Collective::kReduce, mine, ready,
+                 [mine, sum = sum_on_root, root](MpiWire& wire) mutable { send_reduce(wire, mine, sum, root); });
+  }
+
+  Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) override {
+    OWT_CHECK_EQ(mine.elements() % ranks(), 0);
+    OWT_CHECK_EQ(theirs.bytes(), mine.bytes());
+    return queue(Collective::kAllToAll, mine, ready,
+                 [mine, theirs](MpiWire& wire) mutable { send_all_to_all(wire, mine, theirs); });
+  }
+
+  std::unique_ptr<Communicator> split(int color) override {
+    Tensor mine({2}, DType::kI64), all({2 * ranks()}, DType::kI64);
+    mine.data<int64_t>()[0] = color;
+    mine.data<int64_t>()[1] = process_.next_context;
+    all_gather(mine, all, {}).wait();
+    MpiGroup part;
+    for (int r = 0; r < ranks(); ++r) {
+      const int64_t* said = all.data<int64_t>() + 2 * r;
+      if (said[0] != color) continue;
+      if (r == rank()) part.rank = part.ranks();
+      part.members.push_back(group_->members[static_cast<size_t>(r)]);
+      part.context = std::max(part.context, static_cast<int>(said[1]));
+    }
+    process_.next_context = part.context + 1;
+    if (part.ranks() == 1) return make_solo_communicator(Device::kCpu);
+    return std::make_unique<MpiCommunicator>(process_, std::move(part));
+  }
+
+ private:
+  template <class Work>
+  Event queue(Collective collective, const Tensor& tensor, const Event& ready, Work work) {
+    OWT_CHECK_EQ(tensor.device(), Device::kCpu, "MPI moves tensors on the CPU only");
+    // Jobs of the same queue come before anyway; whatever else may need this thread to come to its end.
+    if (!MpiThread::is_job(ready)) ready.wait();
+    return Event(process_.thread.run(name_of(collective),
+                                     [work = std::move(work), group = group_, &thread = process_.thread]() mutable {
+                                       MpiWire wire(thread, *group);
+                                       work(wire);
+                                     }));
+  }
+
+  MpiProcess& process_;
+  std::shared_ptr<const MpiGroup> group_;
+};
+
+class MpiLink : public Mpi {
+ public:
+  MpiLink(const Launch& launch, const Losses& losses) : launch_(launch), process_(losses) {}
+
+  void start() {
+    const auto started = process_.thread.run("MPI_Init", [this] { initialize(); });
+    if (!started->wait_for(kStartSeconds)) fail_late();
+    started->wait();
+  }
+
+  std::vector<std::string> exchange(const std::string& mine) override {
+    const auto all = std::make_shared<std::vector<std::string>>();  // which may come when nobody waits any more
+    const auto exchanged = process_.thread.run("the start", [this, mine, all] { *all = gather_texts(mine); });
+    if (!exchanged->wait_for(kStartSeconds)) fail_late();
+    exchanged->wait();
+    return *all;
+  }
+
+  std::unique_ptr<Communicator> world() override {
+    MpiGroup group;
+    group.members.resize(static_cast<size_t>(launch_.ranks));
+    std::iota(group.members.begin(), group.members.end(), 0);
+    group.rank = launch_.rank;
+    return std::make_unique<MpiCommunicator>(process_, std::move(group));
+  }
+
+  void set_crowded(bool crowded) override { process_.thread.set_crowded(crowded); }
+  std::string place() const override { return process_.thread.place(); }
+
+  void finish() override {
+    process_.thread.run("MPI_Finalize", [] { OWT_MPI(MPI_Finalize()); })->wait();
+  }
+
+ private:
+  void initialize() const {
+    int given = 0, ranks = 0, rank = 0;
+    OWT_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given));
+    OWT_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    OWT_MPI(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
+    OWT_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+    if (ranks != launch_.ranks || rank != launch_.rank)
+      fail(launch_.by, " started this process as rank ", launch_.rank, " of ", launch_.ranks,
+           ", but MPI sees it as rank ", rank, " of ", ranks,
+           "; start it with srun --mpi=pmix, or with the mpirun of the MPI that owt was built with");
+  }
+
+  std::vector<std::string> gather_texts(const std::string& mine) const {
+    const auto ranks = static_cast<size_t>(launch_.ranks);
+    const int length = static_cast<int>(mine.size());
+    std::vector<int> lengths(ranks), begins(ranks + 1);
+    OWT_MPI(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, MPI_COMM_WORLD));
+    std::partial_sum(lengths.begin(), lengths.end(), begins.begin() + 1);
+    std::string all(static_cast<size_t>(begins.back()), ' ');
+    OWT_MPI(MPI_Allgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), begins.data(), MPI_CHAR,
+                           MPI_COMM_WORLD));
+    std::vector<std::string> texts;
+    for (size_t r = 0; r < ranks; ++r)
+      texts.push_back(all.substr(static_cast<size_t>(begins[r]), static_cast<size_t>(lengths[r])));
+    return texts;
+  }
+
+  [[noreturn]] void fail_late() const {
+    fail("MPI has not brought the ", launch_.ranks, " processes together for ", kStartSeconds,
+         " s; look whether all of them run, and at the network between the hosts");
+  }
+
+  Launch launch_;
+  MpiProcess process_;
+};
+
+}  // namespace
+
+std::unique_ptr<Mpi> start_mpi(const Launch& launch, const Losses& losses) {
+  auto* const link = new MpiLink(launch, losses);  // not freed after a failure: its thread may still be in MPI_Init
+  link->start();
+  return std::unique_ptr<Mpi>(link);
+}
+
+}  // namespace owt

@@ -1,0 +1,58 @@
+// Collectives as messages between pairs of ranks. For mpi*.cpp of this folder, in the communication thread.
+//
+// Bytes sent by all ranks together are those of a ring (communicator.h), whatever the number of ranks. Sums are taken in
+// rank order with sums.h, so that they have the bits of ranks that are threads; except those of reduce.
+#pragma once
+
+#include <vector>
+
+#include "src/comm/mpi_thread.h"
+#include "src/core/tensor.h"
+
+namespace owt {
+
+struct MpiGroup {
+  std::vector<int> members;  // processes, by rank of the group
+  int rank = 0;              // this process's
+  int context = 0;           // tells its messages from those of other groups of the same processes
+
+  int ranks() const { return static_cast<int>(members.size()); }
+};
+
+// The messages of a group. Between two ranks those with the same tag arrive in the order in which they were sent.
+class MpiWire {
+ public:
+  enum Tag { kParts, kSums };
+  static constexpr int kTags = 2;
+
+  MpiWire(MpiThread& thread, const MpiGroup& group) : thread_(thread), group_(group) {}
+
+  int rank() const { return group_.rank; }
+  int ranks() const { return group_.ranks(); }
+  // Rank `step` behind this one, around the end: partners are visited in this order, so that not all ranks send to the
+  // same one at a time.
+  int behind(int step) const { return (rank() + step) % ranks(); }
+  int before(int step) const { return (rank() + ranks() - step) % ranks(); }
+
+  // Added to the list. Nothing is sent where there are no bytes.
+  void send(Requests& requests, const std::byte* from, int64_t bytes, int to_rank, Tag tag = kParts);
+  void receive(Requests& requests, std::byte* to, int64_t bytes, int from_rank, Tag tag = kParts);
+  void wait(Requests& requests) { thread_.wait(requests); }
+  std::byte* scratch(int64_t bytes) { return thread_.scratch(bytes); }
+
+ private:
+  MpiThread& thread_;
+  const MpiGroup& group_;
+};
+
+// The tensors are as in communicator.h.
+void send_all_reduce(MpiWire& wire, Tensor& sum);
+void send_all_gather(MpiWire& wire, const Tensor& mine, Tensor& all);
+void send_reduce_scatter(MpiWire& wire, const Tensor& all, Tensor& mine);
+void send_broadcast(MpiWire& wire, const Tensor& from_root, Tensor& out, int root);
+// Summed along a chain that begins behind the root: f32 and f64 in the order root+1, root+2, ..., root; bf16 likewise,
+// rounded after each addition.
+void send_reduce(MpiWire& wire, const Tensor& mine, Tensor& sum_on_root, int root);
+void send_all_to_all(MpiWire& wire, const Tensor& mine, Tensor& theirs);
+
+}  // namespace owt

@@ -1,0 +1,12 @@
+#include "src/comm/mpi.h"
+
+namespace owt {
+
+std::unique_ptr<Mpi> start_mpi(const Launch& launch, const Losses&) {
+  fail(
+      "started as rank ", launch.rank, " of ", launch.ranks, " processes (", launch.by,
+      "), but this program was built without MPI; install libopenmpi-dev and build again, or start it without mpirun, ",
+      "with --workers ", launch.ranks);
+}
+
+}  // namespace owt

@@ -1,0 +1,212 @@
+#include "src/comm/processes.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "src/comm/launch.h"
+#include "src/comm/mpi.h"
+#include "src/comm/watch.h"
+
+namespace owt {
+namespace {
+
+// How long the rest of the process may take to notice that a rank was lost, before the watch ends it. Open MPI's mpirun
+// kills all processes about a second after one has ended.
+constexpr auto kGrace = std::chrono::milliseconds(5000);
+constexpr auto kGraceUnderOpenMpi = std::chrono::milliseconds(500);
+
+// "owt: error: ...", once per process; in one piece, because other ranks write to the same terminal.
+bool print_once(const std::string& text) {
+  static std::atomic_flag printed;
+  if (printed.test_and_set()) return false;
+  std::string who;
+  try {
+    if (launch().rank > 0) who = concat("rank ", launch().rank, ": ");
+  } catch (const Error&) {  // which is the text
+  }
+  const std::string line = concat("owt: error: ", who, text, '\n');
+  for (size_t written = 0; written < line.size();) {
+    const ssize_t more = write(STDERR_FILENO, line.data() + written, line.size() - written);
+    if (more <= 0) break;
+    written += static_cast<size_t>(more);
+  }
+  return true;
+}
+
+// What a process says of itself at the start.
+struct Introduction {
+  Peer peer;
+  std::string post;  // of rank 0: see Watch::Post
+
+  std::string text() const { return concat(peer.process, ' ', peer.host, ' ', post); }
+  static Introduction from(const std::string& text) {
+    Introduction said;
+    std::istringstream in(text);
+    in >> said.peer.process >> said.peer.host >> std::ws;
+    std::getline(in, said.post);
+    return said;
+  }
+};
+
+Peer this_process() {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return {host[0] ? host : "localhost", static_cast<int>(getpid())};
+}
+
+class Processes {
+ public:
+  Processes() : mpi_(start_mpi(launch(), losses_)) {
+    std::signal(SIGPIPE, SIG_IGN);  // MPI writes to processes that have ended
+    Introduction mine{this_process(), ""};
+    std::unique_ptr<Watch::Post> post;
+    if (launch().rank == 0) {
+      post = std::make_unique<Watch::Post>();
+      mine.post = post->address();
+    }
+    std::vector<Peer> peers;
+    std::string address;
+    for (const std::string& text : mpi_->exchange(mine.text())) {
+      const Introduction said = Introduction::from(text);
+      if (peers.empty()) address = said.post;
+      peers.push_back(said.peer);
+    }
+    const auto on_loss = [this] { leave_after_grace(); };
+    watch_ = post ? std::make_unique<Watch>(*post, peers, losses_, on_loss)
+                  : std::make_unique<Watch>(address, launch().rank, peers, losses_, on_loss);
+  }
+
+  Mpi& mpi() { return *mpi_; }
+  const Losses& losses() const { return losses_; }
+
+  // Once: the first failure is the cause.
+  void say_failed(const std::string& text) {
+    if (!told_.test_and_set()) watch_->say_failed(text);
+  }
+  // The end of this process is no news to the others.
+  void say_goodbye() {
+    if (!told_.test_and_set()) watch_->say_goodbye();
+  }
+
+  void end() {
+    say_goodbye();
+    mpi_->finish();
+    watch_.reset();
+    mpi_.reset();
+  }
+
+ private:
+  // In the watch's thread: the rest of the process has this long to say what it was doing.
+  void leave_after_grace() const {
+    std::this_thread::sleep_for(launch().by == "Open MPI" ? kGraceUnderOpenMpi : kGrace);
+    if (print_once(losses_.text(mpi_->place()))) _exit(1);
+  }
+
+  Losses losses_;
+  std::unique_ptr<Mpi> mpi_;
+  std::unique_ptr<Watch> watch_;
+  std::atomic_flag told_;
+};
+
+std::atomic<Processes*> joined{nullptr};  // never freed but by end_together(): threads use it until the process ends
+
+Processes& processes() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (!joined.load()) joined.store(new Processes());
+  return *joined.load();
+}
+
+// Rank 0's bytes, on all.
+std::string spread(Communicator& comm, const std::string& bytes) {
+  Tensor length({1}, DType::kI64);
+  *length.data<int64_t>() = static_cast<int64_t>(bytes.size());
+  comm.broadcast(length, length, 0, {}).wait();
+  Tensor text({*length.data<int64_t>()}, DType::kU8);
+  if (comm.rank() == 0) std::memcpy(text.raw(), bytes.data(), bytes.size());
+  comm.broadcast(text, text, 0, {}).wait();
+  return {static_cast<const char*>(text.raw()), static_cast<size_t>(text.bytes())};
+}
+
+}  // namespace
+
+std::string from_rank_0(const std::function<std::string()>& make) {
+  if (!launch().several()) return make();
+  const auto comm = processes().mpi().world();
+  std::exception_ptr failure;
+  std::string result;  // marked as such by its first character
+  if (comm->rank() == 0) {
+    try {
+      result = '+' + make();
+    } catch (const std::exception& e) {
+      failure = std::current_exception();
+      result = concat("-rank 0 failed: ", e.what());
+    }
+  }
+  result = spread(*comm, result);
+  if (failure) std::rethrow_exception(failure);
+  if (result.front() == '-') throw Aborted(result.substr(1));
+  return result.substr(1);
+}
+
+std::unique_ptr<Communicator> join_processes(bool crowded) {
+  Processes& all = processes();
+  all.mpi().set_crowded(crowded);
+  return all.mpi().world();
+}
+
+bool another_rank_failed() {
+  const Processes* all = joined.load();
+  return all && all->losses().any();
+}
+
+std::exception_ptr announce_failure(const std::exception_ptr& failure) {
+  Processes* const all = joined.load();
+  if (!all) return failure;
+  try {
+    std::rethrow_exception(failure);
+  } catch (const RankLost&) {
+  } catch (const Aborted&) {
+    try {
+      all->losses().check(all->mpi().place());
+    } catch (...) {
+      return std::current_exception();
+    }
+  } catch (const std::exception& e) {
+    all->say_failed(e.what());
+  } catch (...) {
+    all->say_failed("unknown error");
+  }
+  return failure;
+}
+
+int end_with_error(const std::exception& failure, const std::string& text, int code) {
+  const bool printed = print_once(text);
+  Processes* const all = joined.load();
+  if (!all) return code;
+  std::cout.flush();
+  if (!printed) std::this_thread::sleep_for(std::chrono::seconds(1));  // the watch is ending the process
+  if (dynamic_cast<const Aborted*>(&failure))
+    all->say_goodbye();  // its end is no news
+  else
+    all->say_failed(text);
+  _exit(code);
+}
+
+void end_together() {
+  Processes* const all = joined.load();
+  if (!all) return;
+  all->end();
+  joined.store(nullptr);
+  delete all;
+}
+
+}  // namespace owt

@@ -1,0 +1,36 @@
+// The processes that a launcher has started together (launch.h): how they join, and how the program ends.
+//
+// A process that was started alone, or as the only one, has no others: MPI is not touched, and everything here returns at
+// once. Otherwise the first call of from_rank_0() or run_ranks() (threads.h) starts MPI and the watch (watch.h).
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "src/comm/communicator.h"
+
+namespace owt {
+
+// Runs make() on rank 0 of the launch and returns its result on all of them. Where it throws, rank 0 throws the same and
+// the others Aborted with its text. All ranks must come here, in the same order with other collectives.
+std::string from_rank_0(const std::function<std::string()>& make);
+
+// For run_ranks: a communicator of all processes, for tensors on the CPU. crowded: the compute threads of this host's
+// ranks are more than its cores.
+std::unique_ptr<Communicator> join_processes(bool crowded);
+// Another rank was lost or has failed; asked often, by any thread.
+bool another_rank_failed();
+// Tells the other ranks what this one has failed with, unless it is the consequence of another's failure. Returns what
+// to throw on: the cause, as far as this rank knows it.
+std::exception_ptr announce_failure(const std::exception_ptr& failure);
+
+// The end of main(). Prints `owt: error: TEXT`, on rank 1 `owt: error: rank 1: TEXT` and so on. Where processes are
+// joined, the others are told, and the process ends here and now with the code: its partners will not come to the end of
+// MPI. Otherwise returns the code.
+int end_with_error(const std::exception& failure, const std::string& text, int code);
+// The same without an error; collective where processes are joined. Throws where another rank fails meanwhile.
+void end_together();
+
+}  // namespace owt

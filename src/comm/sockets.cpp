@@ -1,0 +1,202 @@
+#include "src/comm/sockets.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+struct Header {
+  uint32_t kind;
+  int32_t rank;
+  uint32_t bytes;
+};
+constexpr uint32_t kMostBytes = 1 << 16;
+
+std::string why(int error) { return std::strerror(error); }
+
+// An address as the system wants it; IPv4 as part of IPv6 where `mapped`.
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  int family = AF_UNSPEC;
+};
+
+Address parsed(const std::string& text, int port) {
+  Address address;
+  auto* const v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+  if (inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_port = htons(static_cast<uint16_t>(port));
+    address.size = sizeof *v4;
+    address.family = AF_INET;
+  } else if (inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) == 1) {
+    v6->sin6_port = htons(static_cast<uint16_t>(port));
+    address.size = sizeof *v6;
+    address.family = AF_INET6;
+  } else {
+    fail("'", text, "' is no address");
+  }
+  address.storage.ss_family = static_cast<sa_family_t>(address.family);
+  return address;
+}
+
+// -1 where this host has no such addresses.
+int listening_socket(const std::string& any) {
+  const Address address = parsed(any, 0);
+  const int socket = ::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket < 0) return -1;
+  const int off = 0;
+  if (address.family == AF_INET6) setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  if (bind(socket, reinterpret_cast<const sockaddr*>(&address.storage), address.size) == 0 &&
+      listen(socket, SOMAXCONN) == 0)
+    return socket;
+  ::close(socket);
+  return -1;
+}
+
+std::string text_of(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET)
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
+  if (address->sa_family == AF_INET6) {
+    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+    if (!IN6_IS_ADDR_LINKLOCAL(&v6)) inet_ntop(AF_INET6, &v6, text, sizeof text);  // not without naming the interface
+  }
+  return text;
+}
+
+}  // namespace
+
+Connection::Connection(int socket) : socket_(socket) {
+  const int on = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+Connection& Connection::operator=(Connection&& other) noexcept {
+  close();
+  socket_ = std::exchange(other.socket_, -1);
+  in_ = std::move(other.in_);
+  out_ = std::move(other.out_);
+  return *this;
+}
+
+void Connection::close() {
+  if (socket_ >= 0) ::close(socket_);
+  socket_ = -1;
+  out_.clear();
+}
+
+void Connection::send(const Message& message) {
+  if (!open()) return;
+  const Header header{message.kind, message.rank,
+                      static_cast<uint32_t>(std::min<size_t>(message.text.size(), kMostBytes))};
+  out_.append(reinterpret_cast<const char*>(&header), sizeof header);
+  out_.append(message.text, 0, header.bytes);
+  flush();
+}
+
+void Connection::flush() {
+  while (open() && !out_.empty()) {
+    const ssize_t sent = ::send(socket_, out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    // Of a connection that is broken receive() tells, after what was sent before it broke.
+    if (sent < 0 && errno != EAGAIN) out_.clear();
+    if (sent < 0) return;
+    out_.erase(0, static_cast<size_t>(sent));
+  }
+}
+
+void Connection::receive(const std::function<void(const Message&)>& take) {
+  char part[4096];
+  bool ended = false;
+  while (open()) {
+    const ssize_t got = recv(socket_, part, sizeof part, MSG_DONTWAIT);
+    if (got > 0) in_.append(part, static_cast<size_t>(got));
+    if (got > 0 || (got < 0 && errno == EINTR)) continue;
+    ended = got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+    break;
+  }
+  size_t begin = 0;
+  Header header{};
+  while (in_.size() - begin >= sizeof header) {
+    std::memcpy(&header, in_.data() + begin, sizeof header);
+    ended = ended || header.bytes > kMostBytes;  // none of ours
+    if (header.bytes > kMostBytes || in_.size() - begin - sizeof header < header.bytes) break;
+    take({header.kind, header.rank, in_.substr(begin + sizeof header, header.bytes)});
+    begin += sizeof header + header.bytes;
+  }
+  in_.erase(0, begin);
+  if (ended) close();
+}
+
+void wait_readable(const std::vector<int>& sockets, std::chrono::milliseconds longest) {
+  std::vector<pollfd> polled;
+  for (const int socket : sockets) polled.push_back({socket, POLLIN, 0});
+  poll(polled.data(), polled.size(), static_cast<int>(std::max<int64_t>(longest.count(), 0)));
+}
+
+Listener listen_anywhere() {
+  Listener listener;
+  listener.socket = listening_socket("::");
+  if (listener.socket < 0) listener.socket = listening_socket("0.0.0.0");
+  if (listener.socket < 0) fail("cannot listen on a TCP port: ", why(errno));
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  getsockname(listener.socket, reinterpret_cast<sockaddr*>(&own), &size);
+  const in_port_t port = own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&own)->sin6_port
+                                                   : reinterpret_cast<const sockaddr_in*>(&own)->sin_port;
+  listener.port = ntohs(port);
+  return listener;
+}
+
+Connection accept_from(int listener) {
+  const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  return socket < 0 ? Connection() : Connection(socket);
+}
+
+std::vector<std::string> addresses_of_host() {
+  std::vector<std::string> addresses, loopback;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return {"127.0.0.1"};
+  for (const ifaddrs* one = all; one; one = one->ifa_next) {
+    if (!one->ifa_addr || !(one->ifa_flags & IFF_UP)) continue;
+    const std::string text = text_of(one->ifa_addr);
+    if (!text.empty()) (one->ifa_flags & IFF_LOOPBACK ? loopback : addresses).push_back(text);
+  }
+  freeifaddrs(all);
+  addresses.insert(addresses.end(), loopback.begin(), loopback.end());
+  return addresses;
+}
+
+Connection connect_to(const std::string& address, int port, std::chrono::milliseconds patience) {
+  const Address to = parsed(address, port);
+  const int socket = ::socket(to.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket < 0) fail(why(errno));
+  Connection connection(socket);
+  if (connect(socket, reinterpret_cast<const sockaddr*>(&to.storage), to.size) == 0) return connection;
+  if (errno != EINPROGRESS) fail(why(errno));
+  pollfd polled{socket, POLLOUT, 0};
+  if (poll(&polled, 1, static_cast<int>(patience.count())) == 0) fail("no answer");
+  int error = 0;
+  socklen_t size = sizeof error;
+  getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error != 0) fail(why(error));
+  return connection;
+}
+
+}  // namespace owt

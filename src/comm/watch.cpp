@@ -1,0 +1,360 @@
+#include "src/comm/watch.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <iterator>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "src/comm/sockets.h"
+
+namespace owt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr auto kAllHere = std::chrono::seconds(30);
+constexpr auto kConnect = Milliseconds(3000);   // to one address
+constexpr auto kPatience = Milliseconds(1000);  // with being heard
+
+std::atomic<double> timeout_seconds{20};
+std::atomic<int64_t> step_under_way{-1};
+
+enum Kind : uint32_t {
+  kHello = 0x6f777401,  // with the token; answered by kWelcome
+  kWelcome,
+  kAlive,
+  kGoodbye,
+  kFailed,  // rank: who; text: why
+  kTold,    // answers kFailed
+  kLost,    // text: about whom and what
+};
+
+}  // namespace
+
+void set_watch_timeout(double seconds) { timeout_seconds.store(std::max(seconds, 0.5)); }
+double watch_timeout() { return timeout_seconds.load(); }
+void note_step(int64_t step) { step_under_way.store(step); }
+
+void Losses::set_lost(const std::string& text) { set(text, true); }
+void Losses::set_failed(const std::string& text) { set(text, false); }
+
+void Losses::set(const std::string& text, bool lost) {
+  const std::lock_guard lock(mutex_);
+  if (any_.load()) return;
+  text_ = text;
+  lost_ = lost;
+  any_.store(true);
+}
+
+std::string Losses::text(std::string_view during) const {
+  const std::lock_guard lock(mutex_);
+  if (!lost_) return text_;
+  std::string place;
+  if (!during.empty()) place = concat(during.starts_with("after ") ? "" : "during ", during);
+  const int64_t step = step_under_way.load();
+  if (step >= 0) place += concat(place.empty() ? "" : ", ", "step ", step);
+  return place.empty() ? text_ : concat(text_, "; ", place);
+}
+
+void Losses::check(std::string_view during) const {
+  if (!any_.load()) return;
+  const std::string said = text(during);
+  const std::lock_guard lock(mutex_);
+  if (lost_) throw RankLost(said);
+  throw Aborted(said);
+}
+
+// Listens to the other ranks, and speaks for this one.
+class Watch::Thread {
+ public:
+  Thread(int rank, std::vector<Peer> peers, Losses& losses, std::function<void()> on_loss)
+      : rank_(rank),
+        peers_(std::move(peers)),
+        losses_(losses),
+        on_loss_(std::move(on_loss)),
+        bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+  ~Thread() {
+    tell([&] { stopped_ = true; });
+    if (thread_.joinable()) thread_.join();
+    close(bell_);
+  }
+
+  // Rank 0: waits for all others.
+  void accept_all(const Post& post) {
+    std::vector<Connection> strangers;
+    const auto give_up = Clock::now() + kAllHere;
+    while (links_.size() + 1 < peers_.size()) {
+      if (Clock::now() >= give_up) fail_missing();
+      std::vector<int> sockets{post.socket_};
+      for (const Connection& stranger : strangers) sockets.push_back(stranger.socket());
+      wait_readable(sockets, Milliseconds(100));
+      for (Connection come = accept_from(post.socket_); come.open(); come = accept_from(post.socket_))
+        strangers.push_back(std::move(come));
+      for (Connection& stranger : strangers) welcome(stranger, post.token_);
+      std::erase_if(strangers, [](const Connection& stranger) { return !stranger.open(); });
+    }
+  }
+
+  // The others: goes to rank 0.
+  void connect(const std::string& address) {
+    std::istringstream text(address);
+    uint64_t token = 0;
+    int port = 0;
+    text >> token >> port;
+    std::vector<std::string> addresses{std::istream_iterator<std::string>(text), std::istream_iterator<std::string>()};
+    // What comes last for other hosts comes first here.
+    if (peer(0).host == peer(rank_).host) std::reverse(addresses.begin(), addresses.end());
+    std::string tried;
+    for (const std::string& one : addresses) {
+      const std::string why = try_address(one, port, token);
+      if (why.empty()) return;
+      tried += concat(tried.empty() ? "" : ", ", one, ": ", why);
+    }
+    fail("rank ", rank_, " on ", peer(rank_).host, " cannot reach rank 0 on ", peer(0).host, " over TCP, port ", port,
+         " (", tried, "); let the hosts of a run connect to each other");
+  }
+
+  void start() {
+    thread_ = std::thread([this] { loop(); });
+  }
+
+  void say_goodbye() {
+    wait_until_said([&] { goodbye_ = true; });
+  }
+  void say_failed(const std::string& text) {
+    wait_until_said([&] { failure_ = text; });
+  }
+
+ private:
+  struct Link {
+    int rank = 0;
+    Connection connection;
+    Clock::time_point heard;
+    bool left = false;  // has said goodbye
+  };
+
+  const Peer& peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
+
+  // Takes in who says hello with the token; closes the connection of whoever says something else.
+  void welcome(Connection& stranger, uint64_t token) {
+    std::optional<int> rank;
+    bool known = true;
+    stranger.receive([&](const Message& message) {
+      known = message.kind == kHello && message.text == std::to_string(token) && message.rank > 0 &&
+              message.rank < static_cast<int>(peers_.size());
+      if (known) rank = message.rank;
+    });
+    if (!known) stranger.close();
+    if (!known || !rank) return;
+    stranger.send({kWelcome, 0, std::to_string(token)});
+    links_.push_back({*rank, std::move(stranger), Clock::now()});
+  }
+
+  [[noreturn]] void fail_missing() const {
+    std::string missing;
+    for (int r = 1; r < static_cast<int>(peers_.size()); ++r) {
+      const bool here = std::any_of(links_.begin(), links_.end(), [&](const Link& link) { return link.rank == r; });
+      if (!here) missing += concat(missing.empty() ? "" : ", ", r, " on ", peer(r).host);
+    }
+    fail("ranks that have not connected to rank 0 on ", peer(0).host, " over TCP within ", kAllHere.count(),
+         " s: ", missing, "; let the hosts of a run connect to each other");
+  }
+
+  // Empty, or why it failed.
+  std::string try_address(const std::string& address, int port, uint64_t token) {
+    try {
+      Connection connection = connect_to(address, port, kConnect);
+      connection.send({kHello, rank_, std::to_string(token)});
+      bool welcome = false;
+      const auto give_up = Clock::now() + kAllHere;
+      while (connection.open() && !welcome && Clock::now() < give_up) {
+        wait_readable({connection.socket()}, Milliseconds(100));
+        connection.receive([&](const Message& message) {
+          welcome = welcome || (message.kind == kWelcome && message.text == std::to_string(token));
+        });
+      }
+      if (!welcome) return "somebody else answers";
+      links_.push_back({0, std::move(connection), Clock::now()});
+      return {};
+    } catch (const Error& e) {
+      return e.what();
+    }
+  }
+
+  template <class Change>
+  void tell(const Change& change) {
+    const std::lock_guard lock(mutex_);
+    change();
+    eventfd_write(bell_, 1);
+  }
+
+  template <class Change>
+  void wait_until_said(const Change& change) {
+    tell([&] { change(), said_ = false; });
+    std::unique_lock lock(mutex_);
+    said_changed_.wait_for(lock, kPatience, [&] { return said_; });
+  }
+
+  void set_said() {
+    const std::lock_guard lock(mutex_);
+    said_ = true;
+    said_changed_.notify_all();
+  }
+
+  void loop() {
+    auto last = Clock::now(), next_alive = last;  // when the loop last began; when to say so next
+    while (true) {
+      const auto timeout = std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(watch_timeout()));
+      const auto alive_every = std::min(Milliseconds(1000), timeout / 4);
+      wait_readable(readable(), std::chrono::duration_cast<Milliseconds>(next_alive - last));
+      const auto now = Clock::now();
+      // This process itself has been stopped: what the others have said meanwhile is still to be read.
+      if (now - last > timeout / 2)
+        for (Link& link : links_) link.heard = now;
+      last = now;
+      listen();
+      if (!speak()) return;
+      if (now >= next_alive) {
+        for (Link& link : links_) link.connection.send({kAlive, rank_, ""});
+        next_alive = now + alive_every;
+      }
+      for (Link& link : links_) {
+        link.connection.flush();
+        if (link.connection.open() && !link.left && now - link.heard > timeout)
+          lose(link, concat("it has not answered for ", watch_timeout(), " s"));
+      }
+      if (losses_.any() && !reported_) {
+        reported_ = true;
+        on_loss_();
+      }
+    }
+  }
+
+  std::vector<int> readable() const {
+    std::vector<int> sockets{bell_};
+    for (const Link& link : links_)
+      if (link.connection.open()) sockets.push_back(link.connection.socket());
+    return sockets;
+  }
+
+  void listen() {
+    for (Link& link : links_) {
+      if (!link.connection.open()) continue;
+      link.connection.receive([&](const Message& message) { take(link, message); });
+      if (!link.connection.open() && !link.left) lose(link, "its process has ended");
+    }
+  }
+
+  void take(Link& link, const Message& message) {
+    link.heard = Clock::now();
+    switch (message.kind) {
+      case kGoodbye:
+        link.left = true;
+        return;
+      case kFailed:
+        losses_.set_failed(concat("rank ", message.rank, " failed: ", message.text));
+        for (Link& other : links_)
+          if (&other != &link) other.connection.send(message);
+        if (rank_ == 0) link.connection.send({kTold, 0, ""});
+        link.left = true;  // its end is no news
+        return;
+      case kTold:
+        return set_said();
+      case kLost:
+        return losses_.set_lost(message.text);
+      default:
+        return;
+    }
+  }
+
+  void lose(Link& link, const std::string& how) {
+    link.left = true;
+    if (link.rank == 0) set_said();  // nobody else listens
+    const std::string text = concat("rank ", link.rank, " on ", peer(link.rank).host, " (process ",
+                                    peer(link.rank).process, ") was lost: ", how);
+    losses_.set_lost(text);
+    for (Link& other : links_) {
+      if (&other != &link) other.connection.send({kLost, link.rank, text});
+    }
+    // If it goes on after all, it should end too.
+    link.connection.send({kLost, link.rank, concat("the other ranks have given this one up: ", how)});
+  }
+
+  // What the rest of the process wants said. False: the end.
+  bool speak() {
+    const std::lock_guard lock(mutex_);
+    eventfd_t rings = 0;
+    eventfd_read(bell_, &rings);
+    if (goodbye_) announce({kGoodbye, rank_, ""});
+    if (failure_) announce({kFailed, rank_, *failure_});
+    const bool heard = rank_ == 0 || links_.empty() || !links_.front().connection.open();  // else rank 0 will say so
+    if (goodbye_ || (failure_ && heard)) said_ = true, said_changed_.notify_all();
+    goodbye_ = false;
+    failure_.reset();
+    return !stopped_;
+  }
+
+  void announce(const Message& message) {
+    for (Link& link : links_) link.connection.send(message);
+  }
+
+  int rank_;
+  std::vector<Peer> peers_;
+  Losses& losses_;
+  std::function<void()> on_loss_;
+  std::vector<Link> links_;
+  bool reported_ = false;
+
+  std::mutex mutex_;  // guards what follows
+  int bell_;          // rings after each change, so that the thread looks
+  bool stopped_ = false, goodbye_ = false, said_ = false;
+  std::optional<std::string> failure_;
+  std::condition_variable said_changed_;
+
+  std::thread thread_;
+};
+
+Watch::Post::Post() {
+  const Listener listener = listen_anywhere();
+  socket_ = listener.socket;
+  port_ = listener.port;
+  std::random_device random;
+  token_ = (uint64_t{random()} << 32) | random();
+}
+
+Watch::Post::~Post() { close(socket_); }
+
+std::string Watch::Post::address() const {
+  std::string text = concat(token_, ' ', port_);
+  for (const std::string& one : addresses_of_host()) text += ' ' + one;
+  return text;
+}
+
+Watch::Watch(Post& post, std::vector<Peer> peers, Losses& losses, std::function<void()> on_loss)
+    : thread_(std::make_unique<Thread>(0, std::move(peers), losses, std::move(on_loss))) {
+  thread_->accept_all(post);
+  thread_->start();
+}
+
+Watch::Watch(const std::string& address, int rank, std::vector<Peer> peers, Losses& losses,
+             std::function<void()> on_loss)
+    : thread_(std::make_unique<Thread>(rank, std::move(peers), losses, std::move(on_loss))) {
+  thread_->connect(address);
+  thread_->start();
+}
+
+Watch::~Watch() = default;
+
+void Watch::say_goodbye() { thread_->say_goodbye(); }
+void Watch::say_failed(const std::string& text) { thread_->say_failed(text); }
+
+}  // namespace owt

@@ -1,0 +1,92 @@
+// Finds out when another process of the launch has ended, hangs, or cannot be reached any more; without MPI, which
+// cannot tell. Rank 0 keeps a TCP connection to every other rank, over which both sides say each second that they live.
+//   - A connection that is closed without a goodbye: the process has ended (also by SIGKILL); noticed at once.
+//   - Silence for the timeout: the process is stopped or hangs in the kernel, or the link is down.
+// Rank 0 tells all others whom it lost; the others notice by themselves when they lose rank 0.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/comm/communicator.h"
+
+namespace owt {
+
+// "rank 2 on HOST (process 1234) was lost: its process has ended; during all_reduce, step 120"
+class RankLost : public Aborted {
+ public:
+  using Aborted::Aborted;
+};
+
+// Silence after which a rank is lost, for every watch of this process; 20 s until it is set. At least 0.5 s.
+void set_watch_timeout(double seconds);
+double watch_timeout();
+// The training step under way, for messages; negative: none.
+void note_step(int64_t step);
+
+// What happened to another rank, for all threads of this process. The first loss stays.
+class Losses {
+ public:
+  void set_lost(const std::string& text);    // without the place
+  void set_failed(const std::string& text);  // "rank 2 failed: TEXT"
+  bool any() const { return any_.load(); }
+  // What the exception of check() says.
+  std::string text(std::string_view during) const;
+  // Throws RankLost, or Aborted where the other rank has failed by itself. during: the collective.
+  void check(std::string_view during) const;
+
+ private:
+  void set(const std::string& text, bool lost);
+
+  mutable std::mutex mutex_;
+  std::atomic<bool> any_{false};
+  std::string text_;
+  bool lost_ = false;
+};
+
+struct Peer {
+  std::string host;
+  int process = 0;
+};
+
+class Watch {
+ public:
+  // Where the others find rank 0: addresses, port and a random token, as text.
+  class Post {
+   public:
+    Post();  // starts to listen; throws Error
+    ~Post();
+    Post(const Post&) = delete;
+    Post& operator=(const Post&) = delete;
+    std::string address() const;
+
+   private:
+    friend class Watch;
+    int socket_ = -1, port_ = 0;
+    uint64_t token_ = 0;
+  };
+
+  // For rank 0, and for the others. Returns when all have come; throws Error after 30 s. `peers` by rank. on_loss is
+  // called once, in the watch's thread, after `losses` has it; it also gets the chance to look again every 100 ms.
+  Watch(Post& post, std::vector<Peer> peers, Losses& losses, std::function<void()> on_loss);
+  Watch(const std::string& address, int rank, std::vector<Peer> peers, Losses& losses, std::function<void()> on_loss);
+  ~Watch();  // closes the connections; the others lose this rank unless it has said goodbye
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // From now on the end of this process is no loss. Returns when that is said.
+  void say_goodbye();
+  // Tells all others that this rank has failed, with one line, and returns when they have been told, after 1 s at most.
+  void say_failed(const std::string& text);
+
+ private:
+  class Thread;
+  std::unique_ptr<Thread> thread_;
+};
+
+}  // namespace owt

@@ -1,0 +1,34 @@
+#include "src/parallel/rank_loss.h"
+
+namespace owt {
+
+RankLoss::RankLoss(const Plan& plan, int64_t rows, Communicator& comm, Profiler* profiler)
+    : comm_(comm), profiler_(profiler) {
+  const Compute& on = plan.request.on;
+  const LayerPlan& last = plan.layers.back();
+  int64_t columns = last.out.elements();
+  if (plan.sharded_loss) {
+    columns = last.parts[static_cast<size_t>(comm.rank())].size();
+    sharded_ = make_sharded_softmax_loss(on, last.parts, comm.rank(), rows, plan.request.loss);
+    stats_ = Tensor({rows, kLossStats}, DType::kF32, on.device);
+    all_stats_ = Tensor({comm.ranks(), rows, kLossStats}, DType::kF32, on.device);
+  } else {
+    whole_ = make_softmax_loss(on, static_cast<int>(columns), rows, plan.request.loss);
+  }
+  dlogits_ = Tensor({rows, columns}, activation_type(on.precision), on.device);
+}
+
+void RankLoss::run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor& sums) {
+  const Profiler::Scope scope(profiler_, "loss", Phase::kLoss);
+  const Tensor flat = logits.reshaped(dlogits_.shape());
+  Tensor* const dlogits = gradient ? &dlogits_ : nullptr;
+  if (whole_) return whole_->run(pass, flat, labels, dlogits, sums);
+  sharded_->summarize(pass, flat, labels, stats_);
+  {
+    const Profiler::Scope transfer(profiler_, "loss statistics", Phase::kTransfer);
+    pass.stream->wait(comm_.all_gather(stats_, all_stats_, pass.stream->record()));
+  }
+  sharded_->finish(pass, flat, labels, all_stats_, dlogits, &sums);
+}
+
+}  // namespace owt

@@ -1,0 +1,33 @@
+// The loss as one rank sees it, for one number of rows: on whole logits, or on this rank's columns of them, which are then
+// never gathered (layers/sharded_softmax_loss.h).
+#pragma once
+
+#include <memory>
+
+#include "layers/sharded_softmax_loss.h"
+#include "layers/softmax_loss.h"
+#include "src/comm/communicator.h"
+#include "src/core/profiler.h"
+#include "src/parallel/plan.h"
+
+namespace owt {
+
+class RankLoss {
+ public:
+  // comm: of the model group; must outlive this, as must profiler, which may be null.
+  RankLoss(const Plan& plan, int64_t rows, Communicator& comm, Profiler* profiler);
+
+  // As SoftmaxLoss::run; logits as the last layer leaves them on this rank. The gradient is in dlogits() then.
+  void run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor& sums);
+  const Tensor& dlogits() const { return dlogits_; }
+
+ private:
+  Communicator& comm_;
+  Profiler* profiler_;
+  std::unique_ptr<SoftmaxLoss> whole_;
+  std::unique_ptr<ShardedSoftmaxLoss> sharded_;
+  Tensor dlogits_;
+  Tensor stats_, all_stats_;
+};
+
+}  // namespace owt

@@ -1,0 +1,108 @@
+#include "src/comm/launch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "src/comm/processes.h"
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Variables = std::map<std::string, std::string>;
+
+Launch launch_with(const Variables& variables) {
+  return launch_from([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+void expect(const Launch& found, const std::string& by, int rank, int ranks, int local_rank, int local_ranks) {
+  EXPECT_EQ(found.by, by);
+  EXPECT_EQ(found.rank, rank);
+  EXPECT_EQ(found.ranks, ranks);
+  EXPECT_EQ(found.local_rank, local_rank);
+  EXPECT_EQ(found.local_ranks, local_ranks);
+}
+
+const Variables kOpenMpi{{"OMPI_COMM_WORLD_RANK", "5"},
+                         {"OMPI_COMM_WORLD_SIZE", "8"},
+                         {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
+
+TEST(Launch, WithoutALauncherIsOneProcess) {
+  const Launch found = launch_with({{"HOME", "/root"}});
+  expect(found, "", 0, 1, 0, 1);
+  EXPECT_FALSE(found.several());
+}
+
+TEST(Launch, ByMpirunIsReadFromOpenMpisVariables) {
+  Variables variables = kOpenMpi;
+  expect(launch_with(variables), "Open MPI", 5, 8, 1, 4);
+  EXPECT_TRUE(launch_with(variables).several());
+  EXPECT_FALSE(launch_with(variables).bound);
+  variables["OMPI_MCA_orte_bound_at_launch"] = "1";
+  EXPECT_TRUE(launch_with(variables).bound);
+}
+
+TEST(Launch, ByAnotherMpiIsReadFromPmisVariables) {
+  expect(launch_with({{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "3"}}), "PMI",
+         2, 3, 2, 3);
+  expect(launch_with({{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}}), "PMI", 2, 3, 0, 1);
+}
+
+const Variables kSlurm{{"SLURM_STEP_ID", "0"},
+                       {"SLURM_PROCID", "6"},
+                       {"SLURM_NTASKS", "16"},
+                       {"SLURM_STEP_NUM_TASKS", "7"},
+                       {"SLURM_NODEID", "3"},
+                       {"SLURM_LOCALID", "0"},
+                       {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"}};
+
+TEST(Launch, BySrunIsReadFromTheVariablesOfTheStep) {
+  Variables variables = kSlurm;
+  expect(launch_with(variables), "Slurm", 6, 7, 0, 1);
+  variables["SLURM_NODEID"] = "2";
+  variables["SLURM_LOCALID"] = "1";
+  expect(launch_with(variables), "Slurm", 6, 7, 1, 2);
+}
+
+TEST(Launch, SlurmsBatchScriptIsNoTask) {
+  Variables variables = kSlurm;
+  variables.erase("SLURM_STEP_ID");
+  EXPECT_FALSE(launch_with(variables).several());
+}
+
+TEST(Launch, MpirunWithinSlurmCountsItsOwnProcesses) {
+  Variables variables = kSlurm;
+  variables.insert(kOpenMpi.begin(), kOpenMpi.end());
+  expect(launch_with(variables), "Open MPI", 5, 8, 1, 4);
+}
+
+TEST(Launch, VariablesThatMakeNoSenseAreRefused) {
+  Variables variables = kOpenMpi;
+  variables["OMPI_COMM_WORLD_RANK"] = "8";
+  EXPECT_THROW(launch_with(variables), Error);
+  variables["OMPI_COMM_WORLD_RANK"] = "first";
+  try {
+    launch_with(variables);
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("OMPI_COMM_WORLD_RANK is 'first'"));
+  }
+}
+
+TEST(FromRank0, OfOneProcessIsAnOrdinaryCall) {
+  EXPECT_EQ(from_rank_0([] { return std::string("made"); }), "made");
+  EXPECT_THROW(from_rank_0([]() -> std::string { fail("not made"); }), Error);
+  EXPECT_FALSE(another_rank_failed());
+  end_together();
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,67 @@
+// A program whose ranks fail, for mpi_failures_test.sh. To be started by mpirun.
+//
+//   usage: mpi_failures WHAT
+//
+//   loop       collectives without end, until a rank is killed or stopped from outside; timeout 2 s
+//   compute    rank 0 computes without end while the others are in collectives
+//   error      rank 1 fails by itself while the others are in collectives
+//   before     rank 1 fails before the others have met it
+//   from0      rank 0 fails in from_rank_0
+//   leave      all come to a good end
+// Prints `rank R process P` for each rank once it is in its loop.
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "src/comm/launch.h"
+#include "src/comm/processes.h"
+#include "src/comm/threads.h"
+#include "src/comm/watch.h"
+
+namespace owt {
+namespace {
+
+void all_reduce_for_ever(Communicator& comm) {
+  Tensor sum({100'000}), large({3'000'000});
+  sum.zero();
+  large.zero();
+  for (int64_t step = 0;; ++step) {
+    note_step(step);
+    comm.all_reduce(step % 4 == 3 ? large : sum, {}).wait();
+    if (step == 10) std::cout << concat("rank ", comm.rank(), " process ", getpid(), '\n') << std::flush;
+  }
+}
+
+void run(const std::string& what) {
+  set_watch_timeout(2);
+  std::signal(SIGTERM, SIG_IGN);  // as owt, mpirun sends it when the first process has ended
+  if (what == "from0") from_rank_0([]() -> std::string { fail("nothing to be had"); });
+  if (what == "before" && launch().rank == 1) fail("no such folder");
+  run_ranks(launch().ranks, 1, [&](Communicator& comm) {
+    Tensor sum({1000});
+    sum.zero();
+    comm.all_reduce(sum, {}).wait();
+    if (what == "leave") return;
+    if (what == "error" && comm.rank() == 1) fail("enough is enough");
+    if (what == "compute" && comm.rank() == 0) std::this_thread::sleep_for(std::chrono::hours(1));
+    if (what == "compute") std::cout << concat("rank ", comm.rank(), " process ", getpid(), '\n') << std::flush;
+    all_reduce_for_ever(comm);
+  });
+}
+
+}  // namespace
+}  // namespace owt
+
+int main(int count, char** words) {
+  try {
+    owt::run(count > 1 ? words[1] : "");
+    owt::end_together();
+    std::cout << "the end\n" << std::flush;
+    return 0;
+  } catch (const std::exception& e) {
+    return owt::end_with_error(e, e.what(), 1);
+  }
+}

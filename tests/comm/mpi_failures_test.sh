@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# What becomes of a launch when one of its ranks fails, is killed, or stops: every other rank ends with one line that
+# says so, within seconds. Prints each case; exits 1 at the first that fails.
+#
+#   usage: mpi_failures_test.sh PROGRAM MPIRUN NUMPROC_FLAG      PROGRAM: mpi_failures
+set -euo pipefail
+
+program=$1 mpirun=$2 ranks_flag=$3
+work=$(mktemp -d)
+job=
+trap '[ -z "$job" ] || kill -KILL "$job" 2>/dev/null || true; rm -rf "$work"' EXIT
+
+start() {  # start NAME RANKS WHAT [MPIRUN OPTION]...
+  name=$1
+  : >"$work/out"
+  began=$(date +%s%N)
+  timeout -s KILL 30 "$mpirun" "${@:4}" "$ranks_flag" "$2" "$program" "$3" >"$work/out" 2>&1 &
+  job=$!
+}
+finish() {  # waits for the end; its exit status is in $status, and its milliseconds since `event` in $took
+  status=0
+  wait "$job" || status=$?
+  job=
+  took=$((($(date +%s%N) - began) / 1000000))
+}
+event() { began=$(date +%s%N); }
+wrong() {
+  echo "FAILED: $name: $*" >&2
+  sed 's/^/  | /' "$work/out" >&2
+  exit 1
+}
+passed() { echo "passed: $name ($took ms)"; }
+process_of() {  # process_of RANK: waits until the rank has said it
+  for _ in $(seq 200); do
+    sed -n "s/^rank $1 process //p" "$work/out" | grep . && return
+    sleep 0.05
+  done
+  wrong "rank $1 did not begin"
+}
+expect_line() { [ "$(grep -cE "^owt: error: $1\$" "$work/out")" = 1 ] || wrong "not exactly one line '$1'"; }
+expect_lines() { [ "$(grep -c '^owt: error: ' "$work/out")" = "$1" ] || wrong "not $1 error lines"; }
+expect_within() { [ "$took" -le "$1" ] || wrong "took $took ms, more than $1"; }
+expect_failure() { [ "$status" != 0 ] && [ "$status" -lt 128 ] || wrong "exit status $status"; }
+
+start "all come to a good end" 3 leave
+finish
+[ "$status" = 0 ] || wrong "exit status $status"
+[ "$(grep -c '^the end$' "$work/out")" = 3 ] || wrong "not every rank came to the end"
+expect_lines 0
+passed
+
+start "a rank's error is everybody's" 4 error
+finish
+expect_failure
+expect_line 'rank 1: enough is enough'
+for who in '' 'rank 2: ' 'rank 3: '; do expect_line "${who}rank 1 failed: enough is enough"; done
+expect_lines 4
+expect_within 10000
+passed
+
+start "an error before the ranks have met" 3 before
+finish
+expect_failure
+expect_line 'rank 1: no such folder'
+expect_within 10000
+passed
+
+start "an error of rank 0 alone" 3 from0
+finish
+expect_failure
+expect_line 'nothing to be had'
+for who in 1 2; do expect_line "rank $who: rank 0 failed: nothing to be had"; done
+expect_lines 3
+passed
+
+place='; (during|after) all_reduce, step [0-9]+'
+for transport in shared tcp; do
+  options=()
+  [ "$transport" = shared ] || options=(--mca btl 'tcp,self')
+  for lost in 0 1 2; do
+    start "rank $lost is killed ($transport)" 3 loop "${options[@]}"
+    process=$(process_of "$lost")
+    process_of 0 >"$work/ignored" && process_of 1 >"$work/ignored" && process_of 2 >"$work/ignored"
+    event
+    kill -KILL "$process"
+    finish
+    for other in 0 1 2; do
+      [ "$other" != "$lost" ] || continue
+      who="rank $other: "
+      [ "$other" != 0 ] || who=
+      expect_line "${who}rank $lost on [^ ]+ \(process $process\) was lost: its process has ended$place"
+    done
+    expect_lines 2
+    expect_within 4000
+    passed
+  done
+done
+
+for lost in 0 2; do
+  start "rank $lost stops" 3 loop
+  process=$(process_of "$lost")
+  event
+  kill -STOP "$process"
+  finish
+  for other in 0 1 2; do
+    [ "$other" != "$lost" ] || continue
+    who="rank $other: "
+    [ "$other" != 0 ] || who=
+    expect_line "${who}rank $lost on [^ ]+ \(process $process\) was lost: it has not answered for 2 s$place"
+  done
+  # mpirun wakes the stopped one before it ends it, so that it may have its say too.
+  [ "$(grep -c '^owt: error: ' "$work/out")" = 2 ] || expect_line '.*the other ranks have given this one up: .*'
+  expect_within 8000
+  passed
+done
+
+start "a rank that computes is told too" 3 compute
+process=$(process_of 1)
+sleep 0.2
+event
+kill -KILL "$process"
+finish
+expect_line "rank 1 on [^ ]+ \(process $process\) was lost: its process has ended; after all_reduce"
+expect_lines 2
+passed

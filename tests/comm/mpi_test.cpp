@@ -1,0 +1,398 @@
+// Collectives among processes. To be started by mpirun with 2 processes or more; every process runs every test.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "src/comm/launch.h"
+#include "src/comm/processes.h"
+#include "src/comm/thread_group.h"
+#include "src/comm/threads.h"
+#include "src/core/bf16.h"
+#include "src/core/threads.h"
+
+namespace {
+
+std::atomic<int64_t> bytes_on_the_wire{0};
+
+}  // namespace
+
+// MPI's profiling interface: what the program sends goes through here.
+extern "C" int MPI_Isend(const void* from, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+                         MPI_Request* request) {
+  bytes_on_the_wire += count;
+  return PMPI_Isend(from, count, type, to, tag, comm, request);
+}
+
+namespace owt {
+namespace {
+
+using ::testing::ElementsAre;
+
+int processes() { return launch().ranks; }
+
+void run(const std::function<void(Communicator&)>& body) { run_ranks(processes(), 1, body); }
+
+// What a rank brings: numbers in [-1, 1) whose sums need rounding.
+template <class T, class Convert>
+void draw(Tensor& tensor, int rank, int salt, const Convert& convert) {
+  uint64_t state = static_cast<uint64_t>(1 + rank) * 1'000'003 + static_cast<uint64_t>(salt + 1000);
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    static_cast<T*>(tensor.raw())[i] = convert(static_cast<double>(static_cast<int64_t>(state)) * 0x1p-63);
+  }
+}
+
+Tensor drawn(int64_t elements, DType dtype, int rank, int salt = 0) {
+  Tensor tensor({elements}, dtype);
+  if (dtype == DType::kF32) draw<float>(tensor, rank, salt, [](double x) { return static_cast<float>(x); });
+  if (dtype == DType::kF64) draw<double>(tensor, rank, salt, [](double x) { return x; });
+  if (dtype == DType::kBF16)
+    draw<uint16_t>(tensor, rank, salt, [](double x) { return to_bf16(static_cast<float>(x)); });
+  if (dtype == DType::kI64) draw<int64_t>(tensor, rank, salt, [](double x) { return static_cast<int64_t>(x * 1e9); });
+  if (dtype == DType::kU8)
+    draw<uint8_t>(tensor, rank, salt, [](double x) { return static_cast<uint8_t>(127 + 120 * x); });
+  return tensor;
+}
+
+Tensor unwritten(int64_t elements, DType dtype) {
+  Tensor tensor({elements}, dtype);
+  if (elements > 0) std::memset(tensor.raw(), 0x7f, static_cast<size_t>(tensor.bytes()));
+  return tensor;
+}
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.bytes() == b.bytes() &&
+         (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), static_cast<size_t>(a.bytes())) == 0);
+}
+
+std::vector<float> values(const Tensor& tensor) {
+  return {tensor.data<float>(), tensor.data<float>() + tensor.elements()};
+}
+
+Tensor numbers(const std::vector<float>& values) {
+  Tensor tensor({static_cast<int64_t>(values.size())});
+  std::copy(values.begin(), values.end(), tensor.data<float>());
+  return tensor;
+}
+
+// A rank's part in one collective, and what it has got.
+using Part = std::function<Tensor(Communicator&)>;
+
+// The same among threads: what the thread with this process's rank got.
+Tensor among_threads(const Part& part) {
+  ThreadGroup group(processes(), false);
+  std::vector<Tensor> results(static_cast<size_t>(processes()));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < processes(); ++r)
+    threads.emplace_back([&, r] {
+      set_team_size(1);
+      const auto comm = make_thread_communicator(group, r, Device::kCpu);
+      results[static_cast<size_t>(r)] = part(*comm);
+    });
+  for (std::thread& thread : threads) thread.join();
+  return results[static_cast<size_t>(launch().rank)];
+}
+
+void expect_as_among_threads(const Part& part) {
+  run([&](Communicator& comm) {
+    const Tensor result = part(comm);
+    EXPECT_TRUE(same_bits(result, among_threads(part))) << "on rank " << comm.rank();
+  });
+}
+
+// Sizes: none, fewer elements than ranks, no multiple of anything, several chunks of each rank's share with a rest.
+constexpr int64_t kSizes[] = {0, 1, 3, 64, 1000, 100'003, 1'300'003};
+
+class Sums : public ::testing::TestWithParam<std::tuple<DType, int64_t>> {
+ protected:
+  DType dtype() const { return std::get<0>(GetParam()); }
+  int64_t elements() const { return std::get<1>(GetParam()); }
+  int64_t part() const { return (elements() + processes() - 1) / processes(); }  // where all ranks bring one
+};
+class Moves : public Sums {};
+std::string name(const ::testing::TestParamInfo<std::tuple<DType, int64_t>>& info) {
+  return concat(name_of(std::get<0>(info.param)), '_', std::get<1>(info.param));
+}
+INSTANTIATE_TEST_SUITE_P(Mpi, Sums,
+                         ::testing::Combine(::testing::Values(DType::kF32, DType::kF64, DType::kBF16),
+                                            ::testing::ValuesIn(kSizes)),
+                         name);
+INSTANTIATE_TEST_SUITE_P(Mpi, Moves,
+                         ::testing::Combine(::testing::Values(DType::kF32, DType::kU8, DType::kI64),
+                                            ::testing::ValuesIn(kSizes)),
+                         name);
+
+TEST_P(Sums, OfAllReduceHaveTheBitsOfThreads) {
+  expect_as_among_threads([&](Communicator& comm) {
+    Tensor sum = drawn(elements(), dtype(), comm.rank());
+    comm.all_reduce(sum, {}).wait();
+    return sum;
+  });
+}
+
+TEST_P(Sums, OfReduceScatterHaveTheBitsOfThreads) {
+  expect_as_among_threads([&](Communicator& comm) {
+    const Tensor all = drawn(part() * comm.ranks(), dtype(), comm.rank());
+    Tensor mine = unwritten(part(), dtype());
+    comm.reduce_scatter(all, mine, {}).wait();
+    return mine;
+  });
+}
+
+// Small whole numbers, whose sums are exact in every order.
+TEST_P(Sums, OfReduceAreOnTheRoot) {
+  run([&](Communicator& comm) {
+    for (int root = 0; root < comm.ranks(); ++root) {
+      Tensor mine({elements()}, dtype()), want({elements()}, dtype());
+      const auto fill = [&](Tensor& tensor, int64_t i, int value) {
+        if (dtype() == DType::kF32) static_cast<float*>(tensor.raw())[i] = static_cast<float>(value);
+        if (dtype() == DType::kF64) static_cast<double*>(tensor.raw())[i] = value;
+        if (dtype() == DType::kBF16) static_cast<uint16_t*>(tensor.raw())[i] = to_bf16(static_cast<float>(value));
+      };
+      const int ranks = comm.ranks();
+      for (int64_t i = 0; i < elements(); ++i) {
+        const int number = static_cast<int>(i % 7);
+        fill(mine, i, number + comm.rank());
+        fill(want, i, ranks * number + ranks * (ranks - 1) / 2);
+      }
+      Tensor sum = comm.rank() == root ? unwritten(elements(), dtype()) : Tensor();
+      comm.reduce(mine, sum, root, {}).wait();
+      if (comm.rank() == root) {
+        EXPECT_TRUE(same_bits(sum, want)) << "root " << root;
+      }
+    }
+  });
+}
+
+TEST_P(Moves, OfAllGatherAreThoseOfThreads) {
+  expect_as_among_threads([&](Communicator& comm) {
+    Tensor all = unwritten(part() * comm.ranks(), dtype());
+    comm.all_gather(drawn(part(), dtype(), comm.rank()), all, {}).wait();
+    return all;
+  });
+}
+
+TEST_P(Moves, OfAllToAllAreThoseOfThreads) {
+  expect_as_among_threads([&](Communicator& comm) {
+    Tensor theirs = unwritten(part() * comm.ranks(), dtype());
+    comm.all_to_all(drawn(part() * comm.ranks(), dtype(), comm.rank()), theirs, {}).wait();
+    return theirs;
+  });
+}
+
+TEST_P(Moves, OfBroadcastReachEveryRankFromEveryRoot) {
+  run([&](Communicator& comm) {
+    for (int root = 0; root < comm.ranks(); ++root) {
+      const Tensor sent = drawn(elements(), dtype(), root);
+      Tensor out = unwritten(elements(), dtype());
+      comm.broadcast(comm.rank() == root ? sent : Tensor(), out, root, {}).wait();
+      EXPECT_TRUE(same_bits(out, sent)) << "root " << root;
+    }
+  });
+}
+
+TEST(MpiCollectives, MayGatherIntoTheTensorThatThePartIsOf) {
+  run([](Communicator& comm) {
+    Tensor all({2 * comm.ranks()});
+    all.zero();
+    Tensor mine = all.rows(2 * comm.rank(), 2 * comm.rank() + 2);
+    mine.copy_from(numbers({1, static_cast<float>(comm.rank())}));
+    comm.all_gather(mine, all, {}).wait();
+    for (int r = 0; r < comm.ranks(); ++r) EXPECT_THAT(values(all.rows(2 * r, 2 * r + 2)), ElementsAre(1, r));
+  });
+}
+
+// All ranks together send what all ranks of a ring would.
+TEST(MpiCollectives, SendTheBytesOfARing) {
+  run([](Communicator& comm) {
+    constexpr int64_t kElements = 300'007;
+    const int ranks = comm.ranks();
+    Tensor one = drawn(kElements, DType::kF32, comm.rank()), other = unwritten(kElements, DType::kF32);
+    Tensor more = drawn(kElements * ranks, DType::kF32, comm.rank()), most = unwritten(kElements * ranks, DType::kF32);
+    const auto expect_sent = [&](Collective collective, int64_t bytes, const std::function<Event()>& call) {
+      bytes_on_the_wire = 0;
+      call().wait();
+      Tensor sent({1}, DType::kF64);
+      *sent.data<double>() = static_cast<double>(bytes_on_the_wire.load());
+      comm.all_reduce(sent, {}).wait();
+      const int64_t passes = collective == Collective::kAllReduce ? 2 : 1;
+      EXPECT_EQ(*sent.data<double>(), static_cast<double>(passes * (ranks - 1) * bytes)) << name_of(collective);
+    };
+    const int64_t bytes = one.bytes();
+    expect_sent(Collective::kAllReduce, bytes, [&] { return comm.all_reduce(one, {}); });
+    expect_sent(Collective::kAllGather, bytes * ranks, [&] { return comm.all_gather(one, most, {}); });
+    expect_sent(Collective::kReduceScatter, bytes * ranks, [&] { return comm.reduce_scatter(more, other, {}); });
+    expect_sent(Collective::kBroadcast, bytes, [&] { return comm.broadcast(one, other, 1, {}); });
+    expect_sent(Collective::kReduce, bytes, [&] { return comm.reduce(one, other, 1, {}); });
+    expect_sent(Collective::kAllToAll, bytes * ranks, [&] { return comm.all_to_all(more, most, {}); });
+  });
+}
+
+TEST(MpiCollectives, ManyUnderWayKeepTheirOrderAndTheirTensors) {
+  run([](Communicator& comm) {
+    constexpr int kCalls = 60;
+    std::vector<Tensor> sums, all;
+    std::vector<Event> events;
+    for (int i = 0; i < kCalls; ++i) {
+      const int64_t elements = 1 + 997 * i;
+      sums.push_back(drawn(elements, DType::kF32, comm.rank(), i));
+      all.push_back(unwritten(elements * comm.ranks(), DType::kF32));
+      events.push_back(comm.all_reduce(sums.back(), {}));
+      // The tensor that is sent lives in the call only.
+      events.push_back(comm.all_gather(drawn(elements, DType::kF32, comm.rank(), -i), all.back(), {}));
+    }
+    for (auto event = events.rbegin(); event != events.rend(); ++event) event->wait();
+    for (const Event& event : events) EXPECT_TRUE(event.done());
+    for (int i = 0; i < kCalls; ++i) {
+      const auto call = static_cast<size_t>(i);
+      const Tensor sum = among_threads([&](Communicator& threads) {
+        Tensor t = drawn(sums[call].elements(), DType::kF32, threads.rank(), i);
+        threads.all_reduce(t, {}).wait();
+        return t;
+      });
+      EXPECT_TRUE(same_bits(sums[call], sum)) << i;
+      const int64_t elements = sums[call].elements();
+      for (int r = 0; r < comm.ranks(); ++r)
+        EXPECT_TRUE(same_bits(all[call].rows(r * elements, (r + 1) * elements), drawn(elements, DType::kF32, r, -i)));
+    }
+  });
+}
+
+TEST(MpiCollectives, StartAfterTheirReadyEvent) {
+  run([](Communicator& comm) {
+    constexpr int64_t kElements = 500'000;
+    Tensor sum({kElements}), all({kElements * comm.ranks()});
+    std::fill_n(sum.data(), kElements, 1.0f);
+    const Event summed = comm.all_reduce(sum, {});
+    comm.all_gather(sum, all, summed).wait();
+    for (int r = 0; r < comm.ranks(); ++r)
+      EXPECT_EQ(all.data()[(r + 1) * kElements - 1], static_cast<float>(comm.ranks()));
+  });
+}
+
+// Work that only its owner brings to an end.
+class Owned : public Event::Pending {
+ public:
+  void wait() override { done_ = true; }
+  bool done() const override { return done_; }
+
+ private:
+  bool done_ = false;
+};
+
+TEST(MpiCollectives, WaitForReadyEventsOfOthers) {
+  run([](Communicator& comm) {
+    const auto owned = std::make_shared<Owned>();
+    Tensor sum = numbers({1});
+    comm.all_reduce(sum, Event(owned)).wait();
+    EXPECT_TRUE(owned->done());
+    EXPECT_THAT(values(sum), ElementsAre(comm.ranks()));
+  });
+}
+
+TEST(MpiCollectives, OnIntegersDoNotSum) {
+  run([](Communicator& comm) {
+    Tensor sum({1}, DType::kI32);
+    EXPECT_THROW(comm.all_reduce(sum, {}), Error);
+  });
+}
+
+TEST(MpiSplit, MakesGroupsInTheOrderOfRanks) {
+  run([](Communicator& comm) {
+    const int color = comm.rank() % 2, last = comm.ranks() - 1;
+    const auto part = comm.split(color);
+    const int ranks = color == 0 ? last / 2 + 1 : (last + 1) / 2;
+    EXPECT_EQ(part->ranks(), ranks);
+    EXPECT_EQ(part->rank(), comm.rank() / 2);
+    Tensor all({ranks});
+    part->all_gather(numbers({static_cast<float>(comm.rank())}), all, {}).wait();
+    for (int r = 0; r < ranks; ++r) EXPECT_EQ(all.data()[r], static_cast<float>(2 * r + color));
+  });
+}
+
+// Messages of one group do not get into another's, though both have the same processes.
+TEST(MpiSplit, GroupsAreIndependent) {
+  run([](Communicator& comm) {
+    const auto twin = comm.split(0);
+    const auto half = comm.split(comm.rank() < comm.ranks() / 2 ? 0 : 1);
+    const auto quarter = (comm.ranks() >= 4 ? *half : comm).split(comm.rank());
+    EXPECT_EQ(twin->ranks(), comm.ranks());
+    EXPECT_EQ(quarter->ranks(), 1);
+    std::vector<Tensor> sums;
+    std::vector<Event> events;
+    const std::vector<Communicator*> groups{&comm, twin.get(), half.get(), quarter.get()};
+    constexpr int64_t kElements = 40'000;
+    for (int i = 0; i < 20; ++i)
+      for (Communicator* group : groups) {
+        sums.emplace_back(Shape{kElements});
+        std::fill_n(sums.back().data(), kElements, static_cast<float>(i));
+        events.push_back(group->all_reduce(sums.back(), {}));
+      }
+    for (const Event& event : events) event.wait();
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const float want = static_cast<float>(static_cast<int>(i / groups.size()) * groups[i % groups.size()]->ranks());
+      EXPECT_EQ(sums[i].data()[0], want);
+      EXPECT_EQ(sums[i].data()[kElements - 1], want);
+    }
+  });
+}
+
+TEST(FromRank0, ItsResultIsEverybodys) {
+  int made = 0;
+  const auto make = [&] {
+    ++made;
+    return std::string("made\0by", 7) + std::to_string(launch().rank);
+  };
+  EXPECT_EQ(from_rank_0(make), std::string("made\0by0", 8));
+  EXPECT_EQ(from_rank_0([] { return std::string(); }), "");
+  EXPECT_EQ(made, launch().rank == 0 ? 1 : 0);
+}
+
+TEST(FromRank0, ItsErrorEndsAllAndTheNextOneWorks) {
+  try {
+    from_rank_0([]() -> std::string { fail("no such file"); });
+    FAIL() << "no error";
+  } catch (const Aborted& e) {
+    EXPECT_NE(launch().rank, 0);
+    EXPECT_STREQ(e.what(), "rank 0 failed: no such file");
+  } catch (const Error& e) {
+    EXPECT_EQ(launch().rank, 0);
+    EXPECT_STREQ(e.what(), "no such file");
+  }
+  EXPECT_EQ(from_rank_0([] { return std::string("and on"); }), "and on");
+}
+
+TEST(RunRanks, TakesAsManyRanksAsThereAreProcesses) {
+  EXPECT_THROW(run_ranks(processes() + 1, 1, [](Communicator&) {}), Error);
+  EXPECT_THROW(run_ranks(1, 1, [](Communicator&) {}), Error);
+  int calls = 0;
+  run([&](Communicator& comm) {
+    ++calls;
+    EXPECT_EQ(comm.rank(), launch().rank);
+    EXPECT_EQ(comm.ranks(), launch().ranks);
+  });
+  EXPECT_EQ(calls, 1);
+}
+
+}  // namespace
+}  // namespace owt
+
+int main(int count, char** words) {
+  testing::InitGoogleTest(&count, words);
+  if (!owt::launch().several()) {
+    std::cerr << "to be started by mpirun with 2 processes or more\n";
+    return 2;
+  }
+  try {
+    const int failed = RUN_ALL_TESTS();
+    owt::end_together();
+    return failed;
+  } catch (const std::exception& e) {
+    return owt::end_with_error(e, e.what(), 1);
+  }
+}

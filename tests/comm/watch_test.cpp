@@ -1,0 +1,177 @@
+#include "src/comm/watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <sstream>
+#include <thread>
+
+#include "src/comm/sockets.h"
+
+namespace owt {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+// Ranks with a watch each, all in this process.
+class Watched : public ::testing::Test {
+ protected:
+  struct Rank {
+    Losses losses;
+    std::atomic<int> calls{0};  // of on_loss
+    std::unique_ptr<Watch> watch;
+  };
+
+  void start(int ranks) {
+    for (int r = 0; r < ranks; ++r) {
+      ranks_.push_back(std::make_unique<Rank>());
+      peers_.push_back({concat("host", r), 100 + r});
+    }
+    Watch::Post post;
+    std::vector<std::thread> threads;
+    for (int r = 0; r < ranks; ++r)
+      threads.emplace_back([&, r] {
+        Rank& one = rank(r);
+        const auto on_loss = [&one] { ++one.calls; };
+        one.watch = r == 0 ? std::make_unique<Watch>(post, peers_, one.losses, on_loss)
+                           : std::make_unique<Watch>(post.address(), r, peers_, one.losses, on_loss);
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  Rank& rank(int r) { return *ranks_[static_cast<size_t>(r)]; }
+  void end(int r) { rank(r).watch.reset(); }
+
+  // What the rank has heard of, when it has heard of something.
+  std::string heard(int r, std::chrono::seconds patience = 10s) {
+    const auto give_up = std::chrono::steady_clock::now() + patience;
+    while (rank(r).calls == 0 && std::chrono::steady_clock::now() < give_up) std::this_thread::sleep_for(5ms);
+    return rank(r).losses.any() ? rank(r).losses.text("") : "nothing";
+  }
+
+ private:
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<Peer> peers_;
+};
+
+TEST_F(Watched, ARankThatEndsIsNamedToAllOthers) {
+  start(4);
+  end(2);
+  for (const int r : {0, 1, 3}) EXPECT_EQ(heard(r), "rank 2 on host2 (process 102) was lost: its process has ended");
+  for (const int r : {0, 1, 3}) EXPECT_EQ(rank(r).calls, 1);
+}
+
+TEST_F(Watched, AllOthersNoticeTheEndOfRank0) {
+  start(3);
+  end(0);
+  for (const int r : {1, 2}) EXPECT_EQ(heard(r), "rank 0 on host0 (process 100) was lost: its process has ended");
+}
+
+TEST_F(Watched, WhoSaysGoodbyeIsNotLost) {
+  start(3);
+  for (const int r : {2, 0}) {
+    rank(r).watch->say_goodbye();
+    end(r);
+  }
+  EXPECT_EQ(heard(1, 1s), "nothing");
+}
+
+TEST_F(Watched, AFailureReachesAllOthersBeforeItsRankEnds) {
+  start(3);
+  rank(1).watch->say_failed("no space left");
+  EXPECT_TRUE(rank(0).losses.any());
+  end(1);
+  for (const int r : {0, 2}) EXPECT_EQ(heard(r), "rank 1 failed: no space left");
+  EXPECT_FALSE(rank(1).losses.any());
+}
+
+TEST_F(Watched, AFailureOfRank0ReachesAll) {
+  start(3);
+  rank(0).watch->say_failed("no space left");
+  end(0);
+  for (const int r : {1, 2}) EXPECT_EQ(heard(r), "rank 0 failed: no space left");
+}
+
+TEST_F(Watched, TheFirstLossStays) {
+  start(3);
+  end(1);
+  heard(0), heard(2);
+  end(2);
+  EXPECT_THAT(heard(0), HasSubstr("rank 1"));
+}
+
+// A rank that says hello and then nothing any more, as one that is stopped.
+TEST(Watch, SilenceLongerThanTheTimeoutIsALoss) {
+  set_watch_timeout(0.6);
+  Watch::Post post;
+  std::istringstream address(post.address());
+  std::string token;
+  int port = 0;
+  address >> token >> port;
+  Connection silent = connect_to("127.0.0.1", port, 1s);
+  silent.send({0x6f777401, 1, token});
+  Losses losses;
+  std::atomic<bool> lost{false};
+  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, [&] { lost = true; });
+  EXPECT_FALSE(losses.any());
+  for (int i = 0; i < 1000 && !lost; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(losses.text(""), "rank 1 on there (process 2) was lost: it has not answered for 0.6 s");
+  set_watch_timeout(20);
+}
+
+TEST(Watch, StrangersAreNotTakenForRanks) {
+  Watch::Post post;
+  std::istringstream address(post.address());
+  std::string token;
+  int port = 0;
+  address >> token >> port;
+  Connection stranger = connect_to("127.0.0.1", port, 1s), chatter = connect_to("127.0.0.1", port, 1s);
+  stranger.send({0x6f777401, 1, "1234"});
+  chatter.send({77, 1, token});
+  std::unique_ptr<Watch> other;
+  Losses losses, losses_there;
+  std::thread there([&] {
+    other =
+        std::make_unique<Watch>(post.address(), 1, std::vector<Peer>{{"here", 1}, {"there", 2}}, losses_there, [] {});
+  });
+  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, [] {});
+  there.join();
+  for (Connection* one : {&stranger, &chatter}) {
+    for (int i = 0; i < 1000 && one->open(); ++i) {
+      one->receive([](const Message&) { ADD_FAILURE() << "a stranger was answered"; });
+      std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_FALSE(one->open());
+  }
+  EXPECT_FALSE(losses.any());
+}
+
+TEST(Losses, NameTheCollectiveAndTheStep) {
+  Losses losses;
+  losses.check("all_reduce");
+  losses.set_lost("rank 2 was lost");
+  EXPECT_EQ(losses.text("all_reduce"), "rank 2 was lost; during all_reduce");
+  note_step(12);
+  EXPECT_EQ(losses.text("after all_gather"), "rank 2 was lost; after all_gather, step 12");
+  EXPECT_EQ(losses.text(""), "rank 2 was lost; step 12");
+  note_step(-1);
+  EXPECT_THROW(losses.check("reduce"), RankLost);
+}
+
+TEST(Losses, OfARankThatFailedAreItsOwnWords) {
+  Losses losses;
+  losses.set_failed("rank 1 failed: disk full");
+  try {
+    losses.check("reduce");
+    FAIL() << "no error";
+  } catch (const RankLost&) {
+    FAIL() << "it was not lost";
+  } catch (const Aborted& e) {
+    EXPECT_STREQ(e.what(), "rank 1 failed: disk full");
+  }
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,91 @@
+// Runs of the softmax losses on lists of numbers, and what they should give.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "layers/softmax_loss.h"
+#include "tests/support/harness.h"
+
+namespace owt {
+
+struct LossCase {
+  std::vector<float> logits;  // rows x classes
+  std::vector<int32_t> labels;
+  LossSettings settings = {};
+  Mode mode = Mode::kTrain;
+  int64_t step_rows = 0;  // 0: the rows
+
+  int64_t rows() const { return static_cast<int64_t>(labels.size()); }
+  int64_t classes() const { return static_cast<int64_t>(logits.size()) / rows(); }
+  void give_to(Pass& pass) const {
+    pass.mode = mode;
+    pass.step_rows = step_rows > 0 ? step_rows : rows();
+  }
+};
+
+struct LossResult {
+  LossSums sums;
+  std::vector<float> dlogits;
+};
+
+inline Tensor no_sums(Device device) {
+  Tensor sums({kLossSums}, DType::kF64, device);
+  sums.zero();
+  return sums;
+}
+
+inline LossSums read_sums(const Tensor& sums) {
+  const Tensor here = sums.to(Device::kCpu);
+  const double* sum = here.data<double>();
+  return {sum[kLossSum], static_cast<int64_t>(sum[kTop1Sum]), static_cast<int64_t>(sum[kTop5Sum]),
+          static_cast<int64_t>(sum[kRowSum])};
+}
+
+// By SoftmaxLoss, bound for one row more. Gradients are filled with NaN first, so that elements that are not written show.
+inline LossResult run_loss(const LossCase& of, const Compute& on) {
+  const Shape shape{of.rows(), of.classes()};
+  const DType dtype = activation_type(on.precision);
+  DevicePass pass(on.device, of.rows());
+  of.give_to(pass.pass());
+  Tensor dlogits(shape, dtype, on.device), sums = no_sums(on.device);
+  fill(dlogits, std::nanf(""));
+  make_softmax_loss(on, static_cast<int>(of.classes()), of.rows() + 1, of.settings)
+      ->run(pass.pass(), upload(of.logits, shape, on.device, dtype), upload_labels(of.labels, on.device), &dlogits,
+            sums);
+  pass.stream().synchronize();
+  return {read_sums(sums), download(dlogits)};
+}
+
+// The definition, all in f64: the loss of one row of training.
+inline double loss_of_row(const std::vector<double>& x, int32_t label, double smoothing) {
+  double sum = 0, loss = 0;
+  for (const double logit : x) sum += std::exp(logit);
+  for (size_t c = 0; c < x.size(); ++c) {
+    const double target =
+        smoothing / static_cast<double>(x.size()) + (static_cast<int32_t>(c) == label ? 1 - smoothing : 0);
+    loss -= target * (x[c] - std::log(sum));
+  }
+  return loss;
+}
+
+// And its gradient, by differences, divided by the rows of the step.
+inline std::vector<double> gradient_by_differences(const LossCase& of) {
+  std::vector<double> gradient;
+  constexpr double kStep = 1e-4;
+  const auto classes = static_cast<size_t>(of.classes());
+  for (size_t i = 0; i < of.logits.size(); ++i) {
+    const size_t row = i / classes, c = i % classes;
+    const auto first = of.logits.begin() + static_cast<std::ptrdiff_t>(row * classes);
+    std::vector<double> x(first, first + static_cast<std::ptrdiff_t>(classes));
+    const double at = x[c];
+    x[c] = at + kStep;
+    const double high = loss_of_row(x, of.labels[row], of.settings.label_smoothing);
+    x[c] = at - kStep;
+    const double low = loss_of_row(x, of.labels[row], of.settings.label_smoothing);
+    gradient.push_back((high - low) / (2 * kStep) / static_cast<double>(of.step_rows > 0 ? of.step_rows : of.rows()));
+  }
+  return gradient;
+}
+
+}  // namespace owt
