@@ -25,7 +25,7 @@ source "$here/virtual_hosts.sh"
 configs=$(cd "$here/../../configs" && pwd)
 
 owt=build/owt nets="alexnet_small cifar10_quick" hosts="2 4" rates="1gbit 100mbit"
-strategies="dp dp-zero owt-a owt-b owt-c auto" steps=8 latency=100us seconds=660 keep=
+strategies="dp dp-zero owt-a owt-b owt-c owt-d auto" steps=8 latency=100us seconds=660 keep=
 virtual_hosts_seconds=90
 
 stop() {  # stop STATUS WORDS...
