@@ -7,7 +7,7 @@
 #     --nets "NAME ..."      alexnet_small (96 % of the weights in dense layers), cifar10_quick (none of them large); both
 #     --hosts "K ..."        default "2 4"
 #     --rates "RATE ..."     of every link, both ways, in tc's words; default "1gbit 100mbit"
-#     --strategies "..."     default "dp dp-zero owt-a owt-b owt-c auto"
+#     --strategies "..."     default "dp dp-zero owt-a owt-b owt-c owt-d auto"
 #     --steps N              timed steps of a run, at least 2; default 8
 #     --latency TIME         of a message, for the prediction; default 100us
 #     --seconds S            measure nothing more after this time; default 660
