@@ -1,5 +1,6 @@
 #include <iostream>
 
+#include "src/comm/processes.h"
 #include "src/core/gpus.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
@@ -22,6 +23,8 @@ int command_devices(const Arguments& arguments) {
   if (gpus.list.empty()) std::cout << format("cuda   none: {}\n", gpus.why_none);
   if (!gpus.runtime.empty())
     std::cout << format("CUDA runtime {}, driver for {}\n", gpus.runtime, gpus.driver.empty() ? "none" : gpus.driver);
+  const std::string mpi = process_library();
+  std::cout << format("mpi    {}\n", mpi.empty() ? "none: built without MPI, ranks are threads" : mpi);
   return 0;
 }
 

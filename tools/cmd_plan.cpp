@@ -1,25 +1,67 @@
 #include <algorithm>
 #include <iostream>
 
+#include "src/comm/threads.h"
+#include "src/core/files.h"
 #include "src/core/log.h"
-#include "src/parallel/plan.h"
+#include "src/core/units.h"
+#include "src/train/measure_compute.h"
+#include "src/train/planner_files.h"
+#include "src/train/run.h"
 #include "tools/commands.h"
 
 namespace owt {
+namespace {
 
-int command_plan(const Arguments& arguments) {
-  Options options("owt plan", "Shows what each worker computes and sends per step, and the totals of every strategy.");
+void declare(Options& options) {
   options.positional("CONFIG", "a recipe or a model file");
   declare_shared(options);
   options.repeated("parallel", "NAME",
-                   "dp | owt-a | owt-b | owt-c | mp; may be given several times (default: the recipe's)");
-  if (!options.parse(arguments)) {
-    std::cout << options.help();
-    return 0;
+                   "dp | owt-a | owt-b | owt-c | owt-d | mp; may be given several times (default: the recipe's)");
+  options.option(
+      "model-ranks", "M",
+      "workers that share one copy of the split layers; the others hold copies of them (default: the recipe's; "
+      "predictions: all, and those of a host)");
+  options.option("links", "FILE", "predict for links as measured by owt bench-comm --json");
+  options.option("bandwidth", "B",
+                 "predict for links of this bandwidth, e.g. 1Gbit or 400MB/s: of each rank, or with "
+                 "--hosts of each host, shared by its ranks");
+  options.option("latency", "T", "50us", "of those links, for each message");
+  options.option("hosts", "H", "the workers are on this many hosts, as many on each (default: 1, or those of --links)");
+  options.option("local-bandwidth", "B", "of each rank to others on its host (default: 10GB/s; with --gpu, the GPU's)");
+  options.option("local-latency", "T", "of each message on a host (default: 5us; with --gpu, the GPU's)");
+  options.option("gpu", "NAME", "compute times from what this GPU can do at best: H200 | H100 | A100 | L40S | RTX4090");
+  options.repeated("times", "FILE",
+                   "compute times from a table of owt time --workers 1 --csv; give several of different "
+                   "batches to tell what does not grow with the rows");
+  options.flag("measure", "compute times from a few steps here and now; the default where links are given");
+  options.option("ranks-here", "N",
+                 "with --measure, ranks that compute on this machine at the same time (default: those "
+                 "of a host)");
+  options.option("json", "FILE", "write the prediction as JSON too");
+}
+
+// Of an option that core/units.h reads.
+template <class Value>
+Value quantity(const Options& options, const std::string& name, Value (*parse)(const std::string&)) {
+  try {
+    return parse(options.string(name));
+  } catch (const Error& e) {
+    throw UsageError(concat("--", name, ": ", e.what()));
   }
-  const Settings settings = shared_settings(options);
+}
+
+DeviceSpeed gpu_from(const Options& options) {
+  try {
+    return device_speed(options.string("gpu"));
+  } catch (const Error& e) {
+    throw UsageError(concat("--gpu: ", e.what()));
+  }
+}
+
+void show_plans(const Settings& settings, const std::vector<std::string>& asked) {
   PlanRequest request = settings.plan_request();
-  std::vector<std::string> shown = options.list("parallel");
+  std::vector<std::string> shown = asked;
   if (shown.empty()) shown.push_back(name_of(request.strategy));
   for (const std::string& name : shown) {
     request.strategy = strategy_from(name);
@@ -33,6 +75,147 @@ int command_plan(const Arguments& arguments) {
                         static_cast<double>(plan.weight_bytes_per_rank()) / 1e6,
                         std::count(shown.begin(), shown.end(), name) > 0 ? "   <- shown above" : "");
   }
+}
+
+// What the options say about links. Throws UsageError where they contradict each other.
+Network network_from(const Options& options, int ranks) {
+  Network network;
+  if (options.given("links") && (options.given("bandwidth") || options.given("latency")))
+    throw UsageError("owt plan: --links and --bandwidth or --latency do not go together: the file has both");
+  Link asked{quantity(options, "latency", parse_seconds), 0};
+  if (options.given("bandwidth")) asked.bytes_per_s = quantity(options, "bandwidth", parse_bandwidth);
+  int hosts = 1;
+  if (options.given("links")) {
+    network = read_links(options.string("links"));
+    hosts = network.hosts;
+    if (ranks != network.measured_ranks && hosts > 1) hosts = std::max(1, ranks / network.ranks_per_host);
+  }
+  if (options.given("hosts")) hosts = static_cast<int>(options.integer("hosts", {.low = 1, .high = 4096}));
+  if (ranks % hosts != 0)
+    throw UsageError(concat("--hosts ", hosts, ": cannot hold ", ranks, " workers evenly; wanted a divisor of them"));
+  network.hosts = hosts;
+  network.ranks_per_host = ranks / hosts;
+  network.local = {5e-6, 10e9};
+  if (options.given("gpu")) {
+    const DeviceSpeed speed = gpu_from(options);
+    network.local = {speed.link_latency_s, speed.link_bytes_per_s};
+    network.algorithm = Network::Algorithm::kHierarchical;
+  }
+  if (options.given("latency") && !options.given("bandwidth"))
+    throw UsageError("owt plan: --latency is that of the links of --bandwidth; give both");
+  if (options.given("bandwidth")) (hosts > 1 ? network.between : network.local) = asked;
+  if (options.given("local-bandwidth"))
+    network.local.bytes_per_s = quantity(options, "local-bandwidth", parse_bandwidth);
+  if (options.given("local-latency")) network.local.latency_s = quantity(options, "local-latency", parse_seconds);
+  if (hosts > 1 && !options.given("bandwidth") && !options.given("links"))
+    throw UsageError("owt plan: --hosts needs the links between them: --bandwidth and --latency, or --links");
+  return network;
+}
+
+std::unique_ptr<ComputeModel> measure(const Settings& settings, const Options& options, const Network& network) {
+  const int here = options.given("ranks-here")
+                       ? static_cast<int>(options.integer("ranks-here", {.low = 1, .high = 4096}))
+                       : network.ranks_per_host;
+  const std::vector<int64_t> rows = rows_to_measure(settings.plan_request());
+  ConvChoices::process().set_mode(settings.run.conv_algorithm);
+  ComputeSamples samples;
+  run_ranks(
+      here, threads_per_rank(shared_threads(options), here),
+      [&](Communicator& comm) {
+        const ComputeSamples measured = measure_compute(settings, comm, rows);
+        if (comm.rank() == 0) samples = measured;
+      },
+      settings.compute().device);
+  return measured_compute(samples);
+}
+
+std::unique_ptr<ComputeModel> compute_from(const Settings& settings, const Options& options, const Network& network) {
+  PlanRequest whole = settings.plan_request();
+  whole.ranks = 1;
+  whole.model_ranks = 1;
+  const Plan plan = make_plan(settings.model, whole);
+  if (options.given("gpu")) return device_compute(gpu_from(options), plan);
+  if (!options.given("times")) return measure(settings, options, network);
+  ComputeSamples samples;
+  for (const std::string& file : options.list("times")) {
+    add_samples(read_times(file), plan, samples);
+    samples.source += (samples.source.empty() ? "as timed in " : ", ") + file;
+  }
+  return measured_compute(samples);
+}
+
+std::string crossover_text(const PlannerResult& result) {
+  const PlanRequest& request = result.choice.chosen().request;
+  if (!result.choice.best_split()) return "";
+  std::string text = "With these links and compute times ";
+  if (result.crossover_rows == 0)
+    text += "splitting pays at every batch";
+  else if (result.crossover_rows <= request.ranks)
+    text += "splitting pays at no batch";
+  else
+    text += format("splitting pays below a batch of {}", result.crossover_rows);
+  text += format("; {} sends fewer bytes than dp ", result.choice.best_split()->name());
+  text += result.crossover_rows_by_bytes == 0 ? "at every batch.\n"
+                                              : format("below a batch of {}.\n", result.crossover_rows_by_bytes);
+  return text;
+}
+
+void predict_all(const Settings& settings, const Options& options, const Network& network) {
+  const PlanRequest request = settings.plan_request();
+  const auto compute = compute_from(settings, options, network);
+  PlannerResult result;
+  result.choice = choose_strategy(settings.model, request, network, *compute);
+  result.model = settings.model.name;
+  result.network = network.text();
+  result.compute = compute->text();
+  result.crossover_rows = crossover_rows(settings.model, request, network, *compute);
+  if (const Prediction* split = result.choice.best_split())
+    result.crossover_rows_by_bytes = crossover_rows_by_bytes(settings.model, split->request);
+  std::cout << format("\nPrediction for {} rows per step. Links: {}. Compute: {}.\n", request.step_rows, result.network,
+                      result.compute)
+            << result.choice.table() << '\n'
+            << result.choice.reason() << '\n'
+            << crossover_text(result);
+  if (options.given("json")) write_file_atomically(options.string("json"), prediction_json(result));
+}
+
+// Whether the options ask for predictions. Throws UsageError where they contradict each other or need others.
+bool predicts(const Options& options) {
+  const int computing = int{options.given("gpu")} + int{options.given("times")} + int{options.boolean("measure")};
+  if (computing > 1) throw UsageError("owt plan: give one of --gpu, --times and --measure");
+  if (computing == 1 || options.given("links") || options.given("bandwidth")) return true;
+  for (const char* needs : {"json", "hosts", "latency", "ranks-here", "local-bandwidth", "local-latency"})
+    if (options.given(needs))
+      throw UsageError(
+          concat("owt plan: --", needs, " is for predictions; give --links FILE or --bandwidth B as well"));
+  return false;
+}
+
+}  // namespace
+
+int command_plan(const Arguments& arguments) {
+  Options options(
+      "owt plan",
+      "Shows what each worker computes and sends per step under each strategy, and predicts how long it takes.");
+  declare(options);
+  if (!options.parse(arguments)) {
+    std::cout << options.help();
+    return 0;
+  }
+  Overrides more;
+  if (options.given("model-ranks"))
+    more.emplace_back("parallel.model_ranks", std::to_string(options.integer("model-ranks", {.low = 1, .high = 4096})));
+  const Settings settings = shared_settings(options, more);
+  if (!predicts(options)) {
+    show_plans(settings, options.list("parallel"));
+    std::cout << "\nFor predicted times add --bandwidth B [--latency T] or --links FILE (the links), and --gpu NAME, "
+                 "--times FILE or --measure (the computing).\n";
+    return 0;
+  }
+  const Network network = network_from(options, settings.parallel.workers);
+  if (options.given("gpu")) gpu_from(options);
+  show_plans(settings, options.list("parallel"));
+  predict_all(settings, options, network);
   return 0;
 }
 

@@ -16,6 +16,7 @@ int command_train(const Arguments& arguments);
 int command_eval(const Arguments& arguments);
 int command_time(const Arguments& arguments);
 int command_plan(const Arguments& arguments);
+int command_bench_comm(const Arguments& arguments);
 int command_prepare(const Arguments& arguments);
 int command_inspect(const Arguments& arguments);
 int command_devices(const Arguments& arguments);

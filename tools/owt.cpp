@@ -25,6 +25,7 @@ constexpr Command kCommands[] = {
     {"eval", owt::command_eval, Under::kTogether, "accuracy of a weights file on the test images"},
     {"time", owt::command_time, Under::kTogether, "where the time of a training step goes, layer by layer"},
     {"plan", owt::command_plan, Under::kAlone, "what is computed where, and what travels, under each strategy"},
+    {"bench-comm", owt::command_bench_comm, Under::kTogether, "how long collectives between ranks take"},
     {"prepare", owt::command_prepare, Under::kAlone, "make or unpack a data set"},
     {"devices", owt::command_devices, Under::kAlone, "what this machine can train on"},
     {"inspect", owt::command_inspect, Under::kAlone, "what is in a recipe, a model, a checkpoint or a data set"},
@@ -36,7 +37,7 @@ void print_help(std::ostream& out) {
          "usage: owt COMMAND ...\n\n";
   for (const Command& command : kCommands) {
     std::string name = command.name;
-    name.resize(10, ' ');
+    name.resize(12, ' ');
     out << "  " << name << command.about << '\n';
   }
   out << "\nowt COMMAND --help says more. Exit codes: 0 done, 1 failed, 2 wrong command line, 75 stopped on "

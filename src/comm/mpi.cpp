@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "src/comm/mpi_transfers.h"
+#include "src/comm/processes.h"
 #include "src/comm/solo.h"
 
 namespace owt {
@@ -174,6 +175,14 @@ class MpiLink : public Mpi {
 };
 
 }  // namespace
+
+std::string process_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  OWT_MPI(MPI_Get_library_version(text, &length));  // allowed before MPI_Init
+  const std::string all(text, static_cast<size_t>(length));
+  return all.substr(0, all.find_first_of(",\n"));
+}
 
 std::unique_ptr<Mpi> start_mpi(const Launch& launch, const Losses& losses) {
   auto* const link = new MpiLink(launch, losses);  // not freed after a failure: its thread may still be in MPI_Init

@@ -17,6 +17,9 @@ namespace owt {
 // the others Aborted with its text. All ranks must come here, in the same order with other collectives.
 std::string from_rank_0(const std::function<std::string()>& make);
 
+// What carries processes, "Open MPI v4.1.4"; empty: this program was built without MPI.
+std::string process_library();
+
 // For run_ranks: a communicator of all processes, for tensors on the CPU. crowded: the compute threads of this host's
 // ranks are more than its cores.
 std::unique_ptr<Communicator> join_processes(bool crowded);

@@ -9,7 +9,11 @@
 namespace owt {
 namespace {
 
-int64_t activation_bytes(const Plan& plan) { return size_of(activation_type(plan.request.on.precision)); }
+// Of an element on the wire.
+int64_t gradient_bytes(const Plan& plan) { return plan.request.half_wire && plan.ranks() > 1 ? 2 : 4; }
+int64_t activation_bytes(const Plan& plan) {
+  return std::min(gradient_bytes(plan), size_of(activation_type(plan.request.on.precision)));
+}
 
 int64_t round_up_share(int64_t most, int ranks, int64_t bytes_each) { return most * ranks * bytes_each; }
 
@@ -66,6 +70,9 @@ void fill_buckets(Plan& plan) {
   const bool own_rows = plan.front_layout() == Layout::kBatch;
   // Under mp the front sees the same rows on all ranks of a group, so only the replicas' gradients differ.
   if (own_rows || plan.replicas() > 1) plan.buckets = buckets_of(plan, 0, plan.boundary);
+  if (plan.shares_update())
+    for (Bucket& bucket : plan.buckets)
+      bucket.elements = aligned_elements(bucket.elements, plan.ranks() * kAlignedElements);
   if (plan.replicas() > 1 && plan.split())
     plan.back_buckets = buckets_of(plan, plan.boundary, static_cast<int64_t>(plan.layers.size()));
 }
@@ -91,13 +98,7 @@ class TransferList {
 
 int64_t most_columns(const LayerPlan& layer) { return layer.parts.front().size(); }
 
-int64_t longest(const Round& round) {
-  int64_t most = 0;
-  for (const RowRange& range : round) most = std::max(most, range.size());
-  return most;
-}
-
-void list_boundary(const Plan& plan, const StepRows& rows, const Round& round, TransferList& list) {
+void list_boundary(const Plan& plan, const StepRows& rows, const StepRows::RoundSize& round, TransferList& list) {
   const LayerPlan& first = plan.layers[static_cast<size_t>(plan.boundary)];
   const int64_t row_bytes = first.in.elements() * activation_bytes(plan);
   const std::string there = plan.boundary_name() + " input", back = plan.boundary_name() + " input gradient";
@@ -106,18 +107,17 @@ void list_boundary(const Plan& plan, const StepRows& rows, const Round& round, T
       list.add(back, Collective::kAllReduce, Group::kModel, Layout::kPartial, Layout::kReplicated,
                rows.most() * row_bytes);
   } else if (plan.request.strategy == Strategy::kOwtB) {
-    list.add(there, Collective::kBroadcast, Group::kModel, Layout::kBatch, Layout::kReplicated,
-             rows_of(round) * row_bytes);
+    list.add(there, Collective::kBroadcast, Group::kModel, Layout::kBatch, Layout::kReplicated, round.rows * row_bytes);
     if (plan.front_learns)
-      list.add(back, Collective::kReduce, Group::kModel, Layout::kPartial, Layout::kBatch, rows_of(round) * row_bytes);
+      list.add(back, Collective::kReduce, Group::kModel, Layout::kPartial, Layout::kBatch, round.rows * row_bytes);
   } else if (first.by_inputs()) {
     const int64_t bytes =
-        round_up_share(longest(round), plan.model_ranks, first.inputs.front().size() * activation_bytes(plan));
+        round_up_share(round.longest, plan.model_ranks, first.inputs.front().size() * activation_bytes(plan));
     list.add(there, Collective::kAllToAll, Group::kModel, Layout::kBatch, Layout::kFeature, bytes);
     if (plan.front_learns)
       list.add(back, Collective::kAllToAll, Group::kModel, Layout::kFeature, Layout::kBatch, bytes);
   } else {
-    const int64_t bytes = round_up_share(longest(round), plan.model_ranks, row_bytes);
+    const int64_t bytes = round_up_share(round.longest, plan.model_ranks, row_bytes);
     list.add(there, Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated, bytes);
     if (plan.front_learns)
       list.add(back, Collective::kReduceScatter, Group::kModel, Layout::kPartial, Layout::kBatch, bytes);
@@ -159,7 +159,7 @@ bool sends_less_sharded(const Plan& plan) {
 
 // Of a step: how often the parts behind the boundary are updated.
 int dense_updates(const Plan& plan, const StepRows& rows) {
-  return plan.request.dense_update == DenseUpdate::kRound ? static_cast<int>(rows.rounds(0).size()) : 1;
+  return plan.request.dense_update == DenseUpdate::kRound ? static_cast<int>(rows.round_sizes(0).size()) : 1;
 }
 
 void list_transfers(Plan& plan) {
@@ -169,18 +169,25 @@ void list_transfers(Plan& plan) {
     if (plan.front_layout() == Layout::kBatch)
       list.add("labels", Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated,
                round_up_share(rows.most(), plan.model_ranks, 4));
-    for (const Round& round : rows.rounds(0)) {
+    for (const StepRows::RoundSize& round : rows.round_sizes(0)) {
       list_boundary(plan, rows, round, list);
-      list_feature_gathers(plan, rows_of(round), list);
+      list_feature_gathers(plan, round.rows, list);
     }
   }
   for (const Bucket& bucket : plan.back_buckets)
     for (int round = 0; round < dense_updates(plan, rows); ++round)
       list.add("dense gradients", Collective::kAllReduce, Group::kReplicas, Layout::kPartial, Layout::kReplicated,
+               bucket.elements * gradient_bytes(plan));
+  for (const Bucket& bucket : plan.buckets) {
+    const int64_t bytes = bucket.elements * gradient_bytes(plan);
+    if (plan.shares_update()) {  // shares are elements, which is as near to features as to anything
+      list.add("gradients", Collective::kReduceScatter, Group::kWorld, Layout::kPartial, Layout::kFeature, bytes);
+      list.add("weights", Collective::kAllGather, Group::kWorld, Layout::kFeature, Layout::kReplicated,
                bucket.elements * 4);
-  for (const Bucket& bucket : plan.buckets)
-    list.add("gradients", Collective::kAllReduce, plan.front_group(), Layout::kPartial, Layout::kReplicated,
-             bucket.elements * 4);
+    } else {
+      list.add("gradients", Collective::kAllReduce, plan.front_group(), Layout::kPartial, Layout::kReplicated, bytes);
+    }
+  }
   list.add("step result", Collective::kAllReduce, Group::kWorld, Layout::kPartial, Layout::kReplicated,
            kStepResultBytes);
 }
@@ -269,7 +276,8 @@ int model_ranks_of(const PlanRequest& request, const std::vector<std::unique_ptr
   const bool splits =
       std::any_of(layers.begin(), layers.end(), [](const auto& layer) { return layer->columns() == Columns::kSplits; });
   if (request.strategy == Strategy::kModelParallel) return asked;
-  return splits && request.strategy != Strategy::kDataParallel ? asked : 1;
+  const bool whole = request.strategy == Strategy::kDataParallel || request.strategy == Strategy::kDataParallelZero;
+  return splits && !whole ? asked : 1;
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "src/parallel/rounds.h"
 
+#include <algorithm>
+#include <map>
+
 #include "src/core/check.h"
 #include "src/core/config.h"
 
@@ -9,6 +12,8 @@ const char* name_of(Strategy strategy) {
   switch (strategy) {
     case Strategy::kDataParallel:
       return "dp";
+    case Strategy::kDataParallelZero:
+      return "dp-zero";
     case Strategy::kOwtA:
       return "owt-a";
     case Strategy::kOwtB:
@@ -24,8 +29,8 @@ const char* name_of(Strategy strategy) {
 }
 
 std::vector<Strategy> all_strategies() {
-  return {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB,
-          Strategy::kOwtC,         Strategy::kOwtD, Strategy::kModelParallel};
+  return {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC,
+          Strategy::kOwtD,         Strategy::kModelParallel};
 }
 
 std::vector<std::string> strategy_names() {
@@ -67,6 +72,7 @@ std::vector<Round> StepRows::rounds(int rank) const {
   const auto size_of = [&](int member) { return of(first_of_group(rank) + member).size(); };
   switch (strategy_) {
     case Strategy::kDataParallel:
+    case Strategy::kDataParallelZero:
     case Strategy::kModelParallel:
       all.push_back({{rank % model_ranks_, 0, of(rank).size()}});
       break;
@@ -87,6 +93,28 @@ std::vector<Round> StepRows::rounds(int rank) const {
         }
       }
       break;
+  }
+  return all;
+}
+
+std::vector<StepRows::RoundSize> StepRows::round_sizes(int rank) const {
+  std::vector<RoundSize> all;
+  if (strategy_ != Strategy::kOwtC) {
+    for (const Round& round : rounds(rank)) {
+      all.push_back({rows_of(round), 0});
+      for (const RowRange& range : round) all.back().longest = std::max(all.back().longest, range.size());
+    }
+    return all;
+  }
+  std::map<int64_t, int64_t> members;  // rows of a rank -> ranks that have as many; there are two such numbers at most
+  for (int r = 0; r < model_ranks_; ++r) ++members[of(first_of_group(rank) + r).size()];
+  for (int round = 0; round < model_ranks_; ++round) {
+    all.push_back({0, 0});
+    for (const auto& [rows, ranks] : members) {
+      const int64_t part = split(rows, model_ranks_, round).size();
+      all.back().rows += ranks * part;
+      all.back().longest = std::max(all.back().longest, part);
+    }
   }
   return all;
 }

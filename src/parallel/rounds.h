@@ -15,7 +15,7 @@
 
 namespace owt {
 
-enum class Strategy { kDataParallel, kOwtA, kOwtB, kOwtC, kOwtD, kModelParallel };
+enum class Strategy { kDataParallel, kDataParallelZero, kOwtA, kOwtB, kOwtC, kOwtD, kModelParallel };
 const char* name_of(Strategy strategy);           // "dp", "owt-a", "owt-b", "owt-c", "owt-d", "mp"
 Strategy strategy_from(const std::string& name);  // throws Error with the list of names
 std::vector<Strategy> all_strategies();
@@ -41,6 +41,12 @@ class StepRows {
   int64_t most() const;  // the largest number of rows on a rank
   // The rounds of its group, as this rank sees them. Under dp and mp there is one round of the rank's own rows.
   std::vector<Round> rounds(int rank) const;
+  // The sizes of the same rounds, in a time that grows with the ranks of a group and not with their square.
+  struct RoundSize {
+    int64_t rows;     // of all ranges together
+    int64_t longest;  // of the ranges
+  };
+  std::vector<RoundSize> round_sizes(int rank) const;
   // The rows of a round of this rank's group, as indexes in the step.
   std::vector<int64_t> indexes(const Round& round, int rank) const;
 

@@ -4,11 +4,11 @@
 #include "src/comm/launch.h"
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
-#include "src/core/bf16.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
-#include "src/core/philox.h"
+#include "src/train/auto_strategy.h"
 #include "src/train/job.h"
+#include "src/train/made_up_batch.h"
 #include "src/train/run.h"
 #include "src/train/step.h"
 
@@ -16,23 +16,6 @@ namespace owt {
 namespace {
 
 constexpr int kUntimedSteps = 3;  // the first ones make primitives and choose algorithms
-
-Batch made_up_batch(const Model& model, const Slice& rows, const PlanRequest& request) {
-  Batch batch;
-  batch.images = Tensor(model.input.batch_of(rows.size()));
-  batch.labels = Tensor({rows.size()}, DType::kI32);
-  batch.step_rows = request.step_rows;
-  const Philox random(1, RandomStream::kSynthetic);
-  const int64_t each = model.input.elements();
-  for (int64_t i = 0; i < batch.images.elements(); ++i)
-    batch.images.data()[i] = random.uniform(static_cast<uint64_t>(rows.begin * each + i)) - 0.5f;
-  for (int64_t i = 0; i < rows.size(); ++i)
-    batch.labels.data<int32_t>()[i] = static_cast<int32_t>((rows.begin + i) % model.classes);
-  if (request.on.precision == Precision::kBf16) batch.images = to_bf16(batch.images);
-  batch.images = batch.images.to(request.on.device);
-  batch.labels = batch.labels.to(request.on.device);
-  return batch;
-}
 
 // The share of a layer's work that rank 0 does.
 double share_of_rank_0(const LayerPlan& layer) {
@@ -95,7 +78,9 @@ std::vector<LayerFacts> layer_facts(const Plan& plan) {
   return all;
 }
 
-TimingReport time_steps(const Settings& settings, const TimeOptions& options) {
+TimingReport time_steps(Settings settings, const TimeOptions& options) {
+  check_launched(settings.parallel.workers);
+  settle_strategy(settings, options.threads);
   const Plan plan = settings.plan_to_run();
   log_device(settings, plan.request.on);
   ConvChoices::process().set_mode(settings.run.conv_algorithm);

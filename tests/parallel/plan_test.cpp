@@ -7,6 +7,7 @@
 #include <set>
 
 #include "src/core/check.h"
+#include "tests/support/alexnet.h"
 
 namespace owt {
 namespace {
@@ -18,37 +19,6 @@ using ::testing::IsEmpty;
 using ::testing::Key;
 using ::testing::Not;
 
-// The one-tower network of "One weird trick".
-const char* const kAlexNet = R"(
-name = "alexnet"
-input = [3, 224, 224]
-classes = 1000
-layer = [
-  { name = "conv1", type = "conv", out = 64, kernel = 11, stride = 4, pad = 2 },
-  { name = "relu1", type = "relu" },
-  { name = "pool1", type = "max_pool", kernel = 3, stride = 2 },
-  { name = "conv2", type = "conv", out = 192, kernel = 5, pad = 2 },
-  { name = "relu2", type = "relu" },
-  { name = "pool2", type = "max_pool", kernel = 3, stride = 2 },
-  { name = "conv3", type = "conv", out = 384, kernel = 3, pad = 1 },
-  { name = "relu3", type = "relu" },
-  { name = "conv4", type = "conv", out = 256, kernel = 3, pad = 1 },
-  { name = "relu4", type = "relu" },
-  { name = "conv5", type = "conv", out = 256, kernel = 3, pad = 1 },
-  { name = "relu5", type = "relu" },
-  { name = "pool5", type = "max_pool", kernel = 3, stride = 2 },
-  { name = "drop6", type = "dropout", rate = 0.5 },
-  { name = "fc6", type = "dense", out = 4096 },
-  { name = "relu6", type = "relu" },
-  { name = "drop7", type = "dropout", rate = 0.5 },
-  { name = "fc7", type = "dense", out = 4096 },
-  { name = "relu7", type = "relu" },
-  { name = "fc8", type = "dense", out = 1000 },
-]
-)";
-constexpr int64_t kConvParams = 23'296 + 307'392 + 663'936 + 884'992 + 590'080;
-constexpr int64_t kFc6Params = 9216 * 4096 + 4096, kFc7Params = 4096 * 4096 + 4096, kFc8Params = 4096 * 1000 + 1000;
-constexpr int64_t kAllParams = kConvParams + kFc6Params + kFc7Params + kFc8Params;
 constexpr int64_t kRows = 128;  // per rank
 constexpr int64_t kOthers = 7;  // of 8 ranks
 
@@ -303,6 +273,31 @@ layer = [
   }
 }
 
+TEST(PlanOfAlexNet, DataParallelInSharesSendsAsMuchAndKeepsNothingSplit) {
+  const Plan plan = alexnet(Strategy::kDataParallelZero);
+  EXPECT_TRUE(plan.shares_update());
+  EXPECT_FALSE(plan.split());
+  EXPECT_EQ(transfer(plan, "gradients").collective, Collective::kReduceScatter);
+  EXPECT_EQ(transfer(plan, "weights").collective, Collective::kAllGather);
+  int64_t padded = 0;
+  for (const Bucket& bucket : plan.buckets) {
+    EXPECT_EQ(bucket.elements % 64, 0);
+    padded += bucket.elements;
+  }
+  EXPECT_GE(padded, kAllParams);
+  EXPECT_LT(padded, kAllParams + 64 * static_cast<int64_t>(plan.buckets.size()));
+  EXPECT_EQ(transfer(plan, "gradients").bytes, padded * 4 / 8 * 7);
+  EXPECT_EQ(transfer(plan, "weights").bytes, padded * 4 / 8 * 7);
+  EXPECT_EQ(transfer(plan, "weights").calls, static_cast<int>(plan.buckets.size()));
+  EXPECT_THAT(bytes_of(plan), ElementsAre(Key("gradients"), Key("step result"), Key("weights")));
+}
+
+TEST(Plan, OneRankUnderDpZeroSharesNothing) {
+  const Plan plan = plan_of(kTenClasses, {.ranks = 1, .strategy = Strategy::kDataParallelZero, .step_rows = 8});
+  EXPECT_FALSE(plan.shares_update());
+  EXPECT_EQ(transfer(plan, "gradients").collective, Collective::kAllReduce);
+}
+
 TEST(Plan, TheGradientAtTheInputOfASplitLayerIsASummand) {
   const Plan plan = plan_of(kTenClasses, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
   EXPECT_EQ(plan.gradient_layout(1), Layout::kPartial);  // fc1
@@ -322,7 +317,7 @@ TEST(Plan, BucketsHoldEveryReplicatedParameterOnceLastLayerFirst) {
           EXPECT_LT(elements * 4, bucket_bytes);
           held.push_back(i);
           for (const Shape& shape : plan.layers.at(static_cast<size_t>(i)).params)
-            elements += (shape.elements() + 3) / 4 * 4;  // each from a multiple of 16 bytes on
+            elements += (shape.elements() + 7) / 8 * 8;  // each from a multiple of 8 elements on
         }
         EXPECT_EQ(bucket.elements, elements);
         if (&bucket != &plan.buckets.back()) {

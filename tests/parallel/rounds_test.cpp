@@ -127,6 +127,27 @@ TEST(StepRows, UnderModelParallelAreAllOnEveryRank) {
   EXPECT_EQ(rows.most(), 7);
 }
 
+TEST(StepRows, SizesOfRoundsAreThoseOfTheirRanges) {
+  for (const Strategy strategy : all_strategies())
+    for (const int ranks : {1, 2, 3, 6, 8})
+      for (const int model_ranks : {0, 1, 2})
+        for (const int64_t step_rows : {1, 7, 61, 96}) {
+          if (model_ranks > 0 && ranks % model_ranks != 0) continue;
+          const StepRows rows(strategy, ranks, step_rows, model_ranks);
+          for (int rank = 0; rank < ranks; ++rank) {
+            const auto rounds = rows.rounds(rank);
+            const auto sizes = rows.round_sizes(rank);
+            ASSERT_EQ(sizes.size(), rounds.size());
+            for (size_t r = 0; r < rounds.size(); ++r) {
+              int64_t longest = 0;
+              for (const RowRange& range : rounds[r]) longest = std::max(longest, range.size());
+              EXPECT_EQ(sizes[r].rows, rows_of(rounds[r]));
+              EXPECT_EQ(sizes[r].longest, longest);
+            }
+          }
+        }
+}
+
 TEST(StepRows, OfDataParallelCoverTheStepOnce) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     int64_t next = 0;
@@ -141,7 +162,7 @@ TEST(StepRows, OfDataParallelCoverTheStepOnce) {
 }
 
 TEST(Strategy, NamesAreReadBack) {
-  EXPECT_THAT(strategy_names(), ElementsAre("dp", "owt-a", "owt-b", "owt-c", "mp"));
+  EXPECT_THAT(strategy_names(), ElementsAre("dp", "dp-zero", "owt-a", "owt-b", "owt-c", "mp"));
   for (const std::string& name : strategy_names()) EXPECT_EQ(name_of(strategy_from(name)), name);
 }
 

@@ -53,8 +53,8 @@ class CliTest : public ::testing::Test {
 
 TEST_F(CliTest, HelpOfEveryCommandIsOnStandardOutput) {
   EXPECT_THAT(owt("--help").out, AllOf(HasSubstr("train"), HasSubstr("inspect"), HasSubstr("75")));
-  for (const std::string command :
-       {"train", "eval", "time", "plan", "inspect", "devices", "prepare", "prepare synthetic", "prepare cifar"}) {
+  for (const std::string command : {"train", "eval", "time", "plan", "inspect", "devices", "bench-comm", "prepare",
+                                    "prepare synthetic", "prepare cifar"}) {
     const Result help = owt(command + " --help");
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_THAT(help.out, HasSubstr("owt " + command)) << command;
@@ -149,6 +149,86 @@ TEST_F(CliTest, PlanShowsEveryLayerEveryTransferAndEveryStrategy) {
   ASSERT_EQ(plan.code, 0) << plan.err;
   EXPECT_THAT(plan.out, AllOf(HasSubstr("fc1 input gradient"), HasSubstr("2-3 of 10"), HasSubstr("all_gather"),
                               HasSubstr("owt-b"), HasSubstr("<- shown above")));
+}
+
+TEST_F(CliTest, PlanSaysWhichOptionsGivePredictions) {
+  const Result plan = owt("plan " + small_recipe() + " --workers 2");
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("For predicted times add --bandwidth"), Not(HasSubstr("exposed ms"))));
+}
+
+TEST_F(CliTest, PlanPredictsEveryStrategyForMeasuredAndForGivenLinks) {
+  const std::string links = file("links.json"), times = file("t.csv"), json = file("p.json");
+  const Result bench = owt("bench-comm --workers 2 --sizes 4K..64K --seconds 1 --json " + links);
+  ASSERT_EQ(bench.code, 0) << bench.err;
+  EXPECT_THAT(bench.out, AllOf(HasSubstr("2 ranks on 1 host, f32 on cpu"), HasSubstr("all_to_all"), HasSubstr("65536"),
+                               HasSubstr("busbw")));
+  ASSERT_EQ(owt("time " + small_recipe() + " --workers 1 --steps 2 --csv " + times).code, 0);
+  for (const std::string& words :
+       {"--links " + links + " --measure", "--links " + links + " --times " + times, std::string("--gpu H200"),
+        std::string("--bandwidth 1Gbit --hosts 2 --ranks-here 2")}) {
+    const Result plan = owt("plan " + small_recipe() + " --workers 2 " + words + " --json " + json);
+    ASSERT_EQ(plan.code, 0) << plan.err;
+    EXPECT_THAT(plan.out, AllOf(HasSubstr("exposed ms"), HasSubstr("<- best"), HasSubstr("\nowt-d "),
+                                HasSubstr("ms a step"), HasSubstr("a batch")))
+        << words;
+    EXPECT_THAT(read_file(json), AllOf(HasSubstr("owt prediction 1"), HasSubstr("\"owt-c\""))) << words;
+  }
+}
+
+TEST_F(CliTest, PlanTakesHostsAndModelRanks) {
+  const std::string words = "plan " + small_recipe() + " --workers 4 --set data.batch=16 --gpu H200 --bandwidth 1Gbit";
+  const Result two = owt(words + " --hosts 2 --latency 20us --local-bandwidth 100GB/s --local-latency 3us");
+  EXPECT_EQ(two.code, 0) << two.err;
+  EXPECT_THAT(two.out, AllOf(HasSubstr("2 hosts of 2 ranks: in a host 3 us, 1e+05 MB/s; between hosts 20 us, 125 MB/s"),
+                             HasSubstr("owt-a 2x2")));
+  const Result grid = owt(words + " --model-ranks 2");
+  EXPECT_EQ(grid.code, 0) << grid.err;
+  EXPECT_THAT(grid.out, HasSubstr("owt-c 2x2"));
+}
+
+TEST_F(CliTest, WrongOptionsOfThePlannerExitWith2) {
+  const std::string plan = "plan " + small_recipe() + " --workers 4 --set data.batch=16 ";
+  const auto wrong = [&](const std::string& words, const std::string& why) {
+    const Result result = owt(words);
+    EXPECT_EQ(result.code, 2) << words;
+    EXPECT_THAT(result.err, AllOf(StartsWith("owt: error: "), HasSubstr(why))) << words;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  };
+  wrong(plan + "--bandwidth fast", "--bandwidth: 'fast'");
+  wrong(plan + "--bandwidth 1Gbit --latency 50", "--latency: '50'");
+  wrong(plan + "--bandwidth 1Gbit --local-bandwidth 1", "--local-bandwidth: '1'");
+  wrong(plan + "--bandwidth 1Gbit --local-latency x", "--local-latency: 'x'");
+  wrong(plan + "--bandwidth 1Gbit --hosts 3", "cannot hold 4 workers evenly");
+  wrong(plan + "--bandwidth 1Gbit --hosts 0", "--hosts");
+  wrong(plan + "--bandwidth 1Gbit --ranks-here 0", "--ranks-here");
+  wrong(plan + "--bandwidth 1Gbit --gpu H200 --measure", "one of --gpu, --times and --measure");
+  wrong(plan + "--bandwidth 1Gbit --gpu H9", "there are H200");
+  wrong(plan + "--gpu H200 --hosts 2", "--bandwidth and --latency, or --links");
+  wrong(plan + "--links x.json --bandwidth 1Gbit", "do not go together");
+  wrong(plan + "--gpu H200 --latency 20us", "give both");
+  wrong(plan + "--hosts 2", "--hosts is for predictions");
+  wrong(plan + "--json x.json", "--json is for predictions");
+  wrong(plan + "--model-ranks 0", "--model-ranks");
+  wrong("bench-comm --workers 1", "--workers");
+  wrong("bench-comm --sizes 4K..1", "the smaller size first");
+  wrong("bench-comm --sizes 4Q", "--sizes: '4Q'");
+  wrong("bench-comm --collective all", "wanted one of all_reduce, all_gather");
+  wrong("bench-comm --seconds 0", "--seconds");
+  EXPECT_EQ(owt(plan + "--links " + file("none.json")).code, 1);
+  EXPECT_EQ(owt(plan + "--bandwidth 1Gbit --times " + file("none.csv")).code, 1);
+  EXPECT_EQ(owt(plan + "--bandwidth 1Gbit --model-ranks 3 --gpu H200").code, 1);
+}
+
+TEST_F(CliTest, BenchCommTakesSizesAndCollectives) {
+  const Result bench = owt(
+      "bench-comm --workers 3 --threads 1 --sizes 1K,12K --collective broadcast --collective all_reduce --seconds 1");
+  ASSERT_EQ(bench.code, 0) << bench.err;
+  EXPECT_THAT(bench.out, AllOf(HasSubstr("3 ranks"), HasSubstr("\nbroadcast              12288 "),
+                               HasSubstr("\nall_reduce              1032 "), Not(HasSubstr("all_gather"))));
+  const Result brief = owt("bench-comm --workers 2 --sizes 4K..256M --collective all_reduce --seconds 0.01");
+  ASSERT_EQ(brief.code, 0) << brief.err;
+  EXPECT_THAT(brief.err, HasSubstr("is left out: it would take longer"));
 }
 
 TEST_F(CliTest, TimeWritesTableCsvAndTrace) {

@@ -1,0 +1,132 @@
+#include "src/comm/bench.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <set>
+#include <string_view>
+
+namespace owt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// Everybody's values, one rank's after the other.
+template <class Value>
+std::vector<Value> gather(Communicator& comm, DType dtype, const std::vector<Value>& mine, Device device) {
+  const auto each = static_cast<int64_t>(mine.size());
+  Tensor here({each}, dtype), all({each * comm.ranks()}, dtype, device);
+  std::copy(mine.begin(), mine.end(), here.data<Value>());
+  comm.all_gather(here.to(device), all, {}).wait();
+  const Tensor arrived = all.to(Device::kCpu);
+  const Value* values = arrived.data<Value>();
+  return {values, values + arrived.elements()};
+}
+
+// The largest over the ranks, of every element.
+std::vector<double> largest(Communicator& comm, const std::vector<double>& mine, Device device) {
+  const std::vector<double> all = gather(comm, DType::kF64, mine, device);
+  std::vector<double> most(mine.size(), 0);
+  for (size_t i = 0; i < all.size(); ++i) most[i % mine.size()] = std::max(most[i % mine.size()], all[i]);
+  return most;
+}
+
+class Call {
+ public:
+  Call(Communicator& comm, Collective collective, int64_t bytes, Device device) : comm_(comm), collective_(collective) {
+    const int64_t share = std::max<int64_t>((bytes + 4 * comm.ranks() - 1) / (4 * comm.ranks()), 1);
+    whole_ = Tensor({share * comm.ranks()}, DType::kF32, device);
+    other_ = Tensor(whole_.shape(), DType::kF32, device);
+    part_ = Tensor({share}, DType::kF32, device);
+    for (Tensor* tensor : {&whole_, &other_, &part_}) tensor->zero();
+  }
+
+  int64_t bytes() const { return whole_.bytes(); }
+
+  Event start() {
+    switch (collective_) {
+      case Collective::kAllReduce:
+        return comm_.all_reduce(whole_, {});
+      case Collective::kAllGather:
+        return comm_.all_gather(part_, whole_, {});
+      case Collective::kReduceScatter:
+        return comm_.reduce_scatter(whole_, part_, {});
+      case Collective::kBroadcast:
+        return comm_.broadcast(whole_, other_, 0, {});
+      case Collective::kReduce:
+        return comm_.reduce(whole_, other_, 0, {});
+      case Collective::kAllToAll:
+        return comm_.all_to_all(whole_, other_, {});
+    }
+    return {};
+  }
+
+ private:
+  Communicator& comm_;
+  Collective collective_;
+  Tensor whole_, other_, part_;
+};
+
+}  // namespace
+
+std::vector<Collective> all_collectives() {
+  return {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
+          Collective::kBroadcast, Collective::kReduce,    Collective::kAllToAll};
+}
+
+double bus_factor(Collective collective, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  switch (collective) {
+    case Collective::kAllReduce:
+      return 2 * others;
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll:
+      return others;
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+      return 1;
+  }
+  return 1;
+}
+
+CollectiveTime time_collective(Communicator& comm, Collective collective, int64_t bytes, const BenchLimits& limits,
+                               Device device) {
+  Call call(comm, collective, bytes, device);
+  const auto timed = [&] {
+    gather(comm, DType::kF64, std::vector<double>{0}, device);  // nobody's late arrival counts
+    const auto begin = Clock::now();
+    call.start().wait();
+    return seconds_since(begin);
+  };
+  CollectiveTime result{collective, call.bytes()};
+  for (int i = 0; i < limits.warm_up; ++i) timed();
+  const Event probe = call.start();
+  const double under_way = probe.done() ? 0 : 1;
+  probe.wait();
+  // All ranks must agree on the number of calls and on what overlaps.
+  const std::vector<double> agreed = largest(comm, {timed(), under_way}, device);
+  const double fit = limits.seconds / std::max(agreed[0], 1e-9);
+  result.calls = static_cast<int>(std::clamp<double>(fit, limits.fewest_calls, limits.most_calls));
+  result.overlaps = agreed[1] > 0;
+  std::vector<double> seconds(static_cast<size_t>(result.calls));
+  for (double& value : seconds) value = timed();
+  seconds = largest(comm, seconds, device);
+  std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
+  result.seconds = seconds[seconds.size() / 2];
+  return result;
+}
+
+int count_hosts(Communicator& comm, Device device) {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  const auto hash = static_cast<int64_t>(std::hash<std::string_view>()(name));
+  const std::vector<int64_t> all = gather(comm, DType::kI64, std::vector<int64_t>{hash}, device);
+  return static_cast<int>(std::set<int64_t>(all.begin(), all.end()).size());
+}
+
+}  // namespace owt

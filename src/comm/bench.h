@@ -1,0 +1,40 @@
+// How long collectives take.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "src/comm/communicator.h"
+
+namespace owt {
+
+std::vector<Collective> all_collectives();
+
+// Bytes over time that a link must carry, of the bytes of the whole tensor over time; independent of the number of ranks
+// where a ring is the algorithm. Source: nccl-tests, doc/PERFORMANCE.md.
+//   all_reduce 2(K-1)/K; all_gather, reduce_scatter, all_to_all (K-1)/K; broadcast, reduce 1
+double bus_factor(Collective collective, int ranks);
+
+struct BenchLimits {
+  int warm_up = 2;       // calls that are not timed
+  int most_calls = 50;   // timed
+  int fewest_calls = 3;  // timed, whatever they take
+  double seconds = 0.5;  // for the timed calls of one size, about
+};
+
+struct CollectiveTime {
+  Collective collective;
+  int64_t bytes = 0;      // of the whole tensor, as of bytes_sent(); what was asked for, rounded up to equal shares
+  double seconds = 0;     // from the moment all ranks are ready to the end on the last rank; median
+  int calls = 0;          // timed
+  bool overlaps = false;  // the call returned before the collective was over
+};
+
+// Called by all ranks, each with the same arguments; every rank gets the same result. f32 tensors on `device`.
+CollectiveTime time_collective(Communicator& comm, Collective collective, int64_t bytes, const BenchLimits& limits,
+                               Device device = Device::kCpu);
+
+// Of this host's name; all ranks must call it.
+int count_hosts(Communicator& comm, Device device = Device::kCpu);
+
+}  // namespace owt

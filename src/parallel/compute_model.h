@@ -1,0 +1,61 @@
+// How long one rank computes: seconds by layer, from measurements or from what a device could do at best.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/parallel/plan.h"
+
+namespace owt {
+
+// Layers by their index in the plan, which is the same for all plans of a model. `rows`: of the batch the layer sees.
+// `part`: the share of the layer's work that the rank does, in (0, 1].
+class ComputeModel {
+ public:
+  virtual ~ComputeModel() = default;
+  virtual double forward(size_t layer, double rows, double part) const = 0;
+  virtual double backward(size_t layer, double rows, double part) const = 0;  // of a dense layer, dx is half of it
+  virtual double update(size_t layer, double part) const = 0;                 // of a part of the parameters
+  virtual double loss(double rows) const = 0;                                 // with its gradient
+  virtual double rest() const = 0;                                            // of a step: what belongs to nothing else
+  virtual std::string text() const = 0;                                       // where the times come from, for people
+};
+
+// Measured times.
+struct LayerSample {
+  double rows = 0, part = 1;
+  double forward_s = 0, backward_s = 0, update_s = 0;
+};
+struct ComputeSamples {
+  std::vector<std::vector<LayerSample>> layers;  // of each layer, at one or more numbers of rows
+  std::vector<std::pair<double, double>> loss;   // rows, seconds
+  double rest_s = 0;
+  std::string source;  // for people
+};
+// Times grow linearly between numbers of rows that were measured, and on as at the ends; with one of them, in proportion
+// to the rows. A part of a layer takes that part of the time. Throws Error where a layer has no sample.
+std::unique_ptr<ComputeModel> measured_compute(ComputeSamples samples);
+
+// What a device does per second at best, and what share of that is reached.
+struct DeviceSpeed {
+  std::string name;
+  double bf16_flops = 0, tf32_flops = 0, fp32_flops = 0;  // per second, dense
+  double bytes_per_s = 0;                                 // of its memory
+  double flop_share = 0.60, byte_share = 0.85;            // reached; defaults of reference performance.md 2.1
+  double link_bytes_per_s = 0, link_latency_s = 0;        // of collectives with its neighbours in a host
+};
+// H200, H100, A100, L40S, RTX4090; case does not matter. Throws Error with the list.
+DeviceSpeed device_speed(const std::string& name);
+std::vector<std::string> device_names();
+
+// Floors: every kernel takes max(flops / (peak * flop_share), bytes / (memory * byte_share)).
+//   conv, dense   forward x + w + y; backward x + y + w for dW, and once more for dx unless it is the first layer
+//   relu          forward 0 behind a convolution or dense layer (fused); backward 3 y, or 0 before a pool
+//   pools         forward x + y + 1 byte of y's index; backward 2 y, the index, and x
+//   others        forward x + y, backward 2 y + x
+//   update        20 bytes per parameter; loss: three times the logits
+// Activations and the factors of products in the plan's precision. Source: reference performance.md 2.1 and 4.2.
+std::unique_ptr<ComputeModel> device_compute(const DeviceSpeed& speed, const Plan& plan);
+
+}  // namespace owt

@@ -1,0 +1,51 @@
+#include "src/parallel/measure_network.h"
+
+#include <algorithm>
+
+namespace owt {
+namespace {
+
+// A size below a link's burst looks faster than it is, so that one is always tried which is above.
+constexpr int64_t kSizes[] = {4 << 10, 64 << 10, 1 << 20, 16 << 20};
+constexpr int64_t kAlways = 1 << 20;
+
+}  // namespace
+
+Network measured_network(const std::vector<CollectiveTime>& times, int ranks, int hosts) {
+  Network network;
+  network.hosts = hosts;
+  network.ranks_per_host = ranks / hosts;
+  network.measured_ranks = ranks;
+  network.measured_hosts = hosts;
+  network.overlaps = false;
+  for (const CollectiveTime& time : times) {
+    network.measured[time.collective].add(time.bytes, std::max(time.seconds, 1e-9));
+    network.overlaps = network.overlaps || time.overlaps;
+  }
+  return network;
+}
+
+Network measure_network(Communicator& comm, Device device, double seconds) {
+  const int hosts = count_hosts(comm, device);
+  std::vector<CollectiveTime> times;
+  for (const Collective collective :
+       {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kBroadcast})
+    for (const int64_t bytes : kSizes) {
+      if (comm.ranks() == 1) continue;
+      // Times are the same on all ranks, and so are these decisions. Five calls at least.
+      const double expected =
+          bytes > kAlways ? times.back().seconds * static_cast<double>(bytes) / static_cast<double>(times.back().bytes)
+                          : 0;
+      if (5 * expected > seconds / 6) continue;
+      times.push_back(time_collective(comm, collective, bytes,
+                                      {.warm_up = 1, .most_calls = 10, .fewest_calls = 2, .seconds = seconds / 50},
+                                      device));
+    }
+  Network network = measured_network(times, comm.ranks(), comm.ranks() % hosts == 0 ? hosts : comm.ranks());
+  if (comm.ranks() == 1) return network;
+  network.measured[Collective::kAllToAll] = network.measured[Collective::kAllGather];
+  network.measured[Collective::kReduce] = network.measured[Collective::kBroadcast];
+  return network;
+}
+
+}  // namespace owt

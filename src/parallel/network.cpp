@@ -1,0 +1,134 @@
+#include "src/parallel/network.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "src/comm/bench.h"
+#include "src/core/check.h"
+#include "src/core/log.h"
+
+namespace owt {
+namespace {
+
+bool is_chain(Collective collective) {
+  return collective == Collective::kBroadcast || collective == Collective::kReduce;
+}
+
+// Seconds for `bytes` through a link; none pass where there are none, whatever the link.
+double through(double bytes, double bytes_per_s) { return bytes > 0 ? bytes / bytes_per_s : 0; }
+
+double pairwise(Collective collective, double bytes, const Span& span, const Link& local, const Link& between) {
+  const double g = span.ranks(), l = span.local, m = span.hosts, shared = between.bytes_per_s / span.sharing;
+  if (is_chain(collective)) {
+    const double slowest = std::min(l > 1 ? local.bytes_per_s : std::numeric_limits<double>::infinity(),
+                                    m > 1 ? shared : std::numeric_limits<double>::infinity());
+    return m * (l - 1) * local.latency_s + (m - 1) * between.latency_s + bytes / slowest;
+  }
+  const double latency = (l - 1) * local.latency_s + (g - l) * between.latency_s;
+  const double once =
+      latency + std::max(through((l - 1) * bytes / g, local.bytes_per_s), through(l * (g - l) * bytes / g, shared));
+  return collective == Collective::kAllReduce ? 2 * once : once;
+}
+
+double hierarchical(Collective collective, double bytes, const Span& span, const Link& local, const Link& between) {
+  const double g = span.ranks(), l = span.local, m = span.hosts, shared = between.bytes_per_s / span.sharing;
+  const double latency = (l > 1 ? local.latency_s : 0) + 2 * between.latency_s * std::log2(m);
+  double inside = 0, outside = 0;
+  switch (collective) {
+    case Collective::kAllReduce:
+      inside = 2 * (l - 1) / l * bytes;
+      outside = 2 * (m - 1) / m * bytes;
+      break;
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+      inside = l > 1 ? (g - 1) / g * bytes : 0;
+      outside = (m - 1) / m * bytes;
+      break;
+    case Collective::kAllToAll:
+      inside = (l - 1) / g * bytes;
+      outside = l * (g - l) / g * bytes;
+      break;
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+      inside = l > 1 ? bytes : 0;
+      outside = m > 1 ? bytes : 0;
+      break;
+  }
+  return latency + std::max(through(inside, local.bytes_per_s), through(outside, shared));
+}
+
+std::string link_text(const Link& link) {
+  return format("{:.3g} us, {:.4g} MB/s", link.latency_s * 1e6, link.bytes_per_s / 1e6);
+}
+
+}  // namespace
+
+void TimeTable::add(int64_t bytes, double seconds) {
+  OWT_CHECK(bytes > 0 && seconds > 0);
+  points_[bytes] = seconds;
+}
+
+double TimeTable::seconds(double bytes) const {
+  OWT_CHECK(!points_.empty());
+  const auto& [least, least_time] = *points_.begin();
+  const auto& [most, most_time] = *points_.rbegin();
+  if (bytes <= static_cast<double>(least)) return least_time;
+  if (bytes >= static_cast<double>(most)) return most_time * bytes / static_cast<double>(most);
+  const auto above = points_.upper_bound(static_cast<int64_t>(bytes));
+  const auto below = std::prev(above);
+  const double x0 = std::log(static_cast<double>(below->first)), x1 = std::log(static_cast<double>(above->first));
+  const double part = (std::log(bytes) - x0) / (x1 - x0);
+  return std::exp(std::log(below->second) * (1 - part) + std::log(above->second) * part);
+}
+
+Span Network::consecutive(int count) const {
+  Span span;
+  span.local = std::min(count, ranks_per_host);
+  span.hosts = (count + ranks_per_host - 1) / ranks_per_host;
+  span.sharing = 1;  // a group that leaves its hosts fills them
+  return span;
+}
+
+Span Network::across(int count) const {
+  OWT_CHECK(count >= 1 && ranks() % count == 0, count, " groups of ", ranks(), " ranks");
+  const int stride = ranks() / count;  // between two ranks of the group
+  Span span;
+  span.local = std::min(count, std::max(1, ranks_per_host / stride));
+  span.hosts = (count + span.local - 1) / span.local;
+  span.sharing = std::max(1, ranks_per_host / span.local);
+  return span;
+}
+
+double Network::seconds(Collective collective, double bytes, const Span& span) const {
+  if (span.ranks() <= 1 || bytes <= 0) return 0;
+  const auto table = measured.find(collective);
+  const bool same_kind = hosts == 1 || span.hosts > 1;
+  if (table == measured.end() || table->second.empty() || !same_kind)
+    return algorithm == Algorithm::kPairwise ? pairwise(collective, bytes, span, local, between)
+                                             : hierarchical(collective, bytes, span, local, between);
+  const TimeTable& times = table->second;
+  // What passes the slowest link is in proportion to (n-1)/n, n being the number of ranks or, between hosts, of hosts.
+  const auto passing = [](int n) { return n > 1 ? static_cast<double>(n - 1) / n : 1; };
+  const int ends = hosts == 1 ? span.ranks() : span.hosts;
+  const int measured_ends = hosts > 1 && measured_hosts > 1 ? measured_hosts : measured_ranks;
+  const double share = is_chain(collective) ? 1 : passing(ends) / passing(measured_ends);
+  const double messages = static_cast<double>(span.ranks() - 1) / std::max(measured_ranks - 1, 1);
+  const double least = times.least_seconds();
+  return least * messages + std::max(0.0, times.seconds(bytes * share) - least);
+}
+
+std::string Network::text() const {
+  const std::string where =
+      hosts == 1 ? format("1 host of {} ranks", ranks_per_host) : format("{} hosts of {} ranks", hosts, ranks_per_host);
+  std::string links;
+  if (!measured.empty()) links = format("measured among {} ranks", measured_ranks);
+  const bool formulas = measured.empty() || (hosts > 1 && ranks_per_host > 1);
+  if (formulas && ranks_per_host > 1) links += format("{}in a host {}", links.empty() ? "" : "; ", link_text(local));
+  if (measured.empty() && hosts > 1)
+    links += format("{}between hosts {}", links.empty() ? "" : "; ", link_text(between));
+  return format("{}: {}{}", where, links.empty() ? "no links" : links,
+                overlaps ? "" : "; collectives do not overlap computation");
+}
+
+}  // namespace owt

@@ -1,0 +1,81 @@
+// How long collectives take: a network of hosts that hold ranks, the same number each.
+//
+// Times come from formulas over the latency and bandwidth of two kinds of link, or from a table measured among all
+// ranks. The formulas, for a group of g = l*m ranks, l on each of m hosts, c such groups sharing a host's link at the same
+// time; S bytes in the whole tensor; `local` is the link between ranks of a host (a, b: latency, bandwidth of each
+// rank), `between` the link of a host to the others (A, B: B for all its ranks together, each way):
+//
+//   kPairwise (messages between every two ranks; what MPI ranks of this program do)
+//     all_gather, reduce_scatter, all_to_all:  (l-1) a + (g-l) A + max((l-1) S/g / b,  l (g-l) S/g / (B/c))
+//     all_reduce: twice that
+//     broadcast, reduce (a chain through all ranks): m (l-1) a + (m-1) A + S / min(b if l > 1, B/c if m > 1)
+//   kHierarchical (a ring or tree in each host and between hosts, pipelined; NCCL)
+//     L = a (where l > 1) + 2 A log2(m)
+//     all_reduce:                     L + max(2 (l-1)/l S / b,  2 (m-1)/m S / (B/c))
+//     all_gather, reduce_scatter:     L + max((g-1)/g S / b,  (m-1)/m S / (B/c))
+//     all_to_all:                     L + max((l-1)/g S / b,  l (g-l)/g S / (B/c))
+//     broadcast, reduce:              L + max(S / b if l > 1,  S / (B/c) if m > 1)
+//
+// On one host of single links both are alpha + bytes_sent()/beta. Source: reference performance.md 4.2.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/comm/communicator.h"
+
+namespace owt {
+
+struct Link {
+  double latency_s = 0;
+  double bytes_per_s = 0;
+};
+
+// Who takes part in a collective.
+struct Span {
+  int local = 1;    // ranks on each host that has some
+  int hosts = 1;    // such hosts
+  int sharing = 1;  // groups like this one that use a host's link at the same time
+  int ranks() const { return local * hosts; }
+};
+
+// Seconds of a collective by the bytes of its whole tensor, as measured among `ranks` ranks. Between two sizes the time is
+// interpolated on logarithms of both; below the smallest it stays, above the largest it grows in proportion.
+class TimeTable {
+ public:
+  void add(int64_t bytes, double seconds);  // both positive; sizes in any order
+  bool empty() const { return points_.empty(); }
+  double seconds(double bytes) const;
+  double least_seconds() const { return points_.begin()->second; }  // of the smallest size
+  const std::map<int64_t, double>& points() const { return points_; }
+
+ private:
+  std::map<int64_t, double> points_;
+};
+
+struct Network {
+  enum class Algorithm { kPairwise, kHierarchical };
+
+  int hosts = 1, ranks_per_host = 1;
+  Link local, between;
+  Algorithm algorithm = Algorithm::kPairwise;
+  bool overlaps = true;  // computation goes on while a collective is under way
+  // Among measured_ranks ranks on measured_hosts hosts. They take the place of the formulas for groups on several hosts
+  // where there are several, else for all groups. For groups of another size the time of the smallest message grows with
+  // the number of messages, and the rest with the bytes that pass the slowest link.
+  std::map<Collective, TimeTable> measured;
+  int measured_ranks = 0, measured_hosts = 1;
+
+  int ranks() const { return hosts * ranks_per_host; }
+  // Consecutive ranks, `count` of them, in groups one after the other; and the ranks at the same place of such groups.
+  Span consecutive(int count) const;
+  Span across(int count) const;
+
+  // bytes: of the whole tensor, as of bytes_sent(). 0 for a group of one.
+  double seconds(Collective collective, double bytes, const Span& span) const;
+
+  std::string text() const;  // one line for people
+};
+
+}  // namespace owt

@@ -1,0 +1,37 @@
+// What a step of a plan would take, from how long a rank computes and how long collectives take.
+//
+// One step of rank 0 is walked through in the order of src/train/step.cpp. All ranks do the same at the same time, so the
+// others need no walk of their own. A rank has one queue of collectives, first come first served, which works while it
+// computes (Network::overlaps); where it needs what has not arrived it waits, and that time is "exposed".
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/parallel/compute_model.h"
+#include "src/parallel/network.h"
+#include "src/parallel/plan.h"
+
+namespace owt {
+
+struct Prediction {
+  PlanRequest request;
+  bool split = false;        // dense layers are
+  int model_ranks = 1;       // that share one copy of them
+  int64_t bytes = 0;         // sent by each rank per step
+  int64_t memory_bytes = 0;  // of a rank; see memory_need.h
+  // Seconds of a step, which is the sum of the first three.
+  double compute_s = 0;  // forward, loss, backward
+  double exposed_s = 0;  // waiting for collectives
+  double update_s = 0;
+  double transfer_s = 0;  // the collectives themselves, hidden or not
+
+  double step_s() const { return compute_s + exposed_s + update_s; }
+  double images_per_second() const { return static_cast<double>(request.step_rows) / step_s(); }
+  std::string name() const;  // "owt-c"; of a grid "owt-c 8x4": model ranks x replicas
+};
+
+// The network has as many ranks as the plan.
+Prediction predict(const Plan& plan, const Network& network, const ComputeModel& compute);
+
+}  // namespace owt

@@ -1,0 +1,29 @@
+// How long the layers of a model take here, for the planner.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/comm/communicator.h"
+#include "src/parallel/compute_model.h"
+#include "src/train/report.h"
+#include "src/train/settings.h"
+
+namespace owt {
+
+// Times a few steps of the whole model with each of these numbers of rows. To be called by all ranks of `together`, with
+// the threads they will have: each works for itself at the same time as the others, and all get the mean over the ranks.
+// Two numbers of rows or more tell what does not grow with the rows.
+ComputeSamples measure_compute(const Settings& settings, Communicator& together, std::span<const int64_t> rows);
+// Numbers of rows that suit a run of `request`: those of one rank, and a quarter of them.
+std::vector<int64_t> rows_to_measure(const PlanRequest& request);
+
+// Adds the times of one table of `owt time`. `plan` is one in which no layer is split, with the precision of the table.
+// Throws Error where the table is not of this model, or was made with split layers.
+void add_samples(std::span<const TimingRow> rows, const Plan& plan, ComputeSamples& samples);
+
+// The rows of a CSV file of `owt time`. Throws Error naming the file and the line.
+std::vector<TimingRow> read_times(const std::string& path);
+
+}  // namespace owt

@@ -1,0 +1,100 @@
+#include "src/train/planner_files.h"
+
+#include <nlohmann/json.hpp>
+
+#include "src/core/files.h"
+#include "src/parallel/measure_network.h"
+
+namespace owt {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kLinksFormat = "owt links 1";
+constexpr const char* kPredictionFormat = "owt prediction 1";
+
+Collective collective_named(const std::string& name) {
+  for (const Collective collective : all_collectives())
+    if (name == name_of(collective)) return collective;
+  fail("there is no collective '", name, "'");
+}
+
+CollectiveTime time_from(const Json& entry) {
+  CollectiveTime time;
+  time.collective = collective_named(entry.at("collective").get<std::string>());
+  time.bytes = entry.at("bytes").get<int64_t>();
+  time.seconds = entry.at("seconds").get<double>();
+  time.overlaps = entry.at("overlaps").get<bool>();
+  if (time.bytes < 1 || !(time.seconds > 0))
+    fail("a time of ", time.seconds, " s for ", time.bytes, " bytes; both must be positive");
+  return time;
+}
+
+Network network_from(const Json& file) {
+  if (file.value("format", "") != kLinksFormat) fail("its \"format\" is not \"", kLinksFormat, "\"");
+  const int ranks = file.at("ranks").get<int>(), hosts = file.at("hosts").get<int>();
+  if (ranks < 2 || hosts < 1 || ranks % hosts != 0)
+    fail(ranks, " ranks on ", hosts, " hosts; wanted two ranks or more, as many on every host");
+  std::vector<CollectiveTime> times;
+  for (const Json& entry : file.at("times")) times.push_back(time_from(entry));
+  if (times.empty()) fail("it has no times");
+  return measured_network(times, ranks, hosts);
+}
+
+}  // namespace
+
+std::string links_json(const std::vector<CollectiveTime>& times, int ranks, int hosts, Device device) {
+  Json file = {{"format", kLinksFormat}, {"ranks", ranks}, {"hosts", hosts}, {"device", name_of(device)}};
+  file["times"] = Json::array();
+  for (const CollectiveTime& time : times) {
+    const double speed = static_cast<double>(time.bytes) / time.seconds;
+    file["times"].push_back({{"collective", name_of(time.collective)},
+                             {"bytes", time.bytes},
+                             {"seconds", time.seconds},
+                             {"overlaps", time.overlaps},
+                             {"calls", time.calls},
+                             {"algbw", speed},
+                             {"busbw", speed * bus_factor(time.collective, ranks)}});
+  }
+  return file.dump(1) + "\n";
+}
+
+Network read_links(const std::string& path) {
+  try {
+    return network_from(Json::parse(read_file(path)));
+  } catch (const nlohmann::json::exception& e) {
+    fail(path, ": ", e.what(), "; wanted a file of owt bench-comm --json");
+  } catch (const Error& e) {
+    fail(path, ": ", e.what(), "; wanted a file of owt bench-comm --json");
+  }
+}
+
+std::string prediction_json(const PlannerResult& result) {
+  const PlanRequest& request = result.choice.chosen().request;
+  Json file = {{"format", kPredictionFormat},
+               {"model", result.model},
+               {"ranks", request.ranks},
+               {"step_rows", request.step_rows},
+               {"network", result.network},
+               {"compute", result.compute},
+               {"best", result.choice.chosen().name()},
+               {"reason", result.choice.reason()},
+               {"crossover_rows", result.crossover_rows},
+               {"crossover_rows_by_bytes", result.crossover_rows_by_bytes}};
+  file["strategies"] = Json::array();
+  for (const Prediction& p : result.choice.all)
+    file["strategies"].push_back({{"name", p.name()},
+                                  {"strategy", name_of(p.request.strategy)},
+                                  {"model_ranks", p.model_ranks},
+                                  {"bytes", p.bytes},
+                                  {"compute_s", p.compute_s},
+                                  {"exposed_s", p.exposed_s},
+                                  {"update_s", p.update_s},
+                                  {"step_s", p.step_s()},
+                                  {"images_per_second", p.images_per_second()},
+                                  {"transfer_s", p.transfer_s},
+                                  {"memory_bytes", p.memory_bytes}});
+  return file.dump(1) + "\n";
+}
+
+}  // namespace owt

@@ -1,0 +1,36 @@
+// Files of the planner.
+//
+// Links, as `owt bench-comm --json` writes them and `owt plan --links` reads them:
+//   {"format": "owt links 1", "ranks": 4, "hosts": 1, "device": "cpu",
+//    "times": [{"collective": "all_reduce", "bytes": 4096, "seconds": 1.1e-5, "overlaps": false,
+//               "calls": 50, "algbw": 3.7e8, "busbw": 5.6e8}, ...]}
+// bytes: of the whole tensor (of all_gather and all_to_all ranks x mine). seconds: median. algbw, busbw: bytes per second,
+// not read. overlaps: the call returned before the collective was over.
+//
+// Prediction, as `owt plan --json` writes it: seconds and bytes of a rank and step
+//   {"format": "owt prediction 1", "model": ..., "ranks": ..., "step_rows": ..., "network": ..., "compute": ...,
+//    "best": "owt-c", "reason": ..., "crossover_rows": ..., "crossover_rows_by_bytes": ...,
+//    "strategies": [{"name", "strategy", "model_ranks", "bytes", "compute_s", "exposed_s", "update_s", "step_s",
+//                    "images_per_second", "transfer_s", "memory_bytes"}, ...]}
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/comm/bench.h"
+#include "src/parallel/choose.h"
+
+namespace owt {
+
+std::string links_json(const std::vector<CollectiveTime>& times, int ranks, int hosts, Device device);
+// Its hosts and ranks are those of the file. Throws Error naming the file and what is wrong in it.
+Network read_links(const std::string& path);
+
+struct PlannerResult {
+  Choice choice;
+  std::string model, network, compute;                      // for people
+  int64_t crossover_rows = 0, crossover_rows_by_bytes = 0;  // see choose.h
+};
+std::string prediction_json(const PlannerResult& result);
+
+}  // namespace owt

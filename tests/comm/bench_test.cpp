@@ -1,0 +1,92 @@
+#include "src/comm/bench.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "src/comm/threads.h"
+
+namespace owt {
+namespace {
+
+TEST(Bench, BusFactorsAreThoseOfNcclTests) {
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::kAllReduce, 4), 1.5);
+  for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll})
+    EXPECT_DOUBLE_EQ(bus_factor(collective, 4), 0.75);
+  for (const Collective collective : {Collective::kBroadcast, Collective::kReduce})
+    EXPECT_DOUBLE_EQ(bus_factor(collective, 4), 1);
+}
+
+TEST(Bench, EveryRankLearnsTheSameTimes) {
+  std::mutex mutex;
+  std::vector<std::vector<CollectiveTime>> found;
+  run_ranks(3, 1, [&](Communicator& comm) {
+    std::vector<CollectiveTime> mine;
+    for (const Collective collective : all_collectives())
+      mine.push_back(time_collective(comm, collective, 1000, {.most_calls = 5, .seconds = 0.01}));
+    const std::lock_guard lock(mutex);
+    found.push_back(mine);
+  });
+  ASSERT_EQ(found.size(), 3u);
+  for (size_t c = 0; c < all_collectives().size(); ++c)
+    for (const auto& times : found) {
+      EXPECT_EQ(times[c].collective, all_collectives()[c]);
+      EXPECT_EQ(times[c].bytes, 1008);  // 84 floats for each of three
+      EXPECT_GT(times[c].seconds, 0);
+      EXPECT_EQ(times[c].seconds, found[0][c].seconds);
+      EXPECT_EQ(times[c].calls, found[0][c].calls);
+    }
+}
+
+// A communicator whose collectives are over some time after their call.
+class Slow : public Communicator {
+ public:
+  explicit Slow(Communicator& inner) : inner_(inner) {}
+  int rank() const override { return inner_.rank(); }
+  int ranks() const override { return inner_.ranks(); }
+  Event all_reduce(Tensor& sum, const Event& ready) override {
+    inner_.all_reduce(sum, ready).wait();
+    return later();
+  }
+  Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) override {
+    return inner_.all_gather(mine, all, ready);
+  }
+  Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) override {
+    return inner_.reduce_scatter(all, mine, ready);
+  }
+  Event broadcast(const Tensor& from, Tensor& out, int root, const Event& ready) override {
+    return inner_.broadcast(from, out, root, ready);
+  }
+  Event reduce(const Tensor& mine, Tensor& sum, int root, const Event& ready) override {
+    return inner_.reduce(mine, sum, root, ready);
+  }
+  Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) override {
+    return inner_.all_to_all(mine, theirs, ready);
+  }
+
+ private:
+  struct Later : Event::Pending {
+    void wait() override { over = true; }
+    bool done() const override { return over; }
+    bool over = false;
+  };
+  static Event later() { return Event(std::make_shared<Later>()); }
+  Communicator& inner_;
+};
+
+TEST(Bench, TellsWhetherACallReturnsBeforeItsCollectiveIsOver) {
+  run_ranks(2, 1, [](Communicator& comm) {
+    Slow slow(comm);
+    const BenchLimits limits{.most_calls = 3, .seconds = 0.001};
+    EXPECT_TRUE(time_collective(slow, Collective::kAllReduce, 64, limits).overlaps);
+    EXPECT_FALSE(time_collective(slow, Collective::kAllGather, 64, limits).overlaps);
+  });
+}
+
+TEST(Bench, ThreadsAreOnOneHost) {
+  run_ranks(3, 1, [](Communicator& comm) { EXPECT_EQ(count_hosts(comm), 1); });
+}
+
+}  // namespace
+}  // namespace owt

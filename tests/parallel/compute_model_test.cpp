@@ -1,0 +1,132 @@
+#include "src/parallel/compute_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/core/check.h"
+#include "tests/support/alexnet.h"
+
+namespace owt {
+namespace {
+
+using ::testing::HasSubstr;
+
+ComputeSamples samples_of(std::vector<LayerSample> layer) { return {{std::move(layer)}, {}, 0, "test"}; }
+
+TEST(MeasuredCompute, OneNumberOfRowsScalesInProportion) {
+  const auto model = measured_compute(samples_of({{.rows = 10, .forward_s = 2, .backward_s = 4, .update_s = 1}}));
+  EXPECT_DOUBLE_EQ(model->forward(0, 10, 1), 2);
+  EXPECT_DOUBLE_EQ(model->forward(0, 30, 1), 6);
+  EXPECT_DOUBLE_EQ(model->backward(0, 5, 1), 2);
+  EXPECT_DOUBLE_EQ(model->backward(0, 5, 0.25), 0.5);
+  EXPECT_DOUBLE_EQ(model->update(0, 0.5), 0.5);
+  EXPECT_EQ(model->forward(0, 0, 1), 0);
+}
+
+TEST(MeasuredCompute, TwoNumbersOfRowsTellWhatDoesNotGrow) {
+  const auto model = measured_compute(samples_of({{.rows = 30, .forward_s = 5}, {.rows = 10, .forward_s = 3}}));
+  EXPECT_DOUBLE_EQ(model->forward(0, 10, 1), 3);
+  EXPECT_DOUBLE_EQ(model->forward(0, 20, 1), 4);
+  EXPECT_DOUBLE_EQ(model->forward(0, 50, 1), 7);
+  EXPECT_DOUBLE_EQ(model->forward(0, 5, 1), 2.5);  // 2 seconds whatever the rows
+}
+
+TEST(MeasuredCompute, NoiseMakesMoreRowsNeverCheaper) {
+  const auto falling = measured_compute(samples_of({{.rows = 10, .forward_s = 3}, {.rows = 20, .forward_s = 2}}));
+  EXPECT_DOUBLE_EQ(falling->forward(0, 100, 1), 3);
+  // Steeper than in proportion: fewer rows are not negative.
+  const auto steep = measured_compute(samples_of({{.rows = 10, .forward_s = 1}, {.rows = 20, .forward_s = 9}}));
+  EXPECT_DOUBLE_EQ(steep->forward(0, 5, 1), 0.5);
+}
+
+TEST(MeasuredCompute, TimesOfAPartStandForTheWhole) {
+  const auto model = measured_compute(samples_of({{.rows = 10, .part = 0.5, .forward_s = 2, .update_s = 3}}));
+  EXPECT_DOUBLE_EQ(model->forward(0, 10, 1), 4);
+  EXPECT_DOUBLE_EQ(model->update(0, 0.25), 1.5);
+}
+
+TEST(MeasuredCompute, SeveralTimesOfTheSameRowsAreAveraged) {
+  const auto model = measured_compute(samples_of({{.rows = 10, .forward_s = 2}, {.rows = 10, .forward_s = 4}}));
+  EXPECT_DOUBLE_EQ(model->forward(0, 10, 1), 3);
+}
+
+TEST(MeasuredCompute, EveryLayerNeedsASample) { EXPECT_THROW(measured_compute(samples_of({})), Error); }
+
+Plan alexnet(Precision precision) {
+  Config config = Config::text(kAlexNet);
+  PlanRequest request;
+  request.on.precision = precision;
+  return make_plan(read_model(config), request);
+}
+
+size_t index_of(const Plan& plan, const std::string& name) {
+  for (size_t i = 0; i < plan.layers.size(); ++i)
+    if (plan.layers[i].name == name) return i;
+  fail("no layer ", name);
+}
+
+// Reference performance.md 2.1, "AlexNet @1024 layerwise (us)".
+TEST(DeviceCompute, FloorsOfAlexNetOnAnH200AreThoseOfTheReference) {
+  const Plan plan = alexnet(Precision::kBf16);
+  DeviceSpeed h200 = device_speed("H200");
+  h200.flop_share = h200.byte_share = 1;
+  const auto model = device_compute(h200, plan);
+  const auto us = [&](double seconds) { return std::round(seconds * 1e6); };
+  const auto forward = [&](const std::string& name) { return us(model->forward(index_of(plan, name), 1024, 1)); };
+  const auto backward = [&](const std::string& name) { return us(model->backward(index_of(plan, name), 1024, 1)); };
+  EXPECT_EQ(forward("pool1"), 126);
+  EXPECT_EQ(backward("pool1"), 148);
+  EXPECT_NEAR(forward("conv2"), 581, 1);
+  EXPECT_NEAR(backward("conv2"), 2 * 581, 1);
+  EXPECT_EQ(forward("pool2"), 90);
+  EXPECT_EQ(backward("pool2"), 105);
+  EXPECT_EQ(forward("conv3"), 291);
+  EXPECT_EQ(backward("relu3"), 93);
+  EXPECT_NEAR(forward("conv4"), 388, 1);
+  EXPECT_EQ(backward("relu4"), 62);
+  EXPECT_EQ(forward("conv5"), 258);
+  EXPECT_EQ(forward("pool5"), 27);
+  EXPECT_EQ(backward("pool5"), 32);
+  EXPECT_EQ(forward("fc6"), 98);
+  EXPECT_EQ(backward("fc6"), 2 * 98);
+  EXPECT_EQ(forward("fc7"), 43);
+  EXPECT_EQ(backward("fc8"), 2 * 11 - 1);
+  double update = 0;
+  for (size_t i = 0; i < plan.layers.size(); ++i) update += model->update(i, 1);
+  EXPECT_EQ(us(update), 284);
+  // The relus before pools and behind products are part of those.
+  EXPECT_EQ(forward("relu1"), 0);
+  EXPECT_EQ(backward("relu1"), 0);
+}
+
+TEST(DeviceCompute, APartOfADenseLayerTakesItsPartOfTheProducts) {
+  const Plan plan = alexnet(Precision::kBf16);
+  const auto model = device_compute(device_speed("h200"), plan);
+  const size_t fc6 = index_of(plan, "fc6");
+  EXPECT_NEAR(model->forward(fc6, 4096, 0.25), model->forward(fc6, 4096, 1) / 4, 1e-9);
+  EXPECT_DOUBLE_EQ(model->update(fc6, 0.25), model->update(fc6, 1) / 4);
+}
+
+TEST(DeviceCompute, PrecisionAndDeviceDecideTheSpeed) {
+  const Plan bf16 = alexnet(Precision::kBf16), tf32 = alexnet(Precision::kTf32), fp32 = alexnet(Precision::kFp32);
+  const size_t conv2 = index_of(bf16, "conv2");
+  const auto seconds = [&](const char* device, const Plan& plan) {
+    return device_compute(device_speed(device), plan)->forward(conv2, 1024, 1);
+  };
+  EXPECT_LT(seconds("H200", bf16), seconds("H200", tf32));
+  EXPECT_LT(seconds("H200", tf32), seconds("H200", fp32));
+  EXPECT_LT(seconds("H200", bf16), seconds("A100", bf16));
+}
+
+TEST(DeviceCompute, AnUnknownGpuIsAnErrorWithTheList) {
+  try {
+    device_speed("H20");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("there are H200, H100, A100, L40S, RTX4090"));
+    EXPECT_THAT(e.what(), HasSubstr("did you mean 'H200'?"));
+  }
+}
+
+}  // namespace
+}  // namespace owt

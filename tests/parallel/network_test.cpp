@@ -1,0 +1,177 @@
+#include "src/parallel/network.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/comm/bench.h"
+#include "src/comm/threads.h"
+#include "src/parallel/measure_network.h"
+
+namespace owt {
+namespace {
+
+using enum Collective;
+
+Network one_host(int ranks, double latency_s, double bytes_per_s) {
+  Network network;
+  network.ranks_per_host = ranks;
+  network.local = {latency_s, bytes_per_s};
+  return network;
+}
+
+// Local links of 1 s and 1000 B/s, between hosts 10 s and 100 B/s.
+Network two_levels(int hosts, int ranks_per_host) {
+  Network network = one_host(ranks_per_host, 1, 1000);
+  network.hosts = hosts;
+  network.between = {10, 100};
+  return network;
+}
+
+TEST(Network, OnOneHostTimesAreAlphaPlusSentBytesOverBeta) {
+  // 4 ranks, 10 us, 1 GB/s; 40 MB: a ring sends 30 MB, twice for all_reduce; three messages, twice.
+  const Network network = one_host(4, 10e-6, 1e9);
+  const Span all = network.consecutive(4);
+  EXPECT_DOUBLE_EQ(network.seconds(kAllReduce, 40e6, all), 60e-6 + 60e-3);
+  for (const Collective collective : {kAllGather, kReduceScatter, kAllToAll})
+    EXPECT_DOUBLE_EQ(network.seconds(collective, 40e6, all), 30e-6 + 30e-3);
+  for (const Collective collective : {kBroadcast, kReduce})
+    EXPECT_DOUBLE_EQ(network.seconds(collective, 40e6, all), 30e-6 + 40e-3);
+}
+
+TEST(Network, AGroupOfOneNeedsNoTime) {
+  for (const Collective collective : all_collectives()) EXPECT_EQ(two_levels(2, 2).seconds(collective, 1e6, Span{}), 0);
+}
+
+TEST(Network, GroupsLieOnHostsInRankOrder) {
+  const Network network = two_levels(4, 8);
+  const auto is = [](const Span& span, int local, int hosts, int sharing) {
+    EXPECT_EQ(span.local, local);
+    EXPECT_EQ(span.hosts, hosts);
+    EXPECT_EQ(span.sharing, sharing);
+  };
+  is(network.consecutive(32), 8, 4, 1);
+  is(network.consecutive(8), 8, 1, 1);
+  is(network.consecutive(2), 2, 1, 1);
+  is(network.consecutive(16), 8, 2, 1);
+  is(network.across(4), 1, 4, 8);   // model groups fill a host: every rank's replicas are on other hosts
+  is(network.across(16), 4, 4, 2);  // model groups of 2
+  is(network.across(2), 1, 2, 8);   // model groups of 16
+  is(network.across(32), 8, 4, 1);  // of 1: everybody
+}
+
+TEST(Network, PairwiseMessagesShareTheLinkOfTheirHost) {
+  const Network network = two_levels(2, 2);  // 4 ranks, 400 bytes: 100 for each pair
+  const Span all = network.consecutive(4);
+  // One message inside, two outside. Inside 100 bytes of each; between 2 ranks x 2 others x 100.
+  EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 400, all), 1 + 2 * 10 + 400.0 / 100);
+  EXPECT_DOUBLE_EQ(network.seconds(kAllReduce, 400, all), 2 * (1 + 2 * 10 + 400.0 / 100));
+  // The chain 0 1 | 2 3 crosses once.
+  EXPECT_DOUBLE_EQ(network.seconds(kBroadcast, 400, all), 2 * 1 + 10 + 400.0 / 100);
+  // Inside a host only.
+  EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 400, network.consecutive(2)), 1 + 200.0 / 1000);
+  // Ranks 0 and 2, while 1 and 3 do the same: each pair has half of the link.
+  EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 400, network.across(2)), 10 + 200.0 / 50);
+}
+
+TEST(Network, AHierarchySendsEachByteOnceBetweenHosts) {
+  Network network = two_levels(4, 2);
+  network.algorithm = Network::Algorithm::kHierarchical;
+  const Span all = network.consecutive(8);
+  const double latency = 1 + 2 * 10 * 2;  // log2 of 4 hosts
+  EXPECT_DOUBLE_EQ(network.seconds(kAllReduce, 800, all), latency + 2 * 0.75 * 800 / 100);
+  EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 800, all), latency + 0.75 * 800 / 100);
+  EXPECT_DOUBLE_EQ(network.seconds(kReduceScatter, 800, all), latency + 0.75 * 800 / 100);
+  EXPECT_DOUBLE_EQ(network.seconds(kAllToAll, 800, all), latency + 2 * 6.0 / 8 * 800 / 100);
+  EXPECT_DOUBLE_EQ(network.seconds(kBroadcast, 800, all), latency + 800.0 / 100);
+  // Links between hosts so fast that those inside decide.
+  network.between.bytes_per_s = 1e9;
+  EXPECT_DOUBLE_EQ(network.seconds(kAllReduce, 800, all), latency + 2 * 0.5 * 800 / 1000);
+}
+
+// Reference performance.md 4.2: NVLink at 370 GB/s and 12 us, 8 GPUs, f32 gradients of AlexNet.
+TEST(Network, EightGpusSumAlexNetsGradientsInAMillisecond) {
+  Network network = one_host(8, 12e-6, 370e9);
+  network.algorithm = Network::Algorithm::kHierarchical;
+  EXPECT_NEAR(network.seconds(kAllReduce, 244.4e6, network.consecutive(8)), 12e-6 + 427.7e6 / 370e9, 1e-7);
+}
+
+TEST(Network, MoreBandwidthAndLessLatencyAreNeverSlower) {
+  for (const auto algorithm : {Network::Algorithm::kPairwise, Network::Algorithm::kHierarchical})
+    for (const Collective collective : all_collectives())
+      for (const double bytes : {1.0, 1e4, 1e8})
+        for (const int count : {2, 4, 8, 16})
+          for (const bool consecutive : {true, false}) {
+            Network slow = two_levels(4, 4);
+            slow.algorithm = algorithm;
+            const Span span = consecutive ? slow.consecutive(count) : slow.across(count);
+            const double before = slow.seconds(collective, bytes, span);
+            for (double Link::*field : {&Link::latency_s, &Link::bytes_per_s})
+              for (Link Network::*link : {&Network::local, &Network::between}) {
+                Network better = slow;
+                better.*link.*field *= field == &Link::bytes_per_s ? 2 : 0.5;
+                EXPECT_LE(better.seconds(collective, bytes, span), before);
+              }
+            EXPECT_LT(before, slow.seconds(collective, 2 * bytes, span));
+          }
+}
+
+TEST(TimeTable, InterpolatesOnLogarithms) {
+  TimeTable table;
+  table.add(1600, 8);
+  table.add(100, 2);
+  EXPECT_DOUBLE_EQ(table.seconds(100), 2);
+  EXPECT_DOUBLE_EQ(table.seconds(1600), 8);
+  EXPECT_DOUBLE_EQ(table.seconds(400), 4);  // halfway on both
+  EXPECT_DOUBLE_EQ(table.seconds(1), 2);
+  EXPECT_DOUBLE_EQ(table.seconds(3200), 16);
+  EXPECT_DOUBLE_EQ(table.least_seconds(), 2);
+}
+
+TEST(Network, MeasuredTimesTakeThePlaceOfFormulas) {
+  Network network = measured_network({{.collective = kAllReduce, .bytes = 1000, .seconds = 2},
+                                      {.collective = kAllReduce, .bytes = 3000, .seconds = 6, .overlaps = true}},
+                                     4, 1);
+  network.local = {1, 1};
+  EXPECT_TRUE(network.overlaps);
+  EXPECT_EQ(network.ranks(), 4);
+  EXPECT_DOUBLE_EQ(network.seconds(kAllReduce, 3000, network.consecutive(4)), 6);
+  EXPECT_DOUBLE_EQ(network.seconds(kAllReduce, 6000, network.consecutive(4)), 12);
+  // Two of the four: a third of the messages; 1/2 of the bytes pass instead of 3/4, as of 2000 among four.
+  const double two = network.seconds(kAllReduce, 3000, network.consecutive(2));
+  EXPECT_NEAR(two, 2.0 / 3 + network.measured[kAllReduce].seconds(2000) - 2, 1e-12);
+  // What was not measured is calculated: 3 messages, 3/4 of the bytes.
+  EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 4000, network.consecutive(4)), 3 + 3000);
+}
+
+TEST(Network, TimesMeasuredBetweenHostsAreNotForGroupsInAHost) {
+  Network network = measured_network({{.collective = kAllGather, .bytes = 1000, .seconds = 5}}, 4, 2);
+  EXPECT_EQ(network.hosts, 2);
+  EXPECT_EQ(network.ranks_per_host, 2);
+  network.local = {1, 1000};
+  EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 1000, network.consecutive(4)), 5);
+  EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 1000, network.consecutive(2)), 1 + 0.5);
+}
+
+TEST(MeasureNetwork, TimesEveryCollectiveAlikeOnAllRanks) {
+  std::vector<std::string> seen(3);
+  run_ranks(3, 1, [&](Communicator& comm) {
+    const Network network = measure_network(comm, Device::kCpu, 0.2);
+    EXPECT_EQ(network.ranks(), 3);
+    EXPECT_EQ(network.measured_ranks, 3);
+    EXPECT_FALSE(network.overlaps);  // threads wait
+    std::string& text = seen[static_cast<size_t>(comm.rank())];
+    for (const Collective collective : all_collectives()) {
+      EXPECT_GE(network.measured.at(collective).points().size(), 3u);
+      text += concat(network.seconds(collective, 5e5, network.consecutive(3)), " ");
+    }
+  });
+  EXPECT_EQ(seen[1], seen[0]);
+  EXPECT_EQ(seen[2], seen[0]);
+}
+
+TEST(MeasureNetwork, OneRankHasNothingToMeasure) {
+  run_ranks(1, 1, [](Communicator& comm) { EXPECT_TRUE(measure_network(comm).measured.empty()); });
+}
+
+}  // namespace
+}  // namespace owt

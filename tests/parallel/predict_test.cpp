@@ -1,0 +1,172 @@
+#include "src/parallel/predict.h"
+
+#include <gtest/gtest.h>
+
+#include "src/parallel/memory_need.h"
+#include "tests/support/fixed_compute.h"
+
+namespace owt {
+namespace {
+
+// Weights: conv 3, fc 4 x 12. A row at the boundary has 12 values, 48 bytes.
+Model tiny_model() {
+  Config config = Config::text(R"(
+name = "tiny"
+input = [1, 2, 2]
+classes = 4
+layer = [
+  { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },
+  { name = "relu", type = "relu" },
+  { name = "fc", type = "dense", out = 4, bias = false },
+]
+)");
+  return read_model(config);
+}
+
+Plan tiny(Strategy strategy, DenseUpdate dense_update = DenseUpdate::kStep) {
+  PlanRequest request;
+  request.ranks = 2;
+  request.strategy = strategy;
+  request.dense_update = dense_update;
+  request.step_rows = 8;
+  request.bucket_bytes = 1;  // a bucket for each layer
+  return make_plan(tiny_model(), request);
+}
+
+// 96 bytes a second, no latency.
+Network two_ranks(bool overlaps = true) {
+  Network network;
+  network.ranks_per_host = 2;
+  network.local = {0, 96};
+  network.overlaps = overlaps;
+  return network;
+}
+
+// Of a rank's 4 rows: conv 4 forward and 8 backward, fc 12 and 16, loss 1.
+FixedCompute compute() { return FixedCompute({{1, 2, 0.5}, {0, 0, 0}, {3, 4, 1}}, 0.25); }
+
+constexpr double kStepResult = 40.0 / 96;  // five f64 in two directions, half of them sent each time
+
+TEST(Predict, DataParallelGradientsLeaveWhileBackwardGoesOn) {
+  // Gradients of fc, 192 bytes: 2 s, gone while conv's backward takes 8. Those of conv, 16 bytes (3 weights are padded to
+  // 4): 1/6 s that nothing hides.
+  const Prediction p = predict(tiny(Strategy::kDataParallel), two_ranks(), compute());
+  EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 1 + 16 + 8);
+  EXPECT_DOUBLE_EQ(p.update_s, 1.5);
+  EXPECT_NEAR(p.exposed_s, 1.0 / 6 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.transfer_s, 2 + 1.0 / 6 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.step_s(), 42.5 + 1.0 / 6 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.images_per_second(), 8 / p.step_s(), 1e-12);
+  EXPECT_FALSE(p.split);
+  EXPECT_EQ(p.bytes, 192 + 16 + 40);
+  EXPECT_EQ(p.memory_bytes, memory_need(tiny(Strategy::kDataParallel)).bytes(8));
+}
+
+TEST(Predict, GradientsThatTakeLongerThanBackwardAreExposed) {
+  Network slow = two_ranks();
+  slow.local.bytes_per_s = 12;
+  // fc's gradients: 16 s from the 33rd on, against 8 of backward; then conv's 16/12.
+  const Prediction p = predict(tiny(Strategy::kDataParallel), slow, compute());
+  EXPECT_NEAR(p.exposed_s, 8 + 16.0 / 12 + 40.0 / 12, 1e-12);
+}
+
+TEST(Predict, WithoutOverlapEveryTransferIsExposed) {
+  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC}) {
+    const Prediction p = predict(tiny(strategy), two_ranks(false), compute());
+    EXPECT_NEAR(p.exposed_s, p.transfer_s, 1e-12) << name_of(strategy);
+  }
+}
+
+TEST(Predict, OneRoundOfAllRowsWaitsForItsGatherAndItsWayHome) {
+  // Labels 1/6 s hide behind conv's 4. Gather of 192 sent bytes: 2. fc on 8 rows, half of the outputs: 12 and 16, loss of
+  // 8 rows: 2. Logits 64 bytes: 2/3. Way home 2, behind the 8 of fc's weight gradients. Then conv's backward 8 and its
+  // gradients 1/6.
+  const Prediction p = predict(tiny(Strategy::kOwtA), two_ranks(), compute());
+  EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);
+  EXPECT_DOUBLE_EQ(p.update_s, 0.5 + 0.5);
+  EXPECT_TRUE(p.split);
+  // The update of fc, 0.5, hides conv's gradients.
+  EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 + 2.0 / 3 + 2 + 1.0 / 6 + kStepResult, 1e-12);
+}
+
+TEST(Predict, WhatTheWeightGradientsDoNotHideOfTheWayHomeIsExposed) {
+  Network slow = two_ranks();
+  slow.local.bytes_per_s = 16;
+  // Six times as long: gather 12, logits 4, way home 12 - 8, conv's gradients 1 - 0.5, result 2.5.
+  EXPECT_NEAR(predict(tiny(Strategy::kOwtA), slow, compute()).exposed_s, 12 + 4 + 4 + 0.5 + 2.5, 1e-12);
+}
+
+TEST(Predict, TheNextRoundTravelsWhileThisOneComputes) {
+  // Two rounds of 4 rows, each with a gather and a way home of 1 s and logits of 1/3 s; fc 6 and 8, loss 1.
+  // The first gather is exposed. The second is under way when round 0 computes. The logits of both rounds are exposed. The
+  // ways home hide behind fc's weight gradients.
+  const Prediction p = predict(tiny(Strategy::kOwtC), two_ranks(), compute());
+  EXPECT_DOUBLE_EQ(p.compute_s, 4 + 2 * (6 + 1 + 8) + 8);
+  EXPECT_NEAR(p.exposed_s, 1 + 2.0 / 3 + kStepResult, 1e-12);
+}
+
+TEST(Predict, OneSenderAtATimeTakesTwiceAsLong) {
+  // owt-b: a broadcast of 4 rows, 192 bytes, takes 2 s, and so does the reduction of their gradients.
+  const Prediction p = predict(tiny(Strategy::kOwtB), two_ranks(), compute());
+  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 * (2 + 1.0 / 3 + 2) + 1.0 / 6 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + kStepResult, 1e-12);
+}
+
+TEST(Predict, ADenseUpdateInEveryRoundIsPaidInEveryRound) {
+  const Prediction p = predict(tiny(Strategy::kOwtC, DenseUpdate::kRound), two_ranks(), compute());
+  EXPECT_DOUBLE_EQ(p.update_s, 2 * 0.5 + 0.5);
+}
+
+TEST(Predict, ModelParallelComputesAllRowsEverywhere) {
+  const Prediction p = predict(tiny(Strategy::kModelParallel), two_ranks(), compute());
+  EXPECT_DOUBLE_EQ(p.compute_s, 8 + 12 + 2 + 16 + 16);
+  // Logits and the result; the sum of 384 bytes of gradients hides behind fc's weight gradients.
+  EXPECT_NEAR(p.exposed_s, 2.0 / 3 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.transfer_s, 2.0 / 3 + 4 + kStepResult, 1e-12);
+}
+
+// Four ranks on two hosts; one copy of fc on each host.
+TEST(Predict, AGridSumsDenseGradientsBetweenHosts) {
+  Plan plan = tiny(Strategy::kOwtA);
+  PlanRequest request = plan.request;
+  request.ranks = 4;
+  request.model_ranks = 2;
+  request.step_rows = 16;
+  Network network = two_ranks();
+  network.hosts = 2;
+  network.between = {0, 12};
+  plan = make_plan(tiny_model(), request);
+  const Prediction p = predict(plan, network, compute());
+  EXPECT_EQ(p.name(), "owt-a 2x2");
+  EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);  // as two ranks with half of the rows
+  // In a host: labels 1/6, gather 2, logits 2/3, way home 2. Between hosts two ranks share 12 bytes a second. Half of
+  // fc's gradients, 96 bytes, 16 s: from the end of fc's backward on. Conv's, 16 bytes: a rank sends 4 to each of two
+  // ranks there, twice: 2 * 2 * 8 / 12. Then 40 bytes: 2 * 2 * 20 / 12.
+  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 + 2.0 / 3 + 2 + 16 + 32.0 / 12 + 80.0 / 12, 1e-12);
+  // fc's 16 hide behind conv's backward of 8; conv's wait for them and hide behind fc's update of 0.5.
+  EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + 8 + (32.0 / 12 - 0.5) + 80.0 / 12, 1e-12);
+  EXPECT_DOUBLE_EQ(p.update_s, 1);
+}
+
+// fc takes 12 features and gives 4: under owt-d it is split by its inputs.
+TEST(Predict, SplitByInputsRowsAreExchangedAndOutputsSummed) {
+  const Plan plan = tiny(Strategy::kOwtD);
+  ASSERT_TRUE(plan.layers.back().by_inputs());
+  const Prediction p = predict(plan, two_ranks(), compute());
+  EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);  // half of fc's inputs on 8 rows
+  EXPECT_DOUBLE_EQ(p.update_s, 1);
+  // Half of the rank's 4 rows of 48 bytes to the other and back: 1 s each, the way home hidden. The outputs, 8 rows of 16
+  // bytes: 2/3 for their sums, and again for the logits and for their gradients.
+  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 1 + 1 + 3 * 2.0 / 3 + 1.0 / 6 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.exposed_s, 1 + 3 * 2.0 / 3 + kStepResult, 1e-12);
+}
+
+TEST(Predict, ANetworkOfAnotherSizeIsAnError) {
+  Network network = two_ranks();
+  network.ranks_per_host = 3;
+  EXPECT_THROW(predict(tiny(Strategy::kOwtA), network, compute()), Error);
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,30 @@
+// A compute model for tests: what a layer takes is what the test says, times rows and part.
+#pragma once
+
+#include <vector>
+
+#include "src/parallel/compute_model.h"
+
+namespace owt {
+
+class FixedCompute : public ComputeModel {
+ public:
+  struct Layer {
+    double forward = 0, backward = 0;  // seconds of a row
+    double update = 0;                 // seconds
+  };
+  explicit FixedCompute(std::vector<Layer> layers, double loss = 0) : layers_(std::move(layers)), loss_(loss) {}
+
+  double forward(size_t i, double rows, double part) const override { return layers_.at(i).forward * rows * part; }
+  double backward(size_t i, double rows, double part) const override { return layers_.at(i).backward * rows * part; }
+  double update(size_t i, double part) const override { return layers_.at(i).update * part; }
+  double loss(double rows) const override { return loss_ * rows; }
+  double rest() const override { return 0; }
+  std::string text() const override { return "fixed"; }
+
+ private:
+  std::vector<Layer> layers_;
+  double loss_;
+};
+
+}  // namespace owt

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Ranks as processes do what ranks as threads do: the same losses under every strategy with 2 to 4 of them, the bytes of the
+# plan, a checkpoint that goes on with another number, one writer, and errors on all.
+#
+#   usage: processes_test.sh OWT
+set -euo pipefail
+
+owt=$1
+if ! command -v mpirun >/dev/null || ! "$owt" devices | grep -q '^mpi .*Open MPI'; then
+  echo "skipped: no mpirun, or owt is built without MPI"
+  exit 0
+fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMP_NUM_THREADS=1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+wrong() {
+  echo "FAILED: $*" >&2
+  failed=1
+}
+
+cat >"$work/small.toml" <<'TOML'
+[model]
+name = "small"
+input = [3, 12, 12]
+classes = 50
+layer = [
+  { name = "conv1", type = "conv", out = 8, kernel = 3, init = { type = "msra" } },
+  { name = "relu1", type = "relu" },
+  { name = "pool1", type = "max_pool", kernel = 2 },
+  { name = "drop1", type = "dropout", rate = 0.2 },
+  { name = "fc1", type = "dense", out = 30 },
+  { name = "relu2", type = "relu" },
+  { name = "fc2", type = "dense", out = 22 },
+  { name = "relu3", type = "relu" },
+  { name = "fc3", type = "dense", out = 50 },
+]
+[data]
+format = "synthetic"
+side = 14
+train_images = 50
+test_images = 20
+batch = 24
+augment = { crop = 12, mirror = true, scale = 0.02, mean = "channel" }
+[optimizer]
+learning_rate = 0.02
+[schedule]
+epochs = 2
+[run]
+device = "cpu"
+conv_algorithm = "direct"
+log_every = 1
+seed = 5
+equality_every = 2
+TOML
+
+processes() {  # processes K OWT-ARGUMENTS...
+  local count=$1
+  shift
+  timeout -s KILL 100 mpirun -np "$count" "$owt" "$@"
+}
+
+losses() { sed -n 's/.*"kind":"train".*"loss":\([^,]*\),.*/\1/p' "$1/metrics.jsonl"; }
+same_losses() {  # same_losses RUN RUN: to 1e-4, and there are some
+  paste <(losses "$1") <(losses "$2") | awk '
+    { ++lines; d = $1 - $2; if (NF != 2 || d * d > (1e-4 * $1) ^ 2) bad = 1 }
+    END { exit bad || lines != 6 }'
+}
+
+"$owt" train "$work/small.toml" --threads 1 --out "$work/one" >/dev/null 2>&1
+for strategy in $("$owt" plan "$work/small.toml" --workers 2 | sed -n '/^strategy /,$p' | awk 'NR > 1 && NF { print $1 }'); do
+  for count in 2 3 4; do
+    run=$work/$strategy-$count
+    processes $count train "$work/small.toml" --parallel "$strategy" --out "$run" >"$run.out" 2>"$run.err" ||
+      wrong "$strategy on $count processes: exit code $?: $(tail -n 3 "$run.err")"
+    same_losses "$work/one" "$run" || wrong "$strategy on $count processes: other losses than one rank"
+    [ "$(grep -c '^test accuracy' "$run.out")" = 1 ] || wrong "$strategy on $count processes: not one result on stdout"
+  done
+  processes 3 time "$work/small.toml" --parallel "$strategy" --steps 2 --csv "$work/time.csv" >/dev/null 2>&1 ||
+    wrong "owt time under $strategy"
+  sent=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "bytes_sent") column = i }
+                  $1 == "transfer" { sum += $column } END { print sum }' "$work/time.csv")
+  planned=$("$owt" plan "$work/small.toml" --workers 3 --parallel "$strategy" |
+    sed -n 's/^sent per rank and step *\([0-9]*\) .*/\1/p')
+  [ "$sent" = "$planned" ] || wrong "$strategy: three processes sent $sent bytes each, planned $planned"
+done
+
+# Grids, and another number of processes from a checkpoint.
+processes 4 train "$work/small.toml" --parallel owt-c --set parallel.model_ranks=2 --steps 3 --out "$work/grid" \
+  >/dev/null 2>"$work/grid.err" || wrong "a grid of 2 x 2: $(tail -n 3 "$work/grid.err")"
+processes 3 train "$work/small.toml" --parallel owt-d --resume auto --out "$work/grid" >/dev/null 2>"$work/grid.err" ||
+  wrong "resuming a grid of 2 x 2 on three: $(tail -n 3 "$work/grid.err")"
+same_losses "$work/one" "$work/grid" || wrong "a run of 4, then 3 processes: other losses than one rank"
+[ "$(processes 2 eval "$work/grid/config.toml" --weights "$(ls -d "$work"/grid/checkpoints/step-*6)/weights.safetensors" 2>/dev/null)" = \
+  "$("$owt" eval "$work/grid/config.toml" --set parallel.workers=1 --weights "$(ls -d "$work"/grid/checkpoints/step-*6)/weights.safetensors" 2>/dev/null)" ] ||
+  wrong "owt eval on two processes finds another accuracy"
+
+# Errors: exit code 1 and the reason; nothing hangs.
+status=0
+processes 2 train "$work/small.toml" --out "$work/grid" >/dev/null 2>"$work/error.txt" || status=$?
+[ $status = 1 ] && grep -q '^owt: error: the run folder .* holds a run already' "$work/error.txt" ||
+  wrong "a run folder in use: exit code $status, $(cat "$work/error.txt")"
+status=0
+processes 2 train "$work/small.toml" --workers 3 --out "$work/three" >/dev/null 2>"$work/error.txt" || status=$?
+[ $status = 1 ] && grep -q '^owt: error: .*3 workers, but .* has started 2' "$work/error.txt" ||
+  wrong "--workers 3 in two processes: exit code $status, $(cat "$work/error.txt")"
+status=0
+processes 2 train "$work/small.toml" --set optimizer.learning_rate=1e30 --out "$work/nan" >/dev/null 2>"$work/error.txt" || status=$?
+[ $status = 1 ] && grep -q '^owt: error: step .*: the loss is' "$work/error.txt" ||
+  wrong "a run that diverges: exit code $status, $(cat "$work/error.txt")"
+
+[ $failed = 0 ] && echo "passed"
+exit $failed

@@ -1,0 +1,103 @@
+#include "src/train/planner_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/fixed_compute.h"
+#include "tests/support/runs.h"
+#include "tests/support/temp_folder.h"
+
+namespace owt {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+const std::vector<CollectiveTime> kTimes = {
+    {.collective = Collective::kAllReduce, .bytes = 4096, .seconds = 2e-5, .calls = 50},
+    {.collective = Collective::kAllReduce, .bytes = 1 << 20, .seconds = 1e-3, .calls = 20, .overlaps = true},
+    {.collective = Collective::kAllGather, .bytes = 4096, .seconds = 1e-5, .calls = 50}};
+
+class LinksFile : public ::testing::Test {
+ protected:
+  std::string write(const std::string& text) const {
+    write_bytes(folder_.file("links.json"), text);
+    return folder_.file("links.json");
+  }
+  TempFolder folder_;
+};
+
+TEST_F(LinksFile, ComesBackAsItWasWritten) {
+  const Network network = read_links(write(links_json(kTimes, 4, 2, Device::kCpu)));
+  EXPECT_EQ(network.hosts, 2);
+  EXPECT_EQ(network.ranks_per_host, 2);
+  EXPECT_EQ(network.measured_ranks, 4);
+  EXPECT_EQ(network.measured_hosts, 2);
+  EXPECT_TRUE(network.overlaps);
+  EXPECT_EQ(network.measured.size(), 2u);
+  EXPECT_DOUBLE_EQ(network.seconds(Collective::kAllReduce, 1 << 20, network.consecutive(4)), 1e-3);
+  EXPECT_DOUBLE_EQ(network.seconds(Collective::kAllGather, 4096, network.consecutive(4)), 1e-5);
+}
+
+TEST_F(LinksFile, SaysTheSpeedsOfNcclTests) {
+  const auto json = nlohmann::json::parse(links_json(kTimes, 4, 1, Device::kCpu));
+  EXPECT_NEAR(json["times"][0]["algbw"].get<double>(), 4096 / 2e-5, 1);
+  EXPECT_NEAR(json["times"][0]["busbw"].get<double>(), 1.5 * 4096 / 2e-5, 1);
+}
+
+TEST_F(LinksFile, WhatIsWrongInItIsAnErrorWithItsName) {
+  const std::string good = links_json(kTimes, 4, 1, Device::kCpu);
+  const auto broken = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    return write(text);
+  };
+  const auto error = [&](const std::string& path, const std::string& what) {
+    EXPECT_THAT([&] { read_links(path); }, ThrowsMessage<Error>(AllOf(HasSubstr("links.json: "), HasSubstr(what),
+                                                                      HasSubstr("owt bench-comm --json"))));
+  };
+  error(write("{"), "parse error");
+  error(write("{}"), "\"format\" is not \"owt links 1\"");
+  error(broken("owt links 1", "owt links 2"), "\"format\"");
+  error(broken("all_reduce", "all_together"), "no collective 'all_together'");
+  error(broken("\"bytes\": 4096", "\"bytes\": 0"), "both must be positive");
+  error(broken("\"seconds\": 2e-05", "\"seconds\": -1"), "both must be positive");
+  error(broken("\"seconds\"", "\"secs\""), "seconds");
+  error(broken("\"hosts\": 1", "\"hosts\": 3"), "4 ranks on 3 hosts");
+  error(broken("\"ranks\": 4", "\"ranks\": \"four\""), "must be number");
+  EXPECT_THROW(read_links(folder_.file("none.json")), Error);
+}
+
+TEST(PredictionJson, HoldsEveryStrategy) {
+  const Settings settings = small_settings(kSmallRecipe, {{"parallel.workers", "2"}});
+  PlanRequest request = settings.plan_request();
+  Network network;
+  network.ranks_per_host = 2;
+  network.local = {1e-6, 1e9};
+  const Plan plan = make_plan(settings.model, request);
+  const FixedCompute compute(std::vector<FixedCompute::Layer>(plan.layers.size(), {1e-3, 2e-3, 1e-3}));
+  PlannerResult result;
+  result.choice = choose_strategy(settings.model, request, network, compute);
+  result.model = "small";
+  result.crossover_rows = 42;
+  const auto json = nlohmann::json::parse(prediction_json(result));
+  EXPECT_EQ(json["format"], "owt prediction 1");
+  EXPECT_EQ(json["ranks"], 2);
+  EXPECT_EQ(json["crossover_rows"], 42);
+  EXPECT_EQ(json["best"], result.choice.chosen().name());
+  ASSERT_EQ(json["strategies"].size(), result.choice.all.size());
+  for (size_t i = 0; i < result.choice.all.size(); ++i) {
+    const auto& entry = json["strategies"][i];
+    EXPECT_EQ(entry["name"], result.choice.all[i].name());
+    EXPECT_EQ(entry["bytes"], result.choice.all[i].bytes);
+    EXPECT_NEAR(entry["step_s"].get<double>(),
+                entry["compute_s"].get<double>() + entry["exposed_s"].get<double>() + entry["update_s"].get<double>(),
+                1e-12);
+  }
+}
+
+}  // namespace
+}  // namespace owt
