@@ -19,7 +19,12 @@ Network measured_network(const std::vector<CollectiveTime>& times, int ranks, in
   network.measured_hosts = hosts;
   network.overlaps = false;
   for (const CollectiveTime& time : times) {
-    network.measured[time.collective].add(time.bytes, std::max(time.seconds, 1e-9));
+    // On a busy machine a few bytes may be seen to take longer than many; then they take as long as those at most.
+    double seconds = std::max(time.seconds, 1e-9);
+    for (const CollectiveTime& other : times)
+      if (other.collective == time.collective && other.bytes > time.bytes)
+        seconds = std::min(seconds, std::max(other.seconds, 1e-9));
+    network.measured[time.collective].add(time.bytes, seconds);
     network.overlaps = network.overlaps || time.overlaps;
   }
   return network;
