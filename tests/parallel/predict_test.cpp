@@ -162,6 +162,27 @@ TEST(Predict, SplitByInputsRowsAreExchangedAndOutputsSummed) {
   EXPECT_NEAR(p.exposed_s, 1 + 3 * 2.0 / 3 + kStepResult, 1e-12);
 }
 
+TEST(Predict, SharesOfTheUpdateTravelBackWhileTheNextIsMade) {
+  Plan plan = tiny(Strategy::kDataParallel);
+  for (Transfer& transfer : plan.transfers)
+    if (transfer.name == "gradients") {
+      transfer.collective = Collective::kReduceScatter;
+      transfer.bytes /= 2;
+      Transfer weights = transfer;
+      weights.name = "weights";
+      weights.collective = Collective::kAllGather;
+      plan.transfers.push_back(weights);
+      break;
+    }
+  const Prediction p = predict(plan, two_ranks(), compute());
+  EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 1 + 16 + 8);
+  EXPECT_DOUBLE_EQ(p.update_s, 1.5 / 2);
+  // The sums are there when backward ends, but for conv's last 1/12, which hides behind fc's update of 0.5. Then fc's
+  // weights take 1, of which conv's update hides 0.25, and conv's 1/12.
+  EXPECT_NEAR(p.exposed_s, 1 - 0.25 + 1.0 / 12 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.transfer_s, 2 * (1 + 1.0 / 12) + kStepResult, 1e-12);
+}
+
 TEST(Predict, ANetworkOfAnotherSizeIsAnError) {
   Network network = two_ranks();
   network.ranks_per_host = 3;
