@@ -69,6 +69,14 @@ struct Param {
   Tensor kept_of(const float* part_in_file_order) const;
 };
 
+// What one rank updates of a parameter, where ranks share the work: some elements of it in memory order, and their
+// gradient, f32, one dimension. An undefined gradient is zero.
+struct ParamPart {
+  Param* param;
+  Slice elements;
+  Tensor gradient{};
+};
+
 // `weight`-like parameter with the keys a layer's table may carry. Reads `lr`, `decay` (multipliers) and `init` from
 // `config`, e.g. the table of `bias = { lr = 2.0, decay = 0.0 }`.
 void read_multipliers(Config& config, Param& param);

@@ -14,7 +14,7 @@ std::string listed(const std::vector<std::string>& words) {  // "a, b or c"
 
 const std::string& checked_strategy(const std::string& name) {
   try {
-    strategy_from(name);
+    if (name != "auto") strategy_from(name);
   } catch (const Error& e) {
     throw UsageError(concat("--parallel: ", e.what()));
   }
@@ -37,7 +37,10 @@ void declare_shared(Options& options) {
 }
 
 void declare_strategy(Options& options) {
-  options.option("parallel", "NAME", "dp | owt-a | owt-b | owt-c | mp (default: the recipe's, else owt-a)");
+  options.option(
+      "parallel", "NAME",
+      "dp | dp-zero | owt-a | owt-b | owt-c | owt-d | mp | auto: the one with the least predicted step time (default: "
+      "the recipe's, else owt-a)");
 }
 
 Settings shared_settings(const Options& options, Overrides more) {

@@ -48,9 +48,10 @@ class Communicator {
 
   // sum = the sum over ranks, on all of them.
   virtual Event all_reduce(Tensor& sum, const Event& ready) = 0;
-  // all = the ranks' `mine` one after the other; all has ranks() times as many elements.
+  // all = the ranks' `mine` one after the other; all has ranks() times as many elements. `mine` may be its part rank().
   virtual Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) = 0;
-  // mine = part rank() of the sum of `all` over ranks; all has ranks() times as many elements.
+  // mine = part rank() of the sum of `all` over ranks; all has ranks() times as many elements. `mine` may be that part of
+  // `all`, whose other parts then stay what they are.
   virtual Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) = 0;
   // out = the root's from_root; from_root is read on the root only, elsewhere it may be undefined.
   virtual Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) = 0;

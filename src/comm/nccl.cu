@@ -83,7 +83,7 @@ class NcclCommunicator : public Communicator {
   int ranks() const override { return link_.member().ranks; }
   bool records() const override { return false; }
   void meet() override {
-    if (link_.member().meet) link_.member().meet();
+    if (link_.member().here.group) link_.member().here.group->meet();
   }
 
   std::unique_ptr<Communicator> split(int color) override {
@@ -97,6 +97,7 @@ class NcclCommunicator : public Communicator {
       if (r < rank()) ++part.rank;
       ++part.ranks;
     }
+    if (part.here.group) part.here = part.here.group->split(part.here.rank, color);
     if (part.ranks == 1) return make_solo_communicator(Device::kCuda);
     return std::make_unique<NcclCommunicator>(part, stream_);
   }

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "src/comm/communicator.h"
+#include "src/comm/thread_group.h"
 
 namespace owt {
 
@@ -22,7 +23,7 @@ struct NcclMember {
   NcclId id;
   std::function<bool()> aborted{};                                // true once a rank failed; asked often, by any thread
   std::chrono::milliseconds patience = std::chrono::minutes(10);  // with calls that do not come to an end
-  std::function<void()> meet{};                                   // of the ranks in this process
+  ThreadGroup::Place here{};  // among the ranks, where they are threads of this process; no group: they are not
 };
 
 // For tensors on the calling host thread's GPU, for which NCCL takes one rank only. Returns when all ranks have come.

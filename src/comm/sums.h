@@ -1,7 +1,7 @@
 // Sums of what the ranks bring.
 //   sum[i] = addends[0][i] + addends[1][i] + ...   for i in [0, elements), added in this order
-// Elements are f32, f64 or bf16; bf16 are added as f32 and rounded once, to nearest even. `sum` may be addends[0], on
-// the CPU any one of them, and overlaps the others nowhere. There is at least one addend.
+// Elements are f32, f64 or bf16; bf16 are added as f32 and rounded once, to nearest even. `sum` may be any one of
+// the addends (on a GPU: of the first 256), and overlaps the others nowhere. There is at least one addend.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,7 @@ std::byte* at(void* memory, int64_t bytes) { return static_cast<std::byte*>(memo
 const std::byte* at(const void* memory, int64_t bytes) { return static_cast<const std::byte*>(memory) + bytes; }
 
 void copy(const void* from, void* to, int64_t bytes, const Stream& stream) {
+  if (from == to) return;  // in place; and others may be reading it
   const auto copy_part = [&](int64_t begin, int64_t end) {
     dispatch(stream.device(), [&](auto tag) { copy_bytes(tag, at(from, begin), at(to, begin), end - begin, stream); });
   };

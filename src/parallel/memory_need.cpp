@@ -41,6 +41,13 @@ double seam_elements(const Plan& plan) {
                            : 4.0 * static_cast<double>(first.in.elements());
 }
 
+int64_t velocity_bytes(const Plan& plan) {
+  if (!plan.shares_update()) return plan.weight_bytes_per_rank();
+  int64_t bytes = 0;
+  for (const Bucket& bucket : plan.buckets) bytes += bucket.elements / plan.ranks() * 4;
+  return bytes;
+}
+
 }  // namespace
 
 int64_t MemoryNeed::bytes(int64_t step_rows) const {
@@ -60,8 +67,8 @@ MemoryNeed memory_need(const Plan& plan) {
   const auto layers = static_cast<int64_t>(plan.layers.size());
 
   MemoryNeed need;
-  const int64_t copies = request.on.precision == Precision::kBf16 ? 14 : 12;  // bytes per weight
-  need.weight_bytes = plan.weight_bytes_per_rank() / 4 * copies;
+  const int64_t copies = request.on.precision == Precision::kBf16 ? 10 : 8;  // bytes per weight
+  need.weight_bytes = plan.weight_bytes_per_rank() / 4 * copies + velocity_bytes(plan);
   const double front = static_cast<double>(plan.layers.front().in.elements() + kept_elements(plan, 0, plan.boundary));
   need.step_row_bytes = size * front * static_cast<double>(rows.most()) / whole;
   if (!plan.split()) return need;

@@ -17,7 +17,9 @@ Tensor gather_rows(const Tensor& mine, int64_t longest, Communicator& comm) {
     part.zero();
     part.rows(0, mine.shape().rows()).copy_from(mine);
     Tensor all(mine.shape().with_rows(longest * comm.ranks()), DType::kF32, mine.device());
-    comm.all_gather(part, all, {}).wait();
+    // As words, which arrive as they are whatever the communicator does to f32.
+    Tensor words = all.viewed_as(DType::kI32);
+    comm.all_gather(part.viewed_as(DType::kI32), words, {}).wait();
     if (comm.rank() == 0) here = all.to(Device::kCpu);
   }
   comm.meet();
@@ -41,6 +43,17 @@ Tensor gather_columns(const LayerPlan& layer, const Param& param, const Tensor& 
 }
 
 }  // namespace
+
+Tensor gather_shares(const std::vector<Slice>& parts, const Param& param, const Tensor& mine, Communicator& comm) {
+  int64_t longest = 0;
+  for (const Slice& part : parts) longest = std::max(longest, part.size());
+  const Tensor shares = gather_rows(mine.reshaped({mine.elements(), 1}), longest, comm);
+  if (comm.rank() != 0) return {};
+  Tensor whole(param.shape());
+  for (size_t r = 0; r < parts.size(); ++r)
+    std::copy_n(shares.data() + static_cast<int64_t>(r) * longest, parts[r].size(), whole.data() + parts[r].begin);
+  return whole;
+}
 
 void gather_parameter(const LayerPlan& layer, const Param& param, const Tensor& mine, Communicator& comm,
                       const std::function<void(std::span<const float>)>& write) {

@@ -66,6 +66,9 @@ void fill_buckets(Plan& plan) {
   const bool own_rows = plan.front_layout() == Layout::kBatch;
   // Under mp the front sees the same rows on all ranks of a group, so only the replicas' gradients differ.
   if (own_rows || plan.replicas() > 1) plan.buckets = buckets_of(plan, 0, plan.boundary);
+  if (plan.shares_update())
+    for (Bucket& bucket : plan.buckets)
+      bucket.elements = aligned_elements(bucket.elements, plan.ranks() * kAlignedElements);
   if (plan.replicas() > 1 && plan.split())
     plan.back_buckets = buckets_of(plan, plan.boundary, static_cast<int64_t>(plan.layers.size()));
 }
@@ -171,9 +174,15 @@ void list_transfers(Plan& plan) {
     for (int round = 0; round < dense_updates(plan, rows); ++round)
       list.add("dense gradients", Collective::kAllReduce, Group::kReplicas, Layout::kPartial, Layout::kReplicated,
                bucket.elements * 4);
-  for (const Bucket& bucket : plan.buckets)
-    list.add("gradients", Collective::kAllReduce, plan.front_group(), Layout::kPartial, Layout::kReplicated,
-             bucket.elements * 4);
+  for (const Bucket& bucket : plan.buckets) {
+    const int64_t bytes = bucket.elements * 4;
+    if (plan.shares_update()) {  // shares are elements, which is as near to features as to anything
+      list.add("gradients", Collective::kReduceScatter, Group::kWorld, Layout::kPartial, Layout::kFeature, bytes);
+      list.add("weights", Collective::kAllGather, Group::kWorld, Layout::kFeature, Layout::kReplicated, bytes);
+    } else {
+      list.add("gradients", Collective::kAllReduce, plan.front_group(), Layout::kPartial, Layout::kReplicated, bytes);
+    }
+  }
   list.add("step result", Collective::kAllReduce, Group::kWorld, Layout::kPartial, Layout::kReplicated,
            kStepResultBytes);
 }
@@ -262,7 +271,8 @@ int model_ranks_of(const PlanRequest& request, const std::vector<std::unique_ptr
   const bool splits =
       std::any_of(layers.begin(), layers.end(), [](const auto& layer) { return layer->columns() == Columns::kSplits; });
   if (request.strategy == Strategy::kModelParallel) return asked;
-  return splits && request.strategy != Strategy::kDataParallel ? asked : 1;
+  const bool whole = request.strategy == Strategy::kDataParallel || request.strategy == Strategy::kDataParallelZero;
+  return splits && !whole ? asked : 1;
 }
 
 }  // namespace

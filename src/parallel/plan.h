@@ -62,13 +62,16 @@ struct Transfer {
   int64_t bytes = 0;  // sent by each rank per step
 };
 
-// Gradients that travel together: parameters of these layers, the last layer first, each from a multiple of 16 bytes on,
-// as kernels want them.
+// Gradients that travel together: parameters of these layers, the last layer first, each from a multiple of 8 elements on,
+// which is where kernels want them, in f32 as in bf16.
 struct Bucket {
   std::vector<int64_t> layers;
-  int64_t elements = 0;
+  int64_t elements = 0;  // under dp-zero so many more that every rank's share is as long and begins there too
 };
-inline int64_t aligned_elements(int64_t f32_elements) { return (f32_elements + 3) / 4 * 4; }
+constexpr int64_t kAlignedElements = 8;
+inline int64_t aligned_elements(int64_t elements, int64_t multiple = kAlignedElements) {
+  return (elements + multiple - 1) / multiple * multiple;
+}
 
 struct PlanRequest {
   int ranks = 1;
@@ -79,7 +82,7 @@ struct PlanRequest {
   Compute on{};                    // of every rank; activations travel in its element type
   LossSettings loss{};             // its gradient's settings
   // Ranks that share one copy of the split layers: consecutive ones, a divisor of ranks; the others are replicas of them.
-  // 0: all ranks. Under dp every rank has a copy of its own, whatever stands here.
+  // 0: all ranks. Under dp and dp-zero every rank has a copy of its own, whatever stands here.
   int model_ranks = 0;
 };
 
@@ -105,7 +108,9 @@ struct Plan {
   bool split() const { return boundary < static_cast<int64_t>(layers.size()); }
   // What the rounds follow: dp where nothing is split and rows are, else the strategy asked for.
   Strategy rounds_strategy() const;
-  Layout front_layout() const;       // of activations before the boundary
+  Layout front_layout() const;  // of activations before the boundary
+  // Every rank updates a share of the replicated weights (ZeRO-1, Rajbhandari et al. 2020): dp-zero on several ranks.
+  bool shares_update() const { return request.strategy == Strategy::kDataParallelZero && ranks() > 1; }
   Group front_group() const;         // over which the gradients of the front are summed
   Layout loss_layout() const;        // of the logits the loss sees: kBatch, kReplicated or kFeature
   bool counts_rows(int rank) const;  // of ranks that see the same rows at the loss, one counts them

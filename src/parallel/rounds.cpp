@@ -12,6 +12,8 @@ const char* name_of(Strategy strategy) {
   switch (strategy) {
     case Strategy::kDataParallel:
       return "dp";
+    case Strategy::kDataParallelZero:
+      return "dp-zero";
     case Strategy::kOwtA:
       return "owt-a";
     case Strategy::kOwtB:
@@ -27,8 +29,8 @@ const char* name_of(Strategy strategy) {
 }
 
 std::vector<Strategy> all_strategies() {
-  return {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB,
-          Strategy::kOwtC,         Strategy::kOwtD, Strategy::kModelParallel};
+  return {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC,
+          Strategy::kOwtD,         Strategy::kModelParallel};
 }
 
 std::vector<std::string> strategy_names() {
@@ -70,6 +72,7 @@ std::vector<Round> StepRows::rounds(int rank) const {
   const auto size_of = [&](int member) { return of(first_of_group(rank) + member).size(); };
   switch (strategy_) {
     case Strategy::kDataParallel:
+    case Strategy::kDataParallelZero:
     case Strategy::kModelParallel:
       all.push_back({{rank % model_ranks_, 0, of(rank).size()}});
       break;

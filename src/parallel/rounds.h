@@ -15,7 +15,7 @@
 
 namespace owt {
 
-enum class Strategy { kDataParallel, kOwtA, kOwtB, kOwtC, kOwtD, kModelParallel };
+enum class Strategy { kDataParallel, kDataParallelZero, kOwtA, kOwtB, kOwtC, kOwtD, kModelParallel };
 const char* name_of(Strategy strategy);           // "dp", "owt-a", "owt-b", "owt-c", "owt-d", "mp"
 Strategy strategy_from(const std::string& name);  // throws Error with the list of names
 std::vector<Strategy> all_strategies();

@@ -1,32 +1,54 @@
 #include "src/train/auto_strategy.h"
 
-#include <mutex>
-#include <optional>
+#include <sstream>
 
+#include "src/comm/processes.h"
 #include "src/comm/threads.h"
+#include "src/core/log.h"
+#include "src/parallel/choose.h"
 #include "src/parallel/measure_network.h"
 #include "src/train/measure_compute.h"
 #include "src/train/run.h"
 
 namespace owt {
+namespace {
 
 Choice choose_here(const Settings& settings, int threads) {
-  PlanRequest request = settings.plan_request();
-  request.on = settings.compute();
+  const PlanRequest request = settings.plan_request();
   const std::vector<int64_t> rows = rows_to_measure(request);
-  std::mutex mutex;
-  std::optional<Choice> choice;  // the same on every rank; the first to have it keeps it for this process
+  const Device device = settings.compute().device;
+  ConvChoices::process().set_mode(settings.run.conv_algorithm);
+  Choice choice;
   run_ranks(
       request.ranks, threads_per_rank(threads, request.ranks),
       [&](Communicator& comm) {
-        const Network network = measure_network(comm, request.on.device);
-        const auto compute = measured_compute(measure_compute(settings, comm, rows));
-        Choice mine = choose_strategy(settings.model, request, network, *compute);
-        const std::lock_guard lock(mutex);
-        if (!choice) choice = std::move(mine);
+        const Network network = measure_network(comm, device);
+        const ComputeSamples samples = measure_compute(settings, comm, rows);
+        if (comm.rank() == 0) choice = choose_strategy(settings.model, request, network, *measured_compute(samples));
       },
-      request.on.device);
-  return *choice;
+      device);
+  return choice;
+}
+
+}  // namespace
+
+void settle_strategy(Settings& settings, int threads) {
+  if (!settings.parallel.automatic) return;
+  settings.parallel.automatic = false;
+  if (settings.parallel.workers > 1) {
+    log_info("strategy auto: timing layers and collectives");
+    const Choice choice = choose_here(settings, threads);
+    std::istringstream chosen(from_rank_0([&] {
+      log_info("strategy auto: {}", choice.reason());
+      const PlanRequest& request = choice.chosen().request;
+      return concat(name_of(request.strategy), ' ', request.model_ranks);
+    }));
+    std::string name;
+    chosen >> name >> settings.parallel.model_ranks;
+    settings.parallel.strategy = strategy_from(name);
+  }
+  settings.recipe.set("parallel.strategy", name_of(settings.parallel.strategy));
+  settings.recipe.set("parallel.model_ranks", std::to_string(settings.parallel.model_ranks));
 }
 
 }  // namespace owt

@@ -1,14 +1,14 @@
-// `--parallel auto`: the strategy with the least predicted step time on these ranks and links.
+// parallel.strategy = "auto".
 #pragma once
 
-#include "src/parallel/choose.h"
 #include "src/train/settings.h"
 
 namespace owt {
 
-// Times the links and the computing, on all ranks at once and for some seconds, and predicts every candidate for the
-// settings' workers and batch; their own strategy does not count. threads: of all ranks of this host; 0: all cores. Where
-// ranks are processes all must call it, and all get the same.
-Choice choose_here(const Settings& settings, int threads);
+// Where the recipe leaves the strategy to the program: times a few steps of the model's layers and some collectives among
+// the ranks, here and now, and sets the strategy and the grid with the least predicted step time (src/parallel/choose.h),
+// in the recipe too, so that the run can be repeated. To be called by all processes of a launch, before the ranks run.
+// threads: of all ranks of this host; 0: all cores.
+void settle_strategy(Settings& settings, int threads);
 
 }  // namespace owt

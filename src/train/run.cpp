@@ -11,6 +11,7 @@
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
+#include "src/train/auto_strategy.h"
 #include "src/train/signals.h"
 #include "src/train/trainer.h"
 
@@ -111,6 +112,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   check_launched(settings.parallel.workers);
   set_watch_timeout(settings.parallel.timeout_s);
   const Start start = find_start(settings, options);
+  settle_strategy(settings, options.threads);
   const auto& [out, checkpoint] = start.place;
   const bool writes = launch().rank == 0;
   TrainOutcome outcome;

@@ -39,7 +39,7 @@ struct TimeOptions {
 
 // Times steps on made-up images. Logs the convolution algorithms that were measured. The report is rank 0's; where ranks
 // are processes, the others return an empty one.
-TimingReport time_steps(const Settings& settings, const TimeOptions& options);
+TimingReport time_steps(Settings settings, const TimeOptions& options);
 
 // Of rank 0, in the order of the plan; for reports.
 std::vector<LayerFacts> layer_facts(const Plan& plan);

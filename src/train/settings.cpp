@@ -57,10 +57,18 @@ LossSettings read_loss(Config config) {
 ParallelSettings read_parallel(Config config) {
   ParallelSettings parallel;
   parallel.workers = static_cast<int>(config.integer("workers", 1, {.low = 1, .high = 4096}));
-  parallel.strategy = strategy_from(config.word("strategy", "owt-a", strategy_names()));
+  std::vector<std::string> known = strategy_names();
+  known.emplace_back("auto");
+  const std::string strategy = config.word("strategy", "owt-a", known);
+  parallel.automatic = strategy == "auto";
+  if (!parallel.automatic) parallel.strategy = strategy_from(strategy);
   parallel.dense_update =
       config.word("dense_update", "step", {"step", "round"}) == "step" ? DenseUpdate::kStep : DenseUpdate::kRound;
   parallel.model_ranks = static_cast<int>(config.integer("model_ranks", 0, {.low = 0, .high = 4096}));
+  if (parallel.automatic && parallel.dense_update == DenseUpdate::kRound)
+    config.error("strategy",
+                 "'auto' and dense_update = \"round\" do not go together: with an update every round the "
+                 "strategies train differently; name one");
   parallel.scale_lr = config.word("scale_lr", "none", {"none", "linear", "sqrt"});
   parallel.bucket_bytes =
       static_cast<int64_t>(config.number("bucket_mb", 8, {.low = 0.001, .high = 65536}) * (1 << 20));

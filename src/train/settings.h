@@ -32,6 +32,7 @@ struct DataSettings {
 struct ParallelSettings {
   int workers = 1;
   Strategy strategy = Strategy::kOwtA;
+  bool automatic = false;  // "auto": see auto_strategy.h; until that is settled, `strategy` stands in
   DenseUpdate dense_update = DenseUpdate::kStep;
   int model_ranks = 0;            // workers that share one copy of the split layers; 0: all
   std::string scale_lr = "none";  // none | linear | sqrt: how the rate grows with the number of ranks

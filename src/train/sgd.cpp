@@ -72,31 +72,51 @@ SgdSettings SgdSettings::from(Config& config) {
   return s;
 }
 
-Tensor& Sgd::velocity(const Param& param) {
+Tensor& Sgd::velocity(const Param& param, Slice elements) {
   OWT_CHECK(param.role == ParamRole::kTrained, param.name, " is an average and has no velocity");
-  Tensor& v = velocities_[&param];
-  if (!v.defined()) {
-    v = Tensor(param.shape(), DType::kF32, param.value.device());
-    v.zero();
+  Velocity& v = velocities_[&param];
+  if (!v.values.defined()) {
+    const bool whole = elements == Slice{0, param.shape().elements()};
+    v = {elements, Tensor(whole ? param.shape() : Shape{elements.size()}, DType::kF32, param.value.device())};
+    v.values.zero();
   }
-  return v;
+  OWT_CHECK(v.elements == elements, param.name, ": there is a velocity of elements ", v.elements.begin, " to ",
+            v.elements.end, ", not of ", elements.begin, " to ", elements.end);
+  return v.values;
 }
 
 void Sgd::update(std::span<Param* const> params, const Rate& rate, double gradient_scale, const Stream& stream) {
+  std::vector<ParamPart> parts;
+  for (Param* param : params)
+    parts.push_back({param, {0, param->shape().elements()}, param->grad_is_zero ? Tensor() : param->grad});
+  update(parts, rate, gradient_scale, stream);
+}
+
+void Sgd::update(std::span<const ParamPart> parts, const Rate& rate, double gradient_scale, const Stream& stream) {
   std::vector<SgdItem> items;
-  for (Param* param : params) {
+  for (const auto& [param, elements, gradient] : parts) {
     const bool average = param->role == ParamRole::kAverage;
-    if (average && param->grad_is_zero) continue;
-    if (param->value.elements() > 0)
-      items.push_back({param->value.data(), average ? nullptr : velocity(*param).data(),
-                       param->grad_is_zero ? nullptr : param->grad.data(),
-                       param->copy16.defined() ? param->copy16.raw() : nullptr, param->value.elements(), param->lr_mult,
-                       param->decay_mult});
+    if (average && !gradient.defined()) continue;
+    if (elements.size() > 0) items.push_back(item_for(*param, elements, gradient));
     param->grad_is_zero = true;
     ++param->version;
   }
   const SgdRule rule{settings_.momentum, settings_.decay, gradient_scale, settings_.nesterov};
   dispatch(stream.device(), [&](auto tag) { sgd_update(tag, rule, rate, items, stream); });
+}
+
+SgdItem Sgd::item_for(Param& param, Slice elements, const Tensor& gradient) {
+  const bool average = param.role == ParamRole::kAverage;
+  const Shape shape{elements.size()};
+  SgdItem item{};
+  item.weight = param.value.part(elements.begin, shape).data();
+  item.velocity = average ? nullptr : velocity(param, elements).data();
+  item.gradient = gradient.defined() ? gradient.data() : nullptr;
+  item.copy16 = param.copy16.defined() ? param.copy16.part(elements.begin, shape).raw() : nullptr;
+  item.count = elements.size();
+  item.lr_mult = param.lr_mult;
+  item.decay_mult = param.decay_mult;
+  return item;
 }
 
 void sgd_update(Cpu, const SgdRule& rule, const Sgd::Rate& rate, std::span<const SgdItem> items, const Stream&) {

@@ -60,13 +60,24 @@ class Sgd {
   // Queues the update of `params`, counting a gradient that is_zero as 0, and marks their gradients as zero. Raises the
   // version of every parameter whose value may have changed, and renews copy16.
   void update(std::span<Param* const> params, const Rate& rate, double gradient_scale, const Stream& stream);
+  // The same of parts; the other elements, and their copies, stay what they are.
+  void update(std::span<const ParamPart> parts, const Rate& rate, double gradient_scale, const Stream& stream);
 
-  // v of a trained parameter, f32, param.shape(), where its value is; zero until the first update.
-  Tensor& velocity(const Param& param);
+  // v of a trained parameter, f32, where its value is; zero until the first update. Of the whole parameter it has
+  // param.shape(). Of a part it has one dimension, and there is no velocity of the other elements then.
+  Tensor& velocity(const Param& param) { return velocity(param, {0, param.shape().elements()}); }
+  Tensor& velocity(const Param& param, Slice elements);
 
  private:
+  struct Velocity {
+    Slice elements;
+    Tensor values;
+  };
+
+  SgdItem item_for(Param& param, Slice elements, const Tensor& gradient);
+
   SgdSettings settings_;
-  std::unordered_map<const Param*, Tensor> velocities_;
+  std::unordered_map<const Param*, Velocity> velocities_;
 };
 
 void sgd_update(Cpu, const SgdRule& rule, const Sgd::Rate& rate, std::span<const SgdItem> items, const Stream& stream);

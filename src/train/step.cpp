@@ -51,10 +51,9 @@ void Step::queue(const Batch& batch, const Pass& pass) {
     const Tensor& dy = b.boundary.finish(stream);
     if (plan_.front_learns)
       b.front.backward(front_pass, batch.images, dy, nullptr,
-                       {.layer_done = [&](int64_t layer) { grad_sync_.layer_done(layer, stream); }});
+                       {.layer_done = [&](int64_t layer) { front_layer_done(layer); }});
     if (plan_.request.dense_update == DenseUpdate::kStep) update_back(1);
-    grad_sync_.finish(stream);
-    update_front(1);
+    finish_front();
   }
   share_result(sums_, comm_, stream, profiler_);
 }

@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "src/parallel/groups.h"
 #include "src/parallel/rank_loss.h"
 #include "src/parallel/rank_model.h"
+#include "src/parallel/sharded_update.h"
 #include "src/parallel/step_result.h"
 #include "src/train/sgd.h"
 
@@ -58,6 +60,8 @@ class Step {
   StepResult evaluate(const Batch& batch);
 
   const Groups& groups() const { return groups_; }
+  // The elements of this parameter whose velocity this rank keeps: all, but for a share of the update.
+  Slice updated(const Param& param) const;
 
   int64_t bytes() const;  // of all activations and gradients of activations made so far
 
@@ -110,7 +114,9 @@ class Step {
   Tensor& my_sums();
   void note_bad_layer(const Bound& bound, const Dense& dense);
   void update(Net& net, const Sgd::Rate& rate, double gradient_scale);
-  void update_front(double gradient_scale);
+  void front_layer_done(int64_t layer);
+  void finish_front();
+  Sgd::Rate front_rate() const;
   void update_back(double gradient_scale);
   void update_back_after_round(int64_t step_rows, int64_t round_rows);
   [[noreturn]] void report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const;
@@ -126,11 +132,12 @@ class Step {
   Stream stream_;
   Groups groups_;
   GradSync grad_sync_, dense_grad_sync_;
-  Tensor block_;                 // on the device
-  Tensor sums_, bad_layer_;      // parts of it
-  Tensor others_sums_;           // where ranks that see rows another rank counts add theirs
-  std::vector<Slot> slots_;      // in turn
-  std::deque<Slot*> in_flight_;  // oldest first
+  std::optional<ShardedUpdate> sharded_update_;  // in the place of grad_sync_ and the front's update
+  Tensor block_;                                 // on the device
+  Tensor sums_, bad_layer_;                      // parts of it
+  Tensor others_sums_;                           // where ranks that see rows another rank counts add theirs
+  std::vector<Slot> slots_;                      // in turn
+  std::deque<Slot*> in_flight_;                  // oldest first
   size_t next_slot_ = 0;
   const Rates* host_rates_ = nullptr;  // of the step being queued
   std::map<int64_t, Bound> bound_;

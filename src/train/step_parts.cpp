@@ -32,18 +32,26 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
       options_(options),
       stream_(plan.request.on.device),
       groups_(plan, comm),
-      grad_sync_("gradients", plan.buckets, layer_of(model), plan.request.on, groups_.of(plan.front_group()), profiler),
+      grad_sync_("gradients", plan.shares_update() ? std::span<const Bucket>() : plan.buckets, layer_of(model),
+                 plan.request.on, groups_.of(plan.front_group()), profiler),
       dense_grad_sync_("dense gradients", plan.back_buckets, layer_of(model), plan.request.on, groups_.replicas(),
                        profiler),
       block_({static_cast<int64_t>(sizeof(Block))}, DType::kU8, plan.request.on.device),
       slots_(plan.request.on.device == Device::kCpu ? 1 : kAheadOfGpu) {
+  if (plan.shares_update()) {
+    const auto update = [this](std::span<const ParamPart> parts, const Stream& stream) {
+      const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
+      sgd_.update(parts, front_rate(), 1, stream);
+    };
+    sharded_update_.emplace(plan, layer_of(model), comm, update, profiler);
+  }
   model.allocate(plan.request.on);
   sums_ = block_part(offsetof(Block, sums), DType::kF64, kStepSums);
   bad_layer_ = block_part(offsetof(Block, bad_layer), DType::kI32, 1);
   others_sums_ = Tensor({kLossSums}, DType::kF64, plan.request.on.device);
   for (Slot& slot : slots_) slot.host = Tensor::shared_with(plan.request.on.device, block_.shape(), DType::kU8);
   for (const Param* param : model.params())
-    if (param->role == ParamRole::kTrained) sgd.velocity(*param);
+    if (param->role == ParamRole::kTrained) sgd.velocity(*param, updated(*param));
   if (profiler) profiler->use_stream(stream_);
 }
 
@@ -198,8 +206,25 @@ void Step::note_bad_layer(const Bound& bound, const Dense& dense) {
   dense.tape.find_bad_layer(stream_, sums, bad_layer_);
 }
 
-void Step::update_front(double gradient_scale) {
-  update(model_.front(), {host_rates_->front, block_part(offsetof(Block, front_rate), DType::kF64, 1)}, gradient_scale);
+Slice Step::updated(const Param& param) const {
+  return sharded_update_ ? sharded_update_->part_of(param) : Slice{0, param.shape().elements()};
+}
+
+Sgd::Rate Step::front_rate() const {
+  return {host_rates_->front, block_part(offsetof(Block, front_rate), DType::kF64, 1)};
+}
+
+void Step::front_layer_done(int64_t layer) {
+  if (sharded_update_)
+    sharded_update_->layer_done(layer, stream_);
+  else
+    grad_sync_.layer_done(layer, stream_);
+}
+
+void Step::finish_front() {
+  if (sharded_update_) return sharded_update_->finish(stream_);
+  grad_sync_.finish(stream_);
+  update(model_.front(), front_rate(), 1);
 }
 
 void Step::update_back(double gradient_scale) {

@@ -6,6 +6,7 @@
 #include "src/comm/threads.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
+#include "src/train/auto_strategy.h"
 #include "src/train/job.h"
 #include "src/train/made_up_batch.h"
 #include "src/train/run.h"
@@ -77,7 +78,9 @@ std::vector<LayerFacts> layer_facts(const Plan& plan) {
   return all;
 }
 
-TimingReport time_steps(const Settings& settings, const TimeOptions& options) {
+TimingReport time_steps(Settings settings, const TimeOptions& options) {
+  check_launched(settings.parallel.workers);
+  settle_strategy(settings, options.threads);
   const Plan plan = settings.plan_to_run();
   log_device(settings, plan.request.on);
   ConvChoices::process().set_mode(settings.run.conv_algorithm);

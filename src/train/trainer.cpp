@@ -73,7 +73,10 @@ void Trainer::restore() {
   load_weights((folder / kWeightsFile).string(), model_, step_.groups());
   load_tensors((folder / kOptimizerFile).string(), model_, step_.groups(),
                [](const Param& param) { return param.role == ParamRole::kTrained; },
-               [this](Param& param, const Tensor& velocity) { sgd_.velocity(param).copy_from(velocity); });
+               [this](Param& param, const Tensor& velocity) {
+                 const Slice kept = step_.updated(param);
+                 sgd_.velocity(param, kept).copy_from(velocity.part(kept.begin, {kept.size()}));
+               });
   const RunState& loaded = job_.resume_state;
   ConvChoices::process().preload(loaded.conv_choices);
   state_.step = loaded.step;
@@ -103,7 +106,7 @@ void Trainer::log_start() const {
     log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
              s.run.cuda_graph && comm_.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");
   log_device(s, plan.request.on);
-  if (!plan.split() && plan.ranks() > 1 && plan.request.strategy != Strategy::kDataParallel)
+  if (!plan.split() && plan.ranks() > 1 && plan.request.strategy != Strategy::kDataParallel && !plan.shares_update())
     log_info("the model has no dense layer to split");
   log_info(
       "learning rate {:g} x {:g} (dense layers x {:g}), scale_lr = {}; {} steps; each worker sends {:.2f} MB "
@@ -275,8 +278,10 @@ void Trainer::save() {
       folder + "/" + kWeightsFile, job_.plan, model_, [](Param& param) { return param.value; }, step_.groups());
   const uint64_t optimizer = save_tensors(
       folder + "/" + kOptimizerFile, job_.plan, model_,
-      [this](Param& param) { return param.role == ParamRole::kTrained ? sgd_.velocity(param) : Tensor(); },
-      step_.groups());
+      [this](Param& param) {
+        return param.role == ParamRole::kTrained ? sgd_.velocity(param, step_.updated(param)) : Tensor();
+      },
+      step_.groups(), job_.plan.shares_update() ? Kept::kShare : Kept::kWhole);
   saved_step_ = state_.step;
   if (!writes()) return;
   state_.conv_choices = ConvChoices::process().exported();

@@ -4,17 +4,21 @@
 #include <set>
 
 #include "src/parallel/param_gather.h"
+#include "src/parallel/sharded_update.h"
 #include "src/train/safetensors.h"
 
 namespace owt {
 namespace {
 
-// Calls visit(layer of the plan, parameter, tensor) for every tensor that is meant, in layer order.
+// Calls visit(number of the layer in the plan, number of the parameter in the layer, parameter, tensor) for every tensor
+// that is meant, in layer order.
 template <class Visit>
 void for_each_tensor(const Plan& plan, RankModel& model, const TensorOf& tensor_of, const Visit& visit) {
-  for (size_t i = 0; i < plan.layers.size(); ++i)
-    for (Param& param : model.layer(static_cast<int64_t>(i)).params())
-      if (const Tensor tensor = tensor_of(param); tensor.defined()) visit(plan.layers[i], param, tensor);
+  for (size_t i = 0; i < plan.layers.size(); ++i) {
+    const std::span<Param> params = model.layer(static_cast<int64_t>(i)).params();
+    for (size_t p = 0; p < params.size(); ++p)
+      if (const Tensor tensor = tensor_of(params[p]); tensor.defined()) visit(i, p, params[p], tensor);
+  }
 }
 
 // The whole tensor in file order.
@@ -43,19 +47,26 @@ Tensor spread(const Tensor& from_rank_0, const Shape& shape, const Groups& group
 }  // namespace
 
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
-                      const Groups& groups) {
-  if (groups.replicas().rank() > 0) return 0;  // the first replica has it all
+                      const Groups& groups, Kept kept) {
+  const bool first_replica = groups.replicas().rank() == 0;  // it has it all, or gets it
+  if (!first_replica && kept == Kept::kWhole) return 0;
   Communicator& comm = groups.model();
   std::optional<SafetensorsWriter> writer;
-  if (comm.rank() == 0) {
+  if (first_replica && comm.rank() == 0) {
     std::vector<SafetensorsWriter::Entry> entries;
-    for_each_tensor(plan, model, tensor_of, [&](const LayerPlan&, const Param& param, const Tensor&) {
+    for_each_tensor(plan, model, tensor_of, [&](size_t, size_t, const Param& param, const Tensor&) {
       entries.push_back({param.name, param.file_shape});
     });
     writer.emplace(path, entries, std::map<std::string, std::string>{{"format", "pt"}});
   }
-  for_each_tensor(plan, model, tensor_of, [&](const LayerPlan& layer, const Param& param, const Tensor& tensor) {
-    gather_parameter(layer, param, tensor, comm, [&](std::span<const float> rows) { writer->write(param.name, rows); });
+  for_each_tensor(plan, model, tensor_of, [&](size_t layer, size_t number, const Param& param, Tensor tensor) {
+    if (kept == Kept::kShare) {
+      const std::vector<Slice> parts = updated_parts(plan, static_cast<int64_t>(layer), number);
+      tensor = gather_shares(parts, param, tensor, groups.replicas());
+    }
+    if (!first_replica) return;
+    gather_parameter(plan.layers[layer], param, tensor, comm,
+                     [&](std::span<const float> rows) { writer->write(param.name, rows); });
   });
   return writer ? writer->finish() : 0;
 }

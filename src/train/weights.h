@@ -14,8 +14,10 @@ namespace owt {
 using TensorOf = std::function<Tensor(Param&)>;
 
 // Collective: split parameters are gathered one at a time and rank 0 writes the file. Returns its checksum on rank 0.
+// kShare: every rank brings the elements of the tensor that it updates (sharded_update.h), in one dimension.
+enum class Kept { kWhole, kShare };
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
-                      const Groups& groups);
+                      const Groups& groups, Kept kept = Kept::kWhole);
 
 // Collective: rank 0 reads the file, and every rank takes its parts: take(parameter, values) gets them on the host, in
 // memory order and with the parameter's shape(), for every parameter that wants() some. Throws Error for a missing

@@ -155,6 +155,26 @@ TEST_P(Collectives, ReduceScatterIsAllReduceCutIntoParts) {
   });
 }
 
+TEST_P(Collectives, APartOfTheWholeMayBeGatheredFromAndSummedInto) {
+  constexpr int64_t kElements = 10'007;
+  run([&](Communicator& comm) {
+    const int r = comm.rank();
+    Tensor all = empty(ranks() * kElements), sums = empty(ranks() * kElements);
+    fill(all, -1);
+    Tensor mine = all.part(r * kElements, {kElements}), sum = sums.part(r * kElements, {kElements});
+    fill(mine, static_cast<float>(r));
+    comm.all_gather(mine, all, {}).wait();
+    for (int other = 0; other < ranks(); ++other)
+      EXPECT_EQ(values(all.part(other * kElements, {kElements})), all_equal(kElements, other));
+
+    fill(sums, static_cast<float>(r + 1));
+    comm.reduce_scatter(sums, sum, {}).wait();
+    for (int other = 0; other < ranks(); ++other)
+      EXPECT_EQ(values(sums.part(other * kElements, {kElements})),
+                all_equal(kElements, other == r ? ranks() * (ranks() + 1) / 2 : r + 1));
+  });
+}
+
 TEST_P(Collectives, BroadcastAndReduceAreMirrorImages) {
   const int root = ranks() - 1;
   run([&](Communicator& comm) {

@@ -22,7 +22,7 @@ using ::testing::IsEmpty;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// Parameters of 2 + 2, 4 + 2 and 6 + 3 elements in layers 0, 2 and 3, which take 4 + 4, 4 + 4 and 8 + 4 in a bucket.
+// Parameters of 2 + 2, 4 + 2 and 6 + 3 elements in layers 0, 2 and 3, each of which takes 8 in a bucket.
 const char* const kModel = R"(
 name = "front"
 input = [1, 2, 2]
@@ -176,7 +176,7 @@ class NotingCommunicator : public Communicator {
 };
 
 TEST(GradSync, ABucketLeavesWhenItsLastLayerIsDone) {
-  // conv3 has 48 bytes with its padding: conv2 joins it and makes 80; conv1 goes alone.
+  // conv3 has 64 bytes with its padding: conv2 joins it and makes 128; conv1 goes alone.
   const Plan plan = plan_for(2, kTwoAndOne);
   NotingCommunicator comm;
   Net net = front_net();
@@ -186,11 +186,11 @@ TEST(GradSync, ABucketLeavesWhenItsLastLayerIsDone) {
   sync.layer_done(3, Stream());
   EXPECT_THAT(comm.sent, IsEmpty());
   sync.layer_done(2, Stream());
-  EXPECT_THAT(comm.sent, ElementsAre(12 + 8));
+  EXPECT_THAT(comm.sent, ElementsAre(32));
   sync.layer_done(1, Stream());
-  EXPECT_THAT(comm.sent, ElementsAre(12 + 8));
+  EXPECT_THAT(comm.sent, ElementsAre(32));
   sync.layer_done(0, Stream());
-  EXPECT_THAT(comm.sent, ElementsAre(12 + 8, 8));
+  EXPECT_THAT(comm.sent, ElementsAre(32, 16));
   EXPECT_NO_THROW(sync.finish(Stream()));
 }
 
@@ -205,7 +205,7 @@ TEST(GradSync, FinishBeforeAllLayersAreDoneIsAnError) {
   EXPECT_THROW(sync.finish(Stream()), Error);
 }
 
-TEST(GradSync, GradientsOfABucketLieOnMultiplesOf16BytesAndOutliveInitialization) {
+TEST(GradSync, GradientsOfABucketLieOnMultiplesOf32BytesAndOutliveInitialization) {
   const Plan plan = plan_for(2, kAllInOne);
   NotingCommunicator comm;
   Net net = front_net();
@@ -213,8 +213,8 @@ TEST(GradSync, GradientsOfABucketLieOnMultiplesOf16BytesAndOutliveInitialization
   for (Param* param : net.params()) param->initialize(1);
   const float* conv3 = net.layer(3).params()[0].grad.data();
   EXPECT_EQ(net.layer(3).params()[1].grad.data(), conv3 + 8);
-  EXPECT_EQ(net.layer(2).params()[0].grad.data(), conv3 + 12);
-  EXPECT_EQ(net.layer(0).params()[0].grad.data(), conv3 + 20);
+  EXPECT_EQ(net.layer(2).params()[0].grad.data(), conv3 + 16);
+  EXPECT_EQ(net.layer(0).params()[0].grad.data(), conv3 + 32);
 }
 
 }  // namespace

@@ -51,6 +51,12 @@ TEST(MemoryNeed, SplitDenseLayersKeepTheirShareOfTheWeights) {
   EXPECT_EQ(need.weight_bytes, (3 + 2 * 12) * 12);
 }
 
+// The bucket of 3 + 48 elements is padded to 8 + 48 and, for three ranks, to shares of 24.
+TEST(MemoryNeed, SharesOfTheUpdateKeepTheirShareOfTheVelocities) {
+  const MemoryNeed need = memory_need(plan_of(3, Strategy::kDataParallelZero, 9));
+  EXPECT_EQ(need.weight_bytes, (3 + 48) * 8 + 24 * 4);
+}
+
 TEST(MemoryNeed, RowsThatFitAreTheLargestStepWithinTheMemory) {
   const MemoryNeed need{1000, 10.0};
   EXPECT_EQ(need.rows_in(1055), 5);

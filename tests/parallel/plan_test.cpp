@@ -273,6 +273,31 @@ layer = [
   }
 }
 
+TEST(PlanOfAlexNet, DataParallelInSharesSendsAsMuchAndKeepsNothingSplit) {
+  const Plan plan = alexnet(Strategy::kDataParallelZero);
+  EXPECT_TRUE(plan.shares_update());
+  EXPECT_FALSE(plan.split());
+  EXPECT_EQ(transfer(plan, "gradients").collective, Collective::kReduceScatter);
+  EXPECT_EQ(transfer(plan, "weights").collective, Collective::kAllGather);
+  int64_t padded = 0;
+  for (const Bucket& bucket : plan.buckets) {
+    EXPECT_EQ(bucket.elements % 64, 0);
+    padded += bucket.elements;
+  }
+  EXPECT_GE(padded, kAllParams);
+  EXPECT_LT(padded, kAllParams + 64 * static_cast<int64_t>(plan.buckets.size()));
+  EXPECT_EQ(transfer(plan, "gradients").bytes, padded * 4 / 8 * 7);
+  EXPECT_EQ(transfer(plan, "weights").bytes, padded * 4 / 8 * 7);
+  EXPECT_EQ(transfer(plan, "weights").calls, static_cast<int>(plan.buckets.size()));
+  EXPECT_THAT(bytes_of(plan), ElementsAre(Key("gradients"), Key("step result"), Key("weights")));
+}
+
+TEST(Plan, OneRankUnderDpZeroSharesNothing) {
+  const Plan plan = plan_of(kTenClasses, {.ranks = 1, .strategy = Strategy::kDataParallelZero, .step_rows = 8});
+  EXPECT_FALSE(plan.shares_update());
+  EXPECT_EQ(transfer(plan, "gradients").collective, Collective::kAllReduce);
+}
+
 TEST(Plan, TheGradientAtTheInputOfASplitLayerIsASummand) {
   const Plan plan = plan_of(kTenClasses, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
   EXPECT_EQ(plan.gradient_layout(1), Layout::kPartial);  // fc1
@@ -292,7 +317,7 @@ TEST(Plan, BucketsHoldEveryReplicatedParameterOnceLastLayerFirst) {
           EXPECT_LT(elements * 4, bucket_bytes);
           held.push_back(i);
           for (const Shape& shape : plan.layers.at(static_cast<size_t>(i)).params)
-            elements += (shape.elements() + 3) / 4 * 4;  // each from a multiple of 16 bytes on
+            elements += (shape.elements() + 7) / 8 * 8;  // each from a multiple of 8 elements on
         }
         EXPECT_EQ(bucket.elements, elements);
         if (&bucket != &plan.buckets.back()) {

@@ -162,7 +162,7 @@ TEST(StepRows, OfDataParallelCoverTheStepOnce) {
 }
 
 TEST(Strategy, NamesAreReadBack) {
-  EXPECT_THAT(strategy_names(), ElementsAre("dp", "owt-a", "owt-b", "owt-c", "mp"));
+  EXPECT_THAT(strategy_names(), ElementsAre("dp", "dp-zero", "owt-a", "owt-b", "owt-c", "mp"));
   for (const std::string& name : strategy_names()) EXPECT_EQ(name_of(strategy_from(name)), name);
 }
 

@@ -31,7 +31,7 @@ class SeveralGpus : public ::testing::Test {
 
 TEST_F(SeveralGpus, LearnWhatOneLearnsUnderEveryStrategy) {
   const SmallRun one = run_small(kSmallRecipe, kSteps, on_gpus(1, "owt-a"));
-  for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"}) {
+  for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "mp"}) {
     const SmallRun several = run_small(kSmallRecipe, kSteps, on_gpus(3, strategy));
     ASSERT_EQ(several.losses.size(), one.losses.size());
     for (size_t i = 0; i < one.losses.size(); ++i)

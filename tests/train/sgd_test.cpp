@@ -35,7 +35,9 @@ class SgdTest : public DeviceTest {
     param.grad_is_zero = false;
   }
 
-  void update(Sgd& sgd, const std::vector<Param*>& params, double rate, double gradient_scale = 1) const {
+  // params: pointers to parameters, or parts.
+  template <class Params>
+  void update(Sgd& sgd, const std::vector<Params>& params, double rate, double gradient_scale = 1) const {
     Tensor here({1}, DType::kF64);
     here.data<double>()[0] = rate;
     const Stream stream(device());
@@ -192,6 +194,76 @@ TEST_P(SgdTest, UpdatesEmptyPartsOfAShardedParameter) {
   EXPECT_EQ(sgd.velocity(w).elements(), 0);
 }
 
+std::vector<float> counted(int64_t count, float scale) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(scale * static_cast<float>(i % 97 + 1));
+  return values;
+}
+
+// Parts that begin and end anywhere: in the middle of what a kernel takes at once, or of what one of its blocks takes.
+TEST_P(SgdTest, PartsAreUpdatedAsTheWholeIs) {
+  constexpr int64_t kCount = 9001;
+  const std::vector<float> value = counted(kCount, 1), grad = counted(kCount, -0.25f);
+  for (const bool nesterov : {false, true}) {
+    const SgdSettings settings{.momentum = 0.5, .decay = 0.25, .nesterov = nesterov};
+    Sgd whole_sgd(settings);
+    Param whole = make_param(value, grad);
+    whole.lr_mult = 2;
+    update(whole_sgd, whole, 0.25, 3);
+    set_grad(whole, grad);
+    update(whole_sgd, whole, 0.25, 3);
+    const std::vector<float> expected = download(whole.value), velocity = download(whole_sgd.velocity(whole));
+    for (const Slice part : {Slice{0, kCount}, Slice{0, 4}, Slice{1, 4097}, Slice{8, 8}, Slice{4096, kCount}}) {
+      Sgd sgd(settings);
+      Param w = make_param(value, {});
+      w.lr_mult = 2;
+      const std::vector<float> grads(grad.begin() + part.begin, grad.begin() + part.end);
+      const ParamPart one{&w, part, upload(grads, {part.size()}, device())};
+      update(sgd, std::vector<ParamPart>{one}, 0.25, 3);
+      update(sgd, std::vector<ParamPart>{one}, 0.25, 3);
+      const std::vector<float> after = download(w.value);
+      for (int64_t i = 0; i < kCount; ++i) {
+        const auto at = static_cast<size_t>(i);
+        const bool inside = part.begin <= i && i < part.end;
+        ASSERT_EQ(after[at], inside ? expected[at] : value[at]) << i << " of " << part.begin << " to " << part.end;
+      }
+      if (part.size() > 0) {
+        const std::vector<float> kept = download(sgd.velocity(w, part));
+        EXPECT_EQ(kept, std::vector<float>(velocity.begin() + part.begin, velocity.begin() + part.end));
+      }
+    }
+  }
+}
+
+TEST_P(SgdTest, OfAPartOnlyItsVelocityIsKept) {
+  Sgd sgd({.momentum = 0.5, .decay = 0});
+  Param w = make_param({1, 2, 3, 4}, {});
+  EXPECT_EQ(sgd.velocity(w, {1, 3}).shape(), (Shape{2}));
+  EXPECT_THROW(sgd.velocity(w), Error);
+  EXPECT_THROW(sgd.velocity(w, {0, 2}), Error);
+}
+
+TEST_P(SgdTest, OfAPartTheWholeGradientIsUsedAndTheValueChanged) {
+  Sgd sgd({.momentum = 0, .decay = 0});
+  Param w = make_param({1, 1}, {1, 1}), none = make_param({1}, {1});
+  update(sgd, std::vector<ParamPart>{{&w, {1, 2}, upload({1}, {1}, device())}, {&none, {0, 0}}}, 0.5);
+  for (const Param* param : {&w, &none}) {
+    EXPECT_TRUE(param->grad_is_zero);
+    EXPECT_EQ(param->version, 2u) << "after its first value";
+  }
+}
+
+TEST_P(SgdTest, PartsOfAveragesMoveAndAZeroGradientOfAPartLeavesMomentumAtWork) {
+  Sgd sgd({.momentum = 0.5, .decay = 0});
+  Param mean = make_param({4, 0, 8}, {}), w = make_param({4, 4}, {});
+  mean.role = ParamRole::kAverage;
+  mean.lr_mult = 0.5;
+  fill(sgd.velocity(w, {1, 2}), 2);
+  update(sgd, std::vector<ParamPart>{{&mean, {1, 3}, upload({2, 4}, {2}, device())}, {&w, {1, 2}}}, 1);
+  EXPECT_THAT(download(mean.value), ElementsAre(4, 1, 6));
+  EXPECT_THAT(download(w.value), ElementsAre(4, 5));
+}
+
 class SgdOnGpu : public SgdTest {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SgdOnGpu);
 INSTANTIATE_TEST_SUITE_P(Gpus, SgdOnGpu, testing::ValuesIn(gpu_devices()), device_name);
@@ -207,6 +279,13 @@ TEST_P(SgdOnGpu, RenewsTheCopyInBf16OfTheWholeParameter) {
     update(sgd, w, 0x1p-9);
     EXPECT_THAT(download(w.copy16), testing::Each(1 - 0x1p-8f)) << count;
   }
+}
+
+TEST_P(SgdOnGpu, RenewsTheCopyOfAPartAndLeavesTheRest) {
+  Sgd sgd({.momentum = 0, .decay = 0});
+  Param w = make_param({1, 1, 1, 1}, {}, Precision::kBf16);
+  update(sgd, std::vector<ParamPart>{{&w, {1, 3}, upload({1, 2}, {2}, device())}}, 0.25);
+  EXPECT_THAT(download(w.copy16), ElementsAre(1, 0.75, 0.5, 1));
 }
 
 TEST_P(SgdOnGpu, TakesTheRateFromTheMemoryOfTheDevice) {

@@ -6,6 +6,8 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <mutex>
+#include <numeric>
 
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
@@ -54,7 +56,7 @@ TEST_P(StepOnGpu, LearnsAlmostTheSameInLowerPrecision) {
   expect_close(run(11, bf16).losses, exact.losses, 0.03);
   Overrides on_three_ranks = bf16;
   on_three_ranks.emplace_back("parallel.workers", "3");
-  for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"}) {
+  for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "mp"}) {
     SCOPED_TRACE(strategy);
     Overrides changes = on_three_ranks;
     changes.emplace_back("parallel.strategy", strategy);
@@ -65,8 +67,10 @@ TEST_P(StepOnGpu, LearnsAlmostTheSameInLowerPrecision) {
 }
 
 TEST_P(StepOnGpu, InBf16TheCopiesOfTheWeightsStayEqualToThem) {
-  for (const char* graphs : {"false", "true"}) {
-    const SmallRun bf16 = run(4, {{"run.precision", "bf16"}, {"run.cuda_graph", graphs}});
+  const Overrides shares{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}, {"parallel.bucket_mb", "0.001"}};
+  for (Overrides changes : {Overrides{{"run.cuda_graph", "false"}}, Overrides{{"run.cuda_graph", "true"}}, shares}) {
+    changes.emplace_back("run.precision", "bf16");
+    const SmallRun bf16 = run(4, changes);
     ASSERT_EQ(bf16.copies16.size(), bf16.weights.size());
     for (const auto& [name, weights] : bf16.weights) {
       const std::vector<float>& copy = bf16.copies16.at(name);
@@ -200,6 +204,29 @@ TEST_P(StepsUnderWay, TakeTheirOwnRatesBeforeAndBehindTheBoundary) {
         EXPECT_EQ(after.at("fc2.weight") != before.at("fc2.weight"), front != split);
       }
     });
+  }
+}
+
+TEST_P(StepsUnderWay, UnderDpZeroKeepTheVelocityOfTheirShareOnly) {
+  for (const int ranks : {2, 3, 4}) {
+    std::vector<int64_t> kept(static_cast<size_t>(ranks), 0);
+    int64_t whole = 0;
+    const Overrides changes{{"parallel.workers", std::to_string(ranks)}, {"parallel.strategy", "dp-zero"}};
+    std::mutex mutex;
+    int next = 0;
+    on_every_rank(changes, [&](SteppingRank& rank) {
+      rank.start();
+      EXPECT_EQ(rank.complaint(), "");
+      const std::lock_guard lock(mutex);
+      int64_t& mine = kept[static_cast<size_t>(next++)];
+      whole = 0;
+      for (const Param* param : rank.model.params()) {
+        whole += param->value.elements();
+        mine += rank.sgd.velocity(*param, rank.step.updated(*param)).elements();
+      }
+    });
+    EXPECT_EQ(std::accumulate(kept.begin(), kept.end(), int64_t{0}), whole) << "every velocity is kept once";
+    for (const int64_t elements : kept) EXPECT_LE(elements, whole / ranks + 64) << ranks << " ranks";
   }
 }
 

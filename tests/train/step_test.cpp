@@ -85,7 +85,8 @@ INSTANTIATE_TEST_SUITE_P(
                                          Case{"owt-a", 2}, Case{"owt-a", 3}, Case{"owt-a", 4}, Case{"owt-b", 2},
                                          Case{"owt-b", 3}, Case{"owt-b", 4}, Case{"owt-c", 2}, Case{"owt-c", 3},
                                          Case{"owt-c", 4}, Case{"owt-d", 1}, Case{"owt-d", 2}, Case{"owt-d", 3},
-                                         Case{"owt-d", 4}, Case{"owt-d", 6, 3}, Case{"mp", 1}, Case{"mp", 2},
+                                         Case{"owt-d", 4}, Case{"owt-d", 6, 3}, Case{"dp-zero", 1}, Case{"dp-zero", 2},
+                                         Case{"dp-zero", 3}, Case{"dp-zero", 4}, Case{"mp", 1}, Case{"mp", 2},
                                          Case{"mp", 3}, Case{"mp", 4}, Case{"owt-a", 4, 2}, Case{"owt-b", 4, 2},
                                          Case{"owt-c", 4, 2}, Case{"owt-c", 6, 3}, Case{"mp", 4, 2},
                                          Case{"owt-a", 3, 1})),
@@ -103,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, StepTest, ::testing::ValuesIn(devices()), devi
 TEST_P(StepTest, MoreRanksThanClassesOrRowsStillLearnTheSame) {
   const std::string recipe = with(kSmallRecipe, "train_images = 100", "train_images = 74");  // step 4: 2 rows
   const SmallRun one = run(recipe, steps(8));
-  for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "owt-d", "mp"})
+  for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp"})
     expect_same_losses(one, run(recipe, steps(8), {{"parallel.workers", "12"}, {"parallel.strategy", strategy}}), 1e-4);
 }
 
@@ -188,7 +189,7 @@ TEST_P(StepTest, UpdatingEveryRoundIsSgdOnTheRowsOfEachRound) {
 
 TEST_P(StepTest, WithoutWeightsBeforeTheBoundaryEveryStrategyLearnsTheSame) {
   const SmallRun one = run(kDenseOnly, 12);
-  for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
+  for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
     SCOPED_TRACE(strategy);
     const SmallRun many = run(kDenseOnly, 12, {{"parallel.workers", "4"}, {"parallel.strategy", strategy}});
     expect_same_losses(one, many, 1e-4);
@@ -221,7 +222,7 @@ epochs = 4
 )";
   const SmallRun one = run(recipe, 12);
   EXPECT_LT(one.losses.back(), one.losses.front());
-  for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
+  for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
     SCOPED_TRACE(strategy);
     const SmallRun many = run(recipe, 12, {{"parallel.workers", "3"}, {"parallel.strategy", strategy}});
     expect_same_losses(one, many, 1e-4);
@@ -251,8 +252,24 @@ TEST_P(StepTest, BatchNormLearnsAndKeepsTheSameAveragesOnAllRanks) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5);
 }
 
+// The sums are the same, and so is what is done to every weight and running average, wherever it is done.
+TEST_P(StepTest, SharesOfTheUpdateGiveTheBitsOfDp) {
+  const std::string recipe = with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
+                                  "name = \"norm1\"\ntype = \"batch_norm\"");
+  for (const char* bucket_mb : {"8", "0.001"}) {
+    const Overrides three{{"parallel.workers", "3"}, {"parallel.bucket_mb", bucket_mb}};
+    Overrides dp = three, zero = three;
+    dp.emplace_back("parallel.strategy", "dp");
+    zero.emplace_back("parallel.strategy", "dp-zero");
+    const SmallRun expected = run(recipe, steps(12), dp), found = run(recipe, steps(12), zero);
+    EXPECT_EQ(found.losses, expected.losses);
+    EXPECT_EQ(found.weights, expected.weights);
+    for (const int64_t bytes : found.bytes) EXPECT_EQ(bytes, steps(12) * found.planned_bytes);
+  }
+}
+
 TEST_P(StepTest, ALossThatIsNotFiniteNamesTheStepAndTheFirstBadLayer) {
-  for (const char* strategy : {"dp", "owt-a", "owt-c", "mp"}) {
+  for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-c", "mp"}) {
     try {
       run(kSmallRecipe, 50,
           {{"optimizer.learning_rate", "1e18"}, {"parallel.workers", "2"}, {"parallel.strategy", strategy}});

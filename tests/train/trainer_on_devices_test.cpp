@@ -75,10 +75,10 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TrainerOnGpu);
 INSTANTIATE_TEST_SUITE_P(Gpus, TrainerOnGpu, ::testing::ValuesIn(gpu_devices()), device_name);
 
 TEST_P(TrainerOnGpu, ARunStoppedAfterAnyStepGoesOnBitForBit) {
-  for (const Overrides& parallel :
-       {Overrides{}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}}}) {
+  for (const Overrides& parallel : {Overrides{}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}},
+                                    Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}}}) {
     const Overrides changes = here(merged(kTwoEpochs, parallel));
-    const std::string tag = std::to_string(parallel.size());
+    const std::string tag = parallel.empty() ? "" : parallel.back().second;
     run("whole" + tag, changes);
     for (const char* stop : {"2", "5", "8"}) {
       const std::string out = "part" + tag + stop;
@@ -126,7 +126,7 @@ TEST_P(TrainerOnGpu, ANotFiniteLossEndsTheRunAndKeepsTheLastCheckpoint) {
 
 TEST_P(TrainerOnGpu, EvaluatingTheWeightsGivesTheAccuracyOfTheRun) {
   const TrainOutcome outcome = run("a", here(kTwoEpochs));
-  for (const char* strategy : {"dp", "owt-b", "mp"}) {
+  for (const char* strategy : {"dp", "dp-zero", "owt-b", "mp"}) {
     const Overrides on_two = here({{"parallel.workers", "2"}, {"parallel.strategy", strategy}});
     const Evaluation again = evaluate_file(small_settings(kSmallRecipe, on_two), weights_of("a"), "", 1);
     EXPECT_EQ(again.images, 50);

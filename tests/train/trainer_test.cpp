@@ -44,10 +44,10 @@ TEST_F(TrainerTest, TheResolvedRecipeRepeatsTheRun) {
 }
 
 TEST_F(TrainerTest, ARunStoppedAfterAnyStepGoesOnBitForBit) {
-  for (const Overrides& parallel :
-       {Overrides{}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}}}) {
+  for (const Overrides& parallel : {Overrides{}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}},
+                                    Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}}}) {
     const Overrides changes = merged(kEveryStepLogged, parallel);
-    const std::string tag = std::to_string(parallel.size());
+    const std::string tag = parallel.empty() ? "" : parallel.back().second;
     run("whole" + tag, changes);
     for (const char* stop : {"1", "4", "5", "13"}) {
       const std::string out = "part" + tag + stop;
@@ -80,7 +80,7 @@ TEST_F(TrainerTest, AResumedRunTakesTheConvolutionAlgorithmsOfItsCheckpoint) {
 TEST_F(TrainerTest, AnotherNumberOfRanksGoesOnTheSameWay) {
   run("whole", kEveryStepLogged);
   const auto expected = losses(path("whole"));
-  for (const char* strategy : {"dp", "owt-b", "mp"}) {
+  for (const char* strategy : {"dp", "dp-zero", "owt-b", "mp"}) {
     const std::string out = std::string("part") + strategy;
     run(out, merged(kEveryStepLogged,
                     {{"schedule.max_steps", "8"}, {"parallel.workers", "4"}, {"parallel.strategy", "owt-a"}}));
@@ -88,6 +88,26 @@ TEST_F(TrainerTest, AnotherNumberOfRanksGoesOnTheSameWay) {
     for (const auto& [step, loss] : losses(path(out)))
       EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << strategy << step;
   }
+}
+
+// What is split, and what is shared out, changes from one part of the run to the next.
+TEST_F(TrainerTest, SharesOfTheUpdateGoOnUnderAnotherStrategyAndComeBack) {
+  run("whole", kEveryStepLogged);
+  const auto expected = losses(path("whole"));
+  const auto until = [](const char* step, const char* workers, const char* strategy) {
+    return merged(kEveryStepLogged, {{"schedule.max_steps", step},
+                                     {"parallel.workers", workers},
+                                     {"parallel.strategy", strategy},
+                                     {"parallel.bucket_mb", "0.001"}});
+  };
+  run("part", until("3", "4", "dp-zero"));
+  run("part", until("6", "3", "owt-a"), "auto");
+  run("part", until("11", "2", "dp-zero"), "auto");
+  run("part", until("14", "3", "dp-zero"), "auto");
+  run("part", until("20", "1", "dp"), "auto");
+  const auto found = losses(path("part"));
+  ASSERT_EQ(found.size(), 20u);
+  for (const auto& [step, loss] : found) EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << step;
 }
 
 TEST_F(TrainerTest, CheckpointsDoNotDependOnTheNumberOfRanks) {
@@ -119,7 +139,7 @@ TEST_F(TrainerTest, EvaluatingTheWeightsGivesTheAccuracyOfTheRun) {
   for (const char* workers : {"1", "3"}) {
     const TrainOutcome outcome =
         run(std::string("a") + workers, merged(kEveryStepLogged, {{"parallel.workers", workers}}));
-    for (const char* strategy : {"dp", "owt-a", "owt-b", "owt-c", "mp"}) {
+    for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "mp"}) {
       const Overrides on_two{{"parallel.workers", "2"}, {"parallel.strategy", strategy}};
       const Evaluation again =
           evaluate_file(small_settings(kSmallRecipe, on_two), weights_of(std::string("a") + workers), "", 1);

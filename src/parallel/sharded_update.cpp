@@ -1,0 +1,141 @@
+#include "src/parallel/sharded_update.h"
+
+#include <algorithm>
+
+#include "src/core/conversions.h"
+#include "src/core/dispatch.h"
+
+namespace owt {
+namespace {
+
+// Of elements [first, first + count) of a bucket those in the share, counted from the first.
+Slice part_in(const Slice& share, int64_t first, int64_t count) {
+  const int64_t begin = std::clamp<int64_t>(share.begin - first, 0, count);
+  return {begin, std::clamp<int64_t>(share.end - first, begin, count)};
+}
+
+Slice share_of(int64_t elements, int ranks, int rank) {
+  const int64_t each = elements / ranks;
+  return {rank * each, (rank + 1) * each};
+}
+
+}  // namespace
+
+std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param) {
+  OWT_CHECK(plan.shares_update());
+  for (const Bucket& bucket : plan.buckets) {
+    int64_t first = 0;
+    for (const int64_t i : bucket.layers) {
+      const std::vector<Shape>& params = plan.layers[static_cast<size_t>(i)].params;
+      for (size_t p = 0; p < params.size(); ++p) {
+        if (i != layer || p != param) {
+          first += aligned_elements(params[p].elements());
+          continue;
+        }
+        std::vector<Slice> parts;
+        for (int r = 0; r < plan.ranks(); ++r)
+          parts.push_back(part_in(share_of(bucket.elements, plan.ranks(), r), first, params[p].elements()));
+        return parts;
+      }
+    }
+  }
+  fail("layer ", layer, " has no parameter ", param, " that is updated in shares");
+}
+
+ShardedUpdate::ShardedUpdate(const Plan& plan, const GradSync::LayerOf& layer_of, Communicator& comm, Update update,
+                             Profiler* profiler)
+    : comm_(comm), update_(std::move(update)), profiler_(profiler), updates_(plan.request.on.device) {
+  OWT_CHECK(plan.shares_update());
+  OWT_CHECK_EQ(comm.ranks(), plan.ranks());
+  for (const Bucket& bucket : plan.buckets) {
+    for (const int64_t layer : bucket.layers) group_of_layer_[layer] = groups_.size();
+    groups_.push_back(group_of(bucket, layer_of, plan.request.on));
+  }
+}
+
+ShardedUpdate::Group ShardedUpdate::group_of(const Bucket& bucket, const GradSync::LayerOf& layer_of,
+                                             const Compute& on) {
+  Group group;
+  group.layers = group.left = static_cast<int64_t>(bucket.layers.size());
+  group.share = share_of(bucket.elements, comm_.ranks(), comm_.rank());
+  group.gradients = Tensor({bucket.elements}, DType::kF32, on.device);
+  group.values = Tensor({bucket.elements}, DType::kF32, on.device);
+  // What lies between the parameters travels too.
+  group.gradients.zero();
+  group.values.zero();
+  if (on.precision == Precision::kBf16) group.copies = Tensor({bucket.elements}, DType::kBF16, on.device);
+  int64_t first = 0;
+  for (const int64_t layer : bucket.layers)
+    for (Param& param : layer_of(layer).params()) {
+      const Shape shape = param.shape();
+      Tensor value = group.values.part(first, shape);
+      if (param.value.defined()) value.copy_from(param.value);
+      param.value = value;
+      param.grad = group.gradients.part(first, shape);
+      if (group.copies.defined()) param.copy16 = group.copies.part(first, shape);
+      const Slice mine = part_in(group.share, first, shape.elements());
+      group.parts.push_back({&param, mine, param.grad.part(mine.begin, {mine.size()})});
+      part_of_[&param] = mine;
+      first += aligned_elements(shape.elements());
+    }
+  OWT_CHECK(first <= bucket.elements);
+  return group;
+}
+
+Slice ShardedUpdate::part_of(const Param& param) const {
+  const auto found = part_of_.find(&param);
+  OWT_CHECK(found != part_of_.end(), param.name, " is not updated in shares");
+  return found->second;
+}
+
+void ShardedUpdate::layer_done(int64_t layer, const Stream& stream) {
+  const auto found = group_of_layer_.find(layer);
+  if (found == group_of_layer_.end()) return;
+  Group& group = groups_[found->second];
+  if (--group.left > 0) return;
+  send(group, stream);
+  // The bucket before has had the time of this one's layers to be summed. Which one is updated now must not depend on
+  // what has arrived: all ranks call the collectives in the same order.
+  if (summing_) update(*summing_);
+  summing_ = &group;
+}
+
+void ShardedUpdate::send(Group& group, const Stream& stream) {
+  const Profiler::Scope scope(profiler_, "gradients", Phase::kTransfer);
+  for (const ParamPart& part : group.parts) {
+    // A rank without rows has no gradient of its own, but its memory still counts in the sum.
+    if (part.param->grad_is_zero) part.param->grad.zero(stream);
+    part.param->grad_is_zero = false;
+  }
+  // Sum, not mean: the loss already carries 1/N (layers/softmax_loss.h).
+  Tensor mine = group.gradients.part(group.share.begin, {group.share.size()});
+  group.summed = comm_.reduce_scatter(group.gradients, mine, stream.record());
+}
+
+void ShardedUpdate::update(Group& group) {
+  {
+    const Profiler::Scope scope(profiler_, "gradients", Phase::kTransfer);
+    updates_.wait(group.summed);
+  }
+  update_(group.parts, updates_);
+  const Profiler::Scope scope(profiler_, "weights", Phase::kTransfer);
+  // As words, which arrive as they are whatever the communicator does to f32.
+  const Tensor mine = group.values.part(group.share.begin, {group.share.size()}).viewed_as(DType::kI32);
+  Tensor all = group.values.viewed_as(DType::kI32);
+  group.gathered = comm_.all_gather(mine, all, updates_.record());
+}
+
+void ShardedUpdate::finish(const Stream& stream) {
+  for (const Group& group : groups_) OWT_CHECK_EQ(group.left, 0);
+  if (summing_) update(*summing_);
+  summing_ = nullptr;
+  const Profiler::Scope scope(profiler_, "weights", Phase::kTransfer);
+  for (Group& group : groups_) {
+    stream.wait(group.gathered);
+    if (group.copies.defined())
+      dispatch(stream.device(), [&](auto tag) { round_to_bf16(tag, group.values, group.copies, stream); });
+    group.left = group.layers;
+  }
+}
+
+}  // namespace owt

@@ -1,0 +1,289 @@
+#include "src/parallel/sharded_update.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "layers/registry.h"
+#include "src/comm/half_wire.h"
+#include "src/comm/profiled.h"
+#include "src/comm/threads.h"
+#include "src/core/bf16.h"
+#include "src/net/net.h"
+#include "tests/support/harness.h"
+
+namespace owt {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// Parameters of 18 + 2, 4 + 2 and 6 + 3 elements in layers 0, 2 and 3, which take 24 + 8, 8 + 8 and 8 + 8 in a bucket.
+const char* const kModel = R"(
+name = "front"
+input = [1, 4, 4]
+classes = 3
+layer = [
+  { name = "conv1", type = "conv", out = 2, kernel = 3 },
+  { name = "relu1", type = "relu" },
+  { name = "conv2", type = "conv", out = 2, kernel = 1 },
+  { name = "conv3", type = "conv", out = 3, kernel = 1 },
+  { name = "pool", type = "global_avg_pool" },
+]
+)";
+constexpr int64_t kLayers = 5;
+
+Model small_model() {
+  Config config = Config::text(kModel, "model.toml");
+  return read_model(config);
+}
+
+constexpr int64_t kEachItsOwn = 1, kTwoAndOne = 80, kAllInOne = 1 << 20;  // bytes of a bucket
+
+Plan plan_for(int ranks, int64_t bucket_bytes, const Compute& on = {}) {
+  return make_plan(small_model(), {.ranks = ranks,
+                                   .strategy = Strategy::kDataParallelZero,
+                                   .step_rows = ranks,
+                                   .bucket_bytes = bucket_bytes,
+                                   .on = on});
+}
+
+Net front_net() {
+  const Model model = small_model();
+  return Net(whole_layers(model), model.input);
+}
+
+GradSync::LayerOf layers_of(Net& net) {
+  return [&net](int64_t layer) -> Layer& { return net.layer(layer); };
+}
+
+std::vector<float> counted(int64_t count, float scale) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(scale * static_cast<float>(i + 1));
+  return values;
+}
+
+// Element i of each gradient is scale * (i + 1).
+void contribute(Net& net, float scale) {
+  for (Param* param : net.params()) {
+    param->grad_is_zero = false;
+    param->grad.copy_from(upload(counted(param->grad.elements(), scale), param->shape(), Device::kCpu));
+  }
+}
+
+// Weights take their gradients' values.
+void take_gradients(std::span<const ParamPart> parts, const Stream& stream) {
+  for (const ParamPart& part : parts) {
+    Tensor value = part.param->value.part(part.elements.begin, {part.elements.size()});
+    value.copy_from(part.gradient, stream);
+    part.param->grad_is_zero = true;
+  }
+}
+
+void run_backward(ShardedUpdate& sync, Device device) {
+  const Stream stream(device);
+  for (int64_t layer = kLayers - 1; layer >= 0; --layer) sync.layer_done(layer, stream);
+  sync.finish(stream);
+  stream.synchronize();
+}
+
+// device, ranks, bytes of a bucket
+using Case = std::tuple<Device, int, int64_t>;
+
+class ShardedUpdateTest : public ::testing::TestWithParam<Case> {
+ protected:
+  Device device() const { return std::get<0>(GetParam()); }
+  int ranks() const { return std::get<1>(GetParam()); }
+  Plan plan(Precision precision = Precision::kFp32) const {
+    return plan_for(ranks(), std::get<2>(GetParam()), {device(), precision});
+  }
+  void on_every_rank(const std::function<void(Communicator&)>& body) const { run_ranks(ranks(), 1, body, device()); }
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const auto& [device, ranks, bytes] = info.param;
+  return concat(ranks, "_ranks_", bytes, "_bytes_", device);
+}
+
+INSTANTIATE_TEST_SUITE_P(RanksAndBuckets, ShardedUpdateTest,
+                         ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(2, 3, 4),
+                                            ::testing::Values(kEachItsOwn, kTwoAndOne, kAllInOne)),
+                         case_name);
+
+TEST_P(ShardedUpdateTest, EveryElementIsUpdatedByOneRank) {
+  const Plan shared = plan();
+  for (const int64_t layer : {0, 2, 3})
+    for (size_t p = 0; p < 2; ++p) {
+      int64_t next = 0;
+      for (const Slice& part : updated_parts(shared, layer, p)) {
+        if (part.size() == 0) continue;
+        EXPECT_EQ(part.begin, next);
+        next = part.end;
+      }
+      EXPECT_EQ(next, shared.layers[static_cast<size_t>(layer)].params[p].elements());
+    }
+  on_every_rank([&](Communicator& comm) {
+    Net net = front_net();
+    const ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
+    const auto rank = static_cast<size_t>(comm.rank());
+    for (const int64_t layer : {0, 2, 3})
+      for (size_t p = 0; p < 2; ++p)
+        EXPECT_EQ(sync.part_of(net.layer(layer).params()[p]), updated_parts(shared, layer, p)[rank]);
+  });
+}
+
+TEST_P(ShardedUpdateTest, EveryRankEndsWithAllUpdatedWeightsStepAfterStep) {
+  const Plan shared = plan();
+  on_every_rank([&](Communicator& comm) {
+    Net net = front_net();
+    ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
+    for (const float step : {1.0f, 2.0f, 3.0f}) {
+      contribute(net, step * static_cast<float>(comm.rank() + 1));
+      run_backward(sync, device());
+      for (const Param* param : net.params())
+        EXPECT_EQ(download(param->value),
+                  counted(param->value.elements(), step * static_cast<float>(ranks() * (ranks() + 1) / 2)))
+            << param->name;
+    }
+  });
+}
+
+TEST_P(ShardedUpdateTest, ARankWithoutAGradientAddsNothingWhateverItsMemoryHolds) {
+  const Plan shared = plan();
+  on_every_rank([&](Communicator& comm) {
+    Net net = front_net();
+    ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
+    const bool empty = comm.rank() == ranks() - 1;
+    contribute(net, empty ? kNaN : 1);
+    if (empty)
+      for (Param* param : net.params()) param->grad_is_zero = true;
+    run_backward(sync, device());
+    for (const Param* param : net.params())
+      EXPECT_EQ(download(param->value), counted(param->value.elements(), static_cast<float>(ranks() - 1)));
+  });
+}
+
+TEST_P(ShardedUpdateTest, SendsTheBytesOfThePlan) {
+  const Plan shared = plan();
+  on_every_rank([&](Communicator& inner) {
+    ProfiledCommunicator comm(inner, nullptr);
+    Net net = front_net();
+    ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
+    contribute(net, 1);
+    run_backward(sync, device());
+    EXPECT_EQ(shared.transfers.at(0).name, "gradients");
+    EXPECT_EQ(shared.transfers.at(1).name, "weights");
+    EXPECT_EQ(comm.bytes(), shared.transfers[0].bytes + shared.transfers[1].bytes);
+  });
+}
+
+TEST_P(ShardedUpdateTest, KeepsTheValuesThatAreThere) {
+  const Plan shared = plan();
+  on_every_rank([&](Communicator& comm) {
+    Net net = front_net();
+    for (Param* param : net.params()) {
+      param->allocate({device()});
+      param->set_value(upload(counted(param->value.elements(), 2), param->shape(), Device::kCpu));
+    }
+    const ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
+    for (const Param* param : net.params())
+      EXPECT_EQ(download(param->value), counted(param->value.elements(), 2)) << param->name;
+  });
+}
+
+TEST_P(ShardedUpdateTest, CopiesInBf16AreRenewedEverywhereAndLieWhereKernelsWantThem) {
+  if (device() == Device::kCpu) GTEST_SKIP() << "the CPU keeps none";
+  const Plan shared = plan(Precision::kBf16);
+  on_every_rank([&](Communicator& comm) {
+    Net net = front_net();
+    ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
+    contribute(net, 1.01f);
+    run_backward(sync, device());
+    for (const Param* param : net.params()) {
+      const std::vector<float> values = download(param->value), copies = download(param->copy16);
+      for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(copies[i], from_bf16(to_bf16(values[i]))) << param->name;
+      for (const void* place : {param->value.raw(), param->grad.raw(), param->copy16.raw()})
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(place) % 16, 0u) << param->name;
+    }
+  });
+}
+
+// The gradients may be rounded on their way, weights must not: what a step changes is less than bf16 can tell.
+TEST_P(ShardedUpdateTest, WeightsTravelUnroundedWhereF32IsHalved) {
+  const Plan shared = plan();
+  on_every_rank([&](Communicator& inner) {
+    const auto comm = make_half_wire(inner, device());
+    Net net = front_net();
+    const auto to_odd_numbers = [&](std::span<const ParamPart> parts, const Stream& stream) {
+      for (const ParamPart& part : parts) {
+        Tensor value = part.param->value.part(part.elements.begin, {part.elements.size()});
+        value.copy_from(
+            upload(std::vector<float>(static_cast<size_t>(part.elements.size()), 259), value.shape(), device()),
+            stream);
+        stream.synchronize();
+      }
+    };
+    ShardedUpdate sync(shared, layers_of(net), *comm, to_odd_numbers, nullptr);
+    contribute(net, 1);
+    run_backward(sync, device());
+    for (const Param* param : net.params()) EXPECT_THAT(download(param->value), ::testing::Each(259)) << param->name;
+  });
+}
+
+// One rank of two, whose collectives do nothing; notes which are called.
+class NotingCommunicator : public Communicator {
+ public:
+  std::vector<std::string> calls;
+
+  int rank() const override { return 0; }
+  int ranks() const override { return 2; }
+  std::unique_ptr<Communicator> split(int) override { fail("weights need no other group"); }
+  Event all_reduce(Tensor&, const Event&) override { return unused(); }
+  Event all_gather(const Tensor&, Tensor& all, const Event&) override { return note("gather ", all); }
+  Event reduce_scatter(const Tensor& all, Tensor&, const Event&) override { return note("sum ", all); }
+  Event broadcast(const Tensor&, Tensor&, int, const Event&) override { return unused(); }
+  Event reduce(const Tensor&, Tensor&, int, const Event&) override { return unused(); }
+  Event all_to_all(const Tensor&, Tensor&, const Event&) override { return unused(); }
+
+ private:
+  Event note(const std::string& call, const Tensor& all) {
+    calls.push_back(call + std::to_string(all.elements()));
+    return {};
+  }
+  static Event unused() { fail("no such collective is wanted here"); }
+};
+
+// The gathering of one bucket begins when the next one has left, and so goes on beside the layers that follow.
+TEST(ShardedUpdate, WeightsOfABucketLeaveBehindTheGradientsOfTheNext) {
+  const Plan plan = plan_for(2, kEachItsOwn);
+  NotingCommunicator comm;
+  Net net = front_net();
+  ShardedUpdate sync(plan, layers_of(net), comm, take_gradients, nullptr);
+  contribute(net, 1);
+  sync.layer_done(4, Stream());
+  sync.layer_done(3, Stream());
+  EXPECT_THAT(comm.calls, ElementsAre("sum 16"));
+  sync.layer_done(2, Stream());
+  EXPECT_THAT(comm.calls, ElementsAre("sum 16", "sum 16", "gather 16"));
+  sync.layer_done(1, Stream());
+  sync.layer_done(0, Stream());
+  EXPECT_THAT(comm.calls, ElementsAre("sum 16", "sum 16", "gather 16", "sum 32", "gather 16"));
+  sync.finish(Stream());
+  EXPECT_THAT(comm.calls, ElementsAre("sum 16", "sum 16", "gather 16", "sum 32", "gather 16", "gather 32"));
+}
+
+TEST(ShardedUpdate, FinishBeforeAllLayersAreDoneIsAnError) {
+  const Plan plan = plan_for(2, kTwoAndOne);
+  NotingCommunicator comm;
+  Net net = front_net();
+  ShardedUpdate sync(plan, layers_of(net), comm, take_gradients, nullptr);
+  contribute(net, 1);
+  sync.layer_done(4, Stream());
+  sync.layer_done(3, Stream());
+  EXPECT_THROW(sync.finish(Stream()), Error);
+}
+
+}  // namespace
+}  // namespace owt
