@@ -81,8 +81,7 @@ int main(int count, char** words) {
     owt::end_together();
     return code;
   } catch (const owt::UsageError& e) {
-    // All ranks have the same command line.
-    return owt::launch().rank == 0 ? owt::end_with_error(e, e.what(), 2) : 2;
+    return owt::end_with_error(e, e.what(), 2);
   } catch (const std::bad_alloc& e) {
     return owt::end_with_error(e, "out of memory; use a smaller batch or a smaller network", 1);
   } catch (const std::exception& e) {

@@ -18,6 +18,8 @@
 namespace owt {
 namespace {
 
+constexpr int kWrongCommandLine = 2;  // which all ranks have
+
 // How long the rest of the process may take to notice that a rank was lost, before the watch ends it. Open MPI's mpirun
 // kills all processes about a second after one has ended.
 constexpr auto kGrace = std::chrono::milliseconds(5000);
@@ -189,7 +191,8 @@ std::exception_ptr announce_failure(const std::exception_ptr& failure) {
 }
 
 int end_with_error(const std::exception& failure, const std::string& text, int code) {
-  const bool printed = print_once(text);
+  const bool by_rank_0 = code == kWrongCommandLine && launch().rank > 0;
+  const bool printed = by_rank_0 || print_once(text);
   Processes* const all = joined.load();
   if (!all) return code;
   std::cout.flush();

@@ -29,7 +29,8 @@ bool another_rank_failed();
 // to throw on: the cause, as far as this rank knows it.
 std::exception_ptr announce_failure(const std::exception_ptr& failure);
 
-// The end of main(). Prints `owt: error: TEXT`, on rank 1 `owt: error: rank 1: TEXT` and so on. Where processes are
+// The end of main(). Prints `owt: error: TEXT`, on rank 1 `owt: error: rank 1: TEXT` and so on, but
+// a wrong command line (code 2), which all ranks have, on rank 0 only. Where processes are
 // joined, the others are told, and the process ends here and now with the code: its partners will not come to the end of
 // MPI. Otherwise returns the code.
 int end_with_error(const std::exception& failure, const std::string& text, int code);

@@ -24,7 +24,7 @@ void for_each_block(const Round& round, int64_t longest, const Copy& copy) {
 Boundary::Boundary(const Plan& plan, int64_t step_rows, const Groups& groups, Profiler* profiler)
     : plan_(plan),
       strategy_(plan.rounds_strategy()),
-      comm_(groups.model()),
+      comm_(groups.wire(Group::kModel)),
       profiler_(profiler),
       name_(plan.boundary_name() + " input"),
       gradient_name_(name_ + " gradient"),

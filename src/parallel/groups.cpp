@@ -1,5 +1,6 @@
 #include "src/parallel/groups.h"
 
+#include "src/comm/half_wire.h"
 #include "src/comm/solo.h"
 
 namespace owt {
@@ -17,6 +18,16 @@ Groups::Groups(const Plan& plan, Communicator& world)
     made_replicas_ = plan.replicas() > 1 ? world.split(world.rank() % members) : alone();
     replicas_ = made_replicas_.get();
   }
+  if (!plan.request.half_wire) return;
+  half_world_ = make_half_wire(world_, device_);
+  half_model_ = make_half_wire(*model_, device_);
+  half_replicas_ = make_half_wire(*replicas_, device_);
+}
+
+Communicator& Groups::wire(Group group) const {
+  if (!half_world_) return of(group);
+  if (group == Group::kWorld) return *half_world_;
+  return group == Group::kModel ? *half_model_ : *half_replicas_;
 }
 
 Communicator& Groups::of(Group group) const {

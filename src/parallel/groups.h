@@ -17,11 +17,14 @@ class Groups {
   Communicator& model() const { return *model_; }        // the ranks that share one copy of the split layers
   Communicator& replicas() const { return *replicas_; }  // those that hold the same parts
   Communicator& of(Group group) const;
+  // The same for activations and gradients, which may travel as bf16 (PlanRequest::half_wire).
+  Communicator& wire(Group group) const;
   Device device() const { return device_; }  // of their tensors
 
  private:
   Communicator& world_;
   std::unique_ptr<Communicator> made_model_, made_replicas_;
+  std::unique_ptr<Communicator> half_world_, half_model_, half_replicas_;
   Communicator *model_, *replicas_;
   Device device_;
 };

@@ -9,7 +9,11 @@
 namespace owt {
 namespace {
 
-int64_t activation_bytes(const Plan& plan) { return size_of(activation_type(plan.request.on.precision)); }
+// Of an element on the wire.
+int64_t gradient_bytes(const Plan& plan) { return plan.request.half_wire && plan.ranks() > 1 ? 2 : 4; }
+int64_t activation_bytes(const Plan& plan) {
+  return std::min(gradient_bytes(plan), size_of(activation_type(plan.request.on.precision)));
+}
 
 int64_t round_up_share(int64_t most, int ranks, int64_t bytes_each) { return most * ranks * bytes_each; }
 
@@ -173,12 +177,13 @@ void list_transfers(Plan& plan) {
   for (const Bucket& bucket : plan.back_buckets)
     for (int round = 0; round < dense_updates(plan, rows); ++round)
       list.add("dense gradients", Collective::kAllReduce, Group::kReplicas, Layout::kPartial, Layout::kReplicated,
-               bucket.elements * 4);
+               bucket.elements * gradient_bytes(plan));
   for (const Bucket& bucket : plan.buckets) {
-    const int64_t bytes = bucket.elements * 4;
+    const int64_t bytes = bucket.elements * gradient_bytes(plan);
     if (plan.shares_update()) {  // shares are elements, which is as near to features as to anything
       list.add("gradients", Collective::kReduceScatter, Group::kWorld, Layout::kPartial, Layout::kFeature, bytes);
-      list.add("weights", Collective::kAllGather, Group::kWorld, Layout::kFeature, Layout::kReplicated, bytes);
+      list.add("weights", Collective::kAllGather, Group::kWorld, Layout::kFeature, Layout::kReplicated,
+               bucket.elements * 4);
     } else {
       list.add("gradients", Collective::kAllReduce, plan.front_group(), Layout::kPartial, Layout::kReplicated, bytes);
     }

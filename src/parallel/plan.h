@@ -80,6 +80,7 @@ struct PlanRequest {
   int64_t step_rows = 1;
   int64_t bucket_bytes = 8 << 20;  // a bucket leaves as soon as it holds this much
   Compute on{};                    // of every rank; activations travel in its element type
+  bool half_wire = false;          // f32 activations and gradients travel as bf16 (comm/half_wire.h)
   LossSettings loss{};             // its gradient's settings
   // Ranks that share one copy of the split layers: consecutive ones, a divisor of ranks; the others are replicas of them.
   // 0: all ranks. Under dp and dp-zero every rank has a copy of its own, whatever stands here.

@@ -72,6 +72,7 @@ ParallelSettings read_parallel(Config config) {
   parallel.scale_lr = config.word("scale_lr", "none", {"none", "linear", "sqrt"});
   parallel.bucket_bytes =
       static_cast<int64_t>(config.number("bucket_mb", 8, {.low = 0.001, .high = 65536}) * (1 << 20));
+  parallel.half_wire = config.word("wire", "fp32", {"fp32", "bf16"}) == "bf16";
   parallel.timeout_s = config.number("timeout_s", parallel.timeout_s, {.low = 1, .high = 86400});
   config.finish("[parallel]");
   return parallel;
@@ -144,6 +145,7 @@ int64_t Settings::step_rows() const {
 PlanRequest Settings::plan_request() const {
   PlanRequest request{parallel.workers, parallel.strategy, parallel.dense_update, step_rows(), parallel.bucket_bytes};
   request.model_ranks = parallel.model_ranks;
+  request.half_wire = parallel.half_wire;
   request.loss = loss;
   request.on.precision = run.precision;
   return request;

@@ -37,7 +37,8 @@ struct ParallelSettings {
   int model_ranks = 0;            // workers that share one copy of the split layers; 0: all
   std::string scale_lr = "none";  // none | linear | sqrt: how the rate grows with the number of ranks
   int64_t bucket_bytes = 8 << 20;
-  double timeout_s = 20;  // silence after which a process counts as lost
+  bool half_wire = false;  // wire = "bf16"
+  double timeout_s = 20;   // silence after which a process counts as lost
 };
 
 struct RunSettings {

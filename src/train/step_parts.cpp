@@ -33,9 +33,9 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
       stream_(plan.request.on.device),
       groups_(plan, comm),
       grad_sync_("gradients", plan.shares_update() ? std::span<const Bucket>() : plan.buckets, layer_of(model),
-                 plan.request.on, groups_.of(plan.front_group()), profiler),
-      dense_grad_sync_("dense gradients", plan.back_buckets, layer_of(model), plan.request.on, groups_.replicas(),
-                       profiler),
+                 plan.request.on, groups_.wire(plan.front_group()), profiler),
+      dense_grad_sync_("dense gradients", plan.back_buckets, layer_of(model), plan.request.on,
+                       groups_.wire(Group::kReplicas), profiler),
       block_({static_cast<int64_t>(sizeof(Block))}, DType::kU8, plan.request.on.device),
       slots_(plan.request.on.device == Device::kCpu ? 1 : kAheadOfGpu) {
   if (plan.shares_update()) {
@@ -43,7 +43,7 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
       const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
       sgd_.update(parts, front_rate(), 1, stream);
     };
-    sharded_update_.emplace(plan, layer_of(model), comm, update, profiler);
+    sharded_update_.emplace(plan, layer_of(model), groups_.wire(Group::kWorld), update, profiler);
   }
   model.allocate(plan.request.on);
   sums_ = block_part(offsetof(Block, sums), DType::kF64, kStepSums);
@@ -102,7 +102,7 @@ Step::Dense& Step::dense(int64_t rows) {
   const auto found = dense_.find(rows);
   if (found != dense_.end()) return found->second;
   return dense_
-      .try_emplace(rows, Dense{BackTape(plan_, model_, rows, groups_.model(), profiler_),
+      .try_emplace(rows, Dense{BackTape(plan_, model_, rows, groups_.wire(Group::kModel), profiler_),
                                RankLoss(plan_, rows, groups_.model(), profiler_)})
       .first->second;
 }

@@ -127,6 +127,22 @@ TEST_P(StepTest, AShardedLossLearnsWhatOneRankLearns) {
   }
 }
 
+TEST_P(StepTest, Bf16OnTheWireHalvesTheBytesAndHardlyChangesTheLosses) {
+  const SmallRun one = run(kSmallRecipe, steps(8));
+  for (const Strategy strategy : all_strategies()) {
+    SCOPED_TRACE(name_of(strategy));
+    const Overrides full{{"parallel.workers", "3"}, {"parallel.strategy", name_of(strategy)}};
+    Overrides half = full;
+    half.emplace_back("parallel.wire", "bf16");
+    const SmallRun rounded = run(kSmallRecipe, steps(8), half);
+    expect_same_losses(one, rounded, 0.01);
+    EXPECT_NE(one.losses.back(), rounded.losses.back());
+    const SmallRun a = run(kSmallRecipe, 2, full), b = run(kSmallRecipe, 2, half);
+    EXPECT_LT(b.planned_bytes, a.planned_bytes * 4 / 5);
+    for (const int64_t bytes : b.bytes) EXPECT_EQ(bytes, 2 * b.planned_bytes);
+  }
+}
+
 TEST_P(StepTest, SmallBucketsChangeNothing) {
   const Overrides two{{"parallel.workers", "2"}, {"parallel.strategy", "dp"}};
   Overrides small = two;
