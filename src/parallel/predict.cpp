@@ -161,40 +161,12 @@ class Walk {
   }
 
   void front_backward() {
-    if (plan_.shares_update()) return front_backward_in_shares();
     Buckets buckets(*this, "gradients", plan_.buckets);
     if (!plan_.front_learns) return;
     for (size_t i = boundary(); i-- > 0;) {
       clock_.compute(model_.backward(i, front_rows_, part(i)));
       buckets.layer_done(i, sums_);
     }
-  }
-
-  // As sharded_update.h: when a bucket has left, the one before is updated and its weights leave.
-  void front_backward_in_shares() {
-    size_t sent = 0;  // buckets
-    for (size_t i = boundary(); i-- > 0;) {
-      clock_.compute(model_.backward(i, front_rows_, part(i)));
-      if (sent == plan_.buckets.size() || plan_.buckets[sent].layers.back() != static_cast<int64_t>(i)) continue;
-      sums_.push_back(send(bucket_call("gradients", sent)));
-      if (sent > 0) update_share(sent - 1);
-      ++sent;
-    }
-    if (sent > 0) update_share(sent - 1);
-  }
-
-  void update_share(size_t bucket) {
-    clock_.wait(sums_[bucket]);
-    for (const int64_t layer : plan_.buckets[bucket].layers)
-      clock_.update(model_.update(static_cast<size_t>(layer), 1.0 / plan_.ranks()));
-    gathered_.push_back(send(bucket_call("weights", bucket)));
-  }
-
-  double bucket_call(const std::string& transfer, size_t bucket) const {
-    int64_t elements = 0;
-    for (const Bucket& each : plan_.buckets) elements += each.elements;
-    return seconds(*transfers_.at(transfer),
-                   static_cast<double>(plan_.buckets[bucket].elements) / static_cast<double>(elements));
   }
 
   void update_back() {
@@ -204,10 +176,26 @@ class Walk {
   }
 
   void update_front() {
-    for (const double end : gathered_) clock_.wait(end);
-    if (plan_.shares_update()) return;
+    const auto weights = transfers_.find("weights");
+    if (weights != transfers_.end()) return update_shares(*weights->second);
     for (const double end : sums_) clock_.wait(end);
     for (size_t i = 0; i < boundary(); ++i) clock_.update(model_.update(i, part(i)));
+  }
+
+  // dp-zero: every rank updates its share of a bucket as soon as that is summed, and sends the others what came out.
+  void update_shares(const Transfer& weights) {
+    int64_t elements = 0;
+    for (const Bucket& bucket : plan_.buckets) elements += bucket.elements;
+    std::vector<double> arrived;
+    for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+      const Bucket& bucket = plan_.buckets[b];
+      clock_.wait(sums_.at(b));
+      for (const int64_t layer : bucket.layers)
+        clock_.update(model_.update(static_cast<size_t>(layer), 1.0 / plan_.ranks()));
+      const double share = static_cast<double>(bucket.elements) / static_cast<double>(elements);
+      arrived.push_back(clock_.send(seconds(weights, share)));
+    }
+    for (const double end : arrived) clock_.wait(end);
   }
 
   // Sends each bucket when its last layer is done; its share of the transfer is that of its elements.
@@ -243,7 +231,6 @@ class Walk {
   double front_rows_ = 0;
   std::vector<double> rounds_;             // rows of the dense batch
   std::vector<double> sums_, dense_sums_;  // when each bucket of gradients is summed
-  std::vector<double> gathered_;           // when the weights of each are gathered
 };
 
 }  // namespace
