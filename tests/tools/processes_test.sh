@@ -69,7 +69,7 @@ same_losses() {  # same_losses RUN RUN: to 1e-4, and there are some
 }
 
 "$owt" train "$work/small.toml" --threads 1 --out "$work/one" >/dev/null 2>&1
-for strategy in $("$owt" plan "$work/small.toml" --workers 2 | sed -n '/^strategy /,$p' | awk 'NR > 1 && NF { print $1 }'); do
+for strategy in $("$owt" plan "$work/small.toml" --workers 2 | sed -n '/^strategy /,/^$/p' | awk 'NR > 1 && NF { print $1 }'); do
   for count in 2 3 4; do
     run=$work/$strategy-$count
     processes $count train "$work/small.toml" --parallel "$strategy" --out "$run" >"$run.out" 2>"$run.err" ||
