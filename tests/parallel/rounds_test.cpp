@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
 
-constexpr Strategy kSchemes[] = {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC};
+constexpr Strategy kSchemes[] = {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD};
 
 // One text per round: "0:0-4 1:0-4" is rows [0, 4) of rank 0, then of rank 1.
 std::vector<std::string> texts(const std::vector<Round>& rounds) {
@@ -97,9 +97,10 @@ TEST(Rounds, AllRanksAgreeOnTheRoundsOfAScheme) {
         EXPECT_EQ(rounds_of(scheme, ranks, 29, rank), rounds_of(scheme, ranks, 29, 0));
 }
 
-TEST(Rounds, ThereIsOneOfSchemeAAndOnePerRankOfSchemesBAndC) {
+TEST(Rounds, ThereIsOneOfSchemesAAndDAndOnePerRankOfSchemesBAndC) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     EXPECT_EQ(rounds_of(Strategy::kOwtA, ranks, 16).size(), 1u);
+    EXPECT_EQ(rounds_of(Strategy::kOwtD, ranks, 16), rounds_of(Strategy::kOwtA, ranks, 16));
     EXPECT_EQ(rounds_of(Strategy::kOwtB, ranks, 16).size(), static_cast<size_t>(ranks));
     EXPECT_EQ(rounds_of(Strategy::kOwtC, ranks, 16).size(), static_cast<size_t>(ranks));
   }
@@ -141,13 +142,13 @@ TEST(StepRows, OfDataParallelCoverTheStepOnce) {
 }
 
 TEST(Strategy, NamesAreReadBack) {
-  EXPECT_THAT(strategy_names(), ElementsAre("dp", "owt-a", "owt-b", "owt-c", "mp"));
+  EXPECT_THAT(strategy_names(), ElementsAre("dp", "owt-a", "owt-b", "owt-c", "owt-d", "mp"));
   for (const std::string& name : strategy_names()) EXPECT_EQ(name_of(strategy_from(name)), name);
 }
 
 TEST(Strategy, AnUnknownNameIsAnErrorWithTheListAndTheNearest) {
-  EXPECT_THAT([] { strategy_from("owt-d"); },
-              ThrowsMessage<Error>(AllOf(HasSubstr("'owt-d'"), HasSubstr("dp, owt-a, owt-b, owt-c, mp"),
+  EXPECT_THAT([] { strategy_from("owt-e"); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("'owt-e'"), HasSubstr("dp, owt-a, owt-b, owt-c, owt-d, mp"),
                                          HasSubstr("did you mean 'owt-"))));
   EXPECT_THAT([] { strategy_from("pipeline"); }, ThrowsMessage<Error>(Not(HasSubstr("did you mean"))));
 }
