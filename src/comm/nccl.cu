@@ -5,6 +5,7 @@
 
 #include "src/comm/nccl_link.h"
 #include "src/comm/solo.h"
+#include "src/comm/thread_group.h"
 #include "src/core/cuda.h"
 
 namespace owt {
@@ -83,7 +84,7 @@ class NcclCommunicator : public Communicator {
   int ranks() const override { return link_.member().ranks; }
   bool records() const override { return false; }
   void meet() override {
-    if (link_.member().meet) link_.member().meet();
+    if (link_.member().hosts) link_.member().hosts->meet();
   }
 
   std::unique_ptr<Communicator> split(int color) override {
@@ -97,6 +98,8 @@ class NcclCommunicator : public Communicator {
       if (r < rank()) ++part.rank;
       ++part.ranks;
     }
+    // Ranks of other groups do not come to the meetings of this one.
+    if (part.hosts) part.hosts = part.hosts->split(rank(), color).group;
     if (part.ranks == 1) return make_solo_communicator(Device::kCuda);
     return std::make_unique<NcclCommunicator>(part, stream_);
   }

@@ -17,12 +17,14 @@ struct NcclId {
 NcclId make_nccl_id(Cpu);  // throws Error: not built
 NcclId make_nccl_id(Cuda);
 
+class ThreadGroup;
+
 struct NcclMember {
   int rank = 0, ranks = 1;
   NcclId id;
   std::function<bool()> aborted{};                                // true once a rank failed; asked often, by any thread
   std::chrono::milliseconds patience = std::chrono::minutes(10);  // with calls that do not come to an end
-  std::function<void()> meet{};                                   // of the ranks in this process
+  std::shared_ptr<ThreadGroup> hosts{};                           // where the ranks are threads of this process
 };
 
 // For tensors on the calling host thread's GPU, for which NCCL takes one rank only. Returns when all ranks have come.

@@ -49,7 +49,7 @@ std::unique_ptr<Communicator> join(const Places& places, ThreadGroup& group, int
   if (group.ranks() == 1) return make_solo_communicator(places.device);
   if (!places.nccl) return make_thread_communicator(group, rank, places.device);
   NcclMember member{rank, group.ranks(), *places.nccl, [&group] { return group.aborted(); }};
-  member.meet = [&group] { group.meet(); };
+  member.hosts = {std::shared_ptr<ThreadGroup>(), &group};  // it outlives the ranks
   return dispatch(places.device, [&](auto tag) { return make_nccl_communicator(tag, member); });
 }
 

@@ -268,6 +268,7 @@ void Trainer::save() {
       [this](Param& param) { return param.role == ParamRole::kTrained ? sgd_.velocity(param) : Tensor(); },
       step_.groups());
   saved_step_ = state_.step;
+  comm_.meet();  // replicas that have nothing to write are ahead of those that free what they gathered
   if (!writes()) return;
   state_.conv_choices = ConvChoices::process().exported();
   state_.checksums = {{kWeightsFile, weights}, {kOptimizerFile, optimizer}};

@@ -10,8 +10,8 @@
 #include "src/comm/threads.h"
 #include "src/core/check.h"
 #include "src/core/philox.h"
-#include "tests/layers/losses.h"
 #include "tests/support/harness.h"
+#include "tests/support/losses.h"
 
 namespace owt {
 namespace {
