@@ -26,6 +26,7 @@ constexpr auto kPatience = Milliseconds(1000);  // with being heard
 
 std::atomic<double> timeout_seconds{20};
 std::atomic<int64_t> step_under_way{-1};
+std::atomic<const char*> last_collective{""};
 
 enum Kind : uint32_t {
   kHello = 0x6f777401,  // with the token; answered by kWelcome
@@ -42,6 +43,8 @@ enum Kind : uint32_t {
 void set_watch_timeout(double seconds) { timeout_seconds.store(std::max(seconds, 0.5)); }
 double watch_timeout() { return timeout_seconds.load(); }
 void note_step(int64_t step) { step_under_way.store(step); }
+void note_collective(const char* name) { last_collective.store(name); }
+std::string noted_collective() { return last_collective.load(); }
 
 void Losses::set_lost(const std::string& text) { set(text, true); }
 void Losses::set_failed(const std::string& text) { set(text, false); }

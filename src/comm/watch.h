@@ -28,6 +28,9 @@ void set_watch_timeout(double seconds);
 double watch_timeout();
 // The training step under way, for messages; negative: none.
 void note_step(int64_t step);
+// The last collective that was called, of static duration, for messages where nobody knows which one is under way.
+void note_collective(const char* name);
+std::string noted_collective();  // empty: none
 
 // What happened to another rank, for all threads of this process. The first loss stays.
 class Losses {
