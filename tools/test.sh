@@ -73,8 +73,8 @@ part "includes" tools/check_includes.sh
 part "format" tools/check_format.sh
 part "build" build release -DOWT_TESTS=ON  # tools/quickstart.sh switches them off
 part "tests" test_release
-part "build without CUDA" build nocuda -DOWT_TESTS=OFF
-part "a run without CUDA" try_without_cuda
+part "build without CUDA and MPI" build nocuda -DOWT_TESTS=OFF -DOWT_MPI=OFF
+part "a run without CUDA and MPI" try_without_cuda
 if "$sanitizers"; then
   part "build with address sanitizer" build asan
   part "tests under address sanitizer" test_asan

@@ -16,9 +16,11 @@ extern "C" void on_stop_signal(int) { stop = true; }
 void catch_stop_signals() {
   struct sigaction action {};
   action.sa_handler = on_stop_signal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second signal acts as by default
-  sigaction(SIGINT, &action, nullptr);
+  // mpirun sends SIGTERM once more to the ranks that end a little later than the first.
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGUSR1, &action, nullptr);
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second Ctrl-C acts as by default
+  sigaction(SIGINT, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);  // a closed pager is an error of the write, not the end of the run
 }
 

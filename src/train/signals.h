@@ -1,4 +1,5 @@
-// SIGINT and SIGTERM ask a run to stop at the next step; a second one ends the process at once.
+// SIGINT, SIGTERM and SIGUSR1 ask a run to stop at the next step; a second SIGINT ends the process at once. SIGUSR1 is
+// for mpirun, which passes it on to all ranks; on a SIGTERM of its own it kills them after a second.
 #pragma once
 
 namespace owt {

@@ -304,8 +304,8 @@ TEST_F(CliTest, AnUnwritableRunFolderIsAnError) {
   EXPECT_THAT(result.err, HasSubstr("--out"));
 }
 
-TEST_F(CliTest, SigtermAndSigintWriteACheckpointExitWith75AndTheRunGoesOn) {
-  for (const int signal : {SIGTERM, SIGINT}) {
+TEST_F(CliTest, SigtermSigintAndSigusr1WriteACheckpointExitWith75AndTheRunGoesOn) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
     const std::string run = file("run" + std::to_string(signal)), recipe = small_recipe();
     const pid_t child = fork();
     ASSERT_GE(child, 0);
@@ -320,6 +320,7 @@ TEST_F(CliTest, SigtermAndSigintWriteACheckpointExitWith75AndTheRunGoesOn) {
     for (int i = 0; i < 2000 && !(fs::exists(run + "/metrics.jsonl") && fs::file_size(run + "/metrics.jsonl") > 0); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     kill(child, signal);
+    if (signal != SIGINT) kill(child, SIGTERM);  // more of them change nothing
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFEXITED(status)) << read_file(file("child"));

@@ -1,0 +1,255 @@
+#!/usr/bin/env bash
+# What happens to a run of several processes when one of them is killed or stops answering, when a link goes down, and
+# on SIGTERM; and that the run goes on afterwards with another number of processes.
+#
+#   usage: failures_test.sh PROGRAM        FAILURES=20: as many random moments (default 3); SEED=N: others
+#
+# Prints each case; exits 1 at the first that fails. Without mpirun, or with a program built without MPI, it prints
+# "skipped"; so do the cases that need virtual hosts where these cannot be made.
+set -euo pipefail
+
+owt=$(realpath "$1")
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+source "$here/../../tools/bench/virtual_hosts.sh"
+seed=${SEED:-$(date +%s)}
+silence=3           # parallel.timeout_s
+most_seconds=$((silence + 12))
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none
+
+work=$(mktemp -d)
+mark=owt-failures-$$-$RANDOM  # in the environment of every process that this test starts
+launched=
+
+# Processes of the running program, as "RANK PID" lines.
+ranks_running() {
+  local folder variables
+  for folder in /proc/[0-9]*; do
+    [ "$(readlink "$folder/exe" 2>/dev/null)" = "$owt" ] || continue
+    variables=$({ tr '\0' '\n' <"$folder/environ"; } 2>/dev/null) || continue  # it may just have ended
+    grep -qx "OWT_TEST_MARK=$mark" <<<"$variables" || continue
+    echo "$(sed -n 's/^OMPI_COMM_WORLD_RANK=//p' <<<"$variables") ${folder#/proc/}"
+  done
+}
+pid_of_rank() { ranks_running | sed -n "s/^$1 //p"; }
+
+clean_up() {
+  local rank pid
+  if [ -n "$launched" ]; then kill -KILL "$launched" 2>/dev/null || true; fi
+  ranks_running | while read -r rank pid; do kill -KILL "$pid" 2>/dev/null || true; done
+  rm -rf "$work"
+}
+
+wrong() {
+  echo "FAILED: $case_name: $*" >&2
+  tail -n 20 "$work"/launcher "$work"/output/*/rank.*/stderr 2>/dev/null | sed 's/^/  | /' >&2
+  exit 1
+}
+
+cat >"$work/recipe.toml" <<'END'
+[data]
+format = "synthetic"
+side = 16
+train_images = 480
+test_images = 24
+batch = 24
+[optimizer]
+learning_rate = 0.000001
+[schedule]
+max_steps = 1000000
+[run]
+checkpoint_every_steps = 25
+device = "cpu"
+conv_algorithm = "direct"
+[model]
+name = "small"
+input = [3, 16, 16]
+classes = 10
+[[model.layer]]
+name = "conv1"
+type = "conv"
+out = 8
+kernel = 3
+pad = 1
+[[model.layer]]
+name = "pool1"
+type = "max_pool"
+kernel = 2
+[[model.layer]]
+name = "fc1"
+type = "dense"
+out = 64
+[[model.layer]]
+name = "relu1"
+type = "relu"
+[[model.layer]]
+name = "fc2"
+type = "dense"
+out = 10
+END
+
+train=("$owt" train "$work/recipe.toml" --out "$work/run" --threads 1 --set "parallel.timeout_s=$silence")
+
+# begin NAME LAUNCHER...: starts a fresh run under the launcher's words and waits for its first checkpoint.
+begin() {
+  case_name=$1
+  shift
+  rm -rf "$work/run" "$work/output" "$work/launcher" "$work/codes"
+  mkdir "$work/codes"
+  OWT_TEST_MARK=$mark "$@" >"$work/launcher" 2>&1 &
+  launched=$!
+  for _ in $(seq 200); do
+    if [ -e "$work/run/checkpoints/latest" ]; then return; fi
+    kill -0 "$launched" 2>/dev/null || wrong "it ended before the first checkpoint"
+    sleep 0.1
+  done
+  wrong "no checkpoint came within 20 s"
+}
+
+# Waits for the end of the launcher and of all ranks; sets `status` and `seconds`.
+wait_for_end() {
+  local begun=$SECONDS
+  while kill -0 "$launched" 2>/dev/null || [ -n "$(ranks_running)" ]; do
+    [ $((SECONDS - begun)) -le "$most_seconds" ] || wrong "not ended after $most_seconds s: $(ranks_running)"
+    sleep 0.1
+  done
+  status=0
+  wait "$launched" 2>/dev/null || status=$?
+  launched=
+  seconds=$((SECONDS - begun))
+}
+
+wait_for_rank() {
+  local begun=$SECONDS
+  while [ -n "$(pid_of_rank "$1")" ]; do
+    [ $((SECONDS - begun)) -le "$most_seconds" ] || wrong "rank $1 has not ended after $most_seconds s"
+    sleep 0.1
+  done
+}
+
+# expect_line RANK PATTERN: the rank printed one line of error, and it matches.
+expect_line() {
+  local file lines
+  file=$(echo "$work"/output/*/rank."$1"/stderr)
+  lines=$(grep -c 'owt: error: ' "$file" || true)
+  [ "$lines" = 1 ] || wrong "rank $1 printed $lines lines of error, wanted 1"
+  grep -qE "owt: error: .*$2" "$file" || wrong "rank $1 printed '$(cat "$file")', wanted: $2"
+}
+
+collectives='(all_reduce|all_gather|reduce_scatter|broadcast|reduce|all_to_all|meeting)'
+
+expect_intact_checkpoint() {
+  "$owt" inspect "$work/run" >"$work/inspected" 2>&1 || wrong "owt inspect: $(cat "$work/inspected")"
+  grep -q 'all checksums match' "$work/inspected" || wrong "owt inspect does not say that all checksums match"
+  step=$(sed -n 's/^step \([0-9]*\),.*/\1/p' "$work/inspected")
+}
+
+# goes_on_with K: the same run ends as it should on K processes.
+goes_on_with() {
+  timeout -s KILL 60 mpirun -np "$1" "${train[@]}" --resume auto --steps $((step + 10)) >"$work/launcher" 2>&1 || wrong "it did not go on with $1 processes"
+  grep -q 'test accuracy' "$work/launcher" || wrong "it went on with $1 processes, but not to the end"
+}
+
+passed() { echo "passed: $case_name ($*)"; }
+
+random() { echo $((RANDOM % $1)); }  # below $1
+
+# The ranks note their exit codes, since mpirun has only one; and leave a little later, because as soon as one has left
+# mpirun kills the others.
+# shellcheck disable=SC2016
+noting_codes='trap : TERM USR1; "$@"; code=$?; echo $code >"$0/$OMPI_COMM_WORLD_RANK"; sleep 0.5; exit $code'
+
+lose_a_rank() {
+  local number=$1 ranks=3 victim signal tenths rank others=(1 2 4) strategies=(dp owt-a owt-c)
+  local launcher=(mpirun -np 3 --output-filename "$work/output:nocopy")
+  victim=$(random $ranks) tenths=$(random 20)
+  # Both ways in turn, so that few moments try both. What mpirun does depends on how a process ends, so a killed rank is
+  # mpirun's own child, not that of a shell.
+  if [ $((number % 2)) = 0 ]; then
+    signal=STOP
+    launcher+=(sh -c "$noting_codes" "$work/codes")
+  else
+    signal=KILL
+  fi
+  begin "SIG$signal to rank $victim of $ranks" "${launcher[@]}" "${train[@]}" --parallel "${strategies[$(random 3)]}"
+  sleep "$((tenths / 10)).$((tenths % 10))"
+  kill "-$signal" "$(pid_of_rank "$victim")"
+  wait_for_end
+  [ "$status" != 0 ] || wrong "mpirun ended with 0"
+  for ((rank = 0; rank < ranks; rank++)); do
+    [ "$rank" != "$victim" ] || continue
+    expect_line "$rank" "rank $victim .*during $collectives.*step [0-9]+"
+    [ $signal = KILL ] || [ "$(cat "$work/codes/$rank")" = 1 ] || wrong "rank $rank did not end with 1"
+  done
+  expect_intact_checkpoint
+  goes_on_with "${others[$(random 3)]}"
+  passed "${tenths}00 ms after the first checkpoint; all ended after $seconds s; went on from step $step"
+}
+
+stop_all_ranks() {  # stop_all_ranks NAME SIGNAL WHOM OPTION_OF_MPIRUN...
+  local name=$1 signal=$2 whom=$3 rank codes
+  shift 3
+  begin "$name" mpirun -np 3 "$@" --output-filename "$work/output:nocopy" \
+    sh -c "$noting_codes" "$work/codes" "${train[@]}"
+  sleep 0.7
+  kill "-$signal" "$("$whom")"
+  wait_for_end
+  codes=$(cat "$work"/codes/* | xargs)
+  [ "$codes" = "75 75 75" ] || wrong "the ranks ended with '$codes', wanted 75 each"
+  for rank in 0 1 2; do
+    if grep -q 'owt: error' "$work"/output/*/rank.$rank/stderr; then wrong "rank $rank printed an error"; fi
+  done
+  expect_intact_checkpoint
+  grep -q "after step $step;" "$work"/output/*/rank.0/stderr || wrong "the newest checkpoint is of step $step"
+  goes_on_with 2
+  passed "mpirun ended with $status; went on from step $step"
+}
+
+lose_a_link() {
+  local rank
+  make_hosts 3 1gbit
+  virtual_hosts_seconds=40
+  begin "the link of rank 1 goes down" mpirun_on_hosts 3 --output-filename "$work/output:nocopy" -x OWT_TEST_MARK \
+    "${train[@]}" --parallel owt-c
+  ip -n h2 link set e0 down
+  for ((rank = 0; rank < 3; rank++)); do wait_for_rank "$rank"; done
+  # mpirun itself cannot reach the daemon behind that link and does not notice.
+  kill -KILL "$launched"
+  wait "$launched" 2>/dev/null || true
+  launched=
+  expect_line 0 "rank 1 .*during $collectives.*step [0-9]+"
+  expect_line 1 "rank 0 .*during $collectives.*step [0-9]+"
+  expect_line 2 "rank 1 .*during $collectives.*step [0-9]+"
+  expect_intact_checkpoint
+  goes_on_with 2
+  passed "all ended; went on from step $step"
+}
+
+if ! command -v mpirun >/dev/null; then
+  echo "skipped: there is no mpirun here"
+  exit 0
+fi
+if ! grep -q libmpi <<<"$(ldd "$owt")"; then
+  echo "skipped: the program was built without MPI"
+  exit 0
+fi
+trap clean_up EXIT
+if [ "${2:-}" = link ]; then
+  lose_a_link
+  exit 0
+fi
+
+echo "seed $seed"
+RANDOM=$seed
+for ((number = 1; number <= ${FAILURES:-3}; number++)); do lose_a_rank "$number"; done
+one_rank() { pid_of_rank 1; }
+the_launcher() { echo "$launched"; }
+stop_all_ranks "SIGTERM to one rank" TERM one_rank
+stop_all_ranks "SIGUSR1 to mpirun" USR1 the_launcher
+# mpirun waits that long before it passes SIGTERM on, and as long again before it kills the ranks.
+stop_all_ranks "SIGTERM to mpirun" TERM the_launcher --mca odls_base_sigkill_timeout 4
+if virtual_hosts_possible; then
+  (enter_virtual_hosts "${BASH_SOURCE[0]}" "$owt" link)
+else
+  echo "skipped: a link that goes down"
+fi

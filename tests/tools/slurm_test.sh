@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# What configs/cluster/slurm.sh does with its ranks, its signals and their exit codes, where srun, mpirun, scancel and
+# scontrol only write down how they are called. Prints each case; exits 1 at the first that fails.
+set -euo pipefail
+
+script=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/configs/cluster/slurm.sh
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+program() {  # program NAME COMMANDS
+  printf '#!%s\n%s\n' "$(command -v bash)" "$2" >"$work/bin/$1"
+  chmod +x "$work/bin/$1"
+}
+begin() {
+  case_name=$1
+  mkdir -p "$work/bin"
+  : >"$work/calls"
+  rm -f "$work/stop"
+  program scontrol "echo \"scontrol \$*\" >>'$work/calls'"
+  program scancel "echo \"scancel \$*\" >>'$work/calls'; touch '$work/stop'"
+}
+wrong() {
+  echo "FAILED: $case_name: $*" >&2
+  sed 's/^/  | /' "$work/output" "$work/calls" >&2
+  exit 1
+}
+# Runs the script, sends it SIGTERM when the ranks run if TERM=1, and checks its exit code.
+ends_with() {
+  local wanted=$1 status=0 child
+  shift
+  (cd "$work" && PATH=$work/bin:$PATH SLURM_JOB_ID=7 SLURM_CPUS_PER_TASK=3 exec bash "$script" "$@") \
+    >"$work/output" 2>&1 &
+  child=$!
+  if [ -n "${TERM_IT:-}" ]; then
+    for _ in $(seq 100); do
+      if grep -q started "$work/calls"; then break; fi
+      sleep 0.1
+    done
+    kill -TERM "$child"
+  fi
+  wait "$child" || status=$?
+  [ "$status" = "$wanted" ] || wrong "it ended with $status, wanted $wanted"
+}
+expect_call() { grep -qE -- "$1" "$work/calls" || wrong "no call matches '$1'"; }
+expect_no_call() { if grep -qE -- "$1" "$work/calls"; then wrong "a call matches '$1'"; fi; }
+passed() { echo "passed: $case_name"; }
+# Ranks that run until somebody stops them, and end with a code.
+ranks_until_stopped() { echo "echo started \$* >>'$work/calls'; while [ ! -e '$work/stop' ]; do sleep 0.1; done; exit $1"; }
+
+begin "a run to the end is not put back into the queue"
+program srun "echo \"srun \$*\" >>'$work/calls'"
+ends_with 0 my.toml runs/my --parallel owt-c
+expect_call "^srun --mpi=pmix .* build/owt train my.toml --out runs/my --resume auto --parallel owt-c$"
+expect_no_call "^scontrol"
+passed
+
+begin "a failure is not put back into the queue"
+program srun "exit 1"
+ends_with 1
+expect_no_call "^scontrol"
+passed
+
+begin "ranks that stopped after a checkpoint go on in a new job"
+program srun "exit 75"
+ends_with 75
+expect_call "^scontrol requeue 7$"
+passed
+
+begin "under srun the ranks get SIGTERM through scancel"
+program srun "$(ranks_until_stopped 75)"
+TERM_IT=1 ends_with 75
+expect_call "^scancel --signal=TERM 7$"
+expect_call "^scontrol requeue 7$"
+passed
+
+begin "under mpirun the ranks get SIGUSR1 through mpirun"
+program mpirun "trap 'touch \"$work/stop\"' USR1; $(ranks_until_stopped 75)"
+TERM_IT=1 LAUNCHER=mpirun ends_with 75
+expect_call "^started .*PE=3 .*build/owt train"
+expect_no_call "^scancel"
+expect_call "^scontrol requeue 7$"
+passed
+
+begin "a run that finishes in spite of SIGTERM stays finished"
+program srun "$(ranks_until_stopped 0)"
+TERM_IT=1 ends_with 0
+expect_no_call "^scontrol"
+passed
+
+begin "an unknown launcher is an error"
+LAUNCHER=prun ends_with 2
+passed

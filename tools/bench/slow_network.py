@@ -1,0 +1,130 @@
+#!/usr/bin/python3
+"""Table and checks of slow_network.sh, from the folder with its measurements.
+
+    usage: slow_network.py FOLDER
+
+FOLDER/counters has a line for each point: net, hosts, rate, strategy, steps between the two runs, and what all interfaces
+together sent during the short run, with all headers, and the same of the long one. Beside it, NET-HOSTS-RATE-STRATEGY.csv
+is the table of `owt time` of the long run, NET-HOSTS-RATE.json what `owt plan` predicted. A point that lacks one of them
+is an error.
+"""
+import csv
+import json
+import pathlib
+import sys
+
+DATA_PARALLEL = ("dp", "dp-zero")
+
+
+class Point:
+    def __init__(self, folder, line):
+        words = line.split()
+        self.net, self.hosts, self.rate, self.strategy = words[0], int(words[1]), words[2], words[3]
+        steps, short, short_wire, long, long_wire = map(int, words[4:])
+        self.bytes = (long - short) / steps / self.hosts
+        self.wire = (long_wire - short_wire) / steps / self.hosts
+        stem = f"{self.net}-{self.hosts}-{self.rate}"
+        with open(folder / f"{stem}-{self.strategy}.csv", newline="") as file:
+            self.ms = next(float(row["ms"]) for row in csv.DictReader(file) if row["kind"] == "step")
+        plan = json.loads((folder / f"{stem}.json").read_text())
+        self.best = plan["best"]
+        name = self.best if self.strategy == "auto" else self.strategy
+        found = [one for one in plan["strategies"] if one["name"] == name]
+        if not found:
+            raise SystemExit(f"slow_network: error: {stem}.json predicts nothing for {name}")
+        self.planned = found[0]["bytes"]
+        self.predicted_ms = 1e3 * found[0]["step_s"]
+        self.exposed = found[0]["exposed_s"] / found[0]["step_s"]
+
+    def group(self):
+        return self.net, self.hosts, self.rate
+
+    def name(self):
+        return f"auto = {self.best}" if self.strategy == "auto" else self.strategy
+
+    def place(self):
+        return f"{self.net}, {self.hosts} hosts, {self.rate}"
+
+    def byte_error(self):
+        return self.bytes / self.planned - 1
+
+    def time_error(self):
+        return self.predicted_ms / self.ms - 1
+
+
+def line(point, baseline):
+    return (f"{point.name():<18} {point.ms:>9.1f} {point.predicted_ms:>10.1f} {100 * point.time_error():>+7.0f} % "
+            f"{100 * point.exposed:>7.0f} % {point.bytes / 1e6:>9.3f} {point.planned / 1e6:>9.3f} "
+            f"{100 * point.byte_error():>+6.1f} % {100 * (point.wire / point.planned - 1):>+6.1f} % "
+            + (f"{baseline.ms / point.ms:>8.2f}x" if baseline else ""))
+
+
+def table(groups):
+    for points in groups.values():
+        print(f"\n{points[0].place()}")
+        print(f"{'':<18} {'ms/step':>9} {'predicted':>10} {'error':>9} {'waiting':>9} {'MB sent':>9} {'planned':>9} "
+              f"{'more':>8} {'on wire':>8} {'against dp':>9}")
+        baseline = next((point for point in points if point.strategy == "dp"), None)
+        for point in points:
+            print(line(point, baseline))
+
+
+def fastest(points):
+    return min(points, key=lambda point: point.ms)
+
+
+def check(wanted, points, fails, describe):
+    """One line: how many of the points are as wanted, and the others. No line where there is no point to look at."""
+    if not points:
+        return
+    missed = [point for point in points if fails(point)]
+    print(f"{'miss' if missed else 'pass'}: {wanted}: {len(points) - len(missed)} of {len(points)}")
+    for point in missed:
+        print(f"        {point.place()}, {describe(point)}")
+
+
+def checks(points, groups):
+    print()
+    check("the interfaces counted the plan's bytes to 5 %", points, lambda point: abs(point.byte_error()) > 0.05,
+          lambda point: f"{point.name()}: {100 * point.byte_error():+.1f} %")
+    check("the step time was predicted to 25 % where more than half of it is waiting for the network",
+          [point for point in points if point.exposed > 0.5], lambda point: abs(point.time_error()) > 0.25,
+          lambda point: f"{point.name()}: {100 * point.time_error():+.0f} %")
+    for group in groups.values():
+        by_name = {point.strategy: point for point in group}
+        plain = [by_name[name] for name in DATA_PARALLEL if name in by_name]
+        split = [point for name, point in by_name.items() if name not in DATA_PARALLEL + ("auto",)]
+        if not plain or not split:
+            continue
+        best, other = fastest(split), fastest(plain)
+        if group[0].net == "alexnet_small" and group[0].rate == "1gbit" and "dp" in by_name:
+            check(f"large dense layers, {group[0].hosts} hosts at 1 Gbit/s: {best.strategy} is at least three times as fast"
+                  f" as dp ({by_name['dp'].ms / best.ms:.2f} times; {other.ms / best.ms:.2f} times as {other.strategy})",
+                  [best], lambda point: by_name["dp"].ms < 3 * point.ms,
+                  lambda point: f"{point.strategy}: {point.ms:.1f} ms against {by_name['dp'].ms:.1f} ms")
+        if group[0].net == "cifar10_quick":
+            check(f"no large dense layer, {group[0].hosts} hosts at {group[0].rate}: data parallelism is fastest"
+                  f" ({other.strategy} {other.ms:.1f} ms, {best.strategy} {best.ms:.1f} ms), and the planner's choice",
+                  [other], lambda point: point.ms > best.ms or point.best not in DATA_PARALLEL,
+                  lambda point: f"fastest: {fastest(group).name()}; the planner chose {point.best}")
+
+
+def main():
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: slow_network.py FOLDER")
+    folder = pathlib.Path(sys.argv[1])
+    points = [Point(folder, text) for text in (folder / "counters").read_text().splitlines()]
+    groups = {}
+    for point in points:
+        groups.setdefault(point.group(), []).append(point)
+    if not points:
+        raise SystemExit("slow_network: error: nothing was measured")
+    print("waiting: predicted share of the step that is neither computed nor hidden. MB sent: per host and step, by the\n"
+          "counters of the interfaces, which see one set of headers for several frames sent as one; on wire: with the\n"
+          "headers of every frame (Ethernet, IP, TCP), against the plan.")
+    table(groups)
+    checks(points, groups)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+#!/usr/bin/env bash
+# The trick over slow links: how long a step takes on K hosts under each strategy, how many bytes each host sends, and
+# what `owt plan` predicted. The hosts are network namespaces of this machine (virtual_hosts.sh), one rank each.
+#
+#   usage: tools/bench/slow_network.sh [OPTION]...
+#     --owt PROGRAM          default build/owt
+#     --nets "NAME ..."      alexnet_small (96 % of the weights in dense layers), cifar10_quick (none of them large); both
+#     --hosts "K ..."        default "2 4"
+#     --rates "RATE ..."     of every link, both ways, in tc's words; default "1gbit 100mbit"
+#     --strategies "..."     default "dp dp-zero owt-a owt-b owt-c owt-d auto"
+#     --steps N              timed steps of a run, at least 2; default 8
+#     --latency TIME         of a message, for the prediction; default 100us
+#     --seconds S            measure nothing more after this time; default 660
+#     --quick                two hosts, four steps, dp, owt-c and auto: under two minutes
+#     --keep DIR             keep all measurements there
+#
+# Each point is two runs of `owt time` under mpirun, one longer than the other by --steps - 1 steps: the difference of
+# what the interfaces counted is what those steps sent. The compute times behind a prediction are measured by as many
+# ranks at a time as there are hosts, since all share this machine's cores. Prints a table, and what was expected against
+# what was found; exits 0 whatever was found, 1 where something could not be run.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+source "$here/virtual_hosts.sh"
+configs=$(cd "$here/../../configs" && pwd)
+
+owt=build/owt nets="alexnet_small cifar10_quick" hosts="2 4" rates="1gbit 100mbit"
+strategies="dp dp-zero owt-a owt-b owt-c owt-d auto" steps=8 latency=100us seconds=660 keep=
+virtual_hosts_seconds=90
+
+stop() {  # stop STATUS WORDS...
+  local status=$1
+  shift
+  echo "slow_network: error: $*" >&2
+  exit "$status"
+}
+
+read_options() {
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --help | -h)
+        sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
+        exit 0
+        ;;
+      --quick)
+        hosts=2 steps=4 strategies="dp owt-c auto"
+        shift
+        continue
+        ;;
+      --owt | --nets | --hosts | --rates | --strategies | --steps | --latency | --seconds | --keep) ;;
+      *) stop 2 "no option '$1'; see --help" ;;
+    esac
+    [ $# -gt 1 ] || stop 2 "$1 wants a value; see --help"
+    printf -v "${1#--}" %s "$2"
+    shift 2
+  done
+  [[ $steps =~ ^[1-9][0-9]*$ && $steps != 1 ]] || stop 2 "--steps is '$steps', wanted a number of at least 2"
+  [[ $seconds =~ ^[0-9]+$ ]] || stop 2 "--seconds is '$seconds', wanted a number"
+  [[ $hosts =~ ^[2-9\ ]+$ ]] || stop 2 "--hosts is '$hosts', wanted numbers from 2 to 9"
+  [ -x "$owt" ] || stop 1 "there is no program '$owt'; build it, or say where it is with --owt"
+  owt=$(realpath "$owt")
+}
+
+config_of() {
+  local net=$1
+  for file in "$configs/$net.toml" "$configs/models/$net.toml"; do
+    if [ -f "$file" ]; then
+      echo "$file"
+      return
+    fi
+  done
+  stop 2 "no recipe or model '$net' in $configs"
+}
+
+# Rows of a step over all hosts. For alexnet_small what stands to it as 128 stands to AlexNet: see the model file.
+rows_of() {
+  case $1 in
+    alexnet_small) echo 32 ;;
+    *) echo 128 ;;
+  esac
+}
+
+# Sets `words`, of every run of a net. Which convolution algorithm is faster is not to be tried out anew in each.
+set_words() {
+  words=("$(config_of "$1")" --device cpu --set "data.batch=$(rows_of "$1")" --set run.conv_algorithm=direct)
+}
+
+sent_by_all() {  # sent_by_all HOSTS COUNTER
+  local total=0 i
+  for ((i = 1; i <= $1; i++)); do total=$((total + $("$2" "h$i"))); done
+  echo "$total"
+}
+
+# Runs `steps` steps on all hosts; prints what they sent: by the interfaces' counters, and with all headers.
+run_steps() {
+  local count=$1 strategy=$2 steps=$3 table=$4 bytes wire
+  bytes=$(sent_by_all "$count" sent_bytes)
+  wire=$(sent_by_all "$count" sent_on_wire)
+  mpirun_on_hosts "$count" "$owt" time "${words[@]}" --workers "$count" --threads 1 --parallel "$strategy" \
+    --steps "$steps" --csv "$table" >"$table.log" 2>&1 || return 1
+  echo $(($(sent_by_all "$count" sent_bytes) - bytes)) $(($(sent_by_all "$count" sent_on_wire) - wire))
+}
+
+measure() {
+  local net=$1 count=$2 rate=$3 strategy=$4 point short long failed=
+  point=$folder/$net-$count-$rate-$strategy
+  short=$(run_steps "$count" "$strategy" 1 "$point.short.csv") || failed=$point.short.csv.log
+  if [ -z "$failed" ]; then
+    long=$(run_steps "$count" "$strategy" "$steps" "$point.csv") || failed=$point.csv.log
+  fi
+  if [ -n "$failed" ]; then
+    status=1
+    echo "FAILED: $net, $count hosts, $rate, $strategy: $(grep -m 1 'owt: error' "$failed" || tail -n 1 "$failed")" >&2
+    return
+  fi
+  echo "$net $count $rate $strategy $((steps - 1)) $short $long" >>"$folder/counters"
+}
+
+predict() {
+  local net=$1 count=$2 rate=$3 result=$folder/$1-$2-$3
+  "$owt" plan "${words[@]}" --workers "$count" --hosts "$count" --bandwidth "$rate" --latency "$latency" \
+    --measure --ranks-here "$count" --threads "$count" --json "$result.json" >"$result.plan" 2>&1 ||
+    stop 1 "owt plan failed: $(tail -n 1 "$result.plan")"
+}
+
+measure_all() {
+  local net count rate strategy words
+  for count in $hosts; do
+    for rate in $rates; do
+      make_hosts "$count" "$rate"
+      for net in $nets; do
+        set_words "$net"
+        predict "$net" "$count" "$rate"
+        for strategy in $strategies; do
+          if [ $SECONDS -ge "$seconds" ]; then
+            echo "not measured, the time is up: $net, $count hosts, $rate, $strategy"
+          else
+            measure "$net" "$count" "$rate" "$strategy"
+          fi
+        done
+      done
+      remove_hosts
+    done
+  done
+}
+
+read_options "$@"
+enter_virtual_hosts "${BASH_SOURCE[0]}" "$@" || exit 1
+status=0
+folder=${keep:-$TMPDIR/measurements}
+mkdir -p "$folder"
+: >"$folder/counters"
+measure_all
+python3 "$here/slow_network.py" "$folder" || status=1
+exit "$status"
