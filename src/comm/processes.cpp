@@ -81,9 +81,9 @@ class Processes {
       if (peers.empty()) address = said.post;
       peers.push_back(said.peer);
     }
-    const auto on_loss = [this] { leave_after_grace(); };
-    watch_ = post ? std::make_unique<Watch>(*post, peers, losses_, on_loss)
-                  : std::make_unique<Watch>(address, launch().rank, peers, losses_, on_loss);
+    const Watch::Overdue overdue{launch().by == "Open MPI" ? kGraceUnderOpenMpi : kGrace, [this] { leave(); }};
+    watch_ = post ? std::make_unique<Watch>(*post, peers, losses_, overdue)
+                  : std::make_unique<Watch>(address, launch().rank, peers, losses_, overdue);
   }
 
   Mpi& mpi() { return *mpi_; }
@@ -115,9 +115,8 @@ class Processes {
   }
 
  private:
-  // In the watch's thread: the rest of the process has this long to say what it was doing.
-  void leave_after_grace() const {
-    std::this_thread::sleep_for(launch().by == "Open MPI" ? kGraceUnderOpenMpi : kGrace);
+  // In the watch's thread: the rest of the process has had its time to say what it was doing.
+  void leave() const {
     if (print_once(losses_.text(place()))) _exit(1);
   }
 
