@@ -11,7 +11,18 @@ namespace {
 double ms(double seconds) { return 1e3 * seconds; }
 double mb(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
-bool is_data_parallel(Strategy strategy) { return strategy == Strategy::kDataParallel; }
+bool splits(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::kOwtA:
+    case Strategy::kOwtB:
+    case Strategy::kOwtC:
+    case Strategy::kOwtD:
+    case Strategy::kModelParallel:
+      return true;
+    default:
+      return false;
+  }
+}
 
 // The least of those that pass; null where none does.
 const Prediction* least(const std::vector<Prediction>& all, const std::function<bool(const Prediction&)>& passes) {
@@ -81,7 +92,7 @@ std::vector<PlanRequest> candidates(const PlanRequest& request, const Network& n
       PlanRequest candidate = request;
       candidate.strategy = strategy;
       candidate.model_ranks = model_ranks;
-      if (!is_data_parallel(strategy) || model_ranks == groups.front()) all.push_back(candidate);
+      if (splits(strategy) || model_ranks == groups.front()) all.push_back(candidate);
     }
   return all;
 }
@@ -92,7 +103,7 @@ Choice choose_strategy(const Model& model, const PlanRequest& request, const Net
   for (const PlanRequest& candidate : candidates(request, network)) {
     const Plan plan = make_plan(model, candidate);
     // With nothing split it is dp once more, or every rank for itself.
-    if (!plan.split() && !is_data_parallel(candidate.strategy)) continue;
+    if (!plan.split() && splits(candidate.strategy)) continue;
     choice.all.push_back(predict(plan, network, compute));
     if (choice.all.back().step_s() < choice.chosen().step_s()) choice.best = choice.all.size() - 1;
   }

@@ -176,8 +176,26 @@ class Walk {
   }
 
   void update_front() {
+    const auto weights = transfers_.find("weights");
+    if (weights != transfers_.end()) return update_shares(*weights->second);
     for (const double end : sums_) clock_.wait(end);
     for (size_t i = 0; i < boundary(); ++i) clock_.update(model_.update(i, part(i)));
+  }
+
+  // dp-zero: every rank updates its share of a bucket as soon as that is summed, and sends the others what came out.
+  void update_shares(const Transfer& weights) {
+    int64_t elements = 0;
+    for (const Bucket& bucket : plan_.buckets) elements += bucket.elements;
+    std::vector<double> arrived;
+    for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+      const Bucket& bucket = plan_.buckets[b];
+      clock_.wait(sums_.at(b));
+      for (const int64_t layer : bucket.layers)
+        clock_.update(model_.update(static_cast<size_t>(layer), 1.0 / plan_.ranks()));
+      const double share = static_cast<double>(bucket.elements) / static_cast<double>(elements);
+      arrived.push_back(clock_.send(seconds(weights, share)));
+    }
+    for (const double end : arrived) clock_.wait(end);
   }
 
   // Sends each bucket when its last layer is done; its share of the transfer is that of its elements.

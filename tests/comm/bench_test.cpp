@@ -45,6 +45,7 @@ class Slow : public Communicator {
   explicit Slow(Communicator& inner) : inner_(inner) {}
   int rank() const override { return inner_.rank(); }
   int ranks() const override { return inner_.ranks(); }
+  std::unique_ptr<Communicator> split(int) override { fail("not wanted here"); }
   Event all_reduce(Tensor& sum, const Event& ready) override {
     inner_.all_reduce(sum, ready).wait();
     return later();

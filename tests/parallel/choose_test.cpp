@@ -102,7 +102,7 @@ layer = [
 )");
   const Model model = read_model(config);
   const Choice choice = choose_strategy(model, request_of(4, 256), links(4, 125e6), *h200(model));
-  EXPECT_EQ(choice.chosen().name(), "dp");
+  EXPECT_FALSE(choice.chosen().split);
   EXPECT_THAT(choice.reason(), HasSubstr("Splitting the dense layers does not pay here."));
 }
 

@@ -143,6 +143,15 @@ TEST(Network, MeasuredTimesTakeThePlaceOfFormulas) {
   EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 4000, network.consecutive(4)), 3 + 3000);
 }
 
+TEST(Network, ASmallSizeMeasuredSlowerThanALargeOneIsTakenToBeAsFast) {
+  const Network network = measured_network({{.collective = kAllGather, .bytes = 100, .seconds = 9},
+                                            {.collective = kAllGather, .bytes = 1000, .seconds = 2},
+                                            {.collective = kAllGather, .bytes = 10000, .seconds = 5}},
+                                           2, 1);
+  EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 100, network.consecutive(2)), 2);
+  EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 10000, network.consecutive(2)), 5);
+}
+
 TEST(Network, TimesMeasuredBetweenHostsAreNotForGroupsInAHost) {
   Network network = measured_network({{.collective = kAllGather, .bytes = 1000, .seconds = 5}}, 4, 2);
   EXPECT_EQ(network.hosts, 2);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "src/parallel/memory_need.h"
+#include "src/parallel/step_result.h"
 #include "tests/support/fixed_compute.h"
 
 namespace owt {
@@ -45,29 +46,29 @@ Network two_ranks(bool overlaps = true) {
 // Of a rank's 4 rows: conv 4 forward and 8 backward, fc 12 and 16, loss 1.
 FixedCompute compute() { return FixedCompute({{1, 2, 0.5}, {0, 0, 0}, {3, 4, 1}}, 0.25); }
 
-constexpr double kStepResult = 40.0 / 96;  // five f64 in two directions, half of them sent each time
+constexpr double kStepResult = kStepResultBytes / 96.0;  // half of it sent in each of two directions
 
 TEST(Predict, DataParallelGradientsLeaveWhileBackwardGoesOn) {
-  // Gradients of fc, 192 bytes: 2 s, gone while conv's backward takes 8. Those of conv, 16 bytes (3 weights are padded to
-  // 4): 1/6 s that nothing hides.
+  // Gradients of fc, 192 bytes: 2 s, gone while conv's backward takes 8. Those of conv, 32 bytes (3 weights are padded to
+  // 8): 1/3 s that nothing hides.
   const Prediction p = predict(tiny(Strategy::kDataParallel), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 1 + 16 + 8);
   EXPECT_DOUBLE_EQ(p.update_s, 1.5);
-  EXPECT_NEAR(p.exposed_s, 1.0 / 6 + kStepResult, 1e-12);
-  EXPECT_NEAR(p.transfer_s, 2 + 1.0 / 6 + kStepResult, 1e-12);
-  EXPECT_NEAR(p.step_s(), 42.5 + 1.0 / 6 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.exposed_s, 1.0 / 3 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.transfer_s, 2 + 1.0 / 3 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.step_s(), 42.5 + 1.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.images_per_second(), 8 / p.step_s(), 1e-12);
   EXPECT_FALSE(p.split);
-  EXPECT_EQ(p.bytes, 192 + 16 + 40);
+  EXPECT_EQ(p.bytes, 192 + 32 + kStepResultBytes);
   EXPECT_EQ(p.memory_bytes, memory_need(tiny(Strategy::kDataParallel)).bytes(8));
 }
 
 TEST(Predict, GradientsThatTakeLongerThanBackwardAreExposed) {
   Network slow = two_ranks();
   slow.local.bytes_per_s = 12;
-  // fc's gradients: 16 s from the 33rd on, against 8 of backward; then conv's 16/12.
+  // fc's gradients: 16 s from the 33rd on, against 8 of backward; then conv's 32/12.
   const Prediction p = predict(tiny(Strategy::kDataParallel), slow, compute());
-  EXPECT_NEAR(p.exposed_s, 8 + 16.0 / 12 + 40.0 / 12, 1e-12);
+  EXPECT_NEAR(p.exposed_s, 8 + 32.0 / 12 + kStepResultBytes / 12.0, 1e-12);
 }
 
 TEST(Predict, WithoutOverlapEveryTransferIsExposed) {
@@ -80,21 +81,21 @@ TEST(Predict, WithoutOverlapEveryTransferIsExposed) {
 TEST(Predict, OneRoundOfAllRowsWaitsForItsGatherAndItsWayHome) {
   // Labels 1/6 s hide behind conv's 4. Gather of 192 sent bytes: 2. fc on 8 rows, half of the outputs: 12 and 16, loss of
   // 8 rows: 2. Logits 64 bytes: 2/3. Way home 2, behind the 8 of fc's weight gradients. Then conv's backward 8 and its
-  // gradients 1/6.
+  // gradients 1/3.
   const Prediction p = predict(tiny(Strategy::kOwtA), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);
   EXPECT_DOUBLE_EQ(p.update_s, 0.5 + 0.5);
   EXPECT_TRUE(p.split);
   // The update of fc, 0.5, hides conv's gradients.
   EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + kStepResult, 1e-12);
-  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 + 2.0 / 3 + 2 + 1.0 / 6 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 + 2.0 / 3 + 2 + 1.0 / 3 + kStepResult, 1e-12);
 }
 
 TEST(Predict, WhatTheWeightGradientsDoNotHideOfTheWayHomeIsExposed) {
   Network slow = two_ranks();
   slow.local.bytes_per_s = 16;
-  // Six times as long: gather 12, logits 4, way home 12 - 8, conv's gradients 1 - 0.5, result 2.5.
-  EXPECT_NEAR(predict(tiny(Strategy::kOwtA), slow, compute()).exposed_s, 12 + 4 + 4 + 0.5 + 2.5, 1e-12);
+  // Six times as long: gather 12, logits 4, way home 12 - 8, conv's gradients 2 - 0.5.
+  EXPECT_NEAR(predict(tiny(Strategy::kOwtA), slow, compute()).exposed_s, 12 + 4 + 4 + 1.5 + 6 * kStepResult, 1e-12);
 }
 
 TEST(Predict, TheNextRoundTravelsWhileThisOneComputes) {
@@ -109,7 +110,7 @@ TEST(Predict, TheNextRoundTravelsWhileThisOneComputes) {
 TEST(Predict, OneSenderAtATimeTakesTwiceAsLong) {
   // owt-b: a broadcast of 4 rows, 192 bytes, takes 2 s, and so does the reduction of their gradients.
   const Prediction p = predict(tiny(Strategy::kOwtB), two_ranks(), compute());
-  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 * (2 + 1.0 / 3 + 2) + 1.0 / 6 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 * (2 + 1.0 / 3 + 2) + 1.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + kStepResult, 1e-12);
 }
 
@@ -141,11 +142,11 @@ TEST(Predict, AGridSumsDenseGradientsBetweenHosts) {
   EXPECT_EQ(p.name(), "owt-a 2x2");
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);  // as two ranks with half of the rows
   // In a host: labels 1/6, gather 2, logits 2/3, way home 2. Between hosts two ranks share 12 bytes a second. Half of
-  // fc's gradients, 96 bytes, 16 s: from the end of fc's backward on. Conv's, 16 bytes: a rank sends 4 to each of two
-  // ranks there, twice: 2 * 2 * 8 / 12. Then 40 bytes: 2 * 2 * 20 / 12.
-  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 + 2.0 / 3 + 2 + 16 + 32.0 / 12 + 80.0 / 12, 1e-12);
+  // fc's gradients, 96 bytes, 16 s: from the end of fc's backward on. Conv's, 32 bytes: a rank sends 8 to each of two
+  // ranks there, twice: 2 * 2 * 16 / 12. The result in the same way.
+  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 + 2.0 / 3 + 2 + 16 + 64.0 / 12 + 2.0 * kStepResultBytes / 12, 1e-12);
   // fc's 16 hide behind conv's backward of 8; conv's wait for them and hide behind fc's update of 0.5.
-  EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + 8 + (32.0 / 12 - 0.5) + 80.0 / 12, 1e-12);
+  EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + 8 + (64.0 / 12 - 0.5) + 2.0 * kStepResultBytes / 12, 1e-12);
   EXPECT_DOUBLE_EQ(p.update_s, 1);
 }
 
@@ -158,8 +159,18 @@ TEST(Predict, SplitByInputsRowsAreExchangedAndOutputsSummed) {
   EXPECT_DOUBLE_EQ(p.update_s, 1);
   // Half of the rank's 4 rows of 48 bytes to the other and back: 1 s each, the way home hidden. The outputs, 8 rows of 16
   // bytes: 2/3 for their sums, and again for the logits and for their gradients.
-  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 1 + 1 + 3 * 2.0 / 3 + 1.0 / 6 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 1 + 1 + 3 * 2.0 / 3 + 1.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.exposed_s, 1 + 3 * 2.0 / 3 + kStepResult, 1e-12);
+}
+
+TEST(Predict, SharesOfTheUpdateTravelBackWhileTheNextIsMade) {
+  const Prediction p = predict(tiny(Strategy::kDataParallelZero), two_ranks(), compute());
+  EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 1 + 16 + 8);
+  EXPECT_DOUBLE_EQ(p.update_s, 1.5 / 2);
+  // The sums are there when backward ends, but for conv's last 1/3 (padded to 16 weights), which hides
+  // behind fc's update of 0.5. Then fc's weights take 1, of which conv's update hides 0.25, and conv's 1/3.
+  EXPECT_NEAR(p.exposed_s, 1 - 0.25 + 1.0 / 3 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.transfer_s, 2 * (1 + 1.0 / 3) + kStepResult, 1e-12);
 }
 
 TEST(Predict, ANetworkOfAnotherSizeIsAnError) {

@@ -119,7 +119,7 @@ TEST(RankModel, InitialWeightsDependOnNeitherRanksNorStrategy) {
           split_rows[param->name] += param->part.size();
         }
       }
-      const bool split = ranks > 1 && plan.request.strategy != Strategy::kDataParallel;
+      const bool split = plan.split();
       EXPECT_EQ(split_rows.at("fc3.weight"), split ? 10 : 10 * ranks);
       EXPECT_EQ(split_rows.at("fc1.bias"), split ? 7 : 7 * ranks);
       EXPECT_EQ(split_rows.at("conv1.weight"), 3 * ranks);

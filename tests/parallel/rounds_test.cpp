@@ -162,13 +162,13 @@ TEST(StepRows, OfDataParallelCoverTheStepOnce) {
 }
 
 TEST(Strategy, NamesAreReadBack) {
-  EXPECT_THAT(strategy_names(), ElementsAre("dp", "dp-zero", "owt-a", "owt-b", "owt-c", "mp"));
+  EXPECT_THAT(strategy_names(), ElementsAre("dp", "dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp"));
   for (const std::string& name : strategy_names()) EXPECT_EQ(name_of(strategy_from(name)), name);
 }
 
 TEST(Strategy, AnUnknownNameIsAnErrorWithTheListAndTheNearest) {
-  EXPECT_THAT([] { strategy_from("owt-d"); },
-              ThrowsMessage<Error>(AllOf(HasSubstr("'owt-d'"), HasSubstr("dp, owt-a, owt-b, owt-c, mp"),
+  EXPECT_THAT([] { strategy_from("owt-e"); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("'owt-e'"), HasSubstr("dp, dp-zero, owt-a, owt-b, owt-c, owt-d, mp"),
                                          HasSubstr("did you mean 'owt-"))));
   EXPECT_THAT([] { strategy_from("pipeline"); }, ThrowsMessage<Error>(Not(HasSubstr("did you mean"))));
 }
