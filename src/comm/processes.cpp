@@ -21,9 +21,9 @@ namespace {
 constexpr int kWrongCommandLine = 2;  // which all ranks have
 
 // How long the rest of the process may take to notice that a rank was lost, before the watch ends it. Open MPI's mpirun
-// kills all processes about a second after one has ended.
+// sends SIGTERM to all processes a second after one has ended, and SIGKILL a second later.
 constexpr auto kGrace = std::chrono::milliseconds(5000);
-constexpr auto kGraceUnderOpenMpi = std::chrono::milliseconds(500);
+constexpr auto kGraceUnderOpenMpi = std::chrono::milliseconds(800);
 
 // "owt: error: ...", once per process; in one piece, because other ranks write to the same terminal.
 bool print_once(const std::string& text) {
@@ -81,16 +81,25 @@ class Processes {
       if (peers.empty()) address = said.post;
       peers.push_back(said.peer);
     }
-    const auto on_loss = [this] { leave_after_grace(); };
-    watch_ = post ? std::make_unique<Watch>(*post, peers, losses_, on_loss)
-                  : std::make_unique<Watch>(address, launch().rank, peers, losses_, on_loss);
+    const Watch::Overdue overdue{launch().by == "Open MPI" ? kGraceUnderOpenMpi : kGrace, [this] { leave(); }};
+    watch_ = post ? std::make_unique<Watch>(*post, peers, losses_, overdue)
+                  : std::make_unique<Watch>(address, launch().rank, peers, losses_, overdue);
   }
 
   Mpi& mpi() { return *mpi_; }
   const Losses& losses() const { return losses_; }
+  bool failed() const { return failed_.load(); }
+
+  // Where this rank is, for messages: the collective under way, or the last one.
+  std::string place() const {
+    const std::string under_way = mpi_->place();
+    const std::string noted = noted_collective();
+    return noted.empty() || !under_way.starts_with("after ") ? under_way : concat("after ", noted);
+  }
 
   // Once: the first failure is the cause.
   void say_failed(const std::string& text) {
+    failed_.store(true);
     if (!told_.test_and_set()) watch_->say_failed(text);
   }
   // The end of this process is no news to the others.
@@ -106,15 +115,15 @@ class Processes {
   }
 
  private:
-  // In the watch's thread: the rest of the process has this long to say what it was doing.
-  void leave_after_grace() const {
-    std::this_thread::sleep_for(launch().by == "Open MPI" ? kGraceUnderOpenMpi : kGrace);
-    if (print_once(losses_.text(mpi_->place()))) _exit(1);
+  // In the watch's thread: the rest of the process has had its time to say what it was doing.
+  void leave() const {
+    if (print_once(losses_.text(place()))) _exit(1);
   }
 
   Losses losses_;
   std::unique_ptr<Mpi> mpi_;
   std::unique_ptr<Watch> watch_;
+  std::atomic<bool> failed_{false};
   std::atomic_flag told_;
 };
 
@@ -165,9 +174,9 @@ std::unique_ptr<Communicator> join_processes(bool crowded) {
   return all.mpi().world();
 }
 
-bool another_rank_failed() {
+bool any_rank_failed() {
   const Processes* all = joined.load();
-  return all && all->losses().any();
+  return all && (all->failed() || all->losses().any());
 }
 
 std::exception_ptr announce_failure(const std::exception_ptr& failure) {
@@ -178,7 +187,7 @@ std::exception_ptr announce_failure(const std::exception_ptr& failure) {
   } catch (const RankLost&) {
   } catch (const Aborted&) {
     try {
-      all->losses().check(all->mpi().place());
+      all->losses().check(all->place());
     } catch (...) {
       return std::current_exception();
     }

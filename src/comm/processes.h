@@ -23,8 +23,8 @@ std::string process_library();
 // For run_ranks: a communicator of all processes, for tensors on the CPU. crowded: the compute threads of this host's
 // ranks are more than its cores.
 std::unique_ptr<Communicator> join_processes(bool crowded);
-// Another rank was lost or has failed; asked often, by any thread.
-bool another_rank_failed();
+// A rank of the joined processes was lost or has failed, this one included; asked often, by any thread.
+bool any_rank_failed();
 // Tells the other ranks what this one has failed with, unless it is the consequence of another's failure. Returns what
 // to throw on: the cause, as far as this rank knows it.
 std::exception_ptr announce_failure(const std::exception_ptr& failure);

@@ -1,7 +1,11 @@
 #include "src/comm/threads.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -83,22 +87,42 @@ class FirstFailure {
   bool consequence_ = false;
 };
 
-// The GPU of this process: each of a host takes one of those that it sees.
-int gpu_of_process() {
+// The GPU of this process: the one it sees, where the launcher shows each its own; else each of a host takes another.
+Gpu gpu_of_process() {
   const Gpus gpus = find_gpus();
-  const int found = static_cast<int>(gpus.list.size()), local = launch().local_rank;
+  const auto found = gpus.list.size(), local = static_cast<size_t>(launch().local_rank);
   if (found == 0) fail("device 'cuda': ", gpus.why_none, "; use --device cpu");
-  if (local < found) return gpus.list[static_cast<size_t>(local)].index;
-  fail("process ", local + 1, " of this host finds ", found, found == 1 ? " GPU" : " GPUs",
-       "; start as many processes as there are GPUs, or use --workers K without mpirun for several ranks on one GPU");
+  return gpus.list[found == 1 ? 0 : std::min(local, found - 1)];
+}
+
+// Throws Error on all ranks where two have the same GPU.
+void check_own_gpus(Communicator& host, const Gpu& gpu) {
+  constexpr size_t kBytes = 256;
+  char name[128] = "";
+  gethostname(name, sizeof name - 1);
+  const std::string text = concat("GPU ", gpu.pci_bus, " of ", name).substr(0, kBytes - 1);
+  Tensor mine({kBytes}, DType::kU8), all({host.ranks() * mine.elements()}, DType::kU8);
+  mine.zero();
+  std::memcpy(mine.raw(), text.data(), text.size());
+  host.all_gather(mine, all, {}).wait();
+  std::map<std::string, int> ranks;
+  for (int r = 0; r < host.ranks(); ++r) {
+    const auto [taken, is_new] = ranks.emplace(static_cast<const char*>(all.raw()) + r * mine.bytes(), r);
+    if (!is_new)
+      fail("ranks ", taken->second, " and ", r, " have the same GPU, ", taken->first,
+           "; start as many processes per host as it has GPUs, or use --workers K without mpirun for several ranks on ",
+           "one GPU");
+  }
 }
 
 // The rank that this process is; the communicator of the host brings the GPUs together.
 std::unique_ptr<Communicator> join_others(Device device, bool crowded) {
   auto host = join_processes(crowded);
   if (device == Device::kCpu) return host;
-  use_gpu(gpu_of_process());
-  NcclMember member{host->rank(), host->ranks(), {}, another_rank_failed};
+  const Gpu gpu = gpu_of_process();
+  check_own_gpus(*host, gpu);
+  use_gpu(gpu.index);
+  NcclMember member{host->rank(), host->ranks(), {}, any_rank_failed};
   const std::string id = from_rank_0([&] {
     const NcclId made = dispatch(device, [](auto tag) { return make_nccl_id(tag); });
     return std::string(made.bytes.data(), made.bytes.size());

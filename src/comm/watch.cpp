@@ -26,6 +26,7 @@ constexpr auto kPatience = Milliseconds(1000);  // with being heard
 
 std::atomic<double> timeout_seconds{20};
 std::atomic<int64_t> step_under_way{-1};
+std::atomic<const char*> last_collective{""};
 
 enum Kind : uint32_t {
   kHello = 0x6f777401,  // with the token; answered by kWelcome
@@ -42,6 +43,8 @@ enum Kind : uint32_t {
 void set_watch_timeout(double seconds) { timeout_seconds.store(std::max(seconds, 0.5)); }
 double watch_timeout() { return timeout_seconds.load(); }
 void note_step(int64_t step) { step_under_way.store(step); }
+void note_collective(const char* name) { last_collective.store(name); }
+std::string noted_collective() { return last_collective.load(); }
 
 void Losses::set_lost(const std::string& text) { set(text, true); }
 void Losses::set_failed(const std::string& text) { set(text, false); }
@@ -75,11 +78,11 @@ void Losses::check(std::string_view during) const {
 // Listens to the other ranks, and speaks for this one.
 class Watch::Thread {
  public:
-  Thread(int rank, std::vector<Peer> peers, Losses& losses, std::function<void()> on_loss)
+  Thread(int rank, std::vector<Peer> peers, Losses& losses, Overdue overdue)
       : rank_(rank),
         peers_(std::move(peers)),
         losses_(losses),
-        on_loss_(std::move(on_loss)),
+        overdue_(std::move(overdue)),
         bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
   ~Thread() {
@@ -215,7 +218,8 @@ class Watch::Thread {
     while (true) {
       const auto timeout = std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(watch_timeout()));
       const auto alive_every = std::min(Milliseconds(1000), timeout / 4);
-      wait_readable(readable(), std::chrono::duration_cast<Milliseconds>(next_alive - last));
+      const auto next = overdue_at_ && !called_ ? std::min(next_alive, *overdue_at_) : next_alive;
+      wait_readable(readable(), std::chrono::ceil<Milliseconds>(next - last));
       const auto now = Clock::now();
       // This process itself has been stopped: what the others have said meanwhile is still to be read.
       if (now - last > timeout / 2)
@@ -232,9 +236,10 @@ class Watch::Thread {
         if (link.connection.open() && !link.left && now - link.heard > timeout)
           lose(link, concat("it has not answered for ", watch_timeout(), " s"));
       }
-      if (losses_.any() && !reported_) {
-        reported_ = true;
-        on_loss_();
+      if (losses_.any() && !overdue_at_) overdue_at_ = now + overdue_.grace;
+      if (overdue_at_ && now >= *overdue_at_ && !called_) {
+        called_ = true;
+        overdue_.call();
       }
     }
   }
@@ -310,9 +315,10 @@ class Watch::Thread {
   int rank_;
   std::vector<Peer> peers_;
   Losses& losses_;
-  std::function<void()> on_loss_;
+  Overdue overdue_;
   std::vector<Link> links_;
-  bool reported_ = false;
+  std::optional<Clock::time_point> overdue_at_;  // where a loss is known
+  bool called_ = false;
 
   std::mutex mutex_;  // guards what follows
   int bell_;          // rings after each change, so that the thread looks
@@ -339,15 +345,14 @@ std::string Watch::Post::address() const {
   return text;
 }
 
-Watch::Watch(Post& post, std::vector<Peer> peers, Losses& losses, std::function<void()> on_loss)
-    : thread_(std::make_unique<Thread>(0, std::move(peers), losses, std::move(on_loss))) {
+Watch::Watch(Post& post, std::vector<Peer> peers, Losses& losses, Overdue overdue)
+    : thread_(std::make_unique<Thread>(0, std::move(peers), losses, std::move(overdue))) {
   thread_->accept_all(post);
   thread_->start();
 }
 
-Watch::Watch(const std::string& address, int rank, std::vector<Peer> peers, Losses& losses,
-             std::function<void()> on_loss)
-    : thread_(std::make_unique<Thread>(rank, std::move(peers), losses, std::move(on_loss))) {
+Watch::Watch(const std::string& address, int rank, std::vector<Peer> peers, Losses& losses, Overdue overdue)
+    : thread_(std::make_unique<Thread>(rank, std::move(peers), losses, std::move(overdue))) {
   thread_->connect(address);
   thread_->start();
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -28,6 +29,9 @@ void set_watch_timeout(double seconds);
 double watch_timeout();
 // The training step under way, for messages; negative: none.
 void note_step(int64_t step);
+// The last collective that was called, of static duration, for messages where nobody knows which one is under way.
+void note_collective(const char* name);
+std::string noted_collective();  // empty: none
 
 // What happened to another rank, for all threads of this process. The first loss stays.
 class Losses {
@@ -71,10 +75,15 @@ class Watch {
     uint64_t token_ = 0;
   };
 
-  // For rank 0, and for the others. Returns when all have come; throws Error after 30 s. `peers` by rank. on_loss is
-  // called once, in the watch's thread, after `losses` has it; it also gets the chance to look again every 100 ms.
-  Watch(Post& post, std::vector<Peer> peers, Losses& losses, std::function<void()> on_loss);
-  Watch(const std::string& address, int rank, std::vector<Peer> peers, Losses& losses, std::function<void()> on_loss);
+  // What the watch's thread calls, once, where this process has not ended `grace` after `losses` has heard of one.
+  struct Overdue {
+    std::chrono::milliseconds grace;
+    std::function<void()> call;
+  };
+
+  // For rank 0, and for the others. Returns when all have come; throws Error after 30 s. `peers` by rank.
+  Watch(Post& post, std::vector<Peer> peers, Losses& losses, Overdue overdue);
+  Watch(const std::string& address, int rank, std::vector<Peer> peers, Losses& losses, Overdue overdue);
   ~Watch();  // closes the connections; the others lose this rank unless it has said goodbye
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;

@@ -284,6 +284,7 @@ void Trainer::save() {
       },
       step_.groups(), job_.plan.shares_update() ? Kept::kShare : Kept::kWhole);
   saved_step_ = state_.step;
+  comm_.meet();  // replicas that have nothing to write are ahead of those that free what they gathered
   if (!writes()) return;
   state_.conv_choices = ConvChoices::process().exported();
   state_.checksums = {{kWeightsFile, weights}, {kOptimizerFile, optimizer}};

@@ -100,7 +100,7 @@ TEST(Launch, VariablesThatMakeNoSenseAreRefused) {
 TEST(FromRank0, OfOneProcessIsAnOrdinaryCall) {
   EXPECT_EQ(from_rank_0([] { return std::string("made"); }), "made");
   EXPECT_THROW(from_rank_0([]() -> std::string { fail("not made"); }), Error);
-  EXPECT_FALSE(another_rank_failed());
+  EXPECT_FALSE(any_rank_failed());
   end_together();
 }
 

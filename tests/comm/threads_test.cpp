@@ -273,6 +273,83 @@ TEST_P(Collectives, StandBetweenWhatIsQueuedBeforeReadyAndWhatWaitsForTheirEvent
   });
 }
 
+// The ranks of the world in a group, in its order.
+std::vector<float> members(Communicator& group, int world_rank, Device device) {
+  Tensor all({group.ranks()}, DType::kF32, device);
+  group.all_gather(tensor_of<float>({static_cast<float>(world_rank)}, device), all, {}).wait();
+  return values(all);
+}
+
+// The ranks with the same color, in rank order; colors need not be consecutive, nor those of a group neighbours.
+TEST_P(Collectives, ASplitGroupIsTheRanksOfOneColorInTheirOrder) {
+  const std::vector<std::function<int(int)>> colors{[](int) { return 5; },                   // all together
+                                                    [](int rank) { return rank; },           // each alone
+                                                    [](int rank) { return 10 - rank % 2; },  // odd ones, even ones
+                                                    [](int rank) { return rank / 3; }};
+  run([&](Communicator& comm) {
+    for (const auto& color : colors) {
+      const auto group = comm.split(color(comm.rank()));
+      std::vector<float> wanted;
+      int place = 0;
+      for (int r = 0; r < ranks(); ++r) {
+        if (color(r) != color(comm.rank())) continue;
+        if (r == comm.rank()) place = static_cast<int>(wanted.size());
+        wanted.push_back(static_cast<float>(r));
+      }
+      EXPECT_EQ(group->ranks(), static_cast<int>(wanted.size()));
+      EXPECT_EQ(group->rank(), place);
+      EXPECT_EQ(members(*group, comm.rank(), device()), wanted);
+    }
+  });
+}
+
+TEST_P(Collectives, EveryCollectiveOfAGroupStaysInIt) {
+  run([&](Communicator& comm) {
+    const int color = comm.rank() % 2;
+    const auto group = comm.split(color);
+    const int size = group->ranks();
+    int sum_of_ranks = 0;
+    for (int r = color; r < ranks(); r += 2) sum_of_ranks += r;
+    const float mine = static_cast<float>(comm.rank());
+    Tensor sum = tensor({mine}), part = empty(1), out = empty(1), theirs = empty(size);
+    group->all_reduce(sum, {}).wait();
+    EXPECT_THAT(values(sum), ElementsAre(sum_of_ranks));
+    group->reduce_scatter(tensor(std::vector<float>(static_cast<size_t>(size), mine)), part, {}).wait();
+    EXPECT_THAT(values(part), ElementsAre(sum_of_ranks));
+    const int root = size - 1;
+    group->broadcast(group->rank() == root ? tensor({mine}) : Tensor(), out, root, {}).wait();
+    EXPECT_THAT(values(out), ElementsAre(color + 2 * root));
+    Tensor total = group->rank() == root ? empty(1) : Tensor();
+    group->reduce(tensor({mine}), total, root, {}).wait();
+    if (group->rank() == root) {
+      EXPECT_THAT(values(total), ElementsAre(sum_of_ranks));
+    }
+    group->all_to_all(tensor(std::vector<float>(static_cast<size_t>(size), mine)), theirs, {}).wait();
+    EXPECT_EQ(values(theirs), members(*group, comm.rank(), device()));
+    group->meet();
+  });
+}
+
+// As in a grid: groups of both directions and the whole, in turn, and groups of groups.
+TEST_P(Collectives, GroupsTheWholeAndGroupsOfGroupsWorkInTurn) {
+  run([&](Communicator& comm) {
+    const auto row = comm.split(comm.rank() / 2), column = comm.split(comm.rank() % 2);
+    const auto alone = row->split(row->rank());
+    EXPECT_EQ(alone->ranks(), 1);
+    const auto sum_over = [&](Communicator& group) {
+      Tensor one = tensor({1});
+      group.all_reduce(one, {}).wait();
+      return values(one)[0];
+    };
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_EQ(sum_over(*row), static_cast<float>(row->ranks()));
+      ASSERT_EQ(sum_over(*column), static_cast<float>(column->ranks()));
+      ASSERT_EQ(sum_over(*alone), 1);
+      ASSERT_EQ(sum_over(comm), static_cast<float>(ranks()));
+    }
+  });
+}
+
 class RunRanks : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, RunRanks, testing::ValuesIn(devices()), device_name);
 
@@ -313,6 +390,33 @@ TEST_P(RunRanks, ARankThatFailsLaterThanItsPartnersWaitStillEndsThem) {
                    },
                    device()),
                std::runtime_error);
+}
+
+TEST_P(RunRanks, ARankThatFailsEndsThoseThatWaitInOtherGroups) {
+  std::atomic<int> aborted{0};
+  try {
+    run_ranks(
+        4, 1,
+        [&](Communicator& comm) {
+          const auto group = comm.split(comm.rank() / 2), nested = group->split(0);
+          Tensor t = upload({1}, {1}, device());
+          try {
+            nested->all_reduce(t, {}).wait();
+            if (comm.rank() == 3) fail("rank three has had enough");
+            if (comm.rank() == 2) nested->all_reduce(t, {}).wait();  // for rank 3, which never comes
+            if (comm.rank() == 2) FAIL() << "nobody came";
+            comm.all_reduce(t, {}).wait();  // for rank 2
+          } catch (const Aborted&) {
+            ++aborted;
+            throw;
+          }
+        },
+        device());
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(), "rank three has had enough");
+  }
+  EXPECT_EQ(aborted, 3);
 }
 
 TEST_P(RunRanks, SumsOfIntegersAreRefused) {

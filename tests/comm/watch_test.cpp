@@ -20,7 +20,7 @@ class Watched : public ::testing::Test {
  protected:
   struct Rank {
     Losses losses;
-    std::atomic<int> calls{0};  // of on_loss
+    std::atomic<int> calls{0};  // when it was overdue
     std::unique_ptr<Watch> watch;
   };
 
@@ -34,9 +34,9 @@ class Watched : public ::testing::Test {
     for (int r = 0; r < ranks; ++r)
       threads.emplace_back([&, r] {
         Rank& one = rank(r);
-        const auto on_loss = [&one] { ++one.calls; };
-        one.watch = r == 0 ? std::make_unique<Watch>(post, peers_, one.losses, on_loss)
-                           : std::make_unique<Watch>(post.address(), r, peers_, one.losses, on_loss);
+        const Watch::Overdue overdue{0ms, [&one] { ++one.calls; }};
+        one.watch = r == 0 ? std::make_unique<Watch>(post, peers_, one.losses, overdue)
+                           : std::make_unique<Watch>(post.address(), r, peers_, one.losses, overdue);
       });
     for (std::thread& thread : threads) thread.join();
   }
@@ -102,6 +102,24 @@ TEST_F(Watched, TheFirstLossStays) {
   EXPECT_THAT(heard(0), HasSubstr("rank 1"));
 }
 
+TEST(Watch, LeavesTheRestOfTheProcessTimeToEnd) {
+  Watch::Post post;
+  const std::vector<Peer> peers{{"here", 1}, {"there", 2}};
+  Losses losses, losses_there;
+  std::unique_ptr<Watch> other;
+  std::thread there([&] {
+    other = std::make_unique<Watch>(post.address(), 1, peers, losses_there, Watch::Overdue{0ms, [] {}});
+  });
+  std::atomic<bool> overdue{false};
+  const Watch watch(post, peers, losses, {400ms, [&] { overdue = true; }});
+  there.join();
+  other.reset();
+  while (!losses.any()) std::this_thread::sleep_for(1ms);
+  EXPECT_FALSE(overdue);
+  for (int i = 0; i < 1000 && !overdue; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(overdue);
+}
+
 // A rank that says hello and then nothing any more, as one that is stopped.
 TEST(Watch, SilenceLongerThanTheTimeoutIsALoss) {
   set_watch_timeout(0.6);
@@ -114,7 +132,7 @@ TEST(Watch, SilenceLongerThanTheTimeoutIsALoss) {
   silent.send({0x6f777401, 1, token});
   Losses losses;
   std::atomic<bool> lost{false};
-  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, [&] { lost = true; });
+  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, {0ms, [&] { lost = true; }});
   EXPECT_FALSE(losses.any());
   for (int i = 0; i < 1000 && !lost; ++i) std::this_thread::sleep_for(10ms);
   EXPECT_EQ(losses.text(""), "rank 1 on there (process 2) was lost: it has not answered for 0.6 s");
@@ -133,10 +151,10 @@ TEST(Watch, StrangersAreNotTakenForRanks) {
   std::unique_ptr<Watch> other;
   Losses losses, losses_there;
   std::thread there([&] {
-    other =
-        std::make_unique<Watch>(post.address(), 1, std::vector<Peer>{{"here", 1}, {"there", 2}}, losses_there, [] {});
+    other = std::make_unique<Watch>(post.address(), 1, std::vector<Peer>{{"here", 1}, {"there", 2}}, losses_there,
+                                    Watch::Overdue{0ms, [] {}});
   });
-  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, [] {});
+  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, {0ms, [] {}});
   there.join();
   for (Connection* one : {&stranger, &chatter}) {
     for (int i = 0; i < 1000 && one->open(); ++i) {

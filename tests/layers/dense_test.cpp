@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "layers/registry.h"
 #include "src/core/check.h"
 #include "src/core/threads.h"
 #include "tests/support/check_layer.h"
@@ -14,11 +16,20 @@ namespace owt {
 namespace {
 
 using testing::ElementsAre;
+using testing::FloatNear;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::IsNan;
 using testing::Not;
+using testing::Pointwise;
 using testing::ThrowsMessage;
+
+// The layer for rows of shape `in.row()` that reads these of their values only.
+std::unique_ptr<Layer> dense_from(const std::string& keys, const Shape& in, Slice inputs) {
+  std::string toml = "name='layer'\n" + keys;
+  std::replace(toml.begin(), toml.end(), ' ', '\n');
+  return make_layer(Config::text(toml, "layer.toml"), in.row(), {}, inputs);
+}
 
 class DenseTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, DenseTest, testing::ValuesIn(devices()), device_name);
@@ -78,6 +89,106 @@ TEST_P(DenseTest, AnEmptyPartHasNoColumnsAndAZeroGradient) {
   empty.backward_without_dx({});
 }
 
+TEST_P(DenseTest, SomeInputsGiveASummandAndTheFirstAddTheBias) {
+  const Shape in{2, 3};
+  Harness first(dense_from("type='dense' out=2", in, Slice{0, 2}), {2, 2}, device());
+  ASSERT_EQ(first.param("weight").shape(), (Shape{2, 2}));
+  ASSERT_EQ(first.param("bias").shape(), (Shape{2}));
+  first.set_param("weight", {1, 2,  //
+                             4, 5});
+  first.set_param("bias", {100, 200});
+  EXPECT_THAT(first.forward({1, 0,  //
+                             0, 1}),
+              ElementsAre(101, 204, 102, 205));
+  EXPECT_THAT(first.backward({1, 10,  //
+                              2, 20}),
+              ElementsAre(41, 52, 82, 104));
+  EXPECT_THAT(first.grad("weight"), ElementsAre(1, 2, 10, 20));
+  EXPECT_THAT(first.grad("bias"), ElementsAre(3, 30));
+
+  Harness second(dense_from("type='dense' out=2", in, Slice{2, 3}), {2, 1}, device());
+  EXPECT_EQ(second.param("bias").shape(), (Shape{0}));
+  second.set_param("weight", {3, 6});
+  EXPECT_THAT(second.forward({1, 0}), ElementsAre(3, 6, 0, 0));
+  EXPECT_THAT(second.backward({1, 10, 2, 20}), ElementsAre(63, 126));
+  EXPECT_THAT(second.grad("weight"), ElementsAre(1, 10));
+  EXPECT_THAT(second.grad("bias"), IsEmpty());
+}
+
+// Columns [begin, end) of rows of `width` values.
+std::vector<float> columns_of(const std::vector<float>& values, int64_t width, Slice columns) {
+  std::vector<float> some;
+  for (size_t row = 0; row < values.size(); row += static_cast<size_t>(width))
+    for (int64_t i = columns.begin; i < columns.end; ++i) some.push_back(values[row + static_cast<size_t>(i)]);
+  return some;
+}
+
+// With bf16 on a GPU too, and more parts than inputs.
+TEST_P(DenseTest, SummandsOfAllInputsAreTheWholeLayer) {
+  const int64_t rows = 3, out = 7, features = 12;
+  const Shape in{rows, 2, 2, 3};
+  const std::string keys = "type='dense' out=7 bias={init={type='gaussian',std=1}}";
+  const std::vector<float> x = distinct_values(rows * features, 1, 1), dy = distinct_values(rows * out, 1, 2);
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    if (precision == Precision::kBf16 && device() == Device::kCpu) continue;
+    const float exact = precision == Precision::kBf16 ? 0.05f : 1e-5f;
+    Harness whole(keys, in, {device(), precision});
+    const std::vector<float> y = whole.forward(x), dx = whole.backward(dy);
+    for (const int parts : {1, 2, 3, 5, 12, 14}) {
+      SCOPED_TRACE(concat(parts, " parts"));
+      std::vector<float> sum(y.size(), 0.0f);
+      for (int p = 0; p < parts; ++p) {
+        const Slice inputs = split(features, parts, p);
+        Harness part(dense_from(keys, in, inputs), {rows, inputs.size()}, {device(), precision});
+        EXPECT_EQ(part.value("weight"), columns_of(whole.value("weight"), features, inputs));
+        EXPECT_EQ(part.value("bias"), p == 0 ? whole.value("bias") : std::vector<float>{});
+        const std::vector<float> summand = part.forward(columns_of(x, features, inputs));
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += summand[i];
+        EXPECT_THAT(part.backward(dy), Pointwise(FloatNear(exact), columns_of(dx, features, inputs)));
+        EXPECT_THAT(part.grad("weight"),
+                    Pointwise(FloatNear(exact), columns_of(whole.grad("weight"), features, inputs)));
+        if (p == 0) {
+          EXPECT_THAT(part.grad("bias"), Pointwise(FloatNear(exact), whole.grad("bias")));
+        }
+      }
+      EXPECT_THAT(sum, Pointwise(FloatNear(exact), y));
+    }
+  }
+}
+
+TEST_P(DenseTest, WithoutInputsTheSummandIsZero) {
+  Harness none(dense_from("type='dense' out=2", {2, 3}, Slice{3, 3}), {2, 0}, device());
+  EXPECT_THAT(none.forward({}), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(none.backward({1, 2, 3, 4}), IsEmpty());
+  EXPECT_THAT(none.grad("weight"), IsEmpty());
+  EXPECT_THAT(none.grad("bias"), IsEmpty());
+}
+
+// Ranks wait for dx; the gradients of the weights can follow.
+TEST_P(DenseTest, TellsOnceThatDxIsCompleteBeforeTheGradientOfTheWeight) {
+  const Shape in{2, 3};
+  DevicePass pass(device(), 2);
+  const auto dense = layer_from("type='dense' out=2 bias=false", in);
+  Param& weight = dense->params()[0];
+  weight.allocate(device());
+  weight.set_value(upload({1, 2, 3, 4, 5, 6}, {2, 3}, Device::kCpu));
+  const auto op = dense->bind(in, device());
+  const Tensor x = upload({1, 0, 1, 0, 1, 0}, in, device()), dy = upload({1, 10, 2, 20}, {2, 2}, device());
+  Tensor y({2, 2}, DType::kF32, device()), dx(in, DType::kF32, device());
+  op->forward(pass.pass(), x, y);
+  fill(dx, NAN);
+  int told = 0;
+  pass.pass().dx_done = [&] {
+    ++told;
+    pass.stream().synchronize();
+    EXPECT_THAT(download(dx), ElementsAre(41, 52, 63, 82, 104, 126));
+    EXPECT_TRUE(weight.grad_is_zero);
+  };
+  op->backward(pass.pass(), x, y, dy, &dx);
+  EXPECT_EQ(told, 1);
+  EXPECT_FALSE(weight.grad_is_zero);
+}
+
 TEST_P(DenseTest, NaNIsSeenInEveryOutputOfItsRow) {
   Harness dense("type='dense' out=2", {2, 1}, device());
   EXPECT_THAT(dense.forward({NAN, 1}), ElementsAre(IsNan(), IsNan(), Not(IsNan()), Not(IsNan())));
@@ -133,6 +244,19 @@ TEST(Dense, AfterAnImageTheWeightIsKeptLikeTheImage) {
   EXPECT_EQ(dense->params()[1].init.value, 1);
   EXPECT_EQ(dense->columns(), Columns::kSplits);
   EXPECT_EQ(dense->flops({7, 4, 5, 3}), 2.0 * 7 * 60 * 6);
+}
+
+TEST(Dense, OfSomeInputsTakesRowsOfThemAlone) {
+  const auto dense = dense_from("type='dense' out=6", {1, 4, 5, 3}, Slice{10, 14});
+  const Param& weight = dense->params()[0];
+  EXPECT_EQ(weight.full_shape, (Shape{6, 4, 5, 3}));
+  EXPECT_EQ(weight.file_shape, (Shape{6, 60}));
+  EXPECT_EQ(weight.fan_in, 60);
+  EXPECT_EQ(weight.shape(), (Shape{6, 4}));
+  EXPECT_EQ(dense->out_shape({2, 4}), (Shape{2, 6}));
+  EXPECT_EQ(dense->flops({7, 4}), 2.0 * 7 * 4 * 6);
+  EXPECT_THAT([&] { dense->out_shape({2, 4, 5, 3}); }, ThrowsMessage<Error>(HasSubstr("'layer' takes rows of 4")));
+  EXPECT_THROW(dense_from("type='dense' out=6", {1, 4}, Slice{2, 5}), Error);
 }
 
 TEST(Dense, RefusesRowsOfAnotherShape) {

@@ -133,6 +133,32 @@ TEST(Param, SomeRowsAreReorderedAsThoseOfTheWhole) {
   EXPECT_EQ(back, memory);
 }
 
+TEST(Param, SomeColumnsAreKeptInMemoryOrder) {
+  Param param = param_of({3, 2, 1, 2});  // in files the middle two of a row change places
+  param.part = {1, 3};
+  param.columns = Slice{1, 3};
+  EXPECT_EQ(param.shape(), (Shape{2, 2}));
+  const std::vector<float> file = {1, 2, 3, 4, 5, 6, 7, 8};  // of rows 1 and 2
+  EXPECT_THAT(download(param.kept_of(file.data())), ElementsAre(3, 2, 7, 6));
+  param.columns = Slice{2, 2};
+  EXPECT_EQ(param.kept_of(file.data()).shape(), (Shape{2, 0}));
+}
+
+TEST(Initializer, ColumnsAreThoseOfTheWhole) {
+  const Initializer gaussian{.type = Type::kGaussian, .std = 1};
+  for (const Shape& shape : {Shape{4, 7}, Shape{3, 2, 2, 3}}) {
+    const std::vector<float> whole = initial(param_of(shape, gaussian));
+    Param some = param_of(shape, gaussian);
+    some.columns = Slice{2, 5};
+    std::vector<float> wanted;
+    for (int64_t row = 0; row < shape.rows(); ++row) {
+      const auto first = whole.begin() + row * shape.row_elements();
+      wanted.insert(wanted.end(), first + 2, first + 5);
+    }
+    EXPECT_EQ(initial(some), wanted);
+  }
+}
+
 TEST(Param, FirstContributionOverwritesAndLaterOnesAdd) {
   Param param = param_of({2});
   param.allocate();

@@ -11,8 +11,8 @@
 #include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/threads.h"
-#include "tests/layers/losses.h"
 #include "tests/support/check_layer.h"
+#include "tests/support/losses.h"
 
 namespace owt {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "src/core/check.h"
 #include "src/core/threads.h"
-#include "tests/layers/losses.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
+#include "tests/support/losses.h"
 
 namespace owt {
 namespace {

@@ -206,6 +206,46 @@ TEST_F(TapeTest, WithNoRowsRunsNothingButTellsOfFinishedLayers) {
   EXPECT_EQ(calls.bind + calls.forward + calls.backward, 0);
 }
 
+// 0 to 3 rows; the first layer says itself that its dx is complete (dense), or does not (relu), or there is none.
+TEST_F(TapeTest, TellsOfDxOnceAndBeforeTheFirstLayerIsDone) {
+  const std::vector<std::vector<std::string>> nets{{"name='fc1' type='dense' out=4", "name='relu1' type='relu'"},
+                                                   {"name='relu1' type='relu'", "name='fc1' type='dense' out=4"},
+                                                   {}};
+  for (const auto& layers : nets)
+    for (const int64_t rows : {0, 1, 3}) {
+      SCOPED_TRACE(concat(layers.empty() ? "no layer" : layers[0], ", ", rows, " rows"));
+      Net net = net_of(layers, {5});
+      Tape tape(net, rows, Device::kCpu, nullptr);
+      const Tensor x = random_tensor({rows, 5}, "x"), dy = random_tensor(net.out().batch_of(rows), "dy");
+      Tensor wanted(x.shape()), dx(x.shape());
+      tape.forward(pass_, x);
+      tape.backward(pass_, x, dy, &wanted);
+      fill(dx, 99);
+      std::vector<std::string> told;
+      tape.backward(pass_, x, dy, &dx,
+                    {.layer_done = [&](int64_t layer) { told.push_back(std::to_string(layer)); },
+                     .dx_done =
+                         [&] {
+                           told.push_back("dx");
+                           EXPECT_EQ(download(dx), download(wanted));
+                         }});
+      if (layers.empty())
+        EXPECT_THAT(told, ElementsAre("dx"));
+      else
+        EXPECT_THAT(told, ElementsAre("1", "dx", "0"));
+    }
+}
+
+TEST_F(TapeTest, TellsOfDxWhereNobodyWantsIt) {
+  Net net = net_of({"name='fc1' type='dense' out=4"}, {5});
+  Tape tape(net, 2, Device::kCpu, nullptr);
+  const Tensor x = random_tensor({2, 5}, "x"), dy = random_tensor({2, 4}, "dy");
+  tape.forward(pass_, x);
+  int told = 0;
+  tape.backward(pass_, x, dy, nullptr, {.dx_done = [&] { ++told; }});
+  EXPECT_EQ(told, 1);
+}
+
 TEST_F(TapeTest, OfAnEmptyNetIsTheIdentity) {
   Net net({}, {2});
   EXPECT_EQ(net.out(), (Shape{2}));

@@ -32,11 +32,22 @@ layer = [
   { name = "fc1", type = "dense", out = 4 },
 ]
 )";
+// With few outputs columns travel under owt-d.
+const char* const kFewOutputs = R"(
+name = "narrow"
+input = [2, 1, 1]
+classes = 4
+layer = [
+  { name = "conv1", type = "conv", out = 4, kernel = 1 },
+  { name = "fc1", type = "dense", out = 1 },
+  { name = "fc2", type = "dense", out = 4 },
+]
+)";
 const char* const kNothingLearnsBefore = R"(
 name = "dense"
-input = [3, 1, 1]
-classes = 4
-layer = [ { name = "fc1", type = "dense", out = 4 } ]
+input = [5, 1, 1]
+classes = 2
+layer = [ { name = "fc1", type = "dense", out = 2 } ]
 )";
 
 Plan plan_of(const char* toml, Strategy strategy, int ranks, int64_t step_rows, const Compute& on) {
@@ -50,11 +61,12 @@ float gradient(int64_t step, int64_t row, int64_t feature) { return static_cast<
 
 using Cell = float (*)(int64_t step, int64_t row, int64_t feature);
 
-// The rows of the step with cell(...) * scale, as a list.
-std::vector<float> cells(Cell cell, int64_t step, const std::vector<int64_t>& rows, float scale) {
+// These columns of the rows of the step with cell(...) * scale, as a list.
+std::vector<float> cells(Cell cell, int64_t step, const std::vector<int64_t>& rows, float scale,
+                         Slice columns = {0, kFeatures}) {
   std::vector<float> all;
   for (const int64_t row : rows)
-    for (int64_t f = 0; f < kFeatures; ++f) all.push_back(scale * cell(step, row, f));
+    for (int64_t f = columns.begin; f < columns.end; ++f) all.push_back(scale * cell(step, row, f));
   return all;
 }
 
@@ -82,7 +94,7 @@ class RankSteps {
         boundary_(plan, step_rows, groups_, nullptr) {}
 
   // As the trainer does: the next round is gathered before this one is computed. Every rank's summand of a
-  // gradient is rank + 1 times the gradient.
+  // gradient, or its columns of it, is rank + 1 times the gradient.
   void run(int64_t step) {
     SCOPED_TRACE(concat(name_of(plan_.request.strategy), ", rank ", rank_, " of ", plan_.ranks(), ", ", rows_.total(),
                         " rows, step ", step));
@@ -98,21 +110,37 @@ class RankSteps {
     // Under dp a rank has the whole gradient of its rows.
     const int ranks = plan_.ranks(), sum = ranks * (ranks + 1) / 2;
     const int scale = plan_.request.strategy == Strategy::kDataParallel ? rank_ + 1 : sum;
-    EXPECT_EQ(read(boundary_.finish(stream_)), cells(gradient, step, mine, static_cast<float>(scale)));
+    const Tensor& home = boundary_.finish(stream_);
+    if (by_columns())
+      EXPECT_EQ(read(home), gradients_of_owners(step, mine));
+    else
+      EXPECT_EQ(read(home), cells(gradient, step, mine, static_cast<float>(scale)));
   }
 
  private:
+  bool by_columns() const { return plan_.split() && first().by_inputs(); }
+  const LayerPlan& first() const { return plan_.layers.at(static_cast<size_t>(plan_.boundary)); }
+  Slice columns() const { return by_columns() ? first().inputs.at(static_cast<size_t>(rank_)) : Slice{0, kFeatures}; }
+  std::vector<float> gradients_of_owners(int64_t step, const std::vector<int64_t>& rows) const {
+    std::vector<float> all;
+    for (const int64_t row : rows)
+      for (size_t owner = 0; owner < first().inputs.size(); ++owner) {
+        const auto theirs = cells(gradient, step, {row}, static_cast<float>(owner + 1), first().inputs[owner]);
+        all.insert(all.end(), theirs.begin(), theirs.end());
+      }
+    return all;
+  }
   void run_round(int r, int64_t step) {
     const std::vector<int64_t> batch = rows_.indexes(boundary_.round(r), rank_);
     const int64_t count = static_cast<int64_t>(batch.size());
-    EXPECT_EQ(read(boundary_.gathered(r, stream_).rows(0, count)), cells(value, step, batch, 1)) << "round " << r;
+    EXPECT_EQ(read(boundary_.gathered(r, stream_).rows(0, count)), cells(value, step, batch, 1, columns()))
+        << "round " << r;
     const Tensor& labels = boundary_.labels(r, stream_);
     stream_.synchronize();
     EXPECT_EQ(download_labels(labels), labels_of(step, batch)) << "round " << r;
     Tensor dx = boundary_.dense_gradient(r, stream_)->rows(0, count);
-    const Tensor summand =
-        upload(cells(gradient, step, batch, static_cast<float>(rank_ + 1)), dx.shape(), device_, type());
-    dx.copy_from(summand, stream_);
+    const std::vector<float> mine = cells(gradient, step, batch, static_cast<float>(rank_ + 1), columns());
+    dx.copy_from(upload(mine, dx.shape(), device_, type()), stream_);
     boundary_.scatter(r, stream_);
   }
 
@@ -157,7 +185,8 @@ std::string boundary_case(const ::testing::TestParamInfo<BoundaryTest::ParamType
 INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, BoundaryTest,
                          ::testing::Combine(::testing::ValuesIn(devices()),
                                             ::testing::Values(Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB,
-                                                              Strategy::kOwtC, Strategy::kModelParallel),
+                                                              Strategy::kOwtC, Strategy::kOwtD,
+                                                              Strategy::kModelParallel),
                                             ::testing::Values(1, 2, 3, 4)),
                          boundary_case);
 
@@ -233,7 +262,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BoundaryInBf16);
 INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, BoundaryInBf16,
                          ::testing::Combine(::testing::ValuesIn(gpu_devices()),
                                             ::testing::Values(Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC,
-                                                              Strategy::kModelParallel),
+                                                              Strategy::kOwtD, Strategy::kModelParallel),
                                             ::testing::Values(3)),
                          boundary_case);
 
@@ -249,6 +278,49 @@ TEST_P(BoundaryTest, ServesAShorterStepThanThePlans) {
   const Plan plan = plan_of(64);
   for (const int64_t step_rows : kStepRows)
     on_every_rank([&](Communicator& comm) { RankSteps(plan, step_rows, comm).run(1); });
+}
+
+class BoundaryByColumns : public BoundaryTest {
+ protected:
+  Plan plan_of(int64_t step_rows) const {
+    const Plan plan = owt::plan_of(kFewOutputs, strategy(), ranks(), step_rows, device());
+    EXPECT_EQ(plan.split() && plan.layers[1].by_inputs(), ranks() > 1);
+    return plan;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, BoundaryByColumns,
+                         ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(Strategy::kOwtD),
+                                            ::testing::Values(1, 2, 3, 4, 6)),
+                         boundary_case);
+
+TEST_P(BoundaryByColumns, BringsColumnsThereAndTheirGradientsHomeAsTheyAre) {
+  for (const int64_t step_rows : kStepRows) {
+    const Plan plan = plan_of(step_rows), longer = plan_of(64);
+    on_every_rank([&](Communicator& comm) {
+      RankSteps steps(plan, step_rows, comm);
+      steps.run(1);
+      steps.run(2);
+      LateCommunicator late(comm);
+      RankSteps as_late_as_may_be(plan, step_rows, late);
+      as_late_as_may_be.run(1);
+      as_late_as_may_be.run(2);
+      RankSteps(longer, step_rows, comm).run(1);
+    });
+  }
+}
+
+TEST_P(BoundaryByColumns, SendsTheBytesOfThePlan) {
+  for (const int64_t step_rows : kStepRows) {
+    const Plan plan = plan_of(step_rows);
+    int64_t planned = 0;
+    for (const Transfer& t : plan.transfers)
+      if (t.name == "labels" || t.name == "fc1 input" || t.name == "fc1 input gradient") planned += t.bytes;
+    on_every_rank([&](Communicator& inner) {
+      ProfiledCommunicator comm(inner, nullptr);
+      RankSteps(plan, step_rows, comm).run(1);
+      EXPECT_EQ(comm.bytes(), planned) << step_rows << " rows";
+    });
+  }
 }
 
 TEST_P(BoundaryTest, SendsTheBytesOfThePlan) {
@@ -270,8 +342,10 @@ class BoundaryOnDevices : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, BoundaryOnDevices, ::testing::ValuesIn(devices()), device_name);
 
 TEST_P(BoundaryOnDevices, WantsNoGradientWhereNothingBeforeItLearns) {
-  for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kModelParallel}) {
+  for (const Strategy strategy :
+       {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallel}) {
     const Plan plan = plan_of(kNothingLearnsBefore, strategy, 2, 4, device());
+    EXPECT_EQ(plan.layers[0].by_inputs(), strategy == Strategy::kOwtD);
     const auto body = [&](Communicator& inner) {
       ProfiledCommunicator comm(inner, nullptr);
       const Stream stream(device());

@@ -49,8 +49,10 @@ class FeatureGatherTest : public ::testing::TestWithParam<Case> {
     }
     std::vector<float> backward(const std::vector<float>& values, Layout from) {
       const Tensor gradient = tensor(values);
-      return read(from == Layout::kPartial ? gather_.reduce(gradient, stream_) : gather_.take(gradient, stream_));
+      reduced_ = from == Layout::kPartial ? gather_.reduce(gradient, stream_) : gather_.take(gradient, stream_);
+      return reduced();
     }
+    std::vector<float> reduced() const { return read(reduced_); }  // of the last backward, as its memory is now
 
     Communicator& comm;
     const Slice mine;  // columns
@@ -68,6 +70,7 @@ class FeatureGatherTest : public ::testing::TestWithParam<Case> {
     Compute on_;
     Stream stream_;
     FeatureGather gather_;
+    Tensor reduced_;
   };
 
   // body(rank) on every rank.
@@ -136,6 +139,22 @@ TEST_P(FeatureGatherTest, ServesManyStepsInBothDirections) {
       const auto sum = [&](int64_t i, int64_t j) { return ranks() * value(i, j); };
       EXPECT_EQ(rank.forward(matrix(rank.mine, value)), matrix({0, columns()}, value));
       EXPECT_EQ(rank.backward(matrix({0, columns()}, value), Layout::kPartial), matrix(rank.mine, sum));
+    }
+  });
+}
+
+// Behind a layer that is split by inputs: the summands of its outputs become columns, and their gradients are brought
+// together. The columns are the next layer's x and must outlive that.
+TEST_P(FeatureGatherTest, ReducedColumnsOutliveTheGatherOfTheirGradients) {
+  on_every_rank([&](Rank& rank) {
+    for (int step = 1; step <= 3; ++step) {
+      const int sign = step == 2 ? -1 : 1;
+      const auto summand = [&](int64_t i, int64_t j) { return sign * (rank.comm.rank() + 1) * place(i, j); };
+      const auto sum = [&](int64_t i, int64_t j) { return sign * ranks() * (ranks() + 1) / 2 * place(i, j); };
+      const auto gradient = [&](int64_t i, int64_t j) { return -step - place(i, j); };
+      EXPECT_EQ(rank.backward(matrix({0, columns()}, summand), Layout::kPartial), matrix(rank.mine, sum));
+      EXPECT_EQ(rank.forward(matrix(rank.mine, gradient)), matrix({0, columns()}, gradient));
+      EXPECT_EQ(rank.reduced(), matrix(rank.mine, sum));
     }
   });
 }

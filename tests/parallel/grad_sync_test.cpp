@@ -153,6 +153,35 @@ TEST_P(GradSyncTest, SendsTheBytesOfThePlan) {
   });
 }
 
+// Replicas of a part that is smaller than the largest: what lies behind its gradients travels and does no harm.
+TEST_P(GradSyncTest, BucketsMayBeLongerThanTheirParameters) {
+  Plan shared = plan();
+  for (Bucket& bucket : shared.buckets) bucket.elements += 8;
+  on_every_rank([&](Communicator& inner) {
+    ProfiledCommunicator comm(inner, nullptr);
+    Net net = front_net();
+    GradSync sync = sync_of(shared, net, comm);
+    int64_t planned = 0;
+    for (const float step : {1.0f, 2.0f}) {
+      contribute(net, step * static_cast<float>(comm.rank() + 1));
+      finish_all(sync, device());
+      expect_gradients(net, step * static_cast<float>(ranks() * (ranks() + 1) / 2));
+      for (const Bucket& bucket : shared.buckets)
+        planned += bytes_sent(Collective::kAllReduce, bucket.elements * 4, ranks());
+    }
+    EXPECT_EQ(comm.bytes(), planned);
+  });
+}
+
+TEST(GradSync, RefusesABucketThatIsTooShort) {
+  Plan shared = plan_for(2, kAllInOne);
+  --shared.buckets[0].elements;
+  Net net = front_net();
+  run_ranks(1, 1, [&](Communicator& comm) { EXPECT_NO_THROW(sync_of(shared, net, comm)); });  // its end is padding
+  shared.buckets[0].elements -= 2;
+  run_ranks(1, 1, [&](Communicator& comm) { EXPECT_THROW(sync_of(shared, net, comm), Error); });
+}
+
 // One rank of two; notes how many elements every all_reduce has.
 class NotingCommunicator : public Communicator {
  public:

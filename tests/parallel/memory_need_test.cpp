@@ -57,6 +57,31 @@ TEST(MemoryNeed, SharesOfTheUpdateKeepTheirShareOfTheVelocities) {
   EXPECT_EQ(need.weight_bytes, (3 + 48) * 8 + 24 * 4);
 }
 
+// 4 ranks, 8 rows. fc1 (12 -> 4) and fc2 (4 -> 2) are split by inputs: 3 of 12, 1 of 4.
+TEST(MemoryNeed, OfLayersSplitByInputsTheSummandsAreKeptAndTheColumnsMoved) {
+  Config config = Config::text(R"(
+name = "tiny"
+input = [1, 2, 2]
+classes = 2
+layer = [
+  { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },
+  { name = "fc1", type = "dense", out = 4 },
+  { name = "fc2", type = "dense", out = 2 },
+]
+)");
+  const Plan plan = make_plan(read_model(config), {.ranks = 4, .strategy = Strategy::kOwtD, .step_rows = 8});
+  ASSERT_TRUE(plan.layers[1].by_inputs() && plan.layers[2].by_inputs());
+  const MemoryNeed need = memory_need(plan);
+  // The biases are whole on rank 0.
+  EXPECT_EQ(need.weight_bytes, (3 + 4 * 3 + 4 + 2 * 1 + 2) * 12);
+  // Of a rank's own rows, 2 of 8: images 4, conv 12, two gradients of 12, and the gradient that comes home, 12.
+  const double own = 4 + 12 + 2 * 12 + 12;
+  // Of all rows: the 3 columns in and out with their gradients; 4 + 2 summands; two gradients of at most 4; and for each
+  // layer the summands that travel, their gradient brought together, and the columns with theirs.
+  const double all = 4 * 3 + 4 + 2 + 2 * 4 + (2 * 4 + 2 * 1) + (2 * 2 + 2 * 1);
+  EXPECT_DOUBLE_EQ(need.step_row_bytes, 4 * (own * 2 / 8 + all));
+}
+
 TEST(MemoryNeed, RowsThatFitAreTheLargestStepWithinTheMemory) {
   const MemoryNeed need{1000, 10.0};
   EXPECT_EQ(need.rows_in(1055), 5);

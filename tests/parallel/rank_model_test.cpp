@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -64,10 +65,14 @@ Values values_of(const RankModel& model) {
   return values;
 }
 
-// `part` of the rows of a parameter's whole value.
-std::vector<float> rows_of_whole(const std::vector<float>& whole, const Param& param) {
-  const int64_t row = param.full_shape.row_elements();
-  return {whole.begin() + param.part.begin * row, whole.begin() + param.part.end * row};
+// What a parameter keeps of its whole value: some rows, or some columns of all.
+std::vector<float> kept_of_whole(const std::vector<float>& whole, const Param& param) {
+  const int64_t width = param.full_shape.row_elements();
+  const Slice columns = param.columns.value_or(Slice{0, width});
+  std::vector<float> kept;
+  for (int64_t row = param.part.begin; row < param.part.end; ++row)
+    kept.insert(kept.end(), whole.begin() + row * width + columns.begin, whole.begin() + row * width + columns.end);
+  return kept;
 }
 
 TEST(RankModel, IsAFrontAndRunsOfLayersBetweenGathers) {
@@ -80,6 +85,25 @@ TEST(RankModel, IsAFrontAndRunsOfLayersBetweenGathers) {
   EXPECT_THAT(names_of(ranks.stage(2)), ElementsAre("fc3"));
   EXPECT_EQ(ranks.first_layer(2), 7);
   EXPECT_EQ(ranks.stage(0).out(), (Shape{3}));  // of 7: 4 and 3
+}
+
+// Of fc1 (12 features, 7 outputs) and fc2 (7 and 6) summing the outputs sends less, of fc3 (6 and 10) bringing the input
+// together.
+TEST(RankModel, ALayerSplitByInputsEndsARunOfLayers) {
+  const Model model = small_model();
+  RankModel ranks(model, plan_of(Strategy::kOwtD, 3), 2);
+  ASSERT_EQ(ranks.stages(), 4);
+  EXPECT_THAT(names_of(ranks.stage(0)), ElementsAre("fc1"));
+  EXPECT_THAT(names_of(ranks.stage(1)), ElementsAre("relu2", "drop2", "fc2"));
+  EXPECT_THAT(names_of(ranks.stage(2)), ElementsAre("relu3"));
+  EXPECT_THAT(names_of(ranks.stage(3)), ElementsAre("fc3"));
+  EXPECT_EQ(ranks.stage(0).in(), (Shape{4}));
+  EXPECT_EQ(ranks.stage(0).out(), (Shape{7}));
+  EXPECT_EQ(ranks.stage(1).in(), (Shape{2}));  // of 7: 3, 2 and 2
+  EXPECT_EQ(ranks.stage(1).out(), (Shape{6}));
+  EXPECT_EQ(ranks.stage(2).in(), (Shape{2}));
+  EXPECT_EQ(ranks.stage(3).in(), (Shape{6}));
+  EXPECT_EQ(ranks.stage(3).out(), (Shape{3}));  // of 10: 4, 3 and 3
 }
 
 TEST(RankModel, WithNothingSplitIsAFrontOnly) {
@@ -108,21 +132,21 @@ TEST(RankModel, InitialWeightsDependOnNeitherRanksNorStrategy) {
   for (const std::string& name : strategy_names())
     for (int ranks = 1; ranks <= 4; ++ranks) {
       const Plan plan = plan_of(strategy_from(name), ranks);
-      std::map<std::string, int64_t> split_rows;  // of the parts together
+      std::map<std::string, size_t> kept;  // values of all parts
       for (int rank = 0; rank < ranks; ++rank) {
         RankModel mine(model, plan, rank);
         mine.initialize(kSeed);
         ASSERT_EQ(mine.params().size(), whole.size());
         for (const Param* param : mine.params()) {
-          EXPECT_EQ(download(param->value), rows_of_whole(whole.at(param->name), *param))
+          EXPECT_EQ(download(param->value), kept_of_whole(whole.at(param->name), *param))
               << name << ", rank " << rank << " of " << ranks << ": " << param->name;
-          split_rows[param->name] += param->part.size();
+          kept[param->name] += static_cast<size_t>(param->value.elements());
         }
       }
       const bool split = plan.split();
-      EXPECT_EQ(split_rows.at("fc3.weight"), split ? 10 : 10 * ranks);
-      EXPECT_EQ(split_rows.at("fc1.bias"), split ? 7 : 7 * ranks);
-      EXPECT_EQ(split_rows.at("conv1.weight"), 3 * ranks);
+      for (const auto& [param, values] : whole)
+        EXPECT_EQ(kept.at(param), values.size() * (split && param.starts_with("fc") ? 1u : static_cast<size_t>(ranks)))
+            << name << ", " << ranks << " ranks: " << param;
     }
 }
 
@@ -139,15 +163,29 @@ struct BackResult {
   Values gradients;
 };
 
-// device, ranks
-using Case = std::tuple<Device, int>;
+// device, strategy, ranks
+using Case = std::tuple<Device, Strategy, int>;
 
 class BackTapeTest : public ::testing::TestWithParam<Case> {
  protected:
   BackTapeTest() : wanted_(whole()) {}
 
   Device device() const { return std::get<0>(GetParam()); }
-  int ranks() const { return std::get<1>(GetParam()); }
+  Strategy strategy() const { return std::get<1>(GetParam()); }
+  int ranks() const { return std::get<2>(GetParam()); }
+
+  // Columns of a rank of the batch, which it takes alone where fc1 is split by inputs.
+  static constexpr int64_t kFeatures = 12;
+  static Slice columns_of(const Plan& plan, int rank) {
+    const LayerPlan& first = plan.layers.at(static_cast<size_t>(plan.boundary));
+    return first.by_inputs() ? first.inputs.at(static_cast<size_t>(rank)) : Slice{0, kFeatures};
+  }
+  static std::vector<float> columns_of(const std::vector<float>& values, Slice columns) {
+    std::vector<float> some;
+    for (size_t row = 0; row < values.size(); row += static_cast<size_t>(kFeatures))
+      for (int64_t i = columns.begin; i < columns.end; ++i) some.push_back(values[row + static_cast<size_t>(i)]);
+    return some;
+  }
 
   static std::vector<float> random(const Shape& shape, std::string_view name) {
     const Philox random(1, RandomStream::kTest, 0, name);
@@ -188,7 +226,13 @@ class BackTapeTest : public ::testing::TestWithParam<Case> {
   // What one rank of the test has.
   struct Rank {
     Rank(const Plan& plan, Device device, Communicator& comm)
-        : comm(comm), model(small_model(), plan, comm.rank()), pass(device, kRows), input(x(device)) {
+        : comm(comm),
+          plan(plan),
+          columns(columns_of(plan, comm.rank())),
+          model(small_model(), plan, comm.rank()),
+          pass(device, kRows),
+          input(x(device)) {
+      if (by_columns()) input = upload(columns_of(download(input), columns), {kRows, columns.size()}, device);
       set_rows(pass);
       model.allocate(plan.request.on);
       model.initialize(kSeed);
@@ -199,12 +243,15 @@ class BackTapeTest : public ::testing::TestWithParam<Case> {
       pass.stream().synchronize();
       return download(logits);
     }
-    void backward(const Tensor& dlogits, Tensor* dx) {
-      tape->backward(pass.pass(), dlogits, dx);
+    void backward(const Tensor& dlogits, Tensor* dx, const BackwardHooks& hooks = {}) {
+      tape->backward(pass.pass(), dlogits, dx, hooks);
       pass.stream().synchronize();
     }
+    bool by_columns() const { return plan.layers[static_cast<size_t>(plan.boundary)].by_inputs(); }
 
     Communicator& comm;
+    const Plan& plan;
+    Slice columns;
     RankModel model;
     DevicePass pass;
     Tensor input;
@@ -226,22 +273,28 @@ class BackTapeTest : public ::testing::TestWithParam<Case> {
 };
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  return concat(std::get<1>(info.param), "_ranks_", std::get<0>(info.param));
+  const auto& [device, strategy, ranks] = info.param;
+  std::string name = concat(name_of(strategy), "_", ranks, "_ranks_", device);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
-INSTANTIATE_TEST_SUITE_P(Ranks, BackTapeTest,
-                         ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(2, 3, 4, 8)), case_name);
+INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, BackTapeTest,
+                         ::testing::Combine(::testing::ValuesIn(devices()),
+                                            ::testing::Values(Strategy::kOwtA, Strategy::kOwtD),
+                                            ::testing::Values(2, 3, 4, 8)),
+                         case_name);
 
 TEST_P(BackTapeTest, RanksTogetherComputeWhatOneRankDoes) {
-  on_every_rank(Strategy::kOwtA, [&](Rank& mine) {
+  on_every_rank(strategy(), [&](Rank& mine) {
     EXPECT_THAT(mine.forward(), Pointwise(FloatNear(1e-4f), wanted_.logits));
     Tensor dx(mine.input.shape(), DType::kF32, device());
     fill(dx, std::numeric_limits<float>::quiet_NaN());
     mine.backward(dlogits(device()), &dx);
-    mine.comm.all_reduce(dx, {}).wait();
-    EXPECT_THAT(download(dx), Pointwise(FloatNear(1e-4f), wanted_.dx));
+    if (!mine.by_columns()) mine.comm.all_reduce(dx, {}).wait();
+    EXPECT_THAT(download(dx), Pointwise(FloatNear(1e-4f), columns_of(wanted_.dx, mine.columns)));
     for (const Param* param : mine.model.back_params())
       EXPECT_THAT(download(param->grad),
-                  Pointwise(FloatNear(1e-4f), rows_of_whole(wanted_.gradients.at(param->name), *param)))
+                  Pointwise(FloatNear(1e-4f), kept_of_whole(wanted_.gradients.at(param->name), *param)))
           << param->name << " on rank " << mine.comm.rank();
     EXPECT_GT(mine.tape->bytes(), 0);
   });
@@ -253,13 +306,54 @@ TEST_P(BackTapeTest, GivesParameterGradientsWhereNobodyWantsThatOfItsInput) {
     mine.backward(dlogits(device()), nullptr);
     const Param& weight = *mine.model.back_params().front();
     EXPECT_THAT(download(weight.grad),
-                Pointwise(FloatNear(1e-4f), rows_of_whole(wanted_.gradients.at("fc1.weight"), weight)));
+                Pointwise(FloatNear(1e-4f), kept_of_whole(wanted_.gradients.at("fc1.weight"), weight)));
   });
 }
 
+TEST_P(BackTapeTest, StepAfterStepComputesTheSame) {
+  on_every_rank(strategy(), [&](Rank& mine) {
+    Tensor dx(mine.input.shape(), DType::kF32, device());
+    for (int step = 0; step < 3; ++step) {
+      for (Param* param : mine.model.back_params()) param->grad_is_zero = true;
+      EXPECT_THAT(mine.forward(), Pointwise(FloatNear(1e-4f), wanted_.logits));
+      if (step == 1) continue;  // an evaluation
+      mine.backward(dlogits(device()), &dx);
+      for (const Param* param : mine.model.back_params())
+        EXPECT_THAT(download(param->grad),
+                    Pointwise(FloatNear(1e-4f), kept_of_whole(wanted_.gradients.at(param->name), *param)))
+            << param->name << " on rank " << mine.comm.rank();
+    }
+  });
+}
+
+TEST_P(BackTapeTest, TellsOnceOfEveryLayerAndOfDxBeforeTheFirst) {
+  for (const int64_t rows : {kRows, int64_t{0}})
+    on_every_rank(strategy(), [&](Rank& mine) {
+      BackTape tape(mine.plan, mine.model, rows, mine.comm, nullptr);
+      const Tensor input = mine.input.rows(0, rows), gradient = dlogits(device()).rows(0, rows);
+      Tensor dx(input.shape(), DType::kF32, device()), wanted(input.shape(), DType::kF32, device());
+      tape.forward(mine.pass.pass(), input);
+      tape.backward(mine.pass.pass(), gradient, &wanted);
+      dx.zero();
+      std::vector<int64_t> layers;
+      int told = 0;
+      const auto dx_done = [&] {
+        ++told;
+        EXPECT_THAT(layers, ::testing::Not(::testing::Contains(2)));
+        mine.pass.stream().synchronize();
+        EXPECT_EQ(download(dx), download(wanted));
+      };
+      tape.backward(mine.pass.pass(), gradient, &dx,
+                    {.layer_done = [&](int64_t layer) { layers.push_back(layer); }, .dx_done = dx_done});
+      mine.pass.stream().synchronize();
+      EXPECT_EQ(told, 1) << rows << " rows";
+      EXPECT_THAT(layers, ElementsAre(7, 6, 5, 4, 3, 2)) << rows << " rows";
+    });
+}
+
+// Behind fc2, where it is split by inputs, its relu gets the sum of all ranks' summands.
 TEST_P(BackTapeTest, NamesTheFirstLayerWithABadValue) {
-  const Plan plan = plan_of(Strategy::kOwtA, ranks());
-  on_every_rank(Strategy::kOwtA, [&](Rank& mine) {
+  on_every_rank(strategy(), [&](Rank& mine) {
     for (Param* param : mine.model.back_params())
       if (param->name == "fc2.bias") {
         Tensor bad(param->shape());
@@ -277,8 +371,10 @@ TEST_P(BackTapeTest, NamesTheFirstLayerWithABadValue) {
     };
     EXPECT_EQ(noted(), 8);  // the loss is finite
     sums.data<double>()[kLossSum] = std::numeric_limits<double>::quiet_NaN();
-    const bool holds_fc2 = plan.layers[5].parts.at(static_cast<size_t>(mine.comm.rank())).size() > 0;
-    EXPECT_EQ(noted(), holds_fc2 ? 5 : 7);
+    const LayerPlan& fc2 = mine.plan.layers[5];
+    const bool holds_columns = fc2.parts.at(static_cast<size_t>(mine.comm.rank())).size() > 0;
+    const int fc2_or_relu = fc2.by_inputs() && mine.comm.rank() > 0 ? 6 : 5;
+    EXPECT_EQ(noted(), holds_columns ? fc2_or_relu : 7);
   });
 }
 

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
 
-constexpr Strategy kSchemes[] = {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC};
+constexpr Strategy kSchemes[] = {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD};
 
 // One text per round: "0:0-4 1:0-4" is rows [0, 4) of rank 0, then of rank 1.
 std::vector<std::string> texts(const std::vector<Round>& rounds) {
@@ -97,9 +97,10 @@ TEST(Rounds, AllRanksAgreeOnTheRoundsOfAScheme) {
         EXPECT_EQ(rounds_of(scheme, ranks, 29, rank), rounds_of(scheme, ranks, 29, 0));
 }
 
-TEST(Rounds, ThereIsOneOfSchemeAAndOnePerRankOfSchemesBAndC) {
+TEST(Rounds, ThereIsOneOfSchemesAAndDAndOnePerRankOfSchemesBAndC) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     EXPECT_EQ(rounds_of(Strategy::kOwtA, ranks, 16).size(), 1u);
+    EXPECT_EQ(rounds_of(Strategy::kOwtD, ranks, 16), rounds_of(Strategy::kOwtA, ranks, 16));
     EXPECT_EQ(rounds_of(Strategy::kOwtB, ranks, 16).size(), static_cast<size_t>(ranks));
     EXPECT_EQ(rounds_of(Strategy::kOwtC, ranks, 16).size(), static_cast<size_t>(ranks));
   }

@@ -31,8 +31,22 @@ class SeveralGpus : public ::testing::Test {
 
 TEST_F(SeveralGpus, LearnWhatOneLearnsUnderEveryStrategy) {
   const SmallRun one = run_small(kSmallRecipe, kSteps, on_gpus(1, "owt-a"));
-  for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "mp"}) {
+  for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
     const SmallRun several = run_small(kSmallRecipe, kSteps, on_gpus(3, strategy));
+    ASSERT_EQ(several.losses.size(), one.losses.size());
+    for (size_t i = 0; i < one.losses.size(); ++i)
+      EXPECT_NEAR(several.losses[i], one.losses[i], 1e-4 * one.losses[i]) << strategy << ", step " << i;
+  }
+}
+
+// Two groups of two: communicators of rows, of columns and of all, on one GPU's stream each.
+TEST_F(SeveralGpus, LearnInGrids) {
+  simulated_gpu::set_devices(4);
+  const SmallRun one = run_small(kSmallRecipe, kSteps, on_gpus(1, "owt-a"));
+  for (const char* strategy : {"owt-a", "owt-c", "owt-d", "mp"}) {
+    Overrides grid = on_gpus(4, strategy);
+    grid.emplace_back("parallel.model_ranks", "2");
+    const SmallRun several = run_small(kSmallRecipe, kSteps, grid);
     ASSERT_EQ(several.losses.size(), one.losses.size());
     for (size_t i = 0; i < one.losses.size(); ++i)
       EXPECT_NEAR(several.losses[i], one.losses[i], 1e-4 * one.losses[i]) << strategy << ", step " << i;
@@ -63,6 +77,25 @@ TEST_F(SeveralGpus, EvaluateSaveAndGoOn) {
   const TrainOutcome longer = train(small_settings(kSmallRecipe, changes), options);
   EXPECT_TRUE(longer.finished);
   EXPECT_EQ(longer.evaluation.images, 50);
+}
+
+// Only the first replica gathers and writes.
+TEST_F(SeveralGpus, InAGridEvaluateSaveAndGoOnWithOthers) {
+  simulated_gpu::set_devices(4);
+  const TempFolder folder;
+  TrainOptions options;
+  options.out = folder.path();
+  options.threads = 1;
+  Overrides changes = on_gpus(4, "owt-d");
+  changes.emplace_back("parallel.model_ranks", "2");
+  changes.emplace_back("run.checkpoint_every_steps", "1");
+  changes.emplace_back("schedule.epochs", "1");
+  EXPECT_EQ(train(small_settings(kSmallRecipe, changes), options).evaluation.images, 50);
+  changes.emplace_back("schedule.epochs", "2");
+  changes.emplace_back("parallel.strategy", "owt-a");
+  changes.emplace_back("parallel.model_ranks", "4");
+  options.resume = "auto";
+  EXPECT_TRUE(train(small_settings(kSmallRecipe, changes), options).finished);
 }
 
 TEST_F(SeveralGpus, TooFewForTheWorkersIsAnErrorThatNamesTheCure) {

@@ -291,7 +291,7 @@ TEST_P(StepTest, SharesOfTheUpdateGiveTheBitsOfDp) {
 }
 
 TEST_P(StepTest, ALossThatIsNotFiniteNamesTheStepAndTheFirstBadLayer) {
-  for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-c", "mp"}) {
+  for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-c", "owt-d", "mp"}) {
     try {
       run(kSmallRecipe, 50,
           {{"optimizer.learning_rate", "1e18"}, {"parallel.workers", "2"}, {"parallel.strategy", strategy}});

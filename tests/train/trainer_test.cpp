@@ -44,8 +44,10 @@ TEST_F(TrainerTest, TheResolvedRecipeRepeatsTheRun) {
 }
 
 TEST_F(TrainerTest, ARunStoppedAfterAnyStepGoesOnBitForBit) {
-  for (const Overrides& parallel : {Overrides{}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}},
-                                    Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}}}) {
+  for (const Overrides& parallel :
+       {Overrides{}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}},
+        Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}},
+        Overrides{{"parallel.workers", "4"}, {"parallel.strategy", "owt-d"}, {"parallel.model_ranks", "2"}}}) {
     const Overrides changes = merged(kEveryStepLogged, parallel);
     const std::string tag = parallel.empty() ? "" : parallel.back().second;
     run("whole" + tag, changes);
@@ -124,6 +126,70 @@ TEST_F(TrainerTest, CheckpointsDoNotDependOnTheNumberOfRanks) {
   }
 }
 
+// fc1 has 144 features and 22 outputs: under owt-d it is split by inputs, and fc2 and fc3 too.
+const Overrides kInGroupsOfTwo{{"parallel.model_ranks", "2"}};
+Overrides under(const char* workers, const char* strategy, const Overrides& more = {}) {
+  return merged({{"parallel.workers", workers}, {"parallel.strategy", strategy}}, more);
+}
+
+TEST_F(TrainerTest, CheckpointsDependOnNeitherColumnsNorReplicas) {
+  // Two steps whose gradients count, so that the velocities are those of the whole net too.
+  const Overrides two_steps = merged(kEveryStepLogged, {{"schedule.max_steps", "2"}});
+  run("one", two_steps);
+  const std::map<std::string, Overrides> others{{"d2", under("2", "owt-d")},
+                                                {"d3", under("3", "owt-d")},
+                                                {"d4", under("4", "owt-d")},
+                                                {"a4in2", under("4", "owt-a", kInGroupsOfTwo)},
+                                                {"d4in2", under("4", "owt-d", kInGroupsOfTwo)},
+                                                {"mp4in2", under("4", "mp", kInGroupsOfTwo)}};
+  for (const auto& [name, changes] : others) {
+    run(name, merged(two_steps, changes));
+    for (const bool optimizer : {false, true}) {
+      SafetensorsReader one(optimizer ? optimizer_of("one") : weights_of("one"));
+      SafetensorsReader many(optimizer ? optimizer_of(name) : weights_of(name));
+      ASSERT_EQ(one.entries().size(), many.entries().size()) << name;
+      for (const auto& entry : one.entries()) {
+        SCOPED_TRACE(concat(name, optimizer ? ", optimizer, " : ", weights, ", entry.name));
+        const Tensor a = one.read(entry.name), b = many.read(entry.name);
+        ASSERT_EQ(a.shape(), b.shape());
+        for (int64_t i = 0; i < a.elements(); ++i) ASSERT_NEAR(a.data()[i], b.data()[i], 1e-5);
+      }
+    }
+  }
+}
+
+TEST_F(TrainerTest, AWeightsFileComesBackAsItWasFromColumnsAndReplicas) {
+  run("one", merged(kEveryStepLogged, {{"schedule.max_steps", "2"}}));
+  const Overrides still = merged(
+      kEveryStepLogged, {{"schedule.max_steps", "1"}, {"optimizer.learning_rate", "1e-30"}, {"optimizer.decay", "0"}});
+  run("d", merged(still, under("3", "owt-d")), "", weights_of("one"));
+  EXPECT_EQ(read_file(weights_of("d")), read_file(weights_of("one")));
+  run("grid", merged(still, under("4", "owt-d", kInGroupsOfTwo)), "", weights_of("one"));
+  EXPECT_EQ(read_file(weights_of("grid")), read_file(weights_of("one")));
+}
+
+TEST_F(TrainerTest, GoesOnTheSameWayWithOtherColumnsGroupsAndReplicas) {
+  run("whole", kEveryStepLogged);
+  const auto expected = losses(path("whole"));
+  const auto stop_at = [](const char* step) { return Overrides{{"schedule.max_steps", step}}; };
+  const std::vector<std::vector<Overrides>> runs{
+      {under("4", "owt-d"), under("3", "owt-a"), under("1", "dp")},
+      {under("1", "dp"), under("3", "owt-d"), under("4", "owt-d", kInGroupsOfTwo)},
+      {under("4", "owt-c", kInGroupsOfTwo), under("6", "owt-b", {{"parallel.model_ranks", "3"}}), under("2", "mp")},
+      {under("4", "mp", kInGroupsOfTwo), under("4", "owt-a", kInGroupsOfTwo), under("4", "owt-d")},
+  };
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const std::string out = concat("run", i);
+    run(out, merged(merged(kEveryStepLogged, stop_at("3")), runs[i][0]));
+    run(out, merged(merged(kEveryStepLogged, stop_at("8")), runs[i][1]), "auto");
+    run(out, merged(kEveryStepLogged, runs[i][2]), "auto");
+    const auto found = losses(path(out));
+    ASSERT_EQ(found.size(), expected.size());
+    for (const auto& [step, loss] : found)
+      EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << out << ", step " << step;
+  }
+}
+
 TEST_F(TrainerTest, AStopSignalWritesACheckpointAndTheRunGoesOn) {
   request_stop(true);
   const TrainOutcome stopped = run("a", kEveryStepLogged);
@@ -139,7 +205,7 @@ TEST_F(TrainerTest, EvaluatingTheWeightsGivesTheAccuracyOfTheRun) {
   for (const char* workers : {"1", "3"}) {
     const TrainOutcome outcome =
         run(std::string("a") + workers, merged(kEveryStepLogged, {{"parallel.workers", workers}}));
-    for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "mp"}) {
+    for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
       const Overrides on_two{{"parallel.workers", "2"}, {"parallel.strategy", strategy}};
       const Evaluation again =
           evaluate_file(small_settings(kSmallRecipe, on_two), weights_of(std::string("a") + workers), "", 1);

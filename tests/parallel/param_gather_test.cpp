@@ -1,0 +1,97 @@
+#include "src/parallel/param_gather.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "src/comm/threads.h"
+#include "src/core/check.h"
+#include "src/parallel/rank_model.h"
+#include "tests/support/harness.h"
+
+namespace owt {
+namespace {
+
+// Under owt-d fc1 (of an image) and fc3 are split by inputs where there are 2 to 4 ranks, fc2 by outputs.
+const char* const kModel = R"(
+name = "small"
+input = [2, 5, 4]
+classes = 5
+layer = [
+  { name = "conv1", type = "conv", out = 3, kernel = 2 },
+  { name = "fc1", type = "dense", out = 7, bias = { init = { type = "gaussian", std = 1.0 } } },
+  { name = "relu1", type = "relu" },
+  { name = "fc2", type = "dense", out = 9, bias = { init = { type = "gaussian", std = 1.0 } } },
+  { name = "fc3", type = "dense", out = 5, bias = { init = { type = "gaussian", std = 1.0 } } },
+]
+)";
+
+Model small_model() {
+  Config config = Config::text(kModel, "model.toml");
+  return read_model(config);
+}
+
+Plan plan_of(Strategy strategy, int ranks, const Compute& on) {
+  return make_plan(small_model(), {.ranks = ranks, .strategy = strategy, .step_rows = 12, .on = on});
+}
+
+std::vector<float> file_order(const Param& param) {
+  const Tensor here = param.value.to(Device::kCpu);
+  std::vector<float> file(static_cast<size_t>(here.elements()));
+  param.to_file_order(here.shape().rows(), here.data(), file.data());
+  return file;
+}
+
+using Case = std::tuple<Device, Strategy, int>;
+
+class ParamGatherTest : public ::testing::TestWithParam<Case> {};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  const auto& [device, strategy, ranks] = info.param;
+  std::string name = concat(name_of(strategy), "_", ranks, "_", device);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, ParamGatherTest,
+                         ::testing::Combine(::testing::ValuesIn(devices()),
+                                            ::testing::Values(Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtD,
+                                                              Strategy::kModelParallel),
+                                            ::testing::Values(1, 2, 3, 4, 6)),
+                         case_name);
+
+TEST_P(ParamGatherTest, RankZeroGetsTheWholeTensorInFileOrder) {
+  const auto& [device, strategy, ranks] = GetParam();
+  const Plan plan = plan_of(strategy, ranks, device);
+  RankModel whole(small_model(), plan_of(Strategy::kDataParallel, 1, {}), 0);
+  whole.initialize(3);
+  const auto body = [&, on = device](Communicator& comm) {
+    RankModel mine(small_model(), plan, comm.rank());
+    mine.allocate(on);
+    mine.initialize(3);
+    for (int64_t i = 0; i < static_cast<int64_t>(plan.layers.size()); ++i) {
+      const std::span<Param> params = mine.layer(i).params();
+      for (size_t p = 0; p < params.size(); ++p) {
+        std::vector<float> file;
+        const auto write = [&](std::span<const float> rows) { file.insert(file.end(), rows.begin(), rows.end()); };
+        gather_parameter(plan.layers[static_cast<size_t>(i)], params[p], params[p].value, comm, write);
+        EXPECT_EQ(file, comm.rank() == 0 ? file_order(whole.layer(i).params()[p]) : std::vector<float>{})
+            << params[p].name << " on rank " << comm.rank();
+      }
+    }
+  };
+  run_ranks(ranks, 1, body, device);
+}
+
+TEST(ParamGather, TheLayersUnderTestAreSplitByInputsAndByOutputs) {
+  for (const int ranks : {2, 3, 4}) {
+    const Plan plan = plan_of(Strategy::kOwtD, ranks, {});
+    EXPECT_TRUE(plan.layers[1].by_inputs()) << ranks;
+    EXPECT_FALSE(plan.layers[3].by_inputs()) << ranks;
+    EXPECT_TRUE(plan.layers[4].by_inputs()) << ranks;
+  }
+}
+
+}  // namespace
+}  // namespace owt
