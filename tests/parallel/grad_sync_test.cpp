@@ -178,7 +178,7 @@ TEST(GradSync, RefusesABucketThatIsTooShort) {
   --shared.buckets[0].elements;
   Net net = front_net();
   run_ranks(1, 1, [&](Communicator& comm) { EXPECT_NO_THROW(sync_of(shared, net, comm)); });  // its end is padding
-  shared.buckets[0].elements -= 6;  // of 2 elements in 8
+  shared.buckets[0].elements -= 6;                                                            // of 2 elements in 8
   run_ranks(1, 1, [&](Communicator& comm) { EXPECT_THROW(sync_of(shared, net, comm), Error); });
 }
 

@@ -193,8 +193,14 @@ TEST_P(ShardedUpdateTest, KeepsTheValuesThatAreThere) {
   });
 }
 
-TEST_P(ShardedUpdateTest, CopiesInBf16AreRenewedEverywhereAndLieWhereKernelsWantThem) {
-  if (device() == Device::kCpu) GTEST_SKIP() << "the CPU keeps none";
+class ShardedUpdateOnGpu : public ShardedUpdateTest {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ShardedUpdateOnGpu);  // the CPU keeps no copies
+INSTANTIATE_TEST_SUITE_P(RanksAndBuckets, ShardedUpdateOnGpu,
+                         ::testing::Combine(::testing::ValuesIn(gpu_devices()), ::testing::Values(2, 3, 4),
+                                            ::testing::Values(kEachItsOwn, kTwoAndOne, kAllInOne)),
+                         case_name);
+
+TEST_P(ShardedUpdateOnGpu, CopiesInBf16AreRenewedEverywhereAndLieWhereKernelsWantThem) {
   const Plan shared = plan(Precision::kBf16);
   on_every_rank([&](Communicator& comm) {
     Net net = front_net();
