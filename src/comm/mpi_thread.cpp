@@ -12,7 +12,7 @@ namespace owt {
 namespace {
 
 // Tests of requests, of about half a microsecond each, that follow each other without a rest.
-constexpr int kEagerTests = 4000;       // while a thread waits for the result
+constexpr int kEagerTests = 200;        // while a thread waits for the result: about as long as a rest costs
 constexpr int kEagerTestsCrowded = 10;  // with the core offered to others between them
 constexpr int kEagerTestsUnasked = 20;  // while the process computes, on cores that this thread takes away
 constexpr auto kRest = std::chrono::microseconds(50);
