@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "src/comm/launch.h"
 #include "src/comm/threads.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
@@ -17,7 +18,8 @@ void declare(Options& options) {
   options.positional("CONFIG", "a recipe or a model file");
   declare_shared(options);
   options.repeated("parallel", "NAME",
-                   "dp | owt-a | owt-b | owt-c | owt-d | mp; may be given several times (default: the recipe's)");
+                   "dp | dp-zero | owt-a | owt-b | owt-c | owt-d | mp; may be given several times (default: the "
+                   "recipe's)");
   options.option(
       "model-ranks", "M",
       "workers that share one copy of the split layers; the others hold copies of them (default: the recipe's; "
@@ -62,6 +64,7 @@ DeviceSpeed gpu_from(const Options& options) {
 void show_plans(const Settings& settings, const std::vector<std::string>& asked) {
   PlanRequest request = settings.plan_request();
   std::vector<std::string> shown = asked;
+  std::erase(shown, "auto");  // what that would be is the prediction's to say
   if (shown.empty()) shown.push_back(name_of(request.strategy));
   for (const std::string& name : shown) {
     request.strategy = strategy_from(name);
@@ -113,6 +116,9 @@ Network network_from(const Options& options, int ranks) {
 }
 
 std::unique_ptr<ComputeModel> measure(const Settings& settings, const Options& options, const Network& network) {
+  if (launch().several())
+    fail("owt plan measures in one process; start it without ", launch().by,
+         ", and say with --workers and --hosts what ", "it is to plan for");
   const int here = options.given("ranks-here")
                        ? static_cast<int>(options.integer("ranks-here", {.low = 1, .high = 4096}))
                        : network.ranks_per_host;

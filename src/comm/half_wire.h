@@ -9,7 +9,8 @@
 // On the CPU the host waits for `ready`, and the values are widened when the returned event is waited for or found to be
 // done, which is for the calling host thread only.
 //
-// Around a ProfiledCommunicator it is counted what really travels. It takes bf16 memory of both tensors of a collective for every size that occurs, twice where they follow each other.
+// Around a ProfiledCommunicator it is counted what really travels. It takes bf16 memory of both tensors of a collective for
+// every size that occurs, twice where they follow each other.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,7 @@
 #include "src/core/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -113,6 +114,14 @@ std::string hex(uint64_t value) {
 
 bool writable_folder(const std::string& folder) {
   return std::filesystem::is_directory(folder) && ::access(folder.c_str(), W_OK | X_OK) == 0;
+}
+
+FileLock::FileLock(const std::string& path) : file_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+  held_by_another_ = file_ >= 0 && flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+FileLock::~FileLock() {
+  if (file_ >= 0) close(file_);
 }
 
 }  // namespace owt

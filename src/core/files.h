@@ -37,4 +37,20 @@ uint64_t file_checksum(const std::string& path);  // xxHash64
 std::string hex(uint64_t value);                  // 16 digits
 bool writable_folder(const std::string& folder);  // exists and a file can be made in it
 
+// A file that one process holds at a time, made where it is missing; released with this object, and when the process ends.
+// Where the file system knows no locks it holds nothing.
+class FileLock {
+ public:
+  explicit FileLock(const std::string& path);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+  bool held_by_another() const { return held_by_another_; }
+
+ private:
+  int file_ = -1;
+  bool held_by_another_ = false;
+};
+
 }  // namespace owt

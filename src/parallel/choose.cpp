@@ -11,19 +11,6 @@ namespace {
 double ms(double seconds) { return 1e3 * seconds; }
 double mb(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
-bool splits(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::kOwtA:
-    case Strategy::kOwtB:
-    case Strategy::kOwtC:
-    case Strategy::kOwtD:
-    case Strategy::kModelParallel:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // The least of those that pass; null where none does.
 const Prediction* least(const std::vector<Prediction>& all, const std::function<bool(const Prediction&)>& passes) {
   const Prediction* best = nullptr;
@@ -83,7 +70,7 @@ std::string Choice::table() const {
 }
 
 std::vector<PlanRequest> candidates(const PlanRequest& request, const Network& network) {
-  std::vector<int> groups = {request.ranks};
+  std::vector<int> groups = {0};  // all ranks
   if (network.hosts > 1 && network.ranks_per_host > 1) groups.push_back(network.ranks_per_host);
   if (request.model_ranks > 0) groups = {request.model_ranks};
   std::vector<PlanRequest> all;
@@ -92,7 +79,7 @@ std::vector<PlanRequest> candidates(const PlanRequest& request, const Network& n
       PlanRequest candidate = request;
       candidate.strategy = strategy;
       candidate.model_ranks = model_ranks;
-      if (splits(strategy) || model_ranks == groups.front()) all.push_back(candidate);
+      if (splits_dense(strategy) || model_ranks == groups.front()) all.push_back(candidate);
     }
   return all;
 }
@@ -103,7 +90,7 @@ Choice choose_strategy(const Model& model, const PlanRequest& request, const Net
   for (const PlanRequest& candidate : candidates(request, network)) {
     const Plan plan = make_plan(model, candidate);
     // With nothing split it is dp once more, or every rank for itself.
-    if (!plan.split() && splits(candidate.strategy)) continue;
+    if (!plan.split() && splits_dense(candidate.strategy)) continue;
     choice.all.push_back(predict(plan, network, compute));
     if (choice.all.back().step_s() < choice.chosen().step_s()) choice.best = choice.all.size() - 1;
   }

@@ -269,6 +269,7 @@ namespace {
 
 // Where there is nothing to split every rank has the whole net; under mp all of a group compute the same then.
 int model_ranks_of(const PlanRequest& request, const std::vector<std::unique_ptr<Layer>>& layers) {
+  if (!splits_dense(request.strategy)) return 1;
   const int asked = request.model_ranks > 0 ? request.model_ranks : request.ranks;
   if (request.ranks % asked != 0)
     fail(request.ranks, " workers cannot be dealt to groups of ", asked, " (parallel.model_ranks); use a divisor of ",
@@ -276,8 +277,7 @@ int model_ranks_of(const PlanRequest& request, const std::vector<std::unique_ptr
   const bool splits =
       std::any_of(layers.begin(), layers.end(), [](const auto& layer) { return layer->columns() == Columns::kSplits; });
   if (request.strategy == Strategy::kModelParallel) return asked;
-  const bool whole = request.strategy == Strategy::kDataParallel || request.strategy == Strategy::kDataParallelZero;
-  return splits && !whole ? asked : 1;
+  return splits ? asked : 1;
 }
 
 }  // namespace

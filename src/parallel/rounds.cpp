@@ -28,6 +28,19 @@ const char* name_of(Strategy strategy) {
   return "";
 }
 
+bool splits_dense(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::kOwtA:
+    case Strategy::kOwtB:
+    case Strategy::kOwtC:
+    case Strategy::kOwtD:
+    case Strategy::kModelParallel:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::vector<Strategy> all_strategies() {
   return {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC,
           Strategy::kOwtD,         Strategy::kModelParallel};

@@ -18,6 +18,7 @@ namespace owt {
 enum class Strategy { kDataParallel, kDataParallelZero, kOwtA, kOwtB, kOwtC, kOwtD, kModelParallel };
 const char* name_of(Strategy strategy);           // "dp", "owt-a", "owt-b", "owt-c", "owt-d", "mp"
 Strategy strategy_from(const std::string& name);  // throws Error with the list of names
+bool splits_dense(Strategy strategy);             // dense layers are split over ranks
 std::vector<Strategy> all_strategies();
 std::vector<std::string> strategy_names();
 

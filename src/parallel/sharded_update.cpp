@@ -14,7 +14,7 @@ Slice part_in(const Slice& share, int64_t first, int64_t count) {
   return {begin, std::clamp<int64_t>(share.end - first, begin, count)};
 }
 
-Slice share_of(int64_t elements, int ranks, int rank) {
+Slice share_to_update(int64_t elements, int ranks, int rank) {
   const int64_t each = elements / ranks;
   return {rank * each, (rank + 1) * each};
 }
@@ -34,7 +34,7 @@ std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param) 
         }
         std::vector<Slice> parts;
         for (int r = 0; r < plan.ranks(); ++r)
-          parts.push_back(part_in(share_of(bucket.elements, plan.ranks(), r), first, params[p].elements()));
+          parts.push_back(part_in(share_to_update(bucket.elements, plan.ranks(), r), first, params[p].elements()));
         return parts;
       }
     }
@@ -57,7 +57,7 @@ ShardedUpdate::Group ShardedUpdate::group_of(const Bucket& bucket, const GradSyn
                                              const Compute& on) {
   Group group;
   group.layers = group.left = static_cast<int64_t>(bucket.layers.size());
-  group.share = share_of(bucket.elements, comm_.ranks(), comm_.rank());
+  group.share = share_to_update(bucket.elements, comm_.ranks(), comm_.rank());
   group.gradients = Tensor({bucket.elements}, DType::kF32, on.device);
   group.values = Tensor({bucket.elements}, DType::kF32, on.device);
   // What lies between the parameters travels too.

@@ -37,8 +37,11 @@ Network network_from(const Json& file) {
     fail(ranks, " ranks on ", hosts, " hosts; wanted two ranks or more, as many on every host");
   std::vector<CollectiveTime> times;
   for (const Json& entry : file.at("times")) times.push_back(time_from(entry));
-  if (times.empty()) fail("it has no times");
-  return measured_network(times, ranks, hosts);
+  Network network = measured_network(times, ranks, hosts);
+  for (const Collective collective : all_collectives())
+    if (network.measured[collective].empty())
+      fail("it has no times of ", name_of(collective), ", and predictions need all collectives");
+  return network;
 }
 
 }  // namespace

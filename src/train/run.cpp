@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
@@ -109,6 +110,7 @@ int threads_per_rank(int threads, int ranks) {
 }
 
 TrainOutcome train(Settings settings, const TrainOptions& options) {
+  catch_stop_signals();  // a wish to stop is heard after the first step
   check_launched(settings.parallel.workers);
   set_watch_timeout(settings.parallel.timeout_s);
   const Start start = find_start(settings, options);
@@ -139,13 +141,16 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
          job.train->size(), "; give the same data, or start a new run with --weights ", checkpoint,
          "/weights.safetensors");
   if (settings.data.format != "synthetic") settings.recipe.set("data.dir", fs::absolute(data).string());
+  std::optional<FileLock> lock;
   from_rank_0([&] {
     make_folder(out);
+    lock.emplace(out + "/log.txt");
+    if (lock->held_by_another())
+      fail("another run is writing to the run folder ", out, "; wait until it has ended, or choose another --out");
     log_to_file(out + "/log.txt");
     write_file_atomically(out + "/config.toml", settings.recipe.to_toml());
     return "";
   });
-  catch_stop_signals();
   if (settings.run.seed != asked_seed) log_info("seed {}, as in the checkpoint", settings.run.seed);
   if (!checkpoint.empty() && job.resume_state.step_rows != job.plan.request.step_rows)
     log_info(
@@ -180,6 +185,8 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
 }
 
 Evaluation evaluate_file(Settings settings, const std::string& weights, const std::string& data, int threads) {
+  check_launched(settings.parallel.workers);
+  set_watch_timeout(settings.parallel.timeout_s);
   Job job;
   job.settings = std::move(settings);
   job.weights = weights;

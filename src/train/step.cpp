@@ -40,12 +40,14 @@ void Step::queue(const Batch& batch, const Pass& pass) {
     Tensor* dx = b.boundary.dense_gradient(r, stream);
     Tensor dx_rows = dx ? dx->rows(0, count) : Tensor();
     const bool every_round = plan_.request.dense_update == DenseUpdate::kRound;
-    const bool complete = every_round || r + 1 == b.boundary.rounds();
+    const int64_t round_rows = b.round_rows[static_cast<size_t>(r)];  // the same on all ranks
+    const bool complete = every_round ? round_rows > 0 : r + 1 == b.boundary.rounds();
     BackwardHooks hooks;
     hooks.dx_done = [&] { b.boundary.scatter(r, stream); };
     if (complete) hooks.layer_done = [&](int64_t layer) { dense_grad_sync_.layer_done(layer, stream); };
     d.tape.backward(dense_pass, d.loss.dlogits(), dx ? &dx_rows : nullptr, hooks);
-    if (every_round) update_back_after_round(batch.step_rows, b.round_rows[static_cast<size_t>(r)]);
+    // The loss carries 1/N; a round stands for itself.
+    if (every_round && complete) update_back(static_cast<double>(batch.step_rows) / static_cast<double>(round_rows));
   }
   if (learns) {
     const Tensor& dy = b.boundary.finish(stream);

@@ -118,7 +118,6 @@ class Step {
   void finish_front();
   Sgd::Rate front_rate() const;
   void update_back(double gradient_scale);
-  void update_back_after_round(int64_t step_rows, int64_t round_rows);
   [[noreturn]] void report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const;
   [[noreturn]] void report_bad_loss(const StepResult& result, const Pass& pass, int32_t bad_layer);
   Tensor block_part(size_t offset, DType dtype, int64_t elements) const;

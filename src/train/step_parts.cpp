@@ -233,12 +233,6 @@ void Step::update_back(double gradient_scale) {
   for (int64_t s = 0; s < model_.stages(); ++s) update(model_.stage(s), rate, gradient_scale);
 }
 
-// The loss carries 1/N; a round stands for itself.
-void Step::update_back_after_round(int64_t step_rows, int64_t round_rows) {
-  if (round_rows == 0) return;
-  update_back(static_cast<double>(step_rows) / static_cast<double>(round_rows));
-}
-
 void Step::update(Net& net, const Sgd::Rate& rate, double gradient_scale) {
   if (stream_.device() == Device::kCuda) {  // one launch for all
     const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);

@@ -4,6 +4,7 @@
 #include "src/comm/launch.h"
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
+#include "src/comm/watch.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/train/auto_strategy.h"
@@ -80,6 +81,7 @@ std::vector<LayerFacts> layer_facts(const Plan& plan) {
 
 TimingReport time_steps(Settings settings, const TimeOptions& options) {
   check_launched(settings.parallel.workers);
+  set_watch_timeout(settings.parallel.timeout_s);
   settle_strategy(settings, options.threads);
   const Plan plan = settings.plan_to_run();
   log_device(settings, plan.request.on);

@@ -121,5 +121,19 @@ TEST_F(Files, SyncingAFolderThatIsNotThereIsAnError) {
   EXPECT_THROW(sync_folder(folder_.file("none")), Error);
 }
 
+TEST(FileLock, IsHeldOnceAtATimeAndReleasedAtItsEnd) {
+  const TempFolder folder;
+  {
+    const FileLock mine(folder.file("log.txt"));
+    EXPECT_FALSE(mine.held_by_another());
+    EXPECT_TRUE(FileLock(folder.file("log.txt")).held_by_another());
+  }
+  EXPECT_FALSE(FileLock(folder.file("log.txt")).held_by_another());
+}
+
+TEST(FileLock, WhereNoFileCanBeMadeNothingIsHeld) {
+  EXPECT_FALSE(FileLock("/no/such/folder/log.txt").held_by_another());
+}
+
 }  // namespace
 }  // namespace owt

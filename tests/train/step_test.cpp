@@ -203,6 +203,19 @@ TEST_P(StepTest, UpdatingEveryRoundIsSgdOnTheRowsOfEachRound) {
     EXPECT_NEAR(rounds.losses[i], (serial.losses[2 * i] + serial.losses[2 * i + 1]) / 2, 1e-5) << "step " << i;
 }
 
+TEST_P(StepTest, UpdatingEveryRoundOnAGridTakesStepsWithFewerRowsThanRounds) {
+  // Of 50 images the last step of an epoch has 2 rows: on 2 x 2 ranks the second round has none.
+  const std::string recipe = with(kDenseOnly, "train_images = 48", "train_images = 50");
+  const Overrides grid{{"parallel.workers", "4"}, {"parallel.model_ranks", "2"}, {"parallel.dense_update", "round"}};
+  for (const char* strategy : {"owt-b", "owt-c"}) {
+    Overrides changes = grid;
+    changes.emplace_back("parallel.strategy", strategy);
+    const SmallRun run_of_both = run(recipe, 9, changes);
+    EXPECT_EQ(run_of_both.losses.size(), 9u);
+    for (const double loss : run_of_both.losses) EXPECT_TRUE(std::isfinite(loss));
+  }
+}
+
 TEST_P(StepTest, WithoutWeightsBeforeTheBoundaryEveryStrategyLearnsTheSame) {
   const SmallRun one = run(kDenseOnly, 12);
   for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
