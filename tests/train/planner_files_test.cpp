@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/fixed_compute.h"
@@ -30,16 +31,30 @@ class LinksFile : public ::testing::Test {
   TempFolder folder_;
 };
 
+// kTimes, and one time of each collective that it lacks.
+std::vector<CollectiveTime> of_all_collectives() {
+  std::vector<CollectiveTime> times(std::begin(kTimes), std::end(kTimes));
+  for (const Collective collective : all_collectives())
+    if (std::none_of(times.begin(), times.end(), [&](const auto& time) { return time.collective == collective; }))
+      times.push_back({collective, 4096, 1e-5, 50, true});
+  return times;
+}
+
 TEST_F(LinksFile, ComesBackAsItWasWritten) {
-  const Network network = read_links(write(links_json(kTimes, 4, 2, Device::kCpu)));
+  const Network network = read_links(write(links_json(of_all_collectives(), 4, 2, Device::kCpu)));
   EXPECT_EQ(network.hosts, 2);
   EXPECT_EQ(network.ranks_per_host, 2);
   EXPECT_EQ(network.measured_ranks, 4);
   EXPECT_EQ(network.measured_hosts, 2);
   EXPECT_TRUE(network.overlaps);
-  EXPECT_EQ(network.measured.size(), 2u);
+  EXPECT_EQ(network.measured.size(), 6u);
   EXPECT_DOUBLE_EQ(network.seconds(Collective::kAllReduce, 1 << 20, network.consecutive(4)), 1e-3);
   EXPECT_DOUBLE_EQ(network.seconds(Collective::kAllGather, 4096, network.consecutive(4)), 1e-5);
+}
+
+TEST_F(LinksFile, WithoutACollectiveIsAnErrorThatNamesIt) {
+  EXPECT_THAT([&] { read_links(write(links_json(kTimes, 4, 2, Device::kCpu))); },
+              ThrowsMessage<Error>(HasSubstr("no times of reduce_scatter")));
 }
 
 TEST_F(LinksFile, SaysTheSpeedsOfNcclTests) {
