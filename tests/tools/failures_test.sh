@@ -2,7 +2,7 @@
 # What happens to a run of several processes when one of them is killed or stops answering, when a link goes down, and
 # on SIGTERM; and that the run goes on afterwards with another number of processes.
 #
-#   usage: failures_test.sh PROGRAM        FAILURES=20: as many random moments (default 3); SEED=N: others
+#   usage: failures_test.sh PROGRAM        FAILURES=N: as many random moments (default 20); SEED=N: others
 #
 # Prints each case; exits 1 at the first that fails. Without mpirun, or with a program built without MPI, it prints
 # "skipped"; so do the cases that need virtual hosts where these cannot be made.
@@ -241,7 +241,7 @@ fi
 
 echo "seed $seed"
 RANDOM=$seed
-for ((number = 1; number <= ${FAILURES:-3}; number++)); do lose_a_rank "$number"; done
+for ((number = 1; number <= ${FAILURES:-20}; number++)); do lose_a_rank "$number"; done
 one_rank() { pid_of_rank 1; }
 the_launcher() { echo "$launched"; }
 stop_all_ranks "SIGTERM to one rank" TERM one_rank
