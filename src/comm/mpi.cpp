@@ -10,8 +10,6 @@
 namespace owt {
 namespace {
 
-constexpr double kStartSeconds = 60;  // MPI_Init and the first exchange; nothing watches the others yet
-
 void check_summed(const Tensor& tensor) {
   const DType dtype = tensor.dtype();
   OWT_CHECK(dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kBF16, "sums are of f32, f64 or bf16, not ",
@@ -109,16 +107,16 @@ class MpiLink : public Mpi {
  public:
   MpiLink(const Launch& launch, const Losses& losses) : launch_(launch), process_(losses) {}
 
-  void start() {
+  void start(double seconds) {
     const auto started = process_.thread.run("MPI_Init", [this] { initialize(); });
-    if (!started->wait_for(kStartSeconds)) fail_late();
+    if (!started->wait_for(seconds)) fail_late(seconds);
     started->wait();
   }
 
-  std::vector<std::string> exchange(const std::string& mine) override {
+  std::vector<std::string> exchange(const std::string& mine, double seconds) override {
     const auto all = std::make_shared<std::vector<std::string>>();  // which may come when nobody waits any more
     const auto exchanged = process_.thread.run("the start", [this, mine, all] { *all = gather_texts(mine); });
-    if (!exchanged->wait_for(kStartSeconds)) fail_late();
+    if (!exchanged->wait_for(seconds)) fail_late(seconds);
     exchanged->wait();
     return *all;
   }
@@ -169,8 +167,8 @@ class MpiLink : public Mpi {
     return texts;
   }
 
-  [[noreturn]] void fail_late() const {
-    fail("MPI has not brought the ", launch_.ranks, " processes together for ", kStartSeconds,
+  [[noreturn]] void fail_late(double seconds) const {
+    fail("MPI has not brought the ", launch_.ranks, " processes together for ", seconds,
          " s; look whether all of them run, and at the network between the hosts");
   }
 
@@ -188,9 +186,9 @@ std::string process_library() {
   return all.substr(0, all.find_first_of(",\n"));
 }
 
-std::unique_ptr<Mpi> start_mpi(const Launch& launch, const Losses& losses) {
+std::unique_ptr<Mpi> start_mpi(const Launch& launch, const Losses& losses, double seconds) {
   auto* const link = new MpiLink(launch, losses);  // not freed after a failure: its thread may still be in MPI_Init
-  link->start();
+  link->start(seconds);
   return std::unique_ptr<Mpi>(link);
 }
 

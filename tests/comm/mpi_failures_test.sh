@@ -65,6 +65,15 @@ expect_line 'rank 1: no such folder'
 expect_within 10000
 passed
 
+start "a rank does not come to the start" 3 start
+finish
+expect_failure
+# The first that gives up has mpirun end the others, which may come to say so too.
+grep -qE '^owt: error: (rank [12]: )?MPI has not brought the 3 processes together for 3 s; ' "$work/out" ||
+  wrong "nobody says that MPI has not brought the processes together"
+expect_within 15000
+passed
+
 start "an error of rank 0 alone" 3 from0
 finish
 expect_failure
