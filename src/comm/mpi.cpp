@@ -121,22 +121,37 @@ class MpiLink : public Mpi {
     return *all;
   }
 
-  std::unique_ptr<Communicator> world() override {
-    MpiGroup group;
-    group.members.resize(static_cast<size_t>(launch_.ranks));
-    std::iota(group.members.begin(), group.members.end(), 0);
-    group.rank = launch_.rank;
-    return std::make_unique<MpiCommunicator>(process_, std::move(group));
-  }
+  std::unique_ptr<Communicator> world() override { return std::make_unique<MpiCommunicator>(process_, everyone()); }
 
   void set_crowded(bool crowded) override { process_.thread.set_crowded(crowded); }
   std::string place() const override { return process_.thread.place(); }
 
-  void finish() override {
-    process_.thread.run("MPI_Finalize", [] { OWT_MPI(MPI_Finalize()); })->wait();
+  void meet() override {
+    const auto met = process_.thread.run("the end", [group = everyone(), &thread = process_.thread] {
+      Tensor here({1});
+      here.zero();
+      MpiWire wire(thread, group);
+      send_all_reduce(wire, here);
+    });
+    met->wait();
+  }
+
+  bool finish(double seconds) override {
+    const auto finished = process_.thread.run("MPI_Finalize", [] { OWT_MPI(MPI_Finalize()); });
+    if (!finished->wait_for(seconds)) return false;
+    finished->wait();
+    return true;
   }
 
  private:
+  MpiGroup everyone() const {
+    MpiGroup group;
+    group.members.resize(static_cast<size_t>(launch_.ranks));
+    std::iota(group.members.begin(), group.members.end(), 0);
+    group.rank = launch_.rank;
+    return group;
+  }
+
   void initialize() const {
     int given = 0, ranks = 0, rank = 0;
     // Open MPI's emulation of remote writes over TCP uses a link in one direction at a time: two ranks that exchange large

@@ -28,7 +28,10 @@ class Mpi {
   virtual void set_crowded(bool crowded) = 0;
   // The collective under way or, with "after " in front, the last one; empty before the first.
   virtual std::string place() const = 0;
-  virtual void finish() = 0;  // MPI_Finalize, when all have come
+  // Returns when all have come here. Throws where a rank was lost or has failed meanwhile.
+  virtual void meet() = 0;
+  // MPI_Finalize, which no loss of a rank ends. False: it has not come back within `seconds`; this may never be freed then.
+  virtual bool finish(double seconds) = 0;
 };
 
 // Starts MPI. Throws Error: not built; MPI does not find the processes that the launcher has started, or not within

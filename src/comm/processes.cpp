@@ -14,6 +14,7 @@
 #include "src/comm/launch.h"
 #include "src/comm/mpi.h"
 #include "src/comm/watch.h"
+#include "src/core/log.h"
 
 namespace owt {
 namespace {
@@ -112,11 +113,14 @@ class Processes {
     if (!told_.test_and_set()) watch_->say_goodbye();
   }
 
-  void end() {
+  // False: MPI does not end; this may not be freed then.
+  bool end() {
+    mpi_->meet();  // rank 0 may still be writing; nobody is watched any more who has said goodbye
     say_goodbye();
-    mpi_->finish();
+    if (!mpi_->finish(watch_timeout())) return false;
     watch_.reset();
     mpi_.reset();
+    return true;
   }
 
  private:
@@ -226,10 +230,15 @@ int end_with_error(const std::exception& failure, const std::string& text, int c
   _exit(code);
 }
 
-void end_together() {
+void end_together(int code) {
   Processes* const all = joined.load();
   if (!all) return;
-  all->end();
+  if (!all->end()) {
+    log_warn("MPI has not ended for {} s after all ranks had come to the end; the results are complete, this one goes",
+             watch_timeout());
+    std::cout.flush();
+    _exit(code);
+  }
   joined.store(nullptr);
   begun.store(false);
   delete all;

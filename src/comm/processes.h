@@ -38,7 +38,8 @@ std::exception_ptr announce_failure(const std::exception_ptr& failure);
 // joined, the others are told. Where they are, or joining them has failed, the process ends here and now with the code:
 // its partners will not come to the end of MPI. Otherwise returns the code.
 int end_with_error(const std::exception& failure, const std::string& text, int code);
-// The same without an error; collective where processes are joined. Throws where another rank fails meanwhile.
-void end_together();
+// The same without an error; collective where processes are joined. Throws where another rank fails before it has come
+// here. When all have come but MPI does not end within the watch's timeout, warns, and ends the process with the code.
+void end_together(int code);
 
 }  // namespace owt
