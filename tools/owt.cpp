@@ -78,7 +78,7 @@ int main(int count, char** words) {
     const int code = run({words + 1, words + count});
     std::cout.flush();
     if (!std::cout) owt::fail("cannot write to the standard output");
-    owt::end_together();
+    owt::end_together(code);
     return code;
   } catch (const owt::UsageError& e) {
     return owt::end_with_error(e, e.what(), 2);

@@ -3,8 +3,10 @@
 // Every rank calls the same collectives in the same order with the same sizes and element types; the tensors are on the
 // CPU, or all on the GPUs of their ranks. A collective starts after its `ready` event and ends with the event it
 // returns; until then neither tensor may be touched. Elements are f32, f64 or bf16 wherever there is a sum; anything
-// else otherwise. Of a sum every rank gets the same bits, in every run. Among threads it is taken in rank order, and bf16
-// are added as f32 and rounded once; NCCL adds in an order of its own and rounds bf16 after each addition.
+// else otherwise. Of a sum every rank gets the same bits, in every run. Among threads and over MPI it is taken in rank
+// order, and bf16 are added as f32 and rounded once; except reduce over MPI, which adds in the order root+1, root+2, ...,
+// root, around the end, and rounds bf16 after each addition. NCCL adds in an order of its own and rounds bf16 after each
+// addition.
 // When a rank fails, its partners' calls (or their events) throw Aborted instead of hanging.
 #pragma once
 

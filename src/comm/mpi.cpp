@@ -10,8 +10,6 @@
 namespace owt {
 namespace {
 
-constexpr double kStartSeconds = 60;  // MPI_Init and the first exchange; nothing watches the others yet
-
 void check_summed(const Tensor& tensor) {
   const DType dtype = tensor.dtype();
   OWT_CHECK(dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kBF16, "sums are of f32, f64 or bf16, not ",
@@ -109,36 +107,51 @@ class MpiLink : public Mpi {
  public:
   MpiLink(const Launch& launch, const Losses& losses) : launch_(launch), process_(losses) {}
 
-  void start() {
+  void start(double seconds) {
     const auto started = process_.thread.run("MPI_Init", [this] { initialize(); });
-    if (!started->wait_for(kStartSeconds)) fail_late();
+    if (!started->wait_for(seconds)) fail_late(seconds);
     started->wait();
   }
 
-  std::vector<std::string> exchange(const std::string& mine) override {
+  std::vector<std::string> exchange(const std::string& mine, double seconds) override {
     const auto all = std::make_shared<std::vector<std::string>>();  // which may come when nobody waits any more
     const auto exchanged = process_.thread.run("the start", [this, mine, all] { *all = gather_texts(mine); });
-    if (!exchanged->wait_for(kStartSeconds)) fail_late();
+    if (!exchanged->wait_for(seconds)) fail_late(seconds);
     exchanged->wait();
     return *all;
   }
 
-  std::unique_ptr<Communicator> world() override {
-    MpiGroup group;
-    group.members.resize(static_cast<size_t>(launch_.ranks));
-    std::iota(group.members.begin(), group.members.end(), 0);
-    group.rank = launch_.rank;
-    return std::make_unique<MpiCommunicator>(process_, std::move(group));
-  }
+  std::unique_ptr<Communicator> world() override { return std::make_unique<MpiCommunicator>(process_, everyone()); }
 
   void set_crowded(bool crowded) override { process_.thread.set_crowded(crowded); }
   std::string place() const override { return process_.thread.place(); }
 
-  void finish() override {
-    process_.thread.run("MPI_Finalize", [] { OWT_MPI(MPI_Finalize()); })->wait();
+  void meet() override {
+    const auto met = process_.thread.run("the end", [group = everyone(), &thread = process_.thread] {
+      Tensor here({1});
+      here.zero();
+      MpiWire wire(thread, group);
+      send_all_reduce(wire, here);
+    });
+    met->wait();
+  }
+
+  bool finish(double seconds) override {
+    const auto finished = process_.thread.run("MPI_Finalize", [] { OWT_MPI(MPI_Finalize()); });
+    if (!finished->wait_for(seconds)) return false;
+    finished->wait();
+    return true;
   }
 
  private:
+  MpiGroup everyone() const {
+    MpiGroup group;
+    group.members.resize(static_cast<size_t>(launch_.ranks));
+    std::iota(group.members.begin(), group.members.end(), 0);
+    group.rank = launch_.rank;
+    return group;
+  }
+
   void initialize() const {
     int given = 0, ranks = 0, rank = 0;
     // Open MPI's emulation of remote writes over TCP uses a link in one direction at a time: two ranks that exchange large
@@ -169,8 +182,8 @@ class MpiLink : public Mpi {
     return texts;
   }
 
-  [[noreturn]] void fail_late() const {
-    fail("MPI has not brought the ", launch_.ranks, " processes together for ", kStartSeconds,
+  [[noreturn]] void fail_late(double seconds) const {
+    fail("MPI has not brought the ", launch_.ranks, " processes together for ", seconds,
          " s; look whether all of them run, and at the network between the hosts");
   }
 
@@ -188,9 +201,9 @@ std::string process_library() {
   return all.substr(0, all.find_first_of(",\n"));
 }
 
-std::unique_ptr<Mpi> start_mpi(const Launch& launch, const Losses& losses) {
+std::unique_ptr<Mpi> start_mpi(const Launch& launch, const Losses& losses, double seconds) {
   auto* const link = new MpiLink(launch, losses);  // not freed after a failure: its thread may still be in MPI_Init
-  link->start();
+  link->start(seconds);
   return std::unique_ptr<Mpi>(link);
 }
 

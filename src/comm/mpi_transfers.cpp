@@ -217,7 +217,7 @@ void send_broadcast(MpiWire& wire, const Tensor& from_root, Tensor& out, int roo
 }
 
 void send_reduce(MpiWire& wire, const Tensor& mine, Tensor& sum_on_root, int root) {
-  const Chain chain(wire, wire.ranks() == 1 ? root : (root + 1) % wire.ranks());  // the root is its end
+  const Chain chain(wire, (root + 1) % wire.ranks());  // the root is its end
   const int64_t size = size_of(mine.dtype()), chunk = kChunk / size;
   const Slice whole{0, mine.elements()};
   const int64_t chunks = chunks_in(whole.size(), chunk);

@@ -14,9 +14,12 @@
 #include "src/comm/launch.h"
 #include "src/comm/mpi.h"
 #include "src/comm/watch.h"
+#include "src/core/log.h"
 
 namespace owt {
 namespace {
+
+std::atomic<double> start_seconds{60};
 
 constexpr int kWrongCommandLine = 2;  // which all ranks have
 
@@ -66,7 +69,10 @@ Peer this_process() {
 
 class Processes {
  public:
-  Processes() : mpi_(start_mpi(launch(), losses_)) {
+  // Throws Error. Not to be freed then: threads that hang in MPI use it.
+  void start() {
+    const double seconds = start_seconds.load();
+    mpi_ = start_mpi(launch(), losses_, seconds);
     std::signal(SIGPIPE, SIG_IGN);  // MPI writes to processes that have ended
     Introduction mine{this_process(), ""};
     std::unique_ptr<Watch::Post> post;
@@ -76,7 +82,7 @@ class Processes {
     }
     std::vector<Peer> peers;
     std::string address;
-    for (const std::string& text : mpi_->exchange(mine.text())) {
+    for (const std::string& text : mpi_->exchange(mine.text(), seconds)) {
       const Introduction said = Introduction::from(text);
       if (peers.empty()) address = said.post;
       peers.push_back(said.peer);
@@ -107,11 +113,14 @@ class Processes {
     if (!told_.test_and_set()) watch_->say_goodbye();
   }
 
-  void end() {
+  // False: MPI does not end; this may not be freed then.
+  bool end() {
+    mpi_->meet();  // rank 0 may still be writing; nobody is watched any more who has said goodbye
     say_goodbye();
-    mpi_->finish();
+    if (!mpi_->finish(watch_timeout())) return false;
     watch_.reset();
     mpi_.reset();
+    return true;
   }
 
  private:
@@ -127,13 +136,18 @@ class Processes {
   std::atomic_flag told_;
 };
 
+std::atomic<bool> begun{false};           // to join; MPI may have a thread from here on
 std::atomic<Processes*> joined{nullptr};  // never freed but by end_together(): threads use it until the process ends
 
 Processes& processes() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  if (!joined.load()) joined.store(new Processes());
-  return *joined.load();
+  if (joined.load()) return *joined.load();
+  begun.store(true);
+  auto* const made = new Processes();
+  made->start();
+  joined.store(made);
+  return *made;
 }
 
 // Rank 0's bytes, on all.
@@ -167,6 +181,8 @@ std::string from_rank_0(const std::function<std::string()>& make) {
   if (result.front() == '-') throw Aborted(result.substr(1));
   return result.substr(1);
 }
+
+void set_start_timeout(double seconds) { start_seconds.store(seconds); }
 
 std::unique_ptr<Communicator> join_processes(bool crowded) {
   Processes& all = processes();
@@ -202,9 +218,10 @@ std::exception_ptr announce_failure(const std::exception_ptr& failure) {
 int end_with_error(const std::exception& failure, const std::string& text, int code) {
   const bool by_rank_0 = code == kWrongCommandLine && launch().rank > 0;
   const bool printed = by_rank_0 || print_once(text);
-  Processes* const all = joined.load();
-  if (!all) return code;
+  if (!begun.load()) return code;
   std::cout.flush();
+  Processes* const all = joined.load();
+  if (!all) _exit(code);  // MPI's thread may hang, and what runs at exit could wait for it
   if (!printed) std::this_thread::sleep_for(std::chrono::seconds(1));  // the watch is ending the process
   if (dynamic_cast<const Aborted*>(&failure))
     all->say_goodbye();  // its end is no news
@@ -213,11 +230,17 @@ int end_with_error(const std::exception& failure, const std::string& text, int c
   _exit(code);
 }
 
-void end_together() {
+void end_together(int code) {
   Processes* const all = joined.load();
   if (!all) return;
-  all->end();
+  if (!all->end()) {
+    log_warn("MPI has not ended for {} s after all ranks had come to the end; the results are complete, this one goes",
+             watch_timeout());
+    std::cout.flush();
+    _exit(code);
+  }
   joined.store(nullptr);
+  begun.store(false);
   delete all;
 }
 

@@ -20,6 +20,10 @@ std::string from_rank_0(const std::function<std::string()>& make);
 // What carries processes, "Open MPI v4.1.4"; empty: this program was built without MPI.
 std::string process_library();
 
+// How long the start, MPI_Init and the first exchange each, may take before it fails, since no watch looks for the others
+// yet; 60 s until it is set.
+void set_start_timeout(double seconds);
+
 // For run_ranks: a communicator of all processes, for tensors on the CPU. crowded: the compute threads of this host's
 // ranks are more than its cores.
 std::unique_ptr<Communicator> join_processes(bool crowded);
@@ -31,10 +35,11 @@ std::exception_ptr announce_failure(const std::exception_ptr& failure);
 
 // The end of main(). Prints `owt: error: TEXT`, on rank 1 `owt: error: rank 1: TEXT` and so on, but
 // a wrong command line (code 2), which all ranks have, on rank 0 only. Where processes are
-// joined, the others are told, and the process ends here and now with the code: its partners will not come to the end of
-// MPI. Otherwise returns the code.
+// joined, the others are told. Where they are, or joining them has failed, the process ends here and now with the code:
+// its partners will not come to the end of MPI. Otherwise returns the code.
 int end_with_error(const std::exception& failure, const std::string& text, int code);
-// The same without an error; collective where processes are joined. Throws where another rank fails meanwhile.
-void end_together();
+// The same without an error; collective where processes are joined. Throws where another rank fails before it has come
+// here. When all have come but MPI does not end within the watch's timeout, warns, and ends the process with the code.
+void end_together(int code);
 
 }  // namespace owt

@@ -29,7 +29,6 @@ class Connection {
 
   void send(const Message& message);  // as far as it goes at once; flush() goes on
   void flush();
-  bool flushed() const { return out_.empty(); }
   // Calls take(message) for each that has come; closes the connection where the other side has.
   void receive(const std::function<void(const Message&)>& take);
 

@@ -38,6 +38,11 @@ enum Kind : uint32_t {
   kLost,    // text: about whom and what
 };
 
+Milliseconds timeout_now() {
+  return std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(watch_timeout()));
+}
+Milliseconds alive_every() { return std::min(Milliseconds(1000), timeout_now() / 4); }
+
 }  // namespace
 
 void set_watch_timeout(double seconds) { timeout_seconds.store(std::max(seconds, 0.5)); }
@@ -95,8 +100,14 @@ class Watch::Thread {
   void accept_all(const Post& post) {
     std::vector<Connection> strangers;
     const auto give_up = Clock::now() + kAllHere;
+    auto next_alive = Clock::now();
     while (links_.size() + 1 < peers_.size()) {
-      if (Clock::now() >= give_up) fail_missing();
+      const auto now = Clock::now();
+      if (now >= give_up) fail_missing();
+      if (now >= next_alive) {  // whoever has come listens already
+        announce({kAlive, rank_, ""});
+        next_alive = now + alive_every();
+      }
       std::vector<int> sockets{post.socket_};
       for (const Connection& stranger : strangers) sockets.push_back(stranger.socket());
       wait_readable(sockets, Milliseconds(100));
@@ -216,8 +227,7 @@ class Watch::Thread {
   void loop() {
     auto last = Clock::now(), next_alive = last;  // when the loop last began; when to say so next
     while (true) {
-      const auto timeout = std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(watch_timeout()));
-      const auto alive_every = std::min(Milliseconds(1000), timeout / 4);
+      const auto timeout = timeout_now();
       const auto next = overdue_at_ && !called_ ? std::min(next_alive, *overdue_at_) : next_alive;
       wait_readable(readable(), std::chrono::ceil<Milliseconds>(next - last));
       const auto now = Clock::now();
@@ -228,8 +238,8 @@ class Watch::Thread {
       listen();
       if (!speak()) return;
       if (now >= next_alive) {
-        for (Link& link : links_) link.connection.send({kAlive, rank_, ""});
-        next_alive = now + alive_every;
+        announce({kAlive, rank_, ""});
+        next_alive = now + alive_every();
       }
       for (Link& link : links_) {
         link.connection.flush();
@@ -253,8 +263,7 @@ class Watch::Thread {
 
   void listen() {
     for (Link& link : links_) {
-      if (!link.connection.open()) continue;
-      link.connection.receive([&](const Message& message) { take(link, message); });
+      if (link.connection.open()) link.connection.receive([&](const Message& message) { take(link, message); });
       if (!link.connection.open() && !link.left) lose(link, "its process has ended");
     }
   }

@@ -101,7 +101,7 @@ TEST(FromRank0, OfOneProcessIsAnOrdinaryCall) {
   EXPECT_EQ(from_rank_0([] { return std::string("made"); }), "made");
   EXPECT_THROW(from_rank_0([]() -> std::string { fail("not made"); }), Error);
   EXPECT_FALSE(any_rank_failed());
-  end_together();
+  end_together(0);
 }
 
 }  // namespace

@@ -7,10 +7,15 @@
 //   error      rank 1 fails by itself while the others are in collectives
 //   before     rank 1 fails before the others have met it
 //   from0      rank 0 fails in from_rank_0
+//   start      rank 1 never comes to the first exchange; the limit is 3 s
+//   late       rank 0 works for ever after the others have come to the end
+//   finalize   rank 1 does not come back from MPI_Finalize
 //   leave      all come to a good end
 // Prints `rank R process P` for each rank once it is in its loop.
+#include <mpi.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <iostream>
 #include <string>
@@ -20,6 +25,28 @@
 #include "src/comm/processes.h"
 #include "src/comm/threads.h"
 #include "src/comm/watch.h"
+
+namespace {
+
+std::atomic<bool> hangs_at_the_start{false}, hangs_at_the_end{false};
+
+[[noreturn]] void hang() {
+  while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+}  // namespace
+
+// MPI's profiling interface: calls of the program go through here.
+extern "C" int MPI_Allgather(const void* from, int count, MPI_Datatype type, void* to, int to_count,
+                             MPI_Datatype to_type, MPI_Comm comm) {
+  if (hangs_at_the_start) hang();
+  return PMPI_Allgather(from, count, type, to, to_count, to_type, comm);
+}
+
+extern "C" int MPI_Finalize() {
+  if (hangs_at_the_end) hang();
+  return PMPI_Finalize();
+}
 
 namespace owt {
 namespace {
@@ -38,18 +65,25 @@ void all_reduce_for_ever(Communicator& comm) {
 void run(const std::string& what) {
   set_watch_timeout(2);
   std::signal(SIGTERM, SIG_IGN);  // as owt, mpirun sends it when the first process has ended
+  if (what == "start") {
+    set_start_timeout(3);
+    hangs_at_the_start = launch().rank == 1;
+  }
+  hangs_at_the_end = what == "finalize" && launch().rank == 1;
   if (what == "from0") from_rank_0([]() -> std::string { fail("nothing to be had"); });
   if (what == "before" && launch().rank == 1) fail("no such folder");
   run_ranks(launch().ranks, 1, [&](Communicator& comm) {
     Tensor sum({1000});
     sum.zero();
     comm.all_reduce(sum, {}).wait();
-    if (what == "leave") return;
+    if (what == "late") std::cout << concat("rank ", comm.rank(), " process ", getpid(), '\n') << std::flush;
+    if (what == "leave" || what == "late" || what == "finalize") return;
     if (what == "error" && comm.rank() == 1) fail("enough is enough");
     if (what == "compute" && comm.rank() == 0) std::this_thread::sleep_for(std::chrono::hours(1));
     if (what == "compute") std::cout << concat("rank ", comm.rank(), " process ", getpid(), '\n') << std::flush;
     all_reduce_for_ever(comm);
   });
+  if (what == "late" && launch().rank == 0) hang();
 }
 
 }  // namespace
@@ -58,7 +92,7 @@ void run(const std::string& what) {
 int main(int count, char** words) {
   try {
     owt::run(count > 1 ? words[1] : "");
-    owt::end_together();
+    owt::end_together(0);
     std::cout << "the end\n" << std::flush;
     return 0;
   } catch (const std::exception& e) {

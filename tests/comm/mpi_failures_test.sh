@@ -65,6 +65,15 @@ expect_line 'rank 1: no such folder'
 expect_within 10000
 passed
 
+start "a rank does not come to the start" 3 start
+finish
+expect_failure
+# The first that gives up has mpirun end the others, which may come to say so too.
+grep -qE '^owt: error: (rank [12]: )?MPI has not brought the 3 processes together for 3 s; ' "$work/out" ||
+  wrong "nobody says that MPI has not brought the processes together"
+expect_within 15000
+passed
+
 start "an error of rank 0 alone" 3 from0
 finish
 expect_failure
@@ -113,6 +122,27 @@ for lost in 0 2; do
   expect_within 8000
   passed
 done
+
+start "a rank stops at the end, before rank 0 has come there" 3 late
+process=$(process_of 2)
+process_of 0 >"$work/ignored" && process_of 1 >"$work/ignored"
+sleep 0.5
+event
+kill -STOP "$process"
+finish
+expect_failure
+expect_line "rank 2 on [^ ]+ \(process $process\) was lost: it has not answered for 2 s; after all_reduce"
+expect_line "rank 1: rank 2 on [^ ]+ \(process $process\) was lost: it has not answered for 2 s; during the end"
+expect_within 8000
+passed
+
+start "a rank does not come back from MPI_Finalize" 3 finalize
+finish
+[ "$status" -lt 128 ] || wrong "exit status $status"
+expect_lines 0
+grep -q 'MPI has not ended for 2 s' "$work/out" || wrong "no warning"
+expect_within 10000
+passed
 
 start "a rank that computes is told too" 3 compute
 process=$(process_of 1)

@@ -390,7 +390,7 @@ int main(int count, char** words) {
   }
   try {
     const int failed = RUN_ALL_TESTS();
-    owt::end_together();
+    owt::end_together(failed);
     return failed;
   } catch (const std::exception& e) {
     return owt::end_with_error(e, e.what(), 1);

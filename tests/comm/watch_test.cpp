@@ -139,6 +139,44 @@ TEST(Watch, SilenceLongerThanTheTimeoutIsALoss) {
   set_watch_timeout(20);
 }
 
+// A rank that ends before rank 0 has even looked for it.
+TEST(Watch, WhoEndsRightAfterItsHelloIsLost) {
+  Watch::Post post;
+  std::istringstream address(post.address());
+  std::string token;
+  int port = 0;
+  address >> token >> port;
+  Connection brief = connect_to("127.0.0.1", port, 1s);
+  brief.send({0x6f777401, 1, token});
+  brief.close();
+  Losses losses;
+  std::atomic<bool> lost{false};
+  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, {0ms, [&] { lost = true; }});
+  for (int i = 0; i < 1000 && !lost; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(losses.text(""), "rank 1 on there (process 2) was lost: its process has ended");
+}
+
+TEST(Watch, Rank0IsNotLostWhileItWaitsForOthers) {
+  set_watch_timeout(0.6);
+  Watch::Post post;
+  const std::vector<Peer> peers{{"here", 1}, {"there", 2}, {"late", 3}};
+  std::vector<Losses> losses(3);
+  std::vector<std::unique_ptr<Watch>> watches(3);
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < 3; ++r)
+    threads.emplace_back([&, r] {
+      const Watch::Overdue overdue{0ms, [] {}};
+      if (r == 2) std::this_thread::sleep_for(1500ms);
+      watches[r] = r == 0 ? std::make_unique<Watch>(post, peers, losses[r], overdue)
+                          : std::make_unique<Watch>(post.address(), static_cast<int>(r), peers, losses[r], overdue);
+    });
+  for (std::thread& thread : threads) thread.join();
+  std::this_thread::sleep_for(1s);
+  for (const Losses& heard : losses) EXPECT_EQ(heard.text(""), "");
+  for (const auto& watch : watches) watch->say_goodbye();
+  set_watch_timeout(20);
+}
+
 TEST(Watch, StrangersAreNotTakenForRanks) {
   Watch::Post post;
   std::istringstream address(post.address());
