@@ -49,12 +49,14 @@ finish
 expect_lines 0
 passed
 
-start "a rank's error is everybody's" 4 error
+# Three, because mpirun's rests between SIGCONT, SIGTERM and SIGKILL are cut short when further processes end: a fourth
+# may be killed before it has said anything.
+start "a rank's error is everybody's" 3 error
 finish
 expect_failure
 expect_line 'rank 1: enough is enough'
-for who in '' 'rank 2: ' 'rank 3: '; do expect_line "${who}rank 1 failed: enough is enough"; done
-expect_lines 4
+for who in '' 'rank 2: '; do expect_line "${who}rank 1 failed: enough is enough"; done
+expect_lines 3
 expect_within 10000
 passed
 
@@ -131,7 +133,7 @@ event
 kill -STOP "$process"
 finish
 expect_failure
-expect_line "rank 2 on [^ ]+ \(process $process\) was lost: it has not answered for 2 s; after all_reduce"
+# Rank 0, which is at work, may be ended by mpirun before it says so too.
 expect_line "rank 1: rank 2 on [^ ]+ \(process $process\) was lost: it has not answered for 2 s; during the end"
 expect_within 8000
 passed
