@@ -76,7 +76,8 @@ void run(const std::string& what) {
     Tensor sum({1000});
     sum.zero();
     comm.all_reduce(sum, {}).wait();
-    if (what == "late") std::cout << concat("rank ", comm.rank(), " process ", getpid(), '\n') << std::flush;
+    if (what == "late" || what == "finalize")
+      std::cout << concat("rank ", comm.rank(), " process ", getpid(), '\n') << std::flush;
     if (what == "leave" || what == "late" || what == "finalize") return;
     if (what == "error" && comm.rank() == 1) fail("enough is enough");
     if (what == "compute" && comm.rank() == 0) std::this_thread::sleep_for(std::chrono::hours(1));

@@ -40,6 +40,13 @@ process_of() {  # process_of RANK: waits until the rank has said it
 expect_line() { [ "$(grep -cE "^owt: error: $1\$" "$work/out")" = 1 ] || wrong "not exactly one line '$1'"; }
 expect_lines() { [ "$(grep -c '^owt: error: ' "$work/out")" = "$1" ] || wrong "not $1 error lines"; }
 expect_within() { [ "$took" -le "$1" ] || wrong "took $took ms, more than $1"; }
+expect_end() {  # expect_end PROCESS: within 10 s
+  for _ in $(seq 200); do
+    if ! grep -qs '^[0-9]* ([^)]*) [^ZX]' "/proc/$1/stat"; then return; fi
+    sleep 0.05
+  done
+  wrong "process $1 goes on"
+}
 expect_failure() { [ "$status" != 0 ] && [ "$status" -lt 128 ] || wrong "exit status $status"; }
 
 start "all come to a good end" 3 leave
@@ -49,12 +56,14 @@ finish
 expect_lines 0
 passed
 
-start "a rank's error is everybody's" 4 error
+# Three, because mpirun's rests between SIGCONT, SIGTERM and SIGKILL are cut short when further processes end: a fourth
+# may be killed before it has said anything.
+start "a rank's error is everybody's" 3 error
 finish
 expect_failure
 expect_line 'rank 1: enough is enough'
-for who in '' 'rank 2: ' 'rank 3: '; do expect_line "${who}rank 1 failed: enough is enough"; done
-expect_lines 4
+for who in '' 'rank 2: '; do expect_line "${who}rank 1 failed: enough is enough"; done
+expect_lines 3
 expect_within 10000
 passed
 
@@ -111,14 +120,18 @@ for lost in 0 2; do
   event
   kill -STOP "$process"
   finish
+  said=0
   for other in 0 1 2; do
     [ "$other" != "$lost" ] || continue
     who="rank $other: "
     [ "$other" != 0 ] || who=
-    expect_line "${who}rank $lost on [^ ]+ \(process $process\) was lost: it has not answered for 2 s$place"
+    # The first that says so and ends has mpirun wake the stopped one, and may have it kill the other.
+    line="^owt: error: ${who}rank $lost on [^ ]+ \(process $process\) was lost: it has not answered for 2 s$place\$"
+    said=$((said + $(grep -cE "$line" "$work/out" || true)))
   done
-  # mpirun wakes the stopped one before it ends it, so that it may have its say too.
-  [ "$(grep -c '^owt: error: ' "$work/out")" = 2 ] || expect_line '.*the other ranks have given this one up: .*'
+  [ "$said" = 1 ] || [ "$said" = 2 ] || wrong "$said lines of a loss"
+  # The stopped one, once awake, may have its say too.
+  [ "$(grep -c '^owt: error: ' "$work/out")" = "$said" ] || expect_line '.*the other ranks have given this one up: .*'
   expect_within 8000
   passed
 done
@@ -131,17 +144,20 @@ event
 kill -STOP "$process"
 finish
 expect_failure
-expect_line "rank 2 on [^ ]+ \(process $process\) was lost: it has not answered for 2 s; after all_reduce"
+# Rank 0, which is at work, may be ended by mpirun before it says so too.
 expect_line "rank 1: rank 2 on [^ ]+ \(process $process\) was lost: it has not answered for 2 s; during the end"
 expect_within 8000
 passed
 
+# mpirun itself may crash or hang after ranks that have ended within MPI_Finalize; the ranks do not.
 start "a rank does not come back from MPI_Finalize" 3 finalize
+for rank in 0 1 2; do expect_end "$(process_of "$rank")"; done
+if children=$(cat "/proc/$job/task/$job/children" 2>/dev/null); then
+  kill -KILL $children 2>/dev/null || true
+fi
 finish
-[ "$status" -lt 128 ] || wrong "exit status $status"
 expect_lines 0
 grep -q 'MPI has not ended for 2 s' "$work/out" || wrong "no warning"
-expect_within 10000
 passed
 
 start "a rank that computes is told too" 3 compute
