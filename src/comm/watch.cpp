@@ -23,6 +23,7 @@ using Milliseconds = std::chrono::milliseconds;
 constexpr auto kAllHere = std::chrono::seconds(30);
 constexpr auto kConnect = Milliseconds(3000);   // to one address
 constexpr auto kPatience = Milliseconds(1000);  // with being heard
+constexpr auto kHearing = Milliseconds(100);    // for the others to read the last words
 
 std::atomic<double> timeout_seconds{20};
 std::atomic<int64_t> step_under_way{-1};
@@ -146,6 +147,9 @@ class Watch::Thread {
   }
   void say_failed(const std::string& text) {
     wait_until_said([&] { failure_ = text; });
+    // The loop reads on meanwhile: the end of a process with unread words in its sockets takes back what the others have
+    // not read yet.
+    std::this_thread::sleep_for(kHearing);
   }
 
  private:
