@@ -69,7 +69,7 @@ struct Sums {
       std::fill(value.begin(), value.end(), 0);
       std::fill(square.begin(), square.end(), 0);
       for (int64_t i = block; i < std::min(end, block + kImagesPerBlock); ++i) {
-        dataset.read(i, pixels.data());
+        dataset.read(i, View{}, pixels.data());
         for (size_t e = 0; e < elements; ++e) {
           const uint32_t pixel = pixels[e];
           value[e] += pixel;
@@ -150,15 +150,18 @@ Augmenter::Augmenter(const AugmentSettings& settings, const Shape& image, const 
   for (size_t e = 0; e < factor_.size(); ++e) factor_[e] = static_cast<float>(settings.scale / stds[e % channels]);
 }
 
-void Augmenter::train_image(uint64_t seed, int64_t epoch, int64_t sample, const uint8_t* pixels, float* out) const {
-  const auto bits = place_numbers(seed, epoch).block(static_cast<uint64_t>(sample));
-  const Crop crop = random_crop(geometry_, bits[0], bits[1], bits[2], settings_.mirror);
+void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, float* out) const {
+  const Crop crop = crop_for(view, sample);
   cut(pixels, crop, out);
-  if (settings_.color > 0) add_colour(colour_numbers(seed, epoch), sample, crop, out);
+  if (view.training && settings_.color > 0) add_colour(colour_numbers(view.seed, view.epoch), sample, crop, out);
   if (crop.mirrored) mirror_rows(out);
 }
 
-void Augmenter::eval_image(const uint8_t* pixels, float* out) const { cut(pixels, centre_crop(geometry_), out); }
+Crop Augmenter::crop_for(const View& view, int64_t sample) const {
+  if (!view.training) return crop_of_place(geometry_, view.place(), view.mirrored());
+  const auto bits = place_numbers(view.seed, view.epoch).block(static_cast<uint64_t>(sample));
+  return random_crop(geometry_, bits[0], bits[1], bits[2], settings_.mirror);
+}
 
 Philox Augmenter::place_numbers(uint64_t seed, int64_t epoch) {
   return Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch));

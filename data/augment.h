@@ -4,7 +4,7 @@
 // with the mean and std of that source position or channel; pixels, means and stds are 0 to 255. Then `pad`
 // zeros on all four sides, then a crop of that:
 //   training:   at a random place, mirrored left to right with probability 1/2, with a random colour offset
-//   per channel; evaluation: at the centre (rounded up and left), as it is.
+//   per channel; evaluation: at the centre (rounded up and left) or in a corner, mirrored or not, as the view says.
 // Random numbers are a function of (seed, epoch, index of the sample in its data set),
 // RandomStream::kAugment. Source: Krizhevsky et al. 2012, section 4.1 (crops and mirror images).
 #pragma once
@@ -64,8 +64,7 @@ class Augmenter {
   Shape out_shape() const { return out_; }  // H x W x C
 
   // pixels: an image of H x W x C bytes; out: out_shape().elements() values. Safe from many threads.
-  void train_image(uint64_t seed, int64_t epoch, int64_t sample, const uint8_t* pixels, float* out) const;
-  void eval_image(const uint8_t* pixels, float* out) const;
+  void make(const View& view, int64_t sample, const uint8_t* pixels, float* out) const;
 
  private:
   friend class DeviceAugmenter;  // gives the same values from a kernel
@@ -73,6 +72,7 @@ class Augmenter {
   // Random numbers by the sample's index: the block for its place and mirroring; one per channel for its colour.
   static Philox place_numbers(uint64_t seed, int64_t epoch);
   static Philox colour_numbers(uint64_t seed, int64_t epoch);
+  Crop crop_for(const View& view, int64_t sample) const;
   // Writes the crop, not mirrored.
   void cut(const uint8_t* pixels, const Crop& crop, float* out) const;
   void mirror_rows(float* out) const;

@@ -146,7 +146,7 @@ void write_cifar10_file(const std::string& path, const Dataset& images, const Sl
   std::string content(static_cast<size_t>(range.size() * kCifar10.record()), '\0');
   char* to = content.data();
   for (int64_t i = range.begin; i < range.end; ++i) {
-    images.read(i, pixels.data());
+    images.read(i, View{}, pixels.data());
     *to++ = static_cast<char>(images.label(i));
     for (int64_t c = 0; c < kChannels; ++c)
       for (int64_t p = 0; p < kPlane; ++p) *to++ = static_cast<char>(pixels[static_cast<size_t>(p * kChannels + c)]);

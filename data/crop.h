@@ -58,9 +58,12 @@ constexpr Crop random_crop(const CropGeometry& g, uint32_t row_bits, uint32_t co
                  mirror && (mirror_bits & 1) != 0);
 }
 
-// Rounded up and left.
-constexpr Crop centre_crop(const CropGeometry& g) {
-  return crop_at(g, (g.in_height + 2 * g.pad - g.out_height) / 2, (g.in_width + 2 * g.pad - g.out_width) / 2, false);
+// One of the places of evaluation (View::place()): the centre, rounded up and left, or a corner.
+constexpr Crop crop_of_place(const CropGeometry& g, int place, bool mirrored) {
+  const int rows = g.in_height + 2 * g.pad - g.out_height, columns = g.in_width + 2 * g.pad - g.out_width;
+  const bool bottom = place >= 3, right = place == 2 || place == 4;
+  return place == 0 ? crop_at(g, rows / 2, columns / 2, mirrored)
+                    : crop_at(g, bottom ? rows : 0, right ? columns : 0, mirrored);
 }
 
 }  // namespace owt

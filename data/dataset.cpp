@@ -8,7 +8,7 @@ void read_images(const Dataset& dataset, Slice images, uint8_t* pixels, int32_t*
   const int64_t elements = dataset.image().elements();
   parallel_for_or_throw(images.size(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      dataset.read(images.begin + i, pixels + i * elements);
+      dataset.read(images.begin + i, View{}, pixels + i * elements);
       labels[i] = dataset.label(images.begin + i);
     }
   });

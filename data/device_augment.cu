@@ -17,7 +17,8 @@ constexpr int kPacksPerThread = 2;
 struct AugmentTask {
   CropGeometry geometry;
   int channels;
-  bool training, mirror, pixels_of_set, mean_of_pixel;
+  bool training, mirror, mirrored, pixels_of_set, mean_of_pixel;
+  int place;
   float color;
   DevicePhilox place_numbers, colour_numbers;
   const uint8_t* pixels;
@@ -37,7 +38,7 @@ __device__ void draw(const AugmentTask& task, int64_t sample, Drawn& drawn) {
   if (thread == 0) {
     const auto bits = task.place_numbers.block(static_cast<uint64_t>(sample));
     drawn.crop = task.training ? random_crop(task.geometry, bits.at[0], bits.at[1], bits.at[2], task.mirror)
-                               : centre_crop(task.geometry);
+                               : crop_of_place(task.geometry, task.place, task.mirrored);
   }
   if (task.color > 0 && thread < task.channels)
     drawn.offset[thread] =
@@ -113,19 +114,21 @@ DeviceAugmenter::DeviceAugmenter(const Augmenter& augmenter)
   factor_ = upload(augmenter.factor_, channels);
 }
 
-void DeviceAugmenter::run(const Tensor& pixels, Pixels which, const Tensor& samples, const Draw& draw, Tensor& images,
+void DeviceAugmenter::run(const Tensor& pixels, Pixels which, const Tensor& samples, const View& view, Tensor& images,
                           const Stream& stream) const {
   OWT_CHECK_EQ(images.shape(), out_.batch_of(samples.shape().rows()));
   OWT_CHECK_EQ(pixels.shape().row(), image_);
   const AugmentTask task{.geometry = geometry_,
                          .channels = static_cast<int>(image_[2]),
-                         .training = draw.training,
+                         .training = view.training,
                          .mirror = mirror_,
+                         .mirrored = view.mirrored(),
                          .pixels_of_set = which == Pixels::kOfSet,
                          .mean_of_pixel = mean_of_pixel_,
-                         .color = draw.training ? color_ : 0,
-                         .place_numbers = DevicePhilox(Augmenter::place_numbers(draw.seed, draw.epoch)),
-                         .colour_numbers = DevicePhilox(Augmenter::colour_numbers(draw.seed, draw.epoch)),
+                         .place = view.place(),
+                         .color = view.training ? color_ : 0,
+                         .place_numbers = DevicePhilox(Augmenter::place_numbers(view.seed, view.epoch)),
+                         .colour_numbers = DevicePhilox(Augmenter::colour_numbers(view.seed, view.epoch)),
                          .pixels = pixels.data<uint8_t>(),
                          .samples = samples.data<int64_t>(),
                          .mean = mean_.data(),

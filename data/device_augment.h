@@ -18,19 +18,12 @@ class DeviceAugmenter {
     kOfBatch,  // row i is the image of row i of the batch
     kOfSet,    // row k is image k of the data set
   };
-  // What the values depend on besides the image.
-  struct Draw {
-    bool training;
-    uint64_t seed;  // in training only
-    int64_t epoch;  // in training only
-  };
-
   // Copies means and factors to the calling host thread's GPU. Images have at most 64 channels.
   explicit DeviceAugmenter(const Augmenter& augmenter);
 
   // pixels: M x H x W x C, u8; samples: N, i64, the images' places in the data set; images: N x out_shape(), f32 or
   // bf16. All on the GPU.
-  void run(const Tensor& pixels, Pixels which, const Tensor& samples, const Draw& draw, Tensor& images,
+  void run(const Tensor& pixels, Pixels which, const Tensor& samples, const View& view, Tensor& images,
            const Stream& stream) const;
 
  private:

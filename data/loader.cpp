@@ -15,8 +15,10 @@ constexpr int64_t kChunkRows = 8;
 
 Loader::Loader(LoaderSettings settings) : settings_(std::move(settings)) {
   OWT_CHECK(settings_.dataset);
+  OWT_CHECK(settings_.views == 1 || !settings_.training);
   OWT_CHECK(settings_.threads >= 1 && settings_.held >= 1 && settings_.slots > settings_.held);
-  steps_ = Steps(settings_.dataset->size(), settings_.batch, settings_.rows, settings_.epoch, settings_.step_in_epoch);
+  steps_ = Steps(settings_.dataset->size(), settings_.batch, settings_.rows, settings_.epoch, settings_.step_in_epoch,
+                 settings_.views);
   allocate_slots();
   try {
     for (int i = 0; i < settings_.threads; ++i) threads_.emplace_back([this] { work(); });
@@ -105,7 +107,8 @@ void Loader::begin_step(Slot& slot, const Steps::Rows& step) {
                 .samples = settings_.augmenter ? Tensor() : slot.samples.rows(0, rows),
                 .epoch = step.epoch,
                 .step_in_epoch = step.step_in_epoch,
-                .step_rows = step.step_rows};
+                .step_rows = step.step_rows,
+                .view = step.view};
   slot.first = step.places.begin;
   slot.chunks_done = 0;
 }
@@ -113,26 +116,25 @@ void Loader::begin_step(Slot& slot, const Steps::Rows& step) {
 void Loader::load(const Chunk& chunk, std::vector<uint8_t>& pixels) const {
   const Dataset& dataset = *settings_.dataset;
   Slot& slot = *chunk.slot;
+  const View view = view_of(slot.batch);
   int32_t* labels = slot.labels.data<int32_t>();
   for (int64_t row = chunk.rows.begin; row < chunk.rows.end; ++row) {
     const int64_t sample = (*chunk.order)[static_cast<size_t>(slot.first + row)];
     labels[row] = dataset.label(sample);
     if (settings_.augmenter) {
-      dataset.read(sample, pixels.data());
-      augment(slot.batch.epoch, sample, pixels.data(), slot.images.data() + row * slot.images.shape().row_elements());
+      dataset.read(sample, view, pixels.data());
+      settings_.augmenter->make(view, sample, pixels.data(),
+                                slot.images.data() + row * slot.images.shape().row_elements());
     } else {
-      dataset.read(sample, slot.images.data<uint8_t>() + row * slot.images.shape().row_elements());
+      dataset.read(sample, view, slot.images.data<uint8_t>() + row * slot.images.shape().row_elements());
       slot.samples.data<int64_t>()[row] = sample;
     }
   }
 }
 
-void Loader::augment(int64_t epoch, int64_t sample, const uint8_t* pixels, float* out) const {
-  if (settings_.training) {
-    settings_.augmenter->train_image(settings_.seed, epoch, sample, pixels, out);
-  } else {
-    settings_.augmenter->eval_image(pixels, out);
-  }
+View Loader::view_of(const Batch& batch) const {
+  if (!settings_.training) return {.number = batch.view};
+  return {.training = true, .seed = settings_.seed, .epoch = batch.epoch};
 }
 
 void Loader::stop_with(std::exception_ptr error) {

@@ -29,6 +29,7 @@ struct LoaderSettings {
   int threads = 1;       // >= 1
   int slots = 3;         // batches in memory, more than `held`: those handed out and those made ahead
   int held = 1;          // batches handed out last that stay as they are, >= 1
+  int views = 1;         // in evaluation: every step comes so often, as views 0, 1, ... show it
   int64_t epoch = 0,
           step_in_epoch = 0;     // where to start; a step behind an epoch's last one starts the next epoch
   RowsOfStep rows{};             // called by one thread at a time
@@ -42,7 +43,7 @@ class Loader : public BatchSource {
   ~Loader() override;  // waits for the few rows that are being loaded
 
   const Batch& next(const Stream& stream) override;  // the stream may be of any device
-  int64_t steps_per_epoch() const override { return steps_.per_epoch(); }
+  int64_t steps_per_epoch() const override { return steps_.batches_per_epoch(); }
   bool ready();  // next() has not to wait for the threads
 
  private:
@@ -66,7 +67,7 @@ class Loader : public BatchSource {
   bool claim(Chunk& chunk);  // false: stop
   void begin_step(Slot& slot, const Steps::Rows& step);
   void load(const Chunk& chunk, std::vector<uint8_t>& pixels) const;
-  void augment(int64_t epoch, int64_t sample, const uint8_t* pixels, float* out) const;
+  View view_of(const Batch& batch) const;
   bool complete(const Slot& slot) const;  // the slot of the next batch is
   void stop_with(std::exception_ptr error);
 

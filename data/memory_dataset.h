@@ -28,7 +28,7 @@ class MemoryDataset : public Dataset {
   Shape image() const override { return image_; }
   int classes() const override { return classes_; }
   int label(int64_t index) const override { return labels_[static_cast<size_t>(index)]; }
-  void read(int64_t index, uint8_t* pixels) const override {
+  void read(int64_t index, const View&, uint8_t* pixels) const override {
     const auto bytes = static_cast<size_t>(image_.elements());
     std::memcpy(pixels, pixels_.data() + static_cast<size_t>(index) * bytes, bytes);
   }

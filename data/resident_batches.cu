@@ -69,7 +69,7 @@ class ResidentBatches : public BatchSource {
   ResidentBatches(Precision precision, LoaderSettings settings)
       : settings_(std::move(settings)),
         size_(settings_.dataset->size()),
-        steps_(size_, settings_.batch, settings_.rows, settings_.epoch, settings_.step_in_epoch),
+        steps_(size_, settings_.batch, settings_.rows, settings_.epoch, settings_.step_in_epoch, settings_.views),
         augmenter_(*settings_.augmenter),
         set_(resident_set(settings_.dataset)),
         host_order_(Tensor::shared_with(Device::kCuda, {size_}, DType::kI64)),
@@ -96,15 +96,16 @@ class ResidentBatches : public BatchSource {
               .samples = {},
               .epoch = step.epoch,
               .step_in_epoch = step.step_in_epoch,
-              .step_rows = step.step_rows};
+              .step_rows = step.step_rows,
+              .view = step.view};
     augmenter_.run(set_->pixels, DeviceAugmenter::Pixels::kOfSet, samples,
-                   {.training = settings_.training, .seed = settings_.seed, .epoch = step.epoch}, batch_.images,
-                   stream);
+                   {.training = settings_.training, .seed = settings_.seed, .epoch = step.epoch, .number = step.view},
+                   batch_.images, stream);
     launch(gather_labels, dim3(blocks_for(rows)), dim3(kBlockThreads), stream, set_->labels.data<int32_t>(),
            samples.data<int64_t>(), rows, batch_.labels.data<int32_t>());
     return batch_;
   }
-  int64_t steps_per_epoch() const override { return steps_.per_epoch(); }
+  int64_t steps_per_epoch() const override { return steps_.batches_per_epoch(); }
 
  private:
   bool shuffled() const { return settings_.training && settings_.shuffle; }

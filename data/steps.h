@@ -24,17 +24,19 @@ class Steps {
     int64_t epoch = 0, step_in_epoch = 0;
     int64_t step_rows = 0;  // of all ranks
     Slice places;           // in the epoch's order, of this rank's rows
+    int view = 0;           // in evaluation: View::number
     int64_t count() const { return places.size(); }
   };
 
   Steps() = default;
   // `batch`: rows of a whole step over all ranks, >= 1. Counting starts at a step of an epoch; one behind an epoch's
-  // last is the first of the next. Throws Error for an empty data set.
-  Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_t step_in_epoch);
+  // last is the first of the next. `views`: every step comes so often, as views 0, 1, ... show it. Throws Error for an
+  // empty data set.
+  Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_t step_in_epoch, int views = 1);
 
-  int64_t per_epoch() const { return per_epoch_; }
+  int64_t batches_per_epoch() const { return per_epoch_ * views_; }
   int64_t most_rows() const;        // of this rank in any step
-  Rows step(int64_t number) const;  // counted from the start
+  Rows step(int64_t number) const;  // the batch of this number, counted from the start
 
  private:
   Slice mine(int64_t step_rows) const;
@@ -42,6 +44,7 @@ class Steps {
 
   int64_t size_ = 0, batch_ = 0, per_epoch_ = 0, first_ = 0;
   RowsOfStep rows_;
+  int views_ = 1;
 };
 
 }  // namespace owt

@@ -46,7 +46,8 @@ class StreamedBatches : public BatchSource {
     batch_.images = images_.rows(0, rows);
     batch_.labels = labels_.rows(0, rows);
     augmenter_.run(slot.batch.images, DeviceAugmenter::Pixels::kOfBatch, slot.batch.samples,
-                   {.training = training_, .seed = seed_, .epoch = batch_.epoch}, batch_.images, stream);
+                   {.training = training_, .seed = seed_, .epoch = batch_.epoch, .number = batch_.view}, batch_.images,
+                   stream);
     batch_.labels.copy_from(slot.batch.labels, stream);
     batch_.samples = {};
     slot.used = stream.record();

@@ -25,14 +25,14 @@ const std::vector<uint8_t> kPixels{1, 2, 3, 4, 5, 6};
 
 std::vector<float> eval(const Augmenter& augmenter, const std::vector<uint8_t>& pixels) {
   std::vector<float> out(static_cast<size_t>(augmenter.out_shape().elements()), -1.0f);
-  augmenter.eval_image(pixels.data(), out.data());
+  augmenter.make({}, 0, pixels.data(), out.data());
   return out;
 }
 
 std::vector<float> train(const Augmenter& augmenter, const std::vector<uint8_t>& pixels, int64_t sample,
                          int64_t epoch = 0, uint64_t seed = 1) {
   std::vector<float> out(static_cast<size_t>(augmenter.out_shape().elements()), -1.0f);
-  augmenter.train_image(seed, epoch, sample, pixels.data(), out.data());
+  augmenter.make({.training = true, .seed = seed, .epoch = epoch}, sample, pixels.data(), out.data());
   return out;
 }
 

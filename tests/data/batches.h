@@ -28,10 +28,10 @@ class CountingDataset : public MemoryDataset {
       : MemoryDataset({1, 1, 1}, 1, std::vector<uint8_t>(static_cast<size_t>(size)),
                       std::vector<uint8_t>(static_cast<size_t>(size))),
         bad_(bad) {}
-  void read(int64_t index, uint8_t* pixels) const override {
+  void read(int64_t index, const View& view, uint8_t* pixels) const override {
     ++reads;
     if (index == bad_) fail("image ", index, " is damaged");
-    MemoryDataset::read(index, pixels);
+    MemoryDataset::read(index, view, pixels);
   }
   mutable std::atomic<int64_t> reads{0};
 

@@ -44,7 +44,8 @@ TEST(Loader, AugmentsBySampleAndEpoch) {
   for (const Copy& batch : batches)
     for (size_t row = 0; row < batch.labels.size(); ++row) {
       made.dataset->read(batch.labels[row], pixels.data());
-      made.augmenter->train_image(11, batch.epoch, batch.labels[row], pixels.data(), wanted.data());
+      made.augmenter->make({.training = true, .seed = 11, .epoch = batch.epoch}, batch.labels[row], pixels.data(),
+                           wanted.data());
       EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), batch.images.begin() + static_cast<long>(row) * 27));
     }
 }
@@ -57,7 +58,7 @@ TEST(Loader, ReadsInOrderAndWithoutRandomnessInEvaluation) {
   std::vector<uint8_t> pixels(48);
   std::vector<float> wanted(27);
   made.dataset->read(0, pixels.data());
-  made.augmenter->eval_image(pixels.data(), wanted.data());
+  made.augmenter->make({}, 0, pixels.data(), wanted.data());
   const Copy first = copy(loader.next(Stream()));
   EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), first.images.begin()));
   EXPECT_THAT(first.labels, ElementsAre(0, 1, 2));

@@ -10,7 +10,7 @@ namespace {
 TEST(Steps, CountTheLastStepOfAnEpochInFull) {
   EXPECT_EQ(steps_per_epoch(10, 5), 2);
   EXPECT_EQ(steps_per_epoch(11, 5), 3);
-  EXPECT_EQ(Steps(11, 5, {}, 0, 0).per_epoch(), 3);
+  EXPECT_EQ(Steps(11, 5, {}, 0, 0).batches_per_epoch(), 3);
 }
 
 TEST(Steps, FollowEachOtherOverTheEndOfAnEpoch) {

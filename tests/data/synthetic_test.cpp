@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 std::vector<uint8_t> image(const Dataset& dataset, int64_t index) {
   std::vector<uint8_t> pixels(static_cast<size_t>(dataset.image().elements()));
-  dataset.read(index, pixels.data());
+  dataset.read(index, View{}, pixels.data());
   return pixels;
 }
 

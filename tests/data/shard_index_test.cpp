@@ -1,0 +1,56 @@
+#include "data/shard_index.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+using testing::HasSubstr;
+
+ShardIndex two_records() {
+  return {
+      .tar_bytes = 4096,
+      .records = {{.offset = 512, .checksum = 7, .bytes = 100, .height = 256, .width = 341, .label = 3, .name = "a/b"},
+                  {.offset = 2048, .checksum = 8, .bytes = 2048, .height = 1, .width = 1, .label = 0}}};
+}
+
+std::string error_of(const std::string& bytes) {
+  try {
+    parse_shard_index(bytes, "x.index");
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(ShardIndex, ComesBackAsItWasWritten) {
+  EXPECT_EQ(parse_shard_index(shard_index_bytes(two_records()), "x.index"), two_records());
+  EXPECT_EQ(parse_shard_index(shard_index_bytes({}), "x.index"), ShardIndex{});
+}
+
+TEST(ShardIndex, EveryFlippedBitAndEveryMissingByteIsFound) {
+  const std::string good = shard_index_bytes(two_records());
+  for (size_t bit = 0; bit < good.size() * 8; ++bit) {
+    std::string bad = good;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
+    EXPECT_THAT(error_of(bad), HasSubstr("x.index")) << "bit " << bit;
+  }
+  for (size_t bytes = 0; bytes < good.size(); ++bytes)
+    EXPECT_THAT(error_of(good.substr(0, bytes)), HasSubstr("x.index")) << bytes << " bytes";
+  EXPECT_THAT(error_of(good + "x"), HasSubstr("x.index"));
+}
+
+TEST(ShardIndex, RecordsOutsideTheTarFileAreRefused) {
+  ShardIndex index = two_records();
+  index.records[1].bytes = 2049;
+  EXPECT_THAT(error_of(shard_index_bytes(index)), HasSubstr("record 1"));
+  index = two_records();
+  index.records[0].offset = ~uint64_t{0};
+  EXPECT_THAT(error_of(shard_index_bytes(index)), HasSubstr("record 0"));
+}
+
+}  // namespace
+}  // namespace owt
