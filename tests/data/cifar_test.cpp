@@ -77,7 +77,7 @@ TEST_F(CifarTest, ReadsMoreThanTheOfficialFiveFiles) {
 TEST_F(CifarTest, TurnsPlanesIntoPixels) {
   put("test_batch.bin", record({1}));
   std::vector<uint8_t> pixels(3072);
-  read_cifar(dir(), CifarKind::k10, Split::kTest)->read(0, pixels.data());
+  read_cifar(dir(), CifarKind::k10, Split::kTest)->read(0, View{}, pixels.data());
   pixels.resize(6);
   EXPECT_THAT(pixels, ElementsAre(0, 10, 20, 1, 11, 21));
 }
@@ -151,7 +151,7 @@ TEST_F(CifarTest, ReadsBackWhatItWrote) {
   const auto read = read_cifar(dir(), CifarKind::k10, Split::kTest);
   EXPECT_THAT(labels(*read), ElementsAre(9, 2));
   std::vector<uint8_t> back(2 * 3072);
-  for (int64_t i = 0; i < 2; ++i) read->read(i, back.data() + i * 3072);
+  for (int64_t i = 0; i < 2; ++i) read->read(i, View{}, back.data() + i * 3072);
   EXPECT_EQ(back, std::vector<uint8_t>(pixels.begin() + 3072, pixels.end()));
 }
 
