@@ -150,6 +150,21 @@ Augmenter::Augmenter(const AugmentSettings& settings, const Shape& image, const 
   for (size_t e = 0; e < factor_.size(); ++e) factor_[e] = static_cast<float>(settings.scale / stds[e % channels]);
 }
 
+Augmenter::Normalisation Augmenter::at_centre() const {
+  const Crop crop = crop_of_place(geometry_, 0, false);
+  const int64_t channels = out_[2];
+  const auto elements = static_cast<size_t>(out_.elements());
+  Normalisation n{std::vector<float>(elements, 0.0f), std::vector<float>(elements, 0.0f)};
+  for (int64_t row = crop.row_begin; row < crop.row_end; ++row)
+    for (int64_t e = crop.column_begin * channels; e < crop.column_end * channels; ++e) {
+      const int64_t in_row = e + crop.column_shift * channels;  // of the source, as e is of the output
+      const auto to = static_cast<size_t>(row * out_[1] * channels + e);
+      n.mean[to] = mean_[static_cast<size_t>((row + crop.row_shift) * image_[1] * channels + in_row)];
+      n.factor[to] = factor_[static_cast<size_t>(in_row)];
+    }
+  return n;
+}
+
 void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, float* out) const {
   const Crop crop = crop_for(view, sample);
   cut(pixels, crop, out);

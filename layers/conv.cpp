@@ -95,25 +95,6 @@ class Conv : public Layer {
     return {bind(in, on), 1};
   }
 
- private:
-  Param* bias() { return params_.size() > 1 ? &params_[1] : nullptr; }
-
-  void check_groups(const Config& config) const {
-    if (channels_ % groups_ != 0)
-      config.error("groups", concat("the input has ", channels_, " channels, which ", groups_,
-                                    " groups do not divide; choose a divisor of both channels and 'out'"));
-    if (out_ % groups_ != 0)
-      config.error("groups", concat("'out' is ", out_, ", which ", groups_,
-                                    " groups do not divide; choose a divisor of both channels and 'out'"));
-  }
-
-  void check_kernel(const Config& config, const Shape& in) const {
-    if (in[0] + 2 * pad_.h < kernel_.h || in[1] + 2 * pad_.w < kernel_.w)
-      config.error("kernel", concat("the kernel of ", kernel_.h, "x", kernel_.w, " is larger than the image of ", in[0],
-                                    "x", in[1], " with padding ", pad_.h, ", ", pad_.w,
-                                    "; use a smaller kernel, more padding, or fewer layers that shrink the image"));
-  }
-
   ConvGeometry geometry(const Shape& in) const {
     if (in.rank() != 4 || in[3] != channels_)
       fail("layer '", name(), "' convolves images of ", channels_, " channels, not an input of ", in);
@@ -139,6 +120,25 @@ class Conv : public Layer {
             .groups = groups_};
   }
 
+ private:
+  Param* bias() { return params_.size() > 1 ? &params_[1] : nullptr; }
+
+  void check_groups(const Config& config) const {
+    if (channels_ % groups_ != 0)
+      config.error("groups", concat("the input has ", channels_, " channels, which ", groups_,
+                                    " groups do not divide; choose a divisor of both channels and 'out'"));
+    if (out_ % groups_ != 0)
+      config.error("groups", concat("'out' is ", out_, ", which ", groups_,
+                                    " groups do not divide; choose a divisor of both channels and 'out'"));
+  }
+
+  void check_kernel(const Config& config, const Shape& in) const {
+    if (in[0] + 2 * pad_.h < kernel_.h || in[1] + 2 * pad_.w < kernel_.w)
+      config.error("kernel", concat("the kernel of ", kernel_.h, "x", kernel_.w, " is larger than the image of ", in[0],
+                                    "x", in[1], " with padding ", pad_.h, ", ", pad_.w,
+                                    "; use a smaller kernel, more padding, or fewer layers that shrink the image"));
+  }
+
   int64_t out_ = 0, channels_ = 0, groups_ = 1;
   Pair kernel_{}, stride_{}, pad_{};
   Round round_ = Round::kDown;
@@ -158,5 +158,7 @@ double ConvGeometry::flops(int64_t rows) const {
 }
 
 std::unique_ptr<Layer> make_conv(const LayerSpec& spec) { return std::make_unique<Conv>(spec); }
+
+ConvGeometry conv_geometry(const Layer& conv, const Shape& in) { return dynamic_cast<const Conv&>(conv).geometry(in); }
 
 }  // namespace owt

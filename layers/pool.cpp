@@ -309,6 +309,7 @@ class Pool : public Layer {
     });
   }
 
+  const Window& window() const { return window_; }
   const Window* max_window() const { return pooling_ == Pooling::kMax ? &window_ : nullptr; }
 
  private:
@@ -341,6 +342,8 @@ const Window* max_pool_window(const Layer& layer) {
   const auto* pool = dynamic_cast<const Pool*>(&layer);
   return pool ? pool->max_window() : nullptr;
 }
+
+const Window& pool_window(const Layer& pool) { return dynamic_cast<const Pool&>(pool).window(); }
 
 std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in) {
   // One byte per output is a quarter of the traffic; only windows beyond 16 x 16 need more.

@@ -18,7 +18,7 @@ data         | src/core                                                     | ar
 layers       | src/core                                                     | dnnl cudnn
 src/net      | layers src/core                                              |
 src/parallel | src/net src/comm layers src/core                             |
-src/train    | src/parallel src/net src/comm data layers src/core           | boost/ nlohmann/
+src/train    | src/parallel src/net src/comm data layers src/core           | boost/ nlohmann/ onnx/
 tools/bench  |                                                              | mpi.h
 tools        | src/train src/parallel src/net src/comm data layers src/core |
 '

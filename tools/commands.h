@@ -19,6 +19,7 @@ int command_plan(const Arguments& arguments);
 int command_bench_comm(const Arguments& arguments);
 int command_prepare(const Arguments& arguments);
 int command_inspect(const Arguments& arguments);
+int command_export(const Arguments& arguments);
 int command_devices(const Arguments& arguments);
 
 // Options that several subcommands share: --workers, --device, --threads, --set; and --parallel, for one strategy.

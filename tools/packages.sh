@@ -4,6 +4,7 @@
 build_packages=(g++ cmake ninja-build pkg-config libdnnl-dev libspdlog-dev libfmt-dev libtomlplusplus-dev
                 nlohmann-json3-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg-dev
                 libopencv-core-dev libopencv-imgproc-dev libopencv-imgcodecs-dev ocl-icd-opencl-dev libboost-program-options-dev
+                libonnx-dev libprotobuf-dev
                 libopenmpi-dev openmpi-bin)
 test_packages=(libgtest-dev libgmock-dev clang-format-14 ca-certificates curl python3)
 
