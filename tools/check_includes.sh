@@ -47,6 +47,7 @@ find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*
         sees[test] = sees[name] "tests/support " test " "
         uses[test] = uses[name] " gtest/ gmock/"
       }
+      uses["tests/train"] = uses["tests/train"] " opencv2/"  # reads what is exported
       # The simulated GPU stands in for the libraries.
       known["tests/simulated_gpu"] = 1
       sees["tests/simulated_gpu"] = everything " tests/support tests/simulated_gpu "

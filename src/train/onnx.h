@@ -23,7 +23,7 @@ struct OnnxOptions {
   int opset = 13;     // [kFirstOpset, kLastOpset]
   bool softmax = false;
   bool raw_pixels = false;
-  std::string data;  // where the training images are if raw_pixels needs their means; empty: see data_folder()
+  std::string data{};  // where the training images are if raw_pixels needs their means; empty: see data_folder()
 };
 
 // Writes the model with the weights of a safetensors file. Throws Error for weights of another model, for a layer that no
