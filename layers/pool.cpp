@@ -270,9 +270,10 @@ void require_images(const Layer& layer, const Shape& in) {
 
 Window read_window(Config& config) {
   Window window;
-  window.kernel = config.integer("kernel", {.low = 1, .high = 1 << 15});
-  window.stride = config.integer("stride", window.kernel, {.low = 1});
-  window.pad = config.integer("pad", 0, {.low = 0});
+  constexpr double kMostPixels = 1 << 15;  // far more than images have, and no sum overflows
+  window.kernel = config.integer("kernel", {.low = 1, .high = kMostPixels});
+  window.stride = config.integer("stride", window.kernel, {.low = 1, .high = kMostPixels});
+  window.pad = config.integer("pad", 0, {.low = 0, .high = kMostPixels});
   window.round_up = config.word("round", "down", {"down", "up"}) == "up";
   if (window.pad > window.kernel / 2)
     config.error("pad", concat("'pad' is ", window.pad, ", wanted at most kernel / 2 = ", window.kernel / 2,

@@ -7,6 +7,16 @@
 
 namespace owt {
 
+namespace {
+
+// So that no count of bytes overflows, of all layers and of the largest batch.
+void check_size(const Shape& batch, const std::string& name) {
+  if (batch.row_elements() > int64_t{1} << 32)
+    fail("'", name, "' gives ", batch.row_elements(), " values for each image, more than any memory holds");
+}
+
+}  // namespace
+
 Model read_model(Config& config) {
   Model model;
   model.name = config.string("name");
@@ -39,9 +49,11 @@ Model read_model(Config& config) {
 std::vector<std::unique_ptr<Layer>> whole_layers(const Model& model) {
   std::vector<std::unique_ptr<Layer>> layers;
   Shape batch = model.input.batch_of(1);
+  check_size(batch, "input");
   for (const Config& table : model.layers) {
     layers.push_back(make_layer(table, batch.row()));
     batch = layers.back()->out_shape(batch);
+    check_size(batch, layers.back()->name());
   }
   return layers;
 }
