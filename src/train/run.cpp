@@ -58,6 +58,15 @@ Place find_place(const Settings& settings, const TrainOptions& options) {
   return place;
 }
 
+// Work of an hour must not end at a file that cannot be written.
+void check_output(const std::string& file) {
+  if (file.empty()) return;
+  const std::string folder = fs::path(file).parent_path().string();
+  if (fs::is_directory(file)) fail("cannot write ", file, ": it is a folder; name a file");
+  if (!writable_folder(folder.empty() ? "." : folder))
+    fail("cannot write ", file, ": no folder to write to is ", folder.empty() ? "here" : folder);
+}
+
 // What rank 0 has found and decided, for all ranks: the others may see another disk.
 struct Start {
   Place place;
@@ -184,22 +193,22 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   return outcome;
 }
 
-Evaluation evaluate_file(Settings settings, const std::string& weights, const std::string& data, int threads) {
+Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   check_launched(settings.parallel.workers);
   set_watch_timeout(settings.parallel.timeout_s);
+  from_rank_0([&] {
+    for (const std::string& file : {options.request.predictions, options.request.confusion}) check_output(file);
+    return "";
+  });
   Job job;
   job.settings = std::move(settings);
-  job.weights = weights;
-  job.plan = job.settings.plan_to_run();
+  job.weights = options.weights;
+  job.plan = job.settings.plan_to_run(options.request.wants_logits());
   log_device(job.settings, job.plan.request.on);
-  ConvChoices::process().set_mode(job.settings.run.conv_algorithm);
-  set_team_size(threads_per_rank(threads, 1));
-  // The algorithms of the run that made the weights, so that the last bits agree with its own evaluation.
-  const fs::path beside = fs::path(weights).parent_path();
-  if (fs::is_regular_file(beside / "state.json"))
-    ConvChoices::process().preload(load_checkpoint_state(beside.string()).conv_choices);
-  open_data(job, data_folder(job.settings.data, data));
-  return evaluate_weights(job, threads_per_rank(threads, job.plan.ranks()));
+  set_team_size(threads_per_rank(options.threads, 1));
+  use_algorithms_of(options.weights, job.settings);
+  open_data(job, data_folder(job.settings.data, options.data));
+  return evaluate_weights(job, options.request, threads_per_rank(options.threads, job.plan.ranks()));
 }
 
 }  // namespace owt
