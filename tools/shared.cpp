@@ -41,6 +41,10 @@ void declare_shared(Options& options) {
       "workers", "K",
       "ranks, as threads of this process (default: the recipe's, else 1); under mpirun or srun every process is "
       "one, and this is their number");
+  declare_device(options);
+}
+
+void declare_device(Options& options) {
   options.option("device", "NAME",
                  "cpu | cuda | auto: cuda where there is a GPU (default: the recipe's run.device, else auto)");
   options.option("precision", "NAME",
@@ -73,12 +77,13 @@ Settings shared_settings(const Options& options, Overrides more) {
   }
   choice("device", "run.device", {"cpu", "cuda", "auto"});
   choice("precision", "run.precision", {"fp32", "tf32", "bf16"});
-  if (options.given("workers"))
+  if (options.declares("workers") && options.given("workers"))
     overrides.emplace_back("parallel.workers", std::to_string(options.integer("workers", {.low = 1, .high = 4096})));
   else if (launch().several())
     overrides.emplace_back("parallel.workers", std::to_string(launch().ranks));
-  for (const std::string& name : options.list("parallel"))
-    overrides.emplace_back("parallel.strategy", checked_strategy(name));
+  if (options.declares("parallel"))
+    for (const std::string& name : options.list("parallel"))
+      overrides.emplace_back("parallel.strategy", checked_strategy(name));
   overrides.insert(overrides.end(), more.begin(), more.end());
   return read_settings(config_file(options.string("CONFIG")), overrides);
 }

@@ -68,8 +68,8 @@ void open_data(Job& job, const std::string& folder) {
     fail("the data has ", job.train->classes(), " classes, but model '", job.settings.model.name, "' has ",
          job.settings.model.classes, "; set the model's classes and the outputs of its last layer");
   const AugmentSettings& augment = job.settings.data.augment;
-  job.augmenter = std::make_shared<Augmenter>(
-      augment, job.train->image(), augment.needs_statistics() ? compute_statistics(*job.train) : DatasetStatistics{});
+  if (augment.needs_statistics()) job.statistics = compute_statistics(*job.train);
+  job.augmenter = std::make_shared<Augmenter>(augment, job.train->image(), job.statistics);
 }
 
 std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t step_in_epoch) {

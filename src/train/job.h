@@ -17,6 +17,7 @@ struct Job {
   Settings settings;
   Plan plan;
   std::shared_ptr<const Dataset> train, test;
+  DatasetStatistics statistics;  // of the training images; empty where the augmentation does not need them
   std::shared_ptr<const Augmenter> augmenter;
   std::string run_folder;         // training only
   std::string resume_checkpoint;  // folder to go on from; empty: from the start

@@ -13,6 +13,7 @@
 #include "src/core/log.h"
 #include "src/core/threads.h"
 #include "src/train/auto_strategy.h"
+#include "src/train/data_facts.h"
 #include "src/train/signals.h"
 #include "src/train/trainer.h"
 
@@ -158,6 +159,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
       fail("another run is writing to the run folder ", out, "; wait until it has ended, or choose another --out");
     log_to_file(out + "/log.txt");
     write_file_atomically(out + "/config.toml", settings.recipe.to_toml());
+    write_data_facts(out, {job.statistics, job.train->class_names()});
     return "";
   });
   if (settings.run.seed != asked_seed) log_info("seed {}, as in the checkpoint", settings.run.seed);
