@@ -130,7 +130,7 @@ bool BaselineJpeg::read_tables(std::string_view body) {
     Table& table = tables_[static_cast<size_t>(kind)][static_cast<size_t>(number)];
     // Most files of a data set have the same tables: building them anew would take a tenth of the time.
     const bool same = table.counts == counts && table.symbols.size() == total &&
-                      std::memcmp(table.symbols.data(), body.data(), total) == 0;
+                      std::equal(table.symbols.begin(), table.symbols.end(), body.begin());
     if (!same) {
       table.counts = counts;
       table.symbols.assign(body.begin(), body.begin() + static_cast<int64_t>(total));
