@@ -33,8 +33,8 @@ struct ConvGeometry {
 
 std::unique_ptr<Layer> make_conv(const LayerSpec& spec);
 
-// Of a conv layer on a batch of shape `in`.
-ConvGeometry conv_geometry(const Layer& conv, const Shape& in);
+// Of a conv on a batch `in`; none for any other layer.
+std::optional<ConvGeometry> conv_geometry(const Layer& layer, const Shape& in);
 
 // Of `rows` images. The parameters must outlive the op; bias may be null.
 std::unique_ptr<Op> bind_conv(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);

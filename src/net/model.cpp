@@ -2,20 +2,10 @@
 
 #include <set>
 
-#include "layers/registry.h"
 #include "src/core/check.h"
+#include "src/net/layer_types.h"
 
 namespace owt {
-
-namespace {
-
-// So that no count of bytes overflows, of all layers and of the largest batch.
-void check_size(const Shape& batch, const std::string& name) {
-  if (batch.row_elements() > int64_t{1} << 32)
-    fail("'", name, "' gives ", batch.row_elements(), " values for each image, more than any memory holds");
-}
-
-}  // namespace
 
 Model read_model(Config& config) {
   Model model;
@@ -25,6 +15,8 @@ Model read_model(Config& config) {
   for (const int64_t extent : input)
     if (extent < 1 || extent > 65536) config.error("input", concat("'input' has an extent of ", extent));
   model.input = {input[1], input[2], input[0]};
+  if (model.input.elements() > kMostValues)
+    config.error("input", concat("'input' has ", model.input.elements(), " values"));
   model.classes = static_cast<int>(config.integer("classes", {.low = 2, .high = 1 << 24}));
   config.word("loss", "softmax_cross_entropy", {"softmax_cross_entropy"});
   model.layers = config.tables("layer");
@@ -49,11 +41,9 @@ Model read_model(Config& config) {
 std::vector<std::unique_ptr<Layer>> whole_layers(const Model& model) {
   std::vector<std::unique_ptr<Layer>> layers;
   Shape batch = model.input.batch_of(1);
-  check_size(batch, "input");
   for (const Config& table : model.layers) {
-    layers.push_back(make_layer(table, batch.row()));
+    layers.push_back(make_layer(table, batch.row(), {}, {}, net_layer_types()));
     batch = layers.back()->out_shape(batch);
-    check_size(batch, layers.back()->name());
   }
   return layers;
 }

@@ -14,7 +14,8 @@
 #include "src/core/check.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
-#include "src/train/job.h"
+#include "src/net/residual.h"
+#include "src/train/data_facts.h"
 #include "src/train/weights.h"
 
 namespace owt {
@@ -63,10 +64,10 @@ class Graph {
   // The layer's parameters, from the weights file: its order is ONNX's.
   Names params(Layer& layer) {
     Names names;
-    for (const Param& param : layer.params()) {
-      const Tensor tensor = read_parameter(weights_, path_, param);
-      taken_.insert(param.name);
-      names.push_back(constant(param.name, tensor.shape(), tensor.data()));
+    for (const Param* param : layer.params()) {
+      const Tensor tensor = read_parameter(weights_, path_, *param);
+      taken_.insert(param->name);
+      names.push_back(constant(param->name, tensor.shape(), tensor.data()));
     }
     return names;
   }
@@ -134,10 +135,12 @@ std::string flat(Graph& graph, const std::string& name, const Value& x) {
   return node.output(0);
 }
 
+Value add_layers(Graph& graph, const Net& net, Value x);
+
 // Each adds the layer's nodes and returns the name of what they give.
 
 std::string add_conv(Graph& graph, Layer& layer, const Value& x) {
-  const ConvGeometry g = conv_geometry(layer, x.shape);
+  const ConvGeometry g = conv_geometry(layer, x.shape).value();
   onnx::NodeProto& node = graph.add("Conv", layer.name(), with(x, graph.params(layer)));
   set(node, "kernel_shape", Integers{g.kernel_h, g.kernel_w});
   set(node, "strides", Integers{g.stride_h, g.stride_w});
@@ -220,6 +223,14 @@ std::string add_relu(Graph& graph, Layer& layer, const Value& x) {
   return graph.add("Relu", layer.name(), {x.name}).output(0);
 }
 
+std::string add_residual(Graph& graph, Layer& layer, const Value& x) {
+  const ResidualParts parts = residual_parts(layer);
+  const std::string body = add_layers(graph, parts.body, x).name, shortcut = add_layers(graph, parts.shortcut, x).name;
+  const std::string sum =
+      graph.add("Add", parts.relu ? layer.name() + ".sum" : layer.name(), {body, shortcut}).output(0);
+  return parts.relu ? graph.add("Relu", layer.name(), {sum}).output(0) : sum;
+}
+
 std::string skip(Graph&, Layer&, const Value& x) { return x.name; }
 
 struct Operator {
@@ -232,7 +243,7 @@ constexpr Operator kOperators[] = {
     {"conv", add_conv},         {"dense", add_dense},
     {"dropout", skip},          {"global_avg_pool", add_global_avg_pool},
     {"lrn", add_lrn},           {"max_pool", add_max_pool},
-    {"relu", add_relu},
+    {"relu", add_relu},         {"residual", add_residual},
 };
 
 Value add_layer(Graph& graph, Layer& layer, const Value& x) {
@@ -241,8 +252,8 @@ Value add_layer(Graph& graph, Layer& layer, const Value& x) {
   fail("layer '", layer.name(), "' is of type ", layer.type(), ", which owt cannot write as ONNX");
 }
 
-Value add_layers(Graph& graph, std::span<const std::unique_ptr<Layer>> layers, Value x) {
-  for (const auto& layer : layers) x = add_layer(graph, *layer, x);
+Value add_layers(Graph& graph, const Net& net, Value x) {
+  for (int64_t i = 0; i < net.size(); ++i) x = add_layer(graph, net.layer(i), x);
   return x;
 }
 
@@ -261,17 +272,8 @@ std::string add_per_pixel(Graph& graph, const std::string& name, const Shape& im
   return graph.constant(name, {1, channels, 1, 1}, values.data());
 }
 
-Augmenter::Normalisation normalisation(const Settings& settings, const OnnxOptions& options) {
-  const DataSettings& data = settings.data;
-  if (!data.augment.needs_statistics()) return Augmenter(data.augment, data.image).at_centre();
-  Job job;
-  job.settings = settings;
-  open_data(job, data_folder(data, options.data));
-  return job.augmenter->at_centre();
-}
-
-Value add_normalisation(Graph& graph, const Settings& settings, const OnnxOptions& options, const Value& pixels) {
-  const auto [mean, factor] = normalisation(settings, options);
+Value add_normalisation(Graph& graph, const Augmenter& augmenter, const Value& pixels) {
+  const auto [mean, factor] = augmenter.at_centre();
   const Shape image = pixels.shape.row();
   const std::string means = add_per_pixel(graph, "pixel.mean", image, mean);
   const std::string centred = graph.add("Sub", "centred", {pixels.name, means}).output(0);
@@ -292,15 +294,14 @@ void declare(onnx::ValueInfoProto& value, const std::string& name, const Shape& 
   for (size_t i = 1; i < dims.size(); ++i) type.mutable_shape()->add_dim()->set_dim_value(dims[i]);
 }
 
-void add_graph(onnx::GraphProto& out, const Settings& settings, const std::string& weights,
+void add_graph(onnx::GraphProto& out, const Model& model, const Augmenter& augmenter, const std::string& weights,
                const OnnxOptions& options) {
-  const Model& model = settings.model;
   Graph graph(out, weights);
   out.set_name(model.name);
   Value x{kInput, model.input.batch_of(1)};
   declare(*out.add_input(), x.name, x.shape, options.batch);
-  if (options.raw_pixels) x = add_normalisation(graph, settings, options, x);
-  x = add_layers(graph, whole_layers(model), x);
+  if (options.raw_pixels) x = add_normalisation(graph, augmenter, x);
+  x = add_layers(graph, Net(whole_layers(model), model.input), x);
   x.name = flat(graph, "flatten", x);
   if (x.name == kInput) graph.add("Identity", kLogits, {x.name});
   graph.set_output(kLogits);
@@ -313,16 +314,27 @@ void add_graph(onnx::GraphProto& out, const Settings& settings, const std::strin
   graph.warn_of_unused();
 }
 
-std::string described(AugmentSettings::From from, const std::vector<double>& values, const char* none) {
-  if (from == AugmentSettings::From::kNone) return none;
-  if (from == AugmentSettings::From::kPixel) return "of each pixel and channel of the training images";
-  if (from == AugmentSettings::From::kChannel) return "of each channel of the training images";
+std::string listed(const std::vector<double>& values) {
   std::string text;
   for (const double value : values) text += concat(text.empty() ? "" : " ", value);
   return text;
 }
 
-void add_metadata(onnx::ModelProto& model, const Settings& settings, bool raw_pixels) {
+// Means or stds, as far as they can be listed.
+std::string described(AugmentSettings::From from, const std::vector<double>& values,
+                      const std::vector<double>& of_channels, const char* none) {
+  if (from == AugmentSettings::From::kNone) return none;
+  if (from == AugmentSettings::From::kPixel) return "of each pixel and channel of the training images";
+  return listed(from == AugmentSettings::From::kChannel ? of_channels : values);
+}
+
+std::string lines(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : "\n") + name;
+  return text;
+}
+
+void add_metadata(onnx::ModelProto& model, const Settings& settings, const DataFacts& facts, bool raw_pixels) {
   const auto add = [&](const std::string& key, const std::string& value) {
     onnx::StringStringEntryProto& entry = *model.add_metadata_props();
     entry.set_key(key);
@@ -330,11 +342,12 @@ void add_metadata(onnx::ModelProto& model, const Settings& settings, bool raw_pi
   };
   add("owt.recipe", settings.name);
   add("owt.channels", "RGB");
+  if (!facts.class_names.empty()) add("owt.classes", lines(facts.class_names));
   if (raw_pixels) return add("owt.input", "pixels 0 to 255");
   const AugmentSettings& augment = settings.data.augment;
   add("owt.input", "(pixel - mean) * scale / std, pixels 0 to 255");
-  add("owt.mean", described(augment.mean, augment.mean_values, "0"));
-  add("owt.std", described(augment.std, augment.std_values, "1"));
+  add("owt.mean", described(augment.mean, augment.mean_values, facts.statistics.channel_mean, "0"));
+  add("owt.std", described(augment.std, augment.std_values, facts.statistics.channel_std, "1"));
   add("owt.scale", concat(augment.scale));
 }
 
@@ -356,8 +369,10 @@ void export_onnx(const Settings& settings, const std::string& weights, const Onn
   model.set_ir_version(ir_version(options.opset));
   model.set_producer_name("owt");
   model.add_opset_import()->set_version(options.opset);
-  add_metadata(model, settings, options.raw_pixels);
-  add_graph(*model.mutable_graph(), settings, weights, options);
+  const DataFacts facts = find_data_facts(settings, options.run_folder, options.data);
+  add_metadata(model, settings, facts, options.raw_pixels);
+  const Augmenter augmenter(settings.data.augment, settings.data.image, facts.statistics);
+  add_graph(*model.mutable_graph(), settings.model, augmenter, weights, options);
   onnx::checker::check_model(model);
   write(model, file);
 }

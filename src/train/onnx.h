@@ -6,7 +6,7 @@
 // Every layer becomes the operators that give what it gives in evaluation, its values are called like the layer, and its
 // weights as in the weights file; dropout is left out. Windows that stick out of the image (round = "up") are written as
 // explicit zeros around it, because readers disagree about ceil_mode. The metadata owt.mean, owt.std and owt.scale say what
-// `images` wants: value = (pixel - mean) * scale / std.
+// `images` wants: value = (pixel - mean) * scale / std; owt.classes names the classes, one per line, where that is known.
 // Source: github.com/onnx/onnx, docs/IR.md and docs/Operators.md.
 #pragma once
 
@@ -23,7 +23,7 @@ struct OnnxOptions {
   int opset = 13;     // [kFirstOpset, kLastOpset]
   bool softmax = false;
   bool raw_pixels = false;
-  std::string data{};  // where the training images are if raw_pixels needs their means; empty: see data_folder()
+  std::string run_folder{}, data{};  // where the facts of the training data are (data_facts.h); empty: not said
 };
 
 // Writes the model with the weights of a safetensors file. Throws Error for weights of another model, for a layer that no

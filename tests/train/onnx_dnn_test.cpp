@@ -8,7 +8,7 @@
 #include <set>
 
 #include "data/synthetic.h"
-#include "layers/registry.h"
+#include "src/net/layer_types.h"
 #include "src/train/job.h"
 #include "src/train/onnx.h"
 #include "tests/support/runs.h"
@@ -79,6 +79,13 @@ const std::vector<Case>& cases() {
       {"batch_norm", {"type='conv' out=4 kernel=3", "type='batch_norm' eps=0.01"}},
       {"batch_norm", {"type='dense' out=8", "type='batch_norm'"}},
       {"relu", {"type='relu'"}},
+      {"residual",
+       {"name='block' type='residual' "
+        "body=[{name='a',type='conv',out=3,kernel=3,pad=1,bias=false},{name='b',type='batch_norm'}]"}},
+      {"residual",
+       {"name='block' type='residual' relu=false "
+        "body=[{name='a',type='relu'},{name='b',type='conv',out=4,kernel=3,pad=1,stride=2}] "
+        "shortcut=[{name='s',type='conv',out=4,kernel=1,stride=2}]"}},
       {"dropout", {"type='dropout' rate=0.5", "type='dense' out=9", "type='dropout' rate=0.5"}},
   };
   return all;
@@ -106,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Layers, OnnxLayerTest, testing::ValuesIn(cases()),
 TEST(OnnxLayers, EveryTypeIsAmongThem) {
   std::set<std::string> tried;
   for (const Case& one : cases()) tried.insert(one.type);
-  for (const LayerType& type : layer_types()) EXPECT_TRUE(tried.contains(type.type)) << type.type;
+  for (const LayerType& type : net_layer_types()) EXPECT_TRUE(tried.contains(type.type)) << type.type;
 }
 
 TEST(OnnxDnn, AWholeNetGivesTheSameLogitsAndProbabilities) {
