@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "src/core/check.h"
-#include "tests/data/made_devkit.h"
+#include "tests/data/made_photos.h"
+#include "tests/support/made_devkit.h"
 
 namespace owt {
 namespace {
@@ -14,9 +15,11 @@ using testing::HasSubstr;
 const std::vector<MadeSynset> kSynsets{
     {1, "n02119789", "kit fox, Vulpes macrotis"}, {2, "n01440764", "tench"}, {1001, "n00001740", "entity"}};
 
+std::string meta_mat(bool packed) { return made_meta_mat(kSynsets, packed ? deflated : nullptr); }
+
 TEST(IlsvrcDevkit, SynsetsAreReadFromAMatlabFile) {
   for (const bool packed : {false, true}) {
-    const auto synsets = parse_synsets(made_meta_mat(kSynsets, packed), "kit");
+    const auto synsets = parse_synsets(meta_mat(packed), "kit");
     ASSERT_EQ(synsets.size(), 3u);
     EXPECT_EQ(synsets.at(1).wnid, "n02119789");
     EXPECT_EQ(synsets.at(1).words, "kit fox, Vulpes macrotis");
@@ -36,7 +39,7 @@ std::string error_of(const std::string& mat) {
 
 TEST(IlsvrcDevkit, ATruncatedMatlabFileIsAnError) {
   for (const bool packed : {false, true}) {
-    const std::string mat = made_meta_mat(kSynsets, packed);
+    const std::string mat = meta_mat(packed);
     for (size_t bytes = 0; bytes < mat.size(); ++bytes)
       EXPECT_THAT(error_of(mat.substr(0, bytes)), HasSubstr("kit.tar.gz")) << bytes;
   }
@@ -44,7 +47,7 @@ TEST(IlsvrcDevkit, ATruncatedMatlabFileIsAnError) {
 
 TEST(IlsvrcDevkit, FlippedBitsNeverCrash) {
   for (const bool packed : {false, true}) {
-    const std::string mat = made_meta_mat(kSynsets, packed);
+    const std::string mat = meta_mat(packed);
     for (size_t bit = 128 * 8; bit < mat.size() * 8; ++bit) {
       std::string bad = mat;
       bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
