@@ -21,6 +21,9 @@ int command_prepare(const Arguments& arguments);
 int command_inspect(const Arguments& arguments);
 int command_devices(const Arguments& arguments);
 
+// Kinds of owt prepare.
+int prepare_stats(const Arguments& arguments);
+
 // Options that several subcommands share: --workers, --device, --threads, --set; and --parallel, for one strategy.
 void declare_shared(Options& options);
 void declare_strategy(Options& options);
