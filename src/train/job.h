@@ -18,10 +18,11 @@ struct Job {
   Plan plan;
   std::shared_ptr<const Dataset> train, test;
   std::shared_ptr<const Augmenter> augmenter;
-  std::string run_folder;         // training only
-  std::string resume_checkpoint;  // folder to go on from; empty: from the start
-  RunState resume_state;          // of that checkpoint, whose files have been checked
-  std::string weights;            // file to start from; empty: drawn from the seed
+  std::shared_ptr<CorruptRecords> corrupt;  // met in training
+  std::string run_folder;                   // training only
+  std::string resume_checkpoint;            // folder to go on from; empty: from the start
+  RunState resume_state;                    // of that checkpoint, whose files have been checked
+  std::string weights;                      // file to start from; empty: drawn from the seed
 };
 
 // One line to the log when there was a choice: why it is the CPU.
