@@ -1,6 +1,7 @@
 #include "data/photo.h"
 
 #include <algorithm>
+#include <new>
 #include <opencv2/core.hpp>
 #include <opencv2/core/utils/logger.hpp>
 #include <opencv2/imgcodecs.hpp>
@@ -44,6 +45,7 @@ cv::Mat decode(PhotoFormat format, std::string_view file) {
   try {
     return cv::imdecode(bytes, flags);
   } catch (const cv::Exception& e) {
+    if (e.code == cv::Error::StsNoMem) throw std::bad_alloc();  // which is not the file's fault
     throw BadPhoto(concat("damaged ", format_name(format), ": ", e.err));
   }
 }

@@ -20,6 +20,8 @@ int command_time(const Arguments& arguments);
 int command_plan(const Arguments& arguments);
 int command_bench_comm(const Arguments& arguments);
 int command_prepare(const Arguments& arguments);
+int prepare_images(const Arguments& arguments);  // imagenet, folder and list
+int prepare_stats(const Arguments& arguments);
 int command_inspect(const Arguments& arguments);
 int command_devices(const Arguments& arguments);
 

@@ -27,8 +27,9 @@ class CliTest : public ProgramTest {};
 
 TEST_F(CliTest, HelpOfEveryCommandIsOnStandardOutput) {
   EXPECT_THAT(owt("--help").out, AllOf(HasSubstr("train"), HasSubstr("inspect"), HasSubstr("75")));
-  for (const std::string command : {"train", "eval", "time", "plan", "inspect", "devices", "bench-comm", "prepare",
-                                    "prepare synthetic", "prepare cifar"}) {
+  for (const std::string command :
+       {"train", "eval", "time", "plan", "inspect", "devices", "bench-comm", "prepare", "prepare synthetic",
+        "prepare cifar", "prepare imagenet", "prepare folder", "prepare list"}) {
     const Result help = owt(command + " --help");
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_THAT(help.out, HasSubstr("owt " + command)) << command;
