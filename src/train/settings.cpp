@@ -180,8 +180,9 @@ Compute Settings::compute() const {
   return on;
 }
 
-Plan Settings::plan_to_run() const {
+Plan Settings::plan_to_run(bool whole_logits) const {
   PlanRequest request = plan_request();
+  request.whole_logits = whole_logits;
   request.on = compute();
   return make_plan(model, request);
 }
