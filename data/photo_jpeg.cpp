@@ -83,6 +83,7 @@ class JpegReader {
   Photo read() {
     must([this] { read_header(); });
     const auto turn = admit(jpeg_.image_height, jpeg_.image_width, limits_);
+    const int turned = orientation();  // finishing forgets the markers
     choose_output();
     must([this] { jpeg_start_decompress(&jpeg_); });
     Photo photo{.height = jpeg_.output_height, .width = jpeg_.output_width};
@@ -91,9 +92,8 @@ class JpegReader {
     uint8_t* const pixels = photo.pixels.data();
     must([this, pixels] { read_rows(pixels); });
     // What only lacks its end marker is whole. Of several scans the next might have followed.
-    if (errors_.data_missing || (errors_.input_ended && jpeg_has_multiple_scans(&jpeg_)))
-      throw BadPhoto("truncated JPEG");
-    return upright(std::move(photo), orientation());
+    if (errors_.data_missing || (errors_.input_ended && several_scans_)) throw BadPhoto("truncated JPEG");
+    return upright(std::move(photo), turned);
   }
 
  private:
@@ -110,6 +110,7 @@ class JpegReader {
     jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(file_.data()), file_.size());
     jpeg_save_markers(&jpeg_, JPEG_APP0 + 1, 0xffff);
     jpeg_read_header(&jpeg_, TRUE);
+    several_scans_ = jpeg_has_multiple_scans(&jpeg_);
   }
 
   void choose_output() {
@@ -156,6 +157,7 @@ class JpegReader {
   JpegErrors errors_;
   jpeg_progress_mgr progress_{};
   jpeg_decompress_struct jpeg_{};
+  bool several_scans_ = false;
   std::vector<uint8_t> row_;  // of CMYK
 };
 

@@ -10,7 +10,7 @@ namespace owt {
 struct PhotoSource {
   std::string name{};    // a path: unique in a collection; what skipped.txt and the index of a shard show
   int32_t label = 0;     // index into PhotoSources::classes
-  int32_t archive = -1;  // index into PhotoSources::archives{}; -1: a file of its own
+  int32_t archive = -1;  // index into PhotoSources::archives; -1: a file of its own
   uint64_t offset = 0,
            bytes = 0;  // in the archive; of a file of its own `bytes` is what it has now, 0 where it is missing
 };

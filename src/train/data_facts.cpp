@@ -16,12 +16,22 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char *kStatistics = "statistics.json", *kClasses = "classes.txt";
 
-DatasetStatistics read_statistics(const std::string& path) {
+struct Field {
+  const char* key;
+  std::vector<double> DatasetStatistics::*values;
+};
+constexpr Field kFields[] = {
+    {"pixel_mean", &DatasetStatistics::pixel_mean},   {"channel_mean", &DatasetStatistics::channel_mean},
+    {"channel_std", &DatasetStatistics::channel_std}, {"covariance", &DatasetStatistics::covariance},
+    {"eigenvalues", &DatasetStatistics::eigenvalues}, {"eigenvectors", &DatasetStatistics::eigenvectors}};
+
+DatasetStatistics statistics_in(const std::string& path) {
   const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) fail(path, " is damaged: it is no JSON; give --data DIR to compute it anew");
   try {
-    const auto values = [&](const char* key) { return json.value(key, std::vector<double>{}); };
-    return {values("pixel_mean"), values("channel_mean"), values("channel_std")};
+    DatasetStatistics statistics;
+    for (const Field& field : kFields) statistics.*field.values = json.value(field.key, std::vector<double>{});
+    return statistics;
   } catch (const std::exception& e) {
     fail(path, " is damaged: ", e.what(), "; give --data DIR to compute it anew");
   }
@@ -46,6 +56,8 @@ void check_statistics(const Settings& settings, const DatasetStatistics& found, 
   if (augment.mean == From::kPixel) has(found.pixel_mean, image.elements(), "pixel_mean");
   if (augment.mean == From::kChannel) has(found.channel_mean, image[2], "channel_mean");
   if (augment.std == From::kChannel) has(found.channel_std, image[2], "channel_std");
+  if (augment.pca > 0) has(found.eigenvalues, image[2], "eigenvalues");
+  if (augment.pca > 0) has(found.eigenvectors, image[2] * image[2], "eigenvectors");
 }
 
 DataFacts of_data_set(const Settings& settings, const std::string& folder) {
@@ -61,7 +73,9 @@ void write_data_facts(const std::string& run_folder, const DataFacts& facts) {
   const auto path = [&](const char* name) { return (fs::path(run_folder) / name).string(); };
   const DatasetStatistics& s = facts.statistics;
   if (!s.channel_mean.empty()) {
-    const Json json{{"pixel_mean", s.pixel_mean}, {"channel_mean", s.channel_mean}, {"channel_std", s.channel_std}};
+    Json json = Json::object();
+    for (const Field& field : kFields)
+      if (!(s.*field.values).empty()) json[field.key] = s.*field.values;
     write_file_atomically(path(kStatistics), json.dump() + "\n");
   }
   if (facts.class_names.empty()) return;
@@ -82,7 +96,7 @@ DataFacts find_data_facts(const Settings& settings, const std::string& run_folde
          run_folder.empty() ? "beside it" : concat("in ", run_folder),
          "; name the run folder in place of the recipe, or give --data DIR, the training data");
   if (needed) {
-    facts.statistics = read_statistics(statistics.string());
+    facts.statistics = statistics_in(statistics.string());
     check_statistics(settings, facts.statistics, statistics.string());
   }
   if (!run_folder.empty() && fs::exists(classes)) facts.class_names = read_lines(classes.string());

@@ -1,7 +1,7 @@
 // What a trained network needs to know of its training data, as files of the run folder, so that it can be used where the
 // data is not:
-//   statistics.json   {"pixel_mean": [...], "channel_mean": [...], "channel_std": [...]} (augment.h), 0 to 255; only where
-//                     the recipe's augmentation wants statistics
+//   statistics.json   the lists of DatasetStatistics (augment.h) by their names, but for empty ones; only where the recipe's
+//                     augmentation wants statistics
 //   classes.txt       line i names class i; only where names are known
 #pragma once
 

@@ -18,7 +18,7 @@ struct EvaluationRequest {
   Split split = Split::kTest;
   // Of each image, [1, kMostViews]: the first of View::number; their probabilities are averaged.
   int views = 1;
-  std::string predictions, confusion;  // CSV files to write (predictions.h); empty: none
+  std::string predictions{}, confusion{};  // CSV files to write (predictions.h); empty: none
 
   // More is wanted than sums over the rows, so whole logits are (PlanRequest::whole_logits).
   bool wants_logits() const { return views > 1 || !predictions.empty() || !confusion.empty(); }

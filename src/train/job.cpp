@@ -6,6 +6,7 @@
 
 #include "data/cifar.h"
 #include "data/device_batches.h"
+#include "data/shard_statistics.h"
 #include "data/synthetic.h"
 #include "src/core/check.h"
 #include "src/core/gpus.h"
@@ -16,6 +17,7 @@ namespace {
 
 std::shared_ptr<const Dataset> open_split(const Job& job, const std::string& folder, Split split) {
   const DataSettings& data = job.settings.data;
+  if (data.format == "shards") return std::make_shared<ShardDataset>(folder, split, data.crop);
   if (data.format != "synthetic")
     return read_cifar(folder, data.format == "cifar10" ? CifarKind::k10 : CifarKind::k100, split);
   SyntheticSettings settings;
@@ -25,6 +27,12 @@ std::shared_ptr<const Dataset> open_split(const Job& job, const std::string& fol
   settings.seed = data.seed;
   settings.split = split;
   return std::make_shared<SyntheticDataset>(settings);
+}
+
+DatasetStatistics statistics_of(const Job& job, const std::string& folder) {
+  const DataSettings& data = job.settings.data;
+  if (!data.augment.needs_statistics()) return {};
+  return data.format == "shards" ? read_statistics(folder) : compute_statistics(*job.train);
 }
 
 LoaderSettings loader_settings(const Job& job, int rank) {
@@ -67,14 +75,17 @@ void open_data(Job& job, const std::string& folder) {
   if (job.train->classes() > job.settings.model.classes)
     fail("the data has ", job.train->classes(), " classes, but model '", job.settings.model.name, "' has ",
          job.settings.model.classes, "; set the model's classes and the outputs of its last layer");
-  const AugmentSettings& augment = job.settings.data.augment;
-  if (augment.needs_statistics()) job.statistics = compute_statistics(*job.train);
-  job.augmenter = std::make_shared<Augmenter>(augment, job.train->image(), job.statistics);
+  const DataSettings& data = job.settings.data;
+  job.statistics = statistics_of(job, folder);
+  job.augmenter = std::make_shared<Augmenter>(data.augment, job.train->image(), job.statistics);
+  const auto share = static_cast<int64_t>(data.max_corrupt * static_cast<double>(job.train->size()));
+  job.corrupt = std::make_shared<CorruptRecords>(data.max_corrupt > 0 ? std::max<int64_t>(1, share) : 0);
 }
 
 std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t step_in_epoch) {
   LoaderSettings settings = loader_settings(job, rank);
   settings.dataset = job.train;
+  settings.corrupt = job.corrupt;
   settings.epoch = epoch;
   settings.step_in_epoch = step_in_epoch;
   return make_batches(job.plan.request.on, std::move(settings), job.settings.data.resident_bytes);

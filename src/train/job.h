@@ -19,10 +19,11 @@ struct Job {
   std::shared_ptr<const Dataset> train, test;
   DatasetStatistics statistics;  // of the training images; empty where the augmentation does not need them
   std::shared_ptr<const Augmenter> augmenter;
-  std::string run_folder;         // training only
-  std::string resume_checkpoint;  // folder to go on from; empty: from the start
-  RunState resume_state;          // of that checkpoint, whose files have been checked
-  std::string weights;            // file to start from; empty: drawn from the seed
+  std::shared_ptr<CorruptRecords> corrupt;  // met in training
+  std::string run_folder;                   // training only
+  std::string resume_checkpoint;            // folder to go on from; empty: from the start
+  RunState resume_state;                    // of that checkpoint, whose files have been checked
+  std::string weights;                      // file to start from; empty: drawn from the seed
 
   const std::shared_ptr<const Dataset>& images(Split split) const { return split == Split::kTrain ? train : test; }
 };

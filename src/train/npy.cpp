@@ -9,8 +9,8 @@ std::string header_of(const Shape& shape, DType dtype) {
   OWT_CHECK(dtype == DType::kF32 || dtype == DType::kI64);
   std::string text =
       concat("{'descr': '", dtype == DType::kF32 ? "<f4" : "<i8", "', 'fortran_order': False, 'shape': (");
-  for (int dim = 0; dim < shape.rank(); ++dim) text += concat(shape[dim], ",", dim + 1 < shape.rank() ? " " : "");
-  text += "), }";
+  for (int dim = 0; dim < shape.rank(); ++dim) text += concat(dim > 0 ? ", " : "", shape[dim]);
+  text += shape.rank() == 1 ? ",), }" : "), }";    // as Python writes tuples
   constexpr size_t kBefore = 10, kAlignment = 64;  // magic, version and length; what the elements are to be aligned to
   while ((kBefore + text.size() + 1) % kAlignment != 0) text += ' ';
   text += '\n';

@@ -219,8 +219,8 @@ void Trainer::record(const StepResult& result, const Started& started) {
     }
   if (started.step % job_.settings.run.log_every != 0 && started.step != 1 && started.step != total_steps_) return;
   const double data_wait_ms = waited_steps_ > 0 ? data_wait_ms_ / static_cast<double>(waited_steps_) : 0;
-  metrics_->write(
-      TrainRecord{started.step, started.epoch, loss, top1, started.lr, progress_->images_per_second(), data_wait_ms});
+  metrics_->write(TrainRecord{started.step, started.epoch, loss, top1, started.lr, progress_->images_per_second(),
+                              data_wait_ms, job_.corrupt ? job_.corrupt->count() : 0});
   data_wait_ms_ = 0;
   waited_steps_ = 0;
 }
