@@ -2,7 +2,7 @@
 // preparing costs beside bare decoding, resizing and encoding. tools/bench/loader.sh runs it.
 //
 //   usage: loader_speed shards DIR [ROUNDS]         img/s of both, medians of interleaved rounds
-//          loader_speed memory DIR [EPOCHS]         memory of the process after the first and the last epoch
+//          loader_speed memory DIR [EPOCHS]         memory of the process once all slots were used, and at the end
 //          loader_speed floor LIST THREADS          img/s of the three steps on photos (lines: path, space, label)
 //
 // Seconds are of processor time, so that other programs on the machine disturb less.
@@ -147,13 +147,11 @@ int64_t own_kilobytes() {  // resident memory that is of no file
 int memory(const std::string& folder, int epochs) {
   Loader loader(loading(folder, {.crop = kCrop, .short_side = 256, .area = {0.08, 1.0}}));
   const Stream stream;
-  int64_t first = 0;
-  for (int epoch = 0; epoch < epochs; ++epoch) {
-    for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) loader.next(stream);
-    if (epoch == 0) first = own_kilobytes();
-  }
-  std::cout << "memory after the first epoch: " << first / 1024 << " MiB, after " << epochs << ": "
-            << own_kilobytes() / 1024 << " MiB\n";
+  for (int64_t step = 0; step < 4 * kSlots; ++step) loader.next(stream);
+  const int64_t begin = own_kilobytes();
+  for (int64_t step = 0; step < epochs * loader.steps_per_epoch(); ++step) loader.next(stream);
+  std::cout << "memory of the loader: " << begin / 1024 << " MiB at the start, " << own_kilobytes() / 1024
+            << " MiB after " << epochs << " epochs\n";
   return 0;
 }
 
