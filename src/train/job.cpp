@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include "data/cifar.h"
 #include "data/device_batches.h"
@@ -54,6 +55,13 @@ void log_device(const Settings& settings, const Compute& on) {
 
 Step::Options step_options(const Settings& settings) { return {settings.run.seed, settings.run.cuda_graph}; }
 
+void use_algorithms_of(const std::string& weights, const Settings& settings) {
+  ConvChoices::process().set_mode(settings.run.conv_algorithm);
+  const std::filesystem::path beside = std::filesystem::path(weights).parent_path();
+  if (std::filesystem::is_regular_file(beside / "state.json"))
+    ConvChoices::process().preload(load_checkpoint_state(beside.string()).conv_choices);
+}
+
 std::string data_folder(const DataSettings& data, const std::string& given) {
   if (!given.empty()) return given;
   if (!data.dir.empty()) return data.dir;
@@ -68,7 +76,8 @@ void open_data(Job& job, const std::string& folder) {
     fail("the data has ", job.train->classes(), " classes, but model '", job.settings.model.name, "' has ",
          job.settings.model.classes, "; set the model's classes and the outputs of its last layer");
   const DataSettings& data = job.settings.data;
-  job.augmenter = std::make_shared<Augmenter>(data.augment, job.train->image(), statistics_of(job, folder));
+  job.statistics = statistics_of(job, folder);
+  job.augmenter = std::make_shared<Augmenter>(data.augment, job.train->image(), job.statistics);
   const auto share = static_cast<int64_t>(data.max_corrupt * static_cast<double>(job.train->size()));
   job.corrupt = std::make_shared<CorruptRecords>(data.max_corrupt > 0 ? std::max<int64_t>(1, share) : 0);
 }
@@ -82,10 +91,11 @@ std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t 
   return make_batches(job.plan.request.on, std::move(settings), job.settings.data.resident_bytes);
 }
 
-std::unique_ptr<BatchSource> test_batches(const Job& job, int rank) {
+std::unique_ptr<BatchSource> evaluation_batches(const Job& job, int rank, Split split, int views) {
   LoaderSettings settings = loader_settings(job, rank);
-  settings.dataset = job.test;
+  settings.dataset = job.images(split);
   settings.training = false;
+  settings.views = views;
   return make_batches(job.plan.request.on, std::move(settings), job.settings.data.resident_bytes);
 }
 

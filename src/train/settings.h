@@ -74,7 +74,7 @@ struct Settings {
   PlanRequest plan_request() const;  // for a plan to look at; its device is the CPU
   // Where and how this process computes. Throws Error where the device is not there or does not know the precision.
   Compute compute() const;
-  Plan plan_to_run() const;  // on compute()
+  Plan plan_to_run(bool whole_logits = false) const;  // on compute(); see PlanRequest
   // Factor on the learning rate that scale_lr asks for, of the layers before and behind the boundary: the batch they
   // update on, in units of one rank's rows.
   double front_rate_scale(const Plan& plan) const;
@@ -84,7 +84,8 @@ struct Settings {
 using Overrides = std::vector<std::pair<std::string, std::string>>;  // dotted key, value
 
 // Reads a recipe, or a model file on its own (then with synthetic data and a batch of 64). Overrides act after the
-// files. Throws Error naming file and line.
+// files, but for "model", which names another model file, its path counting from the recipe. Throws Error naming file and
+// line.
 Settings read_settings(const std::string& path, const Overrides& overrides = {});
 Settings settings_from(Config recipe, const std::string& name);
 

@@ -228,7 +228,7 @@ void Trainer::record(const StepResult& result, const Started& started) {
 Evaluation Trainer::evaluate_now() {
   // Kept for the next time: recorded steps read its memory.
   if (!test_batches_) {
-    test_batches_ = test_batches(job_, comm_.rank());
+    test_batches_ = evaluation_batches(job_, comm_.rank());
     comm_.meet();
   }
   return evaluate(step_, *test_batches_);

@@ -1,27 +1,21 @@
-// How fast one core makes batches out of prepared shards, against a loader as one would write it with OpenCV; and what
-// preparing costs beside bare decoding, resizing and encoding. tools/bench/loader.sh runs it.
+// How fast one core makes batches out of prepared shards, against a loader as one would write it with OpenCV.
 //
 //   usage: loader_speed shards DIR [ROUNDS]         img/s of both, medians of interleaved rounds
 //          loader_speed memory DIR [EPOCHS]         memory of the process once all slots were used, and at the end
-//          loader_speed floor LIST THREADS          img/s of the three steps on photos (lines: path, space, label)
 //
 // Seconds are of processor time, so that other programs on the machine disturb less.
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <iostream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
 
 #include "data/loader.h"
-#include "data/photo.h"
 #include "data/shards.h"
 #include "src/core/files.h"
 #include "src/core/philox.h"
@@ -155,31 +149,11 @@ int memory(const std::string& folder, int epochs) {
   return 0;
 }
 
-int floor_of_preparing(const std::string& list, int threads) {
-  cv::setNumThreads(1);
-  std::vector<std::string> paths;
-  std::ifstream lines(list);
-  for (std::string line; std::getline(lines, line);) paths.push_back(line.substr(0, line.rfind(' ')));
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i = next++; i < paths.size(); i = next++)
-      jpeg_of(resized(read_photo(read_file(paths[i]), {.short_side = 256}), 256), {});
-  };
-  const auto begin = std::chrono::steady_clock::now();
-  std::vector<std::thread> team;
-  for (int t = 0; t < threads; ++t) team.emplace_back(work);
-  for (std::thread& thread : team) thread.join();
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  std::cout << static_cast<int64_t>(static_cast<double>(paths.size()) / seconds.count()) << '\n';
-  return 0;
-}
-
 int run(const std::vector<std::string>& words) {
   const auto number = [&](int otherwise) { return words.size() > 2 ? std::stoi(words[2]) : otherwise; };
   if (words.size() >= 2 && words[0] == "shards") return shards(words[1], number(7));
   if (words.size() >= 2 && words[0] == "memory") return memory(words[1], number(20));
-  if (words.size() == 3 && words[0] == "floor") return floor_of_preparing(words[1], number(1));
-  std::cerr << "usage: loader_speed shards DIR [ROUNDS] | memory DIR [EPOCHS] | floor LIST THREADS\n";
+  std::cerr << "usage: loader_speed shards DIR [ROUNDS] | memory DIR [EPOCHS]\n";
   return 2;
 }
 
