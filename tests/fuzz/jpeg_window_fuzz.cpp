@@ -10,13 +10,13 @@ constexpr int64_t kMostPixels = 1 << 18;  // larger images are slow and no diffe
 
 using Pixels = std::vector<uint8_t>;
 
-Pixels decode(owt::WindowDecoder& decoder, const owt::Window& window) {
+Pixels decode(owt::WindowDecoder& decoder, const owt::ImageWindow& window) {
   Pixels pixels(static_cast<size_t>(window.height * window.width * 3));
   decoder.decode(window, pixels.data());
   return pixels;
 }
 
-Pixels cut(const Pixels& image, int64_t width, const owt::Window& window) {
+Pixels cut(const Pixels& image, int64_t width, const owt::ImageWindow& window) {
   Pixels part;
   for (int64_t row = window.top; row < window.top + window.height; ++row) {
     const auto from = image.begin() + (row * width + window.left) * 3;
@@ -35,7 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
     owt::promise(height > 0 && width > 0, "an image has pixels");
     if (height * width > kMostPixels) return;
     const int64_t top = static_cast<int64_t>(count) % height, left = static_cast<int64_t>(count / 3) % width;
-    const owt::Window part{top, left, (height - top + 1) / 2, (width - left + 1) / 2};
+    const owt::ImageWindow part{top, left, (height - top + 1) / 2, (width - left + 1) / 2};
     const Pixels image = decode(decoder, {0, 0, height, width});
     owt::promise(decode(decoder, part) == cut(image, width, part), "a window shows what the whole image shows there");
     Pixels resized(17 * 17 * 3);
