@@ -202,8 +202,9 @@ Augmenter::Normalisation Augmenter::at_centre() const {
   for (int64_t row = crop.row_begin; row < crop.row_end; ++row)
     for (int64_t e = crop.column_begin * channels; e < crop.column_end * channels; ++e) {
       const int64_t in_row = e + crop.column_shift * channels;  // of the source, as e is of the output
+      const int64_t means = settings_.mean == From::kPixel ? (row + crop.row_shift) * image_[1] * channels : 0;
       const auto to = static_cast<size_t>(row * out_[1] * channels + e);
-      n.mean[to] = mean_[static_cast<size_t>((row + crop.row_shift) * image_[1] * channels + in_row)];
+      n.mean[to] = mean_[static_cast<size_t>(means + in_row)];
       n.factor[to] = factor_[static_cast<size_t>(in_row)];
     }
   return n;
