@@ -290,6 +290,19 @@ TEST(Photo, HugeClaimsAreRefusedBeforeDecoding) {
   EXPECT_EQ(reason(made_jpeg(four_colours()), {.pixels = 48 * 64}), "read");
 }
 
+TEST(Photo, AJpegWithRubbishBetweenItsPartsIsRead) {
+  std::string file = made_jpeg(four_colours());
+  file.insert(file.find("\xff\xda"), "rubbish");
+  expect_four_colours(file + "more rubbish");
+}
+
+TEST(Photo, TenThousandPixelsSquaredAreRead) {
+  const std::string file = gray_jpeg(10000, 10000, 60);
+  const Photo photo = resized(read_photo(file, {.short_side = 256}), 256);
+  EXPECT_EQ(photo.width, 256);
+  EXPECT_THAT(pixel(photo, 128, 128), ElementsAre(60, 60, 60));
+}
+
 // The last scan of a progressive file, over and over again: cheap to write, costly to decode.
 TEST(Photo, AProgressiveJpegOfThousandsOfScansIsRefused) {
   const std::string file = made_jpeg(four_colours(), true);
