@@ -120,10 +120,12 @@ Still bmp_still(std::string_view file) {
 Still tiff_still(std::string_view file) {
   const Bytes bytes(file, "TIFF");
   const TiffDirectory directory(bytes);
-  constexpr uint64_t kWidth = 256, kHeight = 257, kMost = uint64_t{1} << 32;
+  constexpr uint64_t kWidth = 256, kHeight = 257, kExtraSamples = 338, kAssociatedAlpha = 1, kMost = uint64_t{1} << 32;
   const uint64_t width = directory.value(kWidth, 0), height = directory.value(kHeight, 0);
   if (width == 0 || height == 0 || width > kMost || height > kMost) bytes.damaged("it has no size");
-  return {.height = static_cast<int64_t>(height), .width = static_cast<int64_t>(width)};
+  return {.height = static_cast<int64_t>(height),
+          .width = static_cast<int64_t>(width),
+          .multiplied = directory.value(kExtraSamples, 0) == kAssociatedAlpha};
 }
 
 std::string riff_chunk(std::string_view type, std::string_view data) {
