@@ -238,7 +238,7 @@ void BaselineJpeg::allocate(const Units& units) {
     component.pixels.resize(static_cast<size_t>(component.row_bytes * component.down * kBlockSide + kLanes));
   }
   const auto pixels = static_cast<size_t>(columns * across_ * kBlockSide + 2 * kLanes);
-  for (auto* row : {&red_, &green_, &blue_}) row->resize(pixels);
+  for (auto* row : {&red_, &green_, &blue_}) row->assign(pixels, 0);  // as it stays without chroma
 }
 
 // Passes over what lies before the unit in its segment.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <new>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -47,6 +48,8 @@ Converted converted(const PhotoFiles& files, const PhotoSource& source, const Pr
           .width = photo.width};
 } catch (const BadPhoto& e) {
   return {.problem = without_control_characters(e.what())};
+} catch (const std::bad_alloc&) {
+  fail("out of memory at ", source.name, "; use fewer --threads");
 }
 
 // All that the result depends on, as text: equal texts, equal results.

@@ -205,7 +205,7 @@ class BatchNorm : public Layer {
     return in;
   }
   double flops(const Shape& in) const override { return 8.0 * static_cast<double>(in.elements()); }
-  std::span<Param> params() override { return params_; }
+  std::vector<Param*> params() override { return pointers_to(params_); }
   Columns columns() const override { return images_ ? Columns::kMixes : Columns::kKeeps; }
 
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {

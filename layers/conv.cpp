@@ -74,7 +74,7 @@ class Conv : public Layer {
     return {in.rows(), g.out_h, g.out_w, g.out_c};
   }
   double flops(const Shape& in) const override { return geometry(in).flops(in.rows()); }
-  std::span<Param> params() override { return params_; }
+  std::vector<Param*> params() override { return pointers_to(params_); }
 
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     return dispatch(on, [&](auto tag) { return bind_conv(tag, geometry(in), in.rows(), params_[0], bias()); });
@@ -95,6 +95,8 @@ class Conv : public Layer {
     return {bind(in, on), 1};
   }
 
+  ConvGeometry geometry(const Shape& in) const;
+
  private:
   Param* bias() { return params_.size() > 1 ? &params_[1] : nullptr; }
 
@@ -114,36 +116,35 @@ class Conv : public Layer {
                                     "; use a smaller kernel, more padding, or fewer layers that shrink the image"));
   }
 
-  ConvGeometry geometry(const Shape& in) const {
-    if (in.rank() != 4 || in[3] != channels_)
-      fail("layer '", name(), "' convolves images of ", channels_, " channels, not an input of ", in);
-    if (in[1] + 2 * pad_.h < kernel_.h || in[2] + 2 * pad_.w < kernel_.w)
-      fail("layer '", name(), "': the kernel of ", kernel_.h, "x", kernel_.w, " is larger than the padded input of ",
-           in);
-    const Extent h = windows(in[1], kernel_.h, stride_.h, pad_.h, round_);
-    const Extent w = windows(in[2], kernel_.w, stride_.w, pad_.w, round_);
-    return {.in_h = in[1],
-            .in_w = in[2],
-            .in_c = channels_,
-            .out_h = h.out,
-            .out_w = w.out,
-            .out_c = out_,
-            .kernel_h = kernel_.h,
-            .kernel_w = kernel_.w,
-            .stride_h = stride_.h,
-            .stride_w = stride_.w,
-            .top = pad_.h,
-            .left = pad_.w,
-            .bottom = h.after,
-            .right = w.after,
-            .groups = groups_};
-  }
-
   int64_t out_ = 0, channels_ = 0, groups_ = 1;
   Pair kernel_{}, stride_{}, pad_{};
   Round round_ = Round::kDown;
   std::vector<Param> params_;
 };
+
+ConvGeometry Conv::geometry(const Shape& in) const {
+  if (in.rank() != 4 || in[3] != channels_)
+    fail("layer '", name(), "' convolves images of ", channels_, " channels, not an input of ", in);
+  if (in[1] + 2 * pad_.h < kernel_.h || in[2] + 2 * pad_.w < kernel_.w)
+    fail("layer '", name(), "': the kernel of ", kernel_.h, "x", kernel_.w, " is larger than the padded input of ", in);
+  const Extent h = windows(in[1], kernel_.h, stride_.h, pad_.h, round_);
+  const Extent w = windows(in[2], kernel_.w, stride_.w, pad_.w, round_);
+  return {.in_h = in[1],
+          .in_w = in[2],
+          .in_c = channels_,
+          .out_h = h.out,
+          .out_w = w.out,
+          .out_c = out_,
+          .kernel_h = kernel_.h,
+          .kernel_w = kernel_.w,
+          .stride_h = stride_.h,
+          .stride_w = stride_.w,
+          .top = pad_.h,
+          .left = pad_.w,
+          .bottom = h.after,
+          .right = w.after,
+          .groups = groups_};
+}
 
 }  // namespace
 
@@ -158,5 +159,10 @@ double ConvGeometry::flops(int64_t rows) const {
 }
 
 std::unique_ptr<Layer> make_conv(const LayerSpec& spec) { return std::make_unique<Conv>(spec); }
+
+std::optional<ConvGeometry> conv_geometry(const Layer& layer, const Shape& in) {
+  const auto* conv = dynamic_cast<const Conv*>(&layer);
+  return conv ? std::optional(conv->geometry(in)) : std::nullopt;
+}
 
 }  // namespace owt

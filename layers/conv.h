@@ -33,6 +33,9 @@ struct ConvGeometry {
 
 std::unique_ptr<Layer> make_conv(const LayerSpec& spec);
 
+// Of a conv on a batch `in`; none for any other layer.
+std::optional<ConvGeometry> conv_geometry(const Layer& layer, const Shape& in);
+
 // Of `rows` images. The parameters must outlive the op; bias may be null.
 std::unique_ptr<Op> bind_conv(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
 std::unique_ptr<Op> bind_conv(Cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);

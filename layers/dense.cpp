@@ -34,7 +34,7 @@ class Dense : public Layer {
   double flops(const Shape& in) const override {
     return 2.0 * static_cast<double>(in.elements()) * static_cast<double>(part_.size());
   }
-  std::span<Param> params() override { return params_; }
+  std::vector<Param*> params() override { return pointers_to(params_); }
   Columns columns() const override { return Columns::kSplits; }
 
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {

@@ -54,6 +54,12 @@ class Op {
   // x: in, y: out_shape(in), both allocated by the caller.
   virtual void forward(const Pass& pass, const Tensor& x, Tensor& y) = 0;
   virtual void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) = 0;
+
+  // Memory for the length of one backward(): so many bytes, which the ops of a net share if they are given them (u8, where
+  // the op computes). An op that is not has its own.
+  virtual int64_t scratch_bytes() const { return 0; }
+  virtual void use_scratch(const Tensor& memory) { static_cast<void>(memory); }
+  virtual int64_t inner_bytes() const { return 0; }  // of activations between layers inside it
 };
 
 // How a layer treats the columns (features) of a batch; decides how it can be split over ranks.
@@ -76,9 +82,20 @@ class Layer {
   // Of a batch. Throws Error for a shape the layer cannot take.
   virtual Shape out_shape(const Shape& in) const = 0;
   virtual double flops(const Shape&) const { return 0; }  // of forward on a batch of this shape; a multiply-add is 2
-  virtual std::span<Param> params() { return {}; }
+  virtual std::vector<Param*> params() { return {}; }     // always in the same order; they live as long as the layer
   virtual Columns columns() const { return Columns::kMixes; }
   virtual bool in_place() const { return false; }
+
+  // A layer inside a composite layer, with the batch it gets when the composite gets `in`.
+  struct Inner {
+    Layer* layer;
+    Shape in;
+    bool first;  // of a branch: it gets what the composite gets
+  };
+  virtual std::vector<Inner> inner(const Shape& in) const {
+    static_cast<void>(in);
+    return {};
+  }
   virtual std::unique_ptr<Op> bind(const Shape& in, const Compute& on) = 0;
 
   // This layer and the first few of those that follow it in a net, as one op, where the device does that faster: forward
@@ -99,9 +116,9 @@ class Layer {
 // What a layer is made from.
 struct LayerSpec {
   std::string name;
-  Config& config;             // its table; name and type are read already, the maker reads the rest
-  Shape in;                   // of one row: H x W x C, or F; always the whole row
-  std::optional<Slice> part;  // compute only these output features (columns() is kKeeps or kSplits); none: all
+  Config& config;                  // its table; name and type are read already, the maker reads the rest
+  Shape in;                        // of one row: H x W x C, or F; always the whole row
+  std::optional<Slice> part = {};  // compute only these output features (columns() is kKeeps or kSplits); none: all
   // Compute a summand of all output features from these input features (columns() is kSplits); none: from all. `in` is
   // still the whole row, but the layer takes rows of these features alone.
   std::optional<Slice> inputs = {};

@@ -53,9 +53,16 @@ Initializer Initializer::from(Config& config, const Initializer& otherwise) {
     init.high = table.number("high", {.low = init.low});
   } else {
     init.type = type == "xavier" ? Type::kXavier : Type::kMsra;
+    if (type == "msra") init.by_fan_out = table.word("fan", "in", {"in", "out"}) == "out";
   }
   table.finish("init type '" + type + "'");
   return init;
+}
+
+std::vector<Param*> pointers_to(std::span<Param> params) {
+  std::vector<Param*> all;
+  for (Param& param : params) all.push_back(&param);
+  return all;
 }
 
 void read_multipliers(Config& config, Param& param) {
@@ -96,7 +103,7 @@ void Param::initialize(uint64_t seed) {
       scale = 2 * std::sqrt(6.0 / static_cast<double>(fan_in + fan_out)), offset = -scale / 2;
       break;
     case Initializer::Type::kMsra:
-      scale = std::sqrt(2.0 / static_cast<double>(fan_in));
+      scale = std::sqrt(2.0 / static_cast<double>(init.by_fan_out ? fan_out : fan_in));
       break;
   }
   Tensor in_file_order(full_shape.with_rows(part.size()));

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "src/core/config.h"
 #include "src/core/shape.h"
@@ -18,8 +20,9 @@ struct Initializer {
   double value = 0;          // constant
   double std = 0;            // gaussian, mean 0
   double low = 0, high = 0;  // uniform
+  bool by_fan_out = false;   // msra
   // xavier: uniform in +-sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)
-  // msra:   gaussian with std sqrt(2 / fan_in) (He et al. 2015)
+  // msra:   gaussian with std sqrt(2 / fan_in), or with fan = "out" sqrt(2 / fan_out) (He et al. 2015)
 
   // From `init = { type = "gaussian", std = 0.01 }`; `otherwise` where the key is missing.
   static Initializer from(Config& config, const Initializer& otherwise);
@@ -76,6 +79,8 @@ struct ParamPart {
   Slice elements;
   Tensor gradient{};
 };
+
+std::vector<Param*> pointers_to(std::span<Param> params);
 
 // `weight`-like parameter with the keys a layer's table may carry. Reads `lr`, `decay` (multipliers) and `init` from
 // `config`, e.g. the table of `bias = { lr = 2.0, decay = 0.0 }`.

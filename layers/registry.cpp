@@ -22,29 +22,35 @@ constexpr LayerType kTypes[] = {
 
 std::span<const LayerType> layer_types() { return kTypes; }
 
-std::unique_ptr<Layer> make_layer(Config config, const Shape& in, std::optional<Slice> part,
-                                  std::optional<Slice> inputs) {
-  const std::string name = config.string("name");
-  config.call("[[layer]] " + name);
+std::unique_ptr<Layer> make_layer(const LayerSpec& spec, std::span<const LayerType> types) {
+  Config& config = spec.config;
+  config.string("name");
+  config.call("[[layer]] " + spec.name);
   std::vector<std::string> known;
-  for (const LayerType& type : kTypes) known.push_back(type.type);
+  for (const LayerType& type : types) known.push_back(type.type);
   const std::string wanted = config.word("type", known);
-  for (const LayerType& type : kTypes) {
+  for (const LayerType& type : types) {
     if (wanted != type.type) continue;
     std::unique_ptr<Layer> layer;
     try {
-      layer = type.make({name, config, in, part, inputs});
-      layer->out_shape(
-          (inputs ? Shape{inputs->size()} : in).batch_of(1));  // impossible geometry shows here, with the layer at hand
+      layer = type.make(spec);
+      const Shape row = spec.inputs ? Shape{spec.inputs->size()} : spec.in;
+      layer->out_shape(row.batch_of(1));  // impossible geometry shows here, with the layer at hand
     } catch (const Error& e) {
       const std::string text = e.what();
       if (text.find(config.what()) != std::string::npos) throw;
-      config.error("type", concat("cannot take input ", in, ": ", text));
+      config.error("type", concat("cannot take input ", spec.in, ": ", text));
     }
     config.finish(wanted);
     return layer;
   }
   fail("layer type '", wanted, "' is not in the list");
+}
+
+std::unique_ptr<Layer> make_layer(Config config, const Shape& in, std::optional<Slice> part,
+                                  std::optional<Slice> inputs, std::span<const LayerType> types) {
+  const std::string name = config.string("name");
+  return make_layer({name, config, in, part, inputs}, types);
 }
 
 }  // namespace owt

@@ -19,7 +19,7 @@ layers       | src/core                                                     | dn
 src/net      | layers src/core                                              |
 src/parallel | src/net src/comm layers src/core                             |
 src/train    | src/parallel src/net src/comm data layers src/core           | boost/ nlohmann/
-tools/bench  |                                                              | mpi.h
+tools/bench  | data src/core                                                | mpi.h opencv2/
 tools        | src/train src/parallel src/net src/comm data layers src/core |
 '
 # Headers of C and of the system that are no third party; and what kernels are written in.

@@ -28,19 +28,20 @@ void inspect_model(const Settings& settings) {
   double parameters = 0, forward = 0, training = 0, activations = 0, largest = 0;
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const LayerPlan& at = plan.layers[i];
-    const double count = static_cast<double>(at.weight_bytes) / 4;
+    const auto count = static_cast<double>(at.trained);
     parameters += count;
     forward += at.flops_per_row;
     training += at.flops_per_row + at.backward_flops_per_row;
     const double bytes = static_cast<double>(facts[i].activation_bytes);
     largest = std::max(largest, bytes);
     if (!at.in_place) activations += bytes;
+    activations += bytes / static_cast<double>(at.out.elements()) * static_cast<double>(at.inner_elements());
     std::cout << format("{:<16} {:<16} {:>14} {:>12} {:>14.3f} {:>16}\n", at.name, at.type, at.out.str(),
                         count > 0 ? format("{:.0f}", count) : "-", mega(at.flops_per_row),
                         at.in_place ? "in place" : format("{:.1f}", static_cast<double>(at.out.elements()) * 4 / 1e3));
   }
-  std::cout << format("\nparameters {:.3f} M; forward {:.3f} GFLOP per image, training step {:.3f} GFLOP per image\n",
-                      parameters / 1e6, forward / 1e9, training / 1e9);
+  std::cout << format("\nparameters {:.0f}; forward {:.3f} GFLOP per image, training step {:.3f} GFLOP per image\n",
+                      parameters, forward / 1e9, training / 1e9);
   std::cout << format(
       "memory of worker 0 of {} ({}, {} images per step): weights, gradients and momentum {:.1f} MB, "
       "activations {:.1f} MB, their gradients {:.1f} MB\n",

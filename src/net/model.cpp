@@ -2,8 +2,8 @@
 
 #include <set>
 
-#include "layers/registry.h"
 #include "src/core/check.h"
+#include "src/net/layer_types.h"
 
 namespace owt {
 
@@ -40,7 +40,7 @@ std::vector<std::unique_ptr<Layer>> whole_layers(const Model& model) {
   std::vector<std::unique_ptr<Layer>> layers;
   Shape batch = model.input.batch_of(1);
   for (const Config& table : model.layers) {
-    layers.push_back(make_layer(table, batch.row()));
+    layers.push_back(make_layer(table, batch.row(), {}, {}, net_layer_types()));
     batch = layers.back()->out_shape(batch);
   }
   return layers;

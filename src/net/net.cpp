@@ -10,6 +10,15 @@
 
 namespace owt {
 
+namespace {
+
+// Of the parts of scratch memory; kernels want 16.
+constexpr int64_t kAlignment = 64;
+
+int64_t aligned_bytes(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
 Net::Net(std::vector<std::unique_ptr<Layer>> layers, const Shape& in) : layers_(std::move(layers)), in_(in) {}
 
 Shape Net::out() const {
@@ -21,16 +30,19 @@ Shape Net::out() const {
 std::vector<Param*> Net::params() const {
   std::vector<Param*> all;
   for (const auto& layer : layers_)
-    for (Param& param : layer->params()) all.push_back(&param);
+    for (Param* param : layer->params()) all.push_back(param);
   return all;
 }
 
-Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler)
-    : net_(net), rows_(rows), device_(on.device), profiler_(profiler) {
-  const DType type = activation_type(on.precision);
+Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratch scratch)
+    : net_(net),
+      rows_(rows),
+      device_(on.device),
+      profiler_(profiler),
+      type_(activation_type(on.precision)),
+      scratch_(scratch) {
   y_.resize(static_cast<size_t>(net.size()));
   Shape in = net.in().batch_of(rows);
-  int64_t largest = 0;
   for (int64_t i = 0; i < net.size();) {
     // Without rows nothing runs, and layers need not be bound.
     Layer::Run bound = rows > 0 ? net.layer(i).bind_run(net.layers_from(i + 1), in, on) : Layer::Run{nullptr, 1};
@@ -42,13 +54,36 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler)
       if (l > run.begin) run.name += "+" + net.layer(l).name();
     }
     const size_t last = static_cast<size_t>(run.end - 1);
-    y_[last] = run.in_place && i > 0 ? y_[last - 1] : Tensor(out, type, on.device);
-    largest = std::max({largest, i > 0 ? in.elements() : 0, out.elements()});
+    y_[last] = run.in_place && i > 0 ? y_[last - 1] : Tensor(out, type_, on.device);
+    largest_ = std::max({largest_, i > 0 ? in.elements() : 0, out.elements()});
     in = out;
     i = run.end;
     runs_.push_back(std::move(run));
   }
-  for (Tensor& gradient : gradients_) gradient = Tensor({largest}, type, on.device);
+  if (scratch == Scratch::kLent) return;
+  for (Tensor& gradient : gradients_) gradient = Tensor({largest_}, type_, device_);
+  ops_scratch_ = Tensor({ops_scratch_bytes()}, DType::kU8, device_);
+  lend_to_ops(ops_scratch_);
+}
+
+int64_t Tape::ops_scratch_bytes() const {
+  int64_t most = 0;
+  for (const Run& run : runs_)
+    if (run.op) most = std::max(most, run.op->scratch_bytes());
+  return most;
+}
+
+void Tape::lend_to_ops(const Tensor& memory) {
+  for (Run& run : runs_)
+    if (run.op) run.op->use_scratch(memory);
+}
+
+int64_t Tape::scratch_bytes() const { return 2 * aligned_bytes(largest_ * size_of(type_)) + ops_scratch_bytes(); }
+
+void Tape::use_scratch(const Tensor& memory) {
+  const int64_t each = aligned_bytes(largest_ * size_of(type_));
+  for (int64_t i = 0; i < 2; ++i) gradients_[i] = memory.part(i * each, {largest_ * size_of(type_)}).viewed_as(type_);
+  lend_to_ops(memory.part(2 * each, {memory.elements() - 2 * each}));
 }
 
 const Tensor& Tape::forward(const Pass& pass, const Tensor& x) {
@@ -112,7 +147,9 @@ void Tape::find_bad_layer(const Stream& stream, const Tensor& sums, int64_t firs
 }
 
 int64_t Tape::bytes() const {
-  int64_t total = gradients_[0].bytes() + gradients_[1].bytes();
+  int64_t total = scratch_ == Scratch::kLent ? 0 : gradients_[0].bytes() + gradients_[1].bytes() + ops_scratch_.bytes();
+  for (const Run& run : runs_)
+    if (run.op) total += run.op->inner_bytes();
   for (const Run& run : runs_)
     if (run.begin == 0 || !run.in_place) total += y_[static_cast<size_t>(run.end - 1)].bytes();
   return total;

@@ -40,9 +40,17 @@ struct BackwardHooks {
 
 class Tape {
  public:
-  // The net must outlive the tape. Memory: every activation, and two gradients as large as the largest one. Where the
-  // device runs several layers as one op (Layer::bind_run), only the last one's output is kept.
-  Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler);
+  // Who has the memory for what lives only while backward runs: two gradients as large as the largest activation, and
+  // scratch memory of the ops.
+  enum class Scratch { kOwn, kLent };
+
+  // The net must outlive the tape. Memory: every activation, and that of backward. Where the device runs several layers as
+  // one op (Layer::bind_run), only the last one's output is kept.
+  Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratch scratch = Scratch::kOwn);
+
+  // Scratch::kLent: to be given before backward runs; u8, where the tape computes.
+  int64_t scratch_bytes() const;
+  void use_scratch(const Tensor& memory);
 
   // Returns y, valid until the next forward; for an empty net or no rows, see below. x must not change until backward.
   const Tensor& forward(const Pass& pass, const Tensor& x);
@@ -56,7 +64,9 @@ class Tape {
   void find_bad_layer(const Stream& stream, const Tensor& sums, int64_t first_layer, Tensor& first) const;
   // Of the layer; undefined where it is no last layer of an op.
   const Tensor& activation(int64_t layer) const { return y_[static_cast<size_t>(layer)]; }
-  int64_t bytes() const;  // activations and gradients
+  // Whether backward may overwrite dy.
+  bool overwrites_dy() const { return !runs_.empty() && runs_.back().end - runs_.back().begin > 1; }
+  int64_t bytes() const;  // activations, and its own memory for backward
 
  private:
   struct Run {  // layers [begin, end) in one op, with one output
@@ -66,13 +76,20 @@ class Tape {
     bool in_place;
   };
 
+  int64_t ops_scratch_bytes() const;
+  void lend_to_ops(const Tensor& memory);
+
   Net& net_;
   int64_t rows_;
   Device device_;
   Profiler* profiler_;
   std::vector<Run> runs_;
   std::vector<Tensor> y_;  // output of each layer; in-place layers share the one before
-  Tensor gradients_[2];    // the gradient at the layer being run, and the one before it
+  DType type_;
+  int64_t largest_ = 0;  // elements of the largest activation
+  Scratch scratch_;
+  Tensor gradients_[2];  // the gradient at the layer being run, and the one before it
+  Tensor ops_scratch_;
 };
 
 // The host waits.

@@ -90,7 +90,12 @@ class DeviceFloors : public ComputeModel {
             : precision == Precision::kTf32 ? speed.tf32_flops
                                             : speed.fp32_flops;
     const double size = static_cast<double>(size_of(activation_type(precision)));
-    for (size_t i = 0; i < plan.layers.size(); ++i) add(plan.layers, i, size);
+    for (size_t i = 0; i < plan.layers.size(); ++i) {
+      Kernels kernels = kernels_of(plan.layers, i, size);
+      forward_.push_back(std::move(kernels.forward));
+      backward_.push_back(std::move(kernels.backward));
+      params_.push_back(static_cast<double>(plan.layers[i].weight_bytes) / 4);
+    }
     loss_bytes_ = 3 * size * static_cast<double>(plan.layers.back().out.elements());
     text_ = format("floors of one {} in {} at {:.0f} % of {:.0f} TFLOP/s and {:.0f} % of {:.2f} TB/s", speed.name,
                    name_of(precision), 100 * speed.flop_share, peak_ / 1e12, 100 * speed.byte_share,
@@ -112,16 +117,30 @@ class DeviceFloors : public ComputeModel {
   static bool multiplies(const LayerPlan& layer) { return layer.type == "conv" || layer.type == "dense"; }
   static bool pools(const LayerPlan& layer) { return layer.type == "max_pool" || layer.type == "avg_pool"; }
 
-  void add(const std::vector<LayerPlan>& layers, size_t i, double size) {
+  struct Kernels {
+    std::vector<Kernel> forward, backward;
+    void add(const Kernels& more) {
+      forward.insert(forward.end(), more.forward.begin(), more.forward.end());
+      backward.insert(backward.end(), more.backward.begin(), more.backward.end());
+    }
+  };
+
+  static Kernels kernels_of(const std::vector<LayerPlan>& layers, size_t i, double size) {
     const LayerPlan& layer = layers[i];
     const double x = size * static_cast<double>(layer.in.elements()),
                  y = size * static_cast<double>(layer.out.elements());
     const double count = static_cast<double>(layer.weight_bytes) / 4, w = size * count;
-    std::vector<Kernel> forward, backward;
-    if (multiplies(layer)) {
+    Kernels kernels;
+    auto& [forward, backward] = kernels;
+    if (!layer.inner.empty()) {
+      for (size_t k = 0; k < layer.inner.size(); ++k) kernels.add(kernels_of(layer.inner, k, size));
+      forward.push_back({0, 0, 3 * y, 0});
+      backward.push_back({0, 0, 4 * y + 3 * x, 0});
+    } else if (multiplies(layer)) {
       forward.push_back({layer.flops_per_row, x, y, w});
       backward.push_back({layer.flops_per_row, x, y, w});
-      if (i > 0) backward.push_back({layer.flops_per_row, x, y, w});
+      if (layer.backward_flops_per_row > layer.flops_per_row)  // dx is wanted
+        backward.push_back({layer.flops_per_row, x, y, w});
     } else if (layer.type == "relu") {
       if (i == 0 || !multiplies(layers[i - 1])) forward.push_back({0, 0, x + y, 0});
       if (i + 1 == layers.size() || !pools(layers[i + 1])) backward.push_back({0, 0, 3 * y, 0});
@@ -133,9 +152,7 @@ class DeviceFloors : public ComputeModel {
       forward.push_back({layer.flops_per_row, 0, x + y, w});
       backward.push_back({layer.backward_flops_per_row, 0, 2 * y + x, w});
     }
-    forward_.push_back(std::move(forward));
-    backward_.push_back(std::move(backward));
-    params_.push_back(count);
+    return kernels;
   }
 
   double bytes_seconds(double bytes) const { return bytes / (speed_.bytes_per_s * speed_.byte_share); }

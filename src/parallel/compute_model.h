@@ -53,6 +53,7 @@ std::vector<std::string> device_names();
 //   conv, dense   forward x + w + y; backward x + y + w for dW, and once more for dx unless it is the first layer
 //   relu          forward 0 behind a convolution or dense layer (fused); backward 3 y, or 0 before a pool
 //   pools         forward x + y + 1 byte of y's index; backward 2 y, the index, and x
+//   residual      its layers; forward 3 y, backward 4 y + 3 x
 //   others        forward x + y, backward 2 y + x
 //   update        20 bytes per parameter; loss: three times the logits
 // Activations and the factors of products in the plan's precision. Source: reference performance.md 2.1 and 4.2.

@@ -11,7 +11,7 @@ GradSync::GradSync(std::string name, std::span<const Bucket> buckets, const Laye
     for (const int64_t layer : bucket.layers) {
       if (static_cast<size_t>(layer) >= group_of_.size()) group_of_.resize(static_cast<size_t>(layer) + 1, -1);
       group_of_[static_cast<size_t>(layer)] = static_cast<int>(groups_.size());
-      for (Param& param : layer_of(layer).params()) group.params.push_back(&param);
+      for (Param* param : layer_of(layer).params()) group.params.push_back(param);
     }
     group.all = Tensor({bucket.elements}, DType::kF32, on.device);
     group.all.zero();  // what lies between and behind them travels too

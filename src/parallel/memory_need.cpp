@@ -12,15 +12,30 @@ int64_t kept_columns(const LayerPlan& layer) {
   return layer.layout == Layout::kFeature ? layer.parts.front().size() : layer.out.elements();
 }
 
-// Elements per row that the run of layers [begin, end) keeps: every output, and two gradients as large as the largest.
+// Elements per row that backward of a composite layer needs: the gradient of its output, that of the shortcut's input, and
+// the two gradients of a branch.
+int64_t scratch_elements(const LayerPlan& layer) {
+  if (layer.inner.empty()) return 0;
+  int64_t largest = 0, inner = 0;
+  for (const LayerPlan& each : layer.inner) {
+    largest = std::max({largest, each.out.elements(), each.in.elements()});
+    inner = std::max(inner, scratch_elements(each));
+  }
+  return layer.out.elements() + layer.in.elements() + 2 * largest + inner;
+}
+
+// Elements per row that the run of layers [begin, end) keeps: every output, two gradients as large as the largest, and what
+// one composite layer at a time needs.
 int64_t kept_elements(const Plan& plan, int64_t begin, int64_t end) {
-  int64_t outputs = 0, largest = 0;
+  int64_t outputs = 0, largest = 0, scratch = 0;
   for (int64_t i = begin; i < end; ++i) {
     const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
     if (!at.in_place || i == begin) outputs += kept_columns(at);
+    outputs += at.inner_elements();
     largest = std::max({largest, kept_columns(at), i > begin ? at.in.elements() : 0});
+    scratch = std::max(scratch, scratch_elements(at));
   }
-  return outputs + 2 * largest;
+  return outputs + 2 * largest + scratch;
 }
 
 // Of the moves between split layers: the whole batch, its gradient, and what travels.

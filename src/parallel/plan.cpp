@@ -200,6 +200,12 @@ int64_t LayerPlan::most_elements(const Shape& param) const {
   return param.rank() == 1 ? param.elements() : param.rows() * inputs.front().size();  // the bias is whole on one rank
 }
 
+int64_t LayerPlan::inner_elements() const {
+  int64_t elements = 0;
+  for (const LayerPlan& each : inner) elements += each.inner_elements() + (each.in_place ? 0 : each.out.elements());
+  return elements;
+}
+
 const char* name_of(Group group) {
   switch (group) {
     case Group::kWorld:
@@ -280,6 +286,28 @@ int model_ranks_of(const PlanRequest& request, const std::vector<std::unique_ptr
   return splits ? asked : 1;
 }
 
+// Of `layer` on rows of in.row(); wants_dx: somebody needs the gradient of its input.
+LayerPlan describe(Layer& layer, const Shape& in, bool wants_dx) {
+  LayerPlan at;
+  at.name = layer.name();
+  at.type = layer.type();
+  at.in = in.row();
+  at.out = layer.out_shape(in).row();
+  at.flops_per_row = layer.flops(in);
+  at.backward_flops_per_row = at.flops_per_row * (wants_dx ? 2 : 1);
+  for (const Param* param : layer.params()) {
+    at.params.push_back(param->full_shape);
+    at.weight_bytes += param->full_shape.elements() * 4;
+    if (param->role == ParamRole::kTrained) at.trained += param->full_shape.elements();
+  }
+  for (const Layer::Inner& each : layer.inner(in)) {
+    LayerPlan& inner = at.inner.emplace_back(describe(*each.layer, each.in, wants_dx || !each.first));
+    inner.in_place = each.layer->in_place() && !each.first;
+    if (!wants_dx && !each.first) at.backward_flops_per_row += inner.flops_per_row;
+  }
+  return at;
+}
+
 }  // namespace
 
 Plan make_plan(const Model& model, const PlanRequest& request) {
@@ -292,20 +320,10 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
   Shape batch = model.input.batch_of(1);
   plan.boundary = static_cast<int64_t>(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
-    LayerPlan at;
-    at.name = layers[i]->name();
-    at.type = layers[i]->type();
-    at.in = batch.row();
+    LayerPlan at = describe(*layers[i], batch, i > 0);
     at.in_place = layers[i]->in_place() && i > 0;
-    at.flops_per_row = layers[i]->flops(batch);
-    at.backward_flops_per_row = at.flops_per_row * (i == 0 ? 1 : 2);
-    batch = layers[i]->out_shape(batch);
-    at.out = batch.row();
     at.layout = plan.front_layout();
-    for (const Param& param : layers[i]->params()) {
-      at.params.push_back(param.full_shape);
-      at.weight_bytes += param.full_shape.elements() * 4;
-    }
+    batch = layers[i]->out_shape(batch);
     const bool first_dense =
         layers[i]->columns() == Columns::kSplits && plan.boundary == static_cast<int64_t>(layers.size());
     // On one rank, and under dp, there is nothing to split.

@@ -48,8 +48,11 @@ struct LayerPlan {
   double backward_flops_per_row = 0;  // the first layer needs no gradient of the images
   std::vector<Shape> params;          // whole tensors
   int64_t weight_bytes = 0;           // all parameters of the whole layer, f32
+  int64_t trained = 0;                // elements of them that are no running averages
+  std::vector<LayerPlan> inner;       // of a composite layer: what it is made of
 
   int64_t most_elements(const Shape& param) const;  // of one of params, on the rank with the most
+  int64_t inner_elements() const;                   // per row, of the activations a composite keeps inside
 };
 
 // One kind of collective in a step. A transfer with several calls (one a round) counts them all.

@@ -1,6 +1,6 @@
 #include "src/parallel/rank_model.h"
 
-#include "layers/registry.h"
+#include "src/net/layer_types.h"
 
 namespace owt {
 
@@ -41,7 +41,7 @@ RankModel::RankModel(const Model& model, const Plan& plan, int rank) {
       inputs = at.inputs[place];
     else if (at.layout == Layout::kFeature)
       part = at.parts[place];
-    run.push_back(make_layer(model.layers[i], at.in, part, inputs));
+    run.push_back(make_layer(model.layers[i], at.in, part, inputs, net_layer_types()));
   }
   close_run();
 }

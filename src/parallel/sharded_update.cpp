@@ -66,7 +66,8 @@ ShardedUpdate::Group ShardedUpdate::group_of(const Bucket& bucket, const GradSyn
   if (on.precision == Precision::kBf16) group.copies = Tensor({bucket.elements}, DType::kBF16, on.device);
   int64_t first = 0;
   for (const int64_t layer : bucket.layers)
-    for (Param& param : layer_of(layer).params()) {
+    for (Param* each : layer_of(layer).params()) {
+      Param& param = *each;
       const Shape shape = param.shape();
       Tensor value = group.values.part(first, shape);
       if (param.value.defined()) value.copy_from(param.value);

@@ -125,16 +125,18 @@ learning_rate = 0.01
 epochs = 1
 )";
 
-Config whole_recipe(const std::string& path) {
+// `model`: the path of another model file than the recipe's; empty: none.
+Config whole_recipe(const std::string& path, const std::string& model) {
   Config file = Config::file(path);
+  if (!model.empty()) file.set("model", model);
   if (file.has("layer")) {
     Config recipe = Config::text(kBareRecipe, path);
     recipe.put("model", file);
     return recipe;
   }
   if (file.is_string("model")) {
-    const std::filesystem::path model = file.string("model");
-    const auto found = model.is_absolute() ? model : std::filesystem::path(path).parent_path() / model;
+    const std::filesystem::path named = file.string("model");
+    const auto found = named.is_absolute() ? named : std::filesystem::path(path).parent_path() / named;
     if (!std::filesystem::is_regular_file(found))
       file.error("model", concat("no model file ", found.string(), " (the path counts from this file)"));
     file.put("model", Config::file(found.string()));
@@ -212,8 +214,12 @@ Settings settings_from(Config recipe, const std::string& name) {
 }
 
 Settings read_settings(const std::string& path, const Overrides& overrides) {
-  Config recipe = whole_recipe(path);
-  for (const auto& [key, value] : overrides) recipe.set(key, value);
+  std::string model;
+  for (const auto& [key, value] : overrides)
+    if (key == "model") model = value;
+  Config recipe = whole_recipe(path, model);
+  for (const auto& [key, value] : overrides)
+    if (key != "model") recipe.set(key, value);
   return settings_from(recipe, std::filesystem::path(path).stem().string());
 }
 

@@ -249,10 +249,7 @@ void Step::update(Net& net, const Sgd::Rate& rate, double gradient_scale) {
   for (int64_t i = 0; i < net.size(); ++i) {
     if (net.layer(i).params().empty()) continue;
     const Profiler::Scope scope(profiler_, net.layer(i).name(), Phase::kUpdate);
-    for (Param& param : net.layer(i).params()) {
-      Param* const one = &param;
-      sgd_.update({&one, 1}, rate, gradient_scale, stream_);
-    }
+    sgd_.update(net.layer(i).params(), rate, gradient_scale, stream_);
   }
 }
 

@@ -71,7 +71,7 @@ std::vector<LayerFacts> layer_facts(const Plan& plan) {
     const double worked = static_cast<double>(front ? rows.of(0).size() : plan.request.step_rows);
     LayerFacts facts{at.name, at.type, at.out, 0, 0, 0, 0};
     facts.forward_flops = at.flops_per_row * worked * share;
-    facts.backward_flops = facts.forward_flops * (i == 0 ? 1 : 2);  // the first layer needs no gradient of the images
+    facts.backward_flops = at.backward_flops_per_row * worked * share;
     facts.activation_bytes = static_cast<int64_t>(each * worked * share * static_cast<double>(at.out.elements()));
     facts.weight_bytes = static_cast<int64_t>(share * static_cast<double>(at.weight_bytes));
     all.push_back(std::move(facts));

@@ -15,9 +15,9 @@ namespace {
 template <class Visit>
 void for_each_tensor(const Plan& plan, RankModel& model, const TensorOf& tensor_of, const Visit& visit) {
   for (size_t i = 0; i < plan.layers.size(); ++i) {
-    const std::span<Param> params = model.layer(static_cast<int64_t>(i)).params();
+    const std::vector<Param*> params = model.layer(static_cast<int64_t>(i)).params();
     for (size_t p = 0; p < params.size(); ++p)
-      if (const Tensor tensor = tensor_of(params[p]); tensor.defined()) visit(i, p, params[p], tensor);
+      if (const Tensor tensor = tensor_of(*params[p]); tensor.defined()) visit(i, p, *params[p], tensor);
   }
 }
 

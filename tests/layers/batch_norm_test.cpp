@@ -87,9 +87,9 @@ TEST_P(BatchNormTest, StartsAsPlainNormalisation) {
 
 TEST(BatchNormKeys, MultipliersAreReadFromTheParametersTables) {
   const auto layer = layer_from("type='batch_norm' weight={decay=0} bias={lr=2,decay=0.5}", {1, 4});
-  EXPECT_EQ(layer->params()[0].decay_mult, 0);
-  EXPECT_EQ(layer->params()[1].lr_mult, 2);
-  EXPECT_EQ(layer->params()[1].decay_mult, 0.5);
+  EXPECT_EQ(layer->params()[0]->decay_mult, 0);
+  EXPECT_EQ(layer->params()[1]->lr_mult, 2);
+  EXPECT_EQ(layer->params()[1]->decay_mult, 0.5);
 }
 
 TEST(BatchNormKeys, MisspeltMultiplierIsAnError) {

@@ -64,7 +64,7 @@ class Scale : public Layer {
     weight_.init = {.type = Initializer::Type::kGaussian, .std = 1};
   }
   Shape out_shape(const Shape& in) const override { return in; }
-  std::span<Param> params() override { return {&weight_, 1}; }
+  std::vector<Param*> params() override { return {&weight_}; }
   Columns columns() const override { return Columns::kKeeps; }
   std::unique_ptr<Op> bind(const Shape&, const Compute&) override { return std::make_unique<ScaleOp>(weight_, fault_); }
 

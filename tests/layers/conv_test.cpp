@@ -315,7 +315,7 @@ TEST(Conv, ParametersSpeakTheFileOrderOfPyTorch) {
   const auto conv =
       layer_from("name='conv1' type='conv' out=6 kernel=[3,5] groups=2 lr=0.5 bias={lr=2,decay=0}", {1, 8, 8, 4});
   ASSERT_EQ(conv->params().size(), 2u);
-  const Param &weight = conv->params()[0], &bias = conv->params()[1];
+  const Param &weight = *conv->params()[0], &bias = *conv->params()[1];
   EXPECT_EQ(weight.name, "conv1.weight");
   EXPECT_EQ(weight.full_shape, (Shape{6, 3, 5, 2}));
   EXPECT_EQ(weight.file_shape, (Shape{6, 2, 3, 5}));

@@ -32,7 +32,7 @@ class InARow : public Layer {
     for (const auto& layer : layers_) out = layer->out_shape(out);
     return out;
   }
-  std::span<Param> params() override { return layers_.front()->params(); }
+  std::vector<Param*> params() override { return layers_.front()->params(); }
 
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     const auto followers = std::span<const std::unique_ptr<Layer>>(layers_).subspan(1);
@@ -132,7 +132,7 @@ TEST_P(DenseReluTest, OnlyAReluIsTakenIntoTheOpAndOnlyOnAGpu) {
   const auto with_relu = dense_and("type='relu'", "out=2", in),
              with_dropout = dense_and("type='dropout' rate=0.5", "out=2", in);
   for (Layer* layers : {static_cast<Layer*>(with_relu.get()), static_cast<Layer*>(with_dropout.get())}) {
-    for (Param& param : layers->params()) param.allocate(device());
+    for (Param* param : layers->params()) param->allocate(device());
     layers->bind(in, device());
   }
   EXPECT_EQ(with_relu->fused(), device() == Device::kCpu ? 1 : 2);

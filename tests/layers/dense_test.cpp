@@ -169,7 +169,7 @@ TEST_P(DenseTest, TellsOnceThatDxIsCompleteBeforeTheGradientOfTheWeight) {
   const Shape in{2, 3};
   DevicePass pass(device(), 2);
   const auto dense = layer_from("type='dense' out=2 bias=false", in);
-  Param& weight = dense->params()[0];
+  Param& weight = *dense->params()[0];
   weight.allocate(device());
   weight.set_value(upload({1, 2, 3, 4, 5, 6}, {2, 3}, Device::kCpu));
   const auto op = dense->bind(in, device());
@@ -235,20 +235,20 @@ TEST_P(DenseTest, KeepsTheLayerContract) {
 TEST(Dense, AfterAnImageTheWeightIsKeptLikeTheImage) {
   const auto dense = layer_from("name='fc1' type='dense' out=6 bias={init={type='constant',value=1}}", {1, 4, 5, 3});
   ASSERT_EQ(dense->params().size(), 2u);
-  const Param& weight = dense->params()[0];
+  const Param& weight = *dense->params()[0];
   EXPECT_EQ(weight.name, "fc1.weight");
   EXPECT_EQ(weight.full_shape, (Shape{6, 4, 5, 3}));
   EXPECT_EQ(weight.file_shape, (Shape{6, 60}));
   EXPECT_EQ(weight.fan_in, 60);
   EXPECT_EQ(weight.fan_out, 6);
-  EXPECT_EQ(dense->params()[1].init.value, 1);
+  EXPECT_EQ(dense->params()[1]->init.value, 1);
   EXPECT_EQ(dense->columns(), Columns::kSplits);
   EXPECT_EQ(dense->flops({7, 4, 5, 3}), 2.0 * 7 * 60 * 6);
 }
 
 TEST(Dense, OfSomeInputsTakesRowsOfThemAlone) {
   const auto dense = dense_from("type='dense' out=6", {1, 4, 5, 3}, Slice{10, 14});
-  const Param& weight = dense->params()[0];
+  const Param& weight = *dense->params()[0];
   EXPECT_EQ(weight.full_shape, (Shape{6, 4, 5, 3}));
   EXPECT_EQ(weight.file_shape, (Shape{6, 60}));
   EXPECT_EQ(weight.fan_in, 60);

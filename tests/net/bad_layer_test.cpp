@@ -37,7 +37,7 @@ class BadLayerTest : public DeviceTest {
     return download_labels(device_first)[0];
   }
   void set(int64_t layer, size_t which, size_t place, float value) {
-    Param& param = net_.layer(layer).params()[which];
+    Param& param = *net_.layer(layer).params()[which];
     std::vector<float> values = download(param.value);
     values[place] = value;
     param.set_value(upload(values, param.shape(), Device::kCpu));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "layers/conv.h"
 #include "layers/conv_plans.h"
 #include "layers/cudnn_plan.h"
 #include "src/core/check.h"
@@ -56,46 +57,35 @@ struct NamedConv {
   bool bias;
 };
 
-ConvGeometry geometry_of(Config keys, const Shape& in, const Shape& out, const Shape& weight) {
-  const int64_t stride = keys.integer("stride", 1), pad = keys.integer("pad", 0);
-  EXPECT_FALSE(keys.has("round")) << "this test knows windows that are rounded down only";
-  return {.in_h = in[1],
-          .in_w = in[2],
-          .in_c = in[3],
-          .out_h = out[1],
-          .out_w = out[2],
-          .out_c = out[3],
-          .kernel_h = weight[1],
-          .kernel_w = weight[2],
-          .stride_h = stride,
-          .stride_w = stride,
-          .top = pad,
-          .left = pad,
-          .bottom = pad,
-          .right = pad,
-          .groups = in[3] / weight[3]};
-}
+class Convolutions {
+ public:
+  void add(const std::string& model, Layer& layer, const Shape& in, bool first) {
+    for (const Layer::Inner& inner : layer.inner(in)) add(model, *inner.layer, inner.in, first && inner.first);
+    const std::optional<ConvGeometry> geometry = conv_geometry(layer, in);
+    if (!geometry) return;
+    const bool bias = layer.params().size() > 1;
+    if (seen_.insert(concat(conv_forward_graph(*geometry, 1, DType::kF32).text(), first, bias)).second)
+      all.push_back({model + ", " + layer.name(), *geometry, first, bias});
+  }
+  std::vector<NamedConv> all;
+
+ private:
+  std::set<std::string> seen_;
+};
 
 std::vector<NamedConv> read_shipped_convolutions() {
-  std::vector<NamedConv> all;
-  std::set<std::string> seen;
+  Convolutions found;
   for (const auto& file : std::filesystem::directory_iterator(source_folder() + "/configs/models")) {
     Config config = Config::file(file.path().string());
     const Model model = read_model(config);
     Shape batch = model.input.batch_of(1);
     const auto layers = whole_layers(model);
     for (size_t i = 0; i < layers.size(); ++i) {
-      const Shape out = layers[i]->out_shape(batch);
-      if (layers[i]->type() == "conv") {
-        const ConvGeometry g = geometry_of(model.layers[i], batch, out, layers[i]->params()[0].full_shape);
-        const bool first = i == 0, bias = layers[i]->params().size() > 1;
-        if (seen.insert(concat(conv_forward_graph(g, 1, DType::kF32).text(), first, bias)).second)
-          all.push_back({model.name + ", " + layers[i]->name(), g, first, bias});
-      }
-      batch = out;
+      found.add(model.name, *layers[i], batch, i == 0);
+      batch = layers[i]->out_shape(batch);
     }
   }
-  return all;
+  return found.all;
 }
 
 // Every convolution of the shipped models, each geometry once.

@@ -57,8 +57,8 @@ TEST(Model, BuildsItsLayersWithoutWeights) {
   EXPECT_EQ(layers[0]->name(), "conv1");
   EXPECT_EQ(layers[1]->type(), "dense");
   EXPECT_EQ(layers[0]->out_shape({5, 8, 6, 3}), (Shape{5, 6, 4, 4}));
-  EXPECT_EQ(layers[1]->params()[0].full_shape, (Shape{10, 6, 4, 4}));
-  EXPECT_FALSE(layers[1]->params()[0].value.defined());
+  EXPECT_EQ(layers[1]->params()[0]->full_shape, (Shape{10, 6, 4, 4}));
+  EXPECT_FALSE(layers[1]->params()[0]->value.defined());
 }
 
 TEST(Model, MayEndInAnyLayerWithAnOutputPerClass) {

@@ -240,10 +240,10 @@ TEST(GradSync, GradientsOfABucketLieOnMultiplesOf32BytesAndOutliveInitialization
   Net net = front_net();
   GradSync sync = sync_of(plan, net, comm);
   for (Param* param : net.params()) param->initialize(1);
-  const float* conv3 = net.layer(3).params()[0].grad.data();
-  EXPECT_EQ(net.layer(3).params()[1].grad.data(), conv3 + 8);
-  EXPECT_EQ(net.layer(2).params()[0].grad.data(), conv3 + 16);
-  EXPECT_EQ(net.layer(0).params()[0].grad.data(), conv3 + 32);
+  const float* conv3 = net.layer(3).params()[0]->grad.data();
+  EXPECT_EQ(net.layer(3).params()[1]->grad.data(), conv3 + 8);
+  EXPECT_EQ(net.layer(2).params()[0]->grad.data(), conv3 + 16);
+  EXPECT_EQ(net.layer(0).params()[0]->grad.data(), conv3 + 32);
 }
 
 }  // namespace

@@ -40,6 +40,35 @@ TEST(MemoryNeed, OfOneRankCountsWeightsActivationsAndTwoGradients) {
   EXPECT_EQ(need.step_row_bytes, 4.0 * (4 + 12 + 4 + 2 * 12));
 }
 
+// The block keeps conv1's 8 and conv2's 12 (relu in place) and the shortcut's 12; while its backward runs it needs the
+// gradient of its output, 12, of its input, 4, and two of its largest, 12.
+TEST(MemoryNeed, OfAResidualBlockCountsWhatItKeepsInsideAndNeedsForAWhile) {
+  Config config = Config::text(R"(
+name = "tiny"
+input = [1, 2, 2]
+classes = 12
+[[layer]]
+name = "block"
+type = "residual"
+body = [
+  { name = "conv1", type = "conv", out = 2, kernel = 1, bias = false },
+  { name = "relu", type = "relu" },
+  { name = "conv2", type = "conv", out = 3, kernel = 1, bias = false },
+]
+shortcut = [{ name = "conv3", type = "conv", out = 3, kernel = 1, bias = false }]
+)");
+  PlanRequest request;
+  request.step_rows = 8;
+  const Plan plan = make_plan(read_model(config), request);
+  const MemoryNeed need = memory_need(plan);
+  EXPECT_EQ(need.weight_bytes, (2 + 6 + 3) * 12);
+  EXPECT_EQ(need.step_row_bytes, 4.0 * (4 + 12 + 2 * 12 + (8 + 12 + 12) + (12 + 4 + 2 * 12)));
+  // The images need no gradient: conv1 and conv3 run twice in training, conv2 three times.
+  const double conv1 = 2 * 8, conv2 = 2 * 24, conv3 = 2 * 12, relu = 0, sum = 12;
+  EXPECT_EQ(plan.layers[0].flops_per_row, conv1 + relu + conv2 + conv3 + sum);
+  EXPECT_EQ(plan.layers[0].backward_flops_per_row, conv1 + 2 * conv2 + conv3 + sum);
+}
+
 TEST(MemoryNeed, Bf16HalvesActivationsAndAddsACopyOfTheWeights) {
   const MemoryNeed need = memory_need(plan_of(1, Strategy::kOwtA, 8, Precision::kBf16));
   EXPECT_EQ(need.weight_bytes, (3 + 4 * 12) * 14);

@@ -71,13 +71,13 @@ TEST_P(ParamGatherTest, RankZeroGetsTheWholeTensorInFileOrder) {
     mine.allocate(on);
     mine.initialize(3);
     for (int64_t i = 0; i < static_cast<int64_t>(plan.layers.size()); ++i) {
-      const std::span<Param> params = mine.layer(i).params();
+      const std::vector<Param*> params = mine.layer(i).params();
       for (size_t p = 0; p < params.size(); ++p) {
         std::vector<float> file;
         const auto write = [&](std::span<const float> rows) { file.insert(file.end(), rows.begin(), rows.end()); };
-        gather_parameter(plan.layers[static_cast<size_t>(i)], params[p], params[p].value, comm, write);
-        EXPECT_EQ(file, comm.rank() == 0 ? file_order(whole.layer(i).params()[p]) : std::vector<float>{})
-            << params[p].name << " on rank " << comm.rank();
+        gather_parameter(plan.layers[static_cast<size_t>(i)], *params[p], params[p]->value, comm, write);
+        EXPECT_EQ(file, comm.rank() == 0 ? file_order(*whole.layer(i).params()[p]) : std::vector<float>{})
+            << params[p]->name << " on rank " << comm.rank();
       }
     }
   };

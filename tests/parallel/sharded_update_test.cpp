@@ -130,7 +130,7 @@ TEST_P(ShardedUpdateTest, EveryElementIsUpdatedByOneRank) {
     const auto rank = static_cast<size_t>(comm.rank());
     for (const int64_t layer : {0, 2, 3})
       for (size_t p = 0; p < 2; ++p)
-        EXPECT_EQ(sync.part_of(net.layer(layer).params()[p]), updated_parts(shared, layer, p)[rank]);
+        EXPECT_EQ(sync.part_of(*net.layer(layer).params()[p]), updated_parts(shared, layer, p)[rank]);
   });
 }
 

@@ -98,7 +98,7 @@ class Check {
     whole_ = results(*harness_);
     expect_written(whole_.y, "y");
     expect_written(whole_.dx, "dx");
-    for (size_t i = 0; i < params().size(); ++i) expect_written(whole_.grads[i], "gradient of " + params()[i].name);
+    for (size_t i = 0; i < params().size(); ++i) expect_written(whole_.grads[i], "gradient of " + params()[i]->name);
     expect_written(harness_->evaluate(x_), "y in evaluation");
     check_params();
     check_repetition();
@@ -113,7 +113,7 @@ class Check {
   }
 
  private:
-  std::span<Param> params() { return harness_->layer().params(); }
+  std::vector<Param*> params() { return harness_->layer().params(); }
 
   // A harness for rows that are every third of a larger step.
   std::unique_ptr<Harness> with_settings(std::unique_ptr<Layer> layer, const Shape& in) const {
@@ -133,7 +133,7 @@ class Check {
     Results results;
     results.y = harness.forward(x);
     results.dx = harness.backward(dy);
-    for (const Param& param : harness.layer().params()) results.grads.push_back(download(param.grad));
+    for (const Param* param : harness.layer().params()) results.grads.push_back(download(param->grad));
     return results;
   }
 
@@ -141,11 +141,12 @@ class Check {
     expect_same(found.y, wanted.y, exactness, what + ": y");
     expect_same(found.dx, wanted.dx, exactness, what + ": dx");
     for (size_t i = 0; i < wanted.grads.size(); ++i)
-      expect_same(found.grads[i], wanted.grads[i], exactness, what + ": gradient of " + params()[i].name);
+      expect_same(found.grads[i], wanted.grads[i], exactness, what + ": gradient of " + params()[i]->name);
   }
 
   void check_params() {
-    for (const Param& param : params()) {
+    for (const Param* each : params()) {
+      const Param& param = *each;
       SCOPED_TRACE(param.name);
       EXPECT_TRUE(param.name.starts_with(harness_->layer().name() + "."));
       EXPECT_EQ(param.file_shape.elements(), param.full_shape.elements());
@@ -183,16 +184,16 @@ class Check {
     harness_->forward(x_);
     harness_->backward_without_dx(dy_);
     for (size_t i = 0; i < params().size(); ++i) {
-      EXPECT_FALSE(params()[i].grad_is_zero) << params()[i].name;
-      expect_same(download(params()[i].grad), whole_.grads[i], options_.exactness,
-                  "without dx: gradient of " + params()[i].name);
+      EXPECT_FALSE(params()[i]->grad_is_zero) << params()[i]->name;
+      expect_same(download(params()[i]->grad), whole_.grads[i], options_.exactness,
+                  "without dx: gradient of " + params()[i]->name);
     }
     harness_->backward(dy_);
     for (size_t i = 0; i < params().size(); ++i) {
       Values twice = whole_.grads[i];
       for (float& value : twice) value *= 2;
-      expect_same(download(params()[i].grad), twice, options_.exactness,
-                  "after a second backward: gradient of " + params()[i].name);
+      expect_same(download(params()[i]->grad), twice, options_.exactness,
+                  "after a second backward: gradient of " + params()[i]->name);
     }
   }
 
@@ -246,17 +247,17 @@ class Check {
   }
 
   void expect_part_of_params(Harness& harness, const Results& found, Slice part) {
-    const std::span<Param> some = harness.layer().params();
+    const std::vector<Param*> some = harness.layer().params();
     ASSERT_EQ(some.size(), params().size());
     for (size_t i = 0; i < some.size(); ++i) {
-      const int64_t per_row = some[i].full_shape.row_elements();
-      EXPECT_EQ(some[i].full_shape, params()[i].full_shape);
-      EXPECT_EQ(some[i].part, part) << some[i].name;
+      const int64_t per_row = some[i]->full_shape.row_elements();
+      EXPECT_EQ(some[i]->full_shape, params()[i]->full_shape);
+      EXPECT_EQ(some[i]->part, part) << some[i]->name;
       const auto rows = [&](const Values& all) {
         return Values(all.begin() + part.begin * per_row, all.begin() + part.end * per_row);
       };
-      expect_same_bits(download(some[i].value), rows(download(params()[i].value)), "part of " + some[i].name);
-      expect_same(found.grads[i], rows(whole_.grads[i]), options_.exactness, "part: gradient of " + some[i].name);
+      expect_same_bits(download(some[i]->value), rows(download(params()[i]->value)), "part of " + some[i]->name);
+      expect_same(found.grads[i], rows(whole_.grads[i]), options_.exactness, "part: gradient of " + some[i]->name);
     }
   }
 
@@ -266,7 +267,7 @@ class Check {
     Values x = x_;
     check_gradient("x", x, whole_.dx, [&] { return harness_->forward(x); });
     for (size_t i = 0; i < params().size(); ++i) {
-      Param& param = params()[i];
+      Param& param = *params()[i];
       if (param.role != ParamRole::kTrained) continue;
       const Values before = download(param.value);
       Values value = before;

@@ -4,10 +4,10 @@
 #include <limits>
 #include <numeric>
 
-#include "layers/registry.h"
 #include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/gpus.h"
+#include "src/net/layer_types.h"
 
 namespace owt {
 namespace {
@@ -32,7 +32,7 @@ std::unique_ptr<Layer> layer_from(const std::string& keys, const Shape& in, std:
   std::string toml = keys;
   std::replace(toml.begin(), toml.end(), ' ', '\n');
   if (("\n" + toml).find("\nname=") == std::string::npos) toml = "name='layer'\n" + toml;
-  return make_layer(Config::text(toml, "layer.toml"), in.row(), part);
+  return make_layer(Config::text(toml, "layer.toml"), in.row(), part, {}, net_layer_types());
 }
 
 Tensor upload(const std::vector<float>& values, const Shape& shape, Device device, DType dtype) {
@@ -94,9 +94,9 @@ Harness::Harness(std::unique_ptr<Layer> layer, const Shape& in, const Compute& o
       pass_(on.device, in.rows()),
       x_(in, activation_type(on.precision), on.device),
       y_(layer_->out_shape(in), activation_type(on.precision), on.device) {
-  for (Param& param : layer_->params()) {
-    param.allocate(on);
-    param.initialize(1);
+  for (Param* param : layer_->params()) {
+    param->allocate(on);
+    param->initialize(1);
   }
   clear_grads();
   op_ = layer_->bind(in, on);
@@ -138,8 +138,8 @@ void Harness::backward_without_dx(const std::vector<float>& dy) {
 }
 
 Param& Harness::param(const std::string& name) {
-  for (Param& param : layer_->params())
-    if (param.name == layer_->name() + "." + name) return param;
+  for (Param* param : layer_->params())
+    if (param->name == layer_->name() + "." + name) return *param;
   fail("layer '", layer_->name(), "' has no parameter '", name, "'");
 }
 
@@ -149,9 +149,9 @@ void Harness::set_param(const std::string& name, const std::vector<float>& value
 }
 
 void Harness::clear_grads() {
-  for (Param& param : layer_->params()) {
-    fill(param.grad, kNaN);
-    param.grad_is_zero = true;
+  for (Param* param : layer_->params()) {
+    fill(param->grad, kNaN);
+    param->grad_is_zero = true;
   }
 }
 

@@ -259,6 +259,104 @@ epochs = 4
   }
 }
 
+// Residual blocks with an identity and with a projection, and NORM for a layer between.
+constexpr const char* kResidual = R"(
+[model]
+name = "residual"
+input = [3, 12, 12]
+classes = 10
+[[model.layer]]
+name = "conv1"
+type = "conv"
+out = 8
+kernel = 3
+init = { type = "msra" }
+[[model.layer]]
+name = "relu1"
+type = "relu"
+[[model.layer]]
+name = "block1.0"
+type = "residual"
+body = [
+  { name = "conv1", type = "conv", out = 8, kernel = 3, pad = 1, init = { type = "msra" } },
+  { name = "norm1", NORM },
+  { name = "relu", type = "relu" },
+  { name = "drop", type = "dropout", rate = 0.1 },
+  { name = "conv2", type = "conv", out = 8, kernel = 3, pad = 1, init = { type = "msra" } },
+  { name = "norm2", NORM },
+]
+[[model.layer]]
+name = "block2.0"
+type = "residual"
+body = [
+  { name = "conv1", type = "conv", out = 6, kernel = 1, init = { type = "msra" } },
+  { name = "relu", type = "relu" },
+  { name = "conv2", type = "conv", out = 16, kernel = 3, stride = 2, pad = 1, init = { type = "msra" } },
+  { name = "norm2", NORM },
+]
+shortcut = [
+  { name = "downsample.0", type = "conv", out = 16, kernel = 1, stride = 2, init = { type = "msra" } },
+  { name = "downsample.1", NORM },
+]
+[[model.layer]]
+name = "pool"
+type = "global_avg_pool"
+[[model.layer]]
+name = "fc"
+type = "dense"
+out = 10
+[data]
+format = "synthetic"
+side = 12
+train_images = 96
+test_images = 10
+batch = 24
+augment = { scale = 0.02, mirror = true, mean = "channel" }
+[optimizer]
+learning_rate = 0.02
+[schedule]
+epochs = 20
+)";
+
+std::string residual_with(const std::string& norm) {
+  std::string recipe = kResidual;
+  for (size_t at; (at = recipe.find("NORM")) != std::string::npos;) recipe.replace(at, 4, norm);
+  return recipe;
+}
+
+TEST_P(StepTest, ResidualBlocksLearnTheSameUnderEveryStrategy) {
+  const std::string recipe = residual_with("type = 'lrn', size = 3");
+  const SmallRun one = run(recipe, steps(12));
+  EXPECT_LT(one.losses.back(), one.losses.front());
+  EXPECT_TRUE(one.weights.contains("block2.0.downsample.0.weight"));
+  for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp"})
+    for (const char* workers : {"2", "3", "4"}) {
+      if (device() != Device::kCpu && std::string(workers) != "3") continue;
+      SCOPED_TRACE(concat(strategy, ", ", workers, " workers"));
+      for (const char* bucket_mb : {"8", "0.001"}) {
+        const SmallRun many =
+            run(recipe, steps(12),
+                {{"parallel.workers", workers}, {"parallel.strategy", strategy}, {"parallel.bucket_mb", bucket_mb}});
+        expect_same_losses(one, many, 1e-4);
+        for (const int64_t bytes : many.bytes) EXPECT_EQ(bytes, steps(12) * many.planned_bytes);
+      }
+    }
+}
+
+// Batch statistics are those of a rank's rows, which are the same under both.
+TEST_P(StepTest, ResidualBlocksWithBatchNormLearnUnderOwtCAsUnderDp) {
+  const std::string recipe = residual_with("type = 'batch_norm'");
+  for (const char* workers : {"1", "2", "3", "4"}) {
+    SCOPED_TRACE(concat(workers, " workers"));
+    const SmallRun dp = run(recipe, steps(12), {{"parallel.workers", workers}, {"parallel.strategy", "dp"}});
+    const SmallRun owt = run(recipe, steps(12), {{"parallel.workers", workers}, {"parallel.strategy", "owt-c"}});
+    EXPECT_LT(dp.losses.back(), dp.losses.front());
+    expect_same_losses(dp, owt, 1e-4);
+    const auto &a = dp.weights.at("block1.0.norm1.running_var"), &b = owt.weights.at("block1.0.norm1.running_var");
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-3 * a[i]);
+  }
+}
+
 TEST_P(StepTest, UpdatingEveryRoundDiffersFromUpdatingEveryStep) {
   const Overrides every_step{{"parallel.workers", "2"}, {"parallel.strategy", "owt-c"}};
   Overrides every_round = every_step;

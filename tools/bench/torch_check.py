@@ -38,22 +38,26 @@ def read_images(folder, names):
 
 
 class Cifar10:
-    def __init__(self, folder):
+    """Images less the mean of their pixels, times `scale`, with `pad` zeros on each side."""
+
+    def __init__(self, folder, pad=0, scale=1.0):
         folder = pathlib.Path(folder)
         if (folder / "cifar-10-batches-bin").is_dir():
             folder = folder / "cifar-10-batches-bin"
         train, self.train_labels = read_images(folder, [f"data_batch_{i}.bin" for i in range(1, 6)])
         test, self.test_labels = read_images(folder, ["test_batch.bin"])
         mean = train.mean(axis=0, dtype=numpy.float64).astype(numpy.float32)
-        self.train = torch.from_numpy(train[:5000].astype(numpy.float32) - mean)  # more than the steps here use
-        self.test = torch.from_numpy(test.astype(numpy.float32) - mean)
+        made = lambda images: torch.nn.functional.pad(
+            torch.from_numpy((images.astype(numpy.float32) - mean) * numpy.float32(scale)), [pad] * 4)
+        self.train = made(train[:5000])  # more than the steps here use
+        self.test = made(test)
 
 
 def evaluate(net, images, labels):
     """Mean loss and top-1 as a fraction."""
     loss = right = 0
     with torch.no_grad():
-        for some, wanted in zip(images.split(500), labels.split(500)):
+        for some, wanted in zip(images.split(100), labels.split(100)):
             scores = net.eval()(some)
             loss += cross_entropy(scores.double(), wanted, reduction="sum").item()
             right += (scores.argmax(1) == wanted).sum().item()

@@ -1,11 +1,10 @@
 """The network of an owt model file in PyTorch, with the same parameter names, and safetensors files.
 
-Read by compare_pytorch.py, gpu_torch.py and torch_check.py; needs Debian's python3-torch, nothing else.
+Read by compare_pytorch.py, gpu_torch.py, torch_check.py and torch_models.py; needs Debian's python3-torch, nothing else.
 """
 import json
 import pathlib
 import struct
-from collections import OrderedDict
 
 import numpy
 import torch
@@ -16,6 +15,56 @@ def pool(kind, layer):
     more = {} if kind is nn.MaxPool2d else {"count_include_pad": True}
     return kind(layer["kernel"], layer.get("stride", layer["kernel"]), layer.get("pad", 0),
                 ceil_mode=layer.get("round", "down") == "up", **more)
+
+
+def add_module(parent, name, module):
+    """Registers a module under a name that may have dots, as layer1.0 has."""
+    first, _, rest = name.partition(".")
+    if not rest:
+        return parent.add_module(first, module)
+    if first not in parent._modules:
+        parent.add_module(first, nn.Module())
+    add_module(getattr(parent, first), rest, module)
+
+
+class Chain(nn.Module):
+    """Modules one after the other, (name, module) each."""
+
+    def __init__(self, named):
+        super().__init__()
+        self.order = [module for _, module in named]
+        for name, module in named:
+            add_module(self, name, module)
+
+    def forward(self, x):
+        for module in self.order:
+            x = module(x)
+        return x
+
+
+class Residual(nn.Module):
+    """relu(body(x) + shortcut(x)); the layers of both are registered here."""
+
+    def __init__(self, layer, shape):
+        super().__init__()
+        self.relu_of_sum = layer.get("relu", True)
+        self.branches = []
+        for key in ("body", "shortcut"):
+            named = make_layers(layer.get(key, []), shape)
+            self.branches.append([module for _, module in named])
+            for name, module in named:
+                add_module(self, name, module)
+
+    def forward(self, x):
+        outputs = []
+        for branch in self.branches:
+            # A layer that works in place must not take x from the other branch.
+            y = x.clone() if branch and isinstance(branch[0], (nn.ReLU, nn.Dropout)) else x
+            for module in branch:
+                y = module(y)
+            outputs.append(y)
+        sum = outputs[0] + outputs[1]
+        return sum.relu() if self.relu_of_sum else sum
 
 
 def make_layer(layer, shape):
@@ -30,6 +79,8 @@ def make_layer(layer, shape):
     if kind == "batch_norm":
         norm = nn.BatchNorm2d if len(shape) == 3 else nn.BatchNorm1d
         return norm(shape[0], eps=layer.get("eps", 1e-5), momentum=layer.get("momentum", 0.1))
+    if kind == "residual":
+        return Residual(layer, shape)
     simple = {
         "relu": lambda: nn.ReLU(inplace=True),
         "dropout": lambda: nn.Dropout(layer["rate"]),
@@ -42,34 +93,50 @@ def make_layer(layer, shape):
     return simple[kind]()
 
 
-def make_net(model):
-    """nn.Sequential of the [[layer]] tables, under their names; images come as N x C x H x W."""
-    modules = OrderedDict()
-    values = torch.zeros(1, *model["input"])
-    for layer in model["layer"]:
+def make_layers(layers, shape):
+    """(name, module) of layer tables, for inputs of `shape` (without the batch)."""
+    named = []
+    values = torch.zeros(1, *shape)
+    for layer in layers:
         if layer["type"] == "dense" and values.dim() == 4:
-            modules[layer["name"] + "_flatten"] = nn.Flatten()
+            named.append((layer["name"] + "_flatten", nn.Flatten()))
             values = values.flatten(1)
         module = make_layer(layer, values.shape[1:])
         with torch.no_grad():
             values = module.eval()(values)
-        modules[layer["name"]] = module
-    return nn.Sequential(modules)
+        named.append((layer["name"], module))
+    return named
+
+
+def make_net(model):
+    """The [[layer]] tables one after the other, under their names; images come as N x C x H x W."""
+    return Chain(make_layers(model["layer"], model["input"]))
+
+
+def all_layers(layers, prefix=""):
+    """{full name: table}, with the layers inside residual ones."""
+    found = {}
+    for layer in layers:
+        name = prefix + layer["name"]
+        found[name] = layer
+        found |= all_layers(layer.get("body", []) + layer.get("shortcut", []), name + ".")
+    return found
 
 
 def make_optimizer(net, recipe):
     """owt's plain SGD at the base rate: a group per parameter, with the multipliers of the model file."""
     settings = recipe["optimizer"]
-    layers = {layer["name"]: layer for layer in recipe["model"]["layer"]}
+    layers = all_layers(recipe["model"]["layer"])
     groups = []
     for name, parameter in net.named_parameters():
         layer_name, kind = name.rsplit(".", 1)
         layer = layers[layer_name]
-        table = layer if kind == "weight" else layer.get("bias", {})
+        table = layer if kind == "weight" and layer["type"] != "batch_norm" else layer.get(kind, {})
         table = table if isinstance(table, dict) else {}
         groups.append({"params": [parameter], "lr": settings["learning_rate"] * table.get("lr", 1.0),
                        "weight_decay": settings.get("decay", 5e-4) * table.get("decay", 1.0)})
-    return torch.optim.SGD(groups, lr=settings["learning_rate"], momentum=settings.get("momentum", 0.9))
+    return torch.optim.SGD(groups, lr=settings["learning_rate"], momentum=settings.get("momentum", 0.9),
+                           nesterov=settings.get("nesterov", False))
 
 
 def save_safetensors(path, state):

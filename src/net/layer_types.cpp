@@ -1,0 +1,16 @@
+#include "src/net/layer_types.h"
+
+#include "src/net/residual.h"
+
+namespace owt {
+
+std::span<const LayerType> net_layer_types() {
+  static const std::vector<LayerType> all = [] {
+    std::vector<LayerType> types(layer_types().begin(), layer_types().end());
+    types.push_back({"residual", make_residual});
+    return types;
+  }();
+  return all;
+}
+
+}  // namespace owt

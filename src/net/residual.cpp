@@ -1,0 +1,202 @@
+#include "src/net/residual.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "src/core/check.h"
+#include "src/core/dispatch.h"
+#include "src/core/threads.h"
+#include "src/net/layer_types.h"
+#include "src/net/net.h"
+
+namespace owt {
+namespace {
+
+constexpr int64_t kGrain = 1 << 14;  // elements per thread that are worth waking it for
+constexpr int64_t kAlignment = 64;   // bytes, of the parts of the scratch memory
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+class ResidualOp : public Op {
+ public:
+  // Without a shortcut the second branch is x.
+  ResidualOp(Net& body, Net* shortcut, bool relu, const Shape& in, const Compute& on)
+      : in_(in),
+        out_(body.out().batch_of(in.rows())),
+        on_(on),
+        type_(activation_type(on.precision)),
+        relu_(relu),
+        body_(body, in.rows(), on, nullptr, Tape::Scratch::kLent) {
+    if (shortcut) shortcut_.emplace(*shortcut, in.rows(), on, nullptr, Tape::Scratch::kLent);
+  }
+
+  void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
+    a_ = body_.forward(pass, x);
+    b_ = shortcut_ ? shortcut_->forward(pass, x) : x;
+    dispatch(on_, [&](auto tag) { add_branches(tag, a_, b_, relu_, y, *pass.stream); });
+  }
+
+  void backward(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    if (!scratch_.defined()) use_scratch(Tensor({scratch_bytes()}, DType::kU8, on_.device));
+    Pass inner = pass;
+    inner.dx_done = {};  // dx is complete when both branches are
+    give_gradient(dy, *pass.stream);
+    body_.backward(inner, x, gradient_, dx);
+    if (body_.overwrites_dy()) give_gradient(dy, *pass.stream);
+    if (shortcut_) shortcut_->backward(inner, x, gradient_, dx ? &shortcut_dx_ : nullptr);
+    if (!dx) return;
+    const Tensor& other = shortcut_ ? shortcut_dx_ : gradient_;
+    dispatch(on_, [&](auto tag) { add_branches(tag, *dx, other, false, *dx, *pass.stream); });
+  }
+
+  int64_t scratch_bytes() const override {
+    const int64_t of_shortcut = shortcut_ ? aligned(bytes_of(in_)) + shortcut_->scratch_bytes() : 0;
+    return aligned(bytes_of(out_)) + std::max(body_.scratch_bytes(), of_shortcut);
+  }
+
+  // The gradient both branches get; behind it what one branch needs and, when that has run, the other.
+  void use_scratch(const Tensor& memory) override {
+    scratch_ = memory;
+    own_gradient_ = typed(memory, 0, out_);
+    const Tensor rest = behind(memory, aligned(bytes_of(out_)));
+    body_.use_scratch(rest);
+    if (!shortcut_) return;
+    shortcut_dx_ = typed(rest, 0, in_);
+    shortcut_->use_scratch(behind(rest, aligned(bytes_of(in_))));
+  }
+
+  int64_t inner_bytes() const override { return body_.bytes() + (shortcut_ ? shortcut_->bytes() : 0); }
+
+ private:
+  int64_t bytes_of(const Shape& shape) const { return shape.elements() * size_of(type_); }
+  static Tensor behind(const Tensor& memory, int64_t begin) { return memory.part(begin, {memory.elements() - begin}); }
+  Tensor typed(const Tensor& memory, int64_t begin, const Shape& shape) const {
+    return memory.part(begin, {bytes_of(shape)}).viewed_as(type_).reshaped(shape);
+  }
+
+  // gradient_ = that of the sum. dy is the caller's, and a branch may overwrite what it is given.
+  void give_gradient(const Tensor& dy, const Stream& stream) {
+    gradient_ = own_gradient_;
+    if (relu_)
+      dispatch(on_, [&](auto tag) { where_sum_is_positive(tag, a_, b_, dy, gradient_, stream); });
+    else if (body_.overwrites_dy() || (shortcut_ && shortcut_->overwrites_dy()))
+      gradient_.copy_from(dy, stream);
+    else
+      gradient_ = dy;
+  }
+
+  Shape in_, out_;
+  Compute on_;
+  DType type_;
+  bool relu_;
+  Tape body_;
+  std::optional<Tape> shortcut_;
+  Tensor a_, b_;  // what was added last
+  Tensor scratch_, own_gradient_, gradient_, shortcut_dx_;
+};
+
+class Residual : public Layer {
+ public:
+  explicit Residual(const LayerSpec& spec)
+      : Layer(spec.name, "residual"),
+        relu_(spec.config.boolean("relu", true)),
+        body_(make_branch(spec, "body")),
+        shortcut_(make_branch(spec, "shortcut")) {
+    if (body_.size() == 0)
+      spec.config.error("body", "'body' is empty, wanted layers: body = [{ name = ..., type = ... }]");
+    if (body_.out() != shortcut_.out())
+      spec.config.error("shortcut",
+                        concat("the body's output is ", body_.out(), ", the shortcut's ", shortcut_.out(),
+                               ", and they are to be added; give the shortcut a layer that makes them alike, "
+                               "such as a convolution with kernel 1"));
+    std::set<std::string> names;
+    for (const Net* branch : {&body_, &shortcut_})
+      for (int64_t i = 0; i < branch->size(); ++i)
+        if (!names.insert(branch->layer(i).name()).second)
+          spec.config.error("body", concat("there are two layers called '", branch->layer(i).name(), "'"));
+  }
+
+  Shape out_shape(const Shape& in) const override {
+    if (in.row() != body_.in()) fail("layer '", name(), "' was made for rows of ", body_.in(), ", not ", in.row());
+    return body_.out().batch_of(in.rows());
+  }
+
+  double flops(const Shape& in) const override {
+    double sum = static_cast<double>(out_shape(in).elements());
+    for (const Inner& each : inner(in)) sum += each.layer->flops(each.in);
+    return sum;
+  }
+
+  std::vector<Param*> params() override {
+    std::vector<Param*> all = body_.params();
+    for (Param* param : shortcut_.params()) all.push_back(param);
+    return all;
+  }
+
+  std::vector<Inner> inner(const Shape& in) const override {
+    std::vector<Inner> all;
+    for (const Net* branch : {&body_, &shortcut_}) {
+      Shape batch = in;
+      for (int64_t i = 0; i < branch->size(); ++i) {
+        all.push_back({&branch->layer(i), batch, i == 0});
+        batch = branch->layer(i).out_shape(batch);
+      }
+    }
+    return all;
+  }
+
+  std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
+    out_shape(in);
+    return std::make_unique<ResidualOp>(body_, shortcut_.size() > 0 ? &shortcut_ : nullptr, relu_, in, on);
+  }
+
+ private:
+  static Net make_branch(const LayerSpec& spec, const std::string& key) {
+    std::vector<std::unique_ptr<Layer>> layers;
+    Shape batch = spec.in.batch_of(1);
+    for (Config& table : spec.config.tables(key)) {
+      const std::string name = spec.name + "." + table.string("name");
+      layers.push_back(make_layer({name, table, batch.row()}, net_layer_types()));
+      batch = layers.back()->out_shape(batch);
+    }
+    return Net(std::move(layers), spec.in);
+  }
+
+  bool relu_;
+  Net body_, shortcut_;
+};
+
+// function(i) for every element, shared among the threads.
+template <class Function>
+void for_each_element(int64_t elements, const Function& function) {
+  parallel_for(elements, kGrain, [&](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) function(i);
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Layer> make_residual(const LayerSpec& spec) { return std::make_unique<Residual>(spec); }
+
+void add_branches(Cpu, const Tensor& a, const Tensor& b, bool relu, Tensor& y, const Stream&) {
+  const float *first = a.data(), *second = b.data();
+  float* to = y.data();
+  if (!relu) return for_each_element(y.elements(), [=](int64_t i) { to[i] = first[i] + second[i]; });
+  for_each_element(y.elements(), [=](int64_t i) {
+    const float sum = first[i] + second[i];
+    to[i] = sum < 0 ? 0 : sum;
+  });
+}
+
+void where_sum_is_positive(Cpu, const Tensor& a, const Tensor& b, const Tensor& dy, Tensor& dx, const Stream&) {
+  const float *first = a.data(), *second = b.data(), *from = dy.data();
+  float* to = dx.data();
+  for_each_element(dx.elements(), [=](int64_t i) {
+    const float gradient = from[i];  // loaded in any case, so that the choice needs no branch
+    to[i] = first[i] + second[i] > 0 ? gradient : 0.0f;
+  });
+}
+
+}  // namespace owt

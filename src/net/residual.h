@@ -1,0 +1,24 @@
+// A residual block: two branches of layers whose outputs are added.
+//   y = relu(body(x) + shortcut(x))
+// Keys: body (array of layer tables, not empty), shortcut (the same; missing: x itself), relu (true; false: the bare sum).
+// A layer `conv1` of the body of `block1` is called block1.conv1: so are its parameters (block1.conv1.weight), and its
+// random numbers are drawn by that name. Inner layers may be residual blocks.
+// Errors: branches with different outputs, two layers of one name.
+// Source: He et al. 2016 (arXiv:1512.03385), figures 2 and 5.
+#pragma once
+
+#include "layers/layer.h"
+
+namespace owt {
+
+std::unique_ptr<Layer> make_residual(const LayerSpec& spec);
+
+// All tensors of one shape and element type. The sum is computed in f32.
+// y = a + b, or the positive part of it; NaN stays NaN.
+void add_branches(Cpu, const Tensor& a, const Tensor& b, bool relu, Tensor& y, const Stream& stream);
+void add_branches(Cuda, const Tensor& a, const Tensor& b, bool relu, Tensor& y, const Stream& stream);
+// dx = dy where a + b > 0, else 0. y itself may have been overwritten since by a layer that works in place.
+void where_sum_is_positive(Cpu, const Tensor& a, const Tensor& b, const Tensor& dy, Tensor& dx, const Stream& stream);
+void where_sum_is_positive(Cuda, const Tensor& a, const Tensor& b, const Tensor& dy, Tensor& dx, const Stream& stream);
+
+}  // namespace owt

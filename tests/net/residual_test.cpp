@@ -1,0 +1,315 @@
+#include "src/net/residual.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "src/core/check.h"
+#include "src/net/layer_types.h"
+#include "src/net/net.h"
+#include "tests/support/check_layer.h"
+#include "tests/support/harness.h"
+
+namespace owt {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::unique_ptr<Layer> block_from(const std::string& keys, const Shape& in) {
+  const std::string toml = "name = 'block'\ntype = 'residual'\n" + keys;
+  return make_layer(Config::text(toml, "block.toml"), in.row(), {}, {}, net_layer_types());
+}
+
+void check_block(const std::string& keys, const Shape& in, Device device, const LayerCheck& options = {}) {
+  SCOPED_TRACE(keys);
+  check_layer([&](std::optional<Slice>) { return block_from(keys, in); }, in, device, options);
+}
+
+class ResidualTest : public DeviceTest {
+ protected:
+  Harness harness(const std::string& keys, const Shape& in) const { return {block_from(keys, in), in, device()}; }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, ResidualTest, ::testing::ValuesIn(devices()), device_name);
+
+constexpr const char* kPlain = R"(
+body = [{ name = "conv1", type = "conv", out = 6, kernel = 3, pad = 1 }]
+relu = false
+)";
+constexpr const char* kTwice = "body = [{ name = 'pool', type = 'avg_pool', kernel = 1 }]\n";
+constexpr const char* kBasic = R"(
+body = [
+  { name = "conv1", type = "conv", out = 5, kernel = 3, pad = 1, bias = false },
+  { name = "bn1", type = "batch_norm" },
+  { name = "relu", type = "relu" },
+  { name = "conv2", type = "conv", out = 5, kernel = 3, pad = 1, bias = false },
+  { name = "bn2", type = "batch_norm" },
+]
+)";
+constexpr const char* kBottleneck = R"(
+body = [
+  { name = "conv1", type = "conv", out = 3, kernel = 1, bias = false },
+  { name = "bn1", type = "batch_norm" },
+  { name = "relu1", type = "relu" },
+  { name = "conv2", type = "conv", out = 3, kernel = 3, pad = 1, stride = 2, bias = false },
+  { name = "bn2", type = "batch_norm" },
+  { name = "relu2", type = "relu" },
+  { name = "conv3", type = "conv", out = 8, kernel = 1, bias = false },
+  { name = "bn3", type = "batch_norm" },
+]
+shortcut = [
+  { name = "downsample.0", type = "conv", out = 8, kernel = 1, stride = 2, bias = false },
+  { name = "downsample.1", type = "batch_norm" },
+]
+)";
+// Pre-activation (He et al. 2016b): the body begins with a layer that works in place, and x goes round it.
+constexpr const char* kInPlaceFirst = R"(
+body = [
+  { name = "relu", type = "relu" },
+  { name = "conv", type = "conv", out = 4, kernel = 3, pad = 1 },
+]
+relu = false
+)";
+// On a GPU the ends of both branches run as one op, which overwrites the gradient it is given.
+constexpr const char* kFusedEnds = R"(
+body = [
+  { name = "conv1", type = "conv", out = 8, kernel = 3, pad = 1 },
+  { name = "relu1", type = "relu" },
+]
+shortcut = [
+  { name = "conv2", type = "conv", out = 8, kernel = 1 },
+  { name = "relu2", type = "relu" },
+]
+)";
+constexpr const char* kNested = R"(
+body = [
+  { name = "in", type = "residual", body = [{ name = "conv", type = "conv", out = 4, kernel = 3, pad = 1 }] },
+  { name = "norm", type = "batch_norm" },
+]
+)";
+
+// A relu's kink is near some value or other, so that differences say nothing there: blocks are checked by differences
+// without their relus, and with them against the same layers run one by one.
+constexpr LayerCheck kKinks{.samples = 0};
+constexpr LayerCheck kSmooth{.step = 2e-2, .tolerance = 5e-2, .exactness = 5e-5};
+
+std::string smooth(std::string keys) {
+  for (size_t at; (at = keys.find("type = \"relu\"")) != std::string::npos;)
+    keys.replace(at, 13, "type = \"avg_pool\", kernel = 1");
+  return keys + "relu = false\n";
+}
+
+TEST_P(ResidualTest, KeepsTheLayerContractAsABareSum) { check_block(kPlain, {2, 5, 4, 6}, device()); }
+TEST_P(ResidualTest, KeepsTheLayerContractWithAnIdentity) {
+  check_block(kBasic, {3, 5, 4, 5}, device(), kKinks);
+  check_block(smooth(kBasic), {3, 5, 4, 5}, device(), kSmooth);
+}
+TEST_P(ResidualTest, KeepsTheLayerContractWithAProjection) {
+  check_block(kBottleneck, {3, 7, 6, 5}, device(), kKinks);
+  check_block(smooth(kBottleneck), {3, 7, 6, 5}, device(), kSmooth);
+}
+TEST_P(ResidualTest, KeepsTheLayerContractWhenTheBodyBeginsInPlace) {
+  // Inputs keep away from 0, where this relu has its kink.
+  check_block(kInPlaceFirst, {2, 5, 4, 4}, device());
+}
+TEST_P(ResidualTest, KeepsTheLayerContractWhereBranchesEndInFusedLayers) {
+  check_block(kFusedEnds, {2, 6, 6, 8}, device(), kKinks);
+  check_block(std::string(kFusedEnds) + "relu = false\n", {2, 6, 6, 8}, device(), kKinks);
+  check_block(smooth(kFusedEnds), {2, 6, 6, 8}, device(), kSmooth);
+}
+TEST_P(ResidualTest, KeepsTheLayerContractInsideAnother) { check_block(kNested, {3, 5, 4, 4}, device(), kKinks); }
+
+// The layers of one branch as a net of their own.
+class Branch {
+ public:
+  Branch(Layer& block, const std::string& keys, const std::string& key, const Shape& in)
+      : net_(layers_of(keys, key, in), in.row()), tape_(net_, in.rows(), {}, nullptr) {
+    const std::vector<Param*> of_block = block.params();
+    for (Param* param : net_.params()) {
+      param->allocate();
+      const auto same = [&](const Param* other) { return other->name == param->name; };
+      const auto found = std::find_if(of_block.begin(), of_block.end(), same);
+      OWT_CHECK(found != of_block.end(), param->name);
+      param->set_value((*found)->value);
+    }
+  }
+  Tape& tape() { return tape_; }
+  Net& net() { return net_; }
+
+ private:
+  static std::vector<std::unique_ptr<Layer>> layers_of(const std::string& keys, const std::string& key,
+                                                       const Shape& in) {
+    Config config = Config::text(keys, "branch.toml");
+    std::vector<std::unique_ptr<Layer>> layers;
+    Shape batch = in;
+    for (Config& table : config.tables(key)) {
+      layers.push_back(make_layer({"block." + table.string("name"), table, batch.row()}, net_layer_types()));
+      batch = layers.back()->out_shape(batch);
+    }
+    return layers;
+  }
+
+  Net net_;
+  Tape tape_;
+};
+
+void expect_what_its_layers_compute(const std::string& keys, const Shape& in) {
+  SCOPED_TRACE(keys);
+  Harness block(block_from(keys, in), in, Device::kCpu);
+  Branch body(block.layer(), keys, "body", in), shortcut(block.layer(), keys, "shortcut", in);
+  const std::vector<float> x = distinct_values(in.elements(), 2, 11);
+  const std::vector<float> dy = distinct_values(block.out_shape().elements(), 1, 12);
+  const Tensor input = upload(x, in, Device::kCpu);
+  std::vector<float> y = download(body.tape().forward(block.pass(), input));
+  const std::vector<float> other = download(shortcut.tape().forward(block.pass(), input));
+  std::vector<float> gated = dy;
+  for (size_t i = 0; i < y.size(); ++i) {
+    y[i] += other[i];
+    if (!(y[i] > 0)) y[i] = gated[i] = 0;
+  }
+  EXPECT_EQ(block.forward(x), y);
+
+  const Tensor gradient = upload(gated, block.out_shape(), Device::kCpu);
+  Tensor dx(in), shortcut_dx(in);
+  body.tape().backward(block.pass(), input, gradient, &dx);
+  shortcut.tape().backward(block.pass(), input, gradient, &shortcut_dx);
+  std::vector<float> sum = download(dx);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += download(shortcut_dx)[i];
+  EXPECT_EQ(block.backward(dy), sum);
+  for (Branch* branch : {&body, &shortcut})
+    for (const Param* param : branch->net().params())
+      EXPECT_EQ(block.grad(param->name.substr(6)), download(param->grad)) << param->name;
+}
+
+TEST(Residual, ComputesWhatItsLayersCompute) {
+  expect_what_its_layers_compute(kBasic, {3, 5, 4, 5});
+  expect_what_its_layers_compute(kBottleneck, {3, 7, 6, 5});
+  expect_what_its_layers_compute(kFusedEnds, {2, 6, 6, 8});
+}
+
+TEST_P(ResidualTest, AddsTheBranchesAndTheirGradients) {
+  Harness twice = harness(kTwice, {1, 1, 3, 1});
+  EXPECT_THAT(twice.forward({1, -2, 3}), ElementsAre(2, 0, 6));
+  EXPECT_THAT(twice.backward({1, 1, 0.5f}), ElementsAre(2, 0, 1));
+}
+
+TEST_P(ResidualTest, LetsNegativeSumsThroughWithoutRelu) {
+  Harness twice = harness(std::string(kTwice) + "relu = false\n", {1, 1, 3, 1});
+  EXPECT_THAT(twice.forward({1, -2, 3}), ElementsAre(2, -4, 6));
+  EXPECT_THAT(twice.backward({1, 1, 0.5f}), ElementsAre(2, 2, 1));
+}
+
+TEST_P(ResidualTest, NaNIsNotHidden) {
+  Harness twice = harness(kTwice, {1, 1, 2, 1});
+  EXPECT_TRUE(std::isnan(twice.forward({std::nanf(""), 1})[0]));
+}
+
+TEST_P(ResidualTest, EvaluatesWithRunningAverages) {
+  Harness block = harness("body = [{ name = 'norm', type = 'batch_norm' }]\nrelu = false\n", {2, 1, 1, 1});
+  block.set_param("norm.running_mean", {10});
+  block.set_param("norm.running_var", {4});
+  EXPECT_NEAR(block.evaluate({12, 14})[0], 12 + 1, 1e-4);
+}
+
+std::vector<std::string> names_of(const std::vector<Param*>& params) {
+  std::vector<std::string> names;
+  for (const Param* param : params) names.push_back(param->name);
+  return names;
+}
+
+TEST(Residual, NamesParametersByBlockAndLayer) {
+  const auto block = block_from(kBottleneck, {1, 7, 6, 5});
+  const std::vector<std::string> names = names_of(block->params());
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"block.conv1.weight", "block.bn3.running_var",
+                                              "block.downsample.0.weight", "block.downsample.1.bias"}));
+  EXPECT_EQ(names.size(), 3 + 3 * 4 + 1 + 4u);
+}
+
+TEST(Residual, CountsTheWorkOfItsLayersAndTheSum) {
+  const auto block = block_from(kPlain, {1, 5, 4, 6});
+  EXPECT_EQ(block->flops({2, 5, 4, 6}), 2 * (2.0 * 20 * 6 * 54 + 20 * 6));
+}
+
+TEST_P(ResidualTest, BlocksOfANetShareTheMemoryOfBackward) {
+  const auto net = [&] {
+    std::vector<std::unique_ptr<Layer>> layers;
+    for (const char* name : {"a", "b"}) {
+      const std::string toml = std::string("name = '") + name + "'\ntype = 'residual'\n" + kBasic;
+      layers.push_back(make_layer(Config::text(toml, name), Shape{5, 4, 5}, {}, {}, net_layer_types()));
+    }
+    return Net(std::move(layers), {5, 4, 5});
+  };
+  Net two = net();
+  for (Param* param : two.params()) {
+    param->allocate(device());
+    param->initialize(1);
+  }
+  Tape tape(two, 3, device(), nullptr);
+  const int64_t each = 3 * 5 * 4 * 5 * 4;
+  // Outputs and two gradients of the net; inside each block four activations that are not in place; gradient, and two
+  // gradients of the body, once.
+  EXPECT_NEAR(static_cast<double>(tape.bytes()), static_cast<double>(each * (2 + 2 + 2 * 4 + 3)), 3 * 64);
+
+  DevicePass pass(device(), 3);
+  const std::vector<float> values = distinct_values(3 * 5 * 4 * 5, 2, 11);
+  const Tensor x = upload(values, {3, 5, 4, 5}, device()), dy = upload(values, {3, 5, 4, 5}, device());
+  Tensor dx(x.shape(), DType::kF32, device());
+  tape.forward(pass.pass(), x);
+  tape.backward(pass.pass(), x, dy, &dx);
+  pass.stream().synchronize();
+
+  // The same one block after the other, each with memory of its own.
+  Net again = net();
+  std::vector<float> at = values;
+  std::vector<std::unique_ptr<Op>> ops;
+  std::vector<Tensor> y{x};
+  for (int64_t i = 0; i < 2; ++i) {
+    for (Param* param : again.layer(i).params()) {
+      param->allocate(device());
+      param->initialize(1);
+    }
+    ops.push_back(again.layer(i).bind(x.shape(), device()));
+    y.emplace_back(x.shape(), DType::kF32, device());
+    ops.back()->forward(pass.pass(), y[static_cast<size_t>(i)], y.back());
+  }
+  Tensor middle(x.shape(), DType::kF32, device()), first(x.shape(), DType::kF32, device());
+  ops[1]->backward(pass.pass(), y[1], y[2], dy, &middle);
+  ops[0]->backward(pass.pass(), y[0], y[1], middle, &first);
+  pass.stream().synchronize();
+  EXPECT_EQ(download(dx), download(first));
+  const std::vector<Param*> of_two = two.params(), of_again = again.params();
+  for (size_t i = 0; i < of_two.size(); ++i)
+    EXPECT_EQ(download(of_two[i]->grad), download(of_again[i]->grad)) << of_two[i]->name;
+}
+
+std::string error_of(const std::string& keys) {
+  try {
+    block_from(keys, {1, 5, 4, 6});
+  } catch (const Error& e) {
+    return e.what();
+  }
+  ADD_FAILURE() << "no error";
+  return {};
+}
+
+TEST(ResidualErrors, BranchesThatCannotBeAdded) {
+  EXPECT_THAT(error_of("body = [{ name = 'c', type = 'conv', out = 7, kernel = 1 }]"),
+              ::testing::AllOf(StartsWith("block.toml:"), HasSubstr("[[layer]] block: the body's output is 5x4x7"),
+                               HasSubstr("the shortcut's 5x4x6")));
+}
+TEST(ResidualErrors, NoBody) { EXPECT_THAT(error_of(""), HasSubstr("'body' is empty")); }
+TEST(ResidualErrors, TwoLayersOfOneName) {
+  EXPECT_THAT(error_of("body = [{ name = 'r', type = 'relu' }]\nshortcut = [{ name = 'r', type = 'relu' }]"),
+              HasSubstr("two layers called 'block.r'"));
+}
+TEST(ResidualErrors, AMisspeltKeyOrTypeOfAnInnerLayer) {
+  EXPECT_THAT(error_of("body = [\n  { name = 'c', type = 'conv', out = 6, kernal = 1 }\n]"),
+              ::testing::AllOf(StartsWith("block.toml:4: [[layer]] block.c:"), HasSubstr("did you mean")));
+  EXPECT_THAT(error_of("body = [{ name = 'c', type = 'cnov' }]"), HasSubstr("did you mean 'conv'?"));
+  EXPECT_THAT(error_of("body = [{ name = 'c', type = 'residul' }]"), HasSubstr("did you mean 'residual'?"));
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,96 @@
+// The model files that are shipped.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "src/train/settings.h"
+
+namespace owt {
+namespace {
+
+struct Published {
+  const char* file;
+  int64_t parameters;  // that are trained
+};
+
+Model shipped(const std::string& file) {
+  Config config = Config::file(std::string(OWT_SOURCE_DIR) + "/configs/models/" + file + ".toml");
+  return read_model(config);
+}
+
+class ModelFile : public ::testing::TestWithParam<Published> {};
+
+TEST_P(ModelFile, HasThePublishedNumberOfParameters) {
+  int64_t count = 0;
+  std::set<std::string> names;
+  for (const auto& layer : whole_layers(shipped(GetParam().file)))
+    for (const Param* param : layer->params()) {
+      EXPECT_TRUE(names.insert(param->name).second) << param->name;
+      if (param->role == ParamRole::kTrained) count += param->full_shape.elements();
+    }
+  EXPECT_EQ(count, GetParam().parameters);
+}
+
+// Of alexnet_owt*: 61,100,840 is torchvision's, conv4 with 384 filters adds 128 * (384 * 9 + 1) and 256 * 128 * 9.
+INSTANTIATE_TEST_SUITE_P(Shipped, ModelFile,
+                         ::testing::Values(Published{"alexnet_owt", 61'100'840},
+                                           Published{"alexnet_owt_lrn", 61'100'840},
+                                           Published{"alexnet_owt_384", 61'838'248},
+                                           Published{"alexnet_owt_lrn_384", 61'838'248},
+                                           Published{"vgg_a", 132'863'336}, Published{"vgg16", 138'357'544},
+                                           Published{"resnet18", 11'689'512}, Published{"resnet50", 25'557'032}),
+                         [](const auto& info) { return info.param.file; });
+
+// Multiply-adds of convolutions and dense layers: 1.814 and 4.089 thousand million (torchvision's, 224 x 224).
+TEST(ModelFiles, ResNetsDoTheWorkThatIsPublished) {
+  const auto multiply_adds = [](const std::string& file) {
+    double flops = 0;
+    const Plan plan = make_plan(shipped(file), {});
+    for (const LayerPlan& layer : plan.layers) {
+      if (layer.type == "conv" || layer.type == "dense") flops += layer.flops_per_row;
+      for (const LayerPlan& inner : layer.inner)
+        if (inner.type == "conv") flops += inner.flops_per_row;
+    }
+    return flops / 2;
+  };
+  EXPECT_NEAR(multiply_adds("resnet18"), 1.814e9, 1e6);
+  EXPECT_NEAR(multiply_adds("resnet50"), 4.089e9, 1e6);
+}
+
+// fb.resnet.torch and torchvision ("version 1.5").
+TEST(ModelFiles, ResNet50StridesInThe3x3Convolution) {
+  const Plan plan = make_plan(shipped("resnet50"), {});
+  for (const LayerPlan& layer : plan.layers)
+    for (const LayerPlan& inner : layer.inner) {
+      if (inner.name.ends_with(".conv1")) {
+        EXPECT_EQ(inner.in[0], inner.out[0]) << inner.name;
+      }
+    }
+}
+
+TEST(ModelFiles, AlexNetOfCudaConvnetHasItsGeometry) {
+  const Plan plan = make_plan(shipped("alexnet_owt_lrn"), {});
+  EXPECT_EQ(plan.layers[0].out, (Shape{55, 55, 64}));
+  EXPECT_EQ(plan.layers[1].type, "lrn");
+  EXPECT_EQ(plan.layers[2].out, (Shape{27, 27, 64}));
+}
+
+// Goyal et al. 2017, section 5.1.
+TEST(ModelFiles, BlocksOfResNetsStartAsTheIdentityAndNormalisationDoesNotDecay) {
+  for (const char* file : {"resnet18", "resnet50"}) {
+    size_t blocks = 0, zeros = 0;
+    for (const auto& layer : whole_layers(shipped(file))) {
+      if (layer->type() == "residual") ++blocks;
+      for (const Param* param : layer->params()) {
+        if (param->full_shape.rank() > 1) continue;
+        EXPECT_EQ(param->decay_mult, 0) << param->name;
+        if (param->name.ends_with(".weight") && param->init.value == 0) ++zeros;
+      }
+    }
+    EXPECT_EQ(blocks, std::string(file) == "resnet18" ? 8u : 16u);
+    EXPECT_EQ(zeros, blocks);
+  }
+}
+
+}  // namespace
+}  // namespace owt
