@@ -49,7 +49,7 @@ Tensor brought(const Tensor& images, const Compute& on) {
 void warn_of_unused(const std::vector<std::string>& unused, const Model& model, const std::string& weights) {
   std::set<std::string> known;
   for (const auto& layer : whole_layers(model))
-    for (const Param& param : layer->params()) known.insert(param.name);
+    for (const Param* param : layer->params()) known.insert(param->name);
   for (const std::string& name : unused)
     if (!known.contains(name)) log_warn("{}: nothing in the model takes '{}'", weights, name);
 }
