@@ -25,7 +25,7 @@ struct LoaderSettings {
   std::shared_ptr<const Augmenter> augmenter;  // null: batches hold the images' bytes as read
   // In training a damaged record is replaced by the one that follows in the epoch's order (behind the last, the first),
   // and counted here; null, and in evaluation: it is an error.
-  std::shared_ptr<CorruptRecords> corrupt;
+  std::shared_ptr<CorruptRecords> corrupt{};
   int64_t batch = 0;  // rows of a whole step over all ranks, >= 1
   uint64_t seed = 0;
   bool training = true;  // false: samples in order, augmenter's evaluation images, no randomness

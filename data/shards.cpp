@@ -27,7 +27,10 @@ constexpr int kTries = 10;
 constexpr uint64_t kBlocksPerSample = 16;  // of random numbers, one for each try
 
 std::array<double, 2> read_pair(Config& table, const std::string& key, std::array<double, 2> otherwise, double most) {
-  if (!table.has(key)) return otherwise;
+  if (!table.has(key)) {
+    static_cast<void>(table.string(key, ""));  // so that the key is known
+    return otherwise;
+  }
   const std::vector<double> values = table.numbers(key);
   if (values.size() != 2 || !(values[0] > 0) || !(values[0] <= values[1]) || !(values[1] <= most))
     table.error(key,

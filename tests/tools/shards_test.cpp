@@ -1,0 +1,138 @@
+// Training on prepared shards, as users meet it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "src/core/files.h"
+#include "tests/support/shards.h"
+
+namespace owt {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kRecipe = R"(
+[data]
+format = "shards"
+batch = 12
+max_corrupt = 0.05
+augment = { short_side = 40, area = [0.3, 1.0], mirror = true, mean = "channel", std = "channel", pca = 0.1 }
+[model]
+name = "small"
+input = [3, 24, 24]
+classes = 3
+[[model.layer]]
+name = "conv"
+type = "conv"
+out = 4
+kernel = 5
+stride = 3
+[[model.layer]]
+name = "relu"
+type = "relu"
+[[model.layer]]
+name = "fc"
+type = "dense"
+out = 3
+[optimizer]
+learning_rate = 0.01
+[schedule]
+epochs = 2
+[run]
+device = "cpu"
+log_every = 1
+)";
+
+class ShardsCliTest : public testing::Test {
+ protected:
+  ShardsCliTest() {
+    write_split(data_, "train", {.images = 60, .images_per_shard = 25});
+    write_split(data_, "val", {.images = 12, .images_per_shard = 12});
+    write_bytes(recipe_, kRecipe);
+  }
+  struct Result {
+    int code = -1;
+    std::string out, err;
+  };
+  Result owt(const std::string& words) const {
+    const std::string out = folder_.file("stdout"), err = folder_.file("stderr");
+    const int status = std::system(("'" OWT_PROGRAM "' " + words + " >" + out + " 2>" + err).c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
+  }
+  Result train(const std::string& run, const std::string& more = "") const {
+    return owt("train " + recipe_ + " --data " + data_ + " --out " + folder_.file(run) + " " + more);
+  }
+  // The lines of metrics.jsonl without their times.
+  std::string curve(const std::string& run) const {
+    std::string text;
+    const std::string metrics = read_file(folder_.file(run) + "/metrics.jsonl");
+    for (size_t at = 0; (at = metrics.find("\"loss\":", at)) != std::string::npos;) {
+      const size_t end = metrics.find(',', at);
+      text += metrics.substr(at + 7, end - at - 7) + ' ';
+      at = end;
+    }
+    return text;
+  }
+
+  TempFolder folder_;
+  std::string data_ = folder_.file("data"), recipe_ = folder_.file("small.toml");
+};
+
+TEST_F(ShardsCliTest, WithoutStatisticsTheErrorSaysHowToMakeThem) {
+  const Result before = train("run");
+  EXPECT_EQ(before.code, 1);
+  EXPECT_THAT(before.err, HasSubstr("run owt prepare stats " + data_));
+  const Result stats = owt("prepare stats " + data_);
+  EXPECT_EQ(stats.code, 0) << stats.err;
+  EXPECT_THAT(stats.out, AllOf(HasSubstr("60 images"), HasSubstr("mean")));
+  EXPECT_EQ(train("run").code, 0);
+}
+
+TEST_F(ShardsCliTest, TwoWorkersLearnWhatOneLearnsAndLoaderThreadsChangeNothing) {
+  ASSERT_EQ(owt("prepare stats " + data_ + " --threads 2").code, 0);
+  ASSERT_EQ(train("one").code, 0);
+  ASSERT_EQ(train("threads", "--set data.loader_threads=3").code, 0);
+  EXPECT_EQ(curve("threads"), curve("one"));
+  ASSERT_EQ(train("two", "--workers 2").code, 0);
+  const std::string one = curve("one"), two = curve("two");
+  EXPECT_NEAR(std::stod(one), std::stod(two), 1e-5);
+  EXPECT_NEAR(std::stod(one.substr(one.rfind(' ', one.size() - 2))),
+              std::stod(two.substr(two.rfind(' ', two.size() - 2))), 1e-4);
+}
+
+TEST_F(ShardsCliTest, DamagedRecordsAreReplacedAndCountedUpToTheLimit) {
+  ASSERT_EQ(owt("prepare stats " + data_).code, 0);
+  for (const size_t record : {3, 7, 20}) damage_record(data_, "train", 0, record);
+  const Result three = train("three");
+  EXPECT_EQ(three.code, 0) << three.err;
+  EXPECT_THAT(three.err, AllOf(HasSubstr("damaged record 3 of at most 3"), HasSubstr("made/")));
+  EXPECT_THAT(read_file(folder_.file("three/metrics.jsonl")), HasSubstr("\"corrupt_records\":3"));
+
+  damage_record(data_, "train", 1, 2);
+  const Result four = train("four");
+  EXPECT_EQ(four.code, 1);
+  EXPECT_THAT(four.err, AllOf(HasSubstr("4 damaged record(s)"), HasSubstr("data.max_corrupt")));
+  EXPECT_EQ(train("more", "--set data.max_corrupt=0.1").code, 0);
+}
+
+TEST_F(ShardsCliTest, ADamagedRecordInEvaluationEndsTheRun) {
+  ASSERT_EQ(owt("prepare stats " + data_).code, 0);
+  damage_record(data_, "val", 0, 4);
+  const Result result = train("run");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("val/000000.tar: record 4"), HasSubstr("prepare the data set again")));
+}
+
+TEST_F(ShardsCliTest, FewerClassesThanTheDataIsAnError) {
+  const Result result = train("run", "--set model.classes=2 --set model.layer='[{type=\"dense\",name=\"fc\",out=2}]'");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("the data has 3 classes"));
+}
+
+}  // namespace
+}  // namespace owt
