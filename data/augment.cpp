@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <mutex>
 
 #include "data/parallel.h"
@@ -38,6 +39,7 @@ AugmentSettings AugmentSettings::from(Config table, const Shape& image) {
   settings.pad = table.integer("pad", 0, {.low = 0, .high = 1 << 14});
   settings.mirror = table.boolean("mirror", false);
   settings.color = table.number("color", 0, {.low = 0});
+  settings.pca = table.number("pca", 0, {.low = 0});
   settings.scale = table.number("scale", 1);
   settings.mean = read_source(table, "mean", {"pixel", "channel", "none"}, image[2], settings.mean_values);
   settings.std = read_source(table, "std", {"channel", "none"}, image[2], settings.std_values);
@@ -47,6 +49,8 @@ AugmentSettings AugmentSettings::from(Config table, const Shape& image) {
   if (settings.crop > largest)
     table.error("crop", concat("'crop' is ", settings.crop, ", wanted at most ", largest, ": images are ", image[0],
                                " x ", image[1], " and 'pad' is ", settings.pad));
+  if (settings.color > 0 && settings.pca > 0)
+    table.error("pca", "'pca' and 'color' are two kinds of colour noise; give one of them");
   if (settings.scale == 0) table.error("scale", "'scale' is 0, which leaves nothing of the images");
   for (const double value : settings.std_values)
     if (!(value > 0)) table.error("std", concat("'std' holds ", value, ", wanted values above 0"));
@@ -98,6 +102,26 @@ Sums sum_images(const Dataset& dataset) {
   return total;
 }
 
+// The pixels of a row from right to left.
+void mirror_pixels(const uint8_t* from, int64_t count, int64_t channels, uint8_t* to) {
+  int64_t done = 0;
+  if (channels == 3) {
+    // Five pixels at once; the byte that is too much is overwritten next.
+    using Bytes = uint8_t __attribute__((vector_size(16)));
+    for (; done + 16 <= count; done += 15) {
+      Bytes pixels;
+      std::memcpy(&pixels, from + count - done - 16, sizeof pixels);
+      pixels = __builtin_shufflevector(pixels, pixels, 13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, 0);
+      std::memcpy(to + done, &pixels, sizeof pixels);
+    }
+  }
+  for (; done < count; done += channels) std::copy_n(from + count - done - channels, channels, to + done);
+}
+
+void normalise(const uint8_t* from, const float* mean, const float* factor, int64_t count, float* to) {
+  for (int64_t e = 0; e < count; ++e) to[e] = (static_cast<float>(from[e]) - mean[e]) * factor[e];
+}
+
 }  // namespace
 
 DatasetStatistics compute_statistics(const Dataset& dataset) {
@@ -139,22 +163,66 @@ Augmenter::Augmenter(const AugmentSettings& settings, const Shape& image, const 
   if (settings.mean != From::kNone) OWT_CHECK_EQ(means.size(), means_wanted, "means");
   if (settings.std != From::kNone) OWT_CHECK_EQ(stds.size(), channels, "standard deviations");
 
-  mean_.resize(static_cast<size_t>(image.elements()), 0.0f);
+  const bool of_pixel = settings.mean == From::kPixel;
+  mean_.resize(static_cast<size_t>(of_pixel ? image.elements() : image[1] * image[2]), 0.0f);
   if (settings.mean != From::kNone)
     for (size_t e = 0; e < mean_.size(); ++e) mean_[e] = static_cast<float>(means[e % means.size()]);
   factor_.resize(static_cast<size_t>(image[1]) * channels, static_cast<float>(settings.scale));
-  if (settings.std == From::kNone) return;
-  for (const double std : stds)
-    if (!(std > 0))
-      fail("a channel of the training images never changes: its standard deviation is 0; give std as numbers");
-  for (size_t e = 0; e < factor_.size(); ++e) factor_[e] = static_cast<float>(settings.scale / stds[e % channels]);
+  if (settings.std != From::kNone) {
+    for (const double std : stds)
+      if (!(std > 0))
+        fail("a channel of the training images never changes: its standard deviation is 0; give std as numbers");
+    for (size_t e = 0; e < factor_.size(); ++e) factor_[e] = static_cast<float>(settings.scale / stds[e % channels]);
+  }
+  set_colour(statistics);
+}
+
+void Augmenter::set_colour(const DatasetStatistics& statistics) {
+  const auto channels = static_cast<size_t>(image_[2]);
+  if (settings_.color > 0) {
+    colour_.resize(channels * channels, 0.0f);
+    for (size_t c = 0; c < channels; ++c) colour_[c * channels + c] = static_cast<float>(settings_.color);
+  }
+  if (settings_.pca > 0) {
+    OWT_CHECK(statistics.eigenvalues.size() == channels && statistics.eigenvectors.size() == channels * channels);
+    colour_.resize(channels * channels);
+    for (size_t c = 0; c < channels; ++c)
+      for (size_t i = 0; i < channels; ++i)
+        colour_[c * channels + i] =
+            static_cast<float>(static_cast<double>(factor_[c]) * settings_.pca * statistics.eigenvalues[i] / 255 *
+                               statistics.eigenvectors[i * channels + c]);
+  }
 }
 
 void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, float* out) const {
   const Crop crop = crop_for(view, sample);
-  cut(pixels, crop, out);
-  if (view.training && settings_.color > 0) add_colour(colour_numbers(view.seed, view.epoch), sample, crop, out);
-  if (crop.mirrored) mirror_rows(out);
+  const int64_t channels = image_[2], in_row = image_[1] * channels, out_row = out_[1] * channels;
+  // Bytes are mirrored faster than floats; but means of pixels keep to the places that they were measured at.
+  const bool of_pixel = settings_.mean == From::kPixel, mirror_bytes = crop.mirrored && !of_pixel;
+  const int64_t first = (crop.column_begin + crop.column_shift) * channels;
+  const int64_t count = (crop.column_end - crop.column_begin) * channels;
+  const int64_t left = (mirror_bytes ? out_[1] - crop.column_end : crop.column_begin) * channels;
+  const std::vector<float> offset = colour_offset(view, sample);
+  std::vector<uint8_t> mirrored(static_cast<size_t>(mirror_bytes ? count : 0));
+
+  std::fill(out, out + crop.row_begin * out_row, 0.0f);
+  for (int64_t row = crop.row_begin; row < crop.row_end; ++row) {
+    const int64_t source = (row + crop.row_shift) * in_row + first;
+    const uint8_t* from = pixels + source;
+    if (mirror_bytes) {
+      mirror_pixels(from, count, channels, mirrored.data());
+      from = mirrored.data();
+    }
+    float *line = out + row * out_row, *to = line + left;
+    std::fill(line, to, 0.0f);
+    normalise(from, mean_.data() + (of_pixel ? source : 0), factor_.data(), count, to);
+    // A step of its own, so that it is rounded as on the GPU.
+    if (!offset.empty())
+      for (int64_t e = 0; e < count; ++e) to[e] += offset[static_cast<size_t>(e)];
+    std::fill(to + count, line + out_row, 0.0f);
+  }
+  std::fill(out + crop.row_end * out_row, out + out_[0] * out_row, 0.0f);
+  if (crop.mirrored && of_pixel) mirror_rows(out);
 }
 
 Crop Augmenter::crop_for(const View& view, int64_t sample) const {
@@ -171,34 +239,17 @@ Philox Augmenter::colour_numbers(uint64_t seed, int64_t epoch) {
   return Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch), "color");
 }
 
-void Augmenter::cut(const uint8_t* pixels, const Crop& crop, float* out) const {
-  const int64_t channels = image_[2], in_row = image_[1] * channels, out_row = out_[1] * channels;
-  const Slice rows{crop.row_begin, crop.row_end}, columns{crop.column_begin, crop.column_end};
-  const int64_t first = (columns.begin + crop.column_shift) * channels, count = columns.size() * channels;
-  const float* factor = factor_.data() + first;
-  std::fill(out, out + rows.begin * out_row, 0.0f);
-  for (int64_t row = rows.begin; row < rows.end; ++row) {
-    const int64_t source = (row + crop.row_shift) * in_row + first;
-    const uint8_t* from = pixels + source;
-    const float* mean = mean_.data() + source;
-    float* line = out + row * out_row;
-    float* to = line + columns.begin * channels;
-    std::fill(line, to, 0.0f);
-    for (int64_t e = 0; e < count; ++e) to[e] = (static_cast<float>(from[e]) - mean[e]) * factor[e];
-    std::fill(to + count, line + out_row, 0.0f);
+std::vector<float> Augmenter::colour_offset(const View& view, int64_t sample) const {
+  if (!view.training || colour_.empty()) return {};
+  const Philox random = colour_numbers(view.seed, view.epoch);
+  const auto channels = static_cast<size_t>(image_[2]);
+  std::vector<float> of_channel(channels, 0.0f), offset(static_cast<size_t>(image_[1]) * channels);
+  for (size_t i = 0; i < channels; ++i) {
+    const float normal = random.normal(static_cast<uint64_t>(sample) * channels + i);
+    for (size_t c = 0; c < channels; ++c) of_channel[c] += colour_[c * channels + i] * normal;
   }
-  std::fill(out + rows.end * out_row, out + out_[0] * out_row, 0.0f);
-}
-
-void Augmenter::add_colour(const Philox& random, int64_t sample, const Crop& crop, float* out) const {
-  const int64_t channels = image_[2];
-  for (int64_t c = 0; c < channels; ++c) {
-    const float offset =
-        static_cast<float>(settings_.color) * random.normal(static_cast<uint64_t>(sample * channels + c));
-    for (int64_t row = crop.row_begin; row < crop.row_end; ++row)
-      for (int64_t column = crop.column_begin; column < crop.column_end; ++column)
-        out[(row * out_[1] + column) * channels + c] += offset;
-  }
+  for (size_t e = 0; e < offset.size(); ++e) offset[e] = of_channel[e % channels];
+  return offset;
 }
 
 void Augmenter::mirror_rows(float* out) const {

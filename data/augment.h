@@ -1,12 +1,15 @@
 // From bytes to the values a network sees: normalise, pad, crop, mirror.
 //
 //   value[y,x,c] = (pixel[y,x,c] - mean) * scale / std + colour offset
-// with the mean and std of that source position or channel; pixels, means and stds are 0 to 255. Then `pad`
+// with the mean and std of that source position or channel; pixels, means and stds are 0 to 255. The colour offset, of the
+// image and epoch, is color * normal[c], or with `pca` what Krizhevsky et al. 2012 add to the pixels:
+//   offset[c] = scale / std * sum over i of pca * normal[i] * eigenvalue[i] / 255 * eigenvector[i][c]
+// of the covariance of the training images' colours (over 255: their eigenvalues are of pixels from 0 to 1). Then `pad`
 // zeros on all four sides, then a crop of that:
 //   training:   at a random place, mirrored left to right with probability 1/2, with a random colour offset
 //   per channel; evaluation: at the centre (rounded up and left) or in a corner, mirrored or not, as the view says.
 // Random numbers are a function of (seed, epoch, index of the sample in its data set),
-// RandomStream::kAugment. Source: Krizhevsky et al. 2012, section 4.1 (crops and mirror images).
+// RandomStream::kAugment. Source: Krizhevsky et al. 2012, section 4.1 (crops, mirror images, colours).
 #pragma once
 
 #include <cstdint>
@@ -31,25 +34,30 @@ struct AugmentSettings {
   int64_t pad = 0;   // zeros on each side before the crop
   bool mirror = false;
   double color = 0;  // standard deviation of the colour offset, in units of the output; 0 = off
+  double pca = 0;    // standard deviation of its factors along the eigenvectors; 0 = off; not both
   double scale = 1;
   From mean = From::kNone;
   From std = From::kNone;                           // kNone: 1
   std::vector<double> mean_values{}, std_values{};  // of kValues
 
   // From a table like
-  //   { crop = 28, pad = 4, mirror = true, color = 0.0, scale = 1.0, mean = "pixel", std = "channel" }
+  //   { crop = 28, pad = 4, mirror = true, color = 0.0, pca = 0.0, scale = 1.0, mean = "pixel", std = "channel" }
   // All keys are optional. mean: "pixel", "channel", "none" or [r, g, b]; std: "channel", "none" or [r, g,
   // b]. Throws Error with file and line for unknown keys and for what does not fit images of shape `image` (H
   // x W x C).
   static AugmentSettings from(Config table, const Shape& image);
 
-  bool needs_statistics() const { return mean == From::kPixel || mean == From::kChannel || std == From::kChannel; }
+  bool needs_statistics() const {
+    return mean == From::kPixel || mean == From::kChannel || std == From::kChannel || pca > 0;
+  }
 };
 
 // Of all pixels of a data set, 0 to 255. Sums are exact, so they do not depend on the number of threads.
 struct DatasetStatistics {
-  std::vector<double> pixel_mean;                 // H x W x C
+  std::vector<double> pixel_mean;                 // H x W x C; empty where images differ in size
   std::vector<double> channel_mean, channel_std;  // C; the std is over all images and positions
+  std::vector<double> covariance;                 // C x C, of the channels; this and what follows: of shards only
+  std::vector<double> eigenvalues, eigenvectors;  // C, the largest first; C x C, a vector per row, of length 1
 };
 
 // Reads every image once, with the calling rank's team of threads. Throws Error for an empty data set.
@@ -73,16 +81,16 @@ class Augmenter {
   static Philox place_numbers(uint64_t seed, int64_t epoch);
   static Philox colour_numbers(uint64_t seed, int64_t epoch);
   Crop crop_for(const View& view, int64_t sample) const;
-  // Writes the crop, not mirrored.
-  void cut(const uint8_t* pixels, const Crop& crop, float* out) const;
+  void set_colour(const DatasetStatistics& statistics);
+  std::vector<float> colour_offset(const View& view, int64_t sample) const;  // W x C, or empty
   void mirror_rows(float* out) const;
-  void add_colour(const Philox& random, int64_t sample, const Crop& crop, float* out) const;
 
   AugmentSettings settings_;
   Shape image_, out_;
   CropGeometry geometry_{};
-  std::vector<float> mean_;    // H x W x C
+  std::vector<float> mean_;    // H x W x C where it is of each pixel, else W x C
   std::vector<float> factor_;  // W x C: scale / std
+  std::vector<float> colour_;  // C x C, what each normal number adds to the channels: [channel][number]; empty: nothing
 };
 
 }  // namespace owt

@@ -19,12 +19,12 @@ struct AugmentTask {
   int channels;
   bool training, mirror, mirrored, pixels_of_set, mean_of_pixel;
   int place;
-  float color;
   DevicePhilox place_numbers, colour_numbers;
   const uint8_t* pixels;
   const int64_t* samples;
   const float* mean;
   const float* factor;
+  const float* colour;  // null: nothing
 };
 
 // What the threads of a block share: its image.
@@ -40,9 +40,13 @@ __device__ void draw(const AugmentTask& task, int64_t sample, Drawn& drawn) {
     drawn.crop = task.training ? random_crop(task.geometry, bits.at[0], bits.at[1], bits.at[2], task.mirror)
                                : crop_of_place(task.geometry, task.place, task.mirrored);
   }
-  if (task.color > 0 && thread < task.channels)
-    drawn.offset[thread] =
-        __fmul_rn(task.color, task.colour_numbers.normal(static_cast<uint64_t>(sample * task.channels + thread)));
+  if (!task.colour || thread >= task.channels) return;
+  float offset = 0;
+  for (int i = 0; i < task.channels; ++i)
+    offset =
+        __fadd_rn(offset, __fmul_rn(task.colour[thread * task.channels + i],
+                                    task.colour_numbers.normal(static_cast<uint64_t>(sample * task.channels + i))));
+  drawn.offset[thread] = offset;
 }
 
 // The operations of Augmenter in its order, each rounded by itself.
@@ -53,7 +57,7 @@ __device__ float value_at(const AugmentTask& task, const Drawn& drawn, const uin
   const int source = ((row + crop.row_shift) * task.geometry.in_width + column + crop.column_shift) * task.channels + c;
   const float mean = task.mean[task.mean_of_pixel ? source : c];
   const float value = __fmul_rn(__fsub_rn(static_cast<float>(image[source]), mean), task.factor[c]);
-  return task.color > 0 ? __fadd_rn(value, drawn.offset[c]) : value;
+  return task.colour ? __fadd_rn(value, drawn.offset[c]) : value;
 }
 
 // One image per blockIdx.x, shared by gridDim.y blocks; N elements per thread and step.
@@ -105,13 +109,13 @@ DeviceAugmenter::DeviceAugmenter(const Augmenter& augmenter)
       image_(augmenter.image_),
       out_(augmenter.out_),
       mirror_(augmenter.settings_.mirror),
-      mean_of_pixel_(augmenter.settings_.mean == AugmentSettings::From::kPixel),
-      color_(static_cast<float>(augmenter.settings_.color)) {
+      mean_of_pixel_(augmenter.settings_.mean == AugmentSettings::From::kPixel) {
   const int64_t channels = image_[2], limit = std::numeric_limits<int>::max() / 2;
   OWT_CHECK(channels <= kMostChannels, "images of ", channels, " channels");
   OWT_CHECK(image_.elements() <= limit && out_.elements() <= limit, "images of ", image_, " cut to ", out_);
   mean_ = upload(augmenter.mean_, mean_of_pixel_ ? image_.elements() : channels);
   factor_ = upload(augmenter.factor_, channels);
+  if (!augmenter.colour_.empty()) colour_ = upload(augmenter.colour_, channels * channels);
 }
 
 void DeviceAugmenter::run(const Tensor& pixels, Pixels which, const Tensor& samples, const View& view, Tensor& images,
@@ -126,13 +130,13 @@ void DeviceAugmenter::run(const Tensor& pixels, Pixels which, const Tensor& samp
                          .pixels_of_set = which == Pixels::kOfSet,
                          .mean_of_pixel = mean_of_pixel_,
                          .place = view.place(),
-                         .color = view.training ? color_ : 0,
                          .place_numbers = DevicePhilox(Augmenter::place_numbers(view.seed, view.epoch)),
                          .colour_numbers = DevicePhilox(Augmenter::colour_numbers(view.seed, view.epoch)),
                          .pixels = pixels.data<uint8_t>(),
                          .samples = samples.data<int64_t>(),
                          .mean = mean_.data(),
-                         .factor = factor_.data()};
+                         .factor = factor_.data(),
+                         .colour = view.training && colour_.defined() ? colour_.data() : nullptr};
   with_element(images.dtype(), [&](auto element) {
     using T = decltype(element);
     if (images.shape().row_elements() % kPack<T> == 0)

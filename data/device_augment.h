@@ -30,9 +30,9 @@ class DeviceAugmenter {
   CropGeometry geometry_;
   Shape image_, out_;
   bool mirror_, mean_of_pixel_;
-  float color_;
   Tensor mean_;    // H x W x C where it is of each pixel, else C
   Tensor factor_;  // C
+  Tensor colour_;  // C x C; empty: nothing
 };
 
 }  // namespace owt

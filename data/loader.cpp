@@ -118,16 +118,29 @@ void Loader::load(const Chunk& chunk, std::vector<uint8_t>& pixels) const {
   Slot& slot = *chunk.slot;
   const View view = view_of(slot.batch);
   int32_t* labels = slot.labels.data<int32_t>();
+  const int64_t elements = slot.images.shape().row_elements();
   for (int64_t row = chunk.rows.begin; row < chunk.rows.end; ++row) {
-    const int64_t sample = (*chunk.order)[static_cast<size_t>(slot.first + row)];
+    uint8_t* bytes = settings_.augmenter ? pixels.data() : slot.images.data<uint8_t>() + row * elements;
+    const int64_t sample = read(*chunk.order, slot.first + row, view, bytes);
     labels[row] = dataset.label(sample);
-    if (settings_.augmenter) {
-      dataset.read(sample, view, pixels.data());
-      settings_.augmenter->make(view, sample, pixels.data(),
-                                slot.images.data() + row * slot.images.shape().row_elements());
-    } else {
-      dataset.read(sample, view, slot.images.data<uint8_t>() + row * slot.images.shape().row_elements());
+    if (settings_.augmenter)
+      settings_.augmenter->make(view, sample, bytes, slot.images.data() + row * elements);
+    else
       slot.samples.data<int64_t>()[row] = sample;
+  }
+}
+
+// Gives the sample that was read: of this place in the order, or of the next one that can be.
+int64_t Loader::read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels) const {
+  const auto size = static_cast<int64_t>(order.size());
+  for (int64_t tries = 1;; ++tries, place = (place + 1) % size) {
+    const int64_t sample = order[static_cast<size_t>(place)];
+    try {
+      settings_.dataset->read(sample, view, pixels);
+      return sample;
+    } catch (const CorruptRecord& error) {
+      if (!settings_.training || !settings_.corrupt || tries == size) throw;
+      settings_.corrupt->add(sample, error);
     }
   }
 }

@@ -14,6 +14,7 @@
 
 #include "data/augment.h"
 #include "data/batch.h"
+#include "data/corrupt_records.h"
 #include "data/dataset.h"
 #include "data/steps.h"
 
@@ -22,7 +23,10 @@ namespace owt {
 struct LoaderSettings {
   std::shared_ptr<const Dataset> dataset;
   std::shared_ptr<const Augmenter> augmenter;  // null: batches hold the images' bytes as read
-  int64_t batch = 0;                           // rows of a whole step over all ranks, >= 1
+  // In training a damaged record is replaced by the one that follows in the epoch's order (behind the last, the first),
+  // and counted here; null, and in evaluation: it is an error.
+  std::shared_ptr<CorruptRecords> corrupt;
+  int64_t batch = 0;  // rows of a whole step over all ranks, >= 1
   uint64_t seed = 0;
   bool training = true;  // false: samples in order, augmenter's evaluation images, no randomness
   bool shuffle = true;   // in training
@@ -67,6 +71,7 @@ class Loader : public BatchSource {
   bool claim(Chunk& chunk);  // false: stop
   void begin_step(Slot& slot, const Steps::Rows& step);
   void load(const Chunk& chunk, std::vector<uint8_t>& pixels) const;
+  int64_t read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels) const;
   View view_of(const Batch& batch) const;
   bool complete(const Slot& slot) const;  // the slot of the next batch is
   void stop_with(std::exception_ptr error);

@@ -2,11 +2,15 @@
 //
 //   DIR/classes.txt             one line per class, line i names label i: its key (a synset id), then perhaps words
 //   DIR/train, DIR/val          the two splits, each of them:
-//     000000.tar, 000001.tar    shards in WebDataset's convention: for record k 000k.jpg and 000k.cls (the label as
-//                               decimal digits); k counts through all shards of the split
+//     000000.tar, 000001.tar    shards in WebDataset's convention: for record k 00000k.jpg and 00000k.cls (the label as
+//                               decimal digits); k grows through all shards of the split, and leaves out the places of
+//                               sources that were left out
 //     000000.index, ...         of the shard with the same number; this header
 //     dataset.json              written last: a split without it is not complete
-//     skipped.txt               the sources left out: path, tab, reason
+//     skipped.txt               the sources left out: path, tab, reason; as long as the split is not complete, of each shard
+//                               in a file of its own, 000000.skipped
+//     prepare.json              what it was prepared from and how, as owt prepare compares it
+//     prepare.lock              empty; held while owt prepare works on the split
 //     stats.json                written by owt prepare stats
 //
 // Index file, little-endian: the 8 bytes "OWTSHARD"; u32 version (1); u32 records; u64 bytes of the tar file; u64 bytes of

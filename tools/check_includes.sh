@@ -14,12 +14,12 @@ cd "$root"
 table='
 src/core     |                                                              | dnnl toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
 src/comm     | src/core                                                     | nccl.h mpi.h
-data         | src/core                                                     | archive jpeglib.h jerror.h opencv2/
+data         | src/core                                                     | archive jpeglib.h jerror.h opencv2/ zlib.h
 layers       | src/core                                                     | dnnl cudnn
 src/net      | layers src/core                                              |
 src/parallel | src/net src/comm layers src/core                             |
 src/train    | src/parallel src/net src/comm data layers src/core           | boost/ nlohmann/
-tools/bench  |                                                              | mpi.h
+tools/bench  | data src/core                                                | mpi.h opencv2/
 tools        | src/train src/parallel src/net src/comm data layers src/core |
 '
 # Headers of C and of the system that are no third party; and what kernels are written in.

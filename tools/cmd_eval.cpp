@@ -9,21 +9,34 @@ namespace owt {
 
 int command_eval(const Arguments& arguments) {
   Options options("owt eval", "Measures the accuracy of a weights file on the test images.");
-  options.positional("CONFIG", "the recipe, a TOML file (a run folder's config.toml will do)");
-  options.option("weights", "FILE", "safetensors file with the model's weights");
-  options.option("data", "DIR", "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
+  declare_trained(options);
+  options.option("split", "NAME", "test", "test | train; training images are seen as test images are");
+  options.option("views", "N", "1",
+                 "1 to 10 views of each image, whose probabilities are averaged: the centre, then the corners from the "
+                 "upper left to the lower right, then these five mirrored (Krizhevsky et al. 2012: 10)");
+  options.option("predictions", "FILE",
+                 "write a CSV file with a line for each image: its label and the five most probable classes");
+  options.option("confusion", "FILE",
+                 "write a CSV file with a line for each class: how many of its images were taken for which class");
   declare_shared(options);
   declare_strategy(options);
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
   }
-  if (!options.given("weights")) throw UsageError("owt eval: --weights FILE is missing");
-  const Evaluation e = evaluate_file(shared_settings(options), options.string("weights"),
-                                     options.given("data") ? options.string("data") : "", shared_threads(options));
+  EvalOptions eval;
+  eval.weights = trained_weights(options);
+  eval.data = given_data(options);
+  eval.threads = shared_threads(options);
+  eval.request.split = split_option(options);
+  eval.request.views = static_cast<int>(options.integer("views", {.low = 1, .high = kMostViews}));
+  if (options.given("predictions")) eval.request.predictions = options.string("predictions");
+  if (options.given("confusion")) eval.request.confusion = options.string("confusion");
+  const Evaluation e = evaluate_file(shared_settings(options), eval);
   if (launch().rank != 0) return 0;
-  std::cout << format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images)\n", 100 * e.top1, 100 * e.top5, e.loss,
-                      e.images);
+  const int views = eval.request.views;
+  std::cout << format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images{})\n", 100 * e.top1, 100 * e.top5, e.loss,
+                      e.images, views > 1 ? format(", {} views", views) : "");
   return 0;
 }
 

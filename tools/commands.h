@@ -14,18 +14,32 @@ using Arguments = std::vector<std::string>;
 
 int command_train(const Arguments& arguments);
 int command_eval(const Arguments& arguments);
+int command_predict(const Arguments& arguments);
+int command_extract(const Arguments& arguments);
 int command_time(const Arguments& arguments);
 int command_plan(const Arguments& arguments);
 int command_bench_comm(const Arguments& arguments);
 int command_prepare(const Arguments& arguments);
+int prepare_images(const Arguments& arguments);  // imagenet, folder and list
+int prepare_stats(const Arguments& arguments);
 int command_inspect(const Arguments& arguments);
 int command_devices(const Arguments& arguments);
 
 // Options that several subcommands share: --workers, --device, --threads, --set; and --parallel, for one strategy.
 void declare_shared(Options& options);
+void declare_device(Options& options);  // the same without --workers, for commands of one rank
 void declare_strategy(Options& options);
 // The recipe named by CONFIG with what these options change.
 Settings shared_settings(const Options& options, Overrides more = {});
 int shared_threads(const Options& options);
+
+// Of commands that work with a trained network: CONFIG, which may be a run folder, --weights and --data.
+void declare_trained(Options& options);
+// The folder of the run that CONFIG names or lies in; empty: none.
+std::string run_folder_of(const Options& options);
+// --weights, else those of the run's best checkpoint.
+std::string trained_weights(const Options& options);
+std::string given_data(const Options& options);  // empty: not given
+Split split_option(const Options& options);      // --split test|train
 
 }  // namespace owt

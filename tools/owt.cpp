@@ -23,6 +23,8 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", owt::command_train, Under::kTogether, "train a network from a recipe"},
     {"eval", owt::command_eval, Under::kTogether, "accuracy of a weights file on the test images"},
+    {"predict", owt::command_predict, Under::kAlone, "what a trained network takes photos for"},
+    {"extract", owt::command_extract, Under::kAlone, "outputs of a layer as features, for NumPy"},
     {"time", owt::command_time, Under::kTogether, "where the time of a training step goes, layer by layer"},
     {"plan", owt::command_plan, Under::kAlone, "what is computed where, and what travels, under each strategy"},
     {"bench-comm", owt::command_bench_comm, Under::kTogether, "how long collectives between ranks take"},

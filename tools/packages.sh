@@ -2,7 +2,7 @@
 # Sourced by tools/quickstart.sh and tools/test.sh.
 
 build_packages=(g++ cmake ninja-build pkg-config libdnnl-dev libspdlog-dev libfmt-dev libtomlplusplus-dev
-                nlohmann-json3-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg-dev
+                nlohmann-json3-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg-dev zlib1g-dev
                 libopencv-core-dev libopencv-imgproc-dev libopencv-imgcodecs-dev ocl-icd-opencl-dev libboost-program-options-dev
                 libopenmpi-dev openmpi-bin)
 test_packages=(libgtest-dev libgmock-dev clang-format-14 ca-certificates curl python3)

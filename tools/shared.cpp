@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <filesystem>
 
 #include "src/comm/launch.h"
+#include "src/train/checkpoint_files.h"
 #include "tools/commands.h"
 
 namespace owt {
@@ -10,6 +12,17 @@ std::string listed(const std::vector<std::string>& words) {  // "a, b or c"
   std::string text = words.front();
   for (size_t i = 1; i < words.size(); ++i) text += (i + 1 < words.size() ? ", " : " or ") + words[i];
   return text;
+}
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRunConfig = "config.toml";
+
+std::string config_file(const std::string& path) {
+  if (!fs::is_directory(path)) return path;
+  const fs::path file = fs::path(path) / kRunConfig;
+  if (!fs::is_regular_file(file)) fail(path, " is no run folder: it holds no ", kRunConfig, "; name a recipe or a run");
+  return file.string();
 }
 
 const std::string& checked_strategy(const std::string& name) {
@@ -28,6 +41,10 @@ void declare_shared(Options& options) {
       "workers", "K",
       "ranks, as threads of this process (default: the recipe's, else 1); under mpirun or srun every process is "
       "one, and this is their number");
+  declare_device(options);
+}
+
+void declare_device(Options& options) {
   options.option("device", "NAME",
                  "cpu | cuda | auto: cuda where there is a GPU (default: the recipe's run.device, else auto)");
   options.option("precision", "NAME",
@@ -60,14 +77,47 @@ Settings shared_settings(const Options& options, Overrides more) {
   }
   choice("device", "run.device", {"cpu", "cuda", "auto"});
   choice("precision", "run.precision", {"fp32", "tf32", "bf16"});
-  if (options.given("workers"))
+  if (options.declares("workers") && options.given("workers"))
     overrides.emplace_back("parallel.workers", std::to_string(options.integer("workers", {.low = 1, .high = 4096})));
   else if (launch().several())
     overrides.emplace_back("parallel.workers", std::to_string(launch().ranks));
-  for (const std::string& name : options.list("parallel"))
-    overrides.emplace_back("parallel.strategy", checked_strategy(name));
+  if (options.declares("parallel"))
+    for (const std::string& name : options.list("parallel"))
+      overrides.emplace_back("parallel.strategy", checked_strategy(name));
   overrides.insert(overrides.end(), more.begin(), more.end());
-  return read_settings(options.string("CONFIG"), overrides);
+  return read_settings(config_file(options.string("CONFIG")), overrides);
+}
+
+void declare_trained(Options& options) {
+  options.positional("CONFIG", "a run folder, or the recipe, a TOML file");
+  options.option("weights", "FILE",
+                 "safetensors file with the model's weights (default: where CONFIG is a run folder or its config.toml, "
+                 "those of the checkpoint with the best test top-1, or of the newest where none was evaluated)");
+  options.option("data", "DIR", "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
+}
+
+std::string run_folder_of(const Options& options) {
+  const fs::path config = options.string("CONFIG");
+  const fs::path folder = fs::is_directory(config) ? config : config.parent_path();
+  return config_file(config.string()) == (folder / kRunConfig).string() ? (folder.empty() ? "." : folder.string()) : "";
+}
+
+std::string trained_weights(const Options& options) {
+  if (options.given("weights")) return options.string("weights");
+  const std::string run = run_folder_of(options);
+  const auto best = run.empty() ? std::optional<std::string>() : best_checkpoint(run);
+  if (!best)
+    throw UsageError(
+        concat("--weights FILE is missing, and ", options.string("CONFIG"), " is no run folder with checkpoints"));
+  return (fs::path(*best) / "weights.safetensors").string();
+}
+
+std::string given_data(const Options& options) { return options.given("data") ? options.string("data") : ""; }
+
+Split split_option(const Options& options) {
+  const std::string split = options.string("split");
+  if (split != "test" && split != "train") throw UsageError("--split " + split + ": wanted test or train");
+  return split == "train" ? Split::kTrain : Split::kTest;
 }
 
 int shared_threads(const Options& options) {

@@ -74,18 +74,22 @@ void sync_folder(const std::string& folder) {
 }
 
 void write_file_atomically(const std::string& path, std::string_view content) {
-  const std::string beside = path + ".tmp";
-  {
-    FileWriter file(beside);
-    file.write(content.data(), content.size());
-    file.close();
-  }
-  if (std::rename(beside.c_str(), path.c_str()) != 0) {
+  AtomicFileWriter file(path);
+  file.write(content);
+  file.close();
+}
+
+AtomicFileWriter::AtomicFileWriter(const std::string& path) : path_(path), beside_(path + ".tmp") {}
+
+void AtomicFileWriter::close() {
+  beside_.close();
+  const std::string beside = path_ + ".tmp";
+  if (std::rename(beside.c_str(), path_.c_str()) != 0) {
     const std::string why = reason();
     ::unlink(beside.c_str());
-    fail("cannot write ", path, ": ", why);
+    fail("cannot write ", path_, ": ", why);
   }
-  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const std::string folder = std::filesystem::path(path_).parent_path().string();
   sync_folder(folder.empty() ? "." : folder);
 }
 

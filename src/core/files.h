@@ -31,6 +31,20 @@ class FileWriter {
   void* hash_ = nullptr;
 };
 
+// write_file_atomically() in pieces: close() puts the file in its place; without it nothing has changed.
+class AtomicFileWriter {
+ public:
+  explicit AtomicFileWriter(const std::string& path);
+
+  void write(const void* bytes, size_t count) { beside_.write(bytes, count); }
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  void close();
+
+ private:
+  std::string path_;
+  FileWriter beside_;  // path.tmp
+};
+
 void sync_folder(const std::string& folder);
 uint64_t checksum_of(std::string_view bytes);     // xxHash64
 uint64_t file_checksum(const std::string& path);  // xxHash64

@@ -332,7 +332,7 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
     plan.layers.push_back(std::move(at));
   }
   place_back(plan, layers);
-  plan.sharded_loss = sends_less_sharded(plan);
+  plan.sharded_loss = !request.whole_logits && sends_less_sharded(plan);
   fill_buckets(plan);
   list_transfers(plan);
   return plan;

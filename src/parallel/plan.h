@@ -88,6 +88,7 @@ struct PlanRequest {
   // Ranks that share one copy of the split layers: consecutive ones, a divisor of ranks; the others are replicas of them.
   // 0: all ranks. Under dp and dp-zero every rank has a copy of its own, whatever stands here.
   int model_ranks = 0;
+  bool whole_logits = false;  // the loss sees whole rows of logits, whatever travels for that
 };
 
 struct Plan {

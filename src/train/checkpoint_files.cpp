@@ -229,6 +229,15 @@ std::optional<std::string> newest_checkpoint(const std::string& run_folder) {
   return all.back();
 }
 
+std::optional<std::string> best_checkpoint(const std::string& run_folder) {
+  const std::optional<std::string> newest = newest_checkpoint(run_folder);
+  if (!newest) return {};
+  const std::string state = (fs::path(*newest) / kState).string();
+  const int64_t step = RunState::from_json(read_file(state), state).best_step;
+  const fs::path best = fs::path(checkpoints_folder(run_folder)) / name_of_step(step);
+  return step >= 0 && fs::is_directory(best) ? best.string() : newest;
+}
+
 RunState load_checkpoint_state(const std::string& checkpoint_folder) {
   fs::path folder = fs::path(checkpoint_folder).lexically_normal();
   if (folder.filename().empty()) folder = folder.parent_path();  // it was given with a slash at the end

@@ -65,6 +65,8 @@ std::vector<std::string> list_checkpoints(const std::string& run_folder);
 // The folder that `latest` names; where that is missing, the complete one with the highest step; nothing
 // where there is none.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);
+// Of the best evaluation that the newest one knows of, where it is still there; else the newest.
+std::optional<std::string> best_checkpoint(const std::string& run_folder);
 // Reads state.json of a checkpoint folder and checks every file against its checksum. Throws Error naming the
 // file that is missing or damaged and the other checkpoints to choose from.
 RunState load_checkpoint_state(const std::string& checkpoint_folder);

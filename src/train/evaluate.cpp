@@ -1,17 +1,106 @@
 #include "src/train/evaluate.h"
 
 #include "src/comm/threads.h"
+#include "src/core/conversions.h"
 #include "src/core/log.h"
+#include "src/train/predictions.h"
 #include "src/train/weights.h"
 
 namespace owt {
+namespace {
 
-Evaluation evaluate(Step& step, BatchSource& test_batches) {
+// The logits of one evaluation step, as far as this rank counts its rows, on the host.
+class StepLogits {
+ public:
+  // Its memory is made here, since making some may wait for a GPU.
+  explicit StepLogits(const Plan& plan)
+      : host_(Tensor::shared_with(plan.request.on.device, {plan.request.step_rows, plan.layers.back().out.elements()},
+                                  activation_type(plan.request.on.precision))) {}
+
+  void clear() { rows_.clear(); }
+  // Queued on the stream.
+  void take(const Tensor& logits, std::span<const int64_t> rows, const Stream& stream) {
+    const int64_t begin = std::ssize(rows_);
+    rows_.insert(rows_.end(), rows.begin(), rows.end());
+    host_.rows(begin, std::ssize(rows_)).copy_from(logits, stream);
+  }
+  std::span<const int64_t> rows() const { return rows_; }
+  Tensor f32() const {
+    const Tensor all = host_.rows(0, std::ssize(rows_));
+    if (all.dtype() == DType::kF32) return all;
+    Tensor wide(all.shape());
+    widen_to_f32(Cpu{}, all, wide, Stream());
+    return wide;
+  }
+
+ private:
+  Tensor host_;
+  std::vector<int64_t> rows_;
+};
+
+// One rank of `owt eval`.
+class Evaluator {
+ public:
+  Evaluator(const Job& job, const EvaluationRequest& request, Communicator& comm)
+      : job_(job),
+        request_(request),
+        comm_(comm),
+        logits_(job.plan),
+        model_(job.settings.model, job.plan, comm.rank()),
+        sgd_(job.settings.optimizer),
+        step_(job.plan, model_, sgd_, comm, nullptr, options()) {
+    const auto unused = load_weights(job.weights, model_, step_.groups());
+    if (comm.rank() == 0)
+      for (const std::string& name : unused) log_warn("{}: nothing in the model takes '{}'", job.weights, name);
+    batches_ = evaluation_batches(job, comm.rank(), request.split, request.views);
+    comm.meet();
+  }
+
+  Evaluation run() { return request_.wants_logits() ? predict() : evaluate(step_, *batches_); }
+
+ private:
+  Step::Options options() {
+    Step::Options options = step_options(job_.settings);
+    if (request_.wants_logits())
+      options.logits = [this](const Tensor& logits, std::span<const int64_t> rows, const Stream& stream) {
+        logits_.take(logits, rows, stream);
+      };
+    return options;
+  }
+
+  Evaluation predict() {
+    const Dataset& images = *job_.images(request_.split);
+    Predictions predictions(images, job_.settings.model.classes, request_.views, job_.plan.request.step_rows);
+    for (int64_t i = 0; i < batches_->steps_per_epoch(); ++i) {
+      logits_.clear();
+      const Batch& batch = batches_->next(step_.stream());
+      step_.evaluate(batch);
+      predictions.add(batch, logits_.rows(), logits_.f32());
+    }
+    predictions.gather(comm_, job_.plan.request.on.device);
+    if (comm_.rank() == 0 && !request_.predictions.empty()) predictions.write_csv(request_.predictions);
+    if (comm_.rank() == 0 && !request_.confusion.empty()) predictions.write_confusion_csv(request_.confusion);
+    return predictions.evaluation();
+  }
+
+  const Job& job_;
+  const EvaluationRequest& request_;
+  Communicator& comm_;
+  StepLogits logits_;
+  RankModel model_;
+  Sgd sgd_;
+  Step step_;
+  std::unique_ptr<BatchSource> batches_;
+};
+
+}  // namespace
+
+Evaluation evaluate(Step& step, BatchSource& batches) {
   LossSums sums;
   int in_flight = 0;
-  for (int64_t i = 0; i < test_batches.steps_per_epoch(); ++i, ++in_flight) {
+  for (int64_t i = 0; i < batches.steps_per_epoch(); ++i, ++in_flight) {
     if (in_flight == step.most_in_flight()) sums += step.finish().sums, --in_flight;
-    step.start_evaluation(test_batches.next(step.stream()));
+    step.start_evaluation(batches.next(step.stream()));
   }
   for (; in_flight > 0; --in_flight) sums += step.finish().sums;
   const double images = static_cast<double>(sums.rows);
@@ -19,20 +108,12 @@ Evaluation evaluate(Step& step, BatchSource& test_batches) {
           sums.rows};
 }
 
-Evaluation evaluate_weights(const Job& job, int team) {
+Evaluation evaluate_weights(const Job& job, const EvaluationRequest& request, int team) {
   Evaluation result;
   run_ranks(
       job.plan.ranks(), team,
       [&](Communicator& comm) {
-        RankModel model(job.settings.model, job.plan, comm.rank());
-        Sgd sgd(job.settings.optimizer);
-        Step step(job.plan, model, sgd, comm, nullptr, step_options(job.settings));
-        const auto unused = load_weights(job.weights, model, step.groups());
-        if (comm.rank() == 0)
-          for (const std::string& name : unused) log_warn("{}: nothing in the model takes '{}'", job.weights, name);
-        const auto batches = test_batches(job, comm.rank());
-        comm.meet();
-        const Evaluation mine = evaluate(step, *batches);
+        const Evaluation mine = Evaluator(job, request, comm).run();
         if (comm.rank() == 0) result = mine;
       },
       job.plan.request.on.device);

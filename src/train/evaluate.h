@@ -1,5 +1,7 @@
-// The test split through the network, exact: every image counts once, whatever the number of ranks.
+// A split through the network, exact: every image counts once, whatever the number of ranks.
 #pragma once
+
+#include <string>
 
 #include "src/train/job.h"
 #include "src/train/step.h"
@@ -12,10 +14,21 @@ struct Evaluation {
   int64_t images = 0;
 };
 
-// Collective; the same on every rank.
-Evaluation evaluate(Step& step, BatchSource& test_batches);
+struct EvaluationRequest {
+  Split split = Split::kTest;
+  // Of each image, [1, kMostViews]: the first of View::number; their probabilities are averaged.
+  int views = 1;
+  std::string predictions{}, confusion{};  // CSV files to write (predictions.h); empty: none
 
-// `owt eval`: the accuracy of a weights file, on job.plan.ranks() ranks with `team` threads each.
-Evaluation evaluate_weights(const Job& job, int team);
+  // More is wanted than sums over the rows, so whole logits are (PlanRequest::whole_logits).
+  bool wants_logits() const { return views > 1 || !predictions.empty() || !confusion.empty(); }
+};
+
+// Of one view, the centre. Collective; the same on every rank.
+Evaluation evaluate(Step& step, BatchSource& batches);
+
+// `owt eval`: the accuracy of a weights file, on job.plan.ranks() ranks with `team` threads each. Of rank 0, which writes
+// the files; where ranks are processes, the others return an empty one.
+Evaluation evaluate_weights(const Job& job, const EvaluationRequest& request, int team);
 
 }  // namespace owt

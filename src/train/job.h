@@ -17,16 +17,23 @@ struct Job {
   Settings settings;
   Plan plan;
   std::shared_ptr<const Dataset> train, test;
+  DatasetStatistics statistics;  // of the training images; empty where the augmentation does not need them
   std::shared_ptr<const Augmenter> augmenter;
-  std::string run_folder;         // training only
-  std::string resume_checkpoint;  // folder to go on from; empty: from the start
-  RunState resume_state;          // of that checkpoint, whose files have been checked
-  std::string weights;            // file to start from; empty: drawn from the seed
+  std::shared_ptr<CorruptRecords> corrupt;  // met in training
+  std::string run_folder;                   // training only
+  std::string resume_checkpoint;            // folder to go on from; empty: from the start
+  RunState resume_state;                    // of that checkpoint, whose files have been checked
+  std::string weights;                      // file to start from; empty: drawn from the seed
+
+  const std::shared_ptr<const Dataset>& images(Split split) const { return split == Split::kTrain ? train : test; }
 };
 
 // One line to the log when there was a choice: why it is the CPU.
 void log_device(const Settings& settings, const Compute& on);
 Step::Options step_options(const Settings& settings);
+
+// The algorithms of the run that made the weights, so that the last bits agree with its own evaluation.
+void use_algorithms_of(const std::string& weights, const Settings& settings);
 
 // Where the data lies: `given` (from the command line), else the recipe's data.dir, else $OWT_DATA, else ./datasets.
 std::string data_folder(const DataSettings& data, const std::string& given);
@@ -35,8 +42,9 @@ std::string data_folder(const DataSettings& data, const std::string& given);
 // data has more classes than the model.
 void open_data(Job& job, const std::string& folder);
 
-// Batches of this rank's rows, from a place in training on; and all images of the test split in order.
+// Batches of this rank's rows, from a place in training on; and all images of a split in order, every step of them once
+// in each of so many views.
 std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t step_in_epoch);
-std::unique_ptr<BatchSource> test_batches(const Job& job, int rank);
+std::unique_ptr<BatchSource> evaluation_batches(const Job& job, int rank, Split split = Split::kTest, int views = 1);
 
 }  // namespace owt

@@ -27,15 +27,16 @@ MetricsLog::MetricsLog(const std::string& path)
 MetricsLog::~MetricsLog() { ::close(descriptor_); }
 
 void MetricsLog::write(const TrainRecord& r) {
-  write_line(Json{{"kind", "train"},
-                  {"step", r.step},
-                  {"epoch", r.epoch},
-                  {"loss", r.loss},
-                  {"top1", r.top1},
-                  {"lr", r.lr},
-                  {"images_per_second", r.images_per_second},
-                  {"data_wait_ms", r.data_wait_ms}}
-                 .dump());
+  Json line{{"kind", "train"},
+            {"step", r.step},
+            {"epoch", r.epoch},
+            {"loss", r.loss},
+            {"top1", r.top1},
+            {"lr", r.lr},
+            {"images_per_second", r.images_per_second},
+            {"data_wait_ms", r.data_wait_ms}};
+  if (r.corrupt_records > 0) line["corrupt_records"] = r.corrupt_records;
+  write_line(line.dump());
 }
 
 void MetricsLog::write(const EvalRecord& r) {

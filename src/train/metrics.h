@@ -1,5 +1,6 @@
 // metrics.jsonl: one JSON object per line, for programs that plot runs. Values that are not finite are null.
 //   {"kind":"train","step":1,"epoch":0,"loss":2.3,"top1":0.1,"lr":0.01,"images_per_second":2500.0,"data_wait_ms":0.1}
+//   ... and "corrupt_records":3 once there were any (data/corrupt_records.h)
 //   {"kind":"eval","step":500,"epoch":0,"loss":1.1,"top1":0.6,"top5":0.95,"images":10000}
 #pragma once
 
@@ -15,7 +16,8 @@ struct TrainRecord {
   double top1 = 0;    // fraction of its rows
   double lr = 0;
   double images_per_second = 0;
-  double data_wait_ms = 0;  // per step
+  double data_wait_ms = 0;      // per step
+  int64_t corrupt_records = 0;  // met so far by this process
 };
 
 struct EvalRecord {

@@ -15,7 +15,8 @@ constexpr size_t kHelpWidth = 100;
 
 bool is_positional(auto kind) {
   using Kind = decltype(kind);
-  return kind == Kind::kPositional || kind == Kind::kOptionalPositional || kind == Kind::kPositionalList;
+  return kind == Kind::kPositional || kind == Kind::kOptionalPositional || kind == Kind::kPositionalList ||
+         kind == Kind::kOptionalList;
 }
 
 // `text` from column `indent` on, broken between words; the first line continues a line already that long.
@@ -72,6 +73,10 @@ void Options::optional_positional(const std::string& name, const std::string& he
 
 void Options::positional_list(const std::string& name, const std::string& help) {
   declare({name, name, help, Kind::kPositionalList});
+}
+
+void Options::optional_list(const std::string& name, const std::string& help) {
+  declare({name, name, help, Kind::kOptionalList});
 }
 
 void Options::option(const std::string& name, const std::string& placeholder, const std::string& help) {
@@ -156,10 +161,12 @@ void Options::assign_positionals(const std::vector<std::string>& words) {
   for (const Entry& e : entries_) {
     if (!is_positional(e.kind)) continue;
     if (next == words.size()) {
-      if (e.kind != Kind::kOptionalPositional) wrong(concat("missing ", e.name, ": ", e.help));
+      if (e.kind != Kind::kOptionalPositional && e.kind != Kind::kOptionalList)
+        wrong(concat("missing ", e.name, ": ", e.help));
       continue;
     }
-    const size_t end = e.kind == Kind::kPositionalList ? words.size() : next + 1;
+    const bool list = e.kind == Kind::kPositionalList || e.kind == Kind::kOptionalList;
+    const size_t end = list ? words.size() : next + 1;
     values_[e.name].assign(words.begin() + static_cast<std::ptrdiff_t>(next),
                            words.begin() + static_cast<std::ptrdiff_t>(end));
     next = end;
@@ -173,6 +180,7 @@ std::string Options::usage_line() const {
     if (e.kind == Kind::kPositional) line += " " + e.name;
     if (e.kind == Kind::kOptionalPositional) line += " [" + e.name + "]";
     if (e.kind == Kind::kPositionalList) line += " " + e.name + "...";
+    if (e.kind == Kind::kOptionalList) line += " [" + e.name + "...]";
   }
   return line + " [options]\n";
 }
@@ -196,6 +204,10 @@ std::string Options::help() const {
   for (const Entry& e : entries_) (is_positional(e.kind) ? arguments : e.name == "help" ? last : options) += line(e);
   return usage_line() + "\n" + wrapped(about_, 0) + (arguments.empty() ? "" : "\nArguments:\n" + arguments) +
          "\nOptions:\n" + options + last;
+}
+
+bool Options::declares(const std::string& name) const {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
 }
 
 bool Options::given(const std::string& name) const { return values_.count(entry(name).name) > 0; }

@@ -35,6 +35,7 @@ class Options {
   void positional(const std::string& name, const std::string& help);
   void optional_positional(const std::string& name, const std::string& help);
   void positional_list(const std::string& name, const std::string& help);  // one or more
+  void optional_list(const std::string& name, const std::string& help);    // any number
 
   // Options, by name without dashes; `placeholder` stands for the value in the help.
   void option(const std::string& name, const std::string& placeholder, const std::string& help);
@@ -52,6 +53,7 @@ class Options {
 
   // After parse(), by name. Throw UsageError where the value is of another kind or out of range. Only has()
   // may be asked about an option that was neither given nor has a default.
+  bool declares(const std::string& name) const;
   bool has(const std::string& name) const;    // given, or there is a default
   bool given(const std::string& name) const;  // on this command line
   std::string string(const std::string& name) const;
@@ -61,7 +63,7 @@ class Options {
   std::vector<std::string> list(const std::string& name) const;  // all that was given under this name
 
  private:
-  enum class Kind { kValue, kRepeated, kFlag, kPositional, kOptionalPositional, kPositionalList };
+  enum class Kind { kValue, kRepeated, kFlag, kPositional, kOptionalPositional, kPositionalList, kOptionalList };
   struct Entry {
     std::string name, placeholder, help;
     Kind kind;

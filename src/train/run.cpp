@@ -13,6 +13,7 @@
 #include "src/core/log.h"
 #include "src/core/threads.h"
 #include "src/train/auto_strategy.h"
+#include "src/train/data_facts.h"
 #include "src/train/signals.h"
 #include "src/train/trainer.h"
 
@@ -56,6 +57,15 @@ Place find_place(const Settings& settings, const TrainOptions& options) {
   if (!same_run && newest_checkpoint(place.out))
     fail("the run folder ", place.out, " holds a run already; add --resume auto to go on, or choose another --out");
   return place;
+}
+
+// Work of an hour must not end at a file that cannot be written.
+void check_output(const std::string& file) {
+  if (file.empty()) return;
+  const std::string folder = fs::path(file).parent_path().string();
+  if (fs::is_directory(file)) fail("cannot write ", file, ": it is a folder; name a file");
+  if (!writable_folder(folder.empty() ? "." : folder))
+    fail("cannot write ", file, ": no folder to write to is ", folder.empty() ? "here" : folder);
 }
 
 // What rank 0 has found and decided, for all ranks: the others may see another disk.
@@ -149,6 +159,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
       fail("another run is writing to the run folder ", out, "; wait until it has ended, or choose another --out");
     log_to_file(out + "/log.txt");
     write_file_atomically(out + "/config.toml", settings.recipe.to_toml());
+    write_data_facts(out, {job.statistics, job.train->class_names()});
     return "";
   });
   if (settings.run.seed != asked_seed) log_info("seed {}, as in the checkpoint", settings.run.seed);
@@ -184,22 +195,22 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   return outcome;
 }
 
-Evaluation evaluate_file(Settings settings, const std::string& weights, const std::string& data, int threads) {
+Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   check_launched(settings.parallel.workers);
   set_watch_timeout(settings.parallel.timeout_s);
+  from_rank_0([&] {
+    for (const std::string& file : {options.request.predictions, options.request.confusion}) check_output(file);
+    return "";
+  });
   Job job;
   job.settings = std::move(settings);
-  job.weights = weights;
-  job.plan = job.settings.plan_to_run();
+  job.weights = options.weights;
+  job.plan = job.settings.plan_to_run(options.request.wants_logits());
   log_device(job.settings, job.plan.request.on);
-  ConvChoices::process().set_mode(job.settings.run.conv_algorithm);
-  set_team_size(threads_per_rank(threads, 1));
-  // The algorithms of the run that made the weights, so that the last bits agree with its own evaluation.
-  const fs::path beside = fs::path(weights).parent_path();
-  if (fs::is_regular_file(beside / "state.json"))
-    ConvChoices::process().preload(load_checkpoint_state(beside.string()).conv_choices);
-  open_data(job, data_folder(job.settings.data, data));
-  return evaluate_weights(job, threads_per_rank(threads, job.plan.ranks()));
+  set_team_size(threads_per_rank(options.threads, 1));
+  use_algorithms_of(options.weights, job.settings);
+  open_data(job, data_folder(job.settings.data, options.data));
+  return evaluate_weights(job, options.request, threads_per_rank(options.threads, job.plan.ranks()));
 }
 
 }  // namespace owt

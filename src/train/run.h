@@ -28,8 +28,15 @@ struct TrainOutcome {
 // Trains, rank 0 writing the run folder (DESIGN section 7). Throws Error; never overwrites another run.
 TrainOutcome train(Settings settings, const TrainOptions& options);
 
-// Accuracy of a weights file on the test split; on rank 0.
-Evaluation evaluate_file(Settings settings, const std::string& weights, const std::string& data, int threads);
+struct EvalOptions {
+  std::string weights;  // safetensors file
+  std::string data;     // folder; empty: see data_folder()
+  int threads = 0;      // of all ranks together; 0: all cores
+  EvaluationRequest request{};
+};
+
+// Accuracy of a weights file; on rank 0, which writes the files that are asked for.
+Evaluation evaluate_file(Settings settings, const EvalOptions& options);
 
 struct TimeOptions {
   int64_t steps = 30;  // timed, after a few that are not

@@ -17,9 +17,20 @@ void check_input(const Config& config, const DataSettings& data, const Model& mo
                                    " (height x width x channels); set augment.crop, or the model's input"));
 }
 
+// What only some data sets can do.
+void check_augment(const Config& augment, const DataSettings& data) {
+  const bool shards = data.format == "shards";
+  if (shards && data.augment.mean == AugmentSettings::From::kPixel)
+    augment.error("mean", "'mean' is \"pixel\", but the images of shards differ in size; use \"channel\" or [r, g, b]");
+  if (shards && data.augment.pad > 0)
+    augment.error("pad", "'pad' is not for shards, whose crops lie within the image; leave it out");
+  if (!shards && data.augment.pca > 0)
+    augment.error("pca", "'pca' is for shards, for which owt prepare stats knows the colours; 'color' is for all data");
+}
+
 DataSettings read_data(Config config, const Model& model) {
   DataSettings data;
-  data.format = config.word("format", {"cifar10", "cifar100", "synthetic"});
+  data.format = config.word("format", {"cifar10", "cifar100", "shards", "synthetic"});
   data.dir = config.string("dir", "");
   data.batch = config.integer("batch", 0, {.low = 1, .high = 1 << 24});
   data.batch_per_rank = config.integer("batch_per_rank", 0, {.low = 1, .high = 1 << 24});
@@ -37,7 +48,14 @@ DataSettings read_data(Config config, const Model& model) {
     data.seed = static_cast<uint64_t>(config.integer("seed", 1, {.low = 0}));
     data.image = {side, side, 3};
   }
-  data.augment = AugmentSettings::from(config.table("augment"), data.image);
+  Config augment = config.table("augment");
+  if (data.format == "shards") {
+    data.crop = CropSettings::from(augment, model.input[0]);
+    data.image = {data.crop.crop, data.crop.crop, 3};
+    data.max_corrupt = config.number("max_corrupt", data.max_corrupt, {.low = 0, .high = 1});
+  }
+  data.augment = AugmentSettings::from(augment, data.image);
+  check_augment(augment, data);
   check_input(config, data, model);
   data.loader_threads = static_cast<int>(config.integer("loader_threads", 1, {.low = 1, .high = 256}));
   data.resident_bytes = config.integer("resident_mb", data.resident_bytes >> 20, {.low = 0, .high = 1 << 24}) << 20;
@@ -162,8 +180,9 @@ Compute Settings::compute() const {
   return on;
 }
 
-Plan Settings::plan_to_run() const {
+Plan Settings::plan_to_run(bool whole_logits) const {
   PlanRequest request = plan_request();
+  request.whole_logits = whole_logits;
   request.on = compute();
   return make_plan(model, request);
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/augment.h"
+#include "data/shards.h"
 #include "layers/conv_algorithm.h"
 #include "layers/softmax_loss.h"
 #include "src/net/model.h"
@@ -16,13 +17,15 @@
 namespace owt {
 
 struct DataSettings {
-  std::string format;          // cifar10 | cifar100 | synthetic
+  std::string format;          // cifar10 | cifar100 | shards | synthetic
   std::string dir;             // where the files are; empty: not said
   int64_t batch = 0;           // rows of one step over all ranks; 0: batch_per_rank says
   int64_t batch_per_rank = 0;  // rows of one rank; 0: batch says
   bool shuffle = true;
-  Shape image{32, 32, 3};  // as it lies in the files: H x W x C
+  Shape image{32, 32, 3};  // as the data set gives it: H x W x C
   AugmentSettings augment;
+  CropSettings crop;                          // shards only
+  double max_corrupt = 0.001;                 // share of the training images that may be damaged, [0, 1]
   int loader_threads = 1;                     // of each rank
   int64_t resident_bytes = int64_t{8} << 30;  // on a GPU, data sets up to this size are kept in its memory
   int64_t train_images = 0, test_images = 0;  // synthetic only
@@ -71,7 +74,7 @@ struct Settings {
   PlanRequest plan_request() const;  // for a plan to look at; its device is the CPU
   // Where and how this process computes. Throws Error where the device is not there or does not know the precision.
   Compute compute() const;
-  Plan plan_to_run() const;  // on compute()
+  Plan plan_to_run(bool whole_logits = false) const;  // on compute(); see PlanRequest
   // Factor on the learning rate that scale_lr asks for, of the layers before and behind the boundary: the batch they
   // update on, in units of one rank's rows.
   double front_rate_scale(const Plan& plan) const;

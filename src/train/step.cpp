@@ -35,7 +35,10 @@ void Step::queue(const Batch& batch, const Pass& pass) {
     const Tensor& logits = d.tape.forward(dense_pass, x);
     d.loss.run(dense_pass, logits, b.boundary.labels(r, stream), learns, my_sums());
     note_bad_layer(b, d);
-    if (!learns) continue;
+    if (!learns) {
+      hand_out(logits, rows);
+      continue;
+    }
 
     Tensor* dx = b.boundary.dense_gradient(r, stream);
     Tensor dx_rows = dx ? dx->rows(0, count) : Tensor();

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -29,9 +31,14 @@ class Step {
   struct Rates {
     double front = 0, back = 0;  // learning rates before and behind the boundary, schedule included
   };
+  // Of the rows with these indexes in the step; valid for work queued on the stream in this call.
+  using LogitsReceiver = std::function<void(const Tensor& logits, std::span<const int64_t> rows, const Stream& stream)>;
   struct Options {
     uint64_t seed = 0;
     bool graphs = true;  // record steps as CUDA graphs, where the device and the communicator can
+    // Called while an evaluation is queued, for each round, on the ranks that count its rows, so that over all ranks and
+    // rounds every row of the step comes once. Wants a plan with whole_logits; nothing is recorded then.
+    LogitsReceiver logits = {};
   };
 
   // All but profiler must outlive this; profiler may be null. The model's parameters get their memory here.
@@ -113,6 +120,7 @@ class Step {
   Rows rows(std::vector<int64_t> indexes) const;
   Tensor& my_sums();
   void note_bad_layer(const Bound& bound, const Dense& dense);
+  void hand_out(const Tensor& logits, const Rows& rows) const;
   void update(Net& net, const Sgd::Rate& rate, double gradient_scale);
   void front_layer_done(int64_t layer);
   void finish_front();

@@ -38,6 +38,7 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
                        groups_.wire(Group::kReplicas), profiler),
       block_({static_cast<int64_t>(sizeof(Block))}, DType::kU8, plan.request.on.device),
       slots_(plan.request.on.device == Device::kCpu ? 1 : kAheadOfGpu) {
+  OWT_CHECK(!options.logits || !plan.sharded_loss, "no rank sees whole logits");
   if (plan.shares_update()) {
     const auto update = [this](std::span<const ParamPart> parts, const Stream& stream) {
       const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
@@ -121,7 +122,9 @@ void Step::prepare(int64_t step_rows) {
   comm_.meet();
 }
 
-bool Step::records() const { return options_.graphs && stream_.device() == Device::kCuda && comm_.records(); }
+bool Step::records() const {
+  return options_.graphs && !options_.logits && stream_.device() == Device::kCuda && comm_.records();
+}
 
 void Step::start(const Batch& batch, Pass pass, const Rates& rates, bool stop) {
   OWT_CHECK(in_flight_.size() < slots_.size(), "too many steps under way");
@@ -204,6 +207,11 @@ void Step::note_bad_layer(const Bound& bound, const Dense& dense) {
   const Tensor& sums = plan_.counts_rows(comm_.rank()) ? sums_ : others_sums_;
   bound.front.find_bad_layer(stream_, sums, 0, bad_layer_);
   dense.tape.find_bad_layer(stream_, sums, bad_layer_);
+}
+
+void Step::hand_out(const Tensor& logits, const Rows& rows) const {
+  if (options_.logits && !rows.host.empty() && plan_.counts_rows(comm_.rank()))
+    options_.logits(logits, rows.host, stream_);
 }
 
 Slice Step::updated(const Param& param) const {

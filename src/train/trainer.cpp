@@ -219,8 +219,8 @@ void Trainer::record(const StepResult& result, const Started& started) {
     }
   if (started.step % job_.settings.run.log_every != 0 && started.step != 1 && started.step != total_steps_) return;
   const double data_wait_ms = waited_steps_ > 0 ? data_wait_ms_ / static_cast<double>(waited_steps_) : 0;
-  metrics_->write(
-      TrainRecord{started.step, started.epoch, loss, top1, started.lr, progress_->images_per_second(), data_wait_ms});
+  metrics_->write(TrainRecord{started.step, started.epoch, loss, top1, started.lr, progress_->images_per_second(),
+                              data_wait_ms, job_.corrupt ? job_.corrupt->count() : 0});
   data_wait_ms_ = 0;
   waited_steps_ = 0;
 }
@@ -228,7 +228,7 @@ void Trainer::record(const StepResult& result, const Started& started) {
 Evaluation Trainer::evaluate_now() {
   // Kept for the next time: recorded steps read its memory.
   if (!test_batches_) {
-    test_batches_ = test_batches(job_, comm_.rank());
+    test_batches_ = evaluation_batches(job_, comm_.rank());
     comm_.meet();
   }
   return evaluate(step_, *test_batches_);

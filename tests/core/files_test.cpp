@@ -135,5 +135,19 @@ TEST(FileLock, WhereNoFileCanBeMadeNothingIsHeld) {
   EXPECT_FALSE(FileLock("/no/such/folder/log.txt").held_by_another());
 }
 
+TEST_F(Files, AFileInPiecesTakesItsPlaceWhenItIsClosed) {
+  write_file_atomically(path_, "old");
+  { AtomicFileWriter(path_).write("part"); }
+  EXPECT_EQ(read_file(path_), "old");
+  EXPECT_EQ(files_in(folder_), 1);
+  AtomicFileWriter file(path_);
+  file.write("one ");
+  file.write("two");
+  EXPECT_EQ(read_file(path_), "old");
+  file.close();
+  EXPECT_EQ(read_file(path_), "one two");
+  EXPECT_EQ(files_in(folder_), 1);
+}
+
 }  // namespace
 }  // namespace owt

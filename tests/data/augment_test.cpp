@@ -159,6 +159,49 @@ TEST(Augment, DependsOnSeedEpochAndSampleOnly) {
   EXPECT_NE(train(augmenter, pixels, 5, 2, 8), first);
 }
 
+TEST(Augment, ColoursVaryAlongTheEigenvectors) {
+  DatasetStatistics statistics;
+  statistics.eigenvalues = {5100, 510, 0};
+  statistics.eigenvectors = {0.6, 0.8, 0, -0.8, 0.6, 0, 0, 0, 1};
+  const AugmentSettings settings{.pca = 0.5, .std = From::kValues, .mean_values = {}, .std_values = {1, 2, 4}};
+  const Augmenter augmenter(settings, {1, 2, 3}, statistics);
+  const std::vector<uint8_t> pixels{10, 20, 40, 20, 40, 80};
+  EXPECT_THAT(eval(augmenter, pixels), ElementsAre(10, 10, 10, 20, 20, 20));
+
+  constexpr int kSamples = 4000;
+  double first = 0, second = 0, both = 0;
+  for (int64_t sample = 0; sample < kSamples; ++sample) {
+    const auto values = train(augmenter, pixels, sample);
+    const float red = values[0] - 10, green = (values[1] - 10) * 2;
+    EXPECT_NEAR(values[3] - 20, red, 1e-5);
+    EXPECT_FLOAT_EQ(values[2], 10);  // along the third there is no variance
+    const double along = (0.6 * red + 0.8 * green) / 20, across = (-0.8 * red + 0.6 * green) / 2;
+    first += along * along / kSamples;
+    second += across * across / kSamples;
+    both += along * across / kSamples;
+  }
+  EXPECT_NEAR(first, 0.25, 0.03);
+  EXPECT_NEAR(second, 0.25, 0.03);
+  EXPECT_NEAR(both, 0, 0.03);
+}
+
+TEST(Augment, MirroredRowsOfAllLengthsAreTheirPixelsBackwards) {
+  for (const int64_t channels : {1, 3, 4})
+    for (int64_t width = 1; width < 40; ++width) {
+      const Shape image{1, width, channels};
+      std::vector<uint8_t> pixels(static_cast<size_t>(image.elements()));
+      for (size_t e = 0; e < pixels.size(); ++e) pixels[e] = static_cast<uint8_t>(e);
+      const Augmenter augmenter({.mirror = true}, image);
+      std::vector<float> out(pixels.size());
+      augmenter.make({.number = 5}, 0, pixels.data(), out.data());
+      for (int64_t x = 0; x < width; ++x)
+        for (int64_t c = 0; c < channels; ++c)
+          ASSERT_EQ(out[static_cast<size_t>(x * channels + c)],
+                    pixels[static_cast<size_t>((width - 1 - x) * channels + c)])
+              << width << " pixels of " << channels;
+    }
+}
+
 TEST(AugmentSettings, ReadsEveryKey) {
   const auto settings = parse(
       "{ crop = 28, pad = 4, mirror = true, color = 0.5, scale = 0.25, mean = [1, 2, 3], std = [4.0, 5.0, "

@@ -68,10 +68,21 @@ TEST(Crop, MirrorsByTheLowestBitWhereAllowed) {
 }
 
 TEST(Crop, OfTheCentreIsRoundedUpAndLeft) {
-  constexpr Crop kCrop = centre_crop({.in_height = 5, .in_width = 4, .pad = 0, .out_height = 2, .out_width = 2});
+  constexpr Crop kCrop =
+      crop_of_place({.in_height = 5, .in_width = 4, .pad = 0, .out_height = 2, .out_width = 2}, 0, false);
   EXPECT_EQ(kCrop.row_shift, 1);
   EXPECT_EQ(kCrop.column_shift, 1);
   EXPECT_FALSE(kCrop.mirrored);
+}
+
+TEST(Crop, OfTheCornersComesInReadingOrder) {
+  constexpr CropGeometry kGeometry{.in_height = 5, .in_width = 4, .pad = 0, .out_height = 2, .out_width = 3};
+  constexpr std::pair<int, int> kCorners[] = {{0, 0}, {0, 1}, {3, 0}, {3, 1}};
+  for (int place = 1; place < 5; ++place) {
+    const Crop crop = crop_of_place(kGeometry, place, true);
+    EXPECT_EQ(std::pair(crop.row_shift, crop.column_shift), kCorners[place - 1]) << "place " << place;
+    EXPECT_TRUE(crop.mirrored);
+  }
 }
 
 }  // namespace

@@ -94,6 +94,19 @@ TEST_P(DeviceBatches, HaveTheColourOffsetsOfALoaderUpToRounding) {
     EXPECT_THAT(found[i].images, testing::Pointwise(testing::FloatNear(2e-6f), wanted[i].images));
 }
 
+TEST_P(DeviceBatches, HaveTheEigenvectorColoursOfALoaderUpToRounding) {
+  LoaderSettings made = settings(40, 16);
+  DatasetStatistics statistics;
+  statistics.eigenvalues = {9000, 700, 80};
+  statistics.eigenvectors = {0.6, 0.6, 0.5, -0.7, 0, 0.7, 0.4, -0.8, 0.4};
+  const AugmentSettings augment{
+      .crop = 3, .mirror = true, .pca = 0.1, .std = From::kValues, .mean_values = {}, .std_values = {50, 60, 70}};
+  made.augmenter = std::make_shared<Augmenter>(augment, Shape{4, 4, 3}, statistics);
+  const auto found = run_here(made, 6), wanted = run(made, 6);
+  for (size_t i = 0; i < 6; ++i)
+    EXPECT_THAT(found[i].images, testing::Pointwise(testing::FloatNear(2e-6f), wanted[i].images));
+}
+
 TEST_P(DeviceBatches, AreThoseOfALoaderInEvaluation) {
   LoaderSettings made = settings(22, 10, {.crop = 3, .mirror = true, .color = 1});
   made.training = false;

@@ -43,7 +43,7 @@ TEST(Loader, AugmentsBySampleAndEpoch) {
   std::vector<float> wanted(27);
   for (const Copy& batch : batches)
     for (size_t row = 0; row < batch.labels.size(); ++row) {
-      made.dataset->read(batch.labels[row], pixels.data());
+      made.dataset->read(batch.labels[row], View{}, pixels.data());
       made.augmenter->make({.training = true, .seed = 11, .epoch = batch.epoch}, batch.labels[row], pixels.data(),
                            wanted.data());
       EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), batch.images.begin() + static_cast<long>(row) * 27));
@@ -57,7 +57,7 @@ TEST(Loader, ReadsInOrderAndWithoutRandomnessInEvaluation) {
   EXPECT_EQ(loader.steps_per_epoch(), 2);
   std::vector<uint8_t> pixels(48);
   std::vector<float> wanted(27);
-  made.dataset->read(0, pixels.data());
+  made.dataset->read(0, View{}, pixels.data());
   made.augmenter->make({}, 0, pixels.data(), wanted.data());
   const Copy first = copy(loader.next(Stream()));
   EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), first.images.begin()));
@@ -170,9 +170,28 @@ TEST(Loader, WithoutAnAugmenterGivesTheImagesAsReadAndTheirPlaces) {
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t sample = batch.samples.data<int64_t>()[row];
       EXPECT_EQ(batch.labels.data<int32_t>()[row], sample);
-      made.dataset->read(sample, pixels.data());
+      made.dataset->read(sample, View{}, pixels.data());
       EXPECT_TRUE(std::equal(pixels.begin(), pixels.end(), batch.images.data<uint8_t>() + row * 48));
     }
+  }
+}
+
+TEST(Loader, GivesEveryStepOfAnEvaluationOnceForEachView) {
+  LoaderSettings made = settings(5, 3);
+  made.training = false;
+  made.views = 10;
+  Loader loader(made);
+  EXPECT_EQ(loader.steps_per_epoch(), 20);
+  std::vector<uint8_t> pixels(48);
+  std::vector<float> wanted(27);
+  for (int i = 0; i < 20; ++i) {
+    const Copy batch = copy(loader.next(Stream()));
+    const int first = i < 10 ? 0 : 3;
+    ASSERT_EQ(batch.labels.size(), i < 10 ? 3u : 2u);
+    EXPECT_EQ(batch.labels[0], first);
+    made.dataset->read(first, View{}, pixels.data());
+    made.augmenter->make({.number = i % 10}, first, pixels.data(), wanted.data());
+    EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), batch.images.begin())) << "batch " << i;
   }
 }
 

@@ -361,6 +361,16 @@ TEST(Plan, TheLossIsShardedWhereItsStatisticsAreLessThanTheLogits) {
   EXPECT_FALSE(sharded(1000, 1, Precision::kFp32));
 }
 
+TEST(Plan, WholeLogitsAreGatheredWhateverTheyWeigh) {
+  PlanRequest request{.ranks = 4, .strategy = Strategy::kOwtC, .step_rows = 8};
+  const Plan sharded = plan_of(kAlexNet, request);
+  request.whole_logits = true;
+  const Plan whole = plan_of(kAlexNet, request);
+  EXPECT_EQ(sharded.loss_layout(), Layout::kFeature);
+  EXPECT_EQ(whole.loss_layout(), Layout::kReplicated);
+  EXPECT_GT(whole.bytes_per_step(), sharded.bytes_per_step());
+}
+
 TEST(Plan, RefusesGroupsThatDoNotDivideTheRanks) {
   EXPECT_THAT([] { plan_of(kTenClasses, {.ranks = 6, .step_rows = 6, .model_ranks = 4}); },
               ThrowsMessage<Error>(HasSubstr("use a divisor of 6")));

@@ -12,8 +12,7 @@
 
 #include "src/core/files.h"
 #include "src/core/gpus.h"
-#include "tests/support/runs.h"
-#include "tests/support/temp_folder.h"
+#include "tests/support/program.h"
 
 namespace owt {
 namespace {
@@ -24,37 +23,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-struct Result {
-  int code = -1;
-  std::string out, err;
-};
-
-class CliTest : public ::testing::Test {
- protected:
-  std::string file(const std::string& name) const { return folder_.file(name); }
-  std::string config(const std::string& name) const { return std::string(OWT_SOURCE_DIR) + "/configs/" + name; }
-
-  std::string write(const std::string& name, const std::string& text) const {
-    write_bytes(file(name), text);
-    return file(name);
-  }
-  std::string small_recipe(const std::string& extra = "") const { return write("small.toml", kSmallRecipe + extra); }
-
-  // `before`: shell words in front of the program, e.g. "ulimit -f 10;".
-  Result owt(const std::string& words, const std::string& before = "") const {
-    const std::string out = file("stdout"), err = file("stderr");
-    const std::string command = before + " '" OWT_PROGRAM "' " + words + " >" + out + " 2>" + err;
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
-  }
-
-  TempFolder folder_;
-};
+class CliTest : public ProgramTest {};
 
 TEST_F(CliTest, HelpOfEveryCommandIsOnStandardOutput) {
   EXPECT_THAT(owt("--help").out, AllOf(HasSubstr("train"), HasSubstr("inspect"), HasSubstr("75")));
-  for (const std::string command : {"train", "eval", "time", "plan", "inspect", "devices", "bench-comm", "prepare",
-                                    "prepare synthetic", "prepare cifar"}) {
+  for (const std::string command :
+       {"train", "eval", "time", "plan", "inspect", "devices", "bench-comm", "prepare", "prepare synthetic",
+        "prepare cifar", "prepare imagenet", "prepare folder", "prepare list"}) {
     const Result help = owt(command + " --help");
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_THAT(help.out, HasSubstr("owt " + command)) << command;

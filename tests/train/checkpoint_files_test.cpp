@@ -120,6 +120,17 @@ TEST_F(CheckpointTest, KeepsTheNewestAndTheBest) {
   EXPECT_THAT(names(), ElementsAre("latest", "step-00000002", "step-00000004", "step-00000005"));
 }
 
+TEST_F(CheckpointTest, TheBestIsThatOfTheBestEvaluationOrElseTheNewest) {
+  EXPECT_EQ(best_checkpoint(run_), std::nullopt);
+  save(1);
+  save(2);
+  EXPECT_EQ(best_checkpoint(run_), at("step-00000002"));
+  save(3, "w", 2);
+  EXPECT_EQ(best_checkpoint(run_), at("step-00000002"));
+  fs::remove_all(at("step-00000002"));
+  EXPECT_EQ(best_checkpoint(run_), at("step-00000003"));
+}
+
 TEST_F(CheckpointTest, LeavesTheStepsAfterTheOneResumedFrom) {
   for (int64_t step = 10; step <= 30; step += 10) save(step, "w", -1, 3);
   save(15, "again", -1, 1);

@@ -32,6 +32,11 @@ TEST_F(MetricsTest, WritesOneLinePerRecordAtOnce) {
       "\n");
 }
 
+TEST_F(MetricsTest, DamagedRecordsAreCountedOnceThereAreAny) {
+  MetricsLog(path_).write(TrainRecord{.step = 1, .corrupt_records = 3});
+  EXPECT_NE(read_file(path_).find(R"("corrupt_records":3)"), std::string::npos);
+}
+
 TEST_F(MetricsTest, AppendsToWhatIsThere) {
   write_bytes(path_, "first\n");
   MetricsLog(path_).write(EvalRecord{});

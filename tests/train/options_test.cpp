@@ -163,5 +163,18 @@ TEST(Options, TakeOptionalArgumentsAndLists) {
   EXPECT_THROW(images.parse({}), UsageError);
 }
 
+TEST(Options, AnOptionalListMayBeEmpty) {
+  Options options("owt extract", "Writes features.");
+  options.positional("CONFIG", "the recipe");
+  options.optional_list("IMAGE", "photos");
+  ASSERT_TRUE(options.parse({"a.toml"}));
+  EXPECT_THAT(options.list("IMAGE"), IsEmpty());
+  ASSERT_TRUE(options.parse({"a.toml", "x.jpg", "y.jpg"}));
+  EXPECT_THAT(options.list("IMAGE"), ElementsAre("x.jpg", "y.jpg"));
+  EXPECT_THAT(options.help(), HasSubstr("CONFIG [IMAGE...]"));
+  EXPECT_TRUE(options.declares("IMAGE"));
+  EXPECT_FALSE(options.declares("workers"));
+}
+
 }  // namespace
 }  // namespace owt

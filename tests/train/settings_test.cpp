@@ -29,38 +29,109 @@ TEST(LossSettings, RejectBadTables) {
               ThrowsMessage<Error>(AllOf(HasSubstr("keys of [loss]"), HasSubstr("did you mean 'label_smoothing'?"))));
 }
 
-const std::string kTwoClasses = R"(
+constexpr const char* kShardsRecipe = R"(
+[data]
+format = "shards"
+batch = 8
+augment = { mirror = true, mean = "channel" }
+[model]
+name = "small"
+input = [3, 24, 24]
+classes = 4
+[[model.layer]]
+name = "fc"
+type = "dense"
+out = 4
+[optimizer]
+learning_rate = 0.1
+[schedule]
+epochs = 1
+)";
+
+DataSettings shards_data(const std::string& augment, const Overrides& more = {}) {
+  Config recipe = Config::text(kShardsRecipe, "made.toml");
+  recipe.set("data.augment", augment);
+  for (const auto& [key, value] : more) recipe.set(key, value);
+  return settings_from(recipe, "made").data;
+}
+
+TEST(ShardSettings, ImagesComeAsTheModelWantsThem) {
+  const DataSettings data = shards_data("{ mirror = true }");
+  EXPECT_EQ(data.image, Shape({24, 24, 3}));
+  EXPECT_EQ(data.crop.crop, 24);
+  EXPECT_EQ(data.crop.short_side, 256);
+  EXPECT_EQ(data.crop.area[1], 0);
+  EXPECT_EQ(data.max_corrupt, 0.001);
+}
+
+TEST(ShardSettings, EveryKeyIsRead) {
+  const DataSettings data = shards_data(
+      "{ crop = 24, short_side = 30, area = [0.08, 1.0], aspect = [0.5, 2.0], mirror = true, pca = 0.1, mean = "
+      "'channel', std = [1.0, 2.0, 3.0] }",
+      {{"data.max_corrupt", "0.25"}});
+  EXPECT_EQ(data.crop, (CropSettings{.crop = 24, .short_side = 30, .area = {0.08, 1.0}, .aspect = {0.5, 2.0}}));
+  EXPECT_EQ(data.augment.pca, 0.1);
+  EXPECT_TRUE(data.augment.needs_statistics());
+  EXPECT_EQ(data.max_corrupt, 0.25);
+}
+
+TEST(ShardSettings, RejectWhatDoesNotFit) {
+  const auto read = [](const std::string& augment) { return [=] { shards_data(augment); }; };
+  EXPECT_THAT(read("{ mean = 'pixel' }"), ThrowsMessage<Error>(HasSubstr("the images of shards differ in size")));
+  EXPECT_THAT(read("{ pad = 4 }"), ThrowsMessage<Error>(HasSubstr("'pad' is not for shards")));
+  EXPECT_THAT(read("{ short_side = 20 }"), ThrowsMessage<Error>(HasSubstr("'crop' is 24, wanted at most 20")));
+  EXPECT_THAT(read("{ crop = 20 }"), ThrowsMessage<Error>(HasSubstr("set augment.crop")));
+  EXPECT_THAT(read("{ area = [0.5, 0.1] }"), ThrowsMessage<Error>(HasSubstr("'area' wants two numbers")));
+  EXPECT_THAT(read("{ area = [0.0, 1.0] }"), ThrowsMessage<Error>(HasSubstr("'area' wants two numbers")));
+  EXPECT_THAT(read("{ aspect = [1.0, 2.0] }"), ThrowsMessage<Error>(HasSubstr("give 'area' too")));
+  EXPECT_THAT(read("{ pca = 0.1, color = 0.1 }"), ThrowsMessage<Error>(HasSubstr("give one of them")));
+  EXPECT_THAT(read("{ areas = [0.1, 1.0] }"), ThrowsMessage<Error>(HasSubstr("did you mean 'area'?")));
+}
+
+TEST(ShardSettings, AreNotForOtherFormats) {
+  EXPECT_THAT(
+      [] {
+        small_settings(kSmallRecipe, {{"data.augment", "{ pca = 0.1 }"}});
+      },
+      ThrowsMessage<Error>(HasSubstr("'pca' is for shards")));
+  EXPECT_THAT(
+      [] {
+        small_settings(kSmallRecipe, {{"data.max_corrupt", "0.1"}});
+      },
+      ThrowsMessage<Error>(HasSubstr("no key 'max_corrupt'")));
+
+  const std::string kTwoClasses = R"(
 name = "two"
 input = [3, 8, 8]
 classes = 2
 layer = [{ name = "fc", type = "dense", out = 2 }]
 )";
-const std::string kNamesAModel = R"(
+  const std::string kNamesAModel = R"(
 model = "two.toml"
 data = { format = "synthetic", batch = 4 }
 optimizer = { learning_rate = 0.1 }
 schedule = { epochs = 1 }
 )";
 
-TEST(Settings, AnotherModelFileCanBeNamed) {
-  const TempFolder folder;
-  const std::string recipe = folder.file("recipe.toml");
-  write_bytes(recipe, kNamesAModel);
-  write_bytes(folder.file("two.toml"), kTwoClasses);
-  std::string other = kTwoClasses;
-  other.replace(other.find("two"), 3, "other");
-  write_bytes(folder.file("other.toml"), other);
-  EXPECT_EQ(read_settings(recipe).model.name, "two");
-  // Other overrides of the model act on the file that is named, whatever their order.
-  const Settings changed = read_settings(recipe, {{"model.input", "[3, 9, 9]"}, {"model", "other.toml"}});
-  EXPECT_EQ(changed.model.name, "other");
-  EXPECT_EQ(changed.model.input, (Shape{9, 9, 3}));
-  EXPECT_THAT(
-      [&] {
-        read_settings(recipe, {{"model", "third.toml"}});
-      },
-      ThrowsMessage<Error>(AllOf(HasSubstr("--set model=third.toml"), HasSubstr("no model file"))));
-}
+  TEST(Settings, AnotherModelFileCanBeNamed) {
+    const TempFolder folder;
+    const std::string recipe = folder.file("recipe.toml");
+    write_bytes(recipe, kNamesAModel);
+    write_bytes(folder.file("two.toml"), kTwoClasses);
+    std::string other = kTwoClasses;
+    other.replace(other.find("two"), 3, "other");
+    write_bytes(folder.file("other.toml"), other);
+    EXPECT_EQ(read_settings(recipe).model.name, "two");
+    // Other overrides of the model act on the file that is named, whatever their order.
+    const Settings changed = read_settings(recipe, {{"model.input", "[3, 9, 9]"}, {"model", "other.toml"}});
+    EXPECT_EQ(changed.model.name, "other");
+    EXPECT_EQ(changed.model.input, (Shape{9, 9, 3}));
+    EXPECT_THAT(
+        [&] {
+          read_settings(recipe, {{"model", "third.toml"}});
+        },
+        ThrowsMessage<Error>(AllOf(HasSubstr("--set model=third.toml"), HasSubstr("no model file"))));
+  }
 
 }  // namespace
 }  // namespace owt

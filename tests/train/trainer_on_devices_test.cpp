@@ -128,7 +128,7 @@ TEST_P(TrainerOnGpu, EvaluatingTheWeightsGivesTheAccuracyOfTheRun) {
   const TrainOutcome outcome = run("a", here(kTwoEpochs));
   for (const char* strategy : {"dp", "dp-zero", "owt-b", "mp"}) {
     const Overrides on_two = here({{"parallel.workers", "2"}, {"parallel.strategy", strategy}});
-    const Evaluation again = evaluate_file(small_settings(kSmallRecipe, on_two), weights_of("a"), "", 1);
+    const Evaluation again = evaluate_file(small_settings(kSmallRecipe, on_two), {weights_of("a"), "", 1});
     EXPECT_EQ(again.images, 50);
     EXPECT_EQ(again.top1, outcome.evaluation.top1);
     EXPECT_EQ(again.top5, outcome.evaluation.top5);
@@ -150,7 +150,7 @@ TEST_P(TrainerOnGpu, ARunGoesOnOnAnotherDeviceAndComesBack) {
 
 TEST_P(TrainerOnGpu, WeightsAndTheirAccuracyAreTheSameOnBoth) {
   const TrainOutcome outcome = run("a", on(device(), kTwoEpochs));
-  const Evaluation again = evaluate_file(small_settings(kSmallRecipe, on(Device::kCpu, {})), weights_of("a"), "", 1);
+  const Evaluation again = evaluate_file(small_settings(kSmallRecipe, on(Device::kCpu, {})), {weights_of("a"), "", 1});
   EXPECT_EQ(again.top1, outcome.evaluation.top1);
   EXPECT_NEAR(again.loss, outcome.evaluation.loss, 1e-5);
 }

@@ -208,7 +208,7 @@ TEST_F(TrainerTest, EvaluatingTheWeightsGivesTheAccuracyOfTheRun) {
     for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
       const Overrides on_two{{"parallel.workers", "2"}, {"parallel.strategy", strategy}};
       const Evaluation again =
-          evaluate_file(small_settings(kSmallRecipe, on_two), weights_of(std::string("a") + workers), "", 1);
+          evaluate_file(small_settings(kSmallRecipe, on_two), {weights_of(std::string("a") + workers), "", 1});
       EXPECT_EQ(again.images, 50);
       EXPECT_EQ(again.top1, outcome.evaluation.top1);
       EXPECT_EQ(again.top5, outcome.evaluation.top5);
@@ -299,7 +299,7 @@ TEST_F(TrainerTest, WeightsOfAnotherShapeNameTheTensor) {
   std::string recipe = kSmallRecipe;
   recipe.replace(recipe.find("out = 22"), 8, "out = 23");
   try {
-    evaluate_file(small_settings(recipe), weights_of("a"), "", 1);
+    evaluate_file(small_settings(recipe), {weights_of("a"), "", 1});
     FAIL();
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("fc1.weight"));

@@ -1,0 +1,90 @@
+#include "data/contact_sheet.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "data/order.h"
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+constexpr int64_t kGap = 4;  // pixels
+constexpr uint8_t kBackground = 255;
+constexpr float kPadding = 128;
+
+AugmentSettings without_colour(AugmentSettings settings) {
+  settings.color = 0;
+  return settings;
+}
+
+// Normalisation is linear in each value, so what black and white become tells how to go back.
+class Tiles {
+ public:
+  Tiles(const Dataset& dataset, const AugmentSettings& augment, const DatasetStatistics& statistics, uint64_t seed)
+      : dataset_(dataset),
+        view_{.training = true, .seed = seed},
+        augmenter_(augment, dataset.image(), statistics),
+        plain_(without_colour(augment), dataset.image(), statistics),
+        pixels_(static_cast<size_t>(dataset.image().elements())) {}
+
+  Shape shape() const { return augmenter_.out_shape(); }
+
+  // Values 0 to 255, of the shape above.
+  std::vector<float> make(int64_t sample) {
+    dataset_.read(sample, view_, pixels_.data());
+    std::vector<float> seen = through(augmenter_, sample);
+    std::fill(pixels_.begin(), pixels_.end(), uint8_t{0});
+    const std::vector<float> black = through(plain_, sample);
+    std::fill(pixels_.begin(), pixels_.end(), uint8_t{255});
+    const std::vector<float> white = through(plain_, sample);
+    for (size_t e = 0; e < seen.size(); ++e)
+      seen[e] = white[e] == black[e] ? kPadding : (seen[e] - black[e]) / (white[e] - black[e]) * 255;
+    return seen;
+  }
+
+ private:
+  std::vector<float> through(const Augmenter& augmenter, int64_t sample) const {
+    std::vector<float> out(static_cast<size_t>(shape().elements()));
+    augmenter.make(view_, sample, pixels_.data(), out.data());
+    return out;
+  }
+
+  const Dataset& dataset_;
+  View view_;
+  Augmenter augmenter_, plain_;
+  std::vector<uint8_t> pixels_;
+};
+
+uint8_t colour(float value) { return static_cast<uint8_t>(std::lround(std::clamp(value, 0.0f, 255.0f))); }
+
+void paste(const std::vector<float>& tile, const Shape& shape, int64_t top, int64_t left, Photo& onto) {
+  const int64_t channels = shape[2];
+  for (int64_t y = 0; y < shape[0]; ++y)
+    for (int64_t x = 0; x < shape[1]; ++x)
+      for (int64_t c = 0; c < 3; ++c)
+        onto.pixels[static_cast<size_t>(((top + y) * onto.width + left + x) * 3 + c)] =
+            colour(tile[static_cast<size_t>((y * shape[1] + x) * channels + std::min(c, channels - 1))]);
+}
+
+}  // namespace
+
+Photo contact_sheet(const Dataset& dataset, const AugmentSettings& augment, const DatasetStatistics& statistics,
+                    const ContactSheet& sheet) {
+  OWT_CHECK(sheet.samples >= 1 && sheet.columns >= 1);
+  const int64_t channels = dataset.image()[2];
+  OWT_CHECK(channels == 1 || channels == 3, "a picture of ", channels, " channels");
+  Tiles tiles(dataset, augment, statistics, sheet.seed);
+  const Shape tile = tiles.shape();
+  const int64_t count = std::min(sheet.samples, dataset.size()), columns = std::min(sheet.columns, count);
+  const int64_t rows = (count + columns - 1) / columns, down = tile[0] + kGap, across = tile[1] + kGap;
+  Photo picture{rows * down + kGap, columns * across + kGap};
+  picture.pixels.assign(static_cast<size_t>(picture.height * picture.width * 3), kBackground);
+  const std::vector<int64_t> order = epoch_order(sheet.seed, 0, dataset.size(), true);
+  for (int64_t i = 0; i < count; ++i)
+    paste(tiles.make(order[static_cast<size_t>(i)]), tile, kGap + i / columns * down, kGap + i % columns * across,
+          picture);
+  return picture;
+}
+
+}  // namespace owt

@@ -1,0 +1,27 @@
+// The development kit of ILSVRC2012 (ILSVRC2012_devkit_t12.tar.gz): which synset each validation image shows.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace owt {
+
+struct Synset {
+  std::string wnid, words;  // "n01440764", "tench, Tinca tinca"
+};
+
+struct IlsvrcDevkit {
+  std::map<int, Synset> synsets;  // by ILSVRC2012_ID, from data/meta.mat; 1 to 1000 are those of the images
+  std::vector<int> truth;         // the id of validation image i + 1, from data/ILSVRC2012_validation_ground_truth.txt
+};
+
+// Throws Error naming `path`.
+IlsvrcDevkit read_ilsvrc_devkit(const std::string& path);
+
+// The struct array "synsets" of a MATLAB 5 file. Throws Error naming `path`.
+// Source: MathWorks, MAT-File Format, "Level 5 MAT-File Format".
+std::map<int, Synset> parse_synsets(std::string_view mat, const std::string& path);
+
+}  // namespace owt

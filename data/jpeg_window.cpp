@@ -1,0 +1,111 @@
+#include "data/jpeg_window.h"
+
+#include <csetjmp>
+#include <cstdio>
+#include <cstring>
+
+#include <jpeglib.h>
+
+#include "data/dataset.h"
+
+namespace owt {
+
+class WindowDecoder::Whole {
+ public:
+  Whole() {
+    info_.err = jpeg_std_error(&error_.base);
+    error_.base.error_exit = [](j_common_ptr info) { give_up(info); };
+    error_.base.emit_message = [](j_common_ptr info, int level) {
+      if (level < 0) give_up(info);  // a warning: the data are damaged
+    };
+    error_.base.output_message = [](j_common_ptr) {};
+    if (setjmp(error_.place)) throw std::bad_alloc();
+    jpeg_create_decompress(&info_);
+    info_.mem->max_memory_to_use = kMostMemory;
+  }
+  ~Whole() { jpeg_destroy_decompress(&info_); }
+  Whole(const Whole&) = delete;
+  Whole& operator=(const Whole&) = delete;
+
+  void open(std::string_view file) {
+    jpeg_abort_decompress(&info_);
+    if (setjmp(error_.place)) fail_now();
+    jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(file.data()), file.size());
+    jpeg_read_header(&info_, TRUE);
+  }
+  int64_t height() const { return info_.image_height; }
+  int64_t width() const { return info_.image_width; }
+
+  // After open(), once.
+  void decode(const Window& window, uint8_t* rgb) {
+    if (height() * width() > kMostPixels) throw CorruptRecord("JPEG of more than 2^28 pixels");
+    line_.resize(static_cast<size_t>(width() * 3));
+    if (setjmp(error_.place)) fail_now();
+    info_.out_color_space = JCS_RGB;
+    info_.dct_method = JDCT_ISLOW;
+    info_.do_fancy_upsampling = FALSE;
+    info_.do_block_smoothing = FALSE;
+    jpeg_start_decompress(&info_);
+    for (int64_t y = 0; y < window.top + window.height; ++y) {
+      JSAMPROW line = line_.data();
+      jpeg_read_scanlines(&info_, &line, 1);
+      if (y < window.top) continue;
+      std::memcpy(rgb + (y - window.top) * window.width * 3, line_.data() + window.left * 3,
+                  static_cast<size_t>(window.width * 3));
+    }
+    jpeg_abort_decompress(&info_);
+  }
+
+ private:
+  static constexpr int64_t kMostPixels = int64_t{1} << 28;
+  static constexpr long kMostMemory = 1L << 31;
+
+  struct Error {
+    jpeg_error_mgr base;
+    jmp_buf place;
+  };
+
+  // No object with a destructor lies between here and the setjmp().
+  [[noreturn]] static void give_up(j_common_ptr info) { longjmp(reinterpret_cast<Error*>(info->err)->place, 1); }
+  [[noreturn]] void fail_now() {
+    char message[JMSG_LENGTH_MAX];
+    error_.base.format_message(reinterpret_cast<j_common_ptr>(&info_), message);
+    jpeg_abort_decompress(&info_);
+    throw CorruptRecord(concat("damaged JPEG: ", message));
+  }
+
+  jpeg_decompress_struct info_{};
+  Error error_{};
+  std::vector<uint8_t> line_;
+};
+
+WindowDecoder::WindowDecoder() = default;
+WindowDecoder::~WindowDecoder() = default;
+
+void WindowDecoder::open(std::string_view file) {
+  file_ = file;
+  is_baseline_ = baseline_.open(file);
+  if (is_baseline_) return;
+  if (!whole_) whole_ = std::make_unique<Whole>();
+  whole_->open(file);
+}
+
+int64_t WindowDecoder::height() const { return is_baseline_ ? baseline_.height() : whole_->height(); }
+int64_t WindowDecoder::width() const { return is_baseline_ ? baseline_.width() : whole_->width(); }
+
+void WindowDecoder::decode(const Window& window, uint8_t* rgb) {
+  OWT_CHECK(window.top >= 0 && window.left >= 0 && window.height >= 1 && window.width >= 1 &&
+            window.height <= height() - window.top && window.width <= width() - window.left);
+  if (is_baseline_) return baseline_.decode(window, rgb);
+  whole_->open(file_);
+  whole_->decode(window, rgb);
+}
+
+void WindowDecoder::decode(const Window& window, int64_t side, uint8_t* rgb) {
+  if (window.height == side && window.width == side) return decode(window, rgb);
+  pixels_.resize(static_cast<size_t>(window.height * window.width * 3));
+  decode(window, pixels_.data());
+  resizer_.run(pixels_.data(), window.height, window.width, side, rgb);
+}
+
+}  // namespace owt

@@ -1,0 +1,44 @@
+// Parts of JPEG files as pixels.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "data/baseline_jpeg.h"
+#include "data/resize.h"
+
+namespace owt {
+
+// Keeps its tables and memory from file to file; for one thread at a time. Files that BaselineJpeg does not know
+// (progressive, for instance) go through libjpeg, which decodes them whole; both give the same pixels.
+class WindowDecoder {
+ public:
+  WindowDecoder();
+  ~WindowDecoder();
+  WindowDecoder(const WindowDecoder&) = delete;
+  WindowDecoder& operator=(const WindowDecoder&) = delete;
+
+  // The file must outlive the calls of decode(). Throws CorruptRecord for what is no JPEG of gray or colour pixels.
+  void open(std::string_view file);
+  int64_t height() const;
+  int64_t width() const;
+
+  // A window within the image as height x width x 3 bytes RGB. Throws CorruptRecord for damaged files.
+  void decode(const Window& window, uint8_t* rgb);
+  // Brought to side x side x 3.
+  void decode(const Window& window, int64_t side, uint8_t* rgb);
+
+ private:
+  class Whole;  // by libjpeg
+
+  std::string_view file_;
+  BaselineJpeg baseline_;
+  std::unique_ptr<Whole> whole_;
+  bool is_baseline_ = false;
+  std::vector<uint8_t> pixels_;
+  Resizer resizer_;
+};
+
+}  // namespace owt

@@ -1,0 +1,20 @@
+// The JPEG half of data/photo.h.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+
+#include "data/photo.h"
+
+namespace owt {
+
+// Throws BadPhoto for images larger than the limit, or with a side that OpenCV does not take. Huge ones are decoded one at
+// a time, while the result is held: with one per core memory would run out.
+[[nodiscard]] std::unique_lock<std::mutex> admit(int64_t height, int64_t width, const PhotoLimits& limits);
+// Turned as EXIF orientation 1 to 8 asks for.
+Photo upright(Photo photo, int orientation);
+
+Photo read_jpeg(std::string_view file, const PhotoLimits& limits);
+
+}  // namespace owt

@@ -1,0 +1,201 @@
+#include "data/photo_sources.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <system_error>
+
+#include "data/photo.h"
+#include "src/core/check.h"
+#include "src/core/files.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kLargestFile = uint64_t{1} << 30;
+
+std::vector<std::string> class_folders(const fs::path& dir) {
+  std::error_code error;
+  if (!fs::is_directory(dir, error)) fail("no folder ", dir.string());
+  std::vector<std::string> classes;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir))
+    if (entry.is_directory() && entry.path().filename().string()[0] != '.')
+      classes.push_back(entry.path().filename().string());
+  if (classes.empty()) fail(dir.string(), " holds no folders; wanted one per class, with its images in it");
+  std::sort(classes.begin(), classes.end());
+  return classes;
+}
+
+void add_class_photos(PhotoSources& sources, int32_t label) {
+  const fs::path folder = fs::path(sources.root) / sources.classes[static_cast<size_t>(label)];
+  const auto first = static_cast<std::ptrdiff_t>(sources.photos.size());
+  for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator(); ++entry) {
+    const bool hidden = entry->path().filename().string()[0] == '.';
+    if (entry->is_directory() && hidden) entry.disable_recursion_pending();
+    if (hidden || !entry->is_regular_file()) continue;
+    if (!named_like_photo(entry->path().string())) {
+      ++sources.passed_over;
+      continue;
+    }
+    sources.photos.push_back({.name = entry->path().lexically_relative(sources.root).generic_string(),
+                              .label = label,
+                              .bytes = entry->file_size()});
+  }
+  std::sort(sources.photos.begin() + first, sources.photos.end(),
+            [](const PhotoSource& a, const PhotoSource& b) { return a.name < b.name; });
+}
+
+// Of a line `path label`; false where it is none.
+bool parse_list_line(const std::string& line, std::string& path, int32_t& label) {
+  const size_t last = line.find_last_not_of(" \t\r");
+  const size_t blank = last == std::string::npos ? last : line.find_last_of(" \t", last);
+  if (blank == std::string::npos) return false;
+  const char *begin = line.data() + blank + 1, *end = line.data() + last + 1;
+  const auto [rest, error] = std::from_chars(begin, end, label);
+  if (error != std::errc() || rest != end || label < 0) return false;
+  const size_t path_end = line.find_last_not_of(" \t", blank);
+  if (path_end == std::string::npos) return false;
+  path = line.substr(0, path_end + 1);
+  return true;
+}
+
+std::string read_part(int file, uint64_t offset, uint64_t bytes) {
+  if (bytes > kLargestFile) throw BadPhoto(concat(bytes, " bytes, more than a gigabyte"));
+  std::string content(bytes, '\0');
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t got = ::pread(file, content.data() + done, bytes - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw BadPhoto(concat("cannot be read: ", std::strerror(errno)));
+    if (got == 0) throw BadPhoto("cannot be read: it ends early");
+    done += static_cast<size_t>(got);
+  }
+  return content;
+}
+
+struct File {
+  explicit File(const std::string& path) : descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  ~File() {
+    if (descriptor >= 0) ::close(descriptor);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int descriptor;
+};
+
+}  // namespace
+
+bool named_like_photo(const std::string& name) {
+  std::string ending = fs::path(name).extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  constexpr const char* kEndings[] = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff"};
+  return std::find(std::begin(kEndings), std::end(kEndings), ending) != std::end(kEndings);
+}
+
+PhotoSources folder_sources(const std::string& dir) try {
+  PhotoSources sources{.root = dir, .classes = class_folders(dir)};
+  for (size_t label = 0; label < sources.classes.size(); ++label)
+    add_class_photos(sources, static_cast<int32_t>(label));
+  if (sources.photos.empty())
+    fail(dir, " holds no images in the folders of its classes (jpg, jpeg, png, bmp, webp, tif, tiff)");
+  return sources;
+} catch (const fs::filesystem_error& e) {
+  fail("cannot read ", dir, ": ", e.what());
+}
+
+PhotoSources list_sources(const std::string& path, const std::string& root, const std::vector<std::string>& classes) {
+  PhotoSources sources{.root = root.empty() ? fs::path(path).parent_path().string() : root, .classes = classes};
+  int32_t most = -1;
+  int64_t number = 0;
+  for (const std::string& line : text_lines(path)) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    PhotoSource photo;
+    if (!parse_list_line(line, photo.name, photo.label))
+      fail(path, ":", number, ": wanted a path and a label, an integer from 0; found '", line.substr(0, 80), "'");
+    if (!classes.empty() && photo.label >= static_cast<int64_t>(classes.size()))
+      fail(path, ":", number, ": label ", photo.label, ", but there are ", classes.size(), " classes, 0 to ",
+           classes.size() - 1);
+    std::error_code missing;
+    const auto bytes = fs::file_size(fs::path(sources.root) / photo.name, missing);
+    photo.bytes = missing ? 0 : bytes;
+    most = std::max(most, photo.label);
+    sources.photos.push_back(std::move(photo));
+  }
+  if (sources.photos.empty()) fail(path, " names no images");
+  constexpr int32_t kMostClasses = 1 << 20;
+  if (most >= kMostClasses) fail(path, ": label ", most, " is too large; labels count the classes from 0");
+  for (int32_t label = static_cast<int32_t>(sources.classes.size()); label <= most; ++label)
+    sources.classes.push_back(std::to_string(label));
+  return sources;
+}
+
+PhotoFiles::PhotoFiles(const PhotoSources& sources) : sources_(sources) {
+  for (const std::string& path : sources.archives) {
+    archives_.push_back(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (archives_.back() < 0) fail("cannot read ", path, ": ", std::strerror(errno));
+  }
+}
+
+PhotoFiles::~PhotoFiles() {
+  for (const int file : archives_)
+    if (file >= 0) ::close(file);
+}
+
+std::string PhotoFiles::read(const PhotoSource& source) const {
+  if (source.archive >= 0)
+    return read_part(archives_[static_cast<size_t>(source.archive)], source.offset, source.bytes);
+  const File file((fs::path(sources_.root) / source.name).string());
+  struct stat status {};
+  if (file.descriptor < 0 || ::fstat(file.descriptor, &status) != 0)
+    throw BadPhoto(concat("cannot be read: ", std::strerror(errno)));
+  if (!S_ISREG(status.st_mode)) throw BadPhoto("no regular file");
+  return read_part(file.descriptor, 0, static_cast<uint64_t>(status.st_size));
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    if (!lines.back().empty() && lines.back().back() == '\r') lines.back().pop_back();
+    begin = end + 1;
+  }
+  while (!lines.empty() && lines.back().empty()) lines.pop_back();
+  return lines;
+}
+
+std::vector<std::string> text_lines(const std::string& path) { return lines_of(read_file(path)); }
+
+void relabel(PhotoSources& sources, const std::vector<std::string>& classes, const std::string& path) {
+  if (sources.classes == classes) return;
+  std::map<std::string, int32_t> whole, by_key;  // a key may hold blanks itself
+  for (size_t i = 0; i < classes.size(); ++i) {
+    whole.emplace(classes[i], static_cast<int32_t>(i));
+    for (size_t blank = 0; (blank = classes[i].find(' ', blank)) != std::string::npos; ++blank)
+      by_key.emplace(classes[i].substr(0, blank), static_cast<int32_t>(i));
+  }
+  std::vector<int32_t> labels;
+  for (const std::string& key : sources.classes) {
+    const auto exact = whole.find(key), start = by_key.find(key);
+    labels.push_back(exact != whole.end() ? exact->second : start != by_key.end() ? start->second : -1);
+  }
+  for (PhotoSource& photo : sources.photos) {
+    const auto old = static_cast<size_t>(photo.label);
+    photo.label = labels[old];
+    if (photo.label < 0)
+      fail("class '", sources.classes[old], "' of ", photo.name, " is not in ", path,
+           "; prepare the split that has all classes first");
+  }
+  sources.classes = classes;
+}
+
+}  // namespace owt

@@ -1,0 +1,61 @@
+// What a data set is prepared from: a list of labelled image files, each of them a file or a part of an archive.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace owt {
+
+struct PhotoSource {
+  std::string name{};    // a path: unique in a collection; what skipped.txt and the index of a shard show
+  int32_t label = 0;     // index into PhotoSources::classes
+  int32_t archive = -1;  // index into PhotoSources::archives; -1: a file of its own
+  uint64_t offset = 0,
+           bytes = 0;  // in the archive; of a file of its own `bytes` is what it has now, 0 where it is missing
+};
+
+struct PhotoSources {
+  std::string root{};                   // of the names of files
+  std::vector<std::string> archives{};  // paths of uncompressed tar files
+  std::vector<std::string> classes{};   // of label 0, 1, ...: its key, and after relabel() perhaps words
+  std::vector<PhotoSource> photos{};
+  int64_t passed_over = 0;  // files that do not look like images, by their name
+};
+
+// By its ending, of whatever case: jpg, jpeg, png, bmp, webp, tif, tiff.
+bool named_like_photo(const std::string& name);
+
+// DIR/class/**/*.jpg and so on: classes by name, the files of each by path. Hidden files do not count. Throws Error where
+// there is no such folder, no class or no image.
+PhotoSources folder_sources(const std::string& dir);
+
+// A text file with a line `path label` per image, as Caffe's. The path, which may hold blanks, is taken from `root`, by
+// default the folder of the file; labels are integers from 0. `classes`: their keys, or empty: "0", "1", ... Throws Error
+// naming file and line.
+PhotoSources list_sources(const std::string& path, const std::string& root, const std::vector<std::string>& classes);
+
+// The files' bytes, read from many threads at a time.
+class PhotoFiles {
+ public:
+  explicit PhotoFiles(const PhotoSources& sources);  // which must outlive it; opens the archives, throws Error
+  ~PhotoFiles();
+  PhotoFiles(const PhotoFiles&) = delete;
+  PhotoFiles& operator=(const PhotoFiles&) = delete;
+
+  std::string read(const PhotoSource& source) const;  // throws BadPhoto where it cannot be read
+
+ private:
+  const PhotoSources& sources_;
+  std::vector<int> archives_;  // open files
+};
+
+// The lines of a text file, without line ends; empty ones at the end do not count. Throws Error.
+std::vector<std::string> text_lines(const std::string& path);
+std::vector<std::string> lines_of(const std::string& text);
+
+// Gives `sources` the classes of a classes.txt, whose lines are a key, then perhaps a blank and words, and each photo the
+// label that its class has there. Throws Error naming a class that is not there; `path` is that file.
+void relabel(PhotoSources& sources, const std::vector<std::string>& classes, const std::string& path);
+
+}  // namespace owt

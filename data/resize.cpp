@@ -1,0 +1,154 @@
+#include "data/resize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace owt {
+namespace {
+
+constexpr int kSide = 16;         // of the blocks that are transposed
+constexpr int kRows = 2 * kSide;  // resized at once
+constexpr int kChannels = 3;
+constexpr int kOne = 256;  // all weights of a place add up to this
+using Bytes = uint8_t __attribute__((vector_size(kSide)));
+using Pairs = uint16_t __attribute__((vector_size(kRows)));  // of bytes
+
+int64_t up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+
+template <class T>
+T load(const uint8_t* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+// sum of weights[t] * from[t * stride + 0 .. 31], rounded. Even and odd bytes stay where they are, so that nothing has to
+// be widened.
+inline Pairs weighted(const uint16_t* weights, int64_t taps, const uint8_t* from, int64_t stride) {
+  Pairs even = Pairs{} + uint16_t{kOne / 2}, odd = even;
+  for (int64_t t = 0; t < taps; ++t) {
+    const Pairs bytes = load<Pairs>(from + t * stride);
+    even += (bytes & 255) * weights[t];
+    odd += (bytes >> 8) * weights[t];
+  }
+  return even >> 8 | (odd & 0xFF00);
+}
+
+// Four times the halves of the list are dealt into each other.
+inline void transpose(Bytes (&x)[kSide]) {
+  for (int round = 0; round < 4; ++round) {
+    Bytes y[kSide];
+    for (int i = 0; i < kSide / 2; ++i) {
+      const Bytes a = x[i], b = x[i + kSide / 2];
+      y[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      y[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+    std::copy(y, y + kSide, x);
+  }
+}
+
+// kRows rows of `count` bytes, `row_bytes` apart, to count x kRows bytes, and back. Blocks at the end are whole ones, so that
+// there must be room behind the rows.
+void turn(const uint8_t* rows, int64_t row_bytes, int64_t count, uint8_t* turned) {
+  for (int64_t at = 0; at < count; at += kSide)
+    for (int first = 0; first < kRows; first += kSide) {
+      Bytes block[kSide];
+      for (int i = 0; i < kSide; ++i) block[i] = load<Bytes>(rows + (first + i) * row_bytes + at);
+      transpose(block);
+      for (int i = 0; i < kSide; ++i) std::memcpy(turned + (at + i) * kRows + first, &block[i], kSide);
+    }
+}
+void turn_back(const uint8_t* turned, int64_t count, uint8_t* rows, int64_t row_bytes) {
+  for (int64_t at = 0; at < count; at += kSide)
+    for (int first = 0; first < kRows; first += kSide) {
+      Bytes block[kSide];
+      for (int i = 0; i < kSide; ++i) block[i] = load<Bytes>(turned + (at + i) * kRows + first);
+      transpose(block);
+      for (int i = 0; i < kSide; ++i) std::memcpy(rows + (first + i) * row_bytes + at, &block[i], kSide);
+    }
+}
+
+}  // namespace
+
+void Resizer::Filter::make(int64_t in_extent, int64_t out_extent) {
+  if (in == in_extent && out == out_extent) return;
+  in = in_extent;
+  out = out_extent;
+  const double scale = static_cast<double>(in) / static_cast<double>(out), reach = std::max(scale, 1.0);
+  taps = std::min(in, static_cast<int64_t>(std::ceil(2 * reach)));
+  first.assign(static_cast<size_t>(out), 0);
+  weights.assign(static_cast<size_t>(out * taps), 0);
+  std::vector<double> exact(static_cast<size_t>(taps));
+  for (int64_t x = 0; x < out; ++x) {
+    const double center = (static_cast<double>(x) + 0.5) * scale;
+    const int64_t begin = std::clamp<int64_t>(static_cast<int64_t>(std::floor(center - reach + 0.5)), 0, in - taps);
+    double total = 0;
+    for (int64_t t = 0; t < taps; ++t) {
+      const double distance = std::abs(static_cast<double>(begin + t) + 0.5 - center) / reach;
+      total += exact[static_cast<size_t>(t)] = std::max(0.0, 1 - distance);
+    }
+    first[static_cast<size_t>(x)] = begin;
+    uint16_t* weight = weights.data() + x * taps;
+    int rest = kOne;
+    for (int64_t t = 0; t < taps; ++t) {
+      weight[t] = static_cast<uint16_t>(std::lround(exact[static_cast<size_t>(t)] / total * kOne));
+      rest -= weight[t];
+    }
+    // What rounding has left over goes to the heaviest, so that a plain surface keeps its colour.
+    uint16_t& heaviest = *std::max_element(weight, weight + taps);
+    heaviest = static_cast<uint16_t>(heaviest + rest);
+  }
+}
+
+void Resizer::run(const uint8_t* from, int64_t height, int64_t width, int64_t side, uint8_t* to) {
+  across_.make(width, side);
+  down_.make(height, side);
+  resize_rows(from, height, width);
+  resize_columns(side, to);
+}
+
+// Many rows at once, each in a lane, so that the pixels they are made of are whole vectors.
+void Resizer::resize_rows(const uint8_t* from, int64_t height, int64_t width) {
+  const int64_t in_row = width * kChannels, out_row = across_.out * kChannels, blocks = up(height, kRows) / kRows;
+  narrow_row_ = up(out_row, kRows);
+  narrow_.resize(static_cast<size_t>(blocks * kRows * narrow_row_));
+  turned_.resize(static_cast<size_t>(up(in_row, kSide) * kRows));
+  resized_.resize(static_cast<size_t>(up(out_row, kSide) * kRows));
+  for (int64_t block = 0; block < blocks; ++block) {
+    const uint8_t* rows = from + block * kRows * in_row;
+    if (block == blocks - 1) {  // may have fewer rows, and nothing may be read behind them
+      last_.assign(static_cast<size_t>(kRows * in_row + kSide), 0);
+      std::copy(rows, from + height * in_row, last_.begin());
+      rows = last_.data();
+    }
+    turn(rows, in_row, in_row, turned_.data());
+    const int64_t taps = across_.taps;
+    const uint16_t* weights = across_.weights.data();
+    uint8_t* to = resized_.data();
+    for (int64_t x = 0; x < across_.out; ++x, weights += taps)
+      for (int c = 0; c < kChannels; ++c, to += kRows) {
+        const int64_t first = across_.first[static_cast<size_t>(x)] * kChannels + c;
+        const Pairs made = weighted(weights, taps, turned_.data() + first * kRows, kChannels * kRows);
+        std::memcpy(to, &made, sizeof made);
+      }
+    turn_back(resized_.data(), out_row, narrow_.data() + block * kRows * narrow_row_, narrow_row_);
+  }
+}
+
+void Resizer::resize_columns(int64_t side, uint8_t* to) const {
+  const int64_t row = side * kChannels;
+  for (int64_t y = 0; y < side; ++y, to += row) {
+    const uint8_t* from = narrow_.data() + down_.first[static_cast<size_t>(y)] * narrow_row_;
+    const uint16_t* weights = down_.weights.data() + y * down_.taps;
+    for (int64_t e = 0; e < row; e += kRows) {
+      const Pairs made = weighted(weights, down_.taps, from + e, narrow_row_);
+      if (row - e >= kRows)
+        std::memcpy(to + e, &made, sizeof made);
+      else
+        std::memcpy(to + e, &made, static_cast<size_t>(row - e));
+    }
+  }
+}
+
+}  // namespace owt

@@ -1,0 +1,224 @@
+#include "data/shards.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "data/json_numbers.h"
+#include "src/core/files.h"
+#include "src/core/philox.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kCure = "; run owt prepare again";
+constexpr int kTries = 10;
+constexpr uint64_t kBlocksPerSample = 16;  // of random numbers, one for each try
+
+std::array<double, 2> read_pair(Config& table, const std::string& key, std::array<double, 2> otherwise, double most) {
+  if (!table.has(key)) return otherwise;
+  const std::vector<double> values = table.numbers(key);
+  if (values.size() != 2 || !(values[0] > 0) || !(values[0] <= values[1]) || !(values[1] <= most))
+    table.error(key,
+                concat("'", key, "' wants two numbers above 0 and at most ", most, ", the smaller one first, e.g. [",
+                       otherwise[0] > 0 ? otherwise[0] : 0.08, ", ", otherwise[1] > 0 ? otherwise[1] : 1, "]"));
+  return {values[0], values[1]};
+}
+
+double between(const std::array<double, 2>& range, uint32_t bits) {
+  return range[0] + (range[1] - range[0]) * static_cast<double>(Philox::to_uniform(bits));
+}
+
+// 0 to `most`, all equally likely.
+int64_t place(uint32_t bits, int64_t most) {
+  return static_cast<int64_t>((static_cast<uint64_t>(bits) * (static_cast<uint64_t>(most) + 1)) >> 32);
+}
+
+Window random_square(int64_t side, const Philox& random, int64_t index, int64_t height, int64_t width) {
+  const auto bits = random.block(static_cast<uint64_t>(index) * kBlocksPerSample);
+  return {place(bits[0], height - side), place(bits[1], width - side), side, side};
+}
+
+Window random_part(const CropSettings& settings, const Philox& random, int64_t index, int64_t height, int64_t width) {
+  const double pixels = static_cast<double>(height) * static_cast<double>(width);
+  for (int t = 0; t < kTries; ++t) {
+    const auto bits = random.block(static_cast<uint64_t>(index) * kBlocksPerSample + static_cast<uint64_t>(t));
+    const double area = pixels * between(settings.area, bits[0]);
+    const double aspect = std::exp(between({std::log(settings.aspect[0]), std::log(settings.aspect[1])}, bits[1]));
+    const int64_t wide = std::lround(std::sqrt(area * aspect)), high = std::lround(std::sqrt(area / aspect));
+    if (wide >= 1 && high >= 1 && wide <= width && high <= height)
+      return {place(bits[2], height - high), place(bits[3], width - wide), high, wide};
+  }
+  const double aspect = static_cast<double>(width) / static_cast<double>(height);
+  int64_t high = height, wide = width;
+  if (aspect < settings.aspect[0]) high = std::lround(static_cast<double>(width) / settings.aspect[0]);
+  if (aspect > settings.aspect[1]) wide = std::lround(static_cast<double>(height) * settings.aspect[1]);
+  high = std::clamp<int64_t>(high, 1, height);
+  wide = std::clamp<int64_t>(wide, 1, width);
+  return {(height - high) / 2, (width - wide) / 2, high, wide};
+}
+
+// classes.txt
+std::vector<std::string> read_classes(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) fail("no file ", path, ": this is no prepared data set", kCure);
+  std::vector<std::string> names;
+  for (std::string line; std::getline(file, line);) names.push_back(line);
+  if (names.empty()) fail(path, " names no classes", kCure);
+  return names;
+}
+
+}  // namespace
+
+CropSettings CropSettings::from(Config& table, int64_t otherwise_crop) {
+  CropSettings settings;
+  settings.crop = table.integer("crop", otherwise_crop, {.low = 1, .high = 1 << 14});
+  settings.short_side =
+      table.integer("short_side", std::max(settings.short_side, settings.crop), {.low = 1, .high = 1 << 14});
+  if (settings.crop > settings.short_side)
+    table.error("crop", concat("'crop' is ", settings.crop, ", wanted at most ", settings.short_side,
+                               ", the length of the short side; raise 'short_side'"));
+  settings.area = read_pair(table, "area", settings.area, 1);
+  settings.aspect = read_pair(table, "aspect", settings.aspect, 100);
+  if (table.has("aspect") && !table.has("area"))
+    table.error("aspect", "'aspect' is of random parts of the image; give 'area' too, e.g. area = [0.08, 1.0]");
+  return settings;
+}
+
+Window window_of(const CropSettings& settings, const View& view, int64_t index, int64_t height, int64_t width) {
+  const Philox random(view.seed, RandomStream::kAugment, static_cast<uint64_t>(view.epoch), "window");
+  if (view.training && settings.area[1] > 0) return random_part(settings, random, index, height, width);
+  const int64_t small = std::min(height, width);
+  const int64_t side =
+      std::max<int64_t>(1, (2 * settings.crop * small + settings.short_side) / (2 * settings.short_side));
+  if (view.training) return random_square(side, random, index, height, width);
+  const int64_t below = height - side, right = width - side;
+  if (view.place() == 0) return {below / 2, right / 2, side, side};
+  return {view.place() >= 3 ? below : 0, view.place() % 2 == 0 ? right : 0, side, side};
+}
+
+ShardDataset::ShardDataset(const std::string& folder, Split split, const CropSettings& settings) : settings_(settings) {
+  const fs::path part = fs::path(folder) / (split == Split::kTrain ? "train" : "val");
+  class_names_ = read_classes((fs::path(folder) / "classes.txt").string());
+  if (!fs::is_directory(part)) fail("no folder ", part.string(), kCure);
+  const std::string summary = (part / "dataset.json").string();
+  if (!fs::is_regular_file(summary))
+    fail(part.string(), " is not complete: there is no dataset.json, which is written last", kCure);
+  const JsonNumbers counts(summary);
+  const int64_t shards = counts.count("shards"), images = counts.count("images");
+  if (counts.count("classes") != classes())
+    fail(summary, " says ", counts.count("classes"), " classes, classes.txt names ", classes(), kCure);
+  for (int64_t shard = 0; shard < shards; ++shard) open_shard((part / shard_file_name(shard, "")).string());
+  if (size() != images) fail(summary, " says ", images, " images, the indexes have ", size(), kCure);
+  if (images == 0) fail(part.string(), " holds no images", kCure);
+}
+
+ShardDataset::~ShardDataset() {
+  for (const Shard& shard : shards_) ::munmap(const_cast<char*>(shard.bytes), shard.size);
+}
+
+void ShardDataset::open_shard(const std::string& base) {
+  Shard shard;
+  shard.path = base + ".tar";
+  shard.first_record = size();
+  const ShardIndex index = parse_shard_index(read_file(base + ".index"), base + ".index");
+  for (const ShardRecord& r : index.records) {
+    if (r.label >= classes())
+      fail(base, ".index: label ", r.label, ", but classes.txt names ", classes(), " classes", kCure);
+    records_.push_back({r.offset, r.checksum, r.bytes, r.height, r.width, r.label,
+                        static_cast<uint32_t>(shards_.size()), static_cast<uint32_t>(shard.names.size())});
+    shard.names += r.name;
+  }
+  const int file = ::open(shard.path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status {};
+  if (file < 0 || ::fstat(file, &status) != 0) {
+    const std::string why = std::strerror(errno);
+    if (file >= 0) ::close(file);
+    fail("cannot open ", shard.path, ": ", why);
+  }
+  shard.size = static_cast<uint64_t>(status.st_size);
+  void* mapped = MAP_FAILED;
+  if (shard.size == index.tar_bytes) mapped = ::mmap(nullptr, shard.size, PROT_READ, MAP_SHARED, file, 0);
+  const std::string why = std::strerror(errno);
+  ::close(file);
+  if (shard.size != index.tar_bytes)
+    fail(shard.path, " has ", shard.size, " bytes, its index says ", index.tar_bytes, kCure);
+  if (mapped == MAP_FAILED) fail("cannot map ", shard.path, ": ", why);
+  shard.bytes = static_cast<const char*>(mapped);
+  ::madvise(mapped, shard.size, MADV_RANDOM);
+  shards_.push_back(std::move(shard));
+}
+
+std::string ShardDataset::name(int64_t index) const {
+  const Record& r = record(index);
+  const std::string& names = shards_[r.shard].names;
+  const bool last = index + 1 == size() || record(index + 1).shard != r.shard;
+  return names.substr(r.name, (last ? names.size() : record(index + 1).name) - r.name);
+}
+
+void ShardDataset::corrupt(int64_t index, const std::string& why) const {
+  const Shard& shard = shards_[record(index).shard];
+  throw CorruptRecord(concat(shard.path, ": record ", index - shard.first_record, " (from 0), image ", index, ", ",
+                             name(index), ": ", why, "; prepare the data set again"));
+}
+
+std::string_view ShardDataset::file_of(int64_t index) const {
+  const Record& r = record(index);
+  const Shard& shard = shards_[r.shard];
+  // Random places: nothing is read ahead but what is needed now, and that at once instead of page by page.
+  static const auto kPage = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  const uint64_t begin = r.offset / kPage * kPage, end = r.offset + r.bytes;
+  char* pages = const_cast<char*>(shard.bytes) + begin;
+  ::madvise(pages, end - begin, MADV_WILLNEED);
+#ifdef MADV_POPULATE_READ
+  if (::madvise(pages, end - begin, MADV_POPULATE_READ) != 0 && (errno == EFAULT || errno == EHWPOISON))
+    corrupt(index, "it cannot be read from the disk, or the file was shortened");
+#endif
+  const std::string_view file(shard.bytes + r.offset, r.bytes);
+  if (checksum_of(file) != r.checksum) corrupt(index, "its checksum does not match");
+  return file;
+}
+
+template <class Decode>
+void ShardDataset::decode(int64_t index, const Decode& decode) const {
+  thread_local WindowDecoder decoder;
+  const std::string_view file = file_of(index);
+  std::string why;
+  try {
+    decoder.open(file);
+    if (decoder.height() == record(index).height && decoder.width() == record(index).width) return decode(decoder);
+    why = concat("it is ", decoder.height(), " x ", decoder.width(), ", its index says ", record(index).height, " x ",
+                 record(index).width);
+  } catch (const CorruptRecord& e) {
+    why = e.what();
+  }
+  corrupt(index, why);
+}
+
+void ShardDataset::read(int64_t index, const View& view, uint8_t* pixels) const {
+  decode(index, [&](WindowDecoder& decoder) {
+    decoder.decode(window_of(settings_, view, index, decoder.height(), decoder.width()), settings_.crop, pixels);
+  });
+}
+
+void ShardDataset::read_whole(int64_t index, Whole& image) const {
+  decode(index, [&](WindowDecoder& decoder) {
+    image.height = decoder.height();
+    image.width = decoder.width();
+    image.pixels.resize(static_cast<size_t>(image.height * image.width * 3));
+    decoder.decode({0, 0, image.height, image.width}, image.pixels.data());
+  });
+}
+
+}  // namespace owt

@@ -1,0 +1,93 @@
+// A prepared data set (data/shard_index.h) as images of one size.
+//
+// Tar files are mapped and must not be shortened while they are: that may end the program (SIGBUS), though a record that
+// is gone when it is read counts as damaged.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/jpeg_window.h"
+#include "data/shard_index.h"
+#include "src/core/config.h"
+
+namespace owt {
+
+// Which part of an image a view shows, as crop x crop pixels.
+//
+// Images are treated as if their short side were `short_side`, whatever it is. Evaluation shows a square of `crop` of these
+// pixels at the centre or in a corner, training one at a random place; or with `area`, a part of the image of random
+// size and proportions at a random place (Szegedy et al. 2015, section 6; ten tries, then the middle, as torchvision).
+struct CropSettings {
+  int64_t crop = 224;            // [1, short_side]
+  int64_t short_side = 256;      // >= 1
+  std::array<double, 2> area{};  // share of the image, (0, 1], smallest and largest; zeros: a square of fixed size
+  std::array<double, 2> aspect{3.0 / 4, 4.0 / 3};  // width by height, smallest and largest
+
+  // From the keys crop, short_side, area and aspect of a table with others, [data.augment]. Throws Error with file and line.
+  static CropSettings from(Config& table, int64_t otherwise_crop);
+
+  bool operator==(const CropSettings&) const = default;
+};
+
+// Of sample `index` of a data set, whose image is height x width.
+Window window_of(const CropSettings& settings, const View& view, int64_t index, int64_t height, int64_t width);
+
+class ShardDataset : public Dataset {
+ public:
+  // folder: with classes.txt and the folders train and val. Throws Error naming the file for what is missing, incomplete or
+  // damaged; records themselves are checked as they are read.
+  ShardDataset(const std::string& folder, Split split, const CropSettings& settings);
+  ~ShardDataset() override;
+  ShardDataset(const ShardDataset&) = delete;
+  ShardDataset& operator=(const ShardDataset&) = delete;
+
+  int64_t size() const override { return static_cast<int64_t>(records_.size()); }
+  Shape image() const override { return {settings_.crop, settings_.crop, 3}; }
+  int classes() const override { return static_cast<int>(class_names_.size()); }
+  int label(int64_t index) const override { return record(index).label; }
+  std::vector<std::string> class_names() const override { return class_names_; }
+  std::string name(int64_t index) const override;
+  // Throws CorruptRecord for a record whose checksum, JPEG or size is wrong.
+  void read(int64_t index, const View& view, uint8_t* pixels) const override;
+  bool depends_on_view() const override { return true; }
+
+  // The whole image as height x width x 3 bytes. Throws as read() does.
+  struct Whole {
+    int64_t height = 0, width = 0;
+    std::vector<uint8_t> pixels{};
+  };
+  void read_whole(int64_t index, Whole& image) const;
+
+ private:
+  struct Shard {
+    std::string path{};
+    const char* bytes = nullptr;  // mapped
+    uint64_t size = 0;
+    int64_t first_record = 0;
+    std::string names{};  // of its records, one after the other
+  };
+  struct Record {  // a data set may have tens of millions
+    uint64_t offset, checksum;
+    uint32_t bytes, height, width;
+    int32_t label;
+    uint32_t shard, name;  // where its name begins
+  };
+
+  void open_shard(const std::string& base);
+  const Record& record(int64_t index) const { return records_[static_cast<size_t>(index)]; }
+  std::string_view file_of(int64_t index) const;  // checked
+  [[noreturn]] void corrupt(int64_t index, const std::string& why) const;
+  template <class Decode>
+  void decode(int64_t index, const Decode& decode) const;
+
+  CropSettings settings_;
+  std::vector<std::string> class_names_;
+  std::vector<Shard> shards_;
+  std::vector<Record> records_;
+};
+
+}  // namespace owt

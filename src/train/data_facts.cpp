@@ -1,0 +1,106 @@
+#include "src/train/data_facts.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "src/core/check.h"
+#include "src/core/files.h"
+#include "src/train/job.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char *kStatistics = "statistics.json", *kClasses = "classes.txt";
+
+struct Field {
+  const char* key;
+  std::vector<double> DatasetStatistics::*values;
+};
+constexpr Field kFields[] = {
+    {"pixel_mean", &DatasetStatistics::pixel_mean},   {"channel_mean", &DatasetStatistics::channel_mean},
+    {"channel_std", &DatasetStatistics::channel_std}, {"covariance", &DatasetStatistics::covariance},
+    {"eigenvalues", &DatasetStatistics::eigenvalues}, {"eigenvectors", &DatasetStatistics::eigenvectors}};
+
+DatasetStatistics statistics_in(const std::string& path) {
+  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) fail(path, " is damaged: it is no JSON; give --data DIR to compute it anew");
+  try {
+    DatasetStatistics statistics;
+    for (const Field& field : kFields) statistics.*field.values = json.value(field.key, std::vector<double>{});
+    return statistics;
+  } catch (const std::exception& e) {
+    fail(path, " is damaged: ", e.what(), "; give --data DIR to compute it anew");
+  }
+}
+
+std::vector<std::string> read_lines(const std::string& path) {
+  std::vector<std::string> lines;
+  std::istringstream text(read_file(path));
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  return lines;
+}
+
+void check_statistics(const Settings& settings, const DatasetStatistics& found, const std::string& path) {
+  using From = AugmentSettings::From;
+  const AugmentSettings& augment = settings.data.augment;
+  const Shape& image = settings.data.image;
+  const auto has = [&](const std::vector<double>& values, int64_t wanted, const char* key) {
+    if (std::ssize(values) != wanted)
+      fail(path, ": '", key, "' has ", values.size(), " values, the recipe wants ", wanted,
+           "; give --data DIR, the training data");
+  };
+  if (augment.mean == From::kPixel) has(found.pixel_mean, image.elements(), "pixel_mean");
+  if (augment.mean == From::kChannel) has(found.channel_mean, image[2], "channel_mean");
+  if (augment.std == From::kChannel) has(found.channel_std, image[2], "channel_std");
+  if (augment.pca > 0) has(found.eigenvalues, image[2], "eigenvalues");
+  if (augment.pca > 0) has(found.eigenvectors, image[2] * image[2], "eigenvectors");
+}
+
+DataFacts of_data_set(const Settings& settings, const std::string& folder) {
+  Job job;
+  job.settings = settings;
+  open_data(job, folder);
+  return {job.statistics, job.train->class_names()};
+}
+
+}  // namespace
+
+void write_data_facts(const std::string& run_folder, const DataFacts& facts) {
+  const auto path = [&](const char* name) { return (fs::path(run_folder) / name).string(); };
+  const DatasetStatistics& s = facts.statistics;
+  if (!s.channel_mean.empty()) {
+    Json json = Json::object();
+    for (const Field& field : kFields)
+      if (!(s.*field.values).empty()) json[field.key] = s.*field.values;
+    write_file_atomically(path(kStatistics), json.dump() + "\n");
+  }
+  if (facts.class_names.empty()) return;
+  std::string names;
+  for (const std::string& name : facts.class_names) names += name + '\n';
+  write_file_atomically(path(kClasses), names);
+}
+
+DataFacts find_data_facts(const Settings& settings, const std::string& run_folder, const std::string& data) {
+  if (!data.empty()) return of_data_set(settings, data);
+  const fs::path statistics = fs::path(run_folder) / kStatistics, classes = fs::path(run_folder) / kClasses;
+  const bool needed = settings.data.augment.needs_statistics(), there = !run_folder.empty() && fs::exists(statistics);
+  if (settings.data.format == "synthetic" && (run_folder.empty() || (needed && !there)))
+    return of_data_set(settings, "");
+  DataFacts facts;
+  if (needed && !there)
+    fail("the recipe's augmentation wants means of the training images, and no ", kStatistics, " lies ",
+         run_folder.empty() ? "beside it" : concat("in ", run_folder),
+         "; name the run folder in place of the recipe, or give --data DIR, the training data");
+  if (needed) {
+    facts.statistics = statistics_in(statistics.string());
+    check_statistics(settings, facts.statistics, statistics.string());
+  }
+  if (!run_folder.empty() && fs::exists(classes)) facts.class_names = read_lines(classes.string());
+  return facts;
+}
+
+}  // namespace owt

@@ -1,0 +1,105 @@
+#include "src/train/inference.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "src/comm/solo.h"
+#include "src/core/conversions.h"
+#include "src/core/log.h"
+#include "src/train/weights.h"
+
+namespace owt {
+namespace {
+
+// The first layers of a model, up to the one called `last`.
+Model up_to(Model model, const std::string& last) {
+  std::vector<std::string> names;
+  for (const auto& layer : whole_layers(model)) names.push_back(layer->name());
+  const auto found = std::find(names.begin(), names.end(), last);
+  if (found == names.end()) {
+    const std::string near = nearest(last, names);
+    std::string list;
+    for (const std::string& name : names) list += (list.empty() ? "" : " ") + name;
+    fail("model '", model.name, "' has no layer '", last, "'",
+         near.empty() ? "" : concat("; did you mean '", near, "'?"), " (layers: ", list, ")");
+  }
+  model.layers.erase(model.layers.begin() + (found - names.begin()) + 1, model.layers.end());
+  return model;
+}
+
+Tensor widened(const Tensor& on_host) {
+  if (on_host.dtype() == DType::kF32) return on_host;
+  Tensor wide(on_host.shape());
+  widen_to_f32(Cpu{}, on_host, wide, Stream());
+  return wide;
+}
+
+// As activations are on the device.
+Tensor brought(const Tensor& images, const Compute& on) {
+  const DType type = activation_type(on.precision);
+  if (images.dtype() == type) return images.to(on.device);
+  OWT_CHECK(type == DType::kBF16 && images.device() == Device::kCpu);
+  Tensor rounded(images.shape(), type);
+  round_to_bf16(Cpu{}, images, rounded, Stream());
+  return rounded.to(on.device);
+}
+
+// Of a part of a model the weights of the rest are no surprise.
+void warn_of_unused(const std::vector<std::string>& unused, const Model& model, const std::string& weights) {
+  std::set<std::string> known;
+  for (const auto& layer : whole_layers(model))
+    for (const Param* param : layer->params()) known.insert(param->name);
+  for (const std::string& name : unused)
+    if (!known.contains(name)) log_warn("{}: nothing in the model takes '{}'", weights, name);
+}
+
+}  // namespace
+
+Settings for_one_rank(Settings settings) {
+  settings.parallel = {};
+  settings.parallel.strategy = Strategy::kDataParallel;
+  return settings;
+}
+
+Inference::Inference(const Settings& settings, const std::string& weights, const std::string& last)
+    : on_(settings.compute()), weights_(weights), last_(last), stream_(on_.device) {
+  const Model model = last.empty() ? settings.model : up_to(settings.model, last);
+  PlanRequest request = settings.plan_request();
+  OWT_CHECK_EQ(request.ranks, 1);
+  request.on = on_;
+  plan_ = make_plan(model, request);
+  last_ = plan_.layers.back().name;
+  model_ = std::make_unique<RankModel>(model, plan_, 0);
+  model_->allocate(on_);
+  const auto alone = make_solo_communicator(on_.device);
+  warn_of_unused(load_weights(weights, *model_, Groups(plan_, *alone)), settings.model, weights);
+}
+
+Tape& Inference::tape(int64_t rows) {
+  const auto found = tapes_.find(rows);
+  if (found != tapes_.end()) return found->second;
+  return tapes_.try_emplace(rows, model_->front(), rows, on_, nullptr).first->second;
+}
+
+Tensor Inference::run(const Tensor& images) {
+  const int64_t rows = images.shape().rows();
+  OWT_CHECK_EQ(images.shape().row(), in());
+  std::vector<int64_t> indexes(static_cast<size_t>(rows));
+  std::iota(indexes.begin(), indexes.end(), 0);
+  Pass pass;
+  pass.mode = Mode::kEval;
+  pass.step_rows = rows;
+  pass.rows = indexes;
+  pass.stream = &stream_;
+  const Tensor x = brought(images, on_);
+  const Tensor& y = tape(rows).forward(pass, x);
+  stream_.synchronize();
+  const Tensor out = widened(y.to(Device::kCpu)).reshaped(this->out().batch_of(rows));
+  if (!all_finite(out))
+    fail("the output of layer '", last_, "' holds values that are not finite; look at the weights in ", weights_,
+         " and at the data's means and scale");
+  return out;
+}
+
+}  // namespace owt

@@ -1,0 +1,179 @@
+#include "src/train/predictions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "src/core/files.h"
+#include "src/core/log.h"
+#include "src/core/threads.h"
+
+namespace owt {
+namespace {
+
+constexpr size_t kPiece = 1 << 16;  // bytes of text that are worth writing
+
+// A field of a CSV line (RFC 4180).
+std::string quoted(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + '"';
+}
+
+// Of two probabilities' logarithms that of their sum.
+double log_sum(double a, double b) {
+  const double high = std::max(a, b), low = std::min(a, b);
+  return std::isinf(high) ? high : high + std::log1p(std::exp(low - high));
+}
+
+}  // namespace
+
+void MeanProbabilities::add(std::span<const float> logits) {
+  OWT_CHECK(views_ == 0 || sums_.size() == logits.size());
+  const double largest = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+  std::vector<double> exponentials(logits.size());
+  double sum = 0;
+  for (size_t c = 0; c < logits.size(); ++c) {
+    exponentials[c] = std::exp(static_cast<double>(logits[c]) - largest);
+    sum += exponentials[c];
+  }
+  sums_.resize(logits.size());
+  for (size_t c = 0; c < logits.size(); ++c) sums_[c] += exponentials[c] / sum;
+  if (label_ >= 0) {
+    const double own = static_cast<double>(logits[static_cast<size_t>(label_)]) - largest - std::log(sum);
+    log_sum_of_label_ = views_ == 0 ? own : log_sum(log_sum_of_label_, own);
+  }
+  ++views_;
+}
+
+std::vector<RankedClass> MeanProbabilities::top(int count) const {
+  std::vector<int> order(sums_.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto end = order.begin() + std::min<std::ptrdiff_t>(count, std::ssize(order));
+  std::partial_sort(order.begin(), end, order.end(), [this](int a, int b) {
+    const double at_a = sums_[static_cast<size_t>(a)], at_b = sums_[static_cast<size_t>(b)];
+    return at_a != at_b ? at_a > at_b : a < b;
+  });
+  std::vector<RankedClass> all;
+  for (auto c = order.begin(); c != end; ++c) all.push_back({*c, sums_[static_cast<size_t>(*c)] / views_});
+  return all;
+}
+
+double MeanProbabilities::loss() const { return std::log(views_) - log_sum_of_label_; }
+
+int MeanProbabilities::before_label() const {
+  const auto label = static_cast<size_t>(label_);
+  int before = 0;
+  for (size_t c = 0; c < sums_.size(); ++c)
+    before += sums_[c] > sums_[label] || (sums_[c] == sums_[label] && c < label);
+  return before;
+}
+
+Predictions::Predictions(const Dataset& images, int classes, int views, int64_t batch)
+    : images_(images), classes_(classes), views_(views), batch_(batch) {
+  step_.resize(static_cast<size_t>(batch));
+  table_ = Tensor({images.size(), fields()}, DType::kF64);
+  table_.zero();
+}
+
+void Predictions::add(const Batch& step, std::span<const int64_t> rows, const Tensor& logits) {
+  const int64_t count = std::ssize(rows), first = step.step_in_epoch * batch_;
+  OWT_CHECK_EQ(logits.elements(), count * classes_);
+  constexpr int64_t kGrain = 8;
+  parallel_for(count, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = rows[static_cast<size_t>(i)], image = first + row;
+      MeanProbabilities& mean = step_[static_cast<size_t>(row)];
+      if (step.view == 0) mean = MeanProbabilities(images_.label(image));
+      mean.add({logits.data() + i * classes_, static_cast<size_t>(classes_)});
+      if (mean.views() == views_) note(image, mean);
+    }
+  });
+}
+
+void Predictions::note(int64_t image, const MeanProbabilities& mean) {
+  double* const to = line(image);
+  to[kTimes] += 1;
+  to[kLoss] = mean.loss();
+  to[kBeforeLabel] = mean.before_label();
+  int field = kTopClasses;
+  for (const RankedClass& ranked : mean.top(top())) {
+    to[field++] = ranked.index;
+    to[field++] = ranked.probability;
+  }
+}
+
+void Predictions::gather(Communicator& comm, Device device) {
+  if (comm.ranks() > 1) {
+    Tensor there = table_.to(device);
+    comm.all_reduce(there, {}).wait();
+    if (device != Device::kCpu) table_.copy_from(there);
+  }
+  comm.meet();
+  for (int64_t image = 0; image < images_.size(); ++image)
+    OWT_CHECK_EQ(line(image)[kTimes], 1.0, "image ", image, " must be seen once");
+}
+
+Evaluation Predictions::evaluation() const {
+  Evaluation all;
+  all.images = images_.size();
+  for (int64_t image = 0; image < all.images; ++image) {
+    all.loss += line(image)[kLoss];
+    all.top1 += line(image)[kBeforeLabel] < 1;
+    all.top5 += line(image)[kBeforeLabel] < 5;
+  }
+  const auto count = static_cast<double>(all.images);
+  all.loss /= count, all.top1 /= count, all.top5 /= count;
+  return all;
+}
+
+std::vector<std::string> Predictions::class_names() const {
+  std::vector<std::string> names = images_.class_names();
+  while (std::ssize(names) < classes_) names.push_back(std::to_string(names.size()));
+  for (std::string& name : names) name = quoted(name);
+  return names;
+}
+
+void Predictions::write_csv(const std::string& path) const {
+  const std::vector<std::string> names = class_names();
+  const auto name_of = [&](int c) -> const std::string& { return names[static_cast<size_t>(c)]; };
+  std::string text = "index,name,label,label_name";
+  for (int t = 1; t <= top(); ++t) text += format(",top{0},top{0}_name,top{0}_probability", t);
+  text += '\n';
+  AtomicFileWriter file(path);
+  for (int64_t image = 0; image < images_.size(); ++image) {
+    const int label = images_.label(image);
+    text += format("{},{},{},{}", image, quoted(images_.name(image)), label, name_of(label));
+    for (int t = 0; t < top(); ++t) {
+      const double* const ranked = line(image) + kTopClasses + 2 * t;
+      const int c = static_cast<int>(ranked[0]);
+      text += format(",{},{},{:.9g}", c, name_of(c), ranked[1]);
+    }
+    text += '\n';
+    if (text.size() < kPiece) continue;
+    file.write(text);
+    text.clear();
+  }
+  file.write(text);
+  file.close();
+}
+
+void Predictions::write_confusion_csv(const std::string& path) const {
+  const auto classes = static_cast<size_t>(classes_);
+  std::vector<int64_t> counts(classes * classes);
+  for (int64_t image = 0; image < images_.size(); ++image)
+    ++counts[static_cast<size_t>(images_.label(image)) * classes + static_cast<size_t>(predicted(image))];
+  const std::vector<std::string> names = class_names();
+  std::string text = "label";
+  for (const std::string& name : names) text += "," + name;
+  text += '\n';
+  for (size_t label = 0; label < classes; ++label) {
+    text += names[label];
+    for (size_t c = 0; c < classes; ++c) text += format(",{}", counts[label * classes + c]);
+    text += '\n';
+  }
+  write_file_atomically(path, text);
+}
+
+}  // namespace owt

@@ -1,0 +1,79 @@
+// What a network says about images: class probabilities, averaged over views of an image, and tables of them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/batch.h"
+#include "data/dataset.h"
+#include "src/comm/communicator.h"
+#include "src/train/evaluate.h"
+
+namespace owt {
+
+struct RankedClass {
+  int index = 0;
+  double probability = 0;
+};
+
+// The mean of softmax(logits) over the views of one image. In f64.
+class MeanProbabilities {
+ public:
+  explicit MeanProbabilities(int label = -1) : label_(label) {}  // -1: unknown, and there is no loss
+
+  void add(std::span<const float> logits);  // one per class; the next view
+  int views() const { return views_; }
+  // The most probable classes, falling, at most `count`; of equal ones the lower index first, as in softmax_loss.h.
+  std::vector<RankedClass> top(int count) const;
+  // -log of the label's mean probability; finite also where that is too small for a number.
+  double loss() const;
+  int before_label() const;  // classes that rank before it
+
+ private:
+  int label_;
+  int views_ = 0;
+  std::vector<double> sums_;
+  double log_sum_of_label_ = 0;
+};
+
+// The answers for all images of a data set, put together from the evaluation steps of all ranks.
+class Predictions {
+ public:
+  // Of `images`, which must outlive this, in steps of `batch`, each seen in so many views, one after the other.
+  Predictions(const Dataset& images, int classes, int views, int64_t batch);
+
+  // logits: f32, rows of the step x classes, on the host; rows: their indexes in the step. The views of a step come in
+  // order, and each with the same rows on this rank.
+  void add(const Batch& step, std::span<const int64_t> rows, const Tensor& logits);
+  // Collective: brings the rows of all ranks together, on all ranks. Every image must have come on one of them.
+  void gather(Communicator& comm, Device device);
+
+  // After gather().
+  Evaluation evaluation() const;  // loss: of mean probabilities
+  // CSV, one line per image in order: index, name of its source, label, and of the five most probable classes number, name
+  // and probability. Classes without names have their numbers there.
+  void write_csv(const std::string& path) const;
+  // CSV, classes x classes, with a header: how many images of the line's class were taken for the column's.
+  void write_confusion_csv(const std::string& path) const;
+
+ private:
+  // A line of the table, f64 so that ranks can add theirs up.
+  enum Field : int { kTimes, kLoss, kBeforeLabel, kTopClasses };
+  int top() const { return classes_ < 5 ? classes_ : 5; }
+  int64_t fields() const { return kTopClasses + 2 * top(); }
+  double* line(int64_t image) { return table_.data<double>() + image * fields(); }
+  const double* line(int64_t image) const { return table_.data<double>() + image * fields(); }
+  int predicted(int64_t image) const { return static_cast<int>(line(image)[kTopClasses]); }
+  void note(int64_t image, const MeanProbabilities& mean);
+  std::vector<std::string> class_names() const;
+
+  const Dataset& images_;
+  int classes_, views_;
+  int64_t batch_;
+  std::vector<MeanProbabilities> step_;  // of the rows of the step at hand
+  Tensor table_;                         // images x fields(), zeros where this rank has not seen the image
+};
+
+}  // namespace owt

@@ -1,0 +1,371 @@
+#include "data/shards.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "data/shard_statistics.h"
+#include "src/core/check.h"
+#include "src/core/threads.h"
+#include "tests/data/batches.h"
+#include "tests/support/shards.h"
+
+namespace owt {
+namespace {
+
+using testing::AllOf;
+using testing::DoubleNear;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pointwise;
+
+View in_training(int64_t epoch, uint64_t seed = 1) { return {.training = true, .seed = seed, .epoch = epoch}; }
+
+TEST(Windows, TenViewsAreTheCentreAndTheCornersTwice) {
+  const CropSettings settings{.crop = 224, .short_side = 256};
+  const auto view = [&](int number) { return window_of(settings, {.number = number}, 0, 256, 341); };
+  EXPECT_EQ(view(0), (Window{16, 58, 224, 224}));
+  EXPECT_EQ(view(1), (Window{0, 0, 224, 224}));
+  EXPECT_EQ(view(2), (Window{0, 117, 224, 224}));
+  EXPECT_EQ(view(3), (Window{32, 0, 224, 224}));
+  EXPECT_EQ(view(4), (Window{32, 117, 224, 224}));
+  for (int number = 0; number < 5; ++number) EXPECT_EQ(view(number), view(number + 5));
+}
+
+TEST(Windows, ImagesOfOtherSizesAreSeenAsIfTheirShortSideWereAsStated) {
+  const CropSettings settings{.crop = 224, .short_side = 256};
+  EXPECT_EQ(window_of(settings, {}, 0, 1024, 512), (Window{288, 32, 448, 448}));
+  EXPECT_EQ(window_of(settings, {}, 0, 64, 64), (Window{4, 4, 56, 56}));
+  EXPECT_EQ(window_of(settings, {}, 0, 1, 300), (Window{0, 149, 1, 1}));
+}
+
+TEST(Windows, TrainingShowsEveryPlaceAboutEquallyOften) {
+  const CropSettings settings{.crop = 6, .short_side = 8};
+  std::map<std::pair<int64_t, int64_t>, int> places;
+  for (int64_t index = 0; index < 9000; ++index) {
+    const Window window = window_of(settings, in_training(0), index, 8, 8);
+    EXPECT_EQ(window.height, 6);
+    EXPECT_EQ(window.width, 6);
+    ++places[{window.top, window.left}];
+  }
+  ASSERT_EQ(places.size(), 9u);
+  for (const auto& [place, count] : places) EXPECT_NEAR(count, 1000, 150) << place.first << ", " << place.second;
+}
+
+TEST(Windows, DependOnSeedEpochAndSampleAlone) {
+  const CropSettings settings{.crop = 32, .short_side = 256};
+  const auto at = [&](uint64_t seed, int64_t epoch, int64_t index) {
+    return window_of(settings, in_training(epoch, seed), index, 256, 300);
+  };
+  EXPECT_EQ(at(1, 2, 3), at(1, 2, 3));
+  EXPECT_FALSE(at(1, 2, 3) == at(2, 2, 3));
+  EXPECT_FALSE(at(1, 2, 3) == at(1, 3, 3));
+  EXPECT_FALSE(at(1, 2, 3) == at(1, 2, 4));
+}
+
+TEST(Windows, RandomPartsHaveTheSizesAndProportionsAskedFor) {
+  const CropSettings settings{.area = {0.08, 1.0}};
+  constexpr int64_t kHeight = 300, kWidth = 400, kCount = 20000;
+  double area = 0, log_aspect = 0;
+  std::set<int64_t> tops;
+  for (int64_t index = 0; index < kCount; ++index) {
+    const Window w = window_of(settings, in_training(0), index, kHeight, kWidth);
+    ASSERT_TRUE(w.top >= 0 && w.left >= 0 && w.top + w.height <= kHeight && w.left + w.width <= kWidth);
+    const double share = static_cast<double>(w.height * w.width) / (kHeight * kWidth);
+    const double aspect = static_cast<double>(w.width) / static_cast<double>(w.height);
+    EXPECT_GT(share, 0.078);
+    EXPECT_GT(aspect, 0.74);
+    EXPECT_LT(aspect, 1.35);
+    area += share / kCount;
+    log_aspect += std::log(aspect) / kCount;
+    tops.insert(w.top);
+  }
+  EXPECT_NEAR(area, 0.43, 0.02);  // less than 0.54: large parts often do not fit and are drawn anew
+  EXPECT_NEAR(log_aspect, 0, 0.05);
+  EXPECT_GT(tops.size(), 150u);
+}
+
+TEST(Windows, WhereNoRandomPartFitsTheMiddleIsShown) {
+  const CropSettings settings{.area = {0.9, 1.0}};
+  EXPECT_EQ(window_of(settings, in_training(0), 0, 100, 1000), (Window{0, 433, 100, 133}));
+  EXPECT_EQ(window_of(settings, in_training(0), 0, 1000, 90), (Window{440, 0, 120, 90}));
+}
+
+class ShardsTest : public testing::Test {
+ protected:
+  std::string error_of_opening(Split split = Split::kTrain) {
+    try {
+      ShardDataset(folder_.path(), split, settings_);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+  std::string error_of_reading(const Dataset& images, int64_t index) {
+    std::vector<uint8_t> pixels(static_cast<size_t>(images.image().elements()));
+    try {
+      images.read(index, {}, pixels.data());
+    } catch (const CorruptRecord& error) {
+      return error.what();
+    }
+    return "";
+  }
+  std::shared_ptr<const ShardDataset> open(Split split = Split::kTrain) {
+    return std::make_shared<ShardDataset>(folder_.path(), split, settings_);
+  }
+  LoaderSettings loading(const std::shared_ptr<const Dataset>& images, int64_t batch = 4) {
+    return {.dataset = images,
+            .augmenter = std::make_shared<Augmenter>(AugmentSettings{.mirror = true}, images->image()),
+            .corrupt = std::make_shared<CorruptRecords>(100),
+            .batch = batch,
+            .seed = 3};
+  }
+
+  TempFolder folder_;
+  CropSettings settings_{.crop = 32, .short_side = 40};
+};
+
+TEST_F(ShardsTest, GiveTheRecordsInOrder) {
+  write_split(folder_.path(), "train", {.images = 6, .images_per_shard = 4, .classes = 3});
+  const auto images = open();
+  EXPECT_EQ(images->size(), 6);
+  EXPECT_EQ(images->image(), Shape({32, 32, 3}));
+  EXPECT_EQ(images->classes(), 3);
+  EXPECT_THAT(images->class_names(), ElementsAre("n00000000 class 0", "n00000001 class 1", "n00000002 class 2"));
+  for (int64_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(images->label(i), i % 3);
+    EXPECT_EQ(images->name(i), format("made/{}", i));
+  }
+}
+
+TEST_F(ShardsTest, ReadWhatTheViewShowsOfTheStoredImage) {
+  write_split(folder_.path(), "val", {});
+  const auto images = open(Split::kTest);
+  ShardDataset::Whole whole;
+  for (const int64_t index : {0, 5}) {
+    images->read_whole(index, whole);
+    EXPECT_EQ(whole.height, 40 + index);
+    EXPECT_EQ(whole.width, 52 + index);
+    const Photo original = made_photo(index, whole.height, whole.width);
+    double difference = 0;  // JPEG's
+    for (size_t e = 0; e < original.pixels.size(); ++e)
+      difference += std::abs(original.pixels[e] - whole.pixels[e]) / static_cast<double>(original.pixels.size());
+    EXPECT_LT(difference, 12);
+  }
+  images->read_whole(0, whole);
+  std::vector<uint8_t> pixels(32 * 32 * 3);
+  images->read(0, {.number = 4}, pixels.data());
+  for (int64_t y = 0; y < 32; ++y)
+    for (int64_t e = 0; e < 32 * 3; ++e)
+      ASSERT_EQ(pixels[static_cast<size_t>(y * 96 + e)],
+                whole.pixels[static_cast<size_t>((y + 8) * 52 * 3 + 20 * 3 + e)]);
+}
+
+TEST_F(ShardsTest, BatchesDependNeitherOnThreadsNorOnRanks) {
+  write_split(folder_.path(), "train", {.images = 11, .images_per_shard = 3});
+  for (const double smallest : {0.0, 0.2}) {
+    settings_.area = {smallest, smallest > 0 ? 1.0 : 0.0};
+    LoaderSettings settings = loading(open());
+    const std::vector<Copy> one = run(settings, 6);
+    settings.threads = 3;
+    EXPECT_EQ(run(settings, 6), one);
+    for (size_t step = 0; step < 6; ++step) {
+      std::vector<float> joined;
+      for (int rank = 0; rank < 2; ++rank) {
+        const Copy part = run(of_rank(settings, 2, rank), 6)[step];
+        joined.insert(joined.end(), part.images.begin(), part.images.end());
+      }
+      EXPECT_EQ(joined, one[step].images);
+    }
+  }
+}
+
+TEST_F(ShardsTest, ADamagedRecordIsNamed) {
+  write_split(folder_.path(), "train", {.images = 6, .images_per_shard = 4});
+  damage_record(folder_.path(), "train", 1, 1);
+  const auto images = open();
+  EXPECT_EQ(error_of_reading(*images, 4), "");
+  EXPECT_THAT(error_of_reading(*images, 5), AllOf(HasSubstr("train/000001.tar: record 1"), HasSubstr("made/5"),
+                                                  HasSubstr("checksum"), HasSubstr("prepare")));
+}
+
+TEST_F(ShardsTest, ADamagedRecordIsReplacedByTheNextOneOfTheOrder) {
+  write_split(folder_.path(), "train", {.images = 6, .images_per_shard = 4, .classes = 6});
+  LoaderSettings settings = loading(open(), 6);
+  settings.shuffle = false;
+  const Copy whole = run(settings, 1)[0];
+  for (const size_t record : {1, 2}) damage_record(folder_.path(), "train", 0, record);
+  damage_record(folder_.path(), "train", 1, 1);
+  settings.dataset = open();
+  for (const int threads : {1, 3}) {
+    settings.threads = threads;
+    settings.corrupt = std::make_shared<CorruptRecords>(3);
+    const std::vector<Copy> batches = run(settings, 3);
+    for (const Copy& batch : batches) EXPECT_THAT(batch.labels, ElementsAre(0, 3, 3, 3, 4, 0));
+    const auto image = [](const Copy& batch, int64_t row) {
+      return std::vector<float>(batch.images.begin() + row * 3072, batch.images.begin() + (row + 1) * 3072);
+    };
+    EXPECT_EQ(image(batches[0], 1), image(whole, 3));
+    EXPECT_EQ(image(batches[0], 5), image(whole, 0));
+    EXPECT_EQ(settings.corrupt->count(), 3);  // in three epochs
+  }
+}
+
+TEST_F(ShardsTest, TooManyDamagedRecordsEndTheRun) {
+  write_split(folder_.path(), "train", {.images = 6, .images_per_shard = 6});
+  for (const size_t record : {1, 4}) damage_record(folder_.path(), "train", 0, record);
+  LoaderSettings settings = loading(open(), 6);
+  settings.corrupt = std::make_shared<CorruptRecords>(1);
+  try {
+    run(settings, 2);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("2 damaged record(s)"), HasSubstr("data.max_corrupt"),
+                                    HasSubstr("000000.tar: record"), HasSubstr("prepare the data set again")));
+  }
+}
+
+TEST_F(ShardsTest, InEvaluationADamagedRecordIsAnError) {
+  write_split(folder_.path(), "val", {});
+  damage_record(folder_.path(), "val", 0, 2);
+  LoaderSettings settings = loading(open(Split::kTest));
+  settings.training = false;
+  EXPECT_THROW(run(settings, 2), CorruptRecord);
+}
+
+TEST_F(ShardsTest, ARecordOfAnotherSizeThanItsIndexSaysIsDamaged) {
+  write_split(folder_.path(), "train", {});
+  const std::string path = folder_.file("train/000000.index");
+  ShardIndex index = parse_shard_index(read_file(path), path);
+  index.records[2].width += 1;
+  write_bytes(path, shard_index_bytes(index));
+  EXPECT_THAT(error_of_reading(*open(), 2), HasSubstr("its index says 42 x 55"));
+}
+
+TEST_F(ShardsTest, WhatIsMissingOrDamagedIsNamed) {
+  const std::string train = folder_.file("train");
+  const auto fresh = [&] {
+    std::filesystem::remove_all(train);
+    write_split(folder_.path(), "train", {});
+  };
+  EXPECT_THAT(error_of_opening(), AllOf(HasSubstr("classes.txt"), HasSubstr("owt prepare")));
+  fresh();
+  EXPECT_EQ(error_of_opening(), "");
+  EXPECT_THAT(error_of_opening(Split::kTest), AllOf(HasSubstr("val"), HasSubstr("owt prepare")));
+
+  std::filesystem::remove(train + "/dataset.json");
+  EXPECT_THAT(error_of_opening(), AllOf(HasSubstr("train"), HasSubstr("not complete")));
+  fresh();
+  std::filesystem::resize_file(train + "/000001.tar", 1000);
+  EXPECT_THAT(error_of_opening(), AllOf(HasSubstr("000001.tar"), HasSubstr("1000 bytes")));
+  fresh();
+  std::filesystem::resize_file(train + "/000001.index", 60);
+  EXPECT_THAT(error_of_opening(), AllOf(HasSubstr("000001.index"), HasSubstr("truncated")));
+  fresh();
+  std::filesystem::remove(train + "/000001.index");
+  EXPECT_THAT(error_of_opening(), HasSubstr("000001.index"));
+  fresh();
+  std::filesystem::remove(train + "/000000.tar");
+  EXPECT_THAT(error_of_opening(), HasSubstr("000000.tar"));
+  fresh();
+  write_bytes(train + "/dataset.json", R"({"images": 7, "classes": 3, "shards": 2})");
+  EXPECT_THAT(error_of_opening(), AllOf(HasSubstr("7 images"), HasSubstr("6")));
+  write_bytes(train + "/dataset.json", R"({"images": 6, "classes": 3)");
+  EXPECT_THAT(error_of_opening(), AllOf(HasSubstr("dataset.json"), HasSubstr("'shards'")));
+  fresh();
+  write_bytes(folder_.file("classes.txt"), "a\nb\n");
+  EXPECT_THAT(error_of_opening(), HasSubstr("classes.txt names 2"));
+}
+
+TEST_F(ShardsTest, ARecordThatWasCutOffWhileOpenIsDamaged) {
+  write_split(folder_.path(), "train", {.images = 4, .images_per_shard = 4, .height = 200, .width = 200});
+  const auto images = open();
+  std::filesystem::resize_file(folder_.file("train/000000.tar"), 4096);
+  EXPECT_THAT(error_of_reading(*images, 3), HasSubstr("record 3"));
+}
+
+class ShardStatisticsTest : public ShardsTest {};
+
+TEST_F(ShardStatisticsTest, AreThoseOfAllPixels) {
+  write_split(folder_.path(), "train", {});
+  const auto images = open();
+  const DatasetStatistics found = compute_statistics(*images, nullptr);
+
+  std::vector<std::array<double, 3>> all;
+  ShardDataset::Whole whole;
+  for (int64_t i = 0; i < images->size(); ++i) {
+    images->read_whole(i, whole);
+    for (size_t e = 0; e < whole.pixels.size(); e += 3)
+      all.push_back({double(whole.pixels[e]), double(whole.pixels[e + 1]), double(whole.pixels[e + 2])});
+  }
+  std::array<double, 3> mean{};
+  for (const auto& pixel : all)
+    for (size_t c = 0; c < 3; ++c) mean[c] += pixel[c] / static_cast<double>(all.size());
+  std::vector<double> covariance(9);
+  for (const auto& pixel : all)
+    for (size_t a = 0; a < 3; ++a)
+      for (size_t b = 0; b < 3; ++b)
+        covariance[a * 3 + b] += (pixel[a] - mean[a]) * (pixel[b] - mean[b]) / static_cast<double>(all.size());
+  EXPECT_THAT(found.channel_mean, Pointwise(DoubleNear(1e-9), mean));
+  EXPECT_THAT(found.covariance, Pointwise(DoubleNear(1e-7), covariance));
+  for (size_t c = 0; c < 3; ++c) EXPECT_NEAR(found.channel_std[c], std::sqrt(covariance[c * 4]), 1e-9);
+  // covariance * vector = value * vector
+  for (size_t i = 0; i < 3; ++i)
+    for (size_t a = 0; a < 3; ++a) {
+      double product = 0;
+      for (size_t b = 0; b < 3; ++b) product += covariance[a * 3 + b] * found.eigenvectors[i * 3 + b];
+      EXPECT_NEAR(product, found.eigenvalues[i] * found.eigenvectors[i * 3 + a], 1e-6);
+    }
+  EXPECT_GE(found.eigenvalues[0], found.eigenvalues[1]);
+  EXPECT_GE(found.eigenvalues[1], found.eigenvalues[2]);
+}
+
+TEST_F(ShardStatisticsTest, DoNotDependOnThreads) {
+  write_split(folder_.path(), "train", {.images = 150, .images_per_shard = 100, .height = 10, .width = 20});
+  const auto images = open();
+  const int team = team_size();
+  set_team_size(1);
+  const DatasetStatistics one = compute_statistics(*images, nullptr);
+  set_team_size(3);
+  int64_t told = 0;
+  const DatasetStatistics three = compute_statistics(*images, [&](int64_t done) { told = done; });
+  set_team_size(team);
+  EXPECT_EQ(told, 150);
+  EXPECT_EQ(one.channel_mean, three.channel_mean);
+  EXPECT_EQ(one.covariance, three.covariance);
+  EXPECT_EQ(one.eigenvectors, three.eigenvectors);
+}
+
+TEST_F(ShardStatisticsTest, ComeBackFromTheFile) {
+  write_split(folder_.path(), "train", {});
+  const DatasetStatistics written = compute_statistics(*open(), nullptr);
+  write_statistics(folder_.path(), written);
+  const DatasetStatistics found = read_statistics(folder_.path());
+  EXPECT_EQ(found.channel_mean, written.channel_mean);
+  EXPECT_EQ(found.channel_std, written.channel_std);
+  EXPECT_EQ(found.covariance, written.covariance);
+  EXPECT_EQ(found.eigenvalues, written.eigenvalues);
+  EXPECT_EQ(found.eigenvectors, written.eigenvectors);
+}
+
+TEST_F(ShardStatisticsTest, AMissingOrDamagedFileIsNamedWithTheCure) {
+  const auto error = [&] {
+    try {
+      read_statistics(folder_.path());
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(error(), AllOf(HasSubstr("stats.json"), HasSubstr("owt prepare stats " + folder_.path())));
+  std::filesystem::create_directories(folder_.file("train"));
+  write_bytes(folder_.file("train/stats.json"), R"({"mean": [1, 2]})");
+  EXPECT_THAT(error(), AllOf(HasSubstr("stats.json"), HasSubstr("'mean'")));
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,177 @@
+// A trained network asked through the program: owt eval, owt predict, owt extract.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "data/cifar.h"
+#include "data/photo.h"
+#include "tests/support/csv.h"
+#include "tests/support/program.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+// A run on made-up images in CIFAR's format, all of which the folder img holds as PNG files.
+class AnswersTest : public ProgramTest {
+ protected:
+  static constexpr int64_t kImages = 35;
+
+  void SetUp() override {
+    ASSERT_EQ(owt("prepare synthetic " + file("data") + " --train 100 --test " + std::to_string(kImages)).code, 0);
+    const Result trained = owt("train " + config("cifar10_quick.toml") + " --data " + file("data") + " --out " +
+                               file("run") + " --steps 4 --device cpu --set data.batch=25");
+    ASSERT_EQ(trained.code, 0) << trained.err;
+  }
+  // Where the data is not: everything the network needs lies in the run folder.
+  void move_data_away() { fs::rename(file("data"), file("elsewhere")); }
+
+  std::string image_files() {
+    fs::create_directory(file("img"));
+    const auto test = read_cifar(file("data"), CifarKind::k10, Split::kTest);
+    for (int64_t i = 0; i < kImages; ++i) {
+      Photo photo{32, 32, std::vector<uint8_t>(32 * 32 * 3)};
+      test->read(i, View{}, photo.pixels.data());
+      write_png(image_file(i), photo);
+    }
+    return file("img") + "/*.png";
+  }
+  std::string image_file(int64_t i) const { return file("img/") + std::to_string(100 + i) + ".png"; }
+};
+
+TEST_F(AnswersTest, PredictSaysOfImageFilesWhatEvalSaysOfTheDataSet) {
+  const Result eval = owt("eval " + file("run") + " --views 10 --predictions " + file("p.csv"));
+  ASSERT_EQ(eval.code, 0) << eval.err;
+  EXPECT_THAT(eval.out, AllOf(HasSubstr("top-1 "), HasSubstr("(35 images, 10 views)")));
+  const std::string files = image_files();
+  move_data_away();
+  const Result predicted = owt("predict " + file("run") + " " + files + " --views 10 --json");
+  ASSERT_EQ(predicted.code, 0) << predicted.err;
+  const Json answers = Json::parse(predicted.out);
+  const std::vector<PredictedLine> expected = read_predictions(file("p.csv"));
+  ASSERT_EQ(answers.size(), 35u);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    EXPECT_EQ(answers[i]["file"], image_file(static_cast<int64_t>(i)));
+    const Json& top = answers[i]["top"];
+    ASSERT_EQ(top.size(), 5u);
+    for (size_t t = 0; t < 5; ++t) {
+      EXPECT_NEAR(top[t]["probability"].get<double>(), expected[i].top[t].probability, 1e-5);
+      if (t == 0) {
+        EXPECT_EQ(top[t]["class"], expected[i].top[t].index);
+        EXPECT_EQ(top[t]["name"], expected[i].top[t].name);
+      }
+    }
+  }
+}
+
+TEST_F(AnswersTest, APhotoOfAnySizeIsBroughtToTheImagesOfTheDataSet) {
+  image_files();
+  // Twice as large, with grey stripes left and right that a square in the centre does not show.
+  const Photo small = read_photo(read_file(image_file(3)));
+  Photo large{64, 84, std::vector<uint8_t>(64 * 84 * 3, 128)};
+  for (size_t y = 0; y < 64; ++y)
+    for (size_t x = 0; x < 64; ++x)
+      for (size_t c = 0; c < 3; ++c)
+        large.pixels[(y * 84 + x + 10) * 3 + c] = small.pixels[(y / 2 * 32 + x / 2) * 3 + c];
+  write_png(file("large.png"), large);
+  const Result result = owt("predict " + file("run") + " --json " + image_file(3) + " " + file("large.png"));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json answers = Json::parse(result.out);
+  for (size_t t = 0; t < 5; ++t)
+    EXPECT_NEAR(answers[0]["top"][t]["probability"].get<double>(), answers[1]["top"][t]["probability"].get<double>(),
+                1e-6);
+}
+
+TEST_F(AnswersTest, AnUnreadableImageIsReportedAndTheOthersGoOn) {
+  image_files();
+  write("bad.jpg", "no photo");
+  const std::string words = "predict " + file("run") + " " + image_file(0) + " " + file("bad.jpg") + " " +
+                            file("none.png") + " " + image_file(1) + " --top 2";
+  const Result text = owt(words);
+  EXPECT_EQ(text.code, 1);
+  EXPECT_THAT(text.out, AllOf(HasSubstr(image_file(0)), HasSubstr(image_file(1)), Not(HasSubstr("bad.jpg"))));
+  EXPECT_EQ(std::count(text.out.begin(), text.out.end(), '%'), 4);
+  EXPECT_THAT(text.err, AllOf(HasSubstr("owt: error: " + file("bad.jpg")), HasSubstr("none.png: cannot read")));
+  const Result json = owt(words + " --json");
+  EXPECT_EQ(json.code, 1);
+  const Json answers = Json::parse(json.out);
+  ASSERT_EQ(answers.size(), 4u);
+  EXPECT_TRUE(answers[1].contains("error") && answers[2].contains("error"));
+  EXPECT_FALSE(answers[1].contains("top"));
+  EXPECT_EQ(answers[3]["top"].size(), 2u);
+}
+
+TEST_F(AnswersTest, ARecipeWantsTheMeansOfItsData) {
+  image_files();
+  const std::string words = "predict " + config("cifar10_quick.toml") + " --weights " + file("run") +
+                            "/checkpoints/step-00000004/weights.safetensors " + image_file(0);
+  const Result without = owt(words);
+  EXPECT_EQ(without.code, 1);
+  EXPECT_THAT(without.err, HasSubstr("--data DIR"));
+  EXPECT_EQ(owt(words + " --data " + file("data")).out, owt("predict " + file("run") + " " + image_file(0)).out);
+  const Result no_weights = owt("predict " + config("cifar10_quick.toml") + " " + image_file(0));
+  EXPECT_EQ(no_weights.code, 2);
+  EXPECT_THAT(no_weights.err, HasSubstr("--weights FILE is missing"));
+}
+
+TEST_F(AnswersTest, ExtractWritesTheSameFeaturesOfFilesAsOfTheDataSet) {
+  const std::string files = image_files();
+  const Result of_data =
+      owt("extract " + file("run") + " --layer conv2 --out " + file("a.npy") + " --labels " + file("l.npy"));
+  ASSERT_EQ(of_data.code, 0) << of_data.err;
+  EXPECT_THAT(of_data.out, HasSubstr("35x32x16x16"));
+  move_data_away();
+  ASSERT_EQ(owt("extract " + file("run") + " --layer conv2 --out " + file("b.npy") + " " + files).code, 0);
+  const std::string a = read_file(file("a.npy")), b = read_file(file("b.npy"));
+  ASSERT_EQ(a.size(), 128u + 35 * 32 * 16 * 16 * 4);
+  ASSERT_EQ(a.size(), b.size());
+  EXPECT_EQ(a.substr(0, 128), b.substr(0, 128));
+  for (size_t at = 128; at < a.size(); at += 4) {
+    float x = 0, y = 0;
+    std::memcpy(&x, a.data() + at, 4);
+    std::memcpy(&y, b.data() + at, 4);
+    ASSERT_NEAR(x, y, 1e-4);
+  }
+  EXPECT_EQ(read_file(file("l.npy")).size(), 128u + 35 * 8);
+}
+
+TEST_F(AnswersTest, ExtractRefusesWhatItCannotDo) {
+  image_files();
+  write("bad.jpg", "no photo");
+  const std::string words = "extract " + file("run") + " --out " + file("x.npy");
+  EXPECT_EQ(owt(words).code, 2);
+  EXPECT_THAT(owt(words + " --layer fc3").err, HasSubstr("did you mean 'fc"));
+  EXPECT_EQ(owt(words + " --layer fc1 --split val").code, 2);
+  EXPECT_EQ(owt(words + " --layer fc1 --labels l.npy " + image_file(0)).code, 2);
+  const Result bad = owt(words + " --layer fc1 " + image_file(0) + " " + file("bad.jpg"));
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_THAT(bad.err, HasSubstr("bad.jpg: "));
+  EXPECT_FALSE(fs::exists(file("x.npy")) || fs::exists(file("x.npy.tmp")));
+}
+
+TEST_F(AnswersTest, EvalTakesTrainingImagesAndRefusesWrongOptions) {
+  const Result train = owt("eval " + file("run") + " --split train --confusion " + file("c.csv"));
+  ASSERT_EQ(train.code, 0) << train.err;
+  EXPECT_THAT(train.out, HasSubstr("(100 images)"));
+  EXPECT_EQ(owt("eval " + file("run") + " --views 11").code, 2);
+  EXPECT_EQ(owt("eval " + file("run") + " --split val").code, 2);
+  const Result nowhere = owt("eval " + file("run") + " --predictions " + file("none/p.csv"));
+  EXPECT_EQ(nowhere.code, 1);
+  EXPECT_THAT(nowhere.err, HasSubstr("none/p.csv"));
+  EXPECT_EQ(owt("eval " + file("data") + " --weights x").code, 1);  // no run folder
+}
+
+TEST_F(AnswersTest, HelpOfPredictAndExtractNamesTheirArguments) {
+  EXPECT_THAT(owt("predict --help").out, AllOf(HasSubstr("IMAGE..."), HasSubstr("--views"), HasSubstr("--json")));
+  EXPECT_THAT(owt("extract --help").out, AllOf(HasSubstr("[IMAGE...]"), HasSubstr("--layer"), HasSubstr("height")));
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,280 @@
+// owt prepare as its users meet it: the official archives, folder trees, signals, kill -9, plain tar.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <map>
+#include <thread>
+
+#include "data/photo.h"
+#include "data/photo_sources.h"
+#include "data/shard_index.h"
+#include "src/core/files.h"
+#include "src/core/log.h"
+#include "tests/support/made_devkit.h"
+#include "tests/support/temp_folder.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Result {
+  int code = -1;
+  std::string out, err;
+};
+
+class PrepareProgramTest : public testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return folder_.file(name); }
+  void write(const std::string& name, const std::string& bytes) const {
+    fs::create_directories(fs::path(file(name)).parent_path());
+    write_bytes(file(name), bytes);
+  }
+  void shell(const std::string& command) const {
+    ASSERT_EQ(std::system(("cd '" + folder_.path() + "' && " + command).c_str()), 0) << command;
+  }
+  static std::string jpeg(int gray, int64_t height = 40, int64_t width = 50) {
+    return jpeg_of(
+        {height, width, std::vector<uint8_t>(static_cast<size_t>(height * width * 3), static_cast<uint8_t>(gray))}, {});
+  }
+  static std::string noisy_jpeg(int64_t side, uint32_t state) {
+    Photo photo{side, side, {}};
+    for (int64_t i = 0; i < side * side * 3; ++i)
+      photo.pixels.push_back(static_cast<uint8_t>((state = state * 1664525 + 1013904223) >> 24));
+    return jpeg_of(photo, {});
+  }
+
+  // Runs in the test's folder.
+  Result owt(const std::string& words) const {
+    const std::string out = file("stdout"), err = file("stderr");
+    const std::string command = "cd '" + folder_.path() + "' && '" OWT_PROGRAM "' " + words + " >" + out + " 2>" + err;
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
+  }
+  // Its process, which does not end by itself before it is done.
+  pid_t start(const std::vector<std::string>& words) const {
+    const pid_t process = fork();
+    if (process != 0) return process;
+    std::vector<char*> arguments;
+    std::string program = OWT_PROGRAM;
+    arguments.push_back(program.data());
+    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    if (chdir(folder_.path().c_str()) != 0 || !freopen("stdout", "w", stdout) || !freopen("stderr", "w", stderr))
+      _exit(126);
+    execv(OWT_PROGRAM, arguments.data());
+    _exit(127);
+  }
+
+  // (label, gray, name) of the records, in the order of their names.
+  std::vector<std::string> records_of(const std::string& split) const {
+    std::vector<std::string> all;
+    for (int64_t shard = 0; fs::exists(file(split + "/" + shard_file_name(shard, ".index"))); ++shard) {
+      const std::string path = file(split + "/" + shard_file_name(shard, ".index"));
+      const std::string tar = read_file(file(split + "/" + shard_file_name(shard, ".tar")));
+      for (const ShardRecord& record : parse_shard_index(read_file(path), path).records) {
+        const Photo photo = read_photo(std::string_view(tar).substr(record.offset, record.bytes));
+        all.push_back(format("{}: {} {}", record.name, record.label, photo.pixels[0]));
+      }
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+  std::map<std::string, std::string> content_of(const std::string& dir) const {
+    std::map<std::string, std::string> content;
+    for (const auto& entry : fs::recursive_directory_iterator(file(dir)))
+      if (entry.is_regular_file())
+        content[entry.path().lexically_relative(file(dir)).string()] = read_file(entry.path().string());
+    return content;
+  }
+
+  // ILSVRC2012_img_train.tar of three synsets with two images each, not in the order of their ids, and the validation
+  // archive of four images.
+  void write_archives() const {
+    write("make/n03.tar.d/n03_1.JPEG", jpeg(30));
+    write("make/n03.tar.d/n03_2.JPEG", jpeg(31));
+    write("make/n01.tar.d/n01_1.JPEG", jpeg(10));
+    write("make/n01.tar.d/n01_2.JPEG", jpeg(11));
+    write("make/n02.tar.d/n02_1.JPEG", jpeg(20));
+    write("make/n02.tar.d/n02_2.JPEG", jpeg(21));
+    for (int i = 1; i <= 4; ++i) write("make/val/ILSVRC2012_val_0000000" + std::to_string(i) + ".JPEG", jpeg(100 + i));
+    shell(
+        "mkdir -p in; cd make; for n in n03 n01 n02; do tar -C $n.tar.d -cf $n.tar $(ls $n.tar.d); done;"
+        "tar -cf ../in/ILSVRC2012_img_train.tar n03.tar n01.tar n02.tar;"
+        "tar -C val -cf ../in/ILSVRC2012_img_val.tar $(ls val)");
+  }
+  void write_devkit() const {
+    write("make/ILSVRC2012_devkit_t12/data/meta.mat", made_meta_mat({{1, "n03", "kit fox, Vulpes macrotis"},
+                                                                     {2, "n01", "tench"},
+                                                                     {3, "n02", "goldfish"},
+                                                                     {4, "n00", "entity"}}));
+    write("make/ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt", "3\n1\n1\n2\n");
+    shell("tar -C make -czf in/ILSVRC2012_devkit_t12.tar.gz ILSVRC2012_devkit_t12");
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(PrepareProgramTest, TheOfficialArchivesAreReadAsTheyAre) {
+  write_archives();
+  write_devkit();
+  const Result result = owt("prepare imagenet in out --size 0 --shard-images 4");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("out/train: 6 images of 3 classes in 2 shards"),
+                                HasSubstr("out/val: 4 images of 3 classes in 1 shards"), HasSubstr("none skipped")));
+  EXPECT_EQ(read_file(file("out/classes.txt")), "n01 tench\nn02 goldfish\nn03 kit fox, Vulpes macrotis\n");
+  EXPECT_THAT(records_of("out/train"),
+              ElementsAre("n01/n01_1.JPEG: 0 10", "n01/n01_2.JPEG: 0 11", "n02/n02_1.JPEG: 1 20",
+                          "n02/n02_2.JPEG: 1 21", "n03/n03_1.JPEG: 2 30", "n03/n03_2.JPEG: 2 31"));
+  EXPECT_THAT(records_of("out/val"),
+              ElementsAre("ILSVRC2012_val_00000001.JPEG: 1 101", "ILSVRC2012_val_00000002.JPEG: 2 102",
+                          "ILSVRC2012_val_00000003.JPEG: 2 103", "ILSVRC2012_val_00000004.JPEG: 0 104"));
+  const Result again = owt("prepare imagenet in out --size 0 --shard-images 4");
+  EXPECT_EQ(again.code, 0);
+  EXPECT_THAT(again.out, AllOf(HasSubstr("out/train: is prepared already"), HasSubstr("out/val: is prepared already")));
+}
+
+TEST_F(PrepareProgramTest, ValidationLabelsMayComeFromAList) {
+  write_archives();
+  const Result none = owt("prepare imagenet in out");
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.err, AllOf(HasSubstr("ILSVRC2012_devkit_t12.tar.gz"), HasSubstr("--val-labels")));
+  EXPECT_FALSE(fs::exists(file("out/train"))) << "before any work";
+  std::string list;
+  for (const std::string line : {"1.JPEG n02", "2.JPEG n03", "3.JPEG n01", "4 2"})
+    list += "ILSVRC2012_val_0000000" + line + "\n";
+  write("labels.txt", list);
+  EXPECT_EQ(owt("prepare imagenet in out --size 0 --val-labels labels.txt").code, 0);
+  EXPECT_THAT(records_of("out/val"),
+              ElementsAre("ILSVRC2012_val_00000001.JPEG: 1 101", "ILSVRC2012_val_00000002.JPEG: 2 102",
+                          "ILSVRC2012_val_00000003.JPEG: 0 103", "ILSVRC2012_val_00000004.JPEG: 2 104"));
+  write("short.txt", "ILSVRC2012_val_00000001.JPEG n02\n");
+  EXPECT_THAT(owt("prepare imagenet in new --val-labels short.txt").err,
+              HasSubstr("no label for the validation image ILSVRC2012_val_00000002.JPEG"));
+  write("strange.txt", list + "ILSVRC2012_val_00000001.JPEG n99\n");
+  EXPECT_THAT(owt("prepare imagenet in new --val-labels strange.txt").err, HasSubstr("'n99'"));
+  write(
+      "in/LOC_val_solution.csv",
+      "ImageId,PredictionString\nILSVRC2012_val_00000001,n03 1 2 3 4\nILSVRC2012_val_00000002,n03 5 6 7 8 n03 1 1 1 1\n"
+      "ILSVRC2012_val_00000003,n01 1 2 3 4\nILSVRC2012_val_00000004,n01 1 2 3 4\n");
+  EXPECT_EQ(owt("prepare imagenet in kaggle --size 0").code, 0);
+  EXPECT_EQ(records_of("kaggle/val")[0], "ILSVRC2012_val_00000001.JPEG: 2 101");
+}
+
+TEST_F(PrepareProgramTest, TheUsualFolderTreeGivesTheSameSplits) {
+  for (const std::string path : {"train/n02/b.JPEG", "train/n01/a.JPEG", "val/n02/v.JPEG"})
+    write("in/" + path, jpeg(9));
+  write("names.txt", "n01 tench, Tinca tinca\nn02 goldfish\n");
+  const Result result = owt("prepare imagenet in out --size 0 --names names.txt");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(read_file(file("out/classes.txt")), "n01 tench, Tinca tinca\nn02 goldfish\n");
+  EXPECT_THAT(records_of("out/train"), ElementsAre("n01/a.JPEG: 0 9", "n02/b.JPEG: 1 9"));
+  EXPECT_THAT(records_of("out/val"), ElementsAre("n02/v.JPEG: 1 9"));
+  EXPECT_EQ(owt("prepare imagenet make out").code, 1);
+}
+
+TEST_F(PrepareProgramTest, FoldersAndListsMakeASplitAtATime) {
+  for (const std::string path : {"cat/1.jpg", "dog/2.PNG", "cow/3.jpeg"}) write("train/" + path, jpeg(7));
+  write("val/dog/4.jpg", jpeg(8));
+  EXPECT_EQ(owt("prepare folder train out --size 0").code, 0);
+  EXPECT_EQ(read_file(file("out/classes.txt")), "cat\ncow\ndog\n");
+  EXPECT_EQ(owt("prepare folder val out --split val --size 0").code, 0);
+  EXPECT_THAT(records_of("out/val"), ElementsAre("dog/4.jpg: 2 8"));
+  write("val/yak/5.jpg", jpeg(8));
+  const Result yak = owt("prepare folder val out --split val --force");
+  EXPECT_EQ(yak.code, 1);
+  EXPECT_THAT(yak.err, AllOf(HasSubstr("'yak'"), HasSubstr("classes.txt")));
+  write("list.txt", "val/dog/4.jpg 2\nval/yak/5.jpg 0\n");
+  EXPECT_EQ(owt("prepare list list.txt out --split val --force --size 0").code, 0);
+  EXPECT_THAT(records_of("out/val"), ElementsAre("val/dog/4.jpg: 2 8", "val/yak/5.jpg: 0 8"));
+  EXPECT_EQ(owt("prepare folder train out --split test").code, 2);
+  EXPECT_EQ(owt("prepare folder train out --max-skipped some").code, 2);
+  EXPECT_EQ(owt("prepare folder train").code, 2);
+}
+
+TEST_F(PrepareProgramTest, ShardsAreReadWithPlainTar) {
+  write("in/cat/1.jpg", jpeg(40));
+  write("in/dog/2.jpg", jpeg(80));
+  ASSERT_EQ(owt("prepare folder in out --no-shuffle").code, 0);
+  shell("tar -tf out/train/000000.tar > names; mkdir x; tar -C x -xf out/train/000000.tar");
+  EXPECT_EQ(read_file(file("names")), "000000.jpg\n000000.cls\n000001.jpg\n000001.cls\n");
+  EXPECT_EQ(read_file(file("x/000001.cls")), "1");
+  const Photo photo = read_photo(read_file(file("x/000001.jpg")));
+  EXPECT_EQ(photo.height, 256);
+  EXPECT_EQ(photo.width, 320);
+  EXPECT_EQ(photo.pixels[0], 80);
+}
+
+TEST_F(PrepareProgramTest, TooManyBadImagesExitWith1AndSayWhereTheyAreListed) {
+  write("in/cat/1.jpg", jpeg(40));
+  write("in/cat/2.jpg", "not a picture");
+  const Result result = owt("prepare folder in out");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, AllOf(testing::StartsWith("owt: error: 1 of 2 images"), HasSubstr("cat/2.jpg"),
+                                HasSubstr("out/train/skipped.txt")));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_EQ(owt("prepare folder in out --max-skipped 49%").code, 1);
+  const Result more = owt("prepare folder in out --max-skipped 50%");
+  EXPECT_EQ(more.code, 0) << more.err;
+  EXPECT_THAT(more.out, HasSubstr("1 images of 1 classes in 1 shards"));
+  EXPECT_THAT(more.out, HasSubstr("1 skipped, see"));
+}
+
+// Enough work that it can be interrupted: `lines` times a photo that takes some milliseconds.
+TEST_F(PrepareProgramTest, ASignalStopsAndTheSameCommandGoesOn) {
+  write("photo.jpg", noisy_jpeg(1200, 1));
+  std::string list;
+  for (int i = 0; i < 200; ++i) list += "photo.jpg 0\n";
+  write("list.txt", list);
+  const std::string words = "prepare list list.txt out --shard-images 5 --threads 1";
+  const pid_t process = start({"prepare", "list", "list.txt", "out", "--shard-images", "5", "--threads", "1"});
+  while (!fs::exists(file("out/train/000000.index")) && kill(process, 0) == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_EQ(kill(process, SIGTERM), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(process, &status, 0), process);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 75);
+  EXPECT_THAT(read_file(file("stderr")), AllOf(HasSubstr("stopped after"), HasSubstr("the same command goes on")));
+  EXPECT_FALSE(fs::exists(file("out/train/dataset.json")));
+  const auto time = fs::last_write_time(file("out/train/000000.tar"));
+  const Result result = owt(words);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("200 images"));
+  EXPECT_EQ(fs::last_write_time(file("out/train/000000.tar")), time);
+}
+
+TEST_F(PrepareProgramTest, KilledAtAnyMomentTheSameCommandGivesTheSameBytes) {
+  std::string list;
+  for (uint32_t i = 0; i < 10; ++i) write("photo" + std::to_string(i) + ".jpg", noisy_jpeg(300, i));
+  write("photo3.jpg", "bad");
+  for (int i = 0; i < 200; ++i) list += "photo" + std::to_string(i % 10) + ".jpg " + std::to_string(i % 7) + "\n";
+  write("list.txt", list);
+  const auto words = [](const std::string& out) {
+    return std::vector<std::string>{"prepare", "list", "list.txt", out, "--shard-images", "9", "--max-skipped", "20"};
+  };
+  ASSERT_EQ(owt("prepare list list.txt whole --shard-images 9 --max-skipped 20").code, 0);
+  int kills = 0, status = 0;
+  for (int milliseconds = 5;; milliseconds += 10) {
+    const pid_t process = start(words("killed"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    kill(process, SIGKILL);
+    ASSERT_EQ(waitpid(process, &status, 0), process);
+    if (WIFEXITED(status)) break;  // it was faster
+    ++kills;
+  }
+  EXPECT_EQ(WEXITSTATUS(status), 0) << read_file(file("stderr"));
+  EXPECT_GT(kills, 2);
+  EXPECT_EQ(content_of("killed"), content_of("whole"));
+}
+
+}  // namespace
+}  // namespace owt

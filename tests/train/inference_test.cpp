@@ -1,0 +1,105 @@
+#include "src/train/inference.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "data/synthetic.h"
+#include "src/train/extract.h"
+#include "tests/support/harness.h"
+#include "tests/support/nets.h"
+#include "tests/train/whole_runs.h"
+
+namespace owt {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+class InferenceTest : public WholeRuns, public DeviceTest {
+ protected:
+  InferenceTest() { run("run", {{"schedule.epochs", "1"}}); }
+  Settings settings() const { return for_one_rank(small_settings(kSmallRecipe, {{"run.device", name_of(device())}})); }
+  Tensor images(int64_t rows) const {
+    Tensor images({rows, 12, 12, 3});
+    for (int64_t i = 0; i < images.elements(); ++i) images.data()[i] = static_cast<float>(i * 37 % 101) / 50 - 1;
+    return images;
+  }
+  Tensor outputs(const std::string& layer, const Tensor& x) {
+    Inference network(settings(), weights_of("run"), layer);
+    return network.run(x).clone();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, InferenceTest, ::testing::ValuesIn(devices()), device_name);
+
+TEST_P(InferenceTest, ALayersOutputIsItsOwnAndNotThatOfTheReluInItsPlace) {
+  const Tensor x = images(3), conv = outputs("conv1", x), relu = outputs("relu1", x);
+  EXPECT_EQ(conv.shape(), (Shape{3, 12, 12, 16}));
+  int negative = 0;
+  for (int64_t i = 0; i < conv.elements(); ++i) {
+    EXPECT_NEAR(relu.data()[i], std::max(conv.data()[i], 0.0f), 1e-6);
+    negative += conv.data()[i] < 0;
+  }
+  EXPECT_GT(negative, 100);
+}
+
+TEST_P(InferenceTest, RowsDoNotDependOnTheOthers) {
+  const Tensor x = images(5);
+  Inference network(settings(), weights_of("run"));
+  const Tensor all = network.run(x).clone(), last = network.run(x.rows(3, 5)).clone();
+  EXPECT_EQ(all.shape(), (Shape{5, 10}));
+  for (int64_t i = 0; i < last.elements(); ++i) EXPECT_NEAR(last.data()[i], all.rows(3, 5).data()[i], 1e-5);
+}
+
+TEST_P(InferenceTest, AnUnknownLayerIsAnErrorWithTheNearestName) {
+  EXPECT_THAT([&] { Inference(settings(), weights_of("run"), "cnov2"); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("no layer 'cnov2'"), HasSubstr("did you mean 'conv2'?"))));
+}
+
+TEST_P(InferenceTest, ValuesThatAreNotFiniteAreAnError) {
+  Tensor x = images(2);
+  x.data()[5] = std::nanf("");
+  Inference network(settings(), weights_of("run"), "fc2");
+  EXPECT_THAT([&] { network.run(x); }, ThrowsMessage<Error>(AllOf(HasSubstr("'fc2'"), HasSubstr("not finite"))));
+}
+
+struct Array {
+  std::string header;
+  std::vector<float> values;
+};
+Array read_npy(const std::string& path) {
+  const std::string bytes = read_file(path);
+  Array array{bytes.substr(0, 128), std::vector<float>((bytes.size() - 128) / 4)};
+  std::memcpy(array.values.data(), bytes.data() + 128, bytes.size() - 128);
+  return array;
+}
+
+TEST_P(InferenceTest, ExtractedFeaturesAreChannelsFirstInTheOrderOfTheImages) {
+  ExtractOptions options;
+  options.weights = weights_of("run");
+  options.threads = 1;
+  options.layer = "conv2";
+  options.out = path("x.npy");
+  options.labels = path("labels.npy");
+  EXPECT_EQ(extract(settings(), options), (Shape{50, 16, 6, 6}));  // steps of 24, 24 and 2
+  const Array found = read_npy(options.out);
+  EXPECT_THAT(found.header, HasSubstr("'shape': (50, 16, 6, 6)"));
+
+  const SyntheticDataset test({.size = 50, .side = 16, .split = Split::kTest}), train({.size = 100, .side = 16});
+  const Augmenter augmenter(settings().data.augment, {16, 16, 3}, compute_statistics(train));
+  std::vector<uint8_t> pixels(16 * 16 * 3);
+  Inference network(settings(), weights_of("run"), "conv2");
+  for (const int64_t image : {0, 23, 24, 49}) {
+    test.read(image, View{}, pixels.data());
+    Tensor x({1, 12, 12, 3});
+    augmenter.make(View{}, image, pixels.data(), x.data());
+    const Tensor y = network.run(x);
+    for (int64_t c = 0; c < 16; ++c)
+      for (int64_t place = 0; place < 36; ++place)
+        EXPECT_NEAR(found.values[static_cast<size_t>((image * 16 + c) * 36 + place)], y.data()[place * 16 + c], 1e-5);
+  }
+  EXPECT_THAT(read_file(options.labels), HasSubstr("'shape': (50,)"));
+}
+
+}  // namespace
+}  // namespace owt

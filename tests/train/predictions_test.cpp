@@ -1,0 +1,261 @@
+#include "src/train/predictions.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "data/synthetic.h"
+#include "src/train/inference.h"
+#include "src/train/safetensors.h"
+#include "tests/support/csv.h"
+#include "tests/support/harness.h"
+#include "tests/train/whole_runs.h"
+
+namespace owt {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+MeanProbabilities mean_of(int label, const std::vector<std::vector<float>>& views) {
+  MeanProbabilities mean(label);
+  for (const std::vector<float>& logits : views) mean.add(logits);
+  return mean;
+}
+
+TEST(MeanProbabilities, AreTheMeanOfTheSoftmaxOfEveryView) {
+  const auto log = [](double p) { return static_cast<float>(std::log(p)); };
+  const MeanProbabilities mean = mean_of(1, {{log(0.5), log(0.25), log(0.25)}, {log(0.125), log(0.75), log(0.125)}});
+  const std::vector<RankedClass> top = mean.top(2);
+  ASSERT_EQ(top.size(), 2u);
+  EXPECT_EQ(top[0].index, 1);
+  EXPECT_NEAR(top[0].probability, 0.5, 1e-7);
+  EXPECT_EQ(top[1].index, 0);
+  EXPECT_NEAR(top[1].probability, 0.3125, 1e-7);
+  EXPECT_NEAR(mean.loss(), -std::log(0.5), 1e-7);
+  EXPECT_EQ(mean.before_label(), 0);
+}
+
+TEST(MeanProbabilities, OfEqualClassesTheLowerIndexComesFirst) {
+  const MeanProbabilities mean = mean_of(2, {{1, 3, 1, 3}});
+  std::vector<int> order;
+  for (const RankedClass& ranked : mean.top(9)) order.push_back(ranked.index);
+  EXPECT_THAT(order, ElementsAre(1, 3, 0, 2));
+  EXPECT_EQ(mean.before_label(), 3);
+}
+
+TEST(MeanProbabilities, LossStaysFiniteWhereTheProbabilityIsTooSmallForANumber) {
+  EXPECT_NEAR(mean_of(0, {{-2000, 0}}).loss(), 2000, 1e-9);
+  EXPECT_NEAR(mean_of(0, {{-2000, 0}, {-1000, 0}}).loss(), 1000 + std::log(2), 1e-9);
+  EXPECT_EQ(mean_of(0, {{-HUGE_VALF, 0}, {-HUGE_VALF, 0}}).loss(), HUGE_VAL);
+}
+
+// Whole evaluations of the small network after an epoch, of 50 test images in steps of 24, 24 and 2.
+class PredictionsTest : public WholeRuns, public DeviceTest {
+ protected:
+  static std::string classes50() {
+    std::string recipe = kSmallRecipe;
+    recipe.replace(recipe.find("classes = 10"), 12, "classes = 50");
+    return recipe.replace(recipe.find("out = 10\n"), 9, "out = 50\n");
+  }
+  void train_epoch(const std::string& recipe = kSmallRecipe) {
+    TrainOptions options;
+    options.out = path("run");
+    options.threads = 1;
+    train(small_settings(recipe, {{"schedule.epochs", "1"}}), options);
+  }
+  Evaluation evaluate_run(const EvaluationRequest& request, Overrides changes = {},
+                          const std::string& recipe = kSmallRecipe) {
+    changes.emplace_back("run.device", name_of(device()));
+    return evaluate_file(small_settings(recipe, changes), {weights_of("run"), "", 1, request});
+  }
+  std::string csv() const { return path("predictions.csv"); }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, PredictionsTest, ::testing::ValuesIn(devices()), device_name);
+
+TEST_P(PredictionsTest, EveryTestImageHasOneLineInOrder) {
+  train_epoch();
+  const Evaluation e = evaluate_run({.predictions = csv()});
+  const std::vector<PredictedLine> lines = read_predictions(csv());
+  const SyntheticDataset images({.size = 50, .side = 16, .split = Split::kTest});
+  ASSERT_EQ(lines.size(), 50u);
+  int top1 = 0, top5 = 0;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const PredictedLine& line = lines[i];
+    EXPECT_EQ(line.index, static_cast<int64_t>(i));
+    EXPECT_EQ(line.label, images.label(line.index));
+    EXPECT_EQ(line.label_name, images.class_names()[static_cast<size_t>(line.label)]);
+    ASSERT_EQ(line.top.size(), 5u);
+    for (size_t t = 0; t < 5; ++t) {
+      EXPECT_EQ(line.top[t].name, images.class_names()[static_cast<size_t>(line.top[t].index)]);
+      if (t > 0) {
+        EXPECT_LE(line.top[t].probability, line.top[t - 1].probability);
+      }
+      top1 += t == 0 && line.top[t].index == line.label;
+      top5 += line.top[t].index == line.label;
+    }
+  }
+  EXPECT_EQ(e.images, 50);
+  EXPECT_NEAR(e.top1, top1 / 50.0, 1e-12);
+  EXPECT_NEAR(e.top5, top5 / 50.0, 1e-12);
+}
+
+TEST_P(PredictionsTest, OneViewGivesTheAccuracyOfAPlainEvaluation) {
+  train_epoch();
+  for (const Split split : {Split::kTest, Split::kTrain}) {
+    const Evaluation plain = evaluate_run({.split = split}),
+                     detailed = evaluate_run({.split = split, .predictions = csv()});
+    EXPECT_EQ(plain.images, split == Split::kTest ? 50 : 100);
+    EXPECT_EQ(detailed.images, plain.images);
+    EXPECT_EQ(detailed.top1, plain.top1);
+    EXPECT_EQ(detailed.top5, plain.top5);
+    EXPECT_NEAR(detailed.loss, plain.loss, 1e-5);
+  }
+}
+
+TEST_P(PredictionsTest, TenViewsAreTheMeanOfTenCropsMadeByHand) {
+  train_epoch();
+  const Overrides changes{{"data.augment", "{ crop = 12, mirror = true, scale = 0.02, mean = [100, 110, 120] }"}};
+  const Evaluation e = evaluate_run({.views = 10, .predictions = csv()}, changes);
+  const std::vector<PredictedLine> lines = read_predictions(csv());
+  ASSERT_EQ(lines.size(), 50u);
+
+  Inference network(for_one_rank(small_settings(kSmallRecipe, changes)), weights_of("run"));
+  const SyntheticDataset images({.size = 50, .side = 16, .split = Split::kTest});
+  const int tops[] = {2, 0, 0, 4, 4}, lefts[] = {2, 0, 4, 0, 4};
+  double loss = 0;
+  for (int64_t i = 0; i < 50; ++i) {
+    std::vector<uint8_t> pixels(16 * 16 * 3);
+    images.read(i, View{}, pixels.data());
+    Tensor crops({10, 12, 12, 3});
+    for (int64_t view = 0; view < 10; ++view)
+      for (int64_t y = 0; y < 12; ++y)
+        for (int64_t x = 0; x < 12; ++x)
+          for (int64_t c = 0; c < 3; ++c) {
+            const int64_t row = tops[view % 5] + y, column = lefts[view % 5] + (view < 5 ? x : 11 - x);
+            const float pixel = pixels[static_cast<size_t>((row * 16 + column) * 3 + c)];
+            crops.data()[((view * 12 + y) * 12 + x) * 3 + c] = (pixel - static_cast<float>(100 + 10 * c)) * 0.02f;
+          }
+    const Tensor logits = network.run(crops);
+    std::vector<double> mean(10);
+    for (int64_t view = 0; view < 10; ++view) {
+      double sum = 0;
+      for (int64_t c = 0; c < 10; ++c) sum += std::exp(static_cast<double>(logits.data()[view * 10 + c]));
+      for (int64_t c = 0; c < 10; ++c)
+        mean[static_cast<size_t>(c)] += std::exp(static_cast<double>(logits.data()[view * 10 + c])) / sum / 10;
+    }
+    const PredictedLine& line = lines[static_cast<size_t>(i)];
+    for (const auto& top : line.top) EXPECT_NEAR(top.probability, mean[static_cast<size_t>(top.index)], 1e-6);
+    EXPECT_NEAR(line.top[0].probability, *std::max_element(mean.begin(), mean.end()), 1e-6);
+    loss -= std::log(mean[static_cast<size_t>(line.label)]) / 50;
+  }
+  EXPECT_NEAR(e.loss, loss, 1e-6);
+}
+
+TEST_P(PredictionsTest, RanksUnderEveryStrategySayWhatOneRankSays) {
+  for (const std::string& recipe : {std::string(kSmallRecipe), classes50()}) {  // 50 classes: else the loss is sharded
+    std::filesystem::remove_all(path("run"));
+    train_epoch(recipe);
+    const Evaluation one = evaluate_run({.views = 3, .predictions = csv()}, {}, recipe);
+    const std::vector<PredictedLine> expected = read_predictions(csv());
+    struct Case {
+      const char *strategy, *workers, *model_ranks;
+    };
+    std::vector<Case> cases{{"dp", "3", "0"}, {"owt-c", "2", "0"}, {"owt-a", "4", "2"}};
+    if (device() == Device::kCpu)  // a simulated GPU is slow
+      for (const char* strategy : {"dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp"})
+        for (const char* workers : {"2", "3", "5"}) cases.push_back({strategy, workers, "0"});
+    for (const Case& c : cases) {
+      SCOPED_TRACE(concat(c.strategy, " ", c.workers, " ", c.model_ranks));
+      const Evaluation many =
+          evaluate_run({.views = 3, .predictions = csv()},
+                       {{"parallel.strategy", c.strategy},
+                        {"parallel.workers", c.workers},
+                        {"parallel.model_ranks", c.model_ranks},
+                        {"data.batch", c.workers == std::string("3") ? "21" : "20"}},  // uneven at the end
+                       recipe);
+      EXPECT_EQ(many.images, 50);
+      EXPECT_NEAR(many.loss, one.loss, 1e-5);
+      const std::vector<PredictedLine> found = read_predictions(csv());
+      ASSERT_EQ(found.size(), expected.size());
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT_EQ(found[i].index, expected[i].index);
+        EXPECT_EQ(found[i].label, expected[i].label);
+        for (size_t t = 0; t < 5; ++t)
+          EXPECT_NEAR(found[i].top[t].probability, expected[i].top[t].probability, 1e-5) << "image " << i;
+      }
+    }
+  }
+}
+
+TEST_P(PredictionsTest, TheConfusionMatrixCountsEveryImageOnce) {
+  train_epoch();
+  const Evaluation e = evaluate_run({.predictions = csv(), .confusion = path("confusion.csv")});
+  const std::vector<CsvLine> lines = read_csv(path("confusion.csv"));
+  ASSERT_EQ(lines.size(), 11u);
+  EXPECT_EQ(lines[0][0], "label");
+  EXPECT_EQ(lines[0][1], "disc");
+  int64_t total = 0, right = 0;
+  std::vector<std::vector<int64_t>> counts(10, std::vector<int64_t>(10));
+  for (size_t label = 0; label < 10; ++label) {
+    ASSERT_EQ(lines[label + 1].size(), 11u);
+    EXPECT_EQ(lines[label + 1][0], lines[0][label + 1]);
+    for (size_t c = 0; c < 10; ++c) {
+      counts[label][c] = std::stoll(lines[label + 1][c + 1]);
+      total += counts[label][c];
+      right += label == c ? counts[label][c] : 0;
+    }
+  }
+  EXPECT_EQ(total, 50);
+  EXPECT_NEAR(static_cast<double>(right) / 50, e.top1, 1e-12);
+  for (const PredictedLine& line : read_predictions(csv()))
+    --counts[static_cast<size_t>(line.label)][static_cast<size_t>(line.top[0].index)];
+  for (const auto& row : counts) EXPECT_THAT(row, ::testing::Each(0));
+}
+
+TEST_P(PredictionsTest, BadWeightsAreAnErrorThatNamesTheLayerAndWriteNothing) {
+  train_epoch();
+  std::string bytes = read_file(weights_of("run"));
+  const float nan = std::nanf("");
+  std::memcpy(bytes.data() + bytes.size() - sizeof nan, &nan, sizeof nan);
+  write_bytes(path("bad.safetensors"), bytes);
+  const auto evaluate_bad = [&] {
+    evaluate_file(small_settings(kSmallRecipe, {{"run.device", name_of(device())}, {"parallel.workers", "2"}}),
+                  {path("bad.safetensors"), "", 1, {.views = 2, .predictions = csv()}});
+  };
+  EXPECT_THAT(evaluate_bad,
+              ThrowsMessage<Error>(HasSubstr("the first layer with a value that is not finite is 'fc3'")));
+  EXPECT_FALSE(std::filesystem::exists(csv()));
+}
+
+TEST_P(PredictionsTest, AFileThatCannotBeWrittenIsAnErrorAtTheStart) {
+  const EvalOptions options{path("no weights"), "", 1, {.confusion = path("none/c.csv")}};
+  EXPECT_THAT([&] { evaluate_file(small_settings(kSmallRecipe), options); },
+              ThrowsMessage<Error>(HasSubstr("none/c.csv")));
+}
+
+// Names of sources and classes may hold anything.
+TEST(Predictions, FieldsWithCommasAndQuotesAreQuoted) {
+  class Named : public MemoryDataset {
+   public:
+    Named() : MemoryDataset({1, 1, 3}, 2, {0, 0, 0}, {1}, {"n01 cat, \"tabby\"", "dog"}) {}
+    std::string name(int64_t) const override { return "a,b.jpg"; }
+  };
+  const Named images;
+  Predictions predictions(images, 2, 1, 4);
+  Tensor logits({1, 2});
+  logits.data()[0] = 20, logits.data()[1] = 20;
+  const int64_t row = 0;
+  predictions.add({}, {&row, 1}, logits);
+  const TempFolder folder;
+  predictions.write_csv(folder.file("p.csv"));
+  EXPECT_EQ(read_file(folder.file("p.csv")),
+            "index,name,label,label_name,top1,top1_name,top1_probability,top2,top2_name,top2_probability\n"
+            "0,\"a,b.jpg\",1,dog,0,\"n01 cat, \"\"tabby\"\"\",0.5,1,dog,0.5\n");
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,45 @@
+#include <iostream>
+
+#include "src/core/log.h"
+#include "src/train/extract.h"
+#include "tools/commands.h"
+
+namespace owt {
+
+int command_extract(const Arguments& arguments) {
+  Options options("owt extract",
+                  "Writes the outputs of a layer as a NumPy array of f32, a row for each image of the data set in its "
+                  "order, or for each IMAGE: images x features of a dense layer, images x channels x height x width "
+                  "(PyTorch's order) of others. It is the layer's own output, before a relu behind it.");
+  declare_trained(options);
+  options.optional_list("IMAGE", "photos instead of a data set, of the formats of owt predict");
+  options.option("layer", "NAME", "the layer, e.g. fc7 (owt inspect CONFIG lists them)");
+  options.option("out", "FILE", "the .npy file to write");
+  options.option("labels", "FILE", "write the images' labels as a .npy file of int64 as well");
+  options.option("split", "NAME", "test", "test | train; training images are seen as test images are");
+  declare_device(options);
+  if (!options.parse(arguments)) {
+    std::cout << options.help();
+    return 0;
+  }
+  for (const std::string name : {"layer", "out"})
+    if (!options.given(name)) throw UsageError("owt extract: --" + name + " is missing");
+  ExtractOptions extraction;
+  extraction.photos = options.list("IMAGE");
+  if (!extraction.photos.empty())
+    for (const std::string name : {"labels", "split"})
+      if (options.given(name)) throw UsageError("--" + name + " is for data sets, and IMAGE names photos");
+  extraction.weights = trained_weights(options);
+  extraction.run_folder = run_folder_of(options);
+  extraction.data = given_data(options);
+  extraction.threads = shared_threads(options);
+  extraction.layer = options.string("layer");
+  extraction.out = options.string("out");
+  if (options.given("labels")) extraction.labels = options.string("labels");
+  extraction.split = split_option(options);
+  const Shape shape = extract(shared_settings(options), extraction);
+  std::cout << format("{}: {} of '{}', f32\n", extraction.out, shape.str(), extraction.layer);
+  return 0;
+}
+
+}  // namespace owt

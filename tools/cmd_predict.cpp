@@ -1,0 +1,65 @@
+#include <iostream>
+
+#include "src/core/log.h"
+#include "src/train/classify.h"
+#include "tools/commands.h"
+
+namespace owt {
+namespace {
+
+void print(const Answer& answer, const Classifier& classifier) {
+  if (!answer.error.empty()) {
+    std::cerr << "owt: error: " << answer.file << ": " << answer.error << std::endl;
+    return;
+  }
+  std::cout << answer.file << '\n';
+  for (const RankedClass& ranked : answer.top)
+    std::cout << format("  {:6.2f} %  {}\n", 100 * ranked.probability, classifier.class_name(ranked.index));
+  std::cout.flush();
+}
+
+}  // namespace
+
+int command_predict(const Arguments& arguments) {
+  Options options(
+      "owt predict",
+      "Prints the most probable classes of photos: JPEG, PNG, BMP, WebP or TIFF files of any size. Names of "
+      "the classes and means of the training images come from the run folder, or from --data.");
+  declare_trained(options);
+  options.positional_list("IMAGE",
+                          "files; one that cannot be read is reported, the others go on, and the exit code is 1");
+  options.option("views", "N", "1", "1 to 10 views of each image, whose probabilities are averaged, as in owt eval");
+  options.option("top", "N", "5", "classes to print of each image");
+  options.flag("json", "print a JSON array of {file, top: [{class, name, probability}]}, or {file, error}");
+  declare_device(options);
+  if (!options.parse(arguments)) {
+    std::cout << options.help();
+    return 0;
+  }
+  ClassifyOptions classify;
+  classify.weights = trained_weights(options);
+  classify.run_folder = run_folder_of(options);
+  classify.data = given_data(options);
+  classify.threads = shared_threads(options);
+  classify.views = static_cast<int>(options.integer("views", {.low = 1, .high = kMostViews}));
+  classify.top = static_cast<int>(options.integer("top", {.low = 1, .high = 1 << 24}));
+  Classifier classifier(shared_settings(options), classify);
+
+  const std::vector<std::string> files = options.list("IMAGE");
+  std::vector<Answer> all;
+  bool failed = false;
+  for (size_t begin = 0; begin < files.size(); begin += Classifier::kBatch) {
+    const size_t count = std::min<size_t>(Classifier::kBatch, files.size() - begin);
+    for (Answer& answer : classifier.classify(std::span(files).subspan(begin, count))) {
+      failed |= !answer.error.empty();
+      if (options.boolean("json"))
+        all.push_back(std::move(answer));
+      else
+        print(answer, classifier);
+    }
+  }
+  if (options.boolean("json")) std::cout << classifier.json(all);
+  return failed ? 1 : 0;
+}
+
+}  // namespace owt
