@@ -194,6 +194,22 @@ void Augmenter::set_colour(const DatasetStatistics& statistics) {
   }
 }
 
+Augmenter::Normalisation Augmenter::at_centre() const {
+  const Crop crop = crop_of_place(geometry_, 0, false);
+  const int64_t channels = out_[2];
+  const auto elements = static_cast<size_t>(out_.elements());
+  Normalisation n{std::vector<float>(elements, 0.0f), std::vector<float>(elements, 0.0f)};
+  for (int64_t row = crop.row_begin; row < crop.row_end; ++row)
+    for (int64_t e = crop.column_begin * channels; e < crop.column_end * channels; ++e) {
+      const int64_t in_row = e + crop.column_shift * channels;  // of the source, as e is of the output
+      const int64_t means = settings_.mean == From::kPixel ? (row + crop.row_shift) * image_[1] * channels : 0;
+      const auto to = static_cast<size_t>(row * out_[1] * channels + e);
+      n.mean[to] = mean_[static_cast<size_t>(means + in_row)];
+      n.factor[to] = factor_[static_cast<size_t>(in_row)];
+    }
+  return n;
+}
+
 void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, float* out) const {
   const Crop crop = crop_for(view, sample);
   const int64_t channels = image_[2], in_row = image_[1] * channels, out_row = out_[1] * channels;

@@ -71,6 +71,13 @@ class Augmenter {
 
   Shape out_shape() const { return out_; }  // H x W x C
 
+  // What the centre view of evaluation does to the pixels it shows: value = (pixel - mean) * factor, each of out_shape().
+  // In padding the factor is 0.
+  struct Normalisation {
+    std::vector<float> mean, factor;
+  };
+  Normalisation at_centre() const;
+
   // pixels: an image of H x W x C bytes; out: out_shape().elements() values. Safe from many threads.
   void make(const View& view, int64_t sample, const uint8_t* pixels, float* out) const;
 

@@ -130,7 +130,7 @@ bool BaselineJpeg::read_tables(std::string_view body) {
     Table& table = tables_[static_cast<size_t>(kind)][static_cast<size_t>(number)];
     // Most files of a data set have the same tables: building them anew would take a tenth of the time.
     const bool same = table.counts == counts && table.symbols.size() == total &&
-                      std::memcmp(table.symbols.data(), body.data(), total) == 0;
+                      std::equal(table.symbols.begin(), table.symbols.end(), body.begin());
     if (!same) {
       table.counts = counts;
       table.symbols.assign(body.begin(), body.begin() + static_cast<int64_t>(total));
@@ -164,7 +164,7 @@ bool BaselineJpeg::read_scan(std::string_view body) {
   return true;
 }
 
-void BaselineJpeg::decode(const Window& window, uint8_t* rgb) {
+void BaselineJpeg::decode(const ImageWindow& window, uint8_t* rgb) {
   OWT_CHECK(window.top >= 0 && window.left >= 0 && window.height >= 1 && window.width >= 1 &&
             window.height <= height_ - window.top && window.width <= width_ - window.left);
   const int64_t unit_height = kBlockSide * down_, unit_width = kBlockSide * across_;
@@ -313,7 +313,7 @@ void BaselineJpeg::transform_row() {
   }
 }
 
-void BaselineJpeg::convert_rows(const Window& window, const Units& units, int64_t unit_row, uint8_t* rgb) {
+void BaselineJpeg::convert_rows(const ImageWindow& window, const Units& units, int64_t unit_row, uint8_t* rgb) {
   const int64_t unit_height = kBlockSide * down_, unit_width = kBlockSide * across_;
   const int64_t first = unit_row * unit_height, left = window.left - units.left * unit_width;
   const int64_t begin = std::max<int64_t>(0, window.top - first);

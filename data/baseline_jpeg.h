@@ -18,10 +18,10 @@
 namespace owt {
 
 // A part of an image, in its pixels.
-struct Window {
+struct ImageWindow {
   int64_t top = 0, left = 0, height = 0, width = 0;
 
-  bool operator==(const Window&) const = default;
+  bool operator==(const ImageWindow&) const = default;
 };
 
 class BaselineJpeg {
@@ -32,7 +32,7 @@ class BaselineJpeg {
   int64_t width() const { return width_; }
 
   // A window within the image, as height x width x 3 bytes RGB. Throws CorruptRecord for damaged data.
-  void decode(const Window& window, uint8_t* rgb);
+  void decode(const ImageWindow& window, uint8_t* rgb);
 
  private:
   struct Component {
@@ -70,7 +70,7 @@ class BaselineJpeg {
   void decode_unit(int64_t column);  // of the window; < 0: only passed over
   void decode_block(Component& component, int16_t* block);
   void transform_row();
-  void convert_rows(const Window& window, const Units& units, int64_t unit_row, uint8_t* rgb);
+  void convert_rows(const ImageWindow& window, const Units& units, int64_t unit_row, uint8_t* rgb);
 
   std::string_view file_;
   size_t scan_ = 0;  // where the coded data begin

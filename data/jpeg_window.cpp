@@ -37,7 +37,7 @@ class WindowDecoder::Whole {
   int64_t width() const { return info_.image_width; }
 
   // After open(), once.
-  void decode(const Window& window, uint8_t* rgb) {
+  void decode(const ImageWindow& window, uint8_t* rgb) {
     if (height() * width() > kMostPixels) throw CorruptRecord("JPEG of more than 2^28 pixels");
     line_.resize(static_cast<size_t>(width() * 3));
     if (setjmp(error_.place)) fail_now();
@@ -93,7 +93,7 @@ void WindowDecoder::open(std::string_view file) {
 int64_t WindowDecoder::height() const { return is_baseline_ ? baseline_.height() : whole_->height(); }
 int64_t WindowDecoder::width() const { return is_baseline_ ? baseline_.width() : whole_->width(); }
 
-void WindowDecoder::decode(const Window& window, uint8_t* rgb) {
+void WindowDecoder::decode(const ImageWindow& window, uint8_t* rgb) {
   OWT_CHECK(window.top >= 0 && window.left >= 0 && window.height >= 1 && window.width >= 1 &&
             window.height <= height() - window.top && window.width <= width() - window.left);
   if (is_baseline_) return baseline_.decode(window, rgb);
@@ -101,7 +101,7 @@ void WindowDecoder::decode(const Window& window, uint8_t* rgb) {
   whole_->decode(window, rgb);
 }
 
-void WindowDecoder::decode(const Window& window, int64_t side, uint8_t* rgb) {
+void WindowDecoder::decode(const ImageWindow& window, int64_t side, uint8_t* rgb) {
   if (window.height == side && window.width == side) return decode(window, rgb);
   pixels_.resize(static_cast<size_t>(window.height * window.width * 3));
   decode(window, pixels_.data());

@@ -26,9 +26,9 @@ class WindowDecoder {
   int64_t width() const;
 
   // A window within the image as height x width x 3 bytes RGB. Throws CorruptRecord for damaged files.
-  void decode(const Window& window, uint8_t* rgb);
+  void decode(const ImageWindow& window, uint8_t* rgb);
   // Brought to side x side x 3.
-  void decode(const Window& window, int64_t side, uint8_t* rgb);
+  void decode(const ImageWindow& window, int64_t side, uint8_t* rgb);
 
  private:
   class Whole;  // by libjpeg

@@ -117,9 +117,10 @@ void Resizer::resize_rows(const uint8_t* from, int64_t height, int64_t width) {
   resized_.resize(static_cast<size_t>(up(out_row, kSide) * kRows));
   for (int64_t block = 0; block < blocks; ++block) {
     const uint8_t* rows = from + block * kRows * in_row;
-    if (block == blocks - 1) {  // may have fewer rows, and nothing may be read behind them
+    const int64_t rest = (height - block * kRows) * in_row;
+    if (rest < kRows * in_row + kSide) {  // fewer rows, or hardly one behind them: nothing may be read behind the image
       last_.assign(static_cast<size_t>(kRows * in_row + kSide), 0);
-      std::copy(rows, from + height * in_row, last_.begin());
+      std::copy_n(rows, std::min(rest, kRows * in_row), last_.begin());
       rows = last_.data();
     }
     turn(rows, in_row, in_row, turned_.data());

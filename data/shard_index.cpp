@@ -80,7 +80,7 @@ ShardIndex parse_shard_index(std::string_view bytes, const std::string& path) {
   for (uint32_t i = 0; i < header.records; ++i) {
     const auto e = at<Entry>(bytes, sizeof(Header) + i * sizeof(Entry));
     if (e.bytes == 0 || e.offset > header.tar_bytes || e.bytes > header.tar_bytes - e.offset || e.height == 0 ||
-        e.width == 0 || e.label < 0 || e.name_bytes > names.size())
+        e.width == 0 || e.label < 0 || e.zero != 0 || e.name_bytes > names.size())
       fail(path, ": record ", i, " (from 0) is out of range", kCure);
     index.records.push_back(
         {e.offset, e.checksum, e.bytes, e.height, e.width, e.label, std::string(names.substr(0, e.name_bytes))});

@@ -48,12 +48,13 @@ int64_t place(uint32_t bits, int64_t most) {
   return static_cast<int64_t>((static_cast<uint64_t>(bits) * (static_cast<uint64_t>(most) + 1)) >> 32);
 }
 
-Window random_square(int64_t side, const Philox& random, int64_t index, int64_t height, int64_t width) {
+ImageWindow random_square(int64_t side, const Philox& random, int64_t index, int64_t height, int64_t width) {
   const auto bits = random.block(static_cast<uint64_t>(index) * kBlocksPerSample);
   return {place(bits[0], height - side), place(bits[1], width - side), side, side};
 }
 
-Window random_part(const CropSettings& settings, const Philox& random, int64_t index, int64_t height, int64_t width) {
+ImageWindow random_part(const CropSettings& settings, const Philox& random, int64_t index, int64_t height,
+                        int64_t width) {
   const double pixels = static_cast<double>(height) * static_cast<double>(width);
   for (int t = 0; t < kTries; ++t) {
     const auto bits = random.block(static_cast<uint64_t>(index) * kBlocksPerSample + static_cast<uint64_t>(t));
@@ -99,7 +100,7 @@ CropSettings CropSettings::from(Config& table, int64_t otherwise_crop) {
   return settings;
 }
 
-Window window_of(const CropSettings& settings, const View& view, int64_t index, int64_t height, int64_t width) {
+ImageWindow window_of(const CropSettings& settings, const View& view, int64_t index, int64_t height, int64_t width) {
   const Philox random(view.seed, RandomStream::kAugment, static_cast<uint64_t>(view.epoch), "window");
   if (view.training && settings.area[1] > 0) return random_part(settings, random, index, height, width);
   const int64_t small = std::min(height, width);

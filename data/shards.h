@@ -34,7 +34,7 @@ struct CropSettings {
 };
 
 // Of sample `index` of a data set, whose image is height x width.
-Window window_of(const CropSettings& settings, const View& view, int64_t index, int64_t height, int64_t width);
+ImageWindow window_of(const CropSettings& settings, const View& view, int64_t index, int64_t height, int64_t width);
 
 class ShardDataset : public Dataset {
  public:

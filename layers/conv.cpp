@@ -15,17 +15,20 @@ struct Pair {
   int64_t h, w;
 };
 
+constexpr int64_t kMostPixels = 1 << 15;  // of a kernel, stride or pad; far more than images have, and no sum overflows
+
 // A key that holds one number for both directions, or [h, w].
 Pair read_pair(Config& config, const std::string& key, int64_t low) {
   if (!config.is_array(key)) {
-    const int64_t both = config.integer(key, {.low = static_cast<double>(low)});
+    const int64_t both = config.integer(key, {.low = static_cast<double>(low), .high = kMostPixels});
     return {both, both};
   }
   const std::vector<int64_t> values = config.integers(key);
   if (values.size() != 2)
     config.error(key, concat("'", key, "' has ", values.size(), " numbers, wanted one number or [height, width]"));
   for (const int64_t value : values)
-    if (value < low) config.error(key, concat("'", key, "' is ", value, ", wanted at least ", low));
+    if (value < low || value > kMostPixels)
+      config.error(key, concat("'", key, "' is ", value, ", wanted ", low, " to ", kMostPixels));
   return {values[0], values[1]};
 }
 
@@ -50,7 +53,7 @@ class Conv : public Layer {
  public:
   explicit Conv(const LayerSpec& spec) : Layer(spec.name, "conv") {
     Config& config = spec.config;
-    out_ = config.integer("out", {.low = 1});
+    out_ = config.integer("out", {.low = 1, .high = kMostOutputs});
     kernel_ = read_pair(config, "kernel", 1);
     stride_ = read_pair(config, "stride", 1, 1);
     pad_ = read_pair(config, "pad", 0, 0);

@@ -10,7 +10,7 @@ namespace {
 class Dense : public Layer {
  public:
   explicit Dense(const LayerSpec& spec) : Layer(spec.name, "dense"), in_(spec.in) {
-    const int64_t out = spec.config.integer("out", {.low = 1}), features = in_.elements();
+    const int64_t out = spec.config.integer("out", {.low = 1, .high = kMostOutputs}), features = in_.elements();
     if (in_.rank() != 1 && in_.rank() != 3) fail("it takes images or rows of features");
     part_ = spec.part.value_or(Slice{0, out});
     inputs_ = spec.inputs;

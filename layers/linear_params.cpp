@@ -1,8 +1,22 @@
 #include "layers/linear_params.h"
 
+#include "src/core/check.h"
+
 namespace owt {
+namespace {
+
+// Before anything multiplies the extents as integers.
+void check_size(const Shape& shape) {
+  double elements = 1;
+  for (int i = 0; i < shape.rank(); ++i) elements *= static_cast<double>(shape[i]);
+  if (elements > 0x1p40)
+    fail("its weight of ", shape, " is larger than any memory; use fewer outputs or a smaller input");
+}
+
+}  // namespace
 
 std::vector<Param> read_linear_params(const LayerSpec& spec, const LinearWeight& extents) {
+  check_size(extents.file_shape);
   Param weight;
   weight.name = spec.name + ".weight";
   weight.full_shape = extents.full_shape;

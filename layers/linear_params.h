@@ -8,6 +8,8 @@
 
 namespace owt {
 
+constexpr int64_t kMostOutputs = 1 << 24;  // of a layer
+
 // The weight's extents; dimension 0 of both shapes is the outputs.
 struct LinearWeight {
   Shape full_shape, file_shape;
@@ -18,7 +20,7 @@ struct LinearWeight {
 
 // Reads the keys init (xavier), lr, decay (of the weight) and bias: true, false, or a table with the same
 // three keys, init being constant 0. Returns `name.weight` and, with a bias, `name.bias`. Of parts that hold other inputs
-// of the same outputs the first has the whole bias and the others none of it, so that it is added once.
+// of the same outputs the first has the whole bias and the others none of it, so that it is added once. Throws Error for a weight of more than 2^40 elements.
 std::vector<Param> read_linear_params(const LayerSpec& spec, const LinearWeight& weight);
 
 }  // namespace owt

@@ -145,6 +145,8 @@ class Lrn : public Layer {
     return dispatch(on, [&](auto tag) { return bind_lrn(tag, settings_, in); });
   }
 
+  const LrnSettings& settings() const { return settings_; }
+
  private:
   LrnSettings settings_;
 };
@@ -157,6 +159,8 @@ std::unique_ptr<Op> bind_with(Power power, const LrnSettings& settings, const Sh
 }  // namespace
 
 std::unique_ptr<Layer> make_lrn(const LayerSpec& spec) { return std::make_unique<Lrn>(spec); }
+
+const LrnSettings& lrn_settings(const Layer& lrn) { return dynamic_cast<const Lrn&>(lrn).settings(); }
 
 std::unique_ptr<Op> bind_lrn(Cpu, const LrnSettings& settings, const Shape& in) {
   if (settings.beta == 0.5f) return bind_with(PowerHalf{}, settings, in);

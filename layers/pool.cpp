@@ -270,9 +270,10 @@ void require_images(const Layer& layer, const Shape& in) {
 
 Window read_window(Config& config) {
   Window window;
-  window.kernel = config.integer("kernel", {.low = 1, .high = 1 << 15});
-  window.stride = config.integer("stride", window.kernel, {.low = 1});
-  window.pad = config.integer("pad", 0, {.low = 0});
+  constexpr double kMostPixels = 1 << 15;  // far more than images have, and no sum overflows
+  window.kernel = config.integer("kernel", {.low = 1, .high = kMostPixels});
+  window.stride = config.integer("stride", window.kernel, {.low = 1, .high = kMostPixels});
+  window.pad = config.integer("pad", 0, {.low = 0, .high = kMostPixels});
   window.round_up = config.word("round", "down", {"down", "up"}) == "up";
   if (window.pad > window.kernel / 2)
     config.error("pad", concat("'pad' is ", window.pad, ", wanted at most kernel / 2 = ", window.kernel / 2,
@@ -309,6 +310,7 @@ class Pool : public Layer {
     });
   }
 
+  const Window& window() const { return window_; }
   const Window* max_window() const { return pooling_ == Pooling::kMax ? &window_ : nullptr; }
 
  private:
@@ -341,6 +343,8 @@ const Window* max_pool_window(const Layer& layer) {
   const auto* pool = dynamic_cast<const Pool*>(&layer);
   return pool ? pool->max_window() : nullptr;
 }
+
+const Window& pool_window(const Layer& pool) { return dynamic_cast<const Pool&>(pool).window(); }
 
 std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in) {
   // One byte per output is a quarter of the traffic; only windows beyond 16 x 16 need more.

@@ -36,6 +36,8 @@ std::unique_ptr<Layer> make_global_avg_pool(const LayerSpec& spec);
 
 // Of a max_pool, while it lives; null for any other layer.
 const Window* max_pool_window(const Layer& layer);
+// Of a max_pool or avg_pool, while it lives.
+const Window& pool_window(const Layer& pool);
 
 // `in` is the shape of the batch.
 std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in);

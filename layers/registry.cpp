@@ -35,7 +35,9 @@ std::unique_ptr<Layer> make_layer(const LayerSpec& spec, std::span<const LayerTy
     try {
       layer = type.make(spec);
       const Shape row = spec.inputs ? Shape{spec.inputs->size()} : spec.in;
-      layer->out_shape(row.batch_of(1));  // impossible geometry shows here, with the layer at hand
+      const Shape out = layer->out_shape(row.batch_of(1));  // impossible geometry shows here, with the layer at hand
+      if (out.elements() > kMostValues)
+        fail("it would give ", out.elements(), " values for each image, more than any memory holds");
     } catch (const Error& e) {
       const std::string text = e.what();
       if (text.find(config.what()) != std::string::npos) throw;

@@ -10,6 +10,9 @@
 
 namespace owt {
 
+// Of one image between two layers: no count of bytes overflows, of all layers and of the largest batch.
+constexpr int64_t kMostValues = int64_t{1} << 32;
+
 struct LayerType {
   const char* type;
   std::unique_ptr<Layer> (*make)(const LayerSpec&);

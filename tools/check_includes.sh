@@ -10,7 +10,8 @@ root=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
 cd "$root"
 
 # FOLDER | folders it may include from, besides itself | third-party headers, by prefix
-# tests/X may include what X may, tests/support and GoogleTest; tests/support and tests/tools stand above all folders.
+# tests/X may include what X may, tests/support and GoogleTest; tests/support, tests/tools and tests/fuzz stand above all
+# folders.
 table='
 src/core     |                                                              | dnnl toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
 src/comm     | src/core                                                     | nccl.h mpi.h
@@ -18,7 +19,7 @@ data         | src/core                                                     | ar
 layers       | src/core                                                     | dnnl cudnn
 src/net      | layers src/core                                              |
 src/parallel | src/net src/comm layers src/core                             |
-src/train    | src/parallel src/net src/comm data layers src/core           | boost/ nlohmann/
+src/train    | src/parallel src/net src/comm data layers src/core           | boost/ nlohmann/ onnx/
 tools/bench  | data src/core                                                | mpi.h opencv2/
 tools        | src/train src/parallel src/net src/comm data layers src/core |
 '
@@ -47,14 +48,16 @@ find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*
         sees[test] = sees[name] "tests/support " test " "
         uses[test] = uses[name] " gtest/ gmock/"
       }
+      uses["tests/train"] = uses["tests/train"] " opencv2/"  # reads what is exported
       # The simulated GPU stands in for the libraries.
       known["tests/simulated_gpu"] = 1
       sees["tests/simulated_gpu"] = everything " tests/support tests/simulated_gpu "
       uses["tests/simulated_gpu"] = system_headers " math.h ucontext.h sanitizer/ " kernel_headers " cublasLt.h cudnn nccl.h nlohmann/ gtest/ gmock/"
-      for (i = 1; i <= 2; ++i) {
-        name = i == 1 ? "tests/support" : "tests/tools"
+      split("tests/support tests/tools tests/fuzz", above)
+      for (i in above) {
+        name = above[i]
         known[name] = 1
-        sees[name] = everything " tests/support "
+        sees[name] = everything " tests/support " name " "
         uses[name] = system_headers " nlohmann/ gtest/ gmock/"
       }
     }

@@ -23,11 +23,13 @@ int command_prepare(const Arguments& arguments);
 int prepare_images(const Arguments& arguments);  // imagenet, folder and list
 int prepare_stats(const Arguments& arguments);
 int command_inspect(const Arguments& arguments);
+int command_export(const Arguments& arguments);
 int command_devices(const Arguments& arguments);
 
 // Options that several subcommands share: --workers, --device, --threads, --set; and --parallel, for one strategy.
 void declare_shared(Options& options);
-void declare_device(Options& options);  // the same without --workers, for commands of one rank
+void declare_device(Options& options);   // the same without --workers, for commands of one rank
+void declare_changes(Options& options);  // --set alone, for commands that compute nothing
 void declare_strategy(Options& options);
 // The recipe named by CONFIG with what these options change.
 Settings shared_settings(const Options& options, Overrides more = {});

@@ -29,6 +29,7 @@ constexpr Command kCommands[] = {
     {"plan", owt::command_plan, Under::kAlone, "what is computed where, and what travels, under each strategy"},
     {"bench-comm", owt::command_bench_comm, Under::kTogether, "how long collectives between ranks take"},
     {"prepare", owt::command_prepare, Under::kAlone, "make or unpack a data set"},
+    {"export", owt::command_export, Under::kAlone, "write a trained network as ONNX"},
     {"devices", owt::command_devices, Under::kAlone, "what this machine can train on"},
     {"inspect", owt::command_inspect, Under::kAlone, "what is in a recipe, a model, a checkpoint or a data set"},
 };

@@ -4,8 +4,9 @@
 build_packages=(g++ cmake ninja-build pkg-config libdnnl-dev libspdlog-dev libfmt-dev libtomlplusplus-dev
                 nlohmann-json3-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg-dev zlib1g-dev
                 libopencv-core-dev libopencv-imgproc-dev libopencv-imgcodecs-dev ocl-icd-opencl-dev libboost-program-options-dev
+                libonnx-dev libprotobuf-dev
                 libopenmpi-dev openmpi-bin)
-test_packages=(libgtest-dev libgmock-dev clang-format-14 ca-certificates curl python3)
+test_packages=(libgtest-dev libgmock-dev libopencv-dnn-dev clang-format-14 clang-14 libclang-rt-14-dev ca-certificates curl python3)
 
 # Prints those of the packages that are not installed.
 missing_packages() {

@@ -51,6 +51,10 @@ void declare_device(Options& options) {
   options.option("precision", "NAME",
                  "fp32 | tf32 | bf16; the last two on GPUs (default: the recipe's run.precision, else fp32)");
   options.option("threads", "T", "0", "compute threads of all workers of this host together; 0: all cores");
+  declare_changes(options);
+}
+
+void declare_changes(Options& options) {
   options.repeated("set", "KEY=VALUE", "change a key of the recipe, e.g. --set data.batch=64");
 }
 
@@ -64,7 +68,7 @@ void declare_strategy(Options& options) {
 Settings shared_settings(const Options& options, Overrides more) {
   Overrides overrides;
   const auto choice = [&](const std::string& name, const std::string& key, const std::vector<std::string>& words) {
-    if (!options.given(name)) return;
+    if (!options.declares(name) || !options.given(name)) return;
     const std::string word = options.string(name);
     if (std::find(words.begin(), words.end(), word) == words.end())
       throw UsageError("--" + name + " " + word + ": wanted " + listed(words));

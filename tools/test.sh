@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Everything that has to hold before a change goes in: installs what the tests need, checks includes and format, builds,
-# runs all tests, and builds once more with CUDA switched off.
+# runs all tests, fuzzes what reads files for a while, and builds once more with CUDA switched off.
 #
 #   usage: tools/test.sh [--sanitizers]
 #
 #   --sanitizers   besides, all tests under the address, undefined-behaviour and thread sanitizers (slow)
 #
-# Ends at the first part that fails, with its exit status. Builds lie in build/, build-nocuda/, build-asan/, build-tsan/.
+# Ends at the first part that fails, with its exit status. Builds lie in build/, build-fuzz/, build-nocuda/,
+# build-asan/, build-tsan/.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -73,6 +74,7 @@ part "includes" tools/check_includes.sh
 part "format" tools/check_format.sh
 part "build" build release -DOWT_TESTS=ON  # tools/quickstart.sh switches them off
 part "tests" test_release
+part "fuzzing" tests/fuzz/run.sh 20
 part "build without CUDA and MPI" build nocuda -DOWT_TESTS=OFF -DOWT_MPI=OFF
 part "a run without CUDA and MPI" try_without_cuda
 if "$sanitizers"; then

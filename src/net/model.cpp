@@ -15,6 +15,8 @@ Model read_model(Config& config) {
   for (const int64_t extent : input)
     if (extent < 1 || extent > 65536) config.error("input", concat("'input' has an extent of ", extent));
   model.input = {input[1], input[2], input[0]};
+  if (model.input.elements() > kMostValues)
+    config.error("input", concat("'input' has ", model.input.elements(), " values"));
   model.classes = static_cast<int>(config.integer("classes", {.low = 2, .high = 1 << 24}));
   config.word("loss", "softmax_cross_entropy", {"softmax_cross_entropy"});
   model.layers = config.tables("layer");

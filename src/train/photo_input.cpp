@@ -22,13 +22,13 @@ Photo PhotoInput::load(const std::string& file) const {
   return resized(read_photo(read_file(file), {.short_side = crop_.short_side}), crop_.short_side);
 }
 
-Window PhotoInput::seen(const Photo& photo, const View& view) const {
+ImageWindow PhotoInput::seen(const Photo& photo, const View& view) const {
   return window_of(crop_, places_ ? view : View{}, 0, photo.height, photo.width);
 }
 
 void PhotoInput::make(const Photo& photo, int view_number, float* out) const {
   const View view{.number = view_number};
-  const Window window = seen(photo, view);
+  const ImageWindow window = seen(photo, view);
   OWT_CHECK(window.height == image_[0] && window.width == image_[1], "a photo of this short side is not scaled");
   const auto row = static_cast<size_t>(image_[1] * image_[2]);
   std::vector<uint8_t> pixels(static_cast<size_t>(image_.elements()));

@@ -24,7 +24,7 @@ class PhotoInput {
   Shape shape() const { return augmenter_.out_shape(); }  // H x W x C
 
  private:
-  Window seen(const Photo& photo, const View& view) const;
+  ImageWindow seen(const Photo& photo, const View& view) const;
 
   Shape image_;        // of the data set
   CropSettings crop_;  // of the photo

@@ -1,11 +1,9 @@
 #include "src/train/weights.h"
 
 #include <optional>
-#include <set>
 
 #include "src/parallel/param_gather.h"
 #include "src/parallel/sharded_update.h"
-#include "src/train/safetensors.h"
 
 namespace owt {
 namespace {
@@ -19,15 +17,6 @@ void for_each_tensor(const Plan& plan, RankModel& model, const TensorOf& tensor_
     for (size_t p = 0; p < params.size(); ++p)
       if (const Tensor tensor = tensor_of(*params[p]); tensor.defined()) visit(i, p, *params[p], tensor);
   }
-}
-
-// The whole tensor in file order.
-Tensor read_whole(SafetensorsReader& file, const std::string& path, const Param& param) {
-  const SafetensorsReader::Entry* entry = file.find(param.name);
-  if (entry && entry->shape != param.file_shape)
-    fail(path, ": tensor '", param.name, "' is ", entry->shape, ", the model wants ", param.file_shape,
-         "; it belongs to another model");
-  return file.read(param.name).reshaped(param.full_shape);
 }
 
 // Rank 0's tensor, on the host of every rank.
@@ -71,6 +60,22 @@ uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& mode
   return writer ? writer->finish() : 0;
 }
 
+Tensor read_parameter(SafetensorsReader& file, const std::string& path, const Param& param) {
+  const SafetensorsReader::Entry* entry = file.find(param.name);
+  if (entry && entry->shape != param.file_shape)
+    fail(path, ": tensor '", param.name, "' is ", entry->shape, ", the model wants ", param.file_shape,
+         "; it belongs to another model");
+  return file.read(param.name);
+}
+
+std::vector<std::string> unused_tensors(const SafetensorsReader& file, const std::set<std::string>& taken) {
+  std::vector<std::string> unused;
+  for (const auto& entry : file.entries())
+    // PyTorch's batch norm counts batches; nothing here needs the count.
+    if (!taken.contains(entry.name) && !entry.name.ends_with(".num_batches_tracked")) unused.push_back(entry.name);
+  return unused;
+}
+
 std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const Groups& groups,
                                       const Wants& wants, const Take& take) {
   std::optional<SafetensorsReader> file;
@@ -79,15 +84,11 @@ std::vector<std::string> load_tensors(const std::string& path, RankModel& model,
   for (Param* param : model.params()) {
     if (!wants(*param)) continue;
     wanted.insert(param->name);
-    const Tensor whole = spread(file ? read_whole(*file, path, *param) : Tensor(), param->full_shape, groups);
+    const Tensor whole = spread(file ? read_parameter(*file, path, *param).reshaped(param->full_shape) : Tensor(),
+                                param->full_shape, groups);
     take(*param, param->kept_of(whole.rows(param->part.begin, param->part.end).data()));
   }
-  std::vector<std::string> unused;
-  if (!file) return unused;
-  for (const auto& entry : file->entries())
-    // PyTorch's batch norm counts batches; nothing here needs the count.
-    if (!wanted.contains(entry.name) && !entry.name.ends_with(".num_batches_tracked")) unused.push_back(entry.name);
-  return unused;
+  return file ? unused_tensors(*file, wanted) : std::vector<std::string>{};
 }
 
 std::vector<std::string> load_weights(const std::string& path, RankModel& model, const Groups& groups) {

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "src/comm/communicator.h"
 #include "src/parallel/groups.h"
 #include "src/parallel/rank_model.h"
+#include "src/train/safetensors.h"
 
 namespace owt {
 
@@ -27,6 +30,11 @@ using Wants = std::function<bool(const Param&)>;
 using Take = std::function<void(Param&, const Tensor&)>;
 std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const Groups& groups,
                                       const Wants& wants, const Take& take);
+
+// The whole tensor of a parameter, of its file_shape. Throws Error as load_tensors() does.
+Tensor read_parameter(SafetensorsReader& file, const std::string& path, const Param& param);
+// Tensors of the file that none of the names takes, for a warning.
+std::vector<std::string> unused_tensors(const SafetensorsReader& file, const std::set<std::string>& taken);
 
 // load_tensors() of the values, into memory on the CPU where there is none yet. Any safetensors file with the layers' names will do.
 std::vector<std::string> load_weights(const std::string& path, RankModel& model, const Groups& groups);

@@ -84,7 +84,7 @@ std::vector<uint8_t> whole(const std::string& file) {
   return pixels;
 }
 
-std::vector<uint8_t> cut(const std::vector<uint8_t>& pixels, int64_t width, const Window& window) {
+std::vector<uint8_t> cut(const std::vector<uint8_t>& pixels, int64_t width, const ImageWindow& window) {
   std::vector<uint8_t> out;
   for (int64_t y = window.top; y < window.top + window.height; ++y) {
     const auto begin = pixels.begin() + (y * width + window.left) * 3;
@@ -93,7 +93,7 @@ std::vector<uint8_t> cut(const std::vector<uint8_t>& pixels, int64_t width, cons
   return out;
 }
 
-std::vector<uint8_t> decode(WindowDecoder& decoder, const std::string& file, const Window& window) {
+std::vector<uint8_t> decode(WindowDecoder& decoder, const std::string& file, const ImageWindow& window) {
   std::vector<uint8_t> pixels(static_cast<size_t>(window.height * window.width * 3));
   decoder.open(file);
   decoder.decode(window, pixels.data());
@@ -114,7 +114,7 @@ TEST_P(JpegWindowTest, EveryWindowIsThatOfTheWholeImage) {
   std::mt19937 random(1);
   const auto below = [&](int64_t bound) { return static_cast<int64_t>(random() % static_cast<uint64_t>(bound)); };
   for (int i = 0; i < 200; ++i) {  // all phases of the blocks of 8 and 16
-    Window window{.height = 1 + below(kind.height), .width = 1 + below(kind.width)};
+    ImageWindow window{.height = 1 + below(kind.height), .width = 1 + below(kind.width)};
     if (i % 2 == 0) window.height = 1 + below(std::min<int64_t>(20, kind.height));
     if (i % 3 == 0) window.width = 1 + below(std::min<int64_t>(20, kind.width));
     window.top = below(kind.height - window.height + 1);
@@ -158,7 +158,7 @@ TEST(JpegWindow, FilesOfOtherTablesAndSizesFollowEachOther) {
 TEST(JpegWindow, DataBehindTheWindowAreNotRead) {
   const Kind kind{.rows = 1};
   std::string file = encode(kind);
-  const Window top{0, 0, 16, kind.width};
+  const ImageWindow top{0, 0, 16, kind.width};
   WindowDecoder decoder;
   const std::vector<uint8_t> pixels = decode(decoder, file, top);
   const size_t second = file.find("\xFF\xD1");  // the marker behind the second row
@@ -167,7 +167,7 @@ TEST(JpegWindow, DataBehindTheWindowAreNotRead) {
   EXPECT_EQ(decode(decoder, file, top), pixels);
 }
 
-std::string error_of(const std::string& file, const Window& window) {
+std::string error_of(const std::string& file, const ImageWindow& window) {
   WindowDecoder decoder;
   try {
     decode(decoder, file, window);
@@ -215,8 +215,8 @@ TEST(JpegWindow, DamagedFilesGiveSomePixelsOrAnError) {
       try {
         decoder.open(bad);
         if (decoder.height() > 4096 || decoder.width() > 4096) continue;
-        const Window window{decoder.height() / 3, decoder.width() / 3, (decoder.height() + 1) / 2,
-                            (decoder.width() + 1) / 2};
+        const ImageWindow window{decoder.height() / 3, decoder.width() / 3, (decoder.height() + 1) / 2,
+                                 (decoder.width() + 1) / 2};
         std::vector<uint8_t> pixels(static_cast<size_t>(window.height * window.width * 3));
         decoder.decode(window, pixels.data());
       } catch (const CorruptRecord&) {
@@ -235,7 +235,7 @@ TEST(JpegWindow, WhatIsNoJpegIsAnError) {
 TEST(JpegWindow, WindowsComeInTheSizeThatIsWanted) {
   const Kind kind{.height = 60, .width = 70};
   const std::string file = encode(kind);
-  const Window window{5, 6, 40, 50};
+  const ImageWindow window{5, 6, 40, 50};
   WindowDecoder decoder;
   std::vector<uint8_t> as_it_is = decode(decoder, file, window), wanted(24 * 24 * 3), found(24 * 24 * 3);
   Resizer().run(as_it_is.data(), 40, 50, 24, wanted.data());

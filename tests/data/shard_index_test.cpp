@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "src/core/check.h"
+#include "src/core/files.h"
 
 namespace owt {
 namespace {
@@ -50,6 +51,16 @@ TEST(ShardIndex, RecordsOutsideTheTarFileAreRefused) {
   index = two_records();
   index.records[0].offset = ~uint64_t{0};
   EXPECT_THAT(error_of(shard_index_bytes(index)), HasSubstr("record 0"));
+}
+
+// With a right checksum, so that nothing else gives it away.
+TEST(ShardIndex, BytesThatShouldBeZeroAreChecked) {
+  std::string bytes = shard_index_bytes(two_records());
+  bytes[32 + 36] = 1;
+  bytes.resize(bytes.size() - sizeof(uint64_t));
+  const uint64_t checksum = checksum_of(bytes);
+  bytes.append(reinterpret_cast<const char*>(&checksum), sizeof checksum);
+  EXPECT_THAT(error_of(bytes), HasSubstr("record 0"));
 }
 
 }  // namespace

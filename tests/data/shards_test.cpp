@@ -28,26 +28,26 @@ View in_training(int64_t epoch, uint64_t seed = 1) { return {.training = true, .
 TEST(Windows, TenViewsAreTheCentreAndTheCornersTwice) {
   const CropSettings settings{.crop = 224, .short_side = 256};
   const auto view = [&](int number) { return window_of(settings, {.number = number}, 0, 256, 341); };
-  EXPECT_EQ(view(0), (Window{16, 58, 224, 224}));
-  EXPECT_EQ(view(1), (Window{0, 0, 224, 224}));
-  EXPECT_EQ(view(2), (Window{0, 117, 224, 224}));
-  EXPECT_EQ(view(3), (Window{32, 0, 224, 224}));
-  EXPECT_EQ(view(4), (Window{32, 117, 224, 224}));
+  EXPECT_EQ(view(0), (ImageWindow{16, 58, 224, 224}));
+  EXPECT_EQ(view(1), (ImageWindow{0, 0, 224, 224}));
+  EXPECT_EQ(view(2), (ImageWindow{0, 117, 224, 224}));
+  EXPECT_EQ(view(3), (ImageWindow{32, 0, 224, 224}));
+  EXPECT_EQ(view(4), (ImageWindow{32, 117, 224, 224}));
   for (int number = 0; number < 5; ++number) EXPECT_EQ(view(number), view(number + 5));
 }
 
 TEST(Windows, ImagesOfOtherSizesAreSeenAsIfTheirShortSideWereAsStated) {
   const CropSettings settings{.crop = 224, .short_side = 256};
-  EXPECT_EQ(window_of(settings, {}, 0, 1024, 512), (Window{288, 32, 448, 448}));
-  EXPECT_EQ(window_of(settings, {}, 0, 64, 64), (Window{4, 4, 56, 56}));
-  EXPECT_EQ(window_of(settings, {}, 0, 1, 300), (Window{0, 149, 1, 1}));
+  EXPECT_EQ(window_of(settings, {}, 0, 1024, 512), (ImageWindow{288, 32, 448, 448}));
+  EXPECT_EQ(window_of(settings, {}, 0, 64, 64), (ImageWindow{4, 4, 56, 56}));
+  EXPECT_EQ(window_of(settings, {}, 0, 1, 300), (ImageWindow{0, 149, 1, 1}));
 }
 
 TEST(Windows, TrainingShowsEveryPlaceAboutEquallyOften) {
   const CropSettings settings{.crop = 6, .short_side = 8};
   std::map<std::pair<int64_t, int64_t>, int> places;
   for (int64_t index = 0; index < 9000; ++index) {
-    const Window window = window_of(settings, in_training(0), index, 8, 8);
+    const ImageWindow window = window_of(settings, in_training(0), index, 8, 8);
     EXPECT_EQ(window.height, 6);
     EXPECT_EQ(window.width, 6);
     ++places[{window.top, window.left}];
@@ -73,7 +73,7 @@ TEST(Windows, RandomPartsHaveTheSizesAndProportionsAskedFor) {
   double area = 0, log_aspect = 0;
   std::set<int64_t> tops;
   for (int64_t index = 0; index < kCount; ++index) {
-    const Window w = window_of(settings, in_training(0), index, kHeight, kWidth);
+    const ImageWindow w = window_of(settings, in_training(0), index, kHeight, kWidth);
     ASSERT_TRUE(w.top >= 0 && w.left >= 0 && w.top + w.height <= kHeight && w.left + w.width <= kWidth);
     const double share = static_cast<double>(w.height * w.width) / (kHeight * kWidth);
     const double aspect = static_cast<double>(w.width) / static_cast<double>(w.height);
@@ -91,8 +91,8 @@ TEST(Windows, RandomPartsHaveTheSizesAndProportionsAskedFor) {
 
 TEST(Windows, WhereNoRandomPartFitsTheMiddleIsShown) {
   const CropSettings settings{.area = {0.9, 1.0}};
-  EXPECT_EQ(window_of(settings, in_training(0), 0, 100, 1000), (Window{0, 433, 100, 133}));
-  EXPECT_EQ(window_of(settings, in_training(0), 0, 1000, 90), (Window{440, 0, 120, 90}));
+  EXPECT_EQ(window_of(settings, in_training(0), 0, 100, 1000), (ImageWindow{0, 433, 100, 133}));
+  EXPECT_EQ(window_of(settings, in_training(0), 0, 1000, 90), (ImageWindow{440, 0, 120, 90}));
 }
 
 class ShardsTest : public testing::Test {

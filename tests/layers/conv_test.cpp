@@ -345,7 +345,7 @@ TEST(Conv, RefusesImpossibleGeometry) {
   EXPECT_THAT(making("out=4 kernel=3 groups=3"), ThrowsMessage<Error>(HasSubstr("the input has 4 channels, which 3")));
   EXPECT_THAT(making("out=3 kernel=3 groups=2"), ThrowsMessage<Error>(HasSubstr("'out' is 3, which 2")));
   EXPECT_THAT(making("out=4 kernel=3 stride=0"), ThrowsMessage<Error>(HasSubstr("stride")));
-  EXPECT_THAT(making("out=4 kernel=[3,0]"), ThrowsMessage<Error>(HasSubstr("'kernel' is 0, wanted at least 1")));
+  EXPECT_THAT(making("out=4 kernel=[3,0]"), ThrowsMessage<Error>(HasSubstr("'kernel' is 0, wanted 1 to 32768")));
   EXPECT_THAT(making("out=4 kernel=[3,3,3]"), ThrowsMessage<Error>(HasSubstr("'kernel' has 3 numbers")));
   EXPECT_THAT(making("out=4 kernel=3 pads=1"), ThrowsMessage<Error>(HasSubstr("did you mean 'pad'?")));
   EXPECT_THAT(making("out=4 kernel=3 bias={rate=1}"), ThrowsMessage<Error>(HasSubstr("rate")));

@@ -121,6 +121,21 @@ TEST(ModelErrors, ImpossibleGeometryNamesTheLayerAndItsInput) {
               AllOf(HasSubstr("[[layer]] conv1: cannot take input 10"), HasSubstr("before the first dense layer")));
 }
 
+TEST(ModelErrors, SizesWhoseProductsNoIntegerHolds) {
+  const auto conv = [](const std::string& from, const std::string& to) {
+    return error_of(kHead + replaced(kConv, from, to) + kFc);
+  };
+  EXPECT_THAT(conv("out = 4", "out = 9223372036854775807"), HasSubstr("'out' is 9223372036854775807"));
+  EXPECT_THAT(conv("kernel = 3", "kernel = 3\npad = 9223372036854775807"), HasSubstr("'pad'"));
+  EXPECT_THAT(conv("kernel = 3", "kernel = 3\nstride = [1, 9223372036854775807]\nround = 'up'"), HasSubstr("'stride'"));
+  EXPECT_THAT(conv("kernel = 3", "kernel = 3\npad = 32768"),
+              AllOf(HasSubstr("conv1"), HasSubstr("more than any memory holds")));
+  EXPECT_THAT(error_of(kHead + replaced(kConv, "out = 4", "out = 16000000") + replaced(kFc, "out = 10", "out = 99999")),
+              AllOf(HasSubstr("fc1"), HasSubstr("larger than any memory")));
+  EXPECT_THAT(error_of(replaced(kHead, "[3, 8, 6]", "[65536, 65536, 65536]") + kConv + kFc),
+              HasSubstr("'input' has 281474976710656 values"));
+}
+
 TEST(ModelErrors, ALossThatIsNotThere) {
   EXPECT_THAT(error_of("loss = \"hinge\"\n" + kHead + kConv + kFc),
               AllOf(StartsWith("net.toml:1: 'loss' is 'hinge'"), HasSubstr("softmax_cross_entropy")));

@@ -1,0 +1,57 @@
+// What the fuzz targets share.
+//
+// A target is handed any bytes. It must end in an Error or in a result that holds what its reader promises; anything else
+// (a crash, what a sanitizer finds, a broken promise, too long, too much memory) is a bug.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "src/core/check.h"
+
+namespace owt {
+
+// Ends the process where a reader's promise does not hold.
+inline void promise(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "broken promise: %s\n", what);
+  std::abort();
+}
+
+// Runs read(), which may refuse the input.
+template <class Read>
+void try_reading(const Read& read) {
+  try {
+    read();
+  } catch (const Error& e) {
+    promise(*e.what() != '\0', "an Error says something");
+  }
+}
+
+// A file in memory, under a path.
+class MemoryFile {
+ public:
+  MemoryFile(const uint8_t* bytes, size_t count) : file_(memfd_create("fuzz", 0)) {
+    promise(file_ >= 0 && write(file_, bytes, count) == static_cast<ssize_t>(count), "a file in memory");
+  }
+  ~MemoryFile() { close(file_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+  std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
+
+ private:
+  int file_;
+};
+
+inline std::string_view text_of(const uint8_t* bytes, size_t count) {
+  return {reinterpret_cast<const char*>(bytes), count};
+}
+
+}  // namespace owt

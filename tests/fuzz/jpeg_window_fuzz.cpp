@@ -1,0 +1,52 @@
+// Any bytes as a JPEG file, of which two windows are decoded: all of it, and a part that its size chooses.
+#include <vector>
+
+#include "data/jpeg_window.h"
+#include "tests/fuzz/input.h"
+
+namespace {
+
+constexpr int64_t kMostPixels = 1 << 18;  // larger images are slow and no different
+
+using Pixels = std::vector<uint8_t>;
+
+Pixels decode(owt::WindowDecoder& decoder, const owt::ImageWindow& window) {
+  Pixels pixels(static_cast<size_t>(window.height * window.width * 3));
+  decoder.decode(window, pixels.data());
+  return pixels;
+}
+
+Pixels cut(const Pixels& image, int64_t width, const owt::ImageWindow& window) {
+  Pixels part;
+  for (int64_t row = window.top; row < window.top + window.height; ++row) {
+    const auto from = image.begin() + (row * width + window.left) * 3;
+    part.insert(part.end(), from, from + window.width * 3);
+  }
+  return part;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
+  owt::WindowDecoder decoder;
+  owt::try_reading([&] {
+    decoder.open(owt::text_of(bytes, count));
+    const int64_t height = decoder.height(), width = decoder.width();
+    owt::promise(height > 0 && width > 0, "an image has pixels");
+    if (height * width > kMostPixels) return;
+    const int64_t top = static_cast<int64_t>(count) % height, left = static_cast<int64_t>(count / 3) % width;
+    const owt::ImageWindow part{top, left, (height - top + 1) / 2, (width - left + 1) / 2};
+    const Pixels image = decode(decoder, {0, 0, height, width});
+    owt::promise(decode(decoder, part) == cut(image, width, part), "a window shows what the whole image shows there");
+    Pixels resized(17 * 17 * 3);
+    decoder.decode(part, 17, resized.data());
+  });
+  owt::try_reading([&] {  // a window of its own, before anything else was decoded
+    owt::WindowDecoder fresh;
+    fresh.open(owt::text_of(bytes, count));
+    const int64_t height = fresh.height(), width = fresh.width();
+    if (height * width > kMostPixels) return;
+    decode(fresh, {height / 2, width / 2, 1, 1});
+  });
+  return 0;
+}

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets and runs each of them for a while, from seeds of the tree and what earlier runs have found.
+#
+#   usage: tests/fuzz/run.sh [SECONDS] [TARGET]...     SECONDS for each target, 20 by default; TARGETS: shard_index ...
+#
+# Build and corpora lie in build-fuzz/. A target that fails leaves the input in build-fuzz/found/ and ends this script
+# with exit 1; build-fuzz/TARGET_fuzz FILE shows it again. Needs clang 14 with libFuzzer (clang-14, libclang-rt-14-dev).
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+seconds=${1:-20}
+shift || true
+build=build-fuzz
+
+compiler=$(command -v clang++-14 || command -v clang++ || true)
+if [ -z "$compiler" ]; then
+  echo "fuzz: error: Clang is not installed; apt-get install clang-14 libclang-rt-14-dev" >&2
+  exit 1
+fi
+cmake -S tests/fuzz -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_COMPILER="$compiler" >"$build.log" 2>&1 || {
+  cat "$build.log" >&2
+  exit 1
+}
+mv "$build.log" "$build/cmake.log"
+cmake --build "$build" -j 2
+
+targets=("$@")
+if [ "${#targets[@]}" = 0 ]; then
+  for source in tests/fuzz/*_fuzz.cpp; do
+    name=$(basename "$source")
+    targets+=("${name%_fuzz.cpp}")
+  done
+fi
+
+# Prints the seeds of a target, files of the tree.
+seeds() {
+  case $1 in
+    config) ls configs/*.toml configs/models/*.toml tests/fuzz/seeds/*.toml ;;
+    *) find tests/fuzz/seeds -name "$1*" ;;
+  esac
+}
+
+mkdir -p "$build/found"
+for target in "${targets[@]}"; do
+  corpus=$build/corpus/$target
+  mkdir -p "$corpus"
+  seeds "$target" | while read -r seed; do cp "$seed" "$corpus/seed-$(basename "$seed")"; done
+  dictionary=()
+  [ ! -f "tests/fuzz/$target.dict" ] || dictionary=(-dict="tests/fuzz/$target.dict")
+  log=$build/$target.log
+  "$build/${target}_fuzz" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
+    "${dictionary[@]}" -artifact_prefix="$build/found/$target-" "$corpus" >"$log" 2>&1 || {
+    grep -v 'NEW\|REDUCE\|pulse' "$log" | tail -40 >&2
+    echo "fuzz: error: $target failed, see $log; show it again with $build/${target}_fuzz and the file in $build/found" >&2
+    exit 1
+  }
+  echo "$target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs in $seconds s, nothing found"
+done

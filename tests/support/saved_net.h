@@ -1,0 +1,36 @@
+// A network with random weights, in a weights file and ready to be asked for its outputs.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/net/net.h"
+#include "src/train/settings.h"
+#include "tests/support/temp_folder.h"
+
+namespace owt {
+
+// A model of layers in TOML keys (tests/support/harness.h) for images of C x H x W, with no augmentation.
+Settings settings_of_layers(const std::vector<std::string>& keys, const std::string& input, int classes);
+
+class SavedNet {
+ public:
+  explicit SavedNet(const Settings& settings);
+
+  const std::string& weights() const { return weights_; }
+  std::string file(const std::string& name) const { return folder_.file(name); }
+  // Of images N x H x W x C, in evaluation.
+  std::vector<float> logits(const Tensor& images);
+
+ private:
+  Net net_;
+  TempFolder folder_;
+  std::string weights_;
+};
+
+// N x H x W x C, normally distributed; and the same as N x C x H x W.
+Tensor random_images(int64_t rows, const Shape& image, float deviation = 1);
+std::vector<float> channels_first(const Tensor& images);
+
+}  // namespace owt

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Checkpoints load in PyTorch and give the same outputs: every layer type between the models. Skipped (exit 77) where
+# Debian's python3-torch is not installed: it is too large to ask for.
+set -euo pipefail
+
+owt=$(realpath "$1")
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+if ! /usr/bin/python3 -c 'import torch' 2>/dev/null; then
+  echo "skipped: python3-torch is not installed"
+  exit 77
+fi
+cd "$root/configs/models"
+PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 "$root/tools/load_in_torch.py" --owt "$owt" cifar10_quick.toml cifar10_18pct.toml \
+  cifar10_bn.toml quickstart.toml alexnet_small.toml

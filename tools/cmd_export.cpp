@@ -1,0 +1,34 @@
+#include <iostream>
+
+#include "src/core/log.h"
+#include "src/train/onnx.h"
+#include "tools/commands.h"
+
+namespace owt {
+
+int command_export(const Arguments& arguments) {
+  Options options("owt export", "Writes a trained network for other programs.");
+  declare_trained(options);
+  options.option("onnx", "FILE", "the ONNX model to write");
+  options.option("batch", "N", "dynamic", "images at a time; dynamic: as many as the reader likes");
+  options.option("opset", "V", "13", concat("version of the operators, ", kFirstOpset, " to ", kLastOpset));
+  options.flag("softmax", "give probabilities, not logits");
+  options.flag("raw", "take pixels 0 to 255: the recipe's mean and std become part of the model");
+  declare_changes(options);
+  if (!options.parse(arguments)) {
+    std::cout << options.help();
+    return 0;
+  }
+  if (!options.given("onnx")) throw UsageError("owt export: --onnx FILE is missing");
+  OnnxOptions onnx;
+  if (options.string("batch") != "dynamic") onnx.batch = options.integer("batch", {.low = 1, .high = 1 << 20});
+  onnx.opset = static_cast<int>(options.integer("opset", {.low = kFirstOpset, .high = kLastOpset}));
+  onnx.softmax = options.boolean("softmax");
+  onnx.raw_pixels = options.boolean("raw");
+  onnx.run_folder = run_folder_of(options);
+  onnx.data = given_data(options);
+  export_onnx(shared_settings(options), trained_weights(options), onnx, options.string("onnx"));
+  return 0;
+}
+
+}  // namespace owt

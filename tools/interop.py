@@ -1,0 +1,70 @@
+"""What onnx_check.py and load_in_torch.py share: runs of owt, and images that owt and others see alike."""
+import pathlib
+import struct
+import subprocess
+import sys
+
+import numpy
+
+from bench.recipe import read_recipe
+
+# A model file on its own says nothing about its images; with this every part of the normalisation is tried.
+AUGMENT = "data.augment={ scale = 0.5, mean = [123.7, 116.3, 103.5], std = [58.4, 57.1, 57.4] }"
+
+
+class Config:
+    """A recipe or model file with its weights, as owt runs it. Weights: a file, or none: one training step from random ones."""
+
+    def __init__(self, owt, path, weights, folder):
+        self.owt, self.path, self.folder = owt, str(path), pathlib.Path(folder)
+        recipe = read_recipe(path)
+        self.model = recipe["model"]
+        self.changes = ["--set", AUGMENT] if list(recipe) == ["model"] else []
+        self.weights = weights or self.draw_weights()
+
+    def run(self, command, *words):
+        words = [self.owt, command, self.path, *map(str, words), *self.changes]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"error: {' '.join(words)}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def draw_weights(self):
+        run = self.folder / "run"
+        self.run("train", "--steps", 1, "--out", run, "--device", "cpu", "--set", "data.batch=2", "--set",
+                 "data.test_images=2", "--set", "data.train_images=2")
+        return run / "checkpoints" / "step-00000001" / "weights.safetensors"
+
+    def logits(self, images):
+        """Of images N x H x W x 3, bytes, as large as the network's input, through `owt extract`."""
+        files = []
+        for number, pixels in enumerate(images):
+            files.append(self.folder / f"{number}.bmp")
+            write_bmp(files[-1], pixels)
+        out = self.folder / "logits.npy"
+        self.run("extract", "--weights", self.weights, "--layer", self.model["layer"][-1]["name"], "--out", out, *files)
+        return numpy.load(out)
+
+    def made_up_images(self, count):
+        """Blurred noise and ramps: what neighbours have in common, as photos do."""
+        _, height, width = self.model["input"]
+        random = numpy.random.default_rng(1)
+        coarse = random.uniform(0, 255, (count, -(-height // 4), -(-width // 4), 3))
+        fine = coarse.repeat(4, 1).repeat(4, 2)[:, :height, :width]
+        return (0.8 * fine + 0.2 * random.uniform(0, 255, fine.shape)).astype(numpy.uint8)
+
+
+def write_bmp(path, pixels):
+    height, width, _ = pixels.shape
+    row = -(-3 * width // 4) * 4  # bytes
+    rows = numpy.zeros((height, row), numpy.uint8)
+    rows[:, :3 * width] = pixels[::-1, :, ::-1].reshape(height, -1)  # from the bottom up, blue first
+    header = struct.pack("<2sIIIIiiHHIIiiII", b"BM", 54 + rows.size, 0, 54, 40, width, height, 1, 24, 0, rows.size, 0, 0, 0, 0)
+    path.write_bytes(header + rows.tobytes())
+
+
+def error(found, wanted):
+    """The largest difference, in units of the largest value."""
+    if found.shape != wanted.shape:
+        sys.exit(f"error: outputs of {found.shape} against {wanted.shape}")
+    return float(numpy.abs(found.astype(numpy.float64) - wanted).max() / numpy.abs(wanted).max())

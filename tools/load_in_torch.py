@@ -1,0 +1,77 @@
+#!/usr/bin/python3
+"""Loads weights of owt into the plain PyTorch module of a model file, and compares what both compute.
+
+    usage: load_in_torch.py --owt PROGRAM [--images N] [--weights FILE] CONFIG...
+
+For each CONFIG, a model file or a recipe (its means, if any, given as numbers): `owt extract` and PyTorch see the same
+made-up images. Without --weights each starts from random ones. Prints the largest difference in units of the largest
+logit; exits 1 if one is above 1e-4. Needs Debian's python3-torch; reads the file with the safetensors package where that
+is installed. In a program of your own three lines do it, with any module that has these names:
+
+    state = safetensors.torch.load_file("runs/x/checkpoints/step-00001000/weights.safetensors")
+    net = make_net(model)          # tools/bench/torch_net.py, or your own
+    net.load_state_dict(state)
+"""
+import argparse
+import sys
+import tempfile
+import tomllib
+
+import numpy
+import torch
+
+from bench.torch_net import load_safetensors, make_net
+from interop import AUGMENT, Config, error, read_recipe
+
+TOLERANCE = 1e-4
+
+try:
+    from safetensors.torch import load_file
+except ImportError:
+    load_file = load_safetensors
+
+
+def load(model, weights):
+    net = make_net(model)
+    missing, surplus = net.load_state_dict(load_file(str(weights)), strict=False)
+    # owt does not count batches, and evaluation does not ask.
+    missing = [name for name in missing if not name.endswith(".num_batches_tracked")]
+    if missing or surplus:
+        sys.exit(f"error: {weights}: missing {missing}, too many {surplus}")
+    return net.eval()
+
+
+def normalised(images, path):
+    recipe = read_recipe(path)
+    augment = recipe["data"].get("augment", {}) if "data" in recipe else tomllib.loads(AUGMENT)["data"]["augment"]
+    mean, std = augment.get("mean", "none"), augment.get("std", "none")
+    if mean in ("pixel", "channel") or std == "channel":
+        sys.exit(f"error: {path}: its means are those of its training images; give a recipe with numbers")
+    mean, std = (otherwise if given == "none" else given for given, otherwise in ((mean, 0.0), (std, 1.0)))
+    values = (images - numpy.array(mean)) * augment.get("scale", 1.0) / numpy.array(std)
+    return torch.from_numpy(numpy.moveaxis(values, -1, 1).astype(numpy.float32).copy())
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Compares owt and PyTorch on the same weights and images.")
+    parser.add_argument("--owt", required=True, metavar="PROGRAM")
+    parser.add_argument("--images", type=int, default=4, metavar="N")
+    parser.add_argument("--weights", metavar="FILE", help="of one CONFIG")
+    parser.add_argument("configs", nargs="+", metavar="CONFIG")
+    options = parser.parse_args()
+    failed = False
+    for path in options.configs:
+        with tempfile.TemporaryDirectory() as folder:
+            config = Config(options.owt, path, options.weights, folder)
+            images = config.made_up_images(options.images)
+            net = load(config.model, config.weights)
+            with torch.no_grad():
+                difference = error(net(normalised(images, path)).numpy(), config.logits(images))
+        count = sum(parameter.numel() for parameter in net.parameters())
+        failed |= not difference <= TOLERANCE
+        print(f"{path}: {count} parameters, {difference:.1e}{'' if difference <= TOLERANCE else '  FAILED'}", flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
