@@ -14,7 +14,7 @@ constexpr uint8_t kBackground = 255;
 constexpr float kPadding = 128;
 
 AugmentSettings without_colour(AugmentSettings settings) {
-  settings.color = 0;
+  settings.color = settings.pca = 0;
   return settings;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,10 @@ class JsonNumbers {
   std::vector<double> numbers(const std::string& key, size_t count) const;
 
  private:
-  std::vector<double> all(
-      const std::string& key) const;  // a number alone, or all of a list; empty where there are none
+  const std::vector<double>& all(const std::string& key) const;  // empty where there are none
 
-  std::string path_, text_;
+  std::string path_;
+  std::map<std::string, std::vector<double>> values_;
 };
 
 }  // namespace owt

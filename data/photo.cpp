@@ -50,7 +50,7 @@ cv::Mat decode(PhotoFormat format, std::string_view file) {
   }
 }
 
-// Gray, BGR or BGRA of 8 or 16 bits as RGB over white. Of 8-bit TIFF files libtiff has multiplied the colours by alpha.
+// Gray, BGR or BGRA of 8 or 16 bits as RGB over white; `multiplied`: the colours are, by alpha, already.
 void put_over_white(cv::Mat image, bool multiplied, cv::Mat rgb) {
   if (image.depth() == CV_16U) image.convertTo(image, CV_8U, 1.0 / 257);
   if (image.channels() == 1) return cv::cvtColor(image, rgb, cv::COLOR_GRAY2RGB);
@@ -74,9 +74,9 @@ Photo read_with_opencv(PhotoFormat format, std::string_view file, const PhotoLim
   if ((image.depth() != CV_8U && image.depth() != CV_16U) || image.channels() == 2 || image.channels() > 4)
     throw BadPhoto(concat(format_name(format), " of a kind that is not supported: neither 8 nor 16 bits, or ",
                           image.channels(), " channels"));
-  if (format == PhotoFormat::kTiff) {  // which OpenCV turns upright
+  if (format == PhotoFormat::kTiff) {  // which OpenCV turns upright; of 8 bits it has multiplied the colours by alpha
     Photo photo = white(image.rows, image.cols);
-    put_over_white(image, image.depth() == CV_8U, matrix_of(photo));
+    put_over_white(image, image.depth() == CV_8U || still.multiplied, matrix_of(photo));
     return photo;
   }
   if (image.rows != still.frame_height || image.cols != still.frame_width)

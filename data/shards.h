@@ -55,6 +55,11 @@ class ShardDataset : public Dataset {
   void read(int64_t index, const View& view, uint8_t* pixels) const override;
   bool depends_on_view() const override { return true; }
 
+  struct Stored {  // what the index says
+    int64_t height, width, bytes;
+  };
+  Stored stored(int64_t index) const { return {record(index).height, record(index).width, record(index).bytes}; }
+
   // The whole image as height x width x 3 bytes. Throws as read() does.
   struct Whole {
     int64_t height = 0, width = 0;

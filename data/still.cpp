@@ -108,7 +108,9 @@ Still bmp_still(std::string_view file) {
   };
   const int64_t width = side(18), height = side(old ? 20 : 22);  // a negative height: from top to bottom
   if (width <= 0 || height == 0) bytes.damaged("it has no pixels");
-  const bool packed = !old && bytes.little(30, 4) != 0 && bytes.little(30, 4) != 3;  // run lengths; 3: bit masks
+  const uint64_t compression = old ? 0 : bytes.little(30, 4);  // 0 none, 1 and 2 run lengths, 3 bit masks
+  if (compression > 3) throw BadPhoto("BMP of a kind that is not supported");
+  const bool packed = compression == 1 || compression == 2;
   const bool huge = width > PhotoLimits{}.pixels / std::abs(height);
   const auto row_bytes = (static_cast<uint64_t>(width) * bytes.little(old ? 24 : 28, 2) + 31) / 32 * 4;
   if (!packed && !huge) bytes.part(bytes.little(10, 4), row_bytes * static_cast<uint64_t>(std::abs(height)));
@@ -118,10 +120,12 @@ Still bmp_still(std::string_view file) {
 Still tiff_still(std::string_view file) {
   const Bytes bytes(file, "TIFF");
   const TiffDirectory directory(bytes);
-  constexpr uint64_t kWidth = 256, kHeight = 257, kMost = uint64_t{1} << 32;
+  constexpr uint64_t kWidth = 256, kHeight = 257, kExtraSamples = 338, kAssociatedAlpha = 1, kMost = uint64_t{1} << 32;
   const uint64_t width = directory.value(kWidth, 0), height = directory.value(kHeight, 0);
   if (width == 0 || height == 0 || width > kMost || height > kMost) bytes.damaged("it has no size");
-  return {.height = static_cast<int64_t>(height), .width = static_cast<int64_t>(width)};
+  return {.height = static_cast<int64_t>(height),
+          .width = static_cast<int64_t>(width),
+          .multiplied = directory.value(kExtraSamples, 0) == kAssociatedAlpha};
 }
 
 std::string riff_chunk(std::string_view type, std::string_view data) {

@@ -16,6 +16,7 @@ const char* format_name(PhotoFormat format);  // "JPEG"
 
 struct Still {
   int64_t height = 0, width = 0;  // of the whole image, as stored
+  bool multiplied = false;        // colours by alpha
   int orientation = 1;            // as EXIF has it, 1 to 8
   std::string file{};             // a file of the same format with the picture alone; empty: the file as it is
   int64_t left = 0, top = 0;      // of the picture in the image: the first frame may cover a part of it only

@@ -15,7 +15,7 @@ cd "$root"
 table='
 src/core     |                                                              | dnnl toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
 src/comm     | src/core                                                     | nccl.h mpi.h
-data         | src/core                                                     | archive jpeglib.h jerror.h opencv2/ zlib.h
+data         | src/core                                                     | archive jpeglib.h jerror.h nlohmann/ opencv2/ zlib.h
 layers       | src/core                                                     | dnnl cudnn
 src/net      | layers src/core                                              |
 src/parallel | src/net src/comm layers src/core                             |

@@ -1,15 +1,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <map>
 
-#include "data/augment.h"
-#include "data/cifar.h"
 #include "src/core/log.h"
 #include "src/train/checkpoint_files.h"
 #include "src/train/run.h"
 #include "src/train/safetensors.h"
 #include "tools/commands.h"
+#include "tools/inspect_data.h"
 
 namespace owt {
 namespace {
@@ -69,30 +67,10 @@ void inspect_checkpoint(const std::string& folder) {
   inspect_tensors((fs::path(folder) / "weights.safetensors").string());
 }
 
-void inspect_images(const std::string& dir, CifarKind kind) {
-  for (const Split split : {Split::kTrain, Split::kTest}) {
-    const auto images = read_cifar(dir, kind, split);
-    std::vector<int64_t> counts(static_cast<size_t>(images->classes()));
-    for (int64_t i = 0; i < images->size(); ++i) ++counts[static_cast<size_t>(images->label(i))];
-    const DatasetStatistics statistics = compute_statistics(*images);
-    std::cout << format("{}: {} images of {}, {} classes of {} to {} images; channel mean",
-                        split == Split::kTrain ? "train" : "test", images->size(), images->image().str(),
-                        images->classes(), *std::min_element(counts.begin(), counts.end()),
-                        *std::max_element(counts.begin(), counts.end()));
-    for (const double mean : statistics.channel_mean) std::cout << format(" {:.4f}", mean / 255);
-    std::cout << ", std";
-    for (const double std : statistics.channel_std) std::cout << format(" {:.4f}", std / 255);
-    std::cout << '\n';
-    const auto names = images->class_names();
-    for (size_t c = 0; c < names.size(); ++c) std::cout << format("  {:<20} {:>8}\n", names[c], counts[c]);
-  }
-}
-
-void inspect_folder(const std::string& folder) {
+void inspect_folder(const std::string& folder, const SheetRequest& sheet) {
   if (fs::is_regular_file(fs::path(folder) / "state.json")) return inspect_checkpoint(folder);
   if (const auto newest = newest_checkpoint(folder)) return inspect_checkpoint(*newest);
-  const bool cifar100 = fs::exists(fs::path(folder) / "cifar-100-binary") || fs::exists(fs::path(folder) / "train.bin");
-  inspect_images(folder, cifar100 ? CifarKind::k100 : CifarKind::k10);
+  inspect_data(folder, sheet);
 }
 
 }  // namespace
@@ -101,6 +79,10 @@ int command_inspect(const Arguments& arguments) {
   Options options("owt inspect",
                   "Shows what is in a recipe, a model file, a weights file, a checkpoint, a run folder or a data set.");
   options.positional("CONFIG", "the file or folder");
+  options.option("sheet", "FILE", "of a data set: a PNG of random training samples as the network would see them");
+  options.option("recipe", "FILE", "whose augmentation the sheet shows (default: a crop of 224 for shards, else none)");
+  options.option("samples", "N", "64", "images on the sheet");
+  options.option("seed", "S", "1", "of the choice of samples and of their augmentation");
   declare_shared(options);
   declare_strategy(options);
   if (!options.parse(arguments)) {
@@ -109,8 +91,12 @@ int command_inspect(const Arguments& arguments) {
   }
   const std::string path = options.string("CONFIG");
   if (!fs::exists(path)) fail("no file or folder ", path);
+  if (options.given("sheet") && !fs::is_directory(path)) fail("a contact sheet needs a data set; ", path, " is a file");
   if (fs::is_directory(path))
-    inspect_folder(path);
+    inspect_folder(path, {.file = options.given("sheet") ? options.string("sheet") : "",
+                          .recipe = options.given("recipe") ? options.string("recipe") : "",
+                          .sheet = {.samples = options.integer("samples", {.low = 1, .high = 1e5}),
+                                    .seed = static_cast<uint64_t>(options.integer("seed", {.low = 0}))}});
   else if (path.ends_with(".safetensors"))
     inspect_tensors(path);
   else

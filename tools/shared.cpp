@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "src/comm/launch.h"
+#include "src/core/log.h"
 #include "src/train/checkpoint_files.h"
 #include "tools/commands.h"
 
@@ -113,6 +114,7 @@ std::string trained_weights(const Options& options) {
   if (!best)
     throw UsageError(
         concat("--weights FILE is missing, and ", options.string("CONFIG"), " is no run folder with checkpoints"));
+  log_info("with the weights of {}", *best);
   return (fs::path(*best) / "weights.safetensors").string();
 }
 

@@ -19,7 +19,7 @@ namespace {
 using testing::HasSubstr;
 
 struct Kind {
-  std::string name;
+  std::string name{};
   int64_t height = 83, width = 101;
   int across = 2, down = 2;  // luma samples for each of chroma
   int interval = 0, rows = 0;

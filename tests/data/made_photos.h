@@ -139,6 +139,34 @@ inline std::string made_png(uint32_t width, uint32_t height, int depth, int colo
 }
 inline const std::string kPngSignature = "\x89PNG\r\n\x1a\n";
 
+// Uncompressed RGB, with a fourth channel of alpha where `extra` says of which kind (1: colours multiplied by it, 2: not);
+// of 8 bits, or 16 where `deep`.
+inline std::string made_tiff(int64_t height, int64_t width, const std::string& samples, int orientation, int extra,
+                             bool deep = false) {
+  std::string entries;
+  uint32_t count = 0;
+  const auto entry = [&](uint32_t tag, uint32_t type, uint32_t values, uint32_t value) {
+    entries += little_endian(tag, 2) + little_endian(type, 2) + little_endian(values) + little_endian(value);
+    ++count;
+  };
+  const uint32_t channels = extra > 0 ? 4 : 3, bits_at = 8, samples_at = 16;
+  entry(256, 4, 1, static_cast<uint32_t>(width));
+  entry(257, 4, 1, static_cast<uint32_t>(height));
+  entry(258, 3, channels, bits_at);
+  entry(259, 3, 1, 1);  // uncompressed
+  entry(262, 3, 1, 2);  // RGB
+  entry(273, 4, 1, samples_at);
+  entry(274, 3, 1, static_cast<uint32_t>(orientation));
+  entry(277, 3, 1, channels);
+  entry(278, 4, 1, static_cast<uint32_t>(height));
+  entry(279, 4, 1, static_cast<uint32_t>(samples.size()));
+  if (extra > 0) entry(338, 3, 1, static_cast<uint32_t>(extra));
+  std::string bits;
+  for (int i = 0; i < 4; ++i) bits += little_endian(deep ? 16 : 8, 2);
+  return "II" + little_endian(42, 2) + little_endian(samples_at + static_cast<uint32_t>(samples.size())) + bits +
+         samples + little_endian(count, 2) + entries + little_endian(0);
+}
+
 inline std::string riff(const std::string& type, const std::string& data) {
   return type + little_endian(static_cast<uint32_t>(data.size())) + data + std::string(data.size() % 2, '\0');
 }

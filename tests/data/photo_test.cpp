@@ -168,6 +168,29 @@ TEST(Photo, BmpTiffAndWebpAreRead) {
   EXPECT_THAT(reason(encoded(".tiff", cv::Mat(4, 4, CV_32FC3, cv::Scalar(1, 2, 3)))), HasSubstr("not supported"));
 }
 
+TEST(Photo, TheOrientationOfATiffIsApplied) {
+  const std::vector<std::string> upright{"ABCD", "BADC", "DCBA", "CDAB", "ACBD", "CADB", "DBCA", "BDAC"};
+  const std::vector<uint8_t> pixels = four_colours().pixels;
+  for (int orientation = 1; orientation <= 8; ++orientation)
+    EXPECT_EQ(layout(read_photo(made_tiff(48, 64, {pixels.begin(), pixels.end()}, orientation, 0))),
+              upright[static_cast<size_t>(orientation - 1)])
+        << orientation;
+}
+
+TEST(Photo, TheAlphaOfATiffIsOverWhiteWhetherColoursAreMultipliedOrNot) {
+  constexpr int kMultiplied = 1, kPlain = 2;
+  const auto deep = [](const std::string& bytes) {
+    std::string twice;
+    for (const char byte : bytes) twice += std::string(2, byte);
+    return twice;
+  };
+  const std::string plain("\x64\0\0\x33", 4), multiplied("\x14\0\0\x33", 4);  // 100, 0, 0 at a fifth
+  for (const std::string& file :
+       {made_tiff(1, 1, plain, 1, kPlain), made_tiff(1, 1, multiplied, 1, kMultiplied),
+        made_tiff(1, 1, deep(plain), 1, kPlain, true), made_tiff(1, 1, deep(multiplied), 1, kMultiplied, true)})
+    EXPECT_THAT(pixel(read_photo(file), 0, 0), ElementsAre(224, 204, 204));
+}
+
 TEST(Photo, TheFourthByteOfABmpIsNoAlpha) {
   cv::Mat image = matrix_of(four_colours(), true);
   for (int y = 0; y < image.rows; ++y)
@@ -288,6 +311,19 @@ TEST(Photo, HugeClaimsAreRefusedBeforeDecoding) {
   EXPECT_THAT(reason(made_png(2000000, 1, 8, 0, "", "")), HasSubstr("on a side"));
   EXPECT_THAT(reason(made_jpeg(four_colours()), {.pixels = 48 * 64 - 1}), HasSubstr("64 x 48 pixels, more than 3071"));
   EXPECT_EQ(reason(made_jpeg(four_colours()), {.pixels = 48 * 64}), "read");
+}
+
+TEST(Photo, AJpegWithRubbishBetweenItsPartsIsRead) {
+  std::string file = made_jpeg(four_colours());
+  file.insert(file.find("\xff\xda"), "rubbish");
+  expect_four_colours(file + "more rubbish");
+}
+
+TEST(Photo, TenThousandPixelsSquaredAreRead) {
+  const std::string file = gray_jpeg(10000, 10000, 60);
+  const Photo photo = resized(read_photo(file, {.short_side = 256}), 256);
+  EXPECT_EQ(photo.width, 256);
+  EXPECT_THAT(pixel(photo, 128, 128), ElementsAre(60, 60, 60));
 }
 
 // The last scan of a progressive file, over and over again: cheap to write, costly to decode.

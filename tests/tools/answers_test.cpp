@@ -49,6 +49,7 @@ class AnswersTest : public ProgramTest {
 TEST_F(AnswersTest, PredictSaysOfImageFilesWhatEvalSaysOfTheDataSet) {
   const Result eval = owt("eval " + file("run") + " --views 10 --predictions " + file("p.csv"));
   ASSERT_EQ(eval.code, 0) << eval.err;
+  EXPECT_THAT(eval.err, HasSubstr("with the weights of " + file("run") + "/checkpoints/step-00000004"));
   EXPECT_THAT(eval.out, AllOf(HasSubstr("top-1 "), HasSubstr("(35 images, 10 views)")));
   const std::string files = image_files();
   move_data_away();

@@ -98,6 +98,11 @@ TEST_F(CliTest, TrainsEvaluatesAndInspectsPreparedData) {
   EXPECT_EQ(owt("prepare synthetic " + file("data") + " --train 500 --test 100").code,
             1);  // never overwritten
   EXPECT_THAT(owt("inspect " + file("data")).out, HasSubstr("500 images of 32x32x3, 10 classes of 50 to 50"));
+  const Result sheet = owt("inspect " + file("data") + " --samples 12 --sheet " + file("sheet.png") + " --recipe " +
+                           config("cifar10_bn.toml"));
+  ASSERT_EQ(sheet.code, 0) << sheet.err;
+  EXPECT_THAT(sheet.out, HasSubstr("12 training samples"));
+  EXPECT_EQ(read_file(file("sheet.png")).substr(1, 3), "PNG");
   const std::string recipe = config("cifar10_quick.toml");
   const Result trained = owt("train " + recipe + " --data " + file("data") + " --out " + file("run") +
                              " --epochs 1 --workers 2 --parallel owt-c --timing --set schedule.milestones=[1]");

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <thread>
@@ -61,6 +62,7 @@ class PrepareProgramTest : public testing::Test {
   }
   // Its process, which does not end by itself before it is done.
   pid_t start(const std::vector<std::string>& words) const {
+    std::fflush(nullptr);  // or the child prints once more what is still in the buffers
     const pid_t process = fork();
     if (process != 0) return process;
     std::vector<char*> arguments;

@@ -51,6 +51,15 @@ TEST_P(InferenceTest, RowsDoNotDependOnTheOthers) {
   for (int64_t i = 0; i < last.elements(); ++i) EXPECT_NEAR(last.data()[i], all.rows(3, 5).data()[i], 1e-5);
 }
 
+TEST_P(InferenceTest, Bf16IsCloseToFp32) {
+  if (device() == Device::kCpu) GTEST_SKIP() << "the CPU has no bf16";
+  const Tensor x = images(4), full = outputs("fc3", x);
+  Inference network(for_one_rank(small_settings(kSmallRecipe, {{"run.device", "cuda"}, {"run.precision", "bf16"}})),
+                    weights_of("run"));
+  const Tensor half = network.run(x);
+  for (int64_t i = 0; i < full.elements(); ++i) EXPECT_NEAR(half.data()[i], full.data()[i], 0.05);
+}
+
 TEST_P(InferenceTest, AnUnknownLayerIsAnErrorWithTheNearestName) {
   EXPECT_THAT([&] { Inference(settings(), weights_of("run"), "cnov2"); },
               ThrowsMessage<Error>(AllOf(HasSubstr("no layer 'cnov2'"), HasSubstr("did you mean 'conv2'?"))));

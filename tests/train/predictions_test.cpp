@@ -105,15 +105,19 @@ TEST_P(PredictionsTest, EveryTestImageHasOneLineInOrder) {
 
 TEST_P(PredictionsTest, OneViewGivesTheAccuracyOfAPlainEvaluation) {
   train_epoch();
-  for (const Split split : {Split::kTest, Split::kTrain}) {
-    const Evaluation plain = evaluate_run({.split = split}),
-                     detailed = evaluate_run({.split = split, .predictions = csv()});
-    EXPECT_EQ(plain.images, split == Split::kTest ? 50 : 100);
-    EXPECT_EQ(detailed.images, plain.images);
-    EXPECT_EQ(detailed.top1, plain.top1);
-    EXPECT_EQ(detailed.top5, plain.top5);
-    EXPECT_NEAR(detailed.loss, plain.loss, 1e-5);
-  }
+  std::vector<std::string> precisions{"fp32"};
+  if (device() == Device::kCuda) precisions.emplace_back("bf16");
+  for (const std::string& precision : precisions)
+    for (const Split split : {Split::kTest, Split::kTrain}) {
+      const Overrides changes{{"run.precision", precision}};
+      const Evaluation plain = evaluate_run({.split = split}, changes),
+                       detailed = evaluate_run({.split = split, .predictions = csv()}, changes);
+      EXPECT_EQ(plain.images, split == Split::kTest ? 50 : 100);
+      EXPECT_EQ(detailed.images, plain.images);
+      EXPECT_EQ(detailed.top1, plain.top1);
+      EXPECT_EQ(detailed.top5, plain.top5);
+      EXPECT_NEAR(detailed.loss, plain.loss, 1e-5);
+    }
 }
 
 TEST_P(PredictionsTest, TenViewsAreTheMeanOfTenCropsMadeByHand) {

@@ -99,39 +99,40 @@ TEST(ShardSettings, AreNotForOtherFormats) {
         small_settings(kSmallRecipe, {{"data.max_corrupt", "0.1"}});
       },
       ThrowsMessage<Error>(HasSubstr("no key 'max_corrupt'")));
+}
 
-  const std::string kTwoClasses = R"(
+const std::string kTwoClasses = R"(
 name = "two"
 input = [3, 8, 8]
 classes = 2
 layer = [{ name = "fc", type = "dense", out = 2 }]
 )";
-  const std::string kNamesAModel = R"(
+const std::string kNamesAModel = R"(
 model = "two.toml"
 data = { format = "synthetic", batch = 4 }
 optimizer = { learning_rate = 0.1 }
 schedule = { epochs = 1 }
 )";
 
-  TEST(Settings, AnotherModelFileCanBeNamed) {
-    const TempFolder folder;
-    const std::string recipe = folder.file("recipe.toml");
-    write_bytes(recipe, kNamesAModel);
-    write_bytes(folder.file("two.toml"), kTwoClasses);
-    std::string other = kTwoClasses;
-    other.replace(other.find("two"), 3, "other");
-    write_bytes(folder.file("other.toml"), other);
-    EXPECT_EQ(read_settings(recipe).model.name, "two");
-    // Other overrides of the model act on the file that is named, whatever their order.
-    const Settings changed = read_settings(recipe, {{"model.input", "[3, 9, 9]"}, {"model", "other.toml"}});
-    EXPECT_EQ(changed.model.name, "other");
-    EXPECT_EQ(changed.model.input, (Shape{9, 9, 3}));
-    EXPECT_THAT(
-        [&] {
-          read_settings(recipe, {{"model", "third.toml"}});
-        },
-        ThrowsMessage<Error>(AllOf(HasSubstr("--set model=third.toml"), HasSubstr("no model file"))));
-  }
+TEST(Settings, AnotherModelFileCanBeNamed) {
+  const TempFolder folder;
+  const std::string recipe = folder.file("recipe.toml");
+  write_bytes(recipe, kNamesAModel);
+  write_bytes(folder.file("two.toml"), kTwoClasses);
+  std::string other = kTwoClasses;
+  other.replace(other.find("two"), 3, "other");
+  write_bytes(folder.file("other.toml"), other);
+  EXPECT_EQ(read_settings(recipe).model.name, "two");
+  // Other overrides of the model act on the file that is named, whatever their order.
+  const Settings changed = read_settings(recipe, {{"model.input", "[3, 9, 9]"}, {"model", "other.toml"}});
+  EXPECT_EQ(changed.model.name, "other");
+  EXPECT_EQ(changed.model.input, (Shape{9, 9, 3}));
+  EXPECT_THAT(
+      [&] {
+        read_settings(recipe, {{"model", "third.toml"}});
+      },
+      ThrowsMessage<Error>(AllOf(HasSubstr("--set model=third.toml"), HasSubstr("no model file"))));
+}
 
 }  // namespace
 }  // namespace owt

@@ -58,7 +58,7 @@ def main():
     parser = argparse.ArgumentParser(description="Training speed of owt against PyTorch on the CPU.")
     parser.add_argument("--owt", required=True, metavar="PROGRAM")
     parser.add_argument("--model", choices=sorted(MODELS), default="cifar10_quick")
-    parser.add_argument("--batch", type=int, metavar="N", help="rows of a step (default: 128, AlexNet 64)")
+    parser.add_argument("--batch", type=int, metavar="N", help="rows of a step (default: 128, AlexNet 64, ResNet 32)")
     parser.add_argument("--threads", type=int, metavar="T", default=2)
     parser.add_argument("--repeats", type=int, metavar="R", default=7, help="turns of each")
     options = parser.parse_args()

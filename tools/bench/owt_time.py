@@ -11,6 +11,7 @@ CONFIGS = pathlib.Path(__file__).resolve().parents[2] / "configs"
 MODELS = {
     "cifar10_quick": (CONFIGS / "cifar10_quick.toml", 128, 40),
     "alexnet": (CONFIGS / "models" / "alexnet_owt.toml", 64, 5),
+    "resnet18": (CONFIGS / "models" / "resnet18.toml", 32, 3),
 }
 
 

@@ -4,7 +4,7 @@
     usage: torch_models.py --owt PROGRAM [--side N] [MODEL]...
 
 MODEL: names in configs/models; by default resnet18, resnet50, vgg_a and all alexnet_owt*. As in torch_check.py, on
-synthetic images in CIFAR-10's format, which zeros around them make N x N (by default 64; residual nets pool whatever is
+synthetic images in CIFAR-10's format, which zeros around them make N x N (by default 96; residual nets pool whatever is
 left, AlexNet and VGG get fewer inputs of their first dense layer); without dropout, which PyTorch draws otherwise.
 Exits 1 if one comparison is off. Needs Debian's python3-torch; takes about ten minutes on two cores.
 """
@@ -49,7 +49,7 @@ def write_recipe(model, side, folder):
 def main():
     parser = argparse.ArgumentParser(description="Checks the model files for ImageNet against PyTorch.")
     parser.add_argument("--owt", required=True, metavar="PROGRAM")
-    parser.add_argument("--side", type=int, default=64, metavar="N", help="of the images, 32 plus an even number")
+    parser.add_argument("--side", type=int, default=96, metavar="N", help="of the images, 32 plus an even number")
     parser.add_argument("models", nargs="*", metavar="MODEL")
     options = parser.parse_args()
     report = Report()

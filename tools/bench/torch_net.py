@@ -17,6 +17,17 @@ def pool(kind, layer):
                 ceil_mode=layer.get("round", "down") == "up", **more)
 
 
+class ConvRoundedUp(nn.Conv2d):
+    """With so many more zeros at the bottom and right edge that the last window is whole."""
+
+    def forward(self, x):
+        more = []
+        for axis in (1, 0):
+            size = x.shape[2 + axis] + 2 * self.padding[axis] - self.kernel_size[axis]
+            more += [0, -size % self.stride[axis]]
+        return super().forward(nn.functional.pad(x, more))
+
+
 def add_module(parent, name, module):
     """Registers a module under a name that may have dots, as layer1.0 has."""
     first, _, rest = name.partition(".")
@@ -72,8 +83,9 @@ def make_layer(layer, shape):
     bias = layer.get("bias", True) is not False
     kind = layer["type"]
     if kind == "conv":
-        return nn.Conv2d(shape[0], layer["out"], layer["kernel"], layer.get("stride", 1), layer.get("pad", 0),
-                         groups=layer.get("groups", 1), bias=bias)
+        conv = ConvRoundedUp if layer.get("round", "down") == "up" else nn.Conv2d
+        return conv(shape[0], layer["out"], layer["kernel"], layer.get("stride", 1), layer.get("pad", 0),
+                    groups=layer.get("groups", 1), bias=bias)
     if kind == "dense":
         return nn.Linear(shape[0], layer["out"], bias=bias)
     if kind == "batch_norm":

@@ -1,0 +1,140 @@
+#include "tools/inspect_data.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "data/cifar.h"
+#include "data/shard_statistics.h"
+#include "src/core/log.h"
+#include "src/train/settings.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostClassesInFull = 40;
+
+// A folder of either format, both splits or one of them.
+class Data {
+ public:
+  Data(const std::string& folder, const CropSettings& crop)
+      : folder_(folder),
+        crop_(crop),
+        shards_(fs::exists(fs::path(folder) / "classes.txt")),
+        kind_(fs::exists(fs::path(folder) / "cifar-100-binary") || fs::exists(fs::path(folder) / "train.bin")
+                  ? CifarKind::k100
+                  : CifarKind::k10) {}
+
+  bool shards() const { return shards_; }
+  bool has(Split split) const {
+    return !shards_ || fs::is_directory(fs::path(folder_) / (split == Split::kTrain ? "train" : "val"));
+  }
+  std::unique_ptr<ShardDataset> open_shards(Split split) const {
+    return std::make_unique<ShardDataset>(folder_, split, crop_);
+  }
+  std::shared_ptr<const Dataset> open(Split split) const {
+    return shards_ ? open_shards(split) : read_cifar(folder_, kind_, split);
+  }
+  bool has_statistics() const { return !shards_ || fs::exists(statistics_path(folder_)); }
+  DatasetStatistics statistics() const {
+    return shards_ ? read_statistics(folder_) : compute_statistics(*open(Split::kTrain));
+  }
+
+ private:
+  std::string folder_;
+  CropSettings crop_;
+  bool shards_;
+  CifarKind kind_;
+};
+
+void print_channels(const char* title, const std::vector<double>& values) {
+  std::cout << title;
+  for (const double value : values) std::cout << format(" {:.4f}", value / 255);
+}
+
+// Least, middle and largest.
+std::string spread(std::vector<int64_t> values) {
+  std::sort(values.begin(), values.end());
+  return format("{} / {} / {}", values.front(), values[values.size() / 2], values.back());
+}
+
+void print_sizes(const ShardDataset& images) {
+  std::vector<int64_t> heights, widths, bytes;
+  for (int64_t i = 0; i < images.size(); ++i) {
+    const ShardDataset::Stored stored = images.stored(i);
+    heights.push_back(stored.height), widths.push_back(stored.width), bytes.push_back(stored.bytes);
+  }
+  std::cout << format("  least / median / most: height {}, width {}, bytes {}\n", spread(heights), spread(widths),
+                      spread(bytes));
+}
+
+void print_classes(const std::vector<std::string>& names, const std::vector<int64_t>& counts) {
+  const size_t shown = std::min(counts.size(), kMostClassesInFull);
+  for (size_t c = 0; c < shown; ++c)
+    std::cout << format("  {:>4} {:<40} {:>8}\n", c, names.empty() ? "" : names[c], counts[c]);
+  if (shown < counts.size()) std::cout << format("  ... and {} more classes\n", counts.size() - shown);
+}
+
+void print_counts(const Dataset& images, const std::string& sizes, Split split) {
+  std::vector<int64_t> counts(static_cast<size_t>(images.classes()));
+  for (int64_t i = 0; i < images.size(); ++i) ++counts[static_cast<size_t>(images.label(i))];
+  std::cout << format("{}: {} images{}, {} classes of {} to {} images\n", split == Split::kTrain ? "train" : "test",
+                      images.size(), sizes, images.classes(), *std::min_element(counts.begin(), counts.end()),
+                      *std::max_element(counts.begin(), counts.end()));
+  print_classes(images.class_names(), counts);
+}
+
+void print_split(const Data& data, Split split) {
+  if (data.shards()) {
+    const auto images = data.open_shards(split);
+    print_counts(*images, "", split);
+    if (images->size() > 0) print_sizes(*images);
+    return;
+  }
+  const auto images = data.open(split);
+  print_counts(*images, " of " + images->image().str(), split);
+}
+
+void print_colours(const Data& data) {
+  if (!data.has_statistics()) {
+    std::cout << "no stats.json: owt prepare stats DIR measures channel means, deviations and their covariance\n";
+    return;
+  }
+  const DatasetStatistics statistics = data.statistics();
+  print_channels("training images, 0 to 1: channel mean", statistics.channel_mean);
+  print_channels(", std", statistics.channel_std);
+  std::cout << '\n';
+}
+
+void write_sheet(const std::string& folder, const SheetRequest& request) {
+  CropSettings crop;
+  AugmentSettings augment;
+  if (!request.recipe.empty()) {
+    const Settings settings = read_settings(request.recipe);
+    crop = settings.data.crop;
+    augment = settings.data.augment;
+  } else {
+    augment.mirror = true;
+  }
+  const Data data(folder, crop);
+  const auto images = data.open(Split::kTrain);
+  write_png(request.file,
+            contact_sheet(*images, augment, augment.needs_statistics() ? data.statistics() : DatasetStatistics{},
+                          request.sheet));
+  std::cout << format("{}: {} training samples\n", request.file, std::min(request.sheet.samples, images->size()));
+}
+
+}  // namespace
+
+void inspect_data(const std::string& folder, const SheetRequest& sheet) {
+  const Data data(folder, {});
+  for (const Split split : {Split::kTrain, Split::kTest})
+    if (data.has(split)) print_split(data, split);
+  print_colours(data);
+  if (!sheet.file.empty()) write_sheet(folder, sheet);
+}
+
+}  // namespace owt

@@ -1,0 +1,19 @@
+// What `owt inspect` shows of a data set.
+#pragma once
+
+#include <string>
+
+#include "data/contact_sheet.h"
+
+namespace owt {
+
+struct SheetRequest {
+  std::string file;    // the PNG to write; empty: none
+  std::string recipe;  // whose augmentation it shows; empty: a plain one
+  ContactSheet sheet{};
+};
+
+// Of the CIFAR files or the prepared shards in a folder: to the standard output, and the sheet to its file.
+void inspect_data(const std::string& folder, const SheetRequest& sheet);
+
+}  // namespace owt
