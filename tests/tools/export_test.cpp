@@ -1,0 +1,60 @@
+// Networks for other programs: owt export.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/support/program.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ExportTest : public ProgramTest {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(owt("prepare synthetic " + file("data") + " --train 100 --test 20").code, 0);
+    const Result trained = owt("train " + config("cifar10_quick.toml") + " --data " + file("data") + " --out " +
+                               file("run") + " --steps 2 --device cpu --set data.batch=25");
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const Result tried = owt("export " + file("run") + " --onnx " + file("tried.onnx"));
+    if (tried.err.find("built without ONNX") != std::string::npos) GTEST_SKIP() << tried.err;
+  }
+  std::string onnx() const { return file("net.onnx"); }
+};
+
+// The run folder has the weights, the per-pixel means and the names of the classes.
+TEST_F(ExportTest, ARunFolderIsAllItNeeds) {
+  fs::remove_all(file("data"));
+  const Result plain = owt("export " + file("run") + " --onnx " + onnx());
+  ASSERT_EQ(plain.code, 0) << plain.err;
+  const std::string bytes = read_file(onnx());
+  EXPECT_THAT(bytes, AllOf(HasSubstr("conv1.weight"), HasSubstr("logits"), HasSubstr("owt.classes"),
+                           HasSubstr("of each pixel"), Not(HasSubstr("pixel.mean"))));
+  const Result raw = owt("export " + file("run") + " --onnx " + onnx() + " --raw --softmax --batch 2 --opset 11");
+  ASSERT_EQ(raw.code, 0) << raw.err;
+  EXPECT_THAT(read_file(onnx()), AllOf(HasSubstr("pixel.mean"), HasSubstr("probabilities")));
+}
+
+TEST_F(ExportTest, WrongCommandLinesExitWithTwoAndWriteNothing) {
+  const std::string command = "export " + file("run") + " ";
+  EXPECT_THAT(owt(command).err, HasSubstr("--onnx FILE is missing"));
+  EXPECT_EQ(owt(command).code, 2);
+  EXPECT_EQ(owt(command + "--onnx " + onnx() + " --opset 10").code, 2);
+  EXPECT_EQ(owt(command + "--onnx " + onnx() + " --batch 0").code, 2);
+  EXPECT_EQ(owt(command + "--onnx " + onnx() + " --batch some").code, 2);
+  EXPECT_FALSE(fs::exists(onnx()));
+}
+
+TEST_F(ExportTest, AFileThatCannotBeWrittenIsOneError) {
+  const Result failed = owt("export " + file("run") + " --onnx " + file("no/folder/net.onnx"));
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_THAT(failed.err, AllOf(HasSubstr("owt: error: "), HasSubstr("no/folder/net.onnx")));
+}
+
+}  // namespace
+}  // namespace owt
