@@ -20,6 +20,8 @@ class Config:
         recipe = read_recipe(path)
         self.model = recipe["model"]
         self.changes = ["--set", AUGMENT] if list(recipe) == ["model"] else []
+        if recipe.get("data", {}).get("format") == "shards":  # owt would cut the input's size out of a larger image
+            self.changes += ["--set", f"data.augment.short_side={self.model['input'][1]}"]
         self.weights = weights or self.draw_weights()
 
     def run(self, command, *words):
