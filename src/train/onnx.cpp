@@ -316,7 +316,7 @@ void add_graph(onnx::GraphProto& out, const Model& model, const Augmenter& augme
 
 std::string listed(const std::vector<double>& values) {
   std::string text;
-  for (const double value : values) text += concat(text.empty() ? "" : " ", value);
+  for (const double value : values) text += format("{}{}", text.empty() ? "" : " ", value);
   return text;
 }
 
@@ -348,7 +348,7 @@ void add_metadata(onnx::ModelProto& model, const Settings& settings, const DataF
   add("owt.input", "(pixel - mean) * scale / std, pixels 0 to 255");
   add("owt.mean", described(augment.mean, augment.mean_values, facts.statistics.channel_mean, "0"));
   add("owt.std", described(augment.std, augment.std_values, facts.statistics.channel_std, "1"));
-  add("owt.scale", concat(augment.scale));
+  add("owt.scale", format("{}", augment.scale));
 }
 
 // Of the first release of ONNX with that opset (docs/Versioning.md), so that old readers take the file.
