@@ -9,6 +9,9 @@ namespace {
 constexpr double kWorthIt = 0.95;  // of the direct time; less gain is within the noise of one measurement
 constexpr double kLargestError = 1e-4;
 
+// Of a key(), without the team.
+std::string geometry_of(const std::string& key) { return key.substr(0, key.rfind(", ")); }
+
 }  // namespace
 
 const char* name_of(ConvAlgorithm algorithm) {
@@ -27,6 +30,8 @@ ConvAlgorithm conv_algorithm_from(const std::string& name) {
     if (name == name_of(algorithm)) return algorithm;
   fail("no convolution algorithm '", name, "'; there are auto, direct, winograd");
 }
+
+std::string ConvChoices::key(const std::string& geometry, int team) { return format("{}, {} threads", geometry, team); }
 
 ConvChoices& ConvChoices::process() {
   static ConvChoices choices;
@@ -48,6 +53,11 @@ ConvAlgorithm ConvChoices::choose(const std::string& key, const std::function<Me
   if (mode_ != ConvAlgorithm::kAuto) return mode_;
   const auto known = table_.find(key);
   if (known != table_.end()) return known->second.algorithm;
+  const auto of_other_team = all_teams_.find(geometry_of(key));
+  if (of_other_team != all_teams_.end()) {
+    table_[key] = {key, of_other_team->second, {}};
+    return of_other_team->second;
+  }
   const Measured measured = measure();
   const bool winograd = measured.winograd_ms < kWorthIt * measured.direct_ms && measured.error <= kLargestError;
   const ConvAlgorithm algorithm = winograd ? ConvAlgorithm::kWinograd : ConvAlgorithm::kDirect;
@@ -73,8 +83,15 @@ void ConvChoices::preload(const std::map<std::string, std::string>& choices) {
   for (auto& [key, choice] : loaded) table_[key] = choice;
 }
 
+void ConvChoices::preload_for_all_teams(const std::map<std::string, std::string>& choices) {
+  preload(choices);
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, name] : choices) all_teams_.try_emplace(geometry_of(key), conv_algorithm_from(name));
+}
+
 void ConvChoices::clear() {
   const std::lock_guard lock(mutex_);
+  all_teams_.clear();
   table_.clear();
 }
 

@@ -43,6 +43,8 @@ class ConvChoices {
   void set_mode(ConvAlgorithm mode);
   ConvAlgorithm mode() const;
 
+  // What a pass of this geometry is called.
+  static std::string key(const std::string& geometry, int team);
   // The algorithm (never kAuto) of the pass named `key`, for which both can be used. In kAuto mode what the
   // table knows, else the outcome of measure(), which is then kept: Winograd where it is more than 5 % faster
   // and its error is at most 1e-4. One host thread measures at a time, the others wait. measure() must not
@@ -54,6 +56,9 @@ class ConvChoices {
   // Adds to the table; keys it has already are replaced. Throws Error for an unknown algorithm, and changes
   // nothing.
   void preload(const std::map<std::string, std::string>& choices);
+  // preload(), and teams of other sizes take the choice of the first key of the same geometry instead of measuring: what one
+  // team computed another computes with the same algorithms.
+  void preload_for_all_teams(const std::map<std::string, std::string>& choices);
   void clear();
 
   // In order of keys; and as lines for the log, "KEY: winograd (direct 46.01 ms, winograd 27.72 ms, error
@@ -65,6 +70,7 @@ class ConvChoices {
   mutable std::mutex mutex_;  // held while measuring, too
   ConvAlgorithm mode_ = ConvAlgorithm::kAuto;
   std::map<std::string, Choice> table_;
+  std::map<std::string, ConvAlgorithm> all_teams_;  // by geometry
 };
 
 }  // namespace owt

@@ -240,9 +240,11 @@ class ConvPass {
 
 // Without the rows of the batch, so that a last, smaller batch uses the same algorithm.
 std::string key_of(const ConvGeometry& g, PassKind kind) {
-  return format("{}x{}x{} -> {}x{}x{}, kernel {}x{}, stride {}x{}, pad {} {} {} {}, groups {}, {}, {} threads", g.in_h,
-                g.in_w, g.in_c, g.out_h, g.out_w, g.out_c, g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.top,
-                g.left, g.bottom, g.right, g.groups, name_of(kind), team_size());
+  const std::string geometry =
+      format("{}x{}x{} -> {}x{}x{}, kernel {}x{}, stride {}x{}, pad {} {} {} {}, groups {}, {}", g.in_h, g.in_w, g.in_c,
+             g.out_h, g.out_w, g.out_c, g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.top, g.left, g.bottom,
+             g.right, g.groups, name_of(kind));
+  return ConvChoices::key(geometry, team_size());
 }
 
 Tensor pattern(const memory::desc& layout) {

@@ -24,8 +24,10 @@ int command_eval(const Arguments& arguments) {
     std::cout << options.help();
     return 0;
   }
+  check_two_files(options, "predictions", "confusion");
   EvalOptions eval;
   eval.weights = trained_weights(options);
+  eval.run_folder = run_folder_of(options);
   eval.data = given_data(options);
   eval.threads = shared_threads(options);
   eval.request.split = split_option(options);

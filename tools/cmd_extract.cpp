@@ -24,6 +24,7 @@ int command_extract(const Arguments& arguments) {
   }
   for (const std::string name : {"layer", "out"})
     if (!options.given(name)) throw UsageError("owt extract: --" + name + " is missing");
+  check_two_files(options, "out", "labels");
   ExtractOptions extraction;
   extraction.photos = options.list("IMAGE");
   if (!extraction.photos.empty())

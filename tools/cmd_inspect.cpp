@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "src/core/log.h"
+#include "src/parallel/memory_need.h"
 #include "src/train/checkpoint_files.h"
 #include "src/train/run.h"
 #include "src/train/safetensors.h"
@@ -16,6 +17,17 @@ namespace fs = std::filesystem;
 
 double mega(double value) { return value / 1e6; }
 
+// Of worker 0, of a step. The front and what is split behind it are two runs of layers.
+double gradient_bytes(const Plan& plan) {
+  const auto layers = static_cast<int64_t>(plan.layers.size());
+  const StepRows rows = plan.rows(plan.request.step_rows);
+  int64_t dense_rows = 0;
+  for (const StepRows::RoundSize& round : rows.round_sizes(0)) dense_rows = std::max(dense_rows, round.rows);
+  const int64_t elements = rows.of(0).size() * gradient_elements(plan, 0, plan.boundary) +
+                           dense_rows * gradient_elements(plan, plan.boundary, layers);
+  return static_cast<double>(elements * size_of(activation_type(plan.request.on.precision)));
+}
+
 void inspect_model(const Settings& settings) {
   const Plan plan = make_plan(settings.model, settings.plan_request());
   const std::vector<LayerFacts> facts = layer_facts(plan);
@@ -23,7 +35,7 @@ void inspect_model(const Settings& settings) {
                       settings.model.input.str(), settings.model.classes);
   std::cout << format("{:<16} {:<16} {:>14} {:>12} {:>14} {:>16}\n", "layer", "type", "output", "parameters",
                       "MFLOP/image", "activation KB");
-  double parameters = 0, forward = 0, training = 0, activations = 0, largest = 0;
+  double parameters = 0, forward = 0, training = 0, activations = 0;
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const LayerPlan& at = plan.layers[i];
     const auto count = static_cast<double>(at.trained);
@@ -31,7 +43,6 @@ void inspect_model(const Settings& settings) {
     forward += at.flops_per_row;
     training += at.flops_per_row + at.backward_flops_per_row;
     const double bytes = static_cast<double>(facts[i].activation_bytes);
-    largest = std::max(largest, bytes);
     if (!at.in_place) activations += bytes;
     activations += bytes / static_cast<double>(at.out.elements()) * static_cast<double>(at.inner_elements());
     std::cout << format("{:<16} {:<16} {:>14} {:>12} {:>14.3f} {:>16}\n", at.name, at.type, at.out.str(),
@@ -44,7 +55,7 @@ void inspect_model(const Settings& settings) {
       "memory of worker 0 of {} ({}, {} images per step): weights, gradients and momentum {:.1f} MB, "
       "activations {:.1f} MB, their gradients {:.1f} MB\n",
       plan.ranks(), name_of(plan.request.strategy), plan.request.step_rows,
-      mega(3 * static_cast<double>(plan.weight_bytes_per_rank())), mega(activations), mega(2 * largest));
+      mega(3 * static_cast<double>(plan.weight_bytes_per_rank())), mega(activations), mega(gradient_bytes(plan)));
 }
 
 void inspect_tensors(const std::string& path) {
@@ -67,10 +78,19 @@ void inspect_checkpoint(const std::string& folder) {
   inspect_tensors((fs::path(folder) / "weights.safetensors").string());
 }
 
-void inspect_folder(const std::string& folder, const SheetRequest& sheet) {
-  if (fs::is_regular_file(fs::path(folder) / "state.json")) return inspect_checkpoint(folder);
+void inspect_run(const std::string& folder) {
   if (const auto newest = newest_checkpoint(folder)) return inspect_checkpoint(*newest);
-  inspect_data(folder, sheet);
+  std::cout << format("run {}: no checkpoint yet; its recipe is {}\n", folder,
+                      (fs::path(folder) / "config.toml").string());
+}
+
+void inspect_folder(const std::string& folder, const SheetRequest& sheet) {
+  const bool is_checkpoint = fs::is_regular_file(fs::path(folder) / "state.json");
+  const bool is_run = fs::is_regular_file(fs::path(folder) / "config.toml") || newest_checkpoint(folder);
+  if (!is_checkpoint && !is_run) return inspect_data(folder, sheet);
+  if (!sheet.file.empty())
+    fail("a contact sheet needs a data set; ", folder, " is a ", is_checkpoint ? "checkpoint" : "run folder");
+  is_checkpoint ? inspect_checkpoint(folder) : inspect_run(folder);
 }
 
 }  // namespace

@@ -71,8 +71,13 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked)
     std::cout << make_plan(settings.model, request).table() << '\n';
   }
   std::cout << format("{:<10} {:>20} {:>22}\n", "strategy", "MB sent per worker", "weights MB per worker");
+  const bool can_split = can_split_dense(settings.model);
   for (const std::string& name : strategy_names()) {
     request.strategy = strategy_from(name);
+    if (splits_dense(request.strategy) && !can_split) {
+      std::cout << format("{:<10} a layer with weights behind the first dense layer cannot be split\n", name);
+      continue;
+    }
     const Plan plan = make_plan(settings.model, request);
     std::cout << format("{:<10} {:>20.3f} {:>22.2f}{}\n", name, static_cast<double>(plan.bytes_per_step()) / 1e6,
                         static_cast<double>(plan.weight_bytes_per_rank()) / 1e6,

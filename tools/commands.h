@@ -41,6 +41,8 @@ void declare_trained(Options& options);
 std::string run_folder_of(const Options& options);
 // --weights, else those of the run's best checkpoint.
 std::string trained_weights(const Options& options);
+// Throws UsageError where these two options name one file, which would be written twice.
+void check_two_files(const Options& options, const std::string& a, const std::string& b);
 std::string given_data(const Options& options);  // empty: not given
 Split split_option(const Options& options);      // --split test|train
 

@@ -118,6 +118,13 @@ std::string trained_weights(const Options& options) {
   return (fs::path(*best) / "weights.safetensors").string();
 }
 
+void check_two_files(const Options& options, const std::string& a, const std::string& b) {
+  if (!options.given(a) || !options.given(b)) return;
+  const auto file = [&](const std::string& name) { return fs::weakly_canonical(fs::absolute(options.string(name))); };
+  if (file(a) == file(b))
+    throw UsageError(concat("--", a, " and --", b, " name the same file, ", options.string(a), "; name two"));
+}
+
 std::string given_data(const Options& options) { return options.given("data") ? options.string("data") : ""; }
 
 Split split_option(const Options& options) {

@@ -15,7 +15,27 @@
 namespace owt {
 namespace {
 
+namespace fs = std::filesystem;
+
 std::string reason() { return std::strerror(errno); }
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = fs::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+// The file that writing to `path` is to replace.
+std::string output_path(const std::string& path) {
+  std::error_code code;
+  const bool is_link = fs::is_symlink(path, code);
+  const fs::path target = is_link ? fs::canonical(path, code) : fs::path(path);
+  if (is_link && code) fail("cannot write ", path, ": the link leads nowhere: ", code.message(), "; remove it");
+  const fs::file_status there = fs::status(target, code);
+  if (fs::is_directory(there)) fail("cannot write ", path, ": it is a folder; name a file");
+  if (fs::exists(there) && !fs::is_regular_file(there))
+    fail("cannot write ", path, ": it is a device, a pipe or the like, which a file would replace; name a file");
+  return target.string();
+}
 
 }  // namespace
 
@@ -79,7 +99,14 @@ void write_file_atomically(const std::string& path, std::string_view content) {
   file.close();
 }
 
-AtomicFileWriter::AtomicFileWriter(const std::string& path) : path_(path), beside_(path + ".tmp") {}
+void check_output(const std::string& path) {
+  const std::string folder = folder_of(output_path(path));
+  if (!writable_folder(folder))
+    fail("cannot write ", path, ": ", folder, fs::is_directory(folder) ? " cannot be written to" : " is no folder",
+         "; make it, or name another file");
+}
+
+AtomicFileWriter::AtomicFileWriter(const std::string& path) : path_(output_path(path)), beside_(path_ + ".tmp") {}
 
 void AtomicFileWriter::close() {
   beside_.close();
@@ -89,8 +116,7 @@ void AtomicFileWriter::close() {
     ::unlink(beside.c_str());
     fail("cannot write ", path_, ": ", why);
   }
-  const std::string folder = std::filesystem::path(path_).parent_path().string();
-  sync_folder(folder.empty() ? "." : folder);
+  sync_folder(folder_of(path_));
 }
 
 uint64_t checksum_of(std::string_view bytes) { return XXH64(bytes.data(), bytes.size(), 0); }

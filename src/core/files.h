@@ -13,6 +13,10 @@ std::string read_file(const std::string& path);  // throws Error naming the file
 // renames it, syncs the folder. Throws Error (disk full, not writable) and leaves the old file untouched.
 void write_file_atomically(const std::string& path, std::string_view content);
 
+// Throws Error where write_file_atomically() could not write: no such folder, or what is there is no file. For outputs that
+// are written after long work.
+void check_output(const std::string& path);
+
 // A file written in pieces and made durable by close(). Throws Error on a full disk; an unclosed file is removed.
 class FileWriter {
  public:
@@ -31,7 +35,8 @@ class FileWriter {
   void* hash_ = nullptr;
 };
 
-// write_file_atomically() in pieces: close() puts the file in its place; without it nothing has changed.
+// write_file_atomically() in pieces: close() puts the file in its place; without it nothing has changed. Where the path is
+// a symbolic link, the file it leads to is written. Throws Error where something else than a file is there (/dev/null).
 class AtomicFileWriter {
  public:
   explicit AtomicFileWriter(const std::string& path);

@@ -6,6 +6,26 @@
 #include "src/net/layer_types.h"
 
 namespace owt {
+namespace {
+
+struct Names {
+  std::set<std::string> layers, params;
+
+  // The first name of a layer or a parameter that was there before; empty: none. Of a composite those inside it, too:
+  // weights lie in files by these names.
+  std::string add(Layer& layer, const Shape& in) {
+    if (!layers.insert(layer.name()).second) return layer.name();
+    const auto inner = layer.inner(in);
+    for (const Layer::Inner& each : inner)
+      if (const std::string twice = add(*each.layer, each.in); !twice.empty()) return twice;
+    if (!inner.empty()) return {};  // its parameters are theirs
+    for (const Param* param : layer.params())
+      if (!params.insert(param->name).second) return param->name;
+    return {};
+  }
+};
+
+}  // namespace
 
 Model read_model(Config& config) {
   Model model;
@@ -30,8 +50,15 @@ Model read_model(Config& config) {
     if (!names.insert(name).second) layer.error("name", concat("there are two layers called '", name, "'"));
   }
   const auto layers = whole_layers(model);
+  Names all;
   Shape batch = model.input.batch_of(1);
-  for (const auto& layer : layers) batch = layer->out_shape(batch);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (const std::string twice = all.add(*layers[i], batch); !twice.empty())
+      model.layers[i].error("name",
+                            concat("the name '", twice, "' is there twice: the layers inside a layer are called ",
+                                   "LAYER.NAME; rename one"));
+    batch = layers[i]->out_shape(batch);
+  }
   if (batch.row_elements() != model.classes)
     config.error("classes", concat("the last layer '", layers.back()->name(), "' has ", batch.row_elements(),
                                    " outputs, but 'classes' is ", model.classes));

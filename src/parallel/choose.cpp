@@ -87,7 +87,9 @@ std::vector<PlanRequest> candidates(const PlanRequest& request, const Network& n
 Choice choose_strategy(const Model& model, const PlanRequest& request, const Network& network,
                        const ComputeModel& compute) {
   Choice choice;
+  const bool can_split = can_split_dense(model);
   for (const PlanRequest& candidate : candidates(request, network)) {
+    if (splits_dense(candidate.strategy) && !can_split) continue;
     const Plan plan = make_plan(model, candidate);
     // With nothing split it is dp once more, or every rank for itself.
     if (!plan.split() && splits_dense(candidate.strategy)) continue;

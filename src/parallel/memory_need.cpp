@@ -24,18 +24,15 @@ int64_t scratch_elements(const LayerPlan& layer) {
   return layer.out.elements() + layer.in.elements() + 2 * largest + inner;
 }
 
-// Elements per row that the run of layers [begin, end) keeps: every output, two gradients as large as the largest, and what
-// one composite layer at a time needs.
+// Elements per row that the run of layers [begin, end) keeps.
 int64_t kept_elements(const Plan& plan, int64_t begin, int64_t end) {
-  int64_t outputs = 0, largest = 0, scratch = 0;
+  int64_t outputs = 0;
   for (int64_t i = begin; i < end; ++i) {
     const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
     if (!at.in_place || i == begin) outputs += kept_columns(at);
     outputs += at.inner_elements();
-    largest = std::max({largest, kept_columns(at), i > begin ? at.in.elements() : 0});
-    scratch = std::max(scratch, scratch_elements(at));
   }
-  return outputs + 2 * largest + scratch;
+  return outputs + gradient_elements(plan, begin, end);
 }
 
 // Of the moves between split layers: the whole batch, its gradient, and what travels.
@@ -64,6 +61,16 @@ int64_t velocity_bytes(const Plan& plan) {
 }
 
 }  // namespace
+
+int64_t gradient_elements(const Plan& plan, int64_t begin, int64_t end) {
+  int64_t largest = 0, scratch = 0;
+  for (int64_t i = begin; i < end; ++i) {
+    const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
+    largest = std::max({largest, kept_columns(at), i > begin ? at.in.elements() : 0});
+    scratch = std::max(scratch, scratch_elements(at));
+  }
+  return 2 * largest + scratch;
+}
 
 int64_t MemoryNeed::bytes(int64_t step_rows) const {
   return weight_bytes + static_cast<int64_t>(std::ceil(step_row_bytes * static_cast<double>(step_rows)));

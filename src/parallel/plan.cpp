@@ -46,7 +46,10 @@ void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
       parts = slices(at.out.elements());
     } else if (columns == Columns::kMixes) {
       layout = Layout::kReplicated;
-      OWT_CHECK(at.params.empty(), "layer '", at.name, "' has weights and cannot stand behind the first dense layer");
+      if (!at.params.empty())
+        fail("layer '", at.name, "' has weights, but cannot be split as the dense layer '", plan.boundary_name(),
+             "' before it is under ", name_of(plan.request.strategy), "; use --parallel dp, or move '", at.name,
+             "' before '", plan.boundary_name(), "'");
     }
     at.layout = layout;
     if (layout == Layout::kFeature) at.parts = parts;
@@ -309,6 +312,15 @@ LayerPlan describe(Layer& layer, const Shape& in, bool wants_dx) {
 }
 
 }  // namespace
+
+bool can_split_dense(const Model& model) {
+  bool dense = false;
+  for (const auto& layer : whole_layers(model)) {
+    if (dense && layer->columns() == Columns::kMixes && !layer->params().empty()) return false;
+    dense |= layer->columns() == Columns::kSplits;
+  }
+  return true;
+}
 
 Plan make_plan(const Model& model, const PlanRequest& request) {
   OWT_CHECK(request.ranks >= 1 && request.step_rows >= 1);

@@ -129,6 +129,11 @@ struct Plan {
   std::string table() const;  // `owt plan`
 };
 
+// Whether strategies that split dense layers can run it: a layer with weights behind the first dense one (a residual, say) is
+// not split.
+bool can_split_dense(const Model& model);
+
+// Throws Error for a model that cannot be split as the strategy wants, and for ranks that make no groups.
 Plan make_plan(const Model& model, const PlanRequest& request);
 
 }  // namespace owt

@@ -27,13 +27,13 @@ constexpr Field kFields[] = {
 
 DatasetStatistics statistics_in(const std::string& path) {
   const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) fail(path, " is damaged: it is no JSON; give --data DIR to compute it anew");
+  if (!json.is_object()) fail(path, " is damaged: it is no JSON; remove it and give --data DIR, the training data");
   try {
     DatasetStatistics statistics;
     for (const Field& field : kFields) statistics.*field.values = json.value(field.key, std::vector<double>{});
     return statistics;
   } catch (const std::exception& e) {
-    fail(path, " is damaged: ", e.what(), "; give --data DIR to compute it anew");
+    fail(path, " is damaged: ", e.what(), "; remove it and give --data DIR, the training data");
   }
 }
 
@@ -51,7 +51,7 @@ void check_statistics(const Settings& settings, const DatasetStatistics& found, 
   const auto has = [&](const std::vector<double>& values, int64_t wanted, const char* key) {
     if (std::ssize(values) != wanted)
       fail(path, ": '", key, "' has ", values.size(), " values, the recipe wants ", wanted,
-           "; give --data DIR, the training data");
+           "; remove it and give --data DIR, the training data");
   };
   if (augment.mean == From::kPixel) has(found.pixel_mean, image.elements(), "pixel_mean");
   if (augment.mean == From::kChannel) has(found.channel_mean, image[2], "channel_mean");
@@ -61,13 +61,25 @@ void check_statistics(const Settings& settings, const DatasetStatistics& found, 
 }
 
 DataFacts of_data_set(const Settings& settings, const std::string& folder) {
-  Job job;
-  job.settings = settings;
-  open_data(job, folder);
-  return {job.statistics, job.train->class_names()};
+  const auto names = [&] {
+    Settings few = settings;
+    few.data.train_images = 1;  // where they are made up
+    const bool train = settings.data.format != "shards" || fs::is_directory(fs::path(folder) / "train");
+    return open_split(few, folder, train ? Split::kTrain : Split::kTest)->class_names();
+  };
+  return {statistics_of(settings, folder), names()};
 }
 
 }  // namespace
+
+std::optional<DatasetStatistics> statistics_of_run(const Settings& settings, const std::string& run_folder) {
+  if (!settings.data.augment.needs_statistics()) return DatasetStatistics{};
+  const std::string path = (fs::path(run_folder) / kStatistics).string();
+  if (run_folder.empty() || !fs::exists(path)) return {};
+  const DatasetStatistics found = statistics_in(path);
+  check_statistics(settings, found, path);
+  return found;
+}
 
 void write_data_facts(const std::string& run_folder, const DataFacts& facts) {
   const auto path = [&](const char* name) { return (fs::path(run_folder) / name).string(); };
@@ -86,19 +98,15 @@ void write_data_facts(const std::string& run_folder, const DataFacts& facts) {
 
 DataFacts find_data_facts(const Settings& settings, const std::string& run_folder, const std::string& data) {
   if (!data.empty()) return of_data_set(settings, data);
-  const fs::path statistics = fs::path(run_folder) / kStatistics, classes = fs::path(run_folder) / kClasses;
-  const bool needed = settings.data.augment.needs_statistics(), there = !run_folder.empty() && fs::exists(statistics);
-  if (settings.data.format == "synthetic" && (run_folder.empty() || (needed && !there)))
-    return of_data_set(settings, "");
+  auto statistics = statistics_of_run(settings, run_folder);
+  if (settings.data.format == "synthetic" && (run_folder.empty() || !statistics)) return of_data_set(settings, "");
   DataFacts facts;
-  if (needed && !there)
+  if (!statistics)
     fail("the recipe's augmentation wants means of the training images, and no ", kStatistics, " lies ",
          run_folder.empty() ? "beside it" : concat("in ", run_folder),
          "; name the run folder in place of the recipe, or give --data DIR, the training data");
-  if (needed) {
-    facts.statistics = statistics_in(statistics.string());
-    check_statistics(settings, facts.statistics, statistics.string());
-  }
+  facts.statistics = std::move(*statistics);
+  const fs::path classes = fs::path(run_folder) / kClasses;
   if (!run_folder.empty() && fs::exists(classes)) facts.class_names = read_lines(classes.string());
   return facts;
 }

@@ -5,6 +5,7 @@
 //   classes.txt       line i names class i; only where names are known
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,10 @@ struct DataFacts {
   DatasetStatistics statistics;
   std::vector<std::string> class_names;  // may be empty
 };
+
+// Of the run folder; nothing where the recipe wants some and there are none. Throws Error for damaged files and those of
+// another recipe.
+std::optional<DatasetStatistics> statistics_of_run(const Settings& settings, const std::string& run_folder);
 
 void write_data_facts(const std::string& run_folder, const DataFacts& facts);
 

@@ -33,7 +33,7 @@ Shape extract_data_set(const Settings& settings, const ExtractOptions& options, 
   Job job;
   job.settings = settings;
   job.plan = settings.plan_to_run();
-  open_data(job, data_folder(settings.data, options.data));
+  open_data(job, data_folder(settings.data, options.data), options.split, options.run_folder);
   const Dataset& images = *job.images(options.split);
   const Shape shape = file_shape(network.out().batch_of(images.size()));
   NpyWriter features(options.out, shape, DType::kF32);
@@ -85,6 +85,8 @@ Shape extract_photos(const Settings& settings, const ExtractOptions& options, In
 
 Shape extract(const Settings& settings, const ExtractOptions& options) {
   OWT_CHECK(options.photos.empty() || options.labels.empty(), "photos have no labels");
+  for (const std::string& file : {options.out, options.labels})
+    if (!file.empty()) check_output(file);
   const Settings alone = for_one_rank(settings);
   set_team_size(threads_per_rank(options.threads, 1));
   log_device(alone, alone.compute());

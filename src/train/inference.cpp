@@ -76,10 +76,14 @@ Inference::Inference(const Settings& settings, const std::string& weights, const
   warn_of_unused(load_weights(weights, *model_, Groups(plan_, *alone)), settings.model, weights);
 }
 
+// Without memory for backward, which never runs.
 Tape& Inference::tape(int64_t rows) {
-  const auto found = tapes_.find(rows);
-  if (found != tapes_.end()) return found->second;
-  return tapes_.try_emplace(rows, model_->front(), rows, on_, nullptr).first->second;
+  if (rows == tape_rows_) return *tape_;
+  tape_.reset();  // before the next one is made
+  tape_rows_ = 0;
+  tape_.emplace(model_->front(), rows, on_, nullptr, Tape::Scratch::kLent);
+  tape_rows_ = rows;
+  return *tape_;
 }
 
 Tensor Inference::run(const Tensor& images) {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "src/comm/communicator.h"
@@ -39,7 +39,8 @@ class Inference {
   Plan plan_;
   std::unique_ptr<RankModel> model_;
   Stream stream_;
-  std::map<int64_t, Tape> tapes_;  // by rows
+  std::optional<Tape> tape_;  // of the last run: there are as many numbers of rows as there are batches of photos
+  int64_t tape_rows_ = 0;
 };
 
 }  // namespace owt

@@ -11,28 +11,41 @@
 #include "src/core/check.h"
 #include "src/core/gpus.h"
 #include "src/core/log.h"
+#include "src/train/data_facts.h"
 
 namespace owt {
-namespace {
 
-std::shared_ptr<const Dataset> open_split(const Job& job, const std::string& folder, Split split) {
-  const DataSettings& data = job.settings.data;
+std::shared_ptr<const Dataset> open_split(const Settings& of, const std::string& folder, Split split) {
+  const DataSettings& data = of.data;
   if (data.format == "shards") return std::make_shared<ShardDataset>(folder, split, data.crop);
   if (data.format != "synthetic")
     return read_cifar(folder, data.format == "cifar10" ? CifarKind::k10 : CifarKind::k100, split);
   SyntheticSettings settings;
   settings.size = split == Split::kTrain ? data.train_images : data.test_images;
   settings.side = data.image[0];
-  settings.classes = std::min(job.settings.model.classes, kSyntheticClasses);  // a model may have more
+  settings.classes = std::min(of.model.classes, kSyntheticClasses);  // a model may have more
   settings.seed = data.seed;
   settings.split = split;
   return std::make_shared<SyntheticDataset>(settings);
 }
 
-DatasetStatistics statistics_of(const Job& job, const std::string& folder) {
-  const DataSettings& data = job.settings.data;
+DatasetStatistics statistics_of(const Settings& settings, const std::string& folder, const Dataset* train) {
+  const DataSettings& data = settings.data;
   if (!data.augment.needs_statistics()) return {};
-  return data.format == "shards" ? read_statistics(folder) : compute_statistics(*job.train);
+  if (data.format != "shards") return compute_statistics(train ? *train : *open_split(settings, folder, Split::kTrain));
+  if (!std::filesystem::is_directory(std::filesystem::path(folder) / "train"))
+    fail("the recipe's augmentation wants means of the training images, and ", folder,
+         " has no training images; name "
+         "the run folder in place of the recipe");
+  return read_statistics(folder);
+}
+
+namespace {
+
+void check_classes(const Settings& settings, const Dataset& images) {
+  if (images.classes() > settings.model.classes)
+    fail("the data has ", images.classes(), " classes, but model '", settings.model.name, "' has ",
+         settings.model.classes, "; set the model's classes and the outputs of its last layer");
 }
 
 LoaderSettings loader_settings(const Job& job, int rank) {
@@ -59,7 +72,7 @@ void use_algorithms_of(const std::string& weights, const Settings& settings) {
   ConvChoices::process().set_mode(settings.run.conv_algorithm);
   const std::filesystem::path beside = std::filesystem::path(weights).parent_path();
   if (std::filesystem::is_regular_file(beside / "state.json"))
-    ConvChoices::process().preload(load_checkpoint_state(beside.string()).conv_choices);
+    ConvChoices::process().preload_for_all_teams(load_checkpoint_state(beside.string()).conv_choices);
 }
 
 std::string data_folder(const DataSettings& data, const std::string& given) {
@@ -70,16 +83,23 @@ std::string data_folder(const DataSettings& data, const std::string& given) {
 }
 
 void open_data(Job& job, const std::string& folder) {
-  job.train = open_split(job, folder, Split::kTrain);
-  job.test = open_split(job, folder, Split::kTest);
-  if (job.train->classes() > job.settings.model.classes)
-    fail("the data has ", job.train->classes(), " classes, but model '", job.settings.model.name, "' has ",
-         job.settings.model.classes, "; set the model's classes and the outputs of its last layer");
+  job.train = open_split(job.settings, folder, Split::kTrain);
+  job.test = open_split(job.settings, folder, Split::kTest);
+  check_classes(job.settings, *job.train);
   const DataSettings& data = job.settings.data;
-  job.statistics = statistics_of(job, folder);
+  job.statistics = statistics_of(job.settings, folder, job.train.get());
   job.augmenter = std::make_shared<Augmenter>(data.augment, job.train->image(), job.statistics);
   const auto share = static_cast<int64_t>(data.max_corrupt * static_cast<double>(job.train->size()));
   job.corrupt = std::make_shared<CorruptRecords>(data.max_corrupt > 0 ? std::max<int64_t>(1, share) : 0);
+}
+
+void open_data(Job& job, const std::string& folder, Split split, const std::string& run_folder) {
+  const std::shared_ptr<const Dataset> images = open_split(job.settings, folder, split);
+  check_classes(job.settings, *images);
+  (split == Split::kTrain ? job.train : job.test) = images;
+  auto statistics = statistics_of_run(job.settings, run_folder);
+  job.statistics = statistics ? std::move(*statistics) : statistics_of(job.settings, folder, job.train.get());
+  job.augmenter = std::make_shared<Augmenter>(job.settings.data.augment, images->image(), job.statistics);
 }
 
 std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t step_in_epoch) {

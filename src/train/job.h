@@ -38,9 +38,16 @@ void use_algorithms_of(const std::string& weights, const Settings& settings);
 // Where the data lies: `given` (from the command line), else the recipe's data.dir, else $OWT_DATA, else ./datasets.
 std::string data_folder(const DataSettings& data, const std::string& given);
 
-// Opens both splits and measures what the augmentation needs. Throws Error for missing or damaged files, and where the
-// data has more classes than the model.
+// Opens both splits, for training, and measures what the augmentation needs. Throws Error for missing or damaged files, and
+// where the data has more classes than the model.
 void open_data(Job& job, const std::string& folder);
+// The same with nothing but the split that is to be evaluated. Statistics are those of the run folder where it has some, and
+// those of the training data where it does not, or is empty.
+void open_data(Job& job, const std::string& folder, Split split, const std::string& run_folder);
+
+std::shared_ptr<const Dataset> open_split(const Settings& settings, const std::string& folder, Split split);
+// Of the training images, as far as the augmentation needs them; `train` may be null: opened where it is needed.
+DatasetStatistics statistics_of(const Settings& settings, const std::string& folder, const Dataset* train = nullptr);
 
 // Batches of this rank's rows, from a place in training on; and all images of a split in order, every step of them once
 // in each of so many views.

@@ -59,15 +59,6 @@ Place find_place(const Settings& settings, const TrainOptions& options) {
   return place;
 }
 
-// Work of an hour must not end at a file that cannot be written.
-void check_output(const std::string& file) {
-  if (file.empty()) return;
-  const std::string folder = fs::path(file).parent_path().string();
-  if (fs::is_directory(file)) fail("cannot write ", file, ": it is a folder; name a file");
-  if (!writable_folder(folder.empty() ? "." : folder))
-    fail("cannot write ", file, ": no folder to write to is ", folder.empty() ? "here" : folder);
-}
-
 // What rank 0 has found and decided, for all ranks: the others may see another disk.
 struct Start {
   Place place;
@@ -199,7 +190,8 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   check_launched(settings.parallel.workers);
   set_watch_timeout(settings.parallel.timeout_s);
   from_rank_0([&] {
-    for (const std::string& file : {options.request.predictions, options.request.confusion}) check_output(file);
+    for (const std::string& file : {options.request.predictions, options.request.confusion})
+      if (!file.empty()) check_output(file);
     return "";
   });
   Job job;
@@ -209,7 +201,7 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   log_device(job.settings, job.plan.request.on);
   set_team_size(threads_per_rank(options.threads, 1));
   use_algorithms_of(options.weights, job.settings);
-  open_data(job, data_folder(job.settings.data, options.data));
+  open_data(job, data_folder(job.settings.data, options.data), options.request.split, options.run_folder);
   return evaluate_weights(job, options.request, threads_per_rank(options.threads, job.plan.ranks()));
 }
 

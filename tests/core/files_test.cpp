@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -60,6 +61,38 @@ TEST_F(Files, AtomicWriteOntoAFolderFailsAndLeavesItWithNothingBeside) {
   EXPECT_THAT([&] { write_file_atomically(path_, "new"); }, ThrowsMessage<Error>(HasSubstr(path_)));
   EXPECT_TRUE(fs::is_directory(path_));
   EXPECT_EQ(files_in(folder_), 1);
+}
+
+TEST_F(Files, AtomicWriteToALinkWritesTheFileItLeadsTo) {
+  write_bytes(folder_.file("target"), "old");
+  fs::create_symlink("target", path_);
+  write_file_atomically(path_, "new");
+  EXPECT_TRUE(fs::is_symlink(path_));
+  EXPECT_EQ(read_file(folder_.file("target")), "new");
+  fs::remove(folder_.file("target"));
+  EXPECT_THAT([&] { write_file_atomically(path_, "new"); }, ThrowsMessage<Error>(HasSubstr("leads nowhere")));
+  EXPECT_TRUE(fs::is_symlink(path_));
+}
+
+TEST_F(Files, NothingButAFileIsReplaced) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  const std::string link = folder_.file("link");
+  fs::create_symlink(path_, link);
+  for (const std::string& path : {path_, link, std::string("/dev/null")}) {
+    EXPECT_THAT([&] { write_file_atomically(path, "new"); }, ThrowsMessage<Error>(HasSubstr("a device, a pipe")))
+        << path;
+    EXPECT_THAT([&] { check_output(path); }, ThrowsMessage<Error>(HasSubstr("a device, a pipe"))) << path;
+  }
+  EXPECT_TRUE(fs::is_fifo(path_));
+}
+
+TEST_F(Files, AnOutputIsCheckedBeforeItIsWritten) {
+  EXPECT_NO_THROW(check_output(path_));
+  EXPECT_NO_THROW(check_output("here.txt"));
+  EXPECT_FALSE(fs::exists(path_));
+  EXPECT_THAT([&] { check_output(folder_.path()); }, ThrowsMessage<Error>(HasSubstr("it is a folder; name a file")));
+  EXPECT_THAT([&] { check_output(folder_.file("none/x.npy")); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("none/x.npy: "), HasSubstr("none is no folder"))));
 }
 
 TEST_F(Files, AWriterThatIsNotClosedLeavesNoFile) {

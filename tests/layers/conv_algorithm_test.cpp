@@ -35,6 +35,19 @@ TEST(ConvChoices, RefusesAFastButInaccurateAlgorithm) {
   EXPECT_EQ(choices.choose("b", finding({.direct_ms = 10, .winograd_ms = 1, .error = NAN})), ConvAlgorithm::kDirect);
 }
 
+TEST(ConvChoices, APreloadedChoiceHoldsForOtherTeamsWhereThatIsAsked) {
+  const std::string two = ConvChoices::key("3x3, forward", 2), one = ConvChoices::key("3x3, forward", 1),
+                    other = ConvChoices::key("3x3, backward", 1);
+  ConvChoices choices;
+  choices.preload_for_all_teams({{two, "winograd"}, {ConvChoices::key("3x3, forward", 4), "direct"}});
+  EXPECT_EQ(choices.choose(one, must_not_measure), ConvAlgorithm::kWinograd);
+  EXPECT_EQ(choices.choose(ConvChoices::key("3x3, forward", 4), must_not_measure), ConvAlgorithm::kDirect);
+  EXPECT_THROW(choices.choose(other, must_not_measure), Error);
+  ConvChoices training;
+  training.preload({{two, "winograd"}});
+  EXPECT_THROW(training.choose(one, must_not_measure), Error);
+}
+
 TEST(ConvChoices, MeasuresAKeyOnce) {
   ConvChoices choices;
   choices.choose("a", finding({.direct_ms = 2, .winograd_ms = 1}));

@@ -75,6 +75,18 @@ TEST(ModelErrors, TwoLayersOfOneName) {
   EXPECT_EQ(error_of(kHead + kConv + kConv + kFc), "net.toml:14: [[layer]]: there are two layers called 'conv1'");
 }
 
+TEST(ModelErrors, ALayerCalledLikeOneInsideAnother) {
+  const std::string residual =
+      "[[layer]]\nname = \"r\"\ntype = \"residual\"\nbody = [{ name = \"c\", type = \"conv\", out = 4, kernel = 3, "
+      "pad = 1 }]\nshortcut = [{ name = \"s\", type = \"conv\", out = 4, kernel = 1 }]\n";
+  const std::string same = replaced(kConv, "conv1", "r.c");
+  EXPECT_THAT(error_of(kHead + residual + same + kFc),
+              AllOf(StartsWith("net.toml:14: "), HasSubstr("'r.c' is there twice")));
+  EXPECT_THAT(error_of(kHead + same + residual + kFc),
+              AllOf(StartsWith("net.toml:14: "), HasSubstr("'r.c' is there twice")));
+  EXPECT_EQ(model_from(kHead + residual + replaced(kConv, "conv1", "c") + kFc).layers.size(), 3u);
+}
+
 TEST(ModelErrors, NoLayers) { EXPECT_THAT(error_of(kHead), HasSubstr("has no [[layer]]")); }
 
 TEST(ModelErrors, AnInputThatIsNoImage) {

@@ -12,6 +12,7 @@
 namespace owt {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -45,6 +46,17 @@ Plan plan_of(const std::string& toml, const PlanRequest& request) { return make_
 Plan alexnet(Strategy strategy, int ranks = 8) {
   return plan_of(kAlexNet, {.ranks = ranks, .strategy = strategy, .step_rows = kRows * ranks});
 }
+
+// Weights behind the first dense layer that cannot be split.
+const char* const kResidualBehindDense = R"(
+name = "late"
+input = [1, 4, 4]
+classes = 10
+layer = [
+  { name = "fc1", type = "dense", out = 10 },
+  { name = "r", type = "residual", body = [{ name = "fc", type = "dense", out = 10 }] },
+]
+)";
 
 const LayerPlan& layer(const Plan& plan, const std::string& name) {
   for (const LayerPlan& at : plan.layers)
@@ -497,6 +509,22 @@ TEST(Plan, BucketsOfAlexNetAreThoseOfEightMebibytes) {
 TEST(Plan, RefusesNoRanksAndNoRows) {
   EXPECT_THROW(plan_of(kTenClasses, {.ranks = 0}), Error);
   EXPECT_THROW(plan_of(kTenClasses, {.ranks = 1, .step_rows = 0}), Error);
+}
+
+TEST(Plan, WeightsThatCannotBeSplitBehindADenseLayerAreAnErrorWithTheCure) {
+  EXPECT_FALSE(can_split_dense(model_of(kResidualBehindDense)));
+  EXPECT_TRUE(can_split_dense(model_of(kTenClasses)));
+  for (const Strategy strategy : all_strategies()) {
+    const PlanRequest request{.ranks = 2, .strategy = strategy, .step_rows = 4};
+    if (!splits_dense(strategy)) {
+      EXPECT_NO_THROW(plan_of(kResidualBehindDense, request));
+      continue;
+    }
+    EXPECT_THAT([&] { plan_of(kResidualBehindDense, request); },
+                ThrowsMessage<Error>(AllOf(HasSubstr("layer 'r' has weights"), HasSubstr("dense layer 'fc1'"),
+                                           HasSubstr(name_of(strategy)), HasSubstr("--parallel dp"))));
+  }
+  EXPECT_NO_THROW(plan_of(kResidualBehindDense, {.ranks = 1, .strategy = Strategy::kOwtA, .step_rows = 4}));
 }
 
 }  // namespace

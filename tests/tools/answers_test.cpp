@@ -157,6 +157,21 @@ TEST_F(AnswersTest, ExtractRefusesWhatItCannotDo) {
   EXPECT_FALSE(fs::exists(file("x.npy")) || fs::exists(file("x.npy.tmp")));
 }
 
+TEST_F(AnswersTest, OutputsAreCheckedBeforeTheWork) {
+  write("x.npy", "kept");
+  const std::string extract = "extract " + file("run") + " --layer fc1 --weights none.safetensors --out ";
+  const Result same = owt(extract + file("x.npy") + " --labels " + folder_.path() + "/./x.npy");
+  EXPECT_EQ(same.code, 2);
+  EXPECT_THAT(same.err, HasSubstr("--out and --labels name the same file"));
+  EXPECT_EQ(read_file(file("x.npy")), "kept");
+  EXPECT_EQ(owt("eval " + file("run") + " --predictions " + file("p") + " --confusion " + file("p")).code, 2);
+  EXPECT_FALSE(fs::exists(file("p")));
+  // Before the missing weights are.
+  EXPECT_THAT(owt(extract + folder_.path()).err, HasSubstr("it is a folder; name a file"));
+  EXPECT_THAT(owt(extract + file("none/x.npy")).err, HasSubstr("none/x.npy: "));
+  EXPECT_THAT(owt("eval " + file("run") + " --confusion /dev/null").err, HasSubstr("a device"));
+}
+
 TEST_F(AnswersTest, EvalTakesTrainingImagesAndRefusesWrongOptions) {
   const Result train = owt("eval " + file("run") + " --split train --confusion " + file("c.csv"));
   ASSERT_EQ(train.code, 0) << train.err;

@@ -116,6 +116,13 @@ TEST_F(CliTest, TrainsEvaluatesAndInspectsPreparedData) {
   EXPECT_THAT(trained.out, HasSubstr("test accuracy: " + accuracy));
   EXPECT_THAT(owt("inspect " + file("run")).out,
               AllOf(HasSubstr("step 5"), HasSubstr("conv1.weight"), HasSubstr("32x3x5x5")));
+  const Result sheet_of_run = owt("inspect " + file("run") + " --sheet " + file("none.png"));
+  EXPECT_EQ(sheet_of_run.code, 1);
+  EXPECT_THAT(sheet_of_run.err, HasSubstr("is a run folder"));
+  fs::remove_all(file("run") + "/checkpoints");
+  const Result no_checkpoint = owt("inspect " + file("run"));
+  EXPECT_EQ(no_checkpoint.code, 0) << no_checkpoint.err;
+  EXPECT_THAT(no_checkpoint.out, HasSubstr("no checkpoint yet"));
 
   const std::string batch = file("data") + "/cifar-10-batches-bin/data_batch_2.bin";
   fs::resize_file(batch, fs::file_size(batch) - 7);

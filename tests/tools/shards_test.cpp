@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "src/core/files.h"
@@ -132,6 +133,36 @@ TEST_F(ShardsCliTest, FewerClassesThanTheDataIsAnError) {
   const Result result = train("run", "--set model.classes=2 --set model.layer='[{type=\"dense\",name=\"fc\",out=2}]'");
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("the data has 3 classes"));
+}
+
+TEST_F(ShardsCliTest, EvaluationWantsNothingButItsSplitAndTheRunFolder) {
+  ASSERT_EQ(owt("prepare stats " + data_).code, 0);
+  ASSERT_EQ(train("run").code, 0);
+  const std::string run = folder_.file("run"), weights = run + "/checkpoints/step-00000010/weights.safetensors";
+  const std::string of_data = " --threads 1 --data " + data_, of_recipe = recipe_ + " --weights " + weights + of_data;
+  const auto away = [&](const std::string& part) {
+    std::filesystem::rename(data_ + "/" + part, folder_.file(part + ".away"));
+  };
+  const Result test = owt("eval " + of_recipe), training = owt("eval " + run + of_data + " --split train");
+  ASSERT_EQ(test.code, 0) << test.err;
+  ASSERT_EQ(training.code, 0) << training.err;
+
+  away("train");
+  const Result val_only = owt("eval " + run + of_data);
+  EXPECT_EQ(val_only.out, test.out) << val_only.err;
+  const Result no_means = owt("eval " + of_recipe);
+  EXPECT_EQ(no_means.code, 1);
+  EXPECT_THAT(no_means.err, AllOf(HasSubstr("has no training images"), HasSubstr("name the run folder")));
+  const Result extracted = owt("extract " + run + of_data + " --layer fc --out " + folder_.file("x.npy"));
+  EXPECT_EQ(extracted.code, 0) << extracted.err;
+
+  std::filesystem::rename(folder_.file("train.away"), data_ + "/train");
+  away("val");
+  const Result train_only = owt("eval " + run + of_data + " --split train");
+  EXPECT_EQ(train_only.out, training.out) << train_only.err;
+  const Result no_val = owt("eval " + run + of_data);
+  EXPECT_EQ(no_val.code, 1);
+  EXPECT_THAT(no_val.err, HasSubstr("/val"));
 }
 
 }  // namespace

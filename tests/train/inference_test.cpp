@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "data/synthetic.h"
 #include "src/train/extract.h"
 #include "tests/support/harness.h"
@@ -49,6 +51,25 @@ TEST_P(InferenceTest, RowsDoNotDependOnTheOthers) {
   const Tensor all = network.run(x).clone(), last = network.run(x.rows(3, 5)).clone();
   EXPECT_EQ(all.shape(), (Shape{5, 10}));
   for (int64_t i = 0; i < last.elements(); ++i) EXPECT_NEAR(last.data()[i], all.rows(3, 5).data()[i], 1e-5);
+}
+
+TEST_P(InferenceTest, MemoryDoesNotGrowWithTheNumbersOfRowsThatWereRun) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers keep what was freed";
+#endif
+  if (device() != Device::kCpu) GTEST_SKIP() << "the host's memory is what is looked at";
+  const auto pages_in_use = [] {
+    int64_t size = 0, resident = 0;
+    std::istringstream(read_file("/proc/self/statm")) >> size >> resident;
+    return resident;
+  };
+  Inference network(settings(), weights_of("run"));
+  const Tensor x = images(1000);
+  const int64_t before = pages_in_use();
+  network.run(x);
+  const int64_t with_one = pages_in_use() - before;
+  for (int64_t rows = 999; rows > 985; --rows) network.run(x.rows(0, rows));
+  EXPECT_LT(pages_in_use() - before, 4 * with_one);
 }
 
 TEST_P(InferenceTest, Bf16IsCloseToFp32) {
