@@ -37,4 +37,12 @@ void widen_to_f32(Cpu, const Tensor& bf16, Tensor& f32, const Stream&) {
   });
 }
 
+Tensor f32_on_host(const Tensor& values) {
+  const Tensor here = values.to(Device::kCpu);
+  if (here.dtype() == DType::kF32) return here;
+  Tensor wide(here.shape());
+  widen_to_f32(Cpu{}, here, wide, Stream());
+  return wide;
+}
+
 }  // namespace owt

@@ -158,6 +158,7 @@ class Residual : public Layer {
     std::vector<std::unique_ptr<Layer>> layers;
     Shape batch = spec.in.batch_of(1);
     for (Config& table : spec.config.tables(key)) {
+      table.call(concat(spec.config.what(), ", ", key));
       const std::string name = spec.name + "." + table.string("name");
       layers.push_back(make_layer({name, table, batch.row()}, net_layer_types()));
       batch = layers.back()->out_shape(batch);

@@ -29,20 +29,14 @@ Classifier::Classifier(const Settings& settings, const ClassifyOptions& options)
 
 std::vector<Answer> Classifier::classify(std::span<const std::string> files) {
   std::vector<Answer> answers(files.size());
-  std::vector<Photo> photos(files.size());
-  parallel_for(std::ssize(files), 1, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      answers[i].file = files[i];
-      try {
-        photos[i] = input_.load(files[i]);
-      } catch (const std::exception& e) {  // out of memory, too
-        answers[i].error = e.what();
-      }
-    }
-  });
+  LoadedPhotos loaded = load_photos(input_, files);
+  const std::vector<Photo>& photos = loaded.photos;
   std::vector<size_t> good;
-  for (size_t i = 0; i < files.size(); ++i)
+  for (size_t i = 0; i < files.size(); ++i) {
+    answers[i].file = files[i];
+    answers[i].error = std::move(loaded.errors[i]);
     if (answers[i].error.empty()) good.push_back(i);
+  }
   if (good.empty()) return answers;
 
   std::vector<MeanProbabilities> means(good.size());

@@ -2,7 +2,6 @@
 
 #include "src/comm/threads.h"
 #include "src/core/conversions.h"
-#include "src/core/log.h"
 #include "src/train/predictions.h"
 #include "src/train/weights.h"
 
@@ -25,13 +24,7 @@ class StepLogits {
     host_.rows(begin, std::ssize(rows_)).copy_from(logits, stream);
   }
   std::span<const int64_t> rows() const { return rows_; }
-  Tensor f32() const {
-    const Tensor all = host_.rows(0, std::ssize(rows_));
-    if (all.dtype() == DType::kF32) return all;
-    Tensor wide(all.shape());
-    widen_to_f32(Cpu{}, all, wide, Stream());
-    return wide;
-  }
+  Tensor f32() const { return f32_on_host(host_.rows(0, std::ssize(rows_))); }
 
  private:
   Tensor host_;
@@ -50,8 +43,7 @@ class Evaluator {
         sgd_(job.settings.optimizer),
         step_(job.plan, model_, sgd_, comm, nullptr, options()) {
     const auto unused = load_weights(job.weights, model_, step_.groups());
-    if (comm.rank() == 0)
-      for (const std::string& name : unused) log_warn("{}: nothing in the model takes '{}'", job.weights, name);
+    if (comm.rank() == 0) warn_of_unused(unused, job.weights);
     batches_ = evaluation_batches(job, comm.rank(), request.split, request.views);
     comm.meet();
   }
@@ -61,6 +53,7 @@ class Evaluator {
  private:
   Step::Options options() {
     Step::Options options = step_options(job_.settings);
+    options.weights = job_.weights;
     if (request_.wants_logits())
       options.logits = [this](const Tensor& logits, std::span<const int64_t> rows, const Stream& stream) {
         logits_.take(logits, rows, stream);

@@ -52,18 +52,16 @@ Shape extract_data_set(const Settings& settings, const ExtractOptions& options, 
   return shape;
 }
 
-Tensor load_photos(const PhotoInput& input, std::span<const std::string> files) {
+Tensor images_of(const PhotoInput& input, std::span<const std::string> files) {
+  const LoadedPhotos loaded = load_photos(input, files);
+  for (size_t i = 0; i < files.size(); ++i)
+    if (!loaded.errors[i].empty()) fail(files[i], ": ", loaded.errors[i], "; leave it out");
   Tensor images(input.shape().batch_of(std::ssize(files)));
-  std::vector<std::string> errors(files.size());
+  const int64_t image = images.shape().row_elements();
   parallel_for(std::ssize(files), 1, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
-        input.make(input.load(files[i]), 0, images.data() + static_cast<int64_t>(i) * images.shape().row_elements());
-      } catch (const std::exception& e) {
-        errors[i] = concat(files[i], ": ", e.what());
-      }
+    for (int64_t i = begin; i < end; ++i)
+      input.make(loaded.photos[static_cast<size_t>(i)], 0, images.data() + i * image);
   });
-  for (const std::string& error : errors)
-    if (!error.empty()) fail(error, "; leave it out");
   return images;
 }
 
@@ -76,7 +74,7 @@ Shape extract_photos(const Settings& settings, const ExtractOptions& options, In
   NpyWriter features(options.out, shape, DType::kF32);
   for (size_t begin = 0; begin < files.size(); begin += kBatch)
     features.write(
-        in_file_order(network.run(load_photos(input, files.subspan(begin, std::min(kBatch, files.size() - begin))))));
+        in_file_order(network.run(images_of(input, files.subspan(begin, std::min(kBatch, files.size() - begin))))));
   features.close();
   return shape;
 }

@@ -6,11 +6,28 @@
 
 #include "src/comm/solo.h"
 #include "src/core/conversions.h"
-#include "src/core/log.h"
 #include "src/train/weights.h"
 
 namespace owt {
 namespace {
+
+// Whether a layer inside this composite one, at any depth, has the name.
+bool holds(const Layer& layer, const Shape& in, const std::string& name) {
+  const auto inner = layer.inner(in);
+  return std::any_of(inner.begin(), inner.end(), [&](const Layer::Inner& each) {
+    return each.layer->name() == name || holds(*each.layer, each.in, name);
+  });
+}
+
+void refuse_inner(const Model& model, const std::string& name) {
+  Shape batch = model.input.batch_of(1);
+  for (const auto& layer : whole_layers(model)) {
+    if (holds(*layer, batch, name))
+      fail("layer '", name, "' lies inside '", layer->name(), "', of which only the output can be had; name '",
+           layer->name(), "'");
+    batch = layer->out_shape(batch);
+  }
+}
 
 // The first layers of a model, up to the one called `last`.
 Model up_to(Model model, const std::string& last) {
@@ -18,6 +35,7 @@ Model up_to(Model model, const std::string& last) {
   for (const auto& layer : whole_layers(model)) names.push_back(layer->name());
   const auto found = std::find(names.begin(), names.end(), last);
   if (found == names.end()) {
+    refuse_inner(model, last);
     const std::string near = nearest(last, names);
     std::string list;
     for (const std::string& name : names) list += (list.empty() ? "" : " ") + name;
@@ -26,13 +44,6 @@ Model up_to(Model model, const std::string& last) {
   }
   model.layers.erase(model.layers.begin() + (found - names.begin()) + 1, model.layers.end());
   return model;
-}
-
-Tensor widened(const Tensor& on_host) {
-  if (on_host.dtype() == DType::kF32) return on_host;
-  Tensor wide(on_host.shape());
-  widen_to_f32(Cpu{}, on_host, wide, Stream());
-  return wide;
 }
 
 // As activations are on the device.
@@ -46,12 +57,14 @@ Tensor brought(const Tensor& images, const Compute& on) {
 }
 
 // Of a part of a model the weights of the rest are no surprise.
-void warn_of_unused(const std::vector<std::string>& unused, const Model& model, const std::string& weights) {
+void warn_of_unknown(const std::vector<std::string>& unused, const Model& model, const std::string& weights) {
   std::set<std::string> known;
   for (const auto& layer : whole_layers(model))
     for (const Param* param : layer->params()) known.insert(param->name);
+  std::vector<std::string> unknown;
   for (const std::string& name : unused)
-    if (!known.contains(name)) log_warn("{}: nothing in the model takes '{}'", weights, name);
+    if (!known.contains(name)) unknown.push_back(name);
+  warn_of_unused(unknown, weights);
 }
 
 }  // namespace
@@ -73,7 +86,7 @@ Inference::Inference(const Settings& settings, const std::string& weights, const
   model_ = std::make_unique<RankModel>(model, plan_, 0);
   model_->allocate(on_);
   const auto alone = make_solo_communicator(on_.device);
-  warn_of_unused(load_weights(weights, *model_, Groups(plan_, *alone)), settings.model, weights);
+  warn_of_unknown(load_weights(weights, *model_, Groups(plan_, *alone)), settings.model, weights);
 }
 
 // Without memory for backward, which never runs.
@@ -99,7 +112,7 @@ Tensor Inference::run(const Tensor& images) {
   const Tensor x = brought(images, on_);
   const Tensor& y = tape(rows).forward(pass, x);
   stream_.synchronize();
-  const Tensor out = widened(y.to(Device::kCpu)).reshaped(this->out().batch_of(rows));
+  const Tensor out = f32_on_host(y).reshaped(this->out().batch_of(rows));
   if (!all_finite(out))
     fail("the output of layer '", last_, "' holds values that are not finite; look at the weights in ", weights_,
          " and at the data's means and scale");

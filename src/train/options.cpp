@@ -6,6 +6,8 @@
 #include <cmath>
 #include <sstream>
 
+#include "src/core/log.h"
+
 namespace owt {
 namespace {
 
@@ -38,9 +40,10 @@ std::string wrapped(const std::string& text, size_t indent) {
 
 std::string range_text(const Range& range) {
   const bool low = std::isfinite(range.low), high = std::isfinite(range.high);
-  if (low && high) return concat(" from ", range.low, " to ", range.high);
-  if (low) return concat(" of at least ", range.low);
-  if (high) return concat(" of at most ", range.high);
+  const auto plain = [](double value) { return format("{}", value); };  // 16777216, not 1.67772e+07
+  if (low && high) return concat(" from ", plain(range.low), " to ", plain(range.high));
+  if (low) return concat(" of at least ", plain(range.low));
+  if (high) return concat(" of at most ", plain(range.high));
   return "";
 }
 

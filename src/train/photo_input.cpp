@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "src/core/files.h"
+#include "src/core/threads.h"
 
 namespace owt {
 
@@ -36,6 +37,18 @@ void PhotoInput::make(const Photo& photo, int view_number, float* out) const {
     std::memcpy(pixels.data() + static_cast<size_t>(y) * row,
                 photo.pixels.data() + ((window.top + y) * photo.width + window.left) * image_[2], row);
   augmenter_.make(view, 0, pixels.data(), out);
+}
+
+LoadedPhotos load_photos(const PhotoInput& input, std::span<const std::string> files) {
+  LoadedPhotos all{std::vector<Photo>(files.size()), std::vector<std::string>(files.size())};
+  parallel_for(std::ssize(files), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
+        all.photos[i] = input.load(files[i]);
+      } catch (const std::exception& e) {  // out of memory, too
+        all.errors[i] = e.what();
+      }
+  });
+  return all;
 }
 
 }  // namespace owt

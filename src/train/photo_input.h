@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "data/augment.h"
 #include "data/photo.h"
@@ -31,5 +33,12 @@ class PhotoInput {
   bool places_;        // views show places of the photo, not of its centre
   Augmenter augmenter_;
 };
+
+// Of files, as many as there is memory for. errors[i]: why photo i is not there; empty: it is.
+struct LoadedPhotos {
+  std::vector<Photo> photos;
+  std::vector<std::string> errors;
+};
+LoadedPhotos load_photos(const PhotoInput& input, std::span<const std::string> files);
 
 }  // namespace owt

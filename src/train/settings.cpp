@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "src/core/check.h"
 #include "src/core/gpus.h"
@@ -125,10 +126,14 @@ learning_rate = 0.01
 epochs = 1
 )";
 
-// `model`: the path of another model file than the recipe's; empty: none.
-Config whole_recipe(const std::string& path, const std::string& model) {
+// `model`: the path of another model file than the recipe's, if any.
+Config whole_recipe(const std::string& path, const std::optional<std::string>& model) {
   Config file = Config::file(path);
-  if (!model.empty()) file.set("model", model);
+  if (model && model->empty()) fail("--set model= names no file; name a model file, or leave it out");
+  if (model && file.has("layer"))
+    fail("--set model=", *model, ": ", path, " is a model file itself and names no other; give ", *model,
+         " in its place, or a recipe");
+  if (model) file.set("model", *model);
   if (file.has("layer")) {
     Config recipe = Config::text(kBareRecipe, path);
     recipe.put("model", file);
@@ -214,7 +219,7 @@ Settings settings_from(Config recipe, const std::string& name) {
 }
 
 Settings read_settings(const std::string& path, const Overrides& overrides) {
-  std::string model;
+  std::optional<std::string> model;
   for (const auto& [key, value] : overrides)
     if (key == "model") model = value;
   Config recipe = whole_recipe(path, model);

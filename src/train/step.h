@@ -39,6 +39,7 @@ class Step {
     // Called while an evaluation is queued, for each round, on the ranks that count its rows, so that over all ranks and
     // rounds every row of the step comes once. Wants a plan with whole_logits; nothing is recorded then.
     LogitsReceiver logits = {};
+    std::string weights = {};  // the file they come from, where it is evaluated; empty: they are being trained
   };
 
   // All but profiler must outlive this; profiler may be null. The model's parameters get their memory here.

@@ -278,7 +278,10 @@ void Step::report_bad_loss(const StepResult& result, const Pass& pass, int32_t b
        none ? std::string("every layer's output is finite, so it grew in the loss")
             : concat("the first layer with a value that is not finite is '",
                      plan_.layers[static_cast<size_t>(first)].name, "'"),
-       ". Lower the learning rate, add warmup_epochs, or look at the data; the last checkpoint is kept");
+       options_.weights.empty()
+           ? std::string(
+                 ". Lower the learning rate, add warmup_epochs, or look at the data; the last checkpoint is kept")
+           : concat("; look at the weights in ", options_.weights, " and at the data's means and scale"));
 }
 
 int64_t Step::bytes() const {

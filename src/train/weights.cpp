@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "src/core/log.h"
 #include "src/parallel/param_gather.h"
 #include "src/parallel/sharded_update.h"
 
@@ -98,6 +99,10 @@ std::vector<std::string> load_weights(const std::string& path, RankModel& model,
         if (!param.value.defined()) param.allocate();
         param.set_value(value);
       });
+}
+
+void warn_of_unused(const std::vector<std::string>& unused, const std::string& path) {
+  for (const std::string& name : unused) log_warn("{}: nothing in the model takes '{}'", path, name);
 }
 
 }  // namespace owt

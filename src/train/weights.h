@@ -39,4 +39,7 @@ std::vector<std::string> unused_tensors(const SafetensorsReader& file, const std
 // load_tensors() of the values, into memory on the CPU where there is none yet. Any safetensors file with the layers' names will do.
 std::vector<std::string> load_weights(const std::string& path, RankModel& model, const Groups& groups);
 
+// A line to the log for each of these tensors of a weights file.
+void warn_of_unused(const std::vector<std::string>& unused, const std::string& path);
+
 }  // namespace owt

@@ -87,6 +87,11 @@ TEST(ModelErrors, ALayerCalledLikeOneInsideAnother) {
   EXPECT_EQ(model_from(kHead + residual + replaced(kConv, "conv1", "c") + kFc).layers.size(), 3u);
 }
 
+TEST(ModelErrors, ALayerInsideALayerIsNamedByItsPlace) {
+  const std::string residual = "[[layer]]\nname = \"r\"\ntype = \"residual\"\nbody = [{ type = \"relu\" }]\n";
+  EXPECT_THAT(error_of(kHead + residual), AllOf(StartsWith("net.toml:11: [[layer]] r, body: "), HasSubstr("'name'")));
+}
+
 TEST(ModelErrors, NoLayers) { EXPECT_THAT(error_of(kHead), HasSubstr("has no [[layer]]")); }
 
 TEST(ModelErrors, AnInputThatIsNoImage) {

@@ -184,6 +184,23 @@ TEST_F(AnswersTest, EvalTakesTrainingImagesAndRefusesWrongOptions) {
   EXPECT_EQ(owt("eval " + file("data") + " --weights x").code, 1);  // no run folder
 }
 
+TEST_F(AnswersTest, WeightsThatAreNotFiniteAreNamedByTheirFile) {
+  fs::copy_file(file("run/checkpoints/step-00000004/weights.safetensors"), file("bad.safetensors"));
+  const auto size = fs::file_size(file("bad.safetensors"));
+  std::string bytes = read_file(file("bad.safetensors"));
+  const float nan = std::nanf("");
+  std::memcpy(bytes.data() + size - 4, &nan, 4);
+  write_bytes(file("bad.safetensors"), bytes);
+  const Result result = owt("eval " + file("run") + " --weights " + file("bad.safetensors"));
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("look at the weights in " + file("bad.safetensors")), Not(HasSubstr("learning rate"))));
+}
+
+TEST_F(AnswersTest, AnUpperBoundIsShownInFull) {
+  EXPECT_THAT(owt("predict " + file("run") + " x.png --top 0").err, HasSubstr("from 1 to 16777216"));
+}
+
 TEST_F(AnswersTest, HelpOfPredictAndExtractNamesTheirArguments) {
   EXPECT_THAT(owt("predict --help").out, AllOf(HasSubstr("IMAGE..."), HasSubstr("--views"), HasSubstr("--json")));
   EXPECT_THAT(owt("extract --help").out, AllOf(HasSubstr("[IMAGE...]"), HasSubstr("--layer"), HasSubstr("height")));

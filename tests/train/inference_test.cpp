@@ -86,6 +86,18 @@ TEST_P(InferenceTest, AnUnknownLayerIsAnErrorWithTheNearestName) {
               ThrowsMessage<Error>(AllOf(HasSubstr("no layer 'cnov2'"), HasSubstr("did you mean 'conv2'?"))));
 }
 
+TEST_P(InferenceTest, OfALayerInsideAnotherTheOuterOneIsToBeNamed) {
+  Settings with_inner = settings();
+  Config residual = Config::text(R"(
+name = "r"
+type = "residual"
+body = [{ name = "conv", type = "conv", out = 3, kernel = 3, pad = 1 }]
+)");
+  with_inner.model.layers.insert(with_inner.model.layers.begin(), residual);
+  EXPECT_THAT([&] { Inference(with_inner, weights_of("run"), "r.conv"); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("'r.conv' lies inside 'r'"), HasSubstr("name 'r'"))));
+}
+
 TEST_P(InferenceTest, ValuesThatAreNotFiniteAreAnError) {
   Tensor x = images(2);
   x.data()[5] = std::nanf("");

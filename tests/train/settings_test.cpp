@@ -132,6 +132,12 @@ TEST(Settings, AnotherModelFileCanBeNamed) {
         read_settings(recipe, {{"model", "third.toml"}});
       },
       ThrowsMessage<Error>(AllOf(HasSubstr("--set model=third.toml"), HasSubstr("no model file"))));
+  EXPECT_THAT([&] { read_settings(recipe, {{"model", ""}}); }, ThrowsMessage<Error>(HasSubstr("names no file")));
+  EXPECT_THAT(
+      [&] {
+        read_settings(folder.file("other.toml"), {{"model", "third.toml"}});
+      },
+      ThrowsMessage<Error>(HasSubstr("is a model file itself")));
 }
 
 }  // namespace
