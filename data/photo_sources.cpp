@@ -22,6 +22,20 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kLargestFile = uint64_t{1} << 30;
+constexpr int32_t kSeveral = -2;
+
+bool has_control_characters(const std::string& text) {
+  return std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+// A line of classes.txt.
+void check_class_line(const std::string& line) {
+  const size_t tab = line.find('\t');
+  if (line.empty() || tab == 0) fail("a class has no name");
+  if (has_control_characters(class_key(line)) ||
+      (tab != std::string::npos && has_control_characters(line.substr(tab + 1))))
+    fail("the class '", line, "' has control characters in its name");
+}
 
 std::vector<std::string> class_folders(const fs::path& dir) {
   std::error_code error;
@@ -30,6 +44,8 @@ std::vector<std::string> class_folders(const fs::path& dir) {
   for (const fs::directory_entry& entry : fs::directory_iterator(dir))
     if (entry.is_directory() && entry.path().filename().string()[0] != '.')
       classes.push_back(entry.path().filename().string());
+  for (const std::string& key : classes)
+    if (has_control_characters(key)) fail(dir.string(), ": the folder '", key, "' has control characters in its name");
   if (classes.empty()) fail(dir.string(), " holds no folders; wanted one per class, with its images in it");
   std::sort(classes.begin(), classes.end());
   return classes;
@@ -163,7 +179,7 @@ std::string PhotoFiles::read(const PhotoSource& source) const {
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
-  for (size_t begin = 0; begin < text.size();) {
+  for (size_t begin = text.starts_with("\xEF\xBB\xBF") ? 3 : 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     lines.push_back(text.substr(begin, end - begin));
     if (!lines.back().empty() && lines.back().back() == '\r') lines.back().pop_back();
@@ -175,25 +191,54 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 std::vector<std::string> text_lines(const std::string& path) { return lines_of(read_file(path)); }
 
-void relabel(PhotoSources& sources, const std::vector<std::string>& classes, const std::string& path) {
+std::string class_key(const std::string& line) { return line.substr(0, line.find('\t')); }
+
+ClassLabels::ClassLabels(const std::vector<std::string>& classes) {
+  for (size_t i = 0; i < classes.size(); ++i)
+    if (const auto [at, added] = labels_.emplace(class_key(classes[i]), static_cast<int32_t>(i)); !added)
+      at->second = kSeveral;
+}
+
+int32_t ClassLabels::of(const std::string& key) const {
+  const auto found = labels_.find(key);
+  if (found == labels_.end()) return -1;
+  if (found->second == kSeveral) fail("several classes are called '", key, "'");
+  return found->second;
+}
+
+std::vector<std::string> with_words(std::vector<std::string> keys, const std::vector<std::string>& names) {
+  std::map<std::string, std::string> words;
+  for (const std::string& key : keys) words[class_key(key)];
+  for (const std::string& line : names) {
+    size_t end = line.size();
+    while (end != std::string::npos && end > 0 && !words.contains(line.substr(0, end)))
+      end = line.find_last_of(" \t", end - 1);
+    if (end == std::string::npos || end == 0) continue;
+    const size_t begin = line.find_first_not_of(" \t", end);
+    if (begin == std::string::npos) continue;
+    std::string& there = words[line.substr(0, end)];
+    if (!there.empty() && there != line.substr(begin)) fail("two lines of names for class '", line.substr(0, end), "'");
+    there = line.substr(begin);
+  }
+  for (std::string& key : keys)
+    if (const std::string& there = words[class_key(key)]; !there.empty()) key = class_key(key) + "\t" + there;
+  return keys;
+}
+
+void agree_on_classes(PhotoSources& sources, const std::vector<std::string>& lines, std::vector<std::string>& classes,
+                      const std::string& path) {
+  if (classes.empty()) {
+    for (const std::string& line : lines) check_class_line(line);
+    sources.classes = classes = lines;
+  }
   if (sources.classes == classes) return;
-  std::map<std::string, int32_t> whole, by_key;  // a key may hold blanks itself
-  for (size_t i = 0; i < classes.size(); ++i) {
-    whole.emplace(classes[i], static_cast<int32_t>(i));
-    for (size_t blank = 0; (blank = classes[i].find(' ', blank)) != std::string::npos; ++blank)
-      by_key.emplace(classes[i].substr(0, blank), static_cast<int32_t>(i));
-  }
-  std::vector<int32_t> labels;
-  for (const std::string& key : sources.classes) {
-    const auto exact = whole.find(key), start = by_key.find(key);
-    labels.push_back(exact != whole.end() ? exact->second : start != by_key.end() ? start->second : -1);
-  }
+  const ClassLabels labels(classes);
   for (PhotoSource& photo : sources.photos) {
-    const auto old = static_cast<size_t>(photo.label);
-    photo.label = labels[old];
+    const std::string key = class_key(sources.classes[static_cast<size_t>(photo.label)]);
+    photo.label = labels.of(key);
     if (photo.label < 0)
-      fail("class '", sources.classes[old], "' of ", photo.name, " is not in ", path,
-           "; prepare the split that has all classes first");
+      fail("class '", key, "' of ", photo.name, " is not in ", path, ", whose lines are a class or a class, a tab and ",
+           "words; prepare the split that has all classes first, or the only split with --force");
   }
   sources.classes = classes;
 }

@@ -274,7 +274,7 @@ TEST_F(ShardsTest, WhatIsMissingOrDamagedIsNamed) {
   fresh();
   write_bytes(train + "/dataset.json", R"({"images": 7, "classes": 3, "shards": 2})");
   EXPECT_THAT(error_of_opening(), AllOf(HasSubstr("7 images"), HasSubstr("6")));
-  write_bytes(train + "/dataset.json", R"({"images": 6, "classes": 3)");
+  write_bytes(train + "/dataset.json", R"({"images": 6, "classes": 3})");
   EXPECT_THAT(error_of_opening(), AllOf(HasSubstr("dataset.json"), HasSubstr("'shards'")));
   fresh();
   write_bytes(folder_.file("classes.txt"), "a\nb\n");
