@@ -33,7 +33,8 @@ struct PhotoLimits {
 Photo read_photo(std::string_view file, const PhotoLimits& limits = {});
 
 // Proportions are kept, the long side rounded to the nearest pixel; averages areas when shrinking, bilinear when enlarging.
-// As it is where the short side has this length already.
+// As it is where the short side has this length already. Throws BadPhoto where the long side would be more than 65,500, the
+// most that a JPEG holds.
 Photo resized(Photo photo, int64_t short_side);
 
 struct JpegSettings {

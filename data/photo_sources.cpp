@@ -41,9 +41,13 @@ std::vector<std::string> class_folders(const fs::path& dir) {
   std::error_code error;
   if (!fs::is_directory(dir, error)) fail("no folder ", dir.string());
   std::vector<std::string> classes;
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir))
-    if (entry.is_directory() && entry.path().filename().string()[0] != '.')
-      classes.push_back(entry.path().filename().string());
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    if (name[0] == '.') continue;
+    if (entry.is_directory()) classes.push_back(name);
+    if (!entry.exists() && !entry.path().has_extension())
+      fail(entry.path().string(), " is a link that leads nowhere, perhaps to the folder of a class; mend or remove it");
+  }
   for (const std::string& key : classes)
     if (has_control_characters(key)) fail(dir.string(), ": the folder '", key, "' has control characters in its name");
   if (classes.empty()) fail(dir.string(), " holds no folders; wanted one per class, with its images in it");
@@ -51,21 +55,42 @@ std::vector<std::string> class_folders(const fs::path& dir) {
   return classes;
 }
 
-void add_class_photos(PhotoSources& sources, int32_t label) {
-  const fs::path folder = fs::path(sources.root) / sources.classes[static_cast<size_t>(label)];
-  const auto first = static_cast<std::ptrdiff_t>(sources.photos.size());
-  for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator(); ++entry) {
-    const bool hidden = entry->path().filename().string()[0] == '.';
-    if (entry->is_directory() && hidden) entry.disable_recursion_pending();
-    if (hidden || !entry->is_regular_file()) continue;
-    if (!named_like_photo(entry->path().string())) {
-      ++sources.passed_over;
-      continue;
-    }
-    sources.photos.push_back({.name = entry->path().lexically_relative(sources.root).generic_string(),
-                              .label = label,
-                              .bytes = entry->file_size()});
+// Adds the photos in and under a folder; links are followed.
+class FolderPhotos {
+ public:
+  FolderPhotos(PhotoSources& sources, int32_t label) : sources_(sources), label_(label) {}
+
+  void add_folder(const fs::path& folder) {
+    const fs::path real = fs::canonical(folder);
+    // A link to a folder that it lies in has no end.
+    if (std::find(within_.begin(), within_.end(), real) != within_.end()) return;
+    within_.push_back(real);
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+      if (entry.path().filename().string()[0] != '.') add(entry);
+    within_.pop_back();
   }
+
+ private:
+  void add(const fs::directory_entry& entry) {
+    if (entry.is_directory()) return add_folder(entry.path());
+    const std::string name = entry.path().lexically_relative(sources_.root).generic_string();
+    const bool dangling = !entry.exists();  // a link; of what it led to only its name tells
+    if (named_like_photo(name) && (entry.is_regular_file() || dangling))
+      sources_.photos.push_back({.name = name, .label = label_, .bytes = dangling ? 0 : entry.file_size()});
+    else if (dangling && !entry.path().has_extension())
+      fail(entry.path().string(), " is a link that leads nowhere, perhaps to a folder of images; mend or remove it");
+    else
+      ++sources_.passed_over;
+  }
+
+  PhotoSources& sources_;
+  const int32_t label_;
+  std::vector<fs::path> within_;
+};
+
+void add_class_photos(PhotoSources& sources, int32_t label) {
+  const auto first = static_cast<std::ptrdiff_t>(sources.photos.size());
+  FolderPhotos(sources, label).add_folder(fs::path(sources.root) / sources.classes[static_cast<size_t>(label)]);
   std::sort(sources.photos.begin() + first, sources.photos.end(),
             [](const PhotoSource& a, const PhotoSource& b) { return a.name < b.name; });
 }

@@ -27,8 +27,9 @@ struct PhotoSources {
 // By its ending, of whatever case: jpg, jpeg, png, bmp, webp, tif, tiff.
 bool named_like_photo(const std::string& name);
 
-// DIR/class/**/*.jpg and so on: classes by name, the files of each by path. Hidden files do not count. Throws Error where
-// there is no such folder, no class or no image.
+// DIR/class/**/*.jpg and so on: classes by name, the files of each by path. Hidden files do not count. Links are followed,
+// but not to a folder that they lie in; one that leads nowhere is a photo that cannot be read. Throws Error where there is
+// no such folder, no class or no image, and for a link that leads nowhere and may have been a folder by its name.
 PhotoSources folder_sources(const std::string& dir);
 
 // A text file with a line `path label` per image, as Caffe's. The path, which may hold blanks, is taken from `root`, by

@@ -1,6 +1,5 @@
 // owt prepare imagenet, folder and list: photos as shards.
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -10,9 +9,9 @@
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
-#include "src/train/progress.h"
 #include "src/train/signals.h"
 #include "tools/commands.h"
+#include "tools/prepare_progress.h"
 
 namespace owt {
 namespace {
@@ -20,51 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kStoppedOnSignal = 75;  // EX_TEMPFAIL of sysexits.h: come again
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// How far the preparation is: one line, redrawn on a terminal.
-class PrepareProgress {
- public:
-  explicit PrepareProgress(std::string split) : split_(std::move(split)), style_(progress_style()) {}
-  ~PrepareProgress() {
-    if (drawn_) std::cerr << "\r\x1b[K" << std::flush;
-  }
-  PrepareProgress(const PrepareProgress&) = delete;
-  PrepareProgress& operator=(const PrepareProgress&) = delete;
-
-  void update(const PrepareState& state) {
-    const bool terminal = style_ == ProgressStyle::kTerminal;
-    const double now = now_seconds();
-    if (begun_ < 0) {
-      begun_ = shown_ = now;
-      first_ = state.done;
-    }
-    if (now - shown_ < (terminal ? kRedrawSeconds : kPlainSeconds)) return;
-    shown_ = now;
-    drawn_ = terminal;
-    std::cerr << (terminal ? "\r\x1b[K" : "") << line(state, now - begun_) << (terminal ? "" : "\n") << std::flush;
-  }
-
- private:
-  static constexpr double kRedrawSeconds = 0.2, kPlainSeconds = 5;
-
-  std::string line(const PrepareState& state, double seconds) const {
-    const double rate = static_cast<double>(state.done - first_) / seconds,
-                 left = static_cast<double>(state.photos - state.done) / rate;
-    return format("{}  {}/{}  {:.1f} %  {:.0f} images/s  left {}  skipped {}", split_, state.done, state.photos,
-                  100.0 * static_cast<double>(state.done) / static_cast<double>(state.photos), rate,
-                  duration_text(left), state.skipped);
-  }
-
-  const std::string split_;
-  const ProgressStyle style_;
-  double begun_ = -1, shown_ = 0;
-  int64_t first_ = 0;  // done by an earlier process
-  bool drawn_ = false;
-};
 
 void declare_preparation(Options& options) {
   options.option("size", "PIXELS", "256", "length of the short side; 0: as it is");

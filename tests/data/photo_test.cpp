@@ -90,6 +90,12 @@ TEST(Photo, ExifOrientationIsApplied) {
     }
 }
 
+TEST(Photo, ThinImagesAreNotEnlargedBeyondWhatAJpegHolds) {
+  const Photo thin{1, 656, std::vector<uint8_t>(656 * 3, 9)};
+  EXPECT_EQ(resized(thin, 99).width, 64944);
+  EXPECT_THAT([&] { resized(thin, 100); }, testing::ThrowsMessage<BadPhoto>(HasSubstr("656 x 1 pixels, too thin")));
+}
+
 TEST(Photo, ExifDataThatMakeNoSenseTurnNothing) {
   const std::string plain = made_jpeg(four_colours());
   for (const std::string& data : {std::string(), std::string("II"), exif(0, true), exif(9, true), std::string(40, 'x'),

@@ -473,6 +473,30 @@ TEST_F(PrepareTest, WrongLinesOfAListAreNamed) {
   EXPECT_THAT(error("\n"), HasSubstr("no images"));
 }
 
+TEST_F(PrepareTest, LinksAreFollowedAndOnesThatLeadNowhereAreSkippedAndListed) {
+  write("elsewhere/b.jpg", jpeg_of(plain(2), {}));
+  write("in/cat/a.jpg", jpeg_of(plain(1), {}));
+  fs::create_directory_symlink(file("elsewhere"), file("in/cat/more"));
+  fs::create_directory_symlink(file("in"), file("in/cat/around"));  // round in circles, by way of cat
+  fs::create_directory_symlink(file("elsewhere"), file("in/dog"));
+  fs::create_symlink(file("nowhere.jpg"), file("in/cat/gone.jpg"));
+  fs::create_symlink(file("nowhere.txt"), file("in/cat/notes.txt"));
+  const PhotoSources sources = folder_sources(file("in"));
+  std::vector<std::string> names;
+  for (const PhotoSource& photo : sources.photos) names.push_back(photo.name);
+  EXPECT_THAT(names, ElementsAre("cat/a.jpg", "cat/around/dog/b.jpg", "cat/gone.jpg", "cat/more/b.jpg", "dog/b.jpg"));
+  EXPECT_THAT(sources.classes, ElementsAre("cat", "dog"));
+  PrepareSettings settings = small();
+  settings.most_skipped = 1;
+  EXPECT_EQ(prepare(sources, "train", settings).images, 4);
+  EXPECT_THAT(read_file(file("train/skipped.txt")), HasSubstr("cat/gone.jpg\tcannot be read: No such file"));
+  fs::create_symlink(file("nowhere"), file("in/cat/folder"));
+  EXPECT_THAT([&] { folder_sources(file("in")); }, testing::ThrowsMessage<Error>(HasSubstr("in/cat/folder")));
+  fs::remove(file("in/cat/folder"));
+  fs::create_symlink(file("nowhere"), file("in/horse"));
+  EXPECT_THAT([&] { folder_sources(file("in")); }, testing::ThrowsMessage<Error>(HasSubstr("in/horse")));
+}
+
 TEST_F(PrepareTest, AFolderWithoutClassesOrImagesIsAnError) {
   const auto error = [&](const std::string& dir) -> std::string {
     try {
