@@ -174,6 +174,21 @@ TEST(Photo, BmpTiffAndWebpAreRead) {
   EXPECT_THAT(reason(encoded(".tiff", cv::Mat(4, 4, CV_32FC3, cv::Scalar(1, 2, 3)))), HasSubstr("not supported"));
 }
 
+TEST(Photo, ADeflatedTiffWithOneWrongBitIsDamaged) {
+  std::vector<uint8_t> bytes;
+  constexpr int kDeflate = 8;
+  ASSERT_TRUE(cv::imencode(".tiff", matrix_of(four_colours()), bytes, {cv::IMWRITE_TIFF_COMPRESSION, kDeflate}));
+  const std::string whole(bytes.begin(), bytes.end());
+  expect_four_colours(whole);
+  const size_t strip = whole.find("\x78");  // zlib's first byte, just after the header
+  ASSERT_LT(strip, 16u);
+  for (const size_t at : {strip, strip + 5, strip + 40}) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 16);
+    EXPECT_THAT(reason(damaged), HasSubstr("damaged TIFF")) << at;
+  }
+}
+
 TEST(Photo, TheOrientationOfATiffIsApplied) {
   const std::vector<std::string> upright{"ABCD", "BADC", "DCBA", "CDAB", "ACBD", "CADB", "DBCA", "BDAC"};
   const std::vector<uint8_t> pixels = four_colours().pixels;

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "src/core/files.h"
@@ -138,6 +139,21 @@ TEST_F(ShardsCliTest, ADamagedRecordInEvaluationEndsTheRunAfterItsCheckpointWasW
   const std::string last = "/checkpoints/step-00000010/";
   for (const std::string name : {"weights.safetensors", "state.json"})
     EXPECT_EQ(read_file(folder_.file("run1") + last + name), read_file(folder_.file("whole") + last + name)) << name;
+}
+
+TEST_F(ShardsCliTest, ADataSetWithoutTrainingImagesOrOfAnotherFormatIsNamed) {
+  const std::string sheet = " --sheet " + folder_.file("sheet.png"),
+                    cifar = OWT_SOURCE_DIR "/configs/cifar10_26pct.toml";
+  const Result other = owt("inspect " + data_ + sheet + " --recipe " + cifar);
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err,
+              AllOf(HasSubstr("cifar10_26pct.toml is a recipe for data of format cifar10"), HasSubstr(data_)));
+  std::filesystem::remove_all(data_ + "/train");
+  for (const std::string& words : {"inspect " + data_ + sheet, "prepare stats " + data_}) {
+    const Result result = owt(words);
+    EXPECT_EQ(result.code, 1) << words;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("has no training images"), HasSubstr("--split train"))) << words;
+  }
 }
 
 TEST_F(ShardsCliTest, FewerClassesThanTheDataIsAnError) {
