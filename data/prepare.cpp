@@ -174,18 +174,19 @@ class SplitFolder {
 
   // Whether a complete split still has all its images, as far as sizes tell.
   bool intact() const {
-    auto found = static_cast<int64_t>(skipped_before().size());
+    Prepared found{.skipped = static_cast<int64_t>(skipped_before().size()), .shards = prepared_.shards};
     for (int64_t shard = 0; shard < prepared_.shards; ++shard) {
       const auto index = index_of(shard);
       if (!index) return false;
-      found += static_cast<int64_t>(index->records.size());
+      found.images += static_cast<int64_t>(index->records.size());
+      found.bytes += static_cast<int64_t>(index->tar_bytes);
     }
-    return found == state_.photos;
+    return found.images + found.skipped == state_.photos && read_file(path(kDataset)) == summary_text(found);
   }
 
   // Makes a complete split a half prepared one, each shard again with its part of skipped.txt.
   void reopen() {
-    log_warn("{}: some shards are damaged or missing; they are made anew", dir_);
+    log_warn("{}: some files are damaged or missing; they are made anew", dir_);
     std::map<std::string, std::string> lines;
     for (const std::string& line : skipped_before()) lines[line.substr(0, line.find('\t'))] = line;
     for (int64_t shard = 0; shard < prepared_.shards; ++shard) {
@@ -332,13 +333,16 @@ class SplitFolder {
     return path(kSkipped);
   }
 
+  std::string summary_text(const Prepared& all) const {
+    return format(
+        "{{\n\"images\": {},\n\"classes\": {},\n\"shards\": {},\n\"bytes\": {},\n\"skipped\": {},\n\"short side\": "
+        "{}\n}}\n",
+        all.images, sources_.classes.size(), all.shards, all.bytes, all.skipped, settings_.short_side);
+  }
+
   void finish() {
     write_skipped();
-    write_file_atomically(path(kDataset),
-                          format("{{\n\"images\": {},\n\"classes\": {},\n\"shards\": {},\n\"bytes\": {},\n\"skipped\": "
-                                 "{},\n\"short side\": {}\n}}\n",
-                                 prepared_.images, sources_.classes.size(), prepared_.shards, prepared_.bytes,
-                                 prepared_.skipped, settings_.short_side));
+    write_file_atomically(path(kDataset), summary_text(prepared_));
     remove_temporary(true);
   }
 

@@ -269,6 +269,8 @@ TEST_F(PrepareTest, DamagedShardsOfACompleteSplitAreMadeAnew) {
       "b", [&] { write("b/000002.index", whole.at("000002.index").substr(0, 100)); }, 19);
   broken(
       "c", [&] { fs::remove(file("c/000005.tar")); }, 20);
+  broken(
+      "d", [&] { write("d/dataset.json", "{"); }, 0);  // no photo is worked on
 }
 
 TEST_F(PrepareTest, TwoProcessesDoNotWorkOnTheSameSplit) {
