@@ -276,6 +276,8 @@ TEST_F(ShardsTest, WhatIsMissingOrDamagedIsNamed) {
   EXPECT_THAT(error_of_opening(), AllOf(HasSubstr("7 images"), HasSubstr("6")));
   write_bytes(train + "/dataset.json", R"({"images": 6, "classes": 3})");
   EXPECT_THAT(error_of_opening(), AllOf(HasSubstr("dataset.json"), HasSubstr("'shards'")));
+  write_bytes(train + "/dataset.json", R"({"images": 6, "classes": 3)");
+  EXPECT_THAT(error_of_opening(), AllOf(HasSubstr("dataset.json"), HasSubstr("no JSON object")));
   fresh();
   write_bytes(folder_.file("classes.txt"), "a\nb\n");
   EXPECT_THAT(error_of_opening(), HasSubstr("classes.txt names 2"));
