@@ -16,6 +16,7 @@ namespace owt {
 namespace {
 
 constexpr int64_t kLongestSide = int64_t{1} << 20;  // OpenCV's limit
+constexpr int64_t kLongestJpegSide = 65500;         // libjpeg's limit
 constexpr int64_t kHugePixels = int64_t{1} << 25;
 
 // Its log lines would repeat what BadPhoto says, and the threads are those that call it.
@@ -130,6 +131,9 @@ Photo resized(Photo photo, int64_t short_side) {
   set_up_opencv();
   const auto scaled = [&](int64_t length) { return (2 * length * short_side + side) / (2 * side); };
   const int64_t height = scaled(photo.height), width = scaled(photo.width);
+  if (std::max(height, width) > kLongestJpegSide)
+    throw BadPhoto(concat(photo.width, " x ", photo.height, " pixels, too thin: its long side would be more than ",
+                          kLongestJpegSide));
   if (width > PhotoLimits{}.pixels / height)
     throw BadPhoto(concat(photo.width, " x ", photo.height, " pixels, too thin to enlarge"));
   Photo result = white(height, width);

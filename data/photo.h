@@ -29,11 +29,13 @@ struct PhotoLimits {
 };
 
 // The format is told from the bytes, not from a name. Throws BadPhoto for what cannot be decoded whole: a truncated file
-// is refused, not filled with grey.
+// is refused, not filled with grey. Not all damage shows: BMP, and TIFF that is not deflated, have no checksums, and of
+// broken LZW strips libtiff leaves black what it cannot decode.
 Photo read_photo(std::string_view file, const PhotoLimits& limits = {});
 
 // Proportions are kept, the long side rounded to the nearest pixel; averages areas when shrinking, bilinear when enlarging.
-// As it is where the short side has this length already.
+// As it is where the short side has this length already. Throws BadPhoto where the long side would be more than 65,500, the
+// most that a JPEG holds.
 Photo resized(Photo photo, int64_t short_side);
 
 struct JpegSettings {

@@ -22,34 +22,75 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kLargestFile = uint64_t{1} << 30;
+constexpr int32_t kSeveral = -2;
+
+bool has_control_characters(const std::string& text) {
+  return std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+// A line of classes.txt.
+void check_class_line(const std::string& line) {
+  const size_t tab = line.find('\t');
+  if (line.empty() || tab == 0) fail("a class has no name");
+  if (has_control_characters(class_key(line)) ||
+      (tab != std::string::npos && has_control_characters(line.substr(tab + 1))))
+    fail("the class '", line, "' has control characters in its name");
+}
 
 std::vector<std::string> class_folders(const fs::path& dir) {
   std::error_code error;
   if (!fs::is_directory(dir, error)) fail("no folder ", dir.string());
   std::vector<std::string> classes;
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir))
-    if (entry.is_directory() && entry.path().filename().string()[0] != '.')
-      classes.push_back(entry.path().filename().string());
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    if (name[0] == '.') continue;
+    if (entry.is_directory()) classes.push_back(name);
+    if (!entry.exists() && !entry.path().has_extension())
+      fail(entry.path().string(), " is a link that leads nowhere, perhaps to the folder of a class; mend or remove it");
+  }
+  for (const std::string& key : classes)
+    if (has_control_characters(key)) fail(dir.string(), ": the folder '", key, "' has control characters in its name");
   if (classes.empty()) fail(dir.string(), " holds no folders; wanted one per class, with its images in it");
   std::sort(classes.begin(), classes.end());
   return classes;
 }
 
-void add_class_photos(PhotoSources& sources, int32_t label) {
-  const fs::path folder = fs::path(sources.root) / sources.classes[static_cast<size_t>(label)];
-  const auto first = static_cast<std::ptrdiff_t>(sources.photos.size());
-  for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator(); ++entry) {
-    const bool hidden = entry->path().filename().string()[0] == '.';
-    if (entry->is_directory() && hidden) entry.disable_recursion_pending();
-    if (hidden || !entry->is_regular_file()) continue;
-    if (!named_like_photo(entry->path().string())) {
-      ++sources.passed_over;
-      continue;
-    }
-    sources.photos.push_back({.name = entry->path().lexically_relative(sources.root).generic_string(),
-                              .label = label,
-                              .bytes = entry->file_size()});
+// Adds the photos in and under a folder; links are followed.
+class FolderPhotos {
+ public:
+  FolderPhotos(PhotoSources& sources, int32_t label) : sources_(sources), label_(label) {}
+
+  void add_folder(const fs::path& folder) {
+    const fs::path real = fs::canonical(folder);
+    // A link to a folder that it lies in has no end.
+    if (std::find(within_.begin(), within_.end(), real) != within_.end()) return;
+    within_.push_back(real);
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+      if (entry.path().filename().string()[0] != '.') add(entry);
+    within_.pop_back();
   }
+
+ private:
+  void add(const fs::directory_entry& entry) {
+    if (entry.is_directory()) return add_folder(entry.path());
+    const std::string name = entry.path().lexically_relative(sources_.root).generic_string();
+    const bool dangling = !entry.exists();  // a link; of what it led to only its name tells
+    if (named_like_photo(name) && (entry.is_regular_file() || dangling))
+      sources_.photos.push_back({.name = name, .label = label_, .bytes = dangling ? 0 : entry.file_size()});
+    else if (dangling && !entry.path().has_extension())
+      fail(entry.path().string(), " is a link that leads nowhere, perhaps to a folder of images; mend or remove it");
+    else
+      ++sources_.passed_over;
+  }
+
+  PhotoSources& sources_;
+  const int32_t label_;
+  std::vector<fs::path> within_;
+};
+
+void add_class_photos(PhotoSources& sources, int32_t label) {
+  const auto first = static_cast<std::ptrdiff_t>(sources.photos.size());
+  FolderPhotos(sources, label).add_folder(fs::path(sources.root) / sources.classes[static_cast<size_t>(label)]);
   std::sort(sources.photos.begin() + first, sources.photos.end(),
             [](const PhotoSource& a, const PhotoSource& b) { return a.name < b.name; });
 }
@@ -163,7 +204,7 @@ std::string PhotoFiles::read(const PhotoSource& source) const {
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
-  for (size_t begin = 0; begin < text.size();) {
+  for (size_t begin = text.starts_with("\xEF\xBB\xBF") ? 3 : 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     lines.push_back(text.substr(begin, end - begin));
     if (!lines.back().empty() && lines.back().back() == '\r') lines.back().pop_back();
@@ -175,25 +216,54 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 std::vector<std::string> text_lines(const std::string& path) { return lines_of(read_file(path)); }
 
-void relabel(PhotoSources& sources, const std::vector<std::string>& classes, const std::string& path) {
+std::string class_key(const std::string& line) { return line.substr(0, line.find('\t')); }
+
+ClassLabels::ClassLabels(const std::vector<std::string>& classes) {
+  for (size_t i = 0; i < classes.size(); ++i)
+    if (const auto [at, added] = labels_.emplace(class_key(classes[i]), static_cast<int32_t>(i)); !added)
+      at->second = kSeveral;
+}
+
+int32_t ClassLabels::of(const std::string& key) const {
+  const auto found = labels_.find(key);
+  if (found == labels_.end()) return -1;
+  if (found->second == kSeveral) fail("several classes are called '", key, "'");
+  return found->second;
+}
+
+std::vector<std::string> with_words(std::vector<std::string> keys, const std::vector<std::string>& names) {
+  std::map<std::string, std::string> words;
+  for (const std::string& key : keys) words[class_key(key)];
+  for (const std::string& line : names) {
+    size_t end = line.size();
+    while (end != std::string::npos && end > 0 && !words.contains(line.substr(0, end)))
+      end = line.find_last_of(" \t", end - 1);
+    if (end == std::string::npos || end == 0) continue;
+    const size_t begin = line.find_first_not_of(" \t", end);
+    if (begin == std::string::npos) continue;
+    std::string& there = words[line.substr(0, end)];
+    if (!there.empty() && there != line.substr(begin)) fail("two lines of names for class '", line.substr(0, end), "'");
+    there = line.substr(begin);
+  }
+  for (std::string& key : keys)
+    if (const std::string& there = words[class_key(key)]; !there.empty()) key = class_key(key) + "\t" + there;
+  return keys;
+}
+
+void agree_on_classes(PhotoSources& sources, const std::vector<std::string>& lines, std::vector<std::string>& classes,
+                      const std::string& path) {
+  if (classes.empty()) {
+    for (const std::string& line : lines) check_class_line(line);
+    sources.classes = classes = lines;
+  }
   if (sources.classes == classes) return;
-  std::map<std::string, int32_t> whole, by_key;  // a key may hold blanks itself
-  for (size_t i = 0; i < classes.size(); ++i) {
-    whole.emplace(classes[i], static_cast<int32_t>(i));
-    for (size_t blank = 0; (blank = classes[i].find(' ', blank)) != std::string::npos; ++blank)
-      by_key.emplace(classes[i].substr(0, blank), static_cast<int32_t>(i));
-  }
-  std::vector<int32_t> labels;
-  for (const std::string& key : sources.classes) {
-    const auto exact = whole.find(key), start = by_key.find(key);
-    labels.push_back(exact != whole.end() ? exact->second : start != by_key.end() ? start->second : -1);
-  }
+  const ClassLabels labels(classes);
   for (PhotoSource& photo : sources.photos) {
-    const auto old = static_cast<size_t>(photo.label);
-    photo.label = labels[old];
+    const std::string key = class_key(sources.classes[static_cast<size_t>(photo.label)]);
+    photo.label = labels.of(key);
     if (photo.label < 0)
-      fail("class '", sources.classes[old], "' of ", photo.name, " is not in ", path,
-           "; prepare the split that has all classes first");
+      fail("class '", key, "' of ", photo.name, " is not in ", path, ", whose lines are a class or a class, a tab and ",
+           "words; prepare the split that has all classes first, or the only split with --force");
   }
   sources.classes = classes;
 }

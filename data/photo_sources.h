@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ struct PhotoSource {
 struct PhotoSources {
   std::string root{};                   // of the names of files
   std::vector<std::string> archives{};  // paths of uncompressed tar files
-  std::vector<std::string> classes{};   // of label 0, 1, ...: its key, and after relabel() perhaps words
+  std::vector<std::string> classes{};   // of label 0, 1, ...: its key, then perhaps a tab and words
   std::vector<PhotoSource> photos{};
   int64_t passed_over = 0;  // files that do not look like images, by their name
 };
@@ -26,8 +27,9 @@ struct PhotoSources {
 // By its ending, of whatever case: jpg, jpeg, png, bmp, webp, tif, tiff.
 bool named_like_photo(const std::string& name);
 
-// DIR/class/**/*.jpg and so on: classes by name, the files of each by path. Hidden files do not count. Throws Error where
-// there is no such folder, no class or no image.
+// DIR/class/**/*.jpg and so on: classes by name, the files of each by path. Hidden files do not count. Links are followed,
+// but not to a folder that they lie in; one that leads nowhere is a photo that cannot be read. Throws Error where there is
+// no such folder, no class or no image, and for a link that leads nowhere and may have been a folder by its name.
 PhotoSources folder_sources(const std::string& dir);
 
 // A text file with a line `path label` per image, as Caffe's. The path, which may hold blanks, is taken from `root`, by
@@ -50,12 +52,31 @@ class PhotoFiles {
   std::vector<int> archives_;  // open files
 };
 
-// The lines of a text file, without line ends; empty ones at the end do not count. Throws Error.
+// The lines of a text file, without line ends and a byte order mark; empty ones at the end do not count. Throws Error.
 std::vector<std::string> text_lines(const std::string& path);
 std::vector<std::string> lines_of(const std::string& text);
 
-// Gives `sources` the classes of a classes.txt, whose lines are a key, then perhaps a blank and words, and each photo the
-// label that its class has there. Throws Error naming a class that is not there; `path` is that file.
-void relabel(PhotoSources& sources, const std::vector<std::string>& classes, const std::string& path);
+// The key of a class in a line of classes.txt, which is `key` or `key<TAB>words`: keys may hold blanks.
+std::string class_key(const std::string& line);
+
+// The labels of classes by their keys.
+class ClassLabels {
+ public:
+  explicit ClassLabels(const std::vector<std::string>& classes);  // lines of a classes.txt
+
+  int32_t of(const std::string& key) const;  // -1: no class has it; throws Error where several have
+
+ private:
+  std::map<std::string, int32_t> labels_{};  // kSeveral: more than one
+};
+
+// Lines `key<TAB>words`, with the words that `names` has, lines `key words`: each is of the longest key that it starts with.
+// Throws Error for two lines of one key.
+std::vector<std::string> with_words(std::vector<std::string> keys, const std::vector<std::string>& names);
+
+// Gives each photo the label that its class has in `classes`, the lines of a classes.txt; where that is empty, it becomes
+// `lines`, one per class of the sources. Throws Error naming a class that is not there; `path` is that file.
+void agree_on_classes(PhotoSources& sources, const std::vector<std::string>& lines, std::vector<std::string>& classes,
+                      const std::string& path);
 
 }  // namespace owt

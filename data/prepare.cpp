@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <new>
 #include <optional>
 #include <system_error>
@@ -86,14 +87,50 @@ bool is_ours(std::string name) {
   return digits >= 6 && (ending == ".tar" || ending == ".index" || ending == ".skipped");
 }
 
+std::string in(const std::string& dir, const std::string& name) { return (fs::path(dir) / name).string(); }
+
+void make_folder(const std::string& dir) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error) fail("cannot make folder ", dir, ": ", error.message());
+}
+
+void refuse_if_held(const FileLock& lock, const std::string& dir) {
+  if (lock.held_by_another()) fail("another process prepares ", dir, " at this moment; wait for it");
+}
+
+// The settings are written first and go last: without them nothing but they and the lock can be ours.
+void check_files(const std::string& dir) {
+  const bool settings = is_prepared_split(dir);
+  if (!fs::exists(dir)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    if (settings ? !is_ours(name) : name != kLock && name != std::string(kSettings) + ".tmp")
+      fail(dir, " holds ", name, ", which is no part of a prepared data set",
+           settings ? "" : " that owt prepare began here", "; choose another folder");
+  }
+}
+
+// Of the folder, which is made where it is missing and must hold nothing else.
+std::string lock_path(const std::string& dir) {
+  make_folder(dir);
+  check_files(dir);
+  return in(dir, kLock);
+}
+
 class SplitFolder {
  public:
   SplitFolder(const PhotoSources& sources, const std::string& dir, const PrepareSettings& settings)
-      : sources_(sources), settings_(settings), dir_(dir), lock_(locked(dir)) {}
+      : sources_(sources), settings_(settings), dir_(dir), lock_(lock_path(dir)) {
+    refuse_if_held(lock_, dir);
+    state_.photos = static_cast<int64_t>(sources_.photos.size());
+    order_ = epoch_order(settings_.seed, kPreparation, state_.photos, settings_.shuffle);
+    prepared_.shards = (state_.photos + settings_.shard_images - 1) / settings_.shard_images;
+  }
 
   Prepared prepare(const std::function<bool(const PrepareState&)>& go_on) {
     if (begin() == Prepared::How::kBefore) return {.how = Prepared::How::kBefore};
-    find_complete_shards();
+    find_missing_shards();
     check_skipped();
     if (!write_missing_shards(go_on)) {
       prepared_.how = Prepared::How::kStopped;
@@ -106,50 +143,65 @@ class SplitFolder {
   }
 
  private:
-  std::string path(const std::string& name) const { return (fs::path(dir_) / name).string(); }
+  std::string path(const std::string& name) const { return in(dir_, name); }
   std::string path(int64_t shard, const char* ending) const { return path(shard_file_name(shard, ending)); }
 
-  static std::string locked(const std::string& dir) {
-    std::error_code error;
-    fs::create_directories(dir, error);
-    if (error) fail("cannot make folder ", dir, ": ", error.message());
-    for (const fs::directory_entry& entry : fs::directory_iterator(dir))
-      if (!is_ours(entry.path().filename().string()))
-        fail(dir, " holds ", entry.path().filename().string(), ", which is no part of a prepared data set; ",
-             "choose another folder");
-    return (fs::path(dir) / kLock).string();
-  }
-
   Prepared::How begin() {
-    if (lock_.held_by_another()) fail("another process prepares ", dir_, " at this moment; wait for it");
-    if (settings_.force) remove_all();
     const std::string now = settings_text(sources_, settings_);
-    if (fs::exists(path(kSettings))) {
-      const std::string there = read_file(path(kSettings));
-      const bool complete = fs::exists(path(kDataset));
-      if (there != now)
-        fail(dir_, " is ", complete ? "prepared" : "half prepared",
-             " already, from other files or with other settings (", first_difference(there, now),
-             "); choose another folder, or begin anew with --force");
-      remove_temporary(complete);
-      return complete ? Prepared::How::kBefore : Prepared::How::kNow;
+    if (!is_prepared_split(dir_)) {
+      write_file_atomically(path(kSettings), now);
+      return Prepared::How::kNow;
     }
-    remove_all();  // parts of which nobody knows what they are
-    write_file_atomically(path(kSettings), now);
+    const std::string there = read_file(path(kSettings));
+    const bool complete = fs::exists(path(kDataset));
+    if (there != now)
+      fail(dir_, " is ", complete ? "prepared" : "half prepared", " already, from other files or with other settings (",
+           first_difference(there, now), "); choose another folder, or begin anew with --force");
+    remove_temporary(complete);
+    if (complete && intact()) return Prepared::How::kBefore;
+    if (complete) reopen();
     return Prepared::How::kNow;
   }
 
-  // The settings go last, so that what is still there keeps its meaning.
-  void remove_all() {
-    fs::remove(path(kDataset));
-    std::vector<fs::path> files;
-    for (const fs::directory_entry& entry : fs::directory_iterator(dir_)) {
-      const std::string name = entry.path().filename().string();
-      if (is_ours(name) && name != kLock && name != kSettings) files.push_back(entry.path());
+  std::optional<ShardIndex> index_of(int64_t shard) const try {
+    const std::string index_path = path(shard, ".index"), tar_path = path(shard, ".tar");
+    if (!fs::exists(index_path) || !fs::exists(tar_path)) return std::nullopt;
+    ShardIndex index = parse_shard_index(read_file(index_path), index_path);
+    return fs::file_size(tar_path) == index.tar_bytes ? std::optional(std::move(index)) : std::nullopt;
+  } catch (const Error&) {  // a damaged index
+    return std::nullopt;
+  }
+
+  // Whether a complete split still has all its images, as far as sizes tell.
+  bool intact() const {
+    Prepared found{.skipped = static_cast<int64_t>(skipped_before().size()), .shards = prepared_.shards};
+    for (int64_t shard = 0; shard < prepared_.shards; ++shard) {
+      const auto index = index_of(shard);
+      if (!index) return false;
+      found.images += static_cast<int64_t>(index->records.size());
+      found.bytes += static_cast<int64_t>(index->tar_bytes);
     }
-    for (const fs::path& file : files) fs::remove(file);
+    return found.images + found.skipped == state_.photos && read_file(path(kDataset)) == summary_text(found);
+  }
+
+  // Makes a complete split a half prepared one, each shard again with its part of skipped.txt.
+  void reopen() {
+    log_warn("{}: some files are damaged or missing; they are made anew", dir_);
+    std::map<std::string, std::string> lines;
+    for (const std::string& line : skipped_before()) lines[line.substr(0, line.find('\t'))] = line;
+    for (int64_t shard = 0; shard < prepared_.shards; ++shard) {
+      std::string part;
+      for (int64_t place = begin_of(shard); place < begin_of(shard + 1); ++place)
+        if (const auto line = lines.find(without_control_characters(source(place).name)); line != lines.end())
+          part += line->second + "\n";
+      if (!part.empty()) write_file_atomically(path(shard, ".skipped"), part);
+    }
+    fs::remove(path(kDataset));
     sync_folder(dir_);
-    fs::remove(path(kSettings));
+  }
+
+  std::vector<std::string> skipped_before() const {
+    return fs::exists(path(kSkipped)) ? text_lines(path(kSkipped)) : std::vector<std::string>();
   }
 
   void remove_temporary(bool complete) {
@@ -163,10 +215,7 @@ class SplitFolder {
 
   int64_t begin_of(int64_t shard) const { return std::min(shard * settings_.shard_images, state_.photos); }
 
-  void find_complete_shards() {
-    state_.photos = static_cast<int64_t>(sources_.photos.size());
-    order_ = epoch_order(settings_.seed, kPreparation, state_.photos, settings_.shuffle);
-    prepared_.shards = (state_.photos + settings_.shard_images - 1) / settings_.shard_images;
+  void find_missing_shards() {
     for (int64_t shard = 0; shard < prepared_.shards; ++shard) {
       if (count_complete(shard)) continue;
       // The index first: as long as it is there, it must describe the tar file.
@@ -180,18 +229,14 @@ class SplitFolder {
     return fs::exists(file) ? text_lines(file) : std::vector<std::string>();
   }
 
-  bool count_complete(int64_t shard) try {
-    const std::string index_path = path(shard, ".index"), tar_path = path(shard, ".tar");
-    if (!fs::exists(index_path) || !fs::exists(tar_path)) return false;
-    const ShardIndex index = parse_shard_index(read_file(index_path), index_path);
-    const auto images = static_cast<int64_t>(index.records.size()),
+  bool count_complete(int64_t shard) {
+    const auto index = index_of(shard);
+    if (!index) return false;
+    const auto images = static_cast<int64_t>(index->records.size()),
                skipped = static_cast<int64_t>(skipped_in(shard).size());
-    if (fs::file_size(tar_path) != index.tar_bytes || images + skipped != begin_of(shard + 1) - begin_of(shard))
-      return false;
-    count(images, skipped, index.tar_bytes);
+    if (images + skipped != begin_of(shard + 1) - begin_of(shard)) return false;
+    count(images, skipped, index->tar_bytes);
     return true;
-  } catch (const Error&) {  // a damaged index
-    return false;
   }
 
   void count(int64_t images, int64_t skipped, uint64_t tar_bytes) {
@@ -288,13 +333,16 @@ class SplitFolder {
     return path(kSkipped);
   }
 
+  std::string summary_text(const Prepared& all) const {
+    return format(
+        "{{\n\"images\": {},\n\"classes\": {},\n\"shards\": {},\n\"bytes\": {},\n\"skipped\": {},\n\"short side\": "
+        "{}\n}}\n",
+        all.images, sources_.classes.size(), all.shards, all.bytes, all.skipped, settings_.short_side);
+  }
+
   void finish() {
     write_skipped();
-    write_file_atomically(path(kDataset),
-                          format("{{\n\"images\": {},\n\"classes\": {},\n\"shards\": {},\n\"bytes\": {},\n\"skipped\": "
-                                 "{},\n\"short side\": {}\n}}\n",
-                                 prepared_.images, sources_.classes.size(), prepared_.shards, prepared_.bytes,
-                                 prepared_.skipped, settings_.short_side));
+    write_file_atomically(path(kDataset), summary_text(prepared_));
     remove_temporary(true);
   }
 
@@ -317,22 +365,44 @@ Prepared prepare_split(const PhotoSources& sources, const std::string& dir, cons
   fail("cannot prepare ", dir, ": ", e.what());
 }
 
-void agree_on_classes(PhotoSources& sources, const std::vector<std::string>& lines, const std::string& dir,
-                      bool renew) {
-  const std::string path = (fs::path(dir) / "classes.txt").string();
-  if (fs::exists(path) && !renew) return relabel(sources, text_lines(path), path);
-  std::string text;
-  for (const std::string& line : lines) {
-    if (line != without_control_characters(line)) fail("the class '", line, "' has control characters in its name");
-    text += line + "\n";
+void check_split_folder(const std::string& dir) try { check_files(dir); } catch (const fs::filesystem_error& e) {
+  fail("cannot prepare ", dir, ": ", e.what());
+}
+
+void remove_split(const std::string& dir) try {
+  check_files(dir);
+  if (!is_prepared_split(dir)) return;
+  const FileLock lock(in(dir, kLock));
+  refuse_if_held(lock, dir);
+  fs::remove(in(dir, kDataset));
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    if (name != kLock && name != kSettings) files.push_back(entry.path());
   }
-  std::error_code error;
-  fs::create_directories(dir, error);
-  if (error) fail("cannot make folder ", dir, ": ", error.message());
-  write_file_atomically(path, text);
-  sources.classes = lines;
+  for (const fs::path& file : files) fs::remove(file);
+  sync_folder(dir);
+  fs::remove(in(dir, kSettings));
+} catch (const fs::filesystem_error& e) {
+  fail("cannot remove what is prepared in ", dir, ": ", e.what());
 }
 
 bool is_prepared_split(const std::string& dir) { return fs::exists(fs::path(dir) / kSettings); }
+
+DataSetFolder::DataSetFolder(const std::string& dir) : dir_(dir), lock_((make_folder(dir), in(dir, kLock))) {
+  refuse_if_held(lock_, dir);
+}
+
+std::string DataSetFolder::classes_path() const { return in(dir_, "classes.txt"); }
+
+std::vector<std::string> DataSetFolder::classes() const {
+  return fs::exists(classes_path()) ? text_lines(classes_path()) : std::vector<std::string>();
+}
+
+void DataSetFolder::write_classes(const std::vector<std::string>& lines) const {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  write_file_atomically(classes_path(), text);
+}
 
 }  // namespace owt

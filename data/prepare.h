@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "data/photo_sources.h"
+#include "src/core/files.h"
 
 namespace owt {
 
@@ -24,7 +25,6 @@ struct PrepareSettings {
 
   int threads = 1;
   int64_t most_skipped = 0;
-  bool force = false;  // begins anew whatever is there
 };
 
 struct PrepareState {
@@ -36,19 +36,33 @@ struct Prepared {
   int64_t images = 0, skipped = 0, shards = 0, bytes = 0;  // unless kBefore
 };
 
-// Writes `dir`; goes on where an earlier call with the same sources and settings was interrupted, at whatever moment. Calls
+// Writes `dir`; makes shards of a complete split anew whose index is damaged or whose tar file has another size; goes on where an earlier call with the same sources and settings was interrupted, at whatever moment. Calls
 // go_on() after each photo and several times a second; false stops, and what is complete stays.
 // Throws Error: `dir` holds other files, or the same split with other settings; another process works on it; more than
 // most_skipped photos were bad (all that is done stays, and a higher limit goes on); a full disk.
 Prepared prepare_split(const PhotoSources& sources, const std::string& dir, const PrepareSettings& settings,
                        const std::function<bool(const PrepareState&)>& go_on);
 
-// Brings the sources of a split of `dir` and dir/classes.txt together: writes the file from `lines`, one per class of the
-// sources, where there is none or `renew`; else gives the sources the labels that are there. Throws Error naming a class
-// that is not.
-void agree_on_classes(PhotoSources& sources, const std::vector<std::string>& lines, const std::string& dir, bool renew);
-
 // Whether the folder holds (a part of) a split that prepare_split() wrote.
 bool is_prepared_split(const std::string& dir);
+// Throws Error where `dir` holds a file that prepare_split() did not write; it need not exist.
+void check_split_folder(const std::string& dir);
+// Removes a split that prepare_split() wrote, and nothing else. Throws Error as the two above, before anything is removed.
+void remove_split(const std::string& dir);
+
+// The folder of the splits and of classes.txt, held while this object lives. Made where it is missing. Throws Error where
+// another process holds it.
+class DataSetFolder {
+ public:
+  explicit DataSetFolder(const std::string& dir);
+
+  std::string classes_path() const;
+  std::vector<std::string> classes() const;  // the lines of classes.txt; none where it is missing
+  void write_classes(const std::vector<std::string>& lines) const;
+
+ private:
+  std::string dir_;
+  FileLock lock_;
+};
 
 }  // namespace owt

@@ -39,7 +39,7 @@ T at(std::string_view bytes, size_t offset) {
   return value;
 }
 
-constexpr const char* kCure = "; prepare the data set again";
+constexpr const char* kCure = "; run owt prepare again";
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // A prepared data set on disk, and the index beside each of its shards.
 //
-//   DIR/classes.txt             one line per class, line i names label i: its key (a synset id), then perhaps words
+//   DIR/classes.txt             one line per class, line i names label i: its key (a synset id), then perhaps a tab and words
+//   DIR/prepare.lock            empty; held while owt prepare works on the data set
 //   DIR/train, DIR/val          the two splits, each of them:
 //     000000.tar, 000001.tar    shards in WebDataset's convention: for record k 00000k.jpg and 00000k.cls (the label as
 //                               decimal digits); k grows through all shards of the split, and leaves out the places of

@@ -10,10 +10,10 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include "data/json_numbers.h"
+#include "data/photo_sources.h"
 #include "src/core/files.h"
 #include "src/core/philox.h"
 
@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kCure = "; run owt prepare again";
+constexpr const char* kCure = "; run owt prepare again, and if it finds nothing to do, with --force";
 constexpr int kTries = 10;
 constexpr uint64_t kBlocksPerSample = 16;  // of random numbers, one for each try
 
@@ -73,12 +73,10 @@ ImageWindow random_part(const CropSettings& settings, const Philox& random, int6
   return {(height - high) / 2, (width - wide) / 2, high, wide};
 }
 
-// classes.txt
 std::vector<std::string> read_classes(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) fail("no file ", path, ": this is no prepared data set", kCure);
-  std::vector<std::string> names;
-  for (std::string line; std::getline(file, line);) names.push_back(line);
+  if (!fs::is_regular_file(path)) fail("no file ", path, ": this is no prepared data set; owt prepare makes one");
+  std::vector<std::string> names = text_lines(path);
+  for (std::string& name : names) std::replace(name.begin(), name.end(), '\t', ' ');  // between key and words
   if (names.empty()) fail(path, " names no classes", kCure);
   return names;
 }
@@ -115,7 +113,9 @@ ImageWindow window_of(const CropSettings& settings, const View& view, int64_t in
 ShardDataset::ShardDataset(const std::string& folder, Split split, const CropSettings& settings) : settings_(settings) {
   const fs::path part = fs::path(folder) / (split == Split::kTrain ? "train" : "val");
   class_names_ = read_classes((fs::path(folder) / "classes.txt").string());
-  if (!fs::is_directory(part)) fail("no folder ", part.string(), kCure);
+  if (!fs::is_directory(part))
+    fail("no folder ", part.string(), ": this data set has no ", split == Split::kTrain ? "training" : "validation",
+         " images; owt prepare makes them (folder and list: with ", "--split ", part.filename().string(), ")");
   const std::string summary = (part / "dataset.json").string();
   if (!fs::is_regular_file(summary))
     fail(part.string(), " is not complete: there is no dataset.json, which is written last", kCure);
@@ -174,7 +174,7 @@ std::string ShardDataset::name(int64_t index) const {
 void ShardDataset::corrupt(int64_t index, const std::string& why) const {
   const Shard& shard = shards_[record(index).shard];
   throw CorruptRecord(concat(shard.path, ": record ", index - shard.first_record, " (from 0), image ", index, ", ",
-                             name(index), ": ", why, "; prepare the data set again"));
+                             name(index), ": ", why, "; prepare the data set again with --force"));
 }
 
 std::string_view ShardDataset::file_of(int64_t index) const {

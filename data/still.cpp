@@ -3,6 +3,9 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <climits>
+#include <utility>
+#include <vector>
 
 #include "data/photo.h"
 
@@ -62,6 +65,24 @@ class TiffDirectory {
     return otherwise;
   }
 
+  // The values of a tag, which are numbers; none where it is missing.
+  std::vector<uint64_t> values(uint64_t tag) const {
+    std::vector<uint64_t> all;
+    const auto entry_bytes = static_cast<uint64_t>(4 + 2 * offset_);
+    for (uint64_t i = 0; i < entries_; ++i) {
+      const uint64_t entry = start_ + i * entry_bytes;
+      if (number(entry, 2) != tag) continue;
+      const uint64_t type = number(entry + 2, 2), count = number(entry + 4, offset_);
+      const int bytes = type == 1 ? 1 : type == 3 ? 2 : type == 16 ? 8 : 4;
+      if (count > bytes_.size()) bytes_.damaged("a list longer than the file");
+      uint64_t at = entry + 4 + static_cast<uint64_t>(offset_);
+      if (count * static_cast<uint64_t>(bytes) > static_cast<uint64_t>(offset_)) at = number(at, offset_);
+      for (uint64_t k = 0; k < count; ++k) all.push_back(number(at + k * static_cast<uint64_t>(bytes), bytes));
+      break;
+    }
+    return all;
+  }
+
  private:
   uint64_t number(uint64_t offset, int bytes) const {
     return little_ ? bytes_.little(offset, bytes) : bytes_.big(offset, bytes);
@@ -117,12 +138,46 @@ Still bmp_still(std::string_view file) {
   return {.height = std::abs(height), .width = width};
 }
 
+// Whether it is a whole zlib stream, checksum included; counts what it unpacks to, which may be `room` bytes at most.
+bool is_zlib_stream(std::string_view data, uint64_t& room) {
+  z_stream stream{};
+  if (data.size() > UINT_MAX || inflateInit(&stream) != Z_OK) return false;
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data()));
+  stream.avail_in = static_cast<uInt>(data.size());
+  std::vector<Bytef> block(size_t{1} << 16);
+  int result = Z_OK;
+  while (result == Z_OK && stream.total_out <= room) {
+    stream.next_out = block.data();
+    stream.avail_out = static_cast<uInt>(block.size());
+    result = inflate(&stream, Z_NO_FLUSH);
+  }
+  const bool whole = result == Z_STREAM_END && stream.total_out <= room;
+  room -= whole ? stream.total_out : 0;
+  inflateEnd(&stream);
+  return whole;
+}
+
+// libtiff decodes what it can and leaves the rest black.
+void check_deflated_parts(const TiffDirectory& directory, const Bytes& bytes) {
+  constexpr uint64_t kCompression = 259, kDeflate = 8, kOldDeflate = 32946;
+  constexpr uint64_t kStrips = 273, kStripBytes = 279, kTiles = 324, kTileBytes = 325;
+  const uint64_t compression = directory.value(kCompression, 1);
+  if (compression != kDeflate && compression != kOldDeflate) return;
+  uint64_t room = uint64_t{1} << 31;  // of 2^28 pixels, 4 channels of 16 bits
+  for (const auto& [offsets, counts] : {std::pair(kStrips, kStripBytes), std::pair(kTiles, kTileBytes)}) {
+    const std::vector<uint64_t> at = directory.values(offsets), length = directory.values(counts);
+    for (size_t i = 0; i < std::min(at.size(), length.size()); ++i)
+      if (!is_zlib_stream(bytes.part(at[i], length[i]), room)) bytes.damaged("a part cannot be unpacked");
+  }
+}
+
 Still tiff_still(std::string_view file) {
   const Bytes bytes(file, "TIFF");
   const TiffDirectory directory(bytes);
   constexpr uint64_t kWidth = 256, kHeight = 257, kExtraSamples = 338, kAssociatedAlpha = 1, kMost = uint64_t{1} << 32;
   const uint64_t width = directory.value(kWidth, 0), height = directory.value(kHeight, 0);
   if (width == 0 || height == 0 || width > kMost || height > kMost) bytes.damaged("it has no size");
+  check_deflated_parts(directory, bytes);
   return {.height = static_cast<int64_t>(height),
           .width = static_cast<int64_t>(width),
           .multiplied = directory.value(kExtraSamples, 0) == kAssociatedAlpha};

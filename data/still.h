@@ -23,8 +23,8 @@ struct Still {
   int64_t frame_height = 0, frame_width = 0;
 };
 
-// PNG (checksums of the parts that are kept are verified), BMP, WebP (the first frame), TIFF (the first page). Throws
-// BadPhoto for truncated and damaged files.
+// PNG (checksums of the parts that are kept are verified), BMP, WebP (the first frame), TIFF (the first page; zlib's checksums of its
+// parts, if it has them, are verified). Throws BadPhoto for truncated and damaged files.
 Still find_still(PhotoFormat format, std::string_view file);
 
 // From the TIFF structure that EXIF data consist of; 1 where it says nothing usable.

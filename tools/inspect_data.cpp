@@ -17,13 +17,15 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostClassesInFull = 40;
 
+bool holds_shards(const std::string& folder) { return fs::exists(fs::path(folder) / "classes.txt"); }
+
 // A folder of either format, both splits or one of them.
 class Data {
  public:
   Data(const std::string& folder, const CropSettings& crop)
       : folder_(folder),
         crop_(crop),
-        shards_(fs::exists(fs::path(folder) / "classes.txt")),
+        shards_(holds_shards(folder)),
         kind_(fs::exists(fs::path(folder) / "cifar-100-binary") || fs::exists(fs::path(folder) / "train.bin")
                   ? CifarKind::k100
                   : CifarKind::k10) {}
@@ -109,11 +111,20 @@ void print_colours(const Data& data) {
   std::cout << '\n';
 }
 
+// The augmentation of another format's recipe may want what this data set does not have.
+void check_format(const Settings& settings, const std::string& recipe, const std::string& folder) {
+  const bool shards = holds_shards(folder);
+  if ((settings.data.format == "shards") != shards)
+    fail(recipe, " is a recipe for data of format ", settings.data.format, ", but ", folder, " holds ",
+         shards ? "prepared photos; give a recipe with format = \"shards\"" : "CIFAR; give a recipe for that");
+}
+
 void write_sheet(const std::string& folder, const SheetRequest& request) {
   CropSettings crop;
   AugmentSettings augment;
   if (!request.recipe.empty()) {
     const Settings settings = read_settings(request.recipe);
+    check_format(settings, request.recipe, folder);
     crop = settings.data.crop;
     augment = settings.data.augment;
   } else {

@@ -1,19 +1,17 @@
 // owt prepare imagenet, folder and list: photos as shards.
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
-#include <map>
 
 #include "data/imagenet.h"
 #include "data/prepare.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
-#include "src/train/progress.h"
 #include "src/train/signals.h"
 #include "tools/commands.h"
+#include "tools/prepare_progress.h"
 
 namespace owt {
 namespace {
@@ -21,51 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kStoppedOnSignal = 75;  // EX_TEMPFAIL of sysexits.h: come again
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// How far the preparation is: one line, redrawn on a terminal.
-class PrepareProgress {
- public:
-  explicit PrepareProgress(std::string split) : split_(std::move(split)), style_(progress_style()) {}
-  ~PrepareProgress() {
-    if (drawn_) std::cerr << "\r\x1b[K" << std::flush;
-  }
-  PrepareProgress(const PrepareProgress&) = delete;
-  PrepareProgress& operator=(const PrepareProgress&) = delete;
-
-  void update(const PrepareState& state) {
-    const bool terminal = style_ == ProgressStyle::kTerminal;
-    const double now = now_seconds();
-    if (begun_ < 0) {
-      begun_ = shown_ = now;
-      first_ = state.done;
-    }
-    if (now - shown_ < (terminal ? kRedrawSeconds : kPlainSeconds)) return;
-    shown_ = now;
-    drawn_ = terminal;
-    std::cerr << (terminal ? "\r\x1b[K" : "") << line(state, now - begun_) << (terminal ? "" : "\n") << std::flush;
-  }
-
- private:
-  static constexpr double kRedrawSeconds = 0.2, kPlainSeconds = 5;
-
-  std::string line(const PrepareState& state, double seconds) const {
-    const double rate = static_cast<double>(state.done - first_) / seconds,
-                 left = static_cast<double>(state.photos - state.done) / rate;
-    return format("{}  {}/{}  {:.1f} %  {:.0f} images/s  left {}  skipped {}", split_, state.done, state.photos,
-                  100.0 * static_cast<double>(state.done) / static_cast<double>(state.photos), rate,
-                  duration_text(left), state.skipped);
-  }
-
-  const std::string split_;
-  const ProgressStyle style_;
-  double begun_ = -1, shown_ = 0;
-  int64_t first_ = 0;  // done by an earlier process
-  bool drawn_ = false;
-};
 
 void declare_preparation(Options& options) {
   options.option("size", "PIXELS", "256", "length of the short side; 0: as it is");
@@ -76,10 +29,20 @@ void declare_preparation(Options& options) {
   options.option("max-skipped", "N", "0.1%", "end with an error beyond so many bad images, a number or per cent");
   options.option("names", "FILE", "lines `class words`, e.g. LOC_synset_mapping.txt: words for classes.txt");
   options.option("threads", "T", "0", "0: all cores");
-  options.flag("force", "begin anew where a prepared split is there already");
+  options.flag("force",
+               "begin anew where a prepared split is there already, with its own classes if no other split is there");
 }
 
-int64_t most_skipped(const Options& options, int64_t photos) {
+struct MostSkipped {
+  double value;
+  bool percent;
+
+  int64_t of(int64_t photos) const {
+    return static_cast<int64_t>(percent ? value / 100 * static_cast<double>(photos) : value);
+  }
+};
+
+MostSkipped most_skipped(const Options& options) {
   const std::string text = options.string("max-skipped");
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -88,51 +51,55 @@ int64_t most_skipped(const Options& options, int64_t photos) {
   if (error != std::errc() || !(value >= 0 && value <= (percent ? 100 : 1e15)) ||
       !(percent || (unit.empty() && value == std::floor(value))))
     throw UsageError("--max-skipped " + text + ": wanted a number of images, or per cent of them as in 0.1%");
-  return static_cast<int64_t>(percent ? value / 100 * static_cast<double>(photos) : value);
+  return {value, percent};
 }
 
-PrepareSettings preparation(const Options& options) {
-  const auto threads = static_cast<int>(options.integer("threads", {.low = 0, .high = 4096}));
-  return {.short_side = options.integer("size", {.low = 0, .high = 16384}),
-          .quality = static_cast<int>(options.integer("quality", {.low = 1, .high = 100})),
-          .shard_images = options.integer("shard-images", {.low = 1, .high = 1e6}),
-          .shuffle = !options.boolean("no-shuffle"),
-          .seed = static_cast<uint64_t>(options.integer("seed", {.low = 0})),
-          .threads = threads > 0 ? threads : hardware_cores(),
-          .force = options.boolean("force")};
-}
+// All options, read before anything is done.
+struct Preparation {
+  explicit Preparation(const Options& options)
+      : settings({.short_side = options.integer("size", {.low = 0, .high = 16384}),
+                  .quality = static_cast<int>(options.integer("quality", {.low = 1, .high = 100})),
+                  .shard_images = options.integer("shard-images", {.low = 1, .high = 1e6}),
+                  .shuffle = !options.boolean("no-shuffle"),
+                  .seed = static_cast<uint64_t>(options.integer("seed", {.low = 0}))}),
+        skipped(most_skipped(options)),
+        force(options.boolean("force")),
+        names(options.given("names") ? text_lines(options.string("names")) : std::vector<std::string>()),
+        out(options.string("OUT")) {
+    const auto threads = static_cast<int>(options.integer("threads", {.low = 0, .high = 4096}));
+    settings.threads = threads > 0 ? threads : hardware_cores();
+  }
 
-// Each key with the words that --names has for it.
-std::vector<std::string> with_names(std::vector<std::string> keys, const Options& options) {
-  if (!options.given("names")) return keys;
-  std::map<std::string, std::string> lines;
-  for (const std::string& line : text_lines(options.string("names"))) lines[line.substr(0, line.find(' '))] = line;
-  for (std::string& key : keys)
-    if (const auto line = lines.find(key); line != lines.end()) key = line->second;
-  return keys;
-}
+  PrepareSettings settings;
+  MostSkipped skipped;
+  bool force;
+  std::vector<std::string> names;
+  std::string out;
+};
 
 std::string in(const std::string& dir, const std::string& name) { return (fs::path(dir) / name).string(); }
 
-// Whether OUT/classes.txt may be written anew: no split speaks of it that is not about to be written anew itself.
-bool may_renew_classes(const std::string& out, const std::vector<std::string>& splits, bool force) {
-  for (const std::string split : {"train", "val"}) {
-    const bool ours = std::find(splits.begin(), splits.end(), split) != splits.end();
-    if (is_prepared_split(in(out, split)) && !(ours && force)) return false;
-  }
-  return true;
+struct SplitSources {
+  std::string name;  // train, val
+  PhotoSources sources;
+};
+
+// The classes that the data set has, none if `splits` bring them: where classes.txt is missing, and with --force where
+// no other split speaks of it.
+std::vector<std::string> known_classes(const DataSetFolder& folder, const Preparation& preparation,
+                                       const std::vector<std::string>& splits) {
+  bool renew = preparation.force;
+  for (const std::string other : {"train", "val"})
+    if (std::find(splits.begin(), splits.end(), other) == splits.end())
+      renew = renew && !is_prepared_split(in(preparation.out, other));
+  return renew ? std::vector<std::string>() : folder.classes();
 }
 
-// The lines of OUT/classes.txt; none where it is missing or to be written anew.
-std::vector<std::string> known_classes(const std::string& out, bool renew) {
-  const std::string path = in(out, "classes.txt");
-  return !renew && fs::exists(path) ? text_lines(path) : std::vector<std::string>();
-}
-
-int prepare_one(const PhotoSources& sources, const std::string& dir, const std::string& split, const Options& options) {
+int prepare_one(const PhotoSources& sources, const std::string& split, const Preparation& preparation) {
   const double begun = now_seconds();
-  PrepareSettings settings = preparation(options);
-  settings.most_skipped = most_skipped(options, static_cast<int64_t>(sources.photos.size()));
+  const std::string dir = in(preparation.out, split);
+  PrepareSettings settings = preparation.settings;
+  settings.most_skipped = preparation.skipped.of(static_cast<int64_t>(sources.photos.size()));
   Prepared prepared;
   PrepareState last;
   {
@@ -143,7 +110,9 @@ int prepare_one(const PhotoSources& sources, const std::string& dir, const std::
     });
   }
   if (prepared.how == Prepared::How::kBefore) {
-    std::cout << dir << ": is prepared already, from these files and with these settings\n";
+    std::cout << dir
+              << ": is prepared already, with these settings, from files of these names, labels and sizes; --force "
+              << "begins anew\n";
     return 0;
   }
   if (prepared.how == Prepared::How::kStopped) {
@@ -161,30 +130,48 @@ int prepare_one(const PhotoSources& sources, const std::string& dir, const std::
   return 0;
 }
 
+// Nothing is changed before all is known to be right.
+int prepare_splits(const std::vector<SplitSources>& splits, const std::vector<std::string>& classes,
+                   const DataSetFolder& folder, const Preparation& preparation) {
+  for (const SplitSources& split : splits) check_split_folder(in(preparation.out, split.name));
+  if (preparation.force)
+    for (const SplitSources& split : splits) remove_split(in(preparation.out, split.name));
+  if (folder.classes() != classes) folder.write_classes(classes);
+  for (const SplitSources& split : splits)
+    if (const int code = prepare_one(split.sources, split.name, preparation); code != 0) return code;
+  return 0;
+}
+
 int prepare_imagenet(const Options& options) {
-  const std::string from = options.string("IN"), out = options.string("OUT");
+  const Preparation preparation(options);
+  const std::string from = options.string("IN");
   const std::string labels = options.given("val-labels") ? options.string("val-labels") : "";
   log_info("Reading the list of files in {}", from);
+  const bool has_val = fs::exists(in(from, "ILSVRC2012_img_val.tar")) || fs::exists(in(from, "val"));
   auto train = imagenet_train_sources(from);
-  std::vector<std::string> splits;
-  if (train) splits.push_back("train");
-  if (fs::exists(in(from, "ILSVRC2012_img_val.tar")) || fs::exists(in(from, "val"))) splits.push_back("val");
-  if (splits.empty())
+  if (!train && !has_val)
     fail(from, " holds neither ILSVRC2012_img_train.tar nor ILSVRC2012_img_val.tar nor folders train and val");
+  if (!has_val && !labels.empty()) fail(from, " holds no validation images, which --val-labels ", labels, " is for");
   const auto lines = [&](const PhotoSources& sources) {
-    return options.given("names") ? with_names(sources.classes, options) : named_classes(sources.classes, from);
+    return options.given("names") ? with_words(sources.classes, preparation.names)
+                                  : named_classes(sources.classes, from);
   };
-  bool renew = may_renew_classes(out, splits, options.boolean("force"));
+  std::vector<std::string> names;
+  if (train) names.push_back("train");
+  if (has_val) names.push_back("val");
+  const DataSetFolder folder(preparation.out);
+  std::vector<std::string> classes = known_classes(folder, preparation, names);
+  std::vector<SplitSources> splits;
   if (train) {
-    agree_on_classes(*train, lines(*train), out, renew);
-    renew = false;
+    agree_on_classes(*train, lines(*train), classes, folder.classes_path());
+    splits.push_back({"train", std::move(*train)});
   }
   // Both lists before any work: a missing label should not show after hours.
-  auto val = imagenet_val_sources(from, labels, known_classes(out, renew));
-  if (val) agree_on_classes(*val, lines(*val), out, renew);
-  if (train)
-    if (const int code = prepare_one(*train, in(out, "train"), "train", options); code != 0) return code;
-  return val ? prepare_one(*val, in(out, "val"), "val", options) : 0;
+  if (auto val = imagenet_val_sources(from, labels, classes)) {
+    agree_on_classes(*val, lines(*val), classes, folder.classes_path());
+    splits.push_back({"val", std::move(*val)});
+  }
+  return prepare_splits(splits, classes, folder, preparation);
 }
 
 std::string chosen_split(const Options& options) {
@@ -193,26 +180,26 @@ std::string chosen_split(const Options& options) {
   return split;
 }
 
-int prepare_split_of(PhotoSources sources, const std::string& out, const std::string& split, bool renew,
-                     const Options& options) {
-  agree_on_classes(sources, with_names(sources.classes, options), out, renew);
-  return prepare_one(sources, in(out, split), split, options);
-}
-
 int prepare_folder(const Options& options) {
-  const std::string split = chosen_split(options), out = options.string("OUT");
-  return prepare_split_of(folder_sources(options.string("IN")), out, split,
-                          may_renew_classes(out, {split}, options.boolean("force")), options);
+  const Preparation preparation(options);
+  const std::string split = chosen_split(options);
+  PhotoSources sources = folder_sources(options.string("IN"));
+  const DataSetFolder folder(preparation.out);
+  std::vector<std::string> classes = known_classes(folder, preparation, {split});
+  agree_on_classes(sources, with_words(sources.classes, preparation.names), classes, folder.classes_path());
+  return prepare_splits({{split, std::move(sources)}}, classes, folder, preparation);
 }
 
 int prepare_list(const Options& options) {
-  const std::string split = chosen_split(options), out = options.string("OUT");
-  const bool renew = may_renew_classes(out, {split}, options.boolean("force"));
-  const std::vector<std::string> classes =
-      options.given("classes") ? text_lines(options.string("classes")) : known_classes(out, renew);
-  return prepare_split_of(
-      list_sources(options.string("FILE"), options.given("root") ? options.string("root") : "", classes), out, split,
-      renew, options);
+  const Preparation preparation(options);
+  const std::string split = chosen_split(options), root = options.given("root") ? options.string("root") : "";
+  const std::string list = options.string("FILE");
+  const DataSetFolder folder(preparation.out);
+  std::vector<std::string> classes = known_classes(folder, preparation, {split});
+  PhotoSources sources =
+      list_sources(list, root, options.given("classes") ? text_lines(options.string("classes")) : classes);
+  agree_on_classes(sources, with_words(sources.classes, preparation.names), classes, folder.classes_path());
+  return prepare_splits({{split, std::move(sources)}}, classes, folder, preparation);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "data/shard_statistics.h"
 #include "src/core/threads.h"
 #include "tools/commands.h"
+#include "tools/prepare_progress.h"
 
 namespace owt {
 
@@ -21,7 +22,12 @@ int prepare_stats(const Arguments& arguments) {
   set_team_size(threads > 0 ? threads : hardware_cores());
   const std::string folder = options.string("DIR");
   const ShardDataset images(folder, Split::kTrain, {});
-  const DatasetStatistics statistics = compute_statistics(images, nullptr);
+  DatasetStatistics statistics;
+  {
+    PrepareProgress progress("stats");
+    statistics =
+        compute_statistics(images, [&](int64_t done) { progress.update({.done = done, .photos = images.size()}); });
+  }
   write_statistics(folder, statistics);
   std::cout << statistics_path(folder) << ": of " << images.size() << " images; mean";
   for (const double mean : statistics.channel_mean) std::cout << ' ' << mean;

@@ -192,6 +192,10 @@ std::string CheckpointWriter::commit(const RunState& state) {
   return complete.string();
 }
 
+void CheckpointWriter::replace_state(const RunState& state) const {
+  write_file_atomically((fs::path(folder_) / name_of_step(state.step) / kState).string(), state.to_json());
+}
+
 // Checkpoints of later steps belong to a future that this run left by resuming from an older one; they are
 // not touched.
 void CheckpointWriter::prune(const RunState& state) const {

@@ -51,6 +51,9 @@ class CheckpointWriter {
   // Writes state.json and makes the checkpoint of begin() the latest; then removes the ones no longer kept.
   // Returns its folder. Every file of state.checksums must be there.
   std::string commit(const RunState& state);
+  // Of the checkpoint of this step, which is complete: an evaluation that came after it. At every moment the old state
+  // or the new one is there.
+  void replace_state(const RunState& state) const;
 
  private:
   void prune(const RunState& state) const;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <cerrno>
 #include <cstring>
@@ -61,7 +62,7 @@ void MetricsLog::write_line(std::string line) {
   }
 }
 
-void drop_metrics_after(const std::string& path, int64_t step) {
+void drop_metrics_after(const std::string& path, int64_t step, int64_t evaluated_step) {
   if (!std::filesystem::exists(path)) return;
   const std::string content = read_file(path);
   std::string kept;
@@ -69,7 +70,8 @@ void drop_metrics_after(const std::string& path, int64_t step) {
   for (std::string line; std::getline(lines, line);) {
     const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) continue;
-    if (record["step"].get<int64_t>() <= step) kept += line + '\n';
+    const bool evaluation = record.contains("kind") && record["kind"] == "eval";
+    if (record["step"].get<int64_t>() <= (evaluation ? std::min(step, evaluated_step) : step)) kept += line + '\n';
   }
   if (kept != content) write_file_atomically(path, kept);
 }

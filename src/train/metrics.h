@@ -46,8 +46,9 @@ class MetricsLog {
   int descriptor_;
 };
 
-// Before a run resumes after `step`: drops the lines of later steps, and lines that a crash left unfinished.
+// Before a run resumes after `step`, evaluated last after `evaluated_step`: drops the lines of later steps and later
+// evaluations, and lines that a crash left unfinished.
 // The file is replaced as a whole; a missing one is fine.
-void drop_metrics_after(const std::string& path, int64_t step);
+void drop_metrics_after(const std::string& path, int64_t step, int64_t evaluated_step);
 
 }  // namespace owt

@@ -51,7 +51,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
   prepare_steps();
   if (!writes()) return;
   const std::string metrics = job.run_folder + "/metrics.jsonl";
-  drop_metrics_after(metrics, state_.step);
+  drop_metrics_after(metrics, state_.step, state_.evaluated_step);
   metrics_.emplace(metrics);
   progress_.emplace(std::cerr, progress_style());
   checkpoints_.emplace(job.run_folder, job.settings.run.keep_checkpoints);
@@ -86,6 +86,8 @@ void Trainer::restore() {
   state_.evaluated_step = loaded.evaluated_step;
   state_.best_top1 = loaded.best_top1;
   state_.best_step = loaded.best_step;
+  state_.conv_choices = loaded.conv_choices;
+  state_.checksums = loaded.checksums;
   std::error_code ignored;
   const auto run = folder.parent_path().parent_path();
   if (std::filesystem::equivalent(run, job_.run_folder, ignored)) saved_step_ = loaded.step;
@@ -161,8 +163,8 @@ bool Trainer::run() {
     }
     if (writes() && (state_.step_in_epoch == 0 || position() >= total_steps_)) progress_->end_epoch();
     if (equality_due()) check_equality(job_.plan, model_, step_.groups(), state_.step);
-    const bool best = evaluation_due() && run_evaluation();
-    if (best || checkpoint_due()) save();
+    if (checkpoint_due()) save();  // first, since images to evaluate on may be damaged
+    if (evaluation_due() && run_evaluation()) save();
   }
   if (!last_evaluation_) last_evaluation_ = evaluate_now();  // nothing was left to do
   return true;
@@ -247,6 +249,7 @@ bool Trainer::run_evaluation() {
   log_info("epoch {}, step {}: test loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} % ({} images, {:.1f} s)", epoch + 1,
            state_.step, e.loss, 100 * e.top1, 100 * e.top5, e.images, seconds_now() - begin);
   metrics_->write(EvalRecord{state_.step, epoch, e.loss, e.top1, e.top5, e.images});
+  if (saved_step_ == state_.step) checkpoints_->replace_state(state_);
   progress_->skip_time();
   return best;
 }

@@ -90,6 +90,12 @@ TEST(Photo, ExifOrientationIsApplied) {
     }
 }
 
+TEST(Photo, ThinImagesAreNotEnlargedBeyondWhatAJpegHolds) {
+  const Photo thin{1, 656, std::vector<uint8_t>(656 * 3, 9)};
+  EXPECT_EQ(resized(thin, 99).width, 64944);
+  EXPECT_THAT([&] { resized(thin, 100); }, testing::ThrowsMessage<BadPhoto>(HasSubstr("656 x 1 pixels, too thin")));
+}
+
 TEST(Photo, ExifDataThatMakeNoSenseTurnNothing) {
   const std::string plain = made_jpeg(four_colours());
   for (const std::string& data : {std::string(), std::string("II"), exif(0, true), exif(9, true), std::string(40, 'x'),
@@ -166,6 +172,21 @@ TEST(Photo, BmpTiffAndWebpAreRead) {
   colour.convertTo(deep, CV_16U, 257);
   expect_four_colours(encoded(".tiff", deep));
   EXPECT_THAT(reason(encoded(".tiff", cv::Mat(4, 4, CV_32FC3, cv::Scalar(1, 2, 3)))), HasSubstr("not supported"));
+}
+
+TEST(Photo, ADeflatedTiffWithOneWrongBitIsDamaged) {
+  std::vector<uint8_t> bytes;
+  constexpr int kDeflate = 8;
+  ASSERT_TRUE(cv::imencode(".tiff", matrix_of(four_colours()), bytes, {cv::IMWRITE_TIFF_COMPRESSION, kDeflate}));
+  const std::string whole(bytes.begin(), bytes.end());
+  expect_four_colours(whole);
+  const size_t strip = whole.find("\x78");  // zlib's first byte, just after the header
+  ASSERT_LT(strip, 16u);
+  for (const size_t at : {strip, strip + 5, strip + 40}) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 16);
+    EXPECT_THAT(reason(damaged), HasSubstr("damaged TIFF")) << at;
+  }
 }
 
 TEST(Photo, TheOrientationOfATiffIsApplied) {

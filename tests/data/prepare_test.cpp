@@ -191,7 +191,7 @@ TEST_F(PrepareTest, WhatIsPreparedAlreadyIsLeftAlone) {
   EXPECT_EQ(fs::last_write_time(file("train/dataset.json")), time);
 }
 
-TEST_F(PrepareTest, OtherSettingsOrSourcesAreRefusedUnlessForced) {
+TEST_F(PrepareTest, OtherSettingsOrSourcesAreRefusedUntilTheSplitIsRemoved) {
   PhotoSources sources = three_classes();
   prepare(sources, "train", small());
   const Content before = content_of(file("train"));
@@ -200,24 +200,77 @@ TEST_F(PrepareTest, OtherSettingsOrSourcesAreRefusedUnlessForced) {
   EXPECT_THAT(error_of(sources, "train", other),
               AllOf(HasSubstr("size: 32 there, size: 24 now"), HasSubstr("--force")));
   EXPECT_EQ(content_of(file("train")), before);
-  other.force = true;
+  remove_split(file("train"));
   EXPECT_EQ(prepare(sources, "train", other).images, 21);
   EXPECT_EQ(records_of("train")[0].first.height, 24u);
   sources.photos[3].label = 2;
-  other.force = false;
   EXPECT_THAT(error_of(sources, "train", other), HasSubstr("checksum"));
 }
 
 TEST_F(PrepareTest, AFolderOfOtherFilesIsRefusedAndKept) {
   const PhotoSources sources = three_classes();
-  PrepareSettings settings = small();
-  settings.force = true;
-  EXPECT_THAT(error_of(sources, "in", settings), AllOf(HasSubstr("class"), HasSubstr("choose another folder")));
+  const auto removal_error = [&](const std::string& split) -> std::string {
+    try {
+      remove_split(file(split));
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error_of(sources, "in", small()), AllOf(HasSubstr("class"), HasSubstr("choose another folder")));
+  EXPECT_THAT(removal_error("in"), HasSubstr("choose another folder"));
+  // Somebody's own WebDataset has such names too.
+  for (const std::string name : {"000000.tar", "stats.json", "dataset.json"}) {
+    write("own_" + name + "/" + name, "years of work");
+    EXPECT_THAT(error_of(sources, "own_" + name, small()), HasSubstr(name));
+    EXPECT_THAT(removal_error("own_" + name), HasSubstr(name));
+    EXPECT_EQ(content_of(file("own_" + name)), (Content{{name, "years of work"}}));
+  }
+  prepare(sources, "train", small());
   write("train/thesis.tex", "years of work");
-  write("train/000000.tar", "");
-  EXPECT_THAT(error_of(sources, "train", settings), HasSubstr("thesis.tex"));
-  EXPECT_TRUE(fs::exists(file("train/000000.tar")));
+  const Content content = content_of(file("train"));
+  EXPECT_THAT(error_of(sources, "train", small()), HasSubstr("thesis.tex"));
+  EXPECT_THAT(removal_error("train"), HasSubstr("thesis.tex"));
+  EXPECT_EQ(content_of(file("train")), content);
   EXPECT_EQ(folder_sources(file("in")).photos.size(), 21u);
+}
+
+TEST_F(PrepareTest, ASplitThatWasJustBegunGoesOn) {
+  const PhotoSources sources = three_classes();
+  write("train/prepare.lock", "");
+  write("train/prepare.json.tmp", "half");
+  EXPECT_EQ(prepare(sources, "train", small()).images, 21);
+}
+
+TEST_F(PrepareTest, DamagedShardsOfACompleteSplitAreMadeAnew) {
+  three_classes();
+  write("in/class1/bad.jpg", "bad");
+  write("in/class2/worse.jpg", "bad");
+  const PhotoSources sources = folder_sources(file("in"));
+  PrepareSettings settings = small();
+  settings.most_skipped = 2;
+  prepare(sources, "whole", settings);
+  const Content whole = content_of(file("whole"));
+  const auto broken = [&](const std::string& split, const std::function<void()>& damage, size_t kept) {
+    fs::copy(file("whole"), file(split));
+    damage();
+    size_t before = 0;
+    const Prepared prepared = prepare_split(sources, file(split), settings, [&](const PrepareState& state) {
+      if (before == 0) before = static_cast<size_t>(state.done);
+      return true;
+    });
+    EXPECT_EQ(prepared.how, Prepared::How::kNow) << split;
+    EXPECT_EQ(before, kept) << split;
+    EXPECT_EQ(content_of(file(split)), whole) << split;
+  };
+  broken(
+      "a", [&] { fs::resize_file(file("a/000001.tar"), 100); }, 19);
+  broken(
+      "b", [&] { write("b/000002.index", whole.at("000002.index").substr(0, 100)); }, 19);
+  broken(
+      "c", [&] { fs::remove(file("c/000005.tar")); }, 20);
+  broken(
+      "d", [&] { write("d/dataset.json", "{"); }, 0);  // no photo is worked on
 }
 
 TEST_F(PrepareTest, TwoProcessesDoNotWorkOnTheSameSplit) {
@@ -319,24 +372,69 @@ TEST_F(PrepareTest, AFullDiskIsOneErrorAndTheRestIsMadeLater) {
   EXPECT_EQ(content_of(file("train")), content_of(file("whole")));
 }
 
-TEST_F(PrepareTest, TheSecondSplitHasTheClassesOfTheFirst) {
-  PhotoSources train = three_classes();
-  agree_on_classes(train, {"class0 cat", "class1 dog, hound", "class2"}, file("out"), false);
-  EXPECT_EQ(read_file(file("out/classes.txt")), "class0 cat\nclass1 dog, hound\nclass2\n");
-  write("val/class2/a.jpg", jpeg_of(plain(1), {}));
-  write("val/class1/b.jpg", jpeg_of(plain(1), {}));
-  PhotoSources val = folder_sources(file("val"));
-  agree_on_classes(val, val.classes, file("out"), false);
-  EXPECT_EQ(val.photos[0].name, "class1/b.jpg");
-  EXPECT_EQ(val.photos[0].label, 1);
-  EXPECT_EQ(val.photos[1].label, 2);
-  EXPECT_EQ(val.classes.size(), 3u);
-  write("val/class3/c.jpg", jpeg_of(plain(1), {}));
-  PhotoSources more = folder_sources(file("val"));
-  EXPECT_THAT([&] { agree_on_classes(more, more.classes, file("out"), false); },
+// Photos of a class each.
+PhotoSources of_classes(const std::vector<std::string>& keys) {
+  PhotoSources sources{.classes = keys};
+  for (size_t i = 0; i < keys.size(); ++i)
+    sources.photos.push_back({.name = keys[i] + "/a.jpg", .label = static_cast<int32_t>(i)});
+  return sources;
+}
+
+std::vector<int32_t> labels_of(const PhotoSources& sources) {
+  std::vector<int32_t> labels;
+  for (const PhotoSource& photo : sources.photos) labels.push_back(photo.label);
+  return labels;
+}
+
+TEST(ClassesTest, TheSecondSplitHasTheClassesOfTheFirst) {
+  std::vector<std::string> classes;
+  PhotoSources train = of_classes({"class0", "class1", "class2"});
+  agree_on_classes(train, {"class0\tcat", "class1\tdog, hound", "class2"}, classes, "classes.txt");
+  EXPECT_THAT(classes, ElementsAre("class0\tcat", "class1\tdog, hound", "class2"));
+  PhotoSources val = of_classes({"class2", "class1"});
+  agree_on_classes(val, val.classes, classes, "classes.txt");
+  EXPECT_THAT(labels_of(val), ElementsAre(2, 1));
+  EXPECT_EQ(val.classes, classes);
+  PhotoSources more = of_classes({"class3"});
+  EXPECT_THAT([&] { agree_on_classes(more, more.classes, classes, "out/classes.txt"); },
               testing::ThrowsMessage<Error>(AllOf(HasSubstr("'class3'"), HasSubstr("out/classes.txt"))));
-  agree_on_classes(more, more.classes, file("out"), true);
-  EXPECT_EQ(text_lines(file("out/classes.txt")).size(), 3u);
+}
+
+TEST(ClassesTest, KeysMayHoldBlanksAndAreTakenWhole) {
+  std::vector<std::string> classes;
+  PhotoSources train = of_classes({"sea horse", "sea lion"});
+  agree_on_classes(train, train.classes, classes, "classes.txt");
+  for (const std::string key : {"sea", "sea horse ", "horse"}) {
+    PhotoSources val = of_classes({key});
+    EXPECT_THAT([&] { agree_on_classes(val, val.classes, classes, "classes.txt"); },
+                testing::ThrowsMessage<Error>(HasSubstr("'" + key + "'")));
+  }
+  PhotoSources val = of_classes({"sea lion"});
+  agree_on_classes(val, val.classes, classes, "classes.txt");
+  EXPECT_THAT(labels_of(val), ElementsAre(1));
+}
+
+TEST(ClassesTest, AKeyOfSeveralClassesIsRefused) {
+  std::vector<std::string> classes{"crane", "maillot", "crane"};
+  PhotoSources same{.classes = classes, .photos = {{.name = "a.jpg", .label = 2}}};
+  agree_on_classes(same, classes, classes, "classes.txt");
+  EXPECT_EQ(same.photos[0].label, 2) << "numbers are not changed";
+  PhotoSources val = of_classes({"crane"});
+  EXPECT_THAT([&] { agree_on_classes(val, val.classes, classes, "classes.txt"); },
+              testing::ThrowsMessage<Error>(HasSubstr("several classes are called 'crane'")));
+}
+
+TEST(ClassesTest, WordsAreGivenToTheLongestKeyThatALineStartsWith) {
+  EXPECT_THAT(with_words({"sea", "sea horse", "n01", "n02"},
+                         {"sea horse a fish", "sea water", "n01  tench, Tinca tinca", "n03 fox", "n02"}),
+              ElementsAre("sea\twater", "sea horse\ta fish", "n01\ttench, Tinca tinca", "n02"));
+  EXPECT_THAT([] { with_words({"a"}, {"a cat", "a dog"}); }, testing::ThrowsMessage<Error>(HasSubstr("'a'")));
+}
+
+TEST(ClassesTest, AByteOrderMarkIsNoPartOfTheFirstLine) {
+  EXPECT_THAT(lines_of("\xEF\xBB\xBF"
+                       "cat\r\ndog\n"),
+              ElementsAre("cat", "dog"));
 }
 
 TEST_F(PrepareTest, AListNamesPathsWithBlanksAndLabels) {
@@ -375,6 +473,30 @@ TEST_F(PrepareTest, WrongLinesOfAListAreNamed) {
   EXPECT_THAT(error("a.jpg 99999999999\n"), HasSubstr("list.txt:1: "));
   EXPECT_THAT(error("a.jpg 2\n", {"x", "y"}), AllOf(HasSubstr("label 2"), HasSubstr("2 classes")));
   EXPECT_THAT(error("\n"), HasSubstr("no images"));
+}
+
+TEST_F(PrepareTest, LinksAreFollowedAndOnesThatLeadNowhereAreSkippedAndListed) {
+  write("elsewhere/b.jpg", jpeg_of(plain(2), {}));
+  write("in/cat/a.jpg", jpeg_of(plain(1), {}));
+  fs::create_directory_symlink(file("elsewhere"), file("in/cat/more"));
+  fs::create_directory_symlink(file("in"), file("in/cat/around"));  // round in circles, by way of cat
+  fs::create_directory_symlink(file("elsewhere"), file("in/dog"));
+  fs::create_symlink(file("nowhere.jpg"), file("in/cat/gone.jpg"));
+  fs::create_symlink(file("nowhere.txt"), file("in/cat/notes.txt"));
+  const PhotoSources sources = folder_sources(file("in"));
+  std::vector<std::string> names;
+  for (const PhotoSource& photo : sources.photos) names.push_back(photo.name);
+  EXPECT_THAT(names, ElementsAre("cat/a.jpg", "cat/around/dog/b.jpg", "cat/gone.jpg", "cat/more/b.jpg", "dog/b.jpg"));
+  EXPECT_THAT(sources.classes, ElementsAre("cat", "dog"));
+  PrepareSettings settings = small();
+  settings.most_skipped = 1;
+  EXPECT_EQ(prepare(sources, "train", settings).images, 4);
+  EXPECT_THAT(read_file(file("train/skipped.txt")), HasSubstr("cat/gone.jpg\tcannot be read: No such file"));
+  fs::create_symlink(file("nowhere"), file("in/cat/folder"));
+  EXPECT_THAT([&] { folder_sources(file("in")); }, testing::ThrowsMessage<Error>(HasSubstr("in/cat/folder")));
+  fs::remove(file("in/cat/folder"));
+  fs::create_symlink(file("nowhere"), file("in/horse"));
+  EXPECT_THAT([&] { folder_sources(file("in")); }, testing::ThrowsMessage<Error>(HasSubstr("in/horse")));
 }
 
 TEST_F(PrepareTest, AFolderWithoutClassesOrImagesIsAnError) {

@@ -132,7 +132,7 @@ TEST_F(PrepareProgramTest, TheOfficialArchivesAreReadAsTheyAre) {
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("out/train: 6 images of 3 classes in 2 shards"),
                                 HasSubstr("out/val: 4 images of 3 classes in 1 shards"), HasSubstr("none skipped")));
-  EXPECT_EQ(read_file(file("out/classes.txt")), "n01 tench\nn02 goldfish\nn03 kit fox, Vulpes macrotis\n");
+  EXPECT_EQ(read_file(file("out/classes.txt")), "n01\ttench\nn02\tgoldfish\nn03\tkit fox, Vulpes macrotis\n");
   EXPECT_THAT(records_of("out/train"),
               ElementsAre("n01/n01_1.JPEG: 0 10", "n01/n01_2.JPEG: 0 11", "n02/n02_1.JPEG: 1 20",
                           "n02/n02_2.JPEG: 1 21", "n03/n03_1.JPEG: 2 30", "n03/n03_2.JPEG: 2 31"));
@@ -161,7 +161,7 @@ TEST_F(PrepareProgramTest, ValidationLabelsMayComeFromAList) {
   write("short.txt", "ILSVRC2012_val_00000001.JPEG n02\n");
   EXPECT_THAT(owt("prepare imagenet in new --val-labels short.txt").err,
               HasSubstr("no label for the validation image ILSVRC2012_val_00000002.JPEG"));
-  write("strange.txt", list + "ILSVRC2012_val_00000001.JPEG n99\n");
+  write("strange.txt", "ILSVRC2012_val_00000001.JPEG n99\n" + list.substr(list.find('\n') + 1));
   EXPECT_THAT(owt("prepare imagenet in new --val-labels strange.txt").err, HasSubstr("'n99'"));
   write(
       "in/LOC_val_solution.csv",
@@ -177,7 +177,7 @@ TEST_F(PrepareProgramTest, TheUsualFolderTreeGivesTheSameSplits) {
   write("names.txt", "n01 tench, Tinca tinca\nn02 goldfish\n");
   const Result result = owt("prepare imagenet in out --size 0 --names names.txt");
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_EQ(read_file(file("out/classes.txt")), "n01 tench, Tinca tinca\nn02 goldfish\n");
+  EXPECT_EQ(read_file(file("out/classes.txt")), "n01\ttench, Tinca tinca\nn02\tgoldfish\n");
   EXPECT_THAT(records_of("out/train"), ElementsAre("n01/a.JPEG: 0 9", "n02/b.JPEG: 1 9"));
   EXPECT_THAT(records_of("out/val"), ElementsAre("n02/v.JPEG: 1 9"));
   EXPECT_EQ(owt("prepare imagenet make out").code, 1);
@@ -200,6 +200,92 @@ TEST_F(PrepareProgramTest, FoldersAndListsMakeASplitAtATime) {
   EXPECT_EQ(owt("prepare folder train out --split test").code, 2);
   EXPECT_EQ(owt("prepare folder train out --max-skipped some").code, 2);
   EXPECT_EQ(owt("prepare folder train").code, 2);
+}
+
+TEST_F(PrepareProgramTest, NothingIsChangedByACommandThatCannotSucceed) {
+  write("old/cat/1.jpg", jpeg(7));
+  write("new/dog/1.jpg", jpeg(8));
+  ASSERT_EQ(owt("prepare folder old out --size 0").code, 0);
+  const auto before = content_of("out");
+  EXPECT_EQ(owt("prepare folder new out --force --size -3").code, 2);
+  EXPECT_EQ(owt("prepare folder new out --force --max-skipped some").code, 2);
+  EXPECT_EQ(content_of("out"), before);
+  {
+    const FileLock lock(file("out/prepare.lock"));
+    EXPECT_THAT(owt("prepare folder new out --force").err, HasSubstr("another process prepares out"));
+  }
+  {
+    const FileLock lock(file("out/train/prepare.lock"));
+    EXPECT_THAT(owt("prepare folder new out --force").err, HasSubstr("another process prepares out/train"));
+  }
+  write("out/train/thesis.tex", "years of work");
+  EXPECT_THAT(owt("prepare folder new out --force").err, HasSubstr("thesis.tex"));
+  fs::remove(file("out/train/thesis.tex"));
+  EXPECT_EQ(content_of("out"), before);
+  EXPECT_EQ(owt("prepare folder new out --force --size 0").code, 0);
+  EXPECT_EQ(read_file(file("out/classes.txt")), "dog\n");
+  EXPECT_THAT(records_of("out/train"), ElementsAre("dog/1.jpg: 0 8"));
+}
+
+TEST_F(PrepareProgramTest, AClassesFileThatIsThereIsUsedAndNotReplaced) {
+  write("in/cat/1.jpg", jpeg(7));
+  write("out/classes.txt", "horse\ncat\n");
+  ASSERT_EQ(owt("prepare folder in out --size 0").code, 0);
+  EXPECT_EQ(read_file(file("out/classes.txt")), "horse\ncat\n");
+  EXPECT_THAT(records_of("out/train"), ElementsAre("cat/1.jpg: 1 7"));
+  write("other/classes.txt", "my notes\n");
+  const Result result = owt("prepare folder in other");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("'cat'"), HasSubstr("other/classes.txt"), HasSubstr("--force")));
+  EXPECT_EQ(read_file(file("other/classes.txt")), "my notes\n");
+}
+
+TEST_F(PrepareProgramTest, KeysWithBlanksGetTheirOwnLabels) {
+  for (const std::string path : {"train/sea horse/a.JPEG", "train/sea lion/a.JPEG"}) write("in/" + path, jpeg(9));
+  write("in/val/v.JPEG", jpeg(5));
+  const auto label = [&](const std::string& line, const std::string& out) {
+    write("labels.txt", line);
+    const Result result = owt("prepare imagenet in " + out + " --size 0 --val-labels labels.txt");
+    return result.code == 0 ? records_of(out + "/val")[0] : result.err;
+  };
+  EXPECT_EQ(label("v.JPEG 1\n", "a"), "v.JPEG: 1 5");
+  EXPECT_EQ(label("\xEF\xBB\xBFv.JPEG sea lion\n", "b"), "v.JPEG: 1 5");
+  EXPECT_THAT(label("v.JPEG sea\n", "c"), AllOf(HasSubstr("'sea'"), HasSubstr("v.JPEG")));
+  EXPECT_THAT(label("v.JPEG 2\n", "d"), HasSubstr("labels.txt:1: label 2"));
+  EXPECT_THAT(label("v.JPEG 1\nv.JPEG 0\n", "e"), HasSubstr("labels.txt:2: v.JPEG has two labels"));
+}
+
+TEST_F(PrepareProgramTest, ANumberThatIsAlsoTheNameOfAnotherClassIsRefused) {
+  for (const std::string path : {"train/0/a.JPEG", "train/10/a.JPEG", "train/2/a.JPEG"}) write("in/" + path, jpeg(9));
+  write("in/val/v.JPEG", jpeg(5));
+  write("labels.txt", "v.JPEG 2\n");
+  EXPECT_EQ(owt("prepare imagenet in out --val-labels labels.txt").code, 0) << "number 2 is the class 2";
+  write("in/train/1/a.JPEG", jpeg(9));
+  const Result result = owt("prepare imagenet in new --val-labels labels.txt");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("labels.txt:1: label 2 may be class number 2, '10'"));
+}
+
+TEST_F(PrepareProgramTest, LabelsThatWouldNotBeUsedAndStrayImagesAreNamed) {
+  for (const std::string path : {"train/n01/a.JPEG", "val/n01/v.JPEG"}) write("in/" + path, jpeg(9));
+  EXPECT_THAT(owt("prepare imagenet in out --val-labels nowhere.txt").err, HasSubstr("leave out --val-labels"));
+  write("in/val/stray.jpg", jpeg(9));
+  EXPECT_THAT(owt("prepare imagenet in out").err, AllOf(HasSubstr("stray.jpg"), HasSubstr("n01")));
+  fs::remove_all(file("in/val"));
+  EXPECT_THAT(owt("prepare imagenet in out --val-labels nowhere.txt").err, HasSubstr("no validation images"));
+  EXPECT_FALSE(fs::exists(file("out/classes.txt")));
+}
+
+TEST_F(PrepareProgramTest, ADamagedShardIsMadeAnewByTheSameCommand) {
+  write("in/cat/1.jpg", jpeg(40));
+  ASSERT_EQ(owt("prepare folder in out").code, 0);
+  const auto whole = content_of("out");
+  fs::resize_file(file("out/train/000000.tar"), 1000);
+  const Result stats = owt("prepare stats out");
+  EXPECT_EQ(stats.code, 1);
+  EXPECT_THAT(stats.err, AllOf(HasSubstr("000000.tar has 1000 bytes"), HasSubstr("run owt prepare again")));
+  EXPECT_EQ(owt("prepare folder in out").code, 0);
+  EXPECT_EQ(content_of("out"), whole);
 }
 
 TEST_F(PrepareProgramTest, ShardsAreReadWithPlainTar) {

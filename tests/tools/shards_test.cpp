@@ -121,12 +121,39 @@ TEST_F(ShardsCliTest, DamagedRecordsAreReplacedAndCountedUpToTheLimit) {
   EXPECT_EQ(train("more", "--set data.max_corrupt=0.1").code, 0);
 }
 
-TEST_F(ShardsCliTest, ADamagedRecordInEvaluationEndsTheRun) {
+TEST_F(ShardsCliTest, ADamagedRecordInEvaluationEndsTheRunAfterItsCheckpointWasWritten) {
   ASSERT_EQ(owt("prepare stats " + data_).code, 0);
+  const std::string direct = "--set run.conv_algorithm=direct ";  // the measured choice may differ in the last bits
+  ASSERT_EQ(train("whole", direct).code, 0);
+  const std::string tar = read_file(data_ + "/val/000000.tar");
   damage_record(data_, "val", 0, 4);
-  const Result result = train("run");
-  EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("val/000000.tar: record 4"), HasSubstr("prepare the data set again")));
+  for (const std::string workers : {"1", "2"}) {
+    const Result result = train("run" + workers, direct + "--workers " + workers);
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.err, AllOf(HasSubstr("val/000000.tar: record 4"), HasSubstr("prepare the data set again")));
+    EXPECT_EQ(read_file(folder_.file("run" + workers) + "/checkpoints/latest"), "step-00000005\n");
+  }
+  write_bytes(data_ + "/val/000000.tar", tar);
+  ASSERT_EQ(train("run1", direct + "--resume auto").code, 0);
+  EXPECT_EQ(curve("run1"), curve("whole"));
+  const std::string last = "/checkpoints/step-00000010/";
+  for (const std::string name : {"weights.safetensors", "state.json"})
+    EXPECT_EQ(read_file(folder_.file("run1") + last + name), read_file(folder_.file("whole") + last + name)) << name;
+}
+
+TEST_F(ShardsCliTest, ADataSetWithoutTrainingImagesOrOfAnotherFormatIsNamed) {
+  const std::string sheet = " --sheet " + folder_.file("sheet.png"),
+                    cifar = OWT_SOURCE_DIR "/configs/cifar10_26pct.toml";
+  const Result other = owt("inspect " + data_ + sheet + " --recipe " + cifar);
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err,
+              AllOf(HasSubstr("cifar10_26pct.toml is a recipe for data of format cifar10"), HasSubstr(data_)));
+  std::filesystem::remove_all(data_ + "/train");
+  for (const std::string& words : {"inspect " + data_ + sheet, "prepare stats " + data_}) {
+    const Result result = owt(words);
+    EXPECT_EQ(result.code, 1) << words;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("has no training images"), HasSubstr("--split train"))) << words;
+  }
 }
 
 TEST_F(ShardsCliTest, FewerClassesThanTheDataIsAnError) {

@@ -63,7 +63,7 @@ TEST_F(MetricsTest, DropsLaterStepsAndTornLinesBeforeARunResumes) {
               "{\"kind\":\"train\",\"step\":3}\n"
               "{\"kind\":\"train\",\"st");
 
-  drop_metrics_after(path_, 2);
+  drop_metrics_after(path_, 2, 2);
 
   EXPECT_EQ(read_file(path_),
             "{\"kind\":\"train\",\"step\":1}\n"
@@ -71,8 +71,15 @@ TEST_F(MetricsTest, DropsLaterStepsAndTornLinesBeforeARunResumes) {
             "{\"kind\":\"eval\",\"step\":2}\n");
 }
 
+TEST_F(MetricsTest, DropsAnEvaluationThatIsDoneAgainWhenTheRunResumes) {
+  const std::string first = "{\"kind\":\"eval\",\"step\":1}\n", second = "{\"kind\":\"train\",\"step\":2}\n";
+  write_bytes(path_, first + second + "{\"kind\":\"eval\",\"step\":2}\n");
+  drop_metrics_after(path_, 2, 1);
+  EXPECT_EQ(read_file(path_), first + second);
+}
+
 TEST_F(MetricsTest, DropsNothingWhereThereIsNothing) {
-  drop_metrics_after(path_, 2);
+  drop_metrics_after(path_, 2, 2);
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 

@@ -31,6 +31,8 @@ TEST_F(TrainerTest, WritesTheRunFolder) {
   const RunState state = load_checkpoint_state(*newest_checkpoint(path("a")));
   EXPECT_EQ(state.step, 20);
   EXPECT_EQ(state.epoch, 4);
+  EXPECT_EQ(state.evaluated_step, 20);
+  EXPECT_GT(state.best_step, 0);
   EXPECT_EQ(state.step_in_epoch, 0);
 }
 
