@@ -3,8 +3,8 @@
 
     usage: load_in_torch.py --owt PROGRAM [--images N] [--weights FILE] CONFIG...
 
-For each CONFIG, a model file or a recipe (its means, if any, given as numbers): `owt extract` and PyTorch see the same
-made-up images. Without --weights each starts from random ones. Prints the largest difference in units of the largest
+For each CONFIG, a model file or a recipe (its means as numbers, or the config.toml of a run folder): `owt extract` and
+PyTorch see the same made-up images. Without --weights each starts from random ones. Prints the largest difference in units of the largest
 logit; exits 1 if one is above 1e-4. Needs Debian's python3-torch; reads the file with the safetensors package where that
 is installed. In a program of your own three lines do it, with any module that has these names:
 
@@ -13,6 +13,8 @@ is installed. In a program of your own three lines do it, with any module that h
     net.load_state_dict(state)
 """
 import argparse
+import json
+import pathlib
 import sys
 import tempfile
 import tomllib
@@ -41,13 +43,23 @@ def load(model, weights):
     return net.eval()
 
 
+def listed(given, path, key, otherwise):
+    """A mean or std as numbers: as the recipe gives it, or as the run folder it lies in has kept it."""
+    if given == "none":
+        return otherwise
+    if not isinstance(given, str):
+        return given
+    kept = pathlib.Path(path).parent / "statistics.json"
+    if given == "pixel" or not kept.exists():
+        sys.exit(f"error: {path}: its {key} is that of its training images; give a recipe with numbers, or a run folder's "
+                 "config.toml")
+    return json.loads(kept.read_text())["channel_" + key]
+
+
 def normalised(images, path):
     recipe = read_recipe(path)
     augment = recipe["data"].get("augment", {}) if "data" in recipe else tomllib.loads(AUGMENT)["data"]["augment"]
-    mean, std = augment.get("mean", "none"), augment.get("std", "none")
-    if mean in ("pixel", "channel") or std == "channel":
-        sys.exit(f"error: {path}: its means are those of its training images; give a recipe with numbers")
-    mean, std = (otherwise if given == "none" else given for given, otherwise in ((mean, 0.0), (std, 1.0)))
+    mean, std = (listed(augment.get(key, "none"), path, key, otherwise) for key, otherwise in (("mean", 0.0), ("std", 1.0)))
     values = (images - numpy.array(mean)) * augment.get("scale", 1.0) / numpy.array(std)
     return torch.from_numpy(numpy.moveaxis(values, -1, 1).astype(numpy.float32).copy())
 
