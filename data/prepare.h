@@ -36,8 +36,9 @@ struct Prepared {
   int64_t images = 0, skipped = 0, shards = 0, bytes = 0;  // unless kBefore
 };
 
-// Writes `dir`; makes shards of a complete split anew whose index is damaged or whose tar file has another size; goes on where an earlier call with the same sources and settings was interrupted, at whatever moment. Calls
-// go_on() after each photo and several times a second; false stops, and what is complete stays.
+// Writes `dir`; makes shards of a complete split anew whose index is damaged or whose tar file has another size; goes on
+// where an earlier call with the same sources and settings was interrupted, at whatever moment. Calls go_on() after each
+// photo and several times a second; false stops, and what is complete stays.
 // Throws Error: `dir` holds other files, or the same split with other settings; another process works on it; more than
 // most_skipped photos were bad (all that is done stays, and a higher limit goes on); a full disk.
 Prepared prepare_split(const PhotoSources& sources, const std::string& dir, const PrepareSettings& settings,
