@@ -10,6 +10,7 @@
 #include "data/photo_sources.h"
 #include "data/tar.h"
 #include "src/core/check.h"
+#include "src/core/files.h"
 
 namespace owt {
 namespace {
@@ -210,7 +211,7 @@ IlsvrcDevkit read_ilsvrc_devkit(const std::string& path) {
   for (const auto& [name, content] : unpacked_members(path, {mat, truth})) {
     if (name.ends_with(mat)) devkit.synsets = parse_synsets(content, path);
     if (!name.ends_with(truth)) continue;
-    for (const std::string& line : lines_of(content)) {
+    for (const std::string& line : split_lines(content)) {
       int id = 0;
       if (std::from_chars(line.data(), line.data() + line.size(), id).ec != std::errc())
         fail(path, ": its ", truth, " holds '", line.substr(0, 80), "', wanted a number on each line");

@@ -9,6 +9,7 @@
 #include "data/ilsvrc_devkit.h"
 #include "data/tar.h"
 #include "src/core/check.h"
+#include "src/core/files.h"
 
 namespace owt {
 namespace {

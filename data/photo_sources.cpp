@@ -202,20 +202,6 @@ std::string PhotoFiles::read(const PhotoSource& source) const {
   return read_part(file.descriptor, 0, static_cast<uint64_t>(status.st_size));
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (size_t begin = text.starts_with("\xEF\xBB\xBF") ? 3 : 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-    if (!lines.back().empty() && lines.back().back() == '\r') lines.back().pop_back();
-    begin = end + 1;
-  }
-  while (!lines.empty() && lines.back().empty()) lines.pop_back();
-  return lines;
-}
-
-std::vector<std::string> text_lines(const std::string& path) { return lines_of(read_file(path)); }
-
 std::string class_key(const std::string& line) { return line.substr(0, line.find('\t')); }
 
 ClassLabels::ClassLabels(const std::vector<std::string>& classes) {

@@ -52,10 +52,6 @@ class PhotoFiles {
   std::vector<int> archives_;  // open files
 };
 
-// The lines of a text file, without line ends and a byte order mark; empty ones at the end do not count. Throws Error.
-std::vector<std::string> text_lines(const std::string& path);
-std::vector<std::string> lines_of(const std::string& text);
-
 // The key of a class in a line of classes.txt, which is `key` or `key<TAB>words`: keys may hold blanks.
 std::string class_key(const std::string& line);
 

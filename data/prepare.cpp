@@ -67,7 +67,7 @@ std::string settings_text(const PhotoSources& sources, const PrepareSettings& se
 
 // "'"size": 128' there, '"size": 256' now"
 std::string first_difference(const std::string& there, const std::string& now) {
-  const std::vector<std::string> old_lines = lines_of(there), lines = lines_of(now);
+  const std::vector<std::string> old_lines = split_lines(there), lines = split_lines(now);
   const auto plain = [](std::string line) {
     std::erase_if(line, [](char c) { return c == '"' || c == ','; });
     return line;

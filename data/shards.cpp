@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "data/json_numbers.h"
-#include "data/photo_sources.h"
 #include "src/core/files.h"
 #include "src/core/philox.h"
 

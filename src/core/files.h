@@ -4,10 +4,14 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace owt {
 
 std::string read_file(const std::string& path);  // throws Error naming the file and the system's reason
+// Lines without their ends and a byte order mark; empty ones at the end do not count.
+std::vector<std::string> text_lines(const std::string& path);  // of a file; throws as read_file()
+std::vector<std::string> split_lines(const std::string& text);
 
 // Writes `path` so that after a crash it holds the old content or the new, never a part: writes path.tmp, syncs it,
 // renames it, syncs the folder. Throws Error (disk full, not writable) and leaves the old file untouched.

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "src/core/check.h"
 #include "src/core/files.h"
@@ -35,13 +34,6 @@ DatasetStatistics statistics_in(const std::string& path) {
   } catch (const std::exception& e) {
     fail(path, " is damaged: ", e.what(), "; remove it and give --data DIR, the training data");
   }
-}
-
-std::vector<std::string> read_lines(const std::string& path) {
-  std::vector<std::string> lines;
-  std::istringstream text(read_file(path));
-  for (std::string line; std::getline(text, line);) lines.push_back(line);
-  return lines;
 }
 
 void check_statistics(const Settings& settings, const DatasetStatistics& found, const std::string& path) {
@@ -107,7 +99,7 @@ DataFacts find_data_facts(const Settings& settings, const std::string& run_folde
          "; name the run folder in place of the recipe, or give --data DIR, the training data");
   facts.statistics = std::move(*statistics);
   const fs::path classes = fs::path(run_folder) / kClasses;
-  if (!run_folder.empty() && fs::exists(classes)) facts.class_names = read_lines(classes.string());
+  if (!run_folder.empty() && fs::exists(classes)) facts.class_names = text_lines(classes.string());
   return facts;
 }
 

@@ -432,8 +432,8 @@ TEST(ClassesTest, WordsAreGivenToTheLongestKeyThatALineStartsWith) {
 }
 
 TEST(ClassesTest, AByteOrderMarkIsNoPartOfTheFirstLine) {
-  EXPECT_THAT(lines_of("\xEF\xBB\xBF"
-                       "cat\r\ndog\n"),
+  EXPECT_THAT(split_lines("\xEF\xBB\xBF"
+                          "cat\r\ndog\n"),
               ElementsAre("cat", "dog"));
 }
 
