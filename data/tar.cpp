@@ -34,6 +34,8 @@ class FilePart {
   FilePart(const FilePart&) = delete;
   FilePart& operator=(const FilePart&) = delete;
 
+  bool holds(uint64_t offset, uint64_t bytes) const { return offset <= end_ && bytes <= end_ - offset; }
+
   static la_ssize_t read(archive* reader, void* part, const void** buffer) {
     auto& self = *static_cast<FilePart*>(part);
     const ssize_t got = ::pread(self.file_, self.buffer_, std::min<uint64_t>(sizeof self.buffer_, self.end_ - self.at_),
@@ -101,8 +103,11 @@ std::vector<TarMember> tar_members(const std::string& path, uint64_t offset, uin
     if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry)) continue;
     if (archive_entry_sparse_count(entry) > 0) fail(path, ": ", name_of(entry), " is sparse; pack it again without");
     // What has been consumed so far are headers: the content comes next.
-    members.push_back({name_of(entry), offset + static_cast<uint64_t>(archive_filter_bytes(reader.get(), 0)),
-                       static_cast<uint64_t>(archive_entry_size(entry))});
+    const TarMember member{name_of(entry), offset + static_cast<uint64_t>(archive_filter_bytes(reader.get(), 0)),
+                           static_cast<uint64_t>(archive_entry_size(entry))};
+    if (!part.holds(member.offset, member.bytes))
+      fail(path, ": ", member.name, " is cut off or its size is wrong", kCure);
+    members.push_back(member);
   }
   return members;
 }
