@@ -3,8 +3,9 @@
 #
 #   usage: tests/fuzz/run.sh [SECONDS] [TARGET]...     SECONDS for each target, 20 by default; TARGETS: shard_index ...
 #
-# Build and corpora lie in build-fuzz/. A target that fails leaves the input in build-fuzz/found/ and ends this script
-# with exit 1; build-fuzz/TARGET_fuzz FILE shows it again. Needs clang 14 with libFuzzer (clang-14, libclang-rt-14-dev).
+# SEED=N: other random numbers than those of 1. Build and corpora lie in build-fuzz/. A target that fails leaves the input
+# in build-fuzz/found/ and ends this script with exit 1; build-fuzz/TARGET_fuzz FILE shows it again. Needs clang 14 with
+# libFuzzer (clang-14, libclang-rt-14-dev).
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -48,7 +49,7 @@ for target in "${targets[@]}"; do
   dictionary=()
   [ ! -f "tests/fuzz/$target.dict" ] || dictionary=(-dict="tests/fuzz/$target.dict")
   log=$build/$target.log
-  "$build/${target}_fuzz" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
+  "$build/${target}_fuzz" -seed="${SEED:-1}" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
     "${dictionary[@]}" -artifact_prefix="$build/found/$target-" "$corpus" >"$log" 2>&1 || {
     grep -v 'NEW\|REDUCE\|pulse' "$log" | tail -40 >&2
     echo "fuzz: error: $target failed, see $log; show it again with $build/${target}_fuzz and the file in $build/found" >&2
