@@ -15,8 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostClassesInFull = 40;
-
 bool holds_shards(const std::string& folder) { return fs::exists(fs::path(folder) / "classes.txt"); }
 
 // A folder of either format, both splits or one of them.
@@ -74,10 +72,8 @@ void print_sizes(const ShardDataset& images) {
 }
 
 void print_classes(const std::vector<std::string>& names, const std::vector<int64_t>& counts) {
-  const size_t shown = std::min(counts.size(), kMostClassesInFull);
-  for (size_t c = 0; c < shown; ++c)
+  for (size_t c = 0; c < counts.size(); ++c)
     std::cout << format("  {:>4} {:<40} {:>8}\n", c, names.empty() ? "" : names[c], counts[c]);
-  if (shown < counts.size()) std::cout << format("  ... and {} more classes\n", counts.size() - shown);
 }
 
 void print_counts(const Dataset& images, const std::string& sizes, Split split) {

@@ -10,14 +10,10 @@
 
 namespace owt {
 
-namespace {
-
-// Of the parts of scratch memory; kernels want 16.
-constexpr int64_t kAlignment = 64;
-
-int64_t aligned_bytes(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-}  // namespace
+int64_t aligned_bytes(int64_t bytes) {
+  constexpr int64_t kAlignment = 64;  // kernels want 16
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 Net::Net(std::vector<std::unique_ptr<Layer>> layers, const Shape& in) : layers_(std::move(layers)), in_(in) {}
 

@@ -92,6 +92,8 @@ class Tape {
   Tensor ops_scratch_;
 };
 
+int64_t aligned_bytes(int64_t bytes);  // what a part of scratch memory takes, so that the next one is aligned
+
 // The host waits.
 bool all_finite(const Tensor& values);
 

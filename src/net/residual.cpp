@@ -14,9 +14,6 @@ namespace owt {
 namespace {
 
 constexpr int64_t kGrain = 1 << 14;  // elements per thread that are worth waking it for
-constexpr int64_t kAlignment = 64;   // bytes, of the parts of the scratch memory
-
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 class ResidualOp : public Op {
  public:
@@ -51,19 +48,19 @@ class ResidualOp : public Op {
   }
 
   int64_t scratch_bytes() const override {
-    const int64_t of_shortcut = shortcut_ ? aligned(bytes_of(in_)) + shortcut_->scratch_bytes() : 0;
-    return aligned(bytes_of(out_)) + std::max(body_.scratch_bytes(), of_shortcut);
+    const int64_t of_shortcut = shortcut_ ? aligned_bytes(bytes_of(in_)) + shortcut_->scratch_bytes() : 0;
+    return aligned_bytes(bytes_of(out_)) + std::max(body_.scratch_bytes(), of_shortcut);
   }
 
   // The gradient both branches get; behind it what one branch needs and, when that has run, the other.
   void use_scratch(const Tensor& memory) override {
     scratch_ = memory;
     own_gradient_ = typed(memory, 0, out_);
-    const Tensor rest = behind(memory, aligned(bytes_of(out_)));
+    const Tensor rest = behind(memory, aligned_bytes(bytes_of(out_)));
     body_.use_scratch(rest);
     if (!shortcut_) return;
     shortcut_dx_ = typed(rest, 0, in_);
-    shortcut_->use_scratch(behind(rest, aligned(bytes_of(in_))));
+    shortcut_->use_scratch(behind(rest, aligned_bytes(bytes_of(in_))));
   }
 
   int64_t inner_bytes() const override { return body_.bytes() + (shortcut_ ? shortcut_->bytes() : 0); }

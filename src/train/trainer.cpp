@@ -40,9 +40,10 @@ Trainer::Trainer(const Job& job, Communicator& comm)
     restore();
   } else {
     model_.initialize(job.settings.run.seed);
-    if (!job.weights.empty())
-      for (const std::string& name : load_weights(job.weights, model_, step_.groups()))
-        if (writes()) log_warn("{}: nothing in the model takes '{}'", job.weights, name);
+    if (!job.weights.empty()) {
+      const auto unused = load_weights(job.weights, model_, step_.groups());
+      if (writes()) warn_of_unused(unused, job.weights);
+    }
   }
   batches_ = training_batches(job, comm.rank(), state_.epoch, state_.step_in_epoch);
   total_steps_ = schedule_.total_steps(batches_->steps_per_epoch());
