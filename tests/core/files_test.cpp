@@ -182,7 +182,7 @@ TEST_F(Files, AFileInPiecesTakesItsPlaceWhenItIsClosed) {
   EXPECT_EQ(files_in(folder_), 1);
 }
 
-TEST(Files, ByteOrderMarksAndLineEndsAreNoPartOfLines) {
+TEST_F(Files, ByteOrderMarksAndLineEndsAreNoPartOfLines) {
   EXPECT_THAT(split_lines("\xEF\xBB\xBF"
                           "cat\r\ndog\n"),
               testing::ElementsAre("cat", "dog"));
