@@ -22,6 +22,25 @@
                                  # step and a checkpoint take
 set -u
 
+go_on_in_a_new_job() {
+  echo "slurm.sh: stopped; the job goes back into the queue and on from its last checkpoint"
+  scontrol requeue "$SLURM_JOB_ID"
+}
+# On a SIGTERM of their own both launchers kill the ranks, srun at once and mpirun after a second.
+stop_ranks() {
+  asked=yes stopping=yes
+  case ${!:+$launcher} in
+    srun) scancel --signal=TERM "$SLURM_JOB_ID" ;;
+    mpirun) kill -USR1 "$!" ;;  # passed on to every rank, for which it is the same as SIGTERM
+    *) # the ranks have not been started yet
+      go_on_in_a_new_job
+      exit 75
+      ;;
+  esac
+}
+asked='' stopping=''
+trap stop_ranks TERM
+
 recipe=${1:-${RECIPE:-configs/quickstart.toml}}
 out=${2:-${OUT:-runs/slurm}}
 [ $# -lt 1 ] || shift
@@ -52,26 +71,19 @@ case $launcher in
     exit 2
     ;;
 esac
-child=$!
 
-# On a SIGTERM of their own both kill the ranks, srun at once and mpirun after a second.
-stop_ranks() {
-  case $launcher in
-    srun) scancel --signal=TERM "$SLURM_JOB_ID" ;;
-    mpirun) kill -USR1 "$child" ;;  # passed on to every rank, for which it is the same as SIGTERM
-  esac
-}
-trap stop_ranks TERM
-
-wait "$child"
-status=$?
-while kill -0 "$child" 2>/dev/null; do  # the signal interrupted wait
-  wait "$child"
+# A signal ends `wait` with 143 before the ranks have ended; waiting once more gives their own status, also when they end
+# meanwhile.
+until
+  asked=
+  wait "$!"
   status=$?
-done
+  [ "$status" != 143 ] || [ -z "$asked" ]
+do :; done
 
-if [ "$status" = 75 ]; then
-  echo "slurm.sh: stopped after a checkpoint; the job goes back into the queue"
-  scontrol requeue "$SLURM_JOB_ID"
-fi
+# Ranks and launchers that are only starting die of the signal itself (143, 138); nothing is lost then either.
+case $status in
+  75) go_on_in_a_new_job ;;
+  138 | 143) [ -z "$stopping" ] || go_on_in_a_new_job ;;
+esac
 exit "$status"

@@ -15,7 +15,7 @@ begin() {
   case_name=$1
   mkdir -p "$work/bin"
   : >"$work/calls"
-  rm -f "$work/stop"
+  rm -f "$work/stop" "$work/ranks"
   program scontrol "echo \"scontrol \$*\" >>'$work/calls'"
   program scancel "echo \"scancel \$*\" >>'$work/calls'; touch '$work/stop'"
 }
@@ -24,7 +24,7 @@ wrong() {
   sed 's/^/  | /' "$work/output" "$work/calls" >&2
   exit 1
 }
-# Runs the script, sends it SIGTERM when the ranks run if TERM=1, and checks its exit code.
+# Runs the script, sends it SIGTERM when the ranks run if TERM_IT=1, and checks its exit code.
 ends_with() {
   local wanted=$1 status=0 child
   shift
@@ -32,10 +32,7 @@ ends_with() {
     >"$work/output" 2>&1 &
   child=$!
   if [ -n "${TERM_IT:-}" ]; then
-    for _ in $(seq 100); do
-      if grep -q started "$work/calls"; then break; fi
-      sleep 0.1
-    done
+    until grep -q started "$work/calls" || ! kill -0 "$child"; do sleep 0.02; done
     kill -TERM "$child"
   fi
   wait "$child" || status=$?
@@ -45,7 +42,10 @@ expect_call() { grep -qE -- "$1" "$work/calls" || wrong "no call matches '$1'"; 
 expect_no_call() { if grep -qE -- "$1" "$work/calls"; then wrong "a call matches '$1'"; fi; }
 passed() { echo "passed: $case_name"; }
 # Ranks that run until somebody stops them, and end with a code.
-ranks_until_stopped() { echo "echo started \$* >>'$work/calls'; while [ ! -e '$work/stop' ]; do sleep 0.1; done; exit $1"; }
+ranks_until_stopped() {
+  echo "echo \$\$ >'$work/ranks'; echo started \$* >>'$work/calls'
+    until [ -e '$work/stop' ]; do sleep 0.02; done; exit $1"
+}
 
 begin "a run to the end is not put back into the queue"
 program srun "echo \"srun \$*\" >>'$work/calls'"
@@ -85,6 +85,35 @@ begin "a run that finishes in spite of SIGTERM stays finished"
 program srun "$(ranks_until_stopped 0)"
 TERM_IT=1 ends_with 0
 expect_no_call "^scontrol"
+passed
+
+for code in 0 75; do
+  begin "ranks that end with $code before the signal is passed on to all are asked for their exit code"
+  program srun "$(ranks_until_stopped $code)"
+  program scancel "touch '$work/stop'; while kill -0 \"\$(cat '$work/ranks')\" 2>/dev/null; do sleep 0.02; done"
+  TERM_IT=1 ends_with $code
+  passed
+done
+
+begin "ranks that the signal meets while they start go on in a new job"
+program srun "kill -TERM \$PPID; $(ranks_until_stopped 143)"
+ends_with 143
+expect_call "^scontrol requeue 7$"
+passed
+
+begin "ranks that die of a signal that nobody asked for are a failure"
+program srun "exit 143"
+ends_with 143
+expect_no_call "^scontrol"
+passed
+
+begin "SIGTERM before the ranks are started puts the job back into the queue"
+program srun "echo started >>'$work/calls'"
+# shellcheck disable=SC2016
+echo 'trap '\''[[ $BASH_COMMAND != run=* ]] || kill -TERM $$'\'' DEBUG' >"$work/term_before_the_ranks"
+BASH_ENV=$work/term_before_the_ranks ends_with 75
+expect_no_call "^started"
+expect_call "^scontrol requeue 7$"
 passed
 
 begin "an unknown launcher is an error"
