@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kPrefix = "step-", kTemporary = ".tmp", kReplaced = ".old";
-constexpr const char *kState = "state.json", *kLatest = "latest", *kOwnChecksum = "checksum";
+constexpr const char *kState = "state.json", *kLatest = "latest", *kFolder = "checkpoints", *kOwnChecksum = "checksum";
 
 std::string name_of_step(int64_t step) { return format("{}{:08}", kPrefix, step); }
 
@@ -32,9 +32,7 @@ std::optional<int64_t> step_of(std::string_view name) {
   return step;
 }
 
-std::string checkpoints_folder(const std::string& run_folder) {
-  return (fs::path(run_folder) / "checkpoints").string();
-}
+std::string checkpoints_folder(const std::string& run_folder) { return (fs::path(run_folder) / kFolder).string(); }
 
 void rename_or_fail(const fs::path& from, const fs::path& to) {
   std::error_code error;
@@ -82,6 +80,18 @@ void clear_leftovers(const std::string& folder) {
   for (const auto& entry : fs::directory_iterator(folder, error))
     if (entry.path().filename().string().ends_with(kTemporary)) leftovers.push_back(entry.path());
   for (const fs::path& path : leftovers) remove_or_fail(path);
+}
+
+// The checkpoint that `latest` names, or the other one of the same step, which a crash while it was replaced leaves.
+std::optional<Found> latest_checkpoint(const fs::path& folder) {
+  if (!fs::exists(folder / kLatest)) return {};
+  std::string name = read_file((folder / kLatest).string());
+  while (!name.empty() && name.back() == '\n') name.pop_back();
+  const auto step = step_of(name);
+  std::optional<Found> latest;
+  for (const Found& found : complete_checkpoints(folder.string()))
+    if (step == found.step && !(latest && latest->name == name)) latest = found;
+  return latest;
 }
 
 uint64_t parse_hex(const std::string& text) {
@@ -153,6 +163,15 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
   return state;
 }
 
+namespace {
+
+RunState state_in(const fs::path& checkpoint) {
+  const std::string path = (checkpoint / kState).string();
+  return RunState::from_json(read_file(path), path);
+}
+
+}  // namespace
+
 CheckpointWriter::CheckpointWriter(const std::string& run_folder, int keep)
     : folder_(checkpoints_folder(run_folder)), keep_(keep) {
   OWT_CHECK(keep >= 1, "keep is ", keep);
@@ -186,8 +205,10 @@ std::string CheckpointWriter::commit(const RunState& state) {
   }
   rename_or_fail(beside, complete);
   sync_folder(folder_);
-  write_file_atomically((fs::path(folder_) / kLatest).string(), name + "\n");
+  const auto before = latest_checkpoint(folder_);
+  set_latest(name);
   begun_ = -1;
+  if (before) remove_left_branch(before->step, state.step);
   prune(state);
   return complete.string();
 }
@@ -196,8 +217,31 @@ void CheckpointWriter::replace_state(const RunState& state) const {
   write_file_atomically((fs::path(folder_) / name_of_step(state.step) / kState).string(), state.to_json());
 }
 
-// Checkpoints of later steps belong to a future that this run left by resuming from an older one; they are
-// not touched.
+void CheckpointWriter::set_latest(const std::string& name) const {
+  write_file_atomically((fs::path(folder_) / kLatest).string(), name + "\n");
+}
+
+void CheckpointWriter::go_on_from(const std::string& checkpoint_folder) const {
+  const std::string name = fs::path(checkpoint_folder).filename().string();
+  const auto step = step_of(name);
+  OWT_CHECK(step && fs::is_directory(fs::path(folder_) / name), checkpoint_folder, " is no checkpoint of ", folder_);
+  set_latest(name);
+  for (const Found& later : complete_checkpoints(folder_))
+    if (later.step > *step)
+      log_info("{} belongs to the branch that is left by going on from step {}; it stays until this run has passed it",
+               later.name, *step);
+}
+
+// This run has written none of its own there.
+void CheckpointWriter::remove_left_branch(int64_t after, int64_t before) const {
+  for (const Found& left : complete_checkpoints(folder_)) {
+    if (left.step <= after || left.step >= before) continue;
+    log_info("removing {} of the branch that was left: this run has passed it", left.name);
+    remove_checkpoint(fs::path(folder_) / left.name);
+  }
+}
+
+// Checkpoints of later steps belong to a branch that was left.
 void CheckpointWriter::prune(const RunState& state) const {
   std::vector<Found> found = complete_checkpoints(folder_);
   std::reverse(found.begin(), found.end());
@@ -223,11 +267,7 @@ std::vector<std::string> list_checkpoints(const std::string& run_folder) {
 
 std::optional<std::string> newest_checkpoint(const std::string& run_folder) {
   const fs::path folder = checkpoints_folder(run_folder);
-  if (fs::exists(folder / kLatest)) {
-    std::string name = read_file((folder / kLatest).string());
-    while (!name.empty() && name.back() == '\n') name.pop_back();
-    if (step_of(name) && fs::is_directory(folder / name)) return (folder / name).string();
-  }
+  if (const auto latest = latest_checkpoint(folder)) return (folder / latest->name).string();
   const std::vector<std::string> all = list_checkpoints(run_folder);
   if (all.empty()) return {};
   return all.back();
@@ -236,10 +276,18 @@ std::optional<std::string> newest_checkpoint(const std::string& run_folder) {
 std::optional<std::string> best_checkpoint(const std::string& run_folder) {
   const std::optional<std::string> newest = newest_checkpoint(run_folder);
   if (!newest) return {};
-  const std::string state = (fs::path(*newest) / kState).string();
-  const int64_t step = RunState::from_json(read_file(state), state).best_step;
-  const fs::path best = fs::path(checkpoints_folder(run_folder)) / name_of_step(step);
-  return step >= 0 && fs::is_directory(best) ? best.string() : newest;
+  const RunState state = state_in(*newest);
+  const fs::path best = fs::path(checkpoints_folder(run_folder)) / name_of_step(state.best_step);
+  if (state.best_step < 0 || !fs::is_directory(best)) return newest;
+  const RunState then = state_in(best);
+  return then.best_step == state.best_step && then.best_top1 == state.best_top1 ? best.string() : newest;
+}
+
+std::optional<std::string> run_folder_of_checkpoint(const std::string& checkpoint_folder) {
+  std::error_code error;
+  const fs::path folder = fs::canonical(checkpoint_folder, error).parent_path();
+  if (error || folder.filename() != kFolder) return {};
+  return folder.parent_path().string();
 }
 
 RunState load_checkpoint_state(const std::string& checkpoint_folder) {
@@ -248,8 +296,7 @@ RunState load_checkpoint_state(const std::string& checkpoint_folder) {
   const auto damaged = [&](const std::string& what) { fail(what, "; ", other_checkpoints(folder)); };
   RunState state;
   try {
-    const std::string path = (folder / kState).string();
-    state = RunState::from_json(read_file(path), path);
+    state = state_in(folder);
   } catch (const Error& e) {
     damaged(e.what());
   }

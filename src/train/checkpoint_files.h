@@ -7,6 +7,9 @@
 //
 // A checkpoint is written in a .tmp folder, its files and the folder are synced, and the folder is renamed;
 // then `latest` is replaced. So whatever instant a crash hits, what was loadable before still is.
+//
+// Checkpoints of steps after `latest` belong to a branch that was left by resuming from an older one: they are not gone
+// on from unless named, and stay until the run has passed their step.
 #pragma once
 
 #include <cstdint>
@@ -45,10 +48,13 @@ class CheckpointWriter {
   // Keeps the newest `keep` (>= 1) checkpoints and the best one.
   CheckpointWriter(const std::string& run_folder, int keep);
 
+  // The run goes on from this checkpoint, which is one of its own: it becomes the latest. Logs which later ones are left.
+  void go_on_from(const std::string& checkpoint_folder) const;
   // Clears what crashes left and makes the .tmp folder of step `step`. The caller writes its files into the
   // folder returned, with FileWriter, which syncs them, and notes their checksums.
   std::string begin(int64_t step);
-  // Writes state.json and makes the checkpoint of begin() the latest; then removes the ones no longer kept.
+  // Writes state.json and makes the checkpoint of begin() the latest; then removes the ones no longer kept, and those of
+  // a branch that was left whose steps lie between the latest before and this one.
   // Returns its folder. Every file of state.checksums must be there.
   std::string commit(const RunState& state);
   // Of the checkpoint of this step, which is complete: an evaluation that came after it. At every moment the old state
@@ -56,6 +62,8 @@ class CheckpointWriter {
   void replace_state(const RunState& state) const;
 
  private:
+  void set_latest(const std::string& name) const;
+  void remove_left_branch(int64_t after, int64_t before) const;
   void prune(const RunState& state) const;
 
   std::string folder_;  // RUN/checkpoints
@@ -65,11 +73,13 @@ class CheckpointWriter {
 
 // Complete checkpoints of the run, oldest first, as folders.
 std::vector<std::string> list_checkpoints(const std::string& run_folder);
-// The folder that `latest` names; where that is missing, the complete one with the highest step; nothing
-// where there is none.
+// The folder that `latest` names, or the complete one of its step; where that is missing, the one with the highest step;
+// nothing where there is none.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);
-// Of the best evaluation that the newest one knows of, where it is still there; else the newest.
+// Of the best evaluation that the newest one knows of, where it is still there and no other branch's; else the newest.
 std::optional<std::string> best_checkpoint(const std::string& run_folder);
+// The run folder that a checkpoint lies in, as a canonical path; nothing where it was moved out of one.
+std::optional<std::string> run_folder_of_checkpoint(const std::string& checkpoint_folder);
 // Reads state.json of a checkpoint folder and checks every file against its checksum. Throws Error naming the
 // file that is missing or damaged and the other checkpoints to choose from.
 RunState load_checkpoint_state(const std::string& checkpoint_folder);

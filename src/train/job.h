@@ -23,6 +23,7 @@ struct Job {
   std::string run_folder;                   // training only
   std::string resume_checkpoint;            // folder to go on from; empty: from the start
   RunState resume_state;                    // of that checkpoint, whose files have been checked
+  bool same_run = false;                    // that checkpoint is the run folder's own
   std::string weights;                      // file to start from; empty: drawn from the seed
 
   const std::shared_ptr<const Dataset>& images(Split split) const { return split == Split::kTrain ? train : test; }

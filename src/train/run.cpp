@@ -29,32 +29,31 @@ void make_folder(const std::string& folder) {
   if (!writable_folder(folder)) fail("cannot write to the run folder ", folder, "; choose another --out");
 }
 
-// The run folder a checkpoint lies in.
-std::string run_of(const std::string& checkpoint) { return fs::path(checkpoint).parent_path().parent_path().string(); }
-
 // Where to write and what to go on from (empty: start from the beginning). Another run is never written over.
 struct Place {
   std::string out, checkpoint;
+  bool same_run = false;  // the checkpoint lies in `out`
 };
 
 Place find_place(const Settings& settings, const TrainOptions& options) {
   Place place{options.out.empty() ? "runs/" + settings.name : options.out, ""};
   if (options.resume == "auto") {
     place.checkpoint = newest_checkpoint(place.out).value_or("");
+    place.same_run = !place.checkpoint.empty();
     return place;
   }
   if (!options.resume.empty()) {
     const bool is_checkpoint = fs::is_regular_file(fs::path(options.resume) / "state.json");
-    const auto found = is_checkpoint ? fs::path(options.resume).lexically_normal().string()
-                                     : newest_checkpoint(options.resume).value_or("");
+    const auto found = is_checkpoint ? options.resume : newest_checkpoint(options.resume).value_or("");
     if (found.empty())
       fail("no checkpoint in ", options.resume, " (wanted a run folder, a checkpoint folder, or auto)");
-    place.checkpoint = found.ends_with('/') ? found.substr(0, found.size() - 1) : found;
-    if (options.out.empty()) place.out = run_of(place.checkpoint);
+    place.checkpoint = fs::canonical(found).string();  // its name and its run, from whatever folder it is named
+    if (options.out.empty()) place.out = run_folder_of_checkpoint(found).value_or(place.out);
   }
   std::error_code ignored;
-  const bool same_run = !place.checkpoint.empty() && fs::equivalent(run_of(place.checkpoint), place.out, ignored);
-  if (!same_run && newest_checkpoint(place.out))
+  const auto run = run_folder_of_checkpoint(place.checkpoint);
+  place.same_run = run && fs::equivalent(*run, place.out, ignored);
+  if (!place.same_run && newest_checkpoint(place.out))
     fail("the run folder ", place.out, " holds a run already; add --resume auto to go on, or choose another --out");
   return place;
 }
@@ -66,12 +65,16 @@ struct Start {
   std::string state;   // state.json of the checkpoint
 
   std::string text() const {
-    return nlohmann::json{{"out", place.out}, {"checkpoint", place.checkpoint}, {"recipe", recipe}, {"state", state}}
+    return nlohmann::json{{"out", place.out},
+                          {"checkpoint", place.checkpoint},
+                          {"same_run", place.same_run},
+                          {"recipe", recipe},
+                          {"state", state}}
         .dump();
   }
   static Start from(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
-    return {{json.at("out"), json.at("checkpoint")}, json.at("recipe"), json.at("state")};
+    return {{json.at("out"), json.at("checkpoint"), json.at("same_run")}, json.at("recipe"), json.at("state")};
   }
 };
 
@@ -116,12 +119,13 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   set_watch_timeout(settings.parallel.timeout_s);
   const Start start = find_start(settings, options);
   settle_strategy(settings, options.threads);
-  const auto& [out, checkpoint] = start.place;
+  const auto& [out, checkpoint, same_run] = start.place;
   const bool writes = launch().rank == 0;
   TrainOutcome outcome;
   outcome.run_folder = out;
   Job job;
   job.resume_checkpoint = checkpoint;
+  job.same_run = same_run;
   const uint64_t asked_seed = settings.run.seed;
   if (!checkpoint.empty()) {
     job.resume_state = RunState::from_json(start.state, checkpoint);

@@ -51,11 +51,13 @@ Trainer::Trainer(const Job& job, Communicator& comm)
   comm_.meet();
   prepare_steps();
   if (!writes()) return;
+  checkpoints_.emplace(job.run_folder, job.settings.run.keep_checkpoints);
+  // First, since a run that stops before its next checkpoint goes on from here, where its metrics end.
+  if (job.same_run) checkpoints_->go_on_from(job.resume_checkpoint);
   const std::string metrics = job.run_folder + "/metrics.jsonl";
   drop_metrics_after(metrics, state_.step, state_.evaluated_step);
   metrics_.emplace(metrics);
   progress_.emplace(std::cerr, progress_style());
-  checkpoints_.emplace(job.run_folder, job.settings.run.keep_checkpoints);
   log_start();
 }
 
@@ -85,13 +87,12 @@ void Trainer::restore() {
   // Steps of another size: as many images of the epoch are done, to a whole step.
   state_.step_in_epoch = loaded.step_in_epoch * loaded.step_rows / job_.plan.request.step_rows;
   state_.evaluated_step = loaded.evaluated_step;
-  state_.best_top1 = loaded.best_top1;
-  state_.best_step = loaded.best_step;
   state_.conv_choices = loaded.conv_choices;
   state_.checksums = loaded.checksums;
-  std::error_code ignored;
-  const auto run = folder.parent_path().parent_path();
-  if (std::filesystem::equivalent(run, job_.run_folder, ignored)) saved_step_ = loaded.step;
+  if (!job_.same_run) return;  // the best checkpoint of another folder is not here
+  saved_step_ = loaded.step;
+  state_.best_top1 = loaded.best_top1;
+  state_.best_step = loaded.best_step;
 }
 
 void Trainer::log_start() const {

@@ -125,8 +125,12 @@ TEST_F(CheckpointTest, TheBestIsThatOfTheBestEvaluationOrElseTheNewest) {
   save(1);
   save(2);
   EXPECT_EQ(best_checkpoint(run_), at("step-00000002"));
+  save(2, "w", 2);
   save(3, "w", 2);
   EXPECT_EQ(best_checkpoint(run_), at("step-00000002"));
+  save(2, "of another branch");
+  CheckpointWriter(run_, 2).go_on_from(at("step-00000003"));
+  EXPECT_EQ(best_checkpoint(run_), at("step-00000003"));
   fs::remove_all(at("step-00000002"));
   EXPECT_EQ(best_checkpoint(run_), at("step-00000003"));
 }
@@ -136,6 +140,34 @@ TEST_F(CheckpointTest, LeavesTheStepsAfterTheOneResumedFrom) {
   save(15, "again", -1, 1);
   EXPECT_THAT(names(), ElementsAre("latest", "step-00000015", "step-00000020", "step-00000030"));
   EXPECT_EQ(resumable(), "again");
+}
+
+TEST_F(CheckpointTest, GoesOnFromTheOneResumedFromAndNotFromTheBranchThatWasLeft) {
+  for (int64_t step = 10; step <= 40; step += 10) save(step, "left", -1, 9);
+  CheckpointWriter(run_, 9).go_on_from(at("step-00000020"));
+
+  EXPECT_EQ(newest_checkpoint(run_), at("step-00000020"));
+  EXPECT_THAT(names(), ElementsAre("latest", "step-00000010", "step-00000020", "step-00000030", "step-00000040"));
+  save(30, "new", -1, 9);
+  EXPECT_EQ(resumable(), "new");
+  EXPECT_EQ(read_file(at("step-00000040/weights")), "left");
+  save(45, "newer", -1, 9);
+  EXPECT_THAT(names(), ElementsAre("latest", "step-00000010", "step-00000020", "step-00000030", "step-00000045"));
+}
+
+TEST_F(CheckpointTest, GoesOnFromNoOtherRunsCheckpoint) {
+  save(1);
+  EXPECT_THROW(CheckpointWriter(folder_.file("other"), 2).go_on_from(at("step-00000001")), Error);
+}
+
+TEST_F(CheckpointTest, KnowsTheRunFolderHoweverACheckpointIsNamed) {
+  const std::string folder = save(1), link = folder_.file("link");
+  fs::create_directory_symlink(folder, link);
+  for (const std::string& name : {folder, folder + "/", folder + "/.", link})
+    EXPECT_EQ(run_folder_of_checkpoint(name), fs::canonical(run_)) << name;
+  fs::rename(folder, folder_.file("step-00000001"));
+  EXPECT_EQ(run_folder_of_checkpoint(folder_.file("step-00000001")), std::nullopt);
+  EXPECT_EQ(run_folder_of_checkpoint(link), std::nullopt);
 }
 
 TEST_F(CheckpointTest, ReplacesOneOfTheSameStep) {
@@ -203,6 +235,14 @@ TEST_F(CheckpointTest, SurvivesACrashWhileOneOfTheSameStepIsReplaced) {
   save(7, "newest");
   EXPECT_EQ(resumable(), "newest");
   EXPECT_THAT(names(), ElementsAre("latest", "step-00000007"));
+}
+
+TEST_F(CheckpointTest, ACrashWhileOneIsReplacedDoesNotBringBackTheBranchThatWasLeft) {
+  save(7, "old");
+  save(9, "left");
+  CheckpointWriter(run_, 2).go_on_from(at("step-00000007"));
+  fs::rename(at("step-00000007"), at("step-00000007.old"));
+  EXPECT_EQ(resumable(), "old");
 }
 
 TEST_F(CheckpointTest, SurvivesACrashWhileAnOldOneIsRemoved) {

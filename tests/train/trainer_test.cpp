@@ -17,6 +17,7 @@ namespace owt {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class TrainerTest : public ::testing::Test, protected WholeRuns {};
@@ -247,6 +248,107 @@ TEST_F(TrainerTest, NeverResumesIntoAnotherRun) {
   EXPECT_EQ(losses(path("b")).size(), 20u);
   EXPECT_TRUE(run("c", merged(kEveryStepLogged, {{"schedule.epochs", "5"}}), path("a")).finished);
   EXPECT_EQ(losses(path("c")).size(), 5u);
+}
+
+// The rate spoils the resumed run before its first checkpoint, as a crash would end it.
+TEST_F(TrainerTest, AfterGoingBackToAnOlderCheckpointAutoGoesOnFromThere) {
+  run("whole", kEveryStepLogged);
+  run("a", kEveryStepLogged);
+  const std::string older = path("a") + "/checkpoints/step-00000010";
+  EXPECT_THROW(run("a", merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e20"}}), older), Error);
+  EXPECT_EQ(*newest_checkpoint(path("a")), older);
+  EXPECT_TRUE(fs::exists(path("a") + "/checkpoints/step-00000020"));
+
+  run("a", kEveryStepLogged, "auto");
+  EXPECT_EQ(losses(path("a")), losses(path("whole")));
+  EXPECT_EQ(read_file(weights_of("a")), read_file(weights_of("whole")));
+}
+
+// As if that evaluation could not be beaten.
+void claim_best(const std::string& checkpoint) {
+  RunState state = load_checkpoint_state(checkpoint);
+  state.best_top1 = 1;
+  state.best_step = state.step;
+  write_bytes(checkpoint + "/state.json", state.to_json());
+}
+
+TEST_F(TrainerTest, TheBestEvaluationIsRememberedInItsOwnFolderOnly) {
+  run("a", kEveryStepLogged);
+  claim_best(*newest_checkpoint(path("a")));
+  const Overrides longer = merged(kEveryStepLogged, {{"schedule.epochs", "5"}});
+  run("b", longer, path("a"));
+  run("a", longer, "auto");
+
+  const RunState own = load_checkpoint_state(*newest_checkpoint(path("a")));
+  EXPECT_EQ(own.step, 25);
+  EXPECT_EQ(own.best_step, 20);
+  EXPECT_EQ(own.best_top1, 1);
+  const RunState other = load_checkpoint_state(*newest_checkpoint(path("b")));
+  EXPECT_EQ(other.best_step, 25);
+  EXPECT_LT(other.best_top1, 1);
+  EXPECT_EQ(best_checkpoint(path("b")), path("b") + "/checkpoints/step-00000025");
+}
+
+TEST_F(TrainerTest, TheFirstOfTheBestEvaluationsIsACheckpoint) {
+  run("a", merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e-30"}, {"run.checkpoint_every_epochs", "0"}}));
+  const RunState state = load_checkpoint_state(*newest_checkpoint(path("a")));
+  EXPECT_EQ(state.best_step, 5);
+  EXPECT_EQ(best_checkpoint(path("a")), path("a") + "/checkpoints/step-00000005");
+}
+
+TEST_F(TrainerTest, RefusesToGoOnWithOtherData) {
+  run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
+  for (const char* images : {"80", "120"}) {
+    try {
+      run("a", merged(kEveryStepLogged, {{"data.train_images", images}}), "auto");
+      FAIL() << images;
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), AllOf(HasSubstr("was made with 100 training images"), HasSubstr(images)));
+    }
+  }
+}
+
+class WorkingFolder {
+ public:
+  explicit WorkingFolder(const fs::path& folder) : before_(fs::current_path()) { fs::current_path(folder); }
+  ~WorkingFolder() { fs::current_path(before_); }
+
+ private:
+  fs::path before_;
+};
+
+TEST_F(TrainerTest, GoesOnFromACheckpointNamedFromAnywhere) {
+  run("whole", kEveryStepLogged);
+  run("begun", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
+  const fs::path folder = path("a"), checkpoint = fs::path("checkpoints") / "step-00000003";
+  fs::create_directory_symlink(folder / checkpoint, path("link"));
+  const std::map<std::string, std::string> named_from{{".", checkpoint},
+                                                      {"checkpoints", "step-00000003"},
+                                                      {checkpoint, "."},
+                                                      {checkpoint / "..", "../checkpoints/./step-00000003/"},
+                                                      {"..", "link"}};
+  for (const auto& [from, name] : named_from) {
+    SCOPED_TRACE(name + " from " + from);
+    fs::remove_all(folder);
+    fs::copy(path("begun"), folder, fs::copy_options::recursive);
+    const WorkingFolder here(folder / from);
+    TrainOptions options;
+    options.resume = name;
+    options.threads = 1;
+    const TrainOutcome outcome = train(small_settings(kSmallRecipe, kEveryStepLogged), options);
+    EXPECT_TRUE(fs::equivalent(outcome.run_folder, folder));
+    EXPECT_EQ(losses(path("a")), losses(path("whole")));
+  }
+}
+
+TEST_F(TrainerTest, ACheckpointThatWasMovedStartsARunOfItsOwn) {
+  run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
+  fs::rename(path("a") + "/checkpoints/step-00000003", path("moved"));
+  const WorkingFolder here(folder_.path());
+  TrainOptions options;
+  options.resume = "moved";
+  options.threads = 1;
+  EXPECT_EQ(train(small_settings(kSmallRecipe, kEveryStepLogged), options).run_folder.substr(0, 5), "runs/");
 }
 
 TEST_F(TrainerTest, ResumingAFinishedRunChangesNothing) {
