@@ -12,6 +12,7 @@
 #include "src/core/check.h"
 #include "src/net/net.h"
 #include "tests/support/harness.h"
+#include "tests/support/late_communicator.h"
 
 namespace owt {
 namespace {
@@ -119,6 +120,20 @@ TEST_P(GradSyncTest, SumsEveryGradientOverTheRanksStepAfterStep) {
     Net net = front_net();
     GradSync sync = sync_of(shared, net, comm);
     for (const float step : {1.0f, 2.0f, 3.0f}) {
+      contribute(net, step * static_cast<float>(comm.rank() + 1));
+      finish_all(sync, device());
+      expect_gradients(net, step * static_cast<float>(ranks() * (ranks() + 1) / 2));
+    }
+  });
+}
+
+TEST_P(GradSyncTest, FinishWaitsForSumsHoweverLateTheyCome) {
+  const Plan shared = plan();
+  on_every_rank([&](Communicator& comm) {
+    LateCommunicator late(comm);
+    Net net = front_net();
+    GradSync sync = sync_of(shared, net, late);
+    for (const float step : {1.0f, 2.0f}) {
       contribute(net, step * static_cast<float>(comm.rank() + 1));
       finish_all(sync, device());
       expect_gradients(net, step * static_cast<float>(ranks() * (ranks() + 1) / 2));
