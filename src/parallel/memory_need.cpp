@@ -29,7 +29,7 @@ int64_t kept_elements(const Plan& plan, int64_t begin, int64_t end) {
   int64_t outputs = 0;
   for (int64_t i = begin; i < end; ++i) {
     const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
-    if (!at.in_place || i == begin) outputs += kept_columns(at);
+    if (!at.in_place) outputs += kept_columns(at);
     outputs += at.inner_elements();
   }
   return outputs + gradient_elements(plan, begin, end);

@@ -80,7 +80,6 @@ class Walk {
       }
       clock_.wait(gathered[r]);
       dense_forward(rounds_[r], labels);
-      if (r >= 2) clock_.wait(scattered[r - 2]);
       scattered[r] = dense_backward(rounds_[r], every_round || r + 1 == rounds_.size());
       if (every_round && rounds_[r] > 0) update_back();
     }

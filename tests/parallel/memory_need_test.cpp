@@ -80,6 +80,27 @@ TEST(MemoryNeed, SplitDenseLayersKeepTheirShareOfTheWeights) {
   EXPECT_EQ(need.weight_bytes, (3 + 2 * 12) * 12);
 }
 
+// 2 ranks, 8 rows. fc1 (12 -> 6) and fc2 (6 -> 4) are split by outputs: 3 of 6, 2 of 4.
+TEST(MemoryNeed, OfLayersSplitByOutputsTheGatheredInputsAreCounted) {
+  Config config = Config::text(R"(
+name = "tiny"
+input = [1, 2, 2]
+classes = 4
+layer = [
+  { name = "conv", type = "conv", out = 3, kernel = 1 },
+  { name = "fc1", type = "dense", out = 6 },
+  { name = "fc2", type = "dense", out = 4 },
+]
+)");
+  const Plan plan = make_plan(read_model(config), {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
+  // Of a rank's own rows: images 4, conv 12, two gradients of 12, and the gradient that comes home, 12.
+  const double own = 4 + 12 + 2 * 12 + 12;
+  // Of all rows: two slots at the boundary and their gradients; 3 + 2 outputs; two gradients of at most 6; and fc2's input:
+  // gathered, its gradient, and what travels.
+  const double all = 4 * 12 + 3 + 2 + 2 * 6 + 3 * 6;
+  EXPECT_DOUBLE_EQ(memory_need(plan).step_row_bytes, 4 * (own * 4 / 8 + all));
+}
+
 // The bucket of 3 + 48 elements is padded to 8 + 48 and, for three ranks, to shares of 24.
 TEST(MemoryNeed, SharesOfTheUpdateKeepTheirShareOfTheVelocities) {
   const MemoryNeed need = memory_need(plan_of(3, Strategy::kDataParallelZero, 9));

@@ -357,6 +357,18 @@ TEST(Plan, UnderOwtDIsOwtAWhereNoLayerSendsLessByInputs) {
   EXPECT_EQ(bytes_of(d), bytes_of(a));
 }
 
+TEST(Plan, UnderOwtDALayerThatSendsAsMuchEitherWayIsSplitByOutputs) {
+  const char* const as_much = R"(
+name = "as_much"
+input = [1, 8, 8]
+classes = 32
+layer = [{ name = "fc1", type = "dense", out = 32 }]
+)";
+  // 64 / 2 features and 32 summands, or 64 features.
+  const Plan plan = plan_of(as_much, {.ranks = 2, .strategy = Strategy::kOwtD, .step_rows = 8});
+  EXPECT_FALSE(layer(plan, "fc1").by_inputs());
+}
+
 TEST(Plan, TheLossIsShardedWhereItsStatisticsAreLessThanTheLogits) {
   const auto sharded = [](int64_t classes, int ranks, Precision precision) {
     const std::string model = concat("name = \"m\"\ninput = [1, 2, 2]\nclasses = ", classes,
@@ -497,6 +509,15 @@ TEST(Plan, BucketsHoldEveryReplicatedParameterOnceLastLayerFirst) {
         if (plan.layers.at(static_cast<size_t>(i)).weight_bytes > 0) replicated.push_back(i);
       EXPECT_EQ(held, replicated);
     }
+}
+
+TEST(Plan, ABucketThatHoldsJustEnoughIsFull) {
+  // fc2: 7 x 10 weights take 72 places, 10 biases 16.
+  const int64_t fc2 = 4 * (72 + 16);
+  const PlanRequest request{.ranks = 2, .strategy = Strategy::kDataParallel, .step_rows = 8, .bucket_bytes = fc2};
+  const Plan plan = plan_of(kTenClasses, request);
+  EXPECT_THAT(plan.buckets.at(0).layers, ElementsAre(3));
+  EXPECT_EQ(plan.buckets[0].elements * 4, fc2);
 }
 
 TEST(Plan, BucketsOfAlexNetAreThoseOfEightMebibytes) {

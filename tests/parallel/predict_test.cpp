@@ -107,6 +107,24 @@ TEST(Predict, TheNextRoundTravelsWhileThisOneComputes) {
   EXPECT_NEAR(p.exposed_s, 1 + 2.0 / 3 + kStepResult, 1e-12);
 }
 
+// Four rounds, 48 bytes a second. Every gather and way home takes 3 s, the logits of a round and the labels 1; fc takes 4
+// forward (a quarter on four rows) and 4 backward, 2 of them for its weights.
+TEST(Predict, ARoundIsGatheredIntoASlotWhoseGradientsAreHome) {
+  PlanRequest request = tiny(Strategy::kOwtC).request;
+  request.ranks = 4;
+  request.step_rows = 16;
+  Network network = two_ranks();
+  network.ranks_per_host = 4;
+  network.local = {0, 48};
+  const FixedCompute compute({{1, 2, 0.5}, {0, 0, 0}, {4, 4, 1}}, 0.25);
+  const Prediction p = predict(make_plan(tiny_model(), request), network, compute);
+  EXPECT_DOUBLE_EQ(p.compute_s, 4 + 4 * (4 + 1 + 4) + 8);
+  // The first gather is exposed, and so are the logits of every round. The ways home outlast the weight gradients by 1: the
+  // gathers into their slots wait for the first and second, the front's backward waits for the last. Nothing waits for the
+  // third. Then conv's gradients, 1 s, behind fc's update of 0.25; the result.
+  EXPECT_NEAR(p.exposed_s, 3 + 4 * 1 + 3 * 1 + 0.75 + kStepResultBytes * 1.5 / 48, 1e-12);
+}
+
 TEST(Predict, OneSenderAtATimeTakesTwiceAsLong) {
   // owt-b: a broadcast of 4 rows, 192 bytes, takes 2 s, and so does the reduction of their gradients.
   const Prediction p = predict(tiny(Strategy::kOwtB), two_ranks(), compute());
