@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -260,6 +261,18 @@ TEST(Statistics, DoNotDependOnTheNumberOfThreads) {
   set_team_size(before);
   EXPECT_EQ(one.pixel_mean, four.pixel_mean);
   EXPECT_EQ(one.channel_std, four.channel_std);
+}
+
+TEST(Statistics, HoldSquaresOfMoreWhiteImagesThanFitInto32Bits) {
+  std::vector<uint8_t> pixels(80000);
+  std::fill_n(pixels.begin(), 70000, 255);
+  const MemoryDataset images({1, 1, 1}, 1, pixels, std::vector<uint8_t>(pixels.size()));
+  const int before = team_size();
+  set_team_size(1);  // so that one thread sums them all
+  const auto statistics = compute_statistics(images);
+  set_team_size(before);
+  EXPECT_DOUBLE_EQ(statistics.channel_mean.at(0), 255.0 * 7 / 8);
+  EXPECT_DOUBLE_EQ(statistics.channel_std.at(0), 255 * std::sqrt(7.0) / 8);
 }
 
 TEST(Statistics, RejectAChannelThatNeverChangesAsStd) {

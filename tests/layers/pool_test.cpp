@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "src/core/check.h"
 #include "tests/support/check_layer.h"
@@ -112,6 +113,15 @@ TEST_P(PoolTest, FirstOfEqualMaximaGetsTheGradient) {
   EXPECT_THAT(pool.backward({5}), ElementsAre(5, 0, 0, 0));
   EXPECT_THAT(pool.forward({1, 0, 7, 7}), ElementsAre(7));
   EXPECT_THAT(pool.backward({5}), ElementsAre(0, 0, 5, 0));
+}
+
+TEST_P(PoolTest, TheLastPixelOfAWindowOfMoreThan256GetsItsGradientAlone) {
+  Harness pool("type='max_pool' kernel=17", {1, 17, 17, 1}, device());
+  std::vector<float> x(17 * 17), dx(17 * 17);
+  std::iota(x.begin(), x.end(), 0.0f);
+  dx.back() = 1;
+  EXPECT_THAT(pool.forward(x), ElementsAre(288));
+  EXPECT_EQ(pool.backward({1}), dx);
 }
 
 TEST_P(PoolTest, GradientsOfOverlappingWindowsAdd) {

@@ -121,6 +121,16 @@ TEST_F(ShardsCliTest, DamagedRecordsAreReplacedAndCountedUpToTheLimit) {
   EXPECT_EQ(train("more", "--set data.max_corrupt=0.1").code, 0);
 }
 
+TEST_F(ShardsCliTest, OneDamagedRecordIsAllowedInASetWhoseShareIsLessThanOne) {
+  ASSERT_EQ(owt("prepare stats " + data_).code, 0);
+  damage_record(data_, "train", 0, 3);
+  const Result one = train("one", "--set data.max_corrupt=0.001");
+  EXPECT_EQ(one.code, 0) << one.err;
+  EXPECT_THAT(one.err, HasSubstr("damaged record 1 of at most 1"));
+  damage_record(data_, "train", 0, 7);
+  EXPECT_EQ(train("two", "--set data.max_corrupt=0.001").code, 1);
+}
+
 TEST_F(ShardsCliTest, ADamagedRecordInEvaluationEndsTheRunAfterItsCheckpointWasWritten) {
   ASSERT_EQ(owt("prepare stats " + data_).code, 0);
   const std::string direct = "--set run.conv_algorithm=direct ";  // the measured choice may differ in the last bits

@@ -105,6 +105,8 @@ TEST(Schedule, EndsAtTheFirstOfItsTwoLimits) {
   EXPECT_EQ(schedule("max_steps = 70").total_steps(10), 70);
 }
 
+TEST(Schedule, AStepThatIsBegunBelongsToTheEpochs) { EXPECT_EQ(schedule("epochs = 2.5").total_steps(5), 13); }
+
 TEST(Schedule, KeepsItsCourseWhenARunIsCutShort) {
   const std::string poly = "type = 'poly'\npower = 1\n";
   EXPECT_DOUBLE_EQ(schedule(poly + "epochs = 10\nmax_steps = 50").rate(25, 10), 0.75);

@@ -101,6 +101,18 @@ TEST(ShardSettings, AreNotForOtherFormats) {
       ThrowsMessage<Error>(HasSubstr("no key 'max_corrupt'")));
 }
 
+// Four workers in two groups of two: under owt-b a round holds one worker's rows in each of the groups.
+TEST(Settings, TheRateOfDenseLayersGrowsWithTheWorkersWhoseRowsAnUpdateSees) {
+  const Settings settings = small_settings(kSmallRecipe, {{"parallel.workers", "4"},
+                                                          {"parallel.model_ranks", "2"},
+                                                          {"parallel.strategy", "owt-b"},
+                                                          {"parallel.dense_update", "round"},
+                                                          {"parallel.scale_lr", "linear"}});
+  const Plan plan = make_plan(settings.model, settings.plan_request());
+  EXPECT_EQ(settings.front_rate_scale(plan), 4);
+  EXPECT_EQ(settings.back_rate_scale(plan), 2);
+}
+
 const std::string kTwoClasses = R"(
 name = "two"
 input = [3, 8, 8]

@@ -203,6 +203,16 @@ TEST_P(StepTest, UpdatingEveryRoundIsSgdOnTheRowsOfEachRound) {
     EXPECT_NEAR(rounds.losses[i], (serial.losses[2 * i] + serial.losses[2 * i + 1]) / 2, 1e-5) << "step " << i;
 }
 
+TEST_P(StepTest, ARoundThatHoldsTheWholeStepIsAStepOfSgdOnAGridToo) {
+  // Every group of two sees half of the rows, and the round's rate is that of the rows of both.
+  const SmallRun grid = run(kDenseOnly, steps(12),
+                            {{"parallel.workers", "4"},
+                             {"parallel.strategy", "owt-a"},
+                             {"parallel.model_ranks", "2"},
+                             {"parallel.dense_update", "round"}});
+  expect_same_losses(run(kDenseOnly, steps(12)), grid, 1e-4);
+}
+
 TEST_P(StepTest, UpdatingEveryRoundOnAGridTakesStepsWithFewerRowsThanRounds) {
   // Of 50 images the last step of an epoch has 2 rows: on 2 x 2 ranks the second round has none.
   const std::string recipe = with(kDenseOnly, "train_images = 48", "train_images = 50");
