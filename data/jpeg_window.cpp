@@ -7,6 +7,7 @@
 #include <jpeglib.h>
 
 #include "data/dataset.h"
+#include "data/photo_jpeg.h"
 
 namespace owt {
 
@@ -35,10 +36,10 @@ class WindowDecoder::Whole {
   }
   int64_t height() const { return info_.image_height; }
   int64_t width() const { return info_.image_width; }
+  bool has_huffman_codes() const { return !info_.arith_code; }
 
   // After open(), once.
   void decode(const ImageWindow& window, uint8_t* rgb) {
-    if (height() * width() > kMostPixels) throw CorruptRecord("JPEG of more than 2^28 pixels");
     line_.resize(static_cast<size_t>(width() * 3));
     if (setjmp(error_.place)) fail_now();
     info_.out_color_space = JCS_RGB;
@@ -57,7 +58,6 @@ class WindowDecoder::Whole {
   }
 
  private:
-  static constexpr int64_t kMostPixels = int64_t{1} << 28;
   static constexpr long kMostMemory = 1L << 31;
 
   struct Error {
@@ -85,9 +85,20 @@ WindowDecoder::~WindowDecoder() = default;
 void WindowDecoder::open(std::string_view file) {
   file_ = file;
   is_baseline_ = baseline_.open(file);
-  if (is_baseline_) return;
-  if (!whole_) whole_ = std::make_unique<Whole>();
-  whole_->open(file);
+  if (!is_baseline_) {
+    if (!whole_) whole_ = std::make_unique<Whole>();
+    whole_->open(file);
+  }
+  check_size();
+}
+
+// Before anybody takes memory for pixels that only the header speaks of.
+void WindowDecoder::check_size() const {
+  if (height() * width() > PhotoLimits().pixels)
+    throw CorruptRecord(concat("JPEG of ", height(), " x ", width(), " pixels, more than 2^28"));
+  if ((is_baseline_ || whole_->has_huffman_codes()) && !can_hold(file_.size(), height(), width()))
+    throw CorruptRecord(
+        concat("damaged JPEG: ", file_.size(), " bytes cannot hold ", height(), " x ", width(), " pixels"));
 }
 
 int64_t WindowDecoder::height() const { return is_baseline_ ? baseline_.height() : whole_->height(); }

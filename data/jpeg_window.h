@@ -20,7 +20,8 @@ class WindowDecoder {
   WindowDecoder(const WindowDecoder&) = delete;
   WindowDecoder& operator=(const WindowDecoder&) = delete;
 
-  // The file must outlive the calls of decode(). Throws CorruptRecord for what is no JPEG of gray or colour pixels.
+  // The file must outlive the calls of decode(). Throws CorruptRecord for what is no JPEG of gray or colour pixels, for
+  // more than 2^28 of them, and for more than the file's bytes can hold.
   void open(std::string_view file);
   int64_t height() const;
   int64_t width() const;
@@ -32,6 +33,8 @@ class WindowDecoder {
 
  private:
   class Whole;  // by libjpeg
+
+  void check_size() const;
 
   std::string_view file_;
   BaselineJpeg baseline_;

@@ -83,6 +83,8 @@ class JpegReader {
   Photo read() {
     must([this] { read_header(); });
     const auto turn = admit(jpeg_.image_height, jpeg_.image_width, limits_);
+    if (!jpeg_.arith_code && !can_hold(file_.size(), jpeg_.image_height, jpeg_.image_width))
+      throw BadPhoto("truncated JPEG");
     const int turned = orientation();  // finishing forgets the markers
     choose_output();
     must([this] { jpeg_start_decompress(&jpeg_); });

@@ -15,6 +15,12 @@ namespace owt {
 // Turned as EXIF orientation 1 to 8 asks for.
 Photo upright(Photo photo, int orientation);
 
+// Whether a JPEG of so many bytes can hold so many pixels: Huffman codes take a bit or more of each block of 8 x 8 in
+// one component at least, and here there is room for half a bit. With arithmetic coding there is no such limit.
+inline bool can_hold(uint64_t bytes, int64_t height, int64_t width) {
+  return static_cast<uint64_t>(height * width) / (64 * 16) <= bytes;
+}
+
 Photo read_jpeg(std::string_view file, const PhotoLimits& limits);
 
 }  // namespace owt

@@ -186,6 +186,42 @@ TEST(JpegWindow, EveryTruncationIsFound) {
   }
 }
 
+// The file with another height and width in its frame header.
+std::string claiming(std::string file, int height, int width) {
+  const size_t frame = std::min(file.find("\xFF\xC0"), file.find("\xFF\xC2"));
+  for (const int shift : {0, 8}) {
+    file[frame + 6 - static_cast<size_t>(shift / 8)] = static_cast<char>(height >> shift);
+    file[frame + 8 - static_cast<size_t>(shift / 8)] = static_cast<char>(width >> shift);
+  }
+  return file;
+}
+
+TEST(JpegWindow, PixelsThatOnlyTheHeaderSpeaksOfAreRefusedBeforeMemoryIsTaken) {
+  for (const Kind& kind : {Kind{}, Kind{.across = 1, .down = 1, .gray = true}, Kind{.progressive = true}}) {
+    const std::string file = encode(kind);
+    WindowDecoder decoder;
+    const auto opening = [&](int height, int width) {
+      return [&decoder, bad = claiming(file, height, width)] { decoder.open(bad); };
+    };
+    EXPECT_NO_THROW(opening(83, 101)());
+    EXPECT_THAT(opening(65500, 65500),
+                testing::ThrowsMessage<CorruptRecord>(HasSubstr("65500 x 65500 pixels, more than 2^28")));
+    EXPECT_THAT(opening(16384, 16384),
+                testing::ThrowsMessage<CorruptRecord>(HasSubstr("cannot hold 16384 x 16384 pixels")));
+  }
+}
+
+TEST(JpegWindow, TheEmptiestImageIsNotTakenForTruncated) {
+  std::vector<uint8_t> gray(size_t{2048} * 2048 * 3, 128);
+  const std::string file =
+      jpeg_of({.height = 2048, .width = 2048, .pixels = gray}, {.quality = 1, .restart_in_rows = 0});
+  WindowDecoder decoder;
+  std::vector<uint8_t> pixels(3);
+  decoder.open(file);
+  decoder.decode({2047, 2047, 1, 1}, pixels.data());
+  EXPECT_THAT(pixels, testing::ElementsAre(128, 128, 128));
+}
+
 TEST(JpegWindow, AMissingOrWrongRestartMarkerIsFound) {
   const std::string file = encode({.height = 64, .width = 64, .rows = 1});
   const size_t first = file.find("\xFF\xD0"), second = file.find("\xFF\xD1");
