@@ -23,14 +23,14 @@ Loader::Loader(LoaderSettings settings) : settings_(std::move(settings)) {
   try {
     for (int i = 0; i < settings_.threads; ++i) threads_.emplace_back([this] { work(); });
   } catch (...) {  // no more threads to be had: those that run must end before this object goes
-    stop_with(nullptr);
+    stop();
     for (std::thread& thread : threads_) thread.join();
     throw;
   }
 }
 
 Loader::~Loader() {
-  stop_with(nullptr);
+  stop();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -52,7 +52,7 @@ const Batch& Loader::next(const Stream&) {
   released_ = std::max<int64_t>(0, handed_ + 1 - settings_.held);
   room_.notify_all();
   const Slot& slot = slots_[static_cast<size_t>(handed_ % settings_.slots)];
-  ready_.wait(lock, [&] { return complete(slot) || error_; });
+  ready_.wait(lock, [&] { return complete(slot) || (error_ && error_step_ <= handed_); });
   if (!complete(slot)) std::rethrow_exception(error_);
   ++handed_;
   return slot.batch;
@@ -68,15 +68,16 @@ bool Loader::complete(const Slot& slot) const {
 }
 
 void Loader::work() {
+  Chunk chunk;
   try {
     std::vector<uint8_t> pixels(static_cast<size_t>(settings_.dataset->image().elements()));
-    for (Chunk chunk; claim(chunk);) {
+    while (claim(chunk)) {
       load(chunk, pixels);
       const std::lock_guard lock(mutex_);
       if (++chunk.slot->chunks_done == chunks_per_step_) ready_.notify_all();
     }
   } catch (...) {
-    stop_with(std::current_exception());
+    stop_with(std::current_exception(), chunk.step);
   }
 }
 
@@ -85,10 +86,12 @@ bool Loader::claim(Chunk& chunk) {
   room_.wait(lock, [&] { return stop_ || claimed_ / chunks_per_step_ < released_ + settings_.slots; });
   if (stop_) return false;
   const int64_t step = claimed_ / chunks_per_step_, index = claimed_ % chunks_per_step_;
+  chunk.step = step;
   Slot& slot = slots_[static_cast<size_t>(step % settings_.slots)];
   if (index == 0) begin_step(slot, steps_.step(step));
   ++claimed_;
-  chunk = {.slot = &slot,
+  chunk = {.step = step,
+           .slot = &slot,
            .rows = split(slot.batch.labels.shape().rows(), static_cast<int>(chunks_per_step_), static_cast<int>(index)),
            .order = order_};
   return true;
@@ -150,11 +153,17 @@ View Loader::view_of(const Batch& batch) const {
   return {.training = true, .seed = settings_.seed, .epoch = batch.epoch};
 }
 
-void Loader::stop_with(std::exception_ptr error) {
+void Loader::stop() {
   const std::lock_guard lock(mutex_);
   stop_ = true;
-  if (!error_) error_ = error;
   room_.notify_all();
+}
+
+// Chunks are claimed in order: those of earlier steps are made, or being made by threads that finish them.
+void Loader::stop_with(std::exception_ptr error, int64_t step) {
+  stop();
+  const std::lock_guard lock(mutex_);
+  if (!error_ || step < error_step_) error_ = error, error_step_ = step;
   ready_.notify_all();
 }
 

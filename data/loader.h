@@ -61,6 +61,7 @@ class Loader : public BatchSource {
   };
   // A part of a step that one thread makes.
   struct Chunk {
+    int64_t step = 0;  // counted as handed_ is
     Slot* slot = nullptr;
     Slice rows;  // of the slot
     Order order;
@@ -74,7 +75,8 @@ class Loader : public BatchSource {
   int64_t read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels) const;
   View view_of(const Batch& batch) const;
   bool complete(const Slot& slot) const;  // the slot of the next batch is
-  void stop_with(std::exception_ptr error);
+  void stop();
+  void stop_with(std::exception_ptr error, int64_t step);
 
   LoaderSettings settings_;
   Steps steps_;
@@ -89,7 +91,8 @@ class Loader : public BatchSource {
   int64_t order_epoch_ = -1;
   Order order_;
   bool stop_ = false;
-  std::exception_ptr error_;
+  std::exception_ptr error_;  // of the first step that cannot be made: those before it still can
+  int64_t error_step_ = 0;
   std::vector<std::thread> threads_;
 };
 

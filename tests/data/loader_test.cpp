@@ -222,6 +222,34 @@ TEST(Loader, ThrowsWhatWentWrongInItsThreads) {
   }
 }
 
+// The first image takes until another one has failed, and a while longer.
+class SlowFirstImage : public CountingDataset {
+ public:
+  SlowFirstImage(int64_t size, int64_t bad) : CountingDataset(size, bad) {}
+  void read(int64_t index, const View& view, uint8_t* pixels) const override {
+    for (int turns = 0; index == 0 && turns < 1000; turns += failed_) std::this_thread::yield();
+    try {
+      CountingDataset::read(index, view, pixels);
+    } catch (...) {
+      failed_ = true;
+      throw;
+    }
+  }
+
+ private:
+  mutable std::atomic<bool> failed_{false};
+};
+
+TEST(Loader, AnErrorInALaterStepDoesNotEndAnEarlierOne) {
+  for (int i = 0; i < 20; ++i) {
+    LoaderSettings made = counting(std::make_shared<SlowFirstImage>(40, 10), 10);
+    made.threads = 3;
+    Loader loader(made);
+    EXPECT_EQ(loader.next(Stream()).step_in_epoch, 0);
+    EXPECT_THAT([&] { loader.next(Stream()); }, testing::ThrowsMessage<Error>(HasSubstr("image 10 is damaged")));
+  }
+}
+
 TEST(Loader, RejectsRowsOutsideTheStep) {
   LoaderSettings made = settings(10, 4);
   made.rows = [](int64_t rows) { return Slice{0, rows == 4 ? 4 : 3}; };  // the last step has 2
