@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -38,6 +39,32 @@ std::string output_path(const std::string& path) {
   return target.string();
 }
 
+bool is_at(int file, const std::string& path) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(file, &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
+}
+
+enum class Without { kGoOn, kMakeItNew };  // locks
+
+// The file, empty and locked for as long as it is open; -1 where another writer is at it.
+int open_alone(const std::string& path, Without locks) {
+  int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  const bool made = file >= 0;
+  if (!made && errno == EEXIST) file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0) fail("cannot write ", path, ": ", reason());
+  const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0, no_locks = !locked && errno != EWOULDBLOCK;
+  const bool alone = locked || (no_locks && (made || locks == Without::kGoOn));
+  // The one who had it before may have renamed or removed it.
+  if (alone && is_at(file, path) && ::ftruncate(file, 0) == 0) return file;
+  ::close(file);
+  return -1;
+}
+
+// File systems that need no fsync() say so by these errors.
+bool synced(int file) { return ::fsync(file) == 0 || errno == EINVAL || errno == EROFS; }
+
 }  // namespace
 
 std::string read_file(const std::string& path) {
@@ -66,9 +93,12 @@ std::vector<std::string> split_lines(const std::string& text) {
 
 std::vector<std::string> text_lines(const std::string& path) { return split_lines(read_file(path)); }
 
-FileWriter::FileWriter(const std::string& path) : path_(path) {
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail("cannot write ", path, ": ", reason());
+FileWriter::FileWriter(const std::string& path) : FileWriter(path, open_alone(path, Without::kGoOn)) {
+  if (descriptor_ < 0)
+    fail("cannot write ", path, ": another process is writing it; wait for it, or name another file");
+}
+
+FileWriter::FileWriter(const std::string& path, int descriptor) : path_(path), descriptor_(descriptor) {
   hash_ = XXH64_createState();
   XXH64_reset(static_cast<XXH64_state_t*>(hash_), 0);
 }
@@ -76,8 +106,8 @@ FileWriter::FileWriter(const std::string& path) : path_(path) {
 FileWriter::~FileWriter() {
   XXH64_freeState(static_cast<XXH64_state_t*>(hash_));
   if (descriptor_ < 0) return;
-  ::close(descriptor_);
   ::unlink(path_.c_str());
+  ::close(descriptor_);
 }
 
 void FileWriter::write(const void* bytes, size_t count) {
@@ -92,8 +122,12 @@ void FileWriter::write(const void* bytes, size_t count) {
   }
 }
 
+void FileWriter::sync() {
+  if (!synced(descriptor_)) fail("cannot write ", path_, ": ", reason());
+}
+
 void FileWriter::close() {
-  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) fail("cannot write ", path_, ": ", reason());
+  sync();
   const int descriptor = descriptor_;
   descriptor_ = -1;
   if (::close(descriptor) != 0) fail("cannot write ", path_, ": ", reason());
@@ -104,8 +138,10 @@ uint64_t FileWriter::checksum() const { return XXH64_digest(static_cast<XXH64_st
 void sync_folder(const std::string& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) fail("cannot open folder ", folder, ": ", reason());
-  ::fsync(descriptor);
+  const bool done = synced(descriptor);
+  const std::string why = reason();
   ::close(descriptor);
+  if (!done) fail("cannot sync folder ", folder, ": ", why);
 }
 
 void write_file_atomically(const std::string& path, std::string_view content) {
@@ -121,16 +157,23 @@ void check_output(const std::string& path) {
          "; make it, or name another file");
 }
 
-AtomicFileWriter::AtomicFileWriter(const std::string& path) : path_(output_path(path)), beside_(path_ + ".tmp") {}
+AtomicFileWriter::AtomicFileWriter(const std::string& path) : path_(output_path(path)), beside_(beside(path_)) {}
 
-void AtomicFileWriter::close() {
-  beside_.close();
-  const std::string beside = path_ + ".tmp";
-  if (std::rename(beside.c_str(), path_.c_str()) != 0) {
-    const std::string why = reason();
-    ::unlink(beside.c_str());
-    fail("cannot write ", path_, ": ", why);
+FileWriter AtomicFileWriter::beside(const std::string& path) {
+  constexpr int kMostWriters = 10'000;
+  for (int writer = 1; writer <= kMostWriters; ++writer) {
+    const std::string name = path + (writer == 1 ? "" : concat(".", writer)) + ".tmp";
+    if (const int descriptor = open_alone(name, Without::kMakeItNew); descriptor >= 0)
+      return FileWriter(name, descriptor);
   }
+  fail("cannot write ", path, ": ", kMostWriters, " unfinished files beside it; remove ", path, ".*.tmp");
+}
+
+// Unlocked only when it has its name: another writer would take it for a file that a crash left.
+void AtomicFileWriter::close() {
+  beside_.sync();
+  if (std::rename(beside_.path_.c_str(), path_.c_str()) != 0) fail("cannot write ", path_, ": ", reason());
+  beside_.close();
   sync_folder(folder_of(path_));
 }
 

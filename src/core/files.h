@@ -13,15 +13,18 @@ std::string read_file(const std::string& path);  // throws Error naming the file
 std::vector<std::string> text_lines(const std::string& path);  // of a file; throws as read_file()
 std::vector<std::string> split_lines(const std::string& text);
 
-// Writes `path` so that after a crash it holds the old content or the new, never a part: writes path.tmp, syncs it,
-// renames it, syncs the folder. Throws Error (disk full, not writable) and leaves the old file untouched.
+// Writes `path` so that readers and crashes see the old content or the new, never a part: writes path.tmp, syncs it,
+// renames it, syncs the folder. Throws Error (disk full, not writable) and leaves the old file untouched. Of several
+// writers of one path, in any processes, each writes whole and the last one's content stays: they take path.tmp,
+// path.2.tmp and so on. What a process that crashed has left there the next one uses.
 void write_file_atomically(const std::string& path, std::string_view content);
 
 // Throws Error where write_file_atomically() could not write: no such folder, or what is there is no file. For outputs that
 // are written after long work.
 void check_output(const std::string& path);
 
-// A file written in pieces and made durable by close(). Throws Error on a full disk; an unclosed file is removed.
+// A file written in pieces and made durable by close(). Throws Error on a full disk, and where another writer is at the
+// file; an unclosed file is removed.
 class FileWriter {
  public:
   explicit FileWriter(const std::string& path);
@@ -30,12 +33,16 @@ class FileWriter {
   FileWriter& operator=(const FileWriter&) = delete;
 
   void write(const void* bytes, size_t count);
-  void close();               // flush, sync
+  void sync();
+  void close();               // sync() and no more
   uint64_t checksum() const;  // xxHash64 of all bytes so far
 
  private:
+  friend class AtomicFileWriter;
+  FileWriter(const std::string& path, int descriptor);
+
   std::string path_;
-  int descriptor_ = -1;
+  int descriptor_;  // locked as long as it is open, where the file system knows locks
   void* hash_ = nullptr;
 };
 
@@ -50,11 +57,13 @@ class AtomicFileWriter {
   void close();
 
  private:
+  static FileWriter beside(const std::string& path);
+
   std::string path_;
-  FileWriter beside_;  // path.tmp
+  FileWriter beside_;
 };
 
-void sync_folder(const std::string& folder);
+void sync_folder(const std::string& folder);      // throws Error
 uint64_t checksum_of(std::string_view bytes);     // xxHash64
 uint64_t file_checksum(const std::string& path);  // xxHash64
 std::string hex(uint64_t value);                  // 16 digits

@@ -3,11 +3,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
+#include <future>
 
 #include "src/core/check.h"
 #include "tests/support/temp_folder.h"
+
+namespace {
+int fsync_error = 0;  // what fsync() fails with in this program
+}
+
+// Stands before the C library's.
+extern "C" int fsync(int file) {
+  if (fsync_error == 0) return static_cast<int>(syscall(SYS_fsync, file));
+  errno = fsync_error;
+  return -1;
+}
 
 namespace owt {
 namespace {
@@ -93,6 +108,62 @@ TEST_F(Files, AnOutputIsCheckedBeforeItIsWritten) {
   EXPECT_THAT([&] { check_output(folder_.path()); }, ThrowsMessage<Error>(HasSubstr("it is a folder; name a file")));
   EXPECT_THAT([&] { check_output(folder_.file("none/x.npy")); },
               ThrowsMessage<Error>(AllOf(HasSubstr("none/x.npy: "), HasSubstr("none is no folder"))));
+}
+
+TEST_F(Files, OfManyWritersEachWritesWholeAndReadersSeeNoPart) {
+  constexpr int kWriters = 4, kTimes = 50, kBytes = 100'000;
+  write_file_atomically(path_, std::string(kBytes, 'a'));
+  std::vector<std::future<void>> writers;
+  for (int w = 0; w < kWriters; ++w)
+    writers.push_back(std::async(std::launch::async, [&, content = std::string(kBytes, static_cast<char>('a' + w))] {
+      for (int i = 0; i < kTimes; ++i) {
+        write_file_atomically(path_, content);
+        const std::string found = read_file(path_);
+        ASSERT_EQ(found, std::string(kBytes, found[0]));
+      }
+    }));
+  for (std::future<void>& writer : writers) EXPECT_NO_THROW(writer.get());
+  EXPECT_EQ(files_in(folder_), 1);
+}
+
+TEST_F(Files, TheWriterThatIsClosedLastHasItsContentThere) {
+  AtomicFileWriter one(path_), two(path_);
+  one.write("1");
+  two.write("two");
+  two.close();
+  EXPECT_EQ(read_file(path_), "two");
+  one.close();
+  EXPECT_EQ(read_file(path_), "1");
+  EXPECT_EQ(files_in(folder_), 1);
+}
+
+TEST_F(Files, WhatACrashedWriterLeftIsUsedAgain) {
+  write_bytes(path_ + ".tmp", "a part that is longer than the whole");
+  write_file_atomically(path_, "new");
+  EXPECT_EQ(read_file(path_), "new");
+  EXPECT_EQ(files_in(folder_), 1);
+}
+
+TEST_F(Files, AFileIsWrittenByOneWriterAtATime) {
+  FileWriter one(path_);
+  one.write("one", 3);
+  EXPECT_THAT([&] { FileWriter two(path_); },
+              ThrowsMessage<Error>(AllOf(HasSubstr(path_), HasSubstr("another process is writing it"))));
+  one.close();
+  EXPECT_EQ(read_file(path_), "one");
+  FileWriter(path_).close();
+  EXPECT_EQ(read_file(path_), "");
+}
+
+TEST_F(Files, AFailedSyncIsReported) {
+  FileWriter file(path_);
+  fsync_error = EIO;
+  EXPECT_THAT([&] { sync_folder(folder_.path()); },
+              ThrowsMessage<Error>(AllOf(HasSubstr(folder_.path()), HasSubstr("Input/output error"))));
+  EXPECT_THAT([&] { file.close(); }, ThrowsMessage<Error>(HasSubstr(path_)));
+  fsync_error = EINVAL;  // a file system that needs none
+  EXPECT_NO_THROW(sync_folder(folder_.path()));
+  fsync_error = 0;
 }
 
 TEST_F(Files, AWriterThatIsNotClosedLeavesNoFile) {
