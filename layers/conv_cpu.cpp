@@ -1,7 +1,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <dnnl.hpp>
 #include <limits>
 #include <optional>
 #include <unordered_map>
@@ -10,6 +9,7 @@
 #include "layers/conv_algorithm.h"
 #include "src/core/check.h"
 #include "src/core/log.h"
+#include "src/core/onednn.h"
 #include "src/core/threads.h"
 
 // oneDNN computes each pass from and to NHWC images directly, or by Winograd's algorithm on images in blocks
@@ -160,36 +160,30 @@ class ConvPass {
  private:
   ConvPass(const Problem& p, PassKind kind, bool winograd) : bias_(p.bias) {
     const auto algorithm = winograd ? dnnl::algorithm::convolution_winograd : dnnl::algorithm::convolution_direct;
-    const auto images = [&](const memory::desc& nhwc) {
-      return winograd ? memory::desc(nhwc.dims(), nhwc.data_type(), Tag::any) : nhwc;
-    };
-    const memory::desc src = images(p.src), dst = images(p.dst);
-    const memory::desc weights(p.weights.dims(), p.weights.data_type(), Tag::any);
+    const auto images = [&](const memory::desc& nhwc) { return winograd ? onednn::any_layout(nhwc) : nhwc; };
+    const memory::desc src = images(p.src), dst = images(p.dst), weights = onednn::any_layout(p.weights);
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    const dnnl::convolution_forward::desc forward(dnnl::prop_kind::forward_training, algorithm, src, weights, p.bias,
-                                                  dst, p.stride, p.before, p.after);
+    const auto forward =
+        onednn::describe<dnnl::convolution_forward>(engine(), attributes, dnnl::prop_kind::forward_training, algorithm,
+                                                    src, weights, p.bias, dst, p.stride, p.before, p.after);
     if (kind == PassKind::kForward) {
-      const dnnl::convolution_forward::primitive_desc made(forward, attributes, engine());
-      adopt(made.src_desc(), made.weights_desc(), made.dst_desc(), made.scratchpad_desc());
-      primitive_ = dnnl::convolution_forward(made);
+      adopt(forward.src_desc(), forward.weights_desc(), forward.dst_desc(), forward.scratchpad_desc());
+      primitive_ = dnnl::convolution_forward(forward);
       src_in_ = between(p.src, src_);
       dst_out_ = between(dst_, p.dst);
       weights_in_.emplace(p.weights, weights_);
-      return;
-    }
-    const dnnl::convolution_forward::primitive_desc hint(forward, attributes, engine());
-    if (kind == PassKind::kBackwardData) {
-      const dnnl::convolution_backward_data::primitive_desc made(
-          {algorithm, src, weights, dst, p.stride, p.before, p.after}, attributes, engine(), hint);
+    } else if (kind == PassKind::kBackwardData) {
+      const auto made = onednn::describe_backward<dnnl::convolution_backward_data>(
+          engine(), attributes, forward, algorithm, src, weights, dst, p.stride, p.before, p.after);
       adopt(made.diff_src_desc(), made.weights_desc(), made.diff_dst_desc(), made.scratchpad_desc());
       primitive_ = dnnl::convolution_backward_data(made);
       dst_in_ = between(p.dst, dst_);
       src_out_ = between(src_, p.src);
       weights_in_.emplace(p.weights, weights_);
     } else {
-      const dnnl::convolution_backward_weights::primitive_desc made(
-          {algorithm, src, weights, p.bias, dst, p.stride, p.before, p.after}, attributes, engine(), hint);
+      const auto made = onednn::describe_backward<dnnl::convolution_backward_weights>(
+          engine(), attributes, forward, algorithm, src, weights, p.bias, dst, p.stride, p.before, p.after);
       adopt(made.src_desc(), made.diff_weights_desc(), made.diff_dst_desc(), made.scratchpad_desc());
       primitive_ = dnnl::convolution_backward_weights(made);
       src_in_ = between(p.src, src_);

@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <dnnl.hpp>
 #include <optional>
 #include <unordered_map>
 
 #include "layers/dense.h"
 #include "src/core/blas.h"
+#include "src/core/onednn.h"
 #include "src/core/threads.h"
 
 namespace owt {
@@ -25,9 +25,8 @@ class ForwardProduct {
     if (with_bias) bias_ = memory::desc({1, out}, memory::data_type::f32, Tag::ab);
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    const dnnl::matmul::desc product =
-        with_bias ? dnnl::matmul::desc(x_, weight_, bias_, y_) : dnnl::matmul::desc(x_, weight_, y_);
-    const dnnl::matmul::primitive_desc made(product, attributes, engine_);
+    const auto made = with_bias ? onednn::describe<dnnl::matmul>(engine_, attributes, x_, weight_, bias_, y_)
+                                : onednn::describe<dnnl::matmul>(engine_, attributes, x_, weight_, y_);
     matmul_ = dnnl::matmul(made);
     scratchpad_ = memory(made.scratchpad_desc(), engine_);
   }

@@ -16,7 +16,7 @@ table='
 src/core     |                                                              | dnnl toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
 src/comm     | src/core                                                     | nccl.h mpi.h
 data         | src/core                                                     | archive jpeglib.h jerror.h nlohmann/ opencv2/ zlib.h
-layers       | src/core                                                     | dnnl cudnn
+layers       | src/core                                                     | cudnn
 src/net      | layers src/core                                              |
 src/parallel | src/net src/comm layers src/core                             |
 src/train    | src/parallel src/net src/comm data layers src/core           | boost/ nlohmann/ onnx/

@@ -1,10 +1,9 @@
 #include "src/core/blas.h"
 
-#include <dnnl.h>
-
 #include <algorithm>
 
 #include "src/core/check.h"
+#include "src/core/onednn.h"
 
 namespace owt {
 

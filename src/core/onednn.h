@@ -1,0 +1,49 @@
+// oneDNN, versions 2.2 to 3.x, behind the few calls that differ between them. Nothing else includes its headers or asks for
+// its version.
+//   2.x: a primitive is described by its Primitive::desc, and that by a Primitive::primitive_desc.
+//   3.x: by the primitive_desc alone.
+#pragma once
+
+#include <dnnl.hpp>
+#include <string>
+
+namespace owt::onednn {
+
+// The Primitive::primitive_desc of what `operation` says: kind, algorithm, layouts, strides ... in oneDNN's order.
+// Throws dnnl::error where there is no kernel for it.
+template <class Primitive, class... Operation>
+auto describe(const dnnl::engine& engine, const dnnl::primitive_attr& attributes, const Operation&... operation) {
+#if DNNL_VERSION_MAJOR >= 3
+  return typename Primitive::primitive_desc(engine, operation..., attributes);
+#else
+  return typename Primitive::primitive_desc(typename Primitive::desc(operation...), attributes, engine);
+#endif
+}
+
+// The same of a backward pass, to which the forward pass's description gives a hint.
+template <class Primitive, class Hint, class... Operation>
+auto describe_backward(const dnnl::engine& engine, const dnnl::primitive_attr& attributes, const Hint& forward,
+                       const Operation&... operation) {
+#if DNNL_VERSION_MAJOR >= 3
+  return typename Primitive::primitive_desc(engine, operation..., forward, attributes);
+#else
+  return typename Primitive::primitive_desc(typename Primitive::desc(operation...), attributes, engine, forward);
+#endif
+}
+
+// A tensor of these dimensions and this type in the layout that the primitive likes best.
+inline dnnl::memory::desc any_layout(const dnnl::memory::desc& tensor) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {tensor.get_dims(), tensor.get_data_type(), dnnl::memory::format_tag::any};
+#else
+  return {tensor.dims(), tensor.data_type(), dnnl::memory::format_tag::any};
+#endif
+}
+
+// Of the library at hand, "2.6.3".
+inline std::string version() {
+  const dnnl_version_t* v = dnnl_version();
+  return std::to_string(v->major) + "." + std::to_string(v->minor) + "." + std::to_string(v->patch);
+}
+
+}  // namespace owt::onednn
