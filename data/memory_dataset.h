@@ -6,6 +6,7 @@
 
 #include "data/dataset.h"
 #include "src/core/check.h"
+#include "src/core/files.h"
 
 namespace owt {
 
@@ -33,6 +34,12 @@ class MemoryDataset : public Dataset {
     std::memcpy(pixels, pixels_.data() + static_cast<size_t>(index) * bytes, bytes);
   }
   std::vector<std::string> class_names() const override { return names_; }
+  uint64_t checksum() const override {
+    const auto of = [](const std::vector<uint8_t>& bytes) {
+      return checksum_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    };
+    return of(pixels_) ^ (of(labels_) << 1);
+  }
 
  private:
   Shape image_;

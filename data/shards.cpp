@@ -127,6 +127,11 @@ ShardDataset::ShardDataset(const std::string& folder, Split split, const CropSet
   if (images == 0) fail(part.string(), " holds no images", kCure);
 }
 
+uint64_t ShardDataset::checksum() const {
+  static_assert(std::has_unique_object_representations_v<Record>, "a record's bytes are its values");
+  return checksum_of({reinterpret_cast<const char*>(records_.data()), records_.size() * sizeof(Record)});
+}
+
 ShardDataset::~ShardDataset() {
   for (const Shard& shard : shards_) ::munmap(const_cast<char*>(shard.bytes), shard.size);
 }

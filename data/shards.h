@@ -50,6 +50,8 @@ class ShardDataset : public Dataset {
   int classes() const override { return static_cast<int>(class_names_.size()); }
   int label(int64_t index) const override { return record(index).label; }
   std::vector<std::string> class_names() const override { return class_names_; }
+  // Of what the indexes say, which hold a checksum of every record.
+  uint64_t checksum() const override;
   std::string name(int64_t index) const override;
   // Throws CorruptRecord for a record whose checksum, JPEG or size is wrong.
   void read(int64_t index, const View& view, uint8_t* pixels) const override;

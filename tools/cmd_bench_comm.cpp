@@ -7,6 +7,7 @@
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/units.h"
+#include "src/train/alike.h"
 #include "src/train/planner_files.h"
 #include "src/train/run.h"
 #include "tools/commands.h"
@@ -130,6 +131,11 @@ int command_bench_comm(const Arguments& arguments) {
   const auto collectives = collectives_from(options.list("collective"));
   const double seconds = options.number("seconds", {.low = 0.01, .high = 1e5});
   const Device device = device_from(options.string("device"));
+  check_launched(ranks);
+  std::string named;
+  for (const Collective collective : collectives) named += concat(named.empty() ? "" : " ", name_of(collective));
+  check_alike({program_fact(), option_fact("sizes", options.string("sizes")), option_fact("collective", named),
+               option_fact("seconds", options.string("seconds")), option_fact("device", name_of(device))});
   Bench bench;
   run_ranks(
       ranks, threads_per_rank(shared_threads(options), ranks),

@@ -6,6 +6,7 @@
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
 #include "src/core/log.h"
+#include "src/core/version.h"
 #include "tools/commands.h"
 
 namespace {
@@ -35,8 +36,8 @@ constexpr Command kCommands[] = {
 };
 
 void print_help(std::ostream& out) {
-  out << "owt " OWT_VERSION
-         ": trains convolutional networks, convolutions data-parallel, dense layers model-parallel\n\n"
+  out << "owt " << owt::program_version()
+      << ": trains convolutional networks, convolutions data-parallel, dense layers model-parallel\n\n"
          "usage: owt COMMAND ...\n\n";
   for (const Command& command : kCommands) {
     std::string name = command.name;
@@ -57,7 +58,7 @@ int run(const std::vector<std::string>& words) {
     return 0;
   }
   if (words[0] == "--version") {
-    std::cout << "owt " OWT_VERSION "\n";
+    std::cout << "owt " << owt::program_version() << '\n';
     return 0;
   }
   std::vector<std::string> names;

@@ -1,5 +1,7 @@
 #include "src/comm/launch.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -101,6 +103,12 @@ Launch launch_from(const Environment& environment) {
 const Launch& launch() {
   static const Launch own = launch_from([](const char* name) { return std::getenv(name); });
   return own;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name[0] ? name : "localhost";
 }
 
 int cores_per_rank(int ranks) {

@@ -25,6 +25,9 @@ Launch launch_from(const Environment& environment);
 // This process's own, read once.
 const Launch& launch();
 
+// Of this machine, for messages.
+std::string host_name();
+
 // Cores for each of `ranks` ranks of this process, at least 1: those it may run on, shared with the other processes of
 // the launch on this host unless it is bound.
 int cores_per_rank(int ranks);

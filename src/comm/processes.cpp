@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -61,11 +62,7 @@ struct Introduction {
   }
 };
 
-Peer this_process() {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  return {host[0] ? host : "localhost", static_cast<int>(getpid())};
-}
+Peer this_process() { return {host_name(), static_cast<int>(getpid())}; }
 
 class Processes {
  public:
@@ -161,6 +158,23 @@ std::string spread(Communicator& comm, const std::string& bytes) {
   return {static_cast<const char*>(text.raw()), static_cast<size_t>(text.bytes())};
 }
 
+// Every rank's bytes. All send as much as the longest needs; what comes is cut to its length.
+std::vector<std::string> gather(Communicator& comm, const std::string& mine) {
+  Tensor length({1}, DType::kI64), lengths({comm.ranks()}, DType::kI64);
+  *length.data<int64_t>() = static_cast<int64_t>(mine.size());
+  comm.all_gather(length, lengths, {}).wait();
+  const int64_t* const bytes = lengths.data<int64_t>();
+  const int64_t longest = *std::max_element(bytes, bytes + comm.ranks());
+  Tensor text({longest}, DType::kU8), texts({comm.ranks() * longest}, DType::kU8);
+  text.zero();
+  std::memcpy(text.raw(), mine.data(), mine.size());
+  comm.all_gather(text, texts, {}).wait();
+  std::vector<std::string> all;
+  for (int r = 0; r < comm.ranks(); ++r)
+    all.emplace_back(static_cast<const char*>(texts.raw()) + r * longest, static_cast<size_t>(bytes[r]));
+  return all;
+}
+
 }  // namespace
 
 std::string from_rank_0(const std::function<std::string()>& make) {
@@ -180,6 +194,11 @@ std::string from_rank_0(const std::function<std::string()>& make) {
   if (failure) std::rethrow_exception(failure);
   if (result.front() == '-') throw Aborted(result.substr(1));
   return result.substr(1);
+}
+
+std::vector<std::string> from_every_rank(const std::string& mine) {
+  if (!launch().several()) return {mine};
+  return gather(*processes().mpi().world(), mine);
 }
 
 void set_start_timeout(double seconds) { start_seconds.store(seconds); }

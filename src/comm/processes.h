@@ -1,13 +1,14 @@
 // The processes that a launcher has started together (launch.h): how they join, and how the program ends.
 //
 // A process that was started alone, or as the only one, has no others: MPI is not touched, and everything here returns at
-// once. Otherwise the first call of from_rank_0() or run_ranks() (threads.h) starts MPI and the watch (watch.h).
+// once. Otherwise the first call of from_rank_0(), from_every_rank() or run_ranks() (threads.h) starts MPI and the watch (watch.h).
 #pragma once
 
 #include <exception>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "src/comm/communicator.h"
 
@@ -16,6 +17,8 @@ namespace owt {
 // Runs make() on rank 0 of the launch and returns its result on all of them. Where it throws, rank 0 throws the same and
 // the others Aborted with its text. All ranks must come here, in the same order with other collectives.
 std::string from_rank_0(const std::function<std::string()>& make);
+// Every rank's text, by rank; of any length. All ranks must come here, in the same order with other collectives.
+std::vector<std::string> from_every_rank(const std::string& mine);
 
 // What carries processes, "Open MPI v4.1.4"; empty: this program was built without MPI.
 std::string process_library();

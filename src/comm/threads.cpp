@@ -1,7 +1,5 @@
 #include "src/comm/threads.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -96,20 +94,13 @@ Gpu gpu_of_process() {
 }
 
 // Throws Error on all ranks where two have the same GPU.
-void check_own_gpus(Communicator& host, const Gpu& gpu) {
-  constexpr size_t kBytes = 256;
-  char name[128] = "";
-  gethostname(name, sizeof name - 1);
-  const std::string text = concat("GPU ", gpu.pci_bus, " of ", name).substr(0, kBytes - 1);
-  Tensor mine({kBytes}, DType::kU8), all({host.ranks() * mine.elements()}, DType::kU8);
-  mine.zero();
-  std::memcpy(mine.raw(), text.data(), text.size());
-  host.all_gather(mine, all, {}).wait();
+void check_own_gpus(const Gpu& gpu) {
   std::map<std::string, int> ranks;
-  for (int r = 0; r < host.ranks(); ++r) {
-    const auto [taken, is_new] = ranks.emplace(static_cast<const char*>(all.raw()) + r * mine.bytes(), r);
+  int rank = 0;
+  for (const std::string& name : from_every_rank(concat("GPU ", gpu.pci_bus, " of ", host_name()))) {
+    const auto [taken, is_new] = ranks.emplace(name, rank++);
     if (!is_new)
-      fail("ranks ", taken->second, " and ", r, " have the same GPU, ", taken->first,
+      fail("ranks ", taken->second, " and ", rank - 1, " have the same GPU, ", name,
            "; start as many processes per host as it has GPUs, or use --workers K without mpirun for several ranks on ",
            "one GPU");
   }
@@ -120,7 +111,7 @@ std::unique_ptr<Communicator> join_others(Device device, bool crowded) {
   auto host = join_processes(crowded);
   if (device == Device::kCpu) return host;
   const Gpu gpu = gpu_of_process();
-  check_own_gpus(*host, gpu);
+  check_own_gpus(gpu);
   use_gpu(gpu.index);
   NcclMember member{host->rank(), host->ranks(), {}, any_rank_failed};
   const std::string id = from_rank_0([&] {

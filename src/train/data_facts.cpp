@@ -73,15 +73,16 @@ std::optional<DatasetStatistics> statistics_of_run(const Settings& settings, con
   return found;
 }
 
+std::string text_of(const DatasetStatistics& statistics) {
+  Json json = Json::object();
+  for (const Field& field : kFields)
+    if (!(statistics.*field.values).empty()) json[field.key] = statistics.*field.values;
+  return json.dump() + "\n";
+}
+
 void write_data_facts(const std::string& run_folder, const DataFacts& facts) {
   const auto path = [&](const char* name) { return (fs::path(run_folder) / name).string(); };
-  const DatasetStatistics& s = facts.statistics;
-  if (!s.channel_mean.empty()) {
-    Json json = Json::object();
-    for (const Field& field : kFields)
-      if (!(s.*field.values).empty()) json[field.key] = s.*field.values;
-    write_file_atomically(path(kStatistics), json.dump() + "\n");
-  }
+  if (!facts.statistics.channel_mean.empty()) write_file_atomically(path(kStatistics), text_of(facts.statistics));
   if (facts.class_names.empty()) return;
   std::string names;
   for (const std::string& name : facts.class_names) names += name + '\n';

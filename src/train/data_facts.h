@@ -23,6 +23,9 @@ struct DataFacts {
 // another recipe.
 std::optional<DatasetStatistics> statistics_of_run(const Settings& settings, const std::string& run_folder);
 
+// As statistics.json holds them.
+std::string text_of(const DatasetStatistics& statistics);
+
 void write_data_facts(const std::string& run_folder, const DataFacts& facts);
 
 // Of the data set in folder `data` where one is given, else from the run folder, where there is one; what is made up can

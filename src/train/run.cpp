@@ -8,10 +8,10 @@
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
 #include "src/comm/threads.h"
-#include "src/comm/watch.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
+#include "src/train/alike.h"
 #include "src/train/auto_strategy.h"
 #include "src/train/data_facts.h"
 #include "src/train/signals.h"
@@ -61,37 +61,28 @@ Place find_place(const Settings& settings, const TrainOptions& options) {
 // What rank 0 has found and decided, for all ranks: the others may see another disk.
 struct Start {
   Place place;
-  std::string recipe;  // as rank 0 reads it
-  std::string state;   // state.json of the checkpoint
+  std::string state;  // state.json of the checkpoint
 
   std::string text() const {
-    return nlohmann::json{{"out", place.out},
-                          {"checkpoint", place.checkpoint},
-                          {"same_run", place.same_run},
-                          {"recipe", recipe},
-                          {"state", state}}
+    return nlohmann::json{
+        {"out", place.out}, {"checkpoint", place.checkpoint}, {"same_run", place.same_run}, {"state", state}}
         .dump();
   }
   static Start from(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
-    return {{json.at("out"), json.at("checkpoint"), json.at("same_run")}, json.at("recipe"), json.at("state")};
+    return {{json.at("out"), json.at("checkpoint"), json.at("same_run")}, json.at("state")};
   }
 };
 
 Start find_start(const Settings& settings, const TrainOptions& options) {
-  const Start start = Start::from(from_rank_0([&] {
-    Start found{find_place(settings, options), settings.recipe.to_toml(), ""};
+  return Start::from(from_rank_0([&] {
+    Start found{find_place(settings, options), ""};
     if (!found.place.checkpoint.empty()) {
       if (!options.weights.empty()) fail("--weights and --resume do not go together: a checkpoint has its own weights");
       found.state = load_checkpoint_state(found.place.checkpoint).to_json();
     }
     return found.text();
   }));
-  if (start.recipe != settings.recipe.to_toml())
-    fail(
-        "this process reads another recipe than rank 0; give all hosts the same files, and all processes the same "
-        "command line");
-  return start;
 }
 
 // A failed run says so in its log as well.
@@ -115,8 +106,9 @@ int threads_per_rank(int threads, int ranks) {
 
 TrainOutcome train(Settings settings, const TrainOptions& options) {
   catch_stop_signals();  // a wish to stop is heard after the first step
-  check_launched(settings.parallel.workers);
-  set_watch_timeout(settings.parallel.timeout_s);
+  // The weights themselves are read on rank 0, and a checkpoint is found there.
+  start_together("train", settings,
+                 {option_is_given("weights", !options.weights.empty()), option_fact("resume", options.resume)});
   const Start start = find_start(settings, options);
   settle_strategy(settings, options.threads);
   const auto& [out, checkpoint, same_run] = start.place;
@@ -141,6 +133,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   set_team_size(threads_per_rank(options.threads, 1));
   const std::string data = data_folder(settings.data, options.data);
   open_data(job, data);
+  check_same_data(job, data);
   if (!checkpoint.empty() && job.resume_state.images != job.train->size())
     fail("the checkpoint ", checkpoint, " was made with ", job.resume_state.images, " training images, the data has ",
          job.train->size(), "; give the same data, or start a new run with --weights ", checkpoint,
@@ -191,8 +184,12 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
 }
 
 Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
-  check_launched(settings.parallel.workers);
-  set_watch_timeout(settings.parallel.timeout_s);
+  const EvaluationRequest& request = options.request;
+  start_together("eval", settings,
+                 {option_fact("split", request.split == Split::kTrain ? "train" : "test"),
+                  option_fact("views", std::to_string(request.views)),
+                  option_is_given("predictions", !request.predictions.empty()),
+                  option_is_given("confusion", !request.confusion.empty())});
   from_rank_0([&] {
     for (const std::string& file : {options.request.predictions, options.request.confusion})
       if (!file.empty()) check_output(file);
@@ -205,7 +202,9 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   log_device(job.settings, job.plan.request.on);
   set_team_size(threads_per_rank(options.threads, 1));
   use_algorithms_of(options.weights, job.settings);
-  open_data(job, data_folder(job.settings.data, options.data), options.request.split, options.run_folder);
+  const std::string data = data_folder(job.settings.data, options.data);
+  open_data(job, data, options.request.split, options.run_folder);
+  check_same_data(job, data);
   return evaluate_weights(job, options.request, threads_per_rank(options.threads, job.plan.ranks()));
 }
 

@@ -4,9 +4,9 @@
 #include "src/comm/launch.h"
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
-#include "src/comm/watch.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
+#include "src/train/alike.h"
 #include "src/train/auto_strategy.h"
 #include "src/train/job.h"
 #include "src/train/made_up_batch.h"
@@ -80,8 +80,7 @@ std::vector<LayerFacts> layer_facts(const Plan& plan) {
 }
 
 TimingReport time_steps(Settings settings, const TimeOptions& options) {
-  check_launched(settings.parallel.workers);
-  set_watch_timeout(settings.parallel.timeout_s);
+  start_together("time", settings, {option_fact("steps", std::to_string(options.steps))});
   settle_strategy(settings, options.threads);
   const Plan plan = settings.plan_to_run();
   log_device(settings, plan.request.on);

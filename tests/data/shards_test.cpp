@@ -142,6 +142,14 @@ TEST_F(ShardsTest, GiveTheRecordsInOrder) {
   }
 }
 
+TEST_F(ShardsTest, CopiesHaveTheSameChecksumAndOtherImagesAnother) {
+  write_split(folder_.path(), "train", {.images = 6});
+  const uint64_t checksum = open()->checksum();
+  EXPECT_EQ(open()->checksum(), checksum);
+  write_split(folder_.path(), "train", {.images = 6, .height = 41});
+  EXPECT_NE(open()->checksum(), checksum);
+}
+
 TEST_F(ShardsTest, ReadWhatTheViewShowsOfTheStoredImage) {
   write_split(folder_.path(), "val", {});
   const auto images = open(Split::kTest);

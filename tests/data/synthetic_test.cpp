@@ -49,6 +49,15 @@ TEST(Synthetic, DoesNotDependOnTheNumberOfThreads) {
   EXPECT_TRUE(same(one, three, 100));
 }
 
+TEST(Synthetic, CopiesHaveTheSameChecksumAndOtherImagesOrLabelsAnother) {
+  const auto checksum = [](std::vector<uint8_t> pixels, std::vector<uint8_t> labels) {
+    return MemoryDataset({1, 1, 1}, 3, std::move(pixels), std::move(labels)).checksum();
+  };
+  EXPECT_EQ(checksum({7, 8}, {0, 2}), checksum({7, 8}, {0, 2}));
+  EXPECT_NE(checksum({7, 8}, {0, 2}), checksum({8, 7}, {0, 2}));
+  EXPECT_NE(checksum({7, 8}, {0, 2}), checksum({7, 8}, {2, 0}));
+}
+
 TEST(Synthetic, HasTheSizeSideAndClassesAskedFor) {
   const SyntheticDataset images({.size = 7, .side = 48, .classes = 3});
   EXPECT_EQ(images.size(), 7);

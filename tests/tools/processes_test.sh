@@ -110,5 +110,28 @@ processes 2 train "$work/small.toml" --set optimizer.learning_rate=1e30 --out "$
 [ $status = 1 ] && grep -q '^owt: error: step .*: the loss is' "$work/error.txt" ||
   wrong "a run that diverges: exit code $status, $(cat "$work/error.txt")"
 
+# What the processes were given is compared before the first step: other data, another recipe, another command line.
+for made in "all 60 1" "fewer 50 1" "others 60 2"; do
+  read -r name images seed <<<"$made"
+  "$owt" prepare synthetic "$work/$name" --train "$images" --test 20 --seed "$seed" >/dev/null 2>&1
+done
+sed -e '/^side = \|^train_images = \|^test_images = /d' -e 's/"synthetic"/"cifar10"/' -e 's/crop = 12/crop = 12, pad = 0/' \
+  "$work/small.toml" >"$work/files.toml"
+differ() {  # differ NAME PATTERN DATA-OF-RANK-1 ARGUMENTS-OF-RANK-1...: both end with one line that matches
+  local name=$1 pattern=$2 data=$3 status=0
+  shift 3
+  timeout -s KILL 60 mpirun -np 1 "$owt" train "$work/files.toml" --data "$work/all" --out "$work/differ" --workers 2 : \
+    -np 1 "$owt" train "$work/files.toml" --data "$work/$data" --out "$work/differ" --workers 2 "$@" \
+    >/dev/null 2>"$work/error.txt" || status=$?
+  [ $status = 1 ] && grep -q "^owt: error: \(rank 1: \)\?$pattern" "$work/error.txt" ||
+    wrong "$name: exit code $status, $(cat "$work/error.txt")"
+  [ ! -e "$work/differ" ] || wrong "$name: the run began"
+}
+differ "fewer images" 'number of training images: rank 1 on .* has 50 in .*/fewer, rank 0 on .* has 60 in .*/all; give' fewer
+differ "other images" 'checksum of the training images: rank 1 on .*/others, rank 0 on .*/all; give' others
+differ "another recipe" "recipe: rank 1 on .* has the line 'batch = 12', rank 0 on .* has the line 'batch = 24'; give" all \
+  --set data.batch=12
+differ "weights for one" '--weights: rank 1 on .* has a value, rank 0 on .* has nothing; give' all --weights "$work/none"
+
 [ $failed = 0 ] && echo "passed"
 exit $failed

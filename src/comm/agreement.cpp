@@ -1,0 +1,82 @@
+#include "src/comm/agreement.h"
+
+#include <algorithm>
+
+#include "src/comm/launch.h"
+#include "src/comm/processes.h"
+#include "src/core/check.h"
+#include "src/core/files.h"
+
+namespace owt {
+namespace {
+
+// Texts one after the other, each ended by a zero byte.
+std::string packed(const Facts& all) {
+  std::string text = all.host + '\0';
+  for (const Fact& fact : all.facts)
+    for (const std::string* part : {&fact.what, &fact.value, &fact.cure, &fact.where}) text += *part + '\0';
+  return text;
+}
+
+Facts unpacked(const std::string& text) {
+  size_t at = 0;
+  const auto next = [&] {
+    const size_t begin = at, end = text.find('\0', at);
+    at = end + 1;
+    return text.substr(begin, end - begin);
+  };
+  Facts all{next(), {}};
+  while (at < text.size()) {
+    Fact& fact = all.facts.emplace_back();
+    for (std::string* part : {&fact.what, &fact.value, &fact.cure, &fact.where}) *part = next();
+  }
+  return all;
+}
+
+// Of two different values: the first lines that differ, for people.
+struct Shown {
+  std::string mine, other;
+};
+Shown shown(const std::string& mine, const std::string& other) {
+  const auto lines = split_lines(mine), others = split_lines(other);
+  if (lines.size() <= 1 && others.size() <= 1) return {mine, other};
+  size_t i = 0;
+  while (i < lines.size() && i < others.size() && lines[i] == others[i]) ++i;
+  const auto line = [i](const std::vector<std::string>& all) {
+    return i < all.size() ? concat("the line '", all[i], "'") : "no more lines";
+  };
+  return {line(lines), line(others)};
+}
+
+std::string who(size_t rank, const std::vector<Facts>& by_rank) {
+  return concat("rank ", rank, " on ", by_rank[rank].host, " has ");
+}
+
+// With a blank before it where there is something.
+std::string place(const Fact& fact) { return fact.where.empty() ? "" : " " + fact.where; }
+
+}  // namespace
+
+std::optional<std::string> first_difference(const std::vector<Facts>& by_rank) {
+  const std::vector<Fact>& wanted = by_rank.front().facts;
+  for (size_t i = 0; i < wanted.size(); ++i)
+    for (size_t rank = 1; rank < by_rank.size(); ++rank) {
+      const Fact& fact = i < by_rank[rank].facts.size() ? by_rank[rank].facts[i] : Fact{};
+      if (fact.what == wanted[i].what && fact.value == wanted[i].value) continue;
+      if (fact.what != wanted[i].what)
+        return concat(who(rank, by_rank), "nothing to say of: ", wanted[i].what, "; start the same command everywhere");
+      const Shown values = shown(fact.value, wanted[i].value);
+      return concat(fact.what, ": ", who(rank, by_rank), values.mine, place(fact), ", ", who(0, by_rank), values.other,
+                    place(wanted[i]), "; ", fact.cure);
+    }
+  return {};
+}
+
+void check_alike(const std::vector<Fact>& mine) {
+  if (!launch().several()) return;
+  std::vector<Facts> by_rank;
+  for (const std::string& text : from_every_rank(packed({host_name(), mine}))) by_rank.push_back(unpacked(text));
+  if (const auto difference = first_difference(by_rank)) throw Error(*difference);
+}
+
+}  // namespace owt
