@@ -10,7 +10,10 @@ set -euo pipefail
 
 owt=$(realpath "$1")
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source-path=SCRIPTDIR/../../tools/bench
 source "$here/../../tools/bench/virtual_hosts.sh"
+# shellcheck source-path=SCRIPTDIR/../../tools/bench
+source "$here/../../tools/bench/ranks.sh"
 seed=${SEED:-$(date +%s)}
 silence=3           # parallel.timeout_s
 most_seconds=$((silence + 12))
@@ -18,25 +21,11 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 export OMPI_MCA_hwloc_base_binding_policy=none
 
 work=$(mktemp -d)
-mark=owt-failures-$$-$RANDOM  # in the environment of every process that this test starts
 launched=
 
-# Processes of the running program, as "RANK PID" lines.
-ranks_running() {
-  local folder variables
-  for folder in /proc/[0-9]*; do
-    [ "$(readlink "$folder/exe" 2>/dev/null)" = "$owt" ] || continue
-    variables=$({ tr '\0' '\n' <"$folder/environ"; } 2>/dev/null) || continue  # it may just have ended
-    grep -qx "OWT_TEST_MARK=$mark" <<<"$variables" || continue
-    echo "$(sed -n 's/^OMPI_COMM_WORLD_RANK=//p' <<<"$variables") ${folder#/proc/}"
-  done
-}
-pid_of_rank() { ranks_running | sed -n "s/^$1 //p"; }
-
 clean_up() {
-  local rank pid
   if [ -n "$launched" ]; then kill -KILL "$launched" 2>/dev/null || true; fi
-  ranks_running | while read -r rank pid; do kill -KILL "$pid" 2>/dev/null || true; done
+  kill_ranks
   rm -rf "$work"
 }
 
@@ -96,7 +85,7 @@ begin() {
   shift
   rm -rf "$work/run" "$work/output" "$work/launcher" "$work/codes"
   mkdir "$work/codes"
-  OWT_TEST_MARK=$mark "$@" >"$work/launcher" 2>&1 &
+  OWT_TEST_MARK=$ranks_mark "$@" >"$work/launcher" 2>&1 &
   launched=$!
   for _ in $(seq 200); do
     if [ -e "$work/run/checkpoints/latest" ]; then return; fi
@@ -152,8 +141,6 @@ goes_on_with() {
 
 passed() { echo "passed: $case_name ($*)"; }
 
-random() { echo $((RANDOM % $1)); }  # below $1
-
 # The ranks note their exit codes, since mpirun has only one; and leave a little later, because as soon as one has left
 # mpirun kills the others.
 # shellcheck disable=SC2016
@@ -162,7 +149,7 @@ noting_codes='trap : TERM USR1; "$@"; code=$?; echo $code >"$0/$OMPI_COMM_WORLD_
 lose_a_rank() {
   local number=$1 ranks=3 victim signal tenths rank others=(1 2 4) strategies=(dp owt-a owt-c)
   local launcher=(mpirun -np 3 --output-filename "$work/output:nocopy")
-  victim=$(random $ranks) tenths=$(random 20)
+  victim=$((RANDOM % ranks)) tenths=$((RANDOM % 20))
   # Both ways in turn, so that few moments try both. What mpirun does depends on how a process ends, so a killed rank is
   # mpirun's own child, not that of a shell.
   if [ $((number % 2)) = 0 ]; then
@@ -171,7 +158,7 @@ lose_a_rank() {
   else
     signal=KILL
   fi
-  begin "SIG$signal to rank $victim of $ranks" "${launcher[@]}" "${train[@]}" --parallel "${strategies[$(random 3)]}"
+  begin "SIG$signal to rank $victim of $ranks" "${launcher[@]}" "${train[@]}" --parallel "${strategies[RANDOM % 3]}"
   sleep "$((tenths / 10)).$((tenths % 10))"
   kill "-$signal" "$(pid_of_rank "$victim")"
   wait_for_end
@@ -182,7 +169,7 @@ lose_a_rank() {
     [ $signal = KILL ] || [ "$(cat "$work/codes/$rank")" = 1 ] || wrong "rank $rank did not end with 1"
   done
   expect_intact_checkpoint
-  goes_on_with "${others[$(random 3)]}"
+  goes_on_with "${others[RANDOM % 3]}"
   passed "${tenths}00 ms after the first checkpoint; all ended after $seconds s; went on from step $step"
 }
 
