@@ -10,8 +10,8 @@ root=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
 cd "$root"
 
 # FOLDER | folders it may include from, besides itself | third-party headers, by prefix
-# tests/X may include what X may, tests/support and GoogleTest; tests/support, tests/tools and tests/fuzz stand above all
-# folders.
+# tests/X may include what X may, tests/support and GoogleTest, and in files *_gpu_test.cpp the simulated GPU; tests/support,
+# tests/tools and tests/fuzz stand above all folders.
 table='
 src/core     |                                                              | dnnl toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
 src/comm     | src/core                                                     | nccl.h mpi.h
@@ -76,8 +76,9 @@ find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*
       if (match($0, /"[^"]*"/)) {
         header = substr($0, RSTART + 1, RLENGTH - 2)
         from = folder_of(header)
+        simulated = FILENAME ~ /_gpu_test\.cpp$/ ? " tests/simulated_gpu " : ""
         if (from == header) wrong("\"" header "\" is not written from the root of the repository")
-        else if (index(sees[folder], " " from " ") == 0) wrong(folder " may not include \"" header "\"")
+        else if (index(sees[folder] simulated, " " from " ") == 0) wrong(folder " may not include \"" header "\"")
       } else if (match($0, /<[^>]*>/)) {
         header = substr($0, RSTART + 1, RLENGTH - 2)
         allowed = uses[folder] (folder ~ /^tools/ ? "" : " " kernel_headers)

@@ -67,6 +67,13 @@ file tests/layers/pool_test.cpp '"data/batch.h"'
 expect_rejected 'tests/layers may not include "data/batch.h"'
 passed
 
+begin "only a test that is built for the simulated GPU alone sees it"
+file tests/comm/nccl_gpu_test.cpp '"tests/simulated_gpu/runtime.h"' '"src/core/gpus.h"'
+expect_accepted
+file tests/comm/threads_test.cpp '"tests/simulated_gpu/runtime.h"'
+expect_rejected 'tests/comm may not include "tests/simulated_gpu/runtime.h"'
+passed
+
 begin "a folder that the table does not know is an error"
 file src/extra/a.cpp '<vector>'
 expect_rejected 'folder src/extra is not in the table'

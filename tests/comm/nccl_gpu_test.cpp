@@ -55,7 +55,8 @@ class NcclTest : public ::testing::Test {
     for (std::thread& thread : threads) thread.join();
   }
 
-  static constexpr std::chrono::milliseconds kLong = std::chrono::minutes(1), kShort{300};
+  // Long enough for ranks that a busy machine holds up on their way to where they meet.
+  static constexpr std::chrono::milliseconds kLong = std::chrono::minutes(10), kShort{3000};
 };
 
 TEST_F(NcclTest, EveryRankHasAGpuOfItsOwnWhereThereAreEnough) {
@@ -156,7 +157,7 @@ TEST_F(NcclTest, ARankThatNeverComesEndsAllThatWaitForIt) {
     EXPECT_THROW(comm.all_reduce(sum, {}), Error);  // a broken one stays broken
     ++ended;
   });
-  EXPECT_THAT(messages[0], AllOf(HasSubstr("NCCL: rank 0 of 3"), HasSubstr("0.3 s"), HasSubstr("logs")));
+  EXPECT_THAT(messages[0], AllOf(HasSubstr("NCCL: rank 0 of 3"), HasSubstr(" 3 s"), HasSubstr("logs")));
   EXPECT_THAT(messages[1], AllOf(HasSubstr("NCCL: remote"), HasSubstr("look at its log")));
 }
 
