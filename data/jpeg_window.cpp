@@ -1,27 +1,18 @@
 #include "data/jpeg_window.h"
 
-#include <csetjmp>
-#include <cstdio>
 #include <cstring>
 
-#include <jpeglib.h>
-
 #include "data/dataset.h"
-#include "data/photo_jpeg.h"
+#include "data/jpeg_errors.h"
+#include "data/photo_formats.h"
 
 namespace owt {
 
 class WindowDecoder::Whole {
  public:
   Whole() {
-    info_.err = jpeg_std_error(&error_.base);
-    error_.base.error_exit = [](j_common_ptr info) { give_up(info); };
-    error_.base.emit_message = [](j_common_ptr info, int level) {
-      if (level < 0) give_up(info);  // a warning: the data are damaged
-    };
-    error_.base.output_message = [](j_common_ptr) {};
-    if (setjmp(error_.place)) throw std::bad_alloc();
-    jpeg_create_decompress(&info_);
+    info_.err = &errors_.base;
+    if (!guarded(errors_.back, [this] { jpeg_create_decompress(&info_); })) throw std::bad_alloc();
     info_.mem->max_memory_to_use = kMostMemory;
   }
   ~Whole() { jpeg_destroy_decompress(&info_); }
@@ -30,9 +21,10 @@ class WindowDecoder::Whole {
 
   void open(std::string_view file) {
     jpeg_abort_decompress(&info_);
-    if (setjmp(error_.place)) fail_now();
-    jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(file.data()), file.size());
-    jpeg_read_header(&info_, TRUE);
+    must([this, file] {
+      jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(file.data()), file.size());
+      jpeg_read_header(&info_, TRUE);
+    });
   }
   int64_t height() const { return info_.image_height; }
   int64_t width() const { return info_.image_width; }
@@ -41,7 +33,21 @@ class WindowDecoder::Whole {
   // After open(), once.
   void decode(const ImageWindow& window, uint8_t* rgb) {
     line_.resize(static_cast<size_t>(width() * 3));
-    if (setjmp(error_.place)) fail_now();
+    must([&] { read_rows(window, rgb); });
+    jpeg_abort_decompress(&info_);
+  }
+
+ private:
+  static constexpr long kMostMemory = 1L << 31;
+
+  template <class Step>
+  void must(Step step) {
+    if (guarded(errors_.back, step)) return;
+    jpeg_abort_decompress(&info_);
+    throw CorruptRecord(concat("damaged JPEG: ", static_cast<const char*>(errors_.back.reason)));
+  }
+
+  void read_rows(const ImageWindow& window, uint8_t* rgb) {
     info_.out_color_space = JCS_RGB;
     info_.dct_method = JDCT_ISLOW;
     info_.do_fancy_upsampling = FALSE;
@@ -54,28 +60,10 @@ class WindowDecoder::Whole {
       std::memcpy(rgb + (y - window.top) * window.width * 3, line_.data() + window.left * 3,
                   static_cast<size_t>(window.width * 3));
     }
-    jpeg_abort_decompress(&info_);
-  }
-
- private:
-  static constexpr long kMostMemory = 1L << 31;
-
-  struct Error {
-    jpeg_error_mgr base;
-    jmp_buf place;
-  };
-
-  // No object with a destructor lies between here and the setjmp().
-  [[noreturn]] static void give_up(j_common_ptr info) { longjmp(reinterpret_cast<Error*>(info->err)->place, 1); }
-  [[noreturn]] void fail_now() {
-    char message[JMSG_LENGTH_MAX];
-    error_.base.format_message(reinterpret_cast<j_common_ptr>(&info_), message);
-    jpeg_abort_decompress(&info_);
-    throw CorruptRecord(concat("damaged JPEG: ", message));
   }
 
   jpeg_decompress_struct info_{};
-  Error error_{};
+  JpegErrors errors_{JpegErrors::give_up};  // a warning: the data are damaged
   std::vector<uint8_t> line_;
 };
 

@@ -1,16 +1,10 @@
-#include "data/photo_jpeg.h"
-
 #include <algorithm>
-#include <csetjmp>
-#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
-// They take FILE and size_t for granted.
-#include <jerror.h>
-#include <jpeglib.h>
-
-#include "data/still.h"
+#include "data/exif.h"
+#include "data/jpeg_errors.h"
+#include "data/photo_formats.h"
 
 namespace owt {
 namespace {
@@ -19,61 +13,24 @@ constexpr int kMostScans = 500;  // progressive files may ask for as many passes
 constexpr char kExif[] = "Exif\0";
 constexpr size_t kExifBytes = 6;
 
-// libjpeg calls back on errors and may not be unwound by an exception: errors jump. Only what has no destructor lives
-// between guarded() and the calls of libjpeg.
-struct JpegErrors {
-  jpeg_error_mgr base;  // first: libjpeg knows this part
-  std::jmp_buf back;
-  char reason[JMSG_LENGTH_MAX];
-  bool input_ended, data_missing;
-};
-
-JpegErrors& errors_of(j_common_ptr jpeg) { return *reinterpret_cast<JpegErrors*>(jpeg->err); }
-
-void on_error(j_common_ptr jpeg) {
-  JpegErrors& errors = errors_of(jpeg);
-  errors.base.format_message(jpeg, errors.reason);
-  std::longjmp(errors.back, 1);
-}
-
 // Warnings are of two kinds: a part of the picture was made up, or the file is sloppy around it.
-void on_message(j_common_ptr jpeg, int level) {
-  if (level >= 0) return;
-  JpegErrors& errors = errors_of(jpeg);
+void on_warning(j_common_ptr jpeg) {
+  JpegErrors& errors = JpegErrors::of(jpeg);
   const int code = errors.base.msg_code;
   if (code == JWRN_JPEG_EOF) errors.input_ended = true;
   if (code == JWRN_HIT_MARKER) errors.data_missing = true;
-  if (code == JWRN_HUFF_BAD_CODE || code == JWRN_MUST_RESYNC) on_error(jpeg);
+  if (code == JWRN_HUFF_BAD_CODE || code == JWRN_MUST_RESYNC) JpegErrors::give_up(jpeg);
 }
 
 void on_progress(j_common_ptr jpeg) {
   if (!jpeg->is_decompressor || reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= kMostScans) return;
-  JpegErrors& errors = errors_of(jpeg);
-  std::snprintf(errors.reason, sizeof errors.reason, "more than %d scans", kMostScans);
-  std::longjmp(errors.back, 1);
-}
-
-jpeg_error_mgr* prepare(JpegErrors& errors) {
-  errors = {};
-  jpeg_std_error(&errors.base);
-  errors.base.error_exit = on_error;
-  errors.base.emit_message = on_message;
-  errors.base.output_message = [](j_common_ptr) {};
-  return &errors.base;
-}
-
-// False where libjpeg gave up; the reason is in `errors`.
-template <class Step>
-bool guarded(JpegErrors& errors, Step step) {
-  if (setjmp(errors.back) != 0) return false;
-  step();
-  return true;
+  JpegErrors::of(jpeg).back.jump("more than 500 scans");
 }
 
 class JpegReader {
  public:
   JpegReader(std::string_view file, const PhotoLimits& limits) : file_(file), limits_(limits) {
-    jpeg_.err = prepare(errors_);
+    jpeg_.err = &errors_.base;
     progress_.progress_monitor = on_progress;
   }
   ~JpegReader() { jpeg_destroy_decompress(&jpeg_); }
@@ -85,7 +42,7 @@ class JpegReader {
     const auto turn = admit(jpeg_.image_height, jpeg_.image_width, limits_);
     if (!jpeg_.arith_code && !can_hold(file_.size(), jpeg_.image_height, jpeg_.image_width))
       throw BadPhoto("truncated JPEG");
-    const int turned = orientation();  // finishing forgets the markers
+    const int64_t turned = orientation();  // finishing forgets the markers
     choose_output();
     must([this] { jpeg_start_decompress(&jpeg_); });
     Photo photo{.height = jpeg_.output_height, .width = jpeg_.output_width};
@@ -101,9 +58,9 @@ class JpegReader {
  private:
   template <class Step>
   void must(Step step) {
-    if (guarded(errors_, step)) return;
+    if (guarded(errors_.back, step)) return;
     if (errors_.input_ended) throw BadPhoto("truncated JPEG");
-    throw BadPhoto(concat("damaged JPEG: ", static_cast<const char*>(errors_.reason)));
+    throw BadPhoto(concat("damaged JPEG: ", static_cast<const char*>(errors_.back.reason)));
   }
 
   void read_header() {
@@ -145,7 +102,7 @@ class JpegReader {
         rgb[3 * x + c] = static_cast<uint8_t>(((row_[4 * x + c] ^ flip) * (row_[4 * x + 3] ^ flip) + 127) / 255);
   }
 
-  int orientation() const {
+  int64_t orientation() const {
     for (auto marker = jpeg_.marker_list; marker; marker = marker->next) {
       const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
       if (data.substr(0, kExifBytes) == std::string_view(kExif, kExifBytes))
@@ -156,7 +113,7 @@ class JpegReader {
 
   std::string_view file_;
   PhotoLimits limits_;
-  JpegErrors errors_;
+  JpegErrors errors_{on_warning};
   jpeg_progress_mgr progress_{};
   jpeg_decompress_struct jpeg_{};
   bool several_scans_ = false;
@@ -165,7 +122,7 @@ class JpegReader {
 
 class JpegWriter {
  public:
-  JpegWriter() { jpeg_.err = prepare(errors_); }
+  JpegWriter() { jpeg_.err = &errors_.base; }
   ~JpegWriter() {
     jpeg_destroy_compress(&jpeg_);
     std::free(file_);
@@ -174,8 +131,9 @@ class JpegWriter {
   JpegWriter& operator=(const JpegWriter&) = delete;
 
   std::string write(const Photo& photo, const JpegSettings& settings) {
-    if (!guarded(errors_, [&] { compress(photo, settings); }))
-      fail("cannot write a JPEG of ", photo.width, " x ", photo.height, ": ", static_cast<const char*>(errors_.reason));
+    if (!guarded(errors_.back, [&] { compress(photo, settings); }))
+      fail("cannot write a JPEG of ", photo.width, " x ", photo.height, ": ",
+           static_cast<const char*>(errors_.back.reason));
     return {reinterpret_cast<const char*>(file_), bytes_};
   }
 
@@ -201,7 +159,7 @@ class JpegWriter {
     jpeg_finish_compress(&jpeg_);
   }
 
-  JpegErrors errors_;
+  JpegErrors errors_{on_warning};
   jpeg_compress_struct jpeg_{};
   unsigned char* file_ = nullptr;
   unsigned long bytes_ = 0;

@@ -15,7 +15,7 @@ cd "$root"
 table='
 src/core     |                                                              | dnnl toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
 src/comm     | src/core                                                     | nccl.h mpi.h
-data         | src/core                                                     | archive jpeglib.h jerror.h nlohmann/ opencv2/ zlib.h
+data         | src/core                                                     | archive jpeglib.h jerror.h nlohmann/ opencv2/ png.h tiffio.h webp/ zlib.h
 layers       | src/core                                                     | cudnn
 src/net      | layers src/core                                              |
 src/parallel | src/net src/comm layers src/core                             |
@@ -60,6 +60,7 @@ find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*
         sees[name] = everything " tests/support " name " "
         uses[name] = system_headers " nlohmann/ gtest/ gmock/"
       }
+      uses["tests/fuzz"] = uses["tests/fuzz"] " zlib.h"
     }
     function folder_of(path) { sub(/\/[^\/]*$/, "", path); return path }
     function wrong(why) { print FILENAME ":" FNR ": " why; ++errors }

@@ -3,7 +3,8 @@
 
 build_packages=(g++ cmake ninja-build pkg-config libdnnl-dev libspdlog-dev libfmt-dev libtomlplusplus-dev
                 nlohmann-json3-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg-dev zlib1g-dev
-                libopencv-core-dev libopencv-imgproc-dev libopencv-imgcodecs-dev ocl-icd-opencl-dev libboost-program-options-dev
+                libpng-dev libtiff-dev libwebp-dev libopencv-core-dev libopencv-imgproc-dev ocl-icd-opencl-dev
+                libboost-program-options-dev
                 libonnx-dev libprotobuf-dev
                 libopenmpi-dev openmpi-bin)
 test_packages=(libgtest-dev libgmock-dev libopencv-dnn-dev clang-format-14 clang-14 libclang-rt-14-dev ca-certificates curl python3)

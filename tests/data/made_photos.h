@@ -1,12 +1,15 @@
 // Image files of every kind that real collections hold, made by the tests.
 #pragma once
 
+#include <png.h>
+#include <sys/mman.h>
+#include <tiffio.h>
+#include <unistd.h>
+#include <webp/encode.h>
 #include <zlib.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <opencv2/core.hpp>
-#include <opencv2/imgcodecs.hpp>
 #include <string>
 #include <vector>
 
@@ -102,19 +105,157 @@ inline std::string with_exif(const std::string& jpeg, const std::string& data) {
          jpeg.substr(2);
 }
 
-inline cv::Mat matrix_of(const Photo& photo, bool alpha = false) {  // BGR or BGRA, as OpenCV writes it
-  cv::Mat matrix(static_cast<int>(photo.height), static_cast<int>(photo.width), alpha ? CV_8UC4 : CV_8UC3);
-  for (size_t i = 0; i < photo.pixels.size() / 3; ++i) {
-    uint8_t* to = matrix.data + i * matrix.elemSize();
-    for (size_t c = 0; c < 3; ++c) to[c] = photo.pixels[3 * i + 2 - c];
-    if (alpha) to[3] = 255;
-  }
-  return matrix;
+// The samples of a photo as they are, and any of 8 bits as 16.
+inline std::string samples_of(const Photo& photo) { return {photo.pixels.begin(), photo.pixels.end()}; }
+inline std::string deepened(const std::string& bytes) {
+  std::string twice;
+  for (const char byte : bytes) twice += std::string(2, byte);
+  return twice;
 }
-inline std::string encoded(const std::string& ending, const cv::Mat& matrix, const std::vector<int>& options = {}) {
-  std::vector<uint8_t> file;
-  OWT_CHECK(cv::imencode(ending, matrix, file, options));
-  return {file.begin(), file.end()};
+// RGB samples with a fourth byte for each pixel.
+inline std::string with_fourth(const std::string& rgb, char fourth) {
+  std::string all;
+  for (size_t i = 0; i < rgb.size(); i += 3) all += rgb.substr(i, 3) + fourth;
+  return all;
+}
+
+// Samples as PNG stores them, through libpng.
+struct PngKind {
+  int depth = 8, colour = PNG_COLOR_TYPE_RGB;
+  bool interlaced = false;
+};
+inline std::string written_png(int64_t height, int64_t width, std::string samples, const PngKind& kind) {
+  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
+  png_infop info = png_create_info_struct(png);
+  std::string file;
+  const auto append = [](png_structp to, png_bytep bytes, size_t count) {
+    static_cast<std::string*>(png_get_io_ptr(to))->append(reinterpret_cast<char*>(bytes), count);
+  };
+  png_set_write_fn(png, &file, append, nullptr);
+  png_set_IHDR(png, info, static_cast<png_uint_32>(width), static_cast<png_uint_32>(height), kind.depth, kind.colour,
+               kind.interlaced ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+               PNG_FILTER_TYPE_DEFAULT);
+  png_write_info(png, info);
+  std::vector<png_bytep> rows;
+  for (size_t row = 0; row < static_cast<size_t>(height); ++row)
+    rows.push_back(reinterpret_cast<png_bytep>(samples.data()) + row * samples.size() / static_cast<size_t>(height));
+  png_write_image(png, rows.data());
+  png_write_end(png, nullptr);
+  png_destroy_write_struct(&png, &info);
+  return file;
+}
+inline std::string written_png(const Photo& photo) {
+  return written_png(photo.height, photo.width, samples_of(photo), {});
+}
+
+// R, G, B, A bytes through libwebp.
+inline std::string written_webp(int64_t height, int64_t width, const std::string& rgba) {
+  uint8_t* file = nullptr;
+  const size_t bytes = WebPEncodeLosslessRGBA(reinterpret_cast<const uint8_t*>(rgba.data()), static_cast<int>(width),
+                                              static_cast<int>(height), static_cast<int>(4 * width), &file);
+  const std::string result(reinterpret_cast<const char*>(file), bytes);
+  WebPFree(file);
+  return result;
+}
+inline std::string written_webp(const Photo& photo) {
+  return written_webp(photo.height, photo.width, with_fourth(samples_of(photo), '\xff'));
+}
+inline std::string lossy_webp(const Photo& photo, float quality) {
+  uint8_t* file = nullptr;
+  const size_t bytes = WebPEncodeRGB(photo.pixels.data(), static_cast<int>(photo.width), static_cast<int>(photo.height),
+                                     static_cast<int>(3 * photo.width), quality, &file);
+  const std::string result(reinterpret_cast<const char*>(file), bytes);
+  WebPFree(file);
+  return result;
+}
+
+// Samples as TIFF stores them, through libtiff.
+struct TiffKind {
+  int compression = COMPRESSION_NONE, photometric = PHOTOMETRIC_RGB, bits = 8, channels = 3;
+  int planar = PLANARCONFIG_CONTIG, format = SAMPLEFORMAT_UINT;
+  uint32_t tile = 0;                   // the side of square tiles; 0: strips of 16 rows
+  std::vector<uint16_t> palette = {};  // three times as many as there are indices: all of red, of green, of blue
+};
+inline void write_tiff_tiles(TIFF* tiff, int64_t height, int64_t width, const std::string& samples, uint32_t side) {
+  const size_t bytes = samples.size() / static_cast<size_t>(height * width);  // of a pixel
+  for (int64_t top = 0; top < height; top += side)
+    for (int64_t left = 0; left < width; left += side) {
+      std::string tile(side * side * bytes, '\0');
+      for (int64_t y = 0; y < std::min<int64_t>(side, height - top); ++y) {
+        const auto count = static_cast<size_t>(std::min<int64_t>(side, width - left)) * bytes;
+        const auto from = static_cast<size_t>((top + y) * width + left) * bytes;
+        tile.replace(static_cast<size_t>(y) * side * bytes, count, samples, from, count);
+      }
+      TIFFWriteTile(tiff, tile.data(), static_cast<uint32_t>(left), static_cast<uint32_t>(top), 0, 0);
+    }
+}
+inline void write_tiff_rows(TIFF* tiff, int64_t height, std::string samples, int planes) {
+  const size_t row_bytes = samples.size() / static_cast<size_t>(height * planes);
+  for (int plane = 0; plane < planes; ++plane)
+    for (int64_t y = 0; y < height; ++y)
+      TIFFWriteScanline(tiff, samples.data() + static_cast<size_t>(plane * height + y) * row_bytes,
+                        static_cast<uint32_t>(y), static_cast<uint16_t>(plane));
+}
+inline std::string written_tiff(int64_t height, int64_t width, const std::vector<std::string>& pages,
+                                const TiffKind& kind) {
+  const int file = memfd_create("made.tiff", 0);
+  TIFF* tiff = TIFFFdOpen(dup(file), "made.tiff", "w");
+  for (const std::string& samples : pages) {
+    TIFFSetField(tiff, TIFFTAG_IMAGEWIDTH, static_cast<uint32_t>(width));
+    TIFFSetField(tiff, TIFFTAG_IMAGELENGTH, static_cast<uint32_t>(height));
+    TIFFSetField(tiff, TIFFTAG_COMPRESSION, kind.compression);
+    TIFFSetField(tiff, TIFFTAG_PHOTOMETRIC, kind.photometric);
+    TIFFSetField(tiff, TIFFTAG_BITSPERSAMPLE, kind.bits);
+    TIFFSetField(tiff, TIFFTAG_SAMPLESPERPIXEL, kind.channels);
+    TIFFSetField(tiff, TIFFTAG_PLANARCONFIG, kind.planar);
+    TIFFSetField(tiff, TIFFTAG_SAMPLEFORMAT, kind.format);
+    if (kind.compression == COMPRESSION_JPEG) TIFFSetField(tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
+    if (const size_t n = kind.palette.size() / 3; n > 0)
+      TIFFSetField(tiff, TIFFTAG_COLORMAP, kind.palette.data(), kind.palette.data() + n, kind.palette.data() + 2 * n);
+    if (kind.tile > 0) {
+      TIFFSetField(tiff, TIFFTAG_TILEWIDTH, kind.tile);
+      TIFFSetField(tiff, TIFFTAG_TILELENGTH, kind.tile);
+      write_tiff_tiles(tiff, height, width, samples, kind.tile);
+    } else {
+      TIFFSetField(tiff, TIFFTAG_ROWSPERSTRIP, 16);
+      write_tiff_rows(tiff, height, samples, kind.planar == PLANARCONFIG_SEPARATE ? kind.channels : 1);
+    }
+    TIFFWriteDirectory(tiff);
+  }
+  TIFFClose(tiff);
+  std::string result(static_cast<size_t>(lseek(file, 0, SEEK_END)), '\0');
+  OWT_CHECK_EQ(pread(file, result.data(), result.size(), 0), static_cast<ssize_t>(result.size()));
+  close(file);
+  return result;
+}
+inline std::string written_tiff(const Photo& photo, const TiffKind& kind = {}) {
+  return written_tiff(photo.height, photo.width, {samples_of(photo)}, kind);
+}
+
+// Rows as BMP stores them, after a palette (B, G, R, 0) or three masks.
+struct BmpKind {
+  int bits = 24;
+  uint32_t compression = 0;
+  std::string middle = {};
+};
+inline std::string made_bmp(int64_t height, int64_t width, const std::string& rows, const BmpKind& kind) {
+  const auto number = [](int64_t value, int bytes = 4) { return little_endian(static_cast<uint32_t>(value), bytes); };
+  const auto middle = static_cast<int64_t>(kind.middle.size());
+  return "BM" + number(0) + number(0) + number(54 + middle) + number(40) + number(width) + number(height) +
+         number(1, 2) + number(kind.bits, 2) + number(kind.compression) + std::string(12, '\0') +
+         number(kind.bits <= 8 ? middle / 4 : 0) + number(0) + kind.middle + rows;
+}
+// `extra`: bytes behind B, G, R of a pixel.
+inline std::string made_bmp(const Photo& photo, const std::string& extra = "") {
+  std::string rows;
+  for (int64_t y = photo.height; y-- > 0;) {
+    for (int64_t x = 0; x < photo.width; ++x) {
+      const uint8_t* rgb = photo.pixels.data() + (y * photo.width + x) * 3;
+      rows += std::string{static_cast<char>(rgb[2]), static_cast<char>(rgb[1]), static_cast<char>(rgb[0])} + extra;
+    }
+    rows.resize((rows.size() + 3) / 4 * 4);
+  }
+  return made_bmp(photo.height, photo.width, rows, {.bits = extra.empty() ? 24 : 32});
 }
 
 inline std::string png_chunk(const std::string& type, const std::string& data) {
@@ -139,17 +280,16 @@ inline std::string made_png(uint32_t width, uint32_t height, int depth, int colo
 }
 inline const std::string kPngSignature = "\x89PNG\r\n\x1a\n";
 
-// Uncompressed RGB, with a fourth channel of alpha where `extra` says of which kind (1: colours multiplied by it, 2: not);
-// of 8 bits, or 16 where `deep`.
+// Uncompressed RGB behind its directory, with a fourth channel of alpha where `extra` says of which kind (1: colours
+// multiplied by it, 2: not); of 8 bits, or 16 where `deep`.
 inline std::string made_tiff(int64_t height, int64_t width, const std::string& samples, int orientation, int extra,
                              bool deep = false) {
   std::string entries;
-  uint32_t count = 0;
   const auto entry = [&](uint32_t tag, uint32_t type, uint32_t values, uint32_t value) {
     entries += little_endian(tag, 2) + little_endian(type, 2) + little_endian(values) + little_endian(value);
-    ++count;
   };
-  const uint32_t channels = extra > 0 ? 4 : 3, bits_at = 8, samples_at = 16;
+  const uint32_t channels = extra > 0 ? 4 : 3, count = extra > 0 ? 11 : 10;
+  const uint32_t bits_at = 8, directory_at = 16, samples_at = directory_at + 2 + 12 * count + 4;
   entry(256, 4, 1, static_cast<uint32_t>(width));
   entry(257, 4, 1, static_cast<uint32_t>(height));
   entry(258, 3, channels, bits_at);
@@ -163,8 +303,8 @@ inline std::string made_tiff(int64_t height, int64_t width, const std::string& s
   if (extra > 0) entry(338, 3, 1, static_cast<uint32_t>(extra));
   std::string bits;
   for (int i = 0; i < 4; ++i) bits += little_endian(deep ? 16 : 8, 2);
-  return "II" + little_endian(42, 2) + little_endian(samples_at + static_cast<uint32_t>(samples.size())) + bits +
-         samples + little_endian(count, 2) + entries + little_endian(0);
+  return "II" + little_endian(42, 2) + little_endian(directory_at) + bits + little_endian(count, 2) + entries +
+         little_endian(0) + samples;
 }
 
 inline std::string riff(const std::string& type, const std::string& data) {
@@ -174,7 +314,7 @@ inline std::string riff(const std::string& type, const std::string& data) {
 inline std::string animated_webp(int64_t canvas_height, int64_t canvas_width, const Photo& first, int64_t left,
                                  int64_t top) {
   const auto frame = [&](const Photo& photo) {
-    const std::string still = encoded(".webp", matrix_of(photo), {cv::IMWRITE_WEBP_QUALITY, 101});
+    const std::string still = written_webp(photo);
     const auto number = [](int64_t v, int n) { return little_endian(static_cast<uint32_t>(v), n); };
     return riff("ANMF", number(left / 2, 3) + number(top / 2, 3) + number(photo.width - 1, 3) +
                             number(photo.height - 1, 3) + number(100, 3) + '\0' + still.substr(12));

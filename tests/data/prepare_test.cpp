@@ -284,7 +284,7 @@ TEST_F(PrepareTest, BadImagesAreSkippedAndListedWithTheirReasons) {
   three_classes();
   write("in/class1/empty.jpg", "");
   write("in/class0/text.JPG", "no picture");
-  write("in/class2/cut.png", encoded(".png", matrix_of(plain(1))).substr(0, 60));
+  write("in/class2/cut.png", written_png(plain(1)).substr(0, 60));
   write("in/class2/animation.png", "GIF89a............");
   PrepareSettings settings = small();
   settings.most_skipped = 4;
@@ -303,19 +303,18 @@ TEST_F(PrepareTest, BadImagesAreSkippedAndListedWithTheirReasons) {
 
 TEST_F(PrepareTest, DirtyButWholeImagesAreUsed) {
   const Photo photo = quadrants(68, 121, kFourColours);
-  const cv::Mat matrix = matrix_of(photo);
-  cv::Mat deep;
-  matrix.convertTo(deep, CV_16U, 257);
-  const std::map<std::string, std::string> files{{"gray.jpg", gray_jpeg(68, 121, 50)},
-                                                 {"cmyk.JPEG", cmyk_jpeg(photo, JCS_CMYK, true)},
-                                                 {"ycck.JPEG", cmyk_jpeg(photo, JCS_YCCK, true)},
-                                                 {"turned.jpeg", with_exif(made_jpeg(photo), exif(6, true))},
-                                                 {"png.JPEG", encoded(".png", matrix)},
-                                                 {"deep.png", encoded(".png", deep)},
-                                                 {"alpha.png", encoded(".png", matrix_of(photo, true))},
-                                                 {"animation.webp", animated_webp(68, 121, photo, 0, 0)},
-                                                 {"x.bmp", encoded(".bmp", matrix)},
-                                                 {"x.TIF", encoded(".tiff", matrix)}};
+  const std::string samples = samples_of(photo), solid = with_fourth(samples, '\xff');
+  const std::map<std::string, std::string> files{
+      {"gray.jpg", gray_jpeg(68, 121, 50)},
+      {"cmyk.JPEG", cmyk_jpeg(photo, JCS_CMYK, true)},
+      {"ycck.JPEG", cmyk_jpeg(photo, JCS_YCCK, true)},
+      {"turned.jpeg", with_exif(made_jpeg(photo), exif(6, true))},
+      {"png.JPEG", written_png(photo)},
+      {"deep.png", written_png(68, 121, deepened(samples), {.depth = 16})},
+      {"alpha.png", written_png(68, 121, solid, {.colour = PNG_COLOR_TYPE_RGBA})},
+      {"animation.webp", animated_webp(68, 121, photo, 0, 0)},
+      {"x.bmp", made_bmp(photo)},
+      {"x.TIF", written_tiff(photo)}};
   for (const auto& [name, bytes] : files) write("in/a/nested folder/" + name, bytes);
   write("in/a/readme.txt", "not an image by its name");
   write("in/a/.hidden.jpg", "");

@@ -3,6 +3,8 @@
 #
 #   usage: tools/bench/loader.sh PHOTOS [BUILD]      PHOTOS: a folder of JPEG files; BUILD: by default build
 #
+# Needs OpenCV's imgcodecs (libopencv-imgcodecs-dev), which owt itself does without.
+#
 # Medians of seven rounds (ROUNDS=N: other) of 2000 images each, in turns.
 set -euo pipefail
 

@@ -3,6 +3,8 @@
 #
 #   usage: tools/bench/prepare.sh PHOTOS [BUILD]     PHOTOS: a folder of JPEG files; BUILD: by default build
 #
+# Needs OpenCV's imgcodecs (libopencv-imgcodecs-dev), which owt itself does without.
+#
 # Prepares each photo 20 times (TIMES=N: other), in turns with the parts alone, and prints the best of three of each.
 set -euo pipefail
 
