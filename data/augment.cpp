@@ -60,8 +60,8 @@ AugmentSettings AugmentSettings::from(Config table, const Shape& image) {
 namespace {
 
 // Exact sums over a range of images.
-struct Sums {
-  explicit Sums(const Shape& image) : values(static_cast<size_t>(image.elements())), squares(values.size()) {}
+struct PixelSums {
+  explicit PixelSums(const Shape& image) : values(static_cast<size_t>(image.elements())), squares(values.size()) {}
 
   void add(const Dataset& dataset, int64_t begin, int64_t end) {
     // 32-bit sums are twice as fast and hold this many squares of a byte.
@@ -83,18 +83,18 @@ struct Sums {
       for (size_t e = 0; e < elements; ++e) values[e] += value[e], squares[e] += square[e];
     }
   }
-  void add(const Sums& other) {
+  void add(const PixelSums& other) {
     for (size_t e = 0; e < values.size(); ++e) values[e] += other.values[e], squares[e] += other.squares[e];
   }
 
   std::vector<uint64_t> values, squares;
 };
 
-Sums sum_images(const Dataset& dataset) {
-  Sums total(dataset.image());
+PixelSums sum_images(const Dataset& dataset) {
+  PixelSums total(dataset.image());
   std::mutex mutex;
   parallel_for_or_throw(dataset.size(), 256, [&](int64_t begin, int64_t end) {
-    Sums part(dataset.image());
+    PixelSums part(dataset.image());
     part.add(dataset, begin, end);
     const std::lock_guard lock(mutex);
     total.add(part);
@@ -126,7 +126,7 @@ void normalise(const uint8_t* from, const float* mean, const float* factor, int6
 
 DatasetStatistics compute_statistics(const Dataset& dataset) {
   if (dataset.size() == 0) fail("the training set is empty: there are no means to compute");
-  const Sums total = sum_images(dataset);
+  const PixelSums total = sum_images(dataset);
   const auto images = static_cast<double>(dataset.size());
   const auto channels = static_cast<size_t>(dataset.image()[2]);
   std::vector<uint64_t> values(channels), squares(channels);

@@ -9,7 +9,7 @@ namespace {
 using Words = uint32_t __attribute__((vector_size(4 * kLanes)));
 using Ints = int32_t __attribute__((vector_size(4 * kLanes)));
 using Shorts = int16_t __attribute__((vector_size(2 * kLanes)));
-using Bytes = uint8_t __attribute__((vector_size(kLanes)));
+using ByteLanes = uint8_t __attribute__((vector_size(kLanes)));
 
 template <class T>
 T load(const void* from) {
@@ -73,7 +73,7 @@ inline Words four_bytes(const Words* x) {
 }
 
 // Through shorts, because GCC 12 takes vectors apart that grow fourfold.
-inline Ints to_ints(Bytes x) { return __builtin_convertvector(__builtin_convertvector(x, Shorts), Ints); }
+inline Ints to_ints(ByteLanes x) { return __builtin_convertvector(__builtin_convertvector(x, Shorts), Ints); }
 
 inline Shorts to_byte_range(Shorts value) {
   value = value < 0 ? Shorts{} : value;
@@ -115,7 +115,7 @@ void add_of(const uint8_t* cb, const uint8_t* cr, int64_t count, int repeat, Chr
   };
   constexpr int32_t kHalf = 1 << 15;  // JFIF's conversion in 16-bit fixed point
   for (int64_t i = 0; i < count; i += kLanes) {
-    const Ints u = to_ints(load<Bytes>(cb + i)) - 128, v = to_ints(load<Bytes>(cr + i)) - 128;
+    const Ints u = to_ints(load<ByteLanes>(cb + i)) - 128, v = to_ints(load<ByteLanes>(cr + i)) - 128;
     put(out.red, i, (v * 91881 + kHalf) >> 16);                // 1.402
     put(out.green, i, (kHalf - u * 22554 - v * 46802) >> 16);  // 0.344136286, 0.714136286
     put(out.blue, i, (u * 116130 + kHalf) >> 16);              // 1.772
@@ -124,15 +124,15 @@ void add_of(const uint8_t* cb, const uint8_t* cr, int64_t count, int repeat, Chr
 
 void rgb_of(const uint8_t* luma, ChromaRow add, int64_t count, uint8_t* rgb) {
   for (int64_t i = 0; i < count; i += kLanes) {
-    const auto y = __builtin_convertvector(load<Bytes>(luma + i), Shorts);
-    const auto r = __builtin_convertvector(to_byte_range(y + load<Shorts>(add.red + i)), Bytes);
-    const auto g = __builtin_convertvector(to_byte_range(y + load<Shorts>(add.green + i)), Bytes);
-    const auto b = __builtin_convertvector(to_byte_range(y + load<Shorts>(add.blue + i)), Bytes);
+    const auto y = __builtin_convertvector(load<ByteLanes>(luma + i), Shorts);
+    const auto r = __builtin_convertvector(to_byte_range(y + load<Shorts>(add.red + i)), ByteLanes);
+    const auto g = __builtin_convertvector(to_byte_range(y + load<Shorts>(add.green + i)), ByteLanes);
+    const auto b = __builtin_convertvector(to_byte_range(y + load<Shorts>(add.blue + i)), ByteLanes);
     // Two colours first, then the third one between them; _ marks the places it takes.
     constexpr int _ = 0;
-    const Bytes rg0 = __builtin_shufflevector(r, g, 0, 16, _, 1, 17, _, 2, 18, _, 3, 19, _, 4, 20, _, 5);
-    const Bytes rg1 = __builtin_shufflevector(r, g, 21, _, 6, 22, _, 7, 23, _, 8, 24, _, 9, 25, _, 10, 26);
-    const Bytes rg2 = __builtin_shufflevector(r, g, _, 11, 27, _, 12, 28, _, 13, 29, _, 14, 30, _, 15, 31, _);
+    const ByteLanes rg0 = __builtin_shufflevector(r, g, 0, 16, _, 1, 17, _, 2, 18, _, 3, 19, _, 4, 20, _, 5);
+    const ByteLanes rg1 = __builtin_shufflevector(r, g, 21, _, 6, 22, _, 7, 23, _, 8, 24, _, 9, 25, _, 10, 26);
+    const ByteLanes rg2 = __builtin_shufflevector(r, g, _, 11, 27, _, 12, 28, _, 13, 29, _, 14, 30, _, 15, 31, _);
     const bool whole = count - i >= kLanes;
     uint8_t rest[3 * kLanes];
     uint8_t* to = whole ? rgb + 3 * i : rest;

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kCure = "; the file is damaged or of another kind";
+constexpr const char* kOtherFile = "; the file is damaged or of another kind";
 
 void append(const json& value, std::vector<double>& numbers) {
   if (value.is_number()) numbers.push_back(value.get<double>());
@@ -24,7 +24,7 @@ void append(const json& value, std::vector<double>& numbers) {
 
 JsonNumbers::JsonNumbers(const std::string& path) : path_(path) {
   const json file = json::parse(read_file(path), nullptr, false);
-  if (!file.is_object()) fail(path, " is no JSON object", kCure);
+  if (!file.is_object()) fail(path, " is no JSON object", kOtherFile);
   for (const auto& [key, value] : file.items()) append(value, values_[key]);
 }
 
@@ -37,13 +37,14 @@ const std::vector<double>& JsonNumbers::all(const std::string& key) const {
 int64_t JsonNumbers::count(const std::string& key) const {
   const std::vector<double>& values = all(key);
   if (values.size() != 1 || values[0] < 0 || values[0] > 1e15 || values[0] != std::floor(values[0]))
-    fail(path_, ": no count under '", key, "'", kCure);
+    fail(path_, ": no count under '", key, "'", kOtherFile);
   return static_cast<int64_t>(values[0]);
 }
 
 std::vector<double> JsonNumbers::numbers(const std::string& key, size_t count) const {
   const std::vector<double>& values = all(key);
-  if (values.size() != count) fail(path_, ": ", values.size(), " numbers under '", key, "', wanted ", count, kCure);
+  if (values.size() != count)
+    fail(path_, ": ", values.size(), " numbers under '", key, "', wanted ", count, kOtherFile);
   return values;
 }
 

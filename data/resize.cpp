@@ -7,17 +7,17 @@
 namespace owt {
 namespace {
 
-constexpr int kSide = 16;         // of the blocks that are transposed
-constexpr int kRows = 2 * kSide;  // resized at once
-constexpr int kChannels = 3;
+constexpr int kBlockRows = 16;         // of the blocks that are transposed
+constexpr int kRows = 2 * kBlockRows;  // resized at once
+constexpr int kColours = 3;
 constexpr int kOne = 256;  // all weights of a place add up to this
-using Bytes = uint8_t __attribute__((vector_size(kSide)));
+using ByteVector = uint8_t __attribute__((vector_size(kBlockRows)));
 using Pairs = uint16_t __attribute__((vector_size(kRows)));  // of bytes
 
-int64_t up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+int64_t rounded_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
 template <class T>
-T load(const uint8_t* from) {
+T load_vector(const uint8_t* from) {
   T value;
   std::memcpy(&value, from, sizeof value);
   return value;
@@ -28,7 +28,7 @@ T load(const uint8_t* from) {
 inline Pairs weighted(const uint16_t* weights, int64_t taps, const uint8_t* from, int64_t stride) {
   Pairs even = Pairs{} + uint16_t{kOne / 2}, odd = even;
   for (int64_t t = 0; t < taps; ++t) {
-    const Pairs bytes = load<Pairs>(from + t * stride);
+    const Pairs bytes = load_vector<Pairs>(from + t * stride);
     even += (bytes & 255) * weights[t];
     odd += (bytes >> 8) * weights[t];
   }
@@ -36,36 +36,36 @@ inline Pairs weighted(const uint16_t* weights, int64_t taps, const uint8_t* from
 }
 
 // Four times the halves of the list are dealt into each other.
-inline void transpose(Bytes (&x)[kSide]) {
+inline void transpose(ByteVector (&x)[kBlockRows]) {
   for (int round = 0; round < 4; ++round) {
-    Bytes y[kSide];
-    for (int i = 0; i < kSide / 2; ++i) {
-      const Bytes a = x[i], b = x[i + kSide / 2];
+    ByteVector y[kBlockRows];
+    for (int i = 0; i < kBlockRows / 2; ++i) {
+      const ByteVector a = x[i], b = x[i + kBlockRows / 2];
       y[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
       y[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     }
-    std::copy(y, y + kSide, x);
+    std::copy(y, y + kBlockRows, x);
   }
 }
 
 // kRows rows of `count` bytes, `row_bytes` apart, to count x kRows bytes, and back. Blocks at the end are whole ones, so that
 // there must be room behind the rows.
 void turn(const uint8_t* rows, int64_t row_bytes, int64_t count, uint8_t* turned) {
-  for (int64_t at = 0; at < count; at += kSide)
-    for (int first = 0; first < kRows; first += kSide) {
-      Bytes block[kSide];
-      for (int i = 0; i < kSide; ++i) block[i] = load<Bytes>(rows + (first + i) * row_bytes + at);
+  for (int64_t at = 0; at < count; at += kBlockRows)
+    for (int first = 0; first < kRows; first += kBlockRows) {
+      ByteVector block[kBlockRows];
+      for (int i = 0; i < kBlockRows; ++i) block[i] = load_vector<ByteVector>(rows + (first + i) * row_bytes + at);
       transpose(block);
-      for (int i = 0; i < kSide; ++i) std::memcpy(turned + (at + i) * kRows + first, &block[i], kSide);
+      for (int i = 0; i < kBlockRows; ++i) std::memcpy(turned + (at + i) * kRows + first, &block[i], kBlockRows);
     }
 }
 void turn_back(const uint8_t* turned, int64_t count, uint8_t* rows, int64_t row_bytes) {
-  for (int64_t at = 0; at < count; at += kSide)
-    for (int first = 0; first < kRows; first += kSide) {
-      Bytes block[kSide];
-      for (int i = 0; i < kSide; ++i) block[i] = load<Bytes>(turned + (at + i) * kRows + first);
+  for (int64_t at = 0; at < count; at += kBlockRows)
+    for (int first = 0; first < kRows; first += kBlockRows) {
+      ByteVector block[kBlockRows];
+      for (int i = 0; i < kBlockRows; ++i) block[i] = load_vector<ByteVector>(turned + (at + i) * kRows + first);
       transpose(block);
-      for (int i = 0; i < kSide; ++i) std::memcpy(rows + (first + i) * row_bytes + at, &block[i], kSide);
+      for (int i = 0; i < kBlockRows; ++i) std::memcpy(rows + (first + i) * row_bytes + at, &block[i], kBlockRows);
     }
 }
 
@@ -110,16 +110,17 @@ void Resizer::run(const uint8_t* from, int64_t height, int64_t width, int64_t si
 
 // Many rows at once, each in a lane, so that the pixels they are made of are whole vectors.
 void Resizer::resize_rows(const uint8_t* from, int64_t height, int64_t width) {
-  const int64_t in_row = width * kChannels, out_row = across_.out * kChannels, blocks = up(height, kRows) / kRows;
-  narrow_row_ = up(out_row, kRows);
+  const int64_t in_row = width * kColours, out_row = across_.out * kColours, blocks = rounded_up(height, kRows) / kRows;
+  narrow_row_ = rounded_up(out_row, kRows);
   narrow_.resize(static_cast<size_t>(blocks * kRows * narrow_row_));
-  turned_.resize(static_cast<size_t>(up(in_row, kSide) * kRows));
-  resized_.resize(static_cast<size_t>(up(out_row, kSide) * kRows));
+  turned_.resize(static_cast<size_t>(rounded_up(in_row, kBlockRows) * kRows));
+  resized_.resize(static_cast<size_t>(rounded_up(out_row, kBlockRows) * kRows));
   for (int64_t block = 0; block < blocks; ++block) {
     const uint8_t* rows = from + block * kRows * in_row;
     const int64_t rest = (height - block * kRows) * in_row;
-    if (rest < kRows * in_row + kSide) {  // fewer rows, or hardly one behind them: nothing may be read behind the image
-      last_.assign(static_cast<size_t>(kRows * in_row + kSide), 0);
+    if (rest <
+        kRows * in_row + kBlockRows) {  // fewer rows, or hardly one behind them: nothing may be read behind the image
+      last_.assign(static_cast<size_t>(kRows * in_row + kBlockRows), 0);
       std::copy_n(rows, std::min(rest, kRows * in_row), last_.begin());
       rows = last_.data();
     }
@@ -128,9 +129,9 @@ void Resizer::resize_rows(const uint8_t* from, int64_t height, int64_t width) {
     const uint16_t* weights = across_.weights.data();
     uint8_t* to = resized_.data();
     for (int64_t x = 0; x < across_.out; ++x, weights += taps)
-      for (int c = 0; c < kChannels; ++c, to += kRows) {
-        const int64_t first = across_.first[static_cast<size_t>(x)] * kChannels + c;
-        const Pairs made = weighted(weights, taps, turned_.data() + first * kRows, kChannels * kRows);
+      for (int c = 0; c < kColours; ++c, to += kRows) {
+        const int64_t first = across_.first[static_cast<size_t>(x)] * kColours + c;
+        const Pairs made = weighted(weights, taps, turned_.data() + first * kRows, kColours * kRows);
         std::memcpy(to, &made, sizeof made);
       }
     turn_back(resized_.data(), out_row, narrow_.data() + block * kRows * narrow_row_, narrow_row_);
@@ -138,7 +139,7 @@ void Resizer::resize_rows(const uint8_t* from, int64_t height, int64_t width) {
 }
 
 void Resizer::resize_columns(int64_t side, uint8_t* to) const {
-  const int64_t row = side * kChannels;
+  const int64_t row = side * kColours;
   for (int64_t y = 0; y < side; ++y, to += row) {
     const uint8_t* from = narrow_.data() + down_.first[static_cast<size_t>(y)] * narrow_row_;
     const uint16_t* weights = down_.weights.data() + y * down_.taps;

@@ -39,7 +39,7 @@ T at(std::string_view bytes, size_t offset) {
   return value;
 }
 
-constexpr const char* kCure = "; run owt prepare again";
+constexpr const char* kPrepareAgain = "; run owt prepare again";
 
 }  // namespace
 
@@ -61,18 +61,18 @@ std::string shard_index_bytes(const ShardIndex& index) {
 ShardIndex parse_shard_index(std::string_view bytes, const std::string& path) {
   constexpr size_t kLeast = sizeof(Header) + sizeof(uint64_t);
   if (bytes.size() < kLeast || bytes.substr(0, kMagic.size()) != kMagic)
-    fail(path, " is no shard index", bytes.empty() ? " (it is empty)" : "", kCure);
+    fail(path, " is no shard index", bytes.empty() ? " (it is empty)" : "", kPrepareAgain);
   const auto header = at<Header>(bytes, 0);
   if (header.version != kVersion)
-    fail(path, " is a shard index of version ", header.version, ", wanted ", kVersion, kCure);
+    fail(path, " is a shard index of version ", header.version, ", wanted ", kVersion, kPrepareAgain);
   const size_t room = bytes.size() - kLeast;
   const uint64_t entry_bytes = uint64_t{header.records} * sizeof(Entry);
   if (entry_bytes > room || header.name_bytes != room - entry_bytes)
     fail(path, " has ", bytes.size(), " bytes, which do not fit its ", header.records, " records: it is truncated",
-         kCure);
+         kPrepareAgain);
   if (checksum_of(bytes.substr(0, bytes.size() - sizeof(uint64_t))) !=
       at<uint64_t>(bytes, bytes.size() - sizeof(uint64_t)))
-    fail(path, " is damaged: its checksum does not match", kCure);
+    fail(path, " is damaged: its checksum does not match", kPrepareAgain);
   ShardIndex index;
   index.tar_bytes = header.tar_bytes;
   index.records.reserve(header.records);
@@ -81,12 +81,12 @@ ShardIndex parse_shard_index(std::string_view bytes, const std::string& path) {
     const auto e = at<Entry>(bytes, sizeof(Header) + i * sizeof(Entry));
     if (e.bytes == 0 || e.offset > header.tar_bytes || e.bytes > header.tar_bytes - e.offset || e.height == 0 ||
         e.width == 0 || e.label < 0 || e.zero != 0 || e.name_bytes > names.size())
-      fail(path, ": record ", i, " (from 0) is out of range", kCure);
+      fail(path, ": record ", i, " (from 0) is out of range", kPrepareAgain);
     index.records.push_back(
         {e.offset, e.checksum, e.bytes, e.height, e.width, e.label, std::string(names.substr(0, e.name_bytes))});
     names.remove_prefix(e.name_bytes);
   }
-  if (!names.empty()) fail(path, " holds ", names.size(), " bytes of names too many", kCure);
+  if (!names.empty()) fail(path, " holds ", names.size(), " bytes of names too many", kPrepareAgain);
   return index;
 }
 

@@ -17,20 +17,20 @@
 namespace owt {
 namespace {
 
-constexpr size_t kChannels = 3;
+constexpr size_t kColourChannels = 3;
 
 // Exact up to 2^48 pixels.
-struct Sums {
+struct ColourSums {
   uint64_t pixels = 0;
-  std::array<uint64_t, kChannels> value{};
-  std::array<uint64_t, kChannels * kChannels> product{};  // the upper half
+  std::array<uint64_t, kColourChannels> value{};
+  std::array<uint64_t, kColourChannels * kColourChannels> product{};  // the upper half
 
   void add(const ShardDataset::Whole& image) {
     const uint8_t* pixel = image.pixels.data();
     for (int64_t y = 0; y < image.height; ++y, pixel += image.width * 3) add_row(pixel, image.width);
     pixels += static_cast<uint64_t>(image.height * image.width);
   }
-  void add(const Sums& other) {
+  void add(const ColourSums& other) {
     pixels += other.pixels;
     for (size_t i = 0; i < value.size(); ++i) value[i] += other.value[i];
     for (size_t i = 0; i < product.size(); ++i) product[i] += other.product[i];
@@ -58,8 +58,8 @@ std::string json_list(const std::vector<double>& values, size_t begin, size_t co
 }
 std::string json_rows(const std::vector<double>& values) {
   std::string text = "[";
-  for (size_t row = 0; row < kChannels; ++row)
-    text += (row > 0 ? ", " : "") + json_list(values, row * kChannels, kChannels);
+  for (size_t row = 0; row < kColourChannels; ++row)
+    text += (row > 0 ? ", " : "") + json_list(values, row * kColourChannels, kColourChannels);
   return text + "]";
 }
 
@@ -67,28 +67,28 @@ std::string json_rows(const std::vector<double>& values) {
 
 void set_colours(DatasetStatistics& statistics, const std::vector<double>& mean,
                  const std::vector<double>& covariance) {
-  OWT_CHECK(mean.size() == kChannels && covariance.size() == kChannels * kChannels);
+  OWT_CHECK(mean.size() == kColourChannels && covariance.size() == kColourChannels * kColourChannels);
   statistics.channel_mean = mean;
   statistics.covariance = covariance;
   statistics.channel_std.clear();
-  for (size_t c = 0; c < kChannels; ++c)
-    statistics.channel_std.push_back(std::sqrt(std::max(0.0, covariance[c * kChannels + c])));
-  const cv::Mat matrix(kChannels, kChannels, CV_64F, const_cast<double*>(covariance.data()));
+  for (size_t c = 0; c < kColourChannels; ++c)
+    statistics.channel_std.push_back(std::sqrt(std::max(0.0, covariance[c * kColourChannels + c])));
+  const cv::Mat matrix(kColourChannels, kColourChannels, CV_64F, const_cast<double*>(covariance.data()));
   cv::Mat values, vectors;
   cv::eigen(matrix, values, vectors);  // the largest first, a vector per row
   statistics.eigenvalues.clear();
   statistics.eigenvectors.clear();
-  for (int i = 0; i < static_cast<int>(kChannels); ++i) {
+  for (int i = 0; i < static_cast<int>(kColourChannels); ++i) {
     statistics.eigenvalues.push_back(std::max(0.0, values.at<double>(i)));
     const auto* row = vectors.ptr<double>(i);
     // Either sign is right; one is chosen so that the file does not depend on the library.
     const double sign = row[0] + row[1] + row[2] < 0 ? -1 : 1;
-    for (size_t c = 0; c < kChannels; ++c) statistics.eigenvectors.push_back(sign * row[c]);
+    for (size_t c = 0; c < kColourChannels; ++c) statistics.eigenvectors.push_back(sign * row[c]);
   }
 }
 
 DatasetStatistics compute_statistics(const ShardDataset& dataset, const std::function<void(int64_t)>& progress) {
-  Sums total;
+  ColourSums total;
   std::mutex mutex;
   int64_t done = 0;
   // One by one, so that threads end together; parts of the team's size would be large.
@@ -98,7 +98,7 @@ DatasetStatistics compute_statistics(const ShardDataset& dataset, const std::fun
   parallel_for_or_throw(team_size(), 1, [&](int64_t, int64_t) {
     ShardDataset::Whole image;
     for (int64_t part = next++; part < parts; part = next++) {
-      Sums sums;
+      ColourSums sums;
       const int64_t begin = part * kPart, end = std::min(dataset.size(), begin + kPart);
       for (int64_t i = begin; i < end; ++i) {
         dataset.read_whole(i, image);
@@ -110,17 +110,17 @@ DatasetStatistics compute_statistics(const ShardDataset& dataset, const std::fun
     }
   });
   const auto pixels = static_cast<double>(total.pixels);
-  std::vector<double> mean, covariance(kChannels * kChannels);
+  std::vector<double> mean, covariance(kColourChannels * kColourChannels);
   for (const uint64_t sum : total.value) mean.push_back(static_cast<double>(sum) / pixels);
-  for (size_t a = 0; a < kChannels; ++a)
-    for (size_t b = a; b < kChannels; ++b) {
+  for (size_t a = 0; a < kColourChannels; ++a)
+    for (size_t b = a; b < kColourChannels; ++b) {
       // Of exact integers: the difference of two large numbers would lose what double precision has.
       const auto n = static_cast<unsigned __int128>(total.pixels);
-      const auto joint = n * total.product[a * kChannels + b];
+      const auto joint = n * total.product[a * kColourChannels + b];
       const auto apart = static_cast<unsigned __int128>(total.value[a]) * total.value[b];
       const double difference =
           joint >= apart ? static_cast<double>(joint - apart) : -static_cast<double>(apart - joint);
-      covariance[a * kChannels + b] = covariance[b * kChannels + a] = difference / pixels / pixels;
+      covariance[a * kColourChannels + b] = covariance[b * kColourChannels + a] = difference / pixels / pixels;
     }
   DatasetStatistics statistics;
   set_colours(statistics, mean, covariance);
@@ -147,11 +147,11 @@ DatasetStatistics read_statistics(const std::string& folder) {
     fail("no file ", path, " with the means and colours of the training images; run owt prepare stats ", folder);
   const JsonNumbers json(path);
   DatasetStatistics statistics;
-  statistics.channel_mean = json.numbers("mean", kChannels);
-  statistics.channel_std = json.numbers("std", kChannels);
-  statistics.covariance = json.numbers("covariance", kChannels * kChannels);
-  statistics.eigenvalues = json.numbers("eigenvalues", kChannels);
-  statistics.eigenvectors = json.numbers("eigenvectors", kChannels * kChannels);
+  statistics.channel_mean = json.numbers("mean", kColourChannels);
+  statistics.channel_std = json.numbers("std", kColourChannels);
+  statistics.covariance = json.numbers("covariance", kColourChannels * kColourChannels);
+  statistics.eigenvalues = json.numbers("eigenvalues", kColourChannels);
+  statistics.eigenvectors = json.numbers("eigenvectors", kColourChannels * kColourChannels);
   return statistics;
 }
 

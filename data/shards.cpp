@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kCure = "; run owt prepare again, and if it finds nothing to do, with --force";
+constexpr const char* kPrepareByForce = "; run owt prepare again, and if it finds nothing to do, with --force";
 constexpr int kTries = 10;
 constexpr uint64_t kBlocksPerSample = 16;  // of random numbers, one for each try
 
@@ -76,7 +76,7 @@ std::vector<std::string> read_classes(const std::string& path) {
   if (!fs::is_regular_file(path)) fail("no file ", path, ": this is no prepared data set; owt prepare makes one");
   std::vector<std::string> names = text_lines(path);
   for (std::string& name : names) std::replace(name.begin(), name.end(), '\t', ' ');  // between key and words
-  if (names.empty()) fail(path, " names no classes", kCure);
+  if (names.empty()) fail(path, " names no classes", kPrepareByForce);
   return names;
 }
 
@@ -117,14 +117,14 @@ ShardDataset::ShardDataset(const std::string& folder, Split split, const CropSet
          " images; owt prepare makes them (folder and list: with ", "--split ", part.filename().string(), ")");
   const std::string summary = (part / "dataset.json").string();
   if (!fs::is_regular_file(summary))
-    fail(part.string(), " is not complete: there is no dataset.json, which is written last", kCure);
+    fail(part.string(), " is not complete: there is no dataset.json, which is written last", kPrepareByForce);
   const JsonNumbers counts(summary);
   const int64_t shards = counts.count("shards"), images = counts.count("images");
   if (counts.count("classes") != classes())
-    fail(summary, " says ", counts.count("classes"), " classes, classes.txt names ", classes(), kCure);
+    fail(summary, " says ", counts.count("classes"), " classes, classes.txt names ", classes(), kPrepareByForce);
   for (int64_t shard = 0; shard < shards; ++shard) open_shard((part / shard_file_name(shard, "")).string());
-  if (size() != images) fail(summary, " says ", images, " images, the indexes have ", size(), kCure);
-  if (images == 0) fail(part.string(), " holds no images", kCure);
+  if (size() != images) fail(summary, " says ", images, " images, the indexes have ", size(), kPrepareByForce);
+  if (images == 0) fail(part.string(), " holds no images", kPrepareByForce);
 }
 
 uint64_t ShardDataset::checksum() const {
@@ -143,7 +143,7 @@ void ShardDataset::open_shard(const std::string& base) {
   const ShardIndex index = parse_shard_index(read_file(base + ".index"), base + ".index");
   for (const ShardRecord& r : index.records) {
     if (r.label >= classes())
-      fail(base, ".index: label ", r.label, ", but classes.txt names ", classes(), " classes", kCure);
+      fail(base, ".index: label ", r.label, ", but classes.txt names ", classes(), " classes", kPrepareByForce);
     records_.push_back({r.offset, r.checksum, r.bytes, r.height, r.width, r.label,
                         static_cast<uint32_t>(shards_.size()), static_cast<uint32_t>(shard.names.size())});
     shard.names += r.name;
@@ -161,7 +161,7 @@ void ShardDataset::open_shard(const std::string& base) {
   const std::string why = std::strerror(errno);
   ::close(file);
   if (shard.size != index.tar_bytes)
-    fail(shard.path, " has ", shard.size, " bytes, its index says ", index.tar_bytes, kCure);
+    fail(shard.path, " has ", shard.size, " bytes, its index says ", index.tar_bytes, kPrepareByForce);
   if (mapped == MAP_FAILED) fail("cannot map ", shard.path, ": ", why);
   shard.bytes = static_cast<const char*>(mapped);
   ::madvise(mapped, shard.size, MADV_RANDOM);

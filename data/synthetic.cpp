@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kChannels = 3;
+constexpr int kRgb = 3;
 constexpr int kTrainFiles = 5;
 constexpr float kMinContrast = 120;                      // distance of the two colours, of 255 per channel
 constexpr float kGradient = 30;                          // the background changes by up to this from centre to edge
@@ -26,7 +26,7 @@ constexpr float kMinRadius = 0.28f, kMaxRadius = 0.42f;  // half the shape's ext
 constexpr float kBarsPerRadius = 2.2f;                   // gaps are counted too
 constexpr int kSamples = 3;                              // per pixel and axis, so that edges are smooth
 
-using Colour = std::array<float, kChannels>;
+using Colour = std::array<float, kRgb>;
 
 struct Scene {
   int shape;
@@ -139,11 +139,10 @@ void paint(const Scene& scene, const Philox& grain, uint64_t image, int64_t side
       const float v = 2 * static_cast<float>(row) / static_cast<float>(side) - 1;
       const int64_t pixel = row * side + column;
       const auto bits = grain.block(image << 32 | static_cast<uint64_t>(pixel));
-      for (size_t c = 0; c < kChannels; ++c) {
+      for (size_t c = 0; c < kRgb; ++c) {
         const float back = scene.back[c] + u * scene.slope_x[c] + v * scene.slope_y[c];
         const float value = back + share * (scene.front[c] - back) + noise(bits[c]);
-        pixels[static_cast<size_t>(pixel) * kChannels + c] =
-            static_cast<uint8_t>(std::clamp(value + 0.5f, 0.0f, 255.0f));
+        pixels[static_cast<size_t>(pixel) * kRgb + c] = static_cast<uint8_t>(std::clamp(value + 0.5f, 0.0f, 255.0f));
       }
     }
 }
@@ -160,7 +159,7 @@ MemoryDataset draw(const SyntheticSettings& settings) {
   const bool train = settings.split == Split::kTrain;
   const Philox scenes(settings.seed, RandomStream::kSynthetic, 0, train ? "train" : "test");
   const Philox grain(settings.seed, RandomStream::kSynthetic, 1, train ? "train" : "test");
-  const Shape image{settings.side, settings.side, kChannels};
+  const Shape image{settings.side, settings.side, kRgb};
   std::vector<uint8_t> pixels(static_cast<size_t>(settings.size * image.elements()));
   std::vector<uint8_t> labels(static_cast<size_t>(settings.size));
   parallel_for(settings.size, 16, [&](int64_t begin, int64_t end) {

@@ -12,8 +12,8 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements per thread that are worth waking it for
-constexpr int64_t kMostChunks = 32;  // of positions that are summed apart
+constexpr int64_t kBatchNormGrain = 1 << 14;  // elements per thread that are worth waking it for
+constexpr int64_t kMostChunks = 32;           // of positions that are summed apart
 
 // Two sums per channel over all positions, in double precision. Chunks of positions are summed apart and then
 // added in order; they depend on the shape only, so that the sums do not depend on the number of threads.
@@ -22,7 +22,7 @@ class ChannelSums {
   ChannelSums(int64_t positions, int64_t channels)
       : positions_(positions),
         channels_(channels),
-        chunks_(std::clamp<int64_t>(positions * channels / kGrain, 1, kMostChunks)),
+        chunks_(std::clamp<int64_t>(positions * channels / kBatchNormGrain, 1, kMostChunks)),
         sums_(static_cast<size_t>(2 * chunks_ * channels)) {}
 
   const double* first() const { return sums_.data(); }
@@ -157,7 +157,7 @@ class BatchNormOp : public Op {
   // function(index of the first channel's element), shared among the threads.
   template <class Function>
   void for_each_position(const Function& function) {
-    parallel_for(positions_, kGrain / std::max<int64_t>(1, channels_), [&](int64_t begin, int64_t end) {
+    parallel_for(positions_, kBatchNormGrain / std::max<int64_t>(1, channels_), [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p) function(p * channels_);
     });
   }

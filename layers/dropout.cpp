@@ -11,7 +11,7 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kGrain = 1 << 12;  // elements per thread that are worth waking it for
+constexpr int64_t kDropoutGrain = 1 << 12;  // elements per thread that are worth waking it for
 
 class DropoutOp : public Op {
  public:
@@ -41,7 +41,7 @@ class DropoutOp : public Op {
     const Philox random(pass.seed, RandomStream::kDropout, static_cast<uint64_t>(pass.step), settings_.name);
     const int64_t columns = kept_.shape().row_elements();
     uint8_t* kept = kept_.data<uint8_t>();
-    parallel_for(kept_.shape().rows(), kGrain / std::max<int64_t>(1, columns), [&](int64_t begin, int64_t end) {
+    parallel_for(kept_.shape().rows(), kDropoutGrain / std::max<int64_t>(1, columns), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t first = pass.rows[static_cast<size_t>(row)] * settings_.row_elements + settings_.first_column;
         draw_row(random, static_cast<uint64_t>(first), static_cast<uint64_t>(columns), kept + row * columns);
@@ -65,7 +65,7 @@ class DropoutOp : public Op {
   void scale_kept(const float* from, float* to, int64_t elements) const {
     const uint8_t* kept = kept_.data<uint8_t>();
     const float scale = scale_;
-    parallel_for(elements, kGrain, [=](int64_t begin, int64_t end) {
+    parallel_for(elements, kDropoutGrain, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const float scaled = scale * from[i];
         to[i] = kept[i] ? scaled : 0;

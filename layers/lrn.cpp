@@ -11,7 +11,7 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kGrain = 1 << 13;  // elements per thread that are worth waking it for
+constexpr int64_t kLrnGrain = 1 << 13;  // elements per thread that are worth waking it for
 
 // s^-beta for the exponents that square roots reach, and for any.
 struct PowerHalf {
@@ -80,7 +80,7 @@ class LrnOp : public Op {
   // function(index of the first element, scratch), shared among the threads.
   template <class Function>
   void for_each_position(const Function& function) {
-    parallel_for(positions_, kGrain / std::max<int64_t>(1, channels_), [&](int64_t begin, int64_t end) {
+    parallel_for(positions_, kLrnGrain / std::max<int64_t>(1, channels_), [&](int64_t begin, int64_t end) {
       const auto padded = static_cast<size_t>(channels_ + settings_.size - 1);
       std::vector<float> memory(2 * padded + static_cast<size_t>(channels_), 0.0f);
       Scratch scratch{memory.data(), memory.data() + padded, memory.data() + 2 * padded};

@@ -19,7 +19,7 @@ int64_t Window::count(int64_t extent) const {
 
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements per thread that are worth waking it for
+constexpr int64_t kPoolGrain = 1 << 14;  // elements per thread that are worth waking it for
 
 // The part of one window, or of the windows over one pixel, along one extent.
 struct Span {
@@ -75,7 +75,7 @@ struct Planes {
 // function(row, oh) for all rows of outputs, shared among the threads.
 template <class Function>
 void for_each_output_row(const Planes& p, const Function& function) {
-  const int64_t grain = kGrain / std::max<int64_t>(1, p.out_width * p.channels);
+  const int64_t grain = kPoolGrain / std::max<int64_t>(1, p.out_width * p.channels);
   parallel_for(p.rows * p.out_height, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) function(i / p.out_height, i % p.out_height);
   });
@@ -87,7 +87,7 @@ void for_each_output_row(const Planes& p, const Function& function) {
 template <class Function>
 void for_each_pixel_row(const Planes& p, float* dx, const Function& function) {
   const int64_t row_elements = p.width * p.channels;
-  parallel_for(p.rows * p.height, kGrain / std::max<int64_t>(1, row_elements), [&](int64_t begin, int64_t end) {
+  parallel_for(p.rows * p.height, kPoolGrain / std::max<int64_t>(1, row_elements), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       float* to = dx + i * row_elements;
       std::fill_n(to, row_elements, 0.0f);
@@ -249,7 +249,7 @@ class GlobalAvgPoolOp : public Op {
  private:
   static constexpr int64_t kBlock = 512;  // channels summed at once
 
-  int64_t grain() const { return kGrain / std::max<int64_t>(1, positions_ * channels_); }
+  int64_t grain() const { return kPoolGrain / std::max<int64_t>(1, positions_ * channels_); }
 
   // In double precision: a plane has thousands of positions.
   void mean(const float* x, int64_t channels, float* y) const {

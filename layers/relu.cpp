@@ -6,14 +6,14 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements per thread that are worth waking it for
+constexpr int64_t kReluGrain = 1 << 14;  // elements per thread that are worth waking it for
 
 class ReluOp : public Op {
  public:
   void forward(const Pass&, const Tensor& x, Tensor& y) override {
     const float* from = x.data();
     float* to = y.data();
-    parallel_for(x.elements(), kGrain, [&](int64_t begin, int64_t end) {
+    parallel_for(x.elements(), kReluGrain, [&](int64_t begin, int64_t end) {
     // simd: x and y may be the same memory, which the compiler would otherwise fear.
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) to[i] = from[i] < 0 ? 0 : from[i];  // NaN stays NaN
@@ -24,7 +24,7 @@ class ReluOp : public Op {
     if (!dx) return;
     const float *out = y.data(), *from = dy.data();
     float* to = dx->data();
-    parallel_for(y.elements(), kGrain, [&](int64_t begin, int64_t end) {
+    parallel_for(y.elements(), kReluGrain, [&](int64_t begin, int64_t end) {
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) {
         const float gradient = from[i];  // loaded in any case, so that the choice needs no branch

@@ -55,7 +55,7 @@ void ClassParts::check_finish(const Tensor& logits, const Tensor& labels, const 
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr int64_t kGrain = 1 << 11;  // exponentials per thread that are worth waking it for
+constexpr int64_t kShardGrain = 1 << 11;  // exponentials per thread that are worth waking it for
 
 // label: among these classes, if it is one of them.
 void summarize_row(const float* logits, int classes, int64_t label, float* stats) {
@@ -151,7 +151,7 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
 
   template <class Function>
   void over_rows(int64_t rows, const Function& function) const {
-    parallel_for(rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(columns(), kLossStats)),
+    parallel_for(rows, std::max<int64_t>(1, kShardGrain / std::max<int64_t>(columns(), kLossStats)),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t row = begin; row < end; ++row) function(row);
                  });

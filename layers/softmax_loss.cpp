@@ -12,7 +12,7 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kGrain = 1 << 11;  // exponentials per thread that are worth waking it for
+constexpr int64_t kSoftmaxGrain = 1 << 11;  // exponentials per thread that are worth waking it for
 
 RowResult run_row(const float* logits, const SmoothTarget& target, int label, const RowGradient& gradient,
                   float* dlogits) {
@@ -55,7 +55,7 @@ class CpuLoss : public SoftmaxLoss {
     const RowGradient gradient(pass.step_rows, target);
 
     results_.resize(static_cast<size_t>(rows));
-    parallel_for(rows, std::max<int64_t>(1, kGrain / classes_), [&](int64_t begin, int64_t end) {
+    parallel_for(rows, std::max<int64_t>(1, kSoftmaxGrain / classes_), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t first = row * classes_;
         results_[static_cast<size_t>(row)] =

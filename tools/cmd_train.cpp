@@ -6,11 +6,6 @@
 #include "tools/commands.h"
 
 namespace owt {
-namespace {
-
-constexpr int kStoppedOnSignal = 75;  // EX_TEMPFAIL of sysexits.h: come again
-
-}  // namespace
 
 int command_train(const Arguments& arguments) {
   Options options("owt train", "Trains a network from a recipe and writes a run folder with checkpoints and metrics.");

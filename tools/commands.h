@@ -12,6 +12,8 @@ namespace owt {
 
 using Arguments = std::vector<std::string>;
 
+constexpr int kStoppedOnSignal = 75;  // the exit code of what can go on; EX_TEMPFAIL of sysexits.h: come again
+
 int command_train(const Arguments& arguments);
 int command_eval(const Arguments& arguments);
 int command_predict(const Arguments& arguments);

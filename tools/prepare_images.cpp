@@ -18,8 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kStoppedOnSignal = 75;  // EX_TEMPFAIL of sysexits.h: come again
-
 void declare_preparation(Options& options) {
   options.option("size", "PIXELS", "256", "length of the short side; 0: as it is");
   options.option("quality", "Q", "90", "of the JPEG files, 1 to 100");

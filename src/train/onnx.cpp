@@ -34,9 +34,9 @@ struct Value {
 };
 
 // The graph as it grows, and where its weights come from.
-class Graph {
+class OnnxGraph {
  public:
-  Graph(onnx::GraphProto& graph, const std::string& weights)
+  OnnxGraph(onnx::GraphProto& graph, const std::string& weights)
       : graph_(graph), path_(weights), weights_(weights), names_{kInput, kLogits, kProbabilities} {}
 
   // Adds a node named like its layer and returns it, for its attributes.
@@ -128,18 +128,18 @@ Names with(const Value& x, const Names& params) {
   return names;
 }
 
-std::string flat(Graph& graph, const std::string& name, const Value& x) {
+std::string flat(OnnxGraph& graph, const std::string& name, const Value& x) {
   if (x.shape.rank() == 2) return x.name;
   onnx::NodeProto& node = graph.add("Flatten", name, {x.name});
   set(node, "axis", int64_t{1});
   return node.output(0);
 }
 
-Value add_layers(Graph& graph, const Net& net, Value x);
+Value add_layers(OnnxGraph& graph, const Net& net, Value x);
 
 // Each adds the layer's nodes and returns the name of what they give.
 
-std::string add_conv(Graph& graph, Layer& layer, const Value& x) {
+std::string add_conv(OnnxGraph& graph, Layer& layer, const Value& x) {
   const ConvGeometry g = conv_geometry(layer, x.shape).value();
   onnx::NodeProto& node = graph.add("Conv", layer.name(), with(x, graph.params(layer)));
   set(node, "kernel_shape", Integers{g.kernel_h, g.kernel_w});
@@ -149,7 +149,7 @@ std::string add_conv(Graph& graph, Layer& layer, const Value& x) {
   return node.output(0);
 }
 
-std::string add_dense(Graph& graph, Layer& layer, const Value& x) {
+std::string add_dense(OnnxGraph& graph, Layer& layer, const Value& x) {
   const std::string rows = flat(graph, layer.name() + ".flatten", x);
   onnx::NodeProto& node = graph.add("Gemm", layer.name(), with({rows, {}}, graph.params(layer)));
   set(node, "transB", int64_t{1});
@@ -167,7 +167,7 @@ void set_windows(onnx::NodeProto& node, const Window& window, const Integers& pa
   set(node, "pads", pads);
 }
 
-std::string add_max_pool(Graph& graph, Layer& layer, const Value& x) {
+std::string add_max_pool(OnnxGraph& graph, Layer& layer, const Value& x) {
   const Window& window = pool_window(layer);
   const Shape out = layer.out_shape(x.shape);
   onnx::NodeProto& node = graph.add("MaxPool", layer.name(), {x.name});
@@ -178,7 +178,7 @@ std::string add_max_pool(Graph& graph, Layer& layer, const Value& x) {
 }
 
 // Padding counts in the mean and what lies beyond it does not: the first is made part of the image.
-std::string add_avg_pool(Graph& graph, Layer& layer, const Value& x) {
+std::string add_avg_pool(OnnxGraph& graph, Layer& layer, const Value& x) {
   const Window& window = pool_window(layer);
   const Shape out = layer.out_shape(x.shape);
   std::string image = x.name;
@@ -195,12 +195,12 @@ std::string add_avg_pool(Graph& graph, Layer& layer, const Value& x) {
   return node.output(0);
 }
 
-std::string add_global_avg_pool(Graph& graph, Layer& layer, const Value& x) {
+std::string add_global_avg_pool(OnnxGraph& graph, Layer& layer, const Value& x) {
   const std::string means = graph.add("GlobalAveragePool", layer.name() + ".means", {x.name}).output(0);
   return flat(graph, layer.name(), {means, x.shape});
 }
 
-std::string add_lrn(Graph& graph, Layer& layer, const Value& x) {
+std::string add_lrn(OnnxGraph& graph, Layer& layer, const Value& x) {
   const LrnSettings& settings = lrn_settings(layer);
   if (settings.size % 2 == 0)
     fail("layer '", layer.name(), "' normalises over ", settings.size,
@@ -213,17 +213,17 @@ std::string add_lrn(Graph& graph, Layer& layer, const Value& x) {
   return node.output(0);
 }
 
-std::string add_batch_norm(Graph& graph, Layer& layer, const Value& x) {
+std::string add_batch_norm(OnnxGraph& graph, Layer& layer, const Value& x) {
   onnx::NodeProto& node = graph.add("BatchNormalization", layer.name(), with(x, graph.params(layer)));
   set(node, "epsilon", static_cast<float>(batch_norm_eps(layer)));
   return node.output(0);
 }
 
-std::string add_relu(Graph& graph, Layer& layer, const Value& x) {
+std::string add_relu(OnnxGraph& graph, Layer& layer, const Value& x) {
   return graph.add("Relu", layer.name(), {x.name}).output(0);
 }
 
-std::string add_residual(Graph& graph, Layer& layer, const Value& x) {
+std::string add_residual(OnnxGraph& graph, Layer& layer, const Value& x) {
   const ResidualParts parts = residual_parts(layer);
   const std::string body = add_layers(graph, parts.body, x).name, shortcut = add_layers(graph, parts.shortcut, x).name;
   const std::string sum =
@@ -231,11 +231,11 @@ std::string add_residual(Graph& graph, Layer& layer, const Value& x) {
   return parts.relu ? graph.add("Relu", layer.name(), {sum}).output(0) : sum;
 }
 
-std::string skip(Graph&, Layer&, const Value& x) { return x.name; }
+std::string skip(OnnxGraph&, Layer&, const Value& x) { return x.name; }
 
 struct Operator {
   const char* type;  // of the layer
-  std::string (*add)(Graph&, Layer&, const Value& x);
+  std::string (*add)(OnnxGraph&, Layer&, const Value& x);
 };
 
 constexpr Operator kOperators[] = {
@@ -246,19 +246,20 @@ constexpr Operator kOperators[] = {
     {"relu", add_relu},         {"residual", add_residual},
 };
 
-Value add_layer(Graph& graph, Layer& layer, const Value& x) {
+Value add_layer(OnnxGraph& graph, Layer& layer, const Value& x) {
   for (const Operator& op : kOperators)
     if (layer.type() == op.type) return {op.add(graph, layer, x), layer.out_shape(x.shape)};
   fail("layer '", layer.name(), "' is of type ", layer.type(), ", which owt cannot write as ONNX");
 }
 
-Value add_layers(Graph& graph, const Net& net, Value x) {
+Value add_layers(OnnxGraph& graph, const Net& net, Value x) {
   for (int64_t i = 0; i < net.size(); ++i) x = add_layer(graph, net.layer(i), x);
   return x;
 }
 
 // Values of H x W x C as 1 x C x H x W, or as 1 x C x 1 x 1 where every position of a channel has the same.
-std::string add_per_pixel(Graph& graph, const std::string& name, const Shape& image, const std::vector<float>& values) {
+std::string add_per_pixel(OnnxGraph& graph, const std::string& name, const Shape& image,
+                          const std::vector<float>& values) {
   const int64_t positions = image[0] * image[1], channels = image[2];
   const auto at = [&](int64_t i) { return values[static_cast<size_t>(i)]; };
   std::vector<float> planes;
@@ -272,7 +273,7 @@ std::string add_per_pixel(Graph& graph, const std::string& name, const Shape& im
   return graph.constant(name, {1, channels, 1, 1}, values.data());
 }
 
-Value add_normalisation(Graph& graph, const Augmenter& augmenter, const Value& pixels) {
+Value add_normalisation(OnnxGraph& graph, const Augmenter& augmenter, const Value& pixels) {
   const auto [mean, factor] = augmenter.at_centre();
   const Shape image = pixels.shape.row();
   const std::string means = add_per_pixel(graph, "pixel.mean", image, mean);
@@ -296,7 +297,7 @@ void declare(onnx::ValueInfoProto& value, const std::string& name, const Shape& 
 
 void add_graph(onnx::GraphProto& out, const Model& model, const Augmenter& augmenter, const std::string& weights,
                const OnnxOptions& options) {
-  Graph graph(out, weights);
+  OnnxGraph graph(out, weights);
   out.set_name(model.name);
   Value x{kInput, model.input.batch_of(1)};
   declare(*out.add_input(), x.name, x.shape, options.batch);

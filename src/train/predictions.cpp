@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kPiece = 1 << 16;  // bytes of text that are worth writing
 
 // A field of a CSV line (RFC 4180).
-std::string quoted(const std::string& text) {
+std::string csv_quoted(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string out = "\"";
   for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
@@ -131,7 +131,7 @@ Evaluation Predictions::evaluation() const {
 std::vector<std::string> Predictions::class_names() const {
   std::vector<std::string> names = images_.class_names();
   while (std::ssize(names) < classes_) names.push_back(std::to_string(names.size()));
-  for (std::string& name : names) name = quoted(name);
+  for (std::string& name : names) name = csv_quoted(name);
   return names;
 }
 
@@ -144,7 +144,7 @@ void Predictions::write_csv(const std::string& path) const {
   AtomicFileWriter file(path);
   for (int64_t image = 0; image < images_.size(); ++image) {
     const int label = images_.label(image);
-    text += format("{},{},{},{}", image, quoted(images_.name(image)), label, name_of(label));
+    text += format("{},{},{},{}", image, csv_quoted(images_.name(image)), label, name_of(label));
     for (int t = 0; t < top(); ++t) {
       const double* const ranked = line(image) + kTopClasses + 2 * t;
       const int c = static_cast<int>(ranked[0]);

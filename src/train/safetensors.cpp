@@ -14,8 +14,6 @@
 namespace owt {
 namespace {
 
-using Json = nlohmann::json;
-
 static_assert(std::endian::native == std::endian::little, "the format is little-endian and is copied as it is");
 
 constexpr uint64_t kLengthBytes = 8, kMaxHeader = 100'000'000;  // the limit of the reference implementation
@@ -91,9 +89,9 @@ std::vector<int64_t> extents_of(const Shape& shape) {
   return extents;
 }
 
-std::vector<uint64_t> unsigned_list(const Json& tensor, const char* key) {
+std::vector<uint64_t> unsigned_list(const nlohmann::json& tensor, const char* key) {
   std::vector<uint64_t> list;
-  for (const Json& value : tensor.at(key)) {
+  for (const nlohmann::json& value : tensor.at(key)) {
     if (!value.is_number_unsigned()) throw std::invalid_argument(concat("'", key, "' holds ", value.dump()));
     list.push_back(value.get<uint64_t>());
   }
@@ -110,7 +108,7 @@ uint64_t bytes_needed(const std::vector<uint64_t>& extents, const ElementType& t
 }
 
 // Throws std::exception with what is wrong.
-SafetensorsReader::Entry parse_entry(const std::string& name, const Json& tensor) {
+SafetensorsReader::Entry parse_entry(const std::string& name, const nlohmann::json& tensor) {
   SafetensorsReader::Entry entry{name, tensor.at("dtype").get<std::string>(), {}, 0, 0};
   const ElementType* type = element_type(entry.dtype);
   if (!type) throw std::invalid_argument("unknown dtype '" + entry.dtype + "'");
@@ -207,7 +205,7 @@ std::string SafetensorsReader::read_header(uint64_t file_size) {
 }
 
 void SafetensorsReader::parse_header(const std::string& text) {
-  const Json header = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json header = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!header.is_object()) bad("no safetensors file, its header is no JSON");
   for (const auto& [name, value] : header.items()) {
     try {

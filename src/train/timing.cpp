@@ -16,7 +16,7 @@
 namespace owt {
 namespace {
 
-constexpr int kUntimedSteps = 3;  // the first ones make primitives and choose algorithms
+constexpr int kWarmUpSteps = 3;  // the first ones make primitives and choose algorithms
 
 // The share of a layer's work that rank 0 does.
 double share_of_rank_0(const LayerPlan& layer) {
@@ -39,7 +39,7 @@ double time_rank(const Settings& settings, const Plan& plan, const TimeOptions& 
   comm.meet();
   constexpr Step::Rates kRates{1e-6, 1e-6};  // leave the made-up task finite
   int64_t number = 0;
-  for (int64_t i = -kUntimedSteps; i < options.steps; ++i) {
+  for (int64_t i = -kWarmUpSteps; i < options.steps; ++i) {
     profiler.enable(i >= 0);
     profiler.begin_step();
     step.train(batch, number++, kRates, false);
