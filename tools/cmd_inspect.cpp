@@ -9,6 +9,7 @@
 #include "src/train/safetensors.h"
 #include "tools/commands.h"
 #include "tools/inspect_data.h"
+#include "tools/recipes.h"
 
 namespace owt {
 namespace {
@@ -98,9 +99,10 @@ void inspect_folder(const std::string& folder, const SheetRequest& sheet) {
 int command_inspect(const Arguments& arguments) {
   Options options("owt inspect",
                   "Shows what is in a recipe, a model file, a weights file, a checkpoint, a run folder or a data set.");
-  options.positional("CONFIG", "the file or folder");
+  options.positional("CONFIG", "the file or folder, or the name of a recipe or a model that 'owt recipes' lists");
   options.option("sheet", "FILE", "of a data set: a PNG of random training samples as the network would see them");
-  options.option("recipe", "FILE", "whose augmentation the sheet shows (default: a crop of 224 for shards, else none)");
+  options.option("recipe", "CONFIG",
+                 "whose augmentation the sheet shows (default: a crop of 224 for shards, else none)");
   options.option("samples", "N", "64", "images on the sheet");
   options.option("seed", "S", "1", "of the choice of samples and of their augmentation");
   declare_shared(options);
@@ -109,12 +111,13 @@ int command_inspect(const Arguments& arguments) {
     std::cout << options.help();
     return 0;
   }
-  const std::string path = options.string("CONFIG");
+  std::string path = options.string("CONFIG");
+  if (!fs::exists(path)) path = find_recipe(path);
   if (!fs::exists(path)) fail("no file or folder ", path);
   if (options.given("sheet") && !fs::is_directory(path)) fail("a contact sheet needs a data set; ", path, " is a file");
   if (fs::is_directory(path))
     inspect_folder(path, {.file = options.given("sheet") ? options.string("sheet") : "",
-                          .recipe = options.given("recipe") ? options.string("recipe") : "",
+                          .recipe = options.given("recipe") ? find_recipe(options.string("recipe")) : "",
                           .sheet = {.samples = options.integer("samples", {.low = 1, .high = 1e5}),
                                     .seed = static_cast<uint64_t>(options.integer("seed", {.low = 0}))}});
   else if (path.ends_with(".safetensors"))

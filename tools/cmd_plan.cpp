@@ -15,7 +15,7 @@ namespace owt {
 namespace {
 
 void declare(Options& options) {
-  options.positional("CONFIG", "a recipe or a model file");
+  options.positional("CONFIG", concat("a recipe or a model: ", kFileOrName));
   declare_shared(options);
   options.repeated("parallel", "NAME",
                    "dp | dp-zero | owt-a | owt-b | owt-c | owt-d | mp; may be given several times (default: the "

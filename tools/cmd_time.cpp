@@ -10,7 +10,7 @@ namespace owt {
 
 int command_time(const Arguments& arguments) {
   Options options("owt time", "Times training steps on made-up images and shows where the time goes, layer by layer.");
-  options.positional("CONFIG", "a recipe or a model file");
+  options.positional("CONFIG", concat("a recipe or a model: ", kFileOrName));
   declare_shared(options);
   declare_strategy(options);
   options.option("steps", "N", "30", "steps to time");

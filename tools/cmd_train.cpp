@@ -9,7 +9,7 @@ namespace owt {
 
 int command_train(const Arguments& arguments) {
   Options options("owt train", "Trains a network from a recipe and writes a run folder with checkpoints and metrics.");
-  options.positional("CONFIG", "the recipe, a TOML file");
+  options.positional("CONFIG", concat("the recipe: ", kFileOrName));
   options.option("data", "DIR", "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
   options.option(
       "out", "DIR",

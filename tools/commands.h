@@ -27,6 +27,10 @@ int prepare_stats(const Arguments& arguments);
 int command_inspect(const Arguments& arguments);
 int command_export(const Arguments& arguments);
 int command_devices(const Arguments& arguments);
+int command_recipes(const Arguments& arguments);
+
+// What CONFIG may be, for the help of commands.
+constexpr const char* kFileOrName = "a TOML file, or a name that 'owt recipes' lists";
 
 // Options that several subcommands share: --workers, --device, --threads, --set; and --parallel, for one strategy.
 void declare_shared(Options& options);

@@ -32,20 +32,34 @@ constexpr Command kCommands[] = {
     {"prepare", owt::command_prepare, Under::kAlone, "make or unpack a data set"},
     {"export", owt::command_export, Under::kAlone, "write a trained network as ONNX"},
     {"devices", owt::command_devices, Under::kAlone, "what this machine can train on"},
+    {"recipes", owt::command_recipes, Under::kAlone, "the recipes and models that can be given by name"},
     {"inspect", owt::command_inspect, Under::kAlone, "what is in a recipe, a model, a checkpoint or a data set"},
 };
+
+constexpr const char* kMoreHelp = R"(
+First steps:
+  owt prepare synthetic shapes            draws a small data set into the folder shapes
+  owt train quickstart --data shapes      learns it with two workers, in about a minute
+  owt eval runs/quickstart --data shapes  measures what was learnt
+  owt plan alexnet_owt --workers 4        shows what four workers would send each other to train AlexNet
+
+CONFIG, which most commands take, is a TOML file, a run folder, or a name. NAME.toml is looked for in ./configs and
+./configs/models, then in the two folders of that name that came with owt; 'owt recipes' lists what there is.
+
+'owt COMMAND --help' lists a command's options. Exit codes: 0 done, 1 failed (one line says why and what to do), 2 wrong
+command line, 75 stopped on a signal after a checkpoint: the same command with --resume auto goes on.
+)";
 
 void print_help(std::ostream& out) {
   out << "owt " << owt::program_version()
       << ": trains convolutional networks, convolutions data-parallel, dense layers model-parallel\n\n"
-         "usage: owt COMMAND ...\n\n";
+         "Usage: owt COMMAND ...\n\nCommands:\n";
   for (const Command& command : kCommands) {
     std::string name = command.name;
     name.resize(12, ' ');
     out << "  " << name << command.about << '\n';
   }
-  out << "\nowt COMMAND --help says more. Exit codes: 0 done, 1 failed, 2 wrong command line, 75 stopped on "
-         "a signal.\n";
+  out << kMoreHelp;
 }
 
 int run(const std::vector<std::string>& words) {

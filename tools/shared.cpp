@@ -5,6 +5,7 @@
 #include "src/core/log.h"
 #include "src/train/checkpoint_files.h"
 #include "tools/commands.h"
+#include "tools/recipes.h"
 
 namespace owt {
 namespace {
@@ -19,11 +20,18 @@ namespace fs = std::filesystem;
 
 constexpr const char* kRunConfig = "config.toml";
 
-std::string config_file(const std::string& path) {
-  if (!fs::is_directory(path)) return path;
-  const fs::path file = fs::path(path) / kRunConfig;
-  if (!fs::is_regular_file(file)) fail(path, " is no run folder: it holds no ", kRunConfig, "; name a recipe or a run");
-  return file.string();
+// Where a folder that is no run folder has a recipe's name, the recipe is meant.
+bool is_other_folder(const std::string& path) {
+  if (!fs::is_directory(path)) return false;
+  const std::vector<NamedRecipe> recipes = named_recipes();
+  return std::none_of(recipes.begin(), recipes.end(), [&](const NamedRecipe& r) { return r.name == path; });
+}
+
+std::string config_file(const std::string& config) {
+  const fs::path of_run = fs::path(config) / kRunConfig;
+  if (fs::is_regular_file(of_run)) return of_run.string();
+  if (is_other_folder(config)) fail(config, " is no run folder: it holds no ", kRunConfig, "; name a recipe or a run");
+  return find_recipe(config);
 }
 
 const std::string& checked_strategy(const std::string& name) {
@@ -94,7 +102,7 @@ Settings shared_settings(const Options& options, Overrides more) {
 }
 
 void declare_trained(Options& options) {
-  options.positional("CONFIG", "a run folder, or the recipe, a TOML file");
+  options.positional("CONFIG", concat("a run folder, or the recipe: ", kFileOrName));
   options.option("weights", "FILE",
                  "safetensors file with the model's weights (default: where CONFIG is a run folder or its config.toml, "
                  "those of the checkpoint with the best test top-1, or of the newest where none was evaluated)");

@@ -1,0 +1,94 @@
+// Recipes by name: where they are looked for, and what an unknown one is told.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/support/program.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class RecipesTest : public ProgramTest {
+ protected:
+  // The program as it is called in a folder of the test's own.
+  Result owt_in(const std::string& folder, const std::string& words) const {
+    fs::create_directories(file(folder));
+    return owt(words, "cd '" + file(folder) + "';");
+  }
+  void write_recipe(const std::string& name, const std::string& model_name) const {
+    fs::create_directories(fs::path(file(name)).parent_path());
+    std::string text = kSmallRecipe;
+    text.replace(text.find("\"small\""), 7, "\"" + model_name + "\"");
+    write(name, text);
+  }
+};
+
+TEST_F(RecipesTest, OfTheSourceTreeAreFoundFromAnyFolder) {
+  const Result recipe = owt_in("elsewhere", "plan cifar10_quick"), model = owt_in("elsewhere", "plan alexnet_owt.toml");
+  EXPECT_EQ(recipe.code, 0) << recipe.err;
+  EXPECT_THAT(recipe.out, HasSubstr("conv1"));
+  EXPECT_EQ(model.code, 0) << model.err;
+  EXPECT_THAT(model.out, HasSubstr("fc6"));
+}
+
+TEST_F(RecipesTest, EveryCommandThatTakesARecipeTakesItsName) {
+  const std::string name = " cifar10_quikc", weights = " --weights none";
+  for (const std::string words :
+       {"train" + name, "plan" + name, "time" + name, "inspect" + name, "eval" + name + weights,
+        "extract" + name + weights + " --layer fc1 --out x.npy", "export" + name + weights + " --onnx x.onnx",
+        "predict" + name + " photo.jpg" + weights}) {
+    const Result result = owt_in("elsewhere", words);
+    EXPECT_EQ(result.code, 1) << words << result.err;
+    EXPECT_THAT(result.err, HasSubstr("did you mean 'cifar10_quick'?")) << words;
+  }
+}
+
+TEST_F(RecipesTest, AFileComesBeforeTheFolderConfigsAndThatBeforeWhatCameWithTheProgram) {
+  write_recipe("here/configs/models/cifar10_quick.toml", "in_models");
+  EXPECT_THAT(owt_in("here", "inspect cifar10_quick").out, HasSubstr("model in_models"));
+  write_recipe("here/configs/cifar10_quick.toml", "in_configs");
+  EXPECT_THAT(owt_in("here", "inspect cifar10_quick").out, HasSubstr("model in_configs"));
+  write_recipe("here/cifar10_quick.toml", "in_the_folder");
+  EXPECT_THAT(owt_in("here", "inspect cifar10_quick.toml").out, HasSubstr("model in_the_folder"));
+  EXPECT_THAT(owt_in("here", "inspect cifar10_quick").out, HasSubstr("model in_configs"));
+}
+
+TEST_F(RecipesTest, AFolderOfDataWithARecipesNameDoesNotHideIt) {
+  fs::create_directories(file("here/cifar10_quick"));
+  const Result result = owt_in("here", "plan cifar10_quick");
+  EXPECT_EQ(result.code, 0) << result.err;
+}
+
+TEST_F(RecipesTest, OfAnInstallationAreFoundBesideTheProgram) {
+  fs::create_directories(file("usr/bin"));
+  fs::copy(OWT_PROGRAM, file("usr/bin/owt"));
+  write_recipe("usr/share/owt/configs/only_installed.toml", "installed");
+  const std::string run = "cd /; '" + file("usr/bin/owt") + "' inspect only_installed >'" + file("answer") + "'; true ";
+  owt("--version", run + ";");
+  EXPECT_THAT(read_file(file("answer")), HasSubstr("model installed"));
+}
+
+TEST_F(RecipesTest, AnUnknownNameIsToldWhereItWasLookedForAndTheNearest) {
+  const Result result = owt_in("elsewhere", "train cifar10_quikc");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("cifar10_quikc"), HasSubstr("/configs/models"),
+                                HasSubstr("did you mean 'cifar10_quick'?")));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_THAT(owt_in("elsewhere", "train something_else").err, HasSubstr("'owt recipes' lists the names"));
+}
+
+TEST_F(RecipesTest, AreListedWithTheirFiles) {
+  write_recipe("here/configs/my_own.toml", "mine");
+  const Result result = owt_in("here", "recipes");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("configs/my_own.toml\n"), HasSubstr("configs/quickstart.toml\n"),
+                                HasSubstr("models/alexnet_owt.toml\n")));
+}
+
+}  // namespace
+}  // namespace owt

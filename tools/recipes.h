@@ -1,0 +1,23 @@
+// Recipes and models by name, so that `owt train cifar10_quick` works in any folder.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace owt {
+
+// The file that CONFIG means: itself where it is a file, or a path. Else, with or without ".toml", the file of that name
+// in the first of recipe_folders() that holds one. Throws Error naming the folders and the nearest name.
+std::string find_recipe(const std::string& config);
+
+// Those of these that exist: ./configs, ./configs/models, and the same two of what came with the program: share/owt/configs
+// of an installation, or configs beside the build folder of a source tree.
+std::vector<std::string> recipe_folders();
+
+// Every file that find_recipe() finds by its name, once per name, in alphabetical order.
+struct NamedRecipe {
+  std::string name, file;
+};
+std::vector<NamedRecipe> named_recipes();
+
+}  // namespace owt
