@@ -72,7 +72,7 @@ esac
 part "packages" install_packages "${build_packages[@]}" "${test_packages[@]}"
 part "includes" tools/check_includes.sh
 part "format" tools/check_format.sh
-part "build" build release -DOWT_TESTS=ON  # tools/quickstart.sh switches them off
+part "build" build release -DOWT_TESTS=ON -DOWT_CUDA=ON  # tools/quickstart.sh may have switched them off
 part "tests" test_release
 part "fuzzing" tests/fuzz/run.sh 20
 part "build without CUDA and MPI" build nocuda -DOWT_TESTS=OFF -DOWT_MPI=OFF

@@ -217,10 +217,7 @@ void Trainer::record(const StepResult& result, const Started& started) {
   const int64_t epochs = (total_steps_ + batches_->steps_per_epoch() - 1) / batches_->steps_per_epoch();
   progress_->update({started.position, total_steps_, started.epoch, epochs, loss, top1, started.lr}, result.sums.rows);
   if (started.step == first_step_ + 1)
-    for (const std::string& line : ConvChoices::process().report()) {
-      progress_->clear();
-      log_info("convolution {}", line);
-    }
+    for (const std::string& line : ConvChoices::process().report()) log_to_file_only("convolution " + line);
   if (started.step % job_.settings.run.log_every != 0 && started.step != 1 && started.step != total_steps_) return;
   const double data_wait_ms = waited_steps_ > 0 ? data_wait_ms_ / static_cast<double>(waited_steps_) : 0;
   metrics_->write(TrainRecord{started.step, started.epoch, loss, top1, started.lr, progress_->images_per_second(),

@@ -83,6 +83,39 @@ expect_no_call "prepare"
 expect_call "^owt train $tree/configs/quickstart.toml --timing --workers 4 --data=there --out here$"
 passed
 
+begin "with an NVIDIA driver the choice is that of cmake"
+program "$work/bin/nvidia-smi" 'true'
+quickstart
+expect_no_call "OWT_CUDA"
+passed
+
+if [ ! -e /proc/driver/nvidia/version ] && ! command -v nvidia-smi >/dev/null; then
+  begin "without an NVIDIA driver it builds for the CPU and says how to change that"
+  quickstart
+  expect_call "^cmake -S $tree --preset release -DOWT_TESTS=OFF -DOWT_CUDA=OFF$"
+  grep -q "No NVIDIA driver.*-DOWT_CUDA=ON" "$work/output" || wrong "it does not say so"
+  passed
+fi
+
+begin "what build/ was configured with is kept"
+echo "OWT_CUDA:BOOL=ON" >"$work/tree/build/CMakeCache.txt"
+quickstart
+expect_no_call "OWT_CUDA"
+passed
+
+begin "what the build prints is not shown"
+program "$work/bin/cmake" 'echo "many lines"'
+quickstart
+if grep -q "many lines" "$work/output"; then wrong "it is shown"; fi
+passed
+
+begin "where the build fails its output is shown, and nothing is trained"
+program "$work/bin/cmake" 'case $1 in --build) echo "no semicolon"; exit 3 ;; esac'
+if (quickstart) 2>/dev/null; then wrong "it succeeded"; fi
+grep -q "no semicolon" "$work/output" || wrong "the output of the build is missing"
+expect_no_call "owt"
+passed
+
 begin "where cmake fails it says so and stops"
 program "$work/bin/cmake" 'echo "no compiler"; exit 3'
 if (quickstart) 2>/dev/null; then wrong "it succeeded"; fi
