@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# What cmake --install puts in place works from there: the program with its recipes, completion for bash, manual pages.
+#
+#   usage: tests/tools/install_test.sh OWT      OWT: the program in its build folder
+set -euo pipefail
+
+owt=$(realpath "$1")
+package=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../tools/package" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+wrong() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+passed() { echo "passed: $*"; }
+
+cmake --install "$(dirname "$owt")" --prefix "$work/usr" >"$work/log" || wrong "cmake --install: $(cat "$work/log")"
+mkdir "$work/elsewhere"
+cd "$work/elsewhere"
+PATH=$work/usr/bin:$PATH
+
+[ "$(command -v owt)" = "$work/usr/bin/owt" ] || wrong "the program is not in bin"
+owt plan alexnet_owt --workers 4 | grep -q fc6 || wrong "no plan of a model by its name"
+owt recipes | grep -q "$work/usr/share/owt/configs/cifar10_quick.toml" || wrong "the recipes are not in share/owt/configs"
+passed "the installed program finds its recipes from any folder"
+
+[ -s "$work/usr/share/doc/owt/LICENSE" ] || wrong "no LICENSE"
+[ -s "$work/usr/share/doc/owt/README.md" ] || wrong "no README.md"
+passed "licence and README are installed"
+
+source "$work/usr/share/bash-completion/completions/owt"
+complete_words() {  # complete_words WORD...: what completes the last of the words of a command line
+  COMP_WORDS=(owt "$@")
+  COMP_CWORD=$#
+  COMPREPLY=()
+  _owt
+  printf '%s ' "${COMPREPLY[@]}"
+}
+expect() {  # expect WANTED WORD...
+  local wanted=$1 found
+  shift
+  found=$(complete_words "$@")
+  [ "$found" = "$wanted" ] || wrong "'owt $*' is completed with '$found', wanted '$wanted'"
+}
+touch cifar_notes.toml
+expect "train " tr
+expect "imagenet " prepare im
+expect "--workers " train x --wor
+expect "--shard-images " prepare imagenet --shard
+expect "tf32 " train x --precision tf
+expect "dp dp-zero " time x --parallel d
+expect "cifar10_quick " plan cifar10_q
+expect "cifar_notes.toml " train cifar_
+passed "commands, options, their values, recipes and files are completed"
+
+if command -v help2man >/dev/null; then
+  bash "$package/man_pages.sh" "$owt" "$work/man1"
+  for page in owt owt-train owt-plan owt-prepare; do
+    [ -s "$work/man1/$page.1" ] || wrong "no manual page $page.1"
+  done
+  grep -q -- 'workers' "$work/man1/owt-train.1" || wrong "owt-train.1 lacks an option"
+  grep -q '75' "$work/man1/owt.1" || wrong "owt.1 lacks the exit codes"
+  passed "manual pages are made from the help"
+fi

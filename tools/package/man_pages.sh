@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Manual pages of owt and of each of its commands, made from what --help prints.
+#
+#   usage: tools/package/man_pages.sh OWT FOLDER     writes owt.1, owt-train.1, ... into FOLDER; needs help2man
+set -euo pipefail
+
+owt=$1 folder=$2
+mkdir -p "$folder"
+version=$("$owt" --version | cut -d" " -f2)
+
+page() {  # page NAME ABOUT COMMAND: NAME.1 from `COMMAND --help`
+  help2man --no-info --no-discard-stderr --version-string="$version" --name="$2" --output="$folder/$1.1" "$3"
+}
+
+"$owt" --help | sed -n 's/^  \([a-z-]*\)  *\(.*\)/\1 \2/p' | grep -v '^owt ' | while read -r command about; do
+  page "owt-$command" "$about" "$owt $command"
+done
+page owt "$("$owt" --help | sed -n '1s/^[^:]*: //p')" "$owt"  # the last one: it is the one that cmake waits for
