@@ -9,7 +9,7 @@
 namespace owt {
 namespace {
 
-using Colour = std::array<uint8_t, 3>;
+using BmpColour = std::array<uint8_t, 3>;
 enum Compression : uint32_t { kNone = 0, kRunLengths8 = 1, kRunLengths4 = 2, kBitFields = 3 };
 
 // One colour of a pixel of 16, 24 or 32 bits.
@@ -92,14 +92,14 @@ class BmpReader {
     for (uint64_t c = 0; c < 3; ++c) fields_[c].mask = bytes_.little(54 + 4 * c, 4);
   }
 
-  Colour colour(uint32_t pixel) const {
+  BmpColour colour(uint32_t pixel) const {
     if (bits_ <= 8) return palette_[pixel];
     return {fields_[0].of(pixel), fields_[1].of(pixel), fields_[2].of(pixel)};
   }
   // Rows are counted as they are stored, mostly from the bottom.
   void put(Photo& photo, int64_t row, int64_t x, uint32_t pixel) const {
     const int64_t y = from_top_ ? row : height_ - 1 - row;
-    const Colour rgb = colour(pixel);
+    const BmpColour rgb = colour(pixel);
     std::copy(rgb.begin(), rgb.end(), photo.pixels.begin() + (y * width_ + x) * 3);
   }
 
@@ -161,7 +161,7 @@ class BmpReader {
   bool old_ = false, from_top_ = false;
   int64_t width_ = 0, height_ = 0;
   uint32_t bits_ = 0, compression_ = kNone;
-  std::array<Colour, 256> palette_{};
+  std::array<BmpColour, 256> palette_{};
   std::array<Field, 3> fields_{Field{0xff0000}, Field{0xff00}, Field{0xff}};
 };
 

@@ -82,14 +82,14 @@ std::string name_of(archive_entry* entry) {
   return name ? name : "";
 }
 
-using Reader = std::unique_ptr<archive, int (*)(archive*)>;
+using TarReader = std::unique_ptr<archive, int (*)(archive*)>;
 
 }  // namespace
 
 std::vector<TarMember> tar_members(const std::string& path, uint64_t offset, uint64_t bytes) {
   constexpr const char* kCure = "; it has to be uncompressed and whole: download it again";
   FilePart part(path, offset, bytes);
-  const Reader reader(archive_read_new(), archive_read_free);
+  const TarReader reader(archive_read_new(), archive_read_free);
   archive_read_support_format_tar(reader.get());
   archive_read_support_format_empty(reader.get());
   archive_read_set_read_callback(reader.get(), FilePart::read);
@@ -116,7 +116,7 @@ std::vector<std::pair<std::string, std::string>> unpacked_members(const std::str
                                                                   const std::vector<std::string>& endings) {
   constexpr const char* kCure = "; download it again";
   constexpr size_t kBlock = 1 << 16;
-  const Reader reader(archive_read_new(), archive_read_free);
+  const TarReader reader(archive_read_new(), archive_read_free);
   archive_read_support_filter_all(reader.get());
   archive_read_support_format_tar(reader.get());
   if (archive_read_open_filename(reader.get(), path.c_str(), kBlock) < ARCHIVE_WARN)
