@@ -107,7 +107,6 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
   job.plan = job.settings.plan_to_run();
   open_data(job, "");
   SmallRun run;
-  run.planned_bytes = job.plan.bytes_per_step();
   run.bytes.resize(static_cast<size_t>(job.plan.ranks()));
   const auto body = [&](Communicator& inner) {
     ProfiledCommunicator comm(inner, nullptr);
@@ -118,7 +117,7 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
     const auto batches = training_batches(job, comm.rank(), 0, 0);
     const Schedule schedule(job.settings.schedule);
     // As many steps are under way as the device allows.
-    int64_t finished = 0;
+    int64_t finished = 0, smaller_steps = 0, bytes_of_smaller = 0;
     const auto finish = [&] {
       const StepResult all = step.finish();
       ++finished;
@@ -127,11 +126,17 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
     for (int64_t i = 0; i < steps; ++i) {
       if (i - finished == step.most_in_flight()) finish();
       const double rate = job.settings.optimizer.learning_rate * schedule.rate(i, batches->steps_per_epoch());
-      step.start_training(batches->next(step.stream()), i, {rate, rate}, false);
+      const Batch& batch = batches->next(step.stream());
+      const int64_t before = comm.bytes();
+      step.start_training(batch, i, {rate, rate}, false);
+      if (batch.step_rows == job.plan.request.step_rows) continue;
+      ++smaller_steps;
+      bytes_of_smaller += comm.bytes() - before;
     }
     while (finished < steps) finish();
-    run.bytes[static_cast<size_t>(comm.rank())] = comm.bytes();
+    run.bytes[static_cast<size_t>(comm.rank())] = comm.bytes() - bytes_of_smaller;
     if (comm.rank() != 0) return;
+    run.planned_bytes = (steps - smaller_steps) * job.plan.bytes_per_step();
     for (Param* param : model.params()) {
       run.weights[param->name] = download(param->value);
       if (param->copy16.defined()) run.copies16[param->name] = download(param->copy16);
