@@ -53,7 +53,7 @@ test_asan() {
 }
 
 # The OpenMP library is not instrumented, so that the sanitizer does not see its barriers: teams of one thread. Ranks and
-# loaders are threads of our own and are checked in full. The build runs the tests once to list them, hence the export.
+# loaders are threads of our own and are checked in full.
 export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1"
 test_tsan() {
   OMP_THREAD_LIMIT=1 ctest --test-dir build-tsan --parallel 2 --output-on-failure --label-exclude shell

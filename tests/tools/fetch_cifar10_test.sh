@@ -60,7 +60,7 @@ os.rename(f"{work}/port.new", f"{work}/port")
 httpd.serve_forever()
 PYTHON
   server=$!
-  for _ in $(seq 200); do
+  while kill -0 "$server"; do
     [ -s "$work/port" ] && return 0
     sleep 0.05
   done
