@@ -6,6 +6,7 @@
 
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "src/core/json_text.h"
 
 namespace owt {
 namespace {
@@ -20,11 +21,19 @@ void append(const json& value, std::vector<double>& numbers) {
     for (const json& one : value) append(one, numbers);
 }
 
+json object_in(const std::string& path) {
+  const std::string text = read_file(path);
+  try {
+    return json_object<json>(text);
+  } catch (const Error& error) {
+    fail(path, ": ", error.what(), kOtherFile);
+  }
+}
+
 }  // namespace
 
 JsonNumbers::JsonNumbers(const std::string& path) : path_(path) {
-  const json file = json::parse(read_file(path), nullptr, false);
-  if (!file.is_object()) fail(path, " is no JSON object", kOtherFile);
+  const json file = object_in(path);
   for (const auto& [key, value] : file.items()) append(value, values_[key]);
 }
 

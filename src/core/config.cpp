@@ -31,7 +31,23 @@ struct Config::Node {
 
 namespace {
 
+// A dotted key makes a table of each of its words, and tables are printed and freed by recursion. toml++ limits values
+// within values only, before version 3.4.
+void check_dotted_keys(std::string_view text, const std::string& name) {
+  constexpr int kMostDots = 16;
+  int dots = 0, line = 1;
+  char before = '\n';
+  for (const char c : text) {
+    if (c == '\n') ++line;
+    const bool in_key = c != '\n' && c != '=' && c != ',' && c != '{' && !(c == '.' && before == '.');
+    dots = in_key ? dots + (c == '.') : 0;
+    if (dots > kMostDots) fail(name, ":", line, ": a key of more than ", kMostDots + 1, " words; no table is so deep");
+    before = c;
+  }
+}
+
 toml::table parse(std::string_view text, const std::string& name) {
+  check_dotted_keys(text, name);
   try {
     return toml::parse(text, name);
   } catch (const toml::parse_error& e) {
@@ -43,6 +59,7 @@ toml::table parse(std::string_view text, const std::string& name) {
 // word.
 std::pair<toml::table*, std::string> descend(toml::table& document, const std::string& dotted_key,
                                              const std::string& source) {
+  check_dotted_keys(dotted_key, source);
   toml::table* table = &document;
   std::string rest = dotted_key;
   for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest = rest.substr(dot + 1)) {

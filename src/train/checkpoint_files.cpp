@@ -8,6 +8,7 @@
 
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "src/core/json_text.h"
 #include "src/core/log.h"
 
 namespace owt {
@@ -136,10 +137,9 @@ std::string RunState::to_json() const {
 }
 
 RunState RunState::from_json(const std::string& text, const std::string& path) {
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) fail(path, " is damaged: it is no JSON");
   RunState state;
   try {
+    Json json = json_object<Json>(text);
     const uint64_t noted = parse_hex(json.at(kOwnChecksum).get<std::string>());
     json.erase(kOwnChecksum);
     if (checksum_of(json.dump()) != noted) throw std::invalid_argument("its checksum does not match");

@@ -5,6 +5,7 @@
 
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "src/core/json_text.h"
 #include "src/train/job.h"
 
 namespace owt {
@@ -25,9 +26,9 @@ constexpr Field kFields[] = {
     {"eigenvalues", &DatasetStatistics::eigenvalues}, {"eigenvectors", &DatasetStatistics::eigenvectors}};
 
 DatasetStatistics statistics_in(const std::string& path) {
-  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) fail(path, " is damaged: it is no JSON; remove it and give --data DIR, the training data");
+  const std::string text = read_file(path);
   try {
+    const Json json = json_object<Json>(text);
     DatasetStatistics statistics;
     for (const Field& field : kFields) statistics.*field.values = json.value(field.key, std::vector<double>{});
     return statistics;

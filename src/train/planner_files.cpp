@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/core/files.h"
+#include "src/core/json_text.h"
 #include "src/parallel/measure_network.h"
 
 namespace owt {
@@ -64,7 +65,7 @@ std::string links_json(const std::vector<CollectiveTime>& times, int ranks, int 
 
 Network read_links(const std::string& path) {
   try {
-    return network_from(Json::parse(read_file(path)));
+    return network_from(json_object<Json>(read_file(path)));
   } catch (const nlohmann::json::exception& e) {
     fail(path, ": ", e.what(), "; wanted a file of owt bench-comm --json");
   } catch (const Error& e) {

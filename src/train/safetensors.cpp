@@ -10,6 +10,7 @@
 
 #include "src/core/check.h"
 #include "src/core/config.h"
+#include "src/core/json_text.h"
 
 namespace owt {
 namespace {
@@ -92,7 +93,8 @@ std::vector<int64_t> extents_of(const Shape& shape) {
 std::vector<uint64_t> unsigned_list(const nlohmann::json& tensor, const char* key) {
   std::vector<uint64_t> list;
   for (const nlohmann::json& value : tensor.at(key)) {
-    if (!value.is_number_unsigned()) throw std::invalid_argument(concat("'", key, "' holds ", value.dump()));
+    if (!value.is_number_unsigned())
+      throw std::invalid_argument(concat("'", key, "' holds ", value.is_number() ? value.dump() : value.type_name()));
     list.push_back(value.get<uint64_t>());
   }
   return list;
@@ -205,8 +207,12 @@ std::string SafetensorsReader::read_header(uint64_t file_size) {
 }
 
 void SafetensorsReader::parse_header(const std::string& text) {
-  const nlohmann::json header = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!header.is_object()) bad("no safetensors file, its header is no JSON");
+  nlohmann::json header;
+  try {
+    header = json_object<nlohmann::json>(text);
+  } catch (const Error& e) {
+    bad(concat("no safetensors file; of its header: ", e.what()));
+  }
   for (const auto& [name, value] : header.items()) {
     try {
       if (name == kMetadata)

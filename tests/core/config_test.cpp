@@ -180,6 +180,30 @@ TEST(Config, ASyntaxErrorNamesFileAndLine) {
   EXPECT_THAT(error_of([] { Config::text("a = 1\nb = = 2", "bad.toml"); }), StartsWith("bad.toml:2: "));
 }
 
+TEST(Config, AKeyOfEndlesslyManyWordsIsAnErrorThatNamesFileAndLine) {
+  const auto words = [](int count) {
+    std::string key = "a";
+    for (int i = 1; i < count; ++i) key += i % 2 ? ".\"a\"" : " . a";
+    return key;
+  };
+  const auto error = [](const std::string& text) { return error_of([&] { Config::text(text, "net.toml"); }); };
+  const std::string endless = words(1'000'000);
+  for (const std::string& text :
+       {endless + " = 1", "[" + endless + "]", "[[" + endless + "]]", "x = {" + endless + "=1}"})
+    EXPECT_THAT(error("b = 1\n" + text), StartsWith("net.toml:2: a key of more than 17 words"));
+  EXPECT_THAT(error_of([&] { model().set(endless, "1"); }), HasSubstr("a key of more than 17 words"));
+  std::string fine = words(17) + " = 1 # " + std::string(80, '.') + "\nmeans = [0.5";
+  for (int i = 0; i < 100; ++i) fine += ", 0.5";
+  EXPECT_NO_THROW(Config::text(fine + "]", "net.toml"));
+}
+
+TEST(Config, TheDeepestTablesCanBePrintedAndReadBack) {
+  std::string inner = "1";
+  for (int i = 0; i < 250; ++i) inner = "{a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a = " + inner + "}";
+  const std::string text = Config::text("x = " + inner, "net.toml").to_toml();
+  EXPECT_GT(text.size(), inner.size() / 2);
+}
+
 TEST(Config, AFileThatIsNotThereIsAnError) {
   const TempFolder folder;
   EXPECT_EQ(error_of([&] { Config::file(folder.file("none.toml")); }), "no config file " + folder.file("none.toml"));

@@ -286,6 +286,8 @@ TEST_F(ShardsTest, WhatIsMissingOrDamagedIsNamed) {
   EXPECT_THAT(error_of_opening(), AllOf(HasSubstr("dataset.json"), HasSubstr("'shards'")));
   write_bytes(train + "/dataset.json", R"({"images": 6, "classes": 3)");
   EXPECT_THAT(error_of_opening(), AllOf(HasSubstr("dataset.json"), HasSubstr("no JSON object")));
+  write_bytes(train + "/dataset.json", R"({"images": 6, "shards": )" + nested(1'000'000) + "}");
+  EXPECT_THAT(error_of_opening(), AllOf(HasSubstr("dataset.json"), HasSubstr("nested deeper than 64")));
   fresh();
   write_bytes(folder_.file("classes.txt"), "a\nb\n");
   EXPECT_THAT(error_of_opening(), HasSubstr("classes.txt names 2"));

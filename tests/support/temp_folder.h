@@ -58,4 +58,7 @@ inline void write_bytes(const std::string& path, const std::string& bytes) {
   OWT_CHECK(file.good(), "cannot write ", path);
 }
 
+// JSON's lists within lists: deep ones overflow the stack of a reader that follows them by recursion.
+inline std::string nested(size_t levels) { return std::string(levels, '[') + std::string(levels, ']'); }
+
 }  // namespace owt

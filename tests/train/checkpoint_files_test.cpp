@@ -98,6 +98,8 @@ TEST(RunState, RejectsAnythingElseAndNamesTheFile) {
   EXPECT_THAT(complaint("[]"), HasSubstr("a/state.json is damaged"));
   EXPECT_THAT(complaint(replaced(good, "5000", "5001")), HasSubstr("checksum does not match"));
   EXPECT_THAT(complaint("{}"), HasSubstr("checksum"));
+  EXPECT_THAT(complaint(R"({"checksum": "0", "step": )" + nested(1'000'000) + "}"),
+              HasSubstr("a/state.json is damaged: its JSON is nested deeper than 64 levels"));
 }
 
 TEST_F(CheckpointTest, HoldsTheFilesAndTheStateAndIsTheNewest) {

@@ -61,6 +61,7 @@ TEST(DataFacts, DamagedOrForeignStatisticsAreAnErrorThatNamesTheFile) {
   };
   expect_error("{\"pixel_mean\": [1, 2", "no JSON");
   expect_error("{\"pixel_mean\": \"much\"}", "damaged");
+  expect_error("{\"pixel_mean\": " + nested(1'000'000) + "}", "nested deeper than 64 levels");
   expect_error("{\"pixel_mean\": [1, 2, 3]}", "'pixel_mean' has 3 values, the recipe wants 3072");
 }
 

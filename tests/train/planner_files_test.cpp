@@ -74,7 +74,8 @@ TEST_F(LinksFile, WhatIsWrongInItIsAnErrorWithItsName) {
     EXPECT_THAT([&] { read_links(path); }, ThrowsMessage<Error>(AllOf(HasSubstr("links.json: "), HasSubstr(what),
                                                                       HasSubstr("owt bench-comm --json"))));
   };
-  error(write("{"), "parse error");
+  error(write("{"), "no JSON object");
+  error(write("{\"format\": " + nested(1'000'000) + "}"), "nested deeper than 64 levels");
   error(write("{}"), "\"format\" is not \"owt links 1\"");
   error(broken("owt links 1", "owt links 2"), "\"format\"");
   error(broken("all_reduce", "all_together"), "no collective 'all_together'");

@@ -166,6 +166,8 @@ TEST_F(SafetensorsTest, RecognisesFilesThatAreNoSafetensors) {
   EXPECT_THAT(complaint(""), HasSubstr("no safetensors file"));
   EXPECT_THAT(complaint("PK\x03\x04 some zip archive, as PyTorch writes"), HasSubstr("no safetensors file"));
   EXPECT_THAT(complaint(with_length("{broken", "")), HasSubstr("no JSON"));
+  EXPECT_THAT(complaint(with_length(R"({"a":{"dtype":"F32","shape":)" + nested(1'000'000) + "}}", "")),
+              HasSubstr("nested deeper than 64 levels"));
   EXPECT_THAT(complaint(bytes_of<uint64_t>({uint64_t{1} << 60}) + "{}"), HasSubstr("no safetensors file"));
   EXPECT_THROW(SafetensorsReader(folder_.file("missing")), Error);
 }
