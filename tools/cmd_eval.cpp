@@ -16,8 +16,10 @@ int command_eval(const Arguments& arguments) {
                  "upper left to the lower right, then these five mirrored (Krizhevsky et al. 2012: 10)");
   options.option("predictions", "FILE",
                  "write a CSV file with a line for each image: its label and the five most probable classes");
-  options.option("confusion", "FILE",
-                 "write a CSV file with a line for each class: how many of its images were taken for which class");
+  options.option(
+      "confusion", "FILE",
+      "write a CSV file with a line for each pair of classes that occurs: how many images of the one were taken for "
+      "the other");
   declare_shared(options);
   declare_strategy(options);
   if (!options.parse(arguments)) {

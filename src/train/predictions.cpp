@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "src/core/files.h"
 #include "src/core/log.h"
@@ -160,18 +161,17 @@ void Predictions::write_csv(const std::string& path) const {
 }
 
 void Predictions::write_confusion_csv(const std::string& path) const {
-  const auto classes = static_cast<size_t>(classes_);
-  std::vector<int64_t> counts(classes * classes);
-  for (int64_t image = 0; image < images_.size(); ++image)
-    ++counts[static_cast<size_t>(images_.label(image)) * classes + static_cast<size_t>(predicted(image))];
+  std::vector<std::pair<int, int>> pairs;  // in the end alike ones beside each other; a table would be classes squared
+  for (int64_t image = 0; image < images_.size(); ++image) pairs.emplace_back(images_.label(image), predicted(image));
+  std::sort(pairs.begin(), pairs.end());
   const std::vector<std::string> names = class_names();
-  std::string text = "label";
-  for (const std::string& name : names) text += "," + name;
-  text += '\n';
-  for (size_t label = 0; label < classes; ++label) {
-    text += names[label];
-    for (size_t c = 0; c < classes; ++c) text += format(",{}", counts[label * classes + c]);
-    text += '\n';
+  const auto name_of = [&](int c) -> const std::string& { return names[static_cast<size_t>(c)]; };
+  std::string text = "label,label_name,predicted,predicted_name,count\n";
+  for (auto pair = pairs.begin(); pair != pairs.end();) {
+    const auto next = std::upper_bound(pair, pairs.end(), *pair);
+    const auto [label, taken] = *pair;
+    text += format("{},{},{},{},{}\n", label, name_of(label), taken, name_of(taken), next - pair);
+    pair = next;
   }
   write_file_atomically(path, text);
 }

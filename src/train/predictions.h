@@ -55,7 +55,8 @@ class Predictions {
   // CSV, one line per image in order: index, name of its source, label, and of the five most probable classes number, name
   // and probability. Classes without names have their numbers there.
   void write_csv(const std::string& path) const;
-  // CSV, classes x classes, with a header: how many images of the line's class were taken for the column's.
+  // CSV, a line for each pair of classes that occurs, in order: label and its name, predicted class and its name, and
+  // how many images of the label were taken for it.
   void write_confusion_csv(const std::string& path) const;
 
  private:
