@@ -136,6 +136,7 @@ int command_bench_comm(const Arguments& arguments) {
   for (const Collective collective : collectives) named += concat(named.empty() ? "" : " ", name_of(collective));
   check_alike({program_fact(), option_fact("sizes", options.string("sizes")), option_fact("collective", named),
                option_fact("seconds", options.string("seconds")), option_fact("device", name_of(device))});
+  check_outputs({options.given("json") ? options.string("json") : ""});
   Bench bench;
   run_ranks(
       ranks, threads_per_rank(shared_threads(options), ranks),

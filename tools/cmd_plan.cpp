@@ -217,6 +217,7 @@ int command_plan(const Arguments& arguments) {
   if (options.given("model-ranks"))
     more.emplace_back("parallel.model_ranks", std::to_string(options.integer("model-ranks", {.low = 1, .high = 4096})));
   const Settings settings = shared_settings(options, more);
+  if (options.given("json")) check_output(options.string("json"));
   if (!predicts(options)) {
     show_plans(settings, options.list("parallel"));
     std::cout << "\nFor predicted times add --bandwidth B [--latency T] or --links FILE (the links), and --gpu NAME, "

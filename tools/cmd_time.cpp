@@ -20,14 +20,16 @@ int command_time(const Arguments& arguments) {
     std::cout << options.help();
     return 0;
   }
+  check_two_files(options, "csv", "trace");
   TimeOptions time_options;
   time_options.steps = options.integer("steps", {.low = 1, .high = 1e6});
   time_options.threads = shared_threads(options);
   if (options.given("trace")) time_options.trace = options.string("trace");
+  if (options.given("csv")) time_options.csv = options.string("csv");
   const TimingReport report = time_steps(shared_settings(options), time_options);
   if (launch().rank != 0) return 0;
   std::cout << report.table();
-  if (options.given("csv")) write_file_atomically(options.string("csv"), report.csv());
+  if (!time_options.csv.empty()) write_file_atomically(time_options.csv, report.csv());
   return 0;
 }
 

@@ -83,8 +83,7 @@ Shape extract_photos(const Settings& settings, const ExtractOptions& options, In
 
 Shape extract(const Settings& settings, const ExtractOptions& options) {
   OWT_CHECK(options.photos.empty() || options.labels.empty(), "photos have no labels");
-  for (const std::string& file : {options.out, options.labels})
-    if (!file.empty()) check_output(file);
+  check_outputs({options.out, options.labels});
   const Settings alone = for_one_rank(settings);
   set_team_size(threads_per_rank(options.threads, 1));
   log_device(alone, alone.compute());

@@ -63,13 +63,14 @@ struct Start {
   Place place;
   std::string state;  // state.json of the checkpoint
 
+  // Names of files are bytes, which JSON's text cannot hold; its binary form can.
   std::string text() const {
-    return nlohmann::json{
-        {"out", place.out}, {"checkpoint", place.checkpoint}, {"same_run", place.same_run}, {"state", state}}
-        .dump();
+    const auto bytes = nlohmann::json::to_msgpack(nlohmann::json{
+        {"out", place.out}, {"checkpoint", place.checkpoint}, {"same_run", place.same_run}, {"state", state}});
+    return {bytes.begin(), bytes.end()};
   }
   static Start from(const std::string& text) {
-    const auto json = nlohmann::json::parse(text);
+    const auto json = nlohmann::json::from_msgpack(text);
     return {{json.at("out"), json.at("checkpoint"), json.at("same_run")}, json.at("state")};
   }
 };
@@ -97,6 +98,14 @@ void logged(const Work& work) {
 }
 
 }  // namespace
+
+void check_outputs(const std::vector<std::string>& files) {
+  from_rank_0([&] {
+    for (const std::string& file : files)
+      if (!file.empty()) check_output(file);
+    return "";
+  });
+}
 
 int threads_per_rank(int threads, int ranks) {
   const int here = launch().several() ? 1 : ranks;  // of this process
@@ -190,11 +199,7 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
                   option_fact("views", std::to_string(request.views)),
                   option_is_given("predictions", !request.predictions.empty()),
                   option_is_given("confusion", !request.confusion.empty())});
-  from_rank_0([&] {
-    for (const std::string& file : {options.request.predictions, options.request.confusion})
-      if (!file.empty()) check_output(file);
-    return "";
-  });
+  check_outputs({request.predictions, request.confusion});
   Job job;
   job.settings = std::move(settings);
   job.weights = options.weights;

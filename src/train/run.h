@@ -43,6 +43,7 @@ struct TimeOptions {
   int64_t steps = 30;  // timed, after a few that are not
   int threads = 0;     // of all ranks together; 0: all cores
   std::string trace;   // file for a trace; empty: none
+  std::string csv{};   // file that the caller will write the report to; empty: none
 };
 
 // Times steps on made-up images. Logs the convolution algorithms that were measured. The report is rank 0's; where ranks
@@ -51,6 +52,10 @@ TimingReport time_steps(Settings settings, const TimeOptions& options);
 
 // Of rank 0, in the order of the plan; for reports.
 std::vector<LayerFacts> layer_facts(const Plan& plan);
+
+// Before long work: throws Error, on all processes, where rank 0 could not write one of these files; an empty name is
+// none.
+void check_outputs(const std::vector<std::string>& files);
 
 // Of one of `ranks` ranks in this process; of `threads` for all ranks of this host (0: all cores), at least 1.
 int threads_per_rank(int threads, int ranks);

@@ -81,6 +81,7 @@ std::vector<LayerFacts> layer_facts(const Plan& plan) {
 
 TimingReport time_steps(Settings settings, const TimeOptions& options) {
   start_together("time", settings, {option_fact("steps", std::to_string(options.steps))});
+  check_outputs({options.trace, options.csv});
   settle_strategy(settings, options.threads);
   const Plan plan = settings.plan_to_run();
   log_device(settings, plan.request.on);

@@ -77,6 +77,22 @@ TEST_F(CliTest, AnUnknownLayerTypeOrKeyOfTheRecipeIsAnError) {
   EXPECT_THAT(owt("plan " + small_recipe() + " --set shedule.epochs=8").err, HasSubstr("did you mean 'schedule'?"));
 }
 
+TEST_F(CliTest, OutputsAreCheckedBeforeTheWork) {
+  const std::string recipe = small_recipe(), none = file("none/file");
+  const auto refused = [&](const std::string& words) {
+    const Result result = owt(words + " " + none);
+    EXPECT_EQ(result.code, 1) << words;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("cannot write " + none), HasSubstr("none is no folder"))) << words;
+    EXPECT_EQ(result.out, "") << words;
+  };
+  refused("time " + recipe + " --steps 1 --trace");
+  refused("time " + recipe + " --steps 1 --csv");
+  refused("plan " + recipe + " --workers 2 --gpu H200 --bandwidth 1Gbit --json");
+  refused("bench-comm --seconds 0.1 --sizes 4K --json");
+  const std::string both = file("both");
+  EXPECT_EQ(owt("time " + recipe + " --steps 1 --csv " + both + " --trace " + both).code, 2);
+}
+
 TEST_F(CliTest, ImpossibleGeometryNamesTheLayerAndItsInput) {
   std::string text = kSmallRecipe;
   text.replace(text.find("kernel = 2\nstride = 2"), 10, "kernel = 9");
