@@ -63,7 +63,7 @@ void declare_device(Options& options) {
 }
 
 void declare_changes(Options& options) {
-  options.repeated("set", "KEY=VALUE", "change a key of the recipe, e.g. --set data.batch=64");
+  options.repeated("set", "KEY=VALUE", "change a key of the recipe, e.g. --set data.batch=64; KEY= takes it out");
 }
 
 void declare_strategy(Options& options) {

@@ -72,23 +72,42 @@ std::pair<toml::table*, std::string> descend(toml::table& document, const std::s
   return {table, rest};
 }
 
+void take_out(toml::table& table, const std::string& key, const std::string& source) {
+  if (!table.erase(key)) fail(source, ": there is no such key to take out; give a value, '' for an empty text");
+}
+
+void check_utf8(std::string text, const std::string& source) {
+  std::erase_if(text, [](char c) { return c >= 0 && c < ' '; });
+  try {
+    static_cast<void>(toml::parse("# " + text));
+  } catch (const toml::parse_error&) {
+    fail(source, ": holds bytes that are no UTF-8, which a recipe cannot keep; use another name, or a link to it");
+  }
+}
+
+void assign(toml::table& table, const std::string& key, const std::string& text, const std::string& source) {
+  check_utf8(text, source);
+  try {
+    toml::table value = toml::parse("value = " + text, source);
+    table.insert_or_assign(key, std::move(*value.get("value")));
+  } catch (const toml::parse_error&) {
+    toml::table value = toml::parse("value = 'text'", source);  // a bare word is a string
+    *value["value"].as_string() = text;
+    table.insert_or_assign(key, std::move(*value.get("value")));
+  }
+}
+
 toml::table build(const Recipe& recipe) {
   toml::table document = parse(recipe.text, recipe.name);
   for (const Recipe::Edit& edit : recipe.edits) {
     const std::string source = "--set " + edit.dotted_key + "=" + edit.value;
     const auto [table, key] = descend(document, edit.dotted_key, source);
-    if (edit.table) {
+    if (edit.table)
       table->insert_or_assign(key, build(*edit.table));
-      continue;
-    }
-    try {
-      toml::table value = toml::parse("value = " + edit.value, source);
-      table->insert_or_assign(key, std::move(*value.get("value")));
-    } catch (const toml::parse_error&) {
-      toml::table value = toml::parse("value = 'text'", source);  // a bare word is a string
-      *value["value"].as_string() = edit.value;
-      table->insert_or_assign(key, std::move(*value.get("value")));
-    }
+    else if (edit.value.empty())
+      take_out(*table, key, source);
+    else
+      assign(*table, key, edit.value, source);
   }
   return document;
 }

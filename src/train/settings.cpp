@@ -36,8 +36,10 @@ DataSettings read_data(Config config, const Model& model) {
   data.batch = config.integer("batch", 0, {.low = 1, .high = 1 << 24});
   data.batch_per_rank = config.integer("batch_per_rank", 0, {.low = 1, .high = 1 << 24});
   if (data.batch > 0 && data.batch_per_rank > 0)
-    config.error("batch_per_rank",
-                 "give 'batch' (rows of a step) or 'batch_per_rank' (grows with the ranks), not both");
+    config.error(
+        "batch_per_rank",
+        "give 'batch' (rows of a step) or 'batch_per_rank' (grows with the ranks), not both; --set data.batch= "
+        "takes the one of the recipe out");
   if (data.batch == 0 && data.batch_per_rank == 0)
     config.error("batch", "'batch' is missing (rows of one step; or batch_per_rank)");
   data.shuffle = config.boolean("shuffle", true);

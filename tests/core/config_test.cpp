@@ -231,6 +231,27 @@ TEST(Config, SetReplacesAndAddsValuesOfEveryType) {
   EXPECT_EQ(config.table("schedule").table("warmup").number("epochs"), 1.5);
 }
 
+TEST(Config, SettingAKeyToNothingTakesItOut) {
+  Config config = model();
+  config.set("data.batch", "");
+  EXPECT_FALSE(config.table("data").has("batch"));
+  EXPECT_TRUE(config.table("data").has("rate"));
+  config.set("data.batch", "8");
+  EXPECT_EQ(config.table("data").integer("batch"), 8);
+  config.set("name", "''");
+  EXPECT_EQ(config.string("name"), "");
+  EXPECT_THAT(error_of([&] { config.set("data.bacth", ""); }),
+              AllOf(StartsWith("--set data.bacth=: "), HasSubstr("no such key")));
+}
+
+TEST(Config, ATextThatIsNoUtf8CannotBeSet) {
+  Config config = model();
+  EXPECT_THAT(error_of([&] { config.set("data.dir", "/data/\xff"); }),
+              AllOf(StartsWith("--set data.dir=/data/\xff: "), HasSubstr("no UTF-8")));
+  config.set("data.dir", "/data/\xc3\xa9\n\x01");
+  EXPECT_EQ(Config::text(config.to_toml()).table("data").string("dir"), "/data/\xc3\xa9\n\x01");
+}
+
 TEST(Config, SetKeepsTheLineNumbersOfTheRest) {
   Config config = model();
   config.set("data.batch", "32");

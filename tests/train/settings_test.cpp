@@ -126,6 +126,14 @@ optimizer = { learning_rate = 0.1 }
 schedule = { epochs = 1 }
 )";
 
+TEST(Settings, ARecipesBatchCanBeReplacedByOnePerRank) {
+  const Overrides per_rank{{"data.batch_per_rank", "6"}, {"parallel.workers", "3"}};
+  EXPECT_THAT([&] { small_settings(kSmallRecipe, per_rank); }, ThrowsMessage<Error>(HasSubstr("--set data.batch= ")));
+  Overrides instead = per_rank;
+  instead.emplace_back("data.batch", "");
+  EXPECT_EQ(small_settings(kSmallRecipe, instead).step_rows(), 18);
+}
+
 TEST(Settings, AnotherModelFileCanBeNamed) {
   const TempFolder folder;
   const std::string recipe = folder.file("recipe.toml");
