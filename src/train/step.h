@@ -26,6 +26,12 @@
 
 namespace owt {
 
+// Values that are not finite: the loss, or weights. It names the step and the layer, and what to change.
+class Diverged : public Error {
+ public:
+  using Error::Error;
+};
+
 class Step {
  public:
   struct Rates {

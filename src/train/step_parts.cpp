@@ -273,15 +273,15 @@ void Step::report_bad_loss(const StepResult& result, const Pass& pass, int32_t b
   const Tensor layers = all.to(Device::kCpu);
   const int32_t first = *std::min_element(layers.data<int32_t>(), layers.data<int32_t>() + comm_.ranks());
   const bool none = first == static_cast<int32_t>(plan_.layers.size());
-  fail(pass.mode == Mode::kTrain ? concat("step ", pass.step + 1) : std::string("evaluation"), ": the loss is ",
-       result.sums.loss, "; ",
-       none ? std::string("every layer's output is finite, so it grew in the loss")
-            : concat("the first layer with a value that is not finite is '",
-                     plan_.layers[static_cast<size_t>(first)].name, "'"),
-       options_.weights.empty()
-           ? std::string(
-                 ". Lower the learning rate, add warmup_epochs, or look at the data; the last checkpoint is kept")
-           : concat("; look at the weights in ", options_.weights, " and at the data's means and scale"));
+  throw Diverged(
+      concat(pass.mode == Mode::kTrain ? concat("step ", pass.step + 1) : std::string("evaluation"), ": the loss is ",
+             result.sums.loss, "; ",
+             none ? std::string("every layer's output is finite, so it grew in the loss")
+                  : concat("the first layer with a value that is not finite is '",
+                           plan_.layers[static_cast<size_t>(first)].name, "'"),
+             options_.weights.empty()
+                 ? std::string(". Lower the learning rate, add warmup_epochs, or look at the data")
+                 : concat("; look at the weights in ", options_.weights, " and at the data's means and scale")));
 }
 
 int64_t Step::bytes() const {

@@ -153,6 +153,19 @@ bool Trainer::must_settle() const {
 }
 
 bool Trainer::run() {
+  try {
+    return run_to_the_end();
+  } catch (const Diverged& e) {
+    throw Diverged(concat(e.what(), "; ", what_is_kept()));
+  }
+}
+
+std::string Trainer::what_is_kept() const {
+  if (saved_step_ >= 0) return concat("the last checkpoint is kept, that of step ", saved_step_);
+  return job_.resume_checkpoint.empty() ? "there is no checkpoint yet" : "there is no checkpoint since the resume";
+}
+
+bool Trainer::run_to_the_end() {
   if (evaluation_due()) run_evaluation();  // the run was stopped before it came to that
   while (position() < total_steps_) {
     start_step();
@@ -267,8 +280,8 @@ void Trainer::check_weights() {
   }
   comm_.meet();
   if (!name.empty())
-    fail("step ", state_.step, ": '", name, "' holds a value that is not finite, so no checkpoint is written. ",
-         "Lower the learning rate or add warmup_epochs; the last checkpoint is kept");
+    throw Diverged(concat("step ", state_.step, ": '", name, "' holds a value that is not finite, so no checkpoint is ",
+                          "written. Lower the learning rate or add warmup_epochs"));
   if (here.data()[0] > 0) throw Aborted("another rank's weights are not finite");
 }
 

@@ -31,6 +31,8 @@ class Trainer {
  private:
   static constexpr int64_t kTimedFrom = 3, kTimedSteps = 100;  // steps of this process whose times are kept
 
+  bool run_to_the_end();
+  std::string what_is_kept() const;  // where the run has to end
   bool writes() const { return comm_.rank() == 0; }
   void restore();
   void prepare_steps();

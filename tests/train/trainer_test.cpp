@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 class TrainerTest : public ::testing::Test, protected WholeRuns {};
 
@@ -374,10 +375,13 @@ TEST_F(TrainerTest, GoesOnWithStepsOfAnotherSizeWhereTheEpochWas) {
 }
 
 TEST_F(TrainerTest, WeightsThatAreNotFiniteNeverBecomeACheckpoint) {
-  EXPECT_THROW(run("a", merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e38"},
-                                                  {"optimizer.decay", "1e6"},
-                                                  {"run.checkpoint_every_steps", "1"}})),
-               Error);
+  EXPECT_THAT(
+      [&] {
+        run("a", merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e38"},
+                                           {"optimizer.decay", "1e6"},
+                                           {"run.checkpoint_every_steps", "1"}}));
+      },
+      ThrowsMessage<Error>(AllOf(HasSubstr("not finite"), HasSubstr("; there is no checkpoint yet"))));
   EXPECT_FALSE(newest_checkpoint(path("a")).has_value());
 }
 
@@ -413,11 +417,22 @@ TEST_F(TrainerTest, WeightsOfAnotherShapeNameTheTensor) {
 TEST_F(TrainerTest, ANotFiniteLossKeepsTheLastGoodCheckpoint) {
   run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "5"}}));
   const std::string good = read_file(weights_of("a"));
-  EXPECT_THROW(
-      run("a", merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e20"}, {"parallel.workers", "2"}}), "auto"),
-      Error);
+  const auto diverge = [&](const std::string& out, const std::string& resume) {
+    run(out, merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e20"}, {"parallel.workers", "2"}}), resume);
+  };
+  EXPECT_THAT([&] { diverge("a", "auto"); },
+              ThrowsMessage<Error>(HasSubstr("; the last checkpoint is kept, that of step 5")));
+  EXPECT_THAT([&] { diverge("b", path("a")); },
+              ThrowsMessage<Error>(HasSubstr("; there is no checkpoint since the resume")));
   EXPECT_EQ(read_file(weights_of("a")), good);
   EXPECT_EQ(load_checkpoint_state(*newest_checkpoint(path("a"))).step, 5);
+}
+
+TEST_F(TrainerTest, ARunFoldersNameMayBeAnyBytes) {
+  const std::string out = "run \xff\xfe";
+  run(out, merged(kEveryStepLogged, {{"schedule.max_steps", "2"}}));
+  run(out, merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}), "auto");
+  EXPECT_EQ(load_checkpoint_state(*newest_checkpoint(path(out))).step, 3);
 }
 
 TEST_F(TrainerTest, AnUnwritableRunFolderIsAnError) {
