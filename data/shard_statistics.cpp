@@ -152,6 +152,9 @@ DatasetStatistics read_statistics(const std::string& folder) {
   statistics.covariance = json.numbers("covariance", kColourChannels * kColourChannels);
   statistics.eigenvalues = json.numbers("eigenvalues", kColourChannels);
   statistics.eigenvectors = json.numbers("eigenvectors", kColourChannels * kColourChannels);
+  for (const auto* values : {&statistics.channel_std, &statistics.eigenvalues})
+    if (std::any_of(values->begin(), values->end(), [](double value) { return value < 0; }))
+      fail(path, ": a deviation or an eigenvalue is below 0; run owt prepare stats ", folder);
   return statistics;
 }
 

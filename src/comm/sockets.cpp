@@ -82,6 +82,20 @@ std::string text_of(const sockaddr* address) {
 
 }  // namespace
 
+bool take_messages(std::string& bytes, const std::function<void(const Message&)>& take) {
+  size_t begin = 0;
+  Header header{};
+  while (bytes.size() - begin >= sizeof header) {
+    std::memcpy(&header, bytes.data() + begin, sizeof header);
+    if (header.bytes > kMostBytes) return false;
+    if (bytes.size() - begin - sizeof header < header.bytes) break;
+    take({header.kind, header.rank, bytes.substr(begin + sizeof header, header.bytes)});
+    begin += sizeof header + header.bytes;
+  }
+  bytes.erase(0, begin);
+  return true;
+}
+
 Connection::Connection(int socket) : socket_(socket) {
   const int on = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -122,25 +136,17 @@ void Connection::flush() {
 }
 
 void Connection::receive(const std::function<void(const Message&)>& take) {
+  constexpr int kMostParts = 64;  // somebody who never stops must not keep this one from all others
   char part[4096];
   bool ended = false;
-  while (open()) {
+  for (int parts = 0; open() && !ended && parts < kMostParts; ++parts) {
     const ssize_t got = recv(socket_, part, sizeof part, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    ended = got <= 0;
     if (got > 0) in_.append(part, static_cast<size_t>(got));
-    if (got > 0 || (got < 0 && errno == EINTR)) continue;
-    ended = got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
-    break;
+    ended = !take_messages(in_, take) || ended;
   }
-  size_t begin = 0;
-  Header header{};
-  while (in_.size() - begin >= sizeof header) {
-    std::memcpy(&header, in_.data() + begin, sizeof header);
-    ended = ended || header.bytes > kMostBytes;  // none of ours
-    if (header.bytes > kMostBytes || in_.size() - begin - sizeof header < header.bytes) break;
-    take({header.kind, header.rank, in_.substr(begin + sizeof header, header.bytes)});
-    begin += sizeof header + header.bytes;
-  }
-  in_.erase(0, begin);
   if (ended) close();
 }
 

@@ -15,6 +15,9 @@ struct Message {
   std::string text;
 };
 
+// Gives take() the messages that `bytes`, anybody's, begins with, and removes them. False: what follows is none.
+bool take_messages(std::string& bytes, const std::function<void(const Message&)>& take);
+
 class Connection {
  public:
   Connection() = default;
@@ -29,7 +32,8 @@ class Connection {
 
   void send(const Message& message);  // as far as it goes at once; flush() goes on
   void flush();
-  // Calls take(message) for each that has come; closes the connection where the other side has.
+  // Calls take(message) for each that has come, or for the first ones of many: the socket stays readable then. Closes the
+  // connection where the other side has, and where it says what is no message.
   void receive(const std::function<void(const Message&)>& take);
 
  private:

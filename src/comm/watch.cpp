@@ -7,12 +7,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <iterator>
-#include <optional>
 #include <random>
 #include <sstream>
 #include <thread>
-
-#include "src/comm/sockets.h"
 
 namespace owt {
 namespace {
@@ -45,6 +42,12 @@ Milliseconds timeout_now() {
 Milliseconds alive_every() { return std::min(Milliseconds(1000), timeout_now() / 4); }
 
 }  // namespace
+
+std::optional<int> rank_of_hello(const Message& message, uint64_t token, int ranks) {
+  const bool ours = message.kind == kHello && message.text == std::to_string(token);
+  if (!ours || message.rank < 1 || message.rank >= ranks) return {};
+  return message.rank;
+}
 
 void set_watch_timeout(double seconds) { timeout_seconds.store(std::max(seconds, 0.5)); }
 double watch_timeout() { return timeout_seconds.load(); }
@@ -167,12 +170,11 @@ class Watch::Thread {
     std::optional<int> rank;
     bool known = true;
     stranger.receive([&](const Message& message) {
-      known = message.kind == kHello && message.text == std::to_string(token) && message.rank > 0 &&
-              message.rank < static_cast<int>(peers_.size());
-      if (known) rank = message.rank;
+      rank = rank_of_hello(message, token, static_cast<int>(peers_.size()));
+      known = rank.has_value();
     });
     if (!known) stranger.close();
-    if (!known || !rank) return;
+    if (!rank) return;
     stranger.send({kWelcome, 0, std::to_string(token)});
     links_.push_back({*rank, std::move(stranger), Clock::now()});
   }

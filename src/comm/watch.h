@@ -10,11 +10,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "src/comm/communicator.h"
+#include "src/comm/sockets.h"
 
 namespace owt {
 
@@ -52,6 +54,9 @@ class Losses {
   std::string text_;
   bool lost_ = false;
 };
+
+// The rank, of so many, whose hello with this token the message is. It may be anybody's.
+std::optional<int> rank_of_hello(const Message& message, uint64_t token, int ranks);
 
 struct Peer {
   std::string host;

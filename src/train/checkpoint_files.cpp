@@ -4,7 +4,9 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "src/core/check.h"
 #include "src/core/files.h"
@@ -103,12 +105,28 @@ uint64_t parse_hex(const std::string& text) {
   return value;
 }
 
-int64_t count(const Json& json, const char* key, int64_t low) {
+int64_t count(const Json& json, const char* key, int64_t low, int64_t high = std::numeric_limits<int64_t>::max()) {
   const Json& value = json.at(key);
-  if (!value.is_number_integer()) throw std::invalid_argument(concat("'", key, "' is ", value.dump()));
-  const auto number = value.get<int64_t>();
-  if (number < low) throw std::invalid_argument(concat("'", key, "' is ", number, ", wanted at least ", low));
-  return number;
+  const bool whole =
+      value.is_number_integer() && (!value.is_number_unsigned() || std::in_range<int64_t>(value.get<uint64_t>()));
+  if (!whole || value.get<int64_t>() < low || value.get<int64_t>() > high)
+    throw std::invalid_argument(concat("'", key, "' is ", value.is_number() ? value.dump() : value.type_name(),
+                                       ", wanted a whole number from ", low, " to ", high));
+  return value.get<int64_t>();
+}
+
+// Images are counted in 64 bits.
+void check_position(const RunState& state) {
+  int64_t done = 0;
+  if (__builtin_mul_overflow(state.step_in_epoch, state.step_rows, &done))
+    throw std::invalid_argument("its steps are more than any run has");
+}
+
+// Others are none of a checkpoint's, and reading them may never end.
+const std::string& own_file(const std::string& name) {
+  if (name.empty() || name == ".." || name.find('/') != std::string::npos)
+    throw std::invalid_argument("it names '" + name + "', which is no file of its folder");
+  return name;
 }
 
 // What to do about a damaged checkpoint.
@@ -152,11 +170,12 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     state.seed = json.at("seed").get<uint64_t>();
     state.best_top1 = json.at("best_top1").get<double>();
     state.best_step = count(json, "best_step", -1);
-    state.workers = static_cast<int>(count(json, "workers", 1));
+    state.workers = static_cast<int>(count(json, "workers", 1, std::numeric_limits<int>::max()));
     state.strategy = json.at("strategy").get<std::string>();
     state.conv_choices = json.at("conv_choices").get<std::map<std::string, std::string>>();
+    check_position(state);
     for (const auto& [file, sum] : json.at("checksums").items())
-      state.checksums[file] = parse_hex(sum.get<std::string>());
+      state.checksums[own_file(file)] = parse_hex(sum.get<std::string>());
   } catch (const std::exception& e) {
     fail(path, " is damaged: ", e.what());
   }

@@ -377,6 +377,10 @@ TEST_F(ShardStatisticsTest, AMissingOrDamagedFileIsNamedWithTheCure) {
   std::filesystem::create_directories(folder_.file("train"));
   write_bytes(folder_.file("train/stats.json"), R"({"mean": [1, 2]})");
   EXPECT_THAT(error(), AllOf(HasSubstr("stats.json"), HasSubstr("'mean'")));
+  write_bytes(folder_.file("train/stats.json"),
+              R"({"mean": [1, 2, 3], "std": [1, -2, 3], "covariance": [1, 0, 0, 0, 1, 0, 0, 0, 1],
+                  "eigenvalues": [1, 1, 1], "eigenvectors": [1, 0, 0, 0, 1, 0, 0, 0, 1]})");
+  EXPECT_THAT(error(), AllOf(HasSubstr("stats.json"), HasSubstr("below 0")));
 }
 
 }  // namespace

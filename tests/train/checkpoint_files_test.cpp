@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "src/core/check.h"
 #include "src/core/files.h"
@@ -17,6 +18,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::ThrowsMessage;
 
 class CheckpointTest : public testing::Test {
  protected:
@@ -80,6 +82,30 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 TEST(RunState, ComesBackFromJsonAsItWas) {
   EXPECT_EQ(RunState::from_json(full_state().to_json(), "x"), full_state());
   EXPECT_EQ(RunState::from_json(RunState{}.to_json(), "x"), RunState{});
+}
+
+// As anybody could make it: what to_json() writes, with another value and the checksum that goes with it.
+std::string forged(const std::string& from, const std::string& to) {
+  auto json = nlohmann::ordered_json::parse(replaced(full_state().to_json(), from, to));
+  json.erase("checksum");
+  json["checksum"] = hex(checksum_of(json.dump()));
+  return json.dump();
+}
+
+TEST(RunState, NamesNoFilesOutsideItsFolderAndNoStepsBeyondAllCounting) {
+  const auto complaint = [](const std::string& text) { return [text] { RunState::from_json(text, "a/state.json"); }; };
+  EXPECT_NO_THROW(complaint(forged("weights.safetensors", "other"))());
+  for (const char* name : {"/dev/zero", "../other/weights.safetensors", "..", ""})
+    EXPECT_THAT(complaint(forged("weights.safetensors", name)),
+                ThrowsMessage<Error>(HasSubstr("is no file of its folder")))
+        << name;
+  EXPECT_THAT(
+      complaint(forged(concat("\"step_rows\": ", full_state().step_rows), "\"step_rows\": 9000000000000000000")),
+      ThrowsMessage<Error>(HasSubstr("more than any run has")));
+  EXPECT_THAT(complaint(forged("\"workers\": 4", "\"workers\": 4294967296")),
+              ThrowsMessage<Error>(HasSubstr("'workers' is 4294967296, wanted a whole number from 1 to 2147483647")));
+  EXPECT_THAT(complaint(forged("\"best_step\": 4500", "\"best_step\": 18446744073709551615")),
+              ThrowsMessage<Error>(HasSubstr("'best_step' is 18446744073709551615")));
 }
 
 TEST(RunState, RejectsAnythingElseAndNamesTheFile) {

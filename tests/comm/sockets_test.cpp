@@ -1,0 +1,68 @@
+#include "src/comm/sockets.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "src/comm/watch.h"
+
+namespace owt {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::string bytes_of(uint32_t kind, int32_t rank, uint32_t count, const std::string& text) {
+  const auto word = [](auto value) { return std::string(reinterpret_cast<const char*>(&value), sizeof value); };
+  return word(kind) + word(rank) + word(count) + text;
+}
+
+TEST(Messages, ComeOutWhereverTheirBytesAreCut) {
+  const std::string all = bytes_of(7, 1, 3, "one") + bytes_of(8, -2, 0, "") + bytes_of(9, 3, 2, "xy");
+  for (size_t cut = 0; cut <= all.size(); ++cut) {
+    std::string bytes = all.substr(0, cut);
+    std::vector<std::string> texts;
+    const auto take = [&](const Message& message) { texts.push_back(message.text); };
+    EXPECT_TRUE(take_messages(bytes, take));
+    bytes += all.substr(cut);
+    EXPECT_TRUE(take_messages(bytes, take));
+    EXPECT_THAT(texts, ElementsAre("one", "", "xy")) << "cut behind " << cut;
+    EXPECT_EQ(bytes, "");
+  }
+}
+
+TEST(Messages, WhatClaimsMoreThanAMessageHoldsIsNone) {
+  std::string bytes = bytes_of(7, 1, 3, "one") + bytes_of(7, 1, 1 << 30, "much");
+  std::vector<std::string> texts;
+  EXPECT_FALSE(take_messages(bytes, [&](const Message& message) { texts.push_back(message.text); }));
+  EXPECT_THAT(texts, ElementsAre("one"));
+}
+
+TEST(Messages, OneWhoNeverStopsDoesNotKeepTheListenerForEver) {
+  const Listener listener = listen_anywhere();
+  Connection loud = connect_to("127.0.0.1", listener.port, std::chrono::seconds(10)), ear;
+  while (!ear.open()) ear = accept_from(listener.socket);
+  close(listener.socket);
+  constexpr int kMessages = 4000;
+  for (int i = 0; i < kMessages; ++i) loud.send({7, 1, std::string(1000, 'x')});
+  int heard = 0, most = 0;
+  while (heard < kMessages && ear.open()) {
+    int now = 0;
+    ear.receive([&](const Message&) { ++now; });
+    heard += now;
+    most = std::max(most, now);
+    loud.flush();
+  }
+  EXPECT_EQ(heard, kMessages);
+  EXPECT_LE(most, 64 * 4096 / 1000);
+}
+
+TEST(Hello, IsThatOfARankThatKnowsTheToken) {
+  constexpr uint32_t kHello = 0x6f777401;
+  EXPECT_EQ(rank_of_hello({kHello, 2, "99"}, 99, 3), 2);
+  for (const Message& message : {Message{kHello, 2, "98"}, Message{kHello, 2, "99 "}, Message{kHello, 0, "99"},
+                                 Message{kHello, 3, "99"}, Message{kHello, -1, "99"}, Message{kHello + 1, 2, "99"}})
+    EXPECT_EQ(rank_of_hello(message, 99, 3), std::nullopt);
+}
+
+}  // namespace
+}  // namespace owt
