@@ -145,6 +145,12 @@ double number_in(std::string_view matrix_data, const std::string& path) {
   }
 }
 
+int id_in(std::string_view matrix_data, const Elements& where) {
+  const double number = number_in(matrix_data, where.path());
+  if (!(number >= 1 && number <= 1e9)) where.damaged();
+  return static_cast<int>(number);
+}
+
 std::string text_in(std::string_view matrix_data, const std::string& path) {
   Matrix matrix = open_matrix(matrix_data, path);
   if (matrix.cells == 0) return {};
@@ -176,7 +182,7 @@ std::map<int, Synset> synsets_in(Matrix& matrix) {
     Synset synset;
     for (const std::string& field : fields) {
       const std::string_view cell = matrix.rest.next(kMatrix).data;
-      if (field == "ILSVRC2012_ID") id = static_cast<int>(number_in(cell, path));
+      if (field == "ILSVRC2012_ID") id = id_in(cell, matrix.rest);
       if (field == "WNID") synset.wnid = text_in(cell, path);
       if (field == "words") synset.words = text_in(cell, path);
     }

@@ -113,7 +113,8 @@ std::vector<TarMember> tar_members(const std::string& path, uint64_t offset, uin
 }
 
 std::vector<std::pair<std::string, std::string>> unpacked_members(const std::string& path,
-                                                                  const std::vector<std::string>& endings) {
+                                                                  const std::vector<std::string>& endings,
+                                                                  uint64_t most) {
   constexpr const char* kCure = "; download it again";
   constexpr size_t kBlock = 1 << 16;
   const TarReader reader(archive_read_new(), archive_read_free);
@@ -130,6 +131,7 @@ std::vector<std::pair<std::string, std::string>> unpacked_members(const std::str
     for (la_ssize_t got; (got = archive_read_data(reader.get(), block, sizeof block)) != 0;) {
       if (got < 0) fail("cannot read ", path, ": ", reason_of(reader.get()), kCure);
       content.append(block, static_cast<size_t>(got));
+      if (content.size() > most) fail(path, ": ", name_of(entry), " unpacks to more than ", most, " bytes", kCure);
     }
     members.emplace_back(name_of(entry), std::move(content));
   }

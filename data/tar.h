@@ -24,9 +24,11 @@ struct TarMember {
 // Reads the headers and skips the rest. Throws Error for what is no uncompressed tar file, or a truncated one.
 std::vector<TarMember> tar_members(const std::string& path, uint64_t offset = 0, uint64_t bytes = ~uint64_t{0});
 
-// (name, content) of the members of a tar file, compressed or not, whose names end in one of `endings`. Throws Error.
+// (name, content) of the members of a tar file, compressed or not, whose names end in one of `endings`. Throws Error,
+// also for a member of more than `most` bytes: a few kilobytes can be unpacked to all of the memory.
 std::vector<std::pair<std::string, std::string>> unpacked_members(const std::string& path,
-                                                                  const std::vector<std::string>& endings);
+                                                                  const std::vector<std::string>& endings,
+                                                                  uint64_t most = uint64_t{1} << 28);
 
 // A ustar file that depends on its members alone: no times, no owner. Complete after close(), gone without it.
 class TarWriter {

@@ -32,8 +32,8 @@ class Connection {
 
   void send(const Message& message);  // as far as it goes at once; flush() goes on
   void flush();
-  // Calls take(message) for each that has come, or for the first ones of many: the socket stays readable then. Closes the
-  // connection where the other side has, and where it says what is no message.
+  // Calls take(message) for each that has come, or for the first ones of many: the socket stays readable then. Closes
+  // the connection where the other side has, and where it says what is no message.
   void receive(const std::function<void(const Message&)>& take);
 
  private:

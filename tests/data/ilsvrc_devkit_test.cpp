@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "src/core/check.h"
 #include "tests/data/made_photos.h"
 #include "tests/support/made_devkit.h"
@@ -42,6 +44,15 @@ TEST(IlsvrcDevkit, ATruncatedMatlabFileIsAnError) {
     const std::string mat = meta_mat(packed);
     for (size_t bytes = 0; bytes < mat.size(); ++bytes)
       EXPECT_THAT(error_of(mat.substr(0, bytes)), HasSubstr("kit.tar.gz")) << bytes;
+  }
+}
+
+TEST(IlsvrcDevkit, AnIdThatNoSynsetCanHaveIsAnError) {
+  const std::string mat = made_meta_mat({{1, "n02119789", "kit fox"}}), one = mat_number(1);
+  for (const float bad : {1e30f, -1.0f, 0.0f, std::nanf("")}) {
+    std::string changed = mat;
+    changed.replace(changed.find(one), one.size(), mat_single(bad));  // which takes as many bytes
+    EXPECT_THAT(error_of(changed), HasSubstr("kit.tar.gz")) << bad;
   }
 }
 

@@ -114,5 +114,12 @@ TEST_F(TarTest, MembersOfACompressedArchiveAreUnpackedByTheirNames) {
   EXPECT_THROW(unpacked_members(file("none.tar.gz"), {"x"}), Error);
 }
 
+TEST_F(TarTest, AMemberThatUnpacksToMoreThanItMayIsAnError) {
+  shell("head -c 200000 /dev/zero > zeros; tar -czf bomb.tar.gz zeros");
+  EXPECT_EQ(unpacked_members(file("bomb.tar.gz"), {"zeros"}, 200'000)[0].second.size(), 200'000u);
+  EXPECT_THAT([&] { unpacked_members(file("bomb.tar.gz"), {"zeros"}, 199'999); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("zeros unpacks to more than 199999 bytes")));
+}
+
 }  // namespace
 }  // namespace owt

@@ -31,6 +31,9 @@ inline std::string mat_text(const std::string& text) {  // as MATLAB: UTF-16
   for (const char c : text) wide += std::string{c, '\0'};
   return mat_matrix(4, 1, static_cast<uint32_t>(text.size()), "", mat_element(4, wide));
 }
+inline std::string mat_single(float value) {
+  return mat_matrix(6, 1, 1, "", mat_element(7, std::string(reinterpret_cast<const char*>(&value), sizeof value)));
+}
 inline std::string mat_number(uint32_t value) {  // a double, stored as the smallest integer that holds it
   return mat_matrix(6, 1, 1, "", value < 256 ? mat_element(2, mat_word(value, 1)) : mat_element(4, mat_word(value, 2)));
 }
