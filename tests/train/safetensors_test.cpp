@@ -107,9 +107,9 @@ TEST_F(SafetensorsTest, InsistsOnTheOrderAndSizesDeclared) {
   SafetensorsWriter writer(path_, {{"a", {2}}, {"b", {2}}});
   EXPECT_THROW(writer.write("b", two), Error);
   EXPECT_THROW(writer.write("a", three), Error);
-  SafetensorsWriter short_one(path_, {{"a", {2}}});
+  SafetensorsWriter short_one(folder_.file("short"), {{"a", {2}}});
   EXPECT_THROW(short_one.finish(), Error);
-  EXPECT_THROW(SafetensorsWriter(path_, {{"a", {2}}, {"a", {2}}}), Error);
+  EXPECT_THROW(SafetensorsWriter(folder_.file("twice"), {{"a", {2}}, {"a", {2}}}), Error);
 }
 
 TEST_F(SafetensorsTest, ReportsAFullDiskAndRemovesThePart) {
