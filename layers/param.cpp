@@ -31,7 +31,28 @@ void for_each_place(const Shape& full, int64_t rows, const Visit& visit) {
   });
 }
 
+int64_t rows_of_piece(const Shape& tensor) {
+  return std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, tensor.row_elements() * 4));
+}
+
 }  // namespace
+
+std::vector<Slice> pieces_of(const Shape& tensor, const Slice& rows) {
+  std::vector<Slice> pieces;
+  const int64_t each = rows_of_piece(tensor);
+  for (int64_t begin = rows.begin; begin < rows.end; begin += each)
+    pieces.push_back({begin, std::min(begin + each, rows.end)});
+  return pieces;
+}
+
+Slice common_part(const Slice& a, const Slice& b) {
+  const int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
+int64_t largest_piece(const Shape& tensor) {
+  return std::min(rows_of_piece(tensor), tensor.rows()) * tensor.row_elements();
+}
 
 Initializer Initializer::from(Config& config, const Initializer& otherwise) {
   if (!config.has("init")) {
@@ -78,10 +99,11 @@ void Param::allocate(const Compute& on) {
   grad_is_zero = true;
 }
 
-void Param::set_value(const Tensor& on_host) {
-  value.copy_from(on_host);
+void Param::set_rows(int64_t first, const Tensor& on_host) {
+  const int64_t end = first + on_host.shape().rows();
+  value.rows(first, end).copy_from(on_host);
   ++version;
-  if (copy16.defined()) copy16.copy_from(to_bf16(on_host));
+  if (copy16.defined()) copy16.rows(first, end).copy_from(to_bf16(on_host));
 }
 
 void Param::initialize(uint64_t seed) {
@@ -106,28 +128,30 @@ void Param::initialize(uint64_t seed) {
       scale = std::sqrt(2.0 / static_cast<double>(init.by_fan_out ? fan_out : fan_in));
       break;
   }
-  Tensor in_file_order(full_shape.with_rows(part.size()));
-  float* out = in_file_order.data();
-  const int64_t first = part.begin * full_shape.row_elements();
-  parallel_for(in_file_order.elements(), 1 << 12, [&](int64_t begin, int64_t end) {
-    std::array<float, 4> four{};
-    for (int64_t i = begin; i < end; ++i) {
-      const uint64_t element = static_cast<uint64_t>(first + i);
-      if (scale != 0 && (i == begin || element % 4 == 0))
-        four = normal ? random.normals(element / 4) : random.uniforms(element / 4);
-      out[i] = static_cast<float>(offset + scale * four[element % 4]);
-    }
-  });
-  set_value(kept_of(out));
+  for (const Slice& rows : pieces_of(full_shape, part)) {
+    Tensor in_file_order(full_shape.with_rows(rows.size()));
+    float* const out = in_file_order.data();
+    const int64_t first = rows.begin * full_shape.row_elements();
+    parallel_for(in_file_order.elements(), 1 << 12, [&](int64_t begin, int64_t end) {
+      std::array<float, 4> four{};
+      for (int64_t i = begin; i < end; ++i) {
+        const uint64_t element = static_cast<uint64_t>(first + i);
+        if (scale != 0 && (i == begin || element % 4 == 0))
+          four = normal ? random.normals(element / 4) : random.uniforms(element / 4);
+        out[i] = static_cast<float>(offset + scale * four[element % 4]);
+      }
+    });
+    set_rows(rows.begin - part.begin, kept_of(rows.size(), out));
+  }
 }
 
-Tensor Param::kept_of(const float* part_in_file_order) const {
-  Tensor rows(full_shape.with_rows(part.size()));
-  from_file_order(part.size(), part_in_file_order, rows.data());
+Tensor Param::kept_of(int64_t count, const float* in_file_order) const {
+  Tensor rows(full_shape.with_rows(count));
+  from_file_order(count, in_file_order, rows.data());
   if (!columns) return rows;
-  Tensor kept(shape());
+  Tensor kept({count, columns->size()});
   const int64_t each = full_shape.row_elements(), width = columns->size();
-  for (int64_t row = 0; row < part.size(); ++row)
+  for (int64_t row = 0; row < count; ++row)
     std::copy_n(rows.data() + row * each + columns->begin, width, kept.data() + row * width);
   return kept;
 }

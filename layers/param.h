@@ -34,6 +34,12 @@ enum class ParamRole {
              // step's statistic, weighted so that its sum over ranks and rounds is the mean over the step's rows
 };
 
+// Files, messages and first values handle a tensor in pieces: as many of its rows as fit into so many bytes, or one row.
+constexpr int64_t kPieceBytes = 4 << 20;
+std::vector<Slice> pieces_of(const Shape& tensor, const Slice& rows);  // of these rows, in order
+Slice common_part(const Slice& a, const Slice& b);                     // empty where they have nothing in common
+int64_t largest_piece(const Shape& tensor);                            // elements; never more than it has
+
 struct Param {
   std::string name;  // as in files: "conv1.weight"
   ParamRole role = ParamRole::kTrained;
@@ -64,12 +70,13 @@ struct Param {
 
   void allocate(const Compute& on = {});  // what has no memory yet
   void initialize(uint64_t seed);         // value: a function of seed, name and the element's place in the file order
-  void set_value(const Tensor& on_host);  // of shape(), in memory order; the host waits
+  void set_value(const Tensor& on_host) { set_rows(0, on_host); }  // of shape(), in memory order; the host waits
+  void set_rows(int64_t first, const Tensor& on_host);             // of the rows kept here, from `first` on
   // Between `rows` whole rows of the tensor in memory order and the same rows in file order; both on the host.
   void to_file_order(int64_t rows, const float* memory, float* file) const;
   void from_file_order(int64_t rows, const float* file, float* memory) const;
-  // What is kept here, in memory order, of the rows `part` of the tensor in file order; on the host.
-  Tensor kept_of(const float* part_in_file_order) const;
+  // What is kept here, in memory order, of `rows` rows of `part` in file order; on the host.
+  Tensor kept_of(int64_t rows, const float* in_file_order) const;
 };
 
 // What one rank updates of a parameter, where ranks share the work: some elements of it in memory order, and their

@@ -55,7 +55,7 @@ class Communicator {
   // mine = part rank() of the sum of `all` over ranks; all has ranks() times as many elements. `mine` may be that part of
   // `all`, whose other parts then stay what they are.
   virtual Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) = 0;
-  // out = the root's from_root; from_root is read on the root only, elsewhere it may be undefined.
+  // out = the root's from_root, which may be out itself; it is read on the root only, elsewhere it may be undefined.
   virtual Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) = 0;
   // sum_on_root = the sum of `mine` over ranks; written on the root only, elsewhere it may be undefined.
   virtual Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) = 0;

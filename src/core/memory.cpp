@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -9,6 +10,15 @@ namespace owt {
 namespace {
 
 constexpr size_t kAlignment = 64, kHugePage = 2 << 20;
+
+std::atomic<int64_t> bytes_in_use{0}, most_bytes{0};
+
+void count(int64_t bytes) {
+  const int64_t now = bytes_in_use.fetch_add(bytes) + bytes;
+  int64_t most = most_bytes.load();
+  while (most < now && !most_bytes.compare_exchange_weak(most, now)) {
+  }
+}
 
 }  // namespace
 
@@ -23,8 +33,15 @@ std::shared_ptr<std::byte> allocate(Cpu, int64_t bytes) {
         0);
   // Weights and activations are walked from end to end; huge pages are worth about 5 % there.
   if (large) madvise(memory, size, MADV_HUGEPAGE);
-  return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
+  count(bytes);
+  return {static_cast<std::byte*>(memory), [bytes](std::byte* p) {
+            std::free(p);
+            count(-bytes);
+          }};
 }
+
+HostMemory host_memory() { return {bytes_in_use.load(), most_bytes.load()}; }
+void restart_host_memory_peak() { most_bytes.store(bytes_in_use.load()); }
 
 std::shared_ptr<std::byte> allocate_shared_with(Cpu, int64_t bytes) { return allocate(Cpu{}, bytes); }
 

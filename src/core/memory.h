@@ -27,6 +27,14 @@ std::shared_ptr<std::byte> allocate(Cuda, int64_t bytes);
 std::shared_ptr<std::byte> allocate_shared_with(Cpu, int64_t bytes);
 std::shared_ptr<std::byte> allocate_shared_with(Cuda, int64_t bytes);
 
+// Bytes of host memory that allocate() has given out in this process: those in use, and the most that ever were since
+// the count was restarted. For tests of what has to do with little.
+struct HostMemory {
+  int64_t in_use, most;
+};
+HostMemory host_memory();
+void restart_host_memory_peak();
+
 // Queued on the stream, which belongs to the device of the tag. With Cuda either side may be host memory.
 void copy_bytes(Cpu, const void* from, void* to, int64_t bytes, const Stream& stream);
 void copy_bytes(Cuda, const void* from, void* to, int64_t bytes, const Stream& stream);

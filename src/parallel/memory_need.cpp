@@ -60,6 +60,15 @@ int64_t velocity_bytes(const Plan& plan) {
   return bytes;
 }
 
+// On the host a piece of the largest parameter is read, received, brought into the order of memory and cut; on a GPU it is
+// received.
+int64_t piece_bytes(const Plan& plan) {
+  int64_t largest = 0;
+  for (const LayerPlan& layer : plan.layers)
+    for (const Shape& param : layer.params) largest = std::max(largest, largest_piece(param));
+  return largest * 4 * (plan.request.on.device == Device::kCpu ? 4 : 1);
+}
+
 }  // namespace
 
 int64_t gradient_elements(const Plan& plan, int64_t begin, int64_t end) {
@@ -73,11 +82,11 @@ int64_t gradient_elements(const Plan& plan, int64_t begin, int64_t end) {
 }
 
 int64_t MemoryNeed::bytes(int64_t step_rows) const {
-  return weight_bytes + static_cast<int64_t>(std::ceil(step_row_bytes * static_cast<double>(step_rows)));
+  return weight_bytes + piece_bytes + static_cast<int64_t>(std::ceil(step_row_bytes * static_cast<double>(step_rows)));
 }
 
 int64_t MemoryNeed::rows_in(int64_t memory_bytes) const {
-  const auto left = static_cast<double>(memory_bytes - weight_bytes);
+  const auto left = static_cast<double>(memory_bytes - weight_bytes - piece_bytes);
   return left <= 0 || step_row_bytes <= 0 ? 0 : static_cast<int64_t>(left / step_row_bytes);
 }
 
@@ -91,6 +100,7 @@ MemoryNeed memory_need(const Plan& plan) {
   MemoryNeed need;
   const int64_t copies = request.on.precision == Precision::kBf16 ? 10 : 8;  // bytes per weight
   need.weight_bytes = plan.weight_bytes_per_rank() / 4 * copies + velocity_bytes(plan);
+  need.piece_bytes = piece_bytes(plan);
   const double front = static_cast<double>(plan.layers.front().in.elements() + kept_elements(plan, 0, plan.boundary));
   need.step_row_bytes = size * front * static_cast<double>(rows.most()) / whole;
   if (!plan.split()) return need;

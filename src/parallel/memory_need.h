@@ -11,6 +11,7 @@ namespace owt {
 struct MemoryNeed {
   int64_t weight_bytes = 0;   // values, gradients, velocities, and bf16 copies where there are some
   double step_row_bytes = 0;  // activations and their gradients, per row of the whole step
+  int64_t piece_bytes = 0;    // what checkpoints are written and read in (layers/param.h)
 
   int64_t bytes(int64_t step_rows) const;
   int64_t rows_in(int64_t memory_bytes) const;  // of a step that fits; 0: not even one row

@@ -5,79 +5,92 @@
 namespace owt {
 namespace {
 
-std::span<const float> values_of(const Tensor& tensor) {
-  return {tensor.data(), static_cast<size_t>(tensor.elements())};
+// Some rows of a tensor and what the ranks hold of them.
+struct Piece {
+  const Spread& spread;
+  const Shape& whole;
+  Slice rows;
+
+  int64_t width() const { return whole.row_elements(); }
+  Slice elements() const { return {rows.begin * width(), rows.end * width()}; }
+  Slice part_of(int rank) const;  // among the elements that the rank holds
+  void place(int rank, const Tensor& part, Tensor& whole_rows) const;
+};
+
+Slice Piece::part_of(int rank) const {
+  const auto r = static_cast<size_t>(rank);
+  if (!spread.columns.empty()) return {rows.begin * spread.columns[r].size(), rows.end * spread.columns[r].size()};
+  const Slice held = spread.elements[r], part = common_part(held, elements());
+  return {part.begin - held.begin, part.end - held.begin};
 }
 
-// On rank 0 the ranks' `mine` one below the other, each padded to `longest` rows; elsewhere nothing.
-Tensor gather_rows(const Tensor& mine, int64_t longest, Communicator& comm) {
-  Tensor here;
-  {
-    Tensor part(mine.shape().with_rows(longest), DType::kF32, mine.device());
-    part.zero();
-    part.rows(0, mine.shape().rows()).copy_from(mine);
-    Tensor all(mine.shape().with_rows(longest * comm.ranks()), DType::kF32, mine.device());
-    // As words, which arrive as they are whatever the communicator does to f32.
-    Tensor words = all.viewed_as(DType::kI32);
-    comm.all_gather(part.viewed_as(DType::kI32), words, {}).wait();
-    if (comm.rank() == 0) here = all.to(Device::kCpu);
+void Piece::place(int rank, const Tensor& part, Tensor& whole_rows) const {
+  const auto r = static_cast<size_t>(rank);
+  if (spread.columns.empty()) {
+    const int64_t first = std::max(spread.elements[r].begin, elements().begin) - elements().begin;
+    std::copy_n(part.data(), part.elements(), whole_rows.data() + first);
+    return;
   }
-  comm.meet();
-  return here;
+  const Slice columns = spread.columns[r];
+  for (int64_t row = 0; row < rows.size(); ++row)
+    std::copy_n(part.data() + row * columns.size(), columns.size(), whole_rows.data() + row * width() + columns.begin);
 }
 
-// Columns are no rows: every rank sends its block as one long row.
-Tensor gather_columns(const LayerPlan& layer, const Param& param, const Tensor& mine, Communicator& comm) {
-  const int64_t rows = param.full_shape.rows(), widest = layer.inputs.front().size();
-  const Tensor blocks = gather_rows(mine.reshaped({mine.elements(), 1}), rows * widest, comm);
-  if (comm.rank() != 0) return {};
-  Tensor whole(param.full_shape);
-  const int64_t width = param.full_shape.row_elements();
-  for (int r = 0; r < comm.ranks(); ++r) {
-    const Slice& columns = layer.inputs[static_cast<size_t>(r)];
-    const float* block = blocks.data() + r * rows * widest;
-    for (int64_t row = 0; row < rows; ++row)
-      std::copy_n(block + row * columns.size(), columns.size(), whole.data() + row * width + columns.begin);
+// On rank 0 the piece; elsewhere nothing. held: the elements of this rank; others: memory for a part of another rank's.
+//
+// Broadcasts, and no sends to rank 0 alone: a chain of ranks passes a part on while the next ones follow, so that this
+// takes little longer than rank 0 needs to receive them.
+Tensor bring(const Piece& piece, const Tensor& held, const Tensor& others, Communicator& comm) {
+  Tensor whole_rows = comm.rank() == 0 ? Tensor(piece.whole.with_rows(piece.rows.size())) : Tensor();
+  for (int r = 0; r < piece.spread.ranks(); ++r) {
+    const Slice at = piece.part_of(r);
+    if (at.size() == 0 || (r == 0 && comm.rank() != 0)) continue;
+    Tensor part = comm.rank() == r ? held.part(at.begin, {at.size()}) : others.part(0, {at.size()});
+    if (r > 0) comm.broadcast(part, part, r, {}).wait();
+    if (comm.rank() == 0) piece.place(r, part.to(Device::kCpu), whole_rows);
   }
-  return whole;
+  return whole_rows;
+}
+
+Tensor file_order_of(const Param& param, const Tensor& whole_rows) {
+  Tensor ordered(whole_rows.shape());
+  param.to_file_order(whole_rows.shape().rows(), whole_rows.data(), ordered.data());
+  return ordered;
 }
 
 }  // namespace
 
-Tensor gather_shares(const std::vector<Slice>& parts, const Param& param, const Tensor& mine, Communicator& comm) {
-  int64_t longest = 0;
-  for (const Slice& part : parts) longest = std::max(longest, part.size());
-  const Tensor shares = gather_rows(mine.reshaped({mine.elements(), 1}), longest, comm);
-  if (comm.rank() != 0) return {};
-  Tensor whole(param.shape());
-  for (size_t r = 0; r < parts.size(); ++r)
-    std::copy_n(shares.data() + static_cast<int64_t>(r) * longest, parts[r].size(), whole.data() + parts[r].begin);
-  return whole;
+Spread spread_of(const LayerPlan& layer, const Param& param) {
+  const Shape& whole = param.full_shape;
+  const bool split = layer.layout == Layout::kFeature;
+  if (split && param.columns) return {{}, layer.inputs};
+  if (!split || layer.by_inputs()) return {{{0, whole.elements()}}, {}};
+  Spread spread;
+  for (const Slice& rows : layer.parts)
+    spread.elements.push_back({rows.begin * whole.row_elements(), rows.end * whole.row_elements()});
+  return spread;
 }
 
-void gather_parameter(const LayerPlan& layer, const Param& param, const Tensor& mine, Communicator& comm,
+void gather_parameter(const Spread& spread, const Param& param, const Tensor& mine, Communicator& comm,
                       const std::function<void(std::span<const float>)>& write) {
-  const auto write_rows = [&](const Tensor& rows) {
-    const Tensor here = rows.to(Device::kCpu);
-    Tensor in_file_order(here.shape());
-    param.to_file_order(here.shape().rows(), here.data(), in_file_order.data());
-    write(values_of(in_file_order));
-  };
-  // The bias of a layer that is split by inputs is whole on rank 0.
-  if (layer.layout != Layout::kFeature || (layer.by_inputs() && !param.columns)) {
-    if (comm.rank() == 0) write_rows(mine);
-    return;
+  const bool writes = comm.rank() == 0, alone = spread.ranks() == 1;
+  if (alone && !writes) return;
+  const Shape& whole = param.full_shape;
+  const Tensor held = mine.reshaped({mine.elements()});
+  Tensor others;
+  if (!alone) {
+    others = Tensor({largest_piece(whole)}, DType::kF32, mine.device());
+    comm.meet();
   }
-  if (layer.by_inputs()) {
-    const Tensor whole = gather_columns(layer, param, mine, comm);
-    if (comm.rank() == 0) write_rows(whole);
-    return;
+  for (const Slice& rows : pieces_of(whole, {0, whole.rows()})) {
+    const Tensor whole_rows = bring({spread, whole, rows}, held, others, comm);
+    if (!writes) continue;
+    const Tensor ordered = file_order_of(param, whole_rows);
+    write({ordered.data(), static_cast<size_t>(ordered.elements())});
   }
-  const int64_t longest = layer.parts.front().size();
-  const Tensor all = gather_rows(mine, longest, comm);
-  if (comm.rank() != 0) return;
-  for (int r = 0; r < comm.ranks(); ++r)
-    write_rows(all.rows(r * longest, r * longest + layer.parts[static_cast<size_t>(r)].size()));
+  if (alone) return;
+  others = Tensor();
+  comm.meet();
 }
 
 }  // namespace owt

@@ -1,6 +1,8 @@
-// A parameter-shaped tensor, split or not, brought together for a file.
+// A parameter-shaped tensor, split or not, brought together for a file: in pieces, so that no rank ever holds a whole
+// split tensor.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <span>
 #include <vector>
@@ -11,13 +13,19 @@
 
 namespace owt {
 
-// Collective over the model group `comm`. `mine` belongs to `param` of this layer and has its shape(). On rank 0 `write` gets the rows of the whole
-// tensor in file order, in one piece or several; the other ranks only send. The host waits for it.
-void gather_parameter(const LayerPlan& layer, const Param& param, const Tensor& mine, Communicator& comm,
-                      const std::function<void(std::span<const float>)>& write);
+// What each rank of a group holds of a tensor with a parameter's full_shape: a range of its elements in memory order, or,
+// where there are columns, a range of the elements of every row. Ranks behind the last one named hold nothing.
+struct Spread {
+  std::vector<Slice> elements, columns;
 
-// Collective. Rank r brings the elements parts[r] of a tensor with the parameter's shape(), in one dimension; rank 0 gets
-// it on the host, the others an undefined one. The host waits for it.
-Tensor gather_shares(const std::vector<Slice>& parts, const Param& param, const Tensor& mine, Communicator& comm);
+  int ranks() const { return static_cast<int>(std::max(elements.size(), columns.size())); }
+};
+// Over a model group. What every rank has is rank 0's to bring.
+Spread spread_of(const LayerPlan& layer, const Param& param);
+
+// Collective over `comm`. `mine` is what this rank holds, on the device. On rank 0 `write` gets the whole tensor in file
+// order, in pieces of some whole rows (layers/param.h); the others only send. The host waits for it.
+void gather_parameter(const Spread& spread, const Param& param, const Tensor& mine, Communicator& comm,
+                      const std::function<void(std::span<const float>)>& write);
 
 }  // namespace owt

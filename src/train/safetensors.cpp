@@ -246,31 +246,46 @@ const SafetensorsReader::Entry* SafetensorsReader::find(const std::string& name)
   return found == entries_.end() ? nullptr : &*found;
 }
 
+const SafetensorsReader::Entry& SafetensorsReader::wanted(const std::string& name) const {
+  if (const Entry* entry = find(name)) return *entry;
+  std::vector<std::string> names;
+  for (const Entry& e : entries_) names.push_back(e.name);
+  const std::string near = nearest(name, names);
+  fail(path_, ": no tensor '", name, "'", near.empty() ? "" : concat("; the nearest is '", near, "'"));
+}
+
 Tensor SafetensorsReader::read(const std::string& name) {
-  const Entry* entry = find(name);
-  if (!entry) {
-    std::vector<std::string> names;
-    for (const Entry& e : entries_) names.push_back(e.name);
-    const std::string near = nearest(name, names);
-    fail(path_, ": no tensor '", name, "'", near.empty() ? "" : concat("; the nearest is '", near, "'"));
-  }
-  const ElementType& type = *element_type(entry->dtype);
+  const Entry& entry = wanted(name);
+  Tensor tensor(entry.shape);
+  read_elements(entry, 0, tensor);
+  return tensor;
+}
+
+Tensor SafetensorsReader::read_rows(const std::string& name, const Slice& rows) {
+  const Entry& entry = wanted(name);
+  OWT_CHECK(0 <= rows.begin && rows.end <= entry.shape.rows(), "rows ", rows.begin, " to ", rows.end, " of '", name,
+            "', which is ", entry.shape);
+  Tensor tensor(entry.shape.with_rows(rows.size()));
+  read_elements(entry, rows.begin * entry.shape.row_elements(), tensor);
+  return tensor;
+}
+
+void SafetensorsReader::read_elements(const Entry& entry, int64_t first, Tensor& elements) {
+  const ElementType& type = *element_type(entry.dtype);
   if (!type.convert)
-    fail(path_, ": tensor '", name, "' has elements of type ", entry->dtype, "; save it as F32, F16 or BF16");
+    fail(path_, ": tensor '", entry.name, "' has elements of type ", entry.dtype, "; save it as F32, F16 or BF16");
   file_.clear();
-  file_.seekg(static_cast<std::streamoff>(data_begin_ + entry->begin));
-  Tensor tensor(entry->shape);
+  file_.seekg(static_cast<std::streamoff>(data_begin_ + entry.begin + static_cast<uint64_t>(first) * type.bytes));
   constexpr int64_t kChunk = 1 << 16;  // elements
-  std::vector<std::byte> buffer(static_cast<size_t>(std::min(kChunk, tensor.elements())) * type.bytes);
-  for (int64_t done = 0; done < tensor.elements();) {
-    const int64_t count = std::min(kChunk, tensor.elements() - done);
+  std::vector<std::byte> buffer(static_cast<size_t>(std::min(kChunk, elements.elements())) * type.bytes);
+  for (int64_t done = 0; done < elements.elements();) {
+    const int64_t count = std::min(kChunk, elements.elements() - done);
     const auto bytes = static_cast<std::streamsize>(count) * static_cast<std::streamsize>(type.bytes);
     if (!file_.read(reinterpret_cast<char*>(buffer.data()), bytes))
-      fail("cannot read tensor '", name, "' of ", path_, ": the file became shorter or the disk failed");
-    type.convert(buffer.data(), count, tensor.data() + done);
+      fail("cannot read tensor '", entry.name, "' of ", path_, ": the file became shorter or the disk failed");
+    type.convert(buffer.data(), count, elements.data() + done);
     done += count;
   }
-  return tensor;
 }
 
 }  // namespace owt

@@ -68,8 +68,12 @@ class SafetensorsReader {
   // The tensor as f32; F16, BF16, F64 and the integers are converted. Throws Error for an unknown name (with
   // the nearest one) and for element types with no conversion (8-bit floats, U16 to U64).
   Tensor read(const std::string& name);
+  // Rows of its dimension 0 alone.
+  Tensor read_rows(const std::string& name, const Slice& rows);
 
  private:
+  const Entry& wanted(const std::string& name) const;
+  void read_elements(const Entry& entry, int64_t first, Tensor& elements);
   [[noreturn]] void bad(const std::string& message) const;
   std::string read_header(uint64_t file_size);
   void parse_header(const std::string& text);

@@ -76,9 +76,14 @@ void Trainer::restore() {
   load_weights((folder / kWeightsFile).string(), model_, step_.groups());
   load_tensors((folder / kOptimizerFile).string(), model_, step_.groups(),
                [](const Param& param) { return param.role == ParamRole::kTrained; },
-               [this](Param& param, const Tensor& velocity) {
+               [this](Param& param, int64_t first, const Tensor& rows) {
                  const Slice kept = step_.updated(param);
-                 sgd_.velocity(param, kept).copy_from(velocity.part(kept.begin, {kept.size()}));
+                 const int64_t begin = first * param.shape().row_elements();
+                 const Slice taken = common_part(kept, {begin, begin + rows.elements()});
+                 if (taken.size() == 0) return;
+                 sgd_.velocity(param, kept)
+                     .part(taken.begin - kept.begin, {taken.size()})
+                     .copy_from(rows.part(taken.begin - begin, {taken.size()}));
                });
   const RunState& loaded = job_.resume_state;
   ConvChoices::process().preload(loaded.conv_choices);

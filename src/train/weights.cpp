@@ -20,52 +20,79 @@ void for_each_tensor(const Plan& plan, RankModel& model, const TensorOf& tensor_
   }
 }
 
-// Rank 0's tensor, on the host of every rank.
-Tensor spread(const Tensor& from_rank_0, const Shape& shape, const Groups& groups) {
-  Communicator& comm = groups.world();
-  if (comm.ranks() == 1) return from_rank_0;
-  Tensor here;
-  {
-    Tensor there(shape, DType::kF32, groups.device());
-    comm.broadcast(comm.rank() == 0 ? from_rank_0.to(groups.device()) : Tensor(), there, 0, {}).wait();
-    here = there.to(Device::kCpu);
+void check_shape(const SafetensorsReader& file, const std::string& path, const Param& param) {
+  const SafetensorsReader::Entry* entry = file.find(param.name);
+  if (entry && entry->shape != param.file_shape)
+    fail(path, ": tensor '", param.name, "' is ", entry->shape, ", the model wants ", param.file_shape,
+         "; it belongs to another model");
+}
+
+// Brings pieces that rank 0 reads to the host of every rank.
+class Broadcasts {
+ public:
+  // Of tensors with at most so many elements in a piece.
+  Broadcasts(int64_t most, const Groups& groups)
+      : comm_(groups.world()), there_(comm_.ranks() == 1 ? Tensor() : Tensor({most}, DType::kF32, groups.device())) {
+    comm_.meet();
   }
-  comm.meet();
-  return here;
+
+  Tensor operator()(const Tensor& from_rank_0, const Shape& shape) {
+    if (comm_.ranks() == 1) return from_rank_0;
+    Tensor piece = there_.part(0, shape);
+    if (comm_.rank() == 0) piece.copy_from(from_rank_0);
+    comm_.broadcast(piece, piece, 0, {}).wait();
+    return piece.to(Device::kCpu);
+  }
+
+  void finish() {
+    there_ = Tensor();
+    comm_.meet();
+  }
+
+ private:
+  Communicator& comm_;
+  Tensor there_;
+};
+
+int64_t most_in_a_piece(const std::vector<Param*>& params) {
+  int64_t most = 0;
+  for (const Param* param : params) most = std::max(most, largest_piece(param->full_shape));
+  return most;
+}
+
+void take_rows(Param& param, const Slice& rows, const Tensor& in_file_order, const Take& take) {
+  const Slice mine = common_part(rows, param.part);
+  if (mine.size() == 0) return;
+  const int64_t first = (mine.begin - rows.begin) * param.full_shape.row_elements();
+  take(param, mine.begin - param.part.begin, param.kept_of(mine.size(), in_file_order.data() + first));
 }
 
 }  // namespace
 
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
                       const Groups& groups, Kept kept) {
-  const bool first_replica = groups.replicas().rank() == 0;  // it has it all, or gets it
-  if (!first_replica && kept == Kept::kWhole) return 0;
-  Communicator& comm = groups.model();
+  const bool shares = kept == Kept::kShare;  // of what is whole in every model group
+  if (!shares && groups.replicas().rank() != 0) return 0;
+  Communicator& comm = shares ? groups.replicas() : groups.model();
   std::optional<SafetensorsWriter> writer;
-  if (first_replica && comm.rank() == 0) {
+  if (comm.rank() == 0) {
     std::vector<SafetensorsWriter::Entry> entries;
     for_each_tensor(plan, model, tensor_of, [&](size_t, size_t, const Param& param, const Tensor&) {
       entries.push_back({param.name, param.file_shape});
     });
     writer.emplace(path, entries, std::map<std::string, std::string>{{"format", "pt"}});
   }
-  for_each_tensor(plan, model, tensor_of, [&](size_t layer, size_t number, const Param& param, Tensor tensor) {
-    if (kept == Kept::kShare) {
-      const std::vector<Slice> parts = updated_parts(plan, static_cast<int64_t>(layer), number);
-      tensor = gather_shares(parts, param, tensor, groups.replicas());
-    }
-    if (!first_replica) return;
-    gather_parameter(plan.layers[layer], param, tensor, comm,
+  for_each_tensor(plan, model, tensor_of, [&](size_t layer, size_t number, const Param& param, const Tensor& tensor) {
+    const Spread spread = shares ? Spread{updated_parts(plan, static_cast<int64_t>(layer), number), {}}
+                                 : spread_of(plan.layers[layer], param);
+    gather_parameter(spread, param, tensor, comm,
                      [&](std::span<const float> rows) { writer->write(param.name, rows); });
   });
   return writer ? writer->finish() : 0;
 }
 
 Tensor read_parameter(SafetensorsReader& file, const std::string& path, const Param& param) {
-  const SafetensorsReader::Entry* entry = file.find(param.name);
-  if (entry && entry->shape != param.file_shape)
-    fail(path, ": tensor '", param.name, "' is ", entry->shape, ", the model wants ", param.file_shape,
-         "; it belongs to another model");
+  check_shape(file, path, param);
   return file.read(param.name);
 }
 
@@ -82,23 +109,26 @@ std::vector<std::string> load_tensors(const std::string& path, RankModel& model,
   std::optional<SafetensorsReader> file;
   if (groups.world().rank() == 0) file.emplace(path);
   std::set<std::string> wanted;
+  Broadcasts broadcast(most_in_a_piece(model.params()), groups);
   for (Param* param : model.params()) {
     if (!wants(*param)) continue;
     wanted.insert(param->name);
-    const Tensor whole = spread(file ? read_parameter(*file, path, *param).reshaped(param->full_shape) : Tensor(),
-                                param->full_shape, groups);
-    take(*param, param->kept_of(whole.rows(param->part.begin, param->part.end).data()));
+    if (file) check_shape(*file, path, *param);
+    for (const Slice& rows : pieces_of(param->full_shape, {0, param->full_shape.rows()})) {
+      const Tensor piece = file ? file->read_rows(param->name, rows) : Tensor();
+      take_rows(*param, rows, broadcast(piece, {rows.size(), param->full_shape.row_elements()}), take);
+    }
   }
+  broadcast.finish();
   return file ? unused_tensors(*file, wanted) : std::vector<std::string>{};
 }
 
 std::vector<std::string> load_weights(const std::string& path, RankModel& model, const Groups& groups) {
+  for (Param* param : model.params())
+    if (!param->value.defined()) param->allocate();
   return load_tensors(
       path, model, groups, [](const Param&) { return true; },
-      [](Param& param, const Tensor& value) {
-        if (!param.value.defined()) param.allocate();
-        param.set_value(value);
-      });
+      [](Param& param, int64_t first, const Tensor& rows) { param.set_rows(first, rows); });
 }
 
 void warn_of_unused(const std::vector<std::string>& unused, const std::string& path) {

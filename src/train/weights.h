@@ -16,18 +16,18 @@ namespace owt {
 // The tensor of a parameter that is meant: its value, its velocity, ... with the parameter's shape(); undefined: left out.
 using TensorOf = std::function<Tensor(Param&)>;
 
-// Collective: split parameters are gathered one at a time and rank 0 writes the file. Returns its checksum on rank 0.
+// Collective: parameters are gathered in pieces and rank 0 writes the file. Returns its checksum on rank 0.
 // kShare: every rank brings the elements of the tensor that it updates (sharded_update.h), in one dimension.
 enum class Kept { kWhole, kShare };
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
                       const Groups& groups, Kept kept = Kept::kWhole);
 
-// Collective: rank 0 reads the file, and every rank takes its parts: take(parameter, values) gets them on the host, in
-// memory order and with the parameter's shape(), for every parameter that wants() some. Throws Error for a missing
-// tensor (with the nearest name) and for one of another shape. Tensors nobody asks for are ignored; on rank 0 they come
-// back, for a warning.
+// Collective: rank 0 reads the file in pieces, and every rank takes its parts of them: take(parameter, first, rows) gets
+// some of the rows that the rank keeps, from number `first` of these on, on the host and in memory order, until it has had
+// all, for every parameter that wants() some. Throws Error for a missing tensor (with the nearest name) and for one of
+// another shape. Tensors nobody asks for are ignored; on rank 0 they come back, for a warning.
 using Wants = std::function<bool(const Param&)>;
-using Take = std::function<void(Param&, const Tensor&)>;
+using Take = std::function<void(Param&, int64_t first, const Tensor& rows)>;
 std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const Groups& groups,
                                       const Wants& wants, const Take& take);
 

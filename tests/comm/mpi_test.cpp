@@ -192,6 +192,9 @@ TEST_P(Moves, OfBroadcastReachEveryRankFromEveryRoot) {
       Tensor out = unwritten(elements(), dtype());
       comm.broadcast(comm.rank() == root ? sent : Tensor(), out, root, {}).wait();
       EXPECT_TRUE(same_bits(out, sent)) << "root " << root;
+      Tensor in_place = comm.rank() == root ? sent.clone() : unwritten(elements(), dtype());
+      comm.broadcast(in_place, in_place, root, {}).wait();
+      EXPECT_TRUE(same_bits(in_place, sent)) << "root " << root;
     }
   });
 }

@@ -181,6 +181,9 @@ TEST_P(Collectives, BroadcastAndReduceAreMirrorImages) {
     Tensor out = empty(2);
     comm.broadcast(comm.rank() == root ? tensor({5, 6}) : Tensor(), out, root, {}).wait();
     EXPECT_THAT(values(out), ElementsAre(5, 6));
+    Tensor in_place = comm.rank() == root ? tensor({7, 8}) : empty(2);
+    comm.broadcast(in_place, in_place, root, {}).wait();
+    EXPECT_THAT(values(in_place), ElementsAre(7, 8));
     Tensor sum = comm.rank() == root ? empty(2) : Tensor();
     comm.reduce(tensor({1, static_cast<float>(comm.rank())}), sum, root, {}).wait();
     if (comm.rank() == root) {

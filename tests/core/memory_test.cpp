@@ -34,6 +34,15 @@ TEST_P(MemoryTest, TooMuchAskedForIsAnErrorThatSaysHowMuchAndTheCure) {
   }
 }
 
+TEST(HostMemory, KnowsWhatIsInUseAndTheMostThatWas) {
+  const int64_t before = host_memory().in_use;
+  restart_host_memory_peak();
+  { const Tensor large({1000}), small({10}); }
+  const Tensor after({100});
+  EXPECT_EQ(host_memory().in_use - before, 400);
+  EXPECT_EQ(host_memory().most - before, 4040);
+}
+
 TEST_P(MemoryTest, GoesOnAfterTooMuchWasAskedFor) {
   EXPECT_THROW(Tensor({int64_t{1} << 50}, DType::kF32, device()), OutOfMemory);
   Tensor small({3}, DType::kF32, device());

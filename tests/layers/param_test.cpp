@@ -96,6 +96,33 @@ TEST(Initializer, PartGetsTheRowsOfTheWhole) {
   }
 }
 
+TEST(Initializer, DrawsTheSameWhereverPiecesBegin) {
+  const Initializer gaussian{.type = Type::kGaussian, .std = 1};
+  const Shape shape{kPieceBytes / 12 + 1000, 3};
+  Param some = param_of(shape, gaussian);
+  some.part = {777, shape.rows()};
+  const std::vector<float> whole = initial(param_of(shape, gaussian));
+  EXPECT_EQ(initial(some), std::vector<float>(whole.begin() + 777 * 3, whole.end()));
+}
+
+TEST(Pieces, AreAsManyWholeRowsAsFitAndAtLeastOne) {
+  const int64_t third = kPieceBytes / 12;
+  EXPECT_EQ(pieces_of({10 * third, 3}, {5, 2 * third + 7}),
+            (std::vector<Slice>{{5, third + 5}, {third + 5, 2 * third + 5}, {2 * third + 5, 2 * third + 7}}));
+  EXPECT_EQ(pieces_of({3, kPieceBytes}, {0, 2}), (std::vector<Slice>{{0, 1}, {1, 2}}));
+  EXPECT_TRUE(pieces_of({3, 5}, {2, 2}).empty());
+  EXPECT_EQ(largest_piece({10 * third, 3}), third * 3);
+  EXPECT_EQ(largest_piece({3, kPieceBytes}), kPieceBytes);
+  EXPECT_EQ(largest_piece({3, 5}), 15);
+}
+
+TEST(Pieces, HaveACommonPartThatMayBeEmpty) {
+  EXPECT_EQ(common_part({2, 7}, {5, 9}), (Slice{5, 7}));
+  EXPECT_EQ(common_part({2, 7}, {3, 4}), (Slice{3, 4}));
+  EXPECT_EQ(common_part({2, 4}, {6, 9}).size(), 0);
+  EXPECT_EQ(common_part({6, 9}, {2, 4}).size(), 0);
+}
+
 TEST(Initializer, IsDrawnInFileOrder) {
   const Initializer gaussian{.type = Type::kGaussian, .std = 1};
   Param images = param_of({2, 3, 3, 4}, gaussian);
@@ -139,9 +166,9 @@ TEST(Param, SomeColumnsAreKeptInMemoryOrder) {
   param.columns = Slice{1, 3};
   EXPECT_EQ(param.shape(), (Shape{2, 2}));
   const std::vector<float> file = {1, 2, 3, 4, 5, 6, 7, 8};  // of rows 1 and 2
-  EXPECT_THAT(download(param.kept_of(file.data())), ElementsAre(3, 2, 7, 6));
+  EXPECT_THAT(download(param.kept_of(2, file.data())), ElementsAre(3, 2, 7, 6));
   param.columns = Slice{2, 2};
-  EXPECT_EQ(param.kept_of(file.data()).shape(), (Shape{2, 0}));
+  EXPECT_EQ(param.kept_of(2, file.data()).shape(), (Shape{2, 0}));
 }
 
 TEST(Initializer, ColumnsAreThoseOfTheWhole) {

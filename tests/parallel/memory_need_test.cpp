@@ -132,6 +132,15 @@ layer = [
   EXPECT_DOUBLE_EQ(need.step_row_bytes, 4 * (own * 2 / 8 + all));
 }
 
+// Of fc's 48 weights; on the host one is read, received, brought into memory's order and cut.
+TEST(MemoryNeed, CountsThePiecesOfCheckpoints) {
+  const Plan plan = plan_of(2, Strategy::kOwtA, 8);
+  const MemoryNeed need = memory_need(plan);
+  EXPECT_EQ(need.piece_bytes, 4 * 48 * 4);
+  EXPECT_EQ(need.bytes(8), need.weight_bytes + need.piece_bytes + static_cast<int64_t>(8 * need.step_row_bytes));
+  EXPECT_EQ(need.rows_in(need.bytes(8)), 8);
+}
+
 TEST(MemoryNeed, RowsThatFitAreTheLargestStepWithinTheMemory) {
   const MemoryNeed need{1000, 10.0};
   EXPECT_EQ(need.rows_in(1055), 5);

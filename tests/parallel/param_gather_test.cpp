@@ -75,13 +75,37 @@ TEST_P(ParamGatherTest, RankZeroGetsTheWholeTensorInFileOrder) {
       for (size_t p = 0; p < params.size(); ++p) {
         std::vector<float> file;
         const auto write = [&](std::span<const float> rows) { file.insert(file.end(), rows.begin(), rows.end()); };
-        gather_parameter(plan.layers[static_cast<size_t>(i)], *params[p], params[p]->value, comm, write);
+        const Spread spread = spread_of(plan.layers[static_cast<size_t>(i)], *params[p]);
+        gather_parameter(spread, *params[p], params[p]->value, comm, write);
         EXPECT_EQ(file, comm.rank() == 0 ? file_order(*whole.layer(i).params()[p]) : std::vector<float>{})
             << params[p]->name << " on rank " << comm.rank();
       }
     }
   };
   run_ranks(ranks, 1, body, device);
+}
+
+// The borders of shares and of pieces fall anywhere.
+TEST(ParamGather, BringsSharesOfElementsTogetherInPieces) {
+  Param param;
+  param.full_shape = param.file_shape = {kPieceBytes / 12 * 2 + 10, 3};
+  param.part = {0, param.full_shape.rows()};
+  const int64_t all = param.full_shape.elements();
+  const Spread spread{{{0, 5}, {5, 5}, {5, kPieceBytes / 4 + 100}, {kPieceBytes / 4 + 100, all}}, {}};
+  std::vector<float> file;
+  run_ranks(4, 1, [&](Communicator& comm) {
+    const Slice held = spread.elements[static_cast<size_t>(comm.rank())];
+    Tensor mine({held.size()});
+    for (int64_t i = 0; i < held.size(); ++i) mine.data()[i] = static_cast<float>(held.begin + i);
+    int pieces = 0;
+    gather_parameter(spread, param, mine, comm, [&](std::span<const float> rows) {
+      file.insert(file.end(), rows.begin(), rows.end());
+      ++pieces;
+    });
+    EXPECT_EQ(pieces, comm.rank() == 0 ? 3 : 0);
+  });
+  ASSERT_EQ(std::ssize(file), all);
+  for (int64_t i = 0; i < all; ++i) ASSERT_EQ(file[static_cast<size_t>(i)], static_cast<float>(i));
 }
 
 TEST(ParamGather, TheLayersUnderTestAreSplitByInputsAndByOutputs) {

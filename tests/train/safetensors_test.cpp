@@ -97,6 +97,18 @@ TEST_F(SafetensorsTest, ReadsLargeTensorsWhole) {
   EXPECT_EQ(values(SafetensorsReader(path_).read("x")), many);
 }
 
+TEST_F(SafetensorsTest, ReadsSomeRowsAlone) {
+  SafetensorsWriter writer(path_, {{"a", {2}}, {"x", {3, 1, 2}}});
+  writer.write("a", std::vector<float>{1, 2});
+  writer.write("x", std::vector<float>{3, 4, 5, 6, 7, 8});
+  writer.finish();
+  SafetensorsReader reader(path_);
+  EXPECT_THAT(values(reader.read_rows("x", {1, 3})), ElementsAre(5, 6, 7, 8));
+  EXPECT_EQ(reader.read_rows("x", {1, 3}).shape(), (Shape{2, 1, 2}));
+  EXPECT_EQ(reader.read_rows("x", {2, 2}).elements(), 0);
+  EXPECT_THROW(reader.read_rows("x", {2, 4}), Error);
+}
+
 TEST_F(SafetensorsTest, LeavesNoFileWithoutFinish) {
   { SafetensorsWriter writer(path_, {{"a", {2}}}); }
   EXPECT_FALSE(std::filesystem::exists(path_));
