@@ -18,45 +18,32 @@ namespace fs = std::filesystem;
 
 double mega(double value) { return value / 1e6; }
 
-// Of worker 0, of a step. The front and what is split behind it are two runs of layers.
-double gradient_bytes(const Plan& plan) {
-  const auto layers = static_cast<int64_t>(plan.layers.size());
-  const StepRows rows = plan.rows(plan.request.step_rows);
-  int64_t dense_rows = 0;
-  for (const StepRows::RoundSize& round : rows.round_sizes(0)) dense_rows = std::max(dense_rows, round.rows);
-  const int64_t elements = rows.of(0).size() * gradient_elements(plan, 0, plan.boundary) +
-                           dense_rows * gradient_elements(plan, plan.boundary, layers);
-  return static_cast<double>(elements * size_of(activation_type(plan.request.on.precision)));
-}
-
 void inspect_model(const Settings& settings) {
   const Plan plan = make_plan(settings.model, settings.plan_request());
-  const std::vector<LayerFacts> facts = layer_facts(plan);
   std::cout << format("model {}: input {} (height x width x channels), {} classes\n\n", settings.model.name,
                       settings.model.input.str(), settings.model.classes);
   std::cout << format("{:<16} {:<16} {:>14} {:>12} {:>14} {:>16}\n", "layer", "type", "output", "parameters",
                       "MFLOP/image", "activation KB");
-  double parameters = 0, forward = 0, training = 0, activations = 0;
-  for (size_t i = 0; i < plan.layers.size(); ++i) {
-    const LayerPlan& at = plan.layers[i];
+  double parameters = 0, forward = 0, training = 0;
+  for (const LayerPlan& at : plan.layers) {
     const auto count = static_cast<double>(at.trained);
     parameters += count;
     forward += at.flops_per_row;
     training += at.flops_per_row + at.backward_flops_per_row;
-    const double bytes = static_cast<double>(facts[i].activation_bytes);
-    if (!at.in_place) activations += bytes;
-    activations += bytes / static_cast<double>(at.out.elements()) * static_cast<double>(at.inner_elements());
     std::cout << format("{:<16} {:<16} {:>14} {:>12} {:>14.3f} {:>16}\n", at.name, at.type, at.out.str(),
                         count > 0 ? format("{:.0f}", count) : "-", mega(at.flops_per_row),
                         at.in_place ? "in place" : format("{:.1f}", static_cast<double>(at.out.elements()) * 4 / 1e3));
   }
   std::cout << format("\nparameters {:.0f}; forward {:.3f} GFLOP per image, training step {:.3f} GFLOP per image\n",
                       parameters, forward / 1e9, training / 1e9);
+  const MemoryNeed need = memory_need(plan);
+  const auto rows = static_cast<double>(plan.request.step_rows);
   std::cout << format(
       "memory of worker 0 of {} ({}, {} images per step): weights, gradients and momentum {:.1f} MB, "
-      "activations {:.1f} MB, their gradients {:.1f} MB\n",
+      "activations and their gradients {:.1f} MB, pieces of checkpoints {:.1f} MB\n",
       plan.ranks(), name_of(plan.request.strategy), plan.request.step_rows,
-      mega(3 * static_cast<double>(plan.weight_bytes_per_rank())), mega(activations), mega(gradient_bytes(plan)));
+      mega(static_cast<double>(need.weight_bytes)), mega(need.step_row_bytes * rows),
+      mega(static_cast<double>(need.piece_bytes)));
 }
 
 void inspect_tensors(const std::string& path) {

@@ -4,13 +4,13 @@
 #include <cmath>
 
 namespace owt {
-namespace {
 
-// The columns of a layer's output that rank 0 keeps.
 int64_t kept_columns(const LayerPlan& layer) {
   if (layer.by_inputs()) return layer.out.elements();  // summands
   return layer.layout == Layout::kFeature ? layer.parts.front().size() : layer.out.elements();
 }
+
+namespace {
 
 // Elements per row that backward of a composite layer needs: the gradient of its output, that of the shortcut's input, and
 // the two gradients of a branch.
@@ -22,6 +22,18 @@ int64_t scratch_elements(const LayerPlan& layer) {
     inner = std::max(inner, scratch_elements(each));
   }
   return layer.out.elements() + layer.in.elements() + 2 * largest + inner;
+}
+
+// Per row, of backward through the run of layers [begin, end): two gradients as large as the largest, and what one
+// composite layer at a time needs.
+int64_t gradient_elements(const Plan& plan, int64_t begin, int64_t end) {
+  int64_t largest = 0, scratch = 0;
+  for (int64_t i = begin; i < end; ++i) {
+    const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
+    largest = std::max({largest, kept_columns(at), i > begin ? at.in.elements() : 0});
+    scratch = std::max(scratch, scratch_elements(at));
+  }
+  return 2 * largest + scratch;
 }
 
 // Elements per row that the run of layers [begin, end) keeps.
@@ -71,16 +83,6 @@ int64_t piece_bytes(const Plan& plan) {
 
 }  // namespace
 
-int64_t gradient_elements(const Plan& plan, int64_t begin, int64_t end) {
-  int64_t largest = 0, scratch = 0;
-  for (int64_t i = begin; i < end; ++i) {
-    const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
-    largest = std::max({largest, kept_columns(at), i > begin ? at.in.elements() : 0});
-    scratch = std::max(scratch, scratch_elements(at));
-  }
-  return 2 * largest + scratch;
-}
-
 int64_t MemoryNeed::bytes(int64_t step_rows) const {
   return weight_bytes + piece_bytes + static_cast<int64_t>(std::ceil(step_row_bytes * static_cast<double>(step_rows)));
 }
@@ -104,8 +106,7 @@ MemoryNeed memory_need(const Plan& plan) {
   const double front = static_cast<double>(plan.layers.front().in.elements() + kept_elements(plan, 0, plan.boundary));
   need.step_row_bytes = size * front * static_cast<double>(rows.most()) / whole;
   if (!plan.split()) return need;
-  int64_t dense_rows = 0;
-  for (const StepRows::RoundSize& round : rows.round_sizes(0)) dense_rows = std::max(dense_rows, round.rows);
+  const int64_t dense_rows = plan.layer_rows(plan.boundary, request.step_rows).at_once;
   // The boundary also holds the gradient of the rank's own rows.
   const auto seam = static_cast<double>(plan.layers[static_cast<size_t>(plan.boundary)].in.elements());
   const double back =

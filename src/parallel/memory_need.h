@@ -17,9 +17,8 @@ struct MemoryNeed {
   int64_t rows_in(int64_t memory_bytes) const;  // of a step that fits; 0: not even one row
 };
 
-// Of backward through the run of layers [begin, end), per row: two gradients as large as the largest, and what one composite
-// layer at a time needs.
-int64_t gradient_elements(const Plan& plan, int64_t begin, int64_t end);
+// The columns of a layer's output that rank 0 keeps.
+int64_t kept_columns(const LayerPlan& layer);
 
 MemoryNeed memory_need(const Plan& plan);
 

@@ -235,6 +235,17 @@ const char* name_of(Layout layout) {
   return "";
 }
 
+Plan::LayerRows Plan::layer_rows(int64_t layer, int64_t step_rows) const {
+  const StepRows step = rows(step_rows);
+  if (layer < boundary) return {step.of(0).size(), step.of(0).size()};
+  LayerRows behind;
+  for (const StepRows::RoundSize& round : step.round_sizes(0)) {
+    behind.total += round.rows;
+    behind.at_once = std::max(behind.at_once, round.rows);
+  }
+  return behind;
+}
+
 Strategy Plan::rounds_strategy() const {
   return split() || request.strategy == Strategy::kModelParallel ? request.strategy : Strategy::kDataParallel;
 }

@@ -110,6 +110,12 @@ struct Plan {
   int replicas() const { return ranks() / model_ranks; }
   int ranks_of(Group group) const;
   StepRows rows(int64_t step_rows) const { return {rounds_strategy(), ranks(), step_rows, model_ranks}; }
+  // The rows of a step of `step_rows` that rank 0 works on in a layer: of all rounds, and of the largest one, since the
+  // activations of one round at a time are in memory.
+  struct LayerRows {
+    int64_t total = 0, at_once = 0;
+  };
+  LayerRows layer_rows(int64_t layer, int64_t step_rows) const;
   bool split() const { return boundary < static_cast<int64_t>(layers.size()); }
   // What the rounds follow: dp where nothing is split and rows are, else the strategy asked for.
   Strategy rounds_strategy() const;

@@ -49,7 +49,7 @@ TimingReport time_alone(const Settings& settings, const Plan& plan) {
     profiler.end_step();
   }
   const Profiler* const view = &profiler;
-  return make_report({&view, 1}, layer_facts(plan), plan.request.step_rows);
+  return make_report({&view, 1}, layer_facts(plan, plan.request.step_rows), plan.request.step_rows);
 }
 
 // Every number in the samples that was measured.

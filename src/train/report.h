@@ -20,7 +20,8 @@ struct LayerFacts {
   std::string name, type;
   Shape out;                                     // of one row
   double forward_flops = 0, backward_flops = 0;  // per step; a multiply-add is 2
-  int64_t activation_bytes = 0, weight_bytes = 0;
+  int64_t activation_bytes = 0;                  // of the output, of one round
+  int64_t weight_bytes = 0;
 };
 
 // One row; times in ms per step. What does not apply is 0.

@@ -184,7 +184,9 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   std::vector<const Profiler*> views;
   for (const Profiler& profiler : profilers) views.push_back(&profiler);
   if (!profilers[0].step_ms().empty()) {
-    const TimingReport report = make_report(views, layer_facts(job.plan), job.plan.request.step_rows);
+    const int64_t rows =
+        std::min(job.plan.request.step_rows, job.train->size());  // of a step: no more than an epoch has
+    const TimingReport report = make_report(views, layer_facts(job.plan, rows), rows);
     write_file_atomically(out + "/timing.csv", report.csv());
     if (options.timing) std::cout << report.table() << std::flush;
   }

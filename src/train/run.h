@@ -50,8 +50,8 @@ struct TimeOptions {
 // are processes, the others return an empty one.
 TimingReport time_steps(Settings settings, const TimeOptions& options);
 
-// Of rank 0, in the order of the plan; for reports.
-std::vector<LayerFacts> layer_facts(const Plan& plan);
+// Of rank 0 in a step of so many rows, in the order of the plan; for reports.
+std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows);
 
 // Before long work: throws Error, on all processes, where rank 0 could not write one of these files; an empty name is
 // none.

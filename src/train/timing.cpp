@@ -6,6 +6,7 @@
 #include "src/comm/threads.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
+#include "src/parallel/memory_need.h"
 #include "src/train/alike.h"
 #include "src/train/auto_strategy.h"
 #include "src/train/job.h"
@@ -60,19 +61,17 @@ double time_rank(const Settings& settings, const Plan& plan, const TimeOptions& 
 
 }  // namespace
 
-std::vector<LayerFacts> layer_facts(const Plan& plan) {
-  const StepRows rows = plan.rows(plan.request.step_rows);
-  const auto each = static_cast<double>(size_of(activation_type(plan.request.on.precision)));
+std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows) {
+  const int64_t each = size_of(activation_type(plan.request.on.precision));
   std::vector<LayerFacts> all;
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const LayerPlan& at = plan.layers[i];
-    const bool front = static_cast<int64_t>(i) < plan.boundary;
-    const double share = share_of_rank_0(at);
-    const double worked = static_cast<double>(front ? rows.of(0).size() : plan.request.step_rows);
+    const Plan::LayerRows rows = plan.layer_rows(static_cast<int64_t>(i), step_rows);
+    const double share = share_of_rank_0(at), worked = static_cast<double>(rows.total);
     LayerFacts facts{at.name, at.type, at.out, 0, 0, 0, 0};
     facts.forward_flops = at.flops_per_row * worked * share;
     facts.backward_flops = at.backward_flops_per_row * worked * share;
-    facts.activation_bytes = static_cast<int64_t>(each * worked * share * static_cast<double>(at.out.elements()));
+    facts.activation_bytes = each * rows.at_once * kept_columns(at);
     facts.weight_bytes = static_cast<int64_t>(share * static_cast<double>(at.weight_bytes));
     all.push_back(std::move(facts));
   }
@@ -102,7 +101,7 @@ TimingReport time_steps(Settings settings, const TimeOptions& options) {
   std::vector<const Profiler*> views;
   for (const Profiler& profiler : profilers) views.push_back(&profiler);
   if (!options.trace.empty()) write_file_atomically(options.trace, trace_json(views));
-  TimingReport report = make_report(views, layer_facts(plan), plan.request.step_rows);
+  TimingReport report = make_report(views, layer_facts(plan, plan.request.step_rows), plan.request.step_rows);
   report.untimed_ms = untimed_ms;
   return report;
 }

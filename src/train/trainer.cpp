@@ -104,7 +104,7 @@ void Trainer::log_start() const {
   const Plan& plan = job_.plan;
   const Settings& s = job_.settings;
   int64_t weights = 0;
-  for (const LayerPlan& layer : plan.layers) weights += layer.weight_bytes / 4;
+  for (const LayerPlan& layer : plan.layers) weights += layer.trained;
   log_info("model {}: {} layers, {:.2f} M parameters; {} training and {} test images", s.model.name, plan.layers.size(),
            static_cast<double>(weights) / 1e6, job_.train->size(), job_.test->size());
   log_info("{} worker{} x {} thread{}, strategy {}, dense update every {}; {} images per step, {} per worker",

@@ -12,6 +12,9 @@
 
 #include "src/core/files.h"
 #include "src/core/gpus.h"
+#include "src/core/log.h"
+#include "src/parallel/memory_need.h"
+#include "src/train/settings.h"
 #include "tests/support/program.h"
 
 namespace owt {
@@ -145,6 +148,22 @@ TEST_F(CliTest, TrainsEvaluatesAndInspectsPreparedData) {
   const Result truncated = owt("train " + recipe + " --data " + file("data") + " --out " + file("other"));
   EXPECT_EQ(truncated.code, 1);
   EXPECT_THAT(truncated.err, HasSubstr("data_batch_2.bin"));
+}
+
+TEST_F(CliTest, InspectTellsTheMemoryThatThePlanNeeds) {
+  const std::string recipe = config("cifar10_quick.toml");
+  for (const std::string strategy : {"dp", "dp-zero", "owt-a", "owt-c", "owt-d"}) {
+    const Overrides on_four{{"parallel.workers", "4"}, {"parallel.strategy", strategy}};
+    const Settings settings = read_settings(recipe, on_four);
+    const MemoryNeed need = memory_need(make_plan(settings.model, settings.plan_request()));
+    const Result shown = owt("inspect " + recipe + " --workers 4 --parallel " + strategy + " --device cpu");
+    EXPECT_THAT(shown.out,
+                HasSubstr(format("weights, gradients and momentum {:.1f} MB, activations and their gradients "
+                                 "{:.1f} MB, pieces of checkpoints {:.1f} MB",
+                                 static_cast<double>(need.weight_bytes) / 1e6, need.step_row_bytes * 100 / 1e6,
+                                 static_cast<double>(need.piece_bytes) / 1e6)))
+        << strategy << shown.err;
+  }
 }
 
 TEST_F(CliTest, PlanShowsEveryLayerEveryTransferAndEveryStrategy) {

@@ -449,6 +449,48 @@ TEST_F(TrainerTest, ABatchThatCannotBeDealtNamesTheNearestThatCan) {
   }
 }
 
+TEST_F(TrainerTest, TimingKnowsThatAStepHasNoMoreImagesThanTheData) {
+  TrainOptions options;
+  options.out = path("a");
+  options.threads = 1;
+  options.timing = true;
+  testing::internal::CaptureStdout();
+  train(small_settings(kSmallRecipe, merged(kEveryStepLogged, {{"data.batch", "1000"}})), options);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("steps of 100 images"));
+}
+
+TEST_F(TrainerTest, RunningAveragesAreNoParametersOfTheFirstLogLine) {
+  constexpr const char* kRecipe = R"(
+[model]
+name = "averages"
+input = [3, 8, 8]
+classes = 10
+layer = [
+  { name = "pool", type = "global_avg_pool" },
+  { name = "fc1", type = "dense", out = 10000 },
+  { name = "norm", type = "batch_norm" },
+  { name = "fc2", type = "dense", out = 10 },
+]
+[data]
+format = "synthetic"
+train_images = 4
+test_images = 4
+batch = 4
+[optimizer]
+learning_rate = 0.01
+[schedule]
+max_steps = 1
+[parallel]
+strategy = "dp"
+)";
+  TrainOptions options;
+  options.out = path("a");
+  options.threads = 1;
+  train(small_settings(kRecipe, {{"data.side", "8"}}), options);
+  // fc1 has 40,000, norm 20,000 and as many averages, fc2 100,010.
+  EXPECT_THAT(read_file(path("a") + "/log.txt"), HasSubstr("0.16 M parameters"));
+}
+
 // A small network must learn the synthetic classes, on two ranks under scheme c.
 TEST_F(TrainerTest, LearnsTheSyntheticClasses) {
   constexpr const char* kRecipe = R"(

@@ -1,0 +1,54 @@
+#include <gtest/gtest.h>
+
+#include "src/train/run.h"
+
+namespace owt {
+namespace {
+
+// conv 4 -> 12 and fc 12 -> 4 features of an image.
+Plan plan_of(Strategy strategy, int model_ranks) {
+  Config config = Config::text(R"(
+name = "tiny"
+input = [1, 2, 2]
+classes = 4
+layer = [
+  { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },
+  { name = "fc", type = "dense", out = 4, bias = false },
+]
+)");
+  return make_plan(read_model(config), {.ranks = 4, .strategy = strategy, .step_rows = 8, .model_ranks = model_ranks});
+}
+
+LayerFacts fc_of(Strategy strategy, int model_ranks, int64_t step_rows = 8) {
+  return layer_facts(plan_of(strategy, model_ranks), step_rows)[1];
+}
+
+TEST(LayerFacts, OfASplitLayerAreThoseOfTheRowsOfItsGroup) {
+  // A quarter of all work, whether that is a quarter of the outputs of all rows or half of those of half the rows.
+  const double quarter = 2 * 12 * 4 * 8 / 4;
+  for (const int model_ranks : {4, 2}) {
+    const LayerFacts fc = fc_of(Strategy::kOwtA, model_ranks);
+    EXPECT_EQ(fc.forward_flops, quarter) << model_ranks;
+    EXPECT_EQ(fc.backward_flops, 2 * quarter) << model_ranks;
+    EXPECT_EQ(fc.activation_bytes, 4 * 8 * 4 / 4) << model_ranks;
+  }
+}
+
+TEST(LayerFacts, OfRoundsCountTheWorkOfAllAndTheMemoryOfOne) {
+  for (const Strategy strategy : {Strategy::kOwtB, Strategy::kOwtC}) {
+    EXPECT_EQ(fc_of(strategy, 4, 16).forward_flops, fc_of(Strategy::kOwtA, 4, 16).forward_flops);
+    EXPECT_EQ(fc_of(strategy, 4, 16).activation_bytes, 4 * 4);  // of four rounds of four rows
+  }
+}
+
+TEST(LayerFacts, OfALayerSplitByInputsKeepAllItsSummands) {
+  EXPECT_EQ(fc_of(Strategy::kOwtD, 4).forward_flops, fc_of(Strategy::kOwtA, 4).forward_flops);
+  EXPECT_EQ(fc_of(Strategy::kOwtD, 4).activation_bytes, 4 * 8 * 4);
+}
+
+TEST(LayerFacts, FollowTheRowsOfTheStep) {
+  EXPECT_EQ(fc_of(Strategy::kOwtA, 4, 4).forward_flops, fc_of(Strategy::kOwtA, 4, 8).forward_flops / 2);
+}
+
+}  // namespace
+}  // namespace owt
