@@ -18,7 +18,8 @@ if [ -z "$compiler" ]; then
   echo "fuzz: error: Clang is not installed; apt-get install clang-14 libclang-rt-14-dev" >&2
   exit 1
 fi
-cmake -S tests/fuzz -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_COMPILER="$compiler" >"$build.log" 2>&1 || {
+cmake -S tests/fuzz -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_COMPILER="$compiler" \
+  -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=10 >"$build.log" 2>&1 || {
   cat "$build.log" >&2
   exit 1
 }

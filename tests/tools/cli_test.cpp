@@ -51,6 +51,13 @@ TEST_F(CliTest, AWrongCommandLineExitsWith2AndSuggests) {
   EXPECT_EQ(owt("plan " + small_recipe() + " --workers zero").code, 2);
 }
 
+TEST_F(CliTest, ChoicesOfConvolutionAlgorithmsAreInTheLogAndNotOnTheTerminal) {
+  const Result run = owt("train " + small_recipe() + " --steps 2 --out " + file("run"));
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out + run.err, Not(HasSubstr("convolution ")));
+  EXPECT_THAT(read_file(file("run/log.txt")), HasSubstr("convolution 12x12x3"));
+}
+
 TEST_F(CliTest, AnErrorIsOneLineAndExitsWith1) {
   for (const std::string words : {"train no_such_file.toml", "plan no_such_file.toml", "inspect no_such_file"}) {
     const Result result = owt(words);
