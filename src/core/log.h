@@ -4,12 +4,19 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <string>
+#include <utility>
 
 #include "src/core/log_lines.h"
 
 namespace owt {
 
-using fmt::format;
+// fmt::format. An object, because a call of a function by this name with a std::string would find std::format as well.
+inline constexpr struct {
+  template <class... Args>
+  std::string operator()(fmt::format_string<Args...> text, Args&&... args) const {
+    return fmt::format(text, std::forward<Args>(args)...);
+  }
+} format;
 
 template <class... Args>
 void log_info(fmt::format_string<Args...> text, Args&&... args) {
