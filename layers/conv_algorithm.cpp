@@ -34,7 +34,7 @@ ConvAlgorithm conv_algorithm_from(const std::string& name) {
 std::string ConvChoices::key(const std::string& geometry, int team) { return format("{}, {} threads", geometry, team); }
 
 ConvChoices& ConvChoices::process() {
-  static ConvChoices choices;
+  static ConvChoices choices(why_no_winograd());
   return choices;
 }
 
@@ -65,6 +65,15 @@ ConvAlgorithm ConvChoices::choose(const std::string& key, const std::function<Me
   return algorithm;
 }
 
+void ConvChoices::has_no_winograd(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  missed_ = true;
+  const auto known = table_.find(key);
+  if (known == table_.end() || known->second.algorithm != ConvAlgorithm::kWinograd) return;
+  known->second.algorithm = ConvAlgorithm::kDirect;
+  ++replaced_;
+}
+
 std::map<std::string, std::string> ConvChoices::exported() const {
   const std::lock_guard lock(mutex_);
   std::map<std::string, std::string> names;
@@ -93,6 +102,8 @@ void ConvChoices::clear() {
   const std::lock_guard lock(mutex_);
   all_teams_.clear();
   table_.clear();
+  missed_ = false;
+  replaced_ = 0;
 }
 
 std::vector<ConvChoices::Choice> ConvChoices::choices() const {
@@ -111,6 +122,22 @@ std::vector<std::string> ConvChoices::report() const {
                                                         m.direct_ms, m.winograd_ms, m.error);
     lines.push_back(format("{}: {} ({})", choice.key, name_of(choice.algorithm), times));
   }
+  const std::lock_guard lock(mutex_);
+  if (mode_ == ConvAlgorithm::kAuto && misses_winograd())
+    lines.push_back(format("of every kind: direct ({})", no_winograd_));
+  return lines;
+}
+
+std::vector<std::string> ConvChoices::warnings() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> lines;
+  if (mode_ == ConvAlgorithm::kWinograd && misses_winograd())
+    lines.push_back(format("run.conv_algorithm is 'winograd', but {}: all convolutions are direct", no_winograd_));
+  if (replaced_ > 0)
+    lines.push_back(format(
+        "convolutions: {} pass(es) went by Winograd's algorithm before the checkpoint, which cannot compute them on "
+        "this machine, and are direct from here on: the run goes on to rounding, not bit for bit",
+        replaced_));
   return lines;
 }
 

@@ -5,6 +5,9 @@
 // The better one is found by measuring, once per geometry, pass and team size. The choices decide the last
 // bits of a result, so all ranks of a process share one table, and a checkpoint keeps it for the run that
 // resumes.
+//
+// Not every oneDNN has Winograd's algorithm (2.2 to 3.1 have it for processors with AVX-512, 3.7 for none). Without it every
+// convolution is direct, and report() and warnings() say so.
 #pragma once
 
 #include <functional>
@@ -23,6 +26,9 @@ enum class ConvAlgorithm {
 const char* name_of(ConvAlgorithm algorithm);                // "auto", "direct", "winograd"
 ConvAlgorithm conv_algorithm_from(const std::string& name);  // throws Error for another name
 
+// Why no convolution can be computed by Winograd's algorithm on this machine, in words; empty where some can.
+std::string why_no_winograd();
+
 class ConvChoices {
  public:
   // Of one pass, everything included that it costs in a step: changes of layout and the packing of weights.
@@ -35,6 +41,9 @@ class ConvChoices {
     ConvAlgorithm algorithm;
     Measured measured;  // all 0 for a preloaded choice
   };
+
+  // no_winograd: what why_no_winograd() says.
+  explicit ConvChoices(std::string no_winograd = "") : no_winograd_(std::move(no_winograd)) {}
 
   // The table of this process.
   static ConvChoices& process();
@@ -51,6 +60,10 @@ class ConvChoices {
   // call this table.
   ConvAlgorithm choose(const std::string& key, const std::function<Measured()>& measure);
 
+  // Says that Winograd's algorithm cannot compute the pass named `key`. Where the table has it computed so, as a checkpoint
+  // from another machine may, the table has direct from now on.
+  void has_no_winograd(const std::string& key);
+
   // What was measured or preloaded so far, key -> "direct" | "winograd".
   std::map<std::string, std::string> exported() const;
   // Adds to the table; keys it has already are replaced. Throws Error for an unknown algorithm, and changes
@@ -65,12 +78,19 @@ class ConvChoices {
   // 1e-06)".
   std::vector<Choice> choices() const;
   std::vector<std::string> report() const;
+  // What was asked for and is not to be had on this machine, a line each.
+  std::vector<std::string> warnings() const;
 
  private:
+  bool misses_winograd() const { return missed_ && !no_winograd_.empty(); }
+
+  const std::string no_winograd_;
   mutable std::mutex mutex_;  // held while measuring, too
   ConvAlgorithm mode_ = ConvAlgorithm::kAuto;
   std::map<std::string, Choice> table_;
   std::map<std::string, ConvAlgorithm> all_teams_;  // by geometry
+  bool missed_ = false;                             // a pass without a kernel for Winograd's algorithm was met
+  int replaced_ = 0;                                // choices of Winograd that has_no_winograd() made direct
 };
 
 }  // namespace owt

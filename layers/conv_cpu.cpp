@@ -384,7 +384,9 @@ class ConvOp : public Op {
     if (choices.mode() != ConvAlgorithm::kDirect) {
       std::optional<ConvPass> winograd = ConvPass::make(problem, kind, true);
       const auto race = [&] { return measure(geometry_, rows_, bias_ != nullptr, kind); };
-      if (winograd && choices.choose(key_of(geometry_, kind), race) == ConvAlgorithm::kWinograd)
+      if (!winograd)
+        choices.has_no_winograd(key_of(geometry_, kind));
+      else if (choices.choose(key_of(geometry_, kind), race) == ConvAlgorithm::kWinograd)
         return std::move(*winograd);
     }
     std::optional<ConvPass> direct = ConvPass::make(problem, kind, false);
@@ -423,6 +425,12 @@ class ConvOp : public Op {
 };
 
 }  // namespace
+
+std::string why_no_winograd() {
+  const ConvGeometry favourite{14, 14, 64, 14, 14, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1};
+  if (ConvPass::make(Problem(favourite, 1, true), PassKind::kForward, true)) return "";
+  return "oneDNN " + onednn::version() + " has no Winograd convolution for this processor";
+}
 
 std::unique_ptr<Op> bind_conv(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias) {
   return std::make_unique<ConvOp>(geometry, rows, weight, bias);

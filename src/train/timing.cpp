@@ -97,6 +97,7 @@ TimingReport time_steps(Settings settings, const TimeOptions& options) {
       },
       plan.request.on.device);
   for (const std::string& line : ConvChoices::process().report()) log_info("convolution {}", line);
+  for (const std::string& line : ConvChoices::process().warnings()) log_warn("{}", line);
   if (launch().rank != 0) return {};
   std::vector<const Profiler*> views;
   for (const Profiler& profiler : profilers) views.push_back(&profiler);

@@ -234,14 +234,21 @@ void Trainer::record(const StepResult& result, const Started& started) {
   const double top1 = fraction(result.sums.top1, result.sums.rows);
   const int64_t epochs = (total_steps_ + batches_->steps_per_epoch() - 1) / batches_->steps_per_epoch();
   progress_->update({started.position, total_steps_, started.epoch, epochs, loss, top1, started.lr}, result.sums.rows);
-  if (started.step == first_step_ + 1)
-    for (const std::string& line : ConvChoices::process().report()) log_to_file_only("convolution " + line);
+  if (started.step == first_step_ + 1) log_convolutions();
   if (started.step % job_.settings.run.log_every != 0 && started.step != 1 && started.step != total_steps_) return;
   const double data_wait_ms = waited_steps_ > 0 ? data_wait_ms_ / static_cast<double>(waited_steps_) : 0;
   metrics_->write(TrainRecord{started.step, started.epoch, loss, top1, started.lr, progress_->images_per_second(),
                               data_wait_ms, job_.corrupt ? job_.corrupt->count() : 0});
   data_wait_ms_ = 0;
   waited_steps_ = 0;
+}
+
+void Trainer::log_convolutions() {
+  for (const std::string& line : ConvChoices::process().report()) log_to_file_only("convolution " + line);
+  for (const std::string& line : ConvChoices::process().warnings()) {
+    progress_->clear();
+    log_warn("{}", line);
+  }
 }
 
 Evaluation Trainer::evaluate_now() {

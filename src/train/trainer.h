@@ -55,6 +55,7 @@ class Trainer {
     double lr;
   };
   void record(const StepResult& result, const Started& started);
+  void log_convolutions();
 
   const Job& job_;
   Profiler profiler_;

@@ -14,6 +14,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Pair;
 using testing::ThrowsMessage;
 
@@ -111,6 +112,36 @@ TEST(ConvChoices, ReportsWhatWasMeasured) {
   choices.preload({{"other", "direct"}});
   EXPECT_THAT(choices.report(), ElementsAre("conv: winograd (direct 46.01 ms, winograd 27.72 ms, error 1e-06)",
                                             "other: direct (as before)"));
+}
+
+TEST(ConvChoices, APreloadedWinogradThatCannotBeUsedBecomesDirectAndIsTold) {
+  ConvChoices choices;
+  choices.preload({{"a", "winograd"}, {"b", "winograd"}, {"c", "direct"}});
+  for (const char* key : {"a", "a", "c", "unknown"}) choices.has_no_winograd(key);
+  EXPECT_THAT(choices.exported(), ElementsAre(Pair("a", "direct"), Pair("b", "winograd"), Pair("c", "direct")));
+  EXPECT_THAT(choices.warnings(), ElementsAre(AllOf(HasSubstr("1 pass(es)"), HasSubstr("direct from here on"),
+                                                    HasSubstr("not bit for bit"))));
+  choices.clear();
+  EXPECT_THAT(choices.warnings(), IsEmpty());
+}
+
+TEST(ConvChoices, AMachineWithoutWinogradIsReported) {
+  ConvChoices choices("oneDNN 9.8.7 has none");
+  EXPECT_THAT(choices.report(), IsEmpty());  // no convolution on the CPU so far
+  choices.has_no_winograd("a");
+  EXPECT_THAT(choices.report(), ElementsAre("of every kind: direct (oneDNN 9.8.7 has none)"));
+  EXPECT_THAT(choices.warnings(), IsEmpty());
+}
+
+TEST(ConvChoices, WinogradAskedForWhereThereIsNoneIsAWarning) {
+  ConvChoices choices("oneDNN 9.8.7 has none"), other;
+  for (ConvChoices* each : {&choices, &other}) {
+    each->set_mode(ConvAlgorithm::kWinograd);
+    each->has_no_winograd("a");
+  }
+  EXPECT_THAT(choices.warnings(), ElementsAre(AllOf(HasSubstr("'winograd'"), HasSubstr("oneDNN 9.8.7 has none"))));
+  EXPECT_THAT(choices.report(), IsEmpty());
+  EXPECT_THAT(other.warnings(), IsEmpty());  // it has kernels, for other passes
 }
 
 TEST(ConvAlgorithm, NamesGoBothWays) {
