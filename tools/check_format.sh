@@ -3,7 +3,8 @@
 #
 #   usage: tools/check_format.sh      (to put a file right: clang-format-14 -i FILE)
 #
-# Exits 1 and names the places if one is not. Other versions of clang-format write other things, so only 14 counts.
+# Exits 1 and names the places if one is not. Other versions of clang-format write other things, so only 14 counts; on a
+# system that has no package of it the check is left out, which a line says.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,6 +16,11 @@ for name in clang-format-14 clang-format; do
     break
   fi
 done
+source tools/packages.sh
+if [ -z "$formatter" ] && [[ " ${test_packages[*]} " != *" clang-format-14 "* ]]; then
+  echo "check_format: skipped: this system has no package clang-format-14, and other versions write other things"
+  exit 0
+fi
 if [ -z "$formatter" ]; then
   echo "check_format: error: clang-format 14 is not installed; apt-get install clang-format-14" >&2
   exit 1

@@ -1,13 +1,29 @@
 # What Debian and Ubuntu call the packages that owt needs, and how to install those that are missing.
 # Sourced by tools/quickstart.sh and tools/test.sh.
 
-build_packages=(g++ cmake ninja-build pkg-config libdnnl-dev libspdlog-dev libfmt-dev libtomlplusplus-dev
+# Common to Ubuntu 22.04 and 24.04, Debian 12 and 13.
+build_packages=(g++ cmake ninja-build pkg-config libdnnl-dev libspdlog-dev libfmt-dev
                 nlohmann-json3-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg-dev zlib1g-dev
                 libpng-dev libtiff-dev libwebp-dev libopencv-core-dev libopencv-imgproc-dev ocl-icd-opencl-dev
                 libboost-program-options-dev
                 libonnx-dev libprotobuf-dev
                 libopenmpi-dev openmpi-bin)
-test_packages=(libgtest-dev libgmock-dev libopencv-dnn-dev clang-format-14 clang-14 libclang-rt-14-dev ca-certificates curl python3)
+test_packages=(libgtest-dev libgmock-dev libopencv-dnn-dev ca-certificates curl python3)
+# What one of them lacks or calls otherwise. The format check needs clang-format 14; fuzzing takes any Clang.
+case $(. "${os_release:-/etc/os-release}" && echo "${UBUNTU_CODENAME:-${VERSION_CODENAME:-}}") in
+  jammy)  # has no toml++, which cmake fetches with git; libFuzzer is in another package
+    build_packages+=(git ca-certificates)
+    test_packages+=(clang-format-14 clang-14 libclang-common-14-dev)
+    ;;
+  noble | bookworm)
+    build_packages+=(libtomlplusplus-dev)
+    test_packages+=(clang-format-14 clang-14 libclang-rt-14-dev)
+    ;;
+  *)
+    build_packages+=(libtomlplusplus-dev)
+    test_packages+=(clang libclang-rt-dev)
+    ;;
+esac
 
 # Prints those of the packages that are not installed.
 missing_packages() {

@@ -4,8 +4,8 @@
 #   usage: tests/fuzz/run.sh [SECONDS] [TARGET]...     SECONDS for each target, 20 by default; TARGETS: shard_index ...
 #
 # SEED=N: other random numbers than those of 1. Build and corpora lie in build-fuzz/. A target that fails leaves the input
-# in build-fuzz/found/ and ends this script with exit 1; build-fuzz/TARGET_fuzz FILE shows it again. Needs clang 14 with
-# libFuzzer (clang-14, libclang-rt-14-dev).
+# in build-fuzz/found/ and ends this script with exit 1; build-fuzz/TARGET_fuzz FILE shows it again. Needs Clang with
+# libFuzzer; tools/packages.sh names the packages.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -15,7 +15,7 @@ build=build-fuzz
 
 compiler=$(command -v clang++-14 || command -v clang++ || true)
 if [ -z "$compiler" ]; then
-  echo "fuzz: error: Clang is not installed; apt-get install clang-14 libclang-rt-14-dev" >&2
+  echo "fuzz: error: Clang is not installed; tools/packages.sh names its packages" >&2
   exit 1
 fi
 cmake -S tests/fuzz -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_COMPILER="$compiler" \

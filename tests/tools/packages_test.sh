@@ -41,6 +41,40 @@ expect_calls() { [ "$(cat "$work/calls")" = "$1" ] || wrong "the calls are not '
 expect_output() { grep -qF -- "$1" "$work/output" || wrong "its output does not say '$1'"; }
 passed() { echo "passed: $case_name"; }
 
+# packages_of CODENAME: both lists as a release with this name takes them, between blanks
+packages_of() {
+  echo "VERSION_CODENAME=$1" >"$work/os-release"
+  os_release=$work/os-release bash -c 'source "$0"; echo " ${build_packages[*]} ${test_packages[*]} "' "$packages" >"$work/output"
+}
+expect_package() { grep -qF -- " $1 " "$work/output" || wrong "its packages lack $1"; }
+expect_no_package() { if grep -qE -- " $1 " "$work/output"; then wrong "it has a package $1"; fi; }
+
+begin "every release takes the packages that it has" 0
+for release in jammy noble bookworm trixie some-later-one; do
+  case_name="packages of $release"
+  packages_of $release
+  expect_package libdnnl-dev
+  expect_package libgtest-dev
+  case $release in
+    jammy)
+      expect_no_package 'libtomlplusplus-dev|libclang-rt-14-dev'
+      expect_package git
+      expect_package libclang-common-14-dev
+      ;;
+    noble | bookworm)
+      expect_package libtomlplusplus-dev
+      expect_package clang-format-14
+      expect_package libclang-rt-14-dev
+      ;;
+    *)
+      expect_package libtomlplusplus-dev
+      expect_no_package '[a-z-]*-14[a-z-]*'
+      expect_package clang
+      ;;
+  esac
+  passed
+done
+
 begin "where all is there nothing is installed" 1000 g++ cmake
 install g++ cmake || wrong "it failed"
 expect_calls ""

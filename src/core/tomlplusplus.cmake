@@ -1,0 +1,10 @@
+# The target tomlplusplus::tomlplusplus: the system's package, or where there is none, as on Ubuntu 22.04, version 3.4.0
+# from its repository. FETCHCONTENT_SOURCE_DIR_TOMLPLUSPLUS names a copy of it where there is no network.
+find_package(tomlplusplus QUIET)
+if(NOT tomlplusplus_FOUND)
+  message(STATUS "owt: found no toml++ (package tomlplusplus), fetching version 3.4.0")
+  include(FetchContent)
+  FetchContent_Declare(tomlplusplus GIT_REPOSITORY https://github.com/marzer/tomlplusplus.git
+                       GIT_TAG 30172438cee64926dc41fdd9c11fb3ba5b2ba9de)
+  FetchContent_MakeAvailable(tomlplusplus)
+endif()
