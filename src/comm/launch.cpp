@@ -1,11 +1,13 @@
 #include "src/comm/launch.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <optional>
 
 #include "src/core/check.h"
@@ -44,6 +46,20 @@ int listed_count(const char* text, int index) {
   return 1;
 }
 
+// Of /proc/PROCESS/status, "" where there is none.
+std::string status_of(pid_t process, const std::string& key) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(key + ":\t")) return line.substr(key.size() + 2);
+  return "";
+}
+
+int cores_of(pid_t process) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(process, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
 std::optional<Launch> open_mpi(const Environment& environment) {
   const auto rank = number(environment, "OMPI_COMM_WORLD_RANK"), ranks = number(environment, "OMPI_COMM_WORLD_SIZE");
   if (!rank || !ranks) return {};
@@ -51,7 +67,8 @@ std::optional<Launch> open_mpi(const Environment& environment) {
                 *ranks,
                 number(environment, "OMPI_COMM_WORLD_LOCAL_RANK").value_or(0),
                 number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1),
-                environment("OMPI_MCA_orte_bound_at_launch") != nullptr,
+                environment("OMPI_MCA_orte_bound_at_launch") ||
+                    (environment("PRTE_LAUNCHED") && has_fewer_cores_than({"prterun", "prted", "mpirun"})),
                 "Open MPI"};
 }
 
@@ -83,6 +100,13 @@ std::optional<Launch> pmi(const Environment& environment) {
 }
 
 }  // namespace
+
+bool has_fewer_cores_than(const std::vector<std::string>& launchers) {
+  for (pid_t process = getppid(); process > 0; process = std::atoi(status_of(process, "PPid").c_str()))
+    if (std::find(launchers.begin(), launchers.end(), status_of(process, "Name")) != launchers.end())
+      return cores_of(0) < cores_of(process);
+  return false;
+}
 
 Launch launch_from(const Environment& environment) {
   Launch found;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace owt {
 
@@ -21,6 +22,10 @@ using Environment = std::function<const char*(const char* name)>;
 // From the variables that Open MPI (OMPI_COMM_WORLD_*), MPICH and Intel MPI (PMI_*, MPI_LOCAL*) and Slurm (SLURM_*, in
 // a process that srun started, not in a batch script or a shell of salloc) set. Throws Error where they make no sense.
 Launch launch_from(const Environment& environment);
+
+// Whether this process may run on fewer cores than the nearest of its ancestors that has one of these names (those of
+// ps -o comm); false where none has. Open MPI 5 does not say otherwise whether it has bound a process.
+bool has_fewer_cores_than(const std::vector<std::string>& launchers);
 
 // This process's own, read once.
 const Launch& launch();

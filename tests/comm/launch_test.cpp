@@ -2,11 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <map>
 
 #include "src/comm/processes.h"
 #include "src/core/check.h"
+#include "src/core/threads.h"
 
 namespace owt {
 namespace {
@@ -48,6 +54,31 @@ TEST(Launch, ByMpirunIsReadFromOpenMpisVariables) {
   EXPECT_FALSE(launch_with(variables).bound);
   variables["OMPI_MCA_orte_bound_at_launch"] = "1";
   EXPECT_TRUE(launch_with(variables).bound);
+}
+
+// 0 or 1 in a child process with this name's process for an ancestor; the child may run on one core only if `bound`.
+int child_has_fewer_cores_than(const std::string& name, bool bound) {
+  const pid_t child = fork();
+  if (child == 0) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    if (bound) sched_setaffinity(0, sizeof one, &one);
+    _exit(has_fewer_cores_than({"no such launcher", name}));
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WEXITSTATUS(status);
+}
+
+TEST(Launch, AProcessIsBoundWhereItHasFewerCoresThanItsLauncher) {
+  if (hardware_cores() < 2) GTEST_SKIP() << "one core";
+  std::string name(16, '\0');
+  prctl(PR_GET_NAME, name.data());
+  name.resize(std::strlen(name.c_str()));
+  EXPECT_EQ(child_has_fewer_cores_than(name, true), 1);
+  EXPECT_EQ(child_has_fewer_cores_than(name, false), 0);
+  EXPECT_EQ(child_has_fewer_cores_than("another", true), 0);
 }
 
 TEST(Launch, ByAnotherMpiIsReadFromPmisVariables) {
