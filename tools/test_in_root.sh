@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# Tries owt as a newcomer would, on a fresh Debian: makes a root with debootstrap, clones the last commit of this repository
+# into it and runs the README's two commands there, tools/quickstart.sh and tools/test.sh.
+#
+#   usage: tools/test_in_root.sh [OPTION]... SUITE       SUITE: trixie (Debian 13), bookworm (Debian 12) ...
+#
+#   --short         instead of tools/test.sh: the tests of src/core, layers and the processes; a few minutes
+#   --root FOLDER   make the root there and keep it; one that is there already is used again, with what is built in it
+#   --ccache FOLDER a cache of ccache to share with the root
+#   --mirror URL    where Debian's packages come from (default: http://deb.debian.org/debian)
+#
+# Needs root, debootstrap and 5 GB of disk. Prints how long each part took; exits with the status of the first that fails.
+# The mounts live in a name space of their own: they and all processes inside are gone when this script ends, in whatever way.
+set -euo pipefail
+
+script=$(realpath "${BASH_SOURCE[0]}")
+source_root=$(dirname "$(dirname "$script")")
+usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$script"; }
+stop() {  # stop STATUS MESSAGE
+  echo "test_in_root: error: $2" >&2
+  exit "$1"
+}
+
+# --- inside: a shell of the root's own, in the clone ---
+if [ "${1:-}" = --inside ]; then
+  cd /root/owt
+  begin=$SECONDS
+  part() {  # part NAME COMMAND...
+    local name=$1
+    shift
+    printf '\n==== %s\n' "$name"
+    "$@" || {
+      local status=$?
+      echo "test_in_root: error: \"$name\" failed (status $status)" >&2
+      exit "$status"
+    }
+    times+=("$(printf '%5d s  %s' $((SECONDS - begin)) "$name")")
+    begin=$SECONDS
+  }
+  short_tests() {
+    source tools/packages.sh
+    install_packages "${test_packages[@]}" &&
+      cmake --preset release -DOWT_TESTS=ON &&
+      cmake --build build --parallel "$(nproc)" --target owt core_test layers_test mpi_test mpi_failures &&
+      ctest --test-dir build --output-on-failure --tests-regex '^(core|layers)(/|$)|^mpi/|^tools/processes_test$'
+  }
+  times=()
+  part "tools/quickstart.sh" tools/quickstart.sh
+  if [ "$2" = short ]; then part "a part of the tests" short_tests; else part "tools/test.sh" tools/test.sh; fi
+  printf '\nBoth passed on %s, %s.\n' "$(. /etc/os-release && echo "$PRETTY_NAME")" "$(g++ --version | head -n 1)"
+  printf '%s\n' "${times[@]}"
+  exit 0
+fi
+
+form=full folder='' ccache='' mirror=http://deb.debian.org/debian suite=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --help | -h) usage && exit 0 ;;
+    --short) form=short ;;
+    --root | --ccache | --mirror)
+      [ $# -gt 1 ] || stop 2 "$1 wants a value; --help tells more"
+      case $1 in --root) folder=$2 ;; --ccache) ccache=$2 ;; --mirror) mirror=$2 ;; esac
+      shift
+      ;;
+    -*) stop 2 "no option $1; --help lists them" ;;
+    *)
+      [ -z "$suite" ] || stop 2 "one suite at a time, not $suite and $1"
+      suite=$1
+      ;;
+  esac
+  shift
+done
+[ -n "$suite" ] || stop 2 "which suite? trixie or bookworm, say; --help tells more"
+[ "$(id -u)" = 0 ] || stop 1 "debootstrap and chroot need root; run it as root or with sudo"
+for tool in debootstrap unshare git; do
+  command -v "$tool" >/dev/null || stop 1 "there is no $tool here; install the package of this name (unshare: util-linux)"
+done
+[ -z "$ccache" ] || [ -d "$ccache" ] || stop 1 "--ccache $ccache is no folder"
+
+kept=true
+if [ -z "$folder" ]; then
+  kept=false
+  folder=$(mktemp -d)
+fi
+inside=
+work=$(mktemp -d)
+clean_up() {
+  rm -rf "$work"
+  if [ -n "$inside" ]; then kill -KILL "$inside" 2>/dev/null && wait "$inside" 2>/dev/null || true; fi
+  "$kept" || rm -rf --one-file-system "$folder"
+}
+trap clean_up EXIT
+trap 'exit 143' TERM
+trap 'exit 130' INT
+
+if [ ! -e "$folder/etc/debian_version" ]; then
+  echo "== $suite into $folder"
+  debootstrap --variant=minbase --include=ca-certificates "$suite" "$folder" "$mirror" >"$work/log" 2>&1 || {
+    tail -n 5 "$work/log" >&2
+    stop 1 "debootstrap could not make $suite in $folder; see above"
+  }
+fi
+# A commit, as a newcomer gets it; what is not committed stays out.
+tree=$folder/root/owt
+[ -d "$tree/.git" ] || git init -q "$tree"
+git -C "$tree" fetch -q "$source_root" HEAD && git -C "$tree" checkout -q -f FETCH_HEAD
+# This script may be newer than the commit.
+cp "$script" "$folder/root/test_in_root.sh"
+echo "== $(git -C "$tree" log -1 --format='commit %h, %s')"
+
+cat >"$work/inside" <<'END'
+set -e
+folder=$1 ccache=$2 form=$3
+mount -t proc proc "$folder/proc"
+mount --rbind /sys "$folder/sys"
+mount --rbind /dev "$folder/dev"
+mount -t tmpfs tmpfs "$folder/dev/shm"
+cp -L /etc/resolv.conf "$folder/etc/resolv.conf"
+launcher=()
+if [ -n "$ccache" ]; then
+  mkdir -p "$folder/var/cache/ccache"
+  mount --bind "$ccache" "$folder/var/cache/ccache"
+  chroot "$folder" env DEBIAN_FRONTEND=noninteractive bash -c 'command -v ccache >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends ccache; }'
+  launcher=(CCACHE_DIR=/var/cache/ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache)
+fi
+exec chroot "$folder" /usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" CI="${CI:-}" "${launcher[@]}" \
+  PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin bash /root/test_in_root.sh --inside "$form"
+END
+unshare --mount --propagation private --pid --fork --kill-child bash "$work/inside" "$folder" "$ccache" "$form" &
+inside=$!
+status=0
+wait "$inside" || status=$?
+inside=
+exit "$status"
