@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "data/order.h"
+#include "src/core/activity.h"
 #include "src/core/check.h"
 
 namespace owt {
@@ -52,7 +53,10 @@ const Batch& Loader::next(const Stream&) {
   released_ = std::max<int64_t>(0, handed_ + 1 - settings_.held);
   room_.notify_all();
   const Slot& slot = slots_[static_cast<size_t>(handed_ % settings_.slots)];
-  ready_.wait(lock, [&] { return complete(slot) || (error_ && error_step_ <= handed_); });
+  {
+    const Waits waits(WaitsFor::kData);
+    ready_.wait(lock, [&] { return complete(slot) || (error_ && error_step_ <= handed_); });
+  }
   if (!complete(slot)) std::rethrow_exception(error_);
   ++handed_;
   return slot.batch;
@@ -124,6 +128,7 @@ void Loader::load(const Chunk& chunk, std::vector<uint8_t>& pixels) const {
   const int64_t elements = slot.images.shape().row_elements();
   for (int64_t row = chunk.rows.begin; row < chunk.rows.end; ++row) {
     uint8_t* bytes = settings_.augmenter ? pixels.data() : slot.images.data<uint8_t>() + row * elements;
+    note_work();
     const int64_t sample = read(*chunk.order, slot.first + row, view, bytes);
     labels[row] = dataset.label(sample);
     if (settings_.augmenter)

@@ -6,30 +6,22 @@
 #include "src/comm/processes.h"
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "src/core/texts.h"
 
 namespace owt {
 namespace {
 
-// Texts one after the other, each ended by a zero byte.
-std::string packed(const Facts& all) {
-  std::string text = all.host + '\0';
-  for (const Fact& fact : all.facts)
-    for (const std::string* part : {&fact.what, &fact.value, &fact.cure, &fact.where}) text += *part + '\0';
-  return text;
+std::string text_of(const Facts& all) {
+  std::vector<std::string> texts{all.host};
+  for (const Fact& fact : all.facts) texts.insert(texts.end(), {fact.what, fact.value, fact.cure, fact.where});
+  return packed(texts);
 }
 
-Facts unpacked(const std::string& text) {
-  size_t at = 0;
-  const auto next = [&] {
-    const size_t begin = at, end = text.find('\0', at);
-    at = end + 1;
-    return text.substr(begin, end - begin);
-  };
-  Facts all{next(), {}};
-  while (at < text.size()) {
-    Fact& fact = all.facts.emplace_back();
-    for (std::string* part : {&fact.what, &fact.value, &fact.cure, &fact.where}) *part = next();
-  }
+Facts facts_in(const std::string& text) {
+  const std::vector<std::string> texts = unpacked(text);
+  Facts all{texts.at(0), {}};
+  for (size_t i = 1; i + 3 < texts.size(); i += 4)
+    all.facts.push_back({texts[i], texts[i + 1], texts[i + 2], texts[i + 3]});
   return all;
 }
 
@@ -75,7 +67,7 @@ std::optional<std::string> first_difference(const std::vector<Facts>& by_rank) {
 void check_alike(const std::vector<Fact>& mine) {
   if (!launch().several()) return;
   std::vector<Facts> by_rank;
-  for (const std::string& text : from_every_rank(packed({host_name(), mine}))) by_rank.push_back(unpacked(text));
+  for (const std::string& text : from_every_rank(text_of({host_name(), mine}))) by_rank.push_back(facts_in(text));
   if (const auto difference = first_difference(by_rank)) throw Error(*difference);
 }
 

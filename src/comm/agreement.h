@@ -9,7 +9,7 @@
 namespace owt {
 
 // Something that all processes must have alike. The error reads "WHAT: rank 1 on HOST has VALUE WHERE, rank 0 on HOST has
-// VALUE WHERE; CURE". Of values with several lines it shows the first line that differs. No text may hold a zero byte.
+// VALUE WHERE; CURE". Of values with several lines it shows the first line that differs.
 struct Fact {
   std::string what, value;
   std::string cure;

@@ -92,7 +92,7 @@ class MpiCommunicator : public Communicator {
     OWT_CHECK_EQ(tensor.device(), Device::kCpu, "MPI moves tensors on the CPU only");
     // Jobs of the same queue come before anyway; whatever else may need this thread to come to its end.
     if (!MpiThread::is_job(ready)) ready.wait();
-    return Event(process_.thread.run(name_of(collective),
+    return Event(process_.thread.run(described(collective),
                                      [work = std::move(work), group = group_, &thread = process_.thread]() mutable {
                                        MpiWire wire(thread, *group);
                                        work(wire);

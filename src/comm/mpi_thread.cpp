@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "src/core/activity.h"
 #include "src/core/threads.h"
 
 namespace owt {
@@ -43,8 +44,8 @@ MpiThread::~MpiThread() {
   thread_.join();
 }
 
-std::shared_ptr<MpiThread::Job> MpiThread::run(const char* name, std::function<void()> work) {
-  auto job = std::make_shared<Job>(*this, name, std::move(work));
+std::shared_ptr<MpiThread::Job> MpiThread::run(std::string name, std::function<void()> work) {
+  auto job = std::make_shared<Job>(*this, std::move(name), std::move(work));
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(job);
@@ -56,9 +57,8 @@ std::shared_ptr<MpiThread::Job> MpiThread::run(const char* name, std::function<v
 bool MpiThread::is_job(const Event& event) { return dynamic_cast<const Job*>(event.pending()) != nullptr; }
 
 std::string MpiThread::place() const {
-  if (const char* now = current_.load()) return now;
-  const char* last = last_.load();
-  return last ? concat("after ", last) : "";
+  const std::lock_guard lock(mutex_);
+  return place_;
 }
 
 void MpiThread::loop() {
@@ -79,7 +79,9 @@ void MpiThread::loop() {
 }
 
 void MpiThread::execute(Job& job) {
-  current_.store(job.name_);
+  note_place(job.name_);
+  note_collective(job.name_);
+  running_ = &job;
   try {
     losses_.check(job.name_);
     if (failure_) std::rethrow_exception(failure_);
@@ -101,24 +103,29 @@ void MpiThread::execute(Job& job) {
       failure_ = std::current_exception();
     }
   }
-  last_.store(job.name_);
-  current_.store(nullptr);
+  note_place(concat("after ", job.name_));
   if (failure_) job.finish(failure_);
 }
 
 void MpiThread::wait(Requests& requests) {
-  while (!requests.empty()) {
-    int all = 0;
-    OWT_MPI(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &all, MPI_STATUSES_IGNORE));
-    if (all) break;
-    pause();
+  arrived_.resize(requests.size());
+  for (size_t left = requests.size(); left > 0;) {
+    int arrived = 0;
+    OWT_MPI(MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &arrived, arrived_.data(),
+                         MPI_STATUSES_IGNORE));
+    if (arrived == MPI_UNDEFINED) break;  // nothing is under way
+    left -= static_cast<size_t>(arrived);
+    if (arrived > 0)
+      note_work();
+    else
+      pause();
   }
   requests.clear();
   idle_ = 0;
 }
 
 void MpiThread::pause() {
-  losses_.check(current_.load());
+  losses_.check(running_->name_);
   const bool crowded = crowded_.load();
   const int eager = waiting_.load() == 0 ? kEagerTestsUnasked : crowded ? kEagerTestsCrowded : kEagerTests;
   if (++idle_ < eager) {
@@ -129,6 +136,11 @@ void MpiThread::pause() {
   if (!wake_.wait_for(lock, kRest, [&] { return calls_ != calls_seen_; })) return;
   calls_seen_ = calls_;
   idle_ = 0;
+}
+
+void MpiThread::note_place(std::string place) {
+  const std::lock_guard lock(mutex_);
+  place_ = std::move(place);
 }
 
 std::byte* MpiThread::scratch(int64_t bytes) {
@@ -147,6 +159,7 @@ void MpiThread::begin_wait() {
 
 void MpiThread::Job::wait() {
   if (!done()) {
+    const Waits waits(WaitsFor::kOthers);
     thread_.begin_wait();
     {
       std::unique_lock lock(mutex_);

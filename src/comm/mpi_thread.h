@@ -37,9 +37,9 @@ class MpiThread {
   MpiThread(const MpiThread&) = delete;
   MpiThread& operator=(const MpiThread&) = delete;
 
-  // Queues work(); `name` (of static duration) stands for it in messages. The event ends with it, and throws what it
+  // Queues work(); `name` stands for it in messages. The event ends with it, and throws what it
   // throws. After a failure all further jobs fail, and what they hold stays in memory, because messages may still come.
-  std::shared_ptr<Job> run(const char* name, std::function<void()> work);
+  std::shared_ptr<Job> run(std::string name, std::function<void()> work);
   static bool is_job(const Event& event);
   void set_crowded(bool crowded) { crowded_.store(crowded); }
   std::string place() const;
@@ -55,14 +55,15 @@ class MpiThread {
   void begin_wait();
   void end_wait() { --waiting_; }
   void pause();
+  void note_place(std::string place);
 
   const Losses& losses_;
   std::atomic<bool> crowded_{false};
-  std::atomic<const char*> current_{nullptr}, last_{nullptr};
   std::atomic<int> waiting_{0};  // threads that wait for a job
 
-  std::mutex mutex_;  // guards the next two and calls_
+  mutable std::mutex mutex_;  // guards what follows, as far as wake_
   std::deque<std::shared_ptr<Job>> queue_;
+  std::string place_;  // see place()
   bool stopped_ = false;
   int64_t calls_ = 0;  // of begin_wait(): somebody has begun to wait
   std::condition_variable wake_;
@@ -70,6 +71,8 @@ class MpiThread {
   // Of the thread itself.
   int idle_ = 0;            // tests since something last was done
   int64_t calls_seen_ = 0;  // when idle_ began
+  const Job* running_ = nullptr;
+  std::vector<int> arrived_;
   std::vector<std::byte> scratch_;
   std::exception_ptr failure_;
   std::vector<std::shared_ptr<Job>> failed_;
@@ -80,8 +83,8 @@ class MpiThread {
 // Work of the queue as an event.
 class MpiThread::Job : public Event::Pending {
  public:
-  Job(MpiThread& thread, const char* name, std::function<void()> work)
-      : thread_(thread), name_(name), work_(std::move(work)) {}
+  Job(MpiThread& thread, std::string name, std::function<void()> work)
+      : thread_(thread), name_(std::move(name)), work_(std::move(work)) {}
 
   void wait() override;
   bool done() const override { return done_.load(); }
@@ -94,7 +97,7 @@ class MpiThread::Job : public Event::Pending {
   void finish(const std::exception_ptr& failure);
 
   MpiThread& thread_;
-  const char* name_;
+  std::string name_;
   std::function<void()> work_;
   std::exception_ptr failure_;
   double ms_ = 0;  // of the work; written before done_

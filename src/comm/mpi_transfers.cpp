@@ -10,8 +10,9 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kMostInMessage = int64_t{1} << 30;  // MPI counts bytes in an int
-constexpr int64_t kChunk = 512 << 10;                 // bytes; what is added while the next one travels
+// So that a large tensor on a slow link shows that it moves (stuck.h); MPI counts bytes in an int, besides.
+constexpr int64_t kMostInMessage = 4 << 20;
+constexpr int64_t kChunk = 512 << 10;  // bytes; what is added while the next one travels
 constexpr int64_t kLeastChunk = 64 << 10;
 constexpr int64_t kMostScratch = 64 << 20;
 constexpr int kInFlight = 4;      // chunks under way between two ranks

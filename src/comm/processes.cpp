@@ -15,12 +15,11 @@
 #include "src/comm/launch.h"
 #include "src/comm/mpi.h"
 #include "src/comm/watch.h"
+#include "src/core/activity.h"
 #include "src/core/log.h"
 
 namespace owt {
 namespace {
-
-std::atomic<double> start_seconds{60};
 
 constexpr int kWrongCommandLine = 2;  // which all ranks have
 
@@ -68,7 +67,8 @@ class Processes {
  public:
   // Throws Error. Not to be freed then: threads that hang in MPI use it.
   void start() {
-    const double seconds = start_seconds.load();
+    const double seconds = start_timeout();
+    this_thread_is_the_rank();
     mpi_ = start_mpi(launch(), losses_, seconds);
     std::signal(SIGPIPE, SIG_IGN);  // MPI writes to processes that have ended
     Introduction mine{this_process(), ""};
@@ -147,14 +147,14 @@ Processes& processes() {
   return *made;
 }
 
-// Rank 0's bytes, on all.
-std::string spread(Communicator& comm, const std::string& bytes) {
+// The root's bytes, on all.
+std::string spread(Communicator& comm, int root, const std::string& bytes) {
   Tensor length({1}, DType::kI64);
   *length.data<int64_t>() = static_cast<int64_t>(bytes.size());
-  comm.broadcast(length, length, 0, {}).wait();
+  comm.broadcast(length, length, root, {}).wait();
   Tensor text({*length.data<int64_t>()}, DType::kU8);
-  if (comm.rank() == 0) std::memcpy(text.raw(), bytes.data(), bytes.size());
-  comm.broadcast(text, text, 0, {}).wait();
+  if (comm.rank() == root) std::memcpy(text.raw(), bytes.data(), bytes.size());
+  comm.broadcast(text, text, root, {}).wait();
   return {static_cast<const char*>(text.raw()), static_cast<size_t>(text.bytes())};
 }
 
@@ -177,20 +177,20 @@ std::vector<std::string> gather(Communicator& comm, const std::string& mine) {
 
 }  // namespace
 
-std::string from_rank_0(const std::function<std::string()>& make) {
+std::string from_rank(int maker, const std::function<std::string()>& make) {
   if (!launch().several()) return make();
   const auto comm = processes().mpi().world();
   std::exception_ptr failure;
   std::string result;  // marked as such by its first character
-  if (comm->rank() == 0) {
+  if (comm->rank() == maker) {
     try {
       result = '+' + make();
     } catch (const std::exception& e) {
       failure = std::current_exception();
-      result = concat("-rank 0 failed: ", e.what());
+      result = concat("-rank ", maker, " failed: ", e.what());
     }
   }
-  result = spread(*comm, result);
+  result = spread(*comm, maker, result);
   if (failure) std::rethrow_exception(failure);
   if (result.front() == '-') throw Aborted(result.substr(1));
   return result.substr(1);
@@ -200,8 +200,6 @@ std::vector<std::string> from_every_rank(const std::string& mine) {
   if (!launch().several()) return {mine};
   return gather(*processes().mpi().world(), mine);
 }
-
-void set_start_timeout(double seconds) { start_seconds.store(seconds); }
 
 std::unique_ptr<Communicator> join_processes(bool crowded) {
   Processes& all = processes();

@@ -14,18 +14,15 @@
 
 namespace owt {
 
-// Runs make() on rank 0 of the launch and returns its result on all of them. Where it throws, rank 0 throws the same and
-// the others Aborted with its text. All ranks must come here, in the same order with other collectives.
-std::string from_rank_0(const std::function<std::string()>& make);
+// Runs make() on one rank of the launch and returns its result on all of them. Where it throws, that rank throws the same
+// and the others Aborted with its text. All ranks must come here, in the same order with other collectives.
+std::string from_rank(int maker, const std::function<std::string()>& make);
+inline std::string from_rank_0(const std::function<std::string()>& make) { return from_rank(0, make); }
 // Every rank's text, by rank; of any length. All ranks must come here, in the same order with other collectives.
 std::vector<std::string> from_every_rank(const std::string& mine);
 
 // What carries processes, "Open MPI v4.1.4"; empty: this program was built without MPI.
 std::string process_library();
-
-// How long the start, MPI_Init and the first exchange each, may take before it fails, since no watch looks for the others
-// yet; 60 s until it is set.
-void set_start_timeout(double seconds);
 
 // For run_ranks: a communicator of all processes, for tensors on the CPU. crowded: the compute threads of this host's
 // ranks are more than its cores.

@@ -34,7 +34,7 @@ class Reported : public Event::Pending {
 template <class Call>
 Event ProfiledCommunicator::counted(Collective collective, const Tensor& whole, const Event& ready, const Call& call) {
   const auto begin = Profiler::Clock::now();
-  note_collective(name_of(collective));
+  if (whole.device() == Device::kCuda) note_collective(described(collective));
   const Event event = call();
   const int64_t sent = bytes_sent(collective, whole.bytes(), ranks());
   *bytes_ += sent;

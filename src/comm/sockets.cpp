@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include <utility>
 
 #include "src/core/check.h"
+#include "src/core/log_lines.h"
 
 namespace owt {
 namespace {
@@ -150,6 +152,16 @@ void Connection::receive(const std::function<void(const Message&)>& take) {
   if (ended) close();
 }
 
+void allow_open_files(int64_t count) {
+  rlimit limit{};
+  const auto wanted = static_cast<rlim_t>(count);
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted)
+    log_warning(
+        concat("rank 0 may need ", count, " open files, and the limit is ", limit.rlim_max, "; raise it (ulimit -Hn)"));
+}
+
 void wait_readable(const std::vector<int>& sockets, std::chrono::milliseconds longest) {
   std::vector<pollfd> polled;
   for (const int socket : sockets) polled.push_back({socket, POLLIN, 0});
@@ -189,6 +201,23 @@ std::vector<std::string> addresses_of_host() {
   return addresses;
 }
 
+namespace {
+
+// A signal does not end the wait.
+bool becomes_writable(int socket, std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
+  const auto give_up = Clock::now() + patience;
+  pollfd polled{socket, POLLOUT, 0};
+  int ready = -1;
+  do {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(give_up - Clock::now());
+    ready = poll(&polled, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
+  } while (ready < 0 && errno == EINTR);
+  return ready > 0;
+}
+
+}  // namespace
+
 Connection connect_to(const std::string& address, int port, std::chrono::milliseconds patience) {
   const Address to = parsed(address, port);
   const int socket = ::socket(to.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -196,8 +225,7 @@ Connection connect_to(const std::string& address, int port, std::chrono::millise
   Connection connection(socket);
   if (connect(socket, reinterpret_cast<const sockaddr*>(&to.storage), to.size) == 0) return connection;
   if (errno != EINPROGRESS) fail(why(errno));
-  pollfd polled{socket, POLLOUT, 0};
-  if (poll(&polled, 1, static_cast<int>(patience.count())) == 0) fail("no answer");
+  if (!becomes_writable(socket, patience)) fail("no answer");
   int error = 0;
   socklen_t size = sizeof error;
   getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);

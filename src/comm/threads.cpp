@@ -15,6 +15,7 @@
 #include "src/comm/processes.h"
 #include "src/comm/solo.h"
 #include "src/comm/thread_group.h"
+#include "src/core/activity.h"
 #include "src/core/dispatch.h"
 #include "src/core/gpus.h"
 #include "src/core/log.h"
@@ -127,6 +128,7 @@ void run_one_rank(int team, const std::function<void(Communicator&)>& body, Devi
   const bool crowded = team > cores_per_rank(1);
   std::exception_ptr failure;
   std::thread thread([&] {
+    this_thread_is_the_rank();
     set_team_size(team);
     log_quiet(launch().rank != 0);
     std::unique_ptr<Communicator> communicator;

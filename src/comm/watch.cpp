@@ -6,10 +6,15 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <iterator>
 #include <random>
 #include <sstream>
 #include <thread>
+
+#include "src/comm/stuck.h"
+#include "src/core/activity.h"
+#include "src/core/profiler.h"
 
 namespace owt {
 namespace {
@@ -17,19 +22,28 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr auto kAllHere = std::chrono::seconds(30);
 constexpr auto kConnect = Milliseconds(3000);   // to one address
 constexpr auto kPatience = Milliseconds(1000);  // with being heard
+constexpr int64_t kOtherFiles = 512;            // that rank 0 has open beside its connections
 constexpr auto kHearing = Milliseconds(100);    // for the others to read the last words
 
-std::atomic<double> timeout_seconds{20};
+std::atomic<double> timeout_seconds{20}, stall_seconds{600}, start_seconds{0};
 std::atomic<int64_t> step_under_way{-1};
-std::atomic<const char*> last_collective{""};
+
+struct LastCollective {
+  std::mutex mutex;
+  int64_t number = 0;
+  std::string name;
+};
+LastCollective& last_collective() {
+  static LastCollective last;
+  return last;
+}
 
 enum Kind : uint32_t {
   kHello = 0x6f777401,  // with the token; answered by kWelcome
   kWelcome,
-  kAlive,
+  kAlive,  // text: the rank's Standing, to rank 0
   kGoodbye,
   kFailed,  // rank: who; text: why
   kTold,    // answers kFailed
@@ -38,6 +52,9 @@ enum Kind : uint32_t {
 
 Milliseconds timeout_now() {
   return std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(watch_timeout()));
+}
+Clock::time_point start_ends() {
+  return Clock::now() + std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(start_timeout()));
 }
 Milliseconds alive_every() { return std::min(Milliseconds(1000), timeout_now() / 4); }
 
@@ -52,8 +69,36 @@ std::optional<int> rank_of_hello(const Message& message, uint64_t token, int ran
 void set_watch_timeout(double seconds) { timeout_seconds.store(std::max(seconds, 0.5)); }
 double watch_timeout() { return timeout_seconds.load(); }
 void note_step(int64_t step) { step_under_way.store(step); }
-void note_collective(const char* name) { last_collective.store(name); }
-std::string noted_collective() { return last_collective.load(); }
+void set_stall_timeout(double seconds) { stall_seconds.store(seconds); }
+void set_start_timeout(double seconds) { start_seconds.store(seconds); }
+
+double start_timeout() {
+  const char* const said = std::getenv("OWT_START_TIMEOUT");
+  if (start_seconds.load() > 0 || !said) return start_seconds.load() > 0 ? start_seconds.load() : 60;
+  char* end = nullptr;
+  const double seconds = std::strtod(said, &end);
+  if (end == said || *end || !(seconds >= 1 && seconds <= 86400))
+    fail("the environment variable OWT_START_TIMEOUT is '", said, "', wanted seconds from 1 to 86400");
+  return seconds;
+}
+
+void note_collective(const std::string& name) {
+  note_work();
+  const std::lock_guard lock(last_collective().mutex);
+  ++last_collective().number;
+  last_collective().name = name;
+}
+
+std::string described(Collective collective) {
+  const std::string scope = working_on(), transfer = concat(", ", name_of(Phase::kTransfer));
+  if (!scope.ends_with(transfer)) return name_of(collective);
+  return concat(name_of(collective), " of '", scope.substr(0, scope.size() - transfer.size()), "'");
+}
+
+std::string noted_collective() {
+  const std::lock_guard lock(last_collective().mutex);
+  return last_collective().name;
+}
 
 void Losses::set_lost(const std::string& text) { set(text, true); }
 void Losses::set_failed(const std::string& text) { set(text, false); }
@@ -103,7 +148,7 @@ class Watch::Thread {
   // Rank 0: waits for all others.
   void accept_all(const Post& post) {
     std::vector<Connection> strangers;
-    const auto give_up = Clock::now() + kAllHere;
+    const auto give_up = start_ends();
     auto next_alive = Clock::now();
     while (links_.size() + 1 < peers_.size()) {
       const auto now = Clock::now();
@@ -141,6 +186,8 @@ class Watch::Thread {
          " (", tried, "); let the hosts of a run connect to each other");
   }
 
+  size_t ranks() const { return peers_.size(); }
+
   void start() {
     thread_ = std::thread([this] { loop(); });
   }
@@ -160,6 +207,7 @@ class Watch::Thread {
     int rank = 0;
     Connection connection;
     Clock::time_point heard;
+    std::optional<Standing> standing{};
     bool left = false;  // has said goodbye
   };
 
@@ -176,6 +224,8 @@ class Watch::Thread {
     if (!known) stranger.close();
     if (!rank) return;
     stranger.send({kWelcome, 0, std::to_string(token)});
+    // Who comes again has given its first connection up.
+    std::erase_if(links_, [&](const Link& link) { return link.rank == *rank; });
     links_.push_back({*rank, std::move(stranger), Clock::now()});
   }
 
@@ -185,8 +235,8 @@ class Watch::Thread {
       const bool here = std::any_of(links_.begin(), links_.end(), [&](const Link& link) { return link.rank == r; });
       if (!here) missing += concat(missing.empty() ? "" : ", ", r, " on ", peer(r).host);
     }
-    fail("ranks that have not connected to rank 0 on ", peer(0).host, " over TCP within ", kAllHere.count(),
-         " s: ", missing, "; let the hosts of a run connect to each other");
+    fail("ranks that have not connected to rank 0 on ", peer(0).host, " over TCP within ", start_timeout(),
+         " s: ", missing, "; let the hosts of a run connect to each other, or raise OWT_START_TIMEOUT");
   }
 
   // Empty, or why it failed.
@@ -195,14 +245,16 @@ class Watch::Thread {
       Connection connection = connect_to(address, port, kConnect);
       connection.send({kHello, rank_, std::to_string(token)});
       bool welcome = false;
-      const auto give_up = Clock::now() + kAllHere;
+      const auto give_up = start_ends();
       while (connection.open() && !welcome && Clock::now() < give_up) {
+        connection.flush();  // the hello may not have left yet
         wait_readable({connection.socket()}, Milliseconds(100));
         connection.receive([&](const Message& message) {
           welcome = welcome || (message.kind == kWelcome && message.text == std::to_string(token));
         });
       }
-      if (!welcome) return "somebody else answers";
+      if (!welcome && connection.open()) return concat("connected, but no answer within ", start_timeout(), " s");
+      if (!welcome) return "somebody else answers, or rank 0 has ended";
       links_.push_back({0, std::move(connection), Clock::now()});
       return {};
     } catch (const Error& e) {
@@ -238,14 +290,17 @@ class Watch::Thread {
       wait_readable(readable(), std::chrono::ceil<Milliseconds>(next - last));
       const auto now = Clock::now();
       // This process itself has been stopped: what the others have said meanwhile is still to be read.
-      if (now - last > timeout / 2)
-        for (Link& link : links_) link.heard = now;
+      const bool was_stopped = now - last > timeout / 2;
+      if (was_stopped)
+        for (Link& link : links_) link.heard = now, link.standing.reset();
       last = now;
+      look_at_activity(now, was_stopped);
       listen();
       if (!speak()) return;
       if (now >= next_alive) {
-        announce({kAlive, rank_, ""});
+        announce({kAlive, rank_, standing(now).text()});
         next_alive = now + alive_every();
+        if (rank_ == 0) look_for_stuck(now);
       }
       for (Link& link : links_) {
         link.connection.flush();
@@ -257,6 +312,52 @@ class Watch::Thread {
         called_ = true;
         overdue_.call();
       }
+    }
+  }
+
+  // Work of this rank is seen by the number of its signs, so a signal that comes and goes between two looks counts.
+  void look_at_activity(Clock::time_point now, bool was_stopped) {
+    const Activity seen = activity();
+    if (!(seen == seen_) || was_stopped) seen_since_ = now;
+    seen_ = seen;
+  }
+
+  Standing standing(Clock::time_point now) const {
+    const std::lock_guard lock(last_collective().mutex);
+    return {seen_.waits_for, std::chrono::duration<double>(now - seen_since_).count(), last_collective().number,
+            last_collective().name};
+  }
+
+  // On rank 0, which hears of all.
+  void look_for_stuck(Clock::time_point now) {
+    if (losses_.any() || said_goodbye_) return;
+    std::vector<std::optional<Standing>> standings(peers_.size());
+    standings[0] = standing(now);
+    for (const Link& link : links_) {
+      if (link.left || !link.connection.open()) continue;
+      if (!link.standing) return;  // it has not said anything yet
+      standings[static_cast<size_t>(link.rank)] = link.standing;
+    }
+    if (const auto stuck = find_stuck(standings, watch_timeout(), stall_seconds.load())) give_up(*stuck);
+  }
+
+  void give_up(const Stuck& stuck) {
+    const Peer& its = peer(stuck.rank);
+    const std::string text =
+        concat("rank ", stuck.rank, " on ", its.host, " (process ", its.process, ") makes no progress: ", stuck.how);
+    losses_.set_lost(text);
+    for (Link& link : links_) {
+      const bool is_it = link.rank == stuck.rank;
+      link.connection.send(
+          {kLost, stuck.rank, is_it ? concat("the other ranks have given this one up: ", stuck.how) : text});
+    }
+  }
+
+  static std::optional<Standing> standing_in(const std::string& text) {
+    try {
+      return Standing::from(text);
+    } catch (const Error&) {  // of another program
+      return {};
     }
   }
 
@@ -277,6 +378,9 @@ class Watch::Thread {
   void take(Link& link, const Message& message) {
     link.heard = Clock::now();
     switch (message.kind) {
+      case kAlive:
+        link.standing = standing_in(message.text);
+        return;
       case kGoodbye:
         link.left = true;
         return;
@@ -315,6 +419,7 @@ class Watch::Thread {
     eventfd_t rings = 0;
     eventfd_read(bell_, &rings);
     if (goodbye_) announce({kGoodbye, rank_, ""});
+    said_goodbye_ = said_goodbye_ || goodbye_;
     if (failure_) announce({kFailed, rank_, *failure_});
     const bool heard = rank_ == 0 || links_.empty() || !links_.front().connection.open();  // else rank 0 will say so
     if (goodbye_ || (failure_ && heard)) said_ = true, said_changed_.notify_all();
@@ -333,7 +438,9 @@ class Watch::Thread {
   Overdue overdue_;
   std::vector<Link> links_;
   std::optional<Clock::time_point> overdue_at_;  // where a loss is known
-  bool called_ = false;
+  bool called_ = false, said_goodbye_ = false;
+  Activity seen_;
+  Clock::time_point seen_since_ = Clock::now();
 
   std::mutex mutex_;  // guards what follows
   int bell_;          // rings after each change, so that the thread looks
@@ -362,6 +469,7 @@ std::string Watch::Post::address() const {
 
 Watch::Watch(Post& post, std::vector<Peer> peers, Losses& losses, Overdue overdue)
     : thread_(std::make_unique<Thread>(0, std::move(peers), losses, std::move(overdue))) {
+  allow_open_files(static_cast<int64_t>(thread_->ranks()) + kOtherFiles);
   thread_->accept_all(post);
   thread_->start();
 }

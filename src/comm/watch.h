@@ -2,6 +2,7 @@
 // cannot tell. Rank 0 keeps a TCP connection to every other rank, over which both sides say each second that they live.
 //   - A connection that is closed without a goodbye: the process has ended (also by SIGKILL); noticed at once.
 //   - Silence for the timeout: the process is stopped or hangs in the kernel, or the link is down.
+//   - A process that lives, but for which all others wait in vain: see stuck.h. Every rank tells rank 0 what it does.
 // Rank 0 tells all others whom it lost; the others notice by themselves when they lose rank 0.
 #pragma once
 
@@ -29,11 +30,19 @@ class RankLost : public Aborted {
 // Silence after which a rank is lost, for every watch of this process; 20 s until it is set. At least 0.5 s.
 void set_watch_timeout(double seconds);
 double watch_timeout();
+// After which a rank that seems to compute counts as hanging, where the others wait for it; 600 s until it is set.
+void set_stall_timeout(double seconds);
+// How long the start may take: MPI_Init, the first exchange, and until all have connected to rank 0, each; since no watch
+// looks for the others yet. 60 s, or what the environment variable OWT_START_TIMEOUT says, until it is set.
+void set_start_timeout(double seconds);
+double start_timeout();  // throws Error for nonsense in the environment
 // The training step under way, for messages; negative: none.
 void note_step(int64_t step);
-// The last collective that was called, of static duration, for messages where nobody knows which one is under way.
-void note_collective(const char* name);
+// The collective that this rank has begun last, and how many it has begun.
+void note_collective(const std::string& name);
 std::string noted_collective();  // empty: none
+// With the transfer that the calling thread works on (Profiler::Scope): "all_gather of 'fc1 input'".
+std::string described(Collective collective);
 
 // What happened to another rank, for all threads of this process. The first loss stays.
 class Losses {
@@ -86,7 +95,7 @@ class Watch {
     std::function<void()> call;
   };
 
-  // For rank 0, and for the others. Returns when all have come; throws Error after 30 s. `peers` by rank.
+  // For rank 0, and for the others. Returns when all have come; throws Error after start_timeout(). `peers` by rank.
   Watch(Post& post, std::vector<Peer> peers, Losses& losses, Overdue overdue);
   Watch(const std::string& address, int rank, std::vector<Peer> peers, Losses& losses, Overdue overdue);
   ~Watch();  // closes the connections; the others lose this rank unless it has said goodbye

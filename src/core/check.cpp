@@ -1,5 +1,7 @@
 #include "src/core/check.h"
 
+#include "src/core/activity.h"
+
 namespace owt {
 namespace {
 
@@ -12,6 +14,7 @@ std::string working_on() {
 }
 
 Working::Working(std::string_view what, std::string_view how) : outer_what_(current_what), outer_how_(current_how) {
+  note_work();
   current_what = what;
   current_how = how;
 }

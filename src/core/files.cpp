@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "src/core/activity.h"
 #include "src/core/check.h"
 
 namespace owt {
@@ -114,7 +115,8 @@ void FileWriter::write(const void* bytes, size_t count) {
   XXH64_update(static_cast<XXH64_state_t*>(hash_), bytes, count);
   const char* next = static_cast<const char*>(bytes);
   while (count > 0) {
-    const ssize_t wrote = ::write(descriptor_, next, count);
+    note_work();
+    const ssize_t wrote = ::write(descriptor_, next, std::min<size_t>(count, 64 << 20));
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) fail("cannot write ", path_, ": ", reason(), "; free some space or choose another folder");
     next += wrote;
@@ -185,7 +187,8 @@ uint64_t file_checksum(const std::string& path) {
   XXH64_state_t* state = XXH64_createState();
   XXH64_reset(state, 0);
   char buffer[1 << 16];
-  for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, file)) > 0;) XXH64_update(state, buffer, got);
+  for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, file)) > 0; note_work())
+    XXH64_update(state, buffer, got);
   const uint64_t sum = XXH64_digest(state);
   XXH64_freeState(state);
   const bool failed = std::ferror(file) != 0;

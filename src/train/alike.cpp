@@ -42,6 +42,7 @@ Fact option_is_given(const std::string& name, bool given) { return option_fact(n
 void start_together(const std::string& command, const Settings& settings, const std::vector<Fact>& more) {
   check_launched(settings.parallel.workers);
   set_watch_timeout(settings.parallel.timeout_s);
+  set_stall_timeout(settings.parallel.stall_s);
   if (!launch().several()) return;
   const Compute on = settings.compute();
   std::vector<Fact> facts{

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <numeric>
 
+#include "src/core/activity.h"
 #include "src/core/gpus.h"
 #include "src/parallel/memory_need.h"
 #include "src/train/step.h"
@@ -179,7 +180,10 @@ void Step::replay(const Batch& batch, const Pass& pass, Slot& slot) {
 StepResult Step::finish() {
   OWT_CHECK(!in_flight_.empty(), "no step is under way");
   Slot& slot = *in_flight_.front();
-  slot.done.wait();
+  {
+    const Waits waits(WaitsFor::kDevice);
+    slot.done.wait();
+  }
   in_flight_.pop_front();
   const StepResult result = step_result(slot.block().sums);
   if (!std::isfinite(result.sums.loss)) report_bad_loss(result, slot.pass, slot.block().bad_layer);

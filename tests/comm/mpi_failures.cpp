@@ -10,6 +10,10 @@
 //   start      rank 1 never comes to the first exchange; the limit is 3 s
 //   late       rank 0 works for ever after the others have come to the end
 //   finalize   rank 1 does not come back from MPI_Finalize
+//   data       rank 1 waits for data for ever while the others are in a collective
+//   mismatch   rank 1 is in another collective than the others
+//   stall      rank 1 computes for ever, and the limit for that is 4 s
+//   slow       rank 1 computes for longer than the timeout, then all come to a good end
 //   leave      all come to a good end
 // Prints `rank R process P` for each rank once it is in its loop.
 #include <mpi.h>
@@ -25,6 +29,7 @@
 #include "src/comm/processes.h"
 #include "src/comm/threads.h"
 #include "src/comm/watch.h"
+#include "src/core/activity.h"
 
 namespace {
 
@@ -62,8 +67,15 @@ void all_reduce_for_ever(Communicator& comm) {
   }
 }
 
+// As large as this rank's share of the sum of 100,000 that the others begin with, so that MPI does not notice.
+void receive_for_ever(Communicator& comm) {
+  Tensor share({33'333});
+  while (true) comm.broadcast(share, share, 2, {}).wait();
+}
+
 void run(const std::string& what) {
   set_watch_timeout(2);
+  if (what == "stall") set_stall_timeout(4);
   std::signal(SIGTERM, SIG_IGN);  // as owt, mpirun sends it when the first process has ended
   if (what == "start") {
     set_start_timeout(3);
@@ -80,6 +92,17 @@ void run(const std::string& what) {
       std::cout << concat("rank ", comm.rank(), " process ", getpid(), '\n') << std::flush;
     if (what == "leave" || what == "late" || what == "finalize") return;
     if (what == "error" && comm.rank() == 1) fail("enough is enough");
+    if (what == "data" && comm.rank() == 1) {
+      const Waits waits(WaitsFor::kData);
+      hang();
+    }
+    if (what == "stall" && comm.rank() == 1) hang();
+    if (what == "mismatch" && comm.rank() == 1) receive_for_ever(comm);
+    if (what == "slow") {
+      if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(7));
+      comm.all_reduce(sum, {}).wait();
+      return;
+    }
     if (what == "compute" && comm.rank() == 0) std::this_thread::sleep_for(std::chrono::hours(1));
     if (what == "compute") std::cout << concat("rank ", comm.rank(), " process ", getpid(), '\n') << std::flush;
     all_reduce_for_ever(comm);

@@ -129,6 +129,38 @@ for lost in 0 2; do
   passed
 done
 
+# A rank that lives, but for which the others wait in vain.
+expect_stuck() {  # expect_stuck PATTERN: at least one rank says so, before mpirun ends it, and the stuck one its own line
+  grep -qE "^owt: error: (rank [0-2]: )?rank [0-2] on [^ ]+ \(process [0-9]+\) makes no progress: $1" "$work/out" ||
+    wrong "nobody says '$1'"
+}
+start "a rank waits for data for ever" 3 data
+finish
+expect_failure
+expect_stuck 'it has waited for data for [0-9]+ s and read nothing; .*; during all_reduce'
+expect_within 12000
+passed
+
+start "a rank is in another collective" 3 mismatch
+finish
+expect_failure
+expect_stuck 'it has been in all_reduce \(its collective [0-9]+\) for [0-9]+ s, while rank 1 waits in broadcast'
+expect_within 12000
+passed
+
+start "a rank computes for ever" 3 stall
+finish
+expect_failure
+expect_stuck 'it has shown no sign of work for [0-9]+ s, longer than parallel.stall_s'
+expect_within 14000
+passed
+
+start "a rank computes for longer than the timeout" 3 slow
+finish
+[ "$status" = 0 ] || wrong "exit status $status"
+expect_lines 0
+passed
+
 start "a rank stops at the end, before rank 0 has come there" 3 late
 process=$(process_of 2)
 process_of 0 >"$work/ignored" && process_of 1 >"$work/ignored"

@@ -2,8 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <sstream>
 #include <thread>
 
@@ -188,6 +195,112 @@ TEST(Watch, Rank0IsNotLostWhileItWaitsForOthers) {
   for (const Losses& heard : losses) EXPECT_EQ(heard.text(""), "");
   for (const auto& watch : watches) watch->say_goodbye();
   set_watch_timeout(20);
+}
+
+TEST(Watch, ARankThatComesTwiceCountsOnce) {
+  Watch::Post post;
+  std::istringstream address(post.address());
+  std::string token;
+  int port = 0;
+  address >> token >> port;
+  Connection given_up = connect_to("127.0.0.1", port, 1s), again = connect_to("127.0.0.1", port, 1s);
+  given_up.send({0x6f777401, 1, token});
+  again.send({0x6f777401, 1, token});
+  std::atomic<bool> began{false}, ended{false};
+  Losses losses;
+  std::thread there([&] {
+    const Watch watch(post, {{"here", 1}, {"there", 2}, {"late", 3}}, losses, {0ms, [] {}});
+    began = true;
+    ended.wait(false);
+  });
+  std::this_thread::sleep_for(300ms);
+  EXPECT_FALSE(began);  // rank 2 has not come
+  Connection late = connect_to("127.0.0.1", port, 1s);
+  late.send({0x6f777401, 2, token});
+  for (int i = 0; i < 1000 && !began; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(began);
+  EXPECT_FALSE(losses.any());
+  ended = true;
+  ended.notify_all();
+  there.join();
+}
+
+// A listener that takes no more connections: the next one is under way until somebody gives up.
+class FullListener {
+ public:
+  FullListener() {
+    socket_ = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(listen(socket_, 0), 0);
+    getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+    for (int i = 0; i < 2; ++i) {
+      waiting_.push_back(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+      connect(waiting_.back(), reinterpret_cast<sockaddr*>(&address), size);
+    }
+    std::this_thread::sleep_for(50ms);
+  }
+  ~FullListener() {
+    for (const int socket : waiting_) close(socket);
+    close(socket_);
+  }
+  int port() const { return port_; }
+
+ private:
+  int socket_ = -1, port_ = 0;
+  std::vector<int> waiting_;
+};
+
+TEST(ConnectTo, ASignalIsNoConnection) {
+  const FullListener full;
+  struct sigaction nothing {};
+  nothing.sa_handler = [](int) {};
+  sigaction(SIGUSR2, &nothing, nullptr);
+  std::atomic<bool> ended{false};
+  std::string said;
+  std::thread caller([&] {
+    try {
+      connect_to("127.0.0.1", full.port(), 400ms);
+      said = "connected";
+    } catch (const Error& e) {
+      said = e.what();
+    }
+    ended = true;
+  });
+  while (!ended) {
+    pthread_kill(caller.native_handle(), SIGUSR2);
+    std::this_thread::sleep_for(5ms);
+  }
+  caller.join();
+  EXPECT_EQ(said, "no answer");
+}
+
+TEST(AllowOpenFiles, RaisesTheLimitOfThisProcess) {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  rlimit few = before;
+  few.rlim_cur = 64;
+  setrlimit(RLIMIT_NOFILE, &few);
+  allow_open_files(200);
+  rlimit now{};
+  getrlimit(RLIMIT_NOFILE, &now);
+  EXPECT_EQ(now.rlim_cur, 200u);
+  setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST(StartTimeout, IsWhatTheEnvironmentSays) {
+  EXPECT_EQ(start_timeout(), 60);
+  setenv("OWT_START_TIMEOUT", "300", 1);
+  EXPECT_EQ(start_timeout(), 300);
+  for (const char* nonsense : {"", "soon", "5 min", "0", "nan"}) {
+    setenv("OWT_START_TIMEOUT", nonsense, 1);
+    EXPECT_THROW(start_timeout(), Error) << nonsense;
+  }
+  unsetenv("OWT_START_TIMEOUT");
 }
 
 TEST(Watch, StrangersAreNotTakenForRanks) {
