@@ -58,6 +58,7 @@ ConvAlgorithm ConvChoices::choose(const std::string& key, const std::function<Me
     table_[key] = {key, of_other_team->second, {}};
     return of_other_team->second;
   }
+  if (follows_) return ConvAlgorithm::kDirect;
   const Measured measured = measure();
   const bool winograd = measured.winograd_ms < kWorthIt * measured.direct_ms && measured.error <= kLargestError;
   const ConvAlgorithm algorithm = winograd ? ConvAlgorithm::kWinograd : ConvAlgorithm::kDirect;
@@ -98,8 +99,15 @@ void ConvChoices::preload_for_all_teams(const std::map<std::string, std::string>
   for (const auto& [key, name] : choices) all_teams_.try_emplace(geometry_of(key), conv_algorithm_from(name));
 }
 
+void ConvChoices::follow(const std::map<std::string, std::string>& choices) {
+  preload_for_all_teams(choices);
+  const std::lock_guard lock(mutex_);
+  follows_ = true;
+}
+
 void ConvChoices::clear() {
   const std::lock_guard lock(mutex_);
+  follows_ = false;
   all_teams_.clear();
   table_.clear();
   missed_ = false;

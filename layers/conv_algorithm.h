@@ -3,8 +3,8 @@
 // the images.
 //
 // The better one is found by measuring, once per geometry, pass and team size. The choices decide the last
-// bits of a result, so all ranks of a process share one table, and a checkpoint keeps it for the run that
-// resumes.
+// bits of a result, so all ranks of a process share one table, the processes of a run follow one of them
+// (parallel/shared_choices.h), and a checkpoint keeps it for the run that resumes.
 //
 // Not every oneDNN has Winograd's algorithm (2.2 to 3.1 have it for processors with AVX-512, 3.7 for none). Without it every
 // convolution is direct, and report() and warnings() say so.
@@ -72,6 +72,9 @@ class ConvChoices {
   // preload(), and teams of other sizes take the choice of the first key of the same geometry instead of measuring: what one
   // team computed another computes with the same algorithms.
   void preload_for_all_teams(const std::map<std::string, std::string>& choices);
+  // As preload_for_all_teams(), and nothing is measured here any more: what the choices of another process lack is
+  // computed directly.
+  void follow(const std::map<std::string, std::string>& choices);
   void clear();
 
   // In order of keys; and as lines for the log, "KEY: winograd (direct 46.01 ms, winograd 27.72 ms, error
@@ -91,6 +94,7 @@ class ConvChoices {
   std::map<std::string, ConvAlgorithm> all_teams_;  // by geometry
   bool missed_ = false;                             // a pass without a kernel for Winograd's algorithm was met
   int replaced_ = 0;                                // choices of Winograd that has_no_winograd() made direct
+  bool follows_ = false;                            // see follow()
 };
 
 }  // namespace owt

@@ -7,6 +7,7 @@
 
 #include "layers/conv.h"
 #include "layers/conv_algorithm.h"
+#include "layers/prepared_op.h"
 #include "src/core/check.h"
 #include "src/core/log.h"
 #include "src/core/onednn.h"
@@ -328,7 +329,7 @@ ConvChoices::Measured measure(const ConvGeometry& g, int64_t rows, bool bias, Pa
 
 // --- the op ---
 
-class ConvOp : public Op {
+class ConvOp : public PreparedOp {
  public:
   ConvOp(const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias)
       : geometry_(geometry), rows_(rows), weight_(weight), bias_(bias) {
@@ -343,8 +344,8 @@ class ConvOp : public Op {
   }
 
   void backward(const Pass&, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    prepare_backward(dx != nullptr);  // before the workspace holds anything: measuring uses it, too
     const ConvPass& by_weights = pass(PassKind::kBackwardWeights);
-    if (dx) pass(PassKind::kBackwardData);  // made before the workspace holds anything: measuring uses it, too
     const void* dst = by_weights.enter_dst(stream_, dy.raw());
     add_weight_gradient(by_weights, by_weights.enter_src(stream_, x.raw()), dst);
     if (!dx) return;
@@ -352,6 +353,11 @@ class ConvOp : public Op {
     // Both passes by Winograd share one copy of dy.
     if (by_data.dst_layout() != by_weights.dst_layout()) dst = by_data.enter_dst(stream_, dy.raw());
     by_data.backward_data(stream_, dst, packed_weights(PassKind::kBackwardData), dx->raw());
+  }
+
+  void prepare_backward(bool wants_dx) override {
+    pass(PassKind::kBackwardWeights);
+    if (wants_dx) pass(PassKind::kBackwardData);
   }
 
  private:

@@ -76,6 +76,11 @@ void PlanCache::store_for_this_process(const std::string& key, const std::string
   known_[key] = text;
 }
 
+std::map<std::string, std::string> PlanCache::known() const {
+  const std::lock_guard lock(mutex_);
+  return known_;
+}
+
 std::optional<std::string> PlanCache::read(const std::string& key) const {
   const std::string path = path_of(key);
   std::error_code unreadable;

@@ -27,6 +27,8 @@ class PlanCache {
   void store(const std::string& key, const std::string& text);
   void store_for_this_process(const std::string& key, const std::string& text);  // no file
 
+  std::map<std::string, std::string> known() const;  // what was found or stored in this process
+
   std::string path_of(const std::string& key) const;
 
  private:
@@ -34,7 +36,7 @@ class PlanCache {
   void write(const std::string& key, const std::string& text);
 
   std::string folder_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::string, std::string> known_;
   bool warned_ = false;
 };

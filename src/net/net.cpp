@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "layers/prepared_op.h"
 #include "layers/softmax_loss.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
@@ -80,6 +81,11 @@ void Tape::use_scratch(const Tensor& memory) {
   const int64_t each = aligned_bytes(largest_ * size_of(type_));
   for (int64_t i = 0; i < 2; ++i) gradients_[i] = memory.part(i * each, {largest_ * size_of(type_)}).viewed_as(type_);
   lend_to_ops(memory.part(2 * each, {memory.elements() - 2 * each}));
+}
+
+void Tape::prepare_backward(bool wants_dx) {
+  for (size_t r = 0; r < runs_.size(); ++r)
+    if (auto* const op = dynamic_cast<PreparedOp*>(runs_[r].op.get())) op->prepare_backward(r > 0 || wants_dx);
 }
 
 const Tensor& Tape::forward(const Pass& pass, const Tensor& x) {

@@ -52,6 +52,9 @@ class Tape {
   int64_t scratch_bytes() const;
   void use_scratch(const Tensor& memory);
 
+  // Makes what the ops need for backward, which the first backward does otherwise (layers/prepared_op.h).
+  void prepare_backward(bool wants_dx);
+
   // Returns y, valid until the next forward; for an empty net or no rows, see below. x must not change until backward.
   const Tensor& forward(const Pass& pass, const Tensor& x);
   // After forward on the same x. Writes dx (may be null: not wanted); dy may be overwritten. The last layer runs first.

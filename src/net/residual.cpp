@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 
+#include "layers/prepared_op.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 14;  // elements per thread that are worth waking it for
 
-class ResidualOp : public Op {
+class ResidualOp : public PreparedOp {
  public:
   // Without a shortcut the second branch is x.
   ResidualOp(Net& body, Net* shortcut, bool relu, const Shape& in, const Compute& on)
@@ -45,6 +46,11 @@ class ResidualOp : public Op {
     if (!dx) return;
     const Tensor& other = shortcut_ ? shortcut_dx_ : gradient_;
     dispatch(on_, [&](auto tag) { add_branches(tag, *dx, other, false, *dx, *pass.stream); });
+  }
+
+  void prepare_backward(bool wants_dx) override {
+    body_.prepare_backward(wants_dx);
+    if (shortcut_) shortcut_->prepare_backward(wants_dx);
   }
 
   int64_t scratch_bytes() const override {

@@ -3,8 +3,8 @@
 namespace owt {
 
 GradSync::GradSync(std::string name, std::span<const Bucket> buckets, const LayerOf& layer_of, const Compute& on,
-                   Communicator& comm, Profiler* profiler)
-    : name_(std::move(name)), comm_(comm), profiler_(profiler) {
+                   Communicator& comm, Profiler* profiler, Communicator* copies)
+    : name_(std::move(name)), comm_(comm), copies_(copies), profiler_(profiler) {
   for (const Bucket& bucket : buckets) {
     Group group;
     group.layers = group.left = static_cast<int64_t>(bucket.layers.size());
@@ -41,11 +41,17 @@ void GradSync::send(Group& group, const Stream& stream) {
   }
   // Sum, not mean: the loss already carries 1/N (layers/softmax_loss.h).
   group.summed = comm_.all_reduce(group.all, stream.record());
+  if (copies_) copy(group);
+}
+
+void GradSync::copy(Group& group) {
+  const Profiler::Scope scope(profiler_, "gradient copies", Phase::kTransfer);
+  group.summed = copies_->broadcast(group.all, group.all, 0, group.summed);
 }
 
 void GradSync::finish(const Stream& stream) {
   if (groups_.empty()) return;
-  const Profiler::Scope scope(profiler_, name_, Phase::kTransfer);
+  const Profiler::Scope scope(profiler_, copies_ ? "gradient copies" : name_, Phase::kTransfer);
   for (Group& group : groups_) {
     OWT_CHECK_EQ(group.left, 0);
     stream.wait(group.summed);

@@ -18,9 +18,10 @@ class GradSync {
   using LayerOf = std::function<Layer&(int64_t layer)>;  // of the plan
 
   // Lays the gradients of every bucket side by side in memory (the parameters' grad becomes a view of it). `name`: of the
-  // transfer in reports. comm and profiler must outlive this; profiler may be null.
+  // transfer in reports. Where `copies` is given, the ranks of that group take the sums of its first rank
+  // (Plan::copies_gradients). The communicators and profiler must outlive this; profiler and copies may be null.
   GradSync(std::string name, std::span<const Bucket> buckets, const LayerOf& layer_of, const Compute& on,
-           Communicator& comm, Profiler* profiler);
+           Communicator& comm, Profiler* profiler, Communicator* copies = nullptr);
 
   // The gradients of this layer of the plan are complete: a bucket whose layers all are starts on its way.
   void layer_done(int64_t layer, const Stream& stream);
@@ -36,9 +37,11 @@ class GradSync {
   };
 
   void send(Group& group, const Stream& stream);
+  void copy(Group& group);
 
   std::string name_;
   Communicator& comm_;
+  Communicator* copies_;
   Profiler* profiler_;
   std::vector<Group> groups_;
   std::vector<int> group_of_;  // layer of the plan -> group; -1, or beyond the end: nothing to sum

@@ -70,9 +70,7 @@ std::vector<Bucket> buckets_of(const Plan& plan, int64_t begin, int64_t end) {
 }
 
 void fill_buckets(Plan& plan) {
-  const bool own_rows = plan.front_layout() == Layout::kBatch;
-  // Under mp the front sees the same rows on all ranks of a group, so only the replicas' gradients differ.
-  if (own_rows || plan.replicas() > 1) plan.buckets = buckets_of(plan, 0, plan.boundary);
+  plan.buckets = buckets_of(plan, 0, plan.boundary);
   if (plan.shares_update())
     for (Bucket& bucket : plan.buckets)
       bucket.elements = aligned_elements(bucket.elements, plan.ranks() * kAlignedElements);
@@ -187,9 +185,12 @@ void list_transfers(Plan& plan) {
       list.add("gradients", Collective::kReduceScatter, Group::kWorld, Layout::kPartial, Layout::kFeature, bytes);
       list.add("weights", Collective::kAllGather, Group::kWorld, Layout::kFeature, Layout::kReplicated,
                bucket.elements * 4);
-    } else {
+    } else if (!plan.copies_gradients() || plan.replicas() > 1) {
       list.add("gradients", Collective::kAllReduce, plan.front_group(), Layout::kPartial, Layout::kReplicated, bytes);
     }
+    if (plan.copies_gradients())
+      list.add("gradient copies", Collective::kBroadcast, Group::kModel, Layout::kReplicated, Layout::kReplicated,
+               bytes);
   }
   list.add("step result", Collective::kAllReduce, Group::kWorld, Layout::kPartial, Layout::kReplicated,
            kStepResultBytes);

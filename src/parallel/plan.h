@@ -99,7 +99,7 @@ struct Plan {
   // layers.size() where nothing is split (dp, one rank, no dense layer).
   int64_t boundary = 0;
   bool front_learns = false;    // a layer before the boundary has parameters, so gradients must come back to it
-  std::vector<Bucket> buckets;  // of the front, summed over all ranks
+  std::vector<Bucket> buckets;  // of the front, summed over front_group()
   std::vector<Bucket>
       back_buckets;  // of the parts behind the boundary, summed over their replicas; as long as the largest part
   std::vector<Transfer> transfers;  // of a full step
@@ -122,7 +122,11 @@ struct Plan {
   Layout front_layout() const;  // of activations before the boundary
   // Every rank updates a share of the replicated weights (ZeRO-1, Rajbhandari et al. 2020): dp-zero on several ranks.
   bool shares_update() const { return request.strategy == Strategy::kDataParallelZero && ranks() > 1; }
-  Group front_group() const;         // over which the gradients of the front are summed
+  Group front_group() const;  // over which the gradients of the front are summed
+  // Under mp the ranks of a model group compute the front's gradients from the same rows, but not to the last bit where
+  // their hosts differ (processor, threads, algorithms), and copies of weights that learn from them would drift apart: so
+  // the first rank's gradients are everybody's.
+  bool copies_gradients() const { return front_layout() == Layout::kReplicated; }
   Layout loss_layout() const;        // of the logits the loss sees: kBatch, kReplicated or kFeature
   bool counts_rows(int rank) const;  // of ranks that see the same rows at the loss, one counts them
   // Of the gradient that comes out of the run of layers [first, next gather): a column-split layer leaves

@@ -142,7 +142,7 @@ class Walk {
 
   // Returns when the rows' gradients are home. complete: those of the weights are then.
   double dense_backward(double rows, bool complete) {
-    Buckets buckets(*this, "dense gradients", plan_.back_buckets);
+    Buckets buckets(*this, plan_.back_buckets, {"dense gradients"});
     double home = 0;
     for (size_t i = plan_.layers.size(); i-- > boundary();) {
       exchange(moves_[i].output_gradient);
@@ -160,7 +160,7 @@ class Walk {
   }
 
   void front_backward() {
-    Buckets buckets(*this, "gradients", plan_.buckets);
+    Buckets buckets(*this, plan_.buckets, {"gradients", "gradient copies"});
     if (!plan_.front_learns) return;
     for (size_t i = boundary(); i-- > 0;) {
       clock_.compute(model_.backward(i, front_rows_, part(i)));
@@ -200,15 +200,9 @@ class Walk {
   // Sends each bucket when its last layer is done; its share of the transfer is that of its elements.
   class Buckets {
    public:
-    Buckets(Walk& walk, const std::string& transfer, const std::vector<Bucket>& buckets) : walk_(walk) {
-      const auto found = walk.transfers_.find(transfer);
-      if (found == walk.transfers_.end()) return;
-      int64_t elements = 0;
-      for (const Bucket& bucket : buckets) elements += bucket.elements;
-      const double times = static_cast<double>(found->second->calls) / static_cast<double>(buckets.size());
-      for (const Bucket& bucket : buckets)
-        seconds_[bucket.layers.back()] =
-            walk.seconds(*found->second, static_cast<double>(bucket.elements) / static_cast<double>(elements) / times);
+    Buckets(Walk& walk, const std::vector<Bucket>& buckets, std::initializer_list<const char*> transfers)
+        : walk_(walk) {
+      for (const char* transfer : transfers) add(transfer, buckets);
     }
     void layer_done(size_t layer, std::vector<double>& sums) {
       const auto found = seconds_.find(static_cast<int64_t>(layer));
@@ -216,6 +210,18 @@ class Walk {
     }
 
    private:
+    // The seconds of one after the other, where a bucket has several.
+    void add(const char* transfer, const std::vector<Bucket>& buckets) {
+      const auto found = walk_.transfers_.find(transfer);
+      if (found == walk_.transfers_.end()) return;
+      int64_t elements = 0;
+      for (const Bucket& bucket : buckets) elements += bucket.elements;
+      const double times = static_cast<double>(found->second->calls) / static_cast<double>(buckets.size());
+      for (const Bucket& bucket : buckets)
+        seconds_[bucket.layers.back()] +=
+            walk_.seconds(*found->second, static_cast<double>(bucket.elements) / static_cast<double>(elements) / times);
+    }
+
     Walk& walk_;
     std::map<int64_t, double> seconds_;  // by the layer that completes the bucket
   };

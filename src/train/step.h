@@ -53,7 +53,7 @@ class Step {
 
   // Makes what steps of so many rows need, which the first of them does otherwise: on all ranks at the same time. Throws
   // OutOfMemory with the number of rows that would fit.
-  void prepare(int64_t step_rows);
+  void prepare(int64_t step_rows, Mode mode = Mode::kTrain);
 
   // Where batches are to be ready: pass it to BatchSource::next().
   const Stream& stream() const { return stream_; }
@@ -107,6 +107,7 @@ class Step {
     Tape front;
     Boundary boundary;
     Rows front_rows;                  // of this rank
+    bool learns = false;              // prepared for backward
     std::vector<Rows> dense_rows;     // of every round
     std::vector<int64_t> round_rows;  // of every round, over all replicas
   };

@@ -7,6 +7,7 @@
 #include "src/core/activity.h"
 #include "src/core/gpus.h"
 #include "src/parallel/memory_need.h"
+#include "src/parallel/shared_choices.h"
 #include "src/train/step.h"
 
 namespace owt {
@@ -34,7 +35,8 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
       stream_(plan.request.on.device),
       groups_(plan, comm),
       grad_sync_("gradients", plan.shares_update() ? std::span<const Bucket>() : plan.buckets, layer_of(model),
-                 plan.request.on, groups_.wire(plan.front_group()), profiler),
+                 plan.request.on, groups_.wire(plan.front_group()), profiler,
+                 plan.copies_gradients() ? &groups_.wire(Group::kModel) : nullptr),
       dense_grad_sync_("dense gradients", plan.back_buckets, layer_of(model), plan.request.on,
                        groups_.wire(Group::kReplicas), profiler),
       block_({static_cast<int64_t>(sizeof(Block))}, DType::kU8, plan.request.on.device),
@@ -111,12 +113,19 @@ Step::Dense& Step::dense(int64_t rows) {
 
 // Choosing algorithms uses memory that running steps use too. And ranks take turns in it, and freeing memory may wait for
 // a GPU, which must not have to wait for a collective of a rank whose turn has not come.
-void Step::prepare(int64_t step_rows) {
-  if (bound_.contains(step_rows)) return;
+void Step::prepare(int64_t step_rows, Mode mode) {
+  const bool learns = mode == Mode::kTrain && plan_.front_learns;
+  const auto made = bound_.find(step_rows);
+  if (made != bound_.end() && (made->second.learns || !learns)) return;
   stream_.synchronize();
   comm_.meet();
   try {
-    for (const Rows& rows : bound(step_rows).dense_rows) dense(static_cast<int64_t>(rows.host.size()));
+    bind_alike([&] {
+      Bound& b = bound(step_rows);
+      for (const Rows& rows : b.dense_rows) dense(static_cast<int64_t>(rows.host.size()));
+      if (learns && !b.learns) b.front.prepare_backward(false);
+      b.learns = b.learns || learns;
+    });
   } catch (const OutOfMemory& e) {
     report_out_of_memory(e, step_rows);
   }
@@ -129,7 +138,7 @@ bool Step::records() const {
 
 void Step::start(const Batch& batch, Pass pass, const Rates& rates, bool stop) {
   OWT_CHECK(in_flight_.size() < slots_.size(), "too many steps under way");
-  prepare(batch.step_rows);
+  prepare(batch.step_rows, pass.mode);
   Slot& slot = slots_[next_slot_];
   next_slot_ = (next_slot_ + 1) % slots_.size();
   Block& block = slot.block();

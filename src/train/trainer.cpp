@@ -6,6 +6,7 @@
 #include "src/comm/watch.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
+#include "src/parallel/spread_weights.h"
 #include "src/train/equality.h"
 #include "src/train/signals.h"
 #include "src/train/weights.h"
@@ -45,6 +46,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
       if (writes()) warn_of_unused(unused, job.weights);
     }
   }
+  spread_weights(model_, step_.groups());
   batches_ = training_batches(job, comm.rank(), state_.epoch, state_.step_in_epoch);
   total_steps_ = schedule_.total_steps(batches_->steps_per_epoch());
   first_step_ = state_.step;

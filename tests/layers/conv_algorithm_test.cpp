@@ -49,6 +49,17 @@ TEST(ConvChoices, APreloadedChoiceHoldsForOtherTeamsWhereThatIsAsked) {
   EXPECT_THROW(training.choose(one, must_not_measure), Error);
 }
 
+TEST(ConvChoices, WhoFollowsAnotherMeasuresNothing) {
+  ConvChoices choices;
+  choices.follow({{ConvChoices::key("3x3, forward", 2), "winograd"}});
+  EXPECT_EQ(choices.choose(ConvChoices::key("3x3, forward", 1), must_not_measure), ConvAlgorithm::kWinograd);
+  EXPECT_EQ(choices.choose(ConvChoices::key("5x5, forward", 1), must_not_measure), ConvAlgorithm::kDirect);
+  choices.follow({{ConvChoices::key("5x5, forward", 2), "winograd"}});  // which the other has met since
+  EXPECT_EQ(choices.choose(ConvChoices::key("5x5, forward", 1), must_not_measure), ConvAlgorithm::kWinograd);
+  choices.clear();
+  EXPECT_EQ(choices.choose("a", finding({.direct_ms = 2, .winograd_ms = 1})), ConvAlgorithm::kWinograd);
+}
+
 TEST(ConvChoices, MeasuresAKeyOnce) {
   ConvChoices choices;
   choices.choose("a", finding({.direct_ms = 2, .winograd_ms = 1}));

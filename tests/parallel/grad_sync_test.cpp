@@ -8,6 +8,7 @@
 
 #include "layers/registry.h"
 #include "src/comm/profiled.h"
+#include "src/comm/solo.h"
 #include "src/comm/threads.h"
 #include "src/core/check.h"
 #include "src/net/net.h"
@@ -123,6 +124,22 @@ TEST_P(GradSyncTest, SumsEveryGradientOverTheRanksStepAfterStep) {
       contribute(net, step * static_cast<float>(comm.rank() + 1));
       finish_all(sync, device());
       expect_gradients(net, step * static_cast<float>(ranks() * (ranks() + 1) / 2));
+    }
+  });
+}
+
+TEST_P(GradSyncTest, WhereGradientsAreCopiedThoseOfTheFirstRankAreEverybodys) {
+  const Plan shared = plan();
+  on_every_rank([&](Communicator& comm) {
+    const auto alone = make_solo_communicator(device());
+    Net net = front_net();
+    GradSync sync(
+        "gradients", shared.buckets, [&net](int64_t layer) -> Layer& { return net.layer(layer); }, shared.request.on,
+        *alone, nullptr, &comm);
+    for (const float step : {1.0f, 2.0f}) {
+      contribute(net, step * static_cast<float>(comm.rank() + 1));
+      finish_all(sync, device());
+      expect_gradients(net, step);
     }
   });
 }

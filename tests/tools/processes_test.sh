@@ -111,6 +111,64 @@ processes 2 train "$work/small.toml" --set optimizer.learning_rate=1e30 --out "$
 [ $status = 1 ] && grep -q '^owt: error: step .*: the loss is' "$work/error.txt" ||
   wrong "a run that diverges: exit code $status, $(cat "$work/error.txt")"
 
+# Hosts with other numbers of cores or other processors round otherwise; the copies of the weights stay alike all the same.
+unlike() {  # unlike NAME STRATEGY WORDS-BEFORE-RANK-1'S-PROGRAM... : a run of two unlike processes, compared in every step
+  local name=$1 strategy=$2
+  shift 2
+  timeout -s KILL 100 mpirun -np 1 "$owt" train "$work/unlike.toml" --parallel "$strategy" --out "$work/unlike" --threads 4 \
+    : -np 1 "$@" train "$work/unlike.toml" --parallel "$strategy" --out "$work/unlike" --threads 2 \
+    >/dev/null 2>"$work/error.txt" || wrong "$name, $strategy: $(grep 'owt: error' "$work/error.txt")"
+  rm -rf "$work/unlike"
+}
+cat >"$work/unlike.toml" <<'TOML'
+[model]
+name = "quick"
+input = [3, 32, 32]
+classes = 50
+layer = [
+  { name = "conv1", type = "conv", out = 32, kernel = 5, pad = 2, init = { type = "msra" } },
+  { name = "pool1", type = "max_pool", kernel = 3, stride = 2 },
+  { name = "relu1", type = "relu" },
+  { name = "conv2", type = "conv", out = 32, kernel = 3, pad = 1, init = { type = "msra" } },
+  { name = "relu2", type = "relu" },
+  { name = "conv3", type = "conv", out = 64, kernel = 3, pad = 1, init = { type = "msra" } },
+  { name = "pool3", type = "avg_pool", kernel = 3, stride = 2 },
+  { name = "fc1", type = "dense", out = 50 },
+]
+[data]
+format = "synthetic"
+side = 32
+train_images = 60
+test_images = 20
+batch = 24
+augment = { mirror = true, scale = 0.02, mean = "channel" }
+[optimizer]
+learning_rate = 0.02
+[schedule]
+epochs = 2
+[run]
+device = "cpu"
+conv_algorithm = "direct"
+log_every = 1
+seed = 5
+equality_every = 1
+TOML
+for strategy in dp mp; do
+  unlike "two threads and one" $strategy "$owt"
+  unlike "two processors" $strategy -x ONEDNN_MAX_CPU_ISA=AVX2 "$owt"
+done
+
+# Rank 0's choices of algorithms are everybody's, so a resumed run gives the same bits as the one that was not stopped.
+sed 's/conv_algorithm = "direct"/conv_algorithm = "auto"/' "$work/unlike.toml" >"$work/auto.toml"
+for try in 1 2 3; do
+  rm -rf "$work/whole" "$work/resumed"
+  processes 2 train "$work/auto.toml" --parallel owt-c --set run.checkpoint_every_steps=2 --set run.keep_checkpoints=9 --out "$work/whole" >/dev/null 2>"$work/error.txt" ||
+    wrong "measured algorithms: $(tail -n 3 "$work/error.txt")"
+  processes 2 train "$work/auto.toml" --parallel owt-c --resume "$work/whole/checkpoints/step-00000002" --out "$work/resumed" \
+    >/dev/null 2>"$work/error.txt" || wrong "resuming with measured algorithms: $(tail -n 3 "$work/error.txt")"
+  [ "$(losses "$work/whole" | tail -n 4)" = "$(losses "$work/resumed")" ] || wrong "a resumed run gives other bits, try $try"
+done
+
 # What the processes were given is compared before the first step: other data, another recipe, another command line.
 for made in "all 60 1" "fewer 50 1" "others 60 2"; do
   read -r name images seed <<<"$made"

@@ -6,6 +6,11 @@
 #include <atomic>
 
 #include "src/comm/threads.h"
+#include "src/core/threads.h"
+#include "src/parallel/spread_weights.h"
+#include "src/train/job.h"
+#include "src/train/made_up_batch.h"
+#include "src/train/step.h"
 #include "tests/support/harness.h"
 #include "tests/support/runs.h"
 
@@ -17,8 +22,10 @@ using ::testing::HasSubstr;
 
 class EqualityTest : public DeviceTest {
  protected:
-  // What check_equality says after `spoil` has had the model of `rank`; empty: nothing.
-  std::string check(const Overrides& changes, int rank, const std::function<void(RankModel&)>& spoil) const {
+  // What check_equality says after `spoil` has had the model of `rank`, and `mend` all of them; empty: nothing.
+  std::string check(
+      const Overrides& changes, int rank, const std::function<void(RankModel&)>& spoil,
+      const std::function<void(RankModel&, const Groups&)>& mend = [](RankModel&, const Groups&) {}) const {
     Overrides all = changes;
     all.emplace_back("run.device", name_of(device()));
     const Settings settings = small_settings(kSmallRecipe, all);
@@ -33,6 +40,7 @@ class EqualityTest : public DeviceTest {
             model.allocate(plan.request.on);
             model.initialize(3);
             if (comm.rank() == rank) spoil(model);
+            mend(model, groups);
             check_equality(plan, model, groups, 41);
           },
           device());
@@ -58,6 +66,45 @@ TEST_P(EqualityTest, FindsNothingWhereAllIsWell) {
                 [](RankModel&) {}),
           "")
           << strategy << " in groups of " << model_ranks;
+}
+
+TEST_P(EqualityTest, RanksThatDrewOtherWeightsBeginWithThoseOfTheFirst) {
+  for (const char* strategy : {"dp", "dp-zero", "owt-a", "mp"})
+    for (const char* model_ranks : {"2", "4"})
+      for (int rank = 0; rank < 4; ++rank)
+        EXPECT_EQ(
+            check(
+                {{"parallel.workers", "4"}, {"parallel.strategy", strategy}, {"parallel.model_ranks", model_ranks}},
+                rank, [](RankModel& model) { model.initialize(4); }, spread_weights),
+            "")
+            << strategy << " in groups of " << model_ranks << ", rank " << rank;
+}
+
+// Hosts with other numbers of cores round the sums of a gradient otherwise.
+TEST_P(EqualityTest, CopiesStayAlikeWhateverTeamsTheRanksHave) {
+  for (const char* strategy : {"dp", "dp-zero", "owt-a", "mp"})
+    for (const char* model_ranks : {"2", "4"}) {
+      const Settings settings = small_settings(kSmallRecipe, {{"parallel.workers", "4"},
+                                                              {"parallel.strategy", strategy},
+                                                              {"parallel.model_ranks", model_ranks},
+                                                              {"run.device", name_of(device())}});
+      const Plan plan = settings.plan_to_run();
+      run_ranks(
+          plan.ranks(), 1,
+          [&](Communicator& comm) {
+            set_team_size(1 + comm.rank());
+            RankModel model(settings.model, plan, comm.rank());
+            Sgd sgd(settings.optimizer);
+            Step step(plan, model, sgd, comm, nullptr, step_options(settings));
+            model.initialize(3);
+            const Batch batch =
+                made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
+            comm.meet();
+            for (int64_t number = 0; number < 4; ++number) step.train(batch, number, {0.01, 0.01}, false);
+            check_equality(plan, model, step.groups(), 4);
+          },
+          device());
+    }
 }
 
 TEST_P(EqualityTest, OneBitBeforeTheBoundaryNamesParameterRankAndStep) {
