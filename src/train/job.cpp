@@ -8,6 +8,8 @@
 #include "data/device_batches.h"
 #include "data/shard_statistics.h"
 #include "data/synthetic.h"
+#include "src/comm/launch.h"
+#include "src/comm/processes.h"
 #include "src/core/check.h"
 #include "src/core/gpus.h"
 #include "src/core/log.h"
@@ -90,7 +92,8 @@ void open_data(Job& job, const std::string& folder) {
   job.statistics = statistics_of(job.settings, folder, job.train.get());
   job.augmenter = std::make_shared<Augmenter>(data.augment, job.train->image(), job.statistics);
   const auto share = static_cast<int64_t>(data.max_corrupt * static_cast<double>(job.train->size()));
-  job.corrupt = std::make_shared<CorruptRecords>(data.max_corrupt > 0 ? std::max<int64_t>(1, share) : 0);
+  const auto told = launch().several() ? CorruptRecords::Told::kWhenMerged : CorruptRecords::Told::kAtOnce;
+  job.corrupt = std::make_shared<CorruptRecords>(data.max_corrupt > 0 ? std::max<int64_t>(1, share) : 0, told);
 }
 
 void open_data(Job& job, const std::string& folder, Split split, const std::string& run_folder) {
@@ -100,6 +103,11 @@ void open_data(Job& job, const std::string& folder, Split split, const std::stri
   auto statistics = statistics_of_run(job.settings, run_folder);
   job.statistics = statistics ? std::move(*statistics) : statistics_of(job.settings, folder, job.train.get());
   job.augmenter = std::make_shared<Augmenter>(job.settings.data.augment, images->image(), job.statistics);
+}
+
+void share_corrupt_records(const Job& job) {
+  if (!launch().several() || job.settings.data.format != "shards") return;  // others have no such records
+  job.corrupt->merge(from_every_rank(job.corrupt->news()), launch().rank == 0);
 }
 
 std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t step_in_epoch) {

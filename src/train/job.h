@@ -46,6 +46,10 @@ void open_data(Job& job, const std::string& folder);
 // those of the training data where it does not, or is empty.
 void open_data(Job& job, const std::string& folder, Split split, const std::string& run_folder);
 
+// Collective over the processes of a launch: the damaged records that each of them has met count for all. Throws Error on
+// all where they are too many.
+void share_corrupt_records(const Job& job);
+
 std::shared_ptr<const Dataset> open_split(const Settings& settings, const std::string& folder, Split split);
 // Of the training images, as far as the augmentation needs them; `train` may be null: opened where it is needed.
 DatasetStatistics statistics_of(const Settings& settings, const std::string& folder, const Dataset* train = nullptr);

@@ -221,6 +221,7 @@ bool Trainer::finish_step() {
   const Started started = started_.front();
   started_.pop_front();
   const StepResult result = step_.finish();
+  if (is_logged(started.step)) share_corrupt_records(job_);
   if (writes()) record(result, started);
   return result.stop;
 }
@@ -231,13 +232,17 @@ bool Trainer::finish_steps(int left) {
   return stop;
 }
 
+bool Trainer::is_logged(int64_t step) const {
+  return step % job_.settings.run.log_every == 0 || step == 1 || step == total_steps_;
+}
+
 void Trainer::record(const StepResult& result, const Started& started) {
   const double loss = result.sums.loss / static_cast<double>(result.sums.rows);
   const double top1 = fraction(result.sums.top1, result.sums.rows);
   const int64_t epochs = (total_steps_ + batches_->steps_per_epoch() - 1) / batches_->steps_per_epoch();
   progress_->update({started.position, total_steps_, started.epoch, epochs, loss, top1, started.lr}, result.sums.rows);
   if (started.step == first_step_ + 1) log_convolutions();
-  if (started.step % job_.settings.run.log_every != 0 && started.step != 1 && started.step != total_steps_) return;
+  if (!is_logged(started.step)) return;
   const double data_wait_ms = waited_steps_ > 0 ? data_wait_ms_ / static_cast<double>(waited_steps_) : 0;
   metrics_->write(TrainRecord{started.step, started.epoch, loss, top1, started.lr, progress_->images_per_second(),
                               data_wait_ms, job_.corrupt ? job_.corrupt->count() : 0});

@@ -54,6 +54,7 @@ class Trainer {
     int64_t step, epoch, position;
     double lr;
   };
+  bool is_logged(int64_t step) const;
   void record(const StepResult& result, const Started& started);
   void log_convolutions();
 

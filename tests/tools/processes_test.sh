@@ -169,6 +169,35 @@ for try in 1 2 3; do
   [ "$(losses "$work/whole" | tail -n 4)" = "$(losses "$work/resumed")" ] || wrong "a resumed run gives other bits, try $try"
 done
 
+# Damaged records count once for all processes together, and are told once, by rank 0.
+pixels=$(printf '%s' 'BM\366\006\0\0\0\0\0\0\066\0\0\0\050\0\0\0\030\0\0\0\030\0\0\0\001\0\030\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0')
+for split in train val; do
+  for index in 0 1 2 3 4 5 6 7 8 9; do
+    mkdir -p "$work/photos-$split/$((index % 2))"
+    { printf "$pixels" && head -c 1728 /dev/urandom; } >"$work/photos-$split/$((index % 2))/$index.bmp"
+  done
+  "$owt" prepare folder "$work/photos-$split" "$work/shards" --split $split --size 24 >/dev/null 2>"$work/error.txt" ||
+    wrong "photos could not be prepared: $(cat "$work/error.txt")"
+done
+sed -e '/^side = \|^train_images = \|^test_images = /d' -e 's/"synthetic"/"shards"/' -e 's/batch = 24/batch = 4/' \
+  -e 's/^augment = .*/augment = { crop = 12, short_side = 24 }\nmax_corrupt = 0.2/' "$work/small.toml" >"$work/shards.toml"
+damage() {  # damage RECORD: one byte of its JPEG
+  local begin
+  begin=$(LC_ALL=C grep -obUaP '\xff\xd8\xff' "$work/shards/train/000000.tar" | LC_ALL=C cut -d: -f1 | sed -n "$(($1 + 1))p")
+  printf '\0\0' | dd of="$work/shards/train/000000.tar" bs=1 seek=$((begin + 400)) conv=notrunc 2>/dev/null
+}
+damage 1
+damage 6
+processes 2 train "$work/shards.toml" --data "$work/shards" --out "$work/damaged" >/dev/null 2>"$work/error.txt" ||
+  wrong "two damaged records, two allowed: $(tail -n 3 "$work/error.txt")"
+[ "$(grep -c 'damaged record [12] of at most 2, met by rank [01], ' "$work/error.txt")" = 2 ] &&
+  [ "$(grep -c 'damaged record' "$work/error.txt")" = 2 ] || wrong "two damaged records: $(cat "$work/error.txt")"
+damage 3
+status=0
+processes 2 train "$work/shards.toml" --data "$work/shards" --out "$work/worse" >/dev/null 2>"$work/error.txt" || status=$?
+[ $status = 1 ] && grep -q '^owt: error: \(rank 1: \)\?\(rank [01] failed: \)\?3 damaged record(s) .*at most 2' "$work/error.txt" ||
+  wrong "three damaged records, two allowed: exit code $status, $(cat "$work/error.txt")"
+
 # What the processes were given is compared before the first step: other data, another recipe, another command line.
 for made in "all 60 1" "fewer 50 1" "others 60 2"; do
   read -r name images seed <<<"$made"
