@@ -138,21 +138,18 @@ start "a rank waits for data for ever" 3 data
 finish
 expect_failure
 expect_stuck 'it has waited for data for [0-9]+ s and read nothing; .*; during all_reduce'
-expect_within 12000
 passed
 
 start "a rank is in another collective" 3 mismatch
 finish
 expect_failure
 expect_stuck 'it has been in all_reduce \(its collective [0-9]+\) for [0-9]+ s, while rank 1 waits in broadcast'
-expect_within 12000
 passed
 
 start "a rank computes for ever" 3 stall
 finish
 expect_failure
 expect_stuck 'it has shown no sign of work for [0-9]+ s, longer than parallel.stall_s'
-expect_within 14000
 passed
 
 start "a rank computes for longer than the timeout" 3 slow
