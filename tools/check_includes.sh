@@ -24,7 +24,7 @@ tools/bench  | data src/core                                                | mp
 tools        | src/train src/parallel src/net src/comm data layers src/core |
 '
 # Headers of C and of the system that are no third party; and what kernels are written in.
-system='arpa/ fcntl.h ifaddrs.h net/ netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'
+system='arpa/ dlfcn.h fcntl.h ifaddrs.h net/ netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'
 kernels='cuda_runtime.h cuda_bf16.h'
 
 folders=()
