@@ -1,13 +1,12 @@
 // cuDNN's backend (graph) interface: errors, handles, descriptors. For .cu files.
 #pragma once
 
-#include <cudnn_graph.h>
-
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "layers/cudnn_library.h"
 #include "src/core/stream.h"
 #include "src/core/tensor.h"
 

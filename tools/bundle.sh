@@ -5,8 +5,8 @@
 #   usage: tools/bundle.sh [--native] [BUILD_DIR] OUT       e.g. tools/bundle.sh build-portable owt-bundle.tar.gz
 #
 # BUILD_DIR is build/ by default. OUT is a folder to make, or an archive: .tar, .tar.gz, .tar.xz or .tar.zst. The other
-# machine needs a C library at least as new as this one's, and for GPUs the driver, CUDA's runtime libraries, cuDNN and
-# NCCL: those stay out, PyTorch's will do. There, bin/owt is the program and tools/gpu_check.sh finds what it needs.
+# machine needs a C library at least as new as this one's, and for GPUs the driver, cuBLAS, cuDNN and NCCL, which the program
+# opens when it uses a GPU: those stay out, PyTorch's will do. There, bin/owt is the program and tools/gpu_check.sh finds what it needs.
 #
 #   --native   take a build for the processor of this machine; the other one must have all of its instructions
 set -euo pipefail
@@ -62,14 +62,11 @@ or give --native if the other machine has the same processor"
   esac
 }
 
-# Libraries that the other machine has, or that must fit its driver.
+# Libraries that the other machine has.
 stays_out() {
   case $1 in
     ld-linux* | libc.so* | libm.so* | libmvec.so* | libpthread.so* | libdl.so* | librt.so* | libutil.so* | \
       libresolv.so* | libanl.so*) return 0 ;;
-    libcuda.so* | libcudart.so* | libcublas*.so* | libcudnn*.so* | libnccl*.so* | libnvrtc*.so* | libnvJitLink*.so*)
-      return 0
-      ;;
     *) return 1 ;;
   esac
 }
@@ -126,11 +123,10 @@ describe() {
 size_of() { du -sk --apparent-size "$@" | awk '{ sum += $1 } END { printf "%.1f MiB", sum / 1024 }'; }
 
 report() {
-  local part needed
+  local part
   for part in libexec lib configs tools; do printf '  %-8s %10s\n' "$part" "$(size_of "$bundle/$part")"; done
   printf '  %-8s %10s\n' "all" "$(size_of "$bundle")"
-  needed=$(ldd "$build/owt")
-  [[ $needed == *libcudnn* ]] || echo "  without the CUDA back-end: the build has none"
+  grep -qa 'libcudnn\.so' "$build/owt" || echo "  without the CUDA back-end: the build has none"
 }
 
 case $out in

@@ -96,12 +96,15 @@ test_program() {  # test_program NAME: prints its path, if it is there
   done
 }
 
-# Lets the loader find CUDA's libraries where it does not by itself. PyTorch's come first, so that PyTorch keeps its own.
+# Lets the loader find CUDA's libraries, which the program opens by name, where it does not by itself. PyTorch's come
+# first, so that PyTorch keeps its own.
 find_libraries() {
-  local program=$owt needed folder folders=()
+  local program=$owt names said folder folders=()
   if [ -d "$root/libexec" ]; then program=$root/libexec/owt; fi
-  needed=$(LD_LIBRARY_PATH=$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ldd "$program" 2>&1 || true)
-  [[ $needed == *"not found"* ]] || return 0
+  names=$(grep -aoE 'lib(cublasLt|cudnn|nccl)\.so\.[0-9]+' "$program" | sort -u | tr '\n' ' ' || true)
+  [ -n "$names" ] || return 0
+  said=$(LD_LIBRARY_PATH=$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} LD_PRELOAD=$names "$program" --version 2>&1 || true)
+  [[ $said == *"cannot be preloaded"* ]] || return 0
   mapfile -t folders < <(
     "$python" -c 'import sys; print("\n".join(sys.path))' 2>/dev/null | while read -r folder; do
       printf '%s\n' "$folder"/nvidia/*/lib

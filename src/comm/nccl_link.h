@@ -1,8 +1,6 @@
 // One rank's connection to the others through NCCL, and what ends it. For .cu files of this folder.
 #pragma once
 
-#include <nccl.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -12,6 +10,7 @@
 #include <thread>
 
 #include "src/comm/nccl.h"
+#include "src/comm/nccl_library.h"
 
 // Every call of NCCL goes through this: throws Error with the call, what was being done, and the cure. What goes on in
 // the background is no error.

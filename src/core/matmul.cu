@@ -1,7 +1,5 @@
 #include "src/core/matmul.h"
 
-#include <cublasLt.h>
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "src/core/check.h"
+#include "src/core/cublas_library.h"
 #include "src/core/cuda.h"
 #include "src/core/elements.cuh"
 #include "src/core/graph.h"

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# What the loader must find before owt starts: neither CUDA's libraries, which are opened when a GPU is used, nor OpenCV's
+# imgcodecs with a hundred more.
+#
+#   usage: libraries_test.sh OWT
+set -euo pipefail
+
+needed=$(ldd "$1")
+for name in libcudnn libnccl libcublasLt libopencv_imgcodecs libgdal; do
+  if [[ $needed == *$name* ]]; then
+    echo "FAILED: $1 needs $name to start" >&2
+    exit 1
+  fi
+done
+echo "passed: owt starts without CUDA's libraries and imgcodecs"
