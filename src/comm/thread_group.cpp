@@ -112,6 +112,7 @@ class ThreadCommunicator : public Communicator {
     work(stream);
     mine.done = stream.record();
     group_.meet();
+    mine.in = mine.out = Tensor();  // else their memory would last until the next collective
     for (const Post& other : group_.posts) stream.wait(other.done);
     return stream.record();
   }
