@@ -37,6 +37,13 @@ TEST(Agreement, OfLongTextsTheFirstLineThatDiffersIsShown) {
                            "the same recipe")));
 }
 
+TEST(Agreement, OfOneLineAndOfMoreTheFirstLineThatDiffersIsShown) {
+  EXPECT_THAT(
+      first_difference({facts_of("n0", "9"), facts_of("n1", "9", "a = 1\n")}),
+      Optional(std::string("recipe: rank 1 on n1 has no more lines, rank 0 on n0 has the line 'b = 2'; give all "
+                           "the same recipe")));
+}
+
 TEST(Agreement, AnotherCommandComparesOtherThings) {
   Facts other = facts_of("n1", "9");
   other.facts.pop_back();

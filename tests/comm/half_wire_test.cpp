@@ -269,7 +269,12 @@ class LateTwins : public Communicator {
     last = std::make_shared<Late>(sum_up);
     return Event(last);
   }
-  Event all_gather(const Tensor&, Tensor&, const Event&) override { return {}; }
+  Event all_gather(const Tensor& mine, Tensor& all, const Event&) override {
+    last = std::make_shared<Late>([mine, all]() mutable {
+      for (int64_t r = 0; r < 2; ++r) all.part(r * mine.elements(), mine.shape()).copy_from(mine);
+    });
+    return Event(last);
+  }
   Event reduce_scatter(const Tensor&, Tensor&, const Event&) override { return {}; }
   Event broadcast(const Tensor&, Tensor&, int, const Event&) override { return {}; }
   Event reduce(const Tensor&, Tensor&, int, const Event&) override { return {}; }
@@ -330,6 +335,19 @@ TEST(HalfWireUnderWay, KeepsSeveralApart) {
   EXPECT_FALSE(events[0].done()) << "nobody has waited for it";
   for (const Event& event : events) event.wait();
   for (int i = 0; i < 5; ++i) EXPECT_THAT(download(sums[static_cast<size_t>(i)]), ElementsAre(2 * i));
+}
+
+TEST(HalfWireUnderWay, KeepsApartWhatSeveralSend) {
+  LateTwins twins;
+  const auto comm = make_half_wire(twins, Device::kCpu);
+  std::vector<Tensor> all;
+  std::vector<Event> events;
+  for (int i = 0; i < 3; ++i) {
+    all.push_back(upload({0, 0}, {2}, Device::kCpu));
+    events.push_back(comm->all_gather(upload({static_cast<float>(i)}, {1}, Device::kCpu), all.back(), {}));
+  }
+  for (const Event& event : events) event.wait();
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(download(all[static_cast<size_t>(i)]), Each(i));
 }
 
 // Work that ends when it is waited for.

@@ -370,6 +370,15 @@ TEST(FromRank0, ItsErrorEndsAllAndTheNextOneWorks) {
   EXPECT_EQ(from_rank_0([] { return std::string("and on"); }), "and on");
 }
 
+TEST(FromEveryRank, TextsOfAnyLengthComeAsTheyAre) {
+  const auto text_of = [](int rank) {
+    return std::string(static_cast<size_t>(3 * rank), static_cast<char>('a' + rank));
+  };
+  const std::vector<std::string> all = from_every_rank(text_of(launch().rank));
+  ASSERT_EQ(std::ssize(all), launch().ranks);
+  for (int r = 0; r < launch().ranks; ++r) EXPECT_EQ(all[static_cast<size_t>(r)], text_of(r)) << "of rank " << r;
+}
+
 TEST(RunRanks, TakesAsManyRanksAsThereAreProcesses) {
   EXPECT_THROW(run_ranks(processes() + 1, 1, [](Communicator&) {}), Error);
   EXPECT_THROW(run_ranks(1, 1, [](Communicator&) {}), Error);

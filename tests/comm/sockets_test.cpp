@@ -37,6 +37,20 @@ TEST(Messages, WhatClaimsMoreThanAMessageHoldsIsNone) {
   EXPECT_THAT(texts, ElementsAre("one"));
 }
 
+TEST(Messages, OfATooLongOneAsMuchArrivesAsAMessageHolds) {
+  const Listener listener = listen_anywhere();
+  Connection mouth = connect_to("127.0.0.1", listener.port, std::chrono::seconds(10)), ear;
+  while (!ear.open()) ear = accept_from(listener.socket);
+  close(listener.socket);
+  mouth.send({7, 1, std::string(100'000, 'x')});
+  std::string heard;
+  while (heard.empty() && ear.open()) {
+    ear.receive([&](const Message& message) { heard = message.text; });
+    mouth.flush();
+  }
+  EXPECT_EQ(heard, std::string(1 << 16, 'x'));
+}
+
 TEST(Messages, OneWhoNeverStopsDoesNotKeepTheListenerForEver) {
   const Listener listener = listen_anywhere();
   Connection loud = connect_to("127.0.0.1", listener.port, std::chrono::seconds(10)), ear;

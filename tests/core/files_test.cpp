@@ -8,20 +8,28 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 #include <future>
+#include <utility>
 
 #include "src/core/check.h"
 #include "tests/support/temp_folder.h"
 
 namespace {
-int fsync_error = 0;  // what fsync() fails with in this program
-}
+int fsync_error = 0;                 // what fsync() fails with in this program
+std::function<void()> before_flock;  // what happens between the opening of a file and its locking
+}  // namespace
 
 // Stands before the C library's.
 extern "C" int fsync(int file) {
   if (fsync_error == 0) return static_cast<int>(syscall(SYS_fsync, file));
   errno = fsync_error;
   return -1;
+}
+
+extern "C" int flock(int file, int operation) noexcept {
+  if (before_flock) std::exchange(before_flock, {})();
+  return static_cast<int>(syscall(SYS_flock, file, operation));
 }
 
 namespace owt {
@@ -140,6 +148,17 @@ TEST_F(Files, TheWriterThatIsClosedLastHasItsContentThere) {
 TEST_F(Files, WhatACrashedWriterLeftIsUsedAgain) {
   write_bytes(path_ + ".tmp", "a part that is longer than the whole");
   write_file_atomically(path_, "new");
+  EXPECT_EQ(read_file(path_), "new");
+  EXPECT_EQ(files_in(folder_), 1);
+}
+
+TEST_F(Files, AFileThatAnotherWriterHasPutInPlaceMeanwhileIsNotWrittenInto) {
+  write_bytes(path_ + ".tmp", "what the other one has written");
+  before_flock = [&] { fs::rename(path_ + ".tmp", path_); };
+  AtomicFileWriter file(path_);
+  EXPECT_EQ(read_file(path_), "what the other one has written");
+  file.write("new");
+  file.close();
   EXPECT_EQ(read_file(path_), "new");
   EXPECT_EQ(files_in(folder_), 1);
 }

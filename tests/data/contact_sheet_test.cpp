@@ -42,6 +42,11 @@ TEST(ContactSheet, ShowsEverySampleOnceInItsOwnColours) {
   EXPECT_EQ(at(sheet, 3, 3), 255) << "a gap";
 }
 
+TEST(ContactSheet, EndsWithItsLastRowOfSamples) {
+  for (const int64_t size : {3, 4, 6})
+    EXPECT_EQ(contact_sheet(grey_images(size), {}, {}, {.samples = 64, .columns = 3}).height, (size + 2) / 3 * 6 + 4);
+}
+
 TEST(ContactSheet, ShowsPaddingAsGreyAndChangesOfColour) {
   AugmentSettings augment;
   augment.pad = 2;

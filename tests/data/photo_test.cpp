@@ -179,6 +179,14 @@ TEST(Photo, OtherPartsOfAPngAreNotInterpreted) {
   EXPECT_THAT(pixel(turned, 1, 0), ElementsAre(50, 50, 50));
 }
 
+TEST(Photo, WhatStandsBehindThePictureOfAPngIsReadToo) {
+  const std::string rows("\0\x64\x64\x64\x32\x32\x32", 7);
+  const std::string plain = made_png(2, 1, 8, 2, "", rows), behind = png_chunk("eXIf", exif(6, false));
+  const size_t end = plain.size() - png_chunk("IEND", "").size();
+  EXPECT_EQ(read_photo(plain.substr(0, end) + behind + plain.substr(end)).height, 2);
+  EXPECT_EQ(reason(plain.substr(0, end)), "truncated PNG");
+}
+
 TEST(Photo, WebpIsReadLosslessOrNotAndTurned) {
   expect_four_colours(written_webp(four_colours()));
   expect_four_colours(lossy_webp(four_colours(), 95));
@@ -246,6 +254,20 @@ TEST(Photo, RunLengthsOfABmpAreUnpacked) {
   };
   EXPECT_THAT(refused(std::string("\6\1\0\1", 4)), HasSubstr("longer than its row"));
   EXPECT_THAT(refused("\5\1"), HasSubstr("truncated BMP"));
+}
+
+TEST(Photo, CopiedRunsOfABmpEndWithWholeWords) {
+  constexpr uint32_t kRunLengths4 = 2;
+  std::string palette;
+  for (int i = 0; i < 16; ++i) palette += std::string(3, static_cast<char>(i)) + '\0';
+  for (int count = 3; count <= 8; ++count) {
+    std::string indexes("\x12\x34\x56\x78", static_cast<size_t>((count + 1) / 2));
+    indexes.resize((indexes.size() + 1) / 2 * 2);
+    const std::string runs = std::string("\0", 1) + static_cast<char>(count) + indexes + std::string("\1\x90\0\1", 4);
+    const Photo photo = read_photo(made_bmp(1, 9, runs, {4, kRunLengths4, palette}));
+    for (int x = 0; x < 9; ++x)
+      EXPECT_EQ(pixel(photo, 0, x)[0], x < count ? x + 1 : x == count ? 9 : 0) << x << " of " << count;
+  }
 }
 
 TEST(Photo, BmpOfUnknownKindsAreRefused) {

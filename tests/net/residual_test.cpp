@@ -83,6 +83,13 @@ shortcut = [
   { name = "relu2", type = "relu" },
 ]
 )";
+constexpr const char* kFusedShortcut = R"(
+body = [{ name = "conv1", type = "conv", out = 8, kernel = 3, pad = 1 }]
+shortcut = [
+  { name = "conv2", type = "conv", out = 8, kernel = 1 },
+  { name = "relu2", type = "relu" },
+]
+)";
 constexpr const char* kNested = R"(
 body = [
   { name = "in", type = "residual", body = [{ name = "conv", type = "conv", out = 4, kernel = 3, pad = 1 }] },
@@ -118,6 +125,10 @@ TEST_P(ResidualTest, KeepsTheLayerContractWhereBranchesEndInFusedLayers) {
   check_block(kFusedEnds, {2, 6, 6, 8}, device(), kKinks);
   check_block(std::string(kFusedEnds) + "relu = false\n", {2, 6, 6, 8}, device(), kKinks);
   check_block(smooth(kFusedEnds), {2, 6, 6, 8}, device(), kSmooth);
+}
+TEST_P(ResidualTest, KeepsTheLayerContractWhereTheShortcutAloneEndsInAFusedLayer) {
+  check_block(kFusedShortcut, {2, 6, 6, 8}, device(), kKinks);
+  check_block(std::string(kFusedShortcut) + "relu = false\n", {2, 6, 6, 8}, device(), kKinks);
 }
 TEST_P(ResidualTest, KeepsTheLayerContractInsideAnother) { check_block(kNested, {3, 5, 4, 4}, device(), kKinks); }
 

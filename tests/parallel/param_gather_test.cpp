@@ -108,6 +108,24 @@ TEST(ParamGather, BringsSharesOfElementsTogetherInPieces) {
   for (int64_t i = 0; i < all; ++i) ASSERT_EQ(file[static_cast<size_t>(i)], static_cast<float>(i));
 }
 
+TEST(ParamGather, BringsColumnsTogetherInPieces) {
+  Param param;
+  param.full_shape = param.file_shape = {kPieceBytes / 12 * 2 + 10, 3};
+  const Spread spread{{}, {{0, 1}, {1, 3}}};
+  std::vector<float> file;
+  run_ranks(2, 1, [&](Communicator& comm) {
+    const Slice columns = spread.columns[static_cast<size_t>(comm.rank())];
+    Tensor mine({param.full_shape.rows(), columns.size()});
+    for (int64_t row = 0; row < param.full_shape.rows(); ++row)
+      for (int64_t c = columns.begin; c < columns.end; ++c)
+        mine.data()[row * columns.size() + c - columns.begin] = static_cast<float>(row * 3 + c);
+    gather_parameter(spread, param, mine, comm,
+                     [&](std::span<const float> rows) { file.insert(file.end(), rows.begin(), rows.end()); });
+  });
+  ASSERT_EQ(std::ssize(file), param.full_shape.elements());
+  for (size_t i = 0; i < file.size(); ++i) ASSERT_EQ(file[i], static_cast<float>(i));
+}
+
 TEST(ParamGather, TheLayersUnderTestAreSplitByInputsAndByOutputs) {
   for (const int ranks : {2, 3, 4}) {
     const Plan plan = plan_of(Strategy::kOwtD, ranks, {});

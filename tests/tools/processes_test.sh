@@ -199,9 +199,9 @@ processes 2 train "$work/shards.toml" --data "$work/shards" --out "$work/worse" 
   wrong "three damaged records, two allowed: exit code $status, $(cat "$work/error.txt")"
 
 # What the processes were given is compared before the first step: other data, another recipe, another command line.
-for made in "all 60 1" "fewer 50 1" "others 60 2"; do
-  read -r name images seed <<<"$made"
-  "$owt" prepare synthetic "$work/$name" --train "$images" --test 20 --seed "$seed" >/dev/null 2>&1
+for made in "all 60 20 1" "fewer 50 20 1" "others 60 20 2" "tests 60 30 1"; do
+  read -r name images tests seed <<<"$made"
+  "$owt" prepare synthetic "$work/$name" --train "$images" --test "$tests" --seed "$seed" >/dev/null 2>&1
 done
 sed -e '/^side = \|^train_images = \|^test_images = /d' -e 's/"synthetic"/"cifar10"/' -e 's/crop = 12/crop = 12, pad = 0/' \
   "$work/small.toml" >"$work/files.toml"
@@ -217,6 +217,7 @@ differ() {  # differ NAME PATTERN DATA-OF-RANK-1 ARGUMENTS-OF-RANK-1...: both en
 }
 differ "fewer images" 'number of training images: rank 1 on .* has 50 in .*/fewer, rank 0 on .* has 60 in .*/all; give' fewer
 differ "other images" 'checksum of the training images: rank 1 on .*/others, rank 0 on .*/all; give' others
+differ "other test images" 'number of test images: rank 1 on .* has 30 in .*/tests, rank 0 on .* has 20 in .*/all; give' tests
 differ "another recipe" "recipe: rank 1 on .* has the line 'batch = 12', rank 0 on .* has the line 'batch = 24'; give" all \
   --set data.batch=12
 differ "weights for one" '--weights: rank 1 on .* has a value, rank 0 on .* has nothing; give' all --weights "$work/none"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <numeric>
 
 #include "data/synthetic.h"
 #include "src/train/inference.h"
@@ -254,6 +255,24 @@ TEST_P(PredictionsTest, AFileThatCannotBeWrittenIsAnErrorAtTheStart) {
   const EvalOptions options{path("no weights"), "", 1, {.confusion = path("none/c.csv")}};
   EXPECT_THAT([&] { evaluate_file(small_settings(kSmallRecipe), options); },
               ThrowsMessage<Error>(HasSubstr("none/c.csv")));
+}
+
+// The file is written in pieces.
+TEST(Predictions, OfManyImagesEveryOneHasItsLine) {
+  constexpr int kImages = 1500, kClasses = 10;
+  const MemoryDataset images({1, 1, 3}, kClasses, std::vector<uint8_t>(3 * kImages), std::vector<uint8_t>(kImages), {});
+  Predictions predictions(images, kClasses, 1, kImages);
+  Tensor logits({kImages, kClasses});
+  logits.zero();
+  std::vector<int64_t> rows(kImages);
+  std::iota(rows.begin(), rows.end(), 0);
+  predictions.add({}, rows, logits);
+  const TempFolder folder;
+  predictions.write_csv(folder.file("p.csv"));
+  const std::vector<PredictedLine> lines = read_predictions(folder.file("p.csv"));
+  ASSERT_GT(std::filesystem::file_size(folder.file("p.csv")), 1u << 16) << "one piece";
+  ASSERT_EQ(std::ssize(lines), kImages);
+  for (int i = 0; i < kImages; ++i) EXPECT_EQ(lines[static_cast<size_t>(i)].index, i);
 }
 
 // Names of sources and classes may hold anything.

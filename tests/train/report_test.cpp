@@ -143,6 +143,20 @@ TEST(Report, LayersThatRanAsOneOpAreOneRow) {
   EXPECT_EQ(both.out, "4x4x8");
 }
 
+TEST(Report, TheLastLayersToRunAsOneOpAreOneRow) {
+  Profiler profiler;
+  profiler.enable(true);
+  profiler.begin_step();
+  { const Profiler::Scope scope(&profiler, "fc1+relu1", Phase::kForward); }
+  profiler.end_step();
+  const Profiler* const ranks[] = {&profiler};
+  const TimingReport report =
+      make_report(ranks, {{"fc1", "dense", {10}, 5, 10, 30, 3}, {"relu1", "relu", {10}, 1, 2, 40, 0}}, 64);
+  ASSERT_EQ(report.rows.size(), 3u);  // with the rest and the step
+  EXPECT_EQ(report.rows[0].name, "fc1+relu1");
+  EXPECT_EQ(report.rows[0].flops, 18);
+}
+
 TEST(Report, RatesAreThoseOfStepsWithoutTimersWhereTheyWereMeasured) {
   TimingReport report = made_up_report();
   report.untimed_ms = 4;

@@ -109,6 +109,17 @@ TEST_F(SafetensorsTest, ReadsSomeRowsAlone) {
   EXPECT_THROW(reader.read_rows("x", {2, 4}), Error);
 }
 
+TEST_F(SafetensorsTest, FindsRowsOfElementsOfAnySize) {
+  const auto second_row = [&](const std::string& dtype, const std::string& data) {
+    write_bytes(path_, with_length(concat(R"({"x":{"dtype":")", dtype, R"(","shape":[2,2],"data_offsets":[0,)",
+                                          data.size(), "]}}"),
+                                   data));
+    return values(SafetensorsReader(path_).read_rows("x", {1, 2}));
+  };
+  EXPECT_THAT(second_row("F16", bytes_of<uint16_t>({0x3c00, 0x3c00, 0xc000, 0x4000})), ElementsAre(-2, 2));
+  EXPECT_THAT(second_row("F64", bytes_of<double>({1, 2, 3, 4})), ElementsAre(3, 4));
+}
+
 TEST_F(SafetensorsTest, LeavesNoFileWithoutFinish) {
   { SafetensorsWriter writer(path_, {{"a", {2}}}); }
   EXPECT_FALSE(std::filesystem::exists(path_));

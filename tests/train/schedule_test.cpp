@@ -98,6 +98,8 @@ TEST(Schedule, WarmsUpLinearlyToWhatTheScheduleSaysThen) {
   EXPECT_DOUBLE_EQ(at("epochs = 4\nwarmup_epochs = 2\ntype = 'poly'\npower = 1", 3), 0.25);
 }
 
+TEST(Schedule, MayWarmUpToItsEnd) { EXPECT_DOUBLE_EQ(at("epochs = 2\nwarmup_epochs = 2", 1), 0.5); }
+
 TEST(Schedule, EndsAtTheFirstOfItsTwoLimits) {
   EXPECT_EQ(schedule("epochs = 2.5").total_steps(10), 25);
   EXPECT_EQ(schedule("epochs = 2\nmax_steps = 7").total_steps(10), 7);

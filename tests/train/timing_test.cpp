@@ -6,7 +6,7 @@ namespace owt {
 namespace {
 
 // conv 4 -> 12 and fc 12 -> 4 features of an image.
-Plan plan_of(Strategy strategy, int model_ranks) {
+Plan plan_of(Strategy strategy, int model_ranks, int ranks = 4) {
   Config config = Config::text(R"(
 name = "tiny"
 input = [1, 2, 2]
@@ -16,7 +16,8 @@ layer = [
   { name = "fc", type = "dense", out = 4, bias = false },
 ]
 )");
-  return make_plan(read_model(config), {.ranks = 4, .strategy = strategy, .step_rows = 8, .model_ranks = model_ranks});
+  return make_plan(read_model(config),
+                   {.ranks = ranks, .strategy = strategy, .step_rows = 8, .model_ranks = model_ranks});
 }
 
 LayerFacts fc_of(Strategy strategy, int model_ranks, int64_t step_rows = 8) {
@@ -44,6 +45,18 @@ TEST(LayerFacts, OfRoundsCountTheWorkOfAllAndTheMemoryOfOne) {
 TEST(LayerFacts, OfALayerSplitByInputsKeepAllItsSummands) {
   EXPECT_EQ(fc_of(Strategy::kOwtD, 4).forward_flops, fc_of(Strategy::kOwtA, 4).forward_flops);
   EXPECT_EQ(fc_of(Strategy::kOwtD, 4).activation_bytes, 4 * 8 * 4);
+}
+
+TEST(LayerFacts, OfALayerSplitByInputsCountTheShareOfTheInputs) {
+  const Plan plan = plan_of(Strategy::kOwtD, 3, 3);
+  ASSERT_TRUE(plan.layers[1].by_inputs());
+  const LayerFacts fc = layer_facts(plan, 8)[1];
+  EXPECT_DOUBLE_EQ(fc.forward_flops, 2 * 12 * 4 * 8 / 3.0);  // 4 of 12 inputs, where 2 of 4 outputs would be the most
+  EXPECT_EQ(fc.weight_bytes, 12 * 4 * 4 / 3);
+}
+
+TEST(LayerFacts, OfUnevenRoundsCountTheMemoryOfTheLargest) {
+  EXPECT_EQ(fc_of(Strategy::kOwtB, 4, 10).activation_bytes, 4 * 3);  // of rounds of 3, 3, 2 and 2 rows
 }
 
 TEST(LayerFacts, FollowTheRowsOfTheStep) {

@@ -224,6 +224,14 @@ TEST_F(TrainerTest, AStopSignalWritesACheckpointAndTheRunGoesOn) {
   EXPECT_EQ(read_file(weights_of("a")), read_file(weights_of("whole")));
 }
 
+TEST_F(TrainerTest, AStopSignalDuringTheLastStepFindsTheRunFinished) {
+  request_stop(true);
+  const TrainOutcome outcome = run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "1"}}));
+  request_stop(false);
+  EXPECT_TRUE(outcome.finished);
+  EXPECT_EQ(outcome.evaluation.images, 50);
+}
+
 TEST_F(TrainerTest, EvaluatingTheWeightsGivesTheAccuracyOfTheRun) {
   for (const char* workers : {"1", "3"}) {
     const TrainOutcome outcome =
@@ -431,6 +439,14 @@ TEST_F(TrainerTest, WeightsOfAnotherShapeNameTheTensor) {
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("fc1.weight"));
   }
+}
+
+TEST_F(TrainerTest, WeightsOfAnotherOrderNameTheTensor) {
+  SafetensorsWriter file(path("turned"), {{"conv1.weight", {3, 16, 3, 3}}});
+  file.write("conv1.weight", std::vector<float>(16 * 27));
+  file.finish();
+  EXPECT_THAT([&] { run("a", kEveryStepLogged, "", path("turned")); },
+              ThrowsMessage<Error>(HasSubstr("tensor 'conv1.weight' is 3x16x3x3, the model wants 16x3x3x3")));
 }
 
 TEST_F(TrainerTest, ANotFiniteLossKeepsTheLastGoodCheckpoint) {
