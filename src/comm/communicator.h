@@ -44,6 +44,8 @@ class Communicator {
   // GPU needs and before the next collective: freeing may wait for all GPUs of a process, and so for a collective that
   // another rank has queued and this one has not.
   virtual void meet() {}
+  // The same ranks, for f32 that must arrive as they are: this one, unless it rounds them on the way (half_wire.h).
+  virtual Communicator& unrounded() { return *this; }
   // Collective: the ranks that give the same color make a group, in the order of their ranks; color >= 0. This one must
   // outlive it. Of all groups made from one communicator the collectives are called in the same order on every rank.
   virtual std::unique_ptr<Communicator> split(int color) = 0;

@@ -50,6 +50,7 @@ class HalfWire : public Communicator {
   // Memory that is reused lets a recorded collective depend on one before the recording.
   bool records() const override { return ranks() == 1 && inner_.records(); }
   void meet() override { inner_.meet(); }
+  Communicator& unrounded() override { return inner_; }
   std::unique_ptr<Communicator> split(int color) override {
     return std::make_unique<HalfWire>(inner_.split(color), device_);
   }

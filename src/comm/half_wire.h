@@ -4,7 +4,7 @@
 // Every rank gets the same values: the root of a broadcast, and a rank its own part of an all_gather, end with the
 // rounded ones too. A sum is that of the rounded summands, rounded again as sums of bf16 are (communicator.h). NaN and
 // infinity arrive as such. Tensors of other element types pass unchanged; so does everything where there is one rank.
-// Hence f32 that must arrive as they are, such as weights, travel as words: tensor.viewed_as(DType::kI32).
+// f32 that must arrive as they are, such as weights, travel by unrounded(), which is what this was made around.
 //
 // On the CPU the host waits for `ready`, and the values are widened when the returned event is waited for or found to be
 // done, which is for the calling host thread only.

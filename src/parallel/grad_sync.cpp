@@ -4,14 +4,16 @@ namespace owt {
 
 GradSync::GradSync(std::string name, std::span<const Bucket> buckets, const LayerOf& layer_of, const Compute& on,
                    Communicator& comm, Profiler* profiler, Communicator* copies)
-    : name_(std::move(name)), comm_(comm), copies_(copies), profiler_(profiler) {
+    : name_(std::move(name)), copies_(copies), profiler_(profiler) {
   for (const Bucket& bucket : buckets) {
     Group group;
+    group.comm = bucket.trained ? &comm : &comm.unrounded();
+    if (copies) group.copies = bucket.trained ? copies : &copies->unrounded();
     group.layers = group.left = static_cast<int64_t>(bucket.layers.size());
     for (const int64_t layer : bucket.layers) {
-      if (static_cast<size_t>(layer) >= group_of_.size()) group_of_.resize(static_cast<size_t>(layer) + 1, -1);
-      group_of_[static_cast<size_t>(layer)] = static_cast<int>(groups_.size());
-      for (Param* param : layer_of(layer).params()) group.params.push_back(param);
+      groups_of_.emplace(layer, groups_.size());
+      for (Param* param : layer_of(layer).params())
+        if (bucket.holds(param->role)) group.params.push_back(param);
     }
     group.all = Tensor({bucket.elements}, DType::kF32, on.device);
     group.all.zero();  // what lies between and behind them travels too
@@ -26,10 +28,9 @@ GradSync::GradSync(std::string name, std::span<const Bucket> buckets, const Laye
 }
 
 void GradSync::layer_done(int64_t layer, const Stream& stream) {
-  const int group = static_cast<size_t>(layer) < group_of_.size() ? group_of_[static_cast<size_t>(layer)] : -1;
-  if (group < 0) return;
-  Group& g = groups_[static_cast<size_t>(group)];
-  if (--g.left == 0) send(g, stream);
+  const auto [begin, end] = groups_of_.equal_range(layer);
+  for (auto at = begin; at != end; ++at)
+    if (Group& group = groups_[at->second]; --group.left == 0) send(group, stream);
 }
 
 void GradSync::send(Group& group, const Stream& stream) {
@@ -40,13 +41,13 @@ void GradSync::send(Group& group, const Stream& stream) {
     param->grad_is_zero = false;
   }
   // Sum, not mean: the loss already carries 1/N (layers/softmax_loss.h).
-  group.summed = comm_.all_reduce(group.all, stream.record());
+  group.summed = group.comm->all_reduce(group.all, stream.record());
   if (copies_) copy(group);
 }
 
 void GradSync::copy(Group& group) {
   const Profiler::Scope scope(profiler_, "gradient copies", Phase::kTransfer);
-  group.summed = copies_->broadcast(group.all, group.all, 0, group.summed);
+  group.summed = group.copies->broadcast(group.all, group.all, 0, group.summed);
 }
 
 void GradSync::finish(const Stream& stream) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ class GradSync {
  private:
   struct Group {
     Tensor all;  // the gradients one after the other
+    Communicator *comm = nullptr, *copies = nullptr;
     std::vector<Param*> params;
     int64_t layers = 0, left = 0;  // of the bucket; not done yet in this step
     Event summed;
@@ -40,11 +42,10 @@ class GradSync {
   void copy(Group& group);
 
   std::string name_;
-  Communicator& comm_;
   Communicator* copies_;
   Profiler* profiler_;
   std::vector<Group> groups_;
-  std::vector<int> group_of_;  // layer of the plan -> group; -1, or beyond the end: nothing to sum
+  std::multimap<int64_t, size_t> groups_of_;  // layer of the plan -> groups
 };
 
 }  // namespace owt

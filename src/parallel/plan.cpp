@@ -56,16 +56,34 @@ void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   }
 }
 
-// The gradients of layers [begin, end) in buckets, the last layer first; of a split layer those of its largest part.
-std::vector<Bucket> buckets_of(const Plan& plan, int64_t begin, int64_t end) {
+// What such a bucket takes of a layer; of a split one, of its largest part.
+int64_t elements_in(const Bucket& bucket, const LayerPlan& at) {
+  int64_t elements = 0;
+  for (size_t p = 0; p < at.params.size(); ++p)
+    if (bucket.holds(at.roles[p])) elements += aligned_elements(at.most_elements(at.params[p]));
+  return elements;
+}
+
+// The gradients of layers [begin, end) in buckets like `empty`, the last layer first.
+std::vector<Bucket> buckets_like(const Bucket& empty, const Plan& plan, int64_t begin, int64_t end) {
   std::vector<Bucket> buckets;
   for (int64_t i = end - 1; i >= begin; --i) {
-    const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
-    if (at.params.empty()) continue;
-    if (buckets.empty() || buckets.back().elements * 4 >= plan.request.bucket_bytes) buckets.emplace_back();
+    const int64_t elements = elements_in(empty, plan.layers[static_cast<size_t>(i)]);
+    if (elements == 0) continue;
+    if (buckets.empty() || buckets.back().elements * 4 >= plan.request.bucket_bytes) buckets.push_back(empty);
     buckets.back().layers.push_back(i);
-    for (const Shape& shape : at.params) buckets.back().elements += aligned_elements(at.most_elements(shape));
+    buckets.back().elements += elements;
   }
+  return buckets;
+}
+
+std::vector<Bucket> buckets_of(const Plan& plan, int64_t begin, int64_t end) {
+  if (gradient_bytes(plan) == 4) return buckets_like({}, plan, begin, end);
+  std::vector<Bucket> buckets = buckets_like({.averages = false}, plan, begin, end);
+  const std::vector<Bucket> averages = buckets_like({.trained = false}, plan, begin, end);
+  buckets.insert(buckets.end(), averages.begin(), averages.end());
+  std::stable_sort(buckets.begin(), buckets.end(),
+                   [](const Bucket& a, const Bucket& b) { return a.layers.back() > b.layers.back(); });
   return buckets;
 }
 
@@ -178,9 +196,9 @@ void list_transfers(Plan& plan) {
   for (const Bucket& bucket : plan.back_buckets)
     for (int round = 0; round < dense_updates(plan, rows); ++round)
       list.add("dense gradients", Collective::kAllReduce, Group::kReplicas, Layout::kPartial, Layout::kReplicated,
-               bucket.elements * gradient_bytes(plan));
+               plan.wire_bytes(bucket));
   for (const Bucket& bucket : plan.buckets) {
-    const int64_t bytes = bucket.elements * gradient_bytes(plan);
+    const int64_t bytes = plan.wire_bytes(bucket);
     if (plan.shares_update()) {  // shares are elements, which is as near to features as to anything
       list.add("gradients", Collective::kReduceScatter, Group::kWorld, Layout::kPartial, Layout::kFeature, bytes);
       list.add("weights", Collective::kAllGather, Group::kWorld, Layout::kFeature, Layout::kReplicated,
@@ -278,6 +296,10 @@ Layout Plan::gradient_layout(int64_t first) const {
   return Layout::kReplicated;
 }
 
+int64_t Plan::wire_bytes(const Bucket& bucket) const {
+  return bucket.elements * (bucket.trained ? gradient_bytes(*this) : 4);
+}
+
 int64_t Plan::bytes_per_step() const {
   int64_t total = 0;
   for (const Transfer& transfer : transfers) total += transfer.bytes;
@@ -312,6 +334,7 @@ LayerPlan describe(Layer& layer, const Shape& in, bool wants_dx) {
   at.backward_flops_per_row = at.flops_per_row * (wants_dx ? 2 : 1);
   for (const Param* param : layer.params()) {
     at.params.push_back(param->full_shape);
+    at.roles.push_back(param->role);
     at.weight_bytes += param->full_shape.elements() * 4;
     if (param->role == ParamRole::kTrained) at.trained += param->full_shape.elements();
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "layers/param.h"
 #include "layers/softmax_loss.h"
 #include "src/comm/communicator.h"
 #include "src/net/model.h"
@@ -47,6 +48,7 @@ struct LayerPlan {
   double flops_per_row = 0;           // forward, the whole layer
   double backward_flops_per_row = 0;  // the first layer needs no gradient of the images
   std::vector<Shape> params;          // whole tensors
+  std::vector<ParamRole> roles;       // of params
   int64_t weight_bytes = 0;           // all parameters of the whole layer, f32
   int64_t trained = 0;                // elements of them that are no running averages
   std::vector<LayerPlan> inner;       // of a composite layer: what it is made of
@@ -68,8 +70,13 @@ struct Transfer {
 // Gradients that travel together: parameters of these layers, the last layer first, each from a multiple of 8 elements on,
 // which is where kernels want them, in f32 as in bf16.
 struct Bucket {
-  std::vector<int64_t> layers;
+  std::vector<int64_t> layers{};
   int64_t elements = 0;  // under dp-zero so many more that every rank's share is as long and begins there too
+  // What it holds of its layers. Where gradients are rounded on their way, running averages have buckets of their own,
+  // which are not.
+  bool trained = true, averages = true;
+
+  bool holds(ParamRole role) const { return role == ParamRole::kAverage ? averages : trained; }
 };
 constexpr int64_t kAlignedElements = 8;
 inline int64_t aligned_elements(int64_t elements, int64_t multiple = kAlignedElements) {
@@ -99,7 +106,7 @@ struct Plan {
   // layers.size() where nothing is split (dp, one rank, no dense layer).
   int64_t boundary = 0;
   bool front_learns = false;    // a layer before the boundary has parameters, so gradients must come back to it
-  std::vector<Bucket> buckets;  // of the front, summed over front_group()
+  std::vector<Bucket> buckets;  // of the front, summed over front_group(); in the order in which they are complete
   std::vector<Bucket>
       back_buckets;  // of the parts behind the boundary, summed over their replicas; as long as the largest part
   std::vector<Transfer> transfers;  // of a full step
@@ -132,9 +139,10 @@ struct Plan {
   // Of the gradient that comes out of the run of layers [first, next gather): a column-split layer leaves
   // summands.
   Layout gradient_layout(int64_t first) const;
-  int64_t bytes_per_step() const;         // sent by each rank
-  int64_t weight_bytes_per_rank() const;  // of the rank with the most
-  std::string boundary_name() const;      // the layer behind the boundary
+  int64_t wire_bytes(const Bucket& bucket) const;  // of the whole of it
+  int64_t bytes_per_step() const;                  // sent by each rank
+  int64_t weight_bytes_per_rank() const;           // of the rank with the most
+  std::string boundary_name() const;               // the layer behind the boundary
 
   std::string table() const;  // `owt plan`
 };

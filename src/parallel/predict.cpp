@@ -189,41 +189,43 @@ class Walk {
     for (size_t b = 0; b < plan_.buckets.size(); ++b) {
       const Bucket& bucket = plan_.buckets[b];
       clock_.wait(sums_.at(b));
-      for (const int64_t layer : bucket.layers)
-        clock_.update(model_.update(static_cast<size_t>(layer), 1.0 / plan_.ranks()));
+      for (const int64_t layer : bucket.layers)  // once, though running averages may have a bucket of their own
+        if (bucket.trained) clock_.update(model_.update(static_cast<size_t>(layer), 1.0 / plan_.ranks()));
       const double share = static_cast<double>(bucket.elements) / static_cast<double>(elements);
       arrived.push_back(clock_.send(seconds(weights, share)));
     }
     for (const double end : arrived) clock_.wait(end);
   }
 
-  // Sends each bucket when its last layer is done; its share of the transfer is that of its elements.
+  // Sends each bucket when its last layer is done; its share of the transfer is that of its bytes.
   class Buckets {
    public:
     Buckets(Walk& walk, const std::vector<Bucket>& buckets, std::initializer_list<const char*> transfers)
-        : walk_(walk) {
-      for (const char* transfer : transfers) add(transfer, buckets);
+        : walk_(walk), buckets_(buckets) {
+      for (const char* transfer : transfers) add(transfer);
     }
     void layer_done(size_t layer, std::vector<double>& sums) {
-      const auto found = seconds_.find(static_cast<int64_t>(layer));
-      if (found != seconds_.end()) sums.push_back(walk_.clock_.send(found->second));
+      for (size_t b = 0; b < seconds_.size(); ++b)
+        if (buckets_[b].layers.back() == static_cast<int64_t>(layer)) sums.push_back(walk_.clock_.send(seconds_[b]));
     }
 
    private:
     // The seconds of one after the other, where a bucket has several.
-    void add(const char* transfer, const std::vector<Bucket>& buckets) {
+    void add(const char* transfer) {
       const auto found = walk_.transfers_.find(transfer);
       if (found == walk_.transfers_.end()) return;
-      int64_t elements = 0;
-      for (const Bucket& bucket : buckets) elements += bucket.elements;
-      const double times = static_cast<double>(found->second->calls) / static_cast<double>(buckets.size());
-      for (const Bucket& bucket : buckets)
-        seconds_[bucket.layers.back()] +=
-            walk_.seconds(*found->second, static_cast<double>(bucket.elements) / static_cast<double>(elements) / times);
+      const auto bytes = [&](const Bucket& bucket) { return static_cast<double>(walk_.plan_.wire_bytes(bucket)); };
+      double all = 0;
+      for (const Bucket& bucket : buckets_) all += bytes(bucket);
+      const double times = static_cast<double>(found->second->calls) / static_cast<double>(buckets_.size());
+      seconds_.resize(buckets_.size());
+      for (size_t b = 0; b < buckets_.size(); ++b)
+        seconds_[b] += walk_.seconds(*found->second, bytes(buckets_[b]) / all / times);
     }
 
     Walk& walk_;
-    std::map<int64_t, double> seconds_;  // by the layer that completes the bucket
+    const std::vector<Bucket>& buckets_;
+    std::vector<double> seconds_;  // by bucket; none where they do not travel
   };
 
   const Plan& plan_;

@@ -26,8 +26,10 @@ std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param) 
   for (const Bucket& bucket : plan.buckets) {
     int64_t first = 0;
     for (const int64_t i : bucket.layers) {
-      const std::vector<Shape>& params = plan.layers[static_cast<size_t>(i)].params;
+      const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
+      const std::vector<Shape>& params = at.params;
       for (size_t p = 0; p < params.size(); ++p) {
+        if (!bucket.holds(at.roles[p])) continue;
         if (i != layer || p != param) {
           first += aligned_elements(params[p].elements());
           continue;
@@ -48,7 +50,7 @@ ShardedUpdate::ShardedUpdate(const Plan& plan, const GradSync::LayerOf& layer_of
   OWT_CHECK(plan.shares_update());
   OWT_CHECK_EQ(comm.ranks(), plan.ranks());
   for (const Bucket& bucket : plan.buckets) {
-    for (const int64_t layer : bucket.layers) group_of_layer_[layer] = groups_.size();
+    for (const int64_t layer : bucket.layers) groups_of_.emplace(layer, groups_.size());
     groups_.push_back(group_of(bucket, layer_of, plan.request.on));
   }
 }
@@ -56,6 +58,7 @@ ShardedUpdate::ShardedUpdate(const Plan& plan, const GradSync::LayerOf& layer_of
 ShardedUpdate::Group ShardedUpdate::group_of(const Bucket& bucket, const GradSync::LayerOf& layer_of,
                                              const Compute& on) {
   Group group;
+  group.comm = bucket.trained ? &comm_ : &comm_.unrounded();
   group.layers = group.left = static_cast<int64_t>(bucket.layers.size());
   group.share = share_to_update(bucket.elements, comm_.ranks(), comm_.rank());
   group.gradients = Tensor({bucket.elements}, DType::kF32, on.device);
@@ -68,6 +71,7 @@ ShardedUpdate::Group ShardedUpdate::group_of(const Bucket& bucket, const GradSyn
   for (const int64_t layer : bucket.layers)
     for (Param* each : layer_of(layer).params()) {
       Param& param = *each;
+      if (!bucket.holds(param.role)) continue;
       const Shape shape = param.shape();
       Tensor value = group.values.part(first, shape);
       if (param.value.defined()) value.copy_from(param.value);
@@ -90,15 +94,16 @@ Slice ShardedUpdate::part_of(const Param& param) const {
 }
 
 void ShardedUpdate::layer_done(int64_t layer, const Stream& stream) {
-  const auto found = group_of_layer_.find(layer);
-  if (found == group_of_layer_.end()) return;
-  Group& group = groups_[found->second];
-  if (--group.left > 0) return;
-  send(group, stream);
-  // The bucket before has had the time of this one's layers to be summed. Which one is updated now must not depend on
-  // what has arrived: all ranks call the collectives in the same order.
-  if (summing_) update(*summing_);
-  summing_ = &group;
+  const auto [begin, end] = groups_of_.equal_range(layer);
+  for (auto at = begin; at != end; ++at) {
+    Group& group = groups_[at->second];
+    if (--group.left > 0) continue;
+    send(group, stream);
+    // The bucket before has had the time of this one's layers to be summed. Which one is updated now must not depend on
+    // what has arrived: all ranks call the collectives in the same order.
+    if (summing_) update(*summing_);
+    summing_ = &group;
+  }
 }
 
 void ShardedUpdate::send(Group& group, const Stream& stream) {
@@ -110,7 +115,7 @@ void ShardedUpdate::send(Group& group, const Stream& stream) {
   }
   // Sum, not mean: the loss already carries 1/N (layers/softmax_loss.h).
   Tensor mine = group.gradients.part(group.share.begin, {group.share.size()});
-  group.summed = comm_.reduce_scatter(group.gradients, mine, stream.record());
+  group.summed = group.comm->reduce_scatter(group.gradients, mine, stream.record());
 }
 
 void ShardedUpdate::update(Group& group) {
@@ -120,10 +125,8 @@ void ShardedUpdate::update(Group& group) {
   }
   update_(group.parts, updates_);
   const Profiler::Scope scope(profiler_, "weights", Phase::kTransfer);
-  // As words, which arrive as they are whatever the communicator does to f32.
-  const Tensor mine = group.values.part(group.share.begin, {group.share.size()}).viewed_as(DType::kI32);
-  Tensor all = group.values.viewed_as(DType::kI32);
-  group.gathered = comm_.all_gather(mine, all, updates_.record());
+  const Tensor mine = group.values.part(group.share.begin, {group.share.size()});
+  group.gathered = comm_.unrounded().all_gather(mine, group.values, updates_.record());
 }
 
 void ShardedUpdate::finish(const Stream& stream) {

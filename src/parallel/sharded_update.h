@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -40,6 +41,7 @@ class ShardedUpdate {
  private:
   struct Group {
     Tensor gradients, values, copies;  // one after the other
+    Communicator* comm = nullptr;      // for the gradients
     std::vector<ParamPart> parts;      // of every parameter, this rank's
     Slice share;
     int64_t layers = 0, left = 0;  // of the bucket; not done yet in this step
@@ -55,7 +57,7 @@ class ShardedUpdate {
   Profiler* profiler_;
   Stream updates_;  // beside the backward pass
   std::vector<Group> groups_;
-  std::unordered_map<int64_t, size_t> group_of_layer_;
+  std::multimap<int64_t, size_t> groups_of_;  // layer of the plan -> groups
   std::unordered_map<const Param*, Slice> part_of_;
   Group* summing_ = nullptr;  // it has left, and is not updated yet
 };

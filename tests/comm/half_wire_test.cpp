@@ -67,6 +67,7 @@ TEST_P(HalfWire, IsOneOfTheSameRanks) {
         EXPECT_EQ(comm->rank(), inner.rank());
         EXPECT_EQ(comm->ranks(), inner.ranks());
         EXPECT_EQ(comm->records(), inner.records());
+        EXPECT_EQ(&comm->unrounded(), &inner);
       },
       device());
 }
@@ -160,10 +161,8 @@ TEST_P(HalfWire, OtherElementsPassUnchanged) {
     comm.all_gather(upload_labels({1'000'001 + comm.rank()}, device()), labels, {}).wait();
     for (int r = 0; r < ranks(); ++r) EXPECT_EQ(download_labels(labels)[static_cast<size_t>(r)], 1'000'001 + r);
 
-    // f32 as words.
     Tensor weights = empty(ranks());
-    Tensor words = weights.viewed_as(DType::kI32);
-    comm.all_gather(tensor({kOdd}).viewed_as(DType::kI32), words, {}).wait();
+    comm.unrounded().all_gather(tensor({kOdd}), weights, {}).wait();
     EXPECT_THAT(download(weights), Each(kOdd));
   });
 }

@@ -513,6 +513,41 @@ TEST(Plan, BucketsHoldEveryReplicatedParameterOnceLastLayerFirst) {
     }
 }
 
+const char* const kBatchNorm = R"(
+name = "averages"
+input = [1, 4, 4]
+classes = 10
+layer = [
+  { name = "conv1", type = "conv", out = 2, kernel = 3 },
+  { name = "bn1", type = "batch_norm" },
+  { name = "fc1", type = "dense", out = 10 },
+]
+)";
+
+TEST(Plan, RunningAveragesAreNotRoundedWithTheGradients) {
+  constexpr int64_t kConv = 24 + 8, kNorm = 8 + 8, kAverages = 8 + 8, kDense = 80 + 16;  // in multiples of 8
+  PlanRequest request{.ranks = 2, .strategy = Strategy::kDataParallel, .step_rows = 8};
+  const auto bytes = [&] { return transfer(plan_of(kBatchNorm, request), "gradients").bytes; };
+  EXPECT_EQ(bytes(), (kConv + kNorm + kAverages + kDense) * 4);
+  request.half_wire = true;
+  EXPECT_EQ(bytes(), (kConv + kNorm + kDense) * 2 + kAverages * 4);
+  request.strategy = Strategy::kOwtA;
+  EXPECT_EQ(bytes(), (kConv + kNorm) * 2 + kAverages * 4);
+  request.strategy = Strategy::kDataParallelZero;
+  EXPECT_EQ(bytes(), ((kConv + kNorm + kDense) * 2 + kAverages * 4) / 2);
+}
+
+TEST(Plan, BucketsComeInTheOrderInWhichTheyAreComplete) {
+  const PlanRequest request{
+      .ranks = 2, .strategy = Strategy::kDataParallel, .step_rows = 8, .bucket_bytes = 1, .half_wire = true};
+  std::vector<std::pair<int64_t, bool>> found;  // layer, whether it is trained
+  for (const Bucket& bucket : plan_of(kBatchNorm, request).buckets) {
+    ASSERT_EQ(bucket.layers.size(), 1u);
+    found.emplace_back(bucket.layers[0], bucket.trained);
+  }
+  EXPECT_THAT(found, ElementsAre(std::pair(2, true), std::pair(1, true), std::pair(1, false), std::pair(0, true)));
+}
+
 TEST(Plan, ABucketThatHoldsJustEnoughIsFull) {
   // fc2: 7 x 10 weights take 72 places, 10 biases 16.
   const int64_t fc2 = 4 * (72 + 16);

@@ -192,6 +192,29 @@ TEST(Predict, SharesOfTheUpdateTravelBackWhileTheNextIsMade) {
   EXPECT_NEAR(p.transfer_s, 2 * (1 + 1.0 / 3) + kStepResult, 1e-12);
 }
 
+// On a wire of bf16 they leave in 16 elements of f32; the others are 48 of fc, 16 of bn and 16 of conv.
+TEST(Predict, RunningAveragesInABucketOfTheirOwnAreUpdatedWithTheirLayer) {
+  PlanRequest request = tiny(Strategy::kDataParallelZero).request;
+  request.half_wire = true;
+  Config config = Config::text(R"(
+name = "tiny"
+input = [1, 2, 2]
+classes = 4
+layer = [
+  { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },
+  { name = "bn", type = "batch_norm" },
+  { name = "fc", type = "dense", out = 4, bias = false },
+]
+)");
+  const Plan plan = make_plan(read_model(config), request);
+  const Prediction p = predict(plan, two_ranks(), FixedCompute({{1, 2, 0.5}, {0, 0, 0.25}, {3, 4, 1}}, 0.25));
+  EXPECT_DOUBLE_EQ(p.update_s, (0.5 + 0.25 + 1) / 2);
+  EXPECT_EQ(p.bytes, (48 + 16 + 16) * 2 / 2 + 16 * 4 / 2 + (48 + 16 + 16 + 16) * 4 / 2 + kStepResultBytes);
+  EXPECT_NEAR(p.transfer_s, (80 + 32 + 192) / 96.0 + kStepResult, 1e-12);
+  // fc's update takes 0.5, and then all weights 192 / 96 to travel, beside the updates of bn and conv.
+  EXPECT_NEAR(p.exposed_s, 192 / 96.0 - (0.25 + 0.5) / 2 + kStepResult, 1e-12);
+}
+
 TEST(Predict, ANetworkOfAnotherSizeIsAnError) {
   Network network = two_ranks();
   network.ranks_per_host = 3;

@@ -163,6 +163,27 @@ TEST_P(StepTest, Bf16OnTheWireHalvesTheBytesAndHardlyChangesTheLosses) {
   }
 }
 
+// The first step's statistics do not depend on anything that travelled before.
+TEST_P(StepTest, Bf16OnTheWireDoesNotRoundRunningAverages) {
+  const std::string recipe = with(with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
+                                       "name = \"norm1\"\ntype = \"batch_norm\""),
+                                  "name = \"relu3\"\ntype = \"relu\"", "name = \"norm3\"\ntype = \"batch_norm\"");
+  for (const Strategy strategy : strategies())
+    for (const char* bucket_mb : {"8", "0.001"}) {
+      SCOPED_TRACE(concat(name_of(strategy), ", buckets of ", bucket_mb, " MB"));
+      Overrides full = workers("4", strategy);
+      full.insert(full.end(), {{"parallel.model_ranks", "2"}, {"parallel.bucket_mb", bucket_mb}});
+      Overrides half = full;
+      half.emplace_back("parallel.wire", "bf16");
+      const SmallRun exact = run(recipe, 1, full), rounded = run(recipe, 1, half);
+      EXPECT_NE(rounded.weights.at("conv1.weight"), exact.weights.at("conv1.weight"));
+      for (const char* name : {"norm1.running_mean", "norm1.running_var"})
+        EXPECT_EQ(rounded.weights.at(name), exact.weights.at(name)) << name;
+      expect_planned_bytes(exact);
+      expect_planned_bytes(rounded);
+    }
+}
+
 TEST_P(StepTest, SmallBucketsChangeNothing) {
   const Overrides two{{"parallel.workers", "2"}, {"parallel.strategy", "dp"}};
   Overrides small = two;
