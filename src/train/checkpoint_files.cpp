@@ -105,14 +105,25 @@ uint64_t parse_hex(const std::string& text) {
   return value;
 }
 
+[[noreturn]] void not_wanted(const char* key, const Json& value, const std::string& wanted) {
+  throw std::invalid_argument(
+      concat("'", key, "' is ", value.is_number() ? value.dump() : value.type_name(), ", wanted ", wanted));
+}
+
 int64_t count(const Json& json, const char* key, int64_t low, int64_t high = std::numeric_limits<int64_t>::max()) {
   const Json& value = json.at(key);
   const bool whole =
       value.is_number_integer() && (!value.is_number_unsigned() || std::in_range<int64_t>(value.get<uint64_t>()));
   if (!whole || value.get<int64_t>() < low || value.get<int64_t>() > high)
-    throw std::invalid_argument(concat("'", key, "' is ", value.is_number() ? value.dump() : value.type_name(),
-                                       ", wanted a whole number from ", low, " to ", high));
+    not_wanted(key, value, concat("a whole number from ", low, " to ", high));
   return value.get<int64_t>();
+}
+
+// JSON reads a whole number of more than 64 bits as a floating-point one, which may not fit.
+uint64_t seed_in(const Json& json) {
+  const Json& value = json.at("seed");
+  if (!value.is_number_unsigned()) not_wanted("seed", value, "a whole number of 64 bits");
+  return value.get<uint64_t>();
 }
 
 // Images are counted in 64 bits.
@@ -167,7 +178,7 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     state.step_rows = count(json, "step_rows", 0);
     state.images = count(json, "images", 0);
     state.evaluated_step = count(json, "evaluated_step", -1);
-    state.seed = json.at("seed").get<uint64_t>();
+    state.seed = seed_in(json);
     state.best_top1 = json.at("best_top1").get<double>();
     state.best_step = count(json, "best_step", -1);
     state.workers = static_cast<int>(count(json, "workers", 1, std::numeric_limits<int>::max()));

@@ -102,6 +102,8 @@ TEST(RunState, NamesNoFilesOutsideItsFolderAndNoStepsBeyondAllCounting) {
   EXPECT_THAT(
       complaint(forged(concat("\"step_rows\": ", full_state().step_rows), "\"step_rows\": 9000000000000000000")),
       ThrowsMessage<Error>(HasSubstr("more than any run has")));
+  EXPECT_THAT(complaint(forged(concat("\"seed\": ", full_state().seed), "\"seed\": 18446744073789551615")),
+              ThrowsMessage<Error>(HasSubstr("wanted a whole number of 64 bits")));
   EXPECT_THAT(complaint(forged("\"workers\": 4", "\"workers\": 4294967296")),
               ThrowsMessage<Error>(HasSubstr("'workers' is 4294967296, wanted a whole number from 1 to 2147483647")));
   EXPECT_THAT(complaint(forged("\"best_step\": 4500", "\"best_step\": 18446744073709551615")),
