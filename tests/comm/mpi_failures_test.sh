@@ -89,7 +89,7 @@ passed
 place='; (during|after) all_reduce, step [0-9]+'
 for transport in shared tcp; do
   options=()
-  [ "$transport" = shared ] || options=(--mca btl 'tcp,self')
+  [ "$transport" = shared ] || options=(--mca btl 'tcp,self' --mca btl_tcp_if_include lo)
   for lost in 0 1 2; do
     start "rank $lost is killed ($transport)" 3 loop "${options[@]}"
     process=$(process_of "$lost")

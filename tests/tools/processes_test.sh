@@ -62,6 +62,15 @@ processes() {  # processes K OWT-ARGUMENTS...
   timeout -s KILL 100 mpirun -np "$count" "$owt" "$@"
 }
 
+# Two processes with a command line each. Not by mpirun's own ':', at which that of Open MPI 5.0.7 crashes.
+unlike_processes() {  # unlike_processes WORDS-OF-RANK-0... and WORDS-OF-RANK-1...
+  timeout -s KILL 100 mpirun -np 2 bash -c '
+    mine=()
+    while [ "$1" != and ]; do mine+=("$1") && shift; done
+    shift
+    if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then exec "${mine[@]}"; else exec "$@"; fi' bash "$@"
+}
+
 losses() { sed -n 's/.*"kind":"train".*"loss":\([^,]*\),.*/\1/p' "$1/metrics.jsonl"; }
 same_losses() {  # same_losses RUN RUN: to 1e-4, and there are some
   paste <(losses "$1") <(losses "$2") | awk '
@@ -112,11 +121,11 @@ processes 2 train "$work/small.toml" --set optimizer.learning_rate=1e30 --out "$
   wrong "a run that diverges: exit code $status, $(cat "$work/error.txt")"
 
 # Hosts with other numbers of cores or other processors round otherwise; the copies of the weights stay alike all the same.
-unlike() {  # unlike NAME STRATEGY WORDS-BEFORE-RANK-1'S-PROGRAM... : a run of two unlike processes, compared in every step
+unlike() {  # unlike NAME STRATEGY PROGRAM-OF-RANK-1... : a run of two unlike processes, compared in every step
   local name=$1 strategy=$2
   shift 2
-  timeout -s KILL 100 mpirun -np 1 "$owt" train "$work/unlike.toml" --parallel "$strategy" --out "$work/unlike" --threads 4 \
-    : -np 1 "$@" train "$work/unlike.toml" --parallel "$strategy" --out "$work/unlike" --threads 2 \
+  unlike_processes "$owt" train "$work/unlike.toml" --parallel "$strategy" --out "$work/unlike" --threads 4 \
+    and "$@" train "$work/unlike.toml" --parallel "$strategy" --out "$work/unlike" --threads 2 \
     >/dev/null 2>"$work/error.txt" || wrong "$name, $strategy: $(grep 'owt: error' "$work/error.txt")"
   rm -rf "$work/unlike"
 }
@@ -155,7 +164,7 @@ equality_every = 1
 TOML
 for strategy in dp mp; do
   unlike "two threads and one" $strategy "$owt"
-  unlike "two processors" $strategy -x ONEDNN_MAX_CPU_ISA=AVX2 "$owt"
+  unlike "two processors" $strategy env ONEDNN_MAX_CPU_ISA=AVX2 "$owt"
 done
 
 # Rank 0's choices of algorithms are everybody's, so a resumed run gives the same bits as the one that was not stopped.
@@ -208,8 +217,8 @@ sed -e '/^side = \|^train_images = \|^test_images = /d' -e 's/"synthetic"/"cifar
 differ() {  # differ NAME PATTERN DATA-OF-RANK-1 ARGUMENTS-OF-RANK-1...: both end with one line that matches
   local name=$1 pattern=$2 data=$3 status=0
   shift 3
-  timeout -s KILL 60 mpirun -np 1 "$owt" train "$work/files.toml" --data "$work/all" --out "$work/differ" --workers 2 : \
-    -np 1 "$owt" train "$work/files.toml" --data "$work/$data" --out "$work/differ" --workers 2 "$@" \
+  unlike_processes "$owt" train "$work/files.toml" --data "$work/all" --out "$work/differ" --workers 2 and \
+    "$owt" train "$work/files.toml" --data "$work/$data" --out "$work/differ" --workers 2 "$@" \
     >/dev/null 2>"$work/error.txt" || status=$?
   [ $status = 1 ] && grep -q "^owt: error: \(rank 1: \)\?$pattern" "$work/error.txt" ||
     wrong "$name: exit code $status, $(cat "$work/error.txt")"
