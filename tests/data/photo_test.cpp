@@ -7,55 +7,14 @@
 #include <tuple>
 
 #include "src/core/files.h"
-#include "tests/data/made_photos.h"
+#include "tests/data/read_photos.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::vector<int> pixel(const Photo& photo, int64_t y, int64_t x) {
-  const uint8_t* p = photo.pixels.data() + (y * photo.width + x) * 3;
-  return {p[0], p[1], p[2]};
-}
-
-// The colours in the middle of the four quadrants, each rounded to the nearest of kFourColours: 'A' to 'D'.
-std::string layout(const Photo& photo) {
-  std::string text;
-  for (const int64_t y : {photo.height / 4, photo.height * 3 / 4})
-    for (const int64_t x : {photo.width / 4, photo.width * 3 / 4}) {
-      const std::vector<int> p = pixel(photo, y, x);
-      char found = '?';
-      for (size_t i = 0; i < kFourColours.size(); ++i) {
-        const auto c = static_cast<int>(kFourColours[i]);
-        if (std::abs(p[0] - (c >> 16)) < 9 && std::abs(p[1] - (c >> 8 & 255)) < 9 && std::abs(p[2] - (c & 255)) < 9)
-          found = static_cast<char>('A' + i);
-      }
-      text += found;
-    }
-  return text;
-}
-
-Photo four_colours() { return quadrants(48, 64, kFourColours); }
-
-std::string reason(const std::string& file, const PhotoLimits& limits = {}) {
-  try {
-    read_photo(file, limits);
-  } catch (const BadPhoto& e) {
-    return e.what();
-  }
-  return "read";
-}
-
-void expect_four_colours(const std::string& file) {
-  const Photo photo = read_photo(file);
-  EXPECT_EQ(photo.height, 48);
-  EXPECT_EQ(photo.width, 64);
-  EXPECT_EQ(layout(photo), "ABCD");
-}
 
 TEST(Photo, JpegOfEveryColourSpaceIsReadAsRgb) {
   expect_four_colours(made_jpeg(four_colours()));
@@ -198,148 +157,6 @@ TEST(Photo, WebpIsReadLosslessOrNotAndTurned) {
               expected);
 }
 
-TEST(Photo, BmpIsReadOfEveryDepth) {
-  expect_four_colours(made_bmp(four_colours()));
-  expect_four_colours(made_bmp(four_colours(), std::string(1, '\0')));
-  const std::string palette("\x1e\x14\x0a\0\x32\x64\xc8\0\x03\x02\x01\0", 12);  // 10,20,30 and 200,100,50 and 1,2,3
-  for (const std::string& file :
-       {made_bmp(2, 3, std::string("\xa0\0\0\0\x40\0\0\0", 8), {.bits = 1, .middle = palette.substr(0, 8)}),
-        made_bmp(2, 3, std::string("\x10\x10\0\0\x01\0\0\0", 8), {.bits = 4, .middle = palette}),
-        made_bmp(2, 3, std::string("\1\0\1\0\0\1\0\0", 8), {.bits = 8, .middle = palette}),
-        made_bmp(-2, 3, std::string("\0\1\0\0\1\0\1\0", 8), {.bits = 8, .middle = palette})}) {
-    const Photo photo = read_photo(file);
-    ASSERT_EQ(photo.height, 2);
-    EXPECT_THAT(pixel(photo, 0, 0), ElementsAre(10, 20, 30));
-    EXPECT_THAT(pixel(photo, 0, 1), ElementsAre(200, 100, 50));
-    EXPECT_THAT(pixel(photo, 1, 0), ElementsAre(200, 100, 50));
-    EXPECT_THAT(pixel(photo, 1, 1), ElementsAre(10, 20, 30));
-    EXPECT_THAT(pixel(photo, 1, 2), ElementsAre(200, 100, 50));
-  }
-  // OS/2's header of 12 bytes, whose palette has entries of three.
-  const std::string old = "BM" + std::string(8, '\0') + little_endian(14 + 12 + 6) + little_endian(12) +
-                          little_endian(2, 2) + little_endian(1, 2) + little_endian(1, 2) + little_endian(1, 2) +
-                          std::string("\x1e\x14\x0a\x32\x64\xc8", 6) + std::string("\x40\0\0\0", 4);
-  EXPECT_THAT(read_photo(old).pixels, ElementsAre(10, 20, 30, 200, 100, 50));
-}
-
-TEST(Photo, BmpOfSixteenBitsHasFiveOrSixForAColour) {
-  const std::string white_then_red = little_endian(0x7fff, 2) + little_endian(0x7c00, 2);
-  EXPECT_THAT(read_photo(made_bmp(1, 2, white_then_red, {.bits = 16})).pixels, ElementsAre(255, 255, 255, 255, 0, 0));
-  constexpr uint32_t kBitFields = 3;
-  const std::string masks = little_endian(0xf800) + little_endian(0x7e0) + little_endian(0x1f);
-  const std::string white_then_green = little_endian(0xffff, 2) + little_endian(0x07e0, 2);
-  EXPECT_THAT(read_photo(made_bmp(1, 2, white_then_green, {16, kBitFields, masks})).pixels,
-              ElementsAre(255, 255, 255, 0, 255, 0));
-  const std::string reversed = little_endian(0xff) + little_endian(0xff00) + little_endian(0xff0000);
-  EXPECT_THAT(read_photo(made_bmp(1, 1, std::string("\x0a\x14\x1e\x28", 4), {32, kBitFields, reversed})).pixels,
-              ElementsAre(10, 20, 30));
-}
-
-TEST(Photo, RunLengthsOfABmpAreUnpacked) {
-  constexpr uint32_t kRunLengths8 = 1, kRunLengths4 = 2;
-  std::string palette;
-  for (int i = 0; i < 16; ++i) palette += std::string(3, static_cast<char>(10 * i)) + '\0';
-  const auto grays = [&](const std::string& runs, int bits, uint32_t compression) {
-    const Photo photo = read_photo(made_bmp(2, 5, runs, {bits, compression, palette}));
-    std::vector<int> first;
-    for (size_t i = 0; i < photo.pixels.size(); i += 3) first.push_back(photo.pixels[i] / 10);
-    return first;
-  };
-  const auto expected = ElementsAre(0, 0, 7, 0, 0, 3, 3, 1, 2, 4);
-  // The lower row: 3 twice, then 1, 2, 4 as they are; the upper: two to the right, then a 7.
-  EXPECT_THAT(grays(std::string("\2\3\0\3\1\2\4\0\0\0\0\2\2\0\1\7\0\1", 18), 8, kRunLengths8), expected);
-  EXPECT_THAT(grays(std::string("\2\x33\0\3\x12\x40\0\0\0\2\2\0\1\x70\0\1", 16), 4, kRunLengths4), expected);
-  const auto refused = [&](const std::string& runs) {
-    return reason(made_bmp(2, 5, runs, {8, kRunLengths8, palette}));
-  };
-  EXPECT_THAT(refused(std::string("\6\1\0\1", 4)), HasSubstr("longer than its row"));
-  EXPECT_THAT(refused("\5\1"), HasSubstr("truncated BMP"));
-}
-
-TEST(Photo, CopiedRunsOfABmpEndWithWholeWords) {
-  constexpr uint32_t kRunLengths4 = 2;
-  std::string palette;
-  for (int i = 0; i < 16; ++i) palette += std::string(3, static_cast<char>(i)) + '\0';
-  for (int count = 3; count <= 8; ++count) {
-    std::string indexes("\x12\x34\x56\x78", static_cast<size_t>((count + 1) / 2));
-    indexes.resize((indexes.size() + 1) / 2 * 2);
-    const std::string runs = std::string("\0", 1) + static_cast<char>(count) + indexes + std::string("\1\x90\0\1", 4);
-    const Photo photo = read_photo(made_bmp(1, 9, runs, {4, kRunLengths4, palette}));
-    for (int x = 0; x < 9; ++x)
-      EXPECT_EQ(pixel(photo, 0, x)[0], x < count ? x + 1 : x == count ? 9 : 0) << x << " of " << count;
-  }
-}
-
-TEST(Photo, BmpOfUnknownKindsAreRefused) {
-  EXPECT_THAT(reason(made_bmp(1, 1, std::string(8, '\0'), {.bits = 2})), HasSubstr("not supported"));
-  EXPECT_THAT(reason(made_bmp(1, 1, std::string(8, '\0'), {.bits = 24, .compression = 1})), HasSubstr("not supported"));
-  EXPECT_THAT(reason(made_bmp(1, 1, std::string(8, '\0'), {.bits = 24, .compression = 4})), HasSubstr("not supported"));
-  EXPECT_THAT(reason(made_bmp(0, 1, std::string(8, '\0'), {})), HasSubstr("no pixels"));
-}
-
-TEST(Photo, TiffIsReadOfEveryCompressionAndOrganisation) {
-  const Photo photo = four_colours();
-  for (const int compression : {COMPRESSION_NONE, COMPRESSION_LZW, COMPRESSION_ADOBE_DEFLATE, COMPRESSION_PACKBITS})
-    for (const uint32_t tile : {0u, 32u}) {
-      expect_four_colours(written_tiff(photo, {.compression = compression, .tile = tile}));
-      expect_four_colours(
-          written_tiff(48, 64, {deepened(samples_of(photo))}, {.compression = compression, .bits = 16, .tile = tile}));
-    }
-  expect_four_colours(written_tiff(photo, {.compression = COMPRESSION_JPEG, .photometric = PHOTOMETRIC_YCBCR}));
-  std::string planes(48 * 64 * 3, '\0');
-  for (size_t i = 0; i < planes.size(); ++i) planes[i % 3 * 48 * 64 + i / 3] = samples_of(photo)[i];
-  expect_four_colours(written_tiff(48, 64, {planes}, {.planar = PLANARCONFIG_SEPARATE}));
-  expect_four_colours(written_tiff(48, 64, {deepened(planes)}, {.bits = 16, .planar = PLANARCONFIG_SEPARATE}));
-}
-
-TEST(Photo, TiffIsReadOfEveryColourSpace) {
-  const auto first = [](const std::string& samples, const TiffKind& kind) {
-    return pixel(read_photo(written_tiff(1, 8, {samples}, kind)), 0, 0);
-  };
-  const TiffKind gray{.photometric = PHOTOMETRIC_MINISBLACK, .channels = 1};
-  TiffKind deep = gray, inverted = gray, bits = gray, inks{.photometric = PHOTOMETRIC_SEPARATED, .channels = 4};
-  deep.bits = 16;
-  inverted.photometric = PHOTOMETRIC_MINISWHITE;
-  bits.bits = 1;
-  EXPECT_THAT(first(std::string(8, 77), gray), ElementsAre(77, 77, 77));
-  EXPECT_THAT(first(std::string(16, 77), deep), ElementsAre(77, 77, 77));
-  EXPECT_THAT(first(std::string(8, 77), inverted), ElementsAre(178, 178, 178));
-  EXPECT_THAT(first("\x80", bits), ElementsAre(255, 255, 255));
-  EXPECT_THAT(first(with_fourth(std::string(24, 55), '\0'), inks), ElementsAre(200, 200, 200));
-  TiffKind palette{.photometric = PHOTOMETRIC_PALETTE, .channels = 1, .palette = std::vector<uint16_t>(3 * 256)};
-  for (const size_t c : {0u, 1u, 2u}) palette.palette[256 * c + 5] = static_cast<uint16_t>(257 * (10 + 10 * c));
-  EXPECT_THAT(first(std::string(8, 5), palette), ElementsAre(10, 20, 30));
-}
-
-TEST(Photo, OfATiffTheFirstPageIsTaken) {
-  const std::string first = samples_of(four_colours());
-  expect_four_colours(written_tiff(48, 64, {first, std::string(first.size(), 9)}, {}));
-}
-
-TEST(Photo, TiffOfUnknownKindsAreRefusedInTheirLibrarysWords) {
-  const std::string floats(4 * 4 * 3 * 4, '\0');
-  EXPECT_THAT(reason(written_tiff(4, 4, {floats}, {.bits = 32, .format = SAMPLEFORMAT_IEEEFP})),
-              AllOf(HasSubstr("TIFF of a kind that is not supported"), HasSubstr("32-bit samples")));
-}
-
-TEST(Photo, ATiffWhosePixelsLieBeyondItsEndIsDamaged) {
-  std::string file = made_tiff(48, 64, samples_of(four_colours()), 1, 0);
-  const size_t strip = file.find(little_endian(273, 2) + little_endian(4, 2));  // the entry with the strip's offset
-  ASSERT_NE(strip, std::string::npos);
-  file.replace(strip + 8, 4, little_endian(static_cast<uint32_t>(file.size() - 100)));
-  EXPECT_THAT(reason(file), AllOf(HasSubstr("damaged TIFF"), HasSubstr("Read error")));
-}
-
-TEST(Photo, ATiffWithATileLargerThanTheLimitIsRefused) {
-  std::string file = written_tiff(four_colours(), {.tile = 32});
-  const size_t tile = file.find(little_endian(322, 2));
-  ASSERT_NE(tile, std::string::npos);
-  file.replace(tile + 8, 4, little_endian(1 << 16));
-  file.replace(tile + 12 + 8, 4, little_endian(1 << 16));
-  EXPECT_THAT(reason(file), HasSubstr("TIFF"));
-  EXPECT_NE(reason(file), "read");
-}
-
 // The words of the libraries are in the reasons.
 TEST(Photo, DamagedFilesPrintNothing) {
   testing::internal::CaptureStderr();
@@ -355,36 +172,6 @@ TEST(Photo, DamagedFilesPrintNothing) {
     }
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
-}
-
-TEST(Photo, ADeflatedTiffWithOneWrongBitIsDamaged) {
-  const std::string whole = written_tiff(four_colours(), {.compression = COMPRESSION_ADOBE_DEFLATE});
-  expect_four_colours(whole);
-  const size_t strip = whole.find("\x78");  // zlib's first byte, just after the header
-  ASSERT_LT(strip, 16u);
-  for (const size_t at : {strip, strip + 5, strip + 40}) {
-    std::string damaged = whole;
-    damaged[at] = static_cast<char>(damaged[at] ^ 16);
-    EXPECT_THAT(reason(damaged), HasSubstr("damaged TIFF")) << at;
-  }
-}
-
-TEST(Photo, TheOrientationOfATiffIsApplied) {
-  const std::vector<std::string> upright{"ABCD", "BADC", "DCBA", "CDAB", "ACBD", "CADB", "DBCA", "BDAC"};
-  const std::vector<uint8_t> pixels = four_colours().pixels;
-  for (int orientation = 1; orientation <= 8; ++orientation)
-    EXPECT_EQ(layout(read_photo(made_tiff(48, 64, {pixels.begin(), pixels.end()}, orientation, 0))),
-              upright[static_cast<size_t>(orientation - 1)])
-        << orientation;
-}
-
-TEST(Photo, TheAlphaOfATiffIsOverWhiteWhetherColoursAreMultipliedOrNot) {
-  constexpr int kMultiplied = 1, kPlain = 2;
-  const std::string plain("\x64\0\0\x33", 4), multiplied("\x14\0\0\x33", 4);  // 100, 0, 0 at a fifth
-  for (const std::string& file :
-       {made_tiff(1, 1, plain, 1, kPlain), made_tiff(1, 1, multiplied, 1, kMultiplied),
-        made_tiff(1, 1, deepened(plain), 1, kPlain, true), made_tiff(1, 1, deepened(multiplied), 1, kMultiplied, true)})
-    EXPECT_THAT(pixel(read_photo(file), 0, 0), ElementsAre(224, 204, 204));
 }
 
 TEST(Photo, OfAnAnimationTheFirstFrameIsTaken) {

@@ -1,0 +1,338 @@
+// Runs that go on from a checkpoint, through train().
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "layers/conv_algorithm.h"
+#include "src/core/files.h"
+#include "src/train/checkpoint_files.h"
+#include "src/train/run.h"
+#include "src/train/safetensors.h"
+#include "src/train/signals.h"
+#include "tests/train/whole_runs.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class ResumedRun : public ::testing::Test, protected WholeRuns {};
+
+TEST_F(ResumedRun, ARunStoppedAfterAnyStepGoesOnBitForBit) {
+  for (const Overrides& parallel :
+       {Overrides{}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}},
+        Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}},
+        Overrides{{"parallel.workers", "4"}, {"parallel.strategy", "owt-d"}, {"parallel.model_ranks", "2"}}}) {
+    const Overrides changes = merged(kEveryStepLogged, parallel);
+    const std::string tag = parallel.empty() ? "" : parallel.back().second;
+    run("whole" + tag, changes);
+    for (const char* stop : {"1", "4", "5", "13"}) {
+      const std::string out = "part" + tag + stop;
+      run(out, merged(changes, {{"schedule.max_steps", stop}}));
+      ConvChoices::process().clear();  // as in a new process
+      run(out, changes, "auto");
+      EXPECT_EQ(read_file(weights_of(out)), read_file(weights_of("whole" + tag))) << "stopped after step " << stop;
+      EXPECT_EQ(read_file(optimizer_of(out)), read_file(optimizer_of("whole" + tag))) << "stopped after step " << stop;
+      EXPECT_EQ(losses(path(out)), losses(path("whole" + tag)));
+    }
+  }
+}
+
+TEST_F(ResumedRun, AResumedRunTakesTheConvolutionAlgorithmsOfItsCheckpoint) {
+  ConvChoices::process().clear();
+  run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
+  const std::string checkpoint = *newest_checkpoint(path("a"));
+  RunState state = load_checkpoint_state(checkpoint);
+  if (!why_no_winograd().empty()) GTEST_SKIP() << "one algorithm only: " << why_no_winograd();
+  ASSERT_FALSE(state.conv_choices.empty());
+  // The opposite of what was measured, so that measuring again could not give it by chance for all of them.
+  for (auto& [key, choice] : state.conv_choices) choice = choice == "direct" ? "winograd" : "direct";
+  write_bytes(checkpoint + "/state.json", state.to_json());
+  ConvChoices::process().clear();
+  run("a", kEveryStepLogged, "auto");
+  const auto used = ConvChoices::process().exported();
+  ConvChoices::process().clear();
+  EXPECT_EQ(used, state.conv_choices);
+}
+
+// As if the checkpoint were from another oneDNN: none has Winograd's algorithm for groups.
+TEST_F(ResumedRun, ACheckpointWhoseConvolutionsWentByWinogradGoesOnWhereThereIsNone) {
+  ConvChoices::process().clear();
+  run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
+  const std::string checkpoint = *newest_checkpoint(path("a"));
+  RunState state = load_checkpoint_state(checkpoint);
+  const std::string conv2 =
+      ConvChoices::key("6x6x16 -> 6x6x16, kernel 3x3, stride 1x1, pad 1 1 1 1, groups 2, forward", 1);
+  state.conv_choices[conv2] = "winograd";
+  write_bytes(checkpoint + "/state.json", state.to_json());
+  ConvChoices::process().clear();
+  EXPECT_TRUE(run("a", kEveryStepLogged, "auto").finished);
+  const auto used = ConvChoices::process().exported();
+  ConvChoices::process().clear();
+  EXPECT_EQ(used.at(conv2), "direct");
+  EXPECT_THAT(read_file(path("a") + "/log.txt"), HasSubstr("1 pass(es) went by Winograd's algorithm"));
+}
+
+TEST_F(ResumedRun, AnotherNumberOfRanksGoesOnTheSameWay) {
+  run("whole", kEveryStepLogged);
+  const auto expected = losses(path("whole"));
+  for (const char* strategy : {"dp", "dp-zero", "owt-b", "mp"}) {
+    const std::string out = std::string("part") + strategy;
+    run(out, merged(kEveryStepLogged,
+                    {{"schedule.max_steps", "8"}, {"parallel.workers", "4"}, {"parallel.strategy", "owt-a"}}));
+    run(out, merged(kEveryStepLogged, {{"parallel.workers", "3"}, {"parallel.strategy", strategy}}), "auto");
+    for (const auto& [step, loss] : losses(path(out)))
+      EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << strategy << step;
+  }
+}
+
+// What is split, and what is shared out, changes from one part of the run to the next.
+TEST_F(ResumedRun, SharesOfTheUpdateGoOnUnderAnotherStrategyAndComeBack) {
+  run("whole", kEveryStepLogged);
+  const auto expected = losses(path("whole"));
+  const auto until = [](const char* step, const char* workers, const char* strategy) {
+    return merged(kEveryStepLogged, {{"schedule.max_steps", step},
+                                     {"parallel.workers", workers},
+                                     {"parallel.strategy", strategy},
+                                     {"parallel.bucket_mb", "0.001"}});
+  };
+  run("part", until("3", "4", "dp-zero"));
+  run("part", until("6", "3", "owt-a"), "auto");
+  run("part", until("11", "2", "dp-zero"), "auto");
+  run("part", until("14", "3", "dp-zero"), "auto");
+  run("part", until("20", "1", "dp"), "auto");
+  const auto found = losses(path("part"));
+  ASSERT_EQ(found.size(), 20u);
+  for (const auto& [step, loss] : found) EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << step;
+}
+
+TEST_F(ResumedRun, CheckpointsDoNotDependOnTheNumberOfRanks) {
+  const Overrides one_step =
+      merged(kEveryStepLogged, {{"schedule.max_steps", "1"}, {"optimizer.learning_rate", "1e-30"}});
+  run("one", one_step);
+  run("four", merged(one_step, {{"parallel.workers", "4"}, {"parallel.strategy", "owt-c"}}));
+  SafetensorsReader one(weights_of("one")), four(weights_of("four"));
+  ASSERT_EQ(one.entries().size(), four.entries().size());
+  for (const auto& entry : one.entries()) {
+    const Tensor a = one.read(entry.name), b = four.read(entry.name);
+    ASSERT_EQ(a.shape(), b.shape()) << entry.name;
+    for (int64_t i = 0; i < a.elements(); ++i) ASSERT_NEAR(a.data()[i], b.data()[i], 1e-25) << entry.name;
+  }
+}
+
+// fc1 has 144 features and 22 outputs: under owt-d it is split by inputs, and fc2 and fc3 too.
+const Overrides kInGroupsOfTwo{{"parallel.model_ranks", "2"}};
+
+Overrides under(const char* workers, const char* strategy, const Overrides& more = {}) {
+  return merged({{"parallel.workers", workers}, {"parallel.strategy", strategy}}, more);
+}
+
+TEST_F(ResumedRun, CheckpointsDependOnNeitherColumnsNorReplicas) {
+  // Two steps whose gradients count, so that the velocities are those of the whole net too.
+  const Overrides two_steps = merged(kEveryStepLogged, {{"schedule.max_steps", "2"}});
+  run("one", two_steps);
+  const std::map<std::string, Overrides> others{{"d2", under("2", "owt-d")},
+                                                {"d3", under("3", "owt-d")},
+                                                {"d4", under("4", "owt-d")},
+                                                {"a4in2", under("4", "owt-a", kInGroupsOfTwo)},
+                                                {"d4in2", under("4", "owt-d", kInGroupsOfTwo)},
+                                                {"mp4in2", under("4", "mp", kInGroupsOfTwo)}};
+  for (const auto& [name, changes] : others) {
+    run(name, merged(two_steps, changes));
+    for (const bool optimizer : {false, true}) {
+      SafetensorsReader one(optimizer ? optimizer_of("one") : weights_of("one"));
+      SafetensorsReader many(optimizer ? optimizer_of(name) : weights_of(name));
+      ASSERT_EQ(one.entries().size(), many.entries().size()) << name;
+      for (const auto& entry : one.entries()) {
+        SCOPED_TRACE(concat(name, optimizer ? ", optimizer, " : ", weights, ", entry.name));
+        const Tensor a = one.read(entry.name), b = many.read(entry.name);
+        ASSERT_EQ(a.shape(), b.shape());
+        for (int64_t i = 0; i < a.elements(); ++i) ASSERT_NEAR(a.data()[i], b.data()[i], 1e-5);
+      }
+    }
+  }
+}
+
+TEST_F(ResumedRun, AWeightsFileComesBackAsItWasFromColumnsAndReplicas) {
+  run("one", merged(kEveryStepLogged, {{"schedule.max_steps", "2"}}));
+  const Overrides still = merged(
+      kEveryStepLogged, {{"schedule.max_steps", "1"}, {"optimizer.learning_rate", "1e-30"}, {"optimizer.decay", "0"}});
+  run("d", merged(still, under("3", "owt-d")), "", weights_of("one"));
+  EXPECT_EQ(read_file(weights_of("d")), read_file(weights_of("one")));
+  run("grid", merged(still, under("4", "owt-d", kInGroupsOfTwo)), "", weights_of("one"));
+  EXPECT_EQ(read_file(weights_of("grid")), read_file(weights_of("one")));
+}
+
+TEST_F(ResumedRun, GoesOnTheSameWayWithOtherColumnsGroupsAndReplicas) {
+  run("whole", kEveryStepLogged);
+  const auto expected = losses(path("whole"));
+  const auto stop_at = [](const char* step) { return Overrides{{"schedule.max_steps", step}}; };
+  const std::vector<std::vector<Overrides>> runs{
+      {under("4", "owt-d"), under("3", "owt-a"), under("1", "dp")},
+      {under("1", "dp"), under("3", "owt-d"), under("4", "owt-d", kInGroupsOfTwo)},
+      {under("4", "owt-c", kInGroupsOfTwo), under("6", "owt-b", {{"parallel.model_ranks", "3"}}), under("2", "mp")},
+      {under("4", "mp", kInGroupsOfTwo), under("4", "owt-a", kInGroupsOfTwo), under("4", "owt-d")},
+  };
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const std::string out = concat("run", i);
+    run(out, merged(merged(kEveryStepLogged, stop_at("3")), runs[i][0]));
+    run(out, merged(merged(kEveryStepLogged, stop_at("8")), runs[i][1]), "auto");
+    run(out, merged(kEveryStepLogged, runs[i][2]), "auto");
+    const auto found = losses(path(out));
+    ASSERT_EQ(found.size(), expected.size());
+    for (const auto& [step, loss] : found)
+      EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << out << ", step " << step;
+  }
+}
+
+TEST_F(ResumedRun, ResumeAutoStartsFromTheBeginningWhereThereIsNothing) {
+  EXPECT_TRUE(run("fresh", kEveryStepLogged, "auto").finished);
+}
+
+TEST_F(ResumedRun, NeverResumesIntoAnotherRun) {
+  run("a", kEveryStepLogged);
+  run("b", kEveryStepLogged);
+  EXPECT_THROW(run("b", kEveryStepLogged, path("a")), Error);
+  EXPECT_EQ(losses(path("b")).size(), 20u);
+  EXPECT_TRUE(run("c", merged(kEveryStepLogged, {{"schedule.epochs", "5"}}), path("a")).finished);
+  EXPECT_EQ(losses(path("c")).size(), 5u);
+}
+
+// The rate spoils the resumed run before its first checkpoint, as a crash would end it.
+TEST_F(ResumedRun, AfterGoingBackToAnOlderCheckpointAutoGoesOnFromThere) {
+  run("whole", kEveryStepLogged);
+  run("a", kEveryStepLogged);
+  const std::string older = path("a") + "/checkpoints/step-00000010";
+  EXPECT_THROW(run("a", merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e20"}}), older), Error);
+  EXPECT_EQ(*newest_checkpoint(path("a")), older);
+  EXPECT_TRUE(fs::exists(path("a") + "/checkpoints/step-00000020"));
+
+  run("a", kEveryStepLogged, "auto");
+  EXPECT_EQ(losses(path("a")), losses(path("whole")));
+  EXPECT_EQ(read_file(weights_of("a")), read_file(weights_of("whole")));
+}
+
+// As if that evaluation could not be beaten.
+void claim_best(const std::string& checkpoint) {
+  RunState state = load_checkpoint_state(checkpoint);
+  state.best_top1 = 1;
+  state.best_step = state.step;
+  write_bytes(checkpoint + "/state.json", state.to_json());
+}
+
+TEST_F(ResumedRun, TheBestEvaluationIsRememberedInItsOwnFolderOnly) {
+  run("a", kEveryStepLogged);
+  claim_best(*newest_checkpoint(path("a")));
+  const Overrides longer = merged(kEveryStepLogged, {{"schedule.epochs", "5"}});
+  run("b", longer, path("a"));
+  run("a", longer, "auto");
+
+  const RunState own = load_checkpoint_state(*newest_checkpoint(path("a")));
+  EXPECT_EQ(own.step, 25);
+  EXPECT_EQ(own.best_step, 20);
+  EXPECT_EQ(own.best_top1, 1);
+  const RunState other = load_checkpoint_state(*newest_checkpoint(path("b")));
+  EXPECT_EQ(other.best_step, 25);
+  EXPECT_LT(other.best_top1, 1);
+  EXPECT_EQ(best_checkpoint(path("b")), path("b") + "/checkpoints/step-00000025");
+}
+
+TEST_F(ResumedRun, RefusesToGoOnWithOtherData) {
+  run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
+  for (const char* images : {"80", "120"}) {
+    try {
+      run("a", merged(kEveryStepLogged, {{"data.train_images", images}}), "auto");
+      FAIL() << images;
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), AllOf(HasSubstr("was made with 100 training images"), HasSubstr(images)));
+    }
+  }
+}
+
+class WorkingFolder {
+ public:
+  explicit WorkingFolder(const fs::path& folder) : before_(fs::current_path()) { fs::current_path(folder); }
+  ~WorkingFolder() { fs::current_path(before_); }
+
+ private:
+  fs::path before_;
+};
+
+TEST_F(ResumedRun, GoesOnFromACheckpointNamedFromAnywhere) {
+  run("whole", kEveryStepLogged);
+  run("begun", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
+  const fs::path folder = path("a"), checkpoint = fs::path("checkpoints") / "step-00000003";
+  fs::create_directory_symlink(folder / checkpoint, path("link"));
+  const std::map<std::string, std::string> named_from{{".", checkpoint},
+                                                      {"checkpoints", "step-00000003"},
+                                                      {checkpoint, "."},
+                                                      {checkpoint / "..", "../checkpoints/./step-00000003/"},
+                                                      {"..", "link"}};
+  for (const auto& [from, name] : named_from) {
+    SCOPED_TRACE(name + " from " + from);
+    fs::remove_all(folder);
+    fs::copy(path("begun"), folder, fs::copy_options::recursive);
+    const WorkingFolder here(folder / from);
+    TrainOptions options;
+    options.resume = name;
+    options.threads = 1;
+    const TrainOutcome outcome = train(small_settings(kSmallRecipe, kEveryStepLogged), options);
+    EXPECT_TRUE(fs::equivalent(outcome.run_folder, folder));
+    EXPECT_EQ(losses(path("a")), losses(path("whole")));
+  }
+}
+
+TEST_F(ResumedRun, ACheckpointThatWasMovedStartsARunOfItsOwn) {
+  run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
+  fs::rename(path("a") + "/checkpoints/step-00000003", path("moved"));
+  const WorkingFolder here(folder_.path());
+  TrainOptions options;
+  options.resume = "moved";
+  options.threads = 1;
+  EXPECT_EQ(train(small_settings(kSmallRecipe, kEveryStepLogged), options).run_folder.substr(0, 5), "runs/");
+}
+
+TEST_F(ResumedRun, ResumingAFinishedRunChangesNothing) {
+  run("a", kEveryStepLogged);
+  const std::string metrics = read_file(path("a") + "/metrics.jsonl"),
+                    state = read_file(*newest_checkpoint(path("a")) + "/state.json");
+  const TrainOutcome again = run("a", kEveryStepLogged, "auto");
+  EXPECT_TRUE(again.finished);
+  EXPECT_EQ(again.evaluation.images, 50);
+  EXPECT_EQ(read_file(path("a") + "/metrics.jsonl"), metrics);
+  EXPECT_EQ(read_file(*newest_checkpoint(path("a")) + "/state.json"), state);
+}
+
+TEST_F(ResumedRun, GoesOnWithStepsOfAnotherSizeWhereTheEpochWas) {
+  // 100 images: 5 steps of 20 rows an epoch, then 10 of 10.
+  const Overrides base{{"run.log_every", "1"}, {"schedule.epochs", "3"}};
+  const auto rows = [&](const char* count) { return merged(base, {{"data.batch", count}}); };
+  run("a", merged(rows("20"), {{"schedule.max_steps", "7"}}));
+  run("a", rows("10"), "auto");
+  const RunState state = load_checkpoint_state(*newest_checkpoint(path("a")));
+  EXPECT_EQ(state.epoch, 3);
+  EXPECT_EQ(state.step, 7 + 6 + 10);  // 60 images of epoch 2 were left, then epoch 3
+}
+
+TEST_F(ResumedRun, ARepeatedSeedComesFromTheCheckpoint) {
+  run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}, {"run.seed", "11"}}));
+  run("a", kEveryStepLogged, "auto");
+  EXPECT_EQ(load_checkpoint_state(*newest_checkpoint(path("a"))).seed, 11u);
+  EXPECT_THAT(read_file(path("a") + "/config.toml"), HasSubstr("seed = 11"));
+}
+
+TEST_F(ResumedRun, ADamagedCheckpointIsAnError) {
+  run("a", kEveryStepLogged);
+  const std::string file = weights_of("a");
+  std::string bytes = read_file(file);
+  bytes[bytes.size() - 5] ^= 1;
+  std::ofstream(file, std::ios::binary) << bytes;
+  EXPECT_THROW(run("a", merged(kEveryStepLogged, {{"schedule.epochs", "6"}}), "auto"), Error);
+}
+
+}  // namespace
+}  // namespace owt
