@@ -26,10 +26,11 @@ int command_time(const Arguments& arguments) {
   time_options.threads = shared_threads(options);
   if (options.given("trace")) time_options.trace = options.string("trace");
   if (options.given("csv")) time_options.csv = options.string("csv");
-  const TimingReport report = time_steps(shared_settings(options), time_options);
+  const TimeOutcome timed = time_steps(shared_settings(options), time_options);
   if (launch().rank != 0) return 0;
-  std::cout << report.table();
-  if (!time_options.csv.empty()) write_file_atomically(time_options.csv, report.csv());
+  std::cout << timed.report.table() << std::flush;  // first: a disk may be full
+  if (!time_options.csv.empty()) write_file_atomically(time_options.csv, timed.report.csv());
+  if (!time_options.trace.empty()) write_file_atomically(time_options.trace, timed.trace);
   return 0;
 }
 

@@ -187,8 +187,8 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
     const int64_t rows =
         std::min(job.plan.request.step_rows, job.train->size());  // of a step: no more than an epoch has
     const TimingReport report = make_report(views, layer_facts(job.plan, rows), rows);
-    write_file_atomically(out + "/timing.csv", report.csv());
     if (options.timing) std::cout << report.table() << std::flush;
+    write_file_atomically(out + "/timing.csv", report.csv());
   }
   log_to_file("");
   return outcome;

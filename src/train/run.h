@@ -42,13 +42,18 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options);
 struct TimeOptions {
   int64_t steps = 30;  // timed, after a few that are not
   int threads = 0;     // of all ranks together; 0: all cores
-  std::string trace;   // file for a trace; empty: none
-  std::string csv{};   // file that the caller will write the report to; empty: none
+  // The files that the caller will write the trace and the report to; empty: none.
+  std::string trace{}, csv{};
 };
 
-// Times steps on made-up images. Logs the convolution algorithms that were measured. The report is rank 0's; where ranks
-// are processes, the others return an empty one.
-TimingReport time_steps(Settings settings, const TimeOptions& options);
+struct TimeOutcome {
+  TimingReport report;
+  std::string trace;  // the text of the file, where one is wanted
+};
+
+// Times steps on made-up images. Logs the convolution algorithms that were measured. The outcome is rank 0's; where
+// ranks are processes, the others return an empty one.
+TimeOutcome time_steps(Settings settings, const TimeOptions& options);
 
 // Of rank 0 in a step of so many rows, in the order of the plan; for reports.
 std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows);

@@ -4,7 +4,6 @@
 #include "src/comm/launch.h"
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
-#include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/parallel/memory_need.h"
 #include "src/train/alike.h"
@@ -78,7 +77,7 @@ std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows) {
   return all;
 }
 
-TimingReport time_steps(Settings settings, const TimeOptions& options) {
+TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   start_together("time", settings, {option_fact("steps", std::to_string(options.steps))});
   check_outputs({options.trace, options.csv});
   settle_strategy(settings, options.threads);
@@ -101,10 +100,10 @@ TimingReport time_steps(Settings settings, const TimeOptions& options) {
   if (launch().rank != 0) return {};
   std::vector<const Profiler*> views;
   for (const Profiler& profiler : profilers) views.push_back(&profiler);
-  if (!options.trace.empty()) write_file_atomically(options.trace, trace_json(views));
-  TimingReport report = make_report(views, layer_facts(plan, plan.request.step_rows), plan.request.step_rows);
-  report.untimed_ms = untimed_ms;
-  return report;
+  TimeOutcome outcome{make_report(views, layer_facts(plan, plan.request.step_rows), plan.request.step_rows), ""};
+  outcome.report.untimed_ms = untimed_ms;
+  if (!options.trace.empty()) outcome.trace = trace_json(views);
+  return outcome;
 }
 
 }  // namespace owt

@@ -277,6 +277,15 @@ TEST_F(CliTest, TimeWritesTableCsvAndTrace) {
   EXPECT_THAT(read_file(file("t.json")), AllOf(HasSubstr("traceEvents"), HasSubstr("conv2")));
 }
 
+TEST_F(CliTest, TimeShowsTheTableThoughTheTraceDoesNotFitOnTheDisk) {
+  const Result time = owt("time " + small_recipe() + " --workers 2 --steps 40 --trace " + file("t.json"),
+                          "trap '' XFSZ; ulimit -f 16;");
+  EXPECT_EQ(time.code, 1);
+  EXPECT_THAT(time.out, AllOf(HasSubstr("conv1"), HasSubstr("images/s")));
+  EXPECT_THAT(time.err, AllOf(HasSubstr("owt: error: cannot write " + file("t.json")), HasSubstr("free some space")));
+  EXPECT_FALSE(fs::exists(file("t.json")));
+}
+
 TEST_F(CliTest, DevicesListsTheGpusOrSaysWhyThereIsNone) {
   const Result devices = owt("devices");
   EXPECT_EQ(devices.code, 0) << devices.err;

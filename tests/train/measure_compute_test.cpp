@@ -68,8 +68,7 @@ TEST(MeasureCompute, RowsAreThoseOfARankAndAQuarter) {
 class TimesFile : public ::testing::Test {
  protected:
   std::string table(const Overrides& changes) const {
-    const TimingReport report =
-        time_steps(small_settings(kSmallRecipe, changes), {.steps = 2, .threads = 1, .trace = {}});
+    const TimingReport report = time_steps(small_settings(kSmallRecipe, changes), {.steps = 2, .threads = 1}).report;
     write_bytes(folder_.file("times.csv"), report.csv());
     return folder_.file("times.csv");
   }
@@ -78,7 +77,7 @@ class TimesFile : public ::testing::Test {
 
 TEST_F(TimesFile, OfOwtTimeGivesTheRowsAndTimesOfEveryLayer) {
   const Settings settings = small_settings(kSmallRecipe, {{"data.batch", "8"}});
-  const TimingReport report = time_steps(settings, {.steps = 2, .threads = 1, .trace = {}});
+  const TimingReport report = time_steps(settings, {.steps = 2, .threads = 1}).report;
   write_bytes(folder_.file("times.csv"), report.csv());
   const Plan plan = whole_plan(settings);
   ComputeSamples samples;
