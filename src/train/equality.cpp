@@ -16,7 +16,7 @@ int64_t hash_of(const Tensor& values) {
 // rank_of: of a member of `comm`, among all ranks.
 template <class RankOf>
 void compare(const std::vector<Param*>& params, Communicator& comm, Device device, int64_t step,
-             const RankOf& rank_of) {
+             const std::string& how_to_go_on, const RankOf& rank_of) {
   const auto count = static_cast<int64_t>(params.size());
   if (count == 0 || comm.ranks() == 1) return;
   Tensor mine({count}, DType::kI64), here;
@@ -33,16 +33,18 @@ void compare(const std::vector<Param*>& params, Communicator& comm, Device devic
       if (hashes[r * count + i] != hashes[i])
         fail("step ", step, ": '", params[static_cast<size_t>(i)]->name, "' of rank ", rank_of(r),
              " is not that of rank ", rank_of(0), ", though both should hold the same values; look at the memory and ",
-             "the links of their hosts, and go on from the last checkpoint with --resume auto");
+             "the links of their hosts; ", how_to_go_on);
 }
 
 }  // namespace
 
-void check_equality(const Plan& plan, RankModel& model, const Groups& groups, int64_t step) {
+void check_equality(const Plan& plan, RankModel& model, const Groups& groups, int64_t step,
+                    const std::string& how_to_go_on) {
   const Device device = plan.request.on.device;
   const int members = plan.model_ranks, place = groups.world().rank() % members;
-  compare(model.front_params(), groups.world(), device, step, [](int rank) { return rank; });
-  compare(model.back_params(), groups.replicas(), device, step, [&](int replica) { return replica * members + place; });
+  compare(model.front_params(), groups.world(), device, step, how_to_go_on, [](int rank) { return rank; });
+  compare(model.back_params(), groups.replicas(), device, step, how_to_go_on,
+          [&](int replica) { return replica * members + place; });
 }
 
 }  // namespace owt

@@ -172,6 +172,10 @@ std::string Trainer::what_is_kept() const {
   return job_.resume_checkpoint.empty() ? "there is no checkpoint yet" : "there is no checkpoint since the resume";
 }
 
+std::string Trainer::how_to_go_on() const {
+  return concat(what_is_kept(), saved_step_ >= 0 ? "; go on from it with --resume auto" : "; start the command again");
+}
+
 bool Trainer::run_to_the_end() {
   if (evaluation_due()) run_evaluation();  // the run was stopped before it came to that
   while (position() < total_steps_) {
@@ -184,7 +188,7 @@ bool Trainer::run_to_the_end() {
       return false;
     }
     if (writes() && (state_.step_in_epoch == 0 || position() >= total_steps_)) progress_->end_epoch();
-    if (equality_due()) check_equality(job_.plan, model_, step_.groups(), state_.step);
+    if (equality_due()) check_equality(job_.plan, model_, step_.groups(), state_.step, how_to_go_on());
     if (checkpoint_due()) save();  // first, since images to evaluate on may be damaged
     if (evaluation_due() && run_evaluation()) save();
   }

@@ -33,6 +33,7 @@ class Trainer {
 
   bool run_to_the_end();
   std::string what_is_kept() const;  // where the run has to end
+  std::string how_to_go_on() const;  // the same, where the recipe is good
   bool writes() const { return comm_.rank() == 0; }
   void restore();
   void prepare_steps();

@@ -4,11 +4,13 @@
 
 #include <filesystem>
 
+#include "src/comm/threads.h"
 #include "src/core/files.h"
 #include "src/train/checkpoint_files.h"
 #include "src/train/run.h"
 #include "src/train/safetensors.h"
 #include "src/train/signals.h"
+#include "src/train/trainer.h"
 #include "tests/train/whole_runs.h"
 
 namespace owt {
@@ -16,10 +18,46 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-class TrainerTest : public ::testing::Test, protected WholeRuns {};
+class TrainerTest : public ::testing::Test, protected WholeRuns {
+ protected:
+  // Two data-parallel ranks, the second with settings of its own, as nothing but a fault would bring about.
+  void run_unlike(const std::string& out, const Overrides& changes, const std::function<void(Settings&)>& of_rank_1) {
+    Job job;
+    job.settings = small_settings(
+        kSmallRecipe,
+        merged({{"parallel.workers", "2"}, {"parallel.strategy", "dp"}, {"run.equality_every", "3"}}, changes));
+    job.plan = job.settings.plan_to_run();
+    job.run_folder = path(out);
+    fs::create_directories(job.run_folder);
+    open_data(job, "");
+    run_ranks(2, 1, [&](Communicator& comm) {
+      Job mine = job;
+      if (comm.rank() == 1) of_rank_1(mine.settings);
+      Trainer(mine, comm).run();
+    });
+  }
+};
+
+TEST_F(TrainerTest, InitialWeightsAreThoseOfRankZeroWhateverTheOthersHaveDrawn) {
+  const Overrides three_steps{{"schedule.max_steps", "3"}};
+  EXPECT_NO_THROW(run_unlike("a", three_steps, [](Settings& settings) { settings.run.seed += 1; }));
+}
+
+TEST_F(TrainerTest, CopiesThatAreNotAlikeEndTheRunWithWhatThereIsToGoOnFrom) {
+  const auto another_rate = [](Settings& settings) { settings.optimizer.learning_rate *= 2; };
+  EXPECT_THAT(
+      [&] {
+        run_unlike("a", {{"run.checkpoint_every_steps", "2"}}, another_rate);
+      },
+      ThrowsMessage<Error>(AllOf(HasSubstr("step 3: 'conv1.weight' of rank 1 is not that of rank 0"),
+                                 EndsWith("that of step 2; go on from it with --resume auto"))));
+  EXPECT_THAT([&] { run_unlike("b", {}, another_rate); },
+              ThrowsMessage<Error>(EndsWith("; there is no checkpoint yet; start the command again")));
+}
 
 TEST_F(TrainerTest, WritesTheRunFolder) {
   const TrainOutcome outcome = run("a", kEveryStepLogged);
