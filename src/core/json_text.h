@@ -1,8 +1,12 @@
 // JSON of files that anyone may have made.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "src/core/check.h"
 
@@ -13,14 +17,63 @@ constexpr int kDeepestJson = 64;  // levels of lists and objects
 // The levels of the deepest value. Text that is no JSON has some number of them, too.
 int json_depth(std::string_view text);
 
-// The object that the text is; Json is one of nlohmann's. What is nested without end would end the program: such values
-// are copied, compared and printed by recursion. Throws Error that says what is wrong, without naming a file.
+// The functions below take one of nlohmann's classes as Json, and throw Error that says what is wrong, without naming a
+// file.
+
+// Throws where the text is no JSON because of a number that no double can hold, such as 1e400, and only there.
+template <class Json>
+void check_json_numbers_fit(const std::string& text) {
+  std::string key;
+  const auto note_key = [&](int, typename Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::key) key = parsed.template get<std::string>();
+    return true;
+  };
+  try {
+    const Json unused = Json::parse(text, note_key);
+  } catch (const typename Json::out_of_range& e) {
+    const std::string why = e.what();  // "... '1e400'"
+    fail("'", key, "' is ", why.substr(std::min(why.find('\''), why.size()), 40), ", which no number can hold");
+  } catch (const typename Json::exception&) {
+  }
+}
+
+// The object that the text is. What is nested without end would end the program: such values are copied, compared and
+// printed by recursion.
 template <class Json>
 Json json_object(const std::string& text) {
   if (json_depth(text) > kDeepestJson) fail("its JSON is nested deeper than ", kDeepestJson, " levels");
   Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (object.is_discarded()) check_json_numbers_fit<Json>(text);
   if (!object.is_object()) fail("it is no JSON object");
   return object;
+}
+
+template <class Json>
+[[noreturn]] void not_wanted(const std::string& key, const Json& object, const std::string& wanted) {
+  if (!object.contains(key)) fail("there is no '", key, "', wanted ", wanted);
+  const Json& value = object.at(key);
+  fail("'", key, "' is ", value.is_number() ? value.dump() : value.type_name(), ", wanted ", wanted);
+}
+
+// The whole number under a key, from low to high. JSON reads one of more than 64 bits as a floating-point number.
+template <class Json>
+int64_t json_whole(const Json& object, const std::string& key, int64_t low,
+                   int64_t high = std::numeric_limits<int64_t>::max()) {
+  const Json value = object.value(key, Json());
+  const bool whole = value.is_number_integer() &&
+                     (!value.is_number_unsigned() || std::in_range<int64_t>(value.template get<uint64_t>()));
+  if (!whole || value.template get<int64_t>() < low || value.template get<int64_t>() > high)
+    not_wanted(key, object, concat("a whole number from ", low, " to ", high));
+  return value.template get<int64_t>();
+}
+
+// The number under a key, above 0 and up to high.
+template <class Json>
+double json_positive(const Json& object, const std::string& key, double high) {
+  const Json value = object.value(key, Json());
+  if (!value.is_number() || !(value.template get<double>() > 0) || value.template get<double>() > high)
+    not_wanted(key, object, concat("a number above 0 and up to ", high));
+  return value.template get<double>();
 }
 
 }  // namespace owt

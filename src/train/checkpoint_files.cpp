@@ -105,24 +105,10 @@ uint64_t parse_hex(const std::string& text) {
   return value;
 }
 
-[[noreturn]] void not_wanted(const char* key, const Json& value, const std::string& wanted) {
-  throw std::invalid_argument(
-      concat("'", key, "' is ", value.is_number() ? value.dump() : value.type_name(), ", wanted ", wanted));
-}
-
-int64_t count(const Json& json, const char* key, int64_t low, int64_t high = std::numeric_limits<int64_t>::max()) {
-  const Json& value = json.at(key);
-  const bool whole =
-      value.is_number_integer() && (!value.is_number_unsigned() || std::in_range<int64_t>(value.get<uint64_t>()));
-  if (!whole || value.get<int64_t>() < low || value.get<int64_t>() > high)
-    not_wanted(key, value, concat("a whole number from ", low, " to ", high));
-  return value.get<int64_t>();
-}
-
 // JSON reads a whole number of more than 64 bits as a floating-point one, which may not fit.
 uint64_t seed_in(const Json& json) {
-  const Json& value = json.at("seed");
-  if (!value.is_number_unsigned()) not_wanted("seed", value, "a whole number of 64 bits");
+  const Json value = json.value("seed", Json());
+  if (!value.is_number_unsigned()) not_wanted("seed", json, "a whole number of 64 bits");
   return value.get<uint64_t>();
 }
 
@@ -172,16 +158,16 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     const uint64_t noted = parse_hex(json.at(kOwnChecksum).get<std::string>());
     json.erase(kOwnChecksum);
     if (checksum_of(json.dump()) != noted) throw std::invalid_argument("its checksum does not match");
-    state.step = count(json, "step", 0);
-    state.epoch = count(json, "epoch", 0);
-    state.step_in_epoch = count(json, "step_in_epoch", 0);
-    state.step_rows = count(json, "step_rows", 0);
-    state.images = count(json, "images", 0);
-    state.evaluated_step = count(json, "evaluated_step", -1);
+    state.step = json_whole(json, "step", 0);
+    state.epoch = json_whole(json, "epoch", 0);
+    state.step_in_epoch = json_whole(json, "step_in_epoch", 0);
+    state.step_rows = json_whole(json, "step_rows", 0);
+    state.images = json_whole(json, "images", 0);
+    state.evaluated_step = json_whole(json, "evaluated_step", -1);
     state.seed = seed_in(json);
     state.best_top1 = json.at("best_top1").get<double>();
-    state.best_step = count(json, "best_step", -1);
-    state.workers = static_cast<int>(count(json, "workers", 1, std::numeric_limits<int>::max()));
+    state.best_step = json_whole(json, "best_step", -1);
+    state.workers = static_cast<int>(json_whole(json, "workers", 1, std::numeric_limits<int>::max()));
     state.strategy = json.at("strategy").get<std::string>();
     state.conv_choices = json.at("conv_choices").get<std::map<std::string, std::string>>();
     check_position(state);

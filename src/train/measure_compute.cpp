@@ -4,7 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <sstream>
+#include <optional>
 
 #include "src/comm/profiled.h"
 #include "src/comm/solo.h"
@@ -147,53 +147,78 @@ void add_samples(std::span<const TimingRow> rows, const Plan& plan, ComputeSampl
   samples.loss.emplace_back(batch_rows, loss_s);
 }
 
+namespace {
+
+struct Column {
+  size_t index;
+  const char* name;
+  double least, most;  // what may stand there; rests are differences
+};
+constexpr Column kForward{4, "forward_ms", 0, 1e12}, kBackward{5, "backward_ms", 0, 1e12},
+    kUpdate{6, "update_ms", 0, 1e12}, kMs{7, "ms", -1e12, 1e12}, kActivations{13, "activation_bytes", 0, 1e15},
+    kWeights{14, "weight_bytes", 0, 1e15};
+constexpr size_t kColumns = 15;
+
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells(1);
+  bool quoted = false;
+  for (const char c : line) {
+    if (c == '"')
+      quoted = !quoted;
+    else if (c == ',' && !quoted)
+      cells.emplace_back();
+    else
+      cells.back() += c;
+  }
+  if (cells.size() != kColumns) fail(cells.size(), " columns, wanted ", kColumns);
+  return cells;
+}
+
+double number_in(const std::vector<std::string>& cells, const Column& column) {
+  const std::string& cell = cells[column.index];
+  double found = 0;
+  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), found);
+  if (error != std::errc() || end != cell.data() + cell.size() || !(found >= column.least && found <= column.most))
+    fail("'", column.name, "' is '", cell, "', wanted a number from ", column.least, " to ", column.most);
+  return found;
+}
+
+std::optional<TimingRow::Kind> kind_named(const std::string& name) {
+  if (name == "layer") return TimingRow::Kind::kLayer;
+  if (name == "rest") return TimingRow::Kind::kRest;
+  if (name == "other") return TimingRow::Kind::kOther;
+  return {};
+}
+
+std::optional<TimingRow> row_in(const std::string& line) {
+  const std::vector<std::string> cells = cells_of(line);
+  const auto kind = kind_named(cells[0]);
+  if (!kind) return {};
+  TimingRow row;
+  row.kind = *kind;
+  row.name = cells[1];
+  row.forward_ms = number_in(cells, kForward);
+  row.backward_ms = number_in(cells, kBackward);
+  row.update_ms = number_in(cells, kUpdate);
+  row.ms = number_in(cells, kMs);
+  row.activation_bytes = static_cast<int64_t>(number_in(cells, kActivations));
+  row.weight_bytes = static_cast<int64_t>(number_in(cells, kWeights));
+  return row;
+}
+
+}  // namespace
+
 std::vector<TimingRow> read_times(const std::string& path) {
   constexpr const char* kHead = "kind,name,type,out,forward_ms,backward_ms,update_ms,ms,";
-  constexpr size_t kForward = 4, kBackward = 5, kUpdate = 6, kMs = 7, kActivations = 13, kWeights = 14, kColumns = 15;
-  std::istringstream text(read_file(path));
-  std::string line;
+  const std::vector<std::string> lines = text_lines(path);
+  if (lines.empty() || !lines[0].starts_with(kHead)) fail(path, ":1: this is no table of owt time --csv");
   std::vector<TimingRow> rows;
-  for (int number = 1; std::getline(text, line); ++number) {
-    if (number == 1) {
-      if (!line.starts_with(kHead)) fail(path, ":1: this is no table of owt time --csv");
-      continue;
+  for (size_t i = 1; i < lines.size(); ++i) {
+    try {
+      if (const auto row = row_in(lines[i])) rows.push_back(*row);
+    } catch (const Error& e) {
+      fail(path, ":", i + 1, ": ", e.what());
     }
-    std::vector<std::string> cells(1);
-    bool quoted = false;
-    for (const char c : line) {
-      if (c == '"')
-        quoted = !quoted;
-      else if (c == ',' && !quoted)
-        cells.emplace_back();
-      else
-        cells.back() += c;
-    }
-    if (cells.size() != kColumns) fail(path, ":", number, ": ", cells.size(), " columns, wanted ", kColumns);
-    const auto value = [&](size_t column) {
-      const std::string& cell = cells[column];
-      double found = 0;
-      const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), found);
-      if (error != std::errc() || end != cell.data() + cell.size() || !std::isfinite(found))
-        fail(path, ":", number, ": '", cell, "' is no number");
-      return found;
-    };
-    TimingRow row;
-    if (cells[0] == "layer")
-      row.kind = TimingRow::Kind::kLayer;
-    else if (cells[0] == "rest")
-      row.kind = TimingRow::Kind::kRest;
-    else if (cells[0] == "other")
-      row.kind = TimingRow::Kind::kOther;
-    else
-      continue;
-    row.name = cells[1];
-    row.forward_ms = value(kForward);
-    row.backward_ms = value(kBackward);
-    row.update_ms = value(kUpdate);
-    row.ms = value(kMs);
-    row.activation_bytes = static_cast<int64_t>(value(kActivations));
-    row.weight_bytes = static_cast<int64_t>(value(kWeights));
-    rows.push_back(row);
   }
   return rows;
 }

@@ -12,11 +12,22 @@
 
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "src/core/json_text.h"
 
 namespace owt {
 namespace {
 
 using Json = nlohmann::ordered_json;  // writes NaN and infinity as null
+
+// The line of a record that stays when a run goes on after `step`, evaluated last after `evaluated_step`. Throws Error
+// that names the key and what is wrong.
+bool stays(const std::string& line, int64_t step, int64_t evaluated_step) {
+  const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (record.is_discarded()) check_json_numbers_fit<Json>(line);
+  if (!record.is_object()) return false;  // a crash left it unfinished
+  const bool evaluation = record.contains("kind") && record["kind"] == "eval";
+  return json_whole(record, "step", 0) <= (evaluation ? std::min(step, evaluated_step) : step);
+}
 
 }  // namespace
 
@@ -67,11 +78,13 @@ void drop_metrics_after(const std::string& path, int64_t step, int64_t evaluated
   const std::string content = read_file(path);
   std::string kept;
   std::istringstream lines(content);
-  for (std::string line; std::getline(lines, line);) {
-    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) continue;
-    const bool evaluation = record.contains("kind") && record["kind"] == "eval";
-    if (record["step"].get<int64_t>() <= (evaluation ? std::min(step, evaluated_step) : step)) kept += line + '\n';
+  int number = 1;
+  for (std::string line; std::getline(lines, line); ++number) {
+    try {
+      if (stays(line, step, evaluated_step)) kept += line + '\n';
+    } catch (const Error& e) {
+      fail(path, ":", number, ": ", e.what(), "; mend or remove that line, then resume the run");
+    }
   }
   if (kept != content) write_file_atomically(path, kept);
 }

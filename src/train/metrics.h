@@ -47,8 +47,8 @@ class MetricsLog {
 };
 
 // Before a run resumes after `step`, evaluated last after `evaluated_step`: drops the lines of later steps and later
-// evaluations, and lines that a crash left unfinished.
-// The file is replaced as a whole; a missing one is fine.
+// evaluations, and lines that a crash left unfinished. The file is replaced as a whole; a missing one is fine. Throws
+// Error where a record's step is no whole number from 0 on, naming file, line and value, and leaves the file as it is.
 void drop_metrics_after(const std::string& path, int64_t step, int64_t evaluated_step);
 
 }  // namespace owt

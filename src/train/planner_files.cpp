@@ -13,6 +13,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kLinksFormat = "owt links 1";
 constexpr const char* kPredictionFormat = "owt prediction 1";
+constexpr double kLongestCollective = 1e6;            // seconds
+constexpr int64_t kLargestTensor = int64_t{1} << 50;  // bytes
+constexpr int kMostRanks = 1 << 20;
 
 Collective collective_named(const std::string& name) {
   for (const Collective collective : all_collectives())
@@ -23,19 +26,17 @@ Collective collective_named(const std::string& name) {
 CollectiveTime time_from(const Json& entry) {
   CollectiveTime time;
   time.collective = collective_named(entry.at("collective").get<std::string>());
-  time.bytes = entry.at("bytes").get<int64_t>();
-  time.seconds = entry.at("seconds").get<double>();
+  time.bytes = json_whole(entry, "bytes", 1, kLargestTensor);
+  time.seconds = json_positive(entry, "seconds", kLongestCollective);
   time.overlaps = entry.at("overlaps").get<bool>();
-  if (time.bytes < 1 || !(time.seconds > 0))
-    fail("a time of ", time.seconds, " s for ", time.bytes, " bytes; both must be positive");
   return time;
 }
 
 Network network_from(const Json& file) {
   if (file.value("format", "") != kLinksFormat) fail("its \"format\" is not \"", kLinksFormat, "\"");
-  const int ranks = file.at("ranks").get<int>(), hosts = file.at("hosts").get<int>();
-  if (ranks < 2 || hosts < 1 || ranks % hosts != 0)
-    fail(ranks, " ranks on ", hosts, " hosts; wanted two ranks or more, as many on every host");
+  const auto ranks = static_cast<int>(json_whole(file, "ranks", 2, kMostRanks));
+  const auto hosts = static_cast<int>(json_whole(file, "hosts", 1, ranks));
+  if (ranks % hosts != 0) fail(ranks, " ranks on ", hosts, " hosts; wanted as many on every host");
   std::vector<CollectiveTime> times;
   for (const Json& entry : file.at("times")) times.push_back(time_from(entry));
   Network network = measured_network(times, ranks, hosts);

@@ -12,6 +12,8 @@
 namespace owt {
 namespace {
 
+using ::testing::HasSubstr;
+
 class MetricsTest : public testing::Test {
  protected:
   TempFolder folder_;
@@ -76,6 +78,29 @@ TEST_F(MetricsTest, DropsAnEvaluationThatIsDoneAgainWhenTheRunResumes) {
   write_bytes(path_, first + second + "{\"kind\":\"eval\",\"step\":2}\n");
   drop_metrics_after(path_, 2, 1);
   EXPECT_EQ(read_file(path_), first + second);
+}
+
+TEST_F(MetricsTest, AStepThatIsNoCountNamesFileLineAndValueAndChangesNothing) {
+  const std::string first = "{\"kind\":\"train\",\"step\":9}\n";
+  const auto complaint_of = [&](const std::string& record) {
+    write_bytes(path_, first + record + "\n");
+    std::string said;
+    try {
+      drop_metrics_after(path_, 2, 2);
+    } catch (const Error& e) {
+      said = e.what();
+    }
+    EXPECT_EQ(read_file(path_), first + record + "\n");
+    return said;
+  };
+  EXPECT_THAT(complaint_of(R"({"kind":"train","step":-1})"),
+              HasSubstr("metrics.jsonl:2: 'step' is -1, wanted a whole"));
+  EXPECT_THAT(complaint_of(R"({"step":18446744073709551615})"),
+              HasSubstr(":2: 'step' is 18446744073709551615, wanted"));
+  EXPECT_THAT(complaint_of(R"({"step":1.5})"), HasSubstr(":2: 'step' is 1.5, wanted"));
+  EXPECT_THAT(complaint_of(R"({"step":null})"), HasSubstr(":2: 'step' is null, wanted"));
+  EXPECT_THAT(complaint_of(R"({"step":1,"loss":1e400})"), HasSubstr(":2: 'loss' is '1e400', which no number can hold"));
+  EXPECT_THAT(complaint_of("{}"), HasSubstr(":2: there is no 'step', wanted a whole number from 0"));
 }
 
 TEST_F(MetricsTest, DropsNothingWhereThereIsNothing) {

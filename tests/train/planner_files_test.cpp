@@ -79,11 +79,18 @@ TEST_F(LinksFile, WhatIsWrongInItIsAnErrorWithItsName) {
   error(write("{}"), "\"format\" is not \"owt links 1\"");
   error(broken("owt links 1", "owt links 2"), "\"format\"");
   error(broken("all_reduce", "all_together"), "no collective 'all_together'");
-  error(broken("\"bytes\": 4096", "\"bytes\": 0"), "both must be positive");
-  error(broken("\"seconds\": 2e-05", "\"seconds\": -1"), "both must be positive");
-  error(broken("\"seconds\"", "\"secs\""), "seconds");
+  error(broken("\"bytes\": 4096", "\"bytes\": 0"), "'bytes' is 0, wanted a whole number from 1");
+  error(broken("\"bytes\": 4096", "\"bytes\": 40.5"), "'bytes' is 40.5, wanted a whole number");
+  error(broken("\"bytes\": 4096", "\"bytes\": 18446744073709551615"), "'bytes' is 18446744073709551615, wanted");
+  error(broken("\"seconds\": 2e-05", "\"seconds\": -1"), "'seconds' is -1, wanted a number above 0");
+  error(broken("\"seconds\": 2e-05", "\"seconds\": 1e300"), "'seconds' is 1e+300, wanted a number above 0 and up to");
+  error(broken("\"seconds\": 2e-05", "\"seconds\": 1e400"), "'seconds' is '1e400', which no number can hold");
+  error(broken("\"seconds\": 2e-05", "\"seconds\": null"), "'seconds' is null, wanted a number");
+  error(broken("\"seconds\"", "\"secs\""), "there is no 'seconds', wanted a number");
   error(broken("\"hosts\": 1", "\"hosts\": 3"), "4 ranks on 3 hosts");
-  error(broken("\"ranks\": 4", "\"ranks\": \"four\""), "must be number");
+  error(broken("\"hosts\": 1", "\"hosts\": 4294967297"), "'hosts' is 4294967297, wanted a whole number from 1 to 4");
+  error(broken("\"ranks\": 4", "\"ranks\": \"four\""), "'ranks' is string, wanted a whole number from 2");
+  error(broken("\"ranks\": 4", "\"ranks\": -4"), "'ranks' is -4, wanted a whole number from 2");
   EXPECT_THROW(read_links(folder_.file("none.json")), Error);
 }
 
