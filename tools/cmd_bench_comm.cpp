@@ -130,12 +130,13 @@ int command_bench_comm(const Arguments& arguments) {
   const auto sizes = sizes_from(options.string("sizes"));
   const auto collectives = collectives_from(options.list("collective"));
   const double seconds = options.number("seconds", {.low = 0.01, .high = 1e5});
-  const Device device = device_from(options.string("device"));
-  check_launched(ranks);
   std::string named;
   for (const Collective collective : collectives) named += concat(named.empty() ? "" : " ", name_of(collective));
-  check_alike({program_fact(), option_fact("sizes", options.string("sizes")), option_fact("collective", named),
-               option_fact("seconds", options.string("seconds")), option_fact("device", name_of(device))});
+  check_alike({program_fact(), option_fact("workers", std::to_string(ranks)),
+               option_fact("sizes", options.string("sizes")), option_fact("collective", named),
+               option_fact("seconds", options.string("seconds")), device_fact(options.string("device"))});
+  check_launched(ranks);
+  const Device device = device_from(options.string("device"));
   check_outputs({options.given("json") ? options.string("json") : ""});
   Bench bench;
   run_ranks(

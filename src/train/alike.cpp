@@ -16,12 +16,6 @@ namespace {
 constexpr const char* kSameCommand = "give all processes the same command line";
 constexpr const char* kSameData = "give all hosts the same data";
 
-Fact device_fact(const Compute& on) {
-  const std::string why = on.device == Device::kCpu ? find_gpus().why_none : "";
-  return {"device", name_of(on.device), "look at the drivers of the hosts, or choose with --device",
-          why.empty() ? "" : concat("(", why, ")")};
-}
-
 void add_images(std::vector<Fact>& facts, const Dataset* images, const std::string& which, const std::string& where) {
   if (!images) return;
   facts.push_back({concat("number of ", which, " images"), std::to_string(images->size()), kSameData, where});
@@ -33,6 +27,20 @@ void add_images(std::vector<Fact>& facts, const Dataset* images, const std::stri
 
 Fact program_fact() { return {"program", concat("owt ", program_version()), "install the same program on all hosts"}; }
 
+Fact device_fact(const std::string& device) {
+  Fact fact{"device", "none", "look at the drivers of the hosts, or choose with --device"};
+  std::string why;
+  try {
+    const Device found = device_from(device);
+    fact.value = name_of(found);
+    if (found == Device::kCpu) why = find_gpus().why_none;
+  } catch (const Error& e) {
+    why = e.what();
+  }
+  if (!why.empty()) fact.where = concat("(", why, ")");
+  return fact;
+}
+
 Fact option_fact(const std::string& name, const std::string& value) {
   return {concat("--", name), value.empty() ? "nothing" : value, kSameCommand};
 }
@@ -40,19 +48,18 @@ Fact option_fact(const std::string& name, const std::string& value) {
 Fact option_is_given(const std::string& name, bool given) { return option_fact(name, given ? "a value" : ""); }
 
 void start_together(const std::string& command, const Settings& settings, const std::vector<Fact>& more) {
-  check_launched(settings.parallel.workers);
   set_watch_timeout(settings.parallel.timeout_s);
   set_stall_timeout(settings.parallel.stall_s);
   if (!launch().several()) return;
-  const Compute on = settings.compute();
   std::vector<Fact> facts{
       program_fact(),
       {"command", command, kSameCommand},
       {"recipe", settings.recipe.to_toml(), "give all hosts the same files, and all processes the same command line"},
-      device_fact(on),
-      {"precision", name_of(on.precision), kSameCommand}};
+      device_fact(settings.run.device),
+      {"precision", name_of(settings.run.precision), kSameCommand}};
   facts.insert(facts.end(), more.begin(), more.end());
   check_alike(facts);
+  check_launched(settings.parallel.workers);  // on all, now that all want as many
 }
 
 void check_same_data(const Job& job, const std::string& folder) {

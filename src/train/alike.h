@@ -10,10 +10,12 @@
 namespace owt {
 
 Fact program_fact();
+// What `--device` gives on this host (device_from()), or why it gives nothing.
+Fact device_fact(const std::string& device);
 
-// The start of every command whose ranks may be processes. Checks that as many are there as the recipe wants, sets what the
-// recipe says of timeouts, and compares program, command, recipe, device and precision, then `more` of the command line.
-// Collective. Throws Error on all ranks, naming the first that differs.
+// The start of every command whose ranks may be processes. Sets what the recipe says of timeouts, compares program,
+// command, recipe, device and precision, then `more` of the command line, and checks that as many ranks are there as
+// the recipe wants. Collective. Throws Error on all ranks, naming the first that differs.
 void start_together(const std::string& command, const Settings& settings, const std::vector<Fact>& more = {});
 // Of an option of the command line: its text, or that it is given.
 Fact option_fact(const std::string& name, const std::string& value);

@@ -229,6 +229,16 @@ differ "other images" 'checksum of the training images: rank 1 on .*/others, ran
 differ "other test images" 'number of test images: rank 1 on .* has 30 in .*/tests, rank 0 on .* has 20 in .*/all; give' tests
 differ "another recipe" "recipe: rank 1 on .* has the line 'batch = 12', rank 0 on .* has the line 'batch = 24'; give" all \
   --set data.batch=12
+status=0
+unlike_processes "$owt" train "$work/small.toml" --out "$work/differ" and "$owt" train "$work/small.toml" --out "$work/differ" \
+  --workers 3 >/dev/null 2>"$work/error.txt" || status=$?
+[ $status = 1 ] && grep -q "^owt: error: \(rank 1: \)\?recipe: rank 1 on .* has the line 'workers = 3', rank 0 on .* has" \
+  "$work/error.txt" || wrong "another number of workers on one rank: exit code $status, $(cat "$work/error.txt")"
+status=0
+unlike_processes "$owt" bench-comm --seconds 0.1 and "$owt" bench-comm --seconds 0.1 --workers 3 \
+  >/dev/null 2>"$work/error.txt" || status=$?
+[ $status = 1 ] && grep -q '^owt: error: \(rank 1: \)\?--workers: rank 1 on .* has 3, rank 0 on .* has 2; give' "$work/error.txt" ||
+  wrong "bench-comm with another number of workers on one rank: exit code $status, $(cat "$work/error.txt")"
 differ "weights for one" '--weights: rank 1 on .* has a value, rank 0 on .* has nothing; give' all --weights "$work/none"
 
 [ $failed = 0 ] && echo "passed"
