@@ -8,6 +8,7 @@
 #include "layers/pool.h"
 #include "layers/relu.h"
 #include "src/core/check.h"
+#include "src/core/printable.h"
 
 namespace owt {
 namespace {
@@ -26,6 +27,7 @@ std::unique_ptr<Layer> make_layer(const LayerSpec& spec, std::span<const LayerTy
   Config& config = spec.config;
   config.string("name");
   config.call("[[layer]] " + spec.name);
+  if (printable(spec.name) != spec.name) config.error("name", "a name holds no control characters");
   std::vector<std::string> known;
   for (const LayerType& type : types) known.push_back(type.type);
   const std::string wanted = config.word("type", known);

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "src/core/log.h"
+#include "src/core/printable.h"
 #include "src/parallel/memory_need.h"
 #include "src/train/checkpoint_files.h"
 #include "src/train/run.h"
@@ -50,7 +51,7 @@ void inspect_tensors(const std::string& path) {
   const SafetensorsReader file(path);
   int64_t elements = 0;
   for (const auto& entry : file.entries()) {
-    std::cout << format("{:<40} {:<5} {}\n", entry.name, entry.dtype, entry.shape.str());
+    std::cout << format("{:<40} {:<5} {}\n", printable(entry.name), entry.dtype, entry.shape.str());
     elements += entry.shape.elements();
   }
   std::cout << format("{}: {} tensors, {} elements\n", path, file.entries().size(), elements);
@@ -60,7 +61,7 @@ void inspect_checkpoint(const std::string& folder) {
   const RunState state = load_checkpoint_state(folder);
   std::cout << format("checkpoint {}: all checksums match\n", folder);
   std::cout << format("step {}, epoch {} (+{} steps), seed {}, {} worker(s), strategy {}\n", state.step, state.epoch,
-                      state.step_in_epoch, state.seed, state.workers, state.strategy);
+                      state.step_in_epoch, state.seed, state.workers, printable(state.strategy));
   if (state.best_step >= 0)
     std::cout << format("best top-1 {:.2f} % at step {}\n", 100 * state.best_top1, state.best_step);
   inspect_tensors((fs::path(folder) / "weights.safetensors").string());

@@ -1,6 +1,7 @@
 #include <iostream>
 
 #include "src/core/log.h"
+#include "src/core/printable.h"
 #include "src/train/classify.h"
 #include "tools/commands.h"
 
@@ -9,12 +10,12 @@ namespace {
 
 void print(const Answer& answer, const Classifier& classifier) {
   if (!answer.error.empty()) {
-    std::cerr << "owt: error: " << answer.file << ": " << answer.error << std::endl;
+    std::cerr << "owt: error: " << printable(concat(answer.file, ": ", answer.error)) << std::endl;
     return;
   }
-  std::cout << answer.file << '\n';
+  std::cout << printable(answer.file) << '\n';
   for (const RankedClass& ranked : answer.top)
-    std::cout << format("  {:6.2f} %  {}\n", 100 * ranked.probability, classifier.class_name(ranked.index));
+    std::cout << format("  {:6.2f} %  {}\n", 100 * ranked.probability, printable(classifier.class_name(ranked.index)));
   std::cout.flush();
 }
 

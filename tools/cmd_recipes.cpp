@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "src/core/log.h"
+#include "src/core/printable.h"
 #include "tools/commands.h"
 #include "tools/recipes.h"
 
@@ -16,7 +17,8 @@ int command_recipes(const Arguments& arguments) {
   const std::vector<NamedRecipe> recipes = named_recipes();
   size_t width = 0;
   for (const NamedRecipe& recipe : recipes) width = std::max(width, recipe.name.size());
-  for (const NamedRecipe& recipe : recipes) std::cout << format("{:<{}}  {}\n", recipe.name, width, recipe.file);
+  for (const NamedRecipe& recipe : recipes)
+    std::cout << format("{:<{}}  {}\n", printable(recipe.name), width, printable(recipe.file));
   return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "data/cifar.h"
 #include "data/shard_statistics.h"
 #include "src/core/log.h"
+#include "src/core/printable.h"
 #include "src/train/settings.h"
 
 namespace owt {
@@ -73,7 +74,7 @@ void print_sizes(const ShardDataset& images) {
 
 void print_classes(const std::vector<std::string>& names, const std::vector<int64_t>& counts) {
   for (size_t c = 0; c < counts.size(); ++c)
-    std::cout << format("  {:>4} {:<40} {:>8}\n", c, names.empty() ? "" : names[c], counts[c]);
+    std::cout << format("  {:>4} {:<40} {:>8}\n", c, names.empty() ? "" : printable(names[c]), counts[c]);
 }
 
 void print_counts(const Dataset& images, const std::string& sizes, Split split) {

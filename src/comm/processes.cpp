@@ -17,6 +17,7 @@
 #include "src/comm/watch.h"
 #include "src/core/activity.h"
 #include "src/core/log.h"
+#include "src/core/printable.h"
 
 namespace owt {
 namespace {
@@ -37,7 +38,7 @@ bool print_once(const std::string& text) {
     if (launch().rank > 0) who = concat("rank ", launch().rank, ": ");
   } catch (const Error&) {  // which is the text
   }
-  const std::string line = concat("owt: error: ", who, text, '\n');
+  const std::string line = concat("owt: error: ", who, printable(text), '\n');
   for (size_t written = 0; written < line.size();) {
     const ssize_t more = write(STDERR_FILENO, line.data() + written, line.size() - written);
     if (more <= 0) break;

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "src/core/check.h"
+#include "src/core/printable.h"
 
 namespace owt {
 namespace {
@@ -28,7 +29,8 @@ Sinks& sinks() {
 
 thread_local bool quiet_thread = false;
 
-void write(spdlog::level::level_enum level, const std::string& text) {
+void write(spdlog::level::level_enum level, const std::string& line) {
+  const std::string text = printable(line);
   const std::lock_guard lock(sinks().mutex);
   sinks().console->log(level, text);
   if (sinks().file) sinks().file->log(level, text);
@@ -44,7 +46,7 @@ void log_warning(const std::string& text) { write(spdlog::level::warn, "warning:
 
 void log_to_file_only(const std::string& text) {
   const std::lock_guard lock(sinks().mutex);
-  if (sinks().file) sinks().file->info(text);
+  if (sinks().file) sinks().file->info(printable(text));
 }
 
 void log_to_file(const std::string& path) {

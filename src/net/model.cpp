@@ -3,6 +3,7 @@
 #include <set>
 
 #include "src/core/check.h"
+#include "src/core/printable.h"
 #include "src/net/layer_types.h"
 
 namespace owt {
@@ -30,6 +31,7 @@ struct Names {
 Model read_model(Config& config) {
   Model model;
   model.name = config.string("name");
+  if (printable(model.name) != model.name) config.error("name", "a name holds no control characters");
   const std::vector<int64_t> input = config.integers("input");
   if (input.size() != 3) config.error("input", "'input' must be [channels, height, width]");
   for (const int64_t extent : input)

@@ -53,6 +53,14 @@ TEST_F(Log, LinesGoToTheFileWithTheirTime) {
   EXPECT_EQ(console(), "step 3\nwarning: slow\n");
 }
 
+TEST_F(Log, ControlCharactersAreShownAndNotSent) {
+  log_to_file(path_);
+  log_warn("nothing takes '{}'", "\x1b[2J\nowt: error");
+  log_to_file_only("\x07");
+  EXPECT_EQ(console(), "warning: nothing takes '\\x1b[2J\\x0aowt: error'\n");
+  EXPECT_THAT(read_file(path_), AllOf(HasSubstr("'\\x1b[2J\\x0aowt: error'\n"), HasSubstr(" \\x07\n")));
+}
+
 TEST_F(Log, AFileIsAppendedToAndClosedByAnEmptyPath) {
   log_to_file(path_);
   log_line("first");

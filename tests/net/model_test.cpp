@@ -128,6 +128,13 @@ TEST(ModelErrors, ALayerWithoutAName) {
               AllOf(StartsWith("net.toml:8: [[layer]]"), HasSubstr("'name' is missing")));
 }
 
+TEST(ModelErrors, NamesThatControlATerminal) {
+  EXPECT_THAT(error_of(replaced(kHead, "net", "n\\u001bet") + kConv + kFc),
+              AllOf(StartsWith("net.toml:1:"), HasSubstr("no control characters")));
+  EXPECT_THAT(error_of(kHead + replaced(kConv, "conv1", "conv\\n1") + kFc),
+              AllOf(StartsWith("net.toml:9:"), HasSubstr("no control characters")));
+}
+
 TEST(ModelErrors, ImpossibleGeometryNamesTheLayerAndItsInput) {
   EXPECT_THAT(error_of(kHead + replaced(kConv, "kernel = 3", "kernel = 9") + kFc),
               AllOf(StartsWith("net.toml:12: [[layer]] conv1:"), HasSubstr("8x6")));

@@ -14,6 +14,7 @@
 #include "src/core/gpus.h"
 #include "src/core/log.h"
 #include "src/parallel/memory_need.h"
+#include "src/train/safetensors.h"
 #include "src/train/settings.h"
 #include "tests/support/program.h"
 
@@ -101,6 +102,21 @@ TEST_F(CliTest, OutputsAreCheckedBeforeTheWork) {
   refused("bench-comm --seconds 0.1 --sizes 4K --json");
   const std::string both = file("both");
   EXPECT_EQ(owt("time " + recipe + " --steps 1 --csv " + both + " --trace " + both).code, 2);
+}
+
+TEST_F(CliTest, NamesFromFilesDoNotControlTheTerminal) {
+  const std::string name = "\x1b[2Jw";
+  SafetensorsWriter file(this->file("w.safetensors"), {{name, {1}}});
+  file.write(name, std::vector<float>{1});
+  file.finish();
+  const Result shown = owt("inspect " + this->file("w.safetensors"));
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("\\x1b[2Jw"), Not(HasSubstr("\x1b"))));
+  std::string other = read_file(this->file("w.safetensors"));
+  other.replace(other.find("F32"), 3, "F99");
+  const Result refused = owt("inspect " + write("other.safetensors", other));
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("\\x1b[2Jw"), HasSubstr("unknown dtype 'F99'"), Not(HasSubstr("\x1b"))));
 }
 
 TEST_F(CliTest, ImpossibleGeometryNamesTheLayerAndItsInput) {

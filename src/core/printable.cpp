@@ -1,0 +1,40 @@
+#include "src/core/printable.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace owt {
+namespace {
+
+// The bytes of the character that the text begins with; 0 where it controls a terminal or is no UTF-8.
+size_t visible_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return first >= ' ' && first != 0x7f ? 1 : 0;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  if (first == 0xc2 && byte(1) < 0xa0) return 0;  // U+0080 to U+009F
+  const size_t count = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  for (size_t i = 1; i < count; ++i)
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  return count;
+}
+
+std::string escaped(char c) {
+  char text[5];
+  std::snprintf(text, sizeof text, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  return text;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string all;
+  while (!text.empty()) {
+    const size_t bytes = visible_bytes(text);
+    all += bytes > 0 ? std::string(text.substr(0, bytes)) : escaped(text.front());
+    text.remove_prefix(std::max<size_t>(bytes, 1));
+  }
+  return all;
+}
+
+}  // namespace owt
