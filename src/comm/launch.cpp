@@ -135,8 +135,8 @@ std::string host_name() {
   return name[0] ? name : "localhost";
 }
 
-int cores_per_rank(int ranks) {
-  const int processes = launch().bound ? 1 : launch().local_ranks;
+int cores_per_rank(int ranks, const Launch& process) {
+  const int processes = process.bound ? 1 : process.local_ranks;
   return std::max(1, hardware_cores() / (processes * std::max(ranks, 1)));
 }
 

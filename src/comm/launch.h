@@ -35,6 +35,6 @@ std::string host_name();
 
 // Cores for each of `ranks` ranks of this process, at least 1: those it may run on, shared with the other processes of
 // the launch on this host unless it is bound.
-int cores_per_rank(int ranks);
+int cores_per_rank(int ranks, const Launch& process = launch());
 
 }  // namespace owt

@@ -69,7 +69,7 @@ class Walk {
 
   void run() {
     const bool every_round = plan_.request.dense_update == DenseUpdate::kRound;
-    const double labels = send(call("labels"));
+    send(call("labels"));  // before the first gather, which is waited for
     for (size_t i = 0; i < boundary(); ++i) clock_.compute(model_.forward(i, front_rows_, part(i)));
     std::vector<double> gathered(rounds_.size(), 0), scattered(rounds_.size(), 0);
     gathered[0] = send(there());
@@ -79,7 +79,7 @@ class Walk {
         gathered[r + 1] = send(there());
       }
       clock_.wait(gathered[r]);
-      dense_forward(rounds_[r], labels);
+      dense_forward(rounds_[r]);
       scattered[r] = dense_backward(rounds_[r], every_round || r + 1 == rounds_.size());
       if (every_round && rounds_[r] > 0) update_back();
     }
@@ -128,14 +128,13 @@ class Walk {
   double send(double seconds) { return seconds < 0 ? 0 : clock_.send(seconds); }  // returns when it is over
   void exchange(double seconds) { clock_.wait(send(seconds)); }
 
-  void dense_forward(double rows, double labels) {
+  void dense_forward(double rows) {
     for (size_t i = boundary(); i < plan_.layers.size(); ++i) {
       if (i > boundary()) exchange(moves_[i].input);
       clock_.compute(model_.forward(i, rows, part(i)));
       exchange(moves_[i].output);
     }
     exchange(logits_);
-    clock_.wait(labels);
     exchange(statistics_);
     clock_.compute(model_.loss(rows));
   }

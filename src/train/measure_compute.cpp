@@ -63,16 +63,6 @@ std::vector<double*> numbers(ComputeSamples& samples) {
   return all;
 }
 
-void take_mean(ComputeSamples& samples, Communicator& comm, Device device) {
-  const std::vector<double*> mine = numbers(samples);
-  Tensor here({static_cast<int64_t>(mine.size())}, DType::kF64);
-  for (size_t i = 0; i < mine.size(); ++i) here.data<double>()[i] = *mine[i] / comm.ranks();
-  Tensor sum = here.to(device);
-  comm.all_reduce(sum, {}).wait();
-  here = sum.to(Device::kCpu);
-  for (size_t i = 0; i < mine.size(); ++i) *mine[i] = here.data<double>()[i];
-}
-
 // The layers [begin, end) of the plan that a row of a report stands for: "conv1", "conv1+relu1".
 Slice layers_of(const Plan& plan, const std::string& row) {
   for (size_t begin = 0; begin < plan.layers.size(); ++begin) {
@@ -91,6 +81,16 @@ Slice layers_of(const Plan& plan, const std::string& row) {
 std::vector<int64_t> rows_to_measure(const PlanRequest& request) {
   const int64_t most = std::max<int64_t>(request.step_rows / request.ranks, 1), fewer = most / 4;
   return fewer > 0 ? std::vector<int64_t>{fewer, most} : std::vector<int64_t>{most};
+}
+
+void take_mean(ComputeSamples& samples, Communicator& comm, Device device) {
+  const std::vector<double*> mine = numbers(samples);
+  Tensor here({static_cast<int64_t>(mine.size())}, DType::kF64);
+  for (size_t i = 0; i < mine.size(); ++i) here.data<double>()[i] = *mine[i] / comm.ranks();
+  Tensor sum = here.to(device);
+  comm.all_reduce(sum, {}).wait();
+  here = sum.to(Device::kCpu);
+  for (size_t i = 0; i < mine.size(); ++i) *mine[i] = here.data<double>()[i];
 }
 
 ComputeSamples measure_compute(const Settings& settings, Communicator& together, std::span<const int64_t> rows) {

@@ -16,6 +16,8 @@ namespace owt {
 // the threads they will have: each works for itself at the same time as the others, and all get the mean over the ranks.
 // Two numbers of rows or more tell what does not grow with the rows.
 ComputeSamples measure_compute(const Settings& settings, Communicator& together, std::span<const int64_t> rows);
+// Collective: of every time in the samples, the mean over the ranks takes its place.
+void take_mean(ComputeSamples& samples, Communicator& together, Device device);
 // Numbers of rows that suit a run of `request`: those of one rank, and a quarter of them.
 std::vector<int64_t> rows_to_measure(const PlanRequest& request);
 

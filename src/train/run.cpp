@@ -107,10 +107,9 @@ void check_outputs(const std::vector<std::string>& files) {
   });
 }
 
-int threads_per_rank(int threads, int ranks) {
-  const int here = launch().several() ? 1 : ranks;  // of this process
-  if (threads == 0) return cores_per_rank(here);
-  return std::max(1, threads / (launch().several() ? launch().local_ranks : ranks));
+int threads_per_rank(int threads, int ranks, const Launch& process) {
+  if (threads == 0) return cores_per_rank(process.several() ? 1 : ranks, process);
+  return std::max(1, threads / (process.several() ? process.local_ranks : ranks));
 }
 
 TrainOutcome train(Settings settings, const TrainOptions& options) {

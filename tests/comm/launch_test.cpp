@@ -128,6 +128,21 @@ TEST(Launch, VariablesThatMakeNoSenseAreRefused) {
   }
 }
 
+TEST(Launch, ProcessesOfAHostShareItsCoresUnlessEachHasItsOwn) {
+  const int cores = hardware_cores();
+  Launch process;
+  process.ranks = 2 * cores;
+  process.local_ranks = cores;
+  EXPECT_EQ(cores_per_rank(1, process), 1);
+  process.bound = true;  // then this process may run on all that it sees
+  EXPECT_EQ(cores_per_rank(1, process), cores);
+  EXPECT_EQ(cores_per_rank(cores, process), 1);
+  EXPECT_EQ(cores_per_rank(2 * cores, process), 1);
+  process = {};
+  EXPECT_EQ(cores_per_rank(1, process), cores);
+  EXPECT_EQ(cores_per_rank(0, process), cores);
+}
+
 TEST(FromRank0, OfOneProcessIsAnOrdinaryCall) {
   EXPECT_EQ(from_rank_0([] { return std::string("made"); }), "made");
   EXPECT_THROW(from_rank_0([]() -> std::string { fail("not made"); }), Error);

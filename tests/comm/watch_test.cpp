@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "src/comm/sockets.h"
+#include "src/comm/stuck.h"
 
 namespace owt {
 namespace {
@@ -351,6 +352,46 @@ TEST(Losses, OfARankThatFailedAreItsOwnWords) {
   } catch (const Aborted& e) {
     EXPECT_STREQ(e.what(), "rank 1 failed: disk full");
   }
+}
+
+// Ranks 1 and 2 are connections of the test's own. Rank 1 says that it computes without a sign of work, all others wait.
+TEST(Watch, WhoMakesNoProgressIsToldThatItWasGivenUpAndTheOthersWhoItIs) {
+  constexpr uint32_t kHello = 0x6f777401, kAlive = kHello + 2, kLost = kHello + 6;
+  set_watch_timeout(0.6);
+  set_stall_timeout(1);
+  Watch::Post post;
+  std::istringstream address(post.address());
+  std::string token;
+  int port = 0;
+  address >> token >> port;
+  std::vector<Connection> ranks;
+  for (const int rank : {1, 2}) {
+    ranks.push_back(connect_to("127.0.0.1", port, 1min));
+    ranks.back().send({kHello, rank, token});
+  }
+  const std::string standings[] = {Standing{WaitsFor::kNothing, 1000, 7, "all_reduce"}.text(),
+                                   Standing{WaitsFor::kOthers, 1000, 8, "all_gather"}.text()};
+  std::vector<std::string> told(2);
+  Losses losses;
+  std::thread([&] {
+    this_thread_is_the_rank();
+    const Waits waits(WaitsFor::kOthers);
+    const Watch watch(post, {{"zero", 10}, {"one", 11}, {"two", 12}}, losses, {1h, [] {}});
+    wait_until([&] {
+      for (size_t r = 0; r < 2; ++r) {
+        ranks[r].send({kAlive, static_cast<int>(r) + 1, standings[r]});
+        ranks[r].receive([&](const Message& message) {
+          if (message.kind == kLost) told[r] = message.text;
+        });
+      }
+      return !told[0].empty() && !told[1].empty();
+    });
+  }).join();
+  EXPECT_THAT(told[0], HasSubstr("the other ranks have given this one up: it has shown no sign of work for 1000 s"));
+  EXPECT_THAT(told[1], HasSubstr("rank 1 on one (process 11) makes no progress: it has shown no sign of work"));
+  EXPECT_EQ(losses.text(""), told[1]);
+  set_watch_timeout(20);
+  set_stall_timeout(600);
 }
 
 }  // namespace

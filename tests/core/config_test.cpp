@@ -134,6 +134,13 @@ TEST(Config, FindsAMissingKeyUnderAMisspeltName) {
             "net.toml:17: [[layer]]: key 'kernel' is missing; did you mean it by 'kernal'?");
 }
 
+// What was read has its own meaning already.
+TEST(Config, AMissingKeyIsNotSuggestedUnderANameThatWasRead) {
+  Config layer = model().tables("layer")[0];
+  EXPECT_EQ(layer.integer("kernel"), 5);
+  EXPECT_EQ(error_of([&] { layer.integer("kernels"); }), "net.toml:11: [[layer]]: key 'kernels' is missing");
+}
+
 TEST(Config, FinishNamesAnUnknownKeyWithTheKnownOnesAndTheNearest) {
   Config layer = model().tables("layer")[1];
   layer.call("[[layer]] conv2");

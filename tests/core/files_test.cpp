@@ -278,5 +278,12 @@ TEST_F(Files, ByteOrderMarksAndLineEndsAreNoPartOfLines) {
               testing::ElementsAre("cat", "dog"));
 }
 
+TEST_F(Files, EmptyLinesCountUnlessNothingFollowsThem) {
+  EXPECT_THAT(split_lines("\ncat\n\ndog\n\n\r\n"), testing::ElementsAre("", "cat", "", "dog"));
+  EXPECT_THAT(split_lines("cat"), testing::ElementsAre("cat"));
+  EXPECT_THAT(split_lines("\n\n"), testing::IsEmpty());
+  EXPECT_THAT(split_lines(""), testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace owt

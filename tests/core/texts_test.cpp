@@ -18,7 +18,8 @@ TEST(Texts, ComeBackWhateverBytesTheyHold) {
 }
 
 TEST(Texts, DamagedOnesAreRefused) {
-  for (const char* damaged : {"5:abc", "x", "3", "3abc", "-1:a", "99999999999999999999:a"})
+  for (const char* damaged :
+       {"5:abc", "x", "3", "3abc", "-1:a", "99999999999999999999:a", "2:a", "1:a2:b", "1:", "0:1"})
     EXPECT_THROW(unpacked(damaged), Error) << damaged;
 }
 

@@ -203,6 +203,37 @@ TEST(Augment, MirroredRowsOfAllLengthsAreTheirPixelsBackwards) {
     }
 }
 
+// An exported network applies them to the plain pixels of the centre.
+TEST(Augment, TellsWhatTheCentreViewDoesToItsPixels) {
+  const Shape image{5, 7, 2};
+  DatasetStatistics statistics;
+  statistics.channel_mean = {3, 5};
+  statistics.channel_std = {2, 4};
+  std::vector<uint8_t> pixels;
+  for (int i = 0; i < image.elements(); ++i) {
+    statistics.pixel_mean.push_back(0.25 * i);
+    pixels.push_back(static_cast<uint8_t>(i * 37 % 251));
+  }
+  for (const auto& [crop, pad] : {std::pair<int64_t, int64_t>{3, 0}, {3, 1}, {9, 2}, {0, 0}})
+    for (const From mean : {From::kNone, From::kPixel, From::kChannel, From::kValues})
+      for (const From std : {From::kNone, From::kChannel, From::kValues}) {
+        const Augmenter augmenter({.crop = crop,
+                                   .pad = pad,
+                                   .scale = 0.5,
+                                   .mean = mean,
+                                   .std = std,
+                                   .mean_values = {1, 2},
+                                   .std_values = {8, 16}},
+                                  image, statistics);
+        const std::vector<float> plain = eval(Augmenter({.crop = crop, .pad = pad}, image), pixels);
+        const auto [means, factors] = augmenter.at_centre();
+        std::vector<float> expected;
+        for (size_t e = 0; e < plain.size(); ++e) expected.push_back((plain[e] - means[e]) * factors[e]);
+        EXPECT_EQ(eval(augmenter, pixels), expected)
+            << "crop " << crop << ", pad " << pad << ", mean " << int(mean) << ", std " << int(std);
+      }
+}
+
 TEST(AugmentSettings, ReadsEveryKey) {
   const auto settings = parse(
       "{ crop = 28, pad = 4, mirror = true, color = 0.5, scale = 0.25, mean = [1, 2, 3], std = [4.0, 5.0, "

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "src/core/files.h"
 #include "tests/data/read_photos.h"
 
@@ -89,6 +91,23 @@ TEST(BmpPhoto, BmpOfUnknownKindsAreRefused) {
   EXPECT_THAT(reason(made_bmp(1, 1, std::string(8, '\0'), {.bits = 24, .compression = 1})), HasSubstr("not supported"));
   EXPECT_THAT(reason(made_bmp(1, 1, std::string(8, '\0'), {.bits = 24, .compression = 4})), HasSubstr("not supported"));
   EXPECT_THAT(reason(made_bmp(0, 1, std::string(8, '\0'), {})), HasSubstr("no pixels"));
+}
+
+// Every value of a field of so many bits becomes the nearest of 0 to 255.
+TEST(BmpPhoto, ColoursOfAnyNumberOfBitsAreRoundedToTheNearestOfEight) {
+  constexpr uint32_t kBitFields = 3;
+  for (int bits = 1; bits <= 10; ++bits) {
+    const uint32_t most = (1u << bits) - 1;
+    const std::string masks = little_endian(most << 2) + little_endian(0) + little_endian(most << 20);
+    for (uint32_t value = 0; value <= most; ++value) {
+      const auto nearest = static_cast<int>(std::floor(255.0 * value / most + 0.5));
+      const Photo photo =
+          read_photo(made_bmp(1, 1, little_endian(value << 2 | (most - value) << 20), {32, kBitFields, masks}));
+      EXPECT_EQ(photo.pixels[0], nearest) << value << " of " << most;
+      EXPECT_EQ(photo.pixels[1], 0);
+      EXPECT_EQ(photo.pixels[2], static_cast<int>(std::floor(255.0 * (most - value) / most + 0.5)));
+    }
+  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 TEST(TiffPhoto, TiffIsReadOfEveryCompressionAndOrganisation) {
   const Photo photo = four_colours();
@@ -104,6 +105,15 @@ TEST(TiffPhoto, TheAlphaOfATiffIsOverWhiteWhetherColoursAreMultipliedOrNot) {
        {made_tiff(1, 1, plain, 1, kPlain), made_tiff(1, 1, multiplied, 1, kMultiplied),
         made_tiff(1, 1, deepened(plain), 1, kPlain, true), made_tiff(1, 1, deepened(multiplied), 1, kMultiplied, true)})
     EXPECT_THAT(pixel(read_photo(file), 0, 0), ElementsAre(224, 204, 204));
+}
+
+// libtiff takes memory for whole tiles and strips, whatever the image needs of them.
+TEST(TiffPhoto, APartLargerThanTheLimitForPixelsIsRefused) {
+  const Photo photo = quadrants(48, 64, kFourColours);
+  const PhotoLimits limits{.pixels = 48 * 64};
+  EXPECT_EQ(read_photo(written_tiff(photo, {.tile = 64}), limits).pixels, photo.pixels);
+  EXPECT_THAT([&] { read_photo(written_tiff(photo, {.tile = 128}), limits); },
+              ThrowsMessage<BadPhoto>(HasSubstr("parts of 49152 bytes")));
 }
 
 }  // namespace

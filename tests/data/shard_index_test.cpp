@@ -53,14 +53,36 @@ TEST(ShardIndex, RecordsOutsideTheTarFileAreRefused) {
   EXPECT_THAT(error_of(shard_index_bytes(index)), HasSubstr("record 0"));
 }
 
+TEST(ShardIndex, RecordsThatNoImageCanHaveAreRefused) {
+  const auto refused = [](const auto& change) {
+    ShardIndex index = two_records();
+    change(index.records[1]);
+    EXPECT_THAT(error_of(shard_index_bytes(index)), HasSubstr("record 1"));
+  };
+  refused([](ShardRecord& record) { record.bytes = 0; });
+  refused([](ShardRecord& record) { record.height = 0; });
+  refused([](ShardRecord& record) { record.width = 0; });
+  refused([](ShardRecord& record) { record.label = -1; });
+  refused([](ShardRecord& record) { record.offset = two_records().tar_bytes + 1; });
+}
+
 // With a right checksum, so that nothing else gives it away.
-TEST(ShardIndex, BytesThatShouldBeZeroAreChecked) {
+std::string with_byte(size_t place, int change) {
   std::string bytes = shard_index_bytes(two_records());
-  bytes[32 + 36] = 1;
+  bytes[place] = static_cast<char>(bytes[place] + change);
   bytes.resize(bytes.size() - sizeof(uint64_t));
   const uint64_t checksum = checksum_of(bytes);
   bytes.append(reinterpret_cast<const char*>(&checksum), sizeof checksum);
-  EXPECT_THAT(error_of(bytes), HasSubstr("record 0"));
+  return bytes;
+}
+
+TEST(ShardIndex, WhatTheChecksumCannotTellIsChecked) {
+  constexpr size_t kHeader = 32, kNameBytes = 32, kZero = 36;  // of an entry: where its fields are
+  ASSERT_EQ(error_of(with_byte(0, 0)), "");
+  EXPECT_THAT(error_of(with_byte(kHeader + kZero, 1)), HasSubstr("record 0"));
+  EXPECT_THAT(error_of(with_byte(kHeader + kNameBytes, -1)), HasSubstr("1 bytes of names too many"));
+  EXPECT_THAT(error_of(with_byte(kHeader + kNameBytes, 100)), HasSubstr("record 0"));
+  EXPECT_THAT(error_of(with_byte(8, 1)), HasSubstr("version 2, wanted 1"));
 }
 
 }  // namespace

@@ -183,5 +183,32 @@ TEST_F(PrepareSynthetic, RejectsTooFewImagesAndAFolderThatCannotBeMade) {
               testing::ThrowsMessage<Error>(HasSubstr("cannot make folder")));
 }
 
+// Of the corners, which hardly any shape reaches: slopes of up to 30 from centre to edge are even from -30 to 30, and the
+// grain has a standard deviation of 10. Bytes stop at 0 and 255, which takes a little away.
+TEST(Synthetic, BackgroundsSlopeAndAreGrainy) {
+  constexpr int64_t kImages = 500, kSide = 32;
+  const SyntheticDataset images({.size = kImages, .side = kSide});
+  std::vector<uint8_t> pixels(kSide * kSide * 3);
+  double across = 0, down = 0, grain = 0;
+  for (int64_t i = 0; i < kImages; ++i) {
+    images.read(i, View{}, pixels.data());
+    const auto at = [&](int64_t y, int64_t x, int64_t c) {
+      return static_cast<double>(pixels[static_cast<size_t>((y * kSide + x) * 3 + c)]);
+    };
+    const auto square = [](double value) { return value * value; };
+    for (int64_t c = 0; c < 3; ++c) {
+      across += square(at(0, kSide - 1, c) - at(0, 0, c));
+      down += square(at(kSide - 1, 0, c) - at(0, 0, c));
+      grain += square(at(0, 1, c) - at(0, 0, c));
+    }
+  }
+  const auto deviation = [](double squares) { return std::sqrt(squares / (3 * kImages)); };
+  // 60 / sqrt(3) of the slope and sqrt(2) * 10 of the grain
+  const double expected = std::sqrt(3600.0 / 3 * 31 * 31 / (32 * 32) + 200);
+  EXPECT_NEAR(deviation(across), expected, 0.12 * expected);
+  EXPECT_NEAR(deviation(down), expected, 0.12 * expected);
+  EXPECT_NEAR(deviation(grain), std::sqrt(200), 0.12 * std::sqrt(200));
+}
+
 }  // namespace
 }  // namespace owt

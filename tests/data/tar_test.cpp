@@ -83,6 +83,13 @@ TEST_F(TarTest, LongNamesAndOtherDialectsAreRead) {
   }
 }
 
+TEST_F(TarTest, OnlyFilesAreMembers) {
+  shell(
+      "mkdir d && printf one > d/file && ln d/file d/hard && ln -s file d/soft && mkfifo d/pipe && tar --sort=name -cf "
+      "x.tar d");
+  EXPECT_THAT(contents(file("x.tar"), tar_members(file("x.tar"))), testing::ElementsAre(std::pair("d/file", "one")));
+}
+
 TEST_F(TarTest, ATarFileInsideAnotherIsReadInPlace) {
   shell(
       "mkdir d; for i in 1 2 3; do printf pic$i > d/$i.jpg; done; tar -cf a.tar d/1.jpg d/2.jpg; tar -cf b.tar "

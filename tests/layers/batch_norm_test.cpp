@@ -64,6 +64,13 @@ TEST_P(BatchNormTest, RunningAveragesGetTheShareOfTheStepThatThisBatchIs) {
   EXPECT_EQ(norm.param("running_var").lr_mult, 0.25);
 }
 
+TEST_P(BatchNormTest, TheRunningVarianceOfTwoPositionsIsUnbiased) {
+  Harness norm("type='batch_norm'", {2, 1}, device());
+  norm.forward({1, 5});
+  norm.backward({0, 0});
+  EXPECT_THAT(norm.grad("running_var"), ElementsAre(8));  // 4 x 2 / (2 - 1)
+}
+
 TEST_P(BatchNormTest, OnePositionHasNoVarianceAndGivesTheBias) {
   Harness norm("type='batch_norm'", {1, 3}, device());
   norm.set_param("bias", {1, 2, 3});

@@ -87,5 +87,20 @@ TEST(Registry, ListsEveryTypeOnce) {
                                             "lrn", "max_pool", "relu"}));
 }
 
+TEST(Registry, LayersThatNoMemoryHoldsAreRefused) {
+  const auto make = [](const std::string& keys, const Shape& row) {
+    return [=] { make_layer(Config::text("name = 'big'\n" + keys, "big.toml"), row); };
+  };
+  const Shape image{1 << 16, 1, 1};
+  // 2^24 outputs of 2^16 inputs are 2^40 weights.
+  EXPECT_NO_THROW(make("type = 'dense'\nout = 16777216", image)());
+  EXPECT_THAT(make("type = 'dense'\nout = 16777216", {1 << 16, 2, 1}),
+              ThrowsMessage<Error>(AllOf(HasSubstr("big"), HasSubstr("larger than any memory"))));
+  // 2^24 channels of 2^8 pixels are 2^32 values.
+  EXPECT_NO_THROW(make("type = 'conv'\nkernel = 1\nout = 16777216", {1 << 8, 1, 1})());
+  EXPECT_THAT(make("type = 'conv'\nkernel = 1\nout = 16777216", {1 << 8, 2, 1}),
+              ThrowsMessage<Error>(HasSubstr("it would give 8589934592 values for each image")));
+}
+
 }  // namespace
 }  // namespace owt

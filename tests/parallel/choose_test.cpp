@@ -196,5 +196,88 @@ TEST(Choose, FourThousandRanksTakeNoTimeToSimulate) {
   for (const Prediction& p : choice.all) EXPECT_LE(choice.chosen().step_s(), p.step_s());
 }
 
+// "owt-a 0": the strategy and the ranks of a copy that are asked for.
+std::vector<std::string> candidates_of(int hosts, int ranks_per_host, int model_ranks = 0) {
+  PlanRequest request = request_of(hosts * ranks_per_host, 64);
+  request.model_ranks = model_ranks;
+  Network network;
+  network.hosts = hosts;
+  network.ranks_per_host = ranks_per_host;
+  std::vector<std::string> all;
+  for (const PlanRequest& candidate : candidates(request, network)) {
+    EXPECT_EQ(candidate.step_rows, 64);
+    all.push_back(concat(name_of(candidate.strategy), ' ', candidate.model_ranks));
+  }
+  return all;
+}
+
+TEST(Choose, GroupsOfAHostAreTriedWhereHostsHoldSeveralRanks) {
+  const std::vector<std::string> whole{"dp 0", "dp-zero 0", "owt-a 0", "owt-b 0", "owt-c 0", "owt-d 0", "mp 0"};
+  EXPECT_EQ(candidates_of(1, 8), whole);
+  EXPECT_EQ(candidates_of(8, 1), whole);
+  EXPECT_EQ(candidates_of(2, 4),
+            (std::vector<std::string>{"dp 0", "dp-zero 0", "owt-a 0", "owt-a 4", "owt-b 0", "owt-b 4", "owt-c 0",
+                                      "owt-c 4", "owt-d 0", "owt-d 4", "mp 0", "mp 4"}));
+  EXPECT_EQ(candidates_of(2, 4, 2),
+            (std::vector<std::string>{"dp 2", "dp-zero 2", "owt-a 2", "owt-b 2", "owt-c 2", "owt-d 2", "mp 2"}));
+}
+
+Prediction made_prediction(Strategy strategy, double compute_s, double exposed_s, double update_s, int64_t bytes) {
+  Prediction p;
+  p.request = request_of(4, 200);
+  p.request.strategy = strategy;
+  p.model_ranks = splits_dense(strategy) ? 4 : 1;
+  p.split = splits_dense(strategy);
+  p.compute_s = compute_s, p.exposed_s = exposed_s, p.update_s = update_s;
+  p.bytes = bytes;
+  p.memory_bytes = 12'340'000;
+  return p;
+}
+
+TEST(Choose, TheReasonComparesTheBestOfBothKinds) {
+  Choice choice;
+  choice.all = {made_prediction(Strategy::kDataParallel, 0.010, 0.004, 0.002, 8'000'000),
+                made_prediction(Strategy::kDataParallelZero, 0.010, 0.005, 0.002, 8'000'000),
+                made_prediction(Strategy::kOwtA, 0.005, 0.002, 0.001, 2'000'000),
+                made_prediction(Strategy::kOwtB, 0.005, 0.003, 0.001, 2'000'000)};
+  choice.best = 2;
+  EXPECT_EQ(choice.best_split(), &choice.all[2]);
+  EXPECT_EQ(choice.best_data_parallel(), &choice.all[0]);
+  EXPECT_EQ(
+      choice.reason(),
+      "owt-a: 8 ms a step, 2.00 times as fast as dp: it sends 2 MB instead of 8 MB per rank, waits 2 instead of 4 "
+      "ms, updates for 1 instead of 2 ms.");
+  std::swap(choice.all[0], choice.all[2]);
+  std::swap(choice.all[0].compute_s, choice.all[2].compute_s);
+  choice.all[0].exposed_s = 1;
+  choice.best = 2;
+  EXPECT_EQ(
+      choice.reason(),
+      "dp: 11 ms a step, 0.82 times as fast as owt-b: it sends 8 MB instead of 2 MB per rank, waits 4 instead of 3 "
+      "ms, updates for 2 instead of 1 ms. Splitting the dense layers does not pay here.");
+}
+
+TEST(Choose, TheTableHasAColumnForEachFigureAndMarksTheBest) {
+  Choice choice;
+  choice.all = {made_prediction(Strategy::kDataParallel, 0.010, 0.004, 0.002, 8'000'000),
+                made_prediction(Strategy::kOwtC, 0.005, 0.002, 0.001, 2'500'000)};
+  choice.best = 1;
+  EXPECT_THAT(choice.table(),
+              HasSubstr("\ndp                    8.000      10.000       4.000      2.000      16.000       "
+                        "12500       12.3\nowt-c                 2.500       5.000       2.000      1.000  "
+                        "     8.000       25000       12.3   <- best\n"));
+}
+
+TEST(Choose, TheCrossoverIsLookedForUpToTheLargestBatch) {
+  const Model model = alexnet();
+  const auto compute = h200(model);
+  const Network network = links(8, 12.5e9);
+  const int64_t rows = crossover_rows(model, request_of(8, 1024), network, *compute);
+  int64_t doubled = 8;
+  while (doubled < rows) doubled *= 2;
+  EXPECT_EQ(crossover_rows(model, request_of(8, 1024), network, *compute, doubled), rows);
+  EXPECT_EQ(crossover_rows(model, request_of(8, 1024), network, *compute, doubled - 1), 0);
+}
+
 }  // namespace
 }  // namespace owt

@@ -128,5 +128,44 @@ TEST(DeviceCompute, AnUnknownGpuIsAnErrorWithTheList) {
   }
 }
 
+// On a device whose products cost nothing and that moves a byte a second.
+TEST(DeviceCompute, BytesOfEveryKindOfLayerAreThoseOfTheContract) {
+  Config config = Config::text(R"(
+name = "kinds"
+input = [1, 2, 2]
+classes = 4
+layer = [
+  { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },
+  { name = "lrn", type = "lrn", size = 3 },
+  { name = "relu", type = "relu" },
+  { name = "block", type = "residual", body = [
+    { name = "conv", type = "conv", out = 3, kernel = 1, bias = false }, { name = "relu", type = "relu" } ] },
+  { name = "pool", type = "max_pool", kernel = 2 },
+  { name = "fc", type = "dense", out = 4, bias = false },
+]
+)");
+  const DeviceSpeed bytes{.name = "bytes", .fp32_flops = 1e300, .bytes_per_s = 1, .flop_share = 1, .byte_share = 1};
+  const auto model = device_compute(bytes, make_plan(read_model(config), {}));
+  constexpr double x = 4 * 4, y = 4 * 12, pooled = 4 * 3, logits = 4 * 4;  // of a row
+  const double conv = x + y + 4 * 3, inner_conv = y + y + 4 * 9, fc = pooled + logits + 4 * 12;
+  const struct {
+    double forward, backward;
+  } expected[] = {{conv, conv},  // the images need no gradient
+                  {y + y, 3 * y},
+                  {y + y, 3 * y},
+                  {inner_conv + 3 * y, 2 * inner_conv + 3 * y + 7 * y},
+                  {y + pooled + 3, 2 * pooled + 3 + y},
+                  {fc, 2 * fc}};
+  for (size_t i = 0; i < std::size(expected); ++i) {
+    EXPECT_DOUBLE_EQ(model->forward(i, 1, 1), expected[i].forward) << i;
+    EXPECT_DOUBLE_EQ(model->backward(i, 1, 1), expected[i].backward) << i;
+  }
+  EXPECT_DOUBLE_EQ(model->forward(5, 10, 0.5), 10 * pooled + 0.5 * (10 * logits + 4 * 12));
+  EXPECT_DOUBLE_EQ(model->update(5, 0.5), 20 * 12 * 0.5);
+  EXPECT_DOUBLE_EQ(model->loss(7), 7 * 3 * logits);
+  EXPECT_EQ(model->rest(), 0);
+  EXPECT_EQ(model->forward(0, 0, 1), 0);
+}
+
 }  // namespace
 }  // namespace owt

@@ -149,5 +149,21 @@ TEST(MemoryNeed, RowsThatFitAreTheLargestStepWithinTheMemory) {
   EXPECT_EQ(need.rows_in(900), 0);
 }
 
+// What goes round the body is read once more when the sum is made, so that nothing may take its place.
+TEST(MemoryNeed, TheFirstLayerOfABranchIsNotInPlace) {
+  Config config = Config::text(R"(
+name = "tiny"
+input = [1, 2, 2]
+classes = 4
+layer = [{ name = "block", type = "residual", body = [
+  { name = "relu1", type = "relu" }, { name = "conv", type = "conv", out = 1, kernel = 1 }, { name = "relu2", type = "relu" }
+] }]
+)");
+  const LayerPlan block = make_plan(read_model(config), {}).layers.front();
+  EXPECT_FALSE(block.inner[0].in_place);
+  EXPECT_TRUE(block.inner[2].in_place);
+  EXPECT_EQ(block.inner_elements(), 4 + 4);
+}
+
 }  // namespace
 }  // namespace owt

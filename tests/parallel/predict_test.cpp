@@ -221,5 +221,15 @@ TEST(Predict, ANetworkOfAnotherSizeIsAnError) {
   EXPECT_THROW(predict(tiny(Strategy::kOwtA), network, compute()), Error);
 }
 
+TEST(Predict, WhatBelongsToNoLayerIsComputedOnce) {
+  const FixedCompute with_rest({{1, 2, 0.5}, {0, 0, 0}, {3, 4, 1}}, 0.25, 7);
+  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC}) {
+    const Prediction without = predict(tiny(strategy), two_ranks(), compute()),
+                     with = predict(tiny(strategy), two_ranks(), with_rest);
+    EXPECT_NEAR(with.compute_s, without.compute_s + 7, 1e-12) << name_of(strategy);
+    EXPECT_NEAR(with.step_s(), without.step_s() + 7, 1e-12) << name_of(strategy);
+  }
+}
+
 }  // namespace
 }  // namespace owt

@@ -13,18 +13,19 @@ class FixedCompute : public ComputeModel {
     double forward = 0, backward = 0;  // seconds of a row
     double update = 0;                 // seconds
   };
-  explicit FixedCompute(std::vector<Layer> layers, double loss = 0) : layers_(std::move(layers)), loss_(loss) {}
+  explicit FixedCompute(std::vector<Layer> layers, double loss = 0, double rest = 0)
+      : layers_(std::move(layers)), loss_(loss), rest_(rest) {}
 
   double forward(size_t i, double rows, double part) const override { return layers_.at(i).forward * rows * part; }
   double backward(size_t i, double rows, double part) const override { return layers_.at(i).backward * rows * part; }
   double update(size_t i, double part) const override { return layers_.at(i).update * part; }
   double loss(double rows) const override { return loss_ * rows; }
-  double rest() const override { return 0; }
+  double rest() const override { return rest_; }
   std::string text() const override { return "fixed"; }
 
  private:
   std::vector<Layer> layers_;
-  double loss_;
+  double loss_, rest_;
 };
 
 }  // namespace owt

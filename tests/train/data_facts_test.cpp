@@ -65,6 +65,32 @@ TEST(DataFacts, DamagedOrForeignStatisticsAreAnErrorThatNamesTheFile) {
   expect_error("{\"pixel_mean\": [1, 2, 3]}", "'pixel_mean' has 3 values, the recipe wants 3072");
 }
 
+// Of a recipe of shards that wants all of them.
+TEST(DataFacts, EveryListHasTheLengthThatTheRecipeWants) {
+  const TempFolder folder;
+  std::string recipe = kSmallRecipe;
+  const size_t begin = recipe.find("format = \"synthetic\""), end = recipe.find("batch = 24");
+  recipe.replace(begin, end - begin, "format = \"shards\"\n");
+  const Settings settings =
+      small_settings(recipe, {{"data.augment", "{ crop = 12, mean = \"channel\", std = \"channel\", pca = 0.1 }"}});
+  DataFacts whole;
+  whole.statistics.channel_mean = whole.statistics.channel_std = whole.statistics.eigenvalues = {1, 2, 3};
+  whole.statistics.covariance = whole.statistics.eigenvectors = {1, 0, 0, 0, 1, 0, 0, 0, 1};
+  write_data_facts(folder.path(), whole);
+  EXPECT_EQ(find_data_facts(settings, folder.path(), "").statistics.eigenvectors, whole.statistics.eigenvectors);
+  for (const auto& [list, name] : {std::pair(&DatasetStatistics::channel_mean, "channel_mean"),
+                                   {&DatasetStatistics::channel_std, "channel_std"},
+                                   {&DatasetStatistics::eigenvalues, "eigenvalues"},
+                                   {&DatasetStatistics::eigenvectors, "eigenvectors"}}) {
+    DataFacts wrong = whole;
+    (wrong.statistics.*list).push_back(4);
+    write_data_facts(folder.path(), wrong);
+    EXPECT_THAT(
+        [&] { find_data_facts(settings, folder.path(), ""); },
+        ThrowsMessage<Error>(AllOf(HasSubstr(folder.file("statistics.json")), HasSubstr(concat("'", name, "'")))));
+  }
+}
+
 class DataFactsOfRuns : public WholeRuns, public ::testing::Test {};
 
 TEST_F(DataFactsOfRuns, TrainingWritesThoseOfItsData) {

@@ -56,6 +56,34 @@ TEST(MeasureCompute, TimesEveryLayerAlikeOnAllRanks) {
   }
 }
 
+TEST(MeasureCompute, TheMeanOverTheRanksTakesThePlaceOfEveryTime) {
+  std::mutex mutex;
+  int checked = 0;
+  run_ranks(3, 1, [&](Communicator& comm) {
+    const double r = comm.rank();
+    ComputeSamples samples;
+    samples.layers = {{{.rows = 2, .part = 0.5, .forward_s = 1 + r, .backward_s = 2 * r, .update_s = 3}},
+                      {{.rows = 4, .forward_s = 6 * r}, {.rows = 8, .backward_s = 9 + 3 * r}}};
+    samples.loss = {{2, 1 + 2 * r}, {4, 5}};
+    samples.rest_s = 12 * r;
+    take_mean(samples, comm, Device::kCpu);
+    const std::lock_guard lock(mutex);
+    ++checked;
+    const LayerSample &first = samples.layers[0][0], &second = samples.layers[1][0], &third = samples.layers[1][1];
+    EXPECT_DOUBLE_EQ(first.forward_s, 2);
+    EXPECT_DOUBLE_EQ(first.backward_s, 2);
+    EXPECT_DOUBLE_EQ(first.update_s, 3);
+    EXPECT_EQ(first.rows, 2);
+    EXPECT_EQ(first.part, 0.5);
+    EXPECT_DOUBLE_EQ(second.forward_s, 6);
+    EXPECT_DOUBLE_EQ(third.backward_s, 12);
+    EXPECT_DOUBLE_EQ(samples.loss[0].second, 3);
+    EXPECT_DOUBLE_EQ(samples.loss[1].second, 5);
+    EXPECT_DOUBLE_EQ(samples.rest_s, 12);
+  });
+  EXPECT_EQ(checked, 3);
+}
+
 TEST(MeasureCompute, RowsAreThoseOfARankAndAQuarter) {
   PlanRequest request;
   request.ranks = 4;
@@ -157,8 +185,17 @@ TEST(AddSamples, FusedLayersAndTheCommonUpdateAreSharedOut) {
   weights.name = "weights";
   weights.update_ms = 10;
   rows.push_back(weights);
+  TimingRow loss, rest;
+  loss.name = "loss";
+  loss.ms = 4;
+  rows.push_back(loss);
+  rest.kind = TimingRow::Kind::kRest;
+  rest.ms = 3;
+  rows.push_back(rest);
   ComputeSamples samples;
   add_samples(rows, plan, samples);
+  EXPECT_THAT(samples.loss, ElementsAre(std::pair(5.0, 4e-3)));
+  EXPECT_DOUBLE_EQ(samples.rest_s, 3e-3);
   EXPECT_DOUBLE_EQ(samples.layers[0].front().forward_s, 7e-3);
   EXPECT_DOUBLE_EQ(samples.layers[1].front().forward_s, 0);
   EXPECT_DOUBLE_EQ(samples.layers[1].front().rows, 5);
@@ -169,6 +206,11 @@ TEST(AddSamples, FusedLayersAndTheCommonUpdateAreSharedOut) {
                 10e-3 * static_cast<double>(plan.layers[i].weight_bytes) / static_cast<double>(all), 1e-12);
   }
   EXPECT_NEAR(update, 10e-3, 1e-12);
+  // The medians of rows may add up to more than the median of steps.
+  rows.back().ms = -3;
+  ComputeSamples again;
+  add_samples(rows, plan, again);
+  EXPECT_EQ(again.rest_s, 0);
 }
 
 }  // namespace

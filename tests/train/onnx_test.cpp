@@ -120,5 +120,12 @@ TEST(Onnx, AFailedWriteLeavesTheOldFile) {
   EXPECT_EQ(read_file(net.file("net.onnx")), "old");
 }
 
+// docs/Versioning.md of ONNX: the version of the format that came with an opset.
+TEST(Onnx, TheFormatIsTheOldestThatKnowsTheOpset) {
+  const std::map<int, int64_t> versions{{11, 6}, {12, 7}, {13, 7}, {14, 7}, {15, 8}, {16, 8}, {17, 8}};
+  for (const auto& [opset, version] : versions)
+    EXPECT_EQ(exported(small_settings(kSmallRecipe), {.opset = opset}).ir_version(), version) << opset;
+}
+
 }  // namespace
 }  // namespace owt

@@ -91,6 +91,8 @@ TEST_F(LinksFile, WhatIsWrongInItIsAnErrorWithItsName) {
   error(broken("\"hosts\": 1", "\"hosts\": 4294967297"), "'hosts' is 4294967297, wanted a whole number from 1 to 4");
   error(broken("\"ranks\": 4", "\"ranks\": \"four\""), "'ranks' is string, wanted a whole number from 2");
   error(broken("\"ranks\": 4", "\"ranks\": -4"), "'ranks' is -4, wanted a whole number from 2");
+  error(broken("\"hosts\": 1", "\"hosts\": 0"), "'hosts' is 0, wanted a whole number from 1 to 4");
+  error(broken("\"ranks\": 4", "\"ranks\": 1"), "'ranks' is 1, wanted a whole number from 2");
   EXPECT_THROW(read_links(folder_.file("none.json")), Error);
 }
 

@@ -8,7 +8,9 @@
 #include <map>
 #include <numeric>
 
+#include "data/memory_dataset.h"
 #include "data/synthetic.h"
+#include "src/comm/solo.h"
 #include "src/train/inference.h"
 #include "src/train/safetensors.h"
 #include "tests/support/csv.h"
@@ -293,6 +295,31 @@ TEST(Predictions, FieldsWithCommasAndQuotesAreQuoted) {
   EXPECT_EQ(read_file(folder.file("p.csv")),
             "index,name,label,label_name,top1,top1_name,top1_probability,top2,top2_name,top2_probability\n"
             "0,\"a,b.jpg\",1,dog,0,\"n01 cat, \"\"tabby\"\"\",0.5,1,dog,0.5\n");
+}
+
+// Of classes whose names have what CSV gives a meaning to.
+TEST(Predictions, NamesAreQuotedWhereTheyHoldWhatSeparatesFields) {
+  const MemoryDataset images({1, 1, 1}, 5, std::vector<uint8_t>(5), {0, 1, 2, 3, 4},
+                             {"a,b", "say \"c\"", "two\nlines", "back\rthere", "plain; text"});
+  Predictions predictions(images, 6, 1, 5);
+  Batch step;
+  step.step_rows = 5;
+  Tensor logits({5, 6});
+  const std::vector<int64_t> rows{0, 1, 2, 3, 4};
+  for (int64_t row = 0; row < 5; ++row)
+    for (int64_t c = 0; c < 6; ++c) logits.data()[row * 6 + c] = c == row + 1 ? 9.0f : static_cast<float>(-c);
+  predictions.add(step, rows, logits);
+  const auto solo = make_solo_communicator(Device::kCpu);
+  predictions.gather(*solo, Device::kCpu);
+  const TempFolder folder;
+  predictions.write_confusion_csv(folder.file("confusion.csv"));
+  EXPECT_EQ(read_file(folder.file("confusion.csv")),
+            "label,label_name,predicted,predicted_name,count\n"
+            "0,\"a,b\",1,\"say \"\"c\"\"\",1\n"
+            "1,\"say \"\"c\"\"\",2,\"two\nlines\",1\n"
+            "2,\"two\nlines\",3,\"back\rthere\",1\n"
+            "3,\"back\rthere\",4,plain; text,1\n"
+            "4,plain; text,5,5,1\n");
 }
 
 }  // namespace

@@ -129,7 +129,11 @@ TEST(DurationText, IsShort) {
   EXPECT_EQ(duration_text(0.4), "0 s");
   EXPECT_EQ(duration_text(59.4), "59 s");
   EXPECT_EQ(duration_text(59.6), "1:00");
-  EXPECT_EQ(duration_text(3599), "59:59");
+  EXPECT_EQ(duration_text(3599.4), "59:59");
+  EXPECT_EQ(duration_text(3599.6), "1:00:00");
+  EXPECT_EQ(duration_text(0), "0 s");
+  EXPECT_EQ(duration_text(-1), "?");
+  EXPECT_EQ(duration_text(1e9), "?");
   EXPECT_EQ(duration_text(7387), "2:03:07");
   EXPECT_EQ(duration_text(NAN), "?");
   EXPECT_EQ(duration_text(INFINITY), "?");

@@ -270,6 +270,23 @@ TEST(Trace, PutsAllRanksOnOneClock) {
   EXPECT_LE(end_of_first, begin_of_second + 0.002);  // microseconds, printed with three digits
 }
 
+TEST(Trace, ARankThatBeganLaterIsLaterOnTheClock) {
+  Profiler first;
+  run_steps(first);
+  Profiler second;  // all that it measures comes after all of the first
+  run_steps(second);
+  const Profiler* const ranks[] = {&first, &second};
+  const nlohmann::json trace = nlohmann::json::parse(trace_json(ranks));
+  double end_of_first = 0, begin_of_second = 1e30;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const double begin = event["ts"];
+    if (event["pid"] == 0) end_of_first = std::max(end_of_first, begin + event["dur"].get<double>());
+    if (event["pid"] == 1) begin_of_second = std::min(begin_of_second, begin);
+  }
+  EXPECT_LE(end_of_first, begin_of_second + 0.002);  // microseconds, printed with three digits
+}
+
 TEST(Trace, EscapesNames) {
   Profiler profiler;
   profiler.enable(true), profiler.keep_spans(true);

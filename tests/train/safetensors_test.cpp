@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "src/core/check.h"
+#include "src/core/files.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt {
@@ -228,6 +229,21 @@ TEST_F(SafetensorsTest, RecognisesOverlapsAndGaps) {
   EXPECT_EQ(complaint(two(8, 12)), "");
   EXPECT_THAT(complaint(two(6, 10)), HasSubstr("tensor 'b' overlaps"));
   EXPECT_THAT(complaint(two(10, 14)), HasSubstr("2 bytes before tensor 'b'"));
+}
+
+// Readers that map the file want the data aligned to eight bytes; the header is filled up with as few blanks as that takes.
+TEST_F(SafetensorsTest, TheDataBeginsAtTheNextMultipleOfEight) {
+  for (size_t length = 1; length <= 9; ++length) {
+    SafetensorsWriter writer(path_, {{std::string(length, 'n'), {1}}});
+    writer.write(std::string(length, 'n'), std::vector<float>{1});
+    writer.finish();
+    const std::string file = read_file(path_);
+    uint64_t header = 0;
+    std::memcpy(&header, file.data(), sizeof header);
+    EXPECT_EQ(header % 8, 0u);
+    EXPECT_EQ(file.size(), 8 + header + 4);
+    EXPECT_LT(file.size() - 4 - 1 - file.find_last_of('}'), 8u) << "blanks behind " << file.substr(8, header);
+  }
 }
 
 }  // namespace

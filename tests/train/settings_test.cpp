@@ -160,5 +160,19 @@ TEST(Settings, AnotherModelFileCanBeNamed) {
       ThrowsMessage<Error>(HasSubstr("is a model file itself")));
 }
 
+TEST(Settings, TheRateGrowsByTheRule) {
+  const auto scales = [](const char* rule) {
+    const Settings settings = small_settings(kSmallRecipe, {{"parallel.workers", "4"},
+                                                            {"parallel.strategy", "owt-c"},
+                                                            {"parallel.dense_update", "round"},
+                                                            {"parallel.scale_lr", rule}});
+    const Plan plan = make_plan(settings.model, settings.plan_request());
+    return std::pair(settings.front_rate_scale(plan), settings.back_rate_scale(plan));
+  };
+  EXPECT_EQ(scales("none"), std::pair(1.0, 1.0));
+  EXPECT_EQ(scales("linear"), std::pair(4.0, 1.0));
+  EXPECT_EQ(scales("sqrt"), std::pair(2.0, 1.0));
+}
+
 }  // namespace
 }  // namespace owt

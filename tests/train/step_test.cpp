@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <tuple>
 
+#include "src/comm/threads.h"
+#include "src/train/job.h"
+#include "src/train/made_up_batch.h"
 #include "tests/support/harness.h"
 #include "tests/support/runs.h"
 
@@ -470,6 +474,28 @@ TEST_P(StepTest, ALossThatIsNotFiniteNamesTheStepAndTheFirstBadLayer) {
       EXPECT_THAT(e.what(), HasSubstr("the first layer with a value that is not finite is '"));
     }
   }
+}
+
+TEST_P(StepTest, TheWishOfAnyRankToStopIsHeardByAll) {
+  const Settings settings = small_settings(
+      kSmallRecipe, {{"parallel.workers", "3"}, {"parallel.strategy", "owt-a"}, {"run.device", name_of(device())}});
+  const Plan plan = settings.plan_to_run();
+  std::atomic<int> heard{0};
+  run_ranks(
+      plan.ranks(), 1,
+      [&](Communicator& comm) {
+        RankModel model(settings.model, plan, comm.rank());
+        Sgd sgd(settings.optimizer);
+        Step step(plan, model, sgd, comm, nullptr, step_options(settings));
+        model.initialize(3);
+        const Batch batch =
+            made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
+        comm.meet();
+        for (const int wishes : {-1, 0, 1, 2})
+          heard += step.train(batch, wishes + 1, {0.01, 0.01}, comm.rank() == wishes).stop == (wishes >= 0);
+      },
+      device());
+  EXPECT_EQ(heard, 3 * 4);
 }
 
 }  // namespace

@@ -1,0 +1,54 @@
+// Which failure comes out of run_ranks() where several ranks fail.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "src/comm/threads.h"
+
+namespace owt {
+namespace {
+
+using ::testing::StrEq;
+using ::testing::ThrowsMessage;
+
+// Until the failure of another rank is known.
+void wait_for_the_end(Communicator& comm) {
+  try {
+    Tensor sum({1});
+    sum.zero();
+    while (true) comm.all_reduce(sum, {}).wait();
+  } catch (const Aborted&) {
+  }
+}
+
+TEST(FailureOfRanks, TheFirstOneIsThrown) {
+  const auto body = [](Communicator& comm) {
+    if (comm.rank() == 1) fail("the first");
+    wait_for_the_end(comm);
+    fail("a later one");
+  };
+  EXPECT_THAT([&] { run_ranks(3, 1, body); }, ThrowsMessage<Error>(StrEq("the first")));
+}
+
+// Rank 0 hears of the end before the rank that is the cause has said why.
+TEST(FailureOfRanks, TheCauseIsThrownThoughAConsequenceCameBefore) {
+  const auto body = [](Communicator& comm) {
+    if (comm.rank() == 0) throw Aborted("a consequence");
+    wait_for_the_end(comm);
+    fail("the cause");
+  };
+  EXPECT_THAT([&] { run_ranks(2, 1, body); }, ThrowsMessage<Error>(StrEq("the cause")));
+}
+
+TEST(FailureOfRanks, WithoutACauseTheFirstConsequenceIsThrown) {
+  const auto body = [](Communicator& comm) {
+    if (comm.rank() == 0) throw Aborted("the first");
+    wait_for_the_end(comm);
+    throw Aborted("a later one");
+  };
+  EXPECT_THAT([&] { run_ranks(2, 1, body); }, ThrowsMessage<Aborted>(StrEq("the first")));
+}
+
+}  // namespace
+}  // namespace owt
