@@ -9,7 +9,7 @@ namespace owt {
 enum class WaitsFor : int {
   kNothing,  // it works, as far as anybody can tell
   kOthers,   // a collective
-  kData,     // the images of the next step
+  kData,     // the images of the next step, or the bytes of a file
   kDevice,   // a GPU, which may itself be waiting in a collective
 };
 

@@ -69,11 +69,12 @@ bool synced(int file) { return ::fsync(file) == 0 || errno == EINVAL || errno ==
 }  // namespace
 
 std::string read_file(const std::string& path) {
+  const Waits waits(WaitsFor::kData);  // a dead disk gives nothing, for ever
   FILE* file = std::fopen(path.c_str(), "rb");
   if (!file) fail("cannot read ", path, ": ", reason());
   std::string content;
   char buffer[1 << 16];
-  for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, file)) > 0;) content.append(buffer, got);
+  for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, file)) > 0; note_work()) content.append(buffer, got);
   const bool failed = std::ferror(file) != 0;
   std::fclose(file);
   if (failed) fail("cannot read ", path, ": ", reason());
@@ -182,6 +183,7 @@ void AtomicFileWriter::close() {
 uint64_t checksum_of(std::string_view bytes) { return XXH64(bytes.data(), bytes.size(), 0); }
 
 uint64_t file_checksum(const std::string& path) {
+  const Waits waits(WaitsFor::kData);
   FILE* file = std::fopen(path.c_str(), "rb");
   if (!file) fail("cannot read ", path, ": ", reason());
   XXH64_state_t* state = XXH64_createState();

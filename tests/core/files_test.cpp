@@ -10,8 +10,10 @@
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <thread>
 #include <utility>
 
+#include "src/core/activity.h"
 #include "src/core/check.h"
 #include "tests/support/temp_folder.h"
 
@@ -212,6 +214,22 @@ TEST_F(Files, ReadingWhatIsNoFileNamesItAndTheReason) {
 }
 
 // Known answers of xxHash64 with seed 0.
+TEST_F(Files, AReaderOfWhatGivesNothingWaitsForData) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0666), 0);
+  for (const std::string content : {"late", "later"}) {
+    std::string found;
+    std::thread rank([&] {
+      this_thread_is_the_rank();
+      found = content == "late" ? read_file(path_) : hex(file_checksum(path_));
+    });
+    while (activity().waits_for != WaitsFor::kData) std::this_thread::yield();
+    write_bytes(path_, content);
+    rank.join();
+    EXPECT_EQ(found, content == "late" ? content : hex(checksum_of(content)));
+    EXPECT_EQ(activity().waits_for, WaitsFor::kNothing);
+  }
+}
+
 TEST_F(Files, ChecksumsAreXxHash64) {
   EXPECT_EQ(checksum_of(""), 0xef46db3751d8e999u);
   EXPECT_EQ(checksum_of("a"), 0xd24ec4f1a98c6e5bu);

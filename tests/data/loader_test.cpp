@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "data/order.h"
+#include "src/core/activity.h"
 #include "src/core/check.h"
 #include "tests/data/batches.h"
 
@@ -248,6 +250,33 @@ TEST(Loader, AnErrorInALaterStepDoesNotEndAnEarlierOne) {
     EXPECT_EQ(loader.next(Stream()).step_in_epoch, 0);
     EXPECT_THAT([&] { loader.next(Stream()); }, testing::ThrowsMessage<Error>(HasSubstr("image 10 is damaged")));
   }
+}
+
+// Its images come when they are let go.
+class HangingDataset : public CountingDataset {
+ public:
+  HangingDataset() : CountingDataset(40, -1) {}
+  void read(int64_t index, const View& view, uint8_t* pixels) const override {
+    let_go.wait(false);
+    CountingDataset::read(index, view, pixels);
+  }
+  mutable std::atomic<bool> let_go{false};
+};
+
+TEST(Loader, SaysThatItsRankWaitsForDataAndThatImagesCome) {
+  const auto dataset = std::make_shared<HangingDataset>();
+  std::thread rank([&] {
+    this_thread_is_the_rank();
+    Loader loader(counting(dataset, 10));
+    loader.next(Stream());
+  });
+  while (activity().waits_for != WaitsFor::kData) std::this_thread::yield();
+  const uint64_t works = activity().works;
+  dataset->let_go = true;
+  dataset->let_go.notify_all();
+  rank.join();
+  EXPECT_EQ(activity().waits_for, WaitsFor::kNothing);
+  EXPECT_GE(activity().works, works + 9);  // the first image had begun
 }
 
 TEST(Loader, RejectsRowsOutsideTheStep) {

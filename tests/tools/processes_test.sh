@@ -241,5 +241,21 @@ unlike_processes "$owt" bench-comm --seconds 0.1 and "$owt" bench-comm --seconds
   wrong "bench-comm with another number of workers on one rank: exit code $status, $(cat "$work/error.txt")"
 differ "weights for one" '--weights: rank 1 on .* has a value, rank 0 on .* has nothing; give' all --weights "$work/none"
 
+# A file that gives nothing, for ever, as on a dead file system: the rank that waits for it is named on the others.
+cp -r "$work/all" "$work/hanging"
+rm "$work/hanging/cifar-10-batches-bin/data_batch_3.bin"
+mkfifo "$work/hanging/cifar-10-batches-bin/data_batch_3.bin"
+hangs() {  # hangs RANK DATA-OF-RANK-0 DATA-OF-RANK-1
+  local status=0 data=("$work/$2" "$work/$3")
+  unlike_processes "$owt" train "$work/files.toml" --data "${data[0]}" --out "$work/hangs" --set parallel.timeout_s=5 and \
+    "$owt" train "$work/files.toml" --data "${data[1]}" --out "$work/hangs" --set parallel.timeout_s=5 \
+    >/dev/null 2>"$work/error.txt" || status=$?
+  local line='^owt: error: .*rank '$1' on [^ ]+ \(process [0-9]+\) makes no progress: it has waited for data for [0-9]+ s and read nothing;'
+  [ $status = 1 ] && grep -qE "$line" "$work/error.txt" ||
+    wrong "rank $1 waits for data: exit code $status, $(cat "$work/error.txt")"
+}
+hangs 0 hanging all
+hangs 1 all hanging
+
 [ $failed = 0 ] && echo "passed"
 exit $failed
