@@ -19,7 +19,9 @@
 namespace owt {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
@@ -301,6 +303,34 @@ TEST(StartTimeout, IsWhatTheEnvironmentSays) {
     EXPECT_THROW(start_timeout(), Error) << nonsense;
   }
   unsetenv("OWT_START_TIMEOUT");
+}
+
+TEST(StartTimeout, EndsTheWaitForRanksThatDoNotConnect) {
+  set_start_timeout(1);
+  Watch::Post post;
+  Losses losses;
+  EXPECT_THAT(
+      [&] {
+        Watch(post, {{"here", 1}, {"there", 2}}, losses, {0ms, [] {}});
+      },
+      ThrowsMessage<Error>(AllOf(HasSubstr("have not connected to rank 0 on here over TCP within 1 s: 1 on there"),
+                                 HasSubstr("OWT_START_TIMEOUT"))));
+  set_start_timeout(0);
+}
+
+TEST(Watch, Rank0MayOpenAsManyFilesAsThereAreRanks) {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  rlimit few = before;
+  few.rlim_cur = 64;
+  setrlimit(RLIMIT_NOFILE, &few);
+  Watch::Post post;
+  Losses losses;
+  const Watch alone(post, {{"here", 1}}, losses, {0ms, [] {}});
+  rlimit now{};
+  getrlimit(RLIMIT_NOFILE, &now);
+  EXPECT_GT(now.rlim_cur, 64u);
+  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST(Watch, StrangersAreNotTakenForRanks) {
