@@ -23,7 +23,7 @@ stop() {  # stop STATUS MESSAGE
 
 # --- inside: a shell of the root's own, in the clone ---
 if [ "${1:-}" = --inside ]; then
-  cd /root/owt
+  cd /opt/owt
   begin=$SECONDS
   part() {  # part NAME COMMAND...
     local name=$1
@@ -101,7 +101,7 @@ if [ ! -e "$folder/etc/debian_version" ]; then
   }
 fi
 # A commit, as a newcomer gets it; what is not committed stays out.
-tree=$folder/root/owt
+tree=$folder/opt/owt
 [ -d "$tree/.git" ] || git init -q "$tree"
 git -C "$tree" fetch -q "$source_root" HEAD && git -C "$tree" checkout -q -f FETCH_HEAD
 # This script may be newer than the commit.
