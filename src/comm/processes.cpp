@@ -24,15 +24,17 @@ namespace {
 
 constexpr int kWrongCommandLine = 2;  // which all ranks have
 
-// How long the rest of the process may take to notice that a rank was lost, before the watch ends it. Open MPI's mpirun
-// sends SIGTERM to all processes a second after one has ended, and SIGKILL a second later.
-constexpr auto kGrace = std::chrono::milliseconds(5000);
-constexpr auto kGraceUnderOpenMpi = std::chrono::milliseconds(800);
+// Open MPI's mpirun ends all processes when one has ended: SIGCONT, SIGTERM after a rest and SIGKILL after another. Open
+// MPI 4 rests for a second, Open MPI 5 for a quarter (nothing sets that), and a rest is cut short when a further process
+// ends. So each rank says at once what it knows, and stays long enough for all others to have done so.
+constexpr auto kGraceToSay = std::chrono::milliseconds(100);  // for the rank's own threads; then the watch says it
+constexpr auto kStay = std::chrono::milliseconds(300);
+constexpr auto kGraceToEnd = std::chrono::milliseconds(5000);  // then the watch ends the process
 
 // "owt: error: ...", once per process; in one piece, because other ranks write to the same terminal.
-bool print_once(const std::string& text) {
+void print_once(const std::string& text) {
   static std::atomic_flag printed;
-  if (printed.test_and_set()) return false;
+  if (printed.test_and_set()) return;
   std::string who;
   try {
     if (launch().rank > 0) who = concat("rank ", launch().rank, ": ");
@@ -44,7 +46,6 @@ bool print_once(const std::string& text) {
     if (more <= 0) break;
     written += static_cast<size_t>(more);
   }
-  return true;
 }
 
 // What a process says of itself at the start.
@@ -85,7 +86,8 @@ class Processes {
       if (peers.empty()) address = said.post;
       peers.push_back(said.peer);
     }
-    const Watch::Overdue overdue{launch().by == "Open MPI" ? kGraceUnderOpenMpi : kGrace, [this] { leave(); }};
+    const std::vector<Watch::Overdue> overdue{{kGraceToSay, [this] { print_once(losses_.text(place())); }},
+                                              {kGraceToEnd, [] { _exit(1); }}};
     watch_ = post ? std::make_unique<Watch>(*post, peers, losses_, overdue)
                   : std::make_unique<Watch>(address, launch().rank, peers, losses_, overdue);
   }
@@ -122,11 +124,6 @@ class Processes {
   }
 
  private:
-  // In the watch's thread: the rest of the process has had its time to say what it was doing.
-  void leave() const {
-    if (print_once(losses_.text(place()))) _exit(1);
-  }
-
   Losses losses_;
   std::unique_ptr<Mpi> mpi_;
   std::unique_ptr<Watch> watch_;
@@ -235,16 +232,16 @@ std::exception_ptr announce_failure(const std::exception_ptr& failure) {
 
 int end_with_error(const std::exception& failure, const std::string& text, int code) {
   const bool by_rank_0 = code == kWrongCommandLine && launch().rank > 0;
-  const bool printed = by_rank_0 || print_once(text);
+  if (!by_rank_0) print_once(text);
   if (!begun.load()) return code;
   std::cout.flush();
   Processes* const all = joined.load();
   if (!all) _exit(code);  // MPI's thread may hang, and what runs at exit could wait for it
-  if (!printed) std::this_thread::sleep_for(std::chrono::seconds(1));  // the watch is ending the process
   if (dynamic_cast<const Aborted*>(&failure))
     all->say_goodbye();  // its end is no news
   else
     all->say_failed(text);
+  std::this_thread::sleep_for(kStay);
   _exit(code);
 }
 

@@ -132,7 +132,7 @@ void Losses::check(std::string_view during) const {
 // Listens to the other ranks, and speaks for this one.
 class Watch::Thread {
  public:
-  Thread(int rank, std::vector<Peer> peers, Losses& losses, Overdue overdue)
+  Thread(int rank, std::vector<Peer> peers, Losses& losses, std::vector<Overdue> overdue)
       : rank_(rank),
         peers_(std::move(peers)),
         losses_(losses),
@@ -286,8 +286,7 @@ class Watch::Thread {
     auto last = Clock::now(), next_alive = last;  // when the loop last began; when to say so next
     while (true) {
       const auto timeout = timeout_now();
-      const auto next = overdue_at_ && !called_ ? std::min(next_alive, *overdue_at_) : next_alive;
-      wait_readable(readable(), std::chrono::ceil<Milliseconds>(next - last));
+      wait_readable(readable(), std::chrono::ceil<Milliseconds>(std::min(next_alive, next_deadline(timeout)) - Clock::now()));
       const auto now = Clock::now();
       // This process itself has been stopped: what the others have said meanwhile is still to be read.
       const bool was_stopped = now - last > timeout / 2;
@@ -304,15 +303,26 @@ class Watch::Thread {
       }
       for (Link& link : links_) {
         link.connection.flush();
-        if (link.connection.open() && !link.left && now - link.heard > timeout)
+        if (link.connection.open() && !link.left && now - link.heard >= timeout)
           lose(link, concat("it has not answered for ", watch_timeout(), " s"));
       }
-      if (losses_.any() && !overdue_at_) overdue_at_ = now + overdue_.grace;
-      if (overdue_at_ && now >= *overdue_at_ && !called_) {
-        called_ = true;
-        overdue_.call();
-      }
+      if (losses_.any() && !loss_at_) loss_at_ = now;
+      while (overdue_at() <= now) overdue_[called_++].call();
     }
+  }
+
+  // Of the next call that is overdue.
+  Clock::time_point overdue_at() const {
+    return loss_at_ && called_ < overdue_.size() ? *loss_at_ + overdue_[called_].grace : Clock::time_point::max();
+  }
+
+  // When the first of the others has been silent for too long, or something is overdue: to the millisecond, so that all
+  // who lose rank 0 notice it at the same time, before the launcher ends them because of the first one that goes.
+  Clock::time_point next_deadline(Milliseconds timeout) const {
+    auto next = overdue_at();
+    for (const Link& link : links_)
+      if (link.connection.open() && !link.left) next = std::min(next, link.heard + timeout);
+    return next;
   }
 
   // Work of this rank is seen by the number of its signs, so a signal that comes and goes between two looks counts.
@@ -435,10 +445,11 @@ class Watch::Thread {
   int rank_;
   std::vector<Peer> peers_;
   Losses& losses_;
-  Overdue overdue_;
+  std::vector<Overdue> overdue_;
+  size_t called_ = 0;  // of them
   std::vector<Link> links_;
-  std::optional<Clock::time_point> overdue_at_;  // where a loss is known
-  bool called_ = false, said_goodbye_ = false;
+  std::optional<Clock::time_point> loss_at_;
+  bool said_goodbye_ = false;
   Activity seen_;
   Clock::time_point seen_since_ = Clock::now();
 
@@ -467,14 +478,14 @@ std::string Watch::Post::address() const {
   return text;
 }
 
-Watch::Watch(Post& post, std::vector<Peer> peers, Losses& losses, Overdue overdue)
+Watch::Watch(Post& post, std::vector<Peer> peers, Losses& losses, std::vector<Overdue> overdue)
     : thread_(std::make_unique<Thread>(0, std::move(peers), losses, std::move(overdue))) {
   allow_open_files(static_cast<int64_t>(thread_->ranks()) + kOtherFiles);
   thread_->accept_all(post);
   thread_->start();
 }
 
-Watch::Watch(const std::string& address, int rank, std::vector<Peer> peers, Losses& losses, Overdue overdue)
+Watch::Watch(const std::string& address, int rank, std::vector<Peer> peers, Losses& losses, std::vector<Overdue> overdue)
     : thread_(std::make_unique<Thread>(rank, std::move(peers), losses, std::move(overdue))) {
   thread_->connect(address);
   thread_->start();

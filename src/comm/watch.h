@@ -95,9 +95,10 @@ class Watch {
     std::function<void()> call;
   };
 
-  // For rank 0, and for the others. Returns when all have come; throws Error after start_timeout(). `peers` by rank.
-  Watch(Post& post, std::vector<Peer> peers, Losses& losses, Overdue overdue);
-  Watch(const std::string& address, int rank, std::vector<Peer> peers, Losses& losses, Overdue overdue);
+  // For rank 0, and for the others. Returns when all have come; throws Error after start_timeout(). `peers` by rank,
+  // `overdue` by grace.
+  Watch(Post& post, std::vector<Peer> peers, Losses& losses, std::vector<Overdue> overdue);
+  Watch(const std::string& address, int rank, std::vector<Peer> peers, Losses& losses, std::vector<Overdue> overdue);
   ~Watch();  // closes the connections; the others lose this rank unless it has said goodbye
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;

@@ -50,7 +50,7 @@ class Watched : public ::testing::Test {
     for (int r = 0; r < ranks; ++r)
       threads.emplace_back([&, r] {
         Rank& one = rank(r);
-        const Watch::Overdue overdue{0ms, [&one] { ++one.calls; }};
+        const std::vector<Watch::Overdue> overdue{{0ms, [&one] { ++one.calls; }}};
         one.watch = r == 0 ? std::make_unique<Watch>(post, peers_, one.losses, overdue)
                            : std::make_unique<Watch>(post.address(), r, peers_, one.losses, overdue);
       });
@@ -125,20 +125,22 @@ TEST(Watch, LeavesTheRestOfTheProcessTimeToEnd) {
   Losses losses, losses_there;
   std::unique_ptr<Watch> other;
   std::thread there([&] {
-    other = std::make_unique<Watch>(post.address(), 1, peers, losses_there, Watch::Overdue{0ms, [] {}});
+    other = std::make_unique<Watch>(post.address(), 1, peers, losses_there, std::vector<Watch::Overdue>{});
   });
+  std::atomic<int> early{0};
   std::atomic<bool> overdue{false};
   Clock::time_point at;
-  const Watch watch(post, peers, losses, {400ms, [&] {
-                                            at = Clock::now();
-                                            overdue = true;
-                                          }});
+  const Watch watch(post, peers, losses, {{0ms, [&] { ++early; }}, {400ms, [&] {
+                                                                      at = Clock::now();
+                                                                      overdue = true;
+                                                                    }}});
   there.join();
   const auto lost = Clock::now();
   other.reset();
   wait_until([&] { return overdue.load(); });
   EXPECT_TRUE(losses.any());
   EXPECT_GE(at - lost, 400ms);
+  EXPECT_EQ(early, 1);
 }
 
 // A rank that says hello and then nothing any more, as one that is stopped.
@@ -154,7 +156,7 @@ TEST(Watch, SilenceLongerThanTheTimeoutIsALoss) {
   Losses losses;
   std::atomic<bool> lost{false};
   const auto began = Clock::now();
-  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, {0ms, [&] { lost = true; }});
+  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, {{0ms, [&] { lost = true; }}});
   wait_until([&] { return lost.load(); });
   EXPECT_GE(Clock::now() - began, 600ms);
   EXPECT_EQ(losses.text(""), "rank 1 on there (process 2) was lost: it has not answered for 0.6 s");
@@ -173,7 +175,7 @@ TEST(Watch, WhoEndsRightAfterItsHelloIsLost) {
   brief.close();
   Losses losses;
   std::atomic<bool> lost{false};
-  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, {0ms, [&] { lost = true; }});
+  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, {{0ms, [&] { lost = true; }}});
   wait_until([&] { return lost.load(); });
   EXPECT_EQ(losses.text(""), "rank 1 on there (process 2) was lost: its process has ended");
 }
@@ -188,7 +190,7 @@ TEST(Watch, Rank0IsNotLostWhileItWaitsForOthers) {
   std::vector<std::thread> threads;
   for (size_t r = 0; r < 3; ++r)
     threads.emplace_back([&, r] {
-      const Watch::Overdue overdue{0ms, [] {}};
+      const std::vector<Watch::Overdue> overdue{{0ms, [] {}}};
       if (r == 2) std::this_thread::sleep_for(4s);
       watches[r] = r == 0 ? std::make_unique<Watch>(post, peers, losses[r], overdue)
                           : std::make_unique<Watch>(post.address(), static_cast<int>(r), peers, losses[r], overdue);
@@ -211,7 +213,7 @@ TEST(Watch, ARankThatComesTwiceCountsOnce) {
   std::atomic<bool> began{false}, ended{false};
   Losses losses;
   std::thread there([&] {
-    const Watch watch(post, {{"here", 1}, {"there", 2}, {"late", 3}}, losses, {0ms, [] {}});
+    const Watch watch(post, {{"here", 1}, {"there", 2}, {"late", 3}}, losses, {});
     began = true;
     ended.wait(false);
   });
@@ -346,9 +348,9 @@ TEST(Watch, StrangersAreNotTakenForRanks) {
   Losses losses, losses_there;
   std::thread there([&] {
     other = std::make_unique<Watch>(post.address(), 1, std::vector<Peer>{{"here", 1}, {"there", 2}}, losses_there,
-                                    Watch::Overdue{0ms, [] {}});
+                                    std::vector<Watch::Overdue>{});
   });
-  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, {0ms, [] {}});
+  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, {});
   there.join();
   for (Connection* one : {&stranger, &chatter}) {
     wait_until([&] {

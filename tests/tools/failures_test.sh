@@ -131,7 +131,8 @@ expect_line() {
   grep -qE "owt: error: .*$2" "$file" || wrong "rank $1 printed '$(cat "$file")', wanted: $2"
 }
 
-collectives='(all_reduce|all_gather|reduce_scatter|broadcast|reduce|all_to_all|meeting)'
+# Where a rank was: in a collective, or computing after one.
+place='(during|after) (all_reduce|all_gather|reduce_scatter|broadcast|reduce|all_to_all|meeting)'
 
 expect_intact_checkpoint() {
   "$owt" inspect "$work/run" >"$work/inspected" 2>&1 || wrong "owt inspect: $(cat "$work/inspected")"
@@ -173,7 +174,7 @@ lose_a_rank() {
   [ "$status" != 0 ] || wrong "mpirun ended with 0"
   for ((rank = 0; rank < ranks; rank++)); do
     [ "$rank" != "$victim" ] || continue
-    expect_line "$rank" "rank $victim .*during $collectives.*step [0-9]+"
+    expect_line "$rank" "rank $victim .*$place.*step [0-9]+"
     [ $signal = KILL ] || [ "$(cat "$work/codes/$rank")" = 1 ] || wrong "rank $rank did not end with 1"
   done
   expect_intact_checkpoint
@@ -222,9 +223,9 @@ lose_a_link() {
   kill -KILL "$launched"
   wait "$launched" 2>/dev/null || true
   launched=
-  expect_line 0 "rank 1 .*during $collectives.*step [0-9]+"
-  expect_line 1 "rank 0 .*during $collectives.*step [0-9]+"
-  expect_line 2 "rank 1 .*during $collectives.*step [0-9]+"
+  expect_line 0 "rank 1 .*$place.*step [0-9]+"
+  expect_line 1 "rank 0 .*$place.*step [0-9]+"
+  expect_line 2 "rank 1 .*$place.*step [0-9]+"
   expect_intact_checkpoint
   goes_on_with 2
   passed "all ended; went on from step $step"

@@ -41,11 +41,12 @@ kinds="kill stop term usr1 finish some many disk blink link"
 need_namespaces='disk|blink|link'
 strategies=(dp dp-zero owt-a owt-b owt-c owt-d mp)
 checkpoint_every=10
-during="during [a-z_]+( of '[^']+')?"  # in errors: a collective and what it moves
+place="(during|after) [a-z_]+( of '[^']+')?"  # in errors: a collective and what it moves
 start_seconds=150  # until a leg has trained as far as it should
 virtual_hosts_seconds=$((2 * start_seconds))
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none                   # Open MPI 4
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_hwloc_default_binding_policy=none  # Open MPI 5
 
 stop() {  # stop STATUS WORDS...
   local status=$1
@@ -244,7 +245,7 @@ END
 
 # launch LEAVERS STEPS: the round's run on `ranks` processes under `strategy`, as far as STEPS.
 launch() {
-  local leavers=$1 launcher=(mpirun -np "$ranks" --mca odls_base_sigkill_timeout 10)
+  local leavers=$1 launcher=(mpirun -np "$ranks")
   case $kind in link | blink) launcher=(mpirun_on_hosts "$ranks" -x OWT_TEST_MARK) ;; esac
   rm -rf "$work/leg"
   mkdir "$work/leg"
@@ -305,7 +306,7 @@ expect_lost() {  # expect_lost RANK: by all others
   local rank
   [ "$status" != 0 ] || wrong "mpirun ended with 0"
   for ((rank = 0; rank < ranks; rank++)); do
-    [ "$rank" = "$1" ] || expect_line "$rank" "rank $1 .*was lost: .*; $during, step [0-9]+"
+    [ "$rank" = "$1" ] || expect_line "$rank" "rank $1 .*was lost: .*; $place, step [0-9]+"
   done
 }
 
@@ -389,9 +390,9 @@ leg_link() {
   remove_hosts
   for ((rank = 0; rank < ranks; rank++)); do
     if [ "$rank" != "$victim" ]; then
-      expect_line "$rank" "rank $victim .*was lost: .*; $during, step [0-9]+"
+      expect_line "$rank" "rank $victim .*was lost: .*; $place, step [0-9]+"
     else
-      expect_line "$rank" "rank $([ "$victim" = 0 ] && echo '[1-3]' || echo 0) .*was lost: .*; $during, step [0-9]+"
+      expect_line "$rank" "rank $([ "$victim" = 0 ] && echo '[1-3]' || echo 0) .*was lost: .*; $place, step [0-9]+"
     fi
   done
 }
