@@ -8,7 +8,7 @@ build_packages=(g++ cmake ninja-build pkg-config libdnnl-dev libspdlog-dev libfm
                 libboost-program-options-dev
                 libonnx-dev libprotobuf-dev
                 libopenmpi-dev openmpi-bin)
-test_packages=(libgtest-dev libgmock-dev libopencv-dnn-dev ca-certificates curl python3)
+test_packages=(libgtest-dev libgmock-dev libopencv-dnn-dev ca-certificates curl python3 iproute2)
 # What one of them lacks or calls otherwise. The format check needs clang-format 14; fuzzing takes any Clang.
 case $(. "${os_release:-/etc/os-release}" && echo "${UBUNTU_CODENAME:-${VERSION_CODENAME:-}}") in
   jammy)  # has no toml++, which cmake fetches with git; libFuzzer is in another package

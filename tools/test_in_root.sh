@@ -111,6 +111,8 @@ echo "== $(git -C "$tree" log -1 --format='commit %h, %s')"
 cat >"$work/inside" <<'END'
 set -e
 folder=$1 ccache=$2 form=$3
+mount --bind "$folder" "$folder"  # for tests that make name spaces of their own, whose / has to be a mount
+cd "$folder"
 mount -t proc proc "$folder/proc"
 mount --rbind /sys "$folder/sys"
 mount --rbind /dev "$folder/dev"
