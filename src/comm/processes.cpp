@@ -86,8 +86,8 @@ class Processes {
       if (peers.empty()) address = said.post;
       peers.push_back(said.peer);
     }
-    const std::vector<Watch::Overdue> overdue{{kGraceToSay, [this] { print_once(losses_.text(place())); }},
-                                              {kGraceToEnd, [] { _exit(1); }}};
+    const std::vector<Watch::Overdue> overdue{{kGraceToSay, [this] { say_loss(); }},
+                                              {kGraceToEnd, [this] { leave(); }}};
     watch_ = post ? std::make_unique<Watch>(*post, peers, losses_, overdue)
                   : std::make_unique<Watch>(address, launch().rank, peers, losses_, overdue);
   }
@@ -124,6 +124,15 @@ class Processes {
   }
 
  private:
+  // In the watch's thread. A rank that has failed by itself says that.
+  void say_loss() const {
+    if (!failed()) print_once(losses_.text(place()));
+  }
+  void leave() const {
+    print_once(losses_.text(place()));
+    _exit(1);
+  }
+
   Losses losses_;
   std::unique_ptr<Mpi> mpi_;
   std::unique_ptr<Watch> watch_;

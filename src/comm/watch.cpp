@@ -286,7 +286,8 @@ class Watch::Thread {
     auto last = Clock::now(), next_alive = last;  // when the loop last began; when to say so next
     while (true) {
       const auto timeout = timeout_now();
-      wait_readable(readable(), std::chrono::ceil<Milliseconds>(std::min(next_alive, next_deadline(timeout)) - Clock::now()));
+      wait_readable(readable(),
+                    std::chrono::ceil<Milliseconds>(std::min(next_alive, next_deadline(timeout)) - Clock::now()));
       const auto now = Clock::now();
       // This process itself has been stopped: what the others have said meanwhile is still to be read.
       const bool was_stopped = now - last > timeout / 2;
@@ -485,7 +486,8 @@ Watch::Watch(Post& post, std::vector<Peer> peers, Losses& losses, std::vector<Ov
   thread_->start();
 }
 
-Watch::Watch(const std::string& address, int rank, std::vector<Peer> peers, Losses& losses, std::vector<Overdue> overdue)
+Watch::Watch(const std::string& address, int rank, std::vector<Peer> peers, Losses& losses,
+             std::vector<Overdue> overdue)
     : thread_(std::make_unique<Thread>(rank, std::move(peers), losses, std::move(overdue))) {
   thread_->connect(address);
   thread_->start();

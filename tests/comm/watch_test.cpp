@@ -124,9 +124,8 @@ TEST(Watch, LeavesTheRestOfTheProcessTimeToEnd) {
   const std::vector<Peer> peers{{"here", 1}, {"there", 2}};
   Losses losses, losses_there;
   std::unique_ptr<Watch> other;
-  std::thread there([&] {
-    other = std::make_unique<Watch>(post.address(), 1, peers, losses_there, std::vector<Watch::Overdue>{});
-  });
+  std::thread there(
+      [&] { other = std::make_unique<Watch>(post.address(), 1, peers, losses_there, std::vector<Watch::Overdue>{}); });
   std::atomic<int> early{0};
   std::atomic<bool> overdue{false};
   Clock::time_point at;
