@@ -312,7 +312,7 @@ TEST(StartTimeout, EndsTheWaitForRanksThatDoNotConnect) {
   Losses losses;
   EXPECT_THAT(
       [&] {
-        Watch(post, {{"here", 1}, {"there", 2}}, losses, {0ms, [] {}});
+        Watch(post, {{"here", 1}, {"there", 2}}, losses, {});
       },
       ThrowsMessage<Error>(AllOf(HasSubstr("have not connected to rank 0 on here over TCP within 1 s: 1 on there"),
                                  HasSubstr("OWT_START_TIMEOUT"))));
@@ -327,7 +327,7 @@ TEST(Watch, Rank0MayOpenAsManyFilesAsThereAreRanks) {
   setrlimit(RLIMIT_NOFILE, &few);
   Watch::Post post;
   Losses losses;
-  const Watch alone(post, {{"here", 1}}, losses, {0ms, [] {}});
+  const Watch alone(post, {{"here", 1}}, losses, {});
   rlimit now{};
   getrlimit(RLIMIT_NOFILE, &now);
   EXPECT_GT(now.rlim_cur, 64u);
