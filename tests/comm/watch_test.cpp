@@ -407,7 +407,7 @@ TEST(Watch, WhoMakesNoProgressIsToldThatItWasGivenUpAndTheOthersWhoItIs) {
   std::thread([&] {
     this_thread_is_the_rank();
     const Waits waits(WaitsFor::kOthers);
-    const Watch watch(post, {{"zero", 10}, {"one", 11}, {"two", 12}}, losses, {1h, [] {}});
+    const Watch watch(post, {{"zero", 10}, {"one", 11}, {"two", 12}}, losses, {});
     wait_until([&] {
       for (size_t r = 0; r < 2; ++r) {
         ranks[r].send({kAlive, static_cast<int>(r) + 1, standings[r]});
