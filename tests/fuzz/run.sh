@@ -42,19 +42,26 @@ seeds() {
   esac
 }
 
-mkdir -p "$build/found"
-for target in "${targets[@]}"; do
-  corpus=$build/corpus/$target
+fuzz() {  # fuzz TARGET
+  local target=$1 corpus=$build/corpus/$1 log=$build/$1.log dictionary=()
   mkdir -p "$corpus"
   seeds "$target" | while read -r seed; do cp "$seed" "$corpus/seed-$(basename "$seed")"; done
-  dictionary=()
   [ ! -f "tests/fuzz/$target.dict" ] || dictionary=(-dict="tests/fuzz/$target.dict")
-  log=$build/$target.log
   "$build/${target}_fuzz" -seed="${SEED:-1}" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
     "${dictionary[@]}" -artifact_prefix="$build/found/$target-" "$corpus" >"$log" 2>&1 || {
     grep -v 'NEW\|REDUCE\|pulse' "$log" | tail -40 >&2
     echo "fuzz: error: $target failed, see $log; show it again with $build/${target}_fuzz and the file in $build/found" >&2
-    exit 1
+    return 1
   }
   echo "$target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs in $seconds s, nothing found"
+}
+
+# Two at a time, as everything here is built for at least two cores.
+mkdir -p "$build/found"
+failed=0
+for target in "${targets[@]}"; do
+  [ "$(jobs -rp | wc -l)" -lt 2 ] || wait -n || failed=1
+  fuzz "$target" &
 done
+while [ -n "$(jobs -p)" ]; do wait -n || failed=1; done
+exit "$failed"
