@@ -70,6 +70,7 @@ void set_watch_timeout(double seconds) { timeout_seconds.store(std::max(seconds,
 double watch_timeout() { return timeout_seconds.load(); }
 void note_step(int64_t step) { step_under_way.store(step); }
 void set_stall_timeout(double seconds) { stall_seconds.store(seconds); }
+double stall_timeout() { return stall_seconds.load(); }
 void set_start_timeout(double seconds) { start_seconds.store(seconds); }
 
 double start_timeout() {
@@ -349,7 +350,7 @@ class Watch::Thread {
       if (!link.standing) return;  // it has not said anything yet
       standings[static_cast<size_t>(link.rank)] = link.standing;
     }
-    if (const auto stuck = find_stuck(standings, watch_timeout(), stall_seconds.load())) give_up(*stuck);
+    if (const auto stuck = find_stuck(standings, watch_timeout(), stall_timeout())) give_up(*stuck);
   }
 
   void give_up(const Stuck& stuck) {

@@ -32,6 +32,7 @@ void set_watch_timeout(double seconds);
 double watch_timeout();
 // After which a rank that seems to compute counts as hanging, where the others wait for it; 600 s until it is set.
 void set_stall_timeout(double seconds);
+double stall_timeout();
 // How long the start may take: MPI_Init, the first exchange, and until all have connected to rank 0, each; since no watch
 // looks for the others yet. 60 s, or what the environment variable OWT_START_TIMEOUT says, until it is set.
 void set_start_timeout(double seconds);

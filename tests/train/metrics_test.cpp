@@ -35,8 +35,12 @@ TEST_F(MetricsTest, WritesOneLinePerRecordAtOnce) {
 }
 
 TEST_F(MetricsTest, DamagedRecordsAreCountedOnceThereAreAny) {
-  MetricsLog(path_).write(TrainRecord{.step = 1, .corrupt_records = 3});
-  EXPECT_NE(read_file(path_).find(R"("corrupt_records":3)"), std::string::npos);
+  MetricsLog log(path_);
+  for (int64_t step = 1; step <= 3; ++step) log.write(TrainRecord{.step = step, .corrupt_records = step - 1});
+  const std::vector<std::string> lines = text_lines(path_);
+  EXPECT_EQ(lines.at(0).find("corrupt_records"), std::string::npos);
+  EXPECT_NE(lines.at(1).find(R"("corrupt_records":1)"), std::string::npos);
+  EXPECT_NE(lines.at(2).find(R"("corrupt_records":2)"), std::string::npos);
 }
 
 TEST_F(MetricsTest, AppendsToWhatIsThere) {

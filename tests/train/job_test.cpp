@@ -1,0 +1,103 @@
+#include "src/train/job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/support/runs.h"
+#include "tests/support/temp_folder.h"
+
+namespace owt {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+TEST(DataFolder, TheCommandLineComesBeforeTheRecipeAndThatBeforeTheEnvironment) {
+  const char* const set = std::getenv("OWT_DATA");
+  const std::string before = set ? set : "";
+  DataSettings recipe;
+  setenv("OWT_DATA", "environment", 1);
+  EXPECT_EQ(data_folder(recipe, ""), "environment");
+  recipe.dir = "recipe";
+  EXPECT_EQ(data_folder(recipe, ""), "recipe");
+  EXPECT_EQ(data_folder(recipe, "given"), "given");
+  recipe.dir.clear();
+  setenv("OWT_DATA", "", 1);
+  EXPECT_EQ(data_folder(recipe, ""), "datasets");
+  unsetenv("OWT_DATA");
+  EXPECT_EQ(data_folder(recipe, ""), "datasets");
+  if (set) setenv("OWT_DATA", before.c_str(), 1);
+}
+
+TEST(OpenSplit, MadeUpImagesAreAsTheRecipeSays) {
+  const Settings settings = small_settings(kSmallRecipe, {{"data.seed", "5"}});
+  const auto train = open_split(settings, "", Split::kTrain), test = open_split(settings, "", Split::kTest);
+  EXPECT_EQ(train->size(), 100);
+  EXPECT_EQ(test->size(), 50);
+  EXPECT_EQ(train->image(), (Shape{16, 16, 3}));
+  EXPECT_EQ(train->classes(), 10);
+  const Settings other = small_settings(kSmallRecipe, {{"data.test_images", "100"}});
+  EXPECT_NE(open_split(other, "", Split::kTrain)->checksum(), train->checksum());  // by the seed
+  EXPECT_NE(open_split(other, "", Split::kTest)->checksum(), open_split(other, "", Split::kTrain)->checksum());
+  EXPECT_EQ(open_split(small_settings(kSmallRecipe, {{"data.seed", "5"}}), "", Split::kTrain)->checksum(),
+            train->checksum());
+}
+
+Job job_of(const Overrides& changes) {
+  Job job;
+  job.settings = small_settings(kSmallRecipe, changes);
+  job.plan = job.settings.plan_to_run();
+  return job;
+}
+
+TEST(OpenData, AModelMayHaveMoreClassesThanTheDataAndNotFewer) {
+  Job job = job_of({});
+  job.settings.model.classes = 12;
+  open_data(job, "");
+  EXPECT_EQ(job.train->classes(), 10);
+  job = job_of({{"data.format", "synthetic"}});
+  const auto images = open_split(job.settings, "", Split::kTest);
+  ASSERT_EQ(images->classes(), 10);
+  // Made-up images have no more classes than the model; files have those that they have.
+  const TempFolder folder;
+  job.settings.data.format = "cifar10";
+  std::string record(1 + 32 * 32 * 3, '\0');
+  write_bytes(folder.file("data_batch_1.bin"), record);
+  write_bytes(folder.file("test_batch.bin"), record);
+  job.settings.model.classes = 10;
+  job.settings.data.augment = {};
+  EXPECT_NO_THROW(open_data(job, folder.path()));
+  EXPECT_NO_THROW(open_data(job, folder.path(), Split::kTest, ""));
+  job.settings.model.classes = 9;
+  for (const auto& open : std::vector<std::function<void()>>{[&] { open_data(job, folder.path()); },
+                                                             [&] { open_data(job, folder.path(), Split::kTest, ""); }})
+    EXPECT_THAT(open, ThrowsMessage<Error>(HasSubstr("the data has 10 classes, but model 'small' has 9")));
+}
+
+// All ranks' batches together are the images of the epoch, each once; one view after the other in evaluation.
+TEST(Batches, OfAllRanksTogetherAreTheImagesOfTheEpoch) {
+  Job job = job_of({{"parallel.workers", "3"}, {"data.augment", "{ crop = 12 }"}});
+  open_data(job, "");
+  for (const bool training : {true, false}) {
+    int64_t rows = 0, steps = 0;
+    for (int rank = 0; rank < 3; ++rank) {
+      const auto batches =
+          training ? training_batches(job, rank, 0, 1) : evaluation_batches(job, rank, Split::kTest, 2);
+      steps = batches->steps_per_epoch();
+      for (int64_t i = training ? 1 : 0; i < steps; ++i) {
+        const Batch& batch = batches->next(Stream());
+        EXPECT_EQ(batch.step_in_epoch, training ? i : i / 2);
+        EXPECT_EQ(batch.view, training ? 0 : static_cast<int>(i % 2));
+        EXPECT_EQ(batch.epoch, 0);
+        rows += batch.images.shape().rows();
+      }
+    }
+    EXPECT_EQ(steps, training ? 5 : 2 * 3);
+    EXPECT_EQ(rows, training ? 100 - 24 : 2 * 50);
+  }
+}
+
+}  // namespace
+}  // namespace owt
