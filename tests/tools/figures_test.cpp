@@ -82,11 +82,10 @@ TEST_F(FiguresTest, PlanSaysWhatEveryStrategySendsAndHolds) {
   }
 }
 
-// Links so slow, so fast and between that the three sentences come.
+// Links that cost nothing but time for each message, and links of which only the bytes count.
 TEST_F(FiguresTest, PlanSaysFromWhichBatchOnSplittingPays) {
   std::set<std::string> sentences;
-  for (const std::string links :
-       {"--bandwidth 1GB/s --latency 10s", "--bandwidth 1MB/s --latency 1us", "--bandwidth 25Gbit --latency 1us"}) {
+  for (const std::string links : {"--bandwidth 1GB/s --latency 10s", "--bandwidth 1MB/s --latency 1us"}) {
     const std::string shown = printed("plan " + config("models/alexnet_owt.toml") + " --workers 4 --gpu H200 " + links +
                                       " --json " + file("p.json"));
     const auto json = nlohmann::json::parse(read_file(file("p.json")));
@@ -104,7 +103,7 @@ TEST_F(FiguresTest, PlanSaysFromWhichBatchOnSplittingPays) {
       EXPECT_DOUBLE_EQ(one["images_per_second"].get<double>(), 64 / one["step_s"].get<double>()) << name;
     }
   }
-  EXPECT_EQ(sentences.size(), 3u);
+  EXPECT_EQ(sentences.size(), 2u);
 }
 
 TEST_F(FiguresTest, BenchCommsSpeedsAreThoseOfItsTimes) {

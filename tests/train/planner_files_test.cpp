@@ -107,17 +107,35 @@ TEST(PredictionJson, HoldsEveryStrategy) {
   PlannerResult result;
   result.choice = choose_strategy(settings.model, request, network, compute);
   result.model = "small";
+  result.network = "a link";
+  result.compute = "a device";
   result.crossover_rows = 42;
+  result.crossover_rows_by_bytes = 43;
   const auto json = nlohmann::json::parse(prediction_json(result));
   EXPECT_EQ(json["format"], "owt prediction 1");
   EXPECT_EQ(json["ranks"], 2);
+  EXPECT_EQ(json["model"], "small");
+  EXPECT_EQ(json["step_rows"], request.step_rows);
+  EXPECT_EQ(json["network"], "a link");
+  EXPECT_EQ(json["compute"], "a device");
+  EXPECT_EQ(json["reason"], result.choice.reason());
   EXPECT_EQ(json["crossover_rows"], 42);
+  EXPECT_EQ(json["crossover_rows_by_bytes"], 43);
   EXPECT_EQ(json["best"], result.choice.chosen().name());
   ASSERT_EQ(json["strategies"].size(), result.choice.all.size());
   for (size_t i = 0; i < result.choice.all.size(); ++i) {
     const auto& entry = json["strategies"][i];
     EXPECT_EQ(entry["name"], result.choice.all[i].name());
-    EXPECT_EQ(entry["bytes"], result.choice.all[i].bytes);
+    const Prediction& p = result.choice.all[i];
+    EXPECT_EQ(entry["strategy"], name_of(p.request.strategy));
+    EXPECT_EQ(entry["model_ranks"], p.model_ranks);
+    EXPECT_EQ(entry["bytes"], p.bytes);
+    EXPECT_EQ(entry["memory_bytes"], p.memory_bytes);
+    EXPECT_EQ(entry["compute_s"], p.compute_s);
+    EXPECT_EQ(entry["exposed_s"], p.exposed_s);
+    EXPECT_EQ(entry["update_s"], p.update_s);
+    EXPECT_EQ(entry["transfer_s"], p.transfer_s);
+    EXPECT_EQ(entry["images_per_second"], p.images_per_second());
     EXPECT_NEAR(entry["step_s"].get<double>(),
                 entry["compute_s"].get<double>() + entry["exposed_s"].get<double>() + entry["update_s"].get<double>(),
                 1e-12);

@@ -1,0 +1,69 @@
+// What keys of layers are where they are left out, as the README has it.
+#include <gtest/gtest.h>
+
+#include "layers/batch_norm.h"
+#include "layers/conv.h"
+#include "layers/lrn.h"
+#include "layers/pool.h"
+#include "tests/support/harness.h"
+
+namespace owt {
+namespace {
+
+TEST(LayerDefaults, OfConvolutionsAreOneWindowAtATimeWithoutPadding) {
+  const Shape in{2, 9, 7, 4};
+  const auto conv = layer_from("type='conv' out=6 kernel=[3,2]", in);
+  const ConvGeometry g = conv_geometry(*conv, in).value();
+  EXPECT_EQ(conv->out_shape(in), (Shape{2, 7, 6, 6}));
+  EXPECT_EQ(g.stride_h, 1);
+  EXPECT_EQ(g.stride_w, 1);
+  EXPECT_EQ(g.top + g.left + g.bottom + g.right, 0);
+  EXPECT_EQ(g.groups, 1);
+  // Rounded down: the eighth row is seen by no window.
+  EXPECT_EQ(layer_from("type='conv' out=6 kernel=2 stride=3", in)->out_shape(in), (Shape{2, 3, 2, 6}));
+}
+
+TEST(LayerDefaults, OfPoolsAreWindowsSideBySide) {
+  const Shape in{2, 9, 7, 4};
+  for (const std::string type : {"max_pool", "avg_pool"}) {
+    const auto pool = layer_from("type='" + type + "' kernel=2", in);
+    EXPECT_EQ(pool->out_shape(in), (Shape{2, 4, 3, 4})) << type;
+    EXPECT_EQ(pool_window(*pool).stride, 2);
+    EXPECT_EQ(pool_window(*pool).pad, 0);
+    EXPECT_FALSE(pool_window(*pool).round_up);
+  }
+}
+
+TEST(LayerDefaults, OfNormalisationsAreThoseOfTheirPapers) {
+  const auto lrn = layer_from("type='lrn'", {1, 2, 2, 8});
+  EXPECT_EQ(lrn_settings(*lrn).size, 5);
+  EXPECT_EQ(lrn_settings(*lrn).alpha, 1e-4f);
+  EXPECT_EQ(lrn_settings(*lrn).beta, 0.75f);
+  EXPECT_EQ(lrn_settings(*lrn).k, 1.0f);
+  const auto norm = layer_from("type='batch_norm'", {1, 2, 2, 8});
+  EXPECT_EQ(batch_norm_eps(*norm), 1e-5);
+  for (const Param* param : norm->params())
+    EXPECT_EQ(param->lr_mult, param->role == ParamRole::kAverage ? 0.1 : 1) << param->name;
+}
+
+TEST(LayerDefaults, WeightsAreDrawnByXavierAndBiasesAreZeroAndLearnAlike) {
+  for (const std::string keys : {"type='conv' out=6 kernel=3 groups=2", "type='dense' out=6"}) {
+    const auto layer = layer_from(keys, {1, 5, 5, 4});
+    ASSERT_EQ(layer->params().size(), 2u) << keys;
+    const Param &weight = *layer->params()[0], &bias = *layer->params()[1];
+    EXPECT_EQ(weight.init.type, Initializer::Type::kXavier);
+    EXPECT_EQ(bias.init.type, Initializer::Type::kConstant);
+    EXPECT_EQ(bias.init.value, 0);
+    for (const Param* param : layer->params()) {
+      EXPECT_EQ(param->lr_mult, 1);
+      EXPECT_EQ(param->decay_mult, 1);
+    }
+    const bool conv = keys.find("conv") != std::string::npos;
+    EXPECT_EQ(weight.fan_in, conv ? 3 * 3 * 2 : 100);
+    EXPECT_EQ(weight.fan_out, conv ? 3 * 3 * 3 : 6);
+  }
+  EXPECT_EQ(layer_from("type='dense' out=6 bias=false", {1, 5})->params().size(), 1u);
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,69 @@
+// Every transfer of a plan is in the prediction, whatever the strategy, once for each of its calls.
+#include <gtest/gtest.h>
+
+#include "src/parallel/predict.h"
+#include "tests/support/fixed_compute.h"
+
+namespace owt {
+namespace {
+
+// Dense layers before and behind a normalisation, and so many classes that the loss is on shards of the logits.
+Model model_of(int classes) {
+  Config config = Config::text(concat(R"(
+name = "wide"
+input = [2, 4, 4]
+classes = )",
+                                      classes, R"(
+layer = [
+  { name = "conv1", type = "conv", out = 4, kernel = 3, pad = 1 },
+  { name = "bn1", type = "batch_norm" },
+  { name = "conv2", type = "conv", out = 2, kernel = 3, pad = 1, bias = false },
+  { name = "fc1", type = "dense", out = 22 },
+  { name = "relu", type = "relu" },
+  { name = "fc2", type = "dense", out = 64 },
+  { name = "fc3", type = "dense", out = )",
+                                      classes, " },\n]\n"));
+  return read_model(config);
+}
+
+// Without latency a ring's time is that of the bytes a rank sends, and a chain's that of the whole tensor.
+double seconds_of(const Plan& plan, double bytes_per_s) {
+  double sum = 0;
+  for (const Transfer& transfer : plan.transfers) {
+    const double n = plan.ranks_of(transfer.group);
+    const bool chain = transfer.collective == Collective::kBroadcast || transfer.collective == Collective::kReduce;
+    if (n > 1) sum += static_cast<double>(transfer.bytes) * (chain ? n / (n - 1) : 1) / bytes_per_s;
+  }
+  return sum;
+}
+
+TEST(PredictTransfers, TakeTheTimeOfAllBytesOfThePlan) {
+  Network network;
+  network.ranks_per_host = 4;
+  network.local = {0, 1e6};
+  network.overlaps = false;
+  for (const int classes : {5, 300})
+    for (const Strategy strategy : all_strategies())
+      for (const int model_ranks : {0, 2})
+        for (const DenseUpdate update : {DenseUpdate::kStep, DenseUpdate::kRound})
+          for (const bool half : {false, true}) {
+            PlanRequest request;
+            request.ranks = 4;
+            request.strategy = strategy;
+            request.model_ranks = model_ranks;
+            request.dense_update = update;
+            request.half_wire = half;
+            request.step_rows = 24;
+            request.bucket_bytes = 300;
+            const Plan plan = make_plan(model_of(classes), request);
+            const FixedCompute compute(std::vector<FixedCompute::Layer>(plan.layers.size(), {1e-3, 2e-3, 1e-4}));
+            const Prediction p = predict(plan, network, compute);
+            const double expected = seconds_of(plan, 1e6);
+            EXPECT_NEAR(p.transfer_s, expected, 1e-9 + 1e-6 * expected) << plan.table();
+            EXPECT_NEAR(p.exposed_s, p.transfer_s, 1e-9);  // nothing overlaps
+            EXPECT_EQ(p.bytes, plan.bytes_per_step());
+          }
+}
+
+}  // namespace
+}  // namespace owt
