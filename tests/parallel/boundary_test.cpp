@@ -13,6 +13,7 @@
 #include "src/core/check.h"
 #include "tests/support/harness.h"
 #include "tests/support/late_communicator.h"
+#include "tests/support/models.h"
 
 namespace owt {
 namespace {
@@ -51,8 +52,7 @@ layer = [ { name = "fc1", type = "dense", out = 2 } ]
 )";
 
 Plan plan_of(const char* toml, Strategy strategy, int ranks, int64_t step_rows, const Compute& on) {
-  Config config = Config::text(toml, "model.toml");
-  return make_plan(read_model(config), {.ranks = ranks, .strategy = strategy, .step_rows = step_rows, .on = on});
+  return make_plan(model_of(toml), {.ranks = ranks, .strategy = strategy, .step_rows = step_rows, .on = on});
 }
 
 // Of row `row` of the step: what the front puts out, and what the dense layers send back.

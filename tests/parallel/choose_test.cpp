@@ -7,6 +7,7 @@
 #include "src/core/check.h"
 #include "tests/support/alexnet.h"
 #include "tests/support/fixed_compute.h"
+#include "tests/support/models.h"
 
 namespace owt {
 namespace {
@@ -14,10 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Model alexnet() {
-  Config config = Config::text(kAlexNet);
-  return read_model(config);
-}
+Model alexnet() { return model_of(kAlexNet); }
 
 PlanRequest request_of(int ranks, int64_t rows, Precision precision = Precision::kFp32) {
   PlanRequest request;
@@ -90,30 +88,18 @@ TEST(Choose, OnSlowLinksAlexNetIsSplitAndSaysWhy) {
 }
 
 TEST(Choose, ANetWithoutLargeDenseLayersStaysDataParallel) {
-  Config config = Config::text(R"(
-name = "convolutions"
-input = [3, 32, 32]
-classes = 10
-layer = [
+  const Model model = model_of("[3, 32, 32]", 10, R"(
   { name = "conv1", type = "conv", out = 64, kernel = 3, pad = 1 },
   { name = "conv2", type = "conv", out = 64, kernel = 3, pad = 1 },
-  { name = "fc", type = "dense", out = 10 },
-]
-)");
-  const Model model = read_model(config);
+  { name = "fc", type = "dense", out = 10 })");
   const Choice choice = choose_strategy(model, request_of(4, 256), links(4, 125e6), *h200(model));
   EXPECT_FALSE(choice.chosen().split);
   EXPECT_THAT(choice.reason(), HasSubstr("Splitting the dense layers does not pay here."));
 }
 
 TEST(Choose, WhereNothingCanBeSplitOnlyDataParallelIsLeft) {
-  Config config = Config::text(R"(
-name = "plain"
-input = [3, 8, 8]
-classes = 5
-layer = [ { name = "conv1", type = "conv", out = 5, kernel = 3 }, { name = "pool1", type = "global_avg_pool" } ]
-)");
-  const Model model = read_model(config);
+  const Model model = model_of("[3, 8, 8]", 5, R"(
+  { name = "conv1", type = "conv", out = 5, kernel = 3 }, { name = "pool1", type = "global_avg_pool" })");
   const auto compute = h200(model);
   const Choice choice = choose_strategy(model, request_of(4, 256), links(4, 125e6), *compute);
   for (const Prediction& p : choice.all) EXPECT_FALSE(p.split);

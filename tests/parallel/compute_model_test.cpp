@@ -5,6 +5,7 @@
 
 #include "src/core/check.h"
 #include "tests/support/alexnet.h"
+#include "tests/support/models.h"
 
 namespace owt {
 namespace {
@@ -53,10 +54,9 @@ TEST(MeasuredCompute, SeveralTimesOfTheSameRowsAreAveraged) {
 TEST(MeasuredCompute, EveryLayerNeedsASample) { EXPECT_THROW(measured_compute(samples_of({})), Error); }
 
 Plan alexnet(Precision precision) {
-  Config config = Config::text(kAlexNet);
   PlanRequest request;
   request.on.precision = precision;
-  return make_plan(read_model(config), request);
+  return make_plan(model_of(kAlexNet), request);
 }
 
 size_t index_of(const Plan& plan, const std::string& name) {
@@ -130,22 +130,16 @@ TEST(DeviceCompute, AnUnknownGpuIsAnErrorWithTheList) {
 
 // On a device whose products cost nothing and that moves a byte a second.
 TEST(DeviceCompute, BytesOfEveryKindOfLayerAreThoseOfTheContract) {
-  Config config = Config::text(R"(
-name = "kinds"
-input = [1, 2, 2]
-classes = 4
-layer = [
+  const Model kinds = model_of("[1, 2, 2]", 4, R"(
   { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },
   { name = "lrn", type = "lrn", size = 3 },
   { name = "relu", type = "relu" },
   { name = "block", type = "residual", body = [
     { name = "conv", type = "conv", out = 3, kernel = 1, bias = false }, { name = "relu", type = "relu" } ] },
   { name = "pool", type = "max_pool", kernel = 2 },
-  { name = "fc", type = "dense", out = 4, bias = false },
-]
-)");
+  { name = "fc", type = "dense", out = 4, bias = false })");
   const DeviceSpeed bytes{.name = "bytes", .fp32_flops = 1e300, .bytes_per_s = 1, .flop_share = 1, .byte_share = 1};
-  const auto model = device_compute(bytes, make_plan(read_model(config), {}));
+  const auto model = device_compute(bytes, make_plan(kinds, {}));
   constexpr double x = 4 * 4, y = 4 * 12, pooled = 4 * 3, logits = 4 * 4;  // of a row
   const double conv = x + y + 4 * 3, inner_conv = y + y + 4 * 9, fc = pooled + logits + 4 * 12;
   const struct {

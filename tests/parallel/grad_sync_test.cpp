@@ -12,6 +12,7 @@
 #include "src/comm/threads.h"
 #include "src/core/check.h"
 #include "src/net/net.h"
+#include "tests/parallel/front_model.h"
 #include "tests/support/harness.h"
 #include "tests/support/late_communicator.h"
 
@@ -25,53 +26,14 @@ using ::testing::IsEmpty;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // Parameters of 2 + 2, 4 + 2 and 6 + 3 elements in layers 0, 2 and 3, each of which takes 8 in a bucket.
-const char* const kModel = R"(
-name = "front"
-input = [1, 2, 2]
-classes = 3
-layer = [
-  { name = "conv1", type = "conv", out = 2, kernel = 1 },
-  { name = "relu1", type = "relu" },
-  { name = "conv2", type = "conv", out = 2, kernel = 1 },
-  { name = "conv3", type = "conv", out = 3, kernel = 1 },
-  { name = "pool", type = "global_avg_pool" },
-]
-)";
-constexpr int64_t kLayers = 5;
-
-Model small_model() {
-  Config config = Config::text(kModel, "model.toml");
-  return read_model(config);
-}
+constexpr int kKernel = 1;
 
 Plan plan_for(int ranks, int64_t bucket_bytes, const Compute& on = {}) {
-  return make_plan(small_model(), {.ranks = ranks,
-                                   .strategy = Strategy::kDataParallel,
-                                   .step_rows = ranks,
-                                   .bucket_bytes = bucket_bytes,
-                                   .on = on});
-}
-
-constexpr int64_t kEachItsOwn = 1, kTwoAndOne = 80, kAllInOne = 1 << 20;  // bytes of a bucket
-
-Net front_net() {
-  const Model model = small_model();
-  Net net(whole_layers(model), model.input);
-  return net;
-}
-
-std::vector<float> counted(int64_t count, float scale) {
-  std::vector<float> values;
-  for (int64_t i = 0; i < count; ++i) values.push_back(scale * static_cast<float>(i + 1));
-  return values;
-}
-
-// Puts every gradient in place as a rank's backward would: element i of each parameter is scale * (i + 1).
-void contribute(Net& net, float scale) {
-  for (Param* param : net.params()) {
-    param->grad_is_zero = false;
-    param->grad.copy_from(upload(counted(param->grad.elements(), scale), param->shape(), Device::kCpu));
-  }
+  return make_plan(front_model(kKernel), {.ranks = ranks,
+                                          .strategy = Strategy::kDataParallel,
+                                          .step_rows = ranks,
+                                          .bucket_bytes = bucket_bytes,
+                                          .on = on});
 }
 
 GradSync sync_of(const Plan& plan, Net& net, Communicator& comm) {
@@ -118,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(RanksAndBuckets, GradSyncTest,
 TEST_P(GradSyncTest, SumsEveryGradientOverTheRanksStepAfterStep) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& comm) {
-    Net net = front_net();
+    Net net = front_net(kKernel);
     GradSync sync = sync_of(shared, net, comm);
     for (const float step : {1.0f, 2.0f, 3.0f}) {
       contribute(net, step * static_cast<float>(comm.rank() + 1));
@@ -132,7 +94,7 @@ TEST_P(GradSyncTest, WhereGradientsAreCopiedThoseOfTheFirstRankAreEverybodys) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& comm) {
     const auto alone = make_solo_communicator(device());
-    Net net = front_net();
+    Net net = front_net(kKernel);
     GradSync sync(
         "gradients", shared.buckets, [&net](int64_t layer) -> Layer& { return net.layer(layer); }, shared.request.on,
         *alone, nullptr, &comm);
@@ -148,7 +110,7 @@ TEST_P(GradSyncTest, FinishWaitsForSumsHoweverLateTheyCome) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& comm) {
     LateCommunicator late(comm);
-    Net net = front_net();
+    Net net = front_net(kKernel);
     GradSync sync = sync_of(shared, net, late);
     for (const float step : {1.0f, 2.0f}) {
       contribute(net, step * static_cast<float>(comm.rank() + 1));
@@ -161,7 +123,7 @@ TEST_P(GradSyncTest, FinishWaitsForSumsHoweverLateTheyCome) {
 TEST_P(GradSyncTest, ARankWithoutAGradientAddsNothingWhateverItsMemoryHolds) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& comm) {
-    Net net = front_net();
+    Net net = front_net(kKernel);
     GradSync sync = sync_of(shared, net, comm);
     const bool empty = comm.rank() == ranks() - 1;
     contribute(net, empty ? kNaN : static_cast<float>(comm.rank() + 1));
@@ -176,7 +138,7 @@ TEST_P(GradSyncTest, SendsTheBytesOfThePlan) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& inner) {
     ProfiledCommunicator comm(inner, nullptr);
-    Net net = front_net();
+    Net net = front_net(kKernel);
     GradSync sync = sync_of(shared, net, comm);
     contribute(net, 1);
     finish_all(sync, device());
@@ -191,7 +153,7 @@ TEST_P(GradSyncTest, BucketsMayBeLongerThanTheirParameters) {
   for (Bucket& bucket : shared.buckets) bucket.elements += 8;
   on_every_rank([&](Communicator& inner) {
     ProfiledCommunicator comm(inner, nullptr);
-    Net net = front_net();
+    Net net = front_net(kKernel);
     GradSync sync = sync_of(shared, net, comm);
     int64_t planned = 0;
     for (const float step : {1.0f, 2.0f}) {
@@ -208,7 +170,7 @@ TEST_P(GradSyncTest, BucketsMayBeLongerThanTheirParameters) {
 TEST(GradSync, RefusesABucketThatIsTooShort) {
   Plan shared = plan_for(2, kAllInOne);
   --shared.buckets[0].elements;
-  Net net = front_net();
+  Net net = front_net(kKernel);
   run_ranks(1, 1, [&](Communicator& comm) { EXPECT_NO_THROW(sync_of(shared, net, comm)); });  // its end is padding
   shared.buckets[0].elements -= 6;                                                            // of 2 elements in 8
   run_ranks(1, 1, [&](Communicator& comm) { EXPECT_THROW(sync_of(shared, net, comm), Error); });
@@ -240,7 +202,7 @@ TEST(GradSync, ABucketLeavesWhenItsLastLayerIsDone) {
   // conv3 has 64 bytes with its padding: conv2 joins it and makes 128; conv1 goes alone.
   const Plan plan = plan_for(2, kTwoAndOne);
   NotingCommunicator comm;
-  Net net = front_net();
+  Net net = front_net(kKernel);
   GradSync sync = sync_of(plan, net, comm);
   contribute(net, 1);
   sync.layer_done(4, Stream());
@@ -258,7 +220,7 @@ TEST(GradSync, ABucketLeavesWhenItsLastLayerIsDone) {
 TEST(GradSync, FinishBeforeAllLayersAreDoneIsAnError) {
   const Plan plan = plan_for(2, kTwoAndOne);
   NotingCommunicator comm;
-  Net net = front_net();
+  Net net = front_net(kKernel);
   GradSync sync = sync_of(plan, net, comm);
   contribute(net, 1);
   sync.layer_done(4, Stream());
@@ -269,7 +231,7 @@ TEST(GradSync, FinishBeforeAllLayersAreDoneIsAnError) {
 TEST(GradSync, GradientsOfABucketLieOnMultiplesOf32BytesAndOutliveInitialization) {
   const Plan plan = plan_for(2, kAllInOne);
   NotingCommunicator comm;
-  Net net = front_net();
+  Net net = front_net(kKernel);
   GradSync sync = sync_of(plan, net, comm);
   for (Param* param : net.params()) param->initialize(1);
   const float* conv3 = net.layer(3).params()[0]->grad.data();

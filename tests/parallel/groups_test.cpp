@@ -10,20 +10,16 @@
 #include "src/comm/threads.h"
 #include "src/core/check.h"
 #include "tests/support/harness.h"
+#include "tests/support/models.h"
 
 namespace owt {
 namespace {
 
 Plan plan_of(Strategy strategy, int ranks, int model_ranks, Device device) {
-  Config config = Config::text(R"(
-name = "small"
-input = [2, 1, 1]
-classes = 4
-layer = [ { name = "fc1", type = "dense", out = 4 } ]
-)");
+  const Model model = model_of("[2, 1, 1]", 4, R"(
+  { name = "fc1", type = "dense", out = 4 })");
   return make_plan(
-      read_model(config),
-      {.ranks = ranks, .strategy = strategy, .step_rows = ranks, .on = device, .model_ranks = model_ranks});
+      model, {.ranks = ranks, .strategy = strategy, .step_rows = ranks, .on = device, .model_ranks = model_ranks});
 }
 
 // The ranks of the world in a group, in its order.

@@ -2,35 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/models.h"
+
 namespace owt {
 namespace {
 
 Plan plan_of(int ranks, Strategy strategy, int64_t step_rows, Precision precision = Precision::kFp32) {
-  Config config = Config::text(R"(
-name = "tiny"
-input = [1, 2, 2]
-classes = 4
-[[layer]]
-name = "conv"
-type = "conv"
-out = 3
-kernel = 1
-bias = false
-[[layer]]
-name = "relu"
-type = "relu"
-[[layer]]
-name = "fc"
-type = "dense"
-out = 4
-bias = false
-)");
   PlanRequest request;
   request.ranks = ranks;
   request.strategy = strategy;
   request.step_rows = step_rows;
   request.on.precision = precision;
-  return make_plan(read_model(config), request);
+  return make_plan(tiny_model(), request);
 }
 
 TEST(MemoryNeed, OfOneRankCountsWeightsActivationsAndTwoGradients) {
@@ -43,23 +26,14 @@ TEST(MemoryNeed, OfOneRankCountsWeightsActivationsAndTwoGradients) {
 // The block keeps conv1's 8 and conv2's 12 (relu in place) and the shortcut's 12; while its backward runs it needs the
 // gradient of its output, 12, of its input, 4, and two of its largest, 12.
 TEST(MemoryNeed, OfAResidualBlockCountsWhatItKeepsInsideAndNeedsForAWhile) {
-  Config config = Config::text(R"(
-name = "tiny"
-input = [1, 2, 2]
-classes = 12
-[[layer]]
-name = "block"
-type = "residual"
-body = [
-  { name = "conv1", type = "conv", out = 2, kernel = 1, bias = false },
-  { name = "relu", type = "relu" },
-  { name = "conv2", type = "conv", out = 3, kernel = 1, bias = false },
-]
-shortcut = [{ name = "conv3", type = "conv", out = 3, kernel = 1, bias = false }]
-)");
+  const Model model = model_of("[1, 2, 2]", 12, R"(
+  { name = "block", type = "residual", shortcut = [{ name = "conv3", type = "conv", out = 3, kernel = 1, bias = false }], body = [
+    { name = "conv1", type = "conv", out = 2, kernel = 1, bias = false },
+    { name = "relu", type = "relu" },
+    { name = "conv2", type = "conv", out = 3, kernel = 1, bias = false } ] })");
   PlanRequest request;
   request.step_rows = 8;
-  const Plan plan = make_plan(read_model(config), request);
+  const Plan plan = make_plan(model, request);
   const MemoryNeed need = memory_need(plan);
   EXPECT_EQ(need.weight_bytes, (2 + 6 + 3) * 12);
   EXPECT_EQ(need.step_row_bytes, 4.0 * (4 + 12 + 2 * 12 + (8 + 12 + 12) + (12 + 4 + 2 * 12)));
@@ -82,17 +56,11 @@ TEST(MemoryNeed, SplitDenseLayersKeepTheirShareOfTheWeights) {
 
 // 2 ranks, 8 rows. fc1 (12 -> 6) and fc2 (6 -> 4) are split by outputs: 3 of 6, 2 of 4.
 TEST(MemoryNeed, OfLayersSplitByOutputsTheGatheredInputsAreCounted) {
-  Config config = Config::text(R"(
-name = "tiny"
-input = [1, 2, 2]
-classes = 4
-layer = [
+  const Model model = model_of("[1, 2, 2]", 4, R"(
   { name = "conv", type = "conv", out = 3, kernel = 1 },
   { name = "fc1", type = "dense", out = 6 },
-  { name = "fc2", type = "dense", out = 4 },
-]
-)");
-  const Plan plan = make_plan(read_model(config), {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
+  { name = "fc2", type = "dense", out = 4 })");
+  const Plan plan = make_plan(model, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
   // Of a rank's own rows: images 4, conv 12, two gradients of 12, and the gradient that comes home, 12.
   const double own = 4 + 12 + 2 * 12 + 12;
   // Of all rows: two slots at the boundary and their gradients; 3 + 2 outputs; two gradients of at most 6; and fc2's input:
@@ -109,17 +77,11 @@ TEST(MemoryNeed, SharesOfTheUpdateKeepTheirShareOfTheVelocities) {
 
 // 4 ranks, 8 rows. fc1 (12 -> 4) and fc2 (4 -> 2) are split by inputs: 3 of 12, 1 of 4.
 TEST(MemoryNeed, OfLayersSplitByInputsTheSummandsAreKeptAndTheColumnsMoved) {
-  Config config = Config::text(R"(
-name = "tiny"
-input = [1, 2, 2]
-classes = 2
-layer = [
+  const Model model = model_of("[1, 2, 2]", 2, R"(
   { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },
   { name = "fc1", type = "dense", out = 4 },
-  { name = "fc2", type = "dense", out = 2 },
-]
-)");
-  const Plan plan = make_plan(read_model(config), {.ranks = 4, .strategy = Strategy::kOwtD, .step_rows = 8});
+  { name = "fc2", type = "dense", out = 2 })");
+  const Plan plan = make_plan(model, {.ranks = 4, .strategy = Strategy::kOwtD, .step_rows = 8});
   ASSERT_TRUE(plan.layers[1].by_inputs() && plan.layers[2].by_inputs());
   const MemoryNeed need = memory_need(plan);
   // The biases are whole on rank 0.
@@ -151,15 +113,11 @@ TEST(MemoryNeed, RowsThatFitAreTheLargestStepWithinTheMemory) {
 
 // What goes round the body is read once more when the sum is made, so that nothing may take its place.
 TEST(MemoryNeed, TheFirstLayerOfABranchIsNotInPlace) {
-  Config config = Config::text(R"(
-name = "tiny"
-input = [1, 2, 2]
-classes = 4
-layer = [{ name = "block", type = "residual", body = [
+  const Model model = model_of("[1, 2, 2]", 4, R"(
+  { name = "block", type = "residual", body = [
   { name = "relu1", type = "relu" }, { name = "conv", type = "conv", out = 1, kernel = 1 }, { name = "relu2", type = "relu" }
-] }]
-)");
-  const LayerPlan block = make_plan(read_model(config), {}).layers.front();
+] })");
+  const LayerPlan block = make_plan(model, {}).layers.front();
   EXPECT_FALSE(block.inner[0].in_place);
   EXPECT_TRUE(block.inner[2].in_place);
   EXPECT_EQ(block.inner_elements(), 4 + 4);

@@ -10,6 +10,7 @@
 #include "src/core/check.h"
 #include "src/parallel/rank_model.h"
 #include "tests/support/harness.h"
+#include "tests/support/models.h"
 
 namespace owt {
 namespace {
@@ -28,10 +29,7 @@ layer = [
 ]
 )";
 
-Model small_model() {
-  Config config = Config::text(kModel, "model.toml");
-  return read_model(config);
-}
+Model small_model() { return model_of(kModel); }
 
 Plan plan_of(Strategy strategy, int ranks, const Compute& on) {
   return make_plan(small_model(), {.ranks = ranks, .strategy = strategy, .step_rows = 12, .on = on});

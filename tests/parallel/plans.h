@@ -7,13 +7,9 @@
 
 #include "src/core/check.h"
 #include "src/parallel/plan.h"
+#include "tests/support/models.h"
 
 namespace owt {
-
-inline Model model_of(const std::string& toml) {
-  Config config = Config::text(toml, "model.toml");
-  return read_model(config);
-}
 
 inline Plan plan_of(const std::string& toml, const PlanRequest& request) { return make_plan(model_of(toml), request); }
 

@@ -5,24 +5,10 @@
 #include "src/parallel/memory_need.h"
 #include "src/parallel/step_result.h"
 #include "tests/support/fixed_compute.h"
+#include "tests/support/models.h"
 
 namespace owt {
 namespace {
-
-// Weights: conv 3, fc 4 x 12. A row at the boundary has 12 values, 48 bytes.
-Model tiny_model() {
-  Config config = Config::text(R"(
-name = "tiny"
-input = [1, 2, 2]
-classes = 4
-layer = [
-  { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },
-  { name = "relu", type = "relu" },
-  { name = "fc", type = "dense", out = 4, bias = false },
-]
-)");
-  return read_model(config);
-}
 
 Plan tiny(Strategy strategy, DenseUpdate dense_update = DenseUpdate::kStep) {
   PlanRequest request;
@@ -196,17 +182,11 @@ TEST(Predict, SharesOfTheUpdateTravelBackWhileTheNextIsMade) {
 TEST(Predict, RunningAveragesInABucketOfTheirOwnAreUpdatedWithTheirLayer) {
   PlanRequest request = tiny(Strategy::kDataParallelZero).request;
   request.half_wire = true;
-  Config config = Config::text(R"(
-name = "tiny"
-input = [1, 2, 2]
-classes = 4
-layer = [
+  const Model model = model_of("[1, 2, 2]", 4, R"(
   { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },
   { name = "bn", type = "batch_norm" },
-  { name = "fc", type = "dense", out = 4, bias = false },
-]
-)");
-  const Plan plan = make_plan(read_model(config), request);
+  { name = "fc", type = "dense", out = 4, bias = false })");
+  const Plan plan = make_plan(model, request);
   const Prediction p = predict(plan, two_ranks(), FixedCompute({{1, 2, 0.5}, {0, 0, 0.25}, {3, 4, 1}}, 0.25));
   EXPECT_DOUBLE_EQ(p.update_s, (0.5 + 0.25 + 1) / 2);
   EXPECT_EQ(p.bytes, (48 + 16 + 16) * 2 / 2 + 16 * 4 / 2 + (48 + 16 + 16 + 16) * 4 / 2 + kStepResultBytes);

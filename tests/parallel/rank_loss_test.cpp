@@ -12,6 +12,7 @@
 #include "src/core/philox.h"
 #include "tests/support/harness.h"
 #include "tests/support/losses.h"
+#include "tests/support/models.h"
 
 namespace owt {
 namespace {
@@ -23,13 +24,12 @@ using ::testing::Pointwise;
 constexpr int64_t kRows = 5;
 
 Plan plan_of(int ranks, int64_t classes, Device device, double smoothing) {
-  Config config = Config::text(concat("name = \"small\"\ninput = [2, 1, 1]\nclasses = ", classes,
-                                      "\nlayer = [ { name = \"fc1\", type = \"dense\", out = ", classes, " } ]\n"));
-  return make_plan(read_model(config), {.ranks = ranks,
-                                        .strategy = Strategy::kOwtA,
-                                        .step_rows = kRows,
-                                        .on = device,
-                                        .loss = {.label_smoothing = smoothing}});
+  const Model model = model_of("[2, 1, 1]", classes, concat("{ name = 'fc1', type = 'dense', out = ", classes, " }"));
+  return make_plan(model, {.ranks = ranks,
+                           .strategy = Strategy::kOwtA,
+                           .step_rows = kRows,
+                           .on = device,
+                           .loss = {.label_smoothing = smoothing}});
 }
 
 LossCase random_case(int64_t rows, int64_t classes) {

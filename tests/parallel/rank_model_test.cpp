@@ -17,6 +17,7 @@
 #include "src/core/philox.h"
 #include "src/parallel/step_result.h"
 #include "tests/support/harness.h"
+#include "tests/support/models.h"
 
 namespace owt {
 namespace {
@@ -44,10 +45,7 @@ constexpr int64_t kRows = 5;
 constexpr uint64_t kSeed = 7;
 using Values = std::map<std::string, std::vector<float>>;
 
-Model small_model() {
-  Config config = Config::text(kModel, "model.toml");
-  return read_model(config);
-}
+Model small_model() { return model_of(kModel); }
 
 Plan plan_of(Strategy strategy, int ranks, const Compute& on = {}) {
   return make_plan(small_model(), {.ranks = ranks, .strategy = strategy, .step_rows = 12, .on = on});

@@ -11,6 +11,7 @@
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
 #include "src/net/net.h"
+#include "tests/parallel/front_model.h"
 #include "tests/support/harness.h"
 
 namespace owt {
@@ -21,56 +22,18 @@ using ::testing::ElementsAre;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // Parameters of 18 + 2, 4 + 2 and 6 + 3 elements in layers 0, 2 and 3, which take 24 + 8, 8 + 8 and 8 + 8 in a bucket.
-const char* const kModel = R"(
-name = "front"
-input = [1, 4, 4]
-classes = 3
-layer = [
-  { name = "conv1", type = "conv", out = 2, kernel = 3 },
-  { name = "relu1", type = "relu" },
-  { name = "conv2", type = "conv", out = 2, kernel = 1 },
-  { name = "conv3", type = "conv", out = 3, kernel = 1 },
-  { name = "pool", type = "global_avg_pool" },
-]
-)";
-constexpr int64_t kLayers = 5;
-
-Model small_model() {
-  Config config = Config::text(kModel, "model.toml");
-  return read_model(config);
-}
-
-constexpr int64_t kEachItsOwn = 1, kTwoAndOne = 80, kAllInOne = 1 << 20;  // bytes of a bucket
+constexpr int kKernel = 3;
 
 Plan plan_for(int ranks, int64_t bucket_bytes, const Compute& on = {}) {
-  return make_plan(small_model(), {.ranks = ranks,
-                                   .strategy = Strategy::kDataParallelZero,
-                                   .step_rows = ranks,
-                                   .bucket_bytes = bucket_bytes,
-                                   .on = on});
-}
-
-Net front_net() {
-  const Model model = small_model();
-  return Net(whole_layers(model), model.input);
+  return make_plan(front_model(kKernel), {.ranks = ranks,
+                                          .strategy = Strategy::kDataParallelZero,
+                                          .step_rows = ranks,
+                                          .bucket_bytes = bucket_bytes,
+                                          .on = on});
 }
 
 GradSync::LayerOf layers_of(Net& net) {
   return [&net](int64_t layer) -> Layer& { return net.layer(layer); };
-}
-
-std::vector<float> counted(int64_t count, float scale) {
-  std::vector<float> values;
-  for (int64_t i = 0; i < count; ++i) values.push_back(scale * static_cast<float>(i + 1));
-  return values;
-}
-
-// Element i of each gradient is scale * (i + 1).
-void contribute(Net& net, float scale) {
-  for (Param* param : net.params()) {
-    param->grad_is_zero = false;
-    param->grad.copy_from(upload(counted(param->grad.elements(), scale), param->shape(), Device::kCpu));
-  }
 }
 
 // Weights take their gradients' values.
@@ -125,7 +88,7 @@ TEST_P(ShardedUpdateTest, EveryElementIsUpdatedByOneRank) {
       EXPECT_EQ(next, shared.layers[static_cast<size_t>(layer)].params[p].elements());
     }
   on_every_rank([&](Communicator& comm) {
-    Net net = front_net();
+    Net net = front_net(kKernel);
     const ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
     const auto rank = static_cast<size_t>(comm.rank());
     for (const int64_t layer : {0, 2, 3})
@@ -137,7 +100,7 @@ TEST_P(ShardedUpdateTest, EveryElementIsUpdatedByOneRank) {
 TEST_P(ShardedUpdateTest, EveryRankEndsWithAllUpdatedWeightsStepAfterStep) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& comm) {
-    Net net = front_net();
+    Net net = front_net(kKernel);
     ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
     for (const float step : {1.0f, 2.0f, 3.0f}) {
       contribute(net, step * static_cast<float>(comm.rank() + 1));
@@ -153,7 +116,7 @@ TEST_P(ShardedUpdateTest, EveryRankEndsWithAllUpdatedWeightsStepAfterStep) {
 TEST_P(ShardedUpdateTest, ARankWithoutAGradientAddsNothingWhateverItsMemoryHolds) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& comm) {
-    Net net = front_net();
+    Net net = front_net(kKernel);
     ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
     const bool empty = comm.rank() == ranks() - 1;
     contribute(net, empty ? kNaN : 1);
@@ -169,7 +132,7 @@ TEST_P(ShardedUpdateTest, SendsTheBytesOfThePlan) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& inner) {
     ProfiledCommunicator comm(inner, nullptr);
-    Net net = front_net();
+    Net net = front_net(kKernel);
     ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
     contribute(net, 1);
     run_backward(sync, device());
@@ -182,7 +145,7 @@ TEST_P(ShardedUpdateTest, SendsTheBytesOfThePlan) {
 TEST_P(ShardedUpdateTest, KeepsTheValuesThatAreThere) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& comm) {
-    Net net = front_net();
+    Net net = front_net(kKernel);
     for (Param* param : net.params()) {
       param->allocate({device()});
       param->set_value(upload(counted(param->value.elements(), 2), param->shape(), Device::kCpu));
@@ -203,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(RanksAndBuckets, ShardedUpdateOnGpu,
 TEST_P(ShardedUpdateOnGpu, CopiesInBf16AreRenewedEverywhereAndLieWhereKernelsWantThem) {
   const Plan shared = plan(Precision::kBf16);
   on_every_rank([&](Communicator& comm) {
-    Net net = front_net();
+    Net net = front_net(kKernel);
     ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
     contribute(net, 1.01f);
     run_backward(sync, device());
@@ -221,7 +184,7 @@ TEST_P(ShardedUpdateTest, WeightsTravelUnroundedWhereF32IsHalved) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& inner) {
     const auto comm = make_half_wire(inner, device());
-    Net net = front_net();
+    Net net = front_net(kKernel);
     const auto to_odd_numbers = [&](std::span<const ParamPart> parts, const Stream& stream) {
       for (const ParamPart& part : parts) {
         Tensor value = part.param->value.part(part.elements.begin, {part.elements.size()});
@@ -265,7 +228,7 @@ class NotingCommunicator : public Communicator {
 TEST(ShardedUpdate, WeightsOfABucketLeaveBehindTheGradientsOfTheNext) {
   const Plan plan = plan_for(2, kEachItsOwn);
   NotingCommunicator comm;
-  Net net = front_net();
+  Net net = front_net(kKernel);
   ShardedUpdate sync(plan, layers_of(net), comm, take_gradients, nullptr);
   contribute(net, 1);
   sync.layer_done(4, Stream());
@@ -283,7 +246,7 @@ TEST(ShardedUpdate, WeightsOfABucketLeaveBehindTheGradientsOfTheNext) {
 TEST(ShardedUpdate, FinishBeforeAllLayersAreDoneIsAnError) {
   const Plan plan = plan_for(2, kTwoAndOne);
   NotingCommunicator comm;
-  Net net = front_net();
+  Net net = front_net(kKernel);
   ShardedUpdate sync(plan, layers_of(net), comm, take_gradients, nullptr);
   contribute(net, 1);
   sync.layer_done(4, Stream());

@@ -5,6 +5,7 @@
 #include "src/train/job.h"
 #include "src/train/step.h"
 #include "tests/support/harness.h"
+#include "tests/support/models.h"
 
 namespace owt {
 
@@ -94,6 +95,11 @@ epochs = 20
 seed = 7
 device = "cpu"
 )";
+
+std::string recipe_of(const std::string& input, const std::string& data, const std::string& layers, double rate) {
+  return concat("[model]\n", model_text(input, 10, layers), "[data]\nformat = \"synthetic\"\ntest_images = 10\n", data,
+                "\n[optimizer]\nlearning_rate = ", rate, "\n[schedule]\nepochs = 20\n");
+}
 
 Settings small_settings(const std::string& recipe, const Overrides& changes) {
   Config config = Config::text(recipe, "small.toml");

@@ -25,6 +25,10 @@ extern const char* const kSmallRecipe;
 // schedule's learning rates. changes: "parallel.workers" -> "3", "run.device" -> "cuda" and so on.
 SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& changes = {});
 
+// A recipe of images that are drawn, with model_text()'s model (tests/support/models.h) of ten classes.
+// `data`: lines under [data].
+std::string recipe_of(const std::string& input, const std::string& data, const std::string& layers, double rate = 0.05);
+
 Settings small_settings(const std::string& recipe, const Overrides& changes = {});
 
 }  // namespace owt

@@ -206,38 +206,12 @@ TEST_P(StepTest, TheSameRunGivesTheSameBits) {
 
 // A network that learns behind the boundary only: then every round is a step of plain SGD on that round's
 // rows.
-constexpr const char* kDenseOnly = R"(
-[model]
-name = "dense"
-input = [3, 8, 8]
-classes = 10
-[[model.layer]]
-name = "pool"
-type = "avg_pool"
-kernel = 2
-[[model.layer]]
-name = "fc1"
-type = "dense"
-out = 12
-[[model.layer]]
-name = "relu"
-type = "relu"
-[[model.layer]]
-name = "fc2"
-type = "dense"
-out = 10
-[data]
-format = "synthetic"
-train_images = 48
-test_images = 10
-shuffle = false
-batch = 8
-augment = { scale = 0.02, mean = "channel" }
-[optimizer]
-learning_rate = 0.05
-[schedule]
-epochs = 4
-)";
+const std::string kDenseOnly = recipe_of(
+    "[3, 8, 8]", "train_images = 48\nbatch = 8\nshuffle = false\naugment = { scale = 0.02, mean = \"channel\" }", R"(
+  { name = "pool", type = "avg_pool", kernel = 2 },
+  { name = "fc1", type = "dense", out = 12 },
+  { name = "relu", type = "relu" },
+  { name = "fc2", type = "dense", out = 10 })");
 
 TEST_P(StepTest, UpdatingEveryRoundIsSgdOnTheRowsOfEachRound) {
   // Under scheme b round r holds the r-th contiguous part of the step, so K rounds are K serial steps.
@@ -284,28 +258,12 @@ TEST_P(StepTest, WithoutWeightsBeforeTheBoundaryEveryStrategyLearnsTheSame) {
 }
 
 TEST_P(StepTest, WithoutDenseLayersEveryStrategyLearnsTheSame) {
-  const std::string recipe = R"(
-[model]
-name = "convolutional"
-input = [3, 8, 8]
-classes = 10
-layer = [
+  const std::string recipe =
+      recipe_of("[3, 8, 8]", "train_images = 48\nbatch = 12\naugment = { scale = 0.02, mean = \"channel\" }", R"(
   { name = "conv1", type = "conv", out = 8, kernel = 3, init = { type = "msra" } },
   { name = "relu1", type = "relu" },
   { name = "conv2", type = "conv", out = 10, kernel = 3, init = { type = "msra" } },
-  { name = "pool", type = "global_avg_pool" },
-]
-[data]
-format = "synthetic"
-train_images = 48
-test_images = 10
-batch = 12
-augment = { scale = 0.02, mean = "channel" }
-[optimizer]
-learning_rate = 0.05
-[schedule]
-epochs = 4
-)";
+  { name = "pool", type = "global_avg_pool" })");
   const SmallRun one = run(recipe, 12);
   EXPECT_LT(one.losses.back(), one.losses.front());
   for (const Strategy strategy : strategies()) {
@@ -318,67 +276,32 @@ epochs = 4
 
 // Residual blocks with an identity and with a projection, and NORM for a layer between.
 constexpr const char* kResidual = R"(
-[model]
-name = "residual"
-input = [3, 12, 12]
-classes = 10
-[[model.layer]]
-name = "conv1"
-type = "conv"
-out = 8
-kernel = 3
-init = { type = "msra" }
-[[model.layer]]
-name = "relu1"
-type = "relu"
-[[model.layer]]
-name = "block1.0"
-type = "residual"
-body = [
-  { name = "conv1", type = "conv", out = 8, kernel = 3, pad = 1, init = { type = "msra" } },
-  { name = "norm1", NORM },
-  { name = "relu", type = "relu" },
-  { name = "drop", type = "dropout", rate = 0.1 },
-  { name = "conv2", type = "conv", out = 8, kernel = 3, pad = 1, init = { type = "msra" } },
-  { name = "norm2", NORM },
-]
-[[model.layer]]
-name = "block2.0"
-type = "residual"
-body = [
-  { name = "conv1", type = "conv", out = 6, kernel = 1, init = { type = "msra" } },
-  { name = "relu", type = "relu" },
-  { name = "conv2", type = "conv", out = 16, kernel = 3, stride = 2, pad = 1, init = { type = "msra" } },
-  { name = "norm2", NORM },
-]
-shortcut = [
-  { name = "downsample.0", type = "conv", out = 16, kernel = 1, stride = 2, init = { type = "msra" } },
-  { name = "downsample.1", NORM },
-]
-[[model.layer]]
-name = "pool"
-type = "global_avg_pool"
-[[model.layer]]
-name = "fc"
-type = "dense"
-out = 10
-[data]
-format = "synthetic"
-side = 12
-train_images = 96
-test_images = 10
-batch = 24
-augment = { scale = 0.02, mirror = true, mean = "channel" }
-[optimizer]
-learning_rate = 0.02
-[schedule]
-epochs = 20
-)";
+  { name = "conv1", type = "conv", out = 8, kernel = 3, init = { type = "msra" } },
+  { name = "relu1", type = "relu" },
+  { name = "block1.0", type = "residual", body = [
+    { name = "conv1", type = "conv", out = 8, kernel = 3, pad = 1, init = { type = "msra" } },
+    { name = "norm1", NORM },
+    { name = "relu", type = "relu" },
+    { name = "drop", type = "dropout", rate = 0.1 },
+    { name = "conv2", type = "conv", out = 8, kernel = 3, pad = 1, init = { type = "msra" } },
+    { name = "norm2", NORM } ] },
+  { name = "block2.0", type = "residual", body = [
+    { name = "conv1", type = "conv", out = 6, kernel = 1, init = { type = "msra" } },
+    { name = "relu", type = "relu" },
+    { name = "conv2", type = "conv", out = 16, kernel = 3, stride = 2, pad = 1, init = { type = "msra" } },
+    { name = "norm2", NORM } ], shortcut = [
+    { name = "downsample.0", type = "conv", out = 16, kernel = 1, stride = 2, init = { type = "msra" } },
+    { name = "downsample.1", NORM } ] },
+  { name = "pool", type = "global_avg_pool" },
+  { name = "fc", type = "dense", out = 10 })";
 
 std::string residual_with(const std::string& norm) {
-  std::string recipe = kResidual;
-  for (size_t at; (at = recipe.find("NORM")) != std::string::npos;) recipe.replace(at, 4, norm);
-  return recipe;
+  std::string layers = kResidual;
+  for (size_t at; (at = layers.find("NORM")) != std::string::npos;) layers.replace(at, 4, norm);
+  return recipe_of(
+      "[3, 12, 12]",
+      "train_images = 96\nside = 12\nbatch = 24\naugment = { scale = 0.02, mirror = true, mean = \"channel\" }", layers,
+      0.02);
 }
 
 TEST_P(StepTest, ResidualBlocksLearnTheSameUnderEveryStrategy) {

@@ -2,26 +2,18 @@
 
 #include "src/train/run.h"
 
+#include "tests/support/models.h"
+
 namespace owt {
 namespace {
 
 // conv 4 -> 12 and fc 12 -> 4 features of an image.
 Plan plan_of(Strategy strategy, int model_ranks, int ranks = 4) {
-  Config config = Config::text(R"(
-name = "tiny"
-input = [1, 2, 2]
-classes = 4
-layer = [
-  { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },
-  { name = "fc", type = "dense", out = 4, bias = false },
-]
-)");
-  return make_plan(read_model(config),
-                   {.ranks = ranks, .strategy = strategy, .step_rows = 8, .model_ranks = model_ranks});
+  return make_plan(tiny_model(), {.ranks = ranks, .strategy = strategy, .step_rows = 8, .model_ranks = model_ranks});
 }
 
 LayerFacts fc_of(Strategy strategy, int model_ranks, int64_t step_rows = 8) {
-  return layer_facts(plan_of(strategy, model_ranks), step_rows)[1];
+  return layer_facts(plan_of(strategy, model_ranks), step_rows)[2];
 }
 
 TEST(LayerFacts, OfASplitLayerAreThoseOfTheRowsOfItsGroup) {
@@ -49,8 +41,8 @@ TEST(LayerFacts, OfALayerSplitByInputsKeepAllItsSummands) {
 
 TEST(LayerFacts, OfALayerSplitByInputsCountTheShareOfTheInputs) {
   const Plan plan = plan_of(Strategy::kOwtD, 3, 3);
-  ASSERT_TRUE(plan.layers[1].by_inputs());
-  const LayerFacts fc = layer_facts(plan, 8)[1];
+  ASSERT_TRUE(plan.layers[2].by_inputs());
+  const LayerFacts fc = layer_facts(plan, 8)[2];
   EXPECT_DOUBLE_EQ(fc.forward_flops, 2 * 12 * 4 * 8 / 3.0);  // 4 of 12 inputs, where 2 of 4 outputs would be the most
   EXPECT_EQ(fc.weight_bytes, 12 * 4 * 4 / 3);
 }

@@ -220,45 +220,23 @@ TEST_F(TrainerTest, TimingKnowsThatAStepHasNoMoreImagesThanTheData) {
 }
 
 TEST_F(TrainerTest, RunningAveragesAreNoParametersOfTheFirstLogLine) {
-  constexpr const char* kRecipe = R"(
-[model]
-name = "averages"
-input = [3, 8, 8]
-classes = 10
-layer = [
+  const std::string recipe = recipe_of("[3, 8, 8]", "train_images = 4\nside = 8\nbatch = 4", R"(
   { name = "pool", type = "global_avg_pool" },
   { name = "fc1", type = "dense", out = 10000 },
   { name = "norm", type = "batch_norm" },
-  { name = "fc2", type = "dense", out = 10 },
-]
-[data]
-format = "synthetic"
-train_images = 4
-test_images = 4
-batch = 4
-[optimizer]
-learning_rate = 0.01
-[schedule]
-max_steps = 1
-[parallel]
-strategy = "dp"
-)";
+  { name = "fc2", type = "dense", out = 10 })");
   TrainOptions options;
   options.out = path("a");
   options.threads = 1;
-  train(small_settings(kRecipe, {{"data.side", "8"}}), options);
+  train(small_settings(recipe, {{"schedule.max_steps", "1"}, {"parallel.strategy", "dp"}}), options);
   // fc1 has 40,000, norm 20,000 and as many averages, fc2 100,010.
   EXPECT_THAT(read_file(path("a") + "/log.txt"), HasSubstr("0.16 M parameters"));
 }
 
 // A small network must learn the synthetic classes, on two ranks under scheme c.
 TEST_F(TrainerTest, LearnsTheSyntheticClasses) {
-  constexpr const char* kRecipe = R"(
-[model]
-name = "learner"
-input = [3, 16, 16]
-classes = 10
-layer = [
+  const std::string recipe =
+      recipe_of("[3, 16, 16]", "train_images = 4000\nbatch = 40\naugment = { scale = 0.016, mean = \"channel\" }", R"(
   { name = "conv1", type = "conv", out = 16, kernel = 3, pad = 1, init = { type = "msra" } },
   { name = "relu1", type = "relu" },
   { name = "pool1", type = "max_pool", kernel = 2 },
@@ -267,27 +245,17 @@ layer = [
   { name = "pool2", type = "max_pool", kernel = 2 },
   { name = "fc1", type = "dense", out = 64, init = { type = "msra" } },
   { name = "relu3", type = "relu" },
-  { name = "fc2", type = "dense", out = 10 },
-]
-[data]
-format = "synthetic"
-train_images = 4000
-test_images = 500
-batch = 40
-augment = { scale = 0.016, mean = "channel" }
-[optimizer]
-learning_rate = 0.02
-[schedule]
-epochs = 6
-type = "cosine"
-[parallel]
-workers = 2
-strategy = "owt-c"
-)";
+  { name = "fc2", type = "dense", out = 10 })",
+                0.02);
   TrainOptions options;
   options.out = path("learner");
   options.threads = 2;
-  const TrainOutcome outcome = train(small_settings(kRecipe), options);
+  const TrainOutcome outcome = train(small_settings(recipe, {{"data.test_images", "500"},
+                                                             {"schedule.epochs", "6"},
+                                                             {"schedule.type", "cosine"},
+                                                             {"parallel.workers", "2"},
+                                                             {"parallel.strategy", "owt-c"}}),
+                                     options);
   EXPECT_GT(outcome.evaluation.top1, 0.7);
 }
 

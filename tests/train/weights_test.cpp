@@ -5,6 +5,7 @@
 #include "src/comm/threads.h"
 #include "src/core/files.h"
 #include "src/core/memory.h"
+#include "tests/support/models.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt {
@@ -23,16 +24,11 @@ layer = [
 
 struct Rank {
   Rank(Strategy strategy, Communicator& comm)
-      : plan(make_plan(wide_model(), {.ranks = comm.ranks(), .strategy = strategy, .step_rows = 12})),
+      : plan(make_plan(model_of(kWideModel), {.ranks = comm.ranks(), .strategy = strategy, .step_rows = 12})),
         groups(plan, comm),
-        model(wide_model(), plan, comm.rank()) {
+        model(model_of(kWideModel), plan, comm.rank()) {
     model.allocate({});
   }
-  static Model wide_model() {
-    Config config = Config::text(kWideModel, "model.toml");
-    return read_model(config);
-  }
-
   Plan plan;
   Groups groups;
   RankModel model;

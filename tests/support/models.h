@@ -1,0 +1,34 @@
+// Models that tests write as text.
+#pragma once
+
+#include <string>
+
+#include "src/core/check.h"
+#include "src/core/config.h"
+#include "src/net/model.h"
+
+namespace owt {
+
+// `input` is "[C, H, W]"; `layers` are tables of TOML, { name = "fc", type = "dense", out = 4 }, with commas between.
+inline std::string model_text(const std::string& input, int64_t classes, const std::string& layers) {
+  return concat("name = \"small\"\ninput = ", input, "\nclasses = ", classes, "\nlayer = [\n", layers, "\n]\n");
+}
+
+inline Model model_of(const std::string& text) {
+  Config config = Config::text(text, "model.toml");
+  return read_model(config);
+}
+
+inline Model model_of(const std::string& input, int64_t classes, const std::string& layers) {
+  return model_of(model_text(input, classes, layers));
+}
+
+// Weights: conv 3, fc 4 x 12. A row at the boundary has 12 values, 48 bytes.
+inline Model tiny_model() {
+  return model_of("[1, 2, 2]", 4, R"(
+  { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },
+  { name = "relu", type = "relu" },
+  { name = "fc", type = "dense", out = 4, bias = false })");
+}
+
+}  // namespace owt
