@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "data/lanes.h"
 #include "data/parallel.h"
 #include "src/core/check.h"
 #include "src/core/philox.h"
@@ -111,7 +112,7 @@ void mirror_pixels(const uint8_t* from, int64_t count, int64_t channels, uint8_t
     for (; done + 16 <= count; done += 15) {
       Bytes pixels;
       std::memcpy(&pixels, from + count - done - 16, sizeof pixels);
-      pixels = __builtin_shufflevector(pixels, pixels, 13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, 0);
+      pixels = pick<13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, 0>(pixels);
       std::memcpy(to + done, &pixels, sizeof pixels);
     }
   }

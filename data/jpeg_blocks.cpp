@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "data/lanes.h"
+
 namespace owt {
 namespace {
 
@@ -99,9 +101,8 @@ void pixels_of(const BlockGroup& group, const std::array<uint16_t, kBlockSize>& 
     transform<kFractionBits + kFirstPassBits + 3>(columns + row, kBlockSide, out);
     const Words left = four_bytes(out), right = four_bytes(out + 4);
     uint8_t* line = pixels + row * row_bytes;
-    store(line, __builtin_shufflevector(left, right, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
-    store(line + 4 * kLanes,
-          __builtin_shufflevector(left, right, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
+    store(line, pick<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(left, right));
+    store(line + 4 * kLanes, pick<8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31>(left, right));
   }
 }
 
@@ -109,9 +110,8 @@ void add_of(const uint8_t* cb, const uint8_t* cr, int64_t count, int repeat, Chr
   const auto put = [&](int16_t* to, int64_t i, const Ints& value) {
     const Shorts shorts = __builtin_convertvector(value, Shorts);
     if (repeat == 1) return store(to + i, shorts);
-    store(to + 2 * i, __builtin_shufflevector(shorts, shorts, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7));
-    store(to + 2 * i + kLanes,
-          __builtin_shufflevector(shorts, shorts, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15));
+    store(to + 2 * i, pick<0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7>(shorts));
+    store(to + 2 * i + kLanes, pick<8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15>(shorts));
   };
   constexpr int32_t kHalf = 1 << 15;  // JFIF's conversion in 16-bit fixed point
   for (int64_t i = 0; i < count; i += kLanes) {
@@ -130,15 +130,15 @@ void rgb_of(const uint8_t* luma, ChromaRow add, int64_t count, uint8_t* rgb) {
     const auto b = __builtin_convertvector(to_byte_range(y + load<Shorts>(add.blue + i)), ByteLanes);
     // Two colours first, then the third one between them; _ marks the places it takes.
     constexpr int _ = 0;
-    const ByteLanes rg0 = __builtin_shufflevector(r, g, 0, 16, _, 1, 17, _, 2, 18, _, 3, 19, _, 4, 20, _, 5);
-    const ByteLanes rg1 = __builtin_shufflevector(r, g, 21, _, 6, 22, _, 7, 23, _, 8, 24, _, 9, 25, _, 10, 26);
-    const ByteLanes rg2 = __builtin_shufflevector(r, g, _, 11, 27, _, 12, 28, _, 13, 29, _, 14, 30, _, 15, 31, _);
+    const ByteLanes rg0 = pick<0, 16, _, 1, 17, _, 2, 18, _, 3, 19, _, 4, 20, _, 5>(r, g);
+    const ByteLanes rg1 = pick<21, _, 6, 22, _, 7, 23, _, 8, 24, _, 9, 25, _, 10, 26>(r, g);
+    const ByteLanes rg2 = pick<_, 11, 27, _, 12, 28, _, 13, 29, _, 14, 30, _, 15, 31, _>(r, g);
     const bool whole = count - i >= kLanes;
     uint8_t rest[3 * kLanes];
     uint8_t* to = whole ? rgb + 3 * i : rest;
-    store(to, __builtin_shufflevector(rg0, b, 0, 1, 16, 3, 4, 17, 6, 7, 18, 9, 10, 19, 12, 13, 20, 15));
-    store(to + 16, __builtin_shufflevector(rg1, b, 0, 21, 2, 3, 22, 5, 6, 23, 8, 9, 24, 11, 12, 25, 14, 15));
-    store(to + 32, __builtin_shufflevector(rg2, b, 26, 1, 2, 27, 4, 5, 28, 7, 8, 29, 10, 11, 30, 13, 14, 31));
+    store(to, pick<0, 1, 16, 3, 4, 17, 6, 7, 18, 9, 10, 19, 12, 13, 20, 15>(rg0, b));
+    store(to + 16, pick<0, 21, 2, 3, 22, 5, 6, 23, 8, 9, 24, 11, 12, 25, 14, 15>(rg1, b));
+    store(to + 32, pick<26, 1, 2, 27, 4, 5, 28, 7, 8, 29, 10, 11, 30, 13, 14, 31>(rg2, b));
     if (!whole) std::memcpy(rgb + 3 * i, rest, static_cast<size_t>(3 * (count - i)));
   }
 }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "data/lanes.h"
+
 namespace owt {
 namespace {
 
@@ -41,8 +43,8 @@ inline void transpose(ByteVector (&x)[kBlockRows]) {
     ByteVector y[kBlockRows];
     for (int i = 0; i < kBlockRows / 2; ++i) {
       const ByteVector a = x[i], b = x[i + kBlockRows / 2];
-      y[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-      y[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+      y[2 * i] = pick<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(a, b);
+      y[2 * i + 1] = pick<8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31>(a, b);
     }
     std::copy(y, y + kBlockRows, x);
   }
