@@ -47,6 +47,11 @@ TEST(ContactSheet, EndsWithItsLastRowOfSamples) {
     EXPECT_EQ(contact_sheet(grey_images(size), {}, {}, {.samples = 64, .columns = 3}).height, (size + 2) / 3 * 6 + 4);
 }
 
+TEST(ContactSheet, IsNoWiderThanItsSamples) {
+  EXPECT_EQ(contact_sheet(grey_images(2), {}, {}, {.samples = 64, .columns = 3}).width, 2 * 6 + 4);
+  EXPECT_EQ(contact_sheet(grey_images(5), {}, {}, {.samples = 1, .columns = 3}).width, 6 + 4);
+}
+
 TEST(ContactSheet, ShowsPaddingAsGreyAndChangesOfColour) {
   AugmentSettings augment;
   augment.pad = 2;

@@ -165,6 +165,16 @@ TEST_F(CheckpointTest, TheBestIsThatOfTheBestEvaluationOrElseTheNewest) {
   EXPECT_EQ(best_checkpoint(run_), at("step-00000003"));
 }
 
+// At the same step, and even the best of its branch.
+TEST_F(CheckpointTest, ACheckpointOfAnotherAccuracyIsNotTheBest) {
+  save(2, "w", 2);
+  save(3, "w", 2);
+  RunState other = load_checkpoint_state(at("step-00000002"));
+  other.best_top1 = 0.5;
+  CheckpointWriter(run_, 2).replace_state(other);
+  EXPECT_EQ(best_checkpoint(run_), at("step-00000003"));
+}
+
 TEST_F(CheckpointTest, LeavesTheStepsAfterTheOneResumedFrom) {
   for (int64_t step = 10; step <= 30; step += 10) save(step, "w", -1, 3);
   save(15, "again", -1, 1);
