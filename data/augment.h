@@ -1,8 +1,8 @@
 // From bytes to the values a network sees: normalise, pad, crop, mirror.
 //
 //   value[y,x,c] = (pixel[y,x,c] - mean) * scale / std + colour offset
-// with the mean and std of that source position or channel; pixels, means and stds are 0 to 255. The colour offset, of the
-// image and epoch, is color * normal[c], or with `pca` what Krizhevsky et al. 2012 add to the pixels:
+// with the mean and std of that source position or channel; pixels, means and stds are 0 to 255. The colour offset, of
+// the image and epoch, is color * normal[c], or with `pca` what Krizhevsky et al. 2012 add to the pixels:
 //   offset[c] = scale / std * sum over i of pca * normal[i] * eigenvalue[i] / 255 * eigenvector[i][c]
 // of the covariance of the training images' colours (over 255: their eigenvalues are of pixels from 0 to 1). Then `pad`
 // zeros on all four sides, then a crop of that:
@@ -71,8 +71,8 @@ class Augmenter {
 
   Shape out_shape() const { return out_; }  // H x W x C
 
-  // What the centre view of evaluation does to the pixels it shows: value = (pixel - mean) * factor, each of out_shape().
-  // In padding the factor is 0.
+  // What the centre view of evaluation does to the pixels it shows: value = (pixel - mean) * factor, each of
+  // out_shape(). In padding the factor is 0.
   struct Normalisation {
     std::vector<float> mean, factor;
   };

@@ -13,8 +13,8 @@ constexpr std::array<uint8_t, kBlockSize> kZigzag = {0,  1,  8,  16, 9,  2,  3, 
                                                      35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
                                                      58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
 
-// Where the coefficient at a place in zigzag order stands in a BlockGroup's lane; for places behind the last, which an end
-// of block or damaged data lead to, the place that nobody reads.
+// Where the coefficient at a place in zigzag order stands in a BlockGroup's lane; for places behind the last, which an
+// end of block or damaged data lead to, the place that nobody reads.
 constexpr auto kPlaces = [] {
   std::array<uint16_t, kBlockSize + HuffmanTable::kEndOfBlock> places{};
   for (size_t k = 0; k < places.size(); ++k)

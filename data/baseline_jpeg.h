@@ -1,10 +1,10 @@
-// Windows of baseline JPEG files, decoded without the rest of the image: of restart segments outside the window nothing is
-// read, of blocks outside it only their Huffman codes. The pixels are those of libjpeg (JDCT_ISLOW, upsampling by
+// Windows of baseline JPEG files, decoded without the rest of the image: of restart segments outside the window nothing
+// is read, of blocks outside it only their Huffman codes. The pixels are those of libjpeg (JDCT_ISLOW, upsampling by
 // repetition), bit for bit.
 //
-// Knows Huffman-coded 8-bit JPEG in one scan (ITU-T T.81, process 1) of one component, or of YCbCr whose chroma has full or
-// half height and width. Half of libjpeg's time per image is saved by tables that give run, size and length of a code at
-// once, by transforming sixteen blocks side by side, and by what is not decoded.
+// Knows Huffman-coded 8-bit JPEG in one scan (ITU-T T.81, process 1) of one component, or of YCbCr whose chroma has
+// full or half height and width. Half of libjpeg's time per image is saved by tables that give run, size and length of
+// a code at once, by transforming sixteen blocks side by side, and by what is not decoded.
 #pragma once
 
 #include <array>
@@ -26,7 +26,8 @@ struct ImageWindow {
 
 class BaselineJpeg {
  public:
-  // Reads the header; the file must outlive the calls of decode(). False where this is no JPEG of the kind above, or damaged.
+  // Reads the header; the file must outlive the calls of decode(). False where this is no JPEG of the kind above, or
+  // damaged.
   bool open(std::string_view file);
   int64_t height() const { return height_; }
   int64_t width() const { return width_; }

@@ -12,8 +12,8 @@
 
 namespace owt {
 
-// Shared by the ranks of a process; safe from many threads. Ranks that are processes have one each, and bring them together
-// from time to time with news() and merge(), so that each record counts once for the whole run.
+// Shared by the ranks of a process; safe from many threads. Ranks that are processes have one each, and bring them
+// together from time to time with news() and merge(), so that each record counts once for the whole run.
 class CorruptRecords {
  public:
   enum class Told { kAtOnce, kWhenMerged };

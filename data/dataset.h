@@ -50,7 +50,8 @@ class Dataset {
   virtual bool depends_on_view() const { return false; }
 };
 
-// Images as the centre view shows them and labels, one after the other, read by the calling rank's team of threads. Throws what reading throws.
+// Images as the centre view shows them and labels, one after the other, read by the calling rank's team of threads.
+// Throws what reading throws.
 void read_images(const Dataset& dataset, Slice images, uint8_t* pixels, int32_t* labels);
 
 }  // namespace owt

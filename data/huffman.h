@@ -1,4 +1,5 @@
-// Huffman codes of baseline JPEG (ITU-T T.81, annexes C and F): what precedes a coefficient, and the bits it is read from.
+// Huffman codes of baseline JPEG (ITU-T T.81, annexes C and F): what precedes a coefficient, and the bits it is read
+// from.
 #pragma once
 
 #include <array>

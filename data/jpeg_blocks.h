@@ -1,5 +1,5 @@
-// From the coefficients of baseline JPEG to pixels, bit for bit as libjpeg does it (JDCT_ISLOW, upsampling by repetition).
-// Blocks are worked on sixteen at a time, each in a lane of its own, so that no step has to transpose.
+// From the coefficients of baseline JPEG to pixels, bit for bit as libjpeg does it (JDCT_ISLOW, upsampling by
+// repetition). Blocks are worked on sixteen at a time, each in a lane of its own, so that no step has to transpose.
 #pragma once
 
 #include <array>
@@ -11,14 +11,15 @@ constexpr int kBlockSide = 8;
 constexpr int kBlockSize = kBlockSide * kBlockSide;
 constexpr int kLanes = 16;
 
-// Coefficients of sixteen blocks: at[k][lane] with k in row order. What comes after an end-of-block mark, or too much of
-// damaged data, goes to the last place.
+// Coefficients of sixteen blocks: at[k][lane] with k in row order. What comes after an end-of-block mark, or too much
+// of damaged data, goes to the last place.
 struct alignas(64) BlockGroup {
   int16_t at[kBlockSize + 1][kLanes];
 };
 
 // kLanes blocks, left to right, as 8 rows of 128 pixels. `steps`: what a coefficient counts, in row order.
-// Loeffler, Ligtenberg, Moschytz, "Practical fast 1-D DCT algorithms with 11 multiplications", 1989, in 13-bit fixed point.
+// Loeffler, Ligtenberg, Moschytz, "Practical fast 1-D DCT algorithms with 11 multiplications", 1989, in 13-bit fixed
+// point.
 void pixels_of(const BlockGroup& group, const std::array<uint16_t, kBlockSize>& steps, uint8_t* pixels,
                int64_t row_bytes);
 

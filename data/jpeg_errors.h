@@ -12,7 +12,8 @@
 
 namespace owt {
 
-// Errors jump back to guarded(errors.back, ...), with libjpeg's words as the reason; what warnings do is the caller's choice.
+// Errors jump back to guarded(errors.back, ...), with libjpeg's words as the reason; what warnings do is the caller's
+// choice.
 struct JpegErrors {
   using Handler = void (*)(j_common_ptr);
 

@@ -1,5 +1,5 @@
-// Errors of libjpeg and libpng, which are C and may not be unwound by an exception: they report them through a function that
-// must not return, and jump from there back to guarded().
+// Errors of libjpeg and libpng, which are C and may not be unwound by an exception: they report them through a function
+// that must not return, and jump from there back to guarded().
 #pragma once
 
 #include <csetjmp>
@@ -18,8 +18,8 @@ struct JumpBack {
   }
 };
 
-// False where the library gave up; back.reason says why. Nothing with a destructor may live between this and the library's
-// calls, so step() keeps what it makes outside itself.
+// False where the library gave up; back.reason says why. Nothing with a destructor may live between this and the
+// library's calls, so step() keeps what it makes outside itself.
 template <class Step>
 bool guarded(JumpBack& back, Step step) {
   if (setjmp(back.place) != 0) return false;

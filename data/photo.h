@@ -1,5 +1,6 @@
-// Any image file as upright 8-bit RGB, resized, and written as JPEG. With what real collections hold: grayscale, CMYK and
-// YCCK, EXIF orientation, 16 bits, transparency (over white), palettes, several frames (the first is taken), PNG named .JPEG.
+// Any image file as upright 8-bit RGB, resized, and written as JPEG. With what real collections hold: grayscale, CMYK
+// and YCCK, EXIF orientation, 16 bits, transparency (over white), palettes, several frames (the first is taken), PNG
+// named .JPEG.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +29,14 @@ struct PhotoLimits {
                            // short side stays at least twice this; 0: in full
 };
 
-// The format is told from the bytes, not from a name. Throws BadPhoto for what cannot be decoded whole: a truncated file
-// is refused, not filled with grey. Not all damage shows: BMP, and TIFF that is not deflated, have no checksums, and of
-// broken LZW strips libtiff leaves black what it cannot decode.
+// The format is told from the bytes, not from a name. Throws BadPhoto for what cannot be decoded whole: a truncated
+// file is refused, not filled with grey. Not all damage shows: BMP, and TIFF that is not deflated, have no checksums,
+// and of broken LZW strips libtiff leaves black what it cannot decode.
 Photo read_photo(std::string_view file, const PhotoLimits& limits = {});
 
-// Proportions are kept, the long side rounded to the nearest pixel; averages areas when shrinking, bilinear when enlarging.
-// As it is where the short side has this length already. Throws BadPhoto where the long side would be more than 65,500, the
-// most that a JPEG holds.
+// Proportions are kept, the long side rounded to the nearest pixel; averages areas when shrinking, bilinear when
+// enlarging. As it is where the short side has this length already. Throws BadPhoto where the long side would be more
+// than 65,500, the most that a JPEG holds.
 Photo resized(Photo photo, int64_t short_side);
 
 struct JpegSettings {

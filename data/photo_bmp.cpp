@@ -115,8 +115,8 @@ class BmpReader {
     return rows.little(row_at + bit / 8, 1) >> (8 - bits_ - bit % 8) & ((1u << bits_) - 1);
   }
 
-  // Run lengths: (count, index) repeats, (0, 0) ends a row, (0, 1) the picture, (0, 2) skips, (0, n) copies n indices. What
-  // is skipped has index 0.
+  // Run lengths: (count, index) repeats, (0, 0) ends a row, (0, 1) the picture, (0, 2) skips, (0, n) copies n indices.
+  // What is skipped has index 0.
   struct Place {
     int64_t row = 0, x = 0;
     uint64_t at;  // in the file

@@ -1,5 +1,6 @@
-// The formats behind data/photo.h: a reader for each, by the format's own library, and what the readers share. All of them
-// throw BadPhoto for truncated and damaged files; their libraries' messages are its reason and never reach the terminal.
+// The formats behind data/photo.h: a reader for each, by the format's own library, and what the readers share. All of
+// them throw BadPhoto for truncated and damaged files; their libraries' messages are its reason and never reach the
+// terminal.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +17,19 @@ Photo read_jpeg(std::string_view file, const PhotoLimits& limits);
 inline bool can_hold(uint64_t bytes, int64_t height, int64_t width) {
   return static_cast<uint64_t>(height * width) / (64 * 16) <= bytes;
 }
-// Any depth and palette; an interlaced one as well. What a file says besides its picture (texts, colour profiles, which may
-// be bombs of their own) is not interpreted, but for EXIF's orientation.
+// Any depth and palette; an interlaced one as well. What a file says besides its picture (texts, colour profiles, which
+// may be bombs of their own) is not interpreted, but for EXIF's orientation.
 Photo read_png(std::string_view file, const PhotoLimits& limits);
-// Palettes of 1, 4 and 8 bits, also with run lengths, and 16, 24 and 32 bits. The fourth byte of a pixel is mostly not meant
-// as alpha and is not taken for that.
+// Palettes of 1, 4 and 8 bits, also with run lengths, and 16, 24 and 32 bits. The fourth byte of a pixel is mostly not
+// meant as alpha and is not taken for that.
 Photo read_bmp(std::string_view file, const PhotoLimits& limits);
 // The first frame of an animation on the canvas of all.
 Photo read_webp(std::string_view file, const PhotoLimits& limits);
 // The first page: what libtiff converts to 8-bit RGB.
 Photo read_tiff(std::string_view file, const PhotoLimits& limits);
 
-// Throws BadPhoto for images without pixels, larger than the limit, or with a side that OpenCV does not take. Huge ones are
-// decoded one at a time, while the result is held: with one per core memory would run out.
+// Throws BadPhoto for images without pixels, larger than the limit, or with a side that OpenCV does not take. Huge ones
+// are decoded one at a time, while the result is held: with one per core memory would run out.
 [[nodiscard]] std::unique_lock<std::mutex> admit(int64_t height, int64_t width, const PhotoLimits& limits);
 // All white.
 Photo white(int64_t height, int64_t width);

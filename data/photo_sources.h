@@ -27,14 +27,15 @@ struct PhotoSources {
 // By its ending, of whatever case: jpg, jpeg, png, bmp, webp, tif, tiff.
 bool named_like_photo(const std::string& name);
 
-// DIR/class/**/*.jpg and so on: classes by name, the files of each by path. Hidden files do not count. Links are followed,
-// but not to a folder that they lie in; one that leads nowhere is a photo that cannot be read. Throws Error where there is
-// no such folder, no class or no image, and for a link that leads nowhere and may have been a folder by its name.
+// DIR/class/**/*.jpg and so on: classes by name, the files of each by path. Hidden files do not count. Links are
+// followed, but not to a folder that they lie in; one that leads nowhere is a photo that cannot be read. Throws Error
+// where there is no such folder, no class or no image, and for a link that leads nowhere and may have been a folder by
+// its name.
 PhotoSources folder_sources(const std::string& dir);
 
 // A text file with a line `path label` per image, as Caffe's. The path, which may hold blanks, is taken from `root`, by
-// default the folder of the file; labels are integers from 0. `classes`: their keys, or empty: "0", "1", ... Throws Error
-// naming file and line.
+// default the folder of the file; labels are integers from 0. `classes`: their keys, or empty: "0", "1", ... Throws
+// Error naming file and line.
 PhotoSources list_sources(const std::string& path, const std::string& root, const std::vector<std::string>& classes);
 
 // The files' bytes, read from many threads at a time.
@@ -66,12 +67,12 @@ class ClassLabels {
   std::map<std::string, int32_t> labels_{};  // kSeveral: more than one
 };
 
-// Lines `key<TAB>words`, with the words that `names` has, lines `key words`: each is of the longest key that it starts with.
-// Throws Error for two lines of one key.
+// Lines `key<TAB>words`, with the words that `names` has, lines `key words`: each is of the longest key that it starts
+// with. Throws Error for two lines of one key.
 std::vector<std::string> with_words(std::vector<std::string> keys, const std::vector<std::string>& names);
 
-// Gives each photo the label that its class has in `classes`, the lines of a classes.txt; where that is empty, it becomes
-// `lines`, one per class of the sources. Throws Error naming a class that is not there; `path` is that file.
+// Gives each photo the label that its class has in `classes`, the lines of a classes.txt; where that is empty, it
+// becomes `lines`, one per class of the sources. Throws Error naming a class that is not there; `path` is that file.
 void agree_on_classes(PhotoSources& sources, const std::vector<std::string>& lines, std::vector<std::string>& classes,
                       const std::string& path);
 

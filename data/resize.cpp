@@ -25,8 +25,8 @@ T load_vector(const uint8_t* from) {
   return value;
 }
 
-// sum of weights[t] * from[t * stride + 0 .. 31], rounded. Even and odd bytes stay where they are, so that nothing has to
-// be widened.
+// sum of weights[t] * from[t * stride + 0 .. 31], rounded. Even and odd bytes stay where they are, so that nothing has
+// to be widened.
 inline Pairs weighted(const uint16_t* weights, int64_t taps, const uint8_t* from, int64_t stride) {
   Pairs even = Pairs{} + uint16_t{kOne / 2}, odd = even;
   for (int64_t t = 0; t < taps; ++t) {
@@ -50,8 +50,8 @@ inline void transpose(ByteVector (&x)[kBlockRows]) {
   }
 }
 
-// kRows rows of `count` bytes, `row_bytes` apart, to count x kRows bytes, and back. Blocks at the end are whole ones, so that
-// there must be room behind the rows.
+// kRows rows of `count` bytes, `row_bytes` apart, to count x kRows bytes, and back. Blocks at the end are whole ones,
+// so that there must be room behind the rows.
 void turn(const uint8_t* rows, int64_t row_bytes, int64_t count, uint8_t* turned) {
   for (int64_t at = 0; at < count; at += kBlockRows)
     for (int first = 0; first < kRows; first += kBlockRows) {

@@ -1,5 +1,5 @@
-// Images of other sizes: a triangle filter, that is bilinear interpolation when enlarging, and its antialiased kind when
-// shrinking (what Pillow calls BILINEAR). Weights have 8 bits, so that pixels may be off by one; when
+// Images of other sizes: a triangle filter, that is bilinear interpolation when enlarging, and its antialiased kind
+// when shrinking (what Pillow calls BILINEAR). Weights have 8 bits, so that pixels may be off by one; when
 // shrinking by more than about 250, where most weights would round to nothing, an average is of some pixels only.
 #pragma once
 

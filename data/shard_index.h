@@ -1,6 +1,7 @@
 // A prepared data set on disk, and the index beside each of its shards.
 //
-//   DIR/classes.txt             one line per class, line i names label i: its key (a synset id), then perhaps a tab and words
+//   DIR/classes.txt             one line per class, line i names label i: its key (a synset id), then perhaps a tab and
+//                               words
 //   DIR/prepare.lock            empty; held while owt prepare works on the data set
 //   DIR/train, DIR/val          the two splits, each of them:
 //     000000.tar, 000001.tar    shards in WebDataset's convention: for record k 00000k.jpg and 00000k.cls (the label as
@@ -8,15 +9,15 @@
 //                               sources that were left out
 //     000000.index, ...         of the shard with the same number; this header
 //     dataset.json              written last: a split without it is not complete
-//     skipped.txt               the sources left out: path, tab, reason; as long as the split is not complete, of each shard
-//                               in a file of its own, 000000.skipped
+//     skipped.txt               the sources left out: path, tab, reason; as long as the split is not complete, of each
+//                               shard in a file of its own, 000000.skipped
 //     prepare.json              what it was prepared from and how, as owt prepare compares it
 //     prepare.lock              empty; held while owt prepare works on the split
 //     stats.json                written by owt prepare stats
 //
-// Index file, little-endian: the 8 bytes "OWTSHARD"; u32 version (1); u32 records; u64 bytes of the tar file; u64 bytes of
-// the names; then per record u64 offset, u64 checksum, u32 bytes, u32 height, u32 width, i32 label, u32 bytes of its name,
-// u32 zero; the names one after the other; u64 xxHash64 of all that precedes.
+// Index file, little-endian: the 8 bytes "OWTSHARD"; u32 version (1); u32 records; u64 bytes of the tar file; u64 bytes
+// of the names; then per record u64 offset, u64 checksum, u32 bytes, u32 height, u32 width, i32 label, u32 bytes of its
+// name, u32 zero; the names one after the other; u64 xxHash64 of all that precedes.
 #pragma once
 
 #include <cstdint>

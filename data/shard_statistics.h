@@ -9,9 +9,9 @@
 
 namespace owt {
 
-// Over all pixels of all stored images, which are decoded whole by the calling rank's team of threads. Sums are exact, so
-// they do not depend on the number of threads. Fills channel_mean, channel_std, covariance, eigenvalues and eigenvectors.
-// `progress` (may be null) is told now and then how many images are done, by one thread at a time.
+// Over all pixels of all stored images, which are decoded whole by the calling rank's team of threads. Sums are exact,
+// so they do not depend on the number of threads. Fills channel_mean, channel_std, covariance, eigenvalues and
+// eigenvectors. `progress` (may be null) is told now and then how many images are done, by one thread at a time.
 DatasetStatistics compute_statistics(const ShardDataset& dataset, const std::function<void(int64_t images)>& progress);
 
 // Of three channels with this mean and covariance, both in units of 0 to 255.

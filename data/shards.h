@@ -1,7 +1,7 @@
 // A prepared data set (data/shard_index.h) as images of one size.
 //
-// Tar files are mapped and must not be shortened while they are: that may end the program (SIGBUS), though a record that
-// is gone when it is read counts as damaged.
+// Tar files are mapped and must not be shortened while they are: that may end the program (SIGBUS), though a record
+// that is gone when it is read counts as damaged.
 #pragma once
 
 #include <array>
@@ -18,16 +18,18 @@ namespace owt {
 
 // Which part of an image a view shows, as crop x crop pixels.
 //
-// Images are treated as if their short side were `short_side`, whatever it is. Evaluation shows a square of `crop` of these
-// pixels at the centre or in a corner, training one at a random place; or with `area`, a part of the image of random
-// size and proportions at a random place (Szegedy et al. 2015, section 6; ten tries, then the middle, as torchvision).
+// Images are treated as if their short side were `short_side`, whatever it is. Evaluation shows a square of `crop` of
+// these pixels at the centre or in a corner, training one at a random place; or with `area`, a part of the image of
+// random size and proportions at a random place (Szegedy et al. 2015, section 6; ten tries, then the middle, as
+// torchvision).
 struct CropSettings {
   int64_t crop = 224;            // [1, short_side]
   int64_t short_side = 256;      // >= 1
   std::array<double, 2> area{};  // share of the image, (0, 1], smallest and largest; zeros: a square of fixed size
   std::array<double, 2> aspect{3.0 / 4, 4.0 / 3};  // width by height, smallest and largest
 
-  // From the keys crop, short_side, area and aspect of a table with others, [data.augment]. Throws Error with file and line.
+  // From the keys crop, short_side, area and aspect of a table with others, [data.augment]. Throws Error with file and
+  // line.
   static CropSettings from(Config& table, int64_t otherwise_crop);
 
   bool operator==(const CropSettings&) const = default;
@@ -38,8 +40,8 @@ ImageWindow window_of(const CropSettings& settings, const View& view, int64_t in
 
 class ShardDataset : public Dataset {
  public:
-  // folder: with classes.txt and the folders train and val. Throws Error naming the file for what is missing, incomplete or
-  // damaged; records themselves are checked as they are read.
+  // folder: with classes.txt and the folders train and val. Throws Error naming the file for what is missing,
+  // incomplete or damaged; records themselves are checked as they are read.
   ShardDataset(const std::string& folder, Split split, const CropSettings& settings);
   ~ShardDataset() override;
   ShardDataset(const ShardDataset&) = delete;

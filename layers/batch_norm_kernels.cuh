@@ -5,8 +5,8 @@
 
 namespace owt {
 
-// Sums of x and of its squares, both less the channel's first element: a variance that is small beside the mean would be
-// lost in f32.
+// Sums of x and of its squares, both less the channel's first element: a variance that is small beside the mean would
+// be lost in f32.
 template <class T, int kPackWidth>
 struct NormSums {
   static constexpr int kWidth = kPackWidth, kSums = 2;

@@ -39,8 +39,8 @@ std::optional<ConvGeometry> conv_geometry(const Layer& layer, const Shape& in);
 // Of `rows` images. The parameters must outlive the op; bias may be null.
 std::unique_ptr<Op> bind_conv(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
 std::unique_ptr<Op> bind_conv(Cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
-// y = relu(the convolution); NaN stays NaN. backward takes the relu's y and dy, and overwrites dy. Null on the CPU, which
-// keeps two layers: oneDNN's fused relu turns NaN into 0.
+// y = relu(the convolution); NaN stays NaN. backward takes the relu's y and dy, and overwrites dy. Null on the CPU,
+// which keeps two layers: oneDNN's fused relu turns NaN into 0.
 std::unique_ptr<Op> bind_conv_relu(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
 std::unique_ptr<Op> bind_conv_relu(Cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
 // y = max_pool(relu(the convolution)); backward takes the pool's y and dy, and overwrites dy. What the pool is given is

@@ -6,8 +6,8 @@
 // bits of a result, so all ranks of a process share one table, the processes of a run follow one of them
 // (parallel/shared_choices.h), and a checkpoint keeps it for the run that resumes.
 //
-// Not every oneDNN has Winograd's algorithm (2.2 to 3.1 have it for processors with AVX-512, 3.7 for none). Without it every
-// convolution is direct, and report() and warnings() say so.
+// Not every oneDNN has Winograd's algorithm (2.2 to 3.1 have it for processors with AVX-512, 3.7 for none). Without it
+// every convolution is direct, and report() and warnings() say so.
 #pragma once
 
 #include <functional>
@@ -60,8 +60,8 @@ class ConvChoices {
   // call this table.
   ConvAlgorithm choose(const std::string& key, const std::function<Measured()>& measure);
 
-  // Says that Winograd's algorithm cannot compute the pass named `key`. Where the table has it computed so, as a checkpoint
-  // from another machine may, the table has direct from now on.
+  // Says that Winograd's algorithm cannot compute the pass named `key`. Where the table has it computed so, as a
+  // checkpoint from another machine may, the table has direct from now on.
   void has_no_winograd(const std::string& key);
 
   // What was measured or preloaded so far, key -> "direct" | "winograd".
@@ -69,8 +69,8 @@ class ConvChoices {
   // Adds to the table; keys it has already are replaced. Throws Error for an unknown algorithm, and changes
   // nothing.
   void preload(const std::map<std::string, std::string>& choices);
-  // preload(), and teams of other sizes take the choice of the first key of the same geometry instead of measuring: what one
-  // team computed another computes with the same algorithms.
+  // preload(), and teams of other sizes take the choice of the first key of the same geometry instead of measuring:
+  // what one team computed another computes with the same algorithms.
   void preload_for_all_teams(const std::map<std::string, std::string>& choices);
   // As preload_for_all_teams(), and nothing is measured here any more: what the choices of another process lack is
   // computed directly.

@@ -87,8 +87,8 @@ class Chooser {
     return std::move(*plans);
   }
 
-  // With `ms`: the time of forward and weight gradient without packing, 0 where it was not measured; and no plan for the
-  // data gradient, which is the same for all.
+  // With `ms`: the time of forward and weight gradient without packing, 0 where it was not measured; and no plan for
+  // the data gradient, which is the same for all.
   std::optional<ConvPlans> plans_as(ConvPresentation presentation, Fusion fusion = Fusion::kEither,
                                     double* ms = nullptr) const {
     std::optional<ChannelPacking> packing = packing_of(presentation, geometry_);

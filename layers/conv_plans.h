@@ -1,5 +1,5 @@
-// How one convolution is computed on the GPU: cuDNN's plans for its passes, and whether its channels are packed. Chosen by
-// measurement; see plan_choice.h. For .cu files.
+// How one convolution is computed on the GPU: cuDNN's plans for its passes, and whether its channels are packed. Chosen
+// by measurement; see plan_choice.h. For .cu files.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,8 @@
 
 namespace owt {
 
-// How x and the weights are presented to cuDNN. Others than kPlain: for convolutions of 4 channels at most, without groups.
+// How x and the weights are presented to cuDNN. Others than kPlain: for convolutions of 4 channels at most, without
+// groups.
 enum class ConvPresentation {
   kPlain,
   kFourChannels,   // zeros fill up to 4 channels,

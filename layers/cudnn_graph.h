@@ -5,8 +5,8 @@
 //              y = graph.image(DType::kBF16, {128, 27, 27, 192});
 //   graph.conv_forward(geometry, x, w, y);
 //
-// All sums are f32. Images are NHWC, filters [out, kh, kw, in / groups]; cuDNN finds the number of groups by comparing the
-// channels of both.
+// All sums are f32. Images are NHWC, filters [out, kh, kw, in / groups]; cuDNN finds the number of groups by comparing
+// the channels of both.
 #pragma once
 
 #include <string>

@@ -27,7 +27,8 @@ class DenseOp : public Op {
         MatmulForm{rows_, out_, features_, kNo, kYes, features_, features_, out_, p, dtype_, bias != nullptr});
     to_input_.emplace(MatmulForm{rows_, features_, out_, kNo, kNo, out_, features_, features_, p, dtype_});
     to_weight_.emplace(MatmulForm{out_, features_, rows_, kYes, kNo, out_, features_, features_, p, DType::kF32});
-    // cuBLASLt documents its relu as max(x, 0), which makes 0 of NaN and would hide that a run diverges. Ours keeps NaN.
+    // cuBLASLt documents its relu as max(x, 0), which makes 0 of NaN and would hide that a run diverges. Ours keeps
+    // NaN.
     if (relu) relu_ = bind_relu(cuda);
     if (bias || relu) sums_ = Tensor({bias_gradient_scratch(rows_, out_)}, DType::kF32, Device::kCuda);
   }

@@ -55,8 +55,8 @@ class Op {
   virtual void forward(const Pass& pass, const Tensor& x, Tensor& y) = 0;
   virtual void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) = 0;
 
-  // Memory for the length of one backward(): so many bytes, which the ops of a net share if they are given them (u8, where
-  // the op computes). An op that is not has its own.
+  // Memory for the length of one backward(): so many bytes, which the ops of a net share if they are given them (u8,
+  // where the op computes). An op that is not has its own.
   virtual int64_t scratch_bytes() const { return 0; }
   virtual void use_scratch(const Tensor& memory) { static_cast<void>(memory); }
   virtual int64_t inner_bytes() const { return 0; }  // of activations between layers inside it
@@ -98,8 +98,8 @@ class Layer {
   }
   virtual std::unique_ptr<Op> bind(const Shape& in, const Compute& on) = 0;
 
-  // This layer and the first few of those that follow it in a net, as one op, where the device does that faster: forward
-  // writes the last one's y, backward takes the last one's y and dy and may overwrite dy.
+  // This layer and the first few of those that follow it in a net, as one op, where the device does that faster:
+  // forward writes the last one's y, backward takes the last one's y and dy and may overwrite dy.
   struct Run {
     std::unique_ptr<Op> op;
     int64_t layers = 1;

@@ -34,7 +34,8 @@ enum class ParamRole {
              // step's statistic, weighted so that its sum over ranks and rounds is the mean over the step's rows
 };
 
-// Files, messages and first values handle a tensor in pieces: as many of its rows as fit into so many bytes, or one row.
+// Files, messages and first values handle a tensor in pieces: as many of its rows as fit into so many bytes, or one
+// row.
 constexpr int64_t kPieceBytes = 4 << 20;
 std::vector<Slice> pieces_of(const Shape& tensor, const Slice& rows);  // of these rows, in order
 Slice common_part(const Slice& a, const Slice& b);                     // empty where they have nothing in common

@@ -36,17 +36,17 @@ using PlanCheck =
 bool starts_with_nan(const void* memory, DType dtype, const Stream& stream);
 
 // The fastest of the plans that the rules allow, that can be captured into a CUDA graph and that `check` accepts. None
-// where there is no such plan. Where memory is too short for measuring: with a warning, cuDNN's first choice, or none if it
-// would have to be checked; for the life of the process.
+// where there is no such plan. Where memory is too short for measuring: with a warning, cuDNN's first choice, or none
+// if it would have to be checked; for the life of the process.
 std::optional<ChosenPlan> choose_plan(const CudnnGraph& graph, const PlanRules& rules, const Stream& stream,
                                       const PlanCheck& check = {});
 
-// What cannot be chosen by a plan alone: the remembered text for `what` on this GPU, else the outcome of measure(), which
-// is then remembered; an empty one, nothing could be measured, for the life of the process.
+// What cannot be chosen by a plan alone: the remembered text for `what` on this GPU, else the outcome of measure(),
+// which is then remembered; an empty one, nothing could be measured, for the life of the process.
 std::string remembered(const std::string& what, const std::function<std::string()>& measure);
 
-// Milliseconds of the work on the stream, without what it costs the host: the median of a few runs as a CUDA graph after
-// one run to warm up. The first run that takes more than twice `best_ms` is the last.
+// Milliseconds of the work on the stream, without what it costs the host: the median of a few runs as a CUDA graph
+// after one run to warm up. The first run that takes more than twice `best_ms` is the last.
 double time_work(const Stream& stream, const std::function<void()>& queue_work, double best_ms = 1e9);
 
 }  // namespace owt

@@ -155,8 +155,8 @@ __global__ void __launch_bounds__(kBlockThreads) max_pool_backward(Planes p, con
   store_sum(sum, dx + p.image(at.row) + p.pixel(at.i, at.j) + at.c);
 }
 
-// Square tiles of stride x stride pixels that start where windows start. The windows over the pixels of tile t are t and
-// the few before it, each loaded once for the whole tile.
+// Square tiles of stride x stride pixels that start where windows start. The windows over the pixels of tile t are t
+// and the few before it, each loaded once for the whole tile.
 struct Tiles {
   int down, across;
   explicit Tiles(const Planes& p)

@@ -20,8 +20,8 @@ struct LayerType {
 
 std::span<const LayerType> layer_types();
 
-// Makes the layer of one [[layer]] table, of one of `types`: spec.config holds name, type and the type's own keys. Throws
-// Error naming file, line and layer for a bad key, type or shape.
+// Makes the layer of one [[layer]] table, of one of `types`: spec.config holds name, type and the type's own keys.
+// Throws Error naming file, line and layer for a bad key, type or shape.
 std::unique_ptr<Layer> make_layer(const LayerSpec& spec, std::span<const LayerType> types = layer_types());
 // The same by the name in the table.
 std::unique_ptr<Layer> make_layer(Config config, const Shape& in, std::optional<Slice> part = {},

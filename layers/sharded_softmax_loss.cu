@@ -19,7 +19,8 @@ __device__ unsigned long long rank_of(float value) {
   return static_cast<unsigned long long>(rising) << 32 | threadIdx.x;
 }
 
-// The largest of what all threads kept, in falling order: the thread with the largest gives it away and offers its next.
+// The largest of what all threads kept, in falling order: the thread with the largest gives it away and offers its
+// next.
 __device__ void gather_largest(float (&top)[kTopClasses], float* largest) {
   for (int i = 0; i < kTopClasses; ++i) {
     if (static_cast<unsigned>(reduce_block(rank_of(top[0]), Larger{})) != threadIdx.x) continue;

@@ -35,13 +35,13 @@ class ShardedSoftmaxLoss {
  public:
   virtual ~ShardedSoftmaxLoss() = default;
 
-  // In both: logits: rows x classes of this rank (may be 0), activations; labels: rows, i32, among all classes. 0 rows are
-  // allowed. A label that is no class throws Error naming row and value on the CPU; on a GPU its row's loss is NaN.
+  // In both: logits: rows x classes of this rank (may be 0), activations; labels: rows, i32, among all classes. 0 rows
+  // are allowed. A label that is no class throws Error naming row and value on the CPU; on a GPU its row's loss is NaN.
 
   // stats: rows x kLossStats, f32, is overwritten.
   virtual void summarize(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor& stats) = 0;
-  // all_stats: ranks x rows x kLossStats, of these logits and labels; dlogits: like logits, or null where no gradient is
-  // wanted; sums: as SoftmaxLoss's, or null: of ranks that see the same rows one counts them.
+  // all_stats: ranks x rows x kLossStats, of these logits and labels; dlogits: like logits, or null where no gradient
+  // is wanted; sums: as SoftmaxLoss's, or null: of ranks that see the same rows one counts them.
   virtual void finish(const Pass& pass, const Tensor& logits, const Tensor& labels, const Tensor& all_stats,
                       Tensor* dlogits, Tensor* sums) = 0;
 };

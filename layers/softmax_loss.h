@@ -3,9 +3,9 @@
 //   loss = sum over rows of -sum over classes of q log p
 //   dlogits = (p - q) / Pass::step_rows
 // In evaluation e is 0, whatever the settings say: losses of runs with different e compare. The loss is a sum, so that
-// sums over rounds and ranks add up; whoever reports it divides by the rows. The gradient carries 1 / N already. A label
-// is in the top k if fewer than k classes have a larger logit, or an equal one and a lower index. A row whose loss is not
-// a number (a NaN or +infinite logit) counts as wrong.
+// sums over rounds and ranks add up; whoever reports it divides by the rows. The gradient carries 1 / N already. A
+// label is in the top k if fewer than k classes have a larger logit, or an equal one and a lower index. A row whose
+// loss is not a number (a NaN or +infinite logit) counts as wrong.
 // Source of the smoothing: Szegedy et al. 2016, section 7; PyTorch's CrossEntropyLoss(label_smoothing) is the same.
 // sharded_softmax_loss.h: the same where ranks hold some of the classes each.
 #pragma once

@@ -6,12 +6,12 @@
 
 namespace owt {
 
-// The file that CONFIG means: itself where it is a file, or a path. Else, with or without ".toml", the file of that name
-// in the first of recipe_folders() that holds one. Throws Error naming the folders and the nearest name.
+// The file that CONFIG means: itself where it is a file, or a path. Else, with or without ".toml", the file of that
+// name in the first of recipe_folders() that holds one. Throws Error naming the folders and the nearest name.
 std::string find_recipe(const std::string& config);
 
-// Those of these that exist: ./configs, ./configs/models, and the same two of what came with the program: share/owt/configs
-// of an installation, or configs beside the build folder of a source tree.
+// Those of these that exist: ./configs, ./configs/models, and the same two of what came with the program:
+// share/owt/configs of an installation, or configs beside the build folder of a source tree.
 std::vector<std::string> recipe_folders();
 
 // Every file that find_recipe() finds by its name, once per name, in alphabetical order.

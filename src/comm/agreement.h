@@ -8,8 +8,8 @@
 
 namespace owt {
 
-// Something that all processes must have alike. The error reads "WHAT: rank 1 on HOST has VALUE WHERE, rank 0 on HOST has
-// VALUE WHERE; CURE". Of values with several lines it shows the first line that differs.
+// Something that all processes must have alike. The error reads "WHAT: rank 1 on HOST has VALUE WHERE, rank 0 on HOST
+// has VALUE WHERE; CURE". Of values with several lines it shows the first line that differs.
 struct Fact {
   std::string what, value;
   std::string cure;

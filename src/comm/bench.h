@@ -10,8 +10,8 @@ namespace owt {
 
 std::vector<Collective> all_collectives();
 
-// Bytes over time that a link must carry, of the bytes of the whole tensor over time; independent of the number of ranks
-// where a ring is the algorithm. Source: nccl-tests, doc/PERFORMANCE.md.
+// Bytes over time that a link must carry, of the bytes of the whole tensor over time; independent of the number of
+// ranks where a ring is the algorithm. Source: nccl-tests, doc/PERFORMANCE.md.
 //   all_reduce 2(K-1)/K; all_gather, reduce_scatter, all_to_all (K-1)/K; broadcast, reduce 1
 double bus_factor(Collective collective, int ranks);
 

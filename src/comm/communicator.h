@@ -4,9 +4,9 @@
 // CPU, or all on the GPUs of their ranks. A collective starts after its `ready` event and ends with the event it
 // returns; until then neither tensor may be touched. Elements are f32, f64 or bf16 wherever there is a sum; anything
 // else otherwise. Of a sum every rank gets the same bits, in every run. Among threads and over MPI it is taken in rank
-// order, and bf16 are added as f32 and rounded once; except reduce over MPI, which adds in the order root+1, root+2, ...,
-// root, around the end, and rounds bf16 after each addition. NCCL adds in an order of its own and rounds bf16 after each
-// addition.
+// order, and bf16 are added as f32 and rounded once; except reduce over MPI, which adds in the order root+1, root+2,
+// ..., root, around the end, and rounds bf16 after each addition. NCCL adds in an order of its own and rounds bf16
+// after each addition.
 // When a rank fails, its partners' calls (or their events) throw Aborted instead of hanging.
 #pragma once
 
@@ -54,8 +54,8 @@ class Communicator {
   virtual Event all_reduce(Tensor& sum, const Event& ready) = 0;
   // all = the ranks' `mine` one after the other; all has ranks() times as many elements. `mine` may be its part rank().
   virtual Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) = 0;
-  // mine = part rank() of the sum of `all` over ranks; all has ranks() times as many elements. `mine` may be that part of
-  // `all`, whose other parts then stay what they are.
+  // mine = part rank() of the sum of `all` over ranks; all has ranks() times as many elements. `mine` may be that part
+  // of `all`, whose other parts then stay what they are.
   virtual Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) = 0;
   // out = the root's from_root, which may be out itself; it is read on the root only, elsewhere it may be undefined.
   virtual Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) = 0;

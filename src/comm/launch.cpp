@@ -110,7 +110,8 @@ bool has_fewer_cores_than(const std::vector<std::string>& launchers) {
 
 Launch launch_from(const Environment& environment) {
   Launch found;
-  // In this order: mpirun within a Slurm step sets its own variables besides Slurm's, and srun sets PMI's besides its own.
+  // In this order: mpirun within a Slurm step sets its own variables besides Slurm's, and srun sets PMI's besides its
+  // own.
   for (const auto& look : {open_mpi, slurm, pmi}) {
     const auto launch = look(environment);
     if (!launch) continue;

@@ -154,8 +154,8 @@ class MpiLink : public Mpi {
 
   void initialize() const {
     int given = 0, ranks = 0, rank = 0;
-    // Open MPI's emulation of remote writes over TCP uses a link in one direction at a time: two ranks that exchange large
-    // messages get half of its rate. Plain messages use both. Whoever sets it otherwise is heard.
+    // Open MPI's emulation of remote writes over TCP uses a link in one direction at a time: two ranks that exchange
+    // large messages get half of its rate. Plain messages use both. Whoever sets it otherwise is heard.
     setenv("OMPI_MCA_btl_tcp_flags", "1", /*overwrite=*/0);
     // Else Open MPI 5 ends a process whose TCP peer has died, before the watch can say which one was lost.
     setenv("OMPI_MCA_mpi_ft_enable", "true", 0);

@@ -1,7 +1,7 @@
 // The processes of a launch through MPI. For files of this folder; see processes.h for everyone else.
 //
-// One thread of the process, the communication thread, makes every call of MPI, and runs collectives one after the other
-// while the rest of the process computes.
+// One thread of the process, the communication thread, makes every call of MPI, and runs collectives one after the
+// other while the rest of the process computes.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,8 @@ class Mpi {
   virtual std::string place() const = 0;
   // Returns when all have come here. Throws where a rank was lost or has failed meanwhile.
   virtual void meet() = 0;
-  // MPI_Finalize, which no loss of a rank ends. False: it has not come back within `seconds`; this may never be freed then.
+  // MPI_Finalize, which no loss of a rank ends. False: it has not come back within `seconds`; this may never be freed
+  // then.
   virtual bool finish(double seconds) = 0;
 };
 

@@ -1,7 +1,7 @@
 // Collectives as messages between pairs of ranks. For mpi*.cpp of this folder, in the communication thread.
 //
-// Bytes sent by all ranks together are those of a ring (communicator.h), whatever the number of ranks. Sums are taken in
-// rank order with sums.h, so that they have the bits of ranks that are threads; except those of reduce.
+// Bytes sent by all ranks together are those of a ring (communicator.h), whatever the number of ranks. Sums are taken
+// in rank order with sums.h, so that they have the bits of ranks that are threads; except those of reduce.
 #pragma once
 
 #include <vector>

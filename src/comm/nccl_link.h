@@ -44,7 +44,8 @@ class NcclLink {
   NcclLink(const NcclLink&) = delete;
   NcclLink& operator=(const NcclLink&) = delete;
 
-  // Runs call(ncclComm_t), which queues work, and returns when it is queued. Throws where it fails or the link is broken.
+  // Runs call(ncclComm_t), which queues work, and returns when it is queued. Throws where it fails or the link is
+  // broken.
   void run(const std::function<void(ncclComm_t)>& call);
   // The event must come about before the patience ends.
   void expect(const Event& event);

@@ -24,9 +24,9 @@ namespace {
 
 constexpr int kWrongCommandLine = 2;  // which all ranks have
 
-// Open MPI's mpirun ends all processes when one has ended: SIGCONT, SIGTERM after a rest and SIGKILL after another. Open
-// MPI 4 rests for a second, Open MPI 5 for a quarter (nothing sets that), and a rest is cut short when a further process
-// ends. So each rank says at once what it knows, and stays long enough for all others to have done so.
+// Open MPI's mpirun ends all processes when one has ended: SIGCONT, SIGTERM after a rest and SIGKILL after another.
+// Open MPI 4 rests for a second, Open MPI 5 for a quarter (nothing sets that), and a rest is cut short when a further
+// process ends. So each rank says at once what it knows, and stays long enough for all others to have done so.
 constexpr auto kGraceToSay = std::chrono::milliseconds(100);  // for the rank's own threads; then the watch says it
 constexpr auto kStay = std::chrono::milliseconds(300);
 constexpr auto kGraceToEnd = std::chrono::milliseconds(5000);  // then the watch ends the process

@@ -1,7 +1,8 @@
 // The processes that a launcher has started together (launch.h): how they join, and how the program ends.
 //
-// A process that was started alone, or as the only one, has no others: MPI is not touched, and everything here returns at
-// once. Otherwise the first call of from_rank_0(), from_every_rank() or run_ranks() (threads.h) starts MPI and the watch (watch.h).
+// A process that was started alone, or as the only one, has no others: MPI is not touched, and everything here returns
+// at once. Otherwise the first call of from_rank_0(), from_every_rank() or run_ranks() (threads.h) starts MPI and the
+// watch (watch.h).
 #pragma once
 
 #include <exception>
@@ -14,8 +15,8 @@
 
 namespace owt {
 
-// Runs make() on one rank of the launch and returns its result on all of them. Where it throws, that rank throws the same
-// and the others Aborted with its text. All ranks must come here, in the same order with other collectives.
+// Runs make() on one rank of the launch and returns its result on all of them. Where it throws, that rank throws the
+// same and the others Aborted with its text. All ranks must come here, in the same order with other collectives.
 std::string from_rank(int maker, const std::function<std::string()>& make);
 inline std::string from_rank_0(const std::function<std::string()>& make) { return from_rank(0, make); }
 // Every rank's text, by rank; of any length. All ranks must come here, in the same order with other collectives.

@@ -41,7 +41,8 @@ class Connection {
   std::string in_, out_;
 };
 
-// Raises the limit on open files of this process to `count` where it is lower and the system lets it; a warning where not.
+// Raises the limit on open files of this process to `count` where it is lower and the system lets it; a warning where
+// not.
 void allow_open_files(int64_t count);
 
 // The first socket that becomes readable wakes it, at the latest after the time.

@@ -57,9 +57,9 @@ class ThreadGroup {
   std::atomic<bool> aborted_{false};
 };
 
-// For tensors on the CPU and, where `device` is a GPU, on that GPU, which must be the same for all ranks and the calling
-// host thread's. Every call blocks its rank's host until all ranks have come. Collectives of tensors on the CPU are over
-// then; those of tensors on the GPU are queued there, and the host waits for none of them.
+// For tensors on the CPU and, where `device` is a GPU, on that GPU, which must be the same for all ranks and the
+// calling host thread's. Every call blocks its rank's host until all ranks have come. Collectives of tensors on the CPU
+// are over then; those of tensors on the GPU are queued there, and the host waits for none of them.
 std::unique_ptr<Communicator> make_thread_communicator(ThreadGroup& group, int rank, Device device);
 
 }  // namespace owt

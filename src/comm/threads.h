@@ -15,8 +15,8 @@ namespace owt {
 // and talk through its memory. Throws Error where there are several, but too few.
 //
 // In a launch of several processes (launch.h) each of them is one rank, and all call this with `ranks` as many as they
-// are; body runs once here, on a thread, and the ranks talk through MPI, or through NCCL where the local rank chooses the
-// GPU. An exception ends the other processes' collectives too; there and here no further run is possible then.
+// are; body runs once here, on a thread, and the ranks talk through MPI, or through NCCL where the local rank chooses
+// the GPU. An exception ends the other processes' collectives too; there and here no further run is possible then.
 void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& body, Device device = Device::kCpu);
 
 // Throws Error where a launcher has started several processes, but not so many.

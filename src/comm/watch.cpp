@@ -198,8 +198,8 @@ class Watch::Thread {
   }
   void say_failed(const std::string& text) {
     wait_until_said([&] { failure_ = text; });
-    // The loop reads on meanwhile: the end of a process with unread words in its sockets takes back what the others have
-    // not read yet.
+    // The loop reads on meanwhile: the end of a process with unread words in its sockets takes back what the others
+    // have not read yet.
     std::this_thread::sleep_for(kHearing);
   }
 

@@ -33,8 +33,8 @@ double watch_timeout();
 // After which a rank that seems to compute counts as hanging, where the others wait for it; 600 s until it is set.
 void set_stall_timeout(double seconds);
 double stall_timeout();
-// How long the start may take: MPI_Init, the first exchange, and until all have connected to rank 0, each; since no watch
-// looks for the others yet. 60 s, or what the environment variable OWT_START_TIMEOUT says, until it is set.
+// How long the start may take: MPI_Init, the first exchange, and until all have connected to rank 0, each; since no
+// watch looks for the others yet. 60 s, or what the environment variable OWT_START_TIMEOUT says, until it is set.
 void set_start_timeout(double seconds);
 double start_timeout();  // throws Error for nonsense in the environment
 // The training step under way, for messages; negative: none.

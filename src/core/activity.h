@@ -13,8 +13,8 @@ enum class WaitsFor : int {
   kDevice,   // a GPU, which may itself be waiting in a collective
 };
 
-// A sign of work: a layer begins, a row was read, a message has arrived, a block is written. By any thread; costs next to
-// nothing.
+// A sign of work: a layer begins, a row was read, a message has arrived, a block is written. By any thread; costs next
+// to nothing.
 void note_work();
 
 struct Activity {

@@ -33,8 +33,8 @@ struct Compute {
 const char* name_of(Device device);        // "cpu", "cuda"
 const char* name_of(Precision precision);  // "fp32", "tf32", "bf16"
 
-// From "cpu", "cuda" or "auto" (cuda where there is a GPU). Throws Error for another name, and for "cuda" where there is
-// no GPU to use, with the reason.
+// From "cpu", "cuda" or "auto" (cuda where there is a GPU). Throws Error for another name, and for "cuda" where there
+// is no GPU to use, with the reason.
 Device device_from(const std::string& name);
 Precision precision_from(const std::string& name);  // throws Error for an unknown one
 

@@ -19,8 +19,8 @@ std::vector<std::string> split_lines(const std::string& text);
 // path.2.tmp and so on. What a process that crashed has left there the next one uses.
 void write_file_atomically(const std::string& path, std::string_view content);
 
-// Throws Error where write_file_atomically() could not write: no such folder, or what is there is no file. For outputs that
-// are written after long work.
+// Throws Error where write_file_atomically() could not write: no such folder, or what is there is no file. For outputs
+// that are written after long work.
 void check_output(const std::string& path);
 
 // A file written in pieces and made durable by close(). Throws Error on a full disk, and where another writer is at the
@@ -46,8 +46,9 @@ class FileWriter {
   void* hash_ = nullptr;
 };
 
-// write_file_atomically() in pieces: close() puts the file in its place; without it nothing has changed. Where the path is
-// a symbolic link, the file it leads to is written. Throws Error where something else than a file is there (/dev/null).
+// write_file_atomically() in pieces: close() puts the file in its place; without it nothing has changed. Where the path
+// is a symbolic link, the file it leads to is written. Throws Error where something else than a file is there
+// (/dev/null).
 class AtomicFileWriter {
  public:
   explicit AtomicFileWriter(const std::string& path);
@@ -69,8 +70,8 @@ uint64_t file_checksum(const std::string& path);  // xxHash64
 std::string hex(uint64_t value);                  // 16 digits
 bool writable_folder(const std::string& folder);  // exists and a file can be made in it
 
-// A file that one process holds at a time, made where it is missing; released with this object, and when the process ends.
-// Where the file system knows no locks it holds nothing.
+// A file that one process holds at a time, made where it is missing; released with this object, and when the process
+// ends. Where the file system knows no locks it holds nothing.
 class FileLock {
  public:
   explicit FileLock(const std::string& path);

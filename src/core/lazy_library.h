@@ -1,5 +1,5 @@
-// CUDA's libraries, opened at the first call of one of their functions: the program starts in no time, and starts and trains
-// on the CPU where they are not installed. For .cu files.
+// CUDA's libraries, opened at the first call of one of their functions: the program starts in no time, and starts and
+// trains on the CPU where they are not installed. For .cu files.
 #pragma once
 
 #include <atomic>

@@ -28,8 +28,8 @@ constexpr int64_t kWorkspaceBytes = 32 << 20;  // what NVIDIA advises for Hopper
 constexpr int kCandidates = 16;                // algorithms that are measured
 constexpr int kFillByte = 0x3c;                // 0.0115 in f32 and in bf16
 constexpr int kSamples = 3, kRunsPerSample = 4;
-// Of the time of the best so far. Measurements differ from run to run by a few percent, and cuBLASLt lists the algorithms
-// best first: what is not clearly faster does not change the choice.
+// Of the time of the best so far. Measurements differ from run to run by a few percent, and cuBLASLt lists the
+// algorithms best first: what is not clearly faster does not change the choice.
 constexpr double kClearlyFaster = 0.97;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 

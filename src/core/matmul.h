@@ -1,7 +1,7 @@
 // Matrix products on a GPU (cuBLASLt), row major.
 //   C (m x n) = A' (m x k) * B' (k x n) [+ beta * C] [+ bias, one number for each column of C]
-// where A' is A or its transpose, and so B'. Sums are f32 and taken in an order that is always the same for one choice of
-// algorithm; a NaN in a factor is seen in every element of C that it belongs to.
+// where A' is A or its transpose, and so B'. Sums are f32 and taken in an order that is always the same for one choice
+// of algorithm; a NaN in a factor is seen in every element of C that it belongs to.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ class Matmul {
   Matmul(Matmul&&) noexcept;
   ~Matmul();
 
-  // Addresses are of the GPU and multiples of kAlignment, or of what the rows of the matrix are multiples of, if that is
-  // less. beta = 0 never reads C. bias: n numbers, null where the form has none.
+  // Addresses are of the GPU and multiples of kAlignment, or of what the rows of the matrix are multiples of, if that
+  // is less. beta = 0 never reads C. bias: n numbers, null where the form has none.
   void operator()(const void* a, const void* b, const void* bias, float beta, void* c, const Stream& stream) const;
 
   static constexpr int64_t kAlignment = 16;  // bytes

@@ -1,5 +1,5 @@
-// oneDNN, versions 2.2 to 3.x, behind the few calls that differ between them. Nothing else includes its headers or asks for
-// its version.
+// oneDNN, versions 2.2 to 3.x, behind the few calls that differ between them. Nothing else includes its headers or asks
+// for its version.
 //   2.x: a primitive is described by its Primitive::desc, and that by a Primitive::primitive_desc.
 //   3.x: by the primitive_desc alone.
 #pragma once

@@ -1,9 +1,9 @@
 // What was measured once and need not be measured again: texts by key, in memory and in a folder of the user's.
 //
-// A key says all that a choice depends on: versions, device, precision, what is computed. Each key has a file of its own
-// in the folder, which holds the key too and a checksum. A file that is damaged, or belongs to another key, is ignored
-// with a warning and renewed by the next store(). A folder that cannot be written is one warning per process; the
-// choices then live as long as the process.
+// A key says all that a choice depends on: versions, device, precision, what is computed. Each key has a file of its
+// own in the folder, which holds the key too and a checksum. A file that is damaged, or belongs to another key, is
+// ignored with a warning and renewed by the next store(). A folder that cannot be written is one warning per process;
+// the choices then live as long as the process.
 #pragma once
 
 #include <map>

@@ -1,8 +1,9 @@
 // Where the time of a step goes. One Profiler per rank; used by that rank's host thread only.
 //
 // A scope inside another interrupts it, so that the rows of the table add up to the step. A disabled profiler costs one
-// branch per scope. A row's figure for a step is the sum over its scopes in that step (rounds run a layer several times).
-// On a GPU a scope is timed there, between marks in the rank's stream, and the host waits at the end of a profiled step.
+// branch per scope. A row's figure for a step is the sum over its scopes in that step (rounds run a layer several
+// times). On a GPU a scope is timed there, between marks in the rank's stream, and the host waits at the end of a
+// profiled step.
 #pragma once
 
 #include <chrono>

@@ -43,7 +43,8 @@ struct Slice {
   bool operator==(const Slice& other) const = default;
 };
 
-// Part `index` of `total` items dealt to `parts` as evenly as possible; the first parts get one more. Parts may be empty.
+// Part `index` of `total` items dealt to `parts` as evenly as possible; the first parts get one more. Parts may be
+// empty.
 Slice split(int64_t total, int parts, int index);
 
 }  // namespace owt

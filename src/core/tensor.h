@@ -1,8 +1,8 @@
 // Tensor: a shape, an element type and memory on a device.
 //
 // Copies of a Tensor and the views rows() and reshaped() share memory. A `const Tensor&` is read only.
-// Memory is contiguous, aligned to 64 bytes, and not initialised. The elements of a tensor on a GPU are for the GPU only:
-// data() and raw() are addresses there.
+// Memory is contiguous, aligned to 64 bytes, and not initialised. The elements of a tensor on a GPU are for the GPU
+// only: data() and raw() are addresses there.
 #pragma once
 
 #include <cstddef>

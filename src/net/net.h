@@ -44,8 +44,8 @@ class Tape {
   // scratch memory of the ops.
   enum class Scratch { kOwn, kLent };
 
-  // The net must outlive the tape. Memory: every activation, and that of backward. Where the device runs several layers as
-  // one op (Layer::bind_run), only the last one's output is kept.
+  // The net must outlive the tape. Memory: every activation, and that of backward. Where the device runs several layers
+  // as one op (Layer::bind_run), only the last one's output is kept.
   Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratch scratch = Scratch::kOwn);
 
   // Scratch::kLent: to be given before backward runs; u8, where the tape computes.
@@ -61,9 +61,9 @@ class Tape {
   // With 0 rows no layer runs, the hooks do.
   void backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx, const BackwardHooks& hooks = {});
 
-  // After forward: with sums[kLossSum] of the loss not finite, lowers *first to first_layer + i, i being the first layer
-  // whose output holds a value that is not finite (an in-place or fused layer shares its output with others: the first
-  // of them is named). Queued on the stream; sums: f64, first: i32, both where the tape computes.
+  // After forward: with sums[kLossSum] of the loss not finite, lowers *first to first_layer + i, i being the first
+  // layer whose output holds a value that is not finite (an in-place or fused layer shares its output with others: the
+  // first of them is named). Queued on the stream; sums: f64, first: i32, both where the tape computes.
   void find_bad_layer(const Stream& stream, const Tensor& sums, int64_t first_layer, Tensor& first) const;
   // Of the layer; undefined where it is no last layer of an op.
   const Tensor& activation(int64_t layer) const { return y_[static_cast<size_t>(layer)]; }

@@ -21,16 +21,16 @@ struct Choice {
   std::string table() const;   // a line for each candidate
 };
 
-// The request with every strategy, and with each as many ranks to a copy of the split layers as it asks for: where it does
-// not say, all, and where a host holds several ranks, those of a host. Its own strategy does not count.
+// The request with every strategy, and with each as many ranks to a copy of the split layers as it asks for: where it
+// does not say, all, and where a host holds several ranks, those of a host. Its own strategy does not count.
 std::vector<PlanRequest> candidates(const PlanRequest& request, const Network& network);
 
 // Predicts every candidate. `auto` is this function's chosen().request.
 Choice choose_strategy(const Model& model, const PlanRequest& request, const Network& network,
                        const ComputeModel& compute);
 
-// Steps of more rows make activations heavier and leave gradients as they are, so that some batch on splitting nothing is
-// faster. The smallest such number of rows, a multiple of the ranks; 0: none up to `most_rows`, or nothing to split.
+// Steps of more rows make activations heavier and leave gradients as they are, so that some batch on splitting nothing
+// is faster. The smallest such number of rows, a multiple of the ranks; 0: none up to `most_rows`, or nothing to split.
 int64_t crossover_rows(const Model& model, const PlanRequest& request, const Network& network,
                        const ComputeModel& compute, int64_t most_rows = int64_t{1} << 24);
 // The same by bytes sent alone, whatever the links, of the request's own strategy against dp.

@@ -5,8 +5,8 @@
 
 namespace owt {
 
-// Columns [to_first, to_first + width) of `to` = columns [from_first, from_first + width) of `from`, row by row, queued on
-// the stream. Both have the same rows and element type.
+// Columns [to_first, to_first + width) of `to` = columns [from_first, from_first + width) of `from`, row by row, queued
+// on the stream. Both have the same rows and element type.
 void copy_columns(const Tensor& from, int64_t from_first, Tensor& to, int64_t to_first, int64_t width,
                   const Stream& stream);
 

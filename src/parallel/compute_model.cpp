@@ -174,8 +174,8 @@ class DeviceFloors : public ComputeModel {
 };
 
 // H200 as in reference performance.md 2.1 (what its tensor cores and memory were seen to give elsewhere, not the data
-// sheet's 989 TFLOP/s and 4.8 TB/s) and 4.2 (NVLink, PCIe); H100 the same chip with its memory's share of bandwidth; the
-// others from their data sheets: dense tensor-core rates with f32 sums.
+// sheet's 989 TFLOP/s and 4.8 TB/s) and 4.2 (NVLink, PCIe); H100 the same chip with its memory's share of bandwidth;
+// the others from their data sheets: dense tensor-core rates with f32 sums.
 const std::vector<DeviceSpeed>& known_devices() {
   static const std::vector<DeviceSpeed> known = {
       {.name = "H200",

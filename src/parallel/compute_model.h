@@ -33,8 +33,8 @@ struct ComputeSamples {
   double rest_s = 0;
   std::string source;  // for people
 };
-// Times grow linearly between numbers of rows that were measured, and on as at the ends; with one of them, in proportion
-// to the rows. A part of a layer takes that part of the time. Throws Error where a layer has no sample.
+// Times grow linearly between numbers of rows that were measured, and on as at the ends; with one of them, in
+// proportion to the rows. A part of a layer takes that part of the time. Throws Error where a layer has no sample.
 std::unique_ptr<ComputeModel> measured_compute(ComputeSamples samples);
 
 // What a device does per second at best, and what share of that is reached.

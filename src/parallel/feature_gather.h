@@ -29,8 +29,8 @@ class FeatureGather {
 
   // rows x parts[rank] -> rows x all, valid until the next gather.
   const Tensor& gather(const Tensor& mine, const Stream& stream);
-  // rows x all -> rows x parts[rank], valid until the next reduce or take. In two halves, so that the transfer can go on
-  // while something else is computed.
+  // rows x all -> rows x parts[rank], valid until the next reduce or take. In two halves, so that the transfer can go
+  // on while something else is computed.
   void start_reduce(const Tensor& summand, const Stream& stream);
   const Tensor& finish_reduce(const Stream& stream);
   const Tensor& reduce(const Tensor& summand, const Stream& stream) {

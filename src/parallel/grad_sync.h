@@ -18,8 +18,8 @@ class GradSync {
  public:
   using LayerOf = std::function<Layer&(int64_t layer)>;  // of the plan
 
-  // Lays the gradients of every bucket side by side in memory (the parameters' grad becomes a view of it). `name`: of the
-  // transfer in reports. Where `copies` is given, the ranks of that group take the sums of its first rank
+  // Lays the gradients of every bucket side by side in memory (the parameters' grad becomes a view of it). `name`: of
+  // the transfer in reports. Where `copies` is given, the ranks of that group take the sums of its first rank
   // (Plan::copies_gradients). The communicators and profiler must outlive this; profiler and copies may be null.
   GradSync(std::string name, std::span<const Bucket> buckets, const LayerOf& layer_of, const Compute& on,
            Communicator& comm, Profiler* profiler, Communicator* copies = nullptr);

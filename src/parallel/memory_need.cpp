@@ -12,8 +12,8 @@ int64_t kept_columns(const LayerPlan& layer) {
 
 namespace {
 
-// Elements per row that backward of a composite layer needs: the gradient of its output, that of the shortcut's input, and
-// the two gradients of a branch.
+// Elements per row that backward of a composite layer needs: the gradient of its output, that of the shortcut's input,
+// and the two gradients of a branch.
 int64_t scratch_elements(const LayerPlan& layer) {
   if (layer.inner.empty()) return 0;
   int64_t largest = 0, inner = 0;
@@ -72,8 +72,8 @@ int64_t velocity_bytes(const Plan& plan) {
   return bytes;
 }
 
-// On the host a piece of the largest parameter is read, received, brought into the order of memory and cut; on a GPU it is
-// received.
+// On the host a piece of the largest parameter is read, received, brought into the order of memory and cut; on a GPU it
+// is received.
 int64_t piece_bytes(const Plan& plan) {
   int64_t largest = 0;
   for (const LayerPlan& layer : plan.layers)

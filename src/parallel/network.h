@@ -1,8 +1,8 @@
 // How long collectives take: a network of hosts that hold ranks, the same number each.
 //
 // Times come from formulas over the latency and bandwidth of two kinds of link, or from a table measured among all
-// ranks. The formulas, for a group of g = l*m ranks, l on each of m hosts, c such groups sharing a host's link at the same
-// time; S bytes in the whole tensor; `local` is the link between ranks of a host (a, b: latency, bandwidth of each
+// ranks. The formulas, for a group of g = l*m ranks, l on each of m hosts, c such groups sharing a host's link at the
+// same time; S bytes in the whole tensor; `local` is the link between ranks of a host (a, b: latency, bandwidth of each
 // rank), `between` the link of a host to the others (A, B: B for all its ranks together, each way):
 //
 //   kPairwise (messages between every two ranks; what MPI ranks of this program do)
@@ -40,8 +40,8 @@ struct Span {
   int ranks() const { return local * hosts; }
 };
 
-// Seconds of a collective by the bytes of its whole tensor, as measured among `ranks` ranks. Between two sizes the time is
-// interpolated on logarithms of both; below the smallest it stays, above the largest it grows in proportion.
+// Seconds of a collective by the bytes of its whole tensor, as measured among `ranks` ranks. Between two sizes the time
+// is interpolated on logarithms of both; below the smallest it stays, above the largest it grows in proportion.
 class TimeTable {
  public:
   void add(int64_t bytes, double seconds);  // both positive; sizes in any order
@@ -62,8 +62,8 @@ struct Network {
   Algorithm algorithm = Algorithm::kPairwise;
   bool overlaps = true;  // computation goes on while a collective is under way
   // Among measured_ranks ranks on measured_hosts hosts. They take the place of the formulas for groups on several hosts
-  // where there are several, else for all groups. For groups of another size the time of the smallest message grows with
-  // the number of messages, and the rest with the bytes that pass the slowest link.
+  // where there are several, else for all groups. For groups of another size the time of the smallest message grows
+  // with the number of messages, and the rest with the bytes that pass the slowest link.
   std::map<Collective, TimeTable> measured;
   int measured_ranks = 0, measured_hosts = 1;
 

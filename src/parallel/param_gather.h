@@ -13,8 +13,8 @@
 
 namespace owt {
 
-// What each rank of a group holds of a tensor with a parameter's full_shape: a range of its elements in memory order, or,
-// where there are columns, a range of the elements of every row. Ranks behind the last one named hold nothing.
+// What each rank of a group holds of a tensor with a parameter's full_shape: a range of its elements in memory order,
+// or, where there are columns, a range of the elements of every row. Ranks behind the last one named hold nothing.
 struct Spread {
   std::vector<Slice> elements, columns;
 
@@ -23,8 +23,8 @@ struct Spread {
 // Over a model group. What every rank has is rank 0's to bring.
 Spread spread_of(const LayerPlan& layer, const Param& param);
 
-// Collective over `comm`. `mine` is what this rank holds, on the device. On rank 0 `write` gets the whole tensor in file
-// order, in pieces of some whole rows (layers/param.h); the others only send. The host waits for it.
+// Collective over `comm`. `mine` is what this rank holds, on the device. On rank 0 `write` gets the whole tensor in
+// file order, in pieces of some whole rows (layers/param.h); the others only send. The host waits for it.
 void gather_parameter(const Spread& spread, const Param& param, const Tensor& mine, Communicator& comm,
                       const std::function<void(std::span<const float>)>& write);
 

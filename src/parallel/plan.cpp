@@ -17,8 +17,8 @@ int64_t activation_bytes(const Plan& plan) {
 
 int64_t round_up_share(int64_t most, int ranks, int64_t bytes_each) { return most * ranks * bytes_each; }
 
-// Of a dense layer under owt-d: bringing its whole input together sends more than summing its outputs. At the boundary the
-// input comes by rows, so that summing needs an all_to_all besides, of 1 / ranks of the whole.
+// Of a dense layer under owt-d: bringing its whole input together sends more than summing its outputs. At the boundary
+// the input comes by rows, so that summing needs an all_to_all besides, of 1 / ranks of the whole.
 bool sends_less_by_inputs(const Plan& plan, int64_t layer, Layout input) {
   if (plan.request.strategy != Strategy::kOwtD) return false;
   const LayerPlan& at = plan.layers[static_cast<size_t>(layer)];

@@ -67,8 +67,8 @@ struct Transfer {
   int64_t bytes = 0;  // sent by each rank per step
 };
 
-// Gradients that travel together: parameters of these layers, the last layer first, each from a multiple of 8 elements on,
-// which is where kernels want them, in f32 as in bf16.
+// Gradients that travel together: parameters of these layers, the last layer first, each from a multiple of 8 elements
+// on, which is where kernels want them, in f32 as in bf16.
 struct Bucket {
   std::vector<int64_t> layers{};
   int64_t elements = 0;  // under dp-zero so many more that every rank's share is as long and begins there too
@@ -92,7 +92,8 @@ struct PlanRequest {
   Compute on{};                    // of every rank; activations travel in its element type
   bool half_wire = false;          // f32 activations and gradients travel as bf16 (comm/half_wire.h)
   LossSettings loss{};             // its gradient's settings
-  // Ranks that share one copy of the split layers: consecutive ones, a divisor of ranks; the others are replicas of them.
+  // Ranks that share one copy of the split layers: consecutive ones, a divisor of ranks; the others are replicas of
+  // them.
   // 0: all ranks. Under dp and dp-zero every rank has a copy of its own, whatever stands here.
   int model_ranks = 0;
   bool whole_logits = false;  // the loss sees whole rows of logits, whatever travels for that
@@ -131,8 +132,8 @@ struct Plan {
   bool shares_update() const { return request.strategy == Strategy::kDataParallelZero && ranks() > 1; }
   Group front_group() const;  // over which the gradients of the front are summed
   // Under mp the ranks of a model group compute the front's gradients from the same rows, but not to the last bit where
-  // their hosts differ (processor, threads, algorithms), and copies of weights that learn from them would drift apart: so
-  // the first rank's gradients are everybody's.
+  // their hosts differ (processor, threads, algorithms), and copies of weights that learn from them would drift apart:
+  // so the first rank's gradients are everybody's.
   bool copies_gradients() const { return front_layout() == Layout::kReplicated; }
   Layout loss_layout() const;        // of the logits the loss sees: kBatch, kReplicated or kFeature
   bool counts_rows(int rank) const;  // of ranks that see the same rows at the loss, one counts them
@@ -147,8 +148,8 @@ struct Plan {
   std::string table() const;  // `owt plan`
 };
 
-// Whether strategies that split dense layers can run it: a layer with weights behind the first dense one (a residual, say) is
-// not split.
+// Whether strategies that split dense layers can run it: a layer with weights behind the first dense one (a residual,
+// say) is not split.
 bool can_split_dense(const Model& model);
 
 // Throws Error for a model that cannot be split as the strategy wants, and for ranks that make no groups.

@@ -1,8 +1,8 @@
 // What a step of a plan would take, from how long a rank computes and how long collectives take.
 //
-// One step of rank 0 is walked through in the order of src/train/step.cpp. All ranks do the same at the same time, so the
-// others need no walk of their own. A rank has one queue of collectives, first come first served, which works while it
-// computes (Network::overlaps); where it needs what has not arrived it waits, and that time is "exposed".
+// One step of rank 0 is walked through in the order of src/train/step.cpp. All ranks do the same at the same time, so
+// the others need no walk of their own. A rank has one queue of collectives, first come first served, which works while
+// it computes (Network::overlaps); where it needs what has not arrived it waits, and that time is "exposed".
 #pragma once
 
 #include <string>

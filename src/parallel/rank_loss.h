@@ -1,5 +1,5 @@
-// The loss as one rank sees it, for one number of rows: on whole logits, or on this rank's columns of them, which are then
-// never gathered (layers/sharded_softmax_loss.h).
+// The loss as one rank sees it, for one number of rows: on whole logits, or on this rank's columns of them, which are
+// then never gathered (layers/sharded_softmax_loss.h).
 #pragma once
 
 #include <memory>

@@ -38,8 +38,8 @@ class RankModel {
   std::vector<int64_t> first_;
 };
 
-// The layers behind the boundary with the moves between them, for one batch size. With nothing behind the boundary it is
-// the identity.
+// The layers behind the boundary with the moves between them, for one batch size. With nothing behind the boundary it
+// is the identity.
 class BackTape {
  public:
   // comm: of the model group. All but profiler must outlive this; profiler may be null.

@@ -24,9 +24,9 @@ class ShardedUpdate {
   // Queues the update of these parts.
   using Update = std::function<void(std::span<const ParamPart> parts, const Stream& stream)>;
 
-  // Lays the gradients, values and bf16 copies of every bucket of the plan side by side in memory (the parameters' become
-  // views of it; values that are there already are kept). comm: of all ranks. It and profiler must outlive this; profiler
-  // may be null.
+  // Lays the gradients, values and bf16 copies of every bucket of the plan side by side in memory (the parameters'
+  // become views of it; values that are there already are kept). comm: of all ranks. It and profiler must outlive this;
+  // profiler may be null.
   ShardedUpdate(const Plan& plan, const GradSync::LayerOf& layer_of, Communicator& comm, Update update,
                 Profiler* profiler);
 

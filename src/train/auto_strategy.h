@@ -5,9 +5,10 @@
 
 namespace owt {
 
-// Where the recipe leaves the strategy to the program: times a few steps of the model's layers and some collectives among
-// the ranks, here and now, and sets the strategy and the grid with the least predicted step time (src/parallel/choose.h),
-// in the recipe too, so that the run can be repeated. To be called by all processes of a launch, before the ranks run.
+// Where the recipe leaves the strategy to the program: times a few steps of the model's layers and some collectives
+// among the ranks, here and now, and sets the strategy and the grid with the least predicted step time
+// (src/parallel/choose.h), in the recipe too, so that the run can be repeated. To be called by all processes of a
+// launch, before the ranks run.
 // threads: of all ranks of this host; 0: all cores.
 void settle_strategy(Settings& settings, int threads);
 

@@ -48,13 +48,14 @@ class CheckpointWriter {
   // Keeps the newest `keep` (>= 1) checkpoints and the best one.
   CheckpointWriter(const std::string& run_folder, int keep);
 
-  // The run goes on from this checkpoint, which is one of its own: it becomes the latest. Logs which later ones are left.
+  // The run goes on from this checkpoint, which is one of its own: it becomes the latest. Logs which later ones are
+  // left.
   void go_on_from(const std::string& checkpoint_folder) const;
   // Clears what crashes left and makes the .tmp folder of step `step`. The caller writes its files into the
   // folder returned, with FileWriter, which syncs them, and notes their checksums.
   std::string begin(int64_t step);
-  // Writes state.json and makes the checkpoint of begin() the latest; then removes the ones no longer kept, and those of
-  // a branch that was left whose steps lie between the latest before and this one.
+  // Writes state.json and makes the checkpoint of begin() the latest; then removes the ones no longer kept, and those
+  // of a branch that was left whose steps lie between the latest before and this one.
   // Returns its folder. Every file of state.checksums must be there.
   std::string commit(const RunState& state);
   // Of the checkpoint of this step, which is complete: an evaluation that came after it. At every moment the old state
@@ -73,8 +74,8 @@ class CheckpointWriter {
 
 // Complete checkpoints of the run, oldest first, as folders.
 std::vector<std::string> list_checkpoints(const std::string& run_folder);
-// The folder that `latest` names, or the complete one of its step; where that is missing, the one with the highest step;
-// nothing where there is none.
+// The folder that `latest` names, or the complete one of its step; where that is missing, the one with the highest
+// step; nothing where there is none.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);
 // Of the best evaluation that the newest one knows of, where it is still there and no other branch's; else the newest.
 std::optional<std::string> best_checkpoint(const std::string& run_folder);

@@ -27,8 +27,8 @@ struct EvaluationRequest {
 // Of one view, the centre. Collective; the same on every rank.
 Evaluation evaluate(Step& step, BatchSource& batches);
 
-// `owt eval`: the accuracy of a weights file, on job.plan.ranks() ranks with `team` threads each. Of rank 0, which writes
-// the files; where ranks are processes, the others return an empty one.
+// `owt eval`: the accuracy of a weights file, on job.plan.ranks() ranks with `team` threads each. Of rank 0, which
+// writes the files; where ranks are processes, the others return an empty one.
 Evaluation evaluate_weights(const Job& job, const EvaluationRequest& request, int team);
 
 }  // namespace owt

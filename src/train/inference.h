@@ -18,17 +18,17 @@ Settings for_one_rank(Settings settings);
 
 class Inference {
  public:
-  // The layers of a recipe for_one_rank() up to and with `last` (empty: all), with the weights of a safetensors file. Layers
-  // after `last` do not run, so that none of them takes the place of its output. By the calling thread and its team.
-  // Throws Error where there is no such layer, with the nearest name, and as load_weights() does.
+  // The layers of a recipe for_one_rank() up to and with `last` (empty: all), with the weights of a safetensors file.
+  // Layers after `last` do not run, so that none of them takes the place of its output. By the calling thread and its
+  // team. Throws Error where there is no such layer, with the nearest name, and as load_weights() does.
   Inference(const Settings& settings, const std::string& weights, const std::string& last = {});
 
   const Shape& in() const { return model_->front().in(); }  // of one row: H x W x C
   Shape out() const { return model_->front().out(); }       // of one row: H x W x C, or F
   const Stream& stream() const { return stream_; }          // where images are to be ready
 
-  // images: rows x in(), f32 or as activations are there, on either device. Returns rows x out(), f32, on the host, valid
-  // until the next run. Throws Error where a value is not finite.
+  // images: rows x in(), f32 or as activations are there, on either device. Returns rows x out(), f32, on the host,
+  // valid until the next run. Throws Error where a value is not finite.
   Tensor run(const Tensor& images);
 
  private:

@@ -39,15 +39,15 @@ void use_algorithms_of(const std::string& weights, const Settings& settings);
 // Where the data lies: `given` (from the command line), else the recipe's data.dir, else $OWT_DATA, else ./datasets.
 std::string data_folder(const DataSettings& data, const std::string& given);
 
-// Opens both splits, for training, and measures what the augmentation needs. Throws Error for missing or damaged files, and
-// where the data has more classes than the model.
+// Opens both splits, for training, and measures what the augmentation needs. Throws Error for missing or damaged files,
+// and where the data has more classes than the model.
 void open_data(Job& job, const std::string& folder);
-// The same with nothing but the split that is to be evaluated. Statistics are those of the run folder where it has some, and
-// those of the training data where it does not, or is empty.
+// The same with nothing but the split that is to be evaluated. Statistics are those of the run folder where it has
+// some, and those of the training data where it does not, or is empty.
 void open_data(Job& job, const std::string& folder, Split split, const std::string& run_folder);
 
-// Collective over the processes of a launch: the damaged records that each of them has met count for all. Throws Error on
-// all where they are too many.
+// Collective over the processes of a launch: the damaged records that each of them has met count for all. Throws Error
+// on all where they are too many.
 void share_corrupt_records(const Job& job);
 
 std::shared_ptr<const Dataset> open_split(const Settings& settings, const std::string& folder, Split split);

@@ -12,9 +12,9 @@
 
 namespace owt {
 
-// Times a few steps of the whole model with each of these numbers of rows. To be called by all ranks of `together`, with
-// the threads they will have: each works for itself at the same time as the others, and all get the mean over the ranks.
-// Two numbers of rows or more tell what does not grow with the rows.
+// Times a few steps of the whole model with each of these numbers of rows. To be called by all ranks of `together`,
+// with the threads they will have: each works for itself at the same time as the others, and all get the mean over the
+// ranks. Two numbers of rows or more tell what does not grow with the rows.
 ComputeSamples measure_compute(const Settings& settings, Communicator& together, std::span<const int64_t> rows);
 // Collective: of every time in the samples, the mean over the ranks takes its place.
 void take_mean(ComputeSamples& samples, Communicator& together, Device device);

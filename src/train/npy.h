@@ -1,5 +1,5 @@
-// Writing arrays in NumPy's .npy format, version 1.0 (numpy/lib/format.py): a header that tells type and shape, then the
-// elements, little-endian, row major.
+// Writing arrays in NumPy's .npy format, version 1.0 (numpy/lib/format.py): a header that tells type and shape, then
+// the elements, little-endian, row major.
 #pragma once
 
 #include <string>

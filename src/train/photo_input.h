@@ -1,5 +1,5 @@
-// Photos of any format as a network sees them: upright, brought to the size of the data set's images, cut and normalised
-// as those are in evaluation.
+// Photos of any format as a network sees them: upright, brought to the size of the data set's images, cut and
+// normalised as those are in evaluation.
 #pragma once
 
 #include <cstdint>

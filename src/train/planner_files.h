@@ -4,8 +4,8 @@
 //   {"format": "owt links 1", "ranks": 4, "hosts": 1, "device": "cpu",
 //    "times": [{"collective": "all_reduce", "bytes": 4096, "seconds": 1.1e-5, "overlaps": false,
 //               "calls": 50, "algbw": 3.7e8, "busbw": 5.6e8}, ...]}
-// bytes: of the whole tensor (of all_gather and all_to_all ranks x mine). seconds: median. algbw, busbw: bytes per second,
-// not read. overlaps: the call returned before the collective was over.
+// bytes: of the whole tensor (of all_gather and all_to_all ranks x mine). seconds: median. algbw, busbw: bytes per
+// second, not read. overlaps: the call returned before the collective was over.
 //
 // Prediction, as `owt plan --json` writes it: seconds and bytes of a rank and step
 //   {"format": "owt prediction 1", "model": ..., "ranks": ..., "step_rows": ..., "network": ..., "compute": ...,

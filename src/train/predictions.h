@@ -52,8 +52,8 @@ class Predictions {
 
   // After gather().
   Evaluation evaluation() const;  // loss: of mean probabilities
-  // CSV, one line per image in order: index, name of its source, label, and of the five most probable classes number, name
-  // and probability. Classes without names have their numbers there.
+  // CSV, one line per image in order: index, name of its source, label, and of the five most probable classes number,
+  // name and probability. Classes without names have their numbers there.
   void write_csv(const std::string& path) const;
   // CSV, a line for each pair of classes that occurs, in order: label and its name, predicted class and its name, and
   // how many images of the label were taken for it.

@@ -59,8 +59,8 @@ struct TimingReport {
   std::string csv() const;
 };
 
-// `layers` in the order of the table; rows of the profiler are matched to them by name; "conv1+relu1" makes one row of the
-// two. `images_per_step`: over all ranks.
+// `layers` in the order of the table; rows of the profiler are matched to them by name; "conv1+relu1" makes one row of
+// the two. `images_per_step`: over all ranks.
 TimingReport make_report(std::span<const Profiler* const> ranks, const std::vector<LayerFacts>& layers,
                          int64_t images_per_step);
 

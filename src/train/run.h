@@ -63,8 +63,8 @@ std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows);
 // none.
 void check_outputs(const std::vector<std::string>& files);
 
-// Of one of `ranks` ranks, which are threads of this process unless they are processes of the launch; of `threads` for all
-// ranks of this host (0: all cores), at least 1.
+// Of one of `ranks` ranks, which are threads of this process unless they are processes of the launch; of `threads` for
+// all ranks of this host (0: all cores), at least 1.
 int threads_per_rank(int threads, int ranks, const Launch& process = launch());
 
 }  // namespace owt

@@ -85,8 +85,8 @@ struct Settings {
 using Overrides = std::vector<std::pair<std::string, std::string>>;  // dotted key, value
 
 // Reads a recipe, or a model file on its own (then with synthetic data and a batch of 64). Overrides act after the
-// files, but for "model", which names another model file, its path counting from the recipe. Throws Error naming file and
-// line.
+// files, but for "model", which names another model file, its path counting from the recipe. Throws Error naming file
+// and line.
 Settings read_settings(const std::string& path, const Overrides& overrides = {});
 Settings settings_from(Config recipe, const std::string& name);
 

@@ -42,8 +42,8 @@ class Step {
   struct Options {
     uint64_t seed = 0;
     bool graphs = true;  // record steps as CUDA graphs, where the device and the communicator can
-    // Called while an evaluation is queued, for each round, on the ranks that count its rows, so that over all ranks and
-    // rounds every row of the step comes once. Wants a plan with whole_logits; nothing is recorded then.
+    // Called while an evaluation is queued, for each round, on the ranks that count its rows, so that over all ranks
+    // and rounds every row of the step comes once. Wants a plan with whole_logits; nothing is recorded then.
     LogitsReceiver logits = {};
     std::string weights = {};  // the file they come from, where it is evaluated; empty: they are being trained
   };
@@ -51,8 +51,8 @@ class Step {
   // All but profiler must outlive this; profiler may be null. The model's parameters get their memory here.
   Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Profiler* profiler, const Options& options);
 
-  // Makes what steps of so many rows need, which the first of them does otherwise: on all ranks at the same time. Throws
-  // OutOfMemory with the number of rows that would fit.
+  // Makes what steps of so many rows need, which the first of them does otherwise: on all ranks at the same time.
+  // Throws OutOfMemory with the number of rows that would fit.
   void prepare(int64_t step_rows, Mode mode = Mode::kTrain);
 
   // Where batches are to be ready: pass it to BatchSource::next().

@@ -111,8 +111,8 @@ Step::Dense& Step::dense(int64_t rows) {
       .first->second;
 }
 
-// Choosing algorithms uses memory that running steps use too. And ranks take turns in it, and freeing memory may wait for
-// a GPU, which must not have to wait for a collective of a rank whose turn has not come.
+// Choosing algorithms uses memory that running steps use too. And ranks take turns in it, and freeing memory may wait
+// for a GPU, which must not have to wait for a collective of a rank whose turn has not come.
 void Step::prepare(int64_t step_rows, Mode mode) {
   const bool learns = mode == Mode::kTrain && plan_.front_learns;
   const auto made = bound_.find(step_rows);
@@ -169,8 +169,8 @@ void Step::queue_all(const Batch& batch, const Pass& pass, Slot& slot) {
   slot.host.copy_from(block_, stream_);
 }
 
-// The first run of a kind makes what is missing and chooses algorithms; the next ones are recorded, each with the copies
-// from and to its slot.
+// The first run of a kind makes what is missing and chooses algorithms; the next ones are recorded, each with the
+// copies from and to its slot.
 void Step::replay(const Batch& batch, const Pass& pass, Slot& slot) {
   const bool timed = profiler_ && profiler_->in_step();
   const auto [found, first] =

@@ -9,8 +9,8 @@
 namespace owt {
 namespace {
 
-// Calls visit(number of the layer in the plan, number of the parameter in the layer, parameter, tensor) for every tensor
-// that is meant, in layer order.
+// Calls visit(number of the layer in the plan, number of the parameter in the layer, parameter, tensor) for every
+// tensor that is meant, in layer order.
 template <class Visit>
 void for_each_tensor(const Plan& plan, RankModel& model, const TensorOf& tensor_of, const Visit& visit) {
   for (size_t i = 0; i < plan.layers.size(); ++i) {

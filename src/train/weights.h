@@ -13,7 +13,8 @@
 
 namespace owt {
 
-// The tensor of a parameter that is meant: its value, its velocity, ... with the parameter's shape(); undefined: left out.
+// The tensor of a parameter that is meant: its value, its velocity, ... with the parameter's shape(); undefined: left
+// out.
 using TensorOf = std::function<Tensor(Param&)>;
 
 // Collective: parameters are gathered in pieces and rank 0 writes the file. Returns its checksum on rank 0.
@@ -22,10 +23,10 @@ enum class Kept { kWhole, kShare };
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
                       const Groups& groups, Kept kept = Kept::kWhole);
 
-// Collective: rank 0 reads the file in pieces, and every rank takes its parts of them: take(parameter, first, rows) gets
-// some of the rows that the rank keeps, from number `first` of these on, on the host and in memory order, until it has had
-// all, for every parameter that wants() some. Throws Error for a missing tensor (with the nearest name) and for one of
-// another shape. Tensors nobody asks for are ignored; on rank 0 they come back, for a warning.
+// Collective: rank 0 reads the file in pieces, and every rank takes its parts of them: take(parameter, first, rows)
+// gets some of the rows that the rank keeps, from number `first` of these on, on the host and in memory order, until it
+// has had all, for every parameter that wants() some. Throws Error for a missing tensor (with the nearest name) and for
+// one of another shape. Tensors nobody asks for are ignored; on rank 0 they come back, for a warning.
 using Wants = std::function<bool(const Param&)>;
 using Take = std::function<void(Param&, int64_t first, const Tensor& rows)>;
 std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const Groups& groups,
@@ -36,7 +37,8 @@ Tensor read_parameter(SafetensorsReader& file, const std::string& path, const Pa
 // Tensors of the file that none of the names takes, for a warning.
 std::vector<std::string> unused_tensors(const SafetensorsReader& file, const std::set<std::string>& taken);
 
-// load_tensors() of the values, into memory on the CPU where there is none yet. Any safetensors file with the layers' names will do.
+// load_tensors() of the values, into memory on the CPU where there is none yet. Any safetensors file with the layers'
+// names will do.
 std::vector<std::string> load_weights(const std::string& path, RankModel& model, const Groups& groups);
 
 // A line to the log for each of these tensors of a weights file.

@@ -385,7 +385,8 @@ TEST(Losses, OfARankThatFailedAreItsOwnWords) {
   }
 }
 
-// Ranks 1 and 2 are connections of the test's own. Rank 1 says that it computes without a sign of work, all others wait.
+// Ranks 1 and 2 are connections of the test's own. Rank 1 says that it computes without a sign of work, all others
+// wait.
 TEST(Watch, WhoMakesNoProgressIsToldThatItWasGivenUpAndTheOthersWhoItIs) {
   constexpr uint32_t kHello = 0x6f777401, kAlive = kHello + 2, kLost = kHello + 6;
   set_watch_timeout(0.6);

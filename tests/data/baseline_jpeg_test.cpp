@@ -30,8 +30,8 @@ std::string codes(int kind_and_number, const std::string& symbols) {
   return bytes_of({kind_and_number}) + counts + symbols;
 }
 
-// A grey image of one block. Bits: '0' is a first coefficient of 0; then '0' and a bit skips 15 places and sets the next to
-// 1 or -1, '10' ends the block.
+// A grey image of one block. Bits: '0' is a first coefficient of 0; then '0' and a bit skips 15 places and sets the
+// next to 1 or -1, '10' ends the block.
 struct OneBlock {
   std::string before = "";  // the frame
   std::string steps = bytes_of({0}) + std::string(64, '\1');

@@ -183,8 +183,8 @@ TEST_F(PrepareSynthetic, RejectsTooFewImagesAndAFolderThatCannotBeMade) {
               testing::ThrowsMessage<Error>(HasSubstr("cannot make folder")));
 }
 
-// Of the corners, which hardly any shape reaches: slopes of up to 30 from centre to edge are even from -30 to 30, and the
-// grain has a standard deviation of 10. Bytes stop at 0 and 255, which takes a little away.
+// Of the corners, which hardly any shape reaches: slopes of up to 30 from centre to edge are even from -30 to 30, and
+// the grain has a standard deviation of 10. Bytes stop at 0 and 255, which takes a little away.
 TEST(Synthetic, BackgroundsSlopeAndAreGrainy) {
   constexpr int64_t kImages = 500, kSide = 32;
   const SyntheticDataset images({.size = kImages, .side = kSide});

@@ -1,7 +1,7 @@
 // What the fuzz targets share.
 //
-// A target is handed any bytes. It must end in an Error or in a result that holds what its reader promises; anything else
-// (a crash, what a sanitizer finds, a broken promise, too long, too much memory) is a bug.
+// A target is handed any bytes. It must end in an Error or in a result that holds what its reader promises; anything
+// else (a crash, what a sanitizer finds, a broken promise, too long, too much memory) is a bug.
 #pragma once
 
 #include <sys/mman.h>

@@ -21,7 +21,8 @@ using testing::Pointwise;
 
 using Values = std::vector<float>;
 
-// What a net does with the layers of the list: the first with as many of the others as it takes, and the rest behind it.
+// What a net does with the layers of the list: the first with as many of the others as it takes, and the rest behind
+// it.
 class InARow : public Layer {
  public:
   explicit InARow(std::vector<std::unique_ptr<Layer>> layers)

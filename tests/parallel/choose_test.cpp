@@ -65,8 +65,8 @@ TEST(Choose, BytesOfAlexNetAreThoseOfTheReference) {
   }
 }
 
-// Reference performance.md 4.1: fewer bytes below 58.6 M / 17408 = 3367 rows. We also gather labels and what the loss must
-// know of the others' logits, which moves it to 2 * 58.6 M / (2 * 17408 + kLossStats + 1).
+// Reference performance.md 4.1: fewer bytes below 58.6 M / 17408 = 3367 rows. We also gather labels and what the loss
+// must know of the others' logits, which moves it to 2 * 58.6 M / (2 * 17408 + kLossStats + 1).
 TEST(Choose, ByBytesAloneTheTrickPaysUpToTheBatchOfTheReference) {
   const double dense = static_cast<double>(kFc6Params + kFc7Params + kFc8Params);
   EXPECT_NEAR(dense / 17408, 3367, 2);  // which leaves biases out
@@ -156,8 +156,9 @@ TEST(Choose, TheSameQuestionHasTheSameAnswer) {
             choose_strategy(model, request_of(8, 1024), network, *compute).table());
 }
 
-// Reference performance.md 4.2, weak scaling of AlexNet on 8 H200s with 128 rows each: 1.61 ms under dp with bf16 gradients
-// and NVLS, 1.43 ms split by columns and rows, "activation exchange half hidden". Ours sends f32 gradients and hides no gather of features.
+// Reference performance.md 4.2, weak scaling of AlexNet on 8 H200s with 128 rows each: 1.61 ms under dp with bf16
+// gradients and NVLS, 1.43 ms split by columns and rows, "activation exchange half hidden". Ours sends f32 gradients
+// and hides no gather of features.
 TEST(Choose, EightH200sAreNearTheStudyOfTheReference) {
   const Model model = alexnet();
   Network network = links(8, 370e9, 12e-6);

@@ -63,8 +63,8 @@ TEST(MemoryNeed, OfLayersSplitByOutputsTheGatheredInputsAreCounted) {
   const Plan plan = make_plan(model, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
   // Of a rank's own rows: images 4, conv 12, two gradients of 12, and the gradient that comes home, 12.
   const double own = 4 + 12 + 2 * 12 + 12;
-  // Of all rows: two slots at the boundary and their gradients; 3 + 2 outputs; two gradients of at most 6; and fc2's input:
-  // gathered, its gradient, and what travels.
+  // Of all rows: two slots at the boundary and their gradients; 3 + 2 outputs; two gradients of at most 6; and fc2's
+  // input: gathered, its gradient, and what travels.
   const double all = 4 * 12 + 3 + 2 + 2 * 6 + 3 * 6;
   EXPECT_DOUBLE_EQ(memory_need(plan).step_row_bytes, 4 * (own * 4 / 8 + all));
 }
@@ -88,8 +88,8 @@ TEST(MemoryNeed, OfLayersSplitByInputsTheSummandsAreKeptAndTheColumnsMoved) {
   EXPECT_EQ(need.weight_bytes, (3 + 4 * 3 + 4 + 2 * 1 + 2) * 12);
   // Of a rank's own rows, 2 of 8: images 4, conv 12, two gradients of 12, and the gradient that comes home, 12.
   const double own = 4 + 12 + 2 * 12 + 12;
-  // Of all rows: the 3 columns in and out with their gradients; 4 + 2 summands; two gradients of at most 4; and for each
-  // layer the summands that travel, their gradient brought together, and the columns with theirs.
+  // Of all rows: the 3 columns in and out with their gradients; 4 + 2 summands; two gradients of at most 4; and for
+  // each layer the summands that travel, their gradient brought together, and the columns with theirs.
   const double all = 4 * 3 + 4 + 2 + 2 * 4 + (2 * 4 + 2 * 1) + (2 * 2 + 2 * 1);
   EXPECT_DOUBLE_EQ(need.step_row_bytes, 4 * (own * 2 / 8 + all));
 }

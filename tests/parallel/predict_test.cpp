@@ -35,8 +35,8 @@ FixedCompute compute() { return FixedCompute({{1, 2, 0.5}, {0, 0, 0}, {3, 4, 1}}
 constexpr double kStepResult = kStepResultBytes / 96.0;  // half of it sent in each of two directions
 
 TEST(Predict, DataParallelGradientsLeaveWhileBackwardGoesOn) {
-  // Gradients of fc, 192 bytes: 2 s, gone while conv's backward takes 8. Those of conv, 32 bytes (3 weights are padded to
-  // 8): 1/3 s that nothing hides.
+  // Gradients of fc, 192 bytes: 2 s, gone while conv's backward takes 8. Those of conv, 32 bytes (3 weights are padded
+  // to 8): 1/3 s that nothing hides.
   const Prediction p = predict(tiny(Strategy::kDataParallel), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 1 + 16 + 8);
   EXPECT_DOUBLE_EQ(p.update_s, 1.5);
@@ -65,9 +65,9 @@ TEST(Predict, WithoutOverlapEveryTransferIsExposed) {
 }
 
 TEST(Predict, OneRoundOfAllRowsWaitsForItsGatherAndItsWayHome) {
-  // Labels 1/6 s hide behind conv's 4. Gather of 192 sent bytes: 2. fc on 8 rows, half of the outputs: 12 and 16, loss of
-  // 8 rows: 2. Logits 64 bytes: 2/3. Way home 2, behind the 8 of fc's weight gradients. Then conv's backward 8 and its
-  // gradients 1/3.
+  // Labels 1/6 s hide behind conv's 4. Gather of 192 sent bytes: 2. fc on 8 rows, half of the outputs: 12 and 16, loss
+  // of 8 rows: 2. Logits 64 bytes: 2/3. Way home 2, behind the 8 of fc's weight gradients. Then conv's backward 8 and
+  // its gradients 1/3.
   const Prediction p = predict(tiny(Strategy::kOwtA), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);
   EXPECT_DOUBLE_EQ(p.update_s, 0.5 + 0.5);
@@ -86,15 +86,15 @@ TEST(Predict, WhatTheWeightGradientsDoNotHideOfTheWayHomeIsExposed) {
 
 TEST(Predict, TheNextRoundTravelsWhileThisOneComputes) {
   // Two rounds of 4 rows, each with a gather and a way home of 1 s and logits of 1/3 s; fc 6 and 8, loss 1.
-  // The first gather is exposed. The second is under way when round 0 computes. The logits of both rounds are exposed. The
-  // ways home hide behind fc's weight gradients.
+  // The first gather is exposed. The second is under way when round 0 computes. The logits of both rounds are exposed.
+  // The ways home hide behind fc's weight gradients.
   const Prediction p = predict(tiny(Strategy::kOwtC), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 2 * (6 + 1 + 8) + 8);
   EXPECT_NEAR(p.exposed_s, 1 + 2.0 / 3 + kStepResult, 1e-12);
 }
 
-// Four rounds, 48 bytes a second. Every gather and way home takes 3 s, the logits of a round and the labels 1; fc takes 4
-// forward (a quarter on four rows) and 4 backward, 2 of them for its weights.
+// Four rounds, 48 bytes a second. Every gather and way home takes 3 s, the logits of a round and the labels 1; fc takes
+// 4 forward (a quarter on four rows) and 4 backward, 2 of them for its weights.
 TEST(Predict, ARoundIsGatheredIntoASlotWhoseGradientsAreHome) {
   PlanRequest request = tiny(Strategy::kOwtC).request;
   request.ranks = 4;
@@ -105,9 +105,9 @@ TEST(Predict, ARoundIsGatheredIntoASlotWhoseGradientsAreHome) {
   const FixedCompute compute({{1, 2, 0.5}, {0, 0, 0}, {4, 4, 1}}, 0.25);
   const Prediction p = predict(make_plan(tiny_model(), request), network, compute);
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 4 * (4 + 1 + 4) + 8);
-  // The first gather is exposed, and so are the logits of every round. The ways home outlast the weight gradients by 1: the
-  // gathers into their slots wait for the first and second, the front's backward waits for the last. Nothing waits for the
-  // third. Then conv's gradients, 1 s, behind fc's update of 0.25; the result.
+  // The first gather is exposed, and so are the logits of every round. The ways home outlast the weight gradients by 1:
+  // the gathers into their slots wait for the first and second, the front's backward waits for the last. Nothing waits
+  // for the third. Then conv's gradients, 1 s, behind fc's update of 0.25; the result.
   EXPECT_NEAR(p.exposed_s, 3 + 4 * 1 + 3 * 1 + 0.75 + kStepResultBytes * 1.5 / 48, 1e-12);
 }
 
@@ -126,8 +126,8 @@ TEST(Predict, ADenseUpdateInEveryRoundIsPaidInEveryRound) {
 TEST(Predict, ModelParallelComputesAllRowsEverywhere) {
   const Prediction p = predict(tiny(Strategy::kModelParallel), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 8 + 12 + 2 + 16 + 16);
-  // Logits and the result; the sum of 384 bytes of gradients hides behind fc's weight gradients, and the copies of conv's
-  // 32 bytes behind the update of fc.
+  // Logits and the result; the sum of 384 bytes of gradients hides behind fc's weight gradients, and the copies of
+  // conv's 32 bytes behind the update of fc.
   EXPECT_NEAR(p.exposed_s, 2.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.transfer_s, 2.0 / 3 + 4 + 1.0 / 3 + kStepResult, 1e-12);
 }
@@ -162,8 +162,8 @@ TEST(Predict, SplitByInputsRowsAreExchangedAndOutputsSummed) {
   const Prediction p = predict(plan, two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);  // half of fc's inputs on 8 rows
   EXPECT_DOUBLE_EQ(p.update_s, 1);
-  // Half of the rank's 4 rows of 48 bytes to the other and back: 1 s each, the way home hidden. The outputs, 8 rows of 16
-  // bytes: 2/3 for their sums, and again for the logits and for their gradients.
+  // Half of the rank's 4 rows of 48 bytes to the other and back: 1 s each, the way home hidden. The outputs, 8 rows of
+  // 16 bytes: 2/3 for their sums, and again for the logits and for their gradients.
   EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 1 + 1 + 3 * 2.0 / 3 + 1.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.exposed_s, 1 + 3 * 2.0 / 3 + kStepResult, 1e-12);
 }

@@ -1,7 +1,7 @@
 // NCCL between ranks that are threads of one process, each with a simulated device of its own.
 //
-// An operation runs on the streams' threads when the streams of all ranks have come to it. As with NCCL, ranks that call
-// different operations, or abort, leave the others waiting until they abort too; ncclCommGetAsyncError tells them.
+// An operation runs on the streams' threads when the streams of all ranks have come to it. As with NCCL, ranks that
+// call different operations, or abort, leave the others waiting until they abort too; ncclCommGetAsyncError tells them.
 #include <nccl.h>
 
 #include <cstring>

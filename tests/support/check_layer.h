@@ -1,5 +1,6 @@
 // The contract of a layer (layers/layer.h), checked with GoogleTest expectations:
-//   - out_shape is the shape that forward fills, in training and in evaluation, and every element of y and dx is written;
+//   - out_shape is the shape that forward fills, in training and in evaluation, and every element of y and dx is
+//     written;
 //   - dx and the gradients of all trained parameters are those of central differences of a random linear functional of
 //     y, on the CPU; on any other device y and all gradients are the CPU's;
 //   - backward adds to parameter gradients, overwrites those that count as zero, overwrites dx, and allows no dx;

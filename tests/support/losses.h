@@ -42,7 +42,8 @@ inline LossSums read_sums(const Tensor& sums) {
           static_cast<int64_t>(sum[kRowSum])};
 }
 
-// By SoftmaxLoss, bound for one row more. Gradients are filled with NaN first, so that elements that are not written show.
+// By SoftmaxLoss, bound for one row more. Gradients are filled with NaN first, so that elements that are not written
+// show.
 inline LossResult run_loss(const LossCase& of, const Compute& on) {
   const Shape shape{of.rows(), of.classes()};
   const DType dtype = activation_type(on.precision);

@@ -40,7 +40,8 @@ struct MadeShards {
   JpegSettings jpeg{};
 };
 
-// Writes DIR/train or DIR/val and DIR/classes.txt. Image i is made_photo(i), has label i % classes and is called "made/i".
+// Writes DIR/train or DIR/val and DIR/classes.txt. Image i is made_photo(i), has label i % classes and is called
+// "made/i".
 inline void write_split(const std::string& folder, const std::string& split, const MadeShards& made) {
   namespace fs = std::filesystem;
   const std::string part = folder + "/" + split;

@@ -231,7 +231,8 @@ TEST_F(SafetensorsTest, RecognisesOverlapsAndGaps) {
   EXPECT_THAT(complaint(two(10, 14)), HasSubstr("2 bytes before tensor 'b'"));
 }
 
-// Readers that map the file want the data aligned to eight bytes; the header is filled up with as few blanks as that takes.
+// Readers that map the file want the data aligned to eight bytes; the header is filled up with as few blanks as that
+// takes.
 TEST_F(SafetensorsTest, TheDataBeginsAtTheNextMultipleOfEight) {
   for (size_t length = 1; length <= 9; ++length) {
     SafetensorsWriter writer(path_, {{std::string(length, 'n'), {1}}});

@@ -105,8 +105,8 @@ class StepTest : public DeviceTest {
     return run_small(recipe, steps, on(device(), changes));
   }
   int64_t steps(int64_t on_cpu) const { return device() == Device::kCpu ? on_cpu : std::min<int64_t>(on_cpu, 5); }
-  // Where the strategy is not the point: all of them, and on a simulated GPU, which is slow, three with every collective
-  // but those of owt-b. StepEquality has all on every device.
+  // Where the strategy is not the point: all of them, and on a simulated GPU, which is slow, three with every
+  // collective but those of owt-b. StepEquality has all on every device.
   std::vector<Strategy> strategies() const {
     if (device() == Device::kCpu) return all_strategies();
     return {Strategy::kDataParallelZero, Strategy::kOwtC, Strategy::kOwtD};
@@ -362,8 +362,8 @@ TEST_P(StepTest, BatchNormLearnsAndKeepsTheSameAveragesOnAllRanks) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5);
 }
 
-// The sums are the same, and so is what is done to every weight and running average, wherever it is done. (A GPU's kernel
-// takes weights by four where it can, and parts end elsewhere; a compiler may fuse an addition on one way only.)
+// The sums are the same, and so is what is done to every weight and running average, wherever it is done. (A GPU's
+// kernel takes weights by four where it can, and parts end elsewhere; a compiler may fuse an addition on one way only.)
 TEST_P(StepTest, SharesOfTheUpdateGiveTheBitsOfDp) {
   const std::string recipe = with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
                                   "name = \"norm1\"\ntype = \"batch_norm\"");

@@ -1,9 +1,10 @@
-// What the MPI library itself makes of an all-reduce, for comparison with `owt bench-comm`: f32 sums of 64 MB, in place.
+// What the MPI library itself makes of an all-reduce, for comparison with `owt bench-comm`: f32 sums of 64 MB, in
+// place.
 //
 //   mpicxx -O2 -o mpi_allreduce tools/bench/mpi_allreduce.cpp && mpirun -np 2 ./mpi_allreduce [MEGABYTES [TIMES]]
 //
-// Prints bytes, median milliseconds, and algorithm and bus bandwidth in GB/s as nccl-tests define them: bytes / time, and
-// 2 (K-1)/K of that.
+// Prints bytes, median milliseconds, and algorithm and bus bandwidth in GB/s as nccl-tests define them: bytes / time,
+// and 2 (K-1)/K of that.
 #include <mpi.h>
 
 #include <algorithm>
