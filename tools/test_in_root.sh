@@ -5,6 +5,8 @@
 #   usage: tools/test_in_root.sh [OPTION]... SUITE       SUITE: trixie (Debian 13), bookworm (Debian 12) ...
 #
 #   --short         instead of tools/test.sh: the tests of src/core, layers and the processes; a few minutes
+#   --deb FILE      instead of both: installs this package of owt with apt and tries what is in it; to be proven by a root
+#                   in which nothing else was installed that it depends on
 #   --root FOLDER   make the root there and keep it; one that is there already is used again, with what is built in it
 #   --ccache FOLDER a cache of ccache to share with the root
 #   --mirror URL    where Debian's packages come from (default: http://deb.debian.org/debian)
@@ -23,7 +25,7 @@ stop() {  # stop STATUS MESSAGE
 
 # --- inside: a shell of the root's own, in the clone ---
 if [ "${1:-}" = --inside ]; then
-  cd /opt/owt
+  cd /opt
   begin=$SECONDS
   part() {  # part NAME COMMAND...
     local name=$1
@@ -44,22 +46,40 @@ if [ "${1:-}" = --inside ]; then
       cmake --build build --parallel "$(nproc)" --target owt core_test layers_test mpi_test mpi_failures &&
       ctest --test-dir build --output-on-failure --tests-regex '^(core|layers)(/|$)|^mpi/|^tools/processes_test$'
   }
+  install_deb() { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq /opt/owt.deb; }
+  try_deb() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+    rm -rf /opt/try && mkdir /opt/try && cd /opt/try &&
+      owt --version && owt recipes && owt devices &&
+      owt prepare synthetic data --train 2000 --test 500 &&
+      owt train quickstart --data data --out run --steps 40 &&
+      mpirun -np 2 owt train quickstart --data data --out run --resume auto --steps 60 &&
+      owt eval run/config.toml --data data &&
+      ls -l /usr/share/man/man1/owt.1 /usr/share/man/man1/owt-train.1 /usr/share/bash-completion/completions/owt
+  }
   times=()
-  part "tools/quickstart.sh" tools/quickstart.sh
-  if [ "$2" = short ]; then part "a part of the tests" short_tests; else part "tools/test.sh" tools/test.sh; fi
-  printf '\nBoth passed on %s, %s.\n' "$(. /etc/os-release && echo "$PRETTY_NAME")" "$(g++ --version | head -n 1)"
+  if [ "$2" = deb ]; then
+    part "installation" install_deb
+    part "what is in the package" try_deb
+  else
+    cd owt
+    part "tools/quickstart.sh" tools/quickstart.sh
+    if [ "$2" = short ]; then part "a part of the tests" short_tests; else part "tools/test.sh" tools/test.sh; fi
+  fi
+  printf '\nAll passed on %s.\n' "$(. /etc/os-release && echo "$PRETTY_NAME")"
   printf '%s\n' "${times[@]}"
   exit 0
 fi
 
-form=full folder='' ccache='' mirror=http://deb.debian.org/debian suite=''
+form=full deb='' folder='' ccache='' mirror=http://deb.debian.org/debian suite=''
 while [ $# -gt 0 ]; do
   case $1 in
     --help | -h) usage && exit 0 ;;
     --short) form=short ;;
-    --root | --ccache | --mirror)
+    --root | --ccache | --mirror | --deb)
       [ $# -gt 1 ] || stop 2 "$1 wants a value; --help tells more"
-      case $1 in --root) folder=$2 ;; --ccache) ccache=$2 ;; --mirror) mirror=$2 ;; esac
+      case $1 in --root) folder=$2 ;; --ccache) ccache=$2 ;; --mirror) mirror=$2 ;; --deb) form=deb deb=$2 ;; esac
       shift
       ;;
     -*) stop 2 "no option $1; --help lists them" ;;
@@ -76,6 +96,7 @@ for tool in debootstrap unshare git; do
   command -v "$tool" >/dev/null || stop 1 "there is no $tool here; install the package of this name (unshare: util-linux)"
 done
 [ -z "$ccache" ] || [ -d "$ccache" ] || stop 1 "--ccache $ccache is no folder"
+[ -z "$deb" ] || [ -f "$deb" ] || stop 1 "there is no package $deb; cpack -G DEB makes one"
 
 kept=true
 if [ -z "$folder" ]; then
@@ -100,19 +121,21 @@ if [ ! -e "$folder/etc/debian_version" ]; then
     stop 1 "debootstrap could not make $suite in $folder; see above"
   }
 fi
-# A commit, as a newcomer gets it; what is not committed stays out.
-tree=$folder/opt/owt
-[ -d "$tree/.git" ] || git init -q "$tree"
-git -C "$tree" fetch -q "$source_root" HEAD && git -C "$tree" checkout -q -f FETCH_HEAD
+if [ -n "$deb" ]; then
+  cp "$deb" "$folder/opt/owt.deb"
+else  # a commit, as a newcomer gets it; what is not committed stays out
+  tree=$folder/opt/owt
+  [ -d "$tree/.git" ] || git init -q "$tree"
+  git -C "$tree" fetch -q "$source_root" HEAD && git -C "$tree" checkout -q -f FETCH_HEAD
+  echo "== $(git -C "$tree" log -1 --format='commit %h, %s')"
+fi
 # This script may be newer than the commit.
-cp "$script" "$folder/root/test_in_root.sh"
-echo "== $(git -C "$tree" log -1 --format='commit %h, %s')"
+cp "$script" "$folder/opt/test_in_root.sh"
 
 cat >"$work/inside" <<'END'
 set -e
 folder=$1 ccache=$2 form=$3
 mount --bind "$folder" "$folder"  # for tests that make name spaces of their own, whose / has to be a mount
-cd "$folder"
 mount -t proc proc "$folder/proc"
 mount --rbind /sys "$folder/sys"
 mount --rbind /dev "$folder/dev"
@@ -126,7 +149,7 @@ if [ -n "$ccache" ]; then
   launcher=(CCACHE_DIR=/var/cache/ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache)
 fi
 exec chroot "$folder" /usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" CI="${CI:-}" "${launcher[@]}" \
-  PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin bash /root/test_in_root.sh --inside "$form"
+  PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin bash /opt/test_in_root.sh --inside "$form"
 END
 unshare --mount --propagation private --pid --fork --kill-child bash "$work/inside" "$folder" "$ccache" "$form" &
 inside=$!

@@ -25,7 +25,7 @@ owt plan alexnet_owt --workers 4 | grep fc6 >/dev/null || wrong "no plan of a mo
 owt recipes | grep "$work/usr/share/owt/configs/cifar10_quick.toml" >/dev/null || wrong "the recipes are not in share/owt/configs"
 passed "the installed program finds its recipes from any folder"
 
-[ -s "$work/usr/share/doc/owt/LICENSE" ] || wrong "no LICENSE"
+[ -s "$work/usr/share/doc/owt/copyright" ] || wrong "no licence"
 [ -s "$work/usr/share/doc/owt/README.md" ] || wrong "no README.md"
 passed "licence and README are installed"
 
