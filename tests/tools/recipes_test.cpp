@@ -38,7 +38,7 @@ TEST_F(RecipesTest, OfTheSourceTreeAreFoundFromAnyFolder) {
 
 TEST_F(RecipesTest, EveryCommandThatTakesARecipeTakesItsName) {
   const std::string name = " cifar10_quikc", weights = " --weights none";
-  for (const std::string words :
+  for (const std::string& words :
        {"train" + name, "plan" + name, "time" + name, "inspect" + name, "eval" + name + weights,
         "extract" + name + weights + " --layer fc1 --out x.npy", "export" + name + weights + " --onnx x.onnx",
         "predict" + name + " photo.jpg" + weights}) {
