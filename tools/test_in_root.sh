@@ -11,7 +11,8 @@
 #   --ccache FOLDER a cache of ccache to share with the root
 #   --mirror URL    where Debian's packages come from (default: http://deb.debian.org/debian)
 #
-# Needs root, debootstrap and 5 GB of disk. Prints how long each part took; exits with the status of the first that fails.
+# Needs root, debootstrap and 5 GB of disk. Prints how long each part took; exits with the status of the first that fails,
+# and with 77 where no root can be made.
 # The mounts live in a name space of their own: they and all processes inside are gone when this script ends, in whatever way.
 set -euo pipefail
 
@@ -44,7 +45,7 @@ if [ "${1:-}" = --inside ]; then
     install_packages "${test_packages[@]}" &&
       cmake --preset release -DOWT_TESTS=ON &&
       cmake --build build --parallel "$(nproc)" --target owt core_test layers_test mpi_test mpi_failures &&
-      ctest --test-dir build --output-on-failure --tests-regex '^(core|layers)(/|$)|^mpi/|^tools/processes_test$'
+      ctest --test-dir build --parallel 2 --output-on-failure --tests-regex '^(core|layers)(/|$)|^mpi/|^tools/processes_test$'
   }
   install_deb() { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq /opt/owt.deb; }
   try_deb() {
@@ -91,10 +92,11 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -n "$suite" ] || stop 2 "which suite? trixie or bookworm, say; --help tells more"
-[ "$(id -u)" = 0 ] || stop 1 "debootstrap and chroot need root; run it as root or with sudo"
+[ "$(id -u)" = 0 ] || stop 77 "debootstrap and chroot need root; run it as root or with sudo"
 for tool in debootstrap unshare git; do
-  command -v "$tool" >/dev/null || stop 1 "there is no $tool here; install the package of this name (unshare: util-linux)"
+  command -v "$tool" >/dev/null || stop 77 "there is no $tool here; install the package of this name (unshare: util-linux)"
 done
+unshare --mount --pid --fork true || stop 77 "this machine allows no name spaces of mounts and processes"
 [ -z "$ccache" ] || [ -d "$ccache" ] || stop 1 "--ccache $ccache is no folder"
 [ -z "$deb" ] || [ -f "$deb" ] || stop 1 "there is no package $deb; cpack -G DEB makes one"
 
@@ -118,7 +120,7 @@ if [ ! -e "$folder/etc/debian_version" ]; then
   echo "== $suite into $folder"
   debootstrap --variant=minbase --include=ca-certificates "$suite" "$folder" "$mirror" >"$work/log" 2>&1 || {
     tail -n 5 "$work/log" >&2
-    stop 1 "debootstrap could not make $suite in $folder; see above"
+    stop 77 "debootstrap could not make $suite in $folder; see above"
   }
 fi
 if [ -n "$deb" ]; then

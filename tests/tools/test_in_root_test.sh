@@ -23,6 +23,7 @@ ends_with() {  # ends_with STATUS MESSAGE ARGUMENT...
 }
 program id 'echo 0'
 program debootstrap 'echo "E: no such suite" ; exit 1'
+program unshare 'exit 0'
 
 case_name="--help lists the options"
 ends_with 0 "--short" --help
@@ -31,9 +32,14 @@ ends_with 2 "which suite?"
 ends_with 2 "no option --fast" --fast trixie
 ends_with 2 "--root wants a value" trixie --root
 ends_with 2 "one suite at a time" trixie bookworm
+case_name="a package that is not there"
+ends_with 1 "there is no package $work/owt.deb" --deb "$work/owt.deb" trixie
 case_name="a root that cannot be made leaves nothing behind"
-ends_with 1 "E: no such suite" no-such-suite
+ends_with 77 "E: no such suite" no-such-suite
+case_name="a machine without name spaces is told"
+program unshare 'exit 1'
+ends_with 77 "no name spaces" trixie
 case_name="a user who is not root is told"
 program id 'echo 1000'
-ends_with 1 "need root" trixie
+ends_with 77 "need root" trixie
 echo "passed"
