@@ -52,5 +52,6 @@ install_packages() {
   fi
   echo "Installing with ${as_root[*]:+${as_root[*]} }apt-get: ${missing[*]}"
   "${as_root[@]}" apt-get update -qq || echo "The package lists could not be renewed; trying with those at hand" >&2
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Acquire::Retries=3 --no-install-recommends \
+    "${missing[@]}"
 }

@@ -40,12 +40,13 @@ if [ "${1:-}" = --inside ]; then
     times+=("$(printf '%5d s  %s' $((SECONDS - begin)) "$name")")
     begin=$SECONDS
   }
+  # Not mpi/failures: Open MPI 5's mpirun leaves ranks half a second to say who was lost, which a busy machine may use up.
   short_tests() {
     source tools/packages.sh
     install_packages "${test_packages[@]}" &&
       cmake --preset release -DOWT_TESTS=ON &&
-      cmake --build build --parallel "$(nproc)" --target owt core_test layers_test mpi_test mpi_failures &&
-      ctest --test-dir build --parallel 2 --output-on-failure --tests-regex '^(core|layers)(/|$)|^mpi/|^tools/processes_test$'
+      cmake --build build --parallel "$(nproc)" --target owt core_test layers_test mpi_test &&
+      ctest --test-dir build --parallel 2 --output-on-failure --tests-regex '^(core|layers)(/|$)|^mpi/[0-9]|^tools/processes_test$'
   }
   install_deb() { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq /opt/owt.deb; }
   try_deb() {

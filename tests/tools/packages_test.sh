@@ -83,7 +83,7 @@ passed
 begin "root installs what is missing, and only that" 0 g++
 install g++ cmake ninja-build || wrong "it failed"
 expect_calls "apt-get update -qq
-apt-get install -y -qq --no-install-recommends cmake ninja-build"
+apt-get install -y -qq -o Acquire::Retries=3 --no-install-recommends cmake ninja-build"
 expect_output "Installing with apt-get: cmake ninja-build"
 passed
 
@@ -93,7 +93,7 @@ printf 'sudo ' >>'$work/calls'
 exec \"\$@\""
 install g++ cmake || wrong "it failed"
 expect_calls "sudo apt-get update -qq
-sudo apt-get install -y -qq --no-install-recommends cmake"
+sudo apt-get install -y -qq -o Acquire::Retries=3 --no-install-recommends cmake"
 expect_output "Installing with sudo apt-get: cmake"
 passed
 
