@@ -9,6 +9,7 @@
 
 #include "data/memory_dataset.h"
 #include "src/core/check.h"
+#include "src/core/philox.h"
 #include "src/core/threads.h"
 
 namespace owt {
@@ -232,6 +233,88 @@ TEST(Augment, TellsWhatTheCentreViewDoesToItsPixels) {
         EXPECT_EQ(eval(augmenter, pixels), expected)
             << "crop " << crop << ", pad " << pad << ", mean " << int(mean) << ", std " << int(std);
       }
+}
+
+// One value of what the settings say, pixel by pixel: source places first, then mean, factor and colour.
+double plain_value(const AugmentSettings& of, const Shape& image, const DatasetStatistics& known, const View& view,
+                   int64_t sample, const std::vector<uint8_t>& pixels, int64_t y, int64_t x, int64_t c) {
+  const int64_t out_height = of.crop ? of.crop : image[0], out_width = of.crop ? of.crop : image[1];
+  const int64_t down = image[0] + 2 * of.pad - out_height, across = image[1] + 2 * of.pad - out_width;
+  int64_t top = down / 2, left = across / 2;
+  bool mirrored = view.mirrored();
+  if (view.training) {
+    const auto bits = Philox(view.seed, RandomStream::kAugment, static_cast<uint64_t>(view.epoch))
+                          .block(static_cast<uint64_t>(sample));
+    top = static_cast<int64_t>(std::floor(std::ldexp(bits[0], -32) * static_cast<double>(down + 1)));
+    left = static_cast<int64_t>(std::floor(std::ldexp(bits[1], -32) * static_cast<double>(across + 1)));
+    mirrored = of.mirror && bits[2] % 2 == 1;
+  } else if (view.place() > 0) {
+    top = view.place() <= 2 ? 0 : down;
+    left = view.place() % 2 == 1 ? 0 : across;
+  }
+  const int64_t row = y + top - of.pad, column = (mirrored ? out_width - 1 - x : x) + left - of.pad;
+  if (row < 0 || row >= image[0] || column < 0 || column >= image[1]) return 0;
+  const auto place = static_cast<size_t>((row * image[1] + column) * image[2] + c), channel = static_cast<size_t>(c);
+  const double mean = of.mean == From::kPixel     ? known.pixel_mean[place]
+                      : of.mean == From::kChannel ? known.channel_mean[channel]
+                      : of.mean == From::kValues  ? of.mean_values[channel]
+                                                  : 0;
+  const double std = of.std == From::kChannel  ? known.channel_std[channel]
+                     : of.std == From::kValues ? of.std_values[channel]
+                                               : 1;
+  double offset = 0;
+  const Philox colours(view.seed, RandomStream::kAugment, static_cast<uint64_t>(view.epoch), "color");
+  const auto normal = [&](size_t i) {
+    return static_cast<double>(colours.normal(static_cast<uint64_t>(sample * image[2]) + i));
+  };
+  if (view.training && of.color > 0) offset = of.color * normal(channel);
+  for (size_t i = 0; view.training && of.pca > 0 && i < 3; ++i)
+    offset += of.scale / std * of.pca * known.eigenvalues[i] / 255 * known.eigenvectors[i * 3 + channel] * normal(i);
+  return (pixels[place] - mean) * of.scale / std + offset;
+}
+
+TEST(Augment, IsTheFormulaOfItsSettingsForEveryPixel) {
+  DatasetStatistics known;
+  known.channel_mean = {90, 120, 101};
+  known.channel_std = {50, 60, 71};
+  known.eigenvalues = {900, 40, 3};
+  known.eigenvectors = {0.6, 0.64, 0.48, 0.8, -0.48, -0.36, 0, 0.6, -0.8};
+  const AugmentSettings cases[] = {
+      {},
+      {.crop = 4, .mirror = true, .scale = 0.5, .mean = From::kPixel},
+      {.crop = 5, .pad = 3, .mirror = true, .color = 2, .mean = From::kPixel, .std = From::kChannel},
+      {.pad = 2, .mirror = true, .color = 0.3, .scale = 2, .mean = From::kChannel, .std = From::kChannel},
+      {.crop = 3, .pca = 0.2, .scale = 3, .mean = From::kChannel, .std = From::kChannel},
+      {.crop = 7, .pad = 1, .mirror = true, .pca = 0.1, .std = From::kValues, .std_values = {2, 3, 5}},
+      {.crop = 11, .pad = 4, .mirror = true, .mean = From::kValues, .mean_values = {1, 20, 30}},
+  };
+  for (const Shape& image : {Shape{5, 9, 3}, Shape{8, 5, 3}, Shape{5, 40, 3}}) {
+    std::vector<uint8_t> pixels;
+    known.pixel_mean.clear();
+    for (int64_t i = 0; i < image.elements(); ++i) {
+      pixels.push_back(static_cast<uint8_t>(i * 97 + 13));
+      known.pixel_mean.push_back(100 + static_cast<double>(i % 31));
+    }
+    for (const AugmentSettings& settings : cases) {
+      const Augmenter augmenter(settings, image, known);
+      const Shape out = augmenter.out_shape();
+      std::vector<View> views;
+      for (int number = 0; number < kMostViews; ++number) views.push_back({.number = number});
+      for (int64_t epoch = 0; epoch < 20; ++epoch) views.push_back({.training = true, .seed = 3, .epoch = epoch});
+      for (const View& view : views)
+        for (const int64_t sample : {0, 7}) {
+          std::vector<float> found(static_cast<size_t>(out.elements()), -1000.0f);
+          augmenter.make(view, sample, pixels.data(), found.data());
+          size_t e = 0;
+          for (int64_t y = 0; y < out[0]; ++y)
+            for (int64_t x = 0; x < out[1]; ++x)
+              for (int64_t c = 0; c < 3; ++c, ++e)
+                ASSERT_NEAR(found[e], plain_value(settings, image, known, view, sample, pixels, y, x, c), 2e-3)
+                    << "case " << &settings - cases << ", image " << image << ", view " << view.number << ", epoch "
+                    << view.epoch << ", at " << y << ", " << x << ", " << c;
+        }
+    }
+  }
 }
 
 TEST(AugmentSettings, ReadsEveryKey) {

@@ -273,6 +273,71 @@ TEST_F(PrepareTest, DamagedShardsOfACompleteSplitAreMadeAnew) {
       "d", [&] { write("d/dataset.json", "{"); }, 0);  // no photo is worked on
 }
 
+// 21 photos of which two of the second shard and one of the last are bad.
+TEST_F(PrepareTest, WhatIsDoneAndSkippedIsToldOnceAndGoesOnWhereAnEarlierProcessStopped) {
+  PrepareSettings settings = small();
+  settings.shuffle = false;
+  settings.threads = 1;
+  settings.most_skipped = 3;
+  three_classes();
+  for (const char* bad : {"class0/5.jpg", "class0/6.jpg", "class2/6.jpg"}) write(std::string("in/") + bad, "bad");
+  const PhotoSources sources = folder_sources(file("in"));
+  const auto skipped_of = [](int64_t done) { return int64_t{done > 5} + int64_t{done > 6} + int64_t{done > 20}; };
+  for (int64_t moment = 0; moment <= 21; ++moment) {
+    const std::string split = "at" + std::to_string(moment);
+    int64_t begun = 0, last = 0;
+    const auto follow = [&](const PrepareState& state) {
+      EXPECT_EQ(state.photos, 21);
+      EXPECT_EQ(state.skipped, skipped_of(state.done)) << state.done << " done";
+      EXPECT_GE(state.done, begun);
+      EXPECT_LE(state.done - last, 1) << "after each photo";
+      last = state.done;
+    };
+    const Prepared stopped = prepare_split(sources, file(split), settings, [&](const PrepareState& state) {
+      follow(state);
+      return state.done < moment;
+    });
+    Prepared all = stopped;
+    if (moment < 21) {
+      EXPECT_EQ(stopped.how, Prepared::How::kStopped);
+      begun = last = moment / 4 * 4;  // shards that are complete stay
+      all = prepare_split(sources, file(split), settings, [&](const PrepareState& state) {
+        follow(state);
+        return true;
+      });
+    }
+    EXPECT_EQ(all.how, Prepared::How::kNow);
+    EXPECT_EQ(all.images, 18);
+    EXPECT_EQ(all.skipped, 3);
+    EXPECT_EQ(all.shards, 6);
+    int64_t bytes = 0;
+    for (int64_t shard = 0; shard < 6; ++shard)
+      bytes += static_cast<int64_t>(fs::file_size(file(split + "/" + shard_file_name(shard, ".tar"))));
+    EXPECT_EQ(all.bytes, bytes);
+    EXPECT_THAT(read_file(file(split + "/dataset.json")),
+                AllOf(HasSubstr("\"images\": 18,"), HasSubstr("\"classes\": 3,"), HasSubstr("\"shards\": 6,"),
+                      HasSubstr(concat("\"bytes\": ", bytes, ",")), HasSubstr("\"skipped\": 3,"),
+                      HasSubstr("\"short side\": 32\n")));
+    EXPECT_EQ(text_lines(file(split + "/skipped.txt")).size(), 3u);
+  }
+  EXPECT_EQ(content_of(file("at6")), content_of(file("at21")));
+}
+
+// The limit itself is allowed, whether bad photos are met now or were met before.
+TEST_F(PrepareTest, AsManyBadPhotosAsAllowedAreSkippedAndNotOneMore) {
+  three_classes();
+  for (const char* bad : {"class0/1.jpg", "class2/3.jpg"}) write(std::string("in/") + bad, "bad");
+  const PhotoSources sources = folder_sources(file("in"));
+  PrepareSettings settings = small();
+  settings.most_skipped = 1;
+  EXPECT_THAT(error_of(sources, "a", settings), HasSubstr("2 of 21 images cannot be used"));
+  EXPECT_THAT(error_of(sources, "a", settings), AllOf(HasSubstr("2 of 21"), HasSubstr("allows (1)")));
+  settings.most_skipped = 2;
+  EXPECT_EQ(prepare(sources, "a", settings).skipped, 2);
+  EXPECT_EQ(prepare(sources, "b", settings).skipped, 2);
+  EXPECT_EQ(content_of(file("a")), content_of(file("b")));
+}
+
 TEST_F(PrepareTest, TwoProcessesDoNotWorkOnTheSameSplit) {
   const PhotoSources sources = three_classes();
   fs::create_directories(file("train"));

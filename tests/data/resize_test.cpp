@@ -81,6 +81,51 @@ TEST(Resize, IsTheTriangleFilterUpToRounding) {
   }
 }
 
+// `count` values `stride` apart, weighted in 256ths: each weight rounded, and what is left over given to the heaviest.
+uint8_t rounded_place(const uint8_t* in, int64_t count, int64_t stride, int64_t out_extent, int64_t x) {
+  const double scale = static_cast<double>(count) / static_cast<double>(out_extent), reach = std::max(scale, 1.0);
+  std::vector<double> exact;
+  double total = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const double distance = std::abs(static_cast<double>(i) + 0.5 - (static_cast<double>(x) + 0.5) * scale);
+    exact.push_back(std::max(0.0, 1 - distance / reach));
+    total += exact.back();
+  }
+  std::vector<int64_t> weights;
+  int64_t rest = 256, sum = 128;
+  for (const double weight : exact) {
+    weights.push_back(std::lround(weight / total * 256));
+    rest -= weights.back();
+  }
+  *std::max_element(weights.begin(), weights.end()) += rest;
+  for (int64_t i = 0; i < count; ++i) sum += weights[static_cast<size_t>(i)] * in[i * stride];
+  return static_cast<uint8_t>(sum / 256);
+}
+
+TEST(Resize, RoundsWeightsTo256thsAndPixelsToTheNearest) {
+  Resizer resizer;
+  for (const auto& [height, width, side] : {std::array<int64_t, 3>{20, 30, 48},
+                                            {48, 48, 48},
+                                            {97, 83, 48},
+                                            {33, 131, 31},
+                                            {32, 64, 11},
+                                            {7, 200, 10},
+                                            {3, 2, 40}}) {
+    Photo photo = made_photo(5, height, width);
+    photo.pixels[0] = 255, photo.pixels.back() = 0;
+    const std::vector<uint8_t> found = resized_to(resizer, photo, side);
+    std::vector<uint8_t> narrow(static_cast<size_t>(height * side * 3)), wanted(static_cast<size_t>(side * side * 3));
+    for (int64_t y = 0; y < height; ++y)
+      for (int64_t e = 0; e < side * 3; ++e)
+        narrow[static_cast<size_t>(y * side * 3 + e)] =
+            rounded_place(photo.pixels.data() + y * width * 3 + e % 3, width, 3, side, e / 3);
+    for (int64_t y = 0; y < side; ++y)
+      for (int64_t e = 0; e < side * 3; ++e)
+        wanted[static_cast<size_t>(y * side * 3 + e)] = rounded_place(narrow.data() + e, height, side * 3, side, y);
+    EXPECT_EQ(found, wanted) << height << " x " << width << " to " << side;
+  }
+}
+
 TEST(Resize, APlainSurfaceKeepsItsColour) {
   Resizer resizer;
   for (const uint8_t colour : {0, 1, 127, 255}) {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "data/dataset.h"
 #include "src/core/check.h"
 
 namespace owt {
@@ -39,6 +42,48 @@ TEST(Steps, GiveARankItsPlacesInTheOrder) {
   EXPECT_EQ(steps.step(2).places, (Slice{8, 9}));
   EXPECT_EQ(steps.step(2).count(), 1);
   EXPECT_EQ(steps.step(2).step_rows, 2) << "of all ranks";
+}
+
+// One epoch after the other, counted by hand: sizes and batches of all kinds, ranks with no rows, views, any start.
+TEST(Steps, AreThoseOfAWalkThroughTheEpochs) {
+  for (const int64_t size : {1, 5, 8, 9, 23})
+    for (const int64_t batch : {1, 3, 8, 50})
+      for (const int ranks : {1, 2, 5})
+        for (const int views : {1, 3})
+          for (int64_t start = 0; start <= steps_per_epoch(size, batch); ++start) {
+            const int rank = ranks / 2;
+            const Steps steps(
+                size, batch, [&](int64_t rows) { return split(rows, ranks, rank); }, 2, start, views);
+            int64_t epoch = 2, step = start, most = 0;
+            for (int64_t number = 0; number < 40;) {
+              if (step * batch >= size) ++epoch, step = 0;
+              const int64_t first = step * batch, rows = std::min(batch, size - first);
+              for (int view = 0; view < views; ++view, ++number) {
+                const Steps::Rows found = steps.step(number);
+                EXPECT_EQ(found.epoch, epoch);
+                EXPECT_EQ(found.step_in_epoch, step);
+                EXPECT_EQ(found.step_rows, rows);
+                EXPECT_EQ(found.view, view);
+                const Slice mine = split(rows, ranks, rank);
+                EXPECT_EQ(found.places, (Slice{first + mine.begin, first + mine.end}));
+                most = std::max(most, found.count());
+              }
+              ++step;
+            }
+            EXPECT_GE(steps.most_rows(), most);
+            EXPECT_LE(steps.most_rows(), split(std::min(batch, size), ranks, rank).size());
+            EXPECT_EQ(steps.batches_per_epoch(), views * ((size + batch - 1) / batch));
+            ASSERT_FALSE(testing::Test::HasFailure())
+                << size << " images, steps of " << batch << ", " << ranks << " ranks, from step " << start;
+          }
+}
+
+TEST(Steps, HaveOneToTenViewsAndBeginNowhereBelowZero) {
+  for (const int views : {0, kMostViews + 1}) EXPECT_THROW(Steps(10, 4, {}, 0, 0, views), Error);
+  EXPECT_NO_THROW(Steps(10, 4, {}, 0, 0, kMostViews));
+  EXPECT_THROW(Steps(10, 0, {}, 0, 0), Error);
+  EXPECT_THROW(Steps(10, 4, {}, -1, 0), Error);
+  EXPECT_THROW(Steps(10, 4, {}, 0, -1), Error);
 }
 
 TEST(Steps, RejectAnEmptyDataSetAndRowsOutsideTheStep) {

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
 #include "src/comm/bench.h"
 #include "src/comm/threads.h"
 #include "src/parallel/measure_network.h"
@@ -57,6 +62,61 @@ TEST(Network, GroupsLieOnHostsInRankOrder) {
   is(network.across(16), 4, 4, 2);  // model groups of 2
   is(network.across(2), 1, 2, 8);   // model groups of 16
   is(network.across(32), 8, 4, 1);  // of 1: everybody
+}
+
+// Where ranks begin, begin + stride, ... lie, counted; `stride` groups like this one if they are interleaved.
+Span counted_span(const Network& network, int count, int stride) {
+  std::map<int, int> on_host;
+  for (int i = 0; i < count; ++i) ++on_host[i * stride / network.ranks_per_host];
+  std::set<int> groups_on_first_host;
+  for (int rank = 0; rank < network.ranks_per_host && stride > 1; ++rank) groups_on_first_host.insert(rank % stride);
+  return {on_host[0], static_cast<int>(on_host.size()), std::max(1, static_cast<int>(groups_on_first_host.size()))};
+}
+
+// The formulas of network.h, once more.
+double formula(const Network& network, Collective collective, double bytes, const Span& span) {
+  const double l = span.local, m = span.hosts, g = l * m, a = network.local.latency_s, b = network.local.bytes_per_s,
+               A = network.between.latency_s, B = network.between.bytes_per_s / span.sharing;
+  const bool chain = collective == kBroadcast || collective == kReduce;
+  if (network.algorithm == Network::Algorithm::kPairwise) {
+    if (chain) return m * (l - 1) * a + (m - 1) * A + bytes / std::min(l > 1 ? b : 1e300, m > 1 ? B : 1e300);
+    const double once = (l - 1) * a + (g - l) * A + std::max((l - 1) * bytes / g / b, l * (g - l) * bytes / g / B);
+    return collective == kAllReduce ? 2 * once : once;
+  }
+  double latency = 2 * A * std::log2(m);
+  if (l > 1) latency += a;
+  if (chain) return latency + std::max(l > 1 ? bytes / b : 0, m > 1 ? bytes / B : 0);
+  if (collective == kAllReduce) return latency + std::max(2 * (l - 1) / l * bytes / b, 2 * (m - 1) / m * bytes / B);
+  if (collective == kAllToAll) return latency + std::max((l - 1) / g * bytes / b, l * (g - l) / g * bytes / B);
+  return latency + std::max(l > 1 ? (g - 1) / g * bytes / b : 0, (m - 1) / m * bytes / B);
+}
+
+TEST(Network, TimesAreThoseOfTheFormulasWhereverTheRanksOfAGroupLie) {
+  for (const int hosts : {1, 2, 3, 4, 8})
+    for (const int ranks_per_host : {1, 2, 4, 6}) {
+      Network network = two_levels(hosts, ranks_per_host);
+      for (int count = 2; count <= network.ranks(); ++count)
+        for (const bool consecutive : {true, false}) {
+          if (network.ranks() % count != 0) continue;
+          const int stride = consecutive ? 1 : network.ranks() / count;
+          const Span counted = counted_span(network, count, stride);
+          if (counted.local * counted.hosts != count) continue;  // not as many on every host
+          const Span span = consecutive ? network.consecutive(count) : network.across(count);
+          SCOPED_TRACE(testing::Message() << count << (consecutive ? " consecutive" : " across") << " of " << hosts
+                                          << " hosts of " << ranks_per_host);
+          EXPECT_EQ(span.local, counted.local);
+          EXPECT_EQ(span.hosts, counted.hosts);
+          EXPECT_EQ(span.sharing, counted.sharing);
+          EXPECT_EQ(span.ranks(), count);
+          for (const Network::Algorithm algorithm : {Network::Algorithm::kPairwise, Network::Algorithm::kHierarchical})
+            for (const Collective collective : all_collectives())
+              for (const double bytes : {1.0, 1000.0, 54321.0}) {
+                network.algorithm = algorithm;
+                EXPECT_DOUBLE_EQ(network.seconds(collective, bytes, span), formula(network, collective, bytes, counted))
+                    << name_of(collective);
+              }
+        }
+    }
 }
 
 TEST(Network, PairwiseMessagesShareTheLinkOfTheirHost) {

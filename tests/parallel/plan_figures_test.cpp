@@ -1,0 +1,391 @@
+// The figures of plans and predictions against plain formulas, over nets, strategies, ranks and rows, even and uneven.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <sstream>
+
+#include "src/core/files.h"
+#include "src/core/log.h"
+#include "src/parallel/memory_need.h"
+#include "src/parallel/predict.h"
+#include "src/parallel/step_result.h"
+#include "tests/parallel/plans.h"
+#include "tests/support/fixed_compute.h"
+
+namespace owt {
+namespace {
+
+// With a normalisation, and so many classes that the loss is on shards of the logits or so few that it is not.
+std::string wide_net(int classes) {
+  return model_text("[2, 4, 4]", classes,
+                    concat(R"(
+  { name = "conv1", type = "conv", out = 4, kernel = 3, pad = 1 },
+  { name = "bn1", type = "batch_norm" },
+  { name = "relu0", type = "relu" },
+  { name = "conv2", type = "conv", out = 2, kernel = 3, pad = 1, bias = false },
+  { name = "fc1", type = "dense", out = 22 },
+  { name = "relu1", type = "relu" },
+  { name = "fc2", type = "dense", out = 67 },
+  { name = "fc3", type = "dense", out = )",
+                           classes, " }"));
+}
+
+// Its dense layers become narrower, so that owt-d splits them by inputs; a block in a block needs memory of its own.
+const std::string kNarrowing = model_text("[3, 5, 4]", 7, R"(
+  { name = "block", type = "residual", shortcut = [{ name = "s", type = "conv", out = 5, kernel = 1 }], body = [
+    { name = "a", type = "conv", out = 6, kernel = 1, bias = false },
+    { name = "deep", type = "residual", body = [{ name = "b", type = "conv", out = 6, kernel = 3, pad = 1 }] },
+    { name = "r", type = "relu" },
+    { name = "c", type = "conv", out = 5, kernel = 1 }] },
+  { name = "pool", type = "max_pool", kernel = 2, stride = 2 },
+  { name = "fc1", type = "dense", out = 9 },
+  { name = "relu", type = "relu" },
+  { name = "drop", type = "dropout", rate = 0.5 },
+  { name = "fc2", type = "dense", out = 8, bias = false },
+  { name = "fc3", type = "dense", out = 7 })");
+
+// Nothing before its boundary learns; the images are the largest of all.
+const std::string kNothingLearnsInFront = model_text("[3, 6, 6]", 5, R"(
+  { name = "pool", type = "avg_pool", kernel = 2, stride = 2 },
+  { name = "drop", type = "dropout", rate = 0.1 },
+  { name = "fc1", type = "dense", out = 41 },
+  { name = "fc2", type = "dense", out = 5 })");
+
+int64_t up(int64_t n, int64_t parts) { return (n + parts - 1) / parts; }
+int64_t share(int64_t n, int64_t parts, int64_t i) { return n / parts + (i < n % parts ? 1 : 0); }
+int64_t sent(int passes, int64_t bytes, int64_t ranks) { return passes * bytes * (ranks - 1) / ranks; }
+
+// What a plan comes to, from the shapes of its layers. Its buckets hold one layer each.
+struct Reference {
+  explicit Reference(const Plan& p)
+      : plan(p), q(p.request), mp(q.strategy == Strategy::kModelParallel), zero(q.ranks > 1 && is_zero()) {
+    const bool splits = q.strategy != Strategy::kDataParallel && !is_zero();
+    m = splits ? (q.model_ranks > 0 ? q.model_ranks : q.ranks) : 1;
+    count = std::ssize(plan.layers);
+    while (m > 1 && first < count && at(first).type != "dense") ++first;
+    if (m == 1) first = count;
+    most = mp ? up(q.step_rows, q.ranks / m) : up(q.step_rows, q.ranks);
+    fill_rounds();
+    for (int64_t i = 0; i < first; ++i) learns = learns || !at(i).params.empty();
+  }
+
+  bool is_zero() const { return q.strategy == Strategy::kDataParallelZero; }
+  const LayerPlan& at(int64_t i) const { return plan.layers[static_cast<size_t>(i)]; }
+  int64_t in(int64_t i) const { return at(i).in.elements(); }
+  int64_t out(int64_t i) const { return at(i).out.elements(); }
+  bool dense(int64_t i) const { return at(i).type == "dense"; }
+  bool by_inputs(int64_t i) const {
+    if (q.strategy != Strategy::kOwtD || i < first || !dense(i)) return false;
+    return i == first ? in(i) / m + out(i) < in(i) : out(i) < in(i);
+  }
+
+  void fill_rounds() {
+    const auto rows_of_rank = [&](int r) { return share(q.step_rows, q.ranks, r); };
+    if (m == 1 || mp) {
+      rounds = {most}, longest = {most};
+    } else if (q.strategy == Strategy::kOwtA || q.strategy == Strategy::kOwtD) {
+      rounds = {0}, longest = {most};
+      for (int r = 0; r < m; ++r) rounds[0] += rows_of_rank(r);
+    } else {
+      for (int round = 0; round < m; ++round) {
+        rounds.push_back(0), longest.push_back(0);
+        for (int r = 0; r < m; ++r) {
+          const int64_t rows = q.strategy == Strategy::kOwtC ? share(rows_of_rank(r), m, round)
+                               : r == round                  ? rows_of_rank(r)
+                                                             : 0;
+          rounds.back() += rows;
+          longest.back() = std::max(longest.back(), rows);
+        }
+      }
+    }
+  }
+
+  int64_t param_elements(int64_t i, const Shape& param) const {
+    if (i < first) return param.elements();
+    if (by_inputs(i)) return param.rank() == 1 ? param.elements() : out(i) * up(in(i), m);
+    return up(out(i), m) * param.elements() / out(i);
+  }
+  int64_t weights(int64_t i) const {
+    int64_t elements = 0;
+    for (const Shape& param : at(i).params) elements += param_elements(i, param);
+    return elements;
+  }
+  int64_t weights() const {
+    int64_t elements = 0;
+    for (int64_t i = 0; i < count; ++i) elements += weights(i);
+    return elements;
+  }
+
+  int64_t gradient_size() const { return q.half_wire && q.ranks > 1 ? 2 : 4; }
+  // The buckets of a layer, as elements and their bytes each.
+  std::vector<std::pair<int64_t, int64_t>> buckets(int64_t i) const {
+    int64_t trained = 0, averages = 0;
+    for (size_t p = 0; p < at(i).params.size(); ++p)
+      (at(i).roles[p] == ParamRole::kAverage ? averages : trained) += up(param_elements(i, at(i).params[p]), 8) * 8;
+    std::vector<std::pair<int64_t, int64_t>> all;
+    const auto add = [&](int64_t elements, int64_t size) {
+      if (zero) elements = up(elements, 8 * q.ranks) * 8 * q.ranks;
+      if (elements > 0) all.emplace_back(elements, size);
+    };
+    if (gradient_size() == 4) return add(trained + averages, 4), all;
+    add(trained, 2), add(averages, 4);
+    return all;
+  }
+
+  int64_t boundary_bytes(size_t round, int64_t size) const {
+    const int64_t rows = rounds[round], ways = learns ? 2 : 1;
+    if (mp) return learns ? sent(2, most * in(first)*size, m) : 0;
+    if (q.strategy == Strategy::kOwtB) return ways * sent(1, rows * in(first)*size, m);
+    return ways * sent(1, longest[round] * m * (by_inputs(first) ? up(in(first), m) : in(first)) * size, m);
+  }
+  int64_t gather_bytes(int64_t rows, int64_t size) const {
+    int64_t bytes = 0;
+    for (int64_t i = first; i < count; ++i) {
+      if (by_inputs(i)) bytes += 2 * sent(1, m * up(out(i), m) * rows * size, m);
+      if (dense(i) && !by_inputs(i) && i > first) bytes += 2 * sent(1, m * up(in(i), m) * rows * size, m);
+    }
+    const int64_t logits = up(out(count - 1), m) * size, statistics = 10 * 4;  // of a row and rank
+    return bytes + sent(1, m * rows * std::min(logits, statistics), m);
+  }
+  int64_t update_bytes() const {
+    int64_t bytes = 0;
+    const int64_t replicas = q.ranks / m, summed = mp && m > 1 ? replicas : q.ranks,
+                  updates = q.dense_update == DenseUpdate::kRound ? std::ssize(rounds) : 1;
+    for (int64_t i = 0; i < count; ++i)
+      for (const auto& [elements, size] : buckets(i)) {
+        if (i >= first)
+          bytes += updates * sent(2, elements * size, replicas);
+        else if (zero)
+          bytes += sent(1, elements * size, q.ranks) + sent(1, elements * 4, q.ranks);
+        else
+          bytes += sent(2, elements * size, summed) + (mp ? sent(1, elements * size, m) : 0);
+      }
+    return bytes;
+  }
+  int64_t bytes() const {
+    const int64_t size = std::min<int64_t>(gradient_size(), q.on.precision == Precision::kBf16 ? 2 : 4);
+    int64_t all = update_bytes() + sent(2, kStepResultBytes, q.ranks);
+    if (m == 1) return all;
+    if (!mp) all += sent(1, most * m * 4, m);  // labels
+    for (size_t round = 0; round < rounds.size(); ++round)
+      all += boundary_bytes(round, size) + gather_bytes(rounds[round], size);
+    return all;
+  }
+
+  static int64_t inner(const LayerPlan& layer) {
+    int64_t kept = 0;
+    for (const LayerPlan& each : layer.inner) kept += inner(each) + (each.in_place ? 0 : each.out.elements());
+    return kept;
+  }
+  static int64_t scratch(const LayerPlan& layer) {
+    int64_t widest = 0, deepest = 0;
+    for (const LayerPlan& each : layer.inner) {
+      widest = std::max({widest, each.in.elements(), each.out.elements()});
+      deepest = std::max(deepest, scratch(each));
+    }
+    return layer.inner.empty() ? 0 : layer.in.elements() + layer.out.elements() + 2 * widest + deepest;
+  }
+  int64_t kept(int64_t i) const { return i < first || by_inputs(i) ? out(i) : up(out(i), m); }
+  // Of the layers [begin, end): outputs, two gradients as large as the largest, what a composite layer needs.
+  double held(int64_t begin, int64_t end) const {
+    int64_t outputs = 0, largest = 0, deepest = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      outputs += (at(i).in_place ? 0 : kept(i)) + inner(at(i));
+      largest = std::max({largest, kept(i), i > begin ? in(i) : 0});
+      deepest = std::max(deepest, scratch(at(i)));
+    }
+    return static_cast<double>(outputs + 2 * largest + deepest);
+  }
+  double row_bytes() const {
+    const double size = q.on.precision == Precision::kBf16 ? 2 : 4, rows = static_cast<double>(most);
+    double elements = (static_cast<double>(in(0)) + held(0, first)) * rows;
+    if (m > 1) {
+      double moved = mp ? 0 : 4.0 * static_cast<double>(by_inputs(first) ? up(in(first), m) : in(first));
+      for (int64_t i = first; i < count; ++i) {
+        if (by_inputs(i)) moved += static_cast<double>(2 * out(i) + 2 * up(out(i), m));
+        if (dense(i) && !by_inputs(i) && i > first) moved += static_cast<double>(3 * in(i));
+      }
+      const int64_t at_once = *std::max_element(rounds.begin(), rounds.end());
+      elements += (held(first, count) + moved) * static_cast<double>(at_once) + static_cast<double>(in(first)) * rows;
+    }
+    return size * elements / static_cast<double>(q.step_rows);
+  }
+  int64_t weight_bytes() const {
+    int64_t velocities = 4 * weights();
+    if (zero) velocities = 0;
+    for (int64_t i = 0; zero && i < count; ++i)
+      for (const auto& [elements, size] : buckets(i)) velocities += elements / q.ranks * 4;
+    return weights() * (q.on.precision == Precision::kBf16 ? 10 : 8) + velocities;
+  }
+
+  double part(int64_t i) const {
+    if (i < first) return 1;
+    const int64_t whole = by_inputs(i) ? in(i) : out(i);
+    return static_cast<double>(up(whole, m)) / static_cast<double>(whole);
+  }
+
+  const Plan& plan;
+  const PlanRequest& q;
+  bool mp, zero, learns = false;
+  int64_t m = 1, first = 0, count = 0, most = 0;
+  std::vector<int64_t> rounds, longest;  // rows of each, and the most of a rank
+};
+
+// Calls check(plan, reference) for every case.
+template <class Check>
+void for_every_plan(const Check& check) {
+  for (const std::string& net : {wide_net(5), wide_net(300), kNarrowing, kNothingLearnsInFront}) {
+    const Model model = model_of(net);
+    for (const Strategy strategy : all_strategies())
+      for (const auto& [ranks, model_ranks] : {std::pair(1, 0), {2, 0}, {3, 0}, {5, 0}, {8, 0}, {4, 2}, {6, 3}})
+        for (const int64_t rows : {8, 13, 26})
+          for (const bool second : {false, true}) {
+            PlanRequest request{.ranks = ranks, .strategy = strategy, .step_rows = rows, .bucket_bytes = 1};
+            request.model_ranks = model_ranks;
+            request.dense_update = second ? DenseUpdate::kRound : DenseUpdate::kStep;
+            request.half_wire = second;
+            if (second != (rows == 13)) request.on.precision = Precision::kBf16;
+            const Plan plan = make_plan(model, request);
+            SCOPED_TRACE(plan.table());
+            check(plan, Reference(plan));
+            if (testing::Test::HasFailure()) return;  // one table says enough
+          }
+  }
+}
+
+TEST(PlanFigures, OfBytesAndWeightsFollowFromTheShapesOfTheLayers) {
+  for_every_plan([](const Plan& plan, const Reference& expected) {
+    EXPECT_EQ(plan.bytes_per_step(), expected.bytes());
+    EXPECT_EQ(plan.weight_bytes_per_rank(), 4 * expected.weights());
+    const int64_t rows = plan.request.step_rows;
+    EXPECT_EQ(plan.layer_rows(0, rows).total, expected.most);
+    const Plan::LayerRows last = plan.layer_rows(expected.count - 1, rows);
+    EXPECT_EQ(last.total, std::accumulate(expected.rounds.begin(), expected.rounds.end(), int64_t{0}));
+    EXPECT_EQ(last.at_once, *std::max_element(expected.rounds.begin(), expected.rounds.end()));
+  });
+}
+
+TEST(PlanFigures, OfMemoryFollowFromWhatIsKeptAndMoved) {
+  for_every_plan([](const Plan& plan, const Reference& expected) {
+    const MemoryNeed need = memory_need(plan);
+    EXPECT_EQ(need.weight_bytes, expected.weight_bytes());
+    EXPECT_NEAR(need.step_row_bytes, expected.row_bytes(), 1e-6);
+    int64_t piece = 0;
+    for (const LayerPlan& layer : plan.layers)
+      for (const Shape& param : layer.params) piece = std::max(piece, param.elements());  // all are small
+    EXPECT_EQ(need.piece_bytes, piece * 4 * 4);
+    Plan on_gpu = plan;
+    on_gpu.request.on.device = Device::kCuda;
+    EXPECT_EQ(memory_need(on_gpu).piece_bytes, piece * 4);
+    EXPECT_EQ(memory_need(on_gpu).weight_bytes, need.weight_bytes);
+  });
+}
+
+TEST(PlanFigures, OfComputingAndUpdatingFollowFromRowsAndParts) {
+  for_every_plan([](const Plan& plan, const Reference& expected) {
+    std::vector<FixedCompute::Layer> layers;
+    for (int64_t i = 0; i < expected.count; ++i) {
+      const auto n = static_cast<double>(i);
+      layers.push_back({1 + n, 20 + 3 * n * n, plan.layers[static_cast<size_t>(i)].params.empty() ? 0 : 300 + 7 * n});
+    }
+    double computed = 5000, updated = 0;
+    int rounds_with_rows = 0;
+    for (const int64_t rows : expected.rounds) {
+      computed += 0.5 * static_cast<double>(rows);
+      rounds_with_rows += rows > 0 ? 1 : 0;
+    }
+    for (int64_t i = 0; i < expected.count; ++i) {
+      const auto& [forward, backward, update] = layers[static_cast<size_t>(i)];
+      if (i < expected.first) {
+        computed += (forward + (expected.learns ? backward : 0)) * static_cast<double>(expected.most);
+        updated += update / (expected.zero ? plan.ranks() : 1);
+        continue;
+      }
+      for (const int64_t rows : expected.rounds)
+        computed += (forward + backward) * static_cast<double>(rows) * expected.part(i);
+      updated += update * expected.part(i) * (plan.request.dense_update == DenseUpdate::kRound ? rounds_with_rows : 1);
+    }
+    Network network;
+    network.ranks_per_host = plan.ranks();
+    network.local = {1e-3, 1e6};
+    for (const bool overlaps : {false, true}) {
+      network.overlaps = overlaps;
+      const Prediction p = predict(plan, network, FixedCompute(layers, 0.5, 5000));
+      EXPECT_NEAR(p.compute_s, computed, 1e-6);
+      EXPECT_NEAR(p.update_s, updated, 1e-6);
+      EXPECT_EQ(p.split, expected.m > 1);
+      EXPECT_EQ(p.model_ranks, expected.m);
+      EXPECT_EQ(p.memory_bytes, memory_need(plan).bytes(plan.request.step_rows));
+      EXPECT_LE(p.exposed_s, p.transfer_s + 1e-9);
+      if (!overlaps) {
+        EXPECT_NEAR(p.exposed_s, p.transfer_s, 1e-9);
+      }
+    }
+  });
+}
+
+std::vector<std::string> words_in(const std::string& line) {
+  std::istringstream text(line);
+  std::vector<std::string> words;
+  for (std::string word; text >> word;) words.push_back(word);
+  return words;
+}
+
+std::string megabytes(int64_t bytes) {
+  return bytes == 0 ? "-" : format("{:.{}f}", static_cast<double>(bytes) / 1e6, bytes < 100'000 ? 4 : 2);
+}
+
+std::string part_text(const Reference& expected, int64_t i) {
+  const bool by_inputs = expected.by_inputs(i);
+  const int64_t whole = by_inputs ? expected.in(i) : expected.out(i), most = up(whole, expected.m),
+                least = whole / expected.m;
+  const std::string part = most == least ? format("{}", most) : format("{}-{}", least, most);
+  return i < expected.first ? "whole" : format("{}{} of {}", by_inputs ? "in " : "", part, whole);
+}
+
+TEST(PlanFigures, OfTheTableAreThoseOfItsLayersAndTransfers) {
+  for_every_plan([](const Plan& plan, const Reference& expected) {
+    const std::vector<std::string> lines = split_lines(plan.table());
+    const PlanRequest& q = plan.request;
+    EXPECT_EQ(
+        lines[0],
+        format("small on {} rank{} under {}, {} rows per step ({} per rank), {} round{}, dense update every {}",
+               q.ranks, q.ranks > 1 ? "s" : "", name_of(q.strategy), q.step_rows, expected.most, expected.rounds.size(),
+               expected.rounds.size() > 1 ? "s" : "", q.dense_update == DenseUpdate::kRound ? "round" : "step"));
+    size_t line = 2;
+    for (int64_t i = 0; i < expected.count; ++i, ++line) {
+      if (i == expected.first) {
+        EXPECT_EQ(lines[line++], "-- boundary --");
+      }
+      const LayerPlan& layer = plan.layers[static_cast<size_t>(i)];
+      const std::string layout = i >= expected.first             ? "feature"
+                                 : expected.mp && expected.m > 1 ? "replicated"
+                                                                 : "batch";
+      std::vector<std::string> wanted{layer.name, layer.type, layer.out.str(), layout};
+      for (const std::string& word : words_in(part_text(expected, i))) wanted.push_back(word);
+      int64_t whole = 0;
+      for (const Shape& param : layer.params) whole += 4 * param.elements();
+      wanted.push_back(megabytes(whole));
+      wanted.push_back(megabytes(4 * expected.weights(i)));
+      wanted.push_back(format(
+          "{:.3f}", (layer.flops_per_row + layer.backward_flops_per_row) * static_cast<double>(q.step_rows) / 1e9));
+      EXPECT_EQ(words_in(lines[line]), wanted);
+    }
+    line += 2;  // an empty one and the transfers' heads
+    for (const Transfer& t : plan.transfers) {
+      const std::vector<std::string> found = words_in(lines[line++]);
+      std::vector<std::string> wanted = words_in(t.name);
+      for (const std::string& word :
+           {std::string(name_of(t.collective)), std::string(name_of(t.from)), std::string("->"),
+            std::string(name_of(t.to)), std::to_string(t.calls), std::to_string(t.bytes), megabytes(t.bytes)})
+        wanted.push_back(word);
+      EXPECT_EQ(found, wanted);
+    }
+    EXPECT_EQ(words_in(lines[line]),
+              words_in(format("sent per rank and step {} {}", expected.bytes(), megabytes(expected.bytes()))));
+  });
+}
+
+}  // namespace
+}  // namespace owt
