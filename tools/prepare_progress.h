@@ -16,6 +16,15 @@ inline double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// After `seconds` in which this process came from `first` to where it is.
+inline std::string progress_line(const std::string& what, const PrepareState& state, int64_t first, double seconds) {
+  const double rate = static_cast<double>(state.done - first) / seconds,
+               left = static_cast<double>(state.photos - state.done) / rate;
+  return format("{}  {}/{}  {:.1f} %  {:.0f} images/s  left {}{}", what, state.done, state.photos,
+                100.0 * static_cast<double>(state.done) / static_cast<double>(state.photos), rate, duration_text(left),
+                state.skipped > 0 ? format("  skipped {}", state.skipped) : "");
+}
+
 // One line, redrawn on a terminal. For one thread at a time.
 class PrepareProgress {
  public:
@@ -36,19 +45,12 @@ class PrepareProgress {
     if (now - shown_ < (terminal ? kRedrawSeconds : kPlainSeconds)) return;
     shown_ = now;
     drawn_ = terminal;
-    std::cerr << (terminal ? "\r\x1b[K" : "") << line(state, now - begun_) << (terminal ? "" : "\n") << std::flush;
+    std::cerr << (terminal ? "\r\x1b[K" : "") << progress_line(what_, state, first_, now - begun_)
+              << (terminal ? "" : "\n") << std::flush;
   }
 
  private:
   static constexpr double kRedrawSeconds = 0.2, kPlainSeconds = 5;
-
-  std::string line(const PrepareState& state, double seconds) const {
-    const double rate = static_cast<double>(state.done - first_) / seconds,
-                 left = static_cast<double>(state.photos - state.done) / rate;
-    return format("{}  {}/{}  {:.1f} %  {:.0f} images/s  left {}{}", what_, state.done, state.photos,
-                  100.0 * static_cast<double>(state.done) / static_cast<double>(state.photos), rate,
-                  duration_text(left), state.skipped > 0 ? format("  skipped {}", state.skipped) : "");
-  }
 
   const std::string what_;
   const ProgressStyle style_;

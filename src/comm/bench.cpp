@@ -8,6 +8,8 @@
 #include <set>
 #include <string_view>
 
+#include "src/core/profiler.h"
+
 namespace owt {
 namespace {
 
@@ -115,9 +117,7 @@ CollectiveTime time_collective(Communicator& comm, Collective collective, int64_
   result.overlaps = agreed[1] > 0;
   std::vector<double> seconds(static_cast<size_t>(result.calls));
   for (double& value : seconds) value = timed();
-  seconds = largest(comm, seconds, device);
-  std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
-  result.seconds = seconds[seconds.size() / 2];
+  result.seconds = median(largest(comm, seconds, device));
   return result;
 }
 

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <mutex>
+#include <thread>
 
 #include "src/comm/threads.h"
 
@@ -82,6 +84,33 @@ TEST(Bench, TellsWhetherACallReturnsBeforeItsCollectiveIsOver) {
     const BenchLimits limits{.most_calls = 3, .seconds = 0.001};
     EXPECT_TRUE(time_collective(slow, Collective::kAllReduce, 64, limits).overlaps);
     EXPECT_FALSE(time_collective(slow, Collective::kAllGather, 64, limits).overlaps);
+  });
+}
+
+// Of seven calls, behind one to warm up, one whose overlap is seen and one that tells how many fit, three are at once.
+class MostlySlow : public Slow {
+ public:
+  using Slow::Slow;
+  static constexpr int kMilliseconds = 10;
+  Event all_reduce(Tensor& sum, const Event& ready) override {
+    ++calls_;
+    if (calls_ > 3 && calls_ % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(kMilliseconds));
+    return Slow::all_reduce(sum, ready);
+  }
+  int calls() const { return calls_; }
+
+ private:
+  int calls_ = 0;
+};
+
+TEST(Bench, TellsTheMedianOfTheTimedCalls) {
+  run_ranks(2, 1, [](Communicator& comm) {
+    MostlySlow slow(comm);
+    const CollectiveTime time = time_collective(slow, Collective::kAllReduce, 64,
+                                                {.warm_up = 1, .most_calls = 7, .fewest_calls = 7, .seconds = 0.001});
+    EXPECT_EQ(time.calls, 7);
+    EXPECT_EQ(slow.calls(), 10);
+    EXPECT_GE(time.seconds, 1e-3 * MostlySlow::kMilliseconds);
   });
 }
 

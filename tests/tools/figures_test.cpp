@@ -2,12 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "data/photo.h"
 #include "src/core/log.h"
 #include "src/parallel/choose.h"
+#include "src/train/checkpoint_files.h"
 #include "tests/support/program.h"
 #include "tests/support/shards.h"
 
@@ -129,6 +131,103 @@ TEST_F(FiguresTest, InspectTellsTheSpreadOfSizesAndClasses) {
   const std::string shown = printed("inspect " + file("set"));
   EXPECT_THAT(shown, AllOf(HasSubstr("train: 7 images, 3 classes of 2 to 3 images"),
                            HasSubstr("height 40 / 43 / 46, width 52 / 55 / 58")));
+}
+
+// Photos of three classes, `bad` of which are none, and two files that are no photos by their names.
+void write_photos(const std::string& folder, int images, int bad) {
+  for (int i = 0; i < images; ++i) {
+    const std::string of_class = folder + "/class" + std::to_string(i % 3);
+    std::filesystem::create_directories(of_class);
+    write_bytes(of_class + "/" + std::to_string(100 + i) + ".jpg",
+                i < bad ? "no photo" : jpeg_of(made_photo(i, 200, 180), {}));
+  }
+  write_bytes(folder + "/class1/readme.txt", "");
+  write_bytes(folder + "/class2/notes", "");
+}
+
+TEST_F(FiguresTest, PrepareTellsWhatItMadeSkippedAndPassedOver) {
+  write_photos(file("in"), 14, 2);
+  const std::string words = " " + file("out") + " --size 0 --shard-images 4 --max-skipped 2";
+  const std::string shown = printed("prepare folder " + file("in") + words);
+  double bytes = 0;
+  for (const char* shard : {"000000.tar", "000001.tar", "000002.tar", "000003.tar"})
+    bytes += static_cast<double>(std::filesystem::file_size(file("out/train/") + shard));
+  EXPECT_EQ(shown.find(format("{0}: 12 images of 3 classes in 4 shards, {1:.1f} MB; 2 skipped, see {0}/skipped.txt; ",
+                              file("out/train"), bytes / 1e6)),
+            0u)
+      << shown;
+  EXPECT_THAT(shown, HasSubstr(" s\n2 files there are no images by their names and were passed over\n"));
+  EXPECT_EQ(printed("prepare folder " + file("in") + words).find(file("out/train") + ": is prepared already"), 0u);
+  write_photos(file("more"), 3, 0);
+  std::filesystem::remove(file("more/class1/readme.txt"));
+  std::filesystem::remove(file("more/class2/notes"));
+  const std::string all_good = printed("prepare folder " + file("more") + words + " --split val");
+  EXPECT_THAT(all_good, AllOf(HasSubstr("val: 3 images of 3 classes in 1 shards, "), HasSubstr(" MB; none skipped; ")));
+  EXPECT_EQ(all_good.find("passed over"), std::string::npos);
+}
+
+// 18.7 % of 16 are 2.99, 18.8 % are 3.01.
+TEST_F(FiguresTest, PerCentOfBadPhotosAreRoundedDown) {
+  write_photos(file("in"), 16, 3);
+  const std::string words = "prepare folder " + file("in") + " " + file("out") + " --size 0 --max-skipped ";
+  EXPECT_THAT(owt(words + "18.7%").err, HasSubstr("3 of 16 images cannot be used, more than --max-skipped allows (2)"));
+  EXPECT_THAT(printed(words + "18.8%"), HasSubstr("3 skipped"));
+}
+
+TEST_F(FiguresTest, PrepareStatsPrintsWhatItWrites) {
+  write_split(file("set"), "train", {.images = 5});
+  const std::string shown = printed("prepare stats " + file("set"));
+  const auto json = nlohmann::json::parse(read_file(file("set/train/stats.json")));
+  std::ostringstream wanted;
+  wanted << file("set/train/stats.json") << ": of 5 images; mean";
+  for (const double value : json["mean"]) wanted << ' ' << value;
+  wanted << ", deviation";
+  for (const double value : json["std"]) wanted << ' ' << value;
+  EXPECT_EQ(shown, wanted.str() + "\n");
+  // As shares of white, with four digits.
+  std::string colours = "training images, 0 to 1: channel mean";
+  for (const double value : json["mean"]) colours += format(" {:.4f}", value / 255);
+  colours += ", std";
+  for (const double value : json["std"]) colours += format(" {:.4f}", value / 255);
+  EXPECT_THAT(printed("inspect " + file("set")),
+              AllOf(HasSubstr("\n" + colours + "\n"), HasSubstr("\n     1 n00000001 class 1 "),
+                    HasSubstr("  least / median / most: height 40 / 42 / 44, width 52 / 54 / 56, bytes ")));
+}
+
+TEST_F(FiguresTest, TrainAndInspectTellWhereTheRunIsAndHowGoodItIs) {
+  const std::string train = "train " + small_recipe() + " --workers 2 --parallel owt-b --seed 5 --steps 7 --set " +
+                            "schedule.epochs=2 --out ";
+  const std::string shown = printed(train + file("run")), timed = printed(train + file("timed") + " --timing");
+  nlohmann::json last, best;
+  for (const std::string& line : text_lines(file("run/metrics.jsonl")))
+    if (const auto one = nlohmann::json::parse(line); one["kind"] == "eval") {
+      if (best.is_null() || one["top1"] > best["top1"]) best = one;
+      last = one;
+    }
+  const auto percent = [](const nlohmann::json& value) { return 100 * value.get<double>(); };
+  const std::string result = format("test accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} (50 images)\n",
+                                    percent(last["top1"]), percent(last["top5"]), last["loss"].get<double>());
+  EXPECT_EQ(shown.find(result + "run folder: " + file("run") + " ("), 0u) << shown;
+  EXPECT_EQ(timed.find("Rank 0 of 2, medians over "), 0u) << timed;
+  EXPECT_THAT(timed, HasSubstr(result));
+
+  const std::string checkpoint = file("run/checkpoints/step-00000007");
+  const std::string inspected = printed("inspect " + file("run"));
+  EXPECT_EQ(inspected.find(format("checkpoint {}: all checksums match\n"
+                                  "step 7, epoch 1 (+2 steps), seed 5, 2 worker(s), strategy owt-b\n"
+                                  "best top-1 {:.2f} % at step {}\n",
+                                  checkpoint, percent(best["top1"]), best["step"].get<int64_t>())),
+            0u)
+      << inspected;
+  EXPECT_EQ(printed("inspect " + checkpoint), inspected);
+  const Settings settings = small_settings(kSmallRecipe);
+  int64_t elements = 0;
+  for (const LayerPlan& layer : make_plan(settings.model, settings.plan_request()).layers) elements += layer.trained;
+  EXPECT_THAT(inspected, HasSubstr(format("{}/weights.safetensors: 10 tensors, {} elements\n", checkpoint, elements)));
+  RunState state = load_checkpoint_state(checkpoint);
+  state.best_step = -1;
+  write_bytes(checkpoint + "/state.json", state.to_json());
+  EXPECT_EQ(printed("inspect " + checkpoint).find("best top-1"), std::string::npos);
 }
 
 // Whatever their order, options of their own come after --set, which is of the recipe.

@@ -98,6 +98,43 @@ TEST(Schedule, WarmsUpLinearlyToWhatTheScheduleSaysThen) {
   EXPECT_DOUBLE_EQ(at("epochs = 4\nwarmup_epochs = 2\ntype = 'poly'\npower = 1", 3), 0.25);
 }
 
+// Every step of runs whose borders fall on steps and between them.
+TEST(Schedule, EveryStepHasTheRateOfItsPlace) {
+  const struct {
+    const char* text;
+    // Of step s of 6 epochs of n steps each.
+    double (*rate)(double s, double n);
+  } cases[] = {
+      {"type = 'step'\nevery = 1.5\nfactor = 0.5",
+       [](double s, double n) {
+         return s < 1.5 * n ? 1 : s < 3 * n ? 0.5 : s < 4.5 * n ? 0.25 : s < 6 * n ? 0.125 : 0.0625;
+       }},
+      {"type = 'multistep'\nmilestones = [2, 4.5]\nfactor = 0.1",
+       [](double s, double n) { return s < 2 * n     ? 1
+                                       : s < 4.5 * n ? 0.1
+                                                     : 0.01; }},
+      {"type = 'poly'\npower = 3\nend = 0.1",
+       [](double s, double n) { return 0.1 + 0.9 * (1 - s / (6 * n)) * (1 - s / (6 * n)) * (1 - s / (6 * n)); }},
+      {"type = 'cosine'\nend = 0.2",
+       [](double s, double n) { return 0.2 + 0.4 * (1 + std::cos(std::acos(-1.0) * s / (6 * n))); }},
+      {"type = 'exp'\ntarget_factor = 50", [](double s, double n) { return 1 / std::pow(50, s / (6 * n)); }},
+      {"type = 'dexp'\ntarget_factor = 64\nsteps = 4",
+       [](double s, double n) {
+         return s <= 1.5 * n ? 1 : s <= 3 * n ? 1. / 4 : s <= 4.5 * n ? 1. / 16 : 1. / 64;
+       }},
+  };
+  for (const auto& [text, rate] : cases)
+    for (const int64_t n : {1, 2, 7, 10})
+      for (const double warmup : {0.0, 1.0, 2.5})
+        for (int64_t step = 0; step <= 6 * n; ++step) {
+          const auto s = static_cast<double>(step), per_epoch = static_cast<double>(n), end = warmup * per_epoch;
+          const double wanted = s < end ? 0.25 + (rate(end, per_epoch) - 0.25) * (s / end) : rate(s, per_epoch);
+          const Schedule made =
+              schedule(concat("epochs = 6\nwarmup_epochs = ", warmup, "\nwarmup_factor = 0.25\n", text));
+          ASSERT_NEAR(made.rate(step, n), wanted, 1e-12) << text << ", step " << step << " of " << n << " an epoch";
+        }
+}
+
 TEST(Schedule, MayWarmUpToItsEnd) { EXPECT_DOUBLE_EQ(at("epochs = 2\nwarmup_epochs = 2", 1), 0.5); }
 
 TEST(Schedule, EndsAtTheFirstOfItsTwoLimits) {
