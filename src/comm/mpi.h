@@ -10,7 +10,7 @@
 
 #include "src/comm/communicator.h"
 #include "src/comm/launch.h"
-#include "src/comm/watch.h"
+#include "src/comm/losses.h"
 
 namespace owt {
 

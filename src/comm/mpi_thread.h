@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/comm/watch.h"
+#include "src/comm/losses.h"
 #include "src/core/stream.h"
 
 // Every call of MPI goes through this: throws Error with the call and MPI's text.

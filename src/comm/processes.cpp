@@ -99,7 +99,7 @@ class Processes {
   // Where this rank is, for messages: the collective under way, or the last one.
   std::string place() const {
     const std::string under_way = mpi_->place();
-    const std::string noted = noted_collective();
+    const std::string noted = noted_collective().name;
     return noted.empty() || !under_way.starts_with("after ") ? under_way : concat("after ", noted);
   }
 

@@ -1,6 +1,6 @@
 #include "src/comm/profiled.h"
 
-#include "src/comm/watch.h"
+#include "src/comm/losses.h"
 
 namespace owt {
 namespace {

@@ -14,7 +14,6 @@
 
 #include "src/comm/stuck.h"
 #include "src/core/activity.h"
-#include "src/core/profiler.h"
 
 namespace owt {
 namespace {
@@ -28,17 +27,6 @@ constexpr int64_t kOtherFiles = 512;            // that rank 0 has open beside i
 constexpr auto kHearing = Milliseconds(100);    // for the others to read the last words
 
 std::atomic<double> timeout_seconds{20}, stall_seconds{600}, start_seconds{0};
-std::atomic<int64_t> step_under_way{-1};
-
-struct LastCollective {
-  std::mutex mutex;
-  int64_t number = 0;
-  std::string name;
-};
-LastCollective& last_collective() {
-  static LastCollective last;
-  return last;
-}
 
 enum Kind : uint32_t {
   kHello = 0x6f777401,  // with the token; answered by kWelcome
@@ -68,7 +56,6 @@ std::optional<int> rank_of_hello(const Message& message, uint64_t token, int ran
 
 void set_watch_timeout(double seconds) { timeout_seconds.store(std::max(seconds, 0.5)); }
 double watch_timeout() { return timeout_seconds.load(); }
-void note_step(int64_t step) { step_under_way.store(step); }
 void set_stall_timeout(double seconds) { stall_seconds.store(seconds); }
 double stall_timeout() { return stall_seconds.load(); }
 void set_start_timeout(double seconds) { start_seconds.store(seconds); }
@@ -81,53 +68,6 @@ double start_timeout() {
   if (end == said || *end || !(seconds >= 1 && seconds <= 86400))
     fail("the environment variable OWT_START_TIMEOUT is '", said, "', wanted seconds from 1 to 86400");
   return seconds;
-}
-
-void note_collective(const std::string& name) {
-  note_work();
-  const std::lock_guard lock(last_collective().mutex);
-  ++last_collective().number;
-  last_collective().name = name;
-}
-
-std::string described(Collective collective) {
-  const std::string scope = working_on(), transfer = concat(", ", name_of(Phase::kTransfer));
-  if (!scope.ends_with(transfer)) return name_of(collective);
-  return concat(name_of(collective), " of '", scope.substr(0, scope.size() - transfer.size()), "'");
-}
-
-std::string noted_collective() {
-  const std::lock_guard lock(last_collective().mutex);
-  return last_collective().name;
-}
-
-void Losses::set_lost(const std::string& text) { set(text, true); }
-void Losses::set_failed(const std::string& text) { set(text, false); }
-
-void Losses::set(const std::string& text, bool lost) {
-  const std::lock_guard lock(mutex_);
-  if (any_.load()) return;
-  text_ = text;
-  lost_ = lost;
-  any_.store(true);
-}
-
-std::string Losses::text(std::string_view during) const {
-  const std::lock_guard lock(mutex_);
-  if (!lost_) return text_;
-  std::string place;
-  if (!during.empty()) place = concat(during.starts_with("after ") ? "" : "during ", during);
-  const int64_t step = step_under_way.load();
-  if (step >= 0) place += concat(place.empty() ? "" : ", ", "step ", step);
-  return place.empty() ? text_ : concat(text_, "; ", place);
-}
-
-void Losses::check(std::string_view during) const {
-  if (!any_.load()) return;
-  const std::string said = text(during);
-  const std::lock_guard lock(mutex_);
-  if (lost_) throw RankLost(said);
-  throw Aborted(said);
 }
 
 // Listens to the other ranks, and speaks for this one.
@@ -335,9 +275,8 @@ class Watch::Thread {
   }
 
   Standing standing(Clock::time_point now) const {
-    const std::lock_guard lock(last_collective().mutex);
-    return {seen_.waits_for, std::chrono::duration<double>(now - seen_since_).count(), last_collective().number,
-            last_collective().name};
+    const NotedCollective last = noted_collective();
+    return {seen_.waits_for, std::chrono::duration<double>(now - seen_since_).count(), last.number, last.name};
   }
 
   // On rank 0, which hears of all.

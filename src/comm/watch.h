@@ -6,26 +6,17 @@
 // Rank 0 tells all others whom it lost; the others notice by themselves when they lose rank 0.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "src/comm/communicator.h"
+#include "src/comm/losses.h"
 #include "src/comm/sockets.h"
 
 namespace owt {
-
-// "rank 2 on HOST (process 1234) was lost: its process has ended; during all_reduce, step 120"
-class RankLost : public Aborted {
- public:
-  using Aborted::Aborted;
-};
 
 // Silence after which a rank is lost, for every watch of this process; 20 s until it is set. At least 0.5 s.
 void set_watch_timeout(double seconds);
@@ -37,34 +28,6 @@ double stall_timeout();
 // watch looks for the others yet. 60 s, or what the environment variable OWT_START_TIMEOUT says, until it is set.
 void set_start_timeout(double seconds);
 double start_timeout();  // throws Error for nonsense in the environment
-// The training step under way, for messages; negative: none.
-void note_step(int64_t step);
-// The collective that this rank has begun last, and how many it has begun.
-void note_collective(const std::string& name);
-std::string noted_collective();  // empty: none
-// With the transfer that the calling thread works on (Profiler::Scope): "all_gather of 'fc1 input'".
-std::string described(Collective collective);
-
-// What happened to another rank, for all threads of this process. The first loss stays.
-class Losses {
- public:
-  void set_lost(const std::string& text);    // without the place
-  void set_failed(const std::string& text);  // "rank 2 failed: TEXT"
-  bool any() const { return any_.load(); }
-  // What the exception of check() says.
-  std::string text(std::string_view during) const;
-  // Throws RankLost, or Aborted where the other rank has failed by itself. during: the collective.
-  void check(std::string_view during) const;
-
- private:
-  void set(const std::string& text, bool lost);
-
-  mutable std::mutex mutex_;
-  std::atomic<bool> any_{false};
-  std::string text_;
-  bool lost_ = false;
-};
-
 // The rank, of so many, whose hello with this token the message is. It may be anybody's.
 std::optional<int> rank_of_hello(const Message& message, uint64_t token, int ranks);
 

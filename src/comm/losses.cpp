@@ -1,0 +1,71 @@
+#include "src/comm/losses.h"
+
+#include "src/core/activity.h"
+#include "src/core/profiler.h"
+
+namespace owt {
+namespace {
+
+std::atomic<int64_t> step_under_way{-1};
+
+struct LastCollective {
+  std::mutex mutex;
+  NotedCollective noted;
+};
+LastCollective& last_collective() {
+  static LastCollective last;
+  return last;
+}
+
+}  // namespace
+
+void note_step(int64_t step) { step_under_way.store(step); }
+
+void note_collective(const std::string& name) {
+  note_work();
+  const std::lock_guard lock(last_collective().mutex);
+  ++last_collective().noted.number;
+  last_collective().noted.name = name;
+}
+
+NotedCollective noted_collective() {
+  const std::lock_guard lock(last_collective().mutex);
+  return last_collective().noted;
+}
+
+std::string described(Collective collective) {
+  const std::string scope = working_on(), transfer = concat(", ", name_of(Phase::kTransfer));
+  if (!scope.ends_with(transfer)) return name_of(collective);
+  return concat(name_of(collective), " of '", scope.substr(0, scope.size() - transfer.size()), "'");
+}
+
+void Losses::set_lost(const std::string& text) { set(text, true); }
+void Losses::set_failed(const std::string& text) { set(text, false); }
+
+void Losses::set(const std::string& text, bool lost) {
+  const std::lock_guard lock(mutex_);
+  if (any_.load()) return;
+  text_ = text;
+  lost_ = lost;
+  any_.store(true);
+}
+
+std::string Losses::text(std::string_view during) const {
+  const std::lock_guard lock(mutex_);
+  if (!lost_) return text_;
+  std::string place;
+  if (!during.empty()) place = concat(during.starts_with("after ") ? "" : "during ", during);
+  const int64_t step = step_under_way.load();
+  if (step >= 0) place += concat(place.empty() ? "" : ", ", "step ", step);
+  return place.empty() ? text_ : concat(text_, "; ", place);
+}
+
+void Losses::check(std::string_view during) const {
+  if (!any_.load()) return;
+  const std::string said = text(during);
+  const std::lock_guard lock(mutex_);
+  if (lost_) throw RankLost(said);
+  throw Aborted(said);
+}
+
+}  // namespace owt

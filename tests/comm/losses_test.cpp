@@ -1,0 +1,34 @@
+#include "src/comm/losses.h"
+
+#include <gtest/gtest.h>
+
+namespace owt {
+namespace {
+
+TEST(Losses, NameTheCollectiveAndTheStep) {
+  Losses losses;
+  losses.check("all_reduce");
+  losses.set_lost("rank 2 was lost");
+  EXPECT_EQ(losses.text("all_reduce"), "rank 2 was lost; during all_reduce");
+  note_step(12);
+  EXPECT_EQ(losses.text("after all_gather"), "rank 2 was lost; after all_gather, step 12");
+  EXPECT_EQ(losses.text(""), "rank 2 was lost; step 12");
+  note_step(-1);
+  EXPECT_THROW(losses.check("reduce"), RankLost);
+}
+
+TEST(Losses, OfARankThatFailedAreItsOwnWords) {
+  Losses losses;
+  losses.set_failed("rank 1 failed: disk full");
+  try {
+    losses.check("reduce");
+    FAIL() << "no error";
+  } catch (const RankLost&) {
+    FAIL() << "it was not lost";
+  } catch (const Aborted& e) {
+    EXPECT_STREQ(e.what(), "rank 1 failed: disk full");
+  }
+}
+
+}  // namespace
+}  // namespace owt
