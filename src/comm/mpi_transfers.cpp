@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "src/comm/chain.h"
 #include "src/comm/shares.h"
 #include "src/comm/sums.h"
 
@@ -197,11 +198,11 @@ void send_broadcast(MpiWire& wire, const Tensor& from_root, Tensor& out, int roo
   const bool is_root = chain.position == 0;
   const std::byte* const from = is_root ? bytes_of(from_root) : bytes_of(out);
   const Slice whole{0, out.bytes()};
-  const int64_t chunks = chunks_in(whole.size(), kChunk);
+  const int64_t size = chain_chunk(whole.size(), wire.ranks()), chunks = chunks_in(whole.size(), size);
   std::vector<Requests> receives(static_cast<size_t>(is_root ? 0 : chunks));
   Requests sends;
   const auto receive = [&](int64_t index) {
-    const Slice chunk = chunk_of(whole, kChunk, index);
+    const Slice chunk = chunk_of(whole, size, index);
     wire.receive(receives[static_cast<size_t>(index)], bytes_of(out) + chunk.begin, chunk.size(), chain.previous);
   };
   for (int64_t i = 0; !is_root && i < std::min<int64_t>(kInFlight, chunks); ++i) receive(i);
@@ -210,7 +211,7 @@ void send_broadcast(MpiWire& wire, const Tensor& from_root, Tensor& out, int roo
     if (!is_root && i + kInFlight < chunks) receive(i + kInFlight);
     if (chain.is_last) continue;
     if (i % kInFlight == 0) wire.wait(sends);
-    const Slice chunk = chunk_of(whole, kChunk, i);
+    const Slice chunk = chunk_of(whole, size, i);
     wire.send(sends, from + chunk.begin, chunk.size(), chain.next);
   }
   if (is_root) copy_unless_same(from, bytes_of(out), whole.size());
@@ -219,7 +220,7 @@ void send_broadcast(MpiWire& wire, const Tensor& from_root, Tensor& out, int roo
 
 void send_reduce(MpiWire& wire, const Tensor& mine, Tensor& sum_on_root, int root) {
   const Chain chain(wire, (root + 1) % wire.ranks());  // the root is its end
-  const int64_t size = size_of(mine.dtype()), chunk = kChunk / size;
+  const int64_t size = size_of(mine.dtype()), chunk = chain_chunk(mine.bytes(), wire.ranks()) / size;
   const Slice whole{0, mine.elements()};
   const int64_t chunks = chunks_in(whole.size(), chunk);
   const bool is_first = chain.position == 0;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "src/comm/bench.h"
+#include "src/comm/chain.h"
 #include "src/core/check.h"
 #include "src/core/log.h"
 
@@ -23,7 +24,10 @@ double pairwise(Collective collective, double bytes, const Span& span, const Lin
   if (is_chain(collective)) {
     const double slowest = std::min(l > 1 ? local.bytes_per_s : std::numeric_limits<double>::infinity(),
                                     m > 1 ? shared : std::numeric_limits<double>::infinity());
-    return m * (l - 1) * local.latency_s + (m - 1) * between.latency_s + bytes / slowest;
+    const double chunk = std::min(bytes, static_cast<double>(chain_chunk(static_cast<int64_t>(bytes), span.ranks())));
+    const double first = m * (l - 1) * local.latency_s + (m - 1) * between.latency_s +
+                         through(m * (l - 1) * chunk, local.bytes_per_s) + through((m - 1) * chunk, shared);
+    return first + (bytes - chunk) / slowest;
   }
   const double latency = (l - 1) * local.latency_s + (g - l) * between.latency_s;
   const double once =

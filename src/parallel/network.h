@@ -8,7 +8,8 @@
 //   kPairwise (messages between every two ranks; what MPI ranks of this program do)
 //     all_gather, reduce_scatter, all_to_all:  (l-1) a + (g-l) A + max((l-1) S/g / b,  l (g-l) S/g / (B/c))
 //     all_reduce: twice that
-//     broadcast, reduce (a chain through all ranks): m (l-1) a + (m-1) A + S / min(b if l > 1, B/c if m > 1)
+//     broadcast, reduce (a chain through all ranks, in chunks of C bytes, chain.h):
+//       m (l-1) (a + C/b) + (m-1) (A + C / (B/c)) + (S - C) / min(b if l > 1, B/c if m > 1)
 //   kHierarchical (a ring or tree in each host and between hosts, pipelined; NCCL)
 //     L = a (where l > 1) + 2 A log2(m)
 //     all_reduce:                     L + max(2 (l-1)/l S / b,  2 (m-1)/m S / (B/c))
@@ -16,7 +17,7 @@
 //     all_to_all:                     L + max((l-1)/g S / b,  l (g-l)/g S / (B/c))
 //     broadcast, reduce:              L + max(S / b if l > 1,  S / (B/c) if m > 1)
 //
-// On one host of single links both are alpha + bytes_sent()/beta. Source: reference performance.md 4.2.
+// On one host of single links both are alpha + bytes_sent()/beta, but for a chain's first chunk. Source: reference performance.md 4.2.
 #pragma once
 
 #include <map>

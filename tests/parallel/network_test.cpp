@@ -40,7 +40,7 @@ TEST(Network, OnOneHostTimesAreAlphaPlusSentBytesOverBeta) {
   for (const Collective collective : {kAllGather, kReduceScatter, kAllToAll})
     EXPECT_DOUBLE_EQ(network.seconds(collective, 40e6, all), 30e-6 + 30e-3);
   for (const Collective collective : {kBroadcast, kReduce})
-    EXPECT_DOUBLE_EQ(network.seconds(collective, 40e6, all), 30e-6 + 40e-3);
+    EXPECT_DOUBLE_EQ(network.seconds(collective, 40e6, all), 30e-6 + (40e6 + 2 * 524288) / 1e9);  // first chunks
 }
 
 TEST(Network, AGroupOfOneNeedsNoTime) {
@@ -79,7 +79,11 @@ double formula(const Network& network, Collective collective, double bytes, cons
                A = network.between.latency_s, B = network.between.bytes_per_s / span.sharing;
   const bool chain = collective == kBroadcast || collective == kReduce;
   if (network.algorithm == Network::Algorithm::kPairwise) {
-    if (chain) return m * (l - 1) * a + (m - 1) * A + bytes / std::min(l > 1 ? b : 1e300, m > 1 ? B : 1e300);
+    if (chain) {
+      const double chunk = std::min(bytes, 32768.0);  // of so few bytes
+      return m * (l - 1) * (a + chunk / b) + (m - 1) * (A + chunk / B) +
+             (bytes - chunk) / std::min(l > 1 ? b : 1e300, m > 1 ? B : 1e300);
+    }
     const double once = (l - 1) * a + (g - l) * A + std::max((l - 1) * bytes / g / b, l * (g - l) * bytes / g / B);
     return collective == kAllReduce ? 2 * once : once;
   }
@@ -125,8 +129,8 @@ TEST(Network, PairwiseMessagesShareTheLinkOfTheirHost) {
   // One message inside, two outside. Inside 100 bytes of each; between 2 ranks x 2 others x 100.
   EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 400, all), 1 + 2 * 10 + 400.0 / 100);
   EXPECT_DOUBLE_EQ(network.seconds(kAllReduce, 400, all), 2 * (1 + 2 * 10 + 400.0 / 100));
-  // The chain 0 1 | 2 3 crosses once.
-  EXPECT_DOUBLE_EQ(network.seconds(kBroadcast, 400, all), 2 * 1 + 10 + 400.0 / 100);
+  // The chain 0 1 | 2 3 crosses once; so few bytes go from rank to rank in one piece.
+  EXPECT_DOUBLE_EQ(network.seconds(kBroadcast, 400, all), 2 * (1 + 400.0 / 1000) + 10 + 400.0 / 100);
   // Inside a host only.
   EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 400, network.consecutive(2)), 1 + 200.0 / 1000);
   // Ranks 0 and 2, while 1 and 3 do the same: each pair has half of the link.

@@ -26,13 +26,14 @@ layer = [
   return read_model(config);
 }
 
-// Without latency a ring's time is that of the bytes a rank sends, and a chain's that of the whole tensor.
+// Without latency a ring's time is that of the bytes a rank sends; a chain's is that of the whole tensor from rank to
+// rank, as none here is larger than a chunk.
 double seconds_of(const Plan& plan, double bytes_per_s) {
   double sum = 0;
   for (const Transfer& transfer : plan.transfers) {
     const double n = plan.ranks_of(transfer.group);
     const bool chain = transfer.collective == Collective::kBroadcast || transfer.collective == Collective::kReduce;
-    if (n > 1) sum += static_cast<double>(transfer.bytes) * (chain ? n / (n - 1) : 1) / bytes_per_s;
+    if (n > 1) sum += static_cast<double>(transfer.bytes) * (chain ? n : 1) / bytes_per_s;
   }
   return sum;
 }
