@@ -126,7 +126,7 @@ unlike() {  # unlike NAME STRATEGY PROGRAM-OF-RANK-1... : a run of two unlike pr
   shift 2
   unlike_processes "$owt" train "$work/unlike.toml" --parallel "$strategy" --out "$work/unlike" --threads 4 \
     and "$@" train "$work/unlike.toml" --parallel "$strategy" --out "$work/unlike" --threads 2 \
-    >/dev/null 2>"$work/error.txt" || wrong "$name, $strategy: $(grep 'owt: error' "$work/error.txt")"
+    >/dev/null 2>"$work/error.txt" || wrong "$name, $strategy: exit code $?: $(tail -n 20 "$work/error.txt")"
   rm -rf "$work/unlike"
 }
 cat >"$work/unlike.toml" <<'TOML'
