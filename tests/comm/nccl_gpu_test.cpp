@@ -14,6 +14,7 @@
 #include "src/core/gpus.h"
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/support/harness.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 namespace {
@@ -24,15 +25,6 @@ using ::testing::HasSubstr;
 
 Tensor on_gpu(const std::vector<float>& values) {
   return upload(values, {static_cast<int64_t>(values.size())}, Device::kCuda);
-}
-
-std::string message_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 class NcclTest : public ::testing::Test {

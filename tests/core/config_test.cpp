@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "src/core/check.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt {
@@ -16,17 +17,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-// The message of the Error that `action` throws.
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  ADD_FAILURE() << "no error";
-  return {};
-}
 
 const char* const kModel = R"(name = "net"
 classes = 10
@@ -91,46 +81,47 @@ TEST(Config, TellsWhatAKeyHolds) {
 
 TEST(Config, NamesFileLineAndTableOfAWrongType) {
   Config data = model().table("data");
-  EXPECT_EQ(error_of([&] { data.integer("rate"); }), "net.toml:6: [data]: 'rate' is a number, wanted an integer");
-  EXPECT_EQ(error_of([&] { data.string("batch"); }), "net.toml:5: [data]: 'batch' is an integer, wanted a string");
-  EXPECT_EQ(error_of([&] { data.boolean("rate", true); }),
+  EXPECT_EQ(message_of([&] { data.integer("rate"); }), "net.toml:6: [data]: 'rate' is a number, wanted an integer");
+  EXPECT_EQ(message_of([&] { data.string("batch"); }), "net.toml:5: [data]: 'batch' is an integer, wanted a string");
+  EXPECT_EQ(message_of([&] { data.boolean("rate", true); }),
             "net.toml:6: [data]: 'rate' is a number, wanted true or false");
-  EXPECT_EQ(error_of([&] { data.number("shuffle"); }),
+  EXPECT_EQ(message_of([&] { data.number("shuffle"); }),
             "net.toml:7: [data]: 'shuffle' is true or false, wanted a number");
-  EXPECT_EQ(error_of([&] { data.table("batch"); }), "net.toml:5: [data]: 'batch' is an integer, wanted a table");
-  EXPECT_THAT(error_of([&] { data.tables("batch"); }), StartsWith("net.toml:5: [data]: 'batch'"));
-  EXPECT_THAT(error_of([&] { data.integers("scales"); }), HasSubstr("array of integers"));
-  EXPECT_THAT(error_of([&] { data.numbers("batch"); }), HasSubstr("array of numbers"));
+  EXPECT_EQ(message_of([&] { data.table("batch"); }), "net.toml:5: [data]: 'batch' is an integer, wanted a table");
+  EXPECT_THAT(message_of([&] { data.tables("batch"); }), StartsWith("net.toml:5: [data]: 'batch'"));
+  EXPECT_THAT(message_of([&] { data.integers("scales"); }), HasSubstr("array of integers"));
+  EXPECT_THAT(message_of([&] { data.numbers("batch"); }), HasSubstr("array of numbers"));
 }
 
 TEST(Config, ABooleanInAnArrayIsNoNumber) {
   Config config = Config::text("values = [1, true]", "x.toml");
-  EXPECT_THAT(error_of([&] { config.numbers("values"); }), HasSubstr("array of numbers"));
-  EXPECT_THAT(error_of([&] { config.integers("values"); }), HasSubstr("array of integers"));
+  EXPECT_THAT(message_of([&] { config.numbers("values"); }), HasSubstr("array of numbers"));
+  EXPECT_THAT(message_of([&] { config.integers("values"); }), HasSubstr("array of integers"));
 }
 
 TEST(Config, NamesFileLineAndRangeOfAValueOutOfRange) {
   Config data = model().table("data");
-  EXPECT_EQ(error_of([&] { data.integer("batch", {.low = 1, .high = 32}); }),
+  EXPECT_EQ(message_of([&] { data.integer("batch", {.low = 1, .high = 32}); }),
             "net.toml:5: [data]: 'batch' is 64, wanted 1 to 32");
-  EXPECT_EQ(error_of([&] { data.number("rate", {.low = 1}); }), "net.toml:6: [data]: 'rate' is 0.5, wanted at least 1");
-  EXPECT_EQ(error_of([&] { data.number("rate", 0.0, {.high = 0.25}); }),
+  EXPECT_EQ(message_of([&] { data.number("rate", {.low = 1}); }),
+            "net.toml:6: [data]: 'rate' is 0.5, wanted at least 1");
+  EXPECT_EQ(message_of([&] { data.number("rate", 0.0, {.high = 0.25}); }),
             "net.toml:6: [data]: 'rate' is 0.5, wanted at most 0.25");
   Config bad = Config::text("a = nan\nb = inf", "x.toml");
-  EXPECT_THAT(error_of([&] { bad.number("a"); }), StartsWith("x.toml:1: 'a' is"));
-  EXPECT_THAT(error_of([&] { bad.number("b"); }), StartsWith("x.toml:2: 'b' is"));
+  EXPECT_THAT(message_of([&] { bad.number("a"); }), StartsWith("x.toml:1: 'a' is"));
+  EXPECT_THAT(message_of([&] { bad.number("b"); }), StartsWith("x.toml:2: 'b' is"));
 }
 
 TEST(Config, NamesTheTableOfAMissingKey) {
   Config data = model().table("data");
-  EXPECT_EQ(error_of([&] { data.integer("workers"); }), "net.toml:4: [data]: key 'workers' is missing");
-  EXPECT_THAT(error_of([&] { data.table("inner").string("name"); }),
+  EXPECT_EQ(message_of([&] { data.integer("workers"); }), "net.toml:4: [data]: key 'workers' is missing");
+  EXPECT_THAT(message_of([&] { data.table("inner").string("name"); }),
               AllOf(StartsWith("net.toml"), HasSubstr("[data].inner"), HasSubstr("'name' is missing")));
 }
 
 TEST(Config, FindsAMissingKeyUnderAMisspeltName) {
   Config layer = model().tables("layer")[1];
-  EXPECT_EQ(error_of([&] { layer.integer("kernel"); }),
+  EXPECT_EQ(message_of([&] { layer.integer("kernel"); }),
             "net.toml:17: [[layer]]: key 'kernel' is missing; did you mean it by 'kernal'?");
 }
 
@@ -138,7 +129,7 @@ TEST(Config, FindsAMissingKeyUnderAMisspeltName) {
 TEST(Config, AMissingKeyIsNotSuggestedUnderANameThatWasRead) {
   Config layer = model().tables("layer")[0];
   EXPECT_EQ(layer.integer("kernel"), 5);
-  EXPECT_EQ(error_of([&] { layer.integer("kernels"); }), "net.toml:11: [[layer]]: key 'kernels' is missing");
+  EXPECT_EQ(message_of([&] { layer.integer("kernels"); }), "net.toml:11: [[layer]]: key 'kernels' is missing");
 }
 
 TEST(Config, FinishNamesAnUnknownKeyWithTheKnownOnesAndTheNearest) {
@@ -147,7 +138,7 @@ TEST(Config, FinishNamesAnUnknownKeyWithTheKnownOnesAndTheNearest) {
   layer.string("name");
   layer.integer("kernel", 1);
   layer.integer("out", 1);
-  EXPECT_EQ(error_of([&] { layer.finish("conv"); }),
+  EXPECT_EQ(message_of([&] { layer.finish("conv"); }),
             "net.toml:17: [[layer]] conv2: no key 'kernal' (keys of conv: kernel, name, out); "
             "did you mean 'kernel'?");
 }
@@ -155,7 +146,7 @@ TEST(Config, FinishNamesAnUnknownKeyWithTheKnownOnesAndTheNearest) {
 TEST(Config, FinishSuggestsNothingWhereNothingIsNear) {
   Config config = Config::text("zzz = 1", "x.toml");
   config.integer("name", 1);
-  EXPECT_EQ(error_of([&] { config.finish(); }), "x.toml:1: no key 'zzz' (keys: name)");
+  EXPECT_EQ(message_of([&] { config.finish(); }), "x.toml:1: no key 'zzz' (keys: name)");
 }
 
 TEST(Config, FinishIsContentWhenEveryKeyWasAskedFor) {
@@ -176,15 +167,18 @@ TEST(Config, ACopyKeepsItsOwnListOfTheKeysAskedFor) {
 TEST(Config, AWordMustBeOneOfTheList) {
   Config config = Config::text("type = 'gausian'\nround = 'up'\nodd = 'xyzxyz'", "x.toml");
   EXPECT_EQ(config.word("round", {"up", "down"}), "up");
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(message_of([&] {
               config.word("type", {"gaussian", "constant"});
             }),
             "x.toml:1: 'type' is 'gausian', wanted one of constant, gaussian; did you mean 'gaussian'?");
-  EXPECT_THAT(error_of([&] { config.word("odd", "up", {"up", "down"}); }), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(message_of([&] {
+                config.word("odd", "up", {"up", "down"});
+              }),
+              AllOf(HasSubstr("odd"), Not(HasSubstr("did you mean"))));
 }
 
 TEST(Config, ASyntaxErrorNamesFileAndLine) {
-  EXPECT_THAT(error_of([] { Config::text("a = 1\nb = = 2", "bad.toml"); }), StartsWith("bad.toml:2: "));
+  EXPECT_THAT(message_of([] { Config::text("a = 1\nb = = 2", "bad.toml"); }), StartsWith("bad.toml:2: "));
 }
 
 TEST(Config, AKeyOfEndlesslyManyWordsIsAnErrorThatNamesFileAndLine) {
@@ -193,12 +187,12 @@ TEST(Config, AKeyOfEndlesslyManyWordsIsAnErrorThatNamesFileAndLine) {
     for (int i = 1; i < count; ++i) key += i % 2 ? ".\"a\"" : " . a";
     return key;
   };
-  const auto error = [](const std::string& text) { return error_of([&] { Config::text(text, "net.toml"); }); };
+  const auto error = [](const std::string& text) { return message_of([&] { Config::text(text, "net.toml"); }); };
   const std::string endless = words(1'000'000);
   for (const std::string& text :
        {endless + " = 1", "[" + endless + "]", "[[" + endless + "]]", "x = {" + endless + "=1}"})
     EXPECT_THAT(error("b = 1\n" + text), StartsWith("net.toml:2: a key of more than 17 words"));
-  EXPECT_THAT(error_of([&] { model().set(endless, "1"); }), HasSubstr("a key of more than 17 words"));
+  EXPECT_THAT(message_of([&] { model().set(endless, "1"); }), HasSubstr("a key of more than 17 words"));
   std::string fine = words(17) + " = 1 # " + std::string(80, '.') + "\nmeans = [0.5";
   for (int i = 0; i < 100; ++i) fine += ", 0.5";
   EXPECT_NO_THROW(Config::text(fine + "]", "net.toml"));
@@ -213,7 +207,7 @@ TEST(Config, TheDeepestTablesCanBePrintedAndReadBack) {
 
 TEST(Config, AFileThatIsNotThereIsAnError) {
   const TempFolder folder;
-  EXPECT_EQ(error_of([&] { Config::file(folder.file("none.toml")); }), "no config file " + folder.file("none.toml"));
+  EXPECT_EQ(message_of([&] { Config::file(folder.file("none.toml")); }), "no config file " + folder.file("none.toml"));
   EXPECT_THROW(Config::file(folder.path()), Error);  // a folder
 }
 
@@ -222,7 +216,7 @@ TEST(Config, ReadsAFileAndNamesItInMessages) {
   write_bytes(folder.file("x.toml"), "\n\nsteps = 3\n");
   Config config = Config::file(folder.file("x.toml"));
   EXPECT_EQ(config.integer("steps"), 3);
-  EXPECT_THAT(error_of([&] { config.string("steps"); }), StartsWith(folder.file("x.toml") + ":3: "));
+  EXPECT_THAT(message_of([&] { config.string("steps"); }), StartsWith(folder.file("x.toml") + ":3: "));
 }
 
 TEST(Config, SetReplacesAndAddsValuesOfEveryType) {
@@ -247,13 +241,13 @@ TEST(Config, SettingAKeyToNothingTakesItOut) {
   EXPECT_EQ(config.table("data").integer("batch"), 8);
   config.set("name", "''");
   EXPECT_EQ(config.string("name"), "");
-  EXPECT_THAT(error_of([&] { config.set("data.bacth", ""); }),
+  EXPECT_THAT(message_of([&] { config.set("data.bacth", ""); }),
               AllOf(StartsWith("--set data.bacth=: "), HasSubstr("no such key")));
 }
 
 TEST(Config, ATextThatIsNoUtf8CannotBeSet) {
   Config config = model();
-  EXPECT_THAT(error_of([&] { config.set("data.dir", "/data/\xff"); }),
+  EXPECT_THAT(message_of([&] { config.set("data.dir", "/data/\xff"); }),
               AllOf(StartsWith("--set data.dir=/data/\xff: "), HasSubstr("no UTF-8")));
   config.set("data.dir", "/data/\xc3\xa9\n\x01");
   EXPECT_EQ(Config::text(config.to_toml()).table("data").string("dir"), "/data/\xc3\xa9\n\x01");
@@ -262,13 +256,13 @@ TEST(Config, ATextThatIsNoUtf8CannotBeSet) {
 TEST(Config, SetKeepsTheLineNumbersOfTheRest) {
   Config config = model();
   config.set("data.batch", "32");
-  EXPECT_THAT(error_of([&] { config.table("data").integer("rate"); }), StartsWith("net.toml:6: [data]: 'rate'"));
+  EXPECT_THAT(message_of([&] { config.table("data").integer("rate"); }), StartsWith("net.toml:6: [data]: 'rate'"));
 }
 
 TEST(Config, AValueThatWasSetIsNamedAsOnTheCommandLine) {
   Config config = model();
   config.set("data.batch", "many");
-  EXPECT_EQ(error_of([&] { config.table("data").integer("batch"); }),
+  EXPECT_EQ(message_of([&] { config.table("data").integer("batch"); }),
             "--set data.batch=many: [data]: 'batch' is a string, wanted an integer");
 }
 
@@ -282,8 +276,8 @@ TEST(Config, SetDoesNotChangeEarlierCopies) {
 
 TEST(Config, SetRefusesAPathThroughAValueAndAnEmptyKey) {
   Config config = model();
-  EXPECT_THAT(error_of([&] { config.set("name.inner", "1"); }), HasSubstr("'name' is not a table"));
-  EXPECT_THAT(error_of([&] { config.set("", "1"); }), HasSubstr("wanted KEY=VALUE"));
+  EXPECT_THAT(message_of([&] { config.set("name.inner", "1"); }), HasSubstr("'name' is not a table"));
+  EXPECT_THAT(message_of([&] { config.set("", "1"); }), HasSubstr("wanted KEY=VALUE"));
 }
 
 TEST(Config, OnlyAWholeDocumentCanBeChanged) {
@@ -296,11 +290,11 @@ TEST(Config, OnlyAWholeDocumentCanBeChanged) {
 TEST(Config, PutKeepsBothFilesInMessages) {
   Config recipe = Config::text("model = 'net.toml'\nsteps = 'x'", "recipe.toml");
   recipe.put("model", model());
-  EXPECT_THAT(error_of([&] { recipe.integer("steps"); }), StartsWith("recipe.toml:2: "));
+  EXPECT_THAT(message_of([&] { recipe.integer("steps"); }), StartsWith("recipe.toml:2: "));
   Config inner = recipe.table("model");
   EXPECT_EQ(inner.string("name"), "net");
-  EXPECT_THAT(error_of([&] { inner.table("data").integer("rate"); }), StartsWith("net.toml:6: "));
-  EXPECT_THAT(error_of([&] { inner.tables("layer")[1].finish("conv"); }), StartsWith("net.toml:17: "));
+  EXPECT_THAT(message_of([&] { inner.table("data").integer("rate"); }), StartsWith("net.toml:6: "));
+  EXPECT_THAT(message_of([&] { inner.tables("layer")[1].finish("conv"); }), StartsWith("net.toml:17: "));
 }
 
 TEST(Config, AValueCanBeSetInsideATableThatWasPut) {
@@ -308,7 +302,7 @@ TEST(Config, AValueCanBeSetInsideATableThatWasPut) {
   recipe.put("model", model());
   recipe.set("model.classes", "100");
   EXPECT_EQ(recipe.table("model").integer("classes"), 100);
-  EXPECT_THAT(error_of([&] { recipe.table("model").table("data").integer("rate"); }), StartsWith("net.toml:6: "));
+  EXPECT_THAT(message_of([&] { recipe.table("model").table("data").integer("rate"); }), StartsWith("net.toml:6: "));
 }
 
 TEST(Config, WritesItselfAsTomlThatReadsBackTheSame) {

@@ -4,20 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "src/core/check.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 TEST(Units, BandwidthsAreBytesPerSecond) {
   EXPECT_DOUBLE_EQ(parse_bandwidth("1Gbit"), 125e6);
@@ -33,7 +25,7 @@ TEST(Units, BandwidthsAreBytesPerSecond) {
 TEST(Units, BandwidthsWithoutAClearUnitAreErrors) {
   for (const char* text :
        {"", "1", "fast", "1G", "1Gb/s", "1GB", "0Gbit", "-1Gbit", "1Xbit", "1kMbit", "inf", "1 Gbit"})
-    EXPECT_THAT(error_of([&] { parse_bandwidth(text); }), HasSubstr("wanted a bandwidth like 1Gbit")) << text;
+    EXPECT_THAT(message_of([&] { parse_bandwidth(text); }), HasSubstr("wanted a bandwidth like 1Gbit")) << text;
 }
 
 TEST(Units, TimesAreSeconds) {
@@ -43,7 +35,7 @@ TEST(Units, TimesAreSeconds) {
   EXPECT_DOUBLE_EQ(parse_seconds("2s"), 2);
   EXPECT_DOUBLE_EQ(parse_seconds("0"), 0);
   for (const char* text : {"", "50", "us", "-1us", "1h", "nan"})
-    EXPECT_THAT(error_of([&] { parse_seconds(text); }), HasSubstr("wanted a time like 50us")) << text;
+    EXPECT_THAT(message_of([&] { parse_seconds(text); }), HasSubstr("wanted a time like 50us")) << text;
 }
 
 TEST(Units, SizesArePowersOf1024) {
@@ -52,7 +44,7 @@ TEST(Units, SizesArePowersOf1024) {
   EXPECT_EQ(parse_bytes("64MiB"), 64 << 20);
   EXPECT_EQ(parse_bytes("0.5g"), 1 << 29);
   for (const char* text : {"", "0", "-4K", "4X", "0.3", "1e20", "4KM"})
-    EXPECT_THAT(error_of([&] { parse_bytes(text); }), HasSubstr("wanted bytes like 4096")) << text;
+    EXPECT_THAT(message_of([&] { parse_bytes(text); }), HasSubstr("wanted bytes like 4096")) << text;
 }
 
 TEST(Units, SizesAreWrittenAsTheyAreRead) {

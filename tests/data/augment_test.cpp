@@ -11,6 +11,7 @@
 #include "src/core/check.h"
 #include "src/core/philox.h"
 #include "src/core/threads.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 namespace {
@@ -44,12 +45,7 @@ AugmentSettings parse(const std::string& table, const Shape& image = {32, 32, 3}
 }
 
 std::string error_of(const std::string& table) {
-  try {
-    parse(table);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return message_of([&] { parse(table); });
 }
 
 TEST(Augment, WithoutSettingsGivesThePixelsAsTheyAre) {

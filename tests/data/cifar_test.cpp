@@ -11,6 +11,7 @@
 #include "data/temporary_folder.h"
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 namespace {
@@ -30,16 +31,6 @@ std::string record(std::initializer_list<int> labels) {
   return bytes;
 }
 
-template <class Function>
-std::string error_of(const Function& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 class CifarTest : public testing::Test {
  protected:
   void put(const std::string& name, const std::string& content) {
@@ -54,7 +45,7 @@ class CifarTest : public testing::Test {
     return all;
   }
   std::string error(Split split = Split::kTrain) {
-    return error_of([&] { read_cifar(dir(), CifarKind::k10, split); });
+    return message_of([&] { read_cifar(dir(), CifarKind::k10, split); });
   }
 
   TemporaryFolder folder_{testing::TempDir()};
@@ -111,7 +102,7 @@ TEST_F(CifarTest, RejectsAListOfNamesOfTheWrongLength) {
 TEST_F(CifarTest, SaysWhereItLookedAndHowToGetTheData) {
   EXPECT_THAT(error(), AllOf(HasSubstr("no CIFAR-10 in " + dir()), HasSubstr(dir() + "/cifar-10-batches-bin"),
                              HasSubstr("tools/fetch_cifar10.sh"), HasSubstr("owt prepare synthetic")));
-  EXPECT_THAT(error_of([&] { read_cifar(dir() + "/none", CifarKind::k10, Split::kTest); }),
+  EXPECT_THAT(message_of([&] { read_cifar(dir() + "/none", CifarKind::k10, Split::kTest); }),
               HasSubstr("there is no such folder"));
 }
 
@@ -189,7 +180,7 @@ class ArchiveTest : public CifarTest {
             {"cifar-10-batches-bin/test_batch.bin", record({6})}};
   }
   std::string unpack_error() {
-    return error_of([&] { unpack_cifar_archive(archive(), dir() + "/out"); });
+    return message_of([&] { unpack_cifar_archive(archive(), dir() + "/out"); });
   }
   // Nothing appeared, and nothing was left beside it.
   void expect_nothing() {

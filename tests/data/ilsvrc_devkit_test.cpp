@@ -8,6 +8,7 @@
 #include "src/core/check.h"
 #include "tests/data/made_photos.h"
 #include "tests/support/made_devkit.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 namespace {
@@ -31,12 +32,7 @@ TEST(IlsvrcDevkit, SynsetsAreReadFromAMatlabFile) {
 }
 
 std::string error_of(const std::string& mat) {
-  try {
-    parse_synsets(mat, "kit.tar.gz");
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
+  return message_of([&] { parse_synsets(mat, "kit.tar.gz"); });
 }
 
 TEST(IlsvrcDevkit, ATruncatedMatlabFileIsAnError) {

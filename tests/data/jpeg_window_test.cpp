@@ -11,6 +11,7 @@
 #include <jpeglib.h>
 
 #include "data/dataset.h"
+#include "tests/support/message_of.h"
 #include "tests/support/shards.h"
 
 namespace owt {
@@ -169,12 +170,7 @@ TEST(JpegWindow, DataBehindTheWindowAreNotRead) {
 
 std::string error_of(const std::string& file, const ImageWindow& window) {
   WindowDecoder decoder;
-  try {
-    decode(decoder, file, window);
-  } catch (const CorruptRecord& error) {
-    return error.what();
-  }
-  return "";
+  return message_of<CorruptRecord>([&] { decode(decoder, file, window); });
 }
 
 TEST(JpegWindow, EveryTruncationIsFound) {

@@ -3,7 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "src/core/check.h"
+#include "src/core/files.h"
+#include "tests/support/message_of.h"
+#include "tests/support/temp_folder.h"
 
 namespace owt {
 namespace {
@@ -11,6 +16,8 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+
+namespace fs = std::filesystem;
 
 // Photos of a class each.
 PhotoSources of_classes(const std::vector<std::string>& keys) {
@@ -69,6 +76,33 @@ TEST(ClassesTest, WordsAreGivenToTheLongestKeyThatALineStartsWith) {
                          {"sea horse a fish", "sea water", "n01  tench, Tinca tinca", "n03 fox", "n02"}),
               ElementsAre("sea\twater", "sea horse\ta fish", "n01\ttench, Tinca tinca", "n02"));
   EXPECT_THAT([] { with_words({"a"}, {"a cat", "a dog"}); }, testing::ThrowsMessage<Error>(HasSubstr("'a'")));
+}
+
+TEST(SourcesTest, WrongLinesOfAListAreNamed) {
+  const TempFolder folder;
+  const auto error = [&](const std::string& text, const std::vector<std::string>& classes = {}) {
+    write_bytes(folder.file("list.txt"), text);
+    return message_of([&] { list_sources(folder.file("list.txt"), "", classes); });
+  };
+  EXPECT_THAT(error("a.jpg 0\nb.jpg\n"), HasSubstr("list.txt:2: "));
+  EXPECT_THAT(error("a.jpg cat\n"), HasSubstr("list.txt:1: "));
+  EXPECT_THAT(error("a.jpg -1\n"), HasSubstr("list.txt:1: "));
+  EXPECT_THAT(error("a.jpg 1.5\n"), HasSubstr("list.txt:1: "));
+  EXPECT_THAT(error("a.jpg 99999999999\n"), HasSubstr("list.txt:1: "));
+  EXPECT_THAT(error("a.jpg 2\n", {"x", "y"}), AllOf(HasSubstr("label 2"), HasSubstr("2 classes")));
+  EXPECT_THAT(error("\n"), HasSubstr("no images"));
+}
+
+TEST(SourcesTest, AFolderWithoutClassesOrImagesIsAnError) {
+  const TempFolder folder;
+  const auto error = [&](const std::string& dir) { return message_of([&] { folder_sources(folder.file(dir)); }); };
+  EXPECT_THAT(error("nowhere"), HasSubstr("no folder"));
+  fs::create_directories(folder.file("flat"));
+  write_bytes(folder.file("flat/a.jpg"), "");
+  EXPECT_THAT(error("flat"), HasSubstr("per class"));
+  fs::create_directories(folder.file("empty/class"));
+  write_bytes(folder.file("empty/class/readme"), "");
+  EXPECT_THAT(error("empty"), HasSubstr("no images"));
 }
 
 }  // namespace

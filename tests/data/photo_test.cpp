@@ -227,11 +227,11 @@ TEST(Photo, AFileCutShortIsRefusedOrWhole) {
       cuts.push_back(file.size() - missing);
     for (const size_t bytes : cuts) {
       const std::string cut = file.substr(0, bytes);
-      if (reason(cut) == "read") {
+      if (reason(cut).empty()) {
         EXPECT_EQ(read_photo(cut).pixels, whole) << name << " cut to " << bytes << " bytes";
       }
     }
-    EXPECT_NE(reason(file.substr(0, file.size() / 2)), "read") << name;
+    EXPECT_NE(reason(file.substr(0, file.size() / 2)), "") << name;
   }
 }
 
@@ -280,7 +280,7 @@ TEST(Photo, HugeClaimsAreRefusedBeforeDecoding) {
   EXPECT_THAT(reason(made_tiff(80000, 70000, "", 1, 0)), HasSubstr("70000 x 80000 pixels"));
   EXPECT_THAT(reason(made_png(2000000, 1, 8, 0, "", "")), HasSubstr("on a side"));
   EXPECT_THAT(reason(made_jpeg(four_colours()), {.pixels = 48 * 64 - 1}), HasSubstr("64 x 48 pixels, more than 3071"));
-  EXPECT_EQ(reason(made_jpeg(four_colours()), {.pixels = 48 * 64}), "read");
+  EXPECT_EQ(reason(made_jpeg(four_colours()), {.pixels = 48 * 64}), "");
 }
 
 TEST(Photo, AJpegWithRubbishBetweenItsPartsIsRead) {
@@ -303,7 +303,7 @@ TEST(Photo, AProgressiveJpegOfThousandsOfScansIsRefused) {
   std::string scans = file.substr(0, end);
   for (int i = 0; i < 600; ++i) scans += file.substr(last, end - last);
   EXPECT_THAT(reason(scans + file.substr(end)), HasSubstr("JPEG"));
-  EXPECT_NE(reason(scans + file.substr(end)), "read");
+  EXPECT_NE(reason(scans + file.substr(end)), "");
 }
 
 TEST(Photo, ALargeJpegIsDecodedAtAFractionThatIsTwiceWhatIsWanted) {

@@ -74,7 +74,7 @@ TEST(TiffPhoto, ATiffWithATileLargerThanTheLimitIsRefused) {
   file.replace(tile + 8, 4, little_endian(1 << 16));
   file.replace(tile + 12 + 8, 4, little_endian(1 << 16));
   EXPECT_THAT(reason(file), HasSubstr("TIFF"));
-  EXPECT_NE(reason(file), "read");
+  EXPECT_NE(reason(file), "");
 }
 
 TEST(TiffPhoto, ADeflatedTiffWithOneWrongBitIsDamaged) {

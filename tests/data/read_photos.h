@@ -9,6 +9,7 @@
 
 #include "data/photo.h"
 #include "tests/data/made_photos.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 
@@ -37,12 +38,7 @@ inline std::string layout(const Photo& photo) {
 inline Photo four_colours() { return quadrants(48, 64, kFourColours); }
 
 inline std::string reason(const std::string& file, const PhotoLimits& limits = {}) {
-  try {
-    read_photo(file, limits);
-  } catch (const BadPhoto& e) {
-    return e.what();
-  }
-  return "read";
+  return message_of<BadPhoto>([&] { read_photo(file, limits); });
 }
 
 inline void expect_four_colours(const std::string& file) {

@@ -5,6 +5,7 @@
 
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 namespace {
@@ -19,12 +20,7 @@ ShardIndex two_records() {
 }
 
 std::string error_of(const std::string& bytes) {
-  try {
-    parse_shard_index(bytes, "x.index");
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
+  return message_of([&] { parse_shard_index(bytes, "x.index"); });
 }
 
 TEST(ShardIndex, ComesBackAsItWasWritten) {

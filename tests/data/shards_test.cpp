@@ -12,6 +12,7 @@
 #include "src/core/check.h"
 #include "src/core/threads.h"
 #include "tests/data/batches.h"
+#include "tests/support/message_of.h"
 #include "tests/support/shards.h"
 
 namespace owt {
@@ -98,21 +99,11 @@ TEST(Windows, WhereNoRandomPartFitsTheMiddleIsShown) {
 class ShardsTest : public testing::Test {
  protected:
   std::string error_of_opening(Split split = Split::kTrain) {
-    try {
-      ShardDataset(folder_.path(), split, settings_);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    return message_of([&] { ShardDataset(folder_.path(), split, settings_); });
   }
   std::string error_of_reading(const Dataset& images, int64_t index) {
     std::vector<uint8_t> pixels(static_cast<size_t>(images.image().elements()));
-    try {
-      images.read(index, {}, pixels.data());
-    } catch (const CorruptRecord& error) {
-      return error.what();
-    }
-    return "";
+    return message_of<CorruptRecord>([&] { images.read(index, {}, pixels.data()); });
   }
   std::shared_ptr<const ShardDataset> open(Split split = Split::kTrain) {
     return std::make_shared<ShardDataset>(folder_.path(), split, settings_);
@@ -228,13 +219,9 @@ TEST_F(ShardsTest, TooManyDamagedRecordsEndTheRun) {
   for (const size_t record : {1, 4}) damage_record(folder_.path(), "train", 0, record);
   LoaderSettings settings = loading(open(), 6);
   settings.corrupt = std::make_shared<CorruptRecords>(1);
-  try {
-    run(settings, 2);
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("2 damaged record(s)"), HasSubstr("data.max_corrupt"),
-                                    HasSubstr("000000.tar: record"), HasSubstr("prepare the data set again")));
-  }
+  EXPECT_THAT(message_of([&] { run(settings, 2); }),
+              AllOf(HasSubstr("2 damaged record(s)"), HasSubstr("data.max_corrupt"), HasSubstr("000000.tar: record"),
+                    HasSubstr("prepare the data set again")));
 }
 
 TEST_F(ShardsTest, InEvaluationADamagedRecordIsAnError) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "src/core/check.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt {
@@ -20,12 +21,7 @@ class TarTest : public testing::Test {
     ASSERT_EQ(std::system(("cd '" + folder_.path() + "' && " + command).c_str()), 0) << command;
   }
   static std::string error_of(const std::string& path) {
-    try {
-      tar_members(path);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
+    return message_of([&] { tar_members(path); });
   }
   // What the members say lies there.
   static std::vector<std::pair<std::string, std::string>> contents(const std::string& path,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "src/core/check.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 namespace {
@@ -34,13 +35,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }
 
 std::string error_of(const std::string& toml) {
-  try {
-    model_from(toml);
-  } catch (const Error& e) {
-    return e.what();
-  }
-  ADD_FAILURE() << "no error";
-  return {};
+  return message_of([&] { model_from(toml); });
 }
 
 TEST(Model, IsReadWithItsInputAsHeightWidthChannels) {

@@ -8,6 +8,7 @@
 
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt {
@@ -48,12 +49,7 @@ class CheckpointTest : public testing::Test {
     return read_file(*folder + "/weights");
   }
   static std::string complaint(const std::string& folder) {
-    try {
-      load_checkpoint_state(folder);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
+    return message_of([&] { load_checkpoint_state(folder); });
   }
 
   TempFolder folder_;
@@ -112,12 +108,7 @@ TEST(RunState, NamesNoFilesOutsideItsFolderAndNoStepsBeyondAllCounting) {
 
 TEST(RunState, RejectsAnythingElseAndNamesTheFile) {
   const auto complaint = [](const std::string& text) -> std::string {
-    try {
-      RunState::from_json(text, "a/state.json");
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
+    return message_of([&] { RunState::from_json(text, "a/state.json"); });
   };
   const std::string good = full_state().to_json();
   EXPECT_EQ(complaint(good), "");

@@ -7,6 +7,7 @@
 
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt {
@@ -88,12 +89,7 @@ TEST_F(MetricsTest, AStepThatIsNoCountNamesFileLineAndValueAndChangesNothing) {
   const std::string first = "{\"kind\":\"train\",\"step\":9}\n";
   const auto complaint_of = [&](const std::string& record) {
     write_bytes(path_, first + record + "\n");
-    std::string said;
-    try {
-      drop_metrics_after(path_, 2, 2);
-    } catch (const Error& e) {
-      said = e.what();
-    }
+    const std::string said = message_of([&] { drop_metrics_after(path_, 2, 2); });
     EXPECT_EQ(read_file(path_), first + record + "\n");
     return said;
   };

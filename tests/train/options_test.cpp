@@ -1,4 +1,5 @@
 #include "src/train/options.h"
+#include "tests/support/message_of.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,13 +34,10 @@ Options parsed(const std::vector<std::string>& arguments) {
 template <class Use>
 std::string complaint(const std::vector<std::string>& arguments, const Use& use) {
   Options options = train_options();
-  try {
+  return message_of<UsageError>([&] {
     options.parse(arguments);
     use(options);
-  } catch (const UsageError& e) {
-    return e.what();
-  }
-  return "";
+  });
 }
 
 std::string complaint(const std::vector<std::string>& arguments) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "src/core/check.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 namespace {
@@ -26,12 +27,7 @@ double at(const std::string& text, double epoch) {
 }
 
 std::string complaint(const std::string& text) {
-  try {
-    schedule(text);
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
+  return message_of([&] { schedule(text); });
 }
 
 TEST(Schedule, ConstantIsOneAllTheTime) {

@@ -8,6 +8,7 @@
 #include "src/core/check.h"
 #include "src/core/threads.h"
 #include "tests/support/harness.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 namespace {
@@ -312,12 +313,7 @@ TEST(SgdSettings, AreReadWithTheirDefaults) {
 TEST(SgdSettings, RejectBadTables) {
   const auto complaint = [](const std::string& text) -> std::string {
     Config config = Config::text(text);
-    try {
-      SgdSettings::from(config);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
+    return message_of([&] { SgdSettings::from(config); });
   };
   EXPECT_THAT(complaint("momentum = 0.9"), HasSubstr("learning_rate"));
   EXPECT_THAT(complaint("learning_rate = 0"), HasSubstr("learning_rate"));

@@ -14,6 +14,7 @@
 #include "src/train/job.h"
 #include "src/train/step.h"
 #include "tests/support/harness.h"
+#include "tests/support/message_of.h"
 #include "tests/support/runs.h"
 
 namespace owt {
@@ -120,12 +121,7 @@ class SteppingRank {
   }
   // What is said of the oldest step; empty where it was good.
   std::string complaint() {
-    try {
-      step.finish();
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
+    return message_of([&] { step.finish(); });
   }
   std::map<std::string, std::vector<float>> weights() {
     std::map<std::string, std::vector<float>> all;
