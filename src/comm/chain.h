@@ -1,4 +1,5 @@
-// How a chain of ranks passes a tensor on (broadcast, reduce): in chunks, so that a rank sends one while the next comes.
+// How a chain of ranks passes a tensor on (broadcast, reduce): in chunks, so that a rank sends one while the next one
+// comes.
 #pragma once
 
 #include <algorithm>

@@ -17,7 +17,8 @@
 //     all_to_all:                     L + max((l-1)/g S / b,  l (g-l)/g S / (B/c))
 //     broadcast, reduce:              L + max(S / b if l > 1,  S / (B/c) if m > 1)
 //
-// On one host of single links both are alpha + bytes_sent()/beta, but for a chain's first chunk. Source: reference performance.md 4.2.
+// On one host of single links both are alpha + bytes_sent()/beta, but for a chain's first chunk. Source: reference
+// performance.md 4.2.
 #pragma once
 
 #include <map>
