@@ -120,8 +120,8 @@ void Resizer::resize_rows(const uint8_t* from, int64_t height, int64_t width) {
   for (int64_t block = 0; block < blocks; ++block) {
     const uint8_t* rows = from + block * kRows * in_row;
     const int64_t rest = (height - block * kRows) * in_row;
-    if (rest <
-        kRows * in_row + kBlockRows) {  // fewer rows, or hardly one behind them: nothing may be read behind the image
+    // Fewer rows, or hardly one behind them: nothing may be read behind the image.
+    if (rest < kRows * in_row + kBlockRows) {
       last_.assign(static_cast<size_t>(kRows * in_row + kBlockRows), 0);
       std::copy_n(rows, std::min(rest, kRows * in_row), last_.begin());
       rows = last_.data();
