@@ -4,15 +4,17 @@
 #   usage: tools/package/man_pages.sh OWT FOLDER     writes owt.1, owt-train.1, ... into FOLDER; needs help2man
 set -euo pipefail
 
-owt=$1 folder=$2
+folder=$2
+# By its name: help2man gives the command to a shell, where a path with blanks would be several words.
+PATH=$(cd "$(dirname "$1")" && pwd):$PATH
 mkdir -p "$folder"
-version=$("$owt" --version | cut -d" " -f2)
+version=$(owt --version | cut -d" " -f2)
 
 page() {  # page NAME ABOUT COMMAND: NAME.1 from `COMMAND --help`
   help2man --no-info --no-discard-stderr --version-string="$version" --name="$2" --output="$folder/$1.1" "$3"
 }
 
-"$owt" --help | sed -n 's/^  \([a-z-]*\)  *\(.*\)/\1 \2/p' | grep -v '^owt ' | while read -r command about; do
-  page "owt-$command" "$about" "$owt $command"
+owt --help | sed -n 's/^  \([a-z-]*\)  *\(.*\)/\1 \2/p' | grep -v '^owt ' | while read -r command about; do
+  page "owt-$command" "$about" "owt $command"
 done
-page owt "$("$owt" --help | sed -n '1s/^[^:]*: //p')" "$owt"  # the last one: it is the one that cmake waits for
+page owt "$(owt --help | sed -n '1s/^[^:]*: //p')" owt  # the last one: it is the one that cmake waits for
