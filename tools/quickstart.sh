@@ -15,11 +15,15 @@ owt=$root/build/owt
 
 say() { printf '\n== %s\n' "$*"; }
 
-given() {  # given NAME WORD...: is option --NAME among the words?
-  local name=$1 word
+given() {  # given NAME WORD...: prints the value of option --NAME; fails where the words lack it
+  local option=--$1
   shift
-  for word in "$@"; do
-    case $word in "--$name" | "--$name="*) return 0 ;; esac
+  while [ $# -gt 0 ]; do
+    case $1 in
+      "$option") echo "${2:-}" && return ;;
+      "$option="*) echo "${1#*=}" && return ;;
+    esac
+    shift
   done
   return 1
 }
@@ -102,15 +106,15 @@ say "2 of 4: build (two minutes on two cores, the first time)"
 build
 
 arguments=()
-given timing "$@" || arguments+=(--timing)
+given timing "$@" >/dev/null || arguments+=(--timing)
 say "3 of 4: data"
-if given data "$@"; then
+if data=$(given data "$@"); then
   echo "Taken from --data."
 else
   find_data
   arguments+=(--data "$data")
 fi
-if ! given out "$@"; then
+if ! run=$(given out "$@"); then
   run=$root/runs/quickstart-$(date +%Y%m%d-%H%M%S)
   arguments+=(--out "$run")
 fi
@@ -123,11 +127,11 @@ layers on all of them: the trick of the paper. The table at the end says what ea
 END
 "$owt" train "$root/configs/quickstart.toml" "${arguments[@]}" "$@"
 
-owt=$(shown "$owt") home=$(shown "$root") from=${data:+ --data $(shown "$data")}
+owt=$(shown "$owt") home=$(shown "$root") from=" --data $(shown "$data")"
 say "What to try next"
 cat <<END
 Accuracy once more, from the run's best checkpoint:
-  $owt eval $(shown "${run:-RUN}")$from
+  $owt eval $(shown "$run")$from
 What four workers would send each other to train AlexNet, strategy by strategy:
   $owt plan alexnet_owt --workers 4
 The same training by four workers, with another of the paper's schemes:

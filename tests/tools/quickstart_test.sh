@@ -17,7 +17,7 @@ begin() {  # a fresh tree, and another folder to call from
   mkdir -p "$work/tree/tools" "$work/tree/build" "$work/bin" "$work/elsewhere"
   cp "$tools/quickstart.sh" "$tools/packages.sh" "$work/tree/tools/"
   : >"$work/calls"
-  program "$work/bin/dpkg-query" 'printf installed'
+  program "$work/bin/dpkg-query" 'printf " installed "'
   program "$work/bin/cmake" "echo \"cmake \$*\" >>'$work/calls'"
   program "$work/tree/build/owt" "echo \"owt \$*\" >>'$work/calls'"
 }
@@ -81,6 +81,7 @@ begin "further arguments reach owt train, and take the place of its own"
 quickstart --workers 4 --data=there --out here
 expect_no_call "prepare"
 expect_call "^owt train $tree/configs/quickstart.toml --timing --workers 4 --data=there --out here$"
+grep -q "owt eval here --data there$" "$work/output" || wrong "it does not say how to evaluate that run on those data"
 passed
 
 begin "with an NVIDIA driver the choice is that of cmake"
