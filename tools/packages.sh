@@ -29,7 +29,8 @@ esac
 missing_packages() {
   local package
   for package in "$@"; do
-    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ] || echo "$package"
+    # A word for each of the architectures that the machine knows the package for.
+    [[ $(dpkg-query -W -f ' ${db:Status-Status} ' "$package" 2>/dev/null) == *" installed "* ]] || echo "$package"
   done
 }
 

@@ -22,9 +22,10 @@ begin() {
   program id <<<"#!$(command -v bash)
 echo $2"
   program dpkg-query <<<"#!$(command -v bash)
-for package in ${*:3}; do [ \"\$4\" != \$package ] || { printf installed; exit 0; }; done
-echo 'no packages found' >&2
-exit 1"
+status=1
+for package in ${*:3}; do [ \"\$4\" != \$package ] || { printf '%s' \"\${3/'\${db:Status-Status}'/installed}\"; status=0; }; done
+[ \$status = 0 ] || echo 'no packages found' >&2
+exit \$status"
   program apt-get <<<"#!$(command -v bash)
 echo \"apt-get \$*\" >>'$work/calls'"
 }
@@ -76,6 +77,11 @@ for release in jammy noble bookworm trixie some-later-one; do
 done
 
 begin "where all is there nothing is installed" 1000 g++ cmake
+install g++ cmake || wrong "it failed"
+expect_calls ""
+passed
+
+begin "what is installed for two architectures is there" 1000 g++ cmake cmake
 install g++ cmake || wrong "it failed"
 expect_calls ""
 passed
