@@ -5,8 +5,9 @@
 #   usage: tools/bundle.sh [--native] [BUILD_DIR] OUT       e.g. tools/bundle.sh build-portable owt-bundle.tar.gz
 #
 # BUILD_DIR is build/ by default. OUT is a folder to make, or an archive: .tar, .tar.gz, .tar.xz or .tar.zst. The other
-# machine needs a C library at least as new as this one's, and for GPUs the driver, cuBLAS, cuDNN and NCCL, which the program
-# opens when it uses a GPU: those stay out, PyTorch's will do. There, bin/owt is the program and tools/gpu_check.sh finds what it needs.
+# machine needs a C library at least as new as this one's, and for GPUs the driver, cuBLAS, cuDNN and NCCL, which the
+# program opens when it uses a GPU: those stay out, PyTorch's will do. There, bin/owt is the program and
+# tools/gpu_check.sh finds what it needs.
 #
 #   --native   take a build for the processor of this machine; the other one must have all of its instructions
 set -euo pipefail

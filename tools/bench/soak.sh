@@ -430,7 +430,7 @@ leg_some() {
   grep -q 'warning: damaged record 1 of at most 4' "$work"/leg/errors.* || wrong "nobody warns of a damaged record"
 }
 
-# More than four times as many as allowed, as each process counts those that it meets itself.
+# The processes count them together, every step here (run.log_every).
 leg_many() {
   launch "$ranks" 1000000
   wait_for_end "$start_seconds"
