@@ -8,6 +8,10 @@
 # libFuzzer; tools/packages.sh names the packages.
 set -euo pipefail
 
+if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
+  sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
+  exit 0
+fi
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 seconds=${1:-20}
 shift || true
@@ -47,8 +51,9 @@ fuzz() {  # fuzz TARGET
   mkdir -p "$corpus"
   seeds "$target" | while read -r seed; do cp "$seed" "$corpus/seed-$(basename "$seed")"; done
   [ ! -f "tests/fuzz/$target.dict" ] || dictionary=(-dict="tests/fuzz/$target.dict")
-  "$build/${target}_fuzz" -seed="${SEED:-1}" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
-    "${dictionary[@]}" -artifact_prefix="$build/found/$target-" "$corpus" >"$log" 2>&1 || {
+  "$build/${target}_fuzz" -seed="${SEED:-1}" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=2048 \
+    -max_len=65536 -print_final_stats=1 "${dictionary[@]}" -artifact_prefix="$build/found/$target-" "$corpus" \
+    >"$log" 2>&1 || {
     grep -v 'NEW\|REDUCE\|pulse' "$log" | tail -40 >&2
     echo "fuzz: error: $target failed, see $log; show it again with $build/${target}_fuzz and the file in $build/found" >&2
     return 1
