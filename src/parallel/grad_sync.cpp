@@ -1,6 +1,11 @@
 #include "src/parallel/grad_sync.h"
 
 namespace owt {
+namespace {
+
+constexpr const char* kCopies = "gradient copies";
+
+}  // namespace
 
 GradSync::GradSync(std::string name, std::span<const Bucket> buckets, const LayerOf& layer_of, const Compute& on,
                    Communicator& comm, Profiler* profiler, Communicator* copies)
@@ -46,13 +51,14 @@ void GradSync::send(Group& group, const Stream& stream) {
 }
 
 void GradSync::copy(Group& group) {
-  const Profiler::Scope scope(profiler_, "gradient copies", Phase::kTransfer);
+  const Profiler::Scope scope(profiler_, kCopies, Phase::kTransfer);
   group.summed = group.copies->broadcast(group.all, group.all, 0, group.summed);
 }
 
 void GradSync::finish(const Stream& stream) {
   if (groups_.empty()) return;
-  const Profiler::Scope scope(profiler_, copies_ ? "gradient copies" : name_, Phase::kTransfer);
+  const std::string_view last = copies_ ? kCopies : std::string_view(name_);  // a scope keeps no text of its own
+  const Profiler::Scope scope(profiler_, last, Phase::kTransfer);
   for (Group& group : groups_) {
     OWT_CHECK_EQ(group.left, 0);
     stream.wait(group.summed);

@@ -176,16 +176,18 @@ TEST(GradSync, RefusesABucketThatIsTooShort) {
   run_ranks(1, 1, [&](Communicator& comm) { EXPECT_THROW(sync_of(shared, net, comm), Error); });
 }
 
-// One rank of two; notes how many elements every all_reduce has.
+// One rank of two; notes how many elements every all_reduce has, and what the rank works on meanwhile.
 class NotingCommunicator : public Communicator {
  public:
   std::vector<int64_t> sent;
+  std::string during;
 
   int rank() const override { return 0; }
   int ranks() const override { return 2; }
   std::unique_ptr<Communicator> split(int) override { fail("gradients need no other group"); }
   Event all_reduce(Tensor& sum, const Event&) override {
     sent.push_back(sum.elements());
+    during = working_on();
     return {};
   }
   Event all_gather(const Tensor&, Tensor&, const Event&) override { return unused(); }
@@ -215,6 +217,20 @@ TEST(GradSync, ABucketLeavesWhenItsLastLayerIsDone) {
   sync.layer_done(0, Stream());
   EXPECT_THAT(comm.sent, ElementsAre(32, 16));
   EXPECT_NO_THROW(sync.finish(Stream()));
+}
+
+// Errors that a wait meets name it.
+TEST(GradSync, FinishSaysWhatItWaitsFor) {
+  const Plan plan = plan_for(2, kAllInOne);
+  NotingCommunicator comm;
+  LateCommunicator late(comm);
+  Net net = front_net(kKernel);
+  GradSync sync(
+      "gradients by a name that is no short one", plan.buckets,
+      [&net](int64_t layer) -> Layer& { return net.layer(layer); }, plan.request.on, late, nullptr);
+  contribute(net, 1);
+  finish_all(sync);
+  EXPECT_EQ(comm.during, "gradients by a name that is no short one, transfer");
 }
 
 TEST(GradSync, FinishBeforeAllLayersAreDoneIsAnError) {
