@@ -31,18 +31,41 @@ struct Config::Node {
 
 namespace {
 
+// The position behind the string that begins at `at`. Of one that does not end toml++ tells.
+size_t behind_string(std::string_view text, size_t at) {
+  const char quote = text[at];
+  const bool of_lines = text.substr(at, 3) == std::string(3, quote);
+  const std::string_view end = text.substr(at, of_lines ? 3 : 1);
+  for (size_t i = at + end.size(); i < text.size(); ++i) {
+    if (text[i] == '\\' && quote == '"') {
+      ++i;
+    } else if (text[i] == '\n' && !of_lines) {
+      return i;
+    } else if (text.substr(i, end.size()) == end) {
+      i += end.size();
+      while (of_lines && i < text.size() && text[i] == quote) ++i;  // quotes of its own before the last three
+      return i;
+    }
+  }
+  return text.size();
+}
+
 // A dotted key makes a table of each of its words, and tables are printed and freed by recursion. toml++ limits values
 // within values only, before version 3.4.
+constexpr int kMostDots = 16;
+
 void check_dotted_keys(std::string_view text, const std::string& name) {
-  constexpr int kMostDots = 16;
-  int dots = 0, line = 1;
-  char before = '\n';
-  for (const char c : text) {
-    if (c == '\n') ++line;
-    const bool in_key = c != '\n' && c != '=' && c != ',' && c != '{' && !(c == '.' && before == '.');
-    dots = in_key ? dots + (c == '.') : 0;
-    if (dots > kMostDots) fail(name, ":", line, ": a key of more than ", kMostDots + 1, " words; no table is so deep");
-    before = c;
+  int dots = 0;
+  for (size_t i = 0; i < text.size();) {
+    const char c = text[i];
+    if (c == '.' && ++dots > kMostDots)
+      fail(name, ":", 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(i), '\n'),
+           ": a key of more than ", kMostDots + 1, " words; no table is so deep");
+    if (c == '\n' || c == '=' || c == ',' || c == '{') dots = 0;
+    if (c == '"' || c == '\'')
+      i = behind_string(text, i);
+    else
+      i = c == '#' ? std::min(text.find('\n', i), text.size()) : i + 1;
   }
 }
 
@@ -59,7 +82,8 @@ toml::table parse(std::string_view text, const std::string& name) {
 // word.
 std::pair<toml::table*, std::string> descend(toml::table& document, const std::string& dotted_key,
                                              const std::string& source) {
-  check_dotted_keys(dotted_key, source);
+  if (std::count(dotted_key.begin(), dotted_key.end(), '.') > kMostDots)
+    fail(source, ": a key of more than ", kMostDots + 1, " words; no table is so deep");
   toml::table* table = &document;
   std::string rest = dotted_key;
   for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest = rest.substr(dot + 1)) {

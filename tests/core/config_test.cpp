@@ -198,6 +198,26 @@ TEST(Config, AKeyOfEndlesslyManyWordsIsAnErrorThatNamesFileAndLine) {
   EXPECT_NO_THROW(Config::text(fine + "]", "net.toml"));
 }
 
+TEST(Config, SentencesInStringsAndCommentsAreNoKeysOfManyWords) {
+  const std::string sentences = "a.b c.d e.f g.h i.j k.l m.n o.p q.r s.t u.v w.x y.z a.b c.d e.f g.h i.j";
+  for (const std::string quotes : {"\"", "'", "\"\"\"", "'''"})
+    EXPECT_NO_THROW(Config::text(concat("a = ", quotes, sentences, quotes, " # it's ", sentences), "net.toml"));
+}
+
+TEST(Config, QuotesHideNoKeyOfEndlesslyManyWords) {
+  const auto endless = [](const std::string& word) {
+    std::string key = word;
+    for (int i = 0; i < 200'000; ++i) key += "." + word;
+    return key;
+  };
+  for (const std::string word : {R"(',')", R"("=")", R"('{')", R"("\"\n")"})
+    for (const std::string before : {R"()", R"(a = "", )", R"(a = "'''\"", )", R"(a = '\', )", R"(a = '''it's''', )",
+                                     "a = '''\n\" ''''', ", "a = \"\"\"\n'\"\"\"\"\", "})
+      EXPECT_THAT(message_of([&] { Config::text(concat("x = {", before, endless(word), " = 1}"), "net.toml"); }),
+                  HasSubstr(": a key of more than 17 words"))
+          << before << word;
+}
+
 TEST(Config, TheDeepestTablesCanBePrintedAndReadBack) {
   std::string inner = "1";
   for (int i = 0; i < 250; ++i) inner = "{a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a = " + inner + "}";
