@@ -12,7 +12,11 @@ size_t visible_bytes(std::string_view text) {
   const unsigned first = byte(0);
   if (first < 0x80) return first >= ' ' && first != 0x7f ? 1 : 0;
   if (first < 0xc2 || first > 0xf4) return 0;
-  if (first == 0xc2 && byte(1) < 0xa0) return 0;  // U+0080 to U+009F
+  // Of the second byte: no control characters (U+0080 to U+009F), nothing that fewer bytes say, no halves of UTF-16's
+  // pairs, nothing beyond U+10FFFF.
+  const unsigned least = first == 0xc2 || first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  const unsigned most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  if (byte(1) < least || byte(1) > most) return 0;
   const size_t count = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
   for (size_t i = 1; i < count; ++i)
     if ((byte(i) & 0xc0) != 0x80) return 0;

@@ -26,6 +26,14 @@ TEST(Printable, ShowsBytesThatAreNoUtf8) {
   EXPECT_EQ(printable("\xE2\x82"), "\\xe2\\x82");
   EXPECT_EQ(printable("\xC3("), "\\xc3(");
   EXPECT_EQ(printable("\x9b"), "\\x9b");
+  EXPECT_EQ(printable("\xC0\x9b"), "\\xc0\\x9b");
+  EXPECT_EQ(printable("\xE0\x82\x9b"), "\\xe0\\x82\\x9b");  // U+009B, in more bytes than UTF-8 gives it
+  EXPECT_EQ(printable("\xF0\x80\x82\x9b"), "\\xf0\\x80\\x82\\x9b");
+  EXPECT_EQ(printable("\xED\xA0\x80"), "\\xed\\xa0\\x80");  // half of a pair of UTF-16
+  EXPECT_EQ(printable("\xF4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
+  for (const char* at_the_limits :
+       {"\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"})
+    EXPECT_EQ(printable(at_the_limits), at_the_limits);
 }
 
 }  // namespace
