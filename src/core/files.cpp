@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "src/core/activity.h"
 #include "src/core/check.h"
@@ -131,9 +132,11 @@ void FileWriter::sync() {
 
 void FileWriter::close() {
   sync();
-  const int descriptor = descriptor_;
-  descriptor_ = -1;
-  if (::close(descriptor) != 0) fail("cannot write ", path_, ": ", reason());
+  release();
+}
+
+void FileWriter::release() {
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail("cannot write ", path_, ": ", reason());
 }
 
 uint64_t FileWriter::checksum() const { return XXH64_digest(static_cast<XXH64_state_t*>(hash_)); }
@@ -176,7 +179,7 @@ FileWriter AtomicFileWriter::beside(const std::string& path) {
 void AtomicFileWriter::close() {
   beside_.sync();
   if (std::rename(beside_.path_.c_str(), path_.c_str()) != 0) fail("cannot write ", path_, ": ", reason());
-  beside_.close();
+  beside_.release();
   sync_folder(folder_of(path_));
 }
 

@@ -34,12 +34,13 @@ class FileWriter {
 
   void write(const void* bytes, size_t count);
   void sync();
-  void close();               // sync() and no more
+  void close();               // sync(), and no more is written
   uint64_t checksum() const;  // xxHash64 of all bytes so far
 
  private:
   friend class AtomicFileWriter;
   FileWriter(const std::string& path, int descriptor);
+  void release();  // of a file that is synced: it stays, whatever its name is now
 
   std::string path_;
   int descriptor_;  // locked as long as it is open, where the file system knows locks
