@@ -16,10 +16,6 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kAlignment = 256;  // bytes, of the parts of the scratch memory
-
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
 Tensor per_channel(int64_t channels) { return Tensor({channels}, DType::kF32, Device::kCuda); }
 
 // Adds the batch's mean and variance, times their factors, to the gradients of the running averages. The variance comes
@@ -167,10 +163,10 @@ class BatchNormOp : public Op {
         statistics_{per_channel(channels_), per_channel(channels_)} {
     scratch_ = gpu_scratch(own_.scratch_bytes());
     choose(cuda, in, method);
-    const int64_t workspace =
-        aligned(std::max(forward_ ? forward_->workspace_bytes() : 0, backward_ ? backward_->workspace_bytes() : 0));
+    const int64_t workspace = cuda_aligned(
+        std::max(forward_ ? forward_->workspace_bytes() : 0, backward_ ? backward_->workspace_bytes() : 0));
     dscale_ = workspace;
-    dbias_ = dscale_ + aligned(channels_ * size_of(DType::kF32));
+    dbias_ = dscale_ + cuda_aligned(channels_ * size_of(DType::kF32));
     scratch_ = gpu_scratch(std::max(own_.scratch_bytes(), dbias_ + channels_ * size_of(DType::kF32)));
   }
 

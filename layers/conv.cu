@@ -7,13 +7,10 @@
 #include "layers/conv_kernels.cuh"
 #include "layers/conv_plans.h"
 #include "src/core/check.h"
+#include "src/core/cuda.h"
 
 namespace owt {
 namespace {
-
-constexpr int64_t kAlignment = 256;  // bytes, of the parts of the scratch memory
-
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 // The passes of a convolution: forward with the epilogue, backward without it.
 class ConvPasses {
@@ -28,8 +25,8 @@ class ConvPasses {
     const ConvGeometry& used = plans_.packing ? plans_.packing->packed() : geometry;
     if (plans_.packing) packed_x_ = Tensor({rows, used.in_h, used.in_w, used.in_c}, dtype_, Device::kCuda);
     const int64_t weights = used.out_c * used.kernel_h * used.kernel_w * used.in_c / used.groups;
-    workspace_bytes_ = aligned(plans_.workspace_bytes());
-    scratch_bytes_ = aligned(workspace_bytes_ + weights * size_of(dtype_));
+    workspace_bytes_ = cuda_aligned(plans_.workspace_bytes());
+    scratch_bytes_ = cuda_aligned(workspace_bytes_ + weights * size_of(dtype_));
     scratch_ = gpu_scratch(scratch_bytes_);
   }
 

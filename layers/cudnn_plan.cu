@@ -9,7 +9,7 @@
 namespace owt {
 namespace {
 
-constexpr uintptr_t kAlignment = 16;  // bytes; as the tensors' descriptors promise
+constexpr uintptr_t kTensorAlignment = 16;  // bytes; as the tensors' descriptors promise
 
 // How an engine computes, as far as it matters here.
 struct Engine {
@@ -104,7 +104,7 @@ void CudnnPlan::run(const Stream& stream, std::span<const Binding> bindings, voi
   std::vector<int64_t> ids;
   std::vector<void*> memory;
   for (const Binding& binding : bindings) {
-    OWT_CHECK_EQ(reinterpret_cast<uintptr_t>(binding.memory) % kAlignment, 0u, "tensor ", binding.id);
+    OWT_CHECK_EQ(reinterpret_cast<uintptr_t>(binding.memory) % kTensorAlignment, 0u, "tensor ", binding.id);
     ids.push_back(binding.id);
     memory.push_back(const_cast<void*>(binding.memory));  // cuDNN's interface knows no const
   }

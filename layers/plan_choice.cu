@@ -15,9 +15,8 @@
 namespace owt {
 namespace {
 
-constexpr int kFillByte = 0x3c;      // 0.0115 in f32 and in bf16
-constexpr int kRepeats = 4;          // of the work in one measurement
-constexpr int64_t kAlignment = 256;  // bytes; as cudaMalloc gives
+constexpr int kFillByte = 0x3c;  // 0.0115 in f32 and in bf16
+constexpr int kRepeats = 4;      // of the work in one measurement
 
 std::mutex& measuring() {
   static std::mutex mutex;
@@ -45,7 +44,7 @@ class Memory {
     int64_t bytes = 0;
     for (const CudnnGraph::Outside& tensor : graph.outside()) {
       offsets_[tensor.id] = bytes;
-      bytes += (tensor.bytes + kAlignment - 1) / kAlignment * kAlignment;
+      bytes += cuda_aligned(tensor.bytes);
     }
     tensors_ = Tensor({bytes}, DType::kU8, Device::kCuda);
     OWT_CUDA(cudaMemsetAsync(tensors_.raw(), kFillByte, static_cast<size_t>(bytes), cuda_stream(stream)));

@@ -19,7 +19,7 @@ __device__ T where_positive(T y, T dy) {
 // Elements are dealt to threads in packs; the threads behind the last pack take one each of the elements behind it.
 __device__ int64_t this_thread() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 template <int N>
-int64_t threads_for(int64_t elements) {
+int64_t threads_of_packs(int64_t elements) {
   return elements / N + elements % N;
 }
 
@@ -75,11 +75,12 @@ class CudaRelu : public Op {
  private:
   template <int N>
   void run(const Pass& pass, int64_t elements, const T* x, T* y) {
-    launch(relu_forward<T, N>, blocks_for(threads_for<N>(elements)), kBlockThreads, *pass.stream, elements, x, y);
+    launch(relu_forward<T, N>, blocks_for(threads_of_packs<N>(elements)), kBlockThreads, *pass.stream, elements, x, y);
   }
   template <int N>
   void run(const Pass& pass, int64_t elements, const T* y, const T* dy, T* dx) {
-    launch(relu_backward<T, N>, blocks_for(threads_for<N>(elements)), kBlockThreads, *pass.stream, elements, y, dy, dx);
+    launch(relu_backward<T, N>, blocks_for(threads_of_packs<N>(elements)), kBlockThreads, *pass.stream, elements, y, dy,
+           dx);
   }
 };
 

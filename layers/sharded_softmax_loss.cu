@@ -9,9 +9,6 @@
 namespace owt {
 namespace {
 
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 // Larger for the larger of two floats, and for the same float in a later thread; no two threads have the same.
 __device__ unsigned long long rank_of(float value) {
   const unsigned bits = __float_as_uint(value);

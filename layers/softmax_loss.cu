@@ -1,15 +1,10 @@
 #include "layers/softmax_loss.h"
 
-#include <limits>
-
 #include "layers/softmax_rows.cuh"
 #include "src/core/elements.cuh"
 
 namespace owt {
 namespace {
-
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // A block per row. The row is read three times, but from memory once: the other times it is in a cache.
 template <class T>

@@ -1,12 +1,15 @@
 // What the kernels of the softmax losses have in common: a block of whole warps works on a row. For .cu files.
 #pragma once
 
+#include <limits>
+
 #include "layers/softmax_rows.h"
 #include "src/core/launch.cuh"
 
 namespace owt {
 
 constexpr unsigned kWarp = 32, kAllLanes = 0xffffffff, kMaxWarps = 32;
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
 
 struct Larger {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }  // NaN loses

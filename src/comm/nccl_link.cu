@@ -10,7 +10,7 @@ namespace owt {
 namespace {
 
 constexpr auto kWatchEvery = std::chrono::milliseconds(10);
-constexpr int kEagerPolls = 200;
+constexpr int kSettlePolls = 200;
 constexpr auto kSettleEvery = std::chrono::microseconds(50);
 
 const char* cure(ncclResult_t result) {
@@ -145,7 +145,7 @@ bool NcclLink::settled() {
 void NcclLink::settle(Lock& lock) {
   for (int polls = 0; !settled(); ++polls) {
     lock.unlock();
-    if (polls < kEagerPolls)
+    if (polls < kSettlePolls)
       std::this_thread::yield();  // queueing a call takes some microseconds, no more
     else
       std::this_thread::sleep_for(kSettleEvery);

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
+
 #include "src/core/stream.h"
 
 // Every call of the runtime goes through this: throws Error with the call, what was being done, and the cure.
@@ -11,6 +13,9 @@
 namespace owt {
 
 inline cudaStream_t cuda_stream(const Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
+
+// Bytes up to the next multiple of 256, to which cudaMalloc aligns: for several tensors in one allocation.
+inline int64_t cuda_aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // A CUDA event that is destroyed with its handle.
 std::shared_ptr<CUevent_st> make_cuda_event();
