@@ -153,6 +153,17 @@ TEST_F(NcclTest, ARankThatNeverComesEndsAllThatWaitForIt) {
   EXPECT_THAT(messages[1], AllOf(HasSubstr("NCCL: remote"), HasSubstr("look at its log")));
 }
 
+// The first call after the pause is still being queued when the link is asked.
+TEST_F(NcclTest, APauseLongerThanThePatienceIsNoWaiting) {
+  run({kShort, kShort}, [](Communicator& comm) {
+    Tensor sum = on_gpu({1});
+    comm.all_reduce(sum, {}).wait();
+    std::this_thread::sleep_for(kShort + std::chrono::milliseconds(100));
+    comm.all_reduce(sum, {}).wait();
+    EXPECT_THAT(download(sum), ElementsAre(4));
+  });
+}
+
 TEST_F(NcclTest, ARankThatNeverJoinsEndsTheOthersWhenTheirPatienceDoes) {
   const NcclId id = make_nccl_id(Cuda{});
   use_gpu(0);

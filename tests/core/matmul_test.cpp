@@ -125,7 +125,8 @@ INSTANTIATE_TEST_SUITE_P(Gpu, MatmulTest, testing::ValuesIn(all_types()), [](con
 });
 
 TEST_P(MatmulTest, MultipliesWhateverTheFormsAndExtents) {
-  const int64_t extents[][3] = {{7, 10, 22}, {16, 24, 32}, {1, 1, 1}, {1, 9, 5}, {6, 1, 3}, {5, 8, 1}, {33, 65, 40}};
+  const int64_t extents[][3] = {{7, 10, 22}, {16, 24, 32}, {1, 1, 1},    {1, 9, 5},
+                                {6, 1, 3},   {5, 8, 1},    {33, 65, 40}, {1, 700, 3}};
   for (const auto& [m, n, k] : extents)
     for (const Transpose a_form : {kNo, kYes})
       for (const Transpose b_form : {kNo, kYes})

@@ -141,6 +141,9 @@ struct Rank {
   std::shared_ptr<World> world;
   int rank = 0, device = 0;
   std::atomic<bool> aborted{false};
+  // Of a communicator that does not block: how often it is still said that the last call is being queued.
+  bool blocking = true;
+  std::atomic<int> queuing{0};
 };
 
 }  // namespace simulated_gpu

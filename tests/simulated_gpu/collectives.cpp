@@ -2,6 +2,7 @@
 //
 // An operation runs on the streams' threads when the streams of all ranks have come to it. As with NCCL, ranks that
 // call different operations, or abort, leave the others waiting until they abort too; ncclCommGetAsyncError tells them.
+// A communicator that does not block takes no call before that has said that the one before is queued.
 #include <nccl.h>
 
 #include <cstring>
@@ -72,8 +73,11 @@ ncclResult_t refuse(ncclResult_t result, const std::string& words) {
   return result;
 }
 
+constexpr int kQueuing = 3;
+
 ncclResult_t queue_batch(Batch batch) {
   const cudaStream_t stream = batch.stream;
+  if (!batch.rank->blocking) batch.rank->queuing = kQueuing;
   const cudaError_t queued = enqueue(stream, [batch = std::move(batch)] { batch.run(); });
   return queued == cudaSuccess ? ncclSuccess : refuse(ncclUnhandledCudaError, cudaGetErrorString(queued));
 }
@@ -149,6 +153,7 @@ ncclResult_t join(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, bool b
   state->world = world;
   state->rank = rank;
   state->device = device;
+  state->blocking = blocking;
   *comm = new ncclComm{state};
   {
     const std::lock_guard lock(communicators().mutex);
@@ -178,6 +183,7 @@ ncclResult_t release(ncclComm_t comm, bool aborts) {
 ncclResult_t check(ncclComm_t comm, cudaStream_t stream) {
   if (!is_live(comm)) return refuse(ncclInvalidArgument, "no such communicator");
   if (comm->rank->world->state() == ncclInProgress) return refuse(ncclInvalidUsage, "not all ranks are there yet");
+  if (comm->rank->queuing > 0) return refuse(ncclInvalidUsage, "the call before is not queued yet");
   int device = -1;
   if (cudaStreamGetDevice(stream, &device) != cudaSuccess || device != comm->rank->device)
     return refuse(ncclInvalidArgument, "the stream is not of the communicator's device");
@@ -268,6 +274,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) { return release(comm, true); }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   if (!is_live(comm)) return refuse(ncclInvalidArgument, "no such communicator");
   *error = result_of_joining(*comm->rank->world);
+  if (comm->rank->queuing > 0 && *error == ncclSuccess) {
+    --comm->rank->queuing;
+    *error = ncclInProgress;
+  }
   return ncclSuccess;
 }
 

@@ -213,6 +213,28 @@ TEST_F(Nccl, InitialisesWithoutBlockingWhereAsked) {
   ncclCommDestroy(second);
 }
 
+TEST_F(Nccl, WithoutBlockingTakesNoCallBeforeTheLastOneIsSaidToBeQueued) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclSuccess);
+  const DeviceArray<float> value(1);
+  const owt::Stream stream(owt::Device::kCuda);
+  const auto sum = [&] {
+    return ncclAllReduce(value.data(), value.data(), 1, ncclFloat32, ncclSum, comm, cuda_stream(stream));
+  };
+  EXPECT_EQ(sum(), ncclSuccess);
+  EXPECT_EQ(sum(), ncclInvalidUsage);
+  ncclResult_t state = ncclInProgress;
+  while (state == ncclInProgress) ASSERT_EQ(ncclCommGetAsyncError(comm, &state), ncclSuccess);
+  EXPECT_EQ(state, ncclSuccess);
+  EXPECT_EQ(sum(), ncclSuccess);
+  stream.synchronize();
+  ncclCommDestroy(comm);
+}
+
 TEST_F(Nccl, RefusesBuffersThatAreTooSmallAndForeignStreams) {
   on_each([](Rank r) {
     const DeviceArray<float> small(2);
