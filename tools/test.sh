@@ -35,7 +35,9 @@ build() {  # build PRESET [CMAKE OPTION]...
   cmake --preset "$preset" "$@" && cmake --build --preset "$preset"
 }
 
-test_release() { ctest --test-dir build --parallel 2 --output-on-failure; }
+# One test more than cores, because some wait for time-outs most of the time.
+test_at_once() { ctest --parallel $(($(nproc) + 1)) --output-on-failure "$@"; }
+test_release() { test_at_once --test-dir build; }
 
 # The program works, not just its build: data, a few steps on two ranks, a checkpoint, an evaluation.
 try_without_cuda() {
@@ -49,14 +51,14 @@ try_without_cuda() {
 # Leaves the shell tests out: they run other programs, or none of ours.
 test_asan() {
   ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    ctest --test-dir build-asan --parallel 2 --output-on-failure --label-exclude shell
+    test_at_once --test-dir build-asan --label-exclude shell
 }
 
 # The OpenMP library is not instrumented, so that the sanitizer does not see its barriers: teams of one thread. Ranks and
 # loaders are threads of our own and are checked in full.
 export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1"
 test_tsan() {
-  OMP_THREAD_LIMIT=1 ctest --test-dir build-tsan --parallel 2 --output-on-failure --label-exclude shell
+  OMP_THREAD_LIMIT=1 test_at_once --test-dir build-tsan --label-exclude shell
 }
 
 sanitizers=false
@@ -74,8 +76,8 @@ part "includes" tools/check_includes.sh
 part "format" tools/check_format.sh
 part "build" build release -DOWT_TESTS=ON -DOWT_CUDA=ON  # tools/quickstart.sh may have switched them off
 part "tests" test_release
-part "fuzzing" tests/fuzz/run.sh 20
-part "build without CUDA and MPI" build nocuda -DOWT_TESTS=OFF -DOWT_MPI=OFF
+part "fuzzing" tests/fuzz/run.sh 12
+part "build without CUDA and MPI" build nocuda -DOWT_TESTS=OFF -DOWT_MPI=OFF -DCMAKE_BUILD_TYPE=Debug  # it is run once only
 part "a run without CUDA and MPI" try_without_cuda
 if "$sanitizers"; then
   part "build with address sanitizer" build asan
