@@ -343,8 +343,8 @@ TEST(Watch, StrangersAreNotTakenForRanks) {
   Connection stranger = connect_to("127.0.0.1", port, 1min), chatter = connect_to("127.0.0.1", port, 1min);
   stranger.send({0x6f777401, 1, "1234"});
   chatter.send({77, 1, token});
-  std::unique_ptr<Watch> other;
   Losses losses, losses_there;
+  std::unique_ptr<Watch> other;
   std::thread there([&] {
     other = std::make_unique<Watch>(post.address(), 1, std::vector<Peer>{{"here", 1}, {"there", 2}}, losses_there,
                                     std::vector<Watch::Overdue>{});
