@@ -5,8 +5,11 @@
 #include <cstddef>
 #include <cstdio>
 
-#include <jerror.h>
 #include <jpeglib.h>
+
+// After jpeglib.h, which says which library this is: the numbers of messages depend on it, and those of Debian
+// (libjpeg 6.2) and Ubuntu (8.0) differ.
+#include <jerror.h>
 
 #include "data/jump_back.h"
 

@@ -19,7 +19,7 @@ void on_warning(j_common_ptr jpeg) {
   const int code = errors.base.msg_code;
   if (code == JWRN_JPEG_EOF) errors.input_ended = true;
   if (code == JWRN_HIT_MARKER) errors.data_missing = true;
-  if (code == JWRN_HUFF_BAD_CODE || code == JWRN_MUST_RESYNC) JpegErrors::give_up(jpeg);
+  if (code == JWRN_HUFF_BAD_CODE || code == JWRN_ARITH_BAD_CODE || code == JWRN_MUST_RESYNC) JpegErrors::give_up(jpeg);
 }
 
 void on_progress(j_common_ptr jpeg) {
@@ -50,8 +50,10 @@ class JpegReader {
     if (jpeg_.out_color_space == JCS_CMYK) row_.resize(static_cast<size_t>(photo.width) * 4);
     uint8_t* const pixels = photo.pixels.data();
     must([this, pixels] { read_rows(pixels); });
-    // What only lacks its end marker is whole. Of several scans the next might have followed.
-    if (errors_.data_missing || (errors_.input_ended && several_scans_)) throw BadPhoto("truncated JPEG");
+    // What only lacks its end marker is whole. But of several scans the next might have followed, and an arithmetic
+    // decoder does not say that data are missing: it reads zeros.
+    if (errors_.data_missing || (errors_.input_ended && (several_scans_ || jpeg_.arith_code)))
+      throw BadPhoto("truncated JPEG");
     return upright(std::move(photo), turned);
   }
 

@@ -34,7 +34,7 @@ inline const std::vector<uint32_t> kFourColours{0xc83232, 0x32c832, 0x3232c8, 0x
 // JPEG of `channels` bytes per pixel as libjpeg takes them.
 struct JpegKind {
   J_COLOR_SPACE input = JCS_RGB, stored = JCS_YCbCr;
-  bool adobe = false, progressive = false;
+  bool adobe = false, progressive = false, arithmetic = false;
 };
 inline std::string made_jpeg(int64_t height, int64_t width, int channels, std::vector<uint8_t> pixels,
                              const JpegKind& kind) {
@@ -54,6 +54,7 @@ inline std::string made_jpeg(int64_t height, int64_t width, int channels, std::v
   jpeg.write_Adobe_marker = kind.adobe;
   jpeg_set_quality(&jpeg, 98, TRUE);
   if (kind.progressive) jpeg_simple_progression(&jpeg);
+  jpeg.arith_code = kind.arithmetic;
   jpeg_start_compress(&jpeg, TRUE);
   while (jpeg.next_scanline < jpeg.image_height) {
     JSAMPROW row = pixels.data() + size_t{jpeg.next_scanline} * static_cast<size_t>(width * channels);
@@ -67,6 +68,9 @@ inline std::string made_jpeg(int64_t height, int64_t width, int channels, std::v
 }
 inline std::string made_jpeg(const Photo& photo, bool progressive = false) {
   return made_jpeg(photo.height, photo.width, 3, photo.pixels, {.progressive = progressive});
+}
+inline std::string arithmetic_jpeg(const Photo& photo, bool progressive = false) {
+  return made_jpeg(photo.height, photo.width, 3, photo.pixels, {.progressive = progressive, .arithmetic = true});
 }
 inline std::string gray_jpeg(int64_t height, int64_t width, uint8_t value) {
   return made_jpeg(height, width, 1, std::vector<uint8_t>(static_cast<size_t>(height * width), value),

@@ -209,6 +209,8 @@ Photo noisy() {
 std::vector<std::pair<std::string, std::string>> files_of_every_format() {
   return {{"JPEG", jpeg_of(noisy(), {})},
           {"progressive JPEG", made_jpeg(noisy(), true)},
+          {"arithmetic JPEG", arithmetic_jpeg(noisy())},
+          {"progressive arithmetic JPEG", arithmetic_jpeg(noisy(), true)},
           {"PNG", written_png(noisy())},
           {"BMP", made_bmp(noisy())},
           {"TIFF", written_tiff(noisy())},
@@ -239,6 +241,13 @@ TEST(Photo, ATruncatedJpegIsCalledThat) {
   const std::string file = jpeg_of(noisy(), {});
   EXPECT_EQ(reason(file.substr(0, file.size() / 2)), "truncated JPEG");
   EXPECT_EQ(reason(made_jpeg(noisy(), true).substr(0, 4000)), "truncated JPEG");
+  EXPECT_EQ(reason(arithmetic_jpeg(noisy()).substr(0, 4000)), "truncated JPEG");
+}
+
+TEST(Photo, AnArithmeticJpegWithACodeThatCannotBeIsDamaged) {
+  std::string file = arithmetic_jpeg(noisy());
+  file.replace(file.size() / 2, 30, 30, '\0');
+  EXPECT_EQ(reason(file), "damaged JPEG: Corrupt JPEG data: bad arithmetic code");
 }
 
 TEST(Photo, AJpegThatOnlyLacksItsEndMarkerIsWhole) {
