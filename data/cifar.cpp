@@ -36,16 +36,18 @@ constexpr Format kCifar10{"CIFAR-10",
                           "data_batch_1.bin",
                           "test_batch.bin",
                           "batches.meta.txt",
-                          "get it with tools/fetch_cifar10.sh DIR, or make a stand-in with owt prepare synthetic"};
-constexpr Format kCifar100{
-    "CIFAR-100",
-    "cifar-100-binary",
-    100,
-    2,
-    "train.bin",
-    "test.bin",
-    "fine_label_names.txt",
-    "get cifar-100-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html and unpack it"};
+                          "get cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html and unpack it "
+                          "with owt prepare cifar, or both with tools/fetch_cifar10.sh; or make a stand-in with owt "
+                          "prepare synthetic"};
+constexpr Format kCifar100{"CIFAR-100",
+                           "cifar-100-binary",
+                           100,
+                           2,
+                           "train.bin",
+                           "test.bin",
+                           "fine_label_names.txt",
+                           "get cifar-100-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html and unpack it "
+                           "with owt prepare cifar"};
 
 const Format& format_of(CifarKind kind) { return kind == CifarKind::k10 ? kCifar10 : kCifar100; }
 

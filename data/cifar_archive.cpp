@@ -98,7 +98,7 @@ constexpr Content kContents[] = {{"cifar-10-batches-bin", CifarKind::k10}, {"cif
 
 std::string unpack_cifar_archive(const std::string& archive, const std::string& dir) {
   if (!fs::is_regular_file(archive))
-    fail("no archive ", archive, "; tools/fetch_cifar10.sh downloads the one of CIFAR-10");
+    fail("no archive ", archive, "; https://www.cs.toronto.edu/~kriz/cifar.html has those of CIFAR");
   ArchiveReader reader(archive);
   const TemporaryFolder beside(dir);
   unpack(reader, beside.path());
