@@ -116,7 +116,7 @@ fill_bundle() {
 
 describe() {
   echo "owt of $(date -u +%Y-%m-%d), commit $(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)"
-  echo "native code: $(option OWT_NATIVE); CUDA architectures: $(option CMAKE_CUDA_ARCHITECTURES)"
+  echo "native code: $(option OWT_NATIVE); GPUs: $(option OWT_GPUS)"
   echo "needs the C library $(ldd --version | sed -n '1s/.* //p') or newer"
   echo "bin/owt is the program; tools/gpu_check.sh checks all of it on a machine with a GPU"
 }

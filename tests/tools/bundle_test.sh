@@ -21,7 +21,7 @@ expect_output() { grep -q -- "$1" "$work/output" || wrong "nothing printed match
 make_build() {
   rm -rf "$work/build" "$work/out"*
   mkdir -p "$work/build/tests"
-  printf 'CMAKE_CUDA_ARCHITECTURES:STRING=90a\nOWT_NATIVE:BOOL=%s\n' "$1" >"$work/build/CMakeCache.txt"
+  printf 'OWT_GPUS:INTERNAL=90a (Hopper)\nOWT_NATIVE:BOOL=%s\n' "$1" >"$work/build/CMakeCache.txt"
   cp "$work/program" "$work/build/owt"
   cp "$work/program" "$work/build/tests/core_test"
   cp "$work/program" "$work/build/tests/tools_test"
@@ -65,7 +65,7 @@ for name in tools/gpu_check.sh tools/bench/gpu_compare.py configs/quickstart.tom
   [ -s "$work/elsewhere/$name" ] || wrong "$name is missing"
 done
 [ ! -e "$work/elsewhere/bin/tools_test" ] || wrong "tools_test is in it"
-grep -q 'CUDA architectures: 90a' "$work/elsewhere/about.txt" || wrong "about.txt says nothing of the architectures"
+grep -q 'GPUs: 90a (Hopper)' "$work/elsewhere/about.txt" || wrong "about.txt does not say which GPUs it is for"
 passed
 
 begin "an archive holds one folder"
