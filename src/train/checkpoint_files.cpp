@@ -301,9 +301,14 @@ std::optional<std::string> best_checkpoint(const std::string& run_folder) {
 
 std::optional<std::string> run_folder_of_checkpoint(const std::string& checkpoint_folder) {
   std::error_code error;
-  const fs::path folder = fs::canonical(checkpoint_folder, error).parent_path();
-  if (error || folder.filename() != kFolder) return {};
-  return folder.parent_path().string();
+  const fs::path named = (fs::absolute(checkpoint_folder, error) / "").lexically_normal().parent_path();
+  // As it is named, since RUN/checkpoints may be a link to another disk; else where it leads to, being a link itself.
+  for (const fs::path& folder : {named, fs::canonical(checkpoint_folder, error)}) {
+    const fs::path all = folder.parent_path();
+    if (all.filename() == kFolder && fs::equivalent(folder, checkpoint_folder, error))
+      return all.parent_path().string();
+  }
+  return {};
 }
 
 RunState load_checkpoint_state(const std::string& checkpoint_folder) {

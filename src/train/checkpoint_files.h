@@ -79,7 +79,7 @@ std::vector<std::string> list_checkpoints(const std::string& run_folder);
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);
 // Of the best evaluation that the newest one knows of, where it is still there and no other branch's; else the newest.
 std::optional<std::string> best_checkpoint(const std::string& run_folder);
-// The run folder that a checkpoint lies in, as a canonical path; nothing where it was moved out of one.
+// The run folder that a checkpoint lies in, as an absolute path; nothing where it was moved out of one.
 std::optional<std::string> run_folder_of_checkpoint(const std::string& checkpoint_folder);
 // Reads state.json of a checkpoint folder and checks every file against its checksum. Throws Error naming the
 // file that is missing or damaged and the other checkpoints to choose from.

@@ -47,12 +47,12 @@ Place find_place(const Settings& settings, const TrainOptions& options) {
     const auto found = is_checkpoint ? options.resume : newest_checkpoint(options.resume).value_or("");
     if (found.empty())
       fail("no checkpoint in ", options.resume, " (wanted a run folder, a checkpoint folder, or auto)");
-    place.checkpoint = fs::canonical(found).string();  // its name and its run, from whatever folder it is named
-    if (options.out.empty()) place.out = run_folder_of_checkpoint(found).value_or(place.out);
+    place.checkpoint = fs::canonical(found).string();  // its own name, from whatever folder it is named
+    const auto run = run_folder_of_checkpoint(found);
+    if (options.out.empty()) place.out = run.value_or(place.out);
+    std::error_code ignored;
+    place.same_run = run && fs::equivalent(*run, place.out, ignored);
   }
-  std::error_code ignored;
-  const auto run = run_folder_of_checkpoint(place.checkpoint);
-  place.same_run = run && fs::equivalent(*run, place.out, ignored);
   if (!place.same_run && newest_checkpoint(place.out))
     fail("the run folder ", place.out, " holds a run already; add --resume auto to go on, or choose another --out");
   return place;

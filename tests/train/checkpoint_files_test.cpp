@@ -201,6 +201,15 @@ TEST_F(CheckpointTest, KnowsTheRunFolderHoweverACheckpointIsNamed) {
   EXPECT_EQ(run_folder_of_checkpoint(link), std::nullopt);
 }
 
+TEST_F(CheckpointTest, KnowsTheRunFolderWhereItsCheckpointsLieOnAnotherDisk) {
+  fs::create_directory(folder_.file("disk"));
+  fs::create_directory(run_);
+  fs::create_directory_symlink(folder_.file("disk"), run_ + "/checkpoints");
+  const std::string folder = save(1);
+  for (const std::string& name : {folder, folder + "/", folder + "/."})
+    EXPECT_EQ(run_folder_of_checkpoint(name), run_) << name;
+}
+
 TEST_F(CheckpointTest, ReplacesOneOfTheSameStep) {
   save(7, "old");
   save(7, "new");

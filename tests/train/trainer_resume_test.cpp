@@ -202,6 +202,17 @@ TEST_F(ResumedRun, NeverResumesIntoAnotherRun) {
   EXPECT_EQ(losses(path("c")).size(), 5u);
 }
 
+TEST_F(ResumedRun, GoesOnInItsFolderWhereItsCheckpointsLieOnAnotherDisk) {
+  const auto until = [](const char* step) { return merged(kEveryStepLogged, {{"schedule.max_steps", step}}); };
+  fs::create_directory(path("disk"));
+  fs::create_directory(path("a"));
+  fs::create_directory_symlink(path("disk"), path("a") + "/checkpoints");
+  run("a", until("5"));
+  run("a", until("10"), path("a"));
+  run("a", until("15"), path("a") + "/checkpoints/step-00000010");
+  EXPECT_EQ(losses(path("a")).size(), 15u);
+}
+
 // The rate spoils the resumed run before its first checkpoint, as a crash would end it.
 TEST_F(ResumedRun, AfterGoingBackToAnOlderCheckpointAutoGoesOnFromThere) {
   run("whole", kEveryStepLogged);
