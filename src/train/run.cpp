@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "src/comm/launch.h"
@@ -10,6 +9,7 @@
 #include "src/comm/threads.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
+#include "src/core/texts.h"
 #include "src/core/threads.h"
 #include "src/train/alike.h"
 #include "src/train/auto_strategy.h"
@@ -63,15 +63,10 @@ struct Start {
   Place place;
   std::string state;  // state.json of the checkpoint
 
-  // Names of files are bytes, which JSON's text cannot hold; its binary form can.
-  std::string text() const {
-    const auto bytes = nlohmann::json::to_msgpack(nlohmann::json{
-        {"out", place.out}, {"checkpoint", place.checkpoint}, {"same_run", place.same_run}, {"state", state}});
-    return {bytes.begin(), bytes.end()};
-  }
+  std::string text() const { return packed({place.out, place.checkpoint, place.same_run ? "same" : "", state}); }
   static Start from(const std::string& text) {
-    const auto json = nlohmann::json::from_msgpack(text);
-    return {{json.at("out"), json.at("checkpoint"), json.at("same_run")}, json.at("state")};
+    const std::vector<std::string> parts = unpacked(text);
+    return {{parts.at(0), parts.at(1), !parts.at(2).empty()}, parts.at(3)};
   }
 };
 
