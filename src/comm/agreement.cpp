@@ -25,7 +25,7 @@ Facts facts_in(const std::string& text) {
   return all;
 }
 
-// Of two different values: the first lines that differ, for people.
+// What people are shown of two values that differ: the first lines that do.
 struct Shown {
   std::string mine, other;
 };
@@ -44,7 +44,7 @@ std::string who(size_t rank, const std::vector<Facts>& by_rank) {
   return concat("rank ", rank, " on ", by_rank[rank].host, " has ");
 }
 
-// With a blank before it where there is something.
+// Where the fact was found, with a blank before it; empty where that is not said.
 std::string place(const Fact& fact) { return fact.where.empty() ? "" : " " + fact.where; }
 
 }  // namespace

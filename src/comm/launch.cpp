@@ -46,7 +46,7 @@ int listed_count(const char* text, int index) {
   return 1;
 }
 
-// Of /proc/PROCESS/status, "" where there is none.
+// The value that /proc/PROCESS/status has for the key; "" where there is none.
 std::string status_of(pid_t process, const std::string& key) {
   std::ifstream file("/proc/" + std::to_string(process) + "/status");
   for (std::string line; std::getline(file, line);)

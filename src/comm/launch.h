@@ -30,7 +30,7 @@ bool has_fewer_cores_than(const std::vector<std::string>& launchers);
 // This process's own, read once.
 const Launch& launch();
 
-// Of this machine, for messages.
+// This machine's name, for messages.
 std::string host_name();
 
 // Cores for each of `ranks` ranks of this process, at least 1: those it may run on, shared with the other processes of

@@ -40,7 +40,7 @@ inline dnnl::memory::desc any_layout(const dnnl::memory::desc& tensor) {
 #endif
 }
 
-// Of the library at hand, "2.6.3".
+// The version of the library at hand, "2.6.3".
 inline std::string version() {
   const dnnl_version_t* v = dnnl_version();
   return std::to_string(v->major) + "." + std::to_string(v->minor) + "." + std::to_string(v->patch);

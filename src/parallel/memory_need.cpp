@@ -24,8 +24,8 @@ int64_t scratch_elements(const LayerPlan& layer) {
   return layer.out.elements() + layer.in.elements() + 2 * largest + inner;
 }
 
-// Per row, of backward through the run of layers [begin, end): two gradients as large as the largest, and what one
-// composite layer at a time needs.
+// What backward through the run of layers [begin, end) needs per row: two gradients as large as the largest, and what
+// one composite layer at a time needs.
 int64_t gradient_elements(const Plan& plan, int64_t begin, int64_t end) {
   int64_t largest = 0, scratch = 0;
   for (int64_t i = begin; i < end; ++i) {

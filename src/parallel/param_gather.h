@@ -20,7 +20,7 @@ struct Spread {
 
   int ranks() const { return static_cast<int>(std::max(elements.size(), columns.size())); }
 };
-// Over a model group. What every rank has is rank 0's to bring.
+// What the ranks of a model group hold of a parameter; where all hold the whole, rank 0 counts as the only one.
 Spread spread_of(const LayerPlan& layer, const Param& param);
 
 // Collective over `comm`. `mine` is what this rank holds, on the device. On rank 0 `write` gets the whole tensor in

@@ -17,7 +17,7 @@ Fact device_fact(const std::string& device);
 // command, recipe, device and precision, then `more` of the command line, and checks that as many ranks are there as
 // the recipe wants. Collective. Throws Error on all ranks, naming the first that differs.
 void start_together(const std::string& command, const Settings& settings, const std::vector<Fact>& more = {});
-// Of an option of the command line: its text, or that it is given.
+// What an option of the command line says: its text, or only whether it is given.
 Fact option_fact(const std::string& name, const std::string& value);
 Fact option_is_given(const std::string& name, bool given);
 

@@ -56,15 +56,15 @@ struct TimeOutcome {
 // ranks are processes, the others return an empty one.
 TimeOutcome time_steps(Settings settings, const TimeOptions& options);
 
-// Of rank 0 in a step of so many rows, in the order of the plan; for reports.
+// What rank 0 does in a step of so many rows, layer by layer in the order of the plan; for reports.
 std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows);
 
 // Before long work: throws Error, on all processes, where rank 0 could not write one of these files; an empty name is
 // none.
 void check_outputs(const std::vector<std::string>& files);
 
-// Of one of `ranks` ranks, which are threads of this process unless they are processes of the launch; of `threads` for
-// all ranks of this host (0: all cores), at least 1.
+// The compute threads of one of `ranks` ranks, which are threads of this process unless they are processes of the
+// launch: its part of `threads` for all ranks of this host (0: all cores), at least 1.
 int threads_per_rank(int threads, int ranks, const Launch& process = launch());
 
 }  // namespace owt

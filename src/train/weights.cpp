@@ -30,7 +30,7 @@ void check_shape(const SafetensorsReader& file, const std::string& path, const P
 // Brings pieces that rank 0 reads to the host of every rank.
 class Broadcasts {
  public:
-  // Of tensors with at most so many elements in a piece.
+  // most: the elements of the largest piece that will come.
   Broadcasts(int64_t most, const Groups& groups)
       : comm_(groups.world()), there_(comm_.ranks() == 1 ? Tensor() : Tensor({most}, DType::kF32, groups.device())) {
     comm_.meet();
