@@ -183,7 +183,11 @@ namespace {
 
 RunState state_in(const fs::path& checkpoint) {
   const std::string path = (checkpoint / kState).string();
-  return RunState::from_json(read_file(path), path);
+  try {
+    return RunState::from_json(read_file(path), path);
+  } catch (const Error& e) {
+    fail(e.what(), "; ", other_checkpoints(checkpoint));
+  }
 }
 
 }  // namespace
@@ -315,12 +319,7 @@ RunState load_checkpoint_state(const std::string& checkpoint_folder) {
   fs::path folder = fs::path(checkpoint_folder).lexically_normal();
   if (folder.filename().empty()) folder = folder.parent_path();  // it was given with a slash at the end
   const auto damaged = [&](const std::string& what) { fail(what, "; ", other_checkpoints(folder)); };
-  RunState state;
-  try {
-    state = state_in(folder);
-  } catch (const Error& e) {
-    damaged(e.what());
-  }
+  const RunState state = state_in(folder);
   for (const auto& [file, noted] : state.checksums) {
     const std::string path = (folder / file).string();
     if (!fs::exists(path)) damaged(path + " is missing");

@@ -78,6 +78,7 @@ std::vector<std::string> list_checkpoints(const std::string& run_folder);
 // step; nothing where there is none.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);
 // Of the best evaluation that the newest one knows of, where it is still there and no other branch's; else the newest.
+// Throws Error where state.json of one of the two is damaged, naming the other checkpoints.
 std::optional<std::string> best_checkpoint(const std::string& run_folder);
 // The run folder that a checkpoint lies in, as an absolute path; nothing where it was moved out of one.
 std::optional<std::string> run_folder_of_checkpoint(const std::string& checkpoint_folder);

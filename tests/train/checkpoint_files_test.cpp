@@ -321,6 +321,8 @@ TEST_F(CheckpointTest, ADamagedStateIsNamedAndNotPassedOver) {
   EXPECT_EQ(newest_checkpoint(run_), newer);
   EXPECT_THAT(complaint(newer), AllOf(HasSubstr(newer + "/state.json is damaged"), HasSubstr(at("step-00000001"))));
   EXPECT_THAT(complaint(newer + "/"), HasSubstr(at("step-00000001")));
+  EXPECT_THAT(message_of([&] { best_checkpoint(run_); }),
+              AllOf(HasSubstr(newer + "/state.json is damaged"), HasSubstr(at("step-00000001"))));
   fs::remove(newer + "/state.json");
   EXPECT_THAT(complaint(newer), HasSubstr("cannot read " + newer + "/state.json"));
 }
