@@ -9,7 +9,7 @@ namespace {
 using testing::Optional;
 
 Facts facts_of(const std::string& host, const std::string& images, const std::string& recipe = "a = 1\nb = 2\n") {
-  return {host, {{"recipe", recipe, "give all the same recipe"}, {"images", images, "copy them", "in /data"}}};
+  return {host, {{"recipe", recipe, "give all the same recipe"}, {"images", images, "copy them", "in /data/" + host}}};
 }
 
 TEST(Agreement, IsThereWhereAllValuesAreTheSame) {
@@ -23,8 +23,9 @@ TEST(Agreement, WhereThingsLieMayDiffer) {
 }
 
 TEST(Agreement, TheErrorNamesTheRankItsHostBothValuesAndTheCure) {
-  EXPECT_THAT(first_difference({facts_of("n0", "9"), facts_of("n1", "9"), facts_of("n2", "8")}),
-              Optional(std::string("images: rank 2 on n2 has 8 in /data, rank 0 on n0 has 9 in /data; copy them")));
+  EXPECT_THAT(
+      first_difference({facts_of("n0", "9"), facts_of("n1", "9"), facts_of("n2", "8")}),
+      Optional(std::string("images: rank 2 on n2 has 8 in /data/n2, rank 0 on n0 has 9 in /data/n0; copy them")));
 }
 
 TEST(Agreement, OfLongTextsTheFirstLineThatDiffersIsShown) {
