@@ -138,7 +138,7 @@ std::string host_name() {
 
 int cores_per_rank(int ranks, const Launch& process) {
   const int processes = process.bound ? 1 : process.local_ranks;
-  return std::max(1, hardware_cores() / (processes * std::max(ranks, 1)));
+  return std::clamp(hardware_cores() / (processes * std::max(ranks, 1)), 1, omp_get_thread_limit());
 }
 
 }  // namespace owt

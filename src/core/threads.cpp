@@ -30,7 +30,8 @@ int hardware_cores() {
 
 void set_team_size(int threads) {
   OWT_CHECK(threads >= 1);
-  omp_set_num_threads(threads);
+  // Of a team that OMP_THREAD_LIMIT cuts short oneDNN would wait for the threads that never come.
+  omp_set_num_threads(std::min(threads, omp_get_thread_limit()));
 }
 
 }  // namespace owt

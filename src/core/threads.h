@@ -13,7 +13,7 @@ namespace owt {
 
 int hardware_cores();  // cores this process may run on
 inline int team_size() { return omp_get_max_threads(); }
-void set_team_size(int threads);  // for the calling host thread, >= 1
+void set_team_size(int threads);  // for the calling host thread, >= 1; OMP_THREAD_LIMIT at most
 
 // function(begin, end) over [0, items) in equal contiguous parts, one per thread; fewer parts when one would be smaller
 // than `grain` items. The parts depend on the team size only. The function must not throw.

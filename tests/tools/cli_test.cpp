@@ -53,6 +53,13 @@ TEST_F(CliTest, AWrongCommandLineExitsWith2AndSuggests) {
   EXPECT_EQ(owt("plan " + small_recipe() + " --workers zero").code, 2);
 }
 
+// oneDNN hung in the first convolution.
+TEST_F(CliTest, ALimitOfThreadsThatIsSmallerThanTheTeamMakesTheTeamSmaller) {
+  const std::string train = "train " + small_recipe() + " --threads 3 --steps 2 --set run.conv_algorithm=direct --out ";
+  const Result limited = owt(train + file("limited"), "OMP_THREAD_LIMIT=1 timeout 600");
+  EXPECT_EQ(limited.code, 0) << limited.err;
+}
+
 TEST_F(CliTest, ChoicesOfConvolutionAlgorithmsAreInTheLogAndNotOnTheTerminal) {
   const Result run = owt("train " + small_recipe() + " --steps 2 --out " + file("run"));
   ASSERT_EQ(run.code, 0) << run.err;
