@@ -133,9 +133,11 @@ class JpegWriter {
   JpegWriter& operator=(const JpegWriter&) = delete;
 
   std::string write(const Photo& photo, const JpegSettings& settings) {
-    if (!guarded(errors_.back, [&] { compress(photo, settings); }))
+    if (!guarded(errors_.back, [&] { compress(photo, settings); })) {
+      file_ = nullptr;  // libjpeg may have freed it for a larger one, and says so at the end only
       fail("cannot write a JPEG of ", photo.width, " x ", photo.height, ": ",
            static_cast<const char*>(errors_.back.reason));
+    }
     return {reinterpret_cast<const char*>(file_), bytes_};
   }
 

@@ -78,7 +78,7 @@ class TiffReader {
   Photo read() {
     const int64_t height = number(TIFFTAG_IMAGELENGTH), width = number(TIFFTAG_IMAGEWIDTH);
     const auto turn = admit(height, width, limits_);
-    check_part_size();
+    check_part_size(height * width);
     std::vector<uint32_t> raster(static_cast<size_t>(height * width));
     const bool multiplied = convert(raster, static_cast<uint32_t>(height), static_cast<uint32_t>(width));
     Photo photo = white(height, width);
@@ -108,11 +108,13 @@ class TiffReader {
     return value;
   }
 
-  // A strip or tile, which libtiff takes memory for, is no larger than the limit for pixels of four 16-bit channels.
-  void check_part_size() const {
+  // A strip or tile, which libtiff takes memory for, is no larger than the image or a large tile, of four 16-bit
+  // channels.
+  void check_part_size(int64_t pixels) const {
+    constexpr int64_t kLargeTile = 2048 * 2048;
     const uint64_t bytes = TIFFIsTiled(tiff_.get()) ? TIFFTileSize64(tiff_.get()) : TIFFStripSize64(tiff_.get());
     if (bytes == 0) damaged();
-    if (bytes > static_cast<uint64_t>(limits_.pixels) * 8)
+    if (bytes > static_cast<uint64_t>(std::max(pixels, kLargeTile)) * 8)
       throw BadPhoto(concat("TIFF with parts of ", bytes, " bytes, more than its pixels can need"));
   }
 

@@ -22,7 +22,8 @@ int command_devices(const Arguments& arguments) {
                         gpu.multiprocessors, gpu.pci_bus);
   if (gpus.list.empty()) std::cout << format("cuda   none: {}\n", gpus.why_none);
   if (!gpus.runtime.empty())
-    std::cout << format("CUDA runtime {}, driver for {}\n", gpus.runtime, gpus.driver.empty() ? "none" : gpus.driver);
+    std::cout << format("CUDA runtime {}, {}\n", gpus.runtime,
+                        gpus.driver.empty() ? "no driver" : "driver for " + gpus.driver);
   const std::string mpi = process_library();
   std::cout << format("mpi    {}\n", mpi.empty() ? "none: built without MPI, ranks are threads" : mpi);
   return 0;

@@ -65,6 +65,10 @@ sanitizers=false
 case ${1:-} in
   '') ;;
   --sanitizers) sanitizers=true ;;
+  --help | -h)
+    sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"
+    exit
+    ;;
   *)
     echo "usage: tools/test.sh [--sanitizers]" >&2
     exit 2

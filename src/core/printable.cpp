@@ -8,7 +8,7 @@ namespace {
 
 // The bytes of the character that the text begins with; 0 where it controls a terminal or is no UTF-8.
 size_t visible_bytes(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const unsigned first = byte(0);
   if (first < 0x80) return first >= ' ' && first != 0x7f ? 1 : 0;
   if (first < 0xc2 || first > 0xf4) return 0;

@@ -77,7 +77,7 @@ read_options() {
   seed=${seed:-$(date +%s)}
   local name kind
   for name in minutes seed rounds legs timeout grace; do
-    [[ ${!name} =~ ^[0-9]{1,10}$ ]] || stop 2 "$name is '${!name}', wanted a whole number"
+    [[ ${!name} =~ ^(0|[1-9][0-9]{0,9})$ ]] || stop 2 "$name is '${!name}', wanted a whole number"
   done
   for kind in $kinds; do
     [[ $kind =~ ^(kill|stop|term|usr1|finish|some|many|disk|blink|link)$ ]] || stop 2 "no kind '$kind'; see --help"
