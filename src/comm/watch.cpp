@@ -22,9 +22,8 @@ using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
 constexpr auto kConnect = Milliseconds(3000);   // to one address
-constexpr auto kPatience = Milliseconds(1000);  // with being heard
+constexpr auto kPatience = Milliseconds(3000);  // with being heard
 constexpr int64_t kOtherFiles = 512;            // that rank 0 has open beside its connections
-constexpr auto kHearing = Milliseconds(100);    // for the others to read the last words
 
 std::atomic<double> timeout_seconds{20}, stall_seconds{600}, start_seconds{0};
 
@@ -138,9 +137,6 @@ class Watch::Thread {
   }
   void say_failed(const std::string& text) {
     wait_until_said([&] { failure_ = text; });
-    // The loop reads on meanwhile: the end of a process with unread words in its sockets takes back what the others
-    // have not read yet.
-    std::this_thread::sleep_for(kHearing);
   }
 
  private:
@@ -150,6 +146,7 @@ class Watch::Thread {
     Clock::time_point heard;
     std::optional<Standing> standing{};
     bool left = false;  // has said goodbye
+    bool told = false;  // has answered what this rank said of its failure
   };
 
   const Peer& peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
@@ -238,6 +235,7 @@ class Watch::Thread {
       look_at_activity(now, was_stopped);
       listen();
       if (!speak()) return;
+      look_for_answers();
       if (now >= next_alive) {
         announce({kAlive, rank_, standing(now).text()});
         next_alive = now + alive_every();
@@ -339,11 +337,12 @@ class Watch::Thread {
         losses_.set_failed(concat("rank ", message.rank, " failed: ", message.text));
         for (Link& other : links_)
           if (&other != &link) other.connection.send(message);
-        if (rank_ == 0) link.connection.send({kTold, 0, ""});
+        link.connection.send({kTold, rank_, ""});
         link.left = true;  // its end is no news
         return;
       case kTold:
-        return set_said();
+        link.told = true;
+        return;
       case kLost:
         return losses_.set_lost(message.text);
       default:
@@ -353,7 +352,6 @@ class Watch::Thread {
 
   void lose(Link& link, const std::string& how) {
     link.left = true;
-    if (link.rank == 0) set_said();  // nobody else listens
     const std::string text = concat("rank ", link.rank, " on ", peer(link.rank).host, " (process ",
                                     peer(link.rank).process, ") was lost: ", how);
     losses_.set_lost(text);
@@ -371,12 +369,21 @@ class Watch::Thread {
     eventfd_read(bell_, &rings);
     if (goodbye_) announce({kGoodbye, rank_, ""});
     said_goodbye_ = said_goodbye_ || goodbye_;
-    if (failure_) announce({kFailed, rank_, *failure_});
-    const bool heard = rank_ == 0 || links_.empty() || !links_.front().connection.open();  // else rank 0 will say so
-    if (goodbye_ || (failure_ && heard)) said_ = true, said_changed_.notify_all();
+    if (goodbye_) said_ = true, said_changed_.notify_all();
+    if (failure_) announce({kFailed, rank_, *failure_}), awaits_answers_ = true;
     goodbye_ = false;
     failure_.reset();
     return !stopped_;
+  }
+
+  // The words of a process that ends with something unread in its sockets are taken back from who has not read them
+  // yet. So it stays until all have.
+  void look_for_answers() {
+    if (!awaits_answers_) return;
+    for (const Link& link : links_)
+      if (link.connection.open() && !link.left && !link.told) return;
+    awaits_answers_ = false;
+    set_said();
   }
 
   void announce(const Message& message) {
@@ -390,7 +397,7 @@ class Watch::Thread {
   size_t called_ = 0;  // of them
   std::vector<Link> links_;
   std::optional<Clock::time_point> loss_at_;
-  bool said_goodbye_ = false;
+  bool said_goodbye_ = false, awaits_answers_ = false;
   Activity seen_;
   Clock::time_point seen_since_ = Clock::now();
 

@@ -69,7 +69,8 @@ class Watch {
 
   // From now on the end of this process is no loss. Returns when that is said.
   void say_goodbye();
-  // Tells all others that this rank has failed, with one line, and returns when they have been told, after 1 s at most.
+  // Tells all others that this rank has failed, with one line, and returns when they have answered, after 3 s at most.
+  // Of a rank other than 0 the answer is rank 0's, which tells the others.
   void say_failed(const std::string& text);
 
  private:

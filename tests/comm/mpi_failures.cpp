@@ -67,9 +67,10 @@ void all_reduce_for_ever(Communicator& comm) {
   }
 }
 
-// Larger than what the others send here in the sum of 100,000 that they begin with, so that MPI does not notice.
+// In chunks larger than what the others send here in the sum of 100,000 that they begin with, so that MPI does not
+// notice.
 void receive_for_ever(Communicator& comm) {
-  Tensor share({40'000});
+  Tensor share({400'000});
   while (true) comm.broadcast(share, share, 2, {}).wait();
 }
 
