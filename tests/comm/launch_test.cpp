@@ -126,6 +126,7 @@ TEST(Launch, VariablesThatMakeNoSenseAreRefused) {
 
 TEST(Launch, ProcessesOfAHostShareItsCoresUnlessEachHasItsOwn) {
   const int cores = hardware_cores();
+  if (omp_get_thread_limit() < cores) GTEST_SKIP() << "OMP_THREAD_LIMIT";
   Launch process;
   process.ranks = 2 * cores;
   process.local_ranks = cores;

@@ -20,6 +20,9 @@ using ::testing::IsEmpty;
 class Team : public ::testing::Test {
  protected:
   Team() : before_(team_size()) {}
+  void SetUp() override {
+    if (omp_get_thread_limit() < 8) GTEST_SKIP() << "OMP_THREAD_LIMIT";
+  }
   ~Team() override { set_team_size(before_); }
 
   // The parts parallel_for makes, in order of their begin.
