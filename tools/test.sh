@@ -56,7 +56,7 @@ test_asan() {
 
 # The OpenMP library is not instrumented, so that the sanitizer does not see its barriers: teams of one thread. Ranks and
 # loaders are threads of our own and are checked in full.
-export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1"
+export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1 allocator_may_return_null=1"
 test_tsan() {
   OMP_THREAD_LIMIT=1 test_at_once --test-dir build-tsan --label-exclude shell
 }
