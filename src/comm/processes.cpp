@@ -28,7 +28,7 @@ constexpr int kWrongCommandLine = 2;  // which all ranks have
 // Open MPI 4 rests for a second, Open MPI 5 for a quarter (nothing sets that), and a rest is cut short when a further
 // process ends. So each rank says at once what it knows, and stays long enough for all others to have done so.
 constexpr auto kGraceToSay = std::chrono::milliseconds(100);  // for the rank's own threads; then the watch says it
-constexpr auto kStay = std::chrono::milliseconds(300);
+constexpr auto kStay = std::chrono::milliseconds(1000);
 constexpr auto kGraceToEnd = std::chrono::milliseconds(5000);  // then the watch ends the process
 
 // "owt: error: ...", once per process; in one piece, because other ranks write to the same terminal.
