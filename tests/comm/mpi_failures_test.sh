@@ -96,12 +96,19 @@ for transport in shared tcp; do
     event
     kill -KILL "$process"
     finish
+    line="rank $lost on [^ ]+ \(process $process\) was lost: its process has ended$place"
+    # Open MPI 4 ends a rank by itself when its write to the lost one fails before anything else is known.
+    if [ "$transport" = tcp ] && grep -q 'FATAL' "$work/out"; then
+      grep -qE "^owt: error: (rank [012]: )?$line\$" "$work/out" || wrong "nobody says who was lost"
+      passed
+      continue
+    fi
     expect_status 137
     for other in 0 1 2; do
       [ "$other" != "$lost" ] || continue
       who="rank $other: "
       [ "$other" != 0 ] || who=
-      expect_line "${who}rank $lost on [^ ]+ \(process $process\) was lost: its process has ended$place"
+      expect_line "$who$line"
     done
     expect_lines 2
     passed
