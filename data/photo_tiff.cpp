@@ -108,13 +108,13 @@ class TiffReader {
     return value;
   }
 
-  // A strip or tile, which libtiff takes memory for, is no larger than the image or a large tile, of four 16-bit
-  // channels.
+  // A strip or tile, which libtiff takes memory for, is no larger than the image or a large tile, nor than the limit
+  // for pixels; of four 16-bit channels.
   void check_part_size(int64_t pixels) const {
     constexpr int64_t kLargeTile = 2048 * 2048;
     const uint64_t bytes = TIFFIsTiled(tiff_.get()) ? TIFFTileSize64(tiff_.get()) : TIFFStripSize64(tiff_.get());
     if (bytes == 0) damaged();
-    if (bytes > static_cast<uint64_t>(std::max(pixels, kLargeTile)) * 8)
+    if (bytes > static_cast<uint64_t>(std::min(limits_.pixels, std::max(pixels, kLargeTile))) * 8)
       throw BadPhoto(concat("TIFF with parts of ", bytes, " bytes, more than its pixels can need"));
   }
 

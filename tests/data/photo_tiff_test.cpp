@@ -107,6 +107,13 @@ TEST(TiffPhoto, TheAlphaOfATiffIsOverWhiteWhetherColoursAreMultipliedOrNot) {
 }
 
 // libtiff takes memory for whole tiles and strips, whatever the image needs of them.
+TEST(TiffPhoto, APartLargerThanTheLimitForPixelsIsRefused) {
+  const Photo photo = quadrants(48, 64, kFourColours);
+  const PhotoLimits limits{.pixels = 48 * 64};
+  EXPECT_EQ(read_photo(written_tiff(photo, {.tile = 64}), limits).pixels, photo.pixels);
+  EXPECT_THAT(reason(written_tiff(photo, {.tile = 128}), limits), HasSubstr("parts of 49152 bytes"));
+}
+
 TEST(TiffPhoto, APartMuchLargerThanTheImageIsRefused) {
   const Photo photo = quadrants(48, 64, kFourColours);
   EXPECT_EQ(read_photo(written_tiff(photo, {.tile = 2048})).pixels, photo.pixels);

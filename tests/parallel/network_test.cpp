@@ -192,7 +192,8 @@ TEST(TimeTable, InterpolatesOnLogarithms) {
 }
 
 TEST(Network, MeasuredTimesTakeThePlaceOfFormulas) {
-  Network network = measured_network({{.collective = kAllReduce, .bytes = 1000, .seconds = 2, .overlaps = true},
+  Network network = measured_network({{.collective = kAllReduce, .bytes = 1000, .seconds = 2},
+                                      {.collective = kAllReduce, .bytes = 2000, .seconds = 4, .overlaps = true},
                                       {.collective = kAllReduce, .bytes = 3000, .seconds = 6}},
                                      4, 1);
   network.local = {1, 1};
