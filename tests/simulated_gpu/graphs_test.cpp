@@ -19,6 +19,7 @@ class Graphs : public testing::Test {
     for (cudaEvent_t* event : {&fork_, &join_}) EXPECT_EQ(cudaEventCreate(event), cudaSuccess);
   }
   ~Graphs() override {
+    cudaDeviceSynchronize();  // work that is queued writes into this
     if (graph_) cudaGraphDestroy(graph_);
     if (executable_) cudaGraphExecDestroy(executable_);
     for (cudaEvent_t event : {fork_, join_}) cudaEventDestroy(event);
