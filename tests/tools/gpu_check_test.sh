@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tools/gpu_check.sh: its whole run on the CPU with the program that is given, and how it treats failures, with programs
-# that only pretend.
+# tools/gpu_check.sh: its three stages on the CPU with the program that is given, and how it treats failures and what it
+# keeps, with programs that only pretend.
 #
 #   usage: gpu_check_test.sh PROGRAM
 #
@@ -16,20 +16,51 @@ program() {  # program PATH COMMANDS
   printf '#!%s\n%s\n' "$(command -v bash)" "$2" >"$1"
   chmod +x "$1"
 }
+# An owt with a GPU that adds its words to the file `calls`, and does COMMANDS when it shall train or time.
+pretend_owt() {  # pretend_owt [COMMANDS]
+  program "$work/build/owt" "case \$1 in
+    devices) echo 'cuda:0 pretended'; exit ;;
+    --version) echo 'owt pretended'; exit ;;
+  esac
+  echo \"owt \$*\" >>'$work/calls'
+  value_of() { while [ \"\$1\" != \"\$name\" ]; do shift; done; echo \"\$2\"; }
+  ${1:-exit 3}"
+}
+timed='name=--csv; printf "kind,name,ms\nlayer,conv1,0.3\nlayer,fc1,0.5\nstep,step,2.0\nuntimed,step,1.0\n" >"$(value_of "$@")"'
+trained='name=--steps; steps=$(value_of "$@"); name=--out; out=$(value_of "$@"); mkdir -p "$out"
+  for step in $(seq "$steps"); do echo "{\"kind\": \"train\", \"step\": $step, \"loss\": ${loss:-2.5}}"; done >"$out/metrics.jsonl"'
+# Lines of GoogleTest: "A.b" passed, "!A.b" failed, "?A.b" only began.
+tests() {
+  local name
+  for name in "$@"; do
+    echo "echo '[ RUN      ] ${name#[?!]}'"
+    case $name in
+      !*) echo "echo '[  FAILED  ] ${name#!} (0 ms)'" ;;
+      [?]*) ;;
+      *) echo "echo '[       OK ] $name (0 ms)'" ;;
+    esac
+  done
+}
 begin() {  # a build with a GPU, and test programs that pass
   case_name=$1
-  rm -rf "$work/build" "$work/out"
-  mkdir -p "$work/build/tests"
-  program "$work/build/owt" 'if [ "$1" = devices ]; then echo "cuda:0 pretended"; else exit 3; fi'
+  rm -rf "$work/build" "$work/out" "$work/bin"
+  mkdir -p "$work/build/tests" "$work/bin"
+  pretend_owt
   program "$work/build/tests/core_test" "echo \"core_test \$*\" >>'$work/calls'
-    echo '[==========] 2 tests from 1 test suite ran. (0 ms total)'"
+    $(tests A.a A.b/0)"
   : >"$work/calls"
 }
 gpu_check() {
-  "$root/tools/gpu_check.sh" --build "$work/build" --out "$work/out" "$@" >"$work/output" 2>&1
+  "$root/tools/gpu_check.sh" "$@" --build "$work/build" --out "$work/out" >"$work/output" 2>&1
 }
 expect_output() { grep -qE -- "$1" "$work/output" || wrong "nothing printed matches '$1'"; }
 expect_no_output() { if grep -qE -- "$1" "$work/output"; then wrong "something printed matches '$1'"; fi; }
+expect_result() { grep -qE -- "$1" "$work/out/results.jsonl" || wrong "nothing in results.jsonl matches '$1'"; }
+expect_calls() {  # expect_calls COUNT PATTERN
+  local count
+  count=$(grep -cE -- "$2" "$work/calls" || true)
+  [ "$count" = "$1" ] || wrong "$count calls match '$2', wanted $1"
+}
 wrong() {
   echo "FAILED: $case_name: $*" >&2
   sed 's/^/  | /' "$work/output" >&2
@@ -37,84 +68,124 @@ wrong() {
 }
 passed() { echo "passed: $case_name"; }
 
-begin "on the CPU it runs through: devices, tests, losses, accuracy, speed"
+begin "on the CPU all three stages run through"
 cp "$owt" "$work/build/owt"
-gpu_check --cpu-dry-run --limit 240 || wrong "it ended with $?"
-for part in f a c d; do expect_output "^PASS  $part "; done
-expect_output '^(PASS|SKIP)  e '
-expect_output '^SKIP  g .*wants a GPU'
+gpu_check 1 --cpu-dry-run || wrong "stage 1 ended with $?"
+for part in devices smoke owt tests; do expect_output "^PASS  $part "; done
+expect_output '^(PASS|SKIP)  eager '
+expect_output '^SKIP  compiled '
 expect_output '^cifar10_quick +16 +fp32 +[0-9]+'
-grep -q 'runs agree' "$work/out/log.txt" || wrong "log.txt has no losses"
+gpu_check 2 --cpu-dry-run || wrong "stage 2 ended with $?"
+for part in again variants; do expect_output "^PASS  $part "; done
+expect_output '^SKIP  profile .*wants a GPU'
+gpu_check 3 --cpu-dry-run || wrong "stage 3 ended with $?"
+for part in ranks accuracy others; do expect_output "^PASS  $part "; done
+expect_output '^SKIP  sanitizers .*wants a GPU'
 python3 -c "
 import json
-results = json.load(open('$work/out/results.json'))
-assert [part['part'] for part in results['parts']] == list('facdeg'), results
-assert results['benchmark']['cases'][0]['results']['owt']['ms'] > 0, results
-" || wrong "results.json is not as it should be"
+records = [json.loads(line) for line in open('$work/out/results.jsonl')]
+assert {record['stage'] for record in records if record['kind'] == 'part'} == {1, 2, 3}, records
+kinds = {record['kind'] for record in records}
+assert kinds >= {'devices', 'losses', 'speed', 'tests', 'variant', 'layer', 'accuracy'}, kinds
+assert all(record['ms'] > 0 for record in records if record['kind'] == 'speed' and record['engine'] == 'owt'), records
+" || wrong "results.jsonl is not as it should be"
+[ "$(find "$work/out" -type f | wc -l)" -le 6 ] || wrong "the output folder has more than six files"
 passed
 
 begin "without a GPU it says so in one line"
 program "$work/build/owt" 'echo "cuda   none: there is no driver"'
-! gpu_check || wrong "it succeeded"
+! gpu_check 1 || wrong "it succeeded"
 expect_output 'no GPU: cuda   none: there is no driver'
 [ "$(wc -l <"$work/output")" = 1 ] || wrong "more than one line"
 passed
 
-begin "tests on the GPU come first, and are counted"
-gpu_check --parts a || wrong "it ended with $?"
-expect_output '^PASS  a .*2 tests on the GPU, 2 others'
-[ "$(sed -n 1p "$work/calls" | grep -c 'filter=\*cuda')" = 1 ] || wrong "the first call has another filter"
-[ "$(sed -n 2p "$work/calls" | grep -c 'filter=-\*cuda')" = 1 ] || wrong "the second call has another filter"
+begin "without Python it says so in one line"
+! PYTHON=$work/none gpu_check 1 || wrong "it succeeded"
+expect_output 'found no Python 3.11 or newer as .*/none'
+[ "$(wc -l <"$work/output")" = 1 ] || wrong "more than one line"
 passed
 
-begin "a failure is shown and does not stop the other parts"
-program "$work/build/tests/data_test" 'echo "the third image is wrong"; exit 1'
-! gpu_check --parts f,a,c || wrong "it succeeded"
-expect_output '^PASS  f '
-expect_output '^FAIL  a .*data_test'
-expect_output '\| the third image is wrong'
-expect_output '^FAIL  c '
-grep -q '"FAIL"' "$work/out/results.json" || wrong "results.json does not have it"
+begin "the tests on the GPU are a part of their own, and are counted"
+gpu_check 1 --parts tests || wrong "it ended with $?"
+expect_output '^PASS  tests .*: 2 tests passed'
+expect_calls 1 'core_test --gtest_filter=\*cuda\*'
+gpu_check 3 --parts others || wrong "it ended with $?"
+expect_calls 1 'core_test --gtest_filter=-\*cuda\*'
+passed
+
+begin "a failure is written down and does not stop the other parts"
+program "$work/build/tests/data_test" "$(tests '!Images.third'); exit 1"
+! gpu_check 1 --parts devices,tests,smoke || wrong "it succeeded"
+expect_output '^FAIL  tests .*data_test Images.third'
+expect_output '^FAIL  smoke '
+expect_result '"program": "data_test".*"failed": \["Images.third"\]'
+grep -q 'FAILED  \] Images.third' "$work/out/log.txt" || wrong "log.txt does not have it"
+passed
+
+begin "a test that ends its program does not hide the others"
+program "$work/build/tests/core_test" "case \$* in
+  *-A.a:A.b) $(tests A.c/0) ;;
+  *) $(tests A.a '?A.b'); kill -SEGV \$\$ ;;
+esac"
+! gpu_check 1 --parts tests || wrong "it succeeded"
+expect_output '^FAIL  tests .*: 2 tests passed; core_test A.b$'
+passed
+
+begin "stage 2 runs the failed tests again, and only these"
+program "$work/build/tests/data_test" "$(tests Images.first '!Images.third'); exit 1"
+! gpu_check 1 --parts tests || wrong "it succeeded"
+program "$work/build/tests/data_test" "echo \"data_test \$*\" >>'$work/calls'; $(tests Images.third)"
+: >"$work/calls"
+gpu_check 2 --parts again || wrong "it ended with $?"
+expect_output '^PASS  again .*: 1 tests passed'
+expect_calls 1 'data_test --gtest_filter=Images.third$'
+expect_calls 0 'core_test'
+gpu_check 2 --parts again || wrong "it ended with $?"
+expect_output '^PASS  again .*: none had failed'
+passed
+
+begin "that no test runs on the GPU is a failure"
+program "$work/build/tests/core_test" 'echo "[==========] 0 tests from 0 test suites ran. (0 ms total)"'
+! gpu_check 1 --parts tests || wrong "it succeeded"
+expect_output '^FAIL  tests .*: 0 tests passed'
+passed
+
+begin "a test program that does not start is a failure"
+program "$work/build/tests/data_test" 'echo "no such library"; exit 127'
+! gpu_check 1 --parts tests || wrong "it succeeded"
+expect_output '^FAIL  tests .*data_test all of it: status 127'
 passed
 
 begin "cuDNN's description of the GPU is kept"
 program "$work/build/tests/cudnn_test" 'echo "{}" >"$OWT_DUMP_DEVICE_JSON"'
-gpu_check --parts f || wrong "it ended with $?"
+gpu_check 1 --parts devices || wrong "it ended with $?"
 [ -s "$work/out/device.json" ] || wrong "there is no device.json"
 program "$work/build/tests/cudnn_test" 'true'
 rm "$work/out/device.json"
-! gpu_check --parts f || wrong "it succeeded without a description"
-expect_output '^FAIL  f .*no device.json'
+! gpu_check 1 --parts devices || wrong "it succeeded without a description"
+expect_output '^FAIL  devices .*no device.json'
 passed
 
-begin "what compute-sanitizer finds is a failure"
+begin "what compute-sanitizer finds is a failure, that the machine refuses it is not"
 program "$work/build/tests/layers_test" 'true'
-mkdir "$work/build/bin"
-program "$work/build/bin/compute-sanitizer" 'case "$*" in *racecheck*) echo hazard; exit 99 ;; esac'
-! PATH=$work/build/bin:$PATH gpu_check --parts g || wrong "it succeeded"
-expect_output '^FAIL  g .*racecheck \(status 99\)'
-expect_output '\| hazard'
-program "$work/build/bin/compute-sanitizer" 'true'
-PATH=$work/build/bin:$PATH gpu_check --parts g || wrong "it ended with $?"
-expect_output '^PASS  g .*memcheck clean; racecheck clean'
+program "$work/bin/compute-sanitizer" 'case "$*" in *racecheck*) echo "== ERROR SUMMARY: 1 hazard"; exit 99 ;; esac'
+! PATH=$work/bin:$PATH gpu_check 3 --parts sanitizers || wrong "it succeeded"
+expect_output '^FAIL  sanitizers .*memcheck clean; racecheck found something \(status 99\)'
+program "$work/bin/compute-sanitizer" 'true'
+PATH=$work/bin:$PATH gpu_check 3 --parts sanitizers || wrong "it ended with $?"
+expect_output '^PASS  sanitizers .*memcheck clean; racecheck clean'
+program "$work/bin/compute-sanitizer" 'echo "========= Error: Device not supported. Please refer to the release notes"; exit 1'
+PATH=$work/bin:$PATH gpu_check 3 --parts sanitizers || wrong "it ended with $?"
+expect_output '^SKIP  sanitizers .*memcheck Error: Device not supported'
 passed
 
 begin "a strategy with other losses is a failure"
-program "$work/build/owt" 'if [ "$1" = devices ]; then echo "cuda:0 pretended"; exit; fi
-loss=2.5
-while [ $# -gt 0 ]; do
-  case $1 in
-    --out) out=$2 ;;
-    --parallel) if [ "$2" = dp ]; then loss=2.6; fi ;;
-  esac
-  shift
-done
-mkdir -p "$out"
-for step in 1 2 3 4; do echo "{\"kind\": \"train\", \"step\": $step, \"loss\": $loss}"; done >"$out/metrics.jsonl"'
-! gpu_check --parts c --quick || wrong "it succeeded"
-expect_output '^FAIL  c '
-expect_output 'ok     2 workers, owt-c: largest difference 0'
-expect_output 'FAILED 2 workers, dp: largest difference 4.0e-02 in step 1'
+pretend_owt "name=--parallel; [ \"\$(value_of \"\$@\")\" != dp ] || loss=2.6
+$trained"
+! gpu_check 3 --parts ranks || wrong "it succeeded"
+expect_output '^FAIL  ranks .*runs agree; not: 2 workers, dp; 4 workers, dp; status 1'
+expect_result '"run": "2 workers, owt-c", "result": "PASS", "text": "largest difference 0'
+expect_result '"run": "2 workers, dp", "result": "FAIL", "text": "largest difference 4.0e-02 in step 1'
 passed
 
 begin "the floor of AlexNet at 1024 images is 161 thousand images per second"
@@ -125,40 +196,126 @@ expect_output '^step +6349\.4 us = 161275 images/s'
 passed
 
 begin "owt's speed is that of steps without timers, and without PyTorch it is measured alone"
-program "$work/python" 'exec python3 -S "$@"'  # has the standard library only
-program "$work/build/owt" 'if [ "$1" = devices ]; then echo "cuda:0 pretended"; exit; fi
-while [ "$1" != --csv ]; do shift; done
-printf "kind,name,ms\nlayer,conv1,0.3\nlayer,fc1,0.5\nstep,step,2.0\nuntimed,step,1.0\n" >"$2"'
-gpu_check --parts e --quick --python "$work/python" || wrong "it ended with $?"
-expect_output '^SKIP  e .*0 met, 0 missed, 0 not judged, PyTorch is not installed'
-expect_output '^cifar10_quick +64 +bf16 +64000 .* 1\.000$'
-expect_output 'cifar10_quick 64 bf16: fc1 0.500 ms .*, conv1 0.300 ms'
+program "$work/bin/python" 'exec python3 -S "$@"'  # has the standard library only
+pretend_owt "$timed"
+PYTHON=$work/bin/python gpu_check 1 --parts owt,eager || wrong "it ended with $?"
+expect_output '^PASS  owt '
+expect_output '^SKIP  eager .*4 open; left out: .*PyTorch is not installed'
+expect_output '^cifar10_quick +128 +bf16 +128000 .* 1\.000'
+expect_output 'cifar10_quick 128 bf16: fc1 0.500 ms .*, conv1 0.300 ms'
+grep -q '^cifar10_quick .* 128000 ' "$work/out/table.txt" || wrong "table.txt does not have it"
 passed
 
-begin "that no test runs on the GPU is a failure"
-program "$work/build/tests/core_test" 'echo "[==========] 0 tests from 0 test suites ran. (0 ms total)"'
-! gpu_check --parts a || wrong "it succeeded"
-expect_output '^FAIL  a .*not one test ran on the GPU'
+begin "measurements of an earlier stage count, as long as the program is the same"
+pretend_owt "$timed"
+program "$work/bin/python" 'exec python3 -S "$@"'
+PYTHON=$work/bin/python gpu_check 1 --parts owt || wrong "it ended with $?"
+expect_calls 4 'owt time'
+PYTHON=$work/bin/python gpu_check 1 --parts owt || wrong "it ended with $?"
+expect_calls 4 'owt time'
+sed -i 's/owt pretended/owt mended/' "$work/build/owt"
+PYTHON=$work/bin/python gpu_check 1 --parts owt || wrong "it ended with $?"
+expect_calls 8 'owt time'
 passed
 
-begin "what outlasts the limit is cut off, and later parts are skipped"
-program "$work/build/tests/core_test" 'sleep 100'
-gpu_check --parts a,c --limit 20 || wrong "it ended with $?"
-expect_output '^SKIP  a .*cut off by --limit 20'
-expect_output '^SKIP  c .*too little'
+begin "plans that were measured are kept, and used again by the next stage"
+pretend_owt "mkdir -p \"\$OWT_CACHE\"; if [ -e \"\$OWT_CACHE/conv.plan\" ]; then echo 'plan was there' >>'$work/calls'; fi
+: >\"\$OWT_CACHE/conv.plan\"
+$timed"
+gpu_check 1 --parts owt || wrong "it ended with $?"
+tar -tzf "$work/out/plans.tar.gz" | grep -qx 'plans/runs/conv.plan' || wrong "plans.tar.gz does not hold the plan"
+: >"$work/calls"
+gpu_check 2 --parts variants || wrong "it ended with $?"
+expect_calls "$(grep -c '^owt time' "$work/calls")" 'plan was there'
 passed
 
-begin "the limit does not hide a failure"
-program "$work/build/tests/bad_test" 'exit 1'
-! gpu_check --parts a --limit 20 || wrong "it succeeded"
-expect_output '^FAIL  a .*bad_test'
+begin "variants are measured in turns with the step as it is"
+pretend_owt "$timed"
+gpu_check 2 --parts variants || wrong "it ended with $?"
+expect_calls 24 'owt time'
+sed -n 1,3p "$work/calls" | grep -o 'run\.[a-z_]*=false' | tr '\n' ' ' >"$work/output"
+expect_output '^run.cuda_graph=false run.deterministic=false $'
+expect_result '"kind": "variant".*"variant": "run.cuda_graph=false", "ms": 1.0'
+passed
+
+begin "ncu's kernels are summed up over whole steps"
+program "$work/bin/ncu" 'while [ "$1" != --log-file ]; do shift; done
+{
+  echo "==PROF== Connected to process 1"
+  echo "\"ID\",\"Kernel Name\",\"dram__bytes.sum\",\"gpu__time_duration.sum\",\"sm__inst_executed.sum\""
+  echo "\"\",\"\",\"byte\",\"ns\",\"inst\""
+  id=0
+  for kernel in sgd softmax_rows conv conv sgd softmax_rows conv conv sgd softmax_rows conv; do
+    echo "\"$((id++))\",\"$kernel\",\"2,000,000\",\"4,000\",\"1,000,000\""
+  done
+} >"$2"'
+PATH=$work/bin:$PATH gpu_check 2 --parts profile || wrong "it ended with $?"
+expect_output '^PASS  profile .*: kernels of 2 of 2 cases'
+expect_result '"kind": "kernel".*"batch": 128.*"kernel": "conv", "launches": 2.0, "us": 8.0, "dram_mb": 4.0'
+expect_result '"kind": "kernel".*"batch": 1024.*"kernel": "sgd", "launches": 1.0, "us": 4.0'
+tar -tzf "$work/out/profile.tar.gz" | grep -qx 'profile/alexnet_owt-128.ncu.csv' || wrong "ncu's table is not kept"
+passed
+
+begin "where ncu is refused, nsys gives the kernels"
+program "$work/bin/ncu" 'echo "==ERROR== Failed to initialize the profiler: LibraryNotLoaded"; exit 1'
+program "$work/bin/nsys" 'if [ "$1" = profile ]; then exit 0; fi
+echo "Start (ns),Duration (ns),Name"
+for step in $(seq 200); do printf "1,4000,softmax_rows\n2,8000,conv\n"; done'
+PATH=$work/bin:$PATH gpu_check 2 --parts profile || wrong "it ended with $?"
+expect_output '^PASS  profile .*: kernels of 2 of 2 cases'
+expect_result '"tool": "nsys", "kernel": "conv", "launches": 1.0, "us": 8.0'
+passed
+
+begin "without a profiler that works there are the times of the layers, and the reason"
+program "$work/bin/ncu" 'echo "==ERROR== Failed to initialize the profiler: LibraryNotLoaded"; exit 1'
+program "$work/bin/nsys" 'echo "Error: not allowed"; exit 1'
+pretend_owt "$timed"
+PATH=$work/bin:$PATH gpu_check 2 --parts profile || wrong "it ended with $?"
+expect_output '^SKIP  profile .*ncu: ==ERROR== Failed to initialize the profiler: LibraryNotLoaded; nsys: Error: not allowed'
+expect_result '"kind": "layer".*"batch": 1024.*"layer": "conv1", "ms": 0.3'
+passed
+
+begin "what hangs is ended, what was measured before stays, and later parts are skipped"
+pretend_owt "$trained
+if [ \$(wc -l <'$work/calls') -gt 1 ]; then sleep 1000; fi"
+! gpu_check 1 --parts smoke,compiled --limit 80 || wrong "it succeeded"
+expect_output '^FAIL  smoke .*not done in its time'
+expect_output '^SKIP  compiled .*left of --limit 80, too little'
+expect_result '"run": "1 worker, fp32", "result": "PASS"'
+passed
+
+begin "told to end, it ends what it started and keeps what it has"
+program "$work/build/tests/core_test" "echo \$\$ >'$work/running'; exec sleep 1000"
+rm -f "$work/running"
+"$root/tools/gpu_check.sh" 1 --parts devices,tests --build "$work/build" --out "$work/out" >"$work/output" 2>&1 &
+until [ -s "$work/running" ]; do sleep 0.1; done
+kill -TERM $!
+status=0
+wait $! || status=$?
+[ "$status" = 143 ] || wrong "it ended with $status, wanted 143"
+! kill -0 "$(cat "$work/running")" 2>/dev/null || wrong "the test program goes on"
+expect_result '"kind": "part", "stage": 1, "part": "devices"'
+passed
+
+begin "half a line of a run that was cut off does no harm"
+mkdir "$work/out"
+printf '{"kind": "tests", "progr' >"$work/out/results.jsonl"
+gpu_check 1 --parts devices || wrong "it ended with $?"
+[ "$(python3 -c "
+import sys
+sys.path.insert(0, '$root/tools/bench')
+from results import Results
+print(len(Results('$work/out/results.jsonl').of('part')))")" = 1 ] || wrong "the result after it cannot be read"
 passed
 
 begin "parts are chosen, and unknown ones refused"
-gpu_check --parts f || wrong "it ended with $?"
-expect_no_output '^[A-Z]+  [acdeg] '
+gpu_check 1 --parts devices || wrong "it ended with $?"
+expect_no_output '^[A-Z]+  (smoke|tests) '
 status=0
-gpu_check --parts f,x || status=$?
+gpu_check 1 --parts devices,ranks || status=$?
 [ "$status" = 2 ] || wrong "status $status, wanted 2"
-expect_output "no part 'x'"
+expect_output "no part 'ranks' in stage 1"
+status=0
+gpu_check 4 || status=$?
+[ "$status" = 2 ] || wrong "status $status, wanted 2"
 passed

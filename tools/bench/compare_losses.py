@@ -2,7 +2,7 @@
 """Trains the same few steps in many ways and checks that the losses of all steps agree.
 
     usage: compare_losses.py --owt PROGRAM --config RECIPE [--device cuda|cpu] [--steps N] [--workers K,...]
-                             [--strategies NAME,...] [--json FILE]
+                             [--strategies NAME,...] [--results FILE]
 
 Every run has the images that are drawn in memory, the same seed, dropout and shuffling. Compared with one worker in fp32
 without a recorded graph:
@@ -10,7 +10,8 @@ without a recorded graph:
   the CPU; every strategy with K workers on the one device       to 1e-3
   tf32 and bf16 with one worker                                  to 5e-2
 and with one worker in bf16 without a graph: with one, the same digits. On the CPU only what it can do is run.
-Prints a line per run; exit status 1 if one is off or failed.
+Prints a line per run, and adds one to the file of --results; exit status 1 if one is off or failed. --workers "" runs
+one worker only.
 """
 import argparse
 import json
@@ -20,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 
+from results import Results
+
 SAME, CLOSE, ROUGH = 0.0, 1e-3, 5e-2  # largest relative difference of a step's loss
 # The CPU would choose between algorithms by their time, and not the same one in every run.
 CHANGES = ["data.format=synthetic", "data.train_images=2000", "data.test_images=200", "run.log_every=1",
@@ -28,7 +31,8 @@ CHANGES = ["data.format=synthetic", "data.train_images=2000", "data.test_images=
 
 class Runs:
     def __init__(self, options, folder):
-        self.options, self.folder, self.results = options, pathlib.Path(folder), []
+        self.options, self.folder, self.results = options, pathlib.Path(folder), Results(options.results)
+        self.outcomes = {}  # run -> whether it is as it should be
 
     def losses(self, name, device, precision="fp32", workers=1, strategy="owt-a", graph=True):
         """Of each step, or None if the run failed."""
@@ -40,7 +44,7 @@ class Runs:
             command += ["--set", change]
         # The plans that the first run measures serve all of them.
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                              env=os.environ | {"OWT_CACHE": str(self.folder / "plans")})
+                              env={"OWT_CACHE": str(self.folder / "plans")} | os.environ)
         if done.returncode != 0:
             self.note(name, (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1], False)
             return None
@@ -59,10 +63,11 @@ class Runs:
         worst = max(range(len(errors)), key=errors.__getitem__)
         wanted = "the same digits" if tolerance == SAME else f"at most {tolerance:.0e}"
         self.note(name, f"largest difference {errors[worst]:.1e} in step {worst + 1}, wanted {wanted}",
-                  errors[worst] <= tolerance, errors[worst])
+                  errors[worst] <= tolerance)
 
-    def note(self, name, text, good, error=None):
-        self.results.append({"run": name, "good": good, "text": text, "error": error})
+    def note(self, name, text, good):
+        self.outcomes[name] = good
+        self.results.add(kind="losses", run=name, result="PASS" if good else "FAIL", text=text)
         print(f"{'ok    ' if good else 'FAILED'} {name}: {text}", flush=True)
 
     def reference(self, name, **how):
@@ -93,24 +98,26 @@ def compare_all(runs, options):
         runs.compare("1 worker, bf16, recorded graph", rounded, SAME, device=on, precision="bf16")
 
 
+def words(text):
+    return [word for word in text.split(",") if word]
+
+
 def main():
     parser = argparse.ArgumentParser(description="Checks that the same steps give the same losses in many ways.")
     parser.add_argument("--owt", required=True, metavar="PROGRAM")
     parser.add_argument("--config", required=True, metavar="RECIPE", help="of 32x32 images, without batch norm")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--steps", type=int, default=30, metavar="N")
-    parser.add_argument("--workers", type=lambda text: list(map(int, text.split(","))), default=[2, 4], metavar="K,...")
-    parser.add_argument("--strategies", type=lambda text: text.split(","), metavar="NAME,...",
-                        default=["dp", "owt-a", "owt-b", "owt-c", "mp"])
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--workers", type=words, default=["2", "4"], metavar="K,...")
+    parser.add_argument("--strategies", type=words, metavar="NAME,...",
+                        default=["dp", "dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp"])
+    parser.add_argument("--results", metavar="FILE", help="gets a JSON object a line")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         runs = Runs(options, folder)
         compare_all(runs, options)
-    if options.json:
-        options.json.write_text(json.dumps(runs.results, indent=1) + "\n")
-    failed = [result["run"] for result in runs.results if not result["good"]]
-    print(f"{len(runs.results) - len(failed)} of {len(runs.results)} runs agree"
+    failed = [name for name, good in runs.outcomes.items() if not good]
+    print(f"{len(runs.outcomes) - len(failed)} of {len(runs.outcomes)} runs agree"
           + (f"; not: {'; '.join(failed)}" if failed else ""))
     sys.exit(1 if failed else 0)
 

@@ -1,29 +1,32 @@
 #!/usr/bin/python3
 """Training speed of owt against PyTorch on one GPU, and against the floor of gpu_floor.py.
 
-    usage: gpu_compare.py --owt PROGRAM [--cases MODEL:BATCH:PRECISION,...] [--limit SECONDS] [--json FILE]
+    usage: gpu_compare.py --owt PROGRAM [--cases MODEL:BATCH:PRECISION,...] [--engines owt,eager,compiled] [--times N]
+                          [--limit SECONDS] [--results FILE]
 
 Same net, batch and precision; the batch lies in the GPU's memory; a step is forward, loss, backward and update. PyTorch
-has channels-last tensors, bf16 autocast or tf32 (fp32: neither), fused SGD, and runs twice: eager with cudnn.benchmark,
-and with torch.compile(mode="max-autotune"); the faster one counts. Its time is the median of several windows between CUDA
-events; owt's is the mean over one stretch of steps without timers inside (`owt time`).
+has channels-last tensors, bf16 autocast or tf32 (fp32: neither), fused SGD, and is measured twice: eager with
+cudnn.benchmark, and with torch.compile(mode="max-autotune"); the faster one counts. Its time is the median of several
+windows between CUDA events; owt's is the mean over one stretch of steps without timers inside (`owt time`).
 
-Cases with a target come first, then the others, for which torch.compile is tried last: it takes its time. What no longer
-fits into the limit is left out and says so. Prints a table, and owt's slowest layers with their floors; --json FILE gets
-all of it. Exit status: 0 all targets met, 1 one missed or a measurement failed, 77 a target could not be judged (no
-PyTorch, or no time left). Python 3.11; without PyTorch, owt is measured alone.
+Every case is measured N times (1) by each engine, in turns, and the median counts. A measurement is added to the file
+of --results as soon as it is made; those that it has already of the same GPU (and the same build of owt) count, so that
+a stage of tools/gpu_check.sh goes on where another ended. What no longer fits into the limit is left out and says so.
+
+Prints a table of these cases and those with a target, and owt's slowest layers with their floors. Exit status: 1 a
+target was missed or a measurement failed, 77 something could not be measured (no PyTorch, or no time left), 0
+otherwise. Python 3.11.
 """
 import argparse
 import csv
 import dataclasses
-import datetime
 import importlib.util
-import json
 import math
 import multiprocessing
 import os
 import pathlib
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -32,16 +35,16 @@ import time
 from gpu_floor import floor_of
 from owt_time import CONFIGS
 from recipe import read_recipe
+from results import Results
 
 FILES = {name: CONFIGS / "models" / f"{name}.toml" for name in ("alexnet_owt", "vgg16", "cifar10_quick")}
-CASES = [("alexnet_owt", 128), ("alexnet_owt", 1024), ("vgg16", 64), ("cifar10_quick", 128), ("alexnet_owt", 512),
-         ("cifar10_quick", 1024)]
+ENGINES = ("owt", "eager", "compiled")
 RATIO_TARGETS = {("alexnet_owt", 128, "bf16"): 1.3, ("alexnet_owt", 1024, "bf16"): 1.2, ("vgg16", 64, "bf16"): 1.1,
                  ("cifar10_quick", 128, "bf16"): 3.0}
 FLOOR_TARGETS = {("alexnet_owt", 1024, "bf16"): 0.5}  # share of the floor's images per second
 COMPILE_SECONDS = 120  # at most, of one case
 SHORTEST = {"owt": 10, "eager": 10, "compiled": 40}  # seconds left below which a measurement is not begun
-UNJUDGED = 77
+LEFT_OUT = 77
 
 
 @dataclasses.dataclass
@@ -49,7 +52,10 @@ class Case:
     model: str
     batch: int
     precision: str
-    results: dict = dataclasses.field(default_factory=dict)  # by engine: {"ms": ...} or {"error": ...}
+    measured: dict = dataclasses.field(default_factory=dict)  # by engine: the records that have "ms"
+
+    def __str__(self):
+        return f"{self.model} {self.batch} {self.precision}"
 
     @property
     def key(self):
@@ -61,8 +67,12 @@ class Case:
     def floor(self):
         return floor_of(read_recipe(FILES[self.model])["model"], self.batch, self.precision)
 
+    def count(self, engine):
+        return len(self.measured.get(engine, []))
+
     def ms(self, engine):
-        return self.results.get(engine, {}).get("ms", math.nan)
+        times = [record["ms"] for record in self.measured.get(engine, [])]
+        return statistics.median(times) if times else math.nan
 
     def rate(self, engine):
         """Images per second."""
@@ -73,18 +83,22 @@ class Case:
 
     def ratio(self):
         """owt / the faster PyTorch of those measured."""
-        times = [self.ms(engine) for engine in ("eager", "compiled") if not math.isnan(self.ms(engine))]
+        times = [self.ms(engine) for engine in ("eager", "compiled") if self.count(engine)]
         return min(times, default=math.nan) / self.ms("owt")
 
     def verdict(self):
         """'met', 'missed', 'open' (not all of it was measured), or '' without a target."""
         if not self.has_target():
             return ""
-        if math.isnan(self.ms("owt")):
+        if not self.count("owt"):
             return "open"
         if self.ratio() < RATIO_TARGETS.get(self.key, 0) or self.floor_share() < FLOOR_TARGETS.get(self.key, 0):
             return "missed"
-        return "open" if math.isnan(self.ms("eager") + self.ms("compiled")) else "met"
+        return "met" if self.count("eager") and self.count("compiled") else "open"
+
+
+def target_cases():
+    return [Case(*key) for key in RATIO_TARGETS]
 
 
 class Torch:
@@ -127,13 +141,16 @@ def serve(pipe, log):
     serve_here(pipe, log)
 
 
-def owt_times(options, case, seconds):
-    """{"ms": of a step, "timed_ms": with timers inside, "rows": {name: ms}, slowest first}, or {"error": ...}."""
+def owt_times(options, case, seconds, changes=()):
+    """{"ms": of a step, "timed_ms": with timers inside, "rows": {name: ms}, slowest first}, or {"error": ...}.
+    `changes` are keys of the recipe with their values, "run.cuda_graph=false"."""
     steps = options.steps or max(20, min(5000, round(0.4 / case.floor().step)))
     with tempfile.TemporaryDirectory() as folder:
         table = pathlib.Path(folder) / "timing.csv"
         command = [options.owt, "time", str(FILES[case.model]), "--device", options.device, "--precision",
-                   case.precision, "--steps", str(steps), "--set", f"data.batch={case.batch}", "--csv", str(table)]
+                   case.precision, "--steps", str(steps), "--csv", str(table)]
+        for change in [f"data.batch={case.batch}", *changes]:
+            command += ["--set", change]
         try:
             done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                   timeout=seconds)
@@ -149,34 +166,63 @@ def owt_times(options, case, seconds):
             "rows": dict(sorted(parts, key=lambda part: -part[1]))}
 
 
-def schedule(cases):
-    """(case, engine) in the order of measurement."""
-    first = [case for case in cases if case.has_target()]
-    others = [case for case in cases if not case.has_target()]
-    for some in (first, others):
-        for engines in (("owt", "eager"), ("compiled",)):
-            for case in some:
+def in_turns(options):
+    """(case, engine) in the order of measurement: PyTorch's compiler, which takes its time, comes last."""
+    for engines in (("owt", "eager"), ("compiled",)):
+        for turn in range(options.times):
+            for case in options.cases:
                 for engine in engines:
-                    yield case, engine
+                    if engine in options.engines and case.count(engine) <= turn:
+                        yield case, engine
 
 
-def measure(options, cases, torch):
-    for case, engine in schedule(cases):
-        left = options.deadline - time.monotonic()
+def measured(options, case, engine, torch):
+    """What there is to record of one measurement: with "ms", "error", or "left_out"."""
+    left = options.deadline - time.monotonic()
+    if engine != "owt" and torch is None:
+        return {"left_out": "PyTorch is not installed"}
+    if engine == "compiled" and options.device == "cpu":
+        return {"left_out": "takes too long on the CPU"}
+    if left < SHORTEST[engine]:
+        return {"left_out": "no time left"}
+    if engine == "owt":
+        return owt_times(options, case, left)
+    seconds = min(left, COMPILE_SECONDS) if engine == "compiled" else left
+    answer = torch.ask(seconds, config=str(FILES[case.model]), batch=case.batch, precision=case.precision,
+                       compiled=engine == "compiled", device=options.device, window_seconds=options.window)
+    if engine == "compiled" and "error" in answer:  # the compiler's affair
+        return {"left_out": answer["error"]}
+    return answer
+
+
+def measure(options, torch, results):
+    """Returns what failed and what was left out, in words."""
+    problems = {"error": [], "left_out": []}
+    for case, engine in in_turns(options):
         begin = time.monotonic()
-        if engine != "owt" and torch is None or engine == "compiled" and options.device == "cpu":
-            continue  # on the CPU, which is for trying this script only, compiling takes too long
-        if left < SHORTEST[engine]:
-            result = {"error": "no time left"}
-        elif engine == "owt":
-            result = owt_times(options, case, left)
-        else:
-            seconds = min(left, COMPILE_SECONDS) if engine == "compiled" else left
-            result = torch.ask(seconds, config=str(FILES[case.model]), batch=case.batch, precision=case.precision,
-                               compiled=engine == "compiled", device=options.device, window_seconds=options.window)
-        case.results[engine] = result | {"measuring_seconds": round(time.monotonic() - begin, 1)}
-        outcome = result.get("error") or f"{result['ms']:.3f} ms"
-        print(f"{case.model} {case.batch} {case.precision}, {engine}: {outcome}", flush=True)
+        result = measured(options, case, engine, torch)
+        record = results.add(kind="speed", model=case.model, batch=case.batch, precision=case.precision, engine=engine,
+                             machine=options.machine, program=program_of(options, engine), **result,
+                             measuring_seconds=round(time.monotonic() - begin, 1))
+        keep(record, options, options.cases)
+        for problem, found in problems.items():
+            if problem in result:
+                found.append(f"{case}, {engine}: {result[problem]}")
+        outcome = f"{result['ms']:.3f} ms" if "ms" in result else result.get("error") or result["left_out"]
+        print(f"{case}, {engine}: {outcome}", flush=True)
+    return problems
+
+
+def program_of(options, engine):
+    return options.version if engine == "owt" else f"PyTorch {torch_version()}"
+
+
+def keep(record, options, cases):
+    """Gives a measurement to its case; those of another machine or build count no longer."""
+    for case in cases:
+        if case.key == (record["model"], record["batch"], record["precision"]) and "ms" in record \
+                and (record["machine"], record["program"]) == (options.machine, program_of(options, record["engine"])):
+            case.measured.setdefault(record["engine"], []).append(record)
 
 
 def cell(value, width, decimals=0, mark=""):
@@ -185,18 +231,19 @@ def cell(value, width, decimals=0, mark=""):
 
 
 def table(cases):
-    lines = [f"{'':<13} {'':>5} {'':>9}  {'owt':>8} {'PyTorch images/s':>19} {'owt /':>8} {'':>6}  {'share of':>8}  {'owt':>8}",
+    lines = [f"{'':<13} {'':>5} {'':>9}  {'owt':>8} {'PyTorch images/s':>19} {'owt /':>8} {'':>6}  {'share of':>8}  "
+             f"{'owt':>8}",
              f"{'net':<13} {'batch':>5} {'precision':>9}  {'images/s':>8} {'eager':>9} {'compiled':>9} {'PyTorch':>8} "
              f"{'target':>6}  {'floor, %':>8}  {'ms/step':>8}"]
     for case in cases:
-        partly = math.isnan(case.ms("eager") + case.ms("compiled"))
+        partly = not (case.count("eager") and case.count("compiled"))
         lines.append(
             f"{case.model:<13} {case.batch:>5} {case.precision:>9}  {cell(case.rate('owt'), 8)} "
             f"{cell(case.rate('eager'), 9)} {cell(case.rate('compiled'), 9)} "
             f"{cell(case.ratio(), 8, 2, '*' if partly else '')} {cell(RATIO_TARGETS.get(case.key, math.nan), 6, 1)}  "
             f"{cell(100 * case.floor_share(), 8, 1)}  {cell(case.ms('owt'), 8, 3)}  "
             f"{case.verdict().upper() if case.verdict() == 'missed' else case.verdict()}".rstrip())
-    if any(math.isnan(case.ms("eager") + case.ms("compiled")) and not math.isnan(case.ratio()) for case in cases):
+    if any(not math.isnan(case.ratio()) and not (case.count("eager") and case.count("compiled")) for case in cases):
         lines.append("* against the one PyTorch that was measured")
     lines += [f"{' '.join(map(str, key))}: wanted at least {100 * share:.0f} % of the floor"
               for key, share in FLOOR_TARGETS.items() if any(case.key == key for case in cases)]
@@ -212,23 +259,10 @@ def floor_of_row(floor, name):
 
 def slowest_layers(case, count):
     floor = case.floor()
-    rows = list(case.results["owt"]["rows"].items())[:count]
-    return f"{case.model} {case.batch} {case.precision}: " + ", ".join(
+    rows = list(case.measured["owt"][-1]["rows"].items())[:count]
+    return f"{case}: " + ", ".join(
         f"{name} {ms:.3f} ms" + (f" (floor {least:.3f})" if (least := floor_of_row(floor, name)) > 0 else "")
         for name, ms in rows)
-
-
-def to_json(options, cases):
-    def number(value):
-        return None if math.isnan(value) else value
-    rows = [{"model": case.model, "batch": case.batch, "precision": case.precision, "results": case.results,
-             "owt_images_per_s": number(case.rate("owt")), "ratio": number(case.ratio()),
-             "floor_images_per_s": case.batch / case.floor().step, "floor_share": number(case.floor_share()),
-             "ratio_target": RATIO_TARGETS.get(case.key), "floor_target": FLOOR_TARGETS.get(case.key),
-             "verdict": case.verdict()} for case in cases]
-    found = subprocess.run([options.owt, "devices"], capture_output=True, text=True)
-    return json.dumps({"when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-                       "devices": found.stdout.splitlines(), "torch": torch_version(), "cases": rows}, indent=1)
 
 
 def torch_version():
@@ -242,6 +276,16 @@ def torch_version():
         return "of unknown version"
 
 
+def machine_of(options):
+    """What `owt devices` says of the device that is measured."""
+    lines = subprocess.run([options.owt, "devices"], capture_output=True, text=True).stdout.splitlines()
+    return next((line for line in lines if line.startswith(options.device)), options.device)
+
+
+def version_of(options):
+    return subprocess.run([options.owt, "--version"], capture_output=True, text=True).stdout.strip()
+
+
 def read_cases(text):
     cases = []
     for word in text.split(","):
@@ -253,54 +297,72 @@ def read_cases(text):
     return cases
 
 
-def read_options():
-    parser = argparse.ArgumentParser(description="Training speed of owt against PyTorch on one GPU.")
+def read_engines(text):
+    for word in text.split(","):
+        if word not in ENGINES:
+            raise argparse.ArgumentTypeError(f"'{word}': wanted some of {', '.join(ENGINES)}")
+    return text.split(",")
+
+
+def parser_of(description):
+    """The options of this script and of gpu_variants.py."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--owt", required=True, metavar="PROGRAM")
     parser.add_argument("--cases", type=read_cases, metavar="MODEL:BATCH:PRECISION,...",
-                        default=[Case(*at, precision) for precision in ("bf16", "tf32") for at in CASES],
-                        help="default: AlexNet, VGG16 and cifar10_quick in bf16 and tf32")
+                        default=target_cases(), help="default: those with a target")
     parser.add_argument("--limit", type=float, default=1800, metavar="SECONDS", help="of all of it (default: 1800)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--steps", type=int, metavar="N", help="of owt (default: about a second of them)")
+    parser.add_argument("--results", metavar="FILE", help="gets a JSON object a line")
+    return parser
+
+
+def read_options():
+    parser = parser_of("Training speed of owt against PyTorch on one GPU.")
+    parser.add_argument("--engines", type=read_engines, default=ENGINES, metavar="NAME,...")
+    parser.add_argument("--times", type=int, default=1, metavar="N")
     parser.add_argument("--window", type=float, default=0.2, metavar="SECONDS", help="of PyTorch's windows")
     parser.add_argument("--layers", type=int, default=5, metavar="N", help="slowest layers to show")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
     options = parser.parse_args()
     options.deadline = time.monotonic() + options.limit
+    options.machine, options.version = machine_of(options), version_of(options)
     return options
+
+
+def measure_with_torch(options, results):
+    with tempfile.TemporaryDirectory() as folder:
+        log = pathlib.Path(folder) / "torch.log"
+        torch = Torch(str(log)) if torch_version() else None
+        try:
+            problems = measure(options, torch, results)
+        finally:
+            if torch:
+                torch.stop()
+        if any(", owt: " not in error for error in problems["error"]) and log.exists():
+            print("The end of what PyTorch printed:\n" + "\n".join(log.read_text(errors="replace").splitlines()[-20:]))
+    return problems
 
 
 def main():
     options = read_options()
-    cases = options.cases
+    results = Results(options.results)
+    cases = options.cases + [case for case in target_cases() if case.key not in {other.key for other in options.cases}]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the process of PyTorch is ended too
-    with tempfile.TemporaryDirectory() as folder:
-        log = pathlib.Path(folder) / "torch.log"
-        torch = Torch(str(log)) if torch_version() else None
-        if torch is None:
-            print(f"PyTorch is not installed for {sys.executable}: owt is measured alone", flush=True)
-        try:
-            measure(options, cases, torch)
-        finally:
-            if torch:
-                torch.stop()
-        failed = [f"{case.model} {case.batch} {case.precision}, {engine}" for case in cases
-                  for engine, result in case.results.items()
-                  if engine != "compiled" and result.get("error", "no time left") != "no time left" and "ms" not in result]
-        if failed and log.exists():
-            print("The end of what PyTorch printed:\n" + "\n".join(log.read_text(errors="replace").splitlines()[-20:]))
-    if options.json:
-        options.json.write_text(to_json(options, cases) + "\n")
+    for record in results.of("speed"):
+        keep(record, options, cases)
+    problems = measure_with_torch(options, results)
 
     print("\n" + table(cases) + "\n\nSlowest parts of owt's step")
     for case in cases:
-        if "rows" in case.results.get("owt", {}):
+        if case.count("owt"):
             print("  " + slowest_layers(case, options.layers))
     verdicts = [case.verdict() for case in cases]
     counts = {word: verdicts.count(word) for word in ("met", "missed", "open")}
-    print(f"\ntargets: {counts['met']} met, {counts['missed']} missed, {counts['open']} not judged"
-          + (f"; failed: {'; '.join(failed)}" if failed else ""))
-    sys.exit(1 if failed or counts["missed"] else UNJUDGED if counts["open"] or torch is None else 0)
+    said = [f"targets: {counts['met']} met, {counts['missed']} missed, {counts['open']} open"]
+    said += [f"{title}: {', '.join(dict.fromkeys(problems[kind]))}" for kind, title in (("error", "failed"), ("left_out", "left out"))
+             if problems[kind]]
+    print("\n" + "; ".join(said))
+    sys.exit(1 if problems["error"] or counts["missed"] else LEFT_OUT if problems["left_out"] else 0)
 
 
 if __name__ == "__main__":

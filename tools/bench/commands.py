@@ -1,0 +1,42 @@
+"""Commands that end with all they started: when their time is up, or when this process is told to end."""
+import os
+import signal
+import subprocess
+import sys
+
+_running = set()
+
+
+def run(words, seconds, log, **how):
+    """Exit status, or None when the time was up. What the command prints goes to the file `log`; `how` is for Popen."""
+    with open(log, "wb") as file:
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                                   start_new_session=True, **how)
+    _running.add(process)
+    try:
+        return process.wait(max(seconds, 0))
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        end(process)
+        _running.discard(process)
+
+
+def end(process):
+    """Ends its group; at first by a request, so that it can end what it has outside of it."""
+    for number, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, None)):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(seconds)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            pass
+
+
+def end_with_commands(before=lambda: None):
+    """From now on SIGTERM calls `before`, ends the commands and then this process."""
+    def told_to_end(*_):
+        before()
+        for process in list(_running):
+            end(process)
+        sys.exit(143)
+    signal.signal(signal.SIGTERM, told_to_end)

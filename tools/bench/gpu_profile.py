@@ -1,0 +1,176 @@
+#!/usr/bin/python3
+"""Where the time of a training step on a GPU goes, kernel by kernel, as Nsight Compute (ncu) counts or, where there is
+none or it is refused, Nsight Systems (nsys).
+
+    usage: gpu_profile.py --owt PROGRAM [--cases MODEL:BATCH:PRECISION,...] [--limit SECONDS] [--out DIR]
+                          [--results FILE]
+
+The steps are launched kernel by kernel, not as one recorded graph. Whole steps are counted, from one loss to another.
+Prints per kernel of a step: launches, microseconds, and from ncu megabytes of DRAM, GB/s and millions of instructions;
+adds the same to the file of --results. DIR gets each tool's own table. Without a tool that works it says what was
+refused, and gives the times of the layers that owt takes between events. Exit status: 0 kernels were profiled, 77 none
+were, 1 not even layers.
+"""
+import collections
+import csv
+import io
+import pathlib
+import shutil
+import sys
+import tempfile
+import time
+
+import commands
+from gpu_compare import FILES, LEFT_OUT, owt_times, parser_of
+from results import Results
+
+SKIPPED_LAUNCHES, LAUNCHES, STEPS = 300, 200, 12  # the first launches belong to the start and to warming up
+LOSS = "softmax"  # in the name of a kernel that every step has once
+MOST_SECONDS = 100  # of one tool on one case
+COUNTERS = ("gpu__time_duration.sum", "dram__bytes.sum", "sm__inst_executed.sum")
+
+
+def find_tool(name):
+    return shutil.which(name) or next(
+        (str(path) for path in sorted(pathlib.Path("/opt/nvidia").glob(f"nsight-*/*/{name}"))
+         + sorted(pathlib.Path("/usr/local/cuda").glob(f"{{bin,nsight-*}}/{name}"))), None)
+
+
+def owt_command(options, case):
+    return [options.owt, "time", str(FILES[case.model]), "--device", options.device, "--precision", case.precision,
+            "--steps", str(STEPS), "--set", f"data.batch={case.batch}", "--set", "run.cuda_graph=false"]
+
+
+def run(command, seconds):
+    """(exit status, output); the status is None when the time was up."""
+    with tempfile.NamedTemporaryFile("r", errors="replace") as log:
+        return commands.run(command, seconds, log.name), log.read()
+
+
+def rows_of(text, column):
+    """Of a table in CSV with such a column, whatever lines stand before it."""
+    lines = text.splitlines()
+    head = next((i for i, line in enumerate(lines) if column in line and not line.startswith("==")), len(lines))
+    return list(csv.DictReader(io.StringIO("\n".join(lines[head:]))))
+
+
+def number(text):
+    return float(text.replace(",", "") or 0)
+
+
+def ncu_launches(tool, options, case, file, seconds):
+    """(kernel, us, MB, millions of instructions) of each launch, and what ncu said where there are none."""
+    table = file.with_suffix(".ncu.csv")
+    status, said = run([tool, "--clock-control", "none", "--metrics", ",".join(COUNTERS), "--launch-skip",
+                        str(SKIPPED_LAUNCHES), "--launch-count", str(LAUNCHES), "--csv", "--page", "raw",
+                        "--print-units", "base", "--log-file", str(table), *owt_command(options, case)], seconds)
+    text = table.read_text(errors="replace") if table.exists() else ""
+    launches = [(row["Kernel Name"], number(row[COUNTERS[0]]) / 1e3, number(row[COUNTERS[1]]) / 1e6,
+                 number(row[COUNTERS[2]]) / 1e6)
+                for row in rows_of(text, "Kernel Name") if (row.get("ID") or "").isdigit()]
+    return launches, reason("ncu", status, said + text)
+
+
+def nsys_launches(tool, options, case, file, seconds):
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = f"{folder}/report"
+        status, said = run([tool, "profile", "--trace", "cuda", "--output", report, *owt_command(options, case)],
+                           seconds)
+        if status != 0:
+            return [], reason("nsys", status, said)
+        status, text = run([tool, "stats", "--report", "cuda_gpu_trace", "--format", "csv", f"{report}.nsys-rep"],
+                           seconds - (time.monotonic() - begin))
+    file.with_suffix(".nsys.csv").write_text(text)
+    launches = [(row["Name"], number(row["Duration (ns)"]) / 1e3, 0.0, 0.0) for row in rows_of(text, "Duration (ns)")]
+    return launches[SKIPPED_LAUNCHES:], reason("nsys", status, text)
+
+
+def reason(tool, status, said):
+    lines = [line for line in said.splitlines() if "ERROR" in line or "rror:" in line or "ailed" in line]
+    ended = "its time was up" if status is None else f"it ended with status {status}"
+    return f"{tool}: {lines[0].strip() if lines else ended}"
+
+
+def per_step(launches):
+    """By kernel [launches, us, MB, millions of instructions] of a step, longest first; empty without a whole step."""
+    losses = [i for i, launch in enumerate(launches) if LOSS in launch[0]]
+    if len(losses) < 2:
+        return {}
+    sums = collections.defaultdict(lambda: [0, 0.0, 0.0, 0.0])
+    for name, *counted in launches[losses[0]:losses[-1]]:
+        sums[name] = [a + b for a, b in zip(sums[name], [1, *counted])]
+    steps = len(losses) - 1
+    return {name: [value / steps for value in sums[name]] for name in sorted(sums, key=lambda name: -sums[name][1])}
+
+
+def show(case, kernels, tool):
+    total = sum(us for _, us, _, _ in kernels.values())
+    print(f"{case}, by {tool}: {sum(each[0] for each in kernels.values()):.0f} launches, {total:.0f} us\n"
+          f"{'launches':>9} {'us':>9} {'share, %':>9} {'MB':>9} {'GB/s':>7} {'M instr.':>9}  kernel")
+    for name, (count, us, megabytes, instructions) in kernels.items():
+        print(f"{count:>9.1f} {us:>9.1f} {100 * us / total:>9.1f} {megabytes:>9.1f} {1e3 * megabytes / us:>7.0f} "
+              f"{instructions:>9.2f}  {name[:120]}")
+
+
+def profile(options, case, results):
+    """Whether kernels were profiled, and what was refused."""
+    refused = []
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name, launches_of in (("ncu", ncu_launches), ("nsys", nsys_launches)):
+        tool, left = find_tool(name), options.deadline - time.monotonic()
+        if tool is None:
+            refused.append(f"{name} is not installed")
+            continue
+        if left < 10:
+            refused.append(f"{name}: no time left")
+            continue
+        launches, said = launches_of(tool, options, case, options.out / f"{case.model}-{case.batch}",
+                                     min(left, MOST_SECONDS))
+        kernels = per_step(launches)
+        if kernels:
+            for kernel, (count, us, megabytes, instructions) in kernels.items():
+                results.add(kind="kernel", model=case.model, batch=case.batch, precision=case.precision, tool=name,
+                            kernel=kernel, launches=count, us=us, dram_mb=megabytes, million_instructions=instructions)
+            show(case, kernels, name)
+            return True, refused
+        refused.append(said if not launches else f"{name}: no whole step among {len(launches)} launches")
+    return False, refused
+
+
+def show_layers(options, case, results):
+    """The times of layers between events; whether there are some."""
+    result = owt_times(options, case, max(options.deadline - time.monotonic(), 1), ["run.cuda_graph=false"])
+    for name, ms in result.get("rows", {}).items():
+        results.add(kind="layer", model=case.model, batch=case.batch, precision=case.precision, layer=name, ms=ms)
+        print(f"{1e3 * ms:>9.1f} us  {name}")
+    if "error" in result:
+        print(f"{case}: {result['error']}")
+    return "rows" in result
+
+
+def read_options():
+    parser = parser_of("Where the time of a training step on a GPU goes, kernel by kernel.")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("profile"), metavar="DIR")
+    options = parser.parse_args()
+    options.deadline = time.monotonic() + options.limit
+    return options
+
+
+def main():
+    options = read_options()
+    commands.end_with_commands()
+    results, profiled, all_refused, status = Results(options.results), 0, {}, 0
+    for case in options.cases:
+        good, refused = (False, ["wants a GPU"]) if options.device == "cpu" else profile(options, case, results)
+        profiled += good
+        if not good:
+            all_refused |= dict.fromkeys(refused)  # once each, in order
+            if not show_layers(options, case, results):
+                status = 1
+    print("; ".join([f"kernels of {profiled} of {len(options.cases)} cases", *all_refused]))
+    sys.exit(status or (0 if profiled else LEFT_OUT))
+
+
+if __name__ == "__main__":
+    main()
