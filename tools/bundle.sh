@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Packs a build so that it runs on another x86-64 machine: the program, the tests, configs/, tools/gpu_check.sh with
-# tools/bench/*.py, and the shared libraries they need.
+# tools/bench/*.py and docs/gpu.md, and the shared libraries they need.
 #
-#   usage: tools/bundle.sh [--native] [BUILD_DIR] OUT       e.g. tools/bundle.sh build-portable owt-bundle.tar.gz
+#   usage: tools/bundle.sh [--native] [BUILD_DIR] OUT              e.g. tools/bundle.sh owt-bundle.tar.xz
 #
-# BUILD_DIR is build/ by default. OUT is a folder to make, or an archive: .tar, .tar.gz, .tar.xz or .tar.zst. The other
-# machine needs a C library at least as new as this one's, and for GPUs the driver, cuBLAS, cuDNN and NCCL, which the
-# program opens when it uses a GPU: those stay out, PyTorch's will do. There, bin/owt is the program and
+# Without BUILD_DIR it makes the build first: the preset `portable`, in build-portable/, for processors with AVX2 and
+# GPUs from Hopper on, without MPI and ONNX. OUT is a folder to make, or an archive: .tar, .tar.gz, .tar.xz or .tar.zst.
+# The other machine needs /bin/sh, a C library at least as new as this one's, and for GPUs the driver, cuBLAS, cuDNN and
+# NCCL, which the program opens when it uses a GPU: those stay out, PyTorch's will do. There, bin/owt is the program and
 # tools/gpu_check.sh finds what it needs.
 #
 #   --native   take a build for the processor of this machine; the other one must have all of its instructions
@@ -37,13 +38,19 @@ for word in "$@"; do
   esac
 done
 case ${#words[@]} in
-  1) build=$root/build out=${words[0]} ;;
+  1) build='' out=${words[0]} ;;
   2) build=${words[0]} out=${words[1]} ;;
   *)
     usage >&2
     exit 2
     ;;
 esac
+
+make_build() {
+  build=$root/build-portable
+  (cd "$root" && cmake --preset portable && cmake --build --preset portable) ||
+    fail "the preset portable does not build; see above"
+}
 
 option() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 
@@ -54,11 +61,8 @@ check_build() {
   case $(option OWT_NATIVE) in
     OFF | 0 | NO | FALSE | '') ;;
     *)
-      fail "$build is made for the processor of this machine and may not run on another. Make one that does:
-  cmake -S $root -B $root/build-portable -G Ninja -DCMAKE_BUILD_TYPE=Release -DOWT_NATIVE=OFF
-  cmake --build $root/build-portable --parallel $(nproc)
-  tools/bundle.sh $root/build-portable $out
-or give --native if the other machine has the same processor"
+      fail "$build is made for the processor of this machine and may not run on another. Without a build folder
+tools/bundle.sh $out makes one that does (OWT_NATIVE=OFF); or give --native if the other machine has the same processor"
       ;;
   esac
 }
@@ -78,7 +82,7 @@ add_program() {
   strip -o "$bundle/libexec/$name" "$1"
   cat >"$bundle/bin/$name" <<'END'
 #!/bin/sh
-here=$(cd "$(dirname "$0")/.." && pwd)
+here=$(cd "${0%/*}/.." && pwd)
 export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 exec "$here/libexec/${0##*/}" "$@"
 END
@@ -98,15 +102,18 @@ add_libraries() {
 
 fill_bundle() {
   local program
-  mkdir -p "$bundle"/{bin,libexec,lib,tools/bench}
+  mkdir -p "$bundle"/{bin,libexec,lib,docs,tools/bench}
   for program in "$build/owt" "$build"/tests/*_test; do
     if [ ! -x "$program" ]; then continue; fi
-    # It runs the program of the build by its path.
-    if [ "${program##*/}" = tools_test ]; then continue; fi
+    case ${program##*/} in
+      tools_test) continue ;;  # runs the program of the build by its path
+      mpi_test) continue ;;    # wants mpirun
+    esac
     add_program "$program"
     add_libraries "$program"
   done
   cp -R "$root/configs" "$bundle/"
+  cp "$root/docs/gpu.md" "$bundle/docs/"
   cp "$root/tools/gpu_check.sh" "$bundle/tools/"
   cp "$root"/tools/bench/*.py "$bundle/tools/bench/"
   mkdir -p "$bundle/tests/support"
@@ -114,9 +121,16 @@ fill_bundle() {
   describe >"$bundle/about.txt"
 }
 
+left_out() {
+  local parts
+  parts=$(option OWT_LEFT_OUT)
+  echo "left out: ${parts:+$parts; }tests of the command line and on the simulated GPU; the C library, CUDA's libraries"
+}
+
 describe() {
   echo "owt of $(date -u +%Y-%m-%d), commit $(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)"
-  echo "native code: $(option OWT_NATIVE); GPUs: $(option OWT_GPUS)"
+  echo "native code: $(option OWT_NATIVE); compiler's options: $(option CMAKE_CXX_FLAGS); GPUs: $(option OWT_GPUS)"
+  left_out
   echo "needs the C library $(ldd --version | sed -n '1s/.* //p') or newer"
   echo "bin/owt is the program; tools/gpu_check.sh checks all of it on a machine with a GPU"
 }
@@ -127,15 +141,16 @@ report() {
   local part
   for part in libexec lib configs tools; do printf '  %-8s %10s\n' "$part" "$(size_of "$bundle/$part")"; done
   printf '  %-8s %10s\n' "all" "$(size_of "$bundle")"
-  grep -qa 'libcudnn\.so' "$build/owt" || echo "  without the CUDA back-end: the build has none"
+  left_out
 }
 
 case $out in
   *.tar | *.tar.gz | *.tgz | *.tar.xz | *.tar.zst) archive=true ;;
   *) archive=false ;;
 esac
-check_build
 if [ -e "$out" ]; then fail "$out is there already; move it away or choose another name"; fi
+[ -n "$build" ] || make_build
+check_build
 mkdir -p "$(dirname "$out")" || fail "cannot make the folder $(dirname "$out")"
 work=$(mktemp -d "$(dirname "$out")/.bundle.XXXXXX") || fail "cannot write to $(dirname "$out")"
 trap 'rm -rf "$work"' EXIT
@@ -144,7 +159,9 @@ fill_bundle
 report
 if "$archive"; then
   packed=$work/${out##*/}
-  tar -C "$work" --auto-compress -cf "$packed" owt-bundle
+  # The test programs have much in common, which a dictionary larger than each of them finds.
+  XZ_OPT=--lzma2=preset=6,dict=128MiB \
+    tar -C "$work" --sort=name --owner=0 --group=0 --auto-compress -cf "$packed" owt-bundle
   mv "$packed" "$out"
   echo "$out: $(size_of "$out")"
 else

@@ -1,5 +1,9 @@
 #!/usr/bin/env bash
-# What tools/bundle.sh packs and refuses, on small builds of its own: a program and a library.
+# What tools/bundle.sh packs and refuses, on small builds of its own: a program and a library; and whether a bundle of
+# the build of the program that is given runs where there is nothing but a shell and the C library.
+#
+#   usage: bundle_test.sh PROGRAM
+#
 # Prints each case; exits 1 at the first that fails.
 set -euo pipefail
 
@@ -21,7 +25,8 @@ expect_output() { grep -q -- "$1" "$work/output" || wrong "nothing printed match
 make_build() {
   rm -rf "$work/build" "$work/out"*
   mkdir -p "$work/build/tests"
-  printf 'OWT_GPUS:INTERNAL=90a (Hopper)\nOWT_NATIVE:BOOL=%s\n' "$1" >"$work/build/CMakeCache.txt"
+  printf 'OWT_GPUS:INTERNAL=90a (Hopper)\nOWT_NATIVE:BOOL=%s\nOWT_LEFT_OUT:INTERNAL=export as ONNX\n' "$1" \
+    >"$work/build/CMakeCache.txt"
   cp "$work/program" "$work/build/owt"
   cp "$work/program" "$work/build/tests/core_test"
   cp "$work/program" "$work/build/tests/tools_test"
@@ -61,20 +66,22 @@ done
 passed
 
 begin "the check, its tools and the configurations are in it, and no test that needs the build"
-for name in tools/gpu_check.sh tools/bench/gpu_compare.py configs/quickstart.toml configs/models/alexnet_owt.toml; do
+for name in tools/gpu_check.sh tools/bench/gpu_check.py docs/gpu.md configs/models/vgg16.toml; do
   [ -s "$work/elsewhere/$name" ] || wrong "$name is missing"
 done
 [ ! -e "$work/elsewhere/bin/tools_test" ] || wrong "tools_test is in it"
 grep -q 'GPUs: 90a (Hopper)' "$work/elsewhere/about.txt" || wrong "about.txt does not say which GPUs it is for"
+grep -q '^left out: export as ONNX; ' "$work/elsewhere/about.txt" || wrong "about.txt does not say what is left out"
 passed
 
-begin "an archive holds one folder"
+begin "an archive holds one folder, and the command says what is left out"
 make_build OFF
 bundle "$work/build" "$work/out.tar.gz" || wrong "it ended with $?"
 tar -tzf "$work/out.tar.gz" >"$work/list"
 grep -qx 'owt-bundle/bin/owt' "$work/list" || wrong "owt-bundle/bin/owt is missing"
 ! grep -qv '^owt-bundle/' "$work/list" || wrong "something lies outside owt-bundle/"
 expect_output 'MiB'
+expect_output '^left out: export as ONNX; '
 passed
 
 begin "a build for this processor is refused, with the way to make another"
@@ -97,4 +104,43 @@ begin "a folder without a build is refused"
 mkdir "$work/empty"
 ! bundle "$work/empty" "$work/out2" || wrong "it was taken"
 expect_output 'no build folder'
+passed
+
+begin "without a build folder it makes the portable build first"
+mkdir "$work/bin"
+printf '#!/bin/sh\necho "cmake $*" >>"%s"\n[ "$1" = --preset ]\n' "$work/calls" >"$work/bin/cmake"
+chmod +x "$work/bin/cmake"
+! PATH=$work/bin:$PATH bundle "$work/out2" || wrong "it goes on with a build that failed"
+printf 'cmake --preset portable\ncmake --build --preset portable\n' | cmp -s - "$work/calls" ||
+  wrong "the calls of cmake were: $(cat "$work/calls")"
+expect_output 'does not build'
+passed
+
+begin "a bundle of this build trains and passes tests where there is a shell and the C library only"
+if ! PATH=$PATH:/usr/sbin unshare --map-root-user chroot / true 2>/dev/null; then
+  echo "skipped: $case_name: this machine allows no chroot"
+  exit 0
+fi
+bundle --native "$(dirname "$1")" "$work/root" || wrong "it ended with $?"
+mkdir -p "$work/root/tmp"
+for file in /bin/sh $(ldd "$work/root/libexec/owt" "$(readlink -f /bin/sh)" |
+  grep -oE '/[^ ]*/(ld-linux|libc|libm|libmvec|libpthread|libdl|librt|libutil|libresolv|libanl)[-.][^ ]*' | sort -u); do
+  mkdir -p "$work/root$(dirname "$file")"
+  cp -L "$file" "$work/root$file"
+done
+inside() {
+  env -i PATH=/usr/sbin:/usr/bin:/bin OMP_WAIT_POLICY=PASSIVE unshare --map-root-user chroot "$work/root" "$@" \
+    >"$work/output" 2>&1
+}
+inside /bin/owt --version || wrong "it does not start"
+inside /bin/owt devices || wrong "it does not look for devices"
+expect_output '^cpu '
+inside /bin/owt train /configs/quickstart.toml --device cpu --steps 2 --set data.format=synthetic --set data.batch=8 \
+  --set data.train_images=100 --set data.test_images=50 --out /tmp/run || wrong "it does not train"
+[ -s "$work/root/tmp/run/metrics.jsonl" ] || wrong "no metrics.jsonl"
+for program in "$work"/root/libexec/*_test; do
+  [ "${program##*/}" != cudnn_test ] || continue  # asks cuDNN, which stays out
+  inside "/bin/${program##*/}" --gtest_filter='*Shape*:*Relu*' || wrong "${program##*/} fails"
+done
+expect_output 'PASSED'
 passed
