@@ -232,7 +232,7 @@ passed
 begin "variants are measured in turns with the step as it is"
 pretend_owt "$timed"
 gpu_check 2 --parts variants || wrong "it ended with $?"
-expect_calls 24 'owt time'
+expect_calls 18 'owt time'
 sed -n 1,3p "$work/calls" | grep -o 'run\.[a-z_]*=false' | tr '\n' ' ' >"$work/output"
 expect_output '^run.cuda_graph=false run.deterministic=false $'
 expect_result '"kind": "variant".*"variant": "run.cuda_graph=false", "ms": 1.0'
