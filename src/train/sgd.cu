@@ -50,12 +50,14 @@ __device__ void update_trained_by_four(const SgdItem& item, const Factors& f, in
     weight.y = updated(f, weight.y, velocity.y, gradient.y);
     weight.z = updated(f, weight.z, velocity.z, gradient.z);
     weight.w = updated(f, weight.w, velocity.w, gradient.w);
-    *reinterpret_cast<float4*>(item.weight + i) = weight;
-    *reinterpret_cast<float4*>(item.velocity + i) = velocity;
+    // By intrinsic: nvcc 13.0 makes a word at a time of assignments here.
+    __stcs(reinterpret_cast<float4*>(item.weight + i), weight);
+    __stcs(reinterpret_cast<float4*>(item.velocity + i), velocity);
     if (!item.copy16) continue;
     const Pack<__nv_bfloat16, 4> rounded{__float2bfloat16(weight.x), __float2bfloat16(weight.y),
                                          __float2bfloat16(weight.z), __float2bfloat16(weight.w)};
-    store_pack(static_cast<__nv_bfloat16*>(item.copy16) + i, rounded);
+    __stcs(reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(item.copy16) + i),
+           *reinterpret_cast<const uint2*>(&rounded));
   }
 }
 
