@@ -56,7 +56,7 @@ find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*
       # The simulated GPU stands in for the libraries.
       known["tests/simulated_gpu"] = 1
       sees["tests/simulated_gpu"] = everything " tests/support tests/simulated_gpu "
-      uses["tests/simulated_gpu"] = system_headers " math.h ucontext.h sanitizer/ " kernel_headers " cublasLt.h cudnn nccl.h nlohmann/ gtest/ gmock/"
+      uses["tests/simulated_gpu"] = system_headers " math.h cxxabi.h elf.h link.h ucontext.h sanitizer/ " kernel_headers " cublasLt.h cudnn nccl.h nlohmann/ gtest/ gmock/"
       split("tests/support tests/tools tests/fuzz", above)
       for (i in above) {
         name = above[i]

@@ -21,7 +21,7 @@ constexpr int kRanks = 3;
 class Gate {
  public:
   explicit Gate(const Stream& stream) {
-    simulated_gpu::enqueue(cuda_stream(stream),
+    simulated_gpu::enqueue(cuda_stream(stream), {"gate"},
                            [opened = std::shared_future<void>(open_.get_future())] { opened.wait(); });
   }
   ~Gate() {

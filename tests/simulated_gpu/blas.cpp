@@ -326,13 +326,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   product.beta = scalar(settings, beta);
   const bool on_device = settings.pointer_mode == CUBLASLT_POINTER_MODE_DEVICE;
   if (!on_device && product.beta != 0 && !c_data) return CUBLAS_STATUS_INVALID_VALUE;
-  const cudaError_t queued = enqueue(stream, [product, on_device, alpha, beta, workspace, chosen]() mutable {
-    if (on_device) {
-      product.alpha = *static_cast<const float*>(alpha);
-      product.beta = *static_cast<const float*>(beta);
-    }
-    if (chosen.workspace > 0) std::memset(workspace, 0xff, chosen.workspace);  // it is the product's to spoil
-    product.run();
-  });
+  const cudaError_t queued =
+      enqueue(stream, {"cublasLtMatmul"}, [product, on_device, alpha, beta, workspace, chosen]() mutable {
+        if (on_device) {
+          product.alpha = *static_cast<const float*>(alpha);
+          product.beta = *static_cast<const float*>(beta);
+        }
+        if (chosen.workspace > 0) std::memset(workspace, 0xff, chosen.workspace);  // it is the product's to spoil
+        product.run();
+      });
   return queued == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

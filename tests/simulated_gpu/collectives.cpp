@@ -78,7 +78,7 @@ constexpr int kQueuing = 3;
 ncclResult_t queue_batch(Batch batch) {
   const cudaStream_t stream = batch.stream;
   if (!batch.rank->blocking) batch.rank->queuing = kQueuing;
-  const cudaError_t queued = enqueue(stream, [batch = std::move(batch)] { batch.run(); });
+  const cudaError_t queued = enqueue(stream, {"nccl"}, [batch = std::move(batch)] { batch.run(); });
   return queued == cudaSuccess ? ncclSuccess : refuse(ncclUnhandledCudaError, cudaGetErrorString(queued));
 }
 

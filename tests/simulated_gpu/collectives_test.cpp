@@ -131,7 +131,7 @@ TEST_F(Nccl, SendsAndReceivesInGroups) {
 TEST_F(Nccl, WaitsForTheStreamsOfAllRanks) {
   on_each([](Rank r) {
     const DeviceArray<int> value(1);
-    ASSERT_EQ(enqueue(r.stream,
+    ASSERT_EQ(enqueue(r.stream, {"test"},
                       [at = value.data(), rank = r.rank] {
                         std::this_thread::sleep_for(std::chrono::milliseconds(5 * rank));
                         *at = 1;

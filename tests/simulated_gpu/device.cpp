@@ -91,13 +91,13 @@ cudaError_t copy_on_stream(const Copy& copy, cudaMemcpyKind kind, cudaStream_t s
   if (staged || waits)
     if (const cudaError_t status = refuse_in_capture(stream); status != cudaSuccess) return status;
   if (!staged) {
-    const cudaError_t status = enqueue(stream, [copy] { copy.run(); });
+    const cudaError_t status = enqueue(stream, {"cudaMemcpyAsync"}, [copy] { copy.run(); });
     return status == cudaSuccess && waits ? cudaStreamSynchronize(stream) : status;
   }
   auto stage = std::make_shared<std::vector<std::byte>>(copy.width * copy.rows);
   Copy{stage->data(), copy.width, copy.from, copy.from_pitch, copy.width, copy.rows}.run();
   const Copy from_stage{copy.to, copy.to_pitch, stage->data(), copy.width, copy.width, copy.rows};
-  const cudaError_t status = enqueue(stream, [from_stage, stage] { from_stage.run(); });
+  const cudaError_t status = enqueue(stream, {"cudaMemcpyAsync"}, [from_stage, stage] { from_stage.run(); });
   return status == cudaSuccess && waits ? cudaStreamSynchronize(stream) : status;
 }
 
@@ -394,5 +394,5 @@ cudaError_t cudaMemset(void* to, int value, size_t bytes) {
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   if (const cudaError_t status = check_fill(to, bytes); status != cudaSuccess) return report(status);
-  return report(enqueue(stream, [to, value, bytes] { std::memset(to, value, bytes); }));
+  return report(enqueue(stream, {"cudaMemsetAsync"}, [to, value, bytes] { std::memset(to, value, bytes); }));
 }

@@ -245,7 +245,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, const Stream& 
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "one argument for each parameter");
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   std::tuple<std::remove_cvref_t<Parameters>...> copies(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
-  simulated_gpu::launch_kernel(cuda_stream(stream), grid, block,
+  simulated_gpu::launch_kernel(cuda_stream(stream), grid, block, reinterpret_cast<const void*>(kernel),
                                [kernel, copies = std::move(copies)] { std::apply(kernel, copies); });
   OWT_CUDA(cudaGetLastError());
 }

@@ -126,11 +126,12 @@ cudnnStatus_t execute(const cudnnContext& handle, const Descriptor& plan, const 
   if (bytes > 0 && !on_a_device(workspace, bytes))
     return refuse(CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND, "the workspace is not within device memory");
   const cudaError_t queued =
-      enqueue(handle.stream, [graph = plan.graph, engine = plan.engine, bindings, numbers, workspace, bytes]() mutable {
-        if (bytes > 0) std::memset(workspace, 0xff, bytes);  // it is the plan's to spoil
-        for (auto& [id, number] : numbers) bindings[id] = &number;
-        compute(*graph, *engine, bindings);
-      });
+      enqueue(handle.stream, {"cudnnBackendExecute"},
+              [graph = plan.graph, engine = plan.engine, bindings, numbers, workspace, bytes]() mutable {
+                if (bytes > 0) std::memset(workspace, 0xff, bytes);  // it is the plan's to spoil
+                for (auto& [id, number] : numbers) bindings[id] = &number;
+                compute(*graph, *engine, bindings);
+              });
   return queued == cudaSuccess ? CUDNN_STATUS_SUCCESS
                                : refuse(CUDNN_STATUS_EXECUTION_FAILED_CUDART, cudaGetErrorString(queued));
 }

@@ -7,6 +7,7 @@
 
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/simulated_gpu/streams.h"
+#include "tests/simulated_gpu/symbols.h"
 
 namespace simulated_gpu {
 namespace {
@@ -84,7 +85,29 @@ void replay(const CUgraphExec_st& graph, const CUstream_st& stream) {
   }
 }
 
+// Guarded by api_mutex(); never destroyed, as streams are not.
+std::vector<cudaGraphExec_t>& executables() {
+  static auto& executables = *new std::vector<cudaGraphExec_t>;
+  return executables;
+}
+
+std::vector<std::string> names_in(const Recording& recording) {
+  std::vector<std::string> names;
+  for (const Node& node : recording.nodes)
+    if (node.kind == Node::Kind::kWork)
+      names.push_back(node.origin.kernel ? name_of_function(node.origin.kernel) : node.origin.call);
+  return names;
+}
+
 }  // namespace
+
+std::vector<std::vector<std::string>> live_graphs() {
+  const std::lock_guard lock(api_mutex());
+  std::vector<std::vector<std::string>> graphs;
+  for (const cudaGraphExec_t executable : executables()) graphs.push_back(names_in(*executable->recording));
+  return graphs;
+}
+
 }  // namespace simulated_gpu
 
 using namespace simulated_gpu;
@@ -147,7 +170,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   auto created = std::make_unique<CUgraphExec_st>();
   created->recording = graph->recording;
   for (size_t lane = 1; lane < graph->recording->lanes; ++lane) created->workers.push_back(std::make_shared<Worker>());
-  *executable = created.release();
+  const std::lock_guard lock(api_mutex());
+  *executable = executables().emplace_back(created.release());
   return cudaSuccess;
 }
 
@@ -178,6 +202,10 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  {
+    const std::lock_guard lock(api_mutex());
+    std::erase(executables(), executable);
+  }
   delete executable;
   return cudaSuccess;
 }

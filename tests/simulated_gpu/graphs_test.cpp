@@ -3,6 +3,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tests/simulated_gpu/kernels.h"
 #include "tests/simulated_gpu/runtime.h"
 
 using testing::ElementsAre;
@@ -10,6 +11,11 @@ using testing::IsEmpty;
 
 namespace simulated_gpu {
 namespace {
+
+template <class T>
+void count_up(T* value) {
+  ++*value;
+}
 
 class Graphs : public testing::Test {
  protected:
@@ -28,7 +34,7 @@ class Graphs : public testing::Test {
   }
 
   void append(cudaStream_t stream, int value, int ms = 0) {
-    ASSERT_EQ(enqueue(stream,
+    ASSERT_EQ(enqueue(stream, {"append"},
                       [this, value, ms] {
                         std::this_thread::sleep_for(std::chrono::milliseconds(ms));
                         const std::lock_guard lock(mutex_);
@@ -85,6 +91,23 @@ TEST_F(Graphs, CapturingDoesNothingAndEachLaunchDoesItAll) {
   size_t nodes = 0;
   EXPECT_EQ(cudaGraphGetNodes(graph_, nullptr, &nodes), cudaSuccess);
   EXPECT_EQ(nodes, 2u);
+}
+
+TEST_F(Graphs, TellWhatTheyHoldWhileTheyLive) {
+  int* memory = nullptr;
+  ASSERT_EQ(cudaMalloc(&memory, 4), cudaSuccess);
+  ASSERT_EQ(capture([&] {
+              append(first_, 1);
+              ASSERT_EQ(cudaMemsetAsync(memory, 0, 4, first_), cudaSuccess);
+              launch_kernel(first_, 1, 1, reinterpret_cast<const void*>(count_up<int>), [] {});
+            }),
+            cudaSuccess);
+  EXPECT_THAT(live_graphs(), IsEmpty());
+  ASSERT_EQ(cudaGraphInstantiate(&executable_, graph_, 0), cudaSuccess);
+  EXPECT_THAT(live_graphs(), ElementsAre(ElementsAre("append", "cudaMemsetAsync", "count_up<int>")));
+  EXPECT_EQ(cudaGraphExecDestroy(std::exchange(executable_, nullptr)), cudaSuccess);
+  EXPECT_THAT(live_graphs(), IsEmpty());
+  EXPECT_EQ(cudaFree(memory), cudaSuccess);
 }
 
 TEST_F(Graphs, KeepTheOrderBetweenCapturedStreams) {

@@ -199,7 +199,7 @@ bool acceptable(dim3 grid, dim3 block) {
 
 }  // namespace
 
-void launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, std::function<void()> body) {
+void launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, const void* kernel, std::function<void()> body) {
   int stream_device = -1, current_device = -1;
   if (cudaStreamGetDevice(stream, &stream_device) != cudaSuccess || cudaGetDevice(&current_device) != cudaSuccess)
     return;  // reported
@@ -208,7 +208,7 @@ void launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, std::function<voi
   else if (stream_device != current_device)
     report(cudaErrorInvalidResourceHandle);
   else
-    report(enqueue(stream, [grid, block, body = std::move(body)] { run_grid(grid, block, body); }));
+    report(enqueue(stream, {"kernel", kernel}, [grid, block, body = std::move(body)] { run_grid(grid, block, body); }));
 }
 
 void block_barrier() { runner().barrier(0); }

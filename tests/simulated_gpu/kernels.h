@@ -19,10 +19,10 @@ extern constinit thread_local dim3 gridDim;
 
 namespace simulated_gpu {
 
-// Queues the kernel `body`, which reads threadIdx and the like. As with CUDA's own launches the error is what
+// Queues `body`, which runs the kernel and reads threadIdx and the like. As with CUDA's own launches the error is what
 // cudaGetLastError() gives: for a block without threads, of more than 1024 threads or 64 in z, a grid of more than
 // 65535 blocks in y or z, a stream that is not one of the current device's.
-void launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, std::function<void()> body);
+void launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, const void* kernel, std::function<void()> body);
 
 // What a running thread calls.
 enum class WarpOperation { kNone, kSync, kShuffle, kBallot };

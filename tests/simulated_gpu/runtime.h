@@ -17,6 +17,8 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace simulated_gpu {
 
@@ -24,8 +26,18 @@ void set_devices(int count);  // 0: a machine without a GPU
 int devices();
 void set_memory(size_t bytes);  // of each device, at most 16 GiB; what is allocated stays
 
+// Where work comes from: a kernel, or the call that queued it.
+struct Origin {
+  const char* call;
+  const void* kernel = nullptr;
+};
 // For the libraries: queues work on a stream, or records it where the stream is being captured; recorded work runs once
 // for each launch of the graph. The device memory can be touched while it runs.
-cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
+cudaError_t enqueue(cudaStream_t stream, Origin origin, std::function<void()> work);
+
+// What each executable graph holds that has not been destroyed, in the order in which they were made: the name of every
+// node that works, in the order of the recording. A kernel goes by its own name, "add_bias<float>", other work by the
+// call that queued it.
+std::vector<std::vector<std::string>> live_graphs();
 
 }  // namespace simulated_gpu

@@ -119,10 +119,11 @@ void drain_device(int device, Which which) {
   for (const auto& worker : workers) worker->drain();
 }
 
-cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
+cudaError_t enqueue(cudaStream_t stream, Origin origin, std::function<void()> work) {
   const std::lock_guard lock(api_mutex());
   if (!is_live(stream)) return cudaErrorInvalidResourceHandle;
-  if (stream->capture) return record_node(*stream, {.kind = Node::Kind::kWork, .work = std::move(work)});
+  if (stream->capture)
+    return record_node(*stream, {.kind = Node::Kind::kWork, .work = std::move(work), .origin = origin});
   stream->worker->push(std::move(work));
   return cudaSuccess;
 }
@@ -202,7 +203,7 @@ cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  return report(enqueue(stream, [function, data] { function(data); }));
+  return report(enqueue(stream, {"cudaLaunchHostFunc"}, [function, data] { function(data); }));
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }

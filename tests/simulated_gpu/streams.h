@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/simulated_gpu/runtime.h"
 #include "tests/simulated_gpu/worker.h"
 
 namespace simulated_gpu {
@@ -29,6 +30,7 @@ struct Node {
   Kind kind = Kind::kWork;
   size_t lane = 0;
   std::function<void()> work{};         // kWork
+  Origin origin{};                      // kWork
   size_t signal = 0;                    // kSignal, kWait: from one lane to another
   std::shared_ptr<EventState> event{};  // external events: seen outside the graph
 };

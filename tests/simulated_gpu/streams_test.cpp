@@ -18,7 +18,7 @@ class Gate {
  public:
   // A stream stops here until open().
   void hold(cudaStream_t stream) {
-    ASSERT_EQ(enqueue(stream, [open = open_] { open->wait(false); }), cudaSuccess);
+    ASSERT_EQ(enqueue(stream, {"test"}, [open = open_] { open->wait(false); }), cudaSuccess);
   }
   void open() {
     *open_ = true;
@@ -46,7 +46,7 @@ class Streams : public testing::Test {
   }
 
   void append(cudaStream_t stream, int value) {
-    ASSERT_EQ(enqueue(stream,
+    ASSERT_EQ(enqueue(stream, {"test"},
                       [this, value] {
                         const std::lock_guard lock(mutex_);
                         done_.push_back(value);
@@ -125,7 +125,7 @@ TEST_F(Streams, AnEventThatWasNeverRecordedHoldsNobodyUp) {
 
 TEST_F(Streams, EventsMeasureTime) {
   EXPECT_EQ(cudaEventRecord(event_, first_), cudaSuccess);
-  enqueue(first_, [] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
+  enqueue(first_, {"test"}, [] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
   EXPECT_EQ(cudaEventRecord(other_event_, first_), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(first_), cudaSuccess);
   float ms = 0;
@@ -222,7 +222,7 @@ TEST_F(Memory, RunsOut) {
 
 TEST_F(Memory, IsFreedWhenTheStreamsAreDone) {
   auto memory = std::make_unique<DeviceArray<int>>(1);
-  enqueue(first_, [at = memory->data()] {
+  enqueue(first_, {"test"}, [at = memory->data()] {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     *at = 7;
   });
@@ -261,7 +261,7 @@ TEST(MemoryDeathTest, AWritePastItsEndIsReported) {
       {
         const owt::Stream stream(owt::Device::kCuda);
         DeviceArray<int> memory(3);
-        enqueue(owt::cuda_stream(stream), [at = memory.data()] { at[3] = 1; });
+        enqueue(owt::cuda_stream(stream), {"test"}, [at = memory.data()] { at[3] = 1; });
       },
       "past the end|heap-buffer-overflow");
 }
@@ -279,7 +279,7 @@ TEST(Devices, HaveTheirOwnMemoryAndStreams) {
   EXPECT_EQ(cudaStreamGetDevice(stream, &device), cudaSuccess);
   EXPECT_EQ(device, 1);
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-  launch_kernel(stream, 1, 1, [] {});
+  launch_kernel(stream, 1, 1, nullptr, [] {});
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidResourceHandle);  // another device's stream
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
   EXPECT_EQ(cudaSetDevice(2), cudaErrorInvalidDevice);

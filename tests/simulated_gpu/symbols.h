@@ -1,0 +1,11 @@
+// The names of this program's functions, the local ones among them, from its symbol table.
+#pragma once
+
+#include <string>
+
+namespace simulated_gpu {
+
+// The function that begins there, without namespaces, result and parameters: "add_bias<float>"; "?" where none does.
+std::string name_of_function(const void* code);
+
+}  // namespace simulated_gpu
