@@ -25,8 +25,9 @@ class ConvPasses {
     const ConvGeometry& used = plans_.packing ? plans_.packing->packed() : geometry;
     if (plans_.packing) packed_x_ = Tensor({rows, used.in_h, used.in_w, used.in_c}, dtype_, Device::kCuda);
     const int64_t weights = used.out_c * used.kernel_h * used.kernel_w * used.in_c / used.groups;
+    const bool none_beside = !plans_.packing && weight.grad_type == DType::kBF16;
     workspace_bytes_ = cuda_aligned(plans_.workspace_bytes());
-    scratch_bytes_ = cuda_aligned(workspace_bytes_ + weights * size_of(dtype_));
+    scratch_bytes_ = cuda_aligned(workspace_bytes_ + (none_beside ? 0 : weights * size_of(dtype_)));
     scratch_ = gpu_scratch(scratch_bytes_);
   }
 
@@ -69,7 +70,7 @@ class ConvPasses {
 
   void weight_gradient(const Stream& stream, const Tensor& x, const Tensor& dy) {
     const float beta = weight_.take_beta();
-    const bool direct = beta == 0 && dtype_ == DType::kF32 && !plans_.packing;
+    const bool direct = beta == 0 && dtype_ == weight_.grad_type && !plans_.packing;
     void* dw = direct ? weight_.grad.raw() : beside_workspace();
     const CudnnPlan::Binding bindings[] = {{kConvX, x.raw()}, {kConvY, dy.raw()}, {kConvW, dw}};
     plans_.weight_gradient.run(stream, bindings, scratch_.raw());
@@ -83,10 +84,13 @@ class ConvPasses {
   template <class Packing>
   void add(const Packing& packing, const void* dw, float beta, const Stream& stream) {
     const int64_t count = weight_.grad.elements();
-    with_element(dtype_, [&](auto element) {
-      using T = decltype(element);
-      launch(add_weight_gradient<T, Packing>, dim3(blocks_for(count)), dim3(kBlockThreads), stream, packing, count,
-             static_cast<const T*>(dw), beta, weight_.grad.data());
+    with_element(dtype_, [&](auto from) {
+      with_element(weight_.grad_type, [&](auto to) {
+        using T = decltype(from);
+        using Sum = decltype(to);
+        launch(add_weight_gradient<T, Sum, Packing>, dim3(blocks_for(count)), dim3(kBlockThreads), stream, packing,
+               count, static_cast<const T*>(dw), beta, weight_.grad.data<Sum>());
+      });
     });
   }
 

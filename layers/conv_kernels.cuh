@@ -86,11 +86,12 @@ struct Unpacked {
 };
 
 // grad = beta * grad + dw, dw in the places of the packed weights; beta 0 does not read grad.
-template <class T, class Packing>
-__global__ void add_weight_gradient(Packing packing, int64_t count, const T* dw, float beta, float* grad) {
+template <class T, class Sum, class Packing>
+__global__ void add_weight_gradient(Packing packing, int64_t count, const T* dw, float beta, Sum* grad) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= count) return;
-  grad[i] = (beta == 0 ? 0 : beta * grad[i]) + to_float(dw[packing.weight_place(i)]);
+  const float before = beta == 0 ? 0 : beta * to_float(grad[i]);
+  grad[i] = from_float<Sum>(before + to_float(dw[packing.weight_place(i)]));
 }
 
 }  // namespace owt

@@ -26,7 +26,7 @@ class DenseOp : public Op {
     forward_.emplace(
         MatmulForm{rows_, out_, features_, kNo, kYes, features_, features_, out_, p, dtype_, bias != nullptr});
     to_input_.emplace(MatmulForm{rows_, features_, out_, kNo, kNo, out_, features_, features_, p, dtype_});
-    to_weight_.emplace(MatmulForm{out_, features_, rows_, kYes, kNo, out_, features_, features_, p, DType::kF32});
+    to_weight_.emplace(MatmulForm{out_, features_, rows_, kYes, kNo, out_, features_, features_, p, weight.grad_type});
     // cuBLASLt documents its relu as max(x, 0), which makes 0 of NaN and would hide that a run diverges. Ours keeps
     // NaN.
     if (relu) relu_ = bind_relu(cuda);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "src/core/check.h"
 #include "src/core/config.h"
 #include "src/core/shape.h"
 #include "src/core/tensor.h"
@@ -54,7 +55,10 @@ struct Param {
   int64_t fan_in = 1, fan_out = 1;
   double lr_mult = 1, decay_mult = 1;
 
-  Tensor value, grad;        // f32, shape(), where the layer computes
+  // The type of grad: bf16 only for weights of products in precision bf16, and only where no contribution is ever
+  // added to another one between two updates (Plan::gradient_type).
+  DType grad_type = DType::kF32;
+  Tensor value, grad;        // shape(), where the layer computes; value in f32
   Tensor copy16;             // bf16 of value, for precision bf16 only; whoever changes value renews it
   bool grad_is_zero = true;  // the gradient is zero whatever its memory holds; the first contribution overwrites
   uint64_t version = 0;      // raised by whoever changes value, so that packed copies can be renewed
@@ -63,8 +67,10 @@ struct Param {
   int64_t bytes() const { return shape().elements() * 4; }
 
   // For gemm-like calls: 0 for the first contribution after an update, else 1; the gradient counts as non-zero then.
+  // Throws Error for a second contribution to a gradient in bf16.
   float take_beta() {
     const float beta = grad_is_zero ? 0.0f : 1.0f;
+    OWT_CHECK(beta == 0 || grad_type == DType::kF32, name, ": sums of gradients are f32, not ", name_of(grad_type));
     grad_is_zero = false;
     return beta;
   }
@@ -80,8 +86,8 @@ struct Param {
   Tensor kept_of(int64_t rows, const float* in_file_order) const;
 };
 
-// What one rank updates of a parameter, where ranks share the work: some elements of it in memory order, and their
-// gradient, f32, one dimension. An undefined gradient is zero.
+// What one rank updates of a parameter: some elements of it in memory order, and their gradient, f32 or the parameter's
+// grad_type. An undefined gradient is zero.
 struct ParamPart {
   Param* param;
   Slice elements;

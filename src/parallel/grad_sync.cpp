@@ -25,6 +25,7 @@ GradSync::GradSync(std::string name, std::span<const Bucket> buckets, const Laye
     int64_t used = 0;
     for (Param* param : group.params) {
       OWT_CHECK(used + param->shape().elements() <= bucket.elements);
+      OWT_CHECK(param->grad_type == DType::kF32, param->name, ": gradients of several ranks are added in f32");
       param->grad = group.all.part(used, param->shape());
       used += aligned_elements(param->shape().elements());
     }

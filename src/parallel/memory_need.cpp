@@ -100,8 +100,9 @@ MemoryNeed memory_need(const Plan& plan) {
   const auto layers = static_cast<int64_t>(plan.layers.size());
 
   MemoryNeed need;
-  const int64_t copies = request.on.precision == Precision::kBf16 ? 10 : 8;  // bytes per weight
-  need.weight_bytes = plan.weight_bytes_per_rank() / 4 * copies + velocity_bytes(plan);
+  const int64_t values = plan.weight_bytes_per_rank();
+  const int64_t copies = request.on.precision == Precision::kBf16 ? values / 2 : 0;
+  need.weight_bytes = values + copies + plan.gradient_bytes_per_rank() + velocity_bytes(plan);
   need.piece_bytes = piece_bytes(plan);
   const double front = static_cast<double>(plan.layers.front().in.elements() + kept_elements(plan, 0, plan.boundary));
   need.step_row_bytes = size * front * static_cast<double>(rows.most()) / whole;

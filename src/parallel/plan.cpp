@@ -280,6 +280,20 @@ int Plan::ranks_of(Group group) const {
   return group == Group::kModel ? model_ranks : replicas();
 }
 
+bool Plan::sums_gradients(int64_t layer) const {
+  if (layer < boundary) return ranks_of(front_group()) > 1 || copies_gradients();
+  const bool of_rounds =
+      request.dense_update == DenseUpdate::kStep && rows(request.step_rows).round_sizes(0).size() > 1;
+  return replicas() > 1 || of_rounds;
+}
+
+DType Plan::gradient_type(int64_t layer, size_t param) const {
+  const LayerPlan& at = layers[static_cast<size_t>(layer)];
+  const bool of_products = at.roles[param] == ParamRole::kTrained && at.params[param].rank() > 1;
+  const bool bf16 = request.on.precision == Precision::kBf16 && of_products && !sums_gradients(layer);
+  return bf16 ? DType::kBF16 : DType::kF32;
+}
+
 Layout Plan::loss_layout() const {
   if (!split()) return front_layout();
   return sharded_loss ? Layout::kFeature : Layout::kReplicated;

@@ -135,6 +135,11 @@ struct Plan {
   // their hosts differ (processor, threads, algorithms), and copies of weights that learn from them would drift apart:
   // so the first rank's gradients are everybody's.
   bool copies_gradients() const { return front_layout() == Layout::kReplicated; }
+  // Whether the gradients of a layer's parameters are sums of several ranks' or rounds', or come from another rank.
+  bool sums_gradients(int64_t layer) const;
+  // The type of a parameter's gradient: in precision bf16 the weights of products have theirs in bf16 where it is no
+  // such sum; all others are f32.
+  DType gradient_type(int64_t layer, size_t param) const;
   Layout loss_layout() const;        // of the logits the loss sees: kBatch, kReplicated or kFeature
   bool counts_rows(int rank) const;  // of ranks that see the same rows at the loss, one counts them
   // Of the gradient that comes out of the run of layers [first, next gather): a column-split layer leaves
@@ -143,6 +148,7 @@ struct Plan {
   int64_t wire_bytes(const Bucket& bucket) const;  // of the whole of it
   int64_t bytes_per_step() const;                  // sent by each rank
   int64_t weight_bytes_per_rank() const;           // of the rank with the most
+  int64_t gradient_bytes_per_rank() const;         // the same of the weights' gradients
   std::string boundary_name() const;               // the layer behind the boundary
 
   std::string table() const;  // `owt plan`

@@ -33,6 +33,14 @@ int64_t Plan::weight_bytes_per_rank() const {
   return total;
 }
 
+int64_t Plan::gradient_bytes_per_rank() const {
+  int64_t total = 0;
+  for (size_t i = 0; i < layers.size(); ++i)
+    for (size_t p = 0; p < layers[i].params.size(); ++p)
+      total += layers[i].most_elements(layers[i].params[p]) * size_of(gradient_type(static_cast<int64_t>(i), p));
+  return total;
+}
+
 std::string Plan::table() const {
   std::string text = format(
       "{} on {} rank{} under {}, {} rows per step ({} per rank), {} round{}, dense update every {}\n", model, ranks(),

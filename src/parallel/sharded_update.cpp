@@ -73,6 +73,7 @@ ShardedUpdate::Group ShardedUpdate::group_of(const Bucket& bucket, const GradSyn
       Param& param = *each;
       if (!bucket.holds(param.role)) continue;
       const Shape shape = param.shape();
+      OWT_CHECK(param.grad_type == DType::kF32, param.name, ": gradients of several ranks are added in f32");
       Tensor value = group.values.part(first, shape);
       if (param.value.defined()) value.copy_from(param.value);
       param.value = value;

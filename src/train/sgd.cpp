@@ -43,7 +43,8 @@ auto sweep_for(Rule rule, Gradient present) {
 
 void update_average(const SgdRule& rule, const SgdItem& item) {
   const auto rate = static_cast<float>(item.lr_mult), scale = static_cast<float>(rule.gradient_scale);
-  for (int64_t i = 0; i < item.count; ++i) item.weight[i] += rate * (scale * item.gradient[i] - item.weight[i]);
+  const auto* gradient = static_cast<const float*>(item.gradient);
+  for (int64_t i = 0; i < item.count; ++i) item.weight[i] += rate * (scale * gradient[i] - item.weight[i]);
 }
 
 void update_trained(const SgdRule& rule, double rate, const SgdItem& item) {
@@ -52,9 +53,9 @@ void update_trained(const SgdRule& rule, double rate, const SgdItem& item) {
                         static_cast<float>(lr * rule.decay * item.decay_mult)};
   const auto run =
       sweep_for(rule.nesterov ? Rule::kNesterov : Rule::kPlain, item.gradient ? Gradient::kPresent : Gradient::kZero);
+  const auto* gradient = static_cast<const float*>(item.gradient);
   parallel_for(item.count, kGrain, [&](int64_t begin, int64_t end) {
-    run(factors, end - begin, item.gradient ? item.gradient + begin : nullptr, item.velocity + begin,
-        item.weight + begin);
+    run(factors, end - begin, gradient ? gradient + begin : nullptr, item.velocity + begin, item.weight + begin);
   });
 }
 
@@ -111,7 +112,8 @@ SgdItem Sgd::item_for(Param& param, Slice elements, const Tensor& gradient) {
   SgdItem item{};
   item.weight = param.value.part(elements.begin, shape).data();
   item.velocity = average ? nullptr : velocity(param, elements).data();
-  item.gradient = gradient.defined() ? gradient.data() : nullptr;
+  item.gradient = gradient.defined() ? gradient.raw() : nullptr;
+  item.bf16_gradient = gradient.defined() && gradient.dtype() == DType::kBF16;
   item.copy16 = param.copy16.defined() ? param.copy16.part(elements.begin, shape).raw() : nullptr;
   item.count = elements.size();
   item.lr_mult = param.lr_mult;
@@ -121,6 +123,7 @@ SgdItem Sgd::item_for(Param& param, Slice elements, const Tensor& gradient) {
 
 void sgd_update(Cpu, const SgdRule& rule, const Sgd::Rate& rate, std::span<const SgdItem> items, const Stream&) {
   for (const SgdItem& item : items) {
+    OWT_CHECK(!item.bf16_gradient, "gradients on the CPU are f32");
     if (item.velocity)
       update_trained(rule, rate.value, item);
     else

@@ -28,11 +28,19 @@ __device__ float updated(const Factors& f, float weight, float& velocity, float 
   return f.nesterov ? weight + (f.momentum * velocity - step) : weight + velocity;
 }
 
-__device__ void update_trained(const SgdItem& item, const Factors& f, int64_t begin, int64_t end) {
+__device__ float4 load_four(const float* from) { return *reinterpret_cast<const float4*>(from); }
+__device__ float4 load_four(const __nv_bfloat16* from) {
+  const auto pack = load_pack<__nv_bfloat16, 4>(from);
+  return {to_float(pack.at[0]), to_float(pack.at[1]), to_float(pack.at[2]), to_float(pack.at[3])};
+}
+
+template <class Gradient>
+__device__ void update_one_by_one(const SgdItem& item, const Factors& f, int64_t begin, int64_t end) {
+  const auto* gradient = static_cast<const Gradient*>(item.gradient);
   auto* copy16 = static_cast<__nv_bfloat16*>(item.copy16);
   for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
     float velocity = item.velocity[i];
-    const float weight = updated(f, item.weight[i], velocity, item.gradient ? item.gradient[i] : 0.0f);
+    const float weight = updated(f, item.weight[i], velocity, gradient ? to_float(gradient[i]) : 0.0f);
     item.velocity[i] = velocity;
     item.weight[i] = weight;
     if (copy16) copy16[i] = __float2bfloat16(weight);
@@ -40,12 +48,11 @@ __device__ void update_trained(const SgdItem& item, const Factors& f, int64_t be
 }
 
 // Four elements per access: begin, end and the addresses are multiples of four elements.
-__device__ void update_trained_by_four(const SgdItem& item, const Factors& f, int64_t begin, int64_t end) {
+template <class Gradient>
+__device__ void update_by_four(const SgdItem& item, const Factors& f, int64_t begin, int64_t end) {
   for (int64_t i = begin + 4 * threadIdx.x; i < end; i += 4 * blockDim.x) {
-    auto weight = *reinterpret_cast<const float4*>(item.weight + i);
-    auto velocity = *reinterpret_cast<const float4*>(item.velocity + i);
-    float4 gradient{};
-    if (item.gradient) gradient = *reinterpret_cast<const float4*>(item.gradient + i);
+    float4 weight = load_four(item.weight + i), velocity = load_four(item.velocity + i), gradient{};
+    if (item.gradient) gradient = load_four(static_cast<const Gradient*>(item.gradient) + i);
     weight.x = updated(f, weight.x, velocity.x, gradient.x);
     weight.y = updated(f, weight.y, velocity.y, gradient.y);
     weight.z = updated(f, weight.z, velocity.z, gradient.z);
@@ -63,11 +70,22 @@ __device__ void update_trained_by_four(const SgdItem& item, const Factors& f, in
 
 __device__ void update_average(const SgdItem& item, float scale, int64_t begin, int64_t end) {
   const auto rate = static_cast<float>(item.lr_mult);
+  const auto* gradient = static_cast<const float*>(item.gradient);
   for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
-    item.weight[i] += rate * (scale * item.gradient[i] - item.weight[i]);
+    item.weight[i] += rate * (scale * gradient[i] - item.weight[i]);
 }
 
 __device__ bool aligned(const void* place, unsigned bytes) { return reinterpret_cast<uintptr_t>(place) % bytes == 0; }
+
+template <class Gradient>
+__device__ void update_trained(const SgdItem& item, const Factors& f, int64_t begin, int64_t end) {
+  const bool by_four = (end - begin) % 4 == 0 && aligned(item.weight, 16) && aligned(item.velocity, 16) &&
+                       aligned(item.gradient, 4 * sizeof(Gradient)) && aligned(item.copy16, 8);
+  if (by_four)
+    update_by_four<Gradient>(item, f, begin, end);
+  else
+    update_one_by_one<Gradient>(item, f, begin, end);
+}
 
 __global__ void update_items(Items items, SgdRule rule, const double* rate) {
   const auto block = static_cast<int64_t>(blockIdx.x);
@@ -86,12 +104,10 @@ __global__ void update_items(Items items, SgdRule rule, const double* rate) {
   const double lr = *rate * item.lr_mult;
   const Factors factors{static_cast<float>(rule.momentum), static_cast<float>(lr * rule.gradient_scale),
                         static_cast<float>(lr * rule.decay * item.decay_mult), rule.nesterov};
-  const bool by_four = (end - begin) % 4 == 0 && aligned(item.weight, 16) && aligned(item.velocity, 16) &&
-                       aligned(item.gradient, 16) && aligned(item.copy16, 8);
-  if (by_four)
-    update_trained_by_four(item, factors, begin, end);
+  if (item.bf16_gradient)
+    update_trained<__nv_bfloat16>(item, factors, begin, end);
   else
-    update_trained(item, factors, begin, end);
+    update_trained<float>(item, factors, begin, end);
 }
 
 }  // namespace

@@ -33,9 +33,10 @@ struct SgdSettings {
 // One parameter's part of an update.
 struct SgdItem {
   float* weight;
-  float* velocity;        // null for a running average
-  const float* gradient;  // null: zero
-  void* copy16;           // null: none is kept
+  float* velocity;       // null for a running average
+  const void* gradient;  // null: zero
+  bool bf16_gradient;    // else it is f32
+  void* copy16;          // null: none is kept
   int64_t count;
   double lr_mult, decay_mult;
 };

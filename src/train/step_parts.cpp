@@ -20,6 +20,12 @@ GradSync::LayerOf layer_of(RankModel& model) {
   return [&model](int64_t layer) -> Layer& { return model.layer(layer); };
 }
 
+// Of the front, what is summed over the ranks as it is: nothing where every rank updates a share, or where there are no
+// others.
+std::span<const Bucket> summed_whole(const Plan& plan) {
+  return plan.shares_update() || !plan.sums_gradients(0) ? std::span<const Bucket>() : plan.buckets;
+}
+
 // The host may be this many steps ahead of a GPU: enough to hide its work, few enough to hear of trouble soon.
 constexpr size_t kAheadOfGpu = 3;
 
@@ -34,9 +40,8 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
       options_(options),
       stream_(plan.request.on.device),
       groups_(plan, comm),
-      grad_sync_("gradients", plan.shares_update() ? std::span<const Bucket>() : plan.buckets, layer_of(model),
-                 plan.request.on, groups_.wire(plan.front_group()), profiler,
-                 plan.copies_gradients() ? &groups_.wire(Group::kModel) : nullptr),
+      grad_sync_("gradients", summed_whole(plan), layer_of(model), plan.request.on, groups_.wire(plan.front_group()),
+                 profiler, plan.copies_gradients() ? &groups_.wire(Group::kModel) : nullptr),
       dense_grad_sync_("dense gradients", plan.back_buckets, layer_of(model), plan.request.on,
                        groups_.wire(Group::kReplicas), profiler),
       block_({static_cast<int64_t>(sizeof(Block))}, DType::kU8, plan.request.on.device),

@@ -11,6 +11,7 @@
 #include "src/core/bf16.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 namespace {
@@ -122,6 +123,44 @@ TEST_P(Bf16Test, ResponseNormalisationIsThatOfTheCpu) {
 TEST_P(Bf16Test, DropoutDropsWhatTheCpuDrops) {
   for (const Shape& in : {Shape{4, 64}, {3, 37}, {2, 3, 3, 8}, {2, 2050}})
     expect_rounded("type='dropout' rate=0.3", in, device());
+}
+
+// The gradient of the weights after one pass; `type`: Param::grad_type of the weights.
+Values weight_gradient(const std::string& keys, const Shape& in, Device device, DType type) {
+  std::unique_ptr<Layer> layer = layer_from(keys, in);
+  layer->params()[0]->grad_type = type;
+  Harness harness(std::move(layer), in, {device, Precision::kBf16});
+  harness.forward(rounded(distinct_values(in.elements(), 3, 11)));
+  harness.backward(rounded(distinct_values(harness.out_shape().elements(), 1, 12)));
+  EXPECT_EQ(harness.param("weight").grad.dtype(), type);
+  return harness.grad("weight");
+}
+
+// Convolutions of four channels at most may be packed.
+TEST_P(Bf16Test, WeightsHaveTheirGradientsInBf16WhereTheyAreAskedFor) {
+  const std::pair<const char*, Shape> layers[] = {{"type='dense' out=8", {5, 24}},
+                                                  {"type='dense' out=3", {4, 7}},
+                                                  {"type='conv' out=8 kernel=3 pad=1", {3, 6, 7, 16}},
+                                                  {"type='conv' out=8 kernel=3 groups=2", {2, 6, 7, 16}},
+                                                  {"type='conv' out=8 kernel=5 stride=2 pad=2", {2, 13, 12, 3}}};
+  for (const auto& [keys, in] : layers) {
+    SCOPED_TRACE(keys);
+    const Values sums = weight_gradient(keys, in, device(), DType::kF32);
+    EXPECT_THAT(weight_gradient(keys, in, device(), DType::kBF16), Pointwise(Nearly(), rounded(sums)));
+  }
+}
+
+TEST_P(Bf16Test, ASecondContributionToAGradientInBf16IsAnError) {
+  for (const char* keys : {"type='dense' out=8", "type='conv' out=8 kernel=1"}) {
+    const Shape in = std::string(keys).find("conv") == std::string::npos ? Shape{2, 8} : Shape{1, 2, 2, 8};
+    std::unique_ptr<Layer> layer = layer_from(keys, in);
+    layer->params()[0]->grad_type = DType::kBF16;
+    Harness harness(std::move(layer), in, {device(), Precision::kBf16});
+    const Values x(static_cast<size_t>(in.elements()), 1), dy(static_cast<size_t>(harness.out_shape().elements()), 1);
+    harness.forward(x);
+    harness.backward(dy);
+    EXPECT_THAT(message_of([&] { harness.backward(dy); }), testing::HasSubstr("sums of gradients are f32")) << keys;
+  }
 }
 
 struct Loss {

@@ -23,14 +23,14 @@ struct Way {
   Precision precision;
 };
 
-std::vector<Way> all_ways() {
+std::vector<Way> ways_in(const std::vector<Precision>& precisions) {
   std::vector<Way> ways;
   for (const auto presentation : {ConvPresentation::kPlain, ConvPresentation::kFourChannels,
                                   ConvPresentation::kEightChannels, ConvPresentation::kBlocks})
     for (const bool fused : {false, true})
       for (const bool bias : {false, true})
         for (const bool relu : {false, true})
-          for (const auto precision : {Precision::kFp32, Precision::kBf16})
+          for (const auto precision : precisions)
             if (bias || !fused) ways.push_back({presentation, fused, bias, relu, precision});
   return ways;
 }
@@ -70,13 +70,17 @@ class ConvWays : public testing::TestWithParam<Way> {
       param->set_value(upload(values(param->shape().elements(), 3), param->shape(), Device::kCpu));
       fill(param->grad, std::numeric_limits<float>::quiet_NaN());
     }
+    op_ = bind();
+    pass_.stream = &stream_;
+  }
+
+  std::unique_ptr<Op> bind() {
     std::optional<ConvPlans> plans =
         conv_plans_as(cuda_, kGeometry, kRows, {.bias = GetParam().bias, .relu = GetParam().relu},
                       GetParam().presentation, GetParam().fused);
     OWT_CHECK(plans.has_value());
-    op_ = bind_conv_with(std::move(*plans), cuda_, kGeometry, kRows, weight_, GetParam().bias ? &bias_ : nullptr,
-                         GetParam().relu);
-    pass_.stream = &stream_;
+    return bind_conv_with(std::move(*plans), cuda_, kGeometry, kRows, weight_, GetParam().bias ? &bias_ : nullptr,
+                          GetParam().relu);
   }
 
   static Shape x_shape() { return {kRows, kGeometry.in_h, kGeometry.in_w, kGeometry.in_c}; }
@@ -115,11 +119,15 @@ class ConvWays : public testing::TestWithParam<Way> {
   Pass pass_;
 };
 
-INSTANTIATE_TEST_SUITE_P(All, ConvWays, testing::ValuesIn(all_ways()), [](const auto& info) {
+std::string way_name(const testing::TestParamInfo<Way>& info) {
   const Way& way = info.param;
   return concat("presentation_", static_cast<int>(way.presentation), way.fused ? "_fused" : "_apart",
                 way.bias ? "_bias" : "", way.relu ? "_relu" : "", "_", way.precision);
-});
+}
+INSTANTIATE_TEST_SUITE_P(All, ConvWays, testing::ValuesIn(ways_in({Precision::kFp32, Precision::kBf16})), way_name);
+
+class ConvWaysInBf16 : public ConvWays {};
+INSTANTIATE_TEST_SUITE_P(All, ConvWaysInBf16, testing::ValuesIn(ways_in({Precision::kBf16})), way_name);
 
 TEST_P(ConvWays, ComputesTheDefinition) {
   const std::vector<float> x = values(x_shape().elements(), 1), w = values(w_shape().elements(), 3);
@@ -153,6 +161,24 @@ TEST_P(ConvWays, ComputesTheDefinition) {
   for (double& value : db) value *= 2;
   expect_near(from_gpu(weight_.grad), dw);
   if (GetParam().bias) expect_near(from_gpu(bias_.grad), db);
+}
+
+// cuDNN's result is in bf16 anyway.
+TEST_P(ConvWaysInBf16, TheGradientOfTheWeightsMayBeBf16Too) {
+  const Tensor x = to_gpu(values(x_shape().elements(), 1), x_shape(), dtype_);
+  Tensor y(y_shape(), dtype_, Device::kCuda);
+  const auto gradient = [&] {
+    op_->forward(pass_, x, y);
+    op_->backward(pass_, x, y, to_gpu(values(y_shape().elements(), 2), y_shape(), dtype_), nullptr);
+    stream_.synchronize();
+    return from_gpu(weight_.grad);
+  };
+  const std::vector<double> f32 = gradient();
+  weight_.grad_type = DType::kBF16;
+  weight_.grad = Tensor(w_shape(), DType::kBF16, Device::kCuda);
+  weight_.grad_is_zero = true;
+  op_ = bind();
+  EXPECT_EQ(gradient(), f32);
 }
 
 TEST_P(ConvWays, NaNIsSeenInTheOutput) {

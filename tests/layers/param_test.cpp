@@ -9,6 +9,7 @@
 
 #include "src/core/check.h"
 #include "tests/support/harness.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 namespace {
@@ -191,6 +192,16 @@ TEST(Param, FirstContributionOverwritesAndLaterOnesAdd) {
   param.allocate();
   EXPECT_EQ(param.take_beta(), 0);
   EXPECT_EQ(param.take_beta(), 1);
+}
+
+TEST(Param, AGradientInBf16TakesOneContribution) {
+  Param param = param_of({2});
+  param.grad_type = DType::kBF16;
+  param.allocate();
+  EXPECT_EQ(param.grad.dtype(), DType::kBF16);
+  EXPECT_EQ(param.value.dtype(), DType::kF32);
+  EXPECT_EQ(param.take_beta(), 0);
+  EXPECT_THAT(message_of([&] { param.take_beta(); }), testing::HasSubstr("sums of gradients are f32, not bf16"));
 }
 
 TEST(Param, InitializingRaisesTheVersion) {

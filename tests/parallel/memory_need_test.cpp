@@ -43,10 +43,17 @@ TEST(MemoryNeed, OfAResidualBlockCountsWhatItKeepsInsideAndNeedsForAWhile) {
   EXPECT_EQ(plan.layers[0].backward_flops_per_row, conv1 + 2 * conv2 + conv3 + sum);
 }
 
-TEST(MemoryNeed, Bf16HalvesActivationsAndAddsACopyOfTheWeights) {
+TEST(MemoryNeed, Bf16HalvesActivationsAndGradientsAndAddsACopyOfTheWeights) {
   const MemoryNeed need = memory_need(plan_of(1, Strategy::kOwtA, 8, Precision::kBf16));
-  EXPECT_EQ(need.weight_bytes, (3 + 4 * 12) * 14);
+  EXPECT_EQ(need.weight_bytes, (3 + 4 * 12) * (4 + 2 + 2 + 4));  // value, copy, gradient, velocity
   EXPECT_EQ(need.step_row_bytes, 2.0 * (4 + 12 + 4 + 2 * 12));
+}
+
+// Those of conv's 3 weights are summed over two ranks, those of fc's half of 48 over rounds only where there are some.
+TEST(MemoryNeed, InBf16SumsOfGradientsAreF32) {
+  constexpr auto kBf16 = Precision::kBf16;
+  EXPECT_EQ(memory_need(plan_of(2, Strategy::kOwtA, 8, kBf16)).weight_bytes, 3 * 14 + 24 * 12);
+  EXPECT_EQ(memory_need(plan_of(2, Strategy::kOwtC, 8, kBf16)).weight_bytes, 3 * 14 + 24 * 14);
 }
 
 TEST(MemoryNeed, SplitDenseLayersKeepTheirShareOfTheWeights) {

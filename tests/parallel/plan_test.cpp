@@ -195,6 +195,32 @@ TEST(Plan, OneRankUnderDpZeroSharesNothing) {
   EXPECT_EQ(transfer(plan, "gradients").collective, Collective::kAllReduce);
 }
 
+// Those of conv1's weights and bias, and of fc1's.
+std::vector<DType> gradient_types(PlanRequest request, Precision precision = Precision::kBf16) {
+  request.step_rows = 8;
+  request.on = {Device::kCuda, precision};
+  const Plan plan = plan_of(kTenClasses, request);
+  return {plan.gradient_type(0, 0), plan.gradient_type(0, 1), plan.gradient_type(1, 0), plan.gradient_type(1, 1)};
+}
+
+TEST(Plan, GradientsOfWeightsAreBf16WhereNothingIsAddedToThem) {
+  constexpr DType kF32 = DType::kF32, kBf16 = DType::kBF16;
+  EXPECT_THAT(gradient_types({}), ElementsAre(kBf16, kF32, kBf16, kF32));
+  for (const Precision precision : {Precision::kFp32, Precision::kTf32})
+    EXPECT_THAT(gradient_types({}, precision), ElementsAre(kF32, kF32, kF32, kF32));
+  for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtD, Strategy::kModelParallel})
+    EXPECT_THAT(gradient_types({.ranks = 2, .strategy = strategy}), ElementsAre(kF32, kF32, kBf16, kF32))
+        << name_of(strategy) << ": the dense layers are no other rank's";
+  for (const Strategy strategy :
+       {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kOwtB, Strategy::kOwtC})
+    EXPECT_THAT(gradient_types({.ranks = 2, .strategy = strategy}), ElementsAre(kF32, kF32, kF32, kF32))
+        << name_of(strategy) << ": sums over ranks or rounds";
+  EXPECT_THAT(gradient_types({.ranks = 2, .strategy = Strategy::kOwtC, .dense_update = DenseUpdate::kRound}),
+              ElementsAre(kF32, kF32, kBf16, kF32));
+  EXPECT_THAT(gradient_types({.ranks = 4, .strategy = Strategy::kOwtA, .model_ranks = 2}),
+              ElementsAre(kF32, kF32, kF32, kF32));
+}
+
 TEST(Plan, TheGradientAtTheInputOfASplitLayerIsASummand) {
   const Plan plan = plan_of(kTenClasses, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
   EXPECT_EQ(plan.gradient_layout(1), Layout::kPartial);  // fc1

@@ -282,6 +282,30 @@ TEST_P(SgdOnGpu, RenewsTheCopyInBf16OfTheWholeParameter) {
   }
 }
 
+// Values that bf16 holds: as many of them as are handled by fours and one by one, and more than a block takes.
+TEST_P(SgdOnGpu, TakesGradientsInBf16AsTheirValues) {
+  for (const size_t count : {4, 7, 4104, 4099}) {
+    std::vector<float> value(count), grad(count);
+    for (size_t i = 0; i < count; ++i) {
+      value[i] = static_cast<float>(i % 37) - 11.3f;
+      grad[i] = static_cast<float>(i % 101) - 40;
+    }
+    std::vector<std::vector<float>> weights, velocities;
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+      Sgd sgd({.momentum = 0.9, .decay = 0.01});
+      Param w = make_param(value, {}, Precision::kBf16);
+      w.grad_type = type;
+      w.grad = upload(grad, w.shape(), device(), type);
+      w.grad_is_zero = false;
+      update(sgd, w, 0.125);
+      weights.push_back(download(w.value));
+      velocities.push_back(download(sgd.velocity(w)));
+    }
+    EXPECT_EQ(weights[1], weights[0]) << count;
+    EXPECT_EQ(velocities[1], velocities[0]) << count;
+  }
+}
+
 TEST_P(SgdOnGpu, RenewsTheCopyOfAPartAndLeavesTheRest) {
   Sgd sgd({.momentum = 0, .decay = 0});
   Param w = make_param({1, 1, 1, 1}, {}, Precision::kBf16);

@@ -226,6 +226,28 @@ TEST_P(StepsUnderWay, UnderDpZeroKeepTheVelocityOfTheirShareOnly) {
   }
 }
 
+TEST_P(StepsUnderWay, InBf16AddGradientsInF32AndKeepOthersInBf16) {
+  if (device() == Device::kCpu) GTEST_SKIP() << "it has no bf16";
+  struct Case {
+    const char *workers, *strategy;
+    DType conv, dense;
+  };
+  for (const Case& c : {Case{"1", "owt-a", DType::kBF16, DType::kBF16}, Case{"2", "owt-a", DType::kF32, DType::kBF16},
+                        Case{"2", "owt-c", DType::kF32, DType::kF32}, Case{"2", "dp", DType::kF32, DType::kF32}}) {
+    SCOPED_TRACE(concat(c.workers, " workers, ", c.strategy));
+    const Overrides changes{
+        {"parallel.workers", c.workers}, {"parallel.strategy", c.strategy}, {"run.precision", "bf16"}};
+    on_every_rank(changes, [&](SteppingRank& rank) {
+      rank.start();
+      EXPECT_EQ(rank.complaint(), "");
+      for (const Param* param : rank.model.params()) {
+        const bool bias = param->full_shape.rank() == 1, dense = param->name.starts_with("fc");
+        EXPECT_EQ(param->grad.dtype(), bias ? DType::kF32 : dense ? c.dense : c.conv) << param->name;
+      }
+    });
+  }
+}
+
 // Recorded training must not be taken for recorded evaluation of the same batch, nor the other way round.
 TEST_P(StepsUnderWay, OfEvaluationDoNotTrainAndOfTrainingDo) {
   on_every_rank({}, [&](SteppingRank& rank) {
