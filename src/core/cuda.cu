@@ -1,5 +1,7 @@
 #include "src/core/cuda.h"
 
+#include <algorithm>
+
 #include "src/core/check.h"
 #include "src/core/gpus.h"
 #include "src/core/graph.h"
@@ -59,7 +61,13 @@ class CudaPending : public Event::Pending {
 
 class CudaQueue : public Stream::Queue {
  public:
-  CudaQueue() { OWT_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  // CUDA's own streams have the lowest priority, so that the normal one here has to lie above it; less is more urgent.
+  explicit CudaQueue(Priority priority) {
+    int lowest = 0, highest = 0;
+    OWT_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+    const int wanted = priority == Priority::kLow ? lowest : std::max(lowest - 1, highest);
+    OWT_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, wanted));
+  }
   ~CudaQueue() override { cudaStreamDestroy(stream_); }
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
@@ -81,7 +89,10 @@ class CudaQueue : public Stream::Queue {
 
 class CudaGraph : public Graph::Recorded {
  public:
-  explicit CudaGraph(cudaGraph_t graph) { OWT_CUDA(cudaGraphInstantiate(&executable_, graph, 0)); }
+  // Every node keeps the priority of the stream that it was recorded on.
+  explicit CudaGraph(cudaGraph_t graph) {
+    OWT_CUDA(cudaGraphInstantiate(&executable_, graph, cudaGraphInstantiateFlagUseNodePriority));
+  }
   ~CudaGraph() override { cudaGraphExecDestroy(executable_); }
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
@@ -170,7 +181,7 @@ void zero_bytes(Cuda, void* to, int64_t bytes, const Stream& stream) {
   if (bytes > 0) OWT_CUDA(cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), cuda_stream(stream)));
 }
 
-std::shared_ptr<Stream::Queue> make_queue(Cuda) { return std::make_shared<CudaQueue>(); }
+std::shared_ptr<Stream::Queue> make_queue(Cuda, Priority priority) { return std::make_shared<CudaQueue>(priority); }
 
 std::shared_ptr<Graph::Recorded> record_graph(Cuda, const Stream& stream, const std::function<void()>& queue_work) {
   const cudaStream_t queue = cuda_stream(stream);

@@ -5,10 +5,10 @@
 
 namespace owt {
 
-std::shared_ptr<Stream::Queue> make_queue(Cpu) { return nullptr; }
+std::shared_ptr<Stream::Queue> make_queue(Cpu, Priority) { return nullptr; }
 
-Stream::Stream(Device device) : device_(device) {
-  queue_ = dispatch(device, [](auto tag) { return make_queue(tag); });
+Stream::Stream(Device device, Priority priority) : device_(device) {
+  queue_ = dispatch(device, [&](auto tag) { return make_queue(tag, priority); });
 }
 
 std::shared_ptr<Graph::Recorded> record_graph(Cpu, const Stream&, const std::function<void()>&) {

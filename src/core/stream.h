@@ -48,6 +48,9 @@ class Event {
   std::shared_ptr<Pending> pending_;
 };
 
+// Whose work a GPU begins first where it has room for some of it only.
+enum class Priority { kNormal, kLow };
+
 // A queue of work on one device. On the CPU work runs at once, in the thread that asks for it. Copies share the queue.
 class Stream {
  public:
@@ -62,7 +65,7 @@ class Stream {
   };
 
   // On a GPU: the calling host thread's.
-  explicit Stream(Device device = Device::kCpu);
+  explicit Stream(Device device = Device::kCpu, Priority priority = Priority::kNormal);
 
   Device device() const { return device_; }
   Event record() const { return queue_ ? queue_->record() : Event(); }  // done when all work queued so far is done
@@ -82,7 +85,7 @@ class Stream {
   std::shared_ptr<Queue> queue_;
 };
 
-std::shared_ptr<Stream::Queue> make_queue(Cpu);  // null: runs at once
-std::shared_ptr<Stream::Queue> make_queue(Cuda);
+std::shared_ptr<Stream::Queue> make_queue(Cpu, Priority priority);  // null: runs at once
+std::shared_ptr<Stream::Queue> make_queue(Cuda, Priority priority);
 
 }  // namespace owt

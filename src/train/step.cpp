@@ -47,18 +47,18 @@ void Step::queue(const Batch& batch, const Pass& pass) {
     const bool complete = every_round ? round_rows > 0 : r + 1 == b.boundary.rounds();
     BackwardHooks hooks;
     hooks.dx_done = [&] { b.boundary.scatter(r, stream); };
-    if (complete) hooks.layer_done = [&](int64_t layer) { dense_grad_sync_.layer_done(layer, stream); };
+    if (complete) hooks.layer_done = [&](int64_t layer) { layer_done(layer); };
     d.tape.backward(dense_pass, d.loss.dlogits(), dx ? &dx_rows : nullptr, hooks);
     // The loss carries 1/N; a round stands for itself.
-    if (every_round && complete) update_back(static_cast<double>(batch.step_rows) / static_cast<double>(round_rows));
+    if (every_round && complete)
+      update_dense(static_cast<double>(batch.step_rows) / static_cast<double>(round_rows), stream);
   }
   if (learns) {
     const Tensor& dy = b.boundary.finish(stream);
     if (plan_.front_learns)
       b.front.backward(front_pass, batch.images, dy, nullptr,
-                       {.layer_done = [&](int64_t layer) { front_layer_done(layer); }});
-    if (plan_.request.dense_update == DenseUpdate::kStep) update_back(1);
-    finish_front();
+                       {.layer_done = [&](int64_t layer) { layer_done(layer); }});
+    finish_updates();
   }
   share_result(sums_, comm_, stream, profiler_);
 }

@@ -46,6 +46,9 @@ class Step {
     // and rounds every row of the step comes once. Wants a plan with whole_logits; nothing is recorded then.
     LogitsReceiver logits = {};
     std::string weights = {};  // the file they come from, where it is evaluated; empty: they are being trained
+    // Parameters of dense layers from which a GPU updates them beside the backward pass of the layers before them: with
+    // fewer one launch for all parameters is faster.
+    int64_t beside_from = 1 << 20;
   };
 
   // All but profiler must outlive this; profiler may be null. The model's parameters get their memory here.
@@ -129,11 +132,15 @@ class Step {
   Tensor& my_sums();
   void note_bad_layer(const Bound& bound, const Dense& dense);
   void hand_out(const Tensor& logits, const Rows& rows) const;
-  void update(Net& net, const Sgd::Rate& rate, double gradient_scale);
-  void front_layer_done(int64_t layer);
-  void finish_front();
+  bool can_update_beside() const;
+  int64_t first_dense() const;
+  void layer_done(int64_t layer);
+  void update_beside();
+  void update_dense(double gradient_scale, const Stream& stream);
+  void finish_updates();
+  void update(const Slice& layers, const Sgd::Rate& rate, double gradient_scale, const Stream& stream);
   Sgd::Rate front_rate() const;
-  void update_back(double gradient_scale);
+  Sgd::Rate dense_rate() const;
   [[noreturn]] void report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const;
   [[noreturn]] void report_bad_loss(const StepResult& result, const Pass& pass, int32_t bad_layer);
   Tensor block_part(size_t offset, DType dtype, int64_t elements) const;
@@ -148,11 +155,16 @@ class Step {
   Groups groups_;
   GradSync grad_sync_, dense_grad_sync_;
   std::optional<ShardedUpdate> sharded_update_;  // in the place of grad_sync_ and the front's update
-  Tensor block_;                                 // on the device
-  Tensor sums_, bad_layer_;                      // parts of it
-  Tensor others_sums_;                           // where ranks that see rows another rank counts add theirs
-  std::vector<Slot> slots_;                      // in turn
-  std::deque<Slot*> in_flight_;                  // oldest first
+  // The dense layers may be updated in a stream of their own while the layers before them run backward.
+  bool beside_;
+  Stream updates_;
+  Event dense_updated_;
+  Slice front_layers_, dense_layers_;  // of the plan: what is updated together
+  Tensor block_;                       // on the device
+  Tensor sums_, bad_layer_;            // parts of it
+  Tensor others_sums_;                 // where ranks that see rows another rank counts add theirs
+  std::vector<Slot> slots_;            // in turn
+  std::deque<Slot*> in_flight_;        // oldest first
   size_t next_slot_ = 0;
   const Rates* host_rates_ = nullptr;  // of the step being queued
   std::map<int64_t, Bound> bound_;

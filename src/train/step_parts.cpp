@@ -44,6 +44,8 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
                  profiler, plan.copies_gradients() ? &groups_.wire(Group::kModel) : nullptr),
       dense_grad_sync_("dense gradients", plan.back_buckets, layer_of(model), plan.request.on,
                        groups_.wire(Group::kReplicas), profiler),
+      beside_(can_update_beside()),
+      updates_(plan.request.on.device, Priority::kLow),
       block_({static_cast<int64_t>(sizeof(Block))}, DType::kU8, plan.request.on.device),
       slots_(plan.request.on.device == Device::kCpu ? 1 : kAheadOfGpu) {
   OWT_CHECK(!options.logits || !plan.sharded_loss, "no rank sees whole logits");
@@ -54,6 +56,9 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
     };
     sharded_update_.emplace(plan, layer_of(model), groups_.wire(Group::kWorld), update, profiler);
   }
+  const int64_t dense = beside_ ? first_dense() : plan.boundary;
+  front_layers_ = {0, dense};
+  dense_layers_ = {dense, static_cast<int64_t>(plan.layers.size())};
   model.allocate(plan.request.on);
   sums_ = block_part(offsetof(Block, sums), DType::kF64, kStepSums);
   bad_layer_ = block_part(offsetof(Block, bad_layer), DType::kI32, 1);
@@ -240,35 +245,77 @@ Sgd::Rate Step::front_rate() const {
   return {host_rates_->front, block_part(offsetof(Block, front_rate), DType::kF64, 1)};
 }
 
-void Step::front_layer_done(int64_t layer) {
-  if (sharded_update_)
+Sgd::Rate Step::dense_rate() const {
+  if (!plan_.split()) return front_rate();
+  return {host_rates_->back, block_part(offsetof(Block, back_rate), DType::kF64, 1)};
+}
+
+// The boundary, or on one rank, where all layers lie before it, a place among them.
+int64_t Step::first_dense() const {
+  int64_t i = 0;
+  while (i < plan_.boundary && model_.layer(i).columns() != Columns::kSplits) ++i;
+  return i;
+}
+
+// Where the gradients of the dense layers are complete, or on their way, before the layers before them run backward.
+bool Step::can_update_beside() const {
+  int64_t elements = 0;
+  for (int64_t i = first_dense(); i < static_cast<int64_t>(plan_.layers.size()); ++i)
+    for (const Param* param : model_.layer(i).params()) elements += param->shape().elements();
+  return stream_.device() == Device::kCuda && plan_.request.dense_update == DenseUpdate::kStep &&
+         (plan_.split() || !plan_.sums_gradients(0)) && elements >= options_.beside_from;
+}
+
+// The gradients of the layer are complete.
+void Step::layer_done(int64_t layer) {
+  if (layer >= plan_.boundary)
+    dense_grad_sync_.layer_done(layer, stream_);
+  else if (sharded_update_)
     sharded_update_->layer_done(layer, stream_);
   else
     grad_sync_.layer_done(layer, stream_);
+  if (beside_ && layer == dense_layers_.begin) update_beside();
 }
 
-void Step::finish_front() {
-  if (sharded_update_) return sharded_update_->finish(stream_);
-  grad_sync_.finish(stream_);
-  update(model_.front(), front_rate(), 1);
+// What is queued behind the backward pass of the dense layers reads nothing that their update writes. A step that is
+// timed does one thing after the other, so that its parts add up to it.
+void Step::update_beside() {
+  if (profiler_ && profiler_->in_step()) return update_dense(1, stream_);
+  updates_.wait(stream_.record());
+  update_dense(1, updates_);
+  dense_updated_ = updates_.record();
 }
 
-void Step::update_back(double gradient_scale) {
-  dense_grad_sync_.finish(stream_);
-  const Sgd::Rate rate{host_rates_->back, block_part(offsetof(Block, back_rate), DType::kF64, 1)};
-  for (int64_t s = 0; s < model_.stages(); ++s) update(model_.stage(s), rate, gradient_scale);
+void Step::update_dense(double gradient_scale, const Stream& stream) {
+  dense_grad_sync_.finish(stream);
+  update(dense_layers_, dense_rate(), gradient_scale, stream);
 }
 
-void Step::update(Net& net, const Sgd::Rate& rate, double gradient_scale) {
-  if (stream_.device() == Device::kCuda) {  // one launch for all
-    const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
-    return sgd_.update(net.params(), rate, gradient_scale, stream_);
+void Step::finish_updates() {
+  if (!beside_ && plan_.request.dense_update == DenseUpdate::kStep) update_dense(1, stream_);
+  if (sharded_update_) {
+    sharded_update_->finish(stream_);
+  } else {
+    grad_sync_.finish(stream_);
+    update(front_layers_, front_rate(), 1, stream_);
   }
-  for (int64_t i = 0; i < net.size(); ++i) {
-    if (net.layer(i).params().empty()) continue;
-    const Profiler::Scope scope(profiler_, net.layer(i).name(), Phase::kUpdate);
-    sgd_.update(net.layer(i).params(), rate, gradient_scale, stream_);
+  stream_.wait(dense_updated_);
+  dense_updated_ = {};
+}
+
+// On a GPU one launch for all.
+void Step::update(const Slice& layers, const Sgd::Rate& rate, double gradient_scale, const Stream& stream) {
+  std::vector<Param*> all;
+  for (int64_t i = layers.begin; i < layers.end; ++i) {
+    const std::vector<Param*> params = model_.layer(i).params();
+    all.insert(all.end(), params.begin(), params.end());
+    if (stream.device() == Device::kCuda || params.empty()) continue;
+    const Profiler::Scope scope(profiler_, model_.layer(i).name(), Phase::kUpdate);
+    sgd_.update(params, rate, gradient_scale, stream);
   }
+  if (stream.device() != Device::kCuda || all.empty()) return;
+  const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
+  sgd_.update(all, rate, gradient_scale, stream);
 }
 
 void Step::report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const {

@@ -91,20 +91,22 @@ std::vector<cudaGraphExec_t>& executables() {
   return executables;
 }
 
-std::vector<std::string> names_in(const Recording& recording) {
-  std::vector<std::string> names;
-  for (const Node& node : recording.nodes)
+std::vector<GraphNode> working_nodes(const CUgraphExec_st& graph) {
+  const bool keeps_priority = (graph.flags & cudaGraphInstantiateFlagUseNodePriority) != 0;
+  std::vector<GraphNode> nodes;
+  for (const Node& node : graph.recording->nodes)
     if (node.kind == Node::Kind::kWork)
-      names.push_back(node.origin.kernel ? name_of_function(node.origin.kernel) : node.origin.call);
-  return names;
+      nodes.push_back({node.origin.kernel ? name_of_function(node.origin.kernel) : node.origin.call, node.lane,
+                       keeps_priority ? node.priority : 0});
+  return nodes;
 }
 
 }  // namespace
 
-std::vector<std::vector<std::string>> live_graphs() {
+std::vector<std::vector<GraphNode>> live_graphs() {
   const std::lock_guard lock(api_mutex());
-  std::vector<std::vector<std::string>> graphs;
-  for (const cudaGraphExec_t executable : executables()) graphs.push_back(names_in(*executable->recording));
+  std::vector<std::vector<GraphNode>> graphs;
+  for (const cudaGraphExec_t executable : executables()) graphs.push_back(working_nodes(*executable));
   return graphs;
 }
 
@@ -165,10 +167,11 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t*
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {
   if (!executable || !graph) return report(cudaErrorInvalidValue);
   auto created = std::make_unique<CUgraphExec_st>();
   created->recording = graph->recording;
+  created->flags = flags;
   for (size_t lane = 1; lane < graph->recording->lanes; ++lane) created->workers.push_back(std::make_shared<Worker>());
   const std::lock_guard lock(api_mutex());
   *executable = executables().emplace_back(created.release());

@@ -6,7 +6,9 @@
 #include "tests/simulated_gpu/kernels.h"
 #include "tests/simulated_gpu/runtime.h"
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::Field;
 using testing::IsEmpty;
 
 namespace simulated_gpu {
@@ -99,12 +101,19 @@ TEST_F(Graphs, TellWhatTheyHoldWhileTheyLive) {
   ASSERT_EQ(capture([&] {
               append(first_, 1);
               ASSERT_EQ(cudaMemsetAsync(memory, 0, 4, first_), cudaSuccess);
+              fork();
+              append(second_, 2);
+              join();
               launch_kernel(first_, 1, 1, reinterpret_cast<const void*>(count_up<int>), [] {});
             }),
             cudaSuccess);
   EXPECT_THAT(live_graphs(), IsEmpty());
   ASSERT_EQ(cudaGraphInstantiate(&executable_, graph_, 0), cudaSuccess);
-  EXPECT_THAT(live_graphs(), ElementsAre(ElementsAre("append", "cudaMemsetAsync", "count_up<int>")));
+  const auto node = [](const char* name, size_t stream) {
+    return AllOf(Field(&GraphNode::name, name), Field(&GraphNode::stream, stream));
+  };
+  EXPECT_THAT(live_graphs(), ElementsAre(ElementsAre(node("append", 0), node("cudaMemsetAsync", 0), node("append", 1),
+                                                     node("count_up<int>", 0))));
   EXPECT_EQ(cudaGraphExecDestroy(std::exchange(executable_, nullptr)), cudaSuccess);
   EXPECT_THAT(live_graphs(), IsEmpty());
   EXPECT_EQ(cudaFree(memory), cudaSuccess);

@@ -35,9 +35,14 @@ struct Origin {
 // for each launch of the graph. The device memory can be touched while it runs.
 cudaError_t enqueue(cudaStream_t stream, Origin origin, std::function<void()> work);
 
-// What each executable graph holds that has not been destroyed, in the order in which they were made: the name of every
-// node that works, in the order of the recording. A kernel goes by its own name, "add_bias<float>", other work by the
-// call that queued it.
-std::vector<std::vector<std::string>> live_graphs();
+// A node that works. A kernel goes by its own name, "add_bias<float>", other work by the call that queued it.
+struct GraphNode {
+  std::string name;
+  size_t stream;  // 0: the one whose recording began; the others in the order in which they joined it
+  int priority;   // of that stream, where the graph keeps it; else 0
+};
+// What each executable graph holds that has not been destroyed, in the order in which they were made; the nodes in the
+// order of the recording.
+std::vector<std::vector<GraphNode>> live_graphs();
 
 }  // namespace simulated_gpu

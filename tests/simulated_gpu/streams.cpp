@@ -39,6 +39,7 @@ cudaError_t create_stream(cudaStream_t* stream, unsigned flags, int priority) {
 cudaError_t record_node(CUstream_st& stream, Node node) {
   if (!stream.capture->valid) return cudaErrorStreamCaptureInvalidated;
   node.lane = stream.lane;
+  node.priority = stream.priority;
   stream.capture->recording.nodes.push_back(std::move(node));
   return cudaSuccess;
 }

@@ -29,6 +29,7 @@ struct Node {
   enum class Kind { kWork, kSignal, kWait, kRecordExternal, kWaitExternal };
   Kind kind = Kind::kWork;
   size_t lane = 0;
+  int priority = 0;                     // of the stream
   std::function<void()> work{};         // kWork
   Origin origin{};                      // kWork
   size_t signal = 0;                    // kSignal, kWait: from one lane to another
@@ -87,6 +88,7 @@ struct CUgraph_st {
 };
 
 struct CUgraphExec_st {
+  unsigned long long flags = 0;
   std::shared_ptr<const simulated_gpu::Recording> recording;
   std::vector<std::shared_ptr<simulated_gpu::Worker>> workers;  // of the lanes from 1; lane 0 is the stream's own
 };

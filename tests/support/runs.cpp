@@ -107,7 +107,7 @@ Settings small_settings(const std::string& recipe, const Overrides& changes) {
   return settings_from(config, "small");
 }
 
-SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& changes) {
+SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& changes, int64_t beside_from) {
   Job job;
   job.settings = small_settings(recipe, changes);
   job.plan = job.settings.plan_to_run();
@@ -118,7 +118,9 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
     ProfiledCommunicator comm(inner, nullptr);
     RankModel model(job.settings.model, job.plan, comm.rank());
     Sgd sgd(job.settings.optimizer);
-    Step step(job.plan, model, sgd, comm, nullptr, step_options(job.settings));
+    Step::Options options = step_options(job.settings);
+    options.beside_from = beside_from;
+    Step step(job.plan, model, sgd, comm, nullptr, options);
     model.initialize(job.settings.run.seed);
     const auto batches = training_batches(job, comm.rank(), 0, 0);
     const Schedule schedule(job.settings.schedule);

@@ -15,7 +15,10 @@
 namespace owt {
 namespace {
 
-using Names = std::vector<std::string>;
+using Node = simulated_gpu::GraphNode;
+using Nodes = std::vector<Node>;
+using ::testing::Each;
+using ::testing::Field;
 
 // AlexNet's layers with few outputs each.
 constexpr const char* kAlexNetLike = R"(
@@ -60,13 +63,13 @@ constexpr const char* kCifarQuickLike = R"(
 Nodes nodes_of_a_step(const std::string& layers, int64_t side, const Step::Options& options = {}) {
   const Model model = model_of(concat("[8, ", side, ", ", side, "]"), 10, layers);
   const Plan plan = make_plan(model, {.step_rows = 4, .on = {Device::kCuda, Precision::kBf16}});
-  Names nodes;
+  Nodes nodes;
   run_ranks(
       1, 1,
       [&](Communicator& comm) {
         RankModel layers_of_rank(model, plan, 0);
         Sgd sgd({.learning_rate = 0.01});
-        Step step(plan, layers_of_rank, sgd, comm, nullptr, {});
+        Step step(plan, layers_of_rank, sgd, comm, nullptr, options);
         layers_of_rank.initialize(1);
         const Batch batch = made_up_batch(model, {0, 4}, plan.request);
         for (int i = 0; i < 2; ++i) step.train(batch, i, {0.01, 0.01}, false);  // the second one is recorded
@@ -75,24 +78,37 @@ Nodes nodes_of_a_step(const std::string& layers, int64_t side, const Step::Optio
         nodes = graphs.front();
       },
       Device::kCuda);
-  std::erase_if(nodes, [](const std::string& name) { return name.find("AddBias") != std::string::npos; });
+  std::erase_if(nodes, [](const auto& node) { return node.name.find("AddBias") != std::string::npos; });
   return nodes;
 }
 
-std::string lines(const Names& names) {
+std::string lines(const Nodes& nodes) {
   std::string text;
-  for (const std::string& name : names) text += "\n  " + name;
+  for (const auto& node : nodes) text += concat("\n  ", node.name, node.stream > 0 ? " (beside)" : "");
   return text;
 }
 
 TEST(StepNodes, OfANetworkLikeAlexNetAreNoMoreThanTheyWere) {
-  const Names nodes = nodes_of_a_step(kAlexNetLike, 64);
+  const Nodes nodes = nodes_of_a_step(kAlexNetLike, 64);
   EXPECT_LE(nodes.size(), 58u) << lines(nodes);
 }
 
 TEST(StepNodes, OfANetworkLikeCifar10QuickAreNoMoreThanTheyWere) {
-  const Names nodes = nodes_of_a_step(kCifarQuickLike, 16);
+  const Nodes nodes = nodes_of_a_step(kCifarQuickLike, 16);
   EXPECT_LE(nodes.size(), 39u) << lines(nodes);
+}
+
+TEST(StepNodes, UpdateLargeDenseLayersBesideTheConvolutions) {
+  const Nodes together = nodes_of_a_step(kAlexNetLike, 64);
+  EXPECT_THAT(together, Each(Field(&Node::stream, 0u))) << lines(together);
+  const Nodes nodes = nodes_of_a_step(kAlexNetLike, 64, {.beside_from = 1});
+  EXPECT_EQ(nodes.size(), together.size() + 1) << lines(nodes);
+  const auto beside = std::find_if(nodes.begin(), nodes.end(), [](const Node& node) { return node.stream > 0; });
+  ASSERT_NE(beside, nodes.end()) << lines(nodes);
+  EXPECT_EQ(beside->name, "update_items");
+  EXPECT_GT(beside->priority, nodes.front().priority) << "the convolutions have to come first";
+  const auto convolution = [](const Node& node) { return node.name == "cudnnBackendExecute"; };
+  EXPECT_EQ(std::count_if(beside, nodes.end(), convolution), 9) << lines(nodes);  // all backward passes
 }
 
 }  // namespace

@@ -96,6 +96,29 @@ TEST_P(StepOnGpu, RecordedStepsGiveTheSameBits) {
   }
 }
 
+TEST_P(StepOnGpu, UpdatingTheDenseLayersBesideTheOthersBackwardPassGivesTheSameBits) {
+  struct Case {
+    const char *workers, *strategy, *model_ranks;
+  };
+  for (const Case& c : {Case{"1", "owt-a", "0"}, Case{"2", "owt-a", "0"}, Case{"3", "owt-c", "0"},
+                        Case{"2", "owt-d", "0"}, Case{"2", "mp", "0"}, Case{"4", "owt-c", "2"}, Case{"2", "dp", "0"}})
+    for (const char* precision : {"fp32", "bf16"}) {
+      SCOPED_TRACE(concat(c.workers, " workers, ", c.strategy, ", ", precision));
+      const auto run_with = [&](int64_t beside_from) {
+        return run_small(kSmallRecipe, 6,
+                         {{"run.device", name_of(device())},
+                          {"run.precision", precision},
+                          {"parallel.workers", c.workers},
+                          {"parallel.strategy", c.strategy},
+                          {"parallel.model_ranks", c.model_ranks}},
+                         beside_from);
+      };
+      const SmallRun beside = run_with(0), behind = run_with(1 << 20);
+      EXPECT_EQ(beside.losses, behind.losses);
+      EXPECT_EQ(beside.weights, behind.weights);
+    }
+}
+
 // One rank with its step, and batches of its own.
 class SteppingRank {
  public:
