@@ -121,7 +121,7 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
   }
 
   void finish(const Pass& pass, const Tensor& logits, const Tensor& labels, const Tensor& all_stats, Tensor* dlogits,
-              Tensor* sums) override {
+              Tensor* sums, const LossFollowUp& then) override {
     parts_.check_finish(logits, labels, all_stats, dlogits);
     const int64_t rows = labels.elements();
     const int32_t* label = labels.data<int32_t>();
@@ -143,7 +143,7 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
       for (int64_t c = 0; c < columns(); ++c)
         dx[first + c] = gradient.at(std::exp(x[first + c] - of_row.largest), scale, c == own);
     });
-    if (sums) add_rows(results_, sums->data<double>());
+    if (sums && rows > 0) add_rows(Cpu{}, results_, *sums, then, *pass.stream);
   }
 
  private:

@@ -130,7 +130,7 @@ class CudaShardedLoss : public ShardedSoftmaxLoss {
   }
 
   void finish(const Pass& pass, const Tensor& logits, const Tensor& labels, const Tensor& all_stats, Tensor* dlogits,
-              Tensor* sums) override {
+              Tensor* sums, const LossFollowUp& then) override {
     parts_.check_finish(logits, labels, all_stats, dlogits);
     const int64_t rows = labels.elements();
     OWT_CHECK(rows <= rows_, rows, " rows, bound for at most ", rows_);
@@ -142,7 +142,7 @@ class CudaShardedLoss : public ShardedSoftmaxLoss {
     launch(finish_rows<T>, static_cast<unsigned>(rows), threads, *pass.stream, logits.data<T>(), labels.data<int32_t>(),
            all_stats.data(), begins_.data<int32_t>(), parts_.ranks(), rank_, target,
            RowGradient(pass.step_rows, target), dlogits ? dlogits->data<T>() : nullptr, results);
-    if (sums) add_rows(results, rows, *sums, *pass.stream);
+    if (sums) add_rows(Cuda{}, {results, static_cast<size_t>(rows)}, *sums, then, *pass.stream);
   }
 
  private:

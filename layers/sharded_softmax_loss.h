@@ -41,9 +41,9 @@ class ShardedSoftmaxLoss {
   // stats: rows x kLossStats, f32, is overwritten.
   virtual void summarize(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor& stats) = 0;
   // all_stats: ranks x rows x kLossStats, of these logits and labels; dlogits: like logits, or null where no gradient
-  // is wanted; sums: as SoftmaxLoss's, or null: of ranks that see the same rows one counts them.
+  // is wanted; sums: as SoftmaxLoss's, with what follows, or null: of ranks that see the same rows one counts them.
   virtual void finish(const Pass& pass, const Tensor& logits, const Tensor& labels, const Tensor& all_stats,
-                      Tensor* dlogits, Tensor* sums) = 0;
+                      Tensor* dlogits, Tensor* sums, const LossFollowUp& then = {}) = 0;
 };
 
 // parts: the classes of each rank, one behind the other from 0 on; some may be empty. Throws Error where they are not.

@@ -43,7 +43,8 @@ class CpuLoss : public SoftmaxLoss {
     check_loss(settings, classes);
   }
 
-  void run(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor* dlogits, Tensor& sums) override {
+  void run(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor* dlogits, Tensor& sums,
+           const LossFollowUp& then) override {
     const int64_t rows = logits.shape().rows();
     OWT_CHECK_EQ(logits.shape().row_elements(), int64_t{classes_}, "one logit per class");
     OWT_CHECK_EQ(labels.elements(), rows, "one label per row");
@@ -62,7 +63,7 @@ class CpuLoss : public SoftmaxLoss {
             run_row(x + first, target, label[row], gradient, dx ? dx + first : nullptr);
       }
     });
-    add_rows(results_, sums.data<double>());
+    if (rows > 0) add_rows(Cpu{}, results_, sums, then, *pass.stream);
   }
 
  private:

@@ -1,5 +1,7 @@
 #include "layers/softmax_loss.h"
 
+#include <span>
+
 #include "layers/softmax_rows.cuh"
 #include "src/core/elements.cuh"
 
@@ -58,18 +60,19 @@ class CudaLoss : public SoftmaxLoss {
     check_loss(settings, classes);
   }
 
-  void run(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor* dlogits, Tensor& sums) override {
+  void run(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor* dlogits, Tensor& sums,
+           const LossFollowUp& then) override {
     const int64_t rows = logits.shape().rows();
     OWT_CHECK(rows <= rows_, rows, " rows, bound for at most ", rows_);
     OWT_CHECK_EQ(labels.elements(), rows, "one label per row");
     if (rows == 0) return;
     OWT_CHECK_EQ(logits.shape().row_elements(), int64_t{classes_}, "one logit per class");
     const SmoothTarget target = target_of(settings_, pass.mode, classes_);
-    auto* results = static_cast<RowResult*>(results_.raw());
+    const std::span results(static_cast<RowResult*>(results_.raw()), static_cast<size_t>(rows));
     launch(softmax_rows<T>, static_cast<unsigned>(rows), threads_for(classes_), *pass.stream, logits.data<T>(),
            labels.data<int32_t>(), target, RowGradient(pass.step_rows, target), dlogits ? dlogits->data<T>() : nullptr,
-           results);
-    add_rows(results, rows, sums, *pass.stream);
+           results.data());
+    add_rows(Cuda{}, results, sums, then, *pass.stream);
   }
 
  private:

@@ -12,7 +12,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "layers/bad_values.h"
 #include "layers/layer.h"
 
 namespace owt {
@@ -34,14 +36,24 @@ struct LossSettings {
   double label_smoothing = 0;  // [0, 1); e above
 };
 
+// What follows once the losses of the rows are added: on a GPU in the same launch.
+struct LossFollowUp {
+  // Where the loss is not finite, `first` becomes the least of itself and the layers whose values are not all finite.
+  std::vector<Watched> watched{};
+  Tensor first{};  // i32, one value, where the loss is computed; undefined: nothing is watched
+  // Where the host reads them: what the first kLossSums of `sums` and `first` are then. Undefined: not copied.
+  Tensor sums_for_host{}, first_for_host{};
+};
+
 class SoftmaxLoss {
  public:
   virtual ~SoftmaxLoss() = default;
 
   // logits: rows x classes, activations; labels: rows, i32; dlogits: like logits, or null where no gradient is wanted;
-  // sums: f64, the first kLossSums are added to. 0 rows are allowed. A label outside [0, classes) throws Error naming
-  // row and value on the CPU; on a GPU its row's loss is NaN.
-  virtual void run(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor* dlogits, Tensor& sums) = 0;
+  // sums: f64, the first kLossSums are added to. 0 rows are allowed, and then nothing follows. A label outside
+  // [0, classes) throws Error naming row and value on the CPU; on a GPU its row's loss is NaN.
+  virtual void run(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor* dlogits, Tensor& sums,
+                   const LossFollowUp& then = {}) = 0;
 };
 
 // For batches of at most so many rows.

@@ -1,5 +1,8 @@
 #include "layers/softmax_rows.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "src/core/check.h"
 
 namespace owt {
@@ -21,13 +24,20 @@ void check_labels(const int32_t* labels, int64_t rows, int64_t classes) {
            "; does the model's 'classes' match the data?");
 }
 
-void add_rows(std::span<const RowResult> results, double* sums) {
-  sums[kRowSum] += static_cast<double>(results.size());
+void add_rows(Cpu, std::span<const RowResult> results, Tensor& sums, LossFollowUp then, const Stream&) {
+  double* const all = sums.data<double>();
+  all[kRowSum] += static_cast<double>(results.size());
   for (const RowResult& result : results) {
-    sums[kLossSum] += result.loss;
-    sums[kTop1Sum] += result.top1;
-    sums[kTop5Sum] += result.top5;
+    all[kLossSum] += result.loss;
+    all[kTop1Sum] += result.top1;
+    all[kTop5Sum] += result.top5;
   }
+  if (then.first.defined() && !std::isfinite(all[kLossSum])) {
+    int32_t& first = *then.first.data<int32_t>();
+    first = first_bad_layer(then.watched, first);
+  }
+  if (then.sums_for_host.defined()) std::copy_n(all, kLossSums, then.sums_for_host.data<double>());
+  if (then.first_for_host.defined()) *then.first_for_host.data<int32_t>() = *then.first.data<int32_t>();
 }
 
 }  // namespace owt

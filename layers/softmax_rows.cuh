@@ -45,7 +45,4 @@ inline unsigned threads_for(int64_t classes) {
   return classes <= 8192 ? 8 * kWarp : kMaxWarps * kWarp;
 }
 
-// Queues add_rows of softmax_rows.h, in an order that depends on nothing but the number of rows.
-void add_rows(const RowResult* results, int64_t rows, Tensor& sums, const Stream& stream);
-
 }  // namespace owt

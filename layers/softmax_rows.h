@@ -58,7 +58,9 @@ struct RowGradient {
   }
 };
 
-// Adds the rows to the first kLossSums of `sums`, in their order.
-void add_rows(std::span<const RowResult> results, double* sums);
+// Adds the rows, which are where the loss is computed, to the first kLossSums of `sums`, in an order that depends on
+// nothing but their number; on the CPU it is their own.
+void add_rows(Cpu, std::span<const RowResult> results, Tensor& sums, LossFollowUp then, const Stream& stream);
+void add_rows(Cuda, std::span<const RowResult> results, Tensor& sums, LossFollowUp then, const Stream& stream);
 
 }  // namespace owt

@@ -1,13 +1,8 @@
 #include "src/net/net.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cmath>
 
 #include "layers/prepared_op.h"
-#include "layers/softmax_loss.h"
-#include "src/core/dispatch.h"
-#include "src/core/threads.h"
 
 namespace owt {
 
@@ -137,15 +132,12 @@ void Tape::backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor*
   tell_dx_done();
 }
 
-void Tape::find_bad_layer(const Stream& stream, const Tensor& sums, int64_t first_layer, Tensor& first) const {
-  if (rows_ == 0) return;
-  std::vector<Watched> watched;
+std::vector<Watched> Tape::watched(int64_t first_layer) const {
+  std::vector<Watched> all;
   for (const Run& run : runs_)
-    if (!run.in_place || run.begin == 0)  // else its values are those of the layer before
-      watched.push_back({y_[static_cast<size_t>(run.end - 1)], static_cast<int32_t>(first_layer + run.begin)});
-  dispatch(device_, [&](auto tag) {
-    note_bad_layer(tag, watched, sums.data<double>() + kLossSum, first.data<int32_t>(), stream);
-  });
+    if (rows_ > 0 && (!run.in_place || run.begin == 0))  // else its values are those of the layer before
+      all.push_back({y_[static_cast<size_t>(run.end - 1)], static_cast<int32_t>(first_layer + run.begin)});
+  return all;
 }
 
 int64_t Tape::bytes() const {
@@ -155,26 +147,6 @@ int64_t Tape::bytes() const {
   for (const Run& run : runs_)
     if (run.begin == 0 || !run.in_place) total += y_[static_cast<size_t>(run.end - 1)].bytes();
   return total;
-}
-
-bool all_finite(const Tensor& values) {
-  const Tensor here = values.to(Device::kCpu);
-  const float* v = here.data();
-  std::atomic<bool> finite{true};
-  parallel_for(here.elements(), 1 << 16, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      if (!std::isfinite(v[i])) {
-        finite = false;
-        return;
-      }
-  });
-  return finite;
-}
-
-void note_bad_layer(Cpu, std::span<const Watched> watched, const double* sum, int32_t* first, const Stream&) {
-  if (std::isfinite(*sum)) return;
-  for (const Watched& one : watched)
-    if (*first > one.layer && !all_finite(one.values)) *first = one.layer;
 }
 
 }  // namespace owt

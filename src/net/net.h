@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "layers/bad_values.h"
 #include "layers/layer.h"
 #include "src/core/profiler.h"
 #include "src/core/tensor.h"
@@ -61,10 +62,9 @@ class Tape {
   // With 0 rows no layer runs, the hooks do.
   void backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx, const BackwardHooks& hooks = {});
 
-  // After forward: with sums[kLossSum] of the loss not finite, lowers *first to first_layer + i, i being the first
-  // layer whose output holds a value that is not finite (an in-place or fused layer shares its output with others: the
-  // first of them is named). Queued on the stream; sums: f64, first: i32, both where the tape computes.
-  void find_bad_layer(const Stream& stream, const Tensor& sums, int64_t first_layer, Tensor& first) const;
+  // What forward leaves, with the layers counted from `first_layer` on. An in-place or fused layer shares its output
+  // with others, and the first of them is named.
+  std::vector<Watched> watched(int64_t first_layer) const;
   // Of the layer; undefined where it is no last layer of an op.
   const Tensor& activation(int64_t layer) const { return y_[static_cast<size_t>(layer)]; }
   // Whether backward may overwrite dy.
@@ -96,17 +96,5 @@ class Tape {
 };
 
 int64_t aligned_bytes(int64_t bytes);  // what a part of scratch memory takes, so that the next one is aligned
-
-// The host waits.
-bool all_finite(const Tensor& values);
-
-// An activation and the layer it is to be named after.
-struct Watched {
-  Tensor values;
-  int32_t layer;
-};
-// Where *sum is not finite: *first = the least of *first and the layers whose values are not all finite.
-void note_bad_layer(Cpu, std::span<const Watched> watched, const double* sum, int32_t* first, const Stream& stream);
-void note_bad_layer(Cuda, std::span<const Watched> watched, const double* sum, int32_t* first, const Stream& stream);
 
 }  // namespace owt

@@ -18,7 +18,8 @@ class RankLoss {
   RankLoss(const Plan& plan, int64_t rows, Communicator& comm, Profiler* profiler);
 
   // As SoftmaxLoss::run; logits as the last layer leaves them on this rank. The gradient is in dlogits() then.
-  void run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor& sums);
+  void run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor& sums,
+           const LossFollowUp& then = {});
   const Tensor& dlogits() const { return dlogits_; }
 
  private:

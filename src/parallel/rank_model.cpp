@@ -136,9 +136,12 @@ void BackTape::backward(const Pass& pass, const Tensor& dlogits, Tensor* dx, con
   }
 }
 
-void BackTape::find_bad_layer(const Stream& stream, const Tensor& sums, Tensor& first) const {
+std::vector<Watched> BackTape::watched() const {
+  std::vector<Watched> all;
   for (size_t s = 0; s < stages_.size(); ++s)
-    stages_[s].tape.find_bad_layer(stream, sums, model_.first_layer(static_cast<int64_t>(s)), first);
+    for (Watched& one : stages_[s].tape.watched(model_.first_layer(static_cast<int64_t>(s))))
+      all.push_back(std::move(one));
+  return all;
 }
 
 int64_t BackTape::bytes() const {

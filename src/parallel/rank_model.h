@@ -52,7 +52,7 @@ class BackTape {
   // Hooks: layers by their number in the plan.
   void backward(const Pass& pass, const Tensor& dlogits, Tensor* dx, const BackwardHooks& hooks = {});
 
-  void find_bad_layer(const Stream& stream, const Tensor& sums, Tensor& first) const;  // see Tape; in the plan
+  std::vector<Watched> watched() const;  // see Tape; layers of the plan
   int64_t bytes() const;
 
  private:

@@ -15,7 +15,7 @@ void Step::start_evaluation(const Batch& batch) {
 }
 
 // The order of a step. Evaluation ends with the loss.
-void Step::queue(const Batch& batch, const Pass& pass) {
+void Step::queue(const Batch& batch, const Pass& pass, const Slot& slot) {
   const bool learns = pass.mode == Mode::kTrain;
   const Stream& stream = stream_;
   Bound& b = bound(batch.step_rows);
@@ -33,8 +33,7 @@ void Step::queue(const Batch& batch, const Pass& pass) {
     Dense& d = dense(count);
     const Tensor x = b.boundary.gathered(r, stream).rows(0, count);
     const Tensor& logits = d.tape.forward(dense_pass, x);
-    d.loss.run(dense_pass, logits, b.boundary.labels(r, stream), learns, my_sums());
-    note_bad_layer(b, d);
+    d.loss.run(dense_pass, logits, b.boundary.labels(r, stream), learns, my_sums(), after_loss(b, d, slot));
     if (!learns) {
       hand_out(logits, rows);
       continue;

@@ -83,7 +83,7 @@ class Step {
   int64_t bytes() const;  // of all activations and gradients of activations made so far
 
  private:
-  // What the host tells the device at the start of a step, and hears at its end: one copy each way.
+  // What the host tells the device at the start of a step, and hears at its end.
   struct Block {
     int64_t step;
     double front_rate, back_rate;
@@ -122,7 +122,7 @@ class Step {
   using RecordKey = std::tuple<int64_t, const void*, const void*, Mode, bool>;
 
   void start(const Batch& batch, Pass pass, const Rates& rates, bool stop);
-  void queue(const Batch& batch, const Pass& pass);
+  void queue(const Batch& batch, const Pass& pass, const Slot& slot);
   void queue_all(const Batch& batch, const Pass& pass, Slot& slot);
   void replay(const Batch& batch, const Pass& pass, Slot& slot);
   bool records() const;
@@ -130,7 +130,8 @@ class Step {
   Dense& dense(int64_t rows);
   Rows rows(std::vector<int64_t> indexes) const;
   Tensor& my_sums();
-  void note_bad_layer(const Bound& bound, const Dense& dense);
+  bool alone() const { return comm_.ranks() == 1; }
+  LossFollowUp after_loss(const Bound& bound, const Dense& dense, const Slot& slot) const;
   void hand_out(const Tensor& logits, const Rows& rows) const;
   bool can_update_beside() const;
   int64_t first_dense() const;
@@ -143,7 +144,10 @@ class Step {
   Sgd::Rate dense_rate() const;
   [[noreturn]] void report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const;
   [[noreturn]] void report_bad_loss(const StepResult& result, const Pass& pass, int32_t bad_layer);
-  Tensor block_part(size_t offset, DType dtype, int64_t elements) const;
+  static Tensor part_of(const Tensor& block, size_t offset, DType dtype, int64_t elements);
+  Tensor block_part(size_t offset, DType dtype, int64_t elements) const {
+    return part_of(block_, offset, dtype, elements);
+  }
 
   const Plan& plan_;
   RankModel& model_;

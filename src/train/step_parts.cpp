@@ -69,8 +69,8 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
   if (profiler) profiler->use_stream(stream_);
 }
 
-Tensor Step::block_part(size_t offset, DType dtype, int64_t elements) const {
-  return block_.part(static_cast<int64_t>(offset), {elements * size_of(dtype)}).viewed_as(dtype);
+Tensor Step::part_of(const Tensor& block, size_t offset, DType dtype, int64_t elements) {
+  return block.part(static_cast<int64_t>(offset), {elements * size_of(dtype)}).viewed_as(dtype);
 }
 
 void Step::Rows::give_to(Pass& pass) const {
@@ -175,12 +175,12 @@ void Step::start(const Batch& batch, Pass pass, const Rates& rates, bool stop) {
 
 void Step::queue_all(const Batch& batch, const Pass& pass, Slot& slot) {
   block_.copy_from(slot.host, stream_);
-  queue(batch, pass);
-  slot.host.copy_from(block_, stream_);
+  queue(batch, pass, slot);
+  if (!alone()) slot.host.copy_from(block_, stream_);
 }
 
 // The first run of a kind makes what is missing and chooses algorithms; the next ones are recorded, each with the
-// copies from and to its slot.
+// its slot's memory on the host.
 void Step::replay(const Batch& batch, const Pass& pass, Slot& slot) {
   const bool timed = profiler_ && profiler_->in_step();
   const auto [found, first] =
@@ -226,10 +226,14 @@ Tensor& Step::my_sums() {
   return others_sums_;
 }
 
-void Step::note_bad_layer(const Bound& bound, const Dense& dense) {
-  const Tensor& sums = plan_.counts_rows(comm_.rank()) ? sums_ : others_sums_;
-  bound.front.find_bad_layer(stream_, sums, 0, bad_layer_);
-  dense.tape.find_bad_layer(stream_, sums, bad_layer_);
+// Of one rank the sums need not be added to others', and go to the host from here.
+LossFollowUp Step::after_loss(const Bound& bound, const Dense& dense, const Slot& slot) const {
+  LossFollowUp then{bound.front.watched(0), bad_layer_};
+  for (Watched& one : dense.tape.watched()) then.watched.push_back(std::move(one));
+  if (!alone()) return then;
+  then.sums_for_host = part_of(slot.host, offsetof(Block, sums), DType::kF64, kLossSums);
+  then.first_for_host = part_of(slot.host, offsetof(Block, bad_layer), DType::kI32, 1);
+  return then;
 }
 
 void Step::hand_out(const Tensor& logits, const Rows& rows) const {

@@ -44,6 +44,29 @@ class SoftmaxLossTest : public DeviceTest {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, SoftmaxLossTest, testing::ValuesIn(devices()), device_name);
 
+// The last logits make the loss infinite.
+TEST_P(SoftmaxLossTest, TheHostReadsSumsAndTheFirstBadLayerWhereItAsksForThem) {
+  const Tensor good = upload({1, 2}, {2}, device()), bad = upload({1, kInfinity}, {2}, device());
+  Tensor sums = no_sums(device());
+  LossFollowUp then{{{good, 3}, {bad, 7}, {bad, 9}}, upload_labels({50}, device())};
+  then.sums_for_host = Tensor::shared_with(device(), {kLossSums}, DType::kF64);
+  then.first_for_host = Tensor::shared_with(device(), {1}, DType::kI32);
+  const auto loss = make_softmax_loss(device(), 2, 2);
+  const auto run = [&](const std::vector<float>& logits) {
+    DevicePass pass(device(), 2);
+    loss->run(pass.pass(), upload(logits, {2, 2}, device()), upload_labels({0, 1}, device()), nullptr, sums, then);
+    pass.stream().synchronize();
+  };
+  run({2, 2, 5, 5});
+  EXPECT_NEAR(then.sums_for_host.data<double>()[kLossSum], 2 * std::log(2.0), 1e-7);
+  EXPECT_EQ(then.sums_for_host.data<double>()[kRowSum], 2);
+  EXPECT_EQ(then.first_for_host.data<int32_t>()[0], 50);
+  run({-kInfinity, 0, 0, 0});
+  EXPECT_EQ(then.sums_for_host.data<double>()[kLossSum], static_cast<double>(kInfinity));
+  EXPECT_EQ(then.sums_for_host.data<double>()[kRowSum], 4);
+  EXPECT_EQ(then.first_for_host.data<int32_t>()[0], 7);
+}
+
 TEST_P(SoftmaxLossTest, EqualLogitsCostTheLogarithmOfTheClasses) {
   const LossResult result = run({2, 2, 2, 2}, {3});
   EXPECT_NEAR(result.sums.loss, std::log(4.0), 1e-7);

@@ -4,14 +4,11 @@
 
 #include <limits>
 
-#include "layers/softmax_loss.h"
-#include "src/core/dispatch.h"
+#include "tests/support/bad_layers.h"
 #include "tests/support/nets.h"
 
 namespace owt {
 namespace {
-
-using ::testing::ElementsAre;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
@@ -23,18 +20,11 @@ class BadLayerTest : public DeviceTest {
                     {2, 2, 1}, device())),
         tape_(net_, 1, device(), nullptr) {}
 
-  // Of the layers numbered from 10 on, when `loss` is that of the batch; 100 where there is none.
-  int32_t bad_layer(double loss = std::numeric_limits<double>::quiet_NaN()) {
-    Tensor sums({kLossSums}, DType::kF64), first({1}, DType::kI32);
-    sums.zero();
-    sums.data<double>()[kLossSum] = loss;
-    first.data<int32_t>()[0] = 100;
-    const Tensor x = upload(x_, {1, 2, 2, 1}, device()), device_sums = sums.to(device());
-    Tensor device_first = first.to(device());
+  // Of the layers numbered from 10 on, when `loss` is that of the batch, and `before` was noted before.
+  int32_t bad_layer(double loss = kNaN, int32_t before = 100) {
+    const Tensor x = upload(x_, {1, 2, 2, 1}, device());
     tape_.forward(pass_.pass(), x);
-    tape_.find_bad_layer(pass_.stream(), device_sums, 10, device_first);
-    pass_.stream().synchronize();
-    return download_labels(device_first)[0];
+    return noted_layer(tape_.watched(10), loss, before, pass_.stream());
   }
   void set(int64_t layer, size_t which, size_t place, float value) {
     Param& param = *net_.layer(layer).params()[which];
@@ -75,58 +65,7 @@ TEST_P(BadLayerTest, IsNotLookedForWhileTheLossIsFinite) {
 TEST_P(BadLayerTest, IsTheEarliestOfAllThatWereFound) {
   // An earlier layer that was found before stays.
   set(2, 0, 0, kNaN);
-  Tensor sums({kLossSums}, DType::kF64);
-  sums.zero();
-  sums.data<double>()[kLossSum] = kNaN;
-  Tensor first = upload_labels({5}, device());
-  const Tensor x = upload(x_, {1, 2, 2, 1}, device()), device_sums = sums.to(device());
-  tape_.forward(pass_.pass(), x);
-  tape_.find_bad_layer(pass_.stream(), device_sums, 10, first);
-  pass_.stream().synchronize();
-  EXPECT_THAT(download_labels(first), ElementsAre(5));
-}
-
-TEST_P(BadLayerTest, MayBeTheLastOfVeryMany) {
-  // More arrays than a device looks at in one go, of one element and of many, and in bf16 where it computes so.
-  std::vector<Watched> watched;
-  for (int32_t i = 0; i < 130; ++i) {
-    const int64_t count = i % 50 == 49 ? 9001 : 1;
-    Tensor values({count}, i % 3 == 0 && device() != Device::kCpu ? DType::kBF16 : DType::kF32, device());
-    fill(values, 1);
-    watched.push_back({values, i});
-  }
-  Tensor sum({1}, DType::kF64), first = upload_labels({1000}, device());
-  sum.data<double>()[0] = kNaN;
-  const Tensor device_sum = sum.to(device());
-  const auto note = [&] {
-    dispatch(device(), [&](auto tag) {
-      note_bad_layer(tag, watched, device_sum.data<double>(), first.data<int32_t>(), pass_.stream());
-    });
-    pass_.stream().synchronize();
-    return download_labels(first)[0];
-  };
-  EXPECT_EQ(note(), 1000);
-  fill(watched[129].values, kNaN);
-  EXPECT_EQ(note(), 129);
-  std::vector<float> values(9001, 2);
-  values[9000] = -std::numeric_limits<float>::infinity();
-  watched[99].values.copy_from(upload(values, {9001}, Device::kCpu, watched[99].values.dtype()));
-  EXPECT_EQ(note(), 99);
-}
-
-class AllFiniteTest : public DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(Devices, AllFiniteTest, ::testing::ValuesIn(devices()), device_name);
-
-TEST_P(AllFiniteTest, FindsOneBadValueAmongMany) {
-  std::vector<float> values(200'000);
-  const auto finite = [&] { return all_finite(upload(values, {200'000}, device())); };
-  EXPECT_TRUE(finite());
-  values[199'999] = -std::numeric_limits<float>::infinity();
-  EXPECT_FALSE(finite());
-  values[199'999] = 0;
-  values[77'777] = kNaN;
-  EXPECT_FALSE(finite());
-  EXPECT_TRUE(all_finite(Tensor({0, 3}, DType::kF32, device())));
+  EXPECT_EQ(bad_layer(kNaN, 5), 5);
 }
 
 }  // namespace
