@@ -233,6 +233,7 @@ begin "variants are measured in turns with the step as it is"
 pretend_owt "$timed"
 gpu_check 2 --parts variants || wrong "it ended with $?"
 expect_calls 18 'owt time'
+expect_output '^alexnet_owt 128 bf16 run.cuda_graph=false: 1.000 ms .*, 1.000 of the plain step'
 sed -n 1,3p "$work/calls" | grep -o 'run\.[a-z_]*=false' | tr '\n' ' ' >"$work/output"
 expect_output '^run.cuda_graph=false run.deterministic=false $'
 expect_result '"kind": "variant".*"variant": "run.cuda_graph=false", "ms": 1.0'

@@ -107,8 +107,16 @@ class Check:
             raise Failed("; ".join(filter(None, [done.last_line()[:300], done.how_it_ended()])))
         return done.last_line()
 
-    def limited_script(self, name, *words, file):
-        return self.script(name, *words, "--limit", max(1, int(self.left()) - GRACE), file=file)
+    def measuring_script(self, name, *words, file):
+        """The same with one that has a limit of its own, and figures that are worth showing."""
+        try:
+            return self.script(name, *words, "--limit", max(1, int(self.left()) - GRACE), file=file)
+        finally:
+            print(self.figures(name), end="", flush=True)
+
+    def figures(self, name):
+        """What a script printed, without its last line."""
+        return "".join((self.work / f"{name}.log").read_text(errors="replace").splitlines(keepends=True)[:-1])
 
     def keep_plans(self):
         """Packs the plans that were measured, so that the next stage has them."""
@@ -172,11 +180,9 @@ def speed(check, engines, cases, *words):
     if not check.on_gpu:
         cases, words = ON_CPU, [*words, "--steps", 2, "--window", 0]
     try:
-        return check.limited_script("speed", "--engines", engines, "--cases", cases, *words, file="gpu_compare.py")
+        return check.measuring_script("speed", "--engines", engines, "--cases", cases, *words, file="gpu_compare.py")
     finally:
-        shown = (check.work / "speed.log").read_text().partition("\n\n")[2]
-        print(shown, end="", flush=True)
-        (check.out / "table.txt").write_text(shown)
+        (check.out / "table.txt").write_text(check.figures("speed").partition("\n\n")[2])
 
 
 @dataclasses.dataclass
@@ -259,13 +265,13 @@ def failed_tests(check):
 
 def variants(check):
     words = ["--cases", VARIED] if check.on_gpu else ["--cases", ON_CPU, "--steps", 2, "--times", 1]
-    return check.limited_script("variants", *words, file="gpu_variants.py")
+    return check.measuring_script("variants", *words, file="gpu_variants.py")
 
 
 def profile(check):
     words = ["--cases", ALEXNETS] if check.on_gpu else ["--cases", ON_CPU, "--steps", 2]
     try:
-        return check.limited_script("profile", *words, "--out", check.work / "profile", file="gpu_profile.py")
+        return check.measuring_script("profile", *words, "--out", check.work / "profile", file="gpu_profile.py")
     finally:
         if (check.work / "profile").is_dir():
             pack(check.work / "profile", check.out / "profile.tar.gz")
@@ -427,7 +433,8 @@ def check_devices(check):
     if not os.access(check.owt, os.X_OK):
         stop(f"no program {check.owt}; build first, or name the build with --build")
     try:
-        found = subprocess.run([check.owt, "devices"], capture_output=True, text=True, env=check.environment, timeout=60)
+        found = subprocess.run([check.owt, "devices"], capture_output=True, text=True, env=check.environment,
+                               timeout=60)
     except subprocess.TimeoutExpired:
         stop(f"{check.owt} devices did not end in a minute; does nvidia-smi?")
     if found.returncode != 0:
