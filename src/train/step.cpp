@@ -25,6 +25,7 @@ void Step::queue(const Batch& batch, const Pass& pass, const Slot& slot) {
   b.boundary.gather_labels(batch.labels, stream);
   const Tensor& y = b.front.forward(front_pass, batch.images);
   b.boundary.gather(0, y, stream);
+  Tensor dy;
   for (int r = 0; r < b.boundary.rounds(); ++r) {
     if (r + 1 < b.boundary.rounds()) b.boundary.gather(r + 1, y, stream);
     const Rows& rows = b.dense_rows[static_cast<size_t>(r)];
@@ -39,7 +40,9 @@ void Step::queue(const Batch& batch, const Pass& pass, const Slot& slot) {
       continue;
     }
 
-    Tensor* dx = b.boundary.dense_gradient(r, stream);
+    // Without a boundary the loss is that of the rows before it, and so is its gradient.
+    if (!plan_.split()) dy = d.loss.dlogits().reshaped(y.shape());
+    Tensor* dx = plan_.split() ? b.boundary.dense_gradient(r, stream) : nullptr;
     Tensor dx_rows = dx ? dx->rows(0, count) : Tensor();
     const bool every_round = plan_.request.dense_update == DenseUpdate::kRound;
     const int64_t round_rows = b.round_rows[static_cast<size_t>(r)];  // the same on all ranks
@@ -53,7 +56,7 @@ void Step::queue(const Batch& batch, const Pass& pass, const Slot& slot) {
       update_dense(static_cast<double>(batch.step_rows) / static_cast<double>(round_rows), stream);
   }
   if (learns) {
-    const Tensor& dy = b.boundary.finish(stream);
+    if (plan_.split()) dy = b.boundary.finish(stream);
     if (plan_.front_learns)
       b.front.backward(front_pass, batch.images, dy, nullptr,
                        {.layer_done = [&](int64_t layer) { layer_done(layer); }});
