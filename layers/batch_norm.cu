@@ -18,29 +18,13 @@ namespace {
 
 Tensor per_channel(int64_t channels) { return Tensor({channels}, DType::kF32, Device::kCuda); }
 
-// Adds the batch's mean and variance, times their factors, to the gradients of the running averages. The variance comes
-// from inverse_std, with an error of 1e-7 of variance + eps.
-__global__ void add_norm_statistics(const float* mean, const float* inverse_std, double eps, double mean_factor,
-                                    double variance_factor, AddToGrad running_mean, AddToGrad running_var,
-                                    int channels) {
+// Adds gradients of weight and bias that are in memory already, and those of the running averages.
+__global__ void add_norm_gradients(const float* dweight, const float* dbias, const float* mean,
+                                   const float* inverse_std, NormParamGradients params, int channels) {
   const int channel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (channel >= channels) return;
-  const auto inverse = static_cast<double>(inverse_std[channel]);
-  const double variance = 1 / (inverse * inverse) - eps;
-  const double mean_term = mean_factor * static_cast<double>(mean[channel]);
-  const double variance_term = variance_factor * (variance < 0 ? 0 : variance);
-  running_mean(channel, &mean_term);
-  running_var(channel, &variance_term);
-}
-
-// Adds gradients that are in memory already.
-__global__ void add_norm_gradients(const float* dweight, const float* dbias, AddToGrad weight, AddToGrad bias,
-                                   int channels) {
-  const int channel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (channel >= channels) return;
-  const double weight_term = static_cast<double>(dweight[channel]), bias_term = static_cast<double>(dbias[channel]);
-  weight(channel, &weight_term);
-  bias(channel, &bias_term);
+  params.add(channel, static_cast<double>(dweight[channel]), static_cast<double>(dbias[channel]), mean[channel],
+             inverse_std[channel]);
 }
 
 // What is kept from forward to backward.
@@ -58,19 +42,21 @@ class OwnNorm {
         channels_(channels),
         dtype_(dtype),
         dy_mean_(per_channel(channels)),
-        tilt_(per_channel(channels)) {}
+        tilt_(per_channel(channels)),
+        arrived_(arrived_blocks(channels)) {}
 
-  int64_t scratch_bytes() const { return partial_sums(positions_, channels_, 2) * size_of(DType::kF32); }
+  int64_t scratch_bytes() const {
+    return partial_sums(positions_, channels_, 2, NormSums<float, 1>::kResident) * size_of(DType::kF32);
+  }
 
-  void measure(const Tensor& x, const Statistics& to, float* partial, const Stream& stream) const {
+  void measure(const Tensor& x, const Statistics& to, float* partial, const Stream& stream) {
     with_packs({x.raw()}, [&](auto t, auto width) {
       using T = decltype(t);
       Tensor mean = to.mean, inverse_std = to.inverse_std;
-      const ChannelTiles tiles(positions_, channels_, width);
-      queue_over_channels(NormSums<T, width>{x.data<T>()}, tiles, partial, stream);
-      queue_finish<2>(
-          NormStatistics<T>{x.data<T>(), static_cast<double>(positions_), eps_, mean.data(), inverse_std.data()}, tiles,
-          partial, stream);
+      queue_over_channels(
+          NormSums<T, width>{x.data<T>()}, positions_, channels_, stream,
+          NormStatistics<T>{x.data<T>(), static_cast<double>(positions_), eps_, mean.data(), inverse_std.data()},
+          memory(partial));
     });
   }
 
@@ -84,31 +70,32 @@ class OwnNorm {
       queue_over_channels(
           Normalize<T, width>{x.data<T>(), y.data<T>(), params_.weight.value.data(), params_.bias.value.data(), mean,
                               inverse_std, variance, static_cast<float>(eps_)},
-          ChannelTiles(positions_, channels_, width), nullptr, stream);
+          positions_, channels_, stream);
     });
   }
 
   // dx may be null.
-  void backward(const Tensor& x, const Tensor& dy, const Statistics& statistics, AddToGrad weight, AddToGrad bias,
+  void backward(const Tensor& x, const Tensor& dy, const Statistics& statistics, const NormParamGradients& params,
                 Tensor* dx, float* partial, const Stream& stream) {
     const void* out = dx ? dx->raw() : x.raw();
     with_packs({x.raw(), dy.raw(), out}, [&](auto t, auto width) {
       using T = decltype(t);
-      const ChannelTiles tiles(positions_, channels_, width);
       const float *mean = statistics.mean.data(), *inverse_std = statistics.inverse_std.data();
-      queue_over_channels(NormGradientSums<T, width>{x.data<T>(), dy.data<T>(), mean}, tiles, partial, stream);
-      queue_finish<2>(
-          NormGradients{static_cast<double>(positions_), inverse_std, weight, bias, dy_mean_.data(), tilt_.data()},
-          tiles, partial, stream);
+      queue_over_channels(
+          NormGradientSums<T, width>{x.data<T>(), dy.data<T>(), mean}, positions_, channels_, stream,
+          NormGradients{static_cast<double>(positions_), mean, inverse_std, params, dy_mean_.data(), tilt_.data()},
+          memory(partial));
       if (!dx) return;
       queue_over_channels(
           NormInputGradient<T, width>{x.data<T>(), dy.data<T>(), dx->data<T>(), params_.weight.value.data(),
                                       inverse_std, mean, dy_mean_.data(), tilt_.data()},
-          tiles, nullptr, stream);
+          positions_, channels_, stream);
     });
   }
 
  private:
+  SumMemory memory(float* partial) { return {partial, static_cast<unsigned*>(arrived_.raw())}; }
+
   template <class Function>
   void with_packs(std::initializer_list<const void*> addresses, const Function& function) const {
     with_element(dtype_, [&](auto t) { with_width<decltype(t)>(channels_, addresses, function); });
@@ -118,7 +105,7 @@ class OwnNorm {
   double eps_;
   int64_t positions_, channels_;
   DType dtype_;
-  Tensor dy_mean_, tilt_;
+  Tensor dy_mean_, tilt_, arrived_;
 };
 
 enum NormTensor : CudnnGraph::Id { kX = 1, kScale, kMean, kInverseStd, kBias, kEpsilon, kY };  // forward
@@ -180,16 +167,11 @@ class BatchNormOp : public Op {
   }
 
   void backward(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
-    const AddToGrad weight = gradient_of(params_.weight), bias = gradient_of(params_.bias);
+    const NormParamGradients params = gradients(static_cast<double>(rows_) / static_cast<double>(pass.step_rows));
     if (backward_ && dx)
-      backward_by(*backward_, x, dy, weight, bias, *dx, *pass.stream);
+      backward_by(*backward_, x, dy, params, *dx, *pass.stream);
     else
-      own_.backward(x, dy, statistics_, weight, bias, dx, at<float>(0), *pass.stream);
-    const double share = static_cast<double>(rows_) / static_cast<double>(pass.step_rows);
-    const auto count = static_cast<double>(positions_);
-    launch(add_norm_statistics, dim3(blocks_for(channels_)), dim3(kBlockThreads), *pass.stream, statistics_.mean.data(),
-           statistics_.inverse_std.data(), eps_, share, positions_ > 1 ? share * count / (count - 1) : 0,
-           gradient_of(params_.running_mean), gradient_of(params_.running_var), static_cast<int>(channels_));
+      own_.backward(x, dy, statistics_, params, dx, at<float>(0), *pass.stream);
   }
 
  private:
@@ -197,7 +179,17 @@ class BatchNormOp : public Op {
   T* at(int64_t offset) {
     return reinterpret_cast<T*>(static_cast<std::byte*>(scratch_.raw()) + offset);
   }
-  static AddToGrad gradient_of(Param& param) { return {param.grad.data(), param.take_beta()}; }
+  // With this batch's share of the rows of the step.
+  NormParamGradients gradients(double share) {
+    const auto count = static_cast<double>(positions_);
+    return {AddToGrad(&params_.weight),
+            AddToGrad(&params_.bias),
+            AddToGrad(&params_.running_mean),
+            AddToGrad(&params_.running_var),
+            share,
+            positions_ > 1 ? share * count / (count - 1) : 0,
+            eps_};
+  }
 
   void own_forward(const Tensor& x, Tensor& y, const Stream& stream) {
     own_.measure(x, statistics_, at<float>(0), stream);
@@ -215,7 +207,7 @@ class BatchNormOp : public Op {
     plan.run(stream, bindings, scratch_.raw());
   }
 
-  void backward_by(const CudnnPlan& plan, const Tensor& x, const Tensor& dy, AddToGrad weight, AddToGrad bias,
+  void backward_by(const CudnnPlan& plan, const Tensor& x, const Tensor& dy, const NormParamGradients& params,
                    Tensor& dx, const Stream& stream) {
     auto *dscale = at<float>(dscale_), *dbias = at<float>(dbias_);
     const CudnnPlan::Binding bindings[] = {{kX, x.raw()},
@@ -227,8 +219,8 @@ class BatchNormOp : public Op {
                                            {kDBias, dbias},
                                            {kDx, dx.raw()}};
     plan.run(stream, bindings, scratch_.raw());
-    launch(add_norm_gradients, dim3(blocks_for(channels_)), dim3(kBlockThreads), stream, dscale, dbias, weight, bias,
-           static_cast<int>(channels_));
+    launch(add_norm_gradients, dim3(blocks_for(channels_)), dim3(kBlockThreads), stream, dscale, dbias,
+           statistics_.mean.data(), statistics_.inverse_std.data(), params, static_cast<int>(channels_));
   }
 
   // Takes cuDNN's plans where they are faster than the own kernels.
@@ -252,10 +244,9 @@ class BatchNormOp : public Op {
     std::optional<ChosenPlan> backward = choose_plan(gradient_graph, rules, stream);
     if (backward && (always || faster(*backward, gradient_graph, [&] {
                        const Tensor x(in, dtype, Device::kCuda), dy(in, dtype, Device::kCuda);
-                       Tensor dx(in, dtype, Device::kCuda), unused = per_channel(channels_);
-                       const AddToGrad nowhere{unused.data(), 0};
+                       Tensor dx(in, dtype, Device::kCuda);
                        return time_work(stream, [&] {
-                         own_.backward(x, dy, statistics_, nowhere, nowhere, &dx, at<float>(0), stream);
+                         own_.backward(x, dy, statistics_, NormParamGradients{}, &dx, at<float>(0), stream);
                        });
                      })))
       backward_ = std::move(backward->plan);

@@ -9,7 +9,7 @@ namespace owt {
 // be lost in f32.
 template <class T, int kPackWidth>
 struct NormSums {
-  static constexpr int kWidth = kPackWidth, kSums = 2;
+  static constexpr int kWidth = kPackWidth, kSums = 2, kResident = 4;
   struct Local {
     float pivot[kWidth];
   };
@@ -20,7 +20,7 @@ struct NormSums {
     for (int i = 0; i < kWidth; ++i) local.pivot[i] = to_float(x[channel + i]);
     return local;
   }
-  __device__ void at(int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const {
+  __device__ void at(int64_t, int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const {
     const Pack<T, kWidth> in = load_pack<T, kWidth>(x + index);
     for (int i = 0; i < kWidth; ++i) {
       const float value = to_float(in.at[i]) - local.pivot[i];
@@ -48,7 +48,7 @@ struct NormStatistics {
 // y = weight * (x - mean) * inverse_std + bias. Where variance is given, inverse_std is 1 / sqrt(variance + eps).
 template <class T, int kPackWidth>
 struct Normalize {
-  static constexpr int kWidth = kPackWidth, kSums = 0;
+  static constexpr int kWidth = kPackWidth, kSums = 0, kResident = 1;
   struct Local {
     float mean[kWidth], scale[kWidth], bias[kWidth];
   };
@@ -67,7 +67,7 @@ struct Normalize {
     }
     return local;
   }
-  __device__ void at(int64_t index, const Local& local, float (&)[kMaxSums][kWidth]) const {
+  __device__ void at(int64_t, int64_t index, const Local& local, float (&)[kMaxSums][kWidth]) const {
     Pack<T, kWidth> pack = load_pack<T, kWidth>(x + index);
     for (int i = 0; i < kWidth; ++i)
       pack.at[i] = from_float<T>((to_float(pack.at[i]) - local.mean[i]) * local.scale[i] + local.bias[i]);
@@ -78,7 +78,7 @@ struct Normalize {
 // Sums of dy and of dy * (x - mean).
 template <class T, int kPackWidth>
 struct NormGradientSums {
-  static constexpr int kWidth = kPackWidth, kSums = 2;
+  static constexpr int kWidth = kPackWidth, kSums = 2, kResident = 4;
   struct Local {
     float mean[kWidth];
   };
@@ -90,7 +90,7 @@ struct NormGradientSums {
     for (int i = 0; i < kWidth; ++i) local.mean[i] = mean[channel + i];
     return local;
   }
-  __device__ void at(int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const {
+  __device__ void at(int64_t, int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const {
     const Pack<T, kWidth> in = load_pack<T, kWidth>(x + index), gradient = load_pack<T, kWidth>(dy + index);
     for (int i = 0; i < kWidth; ++i) {
       const float slope = to_float(gradient.at[i]);
@@ -100,18 +100,35 @@ struct NormGradientSums {
   }
 };
 
-// The gradients of weight and bias, and what NormInputGradient needs, from NormGradientSums.
+// Where the gradients of a channel's parameters go, those of the running averages being the batch's mean and variance
+// times their factors.
+struct NormParamGradients {
+  AddToGrad weight, bias, running_mean, running_var;
+  double mean_factor = 0, variance_factor = 0, eps = 0;
+
+  // The variance comes from inverse_std, with an error of 1e-7 of variance + eps.
+  __device__ void add(int channel, double weight_gradient, double bias_gradient, float mean, float inverse_std) const {
+    const auto inverse = static_cast<double>(inverse_std);
+    const double variance = 1 / (inverse * inverse) - eps;
+    const double mean_term = mean_factor * static_cast<double>(mean);
+    const double variance_term = variance_factor * (variance < 0 ? 0 : variance);
+    weight(channel, &weight_gradient);
+    bias(channel, &bias_gradient);
+    running_mean(channel, &mean_term);
+    running_var(channel, &variance_term);
+  }
+};
+
+// The gradients of all parameters, and what NormInputGradient needs, from NormGradientSums.
 struct NormGradients {
   double positions;
-  const float* inverse_std;
-  AddToGrad weight, bias;
+  const float *mean, *inverse_std;
+  NormParamGradients params;
   float *dy_mean, *tilt;
 
   __device__ void operator()(int channel, const double* sums) const {
     const auto inverse = static_cast<double>(inverse_std[channel]);
-    const double weight_gradient = sums[1] * inverse;
-    bias(channel, sums);
-    weight(channel, &weight_gradient);
+    params.add(channel, sums[1] * inverse, sums[0], mean[channel], inverse_std[channel]);
     dy_mean[channel] = static_cast<float>(sums[0] / positions);
     tilt[channel] = static_cast<float>(sums[1] / positions * inverse * inverse);
   }
@@ -120,7 +137,7 @@ struct NormGradients {
 // dx = weight * inverse_std * (dy - mean of dy - (x - mean) * tilt)
 template <class T, int kPackWidth>
 struct NormInputGradient {
-  static constexpr int kWidth = kPackWidth, kSums = 0;
+  static constexpr int kWidth = kPackWidth, kSums = 0, kResident = 1;
   struct Local {
     float scale[kWidth], mean[kWidth], dy_mean[kWidth], tilt[kWidth];
   };
@@ -138,7 +155,7 @@ struct NormInputGradient {
     }
     return local;
   }
-  __device__ void at(int64_t index, const Local& local, float (&)[kMaxSums][kWidth]) const {
+  __device__ void at(int64_t, int64_t index, const Local& local, float (&)[kMaxSums][kWidth]) const {
     const Pack<T, kWidth> in = load_pack<T, kWidth>(x + index), gradient = load_pack<T, kWidth>(dy + index);
     Pack<T, kWidth> out;
     for (int i = 0; i < kWidth; ++i) {

@@ -1,26 +1,83 @@
 #include "layers/bias_gradient.h"
 
 #include "layers/channels.cuh"
-#include "layers/conv_kernels.cuh"
 
 namespace owt {
+namespace {
 
-int64_t bias_gradient_scratch(int64_t positions, int64_t channels) { return partial_sums(positions, channels, 1); }
+enum class Follows { kNothing, kRelu, kReluDropout };
 
-void queue_bias_gradient(const Stream& stream, int64_t positions, int64_t channels, const Tensor* y, Tensor& dy,
-                         Tensor& scratch, Param* bias) {
-  with_element(dy.dtype(), [&](auto element) {
-    with_width<decltype(element)>(channels, {y ? y->raw() : nullptr, dy.raw()}, [&](auto t, auto width) {
-      using T = decltype(t);
-      const ChannelTiles tiles(positions, channels, width);
-      float* sums = scratch.data();
-      if (y)
-        queue_over_channels(BiasGradient<T, width, true>{y->data<T>(), dy.data<T>()}, tiles, sums, stream);
-      else
-        queue_over_channels(BiasGradient<T, width, false>{nullptr, dy.data<T>()}, tiles, sums, stream);
-      if (bias) queue_finish<1>(AddToGrad{bias->grad.data(), bias->take_beta()}, tiles, sums, stream);
+// Sums dy per channel. Behind a relu, dy is first set to 0 where y is not positive; behind a relu and a dropout, it is
+// multiplied by the scale where y is positive: there the dropout has kept it, and the relu let it pass.
+template <class T, int kPackWidth, Follows kFollows>
+struct SumGradient {
+  static constexpr int kWidth = kPackWidth, kSums = 1, kResident = 5;
+  struct Local {};
+  const T* y;
+  T* dy;
+  float scale;
+
+  __device__ Local prepare(int) const { return {}; }
+  __device__ void at(int64_t, int64_t index, const Local&, float (&sums)[kMaxSums][kWidth]) const {
+    Pack<T, kWidth> gradient = load_pack<T, kWidth>(dy + index);
+    if constexpr (kFollows != Follows::kNothing) {
+      const Pack<T, kWidth> out = load_pack<T, kWidth>(y + index);
+      for (int i = 0; i < kWidth; ++i) {
+        if constexpr (kFollows == Follows::kReluDropout)
+          gradient.at[i] = from_float<T>(scale * to_float(gradient.at[i]));
+        if (!(to_float(out.at[i]) > 0)) gradient.at[i] = from_float<T>(0);
+      }
+      store_pack(dy + index, gradient);
+    }
+    for (int i = 0; i < kWidth; ++i) sums[0][i] += to_float(gradient.at[i]);
+  }
+};
+
+constexpr int kResidentBlocks = SumGradient<float, 1, Follows::kNothing>::kResident;
+
+class ChannelBiasGradient : public BiasGradient {
+ public:
+  ChannelBiasGradient(int64_t positions, int64_t channels, Param* bias, std::optional<ReluBehind> relu)
+      : positions_(positions),
+        channels_(channels),
+        bias_(bias),
+        relu_(relu),
+        sums_(positions, channels, 1, kResidentBlocks) {}
+
+  void queue(const Stream& stream, const Tensor& y, const Tensor& dy) override {
+    if (!relu_)
+      queue_behind<Follows::kNothing>(stream, y, dy);
+    else if (relu_->scale == 1)
+      queue_behind<Follows::kRelu>(stream, y, dy);
+    else
+      queue_behind<Follows::kReluDropout>(stream, y, dy);
+  }
+
+ private:
+  template <Follows kFollows>
+  void queue_behind(const Stream& stream, const Tensor& y, Tensor dy) {
+    with_element(dy.dtype(), [&](auto element) {
+      with_width<decltype(element)>(channels_, {relu_ ? y.raw() : nullptr, dy.raw()}, [&](auto t, auto width) {
+        using T = decltype(t);
+        const SumGradient<T, width, kFollows> work{relu_ ? y.data<T>() : nullptr, dy.data<T>(),
+                                                   relu_ ? relu_->scale : 1};
+        queue_over_channels(work, positions_, channels_, stream, AddToGrad(bias_), sums_.memory());
+      });
     });
-  });
+  }
+
+  int64_t positions_, channels_;
+  Param* bias_;
+  std::optional<ReluBehind> relu_;
+  ChannelSums sums_;
+};
+
+}  // namespace
+
+std::unique_ptr<BiasGradient> make_bias_gradient(int64_t positions, int64_t channels, Param* bias,
+                                                 std::optional<ReluBehind> relu) {
+  if (!bias && !relu) return nullptr;
+  return std::make_unique<ChannelBiasGradient>(positions, channels, bias, relu);
 }
 
 }  // namespace owt

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 
 #include "layers/param.h"
 #include "src/core/stream.h"
@@ -9,14 +11,24 @@
 
 namespace owt {
 
-// Floats of scratch memory for sums.
-int64_t bias_gradient_scratch(int64_t positions, int64_t channels);
+// What follows the bias: a relu, then maybe a dropout that multiplies what it keeps by `scale`.
+struct ReluBehind {
+  float scale = 1;
+};
 
-// bias->grad (f32, [channels]) gets the sum of dy over all positions: added, or in its place where it counts as zero.
-// With y, the output of a relu behind the bias, dy is first set to 0 where y is not positive: it becomes the gradient
-// of what the relu was given. bias may be null where there is a y. y and dy: [positions, channels], both f32 or both
-// bf16. The order of the sum depends on the extents and the type only.
-void queue_bias_gradient(const Stream& stream, int64_t positions, int64_t channels, const Tensor* y, Tensor& dy,
-                         Tensor& scratch, Param* bias);
+class BiasGradient {
+ public:
+  virtual ~BiasGradient() = default;
+
+  // The bias' gradient (f32, [channels]) gets the sum of dy over all positions: added, or in its place where it counts
+  // as zero. Behind a relu dy is first multiplied by the scale where y is positive, and set to 0 elsewhere: it becomes
+  // the gradient of what the relu was given. y, the output of the relu or the dropout, and dy: [positions, channels],
+  // both f32 or both bf16. The order of the sum depends on the extents and the type only.
+  virtual void queue(const Stream& stream, const Tensor& y, const Tensor& dy) = 0;
+};
+
+// bias may be null; it must outlive the result, which is null where there is neither a bias nor a relu.
+std::unique_ptr<BiasGradient> make_bias_gradient(int64_t positions, int64_t channels, Param* bias,
+                                                 std::optional<ReluBehind> relu);
 
 }  // namespace owt

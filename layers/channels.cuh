@@ -3,43 +3,53 @@
 //
 // The work is a struct:
 //   struct Work {
-//     static constexpr int kWidth;   // channels side by side that one call handles
-//     static constexpr int kSums;    // sums per channel, may be 0
-//     struct Local;                  // what a thread keeps of its kWidth channels
+//     static constexpr int kWidth;     // channels side by side that one call handles
+//     static constexpr int kSums;      // sums per channel, may be 0
+//     static constexpr int kResident;  // blocks that a multiprocessor has to have room for; 1 without sums
+//     struct Local;                    // what a thread keeps of its kWidth channels
 //     __device__ Local prepare(int channel) const;
-//     // Of the elements at `index` and the kWidth - 1 after it; adds to sums[s][lane].
-//     __device__ void at(int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const;
+//     // Of the elements at `index`, which is position * channels + channel, and the kWidth - 1 after it; adds to
+//     // sums[s][lane].
+//     __device__ void at(int64_t position, int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const;
 //   };
-// Sums are taken in an order that depends on the extents only: by threads and blocks in f32, over all blocks in f64.
+// Sums are taken in an order that depends on the work and the extents only, the same on every GPU: by threads and blocks
+// in f32, over all blocks in f64. The last block of a group of channels to arrive takes the latter, and calls
+//   __device__ void Finish::operator()(int channel, const double* sums) const;
+// for each channel. So works with sums have as many blocks as the largest GPUs (132 multiprocessors) run at once, on any
+// GPU; works without have as many as theirs does.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
+#include "layers/param.h"
 #include "src/core/elements.cuh"
 #include "src/core/launch.cuh"
+#include "src/core/memory.h"
 
 namespace owt {
 
 constexpr int kMaxSums = 2;
 constexpr int kChannelThreads = 256;
+constexpr int kMostMultiprocessors = 132;
 
 // How the positions are dealt: blocks of `lanes` groups of channels times `rows` positions, `chunks` blocks one below
 // the other, each with `chunk` consecutive positions.
 struct ChannelTiles {
-  int64_t positions = 0, chunk = 1;
-  int channels = 0, chunks = 1;
+  int64_t chunk = 1;
+  int chunks = 1, most_chunks = 1;  // the second one does not shrink where there are more positions or blocks
   dim3 grid, block;
 
-  ChannelTiles(int64_t positions, int64_t channels, int width)
-      : positions(positions), channels(static_cast<int>(channels)) {
-    const int64_t groups = channels / width;
-    const int64_t lanes = std::clamp<int64_t>(groups, 1, 32), rows = kChannelThreads / lanes;
-    const int64_t across = (groups + lanes - 1) / lanes;
-    // As many blocks as the registers let run at once on the largest GPUs, and at least 8 positions for each thread.
-    constexpr int64_t kBlocks = 132 * 5;
-    const int64_t most = std::clamp<int64_t>(kBlocks / std::max<int64_t>(across, 1), 1, kBlocks);
-    const int64_t wanted = std::clamp<int64_t>(positions / (8 * rows), 1, most);
+  // At most about so many blocks.
+  ChannelTiles(int64_t positions, int64_t channels, int width, int64_t blocks) {
+    // Packs of 16 bytes fill a cache line with 8 lanes; the fewer lanes, the fewer blocks are one below the other.
+    const int64_t groups = channels / width, most_lanes = width > 1 ? 8 : 32;
+    const int64_t across = std::max<int64_t>((groups + most_lanes - 1) / most_lanes, 1);
+    const int64_t lanes = std::max<int64_t>((groups + across - 1) / across, 1), rows = kChannelThreads / lanes;
+    // At least 4 positions for each thread.
+    const int64_t wanted = std::clamp<int64_t>(positions / (4 * rows), 1, std::max<int64_t>(blocks / across, 1));
+    most_chunks = static_cast<int>(wanted);
     chunk = std::max<int64_t>((positions + wanted - 1) / wanted, 1);
     chunks = static_cast<int>((positions + chunk - 1) / chunk);
     grid = dim3(static_cast<unsigned>(across), static_cast<unsigned>(chunks));
@@ -47,86 +57,180 @@ struct ChannelTiles {
   }
 };
 
-// Floats that hold the sums of all blocks, [chunks][sums][channels], whatever the width.
-inline int64_t partial_sums(int64_t positions, int64_t channels, int sums) {
-  int chunks = 1;
-  for (const int width : {1, kPack<float>, kPack<__nv_bfloat16>})
-    if (channels % width == 0) chunks = std::max(chunks, ChannelTiles(positions, channels, width).chunks);
-  return int64_t{chunks} * sums * channels;
+// Where sums go on their way: those of all blocks, and how many blocks of each group of channels have arrived, 0 before
+// and after each launch.
+struct SumMemory {
+  float* partial = nullptr;
+  unsigned* arrived = nullptr;
+};
+
+// Floats for the sums of all blocks, whatever the width, of so many positions or fewer.
+inline int64_t partial_sums(int64_t positions, int64_t channels, int sums, int resident) {
+  int64_t most = 0;
+  for (const int width : {1, kPack<float>, kPack<__nv_bfloat16>}) {
+    if (channels % width != 0) continue;
+    const ChannelTiles tiles(positions, channels, width, int64_t{kMostMultiprocessors} * resident);
+    most = std::max<int64_t>(most, int64_t{tiles.grid.x} * tiles.most_chunks * tiles.block.x * width);
+  }
+  return most * sums;
 }
 
-template <class Work>
-__global__ void over_channels(Work work, int64_t positions, int64_t chunk, int channels, float* partial) {
+// The counters of arrived blocks, whatever the width; each op with sums has its own.
+inline Tensor arrived_blocks(int64_t channels) {
+  Tensor counters({(channels + 31) / 32}, DType::kI32, Device::kCuda);  // no block has fewer channels, but the last
+  const Stream& stream = setup_stream(Device::kCuda);
+  counters.zero(stream);
+  stream.synchronize();
+  return counters;
+}
+
+// Memory of its own for the sums of one op.
+class ChannelSums {
+ public:
+  ChannelSums() = default;
+  ChannelSums(int64_t positions, int64_t channels, int sums, int resident)
+      : partial_({partial_sums(positions, channels, sums, resident)}, DType::kF32, Device::kCuda),
+        arrived_(arrived_blocks(channels)) {}
+
+  SumMemory memory() { return {partial_.data(), static_cast<unsigned*>(arrived_.raw())}; }
+
+ private:
+  Tensor partial_, arrived_;
+};
+
+// to[lane * kTerms + w] = the sum over the rows of the block of terms[w].
+template <int kTerms>
+__device__ void sum_rows(const float (&terms)[kTerms], float* to) {
+  // The threads of a warp have different lanes and different w: the 8 floats put these into different banks.
+  __shared__ float shared[kTerms][kChannelThreads + 8];
+  __shared__ float of_slices[kChannelThreads];
+  const int lanes = static_cast<int>(blockDim.x), rows = static_cast<int>(blockDim.y);
   const int lane = static_cast<int>(threadIdx.x), row = static_cast<int>(threadIdx.y);
-  const int channel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * Work::kWidth;
-  float sums[kMaxSums][Work::kWidth] = {};
+#pragma unroll
+  for (int w = 0; w < kTerms; ++w) shared[w][row * lanes + lane] = terms[w];
+  __syncthreads();
+  const int slices = rows / kTerms, slice = row / kTerms, mine = row % kTerms;
+  float sum = 0;
+  if (slice < slices)
+    for (int r = slice; r < rows; r += slices) sum += shared[mine][r * lanes + lane];
+  of_slices[row * lanes + lane] = sum;
+  __syncthreads();
+  if (row >= kTerms) return;
+  sum = 0;
+  for (int i = 0; i < slices; ++i) sum += of_slices[(i * kTerms + row) * lanes + lane];
+  to[lane * kTerms + row] = sum;
+}
+
+// True in all threads of the last block to come here of those that share the counter; it sees what the others wrote to
+// memory before they came. The counter is 0 again thereafter.
+__device__ inline bool arrives_last(unsigned* arrived, unsigned blocks) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0 && threadIdx.y == 0) {
+    __threadfence();
+    last = atomicInc(arrived, blocks - 1) == blocks - 1;
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
+// finish() for the channels of this group, with the sums of `chunks` blocks: partial[chunk][lane][sum][channel].
+template <int kSums, int kWidth, class Finish>
+__device__ void finish_channels(const Finish& finish, const float* partial, int chunks, int first_channel,
+                                int channels) {
+  constexpr int kTerms = kSums * kWidth, kAtOnce = kTerms % 4 == 0 ? 4 : kTerms, kPacks = kTerms / kAtOnce;
+  __shared__ double of_slices[kAtOnce][kChannelThreads];
+  const int lanes = static_cast<int>(blockDim.x), rows = static_cast<int>(blockDim.y);
+  const int lane = static_cast<int>(threadIdx.x), row = static_cast<int>(threadIdx.y);
+  const int slices = rows / kPacks, slice = row / kPacks, pack = row % kPacks;
+  double sums[kAtOnce] = {};
+  if (slice < slices) {
+    const float* mine = partial + lane * kTerms + pack * kAtOnce;
+#pragma unroll 8
+    for (int c = slice; c < chunks; c += slices) {
+      const Pack<float, kAtOnce> some = load_pack<float, kAtOnce>(mine + int64_t{c} * lanes * kTerms);
+      for (int i = 0; i < kAtOnce; ++i) sums[i] += static_cast<double>(some.at[i]);
+    }
+  }
+  for (int i = 0; i < kAtOnce; ++i) of_slices[i][row * lanes + lane] = sums[i];
+  __syncthreads();
+  // A thread for each channel of the group.
+  const int offset = row % kWidth, channel = first_channel + lane * kWidth + offset;
+  if (row >= kWidth || channel >= channels) return;
+  double totals[kSums] = {};
+  for (int s = 0; s < kSums; ++s) {
+    const int term = s * kWidth + offset;
+    for (int i = 0; i < slices; ++i)
+      totals[s] += of_slices[term % kAtOnce][(i * kPacks + term / kAtOnce) * lanes + lane];
+  }
+  finish(channel, totals);
+}
+
+template <class Work, class Finish>
+__global__ void __launch_bounds__(kChannelThreads, Work::kResident)
+    over_channels(Work work, Finish finish, int64_t positions, int64_t chunk, int channels, SumMemory memory) {
+  constexpr int kWidth = Work::kWidth, kSums = Work::kSums;
+  const int first_channel = static_cast<int>(blockIdx.x * blockDim.x) * kWidth;
+  const int channel = first_channel + static_cast<int>(threadIdx.x) * kWidth;
+  float sums[kMaxSums][kWidth] = {};
   if (channel < channels) {
     const typename Work::Local local = work.prepare(channel);
     const int64_t begin = blockIdx.y * chunk, end = begin + chunk < positions ? begin + chunk : positions;
-    for (int64_t p = begin + row; p < end; p += blockDim.y) work.at(p * channels + channel, local, sums);
+    for (int64_t p = begin + threadIdx.y; p < end; p += blockDim.y) work.at(p, p * channels + channel, local, sums);
   }
+  if constexpr (kSums > 0) {
+    float terms[kSums * kWidth];
+    for (int s = 0; s < kSums; ++s)
+      for (int i = 0; i < kWidth; ++i) terms[s * kWidth + i] = sums[s][i];
+    const int64_t of_block = int64_t{blockDim.x} * kSums * kWidth;
+    float* partial = memory.partial + int64_t{blockIdx.x} * gridDim.y * of_block;
+    sum_rows(terms, partial + blockIdx.y * of_block);
+    if (arrives_last(memory.arrived + blockIdx.x, gridDim.y))
+      finish_channels<kSums, kWidth>(finish, partial, static_cast<int>(gridDim.y), first_channel, channels);
+  }
+}
+
+struct NoFinish {};  // of a work without sums
+
+// The blocks that the calling host thread's GPU runs at once; asked once, as the GPUs of a machine are alike.
+template <class Work, class Finish>
+int64_t blocks_at_once() {
   if constexpr (Work::kSums > 0) {
-    __shared__ float shared[kChannelThreads * Work::kWidth];
-    for (int s = 0; s < Work::kSums; ++s) {
-      float* mine = shared + (row * static_cast<int>(blockDim.x) + lane) * Work::kWidth;
-      for (int i = 0; i < Work::kWidth; ++i) mine[i] = sums[s][i];
-      __syncthreads();
-      if (row == 0 && channel < channels)
-        for (int i = 0; i < Work::kWidth; ++i) {
-          float sum = 0;
-          for (int r = 0; r < static_cast<int>(blockDim.y); ++r)
-            sum += shared[(r * static_cast<int>(blockDim.x) + lane) * Work::kWidth + i];
-          partial[(int64_t{blockIdx.y} * Work::kSums + s) * channels + channel + i] = sum;
-        }
-      __syncthreads();
-    }
+    return int64_t{kMostMultiprocessors} * Work::kResident;
+  } else {
+    static const int64_t blocks = [] {
+      int device = 0, multiprocessors = 0, each = 0;
+      OWT_CUDA(cudaGetDevice(&device));
+      OWT_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+      OWT_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+          &each, reinterpret_cast<const void*>(&over_channels<Work, Finish>), kChannelThreads, 0));
+      return int64_t{multiprocessors} * each;
+    }();
+    return blocks;
   }
 }
 
-constexpr int kFinishChannels = 32, kFinishSlices = 8;  // threads of a block of finish_channels
-
-// finish(channel, sums) with the kSums sums of every channel.
-template <int kSums, class Finish>
-__global__ void finish_channels(Finish finish, const float* partial, int chunks, int channels) {
-  __shared__ double shared[kMaxSums][kFinishSlices][kFinishChannels];
-  const int lane = static_cast<int>(threadIdx.x), slice = static_cast<int>(threadIdx.y);
-  const int channel = static_cast<int>(blockIdx.x) * kFinishChannels + lane;
-  for (int s = 0; s < kSums; ++s) {
-    double sum = 0;
-    if (channel < channels)
-      for (int c = slice; c < chunks; c += kFinishSlices)
-        sum += static_cast<double>(partial[(int64_t{c} * kSums + s) * channels + channel]);
-    shared[s][slice][lane] = sum;
-  }
-  __syncthreads();
-  if (slice > 0 || channel >= channels) return;
-  double sums[kMaxSums] = {};
-  for (int s = 0; s < kSums; ++s)
-    for (int i = 0; i < kFinishSlices; ++i) sums[s] += shared[s][i][lane];
-  finish(channel, sums);
+// Queues the work on all positions, and what becomes of its sums; a work without sums needs no memory.
+template <class Work, class Finish = NoFinish>
+void queue_over_channels(const Work& work, int64_t positions, int64_t channels, const Stream& stream,
+                         const Finish& finish = {}, SumMemory memory = {}) {
+  const ChannelTiles tiles(positions, channels, Work::kWidth, blocks_at_once<Work, Finish>());
+  launch(over_channels<Work, Finish>, tiles.grid, tiles.block, stream, work, finish, positions, tiles.chunk, channels,
+         memory);
 }
 
-// Queues the work on all positions; `partial` takes the sums, partial_sums() floats, and is null where there are none.
-template <class Work>
-void queue_over_channels(const Work& work, const ChannelTiles& tiles, float* partial, const Stream& stream) {
-  launch(over_channels<Work>, tiles.grid, tiles.block, stream, work, tiles.positions, tiles.chunk, tiles.channels,
-         partial);
-}
-
-template <int kSums, class Finish>
-void queue_finish(const Finish& finish, const ChannelTiles& tiles, const float* partial, const Stream& stream) {
-  const auto blocks = static_cast<unsigned>((tiles.channels + kFinishChannels - 1) / kFinishChannels);
-  launch(finish_channels<kSums, Finish>, dim3(blocks), dim3(kFinishChannels, kFinishSlices), stream, finish, partial,
-         tiles.chunks, tiles.channels);
-}
-
-// grad = beta * grad + the sum; beta 0 does not read grad. The finish of a parameter's gradient.
+// grad = beta * grad + the sum; beta 0 does not read grad. The finish of a parameter's gradient; without a parameter
+// grad is null.
 struct AddToGrad {
-  float* grad;
-  float beta;
+  float* grad = nullptr;
+  float beta = 0;
+
+  AddToGrad() = default;
+  explicit AddToGrad(Param* param) : grad(param ? param->grad.data() : nullptr), beta(param ? param->take_beta() : 0) {}
 
   __device__ void operator()(int channel, const double* sums) const {
-    grad[channel] = (beta == 0 ? 0 : beta * grad[channel]) + static_cast<float>(sums[0]);
+    if (grad) grad[channel] = (beta == 0 ? 0 : beta * grad[channel]) + static_cast<float>(sums[0]);
   }
 };
 

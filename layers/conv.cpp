@@ -84,15 +84,15 @@ class Conv : public Layer {
   }
 
   Run bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) override {
-    if (followers.empty() || followers[0]->type() != "relu") return {bind(in, on), 1};
     const ConvGeometry g = geometry(in);
-    const Window* window = followers.size() > 1 ? max_pool_window(*followers[1]) : nullptr;
-    if (window) {
-      followers[1]->out_shape(out_shape(in));  // checks it
+    if (const Layer* pool = pool_beside_relu(followers)) {
+      pool->out_shape(out_shape(in));  // checks it
+      const Window* window = max_pool_window(*pool);
       auto fused = dispatch(
           on, [&](auto tag) { return bind_conv_relu_max_pool(tag, g, in.rows(), params_[0], bias(), *window); });
       if (fused) return {std::move(fused), 3};
     }
+    if (followers.empty() || followers[0]->type() != "relu") return {bind(in, on), 1};
     auto fused = dispatch(on, [&](auto tag) { return bind_conv_relu(tag, g, in.rows(), params_[0], bias()); });
     if (fused) return {std::move(fused), 2};
     return {bind(in, on), 1};
@@ -102,6 +102,15 @@ class Conv : public Layer {
 
  private:
   Param* bias() { return params_.size() > 1 ? &params_[1] : nullptr; }
+
+  // The max_pool among the next two layers where the other one is a relu: of the largest pixel and of what a relu makes
+  // of it, it does not matter which is taken first.
+  static const Layer* pool_beside_relu(std::span<const std::unique_ptr<Layer>> followers) {
+    if (followers.size() < 2) return nullptr;
+    const bool relu_first = followers[0]->type() == "relu";
+    const Layer &relu = *followers[relu_first ? 0 : 1], &pool = *followers[relu_first ? 1 : 0];
+    return relu.type() == "relu" && max_pool_window(pool) ? &pool : nullptr;
+  }
 
   void check_groups(const Config& config) const {
     if (channels_ % groups_ != 0)

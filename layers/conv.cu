@@ -104,28 +104,6 @@ class ConvPasses {
   Tensor scratch_;  // cuDNN's workspace; then packed weights or their gradient
 };
 
-// What the gradient of an epilogue needs, for images of the shape y.
-class EpilogueGradient {
- public:
-  EpilogueGradient(const Shape& y, Param* bias, bool relu)
-      : positions_(y.elements() / y[3]), channels_(y[3]), bias_(bias), relu_(relu) {
-    if (bias || relu) sums_ = Tensor({bias_gradient_scratch(positions_, channels_)}, DType::kF32, Device::kCuda);
-  }
-
-  // Adds to the bias' gradient. dy becomes the gradient of what the epilogue was given.
-  void queue(const Stream& stream, const Tensor& y, const Tensor& dy) {
-    Tensor gradient = dy;  // shares its memory, which a relu's gradient overwrites
-    if (bias_ || relu_)
-      queue_bias_gradient(stream, positions_, channels_, relu_ ? &y : nullptr, gradient, sums_, bias_);
-  }
-
- private:
-  int64_t positions_, channels_;
-  Param* bias_;
-  bool relu_;
-  Tensor sums_;
-};
-
 Shape out_shape(const ConvGeometry& geometry, int64_t rows) {
   return {rows, geometry.out_h, geometry.out_w, geometry.out_c};
 }
@@ -134,30 +112,28 @@ class ConvOp : public Op {
  public:
   ConvOp(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias, bool relu)
       : passes_(std::move(plans), cuda, geometry, rows, weight, bias, relu),
-        epilogue_(out_shape(geometry, rows), bias, relu) {}
+        epilogue_(make_bias_gradient(rows * geometry.out_h * geometry.out_w, geometry.out_c, bias,
+                                     relu ? std::optional(ReluBehind{}) : std::nullopt)) {}
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override { passes_.forward(*pass.stream, x, y); }
 
   void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
-    epilogue_.queue(*pass.stream, y, dy);
+    if (epilogue_) epilogue_->queue(*pass.stream, y, dy);
     passes_.backward(*pass.stream, x, dy, dx);
   }
 
  private:
   ConvPasses passes_;
-  EpilogueGradient epilogue_;
+  std::unique_ptr<BiasGradient> epilogue_;  // null where there is neither a bias nor a relu
 };
 
-// A maximum is positive exactly where the pixel it came from is, and its gradient goes to no other pixel. So the relu's
-// mask and the bias gradient are taken from the pooled images, which are smaller, and the images before the pool need
-// not be kept.
+// The images before the pool need not be kept: its index says all that backward has to know of them.
 class ConvReluMaxPoolOp : public Op {
  public:
   ConvReluMaxPoolOp(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
                     const Window& window)
       : passes_(std::move(plans), cuda, geometry, rows, weight, bias, true),
-        epilogue_({rows, window.count(geometry.out_h), window.count(geometry.out_w), geometry.out_c}, bias, true),
-        pool_(bind_max_pool(cuda, window, out_shape(geometry, rows))) {
+        pool_(bind_relu_max_pool(cuda, window, out_shape(geometry, rows), bias)) {
     const Shape shape = out_shape(geometry, rows);
     const DType dtype = activation_type(cuda.precision);
     const int64_t bytes = shape.elements() * size_of(dtype), before = passes_.scratch_bytes();
@@ -170,14 +146,12 @@ class ConvReluMaxPoolOp : public Op {
   }
 
   void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
-    epilogue_.queue(*pass.stream, y, dy);
-    pool_->backward(pass, unpooled_, y, dy, &unpooled_);  // reads the gradient of y and its own index only
+    pool_->backward(pass, unpooled_, y, dy, &unpooled_);
     passes_.backward(*pass.stream, x, unpooled_, dx);
   }
 
  private:
   ConvPasses passes_;
-  EpilogueGradient epilogue_;
   std::unique_ptr<Op> pool_;
   Tensor unpooled_;  // in forward what is pooled, in backward its gradient; scratch memory behind that of the passes
 };

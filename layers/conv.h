@@ -43,8 +43,8 @@ std::unique_ptr<Op> bind_conv(Cuda, const ConvGeometry& geometry, int64_t rows, 
 // which keeps two layers: oneDNN's fused relu turns NaN into 0.
 std::unique_ptr<Op> bind_conv_relu(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
 std::unique_ptr<Op> bind_conv_relu(Cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
-// y = max_pool(relu(the convolution)); backward takes the pool's y and dy, and overwrites dy. What the pool is given is
-// not kept. y may have gone through a dropout in place: where that made 0 of a positive y, dy is 0. Null on the CPU.
+// y = max_pool(relu(the convolution)), which is relu(max_pool(the convolution)); backward takes the last one's dy, and
+// does not read y, which may have gone through a dropout in place. What the pool is given is not kept. Null on the CPU.
 std::unique_ptr<Op> bind_conv_relu_max_pool(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
                                             const Window& window);
 std::unique_ptr<Op> bind_conv_relu_max_pool(Cuda, const ConvGeometry& geometry, int64_t rows, Param& weight,

@@ -10,7 +10,7 @@ namespace owt {
 // y += bias, then relu if kRelu; bias may be null. NaN stays NaN.
 template <class T, int kPackWidth, bool kRelu>
 struct AddBias {
-  static constexpr int kWidth = kPackWidth, kSums = 0;
+  static constexpr int kWidth = kPackWidth, kSums = 0, kResident = 1;
   struct Local {
     float bias[kWidth];
   };
@@ -22,34 +22,13 @@ struct AddBias {
     for (int i = 0; i < kWidth; ++i) local.bias[i] = bias ? bias[channel + i] : 0;
     return local;
   }
-  __device__ void at(int64_t index, const Local& local, float (&)[kMaxSums][kWidth]) const {
+  __device__ void at(int64_t, int64_t index, const Local& local, float (&)[kMaxSums][kWidth]) const {
     Pack<T, kWidth> pack = load_pack<T, kWidth>(y + index);
     for (int i = 0; i < kWidth; ++i) {
       const float value = to_float(pack.at[i]) + local.bias[i];
       pack.at[i] = from_float<T>(kRelu && value < 0 ? 0 : value);
     }
     store_pack(y + index, pack);
-  }
-};
-
-// Sums dy per channel. With kRelu, dy is first set to 0 where y, the output of the relu, is not positive.
-template <class T, int kPackWidth, bool kRelu>
-struct BiasGradient {
-  static constexpr int kWidth = kPackWidth, kSums = 1;
-  struct Local {};
-  const T* y;
-  T* dy;
-
-  __device__ Local prepare(int) const { return {}; }
-  __device__ void at(int64_t index, const Local&, float (&sums)[kMaxSums][kWidth]) const {
-    Pack<T, kWidth> gradient = load_pack<T, kWidth>(dy + index);
-    if constexpr (kRelu) {
-      const Pack<T, kWidth> out = load_pack<T, kWidth>(y + index);
-      for (int i = 0; i < kWidth; ++i)
-        if (!(to_float(out.at[i]) > 0)) gradient.at[i] = from_float<T>(0);
-      store_pack(dy + index, gradient);
-    }
-    for (int i = 0; i < kWidth; ++i) sums[0][i] += to_float(gradient.at[i]);
   }
 };
 

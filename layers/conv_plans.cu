@@ -259,12 +259,11 @@ void queue_epilogue(ConvEpilogue epilogue, const float* bias, Tensor& y, const S
   with_element(y.dtype(), [&](auto element) {
     with_width<decltype(element)>(channels, {y.raw()}, [&](auto t, auto width) {
       using T = decltype(t);
-      const ChannelTiles tiles(positions, channels, width);
       const float* added = epilogue.bias ? bias : nullptr;
       if (epilogue.relu)
-        queue_over_channels(AddBias<T, width, true>{y.data<T>(), added}, tiles, nullptr, stream);
+        queue_over_channels(AddBias<T, width, true>{y.data<T>(), added}, positions, channels, stream);
       else
-        queue_over_channels(AddBias<T, width, false>{y.data<T>(), added}, tiles, nullptr, stream);
+        queue_over_channels(AddBias<T, width, false>{y.data<T>(), added}, positions, channels, stream);
     });
   });
 }

@@ -30,7 +30,7 @@ class DenseOp : public Op {
     // cuBLASLt documents its relu as max(x, 0), which makes 0 of NaN and would hide that a run diverges. Ours keeps
     // NaN.
     if (relu) relu_ = bind_relu(cuda);
-    if (bias || relu) sums_ = Tensor({bias_gradient_scratch(rows_, out_)}, DType::kF32, Device::kCuda);
+    bias_gradient_ = make_bias_gradient(rows_, out_, bias, relu ? std::optional(ReluBehind{}) : std::nullopt);
   }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
@@ -47,12 +47,11 @@ class DenseOp : public Op {
       if (dx) dx->zero(stream);
       return;
     }
-    Tensor gradient = dy;  // shares its memory
-    if (bias_ || relu_) queue_bias_gradient(stream, rows_, out_, relu_ ? &y : nullptr, gradient, sums_, bias_);
+    if (bias_gradient_) bias_gradient_->queue(stream, y, dy);
     // Other ranks wait for dx, nobody for the weight's gradient before the end of the step.
-    if (dx) (*to_input_)(gradient.raw(), operand(weight_), nullptr, 0, dx->raw(), stream);
+    if (dx) (*to_input_)(dy.raw(), operand(weight_), nullptr, 0, dx->raw(), stream);
     if (pass.dx_done) pass.dx_done();
-    (*to_weight_)(gradient.raw(), x.raw(), nullptr, weight_.take_beta(), weight_.grad.raw(), stream);
+    (*to_weight_)(dy.raw(), x.raw(), nullptr, weight_.take_beta(), weight_.grad.raw(), stream);
   }
 
  private:
@@ -67,7 +66,7 @@ class DenseOp : public Op {
   Param* bias_;
   std::optional<Matmul> forward_, to_input_, to_weight_;
   std::unique_ptr<Op> relu_;
-  Tensor sums_;  // of blocks of rows
+  std::unique_ptr<BiasGradient> bias_gradient_;  // null where there is neither a bias nor a relu
 };
 
 }  // namespace

@@ -2,12 +2,17 @@
 
 #include <cstring>
 
+#include "layers/channels.cuh"
 #include "layers/pool_planes.cuh"
 
 namespace owt {
 namespace {
 
 using namespace pooling;
+
+// Where the maximum of a window came from, if its gradient goes to no pixel. Bytes stay below 0x80 (differing()).
+template <class Index>
+constexpr Index kNowhere = static_cast<Index>(sizeof(Index) == 1 ? 0x7f : 0x7fffffff);
 
 // The largest of the pixels seen so far, for N channels, and where in their window they lie.
 template <class T, int N, class Index, bool kKeepIndex>
@@ -33,13 +38,14 @@ struct Maxima {
       from[c] = wins ? place : from[c];
     }
   }
-  __device__ void store(T* y, Index* index) const {
+  // positive: only positive maxima have a place.
+  __device__ void store(T* y, Index* index, bool positive) const {
     Pack<T, N> values;
     Pack<Index, N> places;
 #pragma unroll
     for (int c = 0; c < N; ++c) {
       values.at[c] = from_float<T>(best[c]);
-      places.at[c] = static_cast<Index>(from[c]);
+      places.at[c] = positive && !(best[c] > 0) ? kNowhere<Index> : static_cast<Index>(from[c]);
     }
     store_pack(y, values);
     if constexpr (kKeepIndex) store_pack(index, places);
@@ -84,14 +90,21 @@ struct Maxima<__nv_bfloat16, 8, uint8_t, kKeepIndex> {
       best[i] = word(__hmax2_nan(so_far, values));
     }
   }
-  __device__ void store(__nv_bfloat16* y, uint8_t* index) const {
+  __device__ void store(__nv_bfloat16* y, uint8_t* index, bool positive) const {
     Pack<__nv_bfloat16, 8> values;
     memcpy(static_cast<void*>(&values), best, sizeof best);
     store_pack(y, values);
     if constexpr (kKeepIndex) {
+      const unsigned any = positive ? 0 : ~0u;
+      const __nv_bfloat162 zero = pair(0);
       Pack<uint8_t, 8> places;
 #pragma unroll
-      for (int c = 0; c < 8; ++c) places.at[c] = static_cast<uint8_t>(from[c / 2] >> 16 * (c % 2));
+      for (int i = 0; i < 4; ++i) {
+        const unsigned kept = __hgt2_mask(pair(best[i]), zero) | any;
+        const unsigned two = (from[i] & kept) | (twice(kNowhere<uint8_t>) & ~kept);
+        places.at[2 * i] = static_cast<uint8_t>(two);
+        places.at[2 * i + 1] = static_cast<uint8_t>(two >> 16);
+      }
       store_pack(index, places);
     }
   }
@@ -101,7 +114,8 @@ struct Maxima<__nv_bfloat16, 8, uint8_t, kKeepIndex> {
 // and all loads are under way at once: pixels beyond the image are replaced by the nearest one inside. That one is in
 // the window too and keeps its own place, so that seeing it again changes nothing, and the order stays that of rows.
 template <class T, int N, class Index, int kKernel, bool kKeepIndex>
-__global__ void __launch_bounds__(kBlockThreads) max_pool_forward(Planes p, const T* x, T* y, Index* from) {
+__global__ void __launch_bounds__(kBlockThreads)
+    max_pool_forward(Planes p, bool positive, const T* x, T* y, Index* from) {
   const Pixel at = this_pixel<N>(p.rows, p.out_height, p.out_width, p.channels);
   if (!at.inside) return;
   const T* image = x + p.image(at.row) + at.c;
@@ -127,33 +141,46 @@ __global__ void __launch_bounds__(kBlockThreads) max_pool_forward(Planes p, cons
         maxima.take(image + p.pixel(ih, iw), (ih - top) * p.kernel + iw - left);
   }
   const int64_t out = p.out_image(at.row) + p.output(at.i, at.j) + at.c;
-  maxima.store(y + out, kKeepIndex ? from + out : nullptr);
+  maxima.store(y + out, kKeepIndex ? from + out : nullptr, positive);
 }
 
-// sum += dy where the maximum came from `place`.
-template <class T, int N, class Index>
-__device__ void give(const Pack<T, N>& dy, const Pack<Index, N>& from, int place, float (&sum)[N]) {
-#pragma unroll
-  for (int c = 0; c < N; ++c)
-    if (from.at[c] == static_cast<Index>(place)) sum[c] += to_float(dy.at[c]);
-}
+constexpr int kMostResident = 4;  // of the works below
+
+// The gradient of the pixels, in works of layers/channels.cuh. With kSum it is summed per channel.
 
 // Each pixel gathers from the windows over it.
-template <class T, int N, class Index>
-__global__ void __launch_bounds__(kBlockThreads) max_pool_backward(Planes p, const T* dy, const Index* from, T* dx) {
-  const Pixel at = this_pixel<N>(p.rows, p.height, p.width, p.channels);
-  if (!at.inside) return;
-  const int64_t outputs = p.out_image(at.row) + at.c;
-  const Span down = p.windows_over(at.i, p.out_height), across = p.windows_over(at.j, p.out_width);
-  float sum[N] = {};
-  for (int oh = down.begin; oh < down.end; ++oh)
-    for (int ow = across.begin; ow < across.end; ++ow) {
-      const int64_t out = outputs + p.output(oh, ow);
-      const int place = (at.i - p.start(oh)) * p.kernel + at.j - p.start(ow);
-      give(load_pack<T, N>(dy + out), load_pack<Index, N>(from + out), place, sum);
-    }
-  store_sum(sum, dx + p.image(at.row) + p.pixel(at.i, at.j) + at.c);
-}
+template <class T, int N, class Index, bool kSum>
+struct PixelGradient {
+  static constexpr int kWidth = N, kSums = kSum ? 1 : 0, kResident = !kSum ? 1 : sizeof(Index) == 1 ? 4 : 3;
+  struct Local {
+    int channel;
+  };
+  Planes p;
+  const T* dy;
+  const Index* from;
+  T* dx;
+
+  __device__ Local prepare(int channel) const { return {channel}; }
+  __device__ void at(int64_t position, int64_t index, const Local& local, float (&sums)[kMaxSums][N]) const {
+    const PixelPlace pixel = p.place(position, p.height, p.width);
+    const int64_t outputs = p.out_image(pixel.row) + local.channel;
+    const Span down = p.windows_over(pixel.i, p.out_height), across = p.windows_over(pixel.j, p.out_width);
+    float sum[N] = {};
+    for (int oh = down.begin; oh < down.end; ++oh)
+      for (int ow = across.begin; ow < across.end; ++ow) {
+        const int64_t out = outputs + p.output(oh, ow);
+        const Pack<T, N> gradient = load_pack<T, N>(dy + out);
+        const Pack<Index, N> places = load_pack<Index, N>(from + out);
+        const int place = (pixel.i - p.start(oh)) * p.kernel + pixel.j - p.start(ow);
+#pragma unroll
+        for (int c = 0; c < N; ++c)
+          if (places.at[c] == static_cast<Index>(place)) sum[c] += to_float(gradient.at[c]);
+      }
+    store_sum(sum, dx + index);
+    if constexpr (kSum)
+      for (int c = 0; c < N; ++c) sums[0][c] += sum[c];
+  }
+};
 
 // Square tiles of stride x stride pixels that start where windows start. The windows over the pixels of tile t are t
 // and the few before it, each loaded once for the whole tile.
@@ -163,51 +190,120 @@ struct Tiles {
       : down((p.height + p.pad - 1) / p.stride + 1), across((p.width + p.pad - 1) / p.stride + 1) {}
 };
 
-// The same as max_pool_backward, with a thread per tile and the window known to the compiler.
-template <class T, int N, int kKernel, int kStride>
-__global__ void __launch_bounds__(kBlockThreads)
-    max_pool_backward_tiles(Planes p, Tiles tiles, const T* dy, const uint8_t* from, T* dx) {
-  constexpr int kWindows = (kKernel - 1) / kStride + 1;  // over a tile, along one extent
-  const Pixel at = this_pixel<N>(p.rows, tiles.down, tiles.across, p.channels);
-  if (!at.inside) return;
-  const int64_t outputs = p.out_image(at.row) + at.c;
-  Pack<T, N> gradient[kWindows][kWindows];
-  Pack<uint8_t, N> place[kWindows][kWindows];
-#pragma unroll
-  for (int h = 0; h < kWindows; ++h)
-#pragma unroll
-    for (int w = 0; w < kWindows; ++w) {
-      const int oh = at.i - h, ow = at.j - w;
-      gradient[h][w] = {};
-      place[h][w] = {};
-      if (oh < 0 || oh >= p.out_height || ow < 0 || ow >= p.out_width) continue;
-      gradient[h][w] = load_pack<T, N>(dy + outputs + p.output(oh, ow));
-      place[h][w] = load_pack<uint8_t, N>(from + outputs + p.output(oh, ow));
-    }
-#pragma unroll
-  for (int a = 0; a < kStride; ++a)
-#pragma unroll
-    for (int b = 0; b < kStride; ++b) {
-      float sum[N] = {};
-#pragma unroll
-      for (int h = kWindows - 1; h >= 0; --h)
-#pragma unroll
-        for (int w = kWindows - 1; w >= 0; --w) {
-          const int down = a + h * kStride, across = b + w * kStride;  // the pixel in window (h, w)
-          if (down < kKernel && across < kKernel) give(gradient[h][w], place[h][w], down * kKernel + across, sum);
-        }
-      const int ih = p.start(at.i) + a, iw = p.start(at.j) + b;
-      if (ih >= 0 && ih < p.height && iw >= 0 && iw < p.width)
-        store_sum(sum, dx + p.image(at.row) + p.pixel(ih, iw) + at.c);
-    }
+// The highest bit of each byte: whether it differs from `place`. Four at once, because one at a time they would take
+// longer than the memory; bytes and place are below 0x80.
+__device__ inline unsigned differing(unsigned bytes, int place) {
+  unsigned highest = (bytes ^ static_cast<unsigned>(place) * 0x01010101u) + 0x7f7f7f7fu;
+  asm("" : "+r"(highest));  // else the compiler takes the four apart again
+  return highest;
 }
 
-template <class T, class Index>
+template <int N>
+__device__ void unpack(const Pack<float, N>& pack, float (&values)[N]) {
+  memcpy(values, &pack, sizeof values);
+}
+// By words: element by element it takes half as many instructions again.
+template <int N>
+__device__ void unpack(const Pack<__nv_bfloat16, N>& pack, float (&values)[N]) {
+  unsigned words[N / 2];
+  memcpy(words, &pack, sizeof words);
+#pragma unroll
+  for (int i = 0; i < N / 2; ++i) {
+    values[2 * i] = __uint_as_float(words[i] << 16);
+    values[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+  }
+}
+
+// The same as PixelGradient, by tiles and with the window known to the compiler.
+template <class T, int N, int kKernel, int kStride, bool kSum>
+struct TileGradient {
+  static constexpr int kWindows = (kKernel - 1) / kStride + 1;  // over a tile, along one extent
+  static constexpr int kWidth = N, kSums = kSum ? 1 : 0, kResident = !kSum ? 1 : kWindows == 1 ? 4 : 3;
+  struct Local {
+    int channel;
+  };
+  struct Loaded {
+    Pack<T, N> gradient;
+    Pack<unsigned, N / 4> places;  // a byte for each channel
+  };
+  Planes p;
+  Tiles tiles;
+  const T* dy;
+  const uint8_t* from;
+  T* dx;
+
+  __device__ Local prepare(int channel) const { return {channel}; }
+
+  // Where there is no such window, one that gives nothing: without a branch all loads are under way at once.
+  __device__ Loaded load(int64_t outputs, int oh, int ow) const {
+    const int h = min(max(oh, 0), p.out_height - 1), w = min(max(ow, 0), p.out_width - 1);
+    const int64_t out = outputs + p.output(h, w);
+    Loaded window{load_pack<T, N>(dy + out), load_pack<unsigned, N / 4>(reinterpret_cast<const unsigned*>(from + out))};
+#pragma unroll
+    for (unsigned& four : window.places.at) four = h == oh && w == ow ? four : kNowhere<uint8_t> * 0x01010101u;
+    return window;
+  }
+
+  // sum gets the gradient where the maximum came from `place`: as its first term, or added.
+  __device__ static void give(const Loaded& window, int place, bool first, float (&sum)[N]) {
+    float gradient[N];
+    unpack(window.gradient, gradient);
+#pragma unroll
+    for (int c = 0; c < N; ++c) {
+      const bool mine = (differing(window.places.at[c / 4], place) & 0x80u << 8 * (c % 4)) == 0;
+      if (first)
+        sum[c] = mine ? gradient[c] : 0;
+      else if (mine)
+        sum[c] += gradient[c];
+    }
+  }
+
+  __device__ void at(int64_t position, int64_t, const Local& local, float (&sums)[kMaxSums][N]) const {
+    const PixelPlace tile = p.place(position, tiles.down, tiles.across);
+    const int64_t outputs = p.out_image(tile.row) + local.channel;
+    Loaded windows[kWindows][kWindows];
+#pragma unroll
+    for (int h = 0; h < kWindows; ++h)
+#pragma unroll
+      for (int w = 0; w < kWindows; ++w) windows[h][w] = load(outputs, tile.i - h, tile.j - w);
+    T* image = dx + p.image(tile.row) + local.channel;
+#pragma unroll
+    for (int a = 0; a < kStride; ++a)
+#pragma unroll
+      for (int b = 0; b < kStride; ++b) {
+        float sum[N];
+        bool first = true;
+#pragma unroll
+        for (int h = kWindows - 1; h >= 0; --h)
+#pragma unroll
+          for (int w = kWindows - 1; w >= 0; --w) {
+            const int down = a + h * kStride, across = b + w * kStride;  // the pixel in window (h, w)
+            if (down >= kKernel || across >= kKernel) continue;
+            give(windows[h][w], down * kKernel + across, first, sum);
+            first = false;
+          }
+        const int ih = p.start(tile.i) + a, iw = p.start(tile.j) + b;
+        if (ih >= 0 && ih < p.height && iw >= 0 && iw < p.width) store_sum(sum, image + p.pixel(ih, iw));
+        if constexpr (kSum)
+#pragma unroll
+          for (int c = 0; c < N; ++c) sums[0][c] += sum[c];
+      }
+  }
+};
+
+// kRelu: x comes from a relu, behind a bias or not.
+template <class T, class Index, bool kRelu>
 class CudaMaxPool : public Op {
  public:
-  CudaMaxPool(const Window& window, const Shape& in)
+  CudaMaxPool(const Window& window, const Shape& in, Param* bias)
       : p_(window, in),
-        from_({p_.rows, p_.out_height, p_.out_width, p_.channels}, DTypeOf<Index>::value, Device::kCuda) {}
+        tiles_(p_),
+        bias_(bias),
+        from_({p_.rows, p_.out_height, p_.out_width, p_.channels}, DTypeOf<Index>::value, Device::kCuda) {
+    if (kRelu)
+      sums_ = ChannelSums(std::max(p_.places(p_.height, p_.width), p_.places(tiles_.down, tiles_.across)), p_.channels,
+                          1, kMostResident);
+  }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     with_pack<T>(
@@ -243,46 +339,66 @@ class CudaMaxPool : public Op {
   template <int N, int kKernel, bool kKeepIndex>
   void start(const Pass& pass, const Tensor& x, Tensor& y) {
     const RowGrid threads = row_grid(int64_t{p_.rows} * p_.out_height, int64_t{p_.out_width} * p_.channels / N);
-    launch(max_pool_forward<T, N, Index, kKernel, kKeepIndex>, threads.grid, threads.block, *pass.stream, p_,
+    launch(max_pool_forward<T, N, Index, kKernel, kKeepIndex>, threads.grid, threads.block, *pass.stream, p_, kRelu,
            x.data<T>(), y.data<T>(), from_.template data<Index>());
   }
 
   template <int N>
   void run_backward(const Pass& pass, const Tensor& dy, Tensor& dx) {
+    const Index* from = from_.template data<Index>();
     if constexpr (N > 1 && sizeof(Index) == 1) {
-      if (p_.kernel == 2 && p_.stride == 2) return start_tiles<N, 2, 2>(pass, dy, dx);
-      if (p_.kernel == 3 && p_.stride == 2) return start_tiles<N, 3, 2>(pass, dy, dx);
+      if (p_.kernel == 2 && p_.stride == 2) return run_tiles<N, 2, 2>(pass, dy, dx);
+      if (p_.kernel == 3 && p_.stride == 2) return run_tiles<N, 3, 2>(pass, dy, dx);
     }
-    const RowGrid threads = row_grid(int64_t{p_.rows} * p_.height, int64_t{p_.width} * p_.channels / N);
-    launch(max_pool_backward<T, N, Index>, threads.grid, threads.block, *pass.stream, p_, dy.data<T>(),
-           from_.template data<Index>(), dx.data<T>());
+    run_work(pass, PixelGradient<T, N, Index, kRelu>{p_, dy.data<T>(), from, dx.data<T>()},
+             p_.places(p_.height, p_.width));
   }
 
   template <int N, int kKernel, int kStride>
-  void start_tiles(const Pass& pass, const Tensor& dy, Tensor& dx) {
-    const Tiles tiles(p_);
-    const RowGrid threads = row_grid(int64_t{p_.rows} * tiles.down, int64_t{tiles.across} * p_.channels / N);
-    launch(max_pool_backward_tiles<T, N, kKernel, kStride>, threads.grid, threads.block, *pass.stream, p_, tiles,
-           dy.data<T>(), from_.template data<Index>(), dx.data<T>());
+  void run_tiles(const Pass& pass, const Tensor& dy, Tensor& dx) {
+    run_work(pass,
+             TileGradient<T, N, kKernel, kStride, kRelu>{p_, tiles_, dy.data<T>(), from_.template data<Index>(),
+                                                         dx.data<T>()},
+             p_.places(tiles_.down, tiles_.across));
+  }
+
+  template <class Work>
+  void run_work(const Pass& pass, const Work& work, int64_t positions) {
+    if constexpr (kRelu)
+      queue_over_channels(work, positions, p_.channels, *pass.stream, AddToGrad(bias_), sums_.memory());
+    else
+      queue_over_channels(work, positions, p_.channels, *pass.stream);
   }
 
   Planes p_;
+  Tiles tiles_;
+  Param* bias_;  // whose gradient is the sum of dx, or null
   Tensor from_;  // which position of its window a maximum came from, counted in row order
+  ChannelSums sums_;
 };
+
+template <bool kRelu>
+std::unique_ptr<Op> bind_pool_behind(Cuda cuda, const Window& window, const Shape& in, Param* bias) {
+  std::unique_ptr<Op> op;
+  with_element(activation_type(cuda.precision), [&](auto element) {
+    using T = decltype(element);
+    // One byte per output is a quarter of the traffic; only windows beyond 11 x 11 need more.
+    if (window.kernel * window.kernel <= kNowhere<uint8_t>)
+      op = std::make_unique<CudaMaxPool<T, uint8_t, kRelu>>(window, in, bias);
+    else
+      op = std::make_unique<CudaMaxPool<T, int32_t, kRelu>>(window, in, bias);
+  });
+  return op;
+}
 
 }  // namespace
 
 std::unique_ptr<Op> bind_max_pool(Cuda cuda, const Window& window, const Shape& in) {
-  std::unique_ptr<Op> op;
-  with_element(activation_type(cuda.precision), [&](auto element) {
-    using T = decltype(element);
-    // One byte per output is a quarter of the traffic; only windows beyond 16 x 16 need more.
-    if (window.kernel * window.kernel <= 256)
-      op = std::make_unique<CudaMaxPool<T, uint8_t>>(window, in);
-    else
-      op = std::make_unique<CudaMaxPool<T, int32_t>>(window, in);
-  });
-  return op;
+  return bind_pool_behind<false>(cuda, window, in, nullptr);
+}
+
+std::unique_ptr<Op> bind_relu_max_pool(Cuda cuda, const Window& window, const Shape& in, Param* bias) {
+  return bind_pool_behind<true>(cuda, window, in, bias);
 }
 
 }  // namespace owt

@@ -42,6 +42,11 @@ const Window& pool_window(const Layer& pool);
 // `in` is the shape of the batch.
 std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in);
 std::unique_ptr<Op> bind_max_pool(Cuda, const Window& window, const Shape& in);
+// Its x is the output of a relu that follows a bias (null: none), and backward goes on behind all three: dx is the
+// gradient of what the relu was given, and the bias' gradient gets the sum of dx over all positions, added, or in its
+// place where it counts as zero. backward reads dy only: a maximum is positive exactly where the pixel it came from is,
+// and no other maximum passes its gradient. The order of the sum depends on the extents and the type only.
+std::unique_ptr<Op> bind_relu_max_pool(Cuda, const Window& window, const Shape& in, Param* bias);
 std::unique_ptr<Op> bind_avg_pool(Cpu, const Window& window, const Shape& in);
 std::unique_ptr<Op> bind_avg_pool(Cuda, const Window& window, const Shape& in);
 std::unique_ptr<Op> bind_global_avg_pool(Cpu, const Shape& in);

@@ -21,6 +21,11 @@ struct Span {
   int begin, end;
 };
 
+// A position of `rows` images.
+struct PixelPlace {
+  int row, i, j;
+};
+
 // The geometry of one pooling: windows over planes.
 struct Planes {
   int kernel, stride, pad;
@@ -36,7 +41,17 @@ struct Planes {
         channels(to_int(in[3])),
         out_height(to_int(window.count(in[1]))),
         out_width(to_int(window.count(in[2]))) {
-    to_int(in.row_elements());  // places in an image are ints
+    to_int(in.row_elements());                           // places in an image are ints
+    to_int(int64_t{rows} * (height + 1) * (width + 1));  // and places in all images
+  }
+
+  int64_t places(int down, int across) const { return int64_t{rows} * down * across; }
+  // The position-th of all places of images of down x across.
+  __device__ static PixelPlace place(int64_t position, int down, int across) {
+    // Without a sign they are divided faster.
+    const auto at = static_cast<unsigned>(position), width = static_cast<unsigned>(across);
+    const unsigned line = at / width, height = static_cast<unsigned>(down);
+    return {static_cast<int>(line / height), static_cast<int>(line % height), static_cast<int>(at % width)};
   }
 
   __device__ int start(int out) const { return out * stride - pad; }  // of a window; below 0 in the padding

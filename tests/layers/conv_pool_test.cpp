@@ -1,4 +1,4 @@
-// A convolution, a relu and a max pool in a row, as a net runs them, against the same layers one by one.
+// Layers that a net runs as one op (a convolution or a dense layer and what follows it), against the same one by one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -206,6 +206,28 @@ TEST_P(ConvPoolTest, ComputesWhatTheLayersComputeOneByOne) {
   expect_the_same({"type='conv' out=3 kernel=1", relu, "type='max_pool' kernel=17 stride=2"}, {1, 20, 19, 2});
 }
 
+TEST_P(ConvPoolTest, TheReluMayStandBehindThePool) {
+  const std::string relu = "type='relu'";
+  expect_the_same({"type='conv' out=8 kernel=3 pad=1", "type='max_pool' kernel=3 stride=2 round='up'", relu},
+                  {3, 9, 8, 4});
+  expect_the_same({"type='conv' out=6 kernel=1 bias=false", "type='max_pool' kernel=4 stride=3", relu}, {2, 9, 10, 3});
+  const Results results = as_a_net({"type='conv' out=1 kernel=1", "type='max_pool' kernel=2", relu}, {1, 2, 6, 1},
+                                   {.x = {kNaN, 1, 2, 3, -7, -5,  //
+                                          1, 1, 4, 5, -6, -8},
+                                    .dy = {10, 20, 30},
+                                    .params = {{1}, {0}}});
+  EXPECT_THAT(results.y, ElementsAre(IsNan(), 5, 0));
+  EXPECT_THAT(results.dx, ElementsAre(0, 0, 0, 0, 0, 0,  //
+                                      0, 0, 0, 20, 0, 0));
+}
+
+// A byte holds the places of windows up to 11 x 11, and that a maximum is not positive.
+TEST_P(ConvPoolTest, LargeWindowsKnowWhereTheirMaximaAre) {
+  for (const int kernel : {11, 12})
+    expect_the_same({"type='conv' out=4 kernel=1", "type='relu'", concat("type='max_pool' stride=3 kernel=", kernel)},
+                    {1, 16, 15, 2});
+}
+
 TEST_P(ConvPoolTest, PixelsThatNoWindowHoldsGetNoGradient) {
   expect_the_same({"type='conv' out=8 kernel=1", "type='relu'", "type='max_pool' kernel=1 stride=2"}, {2, 5, 6, 3});
 }
@@ -213,6 +235,13 @@ TEST_P(ConvPoolTest, PixelsThatNoWindowHoldsGetNoGradient) {
 // So many that their sums are taken in several blocks.
 TEST_P(ConvPoolTest, AddsUpTheBiasGradientOfManyPositions) {
   expect_the_same({"type='conv' out=8 kernel=1", "type='relu'", "type='max_pool' kernel=2 stride=1"}, {4, 48, 64, 2});
+}
+
+// Channels that fill blocks of threads, that leave some lanes of the last block without work, or all blocks with fewer.
+TEST_P(ConvPoolTest, AddsUpTheBiasGradientOfManyChannels) {
+  for (const int out : {64, 96, 72, 40, 33})
+    for (const char* pool : {"type='max_pool' kernel=2", "type='max_pool' kernel=3 stride=2"})
+      expect_the_same({concat("type='conv' kernel=1 out=", out), "type='relu'", pool}, {3, 22, 26, 2});
 }
 
 TEST_P(ConvPoolTest, WorksInARowAndWithADropoutInPlaceBehindIt) {
@@ -232,8 +261,7 @@ TEST_P(ConvPoolTest, AGpuDoesNotKeepTheImagesBeforeThePool) {
 }
 
 // How many layers become one op.
-int64_t run_of(const Keys& keys, const Compute& on) {
-  const Shape in{2, 8, 8, 3};
+int64_t run_of(const Keys& keys, const Compute& on, const Shape& in = {2, 8, 8, 3}) {
   const Net net = net_of(keys, in.row(), on);
   return net.layer(0).bind_run(net.layers_from(1), in, on).layers;
 }
@@ -245,7 +273,9 @@ TEST_P(ConvPoolTest, OnlyAReluAndAMaxPoolAreTakenIntoTheOpAndOnlyOnAGpu) {
   EXPECT_EQ(run_of({conv, relu, max_pool, relu}, on()), gpu ? 3 : 1);
   EXPECT_EQ(run_of({conv, relu, "type='avg_pool' kernel=2"}, on()), gpu ? 2 : 1);
   EXPECT_EQ(run_of({conv, relu}, on()), gpu ? 2 : 1);
-  EXPECT_EQ(run_of({conv, max_pool, relu}, on()), 1);
+  EXPECT_EQ(run_of({conv, max_pool, relu}, on()), gpu ? 3 : 1);
+  EXPECT_EQ(run_of({conv, max_pool}, on()), 1);
+  EXPECT_EQ(run_of({conv, max_pool, "type='dropout' rate=0.5"}, on()), 1);
 }
 
 }  // namespace

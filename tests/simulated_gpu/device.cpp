@@ -228,6 +228,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 
+// As many as the threads allow: a simulated kernel needs no registers.
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads, size_t) {
+  if (!kernel || threads < 1 || threads > 1024) return report(cudaErrorInvalidValue);
+  *blocks = std::min(2048 / threads, 32);
+  return cudaSuccess;
+}
+
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   cudaDeviceProp properties;
   if (const cudaError_t status = cudaGetDeviceProperties(&properties, device); status != cudaSuccess) return status;

@@ -90,6 +90,33 @@ __global__ void where(int* out) {
 
 __global__ void order_of_starts(int* order, int* next) { order[blockIdx.x * blockDim.x + threadIdx.x] = (*next)++; }
 
+// The last block to arrive, whichever it is, sees what the others wrote, and leaves the counter as it was.
+__global__ void last_block_sums(int* terms, unsigned* arrived, int* sum) {
+  terms[blockIdx.x] = static_cast<int>(blockIdx.x) + 1;
+  __threadfence();
+  if (atomicInc(arrived, gridDim.x - 1) < gridDim.x - 1) return;
+  __threadfence();
+  for (unsigned i = 0; i < gridDim.x; ++i) *sum += terms[i];
+}
+
+TEST(Kernels, LetTheLastBlockFinishWhatTheOthersBegan) {
+  const Stream stream(owt::Device::kCuda);
+  DeviceArray<int> terms(10), sum(std::vector<int>{0}, stream);
+  DeviceArray<unsigned> arrived(std::vector<unsigned>{0}, stream);
+  for (int i = 0; i < 3; ++i) launch(last_block_sums, 10, 1, stream, terms.data(), arrived.data(), sum.data());
+  EXPECT_THAT(sum.read(stream), ElementsAre(3 * 55));
+  EXPECT_THAT(arrived.read(stream), ElementsAre(0u));
+}
+
+TEST(Kernels, TellHowManyBlocksAMultiprocessorRunsAtOnce) {
+  const auto* kernel = reinterpret_cast<const void*>(&count_up);
+  int blocks = 0;
+  EXPECT_EQ(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 256, 0), cudaSuccess);
+  EXPECT_EQ(blocks, 8);
+  EXPECT_EQ(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 2048, 0), cudaErrorInvalidValue);
+  cudaGetLastError();
+}
+
 TEST(Kernels, RunEveryThreadOfTheGridOnce) {
   const Stream stream(owt::Device::kCuda);
   DeviceArray<int> out(2 * 3 * 4 * 5 * 6 * 7);
