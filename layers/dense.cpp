@@ -45,8 +45,9 @@ class Dense : public Layer {
   Run bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) override {
     out_shape(in);
     if (!inputs_ && !followers.empty() && followers[0]->type() == "relu") {
-      auto fused = dispatch(on, [&](auto tag) { return bind_dense_relu(tag, in.rows(), params_[0], bias()); });
-      if (fused) return {std::move(fused), 2};
+      const DropoutSettings* dropout = followers.size() > 1 ? dropout_settings(*followers[1]) : nullptr;
+      auto fused = dispatch(on, [&](auto tag) { return bind_dense_relu(tag, in.rows(), params_[0], bias(), dropout); });
+      if (fused) return {std::move(fused), dropout ? 3 : 2};
     }
     return {bind(in, on), 1};
   }

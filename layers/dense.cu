@@ -13,13 +13,20 @@ namespace {
 
 class DenseOp : public Op {
  public:
-  DenseOp(Cuda cuda, int64_t rows, Param& weight, Param* bias, bool relu)
+  // What happens to y behind the product, in place.
+  struct Behind {
+    ReluDropout forward = {};
+    std::optional<ReluBehind> relu = {};
+  };
+
+  DenseOp(Cuda cuda, int64_t rows, Param& weight, Param* bias, Behind behind)
       : dtype_(activation_type(cuda.precision)),
         rows_(rows),
         out_(weight.part.size()),
         features_(weight.shape().row_elements()),
         weight_(weight),
-        bias_(bias) {
+        bias_(bias),
+        behind_(std::move(behind)) {
     if (out_ == 0 || features_ == 0) return;
     constexpr auto kNo = Transpose::kNo, kYes = Transpose::kYes;
     const Precision p = cuda.precision;
@@ -27,17 +34,14 @@ class DenseOp : public Op {
         MatmulForm{rows_, out_, features_, kNo, kYes, features_, features_, out_, p, dtype_, bias != nullptr});
     to_input_.emplace(MatmulForm{rows_, features_, out_, kNo, kNo, out_, features_, features_, p, dtype_});
     to_weight_.emplace(MatmulForm{out_, features_, rows_, kYes, kNo, out_, features_, features_, p, weight.grad_type});
-    // cuBLASLt documents its relu as max(x, 0), which makes 0 of NaN and would hide that a run diverges. Ours keeps
-    // NaN.
-    if (relu) relu_ = bind_relu(cuda);
-    bias_gradient_ = make_bias_gradient(rows_, out_, bias, relu ? std::optional(ReluBehind{}) : std::nullopt);
+    bias_gradient_ = make_bias_gradient(rows_, out_, bias, behind_.relu);
   }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     if (out_ == 0) return;
     if (features_ == 0) return y.zero(*pass.stream);
     (*forward_)(x.raw(), operand(weight_), bias_ ? operand(*bias_) : nullptr, 0, y.raw(), *pass.stream);
-    if (relu_) relu_->forward(pass, y, y);
+    if (behind_.forward) behind_.forward(pass, y);
   }
 
   void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
@@ -65,18 +69,31 @@ class DenseOp : public Op {
   Param& weight_;
   Param* bias_;
   std::optional<Matmul> forward_, to_input_, to_weight_;
-  std::unique_ptr<Op> relu_;
+  Behind behind_;
   std::unique_ptr<BiasGradient> bias_gradient_;  // null where there is neither a bias nor a relu
 };
+
+// cuBLASLt documents its relu as max(x, 0), which makes 0 of NaN and would hide that a run diverges. Ours keeps NaN.
+DenseOp::Behind relu_behind(Cuda cuda) {
+  const std::shared_ptr<Op> relu = bind_relu(cuda);
+  return {[relu](const Pass& pass, Tensor& y) { relu->forward(pass, y, y); }, ReluBehind{}};
+}
+
+DenseOp::Behind relu_and_dropout_behind(Cuda cuda, const DropoutSettings& settings, const Shape& y) {
+  return {bind_relu_dropout(cuda, settings, y), ReluBehind{settings.scale()}};
+}
 
 }  // namespace
 
 std::unique_ptr<Op> bind_dense(Cuda cuda, int64_t rows, Param& weight, Param* bias) {
-  return std::make_unique<DenseOp>(cuda, rows, weight, bias, false);
+  return std::make_unique<DenseOp>(cuda, rows, weight, bias, DenseOp::Behind{});
 }
 
-std::unique_ptr<Op> bind_dense_relu(Cuda cuda, int64_t rows, Param& weight, Param* bias) {
-  return std::make_unique<DenseOp>(cuda, rows, weight, bias, true);
+std::unique_ptr<Op> bind_dense_relu(Cuda cuda, int64_t rows, Param& weight, Param* bias,
+                                    const DropoutSettings* dropout) {
+  return std::make_unique<DenseOp>(
+      cuda, rows, weight, bias,
+      dropout ? relu_and_dropout_behind(cuda, *dropout, {rows, weight.part.size()}) : relu_behind(cuda));
 }
 
 }  // namespace owt

@@ -10,6 +10,7 @@
 // (arXiv:1404.5997), section 3: dense layers split over their outputs.
 #pragma once
 
+#include "layers/dropout.h"
 #include "layers/layer.h"
 
 namespace owt {
@@ -20,9 +21,10 @@ std::unique_ptr<Layer> make_dense(const LayerSpec& spec);
 std::unique_ptr<Op> bind_dense(Cpu, int64_t rows, Param& weight, Param* bias);
 std::unique_ptr<Op> bind_dense(Cuda, int64_t rows, Param& weight, Param* bias);
 
-// The same with a relu behind it, y = relu(x * weight' + bias), as one op of two layers; NaN stays NaN. backward takes
-// the relu's y and dy, and overwrites dy. Null where the device is no faster with one op than with two.
-std::unique_ptr<Op> bind_dense_relu(Cpu, int64_t rows, Param& weight, Param* bias);
-std::unique_ptr<Op> bind_dense_relu(Cuda, int64_t rows, Param& weight, Param* bias);
+// The same with a relu behind it, y = relu(x * weight' + bias), as one op of two layers; NaN stays NaN. With a dropout
+// behind the relu (null: none) it is an op of three. backward takes the last one's y and dy, and overwrites dy. Null
+// where the device is no faster with one op than with several.
+std::unique_ptr<Op> bind_dense_relu(Cpu, int64_t rows, Param& weight, Param* bias, const DropoutSettings* dropout);
+std::unique_ptr<Op> bind_dense_relu(Cuda, int64_t rows, Param& weight, Param* bias, const DropoutSettings* dropout);
 
 }  // namespace owt

@@ -111,6 +111,6 @@ std::unique_ptr<Op> bind_dense(Cpu, int64_t rows, Param& weight, Param* bias) {
   return std::make_unique<DenseOp>(rows, weight, bias);
 }
 
-std::unique_ptr<Op> bind_dense_relu(Cpu, int64_t, Param&, Param*) { return nullptr; }
+std::unique_ptr<Op> bind_dense_relu(Cpu, int64_t, Param&, Param*, const DropoutSettings*) { return nullptr; }
 
 }  // namespace owt

@@ -17,7 +17,7 @@ class DropoutOp : public Op {
  public:
   DropoutOp(const DropoutSettings& settings, const Shape& in)
       : settings_(settings),
-        scale_(static_cast<float>(1 / (1 - settings.rate))),
+        scale_(settings.scale()),
         // uniform < rate, asked of the 24 bits that make the uniform number.
         threshold_(static_cast<uint32_t>(std::ceil(settings.rate * 0x1p24))),
         kept_(in, DType::kU8) {}
@@ -95,6 +95,7 @@ class Dropout : public Layer {
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     return dispatch(on, [&](auto tag) { return bind_dropout(tag, settings_, in); });
   }
+  const DropoutSettings& settings() const { return settings_; }
 
  private:
   DropoutSettings settings_;
@@ -103,6 +104,11 @@ class Dropout : public Layer {
 }  // namespace
 
 std::unique_ptr<Layer> make_dropout(const LayerSpec& spec) { return std::make_unique<Dropout>(spec); }
+
+const DropoutSettings* dropout_settings(const Layer& layer) {
+  const auto* dropout = dynamic_cast<const Dropout*>(&layer);
+  return dropout ? &dropout->settings() : nullptr;
+}
 
 std::unique_ptr<Op> bind_dropout(Cpu, const DropoutSettings& settings, const Shape& in) {
   return std::make_unique<DropoutOp>(settings, in);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "layers/relu.h"
 #include "src/core/elements.cuh"
 #include "src/core/launch.cuh"
 #include "src/core/philox.cuh"
@@ -32,27 +33,29 @@ __device__ unsigned draw_kept(const DevicePhilox& random, uint64_t first, uint32
   return kept >> skipped & 0xff;
 }
 
-template <class T>
+template <bool kRelu, class T>
 __device__ T scale_kept(T x, unsigned kept, int bit, float scale) {
-  const float scaled = scale * to_float(x);
+  const float value = to_float(x), scaled = scale * (kRelu && value < 0 ? 0.0f : value);  // NaN stays NaN
   return from_float<T>(kept >> bit & 1 ? scaled : 0.0f);
 }
 
-// y = scale * x where kept, else 0, for the group at column `first` of a row. kWhole: all groups have 8 columns and lie
-// where packs can be loaded.
-template <class T, bool kWhole>
+// y = scale * x where kept, else 0, for the group at column `first` of a row; with kRelu x is first what a relu makes of
+// it. kWhole: all groups have 8 columns and lie where packs can be loaded.
+template <class T, bool kWhole, bool kRelu>
 __device__ void scale_group(const T* x, T* y, int first, int columns, unsigned kept, float scale) {
   if constexpr (kWhole) {
     Pack<T, kGroup> pack = load_pack<T, kGroup>(x + first);
 #pragma unroll
-    for (int j = 0; j < kGroup; ++j) pack.at[j] = scale_kept(pack.at[j], kept, j, scale);
+    for (int j = 0; j < kGroup; ++j) pack.at[j] = scale_kept<kRelu>(pack.at[j], kept, j, scale);
     store_pack(y + first, pack);
   } else {
-    for (int j = 0; j < kGroup && first + j < columns; ++j) y[first + j] = scale_kept(x[first + j], kept, j, scale);
+    for (int j = 0; j < kGroup && first + j < columns; ++j)
+      y[first + j] = scale_kept<kRelu>(x[first + j], kept, j, scale);
   }
 }
 
-template <class T, bool kWhole>
+// With kRelu no mask is kept.
+template <class T, bool kWhole, bool kRelu>
 __global__ void dropout_forward(int rows, int columns, Place place, DevicePhilox random, const int64_t* step,
                                 const int64_t* row_of_step, uint32_t threshold, float scale, const T* x, T* y,
                                 uint8_t* mask) {
@@ -63,9 +66,9 @@ __global__ void dropout_forward(int rows, int columns, Place place, DevicePhilox
   const int64_t first = row_of_step[at.row] * place.row_elements + place.first_column + column;
   const unsigned kept =
       draw_kept(random.at_step(static_cast<uint64_t>(*step)), static_cast<uint64_t>(first), threshold);
-  mask[static_cast<int64_t>(at.row) * groups + at.item] = static_cast<uint8_t>(kept);
+  if constexpr (!kRelu) mask[static_cast<int64_t>(at.row) * groups + at.item] = static_cast<uint8_t>(kept);
   const int64_t row = static_cast<int64_t>(at.row) * columns;
-  scale_group<T, kWhole>(x + row, y + row, column, columns, kept, scale);
+  scale_group<T, kWhole, kRelu>(x + row, y + row, column, columns, kept, scale);
 }
 
 template <class T, bool kWhole>
@@ -75,68 +78,84 @@ __global__ void dropout_backward(int rows, int columns, const uint8_t* mask, flo
   if (!at.inside) return;
   const unsigned kept = mask[static_cast<int64_t>(at.row) * groups + at.item];
   const int64_t row = static_cast<int64_t>(at.row) * columns;
-  scale_group<T, kWhole>(dy + row, dx + row, at.item * kGroup, columns, kept, scale);
+  scale_group<T, kWhole, false>(dy + row, dx + row, at.item * kGroup, columns, kept, scale);
 }
+
+// Draws what is kept, and applies it.
+class Draw {
+ public:
+  Draw(const DropoutSettings& settings, const Shape& in)
+      : settings_(settings),
+        // uniform < rate, asked of the 24 bits that make the uniform number.
+        threshold_(static_cast<uint32_t>(std::ceil(settings.rate * 0x1p24))),
+        columns_(in.row_elements()) {}
+
+  int64_t columns() const { return columns_; }
+  int64_t groups() const { return (columns_ + kGroup - 1) / kGroup; }
+  float scale() const { return settings_.scale(); }
+
+  template <class T>
+  bool whole_groups(const T* from, const T* to) const {
+    return columns_ % kGroup == 0 && hold_packs<kGroup>(from, to);
+  }
+
+  template <bool kRelu, class T>
+  void run(const Pass& pass, int64_t rows, const T* x, T* y, uint8_t* mask) const {
+    OWT_CHECK(pass.device_rows && pass.device_step, "dropout needs the step and every row's index on the GPU");
+    if (whole_groups(x, y))
+      start<true, kRelu>(pass, rows, x, y, mask);
+    else
+      start<false, kRelu>(pass, rows, x, y, mask);
+  }
+
+ private:
+  template <bool kWhole, bool kRelu, class T>
+  void start(const Pass& pass, int64_t rows, const T* x, T* y, uint8_t* mask) const {
+    const RowGrid threads = row_grid(rows, groups());
+    const DevicePhilox random(Philox(pass.seed, RandomStream::kDropout, 0, settings_.name));
+    launch(dropout_forward<T, kWhole, kRelu>, threads.grid, threads.block, *pass.stream, rows, columns_,
+           Place{settings_.row_elements, settings_.first_column}, random, pass.device_step, pass.device_rows,
+           threshold_, scale(), x, y, mask);
+  }
+
+  DropoutSettings settings_;
+  uint32_t threshold_;
+  int64_t columns_;
+};
 
 template <class T>
 class CudaDropout : public Op {
  public:
   CudaDropout(const DropoutSettings& settings, const Shape& in)
-      : settings_(settings),
-        scale_(static_cast<float>(1 / (1 - settings.rate))),
-        // uniform < rate, asked of the 24 bits that make the uniform number.
-        threshold_(static_cast<uint32_t>(std::ceil(settings.rate * 0x1p24))),
-        columns_(in.row_elements()),
-        groups_((columns_ + kGroup - 1) / kGroup),
-        mask_({in.rows(), groups_}, DType::kU8, Device::kCuda) {}
+      : draw_(settings, in), mask_({in.rows(), draw_.groups()}, DType::kU8, Device::kCuda) {}
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     if (pass.mode == Mode::kEval) {
       if (y.raw() != x.raw()) y.copy_from(x, *pass.stream);
       return;
     }
-    OWT_CHECK(pass.device_rows && pass.device_step, "dropout needs the step and every row's index on the GPU");
-    const T* from = x.data<T>();
-    T* to = y.data<T>();
-    if (whole_groups(from, to))
-      draw<true>(pass, x.shape().rows(), from, to);
-    else
-      draw<false>(pass, x.shape().rows(), from, to);
+    draw_.run<false>(pass, x.shape().rows(), x.data<T>(), y.data<T>(), mask_.data<uint8_t>());
   }
 
   void backward(const Pass& pass, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     const T* from = dy.data<T>();
     T* to = dx->data<T>();
-    if (whole_groups(from, to))
+    if (draw_.whole_groups(from, to))
       apply<true>(pass, dy.shape().rows(), from, to);
     else
       apply<false>(pass, dy.shape().rows(), from, to);
   }
 
  private:
-  bool whole_groups(const T* from, const T* to) const { return columns_ % kGroup == 0 && hold_packs<kGroup>(from, to); }
-
-  template <bool kWhole>
-  void draw(const Pass& pass, int64_t rows, const T* x, T* y) {
-    const RowGrid threads = row_grid(rows, groups_);
-    const DevicePhilox random(Philox(pass.seed, RandomStream::kDropout, 0, settings_.name));
-    launch(dropout_forward<T, kWhole>, threads.grid, threads.block, *pass.stream, rows, columns_,
-           Place{settings_.row_elements, settings_.first_column}, random, pass.device_step, pass.device_rows,
-           threshold_, scale_, x, y, mask_.data<uint8_t>());
-  }
-
   template <bool kWhole>
   void apply(const Pass& pass, int64_t rows, const T* dy, T* dx) {
-    const RowGrid threads = row_grid(rows, groups_);
-    launch(dropout_backward<T, kWhole>, threads.grid, threads.block, *pass.stream, rows, columns_,
-           mask_.data<uint8_t>(), scale_, dy, dx);
+    const RowGrid threads = row_grid(rows, draw_.groups());
+    launch(dropout_backward<T, kWhole>, threads.grid, threads.block, *pass.stream, rows, draw_.columns(),
+           mask_.data<uint8_t>(), draw_.scale(), dy, dx);
   }
 
-  DropoutSettings settings_;
-  float scale_;
-  uint32_t threshold_;
-  int64_t columns_, groups_;
+  Draw draw_;
   Tensor mask_;  // a bit per element, set where it is kept; rows start at a byte
 };
 
@@ -147,6 +166,17 @@ std::unique_ptr<Op> bind_dropout(Cuda cuda, const DropoutSettings& settings, con
   with_element(activation_type(cuda.precision),
                [&](auto element) { op = std::make_unique<CudaDropout<decltype(element)>>(settings, in); });
   return op;
+}
+
+ReluDropout bind_relu_dropout(Cuda cuda, const DropoutSettings& settings, const Shape& in) {
+  const std::shared_ptr<Op> relu = bind_relu(cuda);
+  return [draw = Draw(settings, in), relu](const Pass& pass, Tensor& y) {
+    if (pass.mode == Mode::kEval) return relu->forward(pass, y, y);
+    with_element(y.dtype(), [&](auto element) {
+      using T = decltype(element);
+      draw.run<true>(pass, y.shape().rows(), y.data<T>(), y.data<T>(), nullptr);
+    });
+  };
 }
 
 }  // namespace owt

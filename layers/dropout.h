@@ -6,6 +6,8 @@
 // that the mask is the same however rows and columns are split over ranks. Keys: rate, in [0, 1).
 #pragma once
 
+#include <functional>
+
 #include "layers/layer.h"
 
 namespace owt {
@@ -13,12 +15,22 @@ namespace owt {
 struct DropoutSettings {
   std::string name;  // of the layer; keys the random numbers
   double rate = 0;
-  int64_t row_elements = 0;  // of the whole row
-  int64_t first_column = 0;  // of the columns that are kept here
+
+  float scale() const { return static_cast<float>(1 / (1 - rate)); }  // of what is kept
+  int64_t row_elements = 0;                                           // of the whole row
+  int64_t first_column = 0;                                           // of the columns that are kept here
 };
 
 std::unique_ptr<Layer> make_dropout(const LayerSpec& spec);
 std::unique_ptr<Op> bind_dropout(Cpu, const DropoutSettings& settings, const Shape& in);
 std::unique_ptr<Op> bind_dropout(Cuda, const DropoutSettings& settings, const Shape& in);
+
+// Of a dropout, while it lives; null for any other layer.
+const DropoutSettings* dropout_settings(const Layer& layer);
+
+// The forward pass of a relu and the dropout behind it, in place, on batches of at most the shape `in`. Nothing is kept
+// for backward: y is positive exactly where x was and the dropout kept it, and dx = dy * scale() there.
+using ReluDropout = std::function<void(const Pass& pass, Tensor& y)>;
+ReluDropout bind_relu_dropout(Cuda, const DropoutSettings& settings, const Shape& in);
 
 }  // namespace owt

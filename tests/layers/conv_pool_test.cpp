@@ -244,6 +244,25 @@ TEST_P(ConvPoolTest, AddsUpTheBiasGradientOfManyChannels) {
       expect_the_same({concat("type='conv' kernel=1 out=", out), "type='relu'", pool}, {3, 22, 26, 2});
 }
 
+TEST_P(ConvPoolTest, ADenseLayerTakesAReluAndADropoutWithIt) {
+  const std::string relu = "type='relu'";
+  for (const int out : {64, 100, 13})
+    for (const char* rate : {"0.5", "0.25", "0"})
+      expect_the_same({concat("type='dense' out=", out), relu, concat("type='dropout' rate=", rate)}, {200, 4});
+  expect_the_same({"type='dense' out=24", relu, "type='dropout' rate=0.5", "type='dense' out=16 bias=false", relu,
+                   "type='dropout' rate=0.75", "type='dense' out=3"},
+                  {9, 2, 3, 5});
+}
+
+TEST_P(ConvPoolTest, ADroppedNaNDoesNotShowAndAKeptOneDoes) {
+  const Keys keys{"type='dense' out=1", "type='relu'", "type='dropout' rate=0.5"};
+  Values x(64, kNaN);
+  const Results results = as_a_net(keys, {64, 1}, {.x = x, .dy = Values(64, 1), .params = {{1}, {0}}});
+  EXPECT_THAT(results.y, testing::Contains(0));
+  EXPECT_THAT(results.y, testing::Contains(IsNan()));
+  EXPECT_THAT(results.dx, testing::Each(0));
+}
+
 TEST_P(ConvPoolTest, WorksInARowAndWithADropoutInPlaceBehindIt) {
   expect_the_same(
       {"type='conv' out=8 kernel=3 pad=1", "type='relu'", "type='max_pool' kernel=3 stride=2",
@@ -276,6 +295,28 @@ TEST_P(ConvPoolTest, OnlyAReluAndAMaxPoolAreTakenIntoTheOpAndOnlyOnAGpu) {
   EXPECT_EQ(run_of({conv, max_pool, relu}, on()), gpu ? 3 : 1);
   EXPECT_EQ(run_of({conv, max_pool}, on()), 1);
   EXPECT_EQ(run_of({conv, max_pool, "type='dropout' rate=0.5"}, on()), 1);
+}
+
+TEST_P(ConvPoolTest, OnlyADropoutBehindAReluIsTakenIntoADenseLayersOp) {
+  const std::string dense = "type='dense' out=4", relu = "type='relu'", dropout = "type='dropout' rate=0.5";
+  const bool gpu = GetParam().device == Device::kCuda;
+  EXPECT_EQ(run_of({dense, relu, dropout}, on()), gpu ? 3 : 1);
+  EXPECT_EQ(run_of({dense, relu, dropout, dropout}, on()), gpu ? 3 : 1);
+  EXPECT_EQ(run_of({dense, relu, dense}, on()), gpu ? 2 : 1);
+  EXPECT_EQ(run_of({dense, dropout, relu}, on()), 1);
+}
+
+// In evaluation nothing is dropped.
+TEST_P(ConvPoolTest, EvaluationKnowsTheReluOnly) {
+  Net net = net_of({"type='dense' out=2", "type='relu'", "type='dropout' rate=0.9"}, {1}, on());
+  net.params()[0]->set_value(upload({1, -1}, {2, 1}, Device::kCpu));
+  Tape tape(net, 2, on(), nullptr);
+  DevicePass pass(GetParam().device, 2);
+  pass.pass().mode = Mode::kEval;
+  const Tensor x = upload({3, -5}, {2, 1}, GetParam().device, activation_type(GetParam().precision));
+  const Tensor& y = tape.forward(pass.pass(), x);
+  pass.stream().synchronize();
+  EXPECT_THAT(download(y), ElementsAre(3, 0, 0, 5));
 }
 
 }  // namespace
