@@ -15,7 +15,7 @@ cd "$root"
 
 # FOLDER | folders it may include from, besides itself | third-party headers, by prefix
 # tests/X may include what X may, tests/support and GoogleTest, and in files *_gpu_test.cpp the simulated GPU; tests/support,
-# tests/tools and tests/fuzz stand above all folders.
+# tests/tools, tests/fuzz and tests/device_code stand above all folders.
 table='
 src/core     |                                                              | dnnl toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
 src/comm     | src/core                                                     | nccl.h mpi.h
@@ -57,7 +57,7 @@ find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*
       known["tests/simulated_gpu"] = 1
       sees["tests/simulated_gpu"] = everything " tests/support tests/simulated_gpu "
       uses["tests/simulated_gpu"] = system_headers " math.h cxxabi.h elf.h link.h ucontext.h sanitizer/ " kernel_headers " cublasLt.h cudnn nccl.h nlohmann/ gtest/ gmock/"
-      split("tests/support tests/tools tests/fuzz", above)
+      split("tests/support tests/tools tests/fuzz tests/device_code", above)
       for (i in above) {
         name = above[i]
         known[name] = 1
@@ -65,6 +65,7 @@ find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*
         uses[name] = system_headers " nlohmann/ gtest/ gmock/"
       }
       uses["tests/fuzz"] = uses["tests/fuzz"] " zlib.h"
+      uses["tests/device_code"] = uses["tests/device_code"] " cxxabi.h"
     }
     function folder_of(path) { sub(/\/[^\/]*$/, "", path); return path }
     function wrong(why) { print FILENAME ":" FNR ": " why; ++errors }

@@ -1,0 +1,266 @@
+// What nvcc makes of the hot kernels for Hopper (sm_90a), whatever GPU the build is for: without a GPU nothing else shows
+// that an access was split, or that registers ran out.
+#include <cxxabi.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <regex>
+#include <string>
+
+#include "src/core/check.h"
+#include "src/core/files.h"
+#include "src/core/texts.h"
+#include "tests/support/temp_folder.h"
+
+namespace owt {
+namespace {
+
+// Accesses to global memory as they stand in the code, by the bytes that one thread moves; those of a loop count once.
+struct Accesses {
+  int wide = 0;    // of 16 bytes
+  int narrow = 0;  // of less than 8 bytes
+};
+
+struct KernelCode {
+  Accesses loads, stores;
+  int registers = 0;    // of a thread
+  int local_bytes = 0;  // of a thread: what found no register, and arrays that are indexed at run time
+};
+
+// By the kernels' names as C++ spells them: "void owt::relu_forward<float, 4>(long, float const*, float*)".
+using Kernels = std::map<std::string, KernelCode>;
+
+std::string spelt_out(const std::string& symbol) {
+  int status = 0;
+  char* name = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
+  std::string text = name ? name : symbol;
+  std::free(name);
+  return std::regex_replace(text, std::regex(R"(owt::|\(anonymous namespace\)::)"), "");
+}
+
+void count(Accesses& accesses, int bytes) {
+  accesses.wide += bytes == 16;
+  accesses.narrow += bytes < 8;
+}
+
+// "ld.global.nc.v4.f32" is a load of 4 x 32 bits; what names no space may be global memory as well.
+void count_ptx(const std::string& line, KernelCode& kernel) {
+  static const std::regex access(R"(^\s*(?:@!?%p\d+\s+)?(ld|st)((?:\.[\w:]+)*)\.[a-z](\d+)\s)");
+  static const std::regex elsewhere(R"(\.(?:param|shared|const|local)\b)"), vector(R"(\.v(\d)\b)");
+  std::smatch found, width;
+  if (!std::regex_search(line, found, access)) return;
+  const std::string qualifiers = found[2];
+  if (std::regex_search(qualifiers, elsewhere)) return;
+  const int elements = std::regex_search(qualifiers, width, vector) ? std::stoi(width[1]) : 1;
+  count(found[1] == "ld" ? kernel.loads : kernel.stores, elements * std::stoi(found[3]) / 8);
+}
+
+void read_ptx(const std::string& text, Kernels& kernels) {
+  static const std::regex entry(R"(\.entry (\w+)\()");
+  KernelCode* kernel = nullptr;
+  std::smatch found;
+  for (const std::string& line : split_lines(text)) {
+    if (std::regex_search(line, found, entry)) kernel = &kernels[spelt_out(found[1])];
+    if (kernel) count_ptx(line, *kernel);
+  }
+}
+
+// What the assembler says with -v.
+void read_resources(const std::string& text, Kernels& kernels) {
+  static const std::regex entry(R"(Compiling entry function '(\w+)')"), registers(R"(Used (\d+) registers)"),
+      local(R"((\d+) bytes stack frame, (\d+) bytes spill stores)");
+  KernelCode* kernel = nullptr;
+  std::smatch found;
+  for (const std::string& line : split_lines(text)) {
+    if (std::regex_search(line, found, entry)) kernel = &kernels[spelt_out(found[1])];
+    if (!kernel) continue;
+    if (std::regex_search(line, found, registers)) kernel->registers = std::stoi(found[1]);
+    if (std::regex_search(line, found, local)) kernel->local_bytes = std::stoi(found[1]) + std::stoi(found[2]);
+  }
+}
+
+// The accesses in machine code, such as "LDG.E.U16.CONSTANT R4, ..."; without a size they are of 4 bytes.
+Kernels read_machine_code(const std::string& text) {
+  static const std::regex entry(R"(^\.text\.(\w+):)"), access(R"(\s(LD|ST)(G|L)?((?:\.\w+)*) )"),
+      size(R"(\.[SU]?(8|16|64|128)\b)");
+  Kernels kernels;
+  KernelCode* kernel = nullptr;
+  std::smatch found, bits;
+  for (const std::string& line : split_lines(text)) {
+    if (std::regex_search(line, found, entry)) kernel = &kernels[spelt_out(found[1])];
+    if (!kernel || !std::regex_search(line, found, access)) continue;
+    const std::string qualifiers = found[3];
+    const int bytes = std::regex_search(qualifiers, bits, size) ? std::stoi(bits[1]) / 8 : 4;
+    if (found[2] == "L")
+      kernel->local_bytes += bytes;
+    else
+      count(found[1] == "LD" ? kernel->loads : kernel->stores, bytes);
+  }
+  return kernels;
+}
+
+class Compiled {
+ public:
+  // The accesses are those of the PTX, which the assembler may join but never splits.
+  explicit Compiled(const std::string& source) : name_(std::filesystem::path(source).stem()) {
+    run(concat("'" OWT_NVCC "' " OWT_NVCC_FLAGS " -arch=sm_90a -cubin -Xptxas -v --keep --keep-dir ", folder_.path(),
+               " -o ", folder_.file(name_ + ".sm_90a"), " '", source, "'"));
+    read_ptx(read_file(folder_.file(name_ + ".ptx")), kernels_);
+    read_resources(read_file(folder_.file("said")), kernels_);
+  }
+
+  const Kernels& kernels() const { return kernels_; }
+  Kernels machine_code() const {
+    run(concat("'" OWT_NVDISASM "' -c ", folder_.file(name_ + ".sm_90a")));
+    return read_machine_code(read_file(folder_.file("said")));
+  }
+
+ private:
+  void run(const std::string& command) const {
+    const std::string said = folder_.file("said");
+    OWT_CHECK(std::system(concat("cd ", folder_.path(), " && ", command, " >", said, " 2>&1").c_str()) == 0, command,
+              " failed:\n", read_file(said));
+  }
+
+  TempFolder folder_;
+  std::string name_;
+  Kernels kernels_;
+};
+
+std::string why_no_compiler() {
+  for (const char* file : {OWT_NVCC, OWT_SOURCE_DIR "/CMakeLists.txt"})
+    if (!std::filesystem::exists(file)) return concat(file, " is not here");
+  return "";
+}
+
+// What a kernel is to be. `kernel` is a part of its name; registers: so that as many blocks of 256 threads run at once
+// on a multiprocessor as the launch counts on: 6 with at most 40 registers, 5 with 48, 4 with 64, 3 with 80.
+struct Wanted {
+  const char* kernel;
+  int wide_loads, wide_stores;      // at least
+  int narrow_loads, narrow_stores;  // at most
+  int registers;                    // at most
+};
+
+struct HotFile {
+  const char* path;
+  std::vector<Wanted> kernels;
+};
+
+// A row for each kernel that takes time in a step; f32 where it is not only the tests' type.
+const std::vector<HotFile>& hot_files() {
+  static const std::vector<HotFile> files = {
+      {"layers/relu.cu",
+       {{"relu_forward<__nv_bfloat16, 8>", 1, 1, 1, 1, 32}, {"relu_backward<__nv_bfloat16, 8>", 2, 1, 2, 1, 32}}},
+      {"layers/dropout.cu",
+       {{"dropout_forward<__nv_bfloat16, true, true>", 1, 1, 1, 0, 32},
+        {"dropout_forward<__nv_bfloat16, true, false>", 1, 1, 1, 1, 32},
+        {"dropout_backward<__nv_bfloat16, true>", 1, 1, 1, 0, 32}}},
+      // Of works with sums the last block loads 8 times before it adds, and stores words.
+      {"layers/bias_gradient.cu",
+       {{"<SumGradient<__nv_bfloat16, 8, (Follows)0>", 9, 0, 1, 2, 48},
+        {"<SumGradient<__nv_bfloat16, 8, (Follows)1>", 10, 1, 1, 2, 48},
+        {"<SumGradient<__nv_bfloat16, 8, (Follows)2>", 10, 1, 1, 2, 48}}},
+      {"layers/pool.cu",
+       {{"max_pool_forward<__nv_bfloat16, 8, unsigned char, 3, true>", 9, 1, 0, 0, 48},
+        {"max_pool_forward<__nv_bfloat16, 8, unsigned char, 2, true>", 4, 1, 0, 0, 40},
+        {"<TileGradient<__nv_bfloat16, 8, 3, 2, true>", 12, 4, 1, 2, 80},
+        {"<TileGradient<__nv_bfloat16, 8, 2, 2, true>", 9, 4, 1, 2, 64},
+        {"<TileGradient<__nv_bfloat16, 8, 3, 2, false>", 4, 4, 0, 0, 80},
+        {"<TileGradient<__nv_bfloat16, 8, 2, 2, false>", 1, 4, 0, 0, 48}}},
+      // Their numbers of the channels are loaded one by one, once for many positions.
+      {"layers/batch_norm.cu",
+       {{"<NormSums<__nv_bfloat16, 8>", 9, 0, 9, 3, 64},
+        {"<Normalize<__nv_bfloat16, 8>", 1, 1, 48, 0, 48},
+        {"<NormGradientSums<__nv_bfloat16, 8>", 10, 0, 14, 7, 64},
+        {"<NormInputGradient<__nv_bfloat16, 8>", 2, 1, 40, 0, 64}}},
+      {"layers/conv_plans.cu", {{"<AddBias<__nv_bfloat16, 8, true>", 1, 1, 8, 0, 40}}},
+      // The other accesses are those of elements that do not come by four.
+      {"src/train/sgd.cu", {{"update_items", 5, 4, 22, 17, 32}}},
+  };
+  return files;
+}
+
+const KernelCode* find(const Kernels& kernels, const std::string& part) {
+  for (const auto& [name, kernel] : kernels)
+    if (name.find(part) != std::string::npos) return &kernel;
+  return nullptr;
+}
+
+void expect_accesses(const KernelCode& kernel, const Wanted& wanted) {
+  EXPECT_GE(kernel.loads.wide, wanted.wide_loads) << "loads of 16 bytes";
+  EXPECT_GE(kernel.stores.wide, wanted.wide_stores) << "stores of 16 bytes";
+  EXPECT_LE(kernel.loads.narrow, wanted.narrow_loads) << "loads of less than 8 bytes";
+  EXPECT_LE(kernel.stores.narrow, wanted.narrow_stores) << "stores of less than 8 bytes";
+  EXPECT_EQ(kernel.local_bytes, 0) << "local memory";
+}
+
+class HotKernels : public testing::TestWithParam<HotFile> {
+ protected:
+  void SetUp() override {
+    if (const std::string why = why_no_compiler(); !why.empty()) GTEST_SKIP() << why;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Files, HotKernels, testing::ValuesIn(hot_files()),
+                         [](const auto& info) { return std::filesystem::path(info.param.path).stem().string(); });
+
+TEST_P(HotKernels, MoveSixteenBytesAtATimeAndKeepToTheirRegisters) {
+  const Compiled compiled(concat(OWT_SOURCE_DIR "/", GetParam().path));
+  for (const Wanted& wanted : GetParam().kernels) {
+    SCOPED_TRACE(wanted.kernel);
+    const KernelCode* kernel = find(compiled.kernels(), wanted.kernel);
+    ASSERT_TRUE(kernel) << "no such kernel";
+    expect_accesses(*kernel, wanted);
+    EXPECT_LE(kernel->registers, wanted.registers);
+  }
+}
+
+TEST_P(HotKernels, AreTheSameInMachineCode) {
+  if (!std::filesystem::exists(OWT_NVDISASM)) GTEST_SKIP() << "CUDA's nvdisasm is not here";
+  const Kernels kernels = Compiled(concat(OWT_SOURCE_DIR "/", GetParam().path)).machine_code();
+  for (const Wanted& wanted : GetParam().kernels) {
+    SCOPED_TRACE(wanted.kernel);
+    const KernelCode* kernel = find(kernels, wanted.kernel);
+    ASSERT_TRUE(kernel) << "no such kernel";
+    expect_accesses(*kernel, wanted);
+  }
+}
+
+// The figures themselves are right: kernels whose accesses can be counted by hand.
+TEST(DeviceCode, WideAndNarrowAccessesAreToldApart) {
+  if (const std::string why = why_no_compiler(); !why.empty()) GTEST_SKIP() << why;
+  const TempFolder folder;
+  write_bytes(folder.file("copies.cu"), R"(
+    #include <cuda_runtime.h>
+    __global__ void wide(const float4* x, float4* y) { y[threadIdx.x] = x[threadIdx.x]; }
+    __global__ void split(const float4* x, float* y) {
+      const float4 v = x[threadIdx.x];
+      for (int i = 0; i < 4; ++i) y[5 * threadIdx.x + i] = (&v.x)[i];
+    }
+    __global__ void local(const int* order, float* y) {
+      float all[64];
+      for (int i = 0; i < 64; ++i) all[order[i]] = y[i];
+      for (int i = 0; i < 64; ++i) y[i] = all[order[64 + i]];
+    })");
+  const Compiled compiled(folder.file("copies.cu"));
+  for (const Kernels& kernels :
+       {compiled.kernels(), std::filesystem::exists(OWT_NVDISASM) ? compiled.machine_code() : compiled.kernels()}) {
+    const KernelCode *wide = find(kernels, "wide("), *split = find(kernels, "split("), *local = find(kernels, "local(");
+    ASSERT_TRUE(wide && split && local);
+    EXPECT_EQ(wide->loads.wide, 1);
+    EXPECT_EQ(wide->stores.wide, 1);
+    EXPECT_EQ(wide->loads.narrow + wide->stores.narrow, 0);
+    EXPECT_EQ(wide->local_bytes, 0);
+    EXPECT_EQ(split->loads.wide, 1);
+    EXPECT_EQ(split->stores.wide, 0);
+    EXPECT_EQ(split->stores.narrow, 4);
+    EXPECT_GT(local->local_bytes, 0);
+  }
+  EXPECT_GT(find(compiled.kernels(), "wide(")->registers, 4);
+}
+
+}  // namespace
+}  // namespace owt
