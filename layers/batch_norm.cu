@@ -62,23 +62,23 @@ class OwnNorm {
 
   // With the statistics, or with the running averages where they are null.
   void normalize(const Tensor& x, const Statistics* statistics, Tensor& y, const Stream& stream) const {
-    with_packs({x.raw(), y.raw()}, [&](auto t, auto width) {
+    const float *weight = params_.weight.value.data(), *bias = params_.bias.value.data();
+    const float* mean = statistics ? statistics->mean.data() : params_.running_mean.value.data();
+    const float* inverse_std = statistics ? statistics->inverse_std.data() : nullptr;
+    const float* variance = statistics ? nullptr : params_.running_var.value.data();
+    with_packs({x.raw(), y.raw(), weight, bias, mean, inverse_std, variance}, [&](auto t, auto width) {
       using T = decltype(t);
-      const float* mean = statistics ? statistics->mean.data() : params_.running_mean.value.data();
-      const float* inverse_std = statistics ? statistics->inverse_std.data() : nullptr;
-      const float* variance = statistics ? nullptr : params_.running_var.value.data();
-      queue_over_channels(
-          Normalize<T, width>{x.data<T>(), y.data<T>(), params_.weight.value.data(), params_.bias.value.data(), mean,
-                              inverse_std, variance, static_cast<float>(eps_)},
-          positions_, channels_, stream);
+      queue_over_channels(Normalize<T, width>{x.data<T>(), y.data<T>(), weight, bias, mean, inverse_std, variance,
+                                              static_cast<float>(eps_)},
+                          positions_, channels_, stream);
     });
   }
 
   // dx may be null.
   void backward(const Tensor& x, const Tensor& dy, const Statistics& statistics, const NormParamGradients& params,
                 Tensor* dx, float* partial, const Stream& stream) {
-    const void* out = dx ? dx->raw() : x.raw();
-    with_packs({x.raw(), dy.raw(), out}, [&](auto t, auto width) {
+    const float* scale = params_.weight.value.data();
+    with_packs({x.raw(), dy.raw(), dx ? dx->raw() : nullptr, scale}, [&](auto t, auto width) {
       using T = decltype(t);
       const float *mean = statistics.mean.data(), *inverse_std = statistics.inverse_std.data();
       queue_over_channels(
@@ -86,10 +86,9 @@ class OwnNorm {
           NormGradients{static_cast<double>(positions_), mean, inverse_std, params, dy_mean_.data(), tilt_.data()},
           memory(partial));
       if (!dx) return;
-      queue_over_channels(
-          NormInputGradient<T, width>{x.data<T>(), dy.data<T>(), dx->data<T>(), params_.weight.value.data(),
-                                      inverse_std, mean, dy_mean_.data(), tilt_.data()},
-          positions_, channels_, stream);
+      queue_over_channels(NormInputGradient<T, width>{x.data<T>(), dy.data<T>(), dx->data<T>(), scale, inverse_std,
+                                                      mean, dy_mean_.data(), tilt_.data()},
+                          positions_, channels_, stream);
     });
   }
 

@@ -17,7 +17,8 @@ struct NormSums {
 
   __device__ Local prepare(int channel) const {
     Local local;
-    for (int i = 0; i < kWidth; ++i) local.pivot[i] = to_float(x[channel + i]);
+    const Pack<T, kWidth> first = load_pack<T, kWidth>(x + channel);
+    for (int i = 0; i < kWidth; ++i) local.pivot[i] = to_float(first.at[i]);
     return local;
   }
   __device__ void at(int64_t, int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const {
@@ -59,12 +60,13 @@ struct Normalize {
 
   __device__ Local prepare(int channel) const {
     Local local;
-    for (int i = 0; i < kWidth; ++i) {
-      const float inverse = variance ? 1 / sqrtf(variance[channel + i] + eps) : inverse_std[channel + i];
-      local.mean[i] = mean[channel + i];
-      local.scale[i] = weight[channel + i] * inverse;
-      local.bias[i] = bias[channel + i];
-    }
+    float factor[kWidth];
+    load_numbers(weight + channel, factor);
+    load_numbers((variance ? variance : inverse_std) + channel, local.scale);
+    load_numbers(mean + channel, local.mean);
+    load_numbers(bias + channel, local.bias);
+    for (int i = 0; i < kWidth; ++i)
+      local.scale[i] = factor[i] * (variance ? 1 / sqrtf(local.scale[i] + eps) : local.scale[i]);
     return local;
   }
   __device__ void at(int64_t, int64_t index, const Local& local, float (&)[kMaxSums][kWidth]) const {
@@ -87,7 +89,7 @@ struct NormGradientSums {
 
   __device__ Local prepare(int channel) const {
     Local local;
-    for (int i = 0; i < kWidth; ++i) local.mean[i] = mean[channel + i];
+    load_numbers(mean + channel, local.mean);
     return local;
   }
   __device__ void at(int64_t, int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const {
@@ -147,12 +149,13 @@ struct NormInputGradient {
 
   __device__ Local prepare(int channel) const {
     Local local;
-    for (int i = 0; i < kWidth; ++i) {
-      local.scale[i] = weight[channel + i] * inverse_std[channel + i];
-      local.mean[i] = mean[channel + i];
-      local.dy_mean[i] = dy_mean[channel + i];
-      local.tilt[i] = tilt[channel + i];
-    }
+    float factor[kWidth];
+    load_numbers(weight + channel, factor);
+    load_numbers(inverse_std + channel, local.scale);
+    load_numbers(mean + channel, local.mean);
+    load_numbers(dy_mean + channel, local.dy_mean);
+    load_numbers(tilt + channel, local.tilt);
+    for (int i = 0; i < kWidth; ++i) local.scale[i] *= factor[i];
     return local;
   }
   __device__ void at(int64_t, int64_t index, const Local& local, float (&)[kMaxSums][kWidth]) const {

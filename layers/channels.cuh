@@ -47,8 +47,8 @@ struct ChannelTiles {
     const int64_t groups = channels / width, most_lanes = width > 1 ? 8 : 32;
     const int64_t across = std::max<int64_t>((groups + most_lanes - 1) / most_lanes, 1);
     const int64_t lanes = std::max<int64_t>((groups + across - 1) / across, 1), rows = kChannelThreads / lanes;
-    // At least 4 positions for each thread.
-    const int64_t wanted = std::clamp<int64_t>(positions / (4 * rows), 1, std::max<int64_t>(blocks / across, 1));
+    // At least 2 positions for each thread.
+    const int64_t wanted = std::clamp<int64_t>(positions / (2 * rows), 1, std::max<int64_t>(blocks / across, 1));
     most_chunks = static_cast<int>(wanted);
     chunk = std::max<int64_t>((positions + wanted - 1) / wanted, 1);
     chunks = static_cast<int>((positions + chunk - 1) / chunk);
@@ -97,6 +97,17 @@ class ChannelSums {
  private:
   Tensor partial_, arrived_;
 };
+
+// Numbers of the kWidth channels at `from`, 16 bytes at a time.
+template <int kWidth>
+__device__ void load_numbers(const float* from, float (&to)[kWidth]) {
+  constexpr int kAtOnce = kWidth % 4 == 0 ? 4 : 1;
+#pragma unroll
+  for (int i = 0; i < kWidth; i += kAtOnce) {
+    const Pack<float, kAtOnce> some = load_pack<float, kAtOnce>(from + i);
+    for (int j = 0; j < kAtOnce; ++j) to[i + j] = some.at[j];
+  }
+}
 
 // to[lane * kTerms + w] = the sum over the rows of the block of terms[w].
 template <int kTerms>

@@ -18,8 +18,8 @@ struct AddBias {
   const float* bias;
 
   __device__ Local prepare(int channel) const {
-    Local local;
-    for (int i = 0; i < kWidth; ++i) local.bias[i] = bias ? bias[channel + i] : 0;
+    Local local{};
+    if (bias) load_numbers(bias + channel, local.bias);
     return local;
   }
   __device__ void at(int64_t, int64_t index, const Local& local, float (&)[kMaxSums][kWidth]) const {

@@ -257,9 +257,9 @@ std::optional<ConvPlans> conv_plans_as(Cuda cuda, const ConvGeometry& geometry, 
 void queue_epilogue(ConvEpilogue epilogue, const float* bias, Tensor& y, const Stream& stream) {
   const int64_t channels = y.shape()[3], positions = y.elements() / channels;
   with_element(y.dtype(), [&](auto element) {
-    with_width<decltype(element)>(channels, {y.raw()}, [&](auto t, auto width) {
+    const float* added = epilogue.bias ? bias : nullptr;
+    with_width<decltype(element)>(channels, {y.raw(), added}, [&](auto t, auto width) {
       using T = decltype(t);
-      const float* added = epilogue.bias ? bias : nullptr;
       if (epilogue.relu)
         queue_over_channels(AddBias<T, width, true>{y.data<T>(), added}, positions, channels, stream);
       else

@@ -171,13 +171,12 @@ const std::vector<HotFile>& hot_files() {
         {"<TileGradient<__nv_bfloat16, 8, 2, 2, true>", 9, 4, 1, 2, 64},
         {"<TileGradient<__nv_bfloat16, 8, 3, 2, false>", 4, 4, 0, 0, 80},
         {"<TileGradient<__nv_bfloat16, 8, 2, 2, false>", 1, 4, 0, 0, 48}}},
-      // Their numbers of the channels are loaded one by one, once for many positions.
       {"layers/batch_norm.cu",
-       {{"<NormSums<__nv_bfloat16, 8>", 9, 0, 9, 3, 64},
-        {"<Normalize<__nv_bfloat16, 8>", 1, 1, 48, 0, 48},
-        {"<NormGradientSums<__nv_bfloat16, 8>", 10, 0, 14, 7, 64},
-        {"<NormInputGradient<__nv_bfloat16, 8>", 2, 1, 40, 0, 64}}},
-      {"layers/conv_plans.cu", {{"<AddBias<__nv_bfloat16, 8, true>", 1, 1, 8, 0, 40}}},
+       {{"<NormSums<__nv_bfloat16, 8>", 10, 0, 1, 3, 64},
+        {"<Normalize<__nv_bfloat16, 8>", 9, 1, 0, 0, 48},
+        {"<NormGradientSums<__nv_bfloat16, 8>", 12, 0, 6, 7, 64},
+        {"<NormInputGradient<__nv_bfloat16, 8>", 12, 1, 0, 0, 64}}},
+      {"layers/conv_plans.cu", {{"<AddBias<__nv_bfloat16, 8, true>", 3, 1, 0, 0, 40}}},
       // The other accesses are those of elements that do not come by four.
       {"src/train/sgd.cu", {{"update_items", 5, 4, 22, 17, 32}}},
   };
