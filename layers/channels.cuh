@@ -12,11 +12,12 @@
 //     // sums[s][lane].
 //     __device__ void at(int64_t position, int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const;
 //   };
-// Sums are taken in an order that depends on the work and the extents only, the same on every GPU: by threads and blocks
-// in f32, over all blocks in f64. The last block of a group of channels to arrive takes the latter, and calls
+// Sums are taken in an order that depends on the work and the extents only, so that it is the same on every GPU: by
+// threads and blocks in f32, over all blocks in f64. The last block of a group of channels to arrive takes the latter,
+// and calls
 //   __device__ void Finish::operator()(int channel, const double* sums) const;
-// for each channel. So works with sums have as many blocks as the largest GPUs (132 multiprocessors) run at once, on any
-// GPU; works without have as many as theirs does.
+// for each channel. So works with sums have as many blocks as 132 multiprocessors run at once, those of the largest
+// GPUs, on any GPU; works without have as many as theirs does.
 #pragma once
 
 #include <algorithm>

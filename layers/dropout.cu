@@ -39,8 +39,8 @@ __device__ T scale_kept(T x, unsigned kept, int bit, float scale) {
   return from_float<T>(kept >> bit & 1 ? scaled : 0.0f);
 }
 
-// y = scale * x where kept, else 0, for the group at column `first` of a row; with kRelu x is first what a relu makes of
-// it. kWhole: all groups have 8 columns and lie where packs can be loaded.
+// y = scale * x where kept, else 0, for the group at column `first` of a row; with kRelu it is scale * max(x, 0).
+// kWhole: all groups have 8 columns and lie where packs can be loaded.
 template <class T, bool kWhole, bool kRelu>
 __device__ void scale_group(const T* x, T* y, int first, int columns, unsigned kept, float scale) {
   if constexpr (kWhole) {

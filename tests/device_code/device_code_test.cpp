@@ -1,5 +1,5 @@
-// What nvcc makes of the hot kernels for Hopper (sm_90a), whatever GPU the build is for: without a GPU nothing else shows
-// that an access was split, or that registers ran out.
+// What nvcc makes of the hot kernels for Hopper (sm_90a), whatever GPU the build is for: without a GPU, nothing else
+// shows that an access was split or that registers ran out.
 #include <cxxabi.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -90,12 +90,12 @@ std::string lines(const Nodes& nodes) {
 
 TEST(StepNodes, OfANetworkLikeAlexNetAreNoMoreThanTheyWere) {
   const Nodes nodes = nodes_of_a_step(kAlexNetLike, 64);
-  EXPECT_LE(nodes.size(), 55u) << lines(nodes);
+  EXPECT_LE(nodes.size(), 40u) << lines(nodes);
 }
 
 TEST(StepNodes, OfANetworkLikeCifar10QuickAreNoMoreThanTheyWere) {
   const Nodes nodes = nodes_of_a_step(kCifarQuickLike, 16);
-  EXPECT_LE(nodes.size(), 36u) << lines(nodes);
+  EXPECT_LE(nodes.size(), 28u) << lines(nodes);
 }
 
 TEST(StepNodes, UpdateLargeDenseLayersBesideTheConvolutions) {
