@@ -26,9 +26,12 @@ pretend_owt() {  # pretend_owt [COMMANDS]
   value_of() { while [ \"\$1\" != \"\$name\" ]; do shift; done; echo \"\$2\"; }
   ${1:-exit 3}"
 }
-timed='name=--csv; printf "kind,name,ms\nlayer,conv1,0.3\nlayer,fc1,0.5\nstep,step,2.0\nuntimed,step,1.0\n" >"$(value_of "$@")"'
+timed='name=--csv
+  printf "kind,name,ms\nlayer,conv1,0.3\nlayer,fc1,0.5\nstep,step,2.0\nuntimed,step,1.0\n" >"$(value_of "$@")"'
 trained='name=--steps; steps=$(value_of "$@"); name=--out; out=$(value_of "$@"); mkdir -p "$out"
-  for step in $(seq "$steps"); do echo "{\"kind\": \"train\", \"step\": $step, \"loss\": ${loss:-2.5}}"; done >"$out/metrics.jsonl"'
+  for step in $(seq "$steps"); do
+    echo "{\"kind\": \"train\", \"step\": $step, \"loss\": ${loss:-2.5}}"
+  done >"$out/metrics.jsonl"'
 # Lines of GoogleTest: "A.b" passed, "!A.b" failed, "?A.b" only began.
 tests() {
   local name
@@ -91,6 +94,26 @@ assert all(record['ms'] > 0 for record in records if record['kind'] == 'speed' a
 " || wrong "results.jsonl is not as it should be"
 [ "$(find "$work/out" -type f | wc -l)" -le 6 ] || wrong "the output folder has more than six files"
 passed
+
+begin "on the simulated GPU losses agree and variants are timed"
+simulated=$(dirname "$owt")/tests/simulated_gpu/owt_on_simulated_gpu
+if [ -x "$simulated" ]; then
+  # Without convolutions, whose plans take long to choose there.
+  printf '%s\n' 'model = "dense.toml"' '[data]' 'batch = 8' 'augment = { mean = "channel", std = "channel" }' \
+    '[optimizer]' 'learning_rate = 0.01' '[schedule]' 'max_steps = 9' >"$work/small.toml"
+  printf '%s\n' 'name = "dense"' 'input = [3, 32, 32]' 'classes = 10' '[[layer]]' 'name = "fc1"' 'type = "dense"' \
+    'out = 32' '[[layer]]' 'name = "relu1"' 'type = "relu"' '[[layer]]' 'name = "fc2"' 'type = "dense"' 'out = 10' \
+    >"$work/dense.toml"
+  OWT_CACHE=$work/plans python3 "$root/tools/bench/compare_losses.py" --owt "$simulated" --config "$work/small.toml" \
+    --steps 3 --workers 2 --strategies dp,owt-c >"$work/output" 2>&1 || wrong "compare_losses.py ended with $?"
+  expect_output '^10 of 10 runs agree$'
+  OWT_CACHE=$work/plans python3 "$root/tools/bench/gpu_variants.py" --owt "$simulated" --cases cifar10_quick:4:bf16 \
+    --steps 2 --times 1 --variants run.cuda_graph=false >"$work/output" 2>&1 || wrong "gpu_variants.py ended with $?"
+  expect_output 'run.cuda_graph=false: .* of the plain step'
+  passed
+else
+  echo "skipped: $case_name: it is not built"
+fi
 
 begin "without a GPU it says so in one line"
 program "$work/build/owt" 'echo "cuda   none: there is no driver"'
@@ -174,7 +197,7 @@ expect_output '^FAIL  sanitizers .*memcheck clean; racecheck found something \(s
 program "$work/bin/compute-sanitizer" 'true'
 PATH=$work/bin:$PATH gpu_check 3 --parts sanitizers || wrong "it ended with $?"
 expect_output '^PASS  sanitizers .*memcheck clean; racecheck clean'
-program "$work/bin/compute-sanitizer" 'echo "========= Error: Device not supported. Please refer to the release notes"; exit 1'
+program "$work/bin/compute-sanitizer" 'echo "========= Error: Device not supported. Please refer to the notes"; exit 1'
 PATH=$work/bin:$PATH gpu_check 3 --parts sanitizers || wrong "it ended with $?"
 expect_output '^SKIP  sanitizers .*memcheck Error: Device not supported'
 passed
@@ -272,7 +295,7 @@ program "$work/bin/ncu" 'echo "==ERROR== Failed to initialize the profiler: Libr
 program "$work/bin/nsys" 'echo "Error: not allowed"; exit 1'
 pretend_owt "$timed"
 PATH=$work/bin:$PATH gpu_check 2 --parts profile || wrong "it ended with $?"
-expect_output '^SKIP  profile .*ncu: ==ERROR== Failed to initialize the profiler: LibraryNotLoaded; nsys: Error: not allowed'
+expect_output '^SKIP  profile .*ncu: ==ERROR== Failed to initialize the profiler: LibraryNotLoaded; nsys: Error: not'
 expect_result '"kind": "layer".*"batch": 1024.*"layer": "conv1", "ms": 0.3'
 passed
 

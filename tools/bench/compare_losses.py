@@ -25,7 +25,7 @@ from results import Results
 
 SAME, CLOSE, ROUGH = 0.0, 1e-3, 5e-2  # largest relative difference of a step's loss
 # The CPU would choose between algorithms by their time, and not the same one in every run.
-CHANGES = ["data.format=synthetic", "data.train_images=2000", "data.test_images=200", "run.log_every=1",
+CHANGES = ["data.format=synthetic", "data.train_images=2000", "data.test_images=20", "run.log_every=1",
            "run.conv_algorithm=direct"]
 
 
