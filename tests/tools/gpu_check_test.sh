@@ -59,6 +59,10 @@ gpu_check() {
 expect_output() { grep -qE -- "$1" "$work/output" || wrong "nothing printed matches '$1'"; }
 expect_no_output() { if grep -qE -- "$1" "$work/output"; then wrong "something printed matches '$1'"; fi; }
 expect_result() { grep -qE -- "$1" "$work/out/results.jsonl" || wrong "nothing in results.jsonl matches '$1'"; }
+expect_packed() {  # expect_packed ARCHIVE FILE
+  tar -tzf "$work/out/$1" >"$work/packed"
+  grep -qx "$2" "$work/packed" || wrong "$1 does not hold $2"
+}
 expect_calls() {  # expect_calls COUNT PATTERN
   local count
   count=$(grep -cE -- "$2" "$work/calls" || true)
@@ -212,7 +216,8 @@ expect_result '"run": "2 workers, dp", "result": "FAIL", "text": "largest differ
 passed
 
 begin "the floor of AlexNet at 1024 images is 161 thousand images per second"
-"$root/tools/bench/gpu_floor.py" "$root/configs/models/alexnet_owt.toml" --batch 1024 >"$work/output" || wrong "status $?"
+"$root/tools/bench/gpu_floor.py" "$root/configs/models/alexnet_owt.toml" --batch 1024 >"$work/output" ||
+  wrong "it ended with $?"
 expect_output '^conv2 +1741\.7 us'  # 3 passes of 458.6 GFLOP at 790 TFLOP/s
 expect_output '^update +284\.2 us'  # 61.1 million parameters, 20 bytes each, at 4.3 TB/s
 expect_output '^step +6349\.4 us = 161275 images/s'
@@ -242,11 +247,12 @@ expect_calls 8 'owt time'
 passed
 
 begin "plans that were measured are kept, and used again by the next stage"
-pretend_owt "mkdir -p \"\$OWT_CACHE\"; if [ -e \"\$OWT_CACHE/conv.plan\" ]; then echo 'plan was there' >>'$work/calls'; fi
+pretend_owt "mkdir -p \"\$OWT_CACHE\"
+if [ -e \"\$OWT_CACHE/conv.plan\" ]; then echo 'plan was there' >>'$work/calls'; fi
 : >\"\$OWT_CACHE/conv.plan\"
 $timed"
 gpu_check 1 --parts owt || wrong "it ended with $?"
-tar -tzf "$work/out/plans.tar.gz" | grep -qx 'plans/runs/conv.plan' || wrong "plans.tar.gz does not hold the plan"
+expect_packed plans.tar.gz plans/runs/conv.plan
 : >"$work/calls"
 gpu_check 2 --parts variants || wrong "it ended with $?"
 expect_calls "$(grep -c '^owt time' "$work/calls")" 'plan was there'
@@ -277,7 +283,7 @@ PATH=$work/bin:$PATH gpu_check 2 --parts profile || wrong "it ended with $?"
 expect_output '^PASS  profile .*: kernels of 2 of 2 cases'
 expect_result '"kind": "kernel".*"batch": 128.*"kernel": "conv", "launches": 2.0, "us": 8.0, "dram_mb": 4.0'
 expect_result '"kind": "kernel".*"batch": 1024.*"kernel": "sgd", "launches": 1.0, "us": 4.0'
-tar -tzf "$work/out/profile.tar.gz" | grep -qx 'profile/alexnet_owt-128.ncu.csv' || wrong "ncu's table is not kept"
+expect_packed profile.tar.gz profile/alexnet_owt-128.ncu.csv
 passed
 
 begin "where ncu is refused, nsys gives the kernels"
