@@ -40,6 +40,11 @@ class Communicator {
   virtual int ranks() const = 0;
   // Its collectives on a GPU may be recorded into a graph.
   virtual bool records() const { return ranks() == 1; }
+  // They could be, as far as its library says; for whoever wants to try it on GPUs.
+  virtual bool could_record() const { return records(); }
+  // `end`: where work ends that holds recorded collectives. The event that is returned is `end`, and throws what broke
+  // them; a recorded collective's own events say no more than that the GPU has come to them.
+  virtual Event watched(const Event& end) { return end; }
   // The host waits for the hosts of those ranks that share this process. To be called after making or freeing what a
   // GPU needs and before the next collective: freeing may wait for all GPUs of a process, and so for a collective that
   // another rank has queued and this one has not.

@@ -40,6 +40,12 @@ ncclDataType_t summed_element(const Tensor& tensor) {
 
 size_t elements(const Tensor& tensor) { return static_cast<size_t>(tensor.elements()); }
 
+bool is_recorded(const Stream& stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  OWT_CUDA(cudaStreamIsCapturing(cuda_stream(stream), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
 // The end of a collective. The host waits for it by asking, so that a broken link wakes it.
 class NcclEvent : public Event::Pending {
  public:
@@ -82,6 +88,11 @@ class NcclCommunicator : public Communicator {
   int rank() const override { return link_.member().rank; }
   int ranks() const override { return link_.member().ranks; }
   bool records() const override { return false; }
+  bool could_record() const override { return true; }
+  Event watched(const Event& end) override {
+    link_.expect(end);
+    return Event(std::make_shared<NcclEvent>(end, link_.failure()));
+  }
   void meet() override {
     if (link_.member().here.group) link_.member().here.group->meet();
   }
@@ -164,8 +175,11 @@ class NcclCommunicator : public Communicator {
   Event queue(const Tensor& tensor, const Event& ready, const Call& call) {
     OWT_CHECK_EQ(tensor.device(), Device::kCuda, "NCCL moves tensors on GPUs only");
     stream_.wait(ready);
-    if (tensor.bytes() > 0) link_.run([&](ncclComm_t comm) { call(comm, cuda_stream(stream_)); });
+    const bool recording = is_recorded(stream_);
+    const auto queue_call = [&](ncclComm_t comm) { call(comm, cuda_stream(stream_)); };
+    if (tensor.bytes() > 0) recording ? link_.record(queue_call) : link_.run(queue_call);
     const Event done = stream_.record();
+    if (recording) return done;
     link_.expect(done);
     return Event(std::make_shared<NcclEvent>(done, link_.failure()));
   }

@@ -29,7 +29,8 @@ struct NcclMember {
 // For tensors on the calling host thread's GPU, for which NCCL takes one rank only. Returns when all ranks have come.
 // When a rank fails, NCCL reports an error, or nothing comes to an end for too long, what is queued on the GPU ends,
 // with undefined results, and every event and every further call throws: Aborted for another rank's failure, else
-// Error. Its collectives may not be recorded into graphs: NCCL may deadlock where ranks are threads of one process.
+// Error. Its collectives could be recorded into graphs, which was not tried on GPUs yet; NCCL may deadlock then where
+// ranks are threads of one process.
 // Summing in the NVLink switches is off, because it is not the same in every run (unless NCCL_NVLS_ENABLE is set).
 std::unique_ptr<Communicator> make_nccl_communicator(Cpu, const NcclMember& member);  // throws Error: not built
 std::unique_ptr<Communicator> make_nccl_communicator(Cuda, const NcclMember& member);

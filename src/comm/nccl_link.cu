@@ -121,29 +121,44 @@ void NcclLink::run(const std::function<void(ncclComm_t)>& call) {
   });
 }
 
+void NcclLink::record(const std::function<void(ncclComm_t)>& call) {
+  failure_->check();
+  guarded([&] {
+    Lock lock(mutex_);
+    failure_->check();
+    call(comm_);
+    settle(lock, &NcclLink::queued);
+  });
+}
+
 void NcclLink::expect(const Event& event) {
   const std::lock_guard lock(mutex_);
   if (expected_.empty()) progress_ = Clock::now();
   expected_.push_back(event);
 }
 
-bool NcclLink::settled() {
+bool NcclLink::queued() {
   if (member_.aborted && member_.aborted()) throw Aborted("another rank failed");
   ncclResult_t state = ncclSuccess;
   OWT_NCCL(ncclCommGetAsyncError(comm_, &state));
   detail::check_nccl(state, "a call that was under way");
+  return state != ncclInProgress;
+}
+
+bool NcclLink::settled() {
+  const bool all_queued = queued();
   const auto now = Clock::now();
   for (; !expected_.empty() && expected_.front().done(); expected_.pop_front()) progress_ = now;
-  const bool at_rest = expected_.empty() && state != ncclInProgress;
+  const bool at_rest = expected_.empty() && all_queued;
   if (!at_rest && now - progress_ > member_.patience)
     fail("NCCL: rank ", member_.rank, " of ", member_.ranks, " has waited for the others for ",
          std::chrono::duration<double>(member_.patience).count(),
          " s; one of them has ended or hangs: look at the logs of the others");
-  return state != ncclInProgress;
+  return all_queued;
 }
 
-void NcclLink::settle(Lock& lock) {
-  for (int polls = 0; !settled(); ++polls) {
+void NcclLink::settle(Lock& lock, bool (NcclLink::*settled)()) {
+  for (int polls = 0; !(this->*settled)(); ++polls) {
     lock.unlock();
     if (polls < kSettlePolls)
       std::this_thread::yield();  // queueing a call takes some microseconds, no more

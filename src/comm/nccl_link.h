@@ -47,6 +47,8 @@ class NcclLink {
   // Runs call(ncclComm_t), which queues work, and returns when it is queued. Throws where it fails or the link is
   // broken.
   void run(const std::function<void(ncclComm_t)>& call);
+  // The same of a call that is recorded into a graph: until it is, the thread must not ask CUDA about events.
+  void record(const std::function<void(ncclComm_t)>& call);
   // The event must come about before the patience ends.
   void expect(const Event& event);
 
@@ -59,8 +61,9 @@ class NcclLink {
 
   void connect();
   void disconnect();
-  bool settled();           // no call goes on in the background; throws what breaks the link
-  void settle(Lock& lock);  // waits for that
+  bool queued();   // no call goes on in the background; throws what breaks the link
+  bool settled();  // the same, and throws where what is expected does not come about
+  void settle(Lock& lock, bool (NcclLink::*settled)() = &NcclLink::settled);  // waits for that
   void break_link(const std::string& reason, bool another_rank);
   template <class Work>
   void guarded(const Work& work);  // what it throws breaks the link

@@ -1,6 +1,6 @@
-// A communicator that counts: bytes sent, and the time of every collective, reported to the profiler's open scope.
-// On a GPU that is the time from the `ready` event to the end; what may be recorded into a graph is not reported there,
-// since such events have no times.
+// A communicator that counts: bytes sent, a recorded collective's once, and the time of every collective, reported to
+// the profiler's open scope. On a GPU that is the time from the `ready` event to the end; what may be recorded into a
+// graph is not reported there, since such events have no times.
 #pragma once
 
 #include "src/comm/communicator.h"
@@ -19,6 +19,8 @@ class ProfiledCommunicator : public Communicator {
   int rank() const override { return inner_.rank(); }
   int ranks() const override { return inner_.ranks(); }
   bool records() const override { return inner_.records(); }
+  bool could_record() const override { return inner_.could_record(); }
+  Event watched(const Event& end) override { return inner_.watched(end); }
   void meet() override { inner_.meet(); }
   std::unique_ptr<Communicator> split(int color) override {
     return std::make_unique<ProfiledCommunicator>(inner_.split(color), *this);

@@ -68,7 +68,11 @@ void log_device(const Settings& settings, const Compute& on) {
   if (on.device == Device::kCpu && settings.run.device == "auto") log_info("on the CPU: {}", find_gpus().why_none);
 }
 
-Step::Options step_options(const Settings& settings) { return {settings.run.seed, settings.run.cuda_graph}; }
+Step::Options step_options(const Settings& settings) {
+  return {.seed = settings.run.seed,
+          .graphs = settings.run.cuda_graph,
+          .record_collectives = settings.run.cuda_graph_collectives};
+}
 
 void use_algorithms_of(const std::string& weights, const Settings& settings) {
   ConvChoices::process().set_mode(settings.run.conv_algorithm);

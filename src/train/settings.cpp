@@ -114,6 +114,7 @@ RunSettings read_run(Config config) {
   run.deterministic = config.boolean("deterministic", true);
   run.equality_every = config.integer("equality_every", run.equality_every, {.low = 0});
   run.cuda_graph = config.boolean("cuda_graph", true);
+  run.cuda_graph_collectives = config.boolean("cuda_graph_collectives", false);
   config.finish("[run]");
   return run;
 }

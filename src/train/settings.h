@@ -58,6 +58,7 @@ struct RunSettings {
   bool deterministic = true;     // on a GPU, only algorithms that give the same bits every time
   int64_t equality_every = 500;  // steps between comparisons of the weights that ranks should hold alike; 0: never
   bool cuda_graph = true;        // on a GPU, record the step and replay it, where the communicator allows that
+  bool cuda_graph_collectives = false;  // with several GPUs too; not tried on GPUs yet
 };
 
 struct Settings {

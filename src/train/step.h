@@ -41,7 +41,8 @@ class Step {
   using LogitsReceiver = std::function<void(const Tensor& logits, std::span<const int64_t> rows, const Stream& stream)>;
   struct Options {
     uint64_t seed = 0;
-    bool graphs = true;  // record steps as CUDA graphs, where the device and the communicator can
+    bool graphs = true;               // record steps as CUDA graphs, where the device and the communicator can
+    bool record_collectives = false;  // and where the communicator could; see Communicator::could_record()
     // Called while an evaluation is queued, for each round, on the ranks that count its rows, so that over all ranks
     // and rounds every row of the step comes once. Wants a plan with whole_logits; nothing is recorded then.
     LogitsReceiver logits = {};
@@ -60,6 +61,7 @@ class Step {
 
   // Where batches are to be ready: pass it to BatchSource::next().
   const Stream& stream() const { return stream_; }
+  bool records() const;  // steps into graphs
   // Steps that may be started before the first result is asked for.
   int most_in_flight() const { return static_cast<int>(slots_.size()); }
 
@@ -125,7 +127,6 @@ class Step {
   void queue(const Batch& batch, const Pass& pass, const Slot& slot);
   void queue_all(const Batch& batch, const Pass& pass, Slot& slot);
   void replay(const Batch& batch, const Pass& pass, Slot& slot);
-  bool records() const;
   Bound& bound(int64_t step_rows);
   Dense& dense(int64_t rows);
   Rows rows(std::vector<int64_t> indexes) const;

@@ -142,8 +142,12 @@ void Step::prepare(int64_t step_rows, Mode mode) {
   comm_.meet();
 }
 
+// Collectives have no times of their own in a graph. And bf16 on the wire takes memory in turns, which lets a recorded
+// collective depend on one before the recording.
 bool Step::records() const {
-  return options_.graphs && !options_.logits && stream_.device() == Device::kCuda && comm_.records();
+  const bool timed = profiler_ && profiler_->in_step();
+  const bool collectives = options_.record_collectives && comm_.could_record() && !plan_.request.half_wire && !timed;
+  return options_.graphs && !options_.logits && stream_.device() == Device::kCuda && (comm_.records() || collectives);
 }
 
 void Step::start(const Batch& batch, Pass pass, const Rates& rates, bool stop) {
@@ -164,11 +168,12 @@ void Step::start(const Batch& batch, Pass pass, const Rates& rates, bool stop) {
   pass.device_step = block_part(offsetof(Block, step), DType::kI64, 1).data<int64_t>();
 
   host_rates_ = &rates;
-  if (records())
+  const bool recorded = records();
+  if (recorded)
     replay(batch, pass, slot);
   else
     queue_all(batch, pass, slot);
-  slot.done = stream_.record();
+  slot.done = recorded ? comm_.watched(stream_.record()) : stream_.record();
   slot.pass = pass;
   in_flight_.push_back(&slot);
 }

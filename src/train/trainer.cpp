@@ -115,7 +115,7 @@ void Trainer::log_start() const {
            plan.request.step_rows, plan.rows(plan.request.step_rows).most());
   if (plan.request.on.device == Device::kCuda)
     log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
-             s.run.cuda_graph && comm_.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");
+             step_.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");
   log_device(s, plan.request.on);
   if (plan.request.half_wire && plan.ranks() > 1) log_info("activations and gradients are bf16 on the wire");
   if (!plan.split() && plan.ranks() > 1 && plan.request.strategy != Strategy::kDataParallel && !plan.shares_update())

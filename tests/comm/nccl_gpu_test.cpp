@@ -12,6 +12,7 @@
 
 #include "src/comm/threads.h"
 #include "src/core/gpus.h"
+#include "src/core/graph.h"
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
@@ -88,6 +89,7 @@ TEST_F(NcclTest, WorksWithoutRunRanks) {
   run({kLong, kLong, kLong}, [](Communicator& comm) {
     EXPECT_EQ(comm.ranks(), 3);
     EXPECT_FALSE(comm.records());
+    EXPECT_TRUE(comm.could_record());
     Tensor all = on_gpu({0, 0, 0});
     comm.all_gather(on_gpu({static_cast<float>(comm.rank())}), all, {}).wait();
     EXPECT_THAT(download(all), ElementsAre(0, 1, 2));
@@ -131,6 +133,51 @@ TEST_F(NcclTest, ARankThatFailsEndsThoseThatWaitForTheirGpu) {
               }),
               "rank one ends");
   EXPECT_EQ(woken, 2);
+  EXPECT_EQ(aborted, 2);
+}
+
+TEST_F(NcclTest, ARecordedCollectiveRunsWithEveryReplay) {
+  run({kLong, kLong}, [](Communicator& comm) {
+    const Stream stream(Device::kCuda);
+    Tensor sum = on_gpu({static_cast<float>(1 + comm.rank())});
+    comm.all_reduce(sum, {}).wait();
+    const Graph graph = Graph::record(stream, [&] { stream.wait(comm.all_reduce(sum, stream.record())); });
+    EXPECT_THAT(download(sum), ElementsAre(1 + 2));
+    for (int i = 0; i < 2; ++i) graph.launch(stream);
+    comm.watched(stream.record()).wait();
+    EXPECT_THAT(download(sum), ElementsAre(4 * (1 + 2)));
+    comm.all_reduce(sum, {}).wait();
+    EXPECT_THAT(download(sum), ElementsAre(8 * (1 + 2)));
+  });
+}
+
+TEST_F(NcclTest, ARankThatFailsEndsThoseThatWaitForAReplay) {
+  std::atomic<int> queued{0}, aborted{0};
+  EXPECT_THAT(message_of([&] {
+                run_ranks(
+                    3, 1,
+                    [&](Communicator& comm) {
+                      const Stream stream(Device::kCuda);
+                      Tensor sum = on_gpu({1});
+                      comm.all_reduce(sum, {}).wait();
+                      const Graph graph =
+                          Graph::record(stream, [&] { stream.wait(comm.all_reduce(sum, stream.record())); });
+                      if (comm.rank() == 1) {
+                        while (queued < 2) std::this_thread::yield();
+                        fail("rank one ends");
+                      }
+                      graph.launch(stream);
+                      ++queued;
+                      try {
+                        comm.watched(stream.record()).wait();
+                      } catch (const Aborted&) {
+                        ++aborted;
+                        throw;
+                      }
+                    },
+                    Device::kCuda);
+              }),
+              "rank one ends");
   EXPECT_EQ(aborted, 2);
 }
 

@@ -2,7 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "src/comm/threads.h"
 #include "src/core/check.h"
+#include "src/train/job.h"
+#include "src/train/made_up_batch.h"
 #include "src/train/run.h"
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/support/runs.h"
@@ -14,7 +19,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-constexpr int64_t kSteps = 7;  // the fifth ends an epoch and is smaller
+constexpr int64_t kSteps = 7;           // the fifth ends an epoch and is smaller
+constexpr int64_t kRecordedSteps = 12;  // the third and later ones of a size are recorded or replayed
 
 Overrides on_gpus(int workers, const std::string& strategy, const std::string& precision = "fp32") {
   return {{"run.device", "cuda"},
@@ -36,6 +42,54 @@ TEST_F(SeveralGpus, LearnWhatOneLearnsUnderEveryStrategy) {
     ASSERT_EQ(several.losses.size(), one.losses.size());
     for (size_t i = 0; i < one.losses.size(); ++i)
       EXPECT_NEAR(several.losses[i], one.losses[i], 1e-4 * one.losses[i]) << strategy << ", step " << i;
+  }
+}
+
+// With NCCL's collectives in each rank's graph, and the update of the dense layers beside the others' backward pass.
+TEST_F(SeveralGpus, LearnTheSameBitsWhereTheirStepsAreRecorded) {
+  simulated_gpu::set_devices(4);
+  const std::pair<const char*, const char*> cases[] = {{"dp", "0"},    {"dp-zero", "0"}, {"owt-a", "0"},
+                                                       {"owt-b", "0"}, {"owt-c", "0"},   {"owt-d", "0"},
+                                                       {"mp", "0"},    {"owt-c", "2"},   {"mp", "2"}};
+  for (const auto& [strategy, model_ranks] : cases) {
+    SCOPED_TRACE(concat(strategy, ", groups of ", model_ranks));
+    Overrides plain = on_gpus(4, strategy, "bf16");
+    plain.emplace_back("parallel.model_ranks", model_ranks);
+    Overrides recorded = plain;
+    recorded.emplace_back("run.cuda_graph_collectives", "true");
+    const SmallRun wanted = run_small(kSmallRecipe, kRecordedSteps, plain, 0);
+    const SmallRun found = run_small(kSmallRecipe, kRecordedSteps, recorded, 0);
+    EXPECT_EQ(found.losses, wanted.losses);
+    EXPECT_EQ(found.weights, wanted.weights);
+  }
+}
+
+TEST_F(SeveralGpus, RecordTheirCollectivesOnlyWhereThatIsAskedFor) {
+  for (const bool asked : {false, true}) {
+    Overrides changes = on_gpus(2, "owt-a");
+    changes.emplace_back("run.cuda_graph_collectives", asked ? "true" : "false");
+    const Settings settings = small_settings(kSmallRecipe, changes);
+    const Plan plan = settings.plan_to_run();
+    run_ranks(
+        2, 1,
+        [&](Communicator& comm) {
+          RankModel model(settings.model, plan, comm.rank());
+          Sgd sgd(settings.optimizer);
+          Step step(plan, model, sgd, comm, nullptr, step_options(settings));
+          model.initialize(1);
+          const Batch batch =
+              made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
+          comm.meet();
+          for (int i = 0; i < 2; ++i) step.train(batch, i, {0.01, 0.01}, false);
+          comm.meet();
+          const auto graphs = simulated_gpu::live_graphs();
+          EXPECT_EQ(graphs.size(), asked ? 2u : 0u);
+          for (const auto& graph : graphs)
+            EXPECT_EQ(std::count_if(graph.begin(), graph.end(), [](const auto& node) { return node.name == "nccl"; }),
+                      static_cast<std::ptrdiff_t>(plan.transfers.size()));
+          comm.meet();
+        },
+        Device::kCuda);
   }
 }
 
