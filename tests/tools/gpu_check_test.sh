@@ -195,7 +195,9 @@ passed
 
 begin "what compute-sanitizer finds is a failure, that the machine refuses it is not"
 program "$work/build/tests/layers_test" 'true'
-program "$work/bin/compute-sanitizer" 'case "$*" in *racecheck*) echo "== ERROR SUMMARY: 1 hazard"; exit 99 ;; esac'
+program "$work/bin/compute-sanitizer" 'case "$*" in
+  *racecheck*) printf "Unable to name the line\nERROR SUMMARY: 1 hazard\n"; exit 99 ;;
+esac'
 ! PATH=$work/bin:$PATH gpu_check 3 --parts sanitizers || wrong "it succeeded"
 expect_output '^FAIL  sanitizers .*memcheck clean; racecheck found something \(status 99\)'
 program "$work/bin/compute-sanitizer" 'true'
@@ -305,13 +307,19 @@ expect_output '^SKIP  profile .*ncu: ==ERROR== Failed to initialize the profiler
 expect_result '"kind": "layer".*"batch": 1024.*"layer": "conv1", "ms": 0.3'
 passed
 
-begin "what hangs is ended, what was measured before stays, and later parts are skipped"
+begin "what hangs is ended, what was measured before stays, and later parts have their time"
+program "$work/bin/python" 'exec python3 -S "$@"'
 pretend_owt "$trained
 if [ \$(wc -l <'$work/calls') -gt 1 ]; then sleep 1000; fi"
-! gpu_check 1 --parts smoke,compiled --limit 80 || wrong "it succeeded"
+! PYTHON=$work/bin/python gpu_check 1 --parts smoke,compiled --limit 90 || wrong "it succeeded"
 expect_output '^FAIL  smoke .*not done in its time'
-expect_output '^SKIP  compiled .*left of --limit 80, too little'
+expect_output '^SKIP  compiled .*PyTorch is not installed'
 expect_result '"run": "1 worker, fp32", "result": "PASS"'
+passed
+
+begin "a part that the limit leaves too little for is skipped"
+gpu_check 1 --parts compiled --limit 50 || wrong "it ended with $?"
+expect_output '^SKIP  compiled .*[45][0-9] s are left of --limit 50, too little'
 passed
 
 begin "told to end, it ends what it started and keeps what it has"
@@ -325,6 +333,7 @@ wait $! || status=$?
 [ "$status" = 143 ] || wrong "it ended with $status, wanted 143"
 ! kill -0 "$(cat "$work/running")" 2>/dev/null || wrong "the test program goes on"
 expect_result '"kind": "part", "stage": 1, "part": "devices"'
+grep -q '^== tests-core_test: status -15' "$work/out/log.txt" || wrong "it did not end the test program at once"
 passed
 
 begin "half a line of a run that was cut off does no harm"
@@ -335,7 +344,8 @@ gpu_check 1 --parts devices || wrong "it ended with $?"
 import sys
 sys.path.insert(0, '$root/tools/bench')
 from results import Results
-print(len(Results('$work/out/results.jsonl').of('part')))")" = 1 ] || wrong "the result after it cannot be read"
+print(*[record['kind'] for record in Results('$work/out/results.jsonl').records])")" = 'devices part' ] ||
+  wrong "the results after it cannot be read"
 passed
 
 begin "parts are chosen, and unknown ones refused"
