@@ -37,7 +37,7 @@ class ConvPasses {
   void forward(const Stream& stream, const Tensor& x, Tensor& y) {
     const void *images = x.raw(), *weights = operand(weight_);
     if (plans_.packing) {
-      queue_pack_images(*plans_.packing, x, packed_x_.raw(), stream);
+      queue_pack_images(plans_.packing->layout(), x, packed_x_.raw(), stream);
       queue_pack_weights(*plans_.packing, dtype_, weights, beside_workspace(), stream);
       images = packed_x_.raw();
       weights = beside_workspace();

@@ -1,4 +1,4 @@
-// What a convolution on the GPU needs besides cuDNN: bias, relu, their gradients, and packing (space_to_depth.h).
+// What a convolution on the GPU needs besides cuDNN and packing (space_to_depth.h): bias, relu, and gradients.
 #pragma once
 
 #include "layers/channels.cuh"
@@ -31,33 +31,6 @@ struct AddBias {
     store_pack(y + index, pack);
   }
 };
-
-constexpr int kQuad = 4;  // packed channels that one thread writes
-
-// One block of threads for each row of packed images.
-template <class T>
-__global__ void pack_images(ChannelPacking packing, const T* x, T* packed) {
-  const ConvGeometry& to = packing.packed();
-  const int quads = static_cast<int>(to.in_c) / kQuad, items = static_cast<int>(to.in_w) * quads;
-  const int64_t row = blockIdx.x, n = row / to.in_h, h = row % to.in_h;
-  for (int item = static_cast<int>(threadIdx.x); item < items; item += static_cast<int>(blockDim.x)) {
-    const int w = item / quads, channel = item % quads * kQuad;
-    Pack<T, kQuad> pack;
-    for (int i = 0; i < kQuad; ++i) {
-      const int64_t source = packing.image_source(n, h, w, packing.place(channel + i));
-      pack.at[i] = source < 0 ? from_float<T>(0) : x[source];
-    }
-    store_pack(packed + (row * to.in_w + w) * to.in_c + channel, pack);
-  }
-}
-
-template <class T>
-__global__ void pack_weights(ChannelPacking packing, int64_t count, const T* weights, T* packed) {
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= count) return;
-  const int64_t source = packing.weight_source(i);
-  packed[i] = source < 0 ? from_float<T>(0) : weights[source];
-}
 
 // Weights that are where they were.
 struct Unpacked {

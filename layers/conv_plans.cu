@@ -183,7 +183,7 @@ class Chooser {
     const Tensor x(plain.x, dtype_, Device::kCuda), w(plain.w, dtype_, Device::kCuda);
     Tensor packed_x(packed.x, dtype_, Device::kCuda), packed_w(packed.w, dtype_, Device::kCuda);
     return time_work(stream_, [&] {
-      queue_pack_images(*packing, x, packed_x.raw(), stream_);
+      queue_pack_images(packing->layout(), x, packed_x.raw(), stream_);
       queue_pack_weights(*packing, dtype_, w.raw(), packed_w.raw(), stream_);
     });
   }
@@ -265,25 +265,6 @@ void queue_epilogue(ConvEpilogue epilogue, const float* bias, Tensor& y, const S
       else
         queue_over_channels(AddBias<T, width, false>{y.data<T>(), added}, positions, channels, stream);
     });
-  });
-}
-
-void queue_pack_images(const ChannelPacking& packing, const Tensor& x, void* packed, const Stream& stream) {
-  const int64_t packed_rows = x.shape().rows() * packing.packed().in_h;
-  with_element(x.dtype(), [&](auto element) {
-    using T = decltype(element);
-    launch(pack_images<T>, dim3(static_cast<unsigned>(packed_rows)), dim3(kBlockThreads), stream, packing, x.data<T>(),
-           static_cast<T*>(packed));
-  });
-}
-
-void queue_pack_weights(const ChannelPacking& packing, DType dtype, const void* weights, void* packed,
-                        const Stream& stream) {
-  const int64_t count = Shapes(packing.packed(), 1).w.elements();
-  with_element(dtype, [&](auto element) {
-    using T = decltype(element);
-    launch(pack_weights<T>, dim3(blocks_for(count)), dim3(kBlockThreads), stream, packing, count,
-           static_cast<const T*>(weights), static_cast<T*>(packed));
   });
 }
 

@@ -53,10 +53,7 @@ CudnnGraph conv_fused_graph(const ConvGeometry& geometry, int64_t rows, DType dt
 CudnnGraph conv_weight_gradient_graph(const ConvGeometry& geometry, int64_t rows, DType dtype);
 CudnnGraph conv_data_gradient_graph(const ConvGeometry& geometry, int64_t rows, DType dtype);
 
-// Own kernels, queued on the stream. y: [positions, channels].
+// An own kernel, queued on the stream. y: [positions, channels].
 void queue_epilogue(ConvEpilogue epilogue, const float* bias, Tensor& y, const Stream& stream);
-void queue_pack_images(const ChannelPacking& packing, const Tensor& x, void* packed, const Stream& stream);
-void queue_pack_weights(const ChannelPacking& packing, DType dtype, const void* weights, void* packed,
-                        const Stream& stream);
 
 }  // namespace owt

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "layers/conv.h"
+#include "src/core/image_layout.h"
 
 namespace owt {
 
@@ -38,8 +39,8 @@ class ChannelPacking {
     packed_.in_w = geometry.out_w + packed_.kernel_w - 1;
     packed_.stride_h = packed_.stride_w = 1;
     packed_.top = packed_.left = packed_.bottom = packed_.right = 0;
-    shift_h_ = geometry.top;
-    shift_w_ = geometry.left;
+    shift_h_ = static_cast<int>(geometry.top);
+    shift_w_ = static_cast<int>(geometry.left);
   }
 
   __host__ __device__ const ConvGeometry& packed() const { return packed_; }
@@ -50,11 +51,19 @@ class ChannelPacking {
     return {pixel / block_w_, pixel % block_w_, packed_channel % channels_};
   }
 
-  // The element of x, [n, in_h, in_w, in_c], that is at this place of the packed images; -1: a zero.
-  __host__ __device__ int64_t image_source(int64_t n, int64_t h, int64_t w, const Place& place) const {
-    const int64_t row = h * block_h_ - shift_h_ + place.row, column = w * block_w_ - shift_w_ + place.column;
-    if (place.channel < 0 || row < 0 || row >= plain_.in_h || column < 0 || column >= plain_.in_w) return -1;
-    return ((n * plain_.in_h + row) * plain_.in_w + column) * channels_ + place.channel;
+  // Of the images.
+  ImageLayout layout() const {
+    const auto number = [](int64_t value) { return static_cast<int>(value); };
+    return {.in_h = number(plain_.in_h),
+            .in_w = number(plain_.in_w),
+            .in_c = channels_,
+            .block_h = block_h_,
+            .block_w = block_w_,
+            .top = shift_h_,
+            .left = shift_w_,
+            .height = number(packed_.in_h),
+            .width = number(packed_.in_w),
+            .channels = number(packed_.in_c)};
   }
 
   // The weight, [out, kernel_h, kernel_w, in_c], that is at this place of the packed weights; -1: a zero.
@@ -79,8 +88,13 @@ class ChannelPacking {
 
  private:
   int block_h_, block_w_, channels_;
-  int64_t shift_h_ = 0, shift_w_ = 0;  // zeros above and left of the image that the packed image begins with
+  int shift_h_ = 0, shift_w_ = 0;  // zeros above and left of the image that the packed image begins with
   ConvGeometry plain_, packed_;
 };
+
+// Queued on the stream. x: images of f32 or bf16; packed, and the weights and packed weights, of the same type.
+void queue_pack_images(const ImageLayout& layout, const Tensor& x, void* packed, const Stream& stream);
+void queue_pack_weights(const ChannelPacking& packing, DType dtype, const void* weights, void* packed,
+                        const Stream& stream);
 
 }  // namespace owt

@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include <bit>
 #include <cstdint>
 
 #include "src/core/check.h"
@@ -40,9 +41,41 @@ template <class T, int N>
 __host__ __device__ inline Pack<T, N> load_pack(const T* from) {
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }
+
+// A number of so many bytes.
+template <int kBytes>
+struct Word;
+template <>
+struct Word<1> {
+  using Type = uint8_t;
+};
+template <>
+struct Word<2> {
+  using Type = uint16_t;
+};
+template <>
+struct Word<4> {
+  using Type = uint32_t;
+};
+template <>
+struct Word<8> {
+  using Type = uint64_t;
+};
+template <>
+struct Word<16> {
+  __extension__ using Type = unsigned __int128;
+};
+
+// As one number, where there is one so wide: of packs that were filled element by element and lie side by side nvcc
+// 13.0 stores each element by itself.
 template <class T, int N>
-__host__ __device__ inline void store_pack(T* to, const Pack<T, N>& pack) {
-  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+__device__ inline void store_pack(T* to, const Pack<T, N>& pack) {
+  if constexpr (sizeof pack <= 16) {
+    using Whole = typename Word<sizeof pack>::Type;
+    *reinterpret_cast<Whole*>(to) = std::bit_cast<Whole>(pack);
+  } else {
+    *reinterpret_cast<Pack<T, N>*>(to) = pack;
+  }
 }
 
 // Whether packs of N elements can be loaded from, and stored to, all these addresses.

@@ -177,6 +177,12 @@ const std::vector<HotFile>& hot_files() {
         {"<NormGradientSums<__nv_bfloat16, 8>", 12, 0, 6, 7, 64},
         {"<NormInputGradient<__nv_bfloat16, 8>", 12, 1, 0, 0, 64}}},
       {"layers/conv_plans.cu", {{"<AddBias<__nv_bfloat16, 8, true>", 3, 1, 0, 0, 40}}},
+      // AlexNet's images with borders of two pixels and of four; ResNet's; images with eight channels.
+      {"layers/space_to_depth.cu",
+       {{"pack_images<unsigned int, FixedBlocks<unsigned int, 4, 6, 1, 24>", 0, 0, 6, 0, 32},
+        {"pack_images<unsigned long, FixedBlocks<unsigned long, 4, 3, 1, 12>", 0, 0, 0, 0, 32},
+        {"pack_images<unsigned short, FixedBlocks<unsigned short, 2, 6, 1, 16>", 0, 0, 6, 5, 32},
+        {"pack_images<unsigned short, FixedBlocks<unsigned short, 1, 3, 1, 8>", 0, 1, 3, 0, 32}}},
       // The other accesses are those of elements that do not come by four.
       {"src/train/sgd.cu", {{"update_items", 5, 4, 22, 17, 32}}},
   };

@@ -40,15 +40,15 @@ class Packing : public testing::TestWithParam<Case> {
   }
 
   std::vector<double> packed_images(const std::vector<double>& x) const {
-    const ChannelPacking packing = this->packing();
-    const ConvGeometry& g = packing.packed();
+    const ImageLayout layout = packing().layout();
+    const int64_t each = plain().in_h * plain().in_w * plain().in_c;
     std::vector<double> packed;
     for (int64_t n = 0; n < kRows; ++n)
-      for (int64_t h = 0; h < g.in_h; ++h)
-        for (int64_t w = 0; w < g.in_w; ++w)
-          for (int c = 0; c < g.in_c; ++c) {
-            const int64_t source = packing.image_source(n, h, w, packing.place(c));
-            packed.push_back(source < 0 ? 0 : x.at(static_cast<size_t>(source)));
+      for (int h = 0; h < layout.height; ++h)
+        for (int w = 0; w < layout.width; ++w)
+          for (int c = 0; c < layout.channels; ++c) {
+            const int64_t source = layout.source(h, w, c);
+            packed.push_back(source < 0 ? 0 : x.at(static_cast<size_t>(n * each + source)));
           }
     return packed;
   }

@@ -1,0 +1,102 @@
+// Kernels that write images in an ImageLayout. Each thread writes rows of blocks: threads beside each other those of one
+// packed pixel, then of the pixels of a row, then rows. No thread divides: that took most of the time once. For .cu files.
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+
+#include "src/core/elements.cuh"
+#include "src/core/grid.h"
+#include "src/core/image_layout.h"
+
+namespace owt {
+
+// Blocks whose extents the compiler knows: kRows rows of kPixels pixels of kColours elements each; a packed pixel has
+// kChannels elements. They are stored by the widest accesses that fit, and the memory must be aligned to 16 bytes.
+template <class T, int kRows, int kPixels, int kColours, int kChannels>
+class FixedBlocks {
+ public:
+  __device__ static constexpr int rows() { return kRows; }
+  __device__ static constexpr int run() { return kRun; }
+  __device__ static constexpr int colours() { return kColours; }
+  __device__ static constexpr int channels() { return kChannels; }
+
+  // Writes value(pixel, colour) of a row of a block; behind the last row of one zeros fill the packed pixel up.
+  template <class Value>
+  __device__ static void write(T* to, bool last, const Value& value) {
+    T run[kRun + kFill]{};
+    for (int pixel = 0; pixel < kPixels; ++pixel)
+      for (int colour = 0; colour < kColours; ++colour) run[pixel * kColours + colour] = value(pixel, colour);
+    if constexpr (kRows == 1) {
+      store<kChannels>(run, to);
+    } else {
+      store<kRun>(run, to);
+      if (kFill > 0 && last) store<kFill>(run + kRun, to + kRun);
+    }
+  }
+
+ private:
+  static constexpr int kRun = kPixels * kColours;
+  static constexpr int kFill = kChannels - kRows * kRun;
+  static constexpr int kTogether = std::gcd(kRows == 1 ? kChannels : std::gcd(kRun, kChannels), 16);
+  static constexpr int kStore = std::min(kTogether, 16 / static_cast<int>(sizeof(T)));
+  static_assert(kFill >= 0);
+
+  template <int kCount>
+  __device__ static void store(const T* run, T* to) {
+    for (int i = 0; i < kCount; i += kStore) {
+      Pack<T, kStore> pack;
+      for (int j = 0; j < kStore; ++j) pack.at[j] = run[i + j];
+      store_pack(to + i, pack);
+    }
+  }
+};
+
+// Any blocks, element by element.
+template <class T>
+class AnyBlocks {
+ public:
+  explicit AnyBlocks(const ImageLayout& to)
+      : rows_(to.block_h), pixels_(to.block_w), colours_(to.in_c), channels_(to.channels) {}
+  __device__ int rows() const { return rows_; }
+  __device__ int run() const { return pixels_ * colours_; }
+  __device__ int colours() const { return colours_; }
+  __device__ int channels() const { return channels_; }
+
+  template <class Value>
+  __device__ void write(T* to, bool last, const Value& value) const {
+    for (int pixel = 0; pixel < pixels_; ++pixel)
+      for (int colour = 0; colour < colours_; ++colour) *to++ = value(pixel, colour);
+    if (!last) return;
+    for (int i = rows_ * run(); i < channels_; ++i) *to++ = T{};
+  }
+
+ private:
+  int rows_, pixels_, colours_, channels_;
+};
+
+struct RunGrid {
+  dim3 grid, block;  // blockIdx.x: the image
+};
+
+// For so many images. A block of threads goes through up to eight rows, so that what it finds out about its image is not
+// found out too often, but fewer where the GPU would not be full.
+inline RunGrid run_grid(const ImageLayout& to, int64_t images) {
+  const auto across = static_cast<unsigned>(std::min<int>(to.block_h, kBlockThreads));
+  const unsigned wide = std::min(static_cast<unsigned>(to.width), kBlockThreads / across);
+  const unsigned tall = std::min({static_cast<unsigned>(to.height), kBlockThreads / (across * wide), 64u});
+  const int64_t most = blocks_for(to.height, tall), fewest = blocks_for(to.height, 8 * tall), full = 132 * 8;
+  const int64_t parts = std::min<int64_t>(std::clamp(full / std::max<int64_t>(images, 1), fewest, most), 65535);
+  return {dim3(static_cast<unsigned>(images), static_cast<unsigned>(parts)), dim3(across, wide, tall)};
+}
+
+// function(h, block_row, w) for the rows of blocks of packed pixels (h, w) that the calling thread writes.
+template <class Blocks, class Function>
+__device__ void for_each_run(const Blocks& blocks, int height, int width, const Function& function) {
+  for (int h = static_cast<int>(blockIdx.y * blockDim.z + threadIdx.z); h < height;
+       h += static_cast<int>(gridDim.y * blockDim.z))
+    for (int row = static_cast<int>(threadIdx.x); row < blocks.rows(); row += static_cast<int>(blockDim.x))
+      for (int w = static_cast<int>(threadIdx.y); w < width; w += static_cast<int>(blockDim.y)) function(h, row, w);
+}
+
+}  // namespace owt

@@ -1,0 +1,35 @@
+// How a batch of images lies in memory when the pixels of a block are the channels of one pixel (space to depth), which
+// is what a first convolution with few input channels wants on a GPU; see layers/space_to_depth.h.
+//
+// The packed images are [N, height, width, channels]. Pixel (h, w) of them holds the block_h x block_w pixels of the
+// plain ones, [N, in_h, in_w, in_c], that begin at row h * block_h - top and column w * block_w - left, row by row, with
+// zeros outside the image; zeros fill up to `channels`. So each row of a block is `run()` elements side by side in the
+// plain images and in the packed ones.
+#pragma once
+
+#include <cstdint>
+
+#include "src/core/shape.h"
+
+namespace owt {
+
+struct ImageLayout {
+  int in_h = 0, in_w = 0, in_c = 0;
+  int block_h = 1, block_w = 1;
+  int top = 0, left = 0;  // rows and columns of zeros that the packed images begin with
+  int height = 0, width = 0, channels = 0;
+
+  constexpr int run() const { return block_w * in_c; }
+
+  // The element of a plain image that is in channel c of pixel (h, w) of the packed one; -1: a zero.
+  constexpr int64_t source(int h, int w, int c) const {
+    const int pixel = c / in_c, row = h * block_h - top + pixel / block_w,
+              column = w * block_w - left + pixel % block_w;
+    const bool inside = pixel < block_h * block_w && row >= 0 && row < in_h && column >= 0 && column < in_w;
+    return inside ? (int64_t{row} * in_w + column) * in_c + c % in_c : -1;
+  }
+
+  Shape batch_of(int64_t images) const { return {images, height, width, channels}; }
+};
+
+}  // namespace owt
