@@ -234,14 +234,14 @@ class BatchNormOp : public Op {
     const CudnnGraph graph = forward_graph(image, dtype), gradient_graph = backward_graph(image, dtype);
     std::optional<ChosenPlan> forward = choose_plan(graph, rules, stream, keeps_nan(image, dtype, stream));
     const bool always = method == NormMethod::kCudnn;
-    if (forward && (always || faster(*forward, graph, [&] {
+    if (forward && (always || faster(*forward, rules, graph, [&] {
                       const Tensor x(in, dtype, Device::kCuda);
                       Tensor y(in, dtype, Device::kCuda);
                       return time_work(stream, [&] { own_forward(x, y, stream); });
                     })))
       forward_ = std::move(forward->plan);
     std::optional<ChosenPlan> backward = choose_plan(gradient_graph, rules, stream);
-    if (backward && (always || faster(*backward, gradient_graph, [&] {
+    if (backward && (always || faster(*backward, rules, gradient_graph, [&] {
                        const Tensor x(in, dtype, Device::kCuda), dy(in, dtype, Device::kCuda);
                        Tensor dx(in, dtype, Device::kCuda);
                        return time_work(stream, [&] {
@@ -252,8 +252,8 @@ class BatchNormOp : public Op {
   }
 
   template <class OwnMs>
-  static bool faster(const ChosenPlan& chosen, const CudnnGraph& graph, const OwnMs& own_ms) {
-    return remembered(concat("own kernels or cuDNN\n", graph.text()), [&]() -> std::string {
+  static bool faster(const ChosenPlan& chosen, const PlanRules& rules, const CudnnGraph& graph, const OwnMs& own_ms) {
+    return remembered(concat("own kernels or cuDNN, ", rules.text(), "\n", graph.text()), [&]() -> std::string {
              try {
                return chosen.ms == 0 ? "" : chosen.ms < own_ms() ? "cuDNN" : "own";
              } catch (const OutOfMemory&) {

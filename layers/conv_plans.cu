@@ -75,9 +75,9 @@ class Chooser {
     const std::vector<ConvPresentation> all = presentations(geometry_);
     std::string best;
     if (all.size() > 1)
-      best = remembered(concat("presentation, tensor cores ", rules_.tensor_cores, "\n",
-                               conv_fused_graph(geometry_, rows_, dtype_, epilogue_).text()),
-                        [&] { return fastest(all); });
+      best = remembered(
+          concat("presentation, ", rules_.text(), "\n", conv_fused_graph(geometry_, rows_, dtype_, epilogue_).text()),
+          [&] { return fastest(all); });
     const auto chosen = std::find_if(all.begin(), all.end(), [&](auto each) { return name_of(each) == best; });
     std::optional<ConvPlans> plans = plans_as(chosen == all.end() ? ConvPresentation::kPlain : *chosen);
     if (!plans)
@@ -145,7 +145,7 @@ class Chooser {
 
     std::string choice = plain ? "apart 0" : "fused";
     if (plain && fused)
-      choice = remembered(concat("epilogue, tensor cores ", rules_.tensor_cores, "\n", graph.text()), [&] {
+      choice = remembered(concat("epilogue, ", rules_.text(), "\n", graph.text()), [&] {
         const double own_ms = epilogue_ms();
         if (plain->ms == 0 || fused->ms == 0 || own_ms == 0) return std::string();
         return fused->ms < plain->ms + own_ms ? "fused" : concat("apart ", own_ms);

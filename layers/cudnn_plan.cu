@@ -49,6 +49,11 @@ std::vector<CudnnDescriptor> configurations(const PlanTarget& target, const Cudn
 
 }  // namespace
 
+std::string PlanRules::text() const {
+  return concat("deterministic ", deterministic, " tensor cores ", tensor_cores, " workspace ", workspace_limit,
+                " compiled ", most_compiled);
+}
+
 PlanTarget PlanTarget::this_gpu(const Stream& stream) {
   PlanTarget target;
   target.handle_ = cudnn_handle(stream);
@@ -117,20 +122,24 @@ void CudnnPlan::run(const Stream& stream, std::span<const Binding> bindings, voi
 }
 
 void for_each_plan(const CudnnGraph& graph, const PlanRules& rules, const PlanTarget& target,
-                   const std::function<bool(CudnnPlan plan)>& take) {
+                   const std::function<PlanVerdict(CudnnPlan plan)>& take) {
   const CudnnDescriptor operation_graph = target.operation_graph(graph);
   int compiled = 0;
+  bool taken = false;
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
     for (const CudnnDescriptor& configuration : configurations(target, operation_graph, mode)) {
       const Engine engine(configuration);
-      if (!engine.allowed(rules) || (engine.compiled && compiled >= rules.most_compiled)) continue;
+      const bool compiles = compiled < rules.most_compiled && !(taken && mode == CUDNN_HEUR_MODE_FALLBACK);
+      if (!engine.allowed(rules) || (engine.compiled && !compiles)) continue;
       CudnnDescriptor descriptor = target.plan();
       descriptor.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
       if (descriptor.try_finalize() != CUDNN_STATUS_SUCCESS) continue;  // cuDNN proposes more than it can do
       CudnnPlan plan(std::move(descriptor));
       if (plan.workspace_bytes() > rules.workspace_limit) continue;
       compiled += engine.compiled;
-      if (!take(std::move(plan))) return;
+      const PlanVerdict verdict = take(std::move(plan));
+      if (verdict == PlanVerdict::kEnough) return;
+      taken = taken || verdict == PlanVerdict::kTaken;
     }
 }
 

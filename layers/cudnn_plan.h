@@ -15,7 +15,9 @@ struct PlanRules {
   bool deterministic = true;  // only plans that give the same bits every time
   bool tensor_cores = true;   // with f32 tensors these round factors to 10 bits
   int64_t workspace_limit = int64_t{1} << 31;
-  int most_compiled = 4;  // plans that cuDNN compiles when they are made, a second or so each
+  int most_compiled = 2;  // plans that cuDNN compiles when they are made, a second or so each
+
+  std::string text() const;  // different for different rules
 };
 
 // The GPU that plans are made for.
@@ -57,8 +59,16 @@ class CudnnPlan {
   int64_t workspace_bytes_;
 };
 
-// Makes plans in cuDNN's order, probably fast ones first, until take(plan) returns false.
+// What becomes of a plan that was made.
+enum class PlanVerdict {
+  kRefused,
+  kTaken,
+  kEnough,  // and no more plans are wanted
+};
+
+// Makes plans in cuDNN's order, probably fast ones first. Once one was taken, none that would have to be compiled is
+// made of those that cuDNN falls back to: they never are the fastest.
 void for_each_plan(const CudnnGraph& graph, const PlanRules& rules, const PlanTarget& target,
-                   const std::function<bool(CudnnPlan plan)>& take);
+                   const std::function<PlanVerdict(CudnnPlan plan)>& take);
 
 }  // namespace owt

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "layers/cudnn_plan.h"
 
@@ -45,8 +46,18 @@ std::optional<ChosenPlan> choose_plan(const CudnnGraph& graph, const PlanRules& 
 // which is then remembered; an empty one, nothing could be measured, for the life of the process.
 std::string remembered(const std::string& what, const std::function<std::string()>& measure);
 
-// Milliseconds of the work on the stream, without what it costs the host: the median of a few runs as a CUDA graph
-// after one run to warm up. The first run that takes more than twice `best_ms` is the last.
+// The fastest of some candidates, at least one: the best four by their first times, `ms`, are measured a second time by
+// again(index), and the smaller of both times counts.
+struct Fastest {
+  size_t index;
+  double ms;
+};
+Fastest fastest_of(const std::vector<double>& ms, const std::function<double(size_t)>& again);
+
+// Milliseconds that the work takes on the stream within a CUDA graph: the mean of a few runs without the outliers, each
+// after the GPU's L2 cache has been overwritten, because in a step other work lies between two runs. The clocks are
+// warm: the first call for a GPU keeps it busy for a tenth of a second before it measures. The first run that takes
+// more than twice `best_ms` is the last. Throws OutOfMemory.
 double time_work(const Stream& stream, const std::function<void()>& queue_work, double best_ms = 1e9);
 
 }  // namespace owt

@@ -37,7 +37,8 @@ PlanRules rules_of(Precision precision) {
 
 int plans_of(const CudnnGraph& graph, const PlanRules& rules, int most = 1000) {
   int plans = 0;
-  for_each_plan(graph, rules, h200(), [&](const CudnnPlan&) { return ++plans < most; });
+  for_each_plan(graph, rules, h200(),
+                [&](const CudnnPlan&) { return ++plans < most ? PlanVerdict::kTaken : PlanVerdict::kEnough; });
   return plans;
 }
 
@@ -45,7 +46,7 @@ std::optional<CudnnPlan> first_plan(const CudnnGraph& graph, const PlanRules& ru
   std::optional<CudnnPlan> first;
   for_each_plan(graph, rules, h200(), [&](CudnnPlan plan) {
     first = std::move(plan);
-    return false;
+    return PlanVerdict::kEnough;
   });
   return first;
 }
@@ -186,7 +187,7 @@ TEST(CudnnPlans, APlanComesBackFromItsText) {
       EXPECT_EQ(again->workspace_bytes(), plan.workspace_bytes());
       EXPECT_EQ(again->json(), plan.json());
     }
-    return true;
+    return PlanVerdict::kTaken;
   });
 }
 

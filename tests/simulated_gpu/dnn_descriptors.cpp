@@ -233,8 +233,9 @@ std::shared_ptr<Descriptor> configuration(const std::shared_ptr<const OperationG
   of_engine->attributes[CUDNN_ATTR_ENGINE_GLOBAL_INDEX] =
       values_attribute(CUDNN_TYPE_INT64, std::vector<int64_t>{engine->index});
   of_engine->attributes[CUDNN_ATTR_ENGINE_NUMERICAL_NOTE] = values_attribute(CUDNN_TYPE_NUMERICAL_NOTE, engine->notes);
-  of_engine->attributes[CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE] =
-      values_attribute(CUDNN_TYPE_BEHAVIOR_NOTE, std::vector<cudnnBackendBehaviorNote_t>{});
+  std::vector<cudnnBackendBehaviorNote_t> behaviour;
+  if (engine->compiled) behaviour.push_back(CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
+  of_engine->attributes[CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE] = values_attribute(CUDNN_TYPE_BEHAVIOR_NOTE, behaviour);
   auto made = finalized(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, graph, engine);
   made->attributes[CUDNN_ATTR_ENGINECFG_ENGINE] = {CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, {}, {of_engine}};
   made->attributes[CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE] =
@@ -247,7 +248,7 @@ void finalize_heuristics(Descriptor& d) {
   const std::string reason = d.graph->unsupported();
   require(reason.empty(), CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "no engine knows " + reason);
   Attribute results{CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, {}, {}};
-  for (const int64_t index : engines_of(d.value<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE)))
+  for (const int64_t index : engines_for(*d.graph, d.value<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE)))
     results.children.push_back(configuration(d.graph, engine_with(index)));
   require(!results.children.empty(), CUDNN_STATUS_NOT_SUPPORTED, "no engine in this mode");
   results.count = static_cast<int64_t>(results.children.size());

@@ -93,15 +93,25 @@ std::string OperationGraph::unsupported() const {
 
 namespace {
 
-// Engine 2 needs much memory and tensor cores, engine 3 has its sums in changing order.
+// Engine 2 needs much memory and tensor cores, engine 3 has its sums in changing order, those from 4 on are compiled.
 const std::vector<Engine>& engines() {
   static const std::vector<Engine> engines{
       {0, {CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP}, 0, false, true, false, true},
       {1, {}, 0, false, false, false, false},
       {2, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, int64_t{4} << 20, true, true, false, true},
       {3, {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}, 256, false, true, true, true},
+      {4, {}, 0, false, true, false, true, true},
+      {5, {}, 0, false, true, false, true, true},
+      {6, {}, 0, false, true, false, true, true},
   };
   return engines;
+}
+
+bool has_norm(const OperationGraph& graph) {
+  return std::any_of(graph.operations.begin(), graph.operations.end(), [](const GraphOperation& operation) {
+    return operation.kind == CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR ||
+           operation.kind == CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR;
+  });
 }
 
 }  // namespace
@@ -111,11 +121,11 @@ const Engine* engine_with(int64_t index) {
                                                                       : nullptr;
 }
 
-const std::vector<int64_t>& engines_of(cudnnBackendHeurMode_t mode) {
-  static const std::vector<int64_t> best{3, 2, 1}, fallback{0}, none;
-  return mode == CUDNN_HEUR_MODE_A || mode == CUDNN_HEUR_MODE_B || mode == CUDNN_HEUR_MODE_INSTANT ? best
-         : mode == CUDNN_HEUR_MODE_FALLBACK                                                        ? fallback
-                                                                                                   : none;
+const std::vector<int64_t>& engines_for(const OperationGraph& graph, cudnnBackendHeurMode_t mode) {
+  static const std::vector<int64_t> best{3, 2, 1}, fallback{0, 4}, compiled{4, 3, 5, 2, 6, 1}, none;
+  if (mode == CUDNN_HEUR_MODE_FALLBACK) return fallback;
+  if (mode != CUDNN_HEUR_MODE_A && mode != CUDNN_HEUR_MODE_B && mode != CUDNN_HEUR_MODE_INSTANT) return none;
+  return has_norm(graph) ? compiled : best;
 }
 
 }  // namespace simulated_gpu

@@ -61,9 +61,11 @@ struct Engine {
   std::vector<cudnnBackendNumericalNote_t> notes;
   int64_t workspace;  // bytes
   bool rounds_to_tf32, in_single_precision, changes_every_time, keeps_nan;
+  bool compiled = false;  // when a plan is made
 };
 const Engine* engine_with(int64_t index);
-const std::vector<int64_t>& engines_of(cudnnBackendHeurMode_t mode);
+// Those that compute the graph, the best first.
+const std::vector<int64_t>& engines_for(const OperationGraph& graph, cudnnBackendHeurMode_t mode);
 
 // Memory of each tensor that is not inside the graph.
 using Bindings = std::map<int64_t, void*>;

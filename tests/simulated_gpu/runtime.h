@@ -45,4 +45,6 @@ struct GraphNode {
 // order of the recording.
 std::vector<std::vector<GraphNode>> live_graphs();
 
+size_t zeroed_bytes();  // that cudaMemsetAsync has set to 0 in this process
+
 }  // namespace simulated_gpu
