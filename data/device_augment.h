@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "data/augment.h"
+#include "src/core/image_layout.h"
 #include "src/core/tensor.h"
 
 namespace owt {
@@ -21,10 +23,10 @@ class DeviceAugmenter {
   // Copies means and factors to the calling host thread's GPU. Images have at most 64 channels.
   explicit DeviceAugmenter(const Augmenter& augmenter);
 
-  // pixels: M x H x W x C, u8; samples: N, i64, the images' places in the data set; images: N x out_shape(), f32 or
-  // bf16. All on the GPU.
-  void run(const Tensor& pixels, Pixels which, const Tensor& samples, const View& view, Tensor& images,
-           const Stream& stream) const;
+  // pixels: M x H x W x C, u8; samples: N, i64, the images' places in the data set; images: N x out_shape(), or such
+  // images in the layout that is wanted, f32 or bf16. All on the GPU.
+  void run(const Tensor& pixels, Pixels which, const Tensor& samples, const View& view,
+           const std::optional<ImageLayout>& wanted, Tensor& images, const Stream& stream) const;
 
  private:
   CropGeometry geometry_;

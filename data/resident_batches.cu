@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "data/device_augment.h"
 #include "data/device_batches.h"
 #include "data/order.h"
+#include "data/two_batches.h"
 #include "src/core/check.h"
 #include "src/core/grid.h"
 #include "src/core/launch.cuh"
@@ -70,44 +70,45 @@ class ResidentBatches : public BatchSource {
       : settings_(std::move(settings)),
         size_(settings_.dataset->size()),
         steps_(size_, settings_.batch, settings_.rows, settings_.epoch, settings_.step_in_epoch, settings_.views),
-        augmenter_(*settings_.augmenter),
         set_(resident_set(settings_.dataset)),
         host_order_(Tensor::shared_with(Device::kCuda, {size_}, DType::kI64)),
         order_({size_}, DType::kI64, Device::kCuda),
-        images_(settings_.augmenter->out_shape().batch_of(steps_.most_rows()), activation_type(precision),
-                Device::kCuda),
-        labels_({steps_.most_rows()}, DType::kI32, Device::kCuda) {
+        batches_(*settings_.augmenter, precision, steps_.most_rows()) {
     prepare_order(steps_.step(0).epoch);
   }
-  ~ResidentBatches() override {
-    try {
-      order_copied_.wait();   // from memory that goes now
-    } catch (const Error&) {  // the GPU has failed: nothing is read any more, and whoever uses the batches will know
-    }
-  }
 
+  // The next batch is made while the step of this one runs.
   const Batch& next(const Stream& stream) override {
+    if (batches_.empty()) make();
+    const Batch& batch = batches_.hand_out(stream);
+    make();
+    return batch;
+  }
+  int64_t steps_per_epoch() const override { return steps_.batches_per_epoch(); }
+  void lay_out(LayoutOf layout) override { batches_.lay_out(std::move(layout)); }
+
+ private:
+  void make() {
+    const Stream& stream = batches_.maker();
     const Steps::Rows step = steps_.step(next_++);
     if (step.epoch != order_epoch_) begin_epoch(step.epoch, stream);
     const int64_t rows = step.count();
     const Tensor samples = order_.part(step.places.begin, {rows});
-    batch_ = {.images = images_.rows(0, rows),
-              .labels = labels_.rows(0, rows),
-              .samples = {},
-              .epoch = step.epoch,
-              .step_in_epoch = step.step_in_epoch,
-              .step_rows = step.step_rows,
-              .view = step.view};
-    augmenter_.run(set_->pixels, DeviceAugmenter::Pixels::kOfSet, samples,
-                   {.training = settings_.training, .seed = settings_.seed, .epoch = step.epoch, .number = step.view},
-                   batch_.images, stream);
+    const Batch facts{.images = {},
+                      .labels = {},
+                      .samples = {},
+                      .epoch = step.epoch,
+                      .step_in_epoch = step.step_in_epoch,
+                      .step_rows = step.step_rows,
+                      .view = step.view};
+    Tensor labels = batches_.make(
+        facts, set_->pixels, DeviceAugmenter::Pixels::kOfSet, samples,
+        {.training = settings_.training, .seed = settings_.seed, .epoch = step.epoch, .number = step.view});
     launch(gather_labels, dim3(blocks_for(rows)), dim3(kBlockThreads), stream, set_->labels.data<int32_t>(),
-           samples.data<int64_t>(), rows, batch_.labels.data<int32_t>());
-    return batch_;
+           samples.data<int64_t>(), rows, labels.data<int32_t>());
+    batches_.made();
   }
-  int64_t steps_per_epoch() const override { return steps_.batches_per_epoch(); }
 
- private:
   bool shuffled() const { return settings_.training && settings_.shuffle; }
 
   void prepare_order(int64_t epoch) {
@@ -130,15 +131,13 @@ class ResidentBatches : public BatchSource {
   LoaderSettings settings_;
   int64_t size_;
   Steps steps_;
-  DeviceAugmenter augmenter_;
   std::shared_ptr<const ResidentSet> set_;
   Tensor host_order_, order_;  // of the epoch; one for the host, one for the GPU
-  Tensor images_, labels_;     // for the largest step
   Event order_copied_;
   int64_t order_epoch_ = -1;
   std::future<std::vector<int64_t>> next_order_;
   int64_t next_ = 0;
-  Batch batch_;
+  TwoBatches batches_;  // waits, when it goes, for what is read above
 };
 
 }  // namespace

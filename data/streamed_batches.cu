@@ -3,65 +3,48 @@
 #include <optional>
 #include <utility>
 
-#include "data/device_augment.h"
 #include "data/device_batches.h"
+#include "data/two_batches.h"
 #include "src/core/check.h"
-#include "src/core/cuda.h"
 
 namespace owt {
 namespace {
 
-constexpr int64_t kAhead = 2;          // batches sent before they are asked for
-constexpr int64_t kRing = kAhead + 1;  // and the one that is being augmented
+constexpr int64_t kAhead = 2;          // batches sent before they are made
+constexpr int64_t kRing = kAhead + 1;  // and the one that is being made
 
 class StreamedBatches : public BatchSource {
  public:
   StreamedBatches(Precision precision, LoaderSettings settings)
-      : augmenter_(*settings.augmenter), training_(settings.training), seed_(settings.seed), copies_(Device::kCuda) {
-    const int64_t rows =
-        Steps(settings.dataset->size(), settings.batch, settings.rows, settings.epoch, settings.step_in_epoch)
-            .most_rows();
-    images_ = Tensor(settings.augmenter->out_shape().batch_of(rows), activation_type(precision), Device::kCuda);
-    labels_ = Tensor({rows}, DType::kI32, Device::kCuda);
+      : training_(settings.training),
+        seed_(settings.seed),
+        rows_(Steps(settings.dataset->size(), settings.batch, settings.rows, settings.epoch, settings.step_in_epoch)
+                  .most_rows()),
+        batches_(*settings.augmenter, precision, rows_) {
     for (Slot& slot : ring_) {
-      slot.pixels = Tensor(settings.dataset->image().batch_of(rows), DType::kU8, Device::kCuda);
-      slot.labels = Tensor({rows}, DType::kI32, Device::kCuda);
-      slot.samples = Tensor({rows}, DType::kI64, Device::kCuda);
+      slot.pixels = Tensor(settings.dataset->image().batch_of(rows_), DType::kU8, Device::kCuda);
+      slot.labels = Tensor({rows_}, DType::kI32, Device::kCuda);
+      slot.samples = Tensor({rows_}, DType::kI64, Device::kCuda);
     }
     loader_.emplace(of_bytes(std::move(settings)));
   }
-  ~StreamedBatches() override {
-    try {
-      copies_.synchronize();  // they read memory of the loader
-    } catch (const Error&) {  // the GPU has failed: nothing is read any more, and whoever uses the batches will know
-    }
-  }
 
+  // Where the loader keeps up, the next batch is sent and made while the step of this one runs.
   const Batch& next(const Stream& stream) override {
-    if (sent_ == handed_) send();
-    Slot& slot = ring_[static_cast<size_t>(handed_ % kRing)];
-    stream.wait(slot.arrived);
-    batch_ = slot.batch;
-    const int64_t rows = batch_.labels.shape().rows();
-    batch_.images = images_.rows(0, rows);
-    batch_.labels = labels_.rows(0, rows);
-    augmenter_.run(slot.batch.images, DeviceAugmenter::Pixels::kOfBatch, slot.batch.samples,
-                   {.training = training_, .seed = seed_, .epoch = batch_.epoch, .number = batch_.view}, batch_.images,
-                   stream);
-    batch_.labels.copy_from(slot.batch.labels, stream);
-    batch_.samples = {};
-    slot.used = stream.record();
-    ++handed_;
-    while (sent_ < handed_ + kAhead && loader_->ready()) send();
-    return batch_;
+    if (batches_.empty()) make();
+    const Batch& batch = batches_.hand_out(stream);
+    if (sent_ > made_ || loader_->ready()) make();
+    while (sent_ < made_ + kAhead && loader_->ready()) send();
+    return batch;
   }
   int64_t steps_per_epoch() const override { return loader_->steps_per_epoch(); }
+  void lay_out(LayoutOf layout) override { batches_.lay_out(std::move(layout)); }
 
  private:
   struct Slot {
     Tensor pixels, labels, samples;  // for the largest step
     Batch batch;                     // views of them
-    Event arrived, used;
+    Event arrived;
   };
 
   // The ring reads from as many batches of the loader as it has slots.
@@ -73,33 +56,41 @@ class StreamedBatches : public BatchSource {
     return settings;
   }
 
+  const Stream& copies() const { return batches_.maker(); }
+
+  void make() {
+    if (sent_ == made_) send();
+    const Batch& sent = ring_[static_cast<size_t>(made_++ % kRing)].batch;
+    Tensor labels = batches_.make(sent, sent.images, DeviceAugmenter::Pixels::kOfBatch, sent.samples,
+                                  {.training = training_, .seed = seed_, .epoch = sent.epoch, .number = sent.view});
+    labels.copy_from(sent.labels, copies());
+    batches_.made();
+  }
+
   // Waits for the loader where it is not ready.
   void send() {
     Slot& slot = ring_[static_cast<size_t>(sent_ % kRing)];
     slot.arrived.wait();  // long done; the loader overwrites what this copy read
-    const Batch& batch = loader_->next(copies_);
+    const Batch& batch = loader_->next(copies());
     const int64_t rows = batch.labels.shape().rows();
     slot.batch = batch;
     slot.batch.images = slot.pixels.rows(0, rows);
     slot.batch.labels = slot.labels.rows(0, rows);
     slot.batch.samples = slot.samples.rows(0, rows);
-    copies_.wait(slot.used);
-    slot.batch.images.copy_from(batch.images, copies_);
-    slot.batch.labels.copy_from(batch.labels, copies_);
-    slot.batch.samples.copy_from(batch.samples, copies_);
-    slot.arrived = copies_.record();
+    slot.batch.images.copy_from(batch.images, copies());
+    slot.batch.labels.copy_from(batch.labels, copies());
+    slot.batch.samples.copy_from(batch.samples, copies());
+    slot.arrived = copies().record();
     ++sent_;
   }
 
-  DeviceAugmenter augmenter_;
   bool training_;
   uint64_t seed_;
+  int64_t rows_;  // of the largest step
   std::optional<Loader> loader_;
-  Stream copies_;
   std::array<Slot, kRing> ring_;
-  Tensor images_, labels_;         // for the largest step
-  int64_t sent_ = 0, handed_ = 0;  // batches
-  Batch batch_;
+  TwoBatches batches_;           // waits, when it goes, for what is read above
+  int64_t sent_ = 0, made_ = 0;  // batches
 };
 
 }  // namespace

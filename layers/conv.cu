@@ -15,15 +15,13 @@ namespace {
 // The passes of a convolution: forward with the epilogue, backward without it.
 class ConvPasses {
  public:
-  ConvPasses(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
-             bool relu)
+  ConvPasses(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, Param& weight, Param* bias, bool relu)
       : dtype_(activation_type(cuda.precision)),
         weight_(weight),
         bias_(bias),
         epilogue_{.bias = bias != nullptr, .relu = relu},
         plans_(std::move(plans)) {
     const ConvGeometry& used = plans_.packing ? plans_.packing->packed() : geometry;
-    if (plans_.packing) packed_x_ = Tensor({rows, used.in_h, used.in_w, used.in_c}, dtype_, Device::kCuda);
     const int64_t weights = used.out_c * used.kernel_h * used.kernel_w * used.in_c / used.groups;
     const bool none_beside = !plans_.packing && weight.grad_type == DType::kBF16;
     workspace_bytes_ = cuda_aligned(plans_.workspace_bytes());
@@ -34,15 +32,18 @@ class ConvPasses {
   // Of gpu_scratch(), from its beginning: what the passes overwrite.
   int64_t scratch_bytes() const { return scratch_bytes_; }
 
+  std::optional<ImageLayout> wanted_images() const {
+    return plans_.packing ? std::optional(plans_.packing->layout()) : std::nullopt;
+  }
+
   void forward(const Stream& stream, const Tensor& x, Tensor& y) {
-    const void *images = x.raw(), *weights = operand(weight_);
+    const void* weights = operand(weight_);
     if (plans_.packing) {
-      queue_pack_images(plans_.packing->layout(), x, packed_x_.raw(), stream);
+      if (!packed(x)) pack(x, stream);
       queue_pack_weights(*plans_.packing, dtype_, weights, beside_workspace(), stream);
-      images = packed_x_.raw();
       weights = beside_workspace();
     }
-    std::vector<CudnnPlan::Binding> bindings{{kConvX, images}, {kConvW, weights}, {kConvY, y.raw()}};
+    std::vector<CudnnPlan::Binding> bindings{{kConvX, images(x).raw()}, {kConvW, weights}, {kConvY, y.raw()}};
     if (plans_.fused && bias_) bindings.push_back({kConvBias, operand(*bias_)});
     plans_.forward.run(stream, bindings, scratch_.raw());
     if (!plans_.fused && (epilogue_.bias || epilogue_.relu))
@@ -51,7 +52,7 @@ class ConvPasses {
 
   // dy: the gradient of what the epilogue was given.
   void backward(const Stream& stream, const Tensor& x, const Tensor& dy, Tensor* dx) {
-    weight_gradient(stream, plans_.packing ? packed_x_ : x, dy);
+    weight_gradient(stream, images(x), dy);
     if (!dx) return;
     if (!plans_.data_gradient)
       fail("cuDNN has no plan for the gradient of the input of a convolution with weights ", weight_.shape(),
@@ -62,6 +63,18 @@ class ConvPasses {
 
  private:
   void* beside_workspace() { return static_cast<std::byte*>(scratch_.raw()) + workspace_bytes_; }
+
+  // As wanted_images() says. A packed pixel has more channels than a plain one.
+  bool packed(const Tensor& x) const { return x.shape()[3] == plans_.packing->packed().in_c; }
+
+  // As cuDNN reads them.
+  const Tensor& images(const Tensor& x) const { return plans_.packing && !packed(x) ? packed_x_ : x; }
+
+  void pack(const Tensor& x, const Stream& stream) {
+    const ImageLayout layout = plans_.packing->layout();
+    if (!packed_x_.defined()) packed_x_ = Tensor(layout.batch_of(x.shape().rows()), dtype_, Device::kCuda);
+    queue_pack_images(layout, x, packed_x_.raw(), stream);
+  }
 
   // A parameter as cuDNN reads it.
   const void* operand(const Param& param) const {
@@ -99,7 +112,7 @@ class ConvPasses {
   Param* bias_;
   ConvEpilogue epilogue_;
   ConvPlans plans_;
-  Tensor packed_x_;  // written in forward, read again in backward
+  Tensor packed_x_;  // written in forward, read again in backward; made for the first plain images
   int64_t workspace_bytes_ = 0, scratch_bytes_ = 0;
   Tensor scratch_;  // cuDNN's workspace; then packed weights or their gradient
 };
@@ -111,9 +124,11 @@ Shape out_shape(const ConvGeometry& geometry, int64_t rows) {
 class ConvOp : public Op {
  public:
   ConvOp(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias, bool relu)
-      : passes_(std::move(plans), cuda, geometry, rows, weight, bias, relu),
+      : passes_(std::move(plans), cuda, geometry, weight, bias, relu),
         epilogue_(make_bias_gradient(rows * geometry.out_h * geometry.out_w, geometry.out_c, bias,
                                      relu ? std::optional(ReluBehind{}) : std::nullopt)) {}
+
+  std::optional<ImageLayout> wanted_images() const override { return passes_.wanted_images(); }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override { passes_.forward(*pass.stream, x, y); }
 
@@ -132,13 +147,15 @@ class ConvReluMaxPoolOp : public Op {
  public:
   ConvReluMaxPoolOp(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
                     const Window& window)
-      : passes_(std::move(plans), cuda, geometry, rows, weight, bias, true),
+      : passes_(std::move(plans), cuda, geometry, weight, bias, true),
         pool_(bind_relu_max_pool(cuda, window, out_shape(geometry, rows), bias)) {
     const Shape shape = out_shape(geometry, rows);
     const DType dtype = activation_type(cuda.precision);
     const int64_t bytes = shape.elements() * size_of(dtype), before = passes_.scratch_bytes();
     unpooled_ = gpu_scratch(before + bytes).part(before, {bytes}).viewed_as(dtype).reshaped(shape);
   }
+
+  std::optional<ImageLayout> wanted_images() const override { return passes_.wanted_images(); }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     passes_.forward(*pass.stream, x, unpooled_);

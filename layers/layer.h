@@ -24,6 +24,7 @@
 #include "layers/param.h"
 #include "src/core/config.h"
 #include "src/core/device.h"
+#include "src/core/image_layout.h"
 #include "src/core/shape.h"
 #include "src/core/stream.h"
 #include "src/core/tensor.h"
@@ -60,6 +61,10 @@ class Op {
   virtual int64_t scratch_bytes() const { return 0; }
   virtual void use_scratch(const Tensor& memory) { static_cast<void>(memory); }
   virtual int64_t inner_bytes() const { return 0; }  // of activations between layers inside it
+
+  // The layout in which this op reads x best, where that is not the plain one. It then takes x, in forward and
+  // backward, in either, and tells them apart by the shape.
+  virtual std::optional<ImageLayout> wanted_images() const { return {}; }
 };
 
 // How a layer treats the columns (features) of a batch; decides how it can be split over ranks.

@@ -1,9 +1,11 @@
-// Kernels that write images in an ImageLayout. Each thread writes rows of blocks: threads beside each other those of one
-// packed pixel, then of the pixels of a row, then rows. No thread divides: that took most of the time once. For .cu files.
+// Kernels that write images in an ImageLayout. Each thread writes rows of blocks: threads beside each other those of
+// one packed pixel, then of the pixels of a row, then rows. No thread divides: that took most of the time once. For
+// .cu files.
 #pragma once
 
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
 
 #include "src/core/elements.cuh"
 #include "src/core/grid.h"
@@ -11,20 +13,40 @@
 
 namespace owt {
 
+// kCount values as elements. Two floats become bf16 by one instruction.
+template <class T, int kCount, class Value>
+__device__ inline Pack<T, kCount> pack_of(const Value* values) {
+  Pack<T, kCount> pack;
+  if constexpr (std::is_same_v<T, Value>) {
+    for (int i = 0; i < kCount; ++i) pack.at[i] = values[i];
+  } else if constexpr (kCount % 2 == 0) {
+    for (int i = 0; i < kCount; i += 2) {
+      const __nv_bfloat162 two = __floats2bfloat162_rn(values[i], values[i + 1]);
+      pack.at[i] = two.x, pack.at[i + 1] = two.y;
+    }
+  } else {
+    for (int i = 0; i < kCount; ++i) pack.at[i] = from_float<T>(values[i]);
+  }
+  return pack;
+}
+
 // Blocks whose extents the compiler knows: kRows rows of kPixels pixels of kColours elements each; a packed pixel has
 // kChannels elements. They are stored by the widest accesses that fit, and the memory must be aligned to 16 bytes.
 template <class T, int kRows, int kPixels, int kColours, int kChannels>
 class FixedBlocks {
  public:
+  static constexpr int kFixedColours = kColours;
   __device__ static constexpr int rows() { return kRows; }
+  __device__ static constexpr int pixels() { return kPixels; }
   __device__ static constexpr int run() { return kRun; }
   __device__ static constexpr int colours() { return kColours; }
   __device__ static constexpr int channels() { return kChannels; }
 
-  // Writes value(pixel, colour) of a row of a block; behind the last row of one zeros fill the packed pixel up.
+  // Writes value(pixel, colour), a T or a float, of a row of a block; behind the last row of one zeros fill the packed
+  // pixel up.
   template <class Value>
   __device__ static void write(T* to, bool last, const Value& value) {
-    T run[kRun + kFill]{};
+    decltype(value(0, 0)) run[kRun + kFill]{};
     for (int pixel = 0; pixel < kPixels; ++pixel)
       for (int colour = 0; colour < kColours; ++colour) run[pixel * kColours + colour] = value(pixel, colour);
     if constexpr (kRows == 1) {
@@ -42,13 +64,9 @@ class FixedBlocks {
   static constexpr int kStore = std::min(kTogether, 16 / static_cast<int>(sizeof(T)));
   static_assert(kFill >= 0);
 
-  template <int kCount>
-  __device__ static void store(const T* run, T* to) {
-    for (int i = 0; i < kCount; i += kStore) {
-      Pack<T, kStore> pack;
-      for (int j = 0; j < kStore; ++j) pack.at[j] = run[i + j];
-      store_pack(to + i, pack);
-    }
+  template <int kCount, class Value>
+  __device__ static void store(const Value* run, T* to) {
+    for (int i = 0; i < kCount; i += kStore) store_pack(to + i, pack_of<T, kStore>(run + i));
   }
 };
 
@@ -56,9 +74,11 @@ class FixedBlocks {
 template <class T>
 class AnyBlocks {
  public:
+  static constexpr int kFixedColours = 0;  // unknown
   explicit AnyBlocks(const ImageLayout& to)
       : rows_(to.block_h), pixels_(to.block_w), colours_(to.in_c), channels_(to.channels) {}
   __device__ int rows() const { return rows_; }
+  __device__ int pixels() const { return pixels_; }
   __device__ int run() const { return pixels_ * colours_; }
   __device__ int colours() const { return colours_; }
   __device__ int channels() const { return channels_; }
@@ -66,7 +86,10 @@ class AnyBlocks {
   template <class Value>
   __device__ void write(T* to, bool last, const Value& value) const {
     for (int pixel = 0; pixel < pixels_; ++pixel)
-      for (int colour = 0; colour < colours_; ++colour) *to++ = value(pixel, colour);
+      for (int colour = 0; colour < colours_; ++colour) {
+        const auto one = value(pixel, colour);
+        *to++ = pack_of<T, 1>(&one).at[0];
+      }
     if (!last) return;
     for (int i = rows_ * run(); i < channels_; ++i) *to++ = T{};
   }
@@ -79,8 +102,8 @@ struct RunGrid {
   dim3 grid, block;  // blockIdx.x: the image
 };
 
-// For so many images. A block of threads goes through up to eight rows, so that what it finds out about its image is not
-// found out too often, but fewer where the GPU would not be full.
+// For so many images. A block of threads goes through up to eight rows, so that what it finds out about its image is
+// not found out too often, but fewer where the GPU would not be full.
 inline RunGrid run_grid(const ImageLayout& to, int64_t images) {
   const auto across = static_cast<unsigned>(std::min<int>(to.block_h, kBlockThreads));
   const unsigned wide = std::min(static_cast<unsigned>(to.width), kBlockThreads / across);

@@ -2,14 +2,14 @@
 // is what a first convolution with few input channels wants on a GPU; see layers/space_to_depth.h.
 //
 // The packed images are [N, height, width, channels]. Pixel (h, w) of them holds the block_h x block_w pixels of the
-// plain ones, [N, in_h, in_w, in_c], that begin at row h * block_h - top and column w * block_w - left, row by row, with
-// zeros outside the image; zeros fill up to `channels`. So each row of a block is `run()` elements side by side in the
-// plain images and in the packed ones.
+// plain ones, [N, in_h, in_w, in_c], that begin at row h * block_h - top and column w * block_w - left, row by row,
+// with zeros outside the image; zeros fill up to `channels`. So each row of a block is `run()` elements side by side
+// in the plain images and in the packed ones.
 #pragma once
 
 #include <cstdint>
 
-#include "src/core/shape.h"
+#include "src/core/tensor.h"
 
 namespace owt {
 
@@ -18,6 +18,19 @@ struct ImageLayout {
   int block_h = 1, block_w = 1;
   int top = 0, left = 0;  // rows and columns of zeros that the packed images begin with
   int height = 0, width = 0, channels = 0;
+
+  // Plain images of H x W x C, in which so many pixels of a row, a divisor of W, are seen as one.
+  static ImageLayout plain(const Shape& image, int together = 1) {
+    const auto number = [](int64_t value) { return static_cast<int>(value); };
+    const int height = number(image[0]), width = number(image[1]), channels = number(image[2]);
+    return {.in_h = height,
+            .in_w = width,
+            .in_c = channels,
+            .block_w = together,
+            .height = height,
+            .width = width / together,
+            .channels = together * channels};
+  }
 
   constexpr int run() const { return block_w * in_c; }
 
@@ -31,5 +44,8 @@ struct ImageLayout {
 
   Shape batch_of(int64_t images) const { return {images, height, width, channels}; }
 };
+
+// Plain images on the CPU, f32, in this layout; by the calling rank's team of threads.
+Tensor laid_out(const Tensor& images, const ImageLayout& layout);
 
 }  // namespace owt

@@ -83,6 +83,10 @@ void Tape::prepare_backward(bool wants_dx) {
     if (auto* const op = dynamic_cast<PreparedOp*>(runs_[r].op.get())) op->prepare_backward(r > 0 || wants_dx);
 }
 
+std::optional<ImageLayout> Tape::wanted_images() const {
+  return runs_.empty() || !runs_[0].op ? std::nullopt : runs_[0].op->wanted_images();
+}
+
 const Tensor& Tape::forward(const Pass& pass, const Tensor& x) {
   const Tensor* in = &x;
   for (Run& run : runs_) {

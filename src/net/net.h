@@ -56,6 +56,9 @@ class Tape {
   // Makes what the ops need for backward, which the first backward does otherwise (layers/prepared_op.h).
   void prepare_backward(bool wants_dx);
 
+  // The layout in which forward and backward take x without rearranging it, besides the plain one.
+  std::optional<ImageLayout> wanted_images() const;
+
   // Returns y, valid until the next forward; for an empty net or no rows, see below. x must not change until backward.
   const Tensor& forward(const Pass& pass, const Tensor& x);
   // After forward on the same x. Writes dx (may be null: not wanted); dy may be overwritten. The last layer runs first.

@@ -47,6 +47,14 @@ int64_t kept_elements(const Plan& plan, int64_t begin, int64_t end) {
   return outputs + gradient_elements(plan, begin, end);
 }
 
+// Of a row of images that waits for its step. On a GPU there are two batches as the network reads them
+// (data/two_batches.h), and three of bytes that are sent ahead (data/streamed_batches.cu).
+double image_bytes(const Plan& plan) {
+  const auto elements = static_cast<double>(plan.layers.front().in.elements());
+  const auto size = static_cast<double>(size_of(activation_type(plan.request.on.precision)));
+  return plan.request.on.device == Device::kCpu ? size * elements : (2 * size + 3) * elements;
+}
+
 // Of the moves between split layers: the whole batch, its gradient, and what travels.
 int64_t moved_elements(const Plan& plan) {
   int64_t elements = 0;
@@ -104,8 +112,8 @@ MemoryNeed memory_need(const Plan& plan) {
   const int64_t copies = request.on.precision == Precision::kBf16 ? values / 2 : 0;
   need.weight_bytes = values + copies + plan.gradient_bytes_per_rank() + velocity_bytes(plan);
   need.piece_bytes = piece_bytes(plan);
-  const double front = static_cast<double>(plan.layers.front().in.elements() + kept_elements(plan, 0, plan.boundary));
-  need.step_row_bytes = size * front * static_cast<double>(rows.most()) / whole;
+  const double front = size * static_cast<double>(kept_elements(plan, 0, plan.boundary)) + image_bytes(plan);
+  need.step_row_bytes = front * static_cast<double>(rows.most()) / whole;
   if (!plan.split()) return need;
   const int64_t dense_rows = plan.layer_rows(plan.boundary, request.step_rows).at_once;
   // The boundary also holds the gradient of the rank's own rows.

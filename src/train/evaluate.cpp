@@ -46,6 +46,7 @@ class Evaluator {
     if (comm.rank() == 0) warn_of_unused(unused, job.weights);
     batches_ = evaluation_batches(job, comm.rank(), request.split, request.views);
     comm.meet();
+    step_.feed_from(*batches_);
   }
 
   Evaluation run() { return request_.wants_logits() ? predict() : evaluate(step_, *batches_); }

@@ -1,19 +1,41 @@
 #include "src/train/made_up_batch.h"
 
+#include <algorithm>
+#include <array>
+
 #include "src/core/bf16.h"
 #include "src/core/philox.h"
+#include "src/core/threads.h"
 
 namespace owt {
 
-Batch made_up_batch(const Model& model, const Slice& rows, const PlanRequest& request) {
+namespace {
+
+// Numbers [first, first + images.elements()) of a sequence, -0.5 to 0.5, by the calling rank's team of threads: a large
+// batch has 10^8.
+void draw(int64_t first, Tensor& images) {
+  constexpr int64_t kBlock = 4;  // numbers that are drawn together
+  const Philox random(1, RandomStream::kSynthetic);
+  const int64_t end = first + images.elements(), first_block = first / kBlock;
+  parallel_for((end + kBlock - 1) / kBlock - first_block, 1 << 12, [&](int64_t part, int64_t part_end) {
+    for (int64_t block = first_block + part; block < first_block + part_end; ++block) {
+      const std::array<float, kBlock> numbers = random.uniforms(static_cast<uint64_t>(block));
+      for (int64_t i = std::max(block * kBlock, first); i < std::min((block + 1) * kBlock, end); ++i)
+        images.data()[i - first] = numbers[static_cast<size_t>(i % kBlock)] - 0.5f;
+    }
+  });
+}
+
+}  // namespace
+
+Batch made_up_batch(const Model& model, const Slice& rows, const PlanRequest& request,
+                    const std::optional<ImageLayout>& layout) {
   Batch batch;
   batch.images = Tensor(model.input.batch_of(rows.size()));
   batch.labels = Tensor({rows.size()}, DType::kI32);
   batch.step_rows = request.step_rows;
-  const Philox random(1, RandomStream::kSynthetic);
-  const int64_t each = model.input.elements();
-  for (int64_t i = 0; i < batch.images.elements(); ++i)
-    batch.images.data()[i] = random.uniform(static_cast<uint64_t>(rows.begin * each + i)) - 0.5f;
+  draw(rows.begin * model.input.elements(), batch.images);
+  if (layout) batch.images = laid_out(batch.images, *layout);
   for (int64_t i = 0; i < rows.size(); ++i)
     batch.labels.data<int32_t>()[i] = static_cast<int32_t>((rows.begin + i) % model.classes);
   if (request.on.precision == Precision::kBf16) batch.images = to_bf16(batch.images);

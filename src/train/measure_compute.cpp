@@ -37,7 +37,9 @@ TimingReport time_alone(const Settings& settings, const Plan& plan) {
   Sgd sgd(settings.optimizer);
   Step step(plan, model, sgd, *solo, &profiler, step_options(settings));
   model.initialize(settings.run.seed);
-  const Batch batch = made_up_batch(settings.model, {0, plan.request.step_rows}, plan.request);
+  step.prepare(plan.request.step_rows);
+  const Batch batch = made_up_batch(settings.model, {0, plan.request.step_rows}, plan.request,
+                                    step.wanted_images(plan.request.step_rows));
   constexpr Step::Rates kRates{1e-6, 1e-6};
   const auto begin = SteadyClock::now();
   for (int64_t i = 0; i < kUntimedSteps + kMostSteps; ++i) {

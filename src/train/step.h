@@ -62,6 +62,11 @@ class Step {
   // Where batches are to be ready: pass it to BatchSource::next().
   const Stream& stream() const { return stream_; }
   bool records() const;  // steps into graphs
+  // How the first layer of a step of so many rows, which must have been prepared, likes its images best; none: plain.
+  std::optional<ImageLayout> wanted_images(int64_t step_rows) const;
+  // Lets the source make them so from now on, for steps that are prepared. This must live as long as the source is
+  // used.
+  void feed_from(BatchSource& batches) const;
   // Steps that may be started before the first result is asked for.
   int most_in_flight() const { return static_cast<int>(slots_.size()); }
 
@@ -120,8 +125,9 @@ class Step {
     Graph graph;
     std::shared_ptr<const Profiler::Recording> scopes;
   };
-  // What a recorded step depends on: rows, addresses of images and labels, mode, timed or not.
-  using RecordKey = std::tuple<int64_t, const void*, const void*, Mode, bool>;
+  // What a recorded step depends on: rows, addresses of images and labels, channels of the images (which tell their
+  // layout), mode, timed or not.
+  using RecordKey = std::tuple<int64_t, const void*, const void*, int64_t, Mode, bool>;
 
   void start(const Batch& batch, Pass pass, const Rates& rates, bool stop);
   void queue(const Batch& batch, const Pass& pass, const Slot& slot);

@@ -142,6 +142,15 @@ void Step::prepare(int64_t step_rows, Mode mode) {
   comm_.meet();
 }
 
+std::optional<ImageLayout> Step::wanted_images(int64_t step_rows) const {
+  const auto made = bound_.find(step_rows);
+  return made == bound_.end() ? std::nullopt : made->second.front.wanted_images();
+}
+
+void Step::feed_from(BatchSource& batches) const {
+  batches.lay_out([this](int64_t step_rows) { return wanted_images(step_rows); });
+}
+
 // Collectives have no times of their own in a graph. And bf16 on the wire takes memory in turns, which lets a recorded
 // collective depend on one before the recording.
 bool Step::records() const {
@@ -189,7 +198,9 @@ void Step::queue_all(const Batch& batch, const Pass& pass, Slot& slot) {
 void Step::replay(const Batch& batch, const Pass& pass, Slot& slot) {
   const bool timed = profiler_ && profiler_->in_step();
   const auto [found, first] =
-      recorded_.try_emplace({batch.step_rows, batch.images.raw(), batch.labels.raw(), pass.mode, timed}, slots_.size());
+      recorded_.try_emplace({batch.step_rows, batch.images.raw(), batch.labels.raw(),
+                             batch.images.shape()[batch.images.shape().rank() - 1], pass.mode, timed},
+                            slots_.size());
   if (first) return queue_all(batch, pass, slot);
   Recorded& recorded = found->second[static_cast<size_t>(&slot - slots_.data())];
   if (!recorded.graph.recorded()) {

@@ -35,7 +35,9 @@ double time_rank(const Settings& settings, const Plan& plan, const TimeOptions& 
   Step step(plan, model, sgd, comm, &profiler, step_options(settings));
   model.initialize(settings.run.seed);
   const StepRows rows = plan.rows(plan.request.step_rows);
-  const Batch batch = made_up_batch(settings.model, rows.of(comm.rank()), plan.request);
+  step.prepare(plan.request.step_rows);
+  const Batch batch =
+      made_up_batch(settings.model, rows.of(comm.rank()), plan.request, step.wanted_images(plan.request.step_rows));
   comm.meet();
   constexpr Step::Rates kRates{1e-6, 1e-6};  // leave the made-up task finite
   int64_t number = 0;

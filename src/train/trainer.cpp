@@ -52,6 +52,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
   first_step_ = state_.step;
   comm_.meet();
   prepare_steps();
+  step_.feed_from(*batches_);
   if (!writes()) return;
   checkpoints_.emplace(job.run_folder, job.settings.run.keep_checkpoints);
   // First, since a run that stops before its next checkpoint goes on from here, where its metrics end.
@@ -266,6 +267,7 @@ Evaluation Trainer::evaluate_now() {
   // Kept for the next time: recorded steps read its memory.
   if (!test_batches_) {
     test_batches_ = evaluation_batches(job_, comm_.rank());
+    step_.feed_from(*test_batches_);
     comm_.meet();
   }
   return evaluate(step_, *test_batches_);

@@ -69,7 +69,7 @@ TEST_P(DeviceBatches, AreThoseOfALoaderInEpochsOfOneStep) {
 }
 
 TEST_P(DeviceBatches, AreThoseOfALoaderWithEveryAugmentation) {
-  for (const int64_t crop : {0, 2, 3, 6}) {  // images of 48, 12, 27 and 108 values
+  for (const int64_t crop : {0, 2, 3, 6, 8}) {  // 8: the pixels of a row are made together
     const LoaderSettings made = settings(
         40, 16, {.crop = crop, .pad = 2, .mirror = true, .scale = 0.3, .mean = From::kPixel, .std = From::kChannel});
     EXPECT_EQ(run_here(made, 6), run(made, 6)) << "crop " << crop;
@@ -157,14 +157,83 @@ TEST_P(DeviceBatches, AreOfTheTypeOfThePrecision) {
   EXPECT_EQ(batch.labels.device(), device());
 }
 
-TEST_P(DeviceBatches, LieInTheSameMemory) {
+TEST_P(DeviceBatches, LieInTwoPlacesInTurn) {
   const auto batches = source(settings(22, 10));
-  const Batch first = batches->next(stream_);
-  for (int i = 1; i < 10; ++i) {
+  const Batch first = batches->next(stream_), second = batches->next(stream_);
+  EXPECT_NE(second.images.raw(), first.images.raw());
+  EXPECT_NE(second.labels.raw(), first.labels.raw());
+  for (int i = 2; i < 10; ++i) {
     const Batch& batch = batches->next(stream_);
-    EXPECT_EQ(batch.images.raw(), first.images.raw());
-    EXPECT_EQ(batch.labels.raw(), first.labels.raw());
+    EXPECT_EQ(batch.images.raw(), (i % 2 == 0 ? first : second).images.raw());
+    EXPECT_EQ(batch.labels.raw(), (i % 2 == 0 ? first : second).labels.raw());
   }
+}
+
+// Of images of 6 x 6 x 3: as first layers of stride 4, 2 and 1 want them, and one that no kernel was made for.
+const ImageLayout kLayouts[] = {{6, 6, 3, 4, 4, 2, 2, 3, 3, 48},
+                                {6, 6, 3, 2, 2, 3, 3, 5, 5, 16},
+                                {6, 6, 3, 1, 1, 0, 0, 6, 6, 4},
+                                {6, 6, 3, 1, 1, 0, 0, 6, 6, 8},
+                                {6, 6, 3, 3, 2, 1, 4, 3, 5, 24}};
+
+// What a loader makes, in the layout, and in bf16 where that is asked for.
+std::vector<Copy> laid_out_run(const LoaderSettings& made, int steps, const ImageLayout& layout, Precision precision) {
+  Loader loader(made);
+  std::vector<Copy> batches;
+  for (int i = 0; i < steps; ++i) {
+    Batch batch = loader.next(Stream());
+    if (batch.images.shape().rows() > 0) batch.images = laid_out(batch.images, layout);
+    batches.push_back(copy(batch));
+    if (precision == Precision::kBf16)
+      for (float& value : batches.back().images) value = from_bf16(to_bf16(value));
+  }
+  return batches;
+}
+
+TEST_P(DeviceBatches, ComeInTheLayoutThatIsAskedFor) {
+  AugmentSettings augment{.crop = 6, .pad = 2, .mirror = true, .mean = From::kValues};
+  augment.mean_values = {90, 100, 110.5};
+  for (const auto precision : {Precision::kFp32, Precision::kBf16})
+    for (const ImageLayout& layout : kLayouts)
+      for (const auto mean : {From::kValues, From::kPixel}) {
+        augment.mean = mean;
+        const LoaderSettings made = settings(22, 10, augment);
+        const auto batches = source(made, precision);
+        batches->lay_out([&](int64_t) { return layout; });
+        EXPECT_EQ(run(*batches, 7, stream_), laid_out_run(made, 7, layout, precision))
+            << layout.block_h << " x " << layout.block_w << " pixels, " << layout.channels << " channels";
+      }
+}
+
+TEST_P(DeviceBatches, ComeInALayoutForEachNumberOfRows) {
+  const LoaderSettings made = settings(22, 10, {.crop = 6, .pad = 2, .mirror = true});
+  const auto batches = source(made);
+  batches->lay_out([&](int64_t rows) { return rows == 2 ? std::optional(kLayouts[0]) : std::nullopt; });
+  const auto plain = run(made, 7), packed = laid_out_run(made, 7, kLayouts[0], Precision::kFp32);
+  const auto found = run(*batches, 7, stream_);
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], (i % 3 == 2 ? packed : plain)[i]) << i;
+}
+
+TEST_P(DeviceBatches, KeepTheLayoutsApartFromTheMomentTheyAreAskedFor) {
+  const LoaderSettings made = settings(22, 10, {.crop = 6, .pad = 2, .mirror = true});
+  const auto plain = run(made, 9), packed = laid_out_run(made, 9, kLayouts[0], Precision::kFp32);
+  const auto batches = source(made);
+  const auto next = [&] {
+    const Batch& batch = batches->next(stream_);
+    stream_.synchronize();
+    return copy(batch);
+  };
+  EXPECT_EQ(next(), plain[0]);
+  batches->lay_out([&](int64_t) { return kLayouts[0]; });
+  const Copy made_before_or_not = next();
+  EXPECT_TRUE(made_before_or_not == plain[1] || made_before_or_not == packed[1]);
+  for (size_t i = 2; i < 9; ++i) EXPECT_EQ(next(), packed[i]) << i;
+}
+
+TEST_P(DeviceBatches, OfAnotherSizeThanTheLayoutAreAnError) {
+  const auto batches = source(settings(22, 10, {.crop = 3}));
+  batches->lay_out([&](int64_t) { return kLayouts[0]; });
+  EXPECT_THROW(batches->next(stream_), Error);
 }
 
 // The host goes on at once: everything is in the order of the streams.

@@ -181,6 +181,29 @@ TEST_P(ConvWaysInBf16, TheGradientOfTheWeightsMayBeBf16Too) {
   EXPECT_EQ(gradient(), f32);
 }
 
+TEST_P(ConvWays, TakesImagesAsItWantsThemToo) {
+  const std::optional<ImageLayout> layout = op_->wanted_images();
+  ASSERT_EQ(layout.has_value(), GetParam().presentation != ConvPresentation::kPlain);
+  if (!layout) return;
+  const std::vector<float> x = values(x_shape().elements(), 4), dy = values(y_shape().elements(), 2);
+  Tensor y(y_shape(), dtype_, Device::kCuda), same_y(y_shape(), dtype_, Device::kCuda);
+  op_->forward(pass_, to_gpu(x, x_shape(), dtype_), y);
+  op_->backward(pass_, to_gpu(x, x_shape(), dtype_), y, to_gpu(dy, y_shape(), dtype_), nullptr);
+  stream_.synchronize();
+  std::vector<double> dw = from_gpu(weight_.grad);
+
+  Tensor other_y(y_shape(), dtype_, Device::kCuda);
+  op_->forward(pass_, to_gpu(values(x_shape().elements(), 5), x_shape(), dtype_), other_y);
+  const Tensor packed = laid_out(upload(x, x_shape(), Device::kCpu), *layout);
+  const Tensor wanted = to_gpu({packed.data(), packed.data() + packed.elements()}, layout->batch_of(kRows), dtype_);
+  op_->forward(pass_, wanted, same_y);
+  op_->backward(pass_, wanted, same_y, to_gpu(dy, y_shape(), dtype_), nullptr);
+  stream_.synchronize();
+  EXPECT_EQ(from_gpu(same_y), from_gpu(y));
+  for (double& value : dw) value *= 2;  // it was added, and twice a number is exact
+  EXPECT_EQ(from_gpu(weight_.grad), dw);
+}
+
 TEST_P(ConvWays, NaNIsSeenInTheOutput) {
   std::vector<float> x = values(x_shape().elements(), 1);
   x[0] = std::numeric_limits<float>::quiet_NaN();

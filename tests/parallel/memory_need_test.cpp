@@ -56,6 +56,13 @@ TEST(MemoryNeed, InBf16SumsOfGradientsAreF32) {
   EXPECT_EQ(memory_need(plan_of(2, Strategy::kOwtC, 8, kBf16)).weight_bytes, 3 * 14 + 24 * 14);
 }
 
+TEST(MemoryNeed, OnAGpuTwoBatchesOfImagesAndThreeOfBytesAreThere) {
+  PlanRequest request;
+  request.step_rows = 8;
+  request.on = {Device::kCuda, Precision::kBf16};
+  EXPECT_EQ(memory_need(make_plan(tiny_model(), request)).step_row_bytes, 2.0 * (2 * 4 + 12 + 4 + 2 * 12) + 3 * 4);
+}
+
 TEST(MemoryNeed, SplitDenseLayersKeepTheirShareOfTheWeights) {
   const MemoryNeed need = memory_need(plan_of(2, Strategy::kOwtA, 8));
   EXPECT_EQ(need.weight_bytes, (3 + 2 * 12) * 12);

@@ -12,10 +12,13 @@
 #include <cstdint>
 #include <functional>
 
-extern constinit thread_local uint3 threadIdx;
-extern constinit thread_local uint3 blockIdx;
-extern constinit thread_local dim3 blockDim;
-extern constinit thread_local dim3 gridDim;
+// Of the program itself: g++ 12 makes of their addresses by way of a table what ld does not take.
+#define OWT_OF_THREAD extern constinit thread_local __attribute__((tls_model("local-exec")))
+OWT_OF_THREAD uint3 threadIdx;
+OWT_OF_THREAD uint3 blockIdx;
+OWT_OF_THREAD dim3 blockDim;
+OWT_OF_THREAD dim3 gridDim;
+#undef OWT_OF_THREAD
 
 namespace simulated_gpu {
 

@@ -123,6 +123,7 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
     Step step(job.plan, model, sgd, comm, nullptr, options);
     model.initialize(job.settings.run.seed);
     const auto batches = training_batches(job, comm.rank(), 0, 0);
+    step.feed_from(*batches);
     const Schedule schedule(job.settings.schedule);
     // As many steps are under way as the device allows.
     int64_t finished = 0, smaller_steps = 0, bytes_of_smaller = 0;

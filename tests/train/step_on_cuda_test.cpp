@@ -82,8 +82,8 @@ TEST_P(StepOnGpu, InBf16TheCopiesOfTheWeightsStayEqualToThem) {
   }
 }
 
-// 16 steps: those of 24 rows and those of 4 at the end of an epoch are both run, recorded, and replayed. The learning
-// rate changes with every step, and so does what dropout drops.
+// 16 steps, batches in two places in turn: those of 24 rows are run, recorded and replayed, those of 4 at the end of
+// an epoch run and recorded. The learning rate changes with every step, and so does what dropout drops.
 TEST_P(StepOnGpu, RecordedStepsGiveTheSameBits) {
   for (const char* precision : {"fp32", "bf16"}) {
     const Overrides base{{"run.precision", precision}, {"schedule.type", "cosine"}, {"schedule.warmup_epochs", "1"}};

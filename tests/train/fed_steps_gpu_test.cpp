@@ -1,0 +1,89 @@
+// Steps whose images come as the first layer wants them, however that layer is computed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "src/comm/threads.h"
+#include "src/core/plan_cache.h"
+#include "src/train/evaluate.h"
+#include "src/train/job.h"
+#include "src/train/step.h"
+#include "tests/simulated_gpu/runtime.h"
+#include "tests/support/runs.h"
+
+namespace owt {
+namespace {
+
+const std::string kRecipe = recipe_of("[3, 12, 12]", "train_images = 28\nside = 12\nbatch = 12", R"(
+  { name = "conv1", type = "conv", out = 8, kernel = 5, stride = 2, pad = 2 },
+  { name = "relu1", type = "relu" },
+  { name = "fc", type = "dense", out = 10 })");
+
+struct Training {
+  std::vector<double> losses;
+  double test_loss = 0;
+  std::vector<int64_t> channels;  // of each batch in training
+  int packing_kernels = 0;        // in all recorded steps
+};
+
+int recorded(const std::string& kernel) {
+  int count = 0;
+  for (const auto& graph : simulated_gpu::live_graphs())
+    for (const auto& node : graph) count += node.name.find(kernel) != std::string::npos;
+  return count;
+}
+
+// Four epochs of three steps, the third of them smaller, and the test images.
+Training train(bool fed, bool graphs) {
+  Job job;
+  job.settings = small_settings(kRecipe, {{"run.device", "cuda"}, {"run.cuda_graph", graphs ? "true" : "false"}});
+  job.plan = job.settings.plan_to_run();
+  open_data(job, "");
+  Training training;
+  const auto body = [&](Communicator& comm) {
+    RankModel model(job.settings.model, job.plan, comm.rank());
+    Sgd sgd(job.settings.optimizer);
+    Step step(job.plan, model, sgd, comm, nullptr, step_options(job.settings));
+    model.initialize(job.settings.run.seed);
+    for (const int64_t rows : {12, 4, 10}) step.prepare(rows);
+    const auto batches = training_batches(job, 0, 0, 0), test = evaluation_batches(job, 0);
+    if (fed) step.feed_from(*batches), step.feed_from(*test);
+    for (int i = 0; i < 12; ++i) {
+      const Batch& batch = batches->next(step.stream());
+      training.channels.push_back(batch.images.shape()[3]);
+      const StepResult result = step.train(batch, i, {0.05, 0.05}, false);
+      training.losses.push_back(result.sums.loss / static_cast<double>(result.sums.rows));
+    }
+    training.test_loss = evaluate(step, *test).loss;
+    training.packing_kernels = recorded("pack_images");
+  };
+  run_ranks(1, 1, body, Device::kCuda);
+  return training;
+}
+
+// From now on the first layer is computed so, whatever was measured.
+void force_presentation(const std::string& name) {
+  for (const auto& [key, text] : PlanCache::process().known())
+    if (key.find("\npresentation, ") != std::string::npos) PlanCache::process().store_for_this_process(key, name);
+}
+
+TEST(FedSteps, LearnTheSameBitsAndArePackedByWhoeverMakesTheImages) {
+  train(false, false);  // looks for presentations of all numbers of rows
+  const std::pair<const char*, int64_t> ways[] = {{"plain", 3}, {"4 channels", 4}, {"8 channels", 8}, {"blocks", 16}};
+  for (const auto& [name, channels] : ways)
+    for (const bool graphs : {false, true}) {
+      force_presentation(name);
+      const Training fed = train(true, graphs), unfed = train(false, graphs);
+      EXPECT_THAT(fed.channels, testing::Each(channels)) << name;
+      EXPECT_THAT(unfed.channels, testing::Each(3)) << name;
+      EXPECT_EQ(fed.losses, unfed.losses) << name;
+      EXPECT_EQ(fed.test_loss, unfed.test_loss) << name;
+      EXPECT_EQ(fed.packing_kernels, 0) << name;
+      EXPECT_EQ(unfed.packing_kernels > 0, graphs && channels != 3) << name;
+    }
+}
+
+}  // namespace
+}  // namespace owt
