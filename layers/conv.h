@@ -31,6 +31,10 @@ struct ConvGeometry {
   double flops(int64_t rows) const;  // of one pass; a multiply-add is 2
 };
 
+// The convolution in which each block of pixels of a convolution without groups has become one pixel, with its channels
+// filled up to a multiple. Blocks are as large as the stride, or one pixel.
+ConvGeometry packed_geometry(const ConvGeometry& plain, int64_t block_h, int64_t block_w, int64_t multiple);
+
 std::unique_ptr<Layer> make_conv(const LayerSpec& spec);
 
 // Of a conv on a batch `in`; none for any other layer.

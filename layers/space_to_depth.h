@@ -29,16 +29,8 @@ class ChannelPacking {
         block_w_(static_cast<int>(block_w)),
         channels_(static_cast<int>(geometry.in_c)),
         plain_(geometry),
-        packed_(geometry) {
-    const int64_t used = block_h * block_w * geometry.in_c;
-    packed_.in_c = (used + multiple - 1) / multiple * multiple;
+        packed_(packed_geometry(geometry, block_h, block_w, multiple)) {
     if (block_h * block_w == 1) return;
-    packed_.kernel_h = (geometry.kernel_h + block_h - 1) / block_h;
-    packed_.kernel_w = (geometry.kernel_w + block_w - 1) / block_w;
-    packed_.in_h = geometry.out_h + packed_.kernel_h - 1;
-    packed_.in_w = geometry.out_w + packed_.kernel_w - 1;
-    packed_.stride_h = packed_.stride_w = 1;
-    packed_.top = packed_.left = packed_.bottom = packed_.right = 0;
     shift_h_ = static_cast<int>(geometry.top);
     shift_w_ = static_cast<int>(geometry.left);
   }

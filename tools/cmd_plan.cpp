@@ -33,6 +33,9 @@ void declare(Options& options) {
   options.option("local-bandwidth", "B", "of each rank to others on its host (default: 10GB/s; with --gpu, the GPU's)");
   options.option("local-latency", "T", "of each message on a host (default: 5us; with --gpu, the GPU's)");
   options.option("gpu", "NAME", "compute times from what this GPU can do at best: H200 | H100 | A100 | L40S | RTX4090");
+  options.flag("launches",
+               "with --gpu and one worker, list what that GPU is given to do in a step, kernel by kernel, with the "
+               "times of a model");
   options.repeated("times", "FILE",
                    "compute times from a table of owt time --workers 1 --csv; give several of different "
                    "batches to tell what does not grow with the rows");
@@ -83,6 +86,15 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked)
                         static_cast<double>(plan.weight_bytes_per_rank()) / 1e6,
                         std::count(shown.begin(), shown.end(), name) > 0 ? "   <- shown above" : "");
   }
+}
+
+// Launches are those of a GPU that trains alone. Throws UsageError.
+void check_launches(const Options& options, int workers) {
+  if (!options.boolean("launches")) return;
+  if (!options.given("gpu")) throw UsageError("owt plan: --launches needs the GPU whose launches they are: --gpu NAME");
+  if (workers > 1)
+    throw UsageError(
+        concat("owt plan: --launches lists the step of one worker, and there are ", workers, "; add --workers 1"));
 }
 
 // What the options say about links. Throws UsageError where they contradict each other.
@@ -142,11 +154,11 @@ std::unique_ptr<ComputeModel> measure(const Settings& settings, const Options& o
 
 std::unique_ptr<ComputeModel> compute_from(const Settings& settings, const Options& options, const Network& network) {
   PlanRequest whole = settings.plan_request();
+  if (options.given("gpu")) return device_compute(gpu_from(options), settings.model, whole.on);
+  if (!options.given("times")) return measure(settings, options, network);
   whole.ranks = 1;
   whole.model_ranks = 1;
   const Plan plan = make_plan(settings.model, whole);
-  if (options.given("gpu")) return device_compute(gpu_from(options), plan);
-  if (!options.given("times")) return measure(settings, options, network);
   ComputeSamples samples;
   for (const std::string& file : options.list("times")) {
     add_samples(read_times(file), plan, samples);
@@ -187,6 +199,10 @@ void predict_all(const Settings& settings, const Options& options, const Network
             << result.choice.table() << '\n'
             << result.choice.reason() << '\n'
             << crossover_text(result);
+  if (options.boolean("launches")) {
+    result.step = estimate_step(gpu_from(options), settings.model, make_plan(settings.model, request));
+    std::cout << '\n' << result.step->table();
+  }
   if (options.given("json")) write_file_atomically(options.string("json"), prediction_json(result));
 }
 
@@ -218,6 +234,7 @@ int command_plan(const Arguments& arguments) {
     more.emplace_back("parallel.model_ranks", std::to_string(options.integer("model-ranks", {.low = 1, .high = 4096})));
   const Settings settings = shared_settings(options, more);
   if (options.given("json")) check_output(options.string("json"));
+  check_launches(options, settings.parallel.workers);
   if (!predicts(options)) {
     show_plans(settings, options.list("parallel"));
     std::cout << "\nFor predicted times add --bandwidth B [--latency T] or --links FILE (the links), and --gpu NAME, "

@@ -5,6 +5,7 @@
 
 #include "src/core/config.h"
 #include "src/core/log.h"
+#include "src/parallel/step_launches.h"
 
 namespace owt {
 namespace {
@@ -75,30 +76,23 @@ class Measured : public ComputeModel {
   std::string source_;
 };
 
-struct Kernel {
-  double flops = 0;         // per row
-  double in_bytes = 0;      // per row, whatever the part
-  double out_bytes = 0;     // per row, of the whole layer
-  double weight_bytes = 0;  // whatever the rows, of the whole layer
-};
-
 class DeviceFloors : public ComputeModel {
  public:
-  DeviceFloors(const DeviceSpeed& speed, const Plan& plan) : speed_(speed) {
-    const Precision precision = plan.request.on.precision;
-    peak_ = precision == Precision::kBf16   ? speed.bf16_flops
-            : precision == Precision::kTf32 ? speed.tf32_flops
-                                            : speed.fp32_flops;
-    const double size = static_cast<double>(size_of(activation_type(precision)));
-    for (size_t i = 0; i < plan.layers.size(); ++i) {
-      Kernels kernels = kernels_of(plan.layers, i, size);
-      forward_.push_back(std::move(kernels.forward));
-      backward_.push_back(std::move(kernels.backward));
-      params_.push_back(static_cast<double>(plan.layers[i].weight_bytes) / 4);
+  DeviceFloors(const DeviceSpeed& speed, const Model& model, const Compute& on)
+      : speed_(speed), peak_(speed.flops(on.precision)) {
+    const Plan plan = make_plan(model, {.on = on});
+    forward_.resize(plan.layers.size());
+    backward_.resize(plan.layers.size());
+    for (StepLaunch& launch : launches_of_step(model, plan)) {
+      if (launch.phase == Phase::kLoss) loss_.push_back(launch);
+      if (launch.layer < 0) continue;
+      auto& of_phase = launch.phase == Phase::kForward ? forward_ : backward_;
+      of_phase[static_cast<size_t>(launch.layer)].push_back(std::move(launch));
     }
-    loss_bytes_ = 3 * size * static_cast<double>(plan.layers.back().out.elements());
+    for (size_t i = 0; i < plan.layers.size(); ++i)
+      update_bytes_.push_back(update_bytes(plan, static_cast<int64_t>(i)));
     text_ = format("floors of one {} in {} at {:.0f} % of {:.0f} TFLOP/s and {:.0f} % of {:.2f} TB/s", speed.name,
-                   name_of(precision), 100 * speed.flop_share, peak_ / 1e12, 100 * speed.byte_share,
+                   name_of(on.precision), 100 * speed.flop_share, peak_ / 1e12, 100 * speed.byte_share,
                    speed.bytes_per_s / 1e12);
   }
 
@@ -108,74 +102,35 @@ class DeviceFloors : public ComputeModel {
   double backward(size_t layer, double rows, double part) const override {
     return seconds(backward_.at(layer), rows, part);
   }
-  double update(size_t layer, double part) const override { return bytes_seconds(20 * params_.at(layer) * part); }
-  double loss(double rows) const override { return bytes_seconds(loss_bytes_ * rows); }
+  double update(size_t layer, double part) const override { return bytes_seconds(update_bytes_.at(layer) * part); }
+  double loss(double rows) const override { return seconds(loss_, rows, 1); }
   double rest() const override { return 0; }
   std::string text() const override { return text_; }
 
  private:
-  static bool multiplies(const LayerPlan& layer) { return layer.type == "conv" || layer.type == "dense"; }
-  static bool pools(const LayerPlan& layer) { return layer.type == "max_pool" || layer.type == "avg_pool"; }
-
-  struct Kernels {
-    std::vector<Kernel> forward, backward;
-    void add(const Kernels& more) {
-      forward.insert(forward.end(), more.forward.begin(), more.forward.end());
-      backward.insert(backward.end(), more.backward.begin(), more.backward.end());
-    }
-  };
-
-  static Kernels kernels_of(const std::vector<LayerPlan>& layers, size_t i, double size) {
-    const LayerPlan& layer = layers[i];
-    const double x = size * static_cast<double>(layer.in.elements()),
-                 y = size * static_cast<double>(layer.out.elements());
-    const double count = static_cast<double>(layer.weight_bytes) / 4, w = size * count;
-    Kernels kernels;
-    auto& [forward, backward] = kernels;
-    if (!layer.inner.empty()) {
-      for (size_t k = 0; k < layer.inner.size(); ++k) kernels.add(kernels_of(layer.inner, k, size));
-      forward.push_back({0, 0, 3 * y, 0});
-      backward.push_back({0, 0, 4 * y + 3 * x, 0});
-    } else if (multiplies(layer)) {
-      forward.push_back({layer.flops_per_row, x, y, w});
-      backward.push_back({layer.flops_per_row, x, y, w});
-      if (layer.backward_flops_per_row > layer.flops_per_row)  // dx is wanted
-        backward.push_back({layer.flops_per_row, x, y, w});
-    } else if (layer.type == "relu") {
-      if (i == 0 || !multiplies(layers[i - 1])) forward.push_back({0, 0, x + y, 0});
-      if (i + 1 == layers.size() || !pools(layers[i + 1])) backward.push_back({0, 0, 3 * y, 0});
-    } else if (pools(layer)) {
-      const double index = y / size;
-      forward.push_back({0, 0, x + y + index, 0});
-      backward.push_back({0, 0, 2 * y + index + x, 0});
-    } else {
-      forward.push_back({layer.flops_per_row, 0, x + y, w});
-      backward.push_back({layer.backward_flops_per_row, 0, 2 * y + x, w});
-    }
-    return kernels;
-  }
-
   double bytes_seconds(double bytes) const { return bytes / (speed_.bytes_per_s * speed_.byte_share); }
 
-  double seconds(const std::vector<Kernel>& kernels, double rows, double part) const {
+  double seconds(const std::vector<StepLaunch>& launches, double rows, double part) const {
     double sum = 0;
     if (rows <= 0) return 0;
-    for (const Kernel& k : kernels)
-      sum += std::max(k.flops * rows * part / (peak_ * speed_.flop_share),
-                      bytes_seconds(k.in_bytes * rows + part * (k.out_bytes * rows + k.weight_bytes)));
+    for (const StepLaunch& launch : launches)
+      sum +=
+          std::max(launch.flops * rows * part / (peak_ * speed_.flop_share), bytes_seconds(launch.bytes(rows, part)));
     return sum;
   }
 
   DeviceSpeed speed_;
-  double peak_ = 0, loss_bytes_ = 0;
-  std::vector<std::vector<Kernel>> forward_, backward_;
-  std::vector<double> params_;
+  double peak_;
+  std::vector<std::vector<StepLaunch>> forward_, backward_;  // of each layer
+  std::vector<StepLaunch> loss_;
+  std::vector<double> update_bytes_;
   std::string text_;
 };
 
 // H200 as in reference performance.md 2.1 (what its tensor cores and memory were seen to give elsewhere, not the data
 // sheet's 989 TFLOP/s and 4.8 TB/s) and 4.2 (NVLink, PCIe); H100 the same chip with its memory's share of bandwidth;
-// the others from their data sheets: dense tensor-core rates with f32 sums.
+// the others from their data sheets: dense tensor-core rates with f32 sums. Instructions: multiprocessors, four each
+// cycle, at the clock that is boosted to.
 const std::vector<DeviceSpeed>& known_devices() {
   static const std::vector<DeviceSpeed> known = {
       {.name = "H200",
@@ -183,6 +138,7 @@ const std::vector<DeviceSpeed>& known_devices() {
        .tf32_flops = 395e12,
        .fp32_flops = 67e12,
        .bytes_per_s = 4.3e12,
+       .warp_instructions_per_s = 132 * 4 * 1.755e9,
        .link_bytes_per_s = 370e9,
        .link_latency_s = 12e-6},
       {.name = "H100",
@@ -190,6 +146,7 @@ const std::vector<DeviceSpeed>& known_devices() {
        .tf32_flops = 395e12,
        .fp32_flops = 67e12,
        .bytes_per_s = 3.0e12,
+       .warp_instructions_per_s = 132 * 4 * 1.755e9,
        .link_bytes_per_s = 370e9,
        .link_latency_s = 12e-6},
       {.name = "A100",
@@ -197,6 +154,7 @@ const std::vector<DeviceSpeed>& known_devices() {
        .tf32_flops = 156e12,
        .fp32_flops = 19.5e12,
        .bytes_per_s = 2.039e12,
+       .warp_instructions_per_s = 108 * 4 * 1.41e9,
        .link_bytes_per_s = 235e9,
        .link_latency_s = 12e-6},
       {.name = "L40S",
@@ -204,6 +162,7 @@ const std::vector<DeviceSpeed>& known_devices() {
        .tf32_flops = 183e12,
        .fp32_flops = 91.6e12,
        .bytes_per_s = 0.864e12,
+       .warp_instructions_per_s = 142 * 4 * 2.52e9,
        .link_bytes_per_s = 20e9,
        .link_latency_s = 12e-6},
       {.name = "RTX4090",
@@ -211,6 +170,7 @@ const std::vector<DeviceSpeed>& known_devices() {
        .tf32_flops = 82.6e12,
        .fp32_flops = 82.6e12,
        .bytes_per_s = 1.008e12,
+       .warp_instructions_per_s = 128 * 4 * 2.52e9,
        .link_bytes_per_s = 20e9,
        .link_latency_s = 12e-6},
   };
@@ -243,8 +203,12 @@ DeviceSpeed device_speed(const std::string& name) {
        near.empty() ? "" : concat("; did you mean '", near, "'?"));
 }
 
-std::unique_ptr<ComputeModel> device_compute(const DeviceSpeed& speed, const Plan& plan) {
-  return std::make_unique<DeviceFloors>(speed, plan);
+double DeviceSpeed::flops(Precision precision) const {
+  return precision == Precision::kBf16 ? bf16_flops : precision == Precision::kTf32 ? tf32_flops : fp32_flops;
+}
+
+std::unique_ptr<ComputeModel> device_compute(const DeviceSpeed& speed, const Model& model, const Compute& on) {
+  return std::make_unique<DeviceFloors>(speed, model, on);
 }
 
 }  // namespace owt

@@ -42,21 +42,20 @@ struct DeviceSpeed {
   std::string name;
   double bf16_flops = 0, tf32_flops = 0, fp32_flops = 0;  // per second, dense
   double bytes_per_s = 0;                                 // of its memory
+  double warp_instructions_per_s = 0;                     // that its multiprocessors can issue
   double flop_share = 0.60, byte_share = 0.85;            // reached; defaults of reference performance.md 2.1
   double link_bytes_per_s = 0, link_latency_s = 0;        // of collectives with its neighbours in a host
+
+  double flops(Precision precision) const;  // per second
 };
 // H200, H100, A100, L40S, RTX4090; case does not matter. Throws Error with the list.
 DeviceSpeed device_speed(const std::string& name);
 std::vector<std::string> device_names();
 
-// Floors: every kernel takes max(flops / (peak * flop_share), bytes / (memory * byte_share)).
-//   conv, dense   forward x + w + y; backward x + y + w for dW, and once more for dx unless it is the first layer
-//   relu          forward 0 behind a convolution or dense layer (fused); backward 3 y, or 0 before a pool
-//   pools         forward x + y + 1 byte of y's index; backward 2 y, the index, and x
-//   residual      its layers; forward 3 y, backward 4 y + 3 x
-//   others        forward x + y, backward 2 y + x
-//   update        20 bytes per parameter; loss: three times the logits
-// Activations and the factors of products in the plan's precision. Source: reference performance.md 2.1 and 4.2.
-std::unique_ptr<ComputeModel> device_compute(const DeviceSpeed& speed, const Plan& plan);
+// Floors: every launch of a step (step_launches.h) takes max(flops / (peak * flop_share),
+// bytes / (memory * byte_share)). A launch of several layers counts for one of them: what masks by a relu for the relu,
+// what goes through a pool for the pool. `on`: what computes; its precision is that of activations and of the factors
+// of products. Source: reference performance.md 2.1 and 4.2.
+std::unique_ptr<ComputeModel> device_compute(const DeviceSpeed& speed, const Model& model, const Compute& on);
 
 }  // namespace owt

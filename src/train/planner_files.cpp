@@ -74,6 +74,31 @@ Network read_links(const std::string& path) {
   }
 }
 
+namespace {
+
+Json step_json(const StepEstimate& step) {
+  Json json = {{"device", step.device},
+               {"seconds", step.seconds()},
+               {"beside_s", step.beside_seconds()},
+               {"floor_s", step.floor_seconds},
+               {"images_per_second", step.images_per_second()},
+               {"assumptions", step.assumptions}};
+  const auto rows = static_cast<double>(step.rows);
+  for (const auto& [launch, seconds, bound] : step.launches)
+    json["launches"].push_back({{"layer", launch.name},
+                                {"phase", name_of(launch.phase)},
+                                {"kernel", launch.kernel},
+                                {"kind", name_of(launch.kind)},
+                                {"flops", launch.flops * rows},
+                                {"bytes", launch.bytes(rows)},
+                                {"seconds", seconds},
+                                {"bound", bound},
+                                {"beside", launch.beside}});
+  return json;
+}
+
+}  // namespace
+
 std::string prediction_json(const PlannerResult& result) {
   const PlanRequest& request = result.choice.chosen().request;
   Json file = {{"format", kPredictionFormat},
@@ -99,6 +124,7 @@ std::string prediction_json(const PlannerResult& result) {
                                   {"images_per_second", p.images_per_second()},
                                   {"transfer_s", p.transfer_s},
                                   {"memory_bytes", p.memory_bytes}});
+  if (result.step) file["step"] = step_json(*result.step);
   return file.dump(1) + "\n";
 }
 

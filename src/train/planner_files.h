@@ -11,14 +11,19 @@
 //   {"format": "owt prediction 1", "model": ..., "ranks": ..., "step_rows": ..., "network": ..., "compute": ...,
 //    "best": "owt-c", "reason": ..., "crossover_rows": ..., "crossover_rows_by_bytes": ...,
 //    "strategies": [{"name", "strategy", "model_ranks", "bytes", "compute_s", "exposed_s", "update_s", "step_s",
-//                    "images_per_second", "transfer_s", "memory_bytes"}, ...]}
+//                    "images_per_second", "transfer_s", "memory_bytes"}, ...],
+//    "step": {"device", "seconds", "beside_s", "floor_s", "images_per_second", "assumptions",
+//             "launches": [{"layer", "phase", "kernel", "kind", "flops", "bytes", "seconds", "bound", "beside"}, ...]}}
+// The step is there with --launches.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "src/comm/bench.h"
 #include "src/parallel/choose.h"
+#include "src/parallel/step_launches.h"
 
 namespace owt {
 
@@ -30,6 +35,7 @@ struct PlannerResult {
   Choice choice;
   std::string model, network, compute;                      // for people
   int64_t crossover_rows = 0, crossover_rows_by_bytes = 0;  // see choose.h
+  std::optional<StepEstimate> step{};                       // of one worker's GPU
 };
 std::string prediction_json(const PlannerResult& result);
 

@@ -2,18 +2,18 @@
 
 #include "src/core/elements.cuh"
 #include "src/core/launch.cuh"
+#include "src/parallel/step_launches.h"
 #include "src/train/sgd.h"
 
 namespace owt {
 namespace {
 
-constexpr int kItems = 48;  // per launch; kernel parameters may take 4 KB
 constexpr unsigned kThreads = 256;
 constexpr int64_t kChunk = 4096;  // elements of one item that a block updates
 
 struct Items {
-  SgdItem item[kItems];
-  int64_t first_block[kItems + 1];  // of each item
+  SgdItem item[kParamsPerUpdate];
+  int64_t first_block[kParamsPerUpdate + 1];  // of each item
   int count;
 };
 
@@ -113,9 +113,9 @@ __global__ void update_items(Items items, SgdRule rule, const double* rate) {
 }  // namespace
 
 void sgd_update(Cuda, const SgdRule& rule, const Sgd::Rate& rate, std::span<const SgdItem> all, const Stream& stream) {
-  for (size_t first = 0; first < all.size(); first += kItems) {
+  for (size_t first = 0; first < all.size(); first += kParamsPerUpdate) {
     Items items{};
-    items.count = static_cast<int>(std::min<size_t>(kItems, all.size() - first));
+    items.count = static_cast<int>(std::min<size_t>(kParamsPerUpdate, all.size() - first));
     for (int i = 0; i < items.count; ++i) {
       items.item[i] = all[first + static_cast<size_t>(i)];
       items.first_block[i + 1] = items.first_block[i] + (items.item[i].count + kChunk - 1) / kChunk;

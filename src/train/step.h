@@ -21,6 +21,7 @@
 #include "src/parallel/rank_loss.h"
 #include "src/parallel/rank_model.h"
 #include "src/parallel/sharded_update.h"
+#include "src/parallel/step_launches.h"
 #include "src/parallel/step_result.h"
 #include "src/train/sgd.h"
 
@@ -47,9 +48,8 @@ class Step {
     // and rounds every row of the step comes once. Wants a plan with whole_logits; nothing is recorded then.
     LogitsReceiver logits = {};
     std::string weights = {};  // the file they come from, where it is evaluated; empty: they are being trained
-    // Parameters of dense layers from which a GPU updates them beside the backward pass of the layers before them: with
-    // fewer one launch for all parameters is faster.
-    int64_t beside_from = 1 << 20;
+    // Parameters of dense layers from which a GPU updates them beside the backward pass of the layers before them.
+    int64_t beside_from = kUpdateBesideFrom;
   };
 
   // All but profiler must outlive this; profiler may be null. The model's parameters get their memory here.

@@ -237,6 +237,9 @@ TEST_F(CliTest, PlanPredictsEveryStrategyForMeasuredAndForGivenLinks) {
         << words;
     EXPECT_THAT(read_file(json), AllOf(HasSubstr("owt prediction 1"), HasSubstr("\"owt-c\""))) << words;
   }
+  const Result launches = owt("plan " + small_recipe() + " --workers 1 --gpu H200 --launches --json " + json);
+  EXPECT_THAT(launches.out, AllOf(HasSubstr("softmax_rows"), HasSubstr("images/s"), HasSubstr("no measurement")));
+  EXPECT_THAT(read_file(json), HasSubstr("\"kernel\": \"softmax_rows\""));
 }
 
 TEST_F(CliTest, PlanTakesHostsAndModelRanks) {
@@ -268,6 +271,8 @@ TEST_F(CliTest, WrongOptionsOfThePlannerExitWith2) {
   wrong(plan + "--bandwidth 1Gbit --gpu H200 --measure", "one of --gpu, --times and --measure");
   wrong(plan + "--bandwidth 1Gbit --gpu H9", "there are H200");
   wrong(plan + "--gpu H200 --hosts 2", "--bandwidth and --latency, or --links");
+  wrong(plan + "--gpu H200 --launches", "there are 4; add --workers 1");
+  wrong(plan + "--bandwidth 1Gbit --launches", "--gpu NAME");
   wrong(plan + "--links x.json --bandwidth 1Gbit", "do not go together");
   wrong(plan + "--gpu H200 --latency 20us", "give both");
   wrong(plan + "--hosts 2", "--hosts is for predictions");

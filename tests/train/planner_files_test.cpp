@@ -140,6 +140,36 @@ TEST(PredictionJson, HoldsEveryStrategy) {
                 entry["compute_s"].get<double>() + entry["exposed_s"].get<double>() + entry["update_s"].get<double>(),
                 1e-12);
   }
+  EXPECT_FALSE(json.contains("step"));
+}
+
+TEST(PredictionJson, HoldsEveryLaunchOfOneWorkersStepWhereItWasEstimated) {
+  const Settings settings = small_settings(kSmallRecipe, {{"parallel.workers", "1"}});
+  const PlanRequest request = settings.plan_request();
+  PlannerResult result;
+  const FixedCompute compute(
+      std::vector<FixedCompute::Layer>(make_plan(settings.model, request).layers.size(), {1e-3, 2e-3, 1e-3}));
+  result.choice = choose_strategy(settings.model, request, Network(), compute);
+  result.step = estimate_step(device_speed("H200"), settings.model, make_plan(settings.model, request));
+  const auto step = nlohmann::json::parse(prediction_json(result))["step"];
+  EXPECT_EQ(step["device"], "H200");
+  EXPECT_EQ(step["seconds"], result.step->seconds());
+  EXPECT_EQ(step["images_per_second"], result.step->images_per_second());
+  EXPECT_EQ(step["floor_s"], result.step->floor_seconds);
+  EXPECT_EQ(step["assumptions"], result.step->assumptions);
+  ASSERT_EQ(step["launches"].size(), result.step->launches.size());
+  for (size_t i = 0; i < result.step->launches.size(); ++i) {
+    const StepEstimate::Launch& each = result.step->launches[i];
+    const auto& entry = step["launches"][i];
+    EXPECT_EQ(entry["layer"], each.launch.name);
+    EXPECT_EQ(entry["kernel"], each.launch.kernel);
+    EXPECT_EQ(entry["phase"], name_of(each.launch.phase));
+    EXPECT_EQ(entry["bytes"], each.launch.bytes(static_cast<double>(request.step_rows)));
+    EXPECT_EQ(entry["flops"], each.launch.flops * static_cast<double>(request.step_rows));
+    EXPECT_EQ(entry["seconds"], each.seconds);
+    EXPECT_EQ(entry["bound"], each.bound);
+    EXPECT_EQ(entry["beside"], each.launch.beside);
+  }
 }
 
 }  // namespace

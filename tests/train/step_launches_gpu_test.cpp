@@ -1,0 +1,148 @@
+// What a step is said to launch is what a recorded one holds, so that the estimate follows the code.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "src/comm/threads.h"
+#include "src/core/plan_cache.h"
+#include "src/parallel/step_launches.h"
+#include "src/train/made_up_batch.h"
+#include "src/train/step.h"
+#include "tests/simulated_gpu/runtime.h"
+#include "tests/support/models.h"
+
+namespace owt {
+namespace {
+
+// A GPU takes what it measured to be faster. Here it takes what the list expects: bias and relu by cuDNN, few channels
+// packed, batch norm by kernels of our own.
+void choose_what_is_expected() {
+  for (const auto& [key, text] : PlanCache::process().known()) {
+    const auto holds = [&](const char* words) { return key.find(words) != std::string::npos; };
+    if (holds("own kernels or cuDNN, ")) PlanCache::process().store_for_this_process(key, "own");
+    if (holds("epilogue, ")) PlanCache::process().store_for_this_process(key, "fused");
+    if (holds("presentation, "))
+      PlanCache::process().store_for_this_process(key, holds("stride 1x1 ") ? "8 channels" : "blocks");
+  }
+}
+
+std::string line(const std::string& kernel, bool beside) { return kernel + (beside ? " (beside)" : ""); }
+
+// Of the second step on one rank, which is recorded, with images as the first layer wants them.
+std::vector<std::string> recorded(const Model& model, const Plan& plan) {
+  std::vector<std::string> nodes;
+  run_ranks(
+      1, 1,
+      [&](Communicator& comm) {
+        RankModel layers(model, plan, 0);
+        Sgd sgd({.learning_rate = 0.01});
+        Step step(plan, layers, sgd, comm, nullptr, {});
+        layers.initialize(1);
+        step.prepare(4);
+        const Batch batch = made_up_batch(model, {0, 4}, plan.request, step.wanted_images(4));
+        for (int i = 0; i < 2; ++i) step.train(batch, i, {0.01, 0.01}, false);
+        const auto graphs = simulated_gpu::live_graphs();
+        ASSERT_EQ(graphs.size(), 1u);
+        for (const auto& node : graphs.front())
+          nodes.push_back(line(node.name.substr(0, node.name.find('<')), node.stream > 0));
+      },
+      Device::kCuda);
+  return nodes;
+}
+
+void expect_the_launches_of(const std::string& input, const std::string& layers,
+                            Precision precision = Precision::kBf16) {
+  const Model model = model_of(input, 10, layers);
+  const Plan plan = make_plan(model, {.step_rows = 4, .on = {Device::kCuda, precision}});
+  recorded(model, plan);  // what is chosen is known then
+  choose_what_is_expected();
+  std::vector<std::string> listed;
+  for (const StepLaunch& launch : launches_of_step(model, plan)) listed.push_back(line(launch.kernel, launch.beside));
+  EXPECT_THAT(listed, ::testing::ElementsAreArray(recorded(model, plan)));
+}
+
+TEST(StepLaunches, OfANetworkLikeAlexNetAreThoseOfARecordedStep) {
+  expect_the_launches_of("[3, 64, 64]", R"(
+  { name = "conv1", type = "conv", out = 8, kernel = 11, stride = 4, pad = 2 },
+  { name = "relu1", type = "relu" },
+  { name = "pool1", type = "max_pool", kernel = 3, stride = 2 },
+  { name = "conv2", type = "conv", out = 8, kernel = 5, pad = 2, groups = 2 },
+  { name = "pool2", type = "max_pool", kernel = 3, stride = 2 },
+  { name = "relu2", type = "relu" },
+  { name = "conv3", type = "conv", out = 8, kernel = 3, pad = 1, bias = false },
+  { name = "relu3", type = "relu" },
+  { name = "fc6", type = "dense", out = 1024 },
+  { name = "relu6", type = "relu" },
+  { name = "drop6", type = "dropout", rate = 0.5 },
+  { name = "fc7", type = "dense", out = 1024 },
+  { name = "relu7", type = "relu" },
+  { name = "fc8", type = "dense", out = 10 })");
+}
+
+TEST(StepLaunches, OfANetworkLikeCifar10QuickAreThoseOfARecordedStep) {
+  expect_the_launches_of("[3, 16, 16]", R"(
+  { name = "conv1", type = "conv", out = 8, kernel = 5, pad = 2 },
+  { name = "pool1", type = "max_pool", kernel = 3, stride = 2, round = "up" },
+  { name = "relu1", type = "relu" },
+  { name = "norm1", type = "lrn", size = 5 },
+  { name = "conv2", type = "conv", out = 8, kernel = 5, pad = 2 },
+  { name = "relu2", type = "relu" },
+  { name = "pool2", type = "avg_pool", kernel = 3, stride = 2, round = "up" },
+  { name = "norm2", type = "lrn", size = 4 },
+  { name = "drop2", type = "dropout", rate = 0.5 },
+  { name = "fc1", type = "dense", out = 16 },
+  { name = "fc2", type = "dense", out = 10, bias = false })");
+}
+
+TEST(StepLaunches, OfANetworkLikeVggAreThoseOfARecordedStepInEveryPrecision) {
+  for (const Precision precision : {Precision::kBf16, Precision::kTf32, Precision::kFp32})
+    expect_the_launches_of("[8, 16, 16]", R"(
+  { name = "conv1_1", type = "conv", out = 8, kernel = 3, pad = 1 },
+  { name = "relu1_1", type = "relu" },
+  { name = "conv1_2", type = "conv", out = 8, kernel = 3, pad = 1 },
+  { name = "relu1_2", type = "relu" },
+  { name = "pool1", type = "max_pool", kernel = 2 },
+  { name = "conv2_1", type = "conv", out = 16, kernel = 3, pad = 1 },
+  { name = "pool2", type = "max_pool", kernel = 2 },
+  { name = "fc", type = "dense", out = 10 })",
+                           precision);
+}
+
+// The first residual has its relu, and a body that does not overwrite its gradient; the second one's does, and both its
+// branches want it; the third one has to copy it.
+TEST(StepLaunches, OfResidualsWithBatchNormAreThoseOfARecordedStep) {
+  expect_the_launches_of("[8, 8, 8]", R"(
+  { name = "conv", type = "conv", out = 8, kernel = 3, pad = 1, bias = false },
+  { name = "bn", type = "batch_norm" },
+  { name = "relu", type = "relu" },
+  { name = "one", type = "residual", body = [
+    { name = "a", type = "conv", out = 8, kernel = 3, pad = 1, bias = false },
+    { name = "bn_a", type = "batch_norm" },
+    { name = "relu", type = "relu" },
+    { name = "b", type = "conv", out = 8, kernel = 3, pad = 1, bias = false },
+    { name = "bn_b", type = "batch_norm" } ] },
+  { name = "two", type = "residual", body = [
+    { name = "c", type = "conv", out = 16, kernel = 3, pad = 1, stride = 2 },
+    { name = "relu", type = "relu" } ], shortcut = [
+    { name = "d", type = "conv", out = 16, kernel = 1, stride = 2, bias = false },
+    { name = "bn_d", type = "batch_norm" } ] },
+  { name = "three", type = "residual", relu = false, body = [
+    { name = "e", type = "conv", out = 16, kernel = 3, pad = 1 },
+    { name = "relu", type = "relu" } ] },
+  { name = "pool", type = "global_avg_pool" },
+  { name = "fc", type = "dense", out = 10 })");
+}
+
+// More arrays than one launch of the loss looks through, and more parameters than one updates.
+TEST(StepLaunches, OfADeepNetworkAreThoseOfARecordedStep) {
+  std::string layers;
+  for (int i = 0; i < 66; ++i)
+    layers += concat("{ name = \"fc", i, "\", type = \"dense\", out = 10, bias = false },\n");
+  expect_the_launches_of("[8, 1, 1]", layers);
+}
+
+}  // namespace
+}  // namespace owt
