@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 
 #include "src/core/elements.cuh"
 #include "src/core/launch.cuh"
@@ -63,8 +64,7 @@ __device__ void update_by_four(const SgdItem& item, const Factors& f, int64_t be
     if (!item.copy16) continue;
     const Pack<__nv_bfloat16, 4> rounded{__float2bfloat16(weight.x), __float2bfloat16(weight.y),
                                          __float2bfloat16(weight.z), __float2bfloat16(weight.w)};
-    __stcs(reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(item.copy16) + i),
-           *reinterpret_cast<const uint2*>(&rounded));
+    __stcs(reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(item.copy16) + i), std::bit_cast<uint2>(rounded));
   }
 }
 
