@@ -147,6 +147,8 @@ class Step {
   void update_dense(double gradient_scale, const Stream& stream);
   void finish_updates();
   void update(const Slice& layers, const Sgd::Rate& rate, double gradient_scale, const Stream& stream);
+  void update(std::span<Param* const> params, const std::string& name, const Sgd::Rate& rate, double gradient_scale,
+              const Stream& stream);
   Sgd::Rate front_rate() const;
   Sgd::Rate dense_rate() const;
   [[noreturn]] void report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const;

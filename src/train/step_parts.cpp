@@ -193,8 +193,8 @@ void Step::queue_all(const Batch& batch, const Pass& pass, Slot& slot) {
   if (!alone()) slot.host.copy_from(block_, stream_);
 }
 
-// The first run of a kind makes what is missing and chooses algorithms; the next ones are recorded, each with the
-// its slot's memory on the host.
+// The first run of a kind makes what is missing and chooses algorithms; the next ones are recorded, each with its
+// slot's memory on the host.
 void Step::replay(const Batch& batch, const Pass& pass, Slot& slot) {
   const bool timed = profiler_ && profiler_->in_step();
   const auto [found, first] =
@@ -325,17 +325,22 @@ void Step::finish_updates() {
 
 // On a GPU one launch for all.
 void Step::update(const Slice& layers, const Sgd::Rate& rate, double gradient_scale, const Stream& stream) {
-  std::vector<Param*> all;
+  std::vector<Param*> together;
   for (int64_t i = layers.begin; i < layers.end; ++i) {
     const std::vector<Param*> params = model_.layer(i).params();
-    all.insert(all.end(), params.begin(), params.end());
-    if (stream.device() == Device::kCuda || params.empty()) continue;
-    const Profiler::Scope scope(profiler_, model_.layer(i).name(), Phase::kUpdate);
-    sgd_.update(params, rate, gradient_scale, stream);
+    if (stream.device() == Device::kCuda)
+      together.insert(together.end(), params.begin(), params.end());
+    else
+      update(params, model_.layer(i).name(), rate, gradient_scale, stream);
   }
-  if (stream.device() != Device::kCuda || all.empty()) return;
-  const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
-  sgd_.update(all, rate, gradient_scale, stream);
+  update(together, "weights", rate, gradient_scale, stream);
+}
+
+void Step::update(std::span<Param* const> params, const std::string& name, const Sgd::Rate& rate, double gradient_scale,
+                  const Stream& stream) {
+  if (params.empty()) return;
+  const Profiler::Scope scope(profiler_, name, Phase::kUpdate);
+  sgd_.update(params, rate, gradient_scale, stream);
 }
 
 void Step::report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const {

@@ -121,15 +121,15 @@ if ! PATH=$PATH:/usr/sbin unshare --map-root-user chroot / true 2>/dev/null; the
   echo "skipped: $case_name: this machine allows no chroot"
   exit 0
 fi
-bundle --native "$(dirname "$1")" "$work/root" || wrong "it ended with $?"
-mkdir -p "$work/root/tmp"
-for file in /bin/sh $(ldd "$work/root/libexec/owt" "$(readlink -f /bin/sh)" |
+bundle --native "$(dirname "$1")" "$work/bare" || wrong "it ended with $?"
+mkdir -p "$work/bare/tmp"
+for file in /bin/sh $(ldd "$work/bare/libexec/owt" "$(readlink -f /bin/sh)" |
   grep -oE '/[^ ]*/(ld-linux|libc|libm|libmvec|libpthread|libdl|librt|libutil|libresolv|libanl)[-.][^ ]*' | sort -u); do
-  mkdir -p "$work/root$(dirname "$file")"
-  cp -L "$file" "$work/root$file"
+  mkdir -p "$work/bare$(dirname "$file")"
+  cp -L "$file" "$work/bare$file"
 done
 inside() {
-  env -i PATH=/usr/sbin:/usr/bin:/bin OMP_WAIT_POLICY=PASSIVE unshare --map-root-user chroot "$work/root" "$@" \
+  env -i PATH=/usr/sbin:/usr/bin:/bin OMP_WAIT_POLICY=PASSIVE unshare --map-root-user chroot "$work/bare" "$@" \
     >"$work/output" 2>&1
 }
 inside /bin/owt --version || wrong "it does not start"
@@ -137,8 +137,8 @@ inside /bin/owt devices || wrong "it does not look for devices"
 expect_output '^cpu '
 inside /bin/owt train /configs/quickstart.toml --device cpu --steps 2 --set data.format=synthetic --set data.batch=8 \
   --set data.train_images=100 --set data.test_images=50 --out /tmp/run || wrong "it does not train"
-[ -s "$work/root/tmp/run/metrics.jsonl" ] || wrong "no metrics.jsonl"
-for program in "$work"/root/libexec/*_test; do
+[ -s "$work/bare/tmp/run/metrics.jsonl" ] || wrong "no metrics.jsonl"
+for program in "$work"/bare/libexec/*_test; do
   [ "${program##*/}" != cudnn_test ] || continue  # asks cuDNN, which stays out
   inside "/bin/${program##*/}" --gtest_filter='*Shape*:*Relu*' || wrong "${program##*/} fails"
 done
