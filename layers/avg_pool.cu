@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "layers/channels.cuh"
 #include "layers/pool.h"
 #include "layers/pool_planes.cuh"
 
@@ -31,18 +32,38 @@ __global__ void __launch_bounds__(kBlockThreads) avg_pool_forward(Planes p, cons
   store_sum(sum, y + p.out_image(at.row) + p.output(at.i, at.j) + at.c);
 }
 
-template <class T, int N>
-__global__ void __launch_bounds__(kBlockThreads) avg_pool_backward(Planes p, const T* dy, T* dx) {
-  const Pixel at = this_pixel<N>(p.rows, p.height, p.width, p.channels);
-  if (!at.inside) return;
-  const T* outputs = dy + p.out_image(at.row) + at.c;
-  const Span down = p.windows_over(at.i, p.out_height), across = p.windows_over(at.j, p.out_width);
-  float sum[N] = {};
-  for (int oh = down.begin; oh < down.end; ++oh)
-    for (int ow = across.begin; ow < across.end; ++ow)
-      add(outputs + p.output(oh, ow), p.inverse_positions(oh, ow), sum);
-  store_sum(sum, dx + p.image(at.row) + p.pixel(at.i, at.j) + at.c);
-}
+// Each pixel gathers from the windows over it. With kRelu, x came from a relu: where it is not positive the gradient is
+// 0, and the gradient is summed per channel as it is stored.
+template <class T, int N, bool kRelu>
+struct AverageGradient {
+  static constexpr int kWidth = N, kSums = kRelu ? 1 : 0, kResident = kRelu ? 4 : 1;
+  struct Local {
+    int channel;
+  };
+  Planes p;
+  const T *x, *dy;
+  T* dx;
+
+  __device__ Local prepare(int channel) const { return {channel}; }
+  __device__ void at(int64_t position, int64_t index, const Local& local, float (&sums)[kMaxSums][N]) const {
+    const PixelPlace at = p.place(position, p.height, p.width);
+    const T* outputs = dy + p.out_image(at.row) + local.channel;
+    const Span down = p.windows_over(at.i, p.out_height), across = p.windows_over(at.j, p.out_width);
+    float sum[N] = {};
+    for (int oh = down.begin; oh < down.end; ++oh)
+      for (int ow = across.begin; ow < across.end; ++ow)
+        add(outputs + p.output(oh, ow), p.inverse_positions(oh, ow), sum);
+    if constexpr (kRelu) {
+      const Pack<T, N> in = load_pack<T, N>(x + index);
+#pragma unroll
+      for (int c = 0; c < N; ++c) {
+        if (!(to_float(in.at[c]) > 0)) sum[c] = 0;
+        sums[0][c] += to_float(from_float<T>(sum[c]));
+      }
+    }
+    store_sum(sum, dx + index);
+  }
+};
 
 // A block takes blockDim.x packs of channels of one row (blockIdx.x). Its blockDim.y lanes share the positions and then
 // add up their sums in pairs, so that the order depends on the shape only.
@@ -83,10 +104,14 @@ __global__ void __launch_bounds__(kBlockThreads)
   store_sum(gradient, dx + (static_cast<int64_t>(at.row) * positions * packs + at.item) * N);
 }
 
-template <class T>
+// kRelu: x comes from a relu, behind a bias or not.
+template <class T, bool kRelu>
 class CudaAvgPool : public Op {
  public:
-  CudaAvgPool(const Window& window, const Shape& in) : p_(window, in) {}
+  CudaAvgPool(const Window& window, const Shape& in, Param* bias) : p_(window, in), bias_(bias) {
+    if (kRelu)
+      sums_ = ChannelSums(p_.places(p_.height, p_.width), p_.channels, 1, AverageGradient<T, 1, true>::kResident);
+  }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     with_pack<T>(
@@ -99,20 +124,25 @@ class CudaAvgPool : public Op {
         x.data<T>(), y.data<T>());
   }
 
-  void backward(const Pass& pass, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     with_pack<T>(
         p_.channels,
         [&](auto pack) {
-          constexpr int N = pack();
-          const RowGrid threads = row_grid(int64_t{p_.rows} * p_.height, int64_t{p_.width} * p_.channels / N);
-          launch(avg_pool_backward<T, N>, threads.grid, threads.block, *pass.stream, p_, dy.data<T>(), dx->data<T>());
+          const AverageGradient<T, pack(), kRelu> work{p_, x.data<T>(), dy.data<T>(), dx->data<T>()};
+          const int64_t positions = p_.places(p_.height, p_.width);
+          if constexpr (kRelu)
+            queue_over_channels(work, positions, p_.channels, *pass.stream, AddToGrad(bias_), sums_.memory());
+          else
+            queue_over_channels(work, positions, p_.channels, *pass.stream);
         },
-        dy.data<T>(), dx->data<T>());
+        x.data<T>(), dy.data<T>(), dx->data<T>());
   }
 
  private:
   Planes p_;
+  Param* bias_;  // whose gradient is the sum of dx, or null
+  ChannelSums sums_;
 };
 
 template <class T>
@@ -158,8 +188,16 @@ class CudaGlobalAvgPool : public Op {
 
 std::unique_ptr<Op> bind_avg_pool(Cuda cuda, const Window& window, const Shape& in) {
   std::unique_ptr<Op> op;
+  with_element(activation_type(cuda.precision), [&](auto element) {
+    op = std::make_unique<CudaAvgPool<decltype(element), false>>(window, in, nullptr);
+  });
+  return op;
+}
+
+std::unique_ptr<Op> bind_relu_avg_pool(Cuda cuda, const Window& window, const Shape& in, Param* bias) {
+  std::unique_ptr<Op> op;
   with_element(activation_type(cuda.precision),
-               [&](auto element) { op = std::make_unique<CudaAvgPool<decltype(element)>>(window, in); });
+               [&](auto element) { op = std::make_unique<CudaAvgPool<decltype(element), true>>(window, in, bias); });
   return op;
 }
 

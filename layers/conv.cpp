@@ -93,6 +93,12 @@ class Conv : public Layer {
       if (fused) return {std::move(fused), 3};
     }
     if (followers.empty() || followers[0]->type() != "relu") return {bind(in, on), 1};
+    if (const Window* window = followers.size() > 1 ? avg_pool_window(*followers[1]) : nullptr) {
+      followers[1]->out_shape(out_shape(in));  // checks it
+      auto fused = dispatch(
+          on, [&](auto tag) { return bind_conv_relu_avg_pool(tag, g, in.rows(), params_[0], bias(), *window); });
+      if (fused) return {std::move(fused), 3};
+    }
     auto fused = dispatch(on, [&](auto tag) { return bind_conv_relu(tag, g, in.rows(), params_[0], bias()); });
     if (fused) return {std::move(fused), 2};
     return {bind(in, on), 1};
@@ -162,6 +168,9 @@ ConvGeometry Conv::geometry(const Shape& in) const {
 
 std::unique_ptr<Op> bind_conv_relu(Cpu, const ConvGeometry&, int64_t, Param&, Param*) { return nullptr; }
 std::unique_ptr<Op> bind_conv_relu_max_pool(Cpu, const ConvGeometry&, int64_t, Param&, Param*, const Window&) {
+  return nullptr;
+}
+std::unique_ptr<Op> bind_conv_relu_avg_pool(Cpu, const ConvGeometry&, int64_t, Param&, Param*, const Window&) {
   return nullptr;
 }
 

@@ -142,20 +142,24 @@ class ConvOp : public Op {
   std::unique_ptr<BiasGradient> epilogue_;  // null where there is neither a bias nor a relu
 };
 
-// The images before the pool need not be kept: its index says all that backward has to know of them.
-class ConvReluMaxPoolOp : public Op {
+// The images before a max pool need not be kept: its index says all that backward has to know of them.
+enum class BeforePool { kKept, kForgotten };
+
+class ConvReluPoolOp : public Op {
  public:
-  ConvReluMaxPoolOp(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
-                    const Window& window)
-      : passes_(std::move(plans), cuda, geometry, weight, bias, true),
-        pool_(bind_relu_max_pool(cuda, window, out_shape(geometry, rows), bias)) {
+  ConvReluPoolOp(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
+                 std::unique_ptr<Op> pool, BeforePool before)
+      : passes_(std::move(plans), cuda, geometry, weight, bias, true), pool_(std::move(pool)) {
     const Shape shape = out_shape(geometry, rows);
     const DType dtype = activation_type(cuda.precision);
-    const int64_t bytes = shape.elements() * size_of(dtype), before = passes_.scratch_bytes();
-    unpooled_ = gpu_scratch(before + bytes).part(before, {bytes}).viewed_as(dtype).reshaped(shape);
+    const int64_t bytes = shape.elements() * size_of(dtype), begin = passes_.scratch_bytes();
+    gradient_ = gpu_scratch(begin + bytes).part(begin, {bytes}).viewed_as(dtype).reshaped(shape);
+    unpooled_ = before == BeforePool::kKept ? Tensor(shape, dtype, Device::kCuda) : gradient_;
+    kept_bytes_ = before == BeforePool::kKept ? bytes : 0;
   }
 
   std::optional<ImageLayout> wanted_images() const override { return passes_.wanted_images(); }
+  int64_t inner_bytes() const override { return kept_bytes_; }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     passes_.forward(*pass.stream, x, unpooled_);
@@ -163,14 +167,15 @@ class ConvReluMaxPoolOp : public Op {
   }
 
   void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
-    pool_->backward(pass, unpooled_, y, dy, &unpooled_);
-    passes_.backward(*pass.stream, x, unpooled_, dx);
+    pool_->backward(pass, unpooled_, y, dy, &gradient_);
+    passes_.backward(*pass.stream, x, gradient_, dx);
   }
 
  private:
   ConvPasses passes_;
   std::unique_ptr<Op> pool_;
-  Tensor unpooled_;  // in forward what is pooled, in backward its gradient; scratch memory behind that of the passes
+  Tensor unpooled_, gradient_;  // what is pooled; and its gradient, in scratch memory behind that of the passes
+  int64_t kept_bytes_ = 0;
 };
 
 }  // namespace
@@ -192,9 +197,16 @@ std::unique_ptr<Op> bind_conv_relu(Cuda cuda, const ConvGeometry& geometry, int6
 
 std::unique_ptr<Op> bind_conv_relu_max_pool(Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight,
                                             Param* bias, const Window& window) {
-  return std::make_unique<ConvReluMaxPoolOp>(
+  return std::make_unique<ConvReluPoolOp>(
       choose_conv_plans(cuda, geometry, rows, {.bias = bias != nullptr, .relu = true}), cuda, geometry, rows, weight,
-      bias, window);
+      bias, bind_relu_max_pool(cuda, window, out_shape(geometry, rows), bias), BeforePool::kForgotten);
+}
+
+std::unique_ptr<Op> bind_conv_relu_avg_pool(Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight,
+                                            Param* bias, const Window& window) {
+  return std::make_unique<ConvReluPoolOp>(
+      choose_conv_plans(cuda, geometry, rows, {.bias = bias != nullptr, .relu = true}), cuda, geometry, rows, weight,
+      bias, bind_relu_avg_pool(cuda, window, out_shape(geometry, rows), bias), BeforePool::kKept);
 }
 
 }  // namespace owt

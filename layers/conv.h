@@ -53,5 +53,10 @@ std::unique_ptr<Op> bind_conv_relu_max_pool(Cpu, const ConvGeometry& geometry, i
                                             const Window& window);
 std::unique_ptr<Op> bind_conv_relu_max_pool(Cuda, const ConvGeometry& geometry, int64_t rows, Param& weight,
                                             Param* bias, const Window& window);
+// y = avg_pool(relu(the convolution)), likewise. What the pool is given is kept for backward. Null on the CPU.
+std::unique_ptr<Op> bind_conv_relu_avg_pool(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
+                                            const Window& window);
+std::unique_ptr<Op> bind_conv_relu_avg_pool(Cuda, const ConvGeometry& geometry, int64_t rows, Param& weight,
+                                            Param* bias, const Window& window);
 
 }  // namespace owt

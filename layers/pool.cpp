@@ -311,7 +311,7 @@ class Pool : public Layer {
   }
 
   const Window& window() const { return window_; }
-  const Window* max_window() const { return pooling_ == Pooling::kMax ? &window_ : nullptr; }
+  const Window* window_of(Pooling pooling) const { return pooling_ == pooling ? &window_ : nullptr; }
 
  private:
   Pooling pooling_;
@@ -341,7 +341,12 @@ std::unique_ptr<Layer> make_global_avg_pool(const LayerSpec& spec) { return std:
 
 const Window* max_pool_window(const Layer& layer) {
   const auto* pool = dynamic_cast<const Pool*>(&layer);
-  return pool ? pool->max_window() : nullptr;
+  return pool ? pool->window_of(Pooling::kMax) : nullptr;
+}
+
+const Window* avg_pool_window(const Layer& layer) {
+  const auto* pool = dynamic_cast<const Pool*>(&layer);
+  return pool ? pool->window_of(Pooling::kAverage) : nullptr;
 }
 
 const Window& pool_window(const Layer& pool) { return dynamic_cast<const Pool&>(pool).window(); }

@@ -36,6 +36,8 @@ std::unique_ptr<Layer> make_global_avg_pool(const LayerSpec& spec);
 
 // Of a max_pool, while it lives; null for any other layer.
 const Window* max_pool_window(const Layer& layer);
+// Of an avg_pool, while it lives; null for any other layer.
+const Window* avg_pool_window(const Layer& layer);
 // Of a max_pool or avg_pool, while it lives.
 const Window& pool_window(const Layer& pool);
 
@@ -49,6 +51,8 @@ std::unique_ptr<Op> bind_max_pool(Cuda, const Window& window, const Shape& in);
 std::unique_ptr<Op> bind_relu_max_pool(Cuda, const Window& window, const Shape& in, Param* bias);
 std::unique_ptr<Op> bind_avg_pool(Cpu, const Window& window, const Shape& in);
 std::unique_ptr<Op> bind_avg_pool(Cuda, const Window& window, const Shape& in);
+// The same for a relu before it as bind_relu_max_pool(); backward reads x as well.
+std::unique_ptr<Op> bind_relu_avg_pool(Cuda, const Window& window, const Shape& in, Param* bias);
 std::unique_ptr<Op> bind_global_avg_pool(Cpu, const Shape& in);
 std::unique_ptr<Op> bind_global_avg_pool(Cuda, const Shape& in);
 

@@ -108,6 +108,7 @@ fill_bundle() {
     case ${program##*/} in
       tools_test) continue ;;  # runs the program of the build by its path
       mpi_test) continue ;;    # wants mpirun
+      device_code_test) continue ;;  # compiles the sources
     esac
     add_program "$program"
     add_libraries "$program"

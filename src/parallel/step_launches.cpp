@@ -29,7 +29,8 @@ bool is(const Layer& layer, const char* type) { return layer.type() == type; }
 int64_t run_length(Layers layers) {
   const auto next = [&](size_t i, const char* type) { return i < layers.size() && is(*layers[i], type); };
   if (is(*layers[0], "conv")) {
-    if ((next(1, "relu") && next(2, "max_pool")) || (next(1, "max_pool") && next(2, "relu"))) return 3;
+    if ((next(1, "relu") && (next(2, "max_pool") || next(2, "avg_pool"))) || (next(1, "max_pool") && next(2, "relu")))
+      return 3;
     return next(1, "relu") ? 2 : 1;
   }
   if (!is(*layers[0], "dense") || !next(1, "relu")) return 1;
@@ -122,7 +123,9 @@ class OpLaunches {
 
     if (packs) forward(0, "pack_weights", LaunchKind::kPacking, {.weight_bytes = size_ * (own_weights + weights)});
     forward(0, "cudnnBackendExecute", LaunchKind::kConvolution, product);
-    if (layers_.size() == 3)
+    if (layers_.size() == 3 && is(*layers_[2], "avg_pool"))
+      avg_pool_behind();
+    else if (layers_.size() == 3)
       max_pool(is(*layers_[1], "max_pool") ? 1 : 2, true);
     else
       bias_gradient(layers_.size() == 2);
@@ -150,6 +153,12 @@ class OpLaunches {
     if (behind || wants_dx_)
       backward(layer, "over_channels", LaunchKind::kPool,
                {.out_bytes = traffic, .warp_instructions = instructions(kPoolBackward)});
+  }
+
+  // Backward reads what the relu gave as well.
+  void avg_pool_behind() {
+    forward(2, "avg_pool_forward", LaunchKind::kPool, {.out_bytes = x(2) + y(2)});
+    backward(2, "over_channels", LaunchKind::kPool, {.out_bytes = 2 * x(2) + y(2)});
   }
 
   void dense() {

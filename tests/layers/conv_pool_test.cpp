@@ -221,6 +221,20 @@ TEST_P(ConvPoolTest, TheReluMayStandBehindThePool) {
                                       0, 0, 0, 20, 0, 0));
 }
 
+TEST_P(ConvPoolTest, AveragesOfWhatAReluGaveComputeWhatTheLayersComputeOneByOne) {
+  const std::string relu = "type='relu'";
+  expect_the_same({"type='conv' out=8 kernel=3 pad=1", relu, "type='avg_pool' kernel=3 stride=2 round='up'"},
+                  {3, 9, 8, 4});
+  expect_the_same({"type='conv' out=5 kernel=2 bias=false", relu, "type='avg_pool' kernel=2 pad=1"}, {2, 8, 9, 3});
+  expect_the_same({"type='conv' out=96 kernel=1", relu, "type='avg_pool' kernel=1 stride=2"}, {4, 23, 26, 2});
+}
+
+TEST_P(ConvPoolTest, WhatAnAveragePoolIsGivenIsKeptAndCounted) {
+  Net net = net_of({"type='conv' out=8 kernel=3", "type='relu'", "type='avg_pool' kernel=2"}, {8, 8, 3}, on());
+  const Tape tape(net, 2, on(), nullptr, Tape::Scratch::kLent);
+  EXPECT_EQ(tape.bytes(), 2 * (6 * 6 + 3 * 3) * 8 * size_of(activation_type(GetParam().precision)));
+}
+
 // A byte holds the places of windows up to 11 x 11, and that a maximum is not positive.
 TEST_P(ConvPoolTest, LargeWindowsKnowWhereTheirMaximaAre) {
   for (const int kernel : {11, 12})
@@ -285,12 +299,14 @@ int64_t run_of(const Keys& keys, const Compute& on, const Shape& in = {2, 8, 8, 
   return net.layer(0).bind_run(net.layers_from(1), in, on).layers;
 }
 
-TEST_P(ConvPoolTest, OnlyAReluAndAMaxPoolAreTakenIntoTheOpAndOnlyOnAGpu) {
+TEST_P(ConvPoolTest, OnlyAReluAndAPoolAreTakenIntoTheOpAndOnlyOnAGpu) {
   const std::string conv = "type='conv' out=8 kernel=3", relu = "type='relu'", max_pool = "type='max_pool' kernel=2";
   const bool gpu = GetParam().device == Device::kCuda;
   EXPECT_EQ(run_of({conv, relu, max_pool}, on()), gpu ? 3 : 1);
   EXPECT_EQ(run_of({conv, relu, max_pool, relu}, on()), gpu ? 3 : 1);
-  EXPECT_EQ(run_of({conv, relu, "type='avg_pool' kernel=2"}, on()), gpu ? 2 : 1);
+  EXPECT_EQ(run_of({conv, relu, "type='avg_pool' kernel=2"}, on()), gpu ? 3 : 1);
+  EXPECT_EQ(run_of({conv, "type='avg_pool' kernel=2", relu}, on()), 1);
+  EXPECT_EQ(run_of({conv, relu, "type='global_avg_pool'"}, on()), gpu ? 2 : 1);
   EXPECT_EQ(run_of({conv, relu}, on()), gpu ? 2 : 1);
   EXPECT_EQ(run_of({conv, max_pool, relu}, on()), gpu ? 3 : 1);
   EXPECT_EQ(run_of({conv, max_pool}, on()), 1);
