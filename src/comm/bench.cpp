@@ -37,41 +37,20 @@ std::vector<double> largest(Communicator& comm, const std::vector<double>& mine,
   return most;
 }
 
-class Call {
- public:
-  Call(Communicator& comm, Collective collective, int64_t bytes, Device device) : comm_(comm), collective_(collective) {
-    const int64_t share = std::max<int64_t>((bytes + 4 * comm.ranks() - 1) / (4 * comm.ranks()), 1);
-    whole_ = Tensor({share * comm.ranks()}, DType::kF32, device);
-    other_ = Tensor(whole_.shape(), DType::kF32, device);
-    part_ = Tensor({share}, DType::kF32, device);
-    for (Tensor* tensor : {&whole_, &other_, &part_}) tensor->zero();
-  }
-
-  int64_t bytes() const { return whole_.bytes(); }
-
-  Event start() {
-    switch (collective_) {
-      case Collective::kAllReduce:
-        return comm_.all_reduce(whole_, {});
-      case Collective::kAllGather:
-        return comm_.all_gather(part_, whole_, {});
-      case Collective::kReduceScatter:
-        return comm_.reduce_scatter(whole_, part_, {});
-      case Collective::kBroadcast:
-        return comm_.broadcast(whole_, other_, 0, {});
-      case Collective::kReduce:
-        return comm_.reduce(whole_, other_, 0, {});
-      case Collective::kAllToAll:
-        return comm_.all_to_all(whole_, other_, {});
-    }
-    return {};
-  }
-
- private:
-  Communicator& comm_;
-  Collective collective_;
-  Tensor whole_, other_, part_;
-};
+// A collective of zeros, of which the root is rank 0; `bytes` are rounded up to equal shares.
+Call call_of(const Communicator& comm, Collective collective, int64_t bytes, Device device) {
+  const int64_t share = std::max<int64_t>((bytes + 4 * comm.ranks() - 1) / (4 * comm.ranks()), 1);
+  const auto zeros = [&](bool whole) {
+    Tensor tensor({whole ? share * comm.ranks() : share}, DType::kF32, device);
+    tensor.zero();
+    return tensor;
+  };
+  Call call{collective, zeros(collective != Collective::kAllGather), zeros(collective != Collective::kReduceScatter)};
+  if (collective == Collective::kAllReduce) call.out = call.in;
+  if (collective == Collective::kBroadcast && comm.rank() != 0) call.in = Tensor();
+  if (collective == Collective::kReduce && comm.rank() != 0) call.out = Tensor();
+  return call;
+}
 
 }  // namespace
 
@@ -98,16 +77,16 @@ double bus_factor(Collective collective, int ranks) {
 
 CollectiveTime time_collective(Communicator& comm, Collective collective, int64_t bytes, const BenchLimits& limits,
                                Device device) {
-  Call call(comm, collective, bytes, device);
+  const Call call = call_of(comm, collective, bytes, device);
   const auto timed = [&] {
     gather(comm, DType::kF64, std::vector<double>{0}, device);  // nobody's late arrival counts
     const auto begin = Clock::now();
-    call.start().wait();
+    comm.run(call).wait();
     return seconds_since(begin);
   };
-  CollectiveTime result{collective, call.bytes()};
+  CollectiveTime result{collective, call.whole().bytes()};
   for (int i = 0; i < limits.warm_up; ++i) timed();
-  const Event probe = call.start();
+  const Event probe = comm.run(call);
   const double under_way = probe.done() ? 0 : 1;
   probe.wait();
   // All ranks must agree on the number of calls and on what overlaps.

@@ -1,6 +1,32 @@
 #include "src/comm/communicator.h"
 
 namespace owt {
+namespace {
+
+bool sums(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
+         collective == Collective::kReduce;
+}
+
+void check_sizes(const Call& call, int ranks) {
+  const Tensor &in = call.in, &out = call.out;
+  OWT_CHECK(call.root >= 0 && call.root < ranks, name_of(call.collective), " with root ", call.root, " of ", ranks);
+  if (call.collective == Collective::kAllGather)
+    OWT_CHECK_EQ(out.bytes(), in.bytes() * ranks, "all_gather brings ", ranks, " ranks' tensors together");
+  else if (call.collective == Collective::kReduceScatter)
+    OWT_CHECK_EQ(in.bytes(), out.bytes() * ranks, "reduce_scatter shares a sum out among ", ranks, " ranks");
+  else if (in.defined() && out.defined())
+    OWT_CHECK_EQ(out.bytes(), in.bytes(), name_of(call.collective), " leaves the size as it is");
+  if (call.collective == Collective::kAllToAll)
+    OWT_CHECK_EQ(in.elements() % ranks, 0, "all_to_all takes equal parts for ", ranks, " ranks");
+}
+
+void check_summed(DType dtype) {
+  OWT_CHECK(dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kBF16, "sums are of f32, f64 or bf16, not ",
+            name_of(dtype));
+}
+
+}  // namespace
 
 const char* name_of(Collective collective) {
   switch (collective) {
@@ -23,6 +49,36 @@ const char* name_of(Collective collective) {
 int64_t bytes_sent(Collective collective, int64_t bytes, int ranks) {
   const int64_t passes = collective == Collective::kAllReduce ? 2 : 1;
   return passes * bytes * (ranks - 1) / ranks;
+}
+
+Event Communicator::all_reduce(Tensor& sum, const Event& ready) {
+  return checked({Collective::kAllReduce, sum, sum, 0, ready});
+}
+
+Event Communicator::all_gather(const Tensor& mine, Tensor& all, const Event& ready) {
+  return checked({Collective::kAllGather, mine, all, 0, ready});
+}
+
+Event Communicator::reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) {
+  return checked({Collective::kReduceScatter, all, mine, 0, ready});
+}
+
+Event Communicator::broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) {
+  return checked({Collective::kBroadcast, rank() == root ? from_root : Tensor(), out, root, ready});
+}
+
+Event Communicator::reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) {
+  return checked({Collective::kReduce, mine, rank() == root ? sum_on_root : Tensor(), root, ready});
+}
+
+Event Communicator::all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) {
+  return checked({Collective::kAllToAll, mine, theirs, 0, ready});
+}
+
+Event Communicator::checked(const Call& call) {
+  check_sizes(call, ranks());
+  if (sums(call.collective)) check_summed(call.in.dtype());
+  return run(call);
 }
 
 }  // namespace owt

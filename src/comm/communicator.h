@@ -27,6 +27,18 @@ const char* name_of(Collective collective);  // "all_reduce", ...
 // Source: reference formulas 2 (K-1)/K S for all_reduce and (K-1)/K S for the rest.
 int64_t bytes_sent(Collective collective, int64_t bytes, int ranks);
 
+// What one rank asks for in a collective.
+struct Call {
+  Collective collective{};
+  Tensor in{};    // what this rank brings; undefined where it brings nothing
+  Tensor out{};   // where its result goes; undefined where it gets nothing
+  int root = 0;   // of broadcast and reduce
+  Event after{};  // when the tensors are ready
+
+  // The tensor that bytes_sent() counts; the other ranks' have the same size.
+  const Tensor& whole() const { return in.defined() && collective != Collective::kAllGather ? in : out; }
+};
+
 // Another rank failed; the cause is reported there.
 class Aborted : public Error {
  public:
@@ -56,18 +68,24 @@ class Communicator {
   virtual std::unique_ptr<Communicator> split(int color) = 0;
 
   // sum = the sum over ranks, on all of them.
-  virtual Event all_reduce(Tensor& sum, const Event& ready) = 0;
+  Event all_reduce(Tensor& sum, const Event& ready);
   // all = the ranks' `mine` one after the other; all has ranks() times as many elements. `mine` may be its part rank().
-  virtual Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) = 0;
+  Event all_gather(const Tensor& mine, Tensor& all, const Event& ready);
   // mine = part rank() of the sum of `all` over ranks; all has ranks() times as many elements. `mine` may be that part
   // of `all`, whose other parts then stay what they are.
-  virtual Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) = 0;
+  Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready);
   // out = the root's from_root, which may be out itself; it is read on the root only, elsewhere it may be undefined.
-  virtual Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) = 0;
+  Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready);
   // sum_on_root = the sum of `mine` over ranks; written on the root only, elsewhere it may be undefined.
-  virtual Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) = 0;
+  Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready);
   // theirs = part rank() of every rank's `mine`, one after the other; both have the same size.
-  virtual Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) = 0;
+  Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready);
+
+  // All of the above, with tensors that fit each other: what a way of communicating implements, and a wrapper wraps.
+  virtual Event run(const Call& call) = 0;
+
+ private:
+  Event checked(const Call& call);
 };
 
 }  // namespace owt

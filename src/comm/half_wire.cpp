@@ -55,53 +55,17 @@ class HalfWire : public Communicator {
     return std::make_unique<HalfWire>(inner_.split(color), device_);
   }
 
-  Event all_reduce(Tensor& sum, const Event& ready) override {
-    if (!halves(sum)) return inner_.all_reduce(sum, ready);
-    Half& half = half_for(Way::kThere, sum);
-    const Event rounded = leave(sum, half, half, ready);
-    return arrive(half, half, sum, inner_.all_reduce(half.values, rounded));
-  }
-
-  Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) override {
-    if (!halves(all)) return inner_.all_gather(mine, all, ready);
-    Half& there = half_for(Way::kThere, mine);
-    Half& back = half_for(Way::kBack, all);
-    const Event rounded = leave(mine, there, back, ready);
-    return arrive(there, back, all, inner_.all_gather(there.values, back.values, rounded));
-  }
-
-  Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) override {
-    if (!halves(all)) return inner_.reduce_scatter(all, mine, ready);
-    Half& there = half_for(Way::kThere, all);
-    Half& back = half_for(Way::kBack, mine);
-    const Event rounded = leave(all, there, back, ready);
-    return arrive(there, back, mine, inner_.reduce_scatter(there.values, back.values, rounded));
-  }
-
-  // The root's and the others' memory is made alike, because making it on a GPU is for all ranks at the same time.
-  Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) override {
-    if (!halves(out)) return inner_.broadcast(from_root, out, root, ready);
-    Half& there = half_for(Way::kThere, out);
-    Half& back = half_for(Way::kBack, out);
-    const Event rounded = leave(rank() == root ? from_root : Tensor(), there, back, ready);
-    return arrive(there, back, out, inner_.broadcast(there.values, back.values, root, rounded));
-  }
-
-  Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) override {
-    if (!halves(mine)) return inner_.reduce(mine, sum_on_root, root, ready);
-    Half& there = half_for(Way::kThere, mine);
-    Half& back = half_for(Way::kBack, mine);
-    const Event rounded = leave(mine, there, back, ready);
-    const Event arrived = inner_.reduce(there.values, back.values, root, rounded);
-    return arrive(there, back, rank() == root ? sum_on_root : Tensor(), arrived);
-  }
-
-  Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) override {
-    if (!halves(mine)) return inner_.all_to_all(mine, theirs, ready);
-    Half& there = half_for(Way::kThere, mine);
-    Half& back = half_for(Way::kBack, theirs);
-    const Event rounded = leave(mine, there, back, ready);
-    return arrive(there, back, theirs, inner_.all_to_all(there.values, back.values, rounded));
+  // Memory is made alike on every rank, also where a root alone brings or gets something, because making it on a GPU is
+  // for all ranks at the same time.
+  Event run(const Call& call) override {
+    if (!halves(call.whole())) return inner_.run(call);
+    const bool in_place = call.collective == Collective::kAllReduce;
+    Half& there = half_for(Way::kThere, call.in.defined() ? call.in : call.out);
+    Half& back = in_place ? there : half_for(Way::kBack, call.out.defined() ? call.out : call.in);
+    const Event rounded = leave(call.in, there, back, call.after);
+    const auto used = [](const Tensor& whole, const Half& half) { return whole.defined() ? half.values : Tensor(); };
+    const Call halved{call.collective, used(call.in, there), used(call.out, back), call.root, rounded};
+    return arrive(there, back, call.out, inner_.run(halved));
   }
 
  private:

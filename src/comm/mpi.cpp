@@ -10,12 +10,6 @@
 namespace owt {
 namespace {
 
-void check_summed(const Tensor& tensor) {
-  const DType dtype = tensor.dtype();
-  OWT_CHECK(dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kBF16, "sums are of f32, f64 or bf16, not ",
-            name_of(dtype));
-}
-
 // What the communicators of a process share.
 struct MpiProcess {
   explicit MpiProcess(const Losses& losses) : thread(losses) {}
@@ -32,40 +26,15 @@ class MpiCommunicator : public Communicator {
   int rank() const override { return group_->rank; }
   int ranks() const override { return group_->ranks(); }
 
-  Event all_reduce(Tensor& sum, const Event& ready) override {
-    check_summed(sum);
-    return queue(Collective::kAllReduce, sum, ready, [sum](MpiWire& wire) mutable { send_all_reduce(wire, sum); });
-  }
-
-  Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) override {
-    OWT_CHECK_EQ(all.bytes(), mine.bytes() * ranks());
-    return queue(Collective::kAllGather, all, ready,
-                 [mine, all](MpiWire& wire) mutable { send_all_gather(wire, mine, all); });
-  }
-
-  Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) override {
-    OWT_CHECK_EQ(all.bytes(), mine.bytes() * ranks());
-    check_summed(mine);
-    return queue(Collective::kReduceScatter, all, ready,
-                 [all, mine](MpiWire& wire) mutable { send_reduce_scatter(wire, all, mine); });
-  }
-
-  Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) override {
-    return queue(Collective::kBroadcast, out, ready,
-                 [from_root, out, root](MpiWire& wire) mutable { send_broadcast(wire, from_root, out, root); });
-  }
-
-  Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) override {
-    check_summed(mine);
-    return queue(Collective::kReduce, mine, ready,
-                 [mine, sum = sum_on_root, root](MpiWire& wire) mutable { send_reduce(wire, mine, sum, root); });
-  }
-
-  Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) override {
-    OWT_CHECK_EQ(mine.elements() % ranks(), 0);
-    OWT_CHECK_EQ(theirs.bytes(), mine.bytes());
-    return queue(Collective::kAllToAll, mine, ready,
-                 [mine, theirs](MpiWire& wire) mutable { send_all_to_all(wire, mine, theirs); });
+  Event run(const Call& call) override {
+    OWT_CHECK_EQ(call.whole().device(), Device::kCpu, "MPI moves tensors on the CPU only");
+    // Jobs of the same queue come before anyway; whatever else may need this thread to come to its end.
+    if (!MpiThread::is_job(call.after)) call.after.wait();
+    const auto work = [call, group = group_, &thread = process_.thread] {
+      MpiWire wire(thread, *group);
+      transfer(wire, call);
+    };
+    return Event(process_.thread.run(described(call.collective), work));
   }
 
   std::unique_ptr<Communicator> split(int color) override {
@@ -87,18 +56,6 @@ class MpiCommunicator : public Communicator {
   }
 
  private:
-  template <class Work>
-  Event queue(Collective collective, const Tensor& tensor, const Event& ready, Work work) {
-    OWT_CHECK_EQ(tensor.device(), Device::kCpu, "MPI moves tensors on the CPU only");
-    // Jobs of the same queue come before anyway; whatever else may need this thread to come to its end.
-    if (!MpiThread::is_job(ready)) ready.wait();
-    return Event(process_.thread.run(described(collective),
-                                     [work = std::move(work), group = group_, &thread = process_.thread]() mutable {
-                                       MpiWire wire(thread, *group);
-                                       work(wire);
-                                     }));
-  }
-
   MpiProcess& process_;
   std::shared_ptr<const MpiGroup> group_;
 };
@@ -131,7 +88,7 @@ class MpiLink : public Mpi {
       Tensor here({1});
       here.zero();
       MpiWire wire(thread, group);
-      send_all_reduce(wire, here);
+      transfer(wire, {Collective::kAllReduce, here, here});
     });
     met->wait();
   }

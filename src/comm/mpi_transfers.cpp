@@ -123,26 +123,6 @@ struct Chain {
   int next, previous;
 };
 
-}  // namespace
-
-void MpiWire::send(Requests& requests, const std::byte* from, int64_t bytes, int to_rank, Tag tag) {
-  for (int64_t sent = 0; sent < bytes; sent += kMostInMessage) {
-    const int count = static_cast<int>(std::min(kMostInMessage, bytes - sent));
-    requests.push_back(MPI_REQUEST_NULL);
-    OWT_MPI(MPI_Isend(from + sent, count, MPI_BYTE, group_.members[static_cast<size_t>(to_rank)],
-                      group_.context * kTags + tag, MPI_COMM_WORLD, &requests.back()));
-  }
-}
-
-void MpiWire::receive(Requests& requests, std::byte* to, int64_t bytes, int from_rank, Tag tag) {
-  for (int64_t received = 0; received < bytes; received += kMostInMessage) {
-    const int count = static_cast<int>(std::min(kMostInMessage, bytes - received));
-    requests.push_back(MPI_REQUEST_NULL);
-    OWT_MPI(MPI_Irecv(to + received, count, MPI_BYTE, group_.members[static_cast<size_t>(from_rank)],
-                      group_.context * kTags + tag, MPI_COMM_WORLD, &requests.back()));
-  }
-}
-
 void send_all_reduce(MpiWire& wire, Tensor& sum) {
   std::byte* const all = bytes_of(sum);
   const int64_t size = size_of(sum.dtype());
@@ -250,6 +230,44 @@ void send_reduce(MpiWire& wire, const Tensor& mine, Tensor& sum_on_root, int roo
     if (i >= 1 && i - 1 + kInFlight < chunks) receive(i - 1 + kInFlight);
   }
   for (Requests& requests : sends) wire.wait(requests);
+}
+
+}  // namespace
+
+void MpiWire::send(Requests& requests, const std::byte* from, int64_t bytes, int to_rank, Tag tag) {
+  for (int64_t sent = 0; sent < bytes; sent += kMostInMessage) {
+    const int count = static_cast<int>(std::min(kMostInMessage, bytes - sent));
+    requests.push_back(MPI_REQUEST_NULL);
+    OWT_MPI(MPI_Isend(from + sent, count, MPI_BYTE, group_.members[static_cast<size_t>(to_rank)],
+                      group_.context * kTags + tag, MPI_COMM_WORLD, &requests.back()));
+  }
+}
+
+void MpiWire::receive(Requests& requests, std::byte* to, int64_t bytes, int from_rank, Tag tag) {
+  for (int64_t received = 0; received < bytes; received += kMostInMessage) {
+    const int count = static_cast<int>(std::min(kMostInMessage, bytes - received));
+    requests.push_back(MPI_REQUEST_NULL);
+    OWT_MPI(MPI_Irecv(to + received, count, MPI_BYTE, group_.members[static_cast<size_t>(from_rank)],
+                      group_.context * kTags + tag, MPI_COMM_WORLD, &requests.back()));
+  }
+}
+
+void transfer(MpiWire& wire, const Call& call) {
+  Tensor out = call.out;
+  switch (call.collective) {
+    case Collective::kAllReduce:
+      return send_all_reduce(wire, out);
+    case Collective::kAllGather:
+      return send_all_gather(wire, call.in, out);
+    case Collective::kReduceScatter:
+      return send_reduce_scatter(wire, call.in, out);
+    case Collective::kBroadcast:
+      return send_broadcast(wire, call.in, out, call.root);
+    case Collective::kReduce:
+      return send_reduce(wire, call.in, out, call.root);
+    case Collective::kAllToAll:
+      return send_all_to_all(wire, call.in, out);
+  }
 }
 
 }  // namespace owt

@@ -1,13 +1,15 @@
 // Collectives as messages between pairs of ranks. For mpi*.cpp of this folder, in the communication thread.
 //
 // Bytes sent by all ranks together are those of a ring (communicator.h), whatever the number of ranks. Sums are taken
-// in rank order with sums.h, so that they have the bits of ranks that are threads; except those of reduce.
+// in rank order with sums.h, so that they have the bits of ranks that are threads; except those of reduce, which are
+// taken along a chain that begins behind the root: f32 and f64 in the order root+1, root+2, ..., root; bf16 likewise,
+// rounded after each addition.
 #pragma once
 
 #include <vector>
 
+#include "src/comm/communicator.h"
 #include "src/comm/mpi_thread.h"
-#include "src/core/tensor.h"
 
 namespace owt {
 
@@ -45,14 +47,7 @@ class MpiWire {
   const MpiGroup& group_;
 };
 
-// The tensors are as in communicator.h.
-void send_all_reduce(MpiWire& wire, Tensor& sum);
-void send_all_gather(MpiWire& wire, const Tensor& mine, Tensor& all);
-void send_reduce_scatter(MpiWire& wire, const Tensor& all, Tensor& mine);
-void send_broadcast(MpiWire& wire, const Tensor& from_root, Tensor& out, int root);
-// Summed along a chain that begins behind the root: f32 and f64 in the order root+1, root+2, ..., root; bf16 likewise,
-// rounded after each addition.
-void send_reduce(MpiWire& wire, const Tensor& mine, Tensor& sum_on_root, int root);
-void send_all_to_all(MpiWire& wire, const Tensor& mine, Tensor& theirs);
+// This rank's part in a collective; returns when it is over.
+void transfer(MpiWire& wire, const Call& call);
 
 }  // namespace owt

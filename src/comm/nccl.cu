@@ -31,13 +31,6 @@ ncclDataType_t element(const Tensor& tensor) {
   return ncclUint8;
 }
 
-ncclDataType_t summed_element(const Tensor& tensor) {
-  const DType dtype = tensor.dtype();
-  OWT_CHECK(dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kBF16, "sums are of f32, f64 or bf16, not ",
-            name_of(dtype));
-  return element(tensor);
-}
-
 size_t elements(const Tensor& tensor) { return static_cast<size_t>(tensor.elements()); }
 
 bool is_recorded(const Stream& stream) {
@@ -113,44 +106,17 @@ class NcclCommunicator : public Communicator {
     return std::make_unique<NcclCommunicator>(part, stream_);
   }
 
-  Event all_reduce(Tensor& sum, const Event& ready) override {
-    return queue(sum, ready, [&](ncclComm_t comm, cudaStream_t stream) {
-      OWT_NCCL(ncclAllReduce(sum.raw(), sum.raw(), elements(sum), summed_element(sum), ncclSum, comm, stream));
-    });
-  }
-
-  Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) override {
-    OWT_CHECK_EQ(all.bytes(), mine.bytes() * ranks());
-    return queue(all, ready, [&](ncclComm_t comm, cudaStream_t stream) {
-      OWT_NCCL(ncclAllGather(mine.raw(), all.raw(), elements(mine), element(mine), comm, stream));
-    });
-  }
-
-  Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) override {
-    OWT_CHECK_EQ(all.bytes(), mine.bytes() * ranks());
-    return queue(all, ready, [&](ncclComm_t comm, cudaStream_t stream) {
-      OWT_NCCL(ncclReduceScatter(all.raw(), mine.raw(), elements(mine), summed_element(mine), ncclSum, comm, stream));
-    });
-  }
-
-  Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) override {
-    return queue(out, ready, [&](ncclComm_t comm, cudaStream_t stream) {
-      const void* from = rank() == root ? from_root.raw() : out.raw();
-      OWT_NCCL(ncclBroadcast(from, out.raw(), elements(out), element(out), root, comm, stream));
-    });
-  }
-
-  Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) override {
-    return queue(mine, ready, [&](ncclComm_t comm, cudaStream_t stream) {
-      void* const sum = rank() == root ? sum_on_root.raw() : nullptr;
-      OWT_NCCL(ncclReduce(mine.raw(), sum, elements(mine), summed_element(mine), ncclSum, root, comm, stream));
-    });
-  }
-
-  Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) override {
-    OWT_CHECK_EQ(mine.elements() % ranks(), 0);
-    OWT_CHECK_EQ(theirs.bytes(), mine.bytes());
-    return queue(mine, ready, [&](ncclComm_t comm, cudaStream_t stream) { exchange(mine, theirs, comm, stream); });
+  // Nothing to move: NCCL is not asked, on no rank.
+  Event run(const Call& call) override {
+    OWT_CHECK_EQ(call.whole().device(), Device::kCuda, "NCCL moves tensors on GPUs only");
+    stream_.wait(call.after);
+    const bool recording = is_recorded(stream_);
+    const auto queue_call = [&](ncclComm_t comm) { queue(call, comm, cuda_stream(stream_)); };
+    if (call.whole().bytes() > 0) recording ? link_.record(queue_call) : link_.run(queue_call);
+    const Event done = stream_.record();
+    if (recording) return done;
+    link_.expect(done);
+    return Event(std::make_shared<NcclEvent>(done, link_.failure()));
   }
 
  private:
@@ -170,18 +136,28 @@ class NcclCommunicator : public Communicator {
     return cards;
   }
 
-  // Nothing to move: NCCL is not asked, on no rank.
-  template <class Call>
-  Event queue(const Tensor& tensor, const Event& ready, const Call& call) {
-    OWT_CHECK_EQ(tensor.device(), Device::kCuda, "NCCL moves tensors on GPUs only");
-    stream_.wait(ready);
-    const bool recording = is_recorded(stream_);
-    const auto queue_call = [&](ncclComm_t comm) { call(comm, cuda_stream(stream_)); };
-    if (tensor.bytes() > 0) recording ? link_.record(queue_call) : link_.run(queue_call);
-    const Event done = stream_.record();
-    if (recording) return done;
-    link_.expect(done);
-    return Event(std::make_shared<NcclEvent>(done, link_.failure()));
+  void queue(const Call& call, ncclComm_t comm, cudaStream_t stream) const {
+    const Tensor& in = call.in;
+    Tensor out = call.out;
+    const ncclDataType_t type = element(call.whole());
+    switch (call.collective) {
+      case Collective::kAllReduce:
+        return OWT_NCCL(ncclAllReduce(in.raw(), out.raw(), elements(in), type, ncclSum, comm, stream));
+      case Collective::kAllGather:
+        return OWT_NCCL(ncclAllGather(in.raw(), out.raw(), elements(in), type, comm, stream));
+      case Collective::kReduceScatter:
+        return OWT_NCCL(ncclReduceScatter(in.raw(), out.raw(), elements(out), type, ncclSum, comm, stream));
+      case Collective::kBroadcast: {
+        const void* const from = in.defined() ? in.raw() : out.raw();
+        return OWT_NCCL(ncclBroadcast(from, out.raw(), elements(out), type, call.root, comm, stream));
+      }
+      case Collective::kReduce: {
+        void* const sum = out.defined() ? out.raw() : nullptr;
+        return OWT_NCCL(ncclReduce(in.raw(), sum, elements(in), type, ncclSum, call.root, comm, stream));
+      }
+      case Collective::kAllToAll:
+        return exchange(in, out, comm, stream);
+    }
   }
 
   void exchange(const Tensor& mine, Tensor& theirs, ncclComm_t comm, cudaStream_t stream) const {

@@ -31,45 +31,21 @@ class Reported : public Event::Pending {
 
 }  // namespace
 
-template <class Call>
-Event ProfiledCommunicator::counted(Collective collective, const Tensor& whole, const Event& ready, const Call& call) {
+Event ProfiledCommunicator::run(const Call& call) {
   const auto begin = Profiler::Clock::now();
-  if (whole.device() == Device::kCuda) note_collective(described(collective));
-  const Event event = call();
-  const int64_t sent = bytes_sent(collective, whole.bytes(), ranks());
+  const bool on_gpu = call.whole().device() == Device::kCuda;
+  if (on_gpu) note_collective(described(call.collective));
+  const Event event = inner_.run(call);
+  const int64_t sent = bytes_sent(call.collective, call.whole().bytes(), ranks());
   *bytes_ += sent;
   if (!profiler_) return event;
-  if (whole.device() == Device::kCuda) {
-    if (!records()) profiler_->add_transfer(ready, event, sent);
+  if (on_gpu) {
+    if (!records()) profiler_->add_transfer(call.after, event, sent);
     return event;
   }
   if (!event.done()) return Event(std::make_shared<Reported>(event, profiler_, begin, sent));
   profiler_->add_transfer(host_ms_since(begin), sent);
   return event;
-}
-
-Event ProfiledCommunicator::all_reduce(Tensor& sum, const Event& ready) {
-  return counted(Collective::kAllReduce, sum, ready, [&] { return inner_.all_reduce(sum, ready); });
-}
-
-Event ProfiledCommunicator::all_gather(const Tensor& mine, Tensor& all, const Event& ready) {
-  return counted(Collective::kAllGather, all, ready, [&] { return inner_.all_gather(mine, all, ready); });
-}
-
-Event ProfiledCommunicator::reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) {
-  return counted(Collective::kReduceScatter, all, ready, [&] { return inner_.reduce_scatter(all, mine, ready); });
-}
-
-Event ProfiledCommunicator::broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) {
-  return counted(Collective::kBroadcast, out, ready, [&] { return inner_.broadcast(from_root, out, root, ready); });
-}
-
-Event ProfiledCommunicator::reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) {
-  return counted(Collective::kReduce, mine, ready, [&] { return inner_.reduce(mine, sum_on_root, root, ready); });
-}
-
-Event ProfiledCommunicator::all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) {
-  return counted(Collective::kAllToAll, mine, ready, [&] { return inner_.all_to_all(mine, theirs, ready); });
 }
 
 }  // namespace owt

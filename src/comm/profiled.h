@@ -25,19 +25,11 @@ class ProfiledCommunicator : public Communicator {
   std::unique_ptr<Communicator> split(int color) override {
     return std::make_unique<ProfiledCommunicator>(inner_.split(color), *this);
   }
-  Event all_reduce(Tensor& sum, const Event& ready) override;
-  Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) override;
-  Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) override;
-  Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) override;
-  Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) override;
-  Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) override;
+  Event run(const Call& call) override;
 
   int64_t bytes() const { return *bytes_; }  // sent by this rank since it was made, in groups split off too
 
  private:
-  template <class Call>
-  Event counted(Collective collective, const Tensor& whole, const Event& ready, const Call& call);
-
   Communicator& inner_;
   Profiler* profiler_;
   std::shared_ptr<int64_t> bytes_ = std::make_shared<int64_t>(0);

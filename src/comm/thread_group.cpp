@@ -40,76 +40,19 @@ class ThreadCommunicator : public Communicator {
     return std::make_unique<ThreadCommunicator>(group_.split(rank_, color), device_);
   }
 
-  Event all_reduce(Tensor& sum, const Event& ready) override {
-    return together(sum.device(), {}, sum, ready, [&](const Stream& stream) {
-      const Slice mine = share(sum.elements());
-      const int64_t offset = mine.begin * size_of(sum.dtype()), bytes = mine.size() * size_of(sum.dtype());
-      std::vector<const void*> addends;
-      for (Post& post : group_.posts) addends.push_back(at(post.out.raw(), offset));
-      // Nobody else touches this range, so rank 0's tensor may take the sum.
-      void* const total = at(group_.posts[0].out.raw(), offset);
-      sum_up_on(stream, sum.dtype(), addends, mine.size(), total);
-      for (int r = 1; r < ranks(); ++r) copy(total, at(post(r).out.raw(), offset), bytes, stream);
-    });
-  }
-
-  Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) override {
-    OWT_CHECK_EQ(all.bytes(), mine.bytes() * ranks());
-    return together(all.device(), mine, {}, ready, [&](const Stream& stream) {
-      for (int r = 0; r < ranks(); ++r) copy(post(r).in.raw(), at(all.raw(), r * mine.bytes()), mine.bytes(), stream);
-    });
-  }
-
-  Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) override {
-    OWT_CHECK_EQ(all.bytes(), mine.bytes() * ranks());
-    return together(all.device(), all, {}, ready, [&](const Stream& stream) {
-      sum_inputs(stream, mine.dtype(), rank_ * mine.bytes(), mine.elements(), mine.raw());
-    });
-  }
-
-  Event broadcast(const Tensor& from_root, Tensor& out, int root, const Event& ready) override {
-    return together(out.device(), from_root, {}, ready,
-                    [&](const Stream& stream) { copy(post(root).in.raw(), out.raw(), out.bytes(), stream); });
-  }
-
-  Event reduce(const Tensor& mine, Tensor& sum_on_root, int root, const Event& ready) override {
-    return together(mine.device(), mine, rank_ == root ? sum_on_root : Tensor(), ready, [&](const Stream& stream) {
-      const Slice part = share(mine.elements());
-      const int64_t offset = part.begin * size_of(mine.dtype());
-      sum_inputs(stream, mine.dtype(), offset, part.size(), at(post(root).out.raw(), offset));
-    });
-  }
-
-  Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) override {
-    OWT_CHECK_EQ(mine.bytes() % ranks(), 0);
-    OWT_CHECK_EQ(theirs.bytes(), mine.bytes());
-    const int64_t part = mine.bytes() / ranks();
-    return together(mine.device(), mine, {}, ready, [&](const Stream& stream) {
-      for (int r = 0; r < ranks(); ++r)
-        copy(at(post(r).in.raw(), rank_ * part), at(theirs.raw(), r * part), part, stream);
-    });
-  }
-
- private:
-  using Post = ThreadGroup::Post;
-
-  Post& post(int rank) { return group_.posts[static_cast<size_t>(rank)]; }
-
   // Posts the tensors, meets the others, does this rank's share of the work when all tensors are ready, and meets them
   // again, so that no tensor changes while another rank still reads it.
-  template <class Work>
-  Event together(Device device, const Tensor& in, const Tensor& out, const Event& ready, const Work& work) {
+  Event run(const Call& call) override {
+    const Device device = call.whole().device();
     const Stream& stream = device == Device::kCpu ? host_ : stream_;
     OWT_CHECK_EQ(device, stream.device(), "this communicator was made for another device");
     Post& mine = post(rank_);
-    mine.in = in;
-    mine.out = out;
-    mine.ready = ready;
+    mine.in = call.in, mine.out = call.out, mine.ready = call.after;  // others may still wait for the last `done`
     // The host waits for its own tensors itself; only the queue of a GPU can wait for another thread's.
-    if (device == Device::kCpu) ready.wait(), mine.ready = Event();
+    if (device == Device::kCpu) call.after.wait(), mine.ready = Event();
     group_.meet();
     for (const Post& other : group_.posts) stream.wait(other.ready);
-    work(stream);
+    work(call, stream);
     mine.done = stream.record();
     group_.meet();
     mine.in = mine.out = Tensor();  // else their memory would last until the next collective
@@ -117,18 +60,51 @@ class ThreadCommunicator : public Communicator {
     return stream.record();
   }
 
-  Slice share(int64_t elements) const { return share_of(elements, ranks(), rank_); }
+ private:
+  using Post = ThreadGroup::Post;
 
-  // The sum over ranks of `elements` elements from byte `offset` of their inputs.
-  void sum_inputs(const Stream& stream, DType dtype, int64_t offset, int64_t elements, void* sum) const {
-    std::vector<const void*> addends;
-    for (const Post& post : group_.posts) addends.push_back(at(post.in.raw(), offset));
-    sum_up_on(stream, dtype, addends, elements, sum);
+  Post& post(int rank) { return group_.posts[static_cast<size_t>(rank)]; }
+
+  // This rank's share of the collective.
+  void work(const Call& call, const Stream& stream) {
+    const int64_t mine = call.in.bytes(), part = call.out.bytes() / ranks();
+    Tensor out = call.out;
+    switch (call.collective) {
+      case Collective::kAllReduce:
+      case Collective::kReduce:
+        return sum_share(call, stream);
+      case Collective::kReduceScatter:
+        return sum_inputs(stream, out.dtype(), {rank_ * out.elements(), (rank_ + 1) * out.elements()}, out.raw());
+      case Collective::kBroadcast:
+        return copy(post(call.root).in.raw(), out.raw(), out.bytes(), stream);
+      case Collective::kAllGather:
+        for (int r = 0; r < ranks(); ++r) copy(post(r).in.raw(), at(out.raw(), r * mine), mine, stream);
+        return;
+      case Collective::kAllToAll:
+        for (int r = 0; r < ranks(); ++r)
+          copy(at(post(r).in.raw(), rank_ * part), at(out.raw(), r * part), part, stream);
+        return;
+    }
   }
 
-  static void sum_up_on(const Stream& stream, DType dtype, const std::vector<const void*>& addends, int64_t elements,
-                        void* sum) {
-    dispatch(stream.device(), [&](auto tag) { sum_up(tag, dtype, addends, elements, sum, stream); });
+  // A share of the sum, into the root's tensor and, of all_reduce, from there into the others'. Nobody else touches
+  // this range, so the tensor that takes the sum may be an addend.
+  void sum_share(const Call& call, const Stream& stream) {
+    const DType dtype = call.in.dtype();
+    const Slice mine = share_of(call.in.elements(), ranks(), rank_);
+    const int64_t offset = mine.begin * size_of(dtype);
+    void* const sum = at(post(call.root).out.raw(), offset);
+    sum_inputs(stream, dtype, mine, sum);
+    if (call.collective == Collective::kReduce) return;
+    for (int r = 0; r < ranks(); ++r)
+      if (r != call.root) copy(sum, at(post(r).out.raw(), offset), mine.size() * size_of(dtype), stream);
+  }
+
+  // The sum over ranks of these elements of their inputs.
+  void sum_inputs(const Stream& stream, DType dtype, const Slice& elements, void* sum) const {
+    std::vector<const void*> addends;
+    for (const Post& post : group_.posts) addends.push_back(at(post.in.raw(), elements.begin * size_of(dtype)));
+    dispatch(stream.device(), [&](auto tag) { sum_up(tag, dtype, addends, elements.size(), sum, stream); });
   }
 
   std::shared_ptr<ThreadGroup> owned_;

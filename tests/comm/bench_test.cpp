@@ -41,31 +41,18 @@ TEST(Bench, EveryRankLearnsTheSameTimes) {
     }
 }
 
-// A communicator whose collectives are over some time after their call.
+// A communicator whose sums are over some time after their call.
 class Slow : public Communicator {
  public:
   explicit Slow(Communicator& inner) : inner_(inner) {}
   int rank() const override { return inner_.rank(); }
   int ranks() const override { return inner_.ranks(); }
   std::unique_ptr<Communicator> split(int) override { fail("not wanted here"); }
-  Event all_reduce(Tensor& sum, const Event& ready) override {
-    inner_.all_reduce(sum, ready).wait();
-    return later();
-  }
-  Event all_gather(const Tensor& mine, Tensor& all, const Event& ready) override {
-    return inner_.all_gather(mine, all, ready);
-  }
-  Event reduce_scatter(const Tensor& all, Tensor& mine, const Event& ready) override {
-    return inner_.reduce_scatter(all, mine, ready);
-  }
-  Event broadcast(const Tensor& from, Tensor& out, int root, const Event& ready) override {
-    return inner_.broadcast(from, out, root, ready);
-  }
-  Event reduce(const Tensor& mine, Tensor& sum, int root, const Event& ready) override {
-    return inner_.reduce(mine, sum, root, ready);
-  }
-  Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) override {
-    return inner_.all_to_all(mine, theirs, ready);
+  Event run(const Call& call) override {
+    const Event event = inner_.run(call);
+    if (call.collective != Collective::kAllReduce) return event;
+    event.wait();
+    return Event(std::make_shared<Later>());
   }
 
  private:
@@ -74,7 +61,7 @@ class Slow : public Communicator {
     bool done() const override { return over; }
     bool over = false;
   };
-  static Event later() { return Event(std::make_shared<Later>()); }
+
   Communicator& inner_;
 };
 
@@ -92,10 +79,11 @@ class MostlySlow : public Slow {
  public:
   using Slow::Slow;
   static constexpr int kMilliseconds = 10;
-  Event all_reduce(Tensor& sum, const Event& ready) override {
+  Event run(const Call& call) override {
+    if (call.collective != Collective::kAllReduce) return Slow::run(call);
     ++calls_;
     if (calls_ > 3 && calls_ % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(kMilliseconds));
-    return Slow::all_reduce(sum, ready);
+    return Slow::run(call);
   }
   int calls() const { return calls_; }
 

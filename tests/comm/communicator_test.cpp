@@ -228,6 +228,23 @@ TEST_P(Collectives, TensorsWithoutElementsTakePartToo) {
   });
 }
 
+// What does not fit is told on every rank before any of them waits for the others.
+TEST_P(Collectives, TensorsThatDoNotFitEachOtherAreRefused) {
+  run([&](Communicator& comm) {
+    Tensor two = empty(2), odd = empty(2 * ranks() + 1), numbers({2}, DType::kI32, device());
+    EXPECT_THROW(comm.all_gather(two, odd, {}), Error);
+    EXPECT_THROW(comm.reduce_scatter(odd, two, {}), Error);
+    EXPECT_THROW(comm.all_to_all(two, odd, {}), Error);
+    EXPECT_THROW(comm.all_reduce(numbers, {}), Error);
+    EXPECT_THROW(comm.broadcast(two, two, ranks(), {}), Error);
+    EXPECT_THROW(comm.reduce(two, two, -1, {}), Error);
+    if (ranks() == 1) return;
+    EXPECT_THROW(comm.all_to_all(odd, odd, {}), Error);
+    comm.broadcast(comm.rank() == 0 ? tensor({1, 2}) : odd, two, 0, {}).wait();  // read on the root only
+    EXPECT_THAT(values(two), ElementsAre(1, 2));
+  });
+}
+
 TEST_P(Collectives, ManyInARowKeepTheirOrder) {
   const int rounds = device() == Device::kCpu ? 2000 / ranks() : 100;
   run([&](Communicator& comm) {

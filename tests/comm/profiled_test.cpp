@@ -55,12 +55,7 @@ class LateCommunicator : public Communicator {
   int rank() const override { return 0; }
   int ranks() const override { return 2; }
   std::unique_ptr<Communicator> split(int) override { fail("not wanted here"); }
-  Event all_reduce(Tensor&, const Event&) override { return Event(std::make_shared<Late>()); }
-  Event all_gather(const Tensor&, Tensor&, const Event&) override { return {}; }
-  Event reduce_scatter(const Tensor&, Tensor&, const Event&) override { return {}; }
-  Event broadcast(const Tensor&, Tensor&, int, const Event&) override { return {}; }
-  Event reduce(const Tensor&, Tensor&, int, const Event&) override { return {}; }
-  Event all_to_all(const Tensor&, Tensor&, const Event&) override { return {}; }
+  Event run(const Call&) override { return Event(std::make_shared<Late>()); }
 };
 
 TEST(ProfiledCommunicator, CountsATransferUnderWayOnceWhenItIsWaitedFor) {
