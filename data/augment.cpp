@@ -5,9 +5,9 @@
 #include <cstring>
 #include <mutex>
 
-#include "data/lanes.h"
 #include "data/parallel.h"
 #include "src/core/check.h"
+#include "src/core/lanes.h"
 #include "src/core/philox.h"
 
 namespace owt {

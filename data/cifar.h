@@ -2,8 +2,7 @@
 //
 // A record is the label (CIFAR-100: coarse label, then fine label; the fine one is used) and 3072 bytes, the
 // image as C x H x W = 3 x 32 x 32. Files:
-//   cifar-10-batches-bin   data_batch_1.bin, data_batch_2.bin, ... (officially 5, of 10000 records);
-//   test_batch.bin;
+//   cifar-10-batches-bin   data_batch_1.bin, data_batch_2.bin, ... (officially 5, of 10000 records); test_batch.bin;
 //                          batches.meta.txt with one class name per line
 //   cifar-100-binary       train.bin; test.bin; fine_label_names.txt
 // Source: Krizhevsky 2009; https://www.cs.toronto.edu/~kriz/cifar.html
@@ -29,12 +28,5 @@ std::shared_ptr<Dataset> read_cifar(const std::string& dir, CifarKind kind, Spli
 // complete or not there.
 void write_cifar10_file(const std::string& path, const Dataset& images, const Slice& range);
 void write_cifar10_names(const std::string& dir, const std::vector<std::string>& names);
-
-// Unpacks the official cifar-10-binary.tar.gz or cifar-100-binary.tar.gz, so that `dir` holds
-// cifar-10-batches-bin or cifar-100-binary, and reads both splits to check them. Returns the path of that
-// folder. It appears as a whole or not at all. Throws Error: a damaged archive, an entry outside the
-// archive's folder or that is neither file nor folder, data that read_cifar() rejects, a folder that exists
-// already.
-std::string unpack_cifar_archive(const std::string& archive, const std::string& dir);
 
 }  // namespace owt

@@ -5,7 +5,7 @@
 
 #include "data/augment.h"
 #include "data/dataset.h"
-#include "data/photo.h"
+#include "data/photos/photo.h"
 
 namespace owt {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "data/lanes.h"
+#include "src/core/lanes.h"
 
 namespace owt {
 namespace {

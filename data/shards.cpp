@@ -12,7 +12,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "data/jpeg/bad_jpeg.h"
 #include "data/json_numbers.h"
+#include "data/resize.h"
 #include "src/core/files.h"
 #include "src/core/philox.h"
 
@@ -208,15 +210,21 @@ void ShardDataset::decode(int64_t index, const Decode& decode) const {
     if (decoder.height() == record(index).height && decoder.width() == record(index).width) return decode(decoder);
     why = concat("it is ", decoder.height(), " x ", decoder.width(), ", its index says ", record(index).height, " x ",
                  record(index).width);
-  } catch (const CorruptRecord& e) {
+  } catch (const BadJpeg& e) {
     why = e.what();
   }
   corrupt(index, why);
 }
 
 void ShardDataset::read(int64_t index, const View& view, uint8_t* pixels) const {
+  thread_local Resizer resizer;
+  thread_local std::vector<uint8_t> part;
   decode(index, [&](WindowDecoder& decoder) {
-    decoder.decode(window_of(settings_, view, index, decoder.height(), decoder.width()), settings_.crop, pixels);
+    const ImageWindow window = window_of(settings_, view, index, decoder.height(), decoder.width());
+    if (window.height == settings_.crop && window.width == settings_.crop) return decoder.decode(window, pixels);
+    part.resize(static_cast<size_t>(window.height * window.width * 3));
+    decoder.decode(window, part.data());
+    resizer.run(part.data(), window.height, window.width, settings_.crop, pixels);
   });
 }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "data/dataset.h"
-#include "data/jpeg_window.h"
+#include "data/jpeg/jpeg_window.h"
 #include "data/shard_index.h"
 #include "src/core/config.h"
 

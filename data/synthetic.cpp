@@ -3,22 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
-#include <set>
 
-#include "data/cifar.h"
-#include "data/temporary_folder.h"
-#include "src/core/files.h"
 #include "src/core/philox.h"
 #include "src/core/threads.h"
 
 namespace owt {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kRgb = 3;
-constexpr int kTrainFiles = 5;
 constexpr float kMinContrast = 120;                      // distance of the two colours, of 255 per channel
 constexpr float kGradient = 30;                          // the background changes by up to this from centre to edge
 constexpr float kNoise = 10;                             // standard deviation
@@ -176,54 +168,8 @@ MemoryDataset draw(const SyntheticSettings& settings) {
   return MemoryDataset(image, settings.classes, std::move(pixels), std::move(labels), std::move(names));
 }
 
-void write_split(const fs::path& folder, const SyntheticDataset& images, Split split) {
-  if (split == Split::kTest) {
-    write_cifar10_file((folder / "test_batch.bin").string(), images, {0, images.size()});
-    return;
-  }
-  for (int file = 0; file < kTrainFiles; ++file)
-    write_cifar10_file((folder / concat("data_batch_", file + 1, ".bin")).string(), images,
-                       owt::split(images.size(), kTrainFiles, file));
-}
-
-// Throws Error where the folder holds anything but files of this format.
-void check_old(const fs::path& folder) {
-  std::set<std::string> ours{"test_batch.bin", "batches.meta.txt"};
-  for (int file = 1; file <= kTrainFiles; ++file) ours.insert(concat("data_batch_", file, ".bin"));
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (!ours.contains(entry.path().filename().string()))
-      fail(folder.string(), " holds ", entry.path().filename().string(),
-           ", which is no file of a synthetic data set; nothing was changed; choose another folder");
-}
-
 }  // namespace
 
 SyntheticDataset::SyntheticDataset(const SyntheticSettings& settings) : MemoryDataset(draw(settings)) {}
-
-std::string prepare_synthetic(const std::string& dir, int64_t train_images, int64_t test_images, uint64_t seed,
-                              bool force) {
-  if (train_images < kTrainFiles || test_images < 1)
-    fail("a synthetic data set of ", train_images, " training and ", test_images, " test images; wanted at least ",
-         kTrainFiles, " and 1");
-  const fs::path target = fs::path(dir) / "cifar-10-batches-bin";
-  if (fs::exists(target) && !force)
-    fail(target.string(), " exists already; choose another folder, or replace it with --force");
-  const TemporaryFolder beside(dir);
-  const fs::path fresh = fs::path(beside.path()) / target.filename();
-  fs::create_directory(fresh);
-  for (const Split split : {Split::kTrain, Split::kTest}) {
-    const SyntheticDataset images(
-        {.size = split == Split::kTrain ? train_images : test_images, .seed = seed, .split = split});
-    write_split(fresh, images, split);
-    write_cifar10_names(fresh.string(), images.class_names());
-  }
-  if (force && fs::exists(target)) {
-    check_old(target);
-    fs::rename(target, fs::path(beside.path()) / "old");  // goes with the temporary folder
-  }
-  fs::rename(fresh, target);
-  sync_folder(dir);
-  return target.string();
-}
 
 }  // namespace owt

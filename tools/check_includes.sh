@@ -17,15 +17,18 @@ cd "$root"
 # tests/X may include what X may, tests/support and GoogleTest, and in files *_gpu_test.cpp the simulated GPU; tests/support,
 # tests/tools, tests/fuzz and tests/device_code stand above all folders.
 table='
-src/core     |                                                              | dnnl toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
-src/comm     | src/core                                                     | nccl.h mpi.h
-data         | src/core                                                     | archive jpeglib.h jerror.h nlohmann/ opencv2/ png.h tiffio.h webp/ zlib.h
-layers       | src/core                                                     | cudnn
-src/net      | layers src/core                                              |
-src/parallel | src/net src/comm layers src/core                             |
-src/train    | src/parallel src/net src/comm data layers src/core           | boost/ nlohmann/ onnx/
-tools/bench  | data src/core                                                | mpi.h opencv2/
-tools        | src/train src/parallel src/net src/comm data layers src/core |
+src/core     |                                                                                       | dnnl toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
+src/comm     | src/core                                                                              | nccl.h mpi.h
+data/jpeg    | src/core                                                                              | jpeglib.h jerror.h
+data/photos  | data/jpeg src/core                                                                    | opencv2/ png.h tiffio.h webp/
+data         | data/photos data/jpeg src/core                                                        | nlohmann/ opencv2/
+data/prepare | data data/photos data/jpeg src/core                                                   | archive zlib.h
+layers       | src/core                                                                              | cudnn
+src/net      | layers src/core                                                                       |
+src/parallel | src/net src/comm layers src/core                                                      |
+src/train    | src/parallel src/net src/comm data data/photos layers src/core                        | boost/ nlohmann/ onnx/
+tools/bench  | data data/photos src/core                                                             | mpi.h opencv2/
+tools        | src/train src/parallel src/net src/comm data data/prepare data/photos layers src/core |
 '
 # Headers of C and of the system that are no third party; and what kernels are written in.
 system='arpa/ dlfcn.h fcntl.h ifaddrs.h net/ netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'
@@ -64,6 +67,7 @@ find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*
         sees[name] = everything " tests/support " name " "
         uses[name] = system_headers " nlohmann/ gtest/ gmock/"
       }
+      uses["tests/support"] = uses["tests/support"] " jpeglib.h png.h tiffio.h webp/ zlib.h"  # makes photos
       uses["tests/fuzz"] = uses["tests/fuzz"] " zlib.h"
       uses["tests/device_code"] = uses["tests/device_code"] " cxxabi.h"
     }

@@ -1,6 +1,7 @@
 #include <iostream>
 
-#include "data/cifar.h"
+#include "data/prepare/cifar_archive.h"
+#include "data/prepare/synthetic_files.h"
 #include "data/synthetic.h"
 #include "src/core/log.h"
 #include "tools/commands.h"

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <iostream>
 
-#include "data/imagenet.h"
-#include "data/prepare.h"
+#include "data/prepare/imagenet.h"
+#include "data/prepare/prepare.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"

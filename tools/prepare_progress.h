@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "data/prepare.h"
+#include "data/prepare/prepare.h"
 #include "src/core/log.h"
 #include "src/train/progress.h"
 

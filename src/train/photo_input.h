@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "data/augment.h"
-#include "data/photo.h"
+#include "data/photos/photo.h"
 #include "data/shards.h"
 #include "src/train/settings.h"
 

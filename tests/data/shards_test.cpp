@@ -8,8 +8,10 @@
 #include <map>
 #include <set>
 
+#include "data/resize.h"
 #include "data/shard_statistics.h"
 #include "src/core/check.h"
+#include "src/core/config.h"
 #include "src/core/threads.h"
 #include "tests/data/batches.h"
 #include "tests/support/message_of.h"
@@ -25,6 +27,19 @@ using testing::HasSubstr;
 using testing::Pointwise;
 
 View in_training(int64_t epoch, uint64_t seed = 1) { return {.training = true, .seed = seed, .epoch = epoch}; }
+
+CropSettings crop_of(const std::string& toml) {
+  Config config = Config::text(toml);
+  return CropSettings::from(config, 224);
+}
+
+TEST(CropSettings, LeaveTheShortSideAsLongAsTheCropWhereItIsLonger) {
+  EXPECT_EQ(crop_of("").short_side, 256);
+  EXPECT_EQ(crop_of("crop = 256").short_side, 256);
+  EXPECT_EQ(crop_of("crop = 300").short_side, 300);
+  EXPECT_EQ(crop_of("crop = 64\nshort_side = 64").crop, 64);
+  EXPECT_THROW(crop_of("crop = 65\nshort_side = 64"), Error);
+}
 
 TEST(Windows, TenViewsAreTheCentreAndTheCornersTwice) {
   const CropSettings settings{.crop = 224, .short_side = 256};
@@ -162,6 +177,23 @@ TEST_F(ShardsTest, ReadWhatTheViewShowsOfTheStoredImage) {
     for (int64_t e = 0; e < 32 * 3; ++e)
       ASSERT_EQ(pixels[static_cast<size_t>(y * 96 + e)],
                 whole.pixels[static_cast<size_t>((y + 8) * 52 * 3 + 20 * 3 + e)]);
+}
+
+TEST_F(ShardsTest, PartsOfAnotherSizeAreResized) {
+  write_split(folder_.path(), "val", {});
+  const auto images = open(Split::kTest);
+  ShardDataset::Whole whole;
+  images->read_whole(5, whole);
+  const ImageWindow window = window_of(settings_, {}, 5, whole.height, whole.width);
+  ASSERT_EQ(window, (ImageWindow{4, 10, 36, 36}));
+  std::vector<uint8_t> part, wanted(32 * 32 * 3), found(32 * 32 * 3);
+  for (int64_t y = 4; y < 40; ++y) {
+    const auto row = whole.pixels.begin() + (y * whole.width + 10) * 3;
+    part.insert(part.end(), row, row + 36 * 3);
+  }
+  Resizer().run(part.data(), 36, 36, 32, wanted.data());
+  images->read(5, {}, found.data());
+  EXPECT_EQ(found, wanted);
 }
 
 TEST_F(ShardsTest, BatchesDependNeitherOnThreadsNorOnRanks) {

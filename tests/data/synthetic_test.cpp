@@ -6,18 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 
-#include "data/cifar.h"
-#include "data/temporary_folder.h"
-#include "src/core/files.h"
+#include "data/memory_dataset.h"
 #include "src/core/threads.h"
 
 namespace owt {
 namespace {
-
-namespace fs = std::filesystem;
-using testing::HasSubstr;
 
 std::vector<uint8_t> image(const Dataset& dataset, int64_t index) {
   std::vector<uint8_t> pixels(static_cast<size_t>(dataset.image().elements()));
@@ -140,50 +134,7 @@ TEST(Synthetic, LinearClassifierOfTheseTestsDoesLearn) {
   EXPECT_GT(accuracy(trained(few, 40), few), 0.9);
 }
 
-class PrepareSynthetic : public testing::Test {
- protected:
-  std::string dir() const { return folder_.path(); }
-  TemporaryFolder folder_{testing::TempDir()};
-};
-
-TEST_F(PrepareSynthetic, WritesFilesThatReadBackAsTheSameImages) {
-  const std::string made = prepare_synthetic(dir(), 23, 12, 9);
-  EXPECT_EQ(made, dir() + "/cifar-10-batches-bin");
-  for (const Split split : {Split::kTrain, Split::kTest}) {
-    const auto read = read_cifar(dir(), CifarKind::k10, split);
-    const SyntheticDataset drawn({.size = split == Split::kTrain ? 23 : 12, .seed = 9, .split = split});
-    ASSERT_EQ(read->size(), drawn.size());
-    EXPECT_TRUE(same(*read, drawn, drawn.size()));
-    EXPECT_EQ(read->class_names(), drawn.class_names());
-  }
-  EXPECT_EQ(std::distance(fs::directory_iterator(dir()), {}), 1) << "nothing is left beside";
-}
-
-TEST_F(PrepareSynthetic, KeepsADataSetThatIsThereUnlessForced) {
-  prepare_synthetic(dir(), 10, 5, 9);
-  EXPECT_THAT([&] { prepare_synthetic(dir(), 20, 5, 9); }, testing::ThrowsMessage<Error>(HasSubstr("exists already")));
-  EXPECT_EQ(read_cifar(dir(), CifarKind::k10, Split::kTrain)->size(), 10);
-  prepare_synthetic(dir(), 20, 5, 9, true);
-  EXPECT_EQ(read_cifar(dir(), CifarKind::k10, Split::kTrain)->size(), 20);
-}
-
-TEST_F(PrepareSynthetic, NeverReplacesAFolderWithOtherFiles) {
-  prepare_synthetic(dir(), 10, 5, 9);
-  write_file_atomically(dir() + "/cifar-10-batches-bin/readme.html", "official");
-  EXPECT_THAT([&] { prepare_synthetic(dir(), 20, 5, 9, true); },
-              testing::ThrowsMessage<Error>(HasSubstr("holds readme.html")));
-  EXPECT_EQ(read_cifar(dir(), CifarKind::k10, Split::kTrain)->size(), 10);
-}
-
-TEST_F(PrepareSynthetic, RejectsTooFewImagesAndAFolderThatCannotBeMade) {
-  EXPECT_THROW(prepare_synthetic(dir(), 4, 5, 9), Error);
-  EXPECT_THROW(prepare_synthetic(dir(), 5, 0, 9), Error);
-  write_file_atomically(dir() + "/file", "in the way");
-  EXPECT_THAT([&] { prepare_synthetic(dir() + "/file", 5, 5, 9); },
-              testing::ThrowsMessage<Error>(HasSubstr("cannot make folder")));
-}
-
-// Of the corners, which hardly any shape reaches: slopes of up to 30 from centre to edge are even from -30 to 30, and
+// The corners, which hardly any shape reaches: slopes of up to 30 from centre to edge are even from -30 to 30, and
 // the grain has a standard deviation of 10. Bytes stop at 0 and 255, which takes a little away.
 TEST(Synthetic, BackgroundsSlopeAndAreGrainy) {
   constexpr int64_t kImages = 500, kSide = 32;

@@ -1,7 +1,7 @@
 // Any bytes as a photograph; and once more, if it is a PNG, with the checksums it should have, which no fuzzer finds.
 #include <zlib.h>
 
-#include "data/photo.h"
+#include "data/photos/photo.h"
 #include "tests/fuzz/input.h"
 
 namespace {

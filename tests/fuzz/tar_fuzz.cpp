@@ -1,5 +1,5 @@
 // Any bytes as a tar file, its members as tar files in turn, and as a packed one.
-#include "data/tar.h"
+#include "data/prepare/tar.h"
 #include "tests/fuzz/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {

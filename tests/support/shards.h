@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "data/photo.h"
+#include "data/photos/photo.h"
+#include "data/prepare/tar.h"
 #include "data/shard_index.h"
-#include "data/tar.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/philox.h"

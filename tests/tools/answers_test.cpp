@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/cifar.h"
-#include "data/photo.h"
+#include "data/photos/photo.h"
 #include "tests/support/csv.h"
 #include "tests/support/program.h"
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "data/photo.h"
+#include "data/photos/photo.h"
 #include "src/core/log.h"
 #include "src/parallel/choose.h"
 #include "src/train/checkpoint_files.h"

@@ -11,8 +11,8 @@
 #include <map>
 #include <thread>
 
-#include "data/photo.h"
-#include "data/photo_sources.h"
+#include "data/photos/photo.h"
+#include "data/prepare/photo_sources.h"
 #include "data/shard_index.h"
 #include "src/core/files.h"
 #include "src/core/log.h"

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "data/photo.h"
+#include "data/photos/photo.h"
 #include "src/train/extract.h"
 #include "tests/support/saved_net.h"
 #include "tests/support/shards.h"

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/photo.h"
+#include "data/photos/photo.h"
 #include "src/core/files.h"
 
 namespace {

@@ -1,0 +1,95 @@
+// Windows of baseline JPEG files, decoded without the rest of the image: of restart segments outside the window nothing
+// is read, of blocks outside it only their Huffman codes. The pixels are those of libjpeg (JDCT_ISLOW, upsampling by
+// repetition), bit for bit.
+//
+// Knows Huffman-coded 8-bit JPEG in one scan (ITU-T T.81, process 1) of one component, or of YCbCr whose chroma has
+// full or half height and width. Half of libjpeg's time per image is saved by tables that give run, size and length of
+// a code at once, by transforming sixteen blocks side by side, and by what is not decoded.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "data/jpeg/huffman.h"
+#include "data/jpeg/jpeg_blocks.h"
+
+namespace owt {
+
+// A part of an image, in its pixels.
+struct ImageWindow {
+  int64_t top = 0, left = 0, height = 0, width = 0;
+
+  bool operator==(const ImageWindow&) const = default;
+};
+
+class BaselineJpeg {
+ public:
+  // Reads the header; the file must outlive the calls of decode(). False where this is no JPEG of the kind above, or
+  // damaged.
+  bool open(std::string_view file);
+  int64_t height() const { return height_; }
+  int64_t width() const { return width_; }
+
+  // A window within the image, as height x width x 3 bytes RGB. Throws BadJpeg for damaged data.
+  void decode(const ImageWindow& window, uint8_t* rgb);
+
+ private:
+  struct Component {
+    int id = 0, across = 1, down = 1;                // blocks per unit
+    int steps = 0, first_table = 0, next_table = 0;  // which tables
+    std::vector<BlockGroup> groups{};                // of a row of units: `down` rows of `groups_per_row`
+    int64_t groups_per_row = 0;
+    std::vector<uint8_t> pixels{};  // of the same
+    int64_t row_bytes = 0;
+  };
+  struct Table {
+    std::array<uint8_t, 16> counts{};
+    std::vector<uint8_t> symbols{};
+    HuffmanTable codes{};
+    bool good = false;
+  };
+  struct Segment {
+    size_t begin = 0, end = 0;  // in data_
+  };
+  // The units (libjpeg: MCUs) that a window touches.
+  struct Units {
+    int64_t top, bottom, left, right;  // inclusive
+  };
+
+  bool read_marker(int marker, std::string_view body);
+  bool read_frame(std::string_view body);
+  bool read_steps(std::string_view body);
+  bool read_tables(std::string_view body);
+  bool read_scan(std::string_view body);
+
+  bool touches(const Units& units, int64_t begin, int64_t end) const;
+  void find_segments(const Units& units);
+  void allocate(const Units& units);
+  void seek(int64_t unit);
+  void decode_unit(int64_t column);  // of the window; < 0: only passed over
+  void decode_block(Component& component, int16_t* block);
+  void transform_row();
+  void convert_rows(const ImageWindow& window, const Units& units, int64_t unit_row, uint8_t* rgb);
+
+  std::string_view file_;
+  size_t scan_ = 0;  // where the coded data begin
+  int64_t height_ = 0, width_ = 0, across_ = 1, down_ = 1, units_across_ = 0, units_down_ = 0;
+  int64_t interval_ = 0;  // units from one restart marker to the next
+  int component_count_ = 0;
+  std::array<Component, 3> components_;
+  std::array<std::array<uint16_t, kBlockSize>, 4> steps_{};  // in row order
+  std::array<bool, 4> have_steps_{};
+  std::array<std::array<Table, 4>, 2> tables_;  // of first coefficients, of the others
+
+  std::vector<uint8_t> data_;  // of the segments that are needed, without stuffing
+  std::vector<Segment> segments_;
+  BitReader bits_;
+  int64_t segment_ = -1, next_unit_ = 0;
+  std::array<uint32_t, 3> last_{};  // first coefficients
+  BlockGroup passed_over_{};
+  std::vector<int16_t> red_, green_, blue_;
+};
+
+}  // namespace owt

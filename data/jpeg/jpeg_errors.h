@@ -1,0 +1,48 @@
+// What libjpeg says of a file, in place of its messages on the terminal.
+#pragma once
+
+// They take FILE and size_t for granted.
+#include <cstddef>
+#include <cstdio>
+
+#include <jpeglib.h>
+
+// After jpeglib.h, which says which library this is: the numbers of messages depend on it, and those of Debian
+// (libjpeg 6.2) and Ubuntu (8.0) differ.
+#include <jerror.h>
+
+#include "data/jpeg/jump_back.h"
+
+namespace owt {
+
+// Errors jump back to guarded(errors.back, ...), with libjpeg's words as the reason; what warnings do is the caller's
+// choice.
+struct JpegErrors {
+  using Handler = void (*)(j_common_ptr);
+
+  explicit JpegErrors(Handler on_warning) : warning(on_warning) {
+    jpeg_std_error(&base);
+    base.error_exit = give_up;
+    base.emit_message = [](j_common_ptr jpeg, int level) {
+      if (level < 0) of(jpeg).warning(jpeg);
+    };
+    base.output_message = [](j_common_ptr) {};
+  }
+  JpegErrors(const JpegErrors&) = delete;
+  JpegErrors& operator=(const JpegErrors&) = delete;
+
+  static JpegErrors& of(j_common_ptr jpeg) { return *reinterpret_cast<JpegErrors*>(jpeg->err); }
+  static void give_up(j_common_ptr jpeg) {
+    JumpBack& back = of(jpeg).back;
+    static_assert(sizeof back.reason >= JMSG_LENGTH_MAX);
+    jpeg->err->format_message(jpeg, back.reason);
+    back.jump(back.reason);
+  }
+
+  jpeg_error_mgr base{};  // first: libjpeg knows this part
+  JumpBack back{};
+  Handler warning;
+  bool input_ended = false, data_missing = false;  // for the handler of warnings
+};
+
+}  // namespace owt

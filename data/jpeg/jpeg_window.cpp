@@ -1,0 +1,102 @@
+#include "data/jpeg/jpeg_window.h"
+
+#include <cstring>
+#include <vector>
+
+#include "data/jpeg/bad_jpeg.h"
+#include "data/jpeg/jpeg_errors.h"
+
+namespace owt {
+
+class WindowDecoder::Whole {
+ public:
+  Whole() {
+    info_.err = &errors_.base;
+    if (!guarded(errors_.back, [this] { jpeg_create_decompress(&info_); })) throw std::bad_alloc();
+    info_.mem->max_memory_to_use = kMostMemory;
+  }
+  ~Whole() { jpeg_destroy_decompress(&info_); }
+  Whole(const Whole&) = delete;
+  Whole& operator=(const Whole&) = delete;
+
+  void open(std::string_view file) {
+    jpeg_abort_decompress(&info_);
+    must([this, file] {
+      jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(file.data()), file.size());
+      jpeg_read_header(&info_, TRUE);
+    });
+  }
+  int64_t height() const { return info_.image_height; }
+  int64_t width() const { return info_.image_width; }
+  bool has_huffman_codes() const { return !info_.arith_code; }
+
+  // After open(), once.
+  void decode(const ImageWindow& window, uint8_t* rgb) {
+    line_.resize(static_cast<size_t>(width() * 3));
+    must([&] { read_rows(window, rgb); });
+    jpeg_abort_decompress(&info_);
+  }
+
+ private:
+  static constexpr long kMostMemory = 1L << 31;
+
+  template <class Step>
+  void must(Step step) {
+    if (guarded(errors_.back, step)) return;
+    jpeg_abort_decompress(&info_);
+    throw BadJpeg(concat("damaged JPEG: ", static_cast<const char*>(errors_.back.reason)));
+  }
+
+  void read_rows(const ImageWindow& window, uint8_t* rgb) {
+    info_.out_color_space = JCS_RGB;
+    info_.dct_method = JDCT_ISLOW;
+    info_.do_fancy_upsampling = FALSE;
+    info_.do_block_smoothing = FALSE;
+    jpeg_start_decompress(&info_);
+    for (int64_t y = 0; y < window.top + window.height; ++y) {
+      JSAMPROW line = line_.data();
+      jpeg_read_scanlines(&info_, &line, 1);
+      if (y < window.top) continue;
+      std::memcpy(rgb + (y - window.top) * window.width * 3, line_.data() + window.left * 3,
+                  static_cast<size_t>(window.width * 3));
+    }
+  }
+
+  jpeg_decompress_struct info_{};
+  JpegErrors errors_{JpegErrors::give_up};  // a warning: the data are damaged
+  std::vector<uint8_t> line_;
+};
+
+WindowDecoder::WindowDecoder() = default;
+WindowDecoder::~WindowDecoder() = default;
+
+void WindowDecoder::open(std::string_view file) {
+  file_ = file;
+  is_baseline_ = baseline_.open(file);
+  if (!is_baseline_) {
+    if (!whole_) whole_ = std::make_unique<Whole>();
+    whole_->open(file);
+  }
+  check_size();
+}
+
+// Before anybody takes memory for pixels that only the header speaks of.
+void WindowDecoder::check_size() const {
+  if (height() * width() > kMostPixels)
+    throw BadJpeg(concat("JPEG of ", height(), " x ", width(), " pixels, more than 2^28"));
+  if ((is_baseline_ || whole_->has_huffman_codes()) && !can_hold(file_.size(), height(), width()))
+    throw BadJpeg(concat("damaged JPEG: ", file_.size(), " bytes cannot hold ", height(), " x ", width(), " pixels"));
+}
+
+int64_t WindowDecoder::height() const { return is_baseline_ ? baseline_.height() : whole_->height(); }
+int64_t WindowDecoder::width() const { return is_baseline_ ? baseline_.width() : whole_->width(); }
+
+void WindowDecoder::decode(const ImageWindow& window, uint8_t* rgb) {
+  OWT_CHECK(window.top >= 0 && window.left >= 0 && window.height >= 1 && window.width >= 1 &&
+            window.height <= height() - window.top && window.width <= width() - window.left);
+  if (is_baseline_) return baseline_.decode(window, rgb);
+  whole_->open(file_);
+  whole_->decode(window, rgb);
+}
+
+}  // namespace owt

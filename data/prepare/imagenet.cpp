@@ -1,0 +1,216 @@
+#include "data/prepare/imagenet.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "data/prepare/ilsvrc_devkit.h"
+#include "data/prepare/tar.h"
+#include "src/core/check.h"
+#include "src/core/files.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTrainArchive = "ILSVRC2012_img_train.tar";
+constexpr const char* kValArchive = "ILSVRC2012_img_val.tar";
+constexpr const char* kDevkit = "ILSVRC2012_devkit_t12.tar.gz";
+constexpr const char* kKaggleLabels = "LOC_val_solution.csv";
+
+std::string in(const std::string& dir, const char* name) { return (fs::path(dir) / name).string(); }
+
+PhotoSources train_archive(const std::string& path) {
+  PhotoSources sources{.archives = {path}};
+  std::vector<TarMember> tars = tar_members(path);
+  std::erase_if(tars, [](const TarMember& member) { return !member.name.ends_with(".tar"); });
+  if (tars.empty()) fail(path, " holds no tar files; wanted one per synset, as in the official ", kTrainArchive);
+  std::sort(tars.begin(), tars.end(), [](const TarMember& a, const TarMember& b) { return a.name < b.name; });
+  for (const TarMember& tar : tars) {
+    const std::string synset = fs::path(tar.name).stem().string();
+    const auto label = static_cast<int32_t>(sources.classes.size());
+    sources.classes.push_back(synset);
+    for (const TarMember& photo : tar_members(path, tar.offset, tar.bytes))
+      sources.photos.push_back({synset + "/" + photo.name, label, 0, photo.offset, photo.bytes});
+  }
+  return sources;
+}
+
+// "ILSVRC2012_val_00000001" of "val/ILSVRC2012_val_00000001.JPEG".
+std::string stem(const std::string& name) { return fs::path(name).stem().string(); }
+
+struct FileLabel {
+  std::string key{};    // of its class
+  int32_t number = -1;  // of its class instead, if given so
+
+  bool operator==(const FileLabel&) const = default;
+};
+using LabelOfFile = std::map<std::string, FileLabel>;  // by the stem of the file's name
+
+// "name label", "name,label" and of Kaggle's table, by its title, "name,label and more"; false where there is no label.
+bool parse_label_line(const std::string& line, bool kaggle, std::string& name, std::string& label) {
+  const char* kBlanks = ", \t";
+  const size_t begin = line.find_first_not_of(kBlanks), end = line.find_first_of(kBlanks, begin);
+  const size_t second = line.find_first_not_of(kBlanks, end);
+  if (end == std::string::npos || second == std::string::npos) return false;
+  name = line.substr(begin, end - begin);
+  const size_t last = kaggle ? line.find_first_of(kBlanks, second) : line.find_last_not_of(kBlanks) + 1;
+  label = line.substr(second, std::min(last, line.size()) - second);
+  return true;
+}
+
+// The number that the whole text is.
+std::optional<int64_t> number_in(const std::string& text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+LabelOfFile labels_in_list(const std::string& path, const std::vector<std::string>& classes) {
+  const ClassLabels known(classes);
+  LabelOfFile labels;
+  bool kaggle = false;
+  int64_t at = 0;
+  for (const std::string& line : text_lines(path)) {
+    ++at;
+    if (line.find_first_not_of(", \t") == std::string::npos) continue;
+    std::string name;
+    FileLabel label;
+    if (!parse_label_line(line, kaggle, name, label.key))
+      fail(path, ":", at, ": wanted the name of a file and a label, found '", line.substr(0, 80), "'");
+    if (at == 1 && name == "ImageId") {
+      kaggle = true;
+      continue;
+    }
+    if (const auto number = number_in(label.key)) {
+      if (*number < 0 || *number >= static_cast<int64_t>(classes.size()))
+        fail(path, ":", at, ": label ", *number, ", but ", classes.size(),
+             " classes are known; prepare the training images first, or give synset ids");
+      label.number = static_cast<int32_t>(*number);
+      if (const int32_t named = known.of(label.key); named >= 0 && named != label.number)
+        fail(path, ":", at, ": label ", *number, " may be class number ", *number, ", '",
+             classes[static_cast<size_t>(*number)], "', or the class of this name, number ", named,
+             "; sort the images into a folder per class instead");
+    }
+    const auto [there, added] = labels.emplace(stem(name), label);
+    if (!added && there->second != label)
+      fail(path, ":", at, ": ", name, " has two labels, ", there->second.key, " and ", label.key);
+  }
+  return labels;
+}
+
+LabelOfFile labels_in_devkit(const std::string& path) {
+  const IlsvrcDevkit devkit = read_ilsvrc_devkit(path);
+  LabelOfFile labels;
+  for (size_t i = 0; i < devkit.truth.size(); ++i) {
+    const auto synset = devkit.synsets.find(devkit.truth[i]);
+    if (synset == devkit.synsets.end())
+      fail(path, ": the ground truth of image ", i + 1, " is ", devkit.truth[i],
+           ", which is no synset of its meta.mat");
+    std::string digits = std::to_string(i + 1);
+    digits.insert(0, 8 - std::min<size_t>(digits.size(), 8), '0');
+    labels["ILSVRC2012_val_" + digits].key = synset->second.wnid;
+  }
+  return labels;
+}
+
+LabelOfFile labels_of_val(const std::string& dir, const std::string& labels, const std::vector<std::string>& classes) {
+  if (!labels.empty()) return labels_in_list(labels, classes);
+  if (fs::exists(in(dir, kDevkit))) return labels_in_devkit(in(dir, kDevkit));
+  if (fs::exists(in(dir, kKaggleLabels))) return labels_in_list(in(dir, kKaggleLabels), classes);
+  fail("no labels for the validation images in ", dir, ": put ", kDevkit,
+       " there, or give --val-labels FILE with lines `name label`");
+}
+
+// In the order of their keys.
+std::vector<std::string> classes_of(const LabelOfFile& labels) {
+  std::set<std::string> keys;
+  for (const auto& [name, label] : labels) keys.insert(label.key);
+  return {keys.begin(), keys.end()};
+}
+
+void give_labels(PhotoSources& sources, const LabelOfFile& files, const std::vector<std::string>& classes) {
+  sources.classes = classes.empty() ? classes_of(files) : classes;
+  const ClassLabels labels(sources.classes);
+  for (PhotoSource& photo : sources.photos) {
+    const auto file = files.find(stem(photo.name));
+    if (file == files.end()) fail("no label for the validation image ", photo.name);
+    photo.label = file->second.number >= 0 ? file->second.number : labels.of(file->second.key);
+    if (photo.label < 0)
+      fail("class '", file->second.key, "' of the validation image ", photo.name, " is none of the ", classes.size(),
+           " known classes (classes.txt, or else those of the training images)");
+  }
+}
+
+// Empty where `folder` has a folder per class.
+PhotoSources flat_folder(const fs::path& folder) {
+  PhotoSources sources{.root = folder.string()};
+  std::string subfolder;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_directory() && name[0] != '.') subfolder = name;
+    if (!entry.is_regular_file() || name[0] == '.') continue;
+    if (named_like_photo(name))
+      sources.photos.push_back({.name = name, .bytes = entry.file_size()});
+    else
+      ++sources.passed_over;
+  }
+  if (!subfolder.empty() && !sources.photos.empty())
+    fail(folder.string(), " holds the image ", sources.photos[0].name, " beside folders such as ", subfolder,
+         "; wanted a folder per class with all images in them, or all images without folders");
+  return sources;
+}
+
+PhotoSources flat_archive(const std::string& path) {
+  PhotoSources sources{.archives = {path}};
+  for (const TarMember& photo : tar_members(path))
+    sources.photos.push_back({photo.name, 0, 0, photo.offset, photo.bytes});
+  if (sources.photos.empty()) fail(path, " holds no files");
+  return sources;
+}
+
+}  // namespace
+
+std::optional<PhotoSources> imagenet_train_sources(const std::string& dir) {
+  if (fs::exists(in(dir, kTrainArchive))) return train_archive(in(dir, kTrainArchive));
+  if (fs::is_directory(in(dir, "train"))) return folder_sources(in(dir, "train"));
+  return std::nullopt;
+}
+
+std::optional<PhotoSources> imagenet_val_sources(const std::string& dir, const std::string& labels,
+                                                 const std::vector<std::string>& classes) {
+  PhotoSources sources;
+  if (fs::exists(in(dir, kValArchive)))
+    sources = flat_archive(in(dir, kValArchive));
+  else if (fs::is_directory(in(dir, "val")))
+    sources = flat_folder(in(dir, "val"));
+  else
+    return std::nullopt;
+  if (sources.photos.empty()) {
+    if (!labels.empty())
+      fail(in(dir, "val"),
+           " holds no images of its own but a folder per class, which says their labels; leave out "
+           "--val-labels ",
+           labels);
+    return folder_sources(in(dir, "val"));
+  }
+  std::sort(sources.photos.begin(), sources.photos.end(),
+            [](const PhotoSource& a, const PhotoSource& b) { return a.name < b.name; });
+  give_labels(sources, labels_of_val(dir, labels, classes), classes);
+  return sources;
+}
+
+std::vector<std::string> named_classes(std::vector<std::string> keys, const std::string& dir) {
+  if (!fs::exists(in(dir, kDevkit))) return keys;
+  std::map<std::string, std::string> words;
+  for (const auto& [id, synset] : read_ilsvrc_devkit(in(dir, kDevkit)).synsets) words[synset.wnid] = synset.words;
+  for (std::string& key : keys)
+    if (!words[key].empty()) key += "\t" + words[key];
+  return keys;
+}
+
+}  // namespace owt

@@ -1,0 +1,30 @@
+// The files of ILSVRC2012 as lists of photos. Class order is that of the sorted synset ids ("n01440764", ...), as
+// everyone has it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/prepare/photo_sources.h"
+
+namespace owt {
+
+// ILSVRC2012_img_train.tar, a tar file of one tar file of JPEGs per synset, or a folder train with a folder per synset.
+// nullopt where `dir` has neither. Throws Error.
+std::optional<PhotoSources> imagenet_train_sources(const std::string& dir);
+
+// ILSVRC2012_img_val.tar or a folder val, flat or with a folder per synset. Flat files get their labels from
+//   `labels`, if not empty: lines `name label`; label is a class's key, or an integer, which counts `classes`; also
+//   Kaggle's LOC_val_solution.csv, which is found by itself in `dir`;
+//   otherwise ILSVRC2012_devkit_t12.tar.gz in `dir`.
+// `classes`: the known ones (lines of a classes.txt), or empty: those of the labels. nullopt where `dir` has no
+// validation images. Throws Error.
+std::optional<PhotoSources> imagenet_val_sources(const std::string& dir, const std::string& labels,
+                                                 const std::vector<std::string>& classes);
+
+// Lines "key<TAB>words" of a classes.txt: what the development kit in `dir` says of these synsets; without one, the
+// keys.
+std::vector<std::string> named_classes(std::vector<std::string> keys, const std::string& dir);
+
+}  // namespace owt

@@ -1,0 +1,408 @@
+#include "data/prepare/prepare.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <new>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "data/order.h"
+#include "data/photos/photo.h"
+#include "data/prepare/in_order.h"
+#include "data/prepare/tar.h"
+#include "data/shard_index.h"
+#include "src/core/check.h"
+#include "src/core/files.h"
+#include "src/core/log.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kPreparation = -1;  // no epoch of training visits the photos in this order
+constexpr int kRestartInRows = 1;     // a crop then need not be decoded from the top
+constexpr const char *kSettings = "prepare.json", *kDataset = "dataset.json", *kSkipped = "skipped.txt",
+                     *kLock = "prepare.lock";
+
+std::string without_control_characters(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
+// A photo as its record, or why it is none.
+struct Converted {
+  std::string jpeg{}, problem{};
+  int64_t height = 0, width = 0;
+
+  int64_t bytes() const { return static_cast<int64_t>(jpeg.size()); }
+};
+
+Converted converted(const PhotoFiles& files, const PhotoSource& source, const PrepareSettings& settings) try {
+  Photo photo = read_photo(files.read(source), {.short_side = settings.short_side});
+  if (settings.short_side > 0) photo = resized(std::move(photo), settings.short_side);
+  return {.jpeg = jpeg_of(photo, {.quality = settings.quality, .restart_in_rows = kRestartInRows}),
+          .height = photo.height,
+          .width = photo.width};
+} catch (const BadPhoto& e) {
+  return {.problem = without_control_characters(e.what())};
+} catch (const std::bad_alloc&) {
+  fail("out of memory at ", source.name, "; use fewer --threads");
+}
+
+// All that the result depends on, as text: equal texts, equal results.
+std::string settings_text(const PhotoSources& sources, const PrepareSettings& settings) {
+  std::string all;
+  for (const PhotoSource& photo : sources.photos)
+    all += format("{}\t{}\t{}\t{}\n", photo.name, photo.label, photo.offset, photo.bytes);
+  return format(
+      "{{\n\"version\": 1,\n\"size\": {},\n\"quality\": {},\n\"shard images\": {},\n\"shuffle\": {},\n\"seed\": {},\n"
+      "\"classes\": {},\n\"sources\": {},\n\"checksum of their names, labels and sizes\": \"{}\"\n}}\n",
+      settings.short_side, settings.quality, settings.shard_images, settings.shuffle, settings.seed,
+      sources.classes.size(), sources.photos.size(), hex(checksum_of(all)));
+}
+
+// "'"size": 128' there, '"size": 256' now"
+std::string first_difference(const std::string& there, const std::string& now) {
+  const std::vector<std::string> old_lines = split_lines(there), lines = split_lines(now);
+  const auto plain = [](std::string line) {
+    std::erase_if(line, [](char c) { return c == '"' || c == ','; });
+    return line;
+  };
+  for (size_t i = 0; i < std::min(old_lines.size(), lines.size()); ++i)
+    if (old_lines[i] != lines[i]) return plain(old_lines[i]) + " there, " + plain(lines[i]) + " now";
+  return "another version";
+}
+
+// "000012.tar", and while it is written "000012.tar.tmp".
+bool is_ours(std::string name) {
+  if (name.ends_with(".tmp")) name.resize(name.size() - 4);
+  for (const char* known : {kSettings, kDataset, kSkipped, kLock, "stats.json"})
+    if (name == known) return true;
+  const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  const std::string ending = name.substr(digits);
+  return digits >= 6 && (ending == ".tar" || ending == ".index" || ending == ".skipped");
+}
+
+std::string in(const std::string& dir, const std::string& name) { return (fs::path(dir) / name).string(); }
+
+void make_folder(const std::string& dir) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error) fail("cannot make folder ", dir, ": ", error.message());
+}
+
+void refuse_if_held(const FileLock& lock, const std::string& dir) {
+  if (lock.held_by_another()) fail("another process prepares ", dir, " at this moment; wait for it");
+}
+
+// The settings are written first and go last: without them nothing but they and the lock can be ours.
+void check_files(const std::string& dir) {
+  const bool settings = is_prepared_split(dir);
+  if (!fs::exists(dir)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    if (settings ? !is_ours(name) : name != kLock && name != std::string(kSettings) + ".tmp")
+      fail(dir, " holds ", name, ", which is no part of a prepared data set",
+           settings ? "" : " that owt prepare began here", "; choose another folder");
+  }
+}
+
+// Of the folder, which is made where it is missing and must hold nothing else.
+std::string lock_path(const std::string& dir) {
+  make_folder(dir);
+  check_files(dir);
+  return in(dir, kLock);
+}
+
+class SplitFolder {
+ public:
+  SplitFolder(const PhotoSources& sources, const std::string& dir, const PrepareSettings& settings)
+      : sources_(sources), settings_(settings), dir_(dir), lock_(lock_path(dir)) {
+    refuse_if_held(lock_, dir);
+    state_.photos = static_cast<int64_t>(sources_.photos.size());
+    order_ = epoch_order(settings_.seed, kPreparation, state_.photos, settings_.shuffle);
+    prepared_.shards = (state_.photos + settings_.shard_images - 1) / settings_.shard_images;
+  }
+
+  Prepared prepare(const std::function<bool(const PrepareState&)>& go_on) {
+    if (begin() == Prepared::How::kBefore) return {.how = Prepared::How::kBefore};
+    find_missing_shards();
+    check_skipped();
+    if (!write_missing_shards(go_on)) {
+      prepared_.how = Prepared::How::kStopped;
+      return prepared_;
+    }
+    if (prepared_.images == 0)
+      fail("not one of the ", state_.photos, " images is good; ", write_skipped(), " says why");
+    finish();
+    return prepared_;
+  }
+
+ private:
+  std::string path(const std::string& name) const { return in(dir_, name); }
+  std::string path(int64_t shard, const char* ending) const { return path(shard_file_name(shard, ending)); }
+
+  Prepared::How begin() {
+    const std::string now = settings_text(sources_, settings_);
+    if (!is_prepared_split(dir_)) {
+      write_file_atomically(path(kSettings), now);
+      return Prepared::How::kNow;
+    }
+    const std::string there = read_file(path(kSettings));
+    const bool complete = fs::exists(path(kDataset));
+    if (there != now)
+      fail(dir_, " is ", complete ? "prepared" : "half prepared", " already, from other files or with other settings (",
+           first_difference(there, now), "); choose another folder, or begin anew with --force");
+    remove_temporary(complete);
+    if (complete && intact()) return Prepared::How::kBefore;
+    if (complete) reopen();
+    return Prepared::How::kNow;
+  }
+
+  std::optional<ShardIndex> index_of(int64_t shard) const try {
+    const std::string index_path = path(shard, ".index"), tar_path = path(shard, ".tar");
+    if (!fs::exists(index_path) || !fs::exists(tar_path)) return std::nullopt;
+    ShardIndex index = parse_shard_index(read_file(index_path), index_path);
+    return fs::file_size(tar_path) == index.tar_bytes ? std::optional(std::move(index)) : std::nullopt;
+  } catch (const Error&) {  // a damaged index
+    return std::nullopt;
+  }
+
+  // Whether a complete split still has all its images, as far as sizes tell.
+  bool intact() const {
+    Prepared found{.skipped = static_cast<int64_t>(skipped_before().size()), .shards = prepared_.shards};
+    for (int64_t shard = 0; shard < prepared_.shards; ++shard) {
+      const auto index = index_of(shard);
+      if (!index) return false;
+      found.images += static_cast<int64_t>(index->records.size());
+      found.bytes += static_cast<int64_t>(index->tar_bytes);
+    }
+    return found.images + found.skipped == state_.photos && read_file(path(kDataset)) == summary_text(found);
+  }
+
+  // Makes a complete split a half prepared one, each shard again with its part of skipped.txt.
+  void reopen() {
+    log_warn("{}: some files are damaged or missing; they are made anew", dir_);
+    std::map<std::string, std::string> lines;
+    for (const std::string& line : skipped_before()) lines[line.substr(0, line.find('\t'))] = line;
+    for (int64_t shard = 0; shard < prepared_.shards; ++shard) {
+      std::string part;
+      for (int64_t place = begin_of(shard); place < begin_of(shard + 1); ++place)
+        if (const auto line = lines.find(without_control_characters(source(place).name)); line != lines.end())
+          part += line->second + "\n";
+      if (!part.empty()) write_file_atomically(path(shard, ".skipped"), part);
+    }
+    fs::remove(path(kDataset));
+    sync_folder(dir_);
+  }
+
+  std::vector<std::string> skipped_before() const {
+    return fs::exists(path(kSkipped)) ? text_lines(path(kSkipped)) : std::vector<std::string>();
+  }
+
+  void remove_temporary(bool complete) {
+    std::vector<fs::path> files;
+    for (const fs::directory_entry& entry : fs::directory_iterator(dir_)) {
+      const std::string ending = entry.path().extension().string();
+      if (ending == ".tmp" || (complete && ending == ".skipped")) files.push_back(entry.path());
+    }
+    for (const fs::path& file : files) fs::remove(file);
+  }
+
+  int64_t begin_of(int64_t shard) const { return std::min(shard * settings_.shard_images, state_.photos); }
+
+  void find_missing_shards() {
+    for (int64_t shard = 0; shard < prepared_.shards; ++shard) {
+      if (count_complete(shard)) continue;
+      // The index first: as long as it is there, it must describe the tar file.
+      for (const char* ending : {".index", ".tar", ".skipped"}) fs::remove(path(shard, ending));
+      missing_.push_back(shard);
+    }
+  }
+
+  std::vector<std::string> skipped_in(int64_t shard) const {
+    const std::string file = path(shard, ".skipped");
+    return fs::exists(file) ? text_lines(file) : std::vector<std::string>();
+  }
+
+  bool count_complete(int64_t shard) {
+    const auto index = index_of(shard);
+    if (!index) return false;
+    const auto images = static_cast<int64_t>(index->records.size()),
+               skipped = static_cast<int64_t>(skipped_in(shard).size());
+    if (images + skipped != begin_of(shard + 1) - begin_of(shard)) return false;
+    count(images, skipped, index->tar_bytes);
+    return true;
+  }
+
+  void count(int64_t images, int64_t skipped, uint64_t tar_bytes) {
+    prepared_.images += images;
+    prepared_.skipped += skipped;
+    prepared_.bytes += static_cast<int64_t>(tar_bytes);
+    state_.done = prepared_.images + prepared_.skipped;
+    state_.skipped = prepared_.skipped;
+  }
+
+  void check_skipped() {
+    if (prepared_.skipped <= settings_.most_skipped) return;
+    const std::string file = write_skipped();
+    std::string first = text_lines(file).front();
+    std::replace(first.begin(), first.end(), '\t', ' ');
+    fail(prepared_.skipped, " of ", state_.photos, " images cannot be used, more than --max-skipped allows (",
+         settings_.most_skipped, "): ", first, "; ", file, " lists them; with a higher limit the same command goes on");
+  }
+
+  bool write_missing_shards(const std::function<bool(const PrepareState&)>& go_on) {
+    std::vector<int64_t> places;  // in the order, of the photos of the missing shards
+    for (const int64_t shard : missing_)
+      for (int64_t place = begin_of(shard); place < begin_of(shard + 1); ++place) places.push_back(place);
+    const PhotoFiles files(sources_);
+    constexpr int64_t kWindow = 1024, kWindowBytes = int64_t{1} << 28;
+    InOrder<Converted> photos(
+        static_cast<int64_t>(places.size()), settings_.threads,
+        [&](int64_t i) { return converted(files, source(places[static_cast<size_t>(i)]), settings_); }, kWindow,
+        kWindowBytes);
+    for (const int64_t shard : missing_) {
+      if (!write_shard(shard, photos, go_on)) return false;
+      check_skipped();
+    }
+    return true;
+  }
+
+  const PhotoSource& source(int64_t place) const {
+    return sources_.photos[static_cast<size_t>(order_[static_cast<size_t>(place)])];
+  }
+
+  bool write_shard(int64_t shard, InOrder<Converted>& photos, const std::function<bool(const PrepareState&)>& go_on) {
+    const std::string tar_path = path(shard, ".tar"), beside = tar_path + ".tmp";
+    ShardIndex index;
+    std::string skipped;
+    {
+      TarWriter tar(beside);
+      for (int64_t place = begin_of(shard); place < begin_of(shard + 1); ++place) {
+        std::optional<Converted> photo;
+        do {
+          if (!go_on(state_)) return false;
+          photo = photos.next(std::chrono::milliseconds(200));
+        } while (!photo);
+        add(place, *photo, tar, index, skipped);
+      }
+      index.tar_bytes = tar.close();
+    }
+    std::error_code error;
+    fs::rename(beside, tar_path, error);
+    if (error) fail("cannot write ", tar_path, ": ", error.message());
+    if (!skipped.empty()) write_file_atomically(path(shard, ".skipped"), skipped);
+    write_file_atomically(path(shard, ".index"), shard_index_bytes(index));
+    prepared_.bytes += static_cast<int64_t>(index.tar_bytes);
+    return true;
+  }
+
+  void add(int64_t place, const Converted& photo, TarWriter& tar, ShardIndex& index, std::string& skipped) {
+    const PhotoSource& from = source(place);
+    const std::string name = without_control_characters(from.name);
+    ++state_.done;
+    if (!photo.problem.empty()) {
+      skipped += name + "\t" + photo.problem + "\n";
+      ++state_.skipped;
+      ++prepared_.skipped;
+      return;
+    }
+    const std::string key = format("{:06}", place);
+    index.records.push_back({.offset = tar.add(key + ".jpg", photo.jpeg),
+                             .checksum = checksum_of(photo.jpeg),
+                             .bytes = static_cast<uint32_t>(photo.jpeg.size()),
+                             .height = static_cast<uint32_t>(photo.height),
+                             .width = static_cast<uint32_t>(photo.width),
+                             .label = from.label,
+                             .name = name});
+    tar.add(key + ".cls", std::to_string(from.label));
+    ++prepared_.images;
+  }
+
+  // From the parts of the complete shards; returns its path.
+  std::string write_skipped() const {
+    std::string all;
+    for (int64_t shard = 0; shard < prepared_.shards; ++shard)
+      for (const std::string& line : skipped_in(shard)) all += line + "\n";
+    write_file_atomically(path(kSkipped), all);
+    return path(kSkipped);
+  }
+
+  std::string summary_text(const Prepared& all) const {
+    return format(
+        "{{\n\"images\": {},\n\"classes\": {},\n\"shards\": {},\n\"bytes\": {},\n\"skipped\": {},\n\"short side\": "
+        "{}\n}}\n",
+        all.images, sources_.classes.size(), all.shards, all.bytes, all.skipped, settings_.short_side);
+  }
+
+  void finish() {
+    write_skipped();
+    write_file_atomically(path(kDataset), summary_text(prepared_));
+    remove_temporary(true);
+  }
+
+  const PhotoSources& sources_;
+  const PrepareSettings& settings_;
+  const std::string dir_;
+  const FileLock lock_;
+  std::vector<int64_t> order_;    // source of each place
+  std::vector<int64_t> missing_;  // shards
+  PrepareState state_;
+  Prepared prepared_;
+};
+
+}  // namespace
+
+Prepared prepare_split(const PhotoSources& sources, const std::string& dir, const PrepareSettings& settings,
+                       const std::function<bool(const PrepareState&)>& go_on) try {
+  return SplitFolder(sources, dir, settings).prepare(go_on);
+} catch (const fs::filesystem_error& e) {
+  fail("cannot prepare ", dir, ": ", e.what());
+}
+
+void check_split_folder(const std::string& dir) try { check_files(dir); } catch (const fs::filesystem_error& e) {
+  fail("cannot prepare ", dir, ": ", e.what());
+}
+
+void remove_split(const std::string& dir) try {
+  check_files(dir);
+  if (!is_prepared_split(dir)) return;
+  const FileLock lock(in(dir, kLock));
+  refuse_if_held(lock, dir);
+  fs::remove(in(dir, kDataset));
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    if (name != kLock && name != kSettings) files.push_back(entry.path());
+  }
+  for (const fs::path& file : files) fs::remove(file);
+  sync_folder(dir);
+  fs::remove(in(dir, kSettings));
+} catch (const fs::filesystem_error& e) {
+  fail("cannot remove what is prepared in ", dir, ": ", e.what());
+}
+
+bool is_prepared_split(const std::string& dir) { return fs::exists(fs::path(dir) / kSettings); }
+
+DataSetFolder::DataSetFolder(const std::string& dir) : dir_(dir), lock_((make_folder(dir), in(dir, kLock))) {
+  refuse_if_held(lock_, dir);
+}
+
+std::string DataSetFolder::classes_path() const { return in(dir_, "classes.txt"); }
+
+std::vector<std::string> DataSetFolder::classes() const {
+  return fs::exists(classes_path()) ? text_lines(classes_path()) : std::vector<std::string>();
+}
+
+void DataSetFolder::write_classes(const std::vector<std::string>& lines) const {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  write_file_atomically(classes_path(), text);
+}
+
+}  // namespace owt

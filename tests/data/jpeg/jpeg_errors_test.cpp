@@ -1,0 +1,16 @@
+#include "data/jpeg/jpeg_errors.h"
+
+#include <gtest/gtest.h>
+
+namespace owt {
+namespace {
+
+TEST(JpegErrors, TheNumbersOfMessagesAreThoseOfTheLibrary) {
+  const JpegErrors errors(JpegErrors::give_up);
+  EXPECT_EQ(errors.base.last_jpeg_message + 1, JMSG_LASTMSGCODE);
+  EXPECT_STREQ(errors.base.jpeg_message_table[JWRN_JPEG_EOF], "Premature end of JPEG file");
+  EXPECT_STREQ(errors.base.jpeg_message_table[JWRN_HUFF_BAD_CODE], "Corrupt JPEG data: bad Huffman code");
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,61 @@
+#include "data/photos/exif.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/made_photos.h"
+
+namespace owt {
+namespace {
+
+constexpr uint32_t kByte = 1, kShort = 3, kLong = 4, kWidth = 256, kOrientation = 274;
+
+struct ExifEntry {
+  uint32_t tag, type, value;
+};
+
+// The first directory stands behind `gap` bytes that belong to nothing.
+std::string made_exif(bool little, const std::vector<ExifEntry>& entries, size_t gap = 0) {
+  const auto number = [little](uint32_t value, int bytes) {
+    return little ? little_endian(value, bytes) : big_endian(value, bytes);
+  };
+  std::string all = (little ? "II" : "MM") + number(42, 2) + number(static_cast<uint32_t>(8 + gap), 4);
+  all += std::string(gap, 'x') + number(static_cast<uint32_t>(entries.size()), 2);
+  for (const auto& [tag, type, value] : entries) {
+    const int bytes = type == kByte ? 1 : type == kShort ? 2 : 4;
+    // What stands behind a short value is not part of it.
+    all +=
+        number(tag, 2) + number(type, 2) + number(1, 4) + number(value, bytes) + std::string(4 - size_t(bytes), '\7');
+  }
+  return all;
+}
+
+TEST(Exif, TheOrientationIsReadOfEveryTypeInBothByteOrders) {
+  for (const bool little : {true, false})
+    for (const uint32_t type : {kByte, kShort, kLong})
+      for (uint32_t orientation = 1; orientation <= 8; ++orientation)
+        for (const size_t gap : {size_t{0}, size_t{6}})
+          EXPECT_EQ(exif_orientation(made_exif(little, {{kWidth, kShort, 3}, {kOrientation, type, orientation}}, gap)),
+                    orientation)
+              << little << ' ' << type;
+}
+
+TEST(Exif, WhatSaysNothingUsableIsUpright) {
+  EXPECT_EQ(exif_orientation(""), 1);
+  EXPECT_EQ(exif_orientation("XX" + made_exif(true, {{kOrientation, kShort, 6}}).substr(2)), 1);
+  EXPECT_EQ(exif_orientation(made_exif(true, {})), 1);
+  EXPECT_EQ(exif_orientation(made_exif(true, {{kWidth, kShort, 6}})), 1);
+  for (const uint32_t orientation : {0u, 9u, 255u})
+    EXPECT_EQ(exif_orientation(made_exif(false, {{kOrientation, kShort, orientation}})), 1) << orientation;
+  const std::string whole = made_exif(false, {{kWidth, kShort, 3}, {kOrientation, kLong, 6}});
+  for (size_t bytes = 0; bytes < whole.size(); ++bytes) EXPECT_EQ(exif_orientation(whole.substr(0, bytes)), 1) << bytes;
+}
+
+// An entry behind those that are counted is none.
+TEST(Exif, EntriesAreThoseThatAreCounted) {
+  std::string two = made_exif(true, {{kWidth, kShort, 3}, {kOrientation, kShort, 6}});
+  two[8] = 1;
+  EXPECT_EQ(exif_orientation(two), 1);
+}
+
+}  // namespace
+}  // namespace owt

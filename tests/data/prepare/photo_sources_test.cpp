@@ -1,0 +1,109 @@
+#include "data/prepare/photo_sources.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "src/core/check.h"
+#include "src/core/files.h"
+#include "tests/support/message_of.h"
+#include "tests/support/temp_folder.h"
+
+namespace owt {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+namespace fs = std::filesystem;
+
+// Photos of a class each.
+PhotoSources of_classes(const std::vector<std::string>& keys) {
+  PhotoSources sources{.classes = keys};
+  for (size_t i = 0; i < keys.size(); ++i)
+    sources.photos.push_back({.name = keys[i] + "/a.jpg", .label = static_cast<int32_t>(i)});
+  return sources;
+}
+
+std::vector<int32_t> labels_of(const PhotoSources& sources) {
+  std::vector<int32_t> labels;
+  for (const PhotoSource& photo : sources.photos) labels.push_back(photo.label);
+  return labels;
+}
+
+TEST(ClassesTest, TheSecondSplitHasTheClassesOfTheFirst) {
+  std::vector<std::string> classes;
+  PhotoSources train = of_classes({"class0", "class1", "class2"});
+  agree_on_classes(train, {"class0\tcat", "class1\tdog, hound", "class2"}, classes, "classes.txt");
+  EXPECT_THAT(classes, ElementsAre("class0\tcat", "class1\tdog, hound", "class2"));
+  PhotoSources val = of_classes({"class2", "class1"});
+  agree_on_classes(val, val.classes, classes, "classes.txt");
+  EXPECT_THAT(labels_of(val), ElementsAre(2, 1));
+  EXPECT_EQ(val.classes, classes);
+  PhotoSources more = of_classes({"class3"});
+  EXPECT_THAT([&] { agree_on_classes(more, more.classes, classes, "out/classes.txt"); },
+              testing::ThrowsMessage<Error>(AllOf(HasSubstr("'class3'"), HasSubstr("out/classes.txt"))));
+}
+
+TEST(ClassesTest, KeysMayHoldBlanksAndAreTakenWhole) {
+  std::vector<std::string> classes;
+  PhotoSources train = of_classes({"sea horse", "sea lion"});
+  agree_on_classes(train, train.classes, classes, "classes.txt");
+  for (const std::string key : {"sea", "sea horse ", "horse"}) {
+    PhotoSources val = of_classes({key});
+    EXPECT_THAT([&] { agree_on_classes(val, val.classes, classes, "classes.txt"); },
+                testing::ThrowsMessage<Error>(HasSubstr("'" + key + "'")));
+  }
+  PhotoSources val = of_classes({"sea lion"});
+  agree_on_classes(val, val.classes, classes, "classes.txt");
+  EXPECT_THAT(labels_of(val), ElementsAre(1));
+}
+
+TEST(ClassesTest, AKeyOfSeveralClassesIsRefused) {
+  std::vector<std::string> classes{"crane", "maillot", "crane"};
+  PhotoSources same{.classes = classes, .photos = {{.name = "a.jpg", .label = 2}}};
+  agree_on_classes(same, classes, classes, "classes.txt");
+  EXPECT_EQ(same.photos[0].label, 2) << "numbers are not changed";
+  PhotoSources val = of_classes({"crane"});
+  EXPECT_THAT([&] { agree_on_classes(val, val.classes, classes, "classes.txt"); },
+              testing::ThrowsMessage<Error>(HasSubstr("several classes are called 'crane'")));
+}
+
+TEST(ClassesTest, WordsAreGivenToTheLongestKeyThatALineStartsWith) {
+  EXPECT_THAT(with_words({"sea", "sea horse", "n01", "n02"},
+                         {"sea horse a fish", "sea water", "n01  tench, Tinca tinca", "n03 fox", "n02"}),
+              ElementsAre("sea\twater", "sea horse\ta fish", "n01\ttench, Tinca tinca", "n02"));
+  EXPECT_THAT([] { with_words({"a"}, {"a cat", "a dog"}); }, testing::ThrowsMessage<Error>(HasSubstr("'a'")));
+}
+
+TEST(SourcesTest, WrongLinesOfAListAreNamed) {
+  const TempFolder folder;
+  const auto error = [&](const std::string& text, const std::vector<std::string>& classes = {}) {
+    write_bytes(folder.file("list.txt"), text);
+    return message_of([&] { list_sources(folder.file("list.txt"), "", classes); });
+  };
+  EXPECT_THAT(error("a.jpg 0\nb.jpg\n"), HasSubstr("list.txt:2: "));
+  EXPECT_THAT(error("a.jpg cat\n"), HasSubstr("list.txt:1: "));
+  EXPECT_THAT(error("a.jpg -1\n"), HasSubstr("list.txt:1: "));
+  EXPECT_THAT(error("a.jpg 1.5\n"), HasSubstr("list.txt:1: "));
+  EXPECT_THAT(error("a.jpg 99999999999\n"), HasSubstr("list.txt:1: "));
+  EXPECT_THAT(error("a.jpg 2\n", {"x", "y"}), AllOf(HasSubstr("label 2"), HasSubstr("2 classes")));
+  EXPECT_THAT(error("\n"), HasSubstr("no images"));
+}
+
+TEST(SourcesTest, AFolderWithoutClassesOrImagesIsAnError) {
+  const TempFolder folder;
+  const auto error = [&](const std::string& dir) { return message_of([&] { folder_sources(folder.file(dir)); }); };
+  EXPECT_THAT(error("nowhere"), HasSubstr("no folder"));
+  fs::create_directories(folder.file("flat"));
+  write_bytes(folder.file("flat/a.jpg"), "");
+  EXPECT_THAT(error("flat"), HasSubstr("per class"));
+  fs::create_directories(folder.file("empty/class"));
+  write_bytes(folder.file("empty/class/readme"), "");
+  EXPECT_THAT(error("empty"), HasSubstr("no images"));
+}
+
+}  // namespace
+}  // namespace owt
