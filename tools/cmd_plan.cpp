@@ -184,7 +184,8 @@ std::string crossover_text(const PlannerResult& result) {
 }
 
 void predict_all(const Settings& settings, const Options& options, const Network& network) {
-  const PlanRequest request = settings.plan_request();
+  PlanRequest request = settings.plan_request();
+  if (options.given("gpu")) request.on.device = Device::kCuda;
   const auto compute = compute_from(settings, options, network);
   PlannerResult result;
   result.choice = choose_strategy(settings.model, request, network, *compute);

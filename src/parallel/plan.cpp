@@ -100,15 +100,16 @@ class TransferList {
  public:
   explicit TransferList(Plan& plan) : plan_(plan) {}
 
-  void add(const std::string& name, Collective collective, Group group, Layout from, Layout to, int64_t tensor_bytes) {
-    const int64_t bytes = bytes_sent(collective, tensor_bytes, plan_.ranks_of(group));
-    for (Transfer& known : plan_.transfers) {
-      if (known.name != name) continue;
-      ++known.calls;
-      known.bytes += bytes;
-      return;
+  // One more call of the transfer, which is new where it has no id yet.
+  void add(TransferId& id, const std::string& name, Collective collective, Group group, Layout from, Layout to,
+           int64_t tensor_bytes) {
+    if (id == kNoTransfer) {
+      id = static_cast<TransferId>(plan_.transfers.size());
+      plan_.transfers.push_back({name, collective, group, from, to});
     }
-    plan_.transfers.push_back({name, collective, group, from, to, 1, bytes});
+    Transfer& transfer = plan_.transfers[static_cast<size_t>(id)];
+    ++transfer.calls;
+    transfer.bytes += bytes_sent(collective, tensor_bytes, plan_.ranks_of(group));
   }
 
  private:
@@ -117,57 +118,61 @@ class TransferList {
 
 int64_t most_columns(const LayerPlan& layer) { return layer.parts.front().size(); }
 
-void list_boundary(const Plan& plan, const StepRows& rows, const StepRows::RoundSize& round, TransferList& list) {
-  const LayerPlan& first = plan.layers[static_cast<size_t>(plan.boundary)];
+void list_boundary(Plan& plan, const StepRows& rows, const StepRows::RoundSize& round, TransferList& list) {
+  LayerPlan& first = plan.layers[static_cast<size_t>(plan.boundary)];
   const int64_t row_bytes = first.in.elements() * activation_bytes(plan);
-  const std::string there = plan.boundary_name() + " input", back = plan.boundary_name() + " input gradient";
+  TransferId &there = first.transfers.input, &back = first.transfers.input_gradient;
+  const std::string name = first.name + " input", gradient = name + " gradient";
   if (plan.request.strategy == Strategy::kModelParallel) {
     if (plan.front_learns)
-      list.add(back, Collective::kAllReduce, Group::kModel, Layout::kPartial, Layout::kReplicated,
+      list.add(back, gradient, Collective::kAllReduce, Group::kModel, Layout::kPartial, Layout::kReplicated,
                rows.most() * row_bytes);
   } else if (plan.request.strategy == Strategy::kOwtB) {
-    list.add(there, Collective::kBroadcast, Group::kModel, Layout::kBatch, Layout::kReplicated, round.rows * row_bytes);
+    list.add(there, name, Collective::kBroadcast, Group::kModel, Layout::kBatch, Layout::kReplicated,
+             round.rows * row_bytes);
     if (plan.front_learns)
-      list.add(back, Collective::kReduce, Group::kModel, Layout::kPartial, Layout::kBatch, round.rows * row_bytes);
+      list.add(back, gradient, Collective::kReduce, Group::kModel, Layout::kPartial, Layout::kBatch,
+               round.rows * row_bytes);
   } else if (first.by_inputs()) {
     const int64_t bytes =
         round_up_share(round.longest, plan.model_ranks, first.inputs.front().size() * activation_bytes(plan));
-    list.add(there, Collective::kAllToAll, Group::kModel, Layout::kBatch, Layout::kFeature, bytes);
+    list.add(there, name, Collective::kAllToAll, Group::kModel, Layout::kBatch, Layout::kFeature, bytes);
     if (plan.front_learns)
-      list.add(back, Collective::kAllToAll, Group::kModel, Layout::kFeature, Layout::kBatch, bytes);
+      list.add(back, gradient, Collective::kAllToAll, Group::kModel, Layout::kFeature, Layout::kBatch, bytes);
   } else {
     const int64_t bytes = round_up_share(round.longest, plan.model_ranks, row_bytes);
-    list.add(there, Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated, bytes);
+    list.add(there, name, Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated, bytes);
     if (plan.front_learns)
-      list.add(back, Collective::kReduceScatter, Group::kModel, Layout::kPartial, Layout::kBatch, bytes);
+      list.add(back, gradient, Collective::kReduceScatter, Group::kModel, Layout::kPartial, Layout::kBatch, bytes);
   }
 }
 
-void list_feature_gathers(const Plan& plan, int64_t rows, TransferList& list) {
+void list_feature_gathers(Plan& plan, int64_t rows, TransferList& list) {
   for (int64_t i = plan.boundary; i < static_cast<int64_t>(plan.layers.size()); ++i) {
-    const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
+    LayerPlan& at = plan.layers[static_cast<size_t>(i)];
     if (at.by_inputs()) {
       const int64_t bytes = round_up_share(most_columns(at), plan.model_ranks, rows * activation_bytes(plan));
-      list.add(at.name + " output", Collective::kReduceScatter, Group::kModel, Layout::kPartial, Layout::kFeature,
-               bytes);
-      list.add(at.name + " output gradient", Collective::kAllGather, Group::kModel, Layout::kFeature,
-               Layout::kReplicated, bytes);
+      list.add(at.transfers.output, at.name + " output", Collective::kReduceScatter, Group::kModel, Layout::kPartial,
+               Layout::kFeature, bytes);
+      list.add(at.transfers.output_gradient, at.name + " output gradient", Collective::kAllGather, Group::kModel,
+               Layout::kFeature, Layout::kReplicated, bytes);
     }
     if (!at.gather_before) continue;
     const LayerPlan& before = plan.layers[static_cast<size_t>(i - 1)];
     const int64_t bytes = round_up_share(most_columns(before), plan.model_ranks, rows * activation_bytes(plan));
-    list.add(at.name + " input", Collective::kAllGather, Group::kModel, Layout::kFeature, Layout::kReplicated, bytes);
+    list.add(at.transfers.input, at.name + " input", Collective::kAllGather, Group::kModel, Layout::kFeature,
+             Layout::kReplicated, bytes);
     if (plan.gradient_layout(i) == Layout::kPartial)
-      list.add(at.name + " input gradient", Collective::kReduceScatter, Group::kModel, Layout::kPartial,
-               Layout::kFeature, bytes);
+      list.add(at.transfers.input_gradient, at.name + " input gradient", Collective::kReduceScatter, Group::kModel,
+               Layout::kPartial, Layout::kFeature, bytes);
   }
   const LayerPlan& last = plan.layers.back();
   if (plan.sharded_loss)
-    list.add("loss statistics", Collective::kAllGather, Group::kModel, Layout::kFeature, Layout::kReplicated,
-             plan.model_ranks * rows * kLossStats * 4);
+    list.add(plan.of_step.loss_statistics, "loss statistics", Collective::kAllGather, Group::kModel, Layout::kFeature,
+             Layout::kReplicated, plan.model_ranks * rows * kLossStats * 4);
   else if (last.layout == Layout::kFeature)
-    list.add("logits", Collective::kAllGather, Group::kModel, Layout::kFeature, Layout::kReplicated,
-             round_up_share(most_columns(last), plan.model_ranks, rows * activation_bytes(plan)));
+    list.add(plan.of_step.logits, "logits", Collective::kAllGather, Group::kModel, Layout::kFeature,
+             Layout::kReplicated, round_up_share(most_columns(last), plan.model_ranks, rows * activation_bytes(plan)));
 }
 
 // What the ranks must know of each other's logits is less than the logits.
@@ -186,8 +191,8 @@ void list_transfers(Plan& plan) {
   const StepRows rows = plan.rows(plan.request.step_rows);
   if (plan.split()) {
     if (plan.front_layout() == Layout::kBatch)
-      list.add("labels", Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated,
-               round_up_share(rows.most(), plan.model_ranks, 4));
+      list.add(plan.of_step.labels, "labels", Collective::kAllGather, Group::kModel, Layout::kBatch,
+               Layout::kReplicated, round_up_share(rows.most(), plan.model_ranks, 4));
     for (const StepRows::RoundSize& round : rows.round_sizes(0)) {
       list_boundary(plan, rows, round, list);
       list_feature_gathers(plan, round.rows, list);
@@ -195,23 +200,25 @@ void list_transfers(Plan& plan) {
   }
   for (const Bucket& bucket : plan.back_buckets)
     for (int round = 0; round < dense_updates(plan, rows); ++round)
-      list.add("dense gradients", Collective::kAllReduce, Group::kReplicas, Layout::kPartial, Layout::kReplicated,
-               plan.wire_bytes(bucket));
+      list.add(plan.of_step.dense_gradients, "dense gradients", Collective::kAllReduce, Group::kReplicas,
+               Layout::kPartial, Layout::kReplicated, plan.wire_bytes(bucket));
   for (const Bucket& bucket : plan.buckets) {
     const int64_t bytes = plan.wire_bytes(bucket);
     if (plan.shares_update()) {  // shares are elements, which is as near to features as to anything
-      list.add("gradients", Collective::kReduceScatter, Group::kWorld, Layout::kPartial, Layout::kFeature, bytes);
-      list.add("weights", Collective::kAllGather, Group::kWorld, Layout::kFeature, Layout::kReplicated,
-               bucket.elements * 4);
+      list.add(plan.of_step.gradients, "gradients", Collective::kReduceScatter, Group::kWorld, Layout::kPartial,
+               Layout::kFeature, bytes);
+      list.add(plan.of_step.weights, "weights", Collective::kAllGather, Group::kWorld, Layout::kFeature,
+               Layout::kReplicated, bucket.elements * 4);
     } else if (!plan.copies_gradients() || plan.replicas() > 1) {
-      list.add("gradients", Collective::kAllReduce, plan.front_group(), Layout::kPartial, Layout::kReplicated, bytes);
+      list.add(plan.of_step.gradients, "gradients", Collective::kAllReduce, plan.front_group(), Layout::kPartial,
+               Layout::kReplicated, bytes);
     }
     if (plan.copies_gradients())
-      list.add("gradient copies", Collective::kBroadcast, Group::kModel, Layout::kReplicated, Layout::kReplicated,
-               bytes);
+      list.add(plan.of_step.gradient_copies, "gradient copies", Collective::kBroadcast, Group::kModel,
+               Layout::kReplicated, Layout::kReplicated, bytes);
   }
-  list.add("step result", Collective::kAllReduce, Group::kWorld, Layout::kPartial, Layout::kReplicated,
-           kStepResultBytes);
+  list.add(plan.of_step.result, "step result", Collective::kAllReduce, Group::kWorld, Layout::kPartial,
+           Layout::kReplicated, kStepResultBytes);
 }
 
 }  // namespace
@@ -342,6 +349,7 @@ LayerPlan describe(Layer& layer, const Shape& in, bool wants_dx) {
   LayerPlan at;
   at.name = layer.name();
   at.type = layer.type();
+  at.columns = layer.columns();
   at.in = in.row();
   at.out = layer.out_shape(in).row();
   at.flops_per_row = layer.flops(in);

@@ -35,8 +35,25 @@ enum class Group {
 };
 const char* name_of(Group group);
 
+// A transfer of a plan, by its place in Plan::transfers. Its name is a label for people.
+using TransferId = int;
+constexpr TransferId kNoTransfer = -1;
+
+// The transfers around a layer behind the boundary: of what goes into it, of what comes out, and of their gradients.
+struct LayerTransfers {
+  TransferId input = kNoTransfer, input_gradient = kNoTransfer, output = kNoTransfer, output_gradient = kNoTransfer;
+};
+
+// The transfers that belong to no single layer.
+struct StepTransfers {
+  TransferId labels = kNoTransfer, logits = kNoTransfer, loss_statistics = kNoTransfer;
+  TransferId gradients = kNoTransfer, gradient_copies = kNoTransfer, weights = kNoTransfer;  // of the front
+  TransferId dense_gradients = kNoTransfer, result = kNoTransfer;
+};
+
 struct LayerPlan {
   std::string name, type;
+  Columns columns;           // how it can be split
   Shape in, out;             // of one row, whole
   Layout layout;             // of the output
   std::vector<Slice> parts;  // kFeature: the output features of each rank of a model group
@@ -52,6 +69,7 @@ struct LayerPlan {
   int64_t weight_bytes = 0;           // all parameters of the whole layer, f32
   int64_t trained = 0;                // elements of them that are no running averages
   std::vector<LayerPlan> inner;       // of a composite layer: what it is made of
+  LayerTransfers transfers;
 
   int64_t most_elements(const Shape& param) const;  // of one of params, on the rank with the most
   int64_t inner_elements() const;                   // per row, of the activations a composite keeps inside
@@ -83,6 +101,10 @@ inline int64_t aligned_elements(int64_t elements, int64_t multiple = kAlignedEle
   return (elements + multiple - 1) / multiple * multiple;
 }
 
+// With at least so many parameters of dense layers a GPU updates them beside the backward pass of the layers before
+// them: with fewer one launch for all parameters is faster.
+constexpr int64_t kUpdateBesideFrom = 1 << 20;
+
 struct PlanRequest {
   int ranks = 1;
   Strategy strategy = Strategy::kOwtA;
@@ -96,6 +118,7 @@ struct PlanRequest {
   // them.
   // 0: all ranks. Under dp and dp-zero every rank has a copy of its own, whatever stands here.
   int model_ranks = 0;
+  int64_t beside_from = kUpdateBesideFrom;
   bool whole_logits = false;  // the loss sees whole rows of logits, whatever travels for that
 };
 
@@ -111,8 +134,9 @@ struct Plan {
   std::vector<Bucket>
       back_buckets;  // of the parts behind the boundary, summed over their replicas; as long as the largest part
   std::vector<Transfer> transfers;  // of a full step
-  bool sharded_loss = false;        // the loss sees this rank's columns of the logits, which are not gathered
-  int model_ranks = 1;              // that share one copy of the split layers; 1 where nothing is split
+  StepTransfers of_step;
+  bool sharded_loss = false;  // the loss sees this rank's columns of the logits, which are not gathered
+  int model_ranks = 1;        // that share one copy of the split layers; 1 where nothing is split
 
   int ranks() const { return request.ranks; }
   int replicas() const { return ranks() / model_ranks; }

@@ -1,8 +1,9 @@
 // What a step of a plan would take, from how long a rank computes and how long collectives take.
 //
-// One step of rank 0 is walked through in the order of src/train/step.cpp. All ranks do the same at the same time, so
-// the others need no walk of their own. A rank has one queue of collectives, first come first served, which works while
-// it computes (Network::overlaps); where it needs what has not arrived it waits, and that time is "exposed".
+// The actions of a step (order.h) are given their times one after the other, for rank 0. All ranks do the same at the
+// same time, so the others need no times of their own. A rank has one queue of collectives, first come first served,
+// which works while it computes (Network::overlaps); where it needs what has not arrived it waits, and that time is
+// "exposed".
 #pragma once
 
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "src/parallel/compute_model.h"
 #include "src/parallel/network.h"
+#include "src/parallel/order.h"
 #include "src/parallel/plan.h"
 
 namespace owt {
@@ -31,7 +33,15 @@ struct Prediction {
   std::string name() const;  // "owt-c"; of a grid "owt-c 8x4": model ranks x replicas
 };
 
-// The network has as many ranks as the plan.
-Prediction predict(const Plan& plan, const Network& network, const ComputeModel& compute);
+// When an action is predicted to run, in seconds from the step's beginning: one that computes, a wait that is exposed,
+// or, for the start of a transfer, the transfer itself.
+struct TimedAction {
+  Action action;
+  double begin_s = 0, end_s = 0;
+};
+
+// The network has as many ranks as the plan. What it fills `times` with, where given, has no actions that take no time.
+Prediction predict(const Plan& plan, const Network& network, const ComputeModel& compute,
+                   std::vector<TimedAction>* times = nullptr);
 
 }  // namespace owt

@@ -9,6 +9,7 @@
 #include "layers/softmax_rows.h"
 #include "src/core/check.h"
 #include "src/net/residual.h"
+#include "src/parallel/order.h"
 
 namespace owt {
 namespace {
@@ -312,12 +313,11 @@ void add_update(const Plan& plan, int64_t begin, int64_t end, bool beside, std::
 }
 
 // From which layer on parameters are updated beside the backward pass of those before; the number of layers: none are.
-int64_t beside_from(const Plan& plan) {
-  const auto end = static_cast<int64_t>(plan.layers.size());
-  int64_t first = 0, elements = 0;
-  while (first < end && plan.layers[static_cast<size_t>(first)].type != "dense") ++first;
-  for (int64_t i = first; i < end; ++i) elements += plan.layers[static_cast<size_t>(i)].weight_bytes / 4;
-  return elements >= kUpdateBesideFrom ? first : end;
+int64_t beside_from(Plan plan) {
+  plan.request.on.device = Device::kCuda;
+  for (const Action& action : training(plan, plan.request.step_rows))
+    if (action.kind == Action::Kind::kUpdate && action.beside) return action.layers.begin;
+  return static_cast<int64_t>(plan.layers.size());
 }
 
 }  // namespace

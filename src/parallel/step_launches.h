@@ -12,9 +12,6 @@
 
 namespace owt {
 
-// Of dense layers with at least so many parameters the update runs beside the backward pass of the layers before them:
-// with fewer one launch for all parameters is faster.
-constexpr int64_t kUpdateBesideFrom = 1 << 20;
 constexpr int kParamsPerUpdate = 48;  // that one launch updates: the parameters of a kernel may take 4 KB
 
 // What a launch belongs to in sums.

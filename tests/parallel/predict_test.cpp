@@ -191,8 +191,10 @@ TEST(Predict, RunningAveragesInABucketOfTheirOwnAreUpdatedWithTheirLayer) {
   EXPECT_DOUBLE_EQ(p.update_s, (0.5 + 0.25 + 1) / 2);
   EXPECT_EQ(p.bytes, (48 + 16 + 16) * 2 / 2 + 16 * 4 / 2 + (48 + 16 + 16 + 16) * 4 / 2 + kStepResultBytes);
   EXPECT_NEAR(p.transfer_s, (80 + 32 + 192) / 96.0 + kStepResult, 1e-12);
-  // fc's update takes 0.5, and then all weights 192 / 96 to travel, beside the updates of bn and conv.
-  EXPECT_NEAR(p.exposed_s, 192 / 96.0 - (0.25 + 0.5) / 2 + kStepResult, 1e-12);
+  // fc's sum, 48 / 96, is waited for when bn's bucket leaves; fc's and bn's weights travel beside conv's backward pass.
+  // Then come conv's sum, 16 / 96, and behind the averages' weights, 32 / 96, conv's, which its update, 0.25, hides in
+  // part.
+  EXPECT_NEAR(p.exposed_s, 48 / 96.0 + 16 / 96.0 + (32 + 32) / 96.0 - 0.5 / 2 + kStepResult, 1e-12);
 }
 
 TEST(Predict, ANetworkOfAnotherSizeIsAnError) {
