@@ -124,7 +124,7 @@ class CudaAvgPool : public Op {
         x.data<T>(), y.data<T>());
   }
 
-  void backward(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     with_pack<T>(
         p_.channels,
@@ -166,7 +166,7 @@ class CudaGlobalAvgPool : public Op {
         x.data<T>(), y.data<T>());
   }
 
-  void backward(const Pass& pass, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass& pass, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     const float scale = 1.0f / static_cast<float>(positions_);
     with_pack<T>(

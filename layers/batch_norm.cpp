@@ -87,7 +87,7 @@ class BatchNormOp : public Op {
     });
   }
 
-  void backward(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     const float *input = x.data(), *gradient = dy.data(), *mean = mean_.data();
     sums_.run([&](int64_t p, double* __restrict dy_sum, double* __restrict product_sum) {
       const float *x_row = input + p * channels_, *dy_row = gradient + p * channels_;

@@ -165,7 +165,7 @@ class BatchNormOp : public Op {
       own_forward(x, y, *pass.stream);
   }
 
-  void backward(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     const NormParamGradients params = gradients(static_cast<double>(rows_) / static_cast<double>(pass.step_rows));
     if (backward_ && dx)
       backward_by(*backward_, x, dy, params, *dx, *pass.stream);

@@ -51,14 +51,26 @@ class ConvPasses {
   }
 
   // dy: the gradient of what the epilogue was given.
-  void backward(const Stream& stream, const Tensor& x, const Tensor& dy, Tensor* dx) {
-    weight_gradient(stream, images(x), dy);
+  void backward_data(const Stream& stream, const Tensor& dy, Tensor* dx) {
     if (!dx) return;
     if (!plans_.data_gradient)
       fail("cuDNN has no plan for the gradient of the input of a convolution with weights ", weight_.shape(),
            "; use another precision or --device cpu");
     const CudnnPlan::Binding bindings[] = {{kConvY, dy.raw()}, {kConvW, operand(weight_)}, {kConvX, dx->raw()}};
     plans_.data_gradient->run(stream, bindings, scratch_.raw());
+  }
+
+  void backward_weights(const Stream& stream, const Tensor& x, const Tensor& dy) {
+    const float beta = weight_.take_beta();
+    const bool direct = beta == 0 && dtype_ == weight_.grad_type && !plans_.packing;
+    void* dw = direct ? weight_.grad.raw() : beside_workspace();
+    const CudnnPlan::Binding bindings[] = {{kConvX, images(x).raw()}, {kConvY, dy.raw()}, {kConvW, dw}};
+    plans_.weight_gradient.run(stream, bindings, scratch_.raw());
+    if (direct) return;
+    if (plans_.packing)
+      add(*plans_.packing, dw, beta, stream);
+    else
+      add(Unpacked{}, dw, beta, stream);
   }
 
  private:
@@ -79,19 +91,6 @@ class ConvPasses {
   // A parameter as cuDNN reads it.
   const void* operand(const Param& param) const {
     return dtype_ == DType::kBF16 ? param.copy16.raw() : param.value.raw();
-  }
-
-  void weight_gradient(const Stream& stream, const Tensor& x, const Tensor& dy) {
-    const float beta = weight_.take_beta();
-    const bool direct = beta == 0 && dtype_ == weight_.grad_type && !plans_.packing;
-    void* dw = direct ? weight_.grad.raw() : beside_workspace();
-    const CudnnPlan::Binding bindings[] = {{kConvX, x.raw()}, {kConvY, dy.raw()}, {kConvW, dw}};
-    plans_.weight_gradient.run(stream, bindings, scratch_.raw());
-    if (direct) return;
-    if (plans_.packing)
-      add(*plans_.packing, dw, beta, stream);
-    else
-      add(Unpacked{}, dw, beta, stream);
   }
 
   template <class Packing>
@@ -132,9 +131,13 @@ class ConvOp : public Op {
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override { passes_.forward(*pass.stream, x, y); }
 
-  void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+  // Behind a relu the sum for the bias masks dy, which both passes read.
+  void backward_data(const Pass& pass, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
     if (epilogue_) epilogue_->queue(*pass.stream, y, dy);
-    passes_.backward(*pass.stream, x, dy, dx);
+    passes_.backward_data(*pass.stream, dy, dx);
+  }
+  void backward_weights(const Pass& pass, const Tensor& x, const Tensor& dy) override {
+    passes_.backward_weights(*pass.stream, x, dy);
   }
 
  private:
@@ -166,9 +169,12 @@ class ConvReluPoolOp : public Op {
     pool_->forward(pass, unpooled_, y);
   }
 
-  void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
-    pool_->backward(pass, unpooled_, y, dy, &gradient_);
-    passes_.backward(*pass.stream, x, gradient_, dx);
+  void backward_data(const Pass& pass, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+    pool_->backward_data(pass, unpooled_, y, dy, &gradient_);
+    passes_.backward_data(*pass.stream, gradient_, dx);
+  }
+  void backward_weights(const Pass& pass, const Tensor& x, const Tensor&) override {
+    passes_.backward_weights(*pass.stream, x, gradient_);
   }
 
  private:

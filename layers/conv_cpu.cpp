@@ -343,16 +343,20 @@ class ConvOp : public PreparedOp {
                     y.raw());
   }
 
-  void backward(const Pass&, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
     prepare_backward(dx != nullptr);  // before the workspace holds anything: measuring uses it, too
-    const ConvPass& by_weights = pass(PassKind::kBackwardWeights);
-    const void* dst = by_weights.enter_dst(stream_, dy.raw());
-    add_weight_gradient(by_weights, by_weights.enter_src(stream_, x.raw()), dst);
+    entered_dy_ = nullptr;
     if (!dx) return;
     const ConvPass& by_data = pass(PassKind::kBackwardData);
-    // Both passes by Winograd share one copy of dy.
-    if (by_data.dst_layout() != by_weights.dst_layout()) dst = by_data.enter_dst(stream_, dy.raw());
+    const void* dst = by_data.enter_dst(stream_, dy.raw());
     by_data.backward_data(stream_, dst, packed_weights(PassKind::kBackwardData), dx->raw());
+    if (by_data.dst_layout() == pass(PassKind::kBackwardWeights).dst_layout()) entered_dy_ = dst;
+  }
+
+  void backward_weights(const Pass&, const Tensor& x, const Tensor& dy) override {
+    const ConvPass& by_weights = pass(PassKind::kBackwardWeights);
+    const void* dst = entered_dy_ ? entered_dy_ : by_weights.enter_dst(stream_, dy.raw());
+    add_weight_gradient(by_weights, by_weights.enter_src(stream_, x.raw()), dst);
   }
 
   void prepare_backward(bool wants_dx) override {
@@ -427,6 +431,9 @@ class ConvOp : public PreparedOp {
   Param* bias_;
   int team_ = 0;
   std::array<Prepared, 3> passes_;
+  // dy as both passes read it, which they do where both are direct or both by Winograd; else null. It lies in the
+  // workspace or is dy itself, and lasts until another op runs.
+  const void* entered_dy_ = nullptr;
   dnnl::stream stream_{engine()};
 };
 

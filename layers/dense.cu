@@ -44,18 +44,19 @@ class DenseOp : public Op {
     if (behind_.forward) behind_.forward(pass, y);
   }
 
-  void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+  // Behind a relu the sum for the bias masks dy, which both products read.
+  void backward_data(const Pass& pass, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
     const Stream& stream = *pass.stream;
     if (features_ == 0) return;
-    if (out_ == 0) {
-      if (dx) dx->zero(stream);
-      return;
-    }
-    if (bias_gradient_) bias_gradient_->queue(stream, y, dy);
-    // Other ranks wait for dx, nobody for the weight's gradient before the end of the step.
-    if (dx) (*to_input_)(dy.raw(), operand(weight_), nullptr, 0, dx->raw(), stream);
-    if (pass.dx_done) pass.dx_done();
-    (*to_weight_)(dy.raw(), x.raw(), nullptr, weight_.take_beta(), weight_.grad.raw(), stream);
+    if (out_ > 0 && bias_gradient_) bias_gradient_->queue(stream, y, dy);
+    if (!dx) return;
+    if (out_ == 0) return dx->zero(stream);
+    (*to_input_)(dy.raw(), operand(weight_), nullptr, 0, dx->raw(), stream);
+  }
+
+  void backward_weights(const Pass& pass, const Tensor& x, const Tensor& dy) override {
+    if (features_ == 0 || out_ == 0) return;
+    (*to_weight_)(dy.raw(), x.raw(), nullptr, weight_.take_beta(), weight_.grad.raw(), *pass.stream);
   }
 
  private:

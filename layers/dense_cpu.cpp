@@ -66,17 +66,15 @@ class DenseOp : public Op {
     (*product_)(x.raw(), weight_.value.raw(), bias_ ? bias_->value.raw() : nullptr, y.raw());
   }
 
-  void backward(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
-    if (features_ == 0) return;
-    if (out_ == 0) {
-      if (dx) dx->zero();
-      return;
-    }
-    // Other ranks wait for dx, nobody for the weight's gradient before the end of the step.
-    if (dx)
-      gemm(Transpose::kNo, Transpose::kNo, rows_, features_, out_, dy.data(), out_, weight_.value.data(), features_, 0,
-           dx->data(), features_);
-    if (pass.dx_done) pass.dx_done();
+  void backward_data(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    if (features_ == 0 || !dx) return;
+    if (out_ == 0) return dx->zero();
+    gemm(Transpose::kNo, Transpose::kNo, rows_, features_, out_, dy.data(), out_, weight_.value.data(), features_, 0,
+         dx->data(), features_);
+  }
+
+  void backward_weights(const Pass&, const Tensor& x, const Tensor& dy) override {
+    if (features_ == 0 || out_ == 0) return;
     gemm(Transpose::kYes, Transpose::kNo, out_, features_, rows_, dy.data(), out_, x.data(), features_,
          weight_.take_beta(), weight_.grad.data(), features_);
     if (bias_) add_bias_gradient(dy.data(), bias_->take_beta(), bias_->grad.data());

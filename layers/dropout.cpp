@@ -32,7 +32,7 @@ class DropoutOp : public Op {
     scale_kept(x.data(), y.data(), x.elements());
   }
 
-  void backward(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (dx) scale_kept(dy.data(), dx->data(), dy.elements());
   }
 

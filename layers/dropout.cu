@@ -137,7 +137,7 @@ class CudaDropout : public Op {
     draw_.run<false>(pass, x.shape().rows(), x.data<T>(), y.data<T>(), mask_.data<uint8_t>());
   }
 
-  void backward(const Pass& pass, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass& pass, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     const T* from = dy.data<T>();
     T* to = dx->data<T>();

@@ -4,17 +4,17 @@
 // An Op is a layer bound to one batch shape on one device: descriptors, workspace, masks and indexes live there.
 //
 // Rules that every layer keeps (tests/support/check_layer.h checks them):
-//   - activations are f32, NHWC, or N x F after the first dense layer;
+//   - activations are NHWC, or N x F after the first dense layer; f32, or bf16 where that is the precision of the
+//     Compute that the op is bound on (activation_type);
 //   - backward adds to parameter gradients (Param::grad_is_zero: overwrites) and overwrites dx; dx may be null;
-//   - backward is called after forward(kTrain) of the same Op on the same x;
-//   - an in-place layer allows y to be x and dx to be dy; any other layer must not read y in backward, because the
-//     in-place layer after it has overwritten it;
+//   - backward is called after forward(kTrain) of the same Op on the same x: backward_data, then backward_weights;
+//   - an in-place layer allows y to be x and dx to be dy, and has nothing to do in backward_weights, where dy is gone;
+//     any other layer must not read y in backward, because the in-place layer after it has overwritten it;
 //   - randomness comes from Pass and the layer's name (core/philox.h) only;
 //   - a batch of 0 rows never reaches an Op.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -45,8 +45,6 @@ struct Pass {
   // other values.
   const int64_t* device_rows = nullptr;
   const int64_t* device_step = nullptr;
-  // Of backward: an op that is not done when dx is complete (gradients of weights follow) calls it then, once.
-  std::function<void()> dx_done = {};
 };
 
 class Op {
@@ -54,10 +52,16 @@ class Op {
   virtual ~Op() = default;
   // x: in, y: out_shape(in), both allocated by the caller.
   virtual void forward(const Pass& pass, const Tensor& x, Tensor& y) = 0;
-  virtual void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) = 0;
+  // dx (null: not wanted) is complete behind it: other ranks may wait for dx, and nobody waits for the gradients of the
+  // parameters before the end of the step. The op of a run of layers may overwrite dy.
+  virtual void backward_data(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) = 0;
+  // The parameters' gradients are complete behind it. It runs after backward_data with the same x and dy, and before
+  // any other op, so that it finds what backward_data left in dy and in the op's scratch memory. An op that computes
+  // both at once does so in backward_data.
+  virtual void backward_weights(const Pass&, const Tensor& /*x*/, const Tensor& /*dy*/) {}
 
-  // Memory for the length of one backward(): so many bytes, which the ops of a net share if they are given them (u8,
-  // where the op computes). An op that is not has its own.
+  // Memory for the length of one backward, data and weights: so many bytes, which the ops of a net share if they are
+  // given them (u8, where the op computes). An op that is given none has its own.
   virtual int64_t scratch_bytes() const { return 0; }
   virtual void use_scratch(const Tensor& memory) { static_cast<void>(memory); }
   virtual int64_t inner_bytes() const { return 0; }  // of activations between layers inside it

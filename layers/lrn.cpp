@@ -57,7 +57,7 @@ class LrnOp : public Op {
     });
   }
 
-  void backward(const Pass&, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass&, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     const float *input = x.data(), *gradient = dy.data();
     float* to = dx->data();

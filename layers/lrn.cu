@@ -213,7 +213,7 @@ class NarrowLrn : public Op {
            formula_, power_, x.data<T>(), y.data<T>());
   }
 
-  void backward(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     OWT_CHECK(hold_packs<N>(x.data<T>(), dy.data<T>(), dx->data<T>()), "images start at multiples of 16 bytes");
     launch(lrn_backward_narrow<T, N, kReach, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_,
@@ -246,7 +246,7 @@ class WideLrn : public Op {
            formula_, power_, x.data<T>(), y.data<T>());
   }
 
-  void backward(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     launch(lrn_terms_wide<T, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_, reach_, formula_,
            power_, x.data<T>(), dy.data<T>(), terms_.data());

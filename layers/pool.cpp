@@ -110,7 +110,7 @@ class MaxPoolOp : public Op {
       run<false>(x.data(), y.data());
   }
 
-  void backward(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     const float* gradient = dy.data();
     const Index* from = from_.data<Index>();
@@ -196,7 +196,7 @@ class AvgPoolOp : public Op {
     });
   }
 
-  void backward(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     const float* gradient = dy.data();
     for_each_pixel_row(p_, dx->data(), [&](int64_t row, int64_t ih, float* to) {
@@ -233,7 +233,7 @@ class GlobalAvgPoolOp : public Op {
     });
   }
 
-  void backward(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     const float* from = dy.data();
     float* to = dx->data();

@@ -318,7 +318,7 @@ class CudaMaxPool : public Op {
         x.data<T>(), y.data<T>(), from_.template data<Index>());
   }
 
-  void backward(const Pass& pass, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass& pass, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     with_pack<T>(
         p_.channels, [&](auto pack) { run_backward<pack()>(pass, dy, *dx); }, dy.data<T>(), dx->data<T>(),

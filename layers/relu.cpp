@@ -20,7 +20,7 @@ class ReluOp : public Op {
     });
   }
 
-  void backward(const Pass&, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass&, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     const float *out = y.data(), *from = dy.data();
     float* to = dx->data();

@@ -62,7 +62,7 @@ class CudaRelu : public Op {
       run<1>(pass, x.elements(), from, to);
   }
 
-  void backward(const Pass& pass, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass& pass, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     const T *out = y.data<T>(), *from = dy.data<T>();
     T* to = dx->data<T>();

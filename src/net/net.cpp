@@ -38,11 +38,17 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
   for (int64_t i = 0; i < net.size();) {
     // Without rows nothing runs, and layers need not be bound.
     Layer::Run bound = rows > 0 ? net.layer(i).bind_run(net.layers_from(i + 1), in, on) : Layer::Run{nullptr, 1};
-    Run run{std::move(bound.op), i, i + bound.layers, net.layer(i).name(),
-            bound.layers == 1 && net.layer(i).in_place()};
+    Run run{std::move(bound.op),
+            i,
+            i + bound.layers,
+            net.layer(i).name(),
+            bound.layers == 1 && net.layer(i).in_place(),
+            false};
     Shape out = in;
     for (int64_t l = run.begin; l < run.end; ++l) {
       out = net.layer(l).out_shape(out);
+      run.learns = run.learns || !net.layer(l).params().empty();
+      run_of_layer_.push_back(runs_.size());
       if (l > run.begin) run.name += "+" + net.layer(l).name();
     }
     const size_t last = static_cast<size_t>(run.end - 1);
@@ -87,53 +93,74 @@ std::optional<ImageLayout> Tape::wanted_images() const {
   return runs_.empty() || !runs_[0].op ? std::nullopt : runs_[0].op->wanted_images();
 }
 
+const Tensor& Tape::input_of(const Run& run) const {
+  return run.begin > 0 ? y_[static_cast<size_t>(run.begin - 1)] : x_;
+}
+
+void Tape::begin_forward(const Tensor& x) { x_ = x; }
+
+void Tape::forward(const Pass& pass, int64_t layer) {
+  Run& run = run_of(layer);
+  if (rows_ == 0 || layer != run.begin) return;
+  const Profiler::Scope scope(profiler_, run.name, Phase::kForward);
+  run.op->forward(pass, input_of(run), y_[static_cast<size_t>(run.end - 1)]);
+}
+
+const Tensor& Tape::output() const { return y_.empty() ? x_ : y_.back(); }
+
 const Tensor& Tape::forward(const Pass& pass, const Tensor& x) {
-  const Tensor* in = &x;
-  for (Run& run : runs_) {
-    Tensor& y = y_[static_cast<size_t>(run.end - 1)];
-    if (rows_ > 0) {
-      const Profiler::Scope scope(profiler_, run.name, Phase::kForward);
-      run.op->forward(pass, *in, y);
-    }
-    in = &y;
+  begin_forward(x);
+  for (int64_t i = 0; i < net_.size(); ++i) forward(pass, i);
+  return output();
+}
+
+void Tape::begin_backward(const Tensor& x, const Tensor& dy, Tensor* dx) {
+  x_ = x;
+  gradient_ = dy;
+  dx_ = dx ? *dx : Tensor();
+  next_gradient_ = 0;
+}
+
+// The gradient goes from one buffer to the other; an in-place layer leaves it where it is, unless that is the caller's.
+Tensor Tape::place_below(const Run& run) {
+  if (run.begin == 0) return dx_;
+  if (run.in_place && run.end < net_.size()) return gradient_;
+  const Tensor below = gradients_[next_gradient_].part(0, input_of(run).shape());
+  next_gradient_ = 1 - next_gradient_;
+  return below;
+}
+
+void Tape::backward_data(const Pass& pass, int64_t layer) {
+  Run& run = run_of(layer);
+  if (rows_ == 0 || layer != run.end - 1) return;
+  below_ = place_below(run);
+  const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);
+  run.op->backward_data(pass, input_of(run), y_[static_cast<size_t>(layer)], gradient_,
+                        below_.defined() ? &below_ : nullptr);
+}
+
+void Tape::backward_weights(const Pass& pass, int64_t layer) {
+  Run& run = run_of(layer);
+  if (rows_ == 0 || layer != run.begin) return;
+  if (run.learns) {
+    const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);
+    run.op->backward_weights(pass, input_of(run), gradient_);
   }
-  return *in;
+  gradient_ = below_;
 }
 
 void Tape::backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx, const BackwardHooks& hooks) {
-  bool dx_done = !hooks.dx_done;
-  Pass first_pass = pass;
-  const auto tell_dx_done = [&] {
-    if (!dx_done) hooks.dx_done();
-    dx_done = true;
-  };
-  first_pass.dx_done = tell_dx_done;
   if (net_.size() == 0 && dx) dx->copy_from(dy, *pass.stream);
-  Tensor gradient = dy;  // at the output of the run being run
-  int next = 0;          // the buffer that does not hold it
-  bool ours = false;     // it lies in a buffer, so an in-place layer may overwrite it
-  for (size_t r = runs_.size(); r-- > 0;) {
-    Run& run = runs_[r];
-    const Tensor& in = r > 0 ? y_[static_cast<size_t>(run.begin - 1)] : x;
-    if (rows_ > 0) {
-      Tensor below;
-      if (r > 0 && ours && run.in_place) {
-        below = gradient;
-      } else if (r > 0) {
-        below = gradients_[next].part(0, in.shape());
-        next = 1 - next;
-        ours = true;
-      }
-      const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);
-      run.op->backward(r > 0 ? pass : first_pass, in, y_[static_cast<size_t>(run.end - 1)], gradient,
-                       r > 0 ? &below : dx);
-      gradient = below;
-    }
-    if (r == 0) tell_dx_done();
-    if (hooks.layer_done)
-      for (int64_t i = run.end - 1; i >= run.begin; --i) hooks.layer_done(i);
+  const int64_t dx_layer =
+      runs_.empty() ? 0 : runs_[0].end;  // behind backward_data of the one before it dx is complete
+  begin_backward(x, dy, dx);
+  for (int64_t i = net_.size(); i-- > 0;) {
+    backward_data(pass, i);
+    if (i + 1 == dx_layer && hooks.dx_done) hooks.dx_done();
+    backward_weights(pass, i);
+    if (hooks.layer_done) hooks.layer_done(i);
   }
-  tell_dx_done();
+  if (dx_layer == 0 && hooks.dx_done) hooks.dx_done();
 }
 
 std::vector<Watched> Tape::watched(int64_t first_layer) const {

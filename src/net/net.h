@@ -59,11 +59,22 @@ class Tape {
   // The layout in which forward and backward take x without rearranging it, besides the plain one.
   std::optional<ImageLayout> wanted_images() const;
 
-  // Returns y, valid until the next forward; for an empty net or no rows, see below. x must not change until backward.
+  // Returns y, valid until the next forward; of an empty net it is x. x must not change until backward.
   const Tensor& forward(const Pass& pass, const Tensor& x);
   // After forward on the same x. Writes dx (may be null: not wanted); dy may be overwritten. The last layer runs first.
   // With 0 rows no layer runs, the hooks do.
   void backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx, const BackwardHooks& hooks = {});
+
+  // The same layer by layer, for a caller that has other things to do in between: begin_forward, then forward of every
+  // layer in order; begin_backward, then of every layer, the last one first, backward_data and backward_weights. Layers
+  // in one op run together: forward and backward_weights of the op at its first layer, backward_data at its last one.
+  // dx is complete when backward_data of all layers is, and has been given its values by the caller if there are none.
+  void begin_forward(const Tensor& x);
+  void forward(const Pass& pass, int64_t layer);
+  const Tensor& output() const;  // y, when forward of all layers has run
+  void begin_backward(const Tensor& x, const Tensor& dy, Tensor* dx);
+  void backward_data(const Pass& pass, int64_t layer);
+  void backward_weights(const Pass& pass, int64_t layer);
 
   // What forward leaves, with the layers counted from `first_layer` on. An in-place or fused layer shares its output
   // with others, and the first of them is named.
@@ -80,7 +91,12 @@ class Tape {
     int64_t begin, end;
     std::string name;
     bool in_place;
+    bool learns;  // it has parameters
   };
+
+  Run& run_of(int64_t layer) { return runs_[run_of_layer_[static_cast<size_t>(layer)]]; }
+  const Tensor& input_of(const Run& run) const;
+  Tensor place_below(const Run& run);  // where its dx goes; undefined where nobody wants it
 
   int64_t ops_scratch_bytes() const;
   void lend_to_ops(const Tensor& memory);
@@ -90,12 +106,18 @@ class Tape {
   Device device_;
   Profiler* profiler_;
   std::vector<Run> runs_;
+  std::vector<size_t> run_of_layer_;
   std::vector<Tensor> y_;  // output of each layer; in-place layers share the one before
   DType type_;
   int64_t largest_ = 0;  // elements of the largest activation
   Scratch scratch_;
   Tensor gradients_[2];  // the gradient at the layer being run, and the one before it
   Tensor ops_scratch_;
+
+  Tensor x_;                 // of the pass that runs, forward or backward
+  Tensor gradient_, below_;  // at the output and at the input of the run whose turn it is in backward
+  Tensor dx_;                // where the gradient at x is wanted; undefined: it is not
+  int next_gradient_ = 0;    // which of gradients_ does not hold gradient_
 };
 
 int64_t aligned_bytes(int64_t bytes);  // what a part of scratch memory takes, so that the next one is aligned

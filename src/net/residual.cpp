@@ -35,14 +35,12 @@ class ResidualOp : public PreparedOp {
     dispatch(on_, [&](auto tag) { add_branches(tag, a_, b_, relu_, y, *pass.stream); });
   }
 
-  void backward(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!scratch_.defined()) use_scratch(Tensor({scratch_bytes()}, DType::kU8, on_.device));
-    Pass inner = pass;
-    inner.dx_done = {};  // dx is complete when both branches are
     give_gradient(dy, *pass.stream);
-    body_.backward(inner, x, gradient_, dx);
+    body_.backward(pass, x, gradient_, dx);
     if (body_.overwrites_dy()) give_gradient(dy, *pass.stream);
-    if (shortcut_) shortcut_->backward(inner, x, gradient_, dx ? &shortcut_dx_ : nullptr);
+    if (shortcut_) shortcut_->backward(pass, x, gradient_, dx ? &shortcut_dx_ : nullptr);
     if (!dx) return;
     const Tensor& other = shortcut_ ? shortcut_dx_ : gradient_;
     dispatch(on_, [&](auto tag) { add_branches(tag, *dx, other, false, *dx, *pass.stream); });

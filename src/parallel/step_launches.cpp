@@ -130,13 +130,12 @@ class OpLaunches {
       max_pool(is(*layers_[1], "max_pool") ? 1 : 2, true);
     else
       bias_gradient(layers_.size() == 2);
+    StepLaunch to_input = product;
+    to_input.flops = plain.flops(1);
+    if (wants_dx_) backward(0, "cudnnBackendExecute", LaunchKind::kConvolution, to_input);
     backward(0, "cudnnBackendExecute", LaunchKind::kConvolution, gradient);
     if (packs || weight.grad_type != dtype_)
       backward(0, "add_weight_gradient", LaunchKind::kPacking, {.weight_bytes = size_ * weights + grad});
-    if (!wants_dx_) return;
-    StepLaunch to_input = product;
-    to_input.flops = plain.flops(1);
-    backward(0, "cudnnBackendExecute", LaunchKind::kConvolution, to_input);
   }
 
   // behind: it is part of a convolution's op, which always wants the gradient.

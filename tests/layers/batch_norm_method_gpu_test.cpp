@@ -91,8 +91,8 @@ Results run(const Shape& in, const Compute& on, const Bind& bind) {
   op->forward(pass, x, evaluated);
   pass.mode = Mode::kTrain;
   op->forward(pass, x, y);
-  op->backward(pass, x, y, dy, nullptr);
-  op->backward(pass, x, y, dy, &dx);
+  run_backward(*op, pass, x, y, dy, nullptr);
+  run_backward(*op, pass, x, y, dy, &dx);
   stream.synchronize();
   Results results{values_of(y), values_of(dx), values_of(evaluated), {}};
   for (size_t i = 0; i < params.size(); ++i) results.grads[i] = values_of(params[i].grad);

@@ -34,7 +34,7 @@ class ScaleOp : public Op {
     if (fault_.changes_x) const_cast<float*>(x.data())[0] += 1;
   }
 
-  void backward(const Pass&, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass&, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
     const int64_t count = x.elements(), columns = x.shape().row_elements();
     float beta = weight_.take_beta();
     if (fault_.overwrites_dw) beta = 0;

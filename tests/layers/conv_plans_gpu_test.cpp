@@ -148,14 +148,14 @@ TEST_P(ConvWays, ComputesTheDefinition) {
   const Tensor x_gpu = to_gpu(x, x_shape(), dtype_);
   Tensor y_gpu(y_shape(), dtype_, Device::kCuda), dx_gpu(x_shape(), dtype_, Device::kCuda);
   op_->forward(pass_, x_gpu, y_gpu);
-  op_->backward(pass_, x_gpu, y_gpu, to_gpu(dy, y_shape(), dtype_), &dx_gpu);
+  run_backward(*op_, pass_, x_gpu, y_gpu, to_gpu(dy, y_shape(), dtype_), &dx_gpu);
   stream_.synchronize();
   expect_near(from_gpu(y_gpu), y);
   expect_near(from_gpu(dx_gpu), dx);
   expect_near(from_gpu(weight_.grad), dw);
   if (GetParam().bias) expect_near(from_gpu(bias_.grad), db);
 
-  op_->backward(pass_, x_gpu, y_gpu, to_gpu(dy, y_shape(), dtype_), nullptr);
+  run_backward(*op_, pass_, x_gpu, y_gpu, to_gpu(dy, y_shape(), dtype_), nullptr);
   stream_.synchronize();
   for (double& value : dw) value *= 2;
   for (double& value : db) value *= 2;
@@ -169,7 +169,7 @@ TEST_P(ConvWaysInBf16, TheGradientOfTheWeightsMayBeBf16Too) {
   Tensor y(y_shape(), dtype_, Device::kCuda);
   const auto gradient = [&] {
     op_->forward(pass_, x, y);
-    op_->backward(pass_, x, y, to_gpu(values(y_shape().elements(), 2), y_shape(), dtype_), nullptr);
+    run_backward(*op_, pass_, x, y, to_gpu(values(y_shape().elements(), 2), y_shape(), dtype_), nullptr);
     stream_.synchronize();
     return from_gpu(weight_.grad);
   };
@@ -188,7 +188,7 @@ TEST_P(ConvWays, TakesImagesAsItWantsThemToo) {
   const std::vector<float> x = values(x_shape().elements(), 4), dy = values(y_shape().elements(), 2);
   Tensor y(y_shape(), dtype_, Device::kCuda), same_y(y_shape(), dtype_, Device::kCuda);
   op_->forward(pass_, to_gpu(x, x_shape(), dtype_), y);
-  op_->backward(pass_, to_gpu(x, x_shape(), dtype_), y, to_gpu(dy, y_shape(), dtype_), nullptr);
+  run_backward(*op_, pass_, to_gpu(x, x_shape(), dtype_), y, to_gpu(dy, y_shape(), dtype_), nullptr);
   stream_.synchronize();
   std::vector<double> dw = from_gpu(weight_.grad);
 
@@ -197,7 +197,7 @@ TEST_P(ConvWays, TakesImagesAsItWantsThemToo) {
   const Tensor packed = laid_out(upload(x, x_shape(), Device::kCpu), *layout);
   const Tensor wanted = to_gpu({packed.data(), packed.data() + packed.elements()}, layout->batch_of(kRows), dtype_);
   op_->forward(pass_, wanted, same_y);
-  op_->backward(pass_, wanted, same_y, to_gpu(dy, y_shape(), dtype_), nullptr);
+  run_backward(*op_, pass_, wanted, same_y, to_gpu(dy, y_shape(), dtype_), nullptr);
   stream_.synchronize();
   EXPECT_EQ(from_gpu(same_y), from_gpu(y));
   for (double& value : dw) value *= 2;  // it was added, and twice a number is exact

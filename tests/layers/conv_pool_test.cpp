@@ -45,7 +45,7 @@ class OneByOne {
     for (size_t i = ops_.size(); i-- > 0;) {
       const Tensor& in = i > 0 ? y_[i - 1] : x;
       Tensor below(in.shape(), in.dtype(), in.device());
-      ops_[i]->backward(pass, in, y_[i], gradient, i > 0 ? &below : dx);
+      run_backward(*ops_[i], pass, in, y_[i], gradient, i > 0 ? &below : dx);
       below_.push_back(below);  // queued work uses it
       gradient = below;
     }

@@ -252,14 +252,35 @@ TEST_P(ConvTest, TheFirstBackwardIsRightAlthoughItMeasuresInBetween) {
   const ConvGeometry g{16, 16, 64, 16, 16, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1};  // where Winograd wins clearly
   expect_reference(keys, g, 2, device(), 1e-5);
   auto known = choices.exported();
-  // The weight gradient's blocked copy of dy is in the workspace, and backward data is still to be measured.
+  // Backward data's blocked copy of dy is in the workspace, and backward weights is still to be measured.
   for (auto it = known.begin(); it != known.end();) {
-    if (it->first.find("backward weights") != std::string::npos) it->second = "winograd";
-    it = it->first.find("backward data") != std::string::npos ? known.erase(it) : std::next(it);
+    if (it->first.find("backward data") != std::string::npos) it->second = "winograd";
+    it = it->first.find("backward weights") != std::string::npos ? known.erase(it) : std::next(it);
   }
   choices.clear();
   choices.preload(known);
   expect_reference(keys, g, 2, device(), 1e-5);
+}
+
+// Ranks wait for dx; the gradients of the parameters can follow.
+TEST_P(ConvTest, DxIsCompleteBeforeTheGradientOfTheWeightIsComputed) {
+  const Shape in{1, 1, 2, 1};
+  DevicePass pass(device(), 1);
+  const auto conv = layer_from("type='conv' out=1 kernel=1 bias=false", in);
+  Param& weight = *conv->params()[0];
+  weight.allocate(device());
+  weight.set_value(upload({3}, {1, 1, 1, 1}, Device::kCpu));
+  const auto op = conv->bind(in, device());
+  const Tensor x = upload({1, 2}, in, device()), dy = upload({5, 7}, in, device());
+  Tensor y(in, DType::kF32, device()), dx(in, DType::kF32, device());
+  op->forward(pass.pass(), x, y);
+  op->backward_data(pass.pass(), x, y, dy, &dx);
+  pass.stream().synchronize();
+  EXPECT_THAT(download(dx), ElementsAre(15, 21));
+  EXPECT_TRUE(weight.grad_is_zero);
+  op->backward_weights(pass.pass(), x, dy);
+  pass.stream().synchronize();
+  EXPECT_THAT(download(weight.grad), ElementsAre(5 + 14));
 }
 
 TEST_P(ConvTest, NaNIsSeenInEveryOutputThatUsesIt) {

@@ -55,10 +55,13 @@ class InARow : public Layer {
       first_->forward(pass, x, y);
       second_->forward(pass, y, y);
     }
-    void backward(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+    void backward_data(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
       Tensor gradient = dy;
-      second_->backward(pass, y, y, dy, &gradient);
-      first_->backward(pass, x, y, gradient, dx);
+      run_backward(*second_, pass, y, y, dy, &gradient);
+      first_->backward_data(pass, x, y, gradient, dx);
+    }
+    void backward_weights(const Pass& pass, const Tensor& x, const Tensor& dy) override {
+      first_->backward_weights(pass, x, dy);
     }
 
    private:

@@ -25,7 +25,7 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 class Doubling : public Layer {
  public:
   struct Calls {
-    int bind = 0, forward = 0, backward = 0;
+    int bind = 0, forward = 0, backward = 0, weights = 0;
   };
 
   Doubling(const std::string& name, bool in_place, Calls& calls)
@@ -46,10 +46,11 @@ class Doubling : public Layer {
       ++calls_.forward;
       twice(x, y);
     }
-    void backward(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    void backward_data(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
       ++calls_.backward;
       if (dx) twice(dy, *dx);
     }
+    void backward_weights(const Pass&, const Tensor&, const Tensor&) override { ++calls_.weights; }
 
    private:
     static void twice(const Tensor& from, Tensor& to) {
@@ -206,7 +207,7 @@ TEST_F(TapeTest, WithNoRowsRunsNothingButTellsOfFinishedLayers) {
   EXPECT_EQ(calls.bind + calls.forward + calls.backward, 0);
 }
 
-// 0 to 3 rows; the first layer says itself that its dx is complete (dense), or does not (relu), or there is none.
+// 0 to 3 rows; the first layer computes gradients of weights behind dx (dense), or does not (relu), or there is none.
 TEST_F(TapeTest, TellsOfDxOnceAndBeforeTheFirstLayerIsDone) {
   const std::vector<std::vector<std::string>> nets{{"name='fc1' type='dense' out=4", "name='relu1' type='relu'"},
                                                    {"name='relu1' type='relu'", "name='fc1' type='dense' out=4"},
@@ -276,7 +277,7 @@ TEST_F(TapeTest, ReportsEveryLayerToTheProfilerByNameAndPhase) {
   EXPECT_THAT(rows, ElementsAre("double0 forward", "double1 forward", "double1 backward", "double0 backward"));
 }
 
-// y = 2 x, and together with `more` of its followers as one op y = 2 x as well.
+// y = 2 x with a parameter, and together with `more` of its followers as one op y = 2 x as well.
 class Starter : public Doubling {
  public:
   Starter(const std::string& name, int64_t more, Calls& calls) : Doubling(name, false, calls), more_(more) {}
@@ -285,9 +286,11 @@ class Starter : public Doubling {
     EXPECT_GE(static_cast<int64_t>(followers.size()), more_);
     return {bind(in, on), 1 + more_};
   }
+  std::vector<Param*> params() override { return {&param_}; }
 
  private:
   int64_t more_;
+  Param param_;
 };
 
 class RunTest : public TapeTest {
@@ -317,6 +320,29 @@ TEST_F(RunTest, OneOpStandsForAllItsLayers) {
   EXPECT_EQ(calls_.bind, 3);
   EXPECT_EQ(calls_.forward, 3);
   EXPECT_EQ(calls_.backward, 3);
+}
+
+TEST_F(RunTest, LayerByLayerItsOpRunsForwardAtTheFirstOfThemAndBackwardFromTheLastToTheFirst) {
+  Tape tape(*net_, 1, Device::kCpu, nullptr);
+  tape.begin_forward(x_);
+  std::vector<int> forward, data, weights;
+  for (int64_t i = 0; i < 5; ++i) {
+    tape.forward(pass_, i);
+    forward.push_back(calls_.forward);
+  }
+  EXPECT_THAT(forward, ElementsAre(1, 2, 2, 2, 3));
+  EXPECT_THAT(download(tape.output()), ElementsAre(8, 16));
+  Tensor dx({1, 2});
+  tape.begin_backward(x_, upload({1, 3}, {1, 2}, Device::kCpu), &dx);
+  for (int64_t i = 5; i-- > 0;) {
+    tape.backward_data(pass_, i);
+    data.push_back(calls_.backward);
+    tape.backward_weights(pass_, i);
+    weights.push_back(calls_.weights);
+  }
+  EXPECT_THAT(data, ElementsAre(1, 2, 2, 2, 3));
+  EXPECT_THAT(weights, ElementsAre(0, 0, 0, 1, 1));  // the others have no parameters
+  EXPECT_THAT(download(dx), ElementsAre(8, 24));
 }
 
 TEST_F(RunTest, KeepsOnlyTheOutputOfTheLastLayer) {
@@ -352,6 +378,26 @@ TEST_F(RunTest, IsReportedUnderTheNamesOfItsLayers) {
   std::vector<std::string> rows;
   for (const Profiler::Row& row : profiler.rows()) rows.push_back(row.name);
   EXPECT_THAT(rows, ElementsAre("double0", "double1+double2+double3", "double4"));
+}
+
+TEST_F(RunTest, BothPassesOfItsBackwardAreOneRowOfTheProfiler) {
+  Profiler profiler;
+  profiler.enable(true);
+  profiler.keep_spans(true);
+  Tape tape(*net_, 1, Device::kCpu, &profiler);
+  tape.forward(pass_, x_);
+  profiler.begin_step();
+  tape.backward(pass_, x_, x_, nullptr);
+  profiler.end_step();
+  ASSERT_EQ(profiler.rows().size(), 3u);
+  EXPECT_EQ(profiler.rows()[1].name, "double1+double2+double3");
+  std::vector<size_t> spans;
+  for (const Profiler::Span& span : profiler.spans()) spans.push_back(span.row);
+  EXPECT_THAT(spans, ElementsAre(0, 1, 1, 2));
+  const double both = profiler.spans()[1].end_ms - profiler.spans()[1].begin_ms + profiler.spans()[2].end_ms -
+                      profiler.spans()[2].begin_ms;
+  ASSERT_EQ(profiler.rows()[1].ms.size(), 1u);
+  EXPECT_NEAR(profiler.rows()[1].ms[0], both, 1e-6);
 }
 
 TEST_F(RunTest, ABadValueIsThatOfItsFirstLayer) {

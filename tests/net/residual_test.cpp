@@ -287,8 +287,8 @@ TEST_P(ResidualTest, BlocksOfANetShareTheMemoryOfBackward) {
     ops.back()->forward(pass.pass(), y[static_cast<size_t>(i)], y.back());
   }
   Tensor middle(x.shape(), DType::kF32, device()), first(x.shape(), DType::kF32, device());
-  ops[1]->backward(pass.pass(), y[1], y[2], dy, &middle);
-  ops[0]->backward(pass.pass(), y[0], y[1], middle, &first);
+  run_backward(*ops[1], pass.pass(), y[1], y[2], dy, &middle);
+  run_backward(*ops[0], pass.pass(), y[0], y[1], middle, &first);
   pass.stream().synchronize();
   EXPECT_EQ(download(dx), download(first));
   const std::vector<Param*> of_two = two.params(), of_again = again.params();

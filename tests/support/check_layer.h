@@ -3,6 +3,7 @@
 //     written;
 //   - dx and the gradients of all trained parameters are those of central differences of a random linear functional of
 //     y, on the CPU; on any other device y and all gradients are the CPU's;
+//   - dx is complete behind backward_data, and backward_weights leaves it alone;
 //   - backward adds to parameter gradients, overwrites those that count as zero, overwrites dx, and allows no dx;
 //   - x is not changed; a layer that is not in place does not read y in backward; an in-place one gives the same bits
 //     with y = x and dx = dy;

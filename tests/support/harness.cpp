@@ -67,6 +67,11 @@ std::vector<int32_t> download_labels(const Tensor& labels) {
   return {here.data<int32_t>(), here.data<int32_t>() + here.elements()};
 }
 
+void run_backward(Op& op, const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) {
+  op.backward_data(pass, x, y, dy, dx);
+  op.backward_weights(pass, x, dy);
+}
+
 DevicePass::DevicePass(Device device, int64_t rows) : stream_(device), rows_(static_cast<size_t>(rows)) {
   std::iota(rows_.begin(), rows_.end(), 0);
   pass_.seed = 1;
@@ -126,14 +131,17 @@ std::vector<float> Harness::backward(const std::vector<float>& dy) {
   Tensor dx(x_.shape(), x_.dtype(), x_.device());
   fill(dx, kNaN);
   const Tensor gradient = upload_like(dy, y_);
-  op_->backward(pass(), x_, y_, gradient, &dx);
+  op_->backward_data(pass(), x_, y_, gradient, &dx);
   pass_.stream().synchronize();
-  return download(dx);
+  std::vector<float> complete = download(dx);
+  op_->backward_weights(pass(), x_, gradient);
+  pass_.stream().synchronize();
+  return complete;
 }
 
 void Harness::backward_without_dx(const std::vector<float>& dy) {
   const Tensor gradient = upload_like(dy, y_);
-  op_->backward(pass(), x_, y_, gradient, nullptr);
+  run_backward(*op_, pass(), x_, y_, gradient, nullptr);
   pass_.stream().synchronize();
 }
 

@@ -42,6 +42,9 @@ void fill(Tensor& tensor, float value);
 Tensor upload_labels(const std::vector<int32_t>& labels, Device device);
 std::vector<int32_t> download_labels(const Tensor& labels);
 
+// Both passes of backward.
+void run_backward(Op& op, const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx);
+
 // A Pass and what it points to: training of step 0, seed 1, with rows 0, 1, ... of a step that has no others.
 class DevicePass {
  public:
@@ -69,7 +72,8 @@ class Harness {
   // For the batch `in` of a layer made elsewhere.
   Harness(std::unique_ptr<Layer> layer, const Shape& in, const Compute& on);
 
-  // Outputs and dx are filled with NaN first, so that elements that are not written show.
+  // Outputs and dx are filled with NaN first, so that elements that are not written show. dx is what backward_data
+  // leaves, before backward_weights runs.
   std::vector<float> forward(const std::vector<float>& x);
   std::vector<float> evaluate(const std::vector<float>& x);  // forward in Mode::kEval
   std::vector<float> backward(const std::vector<float>& dy);
