@@ -7,17 +7,14 @@
 
 namespace owt {
 
-ColumnExchange::ColumnExchange(std::string name, std::vector<int64_t> rows, std::vector<Slice> columns,
-                               const Compute& on, Communicator& comm, Profiler* profiler)
-    : name_(std::move(name)),
-      gradient_name_(name_ + " gradient"),
-      rows_(std::move(rows)),
+ColumnExchange::ColumnExchange(std::vector<int64_t> rows, std::vector<Slice> columns, const Compute& on,
+                               Communicator& comm)
+    : rows_(std::move(rows)),
       columns_(std::move(columns)),
       most_rows_(*std::max_element(rows_.begin(), rows_.end())),
       widest_(columns_.front().size()),
       rank_(static_cast<size_t>(comm.rank())),
-      comm_(comm),
-      profiler_(profiler) {
+      comm_(comm) {
   OWT_CHECK_EQ(static_cast<int>(rows_.size()), comm.ranks());
   OWT_CHECK_EQ(static_cast<int>(columns_.size()), comm.ranks());
   width_ = columns_[rank_].size();
@@ -43,7 +40,6 @@ Tensor ColumnExchange::block(Tensor& blocks, size_t rank, int64_t width) const {
 }
 
 void ColumnExchange::start_forward(const Tensor& mine, const Stream& stream) {
-  const Profiler::Scope scope(profiler_, name_, Phase::kTransfer);
   const Tensor flat = mine.reshaped({rows_[rank_], columns_.back().end});
   for (size_t r = 0; r < columns_.size(); ++r) {
     Tensor to = block(sent_, r, columns_[r].size()).rows(0, rows_[rank_]);
@@ -53,7 +49,6 @@ void ColumnExchange::start_forward(const Tensor& mine, const Stream& stream) {
 }
 
 const Tensor& ColumnExchange::finish_forward(const Stream& stream) {
-  const Profiler::Scope scope(profiler_, name_, Phase::kTransfer);
   stream.wait(exchanged_);
   if (even()) return batch_;
   int64_t first = 0;
@@ -65,7 +60,6 @@ const Tensor& ColumnExchange::finish_forward(const Stream& stream) {
 }
 
 void ColumnExchange::start_backward(const Stream& stream) {
-  const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
   int64_t first = 0;
   for (size_t r = 0; r < rows_.size(); ++r) {
     block(sent_, r, width_).rows(0, rows_[r]).copy_from(gradient_.rows(first, first + rows_[r]), stream);
@@ -75,7 +69,6 @@ void ColumnExchange::start_backward(const Stream& stream) {
 }
 
 void ColumnExchange::finish_backward(Tensor& mine, const Stream& stream) {
-  const Profiler::Scope scope(profiler_, gradient_name_, Phase::kTransfer);
   stream.wait(exchanged_);
   Tensor flat = mine.reshaped({rows_[rank_], columns_.back().end});
   for (size_t r = 0; r < columns_.size(); ++r) {

@@ -6,20 +6,17 @@
 // Uneven parts are padded to the largest for the way.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "src/comm/communicator.h"
-#include "src/core/profiler.h"
 #include "src/parallel/plan.h"
 
 namespace owt {
 
 class ColumnExchange {
  public:
-  // rows, columns: of every rank. `name` is the transfer's in reports. comm and profiler must outlive this.
-  ColumnExchange(std::string name, std::vector<int64_t> rows, std::vector<Slice> columns, const Compute& on,
-                 Communicator& comm, Profiler* profiler);
+  // rows, columns: of every rank. comm must outlive this.
+  ColumnExchange(std::vector<int64_t> rows, std::vector<Slice> columns, const Compute& on, Communicator& comm);
 
   // my rows x all columns -> all rows x my columns; in two halves, with the transfer between them.
   void start_forward(const Tensor& mine, const Stream& stream);
@@ -35,13 +32,11 @@ class ColumnExchange {
   int64_t all_rows() const;
   Tensor block(Tensor& blocks, size_t rank, int64_t width) const;
 
-  std::string name_, gradient_name_;
   std::vector<int64_t> rows_;
   std::vector<Slice> columns_;
   int64_t most_rows_, widest_, width_;  // of all ranks; of mine
   size_t rank_;
   Communicator& comm_;
-  Profiler* profiler_;
   Tensor sent_, received_;    // ranks x most rows x widest
   Tensor received_gradient_;  // its own, because the batch is read while the gradient is on its way
   Tensor batch_, gradient_;   // all rows x my columns

@@ -9,34 +9,25 @@
 // Uneven parts are padded to the widest for the way.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "src/comm/communicator.h"
-#include "src/core/profiler.h"
 #include "src/parallel/plan.h"
 
 namespace owt {
 
 class FeatureGather {
  public:
-  struct Names {  // of the transfers, in reports
-    std::string gather, reduce;
-  };
-  // comm and profiler must outlive this.
-  FeatureGather(Names names, std::vector<Slice> parts, int64_t rows, const Compute& on, Communicator& comm,
-                Profiler* profiler);
+  // comm must outlive this.
+  FeatureGather(std::vector<Slice> parts, int64_t rows, const Compute& on, Communicator& comm);
 
-  // rows x parts[rank] -> rows x all, valid until the next gather.
-  const Tensor& gather(const Tensor& mine, const Stream& stream);
-  // rows x all -> rows x parts[rank], valid until the next reduce or take. In two halves, so that the transfer can go
-  // on while something else is computed.
+  // rows x parts[rank] -> rows x all, valid until the next gather; in two halves, with the transfer between them, as
+  // reduce. One of them at a time is under way.
+  void start_gather(const Tensor& mine, const Stream& stream);
+  const Tensor& finish_gather(const Stream& stream);
+  // rows x all -> rows x parts[rank], valid until the next reduce or take.
   void start_reduce(const Tensor& summand, const Stream& stream);
   const Tensor& finish_reduce(const Stream& stream);
-  const Tensor& reduce(const Tensor& summand, const Stream& stream) {
-    start_reduce(summand, stream);
-    return finish_reduce(stream);
-  }
   const Tensor& take(const Tensor& whole, const Stream& stream);
 
  private:
@@ -45,16 +36,14 @@ class FeatureGather {
   bool even() const { return parts_.back().size() == widest(); }
   Tensor block(size_t rank) const;  // of blocks_
 
-  Names names_;
   std::vector<Slice> parts_;
   Slice mine_;
   int64_t rows_;
   Communicator& comm_;
-  Profiler* profiler_;
   Tensor whole_, mine_columns_;
   Tensor blocks_;  // ranks x rows x widest: what travels
   Tensor padded_;  // rows x widest: my block where parts are uneven
-  Event reduced_;
+  Event arrived_;
 };
 
 }  // namespace owt

@@ -2,14 +2,11 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "layers/layer.h"
 #include "src/comm/communicator.h"
-#include "src/core/profiler.h"
 #include "src/parallel/plan.h"
 
 namespace owt {
@@ -18,34 +15,34 @@ class GradSync {
  public:
   using LayerOf = std::function<Layer&(int64_t layer)>;  // of the plan
 
-  // Lays the gradients of every bucket side by side in memory (the parameters' grad becomes a view of it). `name`: of
-  // the transfer in reports. Where `copies` is given, the ranks of that group take the sums of its first rank
-  // (Plan::copies_gradients). The communicators and profiler must outlive this; profiler and copies may be null.
-  GradSync(std::string name, std::span<const Bucket> buckets, const LayerOf& layer_of, const Compute& on,
-           Communicator& comm, Profiler* profiler, Communicator* copies = nullptr);
+  // Lays the gradients of every bucket side by side in memory (the parameters' grad becomes a view of it). Where
+  // `copies` is given, the ranks of that group take the sums of its first rank (Plan::copies_gradients). The
+  // communicators must outlive this; copies may be null.
+  GradSync(std::span<const Bucket> buckets, const LayerOf& layer_of, const Compute& on, Communicator& comm,
+           Communicator* copies = nullptr);
 
-  // The gradients of this layer of the plan are complete: a bucket whose layers all are starts on its way.
-  void layer_done(int64_t layer, const Stream& stream);
-  // Waits until all are summed; the next ones may be computed then.
-  void finish(const Stream& stream);
+  // The gradients of all layers of the bucket are complete: it starts on its way.
+  void start(int bucket, const Stream& stream);
+  // Starts to take those of the first rank, once they are summed.
+  void start_copy(int bucket, const Stream& stream);
+  // Until the bucket is there; its next gradients may be computed then.
+  void wait(int bucket, const Stream& stream);
 
  private:
   struct Group {
     Tensor all;  // the gradients one after the other
     Communicator *comm = nullptr, *copies = nullptr;
     std::vector<Param*> params;
-    int64_t layers = 0, left = 0;  // of the bucket; not done yet in this step
-    Event summed;
+    bool under_way = false;
+    Event arrived;
   };
 
-  void send(Group& group, const Stream& stream);
-  void copy(Group& group);
+  Group& group(int bucket) { return groups_[static_cast<size_t>(bucket)]; }
 
-  std::string name_;
-  Communicator* copies_;
-  Profiler* profiler_;
   std::vector<Group> groups_;
-  std::multimap<int64_t, size_t> groups_of_;  // layer of the plan -> groups
 };
+
+// Where there is no gradient yet, as on a rank without rows, its memory still counts in a sum of ranks.
+void complete_gradient(Param& param, const Stream& stream);
 
 }  // namespace owt

@@ -61,7 +61,15 @@ class Order {
   }
 
   void forward(int64_t i, int round) { add(Action::Kind::kForward, {i, i + 1}, round); }
-  void loss(int round) { add(Action::Kind::kLoss, {}, round); }
+  // Of logits that lie on several ranks, each first sums up what the others must know of its own.
+  void loss(int round) {
+    wait(of_step().labels, round);
+    if (travels(of_step().loss_statistics)) {
+      actions_.push_back({.kind = Action::Kind::kLoss, .round = round, .transfer = of_step().loss_statistics});
+      exchange(of_step().loss_statistics, round);
+    }
+    add(Action::Kind::kLoss, {}, round);
+  }
 
   void forward_front() {
     for (int64_t i = 0; i < plan_.boundary; ++i) forward(i, kOwnRows);
@@ -221,8 +229,6 @@ void one_weird_trick(Order& step) {
     }
     step.wait(step.seam().input, r);
     step.forward_dense(r);
-    if (r == 0) step.wait(step.of_step().labels);
-    step.exchange(step.of_step().loss_statistics, r);
     step.loss(r);
     step.backward_dense(r);
     step.update_after(r);

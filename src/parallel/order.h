@@ -17,10 +17,12 @@ struct Action {
   // A layer's backward comes in two parts: the gradient of its input, which others wait for, and those of its weights.
   enum class Kind { kForward, kLoss, kBackwardData, kBackwardWeights, kUpdate, kStart, kWait };
   Kind kind;
-  Slice layers{};                     // of the plan: those that run or are updated
-  int round = kOwnRows;               // which dense batch
-  TransferId transfer = kNoTransfer;  // kStart, kWait; kUpdate: what summed the gradients, where anything did
-  int bucket = 0;                     // which part of a transfer that moves buckets
+  Slice layers{};        // of the plan: those that run or are updated
+  int round = kOwnRows;  // which dense batch
+  // kStart, kWait; kUpdate: what summed the gradients, where anything did; kLoss: that it prepares, and then it is not
+  // the loss itself.
+  TransferId transfer = kNoTransfer;
+  int bucket = 0;  // which part of a transfer that moves buckets
   // The actions behind it need not wait for it: a GPU runs it in a stream of its own, the CPU all the same in turn.
   bool beside = false;
 

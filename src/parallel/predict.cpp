@@ -43,7 +43,7 @@ class Prices {
   }
 
   double compute(const Action& action) const {
-    if (action.kind == Action::Kind::kLoss) return model_.loss(rows(action));
+    if (action.kind == Action::Kind::kLoss) return action.transfer == kNoTransfer ? model_.loss(rows(action)) : 0;
     double seconds = 0;
     for (int64_t i = action.layers.begin; i < action.layers.end; ++i)
       seconds += of_layer(action, static_cast<size_t>(i));
@@ -121,7 +121,7 @@ class Clock {
       case Action::Kind::kStart:
         return send(action, prices.transfer(action));
       case Action::Kind::kWait:
-        return wait(action, arrivals_.at(key(action)));
+        return wait(action, arrival(action));
       case Action::Kind::kUpdate:
         return spend(action, prices.compute(action), updated_);
       default:
@@ -139,6 +139,11 @@ class Clock {
  private:
   using Key = std::tuple<TransferId, int, int>;
   static Key key(const Action& action) { return {action.transfer, action.round, action.bucket}; }
+  // What started once for all rounds is waited for in each.
+  double arrival(const Action& action) const {
+    const auto found = arrivals_.find(key(action));
+    return found != arrivals_.end() ? found->second : arrivals_.at(Key{action.transfer, kOwnRows, action.bucket});
+  }
   // What a GPU does beside holds up nothing behind it, but takes its time from it.
   bool apart(const Action& action) const { return action.beside && !in_turn_; }
 

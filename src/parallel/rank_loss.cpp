@@ -18,17 +18,17 @@ RankLoss::RankLoss(const Plan& plan, int64_t rows, Communicator& comm, Profiler*
   dlogits_ = Tensor({rows, columns}, activation_type(on.precision), on.device);
 }
 
+void RankLoss::sum_up(const Pass& pass, const Tensor& logits, const Tensor& labels) {
+  const Profiler::Scope scope(profiler_, "loss", Phase::kLoss);
+  sharded_->summarize(pass, logits.reshaped(dlogits_.shape()), labels, stats_);
+}
+
 void RankLoss::run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor& sums,
                    const LossFollowUp& then) {
   const Profiler::Scope scope(profiler_, "loss", Phase::kLoss);
   const Tensor flat = logits.reshaped(dlogits_.shape());
   Tensor* const dlogits = gradient ? &dlogits_ : nullptr;
   if (whole_) return whole_->run(pass, flat, labels, dlogits, sums, then);
-  sharded_->summarize(pass, flat, labels, stats_);
-  {
-    const Profiler::Scope transfer(profiler_, "loss statistics", Phase::kTransfer);
-    pass.stream->wait(comm_.all_gather(stats_, all_stats_, pass.stream->record()));
-  }
   sharded_->finish(pass, flat, labels, all_stats_, dlogits, &sums, then);
 }
 

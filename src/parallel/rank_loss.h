@@ -17,6 +17,11 @@ class RankLoss {
   // comm: of the model group; must outlive this, as must profiler, which may be null.
   RankLoss(const Plan& plan, int64_t rows, Communicator& comm, Profiler* profiler);
 
+  // Where the loss is sharded, before run() of the same logits and labels: sums up what the others must know of this
+  // rank's logits, and brings that together.
+  void sum_up(const Pass& pass, const Tensor& logits, const Tensor& labels);
+  void start_statistics(const Stream& stream) { gathered_ = comm_.all_gather(stats_, all_stats_, stream.record()); }
+  void wait_for_statistics(const Stream& stream) { stream.wait(gathered_); }
   // As SoftmaxLoss::run; logits as the last layer leaves them on this rank. The gradient is in dlogits() then.
   void run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor& sums,
            const LossFollowUp& then = {});
@@ -29,6 +34,7 @@ class RankLoss {
   std::unique_ptr<ShardedSoftmaxLoss> sharded_;
   Tensor dlogits_;
   Tensor stats_, all_stats_;
+  Event gathered_;
 };
 
 }  // namespace owt

@@ -2,12 +2,9 @@
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "src/net/net.h"
-#include "src/parallel/feature_gather.h"
 #include "src/parallel/plan.h"
 
 namespace owt {
@@ -36,38 +33,6 @@ class RankModel {
   std::unique_ptr<Net> front_;
   std::vector<std::unique_ptr<Net>> stages_;
   std::vector<int64_t> first_;
-};
-
-// The layers behind the boundary with the moves between them, for one batch size. With nothing behind the boundary it
-// is the identity.
-class BackTape {
- public:
-  // comm: of the model group. All but profiler must outlive this; profiler may be null.
-  BackTape(const Plan& plan, RankModel& model, int64_t rows, Communicator& comm, Profiler* profiler);
-
-  // The dense batch -> its logits: whole rows on every rank, or with a sharded loss this rank's columns of them; valid
-  // until the next forward.
-  const Tensor& forward(const Pass& pass, const Tensor& x);
-  // After forward on the same x. dx, a summand over the ranks, may be null.
-  // Hooks: layers by their number in the plan.
-  void backward(const Pass& pass, const Tensor& dlogits, Tensor* dx, const BackwardHooks& hooks = {});
-
-  std::vector<Watched> watched() const;  // see Tape; layers of the plan
-  int64_t bytes() const;
-
- private:
-  struct Stage {
-    std::optional<FeatureGather> gather;  // of the input, or none
-    Layout gradient;                      // of the input's gradient, where it is gathered
-    Tape tape;
-    std::optional<FeatureGather> scatter;  // of the output, summands; or none
-    const Tensor* x = nullptr;
-    Tensor dx;  // the first stage has none of its own
-  };
-
-  RankModel& model_;
-  std::vector<Stage> stages_;
-  std::optional<FeatureGather> logits_;
 };
 
 }  // namespace owt

@@ -44,22 +44,16 @@ std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param) 
   fail("layer ", layer, " has no parameter ", param, " that is updated in shares");
 }
 
-ShardedUpdate::ShardedUpdate(const Plan& plan, const GradSync::LayerOf& layer_of, Communicator& comm, Update update,
-                             Profiler* profiler)
-    : comm_(comm), update_(std::move(update)), profiler_(profiler), updates_(plan.request.on.device) {
+ShardedUpdate::ShardedUpdate(const Plan& plan, const GradSync::LayerOf& layer_of, Communicator& comm) : comm_(comm) {
   OWT_CHECK(plan.shares_update());
   OWT_CHECK_EQ(comm.ranks(), plan.ranks());
-  for (const Bucket& bucket : plan.buckets) {
-    for (const int64_t layer : bucket.layers) groups_of_.emplace(layer, groups_.size());
-    groups_.push_back(group_of(bucket, layer_of, plan.request.on));
-  }
+  for (const Bucket& bucket : plan.buckets) groups_.push_back(group_of(bucket, layer_of, plan.request.on));
 }
 
 ShardedUpdate::Group ShardedUpdate::group_of(const Bucket& bucket, const GradSync::LayerOf& layer_of,
                                              const Compute& on) {
   Group group;
   group.comm = bucket.trained ? &comm_ : &comm_.unrounded();
-  group.layers = group.left = static_cast<int64_t>(bucket.layers.size());
   group.share = share_to_update(bucket.elements, comm_.ranks(), comm_.rank());
   group.gradients = Tensor({bucket.elements}, DType::kF32, on.device);
   group.values = Tensor({bucket.elements}, DType::kF32, on.device);
@@ -94,53 +88,24 @@ Slice ShardedUpdate::part_of(const Param& param) const {
   return found->second;
 }
 
-void ShardedUpdate::layer_done(int64_t layer, const Stream& stream) {
-  const auto [begin, end] = groups_of_.equal_range(layer);
-  for (auto at = begin; at != end; ++at) {
-    Group& group = groups_[at->second];
-    if (--group.left > 0) continue;
-    send(group, stream);
-    // The bucket before has had the time of this one's layers to be summed. Which one is updated now must not depend on
-    // what has arrived: all ranks call the collectives in the same order.
-    if (summing_) update(*summing_);
-    summing_ = &group;
-  }
-}
-
-void ShardedUpdate::send(Group& group, const Stream& stream) {
-  const Profiler::Scope scope(profiler_, "gradients", Phase::kTransfer);
-  for (const ParamPart& part : group.parts) {
-    // A rank without rows has no gradient of its own, but its memory still counts in the sum.
-    if (part.param->grad_is_zero) part.param->grad.zero(stream);
-    part.param->grad_is_zero = false;
-  }
+void ShardedUpdate::start_gradients(int bucket, const Stream& stream) {
+  Group& at = group(bucket);
+  for (const ParamPart& part : at.parts) complete_gradient(*part.param, stream);
   // Sum, not mean: the loss already carries 1/N (layers/softmax_loss.h).
-  Tensor mine = group.gradients.part(group.share.begin, {group.share.size()});
-  group.summed = group.comm->reduce_scatter(group.gradients, mine, stream.record());
+  Tensor sums = mine(at.gradients, at);
+  at.summed = at.comm->reduce_scatter(at.gradients, sums, stream.record());
 }
 
-void ShardedUpdate::update(Group& group) {
-  {
-    const Profiler::Scope scope(profiler_, "gradients", Phase::kTransfer);
-    updates_.wait(group.summed);
-  }
-  update_(group.parts, updates_);
-  const Profiler::Scope scope(profiler_, "weights", Phase::kTransfer);
-  const Tensor mine = group.values.part(group.share.begin, {group.share.size()});
-  group.gathered = comm_.unrounded().all_gather(mine, group.values, updates_.record());
+void ShardedUpdate::start_weights(int bucket, const Stream& stream) {
+  Group& at = group(bucket);
+  at.gathered = comm_.unrounded().all_gather(mine(at.values, at), at.values, stream.record());
 }
 
-void ShardedUpdate::finish(const Stream& stream) {
-  for (const Group& group : groups_) OWT_CHECK_EQ(group.left, 0);
-  if (summing_) update(*summing_);
-  summing_ = nullptr;
-  const Profiler::Scope scope(profiler_, "weights", Phase::kTransfer);
-  for (Group& group : groups_) {
-    stream.wait(group.gathered);
-    if (group.copies.defined())
-      dispatch(stream.device(), [&](auto tag) { round_to_bf16(tag, group.values, group.copies, stream); });
-    group.left = group.layers;
-  }
+void ShardedUpdate::wait_for_weights(int bucket, const Stream& stream) {
+  Group& at = group(bucket);
+  stream.wait(at.gathered);
+  if (at.copies.defined())
+    dispatch(stream.device(), [&](auto tag) { round_to_bf16(tag, at.values, at.copies, stream); });
 }
 
 }  // namespace owt

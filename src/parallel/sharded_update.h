@@ -4,13 +4,10 @@
 // Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", P_os.
 #pragma once
 
-#include <functional>
-#include <map>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
-#include "src/core/profiler.h"
 #include "src/parallel/grad_sync.h"
 
 namespace owt {
@@ -21,20 +18,19 @@ std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param);
 
 class ShardedUpdate {
  public:
-  // Queues the update of these parts.
-  using Update = std::function<void(std::span<const ParamPart> parts, const Stream& stream)>;
-
   // Lays the gradients, values and bf16 copies of every bucket of the plan side by side in memory (the parameters'
-  // become views of it; values that are there already are kept). comm: of all ranks. It and profiler must outlive this;
-  // profiler may be null.
-  ShardedUpdate(const Plan& plan, const GradSync::LayerOf& layer_of, Communicator& comm, Update update,
-                Profiler* profiler);
+  // become views of it; values that are there already are kept). comm: of all ranks; it must outlive this.
+  ShardedUpdate(const Plan& plan, const GradSync::LayerOf& layer_of, Communicator& comm);
 
-  // The gradients of this layer are complete, and its weights are not needed any more: a bucket whose layers all are
-  // starts on its way. Layers come last first, on all ranks.
-  void layer_done(int64_t layer, const Stream& stream);
-  // Waits until all weights are updated and gathered.
-  void finish(const Stream& stream);
+  // The gradients of the bucket's layers are complete, and their weights are not needed any more: they start on their
+  // way to the ranks that update them.
+  void start_gradients(int bucket, const Stream& stream);
+  void wait_for_gradients(int bucket, const Stream& stream) { stream.wait(group(bucket).summed); }
+  // What this rank updates of the bucket, every parameter's part.
+  std::span<const ParamPart> parts(int bucket) const { return groups_[static_cast<size_t>(bucket)].parts; }
+  // The updated weights start on their way to the others.
+  void start_weights(int bucket, const Stream& stream);
+  void wait_for_weights(int bucket, const Stream& stream);
 
   Slice part_of(const Param& param) const;  // that this rank updates
 
@@ -42,24 +38,18 @@ class ShardedUpdate {
   struct Group {
     Tensor gradients, values, copies;  // one after the other
     Communicator* comm = nullptr;      // for the gradients
-    std::vector<ParamPart> parts;      // of every parameter, this rank's
+    std::vector<ParamPart> parts;      // this rank's of every parameter
     Slice share;
-    int64_t layers = 0, left = 0;  // of the bucket; not done yet in this step
     Event summed, gathered;
   };
 
   Group group_of(const Bucket& bucket, const GradSync::LayerOf& layer_of, const Compute& on);
-  void send(Group& group, const Stream& stream);
-  void update(Group& group);
+  Group& group(int bucket) { return groups_[static_cast<size_t>(bucket)]; }
+  Tensor mine(const Tensor& all, const Group& group) const { return all.part(group.share.begin, {group.share.size()}); }
 
   Communicator& comm_;
-  Update update_;
-  Profiler* profiler_;
-  Stream updates_;  // beside the backward pass
   std::vector<Group> groups_;
-  std::multimap<int64_t, size_t> groups_of_;  // layer of the plan -> groups
   std::unordered_map<const Param*, Slice> part_of_;
-  Group* summing_ = nullptr;  // it has left, and is not updated yet
 };
 
 }  // namespace owt

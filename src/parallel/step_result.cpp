@@ -2,11 +2,6 @@
 
 namespace owt {
 
-void share_result(Tensor& sums, Communicator& comm, const Stream& stream, Profiler* profiler) {
-  const Profiler::Scope scope(profiler, "step result", Phase::kTransfer);
-  stream.wait(comm.all_reduce(sums, stream.record()));
-}
-
 StepResult step_result(const double* sums) {
   StepResult result;
   result.sums.loss = sums[kLossSum];

@@ -4,8 +4,6 @@
 #include <cstdint>
 
 #include "layers/softmax_loss.h"
-#include "src/comm/communicator.h"
-#include "src/core/profiler.h"
 
 namespace owt {
 
@@ -19,8 +17,7 @@ struct StepResult {
   bool stop = false;  // a rank was asked to stop
 };
 
-// Queues the sum over ranks. `sums` must count every row of the step on one rank only.
-void share_result(Tensor& sums, Communicator& comm, const Stream& stream, Profiler* profiler);
+// Of sums over all ranks, which count every row of the step on one rank only.
 StepResult step_result(const double* sums);
 
 }  // namespace owt

@@ -1,3 +1,4 @@
+// How a step runs: one action of src/parallel/order.cpp after the other.
 #include "src/train/step.h"
 
 namespace owt {
@@ -14,55 +15,156 @@ void Step::start_evaluation(const Batch& batch) {
   start(batch, pass, {}, false);
 }
 
-// The order of a step. Evaluation ends with the loss.
 void Step::queue(const Batch& batch, const Pass& pass, const Slot& slot) {
-  const bool learns = pass.mode == Mode::kTrain;
-  const Stream& stream = stream_;
   Bound& b = bound(batch.step_rows);
-  Pass front_pass = pass, dense_pass = pass;
-  b.front_rows.give_to(front_pass);
+  Running now{batch, slot, b, pass.mode == Mode::kTrain, pass, pass, {}, {}, batch.labels, {}, false};
+  b.front_rows.give_to(now.front_pass);
+  b.front.begin_forward(batch.images);
+  for (const Action& action : now.learns ? b.training : b.evaluation) run(action, now);
+  if (now.beside) stream_.wait(beside_.record());
+}
 
-  b.boundary.gather_labels(batch.labels, stream);
-  const Tensor& y = b.front.forward(front_pass, batch.images);
-  b.boundary.gather(0, y, stream);
-  Tensor dy;
-  for (int r = 0; r < b.boundary.rounds(); ++r) {
-    if (r + 1 < b.boundary.rounds()) b.boundary.gather(r + 1, y, stream);
-    const Rows& rows = b.dense_rows[static_cast<size_t>(r)];
-    const auto count = static_cast<int64_t>(rows.host.size());
-    rows.give_to(dense_pass);
-    Dense& d = dense(count);
-    const Tensor x = b.boundary.gathered(r, stream).rows(0, count);
-    const Tensor& logits = d.tape.forward(dense_pass, x);
-    d.loss.run(dense_pass, logits, b.boundary.labels(r, stream), learns, my_sums(), after_loss(b, d, slot));
-    if (!learns) {
-      hand_out(logits, rows);
-      continue;
-    }
+void Step::run(const Action& action, Running& now) {
+  switch (action.kind) {
+    case Action::Kind::kForward:
+      return forward(action.layers.begin, action.round, now);
+    case Action::Kind::kLoss:
+      return loss(action, now);
+    case Action::Kind::kBackwardData:
+      return backward_data(action.layers.begin, action.round, now);
+    case Action::Kind::kBackwardWeights:
+      return backward_weights(action.layers.begin, action.round, now);
+    case Action::Kind::kUpdate:
+      return update(action, now);
+    case Action::Kind::kStart:
+    case Action::Kind::kWait:
+      return transfer(action, now);
+  }
+}
 
-    // Without a boundary the loss is that of the rows before it, and so is its gradient.
-    if (!plan_.split()) dy = d.loss.dlogits().reshaped(y.shape());
-    Tensor* dx = plan_.split() ? b.boundary.dense_gradient(r, stream) : nullptr;
-    Tensor dx_rows = dx ? dx->rows(0, count) : Tensor();
-    const bool every_round = plan_.request.dense_update == DenseUpdate::kRound;
-    const int64_t round_rows = b.round_rows[static_cast<size_t>(r)];  // the same on all ranks
-    const bool complete = every_round ? round_rows > 0 : r + 1 == b.boundary.rounds();
-    BackwardHooks hooks;
-    hooks.dx_done = [&] { b.boundary.scatter(r, stream); };
-    if (complete) hooks.layer_done = [&](int64_t layer) { layer_done(layer); };
-    d.tape.backward(dense_pass, d.loss.dlogits(), dx ? &dx_rows : nullptr, hooks);
-    // The loss carries 1/N; a round stands for itself.
-    if (every_round && complete)
-      update_dense(static_cast<double>(batch.step_rows) / static_cast<double>(round_rows), stream);
+void Step::forward(int64_t layer, int round, Running& now) {
+  if (layer < plan_.boundary) return now.bound.front.forward(now.front_pass, layer);
+  if (layer == plan_.boundary) begin_round(round, now);
+  dense_of(round, now).tape.forward(now.dense_pass, layer);
+}
+
+// Without a boundary the loss is that of the rank's own rows, and so is its gradient.
+void Step::loss(const Action& action, Running& now) {
+  const int round = action.round;
+  if (!plan_.split()) begin_round(round, now);
+  Dense& dense = dense_of(round, now);
+  if (action.transfer != kNoTransfer) return dense.loss.sum_up(now.dense_pass, logits(round, now), now.labels);
+  dense.loss.run(now.dense_pass, logits(round, now), now.labels, now.learns, my_sums(),
+                 after_loss(now.bound, dense, now.slot));
+  if (!now.learns) return hand_out(logits(round, now), now.bound.dense_rows[static_cast<size_t>(round)]);
+  if (!plan_.split()) {
+    now.gradient = dense.loss.dlogits().reshaped(now.bound.front.output().shape());
+    return;
   }
-  if (learns) {
-    if (plan_.split()) dy = b.boundary.finish(stream);
-    if (plan_.front_learns)
-      b.front.backward(front_pass, batch.images, dy, nullptr,
-                       {.layer_done = [&](int64_t layer) { layer_done(layer); }});
-    finish_updates();
+  now.gradient = now.bound.seam->home();
+  if (plan_.front_learns) now.dense_gradient = now.bound.seam->gradient(round);
+  dense.tape.begin_backward(dense.loss.dlogits(), plan_.front_learns ? &now.dense_gradient : nullptr, stream_);
+}
+
+void Step::backward_data(int64_t layer, int round, Running& now) {
+  if (layer >= plan_.boundary) return dense_of(round, now).tape.backward_data(now.dense_pass, layer);
+  Tape& front = now.bound.front;
+  if (layer + 1 == plan_.boundary) front.begin_backward(now.batch.images, now.gradient, nullptr);
+  front.backward_data(now.front_pass, layer);
+}
+
+void Step::backward_weights(int64_t layer, int round, Running& now) {
+  if (layer >= plan_.boundary) return dense_of(round, now).tape.backward_weights(now.dense_pass, layer);
+  now.bound.front.backward_weights(now.front_pass, layer);
+}
+
+// What is queued behind an update beside it reads nothing that the update writes. The loss carries 1/N; a round that is
+// followed by an update stands for itself.
+void Step::update(const Action& action, Running& now) {
+  const Stream& stream = stream_of(action);
+  now.beside = now.beside || &stream == &beside_;
+  if (action.beside && action.transfer == kNoTransfer) stream.wait(stream_.record());
+  if (sharded_update_) {
+    const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
+    return sgd_.update(sharded_update_->parts(action.bucket), rate_of(action), 1, stream);
   }
-  share_result(sums_, comm_, stream, profiler_);
+  const double rows = action.round == kOwnRows
+                          ? static_cast<double>(now.batch.step_rows)
+                          : static_cast<double>(now.bound.round_rows[static_cast<size_t>(action.round)]);
+  update(action.layers, rate_of(action), static_cast<double>(now.batch.step_rows) / rows, stream);
+}
+
+void Step::transfer(const Action& action, Running& now) {
+  const auto transfer = static_cast<size_t>(action.transfer);
+  const Profiler::Scope scope(profiler_, plan_.transfers[transfer].name, Phase::kTransfer);
+  const Move& move = moves_[transfer];
+  (action.kind == Action::Kind::kStart ? move.start : move.wait)(action, now, stream_of(action));
+}
+
+std::vector<Step::Move> Step::moves() {
+  std::vector<Move> all(plan_.transfers.size());
+  for (size_t id = 0; id < all.size(); ++id)  // those that are not named below move features between dense layers
+    all[id] = {[=, this](const Action& action, Running& now, const Stream& stream) {
+                 dense_of(action.round, now).tape.start(static_cast<TransferId>(id), stream);
+               },
+               [=, this](const Action& action, Running& now, const Stream& stream) {
+                 dense_of(action.round, now).tape.wait(static_cast<TransferId>(id), stream);
+               }};
+  add_moves_of_gradients(all);
+  add_moves_of_rounds(all);
+  return all;
+}
+
+void Step::add_moves_of_gradients(std::vector<Move>& moves) {
+  const auto add = [&](TransferId id, const auto& start, const auto& wait) {
+    if (id == kNoTransfer) return;
+    moves[static_cast<size_t>(id)] = {
+        [=](const Action& action, Running&, const Stream& stream) { start(action.bucket, stream); },
+        [=](const Action& action, Running&, const Stream& stream) { wait(action.bucket, stream); }};
+  };
+  const StepTransfers& of = plan_.of_step;
+  const auto wait = [this](int bucket, const Stream& stream) { grad_sync_.wait(bucket, stream); };
+  const auto wait_dense = [this](int bucket, const Stream& stream) { dense_grad_sync_.wait(bucket, stream); };
+  add(
+      of.dense_gradients, [this](int b, const Stream& stream) { dense_grad_sync_.start(b, stream); }, wait_dense);
+  add(
+      of.gradient_copies, [this](int b, const Stream& stream) { grad_sync_.start_copy(b, stream); }, wait);
+  if (!sharded_update_)
+    return add(
+        of.gradients, [this](int b, const Stream& stream) { grad_sync_.start(b, stream); }, wait);
+  add(
+      of.gradients, [this](int b, const Stream& stream) { sharded_update_->start_gradients(b, stream); },
+      [this](int b, const Stream& stream) { sharded_update_->wait_for_gradients(b, stream); });
+  add(
+      of.weights, [this](int b, const Stream& stream) { sharded_update_->start_weights(b, stream); },
+      [this](int b, const Stream& stream) { sharded_update_->wait_for_weights(b, stream); });
+}
+
+void Step::add_moves_of_rounds(std::vector<Move>& moves) {
+  using Act = const Action&;
+  using Now = Running&;
+  using On = const Stream&;
+  const auto add = [&](TransferId id, const auto& start, const auto& wait) {
+    if (id != kNoTransfer) moves[static_cast<size_t>(id)] = {start, wait};
+  };
+  const StepTransfers& of = plan_.of_step;
+  add(
+      of.labels, [](Act, Now now, On on) { now.bound.labels->start(now.batch.labels, on); },
+      [](Act action, Now now, On on) { now.labels = now.bound.labels->wait(action.round, on); });
+  add(
+      of.loss_statistics, [this](Act action, Now now, On on) { dense_of(action.round, now).loss.start_statistics(on); },
+      [this](Act action, Now now, On on) { dense_of(action.round, now).loss.wait_for_statistics(on); });
+  add(
+      of.result, [this](Act, Now, On on) { result_shared_ = comm_.all_reduce(sums_, on.record()); },
+      [this](Act, Now, On on) { on.wait(result_shared_); });
+  if (!plan_.split()) return;
+  const LayerTransfers& seam = plan_.layers[static_cast<size_t>(plan_.boundary)].transfers;
+  add(
+      seam.input, [](Act action, Now now, On on) { now.bound.seam->start(action.round, now.bound.front.output(), on); },
+      [](Act action, Now now, On on) { now.dense_batch = now.bound.seam->wait(action.round, on); });
+  add(
+      seam.input_gradient, [](Act action, Now now, On on) { now.bound.seam->start_back(action.round, on); },
+      [](Act action, Now now, On on) { now.bound.seam->wait_back(action.round, on); });
 }
 
 }  // namespace owt

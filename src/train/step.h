@@ -1,4 +1,4 @@
-// One training step, and the same pass for evaluation. The order of a step is in step.cpp and nowhere else.
+// One training step, and the same pass for evaluation, on one rank: runs the actions that src/parallel/order.cpp lists.
 //
 // A step is started and its result asked for later: on a GPU the host only queues the work, so that it can prepare the
 // next step meanwhile. On the CPU a step is over when start() returns.
@@ -7,23 +7,25 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
-#include <tuple>
 #include <vector>
 
 #include "data/batch.h"
-#include "src/core/graph.h"
 #include "src/core/memory.h"
-#include "src/parallel/boundary.h"
+#include "src/parallel/dense_tape.h"
 #include "src/parallel/grad_sync.h"
 #include "src/parallel/groups.h"
+#include "src/parallel/order.h"
 #include "src/parallel/rank_loss.h"
 #include "src/parallel/rank_model.h"
+#include "src/parallel/seam.h"
 #include "src/parallel/sharded_update.h"
-#include "src/parallel/step_launches.h"
+#include "src/parallel/step_labels.h"
 #include "src/parallel/step_result.h"
 #include "src/train/sgd.h"
+#include "src/train/step_recorder.h"
 
 namespace owt {
 
@@ -48,8 +50,6 @@ class Step {
     // and rounds every row of the step comes once. Wants a plan with whole_logits; nothing is recorded then.
     LogitsReceiver logits = {};
     std::string weights = {};  // the file they come from, where it is evaluated; empty: they are being trained
-    // Parameters of dense layers from which a GPU updates them beside the backward pass of the layers before them.
-    int64_t beside_from = kUpdateBesideFrom;
   };
 
   // All but profiler must outlive this; profiler may be null. The model's parameters get their memory here.
@@ -104,7 +104,8 @@ class Step {
     Block& block() { return *reinterpret_cast<Block*>(host.raw()); }
   };
   struct Dense {  // behind the boundary, for one number of rows
-    BackTape tape;
+    Dense(Step& step, int64_t rows);
+    DenseTape tape;
     RankLoss loss;
   };
   struct Rows {  // indexes in the step, on the host and, for kernels, on the device
@@ -114,43 +115,61 @@ class Step {
   };
   struct Bound {  // everything that depends on the number of rows of a step
     Bound(Step& step, int64_t step_rows);
+    std::vector<Action> training, evaluation;
     Tape front;
-    Boundary boundary;
-    Rows front_rows;                  // of this rank
-    bool learns = false;              // prepared for backward
-    std::vector<Rows> dense_rows;     // of every round
-    std::vector<int64_t> round_rows;  // of every round, over all replicas
+    std::unique_ptr<Seam> seam;        // null where nothing is split
+    std::optional<StepLabels> labels;  // where they travel
+    Rows front_rows;                   // of this rank
+    bool learns = false;               // prepared for backward
+    std::vector<Rows> dense_rows;      // of every round
+    std::vector<int64_t> round_rows;   // of every round, over all replicas
   };
-  struct Recorded {
-    Graph graph;
-    std::shared_ptr<const Profiler::Recording> scopes;
+  // What the step that is being queued has come to.
+  struct Running {
+    const Batch& batch;
+    const Slot& slot;
+    Bound& bound;
+    bool learns;
+    Pass front_pass, dense_pass;
+    Tensor dense_batch, dense_gradient;  // of the round: the dense layers' input, and where its gradient goes
+    Tensor labels;                       // of the round, or of the rank's own rows
+    Tensor gradient;                     // at the front's output
+    bool beside;                         // something runs beside
   };
-  // What a recorded step depends on: rows, addresses of images and labels, channels of the images (which tell their
-  // layout), mode, timed or not.
-  using RecordKey = std::tuple<int64_t, const void*, const void*, int64_t, Mode, bool>;
+  // How a transfer of the plan is done here.
+  struct Move {
+    std::function<void(const Action&action, Running&now, const Stream&stream)> start, wait;
+  };
 
   void start(const Batch& batch, Pass pass, const Rates& rates, bool stop);
   void queue(const Batch& batch, const Pass& pass, const Slot& slot);
   void queue_all(const Batch& batch, const Pass& pass, Slot& slot);
-  void replay(const Batch& batch, const Pass& pass, Slot& slot);
+  void run(const Action& action, Running& now);
+  void forward(int64_t layer, int round, Running& now);
+  void loss(const Action& action, Running& now);
+  void backward_data(int64_t layer, int round, Running& now);
+  void backward_weights(int64_t layer, int round, Running& now);
+  void update(const Action& action, Running& now);
+  void transfer(const Action& action, Running& now);
+  std::vector<Move> moves();
+  void add_moves_of_gradients(std::vector<Move>& moves);
+  void add_moves_of_rounds(std::vector<Move>& moves);
+
   Bound& bound(int64_t step_rows);
   Dense& dense(int64_t rows);
+  Dense& dense_of(int round, const Running& now);
   Rows rows(std::vector<int64_t> indexes) const;
+  void begin_round(int round, Running& now);
+  const Tensor& logits(int round, Running& now);
   Tensor& my_sums();
   bool alone() const { return comm_.ranks() == 1; }
   LossFollowUp after_loss(const Bound& bound, const Dense& dense, const Slot& slot) const;
   void hand_out(const Tensor& logits, const Rows& rows) const;
-  bool can_update_beside() const;
-  int64_t first_dense() const;
-  void layer_done(int64_t layer);
-  void update_beside();
-  void update_dense(double gradient_scale, const Stream& stream);
-  void finish_updates();
+  const Stream& stream_of(const Action& action) const;
   void update(const Slice& layers, const Sgd::Rate& rate, double gradient_scale, const Stream& stream);
   void update(std::span<Param* const> params, const std::string& name, const Sgd::Rate& rate, double gradient_scale,
               const Stream& stream);
-  Sgd::Rate front_rate() const;
-  Sgd::Rate dense_rate() const;
+  Sgd::Rate rate_of(const Action& action) const;
   [[noreturn]] void report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const;
   [[noreturn]] void report_bad_loss(const StepResult& result, const Pass& pass, int32_t bad_layer);
   static Tensor part_of(const Tensor& block, size_t offset, DType dtype, int64_t elements);
@@ -167,22 +186,20 @@ class Step {
   Stream stream_;
   Groups groups_;
   GradSync grad_sync_, dense_grad_sync_;
-  std::optional<ShardedUpdate> sharded_update_;  // in the place of grad_sync_ and the front's update
-  // The dense layers may be updated in a stream of their own while the layers before them run backward.
-  bool beside_;
-  Stream updates_;
-  Event dense_updated_;
-  Slice front_layers_, dense_layers_;  // of the plan: what is updated together
-  Tensor block_;                       // on the device
-  Tensor sums_, bad_layer_;            // parts of it
-  Tensor others_sums_;                 // where ranks that see rows another rank counts add theirs
-  std::vector<Slot> slots_;            // in turn
-  std::deque<Slot*> in_flight_;        // oldest first
+  std::optional<ShardedUpdate> sharded_update_;  // in the place of grad_sync_
+  Stream beside_;                                // of actions that others need not wait for
+  std::vector<Move> moves_;                      // by transfer of the plan
+  Tensor block_;                                 // on the device
+  Tensor sums_, bad_layer_;                      // parts of it
+  Tensor others_sums_;                           // where ranks that see rows another rank counts add theirs
+  Event result_shared_;
+  std::vector<Slot> slots_;      // in turn
+  std::deque<Slot*> in_flight_;  // oldest first
   size_t next_slot_ = 0;
   const Rates* host_rates_ = nullptr;  // of the step being queued
   std::map<int64_t, Bound> bound_;
   std::map<int64_t, Dense> dense_;
-  std::map<RecordKey, std::vector<Recorded>> recorded_;  // one for each slot
+  StepRecorder recorder_;
 };
 
 }  // namespace owt

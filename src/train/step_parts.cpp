@@ -1,4 +1,4 @@
-// What a step is made of; the order in which it runs is in step.cpp.
+// What a step is made of; how it runs is in step.cpp.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -40,25 +40,16 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
       options_(options),
       stream_(plan.request.on.device),
       groups_(plan, comm),
-      grad_sync_("gradients", summed_whole(plan), layer_of(model), plan.request.on, groups_.wire(plan.front_group()),
-                 profiler, plan.copies_gradients() ? &groups_.wire(Group::kModel) : nullptr),
-      dense_grad_sync_("dense gradients", plan.back_buckets, layer_of(model), plan.request.on,
-                       groups_.wire(Group::kReplicas), profiler),
-      beside_(can_update_beside()),
-      updates_(plan.request.on.device, Priority::kLow),
+      grad_sync_(summed_whole(plan), layer_of(model), plan.request.on, groups_.wire(plan.front_group()),
+                 plan.copies_gradients() ? &groups_.wire(Group::kModel) : nullptr),
+      dense_grad_sync_(plan.back_buckets, layer_of(model), plan.request.on, groups_.wire(Group::kReplicas)),
+      beside_(plan.request.on.device, Priority::kLow),
       block_({static_cast<int64_t>(sizeof(Block))}, DType::kU8, plan.request.on.device),
-      slots_(plan.request.on.device == Device::kCpu ? 1 : kAheadOfGpu) {
+      slots_(plan.request.on.device == Device::kCpu ? 1 : kAheadOfGpu),
+      recorder_(slots_.size(), profiler) {
   OWT_CHECK(!options.logits || !plan.sharded_loss, "no rank sees whole logits");
-  if (plan.shares_update()) {
-    const auto update = [this](std::span<const ParamPart> parts, const Stream& stream) {
-      const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
-      sgd_.update(parts, front_rate(), 1, stream);
-    };
-    sharded_update_.emplace(plan, layer_of(model), groups_.wire(Group::kWorld), update, profiler);
-  }
-  const int64_t dense = beside_ ? first_dense() : plan.boundary;
-  front_layers_ = {0, dense};
-  dense_layers_ = {dense, static_cast<int64_t>(plan.layers.size())};
+  if (plan.shares_update()) sharded_update_.emplace(plan, layer_of(model), groups_.wire(Group::kWorld));
+  moves_ = moves();
   model.allocate(plan.request.on);
   sums_ = block_part(offsetof(Block, sums), DType::kF64, kStepSums);
   bad_layer_ = block_part(offsetof(Block, bad_layer), DType::kI32, 1);
@@ -88,21 +79,29 @@ Step::Rows Step::rows(std::vector<int64_t> indexes) const {
   return made;
 }
 
+Step::Dense::Dense(Step& step, int64_t rows)
+    : tape(step.plan_, step.model_, rows, step.groups_.wire(Group::kModel), step.profiler_),
+      loss(step.plan_, rows, step.groups_.model(), step.profiler_) {}
+
 Step::Bound::Bound(Step& step, int64_t step_rows)
-    : front(step.model_.front(), step.plan_.rows(step_rows).of(step.comm_.rank()).size(), step.plan_.request.on,
+    : training(owt::training(step.plan_, step_rows)),
+      evaluation(owt::evaluation(step.plan_, step_rows)),
+      front(step.model_.front(), step.plan_.rows(step_rows).of(step.comm_.rank()).size(), step.plan_.request.on,
             step.profiler_),
-      boundary(step.plan_, step_rows, step.groups_, step.profiler_) {
+      seam(make_seam(step.plan_, step_rows, step.comm_.rank(), step.groups_.wire(Group::kModel))) {
   const StepRows step_of = step.plan_.rows(step_rows);
   const int rank = step.comm_.rank();
+  if (step.plan_.of_step.labels != kNoTransfer)
+    labels.emplace(step.plan_, step_rows, rank, step.groups_.wire(Group::kModel));
   const Slice mine = step_of.of(rank);
   std::vector<int64_t> indexes(static_cast<size_t>(mine.size()));
   std::iota(indexes.begin(), indexes.end(), mine.begin);
   front_rows = step.rows(std::move(indexes));
-  for (int r = 0; r < boundary.rounds(); ++r) dense_rows.push_back(step.rows(step_of.indexes(boundary.round(r), rank)));
+  for (const Round& round : step_of.rounds(rank)) dense_rows.push_back(step.rows(step_of.indexes(round, rank)));
   round_rows.assign(dense_rows.size(), 0);
   for (int replica = 0; replica < step.plan_.replicas(); ++replica) {
-    const std::vector<Round> rounds = step_of.rounds(replica * step.plan_.model_ranks);
-    for (size_t r = 0; r < rounds.size(); ++r) round_rows[r] += rows_of(rounds[r]);
+    const auto rounds = step_of.round_sizes(replica * step.plan_.model_ranks);
+    for (size_t r = 0; r < rounds.size(); ++r) round_rows[r] += rounds[r].rows;
   }
 }
 
@@ -115,10 +114,27 @@ Step::Bound& Step::bound(int64_t step_rows) {
 Step::Dense& Step::dense(int64_t rows) {
   const auto found = dense_.find(rows);
   if (found != dense_.end()) return found->second;
-  return dense_
-      .try_emplace(rows, Dense{BackTape(plan_, model_, rows, groups_.wire(Group::kModel), profiler_),
-                               RankLoss(plan_, rows, groups_.model(), profiler_)})
-      .first->second;
+  return dense_.try_emplace(rows, *this, rows).first->second;
+}
+
+Step::Dense& Step::dense_of(int round, const Running& now) {
+  return dense(static_cast<int64_t>(now.bound.dense_rows[static_cast<size_t>(round)].host.size()));
+}
+
+// The dense batch has come by a transfer, or it is there already.
+void Step::begin_round(int round, Running& now) {
+  const Rows& rows = now.bound.dense_rows[static_cast<size_t>(round)];
+  rows.give_to(now.dense_pass);
+  if (!plan_.split()) return;
+  if (plan_.layers[static_cast<size_t>(plan_.boundary)].transfers.input == kNoTransfer) {
+    now.bound.seam->start(round, now.bound.front.output(), stream_);
+    now.dense_batch = now.bound.seam->wait(round, stream_);
+  }
+  dense_of(round, now).tape.begin_forward(now.dense_batch);
+}
+
+const Tensor& Step::logits(int round, Running& now) {
+  return plan_.split() ? dense_of(round, now).tape.output() : now.bound.front.output();
 }
 
 // Choosing algorithms uses memory that running steps use too. And ranks take turns in it, and freeing memory may wait
@@ -179,7 +195,8 @@ void Step::start(const Batch& batch, Pass pass, const Rates& rates, bool stop) {
   host_rates_ = &rates;
   const bool recorded = records();
   if (recorded)
-    replay(batch, pass, slot);
+    recorder_.run(batch, pass.mode, static_cast<size_t>(&slot - slots_.data()), stream_,
+                  [&] { queue_all(batch, pass, slot); });
   else
     queue_all(batch, pass, slot);
   slot.done = recorded ? comm_.watched(stream_.record()) : stream_.record();
@@ -191,25 +208,6 @@ void Step::queue_all(const Batch& batch, const Pass& pass, Slot& slot) {
   block_.copy_from(slot.host, stream_);
   queue(batch, pass, slot);
   if (!alone()) slot.host.copy_from(block_, stream_);
-}
-
-// The first run of a kind makes what is missing and chooses algorithms; the next ones are recorded, each with its
-// slot's memory on the host.
-void Step::replay(const Batch& batch, const Pass& pass, Slot& slot) {
-  const bool timed = profiler_ && profiler_->in_step();
-  const auto [found, first] =
-      recorded_.try_emplace({batch.step_rows, batch.images.raw(), batch.labels.raw(),
-                             batch.images.shape()[batch.images.shape().rank() - 1], pass.mode, timed},
-                            slots_.size());
-  if (first) return queue_all(batch, pass, slot);
-  Recorded& recorded = found->second[static_cast<size_t>(&slot - slots_.data())];
-  if (!recorded.graph.recorded()) {
-    if (timed) profiler_->begin_recording();
-    recorded.graph = Graph::record(stream_, [&] { queue_all(batch, pass, slot); });
-    if (timed) recorded.scopes = profiler_->end_recording();
-  }
-  recorded.graph.launch(stream_);
-  if (timed) profiler_->replayed(recorded.scopes);
 }
 
 StepResult Step::finish() {
@@ -261,66 +259,16 @@ Slice Step::updated(const Param& param) const {
   return sharded_update_ ? sharded_update_->part_of(param) : Slice{0, param.shape().elements()};
 }
 
-Sgd::Rate Step::front_rate() const {
-  return {host_rates_->front, block_part(offsetof(Block, front_rate), DType::kF64, 1)};
-}
-
-Sgd::Rate Step::dense_rate() const {
-  if (!plan_.split()) return front_rate();
+// Behind a boundary the dense layers have a rate of their own.
+Sgd::Rate Step::rate_of(const Action& action) const {
+  if (!plan_.split() || action.layers.begin < plan_.boundary)
+    return {host_rates_->front, block_part(offsetof(Block, front_rate), DType::kF64, 1)};
   return {host_rates_->back, block_part(offsetof(Block, back_rate), DType::kF64, 1)};
 }
 
-// The boundary, or on one rank, where all layers lie before it, a place among them.
-int64_t Step::first_dense() const {
-  int64_t i = 0;
-  while (i < plan_.boundary && model_.layer(i).columns() != Columns::kSplits) ++i;
-  return i;
-}
-
-// Where the gradients of the dense layers are complete, or on their way, before the layers before them run backward.
-bool Step::can_update_beside() const {
-  int64_t elements = 0;
-  for (int64_t i = first_dense(); i < static_cast<int64_t>(plan_.layers.size()); ++i)
-    for (const Param* param : model_.layer(i).params()) elements += param->shape().elements();
-  return stream_.device() == Device::kCuda && plan_.request.dense_update == DenseUpdate::kStep &&
-         (plan_.split() || !plan_.sums_gradients(0)) && elements >= options_.beside_from;
-}
-
-// The gradients of the layer are complete.
-void Step::layer_done(int64_t layer) {
-  if (layer >= plan_.boundary)
-    dense_grad_sync_.layer_done(layer, stream_);
-  else if (sharded_update_)
-    sharded_update_->layer_done(layer, stream_);
-  else
-    grad_sync_.layer_done(layer, stream_);
-  if (beside_ && layer == dense_layers_.begin) update_beside();
-}
-
-// What is queued behind the backward pass of the dense layers reads nothing that their update writes. A step that is
-// timed does one thing after the other, so that its parts add up to it.
-void Step::update_beside() {
-  if (profiler_ && profiler_->in_step()) return update_dense(1, stream_);
-  updates_.wait(stream_.record());
-  update_dense(1, updates_);
-  dense_updated_ = updates_.record();
-}
-
-void Step::update_dense(double gradient_scale, const Stream& stream) {
-  dense_grad_sync_.finish(stream);
-  update(dense_layers_, dense_rate(), gradient_scale, stream);
-}
-
-void Step::finish_updates() {
-  if (!beside_ && plan_.request.dense_update == DenseUpdate::kStep) update_dense(1, stream_);
-  if (sharded_update_) {
-    sharded_update_->finish(stream_);
-  } else {
-    grad_sync_.finish(stream_);
-    update(front_layers_, front_rate(), 1, stream_);
-  }
-  stream_.wait(dense_updated_);
-  dense_updated_ = {};
+// A step that is timed does one thing after the other, so that its parts add up to it.
+const Stream& Step::stream_of(const Action& action) const {
+  return action.beside && !(profiler_ && profiler_->in_step()) ? beside_ : stream_;
 }
 
 // On a GPU one launch for all.

@@ -69,7 +69,7 @@ class ColumnExchangeTest : public ::testing::TestWithParam<Case> {
           all_columns{0, test.sizes().columns},
           on_(test.on()),
           stream_(on_.device),
-          exchange_("fc1 input", test.sizes().rows, test.sizes().parts(), on_, comm, nullptr) {}
+          exchange_(test.sizes().rows, test.sizes().parts(), on_, comm) {}
 
     std::vector<float> forward(const std::vector<float>& mine) {
       exchange_.start_forward(tensor(mine, rows, all_columns), stream_);
@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, ColumnExchangeOnDevices, ::testing::ValuesIn(d
 TEST_P(ColumnExchangeOnDevices, TakesImagesForRowsOfColumns) {
   const auto body = [&](Communicator& comm) {
     const Stream stream(device());
-    ColumnExchange exchange("fc1 input", {1, 1}, {{0, 2}, {2, 4}}, device(), comm, nullptr);
+    ColumnExchange exchange({1, 1}, {{0, 2}, {2, 4}}, device(), comm);
     const float r = static_cast<float>(10 * comm.rank());
     exchange.start_forward(upload({r, r + 1, r + 2, r + 3}, {1, 2, 1, 2}, device()), stream);
     const Tensor batch = exchange.finish_forward(stream);
@@ -242,8 +242,8 @@ TEST_P(ColumnExchangeOnDevices, TakesImagesForRowsOfColumns) {
 
 TEST(ColumnExchange, RefusesPartsOfOtherRanks) {
   run_ranks(1, 1, [](Communicator& comm) {
-    EXPECT_THROW(ColumnExchange("fc1 input", {1, 1}, {{0, 1}}, {}, comm, nullptr), Error);
-    EXPECT_THROW(ColumnExchange("fc1 input", {1}, {{0, 1}, {1, 2}}, {}, comm, nullptr), Error);
+    EXPECT_THROW(ColumnExchange({1, 1}, {{0, 1}}, {}, comm), Error);
+    EXPECT_THROW(ColumnExchange({1}, {{0, 1}, {1, 2}}, {}, comm), Error);
   });
 }
 

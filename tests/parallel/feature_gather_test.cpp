@@ -41,15 +41,17 @@ class FeatureGatherTest : public ::testing::TestWithParam<Case> {
           mine(test.parts()[static_cast<size_t>(comm.rank())]),
           on_(test.on()),
           stream_(on_.device),
-          gather_({"fc2 input", "fc2 input gradient"}, test.parts(), kRows, on_, comm, nullptr) {}
+          gather_(test.parts(), kRows, on_, comm) {}
 
     std::vector<float> forward(const std::vector<float>& values) {
       const Tensor x = tensor(values);
-      return read(gather_.gather(x, stream_));
+      gather_.start_gather(x, stream_);
+      return read(gather_.finish_gather(stream_));
     }
     std::vector<float> backward(const std::vector<float>& values, Layout from) {
       const Tensor gradient = tensor(values);
-      reduced_ = from == Layout::kPartial ? gather_.reduce(gradient, stream_) : gather_.take(gradient, stream_);
+      if (from == Layout::kPartial) gather_.start_reduce(gradient, stream_);
+      reduced_ = from == Layout::kPartial ? gather_.finish_reduce(stream_) : gather_.take(gradient, stream_);
       return reduced();
     }
     std::vector<float> reduced() const { return read(reduced_); }  // of the last backward, as its memory is now
@@ -200,9 +202,7 @@ TEST_P(FeatureGatherTest, OnlyTheGatherAndTheGradientOfSummandsTravel) {
 }
 
 TEST(FeatureGather, RefusesPartsOfOtherRanks) {
-  run_ranks(1, 1, [](Communicator& comm) {
-    EXPECT_THROW(FeatureGather({"fc2 input", "fc2 input gradient"}, {{0, 1}, {1, 2}}, 1, {}, comm, nullptr), Error);
-  });
+  run_ranks(1, 1, [](Communicator& comm) { EXPECT_THROW(FeatureGather({{0, 1}, {1, 2}}, 1, {}, comm), Error); });
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "src/parallel/grad_sync.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -19,10 +18,6 @@
 namespace owt {
 namespace {
 
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // Parameters of 2 + 2, 4 + 2 and 6 + 3 elements in layers 0, 2 and 3, each of which takes 8 in a bucket.
@@ -36,16 +31,21 @@ Plan plan_for(int ranks, int64_t bucket_bytes, const Compute& on = {}) {
                                           .on = on});
 }
 
-GradSync sync_of(const Plan& plan, Net& net, Communicator& comm) {
-  return GradSync(
-      "gradients", plan.buckets, [&net](int64_t layer) -> Layer& { return net.layer(layer); }, plan.request.on, comm,
-      nullptr);
+GradSync::LayerOf layers_of(Net& net) {
+  return [&net](int64_t layer) -> Layer& { return net.layer(layer); };
 }
 
-void finish_all(GradSync& sync, Device device = Device::kCpu) {
-  const Stream stream(device);
-  for (int64_t layer = kLayers - 1; layer >= 0; --layer) sync.layer_done(layer, stream);
-  sync.finish(stream);
+GradSync sync_of(const Plan& plan, Net& net, Communicator& comm) {
+  return GradSync(plan.buckets, layers_of(net), plan.request.on, comm);
+}
+
+int buckets_of(const Plan& plan) { return static_cast<int>(plan.buckets.size()); }
+
+// As a step does: all are on their way before the first is waited for.
+void sum_all(GradSync& sync, const Plan& plan) {
+  const Stream stream(plan.request.on.device);
+  for (int b = 0; b < buckets_of(plan); ++b) sync.start(b, stream);
+  for (int b = 0; b < buckets_of(plan); ++b) sync.wait(b, stream);
   stream.synchronize();
 }
 
@@ -84,7 +84,7 @@ TEST_P(GradSyncTest, SumsEveryGradientOverTheRanksStepAfterStep) {
     GradSync sync = sync_of(shared, net, comm);
     for (const float step : {1.0f, 2.0f, 3.0f}) {
       contribute(net, step * static_cast<float>(comm.rank() + 1));
-      finish_all(sync, device());
+      sum_all(sync, shared);
       expect_gradients(net, step * static_cast<float>(ranks() * (ranks() + 1) / 2));
     }
   });
@@ -95,18 +95,38 @@ TEST_P(GradSyncTest, WhereGradientsAreCopiedThoseOfTheFirstRankAreEverybodys) {
   on_every_rank([&](Communicator& comm) {
     const auto alone = make_solo_communicator(device());
     Net net = front_net(kKernel);
-    GradSync sync(
-        "gradients", shared.buckets, [&net](int64_t layer) -> Layer& { return net.layer(layer); }, shared.request.on,
-        *alone, nullptr, &comm);
+    GradSync sync(shared.buckets, layers_of(net), shared.request.on, *alone, &comm);
+    const Stream stream(device());
     for (const float step : {1.0f, 2.0f}) {
       contribute(net, step * static_cast<float>(comm.rank() + 1));
-      finish_all(sync, device());
+      for (int b = 0; b < buckets_of(shared); ++b) sync.start_copy(b, stream);
+      for (int b = 0; b < buckets_of(shared); ++b) sync.wait(b, stream);
+      stream.synchronize();
       expect_gradients(net, step);
     }
   });
 }
 
-TEST_P(GradSyncTest, FinishWaitsForSumsHoweverLateTheyCome) {
+TEST_P(GradSyncTest, WhereSumsAreCopiedTheyAreSummedFirst) {
+  const Plan shared = plan();
+  on_every_rank([&](Communicator& comm) {
+    Net net = front_net(kKernel);
+    GradSync sync(shared.buckets, layers_of(net), shared.request.on, comm, &comm);
+    const Stream stream(device());
+    for (const float step : {1.0f, 2.0f}) {
+      contribute(net, step * static_cast<float>(comm.rank() + 1));
+      for (int b = 0; b < buckets_of(shared); ++b) {
+        sync.start(b, stream);
+        sync.start_copy(b, stream);
+      }
+      for (int b = 0; b < buckets_of(shared); ++b) sync.wait(b, stream);
+      stream.synchronize();
+      expect_gradients(net, step * static_cast<float>(ranks() * (ranks() + 1) / 2));
+    }
+  });
+}
+
+TEST_P(GradSyncTest, WaitsForSumsHoweverLateTheyCome) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& comm) {
     LateCommunicator late(comm);
@@ -114,7 +134,7 @@ TEST_P(GradSyncTest, FinishWaitsForSumsHoweverLateTheyCome) {
     GradSync sync = sync_of(shared, net, late);
     for (const float step : {1.0f, 2.0f}) {
       contribute(net, step * static_cast<float>(comm.rank() + 1));
-      finish_all(sync, device());
+      sum_all(sync, shared);
       expect_gradients(net, step * static_cast<float>(ranks() * (ranks() + 1) / 2));
     }
   });
@@ -129,7 +149,7 @@ TEST_P(GradSyncTest, ARankWithoutAGradientAddsNothingWhateverItsMemoryHolds) {
     contribute(net, empty ? kNaN : static_cast<float>(comm.rank() + 1));
     if (empty)
       for (Param* param : net.params()) param->grad_is_zero = true;
-    finish_all(sync, device());
+    sum_all(sync, shared);
     expect_gradients(net, static_cast<float>(ranks() * (ranks() - 1) / 2));
   });
 }
@@ -141,7 +161,7 @@ TEST_P(GradSyncTest, SendsTheBytesOfThePlan) {
     Net net = front_net(kKernel);
     GradSync sync = sync_of(shared, net, comm);
     contribute(net, 1);
-    finish_all(sync, device());
+    sum_all(sync, shared);
     EXPECT_EQ(shared.transfers.at(0).name, "gradients");
     EXPECT_EQ(comm.bytes(), shared.transfers[0].bytes);
   });
@@ -158,7 +178,7 @@ TEST_P(GradSyncTest, BucketsMayBeLongerThanTheirParameters) {
     int64_t planned = 0;
     for (const float step : {1.0f, 2.0f}) {
       contribute(net, step * static_cast<float>(comm.rank() + 1));
-      finish_all(sync, device());
+      sum_all(sync, shared);
       expect_gradients(net, step * static_cast<float>(ranks() * (ranks() + 1) / 2));
       for (const Bucket& bucket : shared.buckets)
         planned += bytes_sent(Collective::kAllReduce, bucket.elements * 4, ranks());
@@ -176,72 +196,11 @@ TEST(GradSync, RefusesABucketThatIsTooShort) {
   run_ranks(1, 1, [&](Communicator& comm) { EXPECT_THROW(sync_of(shared, net, comm), Error); });
 }
 
-// One rank of two; notes how many elements every all_reduce has, and what the rank works on meanwhile.
-class NotingCommunicator : public Communicator {
- public:
-  std::vector<int64_t> sent;
-  std::string during;
-
-  int rank() const override { return 0; }
-  int ranks() const override { return 2; }
-  std::unique_ptr<Communicator> split(int) override { fail("gradients need no other group"); }
-  Event run(const Call& call) override {
-    if (call.collective != Collective::kAllReduce) fail("gradients are summed by all_reduce only");
-    sent.push_back(call.whole().elements());
-    during = working_on();
-    return {};
-  }
-};
-
-TEST(GradSync, ABucketLeavesWhenItsLastLayerIsDone) {
-  // conv3 has 64 bytes with its padding: conv2 joins it and makes 128; conv1 goes alone.
-  const Plan plan = plan_for(2, kTwoAndOne);
-  NotingCommunicator comm;
-  Net net = front_net(kKernel);
-  GradSync sync = sync_of(plan, net, comm);
-  contribute(net, 1);
-  sync.layer_done(4, Stream());
-  sync.layer_done(3, Stream());
-  EXPECT_THAT(comm.sent, IsEmpty());
-  sync.layer_done(2, Stream());
-  EXPECT_THAT(comm.sent, ElementsAre(32));
-  sync.layer_done(1, Stream());
-  EXPECT_THAT(comm.sent, ElementsAre(32));
-  sync.layer_done(0, Stream());
-  EXPECT_THAT(comm.sent, ElementsAre(32, 16));
-  EXPECT_NO_THROW(sync.finish(Stream()));
-}
-
-// Errors that a wait meets name it.
-TEST(GradSync, FinishSaysWhatItWaitsFor) {
-  const Plan plan = plan_for(2, kAllInOne);
-  NotingCommunicator comm;
-  LateCommunicator late(comm);
-  Net net = front_net(kKernel);
-  GradSync sync(
-      "gradients by a name that is no short one", plan.buckets,
-      [&net](int64_t layer) -> Layer& { return net.layer(layer); }, plan.request.on, late, nullptr);
-  contribute(net, 1);
-  finish_all(sync);
-  EXPECT_EQ(comm.during, "gradients by a name that is no short one, transfer");
-}
-
-TEST(GradSync, FinishBeforeAllLayersAreDoneIsAnError) {
-  const Plan plan = plan_for(2, kTwoAndOne);
-  NotingCommunicator comm;
-  Net net = front_net(kKernel);
-  GradSync sync = sync_of(plan, net, comm);
-  contribute(net, 1);
-  sync.layer_done(4, Stream());
-  sync.layer_done(3, Stream());
-  EXPECT_THROW(sync.finish(Stream()), Error);
-}
-
 TEST(GradSync, GradientsOfABucketLieOnMultiplesOf32BytesAndOutliveInitialization) {
   const Plan plan = plan_for(2, kAllInOne);
-  NotingCommunicator comm;
+  const auto comm = make_solo_communicator(Device::kCpu);
   Net net = front_net(kKernel);
-  GradSync sync = sync_of(plan, net, comm);
+  GradSync sync = sync_of(plan, net, *comm);
   for (Param* param : net.params()) param->initialize(1);
   const float* conv3 = net.layer(3).params()[0]->grad.data();
   EXPECT_EQ(net.layer(3).params()[1]->grad.data(), conv3 + 8);

@@ -70,7 +70,13 @@ class RankLossTest : public ::testing::TestWithParam<Case> {
     of.give_to(pass.pass());
     Tensor sums = no_sums(device());
     const Tensor logits = upload(columns_of(of.logits, classes, mine), {of.rows(), mine.size()}, device());
-    loss.run(pass.pass(), logits, upload_labels(of.labels, device()), gradient, sums);
+    const Tensor labels = upload_labels(of.labels, device());
+    if (plan.sharded_loss) {
+      loss.sum_up(pass.pass(), logits, labels);
+      loss.start_statistics(pass.stream());
+      loss.wait_for_statistics(pass.stream());
+    }
+    loss.run(pass.pass(), logits, labels, gradient, sums);
     pass.stream().synchronize();
     return {read_sums(sums), gradient ? download(loss.dlogits()) : std::vector<float>{}};
   }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
 
 #include "layers/registry.h"
@@ -16,8 +17,6 @@
 
 namespace owt {
 namespace {
-
-using ::testing::ElementsAre;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
@@ -45,10 +44,20 @@ void take_gradients(std::span<const ParamPart> parts, const Stream& stream) {
   }
 }
 
-void run_backward(ShardedUpdate& sync, Device device) {
-  const Stream stream(device);
-  for (int64_t layer = kLayers - 1; layer >= 0; --layer) sync.layer_done(layer, stream);
-  sync.finish(stream);
+using Update = std::function<void(std::span<const ParamPart> parts, const Stream& stream)>;
+
+// As a step does: a bucket is updated when the next one has left.
+void run_step(ShardedUpdate& sync, const Plan& plan, const Update& update = take_gradients) {
+  const Stream stream(plan.request.on.device);
+  const int buckets = static_cast<int>(plan.buckets.size());
+  for (int b = 0; b <= buckets; ++b) {
+    if (b < buckets) sync.start_gradients(b, stream);
+    if (b == 0) continue;
+    sync.wait_for_gradients(b - 1, stream);
+    update(sync.parts(b - 1), stream);
+    sync.start_weights(b - 1, stream);
+  }
+  for (int b = 0; b < buckets; ++b) sync.wait_for_weights(b, stream);
   stream.synchronize();
 }
 
@@ -89,7 +98,7 @@ TEST_P(ShardedUpdateTest, EveryElementIsUpdatedByOneRank) {
     }
   on_every_rank([&](Communicator& comm) {
     Net net = front_net(kKernel);
-    const ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
+    const ShardedUpdate sync(shared, layers_of(net), comm);
     const auto rank = static_cast<size_t>(comm.rank());
     for (const int64_t layer : {0, 2, 3})
       for (size_t p = 0; p < 2; ++p)
@@ -101,10 +110,10 @@ TEST_P(ShardedUpdateTest, EveryRankEndsWithAllUpdatedWeightsStepAfterStep) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& comm) {
     Net net = front_net(kKernel);
-    ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
+    ShardedUpdate sync(shared, layers_of(net), comm);
     for (const float step : {1.0f, 2.0f, 3.0f}) {
       contribute(net, step * static_cast<float>(comm.rank() + 1));
-      run_backward(sync, device());
+      run_step(sync, shared);
       for (const Param* param : net.params())
         EXPECT_EQ(download(param->value),
                   counted(param->value.elements(), step * static_cast<float>(ranks() * (ranks() + 1) / 2)))
@@ -117,12 +126,12 @@ TEST_P(ShardedUpdateTest, ARankWithoutAGradientAddsNothingWhateverItsMemoryHolds
   const Plan shared = plan();
   on_every_rank([&](Communicator& comm) {
     Net net = front_net(kKernel);
-    ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
+    ShardedUpdate sync(shared, layers_of(net), comm);
     const bool empty = comm.rank() == ranks() - 1;
     contribute(net, empty ? kNaN : 1);
     if (empty)
       for (Param* param : net.params()) param->grad_is_zero = true;
-    run_backward(sync, device());
+    run_step(sync, shared);
     for (const Param* param : net.params())
       EXPECT_EQ(download(param->value), counted(param->value.elements(), static_cast<float>(ranks() - 1)));
   });
@@ -133,9 +142,9 @@ TEST_P(ShardedUpdateTest, SendsTheBytesOfThePlan) {
   on_every_rank([&](Communicator& inner) {
     ProfiledCommunicator comm(inner, nullptr);
     Net net = front_net(kKernel);
-    ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
+    ShardedUpdate sync(shared, layers_of(net), comm);
     contribute(net, 1);
-    run_backward(sync, device());
+    run_step(sync, shared);
     EXPECT_EQ(shared.transfers.at(0).name, "gradients");
     EXPECT_EQ(shared.transfers.at(1).name, "weights");
     EXPECT_EQ(comm.bytes(), shared.transfers[0].bytes + shared.transfers[1].bytes);
@@ -150,7 +159,7 @@ TEST_P(ShardedUpdateTest, KeepsTheValuesThatAreThere) {
       param->allocate({device()});
       param->set_value(upload(counted(param->value.elements(), 2), param->shape(), Device::kCpu));
     }
-    const ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
+    const ShardedUpdate sync(shared, layers_of(net), comm);
     for (const Param* param : net.params())
       EXPECT_EQ(download(param->value), counted(param->value.elements(), 2)) << param->name;
   });
@@ -167,9 +176,9 @@ TEST_P(ShardedUpdateOnGpu, CopiesInBf16AreRenewedEverywhereAndLieWhereKernelsWan
   const Plan shared = plan(Precision::kBf16);
   on_every_rank([&](Communicator& comm) {
     Net net = front_net(kKernel);
-    ShardedUpdate sync(shared, layers_of(net), comm, take_gradients, nullptr);
+    ShardedUpdate sync(shared, layers_of(net), comm);
     contribute(net, 1.01f);
-    run_backward(sync, device());
+    run_step(sync, shared);
     for (const Param* param : net.params()) {
       const std::vector<float> values = download(param->value), copies = download(param->copy16);
       for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(copies[i], from_bf16(to_bf16(values[i]))) << param->name;
@@ -194,57 +203,11 @@ TEST_P(ShardedUpdateTest, WeightsTravelUnroundedWhereF32IsHalved) {
         stream.synchronize();
       }
     };
-    ShardedUpdate sync(shared, layers_of(net), *comm, to_odd_numbers, nullptr);
+    ShardedUpdate sync(shared, layers_of(net), *comm);
     contribute(net, 1);
-    run_backward(sync, device());
+    run_step(sync, shared, to_odd_numbers);
     for (const Param* param : net.params()) EXPECT_THAT(download(param->value), ::testing::Each(259)) << param->name;
   });
-}
-
-// One rank of two, whose collectives do nothing; notes which are called.
-class NotingCommunicator : public Communicator {
- public:
-  std::vector<std::string> calls;
-
-  int rank() const override { return 0; }
-  int ranks() const override { return 2; }
-  std::unique_ptr<Communicator> split(int) override { fail("weights need no other group"); }
-  Event run(const Call& call) override {
-    const bool gathers = call.collective == Collective::kAllGather;
-    if (!gathers && call.collective != Collective::kReduceScatter) fail("no such collective is wanted here");
-    calls.push_back(concat(gathers ? "gather " : "sum ", call.whole().elements()));
-    return {};
-  }
-};
-
-// The gathering of one bucket begins when the next one has left, and so goes on beside the layers that follow.
-TEST(ShardedUpdate, WeightsOfABucketLeaveBehindTheGradientsOfTheNext) {
-  const Plan plan = plan_for(2, kEachItsOwn);
-  NotingCommunicator comm;
-  Net net = front_net(kKernel);
-  ShardedUpdate sync(plan, layers_of(net), comm, take_gradients, nullptr);
-  contribute(net, 1);
-  sync.layer_done(4, Stream());
-  sync.layer_done(3, Stream());
-  EXPECT_THAT(comm.calls, ElementsAre("sum 16"));
-  sync.layer_done(2, Stream());
-  EXPECT_THAT(comm.calls, ElementsAre("sum 16", "sum 16", "gather 16"));
-  sync.layer_done(1, Stream());
-  sync.layer_done(0, Stream());
-  EXPECT_THAT(comm.calls, ElementsAre("sum 16", "sum 16", "gather 16", "sum 32", "gather 16"));
-  sync.finish(Stream());
-  EXPECT_THAT(comm.calls, ElementsAre("sum 16", "sum 16", "gather 16", "sum 32", "gather 16", "gather 32"));
-}
-
-TEST(ShardedUpdate, FinishBeforeAllLayersAreDoneIsAnError) {
-  const Plan plan = plan_for(2, kTwoAndOne);
-  NotingCommunicator comm;
-  Net net = front_net(kKernel);
-  ShardedUpdate sync(plan, layers_of(net), comm, take_gradients, nullptr);
-  contribute(net, 1);
-  sync.layer_done(4, Stream());
-  sync.layer_done(3, Stream());
-  EXPECT_THROW(sync.finish(Stream()), Error);
 }
 
 }  // namespace

@@ -111,6 +111,7 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
   Job job;
   job.settings = small_settings(recipe, changes);
   job.plan = job.settings.plan_to_run();
+  job.plan.request.beside_from = beside_from;
   open_data(job, "");
   SmallRun run;
   run.bytes.resize(static_cast<size_t>(job.plan.ranks()));
@@ -118,9 +119,7 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
     ProfiledCommunicator comm(inner, nullptr);
     RankModel model(job.settings.model, job.plan, comm.rank());
     Sgd sgd(job.settings.optimizer);
-    Step::Options options = step_options(job.settings);
-    options.beside_from = beside_from;
-    Step step(job.plan, model, sgd, comm, nullptr, options);
+    Step step(job.plan, model, sgd, comm, nullptr, step_options(job.settings));
     model.initialize(job.settings.run.seed);
     const auto batches = training_batches(job, comm.rank(), 0, 0);
     step.feed_from(*batches);

@@ -60,16 +60,17 @@ constexpr const char* kCifarQuickLike = R"(
 // The nodes of one training step on one rank, in bf16. The images have eight channels: those of three are packed in a
 // form that is chosen by measurement, by pack_images and pack_weights, and their weights' gradient is unpacked. And the
 // kernels do not count that add bias and relu where cuDNN was measured to be slower at it, as a simulated one may be.
-Nodes nodes_of_a_step(const std::string& layers, int64_t side, const Step::Options& options = {}) {
+Nodes nodes_of_a_step(const std::string& layers, int64_t side, int64_t beside_from = kUpdateBesideFrom) {
   const Model model = model_of(concat("[8, ", side, ", ", side, "]"), 10, layers);
-  const Plan plan = make_plan(model, {.step_rows = 4, .on = {Device::kCuda, Precision::kBf16}});
+  const Plan plan =
+      make_plan(model, {.step_rows = 4, .on = {Device::kCuda, Precision::kBf16}, .beside_from = beside_from});
   Nodes nodes;
   run_ranks(
       1, 1,
       [&](Communicator& comm) {
         RankModel layers_of_rank(model, plan, 0);
         Sgd sgd({.learning_rate = 0.01});
-        Step step(plan, layers_of_rank, sgd, comm, nullptr, options);
+        Step step(plan, layers_of_rank, sgd, comm, nullptr, {});
         layers_of_rank.initialize(1);
         const Batch batch = made_up_batch(model, {0, 4}, plan.request);
         for (int i = 0; i < 2; ++i) step.train(batch, i, {0.01, 0.01}, false);  // the second one is recorded
@@ -101,7 +102,7 @@ TEST(StepNodes, OfANetworkLikeCifar10QuickAreNoMoreThanTheyWere) {
 TEST(StepNodes, UpdateLargeDenseLayersBesideTheConvolutions) {
   const Nodes together = nodes_of_a_step(kAlexNetLike, 64);
   EXPECT_THAT(together, Each(Field(&Node::stream, 0u))) << lines(together);
-  const Nodes nodes = nodes_of_a_step(kAlexNetLike, 64, {.beside_from = 1});
+  const Nodes nodes = nodes_of_a_step(kAlexNetLike, 64, 1);
   EXPECT_EQ(nodes.size(), together.size() + 1) << lines(nodes);
   const auto beside = std::find_if(nodes.begin(), nodes.end(), [](const Node& node) { return node.stream > 0; });
   ASSERT_NE(beside, nodes.end()) << lines(nodes);

@@ -1,16 +1,17 @@
-#include "src/parallel/boundary.h"
+#include "src/parallel/seam.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
 #include <tuple>
 
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
 #include "src/core/check.h"
+#include "src/parallel/step_labels.h"
 #include "tests/support/harness.h"
 #include "tests/support/late_communicator.h"
 #include "tests/support/models.h"
@@ -18,12 +19,9 @@
 namespace owt {
 namespace {
 
-using ::testing::ElementsAre;
-
 constexpr int64_t kFeatures = 4;
 
-// A front with weights, and a dense layer behind it. Where nothing is split the boundary is the end of the
-// net: four features in both places.
+// A front with weights, and a dense layer behind it.
 const char* const kModel = R"(
 name = "small"
 input = [2, 1, 1]
@@ -82,7 +80,7 @@ std::vector<int32_t> labels_of(int64_t step, const std::vector<int64_t>& rows) {
   return labels;
 }
 
-// One rank's part in steps over a boundary.
+// One rank's part in steps over a seam.
 class RankSteps {
  public:
   RankSteps(const Plan& plan, int64_t step_rows, Communicator& comm)
@@ -90,35 +88,38 @@ class RankSteps {
         device_(plan.request.on.device),
         rank_(comm.rank()),
         rows_(plan.rows(step_rows)),
-        groups_(plan, comm),
-        boundary_(plan, step_rows, groups_, nullptr) {}
+        rounds_(rows_.rounds(rank_)),
+        seam_(make_seam(plan, step_rows, rank_, comm)) {
+    if (plan.of_step.labels != kNoTransfer) labels_.emplace(plan, step_rows, rank_, comm);
+  }
 
-  // As the trainer does: the next round is gathered before this one is computed. Every rank's summand of a
-  // gradient, or its columns of it, is rank + 1 times the gradient.
+  // As a step does: the next round is gathered before this one is computed, and there is room for two. Every rank's
+  // summand of a gradient, or its columns of it, is rank + 1 times the gradient.
   void run(int64_t step) {
     SCOPED_TRACE(concat(name_of(plan_.request.strategy), ", rank ", rank_, " of ", plan_.ranks(), ", ", rows_.total(),
                         " rows, step ", step));
     const std::vector<int64_t> mine = rows_between(rows_.of(rank_));
     const Shape shape = Shape{1, 1, kFeatures}.batch_of(static_cast<int64_t>(mine.size()));
     const Tensor y = upload(cells(value, step, mine, 1), shape, device_, type());
-    boundary_.gather_labels(upload_labels(labels_of(step, mine), device_), stream_);
-    boundary_.gather(0, y, stream_);
-    for (int r = 0; r < boundary_.rounds(); ++r) {
-      if (r + 1 < boundary_.rounds()) boundary_.gather(r + 1, y, stream_);
-      run_round(r, step);
+    const Tensor labels = upload_labels(labels_of(step, mine), device_);
+    const int rounds = static_cast<int>(rounds_.size());
+    if (labels_) labels_->start(labels, stream_);
+    seam_->start(0, y, stream_);
+    for (int r = 0; r < rounds; ++r) {
+      if (r >= 1 && r + 1 < rounds) seam_->wait_back(r - 1, stream_);
+      if (r + 1 < rounds) seam_->start(r + 1, y, stream_);
+      run_round(r, step, labels);
     }
-    // Under dp a rank has the whole gradient of its rows.
+    for (int r = std::max(0, rounds - 2); r < rounds; ++r) seam_->wait_back(r, stream_);
     const int ranks = plan_.ranks(), sum = ranks * (ranks + 1) / 2;
-    const int scale = plan_.request.strategy == Strategy::kDataParallel ? rank_ + 1 : sum;
-    const Tensor& home = boundary_.finish(stream_);
     if (by_columns())
-      EXPECT_EQ(read(home), gradients_of_owners(step, mine));
+      EXPECT_EQ(read(seam_->home()), gradients_of_owners(step, mine));
     else
-      EXPECT_EQ(read(home), cells(gradient, step, mine, static_cast<float>(scale)));
+      EXPECT_EQ(read(seam_->home()), cells(gradient, step, mine, static_cast<float>(sum)));
   }
 
  private:
-  bool by_columns() const { return plan_.split() && first().by_inputs(); }
+  bool by_columns() const { return first().by_inputs(); }
   const LayerPlan& first() const { return plan_.layers.at(static_cast<size_t>(plan_.boundary)); }
   Slice columns() const { return by_columns() ? first().inputs.at(static_cast<size_t>(rank_)) : Slice{0, kFeatures}; }
   std::vector<float> gradients_of_owners(int64_t step, const std::vector<int64_t>& rows) const {
@@ -130,21 +131,18 @@ class RankSteps {
       }
     return all;
   }
-  void run_round(int r, int64_t step) {
-    const std::vector<int64_t> batch = rows_.indexes(boundary_.round(r), rank_);
-    const int64_t count = static_cast<int64_t>(batch.size());
-    EXPECT_EQ(read(boundary_.gathered(r, stream_).rows(0, count)), cells(value, step, batch, 1, columns()))
-        << "round " << r;
-    const Tensor& labels = boundary_.labels(r, stream_);
+  void run_round(int r, int64_t step, const Tensor& own_labels) {
+    const std::vector<int64_t> batch = rows_.indexes(rounds_[static_cast<size_t>(r)], rank_);
+    EXPECT_EQ(read(seam_->wait(r, stream_)), cells(value, step, batch, 1, columns())) << "round " << r;
+    const Tensor labels = labels_ ? labels_->wait(r, stream_) : own_labels;
     stream_.synchronize();
     EXPECT_EQ(download_labels(labels), labels_of(step, batch)) << "round " << r;
-    Tensor dx = boundary_.dense_gradient(r, stream_)->rows(0, count);
+    Tensor dx = seam_->gradient(r);
     const std::vector<float> mine = cells(gradient, step, batch, static_cast<float>(rank_ + 1), columns());
     dx.copy_from(upload(mine, dx.shape(), device_, type()), stream_);
-    boundary_.scatter(r, stream_);
+    seam_->start_back(r, stream_);
   }
 
-  // The step's rows in a round's dense batch.
   DType type() const { return activation_type(plan_.request.on.precision); }
   std::vector<float> read(const Tensor& tensor) const {
     stream_.synchronize();
@@ -155,15 +153,16 @@ class RankSteps {
   Device device_;
   int rank_;
   StepRows rows_;
-  Groups groups_;
-  Boundary boundary_;
+  std::vector<Round> rounds_;
+  std::unique_ptr<Seam> seam_;
+  std::optional<StepLabels> labels_;
   Stream stream_{device_};
 };
 
 // Fewer than the ranks, as many for each, and uneven.
 constexpr int64_t kStepRows[] = {1, 2, 7, 10, 12, 16};
 
-class BoundaryTest : public ::testing::TestWithParam<std::tuple<Device, Strategy, int>> {
+class SeamTest : public ::testing::TestWithParam<std::tuple<Device, Strategy, int>> {
  protected:
   Device device() const { return std::get<0>(GetParam()); }
   Strategy strategy() const { return std::get<1>(GetParam()); }
@@ -175,22 +174,21 @@ class BoundaryTest : public ::testing::TestWithParam<std::tuple<Device, Strategy
   void on_every_rank(const std::function<void(Communicator&)>& body) const { run_ranks(ranks(), 1, body, device()); }
 };
 
-std::string boundary_case(const ::testing::TestParamInfo<BoundaryTest::ParamType>& info) {
+std::string seam_case(const ::testing::TestParamInfo<SeamTest::ParamType>& info) {
   const auto& [device, strategy, ranks] = info.param;
   std::string name = concat(name_of(strategy), "_", ranks, "_", device);
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, BoundaryTest,
+INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, SeamTest,
                          ::testing::Combine(::testing::ValuesIn(devices()),
-                                            ::testing::Values(Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB,
-                                                              Strategy::kOwtC, Strategy::kOwtD,
-                                                              Strategy::kModelParallel),
-                                            ::testing::Values(1, 2, 3, 4)),
-                         boundary_case);
+                                            ::testing::Values(Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC,
+                                                              Strategy::kOwtD, Strategy::kModelParallel),
+                                            ::testing::Values(2, 3, 4)),
+                         seam_case);
 
-TEST_P(BoundaryTest, BringsTheRowsOfEveryRoundThereAndTheSumOfTheirGradientsHome) {
+TEST_P(SeamTest, BringsTheRowsOfEveryRoundThereAndTheSumOfTheirGradientsHome) {
   for (const int64_t step_rows : kStepRows) {
     const Plan plan = plan_of(step_rows);
     on_every_rank([&](Communicator& comm) {
@@ -201,7 +199,7 @@ TEST_P(BoundaryTest, BringsTheRowsOfEveryRoundThereAndTheSumOfTheirGradientsHome
   }
 }
 
-TEST_P(BoundaryTest, TouchesNothingThatIsStillUnderWay) {
+TEST_P(SeamTest, TouchesNothingThatIsStillUnderWay) {
   for (const int64_t step_rows : kStepRows) {
     const Plan plan = plan_of(step_rows);
     on_every_rank([&](Communicator& inner) {
@@ -213,16 +211,16 @@ TEST_P(BoundaryTest, TouchesNothingThatIsStillUnderWay) {
   }
 }
 
-class BoundaryInBf16 : public BoundaryTest {};
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BoundaryInBf16);
-INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, BoundaryInBf16,
+class SeamInBf16 : public SeamTest {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SeamInBf16);
+INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, SeamInBf16,
                          ::testing::Combine(::testing::ValuesIn(gpu_devices()),
                                             ::testing::Values(Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC,
                                                               Strategy::kOwtD, Strategy::kModelParallel),
                                             ::testing::Values(3)),
-                         boundary_case);
+                         seam_case);
 
-TEST_P(BoundaryInBf16, BringsTheRowsOfEveryRoundThereAndTheSumOfTheirGradientsHome) {
+TEST_P(SeamInBf16, BringsTheRowsOfEveryRoundThereAndTheSumOfTheirGradientsHome) {
   // Small enough numbers for all of them and their sums to be exact in 8 bits.
   for (const int64_t step_rows : {2, 4}) {
     const Plan plan = plan_of(step_rows, Precision::kBf16);
@@ -230,26 +228,26 @@ TEST_P(BoundaryInBf16, BringsTheRowsOfEveryRoundThereAndTheSumOfTheirGradientsHo
   }
 }
 
-TEST_P(BoundaryTest, ServesAShorterStepThanThePlans) {
+TEST_P(SeamTest, ServesAShorterStepThanThePlans) {
   const Plan plan = plan_of(64);
   for (const int64_t step_rows : kStepRows)
     on_every_rank([&](Communicator& comm) { RankSteps(plan, step_rows, comm).run(1); });
 }
 
-class BoundaryByColumns : public BoundaryTest {
+class SeamByColumns : public SeamTest {
  protected:
   Plan plan_of(int64_t step_rows) const {
     const Plan plan = owt::plan_of(kFewOutputs, strategy(), ranks(), step_rows, device());
-    EXPECT_EQ(plan.split() && plan.layers[1].by_inputs(), ranks() > 1);
+    EXPECT_TRUE(plan.layers[1].by_inputs());
     return plan;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, BoundaryByColumns,
+INSTANTIATE_TEST_SUITE_P(Ranks, SeamByColumns,
                          ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(Strategy::kOwtD),
-                                            ::testing::Values(1, 2, 3, 4, 6)),
-                         boundary_case);
+                                            ::testing::Values(2, 3, 4, 6)),
+                         seam_case);
 
-TEST_P(BoundaryByColumns, BringsColumnsThereAndTheirGradientsHomeAsTheyAre) {
+TEST_P(SeamByColumns, BringsColumnsThereAndTheirGradientsHomeAsTheyAre) {
   for (const int64_t step_rows : kStepRows) {
     const Plan plan = plan_of(step_rows), longer = plan_of(64);
     on_every_rank([&](Communicator& comm) {
@@ -265,7 +263,7 @@ TEST_P(BoundaryByColumns, BringsColumnsThereAndTheirGradientsHomeAsTheyAre) {
   }
 }
 
-TEST_P(BoundaryByColumns, SendsTheBytesOfThePlan) {
+TEST_P(SeamByColumns, SendsTheBytesOfThePlan) {
   for (const int64_t step_rows : kStepRows) {
     const Plan plan = plan_of(step_rows);
     int64_t planned = 0;
@@ -279,13 +277,13 @@ TEST_P(BoundaryByColumns, SendsTheBytesOfThePlan) {
   }
 }
 
-TEST_P(BoundaryTest, SendsTheBytesOfThePlan) {
+TEST_P(SeamTest, SendsTheBytesOfThePlan) {
   for (const int64_t step_rows : kStepRows) {
     const Plan plan = plan_of(step_rows);
     int64_t planned = 0;
     for (const Transfer& t : plan.transfers)
       if (t.name == "labels" || t.name == "fc1 input" || t.name == "fc1 input gradient") planned += t.bytes;
-    EXPECT_EQ(planned > 0, ranks() > 1 && strategy() != Strategy::kDataParallel);
+    EXPECT_GT(planned, 0);
     on_every_rank([&](Communicator& inner) {
       ProfiledCommunicator comm(inner, nullptr);
       RankSteps(plan, step_rows, comm).run(1);
@@ -294,63 +292,20 @@ TEST_P(BoundaryTest, SendsTheBytesOfThePlan) {
   }
 }
 
-class BoundaryOnDevices : public DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(Devices, BoundaryOnDevices, ::testing::ValuesIn(devices()), device_name);
+TEST(Seam, IsNowhereWhereNothingIsSplit) {
+  for (const auto& [strategy, ranks] : {std::pair(Strategy::kDataParallel, 2), {Strategy::kOwtA, 1}}) {
+    const Plan plan = plan_of(kModel, strategy, ranks, 4, Device::kCpu);
+    run_ranks(ranks, 1, [&](Communicator& comm) { EXPECT_EQ(make_seam(plan, 4, comm.rank(), comm), nullptr); });
+  }
+}
 
-TEST_P(BoundaryOnDevices, WantsNoGradientWhereNothingBeforeItLearns) {
+TEST(Seam, SendsNoGradientHomeWhereNothingBeforeItLearns) {
   for (const Strategy strategy :
        {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallel}) {
-    const Plan plan = plan_of(kNothingLearnsBefore, strategy, 2, 4, device());
+    const Plan plan = plan_of(kNothingLearnsBefore, strategy, 2, 4, Device::kCpu);
     EXPECT_EQ(plan.layers[0].by_inputs(), strategy == Strategy::kOwtD);
-    const auto body = [&](Communicator& inner) {
-      ProfiledCommunicator comm(inner, nullptr);
-      const Stream stream(device());
-      const Groups groups(plan, comm);
-      Boundary boundary(plan, 4, groups, nullptr);
-      for (int r = 0; r < boundary.rounds(); ++r) {
-        EXPECT_EQ(boundary.dense_gradient(r, stream), nullptr);
-        boundary.scatter(r, stream);
-      }
-      boundary.finish(stream);
-      EXPECT_EQ(comm.bytes(), 0) << name_of(strategy);
-    };
-    run_ranks(2, 1, body, device());
+    EXPECT_EQ(plan.layers[0].transfers.input_gradient, kNoTransfer) << name_of(strategy);
   }
-}
-
-TEST_P(BoundaryOnDevices, ReportsItsTransfersByTheNamesOfThePlan) {
-  const Plan plan = plan_of(kModel, Strategy::kOwtC, 2, 4, device());
-  const auto body = [&](Communicator& inner) {
-    Profiler profiler;
-    const Stream stream(device());
-    profiler.use_stream(stream);
-    profiler.enable(true);
-    ProfiledCommunicator comm(inner, &profiler);
-    const Groups groups(plan, comm);
-    Boundary boundary(plan, 4, groups, &profiler);
-    const Tensor y = upload({1, 2, 3, 4, 5, 6, 7, 8}, {2, 1, 1, 4}, device());
-    const Tensor labels = upload_labels({0, 1}, device());
-    profiler.begin_step();
-    boundary.gather_labels(labels, stream);
-    for (int r = 0; r < 2; ++r) {
-      boundary.gather(r, y, stream);
-      boundary.gathered(r, stream);
-      boundary.dense_gradient(r, stream)->zero(stream);
-      boundary.scatter(r, stream);
-    }
-    boundary.finish(stream);
-    profiler.end_step();
-    std::vector<std::string> rows;
-    for (const Profiler::Row& row : profiler.rows()) {
-      rows.push_back(row.name);
-      for (const Transfer& t : plan.transfers)
-        if (t.name == row.name) {
-          EXPECT_EQ(row.bytes[0], t.bytes) << row.name;
-        }
-    }
-    EXPECT_THAT(rows, ElementsAre("labels", "fc1 input", "fc1 input gradient"));
-  };
-  run_ranks(2, 1, body, device());
 }
 
 }  // namespace

@@ -1,0 +1,100 @@
+#include "src/parallel/dense_tape.h"
+
+namespace owt {
+
+DenseTape::DenseTape(const Plan& plan, RankModel& model, int64_t rows, Communicator& comm, Profiler* profiler)
+    : profiler_(profiler) {
+  const Compute& on = plan.request.on;
+  const auto layer = [&](int64_t i) -> const LayerPlan& { return plan.layers[static_cast<size_t>(i)]; };
+  for (int64_t s = 0; s < model.stages(); ++s) {
+    const int64_t begin = model.first_layer(s), end = begin + model.stage(s).size();
+    const bool take = plan.gradient_layout(begin) == Layout::kReplicated;
+    Stage stage{begin, end, {}, take, Tape(model.stage(s), rows, on, profiler), {}};
+    if (layer(begin).gather_before) stage.gather.emplace(layer(begin - 1).parts, rows, on, comm);
+    if (layer(end - 1).by_inputs()) stage.scatter.emplace(layer(end - 1).parts, rows, on, comm);
+    if (s > 0) stage.dx = Tensor(model.stage(s).in().batch_of(rows), activation_type(on.precision), on.device);
+    stages_.push_back(std::move(stage));
+  }
+  if (plan.of_step.logits != kNoTransfer) logits_.emplace(plan.layers.back().parts, rows, on, comm);
+  add_moves(plan);
+}
+
+void DenseTape::add_moves(const Plan& plan) {
+  for (Stage& stage : stages_) {
+    const LayerTransfers& first = plan.layers[static_cast<size_t>(stage.begin)].transfers;
+    const LayerTransfers& last = plan.layers[static_cast<size_t>(stage.end - 1)].transfers;
+    if (stage.gather) {
+      moves_[first.input] = {&*stage.gather, Way::kGather};
+      if (!stage.take) moves_[first.input_gradient] = {&*stage.gather, Way::kReduce};
+    }
+    if (!stage.scatter) continue;
+    moves_[last.output] = {&*stage.scatter, Way::kReduce};
+    moves_[last.output_gradient] = {&*stage.scatter, Way::kGather};
+  }
+  if (logits_) moves_[plan.of_step.logits] = {&*logits_, Way::kGather};
+}
+
+DenseTape::Stage& DenseTape::stage_of(int64_t layer) {
+  size_t s = stages_.size() - 1;
+  while (stages_[s].begin > layer) --s;
+  return stages_[s];
+}
+
+void DenseTape::begin_forward(const Tensor& x) { at_ = &x; }
+
+void DenseTape::forward(const Pass& pass, int64_t layer) {
+  Stage& stage = stage_of(layer);
+  if (layer == stage.begin) {
+    stage.x = at_;
+    stage.tape.begin_forward(*at_);
+  }
+  stage.tape.forward(pass, layer - stage.begin);
+  if (layer + 1 == stage.end) at_ = &stage.tape.output();
+}
+
+void DenseTape::begin_backward(const Tensor& dlogits, Tensor* dx, const Stream& stream) {
+  dx_ = dx;
+  at_ = logits_ ? &logits_->take(dlogits, stream) : &dlogits;
+}
+
+void DenseTape::backward_data(const Pass& pass, int64_t layer) {
+  Stage& stage = stage_of(layer);
+  Tensor* const dx = &stage == &stages_.front() ? dx_ : &stage.dx;
+  if (layer + 1 == stage.end) stage.tape.begin_backward(*stage.x, *at_, dx);
+  stage.tape.backward_data(pass, layer - stage.begin);
+  if (layer > stage.begin || !dx) return;
+  at_ = stage.gather && stage.take ? &stage.gather->take(*dx, *pass.stream) : dx;
+}
+
+void DenseTape::backward_weights(const Pass& pass, int64_t layer) {
+  Stage& stage = stage_of(layer);
+  stage.tape.backward_weights(pass, layer - stage.begin);
+}
+
+void DenseTape::start(TransferId transfer, const Stream& stream) {
+  const Move& move = moves_.at(transfer);
+  if (move.way == Way::kGather)
+    move.features->start_gather(*at_, stream);
+  else
+    move.features->start_reduce(*at_, stream);
+}
+
+void DenseTape::wait(TransferId transfer, const Stream& stream) {
+  const Move& move = moves_.at(transfer);
+  at_ = &(move.way == Way::kGather ? move.features->finish_gather(stream) : move.features->finish_reduce(stream));
+}
+
+std::vector<Watched> DenseTape::watched() const {
+  std::vector<Watched> all;
+  for (const Stage& stage : stages_)
+    for (Watched& one : stage.tape.watched(stage.begin)) all.push_back(std::move(one));
+  return all;
+}
+
+int64_t DenseTape::bytes() const {
+  int64_t total = 0;
+  for (const Stage& stage : stages_) total += stage.tape.bytes() + (stage.dx.defined() ? stage.dx.bytes() : 0);
+  return total;
+}
+
+}  // namespace owt

@@ -1,0 +1,205 @@
+#include "src/parallel/seam.h"
+
+#include <algorithm>
+
+#include "src/parallel/column_exchange.h"
+
+namespace owt {
+namespace {
+
+// What the ways across have in common.
+struct Crossing {
+  const LayerPlan& first;  // dense layer
+  std::vector<Round> rounds;
+  int64_t own_rows;
+  Compute on;
+  Communicator& comm;
+
+  Tensor activations(int64_t rows) const {
+    return Tensor(first.in.batch_of(rows), activation_type(on.precision), on.device);
+  }
+  const Round& round(int r) const { return rounds[static_cast<size_t>(r)]; }
+  int64_t most_rows() const {
+    int64_t most = 0;
+    for (const Round& each : rounds) most = std::max(most, rows_of(each));
+    return most;
+  }
+};
+
+// All ranks of the group have the same rows.
+class ReplicatedRows : public Seam {
+ public:
+  explicit ReplicatedRows(const Crossing& over) : Seam(over.activations(over.own_rows)), comm_(over.comm) {}
+
+  void start(int, const Tensor& mine, const Stream&) override { mine_ = mine; }
+  Tensor wait(int, const Stream&) override { return mine_; }
+  Tensor gradient(int) override { return home_; }
+  void start_back(int, const Stream& stream) override { summed_ = comm_.all_reduce(home_, stream.record()); }
+  void wait_back(int, const Stream& stream) override { stream.wait(summed_); }
+
+ private:
+  Communicator& comm_;
+  Tensor mine_;
+  Event summed_;
+};
+
+// The two rounds there is room for.
+struct RoundSlot {
+  Tensor batch, gradient;  // rows of the round x features
+  Event gathered, scattered;
+};
+
+// One rank's rows make up a round.
+class BroadcastRows : public Seam {
+ public:
+  explicit BroadcastRows(Crossing over) : Seam(over.activations(over.own_rows)), over_(std::move(over)) {
+    for (RoundSlot& slot : slots_)
+      slot = {over_.activations(over_.most_rows()), over_.activations(over_.most_rows()), {}, {}};
+  }
+
+  void start(int r, const Tensor& mine, const Stream& stream) override {
+    Tensor batch = rows(slot(r).batch, r);
+    slot(r).gathered = over_.comm.broadcast(is_root(r) ? mine : Tensor(), batch, root(r), stream.record());
+  }
+  Tensor wait(int r, const Stream& stream) override {
+    stream.wait(slot(r).gathered);
+    return rows(slot(r).batch, r);
+  }
+  Tensor gradient(int r) override { return rows(slot(r).gradient, r); }
+  void start_back(int r, const Stream& stream) override {
+    Tensor home = is_root(r) ? home_ : Tensor();
+    slot(r).scattered = over_.comm.reduce(gradient(r), home, root(r), stream.record());
+  }
+  void wait_back(int r, const Stream& stream) override { stream.wait(slot(r).scattered); }
+
+ private:
+  RoundSlot& slot(int r) { return slots_[r % 2]; }
+  Tensor rows(const Tensor& tensor, int r) const { return tensor.rows(0, rows_of(over_.round(r))); }
+  int root(int r) const { return over_.round(r).front().rank; }
+  bool is_root(int r) const { return root(r) == over_.comm.rank(); }
+
+  Crossing over_;
+  RoundSlot slots_[2];
+};
+
+// Some rows of every rank make up a round.
+class GatheredRows : public Seam {
+ public:
+  explicit GatheredRows(Crossing over) : Seam(over.activations(over.own_rows)), over_(std::move(over)) {
+    int64_t padded = 0;
+    for (int r = 0; r < static_cast<int>(over_.rounds.size()); ++r) padded = std::max(padded, even(r) ? 0 : longest(r));
+    for (Slot& slot : slots_) {
+      slot.batch = over_.activations(over_.most_rows());
+      slot.gradient = over_.activations(over_.most_rows());
+      if (padded == 0) continue;
+      slot.blocks = over_.activations(padded * over_.comm.ranks());
+      slot.part = over_.activations(padded);
+      slot.blocks.zero();
+      slot.part.zero();
+    }
+  }
+
+  void start(int r, const Tensor& mine, const Stream& stream) override {
+    const Tensor from = mine.rows(own(r).begin, own(r).end);
+    Tensor batch = rows(slot(r).batch, r), part = this->part(r), blocks = this->blocks(r);
+    if (!even(r)) part.rows(0, own(r).size()).copy_from(from, stream);
+    slot(r).gathered = over_.comm.all_gather(even(r) ? from : part, even(r) ? batch : blocks, stream.record());
+  }
+  Tensor wait(int r, const Stream& stream) override {
+    stream.wait(slot(r).gathered);
+    Tensor batch = rows(slot(r).batch, r);
+    for_each_block(r, [&](Tensor block, const Slice& at) { batch.rows(at.begin, at.end).copy_from(block, stream); });
+    return batch;
+  }
+  Tensor gradient(int r) override { return rows(slot(r).gradient, r); }
+  void start_back(int r, const Stream& stream) override {
+    const Tensor from = gradient(r);
+    Tensor home = at_home(r), part = this->part(r);
+    for_each_block(r, [&](Tensor block, const Slice& at) { block.copy_from(from.rows(at.begin, at.end), stream); });
+    slot(r).scattered = over_.comm.reduce_scatter(even(r) ? from : blocks(r), even(r) ? home : part, stream.record());
+  }
+  void wait_back(int r, const Stream& stream) override {
+    stream.wait(slot(r).scattered);
+    if (!even(r)) at_home(r).copy_from(part(r).rows(0, own(r).size()), stream);
+  }
+
+ private:
+  struct Slot : RoundSlot {
+    Tensor blocks, part;  // padded, where a round is uneven: ranks x longest x features, longest x features
+  };
+
+  Slot& slot(int r) { return slots_[r % 2]; }
+  Tensor rows(const Tensor& tensor, int r) const { return tensor.rows(0, rows_of(over_.round(r))); }
+  Tensor part(int r) { return even(r) ? Tensor() : slot(r).part.rows(0, longest(r)); }
+  Tensor blocks(int r) { return even(r) ? Tensor() : slot(r).blocks.rows(0, longest(r) * over_.comm.ranks()); }
+  Tensor at_home(int r) const { return home_.rows(own(r).begin, own(r).end); }
+  // This rank's rows in the round, among its own.
+  Slice own(int r) const {
+    for (const RowRange& range : over_.round(r))
+      if (range.rank == over_.comm.rank()) return {range.begin, range.end};
+    return {0, 0};
+  }
+  int64_t longest(int r) const {
+    int64_t most = 0;
+    for (const RowRange& range : over_.round(r)) most = std::max(most, range.size());
+    return most;
+  }
+  bool even(int r) const { return longest(r) * over_.comm.ranks() == rows_of(over_.round(r)); }
+  // Of an uneven round, every rank's rows in its padded block, and where they lie in the batch.
+  template <class Visit>
+  void for_each_block(int r, const Visit& visit) {
+    if (even(r)) return;
+    int64_t row = 0;
+    for (const RowRange& range : over_.round(r)) {
+      const int64_t first = range.rank * longest(r);
+      visit(slot(r).blocks.rows(first, first + range.size()), Slice{row, row + range.size()});
+      row += range.size();
+    }
+  }
+
+  Crossing over_;
+  Slot slots_[2];
+};
+
+// Each rank gets its columns of everybody's rows, in the only round.
+class ExchangedColumns : public Seam {
+ public:
+  explicit ExchangedColumns(const Crossing& over)
+      : Seam(over.activations(over.own_rows)), exchange_(rows_of_ranks(over), over.first.inputs, over.on, over.comm) {}
+
+  void start(int, const Tensor& mine, const Stream& stream) override { exchange_.start_forward(mine, stream); }
+  Tensor wait(int, const Stream& stream) override { return exchange_.finish_forward(stream); }
+  Tensor gradient(int) override { return exchange_.gradient(); }
+  void start_back(int, const Stream& stream) override { exchange_.start_backward(stream); }
+  void wait_back(int, const Stream& stream) override { exchange_.finish_backward(home_, stream); }
+
+ private:
+  static std::vector<int64_t> rows_of_ranks(const Crossing& over) {
+    std::vector<int64_t> rows;
+    for (const RowRange& range : over.round(0)) rows.push_back(range.size());
+    return rows;
+  }
+
+  ColumnExchange exchange_;
+};
+
+}  // namespace
+
+std::unique_ptr<Seam> make_seam(const Plan& plan, int64_t step_rows, int rank, Communicator& comm) {
+  if (!plan.split()) return nullptr;
+  const StepRows rows = plan.rows(step_rows);
+  const LayerPlan& first = plan.layers[static_cast<size_t>(plan.boundary)];
+  const Crossing over{first, rows.rounds(rank), rows.of(rank).size(), plan.request.on, comm};
+  const TransferId there = first.transfers.input;
+  if (there == kNoTransfer) return std::make_unique<ReplicatedRows>(over);
+  switch (plan.transfers[static_cast<size_t>(there)].collective) {
+    case Collective::kBroadcast:
+      return std::make_unique<BroadcastRows>(over);
+    case Collective::kAllToAll:
+      return std::make_unique<ExchangedColumns>(over);
+    default:
+      return std::make_unique<GatheredRows>(over);
+  }
+}
+
+}  // namespace owt

@@ -1,0 +1,188 @@
+// What a step really does, as a profiler sees it, against the list of what it is to do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+
+#include "src/comm/profiled.h"
+#include "src/comm/threads.h"
+#include "src/parallel/order.h"
+#include "src/train/made_up_batch.h"
+#include "src/train/step.h"
+#include "tests/support/harness.h"
+#include "tests/support/models.h"
+
+namespace owt {
+namespace {
+
+// Every kind of transfer: few logits are gathered, many stay where they are; fc2 is split by inputs under owt-d.
+const char* const kFewClasses = R"(
+  { name = "conv1", type = "conv", out = 4, kernel = 3 },
+  { name = "relu1", type = "relu" },
+  { name = "bn1", type = "batch_norm" },
+  { name = "conv2", type = "conv", out = 4, kernel = 3 },
+  { name = "fc1", type = "dense", out = 12 },
+  { name = "relu2", type = "relu" },
+  { name = "fc2", type = "dense", out = 6 },
+  { name = "fc3", type = "dense", out = 8 })";
+const char* const kManyClasses = R"(
+  { name = "conv1", type = "conv", out = 4, kernel = 3 },
+  { name = "fc1", type = "dense", out = 12 },
+  { name = "drop1", type = "dropout", rate = 0.5 },
+  { name = "fc2", type = "dense", out = 60 })";
+constexpr int64_t kRowsOfARank = 4;  // so that no round is empty
+
+using Scopes = std::vector<std::pair<std::string, Phase>>;
+
+// The profiler's scopes of a step, one after the other. One that goes on counts once.
+Scopes scopes_of(const Profiler& profiler) {
+  Scopes scopes;
+  for (const Profiler::Span& span : profiler.spans()) {
+    const Profiler::Row& row = profiler.rows()[span.row];
+    std::pair<std::string, Phase> scope{row.phase == Phase::kUpdate ? "update" : row.name, row.phase};
+    if (scopes.empty() || scopes.back() != scope) scopes.push_back(std::move(scope));
+  }
+  return scopes;
+}
+
+// Layers that run in one op have one scope, which bears all their names; it stands for the first of them.
+std::set<std::string> cut_to_first_layers(Scopes& scopes) {
+  std::set<std::string> others;
+  for (auto& [name, phase] : scopes) {
+    for (size_t at = name.find('+'); at != std::string::npos; at = name.find('+', at + 1))
+      others.insert(name.substr(at + 1, name.find('+', at + 1) - at - 1));
+    name = name.substr(0, name.find('+'));
+  }
+  return others;
+}
+
+Phase phase_of(Action::Kind kind) {
+  switch (kind) {
+    case Action::Kind::kForward:
+      return Phase::kForward;
+    case Action::Kind::kLoss:
+      return Phase::kLoss;
+    case Action::Kind::kUpdate:
+      return Phase::kUpdate;
+    case Action::Kind::kStart:
+    case Action::Kind::kWait:
+      return Phase::kTransfer;
+    default:
+      return Phase::kBackward;
+  }
+}
+
+std::string scope_name(const Plan& plan, const Action& action) {
+  if (action.kind == Action::Kind::kLoss) return "loss";
+  if (action.kind == Action::Kind::kUpdate) return "update";
+  if (action.transfer != kNoTransfer) return plan.transfers[static_cast<size_t>(action.transfer)].name;
+  return plan.layers[static_cast<size_t>(action.layers.begin)].name;
+}
+
+// Layers without parameters have nothing to do when they are asked for their weights' gradients, and updating them is
+// nothing.
+bool leaves_a_scope(const Plan& plan, const Action& action, const std::set<std::string>& others) {
+  if (action.kind == Action::Kind::kStart || action.kind == Action::Kind::kWait || action.kind == Action::Kind::kLoss)
+    return true;
+  bool learns = false;
+  for (int64_t i = action.layers.begin; i < action.layers.end; ++i)
+    learns = learns || !plan.layers[static_cast<size_t>(i)].params.empty();
+  if (action.kind == Action::Kind::kUpdate) return learns;
+  return !others.contains(plan.layers[static_cast<size_t>(action.layers.begin)].name);
+}
+
+Scopes listed(const Plan& plan, const std::vector<Action>& order, const std::set<std::string>& others) {
+  Scopes scopes;
+  for (const Action& action : order) {
+    if (!leaves_a_scope(plan, action, others)) continue;
+    std::pair<std::string, Phase> scope{scope_name(plan, action), phase_of(action.kind)};
+    if (scopes.empty() || scopes.back() != scope) scopes.push_back(std::move(scope));
+  }
+  return scopes;
+}
+
+std::string text(const Scopes& scopes) {
+  std::string all;
+  for (const auto& [name, phase] : scopes) all += concat("\n  ", name, ", ", name_of(phase));
+  return all;
+}
+
+struct Case {
+  const char* layers;
+  Strategy strategy;
+  int ranks, model_ranks;
+  DenseUpdate dense_update;
+  bool half_wire;
+};
+
+class StepOrder : public DeviceTest {
+ protected:
+  void expect_the_list(const Case& c, Mode mode) const {
+    const Model model = model_of("[3, 8, 8]", c.layers == kFewClasses ? 8 : 60, c.layers);
+    const Plan plan = make_plan(model, {.ranks = c.ranks,
+                                        .strategy = c.strategy,
+                                        .dense_update = c.dense_update,
+                                        .step_rows = kRowsOfARank * c.ranks,
+                                        .bucket_bytes = 1,
+                                        .on = device(),
+                                        .half_wire = c.half_wire,
+                                        .model_ranks = c.model_ranks,
+                                        .beside_from = 1});
+    const std::string what = concat(name_of(c.strategy), ", ", c.ranks, " ranks, groups of ", c.model_ranks);
+    run_ranks(
+        c.ranks, 1,
+        [&](Communicator& inner) {
+          Profiler profiler;
+          ProfiledCommunicator comm(inner, &profiler);
+          RankModel mine(model, plan, comm.rank());
+          Sgd sgd({.learning_rate = 0.01});
+          Step step(plan, mine, sgd, comm, &profiler, {});
+          mine.initialize(1);
+          const Slice rows = plan.rows(plan.request.step_rows).of(comm.rank());
+          const Batch batch = made_up_batch(model, rows, plan.request);
+          step.prepare(plan.request.step_rows, mode);
+          profiler.enable(true);
+          profiler.keep_spans(true);
+          profiler.begin_step();
+          if (mode == Mode::kTrain)
+            step.train(batch, 0, {0.01, 0.01}, false);
+          else
+            step.evaluate(batch);
+          profiler.end_step();
+          Scopes ran = scopes_of(profiler);
+          const auto others = cut_to_first_layers(ran);
+          const auto order =
+              mode == Mode::kTrain ? training(plan, plan.request.step_rows) : evaluation(plan, plan.request.step_rows);
+          EXPECT_EQ(text(ran), text(listed(plan, order, others))) << what;
+        },
+        device());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, StepOrder, ::testing::ValuesIn(devices()), device_name);
+
+TEST_P(StepOrder, IsTheListUnderEveryStrategyOnOneToFourRanks) {
+  for (const Strategy strategy : all_strategies())
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+      if (device() != Device::kCpu && ranks != 3) continue;  // a simulated GPU is slow
+      for (const char* layers : {kFewClasses, kManyClasses})
+        for (const Mode mode : {Mode::kTrain, Mode::kEval})
+          expect_the_list({layers, strategy, ranks, 0, DenseUpdate::kStep, false}, mode);
+    }
+}
+
+TEST_P(StepOrder, IsTheListOnGridsAndWithAnUpdateEveryRound) {
+  for (const Strategy strategy :
+       {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallel})
+    for (const DenseUpdate update : {DenseUpdate::kStep, DenseUpdate::kRound})
+      expect_the_list({kFewClasses, strategy, 4, 2, update, false}, Mode::kTrain);
+}
+
+TEST_P(StepOrder, IsTheListWhereGradientsAreRoundedOnTheirWay) {
+  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kModelParallel})
+    expect_the_list({kFewClasses, strategy, 2, 0, DenseUpdate::kStep, true}, Mode::kTrain);
+}
+
+}  // namespace
+}  // namespace owt
