@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <iostream>
+#include <map>
 
 #include "src/comm/launch.h"
 #include "src/comm/threads.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/units.h"
+#include "src/parallel/draw_step.h"
+#include "src/parallel/order.h"
 #include "src/train/measure_compute.h"
 #include "src/train/planner_files.h"
 #include "src/train/run.h"
@@ -44,6 +47,10 @@ void declare(Options& options) {
                  "with --measure, ranks that compute on this machine at the same time (default: those "
                  "of a host)");
   options.option("json", "FILE", "write the prediction as JSON too");
+  options.flag("steps", "list what each worker does in a step, action by action");
+  options.option("draw", "FILE.svg",
+                 "draw a step in time as predicted, what a worker computes and what is on the wire: of the strategies "
+                 "given with --parallel, or of the one that is predicted to be the fastest and of dp");
 }
 
 // Of an option that core/units.h reads.
@@ -64,14 +71,16 @@ DeviceSpeed gpu_from(const Options& options) {
   }
 }
 
-void show_plans(const Settings& settings, const std::vector<std::string>& asked) {
+void show_plans(const Settings& settings, const std::vector<std::string>& asked, bool steps) {
   PlanRequest request = settings.plan_request();
   std::vector<std::string> shown = asked;
   std::erase(shown, "auto");  // what that would be is the prediction's to say
   if (shown.empty()) shown.push_back(name_of(request.strategy));
   for (const std::string& name : shown) {
     request.strategy = strategy_from(name);
-    std::cout << make_plan(settings.model, request).table() << '\n';
+    const Plan plan = make_plan(settings.model, request);
+    std::cout << plan.table() << '\n';
+    if (steps) std::cout << order_text(plan, training(plan, request.step_rows)) << '\n';
   }
   std::cout << format("{:<10} {:>20} {:>22}\n", "strategy", "MB sent per worker", "weights MB per worker");
   const bool can_split = can_split_dense(settings.model);
@@ -183,6 +192,34 @@ std::string crossover_text(const PlannerResult& result) {
   return text;
 }
 
+// Of the strategies asked for the fastest grid each; else the fastest of all, and what it is compared with.
+std::vector<Prediction> predictions_to_draw(const Choice& choice, const std::vector<std::string>& asked) {
+  std::map<std::string, Prediction> drawn;
+  for (const Prediction& each : choice.all) {
+    const std::string name = name_of(each.request.strategy);
+    const bool fastest = &each == &choice.chosen();
+    const bool wanted = asked.empty() ? fastest || &each == choice.best_data_parallel()
+                                      : std::count(asked.begin(), asked.end(), name) > 0 ||
+                                            (fastest && std::count(asked.begin(), asked.end(), "auto") > 0);
+    const auto known = drawn.find(name);
+    if (wanted && (known == drawn.end() || each.step_s() < known->second.step_s())) drawn[name] = each;
+  }
+  std::vector<Prediction> all;
+  for (const auto& [name, prediction] : drawn) all.push_back(prediction);
+  return all;
+}
+
+std::string drawing(const Model& model, const std::vector<Prediction>& predictions, const Network& network,
+                    const ComputeModel& compute) {
+  std::vector<DrawnStep> steps;
+  for (const Prediction& each : predictions) {
+    DrawnStep step{make_plan(model, each.request), {}, {}};
+    step.prediction = predict(step.plan, network, compute, &step.times);
+    steps.push_back(std::move(step));
+  }
+  return draw_steps(steps);
+}
+
 void predict_all(const Settings& settings, const Options& options, const Network& network) {
   PlanRequest request = settings.plan_request();
   if (options.given("gpu")) request.on.device = Device::kCuda;
@@ -205,6 +242,10 @@ void predict_all(const Settings& settings, const Options& options, const Network
     std::cout << '\n' << result.step->table();
   }
   if (options.given("json")) write_file_atomically(options.string("json"), prediction_json(result));
+  if (options.given("draw"))
+    write_file_atomically(
+        options.string("draw"),
+        drawing(settings.model, predictions_to_draw(result.choice, options.list("parallel")), network, *compute));
 }
 
 // Whether the options ask for predictions. Throws UsageError where they contradict each other or need others.
@@ -212,7 +253,7 @@ bool predicts(const Options& options) {
   const int computing = int{options.given("gpu")} + int{options.given("times")} + int{options.boolean("measure")};
   if (computing > 1) throw UsageError("owt plan: give one of --gpu, --times and --measure");
   if (computing == 1 || options.given("links") || options.given("bandwidth")) return true;
-  for (const char* needs : {"json", "hosts", "latency", "ranks-here", "local-bandwidth", "local-latency"})
+  for (const char* needs : {"json", "draw", "hosts", "latency", "ranks-here", "local-bandwidth", "local-latency"})
     if (options.given(needs))
       throw UsageError(
           concat("owt plan: --", needs, " is for predictions; give --links FILE or --bandwidth B as well"));
@@ -234,17 +275,18 @@ int command_plan(const Arguments& arguments) {
   if (options.given("model-ranks"))
     more.emplace_back("parallel.model_ranks", std::to_string(options.integer("model-ranks", {.low = 1, .high = 4096})));
   const Settings settings = shared_settings(options, more);
-  if (options.given("json")) check_output(options.string("json"));
+  for (const char* file : {"json", "draw"})
+    if (options.given(file)) check_output(options.string(file));
   check_launches(options, settings.parallel.workers);
   if (!predicts(options)) {
-    show_plans(settings, options.list("parallel"));
+    show_plans(settings, options.list("parallel"), options.boolean("steps"));
     std::cout << "\nFor predicted times add --bandwidth B [--latency T] or --links FILE (the links), and --gpu NAME, "
                  "--times FILE or --measure (the computing).\n";
     return 0;
   }
   const Network network = network_from(options, settings.parallel.workers);
   if (options.given("gpu")) gpu_from(options);
-  show_plans(settings, options.list("parallel"));
+  show_plans(settings, options.list("parallel"), options.boolean("steps"));
   predict_all(settings, options, network);
   return 0;
 }

@@ -133,6 +133,7 @@ Tensor Tape::place_below(const Run& run) {
 void Tape::backward_data(const Pass& pass, int64_t layer) {
   Run& run = run_of(layer);
   if (rows_ == 0 || layer != run.end - 1) return;
+  if (run.end < net_.size()) gradient_ = below_;
   below_ = place_below(run);
   const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);
   run.op->backward_data(pass, input_of(run), y_[static_cast<size_t>(layer)], gradient_,
@@ -141,26 +142,18 @@ void Tape::backward_data(const Pass& pass, int64_t layer) {
 
 void Tape::backward_weights(const Pass& pass, int64_t layer) {
   Run& run = run_of(layer);
-  if (rows_ == 0 || layer != run.begin) return;
-  if (run.learns) {
-    const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);
-    run.op->backward_weights(pass, input_of(run), gradient_);
-  }
-  gradient_ = below_;
+  if (rows_ == 0 || layer != run.begin || !run.learns) return;
+  const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);
+  run.op->backward_weights(pass, input_of(run), gradient_);
 }
 
-void Tape::backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx, const BackwardHooks& hooks) {
+void Tape::backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx) {
   if (net_.size() == 0 && dx) dx->copy_from(dy, *pass.stream);
-  const int64_t dx_layer =
-      runs_.empty() ? 0 : runs_[0].end;  // behind backward_data of the one before it dx is complete
   begin_backward(x, dy, dx);
   for (int64_t i = net_.size(); i-- > 0;) {
     backward_data(pass, i);
-    if (i + 1 == dx_layer && hooks.dx_done) hooks.dx_done();
     backward_weights(pass, i);
-    if (hooks.layer_done) hooks.layer_done(i);
   }
-  if (dx_layer == 0 && hooks.dx_done) hooks.dx_done();
 }
 
 std::vector<Watched> Tape::watched(int64_t first_layer) const {

@@ -1,7 +1,6 @@
 // Net: a list of layers as one differentiable function. Tape: all activations of one Net for one batch shape.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,12 +32,6 @@ class Net {
   Shape in_;
 };
 
-// Called in the middle of a backward pass.
-struct BackwardHooks {
-  std::function<void(int64_t)> layer_done = {};  // layer i has run: the gradients of its parameters are complete
-  std::function<void()> dx_done = {};            // dx is complete; gradients of the first layer may follow
-};
-
 class Tape {
  public:
   // Who has the memory for what lives only while backward runs: two gradients as large as the largest activation, and
@@ -61,9 +54,8 @@ class Tape {
 
   // Returns y, valid until the next forward; of an empty net it is x. x must not change until backward.
   const Tensor& forward(const Pass& pass, const Tensor& x);
-  // After forward on the same x. Writes dx (may be null: not wanted); dy may be overwritten. The last layer runs first.
-  // With 0 rows no layer runs, the hooks do.
-  void backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx, const BackwardHooks& hooks = {});
+  // After forward on the same x. Writes dx (may be null: not wanted); dy may be overwritten.
+  void backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx);
 
   // The same layer by layer, for a caller that has other things to do in between: begin_forward, then forward of every
   // layer in order; begin_backward, then of every layer, the last one first, backward_data and backward_weights. Layers

@@ -91,7 +91,7 @@ class Order {
       exchange(layer(i).transfers.output_gradient, round);
       add(Action::Kind::kBackwardData, {i, i + 1}, round);
       start(layer(i).transfers.input_gradient, round);
-      add(Action::Kind::kBackwardWeights, {i, i + 1}, round);
+      backward_weights(i, round);
       if (completes(round)) gradients_done(i);
       if (i > plan_.boundary) wait(layer(i).transfers.input_gradient, round);
     }
@@ -101,7 +101,7 @@ class Order {
     if (!learns_ || !plan_.front_learns) return;
     for (int64_t i = plan_.boundary; i-- > 0;) {
       add(Action::Kind::kBackwardData, {i, i + 1}, kOwnRows);
-      add(Action::Kind::kBackwardWeights, {i, i + 1}, kOwnRows);
+      backward_weights(i, kOwnRows);
       gradients_done(i);
     }
   }
@@ -139,6 +139,10 @@ class Order {
   // What ends with the sums of the front's gradients on every rank.
   TransferId summed() const {
     return of_step().gradient_copies == kNoTransfer ? of_step().gradients : of_step().gradient_copies;
+  }
+
+  void backward_weights(int64_t i, int round) {
+    if (!layer(i).params.empty()) add(Action::Kind::kBackwardWeights, {i, i + 1}, round);
   }
 
   // A bucket leaves when the gradients of its last layer are complete.

@@ -178,43 +178,40 @@ TEST_F(TapeTest, InPlaceLayersShareMemoryWithTheLayerBefore) {
   EXPECT_EQ(tape.bytes(), (2 + 2) * 4 * 2 * 4);
 }
 
-TEST_F(TapeTest, TellsOfFinishedLayersLastFirst) {
+TEST_F(TapeTest, RunsBackwardLayerByLayer) {
   Doubling::Calls calls;
   Net net = doublings({false, true, false}, calls);
   Tape tape(net, 1, Device::kCpu, nullptr);
   const Tensor x = upload({1, 2}, {1, 2}, Device::kCpu);
   tape.forward(pass_, x);
-  std::vector<int64_t> done;
+  tape.begin_backward(x, x, nullptr);
   std::vector<int> backward_calls;
-  tape.backward(pass_, x, x, nullptr, {.layer_done = [&](int64_t layer) {
-                  done.push_back(layer);
-                  backward_calls.push_back(calls.backward);
-                }});
-  EXPECT_THAT(done, ElementsAre(2, 1, 0));
-  EXPECT_THAT(backward_calls, ElementsAre(1, 2, 3));  // each after its layer's backward
+  for (const int64_t layer : {2, 1, 0}) {
+    tape.backward_data(pass_, layer);
+    backward_calls.push_back(calls.backward);
+    tape.backward_weights(pass_, layer);
+  }
+  EXPECT_THAT(backward_calls, ElementsAre(1, 2, 3));
 }
 
-TEST_F(TapeTest, WithNoRowsRunsNothingButTellsOfFinishedLayers) {
+TEST_F(TapeTest, WithNoRowsRunsNothing) {
   Doubling::Calls calls;
   Net net = doublings({false, true}, calls);
   Tape tape(net, 0, Device::kCpu, nullptr);
   const Tensor x({0, 2});
   EXPECT_EQ(tape.forward(pass_, x).shape(), (Shape{0, 2}));
-  std::vector<int64_t> done;
   Tensor dx({0, 2});
-  tape.backward(pass_, x, x, &dx, {.layer_done = [&](int64_t layer) { done.push_back(layer); }});
-  EXPECT_THAT(done, ElementsAre(1, 0));
+  tape.backward(pass_, x, x, &dx);
   EXPECT_EQ(calls.bind + calls.forward + calls.backward, 0);
 }
 
-// 0 to 3 rows; the first layer computes gradients of weights behind dx (dense), or does not (relu), or there is none.
-TEST_F(TapeTest, TellsOfDxOnceAndBeforeTheFirstLayerIsDone) {
+// The first layer computes gradients of weights behind dx (dense), or does not (relu).
+TEST_F(TapeTest, DxIsCompleteBeforeTheFirstLayersGradientsOfWeights) {
   const std::vector<std::vector<std::string>> nets{{"name='fc1' type='dense' out=4", "name='relu1' type='relu'"},
-                                                   {"name='relu1' type='relu'", "name='fc1' type='dense' out=4"},
-                                                   {}};
+                                                   {"name='relu1' type='relu'", "name='fc1' type='dense' out=4"}};
   for (const auto& layers : nets)
     for (const int64_t rows : {0, 1, 3}) {
-      SCOPED_TRACE(concat(layers.empty() ? "no layer" : layers[0], ", ", rows, " rows"));
+      SCOPED_TRACE(concat(layers[0], ", ", rows, " rows"));
       Net net = net_of(layers, {5});
       Tape tape(net, rows, Device::kCpu, nullptr);
       const Tensor x = random_tensor({rows, 5}, "x"), dy = random_tensor(net.out().batch_of(rows), "dy");
@@ -222,29 +219,12 @@ TEST_F(TapeTest, TellsOfDxOnceAndBeforeTheFirstLayerIsDone) {
       tape.forward(pass_, x);
       tape.backward(pass_, x, dy, &wanted);
       fill(dx, 99);
-      std::vector<std::string> told;
-      tape.backward(pass_, x, dy, &dx,
-                    {.layer_done = [&](int64_t layer) { told.push_back(std::to_string(layer)); },
-                     .dx_done =
-                         [&] {
-                           told.push_back("dx");
-                           EXPECT_EQ(download(dx), download(wanted));
-                         }});
-      if (layers.empty())
-        EXPECT_THAT(told, ElementsAre("dx"));
-      else
-        EXPECT_THAT(told, ElementsAre("1", "dx", "0"));
+      tape.begin_backward(x, dy, &dx);
+      tape.backward_data(pass_, 1);
+      tape.backward_weights(pass_, 1);
+      tape.backward_data(pass_, 0);
+      EXPECT_EQ(download(dx), download(wanted));
     }
-}
-
-TEST_F(TapeTest, TellsOfDxWhereNobodyWantsIt) {
-  Net net = net_of({"name='fc1' type='dense' out=4"}, {5});
-  Tape tape(net, 2, Device::kCpu, nullptr);
-  const Tensor x = random_tensor({2, 5}, "x"), dy = random_tensor({2, 4}, "dy");
-  tape.forward(pass_, x);
-  int told = 0;
-  tape.backward(pass_, x, dy, nullptr, {.dx_done = [&] { ++told; }});
-  EXPECT_EQ(told, 1);
 }
 
 TEST_F(TapeTest, OfAnEmptyNetIsTheIdentity) {
@@ -355,16 +335,16 @@ TEST_F(RunTest, KeepsOnlyTheOutputOfTheLastLayer) {
   EXPECT_EQ(tape.bytes(), (2 + 2) * 2 * 4);  // two activations and two gradients of 2 numbers
 }
 
-TEST_F(RunTest, EveryLayerIsToldFinishedLastFirst) {
+TEST_F(RunTest, RunsBackwardAtItsLastLayer) {
   Tape tape(*net_, 1, Device::kCpu, nullptr);
   tape.forward(pass_, x_);
-  std::vector<int64_t> done;
+  tape.begin_backward(x_, x_, nullptr);
   std::vector<int> backward_calls;
-  tape.backward(pass_, x_, x_, nullptr, {.layer_done = [&](int64_t layer) {
-                  done.push_back(layer);
-                  backward_calls.push_back(calls_.backward);
-                }});
-  EXPECT_THAT(done, ElementsAre(4, 3, 2, 1, 0));
+  for (int64_t layer = 5; layer-- > 0;) {
+    tape.backward_data(pass_, layer);
+    backward_calls.push_back(calls_.backward);
+    tape.backward_weights(pass_, layer);
+  }
   EXPECT_THAT(backward_calls, ElementsAre(1, 2, 2, 2, 3));
 }
 

@@ -242,6 +242,26 @@ TEST_F(CliTest, PlanPredictsEveryStrategyForMeasuredAndForGivenLinks) {
   EXPECT_THAT(read_file(json), HasSubstr("\"kernel\": \"softmax_rows\""));
 }
 
+TEST_F(CliTest, PlanListsTheActionsOfAStep) {
+  const Result plan = owt("plan " + small_recipe() + " --workers 2 --parallel owt-a --parallel dp --steps");
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("backward weights      1  fc1\n"), HasSubstr("gradients, bucket 0\n"),
+                              HasSubstr("   1  forward                  conv1\n")));
+}
+
+TEST_F(CliTest, PlanDrawsTheStrategiesAskedForOrTheFastestBesideDp) {
+  const std::string svg = file("step.svg");
+  const std::string words = "plan " + small_recipe() + " --workers 2 --gpu H200 --draw " + svg;
+  ASSERT_EQ(owt(words + " --parallel owt-a --parallel owt-c").code, 0);
+  EXPECT_THAT(read_file(svg), AllOf(HasSubstr(">owt-a of small on 2 ranks"), HasSubstr(">owt-c of small on 2 ranks"),
+                                    Not(HasSubstr(">dp of"))));
+  ASSERT_EQ(owt(words).code, 0);
+  EXPECT_THAT(read_file(svg), HasSubstr(">dp of small on 2 ranks"));
+  const Result nothing_predicted = owt("plan " + small_recipe() + " --workers 2 --draw " + svg);
+  EXPECT_EQ(nothing_predicted.code, 2);
+  EXPECT_THAT(nothing_predicted.err, HasSubstr("--draw is for predictions"));
+}
+
 TEST_F(CliTest, PlanTakesHostsAndModelRanks) {
   const std::string words = "plan " + small_recipe() + " --workers 4 --set data.batch=16 --gpu H200 --bandwidth 1Gbit";
   const Result two = owt(words + " --hosts 2 --latency 20us --local-bandwidth 100GB/s --local-latency 3us");

@@ -1,0 +1,148 @@
+#include "src/parallel/draw_step.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "src/core/log.h"
+
+namespace owt {
+namespace {
+
+constexpr double kLeft = 90, kRight = 20, kWidth = 1200, kTop = 44, kPanel = 118, kLane = 30, kLetter = 6.6;
+
+struct Look {
+  const char *name, *color;
+};
+// By kind of action; a start stands for its transfer.
+constexpr std::array<Look, 7> kLooks{{{"forward", "#4c8bf5"},
+                                      {"loss", "#8e63ce"},
+                                      {"backward, data", "#e8833a"},
+                                      {"backward, weights", "#f2b134"},
+                                      {"update", "#3fa66a"},
+                                      {"on the wire", "#2aa5a0"},
+                                      {"waiting", "#b9bec7"}}};
+const Look& look_of(const Action& action) { return kLooks[static_cast<size_t>(action.kind)]; }
+
+std::string escaped(const std::string& text) {
+  std::string safe;
+  for (const char c : text) {
+    if (c == '<')
+      safe += "&lt;";
+    else if (c == '&')
+      safe += "&amp;";
+    else if (c == '"')
+      safe += "&quot;";
+    else
+      safe += c;
+  }
+  return safe;
+}
+
+std::string text_at(double x, double y, const std::string& text, const char* more = "") {
+  return format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, more, escaped(text));
+}
+
+std::string milliseconds(double seconds) { return format("{:.3g} ms", seconds * 1e3); }
+
+// What is written on a box, as far as there is room.
+std::string label(const std::string& text, double width) {
+  const auto letters = static_cast<size_t>(std::max(0.0, (width - 6) / kLetter));
+  if (text.size() <= letters) return text;
+  return letters < 4 ? "" : text.substr(0, letters - 1) + "…";
+}
+
+// Of 1, 2 or 5 times a power of ten, about ten of which are in the time.
+double tick(double seconds) {
+  const double rough = seconds / 10, power = std::pow(10, std::floor(std::log10(rough)));
+  for (const double factor : {1.0, 2.0, 5.0})
+    if (factor * power >= rough) return factor * power;
+  return 10 * power;
+}
+
+class Drawing {
+ public:
+  Drawing(size_t panels, double seconds)
+      : seconds_(seconds), height_(kTop + kPanel * static_cast<double>(panels) + 20) {
+    svg_ = format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" role=\"img\" "
+        "font-family=\"sans-serif\" font-size=\"12\">\n"
+        "<style>text{{fill:#222}} .box{{fill:#111}} .line{{stroke:#0002}} .lane{{fill:#0000000a}}\n"
+        "@media (prefers-color-scheme: dark){{svg{{background:#17191c}} text{{fill:#ddd}} .box{{fill:#111}} "
+        ".line{{stroke:#fff2}} .lane{{fill:#ffffff0f}}}}</style>\n",
+        kWidth, height_);
+    legend();
+  }
+
+  void panel(size_t number, const DrawnStep& step) {
+    const double top = kTop + kPanel * static_cast<double>(number), compute = top + 22, wire = compute + kLane + 6;
+    const Prediction& p = step.prediction;
+    svg_ +=
+        text_at(4, top + 14,
+                format("{} of {} on {} ranks, {} rows: {} a step, {:.0f} images/s, {:.3f} MB sent per rank; waits {}",
+                       p.name(), step.plan.model, step.plan.ranks(), p.request.step_rows, milliseconds(p.step_s()),
+                       p.images_per_second(), static_cast<double>(p.bytes) / 1e6, milliseconds(p.exposed_s)),
+                " font-weight=\"bold\"");
+    for (const auto& [y, name] : {std::pair(compute, "computes"), {wire, "wire"}}) {
+      svg_ += text_at(4, y + 19, name);
+      svg_ += format("<rect class=\"lane\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\"/>\n", kLeft, y,
+                     kWidth - kLeft - kRight, kLane);
+    }
+    for (const TimedAction& at : step.times)
+      box(at, at.action.kind == Action::Kind::kStart ? wire : compute, step.plan);
+    axis(wire + kLane);
+  }
+
+  std::string take() { return svg_ + "</svg>\n"; }
+
+ private:
+  double x(double seconds) const { return kLeft + seconds / seconds_ * (kWidth - kLeft - kRight); }
+
+  void legend() {
+    double at = kLeft;
+    for (const Look& look : kLooks) {
+      svg_ += format("<rect x=\"{:.1f}\" y=\"10\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", at, look.color);
+      svg_ += text_at(at + 17, 20, look.name);
+      at += 40 + kLetter * static_cast<double>(std::string(look.name).size());
+    }
+  }
+
+  void box(const TimedAction& at, double y, const Plan& plan) {
+    const double begin = x(at.begin_s), width = std::max(0.4, x(at.end_s) - begin);
+    std::string what = subject(plan, at.action);
+    if (what.empty()) what = name_of(at.action.kind);
+    const std::string round = at.action.round == kOwnRows ? "" : format(", round {}", at.action.round + 1);
+    svg_ += format("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"><title>", begin, y,
+                   width, kLane, look_of(at.action).color);
+    svg_ += escaped(format("{}: {}{}, {} from {} on", look_of(at.action).name, what, round,
+                           milliseconds(at.end_s - at.begin_s), milliseconds(at.begin_s)));
+    svg_ += "</title></rect>\n";
+    const std::string written = label(what, width);
+    if (!written.empty()) svg_ += text_at(begin + 3, y + 19, written, " class=\"box\"");
+  }
+
+  void axis(double y) {
+    const double each = tick(seconds_);
+    for (int i = 0; i * each <= seconds_; ++i) {
+      svg_ += format("<line class=\"line\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n",
+                     x(i * each), y - 2 * kLane - 6, y + 4);
+      svg_ += text_at(x(i * each), y + 15, milliseconds(i * each), " font-size=\"10\" text-anchor=\"middle\"");
+    }
+  }
+
+  double seconds_, height_;
+  std::string svg_;
+};
+
+}  // namespace
+
+std::string draw_steps(const std::vector<DrawnStep>& steps) {
+  double longest = 0;
+  for (const DrawnStep& step : steps)
+    for (const TimedAction& at : step.times) longest = std::max(longest, at.end_s);
+  Drawing drawing(steps.size(), longest > 0 ? longest : 1);
+  for (size_t i = 0; i < steps.size(); ++i) drawing.panel(i, steps[i]);
+  return drawing.take();
+}
+
+}  // namespace owt

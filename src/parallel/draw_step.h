@@ -1,0 +1,21 @@
+// A drawing of predicted steps in time, for people: what a rank computes, and what is on the wire meanwhile.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/parallel/predict.h"
+
+namespace owt {
+
+struct DrawnStep {
+  Plan plan;
+  Prediction prediction;
+  std::vector<TimedAction> times;  // of rank 0, as predict() gives them
+};
+
+// One below the other, on one scale of time: an SVG document that needs nothing else, light or dark as its reader's
+// screen is.
+std::string draw_steps(const std::vector<DrawnStep>& steps);
+
+}  // namespace owt

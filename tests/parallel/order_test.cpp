@@ -1,0 +1,206 @@
+#include "src/parallel/order.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "tests/support/models.h"
+
+namespace owt {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+using Kind = Action::Kind;
+
+// Two layers of the front learn; of four ranks each has columns of fc1 and fc2.
+const char* const kLayers = R"(
+  { name = "conv1", type = "conv", out = 4, kernel = 1 },
+  { name = "conv2", type = "conv", out = 4, kernel = 1 },
+  { name = "fc1", type = "dense", out = 8 },
+  { name = "fc2", type = "dense", out = 4 })";
+
+Plan plan_of(PlanRequest request) {
+  request.bucket_bytes = 1;  // a bucket for each layer
+  if (request.step_rows == 1) request.step_rows = 8 * request.ranks;
+  return make_plan(model_of("[3, 2, 2]", 4, kLayers), request);
+}
+
+std::vector<Action> training_of(const Plan& plan) { return training(plan, plan.request.step_rows); }
+
+// "start gradients, bucket 0"; only those about the wire or updates, or all.
+std::vector<std::string> lines(const Plan& plan, const std::vector<Action>& actions,
+                               const std::vector<Kind>& kinds = {}) {
+  std::vector<std::string> all;
+  for (const Action& at : actions)
+    if (kinds.empty() || std::count(kinds.begin(), kinds.end(), at.kind) > 0)
+      all.push_back(concat(name_of(at.kind), at.round == kOwnRows ? "" : concat(" ", at.round),
+                           subject(plan, at).empty() ? "" : " ", subject(plan, at), at.beside ? " beside" : ""));
+  return all;
+}
+
+TEST(Order, OfOneRankIsForwardLossBackwardAndOneUpdate) {
+  const Plan plan = plan_of({});
+  EXPECT_THAT(
+      lines(plan, training_of(plan)),
+      ElementsAre("forward conv1", "forward conv2", "forward fc1", "forward fc2", "loss 0", "backward data fc2",
+                  "backward weights fc2", "backward data fc1", "backward weights fc1", "backward data conv2",
+                  "backward weights conv2", "backward data conv1", "backward weights conv1", "update conv1 to fc2"));
+}
+
+TEST(Order, OfDataParallelRanksSendsABucketWhenItsLastLayerIsDone) {
+  const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kDataParallel});
+  EXPECT_THAT(lines(plan, training_of(plan), {Kind::kBackwardWeights, Kind::kStart, Kind::kWait, Kind::kUpdate}),
+              ElementsAre("backward weights fc2", "start gradients, bucket 0", "backward weights fc1",
+                          "start gradients, bucket 1", "backward weights conv2", "start gradients, bucket 2",
+                          "backward weights conv1", "start gradients, bucket 3", "wait gradients, bucket 0",
+                          "wait gradients, bucket 1", "wait gradients, bucket 2", "wait gradients, bucket 3",
+                          "update conv1 to fc2", "start step result", "wait step result"));
+}
+
+TEST(Order, OfZeroUpdatesAndGathersABucketWhenTheNextHasLeft) {
+  const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kDataParallelZero});
+  EXPECT_THAT(lines(plan, training_of(plan), {Kind::kStart, Kind::kWait, Kind::kUpdate}),
+              ElementsAre("start gradients, bucket 0", "start gradients, bucket 1", "wait gradients, bucket 0 beside",
+                          "update fc2 beside", "start weights, bucket 0 beside", "start gradients, bucket 2",
+                          "wait gradients, bucket 1 beside", "update fc1 beside", "start weights, bucket 1 beside",
+                          "start gradients, bucket 3", "wait gradients, bucket 2 beside", "update conv2 beside",
+                          "start weights, bucket 2 beside", "wait gradients, bucket 3 beside", "update conv1 beside",
+                          "start weights, bucket 3 beside", "wait weights, bucket 0", "wait weights, bucket 1",
+                          "wait weights, bucket 2", "wait weights, bucket 3", "start step result", "wait step result"));
+}
+
+TEST(Order, OfOwtAGathersRowsOnceAndSendsTheirGradientHomeBesideTheWeightsGradient) {
+  const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kOwtA});
+  EXPECT_THAT(
+      lines(plan, training_of(plan)),
+      ElementsAre("start labels", "forward conv1", "forward conv2", "start 0 fc1 input", "wait 0 fc1 input",
+                  "forward 0 fc1", "start 0 fc2 input", "wait 0 fc2 input", "forward 0 fc2", "start 0 logits",
+                  "wait 0 logits", "wait 0 labels", "loss 0", "backward data 0 fc2", "start 0 fc2 input gradient",
+                  "backward weights 0 fc2", "wait 0 fc2 input gradient", "backward data 0 fc1",
+                  "start 0 fc1 input gradient", "backward weights 0 fc1", "wait 0 fc1 input gradient",
+                  "backward data conv2", "backward weights conv2", "start gradients, bucket 0", "backward data conv1",
+                  "backward weights conv1", "start gradients, bucket 1", "update fc1 to fc2",
+                  "wait gradients, bucket 0", "wait gradients, bucket 1", "update conv1 to conv2", "start step result",
+                  "wait step result"));
+}
+
+// The rows of the next round travel while one is computed; there is room for two.
+TEST(Order, OfRoundsGathersOneAheadAndWaitsForThePlaceOfTheOneBefore) {
+  for (const Strategy strategy : {Strategy::kOwtB, Strategy::kOwtC}) {
+    const Plan plan = plan_of({.ranks = 4, .strategy = strategy});
+    std::vector<std::string> seam;
+    for (const std::string& line : lines(plan, training_of(plan), {Kind::kStart, Kind::kWait}))
+      if (line.find("fc1 input") != std::string::npos) seam.push_back(line);
+    EXPECT_THAT(seam,
+                ElementsAre("start 0 fc1 input", "start 1 fc1 input", "wait 0 fc1 input", "start 0 fc1 input gradient",
+                            "wait 0 fc1 input gradient", "start 2 fc1 input", "wait 1 fc1 input",
+                            "start 1 fc1 input gradient", "wait 1 fc1 input gradient", "start 3 fc1 input",
+                            "wait 2 fc1 input", "start 2 fc1 input gradient", "wait 3 fc1 input",
+                            "start 3 fc1 input gradient", "wait 2 fc1 input gradient", "wait 3 fc1 input gradient"))
+        << name_of(strategy);
+  }
+}
+
+TEST(Order, UpdatesTheDenseLayersOnceAStepOrAfterEveryRoundThatHasRows) {
+  const auto updates = [](const Plan& plan, int64_t rows) {
+    return lines(plan, training(plan, rows), {Kind::kUpdate});
+  };
+  const Plan step = plan_of({.ranks = 2, .strategy = Strategy::kOwtC});
+  EXPECT_THAT(updates(step, 16), ElementsAre("update fc1 to fc2", "update conv1 to conv2"));
+  const Plan round = plan_of({.ranks = 2, .strategy = Strategy::kOwtC, .dense_update = DenseUpdate::kRound});
+  EXPECT_THAT(updates(round, 16), ElementsAre("update 0 fc1 to fc2", "update 1 fc1 to fc2", "update conv1 to conv2"));
+  EXPECT_THAT(updates(round, 1), ElementsAre("update 0 fc1 to fc2", "update conv1 to conv2"));
+}
+
+TEST(Order, OfReplicasSumsTheirDenseGradientsWhenTheLastRoundHasThem) {
+  const Plan plan = plan_of({.ranks = 4, .strategy = Strategy::kOwtC, .model_ranks = 2});
+  std::vector<std::string> sums;
+  for (const std::string& line : lines(plan, training_of(plan), {Kind::kBackwardWeights, Kind::kStart, Kind::kUpdate}))
+    if (line.find("dense gradients") != std::string::npos || line.find("weights 1 fc") != std::string::npos)
+      sums.push_back(line);
+  EXPECT_THAT(sums, ElementsAre("backward weights 1 fc2", "start dense gradients, bucket 0", "backward weights 1 fc1",
+                                "start dense gradients, bucket 1"));
+}
+
+TEST(Order, OfModelParallelRanksBringsNoRowsAndCopiesTheFrontsGradients) {
+  const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kModelParallel});
+  EXPECT_THAT(
+      lines(plan, training_of(plan), {Kind::kStart, Kind::kUpdate}),
+      ElementsAre("start 0 fc2 input", "start 0 logits", "start 0 fc2 input gradient", "start 0 fc1 input gradient",
+                  "start gradient copies, bucket 0", "start gradient copies, bucket 1", "update fc1 to fc2",
+                  "update conv1 to conv2", "start step result"));
+}
+
+TEST(Order, OfEvaluationEndsWithTheLossAndItsResult) {
+  for (const Strategy strategy : all_strategies()) {
+    const Plan plan = plan_of({.ranks = 3, .strategy = strategy});
+    const std::vector<Action> order = evaluation(plan, plan.request.step_rows);
+    EXPECT_THAT(lines(plan, order, {Kind::kBackwardData, Kind::kBackwardWeights, Kind::kUpdate}), IsEmpty());
+    const std::vector<std::string> all = lines(plan, order);
+    EXPECT_EQ(all.back(), "wait step result") << name_of(strategy);
+    EXPECT_EQ(all.at(all.size() - 3).substr(0, 4), "loss") << name_of(strategy);
+    for (const std::string& line : all) EXPECT_EQ(line.find("gradient"), std::string::npos) << line;
+  }
+}
+
+// What starts is waited for, once, and later: in every strategy, on grids, and whatever the rows.
+TEST(Order, EveryTransferThatStartsIsWaitedForAndNothingElseIs) {
+  for (const Strategy strategy : all_strategies())
+    for (const int model_ranks : {0, 2})
+      for (const DenseUpdate update : {DenseUpdate::kStep, DenseUpdate::kRound})
+        for (const bool half_wire : {false, true})
+          for (const int64_t rows : {1, 5, 32}) {
+            const Plan plan = plan_of({.ranks = 4,
+                                       .strategy = strategy,
+                                       .dense_update = update,
+                                       .half_wire = half_wire,
+                                       .model_ranks = splits_dense(strategy) ? model_ranks : 0});
+            std::map<std::tuple<TransferId, int, int>, int> under_way;
+            for (const Action& at : training(plan, rows)) {
+              const std::tuple key{at.transfer, at.transfer == plan.of_step.labels ? kOwnRows : at.round, at.bucket};
+              if (at.kind == Kind::kStart && at.transfer != plan.of_step.gradient_copies)
+                EXPECT_EQ(under_way[key]++, 0) << subject(plan, at);
+              if (at.kind == Kind::kStart && at.transfer == plan.of_step.gradient_copies) {
+                under_way[{plan.of_step.gradients, at.round, at.bucket}] = 0;  // goes on as this
+                ++under_way[key];
+              }
+              if (at.kind == Kind::kWait && at.transfer != plan.of_step.labels)
+                EXPECT_EQ(under_way[key]--, 1) << subject(plan, at);
+              if (at.kind == Kind::kWait && at.transfer == plan.of_step.labels) EXPECT_EQ(under_way[key], 1);
+            }
+            under_way.erase({plan.of_step.labels, kOwnRows, 0});
+            for (const auto& [key, count] : under_way) EXPECT_EQ(count, 0) << name_of(strategy);
+          }
+}
+
+TEST(Order, LargeDenseLayersOfAGpuAreUpdatedBesideWhatFollows) {
+  PlanRequest request{.on = {Device::kCuda, Precision::kBf16}, .beside_from = 1};
+  const Plan plan = plan_of(request);
+  EXPECT_THAT(lines(plan, training_of(plan), {Kind::kBackwardWeights, Kind::kUpdate}),
+              ElementsAre("backward weights fc2", "backward weights fc1", "update fc1 to fc2 beside",
+                          "backward weights conv2", "backward weights conv1", "update conv1 to conv2"));
+  request.beside_from = 1 << 20;
+  EXPECT_THAT(lines(plan_of(request), training_of(plan_of(request)), {Kind::kUpdate}),
+              ElementsAre("update conv1 to fc2"));
+  request.beside_from = 1;
+  request.on.device = Device::kCpu;
+  EXPECT_THAT(lines(plan_of(request), training_of(plan_of(request)), {Kind::kUpdate}),
+              ElementsAre("update conv1 to fc2"));
+}
+
+TEST(Order, AsTextHasALineForEveryAction) {
+  const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kOwtA});
+  const std::vector<Action> order = training_of(plan);
+  const std::string text = order_text(plan, order);
+  EXPECT_EQ(static_cast<size_t>(std::count(text.begin(), text.end(), '\n')), order.size() + 1);
+  EXPECT_THAT(text, ::testing::HasSubstr("   6  forward               1  fc1\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("start                    gradients, bucket 1\n"));
+}
+
+}  // namespace
+}  // namespace owt
