@@ -1,7 +1,6 @@
 #include "data/cifar.h"
 
 #include <filesystem>
-#include <sstream>
 
 #include "data/memory_dataset.h"
 #include "src/core/check.h"
@@ -118,13 +117,9 @@ void append_file(const fs::path& path, const Format& format, std::vector<uint8_t
 }
 
 std::vector<std::string> read_names(const fs::path& path, int classes) {
-  std::vector<std::string> names;
-  if (!fs::exists(path)) return names;
-  std::istringstream lines(read_file(path.string()));
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (!line.empty()) names.push_back(line);
-  }
+  if (!fs::exists(path)) return {};
+  std::vector<std::string> names = text_lines(path.string());
+  std::erase(names, "");
   if (static_cast<int>(names.size()) != classes)
     fail(path.string(), " has ", names.size(), " class names, wanted ", classes, "; correct it or remove it");
   return names;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "src/core/uniform.h"
+
 namespace owt {
 
 // Images of in_height x in_width, `pad` pixels more on all four sides, of which out_height x out_width are cut out.
@@ -27,15 +29,6 @@ struct Crop {
   }
 };
 
-namespace detail {
-
-// Which of `range` places, uniformly; range is far below 2^32, so no place is preferred noticeably.
-constexpr int place(uint32_t bits, int range) {
-  return static_cast<int>(static_cast<uint64_t>(bits) * static_cast<uint64_t>(range) >> 32);
-}
-
-}  // namespace detail
-
 // With its upper left corner at (top, left) of the padded image.
 constexpr Crop crop_at(const CropGeometry& g, int top, int left, bool mirrored) {
   Crop crop{};
@@ -53,9 +46,8 @@ constexpr Crop crop_at(const CropGeometry& g, int top, int left, bool mirrored) 
 // From three random numbers: for the row, for the column, and one whose lowest bit mirrors where `mirror` allows it.
 constexpr Crop random_crop(const CropGeometry& g, uint32_t row_bits, uint32_t column_bits, uint32_t mirror_bits,
                            bool mirror) {
-  return crop_at(g, detail::place(row_bits, g.in_height + 2 * g.pad - g.out_height + 1),
-                 detail::place(column_bits, g.in_width + 2 * g.pad - g.out_width + 1),
-                 mirror && (mirror_bits & 1) != 0);
+  return crop_at(g, below(g.in_height + 2 * g.pad - g.out_height + 1, row_bits),
+                 below(g.in_width + 2 * g.pad - g.out_width + 1, column_bits), mirror && (mirror_bits & 1) != 0);
 }
 
 // One of the places of evaluation (View::place()): the centre, rounded up and left, or a corner.

@@ -17,6 +17,7 @@
 #include "data/resize.h"
 #include "src/core/files.h"
 #include "src/core/philox.h"
+#include "src/core/uniform.h"
 
 namespace owt {
 namespace {
@@ -28,10 +29,7 @@ constexpr int kTries = 10;
 constexpr uint64_t kBlocksPerSample = 16;  // of random numbers, one for each try
 
 std::array<double, 2> read_pair(Config& table, const std::string& key, std::array<double, 2> otherwise, double most) {
-  if (!table.has(key)) {
-    static_cast<void>(table.string(key, ""));  // so that the key is known
-    return otherwise;
-  }
+  if (!table.given(key)) return otherwise;
   const std::vector<double> values = table.numbers(key);
   if (values.size() != 2 || !(values[0] > 0) || !(values[0] <= values[1]) || !(values[1] <= most))
     table.error(key,
@@ -44,14 +42,9 @@ double between(const std::array<double, 2>& range, uint32_t bits) {
   return range[0] + (range[1] - range[0]) * static_cast<double>(Philox::to_uniform(bits));
 }
 
-// 0 to `most`, all equally likely.
-int64_t place(uint32_t bits, int64_t most) {
-  return static_cast<int64_t>((static_cast<uint64_t>(bits) * (static_cast<uint64_t>(most) + 1)) >> 32);
-}
-
 ImageWindow random_square(int64_t side, const Philox& random, int64_t index, int64_t height, int64_t width) {
   const auto bits = random.block(static_cast<uint64_t>(index) * kBlocksPerSample);
-  return {place(bits[0], height - side), place(bits[1], width - side), side, side};
+  return {below(height - side + 1, bits[0]), below(width - side + 1, bits[1]), side, side};
 }
 
 ImageWindow random_part(const CropSettings& settings, const Philox& random, int64_t index, int64_t height,
@@ -63,7 +56,7 @@ ImageWindow random_part(const CropSettings& settings, const Philox& random, int6
     const double aspect = std::exp(between({std::log(settings.aspect[0]), std::log(settings.aspect[1])}, bits[1]));
     const int64_t wide = std::lround(std::sqrt(area * aspect)), high = std::lround(std::sqrt(area / aspect));
     if (wide >= 1 && high >= 1 && wide <= width && high <= height)
-      return {place(bits[2], height - high), place(bits[3], width - wide), high, wide};
+      return {below(height - high + 1, bits[2]), below(width - wide + 1, bits[3]), high, wide};
   }
   const double aspect = static_cast<double>(width) / static_cast<double>(height);
   int64_t high = height, wide = width;

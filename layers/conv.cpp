@@ -33,9 +33,7 @@ Pair read_pair(Config& config, const std::string& key, int64_t low) {
 }
 
 Pair read_pair(Config& config, const std::string& key, int64_t low, int64_t otherwise) {
-  if (config.has(key)) return read_pair(config, key, low);
-  config.integer(key, otherwise);  // a known key all the same
-  return {otherwise, otherwise};
+  return config.given(key) ? read_pair(config, key, low) : Pair{otherwise, otherwise};
 }
 
 // How many windows fit, and how many zeros follow after the image so that the last one is whole.

@@ -55,10 +55,7 @@ int64_t largest_piece(const Shape& tensor) {
 }
 
 Initializer Initializer::from(Config& config, const Initializer& otherwise) {
-  if (!config.has("init")) {
-    config.table("init");  // a known key all the same
-    return otherwise;
-  }
+  if (!config.given("init")) return otherwise;
   Config table = config.table("init");
   const std::string type = table.word("type", {"constant", "gaussian", "uniform", "xavier", "msra"});
   Initializer init;

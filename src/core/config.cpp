@@ -195,6 +195,10 @@ void Config::put(const std::string& key, const Config& table) {
 }
 
 bool Config::has(const std::string& key) const { return node_->table->contains(key); }
+bool Config::given(const std::string& key) {
+  asked_.insert(key);
+  return has(key);
+}
 bool Config::is_table(const std::string& key) const { return has(key) && node_->table->get(key)->is_table(); }
 bool Config::is_array(const std::string& key) const { return has(key) && node_->table->get(key)->is_array(); }
 bool Config::is_string(const std::string& key) const { return has(key) && node_->table->get(key)->is_string(); }
@@ -256,8 +260,7 @@ int64_t Config::integer(const std::string& key, Range range) {
 }
 
 int64_t Config::integer(const std::string& key, int64_t otherwise, Range range) {
-  asked_.insert(key);
-  return has(key) ? integer(key, range) : otherwise;
+  return given(key) ? integer(key, range) : otherwise;
 }
 
 double Config::number(const std::string& key, Range range) {
@@ -269,8 +272,7 @@ double Config::number(const std::string& key, Range range) {
 }
 
 double Config::number(const std::string& key, double otherwise, Range range) {
-  asked_.insert(key);
-  return has(key) ? number(key, range) : otherwise;
+  return given(key) ? number(key, range) : otherwise;
 }
 
 bool Config::boolean(const std::string& key, bool otherwise) {
@@ -290,8 +292,7 @@ std::string Config::string(const std::string& key) {
 }
 
 std::string Config::string(const std::string& key, const std::string& otherwise) {
-  asked_.insert(key);
-  return has(key) ? string(key) : otherwise;
+  return given(key) ? string(key) : otherwise;
 }
 
 std::string Config::word(const std::string& key, const std::vector<std::string>& words) {
@@ -304,8 +305,7 @@ std::string Config::word(const std::string& key, const std::vector<std::string>&
 }
 
 std::string Config::word(const std::string& key, const std::string& otherwise, const std::vector<std::string>& words) {
-  asked_.insert(key);
-  return has(key) ? word(key, words) : otherwise;
+  return given(key) ? word(key, words) : otherwise;
 }
 
 std::vector<int64_t> Config::integers(const std::string& key) {

@@ -39,6 +39,7 @@ class Config {
   void put(const std::string& key, const Config& table);
 
   bool has(const std::string& key) const;
+  bool given(const std::string& key);  // as has(); the key counts as asked for, even where it is missing
   bool is_table(const std::string& key) const;
   bool is_array(const std::string& key) const;
   bool is_string(const std::string& key) const;

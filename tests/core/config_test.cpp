@@ -156,6 +156,14 @@ TEST(Config, FinishIsContentWhenEveryKeyWasAskedFor) {
   EXPECT_NO_THROW(layer.finish("conv"));
 }
 
+TEST(Config, AKeyThatMayBeGivenIsKnownWhetherItIsThereOrNot) {
+  Config there = Config::text("rate = 1"), missing = Config::text("rat = 1");
+  EXPECT_TRUE(there.given("rate"));
+  EXPECT_NO_THROW(there.finish());
+  EXPECT_FALSE(missing.given("rate"));
+  EXPECT_THAT(message_of([&] { missing.finish(); }), HasSubstr("did you mean 'rate'?"));
+}
+
 TEST(Config, ACopyKeepsItsOwnListOfTheKeysAskedFor) {
   Config one = Config::text("a = 1");
   Config two = one;

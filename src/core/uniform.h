@@ -1,0 +1,18 @@
+// Uniform whole numbers from random bits, on the host and on devices.
+#pragma once
+
+#include <cstdint>
+
+namespace owt {
+
+// One of 0 to bound - 1: the high half of the product. No number is preferred by more than bound / 2^32, or 2^64.
+template <class Int>
+constexpr Int below(Int bound, uint32_t bits) {
+  return static_cast<Int>(bits * static_cast<uint64_t>(bound) >> 32);
+}
+template <class Int>
+constexpr Int below(Int bound, uint64_t bits) {
+  return static_cast<Int>(static_cast<unsigned __int128>(bits) * static_cast<uint64_t>(bound) >> 64);
+}
+
+}  // namespace owt
