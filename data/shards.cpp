@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "data/jpeg/bad_jpeg.h"
+#include "data/jpeg/bad_photo.h"
 #include "data/json_numbers.h"
 #include "data/resize.h"
 #include "src/core/files.h"
@@ -203,7 +203,7 @@ void ShardDataset::decode(int64_t index, const Decode& decode) const {
     if (decoder.height() == record(index).height && decoder.width() == record(index).width) return decode(decoder);
     why = concat("it is ", decoder.height(), " x ", decoder.width(), ", its index says ", record(index).height, " x ",
                  record(index).width);
-  } catch (const BadJpeg& e) {
+  } catch (const BadPhoto& e) {
     why = e.what();
   }
   corrupt(index, why);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "data/jpeg/bad_jpeg.h"
+#include "data/jpeg/bad_photo.h"
 
 namespace owt {
 namespace {
@@ -13,7 +13,7 @@ constexpr std::array<uint8_t, kBlockSize> kZigzag = {0,  1,  8,  16, 9,  2,  3, 
                                                      35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
                                                      58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
 
-// Where the coefficient at a place in zigzag order stands in a BlockGroup's lane; for places behind the last, which an
+// Where the coefficient at a place in zig-zag order stands in a BlockGroup's lane; for places behind the last, which an
 // end of block or damaged data lead to, the place that nobody reads.
 constexpr auto kPlaces = [] {
   std::array<uint16_t, kBlockSize + HuffmanTable::kEndOfBlock> places{};
@@ -22,22 +22,23 @@ constexpr auto kPlaces = [] {
   return places;
 }();
 
-constexpr int kStartOfFrame = 0xC0, kTables = 0xC4, kFirstRestart = 0xD0, kEndOfImage = 0xD9, kStartOfScan = 0xDA,
-              kSteps = 0xDB, kInterval = 0xDD, kAdobe = 0xEE;
+// Markers.
+constexpr int kSof0 = 0xC0, kDht = 0xC4, kRst0 = 0xD0, kEoi = 0xD9, kSos = 0xDA, kDqt = 0xDB, kDri = 0xDD,
+              kApp14 = 0xEE;
 
 int byte_at(std::string_view bytes, size_t i) { return static_cast<uint8_t>(bytes[i]); }
 int word_at(std::string_view bytes, size_t i) { return byte_at(bytes, i) << 8 | byte_at(bytes, i + 1); }
 int64_t up(int64_t x, int64_t unit) { return (x + unit - 1) / unit; }
 
-[[noreturn]] void corrupt(const char* what) { throw BadJpeg(concat("damaged JPEG: ", what)); }
+[[noreturn]] void corrupt(const char* what) { throw BadPhoto(concat("damaged JPEG: ", what)); }
 
 }  // namespace
 
 bool BaselineJpeg::open(std::string_view file) {
   file_ = file;
-  height_ = interval_ = 0;
-  have_steps_ = {};
-  for (auto& kind : tables_)
+  height_ = restart_interval_ = 0;
+  have_quantization_ = {};
+  for (auto& kind : huffman_)
     for (Table& table : kind) table.good = false;
   if (file.size() < 4 || word_at(file, 0) != 0xFFD8) return false;
   for (size_t at = 2; at + 4 <= file.size();) {
@@ -48,7 +49,7 @@ bool BaselineJpeg::open(std::string_view file) {
     const std::string_view body = file.substr(at + 4, bytes - 2);
     at += 2 + bytes;
     if (!read_marker(marker, body)) return false;
-    if (marker == kStartOfScan) {
+    if (marker == kSos) {
       scan_ = at;
       return true;
     }
@@ -58,68 +59,68 @@ bool BaselineJpeg::open(std::string_view file) {
 
 bool BaselineJpeg::read_marker(int marker, std::string_view body) {
   switch (marker) {
-    case kStartOfFrame:
-      return height_ == 0 && read_frame(body);
-    case kSteps:
-      return read_steps(body);
-    case kTables:
-      return read_tables(body);
-    case kStartOfScan:
-      return read_scan(body);
-    case kInterval:
+    case kSof0:
+      return height_ == 0 && read_frame_header(body);
+    case kDqt:
+      return read_quantization_tables(body);
+    case kDht:
+      return read_huffman_tables(body);
+    case kSos:
+      return read_scan_header(body);
+    case kDri:
       if (body.size() != 2) return false;
-      interval_ = word_at(body, 0);
+      restart_interval_ = word_at(body, 0);
       return true;
-    case kAdobe:  // may say that these are not YCbCr
+    case kApp14:  // may say that these are not YCbCr
       return false;
     default:  // application data and comments
       return (marker >= 0xE0 && marker <= 0xEF) || marker == 0xFE;
   }
 }
 
-bool BaselineJpeg::read_frame(std::string_view body) {
+bool BaselineJpeg::read_frame_header(std::string_view body) {
   if (body.size() < 6 || byte_at(body, 0) != 8) return false;
   component_count_ = byte_at(body, 5);
   if ((component_count_ != 1 && component_count_ != 3) || body.size() != 6 + 3 * static_cast<size_t>(component_count_))
     return false;
-  across_ = down_ = 1;
+  h_max_ = v_max_ = 1;
   for (int c = 0; c < component_count_; ++c) {
     const size_t at = 6 + 3 * static_cast<size_t>(c);
     Component& component = components_[static_cast<size_t>(c)];
     component.id = byte_at(body, at);
-    component.across = byte_at(body, at + 1) >> 4;
-    component.down = byte_at(body, at + 1) & 15;
-    component.steps = byte_at(body, at + 2);
+    component.h = byte_at(body, at + 1) >> 4;
+    component.v = byte_at(body, at + 1) & 15;
+    component.quantization_table = byte_at(body, at + 2);
     const int most = c == 0 ? 2 : 1;
-    if (component.across < 1 || component.across > most || component.down < 1 || component.down > most ||
-        component.steps > 3)
+    if (component.h < 1 || component.h > most || component.v < 1 || component.v > most ||
+        component.quantization_table > 3)
       return false;
-    if (component_count_ == 1) component.across = component.down = 1;  // as a scan of one component has it
+    if (component_count_ == 1) component.h = component.v = 1;          // as a scan of one component has it
     if (component_count_ == 3 && component.id != c + 1) return false;  // libjpeg guesses what the colours are
-    across_ = std::max<int64_t>(across_, component.across);
-    down_ = std::max<int64_t>(down_, component.down);
+    h_max_ = std::max<int64_t>(h_max_, component.h);
+    v_max_ = std::max<int64_t>(v_max_, component.v);
   }
   height_ = word_at(body, 1);
   width_ = word_at(body, 3);
-  units_across_ = up(width_, kBlockSide * across_);
-  units_down_ = up(height_, kBlockSide * down_);
+  mcus_across_ = up(width_, kBlockSide * h_max_);
+  mcus_down_ = up(height_, kBlockSide * v_max_);
   return height_ > 0 && width_ > 0;
 }
 
-bool BaselineJpeg::read_steps(std::string_view body) {
+bool BaselineJpeg::read_quantization_tables(std::string_view body) {
   for (; !body.empty(); body.remove_prefix(1 + kBlockSize)) {
     const int table = byte_at(body, 0);  // the high half: 16-bit numbers
     if (table > 3 || body.size() < 1 + kBlockSize) return false;
     for (size_t k = 0; k < kBlockSize; ++k)
-      steps_[static_cast<size_t>(table)][kZigzag[k]] = static_cast<uint16_t>(byte_at(body, 1 + k));
-    have_steps_[static_cast<size_t>(table)] = true;
+      quantization_[static_cast<size_t>(table)][kZigzag[k]] = static_cast<uint16_t>(byte_at(body, 1 + k));
+    have_quantization_[static_cast<size_t>(table)] = true;
   }
   return true;
 }
 
-bool BaselineJpeg::read_tables(std::string_view body) {
+bool BaselineJpeg::read_huffman_tables(std::string_view body) {
   while (!body.empty()) {
-    const int kind = byte_at(body, 0) >> 4, number = byte_at(body, 0) & 15;
+    const int kind = byte_at(body, 0) >> 4, number = byte_at(body, 0) & 15;  // 0: DC, 1: AC
     if (kind > 1 || number > 3 || body.size() < 17) return false;
     std::array<uint8_t, 16> counts;
     std::copy_n(body.begin() + 1, counts.size(), counts.begin());
@@ -127,7 +128,7 @@ bool BaselineJpeg::read_tables(std::string_view body) {
     for (const uint8_t count : counts) total += count;
     body.remove_prefix(17);
     if (total > 256 || body.size() < total) return false;
-    Table& table = tables_[static_cast<size_t>(kind)][static_cast<size_t>(number)];
+    Table& table = huffman_[static_cast<size_t>(kind)][static_cast<size_t>(number)];
     // Most files of a data set have the same tables: building them anew would take a tenth of the time.
     const bool same = table.counts == counts && table.symbols.size() == total &&
                       std::equal(table.symbols.begin(), table.symbols.end(), body.begin());
@@ -146,66 +147,66 @@ bool BaselineJpeg::read_tables(std::string_view body) {
   return true;
 }
 
-bool BaselineJpeg::read_scan(std::string_view body) {
+bool BaselineJpeg::read_scan_header(std::string_view body) {
   const auto count = static_cast<size_t>(component_count_);
   if (height_ == 0 || body.size() != 4 + 2 * count || static_cast<size_t>(byte_at(body, 0)) != count) return false;
   for (size_t c = 0; c < count; ++c) {
     Component& component = components_[c];
     const int tables = byte_at(body, 2 + 2 * c);
-    component.first_table = tables >> 4;
-    component.next_table = tables & 15;
-    if (byte_at(body, 1 + 2 * c) != component.id || component.first_table > 3 || component.next_table > 3) return false;
-    if (!have_steps_[static_cast<size_t>(component.steps)] ||
-        !tables_[0][static_cast<size_t>(component.first_table)].good ||
-        !tables_[1][static_cast<size_t>(component.next_table)].good)
+    component.dc_table = tables >> 4;
+    component.ac_table = tables & 15;
+    if (byte_at(body, 1 + 2 * c) != component.id || component.dc_table > 3 || component.ac_table > 3) return false;
+    if (!have_quantization_[static_cast<size_t>(component.quantization_table)] ||
+        !huffman_[0][static_cast<size_t>(component.dc_table)].good ||
+        !huffman_[1][static_cast<size_t>(component.ac_table)].good)
       return false;
   }
-  if (interval_ == 0) interval_ = units_across_ * units_down_;
+  if (restart_interval_ == 0) restart_interval_ = mcus_across_ * mcus_down_;
   return true;
 }
 
 void BaselineJpeg::decode(const ImageWindow& window, uint8_t* rgb) {
   OWT_CHECK(window.top >= 0 && window.left >= 0 && window.height >= 1 && window.width >= 1 &&
             window.height <= height_ - window.top && window.width <= width_ - window.left);
-  const int64_t unit_height = kBlockSide * down_, unit_width = kBlockSide * across_;
-  const Units units{window.top / unit_height, (window.top + window.height - 1) / unit_height, window.left / unit_width,
-                    (window.left + window.width - 1) / unit_width};
-  find_segments(units);
-  allocate(units);
+  const int64_t mcu_height = kBlockSide * v_max_, mcu_width = kBlockSide * h_max_;
+  const Mcus mcus{window.top / mcu_height, (window.top + window.height - 1) / mcu_height, window.left / mcu_width,
+                  (window.left + window.width - 1) / mcu_width};
+  find_segments(mcus);
+  allocate(mcus);
   segment_ = -1;
-  for (int64_t row = units.top; row <= units.bottom; ++row) {
+  for (int64_t row = mcus.top; row <= mcus.bottom; ++row) {
     for (int c = 0; c < component_count_; ++c) {
       std::vector<BlockGroup>& groups = components_[static_cast<size_t>(c)].groups;
       std::memset(groups.data(), 0, groups.size() * sizeof(BlockGroup));
     }
-    for (int64_t column = units.left; column <= units.right; ++column) {
-      seek(row * units_across_ + column);
-      decode_unit(column - units.left);
+    for (int64_t column = mcus.left; column <= mcus.right; ++column) {
+      seek(row * mcus_across_ + column);
+      decode_mcu(column - mcus.left);
     }
     transform_row();
-    convert_rows(window, units, row, rgb);
+    convert_rows(window, mcus, row, rgb);
   }
 }
 
-// Whether the window needs one of the units [begin, end).
-bool BaselineJpeg::touches(const Units& units, int64_t begin, int64_t end) const {
-  const int64_t row = std::max(begin / units_across_, units.top), column = begin - row * units_across_;
-  if (row > units.bottom) return false;
-  int64_t next = row * units_across_ + std::max(column, units.left);
-  if (column > units.right) next = row == units.bottom ? end : (row + 1) * units_across_ + units.left;
+// Whether the window needs one of the MCUs [begin, end).
+bool BaselineJpeg::touches(const Mcus& mcus, int64_t begin, int64_t end) const {
+  const int64_t row = std::max(begin / mcus_across_, mcus.top), column = begin - row * mcus_across_;
+  if (row > mcus.bottom) return false;
+  int64_t next = row * mcus_across_ + std::max(column, mcus.left);
+  if (column > mcus.right) next = row == mcus.bottom ? end : (row + 1) * mcus_across_ + mcus.left;
   return next < end;
 }
 
-void BaselineJpeg::find_segments(const Units& units) {
-  const int64_t total = units_across_ * units_down_;
-  const int64_t behind = units.bottom * units_across_ + units.right + 1;  // the last unit that is needed
+void BaselineJpeg::find_segments(const Mcus& mcus) {
+  const int64_t total = mcus_across_ * mcus_down_;
+  const int64_t behind = mcus.bottom * mcus_across_ + mcus.right + 1;  // the last MCU that is needed
   data_.resize(file_.size() - scan_ + BitReader::kSlack);
   segments_.clear();
   const auto* next = reinterpret_cast<const uint8_t*>(file_.data()) + scan_;
   const auto* const end = reinterpret_cast<const uint8_t*>(file_.data()) + file_.size();
   size_t filled = 0;
-  for (int64_t begin = 0; begin < behind; begin += interval_) {
-    const bool needed = touches(units, begin, std::min(begin + interval_, total));
+  for (int64_t begin = 0; begin < behind; begin += restart_interval_) {
+    const bool needed = touches(mcus, begin, std::min(begin + restart_interval_, total));
     Segment segment{filled, filled};
     int marker = 0;
     while (marker == 0) {
@@ -221,75 +222,75 @@ void BaselineJpeg::find_segments(const Units& units) {
     }
     segment.end = filled;
     segments_.push_back(segment);
-    const bool last = begin + interval_ >= total;
-    const int wanted = last ? kEndOfImage : kFirstRestart + static_cast<int>(begin / interval_ % 8);
+    const bool last = begin + restart_interval_ >= total;
+    const int wanted = last ? kEoi : kRst0 + static_cast<int>(begin / restart_interval_ % 8);
     if (marker != wanted) corrupt("a marker is missing or in the wrong place");
   }
   std::memset(data_.data() + filled, 0, BitReader::kSlack);
 }
 
-void BaselineJpeg::allocate(const Units& units) {
-  const int64_t columns = units.right - units.left + 1;
+void BaselineJpeg::allocate(const Mcus& mcus) {
+  const int64_t columns = mcus.right - mcus.left + 1;
   for (int c = 0; c < component_count_; ++c) {
     Component& component = components_[static_cast<size_t>(c)];
-    component.groups_per_row = up(columns * component.across, kLanes);
-    component.groups.resize(static_cast<size_t>(component.groups_per_row * component.down));
+    component.groups_per_row = up(columns * component.h, kLanes);
+    component.groups.resize(static_cast<size_t>(component.groups_per_row * component.v));
     component.row_bytes = component.groups_per_row * kLanes * kBlockSide;
-    component.pixels.resize(static_cast<size_t>(component.row_bytes * component.down * kBlockSide + kLanes));
+    component.pixels.resize(static_cast<size_t>(component.row_bytes * component.v * kBlockSide + kLanes));
   }
-  const auto pixels = static_cast<size_t>(columns * across_ * kBlockSide + 2 * kLanes);
+  const auto pixels = static_cast<size_t>(columns * h_max_ * kBlockSide + 2 * kLanes);
   for (auto* row : {&red_, &green_, &blue_}) row->assign(pixels, 0);  // as it stays without chroma
 }
 
-// Passes over what lies before the unit in its segment.
-void BaselineJpeg::seek(int64_t unit) {
-  if (unit / interval_ != segment_) {
-    segment_ = unit / interval_;
-    next_unit_ = segment_ * interval_;
-    last_ = {};
+// Passes over what lies before the MCU in its segment.
+void BaselineJpeg::seek(int64_t mcu) {
+  if (mcu / restart_interval_ != segment_) {
+    segment_ = mcu / restart_interval_;
+    next_mcu_ = segment_ * restart_interval_;
+    dc_prediction_ = {};
     const Segment& segment = segments_[static_cast<size_t>(segment_)];
     bits_ = BitReader(data_.data() + segment.begin, data_.data() + segment.end);
   }
-  while (next_unit_ < unit) decode_unit(-1);
+  while (next_mcu_ < mcu) decode_mcu(-1);
 }
 
-void BaselineJpeg::decode_unit(int64_t column) {
+void BaselineJpeg::decode_mcu(int64_t column) {
   for (int c = 0; c < component_count_; ++c) {
     Component& component = components_[static_cast<size_t>(c)];
-    for (int down = 0; down < component.down; ++down)
-      for (int across = 0; across < component.across; ++across) {
+    for (int down = 0; down < component.v; ++down)
+      for (int across = 0; across < component.h; ++across) {
         int16_t* block = passed_over_.at[0];
         if (column >= 0) {
-          const int64_t place = column * component.across + across;
+          const int64_t place = column * component.h + across;
           const int64_t group = down * component.groups_per_row + place / kLanes;
           block = &component.groups[static_cast<size_t>(group)].at[0][place % kLanes];
         }
-        uint32_t& last = last_[static_cast<size_t>(c)];
-        block[0] = static_cast<int16_t>(last);
+        uint32_t& prediction = dc_prediction_[static_cast<size_t>(c)];
+        block[0] = static_cast<int16_t>(prediction);
         decode_block(component, block);
-        last = static_cast<uint16_t>(block[0]);
+        prediction = static_cast<uint16_t>(block[0]);
       }
   }
-  ++next_unit_;
+  ++next_mcu_;
 }
 
-// Adds to the first coefficient and writes the others that are not 0.
+// Adds DIFF to the DC coefficient, which holds PRED, and writes the AC coefficients that are not 0.
 void BaselineJpeg::decode_block(Component& component, int16_t* block) {
-  const HuffmanTable& first = tables_[0][static_cast<size_t>(component.first_table)].codes;
-  const HuffmanTable& others = tables_[1][static_cast<size_t>(component.next_table)].codes;
+  const HuffmanTable& dc = huffman_[0][static_cast<size_t>(component.dc_table)].codes;
+  const HuffmanTable& ac = huffman_[1][static_cast<size_t>(component.ac_table)].codes;
   BitReader bits = bits_;
   bits.refill();
-  const HuffmanTable::Symbol symbol = first.next(bits.window());
+  const HuffmanTable::Symbol symbol = dc.next(bits.window());
   if (symbol.code_bits == 0) corrupt("no such code");
-  const int32_t difference = coefficient(bits.window() << symbol.code_bits, symbol.value_bits);
+  const int32_t difference = extended(bits.window() << symbol.code_bits, symbol.size);
   block[0] = static_cast<int16_t>(block[0] + difference);
   bits.drop(symbol.bits);
 
   uint32_t k = 0;
   const auto step = [&] {
-    const HuffmanTable::Symbol next = others.next(bits.window());
+    const HuffmanTable::Symbol next = ac.next(bits.window());
     k += next.advance;
-    block[kPlaces[k]] = static_cast<int16_t>(coefficient(bits.window() << next.code_bits, next.value_bits));
+    block[kPlaces[k]] = static_cast<int16_t>(extended(bits.window() << next.code_bits, next.size));
     bits.drop(next.bits);
     return k < kBlockSize - 1;
   };
@@ -306,26 +307,26 @@ void BaselineJpeg::transform_row() {
     for (size_t g = 0; g < component.groups.size(); ++g) {
       const auto row = static_cast<int64_t>(g) / component.groups_per_row;
       const auto column = static_cast<int64_t>(g) % component.groups_per_row;
-      pixels_of(component.groups[g], steps_[static_cast<size_t>(component.steps)],
-                component.pixels.data() + row * kBlockSide * component.row_bytes + column * kLanes * kBlockSide,
-                component.row_bytes);
+      inverse_dct(component.groups[g], quantization_[static_cast<size_t>(component.quantization_table)],
+                  component.pixels.data() + row * kBlockSide * component.row_bytes + column * kLanes * kBlockSide,
+                  component.row_bytes);
     }
   }
 }
 
-void BaselineJpeg::convert_rows(const ImageWindow& window, const Units& units, int64_t unit_row, uint8_t* rgb) {
-  const int64_t unit_height = kBlockSide * down_, unit_width = kBlockSide * across_;
-  const int64_t first = unit_row * unit_height, left = window.left - units.left * unit_width;
+void BaselineJpeg::convert_rows(const ImageWindow& window, const Mcus& mcus, int64_t mcu_row, uint8_t* rgb) {
+  const int64_t mcu_height = kBlockSide * v_max_, mcu_width = kBlockSide * h_max_;
+  const int64_t first = mcu_row * mcu_height, left = window.left - mcus.left * mcu_width;
   const int64_t begin = std::max<int64_t>(0, window.top - first);
-  const int64_t end = std::min(unit_height, window.top + window.height - first);
+  const int64_t end = std::min(mcu_height, window.top + window.height - first);
   int64_t chroma_row = -1;
   for (int64_t y = begin; y < end; ++y) {
-    if (component_count_ == 3 && y / down_ != chroma_row) {
-      chroma_row = y / down_;
+    if (component_count_ == 3 && y / v_max_ != chroma_row) {
+      chroma_row = y / v_max_;
       const uint8_t* cb = components_[1].pixels.data() + chroma_row * components_[1].row_bytes;
       const uint8_t* cr = components_[2].pixels.data() + chroma_row * components_[2].row_bytes;
-      add_of(cb, cr, (units.right - units.left + 1) * kBlockSide, static_cast<int>(across_),
-             {red_.data(), green_.data(), blue_.data()});
+      upsample_chroma(cb, cr, (mcus.right - mcus.left + 1) * kBlockSide, static_cast<int>(h_max_),
+                      {red_.data(), green_.data(), blue_.data()});
     }
     rgb_of(components_[0].pixels.data() + y * components_[0].row_bytes + left,
            {red_.data() + left, green_.data() + left, blue_.data() + left}, window.width,

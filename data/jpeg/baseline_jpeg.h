@@ -32,62 +32,66 @@ class BaselineJpeg {
   int64_t height() const { return height_; }
   int64_t width() const { return width_; }
 
-  // A window within the image, as height x width x 3 bytes RGB. Throws BadJpeg for damaged data.
+  // A window within the image, as height x width x 3 bytes RGB. Throws BadPhoto for damaged data.
   void decode(const ImageWindow& window, uint8_t* rgb);
 
  private:
+  // T.81's parameters of a component, and what it is decoded into: a row of MCUs.
   struct Component {
-    int id = 0, across = 1, down = 1;                // blocks per unit
-    int steps = 0, first_table = 0, next_table = 0;  // which tables
-    std::vector<BlockGroup> groups{};                // of a row of units: `down` rows of `groups_per_row`
+    int id = 0;
+    int h = 1, v = 1;  // sampling factors: its blocks in an MCU, across and down
+    int quantization_table = 0, dc_table = 0, ac_table = 0;
+    std::vector<BlockGroup> groups{};  // `v` rows of `groups_per_row`
     int64_t groups_per_row = 0;
-    std::vector<uint8_t> pixels{};  // of the same
+    std::vector<uint8_t> pixels{};
     int64_t row_bytes = 0;
   };
   struct Table {
-    std::array<uint8_t, 16> counts{};
-    std::vector<uint8_t> symbols{};
+    std::array<uint8_t, 16> counts{};  // BITS
+    std::vector<uint8_t> symbols{};    // HUFFVAL
     HuffmanTable codes{};
     bool good = false;
   };
+  // An entropy-coded segment: the bytes [begin, end) of data_.
   struct Segment {
-    size_t begin = 0, end = 0;  // in data_
+    size_t begin = 0, end = 0;
   };
-  // The units (libjpeg: MCUs) that a window touches.
-  struct Units {
-    int64_t top, bottom, left, right;  // inclusive
+  // The MCUs (minimum coded units) that a window touches, the last row and column included.
+  struct Mcus {
+    int64_t top, bottom, left, right;
   };
 
   bool read_marker(int marker, std::string_view body);
-  bool read_frame(std::string_view body);
-  bool read_steps(std::string_view body);
-  bool read_tables(std::string_view body);
-  bool read_scan(std::string_view body);
+  bool read_frame_header(std::string_view body);
+  bool read_quantization_tables(std::string_view body);
+  bool read_huffman_tables(std::string_view body);
+  bool read_scan_header(std::string_view body);
 
-  bool touches(const Units& units, int64_t begin, int64_t end) const;
-  void find_segments(const Units& units);
-  void allocate(const Units& units);
-  void seek(int64_t unit);
-  void decode_unit(int64_t column);  // of the window; < 0: only passed over
+  bool touches(const Mcus& mcus, int64_t begin, int64_t end) const;
+  void find_segments(const Mcus& mcus);
+  void allocate(const Mcus& mcus);
+  void seek(int64_t mcu);
+  // Into this column of the window; < 0: it is only passed over.
+  void decode_mcu(int64_t column);
   void decode_block(Component& component, int16_t* block);
   void transform_row();
-  void convert_rows(const ImageWindow& window, const Units& units, int64_t unit_row, uint8_t* rgb);
+  void convert_rows(const ImageWindow& window, const Mcus& mcus, int64_t mcu_row, uint8_t* rgb);
 
   std::string_view file_;
   size_t scan_ = 0;  // where the coded data begin
-  int64_t height_ = 0, width_ = 0, across_ = 1, down_ = 1, units_across_ = 0, units_down_ = 0;
-  int64_t interval_ = 0;  // units from one restart marker to the next
+  int64_t height_ = 0, width_ = 0, h_max_ = 1, v_max_ = 1, mcus_across_ = 0, mcus_down_ = 0;
+  int64_t restart_interval_ = 0;  // MCUs from one restart marker to the next
   int component_count_ = 0;
   std::array<Component, 3> components_;
-  std::array<std::array<uint16_t, kBlockSize>, 4> steps_{};  // in row order
-  std::array<bool, 4> have_steps_{};
-  std::array<std::array<Table, 4>, 2> tables_;  // of first coefficients, of the others
+  std::array<std::array<uint16_t, kBlockSize>, 4> quantization_{};  // tables, in row order
+  std::array<bool, 4> have_quantization_{};
+  std::array<std::array<Table, 4>, 2> huffman_;  // tables of DC coefficients, of AC coefficients
 
-  std::vector<uint8_t> data_;  // of the segments that are needed, without stuffing
+  std::vector<uint8_t> data_;  // the segments that are needed, without stuffing
   std::vector<Segment> segments_;
   BitReader bits_;
-  int64_t segment_ = -1, next_unit_ = 0;
-  std::array<uint32_t, 3> last_{};  // first coefficients
+  int64_t segment_ = -1, next_mcu_ = 0;
+  std::array<uint32_t, 3> dc_prediction_{};  // PRED of each component
   BlockGroup passed_over_{};
   std::vector<int16_t> red_, green_, blue_;
 };

@@ -5,11 +5,11 @@
 namespace owt {
 namespace {
 
-// Baseline coefficients have at most 10 bits, differences of the first ones 11; longer ones are no baseline JPEG.
+// AC coefficients of baseline JPEG have at most 10 bits, differences of DC coefficients 11.
 bool to_symbol(uint8_t byte, bool ac, HuffmanTable::Symbol& symbol) {
   const int size = ac ? byte & 15 : byte, run = ac ? byte >> 4 : 0;
   if (size > (ac ? 10 : 11)) return false;
-  symbol.value_bits = static_cast<uint8_t>(size);
+  symbol.size = static_cast<uint8_t>(size);
   symbol.advance = static_cast<uint8_t>(run + 1);
   if (ac && size == 0) {
     if (run != 0 && run != 15) return false;
@@ -31,7 +31,7 @@ bool HuffmanTable::build(const std::array<uint8_t, 16>& counts, const std::vecto
       Symbol symbol{};
       if (code >= 1U << bits || !to_symbol(symbols[symbols_.size()], ac, symbol)) return false;
       symbol.code_bits = static_cast<uint8_t>(bits);
-      symbol.bits = static_cast<uint8_t>(bits + symbol.value_bits);
+      symbol.bits = static_cast<uint8_t>(bits + symbol.size);
       symbols_.push_back(symbol);
       if (bits > kNearBits) continue;
       const uint32_t copies = 1U << (kNearBits - bits);
@@ -50,7 +50,7 @@ HuffmanTable::Symbol HuffmanTable::far(uint64_t window) const {
       if (place >= 0 && place < static_cast<int32_t>(symbols_.size())) return symbols_[static_cast<size_t>(place)];
       break;
     }
-  return {.bits = 0, .code_bits = 0, .value_bits = 0, .advance = kNoCode};
+  return {.bits = 0, .code_bits = 0, .size = 0, .advance = kNoCode};
 }
 
 }  // namespace owt

@@ -41,19 +41,20 @@ class BitReader {
   int count_ = 0;  // valid bits in the window
 };
 
-// A code's symbols say how many coefficients to advance and how many bits hold the value.
+// A code stands for a symbol RRRRSSSS: the run of zeros before the coefficient, and the bits that hold its value.
 class HuffmanTable {
  public:
   struct Symbol {
-    uint8_t bits;        // of the code and its value
-    uint8_t code_bits;   // 0: no such code
-    uint8_t value_bits;  // of those, behind the code
-    uint8_t advance;     // in zigzag order; kEndOfBlock, or kNoCode
+    uint8_t bits;       // those of the code and its value
+    uint8_t code_bits;  // 0: no such code
+    uint8_t size;       // SSSS: bits of the value, behind the code
+    uint8_t advance;    // RRRR + 1 places in zig-zag order; kEndOfBlock, or kNoCode
   };
   static constexpr uint8_t kEndOfBlock = 128;
   static constexpr uint8_t kNoCode = 64;
 
-  // counts: codes of 1 to 16 bits; symbols: as many as they add up to. False where that is no table of this kind.
+  // counts: BITS, the numbers of codes of 1 to 16 bits; symbols: HUFFVAL, as many as they add up to. False where that
+  // is no table of this kind.
   bool build(const std::array<uint8_t, 16>& counts, const std::vector<uint8_t>& symbols, bool ac);
 
   Symbol next(uint64_t window) const {
@@ -68,13 +69,14 @@ class HuffmanTable {
   Symbol far(uint64_t window) const;
 
   std::array<Symbol, 1 << kNearBits> near_{};
-  std::array<uint32_t, kCodeBits + 1> end_{};   // of the codes of so many bits, in 16 bits from the left
-  std::array<int32_t, kCodeBits + 1> first_{};  // place among the symbols of their first one, less its code
+  // For the codes of so many bits: MAXCODE + 1, in 16 bits from the left; VALPTR - MINCODE.
+  std::array<uint32_t, kCodeBits + 1> end_{};
+  std::array<int32_t, kCodeBits + 1> first_{};
   std::vector<Symbol> symbols_;
 };
 
-// The value of `bits` (0 to 15) bits at the top of the window: those that begin with 0 are negative.
-inline int32_t coefficient(uint64_t window, int bits) {
+// T.81's EXTEND: the value of `bits` (0 to 15) bits at the top of the window; those that begin with 0 are negative.
+inline int32_t extended(uint64_t window, int bits) {
   const auto value = static_cast<int32_t>((window >> 1) >> (63 - bits));
   const auto negative = static_cast<int32_t>(~static_cast<int64_t>(window) >> 63);
   return value + (negative & (1 - (1 << bits)));

@@ -84,15 +84,15 @@ inline Shorts to_byte_range(Shorts value) {
 
 }  // namespace
 
-void pixels_of(const BlockGroup& group, const std::array<uint16_t, kBlockSize>& steps, uint8_t* pixels,
-               int64_t row_bytes) {
+void inverse_dct(const BlockGroup& group, const std::array<uint16_t, kBlockSize>& quantization, uint8_t* pixels,
+                 int64_t row_bytes) {
   Words columns[kBlockSize];  // [column][row]
   for (int column = 0; column < kBlockSide; ++column) {
     Words in[kBlockSide];
     for (int row = 0; row < kBlockSide; ++row) {
       const int k = row * kBlockSide + column;
       const auto values = __builtin_convertvector(load<Shorts>(group.at[k]), Ints);
-      in[row] = reinterpret_cast<Words>(values) * static_cast<uint32_t>(steps[static_cast<size_t>(k)]);
+      in[row] = reinterpret_cast<Words>(values) * static_cast<uint32_t>(quantization[static_cast<size_t>(k)]);
     }
     transform<kFractionBits - kFirstPassBits>(in, 1, columns + column * kBlockSide);
   }
@@ -106,7 +106,7 @@ void pixels_of(const BlockGroup& group, const std::array<uint16_t, kBlockSize>& 
   }
 }
 
-void add_of(const uint8_t* cb, const uint8_t* cr, int64_t count, int repeat, ChromaRow out) {
+void upsample_chroma(const uint8_t* cb, const uint8_t* cr, int64_t count, int repeat, ChromaRow out) {
   const auto put = [&](int16_t* to, int64_t i, const Ints& value) {
     const Shorts shorts = __builtin_convertvector(value, Shorts);
     if (repeat == 1) return store(to + i, shorts);

@@ -3,28 +3,18 @@
 #include <cstring>
 #include <vector>
 
-#include "data/jpeg/bad_jpeg.h"
-#include "data/jpeg/jpeg_errors.h"
+#include "data/jpeg/bad_photo.h"
+#include "data/jpeg/libjpeg.h"
 
 namespace owt {
 
 class WindowDecoder::Whole {
  public:
-  Whole() {
-    info_.err = &errors_.base;
-    if (!guarded(errors_.back, [this] { jpeg_create_decompress(&info_); })) throw std::bad_alloc();
-    info_.mem->max_memory_to_use = kMostMemory;
-  }
-  ~Whole() { jpeg_destroy_decompress(&info_); }
-  Whole(const Whole&) = delete;
-  Whole& operator=(const Whole&) = delete;
+  Whole() { info_.mem->max_memory_to_use = kMostMemory; }
 
   void open(std::string_view file) {
     jpeg_abort_decompress(&info_);
-    must([this, file] {
-      jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(file.data()), file.size());
-      jpeg_read_header(&info_, TRUE);
-    });
+    jpeg_.read_header(file);
   }
   int64_t height() const { return info_.image_height; }
   int64_t width() const { return info_.image_width; }
@@ -33,19 +23,12 @@ class WindowDecoder::Whole {
   // After open(), once.
   void decode(const ImageWindow& window, uint8_t* rgb) {
     line_.resize(static_cast<size_t>(width() * 3));
-    must([&] { read_rows(window, rgb); });
+    jpeg_.must([&] { read_rows(window, rgb); });
     jpeg_abort_decompress(&info_);
   }
 
  private:
   static constexpr long kMostMemory = 1L << 31;
-
-  template <class Step>
-  void must(Step step) {
-    if (guarded(errors_.back, step)) return;
-    jpeg_abort_decompress(&info_);
-    throw BadJpeg(concat("damaged JPEG: ", static_cast<const char*>(errors_.back.reason)));
-  }
 
   void read_rows(const ImageWindow& window, uint8_t* rgb) {
     info_.out_color_space = JCS_RGB;
@@ -62,8 +45,8 @@ class WindowDecoder::Whole {
     }
   }
 
-  jpeg_decompress_struct info_{};
-  JpegErrors errors_{JpegErrors::give_up};  // a warning: the data are damaged
+  JpegDecompressor jpeg_{JpegErrors::give_up};  // a warning: the data are damaged
+  jpeg_decompress_struct& info_ = jpeg_.info;
   std::vector<uint8_t> line_;
 };
 
@@ -83,9 +66,9 @@ void WindowDecoder::open(std::string_view file) {
 // Before anybody takes memory for pixels that only the header speaks of.
 void WindowDecoder::check_size() const {
   if (height() * width() > kMostPixels)
-    throw BadJpeg(concat("JPEG of ", height(), " x ", width(), " pixels, more than 2^28"));
+    throw BadPhoto(concat("JPEG of ", height(), " x ", width(), " pixels, more than 2^28"));
   if ((is_baseline_ || whole_->has_huffman_codes()) && !can_hold(file_.size(), height(), width()))
-    throw BadJpeg(concat("damaged JPEG: ", file_.size(), " bytes cannot hold ", height(), " x ", width(), " pixels"));
+    throw BadPhoto(concat("damaged JPEG: ", file_.size(), " bytes cannot hold ", height(), " x ", width(), " pixels"));
 }
 
 int64_t WindowDecoder::height() const { return is_baseline_ ? baseline_.height() : whole_->height(); }

@@ -18,13 +18,13 @@ class WindowDecoder {
   WindowDecoder(const WindowDecoder&) = delete;
   WindowDecoder& operator=(const WindowDecoder&) = delete;
 
-  // The file must outlive the calls of decode(). Throws BadJpeg for what is no JPEG of gray or colour pixels, for
+  // The file must outlive the calls of decode(). Throws BadPhoto for what is no JPEG of gray or colour pixels, for
   // more than 2^28 of them, and for more than the file's bytes can hold.
   void open(std::string_view file);
   int64_t height() const;
   int64_t width() const;
 
-  // A window within the image as height x width x 3 bytes RGB. Throws BadJpeg for damaged files.
+  // A window within the image as height x width x 3 bytes RGB. Throws BadPhoto for damaged files.
   void decode(const ImageWindow& window, uint8_t* rgb);
 
  private:

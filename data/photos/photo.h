@@ -8,20 +8,13 @@
 #include <string_view>
 #include <vector>
 
-#include "data/jpeg/bad_jpeg.h"
-#include "src/core/check.h"
+#include "data/jpeg/bad_photo.h"
 
 namespace owt {
 
 struct Photo {
   int64_t height = 0, width = 0;
   std::vector<uint8_t> pixels{};  // height x width x 3, RGB
-};
-
-// Why a file is no photo: "empty file", "truncated JPEG", "200000 x 200000 pixels, more than 2^28" ...
-class BadPhoto : public Error {
- public:
-  using Error::Error;
 };
 
 struct PhotoLimits {

@@ -2,8 +2,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "data/jpeg/bad_jpeg.h"
-#include "data/jpeg/jpeg_errors.h"
+#include "data/jpeg/bad_photo.h"
+#include "data/jpeg/libjpeg.h"
 #include "data/photos/exif.h"
 #include "data/photos/photo_formats.h"
 
@@ -31,47 +31,35 @@ void on_progress(j_common_ptr jpeg) {
 class JpegReader {
  public:
   JpegReader(std::string_view file, const PhotoLimits& limits) : file_(file), limits_(limits) {
-    jpeg_.err = &errors_.base;
     progress_.progress_monitor = on_progress;
+    jpeg_.progress = &progress_;
   }
-  ~JpegReader() { jpeg_destroy_decompress(&jpeg_); }
-  JpegReader(const JpegReader&) = delete;
-  JpegReader& operator=(const JpegReader&) = delete;
 
   Photo read() {
-    must([this] { read_header(); });
+    read_header();
     const auto turn = admit(jpeg_.image_height, jpeg_.image_width, limits_);
     if (!jpeg_.arith_code && !can_hold(file_.size(), jpeg_.image_height, jpeg_.image_width))
       throw BadPhoto("truncated JPEG");
     const int64_t turned = orientation();  // finishing forgets the markers
     choose_output();
-    must([this] { jpeg_start_decompress(&jpeg_); });
+    reader_.must([this] { jpeg_start_decompress(&jpeg_); });
     Photo photo{.height = jpeg_.output_height, .width = jpeg_.output_width};
     photo.pixels.resize(static_cast<size_t>(photo.height * photo.width * 3));
     if (jpeg_.out_color_space == JCS_CMYK) row_.resize(static_cast<size_t>(photo.width) * 4);
     uint8_t* const pixels = photo.pixels.data();
-    must([this, pixels] { read_rows(pixels); });
+    reader_.must([this, pixels] { read_rows(pixels); });
     // What only lacks its end marker is whole. But of several scans the next might have followed, and an arithmetic
     // decoder does not say that data are missing: it reads zeros.
-    if (errors_.data_missing || (errors_.input_ended && (several_scans_ || jpeg_.arith_code)))
+    const JpegErrors& errors = reader_.errors;
+    if (errors.data_missing || (errors.input_ended && (several_scans_ || jpeg_.arith_code)))
       throw BadPhoto("truncated JPEG");
     return upright(std::move(photo), turned);
   }
 
  private:
-  template <class Step>
-  void must(Step step) {
-    if (guarded(errors_.back, step)) return;
-    if (errors_.input_ended) throw BadPhoto("truncated JPEG");
-    throw BadPhoto(concat("damaged JPEG: ", static_cast<const char*>(errors_.back.reason)));
-  }
-
   void read_header() {
-    jpeg_create_decompress(&jpeg_);
-    jpeg_.progress = &progress_;
-    jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(file_.data()), file_.size());
-    jpeg_save_markers(&jpeg_, JPEG_APP0 + 1, 0xffff);
-    jpeg_read_header(&jpeg_, TRUE);
+    reader_.must([this] { jpeg_save_markers(&jpeg_, JPEG_APP0 + 1, 0xffff); });
+    reader_.read_header(file_);
     several_scans_ = jpeg_has_multiple_scans(&jpeg_);
   }
 
@@ -116,9 +104,9 @@ class JpegReader {
 
   std::string_view file_;
   PhotoLimits limits_;
-  JpegErrors errors_{on_warning};
+  JpegDecompressor reader_{on_warning};
+  jpeg_decompress_struct& jpeg_ = reader_.info;
   jpeg_progress_mgr progress_{};
-  jpeg_decompress_struct jpeg_{};
   bool several_scans_ = false;
   std::vector<uint8_t> row_;  // of CMYK
 };

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "data/jpeg/bad_jpeg.h"
+#include "data/jpeg/bad_photo.h"
 #include "tests/support/made_photos.h"
 
 namespace owt {
@@ -69,12 +69,12 @@ TEST(BaselineJpeg, OfABlockNoMoreThanItsPlacesAreFilled) {
       [] {
         decoded({.data = bytes_of({0b0'01'01'01'0, 0b1'0000000})});
       },
-      ThrowsMessage<BadJpeg>(HasSubstr("too many coefficients")));
+      ThrowsMessage<BadPhoto>(HasSubstr("too many coefficients")));
 }
 
 TEST(BaselineJpeg, ACodeThatNoTableHasIsDamage) {
-  EXPECT_THAT([] { decoded({.data = bytes_of({0b10000000})}); }, ThrowsMessage<BadJpeg>(HasSubstr("no such code")));
-  EXPECT_THROW(decoded({.data = bytes_of({0b0'11'00000})}), BadJpeg);
+  EXPECT_THAT([] { decoded({.data = bytes_of({0b10000000})}); }, ThrowsMessage<BadPhoto>(HasSubstr("no such code")));
+  EXPECT_THROW(decoded({.data = bytes_of({0b0'11'00000})}), BadPhoto);
 }
 
 TEST(BaselineJpeg, DataThatEndTooSoonAreDamage) {
@@ -82,7 +82,7 @@ TEST(BaselineJpeg, DataThatEndTooSoonAreDamage) {
   const std::string end_of_block = codes(0x10, bytes_of({0}));
   EXPECT_NO_THROW(decoded({.others = end_of_block, .data = bytes_of({0})}));
   EXPECT_THAT([&] { decoded({.others = end_of_block, .data = ""}); },
-              ThrowsMessage<BadJpeg>(HasSubstr("ends too soon")));
+              ThrowsMessage<BadPhoto>(HasSubstr("ends too soon")));
 }
 
 TEST(BaselineJpeg, FilesOfOtherKindsAreLeftToLibjpeg) {

@@ -10,7 +10,7 @@
 
 #include <jpeglib.h>
 
-#include "data/jpeg/bad_jpeg.h"
+#include "data/jpeg/bad_photo.h"
 #include "tests/support/message_of.h"
 #include "tests/support/shards.h"
 
@@ -170,7 +170,7 @@ TEST(JpegWindow, DataBehindTheWindowAreNotRead) {
 
 std::string error_of(const std::string& file, const ImageWindow& window) {
   WindowDecoder decoder;
-  return message_of<BadJpeg>([&] { decode(decoder, file, window); });
+  return message_of<BadPhoto>([&] { decode(decoder, file, window); });
 }
 
 TEST(JpegWindow, EveryTruncationIsFound) {
@@ -201,8 +201,8 @@ TEST(JpegWindow, PixelsThatOnlyTheHeaderSpeaksOfAreRefusedBeforeMemoryIsTaken) {
     };
     EXPECT_NO_THROW(opening(83, 101)());
     EXPECT_THAT(opening(65500, 65500),
-                testing::ThrowsMessage<BadJpeg>(HasSubstr("65500 x 65500 pixels, more than 2^28")));
-    EXPECT_THAT(opening(16384, 16384), testing::ThrowsMessage<BadJpeg>(HasSubstr("cannot hold 16384 x 16384 pixels")));
+                testing::ThrowsMessage<BadPhoto>(HasSubstr("65500 x 65500 pixels, more than 2^28")));
+    EXPECT_THAT(opening(16384, 16384), testing::ThrowsMessage<BadPhoto>(HasSubstr("cannot hold 16384 x 16384 pixels")));
   }
 }
 
@@ -250,7 +250,7 @@ TEST(JpegWindow, DamagedFilesGiveSomePixelsOrAnError) {
                                  (decoder.width() + 1) / 2};
         std::vector<uint8_t> pixels(static_cast<size_t>(window.height * window.width * 3));
         decoder.decode(window, pixels.data());
-      } catch (const BadJpeg&) {
+      } catch (const BadPhoto&) {
         ++errors;
       }
     }

@@ -11,6 +11,10 @@
 // (libjpeg 6.2) and Ubuntu (8.0) differ.
 #include <jerror.h>
 
+#include <new>
+#include <string_view>
+
+#include "data/jpeg/bad_photo.h"
 #include "data/jpeg/jump_back.h"
 
 namespace owt {
@@ -43,6 +47,38 @@ struct JpegErrors {
   JumpBack back{};
   Handler warning;
   bool input_ended = false, data_missing = false;  // for the handler of warnings
+};
+
+// libjpeg's decompressor.
+class JpegDecompressor {
+ public:
+  explicit JpegDecompressor(JpegErrors::Handler on_warning) : errors(on_warning) {
+    info.err = &errors.base;
+    if (!guarded(errors.back, [this] { jpeg_create_decompress(&info); })) throw std::bad_alloc();
+  }
+  ~JpegDecompressor() { jpeg_destroy_decompress(&info); }
+  JpegDecompressor(const JpegDecompressor&) = delete;
+  JpegDecompressor& operator=(const JpegDecompressor&) = delete;
+
+  // The file must outlive what is read of it.
+  void read_header(std::string_view file) {
+    must([this, file] {
+      jpeg_mem_src(&info, reinterpret_cast<const unsigned char*>(file.data()), file.size());
+      jpeg_read_header(&info, TRUE);
+    });
+  }
+
+  // Calls libjpeg as guarded() does. Throws BadPhoto where it gives up; the next file can be read then.
+  template <class Step>
+  void must(Step step) {
+    if (guarded(errors.back, step)) return;
+    jpeg_abort_decompress(&info);
+    if (errors.input_ended) throw BadPhoto("truncated JPEG");
+    throw BadPhoto(concat("damaged JPEG: ", static_cast<const char*>(errors.back.reason)));
+  }
+
+  jpeg_decompress_struct info{};
+  JpegErrors errors;
 };
 
 }  // namespace owt

@@ -1,4 +1,4 @@
-// What is refused as a JPEG file.
+// What files are refused as images.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace owt {
 
-// A file that is no JPEG, a damaged one, or one that is too large.
-class BadJpeg : public Error {
+// Why a file is no photo: "empty file", "truncated JPEG", "200000 x 200000 pixels, more than 2^28" ...
+class BadPhoto : public Error {
  public:
   using Error::Error;
 };

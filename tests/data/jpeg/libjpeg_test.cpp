@@ -1,4 +1,4 @@
-#include "data/jpeg/jpeg_errors.h"
+#include "data/jpeg/libjpeg.h"
 
 #include <gtest/gtest.h>
 
