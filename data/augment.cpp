@@ -202,7 +202,7 @@ Augmenter::Normalisation Augmenter::at_centre() const {
   Normalisation n{std::vector<float>(elements, 0.0f), std::vector<float>(elements, 0.0f)};
   for (int64_t row = crop.row_begin; row < crop.row_end; ++row)
     for (int64_t e = crop.column_begin * channels; e < crop.column_end * channels; ++e) {
-      const int64_t in_row = e + crop.column_shift * channels;  // of the source, as e is of the output
+      const int64_t in_row = e + crop.column_shift * channels;  // counts in the source as e does in the output
       const int64_t means = settings_.mean == From::kPixel ? (row + crop.row_shift) * image_[1] * channels : 0;
       const auto to = static_cast<size_t>(row * out_[1] * channels + e);
       n.mean[to] = mean_[static_cast<size_t>(means + in_row)];

@@ -1,15 +1,15 @@
-// From bytes to the values a network sees: normalise, pad, crop, mirror.
+// Turns bytes into the values a network sees: normalise, pad, crop, mirror.
 //
 //   value[y,x,c] = (pixel[y,x,c] - mean) * scale / std + colour offset
-// with the mean and std of that source position or channel; pixels, means and stds are 0 to 255. The colour offset, of
-// the image and epoch, is color * normal[c], or with `pca` what Krizhevsky et al. 2012 add to the pixels:
+// with the mean and std of that source position or channel; pixels, means and stds are 0 to 255. An image has one
+// colour offset in an epoch: color * normal[c], or with `pca` what Krizhevsky et al. 2012 add to the pixels:
 //   offset[c] = scale / std * sum over i of pca * normal[i] * eigenvalue[i] / 255 * eigenvector[i][c]
-// of the covariance of the training images' colours (over 255: their eigenvalues are of pixels from 0 to 1). Then `pad`
-// zeros on all four sides, then a crop of that:
-//   training:   at a random place, mirrored left to right with probability 1/2, with a random colour offset
-//   per channel; evaluation: at the centre (rounded up and left) or in a corner, mirrored or not, as the view says.
-// Random numbers are a function of (seed, epoch, index of the sample in its data set),
-// RandomStream::kAugment. Source: Krizhevsky et al. 2012, section 4.1 (crops, mirror images, colours).
+// with the eigenvalues and eigenvectors of the covariance of the training images' colours (over 255: theirs are of
+// pixels from 0 to 1). Then `pad` zeros on all four sides, then a crop of that:
+//   training:   at a random place, mirrored left to right with probability 1/2, and with a random colour offset;
+//   evaluation: at the centre (rounded up and left) or in a corner, mirrored or not, as the view says.
+// Random numbers are a function of (seed, epoch, index of the sample in its data set), RandomStream::kAugment.
+// Source: Krizhevsky et al. 2012, section 4.1 (crops, mirror images, colours).
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ namespace owt {
 struct AugmentSettings {
   enum class From {
     kNone,
-    kPixel,    // of each pixel and channel over the training images; means only
-    kChannel,  // of each channel
+    kPixel,    // one for each pixel and channel, over the training images; means only
+    kChannel,  // one for each channel
     kValues,   // given: one per channel, or one for all
   };
 
@@ -38,13 +38,12 @@ struct AugmentSettings {
   double scale = 1;
   From mean = From::kNone;
   From std = From::kNone;                           // kNone: 1
-  std::vector<double> mean_values{}, std_values{};  // of kValues
+  std::vector<double> mean_values{}, std_values{};  // where kValues
 
-  // From a table like
+  // Reads a table like
   //   { crop = 28, pad = 4, mirror = true, color = 0.0, pca = 0.0, scale = 1.0, mean = "pixel", std = "channel" }
-  // All keys are optional. mean: "pixel", "channel", "none" or [r, g, b]; std: "channel", "none" or [r, g,
-  // b]. Throws Error with file and line for unknown keys and for what does not fit images of shape `image` (H
-  // x W x C).
+  // All keys are optional. mean: "pixel", "channel", "none" or [r, g, b]; std: "channel", "none" or [r, g, b]. Throws
+  // Error with file and line for unknown keys and for what does not fit images of shape `image` (H x W x C).
   static AugmentSettings from(Config table, const Shape& image);
 
   bool needs_statistics() const {
@@ -52,7 +51,7 @@ struct AugmentSettings {
   }
 };
 
-// Of all pixels of a data set, 0 to 255. Sums are exact, so they do not depend on the number of threads.
+// What all pixels of a data set, 0 to 255, are like. Sums are exact, so they do not depend on the number of threads.
 struct DatasetStatistics {
   std::vector<double> pixel_mean;                 // H x W x C; empty where images differ in size
   std::vector<double> channel_mean, channel_std;  // C; the std is over all images and positions
@@ -65,7 +64,7 @@ DatasetStatistics compute_statistics(const Dataset& dataset);
 
 class Augmenter {
  public:
-  // `statistics` of the training images, also for the evaluation of other images; may be empty where the
+  // `statistics`: those of the training images, also for the evaluation of other images; may be empty where the
   // settings do not need them.
   Augmenter(const AugmentSettings& settings, const Shape& image, const DatasetStatistics& statistics = {});
 

@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kSide = 32, kChannels = 3, kPlane = kSide * kSide, kPixels = kPlane * kChannels;
-constexpr int kOfficialFiles = 5;  // of CIFAR-10's training split
+constexpr int kOfficialFiles = 5;  // CIFAR-10's training split
 
 struct Format {
   const char* title;

@@ -1,7 +1,7 @@
 // CIFAR-10 and CIFAR-100 in their binary format.
 //
-// A record is the label (CIFAR-100: coarse label, then fine label; the fine one is used) and 3072 bytes, the
-// image as C x H x W = 3 x 32 x 32. Files:
+// A record is the label (CIFAR-100: coarse label, then fine label; the fine one is used) and 3072 bytes, the image as
+// C x H x W = 3 x 32 x 32. Files:
 //   cifar-10-batches-bin   data_batch_1.bin, data_batch_2.bin, ... (officially 5, of 10000 records); test_batch.bin;
 //                          batches.meta.txt with one class name per line
 //   cifar-100-binary       train.bin; test.bin; fine_label_names.txt
@@ -18,14 +18,14 @@ namespace owt {
 
 enum class CifarKind { k10, k100 };
 
-// The whole split, in memory. `dir` is the folder of the files or the one above it. Of CIFAR-10 the training
-// files are read from 1 on until one is missing. Throws Error: no such files (says where it looked), a gap in
-// their numbers, an empty file, a size that is no multiple of the record, a label out of range (file, record
-// and value), a list of names of the wrong length.
+// The whole split, in memory. `dir` is the folder of the files or the one above it. CIFAR-10's training files are read
+// from 1 on until one is missing. Throws Error: no such files (says where it looked), a gap in their numbers, an empty
+// file, a size that is no multiple of the record, a label out of range (file, record and value), a list of names of the
+// wrong length.
 std::shared_ptr<Dataset> read_cifar(const std::string& dir, CifarKind kind, Split split);
 
-// Writes the images [range.begin, range.end) of a set of 32 x 32 x 3 images as one CIFAR-10 file, which is
-// complete or not there.
+// Writes the images [range.begin, range.end) of a set of 32 x 32 x 3 images as one CIFAR-10 file, which is complete or
+// not there.
 void write_cifar10_file(const std::string& path, const Dataset& images, const Slice& range);
 void write_cifar10_names(const std::string& dir, const std::vector<std::string>& names);
 

@@ -12,13 +12,12 @@ namespace owt {
 struct ContactSheet {
   int64_t samples = 64;  // at most; each at most once
   int64_t columns = 8;
-  uint64_t seed = 1;  // of the choice of samples and of their augmentation
+  uint64_t seed = 1;  // chooses the samples and their augmentation
 };
 
 // Tiles in rows, a gap around each. Every tile went through the augmentation of training (cut, mirrored, colour
 // changed) and back from normalised values to colours; where a tile shows padding it is mid-grey, as the network sees
-// the mean there.
-// `statistics`: as for Augmenter. Images of 1 or 3 channels.
+// the mean there. `statistics`: as for Augmenter. Images of 1 or 3 channels.
 Photo contact_sheet(const Dataset& dataset, const AugmentSettings& augment, const DatasetStatistics& statistics,
                     const ContactSheet& sheet);
 

@@ -19,7 +19,7 @@ struct CropGeometry {
 struct Crop {
   int row_begin, row_end, column_begin, column_end;  // show the image; the others show padding
   int row_shift, column_shift;                       // from a place in the output to its place in the image
-  int last_column;                                   // of the output
+  int last_column;                                   // the output's
   bool mirrored;                                     // left to right, after cutting
 
   // The column, before mirroring, of what stands at column x of the output.
@@ -29,7 +29,7 @@ struct Crop {
   }
 };
 
-// With its upper left corner at (top, left) of the padded image.
+// The crop with its upper left corner at (top, left) of the padded image.
 constexpr Crop crop_at(const CropGeometry& g, int top, int left, bool mirrored) {
   Crop crop{};
   crop.row_begin = std::clamp(g.pad - top, 0, g.out_height);
@@ -43,7 +43,7 @@ constexpr Crop crop_at(const CropGeometry& g, int top, int left, bool mirrored) 
   return crop;
 }
 
-// From three random numbers: for the row, for the column, and one whose lowest bit mirrors where `mirror` allows it.
+// A crop from three random numbers: for the row, the column, and one whose lowest bit mirrors where `mirror` allows it.
 constexpr Crop random_crop(const CropGeometry& g, uint32_t row_bits, uint32_t column_bits, uint32_t mirror_bits,
                            bool mirror) {
   return crop_at(g, below(g.in_height + 2 * g.pad - g.out_height + 1, row_bits),

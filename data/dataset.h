@@ -39,9 +39,9 @@ class Dataset {
   virtual int classes() const = 0;
   virtual int label(int64_t index) const = 0;                // [0, classes)
   virtual std::vector<std::string> class_names() const = 0;  // as many as classes(), or empty where unknown
-  // Of all images and labels in their order, as they are kept; two copies of a data set have the same.
+  // Covers all images and labels in their order, as they are kept; two copies of a data set have the same.
   virtual uint64_t checksum() const = 0;
-  virtual std::string name(int64_t) const { return {}; }  // of the sample's source; empty where unknown
+  virtual std::string name(int64_t) const { return {}; }  // the sample's source; empty where unknown
 
   // H x W x C bytes; safe from many threads. A data set whose images differ in size cuts the part out that the view
   // shows (mirroring and colour are the Augmenter's); others give the whole image, whatever the view. Throws

@@ -25,7 +25,7 @@ struct AugmentTask {
   const float* factor;
   const float* colour;  // null: nothing
   int top, left;        // zeros, see ImageLayout
-  int height, width;    // of the packed images
+  int height, width;    // what the packed images have
 };
 
 // What the threads of a block share: what they know of their image, and of its channels.

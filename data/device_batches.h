@@ -21,10 +21,10 @@ std::unique_ptr<BatchSource> make_batches(const Compute& on, LoaderSettings sett
 std::unique_ptr<BatchSource> make_batches(Cpu, LoaderSettings settings, int64_t resident_bytes);
 std::unique_ptr<BatchSource> make_batches(Cuda, LoaderSettings settings, int64_t resident_bytes);
 
-// From a copy of the whole data set on the calling host thread's GPU, which all sources of one process share and which
-// stays as long as the data set. Throws OutOfMemory where it does not fit.
+// Batches from a copy of the whole data set on the calling host thread's GPU, which all sources of one process share
+// and which stays as long as the data set. Throws OutOfMemory where it does not fit.
 std::unique_ptr<BatchSource> make_resident_batches(Cuda, LoaderSettings settings);
-// Read by a Loader and sent ahead of need.
+// Batches read by a Loader and sent ahead of need.
 std::unique_ptr<BatchSource> make_streamed_batches(Cuda, LoaderSettings settings);
 
 }  // namespace owt

@@ -1,8 +1,8 @@
 // Batches made ready ahead of the step by threads of their own.
 //
-// The steps and their order: data/steps.h. Of each step a loader makes the rows that settings.rows() names, in
-// order, so that the loaders of all ranks together make the step exactly once. A batch is a function of the
-// settings: the number of threads and slots changes nothing.
+// The steps and their order: data/steps.h. A loader makes the rows of each step that settings.rows() names, in order,
+// so that the loaders of all ranks together make the step exactly once. A batch is a function of the settings: the
+// number of threads and slots changes nothing.
 #pragma once
 
 #include <condition_variable>
@@ -63,7 +63,7 @@ class Loader : public BatchSource {
   struct Chunk {
     int64_t step = 0;  // counted as handed_ is
     Slot* slot = nullptr;
-    Slice rows;  // of the slot
+    Slice rows;  // those of the slot
     Order order;
   };
 
@@ -91,7 +91,7 @@ class Loader : public BatchSource {
   int64_t order_epoch_ = -1;
   Order order_;
   bool stop_ = false;
-  std::exception_ptr error_;  // of the first step that cannot be made: those before it still can
+  std::exception_ptr error_;  // why a step cannot be made; the steps before it still can
   int64_t error_step_ = 0;
   std::vector<std::thread> threads_;
 };

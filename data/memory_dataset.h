@@ -12,8 +12,8 @@ namespace owt {
 
 class MemoryDataset : public Dataset {
  public:
-  // pixels: one image of H x W x C bytes after the other; labels: one per image, in [0, classes); names: as
-  // many as classes, or none.
+  // pixels: one image of H x W x C bytes after the other; labels: one per image, in [0, classes); names: as many as
+  // classes, or none.
   MemoryDataset(const Shape& image, int classes, std::vector<uint8_t> pixels, std::vector<uint8_t> labels,
                 std::vector<std::string> names = {})
       : image_(image),

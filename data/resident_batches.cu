@@ -132,7 +132,7 @@ class ResidentBatches : public BatchSource {
   int64_t size_;
   Steps steps_;
   std::shared_ptr<const ResidentSet> set_;
-  Tensor host_order_, order_;  // of the epoch; one for the host, one for the GPU
+  Tensor host_order_, order_;  // the epoch's; one for the host, one for the GPU
   Event order_copied_;
   int64_t order_epoch_ = -1;
   std::future<std::vector<int64_t>> next_order_;

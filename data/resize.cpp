@@ -9,12 +9,12 @@
 namespace owt {
 namespace {
 
-constexpr int kBlockRows = 16;         // of the blocks that are transposed
+constexpr int kBlockRows = 16;         // what is transposed are blocks of so many
 constexpr int kRows = 2 * kBlockRows;  // resized at once
 constexpr int kColours = 3;
 constexpr int kOne = 256;  // all weights of a place add up to this
 using ByteVector = uint8_t __attribute__((vector_size(kBlockRows)));
-using Pairs = uint16_t __attribute__((vector_size(kRows)));  // of bytes
+using Pairs = uint16_t __attribute__((vector_size(kRows)));  // two bytes each
 
 int64_t rounded_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
@@ -37,7 +37,7 @@ inline Pairs weighted(const uint16_t* weights, int64_t taps, const uint8_t* from
   return even >> 8 | (odd & 0xFF00);
 }
 
-// Four times the halves of the list are dealt into each other.
+// Each round deals the two halves of the list into each other; four rounds are a transposition of 16 x 16.
 inline void transpose(ByteVector (&x)[kBlockRows]) {
   for (int round = 0; round < 4; ++round) {
     ByteVector y[kBlockRows];

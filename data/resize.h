@@ -1,6 +1,6 @@
 // Images of other sizes: a triangle filter, that is bilinear interpolation when enlarging, and its antialiased kind
-// when shrinking (what Pillow calls BILINEAR). Weights have 8 bits, so that pixels may be off by one; when
-// shrinking by more than about 250, where most weights would round to nothing, an average is of some pixels only.
+// when shrinking (what Pillow calls BILINEAR). Weights have 8 bits, so that pixels may be off by one; when shrinking by
+// more than about 250, where most weights would round to nothing, an average is of some pixels only.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class Resizer {
   void run(const uint8_t* from, int64_t height, int64_t width, int64_t side, uint8_t* to);
 
  private:
-  // Of each place of the output: from which place of the input on, and how much of each in 256ths.
+  // For each place of the output: from which place of the input on, and how much of each in 256ths.
   struct Filter {
     int64_t in = 0, out = 0;
     int64_t taps = 0;

@@ -7,7 +7,7 @@
 //     000000.tar, 000001.tar    shards in WebDataset's convention: for record k 00000k.jpg and 00000k.cls (the label as
 //                               decimal digits); k grows through all shards of the split, and leaves out the places of
 //                               sources that were left out
-//     000000.index, ...         of the shard with the same number; this header
+//     000000.index, ...         the index of the shard with the same number; this header
 //     dataset.json              written last: a split without it is not complete
 //     skipped.txt               the sources left out: path, tab, reason; as long as the split is not complete, of each
 //                               shard in a file of its own, 000000.skipped
@@ -28,12 +28,12 @@
 namespace owt {
 
 struct ShardRecord {
-  uint64_t offset = 0;    // of the JPEG file in the tar file
+  uint64_t offset = 0;    // where the JPEG file begins in the tar file
   uint64_t checksum = 0;  // xxHash64 of the JPEG file
-  uint32_t bytes = 0;     // of the JPEG file
+  uint32_t bytes = 0;     // the JPEG file's
   uint32_t height = 0, width = 0;
   int32_t label = 0;
-  std::string name{};  // of its source, as a path; no control characters
+  std::string name{};  // its source's, as a path; no control characters
 
   bool operator==(const ShardRecord&) const = default;
 };

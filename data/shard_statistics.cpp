@@ -114,7 +114,7 @@ DatasetStatistics compute_statistics(const ShardDataset& dataset, const std::fun
   for (const uint64_t sum : total.value) mean.push_back(static_cast<double>(sum) / pixels);
   for (size_t a = 0; a < kColourChannels; ++a)
     for (size_t b = a; b < kColourChannels; ++b) {
-      // Of exact integers: the difference of two large numbers would lose what double precision has.
+      // Exact integers: the difference of two large numbers would lose what double precision has.
       const auto n = static_cast<unsigned __int128>(total.pixels);
       const auto joint = n * total.product[a * kColourChannels + b];
       const auto apart = static_cast<unsigned __int128>(total.value[a]) * total.value[b];

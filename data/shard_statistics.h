@@ -1,4 +1,4 @@
-// Of the colours of a prepared data set: what augmentation subtracts, divides by and varies.
+// Statistics of the colours of a prepared data set: what augmentation subtracts, divides by and varies.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,12 @@
 
 namespace owt {
 
-// Over all pixels of all stored images, which are decoded whole by the calling rank's team of threads. Sums are exact,
-// so they do not depend on the number of threads. Fills channel_mean, channel_std, covariance, eigenvalues and
+// Reads all pixels of all stored images, decoded whole by the calling rank's team of threads. Sums are exact, so they
+// do not depend on the number of threads. Fills channel_mean, channel_std, covariance, eigenvalues and
 // eigenvectors. `progress` (may be null) is told now and then how many images are done, by one thread at a time.
 DatasetStatistics compute_statistics(const ShardDataset& dataset, const std::function<void(int64_t images)>& progress);
 
-// Of three channels with this mean and covariance, both in units of 0 to 255.
+// Fills in what follows from the mean and the covariance of three channels, both in units of 0 to 255.
 void set_colours(DatasetStatistics& statistics, const std::vector<double>& mean, const std::vector<double>& covariance);
 
 // DIR/train/stats.json, from the folder DIR: reading throws Error that names the cure where it is missing or damaged.

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPrepareByForce = "; run owt prepare again, and if it finds nothing to do, with --force";
 constexpr int kTries = 10;
-constexpr uint64_t kBlocksPerSample = 16;  // of random numbers, one for each try
+constexpr uint64_t kBlocksPerSample = 16;  // random numbers: a block for each try
 
 std::array<double, 2> read_pair(Config& table, const std::string& key, std::array<double, 2> otherwise, double most) {
   if (!table.given(key)) return otherwise;

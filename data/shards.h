@@ -28,14 +28,14 @@ struct CropSettings {
   std::array<double, 2> area{};  // share of the image, (0, 1], smallest and largest; zeros: a square of fixed size
   std::array<double, 2> aspect{3.0 / 4, 4.0 / 3};  // width by height, smallest and largest
 
-  // From the keys crop, short_side, area and aspect of a table with others, [data.augment]. Throws Error with file and
+  // Reads the keys crop, short_side, area and aspect of a table with others, [data.augment]. Throws Error with file and
   // line.
   static CropSettings from(Config& table, int64_t otherwise_crop);
 
   bool operator==(const CropSettings&) const = default;
 };
 
-// Of sample `index` of a data set, whose image is height x width.
+// The part of sample `index`, an image of height x width, that the view shows.
 ImageWindow window_of(const CropSettings& settings, const View& view, int64_t index, int64_t height, int64_t width);
 
 class ShardDataset : public Dataset {
@@ -52,7 +52,7 @@ class ShardDataset : public Dataset {
   int classes() const override { return static_cast<int>(class_names_.size()); }
   int label(int64_t index) const override { return record(index).label; }
   std::vector<std::string> class_names() const override { return class_names_; }
-  // Of what the indexes say, which hold a checksum of every record.
+  // Covers what the indexes say, which hold a checksum of every record.
   uint64_t checksum() const override;
   std::string name(int64_t index) const override;
   // Throws CorruptRecord for a record whose checksum, JPEG or size is wrong.
@@ -77,7 +77,7 @@ class ShardDataset : public Dataset {
     const char* bytes = nullptr;  // mapped
     uint64_t size = 0;
     int64_t first_record = 0;
-    std::string names{};  // of its records, one after the other
+    std::string names{};  // those of its records, one after the other
   };
   struct Record {  // a data set may have tens of millions
     uint64_t offset, checksum;

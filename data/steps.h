@@ -14,7 +14,7 @@ namespace owt {
 // The rows of a step of so many rows that a rank makes, within [0, step_rows); empty: all of them.
 using RowsOfStep = std::function<Slice(int64_t step_rows)>;
 
-// Of a data set of `size` samples, the last step counted in full.
+// How many steps `size` samples make, the last one counted in full.
 int64_t steps_per_epoch(int64_t size, int64_t batch);
 
 class Steps {
@@ -22,7 +22,7 @@ class Steps {
   // A step of this rank.
   struct Rows {
     int64_t epoch = 0, step_in_epoch = 0;
-    int64_t step_rows = 0;  // of all ranks
+    int64_t step_rows = 0;  // those of all ranks
     Slice places;           // in the epoch's order, of this rank's rows
     int view = 0;           // in evaluation: View::number
     int64_t count() const { return places.size(); }
@@ -35,7 +35,7 @@ class Steps {
   Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_t step_in_epoch, int views = 1);
 
   int64_t batches_per_epoch() const { return per_epoch_ * views_; }
-  int64_t most_rows() const;        // of this rank in any step
+  int64_t most_rows() const;        // that this rank has in any step
   Rows step(int64_t number) const;  // the batch of this number, counted from the start
 
  private:

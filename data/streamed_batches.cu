@@ -86,7 +86,7 @@ class StreamedBatches : public BatchSource {
 
   bool training_;
   uint64_t seed_;
-  int64_t rows_;  // of the largest step
+  int64_t rows_;  // what the largest step has
   std::optional<Loader> loader_;
   std::array<Slot, kRing> ring_;
   TwoBatches batches_;           // waits, when it goes, for what is read above

@@ -23,7 +23,7 @@ using Colour = std::array<float, kRgb>;
 struct Scene {
   int shape;
   float x, y, radius;      // pixels
-  float phase_x, phase_y;  // of bars, in periods
+  float phase_x, phase_y;  // where bars begin, in periods
   Colour front, back, slope_x, slope_y;
 };
 
@@ -115,8 +115,7 @@ float coverage(const Scene& scene, int64_t column, int64_t row) {
   return static_cast<float>(inside) / (kSamples * kSamples);
 }
 
-// Nearly normal with mean 0 and standard deviation kNoise: the sum of the four bytes, which costs no
-// logarithm.
+// Nearly normal with mean 0 and standard deviation kNoise: the sum of the four bytes, which costs no logarithm.
 float noise(uint32_t bits) {
   constexpr float kMean = 4 * 127.5f, kDeviation = 147.8f;
   const uint32_t sum = (bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) + (bits >> 24);

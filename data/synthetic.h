@@ -1,10 +1,10 @@
 // A made-up data set for tests, first steps and timing: ten classes of coloured shapes.
 //
-// Each image shows one shape, which alone is the class: disc, ring, square, triangle, cross, star,
-// horizontal, vertical or diagonal bars, checkerboard. Colour of shape and background, a colour gradient,
-// position, size, phase of the bars and pixel noise are random and independent of the class. So no pixel
-// tells the class: a linear classifier stays near chance, a small convolutional network does not. Image i is
-// a function of (seed, split, i, side, classes); its label is i modulo classes.
+// Each image shows one shape, which alone is the class: disc, ring, square, triangle, cross, star, horizontal, vertical
+// or diagonal bars, checkerboard. Colour of shape and background, a colour gradient, position, size, phase of the bars
+// and pixel noise are random and independent of the class. So no pixel tells the class: a linear classifier stays near
+// chance, a small convolutional network does not. Image i is a function of (seed, split, i, side, classes); its label
+// is i modulo classes.
 #pragma once
 
 #include <cstdint>

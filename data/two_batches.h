@@ -12,7 +12,7 @@ namespace owt {
 
 class TwoBatches {
  public:
-  // Of at most so many rows.
+  // most_rows: that a batch may have.
   TwoBatches(const Augmenter& augmenter, Precision precision, int64_t most_rows);
   ~TwoBatches();  // waits for what is being made
 

@@ -71,7 +71,7 @@ class BaselineJpeg {
   void find_segments(const Mcus& mcus);
   void allocate(const Mcus& mcus);
   void seek(int64_t mcu);
-  // Into this column of the window; < 0: it is only passed over.
+  // Decodes into this column of the window; < 0: the MCU is only passed over.
   void decode_mcu(int64_t column);
   void decode_block(Component& component, int16_t* block);
   void transform_row();

@@ -25,7 +25,7 @@ void store(void* to, const T& value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-constexpr int kFractionBits = 13;  // of the factors
+constexpr int kFractionBits = 13;  // what the factors have
 constexpr int kFirstPassBits = 2;  // kept after the columns
 
 template <int bits>
@@ -74,7 +74,7 @@ inline Words four_bytes(const Words* x) {
   return as_byte(x[0]) | as_byte(x[1]) << 8 | as_byte(x[2]) << 16 | as_byte(x[3]) << 24;
 }
 
-// Through shorts, because GCC 12 takes vectors apart that grow fourfold.
+// Goes through shorts, because GCC 12 takes vectors apart that grow fourfold.
 inline Ints to_ints(ByteLanes x) { return __builtin_convertvector(__builtin_convertvector(x, Shorts), Ints); }
 
 inline Shorts to_byte_range(Shorts value) {

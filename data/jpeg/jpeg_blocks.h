@@ -1,4 +1,4 @@
-// From the coefficients of baseline JPEG to pixels, bit for bit as libjpeg does it (JDCT_ISLOW, upsampling by
+// Makes pixels of the coefficients of baseline JPEG, bit for bit as libjpeg does it (JDCT_ISLOW, upsampling by
 // repetition). Blocks are worked on sixteen at a time, each in a lane of its own, so that no step has to transpose.
 #pragma once
 

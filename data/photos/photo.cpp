@@ -32,7 +32,7 @@ cv::Mat matrix_of(const Photo& photo) {
 
 using Reader = Photo (*)(std::string_view file, const PhotoLimits& limits);
 
-// By the first bytes. Throws BadPhoto for an empty file, for formats that cannot be read and for what is no image.
+// Goes by the first bytes. Throws BadPhoto for an empty file, for formats that cannot be read and for what is no image.
 Reader reader_of(std::string_view file) {
   using namespace std::string_view_literals;
   if (file.empty()) throw BadPhoto("empty file");

@@ -108,7 +108,7 @@ class JpegReader {
   jpeg_decompress_struct& jpeg_ = reader_.info;
   jpeg_progress_mgr progress_{};
   bool several_scans_ = false;
-  std::vector<uint8_t> row_;  // of CMYK
+  std::vector<uint8_t> row_;  // where the file is CMYK
 };
 
 class JpegWriter {

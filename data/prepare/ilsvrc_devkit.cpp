@@ -35,7 +35,7 @@ class Elements {
 
   Element next() {
     const uint32_t word = number(0);
-    // Of at most four bytes: size and type share a word, and the data lie in the next.
+    // For at most four bytes size and type share a word, and the data lie in the next.
     if (word >> 16 != 0) return take(word & 0xffff, 4, word >> 16, 8);
     const uint64_t bytes = number(4);
     // Compressed elements are not padded.

@@ -21,7 +21,8 @@ struct IlsvrcDevkit {
 IlsvrcDevkit read_ilsvrc_devkit(const std::string& path);
 
 // The struct array "synsets" of a MATLAB 5 file. Throws Error naming `path`.
-// Source: MathWorks, MAT-File Format, "Level 5 MAT-File Format".
+// Source: MathWorks, MAT-File Format, "Level 5 MAT-File Format". Not read with libmatio: its version 1.5.23 crashes
+// when one bit of such a file is wrong (in one of eighty cases), and brings thirty more libraries into every start.
 std::map<int, Synset> parse_synsets(std::string_view mat, const std::string& path);
 
 }  // namespace owt

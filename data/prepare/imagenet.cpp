@@ -43,8 +43,8 @@ PhotoSources train_archive(const std::string& path) {
 std::string stem(const std::string& name) { return fs::path(name).stem().string(); }
 
 struct FileLabel {
-  std::string key{};    // of its class
-  int32_t number = -1;  // of its class instead, if given so
+  std::string key{};    // that of its class
+  int32_t number = -1;  // that of its class instead, if given so
 
   bool operator==(const FileLabel&) const = default;
 };

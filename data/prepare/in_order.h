@@ -90,7 +90,7 @@ class InOrder {
   std::mutex mutex_;
   std::condition_variable ready_, room_;
   int64_t begun_ = 0, taken_ = 0, bytes_ = 0;
-  std::deque<std::optional<Result>> results_;  // of items taken_ to begun_ - 1
+  std::deque<std::optional<Result>> results_;  // for items taken_ to begun_ - 1
   bool stopped_ = false;
   std::exception_ptr error_;
   std::vector<std::thread> threads_;

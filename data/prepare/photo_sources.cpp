@@ -95,7 +95,7 @@ void add_class_photos(PhotoSources& sources, int32_t label) {
             [](const PhotoSource& a, const PhotoSource& b) { return a.name < b.name; });
 }
 
-// Of a line `path label`; false where it is none.
+// Takes a line `path label` apart; false where it is none.
 bool parse_list_line(const std::string& line, std::string& path, int32_t& label) {
   const size_t last = line.find_last_not_of(" \t\r");
   const size_t blank = last == std::string::npos ? last : line.find_last_of(" \t", last);

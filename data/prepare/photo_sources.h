@@ -12,19 +12,19 @@ struct PhotoSource {
   std::string name{};    // a path: unique in a collection; what skipped.txt and the index of a shard show
   int32_t label = 0;     // index into PhotoSources::classes
   int32_t archive = -1;  // index into PhotoSources::archives; -1: a file of its own
-  uint64_t offset = 0,
-           bytes = 0;  // in the archive; of a file of its own `bytes` is what it has now, 0 where it is missing
+  // Its place in the archive. For a file of its own: 0 and the bytes that it has now, 0 where it is missing.
+  uint64_t offset = 0, bytes = 0;
 };
 
 struct PhotoSources {
-  std::string root{};                   // of the names of files
+  std::string root{};                   // where the names of files begin
   std::vector<std::string> archives{};  // paths of uncompressed tar files
-  std::vector<std::string> classes{};   // of label 0, 1, ...: its key, then perhaps a tab and words
+  std::vector<std::string> classes{};   // for label 0, 1, ...: its key, then perhaps a tab and words
   std::vector<PhotoSource> photos{};
   int64_t passed_over = 0;  // files that do not look like images, by their name
 };
 
-// By its ending, of whatever case: jpg, jpeg, png, bmp, webp, tif, tiff.
+// Whether it ends, in upper or lower case, in jpg, jpeg, png, bmp, webp, tif, tiff.
 bool named_like_photo(const std::string& name);
 
 // DIR/class/**/*.jpg and so on: classes by name, the files of each by path. Hidden files do not count. Links are

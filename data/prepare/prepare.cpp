@@ -111,7 +111,7 @@ void check_files(const std::string& dir) {
   }
 }
 
-// Of the folder, which is made where it is missing and must hold nothing else.
+// The lock of the folder, which is made where it is missing and must hold nothing else.
 std::string lock_path(const std::string& dir) {
   make_folder(dir);
   check_files(dir);
@@ -324,7 +324,7 @@ class SplitFolder {
     ++prepared_.images;
   }
 
-  // From the parts of the complete shards; returns its path.
+  // Puts together the parts of the complete shards; returns the path.
   std::string write_skipped() const {
     std::string all;
     for (int64_t shard = 0; shard < prepared_.shards; ++shard)

@@ -18,10 +18,10 @@ namespace owt {
 struct PrepareSettings {
   // What the result depends on.
   int64_t short_side = 256;  // 0: as it is
-  int quality = 90;          // of JPEG, [1, 100]
+  int quality = 90;          // JPEG's, [1, 100]
   int64_t shard_images = 1000;
   bool shuffle = true;
-  uint64_t seed = 1;  // of the order
+  uint64_t seed = 1;  // chooses the order
 
   int threads = 1;
   int64_t most_skipped = 0;

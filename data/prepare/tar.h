@@ -17,7 +17,7 @@ namespace owt {
 
 struct TarMember {
   std::string name;
-  uint64_t offset = 0, bytes = 0;  // of the content in the file
+  uint64_t offset = 0, bytes = 0;  // where its content lies in the file
 };
 
 // The regular files in the part [offset, offset + bytes) of a file, by default all of it, which is a tar file itself.
