@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Training speed of owt against PyTorch on one GPU, and against the floor of gpu_floor.py.
+"""Training speed of owt against PyTorch on one GPU, and against the floor of `owt plan --gpu H200`.
 
     usage: gpu_compare.py --owt PROGRAM [--cases MODEL:BATCH:PRECISION,...] [--engines owt,eager,compiled] [--times N]
                           [--limit SECONDS] [--results FILE]
@@ -13,14 +13,16 @@ Every case is measured N times (1) by each engine, in turns, and the median coun
 of --results as soon as it is made; those that it has already of the same GPU (and the same build of owt) count, so that
 a stage of tools/gpu_check.sh goes on where another ended. What no longer fits into the limit is left out and says so.
 
-Prints a table of these cases and those with a target, and owt's slowest layers with their floors. Exit status: 1 a
+Prints a table of these cases and those with a target, and owt's slowest layers with the times of owt's model. Exit status: 1 a
 target was missed or a measurement failed, 77 something could not be measured (no PyTorch, or no time left), 0
 otherwise. Python 3.11.
 """
 import argparse
 import csv
 import dataclasses
+import functools
 import importlib.util
+import json
 import math
 import multiprocessing
 import os
@@ -31,10 +33,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 
-from gpu_floor import floor_of
 from owt_time import CONFIGS
-from recipe import read_recipe
 from results import Results
 
 FILES = {name: CONFIGS / "models" / f"{name}.toml" for name in ("alexnet_owt", "vgg16", "cifar10_quick")}
@@ -47,12 +48,26 @@ SHORTEST = {"owt": 10, "eager": 10, "compiled": 40}  # seconds left below which 
 LEFT_OUT = 77
 
 
+@functools.cache
+def model_of_step(owt, model, batch, precision):
+    """What owt says of a step on an H200: "floor_s", and "launches" with the layer and the seconds of each."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "plan.json"
+        command = [owt, "plan", str(FILES[model]), "--workers", "1", "--gpu", "H200", "--launches", "--precision", precision,
+                   "--set", f"data.batch={batch}", "--json", str(file)]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            sys.exit(f"error: {' '.join(command)}\n{done.stderr}")
+        return json.loads(file.read_text())["step"]
+
+
 @dataclasses.dataclass
 class Case:
     model: str
     batch: int
     precision: str
     measured: dict = dataclasses.field(default_factory=dict)  # by engine: the records that have "ms"
+    owt: typing.ClassVar[str] = ""  # the program, which knows the model of a step
 
     def __str__(self):
         return f"{self.model} {self.batch} {self.precision}"
@@ -64,8 +79,8 @@ class Case:
     def has_target(self):
         return self.key in RATIO_TARGETS or self.key in FLOOR_TARGETS
 
-    def floor(self):
-        return floor_of(read_recipe(FILES[self.model])["model"], self.batch, self.precision)
+    def step(self):
+        return model_of_step(self.owt, self.model, self.batch, self.precision)
 
     def count(self, engine):
         return len(self.measured.get(engine, []))
@@ -79,7 +94,7 @@ class Case:
         return 1e3 * self.batch / self.ms(engine)
 
     def floor_share(self):
-        return 1e3 * self.floor().step / self.ms("owt")
+        return 1e3 * self.step()["floor_s"] / self.ms("owt")
 
     def ratio(self):
         """owt / the faster PyTorch of those measured."""
@@ -144,7 +159,7 @@ def serve(pipe, log):
 def owt_times(options, case, seconds, changes=()):
     """{"ms": of a step, "timed_ms": with timers inside, "rows": {name: ms}, slowest first}, or {"error": ...}.
     `changes` are keys of the recipe with their values, "run.cuda_graph=false"."""
-    steps = options.steps or max(20, min(5000, round(0.4 / case.floor().step)))
+    steps = options.steps or max(20, min(5000, round(0.4 / case.step()["floor_s"])))
     with tempfile.TemporaryDirectory() as folder:
         table = pathlib.Path(folder) / "timing.csv"
         command = [options.owt, "time", str(FILES[case.model]), "--device", options.device, "--precision",
@@ -250,18 +265,15 @@ def table(cases):
     return "\n".join(lines)
 
 
-def floor_of_row(floor, name):
-    """Milliseconds; a row may stand for several layers that ran as one, joined by '+'."""
-    if name == "weights":
-        return 1e3 * floor.update
-    return 1e3 * sum(floor.layers.get(part, 0.0) for part in name.split("+"))
+def model_ms(step, row):
+    """A row may stand for several layers that ran as one, joined by '+'."""
+    return 1e3 * sum(launch["seconds"] for launch in step["launches"] if launch["layer"] in row.split("+"))
 
 
 def slowest_layers(case, count):
-    floor = case.floor()
     rows = list(case.measured["owt"][-1]["rows"].items())[:count]
     return f"{case}: " + ", ".join(
-        f"{name} {ms:.3f} ms" + (f" (floor {least:.3f})" if (least := floor_of_row(floor, name)) > 0 else "")
+        f"{name} {ms:.3f} ms" + (f" (model {model:.3f})" if (model := model_ms(case.step(), name)) > 0 else "")
         for name, ms in rows)
 
 
@@ -304,10 +316,15 @@ def read_engines(text):
     return text.split(",")
 
 
+def read_program(path):
+    Case.owt = path
+    return path
+
+
 def parser_of(description):
     """The options of this script and of gpu_variants.py."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--owt", required=True, metavar="PROGRAM")
+    parser.add_argument("--owt", type=read_program, required=True, metavar="PROGRAM")
     parser.add_argument("--cases", type=read_cases, metavar="MODEL:BATCH:PRECISION,...",
                         default=target_cases(), help="default: those with a target")
     parser.add_argument("--limit", type=float, default=1800, metavar="SECONDS", help="of all of it (default: 1800)")
