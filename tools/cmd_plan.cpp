@@ -20,9 +20,7 @@ namespace {
 void declare(Options& options) {
   options.positional("CONFIG", concat("a recipe or a model: ", kFileOrName));
   declare_shared(options);
-  options.repeated("parallel", "NAME",
-                   "dp | dp-zero | owt-a | owt-b | owt-c | owt-d | mp; may be given several times (default: the "
-                   "recipe's)");
+  options.repeated("parallel", "NAME", strategy_list() + "; may be given several times (default: the recipe's)");
   options.option(
       "model-ranks", "M",
       "workers that share one copy of the split layers; the others hold copies of them (default: the recipe's; "
@@ -80,7 +78,9 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
     request.strategy = strategy_from(name);
     const Plan plan = make_plan(settings.model, request);
     std::cout << plan.table() << '\n';
-    if (steps) std::cout << order_text(plan, training(plan, request.step_rows)) << '\n';
+    if (steps)
+      std::cout << name << ": " << facts_of(request.strategy).help << '\n'
+                << action_text(plan, training(plan, request.step_rows)) << '\n';
   }
   std::cout << format("{:<10} {:>20} {:>22}\n", "strategy", "MB sent per worker", "weights MB per worker");
   const bool can_split = can_split_dense(settings.model);

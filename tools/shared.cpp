@@ -69,8 +69,8 @@ void declare_changes(Options& options) {
 void declare_strategy(Options& options) {
   options.option(
       "parallel", "NAME",
-      "dp | dp-zero | owt-a | owt-b | owt-c | owt-d | mp | auto: the one with the least predicted step time (default: "
-      "the recipe's, else owt-a)");
+      concat(strategy_list(), " | auto: the one with the least predicted step time (default: the recipe's, else ",
+             name_of(kDefaultStrategy), ")"));
 }
 
 Settings shared_settings(const Options& options, Overrides more) {

@@ -116,7 +116,7 @@ int64_t crossover_rows_by_bytes(const Model& model, const PlanRequest& request, 
     PlanRequest at = request;
     at.step_rows = rows;
     const Plan asked = make_plan(model, at);
-    at.strategy = Strategy::kDataParallel;
+    at.strategy = kPlainDataParallel;
     return asked.split() && make_plan(model, at).bytes_per_step() < asked.bytes_per_step();
   });
 }

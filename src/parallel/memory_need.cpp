@@ -68,7 +68,7 @@ int64_t moved_elements(const Plan& plan) {
 // Of the seam, per row of a dense batch: two batches and their gradients, or the columns that are exchanged.
 double seam_elements(const Plan& plan) {
   const LayerPlan& first = plan.layers[static_cast<size_t>(plan.boundary)];
-  if (plan.request.strategy == Strategy::kModelParallel) return 0;
+  if (first.transfers.input == kNoTransfer) return 0;
   return first.by_inputs() ? 4.0 * static_cast<double>(first.inputs.front().size())
                            : 4.0 * static_cast<double>(first.in.elements());
 }

@@ -20,7 +20,7 @@ int64_t round_up_share(int64_t most, int ranks, int64_t bytes_each) { return mos
 // Of a dense layer under owt-d: bringing its whole input together sends more than summing its outputs. At the boundary
 // the input comes by rows, so that summing needs an all_to_all besides, of 1 / ranks of the whole.
 bool sends_less_by_inputs(const Plan& plan, int64_t layer, Layout input) {
-  if (plan.request.strategy != Strategy::kOwtD) return false;
+  if (!facts_of(plan.request.strategy).by_inputs) return false;
   const LayerPlan& at = plan.layers[static_cast<size_t>(layer)];
   const int64_t in = at.in.elements(), out = at.out.elements();
   if (layer == plan.boundary) return in / plan.model_ranks + out < in;
@@ -123,11 +123,11 @@ void list_boundary(Plan& plan, const StepRows& rows, const StepRows::RoundSize& 
   const int64_t row_bytes = first.in.elements() * activation_bytes(plan);
   TransferId &there = first.transfers.input, &back = first.transfers.input_gradient;
   const std::string name = first.name + " input", gradient = name + " gradient";
-  if (plan.request.strategy == Strategy::kModelParallel) {
+  if (facts_of(plan.request.strategy).shares_rows) {
     if (plan.front_learns)
       list.add(back, gradient, Collective::kAllReduce, Group::kModel, Layout::kPartial, Layout::kReplicated,
                rows.most() * row_bytes);
-  } else if (plan.request.strategy == Strategy::kOwtB) {
+  } else if (facts_of(plan.request.strategy).rounds == Rounds::kOneRanks) {
     list.add(there, name, Collective::kBroadcast, Group::kModel, Layout::kBatch, Layout::kReplicated,
              round.rows * row_bytes);
     if (plan.front_learns)
@@ -273,11 +273,11 @@ Plan::LayerRows Plan::layer_rows(int64_t layer, int64_t step_rows) const {
 }
 
 Strategy Plan::rounds_strategy() const {
-  return split() || request.strategy == Strategy::kModelParallel ? request.strategy : Strategy::kDataParallel;
+  return split() || facts_of(request.strategy).shares_rows ? request.strategy : kPlainDataParallel;
 }
 
 Layout Plan::front_layout() const {
-  return request.strategy == Strategy::kModelParallel && model_ranks > 1 ? Layout::kReplicated : Layout::kBatch;
+  return facts_of(request.strategy).shares_rows && model_ranks > 1 ? Layout::kReplicated : Layout::kBatch;
 }
 
 Group Plan::front_group() const { return front_layout() == Layout::kBatch ? Group::kWorld : Group::kReplicas; }
@@ -340,7 +340,7 @@ int model_ranks_of(const PlanRequest& request, const std::vector<std::unique_ptr
          request.ranks);
   const bool splits =
       std::any_of(layers.begin(), layers.end(), [](const auto& layer) { return layer->columns() == Columns::kSplits; });
-  if (request.strategy == Strategy::kModelParallel) return asked;
+  if (facts_of(request.strategy).shares_rows) return asked;
   return splits ? asked : 1;
 }
 

@@ -107,7 +107,7 @@ constexpr int64_t kUpdateBesideFrom = 1 << 20;
 
 struct PlanRequest {
   int ranks = 1;
-  Strategy strategy = Strategy::kOwtA;
+  Strategy strategy = kDefaultStrategy;
   DenseUpdate dense_update = DenseUpdate::kStep;
   int64_t step_rows = 1;
   int64_t bucket_bytes = 8 << 20;  // a bucket leaves as soon as it holds this much
@@ -153,7 +153,7 @@ struct Plan {
   Strategy rounds_strategy() const;
   Layout front_layout() const;  // of activations before the boundary
   // Every rank updates a share of the replicated weights (ZeRO-1, Rajbhandari et al. 2020): dp-zero on several ranks.
-  bool shares_update() const { return request.strategy == Strategy::kDataParallelZero && ranks() > 1; }
+  bool shares_update() const { return facts_of(request.strategy).shares_update && ranks() > 1; }
   Group front_group() const;  // over which the gradients of the front are summed
   // Under mp the ranks of a model group compute the front's gradients from the same rows, but not to the last bit where
   // their hosts differ (processor, threads, algorithms), and copies of weights that learn from them would drift apart:

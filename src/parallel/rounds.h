@@ -8,19 +8,12 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "src/core/shape.h"
+#include "src/parallel/strategy.h"
 
 namespace owt {
-
-enum class Strategy { kDataParallel, kDataParallelZero, kOwtA, kOwtB, kOwtC, kOwtD, kModelParallel };
-const char* name_of(Strategy strategy);           // "dp", "owt-a", "owt-b", "owt-c", "owt-d", "mp"
-Strategy strategy_from(const std::string& name);  // throws Error with the list of names
-bool splits_dense(Strategy strategy);             // dense layers are split over ranks
-std::vector<Strategy> all_strategies();
-std::vector<std::string> strategy_names();
 
 struct RowRange {
   int rank;            // in its model group
@@ -54,7 +47,8 @@ class StepRows {
  private:
   int first_of_group(int rank) const { return rank / model_ranks_ * model_ranks_; }
 
-  Strategy strategy_;
+  Rounds rounds_;
+  bool shared_rows_;
   int ranks_, model_ranks_;
   int64_t total_;
 };

@@ -71,7 +71,7 @@ void warn_of_unknown(const std::vector<std::string>& unused, const Model& model,
 
 Settings for_one_rank(Settings settings) {
   settings.parallel = {};
-  settings.parallel.strategy = Strategy::kDataParallel;
+  settings.parallel.strategy = kPlainDataParallel;
   return settings;
 }
 

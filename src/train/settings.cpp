@@ -80,7 +80,7 @@ ParallelSettings read_parallel(Config config) {
   parallel.workers = static_cast<int>(config.integer("workers", 1, {.low = 1, .high = 4096}));
   std::vector<std::string> known = strategy_names();
   known.emplace_back("auto");
-  const std::string strategy = config.word("strategy", "owt-a", known);
+  const std::string strategy = config.word("strategy", name_of(kDefaultStrategy), known);
   parallel.automatic = strategy == "auto";
   if (!parallel.automatic) parallel.strategy = strategy_from(strategy);
   parallel.dense_update =
@@ -163,7 +163,7 @@ double growth(const std::string& rule, double factor) {
 int64_t Settings::step_rows() const {
   if (data.batch_per_rank > 0) return data.batch_per_rank * parallel.workers;
   const int64_t ranks = parallel.workers;
-  if (data.batch % ranks != 0 && parallel.strategy != Strategy::kModelParallel) {
+  if (data.batch % ranks != 0 && !facts_of(parallel.strategy).shares_rows) {
     const int64_t below = data.batch / ranks * ranks;
     fail("batch ", data.batch, " cannot be dealt to ", ranks, " workers evenly; use ",
          below > 0 ? concat(below, " or ") : "", below + ranks, " (data.batch), or batch_per_rank");

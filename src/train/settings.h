@@ -34,7 +34,7 @@ struct DataSettings {
 
 struct ParallelSettings {
   int workers = 1;
-  Strategy strategy = Strategy::kOwtA;
+  Strategy strategy = kDefaultStrategy;
   bool automatic = false;  // "auto": see auto_strategy.h; until that is settled, `strategy` stands in
   DenseUpdate dense_update = DenseUpdate::kStep;
   int model_ranks = 0;            // workers that share one copy of the split layers; 0: all

@@ -119,7 +119,7 @@ void Trainer::log_start() const {
              step_.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");
   log_device(s, plan.request.on);
   if (plan.request.half_wire && plan.ranks() > 1) log_info("activations and gradients are bf16 on the wire");
-  if (!plan.split() && plan.ranks() > 1 && plan.request.strategy != Strategy::kDataParallel && !plan.shares_update())
+  if (!plan.split() && plan.ranks() > 1 && splits_dense(plan.request.strategy))
     log_info("the model has no dense layer to split");
   log_info(
       "learning rate {:g} x {:g} (dense layers x {:g}), scale_lr = {}; {} steps; each worker sends {:.2f} MB "

@@ -196,7 +196,7 @@ TEST(Order, LargeDenseLayersOfAGpuAreUpdatedBesideWhatFollows) {
 TEST(Order, AsTextHasALineForEveryAction) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kOwtA});
   const std::vector<Action> order = training_of(plan);
-  const std::string text = order_text(plan, order);
+  const std::string text = action_text(plan, order);
   EXPECT_EQ(static_cast<size_t>(std::count(text.begin(), text.end(), '\n')), order.size() + 1);
   EXPECT_THAT(text, ::testing::HasSubstr("   6  forward               1  fc1\n"));
   EXPECT_THAT(text, ::testing::HasSubstr("start                    gradients, bucket 1\n"));

@@ -1,0 +1,42 @@
+#include "src/parallel/action.h"
+
+#include "src/core/log.h"
+
+namespace owt {
+namespace {
+
+std::string bucket_of(const Plan& plan, const Action& action) {
+  const StepTransfers& at = plan.of_step;
+  for (const TransferId id : {at.gradients, at.gradient_copies, at.weights, at.dense_gradients})
+    if (action.transfer == id) return concat(", bucket ", action.bucket);
+  return "";
+}
+
+}  // namespace
+
+const char* name_of(Action::Kind kind) {
+  const char* const names[] = {"forward", "loss", "backward data", "backward weights", "update", "start", "wait"};
+  return names[static_cast<size_t>(kind)];
+}
+
+std::string subject(const Plan& plan, const Action& action) {
+  if (action.kind == Action::Kind::kStart || action.kind == Action::Kind::kWait)
+    return concat(plan.transfers[static_cast<size_t>(action.transfer)].name, bucket_of(plan, action));
+  if (action.layers.size() == 0) return "";
+  const auto name = [&](int64_t i) { return plan.layers[static_cast<size_t>(i)].name; };
+  const std::string first = name(action.layers.begin), last = name(action.layers.end - 1);
+  return first == last ? first : concat(first, " to ", last);
+}
+
+std::string action_text(const Plan& plan, const std::vector<Action>& actions) {
+  std::string text = format("{:>4}  {:<17} {:>5}  {}\n", "nr", "action", "round", "of");
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const Action& at = actions[i];
+    text +=
+        format("{:>4}  {:<17} {:>5}  {}{}\n", i + 1, name_of(at.kind), at.round == kOwnRows ? "" : concat(at.round + 1),
+               subject(plan, at), at.beside ? " (beside what follows)" : "");
+  }
+  return text;
+}
+
+}  // namespace owt

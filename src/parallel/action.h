@@ -1,0 +1,36 @@
+// One thing that a rank does in a step.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/core/shape.h"
+#include "src/parallel/plan.h"
+
+namespace owt {
+
+constexpr int kOwnRows = -1;  // the round of work on the rank's own rows
+
+struct Action {
+  // A layer's backward comes in two parts: the gradient of its input, which others wait for, and those of its weights.
+  enum class Kind { kForward, kLoss, kBackwardData, kBackwardWeights, kUpdate, kStart, kWait };
+  Kind kind;
+  Slice layers{};        // of the plan: those that run or are updated
+  int round = kOwnRows;  // which dense batch
+  // kStart, kWait; kUpdate: what summed the gradients, where anything did; kLoss: that it prepares, and then it is not
+  // the loss itself.
+  TransferId transfer = kNoTransfer;
+  int bucket = 0;  // which part of a transfer that moves buckets
+  // The actions behind it need not wait for it: a GPU runs it in a stream of its own, the CPU all the same in turn.
+  bool beside = false;
+
+  bool operator==(const Action&) const = default;
+};
+const char* name_of(Action::Kind kind);  // "forward", "backward data", ...
+
+// What an action is about, for people: layers by their names, a transfer by its label and bucket.
+std::string subject(const Plan& plan, const Action& action);
+// The list, a line for each action.
+std::string action_text(const Plan& plan, const std::vector<Action>& actions);
+
+}  // namespace owt

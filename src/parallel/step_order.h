@@ -1,0 +1,80 @@
+// The words in which strategies are written (order.cpp): each appends actions to the list of a step.
+//
+// A transfer that the plan has not got, or among one rank, is neither started nor waited for. What belongs to learning
+// is left out in evaluation.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "src/parallel/action.h"
+
+namespace owt {
+
+class StepOrder {
+ public:
+  StepOrder(const Plan& plan, int64_t step_rows, bool learns);
+
+  // Layers before the boundary, on the rank's own rows. A bucket of gradients leaves as soon as that of its last layer
+  // is there; `left` is told which.
+  void forward_front();
+  void backward_front(const std::function<void(int bucket)>& left = {});
+  // Waits for the sums of all buckets, and updates.
+  void update_front();
+  int buckets() const { return static_cast<int>(plan_.buckets.size()); }
+  // Of a bucket whose sum goes to the ranks that update it: waits for that, updates, and sends the new weights.
+  void update_share(int bucket);
+  void wait_for_weights();
+
+  // Rounds of dense batches, and the rows that make them up.
+  int rounds() const { return static_cast<int>(round_rows_.size()); }
+  void start_labels() { start(plan_.of_step.labels); }
+  // Starts to bring the rows of a round together, if there is such a round, as soon as there is room: two rounds have
+  // a place, until their gradients are home.
+  void bring_rows(int round);
+  void wait_for_rows(int round) { wait(seam().input, round); }
+  void wait_for_home();  // the gradients of all rounds
+
+  // Layers behind the boundary, with the moves of features between them. The gradient of a layer's input leaves before
+  // those of its weights are computed; with the last round's the gradients of the weights are complete, and leave.
+  void forward_dense(int round);
+  void backward_dense(int round);
+  void update_after(int round);  // under DenseUpdate::kRound
+  void update_dense();           // under DenseUpdate::kStep, if it has not been done beside the backward pass
+
+  void loss(int round);
+  void share_result() { exchange(plan_.of_step.result); }
+
+  std::vector<Action> take() { return std::move(actions_); }
+
+ private:
+  const LayerPlan& layer(int64_t i) const { return plan_.layers[static_cast<size_t>(i)]; }
+  const LayerTransfers& seam() const { return layer(plan_.boundary).transfers; }
+  bool every_round() const { return plan_.split() && plan_.request.dense_update == DenseUpdate::kRound; }
+  bool completes(int round) const;
+  bool travels(TransferId id) const;
+  TransferId summed() const;
+
+  void backward_weights(int64_t i, int round);
+  void gradients_done(int64_t i, const std::function<void(int bucket)>& left = {});
+  void wait_for_home_until(int round);
+  void update_dense_after(int round);
+
+  void start(TransferId transfer, int round = kOwnRows, int bucket = 0, bool beside = false);
+  void wait(TransferId transfer, int round = kOwnRows, int bucket = 0, bool beside = false);
+  void wait_for_buckets(TransferId transfer, const std::vector<Bucket>& buckets, bool beside = false);
+  void exchange(TransferId transfer, int round = kOwnRows);
+  void add(Action::Kind kind, const Slice& layers, int round);
+  void update(const Slice& layers, int round, TransferId summed, int bucket, bool beside);
+
+  const Plan& plan_;
+  int64_t end_;
+  bool learns_;
+  bool beside_;    // the dense layers are updated as soon as their gradients are complete, and beside what follows
+  int64_t dense_;  // the first of the layers that are updated together behind the others
+  int home_ = 0;   // the first round whose gradient was not waited for
+  std::vector<int64_t> round_rows_;  // over all replicas
+  std::vector<Action> actions_;
+};
+
+}  // namespace owt

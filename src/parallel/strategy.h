@@ -1,0 +1,46 @@
+// The strategies: ways to train one network on several ranks. Each is a line of the table in strategy.cpp and a
+// function in order.cpp, and is asked by its facts everywhere else.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace owt {
+
+class StepOrder;
+
+// Places in the table. Others may be added behind them, by add_strategy().
+enum class Strategy { kDataParallel, kDataParallelZero, kOwtA, kOwtB, kOwtC, kOwtD, kModelParallel };
+constexpr Strategy kDefaultStrategy = Strategy::kOwtA, kPlainDataParallel = Strategy::kDataParallel;
+
+// What one batch of the dense layers is made of, where they are split.
+enum class Rounds {
+  kOwnRows,     // each rank's own rows, in the only round
+  kAllRows,     // every rank's rows, in the only round
+  kOneRanks,    // one rank's rows, in as many rounds as ranks
+  kAPartOfEach  // the first, the second ... part of every rank's rows, in as many rounds as ranks
+};
+
+struct StrategyFacts {
+  std::string name;
+  std::string help;  // half a sentence
+  Rounds rounds = Rounds::kOwnRows;
+  bool splits_dense = false;   // dense layers are split over the ranks of a model group
+  bool shares_rows = false;    // all ranks of a model group have the same rows
+  bool by_inputs = false;      // a dense layer is split by inputs where that sends less
+  bool shares_update = false;  // each rank updates a share of the weights that all have
+  void (*order)(StepOrder& step) = nullptr;
+};
+
+const StrategyFacts& facts_of(Strategy strategy);
+// Before any plan is made with it. The name must be new.
+Strategy add_strategy(StrategyFacts facts);
+
+const char* name_of(Strategy strategy);
+Strategy strategy_from(const std::string& name);  // throws Error with the list of names
+bool splits_dense(Strategy strategy);
+std::vector<Strategy> all_strategies();
+std::vector<std::string> strategy_names();
+std::string strategy_list();  // "dp | dp-zero | ..."
+
+}  // namespace owt

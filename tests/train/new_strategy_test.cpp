@@ -1,0 +1,75 @@
+// A strategy of one's own is a function of step_order.h's words and a line of facts; nothing else knows of it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/parallel/predict.h"
+#include "src/parallel/step_order.h"
+#include "tests/support/fixed_compute.h"
+#include "tests/support/models.h"
+#include "tests/support/runs.h"
+
+namespace owt {
+namespace {
+
+using ::testing::HasSubstr;
+
+// As owt-c, but the rows of a round travel when their turn has come, and not one round ahead.
+void one_round_at_a_time(StepOrder& step) {
+  step.start_labels();
+  step.forward_front();
+  for (int round = 0; round < step.rounds(); ++round) {
+    step.bring_rows(round);
+    step.wait_for_rows(round);
+    step.forward_dense(round);
+    step.loss(round);
+    step.backward_dense(round);
+    step.update_after(round);
+  }
+  step.wait_for_home();
+  step.backward_front();
+  step.update_dense();
+  step.update_front();
+}
+
+Strategy in_turn() {
+  static const Strategy added = add_strategy({.name = "in-turn",
+                                              .help = "as owt-c, one round at a time",
+                                              .rounds = Rounds::kAPartOfEach,
+                                              .splits_dense = true,
+                                              .order = one_round_at_a_time});
+  return added;
+}
+
+TEST(NewStrategy, IsFoundByItsNameAndListed) {
+  const Strategy added = in_turn();
+  EXPECT_EQ(strategy_from("in-turn"), added);
+  EXPECT_THAT(strategy_list(), HasSubstr("mp | in-turn"));
+}
+
+TEST(NewStrategy, LearnsWhatOneRankLearnsAndSendsTheBytesOfThePlan) {
+  in_turn();
+  const SmallRun one = run_small(kSmallRecipe, 8);
+  for (const char* workers : {"2", "3"}) {
+    const SmallRun many = run_small(kSmallRecipe, 8, {{"parallel.workers", workers}, {"parallel.strategy", "in-turn"}});
+    const SmallRun ahead = run_small(kSmallRecipe, 8, {{"parallel.workers", workers}, {"parallel.strategy", "owt-c"}});
+    ASSERT_EQ(many.losses.size(), one.losses.size());
+    for (size_t i = 0; i < one.losses.size(); ++i) EXPECT_NEAR(many.losses[i], one.losses[i], 1e-4 * one.losses[i]);
+    EXPECT_EQ(many.losses, ahead.losses);  // to the last bit: only the order is another
+    for (const int64_t bytes : many.bytes) EXPECT_EQ(bytes, many.planned_bytes);
+  }
+}
+
+TEST(NewStrategy, IsPricedByItsOrder) {
+  Network network;
+  network.ranks_per_host = 2;
+  network.local = {0, 96};
+  const FixedCompute compute({{1, 2, 0.5}, {0, 0, 0}, {3, 4, 1}}, 0.25);
+  const auto seconds = [&](Strategy strategy) {
+    return predict(make_plan(tiny_model(), {.ranks = 2, .strategy = strategy, .step_rows = 8}), network, compute)
+        .step_s();
+  };
+  EXPECT_GT(seconds(in_turn()), seconds(Strategy::kOwtC));
+}
+
+}  // namespace
+}  // namespace owt
