@@ -127,10 +127,10 @@ class DeviceFloors : public ComputeModel {
   std::string text_;
 };
 
-// H200 as in reference performance.md 2.1 (what its tensor cores and memory were seen to give elsewhere, not the data
-// sheet's 989 TFLOP/s and 4.8 TB/s) and 4.2 (NVLink, PCIe); H100 the same chip with its memory's share of bandwidth;
-// the others from their data sheets: dense tensor-core rates with f32 sums. Instructions: multiprocessors, four each
-// cycle, at the clock that is boosted to.
+// H200: its tensor cores and memory are taken to give 790 TFLOP/s and 4.3 TB/s, not the data sheet's 989 TFLOP/s and
+// 4.8 TB/s; NVLink carries what NVIDIA says of NCCL in issue 212 of nccl-tests. H100: the same chip with its memory's
+// share of bandwidth. The others are from their data sheets: dense tensor-core rates with f32 sums. Instructions:
+// multiprocessors, four each cycle, at the clock that is boosted to. None of this was measured here.
 const std::vector<DeviceSpeed>& known_devices() {
   static const std::vector<DeviceSpeed> known = {
       {.name = "H200",

@@ -43,7 +43,7 @@ struct DeviceSpeed {
   double bf16_flops = 0, tf32_flops = 0, fp32_flops = 0;  // per second, dense
   double bytes_per_s = 0;                                 // of its memory
   double warp_instructions_per_s = 0;                     // that its multiprocessors can issue
-  double flop_share = 0.60, byte_share = 0.85;            // reached; defaults of reference performance.md 2.1
+  double flop_share = 0.60, byte_share = 0.85;            // reached; assumed, not measured
   double link_bytes_per_s = 0, link_latency_s = 0;        // of collectives with its neighbours in a host
 
   double flops(Precision precision) const;  // per second
@@ -55,7 +55,8 @@ std::vector<std::string> device_names();
 // Floors: every launch of a step (step_launches.h) takes max(flops / (peak * flop_share),
 // bytes / (memory * byte_share)). A launch of several layers counts for one of them: what masks by a relu for the relu,
 // what goes through a pool for the pool. `on`: what computes; its precision is that of activations and of the factors
-// of products. Source: reference performance.md 2.1 and 4.2.
+// of products. Source: Williams et al. 2009, "Roofline: An Insightful Visual Performance Model for Multicore
+// Architectures".
 std::unique_ptr<ComputeModel> device_compute(const DeviceSpeed& speed, const Model& model, const Compute& on);
 
 }  // namespace owt

@@ -17,8 +17,9 @@
 //     all_to_all:                     L + max((l-1)/g S / b,  l (g-l)/g S / (B/c))
 //     broadcast, reduce:              L + max(S / b if l > 1,  S / (B/c) if m > 1)
 //
-// On one host of single links both are alpha + bytes_sent()/beta, but for a chain's first chunk. Source: reference
-// performance.md 4.2.
+// On one host of single links both are alpha + bytes_sent()/beta, but for a chain's first chunk. Source: Hockney 1994,
+// "The communication challenge for MPP: Intel Paragon and Meiko CS-2" (time = latency + bytes / bandwidth); Thakur et
+// al. 2005, "Optimization of Collective Communication Operations in MPICH" (rings, pairwise exchange).
 #pragma once
 
 #include <map>

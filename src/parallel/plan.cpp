@@ -27,7 +27,8 @@ bool sends_less_by_inputs(const Plan& plan, int64_t layer, Layout input) {
   return input == Layout::kFeature && out < in;
 }
 
-// Layouts of the layers behind the boundary (DESIGN section 5).
+// Layouts of the layers behind the boundary: a dense layer has columns of all rows, or sums over its part of the inputs
+// where the strategy splits by inputs; layers that work on columns keep them; before others the columns are gathered.
 void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   Layout layout = Layout::kReplicated;
   std::vector<Slice> parts;

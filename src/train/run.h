@@ -26,7 +26,7 @@ struct TrainOutcome {
   Evaluation evaluation;  // of the final weights, where finished; on rank 0
 };
 
-// Trains, rank 0 writing the run folder (DESIGN section 7). Throws Error; never overwrites another run.
+// Trains, rank 0 writing the run folder. Throws Error; never overwrites another run.
 TrainOutcome train(Settings settings, const TrainOptions& options);
 
 struct EvalOptions {

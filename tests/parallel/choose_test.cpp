@@ -44,8 +44,10 @@ double mb(const Plan& plan, const std::vector<std::string>& transfers) {
   return sum;
 }
 
-// Reference performance.md 4.1: AlexNet, 128 rows on each rank, bf16. The reference halves gradients too; ours are f32.
-TEST(Choose, BytesOfAlexNetAreThoseOfTheReference) {
+// AlexNet, 128 rows on each rank, bf16, worked out by hand: in a ring each rank sends 2 (K-1)/K of the gradients, and
+// (K-1) * 128 rows of every dense input (9216 + 4096 + 4096 features) and of its gradient. The figures have gradients
+// in bf16; ours are f32.
+TEST(Choose, BytesOfAlexNetAreThoseWorkedOutByHand) {
   const Model model = alexnet();
   const struct {
     int ranks;
@@ -65,9 +67,9 @@ TEST(Choose, BytesOfAlexNetAreThoseOfTheReference) {
   }
 }
 
-// Reference performance.md 4.1: fewer bytes below 58.6 M / 17408 = 3367 rows. We also gather labels and what the loss
-// must know of the others' logits, which moves it to 2 * 58.6 M / (2 * 17408 + kLossStats + 1).
-TEST(Choose, ByBytesAloneTheTrickPaysUpToTheBatchOfTheReference) {
+// Fewer bytes are sent below dense weights / dense inputs = 58.6 M / 17408 = 3367 rows. We also gather labels and what
+// the loss must know of the others' logits, which moves it to 2 * 58.6 M / (2 * 17408 + kLossStats + 1).
+TEST(Choose, ByBytesAloneTheTrickPaysUpToTheBatchWorkedOutByHand) {
   const double dense = static_cast<double>(kFc6Params + kFc7Params + kFc8Params);
   EXPECT_NEAR(dense / 17408, 3367, 2);  // which leaves biases out
   const int64_t found = crossover_rows_by_bytes(alexnet(), request_of(8, 1024));
@@ -156,10 +158,10 @@ TEST(Choose, TheSameQuestionHasTheSameAnswer) {
             choose_strategy(model, request_of(8, 1024), network, *compute).table());
 }
 
-// Reference performance.md 4.2, weak scaling of AlexNet on 8 H200s with 128 rows each: 1.61 ms under dp with bf16
-// gradients and NVLS, 1.43 ms split by columns and rows, "activation exchange half hidden". Ours sends f32 gradients
-// and hides no gather of features.
-TEST(Choose, EightH200sAreNearTheStudyOfTheReference) {
+// An estimate made apart from this program, of AlexNet on 8 H200s with 128 rows each: 1.61 ms under dp with bf16
+// gradients that the NVLink switch sums, 1.43 ms split by columns and rows with half of the exchange of activations
+// hidden. Ours sends f32 gradients and hides no gather of features.
+TEST(Choose, EightH200sAreNearAnEstimateMadeElsewhere) {
   const Model model = alexnet();
   Network network = links(8, 370e9, 12e-6);
   network.algorithm = Network::Algorithm::kHierarchical;
