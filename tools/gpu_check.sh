@@ -29,7 +29,8 @@
 #
 # Prints PASS, FAIL or SKIP per part, and writes every result to DIR/results.jsonl as soon as it is there. Exits 1 if a
 # part failed, 2 on a wrong command line. $PYTHON, or else python3, has to be 3.11 or newer, and the one with PyTorch;
-# CUDA's libraries are taken from the loader's path, the packages nvidia-* of that Python, or /usr/local/cuda.
+# CUDA's libraries are taken from the loader's path, the packages nvidia-* of that Python, or $CUDA_HOME
+# (/usr/local/cuda).
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -247,6 +247,17 @@ PYTHON=$work/bin/python gpu_check 1 --parts owt || wrong "it ended with $?"
 expect_calls 8 'owt time'
 passed
 
+begin "a measurement that breaks off does not cost the table of an earlier one"
+pretend_owt "$timed"
+program "$work/bin/python" 'exec python3 -S "$@"'
+PYTHON=$work/bin/python gpu_check 1 --parts owt || wrong "it ended with $?"
+cp "$work/out/table.txt" "$work/table.txt"
+pretend_owt 'name=--csv; echo "no table" >"$(value_of "$@")"'
+sed -i 's/owt pretended/owt mended/' "$work/build/owt"
+! PYTHON=$work/bin/python gpu_check 1 --parts owt || wrong "it succeeded"
+cmp -s "$work/table.txt" "$work/out/table.txt" || wrong "table.txt is not what it was"
+passed
+
 begin "plans that were measured are kept, and used again by the next stage"
 pretend_owt "mkdir -p \"\$OWT_CACHE\"
 if [ -e \"\$OWT_CACHE/conv.plan\" ]; then echo 'plan was there' >>'$work/calls'; fi
@@ -285,6 +296,21 @@ expect_output '^PASS  profile .*: kernels of 2 of 2 cases'
 expect_result '"kind": "kernel".*"batch": 128.*"kernel": "conv", "launches": 2.0, "us": 8.0, "dram_mb": 4.0'
 expect_result '"kind": "kernel".*"batch": 1024.*"kernel": "sgd", "launches": 1.0, "us": 4.0'
 expect_packed profile.tar.gz profile/alexnet_owt-128.ncu.csv
+passed
+
+begin "tools that are not in the path are found where the CUDA toolkit has them"
+mkdir -p "$work/cuda/bin" "$work/cuda/nsight-compute-2025"
+program "$work/build/tests/layers_test" 'true'
+program "$work/cuda/bin/compute-sanitizer" 'true'
+CUDA_HOME=$work/cuda gpu_check 3 --parts sanitizers || wrong "it ended with $?"
+expect_output '^PASS  sanitizers .*memcheck clean; racecheck clean'
+pretend_owt "$timed"
+for place in bin/ncu nsight-compute-2025/ncu; do
+  program "$work/cuda/$place" 'echo "==ERROR== Failed to start"; exit 1'
+  CUDA_HOME=$work/cuda gpu_check 2 --parts profile || wrong "it ended with $?"
+  expect_output '^SKIP  profile .*ncu: ==ERROR== Failed to start'
+  rm "$work/cuda/$place"
+done
 passed
 
 begin "where ncu is refused, nsys gives the kernels"

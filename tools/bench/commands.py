@@ -1,10 +1,20 @@
 """Commands that end with all they started: when their time is up, or when this process is told to end."""
+import glob
 import os
+import shutil
 import signal
 import subprocess
 import sys
 
+CUDA = os.environ.get("CUDA_HOME", "/usr/local/cuda")
 _running = set()
+
+
+def find_tool(name):
+    """A program of the CUDA toolkit: in the path, or where NVIDIA's packages put it. None where it is not installed."""
+    folders = [f"{CUDA}/bin", f"{CUDA}/compute-sanitizer", f"{CUDA}/nsight-*", "/opt/nvidia/nsight-*/*"]
+    found = [folder for pattern in folders for folder in sorted(glob.glob(pattern))]
+    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *found]))
 
 
 def run(words, seconds, log, **how):

@@ -139,7 +139,7 @@ def library_path():
     """Where CUDA's libraries are, which owt opens by name: the loader's path, those of this Python's packages, of the
     toolkit. PyTorch's come before the toolkit's, so that it keeps its own."""
     folders = [str(path) for folder in sys.path for path in sorted(pathlib.Path(folder or ".").glob("nvidia/*/lib"))]
-    return ":".join(filter(None, [os.environ.get("LD_LIBRARY_PATH"), *folders, "/usr/local/cuda/lib64"]))
+    return ":".join(filter(None, [os.environ.get("LD_LIBRARY_PATH"), *folders, f"{commands.CUDA}/lib64"]))
 
 
 # --- stage 1 ---
@@ -182,7 +182,8 @@ def speed(check, engines, cases, *words):
     try:
         return check.measuring_script("speed", "--engines", engines, "--cases", cases, *words, file="gpu_compare.py")
     finally:
-        (check.out / "table.txt").write_text(check.figures("speed").partition("\n\n")[2])
+        if table := check.figures("speed").partition("\n\n")[2]:  # else that of an earlier stage stays
+            (check.out / "table.txt").write_text(table)
 
 
 @dataclasses.dataclass
@@ -324,8 +325,7 @@ def accuracy(check):
 
 
 def sanitizers(check):
-    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer"])
-    tool, program = shutil.which("compute-sanitizer", path=path), check.test_programs().get("layers_test")
+    tool, program = commands.find_tool("compute-sanitizer"), check.test_programs().get("layers_test")
     if not check.on_gpu:
         raise Skipped("wants a GPU")
     if tool is None or program is None:

@@ -15,7 +15,6 @@ import collections
 import csv
 import io
 import pathlib
-import shutil
 import sys
 import tempfile
 import time
@@ -28,12 +27,6 @@ SKIPPED_LAUNCHES, LAUNCHES, STEPS = 300, 200, 12  # the first launches belong to
 LOSS = "softmax_rows"  # in the name of a kernel that every step has once
 MOST_SECONDS = 60  # of one tool on one case
 COUNTERS = ("gpu__time_duration.sum", "dram__bytes.sum", "sm__inst_executed.sum")
-
-
-def find_tool(name):
-    return shutil.which(name) or next(
-        (str(path) for path in sorted(pathlib.Path("/opt/nvidia").glob(f"nsight-*/*/{name}"))
-         + sorted(pathlib.Path("/usr/local/cuda").glob(f"{{bin,nsight-*}}/{name}"))), None)
 
 
 def owt_command(options, case):
@@ -118,7 +111,7 @@ def profile(options, case, results):
     refused = []
     options.out.mkdir(parents=True, exist_ok=True)
     for name, launches_of in (("ncu", ncu_launches), ("nsys", nsys_launches)):
-        tool, left = find_tool(name), options.deadline - time.monotonic()
+        tool, left = commands.find_tool(name), options.deadline - time.monotonic()
         if tool is None:
             refused.append(f"{name} is not installed")
             continue
