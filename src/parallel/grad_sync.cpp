@@ -24,12 +24,7 @@ GradSync::GradSync(std::span<const Bucket> buckets, const LayerOf& layer_of, con
   }
 }
 
-void complete_gradient(Param& param, const Stream& stream) {
-  if (param.grad_is_zero) param.grad.zero(stream);
-  param.grad_is_zero = false;
-}
-
-void GradSync::start(int bucket, const Stream& stream) {
+void GradSync::start_gradients(int bucket, const Stream& stream) {
   Group& at = group(bucket);
   for (Param* param : at.params) complete_gradient(*param, stream);
   // Sum, not mean: the loss already carries 1/N (layers/softmax_loss.h).
@@ -37,14 +32,14 @@ void GradSync::start(int bucket, const Stream& stream) {
   at.under_way = true;
 }
 
-void GradSync::start_copy(int bucket, const Stream& stream) {
+void GradSync::start_copies(int bucket, const Stream& stream) {
   Group& at = group(bucket);
   for (Param* param : at.params) complete_gradient(*param, stream);
   at.arrived = at.copies->broadcast(at.all, at.all, 0, at.under_way ? at.arrived : stream.record());
   at.under_way = true;
 }
 
-void GradSync::wait(int bucket, const Stream& stream) {
+void GradSync::wait_for_gradients(int bucket, const Stream& stream) {
   Group& at = group(bucket);
   stream.wait(at.arrived);
   at.under_way = false;

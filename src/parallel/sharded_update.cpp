@@ -44,14 +44,13 @@ std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param) 
   fail("layer ", layer, " has no parameter ", param, " that is updated in shares");
 }
 
-ShardedUpdate::ShardedUpdate(const Plan& plan, const GradSync::LayerOf& layer_of, Communicator& comm) : comm_(comm) {
+ShardedUpdate::ShardedUpdate(const Plan& plan, const LayerOf& layer_of, Communicator& comm) : comm_(comm) {
   OWT_CHECK(plan.shares_update());
   OWT_CHECK_EQ(comm.ranks(), plan.ranks());
   for (const Bucket& bucket : plan.buckets) groups_.push_back(group_of(bucket, layer_of, plan.request.on));
 }
 
-ShardedUpdate::Group ShardedUpdate::group_of(const Bucket& bucket, const GradSync::LayerOf& layer_of,
-                                             const Compute& on) {
+ShardedUpdate::Group ShardedUpdate::group_of(const Bucket& bucket, const LayerOf& layer_of, const Compute& on) {
   Group group;
   group.comm = bucket.trained ? &comm_ : &comm_.unrounded();
   group.share = share_to_update(bucket.elements, comm_.ranks(), comm_.rank());
@@ -82,7 +81,7 @@ ShardedUpdate::Group ShardedUpdate::group_of(const Bucket& bucket, const GradSyn
   return group;
 }
 
-Slice ShardedUpdate::part_of(const Param& param) const {
+Slice ShardedUpdate::updated(const Param& param) const {
   const auto found = part_of_.find(&param);
   OWT_CHECK(found != part_of_.end(), param.name, " is not updated in shares");
   return found->second;

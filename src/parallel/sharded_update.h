@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "src/parallel/grad_sync.h"
+#include "src/parallel/weight_sync.h"
 
 namespace owt {
 
@@ -16,23 +16,21 @@ namespace owt {
 // equal share of the bucket holds of it, which may be nothing. plan.shares_update() must hold.
 std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param);
 
-class ShardedUpdate {
+class ShardedUpdate : public WeightSync {
  public:
   // Lays the gradients, values and bf16 copies of every bucket of the plan side by side in memory (the parameters'
   // become views of it; values that are there already are kept). comm: of all ranks; it must outlive this.
-  ShardedUpdate(const Plan& plan, const GradSync::LayerOf& layer_of, Communicator& comm);
+  ShardedUpdate(const Plan& plan, const LayerOf& layer_of, Communicator& comm);
 
-  // The gradients of the bucket's layers are complete, and their weights are not needed any more: they start on their
-  // way to the ranks that update them.
-  void start_gradients(int bucket, const Stream& stream);
-  void wait_for_gradients(int bucket, const Stream& stream) { stream.wait(group(bucket).summed); }
-  // What this rank updates of the bucket, every parameter's part.
-  std::span<const ParamPart> parts(int bucket) const { return groups_[static_cast<size_t>(bucket)].parts; }
-  // The updated weights start on their way to the others.
-  void start_weights(int bucket, const Stream& stream);
-  void wait_for_weights(int bucket, const Stream& stream);
+  // To the ranks that update them; the weights of the bucket's layers must not be needed any more.
+  void start_gradients(int bucket, const Stream& stream) override;
+  void start_copies(int, const Stream&) override { fail("no copies are taken where each rank updates a share"); }
+  void wait_for_gradients(int bucket, const Stream& stream) override { stream.wait(group(bucket).summed); }
 
-  Slice part_of(const Param& param) const;  // that this rank updates
+  std::span<const ParamPart> share(int bucket) const override { return groups_[static_cast<size_t>(bucket)].parts; }
+  void start_weights(int bucket, const Stream& stream) override;
+  void wait_for_weights(int bucket, const Stream& stream) override;
+  Slice updated(const Param& param) const override;
 
  private:
   struct Group {
@@ -43,7 +41,7 @@ class ShardedUpdate {
     Event summed, gathered;
   };
 
-  Group group_of(const Bucket& bucket, const GradSync::LayerOf& layer_of, const Compute& on);
+  Group group_of(const Bucket& bucket, const LayerOf& layer_of, const Compute& on);
   Group& group(int bucket) { return groups_[static_cast<size_t>(bucket)]; }
   Tensor mine(const Tensor& all, const Group& group) const { return all.part(group.share.begin, {group.share.size()}); }
 

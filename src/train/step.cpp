@@ -84,9 +84,9 @@ void Step::update(const Action& action, Running& now) {
   const Stream& stream = stream_of(action);
   now.beside = now.beside || &stream == &beside_;
   if (action.beside && action.transfer == kNoTransfer) stream.wait(stream_.record());
-  if (sharded_update_) {
+  if (plan_.shares_update()) {
     const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
-    return sgd_.update(sharded_update_->parts(action.bucket), rate_of(action), 1, stream);
+    return sgd_.update(front_sync_->share(action.bucket), rate_of(action), 1, stream);
   }
   const double rows = action.round == kOwnRows
                           ? static_cast<double>(now.batch.step_rows)
@@ -116,28 +116,18 @@ std::vector<Step::Move> Step::moves() {
 }
 
 void Step::add_moves_of_gradients(std::vector<Move>& moves) {
-  const auto add = [&](TransferId id, const auto& start, const auto& wait) {
+  using Do = void (WeightSync::*)(int bucket, const Stream& stream);
+  const auto add = [&](TransferId id, WeightSync& sync, Do start, Do wait) {
     if (id == kNoTransfer) return;
     moves[static_cast<size_t>(id)] = {
-        [=](const Action& action, Running&, const Stream& stream) { start(action.bucket, stream); },
-        [=](const Action& action, Running&, const Stream& stream) { wait(action.bucket, stream); }};
+        [=, &sync](const Action& action, Running&, const Stream& stream) { (sync.*start)(action.bucket, stream); },
+        [=, &sync](const Action& action, Running&, const Stream& stream) { (sync.*wait)(action.bucket, stream); }};
   };
   const StepTransfers& of = plan_.of_step;
-  const auto wait = [this](int bucket, const Stream& stream) { grad_sync_.wait(bucket, stream); };
-  const auto wait_dense = [this](int bucket, const Stream& stream) { dense_grad_sync_.wait(bucket, stream); };
-  add(
-      of.dense_gradients, [this](int b, const Stream& stream) { dense_grad_sync_.start(b, stream); }, wait_dense);
-  add(
-      of.gradient_copies, [this](int b, const Stream& stream) { grad_sync_.start_copy(b, stream); }, wait);
-  if (!sharded_update_)
-    return add(
-        of.gradients, [this](int b, const Stream& stream) { grad_sync_.start(b, stream); }, wait);
-  add(
-      of.gradients, [this](int b, const Stream& stream) { sharded_update_->start_gradients(b, stream); },
-      [this](int b, const Stream& stream) { sharded_update_->wait_for_gradients(b, stream); });
-  add(
-      of.weights, [this](int b, const Stream& stream) { sharded_update_->start_weights(b, stream); },
-      [this](int b, const Stream& stream) { sharded_update_->wait_for_weights(b, stream); });
+  add(of.gradients, *front_sync_, &WeightSync::start_gradients, &WeightSync::wait_for_gradients);
+  add(of.gradient_copies, *front_sync_, &WeightSync::start_copies, &WeightSync::wait_for_gradients);
+  add(of.weights, *front_sync_, &WeightSync::start_weights, &WeightSync::wait_for_weights);
+  add(of.dense_gradients, *dense_sync_, &WeightSync::start_gradients, &WeightSync::wait_for_gradients);
 }
 
 void Step::add_moves_of_rounds(std::vector<Move>& moves) {

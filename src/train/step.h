@@ -15,15 +15,14 @@
 #include "data/batch.h"
 #include "src/core/memory.h"
 #include "src/parallel/dense_tape.h"
-#include "src/parallel/grad_sync.h"
 #include "src/parallel/groups.h"
 #include "src/parallel/order.h"
 #include "src/parallel/rank_loss.h"
 #include "src/parallel/rank_model.h"
 #include "src/parallel/seam.h"
-#include "src/parallel/sharded_update.h"
 #include "src/parallel/step_labels.h"
 #include "src/parallel/step_result.h"
+#include "src/parallel/weight_sync.h"
 #include "src/train/sgd.h"
 #include "src/train/step_recorder.h"
 
@@ -185,13 +184,12 @@ class Step {
   Options options_;
   Stream stream_;
   Groups groups_;
-  GradSync grad_sync_, dense_grad_sync_;
-  std::optional<ShardedUpdate> sharded_update_;  // in the place of grad_sync_
-  Stream beside_;                                // of actions that others need not wait for
-  std::vector<Move> moves_;                      // by transfer of the plan
-  Tensor block_;                                 // on the device
-  Tensor sums_, bad_layer_;                      // parts of it
-  Tensor others_sums_;                           // where ranks that see rows another rank counts add theirs
+  std::unique_ptr<WeightSync> front_sync_, dense_sync_;  // of the layers before and behind the boundary
+  Stream beside_;                                        // of actions that others need not wait for
+  std::vector<Move> moves_;                              // by transfer of the plan
+  Tensor block_;                                         // on the device
+  Tensor sums_, bad_layer_;                              // parts of it
+  Tensor others_sums_;                                   // where ranks that see rows another rank counts add theirs
   Event result_shared_;
   std::vector<Slot> slots_;      // in turn
   std::deque<Slot*> in_flight_;  // oldest first

@@ -16,14 +16,8 @@ namespace {
 // Ranks share a GPU where there are fewer than ranks.
 int64_t sharing_a_gpu(int ranks) { return find_gpus().list.size() > 1 ? 1 : ranks; }
 
-GradSync::LayerOf layer_of(RankModel& model) {
+WeightSync::LayerOf layer_of(RankModel& model) {
   return [&model](int64_t layer) -> Layer& { return model.layer(layer); };
-}
-
-// Of the front, what is summed over the ranks as it is: nothing where every rank updates a share, or where there are no
-// others.
-std::span<const Bucket> summed_whole(const Plan& plan) {
-  return plan.shares_update() || !plan.sums_gradients(0) ? std::span<const Bucket>() : plan.buckets;
 }
 
 // The host may be this many steps ahead of a GPU: enough to hide its work, few enough to hear of trouble soon.
@@ -40,15 +34,13 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
       options_(options),
       stream_(plan.request.on.device),
       groups_(plan, comm),
-      grad_sync_(summed_whole(plan), layer_of(model), plan.request.on, groups_.wire(plan.front_group()),
-                 plan.copies_gradients() ? &groups_.wire(Group::kModel) : nullptr),
-      dense_grad_sync_(plan.back_buckets, layer_of(model), plan.request.on, groups_.wire(Group::kReplicas)),
+      front_sync_(make_front_sync(plan, layer_of(model), groups_)),
+      dense_sync_(make_dense_sync(plan, layer_of(model), groups_)),
       beside_(plan.request.on.device, Priority::kLow),
       block_({static_cast<int64_t>(sizeof(Block))}, DType::kU8, plan.request.on.device),
       slots_(plan.request.on.device == Device::kCpu ? 1 : kAheadOfGpu),
       recorder_(slots_.size(), profiler) {
   OWT_CHECK(!options.logits || !plan.sharded_loss, "no rank sees whole logits");
-  if (plan.shares_update()) sharded_update_.emplace(plan, layer_of(model), groups_.wire(Group::kWorld));
   moves_ = moves();
   model.allocate(plan.request.on);
   sums_ = block_part(offsetof(Block, sums), DType::kF64, kStepSums);
@@ -255,9 +247,7 @@ void Step::hand_out(const Tensor& logits, const Rows& rows) const {
     options_.logits(logits, rows.host, stream_);
 }
 
-Slice Step::updated(const Param& param) const {
-  return sharded_update_ ? sharded_update_->part_of(param) : Slice{0, param.shape().elements()};
-}
+Slice Step::updated(const Param& param) const { return front_sync_->updated(param); }
 
 // Behind a boundary the dense layers have a rate of their own.
 Sgd::Rate Step::rate_of(const Action& action) const {

@@ -31,7 +31,7 @@ Plan plan_for(int ranks, int64_t bucket_bytes, const Compute& on = {}) {
                                           .on = on});
 }
 
-GradSync::LayerOf layers_of(Net& net) {
+WeightSync::LayerOf layers_of(Net& net) {
   return [&net](int64_t layer) -> Layer& { return net.layer(layer); };
 }
 
@@ -44,8 +44,8 @@ int buckets_of(const Plan& plan) { return static_cast<int>(plan.buckets.size());
 // As a step does: all are on their way before the first is waited for.
 void sum_all(GradSync& sync, const Plan& plan) {
   const Stream stream(plan.request.on.device);
-  for (int b = 0; b < buckets_of(plan); ++b) sync.start(b, stream);
-  for (int b = 0; b < buckets_of(plan); ++b) sync.wait(b, stream);
+  for (int b = 0; b < buckets_of(plan); ++b) sync.start_gradients(b, stream);
+  for (int b = 0; b < buckets_of(plan); ++b) sync.wait_for_gradients(b, stream);
   stream.synchronize();
 }
 
@@ -99,8 +99,8 @@ TEST_P(GradSyncTest, WhereGradientsAreCopiedThoseOfTheFirstRankAreEverybodys) {
     const Stream stream(device());
     for (const float step : {1.0f, 2.0f}) {
       contribute(net, step * static_cast<float>(comm.rank() + 1));
-      for (int b = 0; b < buckets_of(shared); ++b) sync.start_copy(b, stream);
-      for (int b = 0; b < buckets_of(shared); ++b) sync.wait(b, stream);
+      for (int b = 0; b < buckets_of(shared); ++b) sync.start_copies(b, stream);
+      for (int b = 0; b < buckets_of(shared); ++b) sync.wait_for_gradients(b, stream);
       stream.synchronize();
       expect_gradients(net, step);
     }
@@ -116,10 +116,10 @@ TEST_P(GradSyncTest, WhereSumsAreCopiedTheyAreSummedFirst) {
     for (const float step : {1.0f, 2.0f}) {
       contribute(net, step * static_cast<float>(comm.rank() + 1));
       for (int b = 0; b < buckets_of(shared); ++b) {
-        sync.start(b, stream);
-        sync.start_copy(b, stream);
+        sync.start_gradients(b, stream);
+        sync.start_copies(b, stream);
       }
-      for (int b = 0; b < buckets_of(shared); ++b) sync.wait(b, stream);
+      for (int b = 0; b < buckets_of(shared); ++b) sync.wait_for_gradients(b, stream);
       stream.synchronize();
       expect_gradients(net, step * static_cast<float>(ranks() * (ranks() + 1) / 2));
     }

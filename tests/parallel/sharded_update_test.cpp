@@ -31,7 +31,7 @@ Plan plan_for(int ranks, int64_t bucket_bytes, const Compute& on = {}) {
                                           .on = on});
 }
 
-GradSync::LayerOf layers_of(Net& net) {
+WeightSync::LayerOf layers_of(Net& net) {
   return [&net](int64_t layer) -> Layer& { return net.layer(layer); };
 }
 
@@ -54,7 +54,7 @@ void run_step(ShardedUpdate& sync, const Plan& plan, const Update& update = take
     if (b < buckets) sync.start_gradients(b, stream);
     if (b == 0) continue;
     sync.wait_for_gradients(b - 1, stream);
-    update(sync.parts(b - 1), stream);
+    update(sync.share(b - 1), stream);
     sync.start_weights(b - 1, stream);
   }
   for (int b = 0; b < buckets; ++b) sync.wait_for_weights(b, stream);
@@ -102,7 +102,7 @@ TEST_P(ShardedUpdateTest, EveryElementIsUpdatedByOneRank) {
     const auto rank = static_cast<size_t>(comm.rank());
     for (const int64_t layer : {0, 2, 3})
       for (size_t p = 0; p < 2; ++p)
-        EXPECT_EQ(sync.part_of(*net.layer(layer).params()[p]), updated_parts(shared, layer, p)[rank]);
+        EXPECT_EQ(sync.updated(*net.layer(layer).params()[p]), updated_parts(shared, layer, p)[rank]);
   });
 }
 

@@ -1,0 +1,27 @@
+#include "src/parallel/weight_sync.h"
+
+#include "src/parallel/grad_sync.h"
+#include "src/parallel/sharded_update.h"
+
+namespace owt {
+
+std::unique_ptr<WeightSync> make_front_sync(const Plan& plan, const WeightSync::LayerOf& layer_of,
+                                            const Groups& groups) {
+  if (plan.shares_update()) return std::make_unique<ShardedUpdate>(plan, layer_of, groups.wire(Group::kWorld));
+  // Nothing is summed where there are no others.
+  const std::span<const Bucket> buckets = plan.sums_gradients(0) ? plan.buckets : std::span<const Bucket>();
+  return std::make_unique<GradSync>(buckets, layer_of, plan.request.on, groups.wire(plan.front_group()),
+                                    plan.copies_gradients() ? &groups.wire(Group::kModel) : nullptr);
+}
+
+std::unique_ptr<WeightSync> make_dense_sync(const Plan& plan, const WeightSync::LayerOf& layer_of,
+                                            const Groups& groups) {
+  return std::make_unique<GradSync>(plan.back_buckets, layer_of, plan.request.on, groups.wire(Group::kReplicas));
+}
+
+void complete_gradient(Param& param, const Stream& stream) {
+  if (param.grad_is_zero) param.grad.zero(stream);
+  param.grad_is_zero = false;
+}
+
+}  // namespace owt
