@@ -21,9 +21,9 @@ const char* name_of(Action::Kind kind) {
 
 std::string subject(const Plan& plan, const Action& action) {
   if (action.kind == Action::Kind::kStart || action.kind == Action::Kind::kWait)
-    return concat(plan.transfers[static_cast<size_t>(action.transfer)].name, bucket_of(plan, action));
+    return concat(plan.transfer(action.transfer).name, bucket_of(plan, action));
   if (action.layers.size() == 0) return "";
-  const auto name = [&](int64_t i) { return plan.layers[static_cast<size_t>(i)].name; };
+  const auto name = [&](int64_t i) { return plan.layer(i).name; };
   const std::string first = name(action.layers.begin), last = name(action.layers.end - 1);
   return first == last ? first : concat(first, " to ", last);
 }

@@ -5,7 +5,7 @@ namespace owt {
 DenseTape::DenseTape(const Plan& plan, RankModel& model, int64_t rows, Communicator& comm, Profiler* profiler)
     : profiler_(profiler) {
   const Compute& on = plan.request.on;
-  const auto layer = [&](int64_t i) -> const LayerPlan& { return plan.layers[static_cast<size_t>(i)]; };
+  const auto layer = [&](int64_t i) -> const LayerPlan& { return plan.layer(i); };
   for (int64_t s = 0; s < model.stages(); ++s) {
     const int64_t begin = model.first_layer(s), end = begin + model.stage(s).size();
     const bool take = plan.gradient_layout(begin) == Layout::kReplicated;
@@ -21,8 +21,8 @@ DenseTape::DenseTape(const Plan& plan, RankModel& model, int64_t rows, Communica
 
 void DenseTape::add_moves(const Plan& plan) {
   for (Stage& stage : stages_) {
-    const LayerTransfers& first = plan.layers[static_cast<size_t>(stage.begin)].transfers;
-    const LayerTransfers& last = plan.layers[static_cast<size_t>(stage.end - 1)].transfers;
+    const LayerTransfers& first = plan.layer(stage.begin).transfers;
+    const LayerTransfers& last = plan.layer(stage.end - 1).transfers;
     if (stage.gather) {
       moves_[first.input] = {&*stage.gather, Way::kGather};
       if (!stage.take) moves_[first.input_gradient] = {&*stage.gather, Way::kReduce};

@@ -29,7 +29,7 @@ int64_t scratch_elements(const LayerPlan& layer) {
 int64_t gradient_elements(const Plan& plan, int64_t begin, int64_t end) {
   int64_t largest = 0, scratch = 0;
   for (int64_t i = begin; i < end; ++i) {
-    const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
+    const LayerPlan& at = plan.layer(i);
     largest = std::max({largest, kept_columns(at), i > begin ? at.in.elements() : 0});
     scratch = std::max(scratch, scratch_elements(at));
   }
@@ -40,7 +40,7 @@ int64_t gradient_elements(const Plan& plan, int64_t begin, int64_t end) {
 int64_t kept_elements(const Plan& plan, int64_t begin, int64_t end) {
   int64_t outputs = 0;
   for (int64_t i = begin; i < end; ++i) {
-    const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
+    const LayerPlan& at = plan.layer(i);
     if (!at.in_place) outputs += kept_columns(at);
     outputs += at.inner_elements();
   }
@@ -67,7 +67,7 @@ int64_t moved_elements(const Plan& plan) {
 
 // Of the seam, per row of a dense batch: two batches and their gradients, or the columns that are exchanged.
 double seam_elements(const Plan& plan) {
-  const LayerPlan& first = plan.layers[static_cast<size_t>(plan.boundary)];
+  const LayerPlan& first = plan.layer(plan.boundary);
   if (first.transfers.input == kNoTransfer) return 0;
   return first.by_inputs() ? 4.0 * static_cast<double>(first.inputs.front().size())
                            : 4.0 * static_cast<double>(first.in.elements());
@@ -117,7 +117,7 @@ MemoryNeed memory_need(const Plan& plan) {
   if (!plan.split()) return need;
   const int64_t dense_rows = plan.layer_rows(plan.boundary, request.step_rows).at_once;
   // The boundary also holds the gradient of the rank's own rows.
-  const auto seam = static_cast<double>(plan.layers[static_cast<size_t>(plan.boundary)].in.elements());
+  const auto seam = static_cast<double>(plan.layer(plan.boundary).in.elements());
   const double back =
       static_cast<double>(kept_elements(plan, plan.boundary, layers) + moved_elements(plan)) + seam_elements(plan);
   need.step_row_bytes += size * back * static_cast<double>(dense_rows) / whole;

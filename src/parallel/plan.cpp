@@ -21,7 +21,7 @@ int64_t round_up_share(int64_t most, int ranks, int64_t bytes_each) { return mos
 // the input comes by rows, so that summing needs an all_to_all besides, of 1 / ranks of the whole.
 bool sends_less_by_inputs(const Plan& plan, int64_t layer, Layout input) {
   if (!facts_of(plan.request.strategy).by_inputs) return false;
-  const LayerPlan& at = plan.layers[static_cast<size_t>(layer)];
+  const LayerPlan& at = plan.layer(layer);
   const int64_t in = at.in.elements(), out = at.out.elements();
   if (layer == plan.boundary) return in / plan.model_ranks + out < in;
   return input == Layout::kFeature && out < in;
@@ -38,7 +38,7 @@ void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
     return all;
   };
   for (int64_t i = plan.boundary; i < static_cast<int64_t>(layers.size()); ++i) {
-    LayerPlan& at = plan.layers[static_cast<size_t>(i)];
+    LayerPlan& at = plan.layer(i);
     const Columns columns = layers[static_cast<size_t>(i)]->columns();
     if (columns == Columns::kSplits && sends_less_by_inputs(plan, i, layout)) at.inputs = slices(at.in.elements());
     at.gather_before = layout == Layout::kFeature && columns != Columns::kKeeps && !at.by_inputs();
@@ -69,7 +69,7 @@ int64_t elements_in(const Bucket& bucket, const LayerPlan& at) {
 std::vector<Bucket> buckets_like(const Bucket& empty, const Plan& plan, int64_t begin, int64_t end) {
   std::vector<Bucket> buckets;
   for (int64_t i = end - 1; i >= begin; --i) {
-    const int64_t elements = elements_in(empty, plan.layers[static_cast<size_t>(i)]);
+    const int64_t elements = elements_in(empty, plan.layer(i));
     if (elements == 0) continue;
     if (buckets.empty() || buckets.back().elements * 4 >= plan.request.bucket_bytes) buckets.push_back(empty);
     buckets.back().layers.push_back(i);
@@ -120,7 +120,7 @@ class TransferList {
 int64_t most_columns(const LayerPlan& layer) { return layer.parts.front().size(); }
 
 void list_boundary(Plan& plan, const StepRows& rows, const StepRows::RoundSize& round, TransferList& list) {
-  LayerPlan& first = plan.layers[static_cast<size_t>(plan.boundary)];
+  LayerPlan& first = plan.layer(plan.boundary);
   const int64_t row_bytes = first.in.elements() * activation_bytes(plan);
   TransferId &there = first.transfers.input, &back = first.transfers.input_gradient;
   const std::string name = first.name + " input", gradient = name + " gradient";
@@ -150,7 +150,7 @@ void list_boundary(Plan& plan, const StepRows& rows, const StepRows::RoundSize& 
 
 void list_feature_gathers(Plan& plan, int64_t rows, TransferList& list) {
   for (int64_t i = plan.boundary; i < static_cast<int64_t>(plan.layers.size()); ++i) {
-    LayerPlan& at = plan.layers[static_cast<size_t>(i)];
+    LayerPlan& at = plan.layer(i);
     if (at.by_inputs()) {
       const int64_t bytes = round_up_share(most_columns(at), plan.model_ranks, rows * activation_bytes(plan));
       list.add(at.transfers.output, at.name + " output", Collective::kReduceScatter, Group::kModel, Layout::kPartial,
@@ -159,7 +159,7 @@ void list_feature_gathers(Plan& plan, int64_t rows, TransferList& list) {
                Layout::kFeature, Layout::kReplicated, bytes);
     }
     if (!at.gather_before) continue;
-    const LayerPlan& before = plan.layers[static_cast<size_t>(i - 1)];
+    const LayerPlan& before = plan.layer(i - 1);
     const int64_t bytes = round_up_share(most_columns(before), plan.model_ranks, rows * activation_bytes(plan));
     list.add(at.transfers.input, at.name + " input", Collective::kAllGather, Group::kModel, Layout::kFeature,
              Layout::kReplicated, bytes);
@@ -296,7 +296,7 @@ bool Plan::sums_gradients(int64_t layer) const {
 }
 
 DType Plan::gradient_type(int64_t layer, size_t param) const {
-  const LayerPlan& at = layers[static_cast<size_t>(layer)];
+  const LayerPlan& at = this->layer(layer);
   const bool of_products = at.roles[param] == ParamRole::kTrained && at.params[param].rank() > 1;
   const bool bf16 = request.on.precision == Precision::kBf16 && of_products && !sums_gradients(layer);
   return bf16 ? DType::kBF16 : DType::kF32;
@@ -311,7 +311,7 @@ bool Plan::counts_rows(int rank) const { return loss_layout() == Layout::kBatch 
 
 Layout Plan::gradient_layout(int64_t first) const {
   for (int64_t i = first; i < static_cast<int64_t>(layers.size()); ++i) {
-    const LayerPlan& at = layers[static_cast<size_t>(i)];
+    const LayerPlan& at = layer(i);
     if (i > first && at.gather_before) break;
     if (at.layout == Layout::kFeature) return Layout::kPartial;
   }
@@ -328,7 +328,7 @@ int64_t Plan::bytes_per_step() const {
   return total;
 }
 
-std::string Plan::boundary_name() const { return split() ? layers[static_cast<size_t>(boundary)].name : ""; }
+std::string Plan::boundary_name() const { return split() ? layer(boundary).name : ""; }
 
 namespace {
 

@@ -138,6 +138,10 @@ struct Plan {
   bool sharded_loss = false;  // the loss sees this rank's columns of the logits, which are not gathered
   int model_ranks = 1;        // that share one copy of the split layers; 1 where nothing is split
 
+  LayerPlan& layer(int64_t i) { return layers[static_cast<size_t>(i)]; }
+  const LayerPlan& layer(int64_t i) const { return layers[static_cast<size_t>(i)]; }
+  const Transfer& transfer(TransferId id) const { return transfers[static_cast<size_t>(id)]; }
+
   int ranks() const { return request.ranks; }
   int replicas() const { return ranks() / model_ranks; }
   int ranks_of(Group group) const;

@@ -91,7 +91,7 @@ class Prices {
   // A bucket's share of its transfer is that of its bytes; all buckets may travel several times.
   void price_buckets(TransferId id, const std::vector<Bucket>& buckets) {
     if (id == kNoTransfer) return;
-    const Transfer& transfer = plan_.transfers[static_cast<size_t>(id)];
+    const Transfer& transfer = plan_.transfer(id);
     const auto bytes = [&](const Bucket& bucket) {
       return static_cast<double>(id == plan_.of_step.weights ? bucket.elements : plan_.wire_bytes(bucket));
     };

@@ -8,10 +8,10 @@ namespace {
 
 // Of one row, as the rank at this place of its model group gets it.
 Shape input_of(const Plan& plan, int64_t layer, size_t place) {
-  const LayerPlan& at = plan.layers[static_cast<size_t>(layer)];
+  const LayerPlan& at = plan.layer(layer);
   if (at.by_inputs()) return {at.inputs[place].size()};
   if (layer == plan.boundary || at.gather_before) return at.in;
-  return {plan.layers[static_cast<size_t>(layer - 1)].parts[place].size()};
+  return {plan.layer(layer - 1).parts[place].size()};
 }
 
 }  // namespace

@@ -188,11 +188,11 @@ class ExchangedColumns : public Seam {
 std::unique_ptr<Seam> make_seam(const Plan& plan, int64_t step_rows, int rank, Communicator& comm) {
   if (!plan.split()) return nullptr;
   const StepRows rows = plan.rows(step_rows);
-  const LayerPlan& first = plan.layers[static_cast<size_t>(plan.boundary)];
+  const LayerPlan& first = plan.layer(plan.boundary);
   const Crossing over{first, rows.rounds(rank), rows.of(rank).size(), plan.request.on, comm};
   const TransferId there = first.transfers.input;
   if (there == kNoTransfer) return std::make_unique<ReplicatedRows>(over);
-  switch (plan.transfers[static_cast<size_t>(there)].collective) {
+  switch (plan.transfer(there).collective) {
     case Collective::kBroadcast:
       return std::make_unique<BroadcastRows>(over);
     case Collective::kAllToAll:

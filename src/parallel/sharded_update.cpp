@@ -26,7 +26,7 @@ std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param) 
   for (const Bucket& bucket : plan.buckets) {
     int64_t first = 0;
     for (const int64_t i : bucket.layers) {
-      const LayerPlan& at = plan.layers[static_cast<size_t>(i)];
+      const LayerPlan& at = plan.layer(i);
       const std::vector<Shape>& params = at.params;
       for (size_t p = 0; p < params.size(); ++p) {
         if (!bucket.holds(at.roles[p])) continue;

@@ -299,7 +299,7 @@ void add_update(const Plan& plan, int64_t begin, int64_t end, bool beside, std::
   int64_t params = 0;
   for (int64_t i = begin; i < end; ++i) {
     bytes += update_bytes(plan, i);
-    params += static_cast<int64_t>(plan.layers[static_cast<size_t>(i)].params.size());
+    params += static_cast<int64_t>(plan.layer(i).params.size());
   }
   const int64_t launches = (params + kParamsPerUpdate - 1) / kParamsPerUpdate;
   for (int64_t i = 0; i < launches; ++i)
@@ -328,7 +328,7 @@ const char* name_of(LaunchKind kind) {
 }
 
 double update_bytes(const Plan& plan, int64_t layer) {
-  const LayerPlan& at = plan.layers[static_cast<size_t>(layer)];
+  const LayerPlan& at = plan.layer(layer);
   const double copy16 = plan.request.on.precision == Precision::kBf16 ? 2 : 0;
   double bytes = 0;
   for (size_t p = 0; p < at.params.size(); ++p) {

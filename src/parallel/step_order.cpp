@@ -7,7 +7,7 @@ namespace {
 
 int64_t first_dense(const Plan& plan) {
   int64_t i = 0;
-  while (i < plan.boundary && plan.layers[static_cast<size_t>(i)].columns != Columns::kSplits) ++i;
+  while (i < plan.boundary && plan.layer(i).columns != Columns::kSplits) ++i;
   return i;
 }
 
@@ -130,7 +130,7 @@ bool StepOrder::completes(int round) const {
 }
 
 bool StepOrder::travels(TransferId id) const {
-  return id != kNoTransfer && plan_.ranks_of(plan_.transfers[static_cast<size_t>(id)].group) > 1;
+  return id != kNoTransfer && plan_.ranks_of(plan_.transfer(id).group) > 1;
 }
 
 // What ends with the sums of the front's gradients on every rank.

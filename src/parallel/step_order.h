@@ -48,7 +48,7 @@ class StepOrder {
   std::vector<Action> take() { return std::move(actions_); }
 
  private:
-  const LayerPlan& layer(int64_t i) const { return plan_.layers[static_cast<size_t>(i)]; }
+  const LayerPlan& layer(int64_t i) const { return plan_.layer(i); }
   const LayerTransfers& seam() const { return layer(plan_.boundary).transfers; }
   bool every_round() const { return plan_.split() && plan_.request.dense_update == DenseUpdate::kRound; }
   bool completes(int round) const;

@@ -120,8 +120,8 @@ void add_samples(std::span<const TimingRow> rows, const Plan& plan, ComputeSampl
     if (row.kind != TimingRow::Kind::kLayer) continue;
     const Slice layers = layers_of(plan, row.name);
     int64_t weights = 0;
-    for (int64_t i = layers.begin; i < layers.end; ++i) weights += plan.layers[static_cast<size_t>(i)].weight_bytes;
-    const LayerPlan& last = plan.layers[static_cast<size_t>(layers.end - 1)];
+    for (int64_t i = layers.begin; i < layers.end; ++i) weights += plan.layer(i).weight_bytes;
+    const LayerPlan& last = plan.layer(layers.end - 1);
     if (weights != row.weight_bytes)
       fail("the times of layer '", row.name, "' are for ", row.weight_bytes, " bytes of weights, and it has ", weights,
            "; make them with owt time --workers 1, on the same model");

@@ -148,7 +148,7 @@ void Step::add_moves_of_rounds(std::vector<Move>& moves) {
       of.result, [this](Act, Now, On on) { result_shared_ = comm_.all_reduce(sums_, on.record()); },
       [this](Act, Now, On on) { on.wait(result_shared_); });
   if (!plan_.split()) return;
-  const LayerTransfers& seam = plan_.layers[static_cast<size_t>(plan_.boundary)].transfers;
+  const LayerTransfers& seam = plan_.layer(plan_.boundary).transfers;
   add(
       seam.input, [](Act action, Now now, On on) { now.bound.seam->start(action.round, now.bound.front.output(), on); },
       [](Act action, Now now, On on) { now.dense_batch = now.bound.seam->wait(action.round, on); });

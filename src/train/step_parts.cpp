@@ -118,7 +118,7 @@ void Step::begin_round(int round, Running& now) {
   const Rows& rows = now.bound.dense_rows[static_cast<size_t>(round)];
   rows.give_to(now.dense_pass);
   if (!plan_.split()) return;
-  if (plan_.layers[static_cast<size_t>(plan_.boundary)].transfers.input == kNoTransfer) {
+  if (plan_.layer(plan_.boundary).transfers.input == kNoTransfer) {
     now.bound.seam->start(round, now.bound.front.output(), stream_);
     now.dense_batch = now.bound.seam->wait(round, stream_);
   }
@@ -305,8 +305,7 @@ void Step::report_bad_loss(const StepResult& result, const Pass& pass, int32_t b
       concat(pass.mode == Mode::kTrain ? concat("step ", pass.step + 1) : std::string("evaluation"), ": the loss is ",
              result.sums.loss, "; ",
              none ? std::string("every layer's output is finite, so it grew in the loss")
-                  : concat("the first layer with a value that is not finite is '",
-                           plan_.layers[static_cast<size_t>(first)].name, "'"),
+                  : concat("the first layer with a value that is not finite is '", plan_.layer(first).name, "'"),
              options_.weights.empty()
                  ? std::string(". Lower the learning rate, add warmup_epochs, or look at the data")
                  : concat("; look at the weights in ", options_.weights, " and at the data's means and scale")));

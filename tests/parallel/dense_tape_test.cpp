@@ -169,7 +169,7 @@ class DenseTapeTest : public ::testing::TestWithParam<Case> {
       if (action.kind == Action::Kind::kStart) tape->start(action.transfer, pass.stream());
       if (action.kind == Action::Kind::kWait) tape->wait(action.transfer, pass.stream());
     }
-    bool by_columns() const { return plan.layers[static_cast<size_t>(plan.boundary)].by_inputs(); }
+    bool by_columns() const { return plan.layer(plan.boundary).by_inputs(); }
 
     Communicator& comm;
     const Plan& plan;

@@ -73,7 +73,7 @@ TEST_P(ParamGatherTest, RankZeroGetsTheWholeTensorInFileOrder) {
       for (size_t p = 0; p < params.size(); ++p) {
         std::vector<float> file;
         const auto write = [&](std::span<const float> rows) { file.insert(file.end(), rows.begin(), rows.end()); };
-        const Spread spread = spread_of(plan.layers[static_cast<size_t>(i)], *params[p]);
+        const Spread spread = spread_of(plan.layer(i), *params[p]);
         gather_parameter(spread, *params[p], params[p]->value, comm, write);
         EXPECT_EQ(file, comm.rank() == 0 ? file_order(*whole.layer(i).params()[p]) : std::vector<float>{})
             << params[p]->name << " on rank " << comm.rank();

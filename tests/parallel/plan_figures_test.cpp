@@ -71,7 +71,7 @@ struct Reference {
   }
 
   bool is_zero() const { return q.strategy == Strategy::kDataParallelZero; }
-  const LayerPlan& at(int64_t i) const { return plan.layers[static_cast<size_t>(i)]; }
+  const LayerPlan& at(int64_t i) const { return plan.layer(i); }
   int64_t in(int64_t i) const { return at(i).in.elements(); }
   int64_t out(int64_t i) const { return at(i).out.elements(); }
   bool dense(int64_t i) const { return at(i).type == "dense"; }
@@ -300,7 +300,7 @@ TEST(PlanFigures, OfComputingAndUpdatingFollowFromRowsAndParts) {
     std::vector<FixedCompute::Layer> layers;
     for (int64_t i = 0; i < expected.count; ++i) {
       const auto n = static_cast<double>(i);
-      layers.push_back({1 + n, 20 + 3 * n * n, plan.layers[static_cast<size_t>(i)].params.empty() ? 0 : 300 + 7 * n});
+      layers.push_back({1 + n, 20 + 3 * n * n, plan.layer(i).params.empty() ? 0 : 300 + 7 * n});
     }
     double computed = 5000, updated = 0;
     int rounds_with_rows = 0;
@@ -371,7 +371,7 @@ TEST(PlanFigures, OfTheTableAreThoseOfItsLayersAndTransfers) {
       if (i == expected.first) {
         EXPECT_EQ(lines[line++], "-- boundary --");
       }
-      const LayerPlan& layer = plan.layers[static_cast<size_t>(i)];
+      const LayerPlan& layer = plan.layer(i);
       const std::string layout = i >= expected.first             ? "feature"
                                  : expected.mp && expected.m > 1 ? "replicated"
                                                                  : "batch";

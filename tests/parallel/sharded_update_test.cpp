@@ -94,7 +94,7 @@ TEST_P(ShardedUpdateTest, EveryElementIsUpdatedByOneRank) {
         EXPECT_EQ(part.begin, next);
         next = part.end;
       }
-      EXPECT_EQ(next, shared.layers[static_cast<size_t>(layer)].params[p].elements());
+      EXPECT_EQ(next, shared.layer(layer).params[p].elements());
     }
   on_every_rank([&](Communicator& comm) {
     Net net = front_net(kKernel);

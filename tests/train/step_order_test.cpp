@@ -77,8 +77,8 @@ Phase phase_of(Action::Kind kind) {
 std::string scope_name(const Plan& plan, const Action& action) {
   if (action.kind == Action::Kind::kLoss) return "loss";
   if (action.kind == Action::Kind::kUpdate) return "update";
-  if (action.transfer != kNoTransfer) return plan.transfers[static_cast<size_t>(action.transfer)].name;
-  return plan.layers[static_cast<size_t>(action.layers.begin)].name;
+  if (action.transfer != kNoTransfer) return plan.transfer(action.transfer).name;
+  return plan.layer(action.layers.begin).name;
 }
 
 // Layers without parameters have nothing to do when they are asked for their weights' gradients, and updating them is
@@ -87,10 +87,9 @@ bool leaves_a_scope(const Plan& plan, const Action& action, const std::set<std::
   if (action.kind == Action::Kind::kStart || action.kind == Action::Kind::kWait || action.kind == Action::Kind::kLoss)
     return true;
   bool learns = false;
-  for (int64_t i = action.layers.begin; i < action.layers.end; ++i)
-    learns = learns || !plan.layers[static_cast<size_t>(i)].params.empty();
+  for (int64_t i = action.layers.begin; i < action.layers.end; ++i) learns = learns || !plan.layer(i).params.empty();
   if (action.kind == Action::Kind::kUpdate) return learns;
-  return !others.contains(plan.layers[static_cast<size_t>(action.layers.begin)].name);
+  return !others.contains(plan.layer(action.layers.begin).name);
 }
 
 Scopes listed(const Plan& plan, const std::vector<Action>& order, const std::set<std::string>& others) {
