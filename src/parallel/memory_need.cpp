@@ -65,12 +65,15 @@ int64_t moved_elements(const Plan& plan) {
   return elements;
 }
 
-// Of the seam, per row of a dense batch: two batches and their gradients, or the columns that are exchanged.
+// Of the seam, per row of a dense batch: as many batches as are there at once and their gradients, or the columns that
+// are exchanged.
 double seam_elements(const Plan& plan) {
   const LayerPlan& first = plan.layer(plan.boundary);
   if (first.transfers.input == kNoTransfer) return 0;
+  const size_t rounds = plan.rows(plan.request.step_rows).round_sizes(0).size();
+  const auto places = static_cast<double>(std::min<size_t>(rounds, kRoundsAtOnce));
   return first.by_inputs() ? 4.0 * static_cast<double>(first.inputs.front().size())
-                           : 4.0 * static_cast<double>(first.in.elements());
+                           : 2.0 * places * static_cast<double>(first.in.elements());
 }
 
 int64_t velocity_bytes(const Plan& plan) {

@@ -21,6 +21,8 @@ struct RowRange {
   int64_t size() const { return end - begin; }
 };
 using Round = std::vector<RowRange>;  // their concatenation is one dense batch
+// Rounds whose rows are together at the same time: one is computed while the next one travels.
+constexpr int kRoundsAtOnce = 2;
 int64_t rows_of(const Round& round);
 
 // How the rows of one step lie on the ranks: contiguous parts in rank order. Ranks that share one copy of the split

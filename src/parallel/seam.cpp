@@ -19,6 +19,7 @@ struct Crossing {
     return Tensor(first.in.batch_of(rows), activation_type(on.precision), on.device);
   }
   const Round& round(int r) const { return rounds[static_cast<size_t>(r)]; }
+  size_t places() const { return std::min<size_t>(rounds.size(), kRoundsAtOnce); }
   int64_t most_rows() const {
     int64_t most = 0;
     for (const Round& each : rounds) most = std::max(most, rows_of(each));
@@ -43,7 +44,7 @@ class ReplicatedRows : public Seam {
   Event summed_;
 };
 
-// The two rounds there is room for.
+// A place for a round.
 struct RoundSlot {
   Tensor batch, gradient;  // rows of the round x features
   Event gathered, scattered;
@@ -53,8 +54,8 @@ struct RoundSlot {
 class BroadcastRows : public Seam {
  public:
   explicit BroadcastRows(Crossing over) : Seam(over.activations(over.own_rows)), over_(std::move(over)) {
-    for (RoundSlot& slot : slots_)
-      slot = {over_.activations(over_.most_rows()), over_.activations(over_.most_rows()), {}, {}};
+    for (size_t i = 0; i < over_.places(); ++i)
+      slots_.push_back({over_.activations(over_.most_rows()), over_.activations(over_.most_rows()), {}, {}});
   }
 
   void start(int r, const Tensor& mine, const Stream& stream) override {
@@ -73,13 +74,13 @@ class BroadcastRows : public Seam {
   void wait_back(int r, const Stream& stream) override { stream.wait(slot(r).scattered); }
 
  private:
-  RoundSlot& slot(int r) { return slots_[r % 2]; }
+  RoundSlot& slot(int r) { return slots_[static_cast<size_t>(r) % slots_.size()]; }
   Tensor rows(const Tensor& tensor, int r) const { return tensor.rows(0, rows_of(over_.round(r))); }
   int root(int r) const { return over_.round(r).front().rank; }
   bool is_root(int r) const { return root(r) == over_.comm.rank(); }
 
   Crossing over_;
-  RoundSlot slots_[2];
+  std::vector<RoundSlot> slots_;
 };
 
 // Some rows of every rank make up a round.
@@ -88,6 +89,7 @@ class GatheredRows : public Seam {
   explicit GatheredRows(Crossing over) : Seam(over.activations(over.own_rows)), over_(std::move(over)) {
     int64_t padded = 0;
     for (int r = 0; r < static_cast<int>(over_.rounds.size()); ++r) padded = std::max(padded, even(r) ? 0 : longest(r));
+    slots_.resize(over_.places());
     for (Slot& slot : slots_) {
       slot.batch = over_.activations(over_.most_rows());
       slot.gradient = over_.activations(over_.most_rows());
@@ -128,7 +130,7 @@ class GatheredRows : public Seam {
     Tensor blocks, part;  // padded, where a round is uneven: ranks x longest x features, longest x features
   };
 
-  Slot& slot(int r) { return slots_[r % 2]; }
+  Slot& slot(int r) { return slots_[static_cast<size_t>(r) % slots_.size()]; }
   Tensor rows(const Tensor& tensor, int r) const { return tensor.rows(0, rows_of(over_.round(r))); }
   Tensor part(int r) { return even(r) ? Tensor() : slot(r).part.rows(0, longest(r)); }
   Tensor blocks(int r) { return even(r) ? Tensor() : slot(r).blocks.rows(0, longest(r) * over_.comm.ranks()); }
@@ -158,7 +160,7 @@ class GatheredRows : public Seam {
   }
 
   Crossing over_;
-  Slot slots_[2];
+  std::vector<Slot> slots_;
 };
 
 // Each rank gets its columns of everybody's rows, in the only round.

@@ -7,8 +7,8 @@
 //                 back by the same
 //   mp:           every rank has all rows already, and nothing travels there; back by all_reduce
 // Work is queued on the stream given; transfers start after what is on it, and it waits for them in wait() and
-// wait_back(). There is room for two rounds: before start(r + 2) the gradient of round r must be home. Uneven parts are
-// padded to the longest for the way.
+// wait_back(). There is room for kRoundsAtOnce rounds: before start(r + 2) the gradient of round r must be home. Uneven
+// parts are padded to the longest for the way.
 #pragma once
 
 #include <memory>

@@ -70,7 +70,7 @@ void StepOrder::wait_for_weights() {
 
 void StepOrder::bring_rows(int round) {
   if (round >= rounds()) return;
-  wait_for_home_until(round - 1);
+  wait_for_home_until(round + 1 - kRoundsAtOnce);
   start(seam().input, round);
 }
 

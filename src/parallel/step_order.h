@@ -29,8 +29,8 @@ class StepOrder {
   // Rounds of dense batches, and the rows that make them up.
   int rounds() const { return static_cast<int>(round_rows_.size()); }
   void start_labels() { start(plan_.of_step.labels); }
-  // Starts to bring the rows of a round together, if there is such a round, as soon as there is room: two rounds have
-  // a place, until their gradients are home.
+  // Starts to bring the rows of a round together, if there is such a round, as soon as there is room: kRoundsAtOnce
+  // have a place, until their gradients are home.
   void bring_rows(int round);
   void wait_for_rows(int round) { wait(seam().input, round); }
   void wait_for_home();  // the gradients of all rounds

@@ -77,10 +77,25 @@ TEST(MemoryNeed, OfLayersSplitByOutputsTheGatheredInputsAreCounted) {
   const Plan plan = make_plan(model, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
   // Of a rank's own rows: images 4, conv 12, two gradients of 12, and the gradient that comes home, 12.
   const double own = 4 + 12 + 2 * 12 + 12;
-  // Of all rows: two slots at the boundary and their gradients; 3 + 2 outputs; two gradients of at most 6; and fc2's
-  // input: gathered, its gradient, and what travels.
-  const double all = 4 * 12 + 3 + 2 + 2 * 6 + 3 * 6;
+  // Of all rows: the dense batch and its gradient; 3 + 2 outputs; two gradients of at most 6; and fc2's input:
+  // gathered, its gradient, and what travels.
+  const double all = 2 * 12 + 3 + 2 + 2 * 6 + 3 * 6;
   EXPECT_DOUBLE_EQ(memory_need(plan).step_row_bytes, 4 * (own * 4 / 8 + all));
+}
+
+// As above, in two rounds of 4 rows: there is room for both at the boundary.
+TEST(MemoryNeed, OfRoundsTwoDenseBatchesAreCounted) {
+  const Model model = model_of("[1, 2, 2]", 4, R"(
+  { name = "conv", type = "conv", out = 3, kernel = 1 },
+  { name = "fc1", type = "dense", out = 6 },
+  { name = "fc2", type = "dense", out = 4 })");
+  const double own = 4 + 12 + 2 * 12 + 12, round = 4 * 12 + 3 + 2 + 2 * 6 + 3 * 6;
+  for (const int ranks : {2, 4}) {
+    const Plan plan = make_plan(model, {.ranks = ranks, .strategy = Strategy::kOwtB, .step_rows = 4 * ranks});
+    const double columns = static_cast<double>(2 * (6 / ranks + (6 % ranks > 0) + 4 / ranks));
+    const double batch = round - 3 - 2 + columns / 2;
+    EXPECT_DOUBLE_EQ(memory_need(plan).step_row_bytes, 4 * (own + batch) / ranks) << ranks;
+  }
 }
 
 // The bucket of 3 + 48 elements is padded to 8 + 48 and, for three ranks, to shares of 24.
