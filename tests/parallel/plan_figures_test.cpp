@@ -201,7 +201,8 @@ struct Reference {
     const double size = q.on.precision == Precision::kBf16 ? 2 : 4, rows = static_cast<double>(most);
     double elements = (static_cast<double>(in(0)) + held(0, first)) * rows;
     if (m > 1) {
-      double moved = mp ? 0 : 4.0 * static_cast<double>(by_inputs(first) ? up(in(first), m) : in(first));
+      const double places = by_inputs(first) ? 2 : static_cast<double>(std::min<size_t>(rounds.size(), 2));
+      double moved = mp ? 0 : 2.0 * places * static_cast<double>(by_inputs(first) ? up(in(first), m) : in(first));
       for (int64_t i = first; i < count; ++i) {
         if (by_inputs(i)) moved += static_cast<double>(2 * out(i) + 2 * up(out(i), m));
         if (dense(i) && !by_inputs(i) && i > first) moved += static_cast<double>(3 * in(i));
