@@ -4,6 +4,7 @@
 #include <set>
 
 #include "src/core/check.h"
+#include "src/core/elements.cuh"
 #include "tests/simulated_gpu/device.h"
 #include "tests/simulated_gpu/test_memory.h"
 
@@ -258,6 +259,21 @@ TEST(KernelsDeathTest, AShuffleThatLanesMissEndsTheProgram) {
         stream.synchronize();
       },
       HasSubstr("all 32 must take part"));
+}
+
+__global__ void copy_four(const float* from, float* to) { owt::store_pack(to, owt::load_pack<float, 4>(from)); }
+
+TEST(KernelsDeathTest, AnAccessThatIsNotAlignedToItsWidthEndsTheProgram) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto copy_at = [](int from, int to) {
+    const Stream stream(owt::Device::kCuda);
+    DeviceArray<float> memory(16);
+    launch(copy_four, 1, 1, stream, memory.data() + from, memory.data() + to);
+    stream.synchronize();
+  };
+  copy_at(4, 8);
+  EXPECT_DEATH(copy_at(5, 8), "");
+  EXPECT_DEATH(copy_at(4, 9), "");
 }
 
 }  // namespace

@@ -282,17 +282,18 @@ TEST_P(SgdOnGpu, RenewsTheCopyInBf16OfTheWholeParameter) {
   }
 }
 
-// Values that bf16 holds: as many of them as are handled by fours and one by one, and more than a block takes.
+// Gradients that bf16 holds: as many of them as are handled by fours and one by one, and more than a block takes. All
+// products are exact, so that it does not matter which of them a compiler adds up unrounded.
 TEST_P(SgdOnGpu, TakesGradientsInBf16AsTheirValues) {
   for (const size_t count : {4, 7, 4104, 4099}) {
     std::vector<float> value(count), grad(count);
     for (size_t i = 0; i < count; ++i) {
-      value[i] = static_cast<float>(i % 37) - 11.3f;
+      value[i] = static_cast<float>(i % 37) - 11.25f;
       grad[i] = static_cast<float>(i % 101) - 40;
     }
     std::vector<std::vector<float>> weights, velocities;
     for (const DType type : {DType::kF32, DType::kBF16}) {
-      Sgd sgd({.momentum = 0.9, .decay = 0.01});
+      Sgd sgd({.momentum = 0.5, .decay = 0.25});
       Param w = make_param(value, {}, Precision::kBf16);
       w.grad_type = type;
       w.grad = upload(grad, w.shape(), device(), type);
@@ -303,6 +304,16 @@ TEST_P(SgdOnGpu, TakesGradientsInBf16AsTheirValues) {
     }
     EXPECT_EQ(weights[1], weights[0]) << count;
     EXPECT_EQ(velocities[1], velocities[0]) << count;
+  }
+}
+
+TEST_P(SgdOnGpu, TakesGradientsAtAnyAddress) {
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    Sgd sgd({.momentum = 0, .decay = 0});
+    Param w = make_param(std::vector<float>(8, 1), {}, Precision::kBf16);
+    const Tensor all = upload({9, 1, 2, 3, 4, 5, 6, 7, 8}, {9}, device(), type);
+    update(sgd, std::vector<ParamPart>{{&w, {0, 8}, all.part(1, {8})}}, 0.25);
+    EXPECT_THAT(download(w.value), ElementsAre(0.75, 0.5, 0.25, 0, -0.25, -0.5, -0.75, -1));
   }
 }
 
