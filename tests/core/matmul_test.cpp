@@ -150,6 +150,11 @@ TEST_P(MatmulTest, WhatLiesBetweenTheRowsIsNeitherReadNorWritten) {
   EXPECT_THAT(multiply(form, {1, 2, kNaN, 3, 4, kNaN}, {1, 10, kNaN, kNaN, 2, 20, kNaN, kNaN}, {}, 0,
                        {0, 0, 7, 7, 7, 0, 0, 7, 7, 7}),
               ElementsAre(21, 42, 7, 7, 7, 43, 86, 7, 7, 7));
+  // A bias that a kernel of its own adds.
+  const MatmulForm outer{2, 2, 1, kNo, kYes, 2, 3, 5, GetParam().precision, GetParam().product, true};
+  EXPECT_THAT(multiply(outer, {2, kNaN, 3, kNaN}, {1, kNaN, kNaN, 10, kNaN, kNaN}, {100, 200}, 0,
+                       {0, 0, 7, 7, 7, 0, 0, 7, 7, 7}),
+              ElementsAre(102, 220, 7, 7, 7, 103, 230, 7, 7, 7));
 }
 
 TEST_P(MatmulTest, BetaOneAddsToTheProductAndBetaZeroDoesNotReadIt) {
@@ -199,6 +204,17 @@ TEST_P(MatmulTest, RefusesAnAddressThatTheAlgorithmMayNotTake) {
       ThrowsMessage<Error>(HasSubstr("no multiple of 16 bytes")));
 }
 
+TEST_P(MatmulTest, TakesAProductAtAnyMultipleOfItsRows) {
+  const MatmulForm form = packed(2, 4, 1, kNo, kNo, GetParam());
+  const DType factors = activation_type(form.precision);
+  const Stream stream(Device::kCuda);
+  const Tensor all = on_gpu(Values(12), {12}, form.product);
+  Tensor c = all.part(4, {2, 4});  // a row of bf16 has 8 bytes
+  queue_products(form, on_gpu({1, 2}, {2, 1}, factors), on_gpu({1, 2, 3, 4}, {1, 4}, factors), nullptr, 0, c, stream);
+  stream.synchronize();
+  EXPECT_THAT(download(all), ElementsAre(0, 0, 0, 0, 1, 2, 3, 4, 2, 4, 6, 8));
+}
+
 TEST_P(MatmulTest, RefusesFormsThatCannotBe) {
   const auto make = [](MatmulForm form) {
     return [form] {
@@ -210,6 +226,8 @@ TEST_P(MatmulTest, RefusesFormsThatCannotBe) {
   form.lda = 3;
   EXPECT_THAT(make(form), ThrowsMessage<Error>(HasSubstr("rows of A overlap")));
   EXPECT_THAT(make(packed(2, 0, 4, kNo, kNo, GetParam())), ThrowsMessage<Error>(HasSubstr("an empty product")));
+  EXPECT_THAT(make(packed(2, 2, 2, kNo, kNo, {Precision::kTf32, DType::kBF16})),
+              ThrowsMessage<Error>(HasSubstr("the product's type")));
 }
 
 class MatmulPrecisionTest : public DeviceTest {};

@@ -13,12 +13,12 @@
 
 namespace owt {
 
-// Images of 4 x 4 x 3 whose label is their index.
-inline std::shared_ptr<const Dataset> numbered_images(int64_t size) {
-  std::vector<uint8_t> pixels(static_cast<size_t>(size * 48)), labels(static_cast<size_t>(size));
+// Images of 4 x 4 whose label is their index.
+inline std::shared_ptr<const Dataset> numbered_images(int64_t size, int64_t colours = 3) {
+  std::vector<uint8_t> pixels(static_cast<size_t>(size * 16 * colours)), labels(static_cast<size_t>(size));
   for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 37 % 251);
   for (size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<uint8_t>(i);
-  return std::make_shared<MemoryDataset>(Shape{4, 4, 3}, 256, pixels, labels);
+  return std::make_shared<MemoryDataset>(Shape{4, 4, colours}, 256, pixels, labels);
 }
 
 // Images of one byte, which counts how often they are read and fails at one of them.

@@ -48,11 +48,12 @@ INSTANTIATE_TEST_SUITE_P(Gpus, DeviceBatches,
                          testing::Combine(testing::ValuesIn(gpus()), testing::Values(kStreamed, kResident)), name);
 
 LoaderSettings settings(int64_t size, int64_t batch,
-                        const AugmentSettings& augment = {.crop = 3, .pad = 1, .mirror = true}) {
+                        const AugmentSettings& augment = {.crop = 3, .pad = 1, .mirror = true}, int64_t colours = 3) {
   LoaderSettings made;
-  made.dataset = numbered_images(size);
-  made.augmenter = std::make_shared<Augmenter>(
-      augment, Shape{4, 4, 3}, augment.needs_statistics() ? compute_statistics(*made.dataset) : DatasetStatistics{});
+  made.dataset = numbered_images(size, colours);
+  made.augmenter =
+      std::make_shared<Augmenter>(augment, made.dataset->image(),
+                                  augment.needs_statistics() ? compute_statistics(*made.dataset) : DatasetStatistics{});
   made.batch = batch;
   made.seed = 11;
   return made;
@@ -205,8 +206,19 @@ TEST_P(DeviceBatches, ComeInTheLayoutThatIsAskedFor) {
       }
 }
 
+TEST_P(DeviceBatches, OfOtherThanThreeColoursComeInTheLayoutThatIsAskedFor) {
+  for (const int colours : {1, 4}) {
+    const LoaderSettings made = settings(22, 10, {.crop = 6, .pad = 2, .mirror = true}, colours);
+    const ImageLayout layout{6, 6, colours, 1, 1, 0, 0, 6, 6, 8};
+    const auto batches = source(made);
+    batches->lay_out([&](int64_t) { return layout; });
+    EXPECT_EQ(run(*batches, 7, stream_), laid_out_run(made, 7, layout, Precision::kFp32)) << colours << " colours";
+  }
+}
+
+// The rows of the step count, of which this rank has half.
 TEST_P(DeviceBatches, ComeInALayoutForEachNumberOfRows) {
-  const LoaderSettings made = settings(22, 10, {.crop = 6, .pad = 2, .mirror = true});
+  const LoaderSettings made = of_rank(settings(22, 10, {.crop = 6, .pad = 2, .mirror = true}), 2, 0);
   const auto batches = source(made);
   batches->lay_out([&](int64_t rows) { return rows == 2 ? std::optional(kLayouts[0]) : std::nullopt; });
   const auto plain = run(made, 7), packed = laid_out_run(made, 7, kLayouts[0], Precision::kFp32);

@@ -48,7 +48,8 @@ INSTANTIATE_TEST_SUITE_P(Devices, SoftmaxLossTest, testing::ValuesIn(devices()),
 TEST_P(SoftmaxLossTest, TheHostReadsSumsAndTheFirstBadLayerWhereItAsksForThem) {
   const Tensor good = upload({1, 2}, {2}, device()), bad = upload({1, kInfinity}, {2}, device());
   Tensor sums = no_sums(device());
-  LossFollowUp then{{{good, 3}, {bad, 7}, {bad, 9}}, upload_labels({50}, device())};
+  LossFollowUp then{{{good, 3}, {bad, 7}, {bad, 9}}, upload_labels({500}, device())};
+  for (int32_t layer = 10; layer < 140; ++layer) then.watched.push_back({good, layer});  // more than a launch watches
   then.sums_for_host = Tensor::shared_with(device(), {kLossSums}, DType::kF64);
   then.first_for_host = Tensor::shared_with(device(), {1}, DType::kI32);
   const auto loss = make_softmax_loss(device(), 2, 2);
@@ -60,7 +61,7 @@ TEST_P(SoftmaxLossTest, TheHostReadsSumsAndTheFirstBadLayerWhereItAsksForThem) {
   run({2, 2, 5, 5});
   EXPECT_NEAR(then.sums_for_host.data<double>()[kLossSum], 2 * std::log(2.0), 1e-7);
   EXPECT_EQ(then.sums_for_host.data<double>()[kRowSum], 2);
-  EXPECT_EQ(then.first_for_host.data<int32_t>()[0], 50);
+  EXPECT_EQ(then.first_for_host.data<int32_t>()[0], 500);
   run({-kInfinity, 0, 0, 0});
   EXPECT_EQ(then.sums_for_host.data<double>()[kLossSum], static_cast<double>(kInfinity));
   EXPECT_EQ(then.sums_for_host.data<double>()[kRowSum], 4);

@@ -16,7 +16,12 @@
 namespace owt {
 namespace {
 
-const std::string kRecipe = recipe_of("[3, 12, 12]", "train_images = 28\nside = 12\nbatch = 12", R"(
+const std::string kData = R"(train_images = 28
+side = 12
+batch = 12
+augment = { mean = "channel", std = "channel" })";
+
+const std::string kRecipe = recipe_of("[3, 12, 12]", kData, R"(
   { name = "conv1", type = "conv", out = 8, kernel = 5, stride = 2, pad = 2 },
   { name = "relu1", type = "relu" },
   { name = "fc", type = "dense", out = 10 })");
@@ -35,10 +40,13 @@ int recorded(const std::string& kernel) {
   return count;
 }
 
-// Four epochs of three steps, the third of them smaller, and the test images.
-Training train(bool fed, bool graphs) {
+constexpr int kNever = 100;
+
+// Four epochs of three steps, the third of them smaller, and the test images; images are laid out from step `fed_from`
+// on.
+Training train(const std::string& recipe, int fed_from, bool graphs) {
   Job job;
-  job.settings = small_settings(kRecipe, {{"run.device", "cuda"}, {"run.cuda_graph", graphs ? "true" : "false"}});
+  job.settings = small_settings(recipe, {{"run.device", "cuda"}, {"run.cuda_graph", graphs ? "true" : "false"}});
   job.plan = job.settings.plan_to_run();
   open_data(job, "");
   Training training;
@@ -49,8 +57,9 @@ Training train(bool fed, bool graphs) {
     model.initialize(job.settings.run.seed);
     for (const int64_t rows : {12, 4, 10}) step.prepare(rows);
     const auto batches = training_batches(job, 0, 0, 0), test = evaluation_batches(job, 0);
-    if (fed) step.feed_from(*batches), step.feed_from(*test);
+    if (fed_from == 0) step.feed_from(*test);
     for (int i = 0; i < 12; ++i) {
+      if (i == fed_from) step.feed_from(*batches);
       const Batch& batch = batches->next(step.stream());
       training.channels.push_back(batch.images.shape()[3]);
       const StepResult result = step.train(batch, i, {0.05, 0.05}, false);
@@ -70,12 +79,12 @@ void force_presentation(const std::string& name) {
 }
 
 TEST(FedSteps, LearnTheSameBitsAndArePackedByWhoeverMakesTheImages) {
-  train(false, false);  // looks for presentations of all numbers of rows
+  train(kRecipe, kNever, false);  // looks for presentations of all numbers of rows
   const std::pair<const char*, int64_t> ways[] = {{"plain", 3}, {"4 channels", 4}, {"8 channels", 8}, {"blocks", 16}};
   for (const auto& [name, channels] : ways)
     for (const bool graphs : {false, true}) {
       force_presentation(name);
-      const Training fed = train(true, graphs), unfed = train(false, graphs);
+      const Training fed = train(kRecipe, 0, graphs), unfed = train(kRecipe, kNever, graphs);
       EXPECT_THAT(fed.channels, testing::Each(channels)) << name;
       EXPECT_THAT(unfed.channels, testing::Each(3)) << name;
       EXPECT_EQ(fed.losses, unfed.losses) << name;
@@ -83,6 +92,19 @@ TEST(FedSteps, LearnTheSameBitsAndArePackedByWhoeverMakesTheImages) {
       EXPECT_EQ(fed.packing_kernels, 0) << name;
       EXPECT_EQ(unfed.packing_kernels > 0, graphs && channels != 3) << name;
     }
+}
+
+// Blocks of 4 x 4 pixels without padding: the packed images are as large as the plain ones and lie in the same memory.
+TEST(FedSteps, AreRecordedAnewWhereTheSameMemoryHoldsAnotherLayout) {
+  const std::string recipe = recipe_of("[3, 12, 12]", kData, R"(
+  { name = "conv1", type = "conv", out = 8, kernel = 4, stride = 4 },
+  { name = "relu1", type = "relu" },
+  { name = "fc", type = "dense", out = 10 })");
+  train(recipe, kNever, false);
+  force_presentation("blocks");
+  const Training changed = train(recipe, 6, true);
+  EXPECT_EQ(changed.channels, (std::vector<int64_t>{3, 3, 3, 3, 3, 3, 3, 48, 48, 48, 48, 48}));
+  EXPECT_EQ(changed.losses, train(recipe, kNever, true).losses);
 }
 
 }  // namespace

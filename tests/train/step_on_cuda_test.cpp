@@ -119,6 +119,18 @@ TEST_P(StepOnGpu, UpdatingTheDenseLayersBesideTheOthersBackwardPassGivesTheSameB
     }
 }
 
+TEST_P(StepOnGpu, DenseLayersThatAreUpdatedAfterEveryRoundAreUpdatedOnce) {
+  const auto run_with = [&](int64_t beside_from) {
+    return run_small(kSmallRecipe, 6,
+                     {{"run.device", name_of(device())},
+                      {"parallel.workers", "2"},
+                      {"parallel.strategy", "owt-c"},
+                      {"parallel.dense_update", "round"}},
+                     beside_from);
+  };
+  EXPECT_EQ(run_with(0).losses, run_with(1 << 20).losses);
+}
+
 // One rank with its step, and batches of its own.
 class SteppingRank {
  public:
