@@ -213,12 +213,28 @@ TEST(TimedWork, SaysThatItHasTooLittleMemory) {
   simulated_gpu::set_memory(size_t{8} << 30);
 }
 
+std::string key_that_ends(const std::string& what) {
+  for (const auto& [key, text] : PlanCache::process().known())
+    if (key.ends_with(what)) return key;
+  return "";
+}
+
 TEST(Remembered, AsksOnce) {
   int asked = 0;
   const auto measure = [&]() -> std::string { return ++asked == 1 ? "first" : "second"; };
   EXPECT_EQ(remembered("a question", measure), "first");
   EXPECT_EQ(remembered("a question", measure), "first");
   EXPECT_EQ(remembered("another question", measure), "second");
+}
+
+TEST(Remembered, AnOutcomeThatIsEmptyIsForgottenWithTheProcess) {
+  int asked = 0;
+  const auto measure = [&]() -> std::string { return ++asked == 1 ? "" : "measured"; };
+  EXPECT_EQ(remembered("a question without an answer", measure), "");
+  EXPECT_EQ(remembered("a question without an answer", measure), "");
+  EXPECT_FALSE(PlanCache(PlanCache::user_folder()).find(key_that_ends("a question without an answer")));
+  remembered("a question with an answer", measure);
+  EXPECT_EQ(PlanCache(PlanCache::user_folder()).find(key_that_ends("a question with an answer")), "measured");
 }
 
 TEST(GpuScratch, KeepsWhatWasHandedOutWhenItGrows) {

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "src/core/log.h"
 #include "tests/support/alexnet.h"
 #include "tests/support/models.h"
 
@@ -63,6 +67,16 @@ TEST(StepLaunches, OfASmallNetworkHaveTheFlopsAndBytesThatAreCountedByHand) {
   }
 }
 
+// A block of threads takes all channels of a pixel in the narrow kernels: 256 packs of 8 bf16 at most.
+TEST(StepLaunches, OfAnLrnDependOnItsChannels) {
+  for (const auto& [channels, kernel] : {std::pair{2048, "lrn_forward_narrow"}, std::pair{2056, "lrn_forward_wide"}}) {
+    const Model model = model_of(concat("[", channels, ", 1, 1]"), 4, R"(
+  { name = "lrn", type = "lrn", size = 5 },
+  { name = "fc", type = "dense", out = 4 })");
+    EXPECT_EQ(launches_of_step(model, plan_of(model, 10)).at(1).kernel, kernel) << channels << " channels";
+  }
+}
+
 // One layer's launches of AlexNet, by its phase.
 std::vector<StepEstimate::Launch> of(const StepEstimate& step, const std::string& name, Phase phase) {
   std::vector<StepEstimate::Launch> found;
@@ -78,6 +92,12 @@ TEST(StepEstimate, ALaunchTakesTheLongestOfWhatBoundsIt) {
   EXPECT_NEAR(us("conv2", Phase::kForward, 0), 458.6e9 / (0.78 * 790e12) * 1e6 + 1.3, 0.1);
   EXPECT_NEAR(us("conv2", Phase::kBackward, 1), 458.6e9 / (0.78 * 0.92 * 790e12) * 1e6 + 2.6, 0.1);
   EXPECT_STREQ(of(step, "conv2", Phase::kForward)[0].bound, "flops");
+  // Tensor cores are filled better from 512 rows on.
+  const auto of_rows = [](int64_t rows) {
+    return of(estimate(model_of(kAlexNet), rows), "conv2", Phase::kForward).at(0).seconds;
+  };
+  EXPECT_NEAR(of_rows(512) * 1e6, 458.6e9 / 2 / (0.78 * 790e12) * 1e6 + 1.3, 0.1);
+  EXPECT_NEAR(of_rows(511) * 1e6, 458.6e9 / 1024 * 511 / (0.62 * 790e12) * 1e6 + 1.3, 0.1);
   // Blocks of 4 x 4 pixels: a kernel of 3 x 3 over 48 channels.
   EXPECT_NEAR(us("conv1", Phase::kForward, 1), 2 * 1024 * 3025.0 * 64 * 432 / (0.5 * 790e12) * 1e6 + 1.3, 0.1);
   // y, dy and dy again of 1024 * 13 * 13 * 384 numbers.
@@ -112,6 +132,58 @@ TEST(StepEstimate, LargeDenseLayersAreUpdatedBesideTheConvolutions) {
   EXPECT_FALSE(updates[1].launch.beside);
   EXPECT_DOUBLE_EQ(step.beside_seconds(), updates[0].seconds);
   EXPECT_EQ(estimate(small_model(), 128).beside_seconds(), 0);
+}
+
+TEST(StepEstimate, ADenseLayerIsUpdatedBesideFromTheLeastNumberOfParametersOn) {
+  const auto beside = [](int64_t features) {
+    const Model model = model_of(concat("[", features, ", 1, 1]"), 1024, R"(
+  { name = "fc", type = "dense", out = 1024, bias = false })");
+    return estimate(model, 128).beside_seconds();
+  };
+  EXPECT_GT(beside(kUpdateBesideFrom / 1024), 0);
+  EXPECT_EQ(beside(kUpdateBesideFrom / 1024 - 1), 0);
+}
+
+TEST(StepLaunches, OfLargeWindowsHaveAnIndexOfFourBytes) {
+  const auto bytes = [](int kernel) {
+    const Model model = model_of(concat("[8, ", kernel, ", ", kernel, "]"), 4,
+                                 concat(R"(
+  { name = "pool", type = "max_pool", kernel = )",
+                                        kernel, R"( },
+  { name = "fc", type = "dense", out = 4 })"));
+    return launches_of_step(model, plan_of(model, 10)).at(1).bytes(1);
+  };
+  EXPECT_EQ(bytes(11), 2 * (121 + 1) * 8 + 8);
+  EXPECT_EQ(bytes(12), 2 * (144 + 1) * 8 + 4 * 8);
+}
+
+TEST(StepLaunches, ARunningAverageHasNoVelocityAndNoCopyToUpdate) {
+  const Model model = model_of("[8, 2, 2]", 4, R"(
+  { name = "norm", type = "batch_norm" },
+  { name = "fc", type = "dense", out = 4 })");
+  // Weight and bias with f32 gradients, velocity and copy; mean and variance.
+  EXPECT_EQ(update_bytes(plan_of(model, 10), 0), 2 * 8 * 22 + 2 * 8 * 12);
+}
+
+TEST(StepLaunches, UpdateAsManyParametersTogetherAsALaunchTakes) {
+  const auto updates = [](int layers) {
+    std::string text;
+    for (int i = 0; i < layers; ++i) text += format("  {{ name = \"fc{}\", type = \"dense\", out = 4 }},\n", i);
+    const Model model = model_of("[4, 1, 1]", 4, text);
+    const std::vector<StepLaunch> launches = launches_of_step(model, plan_of(model, 10));
+    return std::count_if(launches.begin(), launches.end(),
+                         [](const auto& one) { return one.kernel == "update_items"; });
+  };
+  EXPECT_EQ(updates(kParamsPerUpdate / 2), 1);  // a weight and a bias each
+  EXPECT_EQ(updates(kParamsPerUpdate / 2 + 1), 2);
+}
+
+TEST(StepEstimate, TheFloorIsTheLongerOfProductsAndMemoryOfEveryLaunch) {
+  const StepEstimate step = estimate(model_of(kAlexNet), 128);
+  double floor = 0;
+  for (const auto& [launch, seconds, bound] : step.launches)
+    floor += std::max(launch.flops * 128 / 790e12, launch.bytes(128) / 4.3e12);
+  EXPECT_DOUBLE_EQ(step.floor_seconds, floor);
 }
 
 TEST(StepEstimate, SaysThatItIsAModelAndWhatItAssumes) {
