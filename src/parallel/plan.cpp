@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "layers/sharded_softmax_loss.h"
 #include "src/core/check.h"
+#include "src/parallel/sharded_softmax_loss.h"
 #include "src/parallel/step_result.h"
 
 namespace owt {

@@ -4,11 +4,11 @@
 
 #include <memory>
 
-#include "layers/sharded_softmax_loss.h"
 #include "layers/softmax_loss.h"
 #include "src/comm/communicator.h"
 #include "src/core/profiler.h"
 #include "src/parallel/plan.h"
+#include "src/parallel/sharded_softmax_loss.h"
 
 namespace owt {
 

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "layers/sharded_softmax_loss.h"
 #include "src/core/check.h"
+#include "src/parallel/sharded_softmax_loss.h"
 #include "tests/support/alexnet.h"
 #include "tests/support/fixed_compute.h"
 #include "tests/support/models.h"

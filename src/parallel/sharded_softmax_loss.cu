@@ -1,10 +1,10 @@
-#include "layers/sharded_softmax_loss.h"
+#include "src/parallel/sharded_softmax_loss.h"
 
 #include <algorithm>
 
-#include "layers/sharded_softmax_rows.h"
 #include "layers/softmax_rows.cuh"
 #include "src/core/elements.cuh"
+#include "src/parallel/sharded_softmax_rows.h"
 
 namespace owt {
 namespace {

@@ -1,4 +1,4 @@
-#include "layers/sharded_softmax_loss.h"
+#include "src/parallel/sharded_softmax_loss.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,13 +1,13 @@
-#include "layers/sharded_softmax_loss.h"
+#include "src/parallel/sharded_softmax_loss.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "layers/sharded_softmax_rows.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
+#include "src/parallel/sharded_softmax_rows.h"
 
 namespace owt {
 

@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include "layers/sharded_softmax_loss.h"
 #include "layers/softmax_rows.h"
+#include "src/parallel/sharded_softmax_loss.h"
 
 namespace owt {
 
