@@ -1,4 +1,4 @@
-// What keys of layers are where they are left out, as the README has it.
+// What keys of layers are where they are left out, as docs/recipes.md has it.
 #include <gtest/gtest.h>
 
 #include "layers/batch_norm.h"

@@ -27,7 +27,8 @@ passed "the installed program finds its recipes from any folder"
 
 [ -s "$work/usr/share/doc/owt/copyright" ] || wrong "no licence"
 [ -s "$work/usr/share/doc/owt/README.md" ] || wrong "no README.md"
-passed "licence and README are installed"
+[ -s "$work/usr/share/doc/owt/docs/recipes.md" ] || wrong "no pages that README.md names"
+passed "licence, README and its pages are installed"
 
 source "$work/usr/share/bash-completion/completions/owt"
 complete_words() {  # complete_words WORD...: what completes the last of the words of a command line

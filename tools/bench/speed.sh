@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The speed figures of the README: owt against PyTorch, and several workers against one. Wants an idle machine.
+# The speed figures of docs/results.md: owt against PyTorch, and several workers against one. Wants an idle machine.
 #
 #   usage: tools/bench/speed.sh PROGRAM [REPEATS]        e.g. tools/bench/speed.sh build/owt
 #

@@ -1,0 +1,131 @@
+// Every key of a recipe with its default: for the tests of the reader, and for those of the page that lists the keys.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/runs.h"
+
+namespace owt {
+
+// With nothing but what has to be there.
+inline const char* const kLeastRecipe = R"(
+[model]
+name = "least"
+input = [3, 8, 8]
+classes = 10
+layer = [{ name = "fc", type = "dense", out = 10 }]
+[data]
+format = "synthetic"
+batch = 4
+[optimizer]
+learning_rate = 0.1
+[schedule]
+epochs = 3
+)";
+
+struct RecipeKey {
+  const char* key;
+  std::function<std::string(const Settings&)> shown;
+  const char* otherwise;                                    // as shown
+  std::vector<std::pair<const char*, const char*>> values;  // TOML, as shown
+  std::vector<const char*> refused;
+};
+
+template <class Value>
+std::string text_of(const Value& value) {
+  return concat(value);
+}
+inline std::string text_of(bool value) { return value ? "true" : "false"; }
+
+#define OWT_SHOWN(field) [](const Settings& s) { return text_of(s.field); }
+
+inline const std::vector<RecipeKey>& recipe_keys() {
+  static const std::vector<RecipeKey> keys = {
+      {"data.dir", OWT_SHOWN(data.dir), "", {{"'there'", "there"}}, {"3"}},
+      {"data.shuffle", OWT_SHOWN(data.shuffle), "true", {{"false", "false"}}, {"0"}},
+      {"data.train_images",
+       OWT_SHOWN(data.train_images),
+       "5000",
+       {{"1", "1"}, {"10000000", "10000000"}},
+       {"0", "10000001"}},
+      {"data.test_images", OWT_SHOWN(data.test_images), "1000", {{"1", "1"}}, {"0", "10000001"}},
+      {"data.seed", OWT_SHOWN(data.seed), "1", {{"0", "0"}, {"7", "7"}}, {"-1"}},
+      {"data.loader_threads", OWT_SHOWN(data.loader_threads), "1", {{"256", "256"}}, {"0", "257"}},
+      {"data.resident_mb",
+       OWT_SHOWN(data.resident_bytes),
+       "8589934592",
+       {{"0", "0"}, {"3", "3145728"}},
+       {"-1", "16777217"}},
+      {"loss.label_smoothing",
+       OWT_SHOWN(loss.label_smoothing),
+       "0",
+       {{"0.1", "0.1"}, {"0.99", "0.99"}},
+       {"-0.1", "1", "2"}},
+      {"optimizer.momentum", OWT_SHOWN(optimizer.momentum), "0.9", {{"0", "0"}, {"0.99", "0.99"}}, {"-0.1", "1"}},
+      {"optimizer.decay", OWT_SHOWN(optimizer.decay), "0.0005", {{"0", "0"}, {"2", "2"}}, {"-1"}},
+      {"optimizer.nesterov", OWT_SHOWN(optimizer.nesterov), "false", {{"true", "true"}}, {"1"}},
+      {"schedule.max_steps", OWT_SHOWN(schedule.max_steps), "0", {{"7", "7"}}, {"-1", "1.5"}},
+      {"schedule.warmup_epochs", OWT_SHOWN(schedule.warmup_epochs), "0", {{"3", "3"}}, {"-1", "3.1"}},
+      {"schedule.warmup_factor", OWT_SHOWN(schedule.warmup_factor), "0", {{"1", "1"}}, {"-0.1", "1.1"}},
+      {"parallel.workers", OWT_SHOWN(parallel.workers), "1", {{"4096", "4096"}}, {"0", "4097"}},
+      {"parallel.model_ranks", OWT_SHOWN(parallel.model_ranks), "0", {{"4096", "4096"}}, {"-1", "4097"}},
+      {"parallel.scale_lr", OWT_SHOWN(parallel.scale_lr), "none", {{"linear", "linear"}, {"sqrt", "sqrt"}}, {"square"}},
+      {"parallel.bucket_mb",
+       OWT_SHOWN(parallel.bucket_bytes),
+       "8388608",
+       {{"0.5", "524288"}, {"0.001", "1048"}},
+       {"0", "65537"}},
+      {"parallel.wire", OWT_SHOWN(parallel.half_wire), "false", {{"bf16", "true"}, {"fp32", "false"}}, {"fp16"}},
+      {"parallel.timeout_s", OWT_SHOWN(parallel.timeout_s), "20", {{"1", "1"}, {"86400", "86400"}}, {"0.9", "86401"}},
+      {"parallel.stall_s", OWT_SHOWN(parallel.stall_s), "600", {{"1", "1"}, {"86400", "86400"}}, {"0.9", "86401"}},
+      {"run.seed", OWT_SHOWN(run.seed), "1", {{"0", "0"}, {"9", "9"}}, {"-1"}},
+      {"run.log_every", OWT_SHOWN(run.log_every), "20", {{"1", "1"}}, {"0"}},
+      {"run.eval_every_epochs", OWT_SHOWN(run.eval_every_epochs), "1", {{"0", "0"}, {"5", "5"}}, {"-1"}},
+      {"run.checkpoint_every_epochs", OWT_SHOWN(run.checkpoint_every_epochs), "1", {{"0", "0"}, {"5", "5"}}, {"-1"}},
+      {"run.checkpoint_every_steps", OWT_SHOWN(run.checkpoint_every_steps), "0", {{"5", "5"}}, {"-1"}},
+      {"run.keep_checkpoints", OWT_SHOWN(run.keep_checkpoints), "3", {{"1", "1"}}, {"0", "1000001"}},
+      {"run.device", OWT_SHOWN(run.device), "auto", {{"cpu", "cpu"}, {"cuda", "cuda"}}, {"gpu"}},
+      {"run.deterministic", OWT_SHOWN(run.deterministic), "true", {{"false", "false"}}, {"'no'"}},
+      {"run.equality_every", OWT_SHOWN(run.equality_every), "500", {{"0", "0"}, {"1", "1"}}, {"-1"}},
+      {"run.cuda_graph", OWT_SHOWN(run.cuda_graph), "true", {{"false", "false"}}, {"0"}},
+      {"run.cuda_graph_collectives", OWT_SHOWN(run.cuda_graph_collectives), "false", {{"true", "true"}}, {"1"}},
+      {"parallel.strategy",
+       [](const Settings& s) { return concat(name_of(s.parallel.strategy), s.parallel.automatic ? "?" : ""); },
+       "owt-a",
+       {{"dp", "dp"},
+        {"dp-zero", "dp-zero"},
+        {"owt-b", "owt-b"},
+        {"owt-c", "owt-c"},
+        {"owt-d", "owt-d"},
+        {"mp", "mp"},
+        {"auto", "owt-a?"}},
+       {"owt-e"}},
+      {"parallel.dense_update",
+       [](const Settings& s) { return text_of(s.parallel.dense_update == DenseUpdate::kRound); },
+       "false",
+       {{"round", "true"}, {"step", "false"}},
+       {"epoch"}},
+      {"run.precision",
+       [](const Settings& s) { return text_of(name_of(s.run.precision)); },
+       "fp32",
+       {{"tf32", "tf32"}, {"bf16", "bf16"}},
+       {"fp16"}},
+      {"run.conv_algorithm",
+       [](const Settings& s) { return text_of(name_of(s.run.conv_algorithm)); },
+       "auto",
+       {{"direct", "direct"}, {"winograd", "winograd"}},
+       {"fft"}},
+  };
+  return keys;
+}
+
+#undef OWT_SHOWN
+
+inline std::string shown(const RecipeKey& key, const Overrides& changes) {
+  return key.shown(small_settings(kLeastRecipe, changes));
+}
+
+}  // namespace owt

@@ -1,0 +1,353 @@
+// The pages that people read name only what there is: files, commands, options, keys, strategies; and all of these.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "src/net/layer_types.h"
+#include "src/parallel/strategy.h"
+#include "tests/support/message_of.h"
+#include "tests/support/models.h"
+#include "tests/support/program.h"
+#include "tests/support/recipe_keys.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAreArray;
+
+const fs::path kRoot = OWT_SOURCE_DIR;
+
+struct Page {
+  std::string name;                // README.md, docs/recipes.md
+  std::vector<std::string> lines;  // outside of code blocks
+  std::vector<std::string> code;   // what stands between backticks, and the lines of code blocks of no language
+  std::vector<std::string> links;
+};
+
+std::vector<std::string> all_of(const std::string& text, const std::regex& pattern, size_t group = 0) {
+  std::vector<std::string> found;
+  for (std::sregex_iterator at(text.begin(), text.end(), pattern), end; at != end; ++at)
+    found.push_back((*at)[group].str());
+  return found;
+}
+
+Page read_page(const std::string& name) {
+  Page page{name, {}, {}, {}};
+  std::istringstream file(read_file((kRoot / name).string()));
+  std::string prose, block;  // block: the beginning of the code block that the line is in
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("```")) {
+      block = block.empty() ? line : "";
+    } else if (block == "```") {
+      const bool goes_on = !page.code.empty() && page.code.back().ends_with("\\");
+      goes_on ? page.code.back() += line : page.code.emplace_back(line);
+    } else if (block.empty()) {
+      page.lines.push_back(line);
+      prose += line + " ";
+    }
+  }
+  for (const std::string& span : all_of(prose, std::regex("`([^`]+)`"), 1)) page.code.push_back(span);
+  page.links = all_of(prose, std::regex("\\]\\(([^)#]+)\\)"), 1);
+  return page;
+}
+
+std::vector<Page> read_pages() {
+  std::vector<Page> pages{read_page("README.md"), read_page("CONTRIBUTING.md")};
+  for (const fs::directory_entry& entry : fs::directory_iterator(kRoot / "docs"))
+    if (entry.path().extension() == ".md") pages.push_back(read_page("docs/" + entry.path().filename().string()));
+  return pages;
+}
+
+const std::vector<Page>& pages() {
+  static const std::vector<Page> all = read_pages();
+  return all;
+}
+
+const Page& page(const std::string& name) {
+  for (const Page& each : pages())
+    if (each.name == name) return each;
+  fail("no page ", name);
+}
+
+std::vector<std::string> words(const std::string& text) { return all_of(text, std::regex("[^\\s]+")); }
+
+// A path of the repository, less what follows it in a sentence; empty: the word is none.
+std::string path_in(const std::string& word) {
+  static const std::regex path(
+      "^((src|layers|data|tools|tests|configs|docs|\\.ci)/[\\w./*-]*|[A-Z]\\w+\\.(md|json)|CMakeLists.txt)");
+  std::smatch found;
+  if (!std::regex_search(word, found, path)) return "";
+  std::string name = found[1].str();
+  while (name.back() == '.') name.pop_back();
+  return name;
+}
+
+// What a page writes for any name, what docs/add_a_layer.md adds, and the name of a test.
+bool stands_for_others(const std::string& path) {
+  return std::regex_search(path, std::regex("/X/|/y[_.]|NAME|leaky_relu|_of_[0-9]"));
+}
+
+bool there_is(const std::string& path) {
+  const size_t star = path.find('*');
+  if (star == std::string::npos) return fs::exists(kRoot / path);
+  const std::string end = path.substr(star + 1);
+  for (const fs::directory_entry& entry : fs::directory_iterator(kRoot / fs::path(path).parent_path()))
+    if (entry.path().string().ends_with(end)) return true;
+  return false;
+}
+
+TEST(Docs, NameFilesOfTheRepository) {
+  size_t found = 0;
+  for (const Page& each : pages())
+    for (const std::string& code : each.code)
+      for (const std::string& word : words(code)) {
+        const std::string path = path_in(word);
+        if (path.empty() || stands_for_others(path)) continue;
+        EXPECT_TRUE(there_is(path)) << each.name << " names " << path;
+        ++found;
+      }
+  EXPECT_GT(found, 100u);
+}
+
+TEST(Docs, LinkToFilesOfTheRepository) {
+  for (const Page& each : pages())
+    for (const std::string& link : each.links)
+      EXPECT_TRUE(link.starts_with("http") || fs::exists(kRoot / fs::path(each.name).parent_path() / link))
+          << each.name << " links to " << link;
+}
+
+// Options as they stand in a text.
+std::set<std::string> options_in(const std::string& text) {
+  const std::vector<std::string> all = all_of(text, std::regex("(^|[\\s\\[(|])(--[a-z][a-z0-9-]*)"), 2);
+  return {all.begin(), all.end()};
+}
+
+class DocsOfCommands : public ProgramTest {
+ protected:
+  const std::string& help(const std::string& command) {
+    const auto [at, is_new] = helps_.try_emplace(command);
+    if (is_new) at->second = owt(command + " --help").out;
+    return at->second;
+  }
+  std::vector<std::string> commands() { return all_of(help(""), std::regex("\n  ([a-z-]+)  +[a-z]"), 1); }
+
+ private:
+  std::map<std::string, std::string> helps_;
+};
+
+TEST_F(DocsOfCommands, NameCommandsAndOptionsThatHelpLists) {
+  const std::vector<std::string> known = commands();
+  const std::regex called("(^|[\\s/(])owt ([a-z][a-z-]*)( (imagenet|folder|list|stats|synthetic|cifar)\\b)?([^#|;&]*)");
+  size_t options = 0;
+  for (const Page& each : pages())
+    for (const std::string& code : each.code)
+      for (std::sregex_iterator at(code.begin(), code.end(), called), end; at != end; ++at) {
+        const std::string command = (*at)[2].str();
+        ASSERT_TRUE(std::count(known.begin(), known.end(), command)) << each.name << ": " << code;
+        for (const std::string& option : options_in((*at)[5].str())) {
+          const std::string of = help(command + (command == "prepare" ? (*at)[3].str() : ""));
+          EXPECT_TRUE(options_in(of).contains(option)) << each.name << ": owt " << command << " " << option;
+          ++options;
+        }
+      }
+  EXPECT_GT(options, 30u);
+}
+
+TEST_F(DocsOfCommands, TheReadmeListsEveryCommand) {
+  const std::string readme = read_file((kRoot / "README.md").string());
+  ASSERT_GT(commands().size(), 10u);
+  for (const std::string& command : commands()) EXPECT_THAT(readme, HasSubstr("| `owt " + command));
+}
+
+TEST(Docs, TheReadmeIsShort) {
+  const std::vector<std::string> lines = text_lines((kRoot / "README.md").string());
+  EXPECT_LE(lines.size(), 180u);
+  for (const std::string& line : lines) EXPECT_LE(line.size(), 120u) << line;
+}
+
+TEST(Docs, ExplainAndDrawEveryStrategy) {
+  const std::string readme = read_file((kRoot / "README.md").string());
+  const std::string strategies = read_file((kRoot / "docs/strategies.md").string());
+  for (const Strategy strategy : all_strategies()) {
+    const std::string name = name_of(strategy), drawing = "drawings/" + name + ".svg";
+    EXPECT_THAT(readme, HasSubstr("\n| `" + name + "` |"));
+    EXPECT_THAT(strategies, HasSubstr("\n### `" + name + "`\n"));
+    EXPECT_THAT(strategies, HasSubstr("(" + drawing + ")"));
+    EXPECT_THAT(read_file((kRoot / "docs" / drawing).string()), HasSubstr(">" + name + " of alexnet_owt on 4 ranks"));
+  }
+}
+
+// A line of a table of docs/recipes.md.
+struct Row {
+  std::string section, table;  // the heading above, and the first cell of the table's head
+  std::vector<std::string> cells;
+};
+
+std::vector<std::string> cells_of(const std::string& line) {
+  return all_of(line, std::regex("\\|\\s*([^|]*[^|\\s])?\\s*(?=\\|)"), 1);
+}
+
+std::vector<Row> rows_of_recipes() {
+  std::vector<Row> rows;
+  std::string section, table;
+  for (const std::string& line : page("docs/recipes.md").lines) {
+    if (line.starts_with("## ")) section = line.substr(3);
+    if (!line.starts_with("|")) table.clear();
+    if (!line.starts_with("|") || line.starts_with("|---")) continue;
+    const std::vector<std::string> cells = cells_of(line);
+    table.empty() ? table = cells.at(0) : (rows.push_back({section, table, cells}), table);
+  }
+  return rows;
+}
+
+// Names between backticks, outside of brackets.
+std::vector<std::string> names_in(const std::string& cell) {
+  return all_of(std::regex_replace(cell, std::regex("\\([^)]*\\)"), ""), std::regex("`(\\w+)`"), 1);
+}
+
+// The keys in the first column of a table.
+std::set<std::string> keys_on_page(const std::string& section, const std::string& table) {
+  std::set<std::string> keys;
+  for (const Row& row : rows_of_recipes())
+    if (row.section == section && row.table == table)
+      for (const std::string& key : names_in(row.cells[0])) keys.insert(key);
+  return keys;
+}
+
+// The keys that an error lists which says that there is no such key.
+std::set<std::string> keys_in(const std::string& error) {
+  std::smatch found;
+  if (!std::regex_search(error, found, std::regex("no key 'zz' \\(keys[^:]*: ([^)]*)\\)"))) fail(error);
+  const std::vector<std::string> keys = all_of(found[1].str(), std::regex("\\w+"));
+  return {keys.begin(), keys.end()};
+}
+
+std::set<std::string> known_keys(const std::string& table, const std::vector<Overrides>& variants) {
+  std::set<std::string> known;
+  for (Overrides changes : variants) {
+    changes.emplace_back(table + ".zz", "1");
+    known.merge(keys_in(message_of([&] { small_settings(kLeastRecipe, changes); })));
+  }
+  return known;
+}
+
+const std::vector<Overrides> kFormats = {{{"data.format", "synthetic"}},
+                                         {{"data.format", "cifar10"}, {"data.augment.crop", "8"}},
+                                         {{"data.format", "shards"}}};
+const std::vector<std::pair<std::string, Overrides>> kSchedules = {
+    {"constant", {}},
+    {"step", {{"schedule.every", "1"}, {"schedule.factor", "0.1"}}},
+    {"multistep", {{"schedule.milestones", "[1]"}, {"schedule.factor", "0.1"}}},
+    {"poly", {{"schedule.power", "1"}}},
+    {"cosine", {}},
+    {"exp", {{"schedule.target_factor", "10"}}},
+    {"dexp", {{"schedule.target_factor", "10"}, {"schedule.steps", "2"}}}};
+
+TEST(DocsOfRecipes, ListTheKeysOfEverySection) {
+  const std::vector<Overrides> as_it_is = {{}};
+  for (const std::string section : {"loss", "optimizer", "parallel", "run"})
+    EXPECT_EQ(keys_on_page("`[" + section + "]`", "key"), known_keys(section, as_it_is)) << section;
+  std::set<std::string> data = known_keys("data", kFormats);
+  EXPECT_EQ(keys_on_page("`[data]`", "key"), data);
+  EXPECT_EQ(keys_on_page("`[data]`", "key of `augment`"), known_keys("data.augment", kFormats));
+}
+
+TEST(DocsOfRecipes, ListTheKeysOfEverySchedule) {
+  const std::set<std::string> common = keys_on_page("`[schedule]`", "key");
+  size_t types = 0;
+  for (const Row& row : rows_of_recipes()) {
+    if (row.section != "`[schedule]`" || row.table != "`type`") continue;
+    const std::string type = names_in(row.cells[0]).at(0);
+    std::set<std::string> keys = common;
+    for (const std::string& key : names_in(row.cells[1])) keys.insert(key);
+    const auto with = std::find_if(kSchedules.begin(), kSchedules.end(), [&](auto& s) { return s.first == type; });
+    ASSERT_NE(with, kSchedules.end()) << type;
+    Overrides changes = with->second;
+    changes.emplace_back("schedule.type", type);
+    EXPECT_EQ(keys, known_keys("schedule", {changes})) << type;
+    ++types;
+  }
+  EXPECT_EQ(types, kSchedules.size());
+}
+
+// Set to what the page says that it is where it is left out, a key changes nothing.
+TEST(DocsOfRecipes, SayTheDefaults) {
+  std::map<std::string, std::string> defaults;
+  for (const Row& row : rows_of_recipes()) {
+    const std::vector<std::string> section = all_of(row.section, std::regex("^`\\[(\\w+)\\]`$"), 1);
+    const std::vector<std::string> values = all_of(row.cells.at(1), std::regex("`([^`]+)`"), 1);
+    const std::vector<std::string> keys = names_in(row.cells[0]);
+    if (section.empty() || row.table != "key" || values.size() != keys.size()) continue;
+    for (size_t i = 0; i < keys.size(); ++i) defaults[section[0] + "." + keys[i]] = values[i];
+  }
+  for (const RecipeKey& key : recipe_keys()) {
+    ASSERT_TRUE(defaults.contains(key.key)) << key.key;
+    EXPECT_EQ(shown(key, {{key.key, defaults[key.key]}}), key.otherwise) << key.key;
+  }
+}
+
+const std::map<std::string, std::string> kLayers = {
+    {"conv", "out = 2, kernel = 1"}, {"dense", "out = 2"},      {"max_pool", "kernel = 2"},
+    {"avg_pool", "kernel = 2"},      {"dropout", "rate = 0.5"}, {"residual", "body = [{ name = 'a', type = 'relu' }]"},
+};
+
+TEST(DocsOfRecipes, ListTheKeysOfEveryLayer) {
+  std::map<std::string, std::set<std::string>> on_page;
+  for (const Row& row : rows_of_recipes()) {
+    if (row.section != "Models" || row.table != "type") continue;
+    std::set<std::string> keys{"name", "type"};
+    for (const std::string& key : names_in(row.cells[1])) keys.insert(key);
+    if (row.cells[1].find("those of a weight") != std::string::npos) keys.insert({"init", "lr", "decay", "bias"});
+    for (const std::string& type : names_in(row.cells[0])) on_page[type] = keys;
+  }
+  for (const LayerType& type : net_layer_types()) {
+    const auto with = kLayers.find(type.type);
+    const std::string layer = concat("{ name = 'l', zz = 1, type = '", type.type, "'",
+                                     with == kLayers.end() ? "" : ", " + with->second, " }");
+    EXPECT_EQ(on_page[type.type], keys_in(message_of([&] { model_of("[1, 4, 4]", 2, layer); }))) << type.type;
+  }
+  EXPECT_EQ(on_page.size(), net_layer_types().size());
+}
+
+TEST(DocsOfRecipes, ListTheKeysOfAModel) {
+  const std::string model = model_text("[1, 4, 4]", 2, "{ name = 'fc', type = 'dense', out = 2 }");
+  EXPECT_EQ(keys_on_page("Models", "key of a model"), keys_in(message_of([&] { model_of("zz = 1\n" + model); })));
+}
+
+TEST(DocsOfRecipes, ListTheInitializers) {
+  const std::map<std::string, std::string> needs = {
+      {"constant", "value = 1"}, {"gaussian", "std = 1"}, {"uniform", "low = 0, high = 1"}};
+  size_t types = 0;
+  for (const Row& row : rows_of_recipes()) {
+    if (!row.table.starts_with("`init")) continue;
+    const std::string type = names_in(row.cells[0]).at(0);
+    std::set<std::string> keys{"type"};
+    for (const std::string& key : names_in(row.cells[1])) keys.insert(key);
+    const std::string layer = concat("{ name = 'fc', type = 'dense', out = 2, init = { zz = 1, type = '", type, "'",
+                                     needs.contains(type) ? ", " + needs.at(type) : "", " } }");
+    EXPECT_EQ(keys, keys_in(message_of([&] { model_of("[1, 4, 4]", 2, layer); }))) << type;
+    ++types;
+  }
+  EXPECT_EQ(types, 5u);
+}
+
+// The recipe at the beginning of the page is one.
+TEST(DocsOfRecipes, BeginWithARecipe) {
+  const std::string text = read_file((kRoot / "docs/recipes.md").string());
+  const size_t begin = text.find("```toml\n") + 8;
+  const TempFolder folder;
+  fs::copy(kRoot / "configs/models", folder.file("models"));
+  write_bytes(folder.file("recipe.toml"), text.substr(begin, text.find("```", begin) - begin));
+  EXPECT_EQ(read_settings(folder.file("recipe.toml")).model.name, "cifar10_quick");
+}
+
+}  // namespace
+}  // namespace owt
