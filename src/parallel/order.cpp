@@ -39,7 +39,7 @@ void zero(StepOrder& step) {
 // The rows of the next round travel while this one is computed, and the gradients of the one before go home: there is
 // room for two. On a grid (fewer ranks a group than ranks) each group does so by itself, and the groups sum the
 // gradients of their dense layers when those of the last round are there.
-// Source: Krizhevsky 2014, "One weird trick for parallelizing convolutional neural networks", section 3.
+// Source: Krizhevsky 2014, "One weird trick for parallelizing convolutional neural networks", schemes (a) to (c).
 void one_weird_trick(StepOrder& step) {
   step.start_labels();
   step.forward_front();
@@ -60,7 +60,7 @@ void one_weird_trick(StepOrder& step) {
 
 // mp: the dense layers are split, and all ranks of a group compute the layers before them for all rows. Nothing is
 // brought together; the gradient at the boundary, a summand on every rank, is summed.
-// Source: Krizhevsky 2014, section 2 (model parallelism).
+// Source: Krizhevsky 2014, on model parallelism.
 void model_parallel(StepOrder& step) {
   step.forward_front();
   step.forward_dense(0);

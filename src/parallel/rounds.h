@@ -4,7 +4,7 @@
 //   owt-b: K rounds, rank r's rows [0, B) in round r       dense batch B
 //   owt-c: K rounds, rows [r*B/K, (r+1)*B/K) of every rank dense batch B
 //   owt-d: as owt-a; columns travel instead of rows where that is less
-// Source: Krizhevsky, "One weird trick", section 3.
+// Source: Krizhevsky 2014, "One weird trick", schemes (a) to (c).
 #pragma once
 
 #include <cstdint>

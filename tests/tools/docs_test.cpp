@@ -185,6 +185,26 @@ TEST(Docs, ExplainAndDrawEveryStrategy) {
   }
 }
 
+// What a drawing shows, in order, without the times.
+std::vector<std::string> drawn_in(const std::string& svg) {
+  return all_of(svg, std::regex("<title>([^<]*), [^ ,]* ms from"), 1);
+}
+
+TEST_F(DocsOfCommands, DrawingsShowTheOrderThatIsRun) {
+  for (const Strategy strategy : all_strategies()) {
+    const std::string name = name_of(strategy), drawing = file(name + ".svg");
+    const Result drawn = owt("plan " + config("models/alexnet_owt.toml") +
+                             " --workers 4 --set data.batch=512 --gpu A100 --hosts 4 --bandwidth 25Gbit --latency 30us"
+                             " --parallel " +
+                             name + " --draw " + drawing);
+    ASSERT_EQ(drawn.code, 0) << drawn.err;
+    const std::vector<std::string> wanted = drawn_in(read_file(drawing));
+    EXPECT_GT(wanted.size(), 20u);
+    EXPECT_EQ(drawn_in(read_file((kRoot / "docs/drawings" / (name + ".svg")).string())), wanted)
+        << "docs/strategies.md has the command that draws docs/drawings/" << name << ".svg anew";
+  }
+}
+
 // A line of a table of docs/recipes.md.
 struct Row {
   std::string section, table;  // the heading above, and the first cell of the table's head
