@@ -214,7 +214,9 @@ class BatchNorm : public Layer {
     return dispatch(on, [&](auto tag) { return bind_batch_norm(tag, params, eps_, in); });
   }
 
-  double eps() const { return eps_; }
+  Described describe(const Shape&) override {
+    return {type(), {{"eps", eps_}, {"momentum", params_[kRunningMean].lr_mult}}, params()};
+  }
 
  private:
   enum : size_t { kWeight, kBias, kRunningMean, kRunningVar };
@@ -226,8 +228,6 @@ class BatchNorm : public Layer {
 }  // namespace
 
 std::unique_ptr<Layer> make_batch_norm(const LayerSpec& spec) { return std::make_unique<BatchNorm>(spec); }
-
-double batch_norm_eps(const Layer& batch_norm) { return dynamic_cast<const BatchNorm&>(batch_norm).eps(); }
 
 std::unique_ptr<Op> bind_batch_norm(Cpu, BatchNormParams params, double eps, const Shape& in) {
   return std::make_unique<BatchNormOp>(params, eps, in);

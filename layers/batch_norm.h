@@ -19,7 +19,6 @@ struct BatchNormParams {
 };
 
 std::unique_ptr<Layer> make_batch_norm(const LayerSpec& spec);
-double batch_norm_eps(const Layer& batch_norm);  // of a batch_norm
 // The parameters must outlive the op.
 std::unique_ptr<Op> bind_batch_norm(Cpu, BatchNormParams params, double eps, const Shape& in);
 std::unique_ptr<Op> bind_batch_norm(Cuda, BatchNormParams params, double eps, const Shape& in);

@@ -9,6 +9,8 @@
 namespace owt {
 namespace {
 
+using Integers = std::vector<int64_t>;
+
 enum class Round { kDown, kUp };
 
 struct Pair {
@@ -76,6 +78,16 @@ class Conv : public Layer {
   }
   double flops(const Shape& in) const override { return geometry(in).flops(in.rows()); }
   std::vector<Param*> params() override { return pointers_to(params_); }
+
+  Described describe(const Shape& in) override {
+    const ConvGeometry g = geometry(in);
+    return {type(),
+            {{"kernel", Integers{g.kernel_h, g.kernel_w}},
+             {"stride", Integers{g.stride_h, g.stride_w}},
+             {"pad", Integers{g.top, g.left, g.bottom, g.right}},
+             {"groups", g.groups}},
+            params()};
+  }
 
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     return dispatch(on, [&](auto tag) { return bind_conv(tag, geometry(in), in.rows(), params_[0], bias()); });

@@ -1,17 +1,15 @@
 // Two-dimensional convolution.
 //   x: N x H x W x C  ->  y: N x OH x OW x out
-//   y[n,i,j,o] = bias[o] + sum over u,v,c of x[n, i*stride - pad + u, j*stride - pad + v, c] *
-//   weight[o,u,v,c]
+//   y[n,i,j,o] = bias[o] + sum over u,v,c of x[n, i*stride - pad + u, j*stride - pad + v, c] * weight[o,u,v,c]
 // with zeros outside x. With groups > 1 output o sees the C / groups channels of its own group only.
-//   OH = (H + 2*pad - kernel) / stride + 1, rounded down, or up with round = "up": then more zeros follow at
-//   the bottom and right edge, so that the last window is whole (the geometry of cuda-convnet).
-// Keys: out, kernel (k or [kh, kw]), stride (1), pad (0) (both one number or [h, w]), groups (1), round
-// ("down" | "up"),
-//   init (xavier), lr, decay (multipliers of the weight), bias (true | false | table of lr, decay, init
-//   (constant 0)).
-// Parameters: `name.weight`, kept as [out, kh, kw, C / groups], in files [out, C / groups, kh, kw];
-// `name.bias` [out]. Errors: channels or outputs that groups does not divide, a kernel larger than the padded
-// image, an input that is no image. Source: Krizhevsky et al. 2012, section 3; groups: section 3.2 there.
+//   OH = (H + 2*pad - kernel) / stride + 1, rounded down, or up with round = "up": then more zeros follow at the bottom
+//   and right edge, so that the last window is whole (the geometry of cuda-convnet).
+// Keys: out, kernel (k or [kh, kw]), stride (1) and pad (0) (both one number or [h, w]), groups (1),
+//   round ("down" | "up"), init (xavier), lr and decay (multipliers of the weight), bias (true | false | a table of lr,
+//   decay and init (constant 0)).
+// Parameters: `name.weight`, kept as [out, kh, kw, C / groups], in files [out, C / groups, kh, kw]; `name.bias` [out].
+// Errors: channels or outputs that groups does not divide, a kernel larger than the padded image, an input that is no
+// image. Source: Krizhevsky et al. 2012, section 3; groups: section 3.2 there.
 #pragma once
 
 #include "layers/layer.h"
@@ -37,10 +35,10 @@ ConvGeometry packed_geometry(const ConvGeometry& plain, int64_t block_h, int64_t
 
 std::unique_ptr<Layer> make_conv(const LayerSpec& spec);
 
-// Of a conv on a batch `in`; none for any other layer.
+// The geometry of a conv on a batch `in`; none for any other layer.
 std::optional<ConvGeometry> conv_geometry(const Layer& layer, const Shape& in);
 
-// Of `rows` images. The parameters must outlive the op; bias may be null.
+// The op for `rows` images. The parameters must outlive it; bias may be null.
 std::unique_ptr<Op> bind_conv(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
 std::unique_ptr<Op> bind_conv(Cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
 // y = relu(the convolution); NaN stays NaN. backward takes the relu's y and dy, and overwrites dy. Null on the CPU,

@@ -95,6 +95,7 @@ class Dropout : public Layer {
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     return dispatch(on, [&](auto tag) { return bind_dropout(tag, settings_, in); });
   }
+  Described describe(const Shape&) override { return {type(), {{"rate", settings_.rate}}, {}}; }
   const DropoutSettings& settings() const { return settings_; }
 
  private:

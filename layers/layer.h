@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "layers/description.h"
 #include "layers/param.h"
 #include "src/core/config.h"
 #include "src/core/device.h"
@@ -95,6 +96,9 @@ class Layer {
   virtual Columns columns() const { return Columns::kMixes; }
   virtual bool in_place() const { return false; }
 
+  // The layer on a batch of this shape. A composite one describes what it does with what its inner layers give.
+  virtual Described describe(const Shape&) { return {type_, {}, params()}; }
+
   // A layer inside a composite layer, with the batch it gets when the composite gets `in`.
   struct Inner {
     Layer* layer;
@@ -105,6 +109,7 @@ class Layer {
     static_cast<void>(in);
     return {};
   }
+  // The op for batches of this shape. A layer without CUDA code begins with require_cpu(on).
   virtual std::unique_ptr<Op> bind(const Shape& in, const Compute& on) = 0;
 
   // This layer and the first few of those that follow it in a net, as one op, where the device does that faster:
@@ -116,6 +121,13 @@ class Layer {
   virtual Run bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) {
     static_cast<void>(followers);
     return {bind(in, on), 1};
+  }
+
+ protected:
+  // Throws Error where `on` is no CPU.
+  void require_cpu(const Compute& on) const {
+    if (on.device != Device::kCpu)
+      fail("there is no GPU version of ", type_, ", the type of layer '", name_, "'; use --device cpu");
   }
 
  private:

@@ -145,7 +145,10 @@ class Lrn : public Layer {
     return dispatch(on, [&](auto tag) { return bind_lrn(tag, settings_, in); });
   }
 
-  const LrnSettings& settings() const { return settings_; }
+  Described describe(const Shape&) override {
+    const auto [size, alpha, beta, k] = settings_;
+    return {type(), {{"size", size}, {"alpha", double{alpha}}, {"beta", double{beta}}, {"k", double{k}}}, {}};
+  }
 
  private:
   LrnSettings settings_;
@@ -159,8 +162,6 @@ std::unique_ptr<Op> bind_with(Power power, const LrnSettings& settings, const Sh
 }  // namespace
 
 std::unique_ptr<Layer> make_lrn(const LayerSpec& spec) { return std::make_unique<Lrn>(spec); }
-
-const LrnSettings& lrn_settings(const Layer& lrn) { return dynamic_cast<const Lrn&>(lrn).settings(); }
 
 std::unique_ptr<Op> bind_lrn(Cpu, const LrnSettings& settings, const Shape& in) {
   if (settings.beta == 0.5f) return bind_with(PowerHalf{}, settings, in);

@@ -20,7 +20,6 @@ struct LrnSettings {
 };
 
 std::unique_ptr<Layer> make_lrn(const LayerSpec& spec);
-const LrnSettings& lrn_settings(const Layer& lrn);  // of an lrn, while it lives
 std::unique_ptr<Op> bind_lrn(Cpu, const LrnSettings& settings, const Shape& in);
 std::unique_ptr<Op> bind_lrn(Cuda, const LrnSettings& settings, const Shape& in);
 

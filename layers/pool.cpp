@@ -281,6 +281,8 @@ Window read_window(Config& config) {
   return window;
 }
 
+using Integers = std::vector<int64_t>;
+
 enum class Pooling { kMax, kAverage };
 
 class Pool : public Layer {
@@ -310,10 +312,31 @@ class Pool : public Layer {
     });
   }
 
-  const Window& window() const { return window_; }
+  // Padding never wins; it counts in a mean, and what lies beyond it does not.
+  Described describe(const Shape& in) override {
+    const int64_t p = window_.pad;
+    const Shape out = out_shape(in);
+    Described pool{
+        type(),
+        {{"kernel", Integers{window_.kernel, window_.kernel}}, {"stride", Integers{window_.stride, window_.stride}}},
+        {}};
+    if (pooling_ == Pooling::kAverage) {
+      pool.attributes.emplace_back("zeros", Integers{p, p, p, p});
+      pool.attributes.emplace_back("pad", Integers{0, 0, beyond(in[1] + 2 * p, out[1]), beyond(in[2] + 2 * p, out[2])});
+    } else {
+      pool.attributes.emplace_back("pad", Integers{p, p, beyond(in[1] + p, out[1]), beyond(in[2] + p, out[2])});
+    }
+    return pool;
+  }
+
   const Window* window_of(Pooling pooling) const { return pooling_ == pooling ? &window_ : nullptr; }
 
  private:
+  // Positions beyond an extent that the last of `out` windows needs.
+  int64_t beyond(int64_t extent, int64_t out) const {
+    return std::max<int64_t>(0, (out - 1) * window_.stride + window_.kernel - extent);
+  }
+
   Pooling pooling_;
   Window window_;
 };
@@ -348,8 +371,6 @@ const Window* avg_pool_window(const Layer& layer) {
   const auto* pool = dynamic_cast<const Pool*>(&layer);
   return pool ? pool->window_of(Pooling::kAverage) : nullptr;
 }
-
-const Window& pool_window(const Layer& pool) { return dynamic_cast<const Pool&>(pool).window(); }
 
 std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in) {
   // One byte per output is a quarter of the traffic; only windows beyond 16 x 16 need more.

@@ -1,20 +1,17 @@
 // Pooling over image planes: N x H x W x C -> N x OH x OW x C.
 //
-// Keys: kernel (height and width of the window), stride (default: kernel), pad (default 0, at most kernel /
-// 2), round = "down" | "up" (default "down").
+// Keys: kernel (height and width of the window), stride (default: kernel), pad (default 0, at most kernel / 2),
+// round = "down" | "up" (default "down").
 //
-//   OH = (H + 2 * pad - kernel) / stride + 1, rounded down or up; so for OW. Rounded up, a last window that
-//   would start beyond the image and its left padding is dropped, so that every window holds at least one
-//   pixel (PyTorch's ceil_mode). Output (oh, ow) sees the window that starts at (oh * stride - pad, ow *
-//   stride - pad).
+//   OH = (H + 2 * pad - kernel) / stride + 1, rounded down or up; so for OW. Rounded up, a last window that would start
+//   beyond the image and its left padding is dropped, so that every window holds at least one pixel (PyTorch's
+//   ceil_mode). Output (oh, ow) sees the window that starts at (oh * stride - pad, ow * stride - pad).
 //
-// max_pool: y = the largest pixel of the window; padding never wins. NaN in a window gives NaN. dx: the first
-// of equal
-//   maxima in row order gets dy.
-// avg_pool: y = sum of the window's pixels / its positions inside the padded image [-pad, H + pad) x [-pad, W
-// + pad).
-//   Padding counts as zeros; what sticks out beyond it because of round = "up" does not count. (PyTorch's
-//   default count_include_pad, and Caffe.)
+// max_pool: y = the largest pixel of the window; padding never wins. NaN in a window gives NaN. Of equal maxima the
+//   first in row order gets dy.
+// avg_pool: y = sum of the window's pixels / its positions inside the padded image [-pad, H + pad) x [-pad, W + pad).
+//   Padding counts as zeros; what sticks out beyond it because of round = "up" does not count, as in PyTorch with its
+//   default count_include_pad, and in Caffe.
 // global_avg_pool: N x H x W x C -> N x C, the mean over all positions. Keys: none.
 #pragma once
 
@@ -34,12 +31,9 @@ std::unique_ptr<Layer> make_max_pool(const LayerSpec& spec);
 std::unique_ptr<Layer> make_avg_pool(const LayerSpec& spec);
 std::unique_ptr<Layer> make_global_avg_pool(const LayerSpec& spec);
 
-// Of a max_pool, while it lives; null for any other layer.
+// The window of a max_pool or of an avg_pool, while the layer lives; null for any other layer.
 const Window* max_pool_window(const Layer& layer);
-// Of an avg_pool, while it lives; null for any other layer.
 const Window* avg_pool_window(const Layer& layer);
-// Of a max_pool or avg_pool, while it lives.
-const Window& pool_window(const Layer& pool);
 
 // `in` is the shape of the batch.
 std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in);

@@ -152,7 +152,7 @@ class Residual : public Layer {
     return std::make_unique<ResidualOp>(body_, shortcut_.size() > 0 ? &shortcut_ : nullptr, relu_, in, on);
   }
 
-  ResidualParts parts() const { return {body_, shortcut_, relu_}; }
+  Described describe(const Shape&) override { return {type(), {{"relu", int64_t{relu_}}}, {}}; }
 
  private:
   static Net make_branch(const LayerSpec& spec, const std::string& key) {
@@ -183,8 +183,6 @@ void for_each_element(int64_t elements, const Function& function) {
 }  // namespace
 
 std::unique_ptr<Layer> make_residual(const LayerSpec& spec) { return std::make_unique<Residual>(spec); }
-
-ResidualParts residual_parts(const Layer& residual) { return dynamic_cast<const Residual&>(residual).parts(); }
 
 void add_branches(Cpu, const Tensor& a, const Tensor& b, bool relu, Tensor& y, const Stream&) {
   const float *first = a.data(), *second = b.data();

@@ -8,17 +8,10 @@
 #pragma once
 
 #include "layers/layer.h"
-#include "src/net/net.h"
 
 namespace owt {
 
 std::unique_ptr<Layer> make_residual(const LayerSpec& spec);
-
-struct ResidualParts {
-  const Net &body, &shortcut;  // an empty shortcut is x itself
-  bool relu;
-};
-ResidualParts residual_parts(const Layer& residual);  // of a residual, while it lives
 
 // All tensors of one shape and element type. The sum is computed in f32.
 // y = a + b, or the positive part of it; NaN stays NaN.

@@ -4,17 +4,14 @@
 #include <span>
 
 #include "layers/conv.h"
-#include "layers/lrn.h"
-#include "layers/pool.h"
 #include "layers/softmax_rows.h"
 #include "src/core/check.h"
-#include "src/net/residual.h"
 #include "src/parallel/order.h"
 
 namespace owt {
 namespace {
 
-using Layers = std::span<const std::unique_ptr<Layer>>;
+using Layers = std::span<Layer* const>;
 
 // A thread of a pool's kernels takes 8 channels of a window, and so many instructions for itself and for each pixel of
 // the window: counted in what nvcc 13.0 makes for sm_90a of windows of 2 and of 3 pixels in bf16.
@@ -38,6 +35,23 @@ int64_t run_length(Layers layers) {
   return next(2, "dropout") ? 3 : 2;
 }
 
+// Whether the op of the last of them overwrites the gradient it is given, as Tape::overwrites_dy() says.
+bool overwrites_gradient(Layers layers) {
+  int64_t last = 0;
+  for (size_t i = 0; i < layers.size(); i += static_cast<size_t>(last)) last = run_length(layers.subspan(i));
+  return last > 1;
+}
+
+// The branches of a residual; a second one that is empty is left out.
+std::vector<std::vector<Layer*>> branches_of(const Layer& residual, const Shape& in) {
+  std::vector<std::vector<Layer*>> branches;
+  for (const Layer::Inner& inner : residual.inner(in)) {
+    if (inner.first) branches.emplace_back();
+    branches.back().push_back(inner.layer);
+  }
+  return branches;
+}
+
 struct Launches {
   std::vector<StepLaunch> forward, backward;
 };
@@ -55,7 +69,7 @@ class OpLaunches {
   OpLaunches(Layers layers, const Shape& in, bool wants_dx, DType dtype)
       : layers_(layers), in_(in), wants_dx_(wants_dx), dtype_(dtype), size_(static_cast<double>(size_of(dtype))) {
     outs_ = {in};
-    for (const auto& layer : layers) outs_.push_back(layer->out_shape(outs_.back()));
+    for (const Layer* layer : layers) outs_.push_back(layer->out_shape(outs_.back()));
     const Layer& first = *layers[0];
     if (is(first, "conv"))
       conv();
@@ -140,9 +154,9 @@ class OpLaunches {
 
   // behind: it is part of a convolution's op, which always wants the gradient.
   void max_pool(size_t layer, bool behind) {
-    const Window& window = *max_pool_window(*layers_[layer]);
     const Shape &from = behind ? outs_[1] : in_, &to = outs_.back();
-    const auto pixels = static_cast<double>(window.kernel * window.kernel);
+    const std::vector<int64_t> kernel = layers_[layer]->describe(from).integers("kernel");
+    const auto pixels = static_cast<double>(kernel[0] * kernel[1]);
     const auto outputs = static_cast<double>(to.elements());
     const double traffic = bytes(from) + bytes(to) + outputs * (pixels < 0x80 ? 1 : 4);
     const auto instructions = [&](const Instructions& of_window) {
@@ -185,7 +199,8 @@ class OpLaunches {
   }
 
   void lrn() {
-    const int64_t size = lrn_settings(*layers_[0]).size, channels = in_[in_.rank() - 1], pack = 16 / size_of(dtype_);
+    const int64_t size = layers_[0]->describe(in_).integer("size"), channels = in_[in_.rank() - 1],
+                  pack = 16 / size_of(dtype_);
     const bool narrow = (size == 3 || size == 5) && channels % pack == 0 && channels / pack <= 256;
     const double terms = narrow ? 0 : 4 * static_cast<double>(in_.elements());
     forward(0, narrow ? "lrn_forward_narrow" : "lrn_forward_wide", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
@@ -197,18 +212,13 @@ class OpLaunches {
 
   // Both branches get the gradient of the sum; one that overwrites it makes it anew for the other.
   void residual() {
-    const auto [body, shortcut, relu] = residual_parts(*layers_[0]);
-    const bool has_shortcut = shortcut.size() > 0;
-    const auto overwrites = [](const Net& branch) {
-      int64_t last = 0;
-      for (int64_t i = 0; i < branch.size(); i += last) last = run_length(branch.layers_from(i));
-      return last > 1;
-    };
-    const Launches of_body = launches_of(body.layers_from(0), in_, wants_dx_, dtype_);
-    const Launches of_shortcut =
-        has_shortcut ? launches_of(shortcut.layers_from(0), in_, wants_dx_, dtype_) : Launches();
-    const bool copies = overwrites(body) || (has_shortcut && overwrites(shortcut));
-    const auto give_gradient = [&, relu = relu] {
+    const auto branches = branches_of(*layers_[0], in_);
+    const Layers body = branches[0], shortcut = branches.size() > 1 ? Layers(branches[1]) : Layers();
+    const bool relu = layers_[0]->describe(in_).integer("relu") == 1;
+    const Launches of_body = launches_of(body, in_, wants_dx_, dtype_);
+    const Launches of_shortcut = launches_of(shortcut, in_, wants_dx_, dtype_);
+    const bool copies = overwrites_gradient(body) || overwrites_gradient(shortcut);
+    const auto give_gradient = [&] {
       if (relu)
         backward(0, "gate", LaunchKind::kElements, {.out_bytes = 4 * y(0)});
       else if (copies)
@@ -218,7 +228,7 @@ class OpLaunches {
     forward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * y(0)});
     give_gradient();
     append(launches_.backward, of_body.backward);
-    if (overwrites(body)) give_gradient();
+    if (overwrites_gradient(body)) give_gradient();
     append(launches_.backward, of_shortcut.backward);
     if (wants_dx_) backward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * x(0)});
     for (auto* phase : {&launches_.forward, &launches_.backward})
@@ -342,7 +352,9 @@ double update_bytes(const Plan& plan, int64_t layer) {
 
 std::vector<StepLaunch> launches_of_step(const Model& model, const Plan& plan) {
   OWT_CHECK_EQ(plan.ranks(), 1);
-  const auto layers = whole_layers(model);
+  const auto owned = whole_layers(model);
+  std::vector<Layer*> layers;
+  for (const auto& layer : owned) layers.push_back(layer.get());
   for (size_t i = 0; i < layers.size(); ++i) {
     const std::vector<Param*> params = layers[i]->params();
     for (size_t p = 0; p < params.size(); ++p) params[p]->grad_type = plan.gradient_type(static_cast<int64_t>(i), p);

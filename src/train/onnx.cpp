@@ -7,14 +7,10 @@
 #include <limits>
 #include <set>
 
-#include "layers/batch_norm.h"
-#include "layers/conv.h"
-#include "layers/lrn.h"
-#include "layers/pool.h"
 #include "src/core/check.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
-#include "src/net/residual.h"
+#include "src/net/net.h"
 #include "src/train/data_facts.h"
 #include "src/train/weights.h"
 
@@ -61,10 +57,10 @@ class OnnxGraph {
     return tensor.name();
   }
 
-  // The layer's parameters, from the weights file: its order is ONNX's.
-  Names params(Layer& layer) {
+  // Parameters, from the weights file: its order is ONNX's.
+  Names params(const std::vector<Param*>& params) {
     Names names;
-    for (const Param* param : layer.params()) {
+    for (const Param* param : params) {
       const Tensor tensor = read_parameter(weights_, path_, *param);
       taken_.insert(param->name);
       names.push_back(constant(param->name, tensor.shape(), tensor.data()));
@@ -108,8 +104,8 @@ onnx::AttributeProto& attribute(onnx::NodeProto& node, const std::string& name,
 void set(onnx::NodeProto& node, const std::string& name, int64_t value) {
   attribute(node, name, onnx::AttributeProto::INT).set_i(value);
 }
-void set(onnx::NodeProto& node, const std::string& name, float value) {
-  attribute(node, name, onnx::AttributeProto::FLOAT).set_f(value);
+void set(onnx::NodeProto& node, const std::string& name, double value) {
+  attribute(node, name, onnx::AttributeProto::FLOAT).set_f(static_cast<float>(value));
 }
 void set(onnx::NodeProto& node, const std::string& name, const Integers& values) {
   onnx::AttributeProto& made = attribute(node, name, onnx::AttributeProto::INTS);
@@ -122,12 +118,6 @@ Integers dims_in_file(const Shape& shape) {
   return {shape[0], shape[1]};
 }
 
-Names with(const Value& x, const Names& params) {
-  Names names{x.name};
-  names.insert(names.end(), params.begin(), params.end());
-  return names;
-}
-
 std::string flat(OnnxGraph& graph, const std::string& name, const Value& x) {
   if (x.shape.rank() == 2) return x.name;
   onnx::NodeProto& node = graph.add("Flatten", name, {x.name});
@@ -135,121 +125,98 @@ std::string flat(OnnxGraph& graph, const std::string& name, const Value& x) {
   return node.output(0);
 }
 
-Value add_layers(OnnxGraph& graph, const Net& net, Value x);
-
-// Each adds the layer's nodes and returns the name of what they give.
-
-std::string add_conv(OnnxGraph& graph, Layer& layer, const Value& x) {
-  const ConvGeometry g = conv_geometry(layer, x.shape).value();
-  onnx::NodeProto& node = graph.add("Conv", layer.name(), with(x, graph.params(layer)));
-  set(node, "kernel_shape", Integers{g.kernel_h, g.kernel_w});
-  set(node, "strides", Integers{g.stride_h, g.stride_w});
-  set(node, "pads", Integers{g.top, g.left, g.bottom, g.right});
-  set(node, "group", g.groups);
-  return node.output(0);
-}
-
-std::string add_dense(OnnxGraph& graph, Layer& layer, const Value& x) {
-  const std::string rows = flat(graph, layer.name() + ".flatten", x);
-  onnx::NodeProto& node = graph.add("Gemm", layer.name(), with({rows, {}}, graph.params(layer)));
-  set(node, "transB", int64_t{1});
-  return node.output(0);
-}
-
-// Positions beyond an extent of `in` (its padding before included) that the last window needs.
-int64_t beyond(const Window& window, int64_t in, int64_t out) {
-  return std::max<int64_t>(0, (out - 1) * window.stride + window.kernel - in);
-}
-
-void set_windows(onnx::NodeProto& node, const Window& window, const Integers& pads) {
-  set(node, "kernel_shape", Integers{window.kernel, window.kernel});
-  set(node, "strides", Integers{window.stride, window.stride});
-  set(node, "pads", pads);
-}
-
-std::string add_max_pool(OnnxGraph& graph, Layer& layer, const Value& x) {
-  const Window& window = pool_window(layer);
-  const Shape out = layer.out_shape(x.shape);
-  onnx::NodeProto& node = graph.add("MaxPool", layer.name(), {x.name});
-  set_windows(node, window,
-              {window.pad, window.pad, beyond(window, x.shape[1] + window.pad, out[1]),
-               beyond(window, x.shape[2] + window.pad, out[2])});
-  return node.output(0);
-}
-
-// Padding counts in the mean and what lies beyond it does not: the first is made part of the image.
-std::string add_avg_pool(OnnxGraph& graph, Layer& layer, const Value& x) {
-  const Window& window = pool_window(layer);
-  const Shape out = layer.out_shape(x.shape);
-  std::string image = x.name;
-  if (window.pad > 0) {
-    const int64_t p = window.pad;
-    const std::string pads = graph.constant(layer.name() + ".pads", {0, 0, p, p, 0, 0, p, p});
-    image = graph.add("Pad", layer.name() + ".padded", {x.name, pads}).output(0);
-  }
-  onnx::NodeProto& node = graph.add("AveragePool", layer.name(), {image});
-  set_windows(
-      node, window,
-      {0, 0, beyond(window, x.shape[1] + 2 * window.pad, out[1]), beyond(window, x.shape[2] + 2 * window.pad, out[2])});
-  set(node, "count_include_pad", int64_t{0});
-  return node.output(0);
-}
-
-std::string add_global_avg_pool(OnnxGraph& graph, Layer& layer, const Value& x) {
-  const std::string means = graph.add("GlobalAveragePool", layer.name() + ".means", {x.name}).output(0);
-  return flat(graph, layer.name(), {means, x.shape});
-}
-
-std::string add_lrn(OnnxGraph& graph, Layer& layer, const Value& x) {
-  const LrnSettings& settings = lrn_settings(layer);
-  if (settings.size % 2 == 0)
-    fail("layer '", layer.name(), "' normalises over ", settings.size,
-         " channels; ONNX's LRN knows odd sizes only, so this model cannot be exported");
-  onnx::NodeProto& node = graph.add("LRN", layer.name(), {x.name});
-  set(node, "size", settings.size);
-  set(node, "alpha", settings.alpha);
-  set(node, "beta", settings.beta);
-  set(node, "bias", settings.k);
-  return node.output(0);
-}
-
-std::string add_batch_norm(OnnxGraph& graph, Layer& layer, const Value& x) {
-  onnx::NodeProto& node = graph.add("BatchNormalization", layer.name(), with(x, graph.params(layer)));
-  set(node, "epsilon", static_cast<float>(batch_norm_eps(layer)));
-  return node.output(0);
-}
-
-std::string add_relu(OnnxGraph& graph, Layer& layer, const Value& x) {
-  return graph.add("Relu", layer.name(), {x.name}).output(0);
-}
-
-std::string add_residual(OnnxGraph& graph, Layer& layer, const Value& x) {
-  const ResidualParts parts = residual_parts(layer);
-  const std::string body = add_layers(graph, parts.body, x).name, shortcut = add_layers(graph, parts.shortcut, x).name;
-  const std::string sum =
-      graph.add("Add", parts.relu ? layer.name() + ".sum" : layer.name(), {body, shortcut}).output(0);
-  return parts.relu ? graph.add("Relu", layer.name(), {sum}).output(0) : sum;
-}
-
-std::string skip(OnnxGraph&, Layer&, const Value& x) { return x.name; }
-
+// How an operator of a description is called in ONNX.
 struct Operator {
-  const char* type;  // of the layer
-  std::string (*add)(OnnxGraph&, Layer&, const Value& x);
+  const char *ours, *theirs;
+  bool takes_rows = false, gives_images = false;  // where ours takes images as well, or gives rows
+  const char* constant = nullptr;                 // an attribute that is always the same
+  int64_t value = 0;
+};
+constexpr Operator kOperators[] = {
+    {"avg_pool", "AveragePool", false, false, "count_include_pad", 0},
+    {"batch_norm", "BatchNormalization"},
+    {"conv", "Conv"},
+    {"dense", "Gemm", true, false, "transB", 1},
+    {"global_avg_pool", "GlobalAveragePool", false, true},
+    {"lrn", "LRN"},
+    {"max_pool", "MaxPool"},
+    {"relu", "Relu"},
 };
 
-constexpr Operator kOperators[] = {
-    {"avg_pool", add_avg_pool}, {"batch_norm", add_batch_norm},
-    {"conv", add_conv},         {"dense", add_dense},
-    {"dropout", skip},          {"global_avg_pool", add_global_avg_pool},
-    {"lrn", add_lrn},           {"max_pool", add_max_pool},
-    {"relu", add_relu},         {"residual", add_residual},
+// How an attribute of a description is called in ONNX; "": it is a matter of training, or of the nodes around.
+constexpr std::pair<const char*, const char*> kAttributes[] = {
+    {"kernel", "kernel_shape"}, {"stride", "strides"}, {"pad", "pads"},
+    {"groups", "group"},        {"eps", "epsilon"},    {"size", "size"},
+    {"alpha", "alpha"},         {"beta", "beta"},      {"k", "bias"},
+    {"momentum", ""},           {"zeros", ""},
 };
+
+void set_attributes(onnx::NodeProto& node, const Described& described) {
+  for (const auto& [name, value] : described.attributes) {
+    const auto same = [&, &ours = name](const auto& known) { return known.first == ours; };
+    const auto* known = std::find_if(std::begin(kAttributes), std::end(kAttributes), same);
+    OWT_CHECK(known != std::end(kAttributes), "'", name, "' of ", described.op, " has no name in ONNX");
+    if (*known->second) std::visit([&](const auto& given) { set(node, known->second, given); }, value);
+  }
+}
+
+// The image with the zeros around it that count.
+std::string with_zeros(OnnxGraph& graph, const std::string& layer, const Described& described, const std::string& x) {
+  for (const auto& [name, value] : described.attributes) {
+    if (name != "zeros") continue;
+    const Integers& z = std::get<Integers>(value);
+    if (std::all_of(z.begin(), z.end(), [](int64_t zeros) { return zeros == 0; })) return x;
+    const std::string pads = graph.constant(layer + ".pads", {0, 0, z[0], z[1], 0, 0, z[2], z[3]});
+    return graph.add("Pad", layer + ".padded", {x, pads}).output(0);
+  }
+  return x;
+}
+
+void check_lrn(const Layer& layer, const Described& described) {
+  if (described.op != "lrn" || described.integer("size") % 2 == 1) return;
+  fail("layer '", layer.name(), "' normalises over ", described.integer("size"),
+       " channels; ONNX's LRN knows odd sizes only, so this model cannot be exported");
+}
+
+std::string add_operator(OnnxGraph& graph, const Operator& op, const Layer& layer, const Described& described,
+                         const Value& x) {
+  check_lrn(layer, described);
+  Names inputs{op.takes_rows ? flat(graph, layer.name() + ".flatten", x)
+                             : with_zeros(graph, layer.name(), described, x.name)};
+  for (const std::string& param : graph.params(described.params)) inputs.push_back(param);
+  onnx::NodeProto& node = graph.add(op.theirs, op.gives_images ? layer.name() + ".means" : layer.name(), inputs);
+  set_attributes(node, described);
+  if (op.constant) set(node, op.constant, op.value);
+  return op.gives_images ? flat(graph, layer.name(), {node.output(0), x.shape}) : node.output(0);
+}
+
+Value add_layer(OnnxGraph& graph, Layer& layer, const Value& x);
+
+// What the branches of a residual give, added: an empty shortcut gives x.
+std::string add_residual(OnnxGraph& graph, Layer& layer, const Described& described, const Value& x) {
+  std::vector<Value> branches;
+  for (const Layer::Inner& inner : layer.inner(x.shape)) {
+    if (inner.first) branches.push_back(x);
+    branches.back() = add_layer(graph, *inner.layer, branches.back());
+  }
+  if (branches.size() == 1) branches.push_back(x);
+  const bool relu = described.integer("relu") == 1;
+  const std::string sum =
+      graph.add("Add", relu ? layer.name() + ".sum" : layer.name(), {branches[0].name, branches[1].name}).output(0);
+  return relu ? graph.add("Relu", layer.name(), {sum}).output(0) : sum;
+}
+
+// The name of what the layer gives.
+std::string add_described(OnnxGraph& graph, Layer& layer, const Described& described, const Value& x) {
+  if (described.op == "dropout") return x.name;
+  if (described.op == "residual") return add_residual(graph, layer, described, x);
+  for (const Operator& op : kOperators)
+    if (described.op == op.ours) return add_operator(graph, op, layer, described, x);
+  fail("layer '", layer.name(), "' is of type ", layer.type(), ", which owt cannot write as ONNX");
+}
 
 Value add_layer(OnnxGraph& graph, Layer& layer, const Value& x) {
-  for (const Operator& op : kOperators)
-    if (layer.type() == op.type) return {op.add(graph, layer, x), layer.out_shape(x.shape)};
-  fail("layer '", layer.name(), "' is of type ", layer.type(), ", which owt cannot write as ONNX");
+  return {add_described(graph, layer, layer.describe(x.shape), x), layer.out_shape(x.shape)};
 }
 
 Value add_layers(OnnxGraph& graph, const Net& net, Value x) {
@@ -362,6 +329,12 @@ void write(const onnx::ModelProto& model, const std::string& file) {
 }
 
 }  // namespace
+
+std::vector<std::string> onnx_layer_types() {
+  std::vector<std::string> types{"dropout", "residual"};
+  for (const Operator& op : kOperators) types.emplace_back(op.ours);
+  return types;
+}
 
 void export_onnx(const Settings& settings, const std::string& weights, const OnnxOptions& options,
                  const std::string& file) {

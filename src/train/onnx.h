@@ -12,6 +12,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "src/train/settings.h"
 
@@ -26,6 +27,9 @@ struct OnnxOptions {
   bool raw_pixels = false;
   std::string run_folder{}, data{};  // where the facts of the training data are (data_facts.h); empty: not said
 };
+
+// The types of layers that can be written.
+std::vector<std::string> onnx_layer_types();
 
 // Writes the model with the weights of a safetensors file. Throws Error for weights of another model, for a layer that
 // no operator computes, and where this program was built without ONNX.

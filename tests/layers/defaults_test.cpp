@@ -1,10 +1,7 @@
 // What keys of layers are where they are left out, as docs/recipes.md has it.
 #include <gtest/gtest.h>
 
-#include "layers/batch_norm.h"
 #include "layers/conv.h"
-#include "layers/lrn.h"
-#include "layers/pool.h"
 #include "tests/support/harness.h"
 
 namespace owt {
@@ -28,20 +25,25 @@ TEST(LayerDefaults, OfPoolsAreWindowsSideBySide) {
   for (const std::string type : {"max_pool", "avg_pool"}) {
     const auto pool = layer_from("type='" + type + "' kernel=2", in);
     EXPECT_EQ(pool->out_shape(in), (Shape{2, 4, 3, 4})) << type;
-    EXPECT_EQ(pool_window(*pool).stride, 2);
-    EXPECT_EQ(pool_window(*pool).pad, 0);
-    EXPECT_FALSE(pool_window(*pool).round_up);
+    const Described described = pool->describe(in);
+    EXPECT_EQ(described.integers("stride"), (std::vector<int64_t>{2, 2}));
+    EXPECT_EQ(described.integers("pad"), std::vector<int64_t>(4, 0));  // not rounded up either
+    if (type == "avg_pool") {
+      EXPECT_EQ(described.integers("zeros"), std::vector<int64_t>(4, 0));
+    }
   }
 }
 
 TEST(LayerDefaults, OfNormalisationsAreThoseOfTheirPapers) {
-  const auto lrn = layer_from("type='lrn'", {1, 2, 2, 8});
-  EXPECT_EQ(lrn_settings(*lrn).size, 5);
-  EXPECT_EQ(lrn_settings(*lrn).alpha, 1e-4f);
-  EXPECT_EQ(lrn_settings(*lrn).beta, 0.75f);
-  EXPECT_EQ(lrn_settings(*lrn).k, 1.0f);
-  const auto norm = layer_from("type='batch_norm'", {1, 2, 2, 8});
-  EXPECT_EQ(batch_norm_eps(*norm), 1e-5);
+  const Shape in{1, 2, 2, 8};
+  const Described lrn = layer_from("type='lrn'", in)->describe(in);
+  EXPECT_EQ(lrn.integer("size"), 5);
+  EXPECT_EQ(lrn.number("alpha"), double{1e-4f});
+  EXPECT_EQ(lrn.number("beta"), 0.75);
+  EXPECT_EQ(lrn.number("k"), 1);
+  const auto norm = layer_from("type='batch_norm'", in);
+  EXPECT_EQ(norm->describe(in).number("eps"), 1e-5);
+  EXPECT_EQ(norm->describe(in).number("momentum"), 0.1);
   for (const Param* param : norm->params())
     EXPECT_EQ(param->lr_mult, param->role == ParamRole::kAverage ? 0.1 : 1) << param->name;
 }
