@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "src/core/bf16.h"
 #include "src/core/philox.h"
 #include "src/core/threads.h"
 #include "tests/support/harness.h"
@@ -50,6 +51,22 @@ void expect_same(const Values& found, const Values& wanted, double exactness, co
 
 void expect_same_bits(const Values& found, const Values& wanted, const std::string& what) {
   expect_same(found, wanted, 0, what);
+}
+
+// As bf16 holds them, which tf32 and f32 hold as well.
+Values rounded(Values values) {
+  for (float& value : values) value = from_bf16(to_bf16(value));
+  return values;
+}
+
+void expect_near(const Values& found, const Values& wanted, double rounding, const std::string& what) {
+  const double usual = root_mean_square(wanted);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const double value = static_cast<double>(wanted[i]), limit = rounding * std::max(usual, std::abs(value));
+    if (std::abs(static_cast<double>(found.at(i)) - value) <= limit) continue;
+    ADD_FAILURE() << what << " at " << i << ": " << found[i] << ", wanted " << wanted[i] << ", usual " << usual;
+    return;  // one tells enough
+  }
 }
 
 void expect_written(const Values& values, const std::string& what) {
@@ -105,7 +122,7 @@ class Check {
     if (device_ == Device::kCpu)
       check_team_size();
     else
-      check_against_cpu();
+      check_on_gpu();
     check_accumulation();
     check_places();
     check_parts();
@@ -119,8 +136,8 @@ class Check {
   std::unique_ptr<Harness> with_settings(std::unique_ptr<Layer> layer, const Shape& in) const {
     return with_settings(std::move(layer), in, device_);
   }
-  static std::unique_ptr<Harness> with_settings(std::unique_ptr<Layer> layer, const Shape& in, Device device) {
-    auto harness = std::make_unique<Harness>(std::move(layer), in, device);
+  static std::unique_ptr<Harness> with_settings(std::unique_ptr<Layer> layer, const Shape& in, const Compute& on) {
+    auto harness = std::make_unique<Harness>(std::move(layer), in, on);
     for (size_t i = 0; i < harness->rows().size(); ++i) harness->rows()[i] = 3 * static_cast<int64_t>(i) + 1;
     harness->pass().step_rows = 3 * in.rows();
     harness->pass().step = 5;
@@ -177,6 +194,32 @@ class Check {
     const auto cpu = with_settings(make_({}), in_, Device::kCpu);
     expect_equal(whole_, results(*cpu), options_.exactness, "against the CPU");
     expect_same(harness_->evaluate(x_), cpu->evaluate(x_), options_.exactness, "in evaluation, against the CPU: y");
+  }
+
+  void check_on_gpu() {
+    check_against_cpu();
+    check_precision(Precision::kTf32, options_.rounding / 8);
+    check_precision(Precision::kBf16, options_.rounding);
+  }
+
+  void check_precision(Precision precision, double rounding) {
+    SCOPED_TRACE(name_of(precision));
+    const auto found = with_settings(make_({}), in_, {device_, precision});
+    const auto wanted = with_settings(make_({}), in_, Device::kCpu);
+    for (Harness* harness : {found.get(), wanted.get()})
+      for (Param* param : harness->layer().params())
+        param->set_value(upload(rounded(download(param->value)), param->shape(), Device::kCpu));
+    const Values x = rounded(x_), dy = rounded(dy_);
+    const Results theirs = results(*wanted, x, dy), ours = results(*found, x, dy);
+    const auto compare = [&](const Values& mine, const Values& exact, const std::string& what) {
+      expect_written(mine, what);
+      if (options_.rounds_once) expect_near(mine, exact, rounding, what);
+    };
+    compare(ours.y, theirs.y, "y");
+    compare(ours.dx, theirs.dx, "dx");
+    for (size_t i = 0; i < params().size(); ++i)
+      compare(ours.grads[i], theirs.grads[i], "gradient of " + params()[i]->name);
+    compare(found->evaluate(x), wanted->evaluate(x), "y in evaluation");
   }
 
   void check_accumulation() {
