@@ -13,11 +13,20 @@
 namespace owt {
 namespace {
 
+// A new layer is a new line.
+// clang-format off
 constexpr LayerType kTypes[] = {
-    {"avg_pool", make_avg_pool}, {"batch_norm", make_batch_norm}, {"conv", make_conv},
-    {"dense", make_dense},       {"dropout", make_dropout},       {"global_avg_pool", make_global_avg_pool},
-    {"lrn", make_lrn},           {"max_pool", make_max_pool},     {"relu", make_relu},
+    {"avg_pool", make_avg_pool},
+    {"batch_norm", make_batch_norm},
+    {"conv", make_conv},
+    {"dense", make_dense},
+    {"dropout", make_dropout},
+    {"global_avg_pool", make_global_avg_pool},
+    {"lrn", make_lrn},
+    {"max_pool", make_max_pool},
+    {"relu", make_relu},
 };
+// clang-format on
 
 }  // namespace
 
