@@ -37,26 +37,35 @@ std::vector<double> largest(Communicator& comm, const std::vector<double>& mine,
   return most;
 }
 
-// A collective of zeros, of which the root is rank 0; `bytes` are rounded up to equal shares.
-Call call_of(const Communicator& comm, Collective collective, int64_t bytes, Device device) {
-  const int64_t share = std::max<int64_t>((bytes + 4 * comm.ranks() - 1) / (4 * comm.ranks()), 1);
+// A collective of zeros, of which the root is rank 0, or a message to the next rank and one from the rank before; `bytes`
+// are rounded up to equal shares.
+std::vector<Call> calls_of(Communicator& comm, Collective collective, int64_t bytes, Device device) {
+  const int ranks = comm.ranks();
+  const int64_t share = std::max<int64_t>((bytes + 4 * ranks - 1) / (4 * ranks), 1);
   const auto zeros = [&](bool whole) {
-    Tensor tensor({whole ? share * comm.ranks() : share}, DType::kF32, device);
+    Tensor tensor({whole ? share * ranks : share}, DType::kF32, device);
     tensor.zero();
     return tensor;
   };
   Call call{collective, zeros(collective != Collective::kAllGather), zeros(collective != Collective::kReduceScatter)};
+  if (collective == Collective::kSend) {
+    std::vector<Route> ring;
+    for (int r = 0; r < ranks; ++r) ring.push_back({r, (r + 1) % ranks, call.in.bytes()});
+    comm.connect(ring);
+    return {{Collective::kSend, call.in, {}, (comm.rank() + 1) % ranks},
+            {Collective::kReceive, {}, call.out, (comm.rank() + ranks - 1) % ranks}};
+  }
   if (collective == Collective::kAllReduce) call.out = call.in;
   if (collective == Collective::kBroadcast && comm.rank() != 0) call.in = Tensor();
   if (collective == Collective::kReduce && comm.rank() != 0) call.out = Tensor();
-  return call;
+  return {call};
 }
 
 }  // namespace
 
 std::vector<Collective> all_collectives() {
-  return {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
-          Collective::kBroadcast, Collective::kReduce,    Collective::kAllToAll};
+  return {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kBroadcast,
+          Collective::kReduce,    Collective::kAllToAll,  Collective::kSend};
 }
 
 double bus_factor(Collective collective, int ranks) {
@@ -70,6 +79,8 @@ double bus_factor(Collective collective, int ranks) {
       return others;
     case Collective::kBroadcast:
     case Collective::kReduce:
+    case Collective::kSend:
+    case Collective::kReceive:
       return 1;
   }
   return 1;
@@ -77,18 +88,24 @@ double bus_factor(Collective collective, int ranks) {
 
 CollectiveTime time_collective(Communicator& comm, Collective collective, int64_t bytes, const BenchLimits& limits,
                                Device device) {
-  const Call call = call_of(comm, collective, bytes, device);
+  const std::vector<Call> calls = calls_of(comm, collective, bytes, device);
+  const auto start = [&] {
+    std::vector<Event> ends;
+    for (const Call& call : calls) ends.push_back(comm.run(call));
+    return ends;
+  };
   const auto timed = [&] {
     gather(comm, DType::kF64, std::vector<double>{0}, device);  // nobody's late arrival counts
     const auto begin = Clock::now();
-    comm.run(call).wait();
+    for (const Event& end : start()) end.wait();
     return seconds_since(begin);
   };
-  CollectiveTime result{collective, call.whole().bytes()};
+  CollectiveTime result{collective, calls.front().whole().bytes()};
   for (int i = 0; i < limits.warm_up; ++i) timed();
-  const Event probe = comm.run(call);
-  const double under_way = probe.done() ? 0 : 1;
-  probe.wait();
+  const std::vector<Event> probes = start();
+  const bool all_done = std::all_of(probes.begin(), probes.end(), [](const Event& probe) { return probe.done(); });
+  const double under_way = all_done ? 0 : 1;
+  for (const Event& probe : probes) probe.wait();
   // All ranks must agree on the number of calls and on what overlaps.
   const std::vector<double> agreed = largest(comm, {timed(), under_way}, device);
   const double fit = limits.seconds / std::max(agreed[0], 1e-9);

@@ -8,11 +8,12 @@
 
 namespace owt {
 
+// Those that can be timed; of a message both ends, as one.
 std::vector<Collective> all_collectives();
 
 // Bytes over time that a link must carry, of the bytes of the whole tensor over time; independent of the number of
 // ranks where a ring is the algorithm. Source: nccl-tests, doc/PERFORMANCE.md.
-//   all_reduce 2(K-1)/K; all_gather, reduce_scatter, all_to_all (K-1)/K; broadcast, reduce 1
+//   all_reduce 2(K-1)/K; all_gather, reduce_scatter, all_to_all (K-1)/K; broadcast, reduce, send 1
 double bus_factor(Collective collective, int ranks);
 
 struct BenchLimits {
@@ -30,6 +31,7 @@ struct CollectiveTime {
   bool overlaps = false;  // the call returned before the collective was over
 };
 
+// kSend: every rank sends to the next one while it receives from the one before, around the end.
 // Called by all ranks, each with the same arguments; every rank gets the same result. f32 tensors on `device`.
 CollectiveTime time_collective(Communicator& comm, Collective collective, int64_t bytes, const BenchLimits& limits,
                                Device device = Device::kCpu);

@@ -1,5 +1,7 @@
 #include "src/comm/communicator.h"
 
+#include <algorithm>
+
 namespace owt {
 namespace {
 
@@ -42,11 +44,16 @@ const char* name_of(Collective collective) {
       return "reduce";
     case Collective::kAllToAll:
       return "all_to_all";
+    case Collective::kSend:
+      return "send";
+    case Collective::kReceive:
+      return "receive";
   }
   return "";
 }
 
 int64_t bytes_sent(Collective collective, int64_t bytes, int ranks) {
+  if (is_message(collective)) return collective == Collective::kSend ? bytes : 0;
   const int64_t passes = collective == Collective::kAllReduce ? 2 : 1;
   return passes * bytes * (ranks - 1) / ranks;
 }
@@ -73,6 +80,41 @@ Event Communicator::reduce(const Tensor& mine, Tensor& sum_on_root, int root, co
 
 Event Communicator::all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready) {
   return checked({Collective::kAllToAll, mine, theirs, 0, ready});
+}
+
+std::string wrong_size(int from, const std::string& sent_bytes, int64_t wanted_bytes) {
+  return concat("a message from rank ", from, " has ", sent_bytes, " bytes, wanted ", wanted_bytes,
+                "; the ranks do not follow the same order of messages");
+}
+
+void Communicator::connect(const std::vector<Route>& routes) {
+  for (const Route& route : routes)
+    OWT_CHECK(route.from != route.to && std::min(route.from, route.to) >= 0 && std::max(route.from, route.to) < ranks(),
+              "a route from rank ", route.from, " to rank ", route.to, " of ", ranks());
+  std::vector<Route> more;
+  std::copy_if(routes.begin(), routes.end(), std::back_inserter(more), [&](const Route& route) {
+    return std::none_of(routes_.begin(), routes_.end(), [&](const Route& open) { return open.serves(route); });
+  });
+  if (more.empty()) return;
+  open(more);
+  routes_.insert(routes_.end(), more.begin(), more.end());
+}
+
+Event Communicator::send(const Tensor& tensor, int to, const Event& ready) {
+  check_route(rank(), to, tensor);
+  return run({Collective::kSend, tensor, {}, to, ready});
+}
+
+Event Communicator::receive(Tensor& tensor, int from, const Event& ready) {
+  check_route(from, rank(), tensor);
+  return run({Collective::kReceive, {}, tensor, from, ready});
+}
+
+void Communicator::check_route(int from, int to, const Tensor& tensor) const {
+  const Route wanted{from, to, tensor.bytes(), 0};
+  OWT_CHECK(std::any_of(routes_.begin(), routes_.end(), [&](const Route& route) { return route.serves(wanted); }),
+            "no route for ", tensor.bytes(), " bytes from rank ", from, " to rank ", to, " of ", ranks(),
+            "; open it with connect()");
 }
 
 Event Communicator::checked(const Call& call) {

@@ -1,4 +1,4 @@
-// Collectives of one group of ranks.
+// Collectives of one group of ranks, and messages between two of them.
 //
 // Every rank calls the same collectives in the same order with the same sizes and element types; the tensors are on the
 // CPU, or all on the GPUs of their ranks. A collective starts after its `ready` event and ends with the event it
@@ -7,11 +7,21 @@
 // order, and bf16 are added as f32 and rounded once; except reduce over MPI, which adds in the order root+1, root+2,
 // ..., root, around the end, and rounds bf16 after each addition. NCCL adds in an order of its own and rounds bf16
 // after each addition.
+//
+// Messages (send, receive) go along routes, from one rank to another, which connect() opens. Along one route they are
+// received in the order in which they were sent, each with the size it was sent with. Their order is free otherwise:
+// neither call waits for the other rank, so that ranks may send to each other and receive from each other in any order,
+// and beside collectives. Only who waits for the event waits: a host, or a stream, whose host may wait in its place
+// until the other rank has called. The host may wait for `ready` in the call itself, so that `ready` must not depend on
+// what this rank calls later. Sizes that differ are an Error on the rank that receives, but for NCCL, which ends such a
+// message in no defined way.
+//
 // When a rank fails, its partners' calls (or their events) throw Aborted instead of hanging.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "src/core/check.h"
 #include "src/core/stream.h"
@@ -19,24 +29,41 @@
 
 namespace owt {
 
-enum class Collective { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kReduce, kAllToAll };
+enum class Collective { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kReduce, kAllToAll, kSend, kReceive };
 const char* name_of(Collective collective);  // "all_reduce", ...
 
+inline bool is_message(Collective call) { return call == Collective::kSend || call == Collective::kReceive; }
+
 // What one rank of `ranks` sends in a ring, or the mean over the ranks where they differ (broadcast, reduce), rounded
-// down. `bytes` is the whole tensor: of all_gather and all_to_all, the `all` of ranks x mine.
+// down; of a message, all of it is sent and nothing received. `bytes` is the whole tensor: of all_gather and all_to_all,
+// the `all` of ranks x mine.
 // Source: reference formulas 2 (K-1)/K S for all_reduce and (K-1)/K S for the rest.
 int64_t bytes_sent(Collective collective, int64_t bytes, int ranks);
 
-// What one rank asks for in a collective.
+// What one rank asks for: its part in a collective, or its end of a message.
 struct Call {
   Collective collective{};
   Tensor in{};    // what this rank brings; undefined where it brings nothing
   Tensor out{};   // where its result goes; undefined where it gets nothing
-  int root = 0;   // of broadcast and reduce
+  int root = 0;   // of broadcast and reduce; of a message the other rank
   Event after{};  // when the tensors are ready
 
   // The tensor that bytes_sent() counts; the other ranks' have the same size.
   const Tensor& whole() const { return in.defined() && collective != Collective::kAllGather ? in : out; }
+};
+
+// What the receiver of a message says of another size than its tensor's.
+std::string wrong_size(int from, const std::string& sent_bytes, int64_t wanted_bytes);
+
+// Where messages go, and what a communicator may need to have ready for them.
+struct Route {
+  int from = 0, to = 0;
+  int64_t bytes = 0;  // of the largest message
+  int under_way = 2;  // messages at a time; with more of them a sender may have to wait for the receiver
+
+  bool serves(const Route& other) const {
+    return from == other.from && to == other.to && bytes >= other.bytes && under_way >= other.under_way;
+  }
 };
 
 // Another rank failed; the cause is reported there.
@@ -81,11 +108,23 @@ class Communicator {
   // theirs = part rank() of every rank's `mine`, one after the other; both have the same size.
   Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready);
 
-  // All of the above, with tensors that fit each other: what a way of communicating implements, and a wrapper wraps.
+  // Collective: opens routes, the same on every rank, besides those that are open. Routes of a group are not those of
+  // the whole.
+  void connect(const std::vector<Route>& routes);
+  // Sends `tensor` to rank `to`, along an open route.
+  Event send(const Tensor& tensor, int to, const Event& ready);
+  // tensor = what rank `from` has sent.
+  Event receive(Tensor& tensor, int from, const Event& ready);
+
+  // All calls above, with tensors that fit each other: what a way of communicating implements, and a wrapper wraps.
   virtual Event run(const Call& call) = 0;
 
  private:
+  virtual void open(const std::vector<Route>&) {}
   Event checked(const Call& call);
+  void check_route(int from, int to, const Tensor& tensor) const;
+
+  std::vector<Route> routes_;
 };
 
 }  // namespace owt

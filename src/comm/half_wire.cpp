@@ -1,6 +1,7 @@
 #include "src/comm/half_wire.h"
 
 #include <deque>
+#include <initializer_list>
 #include <map>
 #include <tuple>
 
@@ -14,30 +15,32 @@ void widen(const Tensor& bf16, Tensor& f32, const Stream& stream) {
   dispatch(stream.device(), [&](auto tag) { widen_to_f32(tag, bf16, f32, stream); });
 }
 
-// The end of a collective on the CPU that was under way when its call returned.
+// The end of a call that was under way when it returned: the values are widened, on the stream, when somebody waits.
 class Arrival : public Event::Pending {
  public:
-  Arrival(Event arrived, const Tensor& half, const Tensor& whole)
-      : arrived_(std::move(arrived)), half_(half), whole_(whole) {}
+  Arrival(Event arrived, const Tensor& half, const Tensor& whole, const Stream& stream)
+      : arrived_(std::move(arrived)), half_(half), whole_(whole), stream_(stream) {}
 
-  void wait() override { finish(); }
+  void wait() override { finished().wait(); }
   // Whoever hears that it is done will not wait any more.
-  bool done() const override {
-    if (!arrived_.done()) return false;
-    finish();
-    return true;
-  }
+  bool done() const override { return arrived_.done() && finished().done(); }
+  bool hold(void* queue) override { return stream_.device() != Device::kCpu && finished().hold(queue); }
 
  private:
-  void finish() const {
-    arrived_.wait();  // also of one that is done: whoever counts it may do so there
-    // Once: then the tensor belongs to the caller again.
-    if (whole_.defined()) widen(half_, whole_, Stream());
+  // Once: then the tensor belongs to the caller again.
+  const Event& finished() const {
+    if (!half_.defined()) return widened_;
+    stream_.wait(arrived_);  // also where it is done: whoever counts it may do so there
+    if (whole_.defined()) widen(half_, whole_, stream_);
+    widened_ = stream_.record();
     half_ = whole_ = Tensor();
+    return widened_;
   }
 
   Event arrived_;
   mutable Tensor half_, whole_;
+  Stream stream_;
+  mutable Event widened_;
 };
 
 class HalfWire : public Communicator {
@@ -59,13 +62,15 @@ class HalfWire : public Communicator {
   // for all ranks at the same time.
   Event run(const Call& call) override {
     if (!halves(call.whole())) return inner_.run(call);
-    const bool in_place = call.collective == Collective::kAllReduce;
+    const bool message = is_message(call.collective);
+    if (message && call.whole().device() != Device::kCpu) return on_its_route(call);
     Half& there = half_for(Way::kThere, call.in.defined() ? call.in : call.out);
-    Half& back = in_place ? there : half_for(Way::kBack, call.out.defined() ? call.out : call.in);
-    const Event rounded = leave(call.in, there, back, call.after);
-    const auto used = [](const Tensor& whole, const Half& half) { return whole.defined() ? half.values : Tensor(); };
-    const Call halved{call.collective, used(call.in, there), used(call.out, back), call.root, rounded};
-    return arrive(there, back, call.out, inner_.run(halved));
+    Half& back = message || call.collective == Collective::kAllReduce
+                     ? there
+                     : half_for(Way::kBack, call.out.defined() ? call.out : call.in);
+    const Stream& stream = call.whole().device() == Device::kCpu ? host_ : leaving_;
+    const Event rounded = leave(call.in, there.values, {there.free, back.free}, call.after, stream);
+    return arrive(there, back, call.out, inner_.run(halved(call, there.values, back.values, rounded)));
   }
 
  private:
@@ -76,6 +81,46 @@ class HalfWire : public Communicator {
     Event free;  // the collective that last used it has ended
   };
   using Halves = std::deque<Half>;
+  // The messages to or from another rank, on a GPU: they have a queue and memory of their own, so that none waits for a
+  // message of another route, nor for memory that is made.
+  struct Lane {
+    Stream stream;
+    Halves halves;  // used in turn
+  };
+
+  void open(const std::vector<Route>& routes) override {
+    inner_.connect(routes);
+    if (device_ == Device::kCpu) return;
+    for (const Route& route : routes) {
+      if (route.from == rank()) lanes_.insert_or_assign({Way::kThere, route.to}, lane_for(route));
+      if (route.to == rank()) lanes_.insert_or_assign({Way::kBack, route.from}, lane_for(route));
+    }
+    inner_.meet();
+  }
+
+  Lane lane_for(const Route& route) const {
+    Lane lane{Stream(device_), {}};
+    for (int i = 0; i < route.under_way; ++i)
+      lane.halves.push_back({Tensor({route.bytes / size_of(DType::kF32)}, DType::kBF16, device_), {}});
+    return lane;
+  }
+
+  Event on_its_route(const Call& call) {
+    Lane& lane = lanes_.at({call.in.defined() ? Way::kThere : Way::kBack, call.root});
+    Half half = std::move(lane.halves.front());
+    lane.halves.pop_front();
+    const Tensor values = half.values.part(0, call.whole().shape());
+    const Event rounded = leave(call.in, values, {half.free}, call.after, lane.stream);
+    const Event arrived = inner_.run(halved(call, values, values, rounded));
+    half.free = Event(std::make_shared<Arrival>(arrived, values, call.out, lane.stream));
+    lane.halves.push_back(half);
+    return half.free;
+  }
+
+  static Call halved(const Call& call, const Tensor& there, const Tensor& back, const Event& rounded) {
+    return {call.collective, call.in.defined() ? there : Tensor(), call.out.defined() ? back : Tensor(), call.root,
+            rounded};
+  }
 
   bool halves(const Tensor& tensor) const { return tensor.dtype() == DType::kF32 && ranks() > 1; }
 
@@ -102,14 +147,13 @@ class HalfWire : public Communicator {
     return alike.front();
   }
 
-  // Rounds `from`, where there is one, into there; nothing is sent to `there` and `back` before they are free.
-  Event leave(const Tensor& from, Half& there, const Half& back, const Event& ready) {
-    const Stream& stream = there.values.device() == Device::kCpu ? host_ : leaving_;
-    OWT_CHECK_EQ(there.values.device(), stream.device(), "this communicator was made for another device");
+  // Rounds `from`, where there is one, into `to`; nothing leaves before the memory is free.
+  static Event leave(const Tensor& from, Tensor to, std::initializer_list<Event> free, const Event& ready,
+                     const Stream& stream) {
+    OWT_CHECK_EQ(to.device(), stream.device(), "this communicator was made for another device");
     stream.wait(ready);
-    stream.wait(there.free);
-    stream.wait(back.free);
-    if (from.defined()) dispatch(stream.device(), [&](auto tag) { round_to_bf16(tag, from, there.values, stream); });
+    for (const Event& event : free) stream.wait(event);
+    if (from.defined()) dispatch(stream.device(), [&](auto tag) { round_to_bf16(tag, from, to, stream); });
     return stream.record();
   }
 
@@ -121,7 +165,7 @@ class HalfWire : public Communicator {
       if (to.defined()) widen(back.values, to, arriving_);
       done = arriving_.record();
     } else {
-      const auto arrival = std::make_shared<Arrival>(arrived, back.values, to);
+      const auto arrival = std::make_shared<Arrival>(arrived, back.values, to, host_);
       if (!arrival->done()) done = Event(arrival);
     }
     there.free = back.free = done;
@@ -133,6 +177,7 @@ class HalfWire : public Communicator {
   Device device_;
   Stream host_, leaving_, arriving_;
   std::map<std::tuple<Way, Device, int64_t>, Halves> halves_;
+  std::map<std::pair<Way, int>, Lane> lanes_;
 };
 
 }  // namespace

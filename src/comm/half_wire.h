@@ -6,8 +6,8 @@
 // infinity arrive as such. Tensors of other element types pass unchanged; so does everything where there is one rank.
 // f32 that must arrive as they are, such as weights, travel by unrounded(), which is what this was made around.
 //
-// On the CPU the host waits for `ready`, and the values are widened when the returned event is waited for or found to
-// be done, which is for the calling host thread only.
+// On the CPU the host waits for `ready`. There, and of messages everywhere, the values are widened when the returned
+// event is waited for or found to be done, which is for the calling host thread only.
 //
 // Around a ProfiledCommunicator it is counted what really travels. It takes bf16 memory of both tensors of a collective
 // for every size that occurs, twice where they follow each other.

@@ -33,10 +33,24 @@ NotedCollective noted_collective() {
   return last_collective().noted;
 }
 
-std::string described(Collective collective) {
+WaitsForMessage::WaitsForMessage(const std::string& name, int peer) {
+  const std::lock_guard lock(last_collective().mutex);
+  last_collective().noted.message = name;
+  last_collective().noted.peer = peer;
+}
+
+WaitsForMessage::~WaitsForMessage() {
+  const std::lock_guard lock(last_collective().mutex);
+  last_collective().noted.message.clear();
+  last_collective().noted.peer = -1;
+}
+
+std::string described(Collective collective, int peer) {
   const std::string scope = working_on(), transfer = concat(", ", name_of(Phase::kTransfer));
-  if (!scope.ends_with(transfer)) return name_of(collective);
-  return concat(name_of(collective), " of '", scope.substr(0, scope.size() - transfer.size()), "'");
+  std::string text = name_of(collective);
+  if (scope.ends_with(transfer)) text += concat(" of '", scope.substr(0, scope.size() - transfer.size()), "'");
+  if (is_message(collective)) text += concat(collective == Collective::kSend ? " to rank " : " from rank ", peer);
+  return text;
 }
 
 void Losses::set_lost(const std::string& text) { set(text, true); }

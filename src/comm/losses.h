@@ -19,15 +19,26 @@ class RankLost : public Aborted {
 
 // The training step under way, for messages; negative: none.
 void note_step(int64_t step);
-// The collective that this rank has begun last.
+// The collective that this rank has begun last, and the message that it waits for.
 struct NotedCollective {
   int64_t number = 0;  // how many it has begun; 0: none
   std::string name{};
+  std::string message{};  // empty: it waits for none
+  int peer = -1;          // the process at the message's other end
 };
 void note_collective(const std::string& name);
 NotedCollective noted_collective();
-// With the transfer that the calling thread works on (Profiler::Scope): "all_gather of 'fc1 input'".
-std::string described(Collective collective);
+// The rank waits for a message, during the lifetime of this.
+class WaitsForMessage {
+ public:
+  WaitsForMessage(const std::string& name, int peer);
+  ~WaitsForMessage();
+  WaitsForMessage(const WaitsForMessage&) = delete;
+  WaitsForMessage& operator=(const WaitsForMessage&) = delete;
+};
+// With the transfer that the calling thread works on (Profiler::Scope): "all_gather of 'fc1 input'"; `peer` is the other
+// rank of a message: "receive of 'fc1 input' from rank 2".
+std::string described(Collective collective, int peer = -1);
 
 // What happened to another rank, for all threads of this process. The first loss stays.
 class Losses {

@@ -28,8 +28,9 @@ class MpiCommunicator : public Communicator {
 
   Event run(const Call& call) override {
     OWT_CHECK_EQ(call.whole().device(), Device::kCpu, "MPI moves tensors on the CPU only");
+    if (is_message(call.collective)) return post(call);
     // Jobs of the same queue come before anyway; whatever else may need this thread to come to its end.
-    if (!MpiThread::is_job(call.after)) call.after.wait();
+    if (!MpiThread::in_queue(call.after)) call.after.wait();
     const auto work = [call, group = group_, &thread = process_.thread] {
       MpiWire wire(thread, *group);
       transfer(wire, call);
@@ -56,6 +57,14 @@ class MpiCommunicator : public Communicator {
   }
 
  private:
+  Event post(const Call& call) {
+    call.after.wait();
+    const int peer = group_->members[static_cast<size_t>(call.root)];
+    return Event(
+        process_.thread.post(described(call.collective, peer), peer,
+                             [call, group = group_](MessageParts& parts) { begin_message(*group, call, parts); }));
+  }
+
   MpiProcess& process_;
   std::shared_ptr<const MpiGroup> group_;
 };
@@ -94,7 +103,10 @@ class MpiLink : public Mpi {
   }
 
   bool finish(double seconds) override {
-    const auto finished = process_.thread.run("MPI_Finalize", [] { OWT_MPI(MPI_Finalize()); });
+    const auto finished = process_.thread.run("MPI_Finalize", [&thread = process_.thread] {
+      thread.wait_for_messages();
+      OWT_MPI(MPI_Finalize());
+    });
     if (!finished->wait_for(seconds)) return false;
     finished->wait();
     return true;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "src/core/activity.h"
 #include "src/core/threads.h"
@@ -19,6 +20,21 @@ constexpr int kEagerTestsUnasked = 20;  // while the process computes, on cores 
 constexpr auto kRest = std::chrono::microseconds(50);
 // How much earlier MPI may notice that a process has ended than the watch.
 constexpr auto kWatchIsLate = std::chrono::milliseconds(1000);
+
+// Throws Error where a part has not as many bytes as it was to have. Its message has sent exactly as many as came before
+// the first part that is not full; where too many come, MPI does not say how many.
+void check_part(const MessageParts& parts, size_t index, const MPI_Status& status, bool failed) {
+  const int error = failed ? status.MPI_ERROR : MPI_SUCCESS;
+  if (error == MPI_ERR_TRUNCATE) throw Error(wrong_size(parts.from, concat("more than ", parts.wanted), parts.wanted));
+  if (error != MPI_SUCCESS) OWT_MPI(error);
+  if (parts.bytes[index] < 0) return;
+  int came = 0;
+  OWT_MPI(MPI_Get_count(&status, MPI_BYTE, &came));
+  if (came == parts.bytes[index]) return;
+  int64_t sent = came;
+  for (size_t i = 0; i < index; ++i) sent += parts.bytes[i];
+  throw Error(wrong_size(parts.from, std::to_string(sent), parts.wanted));
+}
 
 }  // namespace
 
@@ -54,7 +70,23 @@ std::shared_ptr<MpiThread::Job> MpiThread::run(std::string name, std::function<v
   return job;
 }
 
-bool MpiThread::is_job(const Event& event) { return dynamic_cast<const Job*>(event.pending()) != nullptr; }
+std::shared_ptr<MpiThread::Job> MpiThread::post(std::string name, int peer, std::function<void(MessageParts&)> begin) {
+  auto job = std::make_shared<Job>(*this, std::move(name), nullptr);
+  job->peer_ = peer;
+  job->work_ = [&parts = job->parts_, begin = std::move(begin)] { begin(parts); };
+  {
+    const std::lock_guard lock(mutex_);
+    posted_.push_back(job);
+    any_posted_.store(true);
+  }
+  wake_.notify_all();
+  return job;
+}
+
+bool MpiThread::in_queue(const Event& event) {
+  const auto* const job = dynamic_cast<const Job*>(event.pending());
+  return job && job->peer_ < 0;
+}
 
 std::string MpiThread::place() const {
   const std::lock_guard lock(mutex_);
@@ -64,17 +96,34 @@ std::string MpiThread::place() const {
 void MpiThread::loop() {
   set_team_size(1);
   prctl(PR_SET_TIMERSLACK, 1000);  // ns; rests would last twice as long
-  while (true) {
-    std::unique_lock lock(mutex_);
-    wake_.wait(lock, [&] { return stopped_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    const std::shared_ptr<Job> job = queue_.front();
-    queue_.pop_front();
-    calls_seen_ = calls_;
-    lock.unlock();
-    idle_ = 0;
+  while (const std::shared_ptr<Job> job = next()) {
     execute(*job);
     if (failure_) failed_.push_back(job);
+  }
+}
+
+// The next job; messages move until there is one. None: the end.
+std::shared_ptr<MpiThread::Job> MpiThread::next() {
+  while (true) {
+    std::string message;
+    {
+      std::unique_lock lock(mutex_);
+      const auto called = [&] { return stopped_ || !queue_.empty() || !posted_.empty(); };
+      if (messages_.empty()) wake_.wait(lock, called);
+      calls_seen_ = calls_;
+      if (!queue_.empty()) {
+        const std::shared_ptr<Job> job = queue_.front();
+        queue_.pop_front();
+        idle_ = 0;
+        return job;
+      }
+      if (stopped_) return nullptr;
+      message = (messages_.empty() ? posted_ : messages_).front()->name_;
+    }
+    guarded(message, [&] {
+      if (!move_messages() && !messages_.empty()) pause();
+    });
+    end_messages();
   }
 }
 
@@ -82,14 +131,26 @@ void MpiThread::execute(Job& job) {
   note_place(job.name_);
   note_collective(job.name_);
   running_ = &job;
-  try {
-    losses_.check(job.name_);
-    if (failure_) std::rethrow_exception(failure_);
+  guarded(job.name_, [&] {
     const auto begin = std::chrono::steady_clock::now();
     job.work_();
     job.ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
     job.work_ = nullptr;
     job.finish(nullptr);
+  });
+  running_ = nullptr;
+  note_place(concat("after ", job.name_));
+  if (failure_) job.finish(failure_);
+  end_messages();
+}
+
+// What it throws, and what it is found to come from, is the failure of all that follows.
+template <class Work>
+void MpiThread::guarded(const std::string& name, const Work& work) {
+  try {
+    losses_.check(name);
+    if (failure_) std::rethrow_exception(failure_);
+    work();
   } catch (const Aborted&) {
     failure_ = std::current_exception();
   } catch (...) {
@@ -98,34 +159,84 @@ void MpiThread::execute(Job& job) {
     const auto give_up = std::chrono::steady_clock::now() + kWatchIsLate;
     while (!losses_.any() && std::chrono::steady_clock::now() < give_up) std::this_thread::sleep_for(kRest);
     try {
-      losses_.check(job.name_);
+      losses_.check(name);
     } catch (const Aborted&) {
       failure_ = std::current_exception();
     }
   }
-  note_place(concat("after ", job.name_));
-  if (failure_) job.finish(failure_);
+}
+
+// Begins messages that were posted, and ends those that have moved. False: nothing was to be done.
+bool MpiThread::move_messages() {
+  bool any = any_posted_.load();
+  if (any) {
+    const std::lock_guard lock(mutex_);
+    any_posted_.store(false);
+    messages_.insert(messages_.end(), posted_.begin(), posted_.end());
+    posted_.clear();
+  }
+  for (const std::shared_ptr<Job>& message : messages_) any = move(*message) || any;
+  std::erase_if(messages_, [](const std::shared_ptr<Job>& message) { return message->done(); });
+  return any;
+}
+
+// The same of one message.
+bool MpiThread::move(Job& message) {
+  MessageParts& parts = message.parts_;
+  const bool begins = parts.requests.empty();
+  if (begins) message.work_();
+  const auto count = static_cast<int>(parts.requests.size());
+  int arrived = 0;
+  arrived_.resize(parts.requests.size());
+  statuses_.resize(parts.requests.size());
+  const int result = MPI_Testsome(count, parts.requests.data(), &arrived, arrived_.data(), statuses_.data());
+  if (result != MPI_ERR_IN_STATUS) OWT_MPI(result);
+  for (size_t i = 0; i < static_cast<size_t>(arrived); ++i)
+    check_part(parts, static_cast<size_t>(arrived_[i]), statuses_[i], result != MPI_SUCCESS);
+  if (arrived > 0) note_work();
+  parts.moved += arrived;
+  if (parts.moved == count) message.work_ = nullptr, message.finish(nullptr);
+  return begins || arrived > 0;
+}
+
+// After a failure no message comes to its end any more.
+void MpiThread::end_messages() {
+  if (!failure_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    messages_.insert(messages_.end(), posted_.begin(), posted_.end());
+    posted_.clear();
+    any_posted_.store(false);
+  }
+  for (const std::shared_ptr<Job>& message : messages_)
+    if (!message->done()) message->finish(failure_);
+  failed_.insert(failed_.end(), messages_.begin(), messages_.end());
+  messages_.clear();
 }
 
 void MpiThread::wait(Requests& requests) {
-  arrived_.resize(requests.size());
   for (size_t left = requests.size(); left > 0;) {
     int arrived = 0;
+    arrived_.resize(requests.size());
     OWT_MPI(MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &arrived, arrived_.data(),
                          MPI_STATUSES_IGNORE));
     if (arrived == MPI_UNDEFINED) break;  // nothing is under way
     left -= static_cast<size_t>(arrived);
     if (arrived > 0)
       note_work();
-    else
+    else if (!move_messages())
       pause();
   }
   requests.clear();
   idle_ = 0;
 }
 
+void MpiThread::wait_for_messages() {
+  while (move_messages() || !messages_.empty()) pause();
+}
+
 void MpiThread::pause() {
-  losses_.check(running_->name_);
+  losses_.check(running_ ? running_->name_ : messages_.front()->name_);
   const bool crowded = crowded_.load();
   const int eager = waiting_.load() == 0 ? kEagerTestsUnasked : crowded ? kEagerTestsCrowded : kEagerTests;
   if (++idle_ < eager) {
@@ -133,7 +244,8 @@ void MpiThread::pause() {
     return;
   }
   std::unique_lock lock(mutex_);
-  if (!wake_.wait_for(lock, kRest, [&] { return calls_ != calls_seen_; })) return;
+  const auto called = [&] { return calls_ != calls_seen_ || !posted_.empty() || (!running_ && !queue_.empty()); };
+  if (!wake_.wait_for(lock, kRest, called)) return;
   calls_seen_ = calls_;
   idle_ = 0;
 }
@@ -160,6 +272,8 @@ void MpiThread::begin_wait() {
 void MpiThread::Job::wait() {
   if (!done()) {
     const Waits waits(WaitsFor::kOthers);
+    std::optional<WaitsForMessage> message;
+    if (peer_ >= 0) message.emplace(name_, peer_);
     thread_.begin_wait();
     {
       std::unique_lock lock(mutex_);

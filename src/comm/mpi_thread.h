@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/comm/communicator.h"
 #include "src/comm/losses.h"
 #include "src/core/stream.h"
 
@@ -28,6 +29,15 @@ void check_mpi(int result, const char* call);
 
 using Requests = std::vector<MPI_Request>;
 
+// What a message is on its way as.
+struct MessageParts {
+  Requests requests;
+  std::vector<int> bytes;  // that must come with each; -1: it is sent
+  int moved = 0;           // how many have
+  int64_t wanted = 0;      // bytes that the receiver wants of all
+  int from = 0;            // rank of the group, for errors
+};
+
 class MpiThread {
  public:
   class Job;
@@ -40,18 +50,32 @@ class MpiThread {
   // Queues work(); `name` stands for it in messages. The event ends with it, and throws what it
   // throws. After a failure all further jobs fail, and what they hold stays in memory, because messages may still come.
   std::shared_ptr<Job> run(std::string name, std::function<void()> work);
-  static bool is_job(const Event& event);
+  // Begins a message with begin(parts) as soon as the thread can, even while work is under way, and ends it when all of
+  // its parts have moved. peer: the process at its other end.
+  std::shared_ptr<Job> post(std::string name, int peer, std::function<void(MessageParts&)> begin);
+  // The event is that of some run(), and so comes before whatever is queued from now on.
+  static bool in_queue(const Event& event);
   void set_crowded(bool crowded) { crowded_.store(crowded); }
   std::string place() const;
 
   // For work. Ends when all requests are done, and empties the list; throws where a rank was lost.
   void wait(Requests& requests);
+  // The same for all messages that were posted.
+  void wait_for_messages();
   // Memory that lasts until the next call.
   std::byte* scratch(int64_t bytes);
 
  private:
+  using Jobs = std::vector<std::shared_ptr<Job>>;
+
   void loop();
+  std::shared_ptr<Job> next();
   void execute(Job& job);
+  template <class Work>
+  void guarded(const std::string& name, const Work& work);
+  bool move_messages();
+  bool move(Job& message);
+  void end_messages();
   void begin_wait();
   void end_wait() { --waiting_; }
   void pause();
@@ -59,10 +83,12 @@ class MpiThread {
 
   const Losses& losses_;
   std::atomic<bool> crowded_{false};
-  std::atomic<int> waiting_{0};  // threads that wait for a job
+  std::atomic<int> waiting_{0};          // threads that wait for a job
+  std::atomic<bool> any_posted_{false};  // posted_ is not empty
 
   mutable std::mutex mutex_;  // guards what follows, as far as wake_
   std::deque<std::shared_ptr<Job>> queue_;
+  Jobs posted_;        // messages that have not begun
   std::string place_;  // see place()
   bool stopped_ = false;
   int64_t calls_ = 0;  // of begin_wait(): somebody has begun to wait
@@ -72,10 +98,12 @@ class MpiThread {
   int idle_ = 0;            // tests since something last was done
   int64_t calls_seen_ = 0;  // when idle_ began
   const Job* running_ = nullptr;
+  Jobs messages_;  // under way, in the order in which they were posted
   std::vector<int> arrived_;
+  std::vector<MPI_Status> statuses_;
   std::vector<std::byte> scratch_;
   std::exception_ptr failure_;
-  std::vector<std::shared_ptr<Job>> failed_;
+  Jobs failed_;
 
   std::thread thread_;
 };
@@ -99,6 +127,8 @@ class MpiThread::Job : public Event::Pending {
   MpiThread& thread_;
   std::string name_;
   std::function<void()> work_;
+  int peer_ = -1;       // of a message
+  MessageParts parts_;  // of a message under way
   std::exception_ptr failure_;
   double ms_ = 0;  // of the work; written before done_
   std::atomic<bool> done_{false};

@@ -267,6 +267,29 @@ void transfer(MpiWire& wire, const Call& call) {
       return send_reduce(wire, call.in, out, call.root);
     case Collective::kAllToAll:
       return send_all_to_all(wire, call.in, out);
+    case Collective::kSend:
+    case Collective::kReceive:
+      break;
+  }
+}
+
+// The last part is one that is not full, and may be empty: so every other size than the sender's is found.
+void begin_message(const MpiGroup& group, const Call& call, MessageParts& parts) {
+  Tensor out = call.out;
+  const bool sends = call.collective == Collective::kSend;
+  const int peer = group.members[static_cast<size_t>(call.root)],
+            tag = group.context * MpiWire::kTags + MpiWire::kMessages;
+  parts.wanted = call.whole().bytes();
+  parts.from = call.root;
+  for (int64_t at = 0; at <= parts.wanted; at += kMostInMessage) {
+    const int count = static_cast<int>(std::min(kMostInMessage, parts.wanted - at));
+    parts.requests.push_back(MPI_REQUEST_NULL);
+    parts.bytes.push_back(sends ? -1 : count);
+    MPI_Request* const request = &parts.requests.back();
+    if (sends)
+      OWT_MPI(MPI_Isend(bytes_of(call.in) + at, count, MPI_BYTE, peer, tag, MPI_COMM_WORLD, request));
+    else
+      OWT_MPI(MPI_Irecv(bytes_of(out) + at, count, MPI_BYTE, peer, tag, MPI_COMM_WORLD, request));
   }
 }
 

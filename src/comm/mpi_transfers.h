@@ -24,8 +24,8 @@ struct MpiGroup {
 // The messages of a group. Between two ranks those with the same tag arrive in the order in which they were sent.
 class MpiWire {
  public:
-  enum Tag { kParts, kSums };
-  static constexpr int kTags = 2;
+  enum Tag { kParts, kSums, kMessages };
+  static constexpr int kTags = 3;
 
   MpiWire(MpiThread& thread, const MpiGroup& group) : thread_(thread), group_(group) {}
 
@@ -49,5 +49,7 @@ class MpiWire {
 
 // This rank's part in a collective; returns when it is over.
 void transfer(MpiWire& wire, const Call& call);
+// Begins a rank's end of a message.
+void begin_message(const MpiGroup& group, const Call& call, MessageParts& parts);
 
 }  // namespace owt

@@ -1,5 +1,6 @@
 #include "src/comm/nccl.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -77,6 +78,9 @@ class NcclCommunicator : public Communicator {
  public:
   // Groups that are split off queue their work in the same stream, so that no rank can start theirs in another order.
   NcclCommunicator(const NcclMember& member, const Stream& stream) : stream_(stream), link_(member) {}
+  ~NcclCommunicator() override {
+    for (Lane& lane : lanes_) lane.link.reset();  // in the order in which the other ranks do it
+  }
 
   int rank() const override { return link_.member().rank; }
   int ranks() const override { return link_.member().ranks; }
@@ -91,7 +95,7 @@ class NcclCommunicator : public Communicator {
   }
 
   std::unique_ptr<Communicator> split(int color) override {
-    const std::vector<Card> cards = exchange_cards({color, make_nccl_id(Cuda{})});
+    const std::vector<Card> cards = exchange<Card>({{color, make_nccl_id(Cuda{})}});
     NcclMember part = link_.member();
     part.rank = part.ranks = 0;
     for (int r = 0; r < ranks(); ++r) {
@@ -106,17 +110,13 @@ class NcclCommunicator : public Communicator {
     return std::make_unique<NcclCommunicator>(part, stream_);
   }
 
-  // Nothing to move: NCCL is not asked, on no rank.
   Event run(const Call& call) override {
     OWT_CHECK_EQ(call.whole().device(), Device::kCuda, "NCCL moves tensors on GPUs only");
-    stream_.wait(call.after);
-    const bool recording = is_recorded(stream_);
-    const auto queue_call = [&](ncclComm_t comm) { queue(call, comm, cuda_stream(stream_)); };
-    if (call.whole().bytes() > 0) recording ? link_.record(queue_call) : link_.run(queue_call);
-    const Event done = stream_.record();
-    if (recording) return done;
-    link_.expect(done);
-    return Event(std::make_shared<NcclEvent>(done, link_.failure()));
+    if (!is_message(call.collective)) return run(call, stream_, link_);
+    const Lane& lane = *std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+      return lane.peer == call.root && lane.sends == (call.collective == Collective::kSend);
+    });
+    return run(call, lane.stream, *lane.link);
   }
 
  private:
@@ -124,16 +124,58 @@ class NcclCommunicator : public Communicator {
     int color = 0;
     NcclId id;
   };
+  // A route's end. NCCL runs what one communicator is given in its order, so that each has one of its own, of two ranks:
+  // the sender is 0.
+  struct Lane {
+    bool sends;
+    int peer;
+    Stream stream;
+    std::unique_ptr<NcclLink> link;
+  };
 
-  std::vector<Card> exchange_cards(const Card& mine) {
-    Tensor shown({static_cast<int64_t>(sizeof mine)}, DType::kU8);
+  // Every rank's `mine`, one after the other; as many of each.
+  template <class T>
+  std::vector<T> exchange(const std::vector<T>& mine) {
+    Tensor shown({static_cast<int64_t>(sizeof(T) * mine.size())}, DType::kU8);
     Tensor all({ranks(), shown.elements()}, DType::kU8, Device::kCuda);
-    std::memcpy(shown.raw(), &mine, sizeof mine);
+    std::memcpy(shown.raw(), mine.data(), sizeof(T) * mine.size());
     all_gather(shown.to(Device::kCuda), all, {}).wait();
     const Tensor here = all.to(Device::kCpu);
-    std::vector<Card> cards(static_cast<size_t>(ranks()));
-    std::memcpy(cards.data(), here.raw(), sizeof mine * cards.size());
-    return cards;
+    std::vector<T> every(static_cast<size_t>(ranks()) * mine.size());
+    std::memcpy(every.data(), here.raw(), static_cast<size_t>(here.bytes()));
+    return every;
+  }
+
+  void open(const std::vector<Route>& routes) override {
+    std::vector<NcclId> made(routes.size());
+    for (size_t i = 0; i < routes.size(); ++i)
+      if (routes[i].from == rank()) made[i] = make_nccl_id(Cuda{});
+    const std::vector<NcclId> ids = exchange(made);
+    for (size_t i = 0; i < routes.size(); ++i)
+      open(routes[i], ids[static_cast<size_t>(routes[i].from) * made.size() + i]);
+    meet();
+  }
+
+  void open(const Route& route, const NcclId& id) {
+    const bool sends = route.from == rank();
+    const int peer = sends ? route.to : route.from;
+    if (!sends && route.to != rank()) return;
+    for (const Lane& lane : lanes_)
+      if (lane.sends == sends && lane.peer == peer) return;  // any size goes through it
+    const NcclMember member{sends ? 0 : 1, 2, id, link_.member().aborted, link_.member().patience};
+    lanes_.push_back({sends, peer, Stream(Device::kCuda), std::make_unique<NcclLink>(member)});
+  }
+
+  // Nothing to move: NCCL is not asked, on no rank.
+  Event run(const Call& call, const Stream& stream, NcclLink& link) const {
+    stream.wait(call.after);
+    const bool recording = is_recorded(stream);
+    const auto queue_call = [&](ncclComm_t comm) { queue(call, comm, cuda_stream(stream)); };
+    if (call.whole().bytes() > 0) recording ? link.record(queue_call) : link.run(queue_call);
+    const Event done = stream.record();
+    if (recording) return done;
+    link.expect(done);
+    return Event(std::make_shared<NcclEvent>(done, link.failure()));
   }
 
   void queue(const Call& call, ncclComm_t comm, cudaStream_t stream) const {
@@ -156,11 +198,15 @@ class NcclCommunicator : public Communicator {
         return OWT_NCCL(ncclReduce(in.raw(), sum, elements(in), type, ncclSum, call.root, comm, stream));
       }
       case Collective::kAllToAll:
-        return exchange(in, out, comm, stream);
+        return exchange_parts(in, out, comm, stream);
+      case Collective::kSend:
+        return OWT_NCCL(ncclSend(in.raw(), elements(in), type, 1, comm, stream));
+      case Collective::kReceive:
+        return OWT_NCCL(ncclRecv(out.raw(), elements(out), type, 0, comm, stream));
     }
   }
 
-  void exchange(const Tensor& mine, Tensor& theirs, ncclComm_t comm, cudaStream_t stream) const {
+  void exchange_parts(const Tensor& mine, Tensor& theirs, ncclComm_t comm, cudaStream_t stream) const {
     OWT_NCCL(ncclGroupStart());
     try {
       for (int r = 0; r < ranks(); ++r) exchange_part(r, mine, theirs, comm, stream);
@@ -181,6 +227,7 @@ class NcclCommunicator : public Communicator {
 
   Stream stream_;
   NcclLink link_;
+  std::vector<Lane> lanes_;
 };
 
 }  // namespace

@@ -31,6 +31,9 @@ struct NcclMember {
 // with undefined results, and every event and every further call throws: Aborted for another rank's failure, else
 // Error. Its collectives could be recorded into graphs, which was not tried on GPUs yet; NCCL may deadlock then where
 // ranks are threads of one process.
+// Every route for messages has a communicator of NCCL and a stream of its own. Their kernels stand side by side on the
+// GPU with those of collectives; where a GPU runs out of queues (CUDA_DEVICE_MAX_CONNECTIONS) one may wait for another.
+// This was not tried on GPUs yet either.
 // Summing in the NVLink switches is off, because it is not the same in every run (unless NCCL_NVLS_ENABLE is set).
 std::unique_ptr<Communicator> make_nccl_communicator(Cpu, const NcclMember& member);  // throws Error: not built
 std::unique_ptr<Communicator> make_nccl_communicator(Cuda, const NcclMember& member);

@@ -96,11 +96,12 @@ class Processes {
   const Losses& losses() const { return losses_; }
   bool failed() const { return failed_.load(); }
 
-  // Where this rank is, for messages: the collective under way, or the last one.
+  // Where this rank is, for errors: the message that it waits for, the collective under way, or the last one.
   std::string place() const {
     const std::string under_way = mpi_->place();
-    const std::string noted = noted_collective().name;
-    return noted.empty() || !under_way.starts_with("after ") ? under_way : concat("after ", noted);
+    const NotedCollective noted = noted_collective();
+    if (!noted.message.empty()) return noted.message;
+    return noted.name.empty() || !under_way.starts_with("after ") ? under_way : concat("after ", noted.name);
   }
 
   // Once: the first failure is the cause.

@@ -30,6 +30,8 @@ class ProfiledCommunicator : public Communicator {
   int64_t bytes() const { return *bytes_; }  // sent by this rank since it was made, in groups split off too
 
  private:
+  void open(const std::vector<Route>& routes) override { inner_.connect(routes); }
+
   Communicator& inner_;
   Profiler* profiler_;
   std::shared_ptr<int64_t> bytes_ = std::make_shared<int64_t>(0);

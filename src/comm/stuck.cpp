@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "src/core/check.h"
 #include "src/core/texts.h"
@@ -12,6 +13,7 @@ namespace {
 bool waits(const Standing& rank) { return rank.waits_for == WaitsFor::kOthers || rank.waits_for == WaitsFor::kData; }
 
 std::string place(const Standing& rank) {
+  if (rank.peer >= 0) return rank.name;
   return rank.collective == 0 ? "no collective" : concat(rank.name, " (its collective ", rank.collective, ")");
 }
 
@@ -42,19 +44,36 @@ Stuck in_collectives(const std::vector<std::optional<Standing>>& standings, cons
                          place(*standings[static_cast<size_t>(other)]))};
 }
 
+// `rank` is the first that waits for a message. The chain may end in a circle, at a rank that waits for something else,
+// or at one that is not there any more.
+Stuck in_messages(const std::vector<std::optional<Standing>>& standings, int rank, const std::string& seconds) {
+  const auto standing = [&](int r) -> const std::optional<Standing>& { return standings[static_cast<size_t>(r)]; };
+  std::set<int> seen;
+  int before = rank;
+  while (standing(rank) && standing(rank)->peer >= 0 && seen.insert(rank).second) {
+    before = rank;
+    rank = standing(rank)->peer;
+  }
+  if (!standing(rank))
+    return {before, concat("it has been in ", place(*standing(before)), " for ", seconds, ", but rank ", rank,
+                           " has come to its end")};
+  return {rank, concat("it has been in ", place(*standing(rank)), " for ", seconds, ", while rank ", before,
+                       " waits in ", place(*standing(before)))};
+}
+
 }  // namespace
 
 std::string Standing::text() const {
   return packed({std::to_string(static_cast<int>(waits_for)), std::to_string(static_cast<int64_t>(1e3 * still_s)),
-                 std::to_string(collective), name});
+                 std::to_string(collective), name, std::to_string(peer)});
 }
 
 Standing Standing::from(const std::string& text) {
   const std::vector<std::string> parts = unpacked(text);
-  if (parts.size() != 4) fail("a rank's standing has ", parts.size(), " parts, wanted 4");
+  if (parts.size() != 5) fail("a rank's standing has ", parts.size(), " parts, wanted 5");
   const auto number = [&](size_t i) { return std::strtoll(parts[i].c_str(), nullptr, 10); };
   return {static_cast<WaitsFor>(std::clamp<int64_t>(number(0), 0, static_cast<int>(WaitsFor::kDevice))),
-          static_cast<double>(number(1)) / 1e3, number(2), parts[3]};
+          static_cast<double>(number(1)) / 1e3, number(2), parts[3], static_cast<int>(number(4))};
 }
 
 std::optional<Stuck> find_stuck(const std::vector<std::optional<Standing>>& standings, double timeout_s,
@@ -72,6 +91,8 @@ std::optional<Stuck> find_stuck(const std::vector<std::optional<Standing>>& stan
     return Stuck{rank, concat("it has shown no sign of work for ", seconds(rank), ", longer than parallel.stall_s")};
   if (const int rank = first(standings, [](const Standing& s) { return s.waits_for == WaitsFor::kDevice; }); rank >= 0)
     return Stuck{rank, concat("it has waited for its GPU for ", seconds(rank), ", longer than parallel.stall_s")};
+  if (const int rank = first(standings, [](const Standing& s) { return s.peer >= 0; }); rank >= 0)
+    return in_messages(standings, rank, seconds(rank));
   return in_collectives(standings, seconds(first(standings, [](const Standing&) { return true; })));
 }
 

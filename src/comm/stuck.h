@@ -25,7 +25,8 @@ struct Standing {
   WaitsFor waits_for = WaitsFor::kNothing;
   double still_s = 0;      // since its last sign of work
   int64_t collective = 0;  // the number of the last one it has begun, from 1; 0: none
-  std::string name{};      // of that
+  std::string name{};      // of that; or of the message that it waits for
+  int peer = -1;           // the rank at the other end of that message; -1: it waits for none
   bool operator==(const Standing&) const = default;
 
   std::string text() const;
@@ -38,8 +39,8 @@ struct Stuck {
 };
 
 // The rank all others wait for without hope; `standings` by rank, empty for one that is not there any more. Of several
-// the one that waits for data; else one that seems to work; else the one furthest behind, or in another collective than
-// the first.
+// the one that waits for data; else one that seems to work; else, where ranks wait for messages, the one at the end of
+// the chain in which each waits for the next; else the one furthest behind, or in another collective than the first.
 std::optional<Stuck> find_stuck(const std::vector<std::optional<Standing>>& standings, double timeout_s,
                                 double stall_s);
 

@@ -46,6 +46,7 @@ class ThreadCommunicator : public Communicator {
     const Device device = call.whole().device();
     const Stream& stream = device == Device::kCpu ? host_ : stream_;
     OWT_CHECK_EQ(device, stream.device(), "this communicator was made for another device");
+    if (is_message(call.collective)) return group_.messages->run(call, rank_, stream);
     Post& mine = post(rank_);
     mine.in = call.in, mine.out = call.out, mine.ready = call.after;  // others may still wait for the last `done`
     // The host waits for its own tensors itself; only the queue of a GPU can wait for another thread's.
@@ -84,6 +85,9 @@ class ThreadCommunicator : public Communicator {
         for (int r = 0; r < ranks(); ++r)
           copy(at(post(r).in.raw(), rank_ * part), at(out.raw(), r * part), part, stream);
         return;
+      case Collective::kSend:
+      case Collective::kReceive:
+        break;
     }
   }
 
@@ -137,6 +141,7 @@ void ThreadGroup::abort() {
   aborted_.store(true);
   phase_.fetch_add(1);
   phase_.notify_all();
+  messages->abort();
   const std::lock_guard lock(parts_mutex_);
   for (const auto& part : parts_)
     if (const auto group = part.lock()) group->abort();

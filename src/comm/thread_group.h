@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/comm/communicator.h"
+#include "src/comm/thread_messages.h"
 
 namespace owt {
 
@@ -38,6 +39,7 @@ class ThreadGroup {
   bool aborted() const { return aborted_.load(); }
 
   std::vector<Post> posts;  // by rank
+  const std::shared_ptr<ThreadMessages> messages = std::make_shared<ThreadMessages>();
 
  private:
   void check() const;
@@ -58,7 +60,7 @@ class ThreadGroup {
 };
 
 // For tensors on the CPU and, where `device` is a GPU, on that GPU, which must be the same for all ranks and the
-// calling host thread's. Every call blocks its rank's host until all ranks have come. Collectives of tensors on the CPU
+// calling host thread's. Every collective blocks its rank's host until all ranks have come. Those of tensors on the CPU
 // are over then; those of tensors on the GPU are queued there, and the host waits for none of them.
 std::unique_ptr<Communicator> make_thread_communicator(ThreadGroup& group, int rank, Device device);
 

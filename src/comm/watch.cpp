@@ -274,7 +274,8 @@ class Watch::Thread {
 
   Standing standing(Clock::time_point now) const {
     const NotedCollective last = noted_collective();
-    return {seen_.waits_for, std::chrono::duration<double>(now - seen_since_).count(), last.number, last.name};
+    const double still_s = std::chrono::duration<double>(now - seen_since_).count();
+    return {seen_.waits_for, still_s, last.number, last.message.empty() ? last.name : last.message, last.peer};
   }
 
   // On rank 0, which hears of all.

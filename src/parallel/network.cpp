@@ -13,7 +13,7 @@ namespace owt {
 namespace {
 
 bool is_chain(Collective collective) {
-  return collective == Collective::kBroadcast || collective == Collective::kReduce;
+  return collective == Collective::kBroadcast || collective == Collective::kReduce || is_message(collective);
 }
 
 // Seconds for `bytes` through a link; none pass where there are none, whatever the link.
@@ -37,7 +37,8 @@ double pairwise(Collective collective, double bytes, const Span& span, const Lin
 
 double hierarchical(Collective collective, double bytes, const Span& span, const Link& local, const Link& between) {
   const double g = span.ranks(), l = span.local, m = span.hosts, shared = between.bytes_per_s / span.sharing;
-  const double latency = (l > 1 ? local.latency_s : 0) + 2 * between.latency_s * std::log2(m);
+  const double trips = is_message(collective) ? 1 : 2;
+  const double latency = (l > 1 ? local.latency_s : 0) + trips * between.latency_s * std::log2(m);
   double inside = 0, outside = 0;
   switch (collective) {
     case Collective::kAllReduce:
@@ -55,6 +56,8 @@ double hierarchical(Collective collective, double bytes, const Span& span, const
       break;
     case Collective::kBroadcast:
     case Collective::kReduce:
+    case Collective::kSend:
+    case Collective::kReceive:
       inside = l > 1 ? bytes : 0;
       outside = m > 1 ? bytes : 0;
       break;
@@ -106,6 +109,9 @@ Span Network::across(int count) const {
 
 double Network::seconds(Collective collective, double bytes, const Span& span) const {
   if (span.ranks() <= 1 || bytes <= 0) return 0;
+  const bool timed = measured.contains(Collective::kSend);
+  if (is_message(collective) && !timed && !measured.empty()) collective = Collective::kBroadcast;  // to one rank
+  if (collective == Collective::kReceive) collective = Collective::kSend;
   const auto table = measured.find(collective);
   const bool same_kind = hosts == 1 || span.hosts > 1;
   if (table == measured.end() || table->second.empty() || !same_kind)
@@ -117,7 +123,8 @@ double Network::seconds(Collective collective, double bytes, const Span& span) c
   const int ends = hosts == 1 ? span.ranks() : span.hosts;
   const int measured_ends = hosts > 1 && measured_hosts > 1 ? measured_hosts : measured_ranks;
   const double share = is_chain(collective) ? 1 : passing(ends) / passing(measured_ends);
-  const double messages = static_cast<double>(span.ranks() - 1) / std::max(measured_ranks - 1, 1);
+  const double messages =
+      is_message(collective) ? 1 : static_cast<double>(span.ranks() - 1) / std::max(measured_ranks - 1, 1);
   const double least = times.least_seconds();
   return least * messages + std::max(0.0, times.seconds(bytes * share) - least);
 }

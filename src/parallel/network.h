@@ -10,12 +10,14 @@
 //     all_reduce: twice that
 //     broadcast, reduce (a chain through all ranks, in chunks of C bytes, chain.h):
 //       m (l-1) (a + C/b) + (m-1) (A + C / (B/c)) + (S - C) / min(b if l > 1, B/c if m > 1)
+//     send, receive: the same of the two ranks: a + S/b, or A + S / (B/c)
 //   kHierarchical (a ring or tree in each host and between hosts, pipelined; NCCL)
 //     L = a (where l > 1) + 2 A log2(m)
 //     all_reduce:                     L + max(2 (l-1)/l S / b,  2 (m-1)/m S / (B/c))
 //     all_gather, reduce_scatter:     L + max((g-1)/g S / b,  (m-1)/m S / (B/c))
 //     all_to_all:                     L + max((l-1)/g S / b,  l (g-l)/g S / (B/c))
 //     broadcast, reduce:              L + max(S / b if l > 1,  S / (B/c) if m > 1)
+//     send, receive:                  a + S / b, or A + S / (B/c)
 //
 // On one host of single links both are alpha + bytes_sent()/beta, but for a chain's first chunk. Source: Hockney 1994,
 // "The communication challenge for MPP: Intel Paragon and Meiko CS-2" (time = latency + bytes / bandwidth); Thakur et
@@ -75,7 +77,8 @@ struct Network {
   Span consecutive(int count) const;
   Span across(int count) const;
 
-  // bytes: of the whole tensor, as of bytes_sent(). 0 for a group of one.
+  // bytes: of the whole tensor, as of bytes_sent(). 0 for a group of one. The group of a message are its two ranks; where
+  // messages were not measured, but collectives were, one takes as long as a broadcast to one rank.
   double seconds(Collective collective, double bytes, const Span& span) const;
 
   std::string text() const;  // one line for people

@@ -16,7 +16,7 @@ TEST(Bench, BusFactorsAreThoseOfNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(Collective::kAllReduce, 4), 1.5);
   for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll})
     EXPECT_DOUBLE_EQ(bus_factor(collective, 4), 0.75);
-  for (const Collective collective : {Collective::kBroadcast, Collective::kReduce})
+  for (const Collective collective : {Collective::kBroadcast, Collective::kReduce, Collective::kSend})
     EXPECT_DOUBLE_EQ(bus_factor(collective, 4), 1);
 }
 

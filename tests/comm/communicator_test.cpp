@@ -378,6 +378,8 @@ TEST(BytesSent, FollowTheRingFormulas) {
   EXPECT_EQ(bytes_sent(Collective::kBroadcast, 1000, 5), 800);
   EXPECT_EQ(bytes_sent(Collective::kReduce, 1000, 8), 875);
   EXPECT_EQ(bytes_sent(Collective::kAllToAll, 1000, 1), 0);
+  EXPECT_EQ(bytes_sent(Collective::kSend, 1000, 3), 1000);
+  EXPECT_EQ(bytes_sent(Collective::kReceive, 1000, 3), 0);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "src/core/profiler.h"
+
 namespace owt {
 namespace {
 
@@ -15,6 +17,14 @@ TEST(Losses, NameTheCollectiveAndTheStep) {
   EXPECT_EQ(losses.text(""), "rank 2 was lost; step 12");
   note_step(-1);
   EXPECT_THROW(losses.check("reduce"), RankLost);
+}
+
+TEST(Described, CallsNameTheirTransferAndTheOtherEndOfAMessage) {
+  EXPECT_EQ(described(Collective::kAllGather), "all_gather");
+  EXPECT_EQ(described(Collective::kReceive, 2), "receive from rank 2");
+  const Profiler::Scope scope(nullptr, "fc1 input", Phase::kTransfer);
+  EXPECT_EQ(described(Collective::kAllGather), "all_gather of 'fc1 input'");
+  EXPECT_EQ(described(Collective::kSend, 0), "send of 'fc1 input' to rank 0");
 }
 
 TEST(Losses, OfARankThatFailedAreItsOwnWords) {

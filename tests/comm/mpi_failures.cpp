@@ -12,6 +12,10 @@
 //   finalize   rank 1 does not come back from MPI_Finalize
 //   data       rank 1 waits for data for ever while the others are in a collective
 //   mismatch   rank 1 is in another collective than the others
+//   ring       messages around a ring without end, until a rank is killed from outside
+//   unsent     rank 0 waits for a message of rank 1, which is in a collective with rank 2
+//   circle     each rank waits for a message of the next one
+//   sizes      rank 0 wants a larger message than rank 1 sends
 //   stall      rank 1 computes for ever, and the limit for that is 4 s
 //   slow       rank 1 computes for longer than the timeout, then all come to a good end
 //   leave      all come to a good end
@@ -74,6 +78,18 @@ void receive_for_ever(Communicator& comm) {
   while (true) comm.broadcast(share, share, 2, {}).wait();
 }
 
+void send_around_for_ever(Communicator& comm) {
+  const int next = (comm.rank() + 1) % comm.ranks(), before = (comm.rank() + comm.ranks() - 1) % comm.ranks();
+  Tensor mine({3'000'000}), got({3'000'000});
+  mine.zero();
+  for (int64_t step = 0;; ++step) {
+    const Event sent = comm.send(mine, next, {});
+    comm.receive(got, before, {}).wait();
+    sent.wait();
+    if (step == 10) std::cout << concat("rank ", comm.rank(), " process ", getpid(), '\n') << std::flush;
+  }
+}
+
 void run(const std::string& what) {
   set_watch_timeout(2);
   if (what == "stall") set_stall_timeout(4);
@@ -89,6 +105,15 @@ void run(const std::string& what) {
     Tensor sum({1000});
     sum.zero();
     comm.all_reduce(sum, {}).wait();
+    std::vector<Route> routes;
+    for (int r = 0; r < comm.ranks(); ++r)
+      for (const int to : {r + 1, r + comm.ranks() - 1}) routes.push_back({r, to % comm.ranks(), 12'000'000});
+    comm.connect(routes);
+    if (what == "ring") send_around_for_ever(comm);
+    if (what == "circle" || (what == "unsent" && comm.rank() == 0))
+      comm.receive(sum, (comm.rank() + 1) % comm.ranks(), {}).wait();
+    if (what == "sizes" && comm.rank() == 1) comm.send(Tensor({999}), 0, {}).wait();
+    if (what == "sizes" && comm.rank() == 0) comm.receive(sum, 1, {}).wait();
     if (what == "late" || what == "finalize" || what == "compute")
       std::cout << concat("rank ", comm.rank(), " process ", getpid(), '\n') << std::flush;
     if (what == "leave" || what == "late" || what == "finalize") return;

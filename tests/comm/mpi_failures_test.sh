@@ -153,6 +153,39 @@ in='it has been in' number='\(its collective [0-9]+\) for [0-9]+ s, while'
 expect_stuck "($in all_reduce $number rank 1 waits in broadcast|$in broadcast $number rank 0 waits in all_reduce)"
 passed
 
+start "a rank waits for a message that is not sent" 3 unsent
+finish
+expect_status 1
+expect_stuck 'it has been in all_reduce \(its collective [0-9]+\) for [0-9]+ s, while rank 0 waits in receive from rank 1'
+passed
+
+start "each rank waits for a message of the next" 3 circle
+finish
+expect_status 1
+expect_stuck 'it has been in receive from rank 1 for [0-9]+ s, while rank 2 waits in receive from rank 0'
+passed
+
+start "a message has another size than is wanted" 3 sizes
+finish
+expect_status 1
+sizes='a message from rank 1 has 3996 bytes, wanted 4000; the ranks do not follow the same order of messages'
+expect_line "$sizes"
+for who in 1 2; do expect_line "rank $who: rank 0 failed: $sizes"; done
+expect_lines 3
+passed
+
+start "a rank is killed while others wait for its messages" 3 ring
+process=$(process_of 1)
+process_of 0 >"$work/ignored" && process_of 2 >"$work/ignored"
+event
+kill -KILL "$process"
+finish
+expect_status 137
+line="rank 1 on [^ ]+ \(process $process\) was lost: its process has ended; (during|after) "
+expect_line "$line(send to|receive from) rank [012]|$line.*"
+expect_lines 2
+passed
+
 start "a rank computes for ever" 3 stall
 finish
 expect_status 1

@@ -305,6 +305,39 @@ TEST(MpiCollectives, OnIntegersDoNotSum) {
   });
 }
 
+// Rank 0 is in a sum that rank 1 comes to only when it has the message.
+TEST(MpiMessages, LeaveBesideACollectiveThatWaitsForTheirReceiver) {
+  run([](Communicator& comm) {
+    comm.connect({{0, 1, 4'000'000}});
+    Tensor sum = numbers({1}), large = drawn(1'000'000, DType::kF32, 0), got = unwritten(1'000'000, DType::kF32);
+    if (comm.rank() == 1) comm.receive(got, 0, {}).wait();
+    const Event summed = comm.all_reduce(sum, {});
+    if (comm.rank() == 0) comm.send(large, 1, {}).wait();
+    summed.wait();
+    EXPECT_THAT(values(sum), ElementsAre(comm.ranks()));
+    if (comm.rank() == 1) {
+      EXPECT_TRUE(same_bits(got, large));
+    }
+  });
+}
+
+// The sum is not over when its message is asked for.
+TEST(MpiMessages, StartAfterACollectiveThatIsUnderWay) {
+  run([](Communicator& comm) {
+    constexpr int64_t kElements = 500'000;
+    comm.connect({{0, 1, 4 * kElements}});
+    Tensor sum({kElements}), got({kElements});
+    std::fill_n(sum.data(), kElements, 1.0f);
+    const Event summed = comm.all_reduce(sum, {});
+    if (comm.rank() == 0) comm.send(sum, 1, summed).wait();
+    if (comm.rank() == 1) {
+      comm.receive(got, 0, {}).wait();
+      EXPECT_EQ(got.data()[kElements - 1], static_cast<float>(comm.ranks()));
+    }
+    summed.wait();
+  });
+}
+
 TEST(MpiSplit, MakesGroupsInTheOrderOfRanks) {
   run([](Communicator& comm) {
     const int color = comm.rank() % 2, last = comm.ranks() - 1;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/core/check.h"
+
 namespace owt {
 namespace {
 
@@ -50,6 +52,37 @@ TEST(FindStuck, WhoIsFurthestBehindIsNamedWithBothCollectives) {
   EXPECT_EQ(found->how,
             "it has been in broadcast of 'fc1 input' (its collective 8) for 21 s, while rank 0 waits in all_reduce of "
             "'gradients' (its collective 9)");
+}
+
+Standing waiting_for(int peer, double still_s) {
+  return {WaitsFor::kOthers, still_s, 8, concat("receive from rank ", peer), peer};
+}
+
+TEST(FindStuck, WhoIsAtTheEndOfAChainOfMessagesIsNamed) {
+  const auto found = stuck({in("all_reduce", 8, 30), waiting_for(2, 21), waiting_for(0, 22)});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 0);
+  EXPECT_EQ(found->how,
+            "it has been in all_reduce (its collective 8) for 21 s, while rank 2 waits in receive from rank 0");
+}
+
+TEST(FindStuck, OfRanksThatWaitForOneAnothersMessagesOneIsNamed) {
+  const auto found = stuck({waiting_for(1, 21), waiting_for(2, 21), waiting_for(1, 21)});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 1);
+  EXPECT_EQ(found->how, "it has been in receive from rank 2 for 21 s, while rank 2 waits in receive from rank 1");
+}
+
+TEST(FindStuck, WhoWaitsForARankThatHasEndedIsNamed) {
+  const auto found = stuck({waiting_for(1, 21), std::nullopt});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 0);
+  EXPECT_EQ(found->how, "it has been in receive from rank 1 for 21 s, but rank 1 has come to its end");
+}
+
+TEST(FindStuck, AMessageThatMayStillComeAccusesNobody) {
+  EXPECT_FALSE(stuck({waiting_for(1, 100), computing(5)}));
+  EXPECT_FALSE(stuck({waiting_for(1, 100), waiting_for(2, 100), in("all_gather", 8, 19)}));
 }
 
 TEST(FindStuck, WhoIsInAnotherCollectiveThanTheFirstIsNamed) {

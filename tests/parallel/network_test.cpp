@@ -77,7 +77,7 @@ Span counted_span(const Network& network, int count, int stride) {
 double formula(const Network& network, Collective collective, double bytes, const Span& span) {
   const double l = span.local, m = span.hosts, g = l * m, a = network.local.latency_s, b = network.local.bytes_per_s,
                A = network.between.latency_s, B = network.between.bytes_per_s / span.sharing;
-  const bool chain = collective == kBroadcast || collective == kReduce;
+  const bool chain = collective == kBroadcast || collective == kReduce || collective == kSend;
   if (network.algorithm == Network::Algorithm::kPairwise) {
     if (chain) {
       const double chunk = std::min(bytes, 32768.0);  // of so few bytes
@@ -87,7 +87,7 @@ double formula(const Network& network, Collective collective, double bytes, cons
     const double once = (l - 1) * a + (g - l) * A + std::max((l - 1) * bytes / g / b, l * (g - l) * bytes / g / B);
     return collective == kAllReduce ? 2 * once : once;
   }
-  double latency = 2 * A * std::log2(m);
+  double latency = (collective == kSend ? 1 : 2) * A * std::log2(m);
   if (l > 1) latency += a;
   if (chain) return latency + std::max(l > 1 ? bytes / b : 0, m > 1 ? bytes / B : 0);
   if (collective == kAllReduce) return latency + std::max(2 * (l - 1) / l * bytes / b, 2 * (m - 1) / m * bytes / B);
@@ -208,6 +208,30 @@ TEST(Network, MeasuredTimesTakeThePlaceOfFormulas) {
   EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 4000, network.consecutive(4)), 3 + 3000);
 }
 
+TEST(Network, AMessageTakesItsLatencyAndItsBytesWhereverItGoes) {
+  const Span in_a_host{2, 1, 1}, between_hosts{1, 2, 1}, two_at_a_time{1, 2, 2};
+  for (const auto algorithm : {Network::Algorithm::kPairwise, Network::Algorithm::kHierarchical})
+    for (const Collective end : {kSend, kReceive}) {
+      Network network = two_levels(2, 2);
+      network.algorithm = algorithm;
+      EXPECT_DOUBLE_EQ(network.seconds(end, 5000, in_a_host), 1 + 5);
+      EXPECT_DOUBLE_EQ(network.seconds(end, 5000, between_hosts), 10 + 50);
+      EXPECT_DOUBLE_EQ(network.seconds(end, 5000, two_at_a_time), 10 + 100);
+    }
+}
+
+TEST(Network, AMessageTakesAsLongAsWasMeasuredOrAsABroadcastToOneRank) {
+  std::vector<CollectiveTime> times{{.collective = kBroadcast, .bytes = 1000, .seconds = 3},
+                                    {.collective = kBroadcast, .bytes = 2000, .seconds = 5}};
+  const Network without = measured_network(times, 4, 1);
+  EXPECT_DOUBLE_EQ(without.seconds(kSend, 2000, without.consecutive(2)),
+                   without.seconds(kBroadcast, 2000, without.consecutive(2)));
+  times.push_back({.collective = kSend, .bytes = 1000, .seconds = 2});
+  times.push_back({.collective = kSend, .bytes = 2000, .seconds = 4});
+  const Network with = measured_network(times, 4, 1);
+  for (const Collective end : {kSend, kReceive}) EXPECT_DOUBLE_EQ(with.seconds(end, 2000, with.consecutive(2)), 4);
+}
+
 TEST(Network, ASmallSizeMeasuredSlowerThanALargeOneIsTakenToBeAsFast) {
   const Network network = measured_network({{.collective = kAllGather, .bytes = 100, .seconds = 9},
                                             {.collective = kAllGather, .bytes = 1000, .seconds = 2},
@@ -235,6 +259,7 @@ TEST(MeasureNetwork, TimesEveryCollectiveAlikeOnAllRanks) {
     EXPECT_FALSE(network.overlaps);  // threads wait
     std::string& text = seen[static_cast<size_t>(comm.rank())];
     for (const Collective collective : all_collectives()) {
+      if (is_message(collective)) continue;
       EXPECT_GE(network.measured.at(collective).points().size(), 3u);
       text += concat(network.seconds(collective, 5e5, network.consecutive(3)), " ");
     }

@@ -1,0 +1,455 @@
+// Messages between two ranks. In a launch of several processes the ranks are those.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "src/comm/half_wire.h"
+#include "src/comm/launch.h"
+#include "src/comm/profiled.h"
+#include "src/comm/threads.h"
+#include "src/core/bf16.h"
+#include "src/core/gpus.h"
+#include "tests/support/message_of.h"
+
+namespace owt {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kMost = 16 << 20;  // bytes of a message
+
+std::vector<Device> devices_of_ranks() {
+  if (launch().several() || find_gpus().list.empty()) return {Device::kCpu};
+  return {Device::kCpu, Device::kCuda};
+}
+
+std::vector<int> numbers_of_ranks() {
+  return launch().several() ? std::vector<int>{launch().ranks} : std::vector<int>{2, 3, 4, 7};
+}
+
+std::vector<Route> all_routes(int ranks, int under_way = 2) {
+  std::vector<Route> routes;
+  for (int from = 0; from < ranks; ++from)
+    for (int to = 0; to < ranks; ++to)
+      if (from != to) routes.push_back({from, to, kMost, under_way});
+  return routes;
+}
+
+std::vector<Route> ring(int ranks, int under_way = 2) {
+  std::vector<Route> routes;
+  for (int from = 0; from < ranks; ++from) routes.push_back({from, (from + 1) % ranks, kMost, under_way});
+  return routes;
+}
+
+class Messages : public ::testing::TestWithParam<std::tuple<Device, int>> {
+ protected:
+  void SetUp() override {
+    const auto gpus = static_cast<int>(device() == Device::kCuda ? find_gpus().list.size() : 1);
+    if (gpus > 1 && gpus < ranks()) GTEST_SKIP() << ranks() << " ranks do not fit " << gpus << " GPUs";
+    one_memory_ = gpus == 1;
+  }
+
+  Device device() const { return std::get<0>(GetParam()); }
+  int ranks() const { return std::get<1>(GetParam()); }
+  bool one_memory() const { return one_memory_; }  // not through NCCL
+  void run(const std::function<void(Communicator&)>& body) const { run_ranks(ranks(), 1, body, device()); }
+
+  Tensor empty(int64_t elements, DType dtype = DType::kF32) const { return Tensor({elements}, dtype, device()); }
+  Tensor filled(int64_t elements, float value) const {
+    Tensor host({elements});
+    std::fill_n(host.data(), elements, value);
+    return host.to(device());
+  }
+  // first, first + 1, ...
+  Tensor counted(int64_t elements, float first) const {
+    Tensor host({elements});
+    std::iota(host.data(), host.data() + elements, first);
+    return host.to(device());
+  }
+  static std::vector<float> values(const Tensor& tensor) {
+    const Tensor host = tensor.to(Device::kCpu);
+    return {host.data(), host.data() + host.elements()};
+  }
+  static bool same_bits(const Tensor& a, const Tensor& b) {
+    const Tensor here = a.to(Device::kCpu), there = b.to(Device::kCpu);
+    const auto* const first = static_cast<const std::byte*>(here.raw());
+    return here.bytes() == there.bytes() &&
+           std::equal(first, first + here.bytes(), static_cast<const std::byte*>(there.raw()));
+  }
+
+ private:
+  bool one_memory_ = true;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, Messages,
+                         ::testing::Combine(::testing::ValuesIn(devices_of_ranks()),
+                                            ::testing::ValuesIn(numbers_of_ranks())),
+                         [](const auto& info) {
+                           return concat(name_of(std::get<0>(info.param)), "_", std::get<1>(info.param));
+                         });
+
+// Of every size, from nothing to more than MPI moves at once, and exactly as much as that.
+TEST_P(Messages, ReachTheRankTheyAreForAsTheyWereSent) {
+  run([&](Communicator& comm) {
+    comm.connect(all_routes(ranks()));
+    for (const int64_t elements : {int64_t{0}, int64_t{1}, int64_t{1000}, int64_t{1} << 20, int64_t{1'300'003}}) {
+      const auto sent = [&](int from, int to) {
+        return counted(elements + from + 3 * to, static_cast<float>(100 * from + to));
+      };
+      std::vector<Event> events;
+      std::vector<Tensor> got(static_cast<size_t>(ranks()));
+      for (int other = 0; other < ranks(); ++other) {
+        if (other == comm.rank()) continue;
+        events.push_back(comm.send(sent(comm.rank(), other), other, {}));
+        Tensor& tensor = got[static_cast<size_t>(other)];
+        tensor = empty(elements + other + 3 * comm.rank());
+        events.push_back(comm.receive(tensor, other, {}));
+      }
+      for (const Event& event : events) event.wait();
+      for (int other = 0; other < ranks(); ++other)
+        if (other != comm.rank()) {
+          EXPECT_TRUE(same_bits(got[static_cast<size_t>(other)], sent(other, comm.rank()))) << other;
+        }
+    }
+  });
+}
+
+TEST_P(Messages, MoveAnyElements) {
+  run([&](Communicator& comm) {
+    comm.connect(ring(ranks()));
+    const int next = (comm.rank() + 1) % ranks(), before = (comm.rank() + ranks() - 1) % ranks();
+    for (const DType dtype : {DType::kI32, DType::kU8, DType::kI64, DType::kF64, DType::kBF16}) {
+      const auto bytes_of_rank = [&](int rank) {
+        Tensor host({5}, dtype);
+        auto* const bytes = static_cast<uint8_t*>(host.raw());
+        for (int64_t i = 0; i < host.bytes(); ++i) bytes[i] = static_cast<uint8_t>(50 * rank + i);
+        return host;
+      };
+      Tensor got = empty(5, dtype);
+      const Event sent = comm.send(bytes_of_rank(comm.rank()).to(device()), next, {});
+      comm.receive(got, before, {}).wait();
+      sent.wait();
+      EXPECT_TRUE(same_bits(got, bytes_of_rank(before))) << name_of(dtype);
+    }
+  });
+}
+
+// Each rank with a message as large as no library keeps for later: one that waited in its call would wait for ever.
+TEST_P(Messages, GoAroundARingWhoeverCallsFirst) {
+  constexpr int64_t kElements = 3'000'000;
+  run([&](Communicator& comm) {
+    comm.connect(ring(ranks()));
+    const int next = (comm.rank() + 1) % ranks(), before = (comm.rank() + ranks() - 1) % ranks();
+    const Tensor mine = filled(kElements, static_cast<float>(comm.rank()));
+    for (const bool sends_first : {true, false, comm.rank() % 2 == 0}) {
+      Tensor got = empty(kElements);
+      Event sent, received;
+      if (sends_first) sent = comm.send(mine, next, {});
+      received = comm.receive(got, before, {});
+      if (!sends_first) sent = comm.send(mine, next, {});
+      sent.wait();
+      received.wait();
+      EXPECT_THAT(values(got), Each(before));
+    }
+  });
+}
+
+TEST_P(Messages, ManyUnderWayArriveInTheOrderInWhichTheyWereSent) {
+  constexpr int kMessages = 40;
+  run([&](Communicator& comm) {
+    comm.connect(ring(ranks(), kMessages));
+    const int next = (comm.rank() + 1) % ranks(), before = (comm.rank() + ranks() - 1) % ranks();
+    std::vector<Tensor> got;
+    std::vector<Event> events;
+    for (int i = 0; i < kMessages; ++i) {
+      got.push_back(empty(1 + 997 * i));
+      events.push_back(comm.receive(got.back(), before, {}));
+    }
+    // The tensor that is sent lives in the call only.
+    for (int i = 0; i < kMessages; ++i)
+      events.push_back(comm.send(filled(1 + 997 * i, static_cast<float>(100 * comm.rank() + i)), next, {}));
+    for (auto event = events.rbegin(); event != events.rend(); ++event) event->wait();
+    for (const Event& event : events) EXPECT_TRUE(event.done());
+    for (int i = 0; i < kMessages; ++i) EXPECT_THAT(values(got[static_cast<size_t>(i)]), Each(100 * before + i));
+  });
+}
+
+// Rank 0 asks rank 1 first, who answers last: only when rank 0 has heard of the last rank and told it.
+TEST_P(Messages, OfOtherRoutesDoNotWaitForOneAnother) {
+  if (ranks() < 3) GTEST_SKIP() << "for three ranks or more";
+  const int last = ranks() - 1;
+  run([&](Communicator& comm) {
+    comm.connect({{0, 1, 4}, {1, 0, kMost}, {last, 0, kMost}});
+    constexpr int64_t kElements = 500'000;
+    if (comm.rank() == 0) {
+      Tensor late = empty(kElements), early = empty(kElements);
+      const Event answered = comm.receive(late, 1, {});
+      comm.receive(early, last, {}).wait();
+      comm.send(early.part(0, {1}), 1, {}).wait();
+      answered.wait();
+      EXPECT_THAT(values(early), Each(7));
+      EXPECT_THAT(values(late), Each(8));
+    }
+    if (comm.rank() == 1) {
+      Tensor told = empty(1);
+      comm.receive(told, 0, {}).wait();
+      comm.send(filled(kElements, values(told)[0] + 1), 0, {}).wait();
+    }
+    if (comm.rank() == last) comm.send(filled(kElements, 7), 0, {}).wait();
+  });
+}
+
+TEST_P(Messages, CollectivesDoNotWaitForThem) {
+  run([&](Communicator& comm) {
+    comm.connect(ring(ranks()));
+    const int next = (comm.rank() + 1) % ranks(), before = (comm.rank() + ranks() - 1) % ranks();
+    Tensor got = empty(1'000'000), sum = filled(10, 1);
+    const Event received = comm.receive(got, before, {});
+    comm.all_reduce(sum, {}).wait();
+    const Event sent = comm.send(filled(1'000'000, static_cast<float>(comm.rank())), next, {});
+    comm.all_reduce(sum, {}).wait();
+    received.wait();
+    sent.wait();
+    EXPECT_THAT(values(got), Each(before));
+    EXPECT_THAT(values(sum), Each(ranks() * ranks()));
+  });
+}
+
+// No host waits between the rounds: whoever read too early or too late would see the numbers of another round.
+TEST_P(Messages, StandBetweenWhatIsQueuedBeforeReadyAndWhatWaitsForTheirEvent) {
+  constexpr int kRounds = 10;
+  constexpr int64_t kElements = 50'000;
+  run([&](Communicator& comm) {
+    comm.connect(ring(ranks()));
+    const int next = (comm.rank() + 1) % ranks(), before = (comm.rank() + ranks() - 1) % ranks();
+    const Stream stream(device());
+    Tensor source = empty(kElements), target = empty(kElements);
+    std::vector<Tensor> numbers, got;
+    for (int i = 0; i < kRounds; ++i) {
+      numbers.push_back(filled(kElements, static_cast<float>(100 * i + comm.rank())));
+      got.push_back(empty(kElements));
+    }
+    for (size_t i = 0; i < kRounds; ++i) {
+      source.copy_from(numbers[i], stream);
+      const Event sent = comm.send(source, next, stream.record());
+      const Event received = comm.receive(target, before, stream.record());
+      stream.wait(received);
+      got[i].copy_from(target, stream);
+      target.zero(stream);
+      stream.wait(sent);
+      source.zero(stream);
+    }
+    stream.synchronize();
+    for (size_t i = 0; i < kRounds; ++i) EXPECT_THAT(values(got[i]), Each(100 * static_cast<int>(i) + before));
+  });
+}
+
+// As a pipeline runs: each rank forwards what it gets, plus one, to the next; what comes back is doubled on its way. A
+// rank runs forward as often as there are ranks behind it before its first backward (one forward, one backward).
+TEST_P(Messages, CarryAPipelineInItsFixedOrder) {
+  constexpr int kBatches = 6;
+  constexpr int64_t kElements = 20'000;
+  const int last = ranks() - 1;
+  run([&](Communicator& comm) {
+    std::vector<Route> routes;
+    for (int r = 0; r < last; ++r)
+      routes.push_back({r, r + 1, kMost, kBatches}), routes.push_back({r + 1, r, kMost, kBatches});
+    comm.connect(routes);
+    const int rank = comm.rank();
+    std::vector<Tensor> inputs;
+    std::vector<Event> sent;
+    std::vector<float> came_back;
+    const auto forward = [&](int batch) {
+      Tensor x = rank == 0 ? filled(kElements, static_cast<float>(10 * batch)) : empty(kElements);
+      if (rank > 0) comm.receive(x, rank - 1, {}).wait();
+      inputs.push_back(filled(kElements, values(x).back() + 1));
+      if (rank < last) sent.push_back(comm.send(inputs.back(), rank + 1, {}));
+    };
+    const auto backward = [&](int batch) {
+      Tensor dy = rank == last ? inputs[static_cast<size_t>(batch)] : empty(kElements);
+      if (rank < last) comm.receive(dy, rank + 1, {}).wait();
+      const Tensor dx = filled(kElements, 2 * values(dy).back());
+      if (rank > 0) sent.push_back(comm.send(dx, rank - 1, {}));
+      if (rank == 0) came_back.push_back(values(dx).front());
+    };
+    const int ahead = std::min(last - rank, kBatches);
+    for (int i = 0; i < ahead; ++i) forward(i);
+    for (int i = 0; i < kBatches; ++i) {
+      if (ahead + i < kBatches) forward(ahead + i);
+      backward(i);
+    }
+    for (const Event& event : sent) event.wait();
+    for (size_t i = 0; i < came_back.size(); ++i)
+      EXPECT_EQ(came_back[i], static_cast<float>((10 * static_cast<int>(i) + ranks()) << ranks()));
+  });
+}
+
+TEST_P(Messages, OfAGroupAreBetweenItsRanks) {
+  run([&](Communicator& comm) {
+    comm.connect({{0, 1, kMost}});
+    const auto half = comm.split(comm.rank() % 2);
+    if (half->ranks() == 1) return;
+    EXPECT_THROW(half->send(empty(1), half->rank() == 0 ? 1 : 0, {}), Error)
+        << "a route of the whole is none of a group";
+    const int size = half->ranks(), next = (half->rank() + 1) % size, before = (half->rank() + size - 1) % size;
+    half->connect(ring(size));
+    Tensor got = empty(3);
+    const Event sent = half->send(filled(3, static_cast<float>(comm.rank())), next, {});
+    half->receive(got, before, {}).wait();
+    sent.wait();
+    EXPECT_THAT(values(got), Each(2 * before + comm.rank() % 2));
+  });
+}
+
+TEST_P(Messages, WithoutARouteAreRefused) {
+  run([&](Communicator& comm) {
+    const int next = (comm.rank() + 1) % ranks();
+    Tensor one = empty(1), two = empty(2);
+    EXPECT_THAT(message_of([&] { comm.send(one, next, {}); }),
+                HasSubstr(concat("no route for 4 bytes from rank ", comm.rank(), " to rank ", next, " of ", ranks())));
+    EXPECT_THROW(comm.connect({{0, 0, 4}}), Error);
+    EXPECT_THROW(comm.connect({{0, ranks(), 4}}), Error);
+    EXPECT_THROW(comm.connect({{-1, 0, 4}}), Error);
+    std::vector<Route> routes = ring(ranks());
+    for (Route& route : routes) route.bytes = 4;
+    comm.connect(routes);
+    EXPECT_THROW(comm.send(two, next, {}), Error) << "too large";
+    EXPECT_THROW(comm.send(one, comm.rank(), {}), Error) << "to itself";
+    EXPECT_THROW(comm.receive(one, ranks(), {}), Error);
+  });
+}
+
+TEST_P(Messages, AreCountedWhereTheyAreSent) {
+  run([&](Communicator& inner) {
+    Profiler profiler;
+    const Stream stream(device());
+    profiler.use_stream(stream);
+    profiler.enable(true);
+    ProfiledCommunicator comm(inner, &profiler);
+    comm.connect({{0, 1, kMost}});
+    profiler.begin_step();
+    {
+      const Profiler::Scope scope(&profiler, "there", Phase::kTransfer);
+      Tensor tensor = filled(250, 3);
+      if (comm.rank() == 0) stream.wait(comm.send(tensor, 1, stream.record()));
+      if (comm.rank() == 1) stream.wait(comm.receive(tensor, 0, stream.record()));
+      stream.synchronize();
+    }
+    profiler.end_step();
+    EXPECT_EQ(comm.bytes(), comm.rank() == 0 ? 1000 : 0);
+    EXPECT_EQ(profiler.rows()[0].bytes[0], comm.rank() == 0 ? 1000 : 0);
+    if (comm.rank() <= 1) {
+      EXPECT_GT(profiler.rows()[0].transfer_ms[0], 0);
+    }
+  });
+}
+
+// In steps of two from 256 on every odd number lies between two that bf16 has, and goes to a multiple of four.
+TEST_P(Messages, OverAHalfWireAreRoundedAndTakeHalfTheBytes) {
+  constexpr int64_t kElements = 100'000;
+  run([&](Communicator& inner) {
+    ProfiledCommunicator counted(inner, nullptr);
+    const auto comm = make_half_wire(counted, device());
+    comm->connect(ring(ranks()));
+    const int next = (comm->rank() + 1) % ranks(), before = (comm->rank() + ranks() - 1) % ranks();
+    Tensor got = empty(kElements), labels = empty(2, DType::kI32);
+    std::vector<Event> events{comm->receive(got, before, {}), comm->receive(labels, before, {})};
+    events.push_back(comm->send(filled(kElements, 259 + 4 * static_cast<float>(comm->rank())), next, {}));
+    Tensor mine({2}, DType::kI32);
+    mine.data<int32_t>()[0] = 1'000'001, mine.data<int32_t>()[1] = comm->rank();
+    events.push_back(comm->send(mine.to(device()), next, {}));
+    for (const Event& event : events) event.wait();
+    EXPECT_THAT(values(got), Each(260 + 4 * before));
+    const Tensor arrived = labels.to(Device::kCpu);
+    EXPECT_EQ(arrived.data<int32_t>()[0], 1'000'001) << "whole numbers are not rounded";
+    EXPECT_EQ(arrived.data<int32_t>()[1], before);
+    EXPECT_EQ(counted.bytes(), 2 * kElements + 8);
+  });
+}
+
+TEST_P(Messages, ManyMayBeUnderWayOverAHalfWire) {
+  constexpr int kMessages = 12;
+  run([&](Communicator& inner) {
+    const auto comm = make_half_wire(inner, device());
+    comm->connect(ring(ranks(), 3));
+    const int next = (comm->rank() + 1) % ranks(), before = (comm->rank() + ranks() - 1) % ranks();
+    const Stream stream(device());
+    std::vector<Tensor> got;
+    for (int i = 0; i < kMessages; ++i) {
+      got.push_back(empty(1000 * (i + 1)));
+      const Event received = comm->receive(got.back(), before, stream.record());
+      const Event sent = comm->send(filled(1000 * (i + 1), static_cast<float>(4 * i + 64 * comm->rank())), next, {});
+      stream.wait(received);
+      stream.wait(sent);
+    }
+    stream.synchronize();
+    for (int i = 0; i < kMessages; ++i) EXPECT_THAT(values(got[static_cast<size_t>(i)]), Each(4 * i + 64 * before));
+  });
+}
+
+// What ends a launch is in mpi_failures.cpp.
+class FailingMessages : public Messages {
+ protected:
+  void SetUp() override {
+    Messages::SetUp();
+    if (launch().several()) GTEST_SKIP() << "no further run would be possible";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, FailingMessages,
+                         ::testing::Combine(::testing::ValuesIn(devices_of_ranks()), ::testing::Values(2, 3)),
+                         [](const auto& info) {
+                           return concat(name_of(std::get<0>(info.param)), "_", std::get<1>(info.param));
+                         });
+
+TEST_P(FailingMessages, OfAnotherSizeAreToldWithBothSizes) {
+  if (!one_memory()) GTEST_SKIP() << "NCCL does not say so";
+  const std::string told = message_of([&] {
+    run([&](Communicator& comm) {
+      comm.connect({{1, 0, kMost}});
+      Tensor two = empty(2), three = empty(3);
+      if (comm.rank() == 1) comm.send(two, 0, {}).wait();
+      if (comm.rank() == 0) comm.receive(three, 1, {}).wait();
+    });
+  });
+  EXPECT_THAT(told, AllOf(HasSubstr("a message from rank 1 has 8 bytes, wanted 12"), HasSubstr("order of messages")));
+}
+
+TEST_P(FailingMessages, EndWithTheRankAtTheirOtherEnd) {
+  std::atomic<int> aborted{0};
+  const std::string told = message_of([&] {
+    run([&](Communicator& comm) {
+      comm.connect(all_routes(ranks()));
+      if (comm.rank() == 0) {
+        Tensor first = empty(1);
+        comm.receive(first, 1, {}).wait();
+        fail("rank zero has had enough");
+      }
+      Tensor none = empty(10);
+      if (comm.rank() == 1) comm.send(filled(1, 1), 0, {}).wait();
+      try {
+        comm.receive(none, 0, {}).wait();
+      } catch (const Aborted&) {
+        ++aborted;
+        throw;
+      }
+    });
+  });
+  EXPECT_EQ(told, "rank zero has had enough");
+  EXPECT_EQ(aborted, ranks() - 1);
+}
+
+TEST(MessagesOfOne, HaveNowhereToGo) {
+  if (launch().several()) GTEST_SKIP() << "there are several";
+  run_ranks(1, 1, [](Communicator& comm) {
+    Tensor one({1});
+    comm.connect({});
+    EXPECT_THROW(comm.connect({{0, 0, 4}}), Error);
+    EXPECT_THROW(comm.send(one, 0, {}), Error);
+  });
+}
+
+}  // namespace
+}  // namespace owt
