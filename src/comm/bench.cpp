@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "src/comm/on_host.h"
 #include "src/core/profiler.h"
 
 namespace owt {
@@ -17,27 +18,15 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// Everybody's values, one rank's after the other.
-template <class Value>
-std::vector<Value> gather(Communicator& comm, DType dtype, const std::vector<Value>& mine, Device device) {
-  const auto each = static_cast<int64_t>(mine.size());
-  Tensor here({each}, dtype), all({each * comm.ranks()}, dtype, device);
-  std::copy(mine.begin(), mine.end(), here.data<Value>());
-  comm.all_gather(here.to(device), all, {}).wait();
-  const Tensor arrived = all.to(Device::kCpu);
-  const Value* values = arrived.data<Value>();
-  return {values, values + arrived.elements()};
-}
-
 // The largest over the ranks, of every element.
 std::vector<double> largest(Communicator& comm, const std::vector<double>& mine, Device device) {
-  const std::vector<double> all = gather(comm, DType::kF64, mine, device);
+  const std::vector<double> all = on_host::gather(comm, mine, device);
   std::vector<double> most(mine.size(), 0);
   for (size_t i = 0; i < all.size(); ++i) most[i % mine.size()] = std::max(most[i % mine.size()], all[i]);
   return most;
 }
 
-// A collective of zeros, of which the root is rank 0, or a message to the next rank and one from the rank before; `bytes`
+// A collective of zeros, with rank 0 as its root; or a message to the next rank and one from the rank before. `bytes`
 // are rounded up to equal shares.
 std::vector<Call> calls_of(Communicator& comm, Collective collective, int64_t bytes, Device device) {
   const int ranks = comm.ranks();
@@ -95,7 +84,7 @@ CollectiveTime time_collective(Communicator& comm, Collective collective, int64_
     return ends;
   };
   const auto timed = [&] {
-    gather(comm, DType::kF64, std::vector<double>{0}, device);  // nobody's late arrival counts
+    on_host::gather(comm, std::vector<double>{0}, device);  // nobody's late arrival counts
     const auto begin = Clock::now();
     for (const Event& end : start()) end.wait();
     return seconds_since(begin);
@@ -120,9 +109,8 @@ CollectiveTime time_collective(Communicator& comm, Collective collective, int64_
 int count_hosts(Communicator& comm, Device device) {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
-  const auto hash = static_cast<int64_t>(std::hash<std::string_view>()(name));
-  const std::vector<int64_t> all = gather(comm, DType::kI64, std::vector<int64_t>{hash}, device);
-  return static_cast<int>(std::set<int64_t>(all.begin(), all.end()).size());
+  const auto all = on_host::gather(comm, std::vector{std::hash<std::string_view>()(name)}, device);
+  return static_cast<int>(std::set(all.begin(), all.end()).size());
 }
 
 }  // namespace owt

@@ -35,7 +35,7 @@ const char* name_of(Collective collective);  // "all_reduce", ...
 inline bool is_message(Collective call) { return call == Collective::kSend || call == Collective::kReceive; }
 
 // What one rank of `ranks` sends in a ring, or the mean over the ranks where they differ (broadcast, reduce), rounded
-// down; of a message, all of it is sent and nothing received. `bytes` is the whole tensor: of all_gather and all_to_all,
+// down; of a message the sender sends all. `bytes` is the whole tensor: of all_gather and all_to_all,
 // the `all` of ranks x mine.
 // Source: reference formulas 2 (K-1)/K S for all_reduce and (K-1)/K S for the rest.
 int64_t bytes_sent(Collective collective, int64_t bytes, int ranks);
@@ -84,10 +84,8 @@ class Communicator {
   // `end`: where work ends that holds recorded collectives. The event that is returned is `end`, and throws what broke
   // them; a recorded collective's own events say no more than that the GPU has come to them.
   virtual Event watched(const Event& end) { return end; }
-  // The host waits for the hosts of those ranks that share this process. To be called after making or freeing what a
-  // GPU needs and before the next collective: freeing may wait for all GPUs of a process, and so for a collective that
-  // another rank has queued and this one has not.
-  virtual void meet() {}
+  // The host waits for the hosts of those ranks that share this process. For this folder: see on_all_hosts (on_host.h).
+  virtual void host_barrier() {}
   // The same ranks, for f32 that must arrive as they are: this one, unless it rounds them on the way (half_wire.h).
   virtual Communicator& unrounded() { return *this; }
   // Collective: the ranks that give the same color make a group, in the order of their ranks; color >= 0. This one must

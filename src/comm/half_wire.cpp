@@ -52,7 +52,7 @@ class HalfWire : public Communicator {
   int ranks() const override { return inner_.ranks(); }
   // Memory that is reused lets a recorded collective depend on one before the recording.
   bool records() const override { return ranks() == 1 && inner_.records(); }
-  void meet() override { inner_.meet(); }
+  void host_barrier() override { inner_.host_barrier(); }
   Communicator& unrounded() override { return inner_; }
   std::unique_ptr<Communicator> split(int color) override {
     return std::make_unique<HalfWire>(inner_.split(color), device_);
@@ -95,7 +95,7 @@ class HalfWire : public Communicator {
       if (route.from == rank()) lanes_.insert_or_assign({Way::kThere, route.to}, lane_for(route));
       if (route.to == rank()) lanes_.insert_or_assign({Way::kBack, route.from}, lane_for(route));
     }
-    inner_.meet();
+    inner_.host_barrier();
   }
 
   Lane lane_for(const Route& route) const {
@@ -140,7 +140,7 @@ class HalfWire : public Communicator {
   Half& next_half(Halves& alike, const Tensor& tensor) {
     if (alike.size() < 2) {
       alike.push_front(Half{Tensor(tensor.shape(), DType::kBF16, tensor.device()), {}});
-      inner_.meet();
+      inner_.host_barrier();
     } else {
       std::swap(alike[0], alike[1]);
     }

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "src/comm/mpi_transfers.h"
+#include "src/comm/on_host.h"
 #include "src/comm/processes.h"
 #include "src/comm/solo.h"
 
@@ -12,7 +13,7 @@ namespace {
 
 // What the communicators of a process share.
 struct MpiProcess {
-  explicit MpiProcess(const Losses& losses) : thread(losses) {}
+  explicit MpiProcess(const LostRanks& lost_ranks) : thread(lost_ranks) {}
 
   MpiThread thread;
   int next_context = 1;  // greater than that of every group this process has been in; 0 is the world's
@@ -39,17 +40,17 @@ class MpiCommunicator : public Communicator {
   }
 
   std::unique_ptr<Communicator> split(int color) override {
-    Tensor mine({2}, DType::kI64), all({2 * ranks()}, DType::kI64);
-    mine.data<int64_t>()[0] = color;
-    mine.data<int64_t>()[1] = process_.next_context;
-    all_gather(mine, all, {}).wait();
+    struct Card {
+      int color, next_context;
+    };
+    const std::vector<Card> cards = on_host::gather<Card>(*this, {{color, process_.next_context}}, Device::kCpu);
     MpiGroup part;
     for (int r = 0; r < ranks(); ++r) {
-      const int64_t* said = all.data<int64_t>() + 2 * r;
-      if (said[0] != color) continue;
+      const Card& card = cards[static_cast<size_t>(r)];
+      if (card.color != color) continue;
       if (r == rank()) part.rank = part.ranks();
       part.members.push_back(group_->members[static_cast<size_t>(r)]);
-      part.context = std::max(part.context, static_cast<int>(said[1]));
+      part.context = std::max(part.context, card.next_context);
     }
     process_.next_context = part.context + 1;
     if (part.ranks() == 1) return make_solo_communicator(Device::kCpu);
@@ -71,7 +72,7 @@ class MpiCommunicator : public Communicator {
 
 class MpiLink : public Mpi {
  public:
-  MpiLink(const Launch& launch, const Losses& losses) : launch_(launch), process_(losses) {}
+  MpiLink(const Launch& launch, const LostRanks& lost_ranks) : launch_(launch), process_(lost_ranks) {}
 
   void start(double seconds) {
     const auto started = process_.thread.run("MPI_Init", [this] { initialize(); });
@@ -172,8 +173,8 @@ std::string process_library() {
   return all.substr(0, all.find_first_of(",\n"));
 }
 
-std::unique_ptr<Mpi> start_mpi(const Launch& launch, const Losses& losses, double seconds) {
-  auto* const link = new MpiLink(launch, losses);  // not freed after a failure: its thread may still be in MPI_Init
+std::unique_ptr<Mpi> start_mpi(const Launch& launch, const LostRanks& lost_ranks, double seconds) {
+  auto* const link = new MpiLink(launch, lost_ranks);  // not freed after a failure: its thread may still be in MPI_Init
   link->start(seconds);
   return std::unique_ptr<Mpi>(link);
 }

@@ -10,7 +10,7 @@
 
 #include "src/comm/communicator.h"
 #include "src/comm/launch.h"
-#include "src/comm/losses.h"
+#include "src/comm/lost_ranks.h"
 
 namespace owt {
 
@@ -18,10 +18,10 @@ class Mpi {
  public:
   virtual ~Mpi() = default;  // after finish()
   // Every process's text, by rank; before the first collective only, since nothing can interrupt it. Throws Error where
-  // not all have come within `seconds`; its thread then waits on, and neither this nor the Losses may ever be freed.
+  // not all have come within `seconds`; its thread then waits on, and neither this nor the LostRanks may ever be freed.
   virtual std::vector<std::string> exchange(const std::string& mine, double seconds) = 0;
   // For tensors on the CPU. The collectives of all communicators of a process go through one queue, so that all of its
-  // ranks must call them in the same order, across communicators too. A rank's failure (see Losses) ends all that are
+  // ranks must call them in the same order, across communicators too. A rank's failure (LostRanks) ends all that are
   // under way and to come. Not to outlive this.
   virtual std::unique_ptr<Communicator> world() = 0;
   // Threads are more than cores on this host: waiting leaves the core to others sooner.
@@ -36,7 +36,7 @@ class Mpi {
 };
 
 // Starts MPI. Throws Error: not built; MPI does not find the processes that the launcher has started, or not within
-// `seconds`. `losses` may not be freed after that, as above.
-std::unique_ptr<Mpi> start_mpi(const Launch& launch, const Losses& losses, double seconds);
+// `seconds`. `lost_ranks` may not be freed after that, as above.
+std::unique_ptr<Mpi> start_mpi(const Launch& launch, const LostRanks& lost_ranks, double seconds);
 
 }  // namespace owt

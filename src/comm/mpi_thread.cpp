@@ -21,8 +21,12 @@ constexpr auto kRest = std::chrono::microseconds(50);
 // How much earlier MPI may notice that a process has ended than the watch.
 constexpr auto kWatchIsLate = std::chrono::milliseconds(1000);
 
-// Throws Error where a part has not as many bytes as it was to have. Its message has sent exactly as many as came before
-// the first part that is not full; where too many come, MPI does not say how many.
+double ms_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Throws Error where a part has not as many bytes as it was to have. The message has as many as came before that part
+// and in it; where too many come, MPI does not say how many.
 void check_part(const MessageParts& parts, size_t index, const MPI_Status& status, bool failed) {
   const int error = failed ? status.MPI_ERROR : MPI_SUCCESS;
   if (error == MPI_ERR_TRUNCATE) throw Error(wrong_size(parts.from, concat("more than ", parts.wanted), parts.wanted));
@@ -47,7 +51,7 @@ void detail::check_mpi(int result, const char* call) {
        "; look at the logs of the other ranks and at the network");
 }
 
-MpiThread::MpiThread(const Losses& losses) : losses_(losses) {
+MpiThread::MpiThread(const LostRanks& lost_ranks) : lost_ranks_(lost_ranks) {
   thread_ = std::thread([this] { loop(); });
 }
 
@@ -110,6 +114,7 @@ std::shared_ptr<MpiThread::Job> MpiThread::next() {
       std::unique_lock lock(mutex_);
       const auto called = [&] { return stopped_ || !queue_.empty() || !posted_.empty(); };
       if (messages_.empty()) wake_.wait(lock, called);
+      if (calls_seen_ != calls_) idle_ = 0;
       calls_seen_ = calls_;
       if (!queue_.empty()) {
         const std::shared_ptr<Job> job = queue_.front();
@@ -121,7 +126,10 @@ std::shared_ptr<MpiThread::Job> MpiThread::next() {
       message = (messages_.empty() ? posted_ : messages_).front()->name_;
     }
     guarded(message, [&] {
-      if (!move_messages() && !messages_.empty()) pause();
+      if (move_messages())
+        idle_ = 0;
+      else if (!messages_.empty())
+        pause();
     });
     end_messages();
   }
@@ -134,7 +142,7 @@ void MpiThread::execute(Job& job) {
   guarded(job.name_, [&] {
     const auto begin = std::chrono::steady_clock::now();
     job.work_();
-    job.ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    job.ms_ = ms_since(begin);
     job.work_ = nullptr;
     job.finish(nullptr);
   });
@@ -148,7 +156,7 @@ void MpiThread::execute(Job& job) {
 template <class Work>
 void MpiThread::guarded(const std::string& name, const Work& work) {
   try {
-    losses_.check(name);
+    lost_ranks_.check(name);
     if (failure_) std::rethrow_exception(failure_);
     work();
   } catch (const Aborted&) {
@@ -157,9 +165,9 @@ void MpiThread::guarded(const std::string& name, const Work& work) {
     failure_ = std::current_exception();
     // What MPI complains about may be the end of another process.
     const auto give_up = std::chrono::steady_clock::now() + kWatchIsLate;
-    while (!losses_.any() && std::chrono::steady_clock::now() < give_up) std::this_thread::sleep_for(kRest);
+    while (!lost_ranks_.any() && std::chrono::steady_clock::now() < give_up) std::this_thread::sleep_for(kRest);
     try {
-      losses_.check(name);
+      lost_ranks_.check(name);
     } catch (const Aborted&) {
       failure_ = std::current_exception();
     }
@@ -184,7 +192,10 @@ bool MpiThread::move_messages() {
 bool MpiThread::move(Job& message) {
   MessageParts& parts = message.parts_;
   const bool begins = parts.requests.empty();
-  if (begins) message.work_();
+  if (begins) {
+    parts.begun = std::chrono::steady_clock::now();
+    message.work_();
+  }
   const auto count = static_cast<int>(parts.requests.size());
   int arrived = 0;
   arrived_.resize(parts.requests.size());
@@ -195,7 +206,11 @@ bool MpiThread::move(Job& message) {
     check_part(parts, static_cast<size_t>(arrived_[i]), statuses_[i], result != MPI_SUCCESS);
   if (arrived > 0) note_work();
   parts.moved += arrived;
-  if (parts.moved == count) message.work_ = nullptr, message.finish(nullptr);
+  if (parts.moved == count) {
+    message.ms_ = ms_since(parts.begun);
+    message.work_ = nullptr;
+    message.finish(nullptr);
+  }
   return begins || arrived > 0;
 }
 
@@ -236,7 +251,7 @@ void MpiThread::wait_for_messages() {
 }
 
 void MpiThread::pause() {
-  losses_.check(running_ ? running_->name_ : messages_.front()->name_);
+  lost_ranks_.check(running_ ? running_->name_ : messages_.front()->name_);
   const bool crowded = crowded_.load();
   const int eager = waiting_.load() == 0 ? kEagerTestsUnasked : crowded ? kEagerTestsCrowded : kEagerTests;
   if (++idle_ < eager) {

@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -15,7 +16,7 @@
 #include <vector>
 
 #include "src/comm/communicator.h"
-#include "src/comm/losses.h"
+#include "src/comm/lost_ranks.h"
 #include "src/core/stream.h"
 
 // Every call of MPI goes through this: throws Error with the call and MPI's text.
@@ -35,14 +36,15 @@ struct MessageParts {
   std::vector<int> bytes;  // that must come with each; -1: it is sent
   int moved = 0;           // how many have
   int64_t wanted = 0;      // bytes that the receiver wants of all
-  int from = 0;            // rank of the group, for errors
+  std::chrono::steady_clock::time_point begun{};
+  int from = 0;  // rank of the group, for errors
 };
 
 class MpiThread {
  public:
   class Job;
 
-  explicit MpiThread(const Losses& losses);
+  explicit MpiThread(const LostRanks& lost_ranks);
   ~MpiThread();  // ends at once when nothing is queued
   MpiThread(const MpiThread&) = delete;
   MpiThread& operator=(const MpiThread&) = delete;
@@ -81,7 +83,7 @@ class MpiThread {
   void pause();
   void note_place(std::string place);
 
-  const Losses& losses_;
+  const LostRanks& lost_ranks_;
   std::atomic<bool> crowded_{false};
   std::atomic<int> waiting_{0};          // threads that wait for a job
   std::atomic<bool> any_posted_{false};  // posted_ is not empty

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "src/comm/nccl_link.h"
+#include "src/comm/on_host.h"
 #include "src/comm/solo.h"
 #include "src/core/cuda.h"
 
@@ -90,12 +91,12 @@ class NcclCommunicator : public Communicator {
     link_.expect(end);
     return Event(std::make_shared<NcclEvent>(end, link_.failure()));
   }
-  void meet() override {
-    if (link_.member().here.group) link_.member().here.group->meet();
+  void host_barrier() override {
+    if (link_.member().here.group) link_.member().here.group->host_barrier();
   }
 
   std::unique_ptr<Communicator> split(int color) override {
-    const std::vector<Card> cards = exchange<Card>({{color, make_nccl_id(Cuda{})}});
+    const std::vector<Card> cards = on_host::gather<Card>(*this, {{color, make_nccl_id(Cuda{})}}, Device::kCuda);
     NcclMember part = link_.member();
     part.rank = part.ranks = 0;
     for (int r = 0; r < ranks(); ++r) {
@@ -124,7 +125,7 @@ class NcclCommunicator : public Communicator {
     int color = 0;
     NcclId id;
   };
-  // A route's end. NCCL runs what one communicator is given in its order, so that each has one of its own, of two ranks:
+  // A route's end. NCCL runs what a communicator is given in its order, so that each has one of its own, of two ranks:
   // the sender is 0.
   struct Lane {
     bool sends;
@@ -133,27 +134,14 @@ class NcclCommunicator : public Communicator {
     std::unique_ptr<NcclLink> link;
   };
 
-  // Every rank's `mine`, one after the other; as many of each.
-  template <class T>
-  std::vector<T> exchange(const std::vector<T>& mine) {
-    Tensor shown({static_cast<int64_t>(sizeof(T) * mine.size())}, DType::kU8);
-    Tensor all({ranks(), shown.elements()}, DType::kU8, Device::kCuda);
-    std::memcpy(shown.raw(), mine.data(), sizeof(T) * mine.size());
-    all_gather(shown.to(Device::kCuda), all, {}).wait();
-    const Tensor here = all.to(Device::kCpu);
-    std::vector<T> every(static_cast<size_t>(ranks()) * mine.size());
-    std::memcpy(every.data(), here.raw(), static_cast<size_t>(here.bytes()));
-    return every;
-  }
-
   void open(const std::vector<Route>& routes) override {
     std::vector<NcclId> made(routes.size());
     for (size_t i = 0; i < routes.size(); ++i)
       if (routes[i].from == rank()) made[i] = make_nccl_id(Cuda{});
-    const std::vector<NcclId> ids = exchange(made);
+    const std::vector<NcclId> ids = on_host::gather(*this, made, Device::kCuda);
     for (size_t i = 0; i < routes.size(); ++i)
       open(routes[i], ids[static_cast<size_t>(routes[i].from) * made.size() + i]);
-    meet();
+    host_barrier();
   }
 
   void open(const Route& route, const NcclId& id) {

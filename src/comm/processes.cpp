@@ -14,6 +14,7 @@
 
 #include "src/comm/launch.h"
 #include "src/comm/mpi.h"
+#include "src/comm/on_host.h"
 #include "src/comm/watch.h"
 #include "src/core/activity.h"
 #include "src/core/log.h"
@@ -71,7 +72,7 @@ class Processes {
   void start() {
     const double seconds = start_timeout();
     this_thread_is_the_rank();
-    mpi_ = start_mpi(launch(), losses_, seconds);
+    mpi_ = start_mpi(launch(), lost_ranks_, seconds);
     std::signal(SIGPIPE, SIG_IGN);  // MPI writes to processes that have ended
     Introduction mine{this_process(), ""};
     std::unique_ptr<Watch::Post> post;
@@ -88,12 +89,12 @@ class Processes {
     }
     const std::vector<Watch::Overdue> overdue{{kGraceToSay, [this] { say_loss(); }},
                                               {kGraceToEnd, [this] { leave(); }}};
-    watch_ = post ? std::make_unique<Watch>(*post, peers, losses_, overdue)
-                  : std::make_unique<Watch>(address, launch().rank, peers, losses_, overdue);
+    watch_ = post ? std::make_unique<Watch>(*post, peers, lost_ranks_, overdue)
+                  : std::make_unique<Watch>(address, launch().rank, peers, lost_ranks_, overdue);
   }
 
   Mpi& mpi() { return *mpi_; }
-  const Losses& losses() const { return losses_; }
+  const LostRanks& lost_ranks() const { return lost_ranks_; }
   bool failed() const { return failed_.load(); }
 
   // Where this rank is, for errors: the message that it waits for, the collective under way, or the last one.
@@ -127,14 +128,14 @@ class Processes {
  private:
   // In the watch's thread. A rank that has failed by itself says that.
   void say_loss() const {
-    if (!failed()) print_once(losses_.text(place()));
+    if (!failed()) print_once(lost_ranks_.text(place()));
   }
   void leave() const {
-    print_once(losses_.text(place()));
+    print_once(lost_ranks_.text(place()));
     _exit(1);
   }
 
-  Losses losses_;
+  LostRanks lost_ranks_;
   std::unique_ptr<Mpi> mpi_;
   std::unique_ptr<Watch> watch_;
   std::atomic<bool> failed_{false};
@@ -157,29 +158,21 @@ Processes& processes() {
 
 // The root's bytes, on all.
 std::string spread(Communicator& comm, int root, const std::string& bytes) {
-  Tensor length({1}, DType::kI64);
-  *length.data<int64_t>() = static_cast<int64_t>(bytes.size());
-  comm.broadcast(length, length, root, {}).wait();
-  Tensor text({*length.data<int64_t>()}, DType::kU8);
+  const auto lengths = on_host::gather(comm, std::vector{std::ssize(bytes)}, Device::kCpu);
+  Tensor text({lengths[static_cast<size_t>(root)]}, DType::kU8);
   if (comm.rank() == root) std::memcpy(text.raw(), bytes.data(), bytes.size());
-  comm.broadcast(text, text, root, {}).wait();
+  on_host::broadcast(comm, text, root, Device::kCpu);
   return {static_cast<const char*>(text.raw()), static_cast<size_t>(text.bytes())};
 }
 
 // Every rank's bytes. All send as much as the longest needs; what comes is cut to its length.
 std::vector<std::string> gather(Communicator& comm, const std::string& mine) {
-  Tensor length({1}, DType::kI64), lengths({comm.ranks()}, DType::kI64);
-  *length.data<int64_t>() = static_cast<int64_t>(mine.size());
-  comm.all_gather(length, lengths, {}).wait();
-  const int64_t* const bytes = lengths.data<int64_t>();
-  const int64_t longest = *std::max_element(bytes, bytes + comm.ranks());
-  Tensor text({longest}, DType::kU8), texts({comm.ranks() * longest}, DType::kU8);
-  text.zero();
-  std::memcpy(text.raw(), mine.data(), mine.size());
-  comm.all_gather(text, texts, {}).wait();
+  const auto lengths = on_host::gather(comm, std::vector{mine.size()}, Device::kCpu);
+  std::vector<char> text(*std::max_element(lengths.begin(), lengths.end()));
+  std::copy(mine.begin(), mine.end(), text.begin());
+  const std::vector<char> texts = on_host::gather(comm, text, Device::kCpu);
   std::vector<std::string> all;
-  for (int r = 0; r < comm.ranks(); ++r)
-    all.emplace_back(static_cast<const char*>(texts.raw()) + r * longest, static_cast<size_t>(bytes[r]));
+  for (size_t r = 0; r < lengths.size(); ++r) all.emplace_back(texts.data() + r * text.size(), lengths[r]);
   return all;
 }
 
@@ -217,7 +210,7 @@ std::unique_ptr<Communicator> join_processes(bool crowded) {
 
 bool any_rank_failed() {
   const Processes* all = joined.load();
-  return all && (all->failed() || all->losses().any());
+  return all && (all->failed() || all->lost_ranks().any());
 }
 
 std::exception_ptr announce_failure(const std::exception_ptr& failure) {
@@ -228,7 +221,7 @@ std::exception_ptr announce_failure(const std::exception_ptr& failure) {
   } catch (const RankLost&) {
   } catch (const Aborted&) {
     try {
-      all->losses().check(all->place());
+      all->lost_ranks().check(all->place());
     } catch (...) {
       return std::current_exception();
     }

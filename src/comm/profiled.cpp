@@ -1,6 +1,6 @@
 #include "src/comm/profiled.h"
 
-#include "src/comm/losses.h"
+#include "src/comm/lost_ranks.h"
 
 namespace owt {
 namespace {

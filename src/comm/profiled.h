@@ -21,7 +21,7 @@ class ProfiledCommunicator : public Communicator {
   bool records() const override { return inner_.records(); }
   bool could_record() const override { return inner_.could_record(); }
   Event watched(const Event& end) override { return inner_.watched(end); }
-  void meet() override { inner_.meet(); }
+  void host_barrier() override { inner_.host_barrier(); }
   std::unique_ptr<Communicator> split(int color) override {
     return std::make_unique<ProfiledCommunicator>(inner_.split(color), *this);
   }

@@ -51,11 +51,11 @@ class ThreadCommunicator : public Communicator {
     mine.in = call.in, mine.out = call.out, mine.ready = call.after;  // others may still wait for the last `done`
     // The host waits for its own tensors itself; only the queue of a GPU can wait for another thread's.
     if (device == Device::kCpu) call.after.wait(), mine.ready = Event();
-    group_.meet();
+    group_.host_barrier();
     for (const Post& other : group_.posts) stream.wait(other.ready);
     work(call, stream);
     mine.done = stream.record();
-    group_.meet();
+    group_.host_barrier();
     mine.in = mine.out = Tensor();  // else their memory would last until the next collective
     for (const Post& other : group_.posts) stream.wait(other.done);
     return stream.record();
@@ -123,7 +123,7 @@ class ThreadCommunicator : public Communicator {
 ThreadGroup::ThreadGroup(int ranks, bool spin)
     : posts(static_cast<size_t>(ranks)), spin_(spin), spins_(spin ? 4000 : 0), joining_(static_cast<size_t>(ranks)) {}
 
-void ThreadGroup::meet() {
+void ThreadGroup::host_barrier() {
   const uint32_t phase = phase_.load();
   check();
   if (arrived_.fetch_add(1) + 1 == ranks()) {
@@ -149,7 +149,7 @@ void ThreadGroup::abort() {
 
 ThreadGroup::Place ThreadGroup::split(int rank, int color) {
   joining_[static_cast<size_t>(rank)] = {color, nullptr};
-  meet();
+  host_barrier();
   int first = -1, members = 0;
   Place place;
   for (int r = 0; r < ranks(); ++r) {
@@ -164,9 +164,9 @@ ThreadGroup::Place ThreadGroup::split(int rank, int color) {
     parts_.push_back(made);
     joining_[static_cast<size_t>(rank)].made = made;
   }
-  meet();  // an abort until now is thrown here, a later one reaches the parts
+  host_barrier();  // an abort until now is thrown here, a later one reaches the parts
   place.group = joining_[static_cast<size_t>(first)].made;
-  meet();  // nobody joins the next groups before all have seen these
+  host_barrier();  // nobody joins the next groups before all have seen these
   return place;
 }
 

@@ -27,8 +27,8 @@ class ThreadGroup {
   int ranks() const { return static_cast<int>(posts.size()); }
 
   // All ranks have come, and what they wrote before is visible to all. Throws Aborted when a rank failed.
-  void meet();
-  // From now on meet() throws, on all ranks and in all groups split off.
+  void host_barrier();
+  // From now on host_barrier() throws, on all ranks and in all groups split off.
   void abort();
   // The group of the ranks that give the same color, and this one's place in it; all ranks call it together.
   struct Place {

@@ -72,10 +72,10 @@ double start_timeout() {
 // Listens to the other ranks, and speaks for this one.
 class Watch::Thread {
  public:
-  Thread(int rank, std::vector<Peer> peers, Losses& losses, std::vector<Overdue> overdue)
+  Thread(int rank, std::vector<Peer> peers, LostRanks& lost_ranks, std::vector<Overdue> overdue)
       : rank_(rank),
         peers_(std::move(peers)),
-        losses_(losses),
+        lost_ranks_(lost_ranks),
         overdue_(std::move(overdue)),
         bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
@@ -246,7 +246,7 @@ class Watch::Thread {
         if (link.connection.open() && !link.left && now - link.heard >= timeout)
           lose(link, concat("it has not answered for ", watch_timeout(), " s"));
       }
-      if (losses_.any() && !loss_at_) loss_at_ = now;
+      if (lost_ranks_.any() && !loss_at_) loss_at_ = now;
       while (overdue_at() <= now) overdue_[called_++].call();
     }
   }
@@ -280,7 +280,7 @@ class Watch::Thread {
 
   // On rank 0, which hears of all.
   void look_for_stuck(Clock::time_point now) {
-    if (losses_.any() || said_goodbye_) return;
+    if (lost_ranks_.any() || said_goodbye_) return;
     std::vector<std::optional<Standing>> standings(peers_.size());
     standings[0] = standing(now);
     for (const Link& link : links_) {
@@ -295,7 +295,7 @@ class Watch::Thread {
     const Peer& its = peer(stuck.rank);
     const std::string text =
         concat("rank ", stuck.rank, " on ", its.host, " (process ", its.process, ") makes no progress: ", stuck.how);
-    losses_.set_lost(text);
+    lost_ranks_.set_lost(text);
     for (Link& link : links_) {
       const bool is_it = link.rank == stuck.rank;
       link.connection.send(
@@ -335,7 +335,7 @@ class Watch::Thread {
         link.left = true;
         return;
       case kFailed:
-        losses_.set_failed(concat("rank ", message.rank, " failed: ", message.text));
+        lost_ranks_.set_failed(concat("rank ", message.rank, " failed: ", message.text));
         for (Link& other : links_)
           if (&other != &link) other.connection.send(message);
         link.connection.send({kTold, rank_, ""});
@@ -345,7 +345,7 @@ class Watch::Thread {
         link.told = true;
         return;
       case kLost:
-        return losses_.set_lost(message.text);
+        return lost_ranks_.set_lost(message.text);
       default:
         return;
     }
@@ -355,7 +355,7 @@ class Watch::Thread {
     link.left = true;
     const std::string text = concat("rank ", link.rank, " on ", peer(link.rank).host, " (process ",
                                     peer(link.rank).process, ") was lost: ", how);
-    losses_.set_lost(text);
+    lost_ranks_.set_lost(text);
     for (Link& other : links_) {
       if (&other != &link) other.connection.send({kLost, link.rank, text});
     }
@@ -393,7 +393,7 @@ class Watch::Thread {
 
   int rank_;
   std::vector<Peer> peers_;
-  Losses& losses_;
+  LostRanks& lost_ranks_;
   std::vector<Overdue> overdue_;
   size_t called_ = 0;  // of them
   std::vector<Link> links_;
@@ -427,16 +427,16 @@ std::string Watch::Post::address() const {
   return text;
 }
 
-Watch::Watch(Post& post, std::vector<Peer> peers, Losses& losses, std::vector<Overdue> overdue)
-    : thread_(std::make_unique<Thread>(0, std::move(peers), losses, std::move(overdue))) {
+Watch::Watch(Post& post, std::vector<Peer> peers, LostRanks& lost_ranks, std::vector<Overdue> overdue)
+    : thread_(std::make_unique<Thread>(0, std::move(peers), lost_ranks, std::move(overdue))) {
   allow_open_files(static_cast<int64_t>(thread_->ranks()) + kOtherFiles);
   thread_->accept_all(post);
   thread_->start();
 }
 
-Watch::Watch(const std::string& address, int rank, std::vector<Peer> peers, Losses& losses,
+Watch::Watch(const std::string& address, int rank, std::vector<Peer> peers, LostRanks& lost_ranks,
              std::vector<Overdue> overdue)
-    : thread_(std::make_unique<Thread>(rank, std::move(peers), losses, std::move(overdue))) {
+    : thread_(std::make_unique<Thread>(rank, std::move(peers), lost_ranks, std::move(overdue))) {
   thread_->connect(address);
   thread_->start();
 }

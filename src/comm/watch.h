@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "src/comm/losses.h"
+#include "src/comm/lost_ranks.h"
 #include "src/comm/sockets.h"
 
 namespace owt {
@@ -53,7 +53,7 @@ class Watch {
     uint64_t token_ = 0;
   };
 
-  // What the watch's thread calls, once, where this process has not ended `grace` after `losses` has heard of one.
+  // What the watch's thread calls, once, where this process has not ended `grace` after `lost_ranks` has heard of one.
   struct Overdue {
     std::chrono::milliseconds grace;
     std::function<void()> call;
@@ -61,8 +61,9 @@ class Watch {
 
   // For rank 0, and for the others. Returns when all have come; throws Error after start_timeout(). `peers` by rank,
   // `overdue` by grace.
-  Watch(Post& post, std::vector<Peer> peers, Losses& losses, std::vector<Overdue> overdue);
-  Watch(const std::string& address, int rank, std::vector<Peer> peers, Losses& losses, std::vector<Overdue> overdue);
+  Watch(Post& post, std::vector<Peer> peers, LostRanks& lost_ranks, std::vector<Overdue> overdue);
+  Watch(const std::string& address, int rank, std::vector<Peer> peers, LostRanks& lost_ranks,
+        std::vector<Overdue> overdue);
   ~Watch();  // closes the connections; the others lose this rank unless it has said goodbye
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;

@@ -1,4 +1,5 @@
 #include "src/parallel/measure_network.h"
+#include "src/comm/on_host.h"
 
 #include <algorithm>
 
@@ -15,14 +16,10 @@ Link measure_local_link(Communicator& comm, int ranks_per_host, const BenchLimit
   const auto time = [&](int64_t bytes) {
     return time_collective(*host, Collective::kAllGather, bytes, limits, device).seconds;
   };
-  Tensor sums({2}, DType::kF64);
-  sums.data<double>()[0] = time(kSizes[0]) / (ranks_per_host - 1);
-  sums.data<double>()[1] =
-      static_cast<double>(bytes_sent(Collective::kAllGather, kAlways, ranks_per_host)) / time(kAlways);
-  Tensor there = sums.to(device);
-  comm.all_reduce(there, {}).wait();
-  sums.copy_from(there);
-  return {sums.data<double>()[0] / comm.ranks(), sums.data<double>()[1] / comm.ranks()};
+  const double latency = time(kSizes[0]) / (ranks_per_host - 1);
+  const auto sent = static_cast<double>(bytes_sent(Collective::kAllGather, kAlways, ranks_per_host));
+  const std::vector<double> sums = on_host::sum(comm, {latency, sent / time(kAlways)}, device);
+  return {sums[0] / comm.ranks(), sums[1] / comm.ranks()};
 }
 
 }  // namespace

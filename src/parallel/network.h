@@ -77,8 +77,8 @@ struct Network {
   Span consecutive(int count) const;
   Span across(int count) const;
 
-  // bytes: of the whole tensor, as of bytes_sent(). 0 for a group of one. The group of a message are its two ranks; where
-  // messages were not measured, but collectives were, one takes as long as a broadcast to one rank.
+  // bytes: of the whole tensor, as of bytes_sent(). 0 for a group of one. The group of a message is two ranks. Where
+  // only collectives were measured, a message takes as long as a broadcast to one rank.
   double seconds(Collective collective, double bytes, const Span& span) const;
 
   std::string text() const;  // one line for people

@@ -1,4 +1,5 @@
 #include "src/parallel/param_gather.h"
+#include "src/comm/on_host.h"
 
 #include <algorithm>
 
@@ -78,19 +79,14 @@ void gather_parameter(const Spread& spread, const Param& param, const Tensor& mi
   const Shape& whole = param.full_shape;
   const Tensor held = mine.reshaped({mine.elements()});
   Tensor others;
-  if (!alone) {
-    others = Tensor({largest_piece(whole)}, DType::kF32, mine.device());
-    comm.meet();
-  }
+  if (!alone) on_all_hosts(comm, [&] { others = Tensor({largest_piece(whole)}, DType::kF32, mine.device()); });
   for (const Slice& rows : pieces_of(whole, {0, whole.rows()})) {
     const Tensor whole_rows = bring({spread, whole, rows}, held, others, comm);
     if (!writes) continue;
     const Tensor ordered = file_order_of(param, whole_rows);
     write({ordered.data(), static_cast<size_t>(ordered.elements())});
   }
-  if (alone) return;
-  others = Tensor();
-  comm.meet();
+  if (!alone) on_all_hosts(comm, [&] { others = Tensor(); });
 }
 
 }  // namespace owt

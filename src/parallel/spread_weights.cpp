@@ -1,4 +1,5 @@
 #include "src/parallel/spread_weights.h"
+#include "src/comm/on_host.h"
 
 namespace owt {
 namespace {
@@ -6,12 +7,9 @@ namespace {
 void spread(const std::vector<Param*>& params, Communicator& comm, Device device) {
   if (comm.ranks() == 1) return;
   for (Param* param : params) {
-    {
-      Tensor first(param->shape(), DType::kF32, device);
-      comm.broadcast(param->value.to(device), first, 0, {}).wait();
-      if (comm.rank() != 0) param->set_value(first.to(Device::kCpu));
-    }
-    comm.meet();
+    Tensor first = comm.rank() == 0 ? param->value.to(Device::kCpu) : Tensor(param->shape());
+    on_host::broadcast(comm, first, 0, device);
+    if (comm.rank() != 0) param->set_value(first);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "src/comm/on_host.h"
 #include "src/core/check.h"
 #include "src/core/files.h"
 
@@ -17,23 +18,16 @@ int64_t hash_of(const Tensor& values) {
 template <class RankOf>
 void compare(const std::vector<Param*>& params, Communicator& comm, Device device, int64_t step,
              const std::string& how_to_go_on, const RankOf& rank_of) {
-  const auto count = static_cast<int64_t>(params.size());
-  if (count == 0 || comm.ranks() == 1) return;
-  Tensor mine({count}, DType::kI64), here;
-  for (int64_t i = 0; i < count; ++i) mine.data<int64_t>()[i] = hash_of(params[static_cast<size_t>(i)]->value);
-  {
-    Tensor all({comm.ranks(), count}, DType::kI64, device);
-    comm.all_gather(mine.to(device), all, {}).wait();
-    here = all.to(Device::kCpu);
-  }
-  comm.meet();
-  const int64_t* hashes = here.data<int64_t>();
-  for (int64_t i = 0; i < count; ++i)
-    for (int r = 1; r < comm.ranks(); ++r)
-      if (hashes[r * count + i] != hashes[i])
-        fail("step ", step, ": '", params[static_cast<size_t>(i)]->name, "' of rank ", rank_of(r),
-             " is not that of rank ", rank_of(0), ", though both should hold the same values; look at the memory and ",
-             "the links of their hosts; ", how_to_go_on);
+  if (params.empty() || comm.ranks() == 1) return;
+  std::vector<int64_t> mine;
+  for (const Param* param : params) mine.push_back(hash_of(param->value));
+  const std::vector<int64_t> hashes = on_host::gather(comm, mine, device);
+  for (size_t i = 0; i < hashes.size(); ++i)
+    if (hashes[i] != hashes[i % mine.size()])
+      fail("step ", step, ": '", params[i % mine.size()]->name, "' of rank ",
+           rank_of(static_cast<int>(i / mine.size())), " is not that of rank ", rank_of(0),
+           ", though both should hold the same values; look at the memory and the links of their hosts; ",
+           how_to_go_on);
 }
 
 }  // namespace

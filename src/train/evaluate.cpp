@@ -1,5 +1,6 @@
 #include "src/train/evaluate.h"
 
+#include "src/comm/on_host.h"
 #include "src/comm/threads.h"
 #include "src/core/conversions.h"
 #include "src/train/predictions.h"
@@ -44,8 +45,7 @@ class Evaluator {
         step_(job.plan, model_, sgd_, comm, nullptr, options()) {
     const auto unused = load_weights(job.weights, model_, step_.groups());
     if (comm.rank() == 0) warn_of_unused(unused, job.weights);
-    batches_ = evaluation_batches(job, comm.rank(), request.split, request.views);
-    comm.meet();
+    on_all_hosts(comm, [&] { batches_ = evaluation_batches(job, comm.rank(), request.split, request.views); });
     step_.feed_from(*batches_);
   }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "src/comm/on_host.h"
 #include "src/comm/profiled.h"
 #include "src/comm/solo.h"
 #include "src/core/files.h"
@@ -87,12 +88,10 @@ std::vector<int64_t> rows_to_measure(const PlanRequest& request) {
 
 void take_mean(ComputeSamples& samples, Communicator& comm, Device device) {
   const std::vector<double*> mine = numbers(samples);
-  Tensor here({static_cast<int64_t>(mine.size())}, DType::kF64);
-  for (size_t i = 0; i < mine.size(); ++i) here.data<double>()[i] = *mine[i] / comm.ranks();
-  Tensor sum = here.to(device);
-  comm.all_reduce(sum, {}).wait();
-  here = sum.to(Device::kCpu);
-  for (size_t i = 0; i < mine.size(); ++i) *mine[i] = here.data<double>()[i];
+  std::vector<double> shares;
+  for (const double* number : mine) shares.push_back(*number / comm.ranks());
+  const std::vector<double> means = on_host::sum(comm, shares, device);
+  for (size_t i = 0; i < mine.size(); ++i) *mine[i] = means[i];
 }
 
 ComputeSamples measure_compute(const Settings& settings, Communicator& together, std::span<const int64_t> rows) {

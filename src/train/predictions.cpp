@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "src/comm/on_host.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
@@ -106,12 +107,7 @@ void Predictions::note(int64_t image, const MeanProbabilities& mean) {
 }
 
 void Predictions::gather(Communicator& comm, Device device) {
-  if (comm.ranks() > 1) {
-    Tensor there = table_.to(device);
-    comm.all_reduce(there, {}).wait();
-    if (device != Device::kCpu) table_.copy_from(there);
-  }
-  comm.meet();
+  on_host::sum(comm, table_, device);
   for (int64_t image = 0; image < images_.size(); ++image)
     OWT_CHECK_EQ(line(image)[kTimes], 1.0, "image ", image, " must be seen once");
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <numeric>
 
+#include "src/comm/on_host.h"
 #include "src/core/activity.h"
 #include "src/core/gpus.h"
 #include "src/parallel/memory_need.h"
@@ -135,19 +136,19 @@ void Step::prepare(int64_t step_rows, Mode mode) {
   const bool learns = mode == Mode::kTrain && plan_.front_learns;
   const auto made = bound_.find(step_rows);
   if (made != bound_.end() && (made->second.learns || !learns)) return;
-  stream_.synchronize();
-  comm_.meet();
+  on_all_hosts(comm_, [&] { stream_.synchronize(); });
   try {
-    bind_alike([&] {
-      Bound& b = bound(step_rows);
-      for (const Rows& rows : b.dense_rows) dense(static_cast<int64_t>(rows.host.size()));
-      if (learns && !b.learns) b.front.prepare_backward(false);
-      b.learns = b.learns || learns;
+    on_all_hosts(comm_, [&] {
+      bind_alike([&] {
+        Bound& b = bound(step_rows);
+        for (const Rows& rows : b.dense_rows) dense(static_cast<int64_t>(rows.host.size()));
+        if (learns && !b.learns) b.front.prepare_backward(false);
+        b.learns = b.learns || learns;
+      });
     });
   } catch (const OutOfMemory& e) {
     report_out_of_memory(e, step_rows);
   }
-  comm_.meet();
 }
 
 std::optional<ImageLayout> Step::wanted_images(int64_t step_rows) const {
@@ -294,12 +295,8 @@ void Step::report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const {
 }
 
 void Step::report_bad_loss(const StepResult& result, const Pass& pass, int32_t bad_layer) {
-  const Device device = stream_.device();
-  Tensor mine({1}, DType::kI32), all({comm_.ranks()}, DType::kI32, device);
-  mine.data<int32_t>()[0] = bad_layer;
-  comm_.all_gather(mine.to(device), all, {}).wait();
-  const Tensor layers = all.to(Device::kCpu);
-  const int32_t first = *std::min_element(layers.data<int32_t>(), layers.data<int32_t>() + comm_.ranks());
+  const std::vector<int32_t> layers = on_host::gather(comm_, std::vector{bad_layer}, stream_.device());
+  const int32_t first = *std::min_element(layers.begin(), layers.end());
   const bool none = first == static_cast<int32_t>(plan_.layers.size());
   throw Diverged(
       concat(pass.mode == Mode::kTrain ? concat("step ", pass.step + 1) : std::string("evaluation"), ": the loss is ",

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "src/comm/launch.h"
+#include "src/comm/on_host.h"
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
 #include "src/core/log.h"
@@ -36,9 +37,10 @@ double time_rank(const Settings& settings, const Plan& plan, const TimeOptions& 
   model.initialize(settings.run.seed);
   const StepRows rows = plan.rows(plan.request.step_rows);
   step.prepare(plan.request.step_rows);
-  const Batch batch =
-      made_up_batch(settings.model, rows.of(comm.rank()), plan.request, step.wanted_images(plan.request.step_rows));
-  comm.meet();
+  const Batch batch = on_all_hosts(comm, [&] {
+    return made_up_batch(settings.model, rows.of(comm.rank()), plan.request,
+                         step.wanted_images(plan.request.step_rows));
+  });
   constexpr Step::Rates kRates{1e-6, 1e-6};  // leave the made-up task finite
   int64_t number = 0;
   for (int64_t i = -kWarmUpSteps; i < options.steps; ++i) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "src/comm/on_host.h"
 #include "src/comm/watch.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
@@ -47,10 +48,9 @@ Trainer::Trainer(const Job& job, Communicator& comm)
     }
   }
   spread_weights(model_, step_.groups());
-  batches_ = training_batches(job, comm.rank(), state_.epoch, state_.step_in_epoch);
+  on_all_hosts(comm_, [&] { batches_ = training_batches(job, comm.rank(), state_.epoch, state_.step_in_epoch); });
   total_steps_ = schedule_.total_steps(batches_->steps_per_epoch());
   first_step_ = state_.step;
-  comm_.meet();
   prepare_steps();
   step_.feed_from(*batches_);
   if (!writes()) return;
@@ -266,9 +266,10 @@ void Trainer::log_convolutions() {
 Evaluation Trainer::evaluate_now() {
   // Kept for the next time: recorded steps read its memory.
   if (!test_batches_) {
-    test_batches_ = evaluation_batches(job_, comm_.rank());
-    step_.feed_from(*test_batches_);
-    comm_.meet();
+    on_all_hosts(comm_, [&] {
+      test_batches_ = evaluation_batches(job_, comm_.rank());
+      step_.feed_from(*test_batches_);
+    });
   }
   return evaluate(step_, *test_batches_);
 }
@@ -296,18 +297,11 @@ void Trainer::check_weights() {
   std::string name;
   for (const Param* param : model_.params())
     if (name.empty() && !all_finite(param->value)) name = param->name;
-  Tensor here({1});
-  here.data()[0] = name.empty() ? 0 : 1;
-  {
-    Tensor bad = here.to(job_.plan.request.on.device);
-    comm_.all_reduce(bad, {}).wait();
-    here.copy_from(bad);
-  }
-  comm_.meet();
+  const double bad = on_host::sum(comm_, {name.empty() ? 0.0 : 1.0}, job_.plan.request.on.device).front();
   if (!name.empty())
     throw Diverged(concat("step ", state_.step, ": '", name, "' holds a value that is not finite, so no checkpoint is ",
                           "written. Lower the learning rate or add warmup_epochs"));
-  if (here.data()[0] > 0) throw Aborted("another rank's weights are not finite");
+  if (bad > 0) throw Aborted("another rank's weights are not finite");
 }
 
 void Trainer::save() {
@@ -315,16 +309,18 @@ void Trainer::save() {
   check_weights();
   if (writes()) progress_->clear();
   const std::string folder = writes() ? checkpoints_->begin(state_.step) : "";
-  const uint64_t weights = save_tensors(
-      folder + "/" + kWeightsFile, job_.plan, model_, [](Param& param) { return param.value; }, step_.groups());
-  const uint64_t optimizer = save_tensors(
-      folder + "/" + kOptimizerFile, job_.plan, model_,
-      [this](Param& param) {
-        return param.role == ParamRole::kTrained ? sgd_.velocity(param, step_.updated(param)) : Tensor();
-      },
-      step_.groups(), job_.plan.shares_update() ? Kept::kShare : Kept::kWhole);
+  uint64_t weights = 0, optimizer = 0;
+  on_all_hosts(comm_, [&] {  // replicas that have nothing to write are ahead of those that free what they gathered
+    weights = save_tensors(
+        folder + "/" + kWeightsFile, job_.plan, model_, [](Param& param) { return param.value; }, step_.groups());
+    optimizer = save_tensors(
+        folder + "/" + kOptimizerFile, job_.plan, model_,
+        [this](Param& param) {
+          return param.role == ParamRole::kTrained ? sgd_.velocity(param, step_.updated(param)) : Tensor();
+        },
+        step_.groups(), job_.plan.shares_update() ? Kept::kShare : Kept::kWhole);
+  });
   saved_step_ = state_.step;
-  comm_.meet();  // replicas that have nothing to write are ahead of those that free what they gathered
   if (!writes()) return;
   state_.conv_choices = ConvChoices::process().exported();
   state_.checksums = {{kWeightsFile, weights}, {kOptimizerFile, optimizer}};

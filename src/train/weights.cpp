@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "src/comm/on_host.h"
 #include "src/core/log.h"
 #include "src/parallel/param_gather.h"
 #include "src/parallel/sharded_update.h"
@@ -32,9 +33,9 @@ class Broadcasts {
  public:
   // most: the elements of the largest piece that will come.
   Broadcasts(int64_t most, const Groups& groups)
-      : comm_(groups.world()), there_(comm_.ranks() == 1 ? Tensor() : Tensor({most}, DType::kF32, groups.device())) {
-    comm_.meet();
-  }
+      : comm_(groups.world()), there_(on_all_hosts(comm_, [&] {
+          return comm_.ranks() == 1 ? Tensor() : Tensor({most}, DType::kF32, groups.device());
+        })) {}
 
   Tensor operator()(const Tensor& from_rank_0, const Shape& shape) {
     if (comm_.ranks() == 1) return from_rank_0;
@@ -45,8 +46,7 @@ class Broadcasts {
   }
 
   void finish() {
-    there_ = Tensor();
-    comm_.meet();
+    on_all_hosts(comm_, [&] { there_ = Tensor(); });
   }
 
  private:

@@ -346,7 +346,7 @@ TEST_P(Collectives, EveryCollectiveOfAGroupStaysInIt) {
     }
     group->all_to_all(tensor(std::vector<float>(static_cast<size_t>(size), mine)), theirs, {}).wait();
     EXPECT_EQ(values(theirs), members(*group, comm.rank(), device()));
-    group->meet();
+    group->host_barrier();
   });
 }
 

@@ -16,8 +16,6 @@ namespace owt {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Each;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int64_t kMost = 16 << 20;  // bytes of a message
@@ -74,6 +72,11 @@ class Messages : public ::testing::TestWithParam<std::tuple<Device, int>> {
     const Tensor host = tensor.to(Device::kCpu);
     return {host.data(), host.data() + host.elements()};
   }
+  static bool all_are(const Tensor& tensor, int value) {
+    const Tensor host = tensor.to(Device::kCpu);
+    return std::all_of(host.data(), host.data() + host.elements(),
+                       [&](float element) { return element == static_cast<float>(value); });
+  }
   static bool same_bits(const Tensor& a, const Tensor& b) {
     const Tensor here = a.to(Device::kCpu), there = b.to(Device::kCpu);
     const auto* const first = static_cast<const std::byte*>(here.raw());
@@ -93,6 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, Messages,
 
 // Of every size, from nothing to more than MPI moves at once, and exactly as much as that.
 TEST_P(Messages, ReachTheRankTheyAreForAsTheyWereSent) {
+  if (!one_memory() && ranks() > 3) GTEST_SKIP() << "so many routes take long on simulated GPUs";
   run([&](Communicator& comm) {
     comm.connect(all_routes(ranks()));
     for (const int64_t elements : {int64_t{0}, int64_t{1}, int64_t{1000}, int64_t{1} << 20, int64_t{1'300'003}}) {
@@ -100,13 +104,15 @@ TEST_P(Messages, ReachTheRankTheyAreForAsTheyWereSent) {
         return counted(elements + from + 3 * to, static_cast<float>(100 * from + to));
       };
       std::vector<Event> events;
-      std::vector<Tensor> got(static_cast<size_t>(ranks()));
+      std::vector<Tensor> mine(static_cast<size_t>(ranks())), got(mine.size());
+      for (int other = 0; other < ranks(); ++other) {
+        mine[static_cast<size_t>(other)] = sent(comm.rank(), other);
+        got[static_cast<size_t>(other)] = empty(elements + other + 3 * comm.rank());
+      }
       for (int other = 0; other < ranks(); ++other) {
         if (other == comm.rank()) continue;
-        events.push_back(comm.send(sent(comm.rank(), other), other, {}));
-        Tensor& tensor = got[static_cast<size_t>(other)];
-        tensor = empty(elements + other + 3 * comm.rank());
-        events.push_back(comm.receive(tensor, other, {}));
+        events.push_back(comm.send(mine[static_cast<size_t>(other)], other, {}));
+        events.push_back(comm.receive(got[static_cast<size_t>(other)], other, {}));
       }
       for (const Event& event : events) event.wait();
       for (int other = 0; other < ranks(); ++other)
@@ -129,7 +135,8 @@ TEST_P(Messages, MoveAnyElements) {
         return host;
       };
       Tensor got = empty(5, dtype);
-      const Event sent = comm.send(bytes_of_rank(comm.rank()).to(device()), next, {});
+      const Tensor mine = bytes_of_rank(comm.rank()).to(device());
+      const Event sent = comm.send(mine, next, {});
       comm.receive(got, before, {}).wait();
       sent.wait();
       EXPECT_TRUE(same_bits(got, bytes_of_rank(before))) << name_of(dtype);
@@ -139,7 +146,7 @@ TEST_P(Messages, MoveAnyElements) {
 
 // Each rank with a message as large as no library keeps for later: one that waited in its call would wait for ever.
 TEST_P(Messages, GoAroundARingWhoeverCallsFirst) {
-  constexpr int64_t kElements = 3'000'000;
+  constexpr int64_t kElements = 1'500'000;
   run([&](Communicator& comm) {
     comm.connect(ring(ranks()));
     const int next = (comm.rank() + 1) % ranks(), before = (comm.rank() + ranks() - 1) % ranks();
@@ -152,7 +159,7 @@ TEST_P(Messages, GoAroundARingWhoeverCallsFirst) {
       if (!sends_first) sent = comm.send(mine, next, {});
       sent.wait();
       received.wait();
-      EXPECT_THAT(values(got), Each(before));
+      EXPECT_TRUE(all_are(got, before));
     }
   });
 }
@@ -162,18 +169,17 @@ TEST_P(Messages, ManyUnderWayArriveInTheOrderInWhichTheyWereSent) {
   run([&](Communicator& comm) {
     comm.connect(ring(ranks(), kMessages));
     const int next = (comm.rank() + 1) % ranks(), before = (comm.rank() + ranks() - 1) % ranks();
-    std::vector<Tensor> got;
+    std::vector<Tensor> mine, got;
     std::vector<Event> events;
     for (int i = 0; i < kMessages; ++i) {
+      mine.push_back(filled(1 + 997 * i, static_cast<float>(100 * comm.rank() + i)));
       got.push_back(empty(1 + 997 * i));
-      events.push_back(comm.receive(got.back(), before, {}));
     }
-    // The tensor that is sent lives in the call only.
-    for (int i = 0; i < kMessages; ++i)
-      events.push_back(comm.send(filled(1 + 997 * i, static_cast<float>(100 * comm.rank() + i)), next, {}));
+    for (Tensor& tensor : got) events.push_back(comm.receive(tensor, before, {}));
+    for (const Tensor& tensor : mine) events.push_back(comm.send(tensor, next, {}));
     for (auto event = events.rbegin(); event != events.rend(); ++event) event->wait();
     for (const Event& event : events) EXPECT_TRUE(event.done());
-    for (int i = 0; i < kMessages; ++i) EXPECT_THAT(values(got[static_cast<size_t>(i)]), Each(100 * before + i));
+    for (int i = 0; i < kMessages; ++i) EXPECT_TRUE(all_are(got[static_cast<size_t>(i)], 100 * before + i));
   });
 }
 
@@ -190,8 +196,8 @@ TEST_P(Messages, OfOtherRoutesDoNotWaitForOneAnother) {
       comm.receive(early, last, {}).wait();
       comm.send(early.part(0, {1}), 1, {}).wait();
       answered.wait();
-      EXPECT_THAT(values(early), Each(7));
-      EXPECT_THAT(values(late), Each(8));
+      EXPECT_TRUE(all_are(early, 7));
+      EXPECT_TRUE(all_are(late, 8));
     }
     if (comm.rank() == 1) {
       Tensor told = empty(1);
@@ -207,14 +213,15 @@ TEST_P(Messages, CollectivesDoNotWaitForThem) {
     comm.connect(ring(ranks()));
     const int next = (comm.rank() + 1) % ranks(), before = (comm.rank() + ranks() - 1) % ranks();
     Tensor got = empty(1'000'000), sum = filled(10, 1);
+    const Tensor mine = filled(1'000'000, static_cast<float>(comm.rank()));
     const Event received = comm.receive(got, before, {});
     comm.all_reduce(sum, {}).wait();
-    const Event sent = comm.send(filled(1'000'000, static_cast<float>(comm.rank())), next, {});
+    const Event sent = comm.send(mine, next, {});
     comm.all_reduce(sum, {}).wait();
     received.wait();
     sent.wait();
-    EXPECT_THAT(values(got), Each(before));
-    EXPECT_THAT(values(sum), Each(ranks() * ranks()));
+    EXPECT_TRUE(all_are(got, before));
+    EXPECT_TRUE(all_are(sum, ranks() * ranks()));
   });
 }
 
@@ -243,47 +250,52 @@ TEST_P(Messages, StandBetweenWhatIsQueuedBeforeReadyAndWhatWaitsForTheirEvent) {
       source.zero(stream);
     }
     stream.synchronize();
-    for (size_t i = 0; i < kRounds; ++i) EXPECT_THAT(values(got[i]), Each(100 * static_cast<int>(i) + before));
+    for (size_t i = 0; i < kRounds; ++i) EXPECT_TRUE(all_are(got[i], 100 * static_cast<int>(i) + before));
   });
 }
 
-// As a pipeline runs: each rank forwards what it gets, plus one, to the next; what comes back is doubled on its way. A
-// rank runs forward as often as there are ranks behind it before its first backward (one forward, one backward).
+// As a pipeline runs: batches go from rank to rank and come back the same way. A rank runs forward as often as there
+// are ranks behind it before its first backward, then one forward and one backward in turn. No host waits, and no
+// memory is made or freed meanwhile, which a GPU would wait for.
 TEST_P(Messages, CarryAPipelineInItsFixedOrder) {
   constexpr int kBatches = 6;
   constexpr int64_t kElements = 20'000;
   const int last = ranks() - 1;
   run([&](Communicator& comm) {
-    std::vector<Route> routes;
-    for (int r = 0; r < last; ++r)
-      routes.push_back({r, r + 1, kMost, kBatches}), routes.push_back({r + 1, r, kMost, kBatches});
-    comm.connect(routes);
     const int rank = comm.rank();
-    std::vector<Tensor> inputs;
-    std::vector<Event> sent;
-    std::vector<float> came_back;
-    const auto forward = [&](int batch) {
-      Tensor x = rank == 0 ? filled(kElements, static_cast<float>(10 * batch)) : empty(kElements);
-      if (rank > 0) comm.receive(x, rank - 1, {}).wait();
-      inputs.push_back(filled(kElements, values(x).back() + 1));
-      if (rank < last) sent.push_back(comm.send(inputs.back(), rank + 1, {}));
-    };
-    const auto backward = [&](int batch) {
-      Tensor dy = rank == last ? inputs[static_cast<size_t>(batch)] : empty(kElements);
-      if (rank < last) comm.receive(dy, rank + 1, {}).wait();
-      const Tensor dx = filled(kElements, 2 * values(dy).back());
-      if (rank > 0) sent.push_back(comm.send(dx, rank - 1, {}));
-      if (rank == 0) came_back.push_back(values(dx).front());
-    };
-    const int ahead = std::min(last - rank, kBatches);
-    for (int i = 0; i < ahead; ++i) forward(i);
+    std::vector<Route> routes;
+    for (int r = 0; r < last; ++r) {
+      routes.push_back({r, r + 1, kMost, kBatches});
+      routes.push_back({r + 1, r, kMost, kBatches});
+    }
+    comm.connect(routes);
+    const Stream stream(device());
+    std::vector<Tensor> x, y, dx;
     for (int i = 0; i < kBatches; ++i) {
+      x.push_back(filled(kElements, rank == 0 ? static_cast<float>(10 * i) : -1));
+      y.push_back(empty(kElements));
+      dx.push_back(filled(kElements, -1));
+    }
+    std::vector<Event> sent;
+    const auto forward = [&](size_t i) {
+      if (rank > 0) stream.wait(comm.receive(x[i], rank - 1, stream.record()));
+      y[i].copy_from(x[i], stream);
+      if (rank < last) sent.push_back(comm.send(y[i], rank + 1, stream.record()));
+    };
+    const auto backward = [&](size_t i) {
+      if (rank < last) stream.wait(comm.receive(dx[i], rank + 1, stream.record()));
+      if (rank == last) dx[i].copy_from(y[i], stream);
+      if (rank > 0) sent.push_back(comm.send(dx[i], rank - 1, stream.record()));
+    };
+    const auto ahead = static_cast<size_t>(std::min(last - rank, kBatches));
+    for (size_t i = 0; i < ahead; ++i) forward(i);
+    for (size_t i = 0; i < kBatches; ++i) {
       if (ahead + i < kBatches) forward(ahead + i);
       backward(i);
     }
     for (const Event& event : sent) event.wait();
-    for (size_t i = 0; i < came_back.size(); ++i)
-      EXPECT_EQ(came_back[i], static_cast<float>((10 * static_cast<int>(i) + ranks()) << ranks()));
+    stream.synchronize();
+    for (int i = 0; i < kBatches; ++i) EXPECT_TRUE(all_are(dx[static_cast<size_t>(i)], 10 * i)) << i;
   });
 }
 
@@ -297,10 +309,11 @@ TEST_P(Messages, OfAGroupAreBetweenItsRanks) {
     const int size = half->ranks(), next = (half->rank() + 1) % size, before = (half->rank() + size - 1) % size;
     half->connect(ring(size));
     Tensor got = empty(3);
-    const Event sent = half->send(filled(3, static_cast<float>(comm.rank())), next, {});
+    const Tensor mine = filled(3, static_cast<float>(comm.rank()));
+    const Event sent = half->send(mine, next, {});
     half->receive(got, before, {}).wait();
     sent.wait();
-    EXPECT_THAT(values(got), Each(2 * before + comm.rank() % 2));
+    EXPECT_TRUE(all_are(got, 2 * before + comm.rank() % 2));
   });
 }
 
@@ -355,14 +368,13 @@ TEST_P(Messages, OverAHalfWireAreRoundedAndTakeHalfTheBytes) {
     const auto comm = make_half_wire(counted, device());
     comm->connect(ring(ranks()));
     const int next = (comm->rank() + 1) % ranks(), before = (comm->rank() + ranks() - 1) % ranks();
-    Tensor got = empty(kElements), labels = empty(2, DType::kI32);
-    std::vector<Event> events{comm->receive(got, before, {}), comm->receive(labels, before, {})};
-    events.push_back(comm->send(filled(kElements, 259 + 4 * static_cast<float>(comm->rank())), next, {}));
-    Tensor mine({2}, DType::kI32);
-    mine.data<int32_t>()[0] = 1'000'001, mine.data<int32_t>()[1] = comm->rank();
-    events.push_back(comm->send(mine.to(device()), next, {}));
+    Tensor got = empty(kElements), labels = empty(2, DType::kI32), whole({2}, DType::kI32);
+    whole.data<int32_t>()[0] = 1'000'001, whole.data<int32_t>()[1] = comm->rank();
+    const Tensor mine = filled(kElements, 259 + 4 * static_cast<float>(comm->rank())), my_labels = whole.to(device());
+    const std::vector<Event> events{comm->receive(got, before, {}), comm->receive(labels, before, {}),
+                                    comm->send(mine, next, {}), comm->send(my_labels, next, {})};
     for (const Event& event : events) event.wait();
-    EXPECT_THAT(values(got), Each(260 + 4 * before));
+    EXPECT_TRUE(all_are(got, 260 + 4 * before));
     const Tensor arrived = labels.to(Device::kCpu);
     EXPECT_EQ(arrived.data<int32_t>()[0], 1'000'001) << "whole numbers are not rounded";
     EXPECT_EQ(arrived.data<int32_t>()[1], before);
@@ -377,16 +389,19 @@ TEST_P(Messages, ManyMayBeUnderWayOverAHalfWire) {
     comm->connect(ring(ranks(), 3));
     const int next = (comm->rank() + 1) % ranks(), before = (comm->rank() + ranks() - 1) % ranks();
     const Stream stream(device());
-    std::vector<Tensor> got;
+    std::vector<Tensor> mine, got;
     for (int i = 0; i < kMessages; ++i) {
+      mine.push_back(filled(1000 * (i + 1), static_cast<float>(4 * i + 64 * comm->rank())));
       got.push_back(empty(1000 * (i + 1)));
-      const Event received = comm->receive(got.back(), before, stream.record());
-      const Event sent = comm->send(filled(1000 * (i + 1), static_cast<float>(4 * i + 64 * comm->rank())), next, {});
+    }
+    for (size_t i = 0; i < kMessages; ++i) {
+      const Event received = comm->receive(got[i], before, stream.record());
+      const Event sent = comm->send(mine[i], next, {});
       stream.wait(received);
       stream.wait(sent);
     }
     stream.synchronize();
-    for (int i = 0; i < kMessages; ++i) EXPECT_THAT(values(got[static_cast<size_t>(i)]), Each(4 * i + 64 * before));
+    for (int i = 0; i < kMessages; ++i) EXPECT_TRUE(all_are(got[static_cast<size_t>(i)], 4 * i + 64 * before));
   });
 }
 

@@ -35,7 +35,7 @@ void wait_until(const Condition& condition) {
 class Watched : public ::testing::Test {
  protected:
   struct Rank {
-    Losses losses;
+    LostRanks lost_ranks;
     std::atomic<int> calls{0};  // when it was overdue
     std::unique_ptr<Watch> watch;
   };
@@ -51,8 +51,8 @@ class Watched : public ::testing::Test {
       threads.emplace_back([&, r] {
         Rank& one = rank(r);
         const std::vector<Watch::Overdue> overdue{{0ms, [&one] { ++one.calls; }}};
-        one.watch = r == 0 ? std::make_unique<Watch>(post, peers_, one.losses, overdue)
-                           : std::make_unique<Watch>(post.address(), r, peers_, one.losses, overdue);
+        one.watch = r == 0 ? std::make_unique<Watch>(post, peers_, one.lost_ranks, overdue)
+                           : std::make_unique<Watch>(post.address(), r, peers_, one.lost_ranks, overdue);
       });
     for (std::thread& thread : threads) thread.join();
   }
@@ -63,7 +63,7 @@ class Watched : public ::testing::Test {
   // What the rank has heard of, when it has heard of something.
   std::string heard(int r) {
     wait_until([&] { return rank(r).calls > 0; });
-    return rank(r).losses.text("");
+    return rank(r).lost_ranks.text("");
   }
 
  private:
@@ -92,16 +92,16 @@ TEST_F(Watched, WhoSaysGoodbyeIsNotLost) {
   }
   std::this_thread::sleep_for(500ms);
   EXPECT_EQ(rank(1).calls, 0);
-  EXPECT_FALSE(rank(1).losses.any());
+  EXPECT_FALSE(rank(1).lost_ranks.any());
 }
 
 TEST_F(Watched, AFailureReachesAllOthersBeforeItsRankEnds) {
   start(3);
   rank(1).watch->say_failed("no space left");
-  EXPECT_TRUE(rank(0).losses.any());
+  EXPECT_TRUE(rank(0).lost_ranks.any());
   end(1);
   for (const int r : {0, 2}) EXPECT_EQ(heard(r), "rank 1 failed: no space left");
-  EXPECT_FALSE(rank(1).losses.any());
+  EXPECT_FALSE(rank(1).lost_ranks.any());
 }
 
 TEST_F(Watched, AFailureOfRank0ReachesAll) {
@@ -122,22 +122,23 @@ TEST_F(Watched, TheFirstLossStays) {
 TEST(Watch, LeavesTheRestOfTheProcessTimeToEnd) {
   Watch::Post post;
   const std::vector<Peer> peers{{"here", 1}, {"there", 2}};
-  Losses losses, losses_there;
+  LostRanks lost_ranks, lost_ranks_there;
   std::unique_ptr<Watch> other;
-  std::thread there(
-      [&] { other = std::make_unique<Watch>(post.address(), 1, peers, losses_there, std::vector<Watch::Overdue>{}); });
+  std::thread there([&] {
+    other = std::make_unique<Watch>(post.address(), 1, peers, lost_ranks_there, std::vector<Watch::Overdue>{});
+  });
   std::atomic<int> early{0};
   std::atomic<bool> overdue{false};
   Clock::time_point at;
-  const Watch watch(post, peers, losses, {{0ms, [&] { ++early; }}, {400ms, [&] {
-                                                                      at = Clock::now();
-                                                                      overdue = true;
-                                                                    }}});
+  const Watch watch(post, peers, lost_ranks, {{0ms, [&] { ++early; }}, {400ms, [&] {
+                                                                          at = Clock::now();
+                                                                          overdue = true;
+                                                                        }}});
   there.join();
   const auto lost = Clock::now();
   other.reset();
   wait_until([&] { return overdue.load(); });
-  EXPECT_TRUE(losses.any());
+  EXPECT_TRUE(lost_ranks.any());
   EXPECT_GE(at - lost, 400ms);
   EXPECT_EQ(early, 1);
 }
@@ -152,13 +153,13 @@ TEST(Watch, SilenceLongerThanTheTimeoutIsALoss) {
   address >> token >> port;
   Connection silent = connect_to("127.0.0.1", port, 1min);
   silent.send({0x6f777401, 1, token});
-  Losses losses;
+  LostRanks lost_ranks;
   std::atomic<bool> lost{false};
   const auto began = Clock::now();
-  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, {{0ms, [&] { lost = true; }}});
+  const Watch watch(post, {{"here", 1}, {"there", 2}}, lost_ranks, {{0ms, [&] { lost = true; }}});
   wait_until([&] { return lost.load(); });
   EXPECT_GE(Clock::now() - began, 600ms);
-  EXPECT_EQ(losses.text(""), "rank 1 on there (process 2) was lost: it has not answered for 0.6 s");
+  EXPECT_EQ(lost_ranks.text(""), "rank 1 on there (process 2) was lost: it has not answered for 0.6 s");
   set_watch_timeout(20);
 }
 
@@ -172,11 +173,11 @@ TEST(Watch, WhoEndsRightAfterItsHelloIsLost) {
   Connection brief = connect_to("127.0.0.1", port, 1min);
   brief.send({0x6f777401, 1, token});
   brief.close();
-  Losses losses;
+  LostRanks lost_ranks;
   std::atomic<bool> lost{false};
-  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, {{0ms, [&] { lost = true; }}});
+  const Watch watch(post, {{"here", 1}, {"there", 2}}, lost_ranks, {{0ms, [&] { lost = true; }}});
   wait_until([&] { return lost.load(); });
-  EXPECT_EQ(losses.text(""), "rank 1 on there (process 2) was lost: its process has ended");
+  EXPECT_EQ(lost_ranks.text(""), "rank 1 on there (process 2) was lost: its process has ended");
 }
 
 // The timeout is long enough for a thread that a busy machine holds up.
@@ -184,18 +185,18 @@ TEST(Watch, Rank0IsNotLostWhileItWaitsForOthers) {
   set_watch_timeout(3);
   Watch::Post post;
   const std::vector<Peer> peers{{"here", 1}, {"there", 2}, {"late", 3}};
-  std::vector<Losses> losses(3);
+  std::vector<LostRanks> lost_ranks(3);
   std::vector<std::unique_ptr<Watch>> watches(3);
   std::vector<std::thread> threads;
   for (size_t r = 0; r < 3; ++r)
     threads.emplace_back([&, r] {
       const std::vector<Watch::Overdue> overdue{{0ms, [] {}}};
       if (r == 2) std::this_thread::sleep_for(4s);
-      watches[r] = r == 0 ? std::make_unique<Watch>(post, peers, losses[r], overdue)
-                          : std::make_unique<Watch>(post.address(), static_cast<int>(r), peers, losses[r], overdue);
+      watches[r] = r == 0 ? std::make_unique<Watch>(post, peers, lost_ranks[r], overdue)
+                          : std::make_unique<Watch>(post.address(), static_cast<int>(r), peers, lost_ranks[r], overdue);
     });
   for (std::thread& thread : threads) thread.join();
-  for (const Losses& heard : losses) EXPECT_EQ(heard.text(""), "");
+  for (const LostRanks& heard : lost_ranks) EXPECT_EQ(heard.text(""), "");
   for (const auto& watch : watches) watch->say_goodbye();
   set_watch_timeout(20);
 }
@@ -210,9 +211,9 @@ TEST(Watch, ARankThatComesTwiceCountsOnce) {
   given_up.send({0x6f777401, 1, token});
   again.send({0x6f777401, 1, token});
   std::atomic<bool> began{false}, ended{false};
-  Losses losses;
+  LostRanks lost_ranks;
   std::thread there([&] {
-    const Watch watch(post, {{"here", 1}, {"there", 2}, {"late", 3}}, losses, {});
+    const Watch watch(post, {{"here", 1}, {"there", 2}, {"late", 3}}, lost_ranks, {});
     began = true;
     ended.wait(false);
   });
@@ -222,7 +223,7 @@ TEST(Watch, ARankThatComesTwiceCountsOnce) {
   late.send({0x6f777401, 2, token});
   for (int i = 0; i < 1000 && !began; ++i) std::this_thread::sleep_for(10ms);
   EXPECT_TRUE(began);
-  EXPECT_FALSE(losses.any());
+  EXPECT_FALSE(lost_ranks.any());
   ended = true;
   ended.notify_all();
   there.join();
@@ -309,10 +310,10 @@ TEST(StartTimeout, IsWhatTheEnvironmentSays) {
 TEST(StartTimeout, EndsTheWaitForRanksThatDoNotConnect) {
   set_start_timeout(1);
   Watch::Post post;
-  Losses losses;
+  LostRanks lost_ranks;
   EXPECT_THAT(
       [&] {
-        Watch(post, {{"here", 1}, {"there", 2}}, losses, {});
+        Watch(post, {{"here", 1}, {"there", 2}}, lost_ranks, {});
       },
       ThrowsMessage<Error>(AllOf(HasSubstr("have not connected to rank 0 on here over TCP within 1 s: 1 on there"),
                                  HasSubstr("OWT_START_TIMEOUT"))));
@@ -326,8 +327,8 @@ TEST(Watch, Rank0MayOpenAsManyFilesAsThereAreRanks) {
   few.rlim_cur = 64;
   setrlimit(RLIMIT_NOFILE, &few);
   Watch::Post post;
-  Losses losses;
-  const Watch alone(post, {{"here", 1}}, losses, {});
+  LostRanks lost_ranks;
+  const Watch alone(post, {{"here", 1}}, lost_ranks, {});
   rlimit now{};
   getrlimit(RLIMIT_NOFILE, &now);
   EXPECT_GT(now.rlim_cur, 64u);
@@ -343,13 +344,13 @@ TEST(Watch, StrangersAreNotTakenForRanks) {
   Connection stranger = connect_to("127.0.0.1", port, 1min), chatter = connect_to("127.0.0.1", port, 1min);
   stranger.send({0x6f777401, 1, "1234"});
   chatter.send({77, 1, token});
-  Losses losses, losses_there;
+  LostRanks lost_ranks, lost_ranks_there;
   std::unique_ptr<Watch> other;
   std::thread there([&] {
-    other = std::make_unique<Watch>(post.address(), 1, std::vector<Peer>{{"here", 1}, {"there", 2}}, losses_there,
+    other = std::make_unique<Watch>(post.address(), 1, std::vector<Peer>{{"here", 1}, {"there", 2}}, lost_ranks_there,
                                     std::vector<Watch::Overdue>{});
   });
-  const Watch watch(post, {{"here", 1}, {"there", 2}}, losses, {});
+  const Watch watch(post, {{"here", 1}, {"there", 2}}, lost_ranks, {});
   there.join();
   for (Connection* one : {&stranger, &chatter}) {
     wait_until([&] {
@@ -357,7 +358,7 @@ TEST(Watch, StrangersAreNotTakenForRanks) {
       return !one->open();
     });
   }
-  EXPECT_FALSE(losses.any());
+  EXPECT_FALSE(lost_ranks.any());
 }
 
 // Ranks 1 and 2 are connections of the test's own. Rank 1 says that it computes without a sign of work, all others
@@ -379,11 +380,11 @@ TEST(Watch, WhoMakesNoProgressIsToldThatItWasGivenUpAndTheOthersWhoItIs) {
   const std::string standings[] = {Standing{WaitsFor::kNothing, 1000, 7, "all_reduce"}.text(),
                                    Standing{WaitsFor::kOthers, 1000, 8, "all_gather"}.text()};
   std::vector<std::string> told(2);
-  Losses losses;
+  LostRanks lost_ranks;
   std::thread([&] {
     this_thread_is_the_rank();
     const Waits waits(WaitsFor::kOthers);
-    const Watch watch(post, {{"zero", 10}, {"one", 11}, {"two", 12}}, losses, {});
+    const Watch watch(post, {{"zero", 10}, {"one", 11}, {"two", 12}}, lost_ranks, {});
     wait_until([&] {
       for (size_t r = 0; r < 2; ++r) {
         ranks[r].send({kAlive, static_cast<int>(r) + 1, standings[r]});
@@ -396,7 +397,7 @@ TEST(Watch, WhoMakesNoProgressIsToldThatItWasGivenUpAndTheOthersWhoItIs) {
   }).join();
   EXPECT_THAT(told[0], HasSubstr("the other ranks have given this one up: it has shown no sign of work for 1000 s"));
   EXPECT_THAT(told[1], HasSubstr("rank 1 on one (process 11) makes no progress: it has shown no sign of work"));
-  EXPECT_EQ(losses.text(""), told[1]);
+  EXPECT_EQ(lost_ranks.text(""), told[1]);
   set_watch_timeout(20);
   set_stall_timeout(600);
 }

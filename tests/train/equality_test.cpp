@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "src/comm/on_host.h"
 #include "src/comm/threads.h"
 #include "src/core/threads.h"
 #include "src/parallel/spread_weights.h"
@@ -98,9 +99,9 @@ TEST_P(EqualityTest, CopiesStayAlikeWhateverTeamsTheRanksHave) {
             Sgd sgd(settings.optimizer);
             Step step(plan, model, sgd, comm, nullptr, step_options(settings));
             model.initialize(3);
-            const Batch batch =
-                made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
-            comm.meet();
+            const Batch batch = on_all_hosts(comm, [&] {
+              return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
+            });
             for (int64_t number = 0; number < 4; ++number) step.train(batch, number, {0.01, 0.01}, false);
             check_equality(plan, model, step.groups(), 4, "nothing is kept");
           },

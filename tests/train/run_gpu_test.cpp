@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "src/comm/on_host.h"
 #include "src/comm/threads.h"
 #include "src/core/check.h"
 #include "src/train/job.h"
@@ -88,21 +89,21 @@ TEST_F(SeveralGpus, RecordTheirCollectivesOnlyWhereThatIsAskedForAndCanBe) {
           profiler.enable(c.timed);
           Step step(plan, model, sgd, comm, &profiler, step_options(settings));
           model.initialize(1);
-          const Batch batch =
-              made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
-          comm.meet();
+          const Batch batch = on_all_hosts(comm, [&] {
+            return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
+          });
           for (int i = 0; i < 2; ++i) {
             profiler.begin_step();
             step.train(batch, i, {0.01, 0.01}, false);
             profiler.end_step();
           }
-          comm.meet();
+          on_all_hosts(comm, [] {});  // all ranks have recorded
           const auto graphs = simulated_gpu::live_graphs();
           EXPECT_EQ(graphs.size(), c.graphs);
           for (const auto& graph : graphs)
             EXPECT_EQ(std::count_if(graph.begin(), graph.end(), [](const auto& node) { return node.name == "nccl"; }),
                       static_cast<std::ptrdiff_t>(plan.transfers.size()));
-          comm.meet();
+          on_all_hosts(comm, [] {});  // all ranks have looked
         },
         Device::kCuda);
   }

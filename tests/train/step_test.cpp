@@ -9,6 +9,7 @@
 #include <map>
 #include <tuple>
 
+#include "src/comm/on_host.h"
 #include "src/comm/threads.h"
 #include "src/train/job.h"
 #include "src/train/made_up_batch.h"
@@ -408,9 +409,9 @@ TEST_P(StepTest, TheWishOfAnyRankToStopIsHeardByAll) {
         Sgd sgd(settings.optimizer);
         Step step(plan, model, sgd, comm, nullptr, step_options(settings));
         model.initialize(3);
-        const Batch batch =
-            made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
-        comm.meet();
+        const Batch batch = on_all_hosts(comm, [&] {
+          return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
+        });
         for (const int wishes : {-1, 0, 1, 2})
           heard += step.train(batch, wishes + 1, {0.01, 0.01}, comm.rank() == wishes).stop == (wishes >= 0);
       },

@@ -1,4 +1,4 @@
-#include "src/comm/losses.h"
+#include "src/comm/lost_ranks.h"
 
 #include <gtest/gtest.h>
 
@@ -7,16 +7,16 @@
 namespace owt {
 namespace {
 
-TEST(Losses, NameTheCollectiveAndTheStep) {
-  Losses losses;
-  losses.check("all_reduce");
-  losses.set_lost("rank 2 was lost");
-  EXPECT_EQ(losses.text("all_reduce"), "rank 2 was lost; during all_reduce");
+TEST(LostRanks, NameTheCollectiveAndTheStep) {
+  LostRanks lost;
+  lost.check("all_reduce");
+  lost.set_lost("rank 2 was lost");
+  EXPECT_EQ(lost.text("all_reduce"), "rank 2 was lost; during all_reduce");
   note_step(12);
-  EXPECT_EQ(losses.text("after all_gather"), "rank 2 was lost; after all_gather, step 12");
-  EXPECT_EQ(losses.text(""), "rank 2 was lost; step 12");
+  EXPECT_EQ(lost.text("after all_gather"), "rank 2 was lost; after all_gather, step 12");
+  EXPECT_EQ(lost.text(""), "rank 2 was lost; step 12");
   note_step(-1);
-  EXPECT_THROW(losses.check("reduce"), RankLost);
+  EXPECT_THROW(lost.check("reduce"), RankLost);
 }
 
 TEST(Described, CallsNameTheirTransferAndTheOtherEndOfAMessage) {
@@ -27,11 +27,11 @@ TEST(Described, CallsNameTheirTransferAndTheOtherEndOfAMessage) {
   EXPECT_EQ(described(Collective::kSend, 0), "send of 'fc1 input' to rank 0");
 }
 
-TEST(Losses, OfARankThatFailedAreItsOwnWords) {
-  Losses losses;
-  losses.set_failed("rank 1 failed: disk full");
+TEST(LostRanks, OfARankThatFailedAreItsOwnWords) {
+  LostRanks lost;
+  lost.set_failed("rank 1 failed: disk full");
   try {
-    losses.check("reduce");
+    lost.check("reduce");
     FAIL() << "no error";
   } catch (const RankLost&) {
     FAIL() << "it was not lost";

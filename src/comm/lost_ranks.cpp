@@ -1,4 +1,4 @@
-#include "src/comm/losses.h"
+#include "src/comm/lost_ranks.h"
 
 #include "src/core/activity.h"
 #include "src/core/profiler.h"
@@ -53,10 +53,10 @@ std::string described(Collective collective, int peer) {
   return text;
 }
 
-void Losses::set_lost(const std::string& text) { set(text, true); }
-void Losses::set_failed(const std::string& text) { set(text, false); }
+void LostRanks::set_lost(const std::string& text) { set(text, true); }
+void LostRanks::set_failed(const std::string& text) { set(text, false); }
 
-void Losses::set(const std::string& text, bool lost) {
+void LostRanks::set(const std::string& text, bool lost) {
   const std::lock_guard lock(mutex_);
   if (any_.load()) return;
   text_ = text;
@@ -64,7 +64,7 @@ void Losses::set(const std::string& text, bool lost) {
   any_.store(true);
 }
 
-std::string Losses::text(std::string_view during) const {
+std::string LostRanks::text(std::string_view during) const {
   const std::lock_guard lock(mutex_);
   if (!lost_) return text_;
   std::string place;
@@ -74,7 +74,7 @@ std::string Losses::text(std::string_view during) const {
   return place.empty() ? text_ : concat(text_, "; ", place);
 }
 
-void Losses::check(std::string_view during) const {
+void LostRanks::check(std::string_view during) const {
   if (!any_.load()) return;
   const std::string said = text(during);
   const std::lock_guard lock(mutex_);

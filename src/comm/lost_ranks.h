@@ -36,12 +36,12 @@ class WaitsForMessage {
   WaitsForMessage(const WaitsForMessage&) = delete;
   WaitsForMessage& operator=(const WaitsForMessage&) = delete;
 };
-// With the transfer that the calling thread works on (Profiler::Scope): "all_gather of 'fc1 input'"; `peer` is the other
-// rank of a message: "receive of 'fc1 input' from rank 2".
+// With the transfer that the calling thread works on (Profiler::Scope): "all_gather of 'fc1 input'"; `peer` is the
+// other rank of a message: "receive of 'fc1 input' from rank 2".
 std::string described(Collective collective, int peer = -1);
 
 // What happened to another rank, for all threads of this process. The first loss stays.
-class Losses {
+class LostRanks {
  public:
   void set_lost(const std::string& text);    // without the place
   void set_failed(const std::string& text);  // "rank 2 failed: TEXT"
