@@ -37,7 +37,7 @@ inline bool is_message(Collective call) { return call == Collective::kSend || ca
 // What one rank of `ranks` sends in a ring, or the mean over the ranks where they differ (broadcast, reduce), rounded
 // down; of a message the sender sends all. `bytes` is the whole tensor: of all_gather and all_to_all,
 // the `all` of ranks x mine.
-// Source: reference formulas 2 (K-1)/K S for all_reduce and (K-1)/K S for the rest.
+// A collective of S bytes: 2 (K-1)/K S for all_reduce (doc/PERFORMANCE.md of nccl-tests), (K-1)/K S for the rest.
 int64_t bytes_sent(Collective collective, int64_t bytes, int ranks);
 
 // What one rank asks for: its part in a collective, or its end of a message.
