@@ -5,9 +5,9 @@
 // init). Parameters: `name.weight`, kept as [out, H, W, C] (after an image) or [out, F], in files [out,
 // C*H*W];
 //   `name.bias` [out].
-// With LayerSpec::part it computes those output features only and keeps those rows of the parameters. The
-// part may be empty: y then has no columns and dx, a summand over the parts, is zero. Source: Krizhevsky 2014
-// (arXiv:1404.5997), section 3: dense layers split over their outputs.
+// With LayerSpec::part it computes those output features only and keeps those rows of the parameters. The part may be
+// empty: y then has no columns and dx, a summand over the parts, is zero.
+// Source: Krizhevsky 2014 (arXiv:1404.5997), of dense layers split over their outputs.
 #pragma once
 
 #include "layers/dropout.h"

@@ -162,16 +162,18 @@ TEST(Order, EveryTransferThatStartsIsWaitedForAndNothingElseIs) {
                                        .model_ranks = splits_dense(strategy) ? model_ranks : 0});
             std::map<std::tuple<TransferId, int, int>, int> under_way;
             for (const Action& at : training(plan, rows)) {
-              const std::tuple key{at.transfer, at.transfer == plan.of_step.labels ? kOwnRows : at.round, at.bucket};
-              if (at.kind == Kind::kStart && at.transfer != plan.of_step.gradient_copies)
+              const bool labels = at.transfer == plan.of_step.labels;  // start once and are waited for in every round
+              const std::tuple key{at.transfer, labels ? kOwnRows : at.round, at.bucket};
+              if (at.kind == Kind::kStart) {
                 EXPECT_EQ(under_way[key]++, 0) << subject(plan, at);
-              if (at.kind == Kind::kStart && at.transfer == plan.of_step.gradient_copies) {
-                under_way[{plan.of_step.gradients, at.round, at.bucket}] = 0;  // goes on as this
-                ++under_way[key];
+                // Gradients that are summed go on as copies.
+                if (at.transfer == plan.of_step.gradient_copies)
+                  under_way[{plan.of_step.gradients, at.round, at.bucket}] = 0;
               }
-              if (at.kind == Kind::kWait && at.transfer != plan.of_step.labels)
-                EXPECT_EQ(under_way[key]--, 1) << subject(plan, at);
-              if (at.kind == Kind::kWait && at.transfer == plan.of_step.labels) EXPECT_EQ(under_way[key], 1);
+              if (at.kind == Kind::kWait) {
+                EXPECT_EQ(under_way[key], 1) << subject(plan, at);
+                under_way[key] -= labels ? 0 : 1;
+              }
             }
             under_way.erase({plan.of_step.labels, kOwnRows, 0});
             for (const auto& [key, count] : under_way) EXPECT_EQ(count, 0) << name_of(strategy);
