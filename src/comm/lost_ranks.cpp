@@ -21,16 +21,28 @@ LastCollective& last_collective() {
 
 void note_step(int64_t step) { step_under_way.store(step); }
 
-void note_collective(const std::string& name) {
+void note_collective(const std::string& name, bool under_way) {
   note_work();
   const std::lock_guard lock(last_collective().mutex);
   ++last_collective().noted.number;
   last_collective().noted.name = name;
+  last_collective().noted.under_way = under_way;
+}
+
+void note_end_of_collective() {
+  const std::lock_guard lock(last_collective().mutex);
+  last_collective().noted.under_way = false;
 }
 
 NotedCollective noted_collective() {
   const std::lock_guard lock(last_collective().mutex);
   return last_collective().noted;
+}
+
+std::string noted_place() {
+  const NotedCollective noted = noted_collective();
+  if (!noted.message.empty()) return noted.message;
+  return noted.under_way || noted.name.empty() ? noted.name : concat("after ", noted.name);
 }
 
 WaitsForMessage::WaitsForMessage(const std::string& name, int peer) {

@@ -23,11 +23,16 @@ void note_step(int64_t step);
 struct NotedCollective {
   int64_t number = 0;  // how many it has begun; 0: none
   std::string name{};
-  std::string message{};  // empty: it waits for none
-  int peer = -1;          // the process at the message's other end
+  bool under_way = false;  // a GPU's is none that the host knows of
+  std::string message{};   // empty: it waits for none
+  int peer = -1;           // the process at the message's other end
 };
-void note_collective(const std::string& name);
+void note_collective(const std::string& name, bool under_way);
+void note_end_of_collective();
 NotedCollective noted_collective();
+// Where this rank is: the message that it waits for, the collective under way, or "after" the last one; empty before
+// the first.
+std::string noted_place();
 // The rank waits for a message, during the lifetime of this.
 class WaitsForMessage {
  public:

@@ -9,15 +9,17 @@
 #include "src/comm/solo.h"
 
 namespace owt {
-namespace {
 
 // What the communicators of a process share.
 struct MpiProcess {
-  explicit MpiProcess(const LostRanks& lost_ranks) : thread(lost_ranks) {}
+  MpiProcess(const Launch& launch, const LostRanks& lost_ranks) : launch(launch), thread(lost_ranks) {}
 
+  const Launch launch;
   MpiThread thread;
   int next_context = 1;  // greater than that of every group this process has been in; 0 is the world's
 };
+
+namespace {
 
 class MpiCommunicator : public Communicator {
  public:
@@ -70,98 +72,44 @@ class MpiCommunicator : public Communicator {
   std::shared_ptr<const MpiGroup> group_;
 };
 
-class MpiLink : public Mpi {
- public:
-  MpiLink(const Launch& launch, const LostRanks& lost_ranks) : launch_(launch), process_(lost_ranks) {}
+void initialize(const Launch& launch) {
+  int given = 0, ranks = 0, rank = 0;
+  // Open MPI's emulation of remote writes over TCP uses a link in one direction at a time: two ranks that exchange
+  // large messages get half of its rate. Plain messages use both. Whoever sets it otherwise is heard.
+  setenv("OMPI_MCA_btl_tcp_flags", "1", /*overwrite=*/0);
+  // Else Open MPI 5 ends a process whose TCP peer has died, before the watch can say which one was lost.
+  setenv("OMPI_MCA_mpi_ft_enable", "true", 0);
+  OWT_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given));
+  OWT_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  OWT_MPI(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
+  OWT_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+  if (ranks != launch.ranks || rank != launch.rank)
+    fail(launch.by, " started this process as rank ", launch.rank, " of ", launch.ranks, ", but MPI sees it as rank ",
+         rank, " of ", ranks, "; start it with srun --mpi=pmix, or with the mpirun of the MPI that owt was built with");
+}
 
-  void start(double seconds) {
-    const auto started = process_.thread.run("MPI_Init", [this] { initialize(); });
-    if (!started->wait_for(seconds)) fail_late(seconds);
-    started->wait();
-  }
+std::vector<std::string> gather_texts(const std::string& mine, size_t ranks) {
+  const int length = static_cast<int>(mine.size());
+  std::vector<int> lengths(ranks), begins(ranks + 1);
+  OWT_MPI(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, MPI_COMM_WORLD));
+  std::partial_sum(lengths.begin(), lengths.end(), begins.begin() + 1);
+  std::string all(static_cast<size_t>(begins.back()), ' ');
+  OWT_MPI(MPI_Allgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), begins.data(), MPI_CHAR,
+                         MPI_COMM_WORLD));
+  std::vector<std::string> texts;
+  for (size_t r = 0; r < ranks; ++r)
+    texts.push_back(all.substr(static_cast<size_t>(begins[r]), static_cast<size_t>(lengths[r])));
+  return texts;
+}
 
-  std::vector<std::string> exchange(const std::string& mine, double seconds) override {
-    const auto all = std::make_shared<std::vector<std::string>>();  // which may come when nobody waits any more
-    const auto exchanged = process_.thread.run("the start", [this, mine, all] { *all = gather_texts(mine); });
-    if (!exchanged->wait_for(seconds)) fail_late(seconds);
-    exchanged->wait();
-    return *all;
-  }
-
-  std::unique_ptr<Communicator> world() override { return std::make_unique<MpiCommunicator>(process_, everyone()); }
-
-  void set_crowded(bool crowded) override { process_.thread.set_crowded(crowded); }
-  std::string place() const override { return process_.thread.place(); }
-
-  void meet() override {
-    const auto met = process_.thread.run("the end", [group = everyone(), &thread = process_.thread] {
-      Tensor here({1});
-      here.zero();
-      MpiWire wire(thread, group);
-      transfer(wire, {Collective::kAllReduce, here, here});
-    });
-    met->wait();
-  }
-
-  bool finish(double seconds) override {
-    const auto finished = process_.thread.run("MPI_Finalize", [&thread = process_.thread] {
-      thread.wait_for_messages();
-      OWT_MPI(MPI_Finalize());
-    });
-    if (!finished->wait_for(seconds)) return false;
-    finished->wait();
-    return true;
-  }
-
- private:
-  MpiGroup everyone() const {
-    MpiGroup group;
-    group.members.resize(static_cast<size_t>(launch_.ranks));
-    std::iota(group.members.begin(), group.members.end(), 0);
-    group.rank = launch_.rank;
-    return group;
-  }
-
-  void initialize() const {
-    int given = 0, ranks = 0, rank = 0;
-    // Open MPI's emulation of remote writes over TCP uses a link in one direction at a time: two ranks that exchange
-    // large messages get half of its rate. Plain messages use both. Whoever sets it otherwise is heard.
-    setenv("OMPI_MCA_btl_tcp_flags", "1", /*overwrite=*/0);
-    // Else Open MPI 5 ends a process whose TCP peer has died, before the watch can say which one was lost.
-    setenv("OMPI_MCA_mpi_ft_enable", "true", 0);
-    OWT_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given));
-    OWT_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-    OWT_MPI(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
-    OWT_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
-    if (ranks != launch_.ranks || rank != launch_.rank)
-      fail(launch_.by, " started this process as rank ", launch_.rank, " of ", launch_.ranks,
-           ", but MPI sees it as rank ", rank, " of ", ranks,
-           "; start it with srun --mpi=pmix, or with the mpirun of the MPI that owt was built with");
-  }
-
-  std::vector<std::string> gather_texts(const std::string& mine) const {
-    const auto ranks = static_cast<size_t>(launch_.ranks);
-    const int length = static_cast<int>(mine.size());
-    std::vector<int> lengths(ranks), begins(ranks + 1);
-    OWT_MPI(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, MPI_COMM_WORLD));
-    std::partial_sum(lengths.begin(), lengths.end(), begins.begin() + 1);
-    std::string all(static_cast<size_t>(begins.back()), ' ');
-    OWT_MPI(MPI_Allgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), begins.data(), MPI_CHAR,
-                           MPI_COMM_WORLD));
-    std::vector<std::string> texts;
-    for (size_t r = 0; r < ranks; ++r)
-      texts.push_back(all.substr(static_cast<size_t>(begins[r]), static_cast<size_t>(lengths[r])));
-    return texts;
-  }
-
-  [[noreturn]] void fail_late(double seconds) const {
-    fail("MPI has not brought the ", launch_.ranks, " processes together for ", seconds,
+// Runs work() on MPI's thread, where it may still be when this throws Error.
+void run_within(double seconds, MpiProcess& process, const char* name, std::function<void()> work) {
+  const auto started = process.thread.run(name, std::move(work));
+  if (!started->wait_for(seconds))
+    fail("MPI has not brought the ", process.launch.ranks, " processes together for ", seconds,
          " s; look whether all of them run, and at the network between the hosts");
-  }
-
-  Launch launch_;
-  MpiProcess process_;
-};
+  started->wait();
+}
 
 }  // namespace
 
@@ -173,10 +121,33 @@ std::string process_library() {
   return all.substr(0, all.find_first_of(",\n"));
 }
 
-std::unique_ptr<Mpi> start_mpi(const Launch& launch, const LostRanks& lost_ranks, double seconds) {
-  auto* const link = new MpiLink(launch, lost_ranks);  // not freed after a failure: its thread may still be in MPI_Init
-  link->start(seconds);
-  return std::unique_ptr<Mpi>(link);
+Mpi::Mpi(const Launch& launch, const LostRanks& lost_ranks, const std::string& text, double seconds)
+    : texts_(std::make_shared<std::vector<std::string>>()) {
+  auto* const process = new MpiProcess(launch, lost_ranks);  // not freed after a failure: its thread may be in MPI
+  run_within(seconds, *process, "MPI_Init", [process] { initialize(process->launch); });
+  run_within(seconds, *process, "the start", [text, process, texts = texts_] {
+    *texts = gather_texts(text, static_cast<size_t>(process->launch.ranks));
+  });
+  process_.reset(process);
+}
+
+Mpi::~Mpi() = default;
+
+std::unique_ptr<Communicator> Mpi::world(bool crowded) {
+  process_->thread.set_crowded(crowded);
+  MpiGroup everyone{std::vector<int>(static_cast<size_t>(process_->launch.ranks)), process_->launch.rank};
+  std::iota(everyone.members.begin(), everyone.members.end(), 0);
+  return std::make_unique<MpiCommunicator>(*process_, std::move(everyone));
+}
+
+bool Mpi::finish(double seconds) {
+  const auto finished = process_->thread.run("MPI_Finalize", [&thread = process_->thread] {
+    thread.wait_for_messages();
+    OWT_MPI(MPI_Finalize());
+  });
+  if (!finished->wait_for(seconds)) return false;
+  finished->wait();
+  return true;
 }
 
 }  // namespace owt

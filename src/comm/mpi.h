@@ -14,29 +14,31 @@
 
 namespace owt {
 
+struct MpiProcess;
+
 class Mpi {
  public:
-  virtual ~Mpi() = default;  // after finish()
-  // Every process's text, by rank; before the first collective only, since nothing can interrupt it. Throws Error where
-  // not all have come within `seconds`; its thread then waits on, and neither this nor the LostRanks may ever be freed.
-  virtual std::vector<std::string> exchange(const std::string& mine, double seconds) = 0;
+  // Starts MPI and shows every process's text to all, before anything can interrupt either. Throws Error: not built;
+  // MPI does not find the processes that the launcher has started; it does not come to an end within `seconds` for each
+  // of the two. Its thread then waits on, so that `lost_ranks` may never be freed.
+  Mpi(const Launch& launch, const LostRanks& lost_ranks, const std::string& text, double seconds);
+  ~Mpi();  // after finish()
+  Mpi(const Mpi&) = delete;
+  Mpi& operator=(const Mpi&) = delete;
+
+  const std::vector<std::string>& texts() const { return *texts_; }  // every process's, by rank
   // For tensors on the CPU. The collectives of all communicators of a process go through one queue, so that all of its
   // ranks must call them in the same order, across communicators too. A rank's failure (LostRanks) ends all that are
-  // under way and to come. Not to outlive this.
-  virtual std::unique_ptr<Communicator> world() = 0;
-  // Threads are more than cores on this host: waiting leaves the core to others sooner.
-  virtual void set_crowded(bool crowded) = 0;
-  // The collective under way or, with "after " in front, the last one; empty before the first.
-  virtual std::string place() const = 0;
-  // Returns when all have come here. Throws where a rank was lost or has failed meanwhile.
-  virtual void meet() = 0;
+  // under way and to come. Not to outlive this. crowded: from now on threads are more than cores on this host, so that
+  // waiting leaves the core to others sooner.
+  std::unique_ptr<Communicator> world(bool crowded);
   // MPI_Finalize, which no loss of a rank ends. False: it has not come back within `seconds`; this may never be freed
   // then.
-  virtual bool finish(double seconds) = 0;
-};
+  bool finish(double seconds);
 
-// Starts MPI. Throws Error: not built; MPI does not find the processes that the launcher has started, or not within
-// `seconds`. `lost_ranks` may not be freed after that, as above.
-std::unique_ptr<Mpi> start_mpi(const Launch& launch, const LostRanks& lost_ranks, double seconds);
+ private:
+  std::shared_ptr<std::vector<std::string>> texts_;
+  std::unique_ptr<MpiProcess> process_;
+};
 
 }  // namespace owt

@@ -92,11 +92,6 @@ bool MpiThread::in_queue(const Event& event) {
   return job && job->peer_ < 0;
 }
 
-std::string MpiThread::place() const {
-  const std::lock_guard lock(mutex_);
-  return place_;
-}
-
 void MpiThread::loop() {
   set_team_size(1);
   prctl(PR_SET_TIMERSLACK, 1000);  // ns; rests would last twice as long
@@ -136,8 +131,7 @@ std::shared_ptr<MpiThread::Job> MpiThread::next() {
 }
 
 void MpiThread::execute(Job& job) {
-  note_place(job.name_);
-  note_collective(job.name_);
+  note_collective(job.name_, /*under_way=*/true);
   running_ = &job;
   guarded(job.name_, [&] {
     const auto begin = std::chrono::steady_clock::now();
@@ -147,7 +141,7 @@ void MpiThread::execute(Job& job) {
     job.finish(nullptr);
   });
   running_ = nullptr;
-  note_place(concat("after ", job.name_));
+  note_end_of_collective();
   if (failure_) job.finish(failure_);
   end_messages();
 }
@@ -263,11 +257,6 @@ void MpiThread::pause() {
   if (!wake_.wait_for(lock, kRest, called)) return;
   calls_seen_ = calls_;
   idle_ = 0;
-}
-
-void MpiThread::note_place(std::string place) {
-  const std::lock_guard lock(mutex_);
-  place_ = std::move(place);
 }
 
 std::byte* MpiThread::scratch(int64_t bytes) {

@@ -58,7 +58,6 @@ class MpiThread {
   // The event is that of some run(), and so comes before whatever is queued from now on.
   static bool in_queue(const Event& event);
   void set_crowded(bool crowded) { crowded_.store(crowded); }
-  std::string place() const;
 
   // For work. Ends when all requests are done, and empties the list; throws where a rank was lost.
   void wait(Requests& requests);
@@ -81,17 +80,15 @@ class MpiThread {
   void begin_wait();
   void end_wait() { --waiting_; }
   void pause();
-  void note_place(std::string place);
 
   const LostRanks& lost_ranks_;
   std::atomic<bool> crowded_{false};
   std::atomic<int> waiting_{0};          // threads that wait for a job
   std::atomic<bool> any_posted_{false};  // posted_ is not empty
 
-  mutable std::mutex mutex_;  // guards what follows, as far as wake_
+  std::mutex mutex_;  // guards what follows, as far as wake_
   std::deque<std::shared_ptr<Job>> queue_;
-  Jobs posted_;        // messages that have not begun
-  std::string place_;  // see place()
+  Jobs posted_;  // messages that have not begun
   bool stopped_ = false;
   int64_t calls_ = 0;  // of begin_wait(): somebody has begun to wait
   std::condition_variable wake_;

@@ -19,6 +19,7 @@
 #include "src/core/activity.h"
 #include "src/core/log.h"
 #include "src/core/printable.h"
+#include "src/core/profiler.h"
 
 namespace owt {
 namespace {
@@ -70,9 +71,7 @@ class Processes {
  public:
   // Throws Error. Not to be freed then: threads that hang in MPI use it.
   void start() {
-    const double seconds = start_timeout();
     this_thread_is_the_rank();
-    mpi_ = start_mpi(launch(), lost_ranks_, seconds);
     std::signal(SIGPIPE, SIG_IGN);  // MPI writes to processes that have ended
     Introduction mine{this_process(), ""};
     std::unique_ptr<Watch::Post> post;
@@ -80,9 +79,11 @@ class Processes {
       post = std::make_unique<Watch::Post>();
       mine.post = post->address();
     }
+    mpi_ = std::make_unique<Mpi>(launch(), lost_ranks_, mine.text(), start_timeout());
+    world_ = mpi_->world(/*crowded=*/false);
     std::vector<Peer> peers;
     std::string address;
-    for (const std::string& text : mpi_->exchange(mine.text(), seconds)) {
+    for (const std::string& text : mpi_->texts()) {
       const Introduction said = Introduction::from(text);
       if (peers.empty()) address = said.post;
       peers.push_back(said.peer);
@@ -94,16 +95,9 @@ class Processes {
   }
 
   Mpi& mpi() { return *mpi_; }
+  Communicator& world() { return *world_; }
   const LostRanks& lost_ranks() const { return lost_ranks_; }
   bool failed() const { return failed_.load(); }
-
-  // Where this rank is, for errors: the message that it waits for, the collective under way, or the last one.
-  std::string place() const {
-    const std::string under_way = mpi_->place();
-    const NotedCollective noted = noted_collective();
-    if (!noted.message.empty()) return noted.message;
-    return noted.name.empty() || !under_way.starts_with("after ") ? under_way : concat("after ", noted.name);
-  }
 
   // Once: the first failure is the cause.
   void say_failed(const std::string& text) {
@@ -117,26 +111,33 @@ class Processes {
 
   // False: MPI does not end; this may not be freed then.
   bool end() {
-    mpi_->meet();  // rank 0 may still be writing; nobody is watched any more who has said goodbye
+    meet();  // rank 0 may still be writing; nobody is watched any more who has said goodbye
     say_goodbye();
     if (!mpi_->finish(watch_timeout())) return false;
     watch_.reset();
+    world_.reset();
     mpi_.reset();
     return true;
   }
 
  private:
+  // Returns when all have come here. Throws where a rank was lost or has failed meanwhile.
+  void meet() {
+    const Profiler::Scope the_end(nullptr, "the end", Phase::kTransfer);
+    on_host::gather(*world_, std::vector{launch().rank}, Device::kCpu);
+  }
   // In the watch's thread. A rank that has failed by itself says that.
   void say_loss() const {
-    if (!failed()) print_once(lost_ranks_.text(place()));
+    if (!failed()) print_once(lost_ranks_.text(noted_place()));
   }
   void leave() const {
-    print_once(lost_ranks_.text(place()));
+    print_once(lost_ranks_.text(noted_place()));
     _exit(1);
   }
 
   LostRanks lost_ranks_;
   std::unique_ptr<Mpi> mpi_;
+  std::unique_ptr<Communicator> world_;
   std::unique_ptr<Watch> watch_;
   std::atomic<bool> failed_{false};
   std::atomic_flag told_;
@@ -180,10 +181,10 @@ std::vector<std::string> gather(Communicator& comm, const std::string& mine) {
 
 std::string from_rank(int maker, const std::function<std::string()>& make) {
   if (!launch().several()) return make();
-  const auto comm = processes().mpi().world();
+  Communicator& comm = processes().world();
   std::exception_ptr failure;
   std::string result;  // marked as such by its first character
-  if (comm->rank() == maker) {
+  if (comm.rank() == maker) {
     try {
       result = '+' + make();
     } catch (const std::exception& e) {
@@ -191,7 +192,7 @@ std::string from_rank(int maker, const std::function<std::string()>& make) {
       result = concat("-rank ", maker, " failed: ", e.what());
     }
   }
-  result = spread(*comm, maker, result);
+  result = spread(comm, maker, result);
   if (failure) std::rethrow_exception(failure);
   if (result.front() == '-') throw Aborted(result.substr(1));
   return result.substr(1);
@@ -199,14 +200,10 @@ std::string from_rank(int maker, const std::function<std::string()>& make) {
 
 std::vector<std::string> from_every_rank(const std::string& mine) {
   if (!launch().several()) return {mine};
-  return gather(*processes().mpi().world(), mine);
+  return gather(processes().world(), mine);
 }
 
-std::unique_ptr<Communicator> join_processes(bool crowded) {
-  Processes& all = processes();
-  all.mpi().set_crowded(crowded);
-  return all.mpi().world();
-}
+std::unique_ptr<Communicator> join_processes(bool crowded) { return processes().mpi().world(crowded); }
 
 bool any_rank_failed() {
   const Processes* all = joined.load();
@@ -221,7 +218,7 @@ std::exception_ptr announce_failure(const std::exception_ptr& failure) {
   } catch (const RankLost&) {
   } catch (const Aborted&) {
     try {
-      all->lost_ranks().check(all->place());
+      all->lost_ranks().check(noted_place());
     } catch (...) {
       return std::current_exception();
     }

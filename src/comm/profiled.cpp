@@ -34,7 +34,7 @@ class Reported : public Event::Pending {
 Event ProfiledCommunicator::run(const Call& call) {
   const auto begin = Profiler::Clock::now();
   const bool on_gpu = call.whole().device() == Device::kCuda;
-  if (on_gpu && !is_message(call.collective)) note_collective(described(call.collective));
+  if (on_gpu && !is_message(call.collective)) note_collective(described(call.collective), /*under_way=*/false);
   const Event event = inner_.run(call);
   const int64_t sent = bytes_sent(call.collective, call.whole().bytes(), ranks());
   *bytes_ += sent;

@@ -19,6 +19,20 @@ TEST(LostRanks, NameTheCollectiveAndTheStep) {
   EXPECT_THROW(lost.check("reduce"), RankLost);
 }
 
+TEST(NotedPlace, IsTheMessageThatIsWaitedForOrTheLastCollective) {
+  note_collective("all_reduce", /*under_way=*/true);
+  EXPECT_EQ(noted_place(), "all_reduce");
+  {
+    const WaitsForMessage waits("receive from rank 1", 1);
+    EXPECT_EQ(noted_place(), "receive from rank 1");
+  }
+  EXPECT_EQ(noted_place(), "all_reduce");
+  note_end_of_collective();
+  EXPECT_EQ(noted_place(), "after all_reduce");
+  note_collective("broadcast", /*under_way=*/false);
+  EXPECT_EQ(noted_place(), "after broadcast");
+}
+
 TEST(Described, CallsNameTheirTransferAndTheOtherEndOfAMessage) {
   EXPECT_EQ(described(Collective::kAllGather), "all_gather");
   EXPECT_EQ(described(Collective::kReceive, 2), "receive from rank 2");
