@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that all C++ and CUDA files are as clang-format 14 would write them with the tree's .clang-format, and that no
-# line of a comment, which it leaves alone, has more than 120 columns.
+# line of a comment, in them or in recipes, scripts and CMake files, has more than 120 columns.
 #
 #   usage: tools/check_format.sh      (to put a file right: clang-format-14 -i FILE)
 #
@@ -36,8 +36,9 @@ find src layers data tools tests \( -name '*.h' -o -name '*.cpp' -o -name '*.cu'
   echo "check_format: error: see above; $formatter -i FILE puts a file right" >&2
   exit 1
 }
-if LC_ALL=C.UTF-8 grep -rnE '^ *//' --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' \
-    src layers data tools tests | grep -E '^[^:]+:[0-9]+:.{121,}'; then
+if LC_ALL=C.UTF-8 grep -rnE '^.{121,}' --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' \
+    --include='*.toml' --include='*.sh' --include='*.py' --include='*.cmake' --include=CMakeLists.txt \
+    CMakeLists.txt src layers data tools tests configs | grep -E '^[^:]+:[0-9]+: *(//|#[ !])'; then
   echo "check_format: error: comments of more than 120 columns; see above" >&2
   exit 1
 fi

@@ -14,8 +14,8 @@ root=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
 cd "$root"
 
 # FOLDER | folders it may include from, besides itself | third-party headers, by prefix
-# tests/X may include what X may, tests/support and GoogleTest, and in files *_gpu_test.cpp the simulated GPU; tests/support,
-# tests/tools, tests/fuzz and tests/device_code stand above all folders.
+# tests/X may include what X may, tests/support and GoogleTest, and in files *_gpu_test.cpp the simulated GPU;
+# tests/support, tests/tools, tests/fuzz and tests/device_code stand above all folders.
 table='
 src/core     |                                                                                       | dnnl toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
 src/comm     | src/core                                                                              | nccl.h mpi.h

@@ -5,8 +5,8 @@
 #   usage: tools/quickstart.sh [OPTION OF owt train]...      e.g. tools/quickstart.sh --workers 4 --parallel owt-a
 #
 # Data: the CIFAR-10 in $OWT_DATA or ./datasets (tools/fetch_cifar10.sh datasets gets it), else a synthetic data set in
-# datasets/synthetic. The program lands in build/, a new run folder in runs/. Without an NVIDIA driver it is built for the
-# CPU only, unless build/ is there and was configured otherwise.
+# datasets/synthetic. The program lands in build/, a new run folder in runs/. Without an NVIDIA driver it is built for
+# the CPU only, unless build/ is there and was configured otherwise.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

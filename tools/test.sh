@@ -54,8 +54,8 @@ test_asan() {
     test_at_once --test-dir build-asan --label-exclude shell
 }
 
-# The OpenMP library is not instrumented, so that the sanitizer does not see its barriers: teams of one thread. Ranks and
-# loaders are threads of our own and are checked in full.
+# The OpenMP library is not instrumented, so that the sanitizer does not see its barriers: teams of one thread. Ranks
+# and loaders are threads of our own and are checked in full.
 export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1 allocator_may_return_null=1"
 test_tsan() {
   OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 test_at_once --test-dir build-tsan --label-exclude shell

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Tries owt as a newcomer would, on a fresh Debian: makes a root with debootstrap, clones the last commit of this repository
-# into it and runs the README's two commands there, tools/quickstart.sh and tools/test.sh.
+# Tries owt as a newcomer would, on a fresh Debian: makes a root with debootstrap, clones the last commit of this
+# repository into it and runs the README's two commands there, tools/quickstart.sh and tools/test.sh.
 #
 #   usage: tools/test_in_root.sh [OPTION]... SUITE       SUITE: trixie (Debian 13), bookworm (Debian 12) ...
 #
 #   --short         instead of tools/test.sh: the tests of src/core, layers and the processes; a few minutes
-#   --deb FILE      instead of both: installs this package of owt with apt and tries what is in it; to be proven by a root
-#                   in which nothing else was installed that it depends on
+#   --deb FILE      instead of both: installs this package of owt with apt and tries what is in it; to be proven by a
+#                   root in which nothing else was installed that it depends on
 #   --root FOLDER   make the root there and keep it; one that is there already is used again, with what is built in it
 #   --ccache FOLDER a cache of ccache to share with the root
 #   --mirror URL    where Debian's packages come from (default: http://deb.debian.org/debian)
 #
-# Needs root, debootstrap and 5 GB of disk. Prints how long each part took; exits with the status of the first that fails,
-# and with 77 where no root can be made, or under --short not be filled.
-# The mounts live in a name space of their own: they and all processes inside are gone when this script ends, in whatever way.
+# Needs root, debootstrap and 5 GB of disk. Prints how long each part took; exits with the status of the first that
+# fails, and with 77 where no root can be made, or under --short not be filled.
+# The mounts live in a name space of their own: they and all processes inside are gone however this script ends.
 set -euo pipefail
 
 script=$(realpath "${BASH_SOURCE[0]}")
@@ -40,8 +40,8 @@ if [ "${1:-}" = --inside ]; then
     times+=("$(printf '%5d s  %s' $((SECONDS - begin)) "$name")")
     begin=$SECONDS
   }
-  # Not mpi/failures: Open MPI 5's mpirun leaves ranks half a second to say who was lost, which a busy machine may use up.
-  # Nor processes_test, which failed once under it without an error of owt's, for a reason that is not known yet.
+  # Not mpi/failures: Open MPI 5's mpirun leaves ranks half a second to say who was lost, which a busy machine may use
+  # up. Nor processes_test, which failed once under it without an error of owt's, for a reason that is not known yet.
   short_tests() {
     cmake --preset release -DOWT_TESTS=ON &&
       cmake --build build --parallel "$(nproc)" --target owt core_test layers_test mpi_test &&

@@ -72,8 +72,8 @@ case $launcher in
     ;;
 esac
 
-# A signal ends `wait` with 143 before the ranks have ended; waiting once more gives their own status, also when they end
-# meanwhile.
+# A signal ends `wait` with 143 before the ranks have ended; waiting once more gives their own status, also when they
+# end meanwhile.
 until
   asked=
   wait "$!"

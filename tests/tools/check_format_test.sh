@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# tools/check_format.sh where clang-format 14 is not installed. Prints each case; exits 1 at the first that fails.
+# What tools/check_format.sh says of long comments, and where clang-format 14 is not installed. Prints each case; exits
+# 1 at the first that fails.
 set -euo pipefail
 
 script=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tools/check_format.sh
@@ -28,3 +29,25 @@ check_on bookworm
 [ $status = 1 ] && grep -q '^check_format: error: clang-format 14 is not installed; apt-get install' "$work/output" ||
   wrong "a release with a package of it has to have it installed"
 echo "passed: a release with a package of it has to have it installed"
+
+# A tree with one comment of COLUMNS columns in FILE, and a clang-format that finds everything in order.
+check_comment() {  # check_comment FILE SIGN COLUMNS: the exit status
+  rm -rf "$work/tree"
+  mkdir -p "$work/tree/bin" "$work/tree"/{src,layers,data,tools,tests,configs}
+  cp "$script" "$(dirname "$script")/packages.sh" "$work/tree/tools/"
+  touch "$work/tree/CMakeLists.txt"
+  printf '#!/bin/sh\necho version 14.0\n' >"$work/tree/bin/clang-format-14"
+  chmod +x "$work/tree/bin/clang-format-14"
+  printf '%s %s\n' "$2" "$(printf "%0$(($3 - ${#2} - 1))d" 0)" >"$work/tree/$1"
+  status=0
+  PATH=$work/tree/bin:$PATH os_release=$work/os-release bash "$work/tree/tools/check_format.sh" >"$work/output" 2>&1 ||
+    status=$?
+}
+for place in src/a.cpp:// configs/a.toml:# tools/a.sh:# tools/a.py:# CMakeLists.txt:#; do
+  file=${place%%:*} sign=${place##*:}
+  check_comment "$file" "$sign" 121
+  [ $status = 1 ] && grep -q "^$file:1:$sign 0" "$work/output" || wrong "a comment of 121 columns in $file is refused"
+  check_comment "$file" "$sign" 120
+  [ $status = 0 ] || wrong "a comment of 120 columns in $file is let through"
+done
+echo "passed: comments of more than 120 columns are refused, in whatever language"

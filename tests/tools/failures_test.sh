@@ -78,7 +78,7 @@ type = "dense"
 out = 10
 END
 
-# What mpirun starts: a rank that writes its messages to a file of its own (mpirun's --output-filename fails in Open MPI 5.0.7).
+# What mpirun starts: a rank that writes its messages to a file of its own (Open MPI 5.0.7's --output-filename fails).
 cat >"$work/rank" <<END
 #!/bin/sh
 exec "\$@" 2>"$work/output/stderr.\$OMPI_COMM_WORLD_RANK"
@@ -148,8 +148,8 @@ goes_on_with() {
 
 passed() { echo "passed: $case_name ($*)"; }
 
-# The ranks note their exit codes, since mpirun has only one; and leave when $OWT_TEST_CODES of them have, because as soon as
-# one has left mpirun kills the others.
+# The ranks note their exit codes, since mpirun has only one; and leave when $OWT_TEST_CODES of them have, because as
+# soon as one has left mpirun kills the others.
 # shellcheck disable=SC2016
 noting_codes='trap : TERM USR1; "$@"; code=$?; echo $code >"$0/$OMPI_COMM_WORLD_RANK"
   until [ "$(ls "$0" | wc -l)" -ge "$OWT_TEST_CODES" ]; do sleep 0.1; done

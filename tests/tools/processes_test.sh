@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ranks as processes do what ranks as threads do: the same losses under every strategy with 2 to 4 of them, the bytes of the
-# plan, a checkpoint that goes on with another number, one writer, and errors on all.
+# Ranks as processes do what ranks as threads do: the same losses under every strategy with 2 to 4 of them, the bytes of
+# the plan, a checkpoint that goes on with another number, one writer, and errors on all.
 #
 #   usage: processes_test.sh OWT
 set -euo pipefail
@@ -120,7 +120,7 @@ processes 2 train "$work/small.toml" --set optimizer.learning_rate=1e30 --out "$
 [ $status = 1 ] && grep -qE '^owt: error: (rank 1 failed: )?step .*: the loss is' "$work/error.txt" ||
   wrong "a run that diverges: exit code $status, $(cat "$work/error.txt")"
 
-# Hosts with other numbers of cores or other processors round otherwise; the copies of the weights stay alike all the same.
+# Hosts with other numbers of cores or other processors round otherwise; the copies of the weights stay alike.
 unlike() {  # unlike NAME STRATEGY PROGRAM-OF-RANK-1... : a run of two unlike processes, compared in every step
   local name=$1 strategy=$2
   shift 2

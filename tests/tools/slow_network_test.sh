@@ -31,7 +31,7 @@ point() {
   # Ten steps, after a run that sent 1000 bytes more than no step at all.
   echo "$1 $2 $3 $4 10 1000 2000 $((1000 + 10 * $2 * $6)) $((2000 + 11 * $2 * $6))" >>"$work/points/counters"
 }
-# prediction NET HOSTS RATE BEST: of dp 1000 bytes in 100 ms, 90 of them waiting, of owt-c 100 bytes in 20 ms, 2 waiting.
+# prediction NET HOSTS RATE BEST: dp 1000 bytes in 100 ms, 90 of them waiting; owt-c 100 bytes in 20 ms, 2 waiting.
 prediction() {
   cat >"$work/points/$1-$2-$3.json" <<END
 {"best": "$4", "strategies": [

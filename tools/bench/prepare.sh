@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# How fast owt prepare is, against the sum of its parts: decoding, resizing and encoding alone, from memory, on all cores.
+# How fast owt prepare is, against the sum of its parts: decoding, resizing and encoding from memory on all cores.
 #
 #   usage: tools/bench/prepare.sh PHOTOS [BUILD]     PHOTOS: a folder of JPEG files; BUILD: by default build
 #

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# The ranks of a program that a script runs under mpirun, found by a mark in their environment. To be sourced by a script
-# that has set `owt`, the program's path.
+# The ranks of a program that a script runs under mpirun, found by a mark in their environment. To be sourced by a
+# script that has set `owt`, the program's path.
 #
 #   OWT_TEST_MARK=$ranks_mark mpirun ...   starts ranks that are found again
 #   ranks_running                          "RANK PID" lines

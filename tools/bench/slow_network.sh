@@ -4,7 +4,7 @@
 #
 #   usage: tools/bench/slow_network.sh [OPTION]...
 #     --owt PROGRAM          default build/owt
-#     --nets "NAME ..."      alexnet_small (96 % of the weights in dense layers), cifar10_quick (none of them large); both
+#     --nets "NAME ..."      alexnet_small (96 % of the weights in dense layers), cifar10_quick (none of them); both
 #     --hosts "K ..."        default "2 4"
 #     --rates "RATE ..."     of every link, both ways, in tc's words; default "1gbit 100mbit"
 #     --strategies "..."     default "dp dp-zero owt-a owt-b owt-c owt-d auto"
@@ -16,8 +16,8 @@
 #
 # Each point is two runs of `owt time` under mpirun, one longer than the other by --steps - 1 steps: the difference of
 # what the interfaces counted is what those steps sent. The compute times behind a prediction are measured by as many
-# ranks at a time as there are hosts, since all share this machine's cores. Prints a table, and what was expected against
-# what was found; exits 0 whatever was found, 1 where something could not be run.
+# ranks at a time as there are hosts, since all share this machine's cores. Prints a table, and what was expected
+# against what was found; exits 0 whatever was found, 1 where something could not be run.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

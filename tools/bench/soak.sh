@@ -21,8 +21,8 @@
 #   blink   a link goes down for a second only, and it trains to its last step
 #   finish  nothing; it trains to its last step
 # and the next leg goes on with a random number of processes under a random strategy. The last leg finishes. Some rounds
-# have damaged images: under `some` fewer than data.max_corrupt allows, and under `many` more, so that their first leg ends
-# with an error and the next allows them.
+# have damaged images: under `some` fewer than data.max_corrupt allows, and under `many` more, so that their first leg
+# ends with an error and the next allows them.
 #
 # After each leg: its exit codes and its one line of error per process are those of its disturbance, no process is left,
 # the checksums of the newest checkpoint match and it is not older than it should be, metrics.jsonl has every step once
@@ -220,8 +220,8 @@ newest_step() {
   echo $((10#${name#step-}))
 }
 
-# What mpirun starts: notes the rank's messages and exit code, and leaves when so many ranks have, because as soon as one
-# has left mpirun kills the others. 0: the rank is mpirun's own child, which matters to mpirun when it is killed.
+# What mpirun starts: notes the rank's messages and exit code, and leaves when so many ranks have, because as soon as
+# one has left mpirun kills the others. 0: the rank is mpirun's own child, which matters to mpirun when it is killed.
 write_rank_script() {
   cat >"$work/rank.sh" <<'END'
 #!/bin/sh
