@@ -8,8 +8,8 @@
 #include "src/core/log.h"
 #include "src/core/units.h"
 #include "src/train/alike.h"
-#include "src/train/planner_files.h"
-#include "src/train/run.h"
+#include "src/train/commands/planner_files.h"
+#include "src/train/commands/run.h"
 #include "tools/commands.h"
 
 namespace owt {

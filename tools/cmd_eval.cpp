@@ -2,7 +2,7 @@
 
 #include "src/comm/launch.h"
 #include "src/core/log.h"
-#include "src/train/run.h"
+#include "src/train/commands/run.h"
 #include "tools/commands.h"
 
 namespace owt {

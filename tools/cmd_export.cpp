@@ -1,7 +1,7 @@
 #include <iostream>
 
 #include "src/core/log.h"
-#include "src/train/onnx.h"
+#include "src/train/commands/onnx.h"
 #include "tools/commands.h"
 
 namespace owt {

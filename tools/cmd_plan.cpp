@@ -9,9 +9,9 @@
 #include "src/core/units.h"
 #include "src/parallel/draw_step.h"
 #include "src/parallel/order.h"
-#include "src/train/measure_compute.h"
-#include "src/train/planner_files.h"
-#include "src/train/run.h"
+#include "src/train/commands/measure_compute.h"
+#include "src/train/commands/planner_files.h"
+#include "src/train/commands/run.h"
 #include "tools/commands.h"
 
 namespace owt {

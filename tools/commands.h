@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/train/options.h"
+#include "src/train/commands/options.h"
 #include "src/train/settings.h"
 
 namespace owt {

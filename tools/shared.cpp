@@ -3,7 +3,7 @@
 
 #include "src/comm/launch.h"
 #include "src/core/log.h"
-#include "src/train/checkpoint_files.h"
+#include "src/train/files/checkpoint_files.h"
 #include "tools/commands.h"
 #include "tools/recipes.h"
 

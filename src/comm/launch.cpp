@@ -141,4 +141,9 @@ int cores_per_rank(int ranks, const Launch& process) {
   return std::clamp(hardware_cores() / (processes * std::max(ranks, 1)), 1, omp_get_thread_limit());
 }
 
+int threads_per_rank(int threads, int ranks, const Launch& process) {
+  if (threads == 0) return cores_per_rank(process.several() ? 1 : ranks, process);
+  return std::max(1, threads / (process.several() ? process.local_ranks : ranks));
+}
+
 }  // namespace owt

@@ -7,7 +7,7 @@
 #include "data/loader.h"
 #include "src/comm/communicator.h"
 #include "src/parallel/plan.h"
-#include "src/train/checkpoint_files.h"
+#include "src/train/files/checkpoint_files.h"
 #include "src/train/settings.h"
 #include "src/train/step.h"
 

@@ -9,7 +9,7 @@
 #include "data/batch.h"
 #include "data/dataset.h"
 #include "src/comm/communicator.h"
-#include "src/train/evaluate.h"
+#include "src/train/evaluation.h"
 
 namespace owt {
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "src/comm/profiled.h"
-#include "src/train/checkpoint_files.h"
 #include "src/train/evaluate.h"
+#include "src/train/files/checkpoint_files.h"
 #include "src/train/job.h"
 #include "src/train/metrics.h"
 #include "src/train/progress.h"

@@ -9,7 +9,7 @@
 #include "src/comm/communicator.h"
 #include "src/parallel/groups.h"
 #include "src/parallel/rank_model.h"
-#include "src/train/safetensors.h"
+#include "src/train/files/safetensors.h"
 
 namespace owt {
 

@@ -140,6 +140,20 @@ TEST(Launch, ProcessesOfAHostShareItsCoresUnlessEachHasItsOwn) {
   EXPECT_EQ(cores_per_rank(0, process), cores);
 }
 
+// Eight ranks, 4 on each of two hosts; and four in one process.
+TEST(ThreadsPerRank, AreThoseOfTheHostSharedAmongItsRanks) {
+  Launch process;
+  EXPECT_EQ(threads_per_rank(8, 4, process), 2);
+  EXPECT_EQ(threads_per_rank(9, 4, process), 2);
+  EXPECT_EQ(threads_per_rank(3, 4, process), 1);
+  EXPECT_EQ(threads_per_rank(0, 4, process), cores_per_rank(4, process));
+  process.ranks = 8;
+  process.local_ranks = 4;
+  EXPECT_EQ(threads_per_rank(8, 8, process), 2);
+  EXPECT_EQ(threads_per_rank(3, 8, process), 1);
+  EXPECT_EQ(threads_per_rank(0, 8, process), cores_per_rank(1, process));
+}
+
 TEST(FromRank0, OfOneProcessIsAnOrdinaryCall) {
   EXPECT_EQ(from_rank_0([] { return std::string("made"); }), "made");
   EXPECT_THROW(from_rank_0([]() -> std::string { fail("not made"); }), Error);

@@ -15,7 +15,7 @@
 #include "src/core/gpus.h"
 #include "src/core/log.h"
 #include "src/parallel/memory_need.h"
-#include "src/train/safetensors.h"
+#include "src/train/files/safetensors.h"
 #include "src/train/settings.h"
 #include "tests/support/program.h"
 

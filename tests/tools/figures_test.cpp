@@ -9,7 +9,7 @@
 #include "data/photos/photo.h"
 #include "src/core/log.h"
 #include "src/parallel/choose.h"
-#include "src/train/checkpoint_files.h"
+#include "src/train/files/checkpoint_files.h"
 #include "tests/support/program.h"
 #include "tests/support/shards.h"
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "src/comm/watch.h"
-#include "src/train/run.h"
 #include "tests/support/runs.h"
 
 namespace owt {
@@ -24,20 +23,6 @@ TEST(OptionFact, NamesTheOptionAndSaysWhereThereIsNone) {
   EXPECT_EQ(option_fact("resume", "").value, "nothing");
   EXPECT_EQ(option_is_given("weights", true).value, "a value");
   EXPECT_EQ(option_is_given("weights", false).value, "nothing");
-}
-
-// Of 8 ranks, 4 on each of two hosts; and of 4 in one process.
-TEST(ThreadsPerRank, AreThoseOfTheHostSharedAmongItsRanks) {
-  Launch process;
-  EXPECT_EQ(threads_per_rank(8, 4, process), 2);
-  EXPECT_EQ(threads_per_rank(9, 4, process), 2);
-  EXPECT_EQ(threads_per_rank(3, 4, process), 1);
-  EXPECT_EQ(threads_per_rank(0, 4, process), cores_per_rank(4, process));
-  process.ranks = 8;
-  process.local_ranks = 4;
-  EXPECT_EQ(threads_per_rank(8, 8, process), 2);
-  EXPECT_EQ(threads_per_rank(3, 8, process), 1);
-  EXPECT_EQ(threads_per_rank(0, 8, process), cores_per_rank(1, process));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "src/core/check.h"
-#include "tests/train/whole_runs.h"
+#include "tests/support/whole_runs.h"
 
 namespace owt {
 namespace {

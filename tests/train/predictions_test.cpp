@@ -11,11 +11,11 @@
 #include "data/memory_dataset.h"
 #include "data/synthetic.h"
 #include "src/comm/solo.h"
+#include "src/train/files/safetensors.h"
 #include "src/train/inference.h"
-#include "src/train/safetensors.h"
 #include "tests/support/csv.h"
 #include "tests/support/harness.h"
-#include "tests/train/whole_runs.h"
+#include "tests/support/whole_runs.h"
 
 namespace owt {
 namespace {

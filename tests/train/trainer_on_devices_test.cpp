@@ -5,7 +5,7 @@
 #include "src/train/signals.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
-#include "tests/train/whole_runs.h"
+#include "tests/support/whole_runs.h"
 
 namespace owt {
 namespace {

@@ -7,11 +7,10 @@
 
 #include "layers/conv_algorithm.h"
 #include "src/core/files.h"
-#include "src/train/checkpoint_files.h"
-#include "src/train/run.h"
-#include "src/train/safetensors.h"
+#include "src/train/files/checkpoint_files.h"
+#include "src/train/files/safetensors.h"
 #include "src/train/signals.h"
-#include "tests/train/whole_runs.h"
+#include "tests/support/whole_runs.h"
 
 namespace owt {
 namespace {

@@ -6,12 +6,11 @@
 
 #include "src/comm/threads.h"
 #include "src/core/files.h"
-#include "src/train/checkpoint_files.h"
-#include "src/train/run.h"
-#include "src/train/safetensors.h"
+#include "src/train/files/checkpoint_files.h"
+#include "src/train/files/safetensors.h"
 #include "src/train/signals.h"
 #include "src/train/trainer.h"
-#include "tests/train/whole_runs.h"
+#include "tests/support/whole_runs.h"
 
 namespace owt {
 namespace {

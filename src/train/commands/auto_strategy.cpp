@@ -1,0 +1,54 @@
+#include "src/train/commands/auto_strategy.h"
+
+#include <sstream>
+
+#include "src/comm/launch.h"
+#include "src/comm/processes.h"
+#include "src/comm/threads.h"
+#include "src/core/log.h"
+#include "src/parallel/choose.h"
+#include "src/parallel/measure_network.h"
+#include "src/train/commands/measure_compute.h"
+
+namespace owt {
+namespace {
+
+Choice choose_here(const Settings& settings, int threads) {
+  const PlanRequest request = settings.plan_request();
+  const std::vector<int64_t> rows = rows_to_measure(request);
+  const Device device = settings.compute().device;
+  ConvChoices::process().set_mode(settings.run.conv_algorithm);
+  Choice choice;
+  run_ranks(
+      request.ranks, threads_per_rank(threads, request.ranks),
+      [&](Communicator& comm) {
+        const Network network = measure_network(comm, device);
+        const ComputeSamples samples = measure_compute(settings, comm, rows);
+        if (comm.rank() == 0) choice = choose_strategy(settings.model, request, network, *measured_compute(samples));
+      },
+      device);
+  return choice;
+}
+
+}  // namespace
+
+void settle_strategy(Settings& settings, int threads) {
+  if (!settings.parallel.automatic) return;
+  settings.parallel.automatic = false;
+  if (settings.parallel.workers > 1) {
+    log_info("strategy auto: timing layers and collectives");
+    const Choice choice = choose_here(settings, threads);
+    std::istringstream chosen(from_rank_0([&] {
+      log_info("strategy auto: {}", choice.reason());
+      const PlanRequest& request = choice.chosen().request;
+      return concat(name_of(request.strategy), ' ', request.model_ranks);
+    }));
+    std::string name;
+    chosen >> name >> settings.parallel.model_ranks;
+    settings.parallel.strategy = strategy_from(name);
+  }
+  settings.recipe.set("parallel.strategy", name_of(settings.parallel.strategy));
+  settings.recipe.set("parallel.model_ranks", std::to_string(settings.parallel.model_ranks));
+}
+
+}  // namespace owt

@@ -1,0 +1,354 @@
+#include "src/train/commands/onnx.h"
+
+#include <onnx/checker.h>
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "src/core/check.h"
+#include "src/core/files.h"
+#include "src/core/log.h"
+#include "src/net/net.h"
+#include "src/train/data_facts.h"
+#include "src/train/weights.h"
+
+namespace owt {
+namespace {
+
+using Names = std::vector<std::string>;
+using Integers = std::vector<int64_t>;
+
+constexpr const char* kInput = "images";
+constexpr const char* kLogits = "logits";
+constexpr const char* kProbabilities = "probabilities";
+
+struct Value {
+  std::string name;
+  Shape shape;  // of one image as it is here, N x H x W x C or N x F; in the file N x C x H x W
+};
+
+// The graph as it grows, and where its weights come from.
+class OnnxGraph {
+ public:
+  OnnxGraph(onnx::GraphProto& graph, const std::string& weights)
+      : graph_(graph), path_(weights), weights_(weights), names_{kInput, kLogits, kProbabilities} {}
+
+  // Adds a node named like its layer and returns it, for its attributes.
+  onnx::NodeProto& add(const std::string& type, const std::string& name, const Names& inputs) {
+    onnx::NodeProto& node = *graph_.add_node();
+    node.set_op_type(type);
+    node.set_name(name);
+    for (const std::string& input : inputs) node.add_input(input);
+    node.add_output(unused(name));
+    return node;
+  }
+
+  std::string constant(const std::string& name, const Shape& shape, const float* values) {
+    onnx::TensorProto& tensor = add_tensor(unused(name), shape, onnx::TensorProto::FLOAT);
+    tensor.set_raw_data(values, static_cast<size_t>(shape.elements()) * sizeof(float));
+    return tensor.name();
+  }
+  std::string constant(const std::string& name, const Integers& values) {
+    onnx::TensorProto& tensor =
+        add_tensor(unused(name), {static_cast<int64_t>(values.size())}, onnx::TensorProto::INT64);
+    tensor.set_raw_data(values.data(), values.size() * sizeof(int64_t));
+    return tensor.name();
+  }
+
+  // Parameters, from the weights file: its order is ONNX's.
+  Names params(const std::vector<Param*>& params) {
+    Names names;
+    for (const Param* param : params) {
+      const Tensor tensor = read_parameter(weights_, path_, *param);
+      taken_.insert(param->name);
+      names.push_back(constant(param->name, tensor.shape(), tensor.data()));
+    }
+    return names;
+  }
+  void warn_of_unused() const {
+    for (const std::string& name : unused_tensors(weights_, taken_))
+      log_warn("{}: nothing in the model takes '{}'", path_, name);
+  }
+
+  // Makes what the last node gives the output of the graph.
+  void set_output(const std::string& name) { graph_.mutable_node(graph_.node_size() - 1)->set_output(0, name); }
+
+ private:
+  onnx::TensorProto& add_tensor(const std::string& name, const Shape& shape, onnx::TensorProto::DataType type) {
+    onnx::TensorProto& tensor = *graph_.add_initializer();
+    tensor.set_name(name);
+    tensor.set_data_type(type);
+    for (int i = 0; i < shape.rank(); ++i) tensor.add_dims(shape[i]);
+    return tensor;
+  }
+  std::string unused(std::string name) {
+    while (!names_.insert(name).second) name += '_';
+    return name;
+  }
+
+  onnx::GraphProto& graph_;
+  std::string path_;
+  SafetensorsReader weights_;
+  std::set<std::string> names_, taken_;
+};
+
+onnx::AttributeProto& attribute(onnx::NodeProto& node, const std::string& name,
+                                onnx::AttributeProto::AttributeType type) {
+  onnx::AttributeProto& made = *node.add_attribute();
+  made.set_name(name);
+  made.set_type(type);
+  return made;
+}
+void set(onnx::NodeProto& node, const std::string& name, int64_t value) {
+  attribute(node, name, onnx::AttributeProto::INT).set_i(value);
+}
+void set(onnx::NodeProto& node, const std::string& name, double value) {
+  attribute(node, name, onnx::AttributeProto::FLOAT).set_f(static_cast<float>(value));
+}
+void set(onnx::NodeProto& node, const std::string& name, const Integers& values) {
+  onnx::AttributeProto& made = attribute(node, name, onnx::AttributeProto::INTS);
+  for (const int64_t value : values) made.add_ints(value);
+}
+
+// N x C x H x W or N x F.
+Integers dims_in_file(const Shape& shape) {
+  if (shape.rank() == 4) return {shape[0], shape[3], shape[1], shape[2]};
+  return {shape[0], shape[1]};
+}
+
+std::string flat(OnnxGraph& graph, const std::string& name, const Value& x) {
+  if (x.shape.rank() == 2) return x.name;
+  onnx::NodeProto& node = graph.add("Flatten", name, {x.name});
+  set(node, "axis", int64_t{1});
+  return node.output(0);
+}
+
+// How an operator of a description is called in ONNX.
+struct Operator {
+  const char *ours, *theirs;
+  bool takes_rows = false, gives_images = false;  // where ours takes images as well, or gives rows
+  const char* constant = nullptr;                 // an attribute that is always the same
+  int64_t value = 0;
+};
+constexpr Operator kOperators[] = {
+    {"avg_pool", "AveragePool", false, false, "count_include_pad", 0},
+    {"batch_norm", "BatchNormalization"},
+    {"conv", "Conv"},
+    {"dense", "Gemm", true, false, "transB", 1},
+    {"global_avg_pool", "GlobalAveragePool", false, true},
+    {"lrn", "LRN"},
+    {"max_pool", "MaxPool"},
+    {"relu", "Relu"},
+};
+
+// How an attribute of a description is called in ONNX; "": it is a matter of training, or of the nodes around.
+constexpr std::pair<const char*, const char*> kAttributes[] = {
+    {"kernel", "kernel_shape"}, {"stride", "strides"}, {"pad", "pads"},
+    {"groups", "group"},        {"eps", "epsilon"},    {"size", "size"},
+    {"alpha", "alpha"},         {"beta", "beta"},      {"k", "bias"},
+    {"momentum", ""},           {"zeros", ""},
+};
+
+void set_attributes(onnx::NodeProto& node, const Described& described) {
+  for (const auto& [name, value] : described.attributes) {
+    const auto same = [&, &ours = name](const auto& known) { return known.first == ours; };
+    const auto* known = std::find_if(std::begin(kAttributes), std::end(kAttributes), same);
+    OWT_CHECK(known != std::end(kAttributes), "'", name, "' of ", described.op, " has no name in ONNX");
+    if (*known->second) std::visit([&](const auto& given) { set(node, known->second, given); }, value);
+  }
+}
+
+// The image with the zeros around it that count.
+std::string with_zeros(OnnxGraph& graph, const std::string& layer, const Described& described, const std::string& x) {
+  for (const auto& [name, value] : described.attributes) {
+    if (name != "zeros") continue;
+    const Integers& z = std::get<Integers>(value);
+    if (std::all_of(z.begin(), z.end(), [](int64_t zeros) { return zeros == 0; })) return x;
+    const std::string pads = graph.constant(layer + ".pads", {0, 0, z[0], z[1], 0, 0, z[2], z[3]});
+    return graph.add("Pad", layer + ".padded", {x, pads}).output(0);
+  }
+  return x;
+}
+
+void check_lrn(const Layer& layer, const Described& described) {
+  if (described.op != "lrn" || described.integer("size") % 2 == 1) return;
+  fail("layer '", layer.name(), "' normalises over ", described.integer("size"),
+       " channels; ONNX's LRN knows odd sizes only, so this model cannot be exported");
+}
+
+std::string add_operator(OnnxGraph& graph, const Operator& op, const Layer& layer, const Described& described,
+                         const Value& x) {
+  check_lrn(layer, described);
+  Names inputs{op.takes_rows ? flat(graph, layer.name() + ".flatten", x)
+                             : with_zeros(graph, layer.name(), described, x.name)};
+  for (const std::string& param : graph.params(described.params)) inputs.push_back(param);
+  onnx::NodeProto& node = graph.add(op.theirs, op.gives_images ? layer.name() + ".means" : layer.name(), inputs);
+  set_attributes(node, described);
+  if (op.constant) set(node, op.constant, op.value);
+  return op.gives_images ? flat(graph, layer.name(), {node.output(0), x.shape}) : node.output(0);
+}
+
+Value add_layer(OnnxGraph& graph, Layer& layer, const Value& x);
+
+// What the branches of a residual give, added: an empty shortcut gives x.
+std::string add_residual(OnnxGraph& graph, Layer& layer, const Described& described, const Value& x) {
+  std::vector<Value> branches;
+  for (const Layer::Inner& inner : layer.inner(x.shape)) {
+    if (inner.first) branches.push_back(x);
+    branches.back() = add_layer(graph, *inner.layer, branches.back());
+  }
+  if (branches.size() == 1) branches.push_back(x);
+  const bool relu = described.integer("relu") == 1;
+  const std::string sum =
+      graph.add("Add", relu ? layer.name() + ".sum" : layer.name(), {branches[0].name, branches[1].name}).output(0);
+  return relu ? graph.add("Relu", layer.name(), {sum}).output(0) : sum;
+}
+
+// The name of what the layer gives.
+std::string add_described(OnnxGraph& graph, Layer& layer, const Described& described, const Value& x) {
+  if (described.op == "dropout") return x.name;
+  if (described.op == "residual") return add_residual(graph, layer, described, x);
+  for (const Operator& op : kOperators)
+    if (described.op == op.ours) return add_operator(graph, op, layer, described, x);
+  fail("layer '", layer.name(), "' is of type ", layer.type(), ", which owt cannot write as ONNX");
+}
+
+Value add_layer(OnnxGraph& graph, Layer& layer, const Value& x) {
+  return {add_described(graph, layer, layer.describe(x.shape), x), layer.out_shape(x.shape)};
+}
+
+Value add_layers(OnnxGraph& graph, const Net& net, Value x) {
+  for (int64_t i = 0; i < net.size(); ++i) x = add_layer(graph, net.layer(i), x);
+  return x;
+}
+
+// Values of H x W x C as 1 x C x H x W, or as 1 x C x 1 x 1 where every position of a channel has the same.
+std::string add_per_pixel(OnnxGraph& graph, const std::string& name, const Shape& image,
+                          const std::vector<float>& values) {
+  const int64_t positions = image[0] * image[1], channels = image[2];
+  const auto at = [&](int64_t i) { return values[static_cast<size_t>(i)]; };
+  std::vector<float> planes;
+  bool constant = true;
+  for (int64_t c = 0; c < channels; ++c)
+    for (int64_t p = 0; p < positions; ++p) {
+      planes.push_back(at(p * channels + c));
+      constant &= at(p * channels + c) == at(c);
+    }
+  if (!constant) return graph.constant(name, {1, channels, image[0], image[1]}, planes.data());
+  return graph.constant(name, {1, channels, 1, 1}, values.data());
+}
+
+Value add_normalisation(OnnxGraph& graph, const Augmenter& augmenter, const Value& pixels) {
+  const auto [mean, factor] = augmenter.at_centre();
+  const Shape image = pixels.shape.row();
+  const std::string means = add_per_pixel(graph, "pixel.mean", image, mean);
+  const std::string centred = graph.add("Sub", "centred", {pixels.name, means}).output(0);
+  const std::string factors = add_per_pixel(graph, "pixel.factor", image, factor);
+  return {graph.add("Mul", "normalised", {centred, factors}).output(0), pixels.shape};
+}
+
+void declare(onnx::ValueInfoProto& value, const std::string& name, const Shape& shape, int64_t batch) {
+  value.set_name(name);
+  onnx::TypeProto::Tensor& type = *value.mutable_type()->mutable_tensor_type();
+  type.set_elem_type(onnx::TensorProto::FLOAT);
+  const Integers dims = dims_in_file(shape);
+  onnx::TensorShapeProto::Dimension& rows = *type.mutable_shape()->add_dim();
+  if (batch > 0)
+    rows.set_dim_value(batch);
+  else
+    rows.set_dim_param("N");
+  for (size_t i = 1; i < dims.size(); ++i) type.mutable_shape()->add_dim()->set_dim_value(dims[i]);
+}
+
+void add_graph(onnx::GraphProto& out, const Model& model, const Augmenter& augmenter, const std::string& weights,
+               const OnnxOptions& options) {
+  OnnxGraph graph(out, weights);
+  out.set_name(model.name);
+  Value x{kInput, model.input.batch_of(1)};
+  declare(*out.add_input(), x.name, x.shape, options.batch);
+  if (options.raw_pixels) x = add_normalisation(graph, augmenter, x);
+  x = add_layers(graph, Net(whole_layers(model), model.input), x);
+  x.name = flat(graph, "flatten", x);
+  if (x.name == kInput) graph.add("Identity", kLogits, {x.name});
+  graph.set_output(kLogits);
+  if (options.softmax) {
+    set(graph.add("Softmax", kProbabilities, {kLogits}), "axis", int64_t{1});
+    graph.set_output(kProbabilities);
+  }
+  const Shape scores{1, model.classes};
+  declare(*out.add_output(), options.softmax ? kProbabilities : kLogits, scores, options.batch);
+  graph.warn_of_unused();
+}
+
+std::string listed(const std::vector<double>& values) {
+  std::string text;
+  for (const double value : values) text += format("{}{}", text.empty() ? "" : " ", value);
+  return text;
+}
+
+// Means or stds, as far as they can be listed.
+std::string described(AugmentSettings::From from, const std::vector<double>& values,
+                      const std::vector<double>& of_channels, const char* none) {
+  if (from == AugmentSettings::From::kNone) return none;
+  if (from == AugmentSettings::From::kPixel) return "of each pixel and channel of the training images";
+  return listed(from == AugmentSettings::From::kChannel ? of_channels : values);
+}
+
+std::string lines(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : "\n") + name;
+  return text;
+}
+
+void add_metadata(onnx::ModelProto& model, const Settings& settings, const DataFacts& facts, bool raw_pixels) {
+  const auto add = [&](const std::string& key, const std::string& value) {
+    onnx::StringStringEntryProto& entry = *model.add_metadata_props();
+    entry.set_key(key);
+    entry.set_value(value);
+  };
+  add("owt.recipe", settings.name);
+  add("owt.channels", "RGB");
+  if (!facts.class_names.empty()) add("owt.classes", lines(facts.class_names));
+  if (raw_pixels) return add("owt.input", "pixels 0 to 255");
+  const AugmentSettings& augment = settings.data.augment;
+  add("owt.input", "(pixel - mean) * scale / std, pixels 0 to 255");
+  add("owt.mean", described(augment.mean, augment.mean_values, facts.statistics.channel_mean, "0"));
+  add("owt.std", described(augment.std, augment.std_values, facts.statistics.channel_std, "1"));
+  add("owt.scale", format("{}", augment.scale));
+}
+
+// Of the first release of ONNX with that opset (docs/Versioning.md), so that old readers take the file.
+int64_t ir_version(int opset) { return opset <= 11 ? 6 : opset <= 14 ? 7 : 8; }
+
+void write(const onnx::ModelProto& model, const std::string& file) {
+  if (model.ByteSizeLong() > static_cast<size_t>(std::numeric_limits<int>::max()))
+    fail("the model takes ", model.ByteSizeLong(), " bytes; an ONNX file holds 2 GB at most");
+  write_file_atomically(file, model.SerializeAsString());
+}
+
+}  // namespace
+
+std::vector<std::string> onnx_layer_types() {
+  std::vector<std::string> types{"dropout", "residual"};
+  for (const Operator& op : kOperators) types.emplace_back(op.ours);
+  return types;
+}
+
+void export_onnx(const Settings& settings, const std::string& weights, const OnnxOptions& options,
+                 const std::string& file) {
+  OWT_CHECK(kFirstOpset <= options.opset && options.opset <= kLastOpset, "opset ", options.opset);
+  onnx::ModelProto model;
+  model.set_ir_version(ir_version(options.opset));
+  model.set_producer_name("owt");
+  model.add_opset_import()->set_version(options.opset);
+  const DataFacts facts = find_data_facts(settings, options.run_folder, options.data);
+  add_metadata(model, settings, facts, options.raw_pixels);
+  const Augmenter augmenter(settings.data.augment, settings.data.image, facts.statistics);
+  add_graph(*model.mutable_graph(), settings.model, augmenter, weights, options);
+  onnx::checker::check_model(model);
+  write(model, file);
+}
+
+}  // namespace owt

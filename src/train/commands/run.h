@@ -1,0 +1,62 @@
+// Whole runs, as the program's subcommands start them.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "src/train/evaluation.h"
+#include "src/train/report.h"
+#include "src/train/settings.h"
+
+namespace owt {
+
+struct TrainOptions {
+  std::string data;     // folder; empty: see data_folder()
+  std::string out;      // run folder; empty: that of the checkpoint to resume, else runs/<recipe>
+  std::string resume;   // empty, "auto" (the run folder's newest checkpoint, or none), a run or a checkpoint folder
+  std::string weights;  // safetensors file to start from; empty: none
+  int threads = 0;      // of all ranks together; 0: all cores
+  bool timing = false;  // print the timing table at the end
+};
+
+struct TrainOutcome {
+  bool finished = false;  // false: stopped on a signal, with a checkpoint
+  std::string run_folder;
+  Evaluation evaluation;  // of the final weights, where finished; on rank 0
+};
+
+// Trains, rank 0 writing the run folder. Throws Error; never overwrites another run.
+TrainOutcome train(Settings settings, const TrainOptions& options);
+
+struct EvalOptions {
+  std::string weights;  // safetensors file
+  std::string data;     // folder; empty: see data_folder()
+  int threads = 0;      // of all ranks together; 0: all cores
+  EvaluationRequest request{};
+  std::string run_folder{};  // for the data's facts (data_facts.h); empty: none
+};
+
+// Accuracy of a weights file; on rank 0, which writes the files that are asked for.
+Evaluation evaluate_file(Settings settings, const EvalOptions& options);
+
+struct TimeOptions {
+  int64_t steps = 30;  // timed, after a few that are not
+  int threads = 0;     // of all ranks together; 0: all cores
+  // The files that the caller will write the trace and the report to; empty: none.
+  std::string trace{}, csv{};
+};
+
+struct TimeOutcome {
+  TimingReport report;
+  std::string trace;  // the text of the file, where one is wanted
+};
+
+// Times steps on made-up images. Logs the convolution algorithms that were measured. The outcome is rank 0's; where
+// ranks are processes, the others return an empty one.
+TimeOutcome time_steps(Settings settings, const TimeOptions& options);
+
+// Before long work: throws Error, on all processes, where rank 0 could not write one of these files; an empty name is
+// none.
+void check_outputs(const std::vector<std::string>& files);
+
+}  // namespace owt

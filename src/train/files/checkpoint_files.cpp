@@ -1,0 +1,333 @@
+#include "src/train/files/checkpoint_files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "src/core/check.h"
+#include "src/core/files.h"
+#include "src/core/json_text.h"
+#include "src/core/log.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kPrefix = "step-", kTemporary = ".tmp", kReplaced = ".old";
+constexpr const char *kState = "state.json", *kLatest = "latest", *kFolder = "checkpoints", *kOwnChecksum = "checksum";
+
+std::string name_of_step(int64_t step) { return format("{}{:08}", kPrefix, step); }
+
+// The step of a complete checkpoint's folder name; nothing for any other name.
+std::optional<int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return {};
+  name.remove_prefix(kPrefix.size());
+  if (name.ends_with(kReplaced)) name.remove_suffix(kReplaced.size());
+  int64_t step = 0;
+  const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc() || stop != name.data() + name.size() || step < 0) return {};
+  return step;
+}
+
+std::string checkpoints_folder(const std::string& run_folder) { return (fs::path(run_folder) / kFolder).string(); }
+
+void rename_or_fail(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error) fail("cannot rename ", from.string(), " to ", to.string(), ": ", error.message());
+}
+
+void remove_or_fail(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) fail("cannot remove ", path.string(), ": ", error.message());
+}
+
+// Under a .tmp name first, so that a crash half way leaves nothing that looks complete.
+void remove_checkpoint(const fs::path& folder) {
+  const fs::path doomed = folder.string() + ".gone" + std::string(kTemporary);
+  rename_or_fail(folder, doomed);
+  remove_or_fail(doomed);
+}
+
+struct Found {
+  int64_t step;
+  std::string name;
+};
+
+// Oldest first; of one step the one that was replaced last.
+std::vector<Found> complete_checkpoints(const std::string& folder) {
+  std::vector<Found> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    const auto step = step_of(name);
+    if (step && entry.is_directory(error)) found.push_back({*step, name});
+  }
+  // "step-1.old" must come before "step-1".
+  std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+    return a.step != b.step ? a.step < b.step : a.name.size() > b.name.size();
+  });
+  return found;
+}
+
+void clear_leftovers(const std::string& folder) {
+  std::vector<fs::path> leftovers;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (entry.path().filename().string().ends_with(kTemporary)) leftovers.push_back(entry.path());
+  for (const fs::path& path : leftovers) remove_or_fail(path);
+}
+
+// The checkpoint that `latest` names, or the other one of the same step, which a crash while it was replaced leaves.
+std::optional<Found> latest_checkpoint(const fs::path& folder) {
+  if (!fs::exists(folder / kLatest)) return {};
+  std::string name = read_file((folder / kLatest).string());
+  while (!name.empty() && name.back() == '\n') name.pop_back();
+  const auto step = step_of(name);
+  std::optional<Found> latest;
+  for (const Found& found : complete_checkpoints(folder.string()))
+    if (step == found.step && !(latest && latest->name == name)) latest = found;
+  return latest;
+}
+
+uint64_t parse_hex(const std::string& text) {
+  uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value, 16);
+  if (error != std::errc() || stop != end) throw std::invalid_argument("'" + text + "' is no checksum");
+  return value;
+}
+
+// JSON reads a whole number of more than 64 bits as a floating-point one, which may not fit.
+uint64_t seed_in(const Json& json) {
+  const Json value = json.value("seed", Json());
+  if (!value.is_number_unsigned()) not_wanted("seed", json, "a whole number of 64 bits");
+  return value.get<uint64_t>();
+}
+
+// Images are counted in 64 bits.
+void check_position(const RunState& state) {
+  int64_t done = 0;
+  if (__builtin_mul_overflow(state.step_in_epoch, state.step_rows, &done))
+    throw std::invalid_argument("its steps are more than any run has");
+}
+
+// Others are none of a checkpoint's, and reading them may never end.
+const std::string& own_file(const std::string& name) {
+  if (name.empty() || name == ".." || name.find('/') != std::string::npos)
+    throw std::invalid_argument("it names '" + name + "', which is no file of its folder");
+  return name;
+}
+
+// What to do about a damaged checkpoint.
+std::string other_checkpoints(const fs::path& folder) {
+  std::string names;
+  for (const Found& found : complete_checkpoints(folder.parent_path().string()))
+    if (found.name != folder.filename())
+      names += (names.empty() ? "" : ", ") + (folder.parent_path() / found.name).string();
+  return names.empty() ? "there is no other checkpoint to resume from; start again from the beginning"
+                       : "resume from another checkpoint: " + names;
+}
+
+}  // namespace
+
+std::string RunState::to_json() const {
+  OWT_CHECK(std::isfinite(best_top1), "best_top1 is ", best_top1);
+  Json json{{"step", step},           {"epoch", epoch},         {"step_in_epoch", step_in_epoch},
+            {"step_rows", step_rows}, {"images", images},       {"evaluated_step", evaluated_step},
+            {"seed", seed},           {"best_top1", best_top1}, {"best_step", best_step},
+            {"workers", workers},     {"strategy", strategy},   {"conv_choices", conv_choices}};
+  Json sums = Json::object();
+  for (const auto& [file, sum] : checksums) sums[file] = hex(sum);
+  json["checksums"] = sums;
+  json[kOwnChecksum] = hex(checksum_of(json.dump()));
+  return json.dump(2) + "\n";
+}
+
+RunState RunState::from_json(const std::string& text, const std::string& path) {
+  RunState state;
+  try {
+    Json json = json_object<Json>(text);
+    const uint64_t noted = parse_hex(json.at(kOwnChecksum).get<std::string>());
+    json.erase(kOwnChecksum);
+    if (checksum_of(json.dump()) != noted) throw std::invalid_argument("its checksum does not match");
+    state.step = json_whole(json, "step", 0);
+    state.epoch = json_whole(json, "epoch", 0);
+    state.step_in_epoch = json_whole(json, "step_in_epoch", 0);
+    state.step_rows = json_whole(json, "step_rows", 0);
+    state.images = json_whole(json, "images", 0);
+    state.evaluated_step = json_whole(json, "evaluated_step", -1);
+    state.seed = seed_in(json);
+    state.best_top1 = json.at("best_top1").get<double>();
+    state.best_step = json_whole(json, "best_step", -1);
+    state.workers = static_cast<int>(json_whole(json, "workers", 1, std::numeric_limits<int>::max()));
+    state.strategy = json.at("strategy").get<std::string>();
+    state.conv_choices = json.at("conv_choices").get<std::map<std::string, std::string>>();
+    check_position(state);
+    for (const auto& [file, sum] : json.at("checksums").items())
+      state.checksums[own_file(file)] = parse_hex(sum.get<std::string>());
+  } catch (const std::exception& e) {
+    fail(path, " is damaged: ", e.what());
+  }
+  return state;
+}
+
+namespace {
+
+RunState state_in(const fs::path& checkpoint) {
+  const std::string path = (checkpoint / kState).string();
+  try {
+    return RunState::from_json(read_file(path), path);
+  } catch (const Error& e) {
+    fail(e.what(), "; ", other_checkpoints(checkpoint));
+  }
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(const std::string& run_folder, int keep)
+    : folder_(checkpoints_folder(run_folder)), keep_(keep) {
+  OWT_CHECK(keep >= 1, "keep is ", keep);
+}
+
+std::string CheckpointWriter::begin(int64_t step) {
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error) fail("cannot make folder ", folder_, ": ", error.message(), "; choose another --out");
+  clear_leftovers(folder_);
+  const fs::path beside = fs::path(folder_) / (name_of_step(step) + std::string(kTemporary));
+  fs::create_directory(beside, error);
+  if (error) fail("cannot make folder ", beside.string(), ": ", error.message(), "; choose another --out");
+  begun_ = step;
+  return beside.string();
+}
+
+std::string CheckpointWriter::commit(const RunState& state) {
+  OWT_CHECK_EQ(state.step, begun_, "commit() ends what begin() began");
+  const std::string name = name_of_step(state.step);
+  const fs::path complete = fs::path(folder_) / name;
+  const fs::path beside = complete.string() + std::string(kTemporary);
+  for (const auto& [file, sum] : state.checksums) OWT_CHECK(fs::exists(beside / file), "no file ", file);
+  write_file_atomically((beside / kState).string(), state.to_json());
+  // Renaming onto a folder that holds files is not possible; the old one stays loadable under its second
+  // name.
+  const fs::path replaced = complete.string() + std::string(kReplaced);
+  if (fs::exists(complete)) {
+    if (fs::exists(replaced)) remove_checkpoint(replaced);
+    rename_or_fail(complete, replaced);
+  }
+  rename_or_fail(beside, complete);
+  sync_folder(folder_);
+  const auto before = latest_checkpoint(folder_);
+  set_latest(name);
+  begun_ = -1;
+  if (before) remove_left_branch(before->step, state.step);
+  prune(state);
+  return complete.string();
+}
+
+void CheckpointWriter::replace_state(const RunState& state) const {
+  write_file_atomically((fs::path(folder_) / name_of_step(state.step) / kState).string(), state.to_json());
+}
+
+void CheckpointWriter::set_latest(const std::string& name) const {
+  write_file_atomically((fs::path(folder_) / kLatest).string(), name + "\n");
+}
+
+void CheckpointWriter::go_on_from(const std::string& checkpoint_folder) const {
+  const std::string name = fs::path(checkpoint_folder).filename().string();
+  const auto step = step_of(name);
+  OWT_CHECK(step && fs::is_directory(fs::path(folder_) / name), checkpoint_folder, " is no checkpoint of ", folder_);
+  set_latest(name);
+  for (const Found& later : complete_checkpoints(folder_))
+    if (later.step > *step)
+      log_info("{} belongs to the branch that is left by going on from step {}; it stays until this run has passed it",
+               later.name, *step);
+}
+
+// This run has written none of its own there.
+void CheckpointWriter::remove_left_branch(int64_t after, int64_t before) const {
+  for (const Found& left : complete_checkpoints(folder_)) {
+    if (left.step <= after || left.step >= before) continue;
+    log_info("removing {} of the branch that was left: this run has passed it", left.name);
+    remove_checkpoint(fs::path(folder_) / left.name);
+  }
+}
+
+// Checkpoints of later steps belong to a branch that was left.
+void CheckpointWriter::prune(const RunState& state) const {
+  std::vector<Found> found = complete_checkpoints(folder_);
+  std::reverse(found.begin(), found.end());
+  int kept = 0;
+  for (const Found& checkpoint : found) {
+    const fs::path folder = fs::path(folder_) / checkpoint.name;
+    const bool replaced =
+        checkpoint.name.ends_with(kReplaced) && fs::exists(fs::path(folder_) / name_of_step(checkpoint.step));
+    if (replaced) {
+      remove_checkpoint(folder);
+    } else if (checkpoint.step <= state.step && ++kept > keep_ && checkpoint.step != state.best_step) {
+      remove_checkpoint(folder);
+    }
+  }
+}
+
+std::vector<std::string> list_checkpoints(const std::string& run_folder) {
+  const std::string folder = checkpoints_folder(run_folder);
+  std::vector<std::string> folders;
+  for (const Found& found : complete_checkpoints(folder)) folders.push_back((fs::path(folder) / found.name).string());
+  return folders;
+}
+
+std::optional<std::string> newest_checkpoint(const std::string& run_folder) {
+  const fs::path folder = checkpoints_folder(run_folder);
+  if (const auto latest = latest_checkpoint(folder)) return (folder / latest->name).string();
+  const std::vector<std::string> all = list_checkpoints(run_folder);
+  if (all.empty()) return {};
+  return all.back();
+}
+
+std::optional<std::string> best_checkpoint(const std::string& run_folder) {
+  const std::optional<std::string> newest = newest_checkpoint(run_folder);
+  if (!newest) return {};
+  const RunState state = state_in(*newest);
+  const fs::path best = fs::path(checkpoints_folder(run_folder)) / name_of_step(state.best_step);
+  if (state.best_step < 0 || !fs::is_directory(best)) return newest;
+  const RunState then = state_in(best);
+  return then.best_step == state.best_step && then.best_top1 == state.best_top1 ? best.string() : newest;
+}
+
+std::optional<std::string> run_folder_of_checkpoint(const std::string& checkpoint_folder) {
+  std::error_code error;
+  const fs::path named = (fs::absolute(checkpoint_folder, error) / "").lexically_normal().parent_path();
+  // As it is named, since RUN/checkpoints may be a link to another disk; else where it leads to, being a link itself.
+  for (const fs::path& folder : {named, fs::canonical(checkpoint_folder, error)}) {
+    const fs::path all = folder.parent_path();
+    if (all.filename() == kFolder && fs::equivalent(folder, checkpoint_folder, error))
+      return all.parent_path().string();
+  }
+  return {};
+}
+
+RunState load_checkpoint_state(const std::string& checkpoint_folder) {
+  fs::path folder = fs::path(checkpoint_folder).lexically_normal();
+  if (folder.filename().empty()) folder = folder.parent_path();  // it was given with a slash at the end
+  const auto damaged = [&](const std::string& what) { fail(what, "; ", other_checkpoints(folder)); };
+  const RunState state = state_in(folder);
+  for (const auto& [file, noted] : state.checksums) {
+    const std::string path = (folder / file).string();
+    if (!fs::exists(path)) damaged(path + " is missing");
+    const uint64_t found = file_checksum(path);
+    if (found != noted)
+      damaged(concat(path, " is damaged: its checksum is ", hex(found), ", state.json says ", hex(noted)));
+  }
+  return state;
+}
+
+}  // namespace owt

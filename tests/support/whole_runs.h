@@ -1,0 +1,74 @@
+// Runs of the small recipe through train(), in folders of their own.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/core/files.h"
+#include "src/train/commands/run.h"
+#include "src/train/files/checkpoint_files.h"
+#include "tests/support/runs.h"
+#include "tests/support/temp_folder.h"
+
+namespace owt {
+
+inline Overrides merged(Overrides a, const Overrides& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+inline const Overrides kEveryStepLogged{{"run.log_every", "1"}, {"schedule.epochs", "4"}};  // 5 steps each
+
+class WholeRuns {
+ protected:
+  TrainOutcome run(const std::string& out, const Overrides& changes, const std::string& resume = "",
+                   const std::string& weights = "") {
+    TrainOptions options;
+    options.out = path(out);
+    options.resume = resume;
+    options.weights = weights;
+    options.threads = 1;
+    return train(small_settings(kSmallRecipe, changes), options);
+  }
+  std::string path(const std::string& name) const { return (std::filesystem::path(folder_.path()) / name).string(); }
+  std::string weights_of(const std::string& out) const {
+    return *newest_checkpoint(path(out)) + "/weights.safetensors";
+  }
+  std::string optimizer_of(const std::string& out) const {
+    return *newest_checkpoint(path(out)) + "/optimizer.safetensors";
+  }
+
+  struct TrainLine {
+    int64_t step = 0;
+    double loss = 0;
+  };
+  // Of metrics.jsonl, in the order of the file.
+  static std::vector<TrainLine> train_lines(const std::string& run) {
+    std::vector<TrainLine> all;
+    std::ifstream file(run + "/metrics.jsonl");
+    for (std::string line; std::getline(file, line);) {
+      TrainLine found;
+      if (line.find("\"train\"") == std::string::npos) continue;
+      EXPECT_EQ(std::sscanf(line.c_str() + line.find("\"step\""), "\"step\":%ld", &found.step), 1) << line;
+      EXPECT_EQ(std::sscanf(line.c_str() + line.find("\"loss\""), "\"loss\":%lf", &found.loss), 1) << line;
+      all.push_back(found);
+    }
+    return all;
+  }
+  // The last training loss of each step.
+  static std::map<int64_t, double> losses(const std::string& run) {
+    std::map<int64_t, double> all;
+    for (const TrainLine& line : train_lines(run)) all[line.step] = line.loss;
+    return all;
+  }
+
+  TempFolder folder_;
+};
+
+}  // namespace owt

@@ -1,0 +1,360 @@
+#include "src/train/files/checkpoint_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "src/core/check.h"
+#include "src/core/files.h"
+#include "tests/support/message_of.h"
+#include "tests/support/temp_folder.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::ThrowsMessage;
+
+class CheckpointTest : public testing::Test {
+ protected:
+  // A checkpoint of one file with this content.
+  std::string save(int64_t step, const std::string& content = "weights", int64_t best_step = -1, int keep = 2) {
+    CheckpointWriter writer(run_, keep);
+    const std::string folder = writer.begin(step);
+    FileWriter file(folder + "/weights");
+    file.write(content.data(), content.size());
+    file.close();
+    RunState state{.step = step, .best_step = best_step, .strategy = "owt-c", .conv_choices = {}, .checksums = {}};
+    state.checksums["weights"] = file.checksum();
+    return writer.commit(state);
+  }
+  std::string at(const std::string& name) const { return run_ + "/checkpoints/" + name; }
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(at(""))) found.push_back(entry.path().filename().string());
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+  // The content that a run would resume with.
+  std::string resumable() const {
+    const auto folder = newest_checkpoint(run_);
+    if (!folder) return "";
+    load_checkpoint_state(*folder);
+    return read_file(*folder + "/weights");
+  }
+  static std::string complaint(const std::string& folder) {
+    return message_of([&] { load_checkpoint_state(folder); });
+  }
+
+  TempFolder folder_;
+  std::string run_ = folder_.file("run");
+};
+
+RunState full_state() {
+  return {.step = 5000,
+          .epoch = 10,
+          .step_in_epoch = 7,
+          .seed = 0xffffffffffffffff,
+          .best_top1 = 0.1,
+          .best_step = 4500,
+          .workers = 4,
+          .strategy = "owt-b",
+          .conv_choices = {{"conv1", "winograd"}},
+          .checksums = {{"weights.safetensors", 0xfedcba9876543210}}};
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  OWT_CHECK(at != std::string::npos, "no ", from);
+  return text.replace(at, from.size(), to);
+}
+
+TEST(RunState, ComesBackFromJsonAsItWas) {
+  EXPECT_EQ(RunState::from_json(full_state().to_json(), "x"), full_state());
+  EXPECT_EQ(RunState::from_json(RunState{}.to_json(), "x"), RunState{});
+}
+
+// As anybody could make it: what to_json() writes, with another value and the checksum that goes with it.
+std::string forged(const std::string& from, const std::string& to) {
+  auto json = nlohmann::ordered_json::parse(replaced(full_state().to_json(), from, to));
+  json.erase("checksum");
+  json["checksum"] = hex(checksum_of(json.dump()));
+  return json.dump();
+}
+
+TEST(RunState, NamesNoFilesOutsideItsFolderAndNoStepsBeyondAllCounting) {
+  const auto complaint = [](const std::string& text) { return [text] { RunState::from_json(text, "a/state.json"); }; };
+  EXPECT_NO_THROW(complaint(forged("weights.safetensors", "other"))());
+  for (const char* name : {"/dev/zero", "../other/weights.safetensors", "..", ""})
+    EXPECT_THAT(complaint(forged("weights.safetensors", name)),
+                ThrowsMessage<Error>(HasSubstr("is no file of its folder")))
+        << name;
+  EXPECT_THAT(
+      complaint(forged(concat("\"step_rows\": ", full_state().step_rows), "\"step_rows\": 9000000000000000000")),
+      ThrowsMessage<Error>(HasSubstr("more than any run has")));
+  EXPECT_THAT(complaint(forged(concat("\"seed\": ", full_state().seed), "\"seed\": 18446744073789551615")),
+              ThrowsMessage<Error>(HasSubstr("wanted a whole number of 64 bits")));
+  EXPECT_THAT(complaint(forged("\"workers\": 4", "\"workers\": 4294967296")),
+              ThrowsMessage<Error>(HasSubstr("'workers' is 4294967296, wanted a whole number from 1 to 2147483647")));
+  EXPECT_THAT(complaint(forged("\"best_step\": 4500", "\"best_step\": 18446744073709551615")),
+              ThrowsMessage<Error>(HasSubstr("'best_step' is 18446744073709551615")));
+}
+
+TEST(RunState, RejectsAnythingElseAndNamesTheFile) {
+  const auto complaint = [](const std::string& text) -> std::string {
+    return message_of([&] { RunState::from_json(text, "a/state.json"); });
+  };
+  const std::string good = full_state().to_json();
+  EXPECT_EQ(complaint(good), "");
+  EXPECT_THAT(complaint(good.substr(0, good.size() / 2)), HasSubstr("a/state.json is damaged: it is no JSON"));
+  EXPECT_THAT(complaint(""), HasSubstr("a/state.json is damaged"));
+  EXPECT_THAT(complaint("[]"), HasSubstr("a/state.json is damaged"));
+  EXPECT_THAT(complaint(replaced(good, "5000", "5001")), HasSubstr("checksum does not match"));
+  EXPECT_THAT(complaint("{}"), HasSubstr("checksum"));
+  EXPECT_THAT(complaint(R"({"checksum": "0", "step": )" + nested(1'000'000) + "}"),
+              HasSubstr("a/state.json is damaged: its JSON is nested deeper than 64 levels"));
+}
+
+TEST_F(CheckpointTest, HoldsTheFilesAndTheStateAndIsTheNewest) {
+  const std::string folder = save(5000);
+
+  EXPECT_EQ(folder, at("step-00005000"));
+  EXPECT_EQ(read_file(at("latest")), "step-00005000\n");
+  EXPECT_EQ(newest_checkpoint(run_), folder);
+  EXPECT_EQ(load_checkpoint_state(folder).strategy, "owt-c");
+  EXPECT_THAT(names(), ElementsAre("latest", "step-00005000"));
+}
+
+TEST_F(CheckpointTest, ARunWithoutCheckpointsHasNoNewest) {
+  EXPECT_EQ(newest_checkpoint(run_), std::nullopt);
+  EXPECT_THAT(list_checkpoints(run_), IsEmpty());
+}
+
+TEST_F(CheckpointTest, KeepsTheNewestAndTheBest) {
+  for (int64_t step = 1; step <= 5; ++step) save(step, "w", std::min<int64_t>(step, 2));
+  EXPECT_THAT(names(), ElementsAre("latest", "step-00000002", "step-00000004", "step-00000005"));
+}
+
+TEST_F(CheckpointTest, TheBestIsThatOfTheBestEvaluationOrElseTheNewest) {
+  EXPECT_EQ(best_checkpoint(run_), std::nullopt);
+  save(1);
+  save(2);
+  EXPECT_EQ(best_checkpoint(run_), at("step-00000002"));
+  save(2, "w", 2);
+  save(3, "w", 2);
+  EXPECT_EQ(best_checkpoint(run_), at("step-00000002"));
+  save(2, "of another branch");
+  CheckpointWriter(run_, 2).go_on_from(at("step-00000003"));
+  EXPECT_EQ(best_checkpoint(run_), at("step-00000003"));
+  fs::remove_all(at("step-00000002"));
+  EXPECT_EQ(best_checkpoint(run_), at("step-00000003"));
+}
+
+// At the same step, and even the best of its branch.
+TEST_F(CheckpointTest, ACheckpointOfAnotherAccuracyIsNotTheBest) {
+  save(2, "w", 2);
+  save(3, "w", 2);
+  RunState other = load_checkpoint_state(at("step-00000002"));
+  other.best_top1 = 0.5;
+  CheckpointWriter(run_, 2).replace_state(other);
+  EXPECT_EQ(best_checkpoint(run_), at("step-00000003"));
+}
+
+TEST_F(CheckpointTest, LeavesTheStepsAfterTheOneResumedFrom) {
+  for (int64_t step = 10; step <= 30; step += 10) save(step, "w", -1, 3);
+  save(15, "again", -1, 1);
+  EXPECT_THAT(names(), ElementsAre("latest", "step-00000015", "step-00000020", "step-00000030"));
+  EXPECT_EQ(resumable(), "again");
+}
+
+TEST_F(CheckpointTest, GoesOnFromTheOneResumedFromAndNotFromTheBranchThatWasLeft) {
+  for (int64_t step = 10; step <= 40; step += 10) save(step, "left", -1, 9);
+  CheckpointWriter(run_, 9).go_on_from(at("step-00000020"));
+
+  EXPECT_EQ(newest_checkpoint(run_), at("step-00000020"));
+  EXPECT_THAT(names(), ElementsAre("latest", "step-00000010", "step-00000020", "step-00000030", "step-00000040"));
+  save(30, "new", -1, 9);
+  EXPECT_EQ(resumable(), "new");
+  EXPECT_EQ(read_file(at("step-00000040/weights")), "left");
+  save(45, "newer", -1, 9);
+  EXPECT_THAT(names(), ElementsAre("latest", "step-00000010", "step-00000020", "step-00000030", "step-00000045"));
+}
+
+TEST_F(CheckpointTest, GoesOnFromNoOtherRunsCheckpoint) {
+  save(1);
+  EXPECT_THROW(CheckpointWriter(folder_.file("other"), 2).go_on_from(at("step-00000001")), Error);
+}
+
+TEST_F(CheckpointTest, KnowsTheRunFolderHoweverACheckpointIsNamed) {
+  const std::string folder = save(1), link = folder_.file("link");
+  fs::create_directory_symlink(folder, link);
+  for (const std::string& name : {folder, folder + "/", folder + "/.", link})
+    EXPECT_EQ(run_folder_of_checkpoint(name), fs::canonical(run_)) << name;
+  fs::rename(folder, folder_.file("step-00000001"));
+  EXPECT_EQ(run_folder_of_checkpoint(folder_.file("step-00000001")), std::nullopt);
+  EXPECT_EQ(run_folder_of_checkpoint(link), std::nullopt);
+}
+
+TEST_F(CheckpointTest, KnowsTheRunFolderWhereItsCheckpointsLieOnAnotherDisk) {
+  fs::create_directory(folder_.file("disk"));
+  fs::create_directory(run_);
+  fs::create_directory_symlink(folder_.file("disk"), run_ + "/checkpoints");
+  const std::string folder = save(1);
+  for (const std::string& name : {folder, folder + "/", folder + "/."})
+    EXPECT_EQ(run_folder_of_checkpoint(name), run_) << name;
+}
+
+TEST_F(CheckpointTest, ReplacesOneOfTheSameStep) {
+  save(7, "old");
+  save(7, "new");
+  EXPECT_EQ(resumable(), "new");
+  EXPECT_THAT(names(), ElementsAre("latest", "step-00000007"));
+}
+
+TEST_F(CheckpointTest, SortsBySteps) {
+  save(99'999'999, "w", -1, 9);
+  save(100'000'000, "w", -1, 9);
+  save(9, "w", -1, 9);
+  EXPECT_THAT(list_checkpoints(run_), ElementsAre(at("step-00000009"), at("step-99999999"), at("step-100000000")));
+}
+
+// What a crash leaves after each file operation of a save; the one before it must stay loadable and the next
+// save work.
+TEST_F(CheckpointTest, SurvivesACrashWhileTheNextIsWritten) {
+  save(1, "old");
+  CheckpointWriter writer(run_, 2);
+  const std::string beside = writer.begin(2);  // crash: empty folder
+  EXPECT_EQ(resumable(), "old");
+  write_bytes(beside + "/weights", "ne");  // crash: part of a file
+  EXPECT_EQ(resumable(), "old");
+  write_bytes(beside + "/state.json.tmp", "{");  // crash: part of the state
+  EXPECT_EQ(resumable(), "old");
+
+  save(2, "new");
+  EXPECT_EQ(resumable(), "new");
+  EXPECT_THAT(names(), ElementsAre("latest", "step-00000001", "step-00000002"));
+}
+
+TEST_F(CheckpointTest, SurvivesACrashBeforeLatestIsReplaced) {
+  save(1, "old");
+  save(2, "new");
+  write_bytes(at("latest"), "step-00000001\n");
+  write_bytes(at("latest.tmp"), "step-000");
+
+  EXPECT_EQ(resumable(), "old");
+  save(2, "again");
+  EXPECT_EQ(resumable(), "again");
+  EXPECT_THAT(names(), ElementsAre("latest", "step-00000001", "step-00000002"));
+}
+
+TEST_F(CheckpointTest, SurvivesACrashBeforeTheFirstLatest) {
+  save(1, "w");
+  fs::remove(at("latest"));
+  EXPECT_EQ(resumable(), "w");
+}
+
+TEST_F(CheckpointTest, SurvivesACrashWhileOneOfTheSameStepIsReplaced) {
+  save(7, "old");
+  fs::rename(at("step-00000007"), at("step-00000007.old"));  // crash: moved aside
+  fs::create_directory(at("step-00000007.tmp"));
+  EXPECT_EQ(resumable(), "old");
+
+  save(7, "new");
+  EXPECT_EQ(resumable(), "new");
+  EXPECT_THAT(names(), ElementsAre("latest", "step-00000007"));
+
+  fs::copy(at("step-00000007"), at("step-00000007.old"));  // crash: the old one not yet removed
+  fs::remove(at("latest"));
+  EXPECT_EQ(newest_checkpoint(run_), at("step-00000007"));
+  save(7, "newest");
+  EXPECT_EQ(resumable(), "newest");
+  EXPECT_THAT(names(), ElementsAre("latest", "step-00000007"));
+}
+
+TEST_F(CheckpointTest, ACrashWhileOneIsReplacedDoesNotBringBackTheBranchThatWasLeft) {
+  save(7, "old");
+  save(9, "left");
+  CheckpointWriter(run_, 2).go_on_from(at("step-00000007"));
+  fs::rename(at("step-00000007"), at("step-00000007.old"));
+  EXPECT_EQ(resumable(), "old");
+}
+
+TEST_F(CheckpointTest, SurvivesACrashWhileAnOldOneIsRemoved) {
+  save(1, "old");
+  save(2, "new");
+  fs::rename(at("step-00000001"), at("step-00000001.gone.tmp"));
+  fs::remove(at("step-00000001.gone.tmp/state.json"));
+  fs::remove(at("latest"));
+
+  EXPECT_THAT(list_checkpoints(run_), ElementsAre(at("step-00000002")));
+  save(3, "newer");
+  EXPECT_THAT(names(), ElementsAre("latest", "step-00000002", "step-00000003"));
+}
+
+TEST_F(CheckpointTest, OneFlippedByteIsFoundAndTheOthersAreNamed) {
+  save(1, "weights");
+  const std::string newer = save(2, "weights");
+  write_bytes(newer + "/weights", "weighta");
+
+  EXPECT_THAT(complaint(newer), AllOf(HasSubstr(newer + "/weights is damaged"),
+                                      HasSubstr("resume from another checkpoint: " + at("step-00000001"))));
+}
+
+TEST_F(CheckpointTest, AMissingFileIsNamed) {
+  const std::string folder = save(1);
+  fs::remove(folder + "/weights");
+  EXPECT_THAT(complaint(folder), AllOf(HasSubstr(folder + "/weights is missing"), HasSubstr("no other checkpoint")));
+}
+
+TEST_F(CheckpointTest, ADamagedStateIsNamedAndNotPassedOver) {
+  save(1);
+  const std::string newer = save(2);
+  const std::string text = read_file(newer + "/state.json");
+  write_bytes(newer + "/state.json", text.substr(0, text.size() / 2));
+
+  EXPECT_EQ(newest_checkpoint(run_), newer);
+  EXPECT_THAT(complaint(newer), AllOf(HasSubstr(newer + "/state.json is damaged"), HasSubstr(at("step-00000001"))));
+  EXPECT_THAT(complaint(newer + "/"), HasSubstr(at("step-00000001")));
+  EXPECT_THAT(message_of([&] { best_checkpoint(run_); }),
+              AllOf(HasSubstr(newer + "/state.json is damaged"), HasSubstr(at("step-00000001"))));
+  fs::remove(newer + "/state.json");
+  EXPECT_THAT(complaint(newer), HasSubstr("cannot read " + newer + "/state.json"));
+}
+
+TEST_F(CheckpointTest, RefusesToCommitWithoutItsFiles) {
+  CheckpointWriter writer(run_, 2);
+  writer.begin(3);
+  RunState state{.step = 3, .strategy = {}, .conv_choices = {}, .checksums = {{"weights", 1}}};
+  EXPECT_THROW(writer.commit(state), Error);
+  state.step = 4;
+  EXPECT_THROW(writer.commit(state), Error);
+}
+
+TEST_F(CheckpointTest, AFullDiskLeavesTheOldOne) {
+  save(1, "old");
+  {
+    const SmallDisk disk(10);
+    EXPECT_THROW(save(2, "new"), Error);
+  }
+  EXPECT_EQ(resumable(), "old");
+}
+
+TEST_F(CheckpointTest, SaysWhereItCannotWrite) {
+  write_bytes(run_, "a file where the folder should be");
+  CheckpointWriter writer(run_, 2);
+  try {
+    writer.begin(1);
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("cannot make folder"), HasSubstr("--out")));
+  }
+}
+
+}  // namespace
+}  // namespace owt
