@@ -3,7 +3,6 @@
 #include <map>
 
 #include "src/comm/launch.h"
-#include "src/comm/threads.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/units.h"
@@ -12,6 +11,7 @@
 #include "src/train/commands/measure_compute.h"
 #include "src/train/commands/planner_files.h"
 #include "src/train/commands/run.h"
+#include "src/train/session.h"
 #include "tools/commands.h"
 
 namespace owt {
@@ -149,15 +149,11 @@ std::unique_ptr<ComputeModel> measure(const Settings& settings, const Options& o
                        ? static_cast<int>(options.integer("ranks-here", {.low = 1, .high = 4096}))
                        : network.ranks_per_host;
   const std::vector<int64_t> rows = rows_to_measure(settings.plan_request());
-  ConvChoices::process().set_mode(settings.run.conv_algorithm);
   ComputeSamples samples;
-  run_ranks(
-      here, threads_per_rank(shared_threads(options), here),
-      [&](Communicator& comm) {
-        const ComputeSamples measured = measure_compute(settings, comm, rows);
-        if (comm.rank() == 0) samples = measured;
-      },
-      settings.compute().device);
+  Session(settings, shared_threads(options)).run(here, [&](Communicator& comm) {
+    const ComputeSamples measured = measure_compute(settings, comm, rows);
+    if (comm.rank() == 0) samples = measured;
+  });
   return measured_compute(samples);
 }
 

@@ -1,10 +1,10 @@
 #include "src/train/evaluate.h"
 
 #include "src/comm/on_host.h"
-#include "src/comm/threads.h"
 #include "src/core/conversions.h"
 #include "src/train/predictions.h"
 #include "src/train/weights.h"
+#include "src/train/worker.h"
 
 namespace owt {
 namespace {
@@ -36,14 +36,8 @@ class StepLogits {
 class Evaluator {
  public:
   Evaluator(const Job& job, const EvaluationRequest& request, Communicator& comm)
-      : job_(job),
-        request_(request),
-        comm_(comm),
-        logits_(job.plan),
-        model_(job.settings.model, job.plan, comm.rank()),
-        sgd_(job.settings.optimizer),
-        step_(job.plan, model_, sgd_, comm, nullptr, options()) {
-    const auto unused = load_weights(job.weights, model_, step_.groups());
+      : job_(job), request_(request), comm_(comm), logits_(job.plan), worker_(job.settings, job.plan, comm, options()) {
+    const auto unused = load_weights(job.weights, worker_.model, step_.groups());
     if (comm.rank() == 0) warn_of_unused(unused, job.weights);
     on_all_hosts(comm, [&] { batches_ = evaluation_batches(job, comm.rank(), request.split, request.views); });
     step_.feed_from(*batches_);
@@ -81,9 +75,8 @@ class Evaluator {
   const EvaluationRequest& request_;
   Communicator& comm_;
   StepLogits logits_;
-  RankModel model_;
-  Sgd sgd_;
-  Step step_;
+  Worker worker_;
+  Step& step_ = worker_.step;
   std::unique_ptr<BatchSource> batches_;
 };
 
@@ -102,15 +95,12 @@ Evaluation evaluate(Step& step, BatchSource& batches) {
           sums.rows};
 }
 
-Evaluation evaluate_weights(const Job& job, const EvaluationRequest& request, int team) {
+Evaluation evaluate_weights(const Job& job, const EvaluationRequest& request, const Session& session) {
   Evaluation result;
-  run_ranks(
-      job.plan.ranks(), team,
-      [&](Communicator& comm) {
-        const Evaluation mine = Evaluator(job, request, comm).run();
-        if (comm.rank() == 0) result = mine;
-      },
-      job.plan.request.on.device);
+  session.run(job.plan.ranks(), [&](Communicator& comm) {
+    const Evaluation mine = Evaluator(job, request, comm).run();
+    if (comm.rank() == 0) result = mine;
+  });
   return result;
 }
 

@@ -3,6 +3,7 @@
 
 #include "src/train/evaluation.h"
 #include "src/train/job.h"
+#include "src/train/session.h"
 #include "src/train/step.h"
 
 namespace owt {
@@ -10,8 +11,8 @@ namespace owt {
 // Shows one view, the centre. Collective; the same on every rank.
 Evaluation evaluate(Step& step, BatchSource& batches);
 
-// `owt eval`: the accuracy of a weights file, on job.plan.ranks() ranks with `team` threads each. The
-// result is rank 0's, which writes the files; where ranks are processes, the others return an empty one.
-Evaluation evaluate_weights(const Job& job, const EvaluationRequest& request, int team);
+// `owt eval`: the accuracy of job.weights on the session's ranks. The result is rank 0's, which writes the files; where
+// ranks are processes, the others return an empty one.
+Evaluation evaluate_weights(const Job& job, const EvaluationRequest& request, const Session& session);
 
 }  // namespace owt

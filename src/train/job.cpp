@@ -64,23 +64,6 @@ LoaderSettings loader_settings(const Job& job, int rank) {
 
 }  // namespace
 
-void log_device(const Settings& settings, const Compute& on) {
-  if (on.device == Device::kCpu && settings.run.device == "auto") log_info("on the CPU: {}", find_gpus().why_none);
-}
-
-Step::Options step_options(const Settings& settings) {
-  return {.seed = settings.run.seed,
-          .graphs = settings.run.cuda_graph,
-          .record_collectives = settings.run.cuda_graph_collectives};
-}
-
-void use_algorithms_of(const std::string& weights, const Settings& settings) {
-  ConvChoices::process().set_mode(settings.run.conv_algorithm);
-  const std::filesystem::path beside = std::filesystem::path(weights).parent_path();
-  if (std::filesystem::is_regular_file(beside / "state.json"))
-    ConvChoices::process().preload_for_all_teams(load_checkpoint_state(beside.string()).conv_choices);
-}
-
 std::string data_folder(const DataSettings& data, const std::string& given) {
   if (!given.empty()) return given;
   if (!data.dir.empty()) return data.dir;

@@ -9,7 +9,6 @@
 #include "src/parallel/plan.h"
 #include "src/train/files/checkpoint_files.h"
 #include "src/train/settings.h"
-#include "src/train/step.h"
 
 namespace owt {
 
@@ -28,13 +27,6 @@ struct Job {
 
   const std::shared_ptr<const Dataset>& images(Split split) const { return split == Split::kTrain ? train : test; }
 };
-
-// One line to the log when there was a choice: why it is the CPU.
-void log_device(const Settings& settings, const Compute& on);
-Step::Options step_options(const Settings& settings);
-
-// The algorithms of the run that made the weights, so that the last bits agree with its own evaluation.
-void use_algorithms_of(const std::string& weights, const Settings& settings);
 
 // Where the data lies: `given` (from the command line), else the recipe's data.dir, else $OWT_DATA, else ./datasets.
 std::string data_folder(const DataSettings& data, const std::string& given);

@@ -194,10 +194,10 @@ double TimingReport::images_per_second() const {
   return ms > 0 ? 1e3 * static_cast<double>(images_per_step) / ms : 0;
 }
 
-TimingReport make_report(std::span<const Profiler* const> ranks, const std::vector<LayerFacts>& layers,
+TimingReport make_report(std::span<const Profiler> ranks, const std::vector<LayerFacts>& layers,
                          int64_t images_per_step) {
   OWT_CHECK(!ranks.empty(), "a report needs at least one rank");
-  const Profiler& first = *ranks.front();
+  const Profiler& first = ranks.front();
   std::vector<TimingRow> layer_rows, others, transfers;
   for (const LayerFacts& layer : layers) layer_rows.push_back(row_of(layer));
   for (const Profiler::Row& measured : first.rows()) {
@@ -265,9 +265,9 @@ std::string TimingReport::csv() const {
   return text;
 }
 
-std::string trace_json(std::span<const Profiler* const> ranks) {
+std::string trace_json(std::span<const Profiler> ranks) {
   Profiler::Clock::time_point origin = Profiler::Clock::time_point::max();
-  for (const Profiler* profiler : ranks) origin = std::min(origin, profiler->start());
+  for (const Profiler& profiler : ranks) origin = std::min(origin, profiler.start());
   std::string text = R"({"displayTimeUnit":"ms","traceEvents":[)";
   const char* separator = "\n";
   const auto add = [&](const std::string& event) {
@@ -275,7 +275,7 @@ std::string trace_json(std::span<const Profiler* const> ranks) {
     separator = ",\n";
   };
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    const Profiler& profiler = *ranks[rank];
+    const Profiler& profiler = ranks[rank];
     add(metadata_event("process_name", rank, 0, format("rank {}", rank)));
     for (int track = kCompute; track <= kDataTrack; ++track)
       add(metadata_event("thread_name", rank, track, kTrackNames[track]));

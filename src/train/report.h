@@ -61,12 +61,12 @@ struct TimingReport {
 
 // `layers` in the order of the table; rows of the profiler are matched to them by name; "conv1+relu1" makes one row of
 // the two. `images_per_step`: over all ranks.
-TimingReport make_report(std::span<const Profiler* const> ranks, const std::vector<LayerFacts>& layers,
+TimingReport make_report(std::span<const Profiler> ranks, const std::vector<LayerFacts>& layers,
                          int64_t images_per_step);
 
 // Every recorded span of every rank in the Trace Event Format (chrome://tracing, Perfetto): a process per
 // rank, threads "compute", "transfer", "data"; microseconds since the first profiler was made. Needs
 // Profiler::keep_spans(true).
-std::string trace_json(std::span<const Profiler* const> ranks);
+std::string trace_json(std::span<const Profiler> ranks);
 
 }  // namespace owt

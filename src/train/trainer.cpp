@@ -9,6 +9,7 @@
 #include "src/core/threads.h"
 #include "src/parallel/spread_weights.h"
 #include "src/train/equality.h"
+#include "src/train/session.h"
 #include "src/train/signals.h"
 #include "src/train/weights.h"
 
@@ -27,12 +28,7 @@ double fraction(int64_t part, int64_t whole) { return static_cast<double>(part) 
 }  // namespace
 
 Trainer::Trainer(const Job& job, Communicator& comm)
-    : job_(job),
-      comm_(comm, &profiler_),
-      model_(job.settings.model, job.plan, comm.rank()),
-      sgd_(job.settings.optimizer),
-      step_(job.plan, model_, sgd_, comm_, &profiler_, step_options(job.settings)),
-      schedule_(job.settings.schedule) {
+    : job_(job), worker_(job.settings, job.plan, comm), schedule_(job.settings.schedule) {
   state_.seed = job.settings.run.seed;
   state_.workers = job.plan.ranks();
   state_.strategy = name_of(job.plan.request.strategy);
@@ -41,18 +37,19 @@ Trainer::Trainer(const Job& job, Communicator& comm)
   if (!job.resume_checkpoint.empty()) {
     restore();
   } else {
-    model_.initialize(job.settings.run.seed);
+    worker_.model.initialize(job.settings.run.seed);
     if (!job.weights.empty()) {
-      const auto unused = load_weights(job.weights, model_, step_.groups());
+      const auto unused = load_weights(job.weights, worker_.model, worker_.step.groups());
       if (writes()) warn_of_unused(unused, job.weights);
     }
   }
-  spread_weights(model_, step_.groups());
-  on_all_hosts(comm_, [&] { batches_ = training_batches(job, comm.rank(), state_.epoch, state_.step_in_epoch); });
+  spread_weights(worker_.model, worker_.step.groups());
+  on_all_hosts(worker_.comm,
+               [&] { batches_ = training_batches(job, comm.rank(), state_.epoch, state_.step_in_epoch); });
   total_steps_ = schedule_.total_steps(batches_->steps_per_epoch());
   first_step_ = state_.step;
   prepare_steps();
-  step_.feed_from(*batches_);
+  worker_.step.feed_from(*batches_);
   if (!writes()) return;
   checkpoints_.emplace(job.run_folder, job.settings.run.keep_checkpoints);
   // First, since a run that stops before its next checkpoint goes on from here, where its metrics end.
@@ -69,22 +66,22 @@ void Trainer::prepare_steps() {
   const int64_t rows = job_.plan.request.step_rows;
   if (job_.plan.request.on.device == Device::kCpu) return;
   for (const int64_t images : {job_.train->size(), job_.test->size()}) {
-    if (images >= rows) step_.prepare(rows);
-    if (images % rows != 0) step_.prepare(images % rows);
+    if (images >= rows) worker_.step.prepare(rows);
+    if (images % rows != 0) worker_.step.prepare(images % rows);
   }
 }
 
 void Trainer::restore() {
   const auto folder = std::filesystem::path(job_.resume_checkpoint);
-  load_weights((folder / kWeightsFile).string(), model_, step_.groups());
-  load_tensors((folder / kOptimizerFile).string(), model_, step_.groups(),
+  load_weights((folder / kWeightsFile).string(), worker_.model, worker_.step.groups());
+  load_tensors((folder / kOptimizerFile).string(), worker_.model, worker_.step.groups(),
                [](const Param& param) { return param.role == ParamRole::kTrained; },
                [this](Param& param, int64_t first, const Tensor& rows) {
-                 const Slice kept = step_.updated(param);
+                 const Slice kept = worker_.step.updated(param);
                  const int64_t begin = first * param.shape().row_elements();
                  const Slice taken = common_part(kept, {begin, begin + rows.elements()});
                  if (taken.size() == 0) return;
-                 sgd_.velocity(param, kept)
+                 worker_.sgd.velocity(param, kept)
                      .part(taken.begin - kept.begin, {taken.size()})
                      .copy_from(rows.part(taken.begin - begin, {taken.size()}));
                });
@@ -116,8 +113,8 @@ void Trainer::log_start() const {
            plan.request.step_rows, plan.rows(plan.request.step_rows).most());
   if (plan.request.on.device == Device::kCuda)
     log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
-             step_.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");
-  log_device(s, plan.request.on);
+             worker_.step.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");
+  log_device(s);
   if (plan.request.half_wire && plan.ranks() > 1) log_info("activations and gradients are bf16 on the wire");
   if (!plan.split() && plan.ranks() > 1 && splits_dense(plan.request.strategy))
     log_info("the model has no dense layer to split");
@@ -152,12 +149,12 @@ bool Trainer::checkpoint_due() const {
 
 bool Trainer::equality_due() const {
   const int64_t every = job_.settings.run.equality_every;
-  return comm_.ranks() > 1 && every > 0 && state_.step % every == 0;
+  return worker_.comm.ranks() > 1 && every > 0 && state_.step % every == 0;
 }
 
 bool Trainer::must_settle() const {
   return equality_due() || state_.step_in_epoch == 0 || position() >= total_steps_ || checkpoint_due() ||
-         profiler_.enabled();
+         worker_.profiler.enabled();
 }
 
 bool Trainer::run() {
@@ -181,7 +178,7 @@ bool Trainer::run_to_the_end() {
   if (evaluation_due()) run_evaluation();  // the run was stopped before it came to that
   while (position() < total_steps_) {
     start_step();
-    bool stop = finish_steps(must_settle() ? 0 : step_.most_in_flight() - 1);
+    bool stop = finish_steps(must_settle() ? 0 : worker_.step.most_in_flight() - 1);
     if (stop) finish_steps(0);
     if (stop && position() < total_steps_) {
       save();
@@ -189,7 +186,7 @@ bool Trainer::run_to_the_end() {
       return false;
     }
     if (writes() && (state_.step_in_epoch == 0 || position() >= total_steps_)) progress_->end_epoch();
-    if (equality_due()) check_equality(job_.plan, model_, step_.groups(), state_.step, how_to_go_on());
+    if (equality_due()) check_equality(job_.plan, worker_.model, worker_.step.groups(), state_.step, how_to_go_on());
     if (checkpoint_due()) save();  // first, since images to evaluate on may be damaged
     if (evaluation_due() && run_evaluation()) save();
   }
@@ -201,21 +198,21 @@ void Trainer::start_step() {
   note_step(state_.step + 1);
   const int64_t left = total_steps_ - position(), done = state_.step - first_step_;
   const int64_t timed = done - std::min(kTimedFrom, (left + done) / 2);
-  profiler_.enable(timed >= 0 && timed < kTimedSteps);
-  profiler_.begin_step();
+  worker_.profiler.enable(timed >= 0 && timed < kTimedSteps);
+  worker_.profiler.begin_step();
   const double before = seconds_now();
   const Batch* batch = nullptr;
   {
-    const Profiler::Scope scope(&profiler_, "data wait", Phase::kData);
-    batch = &batches_->next(step_.stream());
+    const Profiler::Scope scope(&worker_.profiler, "data wait", Phase::kData);
+    batch = &batches_->next(worker_.step.stream());
   }
   data_wait_ms_ += (seconds_now() - before) * 1e3;
   ++waited_steps_;
   const double rate = job_.settings.optimizer.learning_rate * schedule_.rate(position(), batches_->steps_per_epoch());
   const Step::Rates rates{rate * job_.settings.front_rate_scale(job_.plan),
                           rate * job_.settings.back_rate_scale(job_.plan)};
-  step_.start_training(*batch, state_.step, rates, stop_requested());
-  profiler_.end_step();
+  worker_.step.start_training(*batch, state_.step, rates, stop_requested());
+  worker_.profiler.end_step();
   started_.push_back({state_.step + 1, state_.epoch, position() + 1, rates.front});
   ++state_.step;
   ++state_.step_in_epoch;
@@ -225,7 +222,7 @@ void Trainer::start_step() {
 bool Trainer::finish_step() {
   const Started started = started_.front();
   started_.pop_front();
-  const StepResult result = step_.finish();
+  const StepResult result = worker_.step.finish();
   if (is_logged(started.step)) share_corrupt_records(job_);
   if (writes()) record(result, started);
   return result.stop;
@@ -266,12 +263,12 @@ void Trainer::log_convolutions() {
 Evaluation Trainer::evaluate_now() {
   // Kept for the next time: recorded steps read its memory.
   if (!test_batches_) {
-    on_all_hosts(comm_, [&] {
-      test_batches_ = evaluation_batches(job_, comm_.rank());
-      step_.feed_from(*test_batches_);
+    on_all_hosts(worker_.comm, [&] {
+      test_batches_ = evaluation_batches(job_, worker_.comm.rank());
+      worker_.step.feed_from(*test_batches_);
     });
   }
-  return evaluate(step_, *test_batches_);
+  return evaluate(worker_.step, *test_batches_);
 }
 
 bool Trainer::run_evaluation() {
@@ -295,9 +292,9 @@ bool Trainer::run_evaluation() {
 // A step's loss can be finite and its update not; such weights must not become the last good checkpoint.
 void Trainer::check_weights() {
   std::string name;
-  for (const Param* param : model_.params())
+  for (const Param* param : worker_.model.params())
     if (name.empty() && !all_finite(param->value)) name = param->name;
-  const double bad = on_host::sum(comm_, {name.empty() ? 0.0 : 1.0}, job_.plan.request.on.device).front();
+  const double bad = on_host::sum(worker_.comm, {name.empty() ? 0.0 : 1.0}, job_.plan.request.on.device).front();
   if (!name.empty())
     throw Diverged(concat("step ", state_.step, ": '", name, "' holds a value that is not finite, so no checkpoint is ",
                           "written. Lower the learning rate or add warmup_epochs"));
@@ -310,16 +307,19 @@ void Trainer::save() {
   if (writes()) progress_->clear();
   const std::string folder = writes() ? checkpoints_->begin(state_.step) : "";
   uint64_t weights = 0, optimizer = 0;
-  on_all_hosts(comm_, [&] {  // replicas that have nothing to write are ahead of those that free what they gathered
-    weights = save_tensors(
-        folder + "/" + kWeightsFile, job_.plan, model_, [](Param& param) { return param.value; }, step_.groups());
-    optimizer = save_tensors(
-        folder + "/" + kOptimizerFile, job_.plan, model_,
-        [this](Param& param) {
-          return param.role == ParamRole::kTrained ? sgd_.velocity(param, step_.updated(param)) : Tensor();
-        },
-        step_.groups(), job_.plan.shares_update() ? Kept::kShare : Kept::kWhole);
-  });
+  on_all_hosts(
+      worker_.comm, [&] {  // replicas that have nothing to write are ahead of those that free what they gathered
+        weights = save_tensors(
+            folder + "/" + kWeightsFile, job_.plan, worker_.model, [](Param& param) { return param.value; },
+            worker_.step.groups());
+        optimizer = save_tensors(
+            folder + "/" + kOptimizerFile, job_.plan, worker_.model,
+            [this](Param& param) {
+              return param.role == ParamRole::kTrained ? worker_.sgd.velocity(param, worker_.step.updated(param))
+                                                       : Tensor();
+            },
+            worker_.step.groups(), job_.plan.shares_update() ? Kept::kShare : Kept::kWhole);
+      });
   saved_step_ = state_.step;
   if (!writes()) return;
   state_.conv_choices = ConvChoices::process().exported();

@@ -6,14 +6,13 @@
 #include <optional>
 #include <string>
 
-#include "src/comm/profiled.h"
 #include "src/train/evaluate.h"
 #include "src/train/files/checkpoint_files.h"
 #include "src/train/job.h"
 #include "src/train/metrics.h"
 #include "src/train/progress.h"
 #include "src/train/report.h"
-#include "src/train/step.h"
+#include "src/train/worker.h"
 
 namespace owt {
 
@@ -25,7 +24,7 @@ class Trainer {
   // To the end of the schedule (true), or until a signal asked to stop and a checkpoint is written (false).
   bool run();
 
-  Profiler& profiler() { return profiler_; }
+  Profiler& profiler() { return worker_.profiler; }
   const std::optional<Evaluation>& last_evaluation() const { return last_evaluation_; }
 
  private:
@@ -34,7 +33,7 @@ class Trainer {
   bool run_to_the_end();
   std::string what_is_kept() const;  // where the run has to end
   std::string how_to_go_on() const;  // the same, where the recipe is good
-  bool writes() const { return comm_.rank() == 0; }
+  bool writes() const { return worker_.comm.rank() == 0; }
   void restore();
   void prepare_steps();
   void log_start() const;
@@ -60,11 +59,7 @@ class Trainer {
   void log_convolutions();
 
   const Job& job_;
-  Profiler profiler_;
-  ProfiledCommunicator comm_;
-  RankModel model_;
-  Sgd sgd_;
-  Step step_;
+  Worker worker_;
   Schedule schedule_;
   std::unique_ptr<BatchSource> batches_, test_batches_;
   RunState state_;  // after the newest step that was started

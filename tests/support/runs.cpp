@@ -1,9 +1,8 @@
 #include "tests/support/runs.h"
 
-#include "src/comm/profiled.h"
 #include "src/comm/threads.h"
 #include "src/train/job.h"
-#include "src/train/step.h"
+#include "src/train/worker.h"
 #include "tests/support/harness.h"
 #include "tests/support/models.h"
 
@@ -116,10 +115,8 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
   SmallRun run;
   run.bytes.resize(static_cast<size_t>(job.plan.ranks()));
   const auto body = [&](Communicator& inner) {
-    ProfiledCommunicator comm(inner, nullptr);
-    RankModel model(job.settings.model, job.plan, comm.rank());
-    Sgd sgd(job.settings.optimizer);
-    Step step(job.plan, model, sgd, comm, nullptr, step_options(job.settings));
+    Worker worker(job.settings, job.plan, inner);
+    auto& [profiler, comm, model, sgd, step] = worker;
     model.initialize(job.settings.run.seed);
     const auto batches = training_batches(job, comm.rank(), 0, 0);
     step.feed_from(*batches);

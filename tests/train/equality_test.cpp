@@ -9,9 +9,8 @@
 #include "src/comm/threads.h"
 #include "src/core/threads.h"
 #include "src/parallel/spread_weights.h"
-#include "src/train/job.h"
 #include "src/train/made_up_batch.h"
-#include "src/train/step.h"
+#include "src/train/worker.h"
 #include "tests/support/harness.h"
 #include "tests/support/runs.h"
 
@@ -95,9 +94,9 @@ TEST_P(EqualityTest, CopiesStayAlikeWhateverTeamsTheRanksHave) {
           plan.ranks(), 1,
           [&](Communicator& comm) {
             set_team_size(1 + comm.rank());
-            RankModel model(settings.model, plan, comm.rank());
-            Sgd sgd(settings.optimizer);
-            Step step(plan, model, sgd, comm, nullptr, step_options(settings));
+            Worker worker(settings, plan, comm);
+            RankModel& model = worker.model;
+            Step& step = worker.step;
             model.initialize(3);
             const Batch batch = on_all_hosts(comm, [&] {
               return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);

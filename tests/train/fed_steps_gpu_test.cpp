@@ -9,7 +9,7 @@
 #include "src/core/plan_cache.h"
 #include "src/train/evaluate.h"
 #include "src/train/job.h"
-#include "src/train/step.h"
+#include "src/train/worker.h"
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/support/runs.h"
 
@@ -51,10 +51,9 @@ Training train(const std::string& recipe, int fed_from, bool graphs) {
   open_data(job, "");
   Training training;
   const auto body = [&](Communicator& comm) {
-    RankModel model(job.settings.model, job.plan, comm.rank());
-    Sgd sgd(job.settings.optimizer);
-    Step step(job.plan, model, sgd, comm, nullptr, step_options(job.settings));
-    model.initialize(job.settings.run.seed);
+    Worker worker(job.settings, job.plan, comm);
+    Step& step = worker.step;
+    worker.model.initialize(job.settings.run.seed);
     for (const int64_t rows : {12, 4, 10}) step.prepare(rows);
     const auto batches = training_batches(job, 0, 0, 0), test = evaluation_batches(job, 0);
     if (fed_from == 0) step.feed_from(*test);

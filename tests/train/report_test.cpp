@@ -47,10 +47,7 @@ std::vector<LayerFacts> one_layer() {
            .weight_bytes = 500'000}};
 }
 
-TimingReport report_of(const Profiler& profiler) {
-  const Profiler* const ranks[] = {&profiler};
-  return make_report(ranks, one_layer(), 128);
-}
+TimingReport report_of(const Profiler& profiler) { return make_report({&profiler, 1}, one_layer(), 128); }
 
 // With round figures.
 TimingReport made_up_report() {
@@ -125,10 +122,9 @@ TEST(Report, LayersThatRanAsOneOpAreOneRow) {
   const auto facts = [](const std::string& name, const Shape& out, double flops, int64_t bytes, int64_t weights) {
     return LayerFacts{name, "type", out, flops, 2 * flops, bytes, weights};
   };
-  const Profiler* const ranks[] = {&profiler};
   const TimingReport report = make_report(
-      ranks, {facts("conv1", {8, 8, 2}, 100, 10, 7), facts("relu1", {4, 4, 8}, 1, 20, 0), facts("fc1", {10}, 5, 30, 3)},
-      64);
+      {&profiler, 1},
+      {facts("conv1", {8, 8, 2}, 100, 10, 7), facts("relu1", {4, 4, 8}, 1, 20, 0), facts("fc1", {10}, 5, 30, 3)}, 64);
 
   std::vector<std::string> names;
   for (const TimingRow& row : report.rows) names.push_back(row.name);
@@ -149,9 +145,8 @@ TEST(Report, TheLastLayersToRunAsOneOpAreOneRow) {
   profiler.begin_step();
   { const Profiler::Scope scope(&profiler, "fc1+relu1", Phase::kForward); }
   profiler.end_step();
-  const Profiler* const ranks[] = {&profiler};
   const TimingReport report =
-      make_report(ranks, {{"fc1", "dense", {10}, 5, 10, 30, 3}, {"relu1", "relu", {10}, 1, 2, 40, 0}}, 64);
+      make_report({&profiler, 1}, {{"fc1", "dense", {10}, 5, 10, 30, 3}, {"relu1", "relu", {10}, 1, 2, 40, 0}}, 64);
   ASSERT_EQ(report.rows.size(), 3u);  // with the rest and the step
   EXPECT_EQ(report.rows[0].name, "fc1+relu1");
   EXPECT_EQ(report.rows[0].flops, 18);
@@ -227,10 +222,8 @@ TEST(Report, CsvHasAsManyFieldsInEveryLine) {
 }
 
 TEST(Trace, ShowsEverySpanOfEveryRankOnTheTrackOfItsStream) {
-  Profiler first, second;
-  run_steps(first);
-  run_steps(second);
-  const Profiler* const ranks[] = {&first, &second};
+  std::vector<Profiler> ranks(2);
+  for (Profiler& profiler : ranks) run_steps(profiler);
 
   const nlohmann::json trace = nlohmann::json::parse(trace_json(ranks));
 
@@ -253,10 +246,8 @@ TEST(Trace, ShowsEverySpanOfEveryRankOnTheTrackOfItsStream) {
 }
 
 TEST(Trace, PutsAllRanksOnOneClock) {
-  Profiler first, second;
-  run_steps(first);
-  run_steps(second);
-  const Profiler* const ranks[] = {&first, &second};
+  std::vector<Profiler> ranks(2);
+  for (Profiler& profiler : ranks) run_steps(profiler);
 
   const nlohmann::json trace = nlohmann::json::parse(trace_json(ranks));
 
@@ -271,11 +262,10 @@ TEST(Trace, PutsAllRanksOnOneClock) {
 }
 
 TEST(Trace, ARankThatBeganLaterIsLaterOnTheClock) {
-  Profiler first;
-  run_steps(first);
-  Profiler second;  // all that it measures comes after all of the first
-  run_steps(second);
-  const Profiler* const ranks[] = {&first, &second};
+  std::vector<Profiler> ranks(1);
+  run_steps(ranks[0]);
+  ranks.emplace_back();  // all that it measures comes after all of the first
+  run_steps(ranks[1]);
   const nlohmann::json trace = nlohmann::json::parse(trace_json(ranks));
   double end_of_first = 0, begin_of_second = 1e30;
   for (const auto& event : trace["traceEvents"]) {
@@ -293,9 +283,8 @@ TEST(Trace, EscapesNames) {
   profiler.begin_step();
   { const Profiler::Scope scope(&profiler, "a\"b\\c\n", Phase::kLoss); }
   profiler.end_step();
-  const Profiler* const ranks[] = {&profiler};
 
-  const nlohmann::json trace = nlohmann::json::parse(trace_json(ranks));
+  const nlohmann::json trace = nlohmann::json::parse(trace_json({&profiler, 1}));
   EXPECT_EQ(trace["traceEvents"].back()["name"], "a\"b\\c\n");
 }
 

@@ -12,7 +12,7 @@
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
 #include "src/train/job.h"
-#include "src/train/step.h"
+#include "src/train/worker.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
 #include "tests/support/runs.h"
@@ -132,13 +132,10 @@ TEST_P(StepOnGpu, DenseLayersThatAreUpdatedAfterEveryRoundAreUpdatedOnce) {
 }
 
 // One rank with its step, and batches of its own.
-class SteppingRank {
+class SteppingRank : public Worker {
  public:
   SteppingRank(const Job& job, Communicator& comm)
-      : model(job.settings.model, job.plan, comm.rank()),
-        sgd(job.settings.optimizer),
-        step(job.plan, model, sgd, comm, nullptr, step_options(job.settings)),
-        batches_(training_batches(job, comm.rank(), 0, 0)) {
+      : Worker(job.settings, job.plan, comm), batches_(training_batches(job, comm.rank(), 0, 0)) {
     model.initialize(job.settings.run.seed);
   }
 
@@ -171,10 +168,6 @@ class SteppingRank {
         param->set_value(bad);
       }
   }
-
-  RankModel model;
-  Sgd sgd;
-  Step step;
 
  private:
   std::unique_ptr<BatchSource> batches_;

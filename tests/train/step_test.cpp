@@ -11,8 +11,8 @@
 
 #include "src/comm/on_host.h"
 #include "src/comm/threads.h"
-#include "src/train/job.h"
 #include "src/train/made_up_batch.h"
+#include "src/train/worker.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
 #include "tests/support/runs.h"
@@ -405,10 +405,9 @@ TEST_P(StepTest, TheWishOfAnyRankToStopIsHeardByAll) {
   run_ranks(
       plan.ranks(), 1,
       [&](Communicator& comm) {
-        RankModel model(settings.model, plan, comm.rank());
-        Sgd sgd(settings.optimizer);
-        Step step(plan, model, sgd, comm, nullptr, step_options(settings));
-        model.initialize(3);
+        Worker worker(settings, plan, comm);
+        Step& step = worker.step;
+        worker.model.initialize(3);
         const Batch batch = on_all_hosts(comm, [&] {
           return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
         });

@@ -2,9 +2,7 @@
 
 #include <sstream>
 
-#include "src/comm/launch.h"
 #include "src/comm/processes.h"
-#include "src/comm/threads.h"
 #include "src/core/log.h"
 #include "src/parallel/choose.h"
 #include "src/parallel/measure_network.h"
@@ -13,31 +11,27 @@
 namespace owt {
 namespace {
 
-Choice choose_here(const Settings& settings, int threads) {
+Choice choose_here(const Settings& settings, const Session& session) {
   const PlanRequest request = settings.plan_request();
   const std::vector<int64_t> rows = rows_to_measure(request);
   const Device device = settings.compute().device;
-  ConvChoices::process().set_mode(settings.run.conv_algorithm);
   Choice choice;
-  run_ranks(
-      request.ranks, threads_per_rank(threads, request.ranks),
-      [&](Communicator& comm) {
-        const Network network = measure_network(comm, device);
-        const ComputeSamples samples = measure_compute(settings, comm, rows);
-        if (comm.rank() == 0) choice = choose_strategy(settings.model, request, network, *measured_compute(samples));
-      },
-      device);
+  session.run(request.ranks, [&](Communicator& comm) {
+    const Network network = measure_network(comm, device);
+    const ComputeSamples samples = measure_compute(settings, comm, rows);
+    if (comm.rank() == 0) choice = choose_strategy(settings.model, request, network, *measured_compute(samples));
+  });
   return choice;
 }
 
 }  // namespace
 
-void settle_strategy(Settings& settings, int threads) {
+void settle_strategy(Settings& settings, const Session& session) {
   if (!settings.parallel.automatic) return;
   settings.parallel.automatic = false;
   if (settings.parallel.workers > 1) {
     log_info("strategy auto: timing layers and collectives");
-    const Choice choice = choose_here(settings, threads);
+    const Choice choice = choose_here(settings, session);
     std::istringstream chosen(from_rank_0([&] {
       log_info("strategy auto: {}", choice.reason());
       const PlanRequest& request = choice.chosen().request;

@@ -1,7 +1,7 @@
 // parallel.strategy = "auto".
 #pragma once
 
-#include "src/train/settings.h"
+#include "src/train/session.h"
 
 namespace owt {
 
@@ -9,7 +9,6 @@ namespace owt {
 // among the ranks, here and now, and sets the strategy and the grid with the least predicted step time
 // (src/parallel/choose.h), in the recipe too, so that the run can be repeated. To be called by all processes of a
 // launch, before the ranks run.
-// threads: of all ranks of this host; 0: all cores.
-void settle_strategy(Settings& settings, int threads);
+void settle_strategy(Settings& settings, const Session& session);
 
 }  // namespace owt

@@ -2,31 +2,22 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/comm/launch.h"
 #include "src/core/threads.h"
 #include "src/train/commands/run.h"
-#include "src/train/job.h"
+#include "src/train/data_facts.h"
 
 namespace owt {
-namespace {
-
-// Before anything is made: the team of the calling thread computes.
-Settings prepared(const Settings& settings, const ClassifyOptions& options) {
-  Settings alone = for_one_rank(settings);
-  set_team_size(threads_per_rank(options.threads, 1));
-  log_device(alone, alone.compute());
-  use_algorithms_of(options.weights, alone);
-  return alone;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Classifier::Classifier(const Settings& settings, const ClassifyOptions& options)
-    : settings_(prepared(settings, options)),
+    : settings_(for_one_rank(settings)),
+      session_(settings_, options.threads, options.weights),
       options_(options),
       facts_(find_data_facts(settings_, options.run_folder, options.data)),
       input_(settings_.data, facts_.statistics),
-      network_(settings_, options.weights) {}
+      network_(settings_, options.weights) {
+  log_device(settings_);
+}
 
 std::vector<Answer> Classifier::classify(std::span<const std::string> files) {
   std::vector<Answer> answers(files.size());

@@ -9,6 +9,7 @@
 #include "src/train/data_facts.h"
 #include "src/train/inference.h"
 #include "src/train/predictions.h"
+#include "src/train/session.h"
 
 namespace owt {
 
@@ -41,6 +42,7 @@ class Classifier {
 
  private:
   Settings settings_;
+  Session session_;
   ClassifyOptions options_;
   DataFacts facts_;
   PhotoInput input_;

@@ -2,7 +2,6 @@
 
 #include <optional>
 
-#include "src/comm/launch.h"
 #include "src/core/threads.h"
 #include "src/train/commands/photo_input.h"
 #include "src/train/commands/run.h"
@@ -10,6 +9,7 @@
 #include "src/train/files/npy.h"
 #include "src/train/inference.h"
 #include "src/train/job.h"
+#include "src/train/session.h"
 
 namespace owt {
 namespace {
@@ -86,9 +86,8 @@ Shape extract(const Settings& settings, const ExtractOptions& options) {
   OWT_CHECK(options.photos.empty() || options.labels.empty(), "photos have no labels");
   check_outputs({options.out, options.labels});
   const Settings alone = for_one_rank(settings);
-  set_team_size(threads_per_rank(options.threads, 1));
-  log_device(alone, alone.compute());
-  use_algorithms_of(options.weights, alone);
+  const Session session(alone, options.threads, options.weights);
+  log_device(alone);
   Inference network(alone, options.weights, options.layer);
   return options.photos.empty() ? extract_data_set(alone, options, network) : extract_photos(alone, options, network);
 }

@@ -7,13 +7,12 @@
 #include <optional>
 
 #include "src/comm/on_host.h"
-#include "src/comm/profiled.h"
 #include "src/comm/solo.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
-#include "src/train/job.h"
 #include "src/train/layer_facts.h"
 #include "src/train/made_up_batch.h"
+#include "src/train/worker.h"
 
 namespace owt {
 namespace {
@@ -33,10 +32,8 @@ PlanRequest alone(const Settings& settings, int64_t rows) {
 
 TimingReport time_alone(const Settings& settings, const Plan& plan) {
   const auto solo = make_solo_communicator(plan.request.on.device);
-  Profiler profiler;
-  RankModel model(settings.model, plan, 0);
-  Sgd sgd(settings.optimizer);
-  Step step(plan, model, sgd, *solo, &profiler, step_options(settings));
+  Worker worker(settings, plan, *solo);
+  auto& [profiler, comm, model, sgd, step] = worker;
   model.initialize(settings.run.seed);
   step.prepare(plan.request.step_rows);
   const Batch batch = made_up_batch(settings.model, {0, plan.request.step_rows}, plan.request,
@@ -51,8 +48,7 @@ TimingReport time_alone(const Settings& settings, const Plan& plan) {
     step.train(batch, i, kRates, false);
     profiler.end_step();
   }
-  const Profiler* const view = &profiler;
-  return make_report({&view, 1}, layer_facts(plan, plan.request.step_rows), plan.request.step_rows);
+  return make_report({&profiler, 1}, layer_facts(plan, plan.request.step_rows), plan.request.step_rows);
 }
 
 // Every number in the samples that was measured.

@@ -2,15 +2,15 @@
 
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <optional>
+#include <span>
 
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
-#include "src/comm/threads.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/texts.h"
-#include "src/core/threads.h"
 #include "src/train/alike.h"
 #include "src/train/commands/auto_strategy.h"
 #include "src/train/data_facts.h"
@@ -93,6 +93,69 @@ void logged(const Work& work) {
   }
 }
 
+// The job that begins, or goes on, where rank 0 has found.
+Job job_of(Settings settings, const TrainOptions& options, const Start& start) {
+  Job job;
+  job.run_folder = start.place.out;
+  job.resume_checkpoint = start.place.checkpoint;
+  job.same_run = start.place.same_run;
+  job.weights = options.weights;
+  if (!job.resume_checkpoint.empty()) {
+    job.resume_state = RunState::from_json(start.state, job.resume_checkpoint);
+    settings.run.seed = job.resume_state.seed;
+    settings.recipe.set("run.seed", std::to_string(settings.run.seed));
+  }
+  job.plan = settings.plan_to_run();
+  job.settings = std::move(settings);
+  return job;
+}
+
+void open_training_data(Job& job, const std::string& given) {
+  const std::string data = data_folder(job.settings.data, given);
+  open_data(job, data);
+  check_same_data(job, data);
+  if (!job.resume_checkpoint.empty() && job.resume_state.images != job.train->size())
+    fail("the checkpoint ", job.resume_checkpoint, " was made with ", job.resume_state.images,
+         " training images, the data has ", job.train->size(),
+         "; give the same data, or start a new run with --weights ", job.resume_checkpoint, "/weights.safetensors");
+  if (job.settings.data.format != "synthetic")
+    job.settings.recipe.set("data.dir", std::filesystem::absolute(data).string());
+}
+
+// On rank 0: the folder with what is known before the first step; nobody else writes there while the lock lives.
+std::unique_ptr<FileLock> open_run_folder(const Job& job) {
+  std::unique_ptr<FileLock> lock;
+  from_rank_0([&] {
+    const std::string& out = job.run_folder;
+    make_folder(out);
+    lock = std::make_unique<FileLock>(out + "/log.txt");
+    if (lock->held_by_another())
+      fail("another run is writing to the run folder ", out, "; wait until it has ended, or choose another --out");
+    log_to_file(out + "/log.txt");
+    write_file_atomically(out + "/config.toml", job.settings.recipe.to_toml());
+    write_data_facts(out, {job.statistics, job.train->class_names()});
+    return "";
+  });
+  return lock;
+}
+
+void log_changes(const Job& job, uint64_t asked_seed) {
+  if (job.settings.run.seed != asked_seed) log_info("seed {}, as in the checkpoint", job.settings.run.seed);
+  const int64_t rows = job.plan.request.step_rows;
+  if (!job.resume_checkpoint.empty() && job.resume_state.step_rows != rows)
+    log_info("the checkpoint's steps had {} images, now they have {}: epochs go on where they were, steps count on",
+             job.resume_state.step_rows, rows);
+}
+
+// The table of `owt time`, from the first steps of the run.
+void report_times(const Job& job, std::span<const Profiler> ranks, bool print) {
+  if (ranks.front().step_ms().empty()) return;
+  const int64_t rows = std::min(job.plan.request.step_rows, job.train->size());  // an epoch has no more
+  const TimingReport report = make_report(ranks, layer_facts(job.plan, rows), rows);
+  if (print) std::cout << report.table() << std::flush;
+  write_file_atomically(job.run_folder + "/timing.csv", report.csv());
+}
+
 }  // namespace
 
 void check_outputs(const std::vector<std::string>& files) {
@@ -109,77 +172,27 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   start_together("train", settings,
                  {option_is_given("weights", !options.weights.empty()), option_fact("resume", options.resume)});
   const Start start = find_start(settings, options);
-  settle_strategy(settings, options.threads);
-  const auto& [out, checkpoint, same_run] = start.place;
-  const bool writes = launch().rank == 0;
-  TrainOutcome outcome;
-  outcome.run_folder = out;
-  Job job;
-  job.resume_checkpoint = checkpoint;
-  job.same_run = same_run;
+  const Session session(settings, options.threads);
+  settle_strategy(settings, session);
   const uint64_t asked_seed = settings.run.seed;
-  if (!checkpoint.empty()) {
-    job.resume_state = RunState::from_json(start.state, checkpoint);
-    settings.run.seed = job.resume_state.seed;
-    settings.recipe.set("run.seed", std::to_string(settings.run.seed));
-  }
-  job.run_folder = out;
-  job.weights = options.weights;
-  job.settings = settings;
-  job.plan = settings.plan_to_run();
-  ConvChoices::process().set_mode(settings.run.conv_algorithm);
-  const int team = threads_per_rank(options.threads, job.plan.ranks());
-  set_team_size(threads_per_rank(options.threads, 1));
-  const std::string data = data_folder(settings.data, options.data);
-  open_data(job, data);
-  check_same_data(job, data);
-  if (!checkpoint.empty() && job.resume_state.images != job.train->size())
-    fail("the checkpoint ", checkpoint, " was made with ", job.resume_state.images, " training images, the data has ",
-         job.train->size(), "; give the same data, or start a new run with --weights ", checkpoint,
-         "/weights.safetensors");
-  if (settings.data.format != "synthetic") settings.recipe.set("data.dir", fs::absolute(data).string());
-  std::optional<FileLock> lock;
-  from_rank_0([&] {
-    make_folder(out);
-    lock.emplace(out + "/log.txt");
-    if (lock->held_by_another())
-      fail("another run is writing to the run folder ", out, "; wait until it has ended, or choose another --out");
-    log_to_file(out + "/log.txt");
-    write_file_atomically(out + "/config.toml", settings.recipe.to_toml());
-    write_data_facts(out, {job.statistics, job.train->class_names()});
-    return "";
-  });
-  if (settings.run.seed != asked_seed) log_info("seed {}, as in the checkpoint", settings.run.seed);
-  if (!checkpoint.empty() && job.resume_state.step_rows != job.plan.request.step_rows)
-    log_info(
-        "the checkpoint's steps had {} images, now they have {}: epochs go on where they were, steps count "
-        "on",
-        job.resume_state.step_rows, job.plan.request.step_rows);
+  Job job = job_of(std::move(settings), options, start);
+  open_training_data(job, options.data);
+  const std::unique_ptr<FileLock> lock = open_run_folder(job);
+  log_changes(job, asked_seed);
 
+  TrainOutcome outcome;
+  outcome.run_folder = job.run_folder;
   std::vector<Profiler> profilers(static_cast<size_t>(job.plan.ranks()));
   logged([&] {
-    run_ranks(
-        job.plan.ranks(), team,
-        [&](Communicator& comm) {
-          Trainer trainer(job, comm);
-          const bool finished = trainer.run();
-          profilers[static_cast<size_t>(comm.rank())] = std::move(trainer.profiler());
-          if (comm.rank() == 0 || launch().several()) outcome.finished = finished;
-          if (comm.rank() != 0) return;
-          if (trainer.last_evaluation()) outcome.evaluation = *trainer.last_evaluation();
-        },
-        job.plan.request.on.device);
+    session.run(job.plan.ranks(), [&](Communicator& comm) {
+      Trainer trainer(job, comm);
+      const bool finished = trainer.run();
+      profilers[static_cast<size_t>(comm.rank())] = std::move(trainer.profiler());
+      if (comm.rank() == 0 || launch().several()) outcome.finished = finished;
+      if (comm.rank() == 0 && trainer.last_evaluation()) outcome.evaluation = *trainer.last_evaluation();
+    });
   });
-  if (!writes) return outcome;
-  std::vector<const Profiler*> views;
-  for (const Profiler& profiler : profilers) views.push_back(&profiler);
-  if (!profilers[0].step_ms().empty()) {
-    const int64_t rows =
-        std::min(job.plan.request.step_rows, job.train->size());  // of a step: no more than an epoch has
-    const TimingReport report = make_report(views, layer_facts(job.plan, rows), rows);
-    if (options.timing) std::cout << report.table() << std::flush;
-    write_file_atomically(out + "/timing.csv", report.csv());
-  }
+  if (launch().rank == 0) report_times(job, profilers, options.timing);
   log_to_file("");
   return outcome;
 }
@@ -195,14 +208,13 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   Job job;
   job.settings = std::move(settings);
   job.weights = options.weights;
-  job.plan = job.settings.plan_to_run(options.request.wants_logits());
-  log_device(job.settings, job.plan.request.on);
-  set_team_size(threads_per_rank(options.threads, 1));
-  use_algorithms_of(options.weights, job.settings);
+  job.plan = job.settings.plan_to_run(request.wants_logits());
+  const Session session(job.settings, options.threads, options.weights);
+  log_device(job.settings);
   const std::string data = data_folder(job.settings.data, options.data);
-  open_data(job, data, options.request.split, options.run_folder);
+  open_data(job, data, request.split, options.run_folder);
   check_same_data(job, data);
-  return evaluate_weights(job, options.request, threads_per_rank(options.threads, job.plan.ranks()));
+  return evaluate_weights(job, request, session);
 }
 
 }  // namespace owt

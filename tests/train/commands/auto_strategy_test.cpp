@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 TEST(AutoStrategy, IsSettledOnOneThatRunsAndCanBeRepeated) {
   Settings settings = small_settings(kSmallRecipe, {{"parallel.workers", "2"}, {"parallel.strategy", "auto"}});
   EXPECT_TRUE(settings.parallel.automatic);
-  settle_strategy(settings, 2);
+  settle_strategy(settings, Session(settings, 2));
   EXPECT_FALSE(settings.parallel.automatic);
   const std::string name = name_of(settings.parallel.strategy);
   EXPECT_THAT(settings.recipe.to_toml(), HasSubstr(concat("strategy = '", name, "'")));
@@ -23,7 +23,7 @@ TEST(AutoStrategy, IsSettledOnOneThatRunsAndCanBeRepeated) {
 
 TEST(AutoStrategy, ANamedOneStays) {
   Settings settings = small_settings(kSmallRecipe, {{"parallel.workers", "2"}, {"parallel.strategy", "owt-b"}});
-  settle_strategy(settings, 2);
+  settle_strategy(settings, Session(settings, 2));
   EXPECT_EQ(settings.parallel.strategy, Strategy::kOwtB);
 }
 

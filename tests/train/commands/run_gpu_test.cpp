@@ -8,8 +8,8 @@
 #include "src/comm/threads.h"
 #include "src/core/check.h"
 #include "src/train/commands/run.h"
-#include "src/train/job.h"
 #include "src/train/made_up_batch.h"
+#include "src/train/worker.h"
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
@@ -83,12 +83,11 @@ TEST_F(SeveralGpus, RecordTheirCollectivesOnlyWhereThatIsAskedForAndCanBe) {
     run_ranks(
         2, 1,
         [&](Communicator& comm) {
-          RankModel model(settings.model, plan, comm.rank());
-          Sgd sgd(settings.optimizer);
-          Profiler profiler;
+          Worker worker(settings, plan, comm);
+          Step& step = worker.step;
+          Profiler& profiler = worker.profiler;
           profiler.enable(c.timed);
-          Step step(plan, model, sgd, comm, &profiler, step_options(settings));
-          model.initialize(1);
+          worker.model.initialize(1);
           const Batch batch = on_all_hosts(comm, [&] {
             return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
           });

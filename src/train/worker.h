@@ -1,0 +1,25 @@
+// One rank with everything that a step needs.
+#pragma once
+
+#include "src/comm/profiled.h"
+#include "src/train/settings.h"
+#include "src/train/step.h"
+
+namespace owt {
+
+Step::Options step_options(const Settings& settings);
+
+struct Worker {
+  // Settings, plan and communicator must outlive this. The weights have memory and no values yet.
+  Worker(const Settings& settings, const Plan& plan, Communicator& inner, const Step::Options& options);
+  Worker(const Settings& settings, const Plan& plan, Communicator& inner)
+      : Worker(settings, plan, inner, step_options(settings)) {}
+
+  Profiler profiler;  // off
+  ProfiledCommunicator comm;
+  RankModel model;
+  Sgd sgd;
+  Step step;
+};
+
+}  // namespace owt
