@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+
+#include "src/parallel/order.h"
+#include "src/parallel/sharded_softmax_loss.h"
 
 namespace owt {
 
@@ -24,56 +28,113 @@ int64_t scratch_elements(const LayerPlan& layer) {
   return layer.out.elements() + layer.in.elements() + 2 * largest + inner;
 }
 
-// What backward through the run of layers [begin, end) needs per row: two gradients as large as the largest, and what
-// one composite layer at a time needs.
-int64_t gradient_elements(const Plan& plan, int64_t begin, int64_t end) {
-  int64_t largest = 0, scratch = 0;
+// Elements per row that a tape of the layers [begin, end) has: what they keep, two gradients as large as the largest,
+// and what backward of one composite layer at a time needs.
+int64_t tape_elements(const Plan& plan, int64_t begin, int64_t end) {
+  int64_t kept = 0, largest = 0, scratch = 0;
   for (int64_t i = begin; i < end; ++i) {
     const LayerPlan& at = plan.layer(i);
-    largest = std::max({largest, kept_columns(at), i > begin ? at.in.elements() : 0});
+    kept += (at.in_place && i > begin ? 0 : kept_columns(at)) + at.inner_elements();
+    largest = std::max(largest, kept_columns(at));
     scratch = std::max(scratch, scratch_elements(at));
   }
-  return 2 * largest + scratch;
+  return kept + 2 * largest + scratch;
 }
 
-// Elements per row that the run of layers [begin, end) keeps.
-int64_t kept_elements(const Plan& plan, int64_t begin, int64_t end) {
-  int64_t outputs = 0;
-  for (int64_t i = begin; i < end; ++i) {
-    const LayerPlan& at = plan.layer(i);
-    if (!at.in_place) outputs += kept_columns(at);
-    outputs += at.inner_elements();
+bool even(const std::vector<Slice>& parts) { return parts.front().size() == parts.back().size(); }
+
+// Elements per row of a move between columns and whole rows (feature_gather.h): both, and what travels.
+int64_t gather_elements(const std::vector<Slice>& parts) {
+  const int64_t widest = parts.front().size();
+  return parts.back().end + widest * (std::ssize(parts) + (even(parts) ? 1 : 2));
+}
+
+// What the actions of a step hold on rank 0, each thing once. A stage of layers with its moves, and the loss, are there
+// for every number of rows that a round has, since they are bound to it; at the boundary there is a place for each
+// round under way. Nothing is given back during a step, and the memory of gradients comes with the layers.
+class Holdings {
+ public:
+  explicit Holdings(const Plan& plan)
+      : plan_(plan),
+        rows_(plan.rows(plan.request.step_rows)),
+        rounds_(rows_.round_sizes(0)),
+        size_(size_of(activation_type(plan.request.on.precision))) {}
+
+  void add(const Action& action) {
+    const int64_t rows = action.round == kOwnRows ? rows_.most() : rounds_[static_cast<size_t>(action.round)].rows;
+    if (action.kind == Action::Kind::kForward) add_stage(action.layers.begin, rows);
+    if (action.kind == Action::Kind::kLoss) hold(&plan_.of_step, rows, rows * loss_bytes());
+    if (action.kind != Action::Kind::kStart) return;
+    if (action.transfer == plan_.of_step.labels) hold(&plan_.of_step.labels, 0, labels_bytes());
+    if (plan_.split() && action.transfer == seam().transfers.input)
+      hold(&seam().transfers, action.round % kRoundsAtOnce, size_ * place_elements());
   }
-  return outputs + gradient_elements(plan, begin, end);
-}
+  int64_t bytes() const { return bytes_; }
 
-// Of a row of images that waits for its step. On a GPU there are two batches as the network reads them
+ private:
+  const LayerPlan& seam() const { return plan_.layer(plan_.boundary); }
+
+  void hold(const void* thing, int64_t number, int64_t bytes) {
+    if (there_.emplace(thing, number).second) bytes_ += bytes;
+  }
+
+  // Behind a move of features a stage has its input's gradient; at the boundary the gradient of the rank's own rows
+  // comes home.
+  void add_stage(int64_t begin, int64_t rows) {
+    if (begin > 0 && !plan_.begins_stage(begin)) return;
+    int64_t end = begin + 1;
+    while (end < std::ssize(plan_.layers) && !plan_.begins_stage(end)) ++end;
+    const LayerPlan &first = plan_.layer(begin), &last = plan_.layer(end - 1);
+    int64_t elements = tape_elements(plan_, begin, end);
+    if (first.gather_before) elements += gather_elements(plan_.layer(begin - 1).parts);
+    if (last.by_inputs()) elements += gather_elements(last.parts);
+    if (begin > plan_.boundary) elements += plan_.input_of(begin, 0).elements();
+    hold(&first, rows, size_ * rows * elements);
+    if (begin == plan_.boundary) hold(&first.in, 0, size_ * rows_.most() * first.in.elements());
+  }
+
+  // The gradient of the logits, and the logits or their statistics (rank_loss.h) brought together, for a row.
+  int64_t loss_bytes() const {
+    const LayerPlan& last = plan_.layers.back();
+    if (plan_.sharded_loss) return size_ * last.parts.front().size() + 4 * (plan_.model_ranks + 1) * kLossStats;
+    const bool gathered = plan_.of_step.logits != kNoTransfer;
+    return size_ * (last.out.elements() + (gathered ? gather_elements(last.parts) : 0));
+  }
+
+  int64_t most_rows() const {
+    int64_t most = 0;
+    for (const StepRows::RoundSize& round : rounds_) most = std::max(most, round.rows);
+    return most;
+  }
+  int64_t labels_bytes() const { return 4 * ((plan_.model_ranks + 1) * rows_.most() + most_rows()); }  // step_labels.h
+
+  // What a round has at the boundary (seam.cpp): its rows and their gradient, and where a rank has fewer than another
+  // their padded blocks; or the columns that are sent, that come, and that go home.
+  int64_t place_elements() const {
+    int64_t padded = 0;
+    for (const StepRows::RoundSize& round : rounds_)
+      if (round.longest * plan_.model_ranks > round.rows) padded = std::max(padded, round.longest);
+    if (seam().by_inputs())
+      return seam().inputs.front().size() *
+             (3 * plan_.model_ranks * rows_.most() + (padded > 0 || !even(seam().inputs) ? 2 : 1) * most_rows());
+    if (plan_.transfer(seam().transfers.input).collective == Collective::kBroadcast) padded = 0;
+    return seam().in.elements() * (2 * most_rows() + (plan_.model_ranks + 1) * padded);
+  }
+
+  const Plan& plan_;
+  StepRows rows_;
+  std::vector<StepRows::RoundSize> rounds_;
+  int64_t size_;
+  std::set<std::pair<const void*, int64_t>> there_;
+  int64_t bytes_ = 0;
+};
+
+// A row of images that waits for its step. On a GPU there are two batches as the network reads them
 // (data/two_batches.h), and three of bytes that are sent ahead (data/streamed_batches.cu).
-double image_bytes(const Plan& plan) {
-  const auto elements = static_cast<double>(plan.layers.front().in.elements());
-  const auto size = static_cast<double>(size_of(activation_type(plan.request.on.precision)));
+int64_t image_bytes(const Plan& plan) {
+  const int64_t elements = plan.layers.front().in.elements();
+  const int64_t size = size_of(activation_type(plan.request.on.precision));
   return plan.request.on.device == Device::kCpu ? size * elements : (2 * size + 3) * elements;
-}
-
-// Of the moves between split layers: the whole batch, its gradient, and what travels.
-int64_t moved_elements(const Plan& plan) {
-  int64_t elements = 0;
-  for (const LayerPlan& at : plan.layers) {
-    if (at.gather_before) elements += 3 * at.in.elements();
-    if (at.by_inputs()) elements += 2 * at.out.elements() + 2 * at.parts.front().size();
-  }
-  return elements;
-}
-
-// Of the seam, per row of a dense batch: as many batches as are there at once and their gradients, or the columns that
-// are exchanged.
-double seam_elements(const Plan& plan) {
-  const LayerPlan& first = plan.layer(plan.boundary);
-  if (first.transfers.input == kNoTransfer) return 0;
-  const size_t rounds = plan.rows(plan.request.step_rows).round_sizes(0).size();
-  const auto places = static_cast<double>(std::min<size_t>(rounds, kRoundsAtOnce));
-  return first.by_inputs() ? 4.0 * static_cast<double>(first.inputs.front().size())
-                           : 2.0 * places * static_cast<double>(first.in.elements());
 }
 
 int64_t velocity_bytes(const Plan& plan) {
@@ -103,29 +164,21 @@ int64_t MemoryNeed::rows_in(int64_t memory_bytes) const {
   return left <= 0 || step_row_bytes <= 0 ? 0 : static_cast<int64_t>(left / step_row_bytes);
 }
 
-MemoryNeed memory_need(const Plan& plan) {
+MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions) {
   const PlanRequest& request = plan.request;
-  const StepRows rows = plan.rows(request.step_rows);
-  const auto size = static_cast<double>(size_of(activation_type(request.on.precision)));
-  const auto whole = static_cast<double>(std::max<int64_t>(request.step_rows, 1));
-  const auto layers = static_cast<int64_t>(plan.layers.size());
-
   MemoryNeed need;
+  // What weights take is not in the list: they are there whatever the order is.
   const int64_t values = plan.weight_bytes_per_rank();
   const int64_t copies = request.on.precision == Precision::kBf16 ? values / 2 : 0;
   need.weight_bytes = values + copies + plan.gradient_bytes_per_rank() + velocity_bytes(plan);
   need.piece_bytes = piece_bytes(plan);
-  const double front = size * static_cast<double>(kept_elements(plan, 0, plan.boundary)) + image_bytes(plan);
-  need.step_row_bytes = front * static_cast<double>(rows.most()) / whole;
-  if (!plan.split()) return need;
-  const int64_t dense_rows = plan.layer_rows(plan.boundary, request.step_rows).at_once;
-  // The boundary also holds the gradient of the rank's own rows.
-  const auto seam = static_cast<double>(plan.layer(plan.boundary).in.elements());
-  const double back =
-      static_cast<double>(kept_elements(plan, plan.boundary, layers) + moved_elements(plan)) + seam_elements(plan);
-  need.step_row_bytes += size * back * static_cast<double>(dense_rows) / whole;
-  need.step_row_bytes += size * seam * static_cast<double>(rows.most()) / whole;
+  Holdings holdings(plan);
+  for (const Action& action : actions) holdings.add(action);
+  const int64_t bytes = holdings.bytes() + image_bytes(plan) * plan.rows(request.step_rows).most();
+  need.step_row_bytes = static_cast<double>(bytes) / static_cast<double>(request.step_rows);
   return need;
 }
+
+MemoryNeed memory_need(const Plan& plan) { return memory_need(plan, training(plan, plan.request.step_rows)); }
 
 }  // namespace owt

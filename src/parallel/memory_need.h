@@ -1,13 +1,14 @@
-// How much memory a rank needs, estimated from the plan.
+// How much memory a rank needs, from the plan and the list of what it does in a step.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
-#include "src/parallel/plan.h"
+#include "src/parallel/action.h"
 
 namespace owt {
 
-// Of rank 0, which has the most of everything. Workspaces of libraries and pools of drivers are not counted.
+// The need of rank 0, which has the most of everything. Workspaces of libraries and pools of drivers are not counted.
 struct MemoryNeed {
   int64_t weight_bytes = 0;   // values, gradients, velocities, and bf16 copies where there are some
   double step_row_bytes = 0;  // activations and their gradients, per row of the whole step
@@ -20,6 +21,8 @@ struct MemoryNeed {
 // The columns of a layer's output that rank 0 keeps.
 int64_t kept_columns(const LayerPlan& layer);
 
+// What the plan's weights and these actions of a full step (order.h) need; without a list, those of training.
+MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions);
 MemoryNeed memory_need(const Plan& plan);
 
 }  // namespace owt

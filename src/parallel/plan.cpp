@@ -318,6 +318,17 @@ Layout Plan::gradient_layout(int64_t first) const {
   return Layout::kReplicated;
 }
 
+bool Plan::begins_stage(int64_t layer) const {
+  return layer == boundary || this->layer(layer).gather_before || (layer > 0 && this->layer(layer - 1).by_inputs());
+}
+
+Shape Plan::input_of(int64_t layer, size_t place) const {
+  const LayerPlan& at = this->layer(layer);
+  if (at.by_inputs()) return {at.inputs[place].size()};
+  if (layer == boundary || at.gather_before) return at.in;
+  return {this->layer(layer - 1).parts[place].size()};
+}
+
 int64_t Plan::wire_bytes(const Bucket& bucket) const {
   return bucket.elements * (bucket.trained ? gradient_bytes(*this) : 4);
 }

@@ -173,6 +173,10 @@ struct Plan {
   // Of the gradient that comes out of the run of layers [first, next gather): a column-split layer leaves
   // summands.
   Layout gradient_layout(int64_t first) const;
+  // The layers behind the boundary run in stages, between moves of features: whether this is the first one of a stage,
+  // and the shape of a row of its input then, as the rank at this place of its model group gets it.
+  bool begins_stage(int64_t layer) const;
+  Shape input_of(int64_t layer, size_t place) const;
   int64_t wire_bytes(const Bucket& bucket) const;  // of the whole of it
   int64_t bytes_per_step() const;                  // sent by each rank
   int64_t weight_bytes_per_rank() const;           // of the rank with the most

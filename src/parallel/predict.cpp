@@ -193,13 +193,14 @@ Prediction predict(const Plan& plan, const Network& network, const ComputeModel&
   OWT_CHECK_EQ(network.ranks(), plan.ranks());
   const Prices prices(plan, network, compute);
   Clock clock(plan, network.overlaps, times);
-  for (const Action& action : training(plan, plan.request.step_rows)) clock.run(action, prices);
+  const std::vector<Action> actions = training(plan, plan.request.step_rows);
+  for (const Action& action : actions) clock.run(action, prices);
   Prediction prediction;
   prediction.request = plan.request;
   prediction.split = plan.split();
   prediction.model_ranks = plan.model_ranks;
   prediction.bytes = plan.bytes_per_step();
-  prediction.memory_bytes = memory_need(plan).bytes(plan.request.step_rows);
+  prediction.memory_bytes = memory_need(plan, actions).bytes(plan.request.step_rows);
   clock.report(compute.rest(), prediction);
   return prediction;
 }

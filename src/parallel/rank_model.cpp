@@ -4,18 +4,6 @@
 
 namespace owt {
 
-namespace {
-
-// Of one row, as the rank at this place of its model group gets it.
-Shape input_of(const Plan& plan, int64_t layer, size_t place) {
-  const LayerPlan& at = plan.layer(layer);
-  if (at.by_inputs()) return {at.inputs[place].size()};
-  if (layer == plan.boundary || at.gather_before) return at.in;
-  return {plan.layer(layer - 1).parts[place].size()};
-}
-
-}  // namespace
-
 RankModel::RankModel(const Model& model, const Plan& plan, int rank) {
   const auto place = static_cast<size_t>(rank % plan.model_ranks);
   std::vector<std::unique_ptr<Layer>> run;
@@ -30,10 +18,9 @@ RankModel::RankModel(const Model& model, const Plan& plan, int rank) {
   };
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const LayerPlan& at = plan.layers[i];
-    const bool at_boundary = static_cast<int64_t>(i) == plan.boundary;
-    if (at_boundary || at.gather_before || (i > 0 && plan.layers[i - 1].by_inputs())) {
+    if (plan.begins_stage(static_cast<int64_t>(i))) {
       close_run();
-      run_in = input_of(plan, static_cast<int64_t>(i), place);
+      run_in = plan.input_of(static_cast<int64_t>(i), place);
       first_.push_back(static_cast<int64_t>(i));
     }
     std::optional<Slice> part, inputs;

@@ -19,12 +19,12 @@ Plan plan_of(int ranks, Strategy strategy, int64_t step_rows, Precision precisio
 TEST(MemoryNeed, OfOneRankCountsWeightsActivationsAndTwoGradients) {
   const MemoryNeed need = memory_need(plan_of(1, Strategy::kOwtA, 8));
   EXPECT_EQ(need.weight_bytes, (3 + 4 * 12) * 12);
-  // images 4, conv 12 (relu in place), fc 4, two gradients of 12
-  EXPECT_EQ(need.step_row_bytes, 4.0 * (4 + 12 + 4 + 2 * 12));
+  // images 4, conv 12 (relu in place), fc 4 and its gradient at the loss, two gradients of 12
+  EXPECT_EQ(need.step_row_bytes, 4.0 * (4 + 12 + 2 * 4 + 2 * 12));
 }
 
 // The block keeps conv1's 8 and conv2's 12 (relu in place) and the shortcut's 12; while its backward runs it needs the
-// gradient of its output, 12, of its input, 4, and two of its largest, 12.
+// gradient of its output, 12, of its input, 4, and two of its largest, 12. The loss has one of 12.
 TEST(MemoryNeed, OfAResidualBlockCountsWhatItKeepsInsideAndNeedsForAWhile) {
   const Model model = model_of("[1, 2, 2]", 12, R"(
   { name = "block", type = "residual", shortcut = [{ name = "conv3", type = "conv", out = 3, kernel = 1, bias = false }], body = [
@@ -36,7 +36,7 @@ TEST(MemoryNeed, OfAResidualBlockCountsWhatItKeepsInsideAndNeedsForAWhile) {
   const Plan plan = make_plan(model, request);
   const MemoryNeed need = memory_need(plan);
   EXPECT_EQ(need.weight_bytes, (2 + 6 + 3) * 12);
-  EXPECT_EQ(need.step_row_bytes, 4.0 * (4 + 12 + 2 * 12 + (8 + 12 + 12) + (12 + 4 + 2 * 12)));
+  EXPECT_EQ(need.step_row_bytes, 4.0 * (4 + 12 + 2 * 12 + (8 + 12 + 12) + (12 + 4 + 2 * 12) + 12));
   // The images need no gradient: conv1 and conv3 run twice in training, conv2 three times.
   const double conv1 = 2 * 8, conv2 = 2 * 24, conv3 = 2 * 12, relu = 0, sum = 12;
   EXPECT_EQ(plan.layers[0].flops_per_row, conv1 + relu + conv2 + conv3 + sum);
@@ -46,7 +46,7 @@ TEST(MemoryNeed, OfAResidualBlockCountsWhatItKeepsInsideAndNeedsForAWhile) {
 TEST(MemoryNeed, Bf16HalvesActivationsAndGradientsAndAddsACopyOfTheWeights) {
   const MemoryNeed need = memory_need(plan_of(1, Strategy::kOwtA, 8, Precision::kBf16));
   EXPECT_EQ(need.weight_bytes, (3 + 4 * 12) * (4 + 2 + 2 + 4));  // value, copy, gradient, velocity
-  EXPECT_EQ(need.step_row_bytes, 2.0 * (4 + 12 + 4 + 2 * 12));
+  EXPECT_EQ(need.step_row_bytes, 2.0 * (4 + 12 + 2 * 4 + 2 * 12));
 }
 
 // Those of conv's 3 weights are summed over two ranks, those of fc's half of 48 over rounds only where there are some.
@@ -60,7 +60,7 @@ TEST(MemoryNeed, OnAGpuTwoBatchesOfImagesAndThreeOfBytesAreThere) {
   PlanRequest request;
   request.step_rows = 8;
   request.on = {Device::kCuda, Precision::kBf16};
-  EXPECT_EQ(memory_need(make_plan(tiny_model(), request)).step_row_bytes, 2.0 * (2 * 4 + 12 + 4 + 2 * 12) + 3 * 4);
+  EXPECT_EQ(memory_need(make_plan(tiny_model(), request)).step_row_bytes, 2.0 * (2 * 4 + 12 + 2 * 4 + 2 * 12) + 3 * 4);
 }
 
 TEST(MemoryNeed, SplitDenseLayersKeepTheirShareOfTheWeights) {
@@ -75,27 +75,24 @@ TEST(MemoryNeed, OfLayersSplitByOutputsTheGatheredInputsAreCounted) {
   { name = "fc1", type = "dense", out = 6 },
   { name = "fc2", type = "dense", out = 4 })");
   const Plan plan = make_plan(model, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
-  // Of a rank's own rows: images 4, conv 12, two gradients of 12, and the gradient that comes home, 12.
-  const double own = 4 + 12 + 2 * 12 + 12;
-  // Of all rows: the dense batch and its gradient; 3 + 2 outputs; two gradients of at most 6; and fc2's input:
-  // gathered, its gradient, and what travels.
-  const double all = 2 * 12 + 3 + 2 + 2 * 6 + 3 * 6;
+  // A rank's own rows: images 4, conv 12, two gradients of 12, the gradient that comes home, 12, and labels, which are
+  // there by rank, all together and of a round.
+  const double own = 4 + 12 + 2 * 12 + 12 + 1;
+  // All rows: the dense batch and its gradient; fc1's 3 outputs and two gradients; fc2's 6 inputs, their gradient, and
+  // what travels, 3 of mine and 6 of all; its 2 outputs and two gradients; the logits, their gradient and what travels.
+  const double all = 2 * 12 + 3 + 2 * 3 + (2 * 6 + 3 + 6) + 2 + 2 * 2 + (2 * 4 + 2 + 4) + 2;
   EXPECT_DOUBLE_EQ(memory_need(plan).step_row_bytes, 4 * (own * 4 / 8 + all));
 }
 
-// As above, in two rounds of 4 rows: there is room for both at the boundary.
+// As above, in two rounds of 4 rows: there is room for both at the boundary, and one is computed at a time.
 TEST(MemoryNeed, OfRoundsTwoDenseBatchesAreCounted) {
   const Model model = model_of("[1, 2, 2]", 4, R"(
   { name = "conv", type = "conv", out = 3, kernel = 1 },
   { name = "fc1", type = "dense", out = 6 },
   { name = "fc2", type = "dense", out = 4 })");
-  const double own = 4 + 12 + 2 * 12 + 12, round = 4 * 12 + 3 + 2 + 2 * 6 + 3 * 6;
-  for (const int ranks : {2, 4}) {
-    const Plan plan = make_plan(model, {.ranks = ranks, .strategy = Strategy::kOwtB, .step_rows = 4 * ranks});
-    const double columns = static_cast<double>(2 * (6 / ranks + (6 % ranks > 0) + 4 / ranks));
-    const double batch = round - 3 - 2 + columns / 2;
-    EXPECT_DOUBLE_EQ(memory_need(plan).step_row_bytes, 4 * (own + batch) / ranks) << ranks;
-  }
+  const double own = 4 + 12 + 2 * 12 + 12 + 1, dense = 3 + 2 * 3 + (2 * 6 + 3 + 6) + 2 + 2 * 2 + (2 * 4 + 2 + 4) + 2;
+  const Plan plan = make_plan(model, {.ranks = 2, .strategy = Strategy::kOwtB, .step_rows = 8});
+  EXPECT_DOUBLE_EQ(memory_need(plan).step_row_bytes, 4 * (own + 1 + 2 * 2 * 12 + dense) / 2);
 }
 
 // The bucket of 3 + 48 elements is padded to 8 + 48 and, for three ranks, to shares of 24.
@@ -115,11 +112,12 @@ TEST(MemoryNeed, OfLayersSplitByInputsTheSummandsAreKeptAndTheColumnsMoved) {
   const MemoryNeed need = memory_need(plan);
   // The biases are whole on rank 0.
   EXPECT_EQ(need.weight_bytes, (3 + 4 * 3 + 4 + 2 * 1 + 2) * 12);
-  // Of a rank's own rows, 2 of 8: images 4, conv 12, two gradients of 12, and the gradient that comes home, 12.
-  const double own = 4 + 12 + 2 * 12 + 12;
-  // Of all rows: the 3 columns in and out with their gradients; 4 + 2 summands; two gradients of at most 4; and for
-  // each layer the summands that travel, their gradient brought together, and the columns with theirs.
-  const double all = 4 * 3 + 4 + 2 + 2 * 4 + (2 * 4 + 2 * 1) + (2 * 2 + 2 * 1);
+  // A rank's own rows, 2 of 8: images 4, conv 12, two gradients of 12, the gradient that comes home, 12, and labels.
+  const double own = 4 + 12 + 2 * 12 + 12 + 1;
+  // All rows: the 3 columns sent, come and gone home, and their gradient; fc1's 4 summands with two gradients, and what
+  // brings them together; fc2's one column's gradient, its 2 summands with two gradients, and what brings them together
+  // (its parts are uneven: one more column); the logits, their gradient and what travels; labels as above.
+  const double all = 4 * 3 + (3 * 4 + 4 + 1 + 4) + (1 + 3 * 2 + 2 + 2 + 4) + (2 + 2 + 2 + 4) + 2;
   EXPECT_DOUBLE_EQ(need.step_row_bytes, 4 * (own * 2 / 8 + all));
 }
 

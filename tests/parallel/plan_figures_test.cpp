@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <sstream>
 
 #include "src/core/files.h"
@@ -187,30 +188,54 @@ struct Reference {
     return layer.inner.empty() ? 0 : layer.in.elements() + layer.out.elements() + 2 * widest + deepest;
   }
   int64_t kept(int64_t i) const { return i < first || by_inputs(i) ? out(i) : up(out(i), m); }
-  // Of the layers [begin, end): outputs, two gradients as large as the largest, what a composite layer needs.
-  double held(int64_t begin, int64_t end) const {
+  // What layers [begin, end) between two moves hold for a row: outputs, two gradients as large as the largest, what a
+  // composite layer needs.
+  int64_t held(int64_t begin, int64_t end) const {
     int64_t outputs = 0, largest = 0, deepest = 0;
     for (int64_t i = begin; i < end; ++i) {
-      outputs += (at(i).in_place ? 0 : kept(i)) + inner(at(i));
-      largest = std::max({largest, kept(i), i > begin ? in(i) : 0});
+      outputs += (at(i).in_place && i > begin ? 0 : kept(i)) + inner(at(i));
+      largest = std::max(largest, kept(i));
       deepest = std::max(deepest, scratch(at(i)));
     }
-    return static_cast<double>(outputs + 2 * largest + deepest);
+    return outputs + 2 * largest + deepest;
+  }
+  bool gathers(int64_t i) const { return dense(i) && !by_inputs(i) && i > first; }
+  // The outputs of a layer brought together or taken apart.
+  int64_t moved(int64_t i) const { return out(i) + up(out(i), m) * (m + (out(i) % m == 0 ? 1 : 2)); }
+  // What the split layers hold for a row of a round.
+  int64_t behind() const {
+    int64_t elements = 0;
+    for (int64_t begin = first, end = first; begin < count; begin = end) {
+      do ++end;
+      while (end < count && !gathers(end) && !by_inputs(end - 1));
+      elements += held(begin, end);
+      if (gathers(begin)) elements += moved(begin - 1) + in(begin);
+      if (begin > first && !gathers(begin)) elements += up(out(begin - 1), m);
+      if (by_inputs(end - 1)) elements += moved(end - 1);
+    }
+    return elements;
+  }
+  int64_t at_boundary() const {
+    if (mp) return 0;
+    const int64_t rows = *std::max_element(rounds.begin(), rounds.end());
+    int64_t padded = 0;
+    for (size_t r = 0; r < rounds.size(); ++r) padded = std::max(padded, longest[r] * m == rounds[r] ? 0 : longest[r]);
+    if (by_inputs(first)) return up(in(first), m) * (3 * m * most + (padded > 0 || in(first) % m > 0 ? 2 : 1) * rows);
+    if (q.strategy == Strategy::kOwtB) padded = 0;
+    return std::min<int64_t>(std::ssize(rounds), 2) * in(first) * (2 * rows + (m + 1) * padded);
   }
   double row_bytes() const {
-    const double size = q.on.precision == Precision::kBf16 ? 2 : 4, rows = static_cast<double>(most);
-    double elements = (static_cast<double>(in(0)) + held(0, first)) * rows;
-    if (m > 1) {
-      const double places = by_inputs(first) ? 2 : static_cast<double>(std::min<size_t>(rounds.size(), 2));
-      double moved = mp ? 0 : 2.0 * places * static_cast<double>(by_inputs(first) ? up(in(first), m) : in(first));
-      for (int64_t i = first; i < count; ++i) {
-        if (by_inputs(i)) moved += static_cast<double>(2 * out(i) + 2 * up(out(i), m));
-        if (dense(i) && !by_inputs(i) && i > first) moved += static_cast<double>(3 * in(i));
-      }
-      const int64_t at_once = *std::max_element(rounds.begin(), rounds.end());
-      elements += (held(first, count) + moved) * static_cast<double>(at_once) + static_cast<double>(in(first)) * rows;
+    const int64_t size = q.on.precision == Precision::kBf16 ? 2 : 4, last = count - 1;
+    const bool sharded = m > 1 && 10 * 4 < up(out(last), m) * std::min(gradient_size(), size);
+    int64_t bytes = size * most * (in(0) + held(0, first));
+    if (m > 1) bytes += size * (in(first)*most + at_boundary());
+    if (m > 1 && !mp) bytes += 4 * ((m + 1) * most + *std::max_element(rounds.begin(), rounds.end()));
+    for (const int64_t rows : std::set<int64_t>(rounds.begin(), rounds.end())) {
+      if (m > 1) bytes += size * rows * behind();
+      bytes += rows *
+               (sharded ? size * up(out(last), m) + 4 * (m + 1) * 10 : size * (out(last) + (m > 1 ? moved(last) : 0)));
     }
-    return size * elements / static_cast<double>(q.step_rows);
+    return static_cast<double>(bytes) / static_cast<double>(q.step_rows);
   }
   int64_t weight_bytes() const {
     int64_t velocities = 4 * weights();

@@ -1,0 +1,107 @@
+// What ranks really allocate for a step, against the estimate that the list of actions gives.
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <cmath>
+
+#include "src/comm/threads.h"
+#include "src/core/memory.h"
+#include "src/parallel/memory_need.h"
+#include "src/parallel/order.h"
+#include "src/train/made_up_batch.h"
+#include "src/train/step.h"
+#include "tests/support/models.h"
+
+namespace owt {
+namespace {
+
+// Every kind of move: fc2 is split by inputs under owt-d, and its relu begins a stage of layers then; few logits are
+// gathered, many stay where they are. All parts of 2, 3 and 4 ranks are even. No op has memory of its own.
+const char* const kFewClasses = R"(
+  { name = "bn", type = "batch_norm" },
+  { name = "relu1", type = "relu" },
+  { name = "fc1", type = "dense", out = 24, bias = false },
+  { name = "relu2", type = "relu" },
+  { name = "fc2", type = "dense", out = 12, bias = false },
+  { name = "relu3", type = "relu" },
+  { name = "fc3", type = "dense", out = 12, bias = false })";
+const char* const kManyClasses = R"(
+  { name = "bn", type = "batch_norm" },
+  { name = "fc1", type = "dense", out = 24, bias = false },
+  { name = "fc2", type = "dense", out = 96, bias = false })";
+
+struct Taken {
+  int64_t weights = 0,
+          batches = 0;  // what all ranks took for the weights, and for images and what a step makes of them
+};
+
+Taken taken(const Model& model, const Plan& plan, Mode mode) {
+  Taken all;
+  std::barrier all_here(plan.ranks());
+  run_ranks(
+      plan.ranks(), 1,
+      [&](Communicator& comm) {
+        all_here.arrive_and_wait();
+        const int64_t before = host_memory().in_use;
+        all_here.arrive_and_wait();
+        RankModel mine(model, plan, comm.rank());
+        Sgd sgd({.learning_rate = 0.01});
+        Step step(plan, mine, sgd, comm, nullptr, {});
+        all_here.arrive_and_wait();
+        const int64_t with_weights = host_memory().in_use;
+        all_here.arrive_and_wait();
+        Batch batch = made_up_batch(model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
+        batch.labels = {};
+        step.prepare(plan.request.step_rows, mode);
+        all_here.arrive_and_wait();
+        if (comm.rank() == 0) all = {with_weights - before, host_memory().in_use - with_weights};
+        all_here.arrive_and_wait();
+      },
+      Device::kCpu);
+  return all;
+}
+
+// Calls check(need, taken, plan) for every strategy on one to four ranks, in training and in evaluation.
+template <class Check>
+void for_every_step(int64_t step_rows, const Check& check) {
+  for (const char* layers : {kFewClasses, kManyClasses})
+    for (const Strategy strategy : all_strategies())
+      for (int ranks = 1; ranks <= 4; ++ranks)
+        for (const Mode mode : {Mode::kTrain, Mode::kEval}) {
+          const Model model = model_of("[12, 4, 4]", layers == kFewClasses ? 12 : 96, layers);
+          const Plan plan = make_plan(model, {.ranks = ranks, .strategy = strategy, .step_rows = step_rows});
+          const auto list = mode == Mode::kTrain ? training(plan, step_rows) : evaluation(plan, step_rows);
+          SCOPED_TRACE(concat(name_of(strategy), " on ", ranks, " of ", model.classes, " classes, ",
+                              mode == Mode::kTrain ? "training" : "evaluation"));
+          check(memory_need(plan, list), taken(model, plan, mode), plan);
+        }
+}
+
+TEST(StepMemory, IsWhatTheListSaysByteForByte) {
+  constexpr int64_t kRows = 48;
+  for_every_step(kRows, [](const MemoryNeed& need, const Taken& taken, const Plan& plan) {
+    EXPECT_EQ(taken.batches, std::llround(need.step_row_bytes * kRows) * plan.ranks());
+  });
+}
+
+// The estimate is of the rank with the most.
+TEST(StepMemory, OfUnevenPartsIsNoMoreThanTheListSays) {
+  constexpr int64_t kRows = 13;
+  for_every_step(kRows, [](const MemoryNeed& need, const Taken& taken, const Plan& plan) {
+    const int64_t said = std::llround(need.step_row_bytes * kRows);
+    EXPECT_LE(taken.batches, said * plan.ranks());
+    EXPECT_GE(taken.batches, said * plan.ranks() * 3 / 4);
+  });
+}
+
+// Gradients that travel together are padded (Bucket), and there is what the host and the device tell each other.
+TEST(StepMemory, OfWeightsIsWhatThePlanSays) {
+  constexpr int64_t kMore = 512;
+  for_every_step(48, [](const MemoryNeed& need, const Taken& taken, const Plan& plan) {
+    EXPECT_GE(taken.weights, need.weight_bytes * plan.ranks());
+    EXPECT_LE(taken.weights, (need.weight_bytes + kMore) * plan.ranks());
+  });
+}
+
+}  // namespace
+}  // namespace owt
