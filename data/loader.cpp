@@ -102,7 +102,7 @@ bool Loader::claim(Chunk& chunk) {
 }
 
 // Chunks are claimed in order, so all chunks of a step see the order of the step's epoch.
-void Loader::begin_step(Slot& slot, const Steps::Rows& step) {
+void Loader::begin_step(Slot& slot, const Steps::RankStep& step) {
   if (step.epoch != order_epoch_) {
     order_ = std::make_shared<const std::vector<int64_t>>(
         epoch_order(settings_.seed, step.epoch, settings_.dataset->size(), settings_.training && settings_.shuffle));

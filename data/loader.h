@@ -70,7 +70,7 @@ class Loader : public BatchSource {
   void allocate_slots();
   void work();
   bool claim(Chunk& chunk);  // false: stop
-  void begin_step(Slot& slot, const Steps::Rows& step);
+  void begin_step(Slot& slot, const Steps::RankStep& step);
   void load(const Chunk& chunk, std::vector<uint8_t>& pixels) const;
   int64_t read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels) const;
   View view_of(const Batch& batch) const;

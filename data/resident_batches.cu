@@ -90,7 +90,7 @@ class ResidentBatches : public BatchSource {
  private:
   void make() {
     const Stream& stream = batches_.maker();
-    const Steps::Rows step = steps_.step(next_++);
+    const Steps::RankStep step = steps_.step(next_++);
     if (step.epoch != order_epoch_) begin_epoch(step.epoch, stream);
     const int64_t rows = step.count();
     const Tensor samples = order_.part(step.places.begin, {rows});

@@ -22,8 +22,8 @@ Steps::Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_
 
 int64_t Steps::most_rows() const { return std::max(mine(step_rows(0)).size(), mine(step_rows(per_epoch_ - 1)).size()); }
 
-Steps::Rows Steps::step(int64_t number) const {
-  Rows rows;
+Steps::RankStep Steps::step(int64_t number) const {
+  RankStep rows;
   const int64_t step = first_ + number / views_;
   rows.view = static_cast<int>(number % views_);
   rows.epoch = step / per_epoch_;

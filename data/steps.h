@@ -20,7 +20,7 @@ int64_t steps_per_epoch(int64_t size, int64_t batch);
 class Steps {
  public:
   // A step of this rank.
-  struct Rows {
+  struct RankStep {
     int64_t epoch = 0, step_in_epoch = 0;
     int64_t step_rows = 0;  // those of all ranks
     Slice places;           // in the epoch's order, of this rank's rows
@@ -35,8 +35,8 @@ class Steps {
   Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_t step_in_epoch, int views = 1);
 
   int64_t batches_per_epoch() const { return per_epoch_ * views_; }
-  int64_t most_rows() const;        // that this rank has in any step
-  Rows step(int64_t number) const;  // the batch of this number, counted from the start
+  int64_t most_rows() const;            // that this rank has in any step
+  RankStep step(int64_t number) const;  // the batch of this number, counted from the start
 
  private:
   Slice mine(int64_t step_rows) const;

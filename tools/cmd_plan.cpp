@@ -51,7 +51,7 @@ void declare(Options& options) {
                  "given with --parallel, or of the one that is predicted to be the fastest and of dp");
 }
 
-// Of an option that core/units.h reads.
+// The value of an option with a unit, as src/core/units.h reads it.
 template <class Value>
 Value quantity(const Options& options, const std::string& name, Value (*parse)(const std::string&)) {
   try {
@@ -188,7 +188,7 @@ std::string crossover_text(const PlannerResult& result) {
   return text;
 }
 
-// Of the strategies asked for the fastest grid each; else the fastest of all, and what it is compared with.
+// The fastest grid of each strategy that is asked for; else the fastest of all, and what it is compared with.
 std::vector<Prediction> predictions_to_draw(const Choice& choice, const std::vector<std::string>& asked) {
   std::map<std::string, Prediction> drawn;
   for (const Prediction& each : choice.all) {

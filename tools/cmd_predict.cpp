@@ -2,7 +2,7 @@
 
 #include "src/core/log.h"
 #include "src/core/printable.h"
-#include "src/train/commands/classify.h"
+#include "src/train/commands/predict_photos.h"
 #include "tools/commands.h"
 
 namespace owt {

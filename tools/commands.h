@@ -41,7 +41,7 @@ void declare_strategy(Options& options);
 Settings shared_settings(const Options& options, Overrides more = {});
 int shared_threads(const Options& options);
 
-// Of commands that work with a trained network: CONFIG, which may be a run folder, --weights and --data.
+// What commands that work with a trained network take: CONFIG, which may be a run folder, --weights and --data.
 void declare_trained(Options& options);
 // The folder of the run that CONFIG names or lies in; empty: none.
 std::string run_folder_of(const Options& options);

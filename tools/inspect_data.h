@@ -13,7 +13,7 @@ struct SheetRequest {
   ContactSheet sheet{};
 };
 
-// Of the CIFAR files or the prepared shards in a folder: to the standard output, and the sheet to its file.
+// Facts about the CIFAR files or the prepared shards in a folder, to the standard output; and the sheet, to its file.
 void inspect_data(const std::string& folder, const SheetRequest& sheet);
 
 }  // namespace owt

@@ -19,8 +19,8 @@ struct DataFacts {
   std::vector<std::string> class_names;  // may be empty
 };
 
-// Of the run folder; nothing where the recipe wants some and there are none. Throws Error for damaged files and those
-// of another recipe.
+// The statistics in the run folder; nothing where the recipe wants some and there are none. Throws Error for damaged
+// files and those of another recipe.
 std::optional<DatasetStatistics> statistics_of_run(const Settings& settings, const std::string& run_folder);
 
 // As statistics.json holds them.
@@ -28,8 +28,9 @@ std::string text_of(const DatasetStatistics& statistics);
 
 void write_data_facts(const std::string& run_folder, const DataFacts& facts);
 
-// Of the data set in folder `data` where one is given, else from the run folder, where there is one; what is made up
-// can always be had. Throws Error where the recipe wants statistics and none are found, and for damaged files.
+// The facts of the data set in folder `data` where one is given, else those of the run folder, where there is one; what
+// is made up can always be had. Throws Error where the recipe wants statistics and none are found, and for damaged
+// files.
 DataFacts find_data_facts(const Settings& settings, const std::string& run_folder, const std::string& data);
 
 }  // namespace owt

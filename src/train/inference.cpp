@@ -56,7 +56,7 @@ Tensor brought(const Tensor& images, const Compute& on) {
   return rounded.to(on.device);
 }
 
-// Of a part of a model the weights of the rest are no surprise.
+// The weights of layers that a part of the model leaves out are no surprise.
 void warn_of_unknown(const std::vector<std::string>& unused, const Model& model, const std::string& weights) {
   std::set<std::string> known;
   for (const auto& layer : whole_layers(model))

@@ -43,7 +43,8 @@ void open_data(Job& job, const std::string& folder, Split split, const std::stri
 void share_corrupt_records(const Job& job);
 
 std::shared_ptr<const Dataset> open_split(const Settings& settings, const std::string& folder, Split split);
-// Of the training images, as far as the augmentation needs them; `train` may be null: opened where it is needed.
+// The statistics of the training images, as far as the augmentation needs them; `train` may be null: opened where it
+// is needed.
 DatasetStatistics statistics_of(const Settings& settings, const std::string& folder, const Dataset* train = nullptr);
 
 // Batches of this rank's rows, from a place in training on; and all images of a split in order, every step of them once

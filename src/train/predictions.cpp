@@ -23,7 +23,7 @@ std::string csv_quoted(const std::string& text) {
   return out + '"';
 }
 
-// Of two probabilities' logarithms that of their sum.
+// log(exp(a) + exp(b)) without an overflow.
 double log_sum(double a, double b) {
   const double high = std::max(a, b), low = std::min(a, b);
   return std::isinf(high) ? high : high + std::log1p(std::exp(low - high));

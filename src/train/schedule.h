@@ -47,7 +47,7 @@ class Schedule {
  public:
   explicit Schedule(ScheduleSettings settings) : settings_(std::move(settings)) {}
 
-  // Of the base rate, for the update that ends step `step` (from 0).
+  // The factor on the base rate for the update that ends step `step` (from 0).
   double rate(int64_t step, int64_t steps_per_epoch) const;
   // Steps in the whole run.
   int64_t total_steps(int64_t steps_per_epoch) const;

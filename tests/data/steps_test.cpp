@@ -18,7 +18,7 @@ TEST(Steps, CountTheLastStepOfAnEpochInFull) {
 
 TEST(Steps, FollowEachOtherOverTheEndOfAnEpoch) {
   const Steps steps(10, 4, {}, 2, 1);
-  const Steps::Rows last = steps.step(1), next = steps.step(2);
+  const Steps::RankStep last = steps.step(1), next = steps.step(2);
   EXPECT_EQ(last.epoch, 2);
   EXPECT_EQ(last.step_in_epoch, 2);
   EXPECT_EQ(last.step_rows, 2);
@@ -29,7 +29,7 @@ TEST(Steps, FollowEachOtherOverTheEndOfAnEpoch) {
 }
 
 TEST(Steps, BehindAnEpochsLastStartTheNextEpoch) {
-  const Steps::Rows step = Steps(10, 4, {}, 2, 3).step(0);
+  const Steps::RankStep step = Steps(10, 4, {}, 2, 3).step(0);
   EXPECT_EQ(step.epoch, 3);
   EXPECT_EQ(step.step_in_epoch, 0);
 }
@@ -59,7 +59,7 @@ TEST(Steps, AreThoseOfAWalkThroughTheEpochs) {
               if (step * batch >= size) ++epoch, step = 0;
               const int64_t first = step * batch, rows = std::min(batch, size - first);
               for (int view = 0; view < views; ++view, ++number) {
-                const Steps::Rows found = steps.step(number);
+                const Steps::RankStep found = steps.step(number);
                 EXPECT_EQ(found.epoch, epoch);
                 EXPECT_EQ(found.step_in_epoch, step);
                 EXPECT_EQ(found.step_rows, rows);

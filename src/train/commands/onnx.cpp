@@ -319,7 +319,8 @@ void add_metadata(onnx::ModelProto& model, const Settings& settings, const DataF
   add("owt.scale", format("{}", augment.scale));
 }
 
-// Of the first release of ONNX with that opset (docs/Versioning.md), so that old readers take the file.
+// The IR version of the first release of ONNX with that opset (its docs/Versioning.md), so that old readers take the
+// file.
 int64_t ir_version(int opset) { return opset <= 11 ? 6 : opset <= 14 ? 7 : 8; }
 
 void write(const onnx::ModelProto& model, const std::string& file) {

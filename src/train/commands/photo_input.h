@@ -34,7 +34,7 @@ class PhotoInput {
   Augmenter augmenter_;
 };
 
-// Of files, as many as there is memory for. errors[i]: why photo i is not there; empty: it is.
+// Photos from files, as many as there is memory for. errors[i]: why photo i is not there; empty: it is.
 struct LoadedPhotos {
   std::vector<Photo> photos;
   std::vector<std::string> errors;

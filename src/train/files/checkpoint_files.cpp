@@ -2,25 +2,20 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <filesystem>
-#include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "src/core/check.h"
 #include "src/core/files.h"
-#include "src/core/json_text.h"
 #include "src/core/log.h"
 
 namespace owt {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kPrefix = "step-", kTemporary = ".tmp", kReplaced = ".old";
-constexpr const char *kState = "state.json", *kLatest = "latest", *kFolder = "checkpoints", *kOwnChecksum = "checksum";
+constexpr const char *kState = "state.json", *kLatest = "latest", *kFolder = "checkpoints";
 
 std::string name_of_step(int64_t step) { return format("{}{:08}", kPrefix, step); }
 
@@ -97,35 +92,6 @@ std::optional<Found> latest_checkpoint(const fs::path& folder) {
   return latest;
 }
 
-uint64_t parse_hex(const std::string& text) {
-  uint64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value, 16);
-  if (error != std::errc() || stop != end) throw std::invalid_argument("'" + text + "' is no checksum");
-  return value;
-}
-
-// JSON reads a whole number of more than 64 bits as a floating-point one, which may not fit.
-uint64_t seed_in(const Json& json) {
-  const Json value = json.value("seed", Json());
-  if (!value.is_number_unsigned()) not_wanted("seed", json, "a whole number of 64 bits");
-  return value.get<uint64_t>();
-}
-
-// Images are counted in 64 bits.
-void check_position(const RunState& state) {
-  int64_t done = 0;
-  if (__builtin_mul_overflow(state.step_in_epoch, state.step_rows, &done))
-    throw std::invalid_argument("its steps are more than any run has");
-}
-
-// Others are none of a checkpoint's, and reading them may never end.
-const std::string& own_file(const std::string& name) {
-  if (name.empty() || name == ".." || name.find('/') != std::string::npos)
-    throw std::invalid_argument("it names '" + name + "', which is no file of its folder");
-  return name;
-}
-
 // What to do about a damaged checkpoint.
 std::string other_checkpoints(const fs::path& folder) {
   std::string names;
@@ -135,51 +101,6 @@ std::string other_checkpoints(const fs::path& folder) {
   return names.empty() ? "there is no other checkpoint to resume from; start again from the beginning"
                        : "resume from another checkpoint: " + names;
 }
-
-}  // namespace
-
-std::string RunState::to_json() const {
-  OWT_CHECK(std::isfinite(best_top1), "best_top1 is ", best_top1);
-  Json json{{"step", step},           {"epoch", epoch},         {"step_in_epoch", step_in_epoch},
-            {"step_rows", step_rows}, {"images", images},       {"evaluated_step", evaluated_step},
-            {"seed", seed},           {"best_top1", best_top1}, {"best_step", best_step},
-            {"workers", workers},     {"strategy", strategy},   {"conv_choices", conv_choices}};
-  Json sums = Json::object();
-  for (const auto& [file, sum] : checksums) sums[file] = hex(sum);
-  json["checksums"] = sums;
-  json[kOwnChecksum] = hex(checksum_of(json.dump()));
-  return json.dump(2) + "\n";
-}
-
-RunState RunState::from_json(const std::string& text, const std::string& path) {
-  RunState state;
-  try {
-    Json json = json_object<Json>(text);
-    const uint64_t noted = parse_hex(json.at(kOwnChecksum).get<std::string>());
-    json.erase(kOwnChecksum);
-    if (checksum_of(json.dump()) != noted) throw std::invalid_argument("its checksum does not match");
-    state.step = json_whole(json, "step", 0);
-    state.epoch = json_whole(json, "epoch", 0);
-    state.step_in_epoch = json_whole(json, "step_in_epoch", 0);
-    state.step_rows = json_whole(json, "step_rows", 0);
-    state.images = json_whole(json, "images", 0);
-    state.evaluated_step = json_whole(json, "evaluated_step", -1);
-    state.seed = seed_in(json);
-    state.best_top1 = json.at("best_top1").get<double>();
-    state.best_step = json_whole(json, "best_step", -1);
-    state.workers = static_cast<int>(json_whole(json, "workers", 1, std::numeric_limits<int>::max()));
-    state.strategy = json.at("strategy").get<std::string>();
-    state.conv_choices = json.at("conv_choices").get<std::map<std::string, std::string>>();
-    check_position(state);
-    for (const auto& [file, sum] : json.at("checksums").items())
-      state.checksums[own_file(file)] = parse_hex(sum.get<std::string>());
-  } catch (const std::exception& e) {
-    fail(path, " is damaged: ", e.what());
-  }
-  return state;
-}
-
-namespace {
 
 RunState state_in(const fs::path& checkpoint) {
   const std::string path = (checkpoint / kState).string();

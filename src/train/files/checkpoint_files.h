@@ -13,35 +13,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "src/train/files/run_state.h"
+
 namespace owt {
-
-// state.json.
-struct RunState {
-  int64_t step = 0;             // updates done
-  int64_t epoch = 0;            // where to go on
-  int64_t step_in_epoch = 0;    // steps of it done
-  int64_t step_rows = 0;        // images of a full step
-  int64_t images = 0;           // of the training split
-  int64_t evaluated_step = -1;  // of the newest evaluation; -1: none yet
-  uint64_t seed = 0;
-  double best_top1 = 0;    // fraction; of the best evaluation so far
-  int64_t best_step = -1;  // its step; -1: none yet
-  int workers = 1;
-  std::string strategy;
-  std::map<std::string, std::string> conv_choices;  // layer -> algorithm, so that a resumed run computes the same bits
-  std::map<std::string, uint64_t> checksums;        // file -> xxHash64 of every other file of the checkpoint
-
-  // JSON with a checksum over its own values.
-  std::string to_json() const;
-  // Throws Error naming `path` for anything but what to_json() wrote.
-  static RunState from_json(const std::string& text, const std::string& path);
-  bool operator==(const RunState&) const = default;
-};
 
 class CheckpointWriter {
  public:
@@ -58,8 +36,8 @@ class CheckpointWriter {
   // of a branch that was left whose steps lie between the latest before and this one.
   // Returns its folder. Every file of state.checksums must be there.
   std::string commit(const RunState& state);
-  // Of the checkpoint of this step, which is complete: an evaluation that came after it. At every moment the old state
-  // or the new one is there.
+  // Notes an evaluation that came after the checkpoint of this step was complete. At every moment the old state or the
+  // new one is there.
   void replace_state(const RunState& state) const;
 
  private:
@@ -77,7 +55,8 @@ std::vector<std::string> list_checkpoints(const std::string& run_folder);
 // The folder that `latest` names, or the complete one of its step; where that is missing, the one with the highest
 // step; nothing where there is none.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);
-// Of the best evaluation that the newest one knows of, where it is still there and no other branch's; else the newest.
+// The checkpoint of the best evaluation that the newest one knows of, where it is still there and no other branch's;
+// else the newest.
 // Throws Error where state.json of one of the two is damaged, naming the other checkpoints.
 std::optional<std::string> best_checkpoint(const std::string& run_folder);
 // The run folder that a checkpoint lies in, as an absolute path; nothing where it was moved out of one.

@@ -11,7 +11,7 @@ namespace owt {
 
 class NpyWriter {
  public:
-  // Of the whole array; kF32 or kI64. The file is there after close() and not before.
+  // shape: that of the whole array; type: kF32 or kI64. The file is there after close() and not before.
   NpyWriter(const std::string& path, const Shape& shape, DType dtype);
 
   void write(const Tensor& rows);  // the next ones, on the host

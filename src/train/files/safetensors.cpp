@@ -100,7 +100,7 @@ std::vector<uint64_t> unsigned_list(const nlohmann::json& tensor, const char* ke
   return list;
 }
 
-// Of `extents` elements of `type`; throws where the number is absurd.
+// The bytes of `extents` elements of `type`; throws where the number is absurd.
 uint64_t bytes_needed(const std::vector<uint64_t>& extents, const ElementType& type) {
   uint64_t bytes = type.bytes;
   for (const uint64_t extent : extents)

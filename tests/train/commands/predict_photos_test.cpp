@@ -1,5 +1,5 @@
 // Photos through a network with random weights, against its logits on the same pixels.
-#include "src/train/commands/classify.h"
+#include "src/train/commands/predict_photos.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "src/train/commands/classify.h"
+#include "src/train/commands/predict_photos.h"
 
 #include <nlohmann/json.hpp>
 

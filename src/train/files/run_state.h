@@ -1,0 +1,32 @@
+// Where a run is, as state.json of a checkpoint (checkpoint_files.h) says it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace owt {
+
+struct RunState {
+  int64_t step = 0;             // updates done
+  int64_t epoch = 0;            // where to go on
+  int64_t step_in_epoch = 0;    // steps of it done
+  int64_t step_rows = 0;        // images of a full step
+  int64_t images = 0;           // of the training split
+  int64_t evaluated_step = -1;  // of the newest evaluation; -1: none yet
+  uint64_t seed = 0;
+  double best_top1 = 0;    // fraction; of the best evaluation so far
+  int64_t best_step = -1;  // its step; -1: none yet
+  int workers = 1;
+  std::string strategy;
+  std::map<std::string, std::string> conv_choices;  // layer -> algorithm, so that a resumed run computes the same bits
+  std::map<std::string, uint64_t> checksums;        // file -> xxHash64 of every other file of the checkpoint
+
+  // JSON with a checksum over its own values.
+  std::string to_json() const;
+  // Throws Error naming `path` for anything but what to_json() wrote.
+  static RunState from_json(const std::string& text, const std::string& path);
+  bool operator==(const RunState&) const = default;
+};
+
+}  // namespace owt
