@@ -240,7 +240,7 @@ TEST(PlanOfAlexNet, InAGridTheDenseGradientsAreSummedOverTheReplicas) {
     const Plan plan = plan_of(kAlexNet, {.ranks = 8, .strategy = strategy, .step_rows = kRows * 8, .model_ranks = 4});
     EXPECT_EQ(plan.replicas(), 2);
     EXPECT_EQ(layer(plan, "fc7").parts.size(), 4u);
-    const Transfer& dense = transfer(plan, "dense gradients");
+    const Transfer dense = transfer(plan, "dense gradients");
     EXPECT_EQ(dense.group, Group::kReplicas);
     // Under owt-a the 250 biases of fc8 take 256 places.
     const int64_t split = strategy == Strategy::kOwtA ? (kFc6Params + kFc7Params + kFc8Params) / 4 + 6

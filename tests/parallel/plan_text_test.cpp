@@ -43,7 +43,7 @@ TEST(PlanTable, HasOneRowPerLayerWithSharesMegabytesAndFlops) {
 
 TEST(PlanTable, OfPartsOfTwoSizesNamesBothAndTheWeightsOfTheLargest) {
   const Plan four = plan_of(kTwoDense, {.ranks = 4, .strategy = Strategy::kOwtA, .step_rows = 8});
-  const LayerPlan& narrow = layer(four, "narrow");
+  const LayerPlan narrow = layer(four, "narrow");
   ASSERT_EQ(narrow.parts.size(), 4U);
   EXPECT_THAT(four.table(), HasSubstr("two on 4 ranks under "));
   EXPECT_THAT(four.table(), ContainsRegex("wide .* 250 of 1000 +0\\.12 +0\\.0300 "));
