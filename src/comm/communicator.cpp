@@ -88,16 +88,19 @@ std::string wrong_size(int from, const std::string& sent_bytes, int64_t wanted_b
 }
 
 void Communicator::connect(const std::vector<Route>& routes) {
-  for (const Route& route : routes)
+  auto all = routes_;
+  for (const Route& route : routes) {
     OWT_CHECK(route.from != route.to && std::min(route.from, route.to) >= 0 && std::max(route.from, route.to) < ranks(),
               "a route from rank ", route.from, " to rank ", route.to, " of ", ranks());
-  std::vector<Route> more;
-  std::copy_if(routes.begin(), routes.end(), std::back_inserter(more), [&](const Route& route) {
-    return std::none_of(routes_.begin(), routes_.end(), [&](const Route& open) { return open.serves(route); });
-  });
-  if (more.empty()) return;
-  open(more);
-  routes_.insert(routes_.end(), more.begin(), more.end());
+    Route& both = all.try_emplace({route.from, route.to}, route).first->second;
+    both.bytes = std::max(both.bytes, route.bytes);
+    both.under_way = std::max(both.under_way, route.under_way);
+  }
+  std::vector<Route> changed;
+  for (const auto& [ends, route] : all)
+    if (!routes_.contains(ends) || routes_.at(ends) != route) changed.push_back(route);
+  if (!changed.empty()) open(changed);
+  routes_ = std::move(all);
 }
 
 Event Communicator::send(const Tensor& tensor, int to, const Event& ready) {
@@ -111,10 +114,9 @@ Event Communicator::receive(Tensor& tensor, int from, const Event& ready) {
 }
 
 void Communicator::check_route(int from, int to, const Tensor& tensor) const {
-  const Route wanted{from, to, tensor.bytes(), 0};
-  OWT_CHECK(std::any_of(routes_.begin(), routes_.end(), [&](const Route& route) { return route.serves(wanted); }),
-            "no route for ", tensor.bytes(), " bytes from rank ", from, " to rank ", to, " of ", ranks(),
-            "; open it with connect()");
+  const auto route = routes_.find({from, to});
+  OWT_CHECK(route != routes_.end() && route->second.bytes >= tensor.bytes(), "no route for ", tensor.bytes(),
+            " bytes from rank ", from, " to rank ", to, " of ", ranks(), "; open it with connect()");
 }
 
 Event Communicator::checked(const Call& call) {

@@ -8,19 +8,30 @@
 // ..., root, around the end, and rounds bf16 after each addition. NCCL adds in an order of its own and rounds bf16
 // after each addition.
 //
-// Messages (send, receive) go along routes, from one rank to another, which connect() opens. Along one route they are
-// received in the order in which they were sent, each with the size it was sent with. Their order is free otherwise:
-// neither call waits for the other rank, so that ranks may send to each other and receive from each other in any order,
-// and beside collectives. Only who waits for the event waits: a host, or a stream, whose host may wait in its place
-// until the other rank has called. The host may wait for `ready` in the call itself, so that `ready` must not depend on
-// what this rank calls later. Sizes that differ are an Error on the rank that receives, but for NCCL, which ends such a
-// message in no defined way.
+// Messages (send, receive) go along routes, from one rank to another, which connect() opens. What a caller may rely on:
+//   - Along one route they are received in the order in which they were sent, as they were sent; only f32 are rounded
+//     to bf16 where they go over a half wire (half_wire.h).
+//   - Their order is free otherwise. Neither call waits for the other rank, so that ranks may send to each other and
+//     receive from each other in any order, and beside collectives. Only who waits for the event waits: a host, or a
+//     stream, whose host may wait in its place until the other rank has called.
+//   - Their bytes are counted once, by the rank that sends (bytes_sent).
+// What a caller must keep to:
+//   - A message is received into a tensor of its size and element type. Another size is an Error on the rank that
+//     receives, but for NCCL, which ends such a message in no defined way.
+//   - Every message is received, and waited for on both ranks: a half wire widens what has come when somebody waits.
+//   - `ready` does not depend on what this rank calls later, because the host may wait for it in the call.
+//   - On GPUs nothing is made or freed while messages are under way: no memory, stream or graph, no route or group, and
+//     no half wire's memory for a collective of a size that it has not seen. To make or free may wait for all work of
+//     the GPU, and so for a message whose other rank waits for this one's host.
 //
 // When a rank fails, its partners' calls (or their events) throw Aborted instead of hanging.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "src/core/check.h"
@@ -45,7 +56,7 @@ struct Call {
   Collective collective{};
   Tensor in{};    // what this rank brings; undefined where it brings nothing
   Tensor out{};   // where its result goes; undefined where it gets nothing
-  int root = 0;   // of broadcast and reduce; of a message the other rank
+  int root = 0;   // the root of broadcast and reduce; the rank at the other end of a message
   Event after{};  // when the tensors are ready
 
   // The tensor that bytes_sent() counts; the other ranks' have the same size.
@@ -58,12 +69,9 @@ std::string wrong_size(int from, const std::string& sent_bytes, int64_t wanted_b
 // Where messages go, and what a communicator may need to have ready for them.
 struct Route {
   int from = 0, to = 0;
-  int64_t bytes = 0;  // of the largest message
+  int64_t bytes = 0;  // the size of the largest message
   int under_way = 2;  // messages at a time; with more of them a sender may have to wait for the receiver
-
-  bool serves(const Route& other) const {
-    return from == other.from && to == other.to && bytes >= other.bytes && under_way >= other.under_way;
-  }
+  bool operator==(const Route&) const = default;
 };
 
 // Another rank failed; the cause is reported there.
@@ -106,8 +114,8 @@ class Communicator {
   // theirs = part rank() of every rank's `mine`, one after the other; both have the same size.
   Event all_to_all(const Tensor& mine, Tensor& theirs, const Event& ready);
 
-  // Collective: opens routes, the same on every rank, besides those that are open. Routes of a group are not those of
-  // the whole.
+  // Collective: opens routes, the same on every rank, besides those that are open. One that is open already serves both
+  // from now on, the larger messages and the more of them. Routes of a group are not those of the whole.
   void connect(const std::vector<Route>& routes);
   // Sends `tensor` to rank `to`, along an open route.
   Event send(const Tensor& tensor, int to, const Event& ready);
@@ -122,7 +130,7 @@ class Communicator {
   Event checked(const Call& call);
   void check_route(int from, int to, const Tensor& tensor) const;
 
-  std::vector<Route> routes_;
+  std::map<std::pair<int, int>, Route> routes_;  // by sender and receiver
 };
 
 }  // namespace owt

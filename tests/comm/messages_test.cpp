@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, Messages,
                            return concat(name_of(std::get<0>(info.param)), "_", std::get<1>(info.param));
                          });
 
-// Of every size, from nothing to more than MPI moves at once, and exactly as much as that.
+// The sizes go from nothing to more than MPI moves at once, and include exactly as much as that.
 TEST_P(Messages, ReachTheRankTheyAreForAsTheyWereSent) {
   if (!one_memory() && ranks() > 3) GTEST_SKIP() << "so many routes take long on simulated GPUs";
   run([&](Communicator& comm) {
@@ -335,6 +335,24 @@ TEST_P(Messages, WithoutARouteAreRefused) {
   });
 }
 
+TEST_P(Messages, FindARouteThatIsOpenedTwiceFitForBoth) {
+  constexpr int kMessages = 5;
+  run([&](Communicator& inner) {
+    const auto comm = make_half_wire(inner, device());
+    comm->connect({{0, 1, 4'000, 1}, {0, 1, 4, kMessages}});
+    comm->connect({{0, 1, 400, 2}});
+    const Stream stream(device());
+    std::vector<Tensor> all;
+    for (int i = 0; i < kMessages; ++i) all.push_back(filled(1'000, comm->rank() == 0 ? static_cast<float>(i) : -1));
+    for (Tensor& tensor : all) {
+      if (comm->rank() == 0) stream.wait(comm->send(tensor, 1, {}));
+      if (comm->rank() == 1) stream.wait(comm->receive(tensor, 0, {}));
+    }
+    stream.synchronize();
+    for (size_t i = 0; i < kMessages && comm->rank() == 1; ++i) EXPECT_TRUE(all_are(all[i], static_cast<int>(i)));
+  });
+}
+
 TEST_P(Messages, AreCountedWhereTheyAreSent) {
   run([&](Communicator& inner) {
     Profiler profiler;
@@ -379,6 +397,23 @@ TEST_P(Messages, OverAHalfWireAreRoundedAndTakeHalfTheBytes) {
     EXPECT_EQ(arrived.data<int32_t>()[0], 1'000'001) << "whole numbers are not rounded";
     EXPECT_EQ(arrived.data<int32_t>()[1], before);
     EXPECT_EQ(counted.bytes(), 2 * kElements + 8);
+  });
+}
+
+TEST_P(Messages, OfAGroupOverAHalfWireAreCountedOnceWithTheWhole) {
+  run([&](Communicator& inner) {
+    ProfiledCommunicator counted(inner, nullptr);
+    const auto whole = make_half_wire(counted, device());
+    const auto group = whole->split(whole->rank() % 2);
+    group->connect(group->ranks() > 1 ? std::vector<Route>{{0, 1, kMost}} : std::vector<Route>());
+    const int64_t before = counted.bytes();
+    Tensor tensor = filled(100, group->rank() == 0 ? 259 : 0);
+    if (group->ranks() > 1 && group->rank() == 0) group->send(tensor, 1, {}).wait();
+    if (group->rank() == 1) group->receive(tensor, 0, {}).wait();
+    EXPECT_EQ(counted.bytes() - before, group->ranks() > 1 && group->rank() == 0 ? 200 : 0);
+    if (group->rank() == 1) {
+      EXPECT_TRUE(all_are(tensor, 260));
+    }
   });
 }
 
