@@ -25,7 +25,7 @@ struct BenchLimits {
 
 struct CollectiveTime {
   Collective collective;
-  int64_t bytes = 0;      // of the whole tensor, as of bytes_sent(); what was asked for, rounded up to equal shares
+  int64_t bytes = 0;      // the whole tensor's, as bytes_sent() counts; what was asked for, rounded up to equal shares
   double seconds = 0;     // from the moment all ranks are ready to the end on the last rank; median
   int calls = 0;          // timed
   bool overlaps = false;  // the call returned before the collective was over
@@ -36,7 +36,7 @@ struct CollectiveTime {
 CollectiveTime time_collective(Communicator& comm, Collective collective, int64_t bytes, const BenchLimits& limits,
                                Device device = Device::kCpu);
 
-// Of this host's name; all ranks must call it.
+// How many different hosts the ranks are on; all ranks must call it.
 int count_hosts(Communicator& comm, Device device = Device::kCpu);
 
 }  // namespace owt

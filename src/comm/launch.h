@@ -8,8 +8,8 @@
 namespace owt {
 
 struct Launch {
-  int rank = 0, ranks = 1;              // of the processes that were started together
-  int local_rank = 0, local_ranks = 1;  // of those on this host; local_ranks is 1 where the launcher does not say
+  int rank = 0, ranks = 1;              // among the processes that were started together
+  int local_rank = 0, local_ranks = 1;  // among those on this host; 1 of them where the launcher does not say
   bool bound = false;                   // the launcher gave this process cores of its own
   std::string by;                       // what the environment is that of: "Open MPI", "PMI", "Slurm"; empty: none
 

@@ -102,7 +102,7 @@ class NcclCommunicator : public Communicator {
     for (int r = 0; r < ranks(); ++r) {
       const Card& card = cards[static_cast<size_t>(r)];
       if (card.color != color) continue;
-      if (part.ranks == 0) part.id = card.id;  // of the first rank
+      if (part.ranks == 0) part.id = card.id;  // the first rank's
       if (r < rank()) ++part.rank;
       ++part.ranks;
     }

@@ -53,7 +53,7 @@ void print_once(const std::string& text) {
 // What a process says of itself at the start.
 struct Introduction {
   Peer peer;
-  std::string post;  // of rank 0: see Watch::Post
+  std::string post;  // where rank 0 is found: see Watch::Post
 
   std::string text() const { return concat(peer.process, ' ', peer.host, ' ', post); }
   static Introduction from(const std::string& text) {

@@ -12,7 +12,7 @@ class ProfiledCommunicator : public Communicator {
  public:
   // Both must outlive this; profiler may be null.
   ProfiledCommunicator(Communicator& inner, Profiler* profiler) : inner_(inner), profiler_(profiler) {}
-  // Of a group of them: its bytes count with those of the whole.
+  // A group split off from `whole`: its bytes count with those of the whole.
   ProfiledCommunicator(std::unique_ptr<Communicator> inner, ProfiledCommunicator& whole)
       : inner_(*inner), profiler_(whole.profiler_), bytes_(whole.bytes_), owned_(std::move(inner)) {}
 

@@ -130,7 +130,7 @@ void Connection::flush() {
   while (open() && !out_.empty()) {
     const ssize_t sent = ::send(socket_, out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
-    // Of a connection that is broken receive() tells, after what was sent before it broke.
+    // receive() tells of a broken connection, after what was sent before it broke.
     if (sent < 0 && errno != EAGAIN) out_.clear();
     if (sent < 0) return;
     out_.erase(0, static_cast<size_t>(sent));

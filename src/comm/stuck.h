@@ -25,7 +25,7 @@ struct Standing {
   WaitsFor waits_for = WaitsFor::kNothing;
   double still_s = 0;      // since its last sign of work
   int64_t collective = 0;  // the number of the last one it has begun, from 1; 0: none
-  std::string name{};      // of that; or of the message that it waits for
+  std::string name{};      // that collective's name, or the message's that it waits for
   int peer = -1;           // the rank at the other end of that message; -1: it waits for none
   bool operator==(const Standing&) const = default;
 

@@ -74,7 +74,8 @@ TEST(Bench, TellsWhetherACallReturnsBeforeItsCollectiveIsOver) {
   });
 }
 
-// Of seven calls, behind one to warm up, one whose overlap is seen and one that tells how many fit, three are at once.
+// Three of the seven timed calls are over at once. Before them one call warms up, one shows whether it overlaps, and
+// one tells how many fit.
 class MostlySlow : public Slow {
  public:
   using Slow::Slow;
