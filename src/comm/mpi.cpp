@@ -63,9 +63,8 @@ class MpiCommunicator : public Communicator {
   Event post(const Call& call) {
     call.after.wait();
     const int peer = group_->members[static_cast<size_t>(call.root)];
-    return Event(
-        process_.thread.post(described(call.collective, peer), peer,
-                             [call, group = group_](MessageParts& parts) { begin_message(*group, call, parts); }));
+    const MpiMessage message(call, peer, MpiWire::tag_of(*group_, MpiWire::kMessages));
+    return Event(process_.thread.post(described(call.collective, peer), message));
   }
 
   MpiProcess& process_;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 
 #include "src/core/activity.h"
 #include "src/core/threads.h"
@@ -21,35 +20,7 @@ constexpr auto kRest = std::chrono::microseconds(50);
 // How much earlier MPI may notice that a process has ended than the watch.
 constexpr auto kWatchIsLate = std::chrono::milliseconds(1000);
 
-double ms_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-}
-
-// Throws Error where a part has not as many bytes as it was to have. The message has as many as came before that part
-// and in it; where too many come, MPI does not say how many.
-void check_part(const MessageParts& parts, size_t index, const MPI_Status& status, bool failed) {
-  const int error = failed ? status.MPI_ERROR : MPI_SUCCESS;
-  if (error == MPI_ERR_TRUNCATE) throw Error(wrong_size(parts.from, concat("more than ", parts.wanted), parts.wanted));
-  if (error != MPI_SUCCESS) OWT_MPI(error);
-  if (parts.bytes[index] < 0) return;
-  int came = 0;
-  OWT_MPI(MPI_Get_count(&status, MPI_BYTE, &came));
-  if (came == parts.bytes[index]) return;
-  int64_t sent = came;
-  for (size_t i = 0; i < index; ++i) sent += parts.bytes[i];
-  throw Error(wrong_size(parts.from, std::to_string(sent), parts.wanted));
-}
-
 }  // namespace
-
-void detail::check_mpi(int result, const char* call) {
-  if (result == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING] = "";
-  int length = 0;
-  MPI_Error_string(result, text, &length);
-  fail("MPI: ", std::string(text, static_cast<size_t>(length)), " in ", call,
-       "; look at the logs of the other ranks and at the network");
-}
 
 MpiThread::MpiThread(const LostRanks& lost_ranks) : lost_ranks_(lost_ranks) {
   thread_ = std::thread([this] { loop(); });
@@ -74,10 +45,8 @@ std::shared_ptr<MpiThread::Job> MpiThread::run(std::string name, std::function<v
   return job;
 }
 
-std::shared_ptr<MpiThread::Job> MpiThread::post(std::string name, int peer, std::function<void(MessageParts&)> begin) {
-  auto job = std::make_shared<Job>(*this, std::move(name), nullptr);
-  job->peer_ = peer;
-  job->work_ = [&parts = job->parts_, begin = std::move(begin)] { begin(parts); };
+std::shared_ptr<MpiThread::Job> MpiThread::post(std::string name, const MpiMessage& message) {
+  auto job = std::make_shared<Job>(*this, std::move(name), nullptr, message);
   {
     const std::lock_guard lock(mutex_);
     posted_.push_back(job);
@@ -89,7 +58,7 @@ std::shared_ptr<MpiThread::Job> MpiThread::post(std::string name, int peer, std:
 
 bool MpiThread::in_queue(const Event& event) {
   const auto* const job = dynamic_cast<const Job*>(event.pending());
-  return job && job->peer_ < 0;
+  return job && !job->message_;
 }
 
 void MpiThread::loop() {
@@ -136,7 +105,7 @@ void MpiThread::execute(Job& job) {
   guarded(job.name_, [&] {
     const auto begin = std::chrono::steady_clock::now();
     job.work_();
-    job.ms_ = ms_since(begin);
+    job.ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
     job.work_ = nullptr;
     job.finish(nullptr);
   });
@@ -177,35 +146,14 @@ bool MpiThread::move_messages() {
     messages_.insert(messages_.end(), posted_.begin(), posted_.end());
     posted_.clear();
   }
-  for (const std::shared_ptr<Job>& message : messages_) any = move(*message) || any;
-  std::erase_if(messages_, [](const std::shared_ptr<Job>& message) { return message->done(); });
+  for (const std::shared_ptr<Job>& job : messages_) {
+    any = job->message_->move() || any;
+    if (!job->message_->over()) continue;
+    job->ms_ = job->message_->ms();
+    job->finish(nullptr);
+  }
+  std::erase_if(messages_, [](const std::shared_ptr<Job>& job) { return job->done(); });
   return any;
-}
-
-// The same of one message.
-bool MpiThread::move(Job& message) {
-  MessageParts& parts = message.parts_;
-  const bool begins = parts.requests.empty();
-  if (begins) {
-    parts.begun = std::chrono::steady_clock::now();
-    message.work_();
-  }
-  const auto count = static_cast<int>(parts.requests.size());
-  int arrived = 0;
-  arrived_.resize(parts.requests.size());
-  statuses_.resize(parts.requests.size());
-  const int result = MPI_Testsome(count, parts.requests.data(), &arrived, arrived_.data(), statuses_.data());
-  if (result != MPI_ERR_IN_STATUS) OWT_MPI(result);
-  for (size_t i = 0; i < static_cast<size_t>(arrived); ++i)
-    check_part(parts, static_cast<size_t>(arrived_[i]), statuses_[i], result != MPI_SUCCESS);
-  if (arrived > 0) note_work();
-  parts.moved += arrived;
-  if (parts.moved == count) {
-    message.ms_ = ms_since(parts.begun);
-    message.work_ = nullptr;
-    message.finish(nullptr);
-  }
-  return begins || arrived > 0;
 }
 
 // After a failure no message comes to its end any more.
@@ -277,7 +225,7 @@ void MpiThread::Job::wait() {
   if (!done()) {
     const Waits waits(WaitsFor::kOthers);
     std::optional<WaitsForMessage> message;
-    if (peer_ >= 0) message.emplace(name_, peer_);
+    if (message_) message.emplace(name_, message_->peer());
     thread_.begin_wait();
     {
       std::unique_lock lock(mutex_);

@@ -1,44 +1,23 @@
 // The communication thread of a process: a queue of jobs, and how to wait for messages. For mpi*.cpp of this folder.
 #pragma once
 
-#include <mpi.h>
-
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "src/comm/communicator.h"
 #include "src/comm/lost_ranks.h"
+#include "src/comm/mpi_message.h"
 #include "src/core/stream.h"
 
-// Every call of MPI goes through this: throws Error with the call and MPI's text.
-#define OWT_MPI(call) ::owt::detail::check_mpi((call), #call)
-
 namespace owt {
-
-namespace detail {
-void check_mpi(int result, const char* call);
-}
-
-using Requests = std::vector<MPI_Request>;
-
-// What a message is on its way as.
-struct MessageParts {
-  Requests requests;
-  std::vector<int> bytes;  // that must come with each; -1: it is sent
-  int moved = 0;           // how many have
-  int64_t wanted = 0;      // bytes that the receiver wants of all
-  std::chrono::steady_clock::time_point begun{};
-  int from = 0;  // rank of the group, for errors
-};
 
 class MpiThread {
  public:
@@ -52,9 +31,8 @@ class MpiThread {
   // Queues work(); `name` stands for it in messages. The event ends with it, and throws what it
   // throws. After a failure all further jobs fail, and what they hold stays in memory, because messages may still come.
   std::shared_ptr<Job> run(std::string name, std::function<void()> work);
-  // Begins a message with begin(parts) as soon as the thread can, even while work is under way, and ends it when all of
-  // its parts have moved. peer: the process at its other end.
-  std::shared_ptr<Job> post(std::string name, int peer, std::function<void(MessageParts&)> begin);
+  // Begins a message as soon as the thread can, even while work is under way. The event ends with it.
+  std::shared_ptr<Job> post(std::string name, const MpiMessage& message);
   // The event is that of some run(), and so comes before whatever is queued from now on.
   static bool in_queue(const Event& event);
   void set_crowded(bool crowded) { crowded_.store(crowded); }
@@ -75,7 +53,6 @@ class MpiThread {
   template <class Work>
   void guarded(const std::string& name, const Work& work);
   bool move_messages();
-  bool move(Job& message);
   void end_messages();
   void begin_wait();
   void end_wait() { --waiting_; }
@@ -90,16 +67,15 @@ class MpiThread {
   std::deque<std::shared_ptr<Job>> queue_;
   Jobs posted_;  // messages that have not begun
   bool stopped_ = false;
-  int64_t calls_ = 0;  // of begin_wait(): somebody has begun to wait
+  int64_t calls_ = 0;  // calls of begin_wait(): somebody has begun to wait
   std::condition_variable wake_;
 
-  // Of the thread itself.
+  // What follows is the thread's own.
   int idle_ = 0;            // tests since something last was done
   int64_t calls_seen_ = 0;  // when idle_ began
   const Job* running_ = nullptr;
   Jobs messages_;  // under way, in the order in which they were posted
   std::vector<int> arrived_;
-  std::vector<MPI_Status> statuses_;
   std::vector<std::byte> scratch_;
   std::exception_ptr failure_;
   Jobs failed_;
@@ -107,11 +83,11 @@ class MpiThread {
   std::thread thread_;
 };
 
-// Work of the queue as an event.
+// Work of the queue, or a message, as an event.
 class MpiThread::Job : public Event::Pending {
  public:
-  Job(MpiThread& thread, std::string name, std::function<void()> work)
-      : thread_(thread), name_(std::move(name)), work_(std::move(work)) {}
+  Job(MpiThread& thread, std::string name, std::function<void()> work, std::optional<MpiMessage> message = {})
+      : thread_(thread), name_(std::move(name)), work_(std::move(work)), message_(std::move(message)) {}
 
   void wait() override;
   bool done() const override { return done_.load(); }
@@ -126,10 +102,9 @@ class MpiThread::Job : public Event::Pending {
   MpiThread& thread_;
   std::string name_;
   std::function<void()> work_;
-  int peer_ = -1;       // of a message
-  MessageParts parts_;  // of a message under way
+  std::optional<MpiMessage> message_;
   std::exception_ptr failure_;
-  double ms_ = 0;  // of the work; written before done_
+  double ms_ = 0;  // what the work took; written before done_
   std::atomic<bool> done_{false};
   std::mutex mutex_;
   std::condition_variable finished_;

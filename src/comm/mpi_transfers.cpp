@@ -11,8 +11,6 @@
 namespace owt {
 namespace {
 
-// So that a large tensor on a slow link shows that it moves (stuck.h); MPI counts bytes in an int, besides.
-constexpr int64_t kMostInMessage = 4 << 20;
 constexpr int64_t kChunk = 512 << 10;  // bytes; what is added while the next one travels
 constexpr int64_t kLeastChunk = 64 << 10;
 constexpr int64_t kMostScratch = 64 << 20;
@@ -235,20 +233,20 @@ void send_reduce(MpiWire& wire, const Tensor& mine, Tensor& sum_on_root, int roo
 }  // namespace
 
 void MpiWire::send(Requests& requests, const std::byte* from, int64_t bytes, int to_rank, Tag tag) {
-  for (int64_t sent = 0; sent < bytes; sent += kMostInMessage) {
-    const int count = static_cast<int>(std::min(kMostInMessage, bytes - sent));
+  for (int64_t sent = 0; sent < bytes; sent += kMostInRequest) {
+    const int count = static_cast<int>(std::min(kMostInRequest, bytes - sent));
     requests.push_back(MPI_REQUEST_NULL);
-    OWT_MPI(MPI_Isend(from + sent, count, MPI_BYTE, group_.members[static_cast<size_t>(to_rank)],
-                      group_.context * kTags + tag, MPI_COMM_WORLD, &requests.back()));
+    OWT_MPI(MPI_Isend(from + sent, count, MPI_BYTE, group_.members[static_cast<size_t>(to_rank)], tag_of(group_, tag),
+                      MPI_COMM_WORLD, &requests.back()));
   }
 }
 
 void MpiWire::receive(Requests& requests, std::byte* to, int64_t bytes, int from_rank, Tag tag) {
-  for (int64_t received = 0; received < bytes; received += kMostInMessage) {
-    const int count = static_cast<int>(std::min(kMostInMessage, bytes - received));
+  for (int64_t received = 0; received < bytes; received += kMostInRequest) {
+    const int count = static_cast<int>(std::min(kMostInRequest, bytes - received));
     requests.push_back(MPI_REQUEST_NULL);
     OWT_MPI(MPI_Irecv(to + received, count, MPI_BYTE, group_.members[static_cast<size_t>(from_rank)],
-                      group_.context * kTags + tag, MPI_COMM_WORLD, &requests.back()));
+                      tag_of(group_, tag), MPI_COMM_WORLD, &requests.back()));
   }
 }
 
@@ -270,26 +268,6 @@ void transfer(MpiWire& wire, const Call& call) {
     case Collective::kSend:
     case Collective::kReceive:
       break;
-  }
-}
-
-// The last part is one that is not full, and may be empty: so every other size than the sender's is found.
-void begin_message(const MpiGroup& group, const Call& call, MessageParts& parts) {
-  Tensor out = call.out;
-  const bool sends = call.collective == Collective::kSend;
-  const int peer = group.members[static_cast<size_t>(call.root)],
-            tag = group.context * MpiWire::kTags + MpiWire::kMessages;
-  parts.wanted = call.whole().bytes();
-  parts.from = call.root;
-  for (int64_t at = 0; at <= parts.wanted; at += kMostInMessage) {
-    const int count = static_cast<int>(std::min(kMostInMessage, parts.wanted - at));
-    parts.requests.push_back(MPI_REQUEST_NULL);
-    parts.bytes.push_back(sends ? -1 : count);
-    MPI_Request* const request = &parts.requests.back();
-    if (sends)
-      OWT_MPI(MPI_Isend(bytes_of(call.in) + at, count, MPI_BYTE, peer, tag, MPI_COMM_WORLD, request));
-    else
-      OWT_MPI(MPI_Irecv(bytes_of(out) + at, count, MPI_BYTE, peer, tag, MPI_COMM_WORLD, request));
   }
 }
 

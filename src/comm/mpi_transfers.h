@@ -25,7 +25,8 @@ struct MpiGroup {
 class MpiWire {
  public:
   enum Tag { kParts, kSums, kMessages };
-  static constexpr int kTags = 3;
+  // MPI's tag; a group has three.
+  static int tag_of(const MpiGroup& group, Tag tag) { return group.context * 3 + tag; }
 
   MpiWire(MpiThread& thread, const MpiGroup& group) : thread_(thread), group_(group) {}
 
@@ -49,7 +50,5 @@ class MpiWire {
 
 // This rank's part in a collective; returns when it is over.
 void transfer(MpiWire& wire, const Call& call);
-// Begins a rank's end of a message.
-void begin_message(const MpiGroup& group, const Call& call, MessageParts& parts);
 
 }  // namespace owt
