@@ -7,12 +7,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
-#include <iterator>
-#include <random>
-#include <sstream>
 #include <thread>
 
-#include "src/comm/stuck.h"
+#include "src/comm/watch_links.h"
 #include "src/core/activity.h"
 
 namespace owt {
@@ -21,43 +18,23 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr auto kConnect = Milliseconds(3000);   // to one address
 constexpr auto kPatience = Milliseconds(3000);  // with being heard
-constexpr int64_t kOtherFiles = 512;            // that rank 0 has open beside its connections
 
 std::atomic<double> timeout_seconds{20}, stall_seconds{600}, start_seconds{0};
-
-enum Kind : uint32_t {
-  kHello = 0x6f777401,  // with the token; answered by kWelcome
-  kWelcome,
-  kAlive,  // text: the rank's Standing, to rank 0
-  kGoodbye,
-  kFailed,  // rank: who; text: why
-  kTold,    // answers kFailed
-  kLost,    // text: about whom and what
-};
 
 Milliseconds timeout_now() {
   return std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(watch_timeout()));
 }
-Clock::time_point start_ends() {
-  return Clock::now() + std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(start_timeout()));
-}
-Milliseconds alive_every() { return std::min(Milliseconds(1000), timeout_now() / 4); }
 
 }  // namespace
-
-std::optional<int> rank_of_hello(const Message& message, uint64_t token, int ranks) {
-  const bool ours = message.kind == kHello && message.text == std::to_string(token);
-  if (!ours || message.rank < 1 || message.rank >= ranks) return {};
-  return message.rank;
-}
 
 void set_watch_timeout(double seconds) { timeout_seconds.store(std::max(seconds, 0.5)); }
 double watch_timeout() { return timeout_seconds.load(); }
 void set_stall_timeout(double seconds) { stall_seconds.store(seconds); }
 double stall_timeout() { return stall_seconds.load(); }
 void set_start_timeout(double seconds) { start_seconds.store(seconds); }
+
+Milliseconds alive_every() { return std::min(Milliseconds(1000), timeout_now() / 4); }
 
 double start_timeout() {
   const char* const said = std::getenv("OWT_START_TIMEOUT");
@@ -72,64 +49,20 @@ double start_timeout() {
 // Listens to the other ranks, and speaks for this one.
 class Watch::Thread {
  public:
-  Thread(int rank, std::vector<Peer> peers, LostRanks& lost_ranks, std::vector<Overdue> overdue)
+  Thread(int rank, std::vector<Peer> peers, std::vector<WatchLink> links, LostRanks& lost_ranks,
+         std::vector<Overdue> overdue)
       : rank_(rank),
         peers_(std::move(peers)),
         lost_ranks_(lost_ranks),
         overdue_(std::move(overdue)),
-        bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+        links_(std::move(links)),
+        bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        thread_([this] { loop(); }) {}
 
   ~Thread() {
     tell([&] { stopped_ = true; });
-    if (thread_.joinable()) thread_.join();
+    thread_.join();
     close(bell_);
-  }
-
-  // Rank 0: waits for all others.
-  void accept_all(const Post& post) {
-    std::vector<Connection> strangers;
-    const auto give_up = start_ends();
-    auto next_alive = Clock::now();
-    while (links_.size() + 1 < peers_.size()) {
-      const auto now = Clock::now();
-      if (now >= give_up) fail_missing();
-      if (now >= next_alive) {  // whoever has come listens already
-        announce({kAlive, rank_, ""});
-        next_alive = now + alive_every();
-      }
-      std::vector<int> sockets{post.socket_};
-      for (const Connection& stranger : strangers) sockets.push_back(stranger.socket());
-      wait_readable(sockets, Milliseconds(100));
-      for (Connection come = accept_from(post.socket_); come.open(); come = accept_from(post.socket_))
-        strangers.push_back(std::move(come));
-      for (Connection& stranger : strangers) welcome(stranger, post.token_);
-      std::erase_if(strangers, [](const Connection& stranger) { return !stranger.open(); });
-    }
-  }
-
-  // The others: goes to rank 0.
-  void connect(const std::string& address) {
-    std::istringstream text(address);
-    uint64_t token = 0;
-    int port = 0;
-    text >> token >> port;
-    std::vector<std::string> addresses{std::istream_iterator<std::string>(text), std::istream_iterator<std::string>()};
-    // What comes last for other hosts comes first here.
-    if (peer(0).host == peer(rank_).host) std::reverse(addresses.begin(), addresses.end());
-    std::string tried;
-    for (const std::string& one : addresses) {
-      const std::string why = try_address(one, port, token);
-      if (why.empty()) return;
-      tried += concat(tried.empty() ? "" : ", ", one, ": ", why);
-    }
-    fail("rank ", rank_, " on ", peer(rank_).host, " cannot reach rank 0 on ", peer(0).host, " over TCP, port ", port,
-         " (", tried, "); let the hosts of a run connect to each other");
-  }
-
-  size_t ranks() const { return peers_.size(); }
-
-  void start() {
-    thread_ = std::thread([this] { loop(); });
   }
 
   void say_goodbye() {
@@ -140,65 +73,7 @@ class Watch::Thread {
   }
 
  private:
-  struct Link {
-    int rank = 0;
-    Connection connection;
-    Clock::time_point heard;
-    std::optional<Standing> standing{};
-    bool left = false;  // has said goodbye
-    bool told = false;  // has answered what this rank said of its failure
-  };
-
   const Peer& peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
-
-  // Takes in who says hello with the token; closes the connection of whoever says something else.
-  void welcome(Connection& stranger, uint64_t token) {
-    std::optional<int> rank;
-    bool known = true;
-    stranger.receive([&](const Message& message) {
-      rank = rank_of_hello(message, token, static_cast<int>(peers_.size()));
-      known = rank.has_value();
-    });
-    if (!known) stranger.close();
-    if (!rank) return;
-    stranger.send({kWelcome, 0, std::to_string(token)});
-    // Who comes again has given its first connection up.
-    std::erase_if(links_, [&](const Link& link) { return link.rank == *rank; });
-    links_.push_back({*rank, std::move(stranger), Clock::now()});
-  }
-
-  [[noreturn]] void fail_missing() const {
-    std::string missing;
-    for (int r = 1; r < static_cast<int>(peers_.size()); ++r) {
-      const bool here = std::any_of(links_.begin(), links_.end(), [&](const Link& link) { return link.rank == r; });
-      if (!here) missing += concat(missing.empty() ? "" : ", ", r, " on ", peer(r).host);
-    }
-    fail("ranks that have not connected to rank 0 on ", peer(0).host, " over TCP within ", start_timeout(),
-         " s: ", missing, "; let the hosts of a run connect to each other, or raise OWT_START_TIMEOUT");
-  }
-
-  // Empty, or why it failed.
-  std::string try_address(const std::string& address, int port, uint64_t token) {
-    try {
-      Connection connection = connect_to(address, port, kConnect);
-      connection.send({kHello, rank_, std::to_string(token)});
-      bool welcome = false;
-      const auto give_up = start_ends();
-      while (connection.open() && !welcome && Clock::now() < give_up) {
-        connection.flush();  // the hello may not have left yet
-        wait_readable({connection.socket()}, Milliseconds(100));
-        connection.receive([&](const Message& message) {
-          welcome = welcome || (message.kind == kWelcome && message.text == std::to_string(token));
-        });
-      }
-      if (!welcome && connection.open()) return concat("connected, but no answer within ", start_timeout(), " s");
-      if (!welcome) return "somebody else answers, or rank 0 has ended";
-      links_.push_back({0, std::move(connection), Clock::now()});
-      return {};
-    } catch (const Error& e) {
-      return e.what();
-    }
-  }
 
   template <class Change>
   void tell(const Change& change) {
@@ -230,7 +105,7 @@ class Watch::Thread {
       // This process itself has been stopped: what the others have said meanwhile is still to be read.
       const bool was_stopped = now - last > timeout / 2;
       if (was_stopped)
-        for (Link& link : links_) link.heard = now, link.standing.reset();
+        for (WatchLink& link : links_) link.heard = now, link.standing.reset();
       last = now;
       look_at_activity(now, was_stopped);
       listen();
@@ -241,7 +116,7 @@ class Watch::Thread {
         next_alive = now + alive_every();
         if (rank_ == 0) look_for_stuck(now);
       }
-      for (Link& link : links_) {
+      for (WatchLink& link : links_) {
         link.connection.flush();
         if (link.connection.open() && !link.left && now - link.heard >= timeout)
           lose(link, concat("it has not answered for ", watch_timeout(), " s"));
@@ -251,7 +126,7 @@ class Watch::Thread {
     }
   }
 
-  // Of the next call that is overdue.
+  // When the next call is overdue.
   Clock::time_point overdue_at() const {
     return loss_at_ && called_ < overdue_.size() ? *loss_at_ + overdue_[called_].grace : Clock::time_point::max();
   }
@@ -260,7 +135,7 @@ class Watch::Thread {
   // who lose rank 0 notice it at the same time, before the launcher ends them because of the first one that goes.
   Clock::time_point next_deadline(Milliseconds timeout) const {
     auto next = overdue_at();
-    for (const Link& link : links_)
+    for (const WatchLink& link : links_)
       if (link.connection.open() && !link.left) next = std::min(next, link.heard + timeout);
     return next;
   }
@@ -283,7 +158,7 @@ class Watch::Thread {
     if (lost_ranks_.any() || said_goodbye_) return;
     std::vector<std::optional<Standing>> standings(peers_.size());
     standings[0] = standing(now);
-    for (const Link& link : links_) {
+    for (const WatchLink& link : links_) {
       if (link.left || !link.connection.open()) continue;
       if (!link.standing) return;  // it has not said anything yet
       standings[static_cast<size_t>(link.rank)] = link.standing;
@@ -296,7 +171,7 @@ class Watch::Thread {
     const std::string text =
         concat("rank ", stuck.rank, " on ", its.host, " (process ", its.process, ") makes no progress: ", stuck.how);
     lost_ranks_.set_lost(text);
-    for (Link& link : links_) {
+    for (WatchLink& link : links_) {
       const bool is_it = link.rank == stuck.rank;
       link.connection.send(
           {kLost, stuck.rank, is_it ? concat("the other ranks have given this one up: ", stuck.how) : text});
@@ -306,26 +181,26 @@ class Watch::Thread {
   static std::optional<Standing> standing_in(const std::string& text) {
     try {
       return Standing::from(text);
-    } catch (const Error&) {  // of another program
+    } catch (const Error&) {  // it comes from another program
       return {};
     }
   }
 
   std::vector<int> readable() const {
     std::vector<int> sockets{bell_};
-    for (const Link& link : links_)
+    for (const WatchLink& link : links_)
       if (link.connection.open()) sockets.push_back(link.connection.socket());
     return sockets;
   }
 
   void listen() {
-    for (Link& link : links_) {
+    for (WatchLink& link : links_) {
       if (link.connection.open()) link.connection.receive([&](const Message& message) { take(link, message); });
       if (!link.connection.open() && !link.left) lose(link, "its process has ended");
     }
   }
 
-  void take(Link& link, const Message& message) {
+  void take(WatchLink& link, const Message& message) {
     link.heard = Clock::now();
     switch (message.kind) {
       case kAlive:
@@ -336,7 +211,7 @@ class Watch::Thread {
         return;
       case kFailed:
         lost_ranks_.set_failed(concat("rank ", message.rank, " failed: ", message.text));
-        for (Link& other : links_)
+        for (WatchLink& other : links_)
           if (&other != &link) other.connection.send(message);
         link.connection.send({kTold, rank_, ""});
         link.left = true;  // its end is no news
@@ -351,12 +226,12 @@ class Watch::Thread {
     }
   }
 
-  void lose(Link& link, const std::string& how) {
+  void lose(WatchLink& link, const std::string& how) {
     link.left = true;
     const std::string text = concat("rank ", link.rank, " on ", peer(link.rank).host, " (process ",
                                     peer(link.rank).process, ") was lost: ", how);
     lost_ranks_.set_lost(text);
-    for (Link& other : links_) {
+    for (WatchLink& other : links_) {
       if (&other != &link) other.connection.send({kLost, link.rank, text});
     }
     // If it goes on after all, it should end too.
@@ -381,22 +256,22 @@ class Watch::Thread {
   // yet. So it stays until all have.
   void look_for_answers() {
     if (!awaits_answers_) return;
-    for (const Link& link : links_)
+    for (const WatchLink& link : links_)
       if (link.connection.open() && !link.left && !link.told) return;
     awaits_answers_ = false;
     set_said();
   }
 
   void announce(const Message& message) {
-    for (Link& link : links_) link.connection.send(message);
+    for (WatchLink& link : links_) link.connection.send(message);
   }
 
   int rank_;
   std::vector<Peer> peers_;
   LostRanks& lost_ranks_;
   std::vector<Overdue> overdue_;
-  size_t called_ = 0;  // of them
-  std::vector<Link> links_;
+  size_t called_ = 0;  // how many of them were called
+  std::vector<WatchLink> links_;
   std::optional<Clock::time_point> loss_at_;
   bool said_goodbye_ = false, awaits_answers_ = false;
   Activity seen_;
@@ -411,34 +286,15 @@ class Watch::Thread {
   std::thread thread_;
 };
 
-Watch::Post::Post() {
-  const Listener listener = listen_anywhere();
-  socket_ = listener.socket;
-  port_ = listener.port;
-  std::random_device random;
-  token_ = (uint64_t{random()} << 32) | random();
-}
-
-Watch::Post::~Post() { close(socket_); }
-
-std::string Watch::Post::address() const {
-  std::string text = concat(token_, ' ', port_);
-  for (const std::string& one : addresses_of_host()) text += ' ' + one;
-  return text;
-}
-
-Watch::Watch(Post& post, std::vector<Peer> peers, LostRanks& lost_ranks, std::vector<Overdue> overdue)
-    : thread_(std::make_unique<Thread>(0, std::move(peers), lost_ranks, std::move(overdue))) {
-  allow_open_files(static_cast<int64_t>(thread_->ranks()) + kOtherFiles);
-  thread_->accept_all(post);
-  thread_->start();
+Watch::Watch(Post& post, std::vector<Peer> peers, LostRanks& lost_ranks, std::vector<Overdue> overdue) {
+  auto links = links_of_rank_0(post, peers);
+  thread_ = std::make_unique<Thread>(0, std::move(peers), std::move(links), lost_ranks, std::move(overdue));
 }
 
 Watch::Watch(const std::string& address, int rank, std::vector<Peer> peers, LostRanks& lost_ranks,
-             std::vector<Overdue> overdue)
-    : thread_(std::make_unique<Thread>(rank, std::move(peers), lost_ranks, std::move(overdue))) {
-  thread_->connect(address);
-  thread_->start();
+             std::vector<Overdue> overdue) {
+  auto links = links_to_rank_0(address, rank, peers);
+  thread_ = std::make_unique<Thread>(rank, std::move(peers), std::move(links), lost_ranks, std::move(overdue));
 }
 
 Watch::~Watch() = default;

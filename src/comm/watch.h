@@ -46,9 +46,10 @@ class Watch {
     Post(const Post&) = delete;
     Post& operator=(const Post&) = delete;
     std::string address() const;
+    int socket() const { return socket_; }
+    uint64_t token() const { return token_; }
 
    private:
-    friend class Watch;
     int socket_ = -1, port_ = 0;
     uint64_t token_ = 0;
   };
@@ -71,7 +72,7 @@ class Watch {
   // From now on the end of this process is no loss. Returns when that is said.
   void say_goodbye();
   // Tells all others that this rank has failed, with one line, and returns when they have answered, after 3 s at most.
-  // Of a rank other than 0 the answer is rank 0's, which tells the others.
+  // A rank other than 0 is answered by rank 0, which tells the others.
   void say_failed(const std::string& text);
 
  private:
