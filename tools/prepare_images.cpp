@@ -6,6 +6,7 @@
 
 #include "data/prepare/imagenet.h"
 #include "data/prepare/prepare.h"
+#include "data/prepare/split_folder.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"

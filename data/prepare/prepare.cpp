@@ -11,6 +11,7 @@
 #include "data/order.h"
 #include "data/photos/photo.h"
 #include "data/prepare/in_order.h"
+#include "data/prepare/split_folder.h"
 #include "data/prepare/tar.h"
 #include "data/shard_index.h"
 #include "src/core/check.h"
@@ -24,8 +25,6 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kPreparation = -1;  // no epoch of training visits the photos in this order
 constexpr int kRestartInRows = 1;     // a crop then need not be decoded from the top
-constexpr const char *kSettings = "prepare.json", *kDataset = "dataset.json", *kSkipped = "skipped.txt",
-                     *kLock = "prepare.lock";
 
 std::string without_control_characters(std::string text) {
   std::replace_if(
@@ -77,55 +76,12 @@ std::string first_difference(const std::string& there, const std::string& now) {
   return "another version";
 }
 
-// "000012.tar", and while it is written "000012.tar.tmp".
-bool is_ours(std::string name) {
-  if (name.ends_with(".tmp")) name.resize(name.size() - 4);
-  for (const char* known : {kSettings, kDataset, kSkipped, kLock, "stats.json"})
-    if (name == known) return true;
-  const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
-  const std::string ending = name.substr(digits);
-  return digits >= 6 && (ending == ".tar" || ending == ".index" || ending == ".skipped");
-}
-
-std::string in(const std::string& dir, const std::string& name) { return (fs::path(dir) / name).string(); }
-
-void make_folder(const std::string& dir) {
-  std::error_code error;
-  fs::create_directories(dir, error);
-  if (error) fail("cannot make folder ", dir, ": ", error.message());
-}
-
-void refuse_if_held(const FileLock& lock, const std::string& dir) {
-  if (lock.held_by_another()) fail("another process prepares ", dir, " at this moment; wait for it");
-}
-
-// The settings are written first and go last: without them nothing but they and the lock can be ours.
-void check_files(const std::string& dir) {
-  const bool settings = is_prepared_split(dir);
-  if (!fs::exists(dir)) return;
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
-    const std::string name = entry.path().filename().string();
-    if (settings ? !is_ours(name) : name != kLock && name != std::string(kSettings) + ".tmp")
-      fail(dir, " holds ", name, ", which is no part of a prepared data set",
-           settings ? "" : " that owt prepare began here", "; choose another folder");
-  }
-}
-
-// The lock of the folder, which is made where it is missing and must hold nothing else.
-std::string lock_path(const std::string& dir) {
-  make_folder(dir);
-  check_files(dir);
-  return in(dir, kLock);
-}
-
-class SplitFolder {
+class SplitWriter {
  public:
-  SplitFolder(const PhotoSources& sources, const std::string& dir, const PrepareSettings& settings)
-      : sources_(sources), settings_(settings), dir_(dir), lock_(lock_path(dir)) {
-    refuse_if_held(lock_, dir);
-    state_.photos = static_cast<int64_t>(sources_.photos.size());
-    order_ = epoch_order(settings_.seed, kPreparation, state_.photos, settings_.shuffle);
-    prepared_.shards = (state_.photos + settings_.shard_images - 1) / settings_.shard_images;
+  SplitWriter(const PhotoSources& sources, const std::string& dir, const PrepareSettings& settings)
+      : sources_(sources), settings_(settings), dir_(dir), held_((check_split_folder(dir), dir)) {
+    order_ = epoch_order(settings_.seed, kPreparation, photos(), settings_.shuffle);
+    prepared_.shards = (photos() + settings_.shard_images - 1) / settings_.shard_images;
   }
 
   Prepared prepare(const std::function<bool(const PrepareState&)>& go_on) {
@@ -136,14 +92,15 @@ class SplitFolder {
       prepared_.how = Prepared::How::kStopped;
       return prepared_;
     }
-    if (prepared_.images == 0)
-      fail("not one of the ", state_.photos, " images is good; ", write_skipped(), " says why");
+    if (prepared_.images == 0) fail("not one of the ", photos(), " images is good; ", write_skipped(), " says why");
     finish();
     return prepared_;
   }
 
  private:
-  std::string path(const std::string& name) const { return in(dir_, name); }
+  int64_t photos() const { return std::ssize(sources_.photos); }
+  PrepareState state() const { return {prepared_.images + prepared_.skipped, photos(), prepared_.skipped}; }
+  std::string path(const std::string& name) const { return (fs::path(dir_) / name).string(); }
   std::string path(int64_t shard, const char* ending) const { return path(shard_file_name(shard, ending)); }
 
   Prepared::How begin() {
@@ -174,21 +131,21 @@ class SplitFolder {
 
   // Whether a complete split still has all its images, as far as sizes tell.
   bool intact() const {
-    Prepared found{.skipped = static_cast<int64_t>(skipped_before().size()), .shards = prepared_.shards};
+    Prepared found{.skipped = static_cast<int64_t>(lines_of(path(kSkipped)).size()), .shards = prepared_.shards};
     for (int64_t shard = 0; shard < prepared_.shards; ++shard) {
       const auto index = index_of(shard);
       if (!index) return false;
       found.images += static_cast<int64_t>(index->records.size());
       found.bytes += static_cast<int64_t>(index->tar_bytes);
     }
-    return found.images + found.skipped == state_.photos && read_file(path(kDataset)) == summary_text(found);
+    return found.images + found.skipped == photos() && read_file(path(kDataset)) == summary_text(found);
   }
 
   // Makes a complete split a half prepared one, each shard again with its part of skipped.txt.
   void reopen() {
     log_warn("{}: some files are damaged or missing; they are made anew", dir_);
     std::map<std::string, std::string> lines;
-    for (const std::string& line : skipped_before()) lines[line.substr(0, line.find('\t'))] = line;
+    for (const std::string& line : lines_of(path(kSkipped))) lines[line.substr(0, line.find('\t'))] = line;
     for (int64_t shard = 0; shard < prepared_.shards; ++shard) {
       std::string part;
       for (int64_t place = begin_of(shard); place < begin_of(shard + 1); ++place)
@@ -200,10 +157,6 @@ class SplitFolder {
     sync_folder(dir_);
   }
 
-  std::vector<std::string> skipped_before() const {
-    return fs::exists(path(kSkipped)) ? text_lines(path(kSkipped)) : std::vector<std::string>();
-  }
-
   void remove_temporary(bool complete) {
     std::vector<fs::path> files;
     for (const fs::directory_entry& entry : fs::directory_iterator(dir_)) {
@@ -213,7 +166,7 @@ class SplitFolder {
     for (const fs::path& file : files) fs::remove(file);
   }
 
-  int64_t begin_of(int64_t shard) const { return std::min(shard * settings_.shard_images, state_.photos); }
+  int64_t begin_of(int64_t shard) const { return std::min(shard * settings_.shard_images, photos()); }
 
   void find_missing_shards() {
     for (int64_t shard = 0; shard < prepared_.shards; ++shard) {
@@ -224,27 +177,16 @@ class SplitFolder {
     }
   }
 
-  std::vector<std::string> skipped_in(int64_t shard) const {
-    const std::string file = path(shard, ".skipped");
-    return fs::exists(file) ? text_lines(file) : std::vector<std::string>();
-  }
-
   bool count_complete(int64_t shard) {
     const auto index = index_of(shard);
     if (!index) return false;
     const auto images = static_cast<int64_t>(index->records.size()),
-               skipped = static_cast<int64_t>(skipped_in(shard).size());
+               skipped = static_cast<int64_t>(lines_of(path(shard, ".skipped")).size());
     if (images + skipped != begin_of(shard + 1) - begin_of(shard)) return false;
-    count(images, skipped, index->tar_bytes);
-    return true;
-  }
-
-  void count(int64_t images, int64_t skipped, uint64_t tar_bytes) {
     prepared_.images += images;
     prepared_.skipped += skipped;
-    prepared_.bytes += static_cast<int64_t>(tar_bytes);
-    state_.done = prepared_.images + prepared_.skipped;
-    state_.skipped = prepared_.skipped;
+    prepared_.bytes += static_cast<int64_t>(index->tar_bytes);
+    return true;
   }
 
   void check_skipped() {
@@ -252,7 +194,7 @@ class SplitFolder {
     const std::string file = write_skipped();
     std::string first = text_lines(file).front();
     std::replace(first.begin(), first.end(), '\t', ' ');
-    fail(prepared_.skipped, " of ", state_.photos, " images cannot be used, more than --max-skipped allows (",
+    fail(prepared_.skipped, " of ", photos(), " images cannot be used, more than --max-skipped allows (",
          settings_.most_skipped, "): ", first, "; ", file, " lists them; with a higher limit the same command goes on");
   }
 
@@ -286,7 +228,7 @@ class SplitFolder {
       for (int64_t place = begin_of(shard); place < begin_of(shard + 1); ++place) {
         std::optional<Converted> photo;
         do {
-          if (!go_on(state_)) return false;
+          if (!go_on(state())) return false;
           photo = photos.next(std::chrono::milliseconds(200));
         } while (!photo);
         add(place, *photo, tar, index, skipped);
@@ -305,10 +247,8 @@ class SplitFolder {
   void add(int64_t place, const Converted& photo, TarWriter& tar, ShardIndex& index, std::string& skipped) {
     const PhotoSource& from = source(place);
     const std::string name = without_control_characters(from.name);
-    ++state_.done;
     if (!photo.problem.empty()) {
       skipped += name + "\t" + photo.problem + "\n";
-      ++state_.skipped;
       ++prepared_.skipped;
       return;
     }
@@ -328,7 +268,7 @@ class SplitFolder {
   std::string write_skipped() const {
     std::string all;
     for (int64_t shard = 0; shard < prepared_.shards; ++shard)
-      for (const std::string& line : skipped_in(shard)) all += line + "\n";
+      for (const std::string& line : lines_of(path(shard, ".skipped"))) all += line + "\n";
     write_file_atomically(path(kSkipped), all);
     return path(kSkipped);
   }
@@ -349,10 +289,9 @@ class SplitFolder {
   const PhotoSources& sources_;
   const PrepareSettings& settings_;
   const std::string dir_;
-  const FileLock lock_;
+  const HeldFolder held_;
   std::vector<int64_t> order_;    // source of each place
   std::vector<int64_t> missing_;  // shards
-  PrepareState state_;
   Prepared prepared_;
 };
 
@@ -360,49 +299,9 @@ class SplitFolder {
 
 Prepared prepare_split(const PhotoSources& sources, const std::string& dir, const PrepareSettings& settings,
                        const std::function<bool(const PrepareState&)>& go_on) try {
-  return SplitFolder(sources, dir, settings).prepare(go_on);
+  return SplitWriter(sources, dir, settings).prepare(go_on);
 } catch (const fs::filesystem_error& e) {
   fail("cannot prepare ", dir, ": ", e.what());
-}
-
-void check_split_folder(const std::string& dir) try { check_files(dir); } catch (const fs::filesystem_error& e) {
-  fail("cannot prepare ", dir, ": ", e.what());
-}
-
-void remove_split(const std::string& dir) try {
-  check_files(dir);
-  if (!is_prepared_split(dir)) return;
-  const FileLock lock(in(dir, kLock));
-  refuse_if_held(lock, dir);
-  fs::remove(in(dir, kDataset));
-  std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
-    const std::string name = entry.path().filename().string();
-    if (name != kLock && name != kSettings) files.push_back(entry.path());
-  }
-  for (const fs::path& file : files) fs::remove(file);
-  sync_folder(dir);
-  fs::remove(in(dir, kSettings));
-} catch (const fs::filesystem_error& e) {
-  fail("cannot remove what is prepared in ", dir, ": ", e.what());
-}
-
-bool is_prepared_split(const std::string& dir) { return fs::exists(fs::path(dir) / kSettings); }
-
-DataSetFolder::DataSetFolder(const std::string& dir) : dir_(dir), lock_((make_folder(dir), in(dir, kLock))) {
-  refuse_if_held(lock_, dir);
-}
-
-std::string DataSetFolder::classes_path() const { return in(dir_, "classes.txt"); }
-
-std::vector<std::string> DataSetFolder::classes() const {
-  return fs::exists(classes_path()) ? text_lines(classes_path()) : std::vector<std::string>();
-}
-
-void DataSetFolder::write_classes(const std::vector<std::string>& lines) const {
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  write_file_atomically(classes_path(), text);
 }
 
 }  // namespace owt

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "data/prepare/photo_sources.h"
-#include "src/core/files.h"
 
 namespace owt {
 
@@ -43,28 +42,5 @@ struct Prepared {
 // most_skipped photos were bad (all that is done stays, and a higher limit goes on); a full disk.
 Prepared prepare_split(const PhotoSources& sources, const std::string& dir, const PrepareSettings& settings,
                        const std::function<bool(const PrepareState&)>& go_on);
-
-// Whether the folder holds (a part of) a split that prepare_split() wrote.
-bool is_prepared_split(const std::string& dir);
-// Throws Error where `dir` holds a file that prepare_split() did not write; it need not exist.
-void check_split_folder(const std::string& dir);
-// Removes a split that prepare_split() wrote, and nothing else. Throws Error as the two above, before anything is
-// removed.
-void remove_split(const std::string& dir);
-
-// The folder of the splits and of classes.txt, held while this object lives. Made where it is missing. Throws Error
-// where another process holds it.
-class DataSetFolder {
- public:
-  explicit DataSetFolder(const std::string& dir);
-
-  std::string classes_path() const;
-  std::vector<std::string> classes() const;  // the lines of classes.txt; none where it is missing
-  void write_classes(const std::vector<std::string>& lines) const;
-
- private:
-  std::string dir_;
-  FileLock lock_;
-};
 
 }  // namespace owt

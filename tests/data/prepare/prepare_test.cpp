@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "data/photos/photo.h"
+#include "data/prepare/split_folder.h"
 #include "data/prepare/tar.h"
 #include "data/shard_index.h"
 #include "src/core/check.h"

@@ -1,0 +1,90 @@
+#include "data/prepare/split_folder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLock = "prepare.lock";
+
+// "000012.tar", and while it is written "000012.tar.tmp".
+bool is_ours(std::string name) {
+  if (name.ends_with(".tmp")) name.resize(name.size() - 4);
+  for (const char* known : {kSettings, kDataset, kSkipped, kLock, "stats.json"})
+    if (name == known) return true;
+  const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  const std::string ending = name.substr(digits);
+  return digits >= 6 && (ending == ".tar" || ending == ".index" || ending == ".skipped");
+}
+
+std::string path_in(const std::string& dir, const std::string& name) { return (fs::path(dir) / name).string(); }
+
+std::string lock_in(const std::string& dir) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error) fail("cannot make folder ", dir, ": ", error.message());
+  return path_in(dir, kLock);
+}
+
+}  // namespace
+
+HeldFolder::HeldFolder(const std::string& dir) : lock_(lock_in(dir)) {
+  if (lock_.held_by_another()) fail("another process prepares ", dir, " at this moment; wait for it");
+}
+
+bool is_prepared_split(const std::string& dir) { return fs::exists(path_in(dir, kSettings)); }
+
+// The settings are written first and go last: without them nothing but they and the lock can be ours.
+void check_split_folder(const std::string& dir) try {
+  const bool settings = is_prepared_split(dir);
+  if (!fs::exists(dir)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    if (settings ? !is_ours(name) : name != kLock && name != std::string(kSettings) + ".tmp")
+      fail(dir, " holds ", name, ", which is no part of a prepared data set",
+           settings ? "" : " that owt prepare began here", "; choose another folder");
+  }
+} catch (const fs::filesystem_error& e) {
+  fail("cannot prepare ", dir, ": ", e.what());
+}
+
+void remove_split(const std::string& dir) try {
+  check_split_folder(dir);
+  if (!is_prepared_split(dir)) return;
+  const HeldFolder held(dir);
+  fs::remove(path_in(dir, kDataset));
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    if (name != kLock && name != kSettings) files.push_back(entry.path());
+  }
+  for (const fs::path& file : files) fs::remove(file);
+  sync_folder(dir);
+  fs::remove(path_in(dir, kSettings));
+} catch (const fs::filesystem_error& e) {
+  fail("cannot remove what is prepared in ", dir, ": ", e.what());
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+  return fs::exists(path) ? text_lines(path) : std::vector<std::string>();
+}
+
+DataSetFolder::DataSetFolder(const std::string& dir) : dir_(dir), held_(dir) {}
+
+std::string DataSetFolder::classes_path() const { return path_in(dir_, "classes.txt"); }
+
+std::vector<std::string> DataSetFolder::classes() const { return lines_of(classes_path()); }
+
+void DataSetFolder::write_classes(const std::vector<std::string>& lines) const {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  write_file_atomically(classes_path(), text);
+}
+
+}  // namespace owt

@@ -1,0 +1,48 @@
+// The folders of a prepared data set (data/shard_index.h): which files in them are owt prepare's, and who works there.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/core/files.h"
+
+namespace owt {
+
+// The files of a split besides its shards.
+constexpr const char *kSettings = "prepare.json", *kDataset = "dataset.json", *kSkipped = "skipped.txt";
+// The lines of a file; none where it is missing.
+std::vector<std::string> lines_of(const std::string& path);
+
+// A folder, made where it is missing, that no other process can hold while this object lives. Throws Error where one
+// does.
+class HeldFolder {
+ public:
+  explicit HeldFolder(const std::string& dir);
+
+ private:
+  FileLock lock_;
+};
+
+// Whether the folder holds (a part of) a split that prepare_split() wrote.
+bool is_prepared_split(const std::string& dir);
+// Throws Error where `dir` holds a file that prepare_split() did not write; it need not exist.
+void check_split_folder(const std::string& dir);
+// Removes a split that prepare_split() wrote, and nothing else. Throws Error as check_split_folder() and HeldFolder,
+// before anything is removed.
+void remove_split(const std::string& dir);
+
+// The folder of the splits and of classes.txt, held while this object lives.
+class DataSetFolder {
+ public:
+  explicit DataSetFolder(const std::string& dir);
+
+  std::string classes_path() const;
+  std::vector<std::string> classes() const;  // the lines of classes.txt; none where it is missing
+  void write_classes(const std::vector<std::string>& lines) const;
+
+ private:
+  std::string dir_;
+  HeldFolder held_;
+};
+
+}  // namespace owt
