@@ -1,13 +1,12 @@
 #include "src/comm/bench.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <functional>
 #include <set>
-#include <string_view>
+#include <string>
 
+#include "src/comm/launch.h"
 #include "src/comm/on_host.h"
 #include "src/core/profiler.h"
 
@@ -107,9 +106,7 @@ CollectiveTime time_collective(Communicator& comm, Collective collective, int64_
 }
 
 int count_hosts(Communicator& comm, Device device) {
-  char name[256] = {};
-  gethostname(name, sizeof(name) - 1);
-  const auto all = on_host::gather(comm, std::vector{std::hash<std::string_view>()(name)}, device);
+  const auto all = on_host::gather(comm, std::vector{std::hash<std::string>()(host_name())}, device);
   return static_cast<int>(std::set(all.begin(), all.end()).size());
 }
 
