@@ -478,8 +478,9 @@ TEST_P(FailingMessages, EndWithTheRankAtTheirOtherEnd) {
         fail("rank zero has had enough");
       }
       Tensor none = empty(10);
-      if (comm.rank() == 1) comm.send(filled(1, 1), 0, {}).wait();
+      const Tensor first = filled(1, 1);
       try {
+        if (comm.rank() == 1) comm.send(first, 0, {}).wait();  // which may hear of the failure, too
         comm.receive(none, 0, {}).wait();
       } catch (const Aborted&) {
         ++aborted;
