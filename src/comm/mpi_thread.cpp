@@ -36,21 +36,20 @@ MpiThread::~MpiThread() {
 }
 
 std::shared_ptr<MpiThread::Job> MpiThread::run(std::string name, std::function<void()> work) {
-  auto job = std::make_shared<Job>(*this, std::move(name), std::move(work));
-  {
-    const std::lock_guard lock(mutex_);
-    queue_.push_back(job);
-  }
-  wake_.notify_all();
-  return job;
+  return call(std::make_shared<Job>(*this, std::move(name), std::move(work)));
 }
 
 std::shared_ptr<MpiThread::Job> MpiThread::post(std::string name, const MpiMessage& message) {
-  auto job = std::make_shared<Job>(*this, std::move(name), nullptr, message);
+  return call(std::make_shared<Job>(*this, std::move(name), nullptr, message));
+}
+
+std::shared_ptr<MpiThread::Job> MpiThread::call(std::shared_ptr<Job> job) {
   {
     const std::lock_guard lock(mutex_);
-    posted_.push_back(job);
-    any_posted_.store(true);
+    if (job->message_)
+      posted_.push_back(job), any_posted_.store(true);
+    else
+      queue_.push_back(job);
   }
   wake_.notify_all();
   return job;

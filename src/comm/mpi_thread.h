@@ -47,6 +47,7 @@ class MpiThread {
  private:
   using Jobs = std::vector<std::shared_ptr<Job>>;
 
+  std::shared_ptr<Job> call(std::shared_ptr<Job> job);  // queues it
   void loop();
   std::shared_ptr<Job> next();
   void execute(Job& job);

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <iostream>
 #include <mutex>
-#include <sstream>
 #include <thread>
 
 #include "src/comm/launch.h"
@@ -20,6 +19,7 @@
 #include "src/core/log.h"
 #include "src/core/printable.h"
 #include "src/core/profiler.h"
+#include "src/core/texts.h"
 
 namespace owt {
 namespace {
@@ -50,44 +50,21 @@ void print_once(const std::string& text) {
   }
 }
 
-// What a process says of itself at the start.
-struct Introduction {
-  Peer peer;
-  std::string post;  // where rank 0 is found: see Watch::Post
-
-  std::string text() const { return concat(peer.process, ' ', peer.host, ' ', post); }
-  static Introduction from(const std::string& text) {
-    Introduction said;
-    std::istringstream in(text);
-    in >> said.peer.process >> said.peer.host >> std::ws;
-    std::getline(in, said.post);
-    return said;
-  }
-};
-
-Peer this_process() { return {host_name(), static_cast<int>(getpid())}; }
-
 class Processes {
  public:
   // Throws Error. Not to be freed then: threads that hang in MPI use it.
   void start() {
     this_thread_is_the_rank();
     std::signal(SIGPIPE, SIG_IGN);  // MPI writes to processes that have ended
-    Introduction mine{this_process(), ""};
-    std::unique_ptr<Watch::Post> post;
-    if (launch().rank == 0) {
-      post = std::make_unique<Watch::Post>();
-      mine.post = post->address();
-    }
-    mpi_ = std::make_unique<Mpi>(launch(), lost_ranks_, mine.text(), start_timeout());
+    const auto post = launch().rank == 0 ? std::make_unique<Watch::Post>() : nullptr;
+    // Where rank 0 is found, and who this process is.
+    const std::string mine = packed({post ? post->address() : "", host_name(), std::to_string(getpid())});
+    mpi_ = std::make_unique<Mpi>(launch(), lost_ranks_, mine, start_timeout());
     world_ = mpi_->world(/*crowded=*/false);
+    const std::string address = unpacked(mpi_->texts().front()).at(0);
     std::vector<Peer> peers;
-    std::string address;
-    for (const std::string& text : mpi_->texts()) {
-      const Introduction said = Introduction::from(text);
-      if (peers.empty()) address = said.post;
-      peers.push_back(said.peer);
-    }
+    for (const std::string& text : mpi_->texts())
+      peers.push_back({unpacked(text).at(1), std::stoi(unpacked(text).at(2))});
     const std::vector<Watch::Overdue> overdue{{kGraceToSay, [this] { say_loss(); }},
                                               {kGraceToEnd, [this] { leave(); }}};
     watch_ = post ? std::make_unique<Watch>(*post, peers, lost_ranks_, overdue)
