@@ -1,9 +1,9 @@
 #include "src/comm/sockets.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "src/core/check.h"
@@ -31,55 +32,52 @@ constexpr uint32_t kMostBytes = 1 << 16;
 
 std::string why(int error) { return std::strerror(error); }
 
-// An address as the system wants it; IPv4 as part of IPv6 where `mapped`.
-struct Address {
-  sockaddr_storage storage{};
-  socklen_t size = 0;
-  int family = AF_UNSPEC;
-};
-
+// An address in numbers as the system wants it.
+using Address = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 Address parsed(const std::string& text, int port) {
-  Address address;
-  auto* const v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
-  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
-  if (inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
-    v4->sin_port = htons(static_cast<uint16_t>(port));
-    address.size = sizeof *v4;
-    address.family = AF_INET;
-  } else if (inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) == 1) {
-    v6->sin6_port = htons(static_cast<uint16_t>(port));
-    address.size = sizeof *v6;
-    address.family = AF_INET6;
-  } else {
-    fail("'", text, "' is no address");
-  }
-  address.storage.ss_family = static_cast<sa_family_t>(address.family);
-  return address;
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  if (getaddrinfo(text.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) fail("'", text, "' is no address");
+  return {found, &freeaddrinfo};
+}
+
+int socket_for(const Address& address) {
+  return ::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
 // -1 where this host has no such addresses.
 int listening_socket(const std::string& any) {
   const Address address = parsed(any, 0);
-  const int socket = ::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int socket = socket_for(address);
   if (socket < 0) return -1;
   const int off = 0;
-  if (address.family == AF_INET6) setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  if (bind(socket, reinterpret_cast<const sockaddr*>(&address.storage), address.size) == 0 &&
-      listen(socket, SOMAXCONN) == 0)
-    return socket;
+  if (address->ai_family == AF_INET6) setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  if (bind(socket, address->ai_addr, address->ai_addrlen) == 0 && listen(socket, SOMAXCONN) == 0) return socket;
   ::close(socket);
   return -1;
 }
 
+// In numbers; empty for what is no address of IP, and for one that must name the interface (link-local).
 std::string text_of(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address->sa_family == AF_INET)
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
-  if (address->sa_family == AF_INET6) {
-    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-    if (!IN6_IS_ADDR_LINKLOCAL(&v6)) inet_ntop(AF_INET6, &v6, text, sizeof text);  // not without naming the interface
-  }
-  return text;
+  char text[NI_MAXHOST] = "";
+  const socklen_t size = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  if (address->sa_family == AF_INET || address->sa_family == AF_INET6)
+    getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return std::strchr(text, '%') ? "" : text;
+}
+
+// A signal does not end the wait.
+bool becomes_writable(int socket, std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
+  const auto give_up = Clock::now() + patience;
+  pollfd polled{socket, POLLOUT, 0};
+  int ready = -1;
+  do {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(give_up - Clock::now());
+    ready = poll(&polled, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
+  } while (ready < 0 && errno == EINTR);
+  return ready > 0;
 }
 
 }  // namespace
@@ -201,29 +199,12 @@ std::vector<std::string> addresses_of_host() {
   return addresses;
 }
 
-namespace {
-
-// A signal does not end the wait.
-bool becomes_writable(int socket, std::chrono::milliseconds patience) {
-  using Clock = std::chrono::steady_clock;
-  const auto give_up = Clock::now() + patience;
-  pollfd polled{socket, POLLOUT, 0};
-  int ready = -1;
-  do {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(give_up - Clock::now());
-    ready = poll(&polled, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
-  } while (ready < 0 && errno == EINTR);
-  return ready > 0;
-}
-
-}  // namespace
-
 Connection connect_to(const std::string& address, int port, std::chrono::milliseconds patience) {
   const Address to = parsed(address, port);
-  const int socket = ::socket(to.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int socket = socket_for(to);
   if (socket < 0) fail(why(errno));
   Connection connection(socket);
-  if (connect(socket, reinterpret_cast<const sockaddr*>(&to.storage), to.size) == 0) return connection;
+  if (connect(socket, to->ai_addr, to->ai_addrlen) == 0) return connection;
   if (errno != EINPROGRESS) fail(why(errno));
   if (!becomes_writable(socket, patience)) fail("no answer");
   int error = 0;
