@@ -14,7 +14,7 @@ struct Published {
 };
 
 Model shipped(const std::string& file) {
-  Config config = Config::file(std::string(OWT_SOURCE_DIR) + "/configs/models/" + file + ".toml");
+  Config config = Config::file(concat(OWT_SOURCE_DIR, "/configs/models/", file, ".toml"));
   return read_model(config);
 }
 
