@@ -52,7 +52,7 @@ std::string label(const std::string& text, double width) {
   return letters < 4 ? "" : text.substr(0, letters - 1) + "…";
 }
 
-// Of 1, 2 or 5 times a power of ten, about ten of which are in the time.
+// The distance of ticks: 1, 2 or 5 times a power of ten, about ten of which are in the time.
 double tick(double seconds) {
   const double rough = seconds / 10, power = std::pow(10, std::floor(std::log10(rough)));
   for (const double factor : {1.0, 2.0, 5.0})

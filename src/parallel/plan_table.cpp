@@ -18,7 +18,7 @@ std::string shard(const LayerPlan& layer) {
                            : format("{} of {}", part, layer.out.elements());
 }
 
-// Of the rank with the most.
+// The weights of the rank with the most.
 int64_t weight_bytes_of(const LayerPlan& layer) {
   int64_t bytes = 0;
   for (const Shape& param : layer.params) bytes += 4 * layer.most_elements(param);

@@ -38,7 +38,7 @@ class Seam {
   Tensor home_;
 };
 
-// Of this rank (of all); null where nothing is split. comm: of the model group, which must outlive it.
+// This rank's (of all); null where nothing is split. comm: that of the model group, which must outlive it.
 std::unique_ptr<Seam> make_seam(const Plan& plan, int64_t step_rows, int rank, Communicator& comm);
 
 }  // namespace owt

@@ -77,7 +77,7 @@ void summarize_row(const float* logits, int classes, int64_t label, float* stats
   write_stats(stats, sum, below, classes, own);
 }
 
-// Of a whole row.
+// The sums of a whole row.
 struct RowSums {
   float largest;
   double sum, mean;  // of exp(x - largest), of x - largest

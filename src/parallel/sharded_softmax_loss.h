@@ -17,7 +17,7 @@ namespace owt {
 
 constexpr int kTopClasses = 5;  // as many as decide about top-5
 
-// What a rank says about a row of its logits x, in f32. Of no classes: -infinities and zeros.
+// What a rank says about a row of its logits x, in f32. Without classes: -infinities and zeros.
 enum LossStat : int {
   // The largest logits, falling; NaN are left out; -infinity where there are fewer.
   kTopStats = 0,

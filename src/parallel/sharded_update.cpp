@@ -8,7 +8,7 @@
 namespace owt {
 namespace {
 
-// Of elements [first, first + count) of a bucket those in the share, counted from the first.
+// Those of the elements [first, first + count) of a bucket that are in the share, counted from the first.
 Slice part_in(const Slice& share, int64_t first, int64_t count) {
   const int64_t begin = std::clamp<int64_t>(share.begin - first, 0, count);
   return {begin, std::clamp<int64_t>(share.end - first, begin, count)};

@@ -24,7 +24,8 @@ double product_share(const StepLaunch& launch, double rows) {
   return launch.weight_gradient ? share * kConvolutionGradient : share;
 }
 
-// Of a convolution's weights cuDNN's fastest plans split the sum, and add the parts in a second launch.
+// For the gradient of a convolution's weights cuDNN's fastest plans split the sum, and add the parts in a second
+// launch.
 int launches_in(const StepLaunch& launch) {
   return launch.kind == LaunchKind::kConvolution && launch.weight_gradient ? 2 : 1;
 }

@@ -10,7 +10,7 @@ namespace owt {
 
 class StepLabels {
  public:
-  // Of a plan that moves labels. comm: of the model group, which must outlive this. rank: of all.
+  // The plan moves labels. comm: that of the model group, which must outlive this. rank: of all.
   StepLabels(const Plan& plan, int64_t step_rows, int rank, Communicator& comm);
 
   // Starts to bring all labels of the group together. mine: those of this rank's rows (i32).

@@ -22,7 +22,7 @@ class StepOrder {
   // Waits for the sums of all buckets, and updates.
   void update_front();
   int buckets() const { return static_cast<int>(plan_.buckets.size()); }
-  // Of a bucket whose sum goes to the ranks that update it: waits for that, updates, and sends the new weights.
+  // Waits for the sum of a bucket that each rank updates a share of, updates its own, and sends the new weights.
   void update_share(int bucket);
   void wait_for_weights();
 

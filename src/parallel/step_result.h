@@ -17,7 +17,7 @@ struct StepResult {
   bool stop = false;  // a rank was asked to stop
 };
 
-// Of sums over all ranks, which count every row of the step on one rank only.
+// What the sums over all ranks say, which count every row of the step on one rank only.
 StepResult step_result(const double* sums);
 
 }  // namespace owt

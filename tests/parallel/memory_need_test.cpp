@@ -121,7 +121,7 @@ TEST(MemoryNeed, OfLayersSplitByInputsTheSummandsAreKeptAndTheColumnsMoved) {
   EXPECT_DOUBLE_EQ(need.step_row_bytes, 4 * (own * 2 / 8 + all));
 }
 
-// Of fc's 48 weights; on the host one is read, received, brought into memory's order and cut.
+// A piece holds fc's 48 weights; on the host one is read, received, brought into memory's order and cut.
 TEST(MemoryNeed, CountsThePiecesOfCheckpoints) {
   const Plan plan = plan_of(2, Strategy::kOwtA, 8);
   const MemoryNeed need = memory_need(plan);

@@ -29,7 +29,7 @@ Network two_ranks(bool overlaps = true) {
   return network;
 }
 
-// Of a rank's 4 rows: conv 4 forward and 8 backward, fc 12 and 16, loss 1.
+// A rank's 4 rows take: conv 4 forward and 8 backward, fc 12 and 16, loss 1.
 FixedCompute compute() { return FixedCompute({{1, 2, 0.5}, {0, 0, 0}, {3, 4, 1}}, 0.25); }
 
 constexpr double kStepResult = kStepResultBytes / 96.0;  // half of it sent in each of two directions

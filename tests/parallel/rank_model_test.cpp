@@ -44,7 +44,7 @@ TEST(RankModel, IsAFrontAndRunsOfLayersBetweenGathers) {
   EXPECT_EQ(ranks.stage(0).out(), (Shape{3}));  // of 7: 4 and 3
 }
 
-// Of fc1 (12 features, 7 outputs) and fc2 (7 and 6) summing the outputs sends less, of fc3 (6 and 10) bringing the
+// For fc1 (12 features, 7 outputs) and fc2 (7 and 6) summing the outputs sends less, for fc3 (6 and 10) bringing the
 // input together.
 TEST(RankModel, ALayerSplitByInputsEndsARunOfLayers) {
   const Model model = small_model();

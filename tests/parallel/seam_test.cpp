@@ -53,7 +53,7 @@ Plan plan_of(const char* toml, Strategy strategy, int ranks, int64_t step_rows, 
   return make_plan(model_of(toml), {.ranks = ranks, .strategy = strategy, .step_rows = step_rows, .on = on});
 }
 
-// Of row `row` of the step: what the front puts out, and what the dense layers send back.
+// For row `row` of the step: what the front puts out, and what the dense layers send back.
 float value(int64_t step, int64_t row, int64_t feature) { return static_cast<float>(1000 * step + 10 * row + feature); }
 float gradient(int64_t step, int64_t row, int64_t feature) { return static_cast<float>(step + 5 * row - feature); }
 
