@@ -91,10 +91,4 @@ std::vector<Watched> DenseTape::watched() const {
   return all;
 }
 
-int64_t DenseTape::bytes() const {
-  int64_t total = 0;
-  for (const Stage& stage : stages_) total += stage.tape.bytes() + (stage.dx.defined() ? stage.dx.bytes() : 0);
-  return total;
-}
-
 }  // namespace owt

@@ -42,7 +42,6 @@ class DenseTape {
   void wait(TransferId transfer, const Stream& stream);
 
   std::vector<Watched> watched() const;  // see Tape; layers of the plan
-  int64_t bytes() const;
 
  private:
   // Layers that run one after the other without a move between them.

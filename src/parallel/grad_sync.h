@@ -19,10 +19,6 @@ class GradSync : public WeightSync {
   void start_gradients(int bucket, const Stream& stream) override;
   void start_copies(int bucket, const Stream& stream) override;
   void wait_for_gradients(int bucket, const Stream& stream) override;
-
-  std::span<const ParamPart> share(int) const override { return {}; }
-  void start_weights(int, const Stream&) override {}
-  void wait_for_weights(int, const Stream&) override {}
   Slice updated(const Param& param) const override { return {0, param.shape().elements()}; }
 
  private:

@@ -9,11 +9,6 @@
 
 namespace owt {
 
-int64_t kept_columns(const LayerPlan& layer) {
-  if (layer.by_inputs()) return layer.out.elements();  // summands
-  return layer.layout == Layout::kFeature ? layer.parts.front().size() : layer.out.elements();
-}
-
 namespace {
 
 // Elements per row that backward of a composite layer needs: the gradient of its output, that of the shortcut's input,
@@ -34,8 +29,8 @@ int64_t tape_elements(const Plan& plan, int64_t begin, int64_t end) {
   int64_t kept = 0, largest = 0, scratch = 0;
   for (int64_t i = begin; i < end; ++i) {
     const LayerPlan& at = plan.layer(i);
-    kept += (at.in_place && i > begin ? 0 : kept_columns(at)) + at.inner_elements();
-    largest = std::max(largest, kept_columns(at));
+    kept += (at.in_place && i > begin ? 0 : at.kept_columns()) + at.inner_elements();
+    largest = std::max(largest, at.kept_columns());
     scratch = std::max(scratch, scratch_elements(at));
   }
   return kept + 2 * largest + scratch;

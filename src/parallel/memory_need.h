@@ -18,9 +18,6 @@ struct MemoryNeed {
   int64_t rows_in(int64_t memory_bytes) const;  // of a step that fits; 0: not even one row
 };
 
-// The columns of a layer's output that rank 0 keeps.
-int64_t kept_columns(const LayerPlan& layer);
-
 // What the plan's weights and these actions of a full step (order.h) need; without a list, those of training.
 MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions);
 MemoryNeed memory_need(const Plan& plan);

@@ -3,22 +3,13 @@
 #include <algorithm>
 
 #include "src/core/check.h"
-#include "src/parallel/sharded_softmax_loss.h"
-#include "src/parallel/step_result.h"
+#include "src/parallel/transfers.h"
 
 namespace owt {
 namespace {
 
-// Of an element on the wire.
-int64_t gradient_bytes(const Plan& plan) { return plan.request.half_wire && plan.ranks() > 1 ? 2 : 4; }
-int64_t activation_bytes(const Plan& plan) {
-  return std::min(gradient_bytes(plan), size_of(activation_type(plan.request.on.precision)));
-}
-
-int64_t round_up_share(int64_t most, int ranks, int64_t bytes_each) { return most * ranks * bytes_each; }
-
-// Of a dense layer under owt-d: bringing its whole input together sends more than summing its outputs. At the boundary
-// the input comes by rows, so that summing needs an all_to_all besides, of 1 / ranks of the whole.
+// Whether bringing a dense layer's whole input together sends more than summing its outputs, under owt-d. At the
+// boundary the input comes by rows, so that summing needs an all_to_all besides, of 1 / ranks of the whole.
 bool sends_less_by_inputs(const Plan& plan, int64_t layer, Layout input) {
   if (!facts_of(plan.request.strategy).by_inputs) return false;
   const LayerPlan& at = plan.layer(layer);
@@ -57,7 +48,7 @@ void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   }
 }
 
-// What such a bucket takes of a layer; of a split one, of its largest part.
+// What such a bucket takes of a layer, or of the largest part of a split one.
 int64_t elements_in(const Bucket& bucket, const LayerPlan& at) {
   int64_t elements = 0;
   for (size_t p = 0; p < at.params.size(); ++p)
@@ -79,7 +70,7 @@ std::vector<Bucket> buckets_like(const Bucket& empty, const Plan& plan, int64_t 
 }
 
 std::vector<Bucket> buckets_of(const Plan& plan, int64_t begin, int64_t end) {
-  if (gradient_bytes(plan) == 4) return buckets_like({}, plan, begin, end);
+  if (plan.gradient_size() == 4) return buckets_like({}, plan, begin, end);
   std::vector<Bucket> buckets = buckets_like({.averages = false}, plan, begin, end);
   const std::vector<Bucket> averages = buckets_like({.trained = false}, plan, begin, end);
   buckets.insert(buckets.end(), averages.begin(), averages.end());
@@ -97,137 +88,25 @@ void fill_buckets(Plan& plan) {
     plan.back_buckets = buckets_of(plan, plan.boundary, static_cast<int64_t>(plan.layers.size()));
 }
 
-class TransferList {
- public:
-  explicit TransferList(Plan& plan) : plan_(plan) {}
-
-  // One more call of the transfer, which is new where it has no id yet.
-  void add(TransferId& id, const std::string& name, Collective collective, Group group, Layout from, Layout to,
-           int64_t tensor_bytes) {
-    if (id == kNoTransfer) {
-      id = static_cast<TransferId>(plan_.transfers.size());
-      plan_.transfers.push_back({name, collective, group, from, to});
-    }
-    Transfer& transfer = plan_.transfers[static_cast<size_t>(id)];
-    ++transfer.calls;
-    transfer.bytes += bytes_sent(collective, tensor_bytes, plan_.ranks_of(group));
-  }
-
- private:
-  Plan& plan_;
-};
-
-int64_t most_columns(const LayerPlan& layer) { return layer.parts.front().size(); }
-
-void list_boundary(Plan& plan, const StepRows& rows, const StepRows::RoundSize& round, TransferList& list) {
-  LayerPlan& first = plan.layer(plan.boundary);
-  const int64_t row_bytes = first.in.elements() * activation_bytes(plan);
-  TransferId &there = first.transfers.input, &back = first.transfers.input_gradient;
-  const std::string name = first.name + " input", gradient = name + " gradient";
-  if (facts_of(plan.request.strategy).shares_rows) {
-    if (plan.front_learns)
-      list.add(back, gradient, Collective::kAllReduce, Group::kModel, Layout::kPartial, Layout::kReplicated,
-               rows.most() * row_bytes);
-  } else if (facts_of(plan.request.strategy).rounds == Rounds::kOneRanks) {
-    list.add(there, name, Collective::kBroadcast, Group::kModel, Layout::kBatch, Layout::kReplicated,
-             round.rows * row_bytes);
-    if (plan.front_learns)
-      list.add(back, gradient, Collective::kReduce, Group::kModel, Layout::kPartial, Layout::kBatch,
-               round.rows * row_bytes);
-  } else if (first.by_inputs()) {
-    const int64_t bytes =
-        round_up_share(round.longest, plan.model_ranks, first.inputs.front().size() * activation_bytes(plan));
-    list.add(there, name, Collective::kAllToAll, Group::kModel, Layout::kBatch, Layout::kFeature, bytes);
-    if (plan.front_learns)
-      list.add(back, gradient, Collective::kAllToAll, Group::kModel, Layout::kFeature, Layout::kBatch, bytes);
-  } else {
-    const int64_t bytes = round_up_share(round.longest, plan.model_ranks, row_bytes);
-    list.add(there, name, Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated, bytes);
-    if (plan.front_learns)
-      list.add(back, gradient, Collective::kReduceScatter, Group::kModel, Layout::kPartial, Layout::kBatch, bytes);
-  }
-}
-
-void list_feature_gathers(Plan& plan, int64_t rows, TransferList& list) {
-  for (int64_t i = plan.boundary; i < static_cast<int64_t>(plan.layers.size()); ++i) {
-    LayerPlan& at = plan.layer(i);
-    if (at.by_inputs()) {
-      const int64_t bytes = round_up_share(most_columns(at), plan.model_ranks, rows * activation_bytes(plan));
-      list.add(at.transfers.output, at.name + " output", Collective::kReduceScatter, Group::kModel, Layout::kPartial,
-               Layout::kFeature, bytes);
-      list.add(at.transfers.output_gradient, at.name + " output gradient", Collective::kAllGather, Group::kModel,
-               Layout::kFeature, Layout::kReplicated, bytes);
-    }
-    if (!at.gather_before) continue;
-    const LayerPlan& before = plan.layer(i - 1);
-    const int64_t bytes = round_up_share(most_columns(before), plan.model_ranks, rows * activation_bytes(plan));
-    list.add(at.transfers.input, at.name + " input", Collective::kAllGather, Group::kModel, Layout::kFeature,
-             Layout::kReplicated, bytes);
-    if (plan.gradient_layout(i) == Layout::kPartial)
-      list.add(at.transfers.input_gradient, at.name + " input gradient", Collective::kReduceScatter, Group::kModel,
-               Layout::kPartial, Layout::kFeature, bytes);
-  }
-  const LayerPlan& last = plan.layers.back();
-  if (plan.sharded_loss)
-    list.add(plan.of_step.loss_statistics, "loss statistics", Collective::kAllGather, Group::kModel, Layout::kFeature,
-             Layout::kReplicated, plan.model_ranks * rows * kLossStats * 4);
-  else if (last.layout == Layout::kFeature)
-    list.add(plan.of_step.logits, "logits", Collective::kAllGather, Group::kModel, Layout::kFeature,
-             Layout::kReplicated, round_up_share(most_columns(last), plan.model_ranks, rows * activation_bytes(plan)));
-}
-
-// What the ranks must know of each other's logits is less than the logits.
-bool sends_less_sharded(const Plan& plan) {
-  const LayerPlan& last = plan.layers.back();
-  return last.layout == Layout::kFeature && kLossStats * 4 < most_columns(last) * activation_bytes(plan);
-}
-
-// Of a step: how often the parts behind the boundary are updated.
-int dense_updates(const Plan& plan, const StepRows& rows) {
-  return plan.request.dense_update == DenseUpdate::kRound ? static_cast<int>(rows.round_sizes(0).size()) : 1;
-}
-
-void list_transfers(Plan& plan) {
-  TransferList list(plan);
-  const StepRows rows = plan.rows(plan.request.step_rows);
-  if (plan.split()) {
-    if (plan.front_layout() == Layout::kBatch)
-      list.add(plan.of_step.labels, "labels", Collective::kAllGather, Group::kModel, Layout::kBatch,
-               Layout::kReplicated, round_up_share(rows.most(), plan.model_ranks, 4));
-    for (const StepRows::RoundSize& round : rows.round_sizes(0)) {
-      list_boundary(plan, rows, round, list);
-      list_feature_gathers(plan, round.rows, list);
-    }
-  }
-  for (const Bucket& bucket : plan.back_buckets)
-    for (int round = 0; round < dense_updates(plan, rows); ++round)
-      list.add(plan.of_step.dense_gradients, "dense gradients", Collective::kAllReduce, Group::kReplicas,
-               Layout::kPartial, Layout::kReplicated, plan.wire_bytes(bucket));
-  for (const Bucket& bucket : plan.buckets) {
-    const int64_t bytes = plan.wire_bytes(bucket);
-    if (plan.shares_update()) {  // shares are elements, which is as near to features as to anything
-      list.add(plan.of_step.gradients, "gradients", Collective::kReduceScatter, Group::kWorld, Layout::kPartial,
-               Layout::kFeature, bytes);
-      list.add(plan.of_step.weights, "weights", Collective::kAllGather, Group::kWorld, Layout::kFeature,
-               Layout::kReplicated, bucket.elements * 4);
-    } else if (!plan.copies_gradients() || plan.replicas() > 1) {
-      list.add(plan.of_step.gradients, "gradients", Collective::kAllReduce, plan.front_group(), Layout::kPartial,
-               Layout::kReplicated, bytes);
-    }
-    if (plan.copies_gradients())
-      list.add(plan.of_step.gradient_copies, "gradient copies", Collective::kBroadcast, Group::kModel,
-               Layout::kReplicated, Layout::kReplicated, bytes);
-  }
-  list.add(plan.of_step.result, "step result", Collective::kAllReduce, Group::kWorld, Layout::kPartial,
-           Layout::kReplicated, kStepResultBytes);
-}
-
 }  // namespace
 
 int64_t LayerPlan::most_elements(const Shape& param) const {
   if (layout != Layout::kFeature) return param.elements();
   if (!by_inputs()) return param.with_rows(parts.front().size()).elements();
   return param.rank() == 1 ? param.elements() : param.rows() * inputs.front().size();  // the bias is whole on one rank
+}
+
+int64_t LayerPlan::kept_columns() const {
+  if (by_inputs()) return out.elements();  // summands
+  return layout == Layout::kFeature ? parts.front().size() : out.elements();
+}
+
+double LayerPlan::share() const {
+  const auto part = [](const Slice& of, const Shape& whole) {
+    return static_cast<double>(of.size()) / static_cast<double>(whole.elements());
+  };
+  if (by_inputs()) return part(inputs.front(), in);
+  return layout == Layout::kFeature ? part(parts.front(), out) : 1;
 }
 
 int64_t LayerPlan::inner_elements() const {
@@ -330,7 +209,17 @@ Shape Plan::input_of(int64_t layer, size_t place) const {
 }
 
 int64_t Plan::wire_bytes(const Bucket& bucket) const {
-  return bucket.elements * (bucket.trained ? gradient_bytes(*this) : 4);
+  return bucket.elements * (bucket.trained ? gradient_size() : 4);
+}
+
+std::vector<int64_t> Plan::round_rows(int64_t step_rows) const {
+  const StepRows step = rows(step_rows);
+  std::vector<int64_t> all(step.round_sizes(0).size());
+  for (int replica = 0; replica < (split() ? replicas() : 1); ++replica) {
+    const std::vector<StepRows::RoundSize> sizes = step.round_sizes(replica * model_ranks);
+    for (size_t r = 0; r < all.size(); ++r) all[r] += sizes[r].rows;
+  }
+  return all;
 }
 
 int64_t Plan::bytes_per_step() const {
@@ -356,7 +245,7 @@ int model_ranks_of(const PlanRequest& request, const std::vector<std::unique_ptr
   return splits ? asked : 1;
 }
 
-// Of `layer` on rows of in.row(); wants_dx: somebody needs the gradient of its input.
+// What a plan says of a layer on rows of in.row(). wants_dx: somebody needs the gradient of its input.
 LayerPlan describe(Layer& layer, const Shape& in, bool wants_dx) {
   LayerPlan at;
   at.name = layer.name();
@@ -413,7 +302,6 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
     plan.layers.push_back(std::move(at));
   }
   place_back(plan, layers);
-  plan.sharded_loss = !request.whole_logits && sends_less_sharded(plan);
   fill_buckets(plan);
   list_transfers(plan);
   return plan;

@@ -73,6 +73,8 @@ struct LayerPlan {
 
   int64_t most_elements(const Shape& param) const;  // of one of params, on the rank with the most
   int64_t inner_elements() const;                   // per row, of the activations a composite keeps inside
+  int64_t kept_columns() const;                     // of the output, on the rank with the most
+  double share() const;                             // of the layer's work, on the rank with the most
 };
 
 // One kind of collective in a step. A transfer with several calls (one a round) counts them all.
@@ -170,18 +172,19 @@ struct Plan {
   DType gradient_type(int64_t layer, size_t param) const;
   Layout loss_layout() const;        // of the logits the loss sees: kBatch, kReplicated or kFeature
   bool counts_rows(int rank) const;  // of ranks that see the same rows at the loss, one counts them
-  // Of the gradient that comes out of the run of layers [first, next gather): a column-split layer leaves
-  // summands.
+  // That of the gradient that comes out of the layers [first, next gather): a column-split layer leaves summands.
   Layout gradient_layout(int64_t first) const;
   // The layers behind the boundary run in stages, between moves of features: whether this is the first one of a stage,
   // and the shape of a row of its input then, as the rank at this place of its model group gets it.
   bool begins_stage(int64_t layer) const;
   Shape input_of(int64_t layer, size_t place) const;
-  int64_t wire_bytes(const Bucket& bucket) const;  // of the whole of it
-  int64_t bytes_per_step() const;                  // sent by each rank
-  int64_t weight_bytes_per_rank() const;           // of the rank with the most
-  int64_t gradient_bytes_per_rank() const;         // the same of the weights' gradients
-  std::string boundary_name() const;               // the layer behind the boundary
+  std::vector<int64_t> round_rows(int64_t step_rows) const;  // of every round, over all replicas
+  int64_t gradient_size() const { return request.half_wire && ranks() > 1 ? 2 : 4; }  // bytes of one on the wire
+  int64_t wire_bytes(const Bucket& bucket) const;                                     // of the whole of it
+  int64_t bytes_per_step() const;                                                     // sent by each rank
+  int64_t weight_bytes_per_rank() const;                                              // of the rank with the most
+  int64_t gradient_bytes_per_rank() const;  // the same of the weights' gradients
+  std::string boundary_name() const;        // the layer behind the boundary
 
   std::string table() const;  // `owt plan`
 };

@@ -11,13 +11,6 @@
 namespace owt {
 namespace {
 
-// The share of a layer's work that rank 0 does.
-double part_of(const LayerPlan& at) {
-  if (at.by_inputs()) return static_cast<double>(at.inputs.front().size()) / static_cast<double>(at.in.elements());
-  if (at.layout != Layout::kFeature) return 1;
-  return static_cast<double>(at.parts.front().size()) / static_cast<double>(at.out.elements());
-}
-
 // Half of what a dense layer does backward is the gradient of its input; other layers are taken to do all at once.
 double data_share(const LayerPlan& at) { return at.columns == Columns::kSplits ? 0.5 : 1; }
 
@@ -59,13 +52,13 @@ class Prices {
     const LayerPlan& at = plan_.layers[i];
     switch (action.kind) {
       case Action::Kind::kForward:
-        return model_.forward(i, rows(action), part_of(at));
+        return model_.forward(i, rows(action), at.share());
       case Action::Kind::kBackwardData:
-        return model_.backward(i, rows(action), part_of(at)) * data_share(at);
+        return model_.backward(i, rows(action), at.share()) * data_share(at);
       case Action::Kind::kBackwardWeights:
-        return model_.backward(i, rows(action), part_of(at)) * (1 - data_share(at));
+        return model_.backward(i, rows(action), at.share()) * (1 - data_share(at));
       default:
-        return model_.update(i, part_of(at)) * updated(action);
+        return model_.update(i, at.share()) * updated(action);
     }
   }
 
@@ -79,7 +72,7 @@ class Prices {
     return group == Group::kReplicas ? network_.across(plan_.replicas()) : network_.consecutive(plan_.ranks_of(group));
   }
 
-  // Of a collective that moves this share of the transfer's bytes.
+  // A collective that moves this share of the transfer's bytes.
   double seconds(const Transfer& transfer, double share) const {
     const Span span = span_of(transfer.group);
     if (span.ranks() == 1) return 0;

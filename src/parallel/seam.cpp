@@ -44,19 +44,37 @@ class ReplicatedRows : public Seam {
   Event summed_;
 };
 
-// A place for a round.
-struct RoundSlot {
-  Tensor batch, gradient;  // rows of the round x features
-  Event gathered, scattered;
+// Rounds with a place each, which the next but one takes again.
+class RoundsInPlaces : public Seam {
+ public:
+  explicit RoundsInPlaces(Crossing over)
+      : Seam(over.activations(over.own_rows)), over_(std::move(over)), slots_(over_.places()) {
+    for (Slot& slot : slots_) {
+      slot.batch = over_.activations(over_.most_rows());
+      slot.gradient = over_.activations(over_.most_rows());
+    }
+  }
+
+  Tensor gradient(int r) override { return rows(slot(r).gradient, r); }
+
+ protected:
+  struct Slot {
+    Tensor batch, gradient;  // rows of the round x features
+    Tensor blocks, part;     // padded, where a round is uneven: ranks x longest x features, longest x features
+    Event gathered, scattered;
+  };
+
+  Slot& slot(int r) { return slots_[static_cast<size_t>(r) % slots_.size()]; }
+  Tensor rows(const Tensor& tensor, int r) const { return tensor.rows(0, rows_of(over_.round(r))); }
+
+  Crossing over_;
+  std::vector<Slot> slots_;
 };
 
 // One rank's rows make up a round.
-class BroadcastRows : public Seam {
+class BroadcastRows : public RoundsInPlaces {
  public:
-  explicit BroadcastRows(Crossing over) : Seam(over.activations(over.own_rows)), over_(std::move(over)) {
-    for (size_t i = 0; i < over_.places(); ++i)
-      slots_.push_back({over_.activations(over_.most_rows()), over_.activations(over_.most_rows()), {}, {}});
-  }
+  using RoundsInPlaces::RoundsInPlaces;
 
   void start(int r, const Tensor& mine, const Stream& stream) override {
     Tensor batch = rows(slot(r).batch, r);
@@ -66,7 +84,6 @@ class BroadcastRows : public Seam {
     stream.wait(slot(r).gathered);
     return rows(slot(r).batch, r);
   }
-  Tensor gradient(int r) override { return rows(slot(r).gradient, r); }
   void start_back(int r, const Stream& stream) override {
     Tensor home = is_root(r) ? home_ : Tensor();
     slot(r).scattered = over_.comm.reduce(gradient(r), home, root(r), stream.record());
@@ -74,25 +91,17 @@ class BroadcastRows : public Seam {
   void wait_back(int r, const Stream& stream) override { stream.wait(slot(r).scattered); }
 
  private:
-  RoundSlot& slot(int r) { return slots_[static_cast<size_t>(r) % slots_.size()]; }
-  Tensor rows(const Tensor& tensor, int r) const { return tensor.rows(0, rows_of(over_.round(r))); }
   int root(int r) const { return over_.round(r).front().rank; }
   bool is_root(int r) const { return root(r) == over_.comm.rank(); }
-
-  Crossing over_;
-  std::vector<RoundSlot> slots_;
 };
 
 // Some rows of every rank make up a round.
-class GatheredRows : public Seam {
+class GatheredRows : public RoundsInPlaces {
  public:
-  explicit GatheredRows(Crossing over) : Seam(over.activations(over.own_rows)), over_(std::move(over)) {
+  explicit GatheredRows(Crossing over) : RoundsInPlaces(std::move(over)) {
     int64_t padded = 0;
     for (int r = 0; r < static_cast<int>(over_.rounds.size()); ++r) padded = std::max(padded, even(r) ? 0 : longest(r));
-    slots_.resize(over_.places());
     for (Slot& slot : slots_) {
-      slot.batch = over_.activations(over_.most_rows());
-      slot.gradient = over_.activations(over_.most_rows());
       if (padded == 0) continue;
       slot.blocks = over_.activations(padded * over_.comm.ranks());
       slot.part = over_.activations(padded);
@@ -113,7 +122,6 @@ class GatheredRows : public Seam {
     for_each_block(r, [&](Tensor block, const Slice& at) { batch.rows(at.begin, at.end).copy_from(block, stream); });
     return batch;
   }
-  Tensor gradient(int r) override { return rows(slot(r).gradient, r); }
   void start_back(int r, const Stream& stream) override {
     const Tensor from = gradient(r);
     Tensor home = at_home(r), part = this->part(r);
@@ -126,12 +134,6 @@ class GatheredRows : public Seam {
   }
 
  private:
-  struct Slot : RoundSlot {
-    Tensor blocks, part;  // padded, where a round is uneven: ranks x longest x features, longest x features
-  };
-
-  Slot& slot(int r) { return slots_[static_cast<size_t>(r) % slots_.size()]; }
-  Tensor rows(const Tensor& tensor, int r) const { return tensor.rows(0, rows_of(over_.round(r))); }
   Tensor part(int r) { return even(r) ? Tensor() : slot(r).part.rows(0, longest(r)); }
   Tensor blocks(int r) { return even(r) ? Tensor() : slot(r).blocks.rows(0, longest(r) * over_.comm.ranks()); }
   Tensor at_home(int r) const { return home_.rows(own(r).begin, own(r).end); }
@@ -147,7 +149,7 @@ class GatheredRows : public Seam {
     return most;
   }
   bool even(int r) const { return longest(r) * over_.comm.ranks() == rows_of(over_.round(r)); }
-  // Of an uneven round, every rank's rows in its padded block, and where they lie in the batch.
+  // Visits every rank's rows of an uneven round in its padded block, and where they lie in the batch.
   template <class Visit>
   void for_each_block(int r, const Visit& visit) {
     if (even(r)) return;
@@ -158,9 +160,6 @@ class GatheredRows : public Seam {
       row += range.size();
     }
   }
-
-  Crossing over_;
-  std::vector<Slot> slots_;
 };
 
 // Each rank gets its columns of everybody's rows, in the only round.

@@ -24,7 +24,6 @@ class ShardedUpdate : public WeightSync {
 
   // To the ranks that update them; the weights of the bucket's layers must not be needed any more.
   void start_gradients(int bucket, const Stream& stream) override;
-  void start_copies(int, const Stream&) override { fail("no copies are taken where each rank updates a share"); }
   void wait_for_gradients(int bucket, const Stream& stream) override { stream.wait(group(bucket).summed); }
 
   std::span<const ParamPart> share(int bucket) const override { return groups_[static_cast<size_t>(bucket)].parts; }

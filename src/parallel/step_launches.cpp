@@ -1,290 +1,15 @@
 #include "src/parallel/step_launches.h"
 
-#include <algorithm>
-#include <span>
-
-#include "layers/conv.h"
 #include "layers/softmax_rows.h"
 #include "src/core/check.h"
+#include "src/parallel/op_launches.h"
 #include "src/parallel/order.h"
 
 namespace owt {
 namespace {
 
-using Layers = std::span<Layer* const>;
-
-// A thread of a pool's kernels takes 8 channels of a window, and so many instructions for itself and for each pixel of
-// the window: counted in what nvcc 13.0 makes for sm_90a of windows of 2 and of 3 pixels in bf16.
-struct Instructions {
-  double each, for_pixel;
-};
-constexpr Instructions kPoolForward{147, 31}, kPoolBackward{162, 38};
-constexpr double kChannels = 8, kLanes = 32;
-
-bool is(const Layer& layer, const char* type) { return layer.type() == type; }
-
-// Of the layers from the first on, how many run as one op: as Layer::bind_run says for a GPU.
-int64_t run_length(Layers layers) {
-  const auto next = [&](size_t i, const char* type) { return i < layers.size() && is(*layers[i], type); };
-  if (is(*layers[0], "conv")) {
-    if ((next(1, "relu") && (next(2, "max_pool") || next(2, "avg_pool"))) || (next(1, "max_pool") && next(2, "relu")))
-      return 3;
-    return next(1, "relu") ? 2 : 1;
-  }
-  if (!is(*layers[0], "dense") || !next(1, "relu")) return 1;
-  return next(2, "dropout") ? 3 : 2;
-}
-
-// Whether the op of the last of them overwrites the gradient it is given, as Tape::overwrites_dy() says.
-bool overwrites_gradient(Layers layers) {
-  int64_t last = 0;
-  for (size_t i = 0; i < layers.size(); i += static_cast<size_t>(last)) last = run_length(layers.subspan(i));
-  return last > 1;
-}
-
-// The branches of a residual; a second one that is empty is left out.
-std::vector<std::vector<Layer*>> branches_of(const Layer& residual, const Shape& in) {
-  std::vector<std::vector<Layer*>> branches;
-  for (const Layer::Inner& inner : residual.inner(in)) {
-    if (inner.first) branches.emplace_back();
-    branches.back().push_back(inner.layer);
-  }
-  return branches;
-}
-
-struct Launches {
-  std::vector<StepLaunch> forward, backward;
-};
-
-std::vector<StepLaunch>& append(std::vector<StepLaunch>& to, const std::vector<StepLaunch>& more) {
-  to.insert(to.end(), more.begin(), more.end());
-  return to;
-}
-
-Launches launches_of(Layers layers, const Shape& in, bool wants_dx, DType dtype);
-
-// The launches of one op.
-class OpLaunches {
- public:
-  OpLaunches(Layers layers, const Shape& in, bool wants_dx, DType dtype)
-      : layers_(layers), in_(in), wants_dx_(wants_dx), dtype_(dtype), size_(static_cast<double>(size_of(dtype))) {
-    outs_ = {in};
-    for (const Layer* layer : layers) outs_.push_back(layer->out_shape(outs_.back()));
-    const Layer& first = *layers[0];
-    if (is(first, "conv"))
-      conv();
-    else if (is(first, "dense"))
-      dense();
-    else if (is(first, "max_pool"))
-      max_pool(0, false);
-    else if (is(first, "batch_norm"))
-      batch_norm();
-    else if (is(first, "lrn"))
-      lrn();
-    else if (is(first, "residual"))
-      residual();
-    else
-      simple();
-  }
-
-  Launches take() { return std::move(launches_); }
-
- private:
-  double bytes(const Shape& shape) const { return size_ * static_cast<double>(shape.elements()); }
-  double x(size_t layer) const { return bytes(outs_[layer]); }
-  double y(size_t layer) const { return bytes(outs_[layer + 1]); }
-
-  // `work` lacks its place: the layer of the run, the phase, the kernel and the kind.
-  StepLaunch at(size_t layer, Phase phase, const char* kernel, LaunchKind kind, StepLaunch work) const {
-    work.layer = static_cast<int64_t>(layer);
-    work.name = layers_[layer]->name();
-    work.phase = phase;
-    work.kernel = kernel;
-    work.kind = kind;
-    return work;
-  }
-  void forward(size_t layer, const char* kernel, LaunchKind kind, const StepLaunch& work) {
-    launches_.forward.push_back(at(layer, Phase::kForward, kernel, kind, work));
-  }
-  void backward(size_t layer, const char* kernel, LaunchKind kind, const StepLaunch& work) {
-    launches_.backward.push_back(at(layer, Phase::kBackward, kernel, kind, work));
-  }
-
-  // Of a linear layer with or without a relu behind it: masks dy, and sums it for the bias.
-  void bias_gradient(bool relu) {
-    if (relu)
-      backward(1, "over_channels", LaunchKind::kElements, {.out_bytes = 3 * y(0)});
-    else if (layers_[0]->params().size() > 1)
-      backward(0, "over_channels", LaunchKind::kElements, {.out_bytes = y(0)});
-  }
-
-  void conv() {
-    const ConvGeometry plain = *conv_geometry(*layers_[0], in_);
-    const bool packs = plain.in_c <= 4 && plain.groups == 1, blocks = plain.stride_h * plain.stride_w > 1;
-    const ConvGeometry g = !packs   ? plain
-                           : blocks ? packed_geometry(plain, plain.stride_h, plain.stride_w, 8)
-                                    : packed_geometry(plain, 1, 1, 8);
-    const Param& weight = *layers_[0]->params()[0];
-    const auto weights = static_cast<double>(g.out_c * g.kernel_h * g.kernel_w * g.in_c / g.groups);
-    const auto own_weights = static_cast<double>(weight.full_shape.elements());
-    const double grad = own_weights * static_cast<double>(size_of(weight.grad_type));
-    const StepLaunch product{.flops = g.flops(1),
-                             .in_bytes = bytes({1, g.in_h, g.in_w, g.in_c}),
-                             .out_bytes = y(0),
-                             .weight_bytes = size_ * weights,
-                             .blocks = packs && blocks};
-    StepLaunch gradient = product;
-    gradient.weight_gradient = true;
-
-    if (packs) forward(0, "pack_weights", LaunchKind::kPacking, {.weight_bytes = size_ * (own_weights + weights)});
-    forward(0, "cudnnBackendExecute", LaunchKind::kConvolution, product);
-    if (layers_.size() == 3 && is(*layers_[2], "avg_pool"))
-      avg_pool_behind();
-    else if (layers_.size() == 3)
-      max_pool(is(*layers_[1], "max_pool") ? 1 : 2, true);
-    else
-      bias_gradient(layers_.size() == 2);
-    StepLaunch to_input = product;
-    to_input.flops = plain.flops(1);
-    if (wants_dx_) backward(0, "cudnnBackendExecute", LaunchKind::kConvolution, to_input);
-    backward(0, "cudnnBackendExecute", LaunchKind::kConvolution, gradient);
-    if (packs || weight.grad_type != dtype_)
-      backward(0, "add_weight_gradient", LaunchKind::kPacking, {.weight_bytes = size_ * weights + grad});
-  }
-
-  // behind: it is part of a convolution's op, which always wants the gradient.
-  void max_pool(size_t layer, bool behind) {
-    const Shape &from = behind ? outs_[1] : in_, &to = outs_.back();
-    const std::vector<int64_t> kernel = layers_[layer]->describe(from).integers("kernel");
-    const auto pixels = static_cast<double>(kernel[0] * kernel[1]);
-    const auto outputs = static_cast<double>(to.elements());
-    const double traffic = bytes(from) + bytes(to) + outputs * (pixels < 0x80 ? 1 : 4);
-    const auto instructions = [&](const Instructions& of_window) {
-      return outputs / kChannels / kLanes * (of_window.each + of_window.for_pixel * pixels);
-    };
-    forward(layer, "max_pool_forward", LaunchKind::kPool,
-            {.out_bytes = traffic, .warp_instructions = instructions(kPoolForward)});
-    if (behind || wants_dx_)
-      backward(layer, "over_channels", LaunchKind::kPool,
-               {.out_bytes = traffic, .warp_instructions = instructions(kPoolBackward)});
-  }
-
-  // Backward reads what the relu gave as well.
-  void avg_pool_behind() {
-    forward(2, "avg_pool_forward", LaunchKind::kPool, {.out_bytes = x(2) + y(2)});
-    backward(2, "over_channels", LaunchKind::kPool, {.out_bytes = 2 * x(2) + y(2)});
-  }
-
-  void dense() {
-    const Param& weight = *layers_[0]->params()[0];
-    const auto weights = static_cast<double>(weight.full_shape.elements());
-    const StepLaunch product{
-        .flops = layers_[0]->flops(in_), .in_bytes = x(0), .out_bytes = y(0), .weight_bytes = size_ * weights};
-    StepLaunch gradient = product;
-    gradient.weight_bytes = weights * static_cast<double>(size_of(weight.grad_type));
-    gradient.weight_gradient = true;
-    forward(0, "cublasLtMatmul", LaunchKind::kDense, product);
-    if (layers_.size() == 2) forward(1, "relu_forward", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
-    if (layers_.size() == 3) forward(2, "dropout_forward", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
-    bias_gradient(layers_.size() > 1);
-    if (wants_dx_) backward(0, "cublasLtMatmul", LaunchKind::kDense, product);
-    backward(0, "cublasLtMatmul", LaunchKind::kDense, gradient);
-  }
-
-  void batch_norm() {
-    forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0)});
-    forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
-    backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
-    if (wants_dx_) backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = 2 * x(0) + y(0)});
-  }
-
-  void lrn() {
-    const int64_t size = layers_[0]->describe(in_).integer("size"), channels = in_[in_.rank() - 1],
-                  pack = 16 / size_of(dtype_);
-    const bool narrow = (size == 3 || size == 5) && channels % pack == 0 && channels / pack <= 256;
-    const double terms = narrow ? 0 : 4 * static_cast<double>(in_.elements());
-    forward(0, narrow ? "lrn_forward_narrow" : "lrn_forward_wide", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
-    if (!wants_dx_) return;
-    if (!narrow) backward(0, "lrn_terms_wide", LaunchKind::kNorm, {.out_bytes = x(0) + y(0) + terms});
-    backward(0, narrow ? "lrn_backward_narrow" : "lrn_backward_wide", LaunchKind::kNorm,
-             {.out_bytes = 2 * x(0) + y(0) + terms});
-  }
-
-  // Both branches get the gradient of the sum; one that overwrites it makes it anew for the other.
-  void residual() {
-    const auto branches = branches_of(*layers_[0], in_);
-    const Layers body = branches[0], shortcut = branches.size() > 1 ? Layers(branches[1]) : Layers();
-    const bool relu = layers_[0]->describe(in_).integer("relu") == 1;
-    const Launches of_body = launches_of(body, in_, wants_dx_, dtype_);
-    const Launches of_shortcut = launches_of(shortcut, in_, wants_dx_, dtype_);
-    const bool copies = overwrites_gradient(body) || overwrites_gradient(shortcut);
-    const auto give_gradient = [&] {
-      if (relu)
-        backward(0, "gate", LaunchKind::kElements, {.out_bytes = 4 * y(0)});
-      else if (copies)
-        backward(0, "cudaMemcpyAsync", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
-    };
-    append(append(launches_.forward, of_body.forward), of_shortcut.forward);
-    forward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * y(0)});
-    give_gradient();
-    append(launches_.backward, of_body.backward);
-    if (overwrites_gradient(body)) give_gradient();
-    append(launches_.backward, of_shortcut.backward);
-    if (wants_dx_) backward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * x(0)});
-    for (auto* phase : {&launches_.forward, &launches_.backward})
-      for (StepLaunch& launch : *phase) launch.layer = 0;
-  }
-
-  // One kernel each way, which is called as the layer's type. A relu's backward reads y and dy, a dropout's a bit for
-  // each element, a pool's dy alone.
-  void simple() {
-    const Layer& layer = *layers_[0];
-    const bool pools = is(layer, "avg_pool") || is(layer, "global_avg_pool"), drops = is(layer, "dropout");
-    const double mask = drops ? static_cast<double>(in_.elements()) / 8 : 0;
-    const LaunchKind kind = pools ? LaunchKind::kPool : LaunchKind::kElements;
-    forward(0, (layer.type() + "_forward").c_str(), kind, {.out_bytes = x(0) + y(0) + mask});
-    if (wants_dx_)
-      backward(0, (layer.type() + "_backward").c_str(), kind,
-               {.out_bytes = x(0) + y(0) + mask + (pools || drops ? 0 : y(0))});
-  }
-
-  Layers layers_;
-  Shape in_;
-  bool wants_dx_;
-  DType dtype_;
-  double size_;
-  std::vector<Shape> outs_;  // of one row: the input, then each layer's output
-  Launches launches_;
-};
-
-Launches launches_of(Layers layers, const Shape& in, bool wants_dx, DType dtype) {
-  std::vector<Launches> runs;
-  Shape batch = in;
-  for (size_t i = 0; i < layers.size();) {
-    const auto length = static_cast<size_t>(run_length(layers.subspan(i)));
-    runs.push_back(OpLaunches(layers.subspan(i, length), batch, wants_dx || i > 0, dtype).take());
-    for (auto* phase : {&runs.back().forward, &runs.back().backward})
-      for (StepLaunch& launch : *phase) launch.layer += static_cast<int64_t>(i);
-    for (const size_t end = i + length; i < end; ++i) batch = layers[i]->out_shape(batch);
-  }
-  Launches all;
-  for (const Launches& run : runs) append(all.forward, run.forward);
-  for (size_t r = runs.size(); r-- > 0;) append(all.backward, runs[r].backward);
-  return all;
-}
-
-// The arrays that the loss looks through for bad values when it is not finite; one launch looks at so many.
+// When the loss is not finite, it looks through outputs for bad values; one launch looks at so many.
 constexpr int64_t kWatchedPerLaunch = 64;
-
-int64_t watched(Layers layers) {
-  int64_t arrays = 0;
-  for (size_t i = 0; i < layers.size();) {
-    const int64_t length = run_length(layers.subspan(i));
-    if (i == 0 || length > 1 || !layers[i]->in_place()) ++arrays;
-    i += static_cast<size_t>(length);
-  }
-  return arrays;
-}
 
 void add_loss(Layers layers, const Plan& plan, std::vector<StepLaunch>& step) {
   const auto logits = static_cast<double>(plan.layers.back().out.elements());
@@ -295,7 +20,7 @@ void add_loss(Layers layers, const Plan& plan, std::vector<StepLaunch>& step) {
                   .kernel = "softmax_rows",
                   .kind = LaunchKind::kLoss,
                   .in_bytes = 2 * size * logits + result});
-  for (int64_t left = watched(layers), first = 1; left > 0; left -= kWatchedPerLaunch, first = 0)
+  for (int64_t left = watched_arrays(layers), first = 1; left > 0; left -= kWatchedPerLaunch, first = 0)
     step.push_back({.name = "loss",
                     .phase = Phase::kLoss,
                     .kernel = "add_results",
@@ -303,7 +28,7 @@ void add_loss(Layers layers, const Plan& plan, std::vector<StepLaunch>& step) {
                     .in_bytes = static_cast<double>(first) * result});
 }
 
-// Of the layers [begin, end) of the plan.
+// The update of the layers [begin, end) of the plan.
 void add_update(const Plan& plan, int64_t begin, int64_t end, bool beside, std::vector<StepLaunch>& step) {
   double bytes = 0;
   int64_t params = 0;
@@ -363,7 +88,7 @@ std::vector<StepLaunch> launches_of_step(const Model& model, const Plan& plan) {
   const int64_t beside = beside_from(plan), end = static_cast<int64_t>(layers.size());
   std::vector<StepLaunch> step{
       {.name = "step", .phase = Phase::kTransfer, .kernel = "cudaMemcpyAsync", .kind = LaunchKind::kCopy}};
-  append(step, all.forward);
+  step.insert(step.end(), all.forward.begin(), all.forward.end());
   add_loss(layers, plan, step);
   bool updated = beside == end;
   for (const StepLaunch& launch : all.backward) {

@@ -29,13 +29,8 @@ StepOrder::StepOrder(const Plan& plan, int64_t step_rows, bool learns)
       end_(static_cast<int64_t>(plan.layers.size())),
       learns_(learns),
       beside_(updates_beside(plan)),
-      dense_(beside_ ? first_dense(plan) : plan.boundary) {
-  for (int replica = 0; replica < (plan.split() ? plan.replicas() : 1); ++replica) {
-    const auto sizes = plan.rows(step_rows).round_sizes(replica * plan.model_ranks);
-    round_rows_.resize(sizes.size());
-    for (size_t r = 0; r < sizes.size(); ++r) round_rows_[r] += sizes[r].rows;
-  }
-}
+      dense_(beside_ ? first_dense(plan) : plan.boundary),
+      round_rows_(plan.round_rows(step_rows)) {}
 
 void StepOrder::forward_front() {
   for (int64_t i = 0; i < plan_.boundary; ++i) add(Action::Kind::kForward, {i, i + 1}, kOwnRows);

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "layers/layer.h"
+#include "src/core/check.h"
 #include "src/parallel/groups.h"
 #include "src/parallel/plan.h"
 
@@ -22,21 +23,21 @@ class WeightSync {
   virtual void start_gradients(int bucket, const Stream& stream) = 0;
   // Where the copies of a model group must not differ in the last bit: starts to take those of its first rank, once
   // they are summed.
-  virtual void start_copies(int bucket, const Stream& stream) = 0;
+  virtual void start_copies(int, const Stream&) { fail("no gradients are copied here"); }
   // Until what started last is there.
   virtual void wait_for_gradients(int bucket, const Stream& stream) = 0;
 
   // Where each rank updates a share of the bucket: this rank's part of every parameter. Empty: it updates all.
-  virtual std::span<const ParamPart> share(int bucket) const = 0;
+  virtual std::span<const ParamPart> share(int) const { return {}; }
   // The updated share starts on its way to the others.
-  virtual void start_weights(int bucket, const Stream& stream) = 0;
-  virtual void wait_for_weights(int bucket, const Stream& stream) = 0;
+  virtual void start_weights(int, const Stream&) { fail("no weights are sent here"); }
+  virtual void wait_for_weights(int, const Stream&) { fail("no weights are sent here"); }
 
   virtual Slice updated(const Param& param) const = 0;  // the elements that this rank updates
 };
 
-// Of the layers before the boundary, and of those behind it. They lay the gradients of every bucket side by side in
-// memory (the parameters' become views of it). The groups must outlive them.
+// That of the layers before the boundary, and that of those behind it. They lay the gradients of every bucket side by
+// side in memory (the parameters' become views of it). The groups must outlive them.
 std::unique_ptr<WeightSync> make_front_sync(const Plan& plan, const WeightSync::LayerOf& layer_of,
                                             const Groups& groups);
 std::unique_ptr<WeightSync> make_dense_sync(const Plan& plan, const WeightSync::LayerOf& layer_of,

@@ -39,7 +39,7 @@ class Step {
   struct Rates {
     double front = 0, back = 0;  // learning rates before and behind the boundary, schedule included
   };
-  // Of the rows with these indexes in the step; valid for work queued on the stream in this call.
+  // The logits of the rows with these indexes in the step; valid for work queued on the stream in this call.
   using LogitsReceiver = std::function<void(const Tensor& logits, std::span<const int64_t> rows, const Stream& stream)>;
   struct Options {
     uint64_t seed = 0;
@@ -73,9 +73,9 @@ class Step {
   // back in the result.
   void start_training(const Batch& batch, int64_t step, const Rates& rates, bool stop);
   void start_evaluation(const Batch& batch);
-  // Of the oldest step whose result was not asked for, over all rows of the step, the same on every rank; waits for it.
-  // Throws Error on all ranks, naming the step and the first layer with a bad value, when the loss is not finite; the
-  // weights are spoilt then.
+  // Waits for the oldest step whose result was not asked for, and returns that: over all rows of the step, the same on
+  // every rank. Throws Error on all ranks, naming the step and the first layer with a bad value, when the loss is not
+  // finite; the weights are spoilt then.
   StepResult finish();
 
   // Start and finish in one.
@@ -85,8 +85,6 @@ class Step {
   const Groups& groups() const { return groups_; }
   // The elements of this parameter whose velocity this rank keeps: all, but for a share of the update.
   Slice updated(const Param& param) const;
-
-  int64_t bytes() const;  // of all activations and gradients of activations made so far
 
  private:
   // What the host tells the device at the start of a step, and hears at its end.

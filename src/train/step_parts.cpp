@@ -81,7 +81,8 @@ Step::Bound::Bound(Step& step, int64_t step_rows)
       evaluation(owt::evaluation(step.plan_, step_rows)),
       front(step.model_.front(), step.plan_.rows(step_rows).of(step.comm_.rank()).size(), step.plan_.request.on,
             step.profiler_),
-      seam(make_seam(step.plan_, step_rows, step.comm_.rank(), step.groups_.wire(Group::kModel))) {
+      seam(make_seam(step.plan_, step_rows, step.comm_.rank(), step.groups_.wire(Group::kModel))),
+      round_rows(step.plan_.round_rows(step_rows)) {
   const StepRows step_of = step.plan_.rows(step_rows);
   const int rank = step.comm_.rank();
   if (step.plan_.of_step.labels != kNoTransfer)
@@ -91,24 +92,11 @@ Step::Bound::Bound(Step& step, int64_t step_rows)
   std::iota(indexes.begin(), indexes.end(), mine.begin);
   front_rows = step.rows(std::move(indexes));
   for (const Round& round : step_of.rounds(rank)) dense_rows.push_back(step.rows(step_of.indexes(round, rank)));
-  round_rows.assign(dense_rows.size(), 0);
-  for (int replica = 0; replica < step.plan_.replicas(); ++replica) {
-    const auto rounds = step_of.round_sizes(replica * step.plan_.model_ranks);
-    for (size_t r = 0; r < rounds.size(); ++r) round_rows[r] += rounds[r].rows;
-  }
 }
 
-Step::Bound& Step::bound(int64_t step_rows) {
-  const auto found = bound_.find(step_rows);
-  if (found != bound_.end()) return found->second;
-  return bound_.try_emplace(step_rows, *this, step_rows).first->second;
-}
+Step::Bound& Step::bound(int64_t step_rows) { return bound_.try_emplace(step_rows, *this, step_rows).first->second; }
 
-Step::Dense& Step::dense(int64_t rows) {
-  const auto found = dense_.find(rows);
-  if (found != dense_.end()) return found->second;
-  return dense_.try_emplace(rows, *this, rows).first->second;
-}
+Step::Dense& Step::dense(int64_t rows) { return dense_.try_emplace(rows, *this, rows).first->second; }
 
 Step::Dense& Step::dense_of(int round, const Running& now) {
   return dense(static_cast<int64_t>(now.bound.dense_rows[static_cast<size_t>(round)].host.size()));
@@ -226,14 +214,14 @@ StepResult Step::evaluate(const Batch& batch) {
   return finish();
 }
 
-// Of ranks that see the same rows one counts them; the others need a place for their sums all the same.
+// One of the ranks that see the same rows counts them; the others need a place for their sums all the same.
 Tensor& Step::my_sums() {
   if (plan_.counts_rows(comm_.rank())) return sums_;
   others_sums_.zero(stream_);
   return others_sums_;
 }
 
-// Of one rank the sums need not be added to others', and go to the host from here.
+// The sums of a rank that is alone need not be added to others', and go to the host from here.
 LossFollowUp Step::after_loss(const Bound& bound, const Dense& dense, const Slot& slot) const {
   LossFollowUp then{bound.front.watched(0), bad_layer_};
   for (Watched& one : dense.tape.watched()) then.watched.push_back(std::move(one));
@@ -306,13 +294,6 @@ void Step::report_bad_loss(const StepResult& result, const Pass& pass, int32_t b
              options_.weights.empty()
                  ? std::string(". Lower the learning rate, add warmup_epochs, or look at the data")
                  : concat("; look at the weights in ", options_.weights, " and at the data's means and scale")));
-}
-
-int64_t Step::bytes() const {
-  int64_t total = 0;
-  for (const auto& [rows, b] : bound_) total += b.front.bytes();
-  for (const auto& [rows, d] : dense_) total += d.tape.bytes() + d.loss.dlogits().bytes();
-  return total;
 }
 
 }  // namespace owt

@@ -184,7 +184,6 @@ TEST_P(DenseTapeTest, RanksTogetherComputeWhatOneRankDoes) {
       EXPECT_THAT(download(param->grad),
                   Pointwise(FloatNear(1e-4f), kept_of_whole(wanted_.gradients.at(param->name), *param)))
           << param->name << " on rank " << mine.comm.rank();
-    EXPECT_GT(mine.tape->bytes(), 0);
   });
 }
 

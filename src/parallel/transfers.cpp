@@ -1,0 +1,144 @@
+#include "src/parallel/transfers.h"
+
+#include <algorithm>
+
+#include "src/parallel/sharded_softmax_loss.h"
+#include "src/parallel/step_result.h"
+
+namespace owt {
+namespace {
+
+// The bytes of so many features of one row on the wire.
+int64_t activation_bytes(const Plan& plan, int64_t features) {
+  return features * std::min(plan.gradient_size(), size_of(activation_type(plan.request.on.precision)));
+}
+
+class TransferList {
+ public:
+  explicit TransferList(Plan& plan) : plan_(plan), rows_(plan.rows(plan.request.step_rows)) {}
+
+  void list() {
+    const std::vector<StepRows::RoundSize> rounds = rows_.round_sizes(0);
+    if (plan_.split() && plan_.front_layout() == Layout::kBatch)
+      add(plan_.of_step.labels, "labels", Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated,
+          rows_.most() * plan_.model_ranks * 4);
+    for (const StepRows::RoundSize& round : rounds) add_round(round);
+    const bool every_round = plan_.request.dense_update == DenseUpdate::kRound;
+    for (const Bucket& bucket : plan_.back_buckets)
+      for (size_t update = 0; update < (every_round ? rounds.size() : 1); ++update)
+        add(plan_.of_step.dense_gradients, "dense gradients", Collective::kAllReduce, Group::kReplicas,
+            Layout::kPartial, Layout::kReplicated, plan_.wire_bytes(bucket));
+    for (const Bucket& bucket : plan_.buckets) add_bucket(bucket);
+    add(plan_.of_step.result, "step result", Collective::kAllReduce, Group::kWorld, Layout::kPartial,
+        Layout::kReplicated, kStepResultBytes);
+  }
+
+ private:
+  // One more call of the transfer, which is new where it has no id yet.
+  void add(TransferId& id, const std::string& name, Collective collective, Group group, Layout from, Layout to,
+           int64_t tensor_bytes) {
+    if (id == kNoTransfer) {
+      id = static_cast<TransferId>(plan_.transfers.size());
+      plan_.transfers.push_back({name, collective, group, from, to});
+    }
+    Transfer& transfer = plan_.transfers[static_cast<size_t>(id)];
+    ++transfer.calls;
+    transfer.bytes += bytes_sent(collective, tensor_bytes, plan_.ranks_of(group));
+  }
+
+  void add_round(const StepRows::RoundSize& round) {
+    if (!plan_.split()) return;
+    add_crossing(round);
+    for (int64_t i = plan_.boundary; i < std::ssize(plan_.layers); ++i) add_moves(i, round.rows);
+    if (plan_.sharded_loss)
+      add(plan_.of_step.loss_statistics, "loss statistics", Collective::kAllGather, Group::kModel, Layout::kFeature,
+          Layout::kReplicated, plan_.model_ranks * round.rows * kLossStats * 4);
+    else if (plan_.layers.back().layout == Layout::kFeature)
+      add(plan_.of_step.logits, "logits", Collective::kAllGather, Group::kModel, Layout::kFeature, Layout::kReplicated,
+          columns_bytes(plan_.layers.back().parts, round.rows));
+  }
+
+  // Uneven parts are padded to the first, which is the longest.
+  int64_t columns_bytes(const std::vector<Slice>& parts, int64_t rows) const {
+    return activation_bytes(plan_, plan_.model_ranks * parts.front().size() * rows);
+  }
+
+  // How rows come together at the boundary, and their gradients go home (seam.h).
+  void add_crossing(const StepRows::RoundSize& round) {
+    LayerPlan& first = plan_.layer(plan_.boundary);
+    const StrategyFacts& facts = facts_of(plan_.request.strategy);
+    const int64_t row_bytes = activation_bytes(plan_, first.in.elements());
+    const auto home = [&](Collective collective, Layout from, Layout to, int64_t bytes) {
+      if (plan_.front_learns)
+        add(first.transfers.input_gradient, first.name + " input gradient", collective, Group::kModel, from, to, bytes);
+    };
+    const auto cross = [&](Collective there, Collective back, Layout to, Layout of_gradient, int64_t bytes) {
+      add(first.transfers.input, first.name + " input", there, Group::kModel, Layout::kBatch, to, bytes);
+      home(back, of_gradient, Layout::kBatch, bytes);
+    };
+    if (facts.shares_rows)
+      home(Collective::kAllReduce, Layout::kPartial, Layout::kReplicated, rows_.most() * row_bytes);
+    else if (facts.rounds == Rounds::kOneRanks)
+      cross(Collective::kBroadcast, Collective::kReduce, Layout::kReplicated, Layout::kPartial, round.rows * row_bytes);
+    else if (first.by_inputs())
+      cross(Collective::kAllToAll, Collective::kAllToAll, Layout::kFeature, Layout::kFeature,
+            columns_bytes(first.inputs, round.longest));
+    else
+      cross(Collective::kAllGather, Collective::kReduceScatter, Layout::kReplicated, Layout::kPartial,
+            plan_.model_ranks * round.longest * row_bytes);
+  }
+
+  // The moves of features around a layer (feature_gather.h): columns are gathered, and summands are scattered.
+  void add_moves(int64_t i, int64_t rows) {
+    LayerPlan& at = plan_.layer(i);
+    const auto gather = [&](TransferId& id, const char* what, int64_t bytes) {
+      add(id, at.name + what, Collective::kAllGather, Group::kModel, Layout::kFeature, Layout::kReplicated, bytes);
+    };
+    const auto scatter = [&](TransferId& id, const char* what, int64_t bytes) {
+      add(id, at.name + what, Collective::kReduceScatter, Group::kModel, Layout::kPartial, Layout::kFeature, bytes);
+    };
+    if (at.by_inputs()) {
+      scatter(at.transfers.output, " output", columns_bytes(at.parts, rows));
+      gather(at.transfers.output_gradient, " output gradient", columns_bytes(at.parts, rows));
+    }
+    if (!at.gather_before) return;
+    const int64_t bytes = columns_bytes(plan_.layer(i - 1).parts, rows);
+    gather(at.transfers.input, " input", bytes);
+    if (plan_.gradient_layout(i) == Layout::kPartial) scatter(at.transfers.input_gradient, " input gradient", bytes);
+  }
+
+  void add_bucket(const Bucket& bucket) {
+    StepTransfers& of = plan_.of_step;
+    const int64_t bytes = plan_.wire_bytes(bucket);
+    if (plan_.shares_update()) {  // shares are elements, which is as near to features as to anything
+      add(of.gradients, "gradients", Collective::kReduceScatter, Group::kWorld, Layout::kPartial, Layout::kFeature,
+          bytes);
+      add(of.weights, "weights", Collective::kAllGather, Group::kWorld, Layout::kFeature, Layout::kReplicated,
+          bucket.elements * 4);
+    } else if (!plan_.copies_gradients() || plan_.replicas() > 1) {
+      add(of.gradients, "gradients", Collective::kAllReduce, plan_.front_group(), Layout::kPartial, Layout::kReplicated,
+          bytes);
+    }
+    if (plan_.copies_gradients())
+      add(of.gradient_copies, "gradient copies", Collective::kBroadcast, Group::kModel, Layout::kReplicated,
+          Layout::kReplicated, bytes);
+  }
+
+  Plan& plan_;
+  StepRows rows_;
+};
+
+// What the ranks must know of each other's logits is less than the logits.
+bool sends_less_sharded(const Plan& plan) {
+  const LayerPlan& last = plan.layers.back();
+  return last.layout == Layout::kFeature && kLossStats * 4 < activation_bytes(plan, last.parts.front().size());
+}
+
+}  // namespace
+
+void list_transfers(Plan& plan) {
+  plan.sharded_loss = !plan.request.whole_logits && sends_less_sharded(plan);
+  TransferList(plan).list();
+}
+
+}  // namespace owt
