@@ -147,37 +147,36 @@ class BatchNormOp : public Op {
         positions_(in.elements() / channels_),
         own_(params, eps, positions_, channels_, activation_type(cuda.precision)),
         statistics_{per_channel(channels_), per_channel(channels_)} {
-    scratch_ = gpu_scratch(own_.scratch_bytes());
     choose(cuda, in, method);
-    const int64_t workspace = cuda_aligned(
+    dscale_ = cuda_aligned(
         std::max(forward_ ? forward_->workspace_bytes() : 0, backward_ ? backward_->workspace_bytes() : 0));
-    dscale_ = workspace;
     dbias_ = dscale_ + cuda_aligned(channels_ * size_of(DType::kF32));
-    scratch_ = gpu_scratch(std::max(own_.scratch_bytes(), dbias_ + channels_ * size_of(DType::kF32)));
+  }
+
+  // Partial sums of the own kernels; or cuDNN's workspace, and behind it its gradients.
+  int64_t scratch_bytes(Phase) const override {
+    return std::max(own_.scratch_bytes(), forward_ || backward_ ? dbias_ + channels_ * size_of(DType::kF32) : 0);
   }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     if (pass.mode == Mode::kEval)
       own_.normalize(x, nullptr, y, *pass.stream);
     else if (forward_)
-      forward_by(*forward_, x, y, *pass.stream);
+      forward_by(*forward_, x, y, pass);
     else
-      own_forward(x, y, *pass.stream);
+      own_forward(x, y, pass);
   }
 
   void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     const NormParamGradients params = gradients(static_cast<double>(rows_) / static_cast<double>(pass.step_rows));
     if (backward_ && dx)
-      backward_by(*backward_, x, dy, params, *dx, *pass.stream);
+      backward_by(*backward_, x, dy, params, *dx, pass);
     else
-      own_.backward(x, dy, statistics_, params, dx, at<float>(0), *pass.stream);
+      own_.backward(x, dy, statistics_, params, dx, sums(pass), *pass.stream);
   }
 
  private:
-  template <class T>
-  T* at(int64_t offset) {
-    return reinterpret_cast<T*>(static_cast<std::byte*>(scratch_.raw()) + offset);
-  }
+  static float* sums(const Pass& pass) { return reinterpret_cast<float*>(pass.scratch_at(0)); }
   // With this batch's share of the rows of the step.
   NormParamGradients gradients(double share) {
     const auto count = static_cast<double>(positions_);
@@ -190,12 +189,12 @@ class BatchNormOp : public Op {
             eps_};
   }
 
-  void own_forward(const Tensor& x, Tensor& y, const Stream& stream) {
-    own_.measure(x, statistics_, at<float>(0), stream);
-    own_.normalize(x, &statistics_, y, stream);
+  void own_forward(const Tensor& x, Tensor& y, const Pass& pass) {
+    own_.measure(x, statistics_, sums(pass), *pass.stream);
+    own_.normalize(x, &statistics_, y, *pass.stream);
   }
 
-  void forward_by(const CudnnPlan& plan, const Tensor& x, Tensor& y, const Stream& stream) {
+  void forward_by(const CudnnPlan& plan, const Tensor& x, Tensor& y, const Pass& pass) {
     const CudnnPlan::Binding bindings[] = {{kX, x.raw()},
                                            {kScale, params_.weight.value.raw()},
                                            {kBias, params_.bias.value.raw()},
@@ -203,12 +202,13 @@ class BatchNormOp : public Op {
                                            {kMean, statistics_.mean.raw()},
                                            {kInverseStd, statistics_.inverse_std.raw()},
                                            {kY, y.raw()}};
-    plan.run(stream, bindings, scratch_.raw());
+    plan.run(*pass.stream, bindings, pass.scratch_at(0));
   }
 
   void backward_by(const CudnnPlan& plan, const Tensor& x, const Tensor& dy, const NormParamGradients& params,
-                   Tensor& dx, const Stream& stream) {
-    auto *dscale = at<float>(dscale_), *dbias = at<float>(dbias_);
+                   Tensor& dx, const Pass& pass) {
+    auto *dscale = reinterpret_cast<float*>(pass.scratch_at(dscale_)),
+         *dbias = reinterpret_cast<float*>(pass.scratch_at(dbias_));
     const CudnnPlan::Binding bindings[] = {{kX, x.raw()},
                                            {kDy, dy.raw()},
                                            {kScale, params_.weight.value.raw()},
@@ -217,8 +217,8 @@ class BatchNormOp : public Op {
                                            {kDScale, dscale},
                                            {kDBias, dbias},
                                            {kDx, dx.raw()}};
-    plan.run(stream, bindings, scratch_.raw());
-    launch(add_norm_gradients, dim3(blocks_for(channels_)), dim3(kBlockThreads), stream, dscale, dbias,
+    plan.run(*pass.stream, bindings, pass.scratch_at(0));
+    launch(add_norm_gradients, dim3(blocks_for(channels_)), dim3(kBlockThreads), *pass.stream, dscale, dbias,
            statistics_.mean.data(), statistics_.inverse_std.data(), params, static_cast<int>(channels_));
   }
 
@@ -231,22 +231,24 @@ class BatchNormOp : public Op {
     const Shape image = in.rank() == 4 ? in : Shape{in[0], 1, 1, channels_};
     const PlanRules rules = rules_for({Precision::kTf32, cuda.deterministic});  // nothing here is a product of matrices
 
+    Pass trial;
+    trial.stream = &stream;
+    trial.scratch = Tensor({own_.scratch_bytes()}, DType::kU8, Device::kCuda);
     const CudnnGraph graph = forward_graph(image, dtype), gradient_graph = backward_graph(image, dtype);
     std::optional<ChosenPlan> forward = choose_plan(graph, rules, stream, keeps_nan(image, dtype, stream));
     const bool always = method == NormMethod::kCudnn;
     if (forward && (always || faster(*forward, rules, graph, [&] {
                       const Tensor x(in, dtype, Device::kCuda);
                       Tensor y(in, dtype, Device::kCuda);
-                      return time_work(stream, [&] { own_forward(x, y, stream); });
+                      return time_work(stream, [&] { own_forward(x, y, trial); });
                     })))
       forward_ = std::move(forward->plan);
     std::optional<ChosenPlan> backward = choose_plan(gradient_graph, rules, stream);
     if (backward && (always || faster(*backward, rules, gradient_graph, [&] {
                        const Tensor x(in, dtype, Device::kCuda), dy(in, dtype, Device::kCuda);
                        Tensor dx(in, dtype, Device::kCuda);
-                       return time_work(stream, [&] {
-                         own_.backward(x, dy, statistics_, NormParamGradients{}, &dx, at<float>(0), stream);
-                       });
+                       return time_work(stream,
+                                        [&] { own_.backward(x, dy, statistics_, {}, &dx, sums(trial), stream); });
                      })))
       backward_ = std::move(backward->plan);
   }
@@ -281,8 +283,7 @@ class BatchNormOp : public Op {
   OwnNorm own_;
   Statistics statistics_;
   std::optional<CudnnPlan> forward_, backward_;  // none: own kernels
-  Tensor scratch_;                               // partial sums; or a workspace, and cuDNN's gradients at these bytes:
-  int64_t dscale_ = 0, dbias_ = 0;
+  int64_t dscale_ = 0, dbias_ = 0;               // where cuDNN's gradients lie in scratch memory, in bytes
 };
 
 }  // namespace

@@ -26,46 +26,47 @@ class ConvPasses {
     const bool none_beside = !plans_.packing && weight.grad_type == DType::kBF16;
     workspace_bytes_ = cuda_aligned(plans_.workspace_bytes());
     scratch_bytes_ = cuda_aligned(workspace_bytes_ + (none_beside ? 0 : weights * size_of(dtype_)));
-    scratch_ = gpu_scratch(scratch_bytes_);
   }
 
-  // Of gpu_scratch(), from its beginning: what the passes overwrite.
+  // The beginning of Pass::scratch: cuDNN's workspace; then packed weights or their gradient.
   int64_t scratch_bytes() const { return scratch_bytes_; }
 
   std::optional<ImageLayout> wanted_images() const {
     return plans_.packing ? std::optional(plans_.packing->layout()) : std::nullopt;
   }
 
-  void forward(const Stream& stream, const Tensor& x, Tensor& y) {
+  void forward(const Pass& pass, const Tensor& x, Tensor& y) {
+    const Stream& stream = *pass.stream;
     const void* weights = operand(weight_);
     if (plans_.packing) {
       if (!packed(x)) pack(x, stream);
-      queue_pack_weights(*plans_.packing, dtype_, weights, beside_workspace(), stream);
-      weights = beside_workspace();
+      queue_pack_weights(*plans_.packing, dtype_, weights, pass.scratch_at(workspace_bytes_), stream);
+      weights = pass.scratch_at(workspace_bytes_);
     }
     std::vector<CudnnPlan::Binding> bindings{{kConvX, images(x).raw()}, {kConvW, weights}, {kConvY, y.raw()}};
     if (plans_.fused && bias_) bindings.push_back({kConvBias, operand(*bias_)});
-    plans_.forward.run(stream, bindings, scratch_.raw());
+    plans_.forward.run(stream, bindings, pass.scratch_at(0));
     if (!plans_.fused && (epilogue_.bias || epilogue_.relu))
       queue_epilogue(epilogue_, bias_ ? bias_->value.data() : nullptr, y, stream);
   }
 
   // dy: the gradient of what the epilogue was given.
-  void backward_data(const Stream& stream, const Tensor& dy, Tensor* dx) {
+  void backward_data(const Pass& pass, const Tensor& dy, Tensor* dx) {
     if (!dx) return;
     if (!plans_.data_gradient)
       fail("cuDNN has no plan for the gradient of the input of a convolution with weights ", weight_.shape(),
            "; use another precision or --device cpu");
     const CudnnPlan::Binding bindings[] = {{kConvY, dy.raw()}, {kConvW, operand(weight_)}, {kConvX, dx->raw()}};
-    plans_.data_gradient->run(stream, bindings, scratch_.raw());
+    plans_.data_gradient->run(*pass.stream, bindings, pass.scratch_at(0));
   }
 
-  void backward_weights(const Stream& stream, const Tensor& x, const Tensor& dy) {
+  void backward_weights(const Pass& pass, const Tensor& x, const Tensor& dy) {
+    const Stream& stream = *pass.stream;
     const float beta = weight_.take_beta();
     const bool direct = beta == 0 && dtype_ == weight_.grad_type && !plans_.packing;
-    void* dw = direct ? weight_.grad.raw() : beside_workspace();
+    void* dw = direct ? weight_.grad.raw() : pass.scratch_at(workspace_bytes_);
     const CudnnPlan::Binding bindings[] = {{kConvX, images(x).raw()}, {kConvY, dy.raw()}, {kConvW, dw}};
-    plans_.weight_gradient.run(stream, bindings, scratch_.raw());
+    plans_.weight_gradient.run(stream, bindings, pass.scratch_at(0));
     if (direct) return;
     if (plans_.packing)
       add(*plans_.packing, dw, beta, stream);
@@ -74,8 +75,6 @@ class ConvPasses {
   }
 
  private:
-  void* beside_workspace() { return static_cast<std::byte*>(scratch_.raw()) + workspace_bytes_; }
-
   // As wanted_images() says. A packed pixel has more channels than a plain one.
   bool packed(const Tensor& x) const { return x.shape()[3] == plans_.packing->packed().in_c; }
 
@@ -113,7 +112,6 @@ class ConvPasses {
   ConvPlans plans_;
   Tensor packed_x_;  // written in forward, read again in backward; made for the first plain images
   int64_t workspace_bytes_ = 0, scratch_bytes_ = 0;
-  Tensor scratch_;  // cuDNN's workspace; then packed weights or their gradient
 };
 
 Shape out_shape(const ConvGeometry& geometry, int64_t rows) {
@@ -128,16 +126,17 @@ class ConvOp : public Op {
                                      relu ? std::optional(ReluBehind{}) : std::nullopt)) {}
 
   std::optional<ImageLayout> wanted_images() const override { return passes_.wanted_images(); }
+  int64_t scratch_bytes(Phase) const override { return passes_.scratch_bytes(); }
 
-  void forward(const Pass& pass, const Tensor& x, Tensor& y) override { passes_.forward(*pass.stream, x, y); }
+  void forward(const Pass& pass, const Tensor& x, Tensor& y) override { passes_.forward(pass, x, y); }
 
   // Behind a relu the sum for the bias masks dy, which both passes read.
   void backward_data(const Pass& pass, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
     if (epilogue_) epilogue_->queue(*pass.stream, y, dy);
-    passes_.backward_data(*pass.stream, dy, dx);
+    passes_.backward_data(pass, dy, dx);
   }
   void backward_weights(const Pass& pass, const Tensor& x, const Tensor& dy) override {
-    passes_.backward_weights(*pass.stream, x, dy);
+    passes_.backward_weights(pass, x, dy);
   }
 
  private:
@@ -152,36 +151,43 @@ class ConvReluPoolOp : public Op {
  public:
   ConvReluPoolOp(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
                  std::unique_ptr<Op> pool, BeforePool before)
-      : passes_(std::move(plans), cuda, geometry, weight, bias, true), pool_(std::move(pool)) {
-    const Shape shape = out_shape(geometry, rows);
-    const DType dtype = activation_type(cuda.precision);
-    const int64_t bytes = shape.elements() * size_of(dtype), begin = passes_.scratch_bytes();
-    gradient_ = gpu_scratch(begin + bytes).part(begin, {bytes}).viewed_as(dtype).reshaped(shape);
-    unpooled_ = before == BeforePool::kKept ? Tensor(shape, dtype, Device::kCuda) : gradient_;
-    kept_bytes_ = before == BeforePool::kKept ? bytes : 0;
+      : passes_(std::move(plans), cuda, geometry, weight, bias, true),
+        pool_(std::move(pool)),
+        dtype_(activation_type(cuda.precision)),
+        shape_(out_shape(geometry, rows)) {
+    if (before == BeforePool::kKept) kept_ = Tensor(shape_, dtype_, Device::kCuda);
   }
 
   std::optional<ImageLayout> wanted_images() const override { return passes_.wanted_images(); }
-  int64_t inner_bytes() const override { return kept_bytes_; }
+  int64_t scratch_bytes(Phase) const override { return passes_.scratch_bytes() + bytes(); }
+  int64_t inner_bytes() const override { return kept_.defined() ? bytes() : 0; }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
-    passes_.forward(*pass.stream, x, unpooled_);
-    pool_->forward(pass, unpooled_, y);
+    Tensor unpooled = kept_.defined() ? kept_ : behind_passes(pass);
+    passes_.forward(pass, x, unpooled);
+    pool_->forward(pass, unpooled, y);
   }
 
   void backward_data(const Pass& pass, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
-    pool_->backward_data(pass, unpooled_, y, dy, &gradient_);
-    passes_.backward_data(*pass.stream, gradient_, dx);
+    Tensor gradient = behind_passes(pass);
+    pool_->backward_data(pass, kept_.defined() ? kept_ : gradient, y, dy, &gradient);
+    passes_.backward_data(pass, gradient, dx);
   }
   void backward_weights(const Pass& pass, const Tensor& x, const Tensor&) override {
-    passes_.backward_weights(*pass.stream, x, gradient_);
+    passes_.backward_weights(pass, x, behind_passes(pass));
   }
 
  private:
+  int64_t bytes() const { return shape_.elements() * size_of(dtype_); }
+
+  // Images before the pool, or their gradient, in scratch memory behind that of the passes.
+  Tensor behind_passes(const Pass& pass) const { return pass.scratch_at(passes_.scratch_bytes(), shape_, dtype_); }
+
   ConvPasses passes_;
   std::unique_ptr<Op> pool_;
-  Tensor unpooled_, gradient_;  // what is pooled; and its gradient, in scratch memory behind that of the passes
-  int64_t kept_bytes_ = 0;
+  DType dtype_;
+  Shape shape_;  // of the images before the pool
+  Tensor kept_;  // those images, where backward needs them
 };
 
 }  // namespace

@@ -28,7 +28,9 @@ const dnnl::engine& engine() {
   return cpu;
 }
 
-// Memory that all convolutions of a host thread share, because one runs at a time; it grows to the largest.
+// Memory that all convolutions of a host thread share, because one runs at a time; it grows to the largest. It is not
+// Pass::scratch: how much oneDNN needs is known when a pass is made, which is when it first runs, or runs with another
+// team, and making one measures, in the same memory.
 enum class Buffer { kScratchpad, kSrc, kDst, kWeights, kBias };
 
 void* workspace(Buffer buffer, size_t bytes) {

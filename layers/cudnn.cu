@@ -1,7 +1,6 @@
 #include "layers/cudnn.h"
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <memory>
 
@@ -41,18 +40,6 @@ void detail::check_cudnn(cudnnStatus_t status, const char* call) {
   const std::string words = cudnn_last_words(), at = working_on();
   fail("cuDNN: ", cudnnGetErrorString(status), " in ", call, at.empty() ? "" : ", at " + at,
        words.empty() ? "" : " (" + words + ")", "; ", cure(status));
-}
-
-Tensor gpu_scratch(int64_t bytes) {
-  thread_local std::map<int, Tensor> memory;
-  int gpu = 0;
-  OWT_CUDA(cudaGetDevice(&gpu));
-  Tensor& scratch = memory[gpu];
-  // In powers of two, so that all outgrown ones together are no larger than the last.
-  if (!scratch.defined() || scratch.bytes() < bytes)
-    scratch = Tensor({static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(bytes, 1 << 20))))},
-                     DType::kU8, Device::kCuda);
-  return scratch;
 }
 
 cudnnHandle_t cudnn_handle(const Stream& stream) {

@@ -19,12 +19,6 @@ namespace owt {
 // The calling host thread's handle for its current GPU; what is executed with it next is queued on the stream.
 cudnnHandle_t cudnn_handle(const Stream& stream);
 
-// At least `bytes` of the calling host thread's memory on its current GPU, for the length of one call to an op: all ops
-// of the thread share it, one after the other on one stream. Call it in an op's constructor and keep what it returns:
-// when a later one asks for more, the earlier ones keep the memory they have, which recorded work (core/graph.h) relies
-// on.
-Tensor gpu_scratch(int64_t bytes);
-
 // What cuDNN said last to this host thread; it forgets it thereby. May be empty.
 std::string cudnn_last_words();
 

@@ -26,6 +26,7 @@
 #include "src/core/config.h"
 #include "src/core/device.h"
 #include "src/core/image_layout.h"
+#include "src/core/profiler.h"
 #include "src/core/shape.h"
 #include "src/core/stream.h"
 #include "src/core/tensor.h"
@@ -46,6 +47,14 @@ struct Pass {
   // other values.
   const int64_t* device_rows = nullptr;
   const int64_t* device_step = nullptr;
+  // Op::scratch_bytes() of u8 or more, where the op computes. All ops of a net share it, one after the other.
+  Tensor scratch;
+
+  // What lies in scratch memory from this byte on, a multiple of 16.
+  std::byte* scratch_at(int64_t byte) const { return static_cast<std::byte*>(Tensor(scratch).raw()) + byte; }
+  Tensor scratch_at(int64_t byte, const Shape& shape, DType dtype) const {
+    return scratch.part(byte, {shape.elements() * size_of(dtype)}).viewed_as(dtype).reshaped(shape);
+  }
 };
 
 class Op {
@@ -57,15 +66,13 @@ class Op {
   // parameters before the end of the step. The op of a run of layers may overwrite dy.
   virtual void backward_data(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) = 0;
   // The parameters' gradients are complete behind it. It runs after backward_data with the same x and dy, and before
-  // any other op, so that it finds what backward_data left in dy and in the op's scratch memory. An op that computes
+  // any other op, so that it finds what backward_data left in dy and in Pass::scratch. An op that computes
   // both at once does so in backward_data.
   virtual void backward_weights(const Pass&, const Tensor& /*x*/, const Tensor& /*dy*/) {}
 
-  // Memory for the length of one backward, data and weights: so many bytes, which the ops of a net share if they are
-  // given them (u8, where the op computes). An op that is given none has its own.
-  virtual int64_t scratch_bytes() const { return 0; }
-  virtual void use_scratch(const Tensor& memory) { static_cast<void>(memory); }
-  virtual int64_t inner_bytes() const { return 0; }  // of activations between layers inside it
+  // Bytes of Pass::scratch that the op overwrites in forward, or in backward, data and weights; they stay the same.
+  virtual int64_t scratch_bytes(Phase) const { return 0; }
+  virtual int64_t inner_bytes() const { return 0; }  // activations between layers inside it
 
   // The layout in which this op reads x best, where that is not the plain one. It then takes x, in forward and
   // backward, in either, and tells them apart by the shape.

@@ -238,8 +238,11 @@ class WideLrn : public Op {
                static_cast<int>(std::min((settings.size - 1) / 2, channels))},
         pixels_(pixels),
         channels_(channels),
-        threads_(row_grid(pixels, channels)),
-        terms_({pixels, channels}, DType::kF32, Device::kCuda) {}
+        threads_(row_grid(pixels, channels)) {}
+
+  int64_t scratch_bytes(Phase phase) const override {
+    return phase == Phase::kBackward ? pixels_ * channels_ * size_of(DType::kF32) : 0;
+  }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     launch(lrn_forward_wide<T, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_, reach_,
@@ -248,10 +251,11 @@ class WideLrn : public Op {
 
   void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
+    float* terms = reinterpret_cast<float*>(pass.scratch_at(0));
     launch(lrn_terms_wide<T, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_, reach_, formula_,
-           power_, x.data<T>(), dy.data<T>(), terms_.data());
+           power_, x.data<T>(), dy.data<T>(), terms);
     launch(lrn_backward_wide<T, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_, reach_,
-           formula_, power_, x.data<T>(), dy.data<T>(), terms_.data(), dx->data<T>());
+           formula_, power_, x.data<T>(), dy.data<T>(), terms, dx->data<T>());
   }
 
  private:
@@ -260,7 +264,6 @@ class WideLrn : public Op {
   Reach reach_;
   int64_t pixels_, channels_;
   RowGrid threads_;
-  Tensor terms_;
 };
 
 template <class T, class Power>

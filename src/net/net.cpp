@@ -1,6 +1,7 @@
 #include "src/net/net.h"
 
 #include <algorithm>
+#include <map>
 
 #include "layers/prepared_op.h"
 
@@ -25,6 +26,21 @@ std::vector<Param*> Net::params() const {
     for (Param* param : layer->params()) all.push_back(param);
   return all;
 }
+
+namespace {
+
+// The memory of at least so many bytes in which the ops of all tapes of the calling host thread work, one after the
+// other. When a later tape needs more, the earlier ones keep what they have: recorded work (src/core/graph.h) has its
+// address. It is freed with the last tape that has it.
+std::shared_ptr<const Tensor> scratch_of_thread(Device device, int64_t bytes) {
+  thread_local std::map<Device, std::weak_ptr<const Tensor>> latest;
+  std::shared_ptr<const Tensor> memory = latest[device].lock();
+  if (!memory || memory->bytes() < bytes)
+    latest[device] = memory = std::make_shared<const Tensor>(Shape{bytes}, DType::kU8, device);
+  return memory;
+}
+
+}  // namespace
 
 Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratch scratch)
     : net_(net),
@@ -58,30 +74,33 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
     i = run.end;
     runs_.push_back(std::move(run));
   }
-  if (scratch == Scratch::kLent) return;
-  for (Tensor& gradient : gradients_) gradient = Tensor({largest_}, type_, device_);
-  ops_scratch_ = Tensor({ops_scratch_bytes()}, DType::kU8, device_);
-  lend_to_ops(ops_scratch_);
+  if (scratch == Scratch::kOfPass) return;
+  if (scratch == Scratch::kOwn)
+    for (Tensor& gradient : gradients_) gradient = Tensor({largest_}, type_, device_);
+  ops_scratch_ = scratch_of_thread(device_, own_ops_scratch_bytes());
 }
 
-int64_t Tape::ops_scratch_bytes() const {
+int64_t Tape::own_ops_scratch_bytes() const {
+  if (scratch_ == Scratch::kOfPass) return 0;
+  const int64_t forward = ops_scratch_bytes(Phase::kForward);
+  return scratch_ == Scratch::kOwn ? std::max(forward, ops_scratch_bytes(Phase::kBackward)) : forward;
+}
+
+int64_t Tape::ops_scratch_bytes(Phase phase) const {
   int64_t most = 0;
   for (const Run& run : runs_)
-    if (run.op) most = std::max(most, run.op->scratch_bytes());
+    if (run.op) most = std::max(most, run.op->scratch_bytes(phase));
   return most;
 }
 
-void Tape::lend_to_ops(const Tensor& memory) {
-  for (Run& run : runs_)
-    if (run.op) run.op->use_scratch(memory);
+int64_t Tape::scratch_bytes(Phase phase) const {
+  const int64_t gradients = phase == Phase::kBackward ? 2 * aligned_bytes(largest_ * size_of(type_)) : 0;
+  return aligned_bytes(ops_scratch_bytes(phase)) + gradients;
 }
 
-int64_t Tape::scratch_bytes() const { return 2 * aligned_bytes(largest_ * size_of(type_)) + ops_scratch_bytes(); }
-
-void Tape::use_scratch(const Tensor& memory) {
-  const int64_t each = aligned_bytes(largest_ * size_of(type_));
-  for (int64_t i = 0; i < 2; ++i) gradients_[i] = memory.part(i * each, {largest_ * size_of(type_)}).viewed_as(type_);
-  lend_to_ops(memory.part(2 * each, {memory.elements() - 2 * each}));
+Pass Tape::with_scratch(Pass pass) const {
+  if (ops_scratch_) pass.scratch = *ops_scratch_;
+  return pass;
 }
 
 void Tape::prepare_backward(bool wants_dx) {
@@ -103,7 +122,7 @@ void Tape::forward(const Pass& pass, int64_t layer) {
   Run& run = run_of(layer);
   if (rows_ == 0 || layer != run.begin) return;
   const Profiler::Scope scope(profiler_, run.name, Phase::kForward);
-  run.op->forward(pass, input_of(run), y_[static_cast<size_t>(run.end - 1)]);
+  run.op->forward(with_scratch(pass), input_of(run), y_[static_cast<size_t>(run.end - 1)]);
 }
 
 const Tensor& Tape::output() const { return y_.empty() ? x_ : y_.back(); }
@@ -136,7 +155,7 @@ void Tape::backward_data(const Pass& pass, int64_t layer) {
   if (run.end < net_.size()) gradient_ = below_;
   below_ = place_below(run);
   const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);
-  run.op->backward_data(pass, input_of(run), y_[static_cast<size_t>(layer)], gradient_,
+  run.op->backward_data(with_scratch(pass), input_of(run), y_[static_cast<size_t>(layer)], gradient_,
                         below_.defined() ? &below_ : nullptr);
 }
 
@@ -144,12 +163,19 @@ void Tape::backward_weights(const Pass& pass, int64_t layer) {
   Run& run = run_of(layer);
   if (rows_ == 0 || layer != run.begin || !run.learns) return;
   const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);
-  run.op->backward_weights(pass, input_of(run), gradient_);
+  run.op->backward_weights(with_scratch(pass), input_of(run), gradient_);
 }
 
 void Tape::backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx) {
   if (net_.size() == 0 && dx) dx->copy_from(dy, *pass.stream);
   begin_backward(x, dy, dx);
+  if (scratch_ == Scratch::kOfPass) {
+    int64_t begin = aligned_bytes(ops_scratch_bytes(Phase::kBackward));
+    for (Tensor& gradient : gradients_) {
+      gradient = pass.scratch_at(begin, {largest_}, type_);
+      begin += aligned_bytes(gradient.bytes());
+    }
+  }
   for (int64_t i = net_.size(); i-- > 0;) {
     backward_data(pass, i);
     backward_weights(pass, i);
@@ -165,7 +191,8 @@ std::vector<Watched> Tape::watched(int64_t first_layer) const {
 }
 
 int64_t Tape::bytes() const {
-  int64_t total = scratch_ == Scratch::kLent ? 0 : gradients_[0].bytes() + gradients_[1].bytes() + ops_scratch_.bytes();
+  int64_t total = own_ops_scratch_bytes();
+  if (scratch_ == Scratch::kOwn) total += gradients_[0].bytes() + gradients_[1].bytes();
   for (const Run& run : runs_)
     if (run.op) total += run.op->inner_bytes();
   for (const Run& run : runs_)

@@ -34,17 +34,16 @@ class Net {
 
 class Tape {
  public:
-  // Who has the memory for what lives only while backward runs: two gradients as large as the largest activation, and
-  // scratch memory of the ops.
-  enum class Scratch { kOwn, kLent };
+  // Whose memory the ops' scratch is, and two gradients as large as the largest activation, which backward needs. The
+  // tape makes gradients of its own, and shares scratch memory with the other tapes of its host thread, so that these
+  // run one after the other; or it takes both from Pass::scratch.
+  enum class Scratch { kOwn, kOwnForForward, kOfPass };
 
-  // The net must outlive the tape. Memory: every activation, and that of backward. Where the device runs several layers
-  // as one op (Layer::bind_run), only the last one's output is kept.
+  // The net must outlive the tape. Memory: every activation, and what `scratch` says. Where the device runs several
+  // layers as one op (Layer::bind_run), only the last one's output is kept.
   Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratch scratch = Scratch::kOwn);
 
-  // Scratch::kLent: to be given before backward runs; u8, where the tape computes.
-  int64_t scratch_bytes() const;
-  void use_scratch(const Tensor& memory);
+  int64_t scratch_bytes(Phase phase) const;  // Scratch::kOfPass: what forward or backward takes of it
 
   // Makes what the ops need for backward, which the first backward does otherwise (layers/prepared_op.h).
   void prepare_backward(bool wants_dx);
@@ -71,11 +70,11 @@ class Tape {
   // What forward leaves, with the layers counted from `first_layer` on. An in-place or fused layer shares its output
   // with others, and the first of them is named.
   std::vector<Watched> watched(int64_t first_layer) const;
-  // Of the layer; undefined where it is no last layer of an op.
+  // What the layer computed; undefined where it is no last layer of an op.
   const Tensor& activation(int64_t layer) const { return y_[static_cast<size_t>(layer)]; }
   // Whether backward may overwrite dy.
   bool overwrites_dy() const { return !runs_.empty() && runs_.back().end - runs_.back().begin > 1; }
-  int64_t bytes() const;  // activations, and its own memory for backward
+  int64_t bytes() const;  // activations, and what else is not of the pass; other tapes may share the ops' scratch
 
  private:
   struct Run {  // layers [begin, end) in one op, with one output
@@ -90,8 +89,9 @@ class Tape {
   const Tensor& input_of(const Run& run) const;
   Tensor place_below(const Run& run);  // where its dx goes; undefined where nobody wants it
 
-  int64_t ops_scratch_bytes() const;
-  void lend_to_ops(const Tensor& memory);
+  int64_t ops_scratch_bytes(Phase phase) const;
+  int64_t own_ops_scratch_bytes() const;
+  Pass with_scratch(Pass pass) const;
 
   Net& net_;
   int64_t rows_;
@@ -103,10 +103,10 @@ class Tape {
   DType type_;
   int64_t largest_ = 0;  // elements of the largest activation
   Scratch scratch_;
-  Tensor gradients_[2];  // the gradient at the layer being run, and the one before it
-  Tensor ops_scratch_;
+  Tensor gradients_[2];                        // the gradient at the layer being run, and the one before it
+  std::shared_ptr<const Tensor> ops_scratch_;  // null: of the pass
 
-  Tensor x_;                 // of the pass that runs, forward or backward
+  Tensor x_;                 // the input of the pass that runs, forward or backward
   Tensor gradient_, below_;  // at the output and at the input of the run whose turn it is in backward
   Tensor dx_;                // where the gradient at x is wanted; undefined: it is not
   int next_gradient_ = 0;    // which of gradients_ does not hold gradient_

@@ -25,8 +25,8 @@ class ResidualOp : public PreparedOp {
         on_(on),
         type_(activation_type(on.precision)),
         relu_(relu),
-        body_(body, in.rows(), on, nullptr, Tape::Scratch::kLent) {
-    if (shortcut) shortcut_.emplace(*shortcut, in.rows(), on, nullptr, Tape::Scratch::kLent);
+        body_(body, in.rows(), on, nullptr, Tape::Scratch::kOfPass) {
+    if (shortcut) shortcut_.emplace(*shortcut, in.rows(), on, nullptr, Tape::Scratch::kOfPass);
   }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
@@ -36,13 +36,15 @@ class ResidualOp : public PreparedOp {
   }
 
   void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
-    if (!scratch_.defined()) use_scratch(Tensor({scratch_bytes()}, DType::kU8, on_.device));
-    give_gradient(dy, *pass.stream);
-    body_.backward(pass, x, gradient_, dx);
-    if (body_.overwrites_dy()) give_gradient(dy, *pass.stream);
-    if (shortcut_) shortcut_->backward(pass, x, gradient_, dx ? &shortcut_dx_ : nullptr);
+    Tensor gradient = gradient_of_sum(pass, dy);
+    body_.backward(pass, x, gradient, dx);
+    if (body_.overwrites_dy()) gradient = gradient_of_sum(pass, dy);
+    Tensor other = gradient;
+    if (shortcut_) {
+      other = pass.scratch_at(shortcut_->scratch_bytes(Phase::kBackward), in_, type_);
+      shortcut_->backward(pass, x, gradient, dx ? &other : nullptr);
+    }
     if (!dx) return;
-    const Tensor& other = shortcut_ ? shortcut_dx_ : gradient_;
     dispatch(on_, [&](auto tag) { add_branches(tag, *dx, other, false, *dx, *pass.stream); });
   }
 
@@ -51,40 +53,33 @@ class ResidualOp : public PreparedOp {
     if (shortcut_) shortcut_->prepare_backward(wants_dx);
   }
 
-  int64_t scratch_bytes() const override {
-    const int64_t of_shortcut = shortcut_ ? aligned_bytes(bytes_of(in_)) + shortcut_->scratch_bytes() : 0;
-    return aligned_bytes(bytes_of(out_)) + std::max(body_.scratch_bytes(), of_shortcut);
-  }
-
-  // The gradient both branches get; behind it what one branch needs and, when that has run, the other.
-  void use_scratch(const Tensor& memory) override {
-    scratch_ = memory;
-    own_gradient_ = typed(memory, 0, out_);
-    const Tensor rest = behind(memory, aligned_bytes(bytes_of(out_)));
-    body_.use_scratch(rest);
-    if (!shortcut_) return;
-    shortcut_dx_ = typed(rest, 0, in_);
-    shortcut_->use_scratch(behind(rest, aligned_bytes(bytes_of(in_))));
+  // What one branch needs and, when that has run, the other with the gradient of its input behind it; behind both the
+  // gradient that they get.
+  int64_t scratch_bytes(Phase phase) const override {
+    return branch_bytes(phase) + (phase == Phase::kBackward ? aligned_bytes(bytes_of(out_)) : 0);
   }
 
   int64_t inner_bytes() const override { return body_.bytes() + (shortcut_ ? shortcut_->bytes() : 0); }
 
  private:
   int64_t bytes_of(const Shape& shape) const { return shape.elements() * size_of(type_); }
-  static Tensor behind(const Tensor& memory, int64_t begin) { return memory.part(begin, {memory.elements() - begin}); }
-  Tensor typed(const Tensor& memory, int64_t begin, const Shape& shape) const {
-    return memory.part(begin, {bytes_of(shape)}).viewed_as(type_).reshaped(shape);
+
+  int64_t branch_bytes(Phase phase) const {
+    int64_t shortcut = shortcut_ ? shortcut_->scratch_bytes(phase) : 0;
+    if (shortcut_ && phase == Phase::kBackward) shortcut += aligned_bytes(bytes_of(in_));
+    return std::max(body_.scratch_bytes(phase), shortcut);
   }
 
-  // gradient_ = that of the sum. dy is the caller's, and a branch may overwrite what it is given.
-  void give_gradient(const Tensor& dy, const Stream& stream) {
-    gradient_ = own_gradient_;
+  // dy is the caller's, and a branch may overwrite what it is given.
+  Tensor gradient_of_sum(const Pass& pass, const Tensor& dy) const {
+    const bool overwritten = body_.overwrites_dy() || (shortcut_ && shortcut_->overwrites_dy());
+    if (!relu_ && !overwritten) return dy;
+    Tensor gradient = pass.scratch_at(branch_bytes(Phase::kBackward), out_, type_);
     if (relu_)
-      dispatch(on_, [&](auto tag) { where_sum_is_positive(tag, a_, b_, dy, gradient_, stream); });
-    else if (body_.overwrites_dy() || (shortcut_ && shortcut_->overwrites_dy()))
-      gradient_.copy_from(dy, stream);
+      dispatch(on_, [&](auto tag) { where_sum_is_positive(tag, a_, b_, dy, gradient, *pass.stream); });
     else
-      gradient_ = dy;
+      gradient.copy_from(dy, *pass.stream);
+    return gradient;
   }
 
   Shape in_, out_;
@@ -94,7 +89,6 @@ class ResidualOp : public PreparedOp {
   Tape body_;
   std::optional<Tape> shortcut_;
   Tensor a_, b_;  // what was added last
-  Tensor scratch_, own_gradient_, gradient_, shortcut_dx_;
 };
 
 class Residual : public Layer {

@@ -94,7 +94,7 @@ Tape& Inference::tape(int64_t rows) {
   if (rows == tape_rows_) return *tape_;
   tape_.reset();  // before the next one is made
   tape_rows_ = 0;
-  tape_.emplace(model_->front(), rows, on_, nullptr, Tape::Scratch::kLent);
+  tape_.emplace(model_->front(), rows, on_, nullptr, Tape::Scratch::kOwnForForward);
   tape_rows_ = rows;
   return *tape_;
 }

@@ -86,6 +86,7 @@ Results run(const Shape& in, const Compute& on, const Bind& bind) {
   const Stream stream(on.device);
   Pass pass;
   pass.stream = &stream;
+  pass.scratch = scratch_for(*op, on.device);
   pass.step_rows = 2 * in.rows();
   pass.mode = Mode::kEval;
   op->forward(pass, x, evaluated);

@@ -72,6 +72,7 @@ class ConvWays : public testing::TestWithParam<Way> {
     }
     op_ = bind();
     pass_.stream = &stream_;
+    pass_.scratch = scratch_for(*op_, Device::kCuda);
   }
 
   std::unique_ptr<Op> bind() {

@@ -31,20 +31,25 @@ class OneByOne {
     Shape shape = net.in().batch_of(rows);
     for (int64_t i = 0; i < net.size(); ++i) {
       ops_.push_back(net.layer(i).bind(shape, on));
+      scratch_.push_back(scratch_for(*ops_.back(), on.device));
       shape = net.layer(i).out_shape(shape);
       y_.emplace_back(shape, activation_type(on.precision), on.device);
     }
   }
 
-  const Tensor& forward(const Pass& pass, const Tensor& x) {
-    for (size_t i = 0; i < ops_.size(); ++i) ops_[i]->forward(pass, i > 0 ? y_[i - 1] : x, y_[i]);
+  const Tensor& forward(Pass pass, const Tensor& x) {
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      pass.scratch = scratch_[i];
+      ops_[i]->forward(pass, i > 0 ? y_[i - 1] : x, y_[i]);
+    }
     return y_.back();
   }
-  void backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx) {
+  void backward(Pass pass, const Tensor& x, const Tensor& dy, Tensor* dx) {
     Tensor gradient = dy;
     for (size_t i = ops_.size(); i-- > 0;) {
       const Tensor& in = i > 0 ? y_[i - 1] : x;
       Tensor below(in.shape(), in.dtype(), in.device());
+      pass.scratch = scratch_[i];
       run_backward(*ops_[i], pass, in, y_[i], gradient, i > 0 ? &below : dx);
       below_.push_back(below);  // queued work uses it
       gradient = below;
@@ -53,7 +58,7 @@ class OneByOne {
 
  private:
   std::vector<std::unique_ptr<Op>> ops_;
-  std::vector<Tensor> y_, below_;
+  std::vector<Tensor> scratch_, y_, below_;
 };
 
 // Whole numbers from -range to range. Their sums of products are exact in f32, and those of few small ones in bf16.
@@ -231,7 +236,7 @@ TEST_P(ConvPoolTest, AveragesOfWhatAReluGaveComputeWhatTheLayersComputeOneByOne)
 
 TEST_P(ConvPoolTest, WhatAnAveragePoolIsGivenIsKeptAndCounted) {
   Net net = net_of({"type='conv' out=8 kernel=3", "type='relu'", "type='avg_pool' kernel=2"}, {8, 8, 3}, on());
-  const Tape tape(net, 2, on(), nullptr, Tape::Scratch::kLent);
+  const Tape tape(net, 2, on(), nullptr, Tape::Scratch::kOfPass);
   EXPECT_EQ(tape.bytes(), 2 * (6 * 6 + 3 * 3) * 8 * size_of(activation_type(GetParam().precision)));
 }
 

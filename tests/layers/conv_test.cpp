@@ -271,6 +271,7 @@ TEST_P(ConvTest, DxIsCompleteBeforeTheGradientOfTheWeightIsComputed) {
   weight.allocate(device());
   weight.set_value(upload({3}, {1, 1, 1, 1}, Device::kCpu));
   const auto op = conv->bind(in, device());
+  pass.pass().scratch = scratch_for(*op, device());
   const Tensor x = upload({1, 2}, in, device()), dy = upload({5, 7}, in, device());
   Tensor y(in, DType::kF32, device()), dx(in, DType::kF32, device());
   op->forward(pass.pass(), x, y);

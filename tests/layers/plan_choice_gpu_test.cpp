@@ -237,16 +237,5 @@ TEST(Remembered, AnOutcomeThatIsEmptyIsForgottenWithTheProcess) {
   EXPECT_EQ(PlanCache(PlanCache::user_folder()).find(key_that_ends("a question with an answer")), "measured");
 }
 
-TEST(GpuScratch, KeepsWhatWasHandedOutWhenItGrows) {
-  const Tensor small = gpu_scratch(1000), same = gpu_scratch(500);
-  EXPECT_EQ(same.raw(), small.raw());
-  const Tensor large = gpu_scratch(small.bytes() + 1);
-  EXPECT_GE(large.bytes(), small.bytes() + 1);
-  EXPECT_NE(large.raw(), small.raw());
-  OWT_CUDA(cudaMemsetAsync(const_cast<void*>(small.raw()), 0, static_cast<size_t>(small.bytes()),
-                           cuda_stream(setup_stream(Device::kCuda))));
-  setup_stream(Device::kCuda).synchronize();
-}
-
 }  // namespace
 }  // namespace owt

@@ -67,6 +67,10 @@ std::vector<int32_t> download_labels(const Tensor& labels) {
   return {here.data<int32_t>(), here.data<int32_t>() + here.elements()};
 }
 
+Tensor scratch_for(const Op& op, Device device) {
+  return Tensor({std::max(op.scratch_bytes(Phase::kForward), op.scratch_bytes(Phase::kBackward))}, DType::kU8, device);
+}
+
 void run_backward(Op& op, const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) {
   op.backward_data(pass, x, y, dy, dx);
   op.backward_weights(pass, x, dy);
@@ -105,6 +109,13 @@ Harness::Harness(std::unique_ptr<Layer> layer, const Shape& in, const Compute& o
   }
   clear_grads();
   op_ = layer_->bind(in, on);
+  pass().scratch = scratch_for(*op_, on.device);
+}
+
+void Harness::overwrite_scratch() {
+  Tensor ones({pass().scratch.bytes()}, DType::kU8);
+  std::fill_n(ones.data<uint8_t>(), ones.elements(), uint8_t{0xff});  // NaN in f32 and bf16
+  pass().scratch.copy_from(ones);
 }
 
 Tensor Harness::upload_like(const std::vector<float>& values, const Tensor& like) const {
@@ -115,6 +126,7 @@ std::vector<float> Harness::forward(const std::vector<float>& x) {
   pass_.renew();
   x_.copy_from(upload_like(x, x_));
   fill(y_, kNaN);
+  overwrite_scratch();
   op_->forward(pass(), x_, y_);
   pass_.stream().synchronize();
   return download(y_);
@@ -131,6 +143,7 @@ std::vector<float> Harness::backward(const std::vector<float>& dy) {
   Tensor dx(x_.shape(), x_.dtype(), x_.device());
   fill(dx, kNaN);
   const Tensor gradient = upload_like(dy, y_);
+  overwrite_scratch();
   op_->backward_data(pass(), x_, y_, gradient, &dx);
   pass_.stream().synchronize();
   std::vector<float> complete = download(dx);
@@ -141,6 +154,7 @@ std::vector<float> Harness::backward(const std::vector<float>& dy) {
 
 void Harness::backward_without_dx(const std::vector<float>& dy) {
   const Tensor gradient = upload_like(dy, y_);
+  overwrite_scratch();
   run_backward(*op_, pass(), x_, y_, gradient, nullptr);
   pass_.stream().synchronize();
 }

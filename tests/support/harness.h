@@ -42,6 +42,9 @@ void fill(Tensor& tensor, float value);
 Tensor upload_labels(const std::vector<int32_t>& labels, Device device);
 std::vector<int32_t> download_labels(const Tensor& labels);
 
+// Scratch memory of the op's own, for Pass::scratch.
+Tensor scratch_for(const Op& op, Device device);
+
 // Both passes of backward.
 void run_backward(Op& op, const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx);
 
@@ -73,7 +76,7 @@ class Harness {
   Harness(std::unique_ptr<Layer> layer, const Shape& in, const Compute& on);
 
   // Outputs and dx are filled with NaN first, so that elements that are not written show. dx is what backward_data
-  // leaves, before backward_weights runs.
+  // leaves, before backward_weights runs. Scratch memory is of other ops between forward and backward.
   std::vector<float> forward(const std::vector<float>& x);
   std::vector<float> evaluate(const std::vector<float>& x);  // forward in Mode::kEval
   std::vector<float> backward(const std::vector<float>& dy);
@@ -93,6 +96,7 @@ class Harness {
 
  private:
   Tensor upload_like(const std::vector<float>& values, const Tensor& like) const;
+  void overwrite_scratch();  // as other ops do between the passes of one
 
   std::unique_ptr<Layer> layer_;
   DevicePass pass_;

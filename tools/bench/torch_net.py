@@ -5,6 +5,7 @@ Read by compare_pytorch.py, gpu_torch.py, torch_check.py and torch_models.py; ne
 import json
 import pathlib
 import struct
+import sys
 
 import numpy
 import torch
@@ -102,6 +103,9 @@ def make_layer(layer, shape):
         "lrn": lambda: nn.LocalResponseNorm(layer.get("size", 5), layer.get("alpha", 1e-4), layer.get("beta", 0.75),
                                             layer.get("k", 1.0)),
     }
+    if kind not in simple:
+        sys.exit(f"torch_net: error: PyTorch has no module here for layer '{layer['name']}' of type '{kind}'; "
+                 "give make_layer in tools/bench/torch_net.py one")
     return simple[kind]()
 
 
