@@ -103,6 +103,10 @@ class Layer {
   virtual Columns columns() const { return Columns::kMixes; }
   virtual bool in_place() const { return false; }
 
+  // Bytes of scratch memory that backward on a batch of this shape takes, as far as they are known before an op is
+  // bound: without those of libraries.
+  virtual int64_t scratch_bytes(const Shape&, const Compute&) const { return 0; }
+
   // The layer on a batch of this shape. A composite one describes what it does with what its inner layers give.
   virtual Described describe(const Shape&) { return {type_, {}, params()}; }
 

@@ -6,6 +6,7 @@
 
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
+#include "src/core/grid.h"
 #include "src/core/threads.h"
 
 namespace owt {
@@ -140,6 +141,11 @@ class Lrn : public Layer {
   double flops(const Shape& in) const override {
     return static_cast<double>(in.elements()) * static_cast<double>(settings_.size + 5);
   }
+  int64_t scratch_bytes(const Shape& in, const Compute& on) const override {
+    const bool terms = on.device == Device::kCuda &&
+                       !lrn_has_narrow_kernels(settings_.size, in[in.rank() - 1], activation_type(on.precision));
+    return terms ? in.elements() * size_of(DType::kF32) : 0;
+  }
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     out_shape(in);
     return dispatch(on, [&](auto tag) { return bind_lrn(tag, settings_, in); });
@@ -160,6 +166,11 @@ std::unique_ptr<Op> bind_with(Power power, const LrnSettings& settings, const Sh
 }
 
 }  // namespace
+
+bool lrn_has_narrow_kernels(int64_t size, int64_t channels, DType dtype) {
+  const int64_t pack = 16 / size_of(dtype);
+  return (size == 3 || size == 5) && channels % pack == 0 && channels / pack <= int64_t{kBlockThreads};
+}
 
 std::unique_ptr<Layer> make_lrn(const LayerSpec& spec) { return std::make_unique<Lrn>(spec); }
 

@@ -269,9 +269,9 @@ class WideLrn : public Op {
 template <class T, class Power>
 std::unique_ptr<Op> bind_with(Power power, const LrnSettings& settings, const Shape& in) {
   const int64_t channels = in[in.rank() - 1], pixels = in.elements() / channels;
-  if (channels % kPack<T> == 0 && channels / kPack<T> <= kBlockThreads) {
+  if (lrn_has_narrow_kernels(settings.size, channels, DTypeOf<T>::value)) {
     if (settings.size == 3) return std::make_unique<NarrowLrn<T, 1, Power>>(settings, power, pixels, channels);
-    if (settings.size == 5) return std::make_unique<NarrowLrn<T, 2, Power>>(settings, power, pixels, channels);
+    return std::make_unique<NarrowLrn<T, 2, Power>>(settings, power, pixels, channels);
   }
   return std::make_unique<WideLrn<T, Power>>(settings, power, pixels, channels);
 }

@@ -19,6 +19,10 @@ struct LrnSettings {
   float k = 1;  // > 0
 };
 
+// Whether a GPU has kernels in which a thread keeps the window of a pack of channels. Others are slower, and need the
+// terms of the sums over windows in scratch memory.
+bool lrn_has_narrow_kernels(int64_t size, int64_t channels, DType dtype);
+
 std::unique_ptr<Layer> make_lrn(const LayerSpec& spec);
 std::unique_ptr<Op> bind_lrn(Cpu, const LrnSettings& settings, const Shape& in);
 std::unique_ptr<Op> bind_lrn(Cuda, const LrnSettings& settings, const Shape& in);

@@ -141,6 +141,17 @@ class Residual : public Layer {
     return all;
   }
 
+  // The gradients of the sum and of the shortcut's input, two of a branch, and what one inner layer at a time takes.
+  int64_t scratch_bytes(const Shape& in, const Compute& on) const override {
+    int64_t largest = 0, deepest = 0;
+    for (const Inner& each : inner(in)) {
+      largest = std::max({largest, each.in.elements(), each.layer->out_shape(each.in).elements()});
+      deepest = std::max(deepest, each.layer->scratch_bytes(each.in, on));
+    }
+    const int64_t gradients = out_shape(in).elements() + in.elements() + 2 * largest;
+    return gradients * size_of(activation_type(on.precision)) + deepest;
+  }
+
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     out_shape(in);
     return std::make_unique<ResidualOp>(body_, shortcut_.size() > 0 ? &shortcut_ : nullptr, relu_, in, on);

@@ -11,29 +11,16 @@ namespace owt {
 
 namespace {
 
-// Elements per row that backward of a composite layer needs: the gradient of its output, that of the shortcut's input,
-// and the two gradients of a branch.
-int64_t scratch_elements(const LayerPlan& layer) {
-  if (layer.inner.empty()) return 0;
-  int64_t largest = 0, inner = 0;
-  for (const LayerPlan& each : layer.inner) {
-    largest = std::max({largest, each.out.elements(), each.in.elements()});
-    inner = std::max(inner, scratch_elements(each));
-  }
-  return layer.out.elements() + layer.in.elements() + 2 * largest + inner;
-}
-
-// Elements per row that a tape of the layers [begin, end) has: what they keep, two gradients as large as the largest,
-// and what backward of one composite layer at a time needs.
+// Elements per row that a tape of the layers [begin, end) has: what they keep, and two gradients as large as the
+// largest.
 int64_t tape_elements(const Plan& plan, int64_t begin, int64_t end) {
-  int64_t kept = 0, largest = 0, scratch = 0;
+  int64_t kept = 0, largest = 0;
   for (int64_t i = begin; i < end; ++i) {
     const LayerPlan& at = plan.layer(i);
     kept += (at.in_place && i > begin ? 0 : at.kept_columns()) + at.inner_elements();
     largest = std::max(largest, at.kept_columns());
-    scratch = std::max(scratch, scratch_elements(at));
   }
-  return kept + 2 * largest + scratch;
+  return kept + 2 * largest;
 }
 
 bool even(const std::vector<Slice>& parts) { return parts.front().size() == parts.back().size(); }
@@ -64,7 +51,7 @@ class Holdings {
     if (plan_.split() && action.transfer == seam().transfers.input)
       hold(&seam().transfers, action.round % kRoundsAtOnce, size_ * place_elements());
   }
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return bytes_ + scratch_; }
 
  private:
   const LayerPlan& seam() const { return plan_.layer(plan_.boundary); }
@@ -84,6 +71,7 @@ class Holdings {
     if (first.gather_before) elements += gather_elements(plan_.layer(begin - 1).parts);
     if (last.by_inputs()) elements += gather_elements(last.parts);
     if (begin > plan_.boundary) elements += plan_.input_of(begin, 0).elements();
+    for (int64_t i = begin; i < end; ++i) scratch_ = std::max(scratch_, rows * plan_.layer(i).scratch_bytes);
     hold(&first, rows, size_ * rows * elements);
     if (begin == plan_.boundary) hold(&first.in, 0, size_ * rows_.most() * first.in.elements());
   }
@@ -121,7 +109,7 @@ class Holdings {
   std::vector<StepRows::RoundSize> rounds_;
   int64_t size_;
   std::set<std::pair<const void*, int64_t>> there_;
-  int64_t bytes_ = 0;
+  int64_t bytes_ = 0, scratch_ = 0;  // all tapes share the scratch memory of the op that needs most
 };
 
 // A row of images that waits for its step. On a GPU there are two batches as the network reads them

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "layers/conv.h"
+#include "layers/lrn.h"
 
 namespace owt {
 namespace {
@@ -187,9 +188,8 @@ class OpLaunches {
   }
 
   void lrn() {
-    const int64_t size = layers_[0]->describe(in_).integer("size"), channels = in_[in_.rank() - 1],
-                  pack = 16 / size_of(dtype_);
-    const bool narrow = (size == 3 || size == 5) && channels % pack == 0 && channels / pack <= 256;
+    const int64_t size = layers_[0]->describe(in_).integer("size");
+    const bool narrow = lrn_has_narrow_kernels(size, in_[in_.rank() - 1], dtype_);
     const double terms = narrow ? 0 : 4 * static_cast<double>(in_.elements());
     forward(0, narrow ? "lrn_forward_narrow" : "lrn_forward_wide", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
     if (!wants_dx_) return;

@@ -245,8 +245,8 @@ int model_ranks_of(const PlanRequest& request, const std::vector<std::unique_ptr
   return splits ? asked : 1;
 }
 
-// What a plan says of a layer on rows of in.row(). wants_dx: somebody needs the gradient of its input.
-LayerPlan describe(Layer& layer, const Shape& in, bool wants_dx) {
+// The plan of `layer` on rows of in.row(); wants_dx: somebody needs the gradient of its input.
+LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_dx) {
   LayerPlan at;
   at.name = layer.name();
   at.type = layer.type();
@@ -254,6 +254,7 @@ LayerPlan describe(Layer& layer, const Shape& in, bool wants_dx) {
   at.in = in.row();
   at.out = layer.out_shape(in).row();
   at.flops_per_row = layer.flops(in);
+  at.scratch_bytes = layer.scratch_bytes(in, on);
   at.backward_flops_per_row = at.flops_per_row * (wants_dx ? 2 : 1);
   for (const Param* param : layer.params()) {
     at.params.push_back(param->full_shape);
@@ -262,7 +263,7 @@ LayerPlan describe(Layer& layer, const Shape& in, bool wants_dx) {
     if (param->role == ParamRole::kTrained) at.trained += param->full_shape.elements();
   }
   for (const Layer::Inner& each : layer.inner(in)) {
-    LayerPlan& inner = at.inner.emplace_back(describe(*each.layer, each.in, wants_dx || !each.first));
+    LayerPlan& inner = at.inner.emplace_back(describe(*each.layer, each.in, on, wants_dx || !each.first));
     inner.in_place = each.layer->in_place() && !each.first;
     if (!wants_dx && !each.first) at.backward_flops_per_row += inner.flops_per_row;
   }
@@ -290,7 +291,7 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
   Shape batch = model.input.batch_of(1);
   plan.boundary = static_cast<int64_t>(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
-    LayerPlan at = describe(*layers[i], batch, i > 0);
+    LayerPlan at = describe(*layers[i], batch, request.on, i > 0);
     at.in_place = layers[i]->in_place() && i > 0;
     at.layout = plan.front_layout();
     batch = layers[i]->out_shape(batch);

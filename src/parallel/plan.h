@@ -68,7 +68,8 @@ struct LayerPlan {
   std::vector<ParamRole> roles;       // of params
   int64_t weight_bytes = 0;           // all parameters of the whole layer, f32
   int64_t trained = 0;                // elements of them that are no running averages
-  std::vector<LayerPlan> inner;       // of a composite layer: what it is made of
+  int64_t scratch_bytes = 0;          // Layer::scratch_bytes() per row
+  std::vector<LayerPlan> inner;       // what a composite layer is made of
   LayerTransfers transfers;
 
   int64_t most_elements(const Shape& param) const;  // of one of params, on the rank with the most

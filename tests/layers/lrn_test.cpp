@@ -20,6 +20,14 @@ using testing::ThrowsMessage;
 class LrnTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, LrnTest, testing::ValuesIn(devices()), device_name);
 
+TEST_P(LrnTest, TheLayerKnowsTheScratchMemoryOfItsOp) {
+  const Shape in{3, 2, 2, 16};
+  for (const int size : {4, 5}) {
+    const auto lrn = layer_from(concat("type='lrn' size=", size), in);
+    EXPECT_EQ(lrn->bind(in, device())->scratch_bytes(Phase::kBackward), lrn->scratch_bytes(in, device()));
+  }
+}
+
 // The definition, element by element in double precision.
 struct Naive {
   int64_t size;

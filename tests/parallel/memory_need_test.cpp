@@ -43,6 +43,20 @@ TEST(MemoryNeed, OfAResidualBlockCountsWhatItKeepsInsideAndNeedsForAWhile) {
   EXPECT_EQ(plan.layers[0].backward_flops_per_row, conv1 + 2 * conv2 + conv3 + sum);
 }
 
+// One value of f32 for each of the 8, whatever the activations are; kernels for windows of 5 channels need none.
+TEST(MemoryNeed, OfAnLrnCountsTheScratchMemoryOfItsKernels) {
+  const auto row_bytes = [](const Compute& on, int size) {
+    const Model model = model_of("[8, 1, 1]", 8, concat("{ name = \"norm\", type = \"lrn\", size = ", size, " }"));
+    PlanRequest request;
+    request.on = on;
+    request.step_rows = 8;
+    return memory_need(make_plan(model, request)).step_row_bytes;
+  };
+  for (const auto precision : {Precision::kFp32, Precision::kBf16})
+    EXPECT_EQ(row_bytes({Device::kCuda, precision}, 7), row_bytes({Device::kCuda, precision}, 5) + 4 * 8);
+  EXPECT_EQ(row_bytes(Device::kCpu, 7), row_bytes(Device::kCpu, 5));
+}
+
 TEST(MemoryNeed, Bf16HalvesActivationsAndGradientsAndAddsACopyOfTheWeights) {
   const MemoryNeed need = memory_need(plan_of(1, Strategy::kOwtA, 8, Precision::kBf16));
   EXPECT_EQ(need.weight_bytes, (3 + 4 * 12) * (4 + 2 + 2 + 4));  // value, copy, gradient, velocity
