@@ -13,7 +13,7 @@ namespace owt {
 namespace {
 
 constexpr int64_t kBatchNormGrain = 1 << 14;  // elements per thread that are worth waking it for
-constexpr int64_t kMostChunks = 32;           // of positions that are summed apart
+constexpr int64_t kMostChunks = 32;           // positions are summed apart in as many
 
 // Two sums per channel over all positions, in double precision. Chunks of positions are summed apart and then
 // added in order; they depend on the shape only, so that the sums do not depend on the number of threads.

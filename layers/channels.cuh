@@ -8,7 +8,7 @@
 //     static constexpr int kResident;  // blocks that a multiprocessor has to have room for; 1 without sums
 //     struct Local;                    // what a thread keeps of its kWidth channels
 //     __device__ Local prepare(int channel) const;
-//     // Of the elements at `index`, which is position * channels + channel, and the kWidth - 1 after it; adds to
+//     // Handles the elements at `index`, which is position * channels + channel, and the kWidth - 1 after it; adds to
 //     // sums[s][lane].
 //     __device__ void at(int64_t position, int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const;
 //   };
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(kChannelThreads, Work::kResident)
   }
 }
 
-struct NoFinish {};  // of a work without sums
+struct NoFinish {};  // for a work without sums
 
 // The blocks that the calling host thread's GPU runs at once; asked once, as the GPUs of a machine are alike.
 template <class Work, class Finish>

@@ -17,7 +17,7 @@ struct Pair {
   int64_t h, w;
 };
 
-constexpr int64_t kMostPixels = 1 << 15;  // of a kernel, stride or pad; far more than images have, and no sum overflows
+constexpr int64_t kMostPixels = 1 << 15;  // in a kernel, stride or pad; far more than images have, and no sum overflows
 
 // A key that holds one number for both directions, or [h, w].
 Pair read_pair(Config& config, const std::string& key, int64_t low) {

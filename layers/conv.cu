@@ -186,8 +186,8 @@ class ConvReluPoolOp : public Op {
   ConvPasses passes_;
   std::unique_ptr<Op> pool_;
   DType dtype_;
-  Shape shape_;  // of the images before the pool
-  Tensor kept_;  // those images, where backward needs them
+  Shape shape_;  // the images before the pool
+  Tensor kept_;  // they themselves, where backward needs them
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ struct ConvGeometry {
   int64_t top = 0, left = 0, bottom = 0, right = 0;  // rows and columns of zeros around the image
   int64_t groups = 1;
 
-  double flops(int64_t rows) const;  // of one pass; a multiply-add is 2
+  double flops(int64_t rows) const;  // one pass; a multiply-add is 2
 };
 
 // The convolution in which each block of pixels of a convolution without groups has become one pixel, with its channels

@@ -6,10 +6,10 @@
 namespace owt {
 namespace {
 
-constexpr double kWorthIt = 0.95;  // of the direct time; less gain is within the noise of one measurement
+constexpr double kWorthIt = 0.95;  // times the direct time; less gain is within the noise of one measurement
 constexpr double kLargestError = 1e-4;
 
-// Of a key(), without the team.
+// What a key() says before the team.
 std::string geometry_of(const std::string& key) { return key.substr(0, key.rfind(", ")); }
 
 }  // namespace

@@ -31,7 +31,7 @@ std::string why_no_winograd();
 
 class ConvChoices {
  public:
-  // Of one pass, everything included that it costs in a step: changes of layout and the packing of weights.
+  // The time of one pass includes all that it costs in a step: changes of layout, the packing of weights.
   struct Measured {
     double direct_ms = 0, winograd_ms = 0;
     double error = 0;  // ||winograd - direct|| / ||direct||

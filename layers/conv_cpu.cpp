@@ -370,7 +370,7 @@ class ConvOp : public PreparedOp {
   struct Prepared {
     std::optional<ConvPass> pass;
     Tensor packed;
-    std::optional<uint64_t> version;  // of the packed weights
+    std::optional<uint64_t> version;  // the one that was packed
   };
 
   Prepared& prepared(PassKind kind) { return passes_[static_cast<size_t>(kind)]; }

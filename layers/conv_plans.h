@@ -28,7 +28,7 @@ struct ConvEpilogue {
 enum ConvTensor : CudnnGraph::Id { kConvX = 1, kConvW = 2, kConvY = 3, kConvBias = 4 };
 
 struct ConvPlans {
-  std::optional<ChannelPacking> packing;   // of x and the weights, in forward and weight_gradient
+  std::optional<ChannelPacking> packing;   // how x and the weights lie in forward and weight_gradient
   CudnnPlan forward;                       // kConvX, kConvW -> kConvY
   bool fused = false;                      // forward includes the epilogue, with kConvBias in the activations' type
   CudnnPlan weight_gradient;               // kConvX, kConvY -> kConvW

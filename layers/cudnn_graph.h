@@ -19,7 +19,7 @@ namespace owt {
 
 class CudnnGraph {
  public:
-  using Id = int64_t;  // of a tensor of this graph
+  using Id = int64_t;  // names a tensor of this graph
 
   // A tensor outside the graph.
   struct Outside {

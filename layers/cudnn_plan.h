@@ -32,8 +32,8 @@ class PlanTarget {
   CudnnDescriptor plan() const;
 
  private:
-  cudnnHandle_t handle_ = nullptr;             // of this GPU
-  std::optional<CudnnDescriptor> properties_;  // of another one
+  cudnnHandle_t handle_ = nullptr;             // for plans of this GPU
+  std::optional<CudnnDescriptor> properties_;  // for plans of another one
 };
 
 class CudnnPlan {

@@ -55,7 +55,7 @@ class Dense : public Layer {
  private:
   Param* bias() { return params_.size() > 1 && params_[1].part.size() > 0 ? &params_[1] : nullptr; }
 
-  Shape in_;  // of one row, as it comes
+  Shape in_;  // one row, as it comes
   Slice part_;
   std::optional<Slice> inputs_;
   std::vector<Param> params_;

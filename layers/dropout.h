@@ -13,19 +13,19 @@
 namespace owt {
 
 struct DropoutSettings {
-  std::string name;  // of the layer; keys the random numbers
+  std::string name;  // the layer's; keys the random numbers
   double rate = 0;
 
-  float scale() const { return static_cast<float>(1 / (1 - rate)); }  // of what is kept
-  int64_t row_elements = 0;                                           // of the whole row
-  int64_t first_column = 0;                                           // of the columns that are kept here
+  float scale() const { return static_cast<float>(1 / (1 - rate)); }  // multiplies what is kept
+  int64_t row_elements = 0;                                           // the whole row's
+  int64_t first_column = 0;                                           // where the columns begin that are kept here
 };
 
 std::unique_ptr<Layer> make_dropout(const LayerSpec& spec);
 std::unique_ptr<Op> bind_dropout(Cpu, const DropoutSettings& settings, const Shape& in);
 std::unique_ptr<Op> bind_dropout(Cuda, const DropoutSettings& settings, const Shape& in);
 
-// Of a dropout, while it lives; null for any other layer.
+// The settings of a dropout, as long as it lives; null for any other layer.
 const DropoutSettings* dropout_settings(const Layer& layer);
 
 // The forward pass of a relu and the dropout behind it, in place, on batches of at most the shape `in`. Nothing is kept

@@ -41,7 +41,7 @@ struct Pass {
   uint64_t seed = 0;
   int64_t step = 0;                // global step, from 0; keys random numbers
   int64_t step_rows = 1;           // N: rows of the whole step. Losses and batch statistics are weighted by 1/N
-  std::span<const int64_t> rows;   // of each row of the batch, its index in the step [0, N); keys random numbers
+  std::span<const int64_t> rows;   // each row's index in the step [0, N); keys random numbers
   const Stream* stream = nullptr;  // where the work is queued
   // `rows` and `step` for kernels, where the stream is a GPU's: in its memory, because a recorded step is replayed with
   // other values.
@@ -96,9 +96,9 @@ class Layer {
   const std::string& name() const { return name_; }
   const std::string& type() const { return type_; }
 
-  // Of a batch. Throws Error for a shape the layer cannot take.
+  // The shape of y for a batch x. Throws Error for a shape the layer cannot take.
   virtual Shape out_shape(const Shape& in) const = 0;
-  virtual double flops(const Shape&) const { return 0; }  // of forward on a batch of this shape; a multiply-add is 2
+  virtual double flops(const Shape&) const { return 0; }  // forward on a batch of this shape; a multiply-add is 2
   virtual std::vector<Param*> params() { return {}; }     // always in the same order; they live as long as the layer
   virtual Columns columns() const { return Columns::kMixes; }
   virtual bool in_place() const { return false; }
@@ -114,7 +114,7 @@ class Layer {
   struct Inner {
     Layer* layer;
     Shape in;
-    bool first;  // of a branch: it gets what the composite gets
+    bool first;  // it begins a branch: it gets what the composite gets
   };
   virtual std::vector<Inner> inner(const Shape& in) const {
     static_cast<void>(in);
@@ -149,7 +149,7 @@ class Layer {
 struct LayerSpec {
   std::string name;
   Config& config;                  // its table; name and type are read already, the maker reads the rest
-  Shape in;                        // of one row: H x W x C, or F; always the whole row
+  Shape in;                        // one row: H x W x C, or F; always the whole row
   std::optional<Slice> part = {};  // compute only these output features (columns() is kKeeps or kSplits); none: all
   // Compute a summand of all output features from these input features (columns() is kSplits); none: from all. `in` is
   // still the whole row, but the layer takes rows of these features alone.

@@ -8,7 +8,7 @@
 
 namespace owt {
 
-constexpr int64_t kMostOutputs = 1 << 24;  // of a layer
+constexpr int64_t kMostOutputs = 1 << 24;  // that a layer can have
 
 // The weight's extents; dimension 0 of both shapes is the outputs.
 struct LinearWeight {

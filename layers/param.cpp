@@ -107,7 +107,7 @@ void Param::initialize(uint64_t seed) {
   if (!value.defined()) allocate({});
   const Philox random(seed, RandomStream::kInit, 0, name);
   const bool normal = init.type == Initializer::Type::kGaussian || init.type == Initializer::Type::kMsra;
-  double offset = 0, scale = 0;  // of standard normal numbers, or of uniform ones in [0, 1)
+  double offset = 0, scale = 0;  // for standard normal numbers, or uniform ones in [0, 1)
   switch (init.type) {
     case Initializer::Type::kConstant:
       offset = init.value;

@@ -38,7 +38,7 @@ enum class ParamRole {
 // Files, messages and first values handle a tensor in pieces: as many of its rows as fit into so many bytes, or one
 // row.
 constexpr int64_t kPieceBytes = 4 << 20;
-std::vector<Slice> pieces_of(const Shape& tensor, const Slice& rows);  // of these rows, in order
+std::vector<Slice> pieces_of(const Shape& tensor, const Slice& rows);  // these rows, in order, in pieces
 Slice common_part(const Slice& a, const Slice& b);                     // empty where they have nothing in common
 int64_t largest_piece(const Shape& tensor);                            // elements; never more than it has
 
@@ -50,7 +50,7 @@ struct Param {
   Shape full_shape;
   Shape file_shape;                   // in files: [out, in / groups, kh, kw] for conv, [out, c * h * w] for dense
   Slice part;                         // rows of dimension 0 that are kept here
-  std::optional<Slice> columns = {};  // of each of them, in memory order, what is kept here; none: all
+  std::optional<Slice> columns = {};  // the part of each that is kept here, in memory order; none: all
   Initializer init;
   int64_t fan_in = 1, fan_out = 1;
   double lr_mult = 1, decay_mult = 1;
@@ -77,8 +77,8 @@ struct Param {
 
   void allocate(const Compute& on = {});  // what has no memory yet
   void initialize(uint64_t seed);         // value: a function of seed, name and the element's place in the file order
-  void set_value(const Tensor& on_host) { set_rows(0, on_host); }  // of shape(), in memory order; the host waits
-  void set_rows(int64_t first, const Tensor& on_host);             // of the rows kept here, from `first` on
+  void set_value(const Tensor& on_host) { set_rows(0, on_host); }  // has shape(), in memory order; the host waits
+  void set_rows(int64_t first, const Tensor& on_host);             // rows kept here, from `first` on
   // Between `rows` whole rows of the tensor in memory order and the same rows in file order; both on the host.
   void to_file_order(int64_t rows, const float* memory, float* file) const;
   void from_file_order(int64_t rows, const float* file, float* memory) const;

@@ -21,7 +21,7 @@ namespace owt {
 namespace {
 
 constexpr int kFillByte = 0x3c;  // 0.0115 in f32 and in bf16
-constexpr size_t kRuns = 9;      // of the work in one measurement; the two fastest and the two slowest do not count
+constexpr size_t kRuns = 9;      // in one measurement; the two fastest and the two slowest do not count
 constexpr size_t kFinalists = 4;
 constexpr std::chrono::milliseconds kWarmUp{100};
 

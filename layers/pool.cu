@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   maxima.store(y + out, kKeepIndex ? from + out : nullptr, positive);
 }
 
-constexpr int kMostResident = 4;  // of the works below
+constexpr int kMostResident = 4;  // the largest kResident of the works below
 
 // The gradient of the pixels, in works of layers/channels.cuh. With kSum it is summed per channel.
 

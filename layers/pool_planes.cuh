@@ -54,7 +54,7 @@ struct Planes {
     return {static_cast<int>(line / height), static_cast<int>(line % height), static_cast<int>(at % width)};
   }
 
-  __device__ int start(int out) const { return out * stride - pad; }  // of a window; below 0 in the padding
+  __device__ int start(int out) const { return out * stride - pad; }  // a window's first row; below 0 in the padding
   // Pixels of window `out` inside an image extent.
   __device__ Span pixels(int out, int extent) const { return {max(start(out), 0), min(start(out) + kernel, extent)}; }
   // Positions of window `out` inside the padded extent.

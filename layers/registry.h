@@ -10,7 +10,7 @@
 
 namespace owt {
 
-// Of one image between two layers: no count of bytes overflows, of all layers and of the largest batch.
+// The most values of one image between two layers: with all layers and the largest batch no count of bytes overflows.
 constexpr int64_t kMostValues = int64_t{1} << 32;
 
 struct LayerType {

@@ -13,7 +13,7 @@ namespace owt {
 struct SmoothTarget {
   double smoothing = 0;  // e of softmax_loss.h
   int classes = 1;
-  constexpr double own() const { return 1 - smoothing; }  // of the label, above that of any other class
+  constexpr double own() const { return 1 - smoothing; }  // what the label has above any other class
   constexpr double every() const { return smoothing / classes; }
 };
 SmoothTarget target_of(const LossSettings& settings, Mode mode, int classes);
@@ -23,7 +23,7 @@ void check_loss(const LossSettings& settings, int64_t classes);
 // Throws Error naming row and value for a label outside [0, classes).
 void check_labels(const int32_t* labels, int64_t rows, int64_t classes);
 
-// Of one row, for the sums.
+// What one row adds to the sums.
 struct RowResult {
   double loss, top1, top5;
 };

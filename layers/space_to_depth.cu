@@ -67,14 +67,14 @@ void pack_fixed(const ImageLayout& to, const Tensor& x, void* packed, const Stre
     by(std::integral_constant<int, 1>{});
 }
 
-// Of elements of so many bytes.
+// Packs elements of so many bytes.
 template <int kBytes>
 void pack(const ImageLayout& to, const Tensor& x, void* packed, const Stream& stream) {
   using Unit = typename Word<kBytes>::Type;
   const auto are = [&](int rows, int run, int channels) {
     return to.block_h == rows && to.run() == run && to.channels == channels;
   };
-  // Of three colours: blocks of 4 x 4 as AlexNet's, of 2 x 2 as ResNet's; then 4 and 8 channels.
+  // Three colours come in blocks of 4 x 4 (AlexNet) or 2 x 2 (ResNet), or are filled up to 4 or 8 channels.
   if (!hold_packs<16>(static_cast<const std::byte*>(x.raw()), static_cast<const std::byte*>(packed)))
     launch_pack<Unit>(AnyBlocks<Unit>(to), to, x, packed, stream);
   else if (are(4, 12, 48))

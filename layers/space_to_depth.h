@@ -18,7 +18,7 @@ namespace owt {
 
 class ChannelPacking {
  public:
-  // Of one pixel of a block, before packing; channel < 0: a zero that fills up.
+  // Where a packed channel comes from: a pixel of the block and its channel; channel < 0: a zero that fills up.
   struct Place {
     int row, column, channel;
   };
@@ -43,7 +43,7 @@ class ChannelPacking {
     return {pixel / block_w_, pixel % block_w_, packed_channel % channels_};
   }
 
-  // Of the images.
+  // How the packed images lie in memory.
   ImageLayout layout() const {
     const auto number = [](int64_t value) { return static_cast<int>(value); };
     return {.in_h = number(plain_.in_h),

@@ -16,7 +16,7 @@ inline uint16_t to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// Of f32 values on the host.
+// f32 values on the host, rounded.
 inline Tensor to_bf16(const Tensor& values) {
   Tensor rounded(values.shape(), DType::kBF16);
   auto* to = static_cast<uint16_t*>(rounded.raw());

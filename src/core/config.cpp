@@ -23,7 +23,7 @@ struct Recipe {
 };
 
 struct Config::Node {
-  std::shared_ptr<const Recipe> recipe;         // of the whole document; null for a table inside it
+  std::shared_ptr<const Recipe> recipe;         // the whole document; null for a table inside it
   std::shared_ptr<const toml::table> document;  // keeps `table` alive
   const toml::table* table = nullptr;
   std::string file;  // named where a table has no place of its own

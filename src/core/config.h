@@ -20,20 +20,20 @@
 
 namespace owt {
 
-struct Range {  // of a number, both ends allowed
+struct Range {  // the numbers allowed, both ends among them
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
 };
 
-struct Recipe;  // of a document; config.cpp
+struct Recipe;  // a document and what was asked of it; config.cpp
 
 class Config {
  public:
   static Config file(const std::string& path);                                  // throws: missing file, bad syntax
   static Config text(std::string_view text, const std::string& name = "text");  // as if read from a file `name`
 
-  // Of a whole document only. Sets a dotted key from the command line, `schedule.epochs` = `3`. A value that is no TOML
-  // is taken as a string, and an empty one takes the key out. Copies of this Config made earlier do not change.
+  // Sets a dotted key of a whole document from the command line, `schedule.epochs` = `3`. A value that is no TOML is
+  // taken as a string, and an empty one takes the key out. Copies of this Config made earlier do not change.
   void set(const std::string& dotted_key, const std::string& value);
   // Puts another table under a key (an included file in place of its name); messages keep naming its own file.
   void put(const std::string& key, const Config& table);

@@ -13,7 +13,7 @@ void round_to_bf16(Cpu, const Tensor& f32, Tensor& bf16, const Stream& stream);
 void round_to_bf16(Cuda, const Tensor& f32, Tensor& bf16, const Stream& stream);
 void widen_to_f32(Cpu, const Tensor& bf16, Tensor& f32, const Stream& stream);
 void widen_to_f32(Cuda, const Tensor& bf16, Tensor& f32, const Stream& stream);
-// Of f32 or bf16 on either device; f32 on the host is itself. The host waits.
+// f32 or bf16 values of either device as f32 on the host: themselves where they are that. The host waits.
 Tensor f32_on_host(const Tensor& values);
 
 }  // namespace owt

@@ -10,7 +10,7 @@ namespace owt {
 
 std::string read_file(const std::string& path);  // throws Error naming the file and the system's reason
 // Lines without their ends and a byte order mark; empty ones at the end do not count.
-std::vector<std::string> text_lines(const std::string& path);  // of a file; throws as read_file()
+std::vector<std::string> text_lines(const std::string& path);  // without their ends; throws as read_file()
 std::vector<std::string> split_lines(const std::string& text);
 
 // Writes `path` so that readers and crashes see the old content or the new, never a part: writes path.tmp, syncs it,
@@ -40,7 +40,7 @@ class FileWriter {
  private:
   friend class AtomicFileWriter;
   FileWriter(const std::string& path, int descriptor);
-  void release();  // of a file that is synced: it stays, whatever its name is now
+  void release();  // a file that is synced stays, whatever its name is now
 
   std::string path_;
   int descriptor_;  // locked as long as it is open, where the file system knows locks

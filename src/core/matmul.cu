@@ -28,8 +28,8 @@ constexpr int64_t kWorkspaceBytes = 32 << 20;  // what NVIDIA advises for Hopper
 constexpr int kCandidates = 16;                // algorithms that are measured
 constexpr int kFillByte = 0x3c;                // 0.0115 in f32 and in bf16
 constexpr int kSamples = 3, kRunsPerSample = 4;
-// Of the time of the best so far. Measurements differ from run to run by a few percent, and cuBLASLt lists the
-// algorithms best first: what is not clearly faster does not change the choice.
+// A candidate's share of the best time so far. Measurements differ from run to run by a few percent, and cuBLASLt lists
+// the algorithms best first: what is not clearly faster does not change the choice.
 constexpr double kClearlyFaster = 0.97;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -97,7 +97,7 @@ cudaDataType_t cuda_type(DType dtype) {
   return dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-// Of every row of a matrix that starts at a multiple of it.
+// The alignment, in bytes, that every row of a matrix has whose first row has Matmul::kAlignment.
 int64_t alignment(int64_t row_elements, DType dtype) {
   int64_t bytes = Matmul::kAlignment;
   while (row_elements * size_of(dtype) % bytes != 0) bytes /= 2;
@@ -157,7 +157,7 @@ void check_form(const MatmulForm& form) {
   OWT_CHECK(form.product == DType::kF32 || form.product == factors(form), "the product's type in ", form);
 }
 
-// Of the fastest of a few runs, without what they cost the host.
+// The time of the fastest of a few runs, without what they cost the host.
 template <class Queue>
 double milliseconds(const Stream& stream, const Queue& queue_work) {
   queue_work();  // loads its code

@@ -32,13 +32,13 @@ class Philox {
   uint32_t bits(uint64_t element) const { return block(element / 4)[element % 4]; }
   // Uniform in [0, 1).
   float uniform(uint64_t element) const { return to_uniform(bits(element)); }
-  std::array<float, 4> uniforms(uint64_t index) const {  // of the block
+  std::array<float, 4> uniforms(uint64_t index) const {  // the block's
     const auto four = block(index);
     return {to_uniform(four[0]), to_uniform(four[1]), to_uniform(four[2]), to_uniform(four[3])};
   }
   // Standard normal (Box-Muller); elements 2i and 2i+1 are a pair.
   float normal(uint64_t element) const { return normals(element / 4)[element % 4]; }
-  std::array<float, 4> normals(uint64_t index) const;  // of the block
+  std::array<float, 4> normals(uint64_t index) const;  // the block's
 
   static float to_uniform(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 

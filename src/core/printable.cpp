@@ -12,8 +12,8 @@ size_t visible_bytes(std::string_view text) {
   const unsigned first = byte(0);
   if (first < 0x80) return first >= ' ' && first != 0x7f ? 1 : 0;
   if (first < 0xc2 || first > 0xf4) return 0;
-  // Of the second byte: no control characters (U+0080 to U+009F), nothing that fewer bytes say, no halves of UTF-16's
-  // pairs, nothing beyond U+10FFFF.
+  // The second byte rules out control characters (U+0080 to U+009F), what fewer bytes say, halves of UTF-16's pairs,
+  // and what is beyond U+10FFFF.
   const unsigned least = first == 0xc2 || first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
   const unsigned most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
   if (byte(1) < least || byte(1) > most) return 0;

@@ -55,7 +55,7 @@ class Profiler {
 
   void enable(bool enabled) { enabled_ = enabled; }
   bool enabled() const { return enabled_; }
-  bool in_step() const { return in_step_; }  // of a profiled step
+  bool in_step() const { return in_step_; }  // a profiled one
   void keep_spans(bool keep) { keep_spans_ = keep; }
 
   // From now on scopes are timed in this stream. Not within a step.
@@ -116,14 +116,14 @@ class Profiler {
   std::vector<Span> spans_;
   size_t current_ = kNoRow;
 
-  // Of a GPU.
+  // What a GPU needs for it.
   Stream stream_;
   std::shared_ptr<Marks> step_marks_;                       // begin and end of the step; null on the CPU
-  std::shared_ptr<Recording> eager_, recording_;            // of every step anew; being recorded
+  std::shared_ptr<Recording> eager_, recording_;            // made anew in every step; being recorded
   std::vector<std::shared_ptr<const Recording>> replayed_;  // in this step
   std::vector<LateTransfer> late_;
 };
 
-double median(std::vector<double> values);  // of an empty list: 0
+double median(std::vector<double> values);  // an empty list's is 0
 
 }  // namespace owt

@@ -16,7 +16,7 @@
 namespace owt {
 
 struct RowGrid {
-  dim3 grid, block;  // of at most kBlockThreads threads
+  dim3 grid, block;  // blocks have at most kBlockThreads threads
 };
 
 // Empty where there are no rows or no items.

@@ -30,7 +30,7 @@ int hardware_cores() {
 
 void set_team_size(int threads) {
   OWT_CHECK(threads >= 1);
-  // Of a team that OMP_THREAD_LIMIT cuts short oneDNN would wait for the threads that never come.
+  // oneDNN would wait for the threads that a team cut short by OMP_THREAD_LIMIT never gets.
   omp_set_num_threads(std::min(threads, omp_get_thread_limit()));
 }
 

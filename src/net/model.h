@@ -12,7 +12,7 @@ namespace owt {
 
 struct Model {
   std::string name;
-  Shape input;  // of one image: H x W x C (the file says C, H, W)
+  Shape input;  // one image: H x W x C (the file says C, H, W)
   int classes = 0;
   std::vector<Config> layers;  // the [[layer]] tables in order
 };

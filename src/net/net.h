@@ -23,8 +23,8 @@ class Net {
   std::span<const std::unique_ptr<Layer>> layers_from(int64_t i) const {
     return std::span(layers_).subspan(static_cast<size_t>(i));
   }
-  const Shape& in() const { return in_; }  // of one row
-  Shape out() const;                       // of one row
+  const Shape& in() const { return in_; }  // one row
+  Shape out() const;                       // one row
   std::vector<Param*> params() const;      // in layer order
 
  private:

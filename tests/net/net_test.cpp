@@ -506,7 +506,7 @@ struct Results {
   std::vector<std::vector<float>> gradients;
 };
 
-// Of a net of every kind of layer with dropout behind it, on random numbers.
+// What a net of every kind of layer with dropout behind it computes of random numbers.
 Results results_on(const Compute& on) {
   std::vector<std::string> layers = kEveryKindOfLayer;
   layers.push_back("name='drop' type='dropout' rate=0.4");
