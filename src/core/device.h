@@ -1,4 +1,4 @@
-// Devices as tags: an implementation for a device is an overload on its tag, `bind_pool(Cpu, ...)`.
+// Devices as tags: an implementation for a device is an overload on its tag, `bind_relu(Cpu, ...)`.
 #pragma once
 
 #include <ostream>
