@@ -1,26 +1,14 @@
 #include "src/core/config.h"
 
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <utility>
 
 #include "src/core/check.h"
+#include "src/core/files.h"
+#include "src/core/toml_document.h"
 
 namespace owt {
-
-// What a document is made from: the text of a file, and what was set or put into it since. toml++ forgets
-// line numbers when it copies a node, so a changed document is parsed afresh.
-struct Recipe {
-  struct Edit {
-    std::string dotted_key, value;        // set()
-    std::shared_ptr<const Recipe> table;  // put()
-  };
-  std::string text, name;
-  std::vector<Edit> edits;
-};
 
 struct Config::Node {
   std::shared_ptr<const Recipe> recipe;         // the whole document; null for a table inside it
@@ -30,111 +18,6 @@ struct Config::Node {
 };
 
 namespace {
-
-// The position behind the string that begins at `at`. Of one that does not end toml++ tells.
-size_t behind_string(std::string_view text, size_t at) {
-  const char quote = text[at];
-  const bool of_lines = text.substr(at, 3) == std::string(3, quote);
-  const std::string_view end = text.substr(at, of_lines ? 3 : 1);
-  for (size_t i = at + end.size(); i < text.size(); ++i) {
-    if (text[i] == '\\' && quote == '"') {
-      ++i;
-    } else if (text[i] == '\n' && !of_lines) {
-      return i;
-    } else if (text.substr(i, end.size()) == end) {
-      i += end.size();
-      while (of_lines && i < text.size() && text[i] == quote) ++i;  // quotes of its own before the last three
-      return i;
-    }
-  }
-  return text.size();
-}
-
-// A dotted key makes a table of each of its words, and tables are printed and freed by recursion. toml++ limits values
-// within values only, before version 3.4.
-constexpr int kMostDots = 16;
-
-void check_dotted_keys(std::string_view text, const std::string& name) {
-  int dots = 0;
-  for (size_t i = 0; i < text.size();) {
-    const char c = text[i];
-    if (c == '.' && ++dots > kMostDots)
-      fail(name, ":", 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(i), '\n'),
-           ": a key of more than ", kMostDots + 1, " words; no table is so deep");
-    if (c == '\n' || c == '=' || c == ',' || c == '{') dots = 0;
-    if (c == '"' || c == '\'')
-      i = behind_string(text, i);
-    else
-      i = c == '#' ? std::min(text.find('\n', i), text.size()) : i + 1;
-  }
-}
-
-toml::table parse(std::string_view text, const std::string& name) {
-  check_dotted_keys(text, name);
-  try {
-    return toml::parse(text, name);
-  } catch (const toml::parse_error& e) {
-    fail(name, ":", e.source().begin.line, ": ", std::string(e.description()));
-  }
-}
-
-// The tables that lead to a dotted key are made where they are missing; returns the innermost and the last
-// word.
-std::pair<toml::table*, std::string> descend(toml::table& document, const std::string& dotted_key,
-                                             const std::string& source) {
-  if (std::count(dotted_key.begin(), dotted_key.end(), '.') > kMostDots)
-    fail(source, ": a key of more than ", kMostDots + 1, " words; no table is so deep");
-  toml::table* table = &document;
-  std::string rest = dotted_key;
-  for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest = rest.substr(dot + 1)) {
-    const std::string key = rest.substr(0, dot);
-    if (!table->contains(key)) table->insert(key, toml::table{});
-    table = (*table)[key].as_table();
-    if (!table) fail(source, ": '", key, "' is not a table");
-  }
-  if (rest.empty()) fail(source, ": wanted KEY=VALUE, e.g. schedule.epochs=3");
-  return {table, rest};
-}
-
-void take_out(toml::table& table, const std::string& key, const std::string& source) {
-  if (!table.erase(key)) fail(source, ": there is no such key to take out; give a value, '' for an empty text");
-}
-
-void check_utf8(std::string text, const std::string& source) {
-  std::erase_if(text, [](char c) { return c >= 0 && c < ' '; });
-  try {
-    static_cast<void>(toml::parse("# " + text));
-  } catch (const toml::parse_error&) {
-    fail(source, ": holds bytes that are no UTF-8, which a recipe cannot keep; use another name, or a link to it");
-  }
-}
-
-void assign(toml::table& table, const std::string& key, const std::string& text, const std::string& source) {
-  check_utf8(text, source);
-  try {
-    toml::table value = toml::parse("value = " + text, source);
-    table.insert_or_assign(key, std::move(*value.get("value")));
-  } catch (const toml::parse_error&) {
-    toml::table value = toml::parse("value = 'text'", source);  // a bare word is a string
-    *value["value"].as_string() = text;
-    table.insert_or_assign(key, std::move(*value.get("value")));
-  }
-}
-
-toml::table build(const Recipe& recipe) {
-  toml::table document = parse(recipe.text, recipe.name);
-  for (const Recipe::Edit& edit : recipe.edits) {
-    const std::string source = "--set " + edit.dotted_key + "=" + edit.value;
-    const auto [table, key] = descend(document, edit.dotted_key, source);
-    if (edit.table)
-      table->insert_or_assign(key, build(*edit.table));
-    else if (edit.value.empty())
-      take_out(*table, key, source);
-    else
-      assign(*table, key, edit.value, source);
-  }
-  return document;
-}
 
 std::string joined(const std::set<std::string>& words) {
   std::string text;
@@ -156,20 +39,12 @@ const char* describe(const toml::node& node) {
 
 Config Config::file(const std::string& path) {
   if (!std::filesystem::is_regular_file(path)) fail("no config file ", path);
-  std::string content;
-  {
-    FILE* in = std::fopen(path.c_str(), "rb");
-    if (!in) fail("cannot read ", path);
-    char buffer[4096];
-    for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, in)) > 0;) content.append(buffer, got);
-    std::fclose(in);
-  }
-  return text(content, path);
+  return text(read_file(path), path);
 }
 
 Config Config::from_recipe(std::shared_ptr<const Recipe> recipe) {
   auto node = std::make_shared<Node>();
-  node->document = std::make_shared<const toml::table>(build(*recipe));
+  node->document = std::make_shared<const toml::table>(document_from(*recipe));
   node->table = node->document.get();
   node->file = recipe->name;
   node->recipe = std::move(recipe);

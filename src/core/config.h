@@ -25,7 +25,7 @@ struct Range {  // the numbers allowed, both ends among them
   double high = std::numeric_limits<double>::infinity();
 };
 
-struct Recipe;  // a document and what was asked of it; config.cpp
+struct Recipe;  // a document and what was asked of it; src/core/toml_document.h
 
 class Config {
  public:
