@@ -1,8 +1,8 @@
 // Batch normalisation (Ioffe and Szegedy 2015) per channel, or per column of N x F.
 //   training:   y = weight * (x - mean) / sqrt(var + eps) + bias, mean and var over the positions of all rows
 //   evaluation: the same with running_mean and running_var
-// The statistics are those of the batch the op is shown: one rank's rows of one round, not the whole step. A
-// run with more ranks or smaller rounds therefore normalises over fewer rows and is not the same computation.
+// The statistics are those of the batch the op is shown: one rank's rows of one round, not the whole step. A run with
+// more ranks or smaller rounds therefore normalises over fewer rows and is not the same computation.
 //
 // Parameters, [channels] each: weight (from 1), bias (from 0), and the running averages running_mean (from 0)
 // and running_var (from 1), role kAverage. backward adds this batch's mean, and its variance with the divisor

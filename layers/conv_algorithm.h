@@ -1,9 +1,9 @@
 // Which algorithm computes a convolution on the CPU: direct, or Winograd's F(4x4, 3x3) (Lavin and Gray 2015),
-// which spends about a quarter of the multiplications on 3x3 kernels of stride 1 but wants another layout of
-// the images.
+// which spends about a quarter of the multiplications on 3x3 kernels of stride 1 but wants another layout of the
+// images.
 //
-// The better one is found by measuring, once per geometry, pass and team size. The choices decide the last
-// bits of a result, so all ranks of a process share one table, the processes of a run follow one of them
+// The better one is found by measuring, once per geometry, pass and team size. The choices decide the last bits of a
+// result, so all ranks of a process share one table, the processes of a run follow one of them
 // (parallel/shared_choices.h), and a checkpoint keeps it for the run that resumes.
 //
 // Not every oneDNN has Winograd's algorithm (2.2 to 3.1 have it for processors with AVX-512, 3.7 for none). Without it
@@ -54,10 +54,9 @@ class ConvChoices {
 
   // What a pass of this geometry is called.
   static std::string key(const std::string& geometry, int team);
-  // The algorithm (never kAuto) of the pass named `key`, for which both can be used. In kAuto mode what the
-  // table knows, else the outcome of measure(), which is then kept: Winograd where it is more than 5 % faster
-  // and its error is at most 1e-4. One host thread measures at a time, the others wait. measure() must not
-  // call this table.
+  // The algorithm (never kAuto) of the pass named `key`, for which both can be used. In kAuto mode what the table
+  // knows, else the outcome of measure(), which is then kept: Winograd where it is more than 5 % faster and its error
+  // is at most 1e-4. One host thread measures at a time, the others wait. measure() must not call this table.
   ConvAlgorithm choose(const std::string& key, const std::function<Measured()>& measure);
 
   // Says that Winograd's algorithm cannot compute the pass named `key`. Where the table has it computed so, as a

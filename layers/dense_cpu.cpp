@@ -12,8 +12,8 @@ namespace {
 
 using dnnl::memory;
 
-// y = x * weight' + bias as one oneDNN matmul: on batches of 64 to 128 rows it is 1.3 to 1.8 times as
-// fast as gemm() with the weight transposed, and the bias is free. The weight is read where it lies.
+// y = x * weight' + bias as one oneDNN matmul: on batches of 64 to 128 rows it is 1.3 to 1.8 times as fast as gemm()
+// with the weight transposed, and the bias is free. The weight is read where it lies.
 class ForwardProduct {
  public:
   ForwardProduct(int64_t rows, int64_t out, int64_t features, bool with_bias)

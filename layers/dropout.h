@@ -2,8 +2,8 @@
 //   training:   y = x / (1 - rate) where kept, else 0; dx = dy / (1 - rate) where kept, else 0
 //   evaluation: y = x
 // An element is dropped where its random number is below the rate. The number is a function of the seed, the
-// step, the layer's name, the row's index in the whole step (Pass::rows) and the column of the whole row, so
-// that the mask is the same however rows and columns are split over ranks. Keys: rate, in [0, 1).
+// step, the layer's name, the row's index in the whole step (Pass::rows) and the column of the whole row, so that the
+// mask is the same however rows and columns are split over ranks. Keys: rate, in [0, 1).
 #pragma once
 
 #include <functional>

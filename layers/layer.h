@@ -66,8 +66,8 @@ class Op {
   // parameters before the end of the step. The op of a run of layers may overwrite dy.
   virtual void backward_data(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) = 0;
   // The parameters' gradients are complete behind it. It runs after backward_data with the same x and dy, and before
-  // any other op, so that it finds what backward_data left in dy and in Pass::scratch. An op that computes
-  // both at once does so in backward_data.
+  // any other op, so that it finds what backward_data left in dy and in Pass::scratch. An op that computes both at once
+  // does so in backward_data.
   virtual void backward_weights(const Pass&, const Tensor& /*x*/, const Tensor& /*dy*/) {}
 
   // Bytes of Pass::scratch that the op overwrites in forward, or in backward, data and weights; they stay the same.

@@ -18,10 +18,10 @@ struct LinearWeight {
   std::optional<Slice> inputs = {};  // the input features that are kept here, in memory order; none: all
 };
 
-// Reads the keys init (xavier), lr, decay (of the weight) and bias: true, false, or a table with the same
-// three keys, init being constant 0. Returns `name.weight` and, with a bias, `name.bias`. Of parts that hold other
-// inputs of the same outputs the first has the whole bias and the others none of it, so that it is added once. Throws
-// Error for a weight of more than 2^40 elements.
+// Reads the keys init (xavier), lr, decay (of the weight) and bias: true, false, or a table with the same three keys,
+// init being constant 0. Returns `name.weight` and, with a bias, `name.bias`. Among parts that hold other inputs of the
+// same outputs the first has the whole bias and the others none of it, so that it is added once. Throws Error for a
+// weight of more than 2^40 elements.
 std::vector<Param> read_linear_params(const LayerSpec& spec, const LinearWeight& weight);
 
 }  // namespace owt

@@ -3,9 +3,8 @@
 //   y_c = x_c * s_c^-beta
 //   dx_c = dy_c * s_c^-beta - 2 * alpha * beta / size * x_c * sum of dy_j * x_j * s_j^(-beta - 1) over all j
 //   whose window holds c
-// alpha is divided by the size, as in cuda-convnet, Caffe and PyTorch; the paper's own formula does not
-// divide. Keys: size (5), alpha (1e-4), beta (0.75), k (1). beta 0.5, 0.75 and 1 need no pow and are several
-// times faster.
+// alpha is divided by the size, as in cuda-convnet, Caffe and PyTorch; the paper's own formula does not divide. Keys:
+// size (5), alpha (1e-4), beta (0.75), k (1). beta 0.5, 0.75 and 1 need no pow and are several times faster.
 #pragma once
 
 #include "layers/layer.h"

@@ -69,9 +69,8 @@ void for_each_output_row(const Planes& p, const Function& function) {
   });
 }
 
-// function(row, ih, gradients of that row of pixels), the gradients being zero before. A row of pixels
-// gathers from all windows over it, so that no two threads write to one place and a row stays in the cache
-// while it is summed.
+// function(row, ih, gradients of that row of pixels), the gradients being zero before. A row of pixels gathers from all
+// windows over it, so that no two threads write to one place and a row stays in the cache while it is summed.
 template <class Function>
 void for_each_pixel_row(const Planes& p, float* dx, const Function& function) {
   const int64_t row_elements = p.width * p.channels;

@@ -55,8 +55,7 @@ toml::table parse(std::string_view text, const std::string& name) {
   }
 }
 
-// The tables that lead to a dotted key are made where they are missing; returns the innermost and the last
-// word.
+// The tables that lead to a dotted key are made where they are missing; returns the innermost and the last word.
 std::pair<toml::table*, std::string> descend(toml::table& document, const std::string& dotted_key,
                                              const std::string& source) {
   if (std::count(dotted_key.begin(), dotted_key.end(), '.') > kMostDots)
