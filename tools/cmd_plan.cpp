@@ -210,7 +210,7 @@ std::string drawing(const Model& model, const std::vector<Prediction>& predictio
   std::vector<DrawnStep> steps;
   for (const Prediction& each : predictions) {
     DrawnStep step{make_plan(model, each.request), {}, {}};
-    step.prediction = predict(step.plan, network, compute, &step.times);
+    step.prediction = price_step(step.plan, network, compute, &step.times);
     steps.push_back(std::move(step));
   }
   return draw_steps(steps);

@@ -93,7 +93,7 @@ Choice choose_strategy(const Model& model, const PlanRequest& request, const Net
     const Plan plan = make_plan(model, candidate);
     // With nothing split it is dp once more, or every rank for itself.
     if (!plan.split() && splits_dense(candidate.strategy)) continue;
-    choice.all.push_back(predict(plan, network, compute));
+    choice.all.push_back(price_step(plan, network, compute));
     if (choice.all.back().step_s() < choice.chosen().step_s()) choice.best = choice.all.size() - 1;
   }
   return choice;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/parallel/predict.h"
+#include "src/parallel/step_price.h"
 
 namespace owt {
 

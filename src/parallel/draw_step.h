@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "src/parallel/predict.h"
+#include "src/parallel/step_price.h"
 
 namespace owt {
 
 struct DrawnStep {
   Plan plan;
   Prediction prediction;
-  std::vector<TimedAction> times;  // of rank 0, as predict() gives them
+  std::vector<TimedAction> times;  // of rank 0, as price_step() gives them
 };
 
 // One below the other, on one scale of time: an SVG document that needs nothing else, light or dark as its reader's

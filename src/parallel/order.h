@@ -1,5 +1,5 @@
 // The order of a step: what every rank does, one action after the other. order.cpp is the one place that says it,
-// strategy by strategy; src/train/step.cpp runs the list, predict.cpp prices it, memory_need.cpp sizes it, and
+// strategy by strategy; src/train/step.cpp runs the list, step_price.cpp prices it, memory_need.cpp sizes it, and
 // `owt plan --steps` and `--draw` show it.
 #pragma once
 

@@ -105,7 +105,7 @@ class Step {
     DenseTape tape;
     RankLoss loss;
   };
-  struct Rows {  // indexes in the step, on the host and, for kernels, on the device
+  struct RowIndexes {  // indexes in the step, on the host and, for kernels, on the device
     std::vector<int64_t> host;
     Tensor device;
     void give_to(Pass& pass) const;
@@ -114,12 +114,12 @@ class Step {
     Bound(Step& step, int64_t step_rows);
     std::vector<Action> training, evaluation;
     Tape front;
-    std::unique_ptr<Seam> seam;        // null where nothing is split
-    std::optional<StepLabels> labels;  // where they travel
-    Rows front_rows;                   // of this rank
-    bool learns = false;               // prepared for backward
-    std::vector<Rows> dense_rows;      // of every round
-    std::vector<int64_t> round_rows;   // of every round, over all replicas
+    std::unique_ptr<Seam> seam;          // null where nothing is split
+    std::optional<StepLabels> labels;    // where they travel
+    RowIndexes front_rows;               // of this rank
+    bool learns = false;                 // prepared for backward
+    std::vector<RowIndexes> dense_rows;  // of every round
+    std::vector<int64_t> round_rows;     // of every round, over all replicas
   };
   // What the step that is being queued has come to.
   struct Running {
@@ -155,13 +155,13 @@ class Step {
   Bound& bound(int64_t step_rows);
   Dense& dense(int64_t rows);
   Dense& dense_of(int round, const Running& now);
-  Rows rows(std::vector<int64_t> indexes) const;
+  RowIndexes rows(std::vector<int64_t> indexes) const;
   void begin_round(int round, Running& now);
   const Tensor& logits(int round, Running& now);
   Tensor& my_sums();
   bool alone() const { return comm_.ranks() == 1; }
   LossFollowUp after_loss(const Bound& bound, const Dense& dense, const Slot& slot) const;
-  void hand_out(const Tensor& logits, const Rows& rows) const;
+  void hand_out(const Tensor& logits, const RowIndexes& rows) const;
   const Stream& stream_of(const Action& action) const;
   void update(const Slice& layers, const Sgd::Rate& rate, double gradient_scale, const Stream& stream);
   void update(std::span<Param* const> params, const std::string& name, const Sgd::Rate& rate, double gradient_scale,

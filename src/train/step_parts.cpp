@@ -57,13 +57,13 @@ Tensor Step::part_of(const Tensor& block, size_t offset, DType dtype, int64_t el
   return block.part(static_cast<int64_t>(offset), {elements * size_of(dtype)}).viewed_as(dtype);
 }
 
-void Step::Rows::give_to(Pass& pass) const {
+void Step::RowIndexes::give_to(Pass& pass) const {
   pass.rows = host;
   pass.device_rows = device.defined() ? device.data<int64_t>() : nullptr;
 }
 
-Step::Rows Step::rows(std::vector<int64_t> indexes) const {
-  Rows made{std::move(indexes), {}};
+Step::RowIndexes Step::rows(std::vector<int64_t> indexes) const {
+  RowIndexes made{std::move(indexes), {}};
   const auto count = static_cast<int64_t>(made.host.size());
   if (stream_.device() == Device::kCpu || count == 0) return made;
   Tensor here({count}, DType::kI64);
@@ -104,7 +104,7 @@ Step::Dense& Step::dense_of(int round, const Running& now) {
 
 // The dense batch has come by a transfer, or it is there already.
 void Step::begin_round(int round, Running& now) {
-  const Rows& rows = now.bound.dense_rows[static_cast<size_t>(round)];
+  const RowIndexes& rows = now.bound.dense_rows[static_cast<size_t>(round)];
   rows.give_to(now.dense_pass);
   if (!plan_.split()) return;
   if (plan_.layer(plan_.boundary).transfers.input == kNoTransfer) {
@@ -129,7 +129,7 @@ void Step::prepare(int64_t step_rows, Mode mode) {
     on_all_hosts(comm_, [&] {
       bind_alike([&] {
         Bound& b = bound(step_rows);
-        for (const Rows& rows : b.dense_rows) dense(static_cast<int64_t>(rows.host.size()));
+        for (const RowIndexes& rows : b.dense_rows) dense(static_cast<int64_t>(rows.host.size()));
         if (learns && !b.learns) b.front.prepare_backward(false);
         b.learns = b.learns || learns;
       });
@@ -231,7 +231,7 @@ LossFollowUp Step::after_loss(const Bound& bound, const Dense& dense, const Slot
   return then;
 }
 
-void Step::hand_out(const Tensor& logits, const Rows& rows) const {
+void Step::hand_out(const Tensor& logits, const RowIndexes& rows) const {
   if (options_.logits && !rows.host.empty() && plan_.counts_rows(comm_.rank()))
     options_.logits(logits, rows.host, stream_);
 }

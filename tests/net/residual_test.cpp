@@ -266,8 +266,9 @@ TEST_P(ResidualTest, BlocksOfANetShareTheMemoryOfBackward) {
   Net one = net({"a"});
   const Tape of_one(one, 3, device(), nullptr);
   EXPECT_EQ(tape.bytes() - of_one.bytes(), each * (1 + 4));
-  if (device() == Device::kCpu)
+  if (device() == Device::kCpu) {
     EXPECT_NEAR(static_cast<double>(of_one.bytes()), static_cast<double>(each * (1 + 4 + 2 + 3)), 3 * 64);
+  }
 
   DevicePass pass(device(), 3);
   const std::vector<float> values = distinct_values(3 * 5 * 4 * 5, 2, 11);

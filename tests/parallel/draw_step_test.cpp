@@ -26,7 +26,7 @@ DrawnStep drawn(Strategy strategy) {
   DrawnStep step{
       make_plan(tiny_model(), {.ranks = 2, .strategy = strategy, .step_rows = 8, .bucket_bytes = 1}), {}, {}};
   const FixedCompute compute({{1, 2, 0.5}, {0, 0, 0}, {3, 4, 1}}, 0.25);
-  step.prediction = predict(step.plan, network, compute, &step.times);
+  step.prediction = price_step(step.plan, network, compute, &step.times);
   return step;
 }
 

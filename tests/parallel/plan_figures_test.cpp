@@ -9,7 +9,7 @@
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/parallel/memory_need.h"
-#include "src/parallel/predict.h"
+#include "src/parallel/step_price.h"
 #include "src/parallel/step_result.h"
 #include "tests/parallel/plans.h"
 #include "tests/support/fixed_compute.h"
@@ -350,7 +350,7 @@ TEST(PlanFigures, OfComputingAndUpdatingFollowFromRowsAndParts) {
     network.local = {1e-3, 1e6};
     for (const bool overlaps : {false, true}) {
       network.overlaps = overlaps;
-      const Prediction p = predict(plan, network, FixedCompute(layers, 0.5, 5000));
+      const Prediction p = price_step(plan, network, FixedCompute(layers, 0.5, 5000));
       EXPECT_NEAR(p.compute_s, computed, 1e-6);
       EXPECT_NEAR(p.update_s, updated, 1e-6);
       EXPECT_EQ(p.split, expected.m > 1);

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/parallel/predict.h"
 #include "src/parallel/step_order.h"
+#include "src/parallel/step_price.h"
 #include "tests/support/fixed_compute.h"
 #include "tests/support/models.h"
 #include "tests/support/runs.h"
@@ -65,7 +65,7 @@ TEST(NewStrategy, IsPricedByItsOrder) {
   network.local = {0, 96};
   const FixedCompute compute({{1, 2, 0.5}, {0, 0, 0}, {3, 4, 1}}, 0.25);
   const auto seconds = [&](Strategy strategy) {
-    return predict(make_plan(tiny_model(), {.ranks = 2, .strategy = strategy, .step_rows = 8}), network, compute)
+    return price_step(make_plan(tiny_model(), {.ranks = 2, .strategy = strategy, .step_rows = 8}), network, compute)
         .step_s();
   };
   EXPECT_GT(seconds(in_turn()), seconds(Strategy::kOwtC));

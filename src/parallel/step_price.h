@@ -41,7 +41,7 @@ struct TimedAction {
 };
 
 // The network has as many ranks as the plan. What it fills `times` with, where given, has no actions that take no time.
-Prediction predict(const Plan& plan, const Network& network, const ComputeModel& compute,
-                   std::vector<TimedAction>* times = nullptr);
+Prediction price_step(const Plan& plan, const Network& network, const ComputeModel& compute,
+                      std::vector<TimedAction>* times = nullptr);
 
 }  // namespace owt

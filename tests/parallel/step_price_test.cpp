@@ -1,4 +1,4 @@
-#include "src/parallel/predict.h"
+#include "src/parallel/step_price.h"
 
 #include <gtest/gtest.h>
 
@@ -34,10 +34,10 @@ FixedCompute compute() { return FixedCompute({{1, 2, 0.5}, {0, 0, 0}, {3, 4, 1}}
 
 constexpr double kStepResult = kStepResultBytes / 96.0;  // half of it sent in each of two directions
 
-TEST(Predict, DataParallelGradientsLeaveWhileBackwardGoesOn) {
+TEST(StepPrice, DataParallelGradientsLeaveWhileBackwardGoesOn) {
   // Gradients of fc, 192 bytes: 2 s, gone while conv's backward takes 8. Those of conv, 32 bytes (3 weights are padded
   // to 8): 1/3 s that nothing hides.
-  const Prediction p = predict(tiny(Strategy::kDataParallel), two_ranks(), compute());
+  const Prediction p = price_step(tiny(Strategy::kDataParallel), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 1 + 16 + 8);
   EXPECT_DOUBLE_EQ(p.update_s, 1.5);
   EXPECT_NEAR(p.exposed_s, 1.0 / 3 + kStepResult, 1e-12);
@@ -49,26 +49,26 @@ TEST(Predict, DataParallelGradientsLeaveWhileBackwardGoesOn) {
   EXPECT_EQ(p.memory_bytes, memory_need(tiny(Strategy::kDataParallel)).bytes(8));
 }
 
-TEST(Predict, GradientsThatTakeLongerThanBackwardAreExposed) {
+TEST(StepPrice, GradientsThatTakeLongerThanBackwardAreExposed) {
   Network slow = two_ranks();
   slow.local.bytes_per_s = 12;
   // fc's gradients: 16 s from the 33rd on, against 8 of backward; then conv's 32/12.
-  const Prediction p = predict(tiny(Strategy::kDataParallel), slow, compute());
+  const Prediction p = price_step(tiny(Strategy::kDataParallel), slow, compute());
   EXPECT_NEAR(p.exposed_s, 8 + 32.0 / 12 + kStepResultBytes / 12.0, 1e-12);
 }
 
-TEST(Predict, WithoutOverlapEveryTransferIsExposed) {
+TEST(StepPrice, WithoutOverlapEveryTransferIsExposed) {
   for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC}) {
-    const Prediction p = predict(tiny(strategy), two_ranks(false), compute());
+    const Prediction p = price_step(tiny(strategy), two_ranks(false), compute());
     EXPECT_NEAR(p.exposed_s, p.transfer_s, 1e-12) << name_of(strategy);
   }
 }
 
-TEST(Predict, OneRoundOfAllRowsWaitsForItsGatherAndItsWayHome) {
+TEST(StepPrice, OneRoundOfAllRowsWaitsForItsGatherAndItsWayHome) {
   // Labels 1/6 s hide behind conv's 4. Gather of 192 sent bytes: 2. fc on 8 rows, half of the outputs: 12 and 16, loss
   // of 8 rows: 2. Logits 64 bytes: 2/3. Way home 2, behind the 8 of fc's weight gradients. Then conv's backward 8 and
   // its gradients 1/3.
-  const Prediction p = predict(tiny(Strategy::kOwtA), two_ranks(), compute());
+  const Prediction p = price_step(tiny(Strategy::kOwtA), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);
   EXPECT_DOUBLE_EQ(p.update_s, 0.5 + 0.5);
   EXPECT_TRUE(p.split);
@@ -77,25 +77,25 @@ TEST(Predict, OneRoundOfAllRowsWaitsForItsGatherAndItsWayHome) {
   EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 + 2.0 / 3 + 2 + 1.0 / 3 + kStepResult, 1e-12);
 }
 
-TEST(Predict, WhatTheWeightGradientsDoNotHideOfTheWayHomeIsExposed) {
+TEST(StepPrice, WhatTheWeightGradientsDoNotHideOfTheWayHomeIsExposed) {
   Network slow = two_ranks();
   slow.local.bytes_per_s = 16;
   // Six times as long: gather 12, logits 4, way home 12 - 8, conv's gradients 2 - 0.5.
-  EXPECT_NEAR(predict(tiny(Strategy::kOwtA), slow, compute()).exposed_s, 12 + 4 + 4 + 1.5 + 6 * kStepResult, 1e-12);
+  EXPECT_NEAR(price_step(tiny(Strategy::kOwtA), slow, compute()).exposed_s, 12 + 4 + 4 + 1.5 + 6 * kStepResult, 1e-12);
 }
 
-TEST(Predict, TheNextRoundTravelsWhileThisOneComputes) {
+TEST(StepPrice, TheNextRoundTravelsWhileThisOneComputes) {
   // Two rounds of 4 rows, each with a gather and a way home of 1 s and logits of 1/3 s; fc 6 and 8, loss 1.
   // The first gather is exposed. The second is under way when round 0 computes. The logits of both rounds are exposed.
   // The ways home hide behind fc's weight gradients.
-  const Prediction p = predict(tiny(Strategy::kOwtC), two_ranks(), compute());
+  const Prediction p = price_step(tiny(Strategy::kOwtC), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 2 * (6 + 1 + 8) + 8);
   EXPECT_NEAR(p.exposed_s, 1 + 2.0 / 3 + kStepResult, 1e-12);
 }
 
 // Four rounds, 48 bytes a second. Every gather and way home takes 3 s, the logits of a round and the labels 1; fc takes
 // 4 forward (a quarter on four rows) and 4 backward, 2 of them for its weights.
-TEST(Predict, ARoundIsGatheredIntoASlotWhoseGradientsAreHome) {
+TEST(StepPrice, ARoundIsGatheredIntoASlotWhoseGradientsAreHome) {
   PlanRequest request = tiny(Strategy::kOwtC).request;
   request.ranks = 4;
   request.step_rows = 16;
@@ -103,7 +103,7 @@ TEST(Predict, ARoundIsGatheredIntoASlotWhoseGradientsAreHome) {
   network.ranks_per_host = 4;
   network.local = {0, 48};
   const FixedCompute compute({{1, 2, 0.5}, {0, 0, 0}, {4, 4, 1}}, 0.25);
-  const Prediction p = predict(make_plan(tiny_model(), request), network, compute);
+  const Prediction p = price_step(make_plan(tiny_model(), request), network, compute);
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 4 * (4 + 1 + 4) + 8);
   // The first gather is exposed, and so are the logits of every round. The ways home outlast the weight gradients by 1:
   // the gathers into their slots wait for the first and second, the front's backward waits for the last. Nothing waits
@@ -111,20 +111,20 @@ TEST(Predict, ARoundIsGatheredIntoASlotWhoseGradientsAreHome) {
   EXPECT_NEAR(p.exposed_s, 3 + 4 * 1 + 3 * 1 + 0.75 + kStepResultBytes * 1.5 / 48, 1e-12);
 }
 
-TEST(Predict, OneSenderAtATimeTakesTwiceAsLong) {
+TEST(StepPrice, OneSenderAtATimeTakesTwiceAsLong) {
   // owt-b: a broadcast of 4 rows, 192 bytes, takes 2 s, and so does the reduction of their gradients.
-  const Prediction p = predict(tiny(Strategy::kOwtB), two_ranks(), compute());
+  const Prediction p = price_step(tiny(Strategy::kOwtB), two_ranks(), compute());
   EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 * (2 + 1.0 / 3 + 2) + 1.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + kStepResult, 1e-12);
 }
 
-TEST(Predict, ADenseUpdateInEveryRoundIsPaidInEveryRound) {
-  const Prediction p = predict(tiny(Strategy::kOwtC, DenseUpdate::kRound), two_ranks(), compute());
+TEST(StepPrice, ADenseUpdateInEveryRoundIsPaidInEveryRound) {
+  const Prediction p = price_step(tiny(Strategy::kOwtC, DenseUpdate::kRound), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.update_s, 2 * 0.5 + 0.5);
 }
 
-TEST(Predict, ModelParallelComputesAllRowsEverywhere) {
-  const Prediction p = predict(tiny(Strategy::kModelParallel), two_ranks(), compute());
+TEST(StepPrice, ModelParallelComputesAllRowsEverywhere) {
+  const Prediction p = price_step(tiny(Strategy::kModelParallel), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 8 + 12 + 2 + 16 + 16);
   // Logits and the result; the sum of 384 bytes of gradients hides behind fc's weight gradients, and the copies of
   // conv's 32 bytes behind the update of fc.
@@ -133,7 +133,7 @@ TEST(Predict, ModelParallelComputesAllRowsEverywhere) {
 }
 
 // Four ranks on two hosts; one copy of fc on each host.
-TEST(Predict, AGridSumsDenseGradientsBetweenHosts) {
+TEST(StepPrice, AGridSumsDenseGradientsBetweenHosts) {
   Plan plan = tiny(Strategy::kOwtA);
   PlanRequest request = plan.request;
   request.ranks = 4;
@@ -143,7 +143,7 @@ TEST(Predict, AGridSumsDenseGradientsBetweenHosts) {
   network.hosts = 2;
   network.between = {0, 12};
   plan = make_plan(tiny_model(), request);
-  const Prediction p = predict(plan, network, compute());
+  const Prediction p = price_step(plan, network, compute());
   EXPECT_EQ(p.name(), "owt-a 2x2");
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);  // as two ranks with half of the rows
   // In a host: labels 1/6, gather 2, logits 2/3, way home 2. Between hosts two ranks share 12 bytes a second. Half of
@@ -156,10 +156,10 @@ TEST(Predict, AGridSumsDenseGradientsBetweenHosts) {
 }
 
 // fc takes 12 features and gives 4: under owt-d it is split by its inputs.
-TEST(Predict, SplitByInputsRowsAreExchangedAndOutputsSummed) {
+TEST(StepPrice, SplitByInputsRowsAreExchangedAndOutputsSummed) {
   const Plan plan = tiny(Strategy::kOwtD);
   ASSERT_TRUE(plan.layers.back().by_inputs());
-  const Prediction p = predict(plan, two_ranks(), compute());
+  const Prediction p = price_step(plan, two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);  // half of fc's inputs on 8 rows
   EXPECT_DOUBLE_EQ(p.update_s, 1);
   // Half of the rank's 4 rows of 48 bytes to the other and back: 1 s each, the way home hidden. The outputs, 8 rows of
@@ -168,8 +168,8 @@ TEST(Predict, SplitByInputsRowsAreExchangedAndOutputsSummed) {
   EXPECT_NEAR(p.exposed_s, 1 + 3 * 2.0 / 3 + kStepResult, 1e-12);
 }
 
-TEST(Predict, SharesOfTheUpdateTravelBackWhileTheNextIsMade) {
-  const Prediction p = predict(tiny(Strategy::kDataParallelZero), two_ranks(), compute());
+TEST(StepPrice, SharesOfTheUpdateTravelBackWhileTheNextIsMade) {
+  const Prediction p = price_step(tiny(Strategy::kDataParallelZero), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 1 + 16 + 8);
   EXPECT_DOUBLE_EQ(p.update_s, 1.5 / 2);
   // The sums are there when backward ends, but for conv's last 1/3 (padded to 16 weights), which hides
@@ -179,7 +179,7 @@ TEST(Predict, SharesOfTheUpdateTravelBackWhileTheNextIsMade) {
 }
 
 // On a wire of bf16 they leave in 16 elements of f32; the others are 48 of fc, 16 of bn and 16 of conv.
-TEST(Predict, RunningAveragesInABucketOfTheirOwnAreUpdatedWithTheirLayer) {
+TEST(StepPrice, RunningAveragesInABucketOfTheirOwnAreUpdatedWithTheirLayer) {
   PlanRequest request = tiny(Strategy::kDataParallelZero).request;
   request.half_wire = true;
   const Model model = model_of("[1, 2, 2]", 4, R"(
@@ -187,7 +187,7 @@ TEST(Predict, RunningAveragesInABucketOfTheirOwnAreUpdatedWithTheirLayer) {
   { name = "bn", type = "batch_norm" },
   { name = "fc", type = "dense", out = 4, bias = false })");
   const Plan plan = make_plan(model, request);
-  const Prediction p = predict(plan, two_ranks(), FixedCompute({{1, 2, 0.5}, {0, 0, 0.25}, {3, 4, 1}}, 0.25));
+  const Prediction p = price_step(plan, two_ranks(), FixedCompute({{1, 2, 0.5}, {0, 0, 0.25}, {3, 4, 1}}, 0.25));
   EXPECT_DOUBLE_EQ(p.update_s, (0.5 + 0.25 + 1) / 2);
   EXPECT_EQ(p.bytes, (48 + 16 + 16) * 2 / 2 + 16 * 4 / 2 + (48 + 16 + 16 + 16) * 4 / 2 + kStepResultBytes);
   EXPECT_NEAR(p.transfer_s, (80 + 32 + 192) / 96.0 + kStepResult, 1e-12);
@@ -197,17 +197,17 @@ TEST(Predict, RunningAveragesInABucketOfTheirOwnAreUpdatedWithTheirLayer) {
   EXPECT_NEAR(p.exposed_s, 48 / 96.0 + 16 / 96.0 + (32 + 32) / 96.0 - 0.5 / 2 + kStepResult, 1e-12);
 }
 
-TEST(Predict, ANetworkOfAnotherSizeIsAnError) {
+TEST(StepPrice, ANetworkOfAnotherSizeIsAnError) {
   Network network = two_ranks();
   network.ranks_per_host = 3;
-  EXPECT_THROW(predict(tiny(Strategy::kOwtA), network, compute()), Error);
+  EXPECT_THROW(price_step(tiny(Strategy::kOwtA), network, compute()), Error);
 }
 
-TEST(Predict, WhatBelongsToNoLayerIsComputedOnce) {
+TEST(StepPrice, WhatBelongsToNoLayerIsComputedOnce) {
   const FixedCompute with_rest({{1, 2, 0.5}, {0, 0, 0}, {3, 4, 1}}, 0.25, 7);
   for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC}) {
-    const Prediction without = predict(tiny(strategy), two_ranks(), compute()),
-                     with = predict(tiny(strategy), two_ranks(), with_rest);
+    const Prediction without = price_step(tiny(strategy), two_ranks(), compute()),
+                     with = price_step(tiny(strategy), two_ranks(), with_rest);
     EXPECT_NEAR(with.compute_s, without.compute_s + 7, 1e-12) << name_of(strategy);
     EXPECT_NEAR(with.step_s(), without.step_s() + 7, 1e-12) << name_of(strategy);
   }

@@ -1,4 +1,4 @@
-#include "src/parallel/predict.h"
+#include "src/parallel/step_price.h"
 
 #include <algorithm>
 #include <map>
@@ -181,8 +181,8 @@ std::string Prediction::name() const {
   return format("{} {}x{}", strategy, model_ranks, request.ranks / model_ranks);
 }
 
-Prediction predict(const Plan& plan, const Network& network, const ComputeModel& compute,
-                   std::vector<TimedAction>* times) {
+Prediction price_step(const Plan& plan, const Network& network, const ComputeModel& compute,
+                      std::vector<TimedAction>* times) {
   OWT_CHECK_EQ(network.ranks(), plan.ranks());
   const Prices prices(plan, network, compute);
   Clock clock(plan, network.overlaps, times);

@@ -1,7 +1,7 @@
 // Every transfer of a plan is in the prediction, whatever the strategy, once for each of its calls.
 #include <gtest/gtest.h>
 
-#include "src/parallel/predict.h"
+#include "src/parallel/step_price.h"
 #include "tests/support/fixed_compute.h"
 
 namespace owt {
@@ -58,7 +58,7 @@ TEST(PredictTransfers, TakeTheTimeOfAllBytesOfThePlan) {
             request.bucket_bytes = 300;
             const Plan plan = make_plan(model_of(classes), request);
             const FixedCompute compute(std::vector<FixedCompute::Layer>(plan.layers.size(), {1e-3, 2e-3, 1e-4}));
-            const Prediction p = predict(plan, network, compute);
+            const Prediction p = price_step(plan, network, compute);
             const double expected = seconds_of(plan, 1e6);
             EXPECT_NEAR(p.transfer_s, expected, 1e-9 + 1e-6 * expected) << plan.table();
             EXPECT_NEAR(p.exposed_s, p.transfer_s, 1e-9);  // nothing overlaps
