@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "data/parallel.h"
+#include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/lanes.h"
 #include "src/core/philox.h"
@@ -211,7 +212,8 @@ Augmenter::Normalisation Augmenter::at_centre() const {
   return n;
 }
 
-void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, float* out) const {
+template <class T>
+void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, T* out) const {
   const Crop crop = crop_for(view, sample);
   const int64_t channels = image_[2], in_row = image_[1] * channels, out_row = out_[1] * channels;
   // Bytes are mirrored faster than floats; but means of pixels keep to the places that they were measured at.
@@ -221,6 +223,8 @@ void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, fl
   const int64_t left = (mirror_bytes ? out_[1] - crop.column_end : crop.column_begin) * channels;
   const std::vector<float> offset = colour_offset(view, sample);
   std::vector<uint8_t> mirrored(static_cast<size_t>(mirror_bytes ? count : 0));
+  constexpr bool kRounds = !std::is_same_v<T, float>;
+  std::vector<float> wide(static_cast<size_t>(kRounds ? count : 0));  // a row before it is rounded
 
   std::fill(out, out + crop.row_begin * out_row, 0.0f);
   for (int64_t row = crop.row_begin; row < crop.row_end; ++row) {
@@ -230,12 +234,18 @@ void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, fl
       mirror_pixels(from, count, channels, mirrored.data());
       from = mirrored.data();
     }
-    float *line = out + row * out_row, *to = line + left;
+    T *line = out + row * out_row, *to = line + left;
+    float* values;
+    if constexpr (kRounds)
+      values = wide.data();
+    else
+      values = to;
     std::fill(line, to, 0.0f);
-    normalise(from, mean_.data() + (of_pixel ? source : 0), factor_.data(), count, to);
+    normalise(from, mean_.data() + (of_pixel ? source : 0), factor_.data(), count, values);
     // A step of its own, so that it is rounded as on the GPU.
     if (!offset.empty())
-      for (int64_t e = 0; e < count; ++e) to[e] += offset[static_cast<size_t>(e)];
+      for (int64_t e = 0; e < count; ++e) values[e] += offset[static_cast<size_t>(e)];
+    if constexpr (kRounds) std::copy_n(values, count, to);
     std::fill(to + count, line + out_row, 0.0f);
   }
   std::fill(out + crop.row_end * out_row, out + out_[0] * out_row, 0.0f);
@@ -269,12 +279,16 @@ std::vector<float> Augmenter::colour_offset(const View& view, int64_t sample) co
   return offset;
 }
 
-void Augmenter::mirror_rows(float* out) const {
+template <class T>
+void Augmenter::mirror_rows(T* out) const {
   const int64_t channels = out_[2], row = out_[1] * channels;
   for (int64_t y = 0; y < out_[0]; ++y) {
-    float *left = out + y * row, *right = left + row - channels;
+    T *left = out + y * row, *right = left + row - channels;
     for (; left < right; left += channels, right -= channels) std::swap_ranges(left, left + channels, right);
   }
 }
+
+template void Augmenter::make(const View&, int64_t, const uint8_t*, float*) const;
+template void Augmenter::make(const View&, int64_t, const uint8_t*, Bf16*) const;
 
 }  // namespace owt

@@ -78,7 +78,8 @@ class Augmenter {
   Normalisation at_centre() const;
 
   // pixels: an image of H x W x C bytes; out: out_shape().elements() values. Safe from many threads.
-  void make(const View& view, int64_t sample, const uint8_t* pixels, float* out) const;
+  template <class T>  // float or Bf16
+  void make(const View& view, int64_t sample, const uint8_t* pixels, T* out) const;
 
  private:
   friend class DeviceAugmenter;  // gives the same values from a kernel
@@ -89,7 +90,8 @@ class Augmenter {
   Crop crop_for(const View& view, int64_t sample) const;
   void set_colour(const DatasetStatistics& statistics);
   std::vector<float> colour_offset(const View& view, int64_t sample) const;  // W x C, or empty
-  void mirror_rows(float* out) const;
+  template <class T>
+  void mirror_rows(T* out) const;
 
   AugmentSettings settings_;
   Shape image_, out_;

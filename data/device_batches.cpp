@@ -10,8 +10,9 @@ std::unique_ptr<BatchSource> make_batches(const Compute& on, LoaderSettings sett
   return dispatch(on, [&](auto tag) { return make_batches(tag, std::move(settings), resident_bytes); });
 }
 
-std::unique_ptr<BatchSource> make_batches(Cpu, LoaderSettings settings, int64_t) {
+std::unique_ptr<BatchSource> make_batches(Cpu cpu, LoaderSettings settings, int64_t) {
   OWT_CHECK(settings.augmenter);
+  settings.images = activation_type(cpu.precision);
   return std::make_unique<Loader>(std::move(settings));
 }
 

@@ -4,6 +4,7 @@
 
 #include "data/order.h"
 #include "src/core/activity.h"
+#include "src/core/bf16.h"
 #include "src/core/check.h"
 
 namespace owt {
@@ -42,7 +43,7 @@ void Loader::allocate_slots() {
   const Shape image = raw ? settings_.dataset->image() : settings_.augmenter->out_shape();
   slots_.resize(static_cast<size_t>(settings_.slots));
   for (Slot& slot : slots_) {
-    slot.images = Tensor::shared_with(settings_.reader, image.batch_of(rows), raw ? DType::kU8 : DType::kF32);
+    slot.images = Tensor::shared_with(settings_.reader, image.batch_of(rows), raw ? DType::kU8 : settings_.images);
     slot.labels = Tensor::shared_with(settings_.reader, {rows}, DType::kI32);
     if (raw) slot.samples = Tensor::shared_with(settings_.reader, {rows}, DType::kI64);
   }
@@ -132,7 +133,9 @@ void Loader::load(const Chunk& chunk, std::vector<uint8_t>& pixels) const {
     const int64_t sample = read(*chunk.order, slot.first + row, view, bytes);
     labels[row] = dataset.label(sample);
     if (settings_.augmenter)
-      settings_.augmenter->make(view, sample, bytes, slot.images.data() + row * elements);
+      with_cpu_element(slot.images.dtype(), [&](auto element) {
+        settings_.augmenter->make(view, sample, bytes, slot.images.data<decltype(element)>() + row * elements);
+      });
     else
       slot.samples.data<int64_t>()[row] = sample;
   }

@@ -23,6 +23,7 @@ namespace owt {
 struct LoaderSettings {
   std::shared_ptr<const Dataset> dataset;
   std::shared_ptr<const Augmenter> augmenter;  // null: batches hold the images' bytes as read
+  DType images = DType::kF32;                  // what the augmenter makes, or kBF16
   // In training a damaged record is replaced by the one that follows in the epoch's order (behind the last, the first),
   // and counted here; null, and in evaluation: it is an error.
   std::shared_ptr<CorruptRecords> corrupt{};

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
@@ -73,26 +74,42 @@ class BatchNormOp : public Op {
         scale_(static_cast<size_t>(channels_)) {}
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
+    with_cpu_element(x.dtype(), [&](auto element) {
+      using T = decltype(element);
+      forward(pass, x.data<T>(), y.data<T>());
+    });
+  }
+
+  void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    with_cpu_element(x.dtype(), [&](auto element) {
+      using T = decltype(element);
+      backward(pass, x.data<T>(), dy.data<T>(), dx ? dx->data<T>() : nullptr);
+    });
+  }
+
+ private:
+  template <class T>
+  void forward(const Pass& pass, const T* from, T* to) {
     if (pass.mode == Mode::kTrain)
-      measure(x.data());
+      measure(from);
     else
       take_running_averages();
     const float *weight = params_.weight.value.data(), *bias = params_.bias.value.data();
     for (size_t c = 0; c < scale_.size(); ++c) scale_[c] = weight[c] * inverse_std_[c];
 
-    const float *from = x.data(), *mean = mean_.data(), *scale = scale_.data();
-    float* to = y.data();
+    const float *mean = mean_.data(), *scale = scale_.data();
     for_each_position([&](int64_t i) {
       for (int64_t c = 0; c < channels_; ++c) to[i + c] = (from[i + c] - mean[c]) * scale[c] + bias[c];
     });
   }
 
-  void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
-    const float *input = x.data(), *gradient = dy.data(), *mean = mean_.data();
+  template <class T>
+  void backward(const Pass& pass, const T* input, const T* gradient, T* dx) {
+    const float* mean = mean_.data();
     sums_.run([&](int64_t p, double* __restrict dy_sum, double* __restrict product_sum) {
-      const float *x_row = input + p * channels_, *dy_row = gradient + p * channels_;
+      const T *x_row = input + p * channels_, *dy_row = gradient + p * channels_;
       for (int64_t c = 0; c < channels_; ++c) {
-        dy_sum[c] += static_cast<double>(dy_row[c]);
+        dy_sum[c] += static_cast<double>(float{dy_row[c]});
         product_sum[c] += static_cast<double>(dy_row[c] * (x_row[c] - mean[c]));
       }
     });
@@ -100,16 +117,16 @@ class BatchNormOp : public Op {
     add_to_grad(params_.bias, [&](size_t c) { return dy_sum[c]; });
     add_to_grad(params_.weight, [&](size_t c) { return product_sum[c] * static_cast<double>(inverse_std_[c]); });
     add_statistics(static_cast<double>(rows_) / static_cast<double>(pass.step_rows));
-    if (dx) write_dx(input, gradient, dx->data());
+    if (dx) write_dx(input, gradient, dx);
   }
 
- private:
   // A sum of squares in double precision is exact enough to subtract the mean's from: inputs have 24 bits.
-  void measure(const float* x) {
+  template <class T>
+  void measure(const T* x) {
     sums_.run([&](int64_t p, double* __restrict sum, double* __restrict squares) {
-      const float* row = x + p * channels_;
+      const T* row = x + p * channels_;
       for (int64_t c = 0; c < channels_; ++c) {
-        const auto value = static_cast<double>(row[c]);
+        const auto value = static_cast<double>(float{row[c]});
         sum[c] += value;
         squares[c] += value * value;
       }
@@ -140,7 +157,8 @@ class BatchNormOp : public Op {
   }
 
   // dx = scale * (dy - mean of dy - (x - mean) * mean of dy * (x - mean) / (var + eps))
-  void write_dx(const float* x, const float* dy, float* dx) {
+  template <class T>
+  void write_dx(const T* x, const T* dy, T* dx) {
     std::vector<float> dy_mean(mean_.size()), slope(mean_.size());
     const auto count = static_cast<double>(positions_);
     for (size_t c = 0; c < mean_.size(); ++c) {

@@ -116,8 +116,8 @@ ConvChoices::Measured measure(const ConvGeometry& g, int64_t rows, bool bias, Pa
 
 class ConvOp : public PreparedOp {
  public:
-  ConvOp(const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias)
-      : geometry_(geometry), rows_(rows), weight_(weight), bias_(bias) {
+  ConvOp(const ConvGeometry& geometry, DType images, int64_t rows, Param& weight, Param* bias)
+      : geometry_(geometry), images_(images), rows_(rows), weight_(weight), bias_(bias) {
     pass(PassKind::kForward);
   }
 
@@ -176,9 +176,9 @@ class ConvOp : public PreparedOp {
   }
 
   ConvPass make_pass(PassKind kind) const {
-    const ConvProblem problem(geometry_, rows_, bias_ != nullptr);
+    const ConvProblem problem(geometry_, rows_, bias_ != nullptr, images_);
     ConvChoices& choices = ConvChoices::process();
-    if (choices.mode() != ConvAlgorithm::kDirect) {
+    if (images_ == DType::kF32 && choices.mode() != ConvAlgorithm::kDirect) {  // Winograd is for f32
       std::optional<ConvPass> winograd = ConvPass::make(problem, kind, true);
       const auto race = [&] { return measure(geometry_, rows_, bias_ != nullptr, kind); };
       if (!winograd)
@@ -201,6 +201,7 @@ class ConvOp : public PreparedOp {
   }
 
   ConvGeometry geometry_;
+  DType images_;
   int64_t rows_;
   Param& weight_;
   Param* bias_;
@@ -220,8 +221,8 @@ std::string why_no_winograd() {
   return "oneDNN " + onednn::version() + " has no Winograd convolution for this processor";
 }
 
-std::unique_ptr<Op> bind_conv(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias) {
-  return std::make_unique<ConvOp>(geometry, rows, weight, bias);
+std::unique_ptr<Op> bind_conv(Cpu cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias) {
+  return std::make_unique<ConvOp>(geometry, activation_type(cpu.precision), rows, weight, bias);
 }
 
 }  // namespace owt

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/philox.h"
@@ -29,11 +30,11 @@ class DropoutOp : public Op {
     }
     OWT_CHECK_EQ(static_cast<int64_t>(pass.rows.size()), x.shape().rows(), "dropout needs every row's index");
     draw(pass);
-    scale_kept(x.data(), y.data(), x.elements());
+    scale_kept(x, y);
   }
 
   void backward_data(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
-    if (dx) scale_kept(dy.data(), dx->data(), dy.elements());
+    if (dx) scale_kept(dy, *dx);
   }
 
  private:
@@ -62,14 +63,19 @@ class DropoutOp : public Op {
 
   uint8_t keeps(uint32_t bits) const { return bits >> 8 >= threshold_; }
 
-  void scale_kept(const float* from, float* to, int64_t elements) const {
-    const uint8_t* kept = kept_.data<uint8_t>();
-    const float scale = scale_;
-    parallel_for(elements, kDropoutGrain, [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const float scaled = scale * from[i];
-        to[i] = kept[i] ? scaled : 0;
-      }
+  void scale_kept(const Tensor& x, Tensor& y) const {
+    with_cpu_element(x.dtype(), [&](auto element) {
+      using T = decltype(element);
+      const T* from = x.data<T>();
+      T* to = y.data<T>();
+      const uint8_t* kept = kept_.data<uint8_t>();
+      const float scale = scale_;
+      parallel_for(x.elements(), kDropoutGrain, [=](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const float scaled = scale * from[i];
+          to[i] = kept[i] ? scaled : 0.0f;
+        }
+      });
     });
   }
 

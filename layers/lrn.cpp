@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/grid.h"
@@ -50,30 +51,36 @@ class LrnOp : public Op {
         positions_(channels_ == 0 ? 0 : in.elements() / channels_) {}
 
   void forward(const Pass&, const Tensor& x, Tensor& y) override {
-    const float* from = x.data();
-    float* to = y.data();
-    for_each_position([&](int64_t i, Scratch& scratch) {
-      scales(from + i, scratch);
-      for (int64_t c = 0; c < channels_; ++c) to[i + c] = from[i + c] * power_(scratch.scales[c]);
+    with_cpu_element(x.dtype(), [&](auto element) {
+      using T = decltype(element);
+      const T* from = x.data<T>();
+      T* to = y.data<T>();
+      for_each_position([&](int64_t i, Scratch& scratch) {
+        scales(from + i, scratch);
+        for (int64_t c = 0; c < channels_; ++c) to[i + c] = from[i + c] * power_(scratch.scales[c]);
+      });
     });
   }
 
   void backward_data(const Pass&, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
-    const float *input = x.data(), *gradient = dy.data();
-    float* to = dx->data();
-    for_each_position([&](int64_t i, Scratch& scratch) {
-      scales(input + i, scratch);
-      direct_term(input + i, gradient + i, scratch, to + i);
-      sum_windows(scratch.terms, settings_.size, channels_, scratch.scales);
-      subtract_neighbours(input + i, scratch.scales, to + i);
+    with_cpu_element(x.dtype(), [&](auto element) {
+      using T = decltype(element);
+      const T *input = x.data<T>(), *gradient = dy.data<T>();
+      T* to = dx->data<T>();
+      for_each_position([&](int64_t i, Scratch& scratch) {
+        scales(input + i, scratch);
+        direct_term(input + i, gradient + i, scratch);
+        sum_windows(scratch.terms, settings_.size, channels_, scratch.scales);
+        subtract_neighbours(input + i, scratch, to + i);
+      });
     });
   }
 
  private:
   // Buffers for one position; squares and terms have zeros on both sides.
   struct Scratch {
-    float *squares, *terms, *scales;
+    float *squares, *terms, *scales, *direct;
   };
 
   int64_t left() const { return settings_.size / 2; }  // channels of a window before its own
@@ -83,13 +90,16 @@ class LrnOp : public Op {
   void for_each_position(const Function& function) {
     parallel_for(positions_, kLrnGrain / std::max<int64_t>(1, channels_), [&](int64_t begin, int64_t end) {
       const auto padded = static_cast<size_t>(channels_ + settings_.size - 1);
-      std::vector<float> memory(2 * padded + static_cast<size_t>(channels_), 0.0f);
-      Scratch scratch{memory.data(), memory.data() + padded, memory.data() + 2 * padded};
+      const auto channels = static_cast<size_t>(channels_);
+      std::vector<float> memory(2 * padded + 2 * channels, 0.0f);
+      float* const behind = memory.data() + 2 * padded;
+      Scratch scratch{memory.data(), memory.data() + padded, behind, behind + channels};
       for (int64_t i = begin; i < end; ++i) function(i * channels_, scratch);
     });
   }
 
-  void scales(const float* __restrict x, Scratch& scratch) const {
+  template <class T>
+  void scales(const T* __restrict x, Scratch& scratch) const {
     float* __restrict squares = scratch.squares + left();
     for (int64_t c = 0; c < channels_; ++c) squares[c] = x[c] * x[c];
     float* __restrict s = scratch.scales;
@@ -100,20 +110,24 @@ class LrnOp : public Op {
   // dx = dy * s^-beta, and dy * x * s^(-beta - 1) for the sums over the windows that hold a channel. Those
   // windows mirror the channel's own, so the zeros before the first term are as many as its window has
   // channels behind it.
-  void direct_term(const float* __restrict x, const float* __restrict dy, Scratch& scratch,
-                   float* __restrict dx) const {
+  template <class T>
+  void direct_term(const T* __restrict x, const T* __restrict dy, Scratch& scratch) const {
     const float* __restrict s = scratch.scales;
     float* __restrict terms = scratch.terms + settings_.size - 1 - left();
+    float* __restrict kept = scratch.direct;
     for (int64_t c = 0; c < channels_; ++c) {
       const float direct = dy[c] * power_(s[c]);
-      dx[c] = direct;
+      kept[c] = direct;
       terms[c] = direct * x[c] / s[c];
     }
   }
 
-  void subtract_neighbours(const float* __restrict x, const float* __restrict sums, float* __restrict dx) const {
+  template <class T>
+  void subtract_neighbours(const T* __restrict x, const Scratch& scratch, T* __restrict dx) const {
     const float factor = 2 * settings_.beta * per_size_;
-    for (int64_t c = 0; c < channels_; ++c) dx[c] -= factor * x[c] * sums[c];
+    const float* __restrict direct = scratch.direct;
+    const float* __restrict sums = scratch.scales;
+    for (int64_t c = 0; c < channels_; ++c) dx[c] = direct[c] - factor * x[c] * sums[c];
   }
 
   LrnSettings settings_;

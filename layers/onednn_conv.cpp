@@ -67,9 +67,9 @@ const char* name_of(PassKind kind) {
   }
 }
 
-ConvProblem::ConvProblem(const ConvGeometry& g, int64_t rows, bool with_bias)
-    : src({rows, g.in_c, g.in_h, g.in_w}, memory::data_type::f32, Tag::nhwc),
-      dst({rows, g.out_c, g.out_h, g.out_w}, memory::data_type::f32, Tag::nhwc),
+ConvProblem::ConvProblem(const ConvGeometry& g, int64_t rows, bool with_bias, DType images)
+    : src({rows, g.in_c, g.in_h, g.in_w}, type_of(images), Tag::nhwc),
+      dst({rows, g.out_c, g.out_h, g.out_w}, type_of(images), Tag::nhwc),
       weights(g.groups == 1 ? memory::desc({g.out_c, g.in_c, g.kernel_h, g.kernel_w}, memory::data_type::f32, Tag::ohwi)
                             : memory::desc({g.groups, g.out_c / g.groups, g.in_c / g.groups, g.kernel_h, g.kernel_w},
                                            memory::data_type::f32, Tag::gohwi)),
@@ -106,8 +106,10 @@ std::optional<ConvPass> ConvPass::make(const ConvProblem& problem, PassKind kind
 
 ConvPass::ConvPass(const ConvProblem& p, PassKind kind, bool winograd) : bias_(p.bias) {
   const auto algorithm = winograd ? dnnl::algorithm::convolution_winograd : dnnl::algorithm::convolution_direct;
-  const auto images = [&](const memory::desc& nhwc) { return winograd ? any_layout(nhwc) : nhwc; };
-  const memory::desc src = images(p.src), dst = images(p.dst), weights = any_layout(p.weights);
+  const auto images = [&](const memory::desc& nhwc) { return winograd ? any_layout(nhwc, type_of(nhwc)) : nhwc; };
+  // Products are of elements of one type; gradients of weights are sums, and f32.
+  const memory::desc src = images(p.src), dst = images(p.dst), weights = any_layout(p.weights, type_of(p.src)),
+                     weight_sums = any_layout(p.weights, type_of(p.weights));
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const auto forward =
@@ -129,7 +131,7 @@ ConvPass::ConvPass(const ConvProblem& p, PassKind kind, bool winograd) : bias_(p
     weights_in_.emplace(p.weights, weights_);
   } else {
     const auto made = describe_backward<dnnl::convolution_backward_weights>(
-        engine(), attributes, forward, algorithm, src, weights, p.bias, dst, p.stride, p.before, p.after);
+        engine(), attributes, forward, algorithm, src, weight_sums, p.bias, dst, p.stride, p.before, p.after);
     adopt(made.src_desc(), made.diff_weights_desc(), made.diff_dst_desc(), made.scratchpad_desc());
     primitive_ = dnnl::convolution_backward_weights(made);
     src_in_ = between(p.src, src_);

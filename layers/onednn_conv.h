@@ -9,6 +9,7 @@
 
 #include "layers/conv.h"
 #include "src/core/onednn.h"
+#include "src/core/tensor.h"
 
 namespace owt::onednn {
 
@@ -19,7 +20,8 @@ const char* name_of(PassKind kind);  // "forward", ...
 
 // What is computed, in the layouts of owt.
 struct ConvProblem {
-  ConvProblem(const ConvGeometry& geometry, int64_t rows, bool with_bias);
+  // images: the type of x, y and their gradients; weights and their gradients are f32 outside of a pass.
+  ConvProblem(const ConvGeometry& geometry, int64_t rows, bool with_bias, DType images = DType::kF32);
 
   dnnl::memory::desc src, dst, weights;
   dnnl::memory::desc bias;  // empty where there is none

@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <limits>
+#include <type_traits>
+#include <vector>
 
 #include "layers/pool.h"
+#include "src/core/bf16.h"
 #include "src/core/threads.h"
 
 namespace owt {
@@ -49,7 +52,8 @@ struct Planes {
     const int64_t top = oh * window.stride - window.pad, left = ow * window.stride - window.pad;
     return (ih - top) * window.kernel + iw - left;
   }
-  const float* pixel(const float* x, int64_t row, int64_t ih, int64_t iw) const {
+  template <class T>
+  const T* pixel(const T* x, int64_t row, int64_t ih, int64_t iw) const {
     return x + ((row * height + ih) * width + iw) * channels;
   }
   int64_t output(int64_t row, int64_t oh, int64_t ow) const {
@@ -69,17 +73,38 @@ void for_each_output_row(const Planes& p, const Function& function) {
   });
 }
 
+// Sums in f32 of a line of elements: in the elements themselves where those are f32.
+template <class T>
+class LineOfSums {
+ public:
+  explicit LineOfSums(int64_t elements) : sums_(std::is_same_v<T, float> ? 0 : static_cast<size_t>(elements)) {}
+
+  // Zeros, which function(sums) adds to; then they are the elements at `to`.
+  template <class Function>
+  void fill(T* to, int64_t elements, const Function& function) {
+    if constexpr (std::is_same_v<T, float>) {
+      std::fill_n(to, elements, 0.0f);
+      function(to);
+    } else {
+      std::fill_n(sums_.data(), elements, 0.0f);
+      function(sums_.data());
+      std::copy_n(sums_.data(), elements, to);
+    }
+  }
+
+ private:
+  std::vector<float> sums_;
+};
+
 // function(row, ih, gradients of that row of pixels), the gradients being zero before. A row of pixels gathers from all
 // windows over it, so that no two threads write to one place and a row stays in the cache while it is summed.
-template <class Function>
-void for_each_pixel_row(const Planes& p, float* dx, const Function& function) {
+template <class T, class Function>
+void for_each_pixel_row(const Planes& p, T* dx, const Function& function) {
   const int64_t row_elements = p.width * p.channels;
   parallel_for(p.rows * p.height, kPoolGrain / std::max<int64_t>(1, row_elements), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      float* to = dx + i * row_elements;
-      std::fill_n(to, row_elements, 0.0f);
-      function(i / p.height, i % p.height, to);
-    }
+    LineOfSums<T> line(row_elements);
+    for (int64_t i = begin; i < end; ++i)
+      line.fill(dx + i * row_elements, row_elements, [&](float* to) { function(i / p.height, i % p.height, to); });
   });
 }
 
@@ -91,17 +116,28 @@ class MaxPoolOp : public Op {
       : p_(window, in), from_({p_.rows, p_.out_height, p_.out_width, p_.channels}, DTypeOf<Index>::value) {}
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
-    if (pass.mode == Mode::kTrain)
-      run<true>(x.data(), y.data());
-    else
-      run<false>(x.data(), y.data());
+    with_cpu_element(x.dtype(), [&](auto element) {
+      using T = decltype(element);
+      if (pass.mode == Mode::kTrain)
+        run<true>(x.data<T>(), y.data<T>());
+      else
+        run<false>(x.data<T>(), y.data<T>());
+    });
   }
 
   void backward_data(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
-    const float* gradient = dy.data();
-    const Index* from = from_.data<Index>();
-    for_each_pixel_row(p_, dx->data(), [&](int64_t row, int64_t ih, float* to) {
+    with_cpu_element(dy.dtype(), [&](auto element) {
+      using T = decltype(element);
+      give_back(dy.data<T>(), dx->data<T>());
+    });
+  }
+
+ private:
+  template <class T>
+  void give_back(const T* gradient, T* dx) const {
+    const Index* from = from_.template data<Index>();
+    for_each_pixel_row(p_, dx, [&](int64_t row, int64_t ih, float* to) {
       const Span windows = p_.windows_over(ih, p_.out_height);
       for (int64_t oh = windows.begin; oh < windows.end; ++oh)
         for (int64_t ow = 0; ow < p_.out_width; ++ow) {
@@ -114,22 +150,21 @@ class MaxPoolOp : public Op {
     });
   }
 
- private:
-  template <bool kKeepIndex>
-  void run(const float* x, float* y) {
+  template <bool kKeepIndex, class T>
+  void run(const T* x, T* y) {
     Index* from = from_.template data<Index>();
     for_each_output_row(p_, [&](int64_t row, int64_t oh) {
       const Span down = p_.pixels(oh, p_.height);
       for (int64_t ow = 0; ow < p_.out_width; ++ow) {
         const Span across = p_.pixels(ow, p_.width);
         const int64_t out = p_.output(row, oh, ow);
-        std::fill_n(y + out, p_.channels, -std::numeric_limits<float>::infinity());
+        std::fill_n(y + out, p_.channels, T(-std::numeric_limits<float>::infinity()));
         // Where every pixel is minus infinity, the first one is the first of equal maxima.
         if (kKeepIndex)
           std::fill_n(from + out, p_.channels, static_cast<Index>(p_.place(oh, ow, down.begin, across.begin)));
         for (int64_t ih = down.begin; ih < down.end; ++ih)
           for (int64_t iw = across.begin; iw < across.end; ++iw) {
-            const float* pixel = p_.pixel(x, row, ih, iw);
+            const T* pixel = p_.pixel(x, row, ih, iw);
             if (kKeepIndex)
               take_larger(pixel, static_cast<Index>(p_.place(oh, ow, ih, iw)), p_.channels, y + out, from + out);
             else
@@ -142,20 +177,30 @@ class MaxPoolOp : public Op {
   // The second comparison lets NaN win.
   static bool wins(float x, float best) { return x > best || x != x; }
 
-  static void take_larger(const float* __restrict x, int64_t channels, float* __restrict best) {
-    for (int64_t c = 0; c < channels; ++c) best[c] = wins(x[c], best[c]) ? x[c] : best[c];
+  template <class T>
+  static void take_larger(const T* __restrict x, int64_t channels, T* __restrict best) {
+    for (int64_t c = 0; c < channels; ++c) {
+      const T here = x[c], before = best[c];
+      best[c] = wins(here, before) ? here : before;
+    }
   }
-  static void take_larger(const float* __restrict x, Index place, int64_t channels, float* __restrict best,
+  template <class T>
+  static void take_larger(const T* __restrict x, Index place, int64_t channels, T* __restrict best,
                           Index* __restrict from) {
     for (int64_t c = 0; c < channels; ++c) {
-      const bool win = wins(x[c], best[c]);
-      best[c] = win ? x[c] : best[c];
+      const T here = x[c], before = best[c];
+      const bool win = wins(here, before);
+      best[c] = win ? here : before;
       from[c] = win ? place : from[c];
     }
   }
-  static void give(const float* __restrict dy, const Index* __restrict from, Index place, int64_t channels,
+  template <class T>
+  static void give(const T* __restrict dy, const Index* __restrict from, Index place, int64_t channels,
                    float* __restrict dx) {
-    for (int64_t c = 0; c < channels; ++c) dx[c] += from[c] == place ? dy[c] : 0;
+    for (int64_t c = 0; c < channels; ++c) {
+      const float gradient = dy[c];
+      dx[c] += from[c] == place ? gradient : 0;
+    }
   }
 
   Planes p_;
@@ -167,26 +212,41 @@ class AvgPoolOp : public Op {
   AvgPoolOp(const Window& window, const Shape& in) : p_(window, in) {}
 
   void forward(const Pass&, const Tensor& x, Tensor& y) override {
-    const float* from = x.data();
-    float* to = y.data();
-    for_each_output_row(p_, [&](int64_t row, int64_t oh) {
-      const Span down = p_.pixels(oh, p_.height);
-      for (int64_t ow = 0; ow < p_.out_width; ++ow) {
-        const Span across = p_.pixels(ow, p_.width);
-        float* mean = to + p_.output(row, oh, ow);
-        std::fill_n(mean, p_.channels, 0.0f);
-        for (int64_t ih = down.begin; ih < down.end; ++ih)
-          for (int64_t iw = across.begin; iw < across.end; ++iw) add(p_.pixel(from, row, ih, iw), 1, p_.channels, mean);
-        const float scale = p_.inverse_positions(oh, ow);
-        for (int64_t c = 0; c < p_.channels; ++c) mean[c] *= scale;
-      }
+    with_cpu_element(x.dtype(), [&](auto element) {
+      using T = decltype(element);
+      take_means(x.data<T>(), y.data<T>());
     });
   }
 
   void backward_data(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
-    const float* gradient = dy.data();
-    for_each_pixel_row(p_, dx->data(), [&](int64_t row, int64_t ih, float* to) {
+    with_cpu_element(dy.dtype(), [&](auto element) {
+      using T = decltype(element);
+      share_out(dy.data<T>(), dx->data<T>());
+    });
+  }
+
+ private:
+  template <class T>
+  void take_means(const T* from, T* to) const {
+    for_each_output_row(p_, [&](int64_t row, int64_t oh) {
+      LineOfSums<T> line(p_.channels);
+      const Span down = p_.pixels(oh, p_.height);
+      for (int64_t ow = 0; ow < p_.out_width; ++ow)
+        line.fill(to + p_.output(row, oh, ow), p_.channels, [&](float* mean) {
+          const Span across = p_.pixels(ow, p_.width);
+          for (int64_t ih = down.begin; ih < down.end; ++ih)
+            for (int64_t iw = across.begin; iw < across.end; ++iw)
+              add(p_.pixel(from, row, ih, iw), 1, p_.channels, mean);
+          const float scale = p_.inverse_positions(oh, ow);
+          for (int64_t c = 0; c < p_.channels; ++c) mean[c] *= scale;
+        });
+    });
+  }
+
+  template <class T>
+  void share_out(const T* gradient, T* dx) const {
+    for_each_pixel_row(p_, dx, [&](int64_t row, int64_t ih, float* to) {
       const Span windows = p_.windows_over(ih, p_.out_height);
       for (int64_t oh = windows.begin; oh < windows.end; ++oh)
         for (int64_t ow = 0; ow < p_.out_width; ++ow) {
@@ -198,8 +258,8 @@ class AvgPoolOp : public Op {
     });
   }
 
- private:
-  static void add(const float* __restrict from, float scale, int64_t channels, float* __restrict sum) {
+  template <class T>
+  static void add(const T* __restrict from, float scale, int64_t channels, float* __restrict sum) {
     for (int64_t c = 0; c < channels; ++c) sum[c] += scale * from[c];
   }
 
@@ -211,25 +271,31 @@ class GlobalAvgPoolOp : public Op {
   explicit GlobalAvgPoolOp(const Shape& in) : rows_(in[0]), positions_(in[1] * in[2]), channels_(in[3]) {}
 
   void forward(const Pass&, const Tensor& x, Tensor& y) override {
-    const float* from = x.data();
-    float* to = y.data();
-    parallel_for(rows_, grain(), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row)
-        for (int64_t c = 0; c < channels_; c += kBlock)
-          mean(from + row * positions_ * channels_ + c, std::min(kBlock, channels_ - c), to + row * channels_ + c);
+    with_cpu_element(x.dtype(), [&](auto element) {
+      using T = decltype(element);
+      const T* from = x.data<T>();
+      T* to = y.data<T>();
+      parallel_for(rows_, grain(), [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row)
+          for (int64_t c = 0; c < channels_; c += kBlock)
+            mean(from + row * positions_ * channels_ + c, std::min(kBlock, channels_ - c), to + row * channels_ + c);
+      });
     });
   }
 
   void backward_data(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
-    const float* from = dy.data();
-    float* to = dx->data();
     const float scale = 1.0f / static_cast<float>(positions_);
-    parallel_for(rows_, grain(), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row)
-        for (int64_t p = 0; p < positions_; ++p)
-          for (int64_t c = 0; c < channels_; ++c)
-            to[(row * positions_ + p) * channels_ + c] = scale * from[row * channels_ + c];
+    with_cpu_element(dy.dtype(), [&](auto element) {
+      using T = decltype(element);
+      const T* from = dy.data<T>();
+      T* to = dx->data<T>();
+      parallel_for(rows_, grain(), [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row)
+          for (int64_t p = 0; p < positions_; ++p)
+            for (int64_t c = 0; c < channels_; ++c)
+              to[(row * positions_ + p) * channels_ + c] = scale * from[row * channels_ + c];
+      });
     });
   }
 
@@ -239,10 +305,11 @@ class GlobalAvgPoolOp : public Op {
   int64_t grain() const { return kPoolGrain / std::max<int64_t>(1, positions_ * channels_); }
 
   // In double precision: a plane has thousands of positions.
-  void mean(const float* x, int64_t channels, float* y) const {
+  template <class T>
+  void mean(const T* x, int64_t channels, T* y) const {
     double sums[kBlock] = {};
     for (int64_t p = 0; p < positions_; ++p)
-      for (int64_t c = 0; c < channels; ++c) sums[c] += static_cast<double>(x[p * channels_ + c]);
+      for (int64_t c = 0; c < channels; ++c) sums[c] += static_cast<double>(float{x[p * channels_ + c]});
     for (int64_t c = 0; c < channels; ++c) y[c] = static_cast<float>(sums[c] / static_cast<double>(positions_));
   }
 

@@ -1,5 +1,6 @@
 #include "layers/relu.h"
 
+#include "src/core/bf16.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
 
@@ -11,25 +12,34 @@ constexpr int64_t kReluGrain = 1 << 14;  // elements per thread that are worth w
 class ReluOp : public Op {
  public:
   void forward(const Pass&, const Tensor& x, Tensor& y) override {
-    const float* from = x.data();
-    float* to = y.data();
-    parallel_for(x.elements(), kReluGrain, [&](int64_t begin, int64_t end) {
-    // simd: x and y may be the same memory, which the compiler would otherwise fear.
+    with_cpu_element(x.dtype(), [&](auto element) {
+      using T = decltype(element);
+      const T* from = x.data<T>();
+      T* to = y.data<T>();
+      parallel_for(x.elements(), kReluGrain, [=](int64_t begin, int64_t end) {
+      // simd: x and y may be the same memory, which the compiler would otherwise fear.
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) to[i] = from[i] < 0 ? 0 : from[i];  // NaN stays NaN
+        for (int64_t i = begin; i < end; ++i) {
+          const float value = from[i];
+          keep(value < 0 ? 0.0f : value, to[i]);  // NaN stays NaN
+        }
+      });
     });
   }
 
   void backward_data(const Pass&, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
-    const float *out = y.data(), *from = dy.data();
-    float* to = dx->data();
-    parallel_for(y.elements(), kReluGrain, [&](int64_t begin, int64_t end) {
+    with_cpu_element(y.dtype(), [&](auto element) {
+      using T = decltype(element);
+      const T *out = y.data<T>(), *from = dy.data<T>();
+      T* to = dx->data<T>();
+      parallel_for(y.elements(), kReluGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) {
-        const float gradient = from[i];  // loaded in any case, so that the choice needs no branch
-        to[i] = out[i] > 0 ? gradient : 0.0f;
-      }
+        for (int64_t i = begin; i < end; ++i) {
+          const float gradient = from[i];  // loaded in any case, so that the choice needs no branch
+          keep(out[i] > 0 ? gradient : 0.0f, to[i]);
+        }
+      });
     });
   }
 };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "layers/softmax_rows.h"
+#include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
@@ -14,23 +15,25 @@ namespace {
 
 constexpr int64_t kSoftmaxGrain = 1 << 11;  // exponentials per thread that are worth waking it for
 
-RowResult run_row(const float* logits, const SmoothTarget& target, int label, const RowGradient& gradient,
-                  float* dlogits) {
+// exponentials: room for one of each class, where the gradient is wanted.
+template <class T>
+RowResult run_row(const T* logits, const SmoothTarget& target, int label, const RowGradient& gradient,
+                  float* exponentials, T* dlogits) {
   const int classes = target.classes;
   const float largest = *std::max_element(logits, logits + classes), own = logits[label];
   double sum = 0, below = 0;  // below: of the logits, less the largest
   int before = 0;             // classes that rank before the label
   for (int c = 0; c < classes; ++c) {
-    const float exponential = std::exp(logits[c] - largest);
-    if (dlogits) dlogits[c] = exponential;
+    const float logit = logits[c], exponential = std::exp(logit - largest);
+    if (dlogits) exponentials[c] = exponential;
     sum += static_cast<double>(exponential);
-    below += static_cast<double>(logits[c]) - static_cast<double>(largest);
-    before += ranks_before(logits[c], own, c < label);
+    below += static_cast<double>(logit) - static_cast<double>(largest);
+    before += ranks_before(logit, own, c < label);
   }
   if (dlogits) {
     const float scale = gradient.scale(sum);
-    const float of_label = gradient.at(dlogits[label], scale, true);
-    for (int c = 0; c < classes; ++c) dlogits[c] = gradient.at(dlogits[c], scale, false);
+    const float of_label = gradient.at(exponentials[label], scale, true);
+    for (int c = 0; c < classes; ++c) dlogits[c] = gradient.at(exponentials[c], scale, false);
     dlogits[label] = of_label;
   }
   return row_result(std::log(sum), static_cast<double>(own) - static_cast<double>(largest), below / classes, before,
@@ -48,25 +51,30 @@ class CpuLoss : public SoftmaxLoss {
     const int64_t rows = logits.shape().rows();
     OWT_CHECK_EQ(logits.shape().row_elements(), int64_t{classes_}, "one logit per class");
     OWT_CHECK_EQ(labels.elements(), rows, "one label per row");
-    const float* x = logits.data();
-    const int32_t* label = labels.data<int32_t>();
-    check_labels(label, rows, classes_);
-    float* dx = dlogits ? dlogits->data() : nullptr;
-    const SmoothTarget target = target_of(settings_, pass.mode, classes_);
-    const RowGradient gradient(pass.step_rows, target);
-
+    check_labels(labels.data<int32_t>(), rows, classes_);
     results_.resize(static_cast<size_t>(rows));
-    parallel_for(rows, std::max<int64_t>(1, kSoftmaxGrain / classes_), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t first = row * classes_;
-        results_[static_cast<size_t>(row)] =
-            run_row(x + first, target, label[row], gradient, dx ? dx + first : nullptr);
-      }
+    with_cpu_element(logits.dtype(), [&](auto element) {
+      using T = decltype(element);
+      run_rows(pass, rows, logits.data<T>(), labels.data<int32_t>(), dlogits ? dlogits->data<T>() : nullptr);
     });
     if (rows > 0) add_rows(Cpu{}, results_, sums, then, *pass.stream);
   }
 
  private:
+  template <class T>
+  void run_rows(const Pass& pass, int64_t rows, const T* x, const int32_t* label, T* dx) {
+    const SmoothTarget target = target_of(settings_, pass.mode, classes_);
+    const RowGradient gradient(pass.step_rows, target);
+    parallel_for(rows, std::max<int64_t>(1, kSoftmaxGrain / classes_), [&](int64_t begin, int64_t end) {
+      std::vector<float> exponentials(dx ? static_cast<size_t>(classes_) : 0);
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t first = row * classes_;
+        results_[static_cast<size_t>(row)] =
+            run_row(x + first, target, label[row], gradient, exponentials.data(), dx ? dx + first : nullptr);
+      }
+    });
+  }
+
   int classes_;
   LossSettings settings_;
   std::vector<RowResult> results_;

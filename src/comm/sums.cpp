@@ -1,6 +1,7 @@
 #include "src/comm/sums.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "src/core/bf16.h"
 #include "src/core/check.h"
@@ -12,29 +13,17 @@ namespace {
 constexpr int64_t kGrain = 1 << 15;  // elements per thread
 constexpr int64_t kBlock = 2048;     // elements whose growing sum stays in the cache
 
-struct Bf16 {
-  uint16_t bits;
-};
-
-float widened(float value) { return value; }
-double widened(double value) { return value; }
-float widened(Bf16 value) { return from_bf16(value.bits); }
-
-void narrow(float value, float& to) { to = value; }
-void narrow(double value, double& to) { to = value; }
-void narrow(float value, Bf16& to) { to.bits = to_bf16(value); }
-
 template <class T>
 void sum_block(const std::vector<const void*>& addends, int64_t begin, int64_t count, T* sum) {
-  decltype(widened(T{})) total[kBlock];
+  std::conditional_t<std::is_same_v<T, double>, double, float> total[kBlock];
   for (size_t r = 0; r < addends.size(); ++r) {
     const T* more = static_cast<const T*>(addends[r]) + begin;
     if (r == 0)
-      for (int64_t i = 0; i < count; ++i) total[i] = widened(more[i]);
+      for (int64_t i = 0; i < count; ++i) total[i] = more[i];
     else
-      for (int64_t i = 0; i < count; ++i) total[i] += widened(more[i]);
+      for (int64_t i = 0; i < count; ++i) total[i] += more[i];
   }
-  for (int64_t i = 0; i < count; ++i) narrow(total[i], sum[begin + i]);
+  for (int64_t i = 0; i < count; ++i) sum[begin + i] = T(total[i]);
 }
 
 template <class T>

@@ -2,18 +2,19 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
+#include "src/core/check.h"
 #include "src/core/tensor.h"
 
 namespace owt {
 
 // To nearest, ties to even; NaN stays NaN.
 inline uint16_t to_bf16(float value) {
+  // In whole numbers, so that loops around it have no branch.
   const auto bits = std::bit_cast<uint32_t>(value);
-  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), quiet = bits | 0x400000;
+  return static_cast<uint16_t>(((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded) >> 16);
 }
 
 // f32 values on the host, rounded.
@@ -25,5 +26,30 @@ inline Tensor to_bf16(const Tensor& values) {
 }
 
 inline float from_bf16(uint16_t value) { return std::bit_cast<float>(static_cast<uint32_t>(value) << 16); }
+
+// An element of a tensor in bf16. What is computed with it is f32, and rounded where it is kept.
+struct Bf16 {
+  uint16_t bits;
+  Bf16() = default;
+  Bf16(float value) : bits(to_bf16(value)) {}
+  operator float() const { return from_bf16(bits); }
+};
+
+// at = value, for loops marked simd, which g++ does not vectorise where they make objects.
+inline void keep(float value, float& at) { at = value; }
+inline void keep(float value, Bf16& at) { at.bits = to_bf16(value); }
+
+template <>
+struct DTypeOf<Bf16> {
+  static constexpr DType value = DType::kBF16;
+};
+
+// function(T{}) for the type of activations that lie on the CPU.
+template <class Function>
+void with_cpu_element(DType dtype, const Function& function) {
+  if (dtype == DType::kF32) return function(float{});
+  OWT_CHECK(dtype == DType::kBF16, "activations hold f32 or bf16, not ", name_of(dtype));
+  function(Bf16{});
+}
 
 }  // namespace owt

@@ -12,10 +12,12 @@ enum class Device { kCpu, kCuda };
 enum class Precision {
   kFp32,
   kTf32,  // activations are f32; products round their factors to 10 bits of mantissa (tensor cores)
-  kBf16,  // activations and the factors of products are bf16, sums are f32
+  kBf16,  // activations and the factors of products are bf16, sums are f32; on GPUs and CPUs with AVX-512
 };
 
-struct Cpu {};
+struct Cpu {
+  Precision precision = Precision::kFp32;
+};
 struct Cuda {
   Precision precision = Precision::kFp32;
   bool deterministic = true;  // only algorithms that give the same bits every time

@@ -14,14 +14,14 @@ constexpr bool kCudaBuilt = true;
 constexpr bool kCudaBuilt = false;
 #endif
 
-// function(Cpu{}) or function(Cuda{...}).
+// function(Cpu{...}) or function(Cuda{...}).
 template <class Function>
 decltype(auto) dispatch(const Compute& on, Function&& function) {
   if constexpr (kCudaBuilt) {
     if (on.device == Device::kCuda) return std::forward<Function>(function)(Cuda{on.precision, on.deterministic});
   }
   OWT_CHECK_EQ(on.device, Device::kCpu, "this program has only the CPU back-end");
-  return std::forward<Function>(function)(Cpu{});
+  return std::forward<Function>(function)(Cpu{on.precision});
 }
 
 }  // namespace owt

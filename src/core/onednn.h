@@ -7,6 +7,8 @@
 #include <dnnl.hpp>
 #include <string>
 
+#include "src/core/tensor.h"
+
 namespace owt::onednn {
 
 // The Primitive::primitive_desc of what `operation` says: kind, algorithm, layouts, strides ... in oneDNN's order.
@@ -31,12 +33,24 @@ auto describe_backward(const dnnl::engine& engine, const dnnl::primitive_attr& a
 #endif
 }
 
-// A tensor of these dimensions and this type in the layout that the primitive likes best.
-inline dnnl::memory::desc any_layout(const dnnl::memory::desc& tensor) {
+inline dnnl::memory::data_type type_of(DType activations) {
+  return activations == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+inline dnnl::memory::data_type type_of(const dnnl::memory::desc& tensor) {
 #if DNNL_VERSION_MAJOR >= 3
-  return {tensor.get_dims(), tensor.get_data_type(), dnnl::memory::format_tag::any};
+  return tensor.get_data_type();
 #else
-  return {tensor.dims(), tensor.data_type(), dnnl::memory::format_tag::any};
+  return tensor.data_type();
+#endif
+}
+
+// A tensor of these dimensions, of elements of this type, in the layout that the primitive likes best.
+inline dnnl::memory::desc any_layout(const dnnl::memory::desc& tensor, dnnl::memory::data_type type) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {tensor.get_dims(), type, dnnl::memory::format_tag::any};
+#else
+  return {tensor.dims(), type, dnnl::memory::format_tag::any};
 #endif
 }
 

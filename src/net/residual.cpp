@@ -5,6 +5,7 @@
 #include <set>
 
 #include "layers/prepared_op.h"
+#include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
@@ -190,21 +191,27 @@ void for_each_element(int64_t elements, const Function& function) {
 std::unique_ptr<Layer> make_residual(const LayerSpec& spec) { return std::make_unique<Residual>(spec); }
 
 void add_branches(Cpu, const Tensor& a, const Tensor& b, bool relu, Tensor& y, const Stream&) {
-  const float *first = a.data(), *second = b.data();
-  float* to = y.data();
-  if (!relu) return for_each_element(y.elements(), [=](int64_t i) { to[i] = first[i] + second[i]; });
-  for_each_element(y.elements(), [=](int64_t i) {
-    const float sum = first[i] + second[i];
-    to[i] = sum < 0 ? 0 : sum;
+  with_cpu_element(y.dtype(), [&](auto element) {
+    using T = decltype(element);
+    const T *first = a.data<T>(), *second = b.data<T>();
+    T* to = y.data<T>();
+    if (!relu) return for_each_element(y.elements(), [=](int64_t i) { keep(first[i] + second[i], to[i]); });
+    for_each_element(y.elements(), [=](int64_t i) {
+      const float sum = first[i] + second[i];
+      keep(sum < 0 ? 0.0f : sum, to[i]);
+    });
   });
 }
 
 void where_sum_is_positive(Cpu, const Tensor& a, const Tensor& b, const Tensor& dy, Tensor& dx, const Stream&) {
-  const float *first = a.data(), *second = b.data(), *from = dy.data();
-  float* to = dx.data();
-  for_each_element(dx.elements(), [=](int64_t i) {
-    const float gradient = from[i];  // loaded in any case, so that the choice needs no branch
-    to[i] = first[i] + second[i] > 0 ? gradient : 0.0f;
+  with_cpu_element(dx.dtype(), [&](auto element) {
+    using T = decltype(element);
+    const T *first = a.data<T>(), *second = b.data<T>(), *from = dy.data<T>();
+    T* to = dx.data<T>();
+    for_each_element(dx.elements(), [=](int64_t i) {
+      const float gradient = from[i];  // loaded in any case, so that the choice needs no branch
+      keep(first[i] + second[i] > 0 ? gradient : 0.0f, to[i]);
+    });
   });
 }
 

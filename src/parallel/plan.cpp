@@ -177,7 +177,8 @@ bool Plan::sums_gradients(int64_t layer) const {
 DType Plan::gradient_type(int64_t layer, size_t param) const {
   const LayerPlan& at = this->layer(layer);
   const bool of_products = at.roles[param] == ParamRole::kTrained && at.params[param].rank() > 1;
-  const bool bf16 = request.on.precision == Precision::kBf16 && of_products && !sums_gradients(layer);
+  const bool halves = request.on.device == Device::kCuda && request.on.precision == Precision::kBf16;
+  const bool bf16 = halves && of_products && !sums_gradients(layer);
   return bf16 ? DType::kBF16 : DType::kF32;
 }
 

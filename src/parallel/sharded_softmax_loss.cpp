@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
@@ -58,7 +59,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kShardGrain = 1 << 11;  // exponentials per thread that are worth waking it for
 
 // label: among these classes, if it is one of them.
-void summarize_row(const float* logits, int classes, int64_t label, float* stats) {
+template <class T>
+void summarize_row(const T* logits, int classes, int64_t label, float* stats) {
   float top[kTopClasses];
   std::fill(top, top + kTopClasses, -kInfinity);
   for (int c = 0; c < classes; ++c) keep_largest(top, logits[c]);
@@ -112,11 +114,13 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
     parts_.check_summarize(logits, labels, stats);
     const int32_t* label = labels.data<int32_t>();
     check_labels(label, labels.elements(), parts_.classes());
-    const float* x = logits.data();
     float* out = stats.data();
-    over_rows(labels.elements(), [&](int64_t row) {
-      summarize_row(x + row * columns(), static_cast<int>(columns()), label[row] - parts_.mine().begin,
-                    out + row * kLossStats);
+    with_cpu_element(logits.dtype(), [&](auto element) {
+      const auto* x = logits.data<decltype(element)>();
+      over_rows(labels.elements(), [&](int64_t row) {
+        summarize_row(x + row * columns(), static_cast<int>(columns()), label[row] - parts_.mine().begin,
+                      out + row * kLossStats);
+      });
     });
   }
 
@@ -126,12 +130,19 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
     const int64_t rows = labels.elements();
     const int32_t* label = labels.data<int32_t>();
     check_labels(label, rows, parts_.classes());
-    const float *x = logits.data(), *stats = all_stats.data();
-    float* dx = dlogits ? dlogits->data() : nullptr;
+    results_.resize(static_cast<size_t>(rows));
+    with_cpu_element(logits.dtype(), [&](auto element) {
+      using T = decltype(element);
+      finish_rows(pass, rows, logits.data<T>(), label, all_stats.data(), dlogits ? dlogits->data<T>() : nullptr);
+    });
+    if (sums && rows > 0) add_rows(Cpu{}, results_, *sums, then, *pass.stream);
+  }
+
+ private:
+  template <class T>
+  void finish_rows(const Pass& pass, int64_t rows, const T* x, const int32_t* label, const float* stats, T* dx) {
     const SmoothTarget target = target_of(settings_, pass.mode, parts_.classes());
     const RowGradient gradient(pass.step_rows, target);
-
-    results_.resize(static_cast<size_t>(rows));
     over_rows(rows, [&](int64_t row) {
       const RowSums of_row = add_up(stats + row * kLossStats, rows * kLossStats, parts_, label[row]);
       results_[static_cast<size_t>(row)] =
@@ -143,10 +154,8 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
       for (int64_t c = 0; c < columns(); ++c)
         dx[first + c] = gradient.at(std::exp(x[first + c] - of_row.largest), scale, c == own);
     });
-    if (sums && rows > 0) add_rows(Cpu{}, results_, *sums, then, *pass.stream);
   }
 
- private:
   int64_t columns() const { return parts_.mine().size(); }
 
   template <class Function>

@@ -5,6 +5,7 @@
 #include "layers/conv_algorithm.h"
 #include "src/comm/launch.h"
 #include "src/comm/threads.h"
+#include "src/core/cpu_bf16.h"
 #include "src/core/gpus.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
@@ -26,8 +27,11 @@ void Session::run(int ranks, const std::function<void(Communicator&)>& body) con
 }
 
 void log_device(const Settings& settings) {
-  if (settings.run.device == "auto" && settings.compute().device == Device::kCpu)
-    log_info("on the CPU: {}", find_gpus().why_none);
+  const Compute on = settings.compute();
+  if (on.device != Device::kCpu) return;
+  if (settings.run.device == "auto") log_info("on the CPU: {}", find_gpus().why_none);
+  if (on.precision == Precision::kBf16 && cpu_bf16() == CpuBf16::kEmulated)
+    log_warn("this processor has no instructions for bf16, which is slower than fp32 on it");
 }
 
 }  // namespace owt

@@ -24,7 +24,7 @@ class Session {
   int threads_;
 };
 
-// One line to the log when there was a choice: why it is the CPU.
+// A line to the log when there was a choice, why it is the CPU; and one where bf16 is slower than fp32 on it.
 void log_device(const Settings& settings);
 
 }  // namespace owt

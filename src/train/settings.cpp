@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "src/core/check.h"
+#include "src/core/cpu_bf16.h"
 #include "src/core/gpus.h"
 
 namespace owt {
@@ -183,9 +184,11 @@ PlanRequest Settings::plan_request() const {
 Compute Settings::compute() const {
   Compute on{device_from(run.device), run.precision};
   on.deterministic = run.deterministic;
-  if (on.device == Device::kCpu && on.precision != Precision::kFp32)
+  if (on.device == Device::kCpu && on.precision == Precision::kTf32)
     fail("precision '", name_of(on.precision), "' is for GPUs, and the device is the CPU",
          run.device == "cpu" ? "" : concat(" (", find_gpus().why_none, ")"), "; use --precision fp32");
+  if (on.device == Device::kCpu && on.precision == Precision::kBf16 && cpu_bf16() == CpuBf16::kNone)
+    fail("precision 'bf16' on the CPU needs AVX-512, which this processor has not; use --precision fp32");
   return on;
 }
 

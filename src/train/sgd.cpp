@@ -1,8 +1,10 @@
 #include "src/train/sgd.h"
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
+#include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
@@ -11,6 +13,7 @@ namespace owt {
 namespace {
 
 constexpr int64_t kGrain = 1 << 14;  // elements per thread that are worth waking it for
+constexpr int64_t kBlock = 1 << 12;  // elements
 
 struct Factors {
   float momentum, gradient, decay;  // v = momentum * v - (gradient * g + decay * w)
@@ -45,6 +48,7 @@ void update_average(const SgdRule& rule, const SgdItem& item) {
   const auto rate = static_cast<float>(item.lr_mult), scale = static_cast<float>(rule.gradient_scale);
   const auto* gradient = static_cast<const float*>(item.gradient);
   for (int64_t i = 0; i < item.count; ++i) item.weight[i] += rate * (scale * gradient[i] - item.weight[i]);
+  if (item.copy16) std::copy_n(item.weight, item.count, static_cast<Bf16*>(item.copy16));
 }
 
 void update_trained(const SgdRule& rule, double rate, const SgdItem& item) {
@@ -55,7 +59,12 @@ void update_trained(const SgdRule& rule, double rate, const SgdItem& item) {
       sweep_for(rule.nesterov ? Rule::kNesterov : Rule::kPlain, item.gradient ? Gradient::kPresent : Gradient::kZero);
   const auto* gradient = static_cast<const float*>(item.gradient);
   parallel_for(item.count, kGrain, [&](int64_t begin, int64_t end) {
-    run(factors, end - begin, gradient ? gradient + begin : nullptr, item.velocity + begin, item.weight + begin);
+    // In blocks that stay in the cache until their copy is written.
+    for (int64_t i = begin; i < end; i += kBlock) {
+      const int64_t count = std::min(kBlock, end - i);
+      run(factors, count, gradient ? gradient + i : nullptr, item.velocity + i, item.weight + i);
+      if (item.copy16) std::copy_n(item.weight + i, count, static_cast<Bf16*>(item.copy16) + i);
+    }
   });
 }
 

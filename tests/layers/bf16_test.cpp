@@ -1,6 +1,6 @@
-// What check_layer does not say of layers with bf16 activations on a GPU. Those that choose or scale give the bits of
-// the CPU with f32 on the same, already rounded, inputs; channels that fill packs and channels that do not take
-// different ways through the kernels; gradients may be bf16 as well.
+// What check_layer does not say of layers with bf16 activations. Those that choose or scale give the bits of the CPU
+// with f32 on the same, already rounded, inputs; channels that fill packs and channels that do not take different ways
+// through the kernels on a GPU; gradients may be bf16 there as well.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,8 +24,10 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class Bf16Test : public DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(Devices, Bf16Test, testing::ValuesIn(gpu_devices()), device_name);
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bf16Test);
+INSTANTIATE_TEST_SUITE_P(Devices, Bf16Test, testing::ValuesIn(devices()), device_name);
+class Bf16OnGpu : public Bf16Test {};
+INSTANTIATE_TEST_SUITE_P(Gpus, Bf16OnGpu, testing::ValuesIn(gpu_devices()), device_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bf16OnGpu);
 
 Values rounded(Values values) {
   for (float& value : values) value = from_bf16(to_bf16(value));
@@ -128,7 +130,7 @@ Values weight_gradient(const std::string& keys, const Shape& in, Device device, 
 }
 
 // Convolutions of four channels at most may be packed.
-TEST_P(Bf16Test, WeightsHaveTheirGradientsInBf16WhereTheyAreAskedFor) {
+TEST_P(Bf16OnGpu, WeightsHaveTheirGradientsInBf16WhereTheyAreAskedFor) {
   const std::pair<const char*, Shape> layers[] = {{"type='dense' out=8", {5, 24}},
                                                   {"type='dense' out=3", {4, 7}},
                                                   {"type='conv' out=8 kernel=3 pad=1", {3, 6, 7, 16}},
@@ -141,7 +143,7 @@ TEST_P(Bf16Test, WeightsHaveTheirGradientsInBf16WhereTheyAreAskedFor) {
   }
 }
 
-TEST_P(Bf16Test, ASecondContributionToAGradientInBf16IsAnError) {
+TEST_P(Bf16OnGpu, ASecondContributionToAGradientInBf16IsAnError) {
   for (const char* keys : {"type='dense' out=8", "type='conv' out=8 kernel=1"}) {
     const Shape in = std::string(keys).find("conv") == std::string::npos ? Shape{2, 8} : Shape{1, 2, 2, 8};
     std::unique_ptr<Layer> layer = layer_from(keys, in);
@@ -183,7 +185,7 @@ TEST_P(Bf16Test, LossIsThatOfTheCpu) {
   }
 }
 
-TEST_P(Bf16Test, ALabelThatIsNoClassMakesTheGradientOfItsRowNaN) {
+TEST_P(Bf16OnGpu, ALabelThatIsNoClassMakesTheGradientOfItsRowNaN) {
   const Loss loss = loss_of({0, 1, 0, 1, 0, 1}, 2, {1, 2, 1}, {device(), Precision::kBf16});
   EXPECT_TRUE(std::isnan(loss.sums[kLossSum]));
   EXPECT_EQ(loss.sums[kTop1Sum], 2);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/core/bf16.h"
 #include "tests/support/harness.h"
 
 namespace owt {
@@ -27,29 +28,44 @@ class ScaleOp : public Op {
   ScaleOp(Param& weight, const Fault& fault) : weight_(weight), fault_(fault) {}
 
   void forward(const Pass&, const Tensor& x, Tensor& y) override {
-    const int64_t count = x.elements(), columns = x.shape().row_elements();
-    for (int64_t i = 0; i < count - (fault_.leaves_output ? 1 : 0); ++i)
-      y.data()[i] = weight_.value.data()[i % columns] * x.data()[i];
-    if (fault_.varies) y.data()[0] += static_cast<float>(++calls_);
-    if (fault_.changes_x) const_cast<float*>(x.data())[0] += 1;
+    with_cpu_element(x.dtype(), [&](auto element) {
+      using T = decltype(element);
+      scale(x.shape(), x.data<T>(), y.data<T>());
+    });
   }
 
   void backward_data(const Pass&, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
-    const int64_t count = x.elements(), columns = x.shape().row_elements();
+    with_cpu_element(x.dtype(), [&](auto element) {
+      using T = decltype(element);
+      add_gradients(x.shape(), x.data<T>(), y.data<T>(), dy.data<T>(), dx ? dx->data<T>() : nullptr);
+    });
+  }
+
+ private:
+  template <class T>
+  void scale(const Shape& shape, const T* x, T* y) {
+    const int64_t count = shape.elements(), columns = shape.row_elements();
+    for (int64_t i = 0; i < count - (fault_.leaves_output ? 1 : 0); ++i)
+      y[i] = weight_.value.data()[i % columns] * x[i];
+    if (fault_.varies) y[0] = y[0] + static_cast<float>(++calls_);
+    if (fault_.changes_x) const_cast<T*>(x)[0] = x[0] + 1.0f;
+  }
+
+  template <class T>
+  void add_gradients(const Shape& shape, const T* x, const T* y, const T* dy, T* dx) {
+    const int64_t count = shape.elements(), columns = shape.row_elements();
     float beta = weight_.take_beta();
     if (fault_.overwrites_dw) beta = 0;
     if (fault_.adds_to_zero_dw) beta = 1;
     float* dw = weight_.grad.data();
     for (int64_t c = 0; c < columns; ++c) dw[c] = beta == 0 ? 0 : dw[c];
-    for (int64_t i = 0; i < count; ++i)
-      dw[i % columns] += dy.data()[i] * x.data()[i] * (fault_.scales_dw ? 1.1f : 1.0f);
+    for (int64_t i = 0; i < count; ++i) dw[i % columns] += dy[i] * x[i] * (fault_.scales_dw ? 1.1f : 1.0f);
     for (int64_t i = 0; dx && i < count - (fault_.leaves_dx ? 1 : 0); ++i) {
-      const float w = fault_.reads_y ? y.data()[i] / x.data()[i] : weight_.value.data()[i % columns];
-      dx->data()[i] = w * dy.data()[i] * (fault_.scales_dx ? 0.9f : 1.0f);
+      const float w = fault_.reads_y ? y[i] / x[i] : weight_.value.data()[i % columns];
+      dx[i] = w * dy[i] * (fault_.scales_dx ? 0.9f : 1.0f);
     }
   }
 
- private:
   Param& weight_;
   Fault fault_;
   int calls_ = 0;

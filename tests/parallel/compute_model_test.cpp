@@ -55,7 +55,7 @@ TEST(MeasuredCompute, EveryLayerNeedsASample) { EXPECT_THROW(measured_compute(sa
 
 Plan alexnet(Precision precision) {
   PlanRequest request;
-  request.on.precision = precision;
+  request.on = {Device::kCuda, precision};
   return make_plan(model_of(kAlexNet), request);
 }
 

@@ -7,12 +7,12 @@
 namespace owt {
 namespace {
 
-Plan plan_of(int ranks, Strategy strategy, int64_t step_rows, Precision precision = Precision::kFp32) {
+Plan plan_of(int ranks, Strategy strategy, int64_t step_rows, const Compute& on = {}) {
   PlanRequest request;
   request.ranks = ranks;
   request.strategy = strategy;
   request.step_rows = step_rows;
-  request.on.precision = precision;
+  request.on = on;
   return make_plan(tiny_model(), request);
 }
 
@@ -57,17 +57,19 @@ TEST(MemoryNeed, OfAnLrnCountsTheScratchMemoryOfItsKernels) {
   EXPECT_EQ(row_bytes(Device::kCpu, 7), row_bytes(Device::kCpu, 5));
 }
 
-TEST(MemoryNeed, Bf16HalvesActivationsAndGradientsAndAddsACopyOfTheWeights) {
-  const MemoryNeed need = memory_need(plan_of(1, Strategy::kOwtA, 8, Precision::kBf16));
-  EXPECT_EQ(need.weight_bytes, (3 + 4 * 12) * (4 + 2 + 2 + 4));  // value, copy, gradient, velocity
+TEST(MemoryNeed, Bf16HalvesActivationsAndOnAGpuGradientsAndAddsACopyOfTheWeights) {
+  const MemoryNeed need = memory_need(plan_of(1, Strategy::kOwtA, 8, {Device::kCpu, Precision::kBf16}));
+  const MemoryNeed on_gpu = memory_need(plan_of(1, Strategy::kOwtA, 8, {Device::kCuda, Precision::kBf16}));
+  EXPECT_EQ(need.weight_bytes, (3 + 4 * 12) * (4 + 2 + 4 + 4));  // value, copy, gradient, velocity
+  EXPECT_EQ(on_gpu.weight_bytes, (3 + 4 * 12) * (4 + 2 + 2 + 4));
   EXPECT_EQ(need.step_row_bytes, 2.0 * (4 + 12 + 2 * 4 + 2 * 12));
 }
 
 // Those of conv's 3 weights are summed over two ranks, those of fc's half of 48 over rounds only where there are some.
 TEST(MemoryNeed, InBf16SumsOfGradientsAreF32) {
-  constexpr auto kBf16 = Precision::kBf16;
-  EXPECT_EQ(memory_need(plan_of(2, Strategy::kOwtA, 8, kBf16)).weight_bytes, 3 * 14 + 24 * 12);
-  EXPECT_EQ(memory_need(plan_of(2, Strategy::kOwtC, 8, kBf16)).weight_bytes, 3 * 14 + 24 * 14);
+  const Compute on{Device::kCuda, Precision::kBf16};
+  EXPECT_EQ(memory_need(plan_of(2, Strategy::kOwtA, 8, on)).weight_bytes, 3 * 14 + 24 * 12);
+  EXPECT_EQ(memory_need(plan_of(2, Strategy::kOwtC, 8, on)).weight_bytes, 3 * 14 + 24 * 14);
 }
 
 TEST(MemoryNeed, OnAGpuTwoBatchesOfImagesAndThreeOfBytesAreThere) {

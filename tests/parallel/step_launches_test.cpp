@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 
 Plan plan_of(const Model& model, int64_t rows) {
-  return make_plan(model, {.step_rows = rows, .on = {Device::kCpu, Precision::kBf16}});
+  return make_plan(model, {.step_rows = rows, .on = {Device::kCuda, Precision::kBf16}});
 }
 
 StepEstimate estimate(const Model& model, int64_t rows, const char* device = "H200") {

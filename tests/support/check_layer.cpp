@@ -122,7 +122,8 @@ class Check {
     if (device_ == Device::kCpu)
       check_team_size();
     else
-      check_on_gpu();
+      check_against_cpu();
+    check_precisions();
     check_accumulation();
     check_places();
     check_parts();
@@ -196,9 +197,8 @@ class Check {
     expect_same(harness_->evaluate(x_), cpu->evaluate(x_), options_.exactness, "in evaluation, against the CPU: y");
   }
 
-  void check_on_gpu() {
-    check_against_cpu();
-    check_precision(Precision::kTf32, options_.rounding / 8);
+  void check_precisions() {
+    if (device_ == Device::kCuda) check_precision(Precision::kTf32, options_.rounding / 8);
     check_precision(Precision::kBf16, options_.rounding);
   }
 

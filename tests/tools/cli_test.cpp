@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "layers/conv_algorithm.h"
+#include "src/core/cpu_bf16.h"
 #include "src/core/files.h"
 #include "src/core/gpus.h"
 #include "src/core/log.h"
@@ -370,10 +371,28 @@ TEST_F(CliTest, AnUnknownDeviceOrPrecisionOrOneThatDoesNotFitIsAnError) {
   const Result precision = owt("time " + small_recipe() + " --precision fp16");
   EXPECT_EQ(precision.code, 2);
   EXPECT_THAT(precision.err, HasSubstr("wanted fp32, tf32 or bf16"));
-  const Result on_cpu = owt("time " + small_recipe() + " --device cpu --precision bf16");
+  const Result on_cpu = owt("time " + small_recipe() + " --device cpu --precision tf32");
   EXPECT_EQ(on_cpu.code, 1);
-  EXPECT_THAT(on_cpu.err, AllOf(HasSubstr("'bf16'"), HasSubstr("--precision fp32")));
-  EXPECT_EQ(owt("plan " + small_recipe() + " --workers 2 --precision bf16").code, 0);  // to look at
+  EXPECT_THAT(on_cpu.err, AllOf(HasSubstr("'tf32'"), HasSubstr("--precision fp32")));
+  EXPECT_EQ(owt("plan " + small_recipe() + " --workers 2 --precision tf32").code, 0);  // to look at
+}
+
+TEST_F(CliTest, Bf16WorksOnTheCpuOrSaysWhatItNeeds) {
+  const auto on = [&](const std::string& instructions) {
+    const char* const before = std::getenv("ONEDNN_MAX_CPU_ISA");
+    const std::string kept = before ? before : "DEFAULT";
+    setenv("ONEDNN_MAX_CPU_ISA", instructions.c_str(), 1);
+    const Result result = owt("time " + small_recipe() + " --steps 1 --device cpu --precision bf16");
+    setenv("ONEDNN_MAX_CPU_ISA", kept.c_str(), 1);
+    return result;
+  };
+  const Result without = on("AVX2");
+  EXPECT_EQ(without.code, 1);
+  EXPECT_THAT(without.err, AllOf(HasSubstr("needs AVX-512"), HasSubstr("--precision fp32")));
+  if (cpu_bf16() == CpuBf16::kNone) return;
+  const Result emulated = on("AVX512_CORE");
+  EXPECT_EQ(emulated.code, 0) << emulated.err;
+  EXPECT_THAT(emulated.err, HasSubstr("slower than fp32"));
 }
 
 TEST_F(CliTest, ANotFiniteLossNamesTheStep) {

@@ -109,9 +109,7 @@ TEST_P(PredictionsTest, EveryTestImageHasOneLineInOrder) {
 
 TEST_P(PredictionsTest, OneViewGivesTheAccuracyOfAPlainEvaluation) {
   train_epoch();
-  std::vector<std::string> precisions{"fp32"};
-  if (device() == Device::kCuda) precisions.emplace_back("bf16");
-  for (const std::string& precision : precisions)
+  for (const std::string precision : {"fp32", "bf16"})
     for (const Split split : {Split::kTest, Split::kTrain}) {
       const Overrides changes{{"run.precision", precision}};
       const Evaluation plain = evaluate_run({.split = split}, changes),

@@ -269,7 +269,7 @@ class SgdOnGpu : public SgdTest {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SgdOnGpu);
 INSTANTIATE_TEST_SUITE_P(Gpus, SgdOnGpu, testing::ValuesIn(gpu_devices()), device_name);
 
-TEST_P(SgdOnGpu, RenewsTheCopyInBf16OfTheWholeParameter) {
+TEST_P(SgdTest, RenewsTheCopyInBf16OfTheWholeParameter) {
   for (const size_t count : {4, 7, 4099}) {
     Sgd sgd({.momentum = 0, .decay = 0});
     Param w = make_param(std::vector<float>(count, 1), std::vector<float>(count, 1), Precision::kBf16);
@@ -317,7 +317,7 @@ TEST_P(SgdOnGpu, TakesGradientsAtAnyAddress) {
   }
 }
 
-TEST_P(SgdOnGpu, RenewsTheCopyOfAPartAndLeavesTheRest) {
+TEST_P(SgdTest, RenewsTheCopyOfAPartAndLeavesTheRest) {
   Sgd sgd({.momentum = 0, .decay = 0});
   Param w = make_param({1, 1, 1, 1}, {}, Precision::kBf16);
   update(sgd, std::vector<ParamPart>{{&w, {1, 3}, upload({1, 2}, {2}, device())}}, 0.25);

@@ -171,10 +171,10 @@ TEST_P(TrainerOnGpu, WithoutGraphsTheRunIsTheSame) {
 }
 
 TEST(DeviceSettings, APrecisionTheCpuDoesNotKnowIsAnErrorWithTheCure) {
-  const Settings settings = small_settings(kSmallRecipe, {{"run.precision", "bf16"}});
+  const Settings settings = small_settings(kSmallRecipe, {{"run.precision", "tf32"}});
   EXPECT_THAT([&] { settings.compute(); },
-              ::testing::ThrowsMessage<Error>(AllOf(HasSubstr("'bf16'"), HasSubstr("--precision fp32"))));
-  EXPECT_EQ(settings.plan_request().on.precision, Precision::kBf16);  // a plan to look at may have it
+              ::testing::ThrowsMessage<Error>(AllOf(HasSubstr("'tf32'"), HasSubstr("--precision fp32"))));
+  EXPECT_EQ(settings.plan_request().on.precision, Precision::kTf32);  // a plan to look at may have it
 }
 
 }  // namespace
