@@ -80,8 +80,11 @@ std::optional<ThreadMessages::End> ThreadMessages::other_end(bool sends, std::pa
 }
 
 void ThreadMessages::abort() {
+  Ends sent, wanted;  // what waits refers to this, and would keep it
   const std::lock_guard lock(mutex_);
   aborted_ = true;
+  sent.swap(sent_);
+  wanted.swap(wanted_);
   delivered_.notify_all();
 }
 
