@@ -10,6 +10,7 @@
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
 #include "src/core/gpus.h"
+#include "tests/comm/on_ranks.h"
 #include "tests/support/harness.h"
 
 namespace owt {
@@ -47,23 +48,10 @@ float bf16_value(const Tensor& tensor) {
 }
 
 // Every collective on every device with several numbers of ranks.
-class Collectives : public ::testing::TestWithParam<std::tuple<Device, int>> {
+class Collectives : public OnRanks {
  protected:
-  void SetUp() override {
-    const auto gpus = static_cast<int>(device() == Device::kCuda ? find_gpus().list.size() : 1);
-    if (gpus > 1 && gpus < ranks()) GTEST_SKIP() << ranks() << " ranks do not fit " << gpus << " GPUs";
-    one_memory_ = gpus == 1;
-  }
-
-  Device device() const { return std::get<0>(GetParam()); }
-  int ranks() const { return std::get<1>(GetParam()); }
-  bool one_memory() const { return one_memory_; }  // not through NCCL
-  void run(const std::function<void(Communicator&)>& body) const { run_ranks(ranks(), 1, body, device()); }
   Tensor tensor(const std::vector<float>& values) const { return tensor_of(values, device()); }
   Tensor empty(int64_t elements) const { return Tensor({elements}, DType::kF32, device()); }
-
- private:
-  bool one_memory_ = true;
 };
 INSTANTIATE_TEST_SUITE_P(Devices, Collectives,
                          ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(1, 2, 3, 4, 7)),

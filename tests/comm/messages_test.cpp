@@ -10,6 +10,7 @@
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
 #include "src/core/gpus.h"
+#include "tests/comm/on_ranks.h"
 #include "tests/support/message_of.h"
 
 namespace owt {
@@ -43,19 +44,8 @@ std::vector<Route> ring(int ranks, int under_way = 2) {
   return routes;
 }
 
-class Messages : public ::testing::TestWithParam<std::tuple<Device, int>> {
+class Messages : public OnRanks {
  protected:
-  void SetUp() override {
-    const auto gpus = static_cast<int>(device() == Device::kCuda ? find_gpus().list.size() : 1);
-    if (gpus > 1 && gpus < ranks()) GTEST_SKIP() << ranks() << " ranks do not fit " << gpus << " GPUs";
-    one_memory_ = gpus == 1;
-  }
-
-  Device device() const { return std::get<0>(GetParam()); }
-  int ranks() const { return std::get<1>(GetParam()); }
-  bool one_memory() const { return one_memory_; }  // not through NCCL
-  void run(const std::function<void(Communicator&)>& body) const { run_ranks(ranks(), 1, body, device()); }
-
   Tensor empty(int64_t elements, DType dtype = DType::kF32) const { return Tensor({elements}, dtype, device()); }
   Tensor filled(int64_t elements, float value) const {
     Tensor host({elements});
@@ -83,9 +73,6 @@ class Messages : public ::testing::TestWithParam<std::tuple<Device, int>> {
     return here.bytes() == there.bytes() &&
            std::equal(first, first + here.bytes(), static_cast<const std::byte*>(there.raw()));
   }
-
- private:
-  bool one_memory_ = true;
 };
 INSTANTIATE_TEST_SUITE_P(Devices, Messages,
                          ::testing::Combine(::testing::ValuesIn(devices_of_ranks()),
