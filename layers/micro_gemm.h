@@ -1,0 +1,60 @@
+// The innermost loop of a matrix product: a block of sums that stays in registers while factors stream past it.
+//
+// Factors come in units of 32 bits: one float, or a pair of bf16 that belong to two neighbouring steps of the sum. So a
+// product of bf16 is one of floats with half as many steps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/core/simd.h"
+
+namespace owt {
+
+// Whether products of Element have an instruction here.
+template <class Element>
+inline constexpr bool kHasProducts = std::is_same_v<Element, float>;
+#if defined(__AVX512BF16__) && defined(__AVX512F__)
+template <>
+inline constexpr bool kHasProducts<Bf16> = true;
+#endif
+
+// The rows of the largest block of `vectors` vectors whose sums, with a row of b and one of a, fit into the registers.
+constexpr int block_rows(int vectors) {
+  const int rows = (kRegisters - 2 - vectors) / vectors;
+  return rows > 12 ? 12 : rows;
+}
+
+template <class Element>
+inline void add_product(const char* a, const Vector& b, Vector& sum) {
+  if constexpr (std::is_same_v<Element, float>) {
+    float unit;
+    std::memcpy(&unit, a, sizeof unit);
+    sum += all_lanes(unit) * b;
+  } else {
+#if defined(__AVX512BF16__) && defined(__AVX512F__)
+    int32_t unit;
+    std::memcpy(&unit, a, sizeof unit);
+    sum = _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(_mm512_set1_epi32(unit)), reinterpret_cast<__m512bh>(b));
+#endif
+  }
+}
+
+// sum[r][v] += sum over s < steps of a(r, s) * b(s, v): the unit a(r, s) lies at a + r * a_row + s * a_step, the vector
+// of units b(s, v) at b + s * b_step + v * sizeof(Vector), in bytes.
+template <class Element, int kRows, int kVectors>
+[[gnu::always_inline]] inline void multiply_add(Vector (&sum)[kRows][kVectors], const void* a, ptrdiff_t a_row,
+                                                ptrdiff_t a_step, const void* b, ptrdiff_t b_step, int64_t steps) {
+  const char *left = static_cast<const char*>(a), *right = static_cast<const char*>(b);
+  for (int64_t s = 0; s < steps; ++s, left += a_step, right += b_step) {
+    Vector row[kVectors];
+    for (int v = 0; v < kVectors; ++v)
+      std::memcpy(&row[v], right + v * static_cast<ptrdiff_t>(sizeof(Vector)), sizeof(Vector));
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) add_product<Element>(left + r * a_row, row[v], sum[r][v]);
+  }
+}
+
+}  // namespace owt
