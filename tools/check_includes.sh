@@ -17,13 +17,13 @@ cd "$root"
 # tests/X may include what X may, tests/support and GoogleTest, and in files *_gpu_test.cpp the simulated GPU;
 # tests/support, tests/tools, tests/fuzz and tests/device_code stand above all folders.
 table='
-src/core           |                                                                                                                          | dnnl toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
+src/core           |                                                                                                                          | dnnl immintrin.h toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
 src/comm           | src/core                                                                                                                 | nccl.h mpi.h
 data/jpeg          | src/core                                                                                                                 | jpeglib.h jerror.h
 data/photos        | data/jpeg src/core                                                                                                       | opencv2/ png.h tiffio.h webp/
 data               | data/photos data/jpeg src/core                                                                                           | nlohmann/ opencv2/
 data/prepare       | data data/photos data/jpeg src/core                                                                                      | archive zlib.h
-layers             | src/core                                                                                                                 | cudnn
+layers             | src/core                                                                                                                 | cudnn immintrin.h
 src/net            | layers src/core                                                                                                          |
 src/parallel       | src/net src/comm layers src/core                                                                                         |
 src/train/files    | src/core                                                                                                                 | nlohmann/
