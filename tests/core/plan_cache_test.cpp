@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <thread>
 
 #include "src/core/files.h"
+#include "tests/support/environment.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt {
@@ -15,20 +15,6 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 using testing::Optional;
-
-// An environment variable that is set, or not there, while this lives.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    value ? setenv(name, value, 1) : unsetenv(name);
-  }
-  ~Variable() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
 
 class PlanCacheTest : public testing::Test {
  protected:
