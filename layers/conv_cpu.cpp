@@ -8,6 +8,7 @@
 #include "layers/conv_algorithm.h"
 #include "layers/onednn_conv.h"
 #include "layers/prepared_op.h"
+#include "layers/widened.h"
 #include "src/core/check.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
@@ -222,6 +223,8 @@ std::string why_no_winograd() {
 }
 
 std::unique_ptr<Op> bind_conv(Cpu cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias) {
+  if (must_widen(cpu))
+    return widened(weight, [&](Param& rounded) { return bind_conv(Cpu{}, geometry, rows, rounded, bias); });
   return std::make_unique<ConvOp>(geometry, activation_type(cpu.precision), rows, weight, bias);
 }
 

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "layers/dense.h"
+#include "layers/widened.h"
 #include "src/core/bf16.h"
 #include "src/core/blas.h"
 #include "src/core/onednn.h"
@@ -156,6 +157,7 @@ class DenseOp : public Op {
 }  // namespace
 
 std::unique_ptr<Op> bind_dense(Cpu cpu, int64_t rows, Param& weight, Param* bias) {
+  if (must_widen(cpu)) return widened(weight, [&](Param& rounded) { return bind_dense(Cpu{}, rows, rounded, bias); });
   return std::make_unique<DenseOp>(activation_type(cpu.precision), rows, weight, bias);
 }
 

@@ -5,6 +5,7 @@
 
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
+#include "src/core/cpu_level.h"
 #include "src/core/log.h"
 #include "src/core/version.h"
 #include "tools/commands.h"
@@ -92,6 +93,7 @@ int run(const std::vector<std::string>& words) {
 
 int main(int count, char** words) {
   try {
+    owt::hold_onednn_to_allowed_level();
     owt::log_quiet(owt::launch().rank != 0);
     const int code = run({words + 1, words + count});
     std::cout.flush();

@@ -13,7 +13,7 @@ enum class CpuLevel {
   kBf16,  // AVX512_BF16: products of bf16
 };
 
-constexpr std::array kCpuLevels{CpuLevel::kV2, CpuLevel::kV3, CpuLevel::kV4, CpuLevel::kBf16};
+inline constexpr std::array kCpuLevels{CpuLevel::kV2, CpuLevel::kV3, CpuLevel::kV4, CpuLevel::kBf16};
 
 const char* name_of(CpuLevel level);  // "x86-64-v2", "x86-64-v3", "x86-64-v4", "avx512_bf16"
 

@@ -12,7 +12,7 @@ enum class Device { kCpu, kCuda };
 enum class Precision {
   kFp32,
   kTf32,  // activations are f32; products round their factors to 10 bits of mantissa (tensor cores)
-  kBf16,  // activations and the factors of products are bf16, sums are f32; on GPUs and CPUs with AVX-512
+  kBf16,  // activations and the factors of products are bf16, sums are f32
 };
 
 struct Cpu {

@@ -30,7 +30,7 @@ void log_device(const Settings& settings) {
   const Compute on = settings.compute();
   if (on.device != Device::kCpu) return;
   if (settings.run.device == "auto") log_info("on the CPU: {}", find_gpus().why_none);
-  if (on.precision == Precision::kBf16 && cpu_bf16() == CpuBf16::kEmulated)
+  if (on.precision == Precision::kBf16 && !cpu_has_bf16())
     log_warn("this processor has no instructions for bf16, which is slower than fp32 on it");
 }
 

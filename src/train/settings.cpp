@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "src/core/check.h"
-#include "src/core/cpu_bf16.h"
 #include "src/core/gpus.h"
 
 namespace owt {
@@ -187,8 +186,6 @@ Compute Settings::compute() const {
   if (on.device == Device::kCpu && on.precision == Precision::kTf32)
     fail("precision '", name_of(on.precision), "' is for GPUs, and the device is the CPU",
          run.device == "cpu" ? "" : concat(" (", find_gpus().why_none, ")"), "; use --precision fp32");
-  if (on.device == Device::kCpu && on.precision == Precision::kBf16 && cpu_bf16() == CpuBf16::kNone)
-    fail("precision 'bf16' on the CPU needs AVX-512, which this processor has not; use --precision fp32");
   return on;
 }
 
