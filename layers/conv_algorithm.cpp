@@ -1,5 +1,8 @@
 #include "layers/conv_algorithm.h"
 
+#include <algorithm>
+#include <array>
+
 #include "src/core/check.h"
 #include "src/core/log.h"
 
@@ -7,7 +10,14 @@ namespace owt {
 namespace {
 
 constexpr double kWorthIt = 0.95;  // times the direct time; less gain is within the noise of one measurement
-constexpr double kLargestError = 1e-4;
+
+constexpr std::array kNames{std::pair{ConvAlgorithm::kAuto, "auto"}, std::pair{ConvAlgorithm::kDirect, "direct"},
+                            std::pair{ConvAlgorithm::kWinogradBf16, "winograd-bf16"},
+                            std::pair{ConvAlgorithm::kWinograd, "winograd"}};
+
+bool has(const ConvChoices::Candidates& candidates, ConvAlgorithm algorithm) {
+  return std::ranges::find(candidates, algorithm) != candidates.end();
+}
 
 // What a key() says before the team.
 std::string geometry_of(const std::string& key) { return key.substr(0, key.rfind(", ")); }
@@ -15,26 +25,19 @@ std::string geometry_of(const std::string& key) { return key.substr(0, key.rfind
 }  // namespace
 
 const char* name_of(ConvAlgorithm algorithm) {
-  switch (algorithm) {
-    case ConvAlgorithm::kDirect:
-      return "direct";
-    case ConvAlgorithm::kWinograd:
-      return "winograd";
-    default:
-      return "auto";
-  }
+  return std::ranges::find(kNames, algorithm, [](const auto& named) { return named.first; })->second;
 }
 
 ConvAlgorithm conv_algorithm_from(const std::string& name) {
-  for (const auto algorithm : {ConvAlgorithm::kAuto, ConvAlgorithm::kDirect, ConvAlgorithm::kWinograd})
-    if (name == name_of(algorithm)) return algorithm;
-  fail("no convolution algorithm '", name, "'; there are auto, direct, winograd");
+  for (const auto& [algorithm, its_name] : kNames)
+    if (name == its_name) return algorithm;
+  fail("no convolution algorithm '", name, "'; there are auto, direct, winograd, winograd-bf16");
 }
 
 std::string ConvChoices::key(const std::string& geometry, int team) { return format("{}, {} threads", geometry, team); }
 
 ConvChoices& ConvChoices::process() {
-  static ConvChoices choices(why_no_winograd());
+  static ConvChoices choices;
   return choices;
 }
 
@@ -48,31 +51,34 @@ ConvAlgorithm ConvChoices::mode() const {
   return mode_;
 }
 
-ConvAlgorithm ConvChoices::choose(const std::string& key, const std::function<Measured()>& measure) {
+ConvAlgorithm ConvChoices::choose(const std::string& key, const Candidates& candidates, double largest_error,
+                                  const std::function<std::vector<Measured>()>& measure) {
   const std::lock_guard lock(mutex_);
-  if (mode_ != ConvAlgorithm::kAuto) return mode_;
-  const auto known = table_.find(key);
-  if (known != table_.end()) return known->second.algorithm;
+  if (mode_ != ConvAlgorithm::kAuto) return has(candidates, mode_) ? mode_ : ConvAlgorithm::kDirect;
+  if (table_.count(key)) return known(key, candidates);
   const auto of_other_team = all_teams_.find(geometry_of(key));
   if (of_other_team != all_teams_.end()) {
     table_[key] = {key, of_other_team->second, {}};
-    return of_other_team->second;
+    return known(key, candidates);
   }
-  if (follows_) return ConvAlgorithm::kDirect;
-  const Measured measured = measure();
-  const bool winograd = measured.winograd_ms < kWorthIt * measured.direct_ms && measured.error <= kLargestError;
-  const ConvAlgorithm algorithm = winograd ? ConvAlgorithm::kWinograd : ConvAlgorithm::kDirect;
-  table_[key] = {key, algorithm, measured};
-  return algorithm;
+  if (follows_ || candidates.size() == 1) return ConvAlgorithm::kDirect;
+  const std::vector<Measured> measured = measure();
+  ConvAlgorithm best = ConvAlgorithm::kDirect;
+  double least = kWorthIt * measured.at(0).ms;
+  for (const Measured& each : measured)
+    if (each.ms < least && each.error <= largest_error) {
+      best = each.algorithm;
+      least = each.ms;
+    }
+  table_[key] = {key, best, measured};
+  return best;
 }
 
-void ConvChoices::has_no_winograd(const std::string& key) {
-  const std::lock_guard lock(mutex_);
-  missed_ = true;
-  const auto known = table_.find(key);
-  if (known == table_.end() || known->second.algorithm != ConvAlgorithm::kWinograd) return;
-  known->second.algorithm = ConvAlgorithm::kDirect;
+ConvAlgorithm ConvChoices::known(const std::string& key, const Candidates& candidates) {
+  ConvAlgorithm& chosen = table_.at(key).algorithm;
+  if (has(candidates, chosen)) return chosen;
   ++replaced_;
+  return chosen = ConvAlgorithm::kDirect;
 }
 
 std::map<std::string, std::string> ConvChoices::exported() const {
@@ -86,7 +92,7 @@ void ConvChoices::preload(const std::map<std::string, std::string>& choices) {
   std::map<std::string, Choice> loaded;
   for (const auto& [key, name] : choices) {
     const ConvAlgorithm algorithm = conv_algorithm_from(name);
-    if (algorithm == ConvAlgorithm::kAuto) fail("convolution '", key, "' needs direct or winograd, not auto");
+    if (algorithm == ConvAlgorithm::kAuto) fail("convolution '", key, "' needs an algorithm, not auto");
     loaded[key] = {key, algorithm, {}};
   }
   const std::lock_guard lock(mutex_);
@@ -110,7 +116,6 @@ void ConvChoices::clear() {
   follows_ = false;
   all_teams_.clear();
   table_.clear();
-  missed_ = false;
   replaced_ = 0;
 }
 
@@ -124,29 +129,23 @@ std::vector<ConvChoices::Choice> ConvChoices::choices() const {
 std::vector<std::string> ConvChoices::report() const {
   std::vector<std::string> lines;
   for (const Choice& choice : choices()) {
-    const Measured& m = choice.measured;
-    const std::string times = m.direct_ms == 0 ? "as before"
-                                               : format("direct {:.2f} ms, winograd {:.2f} ms, error {:.0e}",
-                                                        m.direct_ms, m.winograd_ms, m.error);
-    lines.push_back(format("{}: {} ({})", choice.key, name_of(choice.algorithm), times));
+    std::string times;
+    for (const Measured& each : choice.measured)
+      times += each.algorithm == ConvAlgorithm::kDirect
+                   ? format("direct {:.2f} ms", each.ms)
+                   : format(", {} {:.2f} ms with error {:.0e}", name_of(each.algorithm), each.ms, each.error);
+    lines.push_back(format("{}: {} ({})", choice.key, name_of(choice.algorithm), times.empty() ? "as before" : times));
   }
-  const std::lock_guard lock(mutex_);
-  if (mode_ == ConvAlgorithm::kAuto && misses_winograd())
-    lines.push_back(format("of every kind: direct ({})", no_winograd_));
   return lines;
 }
 
 std::vector<std::string> ConvChoices::warnings() const {
   const std::lock_guard lock(mutex_);
-  std::vector<std::string> lines;
-  if (mode_ == ConvAlgorithm::kWinograd && misses_winograd())
-    lines.push_back(format("run.conv_algorithm is 'winograd', but {}: all convolutions are direct", no_winograd_));
-  if (replaced_ > 0)
-    lines.push_back(format(
-        "convolutions: {} pass(es) went by Winograd's algorithm before the checkpoint, which cannot compute them on "
-        "this machine, and are direct from here on: the run goes on to rounding, not bit for bit",
-        replaced_));
-  return lines;
+  if (replaced_ == 0) return {};
+  return {format(
+      "convolutions: {} pass(es) went by an algorithm before the checkpoint that cannot compute them on this machine, "
+      "and are direct from here on: the run goes on to rounding, not bit for bit",
+      replaced_)};
 }
 
 }  // namespace owt

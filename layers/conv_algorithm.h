@@ -1,13 +1,8 @@
-// Which algorithm computes a convolution on the CPU: direct, or Winograd's F(4x4, 3x3) (Lavin and Gray 2015),
-// which spends about a quarter of the multiplications on 3x3 kernels of stride 1 but wants another layout of the
-// images.
+// Which algorithm computes a pass of a convolution on the CPU: direct, by oneDNN, or Winograd's (layers/winograd.h).
 //
-// The better one is found by measuring, once per geometry, pass and team size. The choices decide the last bits of a
-// result, so all ranks of a process share one table, the processes of a run follow one of them
+// The better one is found by measuring, once per geometry, pass, type and team size. The choices decide the last bits
+// of a result, so all ranks of a process share one table, the processes of a run follow one of them
 // (parallel/shared_choices.h), and a checkpoint keeps it for the run that resumes.
-//
-// Not every oneDNN has Winograd's algorithm (2.2 to 3.1 have it for processors with AVX-512, 3.7 for none). Without it
-// every convolution is direct, and report() and warnings() say so.
 #pragma once
 
 #include <functional>
@@ -21,49 +16,45 @@ namespace owt {
 enum class ConvAlgorithm {
   kAuto,  // measure, take the faster one
   kDirect,
-  kWinograd,  // wherever it can be used
+  kWinogradBf16,  // with factors of bf16
+  kWinograd,      // with factors of f32
 };
-const char* name_of(ConvAlgorithm algorithm);                // "auto", "direct", "winograd"
+const char* name_of(ConvAlgorithm algorithm);                // "auto", "direct", "winograd-bf16", "winograd"
 ConvAlgorithm conv_algorithm_from(const std::string& name);  // throws Error for another name
-
-// Why no convolution can be computed by Winograd's algorithm on this machine, in words; empty where some can.
-std::string why_no_winograd();
 
 class ConvChoices {
  public:
-  // The time of one pass includes all that it costs in a step: changes of layout, the packing of weights.
+  // What may be chosen for a pass: direct, then the others that can compute it here.
+  using Candidates = std::vector<ConvAlgorithm>;
+  // The time of one pass includes all that it costs in a step, such as the packing of weights.
   struct Measured {
-    double direct_ms = 0, winograd_ms = 0;
-    double error = 0;  // ||winograd - direct|| / ||direct||
+    ConvAlgorithm algorithm = ConvAlgorithm::kDirect;
+    double ms = 0;
+    double error = 0;  // ||its result - direct|| / ||direct||
   };
   struct Choice {
     std::string key;
-    ConvAlgorithm algorithm;
-    Measured measured;  // all 0 for a preloaded choice
+    ConvAlgorithm algorithm = ConvAlgorithm::kDirect;
+    std::vector<Measured> measured;  // as many as candidates; none for a preloaded choice
   };
-
-  // no_winograd: what why_no_winograd() says.
-  explicit ConvChoices(std::string no_winograd = "") : no_winograd_(std::move(no_winograd)) {}
 
   // The table of this process.
   static ConvChoices& process();
 
-  // Holds for convolutions bound from now on.
+  // Holds for convolutions bound from now on. What the mode's algorithm cannot compute is direct.
   void set_mode(ConvAlgorithm mode);
   ConvAlgorithm mode() const;
 
   // What a pass of this geometry is called.
   static std::string key(const std::string& geometry, int team);
-  // The algorithm (never kAuto) of the pass named `key`, for which both can be used. In kAuto mode what the table
-  // knows, else the outcome of measure(), which is then kept: Winograd where it is more than 5 % faster and its error
-  // is at most 1e-4. One host thread measures at a time, the others wait. measure() must not call this table.
-  ConvAlgorithm choose(const std::string& key, const std::function<Measured()>& measure);
+  // The algorithm (never kAuto) of the pass named `key`. In kAuto mode what the table knows, else the outcome of
+  // measure(), which is then kept: the fastest whose error is at most largest_error, if it is more than 5 % faster than
+  // direct. One host thread measures at a time, the others wait. measure() must not call this table. Where the table
+  // has what is no candidate, as a checkpoint from another machine may, it has direct from now on.
+  ConvAlgorithm choose(const std::string& key, const Candidates& candidates, double largest_error,
+                       const std::function<std::vector<Measured>()>& measure);
 
-  // Says that Winograd's algorithm cannot compute the pass named `key`. Where the table has it computed so, as a
-  // checkpoint from another machine may, the table has direct from now on.
-  void has_no_winograd(const std::string& key);
-
-  // What was measured or preloaded so far, key -> "direct" | "winograd".
+  // What was measured or preloaded so far, key -> "direct" | "winograd" ...
   std::map<std::string, std::string> exported() const;
   // Adds to the table; keys it has already are replaced. Throws Error for an unknown algorithm, and changes
   // nothing.
@@ -76,23 +67,20 @@ class ConvChoices {
   void follow(const std::map<std::string, std::string>& choices);
   void clear();
 
-  // In order of keys; and as lines for the log, "KEY: winograd (direct 46.01 ms, winograd 27.72 ms, error
-  // 1e-06)".
+  // In order of keys; and as lines for the log, "KEY: winograd (direct 46.01 ms, winograd 27.72 ms with error 1e-06)".
   std::vector<Choice> choices() const;
   std::vector<std::string> report() const;
-  // What was asked for and is not to be had on this machine, a line each.
+  // What a checkpoint asked for and is not to be had on this machine, a line each.
   std::vector<std::string> warnings() const;
 
  private:
-  bool misses_winograd() const { return missed_ && !no_winograd_.empty(); }
+  ConvAlgorithm known(const std::string& key, const Candidates& candidates);
 
-  const std::string no_winograd_;
   mutable std::mutex mutex_;  // held while measuring, too
   ConvAlgorithm mode_ = ConvAlgorithm::kAuto;
   std::map<std::string, Choice> table_;
   std::map<std::string, ConvAlgorithm> all_teams_;  // by geometry
-  bool missed_ = false;                             // a pass without a kernel for Winograd's algorithm was met
-  int replaced_ = 0;                                // choices of Winograd that has_no_winograd() made direct
+  int replaced_ = 0;                                // choices that are no candidates here
   bool follows_ = false;                            // see follow()
 };
 

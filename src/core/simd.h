@@ -63,8 +63,15 @@ inline void store(Vector lanes, Bf16* to) {
 
 // Two vectors as one of pairs of bf16: lane i holds low[i] in its lower and high[i] in its upper half.
 inline VectorU32 bf16_pairs(Vector low, Vector high) {
+#if defined(__AVX512BF16__) && defined(__AVX512BW__)
+  const __m512i in_turns = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                            21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const auto both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+  return reinterpret_cast<VectorU32>(_mm512_permutexvar_epi16(in_turns, both));
+#else
   return __builtin_convertvector(rounded_to_bf16(high), VectorU32) << 16 |
          __builtin_convertvector(rounded_to_bf16(low), VectorU32);
+#endif
 }
 
 }  // namespace owt

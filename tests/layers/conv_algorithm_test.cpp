@@ -18,22 +18,52 @@ using testing::IsEmpty;
 using testing::Pair;
 using testing::ThrowsMessage;
 
-auto finding(ConvChoices::Measured measured) {
-  return [=] { return measured; };
+using Measured = ConvChoices::Measured;
+
+constexpr auto kDirect = ConvAlgorithm::kDirect, kWinograd = ConvAlgorithm::kWinograd,
+               kWinogradBf16 = ConvAlgorithm::kWinogradBf16;
+constexpr double kLargestError = 1e-4;
+
+auto finding(double direct_ms, double winograd_ms, double error = 0) {
+  return [=] { return std::vector<Measured>{{kDirect, direct_ms, 0}, {kWinograd, winograd_ms, error}}; };
 }
-ConvChoices::Measured must_not_measure() { fail("measured"); }
+std::vector<Measured> must_not_measure() { fail("measured"); }
+
+template <class Measure>
+ConvAlgorithm choose(ConvChoices& choices, const std::string& key, const Measure& measure) {
+  return choices.choose(key, {kDirect, kWinograd}, kLargestError, measure);
+}
 
 TEST(ConvChoices, TakesWinogradWhereItIsMoreThanFivePercentFaster) {
   ConvChoices choices;
-  EXPECT_EQ(choices.choose("a", finding({.direct_ms = 10, .winograd_ms = 9})), ConvAlgorithm::kWinograd);
-  EXPECT_EQ(choices.choose("b", finding({.direct_ms = 10, .winograd_ms = 9.7})), ConvAlgorithm::kDirect);
-  EXPECT_EQ(choices.choose("c", finding({.direct_ms = 10, .winograd_ms = 20})), ConvAlgorithm::kDirect);
+  EXPECT_EQ(choose(choices, "a", finding(10, 9)), kWinograd);
+  EXPECT_EQ(choose(choices, "b", finding(10, 9.7)), kDirect);
+  EXPECT_EQ(choose(choices, "c", finding(10, 20)), kDirect);
+}
+
+TEST(ConvChoices, TakesTheFastestOfSeveral) {
+  ConvChoices choices;
+  const ConvChoices::Candidates all{kDirect, kWinogradBf16, kWinograd};
+  const auto times = [](double bf16_ms, double f32_ms) {
+    return [=] {
+      return std::vector<Measured>{{kDirect, 10, 0}, {kWinogradBf16, bf16_ms, 5e-3}, {kWinograd, f32_ms, 0}};
+    };
+  };
+  EXPECT_EQ(choices.choose("a", all, 1e-2, times(5, 6)), kWinogradBf16);
+  EXPECT_EQ(choices.choose("b", all, 1e-2, times(6, 5)), kWinograd);
+  EXPECT_EQ(choices.choose("c", all, 1e-3, times(5, 6)), kWinograd);
 }
 
 TEST(ConvChoices, RefusesAFastButInaccurateAlgorithm) {
   ConvChoices choices;
-  EXPECT_EQ(choices.choose("a", finding({.direct_ms = 10, .winograd_ms = 1, .error = 2e-4})), ConvAlgorithm::kDirect);
-  EXPECT_EQ(choices.choose("b", finding({.direct_ms = 10, .winograd_ms = 1, .error = NAN})), ConvAlgorithm::kDirect);
+  EXPECT_EQ(choose(choices, "a", finding(10, 1, 2 * kLargestError)), kDirect);
+  EXPECT_EQ(choose(choices, "b", finding(10, 1, NAN)), kDirect);
+}
+
+TEST(ConvChoices, APassWithOneAlgorithmIsNotMeasuredNorKept) {
+  ConvChoices choices;
+  EXPECT_EQ(choices.choose("a", {kDirect}, kLargestError, must_not_measure), kDirect);
+  EXPECT_THAT(choices.exported(), IsEmpty());
 }
 
 TEST(ConvChoices, APreloadedChoiceHoldsForOtherTeamsWhereThatIsAsked) {
@@ -41,29 +71,29 @@ TEST(ConvChoices, APreloadedChoiceHoldsForOtherTeamsWhereThatIsAsked) {
                     other = ConvChoices::key("3x3, backward", 1);
   ConvChoices choices;
   choices.preload_for_all_teams({{two, "winograd"}, {ConvChoices::key("3x3, forward", 4), "direct"}});
-  EXPECT_EQ(choices.choose(one, must_not_measure), ConvAlgorithm::kWinograd);
-  EXPECT_EQ(choices.choose(ConvChoices::key("3x3, forward", 4), must_not_measure), ConvAlgorithm::kDirect);
-  EXPECT_THROW(choices.choose(other, must_not_measure), Error);
+  EXPECT_EQ(choose(choices, one, must_not_measure), kWinograd);
+  EXPECT_EQ(choose(choices, ConvChoices::key("3x3, forward", 4), must_not_measure), kDirect);
+  EXPECT_EQ(choose(choices, other, finding(1, 2)), kDirect);
   ConvChoices training;
   training.preload({{two, "winograd"}});
-  EXPECT_THROW(training.choose(one, must_not_measure), Error);
+  EXPECT_EQ(choose(training, one, finding(1, 2)), kDirect);
 }
 
 TEST(ConvChoices, WhoFollowsAnotherMeasuresNothing) {
   ConvChoices choices;
   choices.follow({{ConvChoices::key("3x3, forward", 2), "winograd"}});
-  EXPECT_EQ(choices.choose(ConvChoices::key("3x3, forward", 1), must_not_measure), ConvAlgorithm::kWinograd);
-  EXPECT_EQ(choices.choose(ConvChoices::key("5x5, forward", 1), must_not_measure), ConvAlgorithm::kDirect);
+  EXPECT_EQ(choose(choices, ConvChoices::key("3x3, forward", 1), must_not_measure), kWinograd);
+  EXPECT_EQ(choose(choices, ConvChoices::key("5x5, forward", 1), must_not_measure), kDirect);
   choices.follow({{ConvChoices::key("5x5, forward", 2), "winograd"}});  // which the other has met since
-  EXPECT_EQ(choices.choose(ConvChoices::key("5x5, forward", 1), must_not_measure), ConvAlgorithm::kWinograd);
+  EXPECT_EQ(choose(choices, ConvChoices::key("5x5, forward", 1), must_not_measure), kWinograd);
   choices.clear();
-  EXPECT_EQ(choices.choose("a", finding({.direct_ms = 2, .winograd_ms = 1})), ConvAlgorithm::kWinograd);
+  EXPECT_EQ(choose(choices, "a", finding(2, 1)), kWinograd);
 }
 
 TEST(ConvChoices, MeasuresAKeyOnce) {
   ConvChoices choices;
-  choices.choose("a", finding({.direct_ms = 2, .winograd_ms = 1}));
-  EXPECT_EQ(choices.choose("a", must_not_measure), ConvAlgorithm::kWinograd);
+  choose(choices, "a", finding(2, 1));
+  EXPECT_EQ(choose(choices, "a", must_not_measure), kWinograd);
 }
 
 TEST(ConvChoices, ThreadsShareOneMeasurement) {
@@ -73,12 +103,12 @@ TEST(ConvChoices, ThreadsShareOneMeasurement) {
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 4; ++rank)
     ranks.emplace_back([&] {
-      const auto chosen = choices.choose("a", [&] {
+      const auto chosen = choose(choices, "a", [&] {
         ++measured;  // not guarded: one thread measures at a time
-        return ConvChoices::Measured{.direct_ms = 2, .winograd_ms = 1};
+        return finding(2, 1)();
       });
       const std::lock_guard lock(mutex);
-      winograd += chosen == ConvAlgorithm::kWinograd;
+      winograd += chosen == kWinograd;
     });
   for (std::thread& rank : ranks) rank.join();
   EXPECT_EQ(measured, 1);
@@ -87,21 +117,24 @@ TEST(ConvChoices, ThreadsShareOneMeasurement) {
 
 TEST(ConvChoices, AFixedModeNeverMeasuresAndIsNotKept) {
   ConvChoices choices;
-  for (const auto mode : {ConvAlgorithm::kDirect, ConvAlgorithm::kWinograd}) {
+  for (const auto mode : {kDirect, kWinograd}) {
     choices.set_mode(mode);
-    EXPECT_EQ(choices.choose("a", must_not_measure), mode);
+    EXPECT_EQ(choose(choices, "a", must_not_measure), mode);
+    EXPECT_EQ(choices.choose("b", {kDirect}, kLargestError, must_not_measure), kDirect);
   }
+  choices.set_mode(kWinogradBf16);
+  EXPECT_EQ(choose(choices, "a", must_not_measure), kDirect);
   EXPECT_TRUE(choices.exported().empty());
 }
 
 TEST(ConvChoices, AnExportedTableDecidesElsewhere) {
   ConvChoices first, second;
-  first.choose("a", finding({.direct_ms = 2, .winograd_ms = 1}));
-  first.choose("b", finding({.direct_ms = 1, .winograd_ms = 2}));
+  choose(first, "a", finding(2, 1));
+  choose(first, "b", finding(1, 2));
   EXPECT_THAT(first.exported(), ElementsAre(Pair("a", "winograd"), Pair("b", "direct")));
   second.preload(first.exported());
-  EXPECT_EQ(second.choose("a", must_not_measure), ConvAlgorithm::kWinograd);
-  EXPECT_EQ(second.choose("b", must_not_measure), ConvAlgorithm::kDirect);
+  EXPECT_EQ(choose(second, "a", must_not_measure), kWinograd);
+  EXPECT_EQ(choose(second, "b", must_not_measure), kDirect);
   second.clear();
   EXPECT_TRUE(second.exported().empty());
 }
@@ -119,44 +152,26 @@ TEST(ConvChoices, AnUnknownAlgorithmChangesNothing) {
 
 TEST(ConvChoices, ReportsWhatWasMeasured) {
   ConvChoices choices;
-  choices.choose("conv", finding({.direct_ms = 46.01, .winograd_ms = 27.72, .error = 1e-6}));
+  choose(choices, "conv", finding(46.01, 27.72, 1e-6));
   choices.preload({{"other", "direct"}});
-  EXPECT_THAT(choices.report(), ElementsAre("conv: winograd (direct 46.01 ms, winograd 27.72 ms, error 1e-06)",
+  EXPECT_THAT(choices.report(), ElementsAre("conv: winograd (direct 46.01 ms, winograd 27.72 ms with error 1e-06)",
                                             "other: direct (as before)"));
 }
 
-TEST(ConvChoices, APreloadedWinogradThatCannotBeUsedBecomesDirectAndIsTold) {
+TEST(ConvChoices, APreloadedAlgorithmThatCannotBeUsedBecomesDirectAndIsTold) {
   ConvChoices choices;
-  choices.preload({{"a", "winograd"}, {"b", "winograd"}, {"c", "direct"}});
-  for (const char* key : {"a", "a", "c", "unknown"}) choices.has_no_winograd(key);
-  EXPECT_THAT(choices.exported(), ElementsAre(Pair("a", "direct"), Pair("b", "winograd"), Pair("c", "direct")));
+  choices.preload({{"a", "winograd-bf16"}, {"b", "winograd-bf16"}, {"c", "winograd"}});
+  for (const char* key : {"a", "a"}) EXPECT_EQ(choose(choices, key, must_not_measure), kDirect);
+  EXPECT_EQ(choose(choices, "c", must_not_measure), kWinograd);
+  EXPECT_THAT(choices.exported(), ElementsAre(Pair("a", "direct"), Pair("b", "winograd-bf16"), Pair("c", "winograd")));
   EXPECT_THAT(choices.warnings(), ElementsAre(AllOf(HasSubstr("1 pass(es)"), HasSubstr("direct from here on"),
                                                     HasSubstr("not bit for bit"))));
   choices.clear();
   EXPECT_THAT(choices.warnings(), IsEmpty());
 }
 
-TEST(ConvChoices, AMachineWithoutWinogradIsReported) {
-  ConvChoices choices("oneDNN 9.8.7 has none");
-  EXPECT_THAT(choices.report(), IsEmpty());  // no convolution on the CPU so far
-  choices.has_no_winograd("a");
-  EXPECT_THAT(choices.report(), ElementsAre("of every kind: direct (oneDNN 9.8.7 has none)"));
-  EXPECT_THAT(choices.warnings(), IsEmpty());
-}
-
-TEST(ConvChoices, WinogradAskedForWhereThereIsNoneIsAWarning) {
-  ConvChoices choices("oneDNN 9.8.7 has none"), other;
-  for (ConvChoices* each : {&choices, &other}) {
-    each->set_mode(ConvAlgorithm::kWinograd);
-    each->has_no_winograd("a");
-  }
-  EXPECT_THAT(choices.warnings(), ElementsAre(AllOf(HasSubstr("'winograd'"), HasSubstr("oneDNN 9.8.7 has none"))));
-  EXPECT_THAT(choices.report(), IsEmpty());
-  EXPECT_THAT(other.warnings(), IsEmpty());  // it has kernels, for other passes
-}
-
 TEST(ConvAlgorithm, NamesGoBothWays) {
-  for (const auto algorithm : {ConvAlgorithm::kAuto, ConvAlgorithm::kDirect, ConvAlgorithm::kWinograd})
+  for (const auto algorithm : {ConvAlgorithm::kAuto, kDirect, kWinograd, kWinogradBf16})
     EXPECT_EQ(conv_algorithm_from(name_of(algorithm)), algorithm);
 }
 

@@ -192,6 +192,16 @@ TEST_P(ConvTest, WinogradMatchesTheDefinition) {
                    device(), 1e-5);
   expect_reference("type='conv' out=24 kernel=3 pad=1 bias=false", {9, 10, 20, 9, 10, 24, 3, 3, 1, 1, 1, 1, 1, 1, 1}, 3,
                    device(), 1e-5);
+  expect_reference("type='conv' out=19 kernel=3 pad=[0,2]", {5, 6, 11, 3, 8, 19, 3, 3, 1, 1, 0, 2, 0, 2, 1}, 2,
+                   device(), 1e-5);
+  expect_reference("type='conv' out=48 kernel=5 pad=2", {9, 8, 32, 9, 8, 48, 5, 5, 1, 1, 2, 2, 2, 2, 1}, 2, device(),
+                   1e-5);
+}
+
+TEST_P(ConvTest, WinogradSumsManyPortionsOfTiles) {
+  const Using winograd(ConvAlgorithm::kWinograd);
+  expect_reference("type='conv' out=32 kernel=3 pad=1", {33, 35, 64, 33, 35, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1}, 4,
+                   device(), 2e-5);
 }
 
 TEST_P(ConvTest, WinogradIsNotAskedForWhereItDoesNotExist) {

@@ -1,0 +1,40 @@
+// One pass of a convolution on the CPU by one algorithm, from and to NHWC images.
+#pragma once
+
+#include <cstddef>
+
+#include "layers/conv.h"
+#include "src/core/tensor.h"
+
+namespace owt {
+
+enum class PassKind { kForward, kBackwardData, kBackwardWeights };
+const char* name_of(PassKind kind);  // "forward", ...
+
+// What is computed. images: the type of x, y and their gradients; weights and their gradients are f32 outside of a
+// pass.
+struct ConvShape {
+  ConvGeometry geometry;
+  int64_t rows = 0;
+  bool with_bias = false;
+  DType images = DType::kF32;
+};
+
+// A pass has one of the three functions, that of its kind. It must run with the team it was made with.
+class ConvPass {
+ public:
+  virtual ~ConvPass() = default;
+
+  // Forward and backward data read the weights as pack() has laid them out, in memory of packed_bytes() that begins at
+  // a multiple of 64 bytes.
+  virtual size_t packed_bytes() const { return 0; }
+  virtual void pack(const float* weights, void* packed) const;
+
+  virtual void forward(const void* x, const void* packed, const float* bias, void* y) const;
+  virtual void backward_data(const void* dy, const void* packed, void* dx) const;
+  // weights = beta * weights + their gradient, and so for the bias, which may be null. Each beta is 0 or 1.
+  virtual void backward_weights(const void* x, const void* dy, float beta, float* weights, float bias_beta,
+                                float* bias) const;
+};
+
+}  // namespace owt

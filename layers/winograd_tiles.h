@@ -1,0 +1,118 @@
+// What the passes by Winograd's algorithm share: how images are cut into tiles, and how tiles are read and kept.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "layers/conv_pass.h"
+#include "layers/winograd_transforms.h"
+
+namespace owt {
+
+inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// Channels are kept in whole vectors; those that do not exist are zeros.
+inline int64_t lanes_for(int64_t channels) { return round_up(channels, kLanes); }
+
+// The widest panel of vectors that divides so many channels, and with six rows of sums fits into the registers.
+inline int panel_vectors(int64_t lanes) {
+  int vectors = kRegisters / 8;
+  while (lanes / kLanes % vectors != 0) --vectors;
+  return vectors;
+}
+
+// function(std::integral_constant<int, vectors>{}) for 1 to 4 vectors.
+template <class Function>
+void with_panel(int vectors, const Function& function) {
+  if (vectors == 4) return function(std::integral_constant<int, 4>{});
+  if (vectors == 3) return function(std::integral_constant<int, 3>{});
+  if (vectors == 2) return function(std::integral_constant<int, 2>{});
+  function(std::integral_constant<int, 1>{});
+}
+
+// A part of a vector; the other lanes are zeros, or are left alone.
+template <class Element>
+inline Vector load_part(const Element* from, int64_t lanes) {
+  Element part[kLanes] = {};
+  std::memcpy(part, from, static_cast<size_t>(lanes) * sizeof(Element));
+  return load(part);
+}
+
+template <class Element>
+inline void store_part(Vector value, Element* to, int64_t lanes) {
+  Element part[kLanes];
+  store(value, part);
+  std::memcpy(to, part, static_cast<size_t>(lanes) * sizeof(Element));
+}
+
+template <class Element>
+struct Images {
+  Element* pixels;
+  int64_t rows, height, width, channels;
+
+  Element* pixel(int64_t image, int64_t y, int64_t x) const {
+    return pixels + ((image * height + y) * width + x) * channels;
+  }
+};
+
+// Tiles of kOutputs x kOutputs outputs, numbered by rows, cover the output of every image.
+struct Tiling {
+  int64_t rows, height, width;  // of the output
+  int outputs;                  // of a tile, in one dimension
+  int64_t down = round_up(height, outputs) / outputs, across = round_up(width, outputs) / outputs;
+
+  int64_t tiles() const { return rows * down * across; }
+
+  struct Place {
+    int64_t image, y, x;
+  };
+  Place place(int64_t tile) const {
+    const int64_t in_image = tile % (down * across);
+    return {tile / (down * across), in_image / across * outputs, in_image % across * outputs};
+  }
+};
+
+// The pixels of a square of kSide x kSide of an image from (y, x) on; those outside are zeros.
+template <int kSide, class Element>
+class Square {
+ public:
+  // exists: whether there is such an image. zeros: a pixel of zeros.
+  Square(const Images<const Element>& images, bool exists, const Tiling::Place& at, const Element* zeros) {
+    for (int i = 0; i < kSide; ++i)
+      for (int j = 0; j < kSide; ++j) {
+        const int64_t y = at.y + i, x = at.x + j;
+        const bool inside = exists && y >= 0 && y < images.height && x >= 0 && x < images.width;
+        pixels_[i * kSide + j] = inside ? images.pixel(at.image, y, x) : zeros;
+      }
+  }
+
+  // The lanes from a channel on, of which so many are left.
+  void load(int64_t channel, int64_t left, Vector (&values)[kSide * kSide]) const {
+    if (left >= kLanes) {
+#pragma GCC unroll 36
+      for (int i = 0; i < kSide * kSide; ++i) values[i] = owt::load(pixels_[i] + channel);
+    } else {
+      for (int i = 0; i < kSide * kSide; ++i) values[i] = load_part(pixels_[i] + channel, left);
+    }
+  }
+
+ private:
+  const Element* pixels_[kSide * kSide];
+};
+
+// Factors of a product lie in units of 32 bits: one f32, or two bf16 that belong to neighbouring steps of the sum.
+template <class Element>
+inline constexpr int kUnit = sizeof(float) / sizeof(Element);
+
+// Lane by lane, plane p of the vectors that a unit is made of.
+template <int kParts, int kPlanes>
+inline void store_unit(const Vector (&parts)[kParts][kPlanes], int p, char* to) {
+  if constexpr (kParts == 1) {
+    store(parts[0][p], reinterpret_cast<float*>(to));
+  } else {
+    const VectorU32 pairs = bf16_pairs(parts[0][p], parts[1][p]);
+    std::memcpy(to, &pairs, sizeof pairs);
+  }
+}
+
+}  // namespace owt

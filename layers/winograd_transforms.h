@@ -1,0 +1,87 @@
+// The matrices of Winograd's algorithm F(m, r) in one dimension, from its points by Toom and Cook's construction, and
+// their products with vectors.
+#pragma once
+
+#include "src/core/simd.h"
+
+namespace owt {
+
+template <int kOutputs, int kTaps>
+struct Winograd1d {
+  static constexpr int kPoints = kOutputs + kTaps - 1;  // the last one is infinity
+
+  double input[kPoints][kPoints]{};    // B^T
+  double weights[kPoints][kTaps]{};    // G
+  double output[kOutputs][kPoints]{};  // A^T
+  double output_t[kPoints][kOutputs]{}, weights_t[kTaps][kPoints]{};
+
+  constexpr Winograd1d() {
+    constexpr double points[] = {0, 1, -1, 2, -2};
+    for (int i = 0; i < kPoints; ++i) fill_point(i, points);
+    for (int i = 0; i < kPoints; ++i) {
+      for (int k = 0; k < kOutputs; ++k) output_t[i][k] = output[k][i];
+      for (int k = 0; k < kTaps; ++k) weights_t[k][i] = weights[i][k];
+    }
+  }
+
+ private:
+  // Row i of B^T: the coefficients of the product of x - p over all points p but the i-th.
+  constexpr void fill_point(int i, const double* points) {
+    const bool infinite = i == kPoints - 1;
+    double scale = 1;
+    int degree = 0;
+    input[i][0] = 1;
+    for (int j = 0; j < kPoints - 1; ++j) {
+      if (j == i) continue;
+      ++degree;
+      for (int k = degree; k > 0; --k) input[i][k] = input[i][k - 1] - points[j] * input[i][k];
+      input[i][0] *= -points[j];
+      if (!infinite) scale *= points[i] - points[j];
+    }
+    double power = 1;
+    for (int k = 0; k < kTaps || k < kOutputs; ++k) {
+      if (k < kTaps) weights[i][k] = infinite ? k == kTaps - 1 : power / scale;
+      if (k < kOutputs) output[k][i] = infinite ? k == kOutputs - 1 : power;
+      power *= infinite ? 1 : points[i];
+    }
+  }
+};
+
+template <int kOutputs, int kTaps>
+inline constexpr Winograd1d<kOutputs, kTaps> kWinograd1d{};
+
+// out[i * out_step] = sum over j of matrix[i][j] * in[j * in_step]. Factors of 0 and 1 cost nothing.
+template <int kRows, int kColumns>
+[[gnu::always_inline]] inline void transform(const double (&matrix)[kRows][kColumns], const Vector* in, int in_step,
+                                             Vector* out, int out_step) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+    Vector sum{};
+    bool begun = false;
+#pragma GCC unroll 8
+    for (int j = 0; j < kColumns; ++j) {
+      const double factor = matrix[i][j];
+      if (factor == 0) continue;
+      const Vector& value = in[j * in_step];
+      if (!begun)
+        sum = factor == 1 ? value : factor == -1 ? -value : value * static_cast<float>(factor);
+      else
+        sum = factor == 1 ? sum + value : factor == -1 ? sum - value : sum + value * static_cast<float>(factor);
+      begun = true;
+    }
+    out[i * out_step] = sum;
+  }
+}
+
+// out = matrix * in * matrix^T, of kColumns x kColumns into kRows x kRows vectors.
+template <int kRows, int kColumns>
+[[gnu::always_inline]] inline void transform2d(const double (&matrix)[kRows][kColumns],
+                                               const Vector (&in)[kColumns * kColumns], Vector (&out)[kRows * kRows]) {
+  Vector half[kRows * kColumns];
+#pragma GCC unroll 8
+  for (int j = 0; j < kColumns; ++j) transform(matrix, in + j, kColumns, half + j, kColumns);
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) transform(matrix, half + i * kColumns, 1, out + i * kRows, 1);
+}
+
+}  // namespace owt
