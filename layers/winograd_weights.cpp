@@ -13,7 +13,8 @@ template <class Image, class Element, int kOutputs, int kTaps>
 class WinogradWeights : public ConvPass {
   static constexpr const auto& k1d = kWinograd1d<kOutputs, kTaps>;
   static constexpr int kSide = kOutputs + kTaps - 1, kPlanes = kSide * kSide, kParts = kUnit<Element>;
-  static constexpr int kRows = 6;  // of a block of sums
+  static constexpr int kRows = 6;        // of a block of sums
+  static constexpr int64_t kSteps = 96;  // of a sum whose factors stay in the first cache
 
  public:
   explicit WinogradWeights(const ConvShape& shape)
@@ -21,7 +22,7 @@ class WinogradWeights : public ConvPass {
         tiling_{shape.rows, g_.out_h, g_.out_w, kOutputs},
         zeros_(static_cast<size_t>(std::max(g_.in_c, g_.out_c)), Image(0.0f)) {
     units_ = std::min(round_up(tiling_.tiles(), kParts) / kParts,
-                      std::max<int64_t>(kPortionBytes / (4 * kPlanes * (ins_ + outs_)), 16 * team_size()));
+                      std::max<int64_t>(kPortionBytes / (4 * kPlanes * (ins_ + outs_)), 128));
   }
 
   void backward_weights(const void* x, const void* dy, float beta, float* weights, float bias_beta,
@@ -33,8 +34,9 @@ class WinogradWeights : public ConvPass {
       parallel_for(units_, 4, [&](int64_t begin, int64_t end) {
         for (int64_t unit = begin; unit < end; ++unit) {
           const int64_t tile = first + unit * kParts;
-          enter<kSide>(inputs, g_.top, g_.left, k1d.input, tile, workspace + unit * 4 * ins_, x_plane());
-          enter<kOutputs>(outputs, 0, 0, k1d.output_t, tile, workspace + dy_place() + unit * 4 * outs_, dy_plane());
+          enter<kSide>(inputs, g_.top, g_.left, k1d.input, tile, workspace + unit * 4 * width_, width_, x_plane());
+          enter<kOutputs>(outputs, 0, 0, k1d.output_t, tile, workspace + dy_place() + unit * 4 * outs_, outs_,
+                          dy_plane());
         }
       });
       with_panel(panel_vectors(ins_), [&](auto vectors) { add_products<vectors()>(first == 0, workspace); });
@@ -57,7 +59,7 @@ class WinogradWeights : public ConvPass {
 
   template <int kWide, int kColumns>
   void enter(const Images<const Image>& images, int64_t top, int64_t left, const double (&matrix)[kSide][kColumns],
-             int64_t tile, char* to, int64_t plane) const {
+             int64_t tile, char* to, int64_t width, int64_t plane) const {
     const auto square = [&](int64_t index) {
       const Tiling::Place at = tiling_.place(index);
       return Square<kWide, Image>(images, index < tiling_.tiles(), {at.image, at.y - top, at.x - left}, zeros_.data());
@@ -70,6 +72,7 @@ class WinogradWeights : public ConvPass {
         transform2d(matrix, values, planes[part]);
       }
       for (int p = 0; p < kPlanes; ++p) store_unit(planes, p, to + p * plane);
+      if ((c + kLanes) % width == 0) to += 4 * width * (units_ - 1);
     }
   }
 
@@ -80,16 +83,18 @@ class WinogradWeights : public ConvPass {
     parallel_for(kPlanes * panels, 1, [&](int64_t begin, int64_t end) {
       for (int64_t job = begin; job < end; ++job) {
         const int64_t p = job / panels, c = job % panels * kVectors * kLanes;
-        const char *x = workspace + p * x_plane() + 4 * c, *dy = workspace + dy_place() + p * dy_plane();
+        const char *x = workspace + p * x_plane() + 4 * c * units_, *dy = workspace + dy_place() + p * dy_plane();
         float* sums = reinterpret_cast<float*>(workspace + sums_place() + p * sum_plane()) + c;
-        for (int64_t o = 0; o < outs_; o += kRows) {
-          Vector block[kRows][kVectors]{};
-          for (int r = 0; r < kRows && !first; ++r)
-            for (int v = 0; v < kVectors; ++v) block[r][v] = load(sums + (o + r) * ins_ + v * kLanes);
-          multiply_add<Element>(block, dy + 4 * o, 4, 4 * outs_, x, 4 * ins_, units_);
-          for (int r = 0; r < kRows; ++r)
-            for (int v = 0; v < kVectors; ++v) store(block[r][v], sums + (o + r) * ins_ + v * kLanes);
-        }
+        for (int64_t unit = 0; unit < units_; unit += kSteps)
+          for (int64_t o = 0; o < outs_; o += kRows) {
+            Vector block[kRows][kVectors]{};
+            for (int r = 0; r < kRows && !(first && unit == 0); ++r)
+              for (int v = 0; v < kVectors; ++v) block[r][v] = load(sums + (o + r) * ins_ + v * kLanes);
+            multiply_add<Element>(block, dy + 4 * (unit * outs_ + o), 4, 4 * outs_, x + 4 * unit * width_, 4 * width_,
+                                  std::min<int64_t>(kSteps, units_ - unit));
+            for (int r = 0; r < kRows; ++r)
+              for (int v = 0; v < kVectors; ++v) store(block[r][v], sums + (o + r) * ins_ + v * kLanes);
+          }
       }
     });
   }
@@ -132,6 +137,7 @@ class WinogradWeights : public ConvPass {
   Tiling tiling_;
   std::vector<Image> zeros_;  // a pixel outside of an image
   int64_t ins_ = lanes_for(g_.in_c), outs_ = round_up(lanes_for(g_.out_c), kRows);
+  int64_t width_ = panel_vectors(ins_) * kLanes;
   int64_t units_;  // of a portion
 };
 
