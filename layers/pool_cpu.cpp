@@ -1,10 +1,10 @@
 #include <algorithm>
+#include <cstring>
 #include <limits>
-#include <type_traits>
 #include <vector>
 
 #include "layers/pool.h"
-#include "src/core/bf16.h"
+#include "src/core/simd.h"
 #include "src/core/threads.h"
 
 namespace owt {
@@ -21,6 +21,7 @@ struct Span {
 struct Planes {
   Window window;
   int64_t rows, height, width, channels, out_height, out_width;
+  std::vector<Span> over_height, over_width;  // of each pixel, the windows that hold it
 
   Planes(const Window& w, const Shape& in)
       : window(w),
@@ -29,7 +30,10 @@ struct Planes {
         width(in[2]),
         channels(in[3]),
         out_height(w.count(in[1])),
-        out_width(w.count(in[2])) {}
+        out_width(w.count(in[2])) {
+    for (int64_t ih = 0; ih < height; ++ih) over_height.push_back(windows_over(ih, out_height));
+    for (int64_t iw = 0; iw < width; ++iw) over_width.push_back(windows_over(iw, out_width));
+  }
 
   // Pixels of window `out` inside an image extent.
   Span pixels(int64_t out, int64_t extent) const {
@@ -48,64 +52,80 @@ struct Planes {
     return {first, std::min(place / window.stride + 1, windows)};
   }
   // Where pixel (ih, iw) lies in window (oh, ow), counted in row order.
-  int64_t place(int64_t oh, int64_t ow, int64_t ih, int64_t iw) const {
+  uint32_t place(int64_t oh, int64_t ow, int64_t ih, int64_t iw) const {
     const int64_t top = oh * window.stride - window.pad, left = ow * window.stride - window.pad;
-    return (ih - top) * window.kernel + iw - left;
+    return static_cast<uint32_t>((ih - top) * window.kernel + iw - left);
   }
-  template <class T>
-  const T* pixel(const T* x, int64_t row, int64_t ih, int64_t iw) const {
-    return x + ((row * height + ih) * width + iw) * channels;
-  }
+  int64_t pixel(int64_t row, int64_t ih, int64_t iw) const { return ((row * height + ih) * width + iw) * channels; }
   int64_t output(int64_t row, int64_t oh, int64_t ow) const {
     return ((row * out_height + oh) * out_width + ow) * channels;
   }
-  float inverse_positions(int64_t oh, int64_t ow) const {
-    return 1.0f / static_cast<float>(positions(oh, height) * positions(ow, width));
+  // One over the positions of each window of a plane.
+  std::vector<float> inverse_positions() const {
+    std::vector<float> inverse;
+    for (int64_t oh = 0; oh < out_height; ++oh)
+      for (int64_t ow = 0; ow < out_width; ++ow)
+        inverse.push_back(1.0f / static_cast<float>(positions(oh, height) * positions(ow, width)));
+    return inverse;
   }
 };
 
-// function(row, oh) for all rows of outputs, shared among the threads.
+// function(row, line) for the lines of all rows' planes, shared among the threads.
 template <class Function>
-void for_each_output_row(const Planes& p, const Function& function) {
-  const int64_t grain = kPoolGrain / std::max<int64_t>(1, p.out_width * p.channels);
-  parallel_for(p.rows * p.out_height, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) function(i / p.out_height, i % p.out_height);
+void for_each_line(int64_t rows, int64_t lines, int64_t line_elements, const Function& function) {
+  parallel_for(rows * lines, kPoolGrain / std::max<int64_t>(1, line_elements), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) function(i / lines, i % lines);
   });
 }
 
-// Sums in f32 of a line of elements: in the elements themselves where those are f32.
-template <class T>
-class LineOfSums {
- public:
-  explicit LineOfSums(int64_t elements) : sums_(std::is_same_v<T, float> ? 0 : static_cast<size_t>(elements)) {}
-
-  // Zeros, which function(sums) adds to; then they are the elements at `to`.
-  template <class Function>
-  void fill(T* to, int64_t elements, const Function& function) {
-    if constexpr (std::is_same_v<T, float>) {
-      std::fill_n(to, elements, 0.0f);
-      function(to);
-    } else {
-      std::fill_n(sums_.data(), elements, 0.0f);
-      function(sums_.data());
-      std::copy_n(sums_.data(), elements, to);
-    }
-  }
-
- private:
-  std::vector<float> sums_;
-};
-
-// function(row, ih, gradients of that row of pixels), the gradients being zero before. A row of pixels gathers from all
-// windows over it, so that no two threads write to one place and a row stays in the cache while it is summed.
-template <class T, class Function>
-void for_each_pixel_row(const Planes& p, T* dx, const Function& function) {
-  const int64_t row_elements = p.width * p.channels;
-  parallel_for(p.rows * p.height, kPoolGrain / std::max<int64_t>(1, row_elements), [&](int64_t begin, int64_t end) {
-    LineOfSums<T> line(row_elements);
-    for (int64_t i = begin; i < end; ++i)
-      line.fill(dx + i * row_elements, row_elements, [&](float* to) { function(i / p.height, i % p.height, to); });
+// function(row, oh, ow) for all windows.
+template <class Function>
+void for_each_window(const Planes& p, const Function& function) {
+  for_each_line(p.rows, p.out_height, p.out_width * p.channels, [&](int64_t row, int64_t oh) {
+    for (int64_t ow = 0; ow < p.out_width; ++ow) function(row, oh, ow);
   });
+}
+
+// function(row, ih, iw) for all pixels. Each gathers from the windows over it, so that no two threads write to one
+// place and every element is written once.
+template <class Function>
+void for_each_pixel(const Planes& p, const Function& function) {
+  for_each_line(p.rows, p.height, p.width * p.channels, [&](int64_t row, int64_t ih) {
+    for (int64_t iw = 0; iw < p.width; ++iw) function(row, ih, iw);
+  });
+}
+
+template <int64_t number>
+using Known = std::integral_constant<int64_t, number>;
+
+// function(height, width), which the compiler knows where they are those of usual windows inside planes, and of the
+// windows over a pixel.
+template <class Function>
+void with_extents(int64_t height, int64_t width, const Function& function) {
+  if (height == 3 && width == 3) return function(Known<3>{}, Known<3>{});
+  if (height == 2 && width == 2) return function(Known<2>{}, Known<2>{});
+  if (height == 2 && width == 1) return function(Known<2>{}, Known<1>{});
+  if (height == 1 && width == 2) return function(Known<1>{}, Known<2>{});
+  if (height == 1 && width == 1) return function(Known<1>{}, Known<1>{});
+  function(height, width);
+}
+
+// Places in windows, from the first of `lanes` channels on.
+template <class Count>
+VectorU32 load_places(const uint8_t* from, Count lanes) {
+  return widened(load_first<VectorU8>(from, lanes));
+}
+template <class Count>
+VectorU32 load_places(const uint32_t* from, Count lanes) {
+  return load_first<VectorU32>(from, lanes);
+}
+template <class Count>
+void store_places(VectorU32 places, uint8_t* to, Count lanes) {
+  store_first(narrowed(places), to, lanes);
+}
+template <class Count>
+void store_places(VectorU32 places, uint32_t* to, Count lanes) {
+  store_first(places, to, lanes);
 }
 
 // Index: which position of its window a maximum came from, counted in row order.
@@ -113,7 +133,7 @@ template <class Index>
 class MaxPoolOp : public Op {
  public:
   MaxPoolOp(const Window& window, const Shape& in)
-      : p_(window, in), from_({p_.rows, p_.out_height, p_.out_width, p_.channels}, DTypeOf<Index>::value) {}
+      : p_(window, in), places_(static_cast<size_t>(p_.rows * p_.out_height * p_.out_width * p_.channels)) {}
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     with_cpu_element(x.dtype(), [&](auto element) {
@@ -134,82 +154,85 @@ class MaxPoolOp : public Op {
   }
 
  private:
-  template <class T>
-  void give_back(const T* gradient, T* dx) const {
-    const Index* from = from_.template data<Index>();
-    for_each_pixel_row(p_, dx, [&](int64_t row, int64_t ih, float* to) {
-      const Span windows = p_.windows_over(ih, p_.out_height);
-      for (int64_t oh = windows.begin; oh < windows.end; ++oh)
-        for (int64_t ow = 0; ow < p_.out_width; ++ow) {
-          const int64_t out = p_.output(row, oh, ow);
-          const Span across = p_.pixels(ow, p_.width);
-          for (int64_t iw = across.begin; iw < across.end; ++iw)
-            give(gradient + out, from + out, static_cast<Index>(p_.place(oh, ow, ih, iw)), p_.channels,
-                 to + iw * p_.channels);
-        }
-    });
-  }
-
-  template <bool kKeepIndex, class T>
+  template <bool kKeepPlaces, class T>
   void run(const T* x, T* y) {
-    Index* from = from_.template data<Index>();
-    for_each_output_row(p_, [&](int64_t row, int64_t oh) {
-      const Span down = p_.pixels(oh, p_.height);
-      for (int64_t ow = 0; ow < p_.out_width; ++ow) {
-        const Span across = p_.pixels(ow, p_.width);
-        const int64_t out = p_.output(row, oh, ow);
-        std::fill_n(y + out, p_.channels, T(-std::numeric_limits<float>::infinity()));
-        // Where every pixel is minus infinity, the first one is the first of equal maxima.
-        if (kKeepIndex)
-          std::fill_n(from + out, p_.channels, static_cast<Index>(p_.place(oh, ow, down.begin, across.begin)));
-        for (int64_t ih = down.begin; ih < down.end; ++ih)
-          for (int64_t iw = across.begin; iw < across.end; ++iw) {
-            const T* pixel = p_.pixel(x, row, ih, iw);
-            if (kKeepIndex)
-              take_larger(pixel, static_cast<Index>(p_.place(oh, ow, ih, iw)), p_.channels, y + out, from + out);
-            else
-              take_larger(pixel, p_.channels, y + out);
-          }
-      }
+    for_each_window(p_, [&](int64_t row, int64_t oh, int64_t ow) {
+      const Span down = p_.pixels(oh, p_.height), across = p_.pixels(ow, p_.width);
+      const T* corner = x + p_.pixel(row, down.begin, across.begin);
+      const uint32_t place = p_.place(oh, ow, down.begin, across.begin);
+      const int64_t out = p_.output(row, oh, ow);
+      with_extents(down.end - down.begin, across.end - across.begin, [&](auto height, auto width) {
+        for_each_vector(p_.channels, [&](int64_t c, auto lanes) {
+          const auto [largest, from] = maximum<kKeepPlaces>(corner + c, height, width, place, lanes);
+          store(largest, y + out + c, lanes);
+          if (kKeepPlaces) store_places(from, places_.data() + out + c, lanes);
+        });
+      });
     });
   }
 
-  // The second comparison lets NaN win.
-  static bool wins(float x, float best) { return x > best || x != x; }
+  struct Maximum {
+    Vector value;
+    VectorU32 place;
+  };
+
+  // Of height x width pixels from x on, of which the first has place `first`. Where all are minus infinity, the first
+  // is the first of equal maxima. NaN wins, the last one; it is looked for apart, so that the steps do not wait for it.
+  template <bool kKeepPlaces, class T, class Height, class Width, class Count>
+  Maximum maximum(const T* x, Height height, Width width, uint32_t first, Count lanes) const {
+    constexpr uint32_t kNone = ~0u;
+    Vector largest = all_lanes(-std::numeric_limits<float>::infinity());
+    VectorU32 place = VectorU32{} + first, of_largest = place, of_nan = VectorU32{} + kNone;
+    for (int64_t h = 0; h < height; ++h) {
+      const T* pixel = x + h * p_.width * p_.channels;
+      place = VectorU32{} + (first + static_cast<uint32_t>(h * p_.window.kernel));
+      for (int64_t w = 0; w < width; ++w, pixel += p_.channels, place += 1) {
+        const Vector here = load(pixel, lanes);
+        if (kKeepPlaces) of_largest = here > largest ? place : of_largest;
+        largest = larger(here, largest);
+        of_nan = here != here ? place : of_nan;
+      }
+    }
+    const Vector nan = all_lanes(std::numeric_limits<float>::quiet_NaN());
+    return {of_nan == kNone ? largest : nan, of_nan == kNone ? of_largest : of_nan};
+  }
 
   template <class T>
-  static void take_larger(const T* __restrict x, int64_t channels, T* __restrict best) {
-    for (int64_t c = 0; c < channels; ++c) {
-      const T here = x[c], before = best[c];
-      best[c] = wins(here, before) ? here : before;
-    }
+  void give_back(const T* dy, T* dx) const {
+    for_each_pixel(p_, [&](int64_t row, int64_t ih, int64_t iw) {
+      const Span down = p_.over_height[static_cast<size_t>(ih)], across = p_.over_width[static_cast<size_t>(iw)];
+      const int64_t in = p_.pixel(row, ih, iw), out = p_.output(row, down.begin, across.begin);
+      const uint32_t place = p_.place(down.begin, across.begin, ih, iw);
+      with_extents(down.end - down.begin, across.end - across.begin, [&](auto height, auto width) {
+        for_each_vector(p_.channels, [&](int64_t c, auto lanes) {
+          store(gathered(dy, out + c, height, width, place, lanes), dx + in + c, lanes);
+        });
+      });
+    });
   }
-  template <class T>
-  static void take_larger(const T* __restrict x, Index place, int64_t channels, T* __restrict best,
-                          Index* __restrict from) {
-    for (int64_t c = 0; c < channels; ++c) {
-      const T here = x[c], before = best[c];
-      const bool win = wins(here, before);
-      best[c] = win ? here : before;
-      from[c] = win ? place : from[c];
-    }
-  }
-  template <class T>
-  static void give(const T* __restrict dy, const Index* __restrict from, Index place, int64_t channels,
-                   float* __restrict dx) {
-    for (int64_t c = 0; c < channels; ++c) {
-      const float gradient = dy[c];
-      dx[c] += from[c] == place ? gradient : 0;
-    }
+
+  // The sum of dy over height x width windows, of which the first has its outputs at `out`, where the maximum came from
+  // a pixel that has place `first` in the first window.
+  template <class T, class Height, class Width, class Count>
+  Vector gathered(const T* dy, int64_t out, Height height, Width width, uint32_t first, Count lanes) const {
+    const auto stride = static_cast<uint32_t>(p_.window.stride), kernel = static_cast<uint32_t>(p_.window.kernel);
+    Vector sum{};
+    for (uint32_t h = 0; h < height; ++h)
+      for (uint32_t w = 0; w < width; ++w) {
+        const int64_t here = out + (h * p_.out_width + w) * p_.channels;
+        const VectorU32 places = load_places(places_.data() + here, lanes);
+        sum += places == first - stride * (kernel * h + w) ? load(dy + here, lanes) : Vector{};
+      }
+    return sum;
   }
 
   Planes p_;
-  Tensor from_;
+  std::vector<Index> places_;
 };
 
 class AvgPoolOp : public Op {
  public:
-  AvgPoolOp(const Window& window, const Shape& in) : p_(window, in) {}
+  AvgPoolOp(const Window& window, const Shape& in) : p_(window, in), scales_(p_.inverse_positions()) {}
 
   void forward(const Pass&, const Tensor& x, Tensor& y) override {
     with_cpu_element(x.dtype(), [&](auto element) {
@@ -228,42 +251,46 @@ class AvgPoolOp : public Op {
 
  private:
   template <class T>
-  void take_means(const T* from, T* to) const {
-    for_each_output_row(p_, [&](int64_t row, int64_t oh) {
-      LineOfSums<T> line(p_.channels);
-      const Span down = p_.pixels(oh, p_.height);
-      for (int64_t ow = 0; ow < p_.out_width; ++ow)
-        line.fill(to + p_.output(row, oh, ow), p_.channels, [&](float* mean) {
-          const Span across = p_.pixels(ow, p_.width);
-          for (int64_t ih = down.begin; ih < down.end; ++ih)
-            for (int64_t iw = across.begin; iw < across.end; ++iw)
-              add(p_.pixel(from, row, ih, iw), 1, p_.channels, mean);
-          const float scale = p_.inverse_positions(oh, ow);
-          for (int64_t c = 0; c < p_.channels; ++c) mean[c] *= scale;
+  void take_means(const T* x, T* y) const {
+    for_each_window(p_, [&](int64_t row, int64_t oh, int64_t ow) {
+      const Span down = p_.pixels(oh, p_.height), across = p_.pixels(ow, p_.width);
+      const T* corner = x + p_.pixel(row, down.begin, across.begin);
+      T* const to = y + p_.output(row, oh, ow);
+      const Vector scale = all_lanes(scales_[static_cast<size_t>(oh * p_.out_width + ow)]);
+      with_extents(down.end - down.begin, across.end - across.begin, [&](auto height, auto width) {
+        for_each_vector(p_.channels, [&](int64_t c, auto lanes) {
+          Vector sum{};
+          for (int64_t h = 0; h < height; ++h)
+            for (int64_t w = 0; w < width; ++w) sum += load(corner + (h * p_.width + w) * p_.channels + c, lanes);
+          store(sum * scale, to + c, lanes);
         });
+      });
     });
   }
 
   template <class T>
-  void share_out(const T* gradient, T* dx) const {
-    for_each_pixel_row(p_, dx, [&](int64_t row, int64_t ih, float* to) {
-      const Span windows = p_.windows_over(ih, p_.out_height);
-      for (int64_t oh = windows.begin; oh < windows.end; ++oh)
-        for (int64_t ow = 0; ow < p_.out_width; ++ow) {
-          const Span across = p_.pixels(ow, p_.width);
-          const float scale = p_.inverse_positions(oh, ow);
-          for (int64_t iw = across.begin; iw < across.end; ++iw)
-            add(gradient + p_.output(row, oh, ow), scale, p_.channels, to + iw * p_.channels);
-        }
+  void share_out(const T* dy, T* dx) const {
+    for_each_pixel(p_, [&](int64_t row, int64_t ih, int64_t iw) {
+      const Span down = p_.over_height[static_cast<size_t>(ih)], across = p_.over_width[static_cast<size_t>(iw)];
+      const T* first = dy + p_.output(row, down.begin, across.begin);
+      const float* scales = scales_.data() + down.begin * p_.out_width + across.begin;
+      T* const to = dx + p_.pixel(row, ih, iw);
+      with_extents(down.end - down.begin, across.end - across.begin, [&](auto height, auto width) {
+        for_each_vector(p_.channels, [&](int64_t c, auto lanes) {
+          Vector sum{};
+          for (int64_t h = 0; h < height; ++h)
+            for (int64_t w = 0; w < width; ++w) {
+              const int64_t window = h * p_.out_width + w;
+              sum += all_lanes(scales[window]) * load(first + window * p_.channels + c, lanes);
+            }
+          store(sum, to + c, lanes);
+        });
+      });
     });
-  }
-
-  template <class T>
-  static void add(const T* __restrict from, float scale, int64_t channels, float* __restrict sum) {
-    for (int64_t c = 0; c < channels; ++c) sum[c] += scale * from[c];
   }
 
   Planes p_;
+  std::vector<float> scales_;
 };
 
 class GlobalAvgPoolOp : public Op {
@@ -321,7 +348,7 @@ class GlobalAvgPoolOp : public Op {
 std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in) {
   // One byte per output is a quarter of the traffic; only windows beyond 16 x 16 need more.
   if (window.kernel * window.kernel <= 256) return std::make_unique<MaxPoolOp<uint8_t>>(window, in);
-  return std::make_unique<MaxPoolOp<int32_t>>(window, in);
+  return std::make_unique<MaxPoolOp<uint32_t>>(window, in);
 }
 std::unique_ptr<Op> bind_avg_pool(Cpu, const Window& window, const Shape& in) {
   return std::make_unique<AvgPoolOp>(window, in);

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -26,8 +26,49 @@ inline constexpr int kRegisters = kLanes == 16 ? 32 : 16;
 typedef float Vector __attribute__((vector_size(4 * kLanes)));
 typedef uint32_t VectorU32 __attribute__((vector_size(4 * kLanes)));
 typedef uint16_t VectorU16 __attribute__((vector_size(2 * kLanes)));
+typedef uint8_t VectorU8 __attribute__((vector_size(kLanes)));
 
 inline Vector all_lanes(float value) { return value - Vector{}; }  // -0 stays -0
+
+// Whole numbers made wider or narrower. Without the instructions' names g++ 12 takes the lanes apart; and it warns of
+// what those without a mask leave undefined.
+#if defined(__AVX512F__)
+inline constexpr __mmask16 kEvery = 0xffff;
+#endif
+inline VectorU32 widened(VectorU16 lanes) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<VectorU32>(_mm512_maskz_cvtepu16_epi32(kEvery, reinterpret_cast<__m256i>(lanes)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<VectorU32>(_mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(lanes)));
+#else
+  return __builtin_convertvector(lanes, VectorU32);
+#endif
+}
+inline VectorU32 widened(VectorU8 lanes) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<VectorU32>(_mm512_maskz_cvtepu8_epi32(kEvery, reinterpret_cast<__m128i>(lanes)));
+#else
+  return widened(__builtin_convertvector(lanes, VectorU16));
+#endif
+}
+inline VectorU8 narrowed(VectorU32 lanes) {  // those below 256
+#if defined(__AVX512F__)
+  return reinterpret_cast<VectorU8>(_mm512_maskz_cvtepi32_epi8(kEvery, reinterpret_cast<__m512i>(lanes)));
+#else
+  return __builtin_convertvector(__builtin_convertvector(lanes, VectorU16), VectorU8);
+#endif
+}
+
+// a > b ? a : b, which g++ 12 takes apart where it needs a > b for something else as well.
+inline Vector larger(Vector a, Vector b) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_max_ps(kEvery, a, b);
+#elif defined(__AVX2__)
+  return _mm256_max_ps(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
 
 inline Vector load(const float* from) {
   Vector lanes;
@@ -38,8 +79,7 @@ inline Vector load(const float* from) {
 inline Vector load(const Bf16* from) {
   VectorU16 halves;
   std::memcpy(&halves, from, sizeof halves);
-  const VectorU32 bits = __builtin_convertvector(halves, VectorU32) << 16;
-  return reinterpret_cast<Vector>(bits);
+  return reinterpret_cast<Vector>(widened(halves) << 16);
 }
 
 // The bits of lanes rounded to bf16, as to_bf16() does; AVX512_BF16's instruction takes subnormal numbers for 0.
@@ -69,9 +109,80 @@ inline VectorU32 bf16_pairs(Vector low, Vector high) {
   const auto both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
   return reinterpret_cast<VectorU32>(_mm512_permutexvar_epi16(in_turns, both));
 #else
-  return __builtin_convertvector(rounded_to_bf16(high), VectorU32) << 16 |
-         __builtin_convertvector(rounded_to_bf16(low), VectorU32);
+  return widened(rounded_to_bf16(high)) << 16 | widened(rounded_to_bf16(low));
 #endif
+}
+
+// How many lanes lie in memory: all of them, or a number that is known when the program runs.
+using AllLanes = std::integral_constant<int64_t, kLanes>;
+
+// The first `count` numbers at `from`, and zeros; and the first `count` lanes to memory. Integers is VectorU8,
+// VectorU16 or VectorU32.
+template <class Integers>
+inline Integers load_first(const void* from, int64_t count) {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+  const auto mask = static_cast<__mmask16>((1u << count) - 1);
+  if constexpr (sizeof(Integers) == 64)
+    return reinterpret_cast<Integers>(_mm512_maskz_loadu_epi32(mask, from));
+  else if constexpr (sizeof(Integers) == 32)
+    return reinterpret_cast<Integers>(_mm256_maskz_loadu_epi16(mask, from));
+  else
+    return reinterpret_cast<Integers>(_mm_maskz_loadu_epi8(mask, from));
+#else
+  Integers lanes{};
+  std::memcpy(&lanes, from, static_cast<size_t>(count) * sizeof lanes[0]);
+  return lanes;
+#endif
+}
+template <class Integers>
+inline void store_first(Integers lanes, void* to, int64_t count) {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+  const auto mask = static_cast<__mmask16>((1u << count) - 1);
+  if constexpr (sizeof(Integers) == 64)
+    _mm512_mask_storeu_epi32(to, mask, reinterpret_cast<__m512i>(lanes));
+  else if constexpr (sizeof(Integers) == 32)
+    _mm256_mask_storeu_epi16(to, mask, reinterpret_cast<__m256i>(lanes));
+  else
+    _mm_mask_storeu_epi8(to, mask, reinterpret_cast<__m128i>(lanes));
+#else
+  std::memcpy(to, &lanes, static_cast<size_t>(count) * sizeof lanes[0]);
+#endif
+}
+template <class Integers>
+inline Integers load_first(const void* from, AllLanes) {
+  Integers lanes;
+  std::memcpy(&lanes, from, sizeof lanes);
+  return lanes;
+}
+template <class Integers>
+inline void store_first(Integers lanes, void* to, AllLanes) {
+  std::memcpy(to, &lanes, sizeof lanes);
+}
+
+template <class Count>
+inline Vector load(const float* from, Count count) {
+  return reinterpret_cast<Vector>(load_first<VectorU32>(from, count));
+}
+template <class Count>
+inline Vector load(const Bf16* from, Count count) {
+  return reinterpret_cast<Vector>(widened(load_first<VectorU16>(from, count)) << 16);
+}
+template <class Count>
+inline void store(Vector lanes, float* to, Count count) {
+  store_first(reinterpret_cast<VectorU32>(lanes), to, count);
+}
+template <class Count>
+inline void store(Vector lanes, Bf16* to, Count count) {
+  store_first(rounded_to_bf16(lanes), to, count);
+}
+
+// function(first, lanes) for vectors that hold all of [0, elements) together. The last one may begin within the one
+// before it, so what the function writes must not depend on what was written.
+template <class Function>
+inline void for_each_vector(int64_t elements, const Function& function) {
+  if (elements < kLanes) return function(int64_t{0}, elements);
+  for (int64_t i = 0; i + kLanes <= elements; i += kLanes) function(i, AllLanes{});
+  if (elements % kLanes != 0) function(elements - kLanes, AllLanes{});
 }
 
 }  // namespace owt

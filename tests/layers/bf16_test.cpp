@@ -83,7 +83,7 @@ TEST_P(Bf16Test, ReluChoosesAsTheCpuDoes) {
 
 TEST_P(Bf16Test, MaxPoolChoosesAsTheCpuDoes) {
   for (const char* window : kWindows)
-    for (const int64_t channels : {5, 8, 24})
+    for (const int64_t channels : {5, 8, 24, 33, 64})
       expect_rounded(std::string("type='max_pool' ") + window, {2, 7, 8, channels}, device());
   expect_rounded("type='max_pool' kernel=17 stride=2", {1, 18, 19, 8}, device());
 }
@@ -91,7 +91,7 @@ TEST_P(Bf16Test, MaxPoolChoosesAsTheCpuDoes) {
 TEST_P(Bf16Test, MaxPoolChoosesAsTheCpuDoesAmongEqualAndSpecialValues) {
   const Values few = {1, 1, 2, 2, -0.0f, 0, -kInfinity, -kInfinity, -kInfinity, kNaN};
   for (const char* window : kWindows)
-    for (const int64_t channels : {5, 8}) {
+    for (const int64_t channels : {1, 3, 5, 8, 17, 33, 64}) {
       const Shape in{2, 9, 8, channels};
       Values x;
       for (int64_t i = 0; i < in.elements(); ++i) x.push_back(few[static_cast<size_t>((i * i + i / 7) % 10)]);

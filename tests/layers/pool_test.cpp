@@ -92,6 +92,21 @@ TEST_P(PoolTest, GivesTheDefinitionForEveryGeometry) {
     }
 }
 
+// Channels fill the vectors of every processor, or leave a part of the last one, or do not fill one.
+TEST_P(PoolTest, GivesTheDefinitionForEveryNumberOfChannels) {
+  for (const char* type : {"max_pool", "avg_pool"})
+    for (const int64_t channels : {1, 3, 15, 16, 17, 31, 32, 33, 70}) {
+      SCOPED_TRACE(std::string(type) + " of channels: " + std::to_string(channels));
+      const Shape in{2, 6, 7, channels}, out{2, 4, 4, channels};
+      const std::string keys = std::string("type='") + type + "' kernel=3 stride=2 pad=1 round='up'";
+      const std::vector<float> x = distinct_values(in.elements(), 3, 7);
+      const std::vector<float> y = Naive{3, 2, 1}.run(x, in, out, type == std::string("max_pool"));
+      Harness pool(keys, in, device());
+      EXPECT_THAT(pool.forward(x), testing::Pointwise(testing::FloatNear(1e-5f), y));
+      check_layer(keys, in, device(), {.samples = 20, .input_range = 0.015 * static_cast<double>(in.elements())});
+    }
+}
+
 TEST_P(PoolTest, KeepsTheLayerContractForEveryGeometry) {
   for (const Geometry& geometry : kGeometries) {
     // Inputs more than two steps of 0.01 apart, so that no difference moves a maximum.
@@ -113,6 +128,31 @@ TEST_P(PoolTest, FirstOfEqualMaximaGetsTheGradient) {
   EXPECT_THAT(pool.backward({5}), ElementsAre(5, 0, 0, 0));
   EXPECT_THAT(pool.forward({1, 0, 7, 7}), ElementsAre(7));
   EXPECT_THAT(pool.backward({5}), ElementsAre(0, 0, 5, 0));
+}
+
+TEST_P(PoolTest, FirstOfEqualMaximaAndLastOfNaNsGetsTheGradientInEveryChannel) {
+  const Naive naive{3, 2, 1};
+  const std::vector<float> few = {1, 1, 2, 2, -0.0f, 0, -kInfinity, -kInfinity, kInfinity, kNaN};
+  for (const int64_t channels : {3, 17, 33}) {
+    const Shape in{1, 7, 6, channels};
+    Harness pool("type='max_pool' kernel=3 stride=2 pad=1", in, device());
+    std::vector<float> x, dx(static_cast<size_t>(in.elements()), 0.0f), dy;
+    for (int64_t i = 0; i < in.elements(); ++i) x.push_back(few[static_cast<size_t>((i * i + i / 7) % 10)]);
+    for (int64_t i = 0; i < pool.out_shape().elements(); ++i) dy.push_back(static_cast<float>(i + 1));
+    for (size_t i = 0; i < dy.size(); ++i) {
+      const auto position = static_cast<int64_t>(i) / channels, c = static_cast<int64_t>(i) % channels;
+      size_t best = x.size();
+      naive.window(position / pool.out_shape()[2], in[1], [&](int64_t h) {
+        naive.window(position % pool.out_shape()[2], in[2], [&](int64_t w) {
+          const auto at = static_cast<size_t>((h * in[2] + w) * channels + c);
+          if (best == x.size() || x[at] > x[best] || std::isnan(x[at])) best = at;
+        });
+      });
+      dx[best] += dy[i];
+    }
+    pool.forward(x);
+    EXPECT_EQ(pool.backward(dy), dx) << channels << " channels";
+  }
 }
 
 TEST_P(PoolTest, TheLastPixelOfAWindowOfMoreThan256GetsItsGradientAlone) {
