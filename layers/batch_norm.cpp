@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
-#include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
+#include "src/core/simd.h"
 #include "src/core/threads.h"
 
 namespace owt {
@@ -15,6 +16,9 @@ namespace {
 
 constexpr int64_t kBatchNormGrain = 1 << 14;  // elements per thread that are worth waking it for
 constexpr int64_t kMostChunks = 32;           // positions are summed apart in as many
+
+template <int64_t number>
+using Count = std::integral_constant<int64_t, number>;
 
 // Two sums per channel over all positions, in double precision. Chunks of positions are summed apart and then
 // added in order; they depend on the shape only, so that the sums do not depend on the number of threads.
@@ -29,7 +33,9 @@ class ChannelSums {
   const double* first() const { return sums_.data(); }
   const double* second() const { return sums_.data() + channels_; }
 
-  // add(position, first, second) adds one position's values to the sums of all channels.
+  // add(position, count, first, second) adds the values of `count` positions to the sums of all channels, one by one.
+  // The count is known to the compiler, and most often 4: sums that are loaded and stored for each value take longer
+  // than the values.
   template <class Add>
   void run(const Add& add) {
     std::fill(sums_.begin(), sums_.end(), 0.0);
@@ -37,7 +43,9 @@ class ChannelSums {
       for (int64_t chunk = begin; chunk < end; ++chunk) {
         double* sums = sums_.data() + 2 * channels_ * chunk;
         const Slice part = split(positions_, static_cast<int>(chunks_), static_cast<int>(chunk));
-        for (int64_t p = part.begin; p < part.end; ++p) add(p, sums, sums + channels_);
+        int64_t p = part.begin;
+        for (; p + 4 <= part.end; p += 4) add(p, Count<4>{}, sums, sums + channels_);
+        for (; p < part.end; ++p) add(p, Count<1>{}, sums, sums + channels_);
       }
     });
     for (int64_t chunk = 1; chunk < chunks_; ++chunk)
@@ -98,21 +106,28 @@ class BatchNormOp : public Op {
     for (size_t c = 0; c < scale_.size(); ++c) scale_[c] = weight[c] * inverse_std_[c];
 
     const float *mean = mean_.data(), *scale = scale_.data();
-    for_each_position([&](int64_t i) {
-      for (int64_t c = 0; c < channels_; ++c) to[i + c] = (from[i + c] - mean[c]) * scale[c] + bias[c];
+    for_each_vector_of_positions([=](int64_t i, int64_t c, auto lanes) {
+      const Vector centred = load(from + i, lanes) - load(mean + c, lanes);
+      store(centred * load(scale + c, lanes) + load(bias + c, lanes), to + i, lanes);
     });
   }
 
   template <class T>
   void backward(const Pass& pass, const T* input, const T* gradient, T* dx) {
     const float* mean = mean_.data();
-    sums_.run([&](int64_t p, double* __restrict dy_sum, double* __restrict product_sum) {
-      const T *x_row = input + p * channels_, *dy_row = gradient + p * channels_;
-      for (int64_t c = 0; c < channels_; ++c) {
-        dy_sum[c] += static_cast<double>(float{dy_row[c]});
-        product_sum[c] += static_cast<double>(dy_row[c] * (x_row[c] - mean[c]));
-      }
-    });
+    sums_.run(
+        [=, channels = channels_](int64_t p, auto count, double* __restrict dy_sums, double* __restrict products) {
+          for (int64_t c = 0; c < channels; ++c) {
+            double dy_sum = dy_sums[c], product_sum = products[c];
+            for (int64_t i = 0; i < count; ++i) {
+              const float dy = gradient[(p + i) * channels + c], x = input[(p + i) * channels + c];
+              dy_sum += static_cast<double>(dy);
+              product_sum += static_cast<double>(dy * (x - mean[c]));
+            }
+            dy_sums[c] = dy_sum;
+            products[c] = product_sum;
+          }
+        });
     const double *dy_sum = sums_.first(), *product_sum = sums_.second();
     add_to_grad(params_.bias, [&](size_t c) { return dy_sum[c]; });
     add_to_grad(params_.weight, [&](size_t c) { return product_sum[c] * static_cast<double>(inverse_std_[c]); });
@@ -123,12 +138,16 @@ class BatchNormOp : public Op {
   // A sum of squares in double precision is exact enough to subtract the mean's from: inputs have 24 bits.
   template <class T>
   void measure(const T* x) {
-    sums_.run([&](int64_t p, double* __restrict sum, double* __restrict squares) {
-      const T* row = x + p * channels_;
-      for (int64_t c = 0; c < channels_; ++c) {
-        const auto value = static_cast<double>(float{row[c]});
-        sum[c] += value;
-        squares[c] += value * value;
+    sums_.run([=, channels = channels_](int64_t p, auto count, double* __restrict sums, double* __restrict squares) {
+      for (int64_t c = 0; c < channels; ++c) {
+        double sum = sums[c], square = squares[c];
+        for (int64_t i = 0; i < count; ++i) {
+          const auto value = static_cast<double>(float{x[(p + i) * channels + c]});
+          sum += value;
+          square += value * value;
+        }
+        sums[c] = sum;
+        squares[c] = square;
       }
     });
     const auto count = static_cast<double>(positions_);
@@ -166,17 +185,20 @@ class BatchNormOp : public Op {
       slope[c] = static_cast<float>(sums_.second()[c] / count / (var_[c] + eps_));
     }
     const float *mean = mean_.data(), *scale = scale_.data(), *shift = dy_mean.data(), *tilt = slope.data();
-    for_each_position([&](int64_t i) {
-      for (int64_t c = 0; c < channels_; ++c)
-        dx[i + c] = scale[c] * (dy[i + c] - shift[c] - (x[i + c] - mean[c]) * tilt[c]);
+    for_each_vector_of_positions([=](int64_t i, int64_t c, auto lanes) {
+      const Vector centred = load(x + i, lanes) - load(mean + c, lanes), gradient = load(dy + i, lanes);
+      const Vector change = gradient - load(shift + c, lanes) - centred * load(tilt + c, lanes);
+      store(load(scale + c, lanes) * change, dx + i, lanes);
     });
   }
 
-  // function(index of the first channel's element), shared among the threads.
+  // function(index of the first element, its channel, lanes) for all positions, shared among the threads. The last ones
+  // come first: those are what the sums left in the cache.
   template <class Function>
-  void for_each_position(const Function& function) {
+  void for_each_vector_of_positions(const Function& function) {
     parallel_for(positions_, kBatchNormGrain / std::max<int64_t>(1, channels_), [&](int64_t begin, int64_t end) {
-      for (int64_t p = begin; p < end; ++p) function(p * channels_);
+      for (int64_t p = end; p-- > begin;)
+        for_each_vector(channels_, [&](int64_t c, auto lanes) { function(p * channels_ + c, c, lanes); });
     });
   }
 
