@@ -4,10 +4,10 @@
 #include <cmath>
 #include <vector>
 
-#include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/grid.h"
+#include "src/core/simd.h"
 #include "src/core/threads.h"
 
 namespace owt {
@@ -17,27 +17,31 @@ constexpr int64_t kLrnGrain = 1 << 13;  // elements per thread that are worth wa
 
 // s^-beta for the exponents that square roots reach, and for any.
 struct PowerHalf {
-  float operator()(float s) const { return 1.0f / std::sqrt(s); }
+  Vector operator()(Vector s) const { return 1.0f / square_root(s); }
 };
 struct PowerThreeQuarters {
-  float operator()(float s) const {
-    const float root = std::sqrt(s);
-    return 1.0f / (root * std::sqrt(root));
+  Vector operator()(Vector s) const {
+    const Vector root = square_root(s);
+    return 1.0f / (root * square_root(root));
   }
 };
 struct PowerOne {
-  float operator()(float s) const { return 1.0f / s; }
+  Vector operator()(Vector s) const { return 1.0f / s; }
 };
 struct PowerAny {
   float beta;
-  float operator()(float s) const { return std::pow(s, -beta); }
+  Vector operator()(Vector s) const {
+    for (int i = 0; i < kLanes; ++i) s[i] = std::pow(s[i], -beta);
+    return s;
+  }
 };
 
-// sums[c] = terms[c] + ... + terms[c + size - 1]
-void sum_windows(const float* __restrict terms, int64_t size, int64_t channels, float* __restrict sums) {
-  for (int64_t c = 0; c < channels; ++c) sums[c] = terms[c];
-  for (int64_t j = 1; j < size; ++j)
-    for (int64_t c = 0; c < channels; ++c) sums[c] += terms[c + j];
+// terms[0] + ... + terms[size - 1] for each lane's terms, which begin one behind those of the lane before it.
+template <class Count>
+Vector sum_window(const float* terms, int64_t size, Count lanes) {
+  Vector sum = load(terms, lanes);
+  for (int64_t j = 1; j < size; ++j) sum += load(terms + j, lanes);
+  return sum;
 }
 
 template <class Power>
@@ -55,9 +59,11 @@ class LrnOp : public Op {
       using T = decltype(element);
       const T* from = x.data<T>();
       T* to = y.data<T>();
-      for_each_position([&](int64_t i, Scratch& scratch) {
-        scales(from + i, scratch);
-        for (int64_t c = 0; c < channels_; ++c) to[i + c] = from[i + c] * power_(scratch.scales[c]);
+      for_each_position([&](int64_t i, const Scratch& scratch) {
+        square(from + i, scratch);
+        for_each_vector(channels_, [&](int64_t c, auto lanes) {
+          store(load(from + i + c, lanes) * power_(scale(scratch, c, lanes)), to + i + c, lanes);
+        });
       });
     });
   }
@@ -68,10 +74,9 @@ class LrnOp : public Op {
       using T = decltype(element);
       const T *input = x.data<T>(), *gradient = dy.data<T>();
       T* to = dx->data<T>();
-      for_each_position([&](int64_t i, Scratch& scratch) {
-        scales(input + i, scratch);
+      for_each_position([&](int64_t i, const Scratch& scratch) {
+        square(input + i, scratch);
         direct_term(input + i, gradient + i, scratch);
-        sum_windows(scratch.terms, settings_.size, channels_, scratch.scales);
         subtract_neighbours(input + i, scratch, to + i);
       });
     });
@@ -80,7 +85,7 @@ class LrnOp : public Op {
  private:
   // Buffers for one position; squares and terms have zeros on both sides.
   struct Scratch {
-    float *squares, *terms, *scales, *direct;
+    float *squares, *terms, *direct;
   };
 
   int64_t left() const { return settings_.size / 2; }  // channels of a window before its own
@@ -90,44 +95,45 @@ class LrnOp : public Op {
   void for_each_position(const Function& function) {
     parallel_for(positions_, kLrnGrain / std::max<int64_t>(1, channels_), [&](int64_t begin, int64_t end) {
       const auto padded = static_cast<size_t>(channels_ + settings_.size - 1);
-      const auto channels = static_cast<size_t>(channels_);
-      std::vector<float> memory(2 * padded + 2 * channels, 0.0f);
-      float* const behind = memory.data() + 2 * padded;
-      Scratch scratch{memory.data(), memory.data() + padded, behind, behind + channels};
+      std::vector<float> memory(2 * padded + static_cast<size_t>(channels_), 0.0f);
+      const Scratch scratch{memory.data(), memory.data() + padded, memory.data() + 2 * padded};
       for (int64_t i = begin; i < end; ++i) function(i * channels_, scratch);
     });
   }
 
   template <class T>
-  void scales(const T* __restrict x, Scratch& scratch) const {
-    float* __restrict squares = scratch.squares + left();
-    for (int64_t c = 0; c < channels_; ++c) squares[c] = x[c] * x[c];
-    float* __restrict s = scratch.scales;
-    sum_windows(scratch.squares, settings_.size, channels_, s);
-    for (int64_t c = 0; c < channels_; ++c) s[c] = settings_.k + per_size_ * s[c];
+  void square(const T* x, const Scratch& scratch) const {
+    for_each_vector(channels_, [&](int64_t c, auto lanes) {
+      const Vector value = load(x + c, lanes);
+      store(value * value, scratch.squares + left() + c, lanes);
+    });
+  }
+
+  template <class Count>
+  Vector scale(const Scratch& scratch, int64_t c, Count lanes) const {
+    return settings_.k + per_size_ * sum_window(scratch.squares + c, settings_.size, lanes);
   }
 
   // dx = dy * s^-beta, and dy * x * s^(-beta - 1) for the sums over the windows that hold a channel. Those
   // windows mirror the channel's own, so the zeros before the first term are as many as its window has
   // channels behind it.
   template <class T>
-  void direct_term(const T* __restrict x, const T* __restrict dy, Scratch& scratch) const {
-    const float* __restrict s = scratch.scales;
-    float* __restrict terms = scratch.terms + settings_.size - 1 - left();
-    float* __restrict kept = scratch.direct;
-    for (int64_t c = 0; c < channels_; ++c) {
-      const float direct = dy[c] * power_(s[c]);
-      kept[c] = direct;
-      terms[c] = direct * x[c] / s[c];
-    }
+  void direct_term(const T* x, const T* dy, const Scratch& scratch) const {
+    float* const terms = scratch.terms + settings_.size - 1 - left();
+    for_each_vector(channels_, [&](int64_t c, auto lanes) {
+      const Vector s = scale(scratch, c, lanes), direct = load(dy + c, lanes) * power_(s);
+      store(direct, scratch.direct + c, lanes);
+      store(direct * load(x + c, lanes) / s, terms + c, lanes);
+    });
   }
 
   template <class T>
-  void subtract_neighbours(const T* __restrict x, const Scratch& scratch, T* __restrict dx) const {
+  void subtract_neighbours(const T* x, const Scratch& scratch, T* dx) const {
     const float factor = 2 * settings_.beta * per_size_;
-    const float* __restrict direct = scratch.direct;
-    const float* __restrict sums = scratch.scales;
-    for (int64_t c = 0; c < channels_; ++c) dx[c] = direct[c] - factor * x[c] * sums[c];
+    for_each_vector(channels_, [&](int64_t c, auto lanes) {
+      const Vector sum = sum_window(scratch.terms + c, settings_.size, lanes);
+      store(load(scratch.direct + c, lanes) - factor * load(x + c, lanes) * sum, dx + c, lanes);
+    });
   }
 
   LrnSettings settings_;

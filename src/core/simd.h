@@ -70,6 +70,17 @@ inline Vector larger(Vector a, Vector b) {
 #endif
 }
 
+inline Vector square_root(Vector lanes) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_sqrt_ps(kEvery, lanes);
+#elif defined(__AVX2__)
+  return _mm256_sqrt_ps(lanes);
+#else
+  for (int i = 0; i < kLanes; ++i) lanes[i] = __builtin_sqrtf(lanes[i]);
+  return lanes;
+#endif
+}
+
 inline Vector load(const float* from) {
   Vector lanes;
   std::memcpy(&lanes, from, sizeof lanes);
