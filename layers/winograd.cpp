@@ -169,8 +169,8 @@ std::unique_ptr<ConvPass> make_convolution(DType products, bool three, bool f32_
     if (products == DType::kBF16) return std::make_unique<Winograd<Bf16, Bf16, 2, 3>>(arguments...);
   if (three && f32_images) return std::make_unique<Winograd<float, float, 4, 3>>(arguments...);
   if (three) return std::make_unique<Winograd<Bf16, float, 4, 3>>(arguments...);
-  if (f32_images) return std::make_unique<Winograd<float, float, 2, 5>>(arguments...);
-  return std::make_unique<Winograd<Bf16, float, 2, 5>>(arguments...);
+  if (f32_images) return std::make_unique<Winograd<float, float, 4, 5>>(arguments...);
+  return std::make_unique<Winograd<Bf16, float, 4, 5>>(arguments...);
 }
 
 bool suits(const ConvGeometry& g) {

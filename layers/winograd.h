@@ -1,10 +1,10 @@
 // Convolutions of stride 1 by Winograd's algorithm F(m x m, r x r) (Lavin and Gray 2015): images are cut into tiles
 // that overlap by r - 1 pixels; a tile, the weights and the outputs are transformed so that (m + r - 1)^2 products of
-// matrices replace the (m r)^2 of the sum itself. F(4x4, 3x3) needs 4 times, F(2x2, 5x5) 2.8 times and F(2x2, 3x3)
+// matrices replace the (m r)^2 of the sum itself. F(4x4, 3x3) needs 4 times, F(4x4, 5x5) 6.25 times and F(2x2, 3x3)
 // 2.25 times fewer multiplications.
 //
 // The products are of f32, or of bf16 with sums of f32: then the transformed factors are rounded once more, which
-// F(2x2, 3x3) bears and the others do not (relative errors of 0.3, 2 and 2 percent).
+// F(2x2, 3x3) bears (a relative error of 0.3 percent) and the others do not (2 percent and more).
 #pragma once
 
 #include <memory>

@@ -89,7 +89,7 @@ class Square {
   // The lanes from a channel on, of which so many are left.
   void load(int64_t channel, int64_t left, Vector (&values)[kSide * kSide]) const {
     if (left >= kLanes) {
-#pragma GCC unroll 36
+#pragma GCC unroll 64
       for (int i = 0; i < kSide * kSide; ++i) values[i] = owt::load(pixels_[i] + channel);
     } else {
       for (int i = 0; i < kSide * kSide; ++i) values[i] = load_part(pixels_[i] + channel, left);

@@ -16,7 +16,7 @@ struct Winograd1d {
   double output_t[kPoints][kOutputs]{}, weights_t[kTaps][kPoints]{};
 
   constexpr Winograd1d() {
-    constexpr double points[] = {0, 1, -1, 2, -2};
+    constexpr double points[] = {0, 1, -1, 2, -2, 0.5, -0.5};
     for (int i = 0; i < kPoints; ++i) fill_point(i, points);
     for (int i = 0; i < kPoints; ++i) {
       for (int k = 0; k < kOutputs; ++k) output_t[i][k] = output[k][i];

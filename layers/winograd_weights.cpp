@@ -149,8 +149,8 @@ std::unique_ptr<ConvPass> make_winograd_weights(const ConvShape& shape, DType pr
     if (products == DType::kBF16) return std::make_unique<WinogradWeights<Bf16, Bf16, 2, 3>>(shape);
   if (three && f32_images) return std::make_unique<WinogradWeights<float, float, 4, 3>>(shape);
   if (three) return std::make_unique<WinogradWeights<Bf16, float, 4, 3>>(shape);
-  if (f32_images) return std::make_unique<WinogradWeights<float, float, 2, 5>>(shape);
-  return std::make_unique<WinogradWeights<Bf16, float, 2, 5>>(shape);
+  if (f32_images) return std::make_unique<WinogradWeights<float, float, 4, 5>>(shape);
+  return std::make_unique<WinogradWeights<Bf16, float, 4, 5>>(shape);
 }
 
 }  // namespace owt
