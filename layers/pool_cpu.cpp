@@ -128,6 +128,18 @@ void store_places(VectorU32 places, uint32_t* to, Count lanes) {
   store_first(places, to, lanes);
 }
 
+constexpr int kHalves = 2 * kLanes;
+typedef int16_t Halves __attribute__((vector_size(2 * kHalves)));
+typedef uint8_t HalvesAsBytes __attribute__((vector_size(kHalves)));
+
+// Whether a comparison is true in any lane.
+bool any(Halves comparison) {
+  uint64_t bits[sizeof comparison / sizeof(uint64_t)], all = 0;
+  std::memcpy(bits, &comparison, sizeof comparison);
+  for (const uint64_t some : bits) all |= some;
+  return all != 0;
+}
+
 // Index: which position of its window a maximum came from, counted in row order.
 template <class Index>
 class MaxPoolOp : public Op {
@@ -162,13 +174,47 @@ class MaxPoolOp : public Op {
       const uint32_t place = p_.place(oh, ow, down.begin, across.begin);
       const int64_t out = p_.output(row, oh, ow);
       with_extents(down.end - down.begin, across.end - across.begin, [&](auto height, auto width) {
-        for_each_vector(p_.channels, [&](int64_t c, auto lanes) {
+        const int64_t done = run_wide<kKeepPlaces>(corner, height, width, place, y + out, places_.data() + out);
+        if (done == p_.channels) return;
+        for_each_vector(p_.channels - done, [&](int64_t i, auto lanes) {
+          const int64_t c = done + i;
           const auto [largest, from] = maximum<kKeepPlaces>(corner + c, height, width, place, lanes);
           store(largest, y + out + c, lanes);
           if (kKeepPlaces) store_places(from, places_.data() + out + c, lanes);
         });
       });
     });
+  }
+
+  // The first channels of a window of bf16, twice as many at once as f32 has room for. Returns how many are done: none
+  // where there is a NaN among them. bf16 are compared as whole numbers, which they are but for their sign, and -0
+  // becomes 0.
+  template <bool kKeepPlaces, class T, class Height, class Width>
+  int64_t run_wide(const T* x, Height height, Width width, uint32_t first, T* y, Index* places) const {
+    if constexpr (std::is_same_v<T, Bf16> && sizeof(Index) == 1) {
+      if (p_.channels < kHalves) return 0;
+      Halves magnitudes{};  // of all the largest one
+      int64_t c = 0;
+      for (; c + kHalves <= p_.channels; c += kHalves) {
+        Halves largest = Halves{} - int16_t{0x7f80}, from = Halves{} + static_cast<int16_t>(first);  // minus infinity
+        for (int64_t h = 0; h < height; ++h)
+          for (int64_t w = 0; w < width; ++w) {
+            const auto place = static_cast<int16_t>(static_cast<int64_t>(first) + h * p_.window.kernel + w);
+            Halves bits;
+            std::memcpy(&bits, x + (h * p_.width + w) * p_.channels + c, sizeof bits);
+            const Halves magnitude = bits & int16_t{0x7fff}, here = bits < 0 ? -magnitude : magnitude;
+            magnitudes = magnitudes > magnitude ? magnitudes : magnitude;
+            if (kKeepPlaces) from = here > largest ? Halves{} + place : from;
+            largest = here > largest ? here : largest;
+          }
+        const Halves value = largest < 0 ? -largest | int16_t{-0x8000} : largest;
+        std::memcpy(y + c, &value, sizeof value);
+        const auto bytes = __builtin_convertvector(from, HalvesAsBytes);
+        if (kKeepPlaces) std::memcpy(places + c, &bytes, sizeof bytes);
+      }
+      return any(magnitudes > int16_t{0x7f80}) ? 0 : c;
+    }
+    return 0;
   }
 
   struct Maximum {
