@@ -1,4 +1,5 @@
-// Which algorithm computes a pass of a convolution on the CPU: direct, by oneDNN, or Winograd's (layers/winograd.h).
+// Which algorithm computes a pass of a convolution on the CPU: direct, by oneDNN, own products for images with few
+// channels (layers/few_channel_conv.h), or Winograd's (layers/winograd.h).
 //
 // The better one is found by measuring, once per geometry, pass, type and team size. The choices decide the last bits
 // of a result, so all ranks of a process share one table, the processes of a run follow one of them
@@ -16,10 +17,11 @@ namespace owt {
 enum class ConvAlgorithm {
   kAuto,  // measure, take the faster one
   kDirect,
+  kFewChannels,   // of images
   kWinogradBf16,  // with factors of bf16
   kWinograd,      // with factors of f32
 };
-const char* name_of(ConvAlgorithm algorithm);                // "auto", "direct", "winograd-bf16", "winograd"
+const char* name_of(ConvAlgorithm algorithm);                // "auto", "direct", "few-channels", "winograd" ...
 ConvAlgorithm conv_algorithm_from(const std::string& name);  // throws Error for another name
 
 class ConvChoices {

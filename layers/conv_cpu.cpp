@@ -6,6 +6,7 @@
 
 #include "layers/conv.h"
 #include "layers/conv_algorithm.h"
+#include "layers/few_channel_conv.h"
 #include "layers/onednn_conv.h"
 #include "layers/prepared_op.h"
 #include "layers/widened.h"
@@ -21,12 +22,13 @@ namespace {
 // Null where the algorithm cannot compute the pass.
 std::unique_ptr<ConvPass> make_pass(const ConvShape& shape, PassKind kind, ConvAlgorithm algorithm) {
   if (algorithm == ConvAlgorithm::kDirect) return make_onednn_conv(shape, kind);
+  if (algorithm == ConvAlgorithm::kFewChannels) return make_few_channel_conv(shape, kind);
   return make_winograd(shape, kind, algorithm == ConvAlgorithm::kWinogradBf16 ? DType::kBF16 : DType::kF32);
 }
 
 ConvChoices::Candidates candidates(const ConvShape& shape, PassKind kind) {
   ConvChoices::Candidates found{ConvAlgorithm::kDirect};
-  for (const auto algorithm : {ConvAlgorithm::kWinogradBf16, ConvAlgorithm::kWinograd})
+  for (const auto algorithm : {ConvAlgorithm::kFewChannels, ConvAlgorithm::kWinogradBf16, ConvAlgorithm::kWinograd})
     if (make_pass(shape, kind, algorithm)) found.push_back(algorithm);
   return found;
 }

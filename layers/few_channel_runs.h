@@ -1,0 +1,147 @@
+// What the passes of few_channel_conv.h have in common: a convolution as products of runs, and where the runs lie.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "layers/conv_pass.h"
+#include "layers/conv_workspace.h"
+#include "layers/micro_gemm.h"
+#include "src/core/threads.h"
+
+namespace owt::few_channel {
+
+// Elements in a unit of 32 bits.
+template <class Element>
+inline constexpr int64_t kPerUnit = static_cast<int64_t>(sizeof(float) / sizeof(Element));
+
+inline constexpr int kMostVectors = kLanes == 16 ? 4 : 2;  // of outputs, whose sums are in registers at once
+
+inline int64_t quotient_up(int64_t dividend, int64_t divisor) { return (dividend + divisor - 1) / divisor; }
+
+// Outputs whose sums are computed at once.
+struct Block {
+  int64_t first;
+  int vectors;    // 1 to kMostVectors
+  int64_t count;  // of outputs; the last vector may have more lanes
+};
+
+// Lengths are in elements.
+struct Runs {
+  explicit Runs(const ConvGeometry& geometry);
+
+  ConvGeometry g;
+  int64_t length, stride;  // of a run; from the run of one column of y to that of the next
+  int64_t row;             // of an image, with as many zeros at both ends as the columns of y need
+  int64_t zeros, copied;   // how many of `row` come before the image, and how many are the image
+  std::vector<Block> blocks;
+  int64_t lanes;  // outputs, filled up to whole vectors
+};
+
+// 0 to `total` in parts of almost the same size, none larger than `most`: function(first, size) of each.
+template <class Function>
+void in_parts(int64_t total, int64_t most, const Function& function) {
+  const int64_t count = quotient_up(total, most), size = total / count, larger = total % count;
+  for (int64_t part = 0, first = 0; part < count; ++part) {
+    const int64_t here = size + (part < larger);
+    function(first, static_cast<int>(here));
+    first += here;
+  }
+}
+
+// function(std::integral_constant<int, n>) for 1 <= n <= kMost.
+template <int kMost, class Function>
+void with_constant(int n, const Function& function) {
+  if constexpr (kMost > 1)
+    if (n < kMost) return with_constant<kMost - 1>(n, function);
+  function(std::integral_constant<int, kMost>{});
+}
+
+// function(thread, rows of y) for equal parts of all rows of y, one for each of `threads` threads.
+template <class Function>
+void split_rows(const Runs& runs, int64_t images, int64_t threads, const Function& function) {
+  const int64_t rows = images * runs.g.out_h;
+  parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) function(t, split(rows, static_cast<int>(threads), static_cast<int>(t)));
+  });
+}
+
+// function(image, first, count) for rows first to first + count of y, at most `most` of one image at once.
+template <class Function>
+void by_image(const Runs& runs, Slice rows, int64_t most, const Function& function) {
+  for (int64_t i = rows.begin, count; i < rows.end; i += count) {
+    const int64_t first = i % runs.g.out_h;
+    count = std::min({most, runs.g.out_h - first, rows.end - i});
+    function(i / runs.g.out_h, first, count);
+  }
+}
+
+// Row i of an image with the zeros around it, which are all there is where i is not inside.
+template <class Element>
+void copy_row(const Runs& runs, const Element* image, int64_t i, Element* to) {
+  const bool inside = i >= 0 && i < runs.g.in_h;
+  const int64_t zeros = inside ? runs.zeros : runs.row, copied = inside ? runs.copied : 0;
+  std::fill_n(to, zeros, Element{});
+  if (inside) std::copy_n(image + i * runs.g.in_w * runs.g.in_c, copied, to + zeros);
+  std::fill(to + zeros + copied, to + runs.row, Element{});
+}
+
+// The rows of an image that some rows of y look at, each copied once, into a ring.
+template <class Stored>
+class Window {
+ public:
+  Window(const Runs& runs, int64_t slots, Stored* memory)
+      : slots_(slots), row_(elements_of_row(runs)), memory_(memory) {}
+  static int64_t elements_of_row(const Runs& runs) { return quotient_up(runs.row, 32) * 32; }
+
+  void begin_image() { next_ = kBeforeAll; }
+  // Is rows first to first + count of the image now, no more than there are slots; `first` does not decrease within an
+  // image. enter(i, to) writes row i, which may lie outside the image.
+  template <class Enter>
+  void move(int64_t first, int64_t count, const Enter& enter) {
+    for (next_ = std::max(next_, first); next_ < first + count; ++next_) enter(next_, at(slot(next_)));
+    begin_ = slot(first);
+  }
+  // Row r of the window.
+  const Stored* operator[](int64_t r) const { return at(begin_ + r < slots_ ? begin_ + r : begin_ + r - slots_); }
+
+ private:
+  static constexpr int64_t kBeforeAll = -(int64_t{1} << 32);
+
+  int64_t slot(int64_t i) const { return (i - kBeforeAll) % slots_; }
+  Stored* at(int64_t slot) const { return memory_ + slot * row_; }
+
+  int64_t slots_, row_, begin_ = 0, next_ = kBeforeAll;
+  Stored* memory_;
+};
+
+// A step of multiply_add() in which each pair of a is a lower half only, of bf16; nothing behind it is read.
+template <int kRows, int kVectors>
+[[gnu::always_inline]] inline void multiply_add_halves(Vector (&sum)[kRows][kVectors], const Bf16* a, int64_t a_row,
+                                                       const void* b) {
+  uint32_t pairs[kRows];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) pairs[r] = a[r * a_row].bits;
+  multiply_add<Bf16>(sum, pairs, sizeof(uint32_t), 0, b, 0, 1);
+}
+
+// Memory for so many elements, until another convolution runs.
+template <class Element>
+Element* workspace(int64_t elements) {
+  const size_t bytes = static_cast<size_t>(elements) * sizeof(Element);
+  return static_cast<Element*>(conv_workspace(ConvBuffer::kScratchpad, bytes));
+}
+
+template <template <class> class ConvPassOf>
+std::unique_ptr<ConvPass> make_of_element(const ConvShape& shape) {
+  std::unique_ptr<ConvPass> pass;
+  with_cpu_element(shape.images, [&](auto element) { pass = std::make_unique<ConvPassOf<decltype(element)>>(shape); });
+  return pass;
+}
+
+std::unique_ptr<ConvPass> make_forward(const ConvShape& shape);
+std::unique_ptr<ConvPass> make_backward_weights(const ConvShape& shape);
+
+}  // namespace owt::few_channel
