@@ -53,15 +53,22 @@ class DropoutOp : public Op {
   // kept[j] for elements first + j. A Philox block holds four elements' numbers: whole blocks in the middle.
   void draw_row(const Philox& random, uint64_t first, uint64_t count, uint8_t* kept) const {
     uint64_t j = 0;
-    for (; j < count && (first + j) % 4 != 0; ++j) kept[j] = keeps(random.bits(first + j));
-    for (; j + 4 <= count; j += 4) {
-      const auto bits = random.block((first + j) / 4);
-      for (uint64_t lane = 0; lane < 4; ++lane) kept[j + lane] = keeps(bits[lane]);
-    }
-    for (; j < count; ++j) kept[j] = keeps(random.bits(first + j));
+    for (; j < count && (first + j) % 4 != 0; ++j) kept[j] = keeps(random.bits(first + j), threshold_);
+    const uint64_t blocks = (count - j) / 4;
+    draw_blocks(random, (first + j) / 4, blocks, threshold_, kept + j);
+    for (j += 4 * blocks; j < count; ++j) kept[j] = keeps(random.bits(first + j), threshold_);
   }
 
-  uint8_t keeps(uint32_t bits) const { return bits >> 8 >= threshold_; }
+  // flatten: the compiler makes vectors of blocks where it sees the generator as a part of the loop.
+  [[gnu::flatten]] static void draw_blocks(const Philox& random, uint64_t first, uint64_t blocks, uint32_t threshold,
+                                           uint8_t* kept) {
+    for (uint64_t block = 0; block < blocks; ++block) {
+      const auto bits = random.block(first + block);
+      for (uint64_t lane = 0; lane < 4; ++lane) kept[4 * block + lane] = keeps(bits[lane], threshold);
+    }
+  }
+
+  static uint8_t keeps(uint32_t bits, uint32_t threshold) { return bits >> 8 >= threshold; }
 
   void scale_kept(const Tensor& x, Tensor& y) const {
     with_cpu_element(x.dtype(), [&](auto element) {
