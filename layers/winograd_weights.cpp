@@ -7,8 +7,9 @@
 namespace owt {
 namespace {
 
-// The sums over tiles of products of transformed x and dy are the transformed gradient. Portions of tiles are
-// transformed, then multiplied plane by plane.
+// The sums over tiles of products of transformed x and dy are the transformed gradient. A job has a part of the tiles and
+// a part of the panels of x's channels, and sums of its own: nothing travels between cores until all tiles are summed.
+// It transforms a portion of tiles, then multiplies it plane by plane.
 template <class Image, class Element, int kOutputs, int kTaps>
 class WinogradWeights : public ConvPass {
   static constexpr const auto& k1d = kWinograd1d<kOutputs, kTaps>;
@@ -21,97 +22,120 @@ class WinogradWeights : public ConvPass {
       : g_(shape.geometry),
         tiling_{shape.rows, g_.out_h, g_.out_w, kOutputs},
         zeros_(static_cast<size_t>(std::max(g_.in_c, g_.out_c)), Image(0.0f)) {
-    units_ = std::min(round_up(tiling_.tiles(), kParts) / kParts,
-                      std::max<int64_t>(kPortionBytes / (4 * kPlanes * (ins_ + outs_)), 128));
+    const int64_t team = team_size(), panels = ins_ / width_;
+    tile_parts_ = std::clamp<int64_t>(kMostSumBytes / (kPlanes * sum_plane()), 1, std::min(team, all_units()));
+    panel_parts_ = std::min((team + tile_parts_ - 1) / tile_parts_, panels);
+    const int64_t all = round_up(all_units(), tile_parts_) / tile_parts_,
+                  worth_it = std::max<int64_t>(ins_ * outs_ / (2 * (ins_ + outs_)), 32),
+                  cached = kCachedBytes / (4 * kPlanes * (ins_ + outs_));
+    units_ = std::min(all, std::max(worth_it, cached));
   }
 
   void backward_weights(const void* x, const void* dy, float beta, float* weights, float bias_beta,
                         float* bias) const override {
     const Images<const Image> inputs{static_cast<const Image*>(x), tiling_.rows, g_.in_h, g_.in_w, g_.in_c},
         outputs{static_cast<const Image*>(dy), tiling_.rows, g_.out_h, g_.out_w, g_.out_c};
-    char* const workspace = static_cast<char*>(conv_workspace(ConvBuffer::kTiles, bytes()));
-    for (int64_t first = 0; first < tiling_.tiles(); first += units_ * kParts) {
-      parallel_for(units_, 4, [&](int64_t begin, int64_t end) {
-        for (int64_t unit = begin; unit < end; ++unit) {
-          const int64_t tile = first + unit * kParts;
-          enter<kSide>(inputs, g_.top, g_.left, k1d.input, tile, workspace + unit * 4 * width_, width_, x_plane());
-          enter<kOutputs>(outputs, 0, 0, k1d.output_t, tile, workspace + dy_place() + unit * 4 * outs_, outs_,
-                          dy_plane());
-        }
-      });
-      with_panel(panel_vectors(ins_), [&](auto vectors) { add_products<vectors()>(first == 0, workspace); });
-    }
-    leave(workspace + sums_place(), beta, weights);
+    const int64_t sum_bytes = kPlanes * sum_plane(), job_bytes = sum_bytes + kPlanes * (x_plane() + dy_plane()),
+                  jobs = tile_parts_ * panel_parts_;
+    char* const workspace =
+        static_cast<char*>(conv_workspace(ConvBuffer::kTiles, static_cast<size_t>(jobs * job_bytes)));
+    parallel_for(jobs, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t job = begin; job < end; ++job)
+        sum(inputs, outputs, job / panel_parts_, job % panel_parts_, workspace + job * job_bytes);
+    });
+    leave(workspace, panel_parts_ * job_bytes, job_bytes, beta, weights);
     if (bias) add_bias(outputs, bias_beta, bias);
   }
 
  private:
-  // A portion's factors and the sums of 256 x 256 channels fit into the caches of two cores.
-  static constexpr int64_t kPortionBytes = int64_t{4} << 20;
+  static constexpr int64_t kCachedBytes = int64_t{1} << 20;  // of factors
+  static constexpr int64_t kMostSumBytes = int64_t{256} << 20;
 
-  // Where planes lie in the workspace, in bytes; they begin at different lines of the caches.
+  int64_t all_units() const { return round_up(tiling_.tiles(), kParts) / kParts; }
+
+  // A job's memory: sums, x, dy; the planes of each begin at different lines of the caches. In bytes.
+  int64_t sum_plane() const { return outs_ * ins_ * 4 + 64; }
   int64_t x_plane() const { return units_ * ins_ * 4 + 64; }
   int64_t dy_plane() const { return units_ * outs_ * 4 + 64; }
-  int64_t sum_plane() const { return outs_ * ins_ * 4 + 64; }
-  int64_t dy_place() const { return kPlanes * x_plane(); }
-  int64_t sums_place() const { return dy_place() + kPlanes * dy_plane(); }
-  size_t bytes() const { return static_cast<size_t>(sums_place() + kPlanes * sum_plane()); }
 
+  void sum(const Images<const Image>& inputs, const Images<const Image>& outputs, int64_t tile_part, int64_t panel_part,
+           char* sums) const {
+    const Slice units = split(all_units(), static_cast<int>(tile_parts_), static_cast<int>(tile_part)),
+                panels = split(ins_ / width_, static_cast<int>(panel_parts_), static_cast<int>(panel_part));
+    char *x = sums + kPlanes * sum_plane(), *dy = x + kPlanes * x_plane();
+    for (int64_t first = units.begin; first < units.end; first += units_) {
+      const int64_t count = std::min(units_, units.end - first);
+      for (int64_t unit = 0; unit < count; ++unit) {
+        const int64_t tile = (first + unit) * kParts;
+        for (int64_t panel = panels.begin; panel < panels.end; ++panel)
+          enter<kSide>(inputs, g_.top, g_.left, panel * width_, width_, k1d.input, tile,
+                       x + 4 * width_ * (panel * units_ + unit), x_plane());
+        enter<kOutputs>(outputs, 0, 0, 0, outs_, k1d.output_t, tile, dy + unit * 4 * outs_, dy_plane());
+      }
+      with_panel(panel_vectors(ins_), [&](auto vectors) {
+        for (int p = 0; p < kPlanes; ++p)
+          for (int64_t panel = panels.begin; panel < panels.end; ++panel)
+            add_products<vectors()>(x + p * x_plane() + 4 * width_ * panel * units_, dy + p * dy_plane(), count,
+                                    first == units.begin,
+                                    reinterpret_cast<float*>(sums + p * sum_plane()) + panel * width_);
+      });
+    }
+  }
+
+  // The channels from `first` on, `width` of them at most.
   template <int kWide, int kColumns>
-  void enter(const Images<const Image>& images, int64_t top, int64_t left, const double (&matrix)[kSide][kColumns],
-             int64_t tile, char* to, int64_t width, int64_t plane) const {
+  void enter(const Images<const Image>& images, int64_t top, int64_t left, int64_t first, int64_t width,
+             const double (&matrix)[kSide][kColumns], int64_t tile, char* to, int64_t plane) const {
     const auto square = [&](int64_t index) {
       const Tiling::Place at = tiling_.place(index);
       return Square<kWide, Image>(images, index < tiling_.tiles(), {at.image, at.y - top, at.x - left}, zeros_.data());
     };
     const Square<kWide, Image> squares[] = {square(tile), square(tile + kParts - 1)};
-    for (int64_t c = 0; c < images.channels; c += kLanes, to += 4 * kLanes) {
+    for (int64_t c = first; c < std::min(first + width, images.channels); c += kLanes, to += 4 * kLanes) {
       Vector values[kWide * kWide], planes[kParts][kPlanes];
       for (int part = 0; part < kParts; ++part) {
         squares[part].load(c, images.channels - c, values);
         transform2d(matrix, values, planes[part]);
       }
       for (int p = 0; p < kPlanes; ++p) store_unit(planes, p, to + p * plane);
-      if ((c + kLanes) % width == 0) to += 4 * width * (units_ - 1);
     }
   }
 
-  // sums[plane][out][in] += dy[plane][unit][out] * x[plane][unit][in]
+  // sums[out][in of the panel] += dy[unit][out] * x[unit][in of the panel]
   template <int kVectors>
-  void add_products(bool first, char* workspace) const {
-    const int64_t panels = ins_ / (kVectors * kLanes);
-    parallel_for(kPlanes * panels, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t job = begin; job < end; ++job) {
-        const int64_t p = job / panels, c = job % panels * kVectors * kLanes;
-        const char *x = workspace + p * x_plane() + 4 * c * units_, *dy = workspace + dy_place() + p * dy_plane();
-        float* sums = reinterpret_cast<float*>(workspace + sums_place() + p * sum_plane()) + c;
-        for (int64_t unit = 0; unit < units_; unit += kSteps)
-          for (int64_t o = 0; o < outs_; o += kRows) {
-            Vector block[kRows][kVectors]{};
-            for (int r = 0; r < kRows && !(first && unit == 0); ++r)
-              for (int v = 0; v < kVectors; ++v) block[r][v] = load(sums + (o + r) * ins_ + v * kLanes);
-            multiply_add<Element>(block, dy + 4 * (unit * outs_ + o), 4, 4 * outs_, x + 4 * unit * width_, 4 * width_,
-                                  std::min<int64_t>(kSteps, units_ - unit));
-            for (int r = 0; r < kRows; ++r)
-              for (int v = 0; v < kVectors; ++v) store(block[r][v], sums + (o + r) * ins_ + v * kLanes);
-          }
+  void add_products(const char* x, const char* dy, int64_t units, bool first, float* sums) const {
+    for (int64_t unit = 0; unit < units; unit += kSteps)
+      for (int64_t o = 0; o < outs_; o += kRows) {
+        Vector block[kRows][kVectors]{};
+        for (int r = 0; r < kRows && !(first && unit == 0); ++r)
+          for (int v = 0; v < kVectors; ++v) block[r][v] = load(sums + (o + r) * ins_ + v * kLanes);
+        multiply_add<Element>(block, dy + 4 * (unit * outs_ + o), 4, 4 * outs_, x + 4 * unit * width_, 4 * width_,
+                              std::min<int64_t>(kSteps, units - unit));
+        for (int r = 0; r < kRows; ++r)
+          for (int v = 0; v < kVectors; ++v) store(block[r][v], sums + (o + r) * ins_ + v * kLanes);
       }
-    });
   }
 
-  void leave(const char* sums, float beta, float* weights) const {
+  // The parts of tiles lie tile_step apart, those of panels panel_step.
+  void leave(const char* sums, int64_t tile_step, int64_t panel_step, float beta, float* weights) const {
     parallel_for(g_.out_c, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t o = begin; o < end; ++o)
-        for (int64_t c = 0; c < g_.in_c; c += kLanes) {
-          Vector planes[kPlanes], taps[kTaps * kTaps];
-          for (int p = 0; p < kPlanes; ++p)
-            planes[p] = load(reinterpret_cast<const float*>(sums + p * sum_plane()) + o * ins_ + c);
-          transform2d(k1d.weights_t, planes, taps);
-          const int64_t lanes = std::min<int64_t>(kLanes, g_.in_c - c);
-          float* to = weights + o * kTaps * kTaps * g_.in_c + c;
-          for (int i = 0; i < kTaps * kTaps; ++i, to += g_.in_c)
-            store_part(beta == 0 ? taps[i] : taps[i] + load_part(to, lanes), to, lanes);
-        }
+      for (int part = 0; part < panel_parts_; ++part) {
+        const char* const own = sums + part * panel_step;
+        const Slice panels = split(ins_ / width_, static_cast<int>(panel_parts_), part);
+        for (int64_t o = begin; o < end; ++o)
+          for (int64_t c = panels.begin * width_; c < std::min(panels.end * width_, g_.in_c); c += kLanes) {
+            Vector planes[kPlanes]{}, taps[kTaps * kTaps];
+            for (int64_t tiles = 0; tiles < tile_parts_; ++tiles)
+              for (int p = 0; p < kPlanes; ++p)
+                planes[p] +=
+                    load(reinterpret_cast<const float*>(own + tiles * tile_step + p * sum_plane()) + o * ins_ + c);
+            transform2d(k1d.weights_t, planes, taps);
+            const int64_t lanes = std::min<int64_t>(kLanes, g_.in_c - c);
+            float* to = weights + o * kTaps * kTaps * g_.in_c + c;
+            for (int i = 0; i < kTaps * kTaps; ++i, to += g_.in_c)
+              store_part(beta == 0 ? taps[i] : taps[i] + load_part(to, lanes), to, lanes);
+          }
+      }
     });
   }
 
@@ -138,7 +162,8 @@ class WinogradWeights : public ConvPass {
   std::vector<Image> zeros_;  // a pixel outside of an image
   int64_t ins_ = lanes_for(g_.in_c), outs_ = round_up(lanes_for(g_.out_c), kRows);
   int64_t width_ = panel_vectors(ins_) * kLanes;
-  int64_t units_;  // of a portion
+  int64_t tile_parts_, panel_parts_;
+  int64_t units_;  // of a portion, at most
 };
 
 }  // namespace

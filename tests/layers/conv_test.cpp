@@ -283,7 +283,8 @@ TEST_P(ConvTest, KeepsTheLayerContract) {
     check_layer("type='conv' out=8 kernel=3 pad=1", {2, 7, 7, 3}, device());
     check_layer("type='conv' out=4 kernel=[2,3] stride=2 round='up' bias=false", {2, 6, 7, 3}, device());
     check_layer("type='conv' out=6 kernel=3 pad=1 groups=2", {2, 5, 5, 4}, device());
-    check_layer("type='conv' out=16 kernel=3 pad=1", {2, 6, 6, 16}, device());
+    // Another team sums another part of the tiles, and transformed sums are larger than the gradients they become.
+    check_layer("type='conv' out=16 kernel=3 pad=1", {2, 6, 6, 16}, device(), {.exactness = 5e-5});
   }
 }
 
