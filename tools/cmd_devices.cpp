@@ -1,6 +1,7 @@
 #include <iostream>
 
 #include "src/comm/processes.h"
+#include "src/core/cpu_level.h"
 #include "src/core/gpus.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
@@ -14,7 +15,8 @@ int command_devices(const Arguments& arguments) {
     std::cout << options.help();
     return 0;
   }
-  std::cout << format("cpu    {} core{}\n", hardware_cores(), hardware_cores() == 1 ? "" : "s");
+  std::cout << format("cpu    {} core{}, instructions of {}\n", hardware_cores(), hardware_cores() == 1 ? "" : "s",
+                      name_of(cpu_level()));
   const Gpus gpus = find_gpus();
   for (const Gpu& gpu : gpus.list)
     std::cout << format("cuda:{} {}, {:.1f} GiB, compute capability {}.{}, {} multiprocessors, PCI {}\n", gpu.index,

@@ -1,0 +1,39 @@
+// The command `owt` of a build with OWT_CPU_LEVELS: becomes the program of the best level that this processor has, or
+// $OWT_MAX_CPU allows. The programs, owt-LEVEL, lie beside it in the build and in ../libexec where they are installed.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+
+#include "src/core/check.h"
+#include "src/core/cpu_level.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path program_for(owt::CpuLevel allowed, const fs::path& folder) {
+  for (auto level = owt::kCpuLevels.rbegin(); level != owt::kCpuLevels.rend(); ++level)
+    for (const fs::path& place : {folder, folder.parent_path() / "libexec"})
+      if (const fs::path program = place / owt::concat("owt-", name_of(*level));
+          *level <= allowed && fs::exists(program))
+        return program;
+  owt::fail("there is no program owt-", name_of(allowed), " or of a lower level in ", folder.string(), " or ",
+            (folder.parent_path() / "libexec").string(), "; install owt again");
+}
+
+}  // namespace
+
+int main(int, char** words) {
+  try {
+    const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
+    const fs::path program = program_for(owt::allowed_cpu_level(), folder);
+    execv(program.c_str(), words);
+    owt::fail("cannot run ", program.string(), ": ", std::strerror(errno));
+  } catch (const std::exception& e) {
+    std::cerr << "owt: error: " << e.what() << '\n';
+    return 1;
+  }
+}
