@@ -173,9 +173,12 @@ std::unique_ptr<ConvPass> make_convolution(DType products, bool three, bool f32_
   return std::make_unique<Winograd<Bf16, float, 4, 5>>(arguments...);
 }
 
+// Fewer input channels leave most lanes empty, and have kernels of their own (layers/few_channel_conv.h).
+constexpr int64_t kFewestChannels = 5;
+
 bool suits(const ConvGeometry& g) {
   return g.kernel_h == g.kernel_w && (g.kernel_h == 3 || g.kernel_h == 5) && g.stride_h == 1 && g.stride_w == 1 &&
-         g.groups == 1;
+         g.groups == 1 && g.in_c >= kFewestChannels;
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 
 namespace owt {
 
-// Null where the algorithm cannot compute the pass: another kernel or stride, groups, no products of that type
-// here.
+// Null where the algorithm cannot compute the pass: another kernel or stride, groups, less than 5 input
+// channels, no products of that type here.
 std::unique_ptr<ConvPass> make_winograd(const ConvShape& shape, PassKind kind, DType products);
 
 // For make_winograd() alone.

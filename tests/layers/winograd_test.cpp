@@ -91,11 +91,12 @@ TEST(Winograd, ABatchOfOneRowIsTheFirstOfABatchOfThree) {
 }
 
 TEST(Winograd, ComputesNoPassThatItDoesNotSuit) {
-  ConvGeometry strided = kThree, grouped = kThree, seven = kThree;
+  ConvGeometry strided = kThree, grouped = kThree, few = kThree, seven = kThree;
   strided.stride_w = 2;
   grouped.groups = 2;
+  few.in_c = 4;
   seven.kernel_h = seven.kernel_w = 7;
-  for (const ConvGeometry& g : {strided, grouped, seven})
+  for (const ConvGeometry& g : {strided, grouped, few, seven})
     for (const PassKind kind : kAllKinds)
       EXPECT_EQ(make_winograd({g, 2, true, DType::kF32}, kind, DType::kF32), nullptr);
   EXPECT_EQ(make_winograd({kFive, 2, true, DType::kBF16}, PassKind::kForward, DType::kBF16), nullptr);

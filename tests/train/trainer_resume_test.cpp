@@ -48,7 +48,7 @@ TEST_F(ResumedRun, AResumedRunTakesTheConvolutionAlgorithmsOfItsCheckpoint) {
   RunState state = load_checkpoint_state(checkpoint);
   ASSERT_FALSE(state.conv_choices.empty());
   // The opposite of what was measured, so that measuring again could not give it by chance for all of them.
-  for (auto& [key, choice] : state.conv_choices) choice = choice == "direct" ? "winograd" : "direct";
+  for (auto& [key, choice] : state.conv_choices) choice = choice == "direct" ? "few-channels" : "direct";
   write_bytes(checkpoint + "/state.json", state.to_json());
   ConvChoices::process().clear();
   run("a", kEveryStepLogged, "auto");
