@@ -7,9 +7,9 @@
 namespace owt {
 namespace {
 
-// The sums over tiles of products of transformed x and dy are the transformed gradient. A job has a part of the tiles and
-// a part of the panels of x's channels, and sums of its own: nothing travels between cores until all tiles are summed.
-// It transforms a portion of tiles, then multiplies it plane by plane.
+// The sums over tiles of products of transformed x and dy are the transformed gradient. A job has a part of the tiles
+// and a part of the panels of x's channels, and sums of its own: nothing travels between cores until all tiles are
+// summed. It transforms a portion of tiles, then multiplies it plane by plane.
 template <class Image, class Element, int kOutputs, int kTaps>
 class WinogradWeights : public ConvPass {
   static constexpr const auto& k1d = kWinograd1d<kOutputs, kTaps>;
