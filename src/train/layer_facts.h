@@ -9,7 +9,8 @@
 
 namespace owt {
 
-// What rank 0 does in a step of so many rows, layer by layer in the order of the plan; for reports.
-std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows);
+// What rank 0 does in a step of so many rows, layer by layer in the order of the plan; for reports. Nothing goes
+// backward where the step evaluates.
+std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows, Mode mode = Mode::kTrain);
 
 }  // namespace owt

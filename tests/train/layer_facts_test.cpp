@@ -51,6 +51,12 @@ TEST(LayerFacts, OfUnevenRoundsCountTheMemoryOfTheLargest) {
   EXPECT_EQ(fc_of(Strategy::kOwtB, 4, 10).activation_bytes, 4 * 3);  // of rounds of 3, 3, 2 and 2 rows
 }
 
+TEST(LayerFacts, OfAnEvaluationHaveNothingThatGoesBackward) {
+  const LayerFacts fc = layer_facts(plan_of(Strategy::kOwtA, 4), 8, Mode::kEval)[2];
+  EXPECT_EQ(fc.forward_flops, fc_of(Strategy::kOwtA, 4).forward_flops);
+  EXPECT_EQ(fc.backward_flops, 0);
+}
+
 TEST(LayerFacts, FollowTheRowsOfTheStep) {
   EXPECT_EQ(fc_of(Strategy::kOwtA, 4, 4).forward_flops, fc_of(Strategy::kOwtA, 4, 8).forward_flops / 2);
 }

@@ -71,6 +71,19 @@ TEST_P(TrainerOnDevices, TimesEveryLayerAndTheRowsAddUp) {
   }
 }
 
+TEST_P(TrainerOnDevices, TimesAnEvaluationWithoutBackwardAndUpdate) {
+  const Settings settings = small_settings(kSmallRecipe, here({{"parallel.workers", "2"}}));
+  const TimingReport report = time_steps(settings, {.steps = 4, .threads = 1, .evaluation = true}).report;
+  EXPECT_GT(report.images_per_second(), 0);
+  for (const TimingRow& row : report.rows) {
+    if (row.type == "conv") {
+      EXPECT_GT(row.forward_ms, 0) << row.name;
+    }
+    EXPECT_EQ(row.backward_ms + row.update_ms, 0) << row.name;
+    EXPECT_NE(row.name, "gradients");
+  }
+}
+
 // What trainer_test.cpp shows of the CPU, and what concerns two devices.
 class TrainerOnGpu : public TrainerOnDevices {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TrainerOnGpu);

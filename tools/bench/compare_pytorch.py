@@ -1,83 +1,113 @@
 #!/usr/bin/python3
-"""Training speed of owt against PyTorch on the CPU: same network, batch, threads and arithmetic (fp32).
+"""Speed and memory of owt against PyTorch on the CPU: same network, batch, precision and threads.
 
-    usage: compare_pytorch.py --owt PROGRAM [--model cifar10_quick|alexnet] [--batch N] [--threads T] [--repeats R]
+    usage: compare_pytorch.py --owt PROGRAM [--model NAME,...] [--precision fp32,bf16] [--threads 2,1] [--evaluate]
+                              [--compile] [--batch N] [--repeats R] [--python PROGRAM]
 
-The two take turns, each in a fresh process; PyTorch has its faster layout, channels-last. A measurement is the median
-step of a process after three steps that do not count; a step is forward, loss, backward and update on one batch that
-lies in memory. Prints the median of each over all turns, least and most, and the ratio of images per second (median of
-the ratios of the turns). Needs Debian's python3-torch with libopenblas0-pthread.
+A step is forward, loss, backward and update on one batch that lies in memory; with --evaluate forward and loss. The
+programs take turns, each in a fresh process, which gives the median of its steps after three that do not count.
+PyTorch has its faster layout, channels-last, its fused update, and for bf16 autocast; with --compile also its compiler,
+and the better of the two counts. Prints a table in Markdown: medians over all turns, least and most, the ratio of
+images per second (median of the ratios of the turns), and the peak resident memory of the processes.
+
+tools/bench/install_pytorch.sh installs the newest PyTorch; Debian's python3-torch (without torch.compile, with
+libopenblas0-pthread) serves too. cifar10_94 has relu on both sides where its source has GELU.
 """
 import argparse
+import json
+import pathlib
 import statistics
-import subprocess
 import sys
+import tempfile
 import time
 
-from owt_time import MODELS, line, owt_step_ms, thread_environment
+from owt_time import MODELS, owt_step, run_measured, spread
 
 UNTIMED_STEPS = 3
+HEAD = ("net", "batch", "precision", "threads", "owt, images/s", "PyTorch, images/s", "", "owt / PyTorch",
+        "owt, MB", "PyTorch, MB")
 
 
-def torch_step_ms(config, batch, steps, threads):
-    """Median milliseconds of a training step, measured in this process."""
+def measure_torch(config, batch, steps, threads, precision, evaluation, compiled):
+    """Of this process: the median milliseconds of a step, and its peak resident memory in MB."""
     import torch
-    from recipe import read_recipe
-    from torch_net import make_net, make_optimizer
+    from torch_step import make_step
 
     torch.set_num_threads(threads)
-    torch.manual_seed(1)
-    recipe = read_recipe(config)
-    model = recipe["model"]
-    # The rate does not change the time; this one keeps made-up data from ending in infinities.
-    recipe["optimizer"] = recipe.get("optimizer", {}) | {"learning_rate": 1e-6}
-    net = make_net(model).train().to(memory_format=torch.channels_last)
-    optimizer = make_optimizer(net, recipe)
-    images = (torch.rand(batch, *model["input"]) - 0.5).to(memory_format=torch.channels_last)
-    labels = torch.arange(batch) % model["classes"]
+    step = make_step(config, batch, precision, compiled, "cpu", evaluation)
     times = []
-    for step in range(UNTIMED_STEPS + steps):
+    for _ in range(UNTIMED_STEPS + steps):
         begin = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)
-        loss = torch.nn.functional.cross_entropy(net(images), labels)
-        loss.backward()
-        optimizer.step()
-        loss.item()
-        if step >= UNTIMED_STEPS:
-            times.append(1e3 * (time.perf_counter() - begin))
-    return statistics.median(times)
+        step().item()
+        times.append(1e3 * (time.perf_counter() - begin))
+    # Not what wait4() says: that counts the C++ compilers that torch.compile starts.
+    status = pathlib.Path("/proc/self/status").read_text()
+    return statistics.median(times[UNTIMED_STEPS:]), int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e6
 
 
-def torch_step_ms_elsewhere(config, batch, steps, threads):
-    command = [sys.executable, __file__, "--torch-only", str(config), str(batch), str(steps), str(threads)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=thread_environment(threads))
-    return float(done.stdout)
+def torch_step(python, **case):
+    with tempfile.NamedTemporaryFile("r") as answer:
+        run_measured([python, __file__, "--torch-only", answer.name, json.dumps(case)], case["threads"])
+        return json.load(answer)
+
+
+def measure(options, model, batch, precision, threads):
+    """Name of a program -> [(milliseconds, MB)] of its turns."""
+    config, _, steps = MODELS[model]
+    steps *= 3 if options.evaluate else 1
+    theirs = dict(config=str(config), batch=batch, steps=steps, threads=threads, precision=precision,
+                  evaluation=options.evaluate)
+    ours = ["--device", "cpu", "--precision", precision] + ["--evaluation"] * options.evaluate
+    programs = {"owt": lambda: owt_step(options.owt, config, batch, steps, threads, *ours),
+                "eager": lambda: torch_step(options.python, compiled=False, **theirs)}
+    if options.compile:
+        programs["compiled"] = lambda: torch_step(options.python, compiled=True, **theirs)
+    turns = [{name: program() for name, program in programs.items()} for _ in range(options.repeats)]
+    return {name: [turn[name] for turn in turns] for name in programs}
+
+
+def cells(batch, turns):
+    """Of one row of the table: what was measured. The PyTorch with the shorter median step counts."""
+    times = {name: [ms for ms, _ in of_program] for name, of_program in turns.items()}
+    peer = min((name for name in times if name != "owt"), key=lambda name: statistics.median(times[name]))
+    rate = lambda name: spread([1e3 * batch / ms for ms in times[name]])
+    memory = lambda name: f"{statistics.median(megabytes for _, megabytes in turns[name]):.0f}"
+    ratios = [theirs / ours for ours, theirs in zip(times["owt"], times[peer], strict=True)]
+    return rate("owt"), rate(peer), peer, spread(ratios, 2), memory("owt"), memory(peer)
+
+
+def line(words):
+    return "| " + " | ".join(map(str, words)) + " |"
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Training speed of owt against PyTorch on the CPU.")
+    several = lambda text: text.split(",")
+    parser = argparse.ArgumentParser(description="Speed and memory of owt against PyTorch on the CPU.")
     parser.add_argument("--owt", required=True, metavar="PROGRAM")
-    parser.add_argument("--model", choices=sorted(MODELS), default="cifar10_quick")
-    parser.add_argument("--batch", type=int, metavar="N", help="rows of a step (default: 128, AlexNet 64, ResNet 32)")
-    parser.add_argument("--threads", type=int, metavar="T", default=2)
+    parser.add_argument("--python", default=sys.executable, metavar="PROGRAM", help="that has PyTorch; default: this one")
+    parser.add_argument("--model", type=several, default=list(MODELS), metavar="NAME,...",
+                        help=f"of {', '.join(MODELS)}; default: all")
+    parser.add_argument("--precision", type=several, default=["fp32", "bf16"], metavar="NAME,...")
+    parser.add_argument("--threads", type=several, default=["2", "1"], metavar="T,...")
+    parser.add_argument("--evaluate", action="store_true", help="forward and loss only")
+    parser.add_argument("--compile", action="store_true", help="torch.compile too")
+    parser.add_argument("--batch", type=int, metavar="N", help="rows of a step; default: the model's own number")
     parser.add_argument("--repeats", type=int, metavar="R", default=7, help="turns of each")
     options = parser.parse_args()
+    if unknown := set(options.model) - set(MODELS):
+        parser.error(f"no model '{unknown.pop()}'; there are {', '.join(MODELS)}")
 
-    config, batch, steps = MODELS[options.model]
-    batch = options.batch or batch
-    owt, torch = [], []
-    for _ in range(options.repeats):
-        owt.append(owt_step_ms(options.owt, config, batch, steps, options.threads))
-        torch.append(torch_step_ms_elsewhere(config, batch, steps, options.threads))
-    print(f"{options.model}, batch {batch}, {options.threads} threads, fp32, {options.repeats} turns of {steps} steps")
-    for name, times in (("owt    ", owt), ("PyTorch", torch)):
-        print(line("  " + name, times, "ms per step"), f"= {1e3 * batch / statistics.median(times):.1f} images/s")
-    ratios = [theirs / ours for ours, theirs in zip(owt, torch)]
-    print(line("  owt / PyTorch", ratios, "x images/s", 3))
+    print(line(HEAD), line("---" for _ in HEAD), sep="\n", flush=True)
+    for threads in map(int, options.threads):
+        for model in options.model:
+            for precision in options.precision:
+                batch = options.batch or MODELS[model][1]
+                turns = measure(options, model, batch, precision, threads)
+                print(line((model, batch, precision, threads, *cells(batch, turns))), flush=True)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--torch-only"]:
-        print(torch_step_ms(sys.argv[2], *map(int, sys.argv[3:6])))
+        pathlib.Path(sys.argv[2]).write_text(json.dumps(measure_torch(**json.loads(sys.argv[3]))))
     else:
         main()

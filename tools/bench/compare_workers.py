@@ -8,7 +8,7 @@ The two take turns. Prints the median of each over all turns, least and most, an
 """
 import argparse
 
-from owt_time import MODELS, line, owt_step_ms
+from owt_time import MODELS, owt_step, spread
 
 
 def main():
@@ -23,14 +23,15 @@ def main():
 
     config, batch, steps = MODELS[options.model]
     batch, count = options.batch or batch, options.workers
+    workers = ["--workers", str(count), "--parallel", options.parallel]
     one, several = [], []
     for _ in range(options.repeats):
-        one.append(owt_step_ms(options.owt, config, batch, steps, count))
-        several.append(owt_step_ms(options.owt, config, batch, steps, count, count, options.parallel))
+        one.append(owt_step(options.owt, config, batch, steps, count)[0])
+        several.append(owt_step(options.owt, config, batch, steps, count, *workers)[0])
     print(f"{options.model}, batch {batch}, {count} cores, fp32, {options.repeats} turns of {steps} steps")
-    print(line(f"  1 worker, {count} threads", one, "ms per step"))
-    print(line(f"  {count} workers, 1 thread each, {options.parallel}", several, "ms per step"))
-    print(line("  workers / threads", [a / b for a, b in zip(one, several)], "x images/s", 3))
+    print(f"  1 worker, {count} threads: {spread(one)} ms per step")
+    print(f"  {count} workers, 1 thread each, {options.parallel}: {spread(several)} ms per step")
+    print(f"  workers / threads: {spread([a / b for a, b in zip(one, several)], 3)} x images/s")
 
 
 if __name__ == "__main__":

@@ -4,36 +4,45 @@ import os
 import pathlib
 import statistics
 import subprocess
+import sys
 import tempfile
 
 CONFIGS = pathlib.Path(__file__).resolve().parents[2] / "configs"
 # Name -> file, rows of a step, timed steps that take about a second or two.
 MODELS = {
-    "cifar10_quick": (CONFIGS / "cifar10_quick.toml", 128, 40),
     "alexnet": (CONFIGS / "models" / "alexnet_owt.toml", 64, 5),
+    "cifar10_quick": (CONFIGS / "cifar10_quick.toml", 128, 40),
+    "vgg16": (CONFIGS / "models" / "vgg16.toml", 16, 2),
     "resnet18": (CONFIGS / "models" / "resnet18.toml", 32, 3),
+    "cifar10_94": (CONFIGS / "models" / "cifar10_94.toml", 256, 5),
 }
 
 
-def thread_environment(threads):
-    return os.environ | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+def run_measured(command, threads):
+    """The peak resident memory of a process with so many threads, in MB. What it prints on standard output is lost;
+    where it fails, this process ends with what it says."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            errors.seek(0)
+            sys.exit(f"error: {' '.join(map(str, command))}\n{errors.read()}")
+    return usage.ru_maxrss * 1024 / 1e6
 
 
-def owt_step_ms(program, config, batch, steps, threads, workers=1, strategy="owt-a"):
-    """Median milliseconds of a training step."""
+def owt_step(program, config, batch, steps, threads, *more):
+    """Median milliseconds of a step, and the program's peak resident memory in MB."""
     with tempfile.TemporaryDirectory() as folder:
         table = pathlib.Path(folder) / "timing.csv"
-        command = [program, "time", str(config), "--steps", str(steps), "--threads", str(threads), "--workers",
-                   str(workers), "--parallel", strategy, "--set", f"data.batch={batch}", "--csv", str(table)]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                              env=thread_environment(threads))
-        if done.returncode != 0:
-            raise SystemExit(done.stderr)
+        megabytes = run_measured([program, "time", str(config), "--steps", str(steps), "--threads", str(threads),
+                                  "--set", f"data.batch={batch}", "--csv", str(table), *more], threads)
         with open(table, newline="") as file:
-            return next(float(row["ms"]) for row in csv.DictReader(file) if row["kind"] == "step")
+            return next(float(row["ms"]) for row in csv.DictReader(file) if row["kind"] == "step"), megabytes
 
 
-def line(name, values, unit, decimals=1):
-    """'name: median unit (min to max)'."""
+def spread(values, decimals=1):
+    """'median (min to max)'."""
     median, low, high = statistics.median(values), min(values), max(values)
-    return f"{name}: {median:.{decimals}f} {unit} ({low:.{decimals}f} to {high:.{decimals}f})"
+    return f"{median:.{decimals}f} ({low:.{decimals}f} to {high:.{decimals}f})"

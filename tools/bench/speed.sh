@@ -1,30 +1,33 @@
 #!/usr/bin/env bash
-# The speed figures of docs/results.md: owt against PyTorch, and several workers against one. Wants an idle machine.
+# The speed figures of docs/results.md: owt against PyTorch, and several workers against one. Wants an idle machine, for
+# some hours.
 #
-#   usage: tools/bench/speed.sh PROGRAM [REPEATS]        e.g. tools/bench/speed.sh build/owt
+#   usage: tools/bench/speed.sh PROGRAM [PYTHON [REPEATS]]        e.g. tools/bench/speed.sh build/owt ~/pytorch/bin/python
 #
-# Needs Debian's python3-torch and libopenblas0-pthread, which the build and the tests do not.
+# PYTHON has PyTorch: of install_pytorch.sh, or /usr/bin/python3 with Debian's python3-torch and libopenblas0-pthread. The
+# build and the tests need neither.
 set -euo pipefail
 
 bench=$(dirname "${BASH_SOURCE[0]}")
-python=/usr/bin/python3
 
-if [ $# -lt 1 ] || [ $# -gt 2 ]; then
-  echo "usage: tools/bench/speed.sh PROGRAM [REPEATS]" >&2
+if [ $# -lt 1 ] || [ $# -gt 3 ]; then
+  echo "usage: tools/bench/speed.sh PROGRAM [PYTHON [REPEATS]]" >&2
   exit 2
 fi
 owt=$1
-repeats=${2:-7}
+python=${2:-/usr/bin/python3}
+repeats=${3:-7}
 if ! "$python" -c 'import torch' 2>/dev/null; then
-  echo "speed: error: PyTorch is missing; apt-get install python3-torch libopenblas0-pthread" >&2
+  echo "speed: error: $python has no PyTorch; tools/bench/install_pytorch.sh makes one that does" >&2
   exit 1
 fi
+compare=("$python" "$bench/compare_pytorch.py" --owt "$owt" --repeats "$repeats")
+if "$python" -c 'import torch; torch.compile' 2>/dev/null; then compare+=(--compile); fi
 
-for model in cifar10_quick alexnet; do
-  for threads in 2 1; do
-    "$python" "$bench/compare_pytorch.py" --owt "$owt" --model "$model" --threads "$threads" --repeats "$repeats"
-  done
-done
+echo "training"
+"${compare[@]}"
+echo "evaluation"
+"${compare[@]}" --evaluate
 for model in cifar10_quick alexnet; do
   "$python" "$bench/compare_workers.py" --owt "$owt" --model "$model" --workers 2 --repeats "$repeats"
 done

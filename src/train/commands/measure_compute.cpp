@@ -217,6 +217,8 @@ std::vector<TimingRow> read_times(const std::string& path) {
       fail(path, ":", i + 1, ": ", e.what());
     }
   }
+  if (std::all_of(rows.begin(), rows.end(), [](const TimingRow& row) { return row.backward_ms == 0; }))
+    fail(path, ": no layer has a backward pass; wanted a table of training steps (owt time without --evaluation)");
   return rows;
 }
 

@@ -15,40 +15,70 @@ namespace {
 
 constexpr int kWarmUpSteps = 3;  // the first ones make primitives and choose algorithms
 
-// Runs steps with the profiler on, and returns the milliseconds of a step without it where that differs: on a GPU.
-double time_rank(const Settings& settings, const Plan& plan, int64_t steps, Worker& worker) {
-  auto& [profiler, comm, model, sgd, step] = worker;
-  model.initialize(settings.run.seed);
-  step.prepare(plan.request.step_rows);
-  const Batch batch = on_all_hosts(comm, [&] {
-    return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request,
-                         step.wanted_images(plan.request.step_rows));
-  });
-  constexpr Step::Rates kRates{1e-6, 1e-6};  // leave the made-up task finite
-  int64_t number = 0;
+// The steps of one rank, all on the same batch.
+class TimedSteps {
+ public:
+  TimedSteps(const Settings& settings, const Plan& plan, bool evaluation, Worker& worker)
+      : evaluation_(evaluation), step_(worker.step) {
+    worker.model.initialize(settings.run.seed);
+    step_.prepare(plan.request.step_rows, evaluation ? Mode::kEval : Mode::kTrain);
+    batch_ = on_all_hosts(worker.comm, [&] {
+      return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(worker.comm.rank()), plan.request,
+                           step_.wanted_images(plan.request.step_rows));
+    });
+  }
+
+  void start() {
+    constexpr Step::Rates kRates{1e-6, 1e-6};  // leave the made-up task finite
+    if (evaluation_) return step_.start_evaluation(batch_);
+    step_.start_training(batch_, number_++, kRates, false);
+  }
+  void finish() { step_.finish(); }
+  int most_in_flight() const { return step_.most_in_flight(); }
+
+ private:
+  const bool evaluation_;
+  Step& step_;
+  Batch batch_;
+  int64_t number_ = 0;
+};
+
+void time_each(int64_t steps, TimedSteps& timed, Profiler& profiler) {
   for (int64_t i = -kWarmUpSteps; i < steps; ++i) {
     profiler.enable(i >= 0);
     profiler.begin_step();
-    step.train(batch, number++, kRates, false);
+    timed.start();
+    timed.finish();
     profiler.end_step();
   }
-  if (plan.request.on.device == Device::kCpu) return 0;
   profiler.enable(false);
-  for (int i = 1; i < step.most_in_flight(); ++i) step.start_training(batch, number++, kRates, false);
+}
+
+// The milliseconds of a step when none waits for the one before.
+double time_all(int64_t steps, TimedSteps& timed) {
+  for (int i = 1; i < timed.most_in_flight(); ++i) timed.start();
   const auto begin = Profiler::Clock::now();
   for (int64_t i = 0; i < steps; ++i) {
-    step.start_training(batch, number++, kRates, false);
-    step.finish();
+    timed.start();
+    timed.finish();
   }
   const double ms = std::chrono::duration<double, std::milli>(Profiler::Clock::now() - begin).count();
-  for (int i = 1; i < step.most_in_flight(); ++i) step.finish();
+  for (int i = 1; i < timed.most_in_flight(); ++i) timed.finish();
   return ms / static_cast<double>(steps);
+}
+
+// Runs steps with the profiler on, and returns the milliseconds of a step without it where that differs: on a GPU.
+double time_rank(const Settings& settings, const Plan& plan, const TimeOptions& options, Worker& worker) {
+  TimedSteps timed(settings, plan, options.evaluation, worker);
+  time_each(options.steps, timed, worker.profiler);
+  return plan.request.on.device == Device::kCpu ? 0 : time_all(options.steps, timed);
 }
 
 }  // namespace
 
 TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
-  start_together("time", settings, {option_fact("steps", std::to_string(options.steps))});
+  start_together("time", settings, {option_fact("steps", std::to_string(options.steps)),
+                                      option_is_given("evaluation", options.evaluation)});
   check_outputs({options.trace, options.csv});
   const Session session(settings, options.threads);
   settle_strategy(settings, session);
@@ -59,14 +89,16 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   session.run(plan.ranks(), [&](Communicator& comm) {
     Worker worker(settings, plan, comm);
     worker.profiler.keep_spans(!options.trace.empty());
-    const double ms = time_rank(settings, plan, options.steps, worker);
+    const double ms = time_rank(settings, plan, options, worker);
     profilers[static_cast<size_t>(comm.rank())] = std::move(worker.profiler);
     if (comm.rank() == 0) untimed_ms = ms;
   });
   for (const std::string& line : ConvChoices::process().report()) log_info("convolution {}", line);
   for (const std::string& line : ConvChoices::process().warnings()) log_warn("{}", line);
   if (launch().rank != 0) return {};
-  TimeOutcome outcome{make_report(profilers, layer_facts(plan, plan.request.step_rows), plan.request.step_rows), ""};
+  const int64_t rows = plan.request.step_rows;
+  const Mode mode = options.evaluation ? Mode::kEval : Mode::kTrain;
+  TimeOutcome outcome{make_report(profilers, layer_facts(plan, rows, mode), rows), ""};
   outcome.report.untimed_ms = untimed_ms;
   if (!options.trace.empty()) outcome.trace = trace_json(profilers);
   return outcome;

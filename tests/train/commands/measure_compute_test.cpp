@@ -144,6 +144,13 @@ TEST_F(TimesFile, OfSplitLayersOrAnotherModelIsAnError) {
               ThrowsMessage<Error>(HasSubstr("has no layer 'conv9'")));
 }
 
+TEST_F(TimesFile, OfAnEvaluationIsAnErrorThatNamesTheOption) {
+  const Settings settings = small_settings(kSmallRecipe);
+  write_bytes(folder_.file("times.csv"), time_steps(settings, {.steps = 2, .threads = 1, .evaluation = true}).report.csv());
+  EXPECT_THAT([&] { read_times(folder_.file("times.csv")); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("times.csv: no layer has a backward pass"), HasSubstr("--evaluation"))));
+}
+
 TEST_F(TimesFile, WhatIsNoTableIsAnErrorWithItsLine) {
   const auto error = [&](const std::string& text, const std::string& what) {
     write_bytes(folder_.file("bad.csv"), text);
