@@ -2,7 +2,33 @@
 
 #include <utility>
 
+#include "src/parallel/step_launches.h"
+
 namespace owt {
+namespace {
+
+// What a layer reads and writes of a row's activations and their gradients at least: each of them once in a pass.
+double moved_elements(const LayerPlan& at, Mode mode, bool first) {
+  const auto in = static_cast<double>(at.in.elements()), out = static_cast<double>(at.out.elements());
+  const bool learns = mode == Mode::kTrain;
+  if (!at.inner.empty()) {
+    double moved = 3 * out * (learns ? 2 : 1);  // the sum of the branches, and its gradient
+    for (const LayerPlan& inner : at.inner) moved += moved_elements(inner, mode, false);
+    return moved;
+  }
+  if (!learns) return at.type == "dropout" ? 0 : in + out;
+  return in + out + out + (first ? 0 : in) + (at.params.empty() ? 0 : in);
+}
+
+// Of the weights: in each product, as a gradient, and in the update.
+double moved_weight_bytes(const Plan& plan, int64_t layer, double each, Mode mode) {
+  const double elements = static_cast<double>(plan.layer(layer).weight_bytes) / 4;
+  if (mode == Mode::kEval) return each * elements;
+  return (each + (layer == 0 ? 0 : each) + 4) * elements + update_bytes(plan, layer);
+}
+
+}  // namespace
+
 std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows, Mode mode) {
   const int64_t each = size_of(activation_type(plan.request.on.precision));
   std::vector<LayerFacts> all;
@@ -10,11 +36,14 @@ std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows, Mode mo
     const LayerPlan& at = plan.layers[i];
     const Plan::LayerRows rows = plan.layer_rows(static_cast<int64_t>(i), step_rows);
     const double share = at.share(), worked = static_cast<double>(rows.total);
-    LayerFacts facts{at.name, at.type, at.out, 0, 0, 0, 0};
+    LayerFacts facts{at.name, at.type, at.out, 0, 0, 0, 0, 0};
     facts.forward_flops = at.flops_per_row * worked * share;
     if (mode == Mode::kTrain) facts.backward_flops = at.backward_flops_per_row * worked * share;
     facts.activation_bytes = each * rows.at_once * at.kept_columns();
     facts.weight_bytes = static_cast<int64_t>(share * static_cast<double>(at.weight_bytes));
+    const auto size = static_cast<double>(each);
+    facts.memory_bytes = share * (size * worked * moved_elements(at, mode, i == 0) +
+                                  moved_weight_bytes(plan, static_cast<int64_t>(i), size, mode));
     all.push_back(std::move(facts));
   }
   return all;

@@ -10,7 +10,7 @@ namespace {
 
 using Kind = TimingRow::Kind;
 
-constexpr size_t kNameWidth = 20, kTypeWidth = 10, kOutWidth = 12;
+constexpr size_t kNameWidth = 20, kTypeWidth = 10, kOutWidth = 12, kPeakWidth = 7;
 
 double median_of(const std::vector<int64_t>& values) { return median({values.begin(), values.end()}); }
 
@@ -46,6 +46,7 @@ TimingRow row_of(const LayerFacts& layer) {
   row.flops = layer.forward_flops + layer.backward_flops;
   row.activation_bytes = layer.activation_bytes;
   row.weight_bytes = layer.weight_bytes;
+  row.memory_bytes = layer.memory_bytes;
   return row;
 }
 
@@ -83,7 +84,8 @@ void merge_run(std::vector<TimingRow>& layers, const std::string& run) {
     const TimingRow& more = *(first + 1);
     first->flops += more.flops;
     first->weight_bytes += more.weight_bytes;
-    first->activation_bytes = more.activation_bytes;  // only the last output is kept
+    first->memory_bytes = std::max(first->memory_bytes, more.memory_bytes);  // what is between them need not go there
+    first->activation_bytes = more.activation_bytes;                         // only the last output is kept
     first->out = more.out;
     layers.erase(first + 1);
   }
@@ -104,17 +106,22 @@ std::string cell(double value, int width, int decimals) {
   return value == 0 ? std::string(static_cast<size_t>(width), ' ') : format("{:{}.{}f}", value, width, decimals);
 }
 
+// "71 c": the share of the peak in percent, and by what the layer is bound.
+std::string peak_cell(double share, const char* bound) {
+  return share == 0 ? std::string(kPeakWidth, ' ') : format("{:5.0f} {:.1}", 100 * share, bound);
+}
+
 // Steps of a GPU are short.
 int decimals_for(double step_ms) { return step_ms < 20 ? 3 : 2; }
 
-std::string layer_line(const TimingRow& r, double step_ms) {
+std::string layer_line(const TimingRow& r, double step_ms, const std::string& of_peak) {
   const int decimals = decimals_for(step_ms);
-  return format("{:<{}} {:<{}} {:>{}} {}{}{}{}{}{}{}\n", cut(r.name, kNameWidth), kNameWidth, cut(r.type, kTypeWidth),
-                kTypeWidth, cut(r.out, kOutWidth), kOutWidth, cell(r.forward_ms, 9, decimals),
-                cell(r.backward_ms, 10, decimals), cell(r.update_ms, 9, decimals),
-                cell(step_ms > 0 ? 100 * r.ms / step_ms : 0, 8, 1), cell(r.gflops_per_second(), 9, 0),
-                cell(static_cast<double>(r.activation_bytes) / 1e6, 10, 2),
-                cell(static_cast<double>(r.weight_bytes) / 1e6, 10, 2));
+  return format("{:<{}} {:<{}} {:>{}} {}{}{}{}{}{}{}{}\n", cut(r.name, kNameWidth), kNameWidth, cut(r.type, kTypeWidth),
+                kTypeWidth, cut(r.out, kOutWidth), kOutWidth, cell(r.forward_ms, 8, decimals),
+                cell(r.backward_ms, 9, decimals), cell(r.update_ms, 8, decimals),
+                cell(step_ms > 0 ? 100 * r.ms / step_ms : 0, 7, 1), cell(r.gflops_per_second(), 8, 0), of_peak,
+                cell(static_cast<double>(r.activation_bytes) / 1e6, 9, 2),
+                cell(static_cast<double>(r.weight_bytes) / 1e6, 9, 2));
 }
 
 std::string other_line(const TimingRow& r, double step_ms) {
@@ -228,13 +235,24 @@ TimingReport make_report(std::span<const Profiler> ranks, const std::vector<Laye
   return report;
 }
 
+double TimingReport::peak_share(const TimingRow& row) const {
+  return peak.known() && row.ms > 0 ? 1e3 * peak.seconds(row.flops, row.memory_bytes) / row.ms : 0;
+}
+
+const char* TimingReport::bound(const TimingRow& row) const {
+  if (peak_share(row) == 0) return "";
+  return peak.computes(row.flops, row.memory_bytes) ? "compute" : "memory";
+}
+
 std::string TimingReport::table() const {
   const double step_ms = step().ms;
   std::string text = format("Rank 0 of {}, medians over {} steps of {} images\n\n", ranks, steps, images_per_step);
-  text += format("{:<{}} {:<{}} {:>{}} {:>9}{:>10}{:>9}{:>8}{:>9}{:>10}{:>10}\n", "layer", kNameWidth, "type",
-                 kTypeWidth, "out", kOutWidth, "forward", "backward", "update", "share", "speed", "activ.", "weights");
-  text += format("{:<{}} {:<{}} {:>{}} {:>9}{:>10}{:>9}{:>8}{:>9}{:>10}{:>10}\n", "", kNameWidth, "", kTypeWidth, "",
-                 kOutWidth, "ms", "ms", "ms", "%", "GFLOP/s", "MB", "MB");
+  const size_t peak_width = peak.known() ? kPeakWidth : 0;
+  static constexpr const char* kHead = "{:<{}} {:<{}} {:>{}} {:>8}{:>9}{:>8}{:>7}{:>8}{:<{}}{:>9}{:>9}\n";
+  text += format(kHead, "layer", kNameWidth, "type", kTypeWidth, "out", kOutWidth, "forward", "backward", "update",
+                 "share", "speed", peak.known() ? "  peak" : "", peak_width, "activ.", "weights");
+  text += format(kHead, "", kNameWidth, "", kTypeWidth, "", kOutWidth, "ms", "ms", "ms", "%", "GFLOP/s",
+                 peak.known() ? "    %" : "", peak_width, "MB", "MB");
   bool second_head = false;
   for (const TimingRow& row : rows) {
     if (row.kind == Kind::kStep) break;
@@ -244,24 +262,29 @@ std::string TimingReport::table() const {
                      2 * kNameWidth, "exposed", "share", "transfer", "sent", "speed", "", 2 * kNameWidth, "ms", "%",
                      "ms", "MB/step", "GB/s");
     }
-    text += row.kind == Kind::kLayer ? layer_line(row, step_ms) : other_line(row, step_ms);
+    const std::string of_peak = peak.known() ? peak_cell(peak_share(row), bound(row)) : "";
+    text += row.kind == Kind::kLayer ? layer_line(row, step_ms, of_peak) : other_line(row, step_ms);
   }
   text += format("\nstep {:.{}f} ms", step_ms, decimals_for(step_ms));
   if (untimed_ms > 0) text += format(", without timers {:.{}f} ms", untimed_ms, decimals_for(step_ms));
-  return text + format(", {:.1f} images/s\n", images_per_second());
+  text += format(", {:.1f} images/s\n", images_per_second());
+  if (peak.known())
+    text +=
+        format("peak {:.0f} GFLOP/s (c), {:.1f} GB/s of memory (m)\n", peak.flops_per_s / 1e9, peak.bytes_per_s / 1e9);
+  return text;
 }
 
 std::string TimingReport::csv() const {
   std::string text =
       "kind,name,type,out,forward_ms,backward_ms,update_ms,ms,share,transfer_ms,gflops_per_s,bytes_sent,"
-      "gbytes_per_s,"
-      "activation_bytes,weight_bytes\n";
+      "gbytes_per_s,activation_bytes,weight_bytes,memory_bytes,peak_share,bound\n";
   for (const TimingRow& r : rows)
-    text += format("{},{},{},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.5f},{:.4f},{:.2f},{},{:.3f},{},{}\n", kind_name(r.kind),
-                   quoted_for_csv(r.name), quoted_for_csv(r.type), r.out, r.forward_ms, r.backward_ms, r.update_ms,
-                   r.ms, step().ms > 0 ? r.ms / step().ms : 0, r.transfer_ms, r.gflops_per_second(), r.bytes_sent,
-                   r.gbytes_per_second(), r.activation_bytes, r.weight_bytes);
-  if (untimed_ms > 0) text += format("untimed,step,,,0,0,0,{:.4f},0,0,0,0,0,0,0\n", untimed_ms);
+    text += format("{},{},{},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.5f},{:.4f},{:.2f},{},{:.3f},{},{},{:.0f},{:.4f},{}\n",
+                   kind_name(r.kind), quoted_for_csv(r.name), quoted_for_csv(r.type), r.out, r.forward_ms,
+                   r.backward_ms, r.update_ms, r.ms, step().ms > 0 ? r.ms / step().ms : 0, r.transfer_ms,
+                   r.gflops_per_second(), r.bytes_sent, r.gbytes_per_second(), r.activation_bytes, r.weight_bytes,
+                   r.memory_bytes, peak_share(r), bound(r));
+  if (untimed_ms > 0) text += format("untimed,step,,,0,0,0,{:.4f},0,0,0,0,0,0,0,0,0,\n", untimed_ms);
   return text;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "src/core/peak.h"
 #include "src/core/profiler.h"
 #include "src/core/shape.h"
 
@@ -22,6 +23,7 @@ struct LayerFacts {
   double forward_flops = 0, backward_flops = 0;  // per step; a multiply-add is 2
   int64_t activation_bytes = 0;                  // of the output, of one round
   int64_t weight_bytes = 0;
+  double memory_bytes = 0;  // that go from and to memory in a step at least
 };
 
 // One row; times in ms per step. What does not apply is 0.
@@ -36,6 +38,7 @@ struct TimingRow {
   double flops = 0;
   int64_t bytes_sent = 0;
   int64_t activation_bytes = 0, weight_bytes = 0;
+  double memory_bytes = 0;
 
   double gflops_per_second() const;  // of forward and backward
   double gbytes_per_second() const;  // of the transfer
@@ -46,16 +49,22 @@ struct TimingReport {
   int64_t steps = 0;            // recorded
   int64_t images_per_step = 0;
   int ranks = 0;
+  Peak peak{};            // of a rank, where that is known
   double untimed_ms = 0;  // of a step when nothing inside it is timed and the host may run ahead; 0: not measured
 
   const TimingRow& step() const { return rows.back(); }
   double images_per_second() const;  // untimed where that was measured
 
+  // The time that a layer's row takes at the peak, as a fraction of its own. More than 1 is possible: Winograd's
+  // algorithm has fewer multiplications than count here, and what one layer wrote the next may find in a cache.
+  double peak_share(const TimingRow& row) const;
+  const char* bound(const TimingRow& row) const;  // by "compute" or "memory"; "" where peak_share() is 0
+
   std::string table() const;  // at most 110 columns wide
   // Columns:
   // kind,name,type,out,forward_ms,backward_ms,update_ms,ms,share,transfer_ms,gflops_per_s,bytes_sent,
-  // gbytes_per_s,activation_bytes,weight_bytes. `share` is a fraction of the step. untimed_ms is a row of kind
-  // "untimed".
+  // gbytes_per_s,activation_bytes,weight_bytes,memory_bytes,peak_share,bound. `share` is a fraction of the step.
+  // untimed_ms is a row of kind "untimed".
   std::string csv() const;
 };
 

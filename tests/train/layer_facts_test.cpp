@@ -57,6 +57,20 @@ TEST(LayerFacts, OfAnEvaluationHaveNothingThatGoesBackward) {
   EXPECT_EQ(fc.backward_flops, 0);
 }
 
+// fc has 12 inputs, 4 outputs and 48 weights.
+TEST(LayerFacts, CountEveryArrayThatALayerReadsOrWritesOnceInAPass) {
+  const Plan plan = plan_of(Strategy::kOwtA, 1, 1);
+  const double forward = 8 * (12 + 4), backward = 8 * (4 + 12 + 12);  // dy; x; dx
+  const double weights = 48 * 3, update = 48 * 5;  // two products and a gradient; weight and velocity both ways
+  EXPECT_EQ(layer_facts(plan, 8)[2].memory_bytes, 4 * (forward + backward + weights + update));
+  EXPECT_EQ(layer_facts(plan, 8, Mode::kEval)[2].memory_bytes, 4 * (forward + 48));
+  // The images have no gradient.
+  const LayerPlan& conv = plan.layers[0];
+  const auto in = static_cast<double>(conv.in.elements()), out = static_cast<double>(conv.out.elements());
+  const double of_weights = static_cast<double>(conv.weight_bytes) / 4 * (2 + 5);
+  EXPECT_EQ(layer_facts(plan, 8)[0].memory_bytes, 4 * (8 * (in + out + out + in) + of_weights));
+}
+
 TEST(LayerFacts, FollowTheRowsOfTheStep) {
   EXPECT_EQ(fc_of(Strategy::kOwtA, 4, 4).forward_flops, fc_of(Strategy::kOwtA, 4, 8).forward_flops / 2);
 }

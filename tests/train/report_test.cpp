@@ -12,6 +12,7 @@
 namespace owt {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -56,6 +57,7 @@ TimingReport made_up_report() {
   TimingRow conv{.kind = TimingRow::Kind::kLayer, .name = "conv1", .type = "conv", .out = "32x32x8"};
   conv.forward_ms = 1, conv.backward_ms = 2, conv.update_ms = 0.5, conv.ms = 3.5;
   conv.flops = 6e9, conv.activation_bytes = 4'000'000, conv.weight_bytes = 500'000;
+  conv.memory_bytes = 7'000'000;
   TimingRow gradients{.kind = TimingRow::Kind::kTransfer, .name = "gradients", .type = {}, .out = {}};
   gradients.ms = 0.5, gradients.transfer_ms = 2, gradients.bytes_sent = 6'000'000;
   TimingRow rest{.kind = TimingRow::Kind::kRest, .name = "rest", .type = {}, .out = {}};
@@ -120,7 +122,7 @@ TEST(Report, LayersThatRanAsOneOpAreOneRow) {
     profiler.end_step();
   }
   const auto facts = [](const std::string& name, const Shape& out, double flops, int64_t bytes, int64_t weights) {
-    return LayerFacts{name, "type", out, flops, 2 * flops, bytes, weights};
+    return LayerFacts{name, "type", out, flops, 2 * flops, bytes, weights, flops};
   };
   const TimingReport report = make_report(
       {&profiler, 1},
@@ -137,6 +139,7 @@ TEST(Report, LayersThatRanAsOneOpAreOneRow) {
   EXPECT_EQ(both.weight_bytes, 7);
   EXPECT_EQ(both.activation_bytes, 20);  // only the second one's output is kept
   EXPECT_EQ(both.out, "4x4x8");
+  EXPECT_EQ(both.memory_bytes, 100);  // what goes from one to the other stays in caches
 }
 
 TEST(Report, TheLastLayersToRunAsOneOpAreOneRow) {
@@ -145,8 +148,8 @@ TEST(Report, TheLastLayersToRunAsOneOpAreOneRow) {
   profiler.begin_step();
   { const Profiler::Scope scope(&profiler, "fc1+relu1", Phase::kForward); }
   profiler.end_step();
-  const TimingReport report =
-      make_report({&profiler, 1}, {{"fc1", "dense", {10}, 5, 10, 30, 3}, {"relu1", "relu", {10}, 1, 2, 40, 0}}, 64);
+  const TimingReport report = make_report(
+      {&profiler, 1}, {{"fc1", "dense", {10}, 5, 10, 30, 3, 0}, {"relu1", "relu", {10}, 1, 2, 40, 0, 0}}, 64);
   ASSERT_EQ(report.rows.size(), 3u);  // with the rest and the step
   EXPECT_EQ(report.rows[0].name, "fc1+relu1");
   EXPECT_EQ(report.rows[0].flops, 18);
@@ -181,15 +184,35 @@ TEST(Report, TableShowsEveryFigureInItsColumn) {
   ASSERT_EQ(lines.size(), 12u);
   EXPECT_EQ(lines[0], "Rank 0 of 2, medians over 20 steps of 100 images");
   EXPECT_EQ(lines[2],
-            "layer                type                out   forward  backward   update   share    speed    "
-            "activ.   weights");
+            "layer                type                out  forward backward  update  share   speed   activ.  "
+            "weights");
   EXPECT_EQ(lines[4],
-            "conv1                conv            32x32x8     1.000     2.000    0.500    70.0     2000      "
-            "4.00      0.50");
+            "conv1                conv            32x32x8    1.000    2.000   0.500   70.0    2000     4.00     "
+            "0.50");
   EXPECT_THAT(lines[8], StartsWith("gradients"));
   EXPECT_THAT(lines[8], HasSubstr("0.500     10.0         2.000      6.000     3.00"));
   EXPECT_THAT(lines[9], StartsWith("rest"));
   EXPECT_EQ(lines[11], "step 5.000 ms, 20000.0 images/s");
+}
+
+TEST(Report, ALayerIsHeldAgainstTheProductsOrTheMemoryThatItIsBoundBy) {
+  TimingReport report = made_up_report();
+  report.peak = {.flops_per_s = 4e12, .bytes_per_s = 10e9};  // 6 GFLOP in 1.5 ms, 7 MB in 0.7 ms; it takes 3.5 ms
+  EXPECT_DOUBLE_EQ(report.peak_share(report.rows[0]), 1.5 / 3.5);
+  EXPECT_THAT(report.table(), AllOf(HasSubstr("   speed  peak    activ.  "), HasSubstr(" GFLOP/s    %         MB"),
+                                    HasSubstr("  70.0    2000   43 c     4.00"),
+                                    HasSubstr("\npeak 4000 GFLOP/s (c), 10.0 GB/s of memory (m)\n")));
+  EXPECT_THAT(report.csv(), HasSubstr(",500000,7000000,0.4286,compute\n"));
+
+  report.peak.bytes_per_s = 2e9;  // 7 MB in 3.5 ms
+  EXPECT_THAT(report.table(), HasSubstr("  70.0    2000  100 m     4.00"));
+  EXPECT_THAT(report.csv(), HasSubstr(",500000,7000000,1.0000,memory\n"));
+}
+
+TEST(Report, WithoutAPeakThereIsNoShareOfIt) {
+  const TimingReport report = made_up_report();
+  EXPECT_EQ(report.peak_share(report.rows[0]), 0);
+  EXPECT_THAT(report.table(), testing::Not(HasSubstr("peak")));
 }
 
 TEST(Report, LongStepsAreShownWithTwoDecimals) {
@@ -202,6 +225,7 @@ TEST(Report, TableStaysNarrowWhateverTheNames) {
   TimingReport report = made_up_report();
   for (TimingRow& row : report.rows)
     row.name = std::string(200, 'x'), row.type = "a_very_long_type", row.out = "1234x1234x1234";
+  report.peak = {1e12, 1e10};
   for (const std::string& line : lines_of(report.table())) EXPECT_LE(line.size(), 110u) << line;
 }
 
@@ -214,9 +238,11 @@ TEST(Report, CsvHasAsManyFieldsInEveryLine) {
   ASSERT_EQ(lines.size(), 5u);
   EXPECT_EQ(lines[0],
             "kind,name,type,out,forward_ms,backward_ms,update_ms,ms,share,transfer_ms,gflops_per_s,bytes_sent,"
-            "gbytes_per_s,activation_bytes,weight_bytes");
-  EXPECT_EQ(lines[1],
-            "layer,conv1,conv,32x32x8,1.0000,2.0000,0.5000,3.5000,0.70000,0.0000,2000.00,0,0.000,4000000,500000");
+            "gbytes_per_s,activation_bytes,weight_bytes,memory_bytes,peak_share,bound");
+  EXPECT_EQ(
+      lines[1],
+      "layer,conv1,conv,32x32x8,1.0000,2.0000,0.5000,3.5000,0.70000,0.0000,2000.00,0,0.000,4000000,500000,7000000,"
+      "0.0000,");
   EXPECT_THAT(lines[2], StartsWith("transfer,\"dense, \"\"fc6\"\"\",,,"));
   EXPECT_THAT(lines[4], StartsWith("step,step,,,0.0000,0.0000,0.0000,5.0000,1.00000,"));
 }

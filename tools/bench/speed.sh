@@ -2,10 +2,10 @@
 # The speed figures of docs/results.md: owt against PyTorch, and several workers against one. Wants an idle machine, for
 # some hours.
 #
-#   usage: tools/bench/speed.sh PROGRAM [PYTHON [REPEATS]]        e.g. tools/bench/speed.sh build/owt ~/pytorch/bin/python
+#   usage: tools/bench/speed.sh PROGRAM [PYTHON [REPEATS]]      e.g. tools/bench/speed.sh build/owt ~/pytorch/bin/python
 #
-# PYTHON has PyTorch: of install_pytorch.sh, or /usr/bin/python3 with Debian's python3-torch and libopenblas0-pthread. The
-# build and the tests need neither.
+# PYTHON has PyTorch: of install_pytorch.sh, or /usr/bin/python3 with Debian's python3-torch and libopenblas0-pthread.
+# The build and the tests need neither.
 set -euo pipefail
 
 bench=$(dirname "${BASH_SOURCE[0]}")

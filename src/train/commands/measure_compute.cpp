@@ -154,7 +154,7 @@ struct Column {
 constexpr Column kForward{4, "forward_ms", 0, 1e12}, kBackward{5, "backward_ms", 0, 1e12},
     kUpdate{6, "update_ms", 0, 1e12}, kMs{7, "ms", -1e12, 1e12}, kActivations{13, "activation_bytes", 0, 1e15},
     kWeights{14, "weight_bytes", 0, 1e15};
-constexpr size_t kColumns = 15;
+constexpr size_t kColumns = 18;
 
 std::vector<std::string> cells_of(const std::string& line) {
   std::vector<std::string> cells(1);

@@ -40,8 +40,8 @@ struct EvalOptions {
 Evaluation evaluate_file(Settings settings, const EvalOptions& options);
 
 struct TimeOptions {
-  int64_t steps = 30;  // timed, after a few that are not
-  int threads = 0;     // of all ranks together; 0: all cores
+  int64_t steps = 30;       // timed, after a few that are not
+  int threads = 0;          // of all ranks together; 0: all cores
   bool evaluation = false;  // the steps evaluate; false: they train
   // The files that the caller will write the trace and the report to; empty: none.
   std::string trace{}, csv{};

@@ -74,11 +74,19 @@ double time_rank(const Settings& settings, const Plan& plan, const TimeOptions& 
   return plan.request.on.device == Device::kCpu ? 0 : time_all(options.steps, timed);
 }
 
+// Of the calling rank's threads while the other ranks of this host find theirs. There is none of a GPU here.
+Peak peak_of_rank(const Plan& plan) {
+  const Compute on = plan.request.on;
+  if (on.device != Device::kCpu) return {};
+  return measured_peak(on.precision, launch().several() ? launch().local_ranks : plan.ranks());
+}
+
 }  // namespace
 
 TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
-  start_together("time", settings, {option_fact("steps", std::to_string(options.steps)),
-                                      option_is_given("evaluation", options.evaluation)});
+  start_together(
+      "time", settings,
+      {option_fact("steps", std::to_string(options.steps)), option_is_given("evaluation", options.evaluation)});
   check_outputs({options.trace, options.csv});
   const Session session(settings, options.threads);
   settle_strategy(settings, session);
@@ -86,12 +94,15 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   log_device(settings);
   std::vector<Profiler> profilers(static_cast<size_t>(plan.ranks()));
   double untimed_ms = 0;
+  Peak peak;
   session.run(plan.ranks(), [&](Communicator& comm) {
-    Worker worker(settings, plan, comm);
-    worker.profiler.keep_spans(!options.trace.empty());
-    const double ms = time_rank(settings, plan, options, worker);
-    profilers[static_cast<size_t>(comm.rank())] = std::move(worker.profiler);
-    if (comm.rank() == 0) untimed_ms = ms;
+    auto worker = std::make_unique<Worker>(settings, plan, comm);
+    worker->profiler.keep_spans(!options.trace.empty());
+    const double ms = time_rank(settings, plan, options, *worker);
+    profilers[static_cast<size_t>(comm.rank())] = std::move(worker->profiler);
+    worker.reset();  // what finds the peak takes its memory
+    const Peak of_rank = peak_of_rank(plan);
+    if (comm.rank() == 0) untimed_ms = ms, peak = of_rank;
   });
   for (const std::string& line : ConvChoices::process().report()) log_info("convolution {}", line);
   for (const std::string& line : ConvChoices::process().warnings()) log_warn("{}", line);
@@ -99,6 +110,7 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   const int64_t rows = plan.request.step_rows;
   const Mode mode = options.evaluation ? Mode::kEval : Mode::kTrain;
   TimeOutcome outcome{make_report(profilers, layer_facts(plan, rows, mode), rows), ""};
+  outcome.report.peak = peak;
   outcome.report.untimed_ms = untimed_ms;
   if (!options.trace.empty()) outcome.trace = trace_json(profilers);
   return outcome;

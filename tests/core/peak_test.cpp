@@ -1,0 +1,56 @@
+#include "src/core/peak.h"
+
+#include <gtest/gtest.h>
+
+#include "src/core/threads.h"
+#include "tests/support/temp_folder.h"
+
+namespace owt {
+namespace {
+
+TEST(Peak, IsReachedByProductsOrByMemoryWhicheverTakesLonger) {
+  const Peak peak{.flops_per_s = 100, .bytes_per_s = 10};
+  EXPECT_DOUBLE_EQ(peak.seconds(300, 20), 3);
+  EXPECT_TRUE(peak.computes(300, 20));
+  EXPECT_DOUBLE_EQ(peak.seconds(100, 20), 2);
+  EXPECT_FALSE(peak.computes(100, 20));
+  EXPECT_FALSE(Peak().known());
+}
+
+TEST(Peak, IsMeasuredOnce) {
+  const TempFolder folder;
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    PlanCache cache(folder.path());
+    const Peak first = measured_peak(precision, 1, cache);
+    EXPECT_GT(first.flops_per_s, 0);
+    EXPECT_GT(first.bytes_per_s, 0);
+    PlanCache later(folder.path());
+    const Peak second = measured_peak(precision, 1, later);
+    EXPECT_EQ(second.flops_per_s, first.flops_per_s);
+    EXPECT_EQ(second.bytes_per_s, first.bytes_per_s);
+  }
+}
+
+TEST(Peak, OfTheCacheIsTakenUnlessItMakesNoSense) {
+  PlanCache cache("");
+  cache.store(peak_key(Precision::kFp32, 1), "3e9 2e9");
+  EXPECT_EQ(measured_peak(Precision::kFp32, 1, cache).flops_per_s, 3e9);
+  EXPECT_EQ(measured_peak(Precision::kFp32, 1, cache).bytes_per_s, 2e9);
+  for (const char* text : {"", "fast", "3e9", "-1 2e9", "3e9 nan"}) {
+    cache.store(peak_key(Precision::kFp32, 1), text);
+    EXPECT_NE(measured_peak(Precision::kFp32, 1, cache).flops_per_s, 3e9) << text;
+  }
+}
+
+TEST(Peak, HasAKeyForEachNumberOfThreadsAndOfTeams) {
+  const int team = team_size();
+  set_team_size(1);
+  const std::string one = peak_key(Precision::kFp32, 1);
+  EXPECT_NE(peak_key(Precision::kFp32, 2), one);
+  set_team_size(2);
+  EXPECT_NE(peak_key(Precision::kFp32, 1), one);
+  set_team_size(team);
+}
+
+}  // namespace
+}  // namespace owt
