@@ -16,7 +16,10 @@ struct Winograd1d {
   double output_t[kPoints][kOutputs]{}, weights_t[kTaps][kPoints]{};
 
   constexpr Winograd1d() {
-    constexpr double points[] = {0, 1, -1, 2, -2, 0.5, -0.5};
+    // Those with the smallest errors of some that f32 holds exactly and that come in pairs, which leaves zeros in B^T.
+    constexpr double four[] = {0, 1, -1}, six[] = {0, 0.625, -0.625, 1.5, -1.5}, eight[] = {0, 1, -1, 2, -2, 0.5, -0.5};
+    static_assert(kPoints == 4 || kPoints == 6 || kPoints == 8);
+    const double* const points = kPoints == 4 ? four : kPoints == 6 ? six : eight;
     for (int i = 0; i < kPoints; ++i) fill_point(i, points);
     for (int i = 0; i < kPoints; ++i) {
       for (int k = 0; k < kOutputs; ++k) output_t[i][k] = output[k][i];

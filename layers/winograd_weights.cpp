@@ -23,7 +23,8 @@ class WinogradWeights : public ConvPass {
         tiling_{shape.rows, g_.out_h, g_.out_w, kOutputs},
         zeros_(static_cast<size_t>(std::max(g_.in_c, g_.out_c)), Image(0.0f)) {
     const int64_t team = team_size(), panels = ins_ / width_;
-    tile_parts_ = std::clamp<int64_t>(kMostSumBytes / (kPlanes * sum_plane()), 1, std::min(team, all_units()));
+    const int64_t most_parts = std::min(kMostSumBytes / (kPlanes * sum_plane()), all_units() / kFewestUnits);
+    tile_parts_ = std::clamp<int64_t>(most_parts, 1, team);
     panel_parts_ = std::min((team + tile_parts_ - 1) / tile_parts_, panels);
     const int64_t all = round_up(all_units(), tile_parts_) / tile_parts_,
                   worth_it = std::max<int64_t>(ins_ * outs_ / (2 * (ins_ + outs_)), 32),
@@ -50,6 +51,7 @@ class WinogradWeights : public ConvPass {
  private:
   static constexpr int64_t kCachedBytes = int64_t{1} << 20;  // of factors
   static constexpr int64_t kMostSumBytes = int64_t{256} << 20;
+  static constexpr int64_t kFewestUnits = 16;  // of a part: fewer cost less than adding its sums to the others'
 
   int64_t all_units() const { return round_up(tiling_.tiles(), kParts) / kParts; }
 
