@@ -158,9 +158,9 @@ std::unique_ptr<ComputeModel> measure(const Settings& settings, const Options& o
 }
 
 std::unique_ptr<ComputeModel> compute_from(const Settings& settings, const Options& options, const Network& network) {
-  PlanRequest whole = settings.plan_request();
-  if (options.given("gpu")) return device_compute(gpu_from(options), settings.model, whole.on);
+  if (options.given("gpu")) return device_compute(gpu_from(options), settings.model, settings.run.precision);
   if (!options.given("times")) return measure(settings, options, network);
+  PlanRequest whole = settings.plan_request();
   whole.ranks = 1;
   whole.model_ranks = 1;
   const Plan plan = make_plan(settings.model, whole);

@@ -78,9 +78,9 @@ class Measured : public ComputeModel {
 
 class DeviceFloors : public ComputeModel {
  public:
-  DeviceFloors(const DeviceSpeed& speed, const Model& model, const Compute& on)
-      : speed_(speed), peak_(speed.flops(on.precision)) {
-    const Plan plan = make_plan(model, {.on = on});
+  DeviceFloors(const DeviceSpeed& speed, const Model& model, Precision precision)
+      : speed_(speed), peak_(speed.flops(precision)) {
+    const Plan plan = make_plan(model, {.on = {Device::kCuda, precision}});
     forward_.resize(plan.layers.size());
     backward_.resize(plan.layers.size());
     for (StepLaunch& launch : launches_of_step(model, plan)) {
@@ -92,7 +92,7 @@ class DeviceFloors : public ComputeModel {
     for (size_t i = 0; i < plan.layers.size(); ++i)
       update_bytes_.push_back(update_bytes(plan, static_cast<int64_t>(i)));
     text_ = format("floors of one {} in {} at {:.0f} % of {:.0f} TFLOP/s and {:.0f} % of {:.2f} TB/s", speed.name,
-                   name_of(on.precision), 100 * speed.flop_share, peak_ / 1e12, 100 * speed.byte_share,
+                   name_of(precision), 100 * speed.flop_share, peak_ / 1e12, 100 * speed.byte_share,
                    speed.bytes_per_s / 1e12);
   }
 
@@ -207,8 +207,8 @@ double DeviceSpeed::flops(Precision precision) const {
   return precision == Precision::kBf16 ? bf16_flops : precision == Precision::kTf32 ? tf32_flops : fp32_flops;
 }
 
-std::unique_ptr<ComputeModel> device_compute(const DeviceSpeed& speed, const Model& model, const Compute& on) {
-  return std::make_unique<DeviceFloors>(speed, model, on);
+std::unique_ptr<ComputeModel> device_compute(const DeviceSpeed& speed, const Model& model, Precision precision) {
+  return std::make_unique<DeviceFloors>(speed, model, precision);
 }
 
 }  // namespace owt

@@ -54,9 +54,8 @@ std::vector<std::string> device_names();
 
 // Floors: every launch of a step (step_launches.h) takes max(flops / (peak * flop_share),
 // bytes / (memory * byte_share)). A launch of several layers counts for one of them: what masks by a relu for the relu,
-// what goes through a pool for the pool. `on`: what computes; its precision is that of activations and of the factors
-// of products. Source: Williams et al. 2009, "Roofline: An Insightful Visual Performance Model for Multicore
-// Architectures".
-std::unique_ptr<ComputeModel> device_compute(const DeviceSpeed& speed, const Model& model, const Compute& on);
+// what goes through a pool for the pool. The precision is that of activations and of the factors of products. Source:
+// Williams et al. 2009, "Roofline: An Insightful Visual Performance Model for Multicore Architectures".
+std::unique_ptr<ComputeModel> device_compute(const DeviceSpeed& speed, const Model& model, Precision precision);
 
 }  // namespace owt

@@ -33,7 +33,7 @@ Network links(int ranks, double bytes_per_s, double latency_s = 50e-6) {
 }
 
 std::unique_ptr<ComputeModel> h200(const Model& model, Precision precision = Precision::kFp32) {
-  return device_compute(device_speed("H200"), model, {Device::kCpu, precision});
+  return device_compute(device_speed("H200"), model, precision);
 }
 
 double mb(const Plan& plan, const std::vector<std::string>& transfers) {

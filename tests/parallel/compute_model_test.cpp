@@ -53,11 +53,7 @@ TEST(MeasuredCompute, SeveralTimesOfTheSameRowsAreAveraged) {
 
 TEST(MeasuredCompute, EveryLayerNeedsASample) { EXPECT_THROW(measured_compute(samples_of({})), Error); }
 
-Plan alexnet(Precision precision) {
-  PlanRequest request;
-  request.on = {Device::kCuda, precision};
-  return make_plan(model_of(kAlexNet), request);
-}
+Plan alexnet() { return make_plan(model_of(kAlexNet), {}); }
 
 size_t index_of(const Plan& plan, const std::string& name) {
   for (size_t i = 0; i < plan.layers.size(); ++i)
@@ -68,10 +64,10 @@ size_t index_of(const Plan& plan, const std::string& name) {
 // Worked out by hand at 790 TFLOP/s and 4.3 TB/s; a pool's backward pass reads no y, because its index says where a
 // maximum is positive.
 TEST(DeviceCompute, FloorsOfAlexNetOnAnH200AreThoseWorkedOutByHand) {
-  const Plan plan = alexnet(Precision::kBf16);
+  const Plan plan = alexnet();
   DeviceSpeed h200 = device_speed("H200");
   h200.flop_share = h200.byte_share = 1;
-  const auto model = device_compute(h200, model_of(kAlexNet), plan.request.on);
+  const auto model = device_compute(h200, model_of(kAlexNet), Precision::kBf16);
   const auto us = [&](double seconds) { return std::round(seconds * 1e6); };
   const auto forward = [&](const std::string& name) { return us(model->forward(index_of(plan, name), 1024, 1)); };
   const auto backward = [&](const std::string& name) { return us(model->backward(index_of(plan, name), 1024, 1)); };
@@ -101,22 +97,21 @@ TEST(DeviceCompute, FloorsOfAlexNetOnAnH200AreThoseWorkedOutByHand) {
 }
 
 TEST(DeviceCompute, APartOfADenseLayerTakesItsPartOfTheProducts) {
-  const Plan plan = alexnet(Precision::kBf16);
-  const auto model = device_compute(device_speed("h200"), model_of(kAlexNet), plan.request.on);
+  const Plan plan = alexnet();
+  const auto model = device_compute(device_speed("h200"), model_of(kAlexNet), Precision::kBf16);
   const size_t fc6 = index_of(plan, "fc6");
   EXPECT_NEAR(model->forward(fc6, 4096, 0.25), model->forward(fc6, 4096, 1) / 4, 1e-9);
   EXPECT_DOUBLE_EQ(model->update(fc6, 0.25), model->update(fc6, 1) / 4);
 }
 
 TEST(DeviceCompute, PrecisionAndDeviceDecideTheSpeed) {
-  const Plan bf16 = alexnet(Precision::kBf16), tf32 = alexnet(Precision::kTf32), fp32 = alexnet(Precision::kFp32);
-  const size_t conv2 = index_of(bf16, "conv2");
-  const auto seconds = [&](const char* device, const Plan& plan) {
-    return device_compute(device_speed(device), model_of(kAlexNet), plan.request.on)->forward(conv2, 1024, 1);
+  const size_t conv2 = index_of(alexnet(), "conv2");
+  const auto seconds = [&](const char* device, Precision precision) {
+    return device_compute(device_speed(device), model_of(kAlexNet), precision)->forward(conv2, 1024, 1);
   };
-  EXPECT_LT(seconds("H200", bf16), seconds("H200", tf32));
-  EXPECT_LT(seconds("H200", tf32), seconds("H200", fp32));
-  EXPECT_LT(seconds("H200", bf16), seconds("A100", bf16));
+  EXPECT_LT(seconds("H200", Precision::kBf16), seconds("H200", Precision::kTf32));
+  EXPECT_LT(seconds("H200", Precision::kTf32), seconds("H200", Precision::kFp32));
+  EXPECT_LT(seconds("H200", Precision::kBf16), seconds("A100", Precision::kBf16));
 }
 
 TEST(DeviceCompute, AnUnknownGpuIsAnErrorWithTheList) {
@@ -140,7 +135,7 @@ TEST(DeviceCompute, BytesOfEveryKindOfLayerAreThoseOfTheContract) {
   { name = "pool", type = "max_pool", kernel = 2 },
   { name = "fc", type = "dense", out = 4, bias = false })");
   const DeviceSpeed bytes{.name = "bytes", .fp32_flops = 1e300, .bytes_per_s = 1, .flop_share = 1, .byte_share = 1};
-  const auto model = device_compute(bytes, kinds, {});
+  const auto model = device_compute(bytes, kinds, Precision::kFp32);
   constexpr double x = 4 * 20, y = 4 * 32, pooled = 4 * 8, index = 8, logits = 4 * 4;  // of a row
   const double conv = x + y + 4 * 40, inner_conv = y + y + 4 * 64, fc = pooled + logits + 4 * 32;
   const struct {
