@@ -7,8 +7,8 @@
 
 #include "src/core/bf16.h"
 #include "src/core/philox.h"
-#include "src/core/threads.h"
 #include "tests/support/harness.h"
+#include "tests/support/team_size.h"
 
 namespace owt {
 namespace {
@@ -82,17 +82,6 @@ Values columns_of(const Values& all, int64_t columns, Slice part) {
                 all.begin() + static_cast<int64_t>(row) + part.end);
   return some;
 }
-
-class TeamSize {
- public:
-  explicit TeamSize(int threads) : before_(team_size()) { set_team_size(threads); }
-  ~TeamSize() { set_team_size(before_); }
-  TeamSize(const TeamSize&) = delete;
-  TeamSize& operator=(const TeamSize&) = delete;
-
- private:
-  int before_;
-};
 
 struct Results {
   Values y, dx;
