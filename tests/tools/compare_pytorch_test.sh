@@ -5,17 +5,9 @@
 set -euo pipefail
 
 owt=$1
-bench=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tools/bench
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# shellcheck source-path=SCRIPTDIR/../support
+source "$(dirname "${BASH_SOURCE[0]}")/../support/bench_cases.sh"
 
-wrong() {
-  echo "FAILED: $case_name: $*" >&2
-  sed 's/^/  | /' "$work/output" >&2
-  exit 1
-}
-expect() { grep -qE -- "$1" "$work/output" || wrong "no line matches '$1'"; }
-passed() { echo "passed: $case_name"; }
 begin() {
   case_name=$1
   rm -f "$work"/*_turn
@@ -85,9 +77,12 @@ expect '^error: .*broken time '
 expect '^no such processor$'
 passed
 
-begin "an unknown net is a wrong command line"
-compare --owt "$work/owt" --model lenet && wrong "it succeeded"
-expect "no model 'lenet'; there are alexnet, "
+begin "a wrong command line ends with 2 before anything is measured"
+for words in "--model alexnet,lenet" "--precision fp32,bf61" "--threads 2,two"; do
+  # shellcheck disable=SC2086
+  ends_with 2 compare --owt "$work/owt" $words
+  expect '^compare_pytorch.py: error: .*(lenet|bf61|two)'
+done
 passed
 
 begin "PyTorch is not installed over other files"

@@ -5,20 +5,11 @@
 set -euo pipefail
 
 owt=$1
-bench=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tools/bench
+# shellcheck source-path=SCRIPTDIR/../support
+source "$(dirname "${BASH_SOURCE[0]}")/../support/bench_cases.sh"
 # shellcheck source-path=SCRIPTDIR/../../tools/bench
 source "$bench/virtual_hosts.sh"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 
-wrong() {
-  echo "FAILED: $case_name: $*" >&2
-  sed 's/^/  | /' "$work/output" >&2
-  exit 1
-}
-expect() { grep -qE -- "$1" "$work/output" || wrong "no line matches '$1'"; }
-expect_none() { if grep -qE -- "$1" "$work/output"; then wrong "a line matches '$1'"; fi; }
-passed() { echo "passed: $case_name"; }
 begin() {
   case_name=$1
   rm -rf "$work/points"

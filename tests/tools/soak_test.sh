@@ -5,23 +5,8 @@
 set -euo pipefail
 
 owt=$(realpath "$1")
-bench=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tools/bench
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-wrong() {
-  echo "FAILED: $case_name: $*" >&2
-  sed 's/^/  | /' "$work/output" >&2
-  exit 1
-}
-expect() { grep -qE -- "$1" "$work/output" || wrong "no line matches '$1'"; }
-passed() { echo "passed: $case_name"; }
-ends_with() {  # ends_with STATUS COMMAND...
-  local status=0 wanted=$1
-  shift
-  "$@" >"$work/output" 2>&1 || status=$?
-  [ "$status" = "$wanted" ] || wrong "it ended with $status, wanted $wanted"
-}
+# shellcheck source-path=SCRIPTDIR/../support
+source "$(dirname "${BASH_SOURCE[0]}")/../support/bench_cases.sh"
 
 # metrics FILE STEP:LOSS...: lines of training steps.
 metrics() {

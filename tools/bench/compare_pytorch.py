@@ -82,23 +82,26 @@ def line(words):
 
 def main():
     several = lambda text: text.split(",")
+    numbers = lambda text: [int(number) for number in several(text)]
+    numbers.__name__ = "list of numbers"  # as argparse calls it in its message
     parser = argparse.ArgumentParser(description="Speed and memory of owt against PyTorch on the CPU.")
     parser.add_argument("--owt", required=True, metavar="PROGRAM")
     parser.add_argument("--python", default=sys.executable, metavar="PROGRAM", help="that has PyTorch; default: this one")
     parser.add_argument("--model", type=several, default=list(MODELS), metavar="NAME,...",
                         help=f"of {', '.join(MODELS)}; default: all")
     parser.add_argument("--precision", type=several, default=["fp32", "bf16"], metavar="NAME,...")
-    parser.add_argument("--threads", type=several, default=["2", "1"], metavar="T,...")
+    parser.add_argument("--threads", type=numbers, default=[2, 1], metavar="T,...")
     parser.add_argument("--evaluate", action="store_true", help="forward and loss only")
     parser.add_argument("--compile", action="store_true", help="torch.compile too")
     parser.add_argument("--batch", type=int, metavar="N", help="rows of a step; default: the model's own number")
     parser.add_argument("--repeats", type=int, metavar="R", default=7, help="turns of each")
     options = parser.parse_args()
-    if unknown := set(options.model) - set(MODELS):
-        parser.error(f"no model '{unknown.pop()}'; there are {', '.join(MODELS)}")
+    for what, named, known in (("model", options.model, MODELS), ("precision", options.precision, ("fp32", "bf16"))):
+        if unknown := set(named) - set(known):
+            parser.error(f"no {what} '{unknown.pop()}'; there are {', '.join(known)}")
 
     print(line(HEAD), line("---" for _ in HEAD), sep="\n", flush=True)
-    for threads in map(int, options.threads):
+    for threads in options.threads:
         for model in options.model:
             for precision in options.precision:
                 batch = options.batch or MODELS[model][1]
