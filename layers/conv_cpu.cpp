@@ -131,7 +131,7 @@ std::vector<ConvChoices::Measured> measure(ConvShape shape, PassKind kind, const
   return measured;
 }
 
-// Next to bf16's own rounding, in which two results differ by 2.5e-3.
+// The error that an algorithm may have; by bf16's own rounding alone two results differ by 2.5e-3.
 double largest_error(DType images) { return images == DType::kBF16 ? 1e-2 : 1e-4; }
 
 class ConvOp : public PreparedOp {

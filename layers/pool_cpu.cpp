@@ -222,8 +222,8 @@ class MaxPoolOp : public Op {
     VectorU32 place;
   };
 
-  // Of height x width pixels from x on, of which the first has place `first`. Where all are minus infinity, the first
-  // is the first of equal maxima. NaN wins, the last one; it is looked for apart, so that the steps do not wait for it.
+  // The maximum of height x width pixels from x on. The first has place `first`, and is the first of equal maxima where
+  // all are minus infinity. NaN wins, the last one; it is looked for apart, so that the steps do not wait for it.
   template <bool kKeepPlaces, class T, class Height, class Width, class Count>
   Maximum maximum(const T* x, Height height, Width width, uint32_t first, Count lanes) const {
     constexpr uint32_t kNone = ~0u;

@@ -20,7 +20,7 @@ double moved_elements(const LayerPlan& at, Mode mode, bool first) {
   return in + out + out + (first ? 0 : in) + (at.params.empty() ? 0 : in);
 }
 
-// Of the weights: in each product, as a gradient, and in the update.
+// Weights go from and to memory in each product, as a gradient, and in the update.
 double moved_weight_bytes(const Plan& plan, int64_t layer, double each, Mode mode) {
   const double elements = static_cast<double>(plan.layer(layer).weight_bytes) / 4;
   if (mode == Mode::kEval) return each * elements;

@@ -74,7 +74,7 @@ double time_rank(const Settings& settings, const Plan& plan, const TimeOptions& 
   return plan.request.on.device == Device::kCpu ? 0 : time_all(options.steps, timed);
 }
 
-// Of the calling rank's threads while the other ranks of this host find theirs. There is none of a GPU here.
+// The peak of the calling rank's threads, while the other ranks of this host find theirs; unknown of a GPU.
 Peak peak_of_rank(const Plan& plan) {
   const Compute on = plan.request.on;
   if (on.device != Device::kCpu) return {};
