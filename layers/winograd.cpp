@@ -15,6 +15,9 @@ template <class Image, class Element, int kOutputs, int kTaps>
 class Winograd : public ConvPass {
   static constexpr const auto& k1d = kWinograd1d<kOutputs, kTaps>;
   static constexpr int kSide = kOutputs + kTaps - 1, kPlanes = kSide * kSide, kParts = kUnit<Element>;
+  // Tiles that are multiplied together: whole rows of blocks of every height, which is 6, 9 or 12 (block_rows()). Twice
+  // as many would read weights half as often, but leave the second cache.
+  static constexpr int64_t kBlock = 36;
 
  public:
   Winograd(const ConvShape& shape, bool backward)
@@ -24,10 +27,7 @@ class Winograd : public ConvPass {
         top_(backward ? kTaps - 1 - shape.geometry.top : shape.geometry.top),
         left_(backward ? kTaps - 1 - shape.geometry.left : shape.geometry.left),
         tiling_{shape.rows, out_.height, out_.width, kOutputs},
-        zeros_(static_cast<size_t>(in_.channels), Image(0.0f)) {
-    // Of rows of blocks of every height, which is 6, 9, 12 or 12 (block_rows()).
-    block_ = round_up(std::min<int64_t>(64, std::max<int64_t>(1, tiling_.tiles() / team_size())), 36);
-  }
+        zeros_(static_cast<size_t>(in_.channels), Image(0.0f)) {}
 
   // packed[plane][panel][unit of ins][outs of the panel]
   size_t packed_bytes() const override { return static_cast<size_t>(kPlanes * plane_units()) * 4; }
@@ -89,13 +89,13 @@ class Winograd : public ConvPass {
     const Images<const Image> in{static_cast<const Image*>(x), in_.rows, in_.height, in_.width, in_.channels};
     const Images<Image> out{static_cast<Image*>(y), out_.rows, out_.height, out_.width, out_.channels};
     // Planes begin at different lines of the caches.
-    const int64_t factor_row = 4 * ins_ / kParts, factor_plane = block_ * factor_row + 64,
-                  sum_plane = block_ * outs_ * 4 + 64, own = round_up(kPlanes * (factor_plane + sum_plane), 4096);
+    const int64_t factor_row = 4 * ins_ / kParts, factor_plane = kBlock * factor_row + 64,
+                  sum_plane = kBlock * outs_ * 4 + 64, own = round_up(kPlanes * (factor_plane + sum_plane), 4096);
     char* workspace = static_cast<char*>(conv_workspace(ConvBuffer::kTiles, static_cast<size_t>(own * team_size())));
-    parallel_for(round_up(tiling_.tiles(), block_) / block_, 1, [&](int64_t begin, int64_t end) {
+    parallel_for(round_up(tiling_.tiles(), kBlock) / kBlock, 1, [&](int64_t begin, int64_t end) {
       char *factors = workspace + own * omp_get_thread_num(), *sums = factors + kPlanes * factor_plane;
-      for (int64_t first = begin * block_; first < std::min(end * block_, tiling_.tiles()); first += block_) {
-        const int64_t count = std::min(block_, tiling_.tiles() - first);
+      for (int64_t first = begin * kBlock; first < std::min(end * kBlock, tiling_.tiles()); first += kBlock) {
+        const int64_t count = std::min(kBlock, tiling_.tiles() - first);
         for (int64_t t = 0; t < count; ++t) enter(in, first + t, factors + t * factor_row, factor_plane);
         for (int p = 0; p < kPlanes; ++p)
           with_panel(panel_, [&](auto vectors) {
@@ -160,7 +160,6 @@ class Winograd : public ConvPass {
   std::vector<Image> zeros_;  // a pixel outside of an image
   int64_t ins_ = lanes_for(in_.channels), outs_ = lanes_for(out_.channels);
   int panel_ = panel_vectors(outs_);
-  int64_t block_;  // tiles
 };
 
 template <class... Arguments>

@@ -6,28 +6,43 @@
 
 namespace owt {
 
+// Points p and -p follow each other, and their rows are equal but for signs. So instead of both rows the matrices have
+// the terms that are equal, then those that are not: their sum and their difference is what the two rows make.
 template <int kOutputs, int kTaps>
 struct Winograd1d {
-  static constexpr int kPoints = kOutputs + kTaps - 1;  // the last one is infinity
+  static constexpr int kPoints = kOutputs + kTaps - 1;  // 0, then pairs; the last one is infinity
 
-  double input[kPoints][kPoints]{};    // B^T
-  double weights[kPoints][kTaps]{};    // G
-  double output[kOutputs][kPoints]{};  // A^T
-  double output_t[kPoints][kOutputs]{}, weights_t[kTaps][kPoints]{};
+  double input[kPoints][kPoints]{};                                   // B^T
+  double weights[kPoints][kTaps]{}, weights_t[kTaps][kPoints]{};      // G
+  double output_t[kPoints][kOutputs]{}, output[kOutputs][kPoints]{};  // A
 
   constexpr Winograd1d() {
-    // Those with the smallest errors of some that f32 holds exactly and that come in pairs, which leaves zeros in B^T.
+    // Those with the smallest errors of some that f32 holds exactly.
     constexpr double four[] = {0, 1, -1}, six[] = {0, 0.625, -0.625, 1.5, -1.5}, eight[] = {0, 1, -1, 2, -2, 0.5, -0.5};
     static_assert(kPoints == 4 || kPoints == 6 || kPoints == 8);
     const double* const points = kPoints == 4 ? four : kPoints == 6 ? six : eight;
     for (int i = 0; i < kPoints; ++i) fill_point(i, points);
+    for (int i = 1; i < kPoints - 1; i += 2) {
+      take_apart(input[i], input[i + 1]);
+      take_apart(weights[i], weights[i + 1]);
+      take_apart(output_t[i], output_t[i + 1]);
+    }
     for (int i = 0; i < kPoints; ++i) {
-      for (int k = 0; k < kOutputs; ++k) output_t[i][k] = output[k][i];
+      for (int k = 0; k < kOutputs; ++k) output[k][i] = output_t[i][k];
       for (int k = 0; k < kTaps; ++k) weights_t[k][i] = weights[i][k];
     }
   }
 
  private:
+  template <int kColumns>
+  static constexpr void take_apart(double (&row)[kColumns], double (&next)[kColumns]) {
+    for (int j = 0; j < kColumns; ++j) {
+      const bool equal = row[j] == next[j];
+      next[j] = equal ? 0 : row[j];
+      if (!equal) row[j] = 0;
+    }
+  }
+
   // Row i of B^T: the coefficients of the product of x - p over all points p but the i-th.
   constexpr void fill_point(int i, const double* points) {
     const bool infinite = i == kPoints - 1;
@@ -44,7 +59,7 @@ struct Winograd1d {
     double power = 1;
     for (int k = 0; k < kTaps || k < kOutputs; ++k) {
       if (k < kTaps) weights[i][k] = infinite ? k == kTaps - 1 : power / scale;
-      if (k < kOutputs) output[k][i] = infinite ? k == kOutputs - 1 : power;
+      if (k < kOutputs) output_t[i][k] = infinite ? k == kOutputs - 1 : power;
       power *= infinite ? 1 : points[i];
     }
   }
@@ -55,8 +70,8 @@ inline constexpr Winograd1d<kOutputs, kTaps> kWinograd1d{};
 
 // out[i * out_step] = sum over j of matrix[i][j] * in[j * in_step]. Factors of 0 and 1 cost nothing.
 template <int kRows, int kColumns>
-[[gnu::always_inline]] inline void transform(const double (&matrix)[kRows][kColumns], const Vector* in, int in_step,
-                                             Vector* out, int out_step) {
+[[gnu::always_inline]] inline void multiply(const double (&matrix)[kRows][kColumns], const Vector* in, int in_step,
+                                            Vector* out, int out_step) {
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
     Vector sum{};
@@ -73,6 +88,33 @@ template <int kRows, int kColumns>
       begun = true;
     }
     out[i * out_step] = sum;
+  }
+}
+
+// Sum and difference of the values of every pair of points.
+template <int kPoints>
+[[gnu::always_inline]] inline void combine_pairs(const Vector* in, int in_step, Vector* out, int out_step) {
+  out[0] = in[0];
+  out[(kPoints - 1) * out_step] = in[(kPoints - 1) * in_step];
+#pragma GCC unroll 8
+  for (int i = 1; i < kPoints - 1; i += 2) {
+    const Vector one = in[i * in_step], other = in[(i + 1) * in_step];
+    out[i * out_step] = one + other;
+    out[(i + 1) * out_step] = one - other;
+  }
+}
+
+// To points, of which there are more than of anything else, or from them.
+template <int kRows, int kColumns>
+[[gnu::always_inline]] inline void transform(const double (&matrix)[kRows][kColumns], const Vector* in, int in_step,
+                                             Vector* out, int out_step) {
+  Vector pairs[kRows >= kColumns ? kRows : kColumns];
+  if constexpr (kRows >= kColumns) {
+    multiply(matrix, in, in_step, pairs, 1);
+    combine_pairs<kRows>(pairs, 1, out, out_step);
+  } else {
+    combine_pairs<kColumns>(in, in_step, pairs, 1);
+    multiply(matrix, pairs, 1, out, out_step);
   }
 }
 
