@@ -13,14 +13,6 @@
 
 namespace owt::few_channel {
 
-// Elements in a unit of 32 bits.
-template <class Element>
-inline constexpr int64_t kPerUnit = static_cast<int64_t>(sizeof(float) / sizeof(Element));
-
-inline constexpr int kMostVectors = kLanes == 16 ? 4 : 2;  // of outputs, whose sums are in registers at once
-
-inline int64_t quotient_up(int64_t dividend, int64_t divisor) { return (dividend + divisor - 1) / divisor; }
-
 // Outputs whose sums are computed at once.
 struct Block {
   int64_t first;
@@ -49,14 +41,6 @@ void in_parts(int64_t total, int64_t most, const Function& function) {
     function(first, static_cast<int>(here));
     first += here;
   }
-}
-
-// function(std::integral_constant<int, n>) for 1 <= n <= kMost.
-template <int kMost, class Function>
-void with_constant(int n, const Function& function) {
-  if constexpr (kMost > 1)
-    if (n < kMost) return with_constant<kMost - 1>(n, function);
-  function(std::integral_constant<int, kMost>{});
 }
 
 // function(thread, rows of y) for equal parts of all rows of y, one for each of `threads` threads.

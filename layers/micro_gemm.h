@@ -11,6 +11,24 @@
 
 namespace owt {
 
+inline int64_t quotient_up(int64_t dividend, int64_t divisor) { return (dividend + divisor - 1) / divisor; }
+inline int64_t round_up(int64_t value, int64_t multiple) { return quotient_up(value, multiple) * multiple; }
+
+// function(std::integral_constant<int, n>) for 1 <= n <= kMost.
+template <int kMost, class Function>
+void with_constant(int n, const Function& function) {
+  if constexpr (kMost > 1)
+    if (n < kMost) return with_constant<kMost - 1>(n, function);
+  function(std::integral_constant<int, kMost>{});
+}
+
+// Elements in a unit.
+template <class Element>
+inline constexpr int kPerUnit = sizeof(float) / sizeof(Element);
+
+// The vectors of sums side by side that with six rows of them, and their factors, fit into the registers.
+inline constexpr int kMostVectors = kRegisters / 8;
+
 // Whether products of Element have an instruction here.
 template <class Element>
 inline constexpr bool kHasProducts = std::is_same_v<Element, float>;

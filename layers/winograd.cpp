@@ -14,7 +14,7 @@ namespace {
 template <class Image, class Element, int kOutputs, int kTaps>
 class Winograd : public ConvPass {
   static constexpr const auto& k1d = kWinograd1d<kOutputs, kTaps>;
-  static constexpr int kSide = kOutputs + kTaps - 1, kPlanes = kSide * kSide, kParts = kUnit<Element>;
+  static constexpr int kSide = kOutputs + kTaps - 1, kPlanes = kSide * kSide, kParts = kPerUnit<Element>;
   // Tiles that are multiplied together: whole rows of blocks of every height, which is 6, 9 or 12 (block_rows()). Twice
   // as many would read weights half as often, but leave the second cache.
   static constexpr int64_t kBlock = 36;
@@ -76,7 +76,7 @@ class Winograd : public ConvPass {
             const int64_t in = unit * kParts + part;
             Vector taps[kTaps * kTaps]{};
             for (int i = 0; i < kTaps * kTaps && in < in_.channels; ++i)
-              taps[turned ? kTaps * kTaps - 1 - i : i] = load_part(weights + i * tap_step + in * in_step + out, lanes);
+              taps[turned ? kTaps * kTaps - 1 - i : i] = load(weights + i * tap_step + in * in_step + out, lanes);
             transform2d(k1d.weights, taps, planes[part]);
           }
           char* to = static_cast<char*>(packed) + 4 * ((out / width * units + unit) * width + out % width);
@@ -92,13 +92,13 @@ class Winograd : public ConvPass {
     const int64_t factor_row = 4 * ins_ / kParts, factor_plane = kBlock * factor_row + 64,
                   sum_plane = kBlock * outs_ * 4 + 64, own = round_up(kPlanes * (factor_plane + sum_plane), 4096);
     char* workspace = static_cast<char*>(conv_workspace(ConvBuffer::kTiles, static_cast<size_t>(own * team_size())));
-    parallel_for(round_up(tiling_.tiles(), kBlock) / kBlock, 1, [&](int64_t begin, int64_t end) {
+    parallel_for(quotient_up(tiling_.tiles(), kBlock), 1, [&](int64_t begin, int64_t end) {
       char *factors = workspace + own * omp_get_thread_num(), *sums = factors + kPlanes * factor_plane;
       for (int64_t first = begin * kBlock; first < std::min(end * kBlock, tiling_.tiles()); first += kBlock) {
         const int64_t count = std::min(kBlock, tiling_.tiles() - first);
         for (int64_t t = 0; t < count; ++t) enter(in, first + t, factors + t * factor_row, factor_plane);
         for (int p = 0; p < kPlanes; ++p)
-          with_panel(panel_, [&](auto vectors) {
+          with_constant<kMostVectors>(panel_, [&](auto vectors) {
             multiply<vectors()>(factors + p * factor_plane, static_cast<const char*>(packed) + p * 4 * plane_units(),
                                 count, sums + p * sum_plane);
           });
@@ -143,12 +143,12 @@ class Winograd : public ConvPass {
       Vector planes[kPlanes], outputs[kOutputs * kOutputs];
       for (int p = 0; p < kPlanes; ++p) planes[p] = load(reinterpret_cast<const float*>(sums + p * plane) + o);
       transform2d(k1d.output, planes, outputs);
-      const Vector added = bias ? load_part(bias + o, lanes) : Vector{};
+      const Vector added = bias ? load(bias + o, lanes) : Vector{};
       for (int64_t i = 0; i < height; ++i)
         for (int64_t j = 0; j < width; ++j) {
           Image* to = out.pixel(at.image, at.y + i, at.x + j) + o;
           const Vector value = outputs[i * kOutputs + j] + added;
-          lanes == kLanes ? store(value, to) : store_part(value, to, lanes);
+          lanes == kLanes ? store(value, to) : store(value, to, lanes);
         }
     }
   }

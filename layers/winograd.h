@@ -5,6 +5,9 @@
 //
 // The products are of f32, or of bf16 with sums of f32: then the transformed factors are rounded once more, which
 // F(2x2, 3x3) bears (a relative error of 0.3 percent) and the others do not (2 percent and more).
+//
+// A NaN or an infinity reaches all outputs of the tiles that hold it, as NaN, where the sum itself would keep it to the
+// outputs whose window holds it.
 #pragma once
 
 #include <memory>

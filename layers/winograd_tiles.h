@@ -5,44 +5,19 @@
 #include <vector>
 
 #include "layers/conv_pass.h"
+#include "layers/micro_gemm.h"
 #include "layers/winograd_transforms.h"
 
 namespace owt {
-
-inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 // Channels are kept in whole vectors; those that do not exist are zeros.
 inline int64_t lanes_for(int64_t channels) { return round_up(channels, kLanes); }
 
 // The widest panel of vectors that divides so many channels, and with six rows of sums fits into the registers.
 inline int panel_vectors(int64_t lanes) {
-  int vectors = kRegisters / 8;
+  int vectors = kMostVectors;
   while (lanes / kLanes % vectors != 0) --vectors;
   return vectors;
-}
-
-// function(std::integral_constant<int, vectors>{}) for 1 to 4 vectors.
-template <class Function>
-void with_panel(int vectors, const Function& function) {
-  if (vectors == 4) return function(std::integral_constant<int, 4>{});
-  if (vectors == 3) return function(std::integral_constant<int, 3>{});
-  if (vectors == 2) return function(std::integral_constant<int, 2>{});
-  function(std::integral_constant<int, 1>{});
-}
-
-// A part of a vector; the other lanes are zeros, or are left alone.
-template <class Element>
-inline Vector load_part(const Element* from, int64_t lanes) {
-  Element part[kLanes] = {};
-  std::memcpy(part, from, static_cast<size_t>(lanes) * sizeof(Element));
-  return load(part);
-}
-
-template <class Element>
-inline void store_part(Vector value, Element* to, int64_t lanes) {
-  Element part[kLanes];
-  store(value, part);
-  std::memcpy(to, part, static_cast<size_t>(lanes) * sizeof(Element));
 }
 
 template <class Element>
@@ -59,7 +34,7 @@ struct Images {
 struct Tiling {
   int64_t rows, height, width;  // of the output
   int outputs;                  // of a tile, in one dimension
-  int64_t down = round_up(height, outputs) / outputs, across = round_up(width, outputs) / outputs;
+  int64_t down = quotient_up(height, outputs), across = quotient_up(width, outputs);
 
   int64_t tiles() const { return rows * down * across; }
 
@@ -92,17 +67,13 @@ class Square {
 #pragma GCC unroll 64
       for (int i = 0; i < kSide * kSide; ++i) values[i] = owt::load(pixels_[i] + channel);
     } else {
-      for (int i = 0; i < kSide * kSide; ++i) values[i] = load_part(pixels_[i] + channel, left);
+      for (int i = 0; i < kSide * kSide; ++i) values[i] = owt::load(pixels_[i] + channel, left);
     }
   }
 
  private:
   const Element* pixels_[kSide * kSide];
 };
-
-// Factors of a product lie in units of 32 bits: one f32, or two bf16 that belong to neighbouring steps of the sum.
-template <class Element>
-inline constexpr int kUnit = sizeof(float) / sizeof(Element);
 
 // Lane by lane, plane p of the vectors that a unit is made of.
 template <int kParts, int kPlanes>

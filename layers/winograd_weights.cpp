@@ -13,7 +13,7 @@ namespace {
 template <class Image, class Element, int kOutputs, int kTaps>
 class WinogradWeights : public ConvPass {
   static constexpr const auto& k1d = kWinograd1d<kOutputs, kTaps>;
-  static constexpr int kSide = kOutputs + kTaps - 1, kPlanes = kSide * kSide, kParts = kUnit<Element>;
+  static constexpr int kSide = kOutputs + kTaps - 1, kPlanes = kSide * kSide, kParts = kPerUnit<Element>;
   static constexpr int kRows = 6;        // of a block of sums
   static constexpr int64_t kSteps = 96;  // of a sum whose factors stay in the first cache
 
@@ -23,12 +23,13 @@ class WinogradWeights : public ConvPass {
         tiling_{shape.rows, g_.out_h, g_.out_w, kOutputs},
         zeros_(static_cast<size_t>(std::max(g_.in_c, g_.out_c)), Image(0.0f)) {
     const int64_t team = team_size(), panels = ins_ / width_;
-    const int64_t most_parts = std::min(kMostSumBytes / (kPlanes * sum_plane()), all_units() / kFewestUnits);
+    const int64_t most_parts = std::min(kMostSumBytes / (4 * kPlanes * outs_ * ins_), all_units() / kFewestUnits);
     tile_parts_ = std::clamp<int64_t>(most_parts, 1, team);
-    panel_parts_ = std::min((team + tile_parts_ - 1) / tile_parts_, panels);
-    const int64_t all = round_up(all_units(), tile_parts_) / tile_parts_,
-                  worth_it = std::max<int64_t>(ins_ * outs_ / (2 * (ins_ + outs_)), 32),
-                  cached = kCachedBytes / (4 * kPlanes * (ins_ + outs_));
+    panel_parts_ = std::min(quotient_up(team, tile_parts_), panels);
+    own_ins_ = quotient_up(panels, panel_parts_) * width_;
+    const int64_t all = quotient_up(all_units(), tile_parts_),
+                  worth_it = std::max<int64_t>(own_ins_ * outs_ / (2 * (own_ins_ + outs_)), 32),
+                  cached = kCachedBytes / (4 * kPlanes * (own_ins_ + outs_));
     units_ = std::min(all, std::max(worth_it, cached));
   }
 
@@ -53,11 +54,11 @@ class WinogradWeights : public ConvPass {
   static constexpr int64_t kMostSumBytes = int64_t{256} << 20;
   static constexpr int64_t kFewestUnits = 16;  // of a part: fewer cost less than adding its sums to the others'
 
-  int64_t all_units() const { return round_up(tiling_.tiles(), kParts) / kParts; }
+  int64_t all_units() const { return quotient_up(tiling_.tiles(), kParts); }
 
   // A job's memory: sums, x, dy; the planes of each begin at different lines of the caches. In bytes.
-  int64_t sum_plane() const { return outs_ * ins_ * 4 + 64; }
-  int64_t x_plane() const { return units_ * ins_ * 4 + 64; }
+  int64_t sum_plane() const { return outs_ * own_ins_ * 4 + 64; }
+  int64_t x_plane() const { return units_ * own_ins_ * 4 + 64; }
   int64_t dy_plane() const { return units_ * outs_ * 4 + 64; }
 
   void sum(const Images<const Image>& inputs, const Images<const Image>& outputs, int64_t tile_part, int64_t panel_part,
@@ -69,14 +70,14 @@ class WinogradWeights : public ConvPass {
       const int64_t count = std::min(units_, units.end - first);
       for (int64_t unit = 0; unit < count; ++unit) {
         const int64_t tile = (first + unit) * kParts;
-        for (int64_t panel = panels.begin; panel < panels.end; ++panel)
-          enter<kSide>(inputs, g_.top, g_.left, panel * width_, width_, k1d.input, tile,
+        for (int64_t panel = 0; panel < panels.size(); ++panel)
+          enter<kSide>(inputs, g_.top, g_.left, (panels.begin + panel) * width_, width_, k1d.input, tile,
                        x + 4 * width_ * (panel * units_ + unit), x_plane());
         enter<kOutputs>(outputs, 0, 0, 0, outs_, k1d.output_t, tile, dy + unit * 4 * outs_, dy_plane());
       }
-      with_panel(panel_vectors(ins_), [&](auto vectors) {
+      with_constant<kMostVectors>(panel_vectors(ins_), [&](auto vectors) {
         for (int p = 0; p < kPlanes; ++p)
-          for (int64_t panel = panels.begin; panel < panels.end; ++panel)
+          for (int64_t panel = 0; panel < panels.size(); ++panel)
             add_products<vectors()>(x + p * x_plane() + 4 * width_ * panel * units_, dy + p * dy_plane(), count,
                                     first == units.begin,
                                     reinterpret_cast<float*>(sums + p * sum_plane()) + panel * width_);
@@ -110,11 +111,11 @@ class WinogradWeights : public ConvPass {
       for (int64_t o = 0; o < outs_; o += kRows) {
         Vector block[kRows][kVectors]{};
         for (int r = 0; r < kRows && !(first && unit == 0); ++r)
-          for (int v = 0; v < kVectors; ++v) block[r][v] = load(sums + (o + r) * ins_ + v * kLanes);
+          for (int v = 0; v < kVectors; ++v) block[r][v] = load(sums + (o + r) * own_ins_ + v * kLanes);
         multiply_add<Element>(block, dy + 4 * (unit * outs_ + o), 4, 4 * outs_, x + 4 * unit * width_, 4 * width_,
                               std::min<int64_t>(kSteps, units - unit));
         for (int r = 0; r < kRows; ++r)
-          for (int v = 0; v < kVectors; ++v) store(block[r][v], sums + (o + r) * ins_ + v * kLanes);
+          for (int v = 0; v < kVectors; ++v) store(block[r][v], sums + (o + r) * own_ins_ + v * kLanes);
       }
   }
 
@@ -129,13 +130,13 @@ class WinogradWeights : public ConvPass {
             Vector planes[kPlanes]{}, taps[kTaps * kTaps];
             for (int64_t tiles = 0; tiles < tile_parts_; ++tiles)
               for (int p = 0; p < kPlanes; ++p)
-                planes[p] +=
-                    load(reinterpret_cast<const float*>(own + tiles * tile_step + p * sum_plane()) + o * ins_ + c);
+                planes[p] += load(reinterpret_cast<const float*>(own + tiles * tile_step + p * sum_plane()) +
+                                  o * own_ins_ + c - panels.begin * width_);
             transform2d(k1d.weights_t, planes, taps);
             const int64_t lanes = std::min<int64_t>(kLanes, g_.in_c - c);
             float* to = weights + o * kTaps * kTaps * g_.in_c + c;
             for (int i = 0; i < kTaps * kTaps; ++i, to += g_.in_c)
-              store_part(beta == 0 ? taps[i] : taps[i] + load_part(to, lanes), to, lanes);
+              store(beta == 0 ? taps[i] : taps[i] + load(to, lanes), to, lanes);
           }
       }
     });
@@ -149,14 +150,12 @@ class WinogradWeights : public ConvPass {
         Vector sums[4]{};
         for (int64_t i = 0; i < pixels; ++i) sums[i % 4] += load_some(dy.pixels + i * dy.channels + o, lanes);
         const Vector sum = sums[0] + sums[1] + (sums[2] + sums[3]);
-        store_part(beta == 0 ? sum : sum + load_part(bias + o, lanes), bias + o, lanes);
+        store(beta == 0 ? sum : sum + load(bias + o, lanes), bias + o, lanes);
       }
     });
   }
 
-  static Vector load_some(const Image* from, int64_t lanes) {
-    return lanes == kLanes ? load(from) : load_part(from, lanes);
-  }
+  static Vector load_some(const Image* from, int64_t lanes) { return lanes == kLanes ? load(from) : load(from, lanes); }
   int64_t outs_vectors() const { return lanes_for(g_.out_c) / kLanes; }
 
   ConvGeometry g_;
@@ -164,8 +163,8 @@ class WinogradWeights : public ConvPass {
   std::vector<Image> zeros_;  // a pixel outside of an image
   int64_t ins_ = lanes_for(g_.in_c), outs_ = round_up(lanes_for(g_.out_c), kRows);
   int64_t width_ = panel_vectors(ins_) * kLanes;
-  int64_t tile_parts_, panel_parts_;
-  int64_t units_;  // of a portion, at most
+  int64_t tile_parts_, panel_parts_, own_ins_;  // own: the most that a part has
+  int64_t units_;                               // of a portion, at most
 };
 
 }  // namespace
