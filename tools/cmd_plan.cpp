@@ -218,7 +218,10 @@ std::string drawing(const Model& model, const std::vector<Prediction>& predictio
 
 void predict_all(const Settings& settings, const Options& options, const Network& network) {
   PlanRequest request = settings.plan_request();
-  if (options.given("gpu")) request.on.device = Device::kCuda;
+  if (options.given("gpu"))
+    request.on.device = Device::kCuda;
+  else if (!options.given("times"))
+    request.on = settings.compute();  // layers are timed on this machine
   const auto compute = compute_from(settings, options, network);
   PlannerResult result;
   result.choice = choose_strategy(settings.model, request, network, *compute);

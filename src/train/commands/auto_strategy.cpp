@@ -12,12 +12,12 @@ namespace owt {
 namespace {
 
 Choice choose_here(const Settings& settings, const Session& session) {
-  const PlanRequest request = settings.plan_request();
+  PlanRequest request = settings.plan_request();
+  request.on = settings.compute();
   const std::vector<int64_t> rows = rows_to_measure(request);
-  const Device device = settings.compute().device;
   Choice choice;
   session.run(request.ranks, [&](Communicator& comm) {
-    const Network network = measure_network(comm, device);
+    const Network network = measure_network(comm, request.on.device);
     const ComputeSamples samples = measure_compute(settings, comm, rows);
     if (comm.rank() == 0) choice = choose_strategy(settings.model, request, network, *measured_compute(samples));
   });
