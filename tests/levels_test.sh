@@ -2,10 +2,13 @@
 # The programs of a build with OWT_CPU_LEVELS: each is run under OWT_MAX_CPU, and learns what the others learn, but for
 # rounding, in fp32 and bf16. Levels that this processor lacks are left out, and named.
 #
-#   usage: tests/levels_test.sh OWT      OWT: the launcher in its build folder, or where it is installed
+#   usage: tests/levels_test.sh OWT [LAYERS_TEST]
+#
+#   OWT           the launcher in its build folder, or where it is installed
+#   LAYERS_TEST   the program of this name in a build folder, to run the tests of the layers for each level as well
 set -euo pipefail
 
-owt=$(realpath "$1")
+owt=$(realpath "$1") layers_test=${2:+$(realpath "$2")}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset OWT_MAX_CPU ONEDNN_MAX_CPU_ISA
@@ -27,12 +30,16 @@ expect_near() {  # expect_near WHAT FOUND WANTED TOLERANCE, relative to what is 
     'BEGIN { d = found - wanted; exit !(wanted > 0 && d <= most * wanted && -d <= most * wanted) }' ||
     wrong "$1: the loss is $2, wanted $3"
 }
+test_layers() {  # test_layers LEVEL PROGRAM
+  [ -z "$layers_test" ] || OWT_MAX_CPU=$1 "$2" --gtest_brief=1 || wrong "$1: tests of its layers"
+}
 
 "$owt" prepare synthetic "$work/data" --train 1000 --test 100 >/dev/null
 lowest=x86-64-v2
 best=$(level_of "$owt")
 fp32=$(loss_of $lowest fp32) bf16=$(loss_of $lowest bf16)
 expect_near "$lowest, bf16" "$bf16" "$fp32" 0.02
+test_layers $lowest "$layers_test"
 reached=false
 for level in x86-64-v3 x86-64-v4 avx512_bf16; do
   if "$reached" || [ "$best" = $lowest ]; then
@@ -49,5 +56,6 @@ for level in x86-64-v3 x86-64-v4 avx512_bf16; do
   [ "$(OWT_MAX_CPU=$level level_of "$owt")" = "$level" ] || wrong "$level is not what OWT_MAX_CPU=$level runs"
   expect_near "$level, fp32" "$(loss_of "$level" fp32)" "$fp32" 0.0001
   expect_near "$level, bf16" "$(loss_of "$level" bf16)" "$bf16" 0.002
+  test_layers "$level" "$layers_test-$level"
   echo "passed: $level learns what $lowest learns"
 done

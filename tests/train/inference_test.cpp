@@ -72,10 +72,10 @@ TEST_P(InferenceTest, MemoryDoesNotGrowWithTheNumbersOfRowsThatWereRun) {
 }
 
 TEST_P(InferenceTest, Bf16IsCloseToFp32) {
-  if (device() == Device::kCpu) GTEST_SKIP() << "the CPU has no bf16";
   const Tensor x = images(4), full = outputs("fc3", x);
-  Inference network(for_one_rank(small_settings(kSmallRecipe, {{"run.device", "cuda"}, {"run.precision", "bf16"}})),
-                    weights_of("run"));
+  Inference network(
+      for_one_rank(small_settings(kSmallRecipe, {{"run.device", name_of(device())}, {"run.precision", "bf16"}})),
+      weights_of("run"));
   const Tensor half = network.run(x);
   for (int64_t i = 0; i < full.elements(); ++i) EXPECT_NEAR(half.data()[i], full.data()[i], 0.05);
 }
