@@ -63,9 +63,19 @@ double product_flops_per_s(DType factors) {
   return 2.0 * static_cast<double>(m * n * k) / seconds;
 }
 
-// What the teams sweep together is twice the last cache, as far as the system knows that and memory is not wasted.
+// The last-level caches that so many threads may have between them. A processor has several of them where some of its
+// cores share each, and sysconf() says how large they are together.
+int64_t last_level_cache_bytes(int threads) {
+  int64_t kib = 0;
+  std::ifstream("/sys/devices/system/cpu/cpu0/cache/index3/size") >> kib;
+  const int64_t all = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return kib > 0 ? std::min(all, threads * (kib << 10)) : all;
+}
+
+// What the teams sweep together is twice these caches, as far as the system knows them and memory is not wasted.
 int64_t swept_floats(int teams) {
-  return std::clamp<int64_t>(2 * sysconf(_SC_LEVEL3_CACHE_SIZE), int64_t{64} << 20, int64_t{256} << 20) / 4 / teams;
+  return std::clamp<int64_t>(2 * last_level_cache_bytes(teams * team_size()), int64_t{64} << 20, int64_t{256} << 20) /
+         4 / teams;
 }
 
 double memory_bytes_per_s(int teams) {
