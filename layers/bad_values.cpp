@@ -3,12 +3,13 @@
 #include <atomic>
 #include <cmath>
 
+#include "src/core/conversions.h"
 #include "src/core/threads.h"
 
 namespace owt {
 
 bool all_finite(const Tensor& values) {
-  const Tensor here = values.to(Device::kCpu);
+  const Tensor here = f32_on_host(values);
   const float* v = here.data();
   std::atomic<bool> finite{true};
   parallel_for(here.elements(), 1 << 16, [&](int64_t begin, int64_t end) {
