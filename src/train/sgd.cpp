@@ -1,6 +1,10 @@
 #include "src/train/sgd.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -68,6 +72,19 @@ void update_trained(const SgdRule& rule, double rate, const SgdItem& item) {
   });
 }
 
+// On the CPU pages that are given back read as zero and come again when they are used, so that a run which only
+// evaluates has no velocities in memory.
+void make_zero(Tensor& velocity) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(velocity.raw()), end = begin + static_cast<size_t>(velocity.bytes());
+  const uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
+  if (velocity.device() != Device::kCpu || first >= last ||
+      madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED) != 0)
+    return velocity.zero();
+  std::memset(reinterpret_cast<void*>(begin), 0, first - begin);
+  std::memset(reinterpret_cast<void*>(last), 0, end - last);
+}
+
 }  // namespace
 
 SgdSettings SgdSettings::from(Config& config) {
@@ -88,7 +105,7 @@ Tensor& Sgd::velocity(const Param& param, Slice elements) {
   if (!v.values.defined()) {
     const bool whole = elements == Slice{0, param.shape().elements()};
     v = {elements, Tensor(whole ? param.shape() : Shape{elements.size()}, DType::kF32, param.value.device())};
-    v.values.zero();
+    make_zero(v.values);
   }
   OWT_CHECK(v.elements == elements, param.name, ": there is a velocity of elements ", v.elements.begin, " to ",
             v.elements.end, ", not of ", elements.begin, " to ", elements.end);

@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cmath>
+#include <fstream>
 
 #include "src/core/check.h"
 #include "src/core/threads.h"
@@ -50,6 +54,27 @@ class SgdTest : public DeviceTest {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Devices, SgdTest, testing::ValuesIn(devices()), device_name);
+
+int64_t resident_bytes() {
+  int64_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(Sgd, AVelocityIsZeroAndTakesNoMemoryBeforeItsFirstUse) {
+  constexpr int64_t kBytes = 64 << 20, kCount = kBytes / 4 - 3;
+  Tensor(Shape{kCount}).zero();  // memory that may come again
+  Param w;
+  w.name = "w";
+  w.full_shape = Shape{kCount};
+  w.part = {0, kCount};
+  w.value = Tensor(w.full_shape);
+  Sgd sgd({});
+  const int64_t before = resident_bytes();
+  const Tensor& velocity = sgd.velocity(w);
+  EXPECT_LT(resident_bytes(), before + kBytes / 4);
+  EXPECT_TRUE(std::all_of(velocity.data(), velocity.data() + kCount, [](float v) { return v == 0; }));
+}
 
 TEST_P(SgdTest, MovesTheWeightsByTheVelocity) {
   Sgd sgd({.momentum = 0.5, .decay = 0});
