@@ -59,8 +59,9 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
             i + bound.layers,
             net.layer(i).name(),
             bound.layers == 1 && net.layer(i).in_place(),
-            false};
-    Shape out = in;
+            false,
+            in};
+    Shape& out = run.out;
     for (int64_t l = run.begin; l < run.end; ++l) {
       out = net.layer(l).out_shape(out);
       run.learns = run.learns || !net.layer(l).params().empty();
@@ -68,15 +69,16 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
       if (l > run.begin) run.name += "+" + net.layer(l).name();
     }
     const size_t last = static_cast<size_t>(run.end - 1);
-    y_[last] = run.in_place && i > 0 ? y_[last - 1] : Tensor(out, type_, on.device);
+    if (scratch != Scratch::kOwnForForward)
+      y_[last] = run.in_place && i > 0 ? y_[last - 1] : Tensor(out, type_, on.device);
     largest_ = std::max({largest_, i > 0 ? in.elements() : 0, out.elements()});
     in = out;
     i = run.end;
     runs_.push_back(std::move(run));
   }
+  if (!y_.empty()) out_ = y_.back();
   if (scratch == Scratch::kOfPass) return;
-  if (scratch == Scratch::kOwn)
-    for (Tensor& gradient : gradients_) gradient = Tensor({largest_}, type_, device_);
+  for (Tensor& gradient : gradients_) gradient = Tensor({largest_}, type_, device_);
   ops_scratch_ = scratch_of_thread(device_, own_ops_scratch_bytes());
 }
 
@@ -93,9 +95,20 @@ int64_t Tape::ops_scratch_bytes(Phase phase) const {
   return most;
 }
 
+int64_t Tape::gradients_bytes() const { return 2 * aligned_bytes(largest_ * size_of(type_)); }
+
 int64_t Tape::scratch_bytes(Phase phase) const {
-  const int64_t gradients = phase == Phase::kBackward ? 2 * aligned_bytes(largest_ * size_of(type_)) : 0;
-  return aligned_bytes(ops_scratch_bytes(phase)) + gradients;
+  const bool gradients = phase == Phase::kBackward || device_ == Device::kCpu;  // forget_in_evaluation()
+  return aligned_bytes(ops_scratch_bytes(phase)) + (gradients ? gradients_bytes() : 0);
+}
+
+void Tape::take_gradients(const Pass& pass, Phase phase) {
+  if (scratch_ != Scratch::kOfPass) return;
+  int64_t begin = aligned_bytes(ops_scratch_bytes(phase));
+  for (Tensor& gradient : gradients_) {
+    gradient = pass.scratch_at(begin, {largest_}, type_);
+    begin += aligned_bytes(gradient.bytes());
+  }
 }
 
 Pass Tape::with_scratch(Pass pass) const {
@@ -116,16 +129,47 @@ const Tensor& Tape::input_of(const Run& run) const {
   return run.begin > 0 ? y_[static_cast<size_t>(run.begin - 1)] : x_;
 }
 
-void Tape::begin_forward(const Tensor& x) { x_ = x; }
+void Tape::begin_forward(const Tensor& x) {
+  x_ = x;
+  next_gradient_ = 0;
+}
+
+bool Tape::keeps(const Pass& pass) const {
+  if (scratch_ == Scratch::kOwnForForward) return false;
+  return !forgets_in_evaluation_ || pass.mode == Mode::kTrain || device_ != Device::kCpu;
+}
+
+Tensor Tape::place_above(const Pass& pass, const Run& run) {
+  if (keeps(pass)) return y_[static_cast<size_t>(run.end - 1)];
+  if (run.in_place && run.begin > 0) return out_;
+  if (run.begin == 0) take_gradients(pass, Phase::kForward);
+  const Tensor above = gradients_[next_gradient_].part(0, run.out);
+  next_gradient_ = 1 - next_gradient_;
+  return above;
+}
 
 void Tape::forward(const Pass& pass, int64_t layer) {
   Run& run = run_of(layer);
   if (rows_ == 0 || layer != run.begin) return;
   const Profiler::Scope scope(profiler_, run.name, Phase::kForward);
-  run.op->forward(with_scratch(pass), input_of(run), y_[static_cast<size_t>(run.end - 1)]);
+  const Tensor x = run.begin > 0 ? out_ : x_;
+  out_ = place_above(pass, run);
+  run.op->forward(with_scratch(pass), x, out_);
 }
 
-const Tensor& Tape::output() const { return y_.empty() ? x_ : y_.back(); }
+const Tensor& Tape::output() const { return y_.empty() ? x_ : out_; }
+
+std::optional<int32_t> Tape::find_bad_layer(const Pass& pass) {
+  begin_forward(x_);
+  int64_t named = 0;
+  for (const Run& run : runs_) {
+    if (!run.in_place) named = run.begin;
+    forward(pass, run.begin);
+    pass.stream->synchronize();
+    if (rows_ > 0 && !all_finite(out_)) return static_cast<int32_t>(named);
+  }
+  return {};
+}
 
 const Tensor& Tape::forward(const Pass& pass, const Tensor& x) {
   begin_forward(x);
@@ -169,13 +213,7 @@ void Tape::backward_weights(const Pass& pass, int64_t layer) {
 void Tape::backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx) {
   if (net_.size() == 0 && dx) dx->copy_from(dy, *pass.stream);
   begin_backward(x, dy, dx);
-  if (scratch_ == Scratch::kOfPass) {
-    int64_t begin = aligned_bytes(ops_scratch_bytes(Phase::kBackward));
-    for (Tensor& gradient : gradients_) {
-      gradient = pass.scratch_at(begin, {largest_}, type_);
-      begin += aligned_bytes(gradient.bytes());
-    }
-  }
+  take_gradients(pass, Phase::kBackward);
   for (int64_t i = net_.size(); i-- > 0;) {
     backward_data(pass, i);
     backward_weights(pass, i);
@@ -192,11 +230,12 @@ std::vector<Watched> Tape::watched(int64_t first_layer) const {
 
 int64_t Tape::bytes() const {
   int64_t total = own_ops_scratch_bytes();
-  if (scratch_ == Scratch::kOwn) total += gradients_[0].bytes() + gradients_[1].bytes();
+  if (scratch_ != Scratch::kOfPass) total += gradients_[0].bytes() + gradients_[1].bytes();
   for (const Run& run : runs_)
     if (run.op) total += run.op->inner_bytes();
   for (const Run& run : runs_)
-    if (run.begin == 0 || !run.in_place) total += y_[static_cast<size_t>(run.end - 1)].bytes();
+    if (scratch_ != Scratch::kOwnForForward && (run.begin == 0 || !run.in_place))
+      total += y_[static_cast<size_t>(run.end - 1)].bytes();
   return total;
 }
 

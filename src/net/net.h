@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,14 +35,19 @@ class Net {
 
 class Tape {
  public:
-  // Whose memory the ops' scratch is, and two gradients as large as the largest activation, which backward needs. The
-  // tape makes gradients of its own, and shares scratch memory with the other tapes of its host thread, so that these
-  // run one after the other; or it takes both from Pass::scratch.
+  // Whose memory the ops' scratch is, and two gradients as large as the largest activation, which backward needs; an
+  // activation that is not kept is in one of them. The tape makes gradients of its own, and shares scratch memory with
+  // the other tapes of its host thread, so that these run one after the other; or it takes both from Pass::scratch.
+  // kOwnForForward: there is no backward, and no activation is kept.
   enum class Scratch { kOwn, kOwnForForward, kOfPass };
 
-  // The net must outlive the tape. Memory: every activation, and what `scratch` says. Where the device runs several
-  // layers as one op (Layer::bind_run), only the last one's output is kept.
+  // The net must outlive the tape. Memory: every activation, but for kOwnForForward, and what `scratch` says. Where the
+  // device runs several layers as one op (Layer::bind_run), only the last one's output is kept.
   Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratch scratch = Scratch::kOwn);
+
+  // From now on an evaluation on the CPU keeps no activation but the output: memory that nothing was written to costs
+  // nothing there.
+  void forget_in_evaluation() { forgets_in_evaluation_ = true; }
 
   int64_t scratch_bytes(Phase phase) const;  // Scratch::kOfPass: what forward or backward takes of it
 
@@ -67,9 +73,12 @@ class Tape {
   void backward_data(const Pass& pass, int64_t layer);
   void backward_weights(const Pass& pass, int64_t layer);
 
-  // What forward leaves, with the layers counted from `first_layer` on. An in-place or fused layer shares its output
-  // with others, and the first of them is named.
+  // What a forward that keeps activations leaves, with the layers counted from `first_layer` on. An in-place or fused
+  // layer shares its output with others, and the first of them is named.
   std::vector<Watched> watched(int64_t first_layer) const;
+  // The first layer, named as in watched(), whose output is not finite, found by another forward on the x of the last
+  // one. The host waits.
+  std::optional<int32_t> find_bad_layer(const Pass& pass);
   // What the layer computed; undefined where it is no last layer of an op.
   const Tensor& activation(int64_t layer) const { return y_[static_cast<size_t>(layer)]; }
   // Whether backward may overwrite dy.
@@ -83,14 +92,19 @@ class Tape {
     std::string name;
     bool in_place;
     bool learns;  // it has parameters
+    Shape out;
   };
 
   Run& run_of(int64_t layer) { return runs_[run_of_layer_[static_cast<size_t>(layer)]]; }
   const Tensor& input_of(const Run& run) const;
-  Tensor place_below(const Run& run);  // where its dx goes; undefined where nobody wants it
+  Tensor place_above(const Pass& pass, const Run& run);  // where its y goes
+  Tensor place_below(const Run& run);                    // where its dx goes; undefined where nobody wants it
 
   int64_t ops_scratch_bytes(Phase phase) const;
   int64_t own_ops_scratch_bytes() const;
+  int64_t gradients_bytes() const;
+  bool keeps(const Pass& pass) const;
+  void take_gradients(const Pass& pass, Phase phase);
   Pass with_scratch(Pass pass) const;
 
   Net& net_;
@@ -103,13 +117,16 @@ class Tape {
   DType type_;
   int64_t largest_ = 0;  // elements of the largest activation
   Scratch scratch_;
-  Tensor gradients_[2];                        // the gradient at the layer being run, and the one before it
+  bool forgets_in_evaluation_ = false;
+  // The gradient at the layer being run, and the one before it; where no activation is kept the latest two.
+  Tensor gradients_[2];
   std::shared_ptr<const Tensor> ops_scratch_;  // null: of the pass
 
   Tensor x_;                 // the input of the pass that runs, forward or backward
+  Tensor out_;               // what forward has come to
   Tensor gradient_, below_;  // at the output and at the input of the run whose turn it is in backward
   Tensor dx_;                // where the gradient at x is wanted; undefined: it is not
-  int next_gradient_ = 0;    // which of gradients_ does not hold gradient_
+  int next_gradient_ = 0;    // which of gradients_ does not hold gradient_, or out_
 };
 
 int64_t aligned_bytes(int64_t bytes);  // what a part of scratch memory takes, so that the next one is aligned

@@ -27,12 +27,14 @@ class ResidualOp : public PreparedOp {
         type_(activation_type(on.precision)),
         relu_(relu),
         body_(body, in.rows(), on, nullptr, Tape::Scratch::kOfPass) {
+    body_.forget_in_evaluation();
     if (shortcut) shortcut_.emplace(*shortcut, in.rows(), on, nullptr, Tape::Scratch::kOfPass);
   }
 
+  // The body comes last, since it may leave its output in scratch memory.
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
-    a_ = body_.forward(pass, x);
     b_ = shortcut_ ? shortcut_->forward(pass, x) : x;
+    a_ = body_.forward(pass, x);
     dispatch(on_, [&](auto tag) { add_branches(tag, a_, b_, relu_, y, *pass.stream); });
   }
 

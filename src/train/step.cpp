@@ -54,8 +54,7 @@ void Step::loss(const Action& action, Running& now) {
   if (!plan_.split()) begin_round(round, now);
   Dense& dense = dense_of(round, now);
   if (action.transfer != kNoTransfer) return dense.loss.sum_up(now.dense_pass, logits(round, now), now.labels);
-  dense.loss.run(now.dense_pass, logits(round, now), now.labels, now.learns, my_sums(),
-                 after_loss(now.bound, dense, now.slot));
+  dense.loss.run(now.dense_pass, logits(round, now), now.labels, now.learns, my_sums(), after_loss(now, dense));
   if (!now.learns) return hand_out(logits(round, now), now.bound.dense_rows[static_cast<size_t>(round)]);
   if (!plan_.split()) {
     now.gradient = dense.loss.dlogits().reshaped(now.bound.front.output().shape());

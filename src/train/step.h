@@ -160,7 +160,7 @@ class Step {
   const Tensor& logits(int round, Running& now);
   Tensor& my_sums();
   bool alone() const { return comm_.ranks() == 1; }
-  LossFollowUp after_loss(const Bound& bound, const Dense& dense, const Slot& slot) const;
+  LossFollowUp after_loss(const Running& now, const Dense& dense) const;
   void hand_out(const Tensor& logits, const RowIndexes& rows) const;
   const Stream& stream_of(const Action& action) const;
   void update(const Slice& layers, const Sgd::Rate& rate, double gradient_scale, const Stream& stream);
@@ -168,6 +168,8 @@ class Step {
               const Stream& stream);
   Sgd::Rate rate_of(const Action& action) const;
   [[noreturn]] void report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const;
+  bool forgets(const Pass& pass) const { return pass.mode == Mode::kEval && stream_.device() == Device::kCpu; }
+  int32_t bad_layer(Slot& slot);  // of an oldest step whose loss is not finite
   [[noreturn]] void report_bad_loss(const StepResult& result, const Pass& pass, int32_t bad_layer);
   static Tensor part_of(const Tensor& block, size_t offset, DType dtype, int64_t elements);
   Tensor block_part(size_t offset, DType dtype, int64_t elements) const {

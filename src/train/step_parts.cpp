@@ -83,6 +83,7 @@ Step::Bound::Bound(Step& step, int64_t step_rows)
             step.profiler_),
       seam(make_seam(step.plan_, step_rows, step.comm_.rank(), step.groups_.wire(Group::kModel))),
       round_rows(step.plan_.round_rows(step_rows)) {
+  front.forget_in_evaluation();
   const StepRows step_of = step.plan_.rows(step_rows);
   const int rank = step.comm_.rank();
   if (step.plan_.of_step.labels != kNoTransfer)
@@ -200,8 +201,18 @@ StepResult Step::finish() {
   }
   in_flight_.pop_front();
   const StepResult result = step_result(slot.block().sums);
-  if (!std::isfinite(result.sums.loss)) report_bad_loss(result, slot.pass, slot.block().bad_layer);
+  if (!std::isfinite(result.sums.loss)) report_bad_loss(result, slot.pass, bad_layer(slot));
   return result;
+}
+
+// What a pass forgot it finds again on the same images, which are there until the caller has this result.
+int32_t Step::bad_layer(Slot& slot) {
+  const int32_t noted = slot.block().bad_layer;
+  if (!forgets(slot.pass)) return noted;
+  Pass pass = slot.pass;
+  Bound& b = bound(pass.step_rows);
+  b.front_rows.give_to(pass);
+  return b.front.find_bad_layer(pass).value_or(noted);
 }
 
 StepResult Step::train(const Batch& batch, int64_t step, const Rates& rates, bool stop) {
@@ -222,12 +233,12 @@ Tensor& Step::my_sums() {
 }
 
 // The sums of a rank that is alone need not be added to others', and go to the host from here.
-LossFollowUp Step::after_loss(const Bound& bound, const Dense& dense, const Slot& slot) const {
-  LossFollowUp then{bound.front.watched(0), bad_layer_};
+LossFollowUp Step::after_loss(const Running& now, const Dense& dense) const {
+  LossFollowUp then{forgets(now.front_pass) ? std::vector<Watched>{} : now.bound.front.watched(0), bad_layer_};
   for (Watched& one : dense.tape.watched()) then.watched.push_back(std::move(one));
   if (!alone()) return then;
-  then.sums_for_host = part_of(slot.host, offsetof(Block, sums), DType::kF64, kLossSums);
-  then.first_for_host = part_of(slot.host, offsetof(Block, bad_layer), DType::kI32, 1);
+  then.sums_for_host = part_of(now.slot.host, offsetof(Block, sums), DType::kF64, kLossSums);
+  then.first_for_host = part_of(now.slot.host, offsetof(Block, bad_layer), DType::kI32, 1);
   return then;
 }
 

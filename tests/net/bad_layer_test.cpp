@@ -26,6 +26,14 @@ class BadLayerTest : public DeviceTest {
     tape_.forward(pass_.pass(), x);
     return noted_layer(tape_.watched(10), loss, before, pass_.stream());
   }
+  // The same, numbered from 0 on, of an evaluation that forgot what it was; -1: none.
+  int32_t found_again() {
+    Pass pass = pass_.pass();
+    pass.mode = Mode::kEval;
+    tape_.forget_in_evaluation();
+    tape_.forward(pass, upload(x_, {1, 2, 2, 1}, device()));
+    return tape_.find_bad_layer(pass).value_or(-1);
+  }
   void set(int64_t layer, size_t which, size_t place, float value) {
     Param& param = *net_.layer(layer).params()[which];
     std::vector<float> values = download(param.value);
@@ -66,6 +74,16 @@ TEST_P(BadLayerTest, IsTheEarliestOfAllThatWereFound) {
   // An earlier layer that was found before stays.
   set(2, 0, 0, kNaN);
   EXPECT_EQ(bad_layer(kNaN, 5), 5);
+}
+
+TEST_P(BadLayerTest, IsFoundAgainWhenAnEvaluationForgotIt) {
+  EXPECT_EQ(found_again(), -1);
+  set(3, 1, 1, std::numeric_limits<float>::infinity());
+  EXPECT_EQ(found_again(), 3);
+  set(2, 0, 0, kNaN);
+  EXPECT_EQ(found_again(), 2);
+  x_[2] = kNaN;
+  EXPECT_EQ(found_again(), 0);
 }
 
 }  // namespace

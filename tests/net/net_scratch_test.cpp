@@ -12,6 +12,7 @@
 namespace owt {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 
 // y = 2 x. In every pass its op overwrites all the scratch memory that it has asked for.
@@ -94,11 +95,29 @@ TEST_F(ScratchTest, IsCountedOnceForTheOpThatNeedsMost) {
   Net net = scribblings({{100, 70}, {10, 200}, {0, 0}});
   const Tape larger(net, 300, Device::kCpu, nullptr);
   EXPECT_EQ(Tape(net, 3, Device::kCpu, nullptr).bytes(), 3 * kTensor + 2 * kTensor + 200);
-  EXPECT_EQ(Tape(net, 3, Device::kCpu, nullptr, Tape::Scratch::kOwnForForward).bytes(), 3 * kTensor + 100);
+  EXPECT_EQ(Tape(net, 3, Device::kCpu, nullptr, Tape::Scratch::kOwnForForward).bytes(), 2 * kTensor + 100);
   const Tape of_pass(net, 3, Device::kCpu, nullptr, Tape::Scratch::kOfPass);
   EXPECT_EQ(of_pass.bytes(), 3 * kTensor);
-  EXPECT_EQ(of_pass.scratch_bytes(Phase::kForward), aligned_bytes(100));
+  EXPECT_EQ(of_pass.scratch_bytes(Phase::kForward), aligned_bytes(100) + 2 * aligned_bytes(kTensor));
   EXPECT_EQ(of_pass.scratch_bytes(Phase::kBackward), aligned_bytes(200) + 2 * aligned_bytes(kTensor));
+}
+
+TEST_F(ScratchTest, AnEvaluationThatForgetsHasItsActivationsWhereGradientsWouldBe) {
+  Net net = scribblings({{100, 70}, {10, 200}, {0, 0}});
+  pass_.mode = Mode::kEval;
+  for (const auto scratch : {Tape::Scratch::kOwn, Tape::Scratch::kOwnForForward, Tape::Scratch::kOfPass}) {
+    Tape tape(net, 3, Device::kCpu, nullptr, scratch);
+    if (scratch == Tape::Scratch::kOfPass) pass_.scratch = Tensor({tape.scratch_bytes(Phase::kForward)}, DType::kU8);
+    tape.forget_in_evaluation();
+    const int64_t kept = scratch == Tape::Scratch::kOwnForForward ? 0 : 3;
+    for (int64_t layer = 0; layer < kept; ++layer) {
+      Tensor activation = tape.activation(layer);
+      fill(activation, -1);
+    }
+    EXPECT_THAT(download(tape.forward(pass_, x_)), ElementsAre(8, 16, 24, 32, 40, 48));
+    EXPECT_THAT(download(tape.output()), ElementsAre(8, 16, 24, 32, 40, 48));
+    for (int64_t layer = 0; layer < kept; ++layer) EXPECT_THAT(download(tape.activation(layer)), Each(-1));
+  }
 }
 
 TEST_F(ScratchTest, IsSharedByTheTapesOfAThreadAndKeptByThoseThatCameBeforeALargerOne) {

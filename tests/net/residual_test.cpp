@@ -248,6 +248,45 @@ TEST(Residual, CountsTheWorkOfItsLayersAndTheSum) {
   EXPECT_EQ(block->flops({2, 5, 4, 6}), 2 * (2.0 * 20 * 6 * 54 + 20 * 6));
 }
 
+// What the branches of a block compute, layer by layer, each in memory of its own.
+std::vector<Tensor> ends_of_branches(Layer& block, const Tensor& x, Pass pass) {
+  std::vector<Tensor> ends;
+  for (const Layer::Inner& each : block.inner(x.shape())) {
+    if (each.first) ends.push_back(x);
+    Tensor y(each.layer->out_shape(each.in));
+    const auto op = each.layer->bind(each.in, Device::kCpu);
+    pass.scratch = Tensor({op->scratch_bytes(Phase::kForward) + 1}, DType::kU8);
+    op->forward(pass, ends.back(), y);
+    ends.back() = y;
+  }
+  if (ends.size() == 1) ends.push_back(x);
+  return ends;
+}
+
+TEST(Residual, ItsEvaluationIsThatOfItsLayersThoughNoneOfTheirOutputsIsKept) {
+  const std::pair<const char*, int64_t> blocks[] = {
+      {kPlain, 6}, {kTwice, 6}, {kBasic, 5}, {kBottleneck, 6}, {kInPlaceFirst, 4}};
+  for (const auto& [keys, channels] : blocks) {
+    SCOPED_TRACE(keys);
+    const Shape in{2, 5, 4, channels};
+    std::vector<std::unique_ptr<Layer>> layers;
+    layers.push_back(block_from(keys, in));
+    Net net(std::move(layers), in.row());
+    for (Param* param : net.params()) param->initialize(1);
+    DevicePass pass(Device::kCpu, 2);
+    Pass evaluation = pass.pass();
+    evaluation.mode = Mode::kEval;
+    const Tensor x = upload(distinct_values(in.elements(), 2, 11), in, Device::kCpu);
+    const std::vector<Tensor> ends = ends_of_branches(net.layer(0), x, evaluation);
+    Tensor wanted(ends[0].shape());
+    const bool relu = std::string(keys).find("relu = false") == std::string::npos;
+    add_branches(Cpu{}, ends[0], ends[1], relu, wanted, Stream());
+    Tape tape(net, 2, Device::kCpu, nullptr);
+    tape.forget_in_evaluation();
+    EXPECT_EQ(download(tape.forward(evaluation, x)), download(wanted));
+  }
+}
+
 TEST_P(ResidualTest, BlocksOfANetShareTheMemoryOfBackward) {
   const auto net = [&](const std::vector<std::string>& names = {"a", "b"}) {
     std::vector<std::unique_ptr<Layer>> layers;
