@@ -102,6 +102,8 @@ class Layer {
   virtual std::vector<Param*> params() { return {}; }     // always in the same order; they live as long as the layer
   virtual Columns columns() const { return Columns::kMixes; }
   virtual bool in_place() const { return false; }
+  // Whether its op on the CPU can do without the memory of its first parameter's gradient (Param::keeps_grad).
+  virtual bool can_update_at_once() const { return false; }
 
   // Bytes of scratch memory that backward on a batch of this shape takes, as far as they are known before an op is
   // bound: without those of libraries.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -42,6 +43,9 @@ std::vector<Slice> pieces_of(const Shape& tensor, const Slice& rows);  // these 
 Slice common_part(const Slice& a, const Slice& b);                     // empty where they have nothing in common
 int64_t largest_piece(const Shape& tensor);                            // elements; never more than it has
 
+// Takes the gradient of a tensor's elements [first, first + count).
+using TakeGradient = std::function<void(int64_t first, int64_t count, const float* gradient)>;
+
 struct Param {
   std::string name;  // as in files: "conv1.weight"
   ParamRole role = ParamRole::kTrained;
@@ -58,8 +62,12 @@ struct Param {
   // The type of grad: bf16 only for weights of products in precision bf16, and only where no contribution is ever
   // added to another one between two updates (Plan::gradient_type).
   DType grad_type = DType::kF32;
-  Tensor value, grad;        // shape(), where the layer computes; value in f32
-  Tensor copy16;             // bf16 of value, for precision bf16 only; whoever changes value renews it
+  Tensor value, grad;  // shape(), where the layer computes; value in f32
+  Tensor copy16;       // bf16 of value, for precision bf16 only; whoever changes value renews it
+  // Where no gradient is kept (Plan::updates_at_once), grad has no memory. Whoever computes it gives it to `update` in
+  // pieces while they are in the cache, and value changes with each; threads do so at the same time.
+  bool keeps_grad = true;
+  TakeGradient update;
   bool grad_is_zero = true;  // the gradient is zero whatever its memory holds; the first contribution overwrites
   uint64_t version = 0;      // raised by whoever changes value, so that packed copies can be renewed
 

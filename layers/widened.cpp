@@ -47,8 +47,10 @@ class WidenedOp : public PreparedOp {
   }
 
   void backward_weights(const Pass& pass, const Tensor& x, const Tensor&) override {
+    widened_.keeps_grad = weight_.keeps_grad;
+    widened_.update = weight_.update;
     widened_.grad = weight_.grad;
-    widened_.grad_is_zero = weight_.take_beta() == 0;
+    if (weight_.keeps_grad) widened_.grad_is_zero = weight_.take_beta() == 0;
     op_->backward_weights(pass, widen(pass, x, Buffer::kX), dy32_);
     dy32_ = {};
   }

@@ -32,9 +32,11 @@ std::string action_text(const Plan& plan, const std::vector<Action>& actions) {
   std::string text = format("{:>4}  {:<17} {:>5}  {}\n", "nr", "action", "round", "of");
   for (size_t i = 0; i < actions.size(); ++i) {
     const Action& at = actions[i];
-    text +=
-        format("{:>4}  {:<17} {:>5}  {}{}\n", i + 1, name_of(at.kind), at.round == kOwnRows ? "" : concat(at.round + 1),
-               subject(plan, at), at.beside ? " (beside what follows)" : "");
+    text += format("{:>4}  {:<17} {:>5}  {}{}\n", i + 1, name_of(at.kind),
+                   at.round == kOwnRows ? "" : concat(at.round + 1), subject(plan, at),
+                   at.beside    ? " (beside what follows)"
+                   : at.updates ? " (updated at once)"
+                                : "");
   }
   return text;
 }

@@ -23,6 +23,7 @@ struct Action {
   int bucket = 0;  // which part of a transfer that moves buckets
   // The actions behind it need not wait for it: a GPU runs it in a stream of its own, the CPU all the same in turn.
   bool beside = false;
+  bool updates = false;  // kBackwardWeights: the weights are updated as their gradient is computed
 
   bool operator==(const Action&) const = default;
 };

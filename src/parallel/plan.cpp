@@ -174,6 +174,11 @@ bool Plan::sums_gradients(int64_t layer) const {
   return replicas() > 1 || of_rounds;
 }
 
+bool Plan::updates_at_once(int64_t i) const {
+  const bool may = request.on.device == Device::kCpu && !request.keeps_gradients;
+  return may && layer(i).can_update_at_once && !sums_gradients(i);
+}
+
 DType Plan::gradient_type(int64_t layer, size_t param) const {
   const LayerPlan& at = this->layer(layer);
   const bool of_products = at.roles[param] == ParamRole::kTrained && at.params[param].rank() > 1;
@@ -252,6 +257,7 @@ LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_
   at.name = layer.name();
   at.type = layer.type();
   at.columns = layer.columns();
+  at.can_update_at_once = layer.can_update_at_once();
   at.in = in.row();
   at.out = layer.out_shape(in).row();
   at.flops_per_row = layer.flops(in);

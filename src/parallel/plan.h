@@ -59,8 +59,9 @@ struct LayerPlan {
   std::vector<Slice> parts;  // kFeature: the output features of each rank of a model group
   // Split by input features (owt-d): those of each rank of a model group. The outputs are summands of kFeature ones.
   std::vector<Slice> inputs;
-  bool gather_before = false;  // the input is gathered: kFeature -> kReplicated
-  bool in_place = false;       // the output takes the place of the input
+  bool gather_before = false;       // the input is gathered: kFeature -> kReplicated
+  bool in_place = false;            // the output takes the place of the input
+  bool can_update_at_once = false;  // Layer::can_update_at_once()
   bool by_inputs() const { return !inputs.empty(); }
   double flops_per_row = 0;           // forward, the whole layer
   double backward_flops_per_row = 0;  // the first layer needs no gradient of the images
@@ -122,7 +123,8 @@ struct PlanRequest {
   // 0: all ranks. Under dp and dp-zero every rank has a copy of its own, whatever stands here.
   int model_ranks = 0;
   int64_t beside_from = kUpdateBesideFrom;
-  bool whole_logits = false;  // the loss sees whole rows of logits, whatever travels for that
+  bool keeps_gradients = false;  // no weights are updated at once
+  bool whole_logits = false;     // the loss sees whole rows of logits, whatever travels for that
 };
 
 struct Plan {
@@ -168,6 +170,9 @@ struct Plan {
   bool copies_gradients() const { return front_layout() == Layout::kReplicated; }
   // Whether the gradients of a layer's parameters are sums of several ranks' or rounds', or come from another rank.
   bool sums_gradients(int64_t layer) const;
+  // Whether a layer's first parameter is updated while its gradient is computed, which is not kept then: on the CPU,
+  // where it is no such sum. Of large weights and small batches it saves most of the time of both.
+  bool updates_at_once(int64_t layer) const;
   // The type of a parameter's gradient: in precision bf16 the weights of products have theirs in bf16 where it is no
   // such sum; all others are f32.
   DType gradient_type(int64_t layer, size_t param) const;

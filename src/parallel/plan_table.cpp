@@ -37,7 +37,8 @@ int64_t Plan::gradient_bytes_per_rank() const {
   int64_t total = 0;
   for (size_t i = 0; i < layers.size(); ++i)
     for (size_t p = 0; p < layers[i].params.size(); ++p)
-      total += layers[i].most_elements(layers[i].params[p]) * size_of(gradient_type(static_cast<int64_t>(i), p));
+      if (p > 0 || !updates_at_once(static_cast<int64_t>(i)))
+        total += layers[i].most_elements(layers[i].params[p]) * size_of(gradient_type(static_cast<int64_t>(i), p));
   return total;
 }
 

@@ -30,6 +30,7 @@ RankModel::RankModel(const Model& model, const Plan& plan, int rank) {
       part = at.parts[place];
     run.push_back(make_layer(model.layers[i], at.in, part, inputs, net_layer_types()));
     const std::vector<Param*> params = run.back()->params();
+    if (!params.empty()) params[0]->keeps_grad = !plan.updates_at_once(static_cast<int64_t>(i));
     for (size_t p = 0; p < params.size(); ++p) params[p]->grad_type = plan.gradient_type(static_cast<int64_t>(i), p);
   }
   close_run();

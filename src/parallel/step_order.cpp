@@ -134,7 +134,9 @@ TransferId StepOrder::summed() const {
 }
 
 void StepOrder::backward_weights(int64_t i, int round) {
-  if (!layer(i).params.empty()) add(Action::Kind::kBackwardWeights, {i, i + 1}, round);
+  if (layer(i).params.empty()) return;
+  add(Action::Kind::kBackwardWeights, {i, i + 1}, round);
+  actions_.back().updates = plan_.updates_at_once(i);
 }
 
 void StepOrder::gradients_done(int64_t i, const std::function<void(int bucket)>& left) {

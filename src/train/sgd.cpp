@@ -55,21 +55,37 @@ void update_average(const SgdRule& rule, const SgdItem& item) {
   if (item.copy16) std::copy_n(item.weight, item.count, static_cast<Bf16*>(item.copy16));
 }
 
-void update_trained(const SgdRule& rule, double rate, const SgdItem& item) {
-  const double lr = rate * item.lr_mult;
-  const Factors factors{static_cast<float>(rule.momentum), static_cast<float>(lr * rule.gradient_scale),
-                        static_cast<float>(lr * rule.decay * item.decay_mult)};
-  const auto run =
-      sweep_for(rule.nesterov ? Rule::kNesterov : Rule::kPlain, item.gradient ? Gradient::kPresent : Gradient::kZero);
-  const auto* gradient = static_cast<const float*>(item.gradient);
-  parallel_for(item.count, kGrain, [&](int64_t begin, int64_t end) {
-    // In blocks that stay in the cache until their copy is written.
+// The update of a trained parameter, element by element.
+class Update {
+ public:
+  Update(const SgdRule& rule, double rate, const SgdItem& item, Gradient present)
+      : item_(item), sweep_(sweep_for(rule.nesterov ? Rule::kNesterov : Rule::kPlain, present)) {
+    const double lr = rate * item.lr_mult;
+    factors_ = {static_cast<float>(rule.momentum), static_cast<float>(lr * rule.gradient_scale),
+                static_cast<float>(lr * rule.decay * item.decay_mult)};
+  }
+
+  // Of the elements [begin, end), in blocks that stay in the cache until their copy is written. gradient: of the first
+  // of them, or null.
+  void operator()(int64_t begin, int64_t end, const float* gradient) const {
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t count = std::min(kBlock, end - i);
-      run(factors, count, gradient ? gradient + i : nullptr, item.velocity + i, item.weight + i);
-      if (item.copy16) std::copy_n(item.weight + i, count, static_cast<Bf16*>(item.copy16) + i);
+      sweep_(factors_, count, gradient ? gradient + (i - begin) : nullptr, item_.velocity + i, item_.weight + i);
+      if (item_.copy16) std::copy_n(item_.weight + i, count, static_cast<Bf16*>(item_.copy16) + i);
     }
-  });
+  }
+
+ private:
+  SgdItem item_;
+  decltype(sweep_for(Rule{}, Gradient{})) sweep_;
+  Factors factors_;
+};
+
+void update_trained(const SgdRule& rule, double rate, const SgdItem& item) {
+  const Update update(rule, rate, item, item.gradient ? Gradient::kPresent : Gradient::kZero);
+  const auto* gradient = static_cast<const float*>(item.gradient);
+  parallel_for(item.count, kGrain,
+               [&](int64_t begin, int64_t end) { update(begin, end, gradient ? gradient + begin : nullptr); });
 }
 
 // On the CPU pages that are given back read as zero and come again when they are used, so that a run which only
@@ -128,8 +144,14 @@ void Sgd::update(std::span<const ParamPart> parts, const Rate& rate, double grad
     param->grad_is_zero = true;
     ++param->version;
   }
-  const SgdRule rule{settings_.momentum, settings_.decay, gradient_scale, settings_.nesterov};
-  dispatch(stream.device(), [&](auto tag) { sgd_update(tag, rule, rate, items, stream); });
+  dispatch(stream.device(), [&](auto tag) { sgd_update(tag, rule(gradient_scale), rate, items, stream); });
+}
+
+TakeGradient Sgd::update_in_pieces(Param& param, const Rate& rate, double gradient_scale) {
+  ++param.version;
+  const SgdItem item = item_for(param, {0, param.shape().elements()}, {});
+  return [update = Update(rule(gradient_scale), rate.value, item, Gradient::kPresent)](
+             int64_t first, int64_t count, const float* gradient) { update(first, first + count, gradient); };
 }
 
 SgdItem Sgd::item_for(Param& param, Slice elements, const Tensor& gradient) {

@@ -64,6 +64,9 @@ class Sgd {
   // The same of parts; the other elements, and their copies, stay what they are.
   void update(std::span<const ParamPart> parts, const Rate& rate, double gradient_scale, const Stream& stream);
 
+  // The same of one parameter on the CPU whose gradient comes in pieces (Param::update): counts all of them as given.
+  TakeGradient update_in_pieces(Param& param, const Rate& rate, double gradient_scale);
+
   // v of a trained parameter, f32, where its value is; zero until the first update. Of the whole parameter it has
   // param.shape(). Of a part it has one dimension, and there is no velocity of the other elements then.
   Tensor& velocity(const Param& param) { return velocity(param, {0, param.shape().elements()}); }
@@ -76,6 +79,9 @@ class Sgd {
   };
 
   SgdItem item_for(Param& param, Slice elements, const Tensor& gradient);
+  SgdRule rule(double gradient_scale) const {
+    return {settings_.momentum, settings_.decay, gradient_scale, settings_.nesterov};
+  }
 
   SgdSettings settings_;
   std::unordered_map<const Param*, Velocity> velocities_;

@@ -33,7 +33,7 @@ void Step::run(const Action& action, Running& now) {
     case Action::Kind::kBackwardData:
       return backward_data(action.layers.begin, action.round, now);
     case Action::Kind::kBackwardWeights:
-      return backward_weights(action.layers.begin, action.round, now);
+      return backward_weights(action, now);
     case Action::Kind::kUpdate:
       return update(action, now);
     case Action::Kind::kStart:
@@ -72,13 +72,24 @@ void Step::backward_data(int64_t layer, int round, Running& now) {
   front.backward_data(now.front_pass, layer);
 }
 
-void Step::backward_weights(int64_t layer, int round, Running& now) {
-  if (layer >= plan_.boundary) return dense_of(round, now).tape.backward_weights(now.dense_pass, layer);
+void Step::backward_weights(const Action& action, Running& now) {
+  const int64_t layer = action.layers.begin;
+  if (action.updates) {
+    Param& weight = *model_.layer(layer).params()[0];
+    weight.update = sgd_.update_in_pieces(weight, rate_of(action), gradient_scale(action, now));
+  }
+  if (layer >= plan_.boundary) return dense_of(action.round, now).tape.backward_weights(now.dense_pass, layer);
   now.bound.front.backward_weights(now.front_pass, layer);
 }
 
-// What is queued behind an update beside it reads nothing that the update writes. The loss carries 1/N; a round that is
-// followed by an update stands for itself.
+// The loss carries 1/N; a round that is followed by an update stands for itself.
+double Step::gradient_scale(const Action& action, const Running& now) const {
+  const int64_t rows =
+      action.round == kOwnRows ? now.batch.step_rows : now.bound.round_rows[static_cast<size_t>(action.round)];
+  return static_cast<double>(now.batch.step_rows) / static_cast<double>(rows);
+}
+
+// What is queued behind an update beside it reads nothing that the update writes.
 void Step::update(const Action& action, Running& now) {
   const Stream& stream = stream_of(action);
   now.beside = now.beside || &stream == &beside_;
@@ -87,10 +98,7 @@ void Step::update(const Action& action, Running& now) {
     const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
     return sgd_.update(front_sync_->share(action.bucket), rate_of(action), 1, stream);
   }
-  const double rows = action.round == kOwnRows
-                          ? static_cast<double>(now.batch.step_rows)
-                          : static_cast<double>(now.bound.round_rows[static_cast<size_t>(action.round)]);
-  update(action.layers, rate_of(action), static_cast<double>(now.batch.step_rows) / rows, stream);
+  update(action.layers, rate_of(action), gradient_scale(action, now), stream);
 }
 
 void Step::transfer(const Action& action, Running& now) {

@@ -145,7 +145,8 @@ class Step {
   void forward(int64_t layer, int round, Running& now);
   void loss(const Action& action, Running& now);
   void backward_data(int64_t layer, int round, Running& now);
-  void backward_weights(int64_t layer, int round, Running& now);
+  void backward_weights(const Action& action, Running& now);
+  double gradient_scale(const Action& action, const Running& now) const;
   void update(const Action& action, Running& now);
   void transfer(const Action& action, Running& now);
   std::vector<Move> moves();

@@ -261,11 +261,12 @@ const Stream& Step::stream_of(const Action& action) const {
   return action.beside && !(profiler_ && profiler_->in_step()) ? beside_ : stream_;
 }
 
-// On a GPU one launch for all.
+// On a GPU one launch for all. A parameter without memory for its gradient has been updated with the last piece of it.
 void Step::update(const Slice& layers, const Sgd::Rate& rate, double gradient_scale, const Stream& stream) {
   std::vector<Param*> together;
   for (int64_t i = layers.begin; i < layers.end; ++i) {
-    const std::vector<Param*> params = model_.layer(i).params();
+    std::vector<Param*> params = model_.layer(i).params();
+    std::erase_if(params, [](const Param* param) { return !param->keeps_grad; });
     if (stream.device() == Device::kCuda)
       together.insert(together.end(), params.begin(), params.end());
     else

@@ -229,6 +229,21 @@ TEST_P(DenseTest, KeepsTheLayerContract) {
   check_layer("type='dense' out=1", {1, 1}, device());
 }
 
+TEST(Dense, WhereNoGradientIsKeptItsPiecesAreWhatItWouldBe) {
+  const std::vector<float> x = distinct_values(6 * 70, 1, 1), dy = distinct_values(6 * 50, 1, 2);
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    Harness kept("type='dense' out=50", {6, 70}, {Device::kCpu, precision});
+    Harness given("type='dense' out=50", {6, 70}, {Device::kCpu, precision});
+    const std::vector<float>& pieces = given.grad_in_pieces("weight");
+    for (Harness* each : {&kept, &given}) {
+      each->forward(x);
+      each->backward(dy);
+    }
+    EXPECT_EQ(pieces, kept.grad("weight"));
+    EXPECT_EQ(given.grad("bias"), kept.grad("bias"));
+  }
+}
+
 TEST(Dense, AfterAnImageTheWeightIsKeptLikeTheImage) {
   const auto dense = layer_from("name='fc1' type='dense' out=6 bias={init={type='constant',value=1}}", {1, 4, 5, 3});
   ASSERT_EQ(dense->params().size(), 2u);

@@ -76,5 +76,14 @@ TEST(WidenedOp, AddsToTheGradientOfTheWeight) {
   EXPECT_THAT(harness.grad("weight"), Pointwise(testing::Eq(), Values{2, 6, 0, 0, 0, 0, 0, 0, 4, 12}));
 }
 
+TEST(WidenedOp, GivesTheGradientInPiecesWhereNoneIsKept) {
+  const Shape in{1, 2};
+  Harness harness(dense({}, in), in, {Device::kCpu, Precision::kBf16});
+  const Values& pieces = harness.grad_in_pieces("weight");
+  harness.forward({1, 3});
+  harness.backward({1, 0, 0, 0, 2});
+  EXPECT_THAT(pieces, Pointwise(testing::Eq(), Values{1, 3, 0, 0, 0, 0, 0, 0, 2, 6}));
+}
+
 }  // namespace
 }  // namespace owt

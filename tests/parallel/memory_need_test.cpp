@@ -18,7 +18,7 @@ Plan plan_of(int ranks, Strategy strategy, int64_t step_rows, const Compute& on 
 
 TEST(MemoryNeed, OfOneRankCountsWeightsActivationsAndTwoGradients) {
   const MemoryNeed need = memory_need(plan_of(1, Strategy::kOwtA, 8));
-  EXPECT_EQ(need.weight_bytes, (3 + 4 * 12) * 12);
+  EXPECT_EQ(need.weight_bytes, 3 * 12 + 4 * 12 * 8);  // fc's gradient is not kept
   // images 4, conv 12 (relu in place), fc 4 and its gradient at the loss, two gradients of 12
   EXPECT_EQ(need.step_row_bytes, 4.0 * (4 + 12 + 2 * 4 + 2 * 12));
 }
@@ -60,7 +60,7 @@ TEST(MemoryNeed, OfAnLrnCountsTheScratchMemoryOfItsKernels) {
 TEST(MemoryNeed, Bf16HalvesActivationsAndOnAGpuGradientsAndAddsACopyOfTheWeights) {
   const MemoryNeed need = memory_need(plan_of(1, Strategy::kOwtA, 8, {Device::kCpu, Precision::kBf16}));
   const MemoryNeed on_gpu = memory_need(plan_of(1, Strategy::kOwtA, 8, {Device::kCuda, Precision::kBf16}));
-  EXPECT_EQ(need.weight_bytes, (3 + 4 * 12) * (4 + 2 + 4 + 4));  // value, copy, gradient, velocity
+  EXPECT_EQ(need.weight_bytes, 3 * (4 + 2 + 4 + 4) + 4 * 12 * (4 + 2 + 4));  // value, copy, conv's gradient, velocity
   EXPECT_EQ(on_gpu.weight_bytes, (3 + 4 * 12) * (4 + 2 + 2 + 4));
   EXPECT_EQ(need.step_row_bytes, 2.0 * (4 + 12 + 2 * 4 + 2 * 12));
 }
@@ -81,7 +81,7 @@ TEST(MemoryNeed, OnAGpuTwoBatchesOfImagesAndThreeOfBytesAreThere) {
 
 TEST(MemoryNeed, SplitDenseLayersKeepTheirShareOfTheWeights) {
   const MemoryNeed need = memory_need(plan_of(2, Strategy::kOwtA, 8));
-  EXPECT_EQ(need.weight_bytes, (3 + 2 * 12) * 12);
+  EXPECT_EQ(need.weight_bytes, 3 * 12 + 2 * 12 * 8);
 }
 
 // 2 ranks, 8 rows. fc1 (12 -> 6) and fc2 (6 -> 4) are split by outputs: 3 of 6, 2 of 4.
@@ -127,7 +127,7 @@ TEST(MemoryNeed, OfLayersSplitByInputsTheSummandsAreKeptAndTheColumnsMoved) {
   ASSERT_TRUE(plan.layers[1].by_inputs() && plan.layers[2].by_inputs());
   const MemoryNeed need = memory_need(plan);
   // The biases are whole on rank 0.
-  EXPECT_EQ(need.weight_bytes, (3 + 4 * 3 + 4 + 2 * 1 + 2) * 12);
+  EXPECT_EQ(need.weight_bytes, (3 + 4 + 2) * 12 + (4 * 3 + 2 * 1) * 8);
   // A rank's own rows, 2 of 8: images 4, conv 12, two gradients of 12, the gradient that comes home, 12, and labels.
   const double own = 4 + 12 + 2 * 12 + 12 + 1;
   // All rows: the 3 columns sent, come and gone home, and their gradient; fc1's 4 summands with two gradients, and what

@@ -52,6 +52,16 @@ TEST(Order, OfOneRankIsForwardLossBackwardAndOneUpdate) {
                   "backward weights conv2", "backward data conv1", "backward weights conv1", "update conv1 to fc2"));
 }
 
+TEST(Order, OfOneRankUpdatesDenseWeightsWithTheirGradients) {
+  const Plan plan = plan_of({});
+  std::vector<std::string> updated;
+  for (const Action& at : training_of(plan))
+    if (at.updates) updated.push_back(concat(name_of(at.kind), " ", subject(plan, at)));
+  EXPECT_THAT(updated, ElementsAre("backward weights fc2", "backward weights fc1"));
+  for (const Action& at : training_of(plan_of({.ranks = 2, .strategy = Strategy::kDataParallel})))
+    EXPECT_FALSE(at.updates);
+}
+
 TEST(Order, OfDataParallelRanksSendsABucketWhenItsLastLayerIsDone) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kDataParallel});
   EXPECT_THAT(lines(plan, training_of(plan), {Kind::kBackwardWeights, Kind::kStart, Kind::kWait, Kind::kUpdate}),

@@ -244,13 +244,15 @@ struct Reference {
       for (const auto& [elements, size] : buckets(i)) velocities += elements / q.ranks * 4;
     return weights() * (q.on.precision == Precision::kBf16 ? 6 : 4) + gradient_bytes() + velocities;
   }
-  // In bf16 on a GPU weights of convolutions and of dense layers have theirs in bf16 where nothing is added to them.
+  // In bf16 on a GPU weights of convolutions and of dense layers have theirs in bf16 where nothing is added to them; on
+  // the CPU those of dense layers have none then.
   int64_t gradient_bytes() const {
     const bool of_rounds = q.dense_update == DenseUpdate::kStep && std::ssize(rounds) > 1;
     int64_t bytes = 0;
     for (int64_t i = 0; i < count; ++i) {
       const bool sum = i < first ? q.ranks > 1 : q.ranks > m || of_rounds;
       for (const Shape& param : at(i).params) {
+        if (q.on.device == Device::kCpu && at(i).type == "dense" && !sum && param.rank() > 1) continue;
         const bool half =
             q.on.device == Device::kCuda && q.on.precision == Precision::kBf16 && !sum && param.rank() > 1;
         bytes += param_elements(i, param) * (half ? 2 : 4);

@@ -221,6 +221,36 @@ TEST(Plan, GradientsOfWeightsAreBf16WhereNothingIsAddedToThem) {
               ElementsAre(kF32, kF32, kF32, kF32));
 }
 
+// Whether fc1 is updated at once.
+bool updates_at_once(PlanRequest request) {
+  request.step_rows = 8;
+  const Plan plan = plan_of(kTenClasses, request);
+  EXPECT_FALSE(plan.updates_at_once(0)) << "conv1";
+  return plan.updates_at_once(1);
+}
+
+TEST(Plan, DenseWeightsOnTheCpuAreUpdatedAtOnceWhereNothingIsAddedToTheirGradients) {
+  EXPECT_TRUE(updates_at_once({}));
+  EXPECT_FALSE(updates_at_once({.on = Device::kCuda}));
+  EXPECT_FALSE(updates_at_once({.keeps_gradients = true}));
+  for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtD, Strategy::kModelParallel})
+    EXPECT_TRUE(updates_at_once({.ranks = 2, .strategy = strategy})) << name_of(strategy);
+  for (const Strategy strategy :
+       {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kOwtB, Strategy::kOwtC})
+    EXPECT_FALSE(updates_at_once({.ranks = 2, .strategy = strategy})) << name_of(strategy);
+  EXPECT_TRUE(updates_at_once({.ranks = 2, .strategy = Strategy::kOwtC, .dense_update = DenseUpdate::kRound}));
+  EXPECT_FALSE(updates_at_once({.ranks = 4, .strategy = Strategy::kOwtA, .model_ranks = 2}));
+}
+
+TEST(Plan, AGradientThatIsNotKeptTakesNoMemory) {
+  const Plan at_once = plan_of(kTenClasses, {.step_rows = 8});
+  const Plan kept = plan_of(kTenClasses, {.step_rows = 8, .keeps_gradients = true});
+  int64_t dense_weights = 0;
+  for (const LayerPlan& layer : kept.layers)
+    if (layer.type == "dense") dense_weights += layer.params[0].elements() * 4;
+  EXPECT_EQ(kept.gradient_bytes_per_rank() - at_once.gradient_bytes_per_rank(), dense_weights);
+}
+
 TEST(Plan, TheGradientAtTheInputOfASplitLayerIsASummand) {
   const Plan plan = plan_of(kTenClasses, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
   EXPECT_EQ(plan.gradient_layout(1), Layout::kPartial);  // fc1

@@ -170,6 +170,17 @@ void Harness::set_param(const std::string& name, const std::vector<float>& value
   changed.set_value(upload(value, changed.shape(), Device::kCpu));
 }
 
+std::vector<float>& Harness::grad_in_pieces(const std::string& name) {
+  Param& given = param(name);
+  given.keeps_grad = false;
+  given.grad = {};
+  pieces_.assign(static_cast<size_t>(given.shape().elements()), kNaN);
+  given.update = [this](int64_t first, int64_t count, const float* gradient) {
+    std::copy_n(gradient, count, pieces_.begin() + first);
+  };
+  return pieces_;
+}
+
 void Harness::clear_grads() {
   for (Param* param : layer_->params()) {
     fill(param->grad, kNaN);

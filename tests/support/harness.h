@@ -92,6 +92,8 @@ class Harness {
   void set_param(const std::string& name, const std::vector<float>& value);
   std::vector<float> value(const std::string& name) { return download(param(name).value); }
   std::vector<float> grad(const std::string& name) { return download(param(name).grad); }
+  // The gradient of a parameter without memory for it, in the pieces in which the next backward gives it. On the CPU.
+  std::vector<float>& grad_in_pieces(const std::string& name);
   void clear_grads();  // as after an update: grad_is_zero, and NaN in the memory
 
  private:
@@ -102,6 +104,7 @@ class Harness {
   DevicePass pass_;
   Tensor x_, y_;
   std::unique_ptr<Op> op_;
+  std::vector<float> pieces_;
 };
 
 }  // namespace owt

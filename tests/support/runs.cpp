@@ -106,11 +106,13 @@ Settings small_settings(const std::string& recipe, const Overrides& changes) {
   return settings_from(config, "small");
 }
 
-SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& changes, int64_t beside_from) {
+SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& changes, int64_t beside_from,
+                   bool keeps_gradients) {
   Job job;
   job.settings = small_settings(recipe, changes);
   job.plan = job.settings.plan_to_run();
   job.plan.request.beside_from = beside_from;
+  job.plan.request.keeps_gradients = keeps_gradients;
   open_data(job, "");
   SmallRun run;
   run.bytes.resize(static_cast<size_t>(job.plan.ranks()));

@@ -191,6 +191,25 @@ TEST_P(StepTest, Bf16OnTheWireDoesNotRoundRunningAverages) {
     }
 }
 
+// On one rank; on three that split the dense layers; and with an update after every round.
+TEST(StepOnCpu, UpdatingWeightsAtOnceChangesNoBit) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    for (const char* nesterov : {"false", "true"})
+      for (const Overrides& workers :
+           {Overrides{{"parallel.workers", "1"}}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-a"}},
+            Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}, {"parallel.dense_update", "round"}}}) {
+        SCOPED_TRACE(concat(precision, ", nesterov ", nesterov, ", workers ", workers[0].second));
+        Overrides changes = workers;
+        changes.insert(changes.end(), {{"run.precision", precision}, {"optimizer.nesterov", nesterov}});
+        const SmallRun at_once = run_small(kSmallRecipe, 6, changes);
+        const SmallRun kept = run_small(kSmallRecipe, 6, changes, kUpdateBesideFrom, true);
+        EXPECT_EQ(at_once.losses, kept.losses);
+        EXPECT_EQ(at_once.weights, kept.weights);
+        EXPECT_EQ(at_once.copies16, kept.copies16);
+      }
+  }
+}
+
 TEST_P(StepTest, SmallBucketsChangeNothing) {
   const Overrides two{{"parallel.workers", "2"}, {"parallel.strategy", "dp"}};
   Overrides small = two;

@@ -27,6 +27,7 @@ PlanRequest alone(const Settings& settings, int64_t rows) {
   PlanRequest request;
   request.step_rows = rows;
   request.on = settings.compute();
+  request.keeps_gradients = true;  // strategies are priced whose ranks add gradients up
   return request;
 }
 

@@ -1,0 +1,133 @@
+#include "layers/dense_products.h"
+
+#include <algorithm>
+
+#include "layers/micro_gemm.h"
+#include "src/core/threads.h"
+
+namespace owt {
+namespace dense_products {
+
+// A block of sums has so many vectors of features and so many outputs.
+constexpr int kVectors = 3, kOutputs = kLanes == 16 ? 8 : 4;
+constexpr int64_t kPanel = kVectors * kLanes;
+constexpr int64_t kWorthAThread = 1 << 19;  // multiplications
+
+// What products are made of: bf16 where the processor multiplies it, else floats.
+template <class T>
+using Factor = std::conditional_t<kHasProducts<T>, T, float>;
+template <class T>
+constexpr int64_t kPerUnit = 4 / static_cast<int64_t>(sizeof(Factor<T>));
+
+constexpr int64_t parts(int64_t items, int64_t each) { return (items + each - 1) / each; }
+constexpr int64_t up(int64_t items, int64_t multiple) { return parts(items, multiple) * multiple; }
+
+// Memory of the calling host thread, in which its dense layers work one after the other: for what the team shares, and
+// a part for each of its threads. In units of 32 bits.
+class Workspace {
+ public:
+  Workspace(int64_t shared, int64_t of_a_thread) : each_(up(of_a_thread, kLine)) {
+    static thread_local Tensor memory;
+    const int64_t first = up(shared, kLine), bytes = 4 * (first + team_size() * each_);
+    if (!memory.defined() || memory.bytes() < bytes) {
+      memory = {};  // free first: the two need not fit side by side
+      memory = Tensor({bytes}, DType::kU8);
+    }
+    shared_ = static_cast<uint32_t*>(memory.raw());
+    threads_ = reinterpret_cast<float*>(shared_ + first);
+  }
+  uint32_t* shared() const { return shared_; }
+  float* of_this_thread() const { return threads_ + omp_get_thread_num() * each_; }
+
+ private:
+  static constexpr int64_t kLine = 16;
+  int64_t each_;
+  uint32_t* shared_;
+  float* threads_;
+};
+
+inline uint32_t unit(float value) { return std::bit_cast<uint32_t>(value); }
+inline uint32_t unit(Bf16 low, Bf16 high) { return low.bits | static_cast<uint32_t>(high.bits) << 16; }
+
+// The units of one step of a sum over rows, and zeros behind its columns. next: the second row of a pair, or null where
+// there is none.
+template <class T>
+void pack_step(const T* row, const T* next, int64_t columns, uint32_t* to) {
+  for (int64_t c = 0; c < columns; ++c)
+    if constexpr (kPerUnit<T> == 1)
+      to[c] = unit(row[c]);
+    else
+      to[c] = unit(row[c], next ? next[c] : Bf16{0.0f});
+  std::fill(to + columns, to + kPanel, 0);
+}
+
+// Rows as the steps of a sum: panels of kPanel of their columns, each with its units of step 0, of step 1 ...
+template <class T>
+void pack(const T* from, int64_t rows, int64_t columns, uint32_t* to) {
+  const int64_t steps = parts(rows, kPerUnit<T>);
+  parallel_for(parts(columns, kPanel), parts(1 << 15, steps * kPanel), [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin * kPanel; c < std::min(end * kPanel, columns); c += kPanel)
+      for (int64_t s = 0; s < steps; ++s) {
+        const T* const row = from + s * kPerUnit<T> * columns + c;
+        pack_step(row, (s + 1) * kPerUnit<T> <= rows ? row + columns : nullptr, std::min(kPanel, columns - c),
+                  to + c * steps + s * kPanel);
+      }
+  });
+}
+
+// to = a * b, where b is a panel and a a part of one, of `steps` steps.
+template <class T>
+void multiply(const uint32_t* a, const uint32_t* b, int64_t steps, float* to, int64_t pitch) {
+  Vector sum[kOutputs][kVectors] = {};
+  multiply_add<Factor<T>>(sum, a, 4, 4 * kPanel, b, 4 * kPanel, steps);
+  for (int r = 0; r < kOutputs; ++r)
+    for (int v = 0; v < kVectors; ++v) store(sum[r][v], to + r * pitch + v * kLanes);
+}
+
+// A block of the gradient, which is made in the second cache and taken from there row by row. Rows are not cut where
+// they are not very long: to walk the weight in another order than that of memory costs half of the memory's speed.
+struct Block {
+  explicit Block(int64_t features) {
+    constexpr int64_t kMostColumns = 16384, kMostElements = 150000;
+    columns = up(parts(features, parts(features, kMostColumns)), kPanel);
+    rows = std::clamp<int64_t>(kMostElements / columns / kOutputs, 1, 16) * kOutputs;
+  }
+  int64_t rows, columns;
+};
+
+}  // namespace dense_products
+
+template <class T>
+void dense_weight_gradient(const DenseExtents& extents, const T* x, const T* dy, const TakeGradient& take) {
+  using namespace dense_products;
+  const auto [rows, features, out] = extents;
+  const int64_t steps = parts(rows, kPerUnit<T>);
+  const Block block(features);
+  const Workspace space((up(features, kPanel) + up(out, kPanel)) * steps, block.rows * block.columns);
+  uint32_t *const packed_x = space.shared(), *const packed_dy = packed_x + up(features, kPanel) * steps;
+  pack(x, rows, features, packed_x);
+  pack(dy, rows, out, packed_dy);
+  const auto fill = [&](const Slice& outputs, const Slice& inputs, float* to) {
+    for (int64_t f = inputs.begin; f < inputs.end; f += kPanel)
+      for (int64_t o = outputs.begin; o < outputs.end; o += kOutputs)
+        multiply<T>(packed_dy + o / kPanel * kPanel * steps + o % kPanel, packed_x + f * steps, steps,
+                    to + (o - outputs.begin) * block.columns + f - inputs.begin, block.columns);
+  };
+  const int64_t grain = parts(kWorthAThread, kOutputs * rows * features);
+  parallel_for(parts(out, kOutputs), grain, [&](int64_t begin, int64_t end) {
+    float* const gradient = space.of_this_thread();
+    const int64_t last = std::min(end * kOutputs, out);
+    for (int64_t f = 0; f < features; f += block.columns)
+      for (int64_t o = begin * kOutputs; o < last; o += block.rows) {
+        const Slice outputs{o, std::min(o + block.rows, last)}, inputs{f, std::min(f + block.columns, features)};
+        fill(outputs, inputs, gradient);
+        for (int64_t r = o; r < outputs.end; ++r)
+          take(r * features + f, inputs.size(), gradient + (r - o) * block.columns);
+      }
+  });
+}
+
+template void dense_weight_gradient(const DenseExtents&, const float*, const float*, const TakeGradient&);
+template void dense_weight_gradient(const DenseExtents&, const Bf16*, const Bf16*, const TakeGradient&);
+
+}  // namespace owt
