@@ -38,8 +38,8 @@ void declare(Options& options) {
                "with --gpu and one worker, list what that GPU is given to do in a step, kernel by kernel, with the "
                "times of a model");
   options.repeated("times", "FILE",
-                   "compute times from a table of owt time --workers 1 --csv; give several of different "
-                   "batches to tell what does not grow with the rows");
+                   "compute times from a table of owt time --workers 1 --keep-gradients --csv; give several of "
+                   "different batches to tell what does not grow with the rows");
   options.flag("measure", "compute times from a few steps here and now; the default where links are given");
   options.option("ranks-here", "N",
                  "with --measure, ranks that compute on this machine at the same time (default: those "

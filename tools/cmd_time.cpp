@@ -14,6 +14,7 @@ int command_time(const Arguments& arguments) {
   declare_shared(options);
   declare_strategy(options);
   options.flag("evaluation", "time steps that evaluate: forward and loss");
+  options.flag("keep-gradients", "update no weights while their gradient is computed, as where ranks sum gradients up");
   options.option("steps", "N", "30", "steps to time");
   options.option("csv", "FILE", "write the table as CSV too");
   options.option("trace", "FILE", "write a trace of every step for Perfetto (ui.perfetto.dev) or chrome://tracing");
@@ -26,6 +27,7 @@ int command_time(const Arguments& arguments) {
   time_options.steps = options.integer("steps", {.low = 1, .high = 1e6});
   time_options.threads = shared_threads(options);
   time_options.evaluation = options.boolean("evaluation");
+  time_options.keeps_gradients = options.boolean("keep-gradients");
   if (options.given("trace")) time_options.trace = options.string("trace");
   if (options.given("csv")) time_options.csv = options.string("csv");
   const TimeOutcome timed = time_steps(shared_settings(options), time_options);

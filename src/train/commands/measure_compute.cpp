@@ -120,7 +120,7 @@ void add_samples(std::span<const TimingRow> rows, const Plan& plan, ComputeSampl
     const LayerPlan& last = plan.layer(layers.end - 1);
     if (weights != row.weight_bytes)
       fail("the times of layer '", row.name, "' are for ", row.weight_bytes, " bytes of weights, and it has ", weights,
-           "; make them with owt time --workers 1, on the same model");
+           "; make them with owt time --workers 1 --keep-gradients, on the same model");
     batch_rows =
         std::round(static_cast<double>(row.activation_bytes) / size / static_cast<double>(last.out.elements()));
     if (batch_rows < 1) fail("the times of layer '", row.name, "' are for no rows");

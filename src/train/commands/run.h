@@ -40,9 +40,10 @@ struct EvalOptions {
 Evaluation evaluate_file(Settings settings, const EvalOptions& options);
 
 struct TimeOptions {
-  int64_t steps = 30;       // timed, after a few that are not
-  int threads = 0;          // of all ranks together; 0: all cores
-  bool evaluation = false;  // the steps evaluate; false: they train
+  int64_t steps = 30;            // timed, after a few that are not
+  int threads = 0;               // of all ranks together; 0: all cores
+  bool evaluation = false;       // the steps evaluate; false: they train
+  bool keeps_gradients = false;  // PlanRequest's
   // The files that the caller will write the trace and the report to; empty: none.
   std::string trace{}, csv{};
 };

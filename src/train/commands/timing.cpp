@@ -86,11 +86,13 @@ Peak peak_of_rank(const Plan& plan) {
 TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   start_together(
       "time", settings,
-      {option_fact("steps", std::to_string(options.steps)), option_is_given("evaluation", options.evaluation)});
+      {option_fact("steps", std::to_string(options.steps)), option_is_given("evaluation", options.evaluation),
+       option_is_given("keep-gradients", options.keeps_gradients)});
   check_outputs({options.trace, options.csv});
   const Session session(settings, options.threads);
   settle_strategy(settings, session);
-  const Plan plan = settings.plan_to_run();
+  Plan plan = settings.plan_to_run();
+  plan.request.keeps_gradients = options.keeps_gradients;
   log_device(settings);
   std::vector<Profiler> profilers(static_cast<size_t>(plan.ranks()));
   double untimed_ms = 0;

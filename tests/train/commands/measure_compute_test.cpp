@@ -123,6 +123,18 @@ TEST_F(TimesFile, OfOwtTimeGivesTheRowsAndTimesOfEveryLayer) {
   EXPECT_EQ(i, plan.layers.size());
 }
 
+TEST_F(TimesFile, OfStepsThatKeepGradientsHasTheUpdateOfDenseWeights) {
+  const std::string recipe = recipe_of("[3, 8, 8]", "train_images = 4\nside = 8\nbatch = 4", R"(
+  { name = "fc", type = "dense", out = 10, bias = false })");
+  const auto update_ms = [&](bool keeps_gradients) {
+    return time_steps(small_settings(recipe), {.steps = 2, .threads = 1, .keeps_gradients = keeps_gradients})
+        .report.rows.front()
+        .update_ms;
+  };
+  EXPECT_EQ(update_ms(false), 0);
+  EXPECT_GT(update_ms(true), 0);
+}
+
 TEST_F(TimesFile, OfDataParallelRanksCountsTheRowsOfARank) {
   const Settings settings = small_settings(kSmallRecipe);
   ComputeSamples samples;
