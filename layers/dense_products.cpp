@@ -84,12 +84,14 @@ void multiply(const uint32_t* a, const uint32_t* b, int64_t steps, float* to, in
     for (int v = 0; v < kVectors; ++v) store(sum[r][v], to + r * pitch + v * kLanes);
 }
 
-// A block of the gradient, which is made in the second cache and taken from there row by row. Rows are not cut where
-// they are not very long: to walk the weight in another order than that of memory costs half of the memory's speed.
+// A block of the gradient, which is made in the second cache and taken from there row by row. Rows are cut only where
+// they are very long, or where so many images' columns do not stay in the last cache: to walk the weight in another
+// order than that of memory costs half of the memory's speed.
 struct Block {
-  explicit Block(int64_t features) {
-    constexpr int64_t kMostColumns = 16384, kMostElements = 150000;
-    columns = up(parts(features, parts(features, kMostColumns)), kPanel);
+  Block(int64_t features, int64_t steps) {
+    constexpr int64_t kMostElements = 150000, kMostUnits = 3 << 20;
+    const int64_t most_columns = std::clamp<int64_t>(kMostUnits / steps, 1024, 16384);
+    columns = up(parts(features, parts(features, most_columns)), kPanel);
     rows = std::clamp<int64_t>(kMostElements / columns / kOutputs, 1, 16) * kOutputs;
   }
   int64_t rows, columns;
@@ -102,7 +104,7 @@ void dense_weight_gradient(const DenseExtents& extents, const T* x, const T* dy,
   using namespace dense_products;
   const auto [rows, features, out] = extents;
   const int64_t steps = parts(rows, kPerUnit<T>);
-  const Block block(features);
+  const Block block(features, steps);
   const Workspace space((up(features, kPanel) + up(out, kPanel)) * steps, block.rows * block.columns);
   uint32_t *const packed_x = space.shared(), *const packed_dy = packed_x + up(features, kPanel) * steps;
   pack(x, rows, features, packed_x);

@@ -149,7 +149,8 @@ class DenseTapeTest : public ::testing::TestWithParam<Case> {
   // body(rank) on every rank of this strategy's plan.
   template <class Body>
   void on_every_rank(Strategy strategy, const Body& body) const {
-    const Plan plan = plan_of(strategy, ranks(), device());
+    Plan plan = plan_of(strategy, ranks(), device());
+    plan.request.keeps_gradients = true;  // the tests look at them
     const auto run = [&](Communicator& comm) {
       Rank rank(plan, device(), comm);
       body(rank);
