@@ -244,8 +244,8 @@ TEST_F(CliTest, PlanPredictsEveryStrategyForMeasuredAndForGivenLinks) {
 TEST_F(CliTest, PlanListsTheActionsOfAStep) {
   const Result plan = owt("plan " + small_recipe() + " --workers 2 --parallel owt-a --parallel dp --steps");
   EXPECT_EQ(plan.code, 0) << plan.err;
-  EXPECT_THAT(plan.out, AllOf(HasSubstr("backward weights      1  fc1\n"), HasSubstr("gradients, bucket 0\n"),
-                              HasSubstr("   1  forward                  conv1\n")));
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("backward weights      1  fc1 (updated at once)\n"),
+                              HasSubstr("gradients, bucket 0\n"), HasSubstr("   1  forward                  conv1\n")));
 }
 
 TEST_F(CliTest, PlanDrawsTheStrategiesAskedForOrTheFastestBesideDp) {

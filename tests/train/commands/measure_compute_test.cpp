@@ -127,7 +127,8 @@ TEST_F(TimesFile, OfStepsThatKeepGradientsHasTheUpdateOfDenseWeights) {
   const std::string recipe = recipe_of("[3, 8, 8]", "train_images = 4\nside = 8\nbatch = 4", R"(
   { name = "fc", type = "dense", out = 10, bias = false })");
   const auto update_ms = [&](bool keeps_gradients) {
-    return time_steps(small_settings(recipe), {.steps = 2, .threads = 1, .keeps_gradients = keeps_gradients})
+    return time_steps(small_settings(recipe, {{"run.device", "cpu"}}),
+                      {.steps = 2, .threads = 1, .keeps_gradients = keeps_gradients})
         .report.rows.front()
         .update_ms;
   };
