@@ -17,18 +17,15 @@ constexpr int64_t kWorthAThread = 1 << 19;  // multiplications
 template <class T>
 using Factor = std::conditional_t<kHasProducts<T>, T, float>;
 template <class T>
-constexpr int64_t kPerUnit = 4 / static_cast<int64_t>(sizeof(Factor<T>));
-
-constexpr int64_t parts(int64_t items, int64_t each) { return (items + each - 1) / each; }
-constexpr int64_t up(int64_t items, int64_t multiple) { return parts(items, multiple) * multiple; }
+constexpr int64_t kRowsOfAStep = kPerUnit<Factor<T>>;
 
 // Memory of the calling host thread, in which its dense layers work one after the other: for what the team shares, and
 // a part for each of its threads. In units of 32 bits.
 class Workspace {
  public:
-  Workspace(int64_t shared, int64_t of_a_thread) : each_(up(of_a_thread, kLine)) {
+  Workspace(int64_t shared, int64_t of_a_thread) : each_(round_up(of_a_thread, kLine)) {
     static thread_local Tensor memory;
-    const int64_t first = up(shared, kLine), bytes = 4 * (first + team_size() * each_);
+    const int64_t first = round_up(shared, kLine), bytes = 4 * (first + team_size() * each_);
     if (!memory.defined() || memory.bytes() < bytes) {
       memory = {};  // free first: the two need not fit side by side
       memory = Tensor({bytes}, DType::kU8);
@@ -54,7 +51,7 @@ inline uint32_t unit(Bf16 low, Bf16 high) { return low.bits | static_cast<uint32
 template <class T>
 void pack_step(const T* row, const T* next, int64_t columns, uint32_t* to) {
   for (int64_t c = 0; c < columns; ++c)
-    if constexpr (kPerUnit<T> == 1)
+    if constexpr (kRowsOfAStep<T> == 1)
       to[c] = unit(row[c]);
     else
       to[c] = unit(row[c], next ? next[c] : Bf16{0.0f});
@@ -64,12 +61,12 @@ void pack_step(const T* row, const T* next, int64_t columns, uint32_t* to) {
 // Rows as the steps of a sum: panels of kPanel of their columns, each with its units of step 0, of step 1 ...
 template <class T>
 void pack(const T* from, int64_t rows, int64_t columns, uint32_t* to) {
-  const int64_t steps = parts(rows, kPerUnit<T>);
-  parallel_for(parts(columns, kPanel), parts(1 << 15, steps * kPanel), [&](int64_t begin, int64_t end) {
+  const int64_t steps = quotient_up(rows, kRowsOfAStep<T>);
+  parallel_for(quotient_up(columns, kPanel), quotient_up(1 << 15, steps * kPanel), [&](int64_t begin, int64_t end) {
     for (int64_t c = begin * kPanel; c < std::min(end * kPanel, columns); c += kPanel)
       for (int64_t s = 0; s < steps; ++s) {
-        const T* const row = from + s * kPerUnit<T> * columns + c;
-        pack_step(row, (s + 1) * kPerUnit<T> <= rows ? row + columns : nullptr, std::min(kPanel, columns - c),
+        const T* const row = from + s * kRowsOfAStep<T> * columns + c;
+        pack_step(row, (s + 1) * kRowsOfAStep<T> <= rows ? row + columns : nullptr, std::min(kPanel, columns - c),
                   to + c * steps + s * kPanel);
       }
   });
@@ -91,7 +88,7 @@ struct Block {
   Block(int64_t features, int64_t steps) {
     constexpr int64_t kMostElements = 150000, kMostUnits = 3 << 20;
     const int64_t most_columns = std::clamp<int64_t>(kMostUnits / steps, 1024, 16384);
-    columns = up(parts(features, parts(features, most_columns)), kPanel);
+    columns = round_up(quotient_up(features, quotient_up(features, most_columns)), kPanel);
     rows = std::clamp<int64_t>(kMostElements / columns / kOutputs, 1, 16) * kOutputs;
   }
   int64_t rows, columns;
@@ -103,10 +100,10 @@ template <class T>
 void dense_weight_gradient(const DenseExtents& extents, const T* x, const T* dy, const TakeGradient& take) {
   using namespace dense_products;
   const auto [rows, features, out] = extents;
-  const int64_t steps = parts(rows, kPerUnit<T>);
+  const int64_t steps = quotient_up(rows, kRowsOfAStep<T>);
   const Block block(features, steps);
-  const Workspace space((up(features, kPanel) + up(out, kPanel)) * steps, block.rows * block.columns);
-  uint32_t *const packed_x = space.shared(), *const packed_dy = packed_x + up(features, kPanel) * steps;
+  const Workspace space((round_up(features, kPanel) + round_up(out, kPanel)) * steps, block.rows * block.columns);
+  uint32_t *const packed_x = space.shared(), *const packed_dy = packed_x + round_up(features, kPanel) * steps;
   pack(x, rows, features, packed_x);
   pack(dy, rows, out, packed_dy);
   const auto fill = [&](const Slice& outputs, const Slice& inputs, float* to) {
@@ -115,8 +112,8 @@ void dense_weight_gradient(const DenseExtents& extents, const T* x, const T* dy,
         multiply<T>(packed_dy + o / kPanel * kPanel * steps + o % kPanel, packed_x + f * steps, steps,
                     to + (o - outputs.begin) * block.columns + f - inputs.begin, block.columns);
   };
-  const int64_t grain = parts(kWorthAThread, kOutputs * rows * features);
-  parallel_for(parts(out, kOutputs), grain, [&](int64_t begin, int64_t end) {
+  const int64_t grain = quotient_up(kWorthAThread, kOutputs * rows * features);
+  parallel_for(quotient_up(out, kOutputs), grain, [&](int64_t begin, int64_t end) {
     float* const gradient = space.of_this_thread();
     const int64_t last = std::min(end * kOutputs, out);
     for (int64_t f = 0; f < features; f += block.columns)
