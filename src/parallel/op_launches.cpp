@@ -212,7 +212,7 @@ class OpLaunches {
       else if (copies)
         backward(0, "cudaMemcpyAsync", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
     };
-    append(append(launches_.forward, of_body.forward), of_shortcut.forward);
+    append(append(launches_.forward, of_shortcut.forward), of_body.forward);
     forward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * y(0)});
     give_gradient();
     append(launches_.backward, of_body.backward);
