@@ -99,7 +99,7 @@ struct Block {
 template <class T>
 void dense_weight_gradient(const DenseExtents& extents, const T* x, const T* dy, const TakeGradient& take) {
   using namespace dense_products;
-  const auto [rows, features, out] = extents;
+  const int64_t rows = extents.rows, features = extents.features, out = extents.out;
   const int64_t steps = quotient_up(rows, kRowsOfAStep<T>);
   const Block block(features, steps);
   const Workspace space((round_up(features, kPanel) + round_up(out, kPanel)) * steps, block.rows * block.columns);
