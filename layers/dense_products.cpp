@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layers/conv_workspace.h"
 #include "layers/micro_gemm.h"
 #include "src/core/threads.h"
 
@@ -19,28 +20,19 @@ using Factor = std::conditional_t<kHasProducts<T>, T, float>;
 template <class T>
 constexpr int64_t kRowsOfAStep = kPerUnit<Factor<T>>;
 
-// Memory of the calling host thread, in which its dense layers work one after the other: for what the team shares, and
-// a part for each of its threads. In units of 32 bits.
-class Workspace {
- public:
-  Workspace(int64_t shared, int64_t of_a_thread) : each_(round_up(of_a_thread, kLine)) {
-    static thread_local Tensor memory;
-    const int64_t first = round_up(shared, kLine), bytes = 4 * (first + team_size() * each_);
-    if (!memory.defined() || memory.bytes() < bytes) {
-      memory = {};  // free first: the two need not fit side by side
-      memory = Tensor({bytes}, DType::kU8);
-    }
-    shared_ = static_cast<uint32_t*>(memory.raw());
-    threads_ = reinterpret_cast<float*>(shared_ + first);
+// In units of 32 bits: for what the team shares, and a part for each of its threads.
+struct Workspace {
+  Workspace(int64_t shared_units, int64_t of_a_thread) : each(round_up(of_a_thread, kLine)) {
+    const int64_t first = round_up(shared_units, kLine), bytes = 4 * (first + team_size() * each);
+    shared = static_cast<uint32_t*>(conv_workspace(ConvBuffer::kTiles, static_cast<size_t>(bytes)));
+    threads = reinterpret_cast<float*>(shared + first);
   }
-  uint32_t* shared() const { return shared_; }
-  float* of_this_thread() const { return threads_ + omp_get_thread_num() * each_; }
+  float* of_this_thread() const { return threads + omp_get_thread_num() * each; }
 
- private:
   static constexpr int64_t kLine = 16;
-  int64_t each_;
-  uint32_t* shared_;
-  float* threads_;
+  int64_t each;
+  uint32_t* shared;
+  float* threads;
 };
 
 inline uint32_t unit(float value) { return std::bit_cast<uint32_t>(value); }
@@ -103,7 +95,7 @@ void dense_weight_gradient(const DenseExtents& extents, const T* x, const T* dy,
   const int64_t steps = quotient_up(rows, kRowsOfAStep<T>);
   const Block block(features, steps);
   const Workspace space((round_up(features, kPanel) + round_up(out, kPanel)) * steps, block.rows * block.columns);
-  uint32_t *const packed_x = space.shared(), *const packed_dy = packed_x + round_up(features, kPanel) * steps;
+  uint32_t *const packed_x = space.shared, *const packed_dy = packed_x + round_up(features, kPanel) * steps;
   pack(x, rows, features, packed_x);
   pack(dy, rows, out, packed_dy);
   const auto fill = [&](const Slice& outputs, const Slice& inputs, float* to) {

@@ -20,11 +20,12 @@ double moved_elements(const LayerPlan& at, Mode mode, bool first) {
   return in + out + out + (first ? 0 : in) + (at.params.empty() ? 0 : in);
 }
 
-// Weights go from and to memory in each product, as a gradient, and in the update.
+// Weights go from and to memory in each product, as a gradient that is kept, and in the update.
 double moved_weight_bytes(const Plan& plan, int64_t layer, double each, Mode mode) {
   const double elements = static_cast<double>(plan.layer(layer).weight_bytes) / 4;
   if (mode == Mode::kEval) return each * elements;
-  return (each + (layer == 0 ? 0 : each) + 4) * elements + update_bytes(plan, layer);
+  const double gradient = plan.updates_at_once(layer) ? 0 : 4;
+  return (each + (layer == 0 ? 0 : each) + gradient) * elements + update_bytes(plan, layer);
 }
 
 }  // namespace

@@ -8,9 +8,9 @@
 
 #include "src/core/bf16.h"
 #include "src/core/check.h"
-#include "src/core/threads.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
+#include "tests/support/team_size.h"
 
 namespace owt {
 namespace {
@@ -21,12 +21,6 @@ const DenseExtents kExtents[] = {{1, 1, 1},    {2, 48, 16},  {3, 7, 5},     {64,
                                  {16, 24, 10}, {17, 12, 96}, {5, 17000, 3}, {33, 1000, 70}};
 
 std::string text(const DenseExtents& e) { return concat(e.rows, " rows, ", e.features, " -> ", e.out); }
-
-struct TeamOf {
-  explicit TeamOf(int threads) : before(team_size()) { set_team_size(threads); }
-  ~TeamOf() { set_team_size(before); }
-  int before;
-};
 
 template <class T>
 std::vector<T> values(int64_t count, unsigned seed) {
@@ -78,7 +72,7 @@ TYPED_TEST(DenseProducts, TheGradientOfTheWeightHasTheSameBitsForEveryTeam) {
     SCOPED_TRACE(text(e));
     const auto x = values<TypeParam>(e.rows * e.features, 1), dy = values<TypeParam>(e.rows * e.out, 2);
     const auto with = [&](int threads) {
-      const TeamOf team(threads);
+      const TeamSize team(threads);
       return gradient(e, x, dy);
     };
     const std::vector<float> alone = with(1);

@@ -59,9 +59,12 @@ TEST(LayerFacts, OfAnEvaluationHaveNothingThatGoesBackward) {
 
 // fc has 12 inputs, 4 outputs and 48 weights.
 TEST(LayerFacts, CountEveryArrayThatALayerReadsOrWritesOnceInAPass) {
-  const Plan plan = plan_of(Strategy::kOwtA, 1, 1);
+  Plan plan = plan_of(Strategy::kOwtA, 1, 1);
   const double forward = 8 * (12 + 4), backward = 8 * (4 + 12 + 12);  // dy; x; dx
   const double weights = 48 * 3, update = 48 * 5;  // two products and a gradient; weight and velocity both ways
+  // A gradient that is not kept is neither written nor read.
+  EXPECT_EQ(layer_facts(plan, 8)[2].memory_bytes, 4 * (forward + backward + weights + update - 2 * 48));
+  plan.request.keeps_gradients = true;
   EXPECT_EQ(layer_facts(plan, 8)[2].memory_bytes, 4 * (forward + backward + weights + update));
   EXPECT_EQ(layer_facts(plan, 8, Mode::kEval)[2].memory_bytes, 4 * (forward + 48));
   // The images have no gradient.
