@@ -1,6 +1,6 @@
 // Memory that all convolutions of a host thread, and its dense layers, share; it grows to the largest. It is not
-// Pass::scratch: how much a pass needs is known when it is made, which is when it first runs, or runs with another team,
-// and making one measures, in the same memory.
+// Pass::scratch: how much a pass needs is known when it is made, which is when it first runs, or runs with another
+// team, and making one measures, in the same memory.
 #pragma once
 
 #include <cstddef>
