@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <map>
 
@@ -25,6 +26,10 @@ void declare(Options& options) {
       "model-ranks", "M",
       "workers that share one copy of the split layers; the others hold copies of them (default: the recipe's; "
       "predictions: all, and those of a host)");
+  declare_shares(options);
+  options.option("speeds", "LIST",
+                 "2,1,1 (a positive number for each worker): predict for workers that compute so many times as fast as "
+                 "the times or the GPU say; --shares measured deals rows in proportion (default: 1 for each)");
   options.option("links", "FILE", "predict for links as measured by owt bench-comm --json");
   options.option("bandwidth", "B",
                  "predict for links of this bandwidth, e.g. 1Gbit or 400MB/s: of each rank, or with "
@@ -97,6 +102,19 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
   }
 }
 
+// What measuring would find; without the option all workers are taken to be as fast. Throws UsageError.
+void take_speeds(Settings& settings, const Options& options) {
+  ParallelSettings& parallel = settings.parallel;
+  if (!options.given("speeds")) return;
+  parallel.speeds = numbers_option(options, "speeds");
+  const bool positive = std::all_of(parallel.speeds.begin(), parallel.speeds.end(),
+                                    [](double speed) { return speed > 0 && std::isfinite(speed); });
+  if (!positive || std::ssize(parallel.speeds) != parallel.workers)
+    throw UsageError(concat("--speeds ", options.string("speeds"), ": wanted a positive number for each of ",
+                            parallel.workers, parallel.workers == 1 ? " worker" : " workers"));
+  if (parallel.measure_shares) parallel.shares = parallel.speeds;
+}
+
 // Launches are those of a GPU that trains alone. Throws UsageError.
 void check_launches(const Options& options, int workers) {
   if (!options.boolean("launches")) return;
@@ -163,6 +181,7 @@ std::unique_ptr<ComputeModel> compute_from(const Settings& settings, const Optio
   PlanRequest whole = settings.plan_request();
   whole.ranks = 1;
   whole.model_ranks = 1;
+  whole.shares = whole.speeds = {};
   const Plan plan = make_plan(settings.model, whole);
   ComputeSamples samples;
   for (const std::string& file : options.list("times")) {
@@ -273,7 +292,8 @@ int command_plan(const Arguments& arguments) {
   Overrides more;
   if (options.given("model-ranks"))
     more.emplace_back("parallel.model_ranks", std::to_string(options.integer("model-ranks", {.low = 1, .high = 4096})));
-  const Settings settings = shared_settings(options, more);
+  Settings settings = shared_settings(options, more);
+  take_speeds(settings, options);
   for (const char* file : {"json", "draw"})
     if (options.given(file)) check_output(options.string(file));
   check_launches(options, settings.parallel.workers);

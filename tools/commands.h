@@ -36,7 +36,8 @@ constexpr const char* kFileOrName = "a TOML file, or a name that 'owt recipes' l
 void declare_shared(Options& options);
 void declare_device(Options& options);   // the same without --workers, for commands of one rank
 void declare_changes(Options& options);  // --set alone, for commands that compute nothing
-void declare_strategy(Options& options);
+void declare_shares(Options& options);
+void declare_strategy(Options& options);  // with --shares
 // The recipe named by CONFIG with what these options change.
 Settings shared_settings(const Options& options, Overrides more = {});
 int shared_threads(const Options& options);
@@ -49,6 +50,8 @@ std::string run_folder_of(const Options& options);
 std::string trained_weights(const Options& options);
 // Throws UsageError where these two options name one file, which would be written twice.
 void check_two_files(const Options& options, const std::string& a, const std::string& b);
+// Numbers with commas between them. `otherwise`: what else the option takes, for the message of the UsageError.
+std::vector<double> numbers_option(const Options& options, const std::string& name, const std::string& otherwise = "");
 std::string given_data(const Options& options);  // empty: not given
 Split split_option(const Options& options);      // --split test|train
 

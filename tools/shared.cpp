@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "src/comm/launch.h"
@@ -43,6 +44,16 @@ const std::string& checked_strategy(const std::string& name) {
   return name;
 }
 
+// As TOML. What the numbers may be is the recipe's to say.
+std::string checked_shares(const Options& options) {
+  for (const char* word : {"equal", "measured"})
+    if (options.string("shares") == word) return word;
+  std::string array;
+  for (const double share : numbers_option(options, "shares", ", or measured or equal"))
+    array += format("{}{}", array.empty() ? "[" : ", ", share);
+  return array + "]";
+}
+
 }  // namespace
 
 void declare_shared(Options& options) {
@@ -65,11 +76,20 @@ void declare_changes(Options& options) {
   options.repeated("set", "KEY=VALUE", "change a key of the recipe, e.g. --set data.batch=64; KEY= takes it out");
 }
 
+void declare_shares(Options& options) {
+  options.option(
+      "shares", "LIST",
+      "2,1,1 (a positive number for each worker): the rows of a step are dealt to the workers in proportion; "
+      "or measured: to how fast each computes at the start; or equal: as many for each (default: the recipe's, else "
+      "equal)");
+}
+
 void declare_strategy(Options& options) {
   options.option(
       "parallel", "NAME",
       concat(strategy_list(), " | auto: the one with the least predicted step time (default: the recipe's, else ",
              name_of(kDefaultStrategy), ")"));
+  declare_shares(options);
 }
 
 Settings shared_settings(const Options& options, Overrides more) {
@@ -93,6 +113,8 @@ Settings shared_settings(const Options& options, Overrides more) {
     overrides.emplace_back("parallel.workers", std::to_string(options.integer("workers", {.low = 1, .high = 4096})));
   else if (launch().several())
     overrides.emplace_back("parallel.workers", std::to_string(launch().ranks));
+  if (options.declares("shares") && options.given("shares"))
+    overrides.emplace_back("parallel.shares", checked_shares(options));
   if (options.declares("parallel"))
     for (const std::string& name : options.list("parallel"))
       overrides.emplace_back("parallel.strategy", checked_strategy(name));
@@ -130,6 +152,19 @@ void check_two_files(const Options& options, const std::string& a, const std::st
   const auto file = [&](const std::string& name) { return fs::weakly_canonical(fs::absolute(options.string(name))); };
   if (file(a) == file(b))
     throw UsageError(concat("--", a, " and --", b, " name the same file, ", options.string(a), "; name two"));
+}
+
+std::vector<double> numbers_option(const Options& options, const std::string& name, const std::string& otherwise) {
+  const std::string text = options.string(name);
+  std::vector<double> numbers;
+  for (const char *at = text.data(), *const end = at + text.size();; ++at) {
+    double number = 0;
+    const auto [stop, error] = std::from_chars(at, end, number);
+    if (error != std::errc() || (stop != end && *stop != ','))
+      throw UsageError(concat("--", name, " ", text, ": wanted numbers, as 2,1,1", otherwise));
+    numbers.push_back(number);
+    if ((at = stop) == end) return numbers;
+  }
 }
 
 std::string given_data(const Options& options) { return options.given("data") ? options.string("data") : ""; }

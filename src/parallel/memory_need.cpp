@@ -31,19 +31,20 @@ int64_t gather_elements(const std::vector<Slice>& parts) {
   return parts.back().end + widest * (std::ssize(parts) + (even(parts) ? 1 : 2));
 }
 
-// What the actions of a step hold on rank 0, each thing once. A stage of layers with its moves, and the loss, are there
+// What the actions of a step hold on a rank, each thing once. A stage of layers with its moves, and the loss, are there
 // for every number of rows that a round has, since they are bound to it; at the boundary there is a place for each
 // round under way. Nothing is given back during a step, and the memory of gradients comes with the layers.
 class Holdings {
  public:
-  explicit Holdings(const Plan& plan)
+  Holdings(const Plan& plan, const StepRows& rows, int rank)
       : plan_(plan),
-        rows_(plan.rows(plan.request.step_rows)),
-        rounds_(rows_.round_sizes(0)),
+        own_rows_(rows.of(rank).size()),
+        most_beside_(rows.most_beside(rank)),
+        rounds_(rows.round_sizes(rank)),
         size_(size_of(activation_type(plan.request.on.precision))) {}
 
   void add(const Action& action) {
-    const int64_t rows = action.round == kOwnRows ? rows_.most() : rounds_[static_cast<size_t>(action.round)].rows;
+    const int64_t rows = action.round == kOwnRows ? own_rows_ : rounds_[static_cast<size_t>(action.round)].rows;
     if (action.kind == Action::Kind::kForward) add_stage(action.layers.begin, rows);
     if (action.kind == Action::Kind::kLoss) hold(&plan_.of_step, rows, rows * loss_bytes());
     if (action.kind != Action::Kind::kStart) return;
@@ -73,7 +74,7 @@ class Holdings {
     if (begin > plan_.boundary) elements += plan_.input_of(begin, 0).elements();
     for (int64_t i = begin; i < end; ++i) scratch_ = std::max(scratch_, rows * plan_.layer(i).scratch_bytes);
     hold(&first, rows, size_ * rows * elements);
-    if (begin == plan_.boundary) hold(&first.in, 0, size_ * rows_.most() * first.in.elements());
+    if (begin == plan_.boundary) hold(&first.in, 0, size_ * own_rows_ * first.in.elements());
   }
 
   // The gradient of the logits, and the logits or their statistics (rank_loss.h) brought together, for a row.
@@ -89,7 +90,7 @@ class Holdings {
     for (const StepRows::RoundSize& round : rounds_) most = std::max(most, round.rows);
     return most;
   }
-  int64_t labels_bytes() const { return 4 * ((plan_.model_ranks + 1) * rows_.most() + most_rows()); }  // step_labels.h
+  int64_t labels_bytes() const { return 4 * ((plan_.model_ranks + 1) * most_beside_ + most_rows()); }  // step_labels.h
 
   // What a round has at the boundary (seam.cpp): its rows and their gradient, and where a rank has fewer than another
   // their padded blocks; or the columns that are sent, that come, and that go home.
@@ -99,13 +100,13 @@ class Holdings {
       if (round.longest * plan_.model_ranks > round.rows) padded = std::max(padded, round.longest);
     if (seam().by_inputs())
       return seam().inputs.front().size() *
-             (3 * plan_.model_ranks * rows_.most() + (padded > 0 || !even(seam().inputs) ? 2 : 1) * most_rows());
+             (3 * plan_.model_ranks * most_beside_ + (padded > 0 || !even(seam().inputs) ? 2 : 1) * most_rows());
     if (plan_.transfer(seam().transfers.input).collective == Collective::kBroadcast) padded = 0;
     return seam().in.elements() * (2 * most_rows() + (plan_.model_ranks + 1) * padded);
   }
 
   const Plan& plan_;
-  StepRows rows_;
+  int64_t own_rows_, most_beside_;  // of this rank, and the most on one of its model group
   std::vector<StepRows::RoundSize> rounds_;
   int64_t size_;
   std::set<std::pair<const void*, int64_t>> there_;
@@ -147,6 +148,29 @@ int64_t MemoryNeed::rows_in(int64_t memory_bytes) const {
   return left <= 0 || step_row_bytes <= 0 ? 0 : static_cast<int64_t>(left / step_row_bytes);
 }
 
+int64_t step_bytes(const Plan& plan, const std::vector<Action>& actions, int rank) {
+  const StepRows rows = plan.rows(plan.request.step_rows);
+  Holdings holdings(plan, rows, rank);
+  for (const Action& action : actions) holdings.add(action);
+  return holdings.bytes() + image_bytes(plan) * rows.of(rank).size();
+}
+
+namespace {
+
+// Of each model group the rank with the most rows has the most; where all shares are the same that is the first one.
+int64_t most_step_bytes(const Plan& plan, const std::vector<Action>& actions) {
+  const StepRows rows = plan.rows(plan.request.step_rows);
+  int64_t most = 0;
+  for (int first = 0; first < (plan.request.shares.empty() ? 1 : plan.ranks()); first += plan.model_ranks) {
+    int rank = first;
+    for (const int64_t most_rows = rows.most_beside(first); rows.of(rank).size() < most_rows;) ++rank;
+    most = std::max(most, step_bytes(plan, actions, rank));
+  }
+  return most;
+}
+
+}  // namespace
+
 MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions) {
   const PlanRequest& request = plan.request;
   MemoryNeed need;
@@ -155,10 +179,7 @@ MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions) {
   const int64_t copies = request.on.precision == Precision::kBf16 ? values / 2 : 0;
   need.weight_bytes = values + copies + plan.gradient_bytes_per_rank() + velocity_bytes(plan);
   need.piece_bytes = piece_bytes(plan);
-  Holdings holdings(plan);
-  for (const Action& action : actions) holdings.add(action);
-  const int64_t bytes = holdings.bytes() + image_bytes(plan) * plan.rows(request.step_rows).most();
-  need.step_row_bytes = static_cast<double>(bytes) / static_cast<double>(request.step_rows);
+  need.step_row_bytes = static_cast<double>(most_step_bytes(plan, actions)) / static_cast<double>(request.step_rows);
   return need;
 }
 

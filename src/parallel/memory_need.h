@@ -8,7 +8,8 @@
 
 namespace owt {
 
-// The need of rank 0, which has the most of everything. Workspaces of libraries and pools of drivers are not counted.
+// The need of the rank with the most rows, and with the largest parts of the weights, as rank 0 has. Workspaces of
+// libraries and pools of drivers are not counted.
 struct MemoryNeed {
   int64_t weight_bytes = 0;   // values, gradients, velocities, and bf16 copies where there are some
   double step_row_bytes = 0;  // activations and their gradients, per row of the whole step
@@ -21,5 +22,8 @@ struct MemoryNeed {
 // What the plan's weights and these actions of a full step (order.h) need; without a list, those of training.
 MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions);
 MemoryNeed memory_need(const Plan& plan);
+
+// What these actions hold on one rank, images included: the step_row_bytes of a full step, but for all of its rows.
+int64_t step_bytes(const Plan& plan, const std::vector<Action>& actions, int rank);
 
 }  // namespace owt

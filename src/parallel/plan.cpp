@@ -88,6 +88,12 @@ void fill_buckets(Plan& plan) {
     plan.back_buckets = buckets_of(plan, plan.boundary, static_cast<int64_t>(plan.layers.size()));
 }
 
+int64_t bytes_of(const std::vector<Transfer>& transfers) {
+  int64_t total = 0;
+  for (const Transfer& transfer : transfers) total += transfer.bytes;
+  return total;
+}
+
 }  // namespace
 
 int64_t LayerPlan::most_elements(const Shape& param) const {
@@ -228,11 +234,8 @@ std::vector<int64_t> Plan::round_rows(int64_t step_rows) const {
   return all;
 }
 
-int64_t Plan::bytes_per_step() const {
-  int64_t total = 0;
-  for (const Transfer& transfer : transfers) total += transfer.bytes;
-  return total;
-}
+int64_t Plan::bytes_per_step() const { return bytes_of(transfers); }
+int64_t Plan::bytes_per_step(int rank) const { return bytes_of(transfers_of(*this, rank)); }
 
 std::string Plan::boundary_name() const { return split() ? layer(boundary).name : ""; }
 

@@ -125,6 +125,10 @@ struct PlanRequest {
   int64_t beside_from = kUpdateBesideFrom;
   bool keeps_gradients = false;  // no weights are updated at once
   bool whole_logits = false;     // the loss sees whole rows of logits, whatever travels for that
+  // One for each rank: rows of a step are dealt in proportion (StepRows); empty: as many for each.
+  std::vector<double> shares{};
+  // One for each rank, for predictions: how fast it computes, in units of what the layers' times are of; empty: all 1.
+  std::vector<double> speeds{};
 };
 
 struct Plan {
@@ -138,7 +142,7 @@ struct Plan {
   std::vector<Bucket> buckets;  // of the front, summed over front_group(); in the order in which they are complete
   std::vector<Bucket>
       back_buckets;  // of the parts behind the boundary, summed over their replicas; as long as the largest part
-  std::vector<Transfer> transfers;  // of a full step
+  std::vector<Transfer> transfers;  // of a full step, in the model group with the most rows
   StepTransfers of_step;
   bool sharded_loss = false;  // the loss sees this rank's columns of the logits, which are not gathered
   int model_ranks = 1;        // that share one copy of the split layers; 1 where nothing is split
@@ -150,7 +154,9 @@ struct Plan {
   int ranks() const { return request.ranks; }
   int replicas() const { return ranks() / model_ranks; }
   int ranks_of(Group group) const;
-  StepRows rows(int64_t step_rows) const { return {rounds_strategy(), ranks(), step_rows, model_ranks}; }
+  StepRows rows(int64_t step_rows) const {
+    return {rounds_strategy(), ranks(), step_rows, model_ranks, request.shares};
+  }
   // The rows of a step of `step_rows` that rank 0 works on in a layer: of all rounds, and of the largest one, since the
   // activations of one round at a time are in memory.
   struct LayerRows {
@@ -188,7 +194,8 @@ struct Plan {
   int64_t gradient_size() const { return request.half_wire && ranks() > 1 ? 2 : 4; }  // bytes of one on the wire
   int64_t wire_bytes(const Bucket& bucket) const;                                     // of the whole of it
   int64_t bytes_per_step() const;                                                     // sent by each rank
-  int64_t weight_bytes_per_rank() const;                                              // of the rank with the most
+  int64_t bytes_per_step(int rank) const;   // by this one, whose model group may have fewer rows than another
+  int64_t weight_bytes_per_rank() const;    // of the rank with the most
   int64_t gradient_bytes_per_rank() const;  // the same of the weights' gradients
   std::string boundary_name() const;        // the layer behind the boundary
 

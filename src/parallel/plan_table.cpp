@@ -45,7 +45,7 @@ int64_t Plan::gradient_bytes_per_rank() const {
 std::string Plan::table() const {
   std::string text = format(
       "{} on {} rank{} under {}, {} rows per step ({} per rank), {} round{}, dense update every {}\n", model, ranks(),
-      ranks() == 1 ? "" : "s", name_of(request.strategy), request.step_rows, rows(request.step_rows).most(),
+      ranks() == 1 ? "" : "s", name_of(request.strategy), request.step_rows, rows(request.step_rows).text(),
       rows(request.step_rows).round_sizes(0).size(), rows(request.step_rows).round_sizes(0).size() == 1 ? "" : "s",
       request.dense_update == DenseUpdate::kStep ? "step" : "round");
   text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10}\n", "layer", "type", "output", "layout",

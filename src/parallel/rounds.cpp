@@ -1,11 +1,54 @@
 #include "src/parallel/rounds.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <numeric>
 
 #include "src/core/check.h"
+#include "src/core/log.h"
 
 namespace owt {
+namespace {
+
+// What a part would have if rows could be cut. Shares are made small first, since their sum may be too large a number.
+std::vector<double> quotas(int64_t total, const std::vector<double>& shares) {
+  const double largest = *std::max_element(shares.begin(), shares.end());
+  std::vector<double> all;
+  for (const double share : shares) {
+    OWT_CHECK(share > 0 && std::isfinite(share), "a share of ", share);
+    all.push_back(share / largest);
+  }
+  const double sum = std::accumulate(all.begin(), all.end(), 0.0);
+  for (double& quota : all) quota = static_cast<double>(total) * quota / sum;
+  return all;
+}
+
+// The least share of each group of so many.
+std::vector<double> least_of_groups(const std::vector<double>& shares, int members) {
+  std::vector<double> least;
+  for (auto group = shares.begin(); group != shares.end(); group += members)
+    least.push_back(*std::min_element(group, group + members));
+  return least;
+}
+
+}  // namespace
+
+std::vector<int64_t> ends_of_parts(int64_t total, const std::vector<double>& shares) {
+  const std::vector<double> quota = quotas(total, shares);
+  std::vector<int64_t> parts;
+  for (const double each : quota) parts.push_back(static_cast<int64_t>(each));
+  const int64_t left = total - std::accumulate(parts.begin(), parts.end(), int64_t{0});
+  OWT_CHECK(left >= 0 && left <= std::ssize(parts), left, " of ", total, " rows are left over");
+  std::vector<size_t> order(parts.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return quota[a] - static_cast<double>(parts[a]) > quota[b] - static_cast<double>(parts[b]);
+  });
+  for (int64_t i = 0; i < left; ++i) ++parts[order[static_cast<size_t>(i)]];
+  std::partial_sum(parts.begin(), parts.end(), parts.begin());
+  return parts;
+}
 
 int64_t rows_of(const Round& round) {
   int64_t rows = 0;
@@ -13,21 +56,59 @@ int64_t rows_of(const Round& round) {
   return rows;
 }
 
-StepRows::StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks)
+StepRows::StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks, const std::vector<double>& shares)
     : rounds_(facts_of(strategy).rounds),
       shared_rows_(facts_of(strategy).shares_rows),
       ranks_(ranks),
       model_ranks_(model_ranks > 0 ? model_ranks : ranks),
       total_(step_rows) {
   OWT_CHECK(ranks >= 1 && step_rows >= 0 && ranks % model_ranks_ == 0);
+  if (shares.empty()) return;
+  OWT_CHECK_EQ(std::ssize(shares), ranks);
+  ends_ = ends_of_parts(total_, shared_rows_ ? least_of_groups(shares, model_ranks_) : shares);
 }
 
 Slice StepRows::of(int rank) const {
-  if (!shared_rows_) return split(total_, ranks_, rank);
-  return split(total_, ranks_ / model_ranks_, rank / model_ranks_);
+  if (ends_.empty()) return split(total_, parts(), part_of(rank));
+  const auto part = static_cast<size_t>(part_of(rank));
+  return {part == 0 ? 0 : ends_[part - 1], ends_[part]};
 }
 
-int64_t StepRows::most() const { return of(0).size(); }  // split() gives the first ranks the most
+int64_t StepRows::most() const {
+  int64_t most = of(0).size();  // split() gives the first ranks the most
+  for (int rank = 1; !ends_.empty() && rank < ranks_; ++rank) most = std::max(most, of(rank).size());
+  return most;
+}
+
+int64_t StepRows::most_beside(int rank) const {
+  const int first = first_of_group(rank);
+  int64_t most = of(first).size();
+  for (int i = 1; !ends_.empty() && i < model_ranks_; ++i) most = std::max(most, of(first + i).size());
+  return most;
+}
+
+int StepRows::busiest_group() const {
+  int busiest = 0;
+  int64_t most = 0;
+  for (int first = 0; !ends_.empty() && first < ranks_; first += model_ranks_) {
+    const int64_t rows = of(first + model_ranks_ - 1).end - of(first).begin;
+    if (rows > most) most = rows, busiest = first;
+  }
+  return busiest;
+}
+
+std::string StepRows::text() const {
+  constexpr int kFew = 8;
+  if (ends_.empty()) return std::to_string(most());
+  if (parts() > kFew) {
+    int64_t least = total_;
+    for (int rank = 0; rank < ranks_; ++rank) least = std::min(least, of(rank).size());
+    return format("{} to {}", least, most());
+  }
+  std::string text;
+  for (int rank = 0; rank < ranks_; rank += ranks_ / parts()) text += concat(rank > 0 ? " + " : "", of(rank).size());
+  return text;
+}
 
 std::vector<Round> StepRows::rounds(int rank) const {
   std::vector<Round> all;
@@ -65,7 +146,7 @@ std::vector<StepRows::RoundSize> StepRows::round_sizes(int rank) const {
     }
     return all;
   }
-  std::map<int64_t, int64_t> members;  // rows of a rank -> ranks that have as many; there are two such numbers at most
+  std::map<int64_t, int64_t> members;  // rows of a rank -> ranks that have as many; two such numbers without shares
   for (int r = 0; r < model_ranks_; ++r) ++members[of(first_of_group(rank) + r).size()];
   for (int round = 0; round < model_ranks_; ++round) {
     all.push_back({0, 0});

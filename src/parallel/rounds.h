@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "src/core/shape.h"
@@ -25,16 +26,28 @@ using Round = std::vector<RowRange>;  // their concatenation is one dense batch
 constexpr int kRoundsAtOnce = 2;
 int64_t rows_of(const Round& round);
 
+// Parts of `total` in proportion to shares, positive and finite ones, in their order: the ends of all parts. Each part
+// is its quota, total * share / sum, rounded down; what is left over goes to those with the largest remainders, the
+// first ones of equals. A function of the numbers alone, so that all ranks find the same; equal shares give what
+// split() gives. (The method of the largest remainder, Hamilton's: a smaller total may give a part more.)
+std::vector<int64_t> ends_of_parts(int64_t total, const std::vector<double>& shares);
+
 // How the rows of one step lie on the ranks: contiguous parts in rank order. Ranks that share one copy of the split
 // layers form a model group, consecutive ones each; under mp every rank of a group has all of its group's rows.
 class StepRows {
  public:
-  // model_ranks: of a group, a divisor of ranks; 0: all ranks are one group.
-  StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks = 0);
+  // model_ranks: of a group, a divisor of ranks; 0: all ranks are one group. shares: one for each rank, positive and
+  // finite, which rows are dealt in proportion to; empty: as many for each, the first ranks one more. Where a group has
+  // rows in common, its share is that of its rank with the least, which holds up the others.
+  StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks = 0,
+           const std::vector<double>& shares = {});
 
-  Slice of(int rank) const;  // the rank's rows, as indexes in the step
+  Slice of(int rank) const;  // the rank's rows, as indexes in the step; none where its share is small
   int64_t total() const { return total_; }
-  int64_t most() const;  // the largest number of rows on a rank
+  int64_t most() const;                 // the largest number of rows on a rank
+  int64_t most_beside(int rank) const;  // the same in the model group of this rank
+  int busiest_group() const;            // the first rank of the model group with the most rows
+  std::string text() const;  // rows of a rank, for people: "8"; where there are shares "12 + 8 + 4", or "4 to 12"
   // The rounds of its group, as this rank sees them. Under dp and mp there is one round of the rank's own rows.
   std::vector<Round> rounds(int rank) const;
   // The sizes of the same rounds, in a time that grows with the ranks of a group and not with their square.
@@ -48,11 +61,14 @@ class StepRows {
 
  private:
   int first_of_group(int rank) const { return rank / model_ranks_ * model_ranks_; }
+  int parts() const { return shared_rows_ ? ranks_ / model_ranks_ : ranks_; }
+  int part_of(int rank) const { return shared_rows_ ? rank / model_ranks_ : rank; }
 
   Rounds rounds_;
   bool shared_rows_;
   int ranks_, model_ranks_;
   int64_t total_;
+  std::vector<int64_t> ends_;  // of the parts; empty: of equal ones
 };
 
 }  // namespace owt

@@ -1,5 +1,7 @@
 #include "src/parallel/shared_choices.h"
 
+#include <set>
+
 #include "layers/conv_algorithm.h"
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
@@ -36,9 +38,11 @@ void take(const std::string& choices) {
 
 }  // namespace
 
-void bind_alike(const std::function<void()>& bind) {
+void bind_alike(const std::function<void()>& bind, const std::vector<int>& more) {
   if (!launch().several()) return bind();
-  for (const int chooser : {0, launch().ranks - 1}) {
+  std::set<int> choosers(more.begin(), more.end());
+  choosers.insert({0, launch().ranks - 1});
+  for (const int chooser : choosers) {
     const auto choose = [&] {
       bind();
       return choices_here();

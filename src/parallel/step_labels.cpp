@@ -10,9 +10,9 @@ StepLabels::StepLabels(const Plan& plan, int64_t step_rows, int rank, Communicat
   int64_t most = 0;
   for (const Round& round : rounds_) most = std::max(most, rows_of(round));
   const auto labels = [&](int64_t count) { return Tensor({count}, DType::kI32, plan.request.on.device); };
-  mine_ = labels(rows.most());
+  mine_ = labels(rows.most_beside(rank));
   mine_.zero();  // the padding travels too
-  all_ = labels(rows.most() * plan.model_ranks);
+  all_ = labels(rows.most_beside(rank) * plan.model_ranks);
   of_round_ = labels(most);
 }
 

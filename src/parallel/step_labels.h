@@ -21,7 +21,7 @@ class StepLabels {
  private:
   std::vector<Round> rounds_;
   Communicator& comm_;
-  Tensor mine_, all_, of_round_;  // padded: most rows of a rank; ranks x as many; those of a round
+  Tensor mine_, all_, of_round_;  // padded: most rows of a rank of the group; ranks x as many; those of a round
   Event gathered_;
 };
 

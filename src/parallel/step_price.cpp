@@ -14,14 +14,49 @@ namespace {
 // Half of what a dense layer does backward is the gradient of its input; other layers are taken to do all at once.
 double data_share(const LayerPlan& at) { return at.columns == Columns::kSplits ? 0.5 : 1; }
 
+// What the rank that holds up the others has to compute: so many rows, at a speed that takes so many times as long.
+struct Load {
+  double rows = 0, slowness = 1;
+
+  void take(int64_t others_rows, double others_slowness) {
+    if (static_cast<double>(others_rows) * others_slowness <= rows * slowness) return;
+    *this = {static_cast<double>(others_rows), others_slowness};
+  }
+};
+
+// The slowest rank's loads in a full step. Who that is may change from the front to a round of dense batches.
+struct Loads {
+  Load front;
+  std::vector<Load> rounds;
+  double most_slowness = 1;  // of a rank
+
+  explicit Loads(const Plan& plan) {
+    const StepRows rows = plan.rows(plan.request.step_rows);
+    const PlanRequest& request = plan.request;
+    const auto slowness = [&](int rank) {
+      return request.speeds.empty() ? 1.0 : 1 / request.speeds[static_cast<size_t>(rank)];
+    };
+    rounds.resize(rows.round_sizes(0).size());
+    const bool alike = request.shares.empty() && request.speeds.empty();  // then no rank has more than the first
+    most_slowness = 0;
+    for (int first = 0; first < (alike ? 1 : plan.ranks()); first += plan.model_ranks) {
+      double of_group = 0;
+      for (int rank = first; rank < (alike ? 1 : first + plan.model_ranks); ++rank) {
+        front.take(rows.of(rank).size(), slowness(rank));
+        of_group = std::max(of_group, slowness(rank));
+      }
+      const std::vector<StepRows::RoundSize> sizes = rows.round_sizes(first);
+      for (size_t r = 0; r < sizes.size(); ++r) rounds[r].take(sizes[r].rows, of_group);
+      most_slowness = std::max(most_slowness, of_group);
+    }
+  }
+};
+
 // Seconds that actions take by themselves.
 class Prices {
  public:
   Prices(const Plan& plan, const Network& network, const ComputeModel& compute)
-      : plan_(plan), network_(network), model_(compute) {
-    const StepRows rows = plan.rows(plan.request.step_rows);
-    front_rows_ = static_cast<double>(rows.most());
-    for (const auto& round : rows.round_sizes(0)) rounds_.push_back(static_cast<double>(round.rows));
+      : plan_(plan), network_(network), model_(compute), loads_(plan) {
     buckets_.resize(plan.transfers.size());
     price_buckets(plan.of_step.gradients, plan.buckets);
     price_buckets(plan.of_step.gradient_copies, plan.buckets);
@@ -36,27 +71,29 @@ class Prices {
   }
 
   double compute(const Action& action) const {
-    if (action.kind == Action::Kind::kLoss) return action.transfer == kNoTransfer ? model_.loss(rows(action)) : 0;
+    const Load& load = load_of(action);
+    if (action.kind == Action::Kind::kLoss)
+      return action.transfer == kNoTransfer ? model_.loss(load.rows) * load.slowness : 0;
     double seconds = 0;
     for (int64_t i = action.layers.begin; i < action.layers.end; ++i)
-      seconds += of_layer(action, static_cast<size_t>(i));
-    return seconds;
+      seconds += of_layer(action, load.rows, static_cast<size_t>(i));
+    return seconds * (action.kind == Action::Kind::kUpdate ? loads_.most_slowness : load.slowness);
   }
 
  private:
-  double rows(const Action& action) const {
-    return action.round == kOwnRows ? front_rows_ : rounds_[static_cast<size_t>(action.round)];
+  const Load& load_of(const Action& action) const {
+    return action.round == kOwnRows ? loads_.front : loads_.rounds[static_cast<size_t>(action.round)];
   }
 
-  double of_layer(const Action& action, size_t i) const {
+  double of_layer(const Action& action, double rows, size_t i) const {
     const LayerPlan& at = plan_.layers[i];
     switch (action.kind) {
       case Action::Kind::kForward:
-        return model_.forward(i, rows(action), at.share());
+        return model_.forward(i, rows, at.share());
       case Action::Kind::kBackwardData:
-        return model_.backward(i, rows(action), at.share()) * data_share(at);
+        return model_.backward(i, rows, at.share()) * data_share(at);
       case Action::Kind::kBackwardWeights:
-        return model_.backward(i, rows(action), at.share()) * (1 - data_share(at));
+        return model_.backward(i, rows, at.share()) * (1 - data_share(at));
       default:
         return model_.update(i, at.share()) * updated(action);
     }
@@ -98,8 +135,7 @@ class Prices {
   const Plan& plan_;
   const Network& network_;
   const ComputeModel& model_;
-  double front_rows_ = 0;
-  std::vector<double> rounds_;                // rows of the dense batches
+  Loads loads_;
   std::vector<std::vector<double>> buckets_;  // seconds of one call, by transfer; of those without buckets a single one
 };
 

@@ -1,9 +1,10 @@
 // What a step of a plan would take, from how long a rank computes and how long collectives take.
 //
-// The actions of a step (order.h) are given their times one after the other, for rank 0. All ranks do the same at the
-// same time, so the others need no times of their own. A rank has one queue of collectives, first come first served,
-// which works while it computes (Network::overlaps); where it needs what has not arrived it waits, and that time is
-// "exposed".
+// The actions of a step (order.h) are given their times one after the other, for the slowest rank: the one that takes
+// longest for its rows at its speed, where shares or speeds (PlanRequest) are unequal, else rank 0. The others do the
+// same at the same time and wait for it, so they need no times of their own. A rank has one queue of collectives, first
+// come first served, which works while it computes (Network::overlaps); where it needs what has not arrived it waits,
+// and that time is "exposed".
 #pragma once
 
 #include <string>

@@ -15,13 +15,15 @@ int64_t activation_bytes(const Plan& plan, int64_t features) {
 
 class TransferList {
  public:
-  explicit TransferList(Plan& plan) : plan_(plan), rows_(plan.rows(plan.request.step_rows)) {}
+  // Those of the model group that this rank is the first of.
+  TransferList(Plan& plan, int first)
+      : plan_(plan), rows_(plan.rows(plan.request.step_rows)), first_(first), most_rows_(rows_.most_beside(first)) {}
 
   void list() {
-    const std::vector<StepRows::RoundSize> rounds = rows_.round_sizes(0);
+    const std::vector<StepRows::RoundSize> rounds = rows_.round_sizes(first_);
     if (plan_.split() && plan_.front_layout() == Layout::kBatch)
       add(plan_.of_step.labels, "labels", Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated,
-          rows_.most() * plan_.model_ranks * 4);
+          most_rows_ * plan_.model_ranks * 4);
     for (const StepRows::RoundSize& round : rounds) add_round(round);
     const bool every_round = plan_.request.dense_update == DenseUpdate::kRound;
     for (const Bucket& bucket : plan_.back_buckets)
@@ -77,7 +79,7 @@ class TransferList {
       home(back, of_gradient, Layout::kBatch, bytes);
     };
     if (facts.shares_rows)
-      home(Collective::kAllReduce, Layout::kPartial, Layout::kReplicated, rows_.most() * row_bytes);
+      home(Collective::kAllReduce, Layout::kPartial, Layout::kReplicated, most_rows_ * row_bytes);
     else if (facts.rounds == Rounds::kOneRanks)
       cross(Collective::kBroadcast, Collective::kReduce, Layout::kReplicated, Layout::kPartial, round.rows * row_bytes);
     else if (first.by_inputs())
@@ -126,6 +128,8 @@ class TransferList {
 
   Plan& plan_;
   StepRows rows_;
+  int first_;
+  int64_t most_rows_;  // of a rank of the group
 };
 
 // What the ranks must know of each other's logits is less than the logits.
@@ -138,7 +142,15 @@ bool sends_less_sharded(const Plan& plan) {
 
 void list_transfers(Plan& plan) {
   plan.sharded_loss = !plan.request.whole_logits && sends_less_sharded(plan);
-  TransferList(plan).list();
+  TransferList(plan, plan.rows(plan.request.step_rows).busiest_group()).list();
+}
+
+std::vector<Transfer> transfers_of(Plan plan, int rank) {
+  plan.transfers.clear();
+  plan.of_step = {};
+  for (LayerPlan& layer : plan.layers) layer.transfers = {};
+  TransferList(plan, rank / plan.model_ranks * plan.model_ranks).list();
+  return plan.transfers;
 }
 
 }  // namespace owt

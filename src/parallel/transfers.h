@@ -9,4 +9,8 @@ namespace owt {
 // everything else of the plan.
 void list_transfers(Plan& plan);
 
+// The same transfers with the bytes that this rank sends: where rows are dealt by shares, model groups send unlike
+// amounts.
+std::vector<Transfer> transfers_of(Plan plan, int rank);
+
 }  // namespace owt

@@ -75,6 +75,29 @@ LossSettings read_loss(Config config) {
   return loss;
 }
 
+// One number for each worker; where the workers of a group share rows, one for each group will do. Returned are those
+// of workers.
+std::vector<double> read_shares(Config& config, const ParallelSettings& parallel) {
+  std::vector<double> shares = config.numbers("shares");
+  for (const double share : shares)
+    if (!(share > 0) || !std::isfinite(share))
+      config.error("shares", concat("'shares' has ", share, ", wanted positive numbers"));
+  const int found = static_cast<int>(shares.size()), workers = parallel.workers;
+  if (found == workers) return shares;
+  const int members = parallel.model_ranks > 0 ? parallel.model_ranks : workers;
+  const bool in_groups = facts_of(parallel.strategy).shares_rows && workers % members == 0;
+  if (!in_groups || found != workers / members)
+    config.error("shares", concat("'shares' has ", found, found == 1 ? " number" : " numbers", ", wanted ", workers,
+                                  ", one for each worker",
+                                  in_groups ? concat(", or ", workers / members, ", one for each group of ", members,
+                                                     " that share rows under ", name_of(parallel.strategy))
+                                            : "",
+                                  "; --shares equal deals as many rows to each"));
+  std::vector<double> of_workers;
+  for (const double share : shares) of_workers.insert(of_workers.end(), static_cast<size_t>(members), share);
+  return of_workers;
+}
+
 ParallelSettings read_parallel(Config config) {
   ParallelSettings parallel;
   parallel.workers = static_cast<int>(config.integer("workers", 1, {.low = 1, .high = 4096}));
@@ -90,6 +113,10 @@ ParallelSettings read_parallel(Config config) {
     config.error("strategy",
                  "'auto' and dense_update = \"round\" do not go together: with an update every round the "
                  "strategies train differently; name one");
+  if (config.is_string("shares"))
+    parallel.measure_shares = config.word("shares", {"equal", "measured"}) == "measured";
+  else if (config.given("shares"))
+    parallel.shares = read_shares(config, parallel);
   parallel.scale_lr = config.word("scale_lr", "none", {"none", "linear", "sqrt"});
   parallel.bucket_bytes =
       static_cast<int64_t>(config.number("bucket_mb", 8, {.low = 0.001, .high = 65536}) * (1 << 20));
@@ -164,10 +191,11 @@ double growth(const std::string& rule, double factor) {
 int64_t Settings::step_rows() const {
   if (data.batch_per_rank > 0) return data.batch_per_rank * parallel.workers;
   const int64_t ranks = parallel.workers;
-  if (data.batch % ranks != 0 && !facts_of(parallel.strategy).shares_rows) {
+  const bool even = parallel.shares.empty() && !parallel.measure_shares;
+  if (even && data.batch % ranks != 0 && !facts_of(parallel.strategy).shares_rows) {
     const int64_t below = data.batch / ranks * ranks;
     fail("batch ", data.batch, " cannot be dealt to ", ranks, " workers evenly; use ",
-         below > 0 ? concat(below, " or ") : "", below + ranks, " (data.batch), or batch_per_rank");
+         below > 0 ? concat(below, " or ") : "", below + ranks, " (data.batch), batch_per_rank, or --shares");
   }
   return data.batch;
 }
@@ -176,6 +204,8 @@ PlanRequest Settings::plan_request() const {
   PlanRequest request{parallel.workers, parallel.strategy, parallel.dense_update, step_rows(), parallel.bucket_bytes};
   request.model_ranks = parallel.model_ranks;
   request.half_wire = parallel.half_wire;
+  request.shares = parallel.shares;
+  request.speeds = parallel.speeds;
   request.loss = loss;
   request.on.precision = run.precision;
   return request;

@@ -38,6 +38,9 @@ struct ParallelSettings {
   bool automatic = false;  // "auto": see auto_strategy.h; until that is settled, `strategy` stands in
   DenseUpdate dense_update = DenseUpdate::kStep;
   int model_ranks = 0;            // workers that share one copy of the split layers; 0: all
+  std::vector<double> shares;     // PlanRequest's; empty: as many rows for each worker
+  bool measure_shares = false;    // "measured": see measured_shares.h; until that is settled, `shares` are empty
+  std::vector<double> speeds;     // PlanRequest's, once they are known
   std::string scale_lr = "none";  // none | linear | sqrt: how the rate grows with the number of ranks
   int64_t bucket_bytes = 8 << 20;
   bool half_wire = false;  // wire = "bf16"

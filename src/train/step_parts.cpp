@@ -21,6 +21,17 @@ WeightSync::LayerOf layer_of(RankModel& model) {
   return [&model](int64_t layer) -> Layer& { return model.layer(layer); };
 }
 
+// Where rows are dealt by shares: cuDNN's plans depend on them, so one rank of each number of rows chooses.
+std::vector<int> first_of_each_size(const Plan& plan, int64_t step_rows) {
+  if (plan.request.shares.empty() || plan.request.on.device == Device::kCpu) return {};
+  const StepRows rows = plan.rows(step_rows);
+  std::map<int64_t, int> first;
+  for (int rank = 0; rank < plan.ranks(); ++rank) first.try_emplace(rows.of(rank).size(), rank);
+  std::vector<int> ranks;
+  for (const auto& [size, rank] : first) ranks.push_back(rank);
+  return ranks;
+}
+
 // The host may be this many steps ahead of a GPU: enough to hide its work, few enough to hear of trouble soon.
 constexpr size_t kAheadOfGpu = 3;
 
@@ -128,12 +139,14 @@ void Step::prepare(int64_t step_rows, Mode mode) {
   on_all_hosts(comm_, [&] { stream_.synchronize(); });
   try {
     on_all_hosts(comm_, [&] {
-      bind_alike([&] {
-        Bound& b = bound(step_rows);
-        for (const RowIndexes& rows : b.dense_rows) dense(static_cast<int64_t>(rows.host.size()));
-        if (learns && !b.learns) b.front.prepare_backward(false);
-        b.learns = b.learns || learns;
-      });
+      bind_alike(
+          [&] {
+            Bound& b = bound(step_rows);
+            for (const RowIndexes& rows : b.dense_rows) dense(static_cast<int64_t>(rows.host.size()));
+            if (learns && !b.learns) b.front.prepare_backward(false);
+            b.learns = b.learns || learns;
+          },
+          first_of_each_size(plan_, step_rows));
     });
   } catch (const OutOfMemory& e) {
     report_out_of_memory(e, step_rows);

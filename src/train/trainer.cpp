@@ -34,6 +34,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
   state_.strategy = name_of(job.plan.request.strategy);
   state_.step_rows = job.plan.request.step_rows;
   state_.images = job.train->size();
+  if (job.settings.parallel.measure_shares) state_.measured_shares = job.plan.request.shares;
   if (!job.resume_checkpoint.empty()) {
     restore();
   } else {
@@ -110,7 +111,7 @@ void Trainer::log_start() const {
   log_info("{} worker{} x {} thread{}, strategy {}, dense update every {}; {} images per step, {} per worker",
            plan.ranks(), plan.ranks() == 1 ? "" : "s", team_size(), team_size() == 1 ? "" : "s",
            name_of(plan.request.strategy), plan.request.dense_update == DenseUpdate::kStep ? "step" : "round",
-           plan.request.step_rows, plan.rows(plan.request.step_rows).most());
+           plan.request.step_rows, plan.rows(plan.request.step_rows).text());
   if (plan.request.on.device == Device::kCuda)
     log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
              worker_.step.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");

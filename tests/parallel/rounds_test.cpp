@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numeric>
+
 #include "src/core/check.h"
 
 namespace owt {
@@ -128,24 +131,31 @@ TEST(StepRows, UnderModelParallelAreAllOnEveryRank) {
   EXPECT_EQ(rows.most(), 7);
 }
 
+void expect_sizes_of_rounds(const StepRows& rows, int ranks) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto rounds = rows.rounds(rank);
+    const auto sizes = rows.round_sizes(rank);
+    ASSERT_EQ(sizes.size(), rounds.size());
+    for (size_t r = 0; r < rounds.size(); ++r) {
+      int64_t longest = 0;
+      for (const RowRange& range : rounds[r]) longest = std::max(longest, range.size());
+      EXPECT_EQ(sizes[r].rows, rows_of(rounds[r]));
+      EXPECT_EQ(sizes[r].longest, longest);
+    }
+  }
+}
+
 TEST(StepRows, SizesOfRoundsAreThoseOfTheirRanges) {
   for (const Strategy strategy : all_strategies())
     for (const int ranks : {1, 2, 3, 6, 8})
       for (const int model_ranks : {0, 1, 2})
         for (const int64_t step_rows : {1, 7, 61, 96}) {
           if (model_ranks > 0 && ranks % model_ranks != 0) continue;
-          const StepRows rows(strategy, ranks, step_rows, model_ranks);
-          for (int rank = 0; rank < ranks; ++rank) {
-            const auto rounds = rows.rounds(rank);
-            const auto sizes = rows.round_sizes(rank);
-            ASSERT_EQ(sizes.size(), rounds.size());
-            for (size_t r = 0; r < rounds.size(); ++r) {
-              int64_t longest = 0;
-              for (const RowRange& range : rounds[r]) longest = std::max(longest, range.size());
-              EXPECT_EQ(sizes[r].rows, rows_of(rounds[r]));
-              EXPECT_EQ(sizes[r].longest, longest);
-            }
-          }
+          std::vector<double> shares;
+          for (int rank = 0; rank < ranks; ++rank) shares.push_back(1 + rank * 5 % 7);
+          for (const bool unequal : {false, true})
+            expect_sizes_of_rounds(
+                StepRows(strategy, ranks, step_rows, model_ranks, unequal ? shares : std::vector<double>()), ranks);
         }
 }
 
@@ -160,6 +170,91 @@ TEST(StepRows, OfDataParallelCoverTheStepOnce) {
     }
     EXPECT_EQ(next, 61);
   }
+}
+
+TEST(EndsOfParts, AreThoseOfRoundedQuotasAndTheLargestRemaindersGetWhatIsLeft) {
+  EXPECT_THAT(ends_of_parts(8, {2, 1, 1}), ElementsAre(4, 6, 8));
+  EXPECT_THAT(ends_of_parts(10, {2, 1, 1}), ElementsAre(5, 8, 10));  // 5, 2.5 and 2.5: the first of equals
+  EXPECT_THAT(ends_of_parts(10, {1, 0.52}), ElementsAre(7, 10));     // 6.58 and 3.42
+  EXPECT_THAT(ends_of_parts(3, {1, 100, 1}), ElementsAre(0, 3, 3));  // 0.03, 2.94 and 0.03
+  EXPECT_THAT(ends_of_parts(0, {1, 2}), ElementsAre(0, 0));
+  EXPECT_THAT(ends_of_parts(7, {3}), ElementsAre(7));
+  EXPECT_THAT(ends_of_parts(6, {1e308, 1e308, 1e-308}), ElementsAre(3, 6, 6));
+}
+
+// One to 40 parts with shares of many sizes, drawn from a list that repeats itself.
+std::vector<double> drawn_shares(int parts, int draw) {
+  std::vector<double> shares;
+  for (int i = 0; i < parts; ++i) {
+    const int number = 1 + (i * 7919 + draw * 104729) % 997;
+    shares.push_back(draw % 3 == 0 ? number : draw % 3 == 1 ? 1.0 / number : std::exp(number / 40.0));
+  }
+  return shares;
+}
+
+TEST(EndsOfParts, CoverTheTotalInOrderWithPartsThatRoundTheirQuotas) {
+  for (int parts = 1; parts <= 40; ++parts)
+    for (int draw = 0; draw < 30; ++draw)
+      for (const int64_t total : {0, 1, 5, 64, 1000, 1 << 24}) {
+        SCOPED_TRACE(concat(parts, " parts, draw ", draw, ", of ", total));
+        const std::vector<double> shares = drawn_shares(parts, draw);
+        const std::vector<int64_t> ends = ends_of_parts(total, shares);
+        ASSERT_EQ(std::ssize(ends), parts);
+        ASSERT_EQ(ends.back(), total);
+        const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+        for (size_t i = 0; i < ends.size(); ++i) {
+          const double quota = static_cast<double>(total) * shares[i] / sum;
+          ASSERT_NEAR(static_cast<double>(ends[i] - (i > 0 ? ends[i - 1] : 0)), quota, 1 + 1e-6);
+        }
+      }
+}
+
+TEST(EndsOfParts, OfEqualSharesAreThoseOfASplit) {
+  for (int parts = 1; parts <= 50; ++parts)
+    for (const double share : {1.0, 0.1, 7.0})
+      for (const int64_t total : {0, 1, 49, 61, 1024}) {
+        const std::vector<int64_t> ends = ends_of_parts(total, std::vector<double>(static_cast<size_t>(parts), share));
+        for (int i = 0; i < parts; ++i) ASSERT_EQ(ends[static_cast<size_t>(i)], split(total, parts, i).end);
+      }
+}
+
+TEST(StepRows, AreDealtByShares) {
+  const StepRows rows(Strategy::kOwtA, 3, 10, 0, {1, 3, 2});
+  EXPECT_EQ(rows.of(0), (Slice{0, 2}));
+  EXPECT_EQ(rows.of(1), (Slice{2, 7}));
+  EXPECT_EQ(rows.of(2), (Slice{7, 10}));
+  EXPECT_EQ(rows.most(), 5);
+  EXPECT_EQ(rows.text(), "2 + 5 + 3");
+  EXPECT_THAT(texts(rows.rounds(0)), ElementsAre("0:0-2 1:0-5 2:0-3"));
+  EXPECT_THAT(texts(StepRows(Strategy::kOwtC, 3, 10, 0, {1, 3, 2}).rounds(2)),
+              ElementsAre("0:0-1 1:0-2 2:0-1", "0:1-2 1:2-4 2:1-2", "0:2-2 1:4-5 2:2-3"));
+}
+
+TEST(StepRows, OfARankWithASmallShareMayBeNone) {
+  const StepRows rows(Strategy::kOwtB, 3, 4, 0, {10, 1, 10});
+  EXPECT_THAT(texts(rows.rounds(1)), ElementsAre("0:0-2", "1:0-0", "2:0-2"));
+}
+
+TEST(StepRows, OfModelGroupsDifferWhereSharesDo) {
+  const StepRows rows(Strategy::kOwtA, 4, 16, 2, {1, 3, 6, 6});
+  EXPECT_THAT(texts(rows.rounds(1)), ElementsAre("0:0-1 1:0-3"));
+  EXPECT_THAT(texts(rows.rounds(2)), ElementsAre("0:0-6 1:0-6"));
+  EXPECT_EQ(rows.most(), 6);
+  EXPECT_EQ(rows.most_beside(0), 3);
+  EXPECT_EQ(rows.most_beside(3), 6);
+  EXPECT_EQ(rows.busiest_group(), 2);
+}
+
+TEST(StepRows, ThatAGroupHasInCommonFollowItsSlowestRank) {
+  const StepRows rows(Strategy::kModelParallel, 4, 9, 2, {5, 2, 1, 8});
+  EXPECT_EQ(rows.of(1), (Slice{0, 6}));
+  EXPECT_EQ(rows.of(2), (Slice{6, 9}));
+  EXPECT_EQ(rows.text(), "6 + 3");
+  EXPECT_EQ(StepRows(Strategy::kModelParallel, 3, 7, 0, {1, 2, 3}).of(2), (Slice{0, 7}));
+}
+
+TEST(StepRows, OfManyRanksAreShownAsTheLeastAndTheMost) {
+  EXPECT_EQ(StepRows(Strategy::kDataParallel, 9, 100, 1, {1, 1, 1, 1, 1, 1, 1, 1, 2}).text(), "10 to 20");
 }
 
 TEST(Strategy, NamesAreReadBack) {

@@ -132,6 +132,31 @@ TEST(StepPrice, ModelParallelComputesAllRowsEverywhere) {
   EXPECT_NEAR(p.transfer_s, 2.0 / 3 + 4 + 1.0 / 3 + kStepResult, 1e-12);
 }
 
+TEST(StepPrice, IsThatOfTheSlowestRank) {
+  PlanRequest request = tiny(Strategy::kDataParallel).request;
+  request.speeds = {1, 0.5};  // 4 rows of the second take twice as long, and so does its update
+  const Prediction equal = price_step(make_plan(tiny_model(), request), two_ranks(), compute());
+  EXPECT_DOUBLE_EQ(equal.compute_s, 2 * (4 + 12 + 1 + 16 + 8));
+  EXPECT_DOUBLE_EQ(equal.update_s, 2 * 1.5);
+  request.step_rows = 12;
+  request.shares = {2, 1};  // 8 rows at 1, 4 at 0.5
+  const Prediction by_speed = price_step(make_plan(tiny_model(), request), two_ranks(), compute());
+  EXPECT_DOUBLE_EQ(by_speed.compute_s, equal.compute_s);
+  request.speeds = {};
+  request.shares = {1, 3};  // the second rank has 9 rows
+  const Prediction by_rows = price_step(make_plan(tiny_model(), request), two_ranks(), compute());
+  EXPECT_DOUBLE_EQ(by_rows.compute_s, 9.0 / 4 * (4 + 12 + 1 + 16 + 8));
+}
+
+// The front is the second rank's, which has 6 rows at the same speed; fc's rows wait for the first, which is slower.
+TEST(StepPrice, EveryPartIsThatOfTheRankThatHoldsItUp) {
+  PlanRequest request = tiny(Strategy::kOwtA).request;
+  request.speeds = {0.5, 1};
+  request.shares = {1, 3};  // 2 rows at 0.5, 6 at 1
+  const Prediction p = price_step(make_plan(tiny_model(), request), two_ranks(), compute());
+  EXPECT_DOUBLE_EQ(p.compute_s, 6 * (1 + 2) + 2 * (12 + 2 + 16));
+}
+
 // Four ranks on two hosts; one copy of fc on each host.
 TEST(StepPrice, AGridSumsDenseGradientsBetweenHosts) {
   Plan plan = tiny(Strategy::kOwtA);

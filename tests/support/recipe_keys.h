@@ -72,6 +72,13 @@ inline const std::vector<RecipeKey>& recipe_keys() {
       {"schedule.warmup_factor", OWT_SHOWN(schedule.warmup_factor), "0", {{"1", "1"}}, {"-0.1", "1.1"}},
       {"parallel.workers", OWT_SHOWN(parallel.workers), "1", {{"4096", "4096"}}, {"0", "4097"}},
       {"parallel.model_ranks", OWT_SHOWN(parallel.model_ranks), "0", {{"4096", "4096"}}, {"-1", "4097"}},
+      {"parallel.shares",
+       [](const Settings& s) {
+         return concat(s.parallel.shares.empty() ? 0 : s.parallel.shares[0], s.parallel.measure_shares ? "?" : "");
+       },
+       "0",
+       {{"[2]", "2"}, {"[0.5]", "0.5"}, {"'measured'", "0?"}, {"'equal'", "0"}},
+       {"[1, 1]", "[]", "[0]", "[-1]", "[nan]", "[inf]", "['a']", "'quick'", "2"}},
       {"parallel.scale_lr", OWT_SHOWN(parallel.scale_lr), "none", {{"linear", "linear"}, {"sqrt", "sqrt"}}, {"square"}},
       {"parallel.bucket_mb",
        OWT_SHOWN(parallel.bucket_bytes),

@@ -116,6 +116,7 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
   open_data(job, "");
   SmallRun run;
   run.bytes.resize(static_cast<size_t>(job.plan.ranks()));
+  run.planned_of_ranks.resize(run.bytes.size());
   const auto body = [&](Communicator& inner) {
     Worker worker(job.settings, job.plan, inner);
     auto& [profiler, comm, model, sgd, step] = worker;
@@ -142,6 +143,8 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
     }
     while (finished < steps) finish();
     run.bytes[static_cast<size_t>(comm.rank())] = comm.bytes() - bytes_of_smaller;
+    run.planned_of_ranks[static_cast<size_t>(comm.rank())] =
+        (steps - smaller_steps) * job.plan.bytes_per_step(comm.rank());
     if (comm.rank() != 0) return;
     run.planned_bytes = (steps - smaller_steps) * job.plan.bytes_per_step();
     for (Param* param : model.params()) {

@@ -272,6 +272,17 @@ TEST_F(CliTest, PlanTakesHostsAndModelRanks) {
   EXPECT_THAT(grid.out, HasSubstr("owt-c 2x2"));
 }
 
+TEST_F(CliTest, PlanDealsRowsByShares) {
+  const std::string words = "plan " + small_recipe() + " --workers 4 --set data.batch=16 ";
+  EXPECT_THAT(owt(words + "--shares 4,2,1,1").out, HasSubstr("16 rows per step (8 + 4 + 2 + 2 per rank)"));
+  const std::string by_speed = words + "--speeds 1,1,.5,.5 --gpu H200 --bandwidth 1Gbit";
+  EXPECT_THAT(owt(by_speed).out, HasSubstr("16 rows per step (4 per rank)"));
+  const Result measured = owt(by_speed + " --shares measured");
+  EXPECT_EQ(measured.code, 0) << measured.err;
+  EXPECT_THAT(measured.out, HasSubstr("16 rows per step (5 + 5 + 3 + 3 per rank)"));
+  EXPECT_EQ(owt(words + "--shares 2,1,1").code, 1);
+}
+
 TEST_F(CliTest, WrongOptionsOfThePlannerExitWith2) {
   const std::string plan = "plan " + small_recipe() + " --workers 4 --set data.batch=16 ";
   const auto wrong = [&](const std::string& words, const std::string& why) {
@@ -297,6 +308,11 @@ TEST_F(CliTest, WrongOptionsOfThePlannerExitWith2) {
   wrong(plan + "--hosts 2", "--hosts is for predictions");
   wrong(plan + "--json x.json", "--json is for predictions");
   wrong(plan + "--model-ranks 0", "--model-ranks");
+  wrong(plan + "--shares 2,,1", "--shares 2,,1: wanted numbers, as 2,1,1, or measured or equal");
+  wrong(plan + "--shares quick", "--shares quick: wanted numbers");
+  wrong(plan + "--speeds 1,2", "--speeds 1,2: wanted a positive number for each of 4 workers");
+  wrong(plan + "--speeds 1,2,0,1", "--speeds 1,2,0,1: wanted a positive number");
+  wrong(plan + "--speeds measured", "--speeds measured: wanted numbers, as 2,1,1\n");
   wrong("bench-comm --workers 1", "--workers");
   wrong("bench-comm --sizes 4K..1", "the smaller size first");
   wrong("bench-comm --sizes 4Q", "--sizes: '4Q'");

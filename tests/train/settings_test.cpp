@@ -11,6 +11,7 @@ namespace owt {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -158,6 +159,38 @@ TEST(Settings, AnotherModelFileCanBeNamed) {
         read_settings(folder.file("other.toml"), {{"model", "third.toml"}});
       },
       ThrowsMessage<Error>(HasSubstr("is a model file itself")));
+}
+
+Overrides shares_of(const char* workers, const char* strategy, const char* shares, const char* model_ranks = "0") {
+  return {{"parallel.workers", workers},
+          {"parallel.strategy", strategy},
+          {"parallel.model_ranks", model_ranks},
+          {"parallel.shares", shares}};
+}
+
+TEST(Settings, SharesAreThoseOfWorkersOrOfGroupsThatHaveTheirRowsInCommon) {
+  const auto shares = [](const Overrides& changes) { return small_settings(kSmallRecipe, changes).parallel.shares; };
+  EXPECT_THAT(shares(shares_of("3", "owt-c", "[2, 1, 0.5]")), ElementsAre(2, 1, 0.5));
+  EXPECT_THAT(shares(shares_of("4", "mp", "[2, 1]", "2")), ElementsAre(2, 2, 1, 1));
+  EXPECT_THAT(shares(shares_of("4", "mp", "[4, 3, 2, 1]", "2")), ElementsAre(4, 3, 2, 1));
+  EXPECT_THAT(shares(shares_of("4", "mp", "[7]")), ElementsAre(7, 7, 7, 7));
+  EXPECT_EQ(small_settings(kSmallRecipe, shares_of("5", "owt-c", "[2, 1, 1, 1, 1]")).step_rows(), 24);  // not by 5
+}
+
+TEST(Settings, WrongSharesAreRefusedInOneLine) {
+  const auto refused = [](const Overrides& changes, const std::string& why) {
+    EXPECT_THAT([&] { small_settings(kSmallRecipe, changes); },
+                ThrowsMessage<Error>(AllOf(HasSubstr("[parallel]: 'shares' "), HasSubstr(why))));
+  };
+  refused(shares_of("3", "owt-c", "[2, 1]"), "has 2 numbers, wanted 3, one for each worker");
+  refused(shares_of("2", "dp", "[1]"), "has 1 number, wanted 2");
+  refused(shares_of("4", "owt-a", "[2, 1]", "2"), "has 2 numbers, wanted 4, one for each worker;");
+  refused(shares_of("4", "mp", "[2, 1, 1]", "2"), "or 2, one for each group of 2 that share rows under mp");
+  refused(shares_of("2", "dp", "[1, 0]"), "has 0, wanted positive numbers");
+  refused(shares_of("2", "dp", "[1, -2]"), "has -2, wanted positive numbers");
+  refused(shares_of("2", "dp", "[nan, 1]"), "has nan, wanted positive numbers");
+  refused(shares_of("2", "dp", "[inf, 1]"), "has inf, wanted positive numbers");
+  refused(shares_of("2", "dp", "quick"), "is 'quick', wanted one of equal, measured");
 }
 
 TEST(Settings, TheRateGrowsByTheRule) {

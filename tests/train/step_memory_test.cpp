@@ -94,6 +94,27 @@ TEST(StepMemory, OfUnevenPartsIsNoMoreThanTheListSays) {
   });
 }
 
+// Every rank has what the list says for its own rows.
+TEST(StepMemory, OfUnequalSharesIsWhatTheListSaysByteForByte) {
+  const Model model = model_of("[12, 4, 4]", 12, kFewClasses);
+  for (const Strategy strategy : all_strategies())
+    for (const int model_ranks : {0, 2})
+      for (const std::vector<double>& shares : {std::vector<double>{2, 1, 1, 4}, {1, 5, 1000, 20}}) {
+        SCOPED_TRACE(concat(name_of(strategy), ", groups of ", model_ranks, ", shares ", shares[0], " ", shares[1]));
+        const PlanRequest request{
+            .ranks = 4, .strategy = strategy, .step_rows = 48, .model_ranks = model_ranks, .shares = shares};
+        const Plan plan = make_plan(model, request);
+        const std::vector<Action> list = training(plan, 48);
+        int64_t said = 0, most = 0;
+        for (int rank = 0; rank < 4; ++rank) {
+          said += step_bytes(plan, list, rank);
+          most = std::max(most, step_bytes(plan, list, rank));
+        }
+        EXPECT_EQ(taken(model, plan, Mode::kTrain).batches, said);
+        EXPECT_EQ(std::llround(memory_need(plan, list).step_row_bytes * 48), most);
+      }
+}
+
 // Gradients that travel together are padded (Bucket), and there is what the host and the device tell each other.
 TEST(StepMemory, OfWeightsIsWhatThePlanSays) {
   constexpr int64_t kMore = 512;

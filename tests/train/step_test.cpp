@@ -32,7 +32,8 @@ std::string with(const std::string& recipe, const std::string& from, const std::
 }
 
 void expect_planned_bytes(const SmallRun& run) {
-  for (const int64_t bytes : run.bytes) EXPECT_EQ(bytes, run.planned_bytes);
+  EXPECT_EQ(run.bytes, run.planned_of_ranks);
+  EXPECT_EQ(*std::max_element(run.bytes.begin(), run.bytes.end()), run.planned_bytes);
 }
 
 void expect_same_losses(const SmallRun& one, const SmallRun& many, double tolerance) {
@@ -51,6 +52,7 @@ struct Case {
   const char* strategy;
   int ranks;
   int model_ranks = 0;
+  const char* shares = "";
 };
 
 class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
@@ -58,10 +60,11 @@ class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
   Device device() const { return std::get<0>(GetParam()); }
   SmallRun run(int64_t steps) const {
     const Case& c = std::get<1>(GetParam());
-    return run_small(kSmallRecipe, steps,
-                     on(device(), {{"parallel.workers", std::to_string(c.ranks)},
-                                   {"parallel.strategy", c.strategy},
-                                   {"parallel.model_ranks", std::to_string(c.model_ranks)}}));
+    Overrides changes{{"parallel.workers", std::to_string(c.ranks)},
+                      {"parallel.strategy", c.strategy},
+                      {"parallel.model_ranks", std::to_string(c.model_ranks)}};
+    if (*c.shares) changes.emplace_back("parallel.shares", c.shares);
+    return run_small(kSmallRecipe, steps, on(device(), changes));
   }
   // A simulated GPU is slow.
   int64_t steps() const { return device() == Device::kCpu ? 50 : 11; }
@@ -101,6 +104,18 @@ INSTANTIATE_TEST_SUITE_P(
                                          Case{"mp", 3}, Case{"mp", 4}, Case{"owt-a", 4, 2}, Case{"owt-b", 4, 2},
                                          Case{"owt-c", 4, 2}, Case{"owt-c", 6, 3}, Case{"mp", 4, 2},
                                          Case{"owt-a", 3, 1})),
+    case_name);
+
+// The last one's second worker has no row in any step; the groups of a grid have unlike numbers of rows.
+INSTANTIATE_TEST_SUITE_P(
+    UnequalShares, StepEquality,
+    ::testing::Combine(::testing::ValuesIn(devices()),
+                       ::testing::Values(Case{"dp", 3, 0, "[1, 3, 2]"}, Case{"dp-zero", 3, 0, "[1, 3, 2]"},
+                                         Case{"owt-a", 3, 0, "[1, 3, 2]"}, Case{"owt-b", 3, 0, "[1, 3, 2]"},
+                                         Case{"owt-c", 3, 0, "[1, 3, 2]"}, Case{"owt-d", 3, 0, "[1, 3, 2]"},
+                                         Case{"mp", 4, 2, "[2, 1]"}, Case{"owt-a", 4, 2, "[1, 3, 2, 5]"},
+                                         Case{"owt-b", 4, 2, "[1, 3, 2, 5]"}, Case{"owt-c", 4, 2, "[1, 3, 2, 5]"},
+                                         Case{"owt-d", 4, 2, "[1, 3, 2, 5]"}, Case{"owt-c", 2, 0, "[1000, 1]"})),
     case_name);
 
 class StepTest : public DeviceTest {
@@ -217,6 +232,33 @@ TEST(StepOnCpu, UpdatingWeightsAtOnceLearnsTheSame) {
           for (size_t i = 0; i < copy.size(); ++i)
             ASSERT_EQ(copy[i], from_bf16(to_bf16(at_once.weights.at(name)[i]))) << name;
       }
+  }
+}
+
+TEST_P(StepTest, UnequalSharesLearnTheSameInBf16) {
+  const std::pair<std::string, std::string> bf16{"run.precision", "bf16"};
+  const SmallRun one = run(kSmallRecipe, steps(8), {bf16});
+  for (const Strategy strategy : {Strategy::kDataParallelZero, Strategy::kOwtC, Strategy::kOwtD}) {
+    SCOPED_TRACE(name_of(strategy));
+    Overrides many = workers("3", strategy);
+    many.insert(many.end(), {bf16, {"parallel.shares", "[1, 3, 2]"}});
+    const SmallRun run_of_three = run(kSmallRecipe, steps(8), many);
+    expect_same_losses(one, run_of_three, 0.01);
+    expect_planned_bytes(run_of_three);
+  }
+}
+
+// The averages are means over the rows of the step, to which a worker without rows adds nothing.
+TEST_P(StepTest, AWorkerWithoutRowsLeavesRunningAveragesAsTheyAre) {
+  const std::string recipe = with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
+                                  "name = \"norm1\"\ntype = \"batch_norm\"");
+  const SmallRun one = run(recipe, 5);
+  for (const char* strategy : {"dp", "owt-c"}) {
+    const SmallRun two =
+        run(recipe, 5, {{"parallel.workers", "2"}, {"parallel.strategy", strategy}, {"parallel.shares", "[1, 1000]"}});
+    expect_same_losses(one, two, 1e-4);
+    const auto &a = one.weights.at("norm1.running_var"), &b = two.weights.at("norm1.running_var");
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-3 * a[i]);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <optional>
 
 #include "src/comm/on_host.h"
@@ -18,8 +19,15 @@ namespace owt {
 namespace {
 
 constexpr int kUntimedSteps = 2;  // the first ones make primitives and choose algorithms
-constexpr int kMostSteps = 9, kFewestSteps = 3;
-constexpr double kSeconds = 2;  // of one number of rows, about
+
+// How many steps of one number of rows are timed: the fewest, and on until the seconds have passed, or the most.
+struct HowLong {
+  int64_t fewest, most;
+  double seconds;
+};
+constexpr HowLong kForTimes{3, 9, 2};
+// A rank that is done earlier would leave its cores to others, so all of them go on for as long.
+constexpr HowLong kForSpeeds{3, 10000, 1.5};
 
 using SteadyClock = std::chrono::steady_clock;
 
@@ -31,7 +39,9 @@ PlanRequest alone(const Settings& settings, int64_t rows) {
   return request;
 }
 
-TimingReport time_alone(const Settings& settings, const Plan& plan) {
+TimingReport time_alone(
+    const Settings& settings, const Plan& plan, const HowLong& how_long,
+    const std::function<void()>& wait_for_others = [] {}) {
   const auto solo = make_solo_communicator(plan.request.on.device);
   Worker worker(settings, plan, *solo);
   auto& [profiler, comm, model, sgd, step] = worker;
@@ -40,10 +50,11 @@ TimingReport time_alone(const Settings& settings, const Plan& plan) {
   const Batch batch = made_up_batch(settings.model, {0, plan.request.step_rows}, plan.request,
                                     step.wanted_images(plan.request.step_rows));
   constexpr Step::Rates kRates{1e-6, 1e-6};
+  wait_for_others();
   const auto begin = SteadyClock::now();
-  for (int64_t i = 0; i < kUntimedSteps + kMostSteps; ++i) {
+  for (int64_t i = 0; i < kUntimedSteps + how_long.most; ++i) {
     const double passed = std::chrono::duration<double>(SteadyClock::now() - begin).count();
-    if (i >= kUntimedSteps + kFewestSteps && passed > kSeconds) break;
+    if (i >= kUntimedSteps + how_long.fewest && passed > how_long.seconds) break;
     profiler.enable(i >= kUntimedSteps);
     profiler.begin_step();
     step.train(batch, i, kRates, false);
@@ -95,12 +106,23 @@ ComputeSamples measure_compute(const Settings& settings, Communicator& together,
   ComputeSamples samples;
   for (const int64_t count : rows) {
     const Plan plan = make_plan(settings.model, alone(settings, count));
-    add_samples(time_alone(settings, plan).rows, plan, samples);
+    add_samples(time_alone(settings, plan, kForTimes).rows, plan, samples);
   }
   take_mean(samples, together, settings.compute().device);
   samples.source =
       format("measured here, {} at a time", together.ranks() == 1 ? "one rank" : format("{} ranks", together.ranks()));
   return samples;
+}
+
+double seconds_alone(const Settings& settings, Communicator& together, int64_t rows) {
+  const Plan plan = make_plan(settings.model, alone(settings, rows));
+  const Device device = settings.compute().device;
+  const TimingReport report =
+      time_alone(settings, plan, kForSpeeds, [&] { on_host::sum(together, std::vector{0.0}, device); });
+  double ms = 0;
+  for (const TimingRow& row : report.rows)
+    if (row.kind == TimingRow::Kind::kLayer) ms += row.forward_ms + row.backward_ms;
+  return ms / 1e3;
 }
 
 void add_samples(std::span<const TimingRow> rows, const Plan& plan, ComputeSamples& samples) {

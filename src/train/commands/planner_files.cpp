@@ -111,6 +111,8 @@ std::string prediction_json(const PlannerResult& result) {
                {"reason", result.choice.reason()},
                {"crossover_rows", result.crossover_rows},
                {"crossover_rows_by_bytes", result.crossover_rows_by_bytes}};
+  if (!request.shares.empty()) file["shares"] = request.shares;
+  if (!request.speeds.empty()) file["speeds"] = request.speeds;
   file["strategies"] = Json::array();
   for (const Prediction& p : result.choice.all)
     file["strategies"].push_back({{"name", p.name()},

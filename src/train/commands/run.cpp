@@ -13,6 +13,7 @@
 #include "src/core/texts.h"
 #include "src/train/alike.h"
 #include "src/train/commands/auto_strategy.h"
+#include "src/train/commands/measured_shares.h"
 #include "src/train/data_facts.h"
 #include "src/train/layer_facts.h"
 #include "src/train/signals.h"
@@ -62,7 +63,11 @@ Place find_place(const Settings& settings, const TrainOptions& options) {
 // What rank 0 has found and decided, for all ranks: the others may see another disk.
 struct Start {
   Place place;
-  std::string state;  // state.json of the checkpoint
+  std::string state;  // state.json of the checkpoint; empty: none
+
+  std::vector<double> shares() const {
+    return state.empty() ? std::vector<double>() : RunState::from_json(state, place.checkpoint).measured_shares;
+  }
 
   std::string text() const { return packed({place.out, place.checkpoint, place.same_run ? "same" : "", state}); }
   static Start from(const std::string& text) {
@@ -80,6 +85,13 @@ Start find_start(const Settings& settings, const TrainOptions& options) {
     }
     return found.text();
   }));
+}
+
+// Those that were measured for the run whose checkpoint the weights are of; empty: none.
+std::vector<double> shares_beside(const std::string& weights) {
+  const std::string folder = fs::path(weights).parent_path().string();
+  return fs::is_regular_file(fs::path(folder) / "state.json") ? load_checkpoint_state(folder).measured_shares
+                                                              : std::vector<double>();
 }
 
 // A failed run says so in its log as well.
@@ -173,11 +185,13 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
                  {option_is_given("weights", !options.weights.empty()), option_fact("resume", options.resume)});
   const Start start = find_start(settings, options);
   const Session session(settings, options.threads);
+  const std::string shares = settle_shares(settings, session, start.shares());
   settle_strategy(settings, session);
   const uint64_t asked_seed = settings.run.seed;
   Job job = job_of(std::move(settings), options, start);
   open_training_data(job, options.data);
   const std::unique_ptr<FileLock> lock = open_run_folder(job);
+  if (!shares.empty()) log_info("{}", shares);
   log_changes(job, asked_seed);
 
   TrainOutcome outcome;
@@ -208,9 +222,11 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   Job job;
   job.settings = std::move(settings);
   job.weights = options.weights;
-  job.plan = job.settings.plan_to_run(request.wants_logits());
   const Session session(job.settings, options.threads, options.weights);
   log_device(job.settings);
+  const std::string shares = settle_shares(job.settings, session, shares_beside(options.weights));
+  if (!shares.empty()) log_info("{}", shares);
+  job.plan = job.settings.plan_to_run(request.wants_logits());
   const std::string data = data_folder(job.settings.data, options.data);
   open_data(job, data, request.split, options.run_folder);
   check_same_data(job, data);

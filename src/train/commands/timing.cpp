@@ -4,6 +4,7 @@
 #include "src/core/log.h"
 #include "src/train/alike.h"
 #include "src/train/commands/auto_strategy.h"
+#include "src/train/commands/measured_shares.h"
 #include "src/train/commands/run.h"
 #include "src/train/layer_facts.h"
 #include "src/train/made_up_batch.h"
@@ -90,6 +91,8 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
        option_is_given("keep-gradients", options.keeps_gradients)});
   check_outputs({options.trace, options.csv});
   const Session session(settings, options.threads);
+  const std::string shares = settle_shares(settings, session);
+  if (!shares.empty()) log_info("{}", shares);
   settle_strategy(settings, session);
   Plan plan = settings.plan_to_run();
   plan.request.keeps_gradients = options.keeps_gradients;

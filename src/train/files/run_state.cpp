@@ -1,5 +1,6 @@
 #include "src/train/files/run_state.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -38,6 +39,15 @@ void check_position(const RunState& state) {
     throw std::invalid_argument("its steps are more than any run has");
 }
 
+// Checkpoints of workers with as many rows each have none.
+std::vector<double> shares_in(const Json& json, int workers) {
+  const auto shares = json.value("measured_shares", std::vector<double>());
+  const bool positive = std::all_of(shares.begin(), shares.end(), [](double share) { return share > 0; });
+  if (!positive || (!shares.empty() && std::ssize(shares) != workers))
+    not_wanted("measured_shares", json, "a positive number for each worker");
+  return shares;
+}
+
 // Others are none of a checkpoint's, and reading them may never end.
 const std::string& own_file(const std::string& name) {
   if (name.empty() || name == ".." || name.find('/') != std::string::npos)
@@ -53,6 +63,7 @@ std::string RunState::to_json() const {
             {"step_rows", step_rows}, {"images", images},       {"evaluated_step", evaluated_step},
             {"seed", seed},           {"best_top1", best_top1}, {"best_step", best_step},
             {"workers", workers},     {"strategy", strategy},   {"conv_choices", conv_choices}};
+  if (!measured_shares.empty()) json["measured_shares"] = measured_shares;
   Json sums = Json::object();
   for (const auto& [file, sum] : checksums) sums[file] = hex(sum);
   json["checksums"] = sums;
@@ -78,6 +89,7 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     state.best_step = json_whole(json, "best_step", -1);
     state.workers = static_cast<int>(json_whole(json, "workers", 1, std::numeric_limits<int>::max()));
     state.strategy = json.at("strategy").get<std::string>();
+    state.measured_shares = shares_in(json, state.workers);
     state.conv_choices = json.at("conv_choices").get<std::map<std::string, std::string>>();
     check_position(state);
     for (const auto& [file, sum] : json.at("checksums").items())

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace owt {
 
@@ -19,6 +20,7 @@ struct RunState {
   int64_t best_step = -1;  // its step; -1: none yet
   int workers = 1;
   std::string strategy;
+  std::vector<double> measured_shares{};  // of the workers' rows, for a resumed run; empty: none were measured
   std::map<std::string, std::string> conv_choices;  // layer -> algorithm, so that a resumed run computes the same bits
   std::map<std::string, uint64_t> checksums;        // file -> xxHash64 of every other file of the checkpoint
 
