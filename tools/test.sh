@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Everything that has to hold before a change goes in: installs what the tests need, checks includes and format, builds,
-# runs all tests, fuzzes what reads files for a while, and builds once more with CUDA switched off.
+# runs all tests, fuzzes what reads files for a while, and builds once more as packages are built, for two levels of
+# processors (docs/packages.md) and without CUDA and MPI.
 #
 #   usage: tools/test.sh [--sanitizers]
 #
 #   --sanitizers   besides, all tests under the address, undefined-behaviour and thread sanitizers (slow)
 #
-# Ends at the first part that fails, with its exit status. Builds lie in build/, build-fuzz/, build-nocuda/,
+# Ends at the first part that fails, with its exit status. Builds lie in build/, build-fuzz/, build-levels/,
 # build-asan/, build-tsan/.
 set -euo pipefail
 
@@ -41,7 +42,7 @@ test_release() { test_at_once --test-dir build; }
 
 # The program works, not just its build: data, a few steps on two ranks, a checkpoint, an evaluation.
 try_without_cuda() {
-  local owt=build-nocuda/owt run=$work/run
+  local owt=build-levels/owt run=$work/run
   "$owt" --version &&
     "$owt" prepare synthetic "$work/data" --train 1000 --test 200 &&
     "$owt" train configs/quickstart.toml --steps 5 --data "$work/data" --out "$run" &&
@@ -81,8 +82,9 @@ part "format" tools/check_format.sh
 part "build" build release -DOWT_TESTS=ON -DOWT_CUDA=ON  # tools/quickstart.sh may have switched them off
 part "tests" test_release
 part "fuzzing" tests/fuzz/run.sh 12
-part "build without CUDA and MPI" build nocuda -DOWT_TESTS=OFF -DOWT_MPI=OFF -DCMAKE_BUILD_TYPE=Debug  # it is run once only
+part "build for levels, without CUDA and MPI" build levels
 part "a run without CUDA and MPI" try_without_cuda
+part "levels" tests/levels_test.sh build-levels/owt
 if "$sanitizers"; then
   part "build with address sanitizer" build asan
   part "tests under address sanitizer" test_asan
