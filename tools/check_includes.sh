@@ -17,7 +17,7 @@ cd "$root"
 # tests/X may include what X may, tests/support and GoogleTest, and in files *_gpu_test.cpp the simulated GPU;
 # tests/support, tests/tools, tests/fuzz and tests/device_code stand above all folders.
 table='
-src/core           |                                                                                                                          | dnnl immintrin.h toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
+src/core           |                                                                                                                          | dnnl cpuid.h immintrin.h toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
 src/comm           | src/core                                                                                                                 | nccl.h mpi.h
 data/jpeg          | src/core                                                                                                                 | jpeglib.h jerror.h
 data/photos        | data/jpeg src/core                                                                                                       | opencv2/ png.h tiffio.h webp/

@@ -1,5 +1,7 @@
 #include "src/core/cpu_level.h"
 
+#include <cpuid.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -25,11 +27,19 @@ CpuLevel compiled_level() {
 
 #define OWT_HAS(feature) (__builtin_cpu_supports(feature) != 0)
 
-// By single features: g++ 11 cannot ask for levels, nor clang++ 14 for all that they have.
+// What x86-64-v3 has and clang++ 14 has no name for in the macro above.
+bool has_rest_of_v3() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool first = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C) && (ecx & bit_MOVBE);
+  return first && __get_cpuid(0x80000001, &eax, &ebx, &ecx, &edx) && (ecx & bit_LZCNT);
+}
+
+// By single features, because g++ 11 cannot ask for levels: all that the options of CMakeLists.txt switch on, since the
+// compiler may use every one of them.
 CpuLevel processor_level() {
   __builtin_cpu_init();
-  const bool v3 = OWT_HAS("avx2") && OWT_HAS("fma") && OWT_HAS("bmi") && OWT_HAS("bmi2");
-  if (!v3) return CpuLevel::kV2;
+  const bool v3 = OWT_HAS("avx") && OWT_HAS("avx2") && OWT_HAS("fma") && OWT_HAS("bmi") && OWT_HAS("bmi2");
+  if (!v3 || !has_rest_of_v3()) return CpuLevel::kV2;
   const bool v4 =
       OWT_HAS("avx512f") && OWT_HAS("avx512bw") && OWT_HAS("avx512cd") && OWT_HAS("avx512dq") && OWT_HAS("avx512vl");
   if (!v4) return CpuLevel::kV3;

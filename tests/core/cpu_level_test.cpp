@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <initializer_list>
 #include <string>
 
 #include "tests/support/environment.h"
@@ -31,7 +33,9 @@ TEST(CpuLevel, IsWhatTheProcessorHas) {
   const Variable no_limit(kSwitch, nullptr);
   const std::string features = listed_features();
   const auto has = [&](const char* feature) { return features.find(concat(" ", feature, " ")) != std::string::npos; };
-  const bool v3 = has("avx2") && has("fma") && has("bmi2"), v4 = v3 && has("avx512bw") && has("avx512vl");
+  const auto has_all = [&](std::initializer_list<const char*> all) { return std::ranges::all_of(all, has); };
+  const bool v3 = has_all({"avx", "avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"});
+  const bool v4 = v3 && has_all({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"});
   const CpuLevel wanted = v4 && has("avx512_bf16") ? CpuLevel::kBf16
                           : v4                     ? CpuLevel::kV4
                           : v3                     ? CpuLevel::kV3

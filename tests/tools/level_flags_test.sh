@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# What the compiler may use for a level (options_of_LEVEL in CMakeLists.txt) and what src/core/cpu_level.cpp asks the
+# processor for are the same features. Prints each level; exits 1 at the first that differs.
+#
+#   usage: tests/tools/level_flags_test.sh OWT      OWT: the program in its build folder
+set -euo pipefail
+
+build=$(dirname "$(realpath "$1")")
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+compiler=$(sed -n 's/^CMAKE_CXX_COMPILER:[^=]*=//p' "$build/CMakeCache.txt")
+
+wrong() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+# The features under some options, avx512f for what the compiler calls __AVX512F__. The operating system's part of AVX
+# (XSAVE) is asked for with it, and EVEX is how AVX-512 is written, which g++ 14 counts among the features.
+features() {
+  "$compiler" "$@" -dM -E -x c++ /dev/null | sed -nE 's/^#define __([A-Z0-9]+)__ 1$/\L\1/p' |
+    grep -vxE 'xsave|evex256|evex512' | sort
+}
+# Those that the source names, as "avx2" or as bit_MOVBE.
+asked=$(grep -oE 'OWT_HAS\("[a-z0-9]+"\)|bit_[A-Z0-9]+' src/core/cpu_level.cpp |
+  sed -E 's/OWT_HAS\("(.*)"\)|bit_(.*)/\L\1\2/' | sort -u)
+
+for level in x86-64-v3 x86-64-v4 avx512_bf16; do
+  read -ra options < <(sed -n "s/^set(options_of_$level \(.*\))$/\1/p" CMakeLists.txt)
+  [ "${#options[@]}" -gt 0 ] || wrong "CMakeLists.txt has no options of $level"
+  used=$(comm -13 <(features -march=x86-64-v2) <(features "${options[@]}"))
+  missing=$(comm -13 <(echo "$asked") <(echo "$used"))
+  [ -z "$missing" ] || wrong "$level uses what the processor is not asked for:" $missing
+  echo "passed: the processor is asked for all that $level uses"
+done
+unused=$(comm -23 <(echo "$asked") <(echo "$used"))
+[ -z "$unused" ] || wrong "the processor is asked for what no level uses:" $unused
+echo "passed: the processor is asked for nothing else"
