@@ -1,37 +1,18 @@
+#include <algorithm>
 #include <array>
-#include <chrono>
-#include <cmath>
-#include <limits>
 #include <optional>
 
 #include "layers/conv.h"
 #include "layers/conv_algorithm.h"
-#include "layers/few_channel_conv.h"
-#include "layers/onednn_conv.h"
+#include "layers/conv_trial.h"
 #include "layers/prepared_op.h"
 #include "layers/widened.h"
-#include "layers/winograd.h"
-#include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
 
 namespace owt {
 namespace {
-
-// Null where the algorithm cannot compute the pass.
-std::unique_ptr<ConvPass> make_pass(const ConvShape& shape, PassKind kind, ConvAlgorithm algorithm) {
-  if (algorithm == ConvAlgorithm::kDirect) return make_onednn_conv(shape, kind);
-  if (algorithm == ConvAlgorithm::kFewChannels) return make_few_channel_conv(shape, kind);
-  return make_winograd(shape, kind, algorithm == ConvAlgorithm::kWinogradBf16 ? DType::kBF16 : DType::kF32);
-}
-
-ConvChoices::Candidates candidates(const ConvShape& shape, PassKind kind) {
-  ConvChoices::Candidates found{ConvAlgorithm::kDirect};
-  for (const auto algorithm : {ConvAlgorithm::kFewChannels, ConvAlgorithm::kWinogradBf16, ConvAlgorithm::kWinograd})
-    if (make_pass(shape, kind, algorithm)) found.push_back(algorithm);
-  return found;
-}
 
 // Without the rows of the batch, so that a last, smaller batch uses the same algorithm.
 std::string key_of(const ConvShape& shape, PassKind kind) {
@@ -43,92 +24,11 @@ std::string key_of(const ConvShape& shape, PassKind kind) {
   return ConvChoices::key(geometry, team_size());
 }
 
-Tensor pattern(const Shape& shape, DType type) {
-  Tensor tensor(shape, type);
-  uint32_t state = 1;
-  with_cpu_element(type, [&](auto element) {
-    auto* values = tensor.data<decltype(element)>();
-    for (int64_t i = 0; i < tensor.elements(); ++i) {
-      state = state * 1664525u + 1013904223u;
-      values[i] = static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;
-    }
-  });
-  return tensor;
-}
-
-Shape weight_shape(const ConvGeometry& g) { return {g.out_c, g.kernel_h, g.kernel_w, g.in_c / g.groups}; }
-
-// Runs one pass as a training step does, on tensors of its own.
-class Trial {
- public:
-  Trial(const ConvShape& shape, PassKind kind, ConvAlgorithm algorithm)
-      : kind_(kind),
-        pass_(make_pass(shape, kind, algorithm)),
-        x_(pattern({shape.rows, shape.geometry.in_h, shape.geometry.in_w, shape.geometry.in_c}, shape.images)),
-        y_(pattern({shape.rows, shape.geometry.out_h, shape.geometry.out_w, shape.geometry.out_c}, shape.images)),
-        w_(pattern(weight_shape(shape.geometry), DType::kF32)),
-        packed_({static_cast<int64_t>(pass_->packed_bytes())}, DType::kU8) {
-    if (shape.with_bias) b_ = pattern({shape.geometry.out_c}, DType::kF32);
-  }
-
-  // A step's worth of one pass; the first one is for the caches.
-  double milliseconds() {
-    using Clock = std::chrono::steady_clock;
-    const auto begin = Clock::now();
-    run();
-    return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-  }
-
-  const Tensor& result() const { return kind_ == PassKind::kForward ? y_ : kind_ == PassKind::kBackwardData ? x_ : w_; }
-
- private:
-  void run() {
-    float* bias = b_.defined() ? b_.data() : nullptr;
-    if (kind_ == PassKind::kBackwardWeights) return pass_->backward_weights(x_.raw(), y_.raw(), 0, w_.data(), 0, bias);
-    pass_->pack(w_.data(), packed_.raw());
-    if (kind_ == PassKind::kForward)
-      pass_->forward(x_.raw(), packed_.raw(), bias, y_.raw());
-    else
-      pass_->backward_data(y_.raw(), packed_.raw(), x_.raw());
-  }
-
-  PassKind kind_;
-  std::unique_ptr<ConvPass> pass_;
-  Tensor x_, y_, w_, packed_, b_;
-};
-
-double relative_error(const Tensor& found, const Tensor& exact) {
-  double difference = 0, norm = 0;
-  with_cpu_element(exact.dtype(), [&](auto element) {
-    const auto *f = found.data<decltype(element)>(), *e = exact.data<decltype(element)>();
-    for (int64_t i = 0; i < exact.elements(); ++i) {
-      const double wanted = e[i], off = static_cast<double>(f[i]) - wanted;
-      difference += off * off;
-      norm += wanted * wanted;
-    }
-  });
-  return norm == 0 ? 0 : std::sqrt(difference / norm);
-}
-
 // Enough rows that transforming the weights weighs as little as in a step, few enough to be done in a second.
-int64_t rows_to_measure(const ConvShape& shape) {
+ConvShape shape_to_measure(ConvShape shape) {
   const double enough = 8e9 * team_size() / shape.geometry.flops(1);
-  return std::min(shape.rows, std::max<int64_t>(team_size(), static_cast<int64_t>(enough)));
-}
-
-std::vector<ConvChoices::Measured> measure(ConvShape shape, PassKind kind, const ConvChoices::Candidates& candidates) {
-  shape.rows = rows_to_measure(shape);
-  std::vector<Trial> trials;
-  std::vector<ConvChoices::Measured> measured;
-  for (const ConvAlgorithm algorithm : candidates) {
-    trials.emplace_back(shape, kind, algorithm).milliseconds();
-    measured.push_back({algorithm, std::numeric_limits<double>::infinity(),
-                        relative_error(trials.back().result(), trials.front().result())});
-  }
-  // In turn, so that a disturbance hits all; the least time is the one without.
-  for (int i = 0; i < 3; ++i)
-    for (size_t k = 0; k < trials.size(); ++k) measured[k].ms = std::min(measured[k].ms, trials[k].milliseconds());
-  return measured;
+  shape.rows = std::min(shape.rows, std::max<int64_t>(team_size(), static_cast<int64_t>(enough)));
+  return shape;
 }
 
 // The error that an algorithm may have; by bf16's own rounding alone two results differ by 2.5e-3.
@@ -177,11 +77,11 @@ class ConvOp : public PreparedOp {
     }
     Prepared& here = passes_[static_cast<size_t>(kind)];
     if (!here.pass) {
-      const ConvChoices::Candidates all = candidates(shape_, kind);
-      const auto race = [&] { return measure(shape_, kind, all); };
+      const ConvChoices::Candidates all = conv_candidates(shape_, kind);
+      const auto race = [&] { return measure_conv(shape_to_measure(shape_), kind, all, 3); };
       const ConvAlgorithm chosen =
           ConvChoices::process().choose(key_of(shape_, kind), all, largest_error(shape_.images), race);
-      here.pass = make_pass(shape_, kind, chosen);
+      here.pass = make_conv_pass(shape_, kind, chosen);
       if (kind != PassKind::kBackwardWeights)
         here.packed = Tensor({static_cast<int64_t>(here.pass->packed_bytes())}, DType::kU8);
     }

@@ -1,0 +1,45 @@
+#include "layers/conv_trial.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/team_size.h"
+
+namespace owt {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::Field;
+using testing::Gt;
+using testing::Lt;
+
+using Measured = ConvChoices::Measured;
+
+constexpr auto kDirect = ConvAlgorithm::kDirect, kFewChannels = ConvAlgorithm::kFewChannels,
+               kWinograd = ConvAlgorithm::kWinograd;
+
+// 3x3 convolutions of two images, of f32.
+ConvShape shape_of(int64_t channels) { return {{12, 12, channels, 12, 12, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1}, 2, true}; }
+
+TEST(ConvTrial, CandidatesAreDirectAndWhatElseCanComputeThePass) {
+  EXPECT_THAT(conv_candidates(shape_of(3), PassKind::kForward), ElementsAre(kDirect, kFewChannels));
+  EXPECT_THAT(conv_candidates(shape_of(3), PassKind::kBackwardData), ElementsAre(kDirect));
+  EXPECT_THAT(conv_candidates(shape_of(32), PassKind::kForward), ElementsAre(kDirect, kWinograd));
+  EXPECT_EQ(make_conv_pass(shape_of(32), PassKind::kForward, kFewChannels), nullptr);
+}
+
+TEST(ConvTrial, MeasuresEachCandidateAndItsErrorAgainstTheFirst) {
+  const TeamSize team(2);
+  for (const auto kind : {PassKind::kForward, PassKind::kBackwardData, PassKind::kBackwardWeights}) {
+    const std::vector<Measured> measured = measure_conv(shape_of(32), kind, {kDirect, kWinograd}, 1);
+    EXPECT_THAT(measured, ElementsAre(Field(&Measured::algorithm, kDirect), Field(&Measured::algorithm, kWinograd)));
+    EXPECT_THAT(measured, Each(Field(&Measured::ms, Gt(0)))) << name_of(kind);
+    EXPECT_EQ(measured.at(0).error, 0) << name_of(kind);
+    EXPECT_THAT(measured.at(1).error, AllOf(Gt(0), Lt(1e-5))) << name_of(kind);
+  }
+}
+
+}  // namespace
+}  // namespace owt
