@@ -84,7 +84,8 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
     const Plan plan = make_plan(settings.model, request);
     std::cout << plan.table() << '\n';
     if (steps)
-      std::cout << name << ": " << facts_of(request.strategy).help << '\n'
+      std::cout << name << ": " << facts_of(request.strategy).help
+                << (plan.averages() ? format("; here the step that averages, one of {}", plan.period()) : "") << '\n'
                 << action_text(plan, training(plan, request.step_rows)) << '\n';
   }
   std::cout << format("{:<10} {:>20} {:>22}\n", "strategy", "MB sent per worker", "weights MB per worker");
@@ -93,6 +94,10 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
     request.strategy = strategy_from(name);
     if (splits_dense(request.strategy) && !can_split) {
       std::cout << format("{:<10} a layer with weights behind the first dense layer cannot be split\n", name);
+      continue;
+    }
+    if (request.average_every > 1 && !facts_of(request.strategy).can_average) {
+      std::cout << format("{:<10} weights cannot be averaged every {} steps\n", name, request.average_every);
       continue;
     }
     const Plan plan = make_plan(settings.model, request);

@@ -7,7 +7,7 @@ namespace {
 
 std::string bucket_of(const Plan& plan, const Action& action) {
   const StepTransfers& at = plan.of_step;
-  for (const TransferId id : {at.gradients, at.gradient_copies, at.weights, at.dense_gradients})
+  for (const TransferId id : {at.gradients, at.gradient_copies, at.weights, at.averages, at.dense_gradients})
     if (action.transfer == id) return concat(", bucket ", action.bucket);
   return "";
 }

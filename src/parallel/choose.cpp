@@ -76,6 +76,7 @@ std::vector<PlanRequest> candidates(const PlanRequest& request, const Network& n
   std::vector<PlanRequest> all;
   for (const Strategy strategy : all_strategies())
     for (const int model_ranks : groups) {
+      if (request.average_every > 1 && !facts_of(strategy).can_average) continue;
       PlanRequest candidate = request;
       candidate.strategy = strategy;
       candidate.model_ranks = model_ranks;

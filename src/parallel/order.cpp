@@ -1,12 +1,14 @@
 #include "src/parallel/order.h"
 
+#include "src/core/check.h"
 #include "src/parallel/step_order.h"
 
 namespace owt {
 
 // dp, and every strategy on one rank or for a network with nothing to split: each rank runs the whole network on its
 // own rows. The gradients of a bucket leave as soon as the last of its layers is done, and are summed while backward
-// goes on; then every rank updates all weights.
+// goes on; then every rank updates all weights. In local steps no gradients leave, and every so many steps the weights
+// are averaged.
 // Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", section 3.2.
 void data_parallel(StepOrder& step) {
   step.forward_front();
@@ -14,6 +16,7 @@ void data_parallel(StepOrder& step) {
   step.backward_front();
   step.update_dense();
   step.update_front();
+  step.average_front();
 }
 
 // dp-zero: the sum of a bucket goes to the rank that updates it, each rank has a share, and the new weights are
@@ -56,6 +59,7 @@ void one_weird_trick(StepOrder& step) {
   step.backward_front();
   step.update_dense();
   step.update_front();
+  step.average_front();
 }
 
 // mp: the dense layers are split, and all ranks of a group compute the layers before them for all rows. Nothing is
@@ -75,8 +79,8 @@ void model_parallel(StepOrder& step) {
 
 namespace {
 
-std::vector<Action> order_of(const Plan& plan, int64_t step_rows, bool learns) {
-  StepOrder step(plan, step_rows, learns);
+std::vector<Action> order_of(const Plan& plan, int64_t step_rows, bool learns, StepKind kind) {
+  StepOrder step(plan, step_rows, learns, kind);
   const StrategyFacts& facts = facts_of(plan.request.strategy);
   const bool several = plan.ranks() > 1 && (plan.split() || !facts.splits_dense);
   (several ? facts.order : data_parallel)(step);
@@ -86,7 +90,25 @@ std::vector<Action> order_of(const Plan& plan, int64_t step_rows, bool learns) {
 
 }  // namespace
 
-std::vector<Action> training(const Plan& plan, int64_t step_rows) { return order_of(plan, step_rows, true); }
-std::vector<Action> evaluation(const Plan& plan, int64_t step_rows) { return order_of(plan, step_rows, false); }
+std::vector<Action> training(const Plan& plan, int64_t step_rows, StepKind kind) {
+  OWT_CHECK(kind == StepKind::kSynchronous ? plan.synchronizes() : plan.averages(), "the plan has no such steps");
+  return order_of(plan, step_rows, true, kind);
+}
+
+std::vector<KindOfStep> kinds_of_steps(const Plan& plan) {
+  if (!plan.averages()) return {{StepKind::kSynchronous, 1}};
+  const double averaging = 1.0 / plan.request.average_every;
+  std::vector<KindOfStep> kinds{{StepKind::kLocal, 1 - averaging}, {StepKind::kAveraging, averaging}};
+  if (plan.synchronizes()) kinds.push_back({StepKind::kSynchronous, 0});
+  return kinds;
+}
+
+std::vector<Action> training(const Plan& plan, int64_t step_rows) {
+  return training(plan, step_rows, plan.averages() ? StepKind::kAveraging : StepKind::kSynchronous);
+}
+
+std::vector<Action> evaluation(const Plan& plan, int64_t step_rows) {
+  return order_of(plan, step_rows, false, StepKind::kSynchronous);
+}
 
 }  // namespace owt

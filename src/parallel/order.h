@@ -10,8 +10,17 @@
 namespace owt {
 
 // What a rank does in a step of so many rows, which all ranks do at the same time. Evaluation ends with the loss.
+// Without a kind, of those that the plan has the one in which most travels: kAveraging, or else kSynchronous.
+std::vector<Action> training(const Plan& plan, int64_t step_rows, StepKind kind);
 std::vector<Action> training(const Plan& plan, int64_t step_rows);
 std::vector<Action> evaluation(const Plan& plan, int64_t step_rows);
+
+// The kinds of step that a run of the plan has, and which part of its steps each is; of those before average_from none.
+struct KindOfStep {
+  StepKind kind;
+  double part;
+};
+std::vector<KindOfStep> kinds_of_steps(const Plan& plan);
 
 // The orders of the table in strategy.cpp.
 class StepOrder;

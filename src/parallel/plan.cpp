@@ -88,10 +88,17 @@ void fill_buckets(Plan& plan) {
     plan.back_buckets = buckets_of(plan, plan.boundary, static_cast<int64_t>(plan.layers.size()));
 }
 
-int64_t bytes_of(const std::vector<Transfer>& transfers) {
+int64_t bytes_of(const std::vector<Transfer>& transfers, StepKind kind) {
   int64_t total = 0;
-  for (const Transfer& transfer : transfers) total += transfer.bytes;
+  for (const Transfer& transfer : transfers) total += transfer.in(kind) ? transfer.bytes : 0;
   return total;
+}
+
+// In the mean over the steps between two averages.
+int64_t mean_bytes_of(const std::vector<Transfer>& transfers, const Plan& plan) {
+  if (!plan.averages()) return bytes_of(transfers, StepKind::kSynchronous);
+  const int64_t local = bytes_of(transfers, StepKind::kLocal);
+  return local + (bytes_of(transfers, StepKind::kAveraging) - local) / plan.request.average_every;
 }
 
 }  // namespace
@@ -174,7 +181,7 @@ int Plan::ranks_of(Group group) const {
 }
 
 bool Plan::sums_gradients(int64_t layer) const {
-  if (layer < boundary) return ranks_of(front_group()) > 1 || copies_gradients();
+  if (layer < boundary) return (synchronizes() && ranks_of(front_group()) > 1) || copies_gradients();
   const bool of_rounds =
       request.dense_update == DenseUpdate::kStep && rows(request.step_rows).round_sizes(0).size() > 1;
   return replicas() > 1 || of_rounds;
@@ -234,8 +241,24 @@ std::vector<int64_t> Plan::round_rows(int64_t step_rows) const {
   return all;
 }
 
-int64_t Plan::bytes_per_step() const { return bytes_of(transfers); }
-int64_t Plan::bytes_per_step(int rank) const { return bytes_of(transfers_of(*this, rank)); }
+StepKind Plan::kind_of(int64_t step) const {
+  if (!averages()) return StepKind::kSynchronous;
+  return (step + 1) % request.average_every == 0 ? StepKind::kAveraging : StepKind::kLocal;
+}
+
+int64_t Plan::averaged_elements(const Bucket& bucket) const {
+  int64_t elements = bucket.elements;
+  for (const int64_t i : bucket.layers)
+    for (size_t p = 0; p < layer(i).params.size(); ++p)
+      if (bucket.trained && layer(i).roles[p] == ParamRole::kTrained)
+        elements += aligned_elements(layer(i).params[p].elements());
+  return elements;
+}
+
+int64_t Plan::bytes_in(StepKind kind) const { return bytes_of(transfers, kind); }
+int64_t Plan::bytes_in(StepKind kind, int rank) const { return bytes_of(transfers_of(*this, rank), kind); }
+int64_t Plan::bytes_per_step() const { return mean_bytes_of(transfers, *this); }
+int64_t Plan::bytes_per_step(int rank) const { return mean_bytes_of(transfers_of(*this, rank), *this); }
 
 std::string Plan::boundary_name() const { return split() ? layer(boundary).name : ""; }
 
@@ -252,6 +275,13 @@ int model_ranks_of(const PlanRequest& request, const std::vector<std::unique_ptr
       std::any_of(layers.begin(), layers.end(), [](const auto& layer) { return layer->columns() == Columns::kSplits; });
   if (facts_of(request.strategy).shares_rows) return asked;
   return splits ? asked : 1;
+}
+
+void check_averages(const PlanRequest& request) {
+  OWT_CHECK(request.average_every >= 1);
+  if (request.average_every == 1 || facts_of(request.strategy).can_average) return;
+  fail("weights cannot be averaged every ", request.average_every, " steps (parallel.average_every) under ",
+       name_of(request.strategy), "; use ", averaging_strategies(), ", or leave average_every out");
 }
 
 // The plan of `layer` on rows of in.row(); wants_dx: somebody needs the gradient of its input.
@@ -293,6 +323,7 @@ bool can_split_dense(const Model& model) {
 
 Plan make_plan(const Model& model, const PlanRequest& request) {
   OWT_CHECK(request.ranks >= 1 && request.step_rows >= 1);
+  check_averages(request);
   Plan plan;
   plan.request = request;
   plan.model = model.name;

@@ -27,6 +27,14 @@ enum class DenseUpdate {
   kRound,  // after every round, with that round's gradient: the paper's variable batch size
 };
 
+// What the ranks do with their copies of the weights before the boundary in a training step (local SGD, see
+// PlanRequest::average_every).
+enum class StepKind {
+  kSynchronous,  // all learn from the sum of their gradients
+  kLocal,        // each learns from its own rows, and they differ then
+  kAveraging     // the same, and then weights and velocities are averaged
+};
+
 // The ranks that take part in a transfer.
 enum class Group {
   kWorld,     // all
@@ -48,6 +56,7 @@ struct LayerTransfers {
 struct StepTransfers {
   TransferId labels = kNoTransfer, logits = kNoTransfer, loss_statistics = kNoTransfer;
   TransferId gradients = kNoTransfer, gradient_copies = kNoTransfer, weights = kNoTransfer;  // of the front
+  TransferId averages = kNoTransfer;                                                         // of the front
   TransferId dense_gradients = kNoTransfer, result = kNoTransfer;
 };
 
@@ -85,8 +94,14 @@ struct Transfer {
   Collective collective;
   Group group;
   Layout from, to;
-  int calls = 0;      // per step
-  int64_t bytes = 0;  // sent by each rank per step
+  int calls = 0;      // in a step that has it
+  int64_t bytes = 0;  // sent by each rank in such a step
+  // One of so many steps has it: 1: all; more: those that average; 0: the synchronous ones before those.
+  int every = 1;
+
+  bool in(StepKind kind) const {
+    return every == 1 || kind == (every == 0 ? StepKind::kSynchronous : StepKind::kAveraging);
+  }
 };
 
 // Gradients that travel together: parameters of these layers, the last layer first, each from a multiple of 8 elements
@@ -122,6 +137,11 @@ struct PlanRequest {
   // them.
   // 0: all ranks. Under dp and dp-zero every rank has a copy of its own, whatever stands here.
   int model_ranks = 0;
+  // Local SGD (Stich 2019): with more than 1 each rank updates its copies of the weights before the boundary (under dp,
+  // of all) by the mean gradient of its own rows, and only in one of so many steps are the copies averaged. Post-local
+  // SGD (Lin et al. 2020): before this epoch all steps are synchronous all the same.
+  int average_every = 1;
+  double average_from = 0;
   int64_t beside_from = kUpdateBesideFrom;
   bool keeps_gradients = false;  // no weights are updated at once
   bool whole_logits = false;     // the loss sees whole rows of logits, whatever travels for that
@@ -169,6 +189,12 @@ struct Plan {
   Layout front_layout() const;  // of activations before the boundary
   // Every rank updates a share of the replicated weights (ZeRO-1, Rajbhandari et al. 2020): dp-zero on several ranks.
   bool shares_update() const { return facts_of(request.strategy).shares_update && ranks() > 1; }
+  // Whether copies of the weights before the boundary differ between averages, and whether there are synchronous steps.
+  bool averages() const { return request.average_every > 1 && ranks() > 1 && front_learns; }
+  bool synchronizes() const { return !averages() || request.average_from > 0; }
+  // Of the step with this number, from 0, when only the number counts: one of average_every averages.
+  StepKind kind_of(int64_t step) const;
+  int period() const { return averages() ? request.average_every : 1; }  // steps after which all are done again
   Group front_group() const;  // over which the gradients of the front are summed
   // Under mp the ranks of a model group compute the front's gradients from the same rows, but not to the last bit where
   // their hosts differ (processor, threads, algorithms), and copies of weights that learn from them would drift apart:
@@ -193,8 +219,11 @@ struct Plan {
   std::vector<int64_t> round_rows(int64_t step_rows) const;  // of every round, over all replicas
   int64_t gradient_size() const { return request.half_wire && ranks() > 1 ? 2 : 4; }  // bytes of one on the wire
   int64_t wire_bytes(const Bucket& bucket) const;                                     // of the whole of it
-  int64_t bytes_per_step() const;                                                     // sent by each rank
-  int64_t bytes_per_step(int rank) const;   // by this one, whose model group may have fewer rows than another
+  int64_t averaged_elements(const Bucket& bucket) const;  // values, and velocities where there are some
+  int64_t bytes_in(StepKind kind) const;                  // sent by each rank in such a step
+  int64_t bytes_in(StepKind kind, int rank) const;        // by this one, whose model group may have fewer rows
+  int64_t bytes_per_step() const;  // by each rank in the mean of steps; before average_from it is another
+  int64_t bytes_per_step(int rank) const;
   int64_t weight_bytes_per_rank() const;    // of the rank with the most
   int64_t gradient_bytes_per_rank() const;  // the same of the weights' gradients
   std::string boundary_name() const;        // the layer behind the boundary

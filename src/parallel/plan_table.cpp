@@ -25,6 +25,12 @@ int64_t weight_bytes_of(const LayerPlan& layer) {
   return bytes;
 }
 
+std::string steps_of(const Transfer& transfer, const Plan& plan) {
+  if (transfer.every == 1) return "";
+  if (transfer.every == 0) return format(" in the first {:g} epochs", plan.request.average_from);
+  return format(" every {} steps", transfer.every);
+}
+
 }  // namespace
 
 int64_t Plan::weight_bytes_per_rank() const {
@@ -48,6 +54,10 @@ std::string Plan::table() const {
       ranks() == 1 ? "" : "s", name_of(request.strategy), request.step_rows, rows(request.step_rows).text(),
       rows(request.step_rows).round_sizes(0).size(), rows(request.step_rows).round_sizes(0).size() == 1 ? "" : "s",
       request.dense_update == DenseUpdate::kStep ? "step" : "round");
+  if (averages())
+    text += format("weights{} averaged every {} steps{}; bytes per step are the mean of those\n",
+                   split() ? concat(" before ", boundary_name()) : "", request.average_every,
+                   synchronizes() ? format(" after {:g} epochs", request.average_from) : "");
   text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10}\n", "layer", "type", "output", "layout",
                  "part", "weights MB", "MB on rank", "GFLOP/step");
   for (size_t i = 0; i < layers.size(); ++i) {
@@ -60,8 +70,9 @@ std::string Plan::table() const {
   text += format("\n{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "transfer", "collective", "layouts", "calls",
                  "bytes/rank", "MB/rank");
   for (const Transfer& t : transfers)
-    text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", t.name, name_of(t.collective),
-                   format("{} -> {}", name_of(t.from), name_of(t.to)), t.calls, t.bytes, megabytes(t.bytes));
+    text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}{}\n", t.name, name_of(t.collective),
+                   format("{} -> {}", name_of(t.from), name_of(t.to)), t.calls, t.bytes, megabytes(t.bytes),
+                   steps_of(t, *this));
   text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "sent per rank and step", "", "", "", bytes_per_step(),
                  megabytes(bytes_per_step()));
   return text;

@@ -15,7 +15,7 @@ int64_t first_dense(const Plan& plan) {
 // on their way, by then.
 bool updates_beside(const Plan& plan) {
   if (plan.request.on.device != Device::kCuda || plan.request.dense_update != DenseUpdate::kStep) return false;
-  if (!plan.split() && plan.sums_gradients(0)) return false;
+  if (!plan.split() && (plan.sums_gradients(0) || plan.averages())) return false;
   int64_t elements = 0;
   for (size_t i = static_cast<size_t>(first_dense(plan)); i < plan.layers.size(); ++i)
     for (const Shape& param : plan.layers[i].params) elements += plan.layers[i].most_elements(param);
@@ -24,10 +24,11 @@ bool updates_beside(const Plan& plan) {
 
 }  // namespace
 
-StepOrder::StepOrder(const Plan& plan, int64_t step_rows, bool learns)
+StepOrder::StepOrder(const Plan& plan, int64_t step_rows, bool learns, StepKind kind)
     : plan_(plan),
       end_(static_cast<int64_t>(plan.layers.size())),
       learns_(learns),
+      kind_(kind),
       beside_(updates_beside(plan)),
       dense_(beside_ ? first_dense(plan) : plan.boundary),
       round_rows_(plan.round_rows(step_rows)) {}
@@ -49,6 +50,12 @@ void StepOrder::update_front() {
   if (!learns_) return;
   wait_for_buckets(summed(), plan_.buckets);
   update({0, dense_}, kOwnRows, summed(), 0, false);
+}
+
+void StepOrder::average_front() {
+  if (!learns_) return;
+  for (int b = 0; b < buckets(); ++b) start(plan_.of_step.averages, kOwnRows, b);
+  wait_for_buckets(plan_.of_step.averages, plan_.buckets);
 }
 
 void StepOrder::update_share(int bucket) {
@@ -125,7 +132,7 @@ bool StepOrder::completes(int round) const {
 }
 
 bool StepOrder::travels(TransferId id) const {
-  return id != kNoTransfer && plan_.ranks_of(plan_.transfer(id).group) > 1;
+  return id != kNoTransfer && plan_.ranks_of(plan_.transfer(id).group) > 1 && plan_.transfer(id).in(kind_);
 }
 
 // What ends with the sums of the front's gradients on every rank.

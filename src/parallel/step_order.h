@@ -1,7 +1,7 @@
 // The words in which strategies are written (order.cpp): each appends actions to the list of a step.
 //
-// A transfer that the plan has not got, or among one rank, is neither started nor waited for. What belongs to learning
-// is left out in evaluation.
+// A transfer that the plan has not got, that steps of this kind have not, or among one rank, is neither started nor
+// waited for. What belongs to learning is left out in evaluation.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace owt {
 
 class StepOrder {
  public:
-  StepOrder(const Plan& plan, int64_t step_rows, bool learns);
+  StepOrder(const Plan& plan, int64_t step_rows, bool learns, StepKind kind);
 
   // Layers before the boundary, on the rank's own rows. A bucket of gradients leaves as soon as that of its last layer
   // is there; `left` is told which.
@@ -21,6 +21,7 @@ class StepOrder {
   void backward_front(const std::function<void(int bucket)>& left = {});
   // Waits for the sums of all buckets, and updates.
   void update_front();
+  void average_front();  // the weights that each rank has updated by itself, and their velocities
   int buckets() const { return static_cast<int>(plan_.buckets.size()); }
   // Waits for the sum of a bucket that each rank updates a share of, updates its own, and sends the new weights.
   void update_share(int bucket);
@@ -70,6 +71,7 @@ class StepOrder {
   const Plan& plan_;
   int64_t end_;
   bool learns_;
+  StepKind kind_;
   bool beside_;    // the dense layers are updated as soon as their gradients are complete, and beside what follows
   int64_t dense_;  // the first of the layers that are updated together behind the others
   int home_ = 0;   // the first round whose gradient was not waited for

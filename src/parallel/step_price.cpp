@@ -61,6 +61,7 @@ class Prices {
     price_buckets(plan.of_step.gradients, plan.buckets);
     price_buckets(plan.of_step.gradient_copies, plan.buckets);
     price_buckets(plan.of_step.weights, plan.buckets);
+    price_buckets(plan.of_step.averages, plan.buckets);
     price_buckets(plan.of_step.dense_gradients, plan.back_buckets);
     for (size_t t = 0; t < buckets_.size(); ++t)
       if (buckets_[t].empty()) buckets_[t] = {seconds(plan.transfers[t], 1.0 / plan.transfers[t].calls)};
@@ -123,6 +124,7 @@ class Prices {
     if (id == kNoTransfer) return;
     const Transfer& transfer = plan_.transfer(id);
     const auto bytes = [&](const Bucket& bucket) {
+      if (id == plan_.of_step.averages) return static_cast<double>(plan_.averaged_elements(bucket));
       return static_cast<double>(id == plan_.of_step.weights ? bucket.elements : plan_.wire_bytes(bucket));
     };
     double all = 0;
@@ -158,11 +160,12 @@ class Clock {
     }
   }
 
-  void report(double rest_s, Prediction& to) const {
-    to.compute_s = computed_ + rest_s;
-    to.exposed_s = exposed_;
-    to.update_s = updated_;
-    to.transfer_s = sent_;
+  // Adds its part to a mean over several steps.
+  void report(double part, Prediction& to) const {
+    to.compute_s += part * computed_;
+    to.exposed_s += part * exposed_;
+    to.update_s += part * updated_;
+    to.transfer_s += part * sent_;
   }
 
  private:
@@ -221,16 +224,20 @@ Prediction price_step(const Plan& plan, const Network& network, const ComputeMod
                       std::vector<TimedAction>* times) {
   OWT_CHECK_EQ(network.ranks(), plan.ranks());
   const Prices prices(plan, network, compute);
-  Clock clock(plan, network.overlaps, times);
-  const std::vector<Action> actions = training(plan, plan.request.step_rows);
-  for (const Action& action : actions) clock.run(action, prices);
+  const std::vector<Action> most = training(plan, plan.request.step_rows);
   Prediction prediction;
+  for (const KindOfStep& of : kinds_of_steps(plan)) {
+    if (of.part == 0) continue;
+    Clock clock(plan, network.overlaps, of.kind == StepKind::kLocal ? nullptr : times);
+    for (const Action& action : training(plan, plan.request.step_rows, of.kind)) clock.run(action, prices);
+    clock.report(of.part, prediction);
+  }
   prediction.request = plan.request;
   prediction.split = plan.split();
   prediction.model_ranks = plan.model_ranks;
   prediction.bytes = plan.bytes_per_step();
-  prediction.memory_bytes = memory_need(plan, actions).bytes(plan.request.step_rows);
-  clock.report(compute.rest(), prediction);
+  prediction.memory_bytes = memory_need(plan, most).bytes(plan.request.step_rows);
+  prediction.compute_s += compute.rest();
   return prediction;
 }
 

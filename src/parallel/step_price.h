@@ -4,7 +4,7 @@
 // longest for its rows at its speed, where shares or speeds (PlanRequest) are unequal, else rank 0. The others do the
 // same at the same time and wait for it, so they need no times of their own. A rank has one queue of collectives, first
 // come first served, which works while it computes (Network::overlaps); where it needs what has not arrived it waits,
-// and that time is "exposed".
+// and that time is "exposed". Where weights are averaged every so many steps, all figures are means over those steps.
 #pragma once
 
 #include <string>
@@ -41,7 +41,8 @@ struct TimedAction {
   double begin_s = 0, end_s = 0;
 };
 
-// The network has as many ranks as the plan. What it fills `times` with, where given, has no actions that take no time.
+// The network has as many ranks as the plan. What it fills `times` with, where given, has no actions that take no time;
+// it is the step that averages weights where there are such.
 Prediction price_step(const Plan& plan, const Network& network, const ComputeModel& compute,
                       std::vector<TimedAction>* times = nullptr);
 

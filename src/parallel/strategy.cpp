@@ -13,7 +13,10 @@ namespace {
 // A deque, so that what was asked for stays where it is when another is added.
 std::deque<StrategyFacts>& table() {
   static std::deque<StrategyFacts> strategies{
-      {.name = "dp", .help = "every rank has all weights; gradients are summed", .order = data_parallel},
+      {.name = "dp",
+       .help = "every rank has all weights; gradients are summed",
+       .can_average = true,
+       .order = data_parallel},
       {.name = "dp-zero",
        .help = "the same, but each rank updates a share of the weights and keeps the optimizer's state of that alone",
        .shares_update = true,
@@ -22,16 +25,19 @@ std::deque<StrategyFacts>& table() {
        .help = "dense layers are split; everybody's rows are brought together at once",
        .rounds = Rounds::kAllRows,
        .splits_dense = true,
+       .can_average = true,
        .order = one_weird_trick},
       {.name = "owt-b",
        .help = "dense layers are split; the ranks' rows take turns",
        .rounds = Rounds::kOneRanks,
        .splits_dense = true,
+       .can_average = true,
        .order = one_weird_trick},
       {.name = "owt-c",
        .help = "dense layers are split; a part of everybody's rows at a time",
        .rounds = Rounds::kAPartOfEach,
        .splits_dense = true,
+       .can_average = true,
        .order = one_weird_trick},
       {.name = "owt-d",
        .help =
@@ -39,6 +45,7 @@ std::deque<StrategyFacts>& table() {
        .rounds = Rounds::kAllRows,
        .splits_dense = true,
        .by_inputs = true,
+       .can_average = true,
        .order = one_weird_trick},
       {.name = "mp",
        .help = "dense layers are split, and every rank computes the layers before them for all rows",
@@ -79,6 +86,13 @@ std::vector<std::string> strategy_names() {
 std::string strategy_list() {
   std::string list;
   for (const StrategyFacts& facts : table()) list += (list.empty() ? "" : " | ") + facts.name;
+  return list;
+}
+
+std::string averaging_strategies() {
+  std::string list;
+  for (const StrategyFacts& facts : table())
+    if (facts.can_average) list += (list.empty() ? "" : ", ") + facts.name;
   return list;
 }
 

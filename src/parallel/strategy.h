@@ -29,6 +29,9 @@ struct StrategyFacts {
   bool shares_rows = false;    // all ranks of a model group have the same rows
   bool by_inputs = false;      // a dense layer is split by inputs where that sends less
   bool shares_update = false;  // each rank updates a share of the weights that all have
+  // Ranks may update their copies of the weights before the boundary each by itself, and average them every so many
+  // steps (PlanRequest::average_every): the order ends with average_front().
+  bool can_average = false;
   void (*order)(StepOrder& step) = nullptr;
 };
 
@@ -41,6 +44,7 @@ Strategy strategy_from(const std::string& name);  // throws Error with the list 
 bool splits_dense(Strategy strategy);
 std::vector<Strategy> all_strategies();
 std::vector<std::string> strategy_names();
-std::string strategy_list();  // "dp | dp-zero | ..."
+std::string strategy_list();         // "dp | dp-zero | ..."
+std::string averaging_strategies();  // "dp, owt-a, ...": those that can_average
 
 }  // namespace owt

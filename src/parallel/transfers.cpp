@@ -38,10 +38,11 @@ class TransferList {
  private:
   // One more call of the transfer, which is new where it has no id yet.
   void add(TransferId& id, const std::string& name, Collective collective, Group group, Layout from, Layout to,
-           int64_t tensor_bytes) {
+           int64_t tensor_bytes, int every = 1) {
     if (id == kNoTransfer) {
       id = static_cast<TransferId>(plan_.transfers.size());
       plan_.transfers.push_back({name, collective, group, from, to});
+      plan_.transfers.back().every = every;
     }
     Transfer& transfer = plan_.transfers[static_cast<size_t>(id)];
     ++transfer.calls;
@@ -111,6 +112,11 @@ class TransferList {
 
   void add_bucket(const Bucket& bucket) {
     StepTransfers& of = plan_.of_step;
+    if (plan_.averages()) {
+      add(of.averages, "averages", Collective::kAllReduce, Group::kWorld, Layout::kPartial, Layout::kReplicated,
+          plan_.averaged_elements(bucket) * 4, plan_.request.average_every);
+      if (!plan_.synchronizes()) return;
+    }
     const int64_t bytes = plan_.wire_bytes(bucket);
     if (plan_.shares_update()) {  // shares are elements, which is as near to features as to anything
       add(of.gradients, "gradients", Collective::kReduceScatter, Group::kWorld, Layout::kPartial, Layout::kFeature,
@@ -119,7 +125,7 @@ class TransferList {
           bucket.elements * 4);
     } else if (!plan_.copies_gradients() || plan_.replicas() > 1) {
       add(of.gradients, "gradients", Collective::kAllReduce, plan_.front_group(), Layout::kPartial, Layout::kReplicated,
-          bytes);
+          bytes, plan_.averages() ? 0 : 1);
     }
     if (plan_.copies_gradients())
       add(of.gradient_copies, "gradient copies", Collective::kBroadcast, Group::kModel, Layout::kReplicated,

@@ -1,6 +1,7 @@
 #include "src/train/report.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "src/core/check.h"
 #include "src/core/log.h"
@@ -12,10 +13,19 @@ using Kind = TimingRow::Kind;
 
 constexpr size_t kNameWidth = 20, kTypeWidth = 10, kOutWidth = 12, kPeakWidth = 7;
 
-double median_of(const std::vector<int64_t>& values) { return median({values.begin(), values.end()}); }
+// The median of the means over `period` values in a row, of which a last part that is shorter counts only where there
+// is no other.
+template <class Value>
+double typical(const std::vector<Value>& values, int64_t period) {
+  std::vector<double> means;
+  const int64_t count = std::ssize(values), length = std::clamp<int64_t>(count, 1, period);
+  for (auto at = values.begin(); values.end() - at >= length; at += length)
+    means.push_back(std::accumulate(at, at + length, 0.0) / static_cast<double>(length));
+  return median(means);
+}
 
-void add_times(TimingRow& row, const Profiler::Row& measured) {
-  const double ms = median(measured.ms);
+void add_times(TimingRow& row, const Profiler::Row& measured, int64_t period) {
+  const double ms = typical(measured.ms, period);
   row.ms += ms;
   switch (measured.phase) {
     case Phase::kForward:
@@ -28,8 +38,8 @@ void add_times(TimingRow& row, const Profiler::Row& measured) {
       row.update_ms += ms;
       break;
     case Phase::kTransfer:
-      row.transfer_ms += median(measured.transfer_ms);
-      row.bytes_sent += static_cast<int64_t>(median_of(measured.bytes));
+      row.transfer_ms += typical(measured.transfer_ms, period);
+      row.bytes_sent += static_cast<int64_t>(typical(measured.bytes, period));
       break;
     case Phase::kLoss:
     case Phase::kData:
@@ -202,7 +212,7 @@ double TimingReport::images_per_second() const {
 }
 
 TimingReport make_report(std::span<const Profiler> ranks, const std::vector<LayerFacts>& layers,
-                         int64_t images_per_step) {
+                         int64_t images_per_step, int64_t period) {
   OWT_CHECK(!ranks.empty(), "a report needs at least one rank");
   const Profiler& first = ranks.front();
   std::vector<TimingRow> layer_rows, others, transfers;
@@ -212,22 +222,23 @@ TimingReport make_report(std::span<const Profiler> ranks, const std::vector<Laye
     const auto layer = std::find_if(layer_rows.begin(), layer_rows.end(),
                                     [&](const TimingRow& row) { return row.name == measured.name; });
     if (belongs_to_layer(measured.phase) && layer != layer_rows.end())
-      add_times(*layer, measured);
+      add_times(*layer, measured, period);
     else if (measured.phase == Phase::kTransfer)
-      add_times(find_or_add(transfers, Kind::kTransfer, measured.name), measured);
+      add_times(find_or_add(transfers, Kind::kTransfer, measured.name), measured, period);
     else
-      add_times(find_or_add(others, Kind::kOther, measured.name), measured);
+      add_times(find_or_add(others, Kind::kOther, measured.name), measured, period);
   }
 
   TimingReport report;
   report.steps = static_cast<int64_t>(first.step_ms().size());
   report.images_per_step = images_per_step;
+  report.period = period;
   report.ranks = static_cast<int>(ranks.size());
   for (auto* part : {&layer_rows, &others, &transfers})
     report.rows.insert(report.rows.end(), part->begin(), part->end());
 
   TimingRow rest = row_named(Kind::kRest, "rest"), step = row_named(Kind::kStep, "step");
-  step.ms = median(first.step_ms());
+  step.ms = typical(first.step_ms(), period);
   rest.ms = step.ms;
   for (const TimingRow& row : report.rows) rest.ms -= row.ms;
   report.rows.push_back(rest);
@@ -246,7 +257,8 @@ const char* TimingReport::bound(const TimingRow& row) const {
 
 std::string TimingReport::table() const {
   const double step_ms = step().ms;
-  std::string text = format("Rank 0 of {}, medians over {} steps of {} images\n\n", ranks, steps, images_per_step);
+  std::string text = format("Rank 0 of {}, medians over {} steps of {} images{}\n\n", ranks, steps, images_per_step,
+                            period > 1 ? format(", by means of {} in a row", period) : "");
   const size_t peak_width = peak.known() ? kPeakWidth : 0;
   static constexpr const char* kHead = "{:<{}} {:<{}} {:>{}} {:>8}{:>9}{:>8}{:>7}{:>8}{:<{}}{:>9}{:>9}\n";
   text += format(kHead, "layer", kNameWidth, "type", kTypeWidth, "out", kOutWidth, "forward", "backward", "update",

@@ -48,6 +48,7 @@ struct TimingReport {
   std::vector<TimingRow> rows;  // layers, others (loss, data wait, what has no layer), transfers, rest, step
   int64_t steps = 0;            // recorded
   int64_t images_per_step = 0;
+  int64_t period = 1;  // see make_report()
   int ranks = 0;
   Peak peak{};            // of a rank, where that is known
   double untimed_ms = 0;  // of a step when nothing inside it is timed and the host may run ahead; 0: not measured
@@ -69,9 +70,10 @@ struct TimingReport {
 };
 
 // `layers` in the order of the table; rows of the profiler are matched to them by name; "conv1+relu1" makes one row of
-// the two. `images_per_step`: over all ranks.
+// the two. `images_per_step`: over all ranks. period: where not all steps do the same, they repeat after so many; then
+// figures are medians of the means over as many steps in a row.
 TimingReport make_report(std::span<const Profiler> ranks, const std::vector<LayerFacts>& layers,
-                         int64_t images_per_step);
+                         int64_t images_per_step, int64_t period = 1);
 
 // Every recorded span of every rank in the Trace Event Format (chrome://tracing, Perfetto): a process per
 // rank, threads "compute", "transfer", "data"; microseconds since the first profiler was made. Needs

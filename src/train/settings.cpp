@@ -117,6 +117,12 @@ ParallelSettings read_parallel(Config config) {
     parallel.measure_shares = config.word("shares", {"equal", "measured"}) == "measured";
   else if (config.given("shares"))
     parallel.shares = read_shares(config, parallel);
+  parallel.average_every = static_cast<int>(config.integer("average_every", 1, {.low = 1, .high = 1 << 20}));
+  parallel.average_from = config.number("average_from", 0, {.low = 0, .high = 1e9});
+  if (parallel.automatic && parallel.average_every > 1)
+    config.error("strategy",
+                 "'auto' and average_every do not go together: with weights that are averaged the strategies train "
+                 "differently; name one");
   parallel.scale_lr = config.word("scale_lr", "none", {"none", "linear", "sqrt"});
   parallel.bucket_bytes =
       static_cast<int64_t>(config.number("bucket_mb", 8, {.low = 0.001, .high = 65536}) * (1 << 20));
@@ -206,6 +212,8 @@ PlanRequest Settings::plan_request() const {
   request.half_wire = parallel.half_wire;
   request.shares = parallel.shares;
   request.speeds = parallel.speeds;
+  request.average_every = parallel.average_every;
+  request.average_from = parallel.average_from;
   request.loss = loss;
   request.on.precision = run.precision;
   return request;

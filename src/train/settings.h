@@ -42,6 +42,8 @@ struct ParallelSettings {
   bool measure_shares = false;    // "measured": see measured_shares.h; until that is settled, `shares` are empty
   std::vector<double> speeds;     // PlanRequest's, once they are known
   std::string scale_lr = "none";  // none | linear | sqrt: how the rate grows with the number of ranks
+  int average_every = 1;          // steps of which one averages the weights (PlanRequest); 1: every step sums gradients
+  double average_from = 0;        // epochs of steps that sum gradients before that
   int64_t bucket_bytes = 8 << 20;
   bool half_wire = false;  // wire = "bf16"
   double timeout_s = 20;   // silence after which a process counts as lost

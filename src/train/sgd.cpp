@@ -128,6 +128,14 @@ Tensor& Sgd::velocity(const Param& param, Slice elements) {
   return v.values;
 }
 
+void Sgd::keep_velocity_in(const Param& param, const Tensor& memory) {
+  OWT_CHECK_EQ(memory.shape(), param.shape());
+  Velocity& v = velocities_[&param];
+  OWT_CHECK(!v.values.defined(), param.name, " has a velocity already");
+  v = {{0, memory.elements()}, memory};
+  make_zero(v.values);
+}
+
 void Sgd::update(std::span<Param* const> params, const Rate& rate, double gradient_scale, const Stream& stream) {
   std::vector<ParamPart> parts;
   for (Param* param : params)

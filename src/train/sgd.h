@@ -71,6 +71,8 @@ class Sgd {
   // param.shape(). Of a part it has one dimension, and there is no velocity of the other elements then.
   Tensor& velocity(const Param& param) { return velocity(param, {0, param.shape().elements()}); }
   Tensor& velocity(const Param& param, Slice elements);
+  // Lets the velocity of the whole parameter be here: memory in its shape, which is made zero.
+  void keep_velocity_in(const Param& param, const Tensor& memory);
 
  private:
   struct Velocity {

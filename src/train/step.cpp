@@ -3,16 +3,17 @@
 
 namespace owt {
 
-void Step::start_training(const Batch& batch, int64_t step, const Rates& rates, bool stop) {
+void Step::start_training(const Batch& batch, int64_t step, const Rates& rates, bool stop,
+                          std::optional<StepKind> kind) {
   Pass pass;
   pass.step = step;
-  start(batch, pass, rates, stop);
+  start(batch, pass, kind.value_or(plan_.kind_of(step)), rates, stop);
 }
 
 void Step::start_evaluation(const Batch& batch) {
   Pass pass;
   pass.mode = Mode::kEval;
-  start(batch, pass, {}, false);
+  start(batch, pass, StepKind::kSynchronous, {}, false);
 }
 
 void Step::queue(const Batch& batch, const Pass& pass, const Slot& slot) {
@@ -20,7 +21,7 @@ void Step::queue(const Batch& batch, const Pass& pass, const Slot& slot) {
   Running now{batch, slot, b, pass.mode == Mode::kTrain, pass, pass, {}, {}, batch.labels, {}, false};
   b.front_rows.give_to(now.front_pass);
   b.front.begin_forward(batch.images);
-  for (const Action& action : now.learns ? b.training : b.evaluation) run(action, now);
+  for (const Action& action : now.learns ? b.training.at(slot.kind) : b.evaluation) run(action, now);
   if (now.beside) stream_.wait(beside_.record());
 }
 
@@ -76,17 +77,25 @@ void Step::backward_weights(const Action& action, Running& now) {
   const int64_t layer = action.layers.begin;
   if (action.updates) {
     Param& weight = *model_.layer(layer).params()[0];
-    weight.update = sgd_.update_in_pieces(weight, rate_of(action), gradient_scale(action, now));
+    weight.update = rows_behind(action, now) == 0
+                        ? [](int64_t, int64_t, const float*) {}
+                        : sgd_.update_in_pieces(weight, rate_of(action), gradient_scale(action, now));
   }
   if (layer >= plan_.boundary) return dense_of(action.round, now).tape.backward_weights(now.dense_pass, layer);
   now.bound.front.backward_weights(now.front_pass, layer);
 }
 
-// The loss carries 1/N; a round that is followed by an update stands for itself.
+// The rows whose gradient updates these layers: those of the whole step, but a round that is followed by an update
+// stands for itself, and so does a rank before the boundary in a local step.
+int64_t Step::rows_behind(const Action& action, const Running& now) const {
+  if (action.round != kOwnRows) return now.bound.round_rows[static_cast<size_t>(action.round)];
+  const bool local = now.slot.kind != StepKind::kSynchronous && action.layers.begin < plan_.boundary;
+  return local ? static_cast<int64_t>(now.bound.front_rows.host.size()) : now.batch.step_rows;
+}
+
+// The loss carries 1/N.
 double Step::gradient_scale(const Action& action, const Running& now) const {
-  const int64_t rows =
-      action.round == kOwnRows ? now.batch.step_rows : now.bound.round_rows[static_cast<size_t>(action.round)];
-  return static_cast<double>(now.batch.step_rows) / static_cast<double>(rows);
+  return static_cast<double>(now.batch.step_rows) / static_cast<double>(rows_behind(action, now));
 }
 
 // What is queued behind an update beside it reads nothing that the update writes.
@@ -98,6 +107,7 @@ void Step::update(const Action& action, Running& now) {
     const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
     return sgd_.update(front_sync_->share(action.bucket), rate_of(action), 1, stream);
   }
+  if (rows_behind(action, now) == 0) return leave(action.layers);
   update(action.layers, rate_of(action), gradient_scale(action, now), stream);
 }
 
@@ -135,6 +145,10 @@ void Step::add_moves_of_gradients(std::vector<Move>& moves) {
   add(of.gradient_copies, *front_sync_, &WeightSync::start_copies, &WeightSync::wait_for_gradients);
   add(of.weights, *front_sync_, &WeightSync::start_weights, &WeightSync::wait_for_weights);
   add(of.dense_gradients, *dense_sync_, &WeightSync::start_gradients, &WeightSync::wait_for_gradients);
+  if (of.averages == kNoTransfer) return;
+  moves[static_cast<size_t>(of.averages)] = {
+      [this](const Action& action, Running&, const Stream& stream) { average_->start(action.bucket, share_, stream); },
+      [this](const Action& action, Running&, const Stream& stream) { average_->wait(action.bucket, stream); }};
 }
 
 void Step::add_moves_of_rounds(std::vector<Move>& moves) {

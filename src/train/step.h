@@ -22,6 +22,7 @@
 #include "src/parallel/seam.h"
 #include "src/parallel/step_labels.h"
 #include "src/parallel/step_result.h"
+#include "src/parallel/weight_average.h"
 #include "src/parallel/weight_sync.h"
 #include "src/train/sgd.h"
 #include "src/train/step_recorder.h"
@@ -70,8 +71,9 @@ class Step {
   int most_in_flight() const { return static_cast<int>(slots_.size()); }
 
   // Starts global step number `step` on this rank's rows. stop: this rank wishes the run to stop; any rank's wish comes
-  // back in the result.
-  void start_training(const Batch& batch, int64_t step, const Rates& rates, bool stop);
+  // back in the result. kind: the same on all ranks; none: Plan::kind_of(step).
+  void start_training(const Batch& batch, int64_t step, const Rates& rates, bool stop,
+                      std::optional<StepKind> kind = {});
   void start_evaluation(const Batch& batch);
   // Waits for the oldest step whose result was not asked for, and returns that: over all rows of the step, the same on
   // every rank. Throws Error on all ranks, naming the step and the first layer with a bad value, when the loss is not
@@ -79,7 +81,9 @@ class Step {
   StepResult finish();
 
   // Start and finish in one.
-  StepResult train(const Batch& batch, int64_t step, const Rates& rates, bool stop);
+  StepResult train(const Batch& batch, int64_t step, const Rates& rates, bool stop, std::optional<StepKind> kind = {});
+  // Averages the weights where the last step has left them different. No step is under way, on any rank.
+  void average();
   StepResult evaluate(const Batch& batch);
 
   const Groups& groups() const { return groups_; }
@@ -91,6 +95,7 @@ class Step {
   struct Block {
     int64_t step;
     double front_rate, back_rate;
+    double share;  // of this rank in the average of the weights
     double sums[kStepSums];
     int32_t bad_layer;  // the first in the plan with a value that is not finite
   };
@@ -98,6 +103,7 @@ class Step {
     Tensor host;  // a Block the device can copy from and to
     Event done;
     Pass pass;
+    StepKind kind;
     Block& block() { return *reinterpret_cast<Block*>(host.raw()); }
   };
   struct Dense {  // behind the boundary, for one number of rows
@@ -112,7 +118,8 @@ class Step {
   };
   struct Bound {  // everything that depends on the number of rows of a step
     Bound(Step& step, int64_t step_rows);
-    std::vector<Action> training, evaluation;
+    std::map<StepKind, std::vector<Action>> training;
+    std::vector<Action> evaluation;
     Tape front;
     std::unique_ptr<Seam> seam;          // null where nothing is split
     std::optional<StepLabels> labels;    // where they travel
@@ -138,7 +145,9 @@ class Step {
     std::function<void(const Action&action, Running&now, const Stream&stream)> start, wait;
   };
 
-  void start(const Batch& batch, Pass pass, const Rates& rates, bool stop);
+  void start(const Batch& batch, Pass pass, StepKind kind, const Rates& rates, bool stop);
+  void count_rows(int64_t step_rows, StepKind kind);
+  double take_share();  // of this rank in the average, by the rows counted since the last one
   void queue(const Batch& batch, const Pass& pass, const Slot& slot);
   void queue_all(const Batch& batch, const Pass& pass, Slot& slot);
   void run(const Action& action, Running& now);
@@ -146,6 +155,7 @@ class Step {
   void loss(const Action& action, Running& now);
   void backward_data(int64_t layer, int round, Running& now);
   void backward_weights(const Action& action, Running& now);
+  int64_t rows_behind(const Action& action, const Running& now) const;
   double gradient_scale(const Action& action, const Running& now) const;
   void update(const Action& action, Running& now);
   void transfer(const Action& action, Running& now);
@@ -164,6 +174,7 @@ class Step {
   LossFollowUp after_loss(const Running& now, const Dense& dense) const;
   void hand_out(const Tensor& logits, const RowIndexes& rows) const;
   const Stream& stream_of(const Action& action) const;
+  void leave(const Slice& layers);
   void update(const Slice& layers, const Sgd::Rate& rate, double gradient_scale, const Stream& stream);
   void update(std::span<Param* const> params, const std::string& name, const Sgd::Rate& rate, double gradient_scale,
               const Stream& stream);
@@ -186,10 +197,12 @@ class Step {
   Stream stream_;
   Groups groups_;
   std::unique_ptr<WeightSync> front_sync_, dense_sync_;  // of the layers before and behind the boundary
+  std::optional<WeightAverage> average_;                 // of those before it, under local SGD
+  int64_t own_rows_ = 0, all_rows_ = 0;                  // of local steps since the last average: here, on all ranks
   Stream beside_;                                        // of actions that others need not wait for
   std::vector<Move> moves_;                              // by transfer of the plan
   Tensor block_;                                         // on the device
-  Tensor sums_, bad_layer_;                              // parts of it
+  Tensor sums_, bad_layer_, share_;                      // parts of it
   Tensor others_sums_;                                   // where ranks that see rows another rank counts add theirs
   Event result_shared_;
   std::vector<Slot> slots_;      // in turn

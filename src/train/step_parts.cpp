@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 
 #include "src/comm/on_host.h"
 #include "src/core/activity.h"
@@ -54,13 +55,19 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
       recorder_(slots_.size(), profiler) {
   OWT_CHECK(!options.logits || !plan.sharded_loss, "no rank sees whole logits");
   moves_ = moves();
+  if (plan.averages()) average_.emplace(plan, layer_of(model), groups_.world());
   model.allocate(plan.request.on);
   sums_ = block_part(offsetof(Block, sums), DType::kF64, kStepSums);
   bad_layer_ = block_part(offsetof(Block, bad_layer), DType::kI32, 1);
+  share_ = block_part(offsetof(Block, share), DType::kF64, 1);
   others_sums_ = Tensor({kLossSums}, DType::kF64, plan.request.on.device);
   for (Slot& slot : slots_) slot.host = Tensor::shared_with(plan.request.on.device, block_.shape(), DType::kU8);
-  for (const Param* param : model.params())
-    if (param->role == ParamRole::kTrained) sgd.velocity(*param, updated(*param));
+  for (const Param* param : model.params()) {
+    if (param->role != ParamRole::kTrained) continue;
+    const Tensor averaged = average_ ? average_->velocity(*param) : Tensor();
+    if (averaged.defined()) sgd.keep_velocity_in(*param, averaged);
+    sgd.velocity(*param, updated(*param));
+  }
   if (profiler) profiler->use_stream(stream_);
 }
 
@@ -88,12 +95,13 @@ Step::Dense::Dense(Step& step, int64_t rows)
       loss(step.plan_, rows, step.groups_.model(), step.profiler_) {}
 
 Step::Bound::Bound(Step& step, int64_t step_rows)
-    : training(owt::training(step.plan_, step_rows)),
-      evaluation(owt::evaluation(step.plan_, step_rows)),
+    : evaluation(owt::evaluation(step.plan_, step_rows)),
       front(step.model_.front(), step.plan_.rows(step_rows).of(step.comm_.rank()).size(), step.plan_.request.on,
             step.profiler_),
       seam(make_seam(step.plan_, step_rows, step.comm_.rank(), step.groups_.wire(Group::kModel))),
       round_rows(step.plan_.round_rows(step_rows)) {
+  for (const KindOfStep& each : kinds_of_steps(step.plan_))
+    training[each.kind] = owt::training(step.plan_, step_rows, each.kind);
   front.forget_in_evaluation();
   const StepRows step_of = step.plan_.rows(step_rows);
   const int rank = step.comm_.rank();
@@ -170,7 +178,17 @@ bool Step::records() const {
   return options_.graphs && !options_.logits && stream_.device() == Device::kCuda && (comm_.records() || collectives);
 }
 
-void Step::start(const Batch& batch, Pass pass, const Rates& rates, bool stop) {
+void Step::count_rows(int64_t step_rows, StepKind kind) {
+  if (kind == StepKind::kSynchronous) return;
+  own_rows_ += plan_.rows(step_rows).of(comm_.rank()).size();
+  all_rows_ += step_rows;
+}
+
+double Step::take_share() {
+  return static_cast<double>(std::exchange(own_rows_, 0)) / static_cast<double>(std::exchange(all_rows_, 0));
+}
+
+void Step::start(const Batch& batch, Pass pass, StepKind kind, const Rates& rates, bool stop) {
   OWT_CHECK(in_flight_.size() < slots_.size(), "too many steps under way");
   prepare(batch.step_rows, pass.mode);
   Slot& slot = slots_[next_slot_];
@@ -180,6 +198,8 @@ void Step::start(const Batch& batch, Pass pass, const Rates& rates, bool stop) {
   block.step = pass.step;
   block.front_rate = rates.front;
   block.back_rate = rates.back;
+  count_rows(batch.step_rows, kind);
+  block.share = kind == StepKind::kAveraging ? take_share() : 0;
   block.sums[kStopSum] = stop ? 1 : 0;
   block.bad_layer = static_cast<int32_t>(plan_.layers.size());
   pass.seed = options_.seed;
@@ -187,10 +207,12 @@ void Step::start(const Batch& batch, Pass pass, const Rates& rates, bool stop) {
   pass.stream = &stream_;
   pass.device_step = block_part(offsetof(Block, step), DType::kI64, 1).data<int64_t>();
 
+  slot.kind = kind;
+
   host_rates_ = &rates;
   const bool recorded = records();
   if (recorded)
-    recorder_.run(batch, pass.mode, static_cast<size_t>(&slot - slots_.data()), stream_,
+    recorder_.run(batch, pass.mode, kind, static_cast<size_t>(&slot - slots_.data()), stream_,
                   [&] { queue_all(batch, pass, slot); });
   else
     queue_all(batch, pass, slot);
@@ -228,9 +250,22 @@ int32_t Step::bad_layer(Slot& slot) {
   return b.front.find_bad_layer(pass).value_or(noted);
 }
 
-StepResult Step::train(const Batch& batch, int64_t step, const Rates& rates, bool stop) {
-  start_training(batch, step, rates, stop);
+StepResult Step::train(const Batch& batch, int64_t step, const Rates& rates, bool stop, std::optional<StepKind> kind) {
+  start_training(batch, step, rates, stop, kind);
   return finish();
+}
+
+void Step::average() {
+  OWT_CHECK(in_flight_.empty(), "a step is under way");
+  if (all_rows_ == 0) return;
+  Slot& slot = slots_[next_slot_];
+  slot.block() = {};
+  slot.block().share = take_share();
+  block_.copy_from(slot.host, stream_);
+  const int buckets = static_cast<int>(plan_.buckets.size());
+  for (int b = 0; b < buckets; ++b) average_->start(b, share_, stream_);
+  for (int b = 0; b < buckets; ++b) average_->wait(b, stream_);
+  stream_.synchronize();
 }
 
 StepResult Step::evaluate(const Batch& batch) {
@@ -272,6 +307,12 @@ Sgd::Rate Step::rate_of(const Action& action) const {
 // A step that is timed does one thing after the other, so that its parts add up to it.
 const Stream& Step::stream_of(const Action& action) const {
   return action.beside && !(profiler_ && profiler_->in_step()) ? beside_ : stream_;
+}
+
+// On a rank without rows nothing is updated; what comes next is added to no gradient that may be there all the same.
+void Step::leave(const Slice& layers) {
+  for (int64_t i = layers.begin; i < layers.end; ++i)
+    for (Param* param : model_.layer(i).params()) param->grad_is_zero = true;
 }
 
 // On a GPU one launch for all. A parameter without memory for its gradient has been updated with the last piece of it.

@@ -12,6 +12,7 @@
 #include "layers/layer.h"
 #include "src/core/graph.h"
 #include "src/core/profiler.h"
+#include "src/parallel/plan.h"
 
 namespace owt {
 
@@ -22,7 +23,8 @@ class StepRecorder {
 
   // Queues the step of this batch with its results in this slot. The first step of a kind is queued as it is, since it
   // makes what is missing and chooses algorithms; the next one of each slot is recorded.
-  void run(const Batch& batch, Mode mode, size_t slot, const Stream& stream, const std::function<void()>& queue);
+  void run(const Batch& batch, Mode mode, StepKind kind, size_t slot, const Stream& stream,
+           const std::function<void()>& queue);
 
  private:
   struct Recorded {
@@ -30,8 +32,8 @@ class StepRecorder {
     std::shared_ptr<const Profiler::Recording> scopes;
   };
   // What a recorded step depends on: rows, addresses of images and labels, channels of the images (which tell their
-  // layout), mode, timed or not.
-  using Kind = std::tuple<int64_t, const void*, const void*, int64_t, Mode, bool>;
+  // layout), mode, what happens to the weights, timed or not.
+  using Kind = std::tuple<int64_t, const void*, const void*, int64_t, Mode, StepKind, bool>;
 
   size_t slots_;
   Profiler* profiler_;

@@ -116,6 +116,10 @@ void Trainer::log_start() const {
     log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
              worker_.step.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");
   log_device(s);
+  if (plan.averages())
+    log_info("each worker learns by itself{}; weights and velocities{} are averaged every {} steps",
+             plan.synchronizes() ? format(" from epoch {:g} on", plan.request.average_from + 1) : "",
+             plan.split() ? format(" before {}", plan.boundary_name()) : "", plan.request.average_every);
   if (plan.request.half_wire && plan.ranks() > 1) log_info("activations and gradients are bf16 on the wire");
   if (!plan.split() && plan.ranks() > 1 && splits_dense(plan.request.strategy))
     log_info("the model has no dense layer to split");
@@ -182,6 +186,7 @@ bool Trainer::run_to_the_end() {
     bool stop = finish_steps(must_settle() ? 0 : worker_.step.most_in_flight() - 1);
     if (stop) finish_steps(0);
     if (stop && position() < total_steps_) {
+      worker_.step.average();
       save();
       if (writes()) log_info("stopped on a signal after step {}; go on with --resume auto", state_.step);
       return false;
@@ -212,12 +217,22 @@ void Trainer::start_step() {
   const double rate = job_.settings.optimizer.learning_rate * schedule_.rate(position(), batches_->steps_per_epoch());
   const Step::Rates rates{rate * job_.settings.front_rate_scale(job_.plan),
                           rate * job_.settings.back_rate_scale(job_.plan)};
-  worker_.step.start_training(*batch, state_.step, rates, stop_requested());
-  worker_.profiler.end_step();
   started_.push_back({state_.step + 1, state_.epoch, position() + 1, rates.front});
   ++state_.step;
   ++state_.step_in_epoch;
   if (state_.step_in_epoch == batches_->steps_per_epoch()) ++state_.epoch, state_.step_in_epoch = 0;
+  worker_.step.start_training(*batch, state_.step - 1, rates, stop_requested(), kind_of_step());
+  worker_.profiler.end_step();
+}
+
+// Whoever looks at the weights behind it finds the same on all ranks: they are averaged before. It is a function of the
+// recipe and the place in the run, so that a run that goes on from a checkpoint does as one that was not stopped.
+StepKind Trainer::kind_of_step() const {
+  const Plan& plan = job_.plan;
+  const double synchronous = plan.request.average_from * static_cast<double>(batches_->steps_per_epoch());
+  if (!plan.averages() || static_cast<double>(position() - 1) < synchronous) return StepKind::kSynchronous;
+  const bool looked_at = evaluation_due() || checkpoint_due() || equality_due();
+  return looked_at ? StepKind::kAveraging : plan.kind_of(state_.step - 1);
 }
 
 bool Trainer::finish_step() {

@@ -186,8 +186,9 @@ TEST(Choose, FourThousandRanksTakeNoTimeToSimulate) {
 }
 
 // "owt-a 0": the strategy and the ranks of a copy that are asked for.
-std::vector<std::string> candidates_of(int hosts, int ranks_per_host, int model_ranks = 0) {
+std::vector<std::string> candidates_of(int hosts, int ranks_per_host, int model_ranks = 0, int average_every = 1) {
   PlanRequest request = request_of(hosts * ranks_per_host, 64);
+  request.average_every = average_every;
   request.model_ranks = model_ranks;
   Network network;
   network.hosts = hosts;
@@ -209,6 +210,10 @@ TEST(Choose, GroupsOfAHostAreTriedWhereHostsHoldSeveralRanks) {
                                       "owt-c 4", "owt-d 0", "owt-d 4", "mp 0", "mp 4"}));
   EXPECT_EQ(candidates_of(2, 4, 2),
             (std::vector<std::string>{"dp 2", "dp-zero 2", "owt-a 2", "owt-b 2", "owt-c 2", "owt-d 2", "mp 2"}));
+}
+
+TEST(Choose, WhereWeightsAreAveragedOnlyStrategiesThatCanAreTried) {
+  EXPECT_EQ(candidates_of(1, 8, 0, 4), (std::vector<std::string>{"dp 0", "owt-a 0", "owt-b 0", "owt-c 0", "owt-d 0"}));
 }
 
 Prediction made_prediction(Strategy strategy, double compute_s, double exposed_s, double update_s, int64_t bytes) {

@@ -66,5 +66,27 @@ TEST(PredictTransfers, TakeTheTimeOfAllBytesOfThePlan) {
           }
 }
 
+// Under local SGD figures are means over the steps between two averages, whatever precedes them.
+TEST(PredictTransfers, OfWeightsThatAreAveragedCountForTheirPartOfTheSteps) {
+  Network network;
+  network.ranks_per_host = 4;
+  network.local = {0, 1e6};
+  network.overlaps = false;
+  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtC})
+    for (const double from : {0.0, 3.0}) {
+      const Plan plan = make_plan(model_of(5), {.ranks = 4,
+                                                .strategy = strategy,
+                                                .step_rows = 24,
+                                                .bucket_bytes = 300,
+                                                .average_every = 5,
+                                                .average_from = from});
+      const FixedCompute compute(std::vector<FixedCompute::Layer>(plan.layers.size(), {1e-3, 2e-3, 1e-4}));
+      const Prediction prediction = price_step(plan, network, compute);
+      EXPECT_NEAR(prediction.transfer_s * 1e6, static_cast<double>(plan.bytes_per_step()), 1.0);
+      EXPECT_NEAR(prediction.transfer_s, prediction.exposed_s, 1e-9);  // nothing overlaps
+      EXPECT_EQ(prediction.bytes, plan.bytes_per_step());
+    }
+}
+
 }  // namespace
 }  // namespace owt

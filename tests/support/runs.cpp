@@ -107,7 +107,7 @@ Settings small_settings(const std::string& recipe, const Overrides& changes) {
 }
 
 SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& changes, int64_t beside_from,
-                   bool keeps_gradients) {
+                   bool keeps_gradients, std::optional<StepKind> kind) {
   Job job;
   job.settings = small_settings(recipe, changes);
   job.plan = job.settings.plan_to_run();
@@ -125,7 +125,7 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
     step.feed_from(*batches);
     const Schedule schedule(job.settings.schedule);
     // As many steps are under way as the device allows.
-    int64_t finished = 0, smaller_steps = 0, bytes_of_smaller = 0;
+    int64_t finished = 0, planned = 0, planned_here = 0, bytes_of_smaller = 0;
     const auto finish = [&] {
       const StepResult all = step.finish();
       ++finished;
@@ -136,17 +136,19 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
       const double rate = job.settings.optimizer.learning_rate * schedule.rate(i, batches->steps_per_epoch());
       const Batch& batch = batches->next(step.stream());
       const int64_t before = comm.bytes();
-      step.start_training(batch, i, {rate, rate}, false);
-      if (batch.step_rows == job.plan.request.step_rows) continue;
-      ++smaller_steps;
-      bytes_of_smaller += comm.bytes() - before;
+      step.start_training(batch, i, {rate, rate}, false, kind);
+      if (batch.step_rows != job.plan.request.step_rows) {
+        bytes_of_smaller += comm.bytes() - before;
+        continue;
+      }
+      planned += job.plan.bytes_in(kind.value_or(job.plan.kind_of(i)));
+      planned_here += job.plan.bytes_in(kind.value_or(job.plan.kind_of(i)), comm.rank());
     }
     while (finished < steps) finish();
     run.bytes[static_cast<size_t>(comm.rank())] = comm.bytes() - bytes_of_smaller;
-    run.planned_of_ranks[static_cast<size_t>(comm.rank())] =
-        (steps - smaller_steps) * job.plan.bytes_per_step(comm.rank());
+    run.planned_of_ranks[static_cast<size_t>(comm.rank())] = planned_here;
     if (comm.rank() != 0) return;
-    run.planned_bytes = (steps - smaller_steps) * job.plan.bytes_per_step();
+    run.planned_bytes = planned;
     for (Param* param : model.params()) {
       run.weights[param->name] = download(param->value);
       if (param->copy16.defined()) run.copies16[param->name] = download(param->copy16);

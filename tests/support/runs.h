@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,10 @@ extern const char* const kSmallRecipe;
 
 // Trains `steps` steps on the recipe's synthetic data, as many under way at a time as the device allows, with the
 // schedule's learning rates. changes: "parallel.workers" -> "3", "run.device" -> "cuda" and so on.
-// beside_from, keeps_gradients: PlanRequest's.
+// beside_from, keeps_gradients: PlanRequest's. kind: of all steps; none: Plan::kind_of() of each.
 SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& changes = {},
-                   int64_t beside_from = kUpdateBesideFrom, bool keeps_gradients = false);
+                   int64_t beside_from = kUpdateBesideFrom, bool keeps_gradients = false,
+                   std::optional<StepKind> kind = {});
 
 // A recipe of images that are drawn, with model_text()'s model (tests/support/models.h) of ten classes.
 // `data`: lines under [data].

@@ -96,6 +96,24 @@ for strategy in $("$owt" plan "$work/small.toml" --workers 2 | sed -n '/^strateg
   [ "$sent" = "$planned" ] || wrong "$strategy: three processes sent $sent bytes each, planned $planned"
 done
 
+# Local SGD learns what it does among threads, sends the mean of the plan, and goes on from a checkpoint.
+local_steps=(--set parallel.average_every=2)
+for strategy in dp owt-c; do
+  "$owt" train "$work/small.toml" --workers 3 --threads 3 --parallel "$strategy" "${local_steps[@]}" \
+    --out "$work/local-$strategy" >/dev/null 2>&1
+  processes 3 train "$work/small.toml" --parallel "$strategy" "${local_steps[@]}" --out "$work/local-$strategy-3" \
+    >/dev/null 2>"$work/error.txt" || wrong "local steps of $strategy on 3 processes: $(tail -n 3 "$work/error.txt")"
+  same_losses "$work/local-$strategy" "$work/local-$strategy-3" ||
+    wrong "local steps of $strategy: processes learn something else than threads"
+  processes 3 time "$work/small.toml" --parallel "$strategy" "${local_steps[@]}" --steps 3 --csv "$work/time.csv" \
+    >/dev/null 2>&1 || wrong "owt time of local steps"
+  sent=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "bytes_sent") column = i }
+                  $1 == "transfer" { sum += $column } END { print sum }' "$work/time.csv")
+  planned=$("$owt" plan "$work/small.toml" --workers 3 --parallel "$strategy" "${local_steps[@]}" |
+    sed -n 's/^sent per rank and step *\([0-9]*\) .*/\1/p')
+  [ "$sent" = "$planned" ] || wrong "local steps of $strategy: three processes sent $sent bytes each, planned $planned"
+done
+
 # Grids, and another number of processes from a checkpoint.
 processes 4 train "$work/small.toml" --parallel owt-c --set parallel.model_ranks=2 --steps 3 --out "$work/grid" \
   >/dev/null 2>"$work/grid.err" || wrong "a grid of 2 x 2: $(tail -n 3 "$work/grid.err")"

@@ -111,6 +111,25 @@ TEST(Report, CountsATransferPerStep) {
   EXPECT_LT(transfer.ms, 3);                          // only what the host waited
 }
 
+// A transfer of every third step: a median over the steps would not see it.
+TEST(Report, OfStepsThatRepeatAfterSeveralTakesMeansOverThose) {
+  Profiler profiler;
+  profiler.enable(true);
+  for (int step = 1; step <= 7; ++step) {
+    profiler.begin_step();
+    {
+      const Profiler::Scope scope(&profiler, "averages", Phase::kTransfer);
+      if (step % 3 == 0) profiler.add_transfer(6, 3'000'000);
+    }
+    profiler.end_step();
+  }
+  const TimingReport report = make_report({&profiler, 1}, {}, 64, 3);
+  ASSERT_EQ(report.rows.front().name, "averages");
+  EXPECT_EQ(report.rows.front().transfer_ms, 2);
+  EXPECT_EQ(report.rows.front().bytes_sent, 1'000'000);
+  EXPECT_THAT(report.table(), HasSubstr("over 7 steps of 64 images, by means of 3 in a row\n"));
+}
+
 TEST(Report, LayersThatRanAsOneOpAreOneRow) {
   Profiler profiler;
   profiler.enable(true);

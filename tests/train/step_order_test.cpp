@@ -114,6 +114,8 @@ struct Case {
   int ranks, model_ranks;
   DenseUpdate dense_update;
   bool half_wire;
+  StepKind kind = StepKind::kSynchronous;
+  double average_from = 0;
 };
 
 class StepOrder : public DeviceTest {
@@ -128,6 +130,8 @@ class StepOrder : public DeviceTest {
                                         .on = device(),
                                         .half_wire = c.half_wire,
                                         .model_ranks = c.model_ranks,
+                                        .average_every = c.kind == StepKind::kSynchronous ? 1 : 4,
+                                        .average_from = c.average_from,
                                         .beside_from = 1});
     const std::string what = concat(name_of(c.strategy), ", ", c.ranks, " ranks, groups of ", c.model_ranks);
     run_ranks(
@@ -146,14 +150,14 @@ class StepOrder : public DeviceTest {
           profiler.keep_spans(true);
           profiler.begin_step();
           if (mode == Mode::kTrain)
-            step.train(batch, 0, {0.01, 0.01}, false);
+            step.train(batch, 0, {0.01, 0.01}, false, c.kind);
           else
             step.evaluate(batch);
           profiler.end_step();
           Scopes ran = scopes_of(profiler);
           const auto others = cut_to_first_layers(ran);
-          const auto order =
-              mode == Mode::kTrain ? training(plan, plan.request.step_rows) : evaluation(plan, plan.request.step_rows);
+          const auto order = mode == Mode::kTrain ? training(plan, plan.request.step_rows, c.kind)
+                                                  : evaluation(plan, plan.request.step_rows);
           EXPECT_EQ(text(ran), text(listed(plan, order, others))) << what;
         },
         device());
@@ -176,6 +180,13 @@ TEST_P(StepOrder, IsTheListOnGridsAndWithAnUpdateEveryRound) {
        {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallel})
     for (const DenseUpdate update : {DenseUpdate::kStep, DenseUpdate::kRound})
       expect_the_list({kFewClasses, strategy, 4, 2, update, false}, Mode::kTrain);
+}
+
+TEST_P(StepOrder, IsTheListWhereWeightsAreAveraged) {
+  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtC, Strategy::kOwtD})
+    for (const StepKind kind : {StepKind::kLocal, StepKind::kAveraging})
+      for (const double from : {0.0, 1.0})
+        expect_the_list({kFewClasses, strategy, 3, 0, DenseUpdate::kStep, false, kind, from}, Mode::kTrain);
 }
 
 TEST_P(StepOrder, IsTheListWhereGradientsAreRoundedOnTheirWay) {

@@ -163,7 +163,7 @@ void log_changes(const Job& job, uint64_t asked_seed) {
 void report_times(const Job& job, std::span<const Profiler> ranks, bool print) {
   if (ranks.front().step_ms().empty()) return;
   const int64_t rows = std::min(job.plan.request.step_rows, job.train->size());  // an epoch has no more
-  const TimingReport report = make_report(ranks, layer_facts(job.plan, rows), rows);
+  const TimingReport report = make_report(ranks, layer_facts(job.plan, rows), rows, job.plan.period());
   if (print) std::cout << report.table() << std::flush;
   write_file_atomically(job.run_folder + "/timing.csv", report.csv());
 }

@@ -69,10 +69,10 @@ double time_all(int64_t steps, TimedSteps& timed) {
 }
 
 // Runs steps with the profiler on, and returns the milliseconds of a step without it where that differs: on a GPU.
-double time_rank(const Settings& settings, const Plan& plan, const TimeOptions& options, Worker& worker) {
-  TimedSteps timed(settings, plan, options.evaluation, worker);
-  time_each(options.steps, timed, worker.profiler);
-  return plan.request.on.device == Device::kCpu ? 0 : time_all(options.steps, timed);
+double time_rank(const Settings& settings, const Plan& plan, bool evaluation, int64_t steps, Worker& worker) {
+  TimedSteps timed(settings, plan, evaluation, worker);
+  time_each(steps, timed, worker.profiler);
+  return plan.request.on.device == Device::kCpu ? 0 : time_all(steps, timed);
 }
 
 // The peak of the calling rank's threads, while the other ranks of this host find theirs; unknown of a GPU.
@@ -95,6 +95,7 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   if (!shares.empty()) log_info("{}", shares);
   settle_strategy(settings, session);
   Plan plan = settings.plan_to_run();
+  const int64_t period = plan.period(), steps = (options.steps + period - 1) / period * period;
   plan.request.keeps_gradients = options.keeps_gradients;
   log_device(settings);
   std::vector<Profiler> profilers(static_cast<size_t>(plan.ranks()));
@@ -103,7 +104,7 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   session.run(plan.ranks(), [&](Communicator& comm) {
     auto worker = std::make_unique<Worker>(settings, plan, comm);
     worker->profiler.keep_spans(!options.trace.empty());
-    const double ms = time_rank(settings, plan, options, *worker);
+    const double ms = time_rank(settings, plan, options.evaluation, steps, *worker);
     profilers[static_cast<size_t>(comm.rank())] = std::move(worker->profiler);
     worker.reset();  // what finds the peak takes its memory
     const Peak of_rank = peak_of_rank(plan);
@@ -114,7 +115,7 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   if (launch().rank != 0) return {};
   const int64_t rows = plan.request.step_rows;
   const Mode mode = options.evaluation ? Mode::kEval : Mode::kTrain;
-  TimeOutcome outcome{make_report(profilers, layer_facts(plan, rows, mode), rows), ""};
+  TimeOutcome outcome{make_report(profilers, layer_facts(plan, rows, mode), rows, period), ""};
   outcome.report.peak = peak;
   outcome.report.untimed_ms = untimed_ms;
   if (!options.trace.empty()) outcome.trace = trace_json(profilers);

@@ -1,0 +1,72 @@
+#include "src/parallel/weight_average.h"
+
+#include "src/core/conversions.h"
+#include "src/core/dispatch.h"
+#include "src/core/threads.h"
+
+namespace owt {
+
+// Weights must not be rounded on their way: what a step changes may be less than bf16 can tell.
+WeightAverage::WeightAverage(const Plan& plan, const WeightSync::LayerOf& layer_of, Communicator& comm)
+    : comm_(comm.unrounded()) {
+  OWT_CHECK(plan.averages());
+  for (const Bucket& bucket : plan.buckets) groups_.push_back(group_of(plan, bucket, layer_of));
+}
+
+WeightAverage::Group WeightAverage::group_of(const Plan& plan, const Bucket& bucket,
+                                             const WeightSync::LayerOf& layer_of) {
+  Group group;
+  group.all = Tensor({plan.averaged_elements(bucket)}, DType::kF32, plan.request.on.device);
+  group.all.zero();  // what lies between them travels too
+  for (const int64_t layer : bucket.layers)
+    for (Param* param : layer_of(layer).params())
+      if (bucket.holds(param->role)) group.params.push_back(param);
+  int64_t used = 0;
+  const auto place = [&](const Shape& shape) {
+    OWT_CHECK(used + shape.elements() <= group.all.elements());
+    Tensor placed = group.all.part(used, shape);
+    used += aligned_elements(shape.elements());
+    return placed;
+  };
+  for (Param* param : group.params) {
+    Tensor value = place(param->shape());
+    if (param->value.defined()) value.copy_from(param->value);
+    param->value = value;
+  }
+  for (const Param* param : group.params)
+    if (param->role == ParamRole::kTrained) velocities_[param] = place(param->shape());
+  return group;
+}
+
+Tensor WeightAverage::velocity(const Param& param) const {
+  const auto found = velocities_.find(&param);
+  return found == velocities_.end() ? Tensor() : found->second;
+}
+
+void WeightAverage::start(int bucket, const Tensor& share, const Stream& stream) {
+  Group& at = group(bucket);
+  dispatch(stream.device(), [&](auto tag) { scale(tag, at.all, share, stream); });
+  at.arrived = comm_.all_reduce(at.all, stream.record());
+}
+
+void WeightAverage::wait(int bucket, const Stream& stream) {
+  Group& at = group(bucket);
+  stream.wait(at.arrived);
+  for (Param* param : at.params) {
+    ++param->version;
+    if (!param->copy16.defined()) continue;
+    dispatch(stream.device(), [&](auto tag) { round_to_bf16(tag, param->value, param->copy16, stream); });
+  }
+}
+
+void scale(Cpu, Tensor& values, const Tensor& factor, const Stream&) {
+  constexpr int64_t kElementsOfAThread = 1 << 15;
+  const double by = *factor.data<double>();
+  float* const value = values.data();
+  parallel_for(values.elements(), kElementsOfAThread, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) value[i] = static_cast<float>(value[i] * by);
+  });
+}
+
+}  // namespace owt
