@@ -6,7 +6,9 @@
 
 #include "src/comm/threads.h"
 #include "src/parallel/memory_need.h"
+#include "src/train/files/safetensors.h"
 #include "src/train/made_up_batch.h"
+#include "src/train/signals.h"
 #include "src/train/worker.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
@@ -224,6 +226,26 @@ TEST_F(LocalRun, GoesOnBitForBitFromEveryCheckpoint) {
       for (const auto& [number, loss] : losses(path(out))) EXPECT_EQ(loss, losses(path(whole)).at(number));
     }
   }
+}
+
+// After the first step the average is what a synchronous step gives.
+TEST_F(LocalRun, StoppedBySignalAveragesBeforeItsCheckpoint) {
+  const Overrides until = merged(kEveryStepLogged, {{"schedule.max_steps", "1"}});
+  run("dp", merged(until, on_ranks("dp", "3")));
+  const Overrides local = merged(kEveryStepLogged, on_ranks("dp", "3", {{"parallel.average_every", "100"}}));
+  request_stop(true);
+  EXPECT_FALSE(run("local", local).finished);
+  request_stop(false);
+  for (const bool optimizer : {false, true}) {
+    SafetensorsReader dp(optimizer ? optimizer_of("dp") : weights_of("dp"));
+    SafetensorsReader stopped(optimizer ? optimizer_of("local") : weights_of("local"));
+    ASSERT_EQ(dp.entries().size(), stopped.entries().size());
+    for (const auto& entry : dp.entries()) {
+      const Tensor a = dp.read(entry.name), b = stopped.read(entry.name);
+      for (int64_t i = 0; i < a.elements(); ++i) ASSERT_NEAR(a.data()[i], b.data()[i], 1e-6) << entry.name;
+    }
+  }
+  EXPECT_TRUE(run("local", local, "auto").finished);
 }
 
 TEST_F(LocalRun, GoesOnOnOneWorkerAndUnderAnotherStrategy) {
