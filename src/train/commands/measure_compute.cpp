@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <optional>
 
 #include "src/comm/on_host.h"
@@ -28,6 +29,7 @@ struct HowLong {
 constexpr HowLong kForTimes{3, 9, 2};
 // A rank that is done earlier would leave its cores to others, so all of them go on for as long.
 constexpr HowLong kForSpeeds{3, 10000, 1.5};
+constexpr int kMeans = 9;
 
 using SteadyClock = std::chrono::steady_clock;
 
@@ -39,7 +41,7 @@ PlanRequest alone(const Settings& settings, int64_t rows) {
   return request;
 }
 
-TimingReport time_alone(
+Profiler time_alone(
     const Settings& settings, const Plan& plan, const HowLong& how_long,
     const std::function<void()>& wait_for_others = [] {}) {
   const auto solo = make_solo_communicator(plan.request.on.device);
@@ -60,7 +62,7 @@ TimingReport time_alone(
     step.train(batch, i, kRates, false);
     profiler.end_step();
   }
-  return make_report({&profiler, 1}, layer_facts(plan, plan.request.step_rows), plan.request.step_rows);
+  return std::move(profiler);
 }
 
 // Every number in the samples that was measured.
@@ -106,7 +108,8 @@ ComputeSamples measure_compute(const Settings& settings, Communicator& together,
   ComputeSamples samples;
   for (const int64_t count : rows) {
     const Plan plan = make_plan(settings.model, alone(settings, count));
-    add_samples(time_alone(settings, plan, kForTimes).rows, plan, samples);
+    const Profiler profiler = time_alone(settings, plan, kForTimes);
+    add_samples(make_report({&profiler, 1}, layer_facts(plan, count), count).rows, plan, samples);
   }
   take_mean(samples, together, settings.compute().device);
   samples.source =
@@ -114,15 +117,28 @@ ComputeSamples measure_compute(const Settings& settings, Communicator& together,
   return samples;
 }
 
+double median_of_means(std::span<const double> values) {
+  const auto count = std::ssize(values);
+  const int parts = static_cast<int>(std::min<int64_t>(count, kMeans));
+  std::vector<double> means;
+  for (int i = 0; i < parts; ++i) {
+    const Slice part = split(count, parts, i);
+    means.push_back(std::accumulate(values.begin() + part.begin, values.begin() + part.end, 0.0) /
+                    static_cast<double>(part.size()));
+  }
+  return median(means);
+}
+
 double seconds_alone(const Settings& settings, Communicator& together, int64_t rows) {
   const Plan plan = make_plan(settings.model, alone(settings, rows));
   const Device device = settings.compute().device;
-  const TimingReport report =
+  const Profiler profiler =
       time_alone(settings, plan, kForSpeeds, [&] { on_host::sum(together, std::vector{0.0}, device); });
-  double ms = 0;
-  for (const TimingRow& row : report.rows)
-    if (row.kind == TimingRow::Kind::kLayer) ms += row.forward_ms + row.backward_ms;
-  return ms / 1e3;
+  std::vector<double> of_steps(profiler.step_ms().size());
+  for (const Profiler::Row& row : profiler.rows())
+    if (row.phase == Phase::kForward || row.phase == Phase::kBackward)
+      std::transform(row.ms.begin(), row.ms.end(), of_steps.begin(), of_steps.begin(), std::plus());
+  return median_of_means(of_steps) / 1e3;
 }
 
 void add_samples(std::span<const TimingRow> rows, const Plan& plan, ComputeSamples& samples) {

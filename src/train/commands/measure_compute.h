@@ -16,8 +16,12 @@ namespace owt {
 // with the threads they will have: each works for itself at the same time as the others, and all get the mean over the
 // ranks. Two numbers of rows or more tell what does not grow with the rows.
 ComputeSamples measure_compute(const Settings& settings, Communicator& together, std::span<const int64_t> rows);
+// The median of the means of nine parts of the values, as long as can be. Where a processor is shared or has a limit, a
+// worker stands still now and then, so that most of its steps take as long as ever, and their median does too. A stop
+// that does not come again counts for nothing.
+double median_of_means(std::span<const double> values);
 // Collective: the seconds that forward and backward of a step of so many rows of the whole model take the calling rank,
-// in the median, while the other ranks do the same for about as long.
+// as median_of_means() says, while the other ranks do the same for about as long.
 double seconds_alone(const Settings& settings, Communicator& together, int64_t rows);
 // Collective: of every time in the samples, the mean over the ranks takes its place.
 void take_mean(ComputeSamples& samples, Communicator& together, Device device);

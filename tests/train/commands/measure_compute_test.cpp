@@ -237,5 +237,14 @@ TEST(AddSamples, FusedLayersAndTheCommonUpdateAreSharedOut) {
   EXPECT_EQ(again.rest_s, 0);
 }
 
+// Every fifth step stands still, and once the machine does.
+TEST(MedianOfMeans, CountsStopsThatComeAgainAndNoOther) {
+  std::vector<double> steps;
+  for (int i = 0; i < 90; ++i) steps.push_back(i % 5 == 4 ? 6 : 1);
+  steps[17] = 1000;
+  EXPECT_EQ(median_of_means(steps), 2);
+  EXPECT_EQ(median_of_means(std::vector<double>{3, 1, 20}), 3);
+}
+
 }  // namespace
 }  // namespace owt
