@@ -29,7 +29,7 @@ void DenseTape::add_moves(const Plan& plan) {
     }
     if (!stage.scatter) continue;
     moves_[last.output] = {&*stage.scatter, Way::kReduce};
-    moves_[last.output_gradient] = {&*stage.scatter, Way::kGather};
+    if (last.output_gradient != kNoTransfer) moves_[last.output_gradient] = {&*stage.scatter, Way::kGather};
   }
   if (logits_) moves_[plan.of_step.logits] = {&*logits_, Way::kGather};
 }
@@ -54,7 +54,7 @@ void DenseTape::forward(const Pass& pass, int64_t layer) {
 
 void DenseTape::begin_backward(const Tensor& dlogits, Tensor* dx, const Stream& stream) {
   dx_ = dx;
-  at_ = logits_ ? &logits_->take(dlogits, stream) : &dlogits;
+  at_ = logits_ && !stages_.back().scatter ? &logits_->take(dlogits, stream) : &dlogits;
 }
 
 void DenseTape::backward_data(const Pass& pass, int64_t layer) {

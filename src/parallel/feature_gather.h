@@ -25,6 +25,7 @@ class FeatureGather {
   // reduce. One of them at a time is under way.
   void start_gather(const Tensor& mine, const Stream& stream);
   const Tensor& finish_gather(const Stream& stream);
+  const Tensor& gathered() const { return whole_; }  // where finish_gather() brings it
   // rows x all -> rows x parts[rank], valid until the next reduce or take.
   void start_reduce(const Tensor& summand, const Stream& stream);
   const Tensor& finish_reduce(const Stream& stream);

@@ -61,8 +61,7 @@ class Holdings {
     if (there_.emplace(thing, number).second) bytes_ += bytes;
   }
 
-  // Behind a move of features a stage has its input's gradient; at the boundary the gradient of the rank's own rows
-  // comes home.
+  // Behind a move of features a stage has its input's gradient.
   void add_stage(int64_t begin, int64_t rows) {
     if (begin > 0 && !plan_.begins_stage(begin)) return;
     int64_t end = begin + 1;
@@ -74,7 +73,14 @@ class Holdings {
     if (begin > plan_.boundary) elements += plan_.input_of(begin, 0).elements();
     for (int64_t i = begin; i < end; ++i) scratch_ = std::max(scratch_, rows * plan_.layer(i).scratch_bytes);
     hold(&first, rows, size_ * rows * elements);
-    if (begin == plan_.boundary) hold(&first.in, 0, size_ * own_rows_ * first.in.elements());
+    if (begin == plan_.boundary) hold(&first.in, 0, size_ * own_rows_ * home_elements());
+  }
+
+  // At the boundary the gradient of the rank's own rows comes home. Of rows that all ranks have, each may work on its
+  // columns, which have a gradient and are brought together.
+  int64_t home_elements() const {
+    if (seam().transfers.input != kNoTransfer || !seam().by_inputs()) return seam().in.elements();
+    return seam().inputs.front().size() + gather_elements(seam().inputs);
   }
 
   // The gradient of the logits, and the logits or their statistics (rank_loss.h) brought together, for a row.

@@ -8,18 +8,35 @@
 namespace owt {
 namespace {
 
-// Whether bringing a dense layer's whole input together sends more than summing its outputs, under owt-d. At the
-// boundary the input comes by rows, so that summing needs an all_to_all besides, of 1 / ranks of the whole.
-bool sends_less_by_inputs(const Plan& plan, int64_t layer, Layout input) {
-  if (!facts_of(plan.request.strategy).by_inputs) return false;
+// Whether what goes into a dense layer can come as columns of all rows, or be taken from rows that are there.
+bool can_split_inputs(const Plan& plan, int64_t layer, Layout input) {
+  const StrategyFacts& facts = facts_of(plan.request.strategy);
+  if (layer == plan.boundary) return facts.shares_rows || facts.rounds == Rounds::kAllRows;
+  return input == Layout::kFeature;
+}
+
+// Whether bringing a dense layer's whole input together, and summing its gradient, sends more than summing its outputs
+// and bringing their gradient together. At the boundary the input comes by rows, so that summing outputs needs an
+// all_to_all besides, of 1 / ranks of the whole. Where all ranks have the rows, only the gradient of the input travels
+// there, if anybody wants it: summed, as twice of it, or each rank's columns of it.
+bool sends_less_by_inputs(const Plan& plan, int64_t layer) {
   const LayerPlan& at = plan.layer(layer);
   const int64_t in = at.in.elements(), out = at.out.elements();
-  if (layer == plan.boundary) return in / plan.model_ranks + out < in;
-  return input == Layout::kFeature && out < in;
+  if (layer != plan.boundary) return out < in;
+  if (facts_of(plan.request.strategy).shares_rows) return plan.front_learns && 2 * out < in;
+  return in / plan.model_ranks + out < in;
+}
+
+bool splits_inputs(const Plan& plan, int64_t layer, Layout input) {
+  DenseSplit split = plan.request.split;
+  if (split == DenseSplit::kOfStrategy)
+    split = facts_of(plan.request.strategy).by_inputs ? DenseSplit::kLess : DenseSplit::kColumns;
+  if (split == DenseSplit::kColumns || !can_split_inputs(plan, layer, input)) return false;
+  return split == DenseSplit::kRows || sends_less_by_inputs(plan, layer);
 }
 
 // Layouts of the layers behind the boundary: a dense layer has columns of all rows, or sums over its part of the inputs
-// where the strategy splits by inputs; layers that work on columns keep them; before others the columns are gathered.
+// where it is split by inputs; layers that work on columns keep them; before others the columns are gathered.
 void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   Layout layout = Layout::kReplicated;
   std::vector<Slice> parts;
@@ -31,7 +48,7 @@ void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   for (int64_t i = plan.boundary; i < static_cast<int64_t>(layers.size()); ++i) {
     LayerPlan& at = plan.layer(i);
     const Columns columns = layers[static_cast<size_t>(i)]->columns();
-    if (columns == Columns::kSplits && sends_less_by_inputs(plan, i, layout)) at.inputs = slices(at.in.elements());
+    if (columns == Columns::kSplits && splits_inputs(plan, i, layout)) at.inputs = slices(at.in.elements());
     at.gather_before = layout == Layout::kFeature && columns != Columns::kKeeps && !at.by_inputs();
     if (columns == Columns::kSplits) {
       layout = Layout::kFeature;
@@ -126,6 +143,20 @@ int64_t LayerPlan::inner_elements() const {
   int64_t elements = 0;
   for (const LayerPlan& each : inner) elements += each.inner_elements() + (each.in_place ? 0 : each.out.elements());
   return elements;
+}
+
+const char* name_of(DenseSplit split) {
+  switch (split) {
+    case DenseSplit::kOfStrategy:
+      return "strategy";
+    case DenseSplit::kColumns:
+      return "columns";
+    case DenseSplit::kRows:
+      return "rows";
+    case DenseSplit::kLess:
+      return "less";
+  }
+  return "";
 }
 
 const char* name_of(Group group) {

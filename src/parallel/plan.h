@@ -35,6 +35,15 @@ enum class StepKind {
   kAveraging     // the same, and then weights and velocities are averaged
 };
 
+// Which part of a dense layer's work a rank has, where the layer is split.
+enum class DenseSplit {
+  kOfStrategy,  // what the strategy does: the one that sends less under owt-d, columns under all others
+  kColumns,     // some of the outputs, from all inputs
+  kRows,        // summands of all outputs, from some of the inputs
+  kLess,        // for each layer the one of the two that sends less
+};
+const char* name_of(DenseSplit split);  // as parallel.split says it
+
 // The ranks that take part in a transfer.
 enum class Group {
   kWorld,     // all
@@ -66,7 +75,8 @@ struct LayerPlan {
   Shape in, out;             // of one row, whole
   Layout layout;             // of the output
   std::vector<Slice> parts;  // kFeature: the output features of each rank of a model group
-  // Split by input features (owt-d): those of each rank of a model group. The outputs are summands of kFeature ones.
+  // Split by input features (DenseSplit): those of each rank of a model group. The outputs are summands of kFeature
+  // ones.
   std::vector<Slice> inputs;
   bool gather_before = false;       // the input is gathered: kFeature -> kReplicated
   bool in_place = false;            // the output takes the place of the input
@@ -142,6 +152,8 @@ struct PlanRequest {
   // SGD (Lin et al. 2020): before this epoch all steps are synchronous all the same.
   int average_every = 1;
   double average_from = 0;
+  // kRows and kLess: a first dense layer to which the rows come in several rounds, whole, is split by columns.
+  DenseSplit split = DenseSplit::kOfStrategy;
   int64_t beside_from = kUpdateBesideFrom;
   bool keeps_gradients = false;  // no weights are updated at once
   bool whole_logits = false;     // the loss sees whole rows of logits, whatever travels for that

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/parallel/column_exchange.h"
+#include "src/parallel/feature_gather.h"
 
 namespace owt {
 namespace {
@@ -42,6 +43,28 @@ class ReplicatedRows : public Seam {
   Communicator& comm_;
   Tensor mine_;
   Event summed_;
+};
+
+// All ranks of the group have the same rows, and each takes its columns of them.
+class ReplicatedColumns : public Seam {
+ public:
+  explicit ReplicatedColumns(const Crossing& over)
+      : Seam(Tensor()),
+        columns_(over.first.inputs, over.own_rows, over.on, over.comm),
+        gradient_({over.own_rows, over.first.inputs.at(static_cast<size_t>(over.comm.rank())).size()},
+                  activation_type(over.on.precision), over.on.device) {
+    home_ = columns_.gathered().reshaped(over.first.in.batch_of(over.own_rows));
+  }
+
+  void start(int, const Tensor& mine, const Stream& stream) override { batch_ = columns_.take(mine, stream); }
+  Tensor wait(int, const Stream&) override { return batch_; }
+  Tensor gradient(int) override { return gradient_; }
+  void start_back(int, const Stream& stream) override { columns_.start_gather(gradient_, stream); }
+  void wait_back(int, const Stream& stream) override { columns_.finish_gather(stream); }
+
+ private:
+  FeatureGather columns_;
+  Tensor batch_, gradient_;  // rows x my columns
 };
 
 // Rounds with a place each, which the next but one takes again.
@@ -192,6 +215,7 @@ std::unique_ptr<Seam> make_seam(const Plan& plan, int64_t step_rows, int rank, C
   const LayerPlan& first = plan.layer(plan.boundary);
   const Crossing over{first, rows.rounds(rank), rows.of(rank).size(), plan.request.on, comm};
   const TransferId there = first.transfers.input;
+  if (there == kNoTransfer && first.by_inputs()) return std::make_unique<ReplicatedColumns>(over);
   if (there == kNoTransfer) return std::make_unique<ReplicatedRows>(over);
   switch (plan.transfer(there).collective) {
     case Collective::kBroadcast:

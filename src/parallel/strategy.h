@@ -27,7 +27,7 @@ struct StrategyFacts {
   Rounds rounds = Rounds::kOwnRows;
   bool splits_dense = false;   // dense layers are split over the ranks of a model group
   bool shares_rows = false;    // all ranks of a model group have the same rows
-  bool by_inputs = false;      // a dense layer is split by inputs where that sends less
+  bool by_inputs = false;      // a dense layer is split by inputs where that sends less (DenseSplit::kOfStrategy)
   bool shares_update = false;  // each rank updates a share of the weights that all have
   // Ranks may update their copies of the weights before the boundary each by itself, and average them every so many
   // steps (PlanRequest::average_every): the order ends with average_front().

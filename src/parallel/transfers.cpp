@@ -79,7 +79,9 @@ class TransferList {
       add(first.transfers.input, first.name + " input", there, Group::kModel, Layout::kBatch, to, bytes);
       home(back, of_gradient, Layout::kBatch, bytes);
     };
-    if (facts.shares_rows)
+    if (facts.shares_rows && first.by_inputs())
+      home(Collective::kAllGather, Layout::kFeature, Layout::kReplicated, columns_bytes(first.inputs, most_rows_));
+    else if (facts.shares_rows)
       home(Collective::kAllReduce, Layout::kPartial, Layout::kReplicated, most_rows_ * row_bytes);
     else if (facts.rounds == Rounds::kOneRanks)
       cross(Collective::kBroadcast, Collective::kReduce, Layout::kReplicated, Layout::kPartial, round.rows * row_bytes);
@@ -91,7 +93,8 @@ class TransferList {
             plan_.model_ranks * round.longest * row_bytes);
   }
 
-  // The moves of features around a layer (feature_gather.h): columns are gathered, and summands are scattered.
+  // The moves of features around a layer (feature_gather.h): columns are gathered, and summands are scattered. Where
+  // the loss sees whole logits, all ranks have the whole of their gradient.
   void add_moves(int64_t i, int64_t rows) {
     LayerPlan& at = plan_.layer(i);
     const auto gather = [&](TransferId& id, const char* what, int64_t bytes) {
@@ -102,7 +105,8 @@ class TransferList {
     };
     if (at.by_inputs()) {
       scatter(at.transfers.output, " output", columns_bytes(at.parts, rows));
-      gather(at.transfers.output_gradient, " output gradient", columns_bytes(at.parts, rows));
+      if (i + 1 < std::ssize(plan_.layers) || plan_.sharded_loss)
+        gather(at.transfers.output_gradient, " output gradient", columns_bytes(at.parts, rows));
     }
     if (!at.gather_before) return;
     const int64_t bytes = columns_bytes(plan_.layer(i - 1).parts, rows);

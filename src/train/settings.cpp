@@ -1,5 +1,6 @@
 #include "src/train/settings.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <optional>
@@ -98,6 +99,14 @@ std::vector<double> read_shares(Config& config, const ParallelSettings& parallel
   return of_workers;
 }
 
+DenseSplit read_split(Config& config) {
+  std::vector<std::string> names;
+  constexpr DenseSplit kAll[] = {DenseSplit::kOfStrategy, DenseSplit::kColumns, DenseSplit::kRows, DenseSplit::kLess};
+  for (const DenseSplit split : kAll) names.emplace_back(name_of(split));
+  const std::string name = config.word("split", names.front(), names);
+  return *std::find_if(std::begin(kAll), std::end(kAll), [&](DenseSplit split) { return name == name_of(split); });
+}
+
 ParallelSettings read_parallel(Config config) {
   ParallelSettings parallel;
   parallel.workers = static_cast<int>(config.integer("workers", 1, {.low = 1, .high = 4096}));
@@ -109,6 +118,7 @@ ParallelSettings read_parallel(Config config) {
   parallel.dense_update =
       config.word("dense_update", "step", {"step", "round"}) == "step" ? DenseUpdate::kStep : DenseUpdate::kRound;
   parallel.model_ranks = static_cast<int>(config.integer("model_ranks", 0, {.low = 0, .high = 4096}));
+  parallel.split = read_split(config);
   if (parallel.automatic && parallel.dense_update == DenseUpdate::kRound)
     config.error("strategy",
                  "'auto' and dense_update = \"round\" do not go together: with an update every round the "
@@ -209,6 +219,7 @@ int64_t Settings::step_rows() const {
 PlanRequest Settings::plan_request() const {
   PlanRequest request{parallel.workers, parallel.strategy, parallel.dense_update, step_rows(), parallel.bucket_bytes};
   request.model_ranks = parallel.model_ranks;
+  request.split = parallel.split;
   request.half_wire = parallel.half_wire;
   request.shares = parallel.shares;
   request.speeds = parallel.speeds;

@@ -37,10 +37,11 @@ struct ParallelSettings {
   Strategy strategy = kDefaultStrategy;
   bool automatic = false;  // "auto": see auto_strategy.h; until that is settled, `strategy` stands in
   DenseUpdate dense_update = DenseUpdate::kStep;
-  int model_ranks = 0;            // workers that share one copy of the split layers; 0: all
-  std::vector<double> shares;     // PlanRequest's; empty: as many rows for each worker
-  bool measure_shares = false;    // "measured": see measured_shares.h; until that is settled, `shares` are empty
-  std::vector<double> speeds;     // PlanRequest's, once they are known
+  int model_ranks = 0;          // workers that share one copy of the split layers; 0: all
+  std::vector<double> shares;   // PlanRequest's; empty: as many rows for each worker
+  bool measure_shares = false;  // "measured": see measured_shares.h; until that is settled, `shares` are empty
+  std::vector<double> speeds;   // PlanRequest's, once they are known
+  DenseSplit split = DenseSplit::kOfStrategy;
   std::string scale_lr = "none";  // none | linear | sqrt: how the rate grows with the number of ranks
   int average_every = 1;          // steps of which one averages the weights (PlanRequest); 1: every step sums gradients
   double average_from = 0;        // epochs of steps that sum gradients before that

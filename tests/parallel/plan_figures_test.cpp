@@ -71,13 +71,18 @@ struct Reference {
     for (int64_t i = 0; i < first; ++i) learns = learns || !at(i).params.empty();
   }
 
+  bool is_d() const { return q.strategy == Strategy::kOwtD; }
   bool is_zero() const { return q.strategy == Strategy::kDataParallelZero; }
   const LayerPlan& at(int64_t i) const { return plan.layer(i); }
   int64_t in(int64_t i) const { return at(i).in.elements(); }
   int64_t out(int64_t i) const { return at(i).out.elements(); }
   bool dense(int64_t i) const { return at(i).type == "dense"; }
   bool by_inputs(int64_t i) const {
-    if (q.strategy != Strategy::kOwtD || i < first || !dense(i)) return false;
+    const bool less = q.split == DenseSplit::kLess || (q.split == DenseSplit::kOfStrategy && is_d());
+    const bool in_rounds = q.strategy == Strategy::kOwtB || q.strategy == Strategy::kOwtC;
+    if ((!less && q.split != DenseSplit::kRows) || i < first || !dense(i) || (in_rounds && i == first)) return false;
+    if (!less) return true;
+    if (mp && i == first) return learns && 2 * out(i) < in(i);
     return i == first ? in(i) / m + out(i) < in(i) : out(i) < in(i);
   }
 
@@ -136,17 +141,19 @@ struct Reference {
 
   int64_t boundary_bytes(size_t round, int64_t size) const {
     const int64_t rows = rounds[round], ways = learns ? 2 : 1;
+    if (mp && by_inputs(first)) return learns ? sent(1, m * up(in(first), m) * most * size, m) : 0;
     if (mp) return learns ? sent(2, most * in(first)*size, m) : 0;
     if (q.strategy == Strategy::kOwtB) return ways * sent(1, rows * in(first)*size, m);
     return ways * sent(1, longest[round] * m * (by_inputs(first) ? up(in(first), m) : in(first)) * size, m);
   }
   int64_t gather_bytes(int64_t rows, int64_t size) const {
     int64_t bytes = 0;
+    const int64_t logits = up(out(count - 1), m) * size, statistics = 10 * 4;  // of a row and rank
     for (int64_t i = first; i < count; ++i) {
-      if (by_inputs(i)) bytes += 2 * sent(1, m * up(out(i), m) * rows * size, m);
+      const int ways = i + 1 == count && logits <= statistics ? 1 : 2;  // the whole gradient is there
+      if (by_inputs(i)) bytes += ways * sent(1, m * up(out(i), m) * rows * size, m);
       if (dense(i) && !by_inputs(i) && i > first) bytes += 2 * sent(1, m * up(in(i), m) * rows * size, m);
     }
-    const int64_t logits = up(out(count - 1), m) * size, statistics = 10 * 4;  // of a row and rank
     return bytes + sent(1, m * rows * std::min(logits, statistics), m);
   }
   int64_t update_bytes() const {
@@ -200,8 +207,10 @@ struct Reference {
     return outputs + 2 * largest + deepest;
   }
   bool gathers(int64_t i) const { return dense(i) && !by_inputs(i) && i > first; }
-  // The outputs of a layer brought together or taken apart.
-  int64_t moved(int64_t i) const { return out(i) + up(out(i), m) * (m + (out(i) % m == 0 ? 1 : 2)); }
+  // So many columns brought together or taken apart: the outputs of a layer, or what all ranks have at the boundary.
+  int64_t moved_columns(int64_t n) const { return n + up(n, m) * (m + (n % m == 0 ? 1 : 2)); }
+  int64_t moved(int64_t i) const { return moved_columns(out(i)); }
+  int64_t home() const { return mp && by_inputs(first) ? up(in(first), m) + moved_columns(in(first)) : in(first); }
   // What the split layers hold for a row of a round.
   int64_t behind() const {
     int64_t elements = 0;
@@ -228,7 +237,7 @@ struct Reference {
     const int64_t size = q.on.precision == Precision::kBf16 ? 2 : 4, last = count - 1;
     const bool sharded = m > 1 && 10 * 4 < up(out(last), m) * std::min(gradient_size(), size);
     int64_t bytes = size * most * (in(0) + held(0, first));
-    if (m > 1) bytes += size * (in(first)*most + at_boundary());
+    if (m > 1) bytes += size * (home() * most + at_boundary());
     if (m > 1 && !mp) bytes += 4 * ((m + 1) * most + *std::max_element(rounds.begin(), rounds.end()));
     for (const int64_t rows : std::set<int64_t>(rounds.begin(), rounds.end())) {
       if (m > 1) bytes += size * rows * behind();
@@ -282,11 +291,16 @@ void for_every_plan(const Check& check) {
     for (const Strategy strategy : all_strategies())
       for (const auto& [ranks, model_ranks] : {std::pair(1, 0), {2, 0}, {3, 0}, {5, 0}, {8, 0}, {4, 2}, {6, 3}})
         for (const int64_t rows : {8, 13, 26})
-          for (const bool second : {false, true}) {
+          for (const auto& [second, split] : {std::pair(false, DenseSplit::kOfStrategy),
+                                              {true, DenseSplit::kOfStrategy},
+                                              {false, DenseSplit::kLess},
+                                              {true, DenseSplit::kRows},
+                                              {false, DenseSplit::kColumns}}) {
             PlanRequest request{.ranks = ranks, .strategy = strategy, .step_rows = rows, .bucket_bytes = 1};
             request.model_ranks = model_ranks;
             request.dense_update = second ? DenseUpdate::kRound : DenseUpdate::kStep;
             request.half_wire = second;
+            request.split = split;
             if (second != (rows == 13)) request.on.precision = Precision::kBf16;
             const Plan plan = make_plan(model, request);
             SCOPED_TRACE(plan.table());

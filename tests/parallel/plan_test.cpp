@@ -76,14 +76,65 @@ layer = [
   const Plan plan = plan_of(model, {.ranks = 4, .strategy = Strategy::kOwtD, .step_rows = 10});
   EXPECT_EQ(transfer(plan, "fc1 input").bytes, 3 * (3 * 5 * 4));
   EXPECT_EQ(transfer(plan, "fc1 output").bytes, 3 * (10 * 2 * 4));
-  EXPECT_EQ(transfer(plan, "fc2 output gradient").bytes, 3 * (10 * 2 * 4));
+  EXPECT_EQ(transfer(plan, "fc1 output gradient").bytes, 3 * (10 * 2 * 4));
+  EXPECT_EQ(transfer(plan, "fc2 output").bytes, 3 * (10 * 2 * 4));
   EXPECT_EQ(transfer(plan, "logits").bytes, 3 * (10 * 2 * 4));  // less than ten statistics
+  EXPECT_EQ(layer(plan, "fc2").transfers.output_gradient, kNoTransfer) << "all ranks have the whole of it";
   EXPECT_FALSE(plan.sharded_loss);
   EXPECT_EQ(plan.loss_layout(), Layout::kReplicated);
   EXPECT_EQ(layer(plan, "fc1").most_elements({7, 5, 4, 1}), 7 * 5);
   EXPECT_EQ(layer(plan, "fc1").most_elements({7}), 7);
   EXPECT_EQ(layer(plan, "fc2").most_elements({5, 7}), 5 * 2);
   EXPECT_THAT(plan.table(), HasSubstr("in 1-2 of 7"));
+}
+
+std::string split_of(Strategy strategy, DenseSplit split) {
+  const Plan plan = plan_of(R"(
+name = "narrow"
+input = [1, 6, 4]
+classes = 16
+layer = [
+  { name = "bn", type = "batch_norm" },
+  { name = "fc1", type = "dense", out = 8 },
+  { name = "relu1", type = "relu" },
+  { name = "fc2", type = "dense", out = 4 },
+  { name = "fc3", type = "dense", out = 16 },
+]
+)",
+                            {.ranks = 2, .strategy = strategy, .step_rows = 8, .split = split});
+  std::string text;
+  for (const char* name : {"fc1", "fc2", "fc3"}) text += layer(plan, name).by_inputs() ? 'r' : 'c';
+  return text;
+}
+
+// To two ranks of owt-b and owt-c whole rows come in two rounds; under mp the rows are there, and 2 x 8 is less than
+// 24.
+TEST(Plan, DenseLayersAreSplitAsTheRequestSays) {
+  for (const Strategy strategy :
+       {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallel}) {
+    SCOPED_TRACE(name_of(strategy));
+    const bool in_rounds = strategy == Strategy::kOwtB || strategy == Strategy::kOwtC;
+    EXPECT_EQ(split_of(strategy, DenseSplit::kColumns), "ccc");
+    EXPECT_EQ(split_of(strategy, DenseSplit::kRows), in_rounds ? "crr" : "rrr");
+    EXPECT_EQ(split_of(strategy, DenseSplit::kLess), in_rounds ? "crc" : "rrc");
+    EXPECT_EQ(split_of(strategy, DenseSplit::kOfStrategy), strategy == Strategy::kOwtD ? "rrc" : "ccc");
+  }
+}
+
+TEST(Plan, UnderMpTheWayHomeOfColumnsIsShorterThanThatOfSummands) {
+  const char* const model = R"(
+name = "wide"
+input = [1, 6, 4]
+classes = 8
+layer = [{ name = "bn", type = "batch_norm" }, { name = "fc", type = "dense", out = 8 }]
+)";
+  PlanRequest request{.ranks = 2, .strategy = Strategy::kModelParallel, .step_rows = 8};
+  EXPECT_EQ(transfer(plan_of(model, request), "fc input gradient").collective, Collective::kAllReduce);
+  request.split = DenseSplit::kRows;
+  const Plan rows = plan_of(model, request);
+  EXPECT_EQ(transfer(rows, "fc input gradient").collective, Collective::kAllGather);
+  EXPECT_EQ(transfer(rows, "fc input gradient").bytes, 8 * 24 * 4 / 2);
+  EXPECT_EQ(layer(rows, "fc").transfers.input, kNoTransfer);
 }
 
 TEST(Plan, UnderOwtDIsOwtAWhereNoLayerSendsLessByInputs) {

@@ -237,13 +237,16 @@ TEST_P(SeamTest, ServesAShorterStepThanThePlans) {
 class SeamByColumns : public SeamTest {
  protected:
   Plan plan_of(int64_t step_rows) const {
-    const Plan plan = owt::plan_of(kFewOutputs, strategy(), ranks(), step_rows, device());
+    PlanRequest request = owt::plan_of(kFewOutputs, strategy(), ranks(), step_rows, device()).request;
+    request.split = DenseSplit::kRows;
+    const Plan plan = make_plan(model_of(kFewOutputs), request);
     EXPECT_TRUE(plan.layers[1].by_inputs());
     return plan;
   }
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, SeamByColumns,
-                         ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(Strategy::kOwtD),
+                         ::testing::Combine(::testing::ValuesIn(devices()),
+                                            ::testing::Values(Strategy::kOwtD, Strategy::kModelParallel),
                                             ::testing::Values(2, 3, 4, 6)),
                          seam_case);
 

@@ -188,9 +188,9 @@ TEST(StepPrice, SplitByInputsRowsAreExchangedAndOutputsSummed) {
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);  // half of fc's inputs on 8 rows
   EXPECT_DOUBLE_EQ(p.update_s, 1);
   // Half of the rank's 4 rows of 48 bytes to the other and back: 1 s each, the way home hidden. The outputs, 8 rows of
-  // 16 bytes: 2/3 for their sums, and again for the logits and for their gradients.
-  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 1 + 1 + 3 * 2.0 / 3 + 1.0 / 3 + kStepResult, 1e-12);
-  EXPECT_NEAR(p.exposed_s, 1 + 3 * 2.0 / 3 + kStepResult, 1e-12);
+  // 16 bytes: 2/3 for their sums, and again for the logits, whose whole gradient all ranks have.
+  EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 1 + 1 + 2 * 2.0 / 3 + 1.0 / 3 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.exposed_s, 1 + 2 * 2.0 / 3 + kStepResult, 1e-12);
 }
 
 TEST(StepPrice, SharesOfTheUpdateTravelBackWhileTheNextIsMade) {

@@ -71,6 +71,7 @@ TEST(RecipeKeys, ThePlanIsAskedForWhatTheRecipeSays) {
                                                           {"parallel.strategy", "owt-c"},
                                                           {"parallel.dense_update", "round"},
                                                           {"parallel.model_ranks", "1"},
+                                                          {"parallel.split", "rows"},
                                                           {"parallel.wire", "bf16"},
                                                           {"parallel.bucket_mb", "0.5"},
                                                           {"loss.label_smoothing", "0.25"},
@@ -81,6 +82,7 @@ TEST(RecipeKeys, ThePlanIsAskedForWhatTheRecipeSays) {
   EXPECT_EQ(request.dense_update, DenseUpdate::kRound);
   EXPECT_EQ(request.step_rows, 4);
   EXPECT_EQ(request.model_ranks, 1);
+  EXPECT_EQ(request.split, DenseSplit::kRows);
   EXPECT_TRUE(request.half_wire);
   EXPECT_EQ(request.bucket_bytes, 1 << 19);
   EXPECT_EQ(request.loss.label_smoothing, 0.25);

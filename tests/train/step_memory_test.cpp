@@ -67,12 +67,15 @@ void for_every_step(int64_t step_rows, const Check& check) {
   for (const char* layers : {kFewClasses, kManyClasses})
     for (const Strategy strategy : all_strategies())
       for (int ranks = 1; ranks <= 4; ++ranks)
-        for (const Mode mode : {Mode::kTrain, Mode::kEval}) {
+        for (const auto& [mode, split] : {std::pair(Mode::kTrain, DenseSplit::kOfStrategy),
+                                          {Mode::kTrain, DenseSplit::kRows},
+                                          {Mode::kEval, DenseSplit::kOfStrategy}}) {
           const Model model = model_of("[12, 4, 4]", layers == kFewClasses ? 12 : 96, layers);
-          const Plan plan = make_plan(model, {.ranks = ranks, .strategy = strategy, .step_rows = step_rows});
+          const Plan plan =
+              make_plan(model, {.ranks = ranks, .strategy = strategy, .step_rows = step_rows, .split = split});
           const auto list = mode == Mode::kTrain ? training(plan, step_rows) : evaluation(plan, step_rows);
-          SCOPED_TRACE(concat(name_of(strategy), " on ", ranks, " of ", model.classes, " classes, ",
-                              mode == Mode::kTrain ? "training" : "evaluation"));
+          SCOPED_TRACE(concat(name_of(strategy), " on ", ranks, " of ", model.classes, " classes, ", name_of(split),
+                              ", ", mode == Mode::kTrain ? "training" : "evaluation"));
           check(memory_need(plan, list), taken(model, plan, mode), plan);
         }
 }

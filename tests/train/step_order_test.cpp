@@ -116,6 +116,7 @@ struct Case {
   bool half_wire;
   StepKind kind = StepKind::kSynchronous;
   double average_from = 0;
+  DenseSplit split = DenseSplit::kOfStrategy;
 };
 
 class StepOrder : public DeviceTest {
@@ -132,6 +133,7 @@ class StepOrder : public DeviceTest {
                                         .model_ranks = c.model_ranks,
                                         .average_every = c.kind == StepKind::kSynchronous ? 1 : 4,
                                         .average_from = c.average_from,
+                                        .split = c.split,
                                         .beside_from = 1});
     const std::string what = concat(name_of(c.strategy), ", ", c.ranks, " ranks, groups of ", c.model_ranks);
     run_ranks(
@@ -187,6 +189,13 @@ TEST_P(StepOrder, IsTheListWhereWeightsAreAveraged) {
     for (const StepKind kind : {StepKind::kLocal, StepKind::kAveraging})
       for (const double from : {0.0, 1.0})
         expect_the_list({kFewClasses, strategy, 3, 0, DenseUpdate::kStep, false, kind, from}, Mode::kTrain);
+}
+
+TEST_P(StepOrder, IsTheListWhereDenseLayersAreSplitByInputs) {
+  for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtC, Strategy::kModelParallel})
+    for (const char* layers : {kFewClasses, kManyClasses})
+      expect_the_list({layers, strategy, 3, 0, DenseUpdate::kStep, false, StepKind::kSynchronous, 0, DenseSplit::kRows},
+                      Mode::kTrain);
 }
 
 TEST_P(StepOrder, IsTheListWhereGradientsAreRoundedOnTheirWay) {

@@ -53,6 +53,7 @@ struct Case {
   int ranks;
   int model_ranks = 0;
   const char* shares = "";
+  const char* split = "strategy";
 };
 
 class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
@@ -62,7 +63,8 @@ class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
     const Case& c = std::get<1>(GetParam());
     Overrides changes{{"parallel.workers", std::to_string(c.ranks)},
                       {"parallel.strategy", c.strategy},
-                      {"parallel.model_ranks", std::to_string(c.model_ranks)}};
+                      {"parallel.model_ranks", std::to_string(c.model_ranks)},
+                      {"parallel.split", c.split}};
     if (*c.shares) changes.emplace_back("parallel.shares", c.shares);
     return run_small(kSmallRecipe, steps, on(device(), changes));
   }
@@ -86,8 +88,8 @@ TEST_P(StepEquality, LearnsWhatOneRankLearnsAndSendsTheBytesOfThePlan) {
 
 std::string case_name(const ::testing::TestParamInfo<StepEquality::ParamType>& info) {
   const auto& [device, c] = info.param;
-  std::string name =
-      concat(c.strategy, c.ranks, "_", c.model_ranks > 0 ? concat("in", c.model_ranks, "s_") : "", device);
+  std::string name = concat(c.strategy, c.ranks, "_", c.model_ranks > 0 ? concat("in", c.model_ranks, "s_") : "",
+                            std::string(c.split) == "strategy" ? "" : concat("by_", c.split, "_"), device);
   std::erase(name, '-');
   return name;
 }
@@ -103,7 +105,11 @@ INSTANTIATE_TEST_SUITE_P(
                                          Case{"dp-zero", 3}, Case{"dp-zero", 4}, Case{"mp", 1}, Case{"mp", 2},
                                          Case{"mp", 3}, Case{"mp", 4}, Case{"owt-a", 4, 2}, Case{"owt-b", 4, 2},
                                          Case{"owt-c", 4, 2}, Case{"owt-c", 6, 3}, Case{"mp", 4, 2},
-                                         Case{"owt-a", 3, 1})),
+                                         Case{"owt-a", 3, 1}, Case{"owt-a", 3, 0, "", "rows"},
+                                         Case{"owt-b", 2, 0, "", "rows"}, Case{"owt-c", 4, 0, "", "less"},
+                                         Case{"owt-d", 3, 0, "", "columns"}, Case{"mp", 2, 0, "", "rows"},
+                                         Case{"mp", 4, 0, "", "rows"}, Case{"mp", 6, 3, "", "rows"},
+                                         Case{"mp", 3, 0, "", "less"})),
     case_name);
 
 // The last one's second worker has no row in any step; the groups of a grid have unlike numbers of rows.

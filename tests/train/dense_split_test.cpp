@@ -1,0 +1,98 @@
+// What a dense layer sends, counted on the way, against the counts of Dettmers 2014, "How to Parallelize Deep Learning
+// on GPUs": 1000 inputs, 500 outputs, 128 rows, two workers.
+#include <gtest/gtest.h>
+
+#include "src/comm/profiled.h"
+#include "src/comm/threads.h"
+#include "src/parallel/step_result.h"
+#include "src/train/made_up_batch.h"
+#include "src/train/step.h"
+#include "tests/support/models.h"
+
+namespace owt {
+namespace {
+
+constexpr int64_t kInputs = 1000, kOutputs = 500, kRows = 128;
+
+// The normalisation learns, so that the gradient of the dense layer's input is wanted.
+Model one_dense_layer() {
+  return model_of("[10, 10, 10]", kOutputs, R"(
+  { name = "norm", type = "batch_norm" },
+  { name = "fc", type = "dense", out = 500, bias = false })");
+}
+constexpr int64_t kNormElements = 4 * 16;  // of the normalisation's gradients, 10 channels each padded for its bucket
+
+struct Counted {
+  std::vector<double> losses;  // of each step
+  int64_t elements = 0;        // f32, sent by rank 0 in a step, but for its result
+};
+
+// The logits are whole on every rank, as the next layer or the loss of the count would have them.
+Counted count(Strategy strategy, DenseSplit split, int ranks, int64_t rows = kRows) {
+  const Model model = one_dense_layer();
+  const Plan plan =
+      make_plan(model, {.ranks = ranks, .strategy = strategy, .step_rows = rows, .split = split, .whole_logits = true});
+  constexpr int kSteps = 3;
+  Counted counted;
+  run_ranks(ranks, 1, [&](Communicator& inner) {
+    ProfiledCommunicator comm(inner, nullptr);
+    RankModel mine(model, plan, comm.rank());
+    Sgd sgd({.learning_rate = 0.01});
+    Step step(plan, mine, sgd, comm, nullptr, {});
+    mine.initialize(1);
+    const Batch batch = made_up_batch(model, plan.rows(rows).of(comm.rank()), plan.request);
+    std::vector<double> losses;
+    for (int i = 0; i < kSteps; ++i)
+      losses.push_back(step.train(batch, i, {0.01, 0.01}, false).sums.loss / static_cast<double>(rows));
+    if (comm.rank() == 0)
+      counted = {losses, (comm.bytes() / kSteps - bytes_sent(Collective::kAllReduce, kStepResultBytes, ranks)) / 4};
+  });
+  return counted;
+}
+
+// Every weight's gradient is summed: 2 * (2 - 1) / 2 * 1000 * 500.
+TEST(DenseSplit, UnderDpTwoWorkersSend500000Elements) {
+  const Counted dp = count(Strategy::kDataParallel, DenseSplit::kOfStrategy, 2);
+  EXPECT_EQ(dp.elements - kNormElements, 500'000);
+}
+
+// Half of the outputs to the other, 128 * 500 / 2, and the gradient of the input summed, 128 * 1000.
+TEST(DenseSplit, ByColumnsTwoWorkersSend160000Elements) {
+  const Counted columns = count(Strategy::kModelParallel, DenseSplit::kColumns, 2);
+  EXPECT_EQ(columns.elements - kNormElements / 2, 160'000);
+}
+
+// The outputs summed, 128 * 500, and half of the gradient of the input to the other, 128 * 1000 / 2.
+TEST(DenseSplit, ByRowsTwoWorkersSend128000Elements) {
+  const Counted rows = count(Strategy::kModelParallel, DenseSplit::kRows, 2);
+  EXPECT_EQ(rows.elements - kNormElements / 2, 128'000);
+}
+
+// 128 are all rows of a step split by rows or columns, and those of one worker under dp, which then learns from 256.
+// For each row of the batch dp sends 1953, and the split by rows 1000.
+TEST(DenseSplit, ARowSplitIsTwiceAsCheapAndNotFourTimes) {
+  const Counted rows = count(Strategy::kModelParallel, DenseSplit::kRows, 2);
+  const Counted dp = count(Strategy::kDataParallel, DenseSplit::kOfStrategy, 2, 2 * kRows);
+  const auto of_a_row = [](int64_t elements, int64_t batch) {
+    return static_cast<double>(elements) / static_cast<double>(batch);
+  };
+  const double dp_sends = of_a_row(dp.elements - kNormElements, 2 * kRows),
+               rows_send = of_a_row(rows.elements - kNormElements / 2, kRows);
+  EXPECT_NEAR(dp_sends, 1953.125, 1e-9);
+  EXPECT_NEAR(rows_send, 1000, 1e-9);
+  EXPECT_NEAR(dp_sends / rows_send, 1.95, 0.01);
+}
+
+TEST(DenseSplit, LearnsWhatOneRankLearnsEitherWay) {
+  const Counted one = count(Strategy::kDataParallel, DenseSplit::kOfStrategy, 1);
+  for (const DenseSplit split : {DenseSplit::kColumns, DenseSplit::kRows, DenseSplit::kLess})
+    for (const int ranks : {2, 3}) {
+      const Counted many = count(Strategy::kModelParallel, split, ranks);
+      ASSERT_EQ(many.losses.size(), one.losses.size());
+      for (size_t i = 0; i < one.losses.size(); ++i)
+        EXPECT_NEAR(many.losses[i], one.losses[i], 1e-4 * one.losses[i]) << name_of(split) << ", step " << i;
+    }
+}
+
+}  // namespace
+}  // namespace owt
