@@ -83,10 +83,12 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
     request.strategy = strategy_from(name);
     const Plan plan = make_plan(settings.model, request);
     std::cout << plan.table() << '\n';
-    if (steps)
-      std::cout << name << ": " << facts_of(request.strategy).help
-                << (plan.averages() ? format("; here the step that averages, one of {}", plan.period()) : "") << '\n'
-                << action_text(plan, training(plan, request.step_rows)) << '\n';
+    if (!steps) continue;
+    std::cout << name << ": " << facts_of(request.strategy).help
+              << (plan.averages() ? format("; here the step that averages, one of {}", plan.period()) : "") << '\n';
+    for (int place = 0; place < plan.places(); ++place)
+      std::cout << (plan.in_stages() ? format("stage {}:\n", place + 1) : "")
+                << action_text(plan, training(plan, request.step_rows, place)) << '\n';
   }
   std::cout << format("{:<10} {:>20} {:>22}\n", "strategy", "MB sent per worker", "weights MB per worker");
   const bool can_split = can_split_dense(settings.model);
@@ -94,6 +96,10 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
     request.strategy = strategy_from(name);
     if (splits_dense(request.strategy) && !can_split) {
       std::cout << format("{:<10} a layer with weights behind the first dense layer cannot be split\n", name);
+      continue;
+    }
+    if (facts_of(request.strategy).in_stages && !can_be_staged(settings.model, request)) {
+      std::cout << format("{:<10} the model has too few layers for so many stages\n", name);
       continue;
     }
     if (request.average_every > 1 && !facts_of(request.strategy).can_average) {

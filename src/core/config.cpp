@@ -196,6 +196,14 @@ std::vector<double> Config::numbers(const std::string& key) {
                           [](const toml::node& node) { return node.value<double>(); });
 }
 
+std::vector<std::string> Config::strings(const std::string& key) {
+  asked_.insert(key);
+  const toml::node* node = node_->table->get(key);
+  if (!node) return {};
+  return elements<std::string>(*this, key, node, "strings",
+                               [](const toml::node& each) { return each.value<std::string>(); });
+}
+
 Config Config::table(const std::string& key) {
   asked_.insert(key);
   auto node = std::make_shared<Node>();

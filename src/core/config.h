@@ -57,6 +57,7 @@ class Config {
   std::string word(const std::string& key, const std::string& otherwise, const std::vector<std::string>& words);
   std::vector<int64_t> integers(const std::string& key);
   std::vector<double> numbers(const std::string& key);
+  std::vector<std::string> strings(const std::string& key);  // empty where the key is missing
   // A table under this key; an empty one where the key is missing.
   Config table(const std::string& key);
   // The tables of an array ([[layer]]); empty where the key is missing.

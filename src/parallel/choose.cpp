@@ -80,7 +80,7 @@ std::vector<PlanRequest> candidates(const PlanRequest& request, const Network& n
       PlanRequest candidate = request;
       candidate.strategy = strategy;
       candidate.model_ranks = model_ranks;
-      if (splits_dense(strategy) || model_ranks == groups.front()) all.push_back(candidate);
+      if (facts_of(strategy).splits() || model_ranks == groups.front()) all.push_back(candidate);
     }
   return all;
 }
@@ -91,9 +91,10 @@ Choice choose_strategy(const Model& model, const PlanRequest& request, const Net
   const bool can_split = can_split_dense(model);
   for (const PlanRequest& candidate : candidates(request, network)) {
     if (splits_dense(candidate.strategy) && !can_split) continue;
+    if (facts_of(candidate.strategy).in_stages && !can_be_staged(model, candidate)) continue;
     const Plan plan = make_plan(model, candidate);
     // With nothing split it is dp once more, or every rank for itself.
-    if (!plan.split() && splits_dense(candidate.strategy)) continue;
+    if (!plan.split() && facts_of(candidate.strategy).splits()) continue;
     choice.all.push_back(price_step(plan, network, compute));
     if (choice.all.back().step_s() < choice.chosen().step_s()) choice.best = choice.all.size() - 1;
   }

@@ -40,7 +40,10 @@ DenseTape::Stage& DenseTape::stage_of(int64_t layer) {
   return stages_[s];
 }
 
-void DenseTape::begin_forward(const Tensor& x) { at_ = &x; }
+void DenseTape::begin_forward(const Tensor& x) {
+  x_ = x;
+  at_ = &x_;
+}
 
 void DenseTape::forward(const Pass& pass, int64_t layer) {
   Stage& stage = stage_of(layer);

@@ -67,6 +67,7 @@ class DenseTape {
   std::vector<Stage> stages_;
   std::optional<FeatureGather> logits_;
   std::map<TransferId, Move> moves_;
+  Tensor x_;
   const Tensor* at_ = nullptr;  // the activations, or the gradient, that the last call came to
   Tensor* dx_ = nullptr;
 };

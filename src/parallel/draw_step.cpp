@@ -60,6 +60,31 @@ double tick(double seconds) {
   return 10 * power;
 }
 
+bool is_backward(const Action& action) {
+  return action.kind == Action::Kind::kBackwardData || action.kind == Action::Kind::kBackwardWeights;
+}
+
+// What a stage does with a micro-batch, forward or backward, is one box for all of its layers.
+bool is_one_task(const TimedAction& a, const TimedAction& b) {
+  const bool alike = a.action.kind == b.action.kind || (is_backward(a.action) && is_backward(b.action));
+  return alike && a.action.kind != Action::Kind::kStart && a.action.round == b.action.round && b.begin_s <= a.end_s;
+}
+
+std::vector<TimedAction> boxes(const DrawnStep& step, int place) {
+  std::vector<TimedAction> all;
+  for (const TimedAction& at : step.times) {
+    if (at.place != place) continue;
+    if (step.plan.in_stages() && !all.empty() && is_one_task(all.back(), at)) {
+      Slice& layers = all.back().action.layers;
+      layers = {std::min(layers.begin, at.action.layers.begin), std::max(layers.end, at.action.layers.end)};
+      all.back().end_s = at.end_s;
+    } else {
+      all.push_back(at);
+    }
+  }
+  return all;
+}
+
 class Drawing {
  public:
   Drawing(size_t panels, double seconds)
@@ -74,21 +99,22 @@ class Drawing {
     legend();
   }
 
-  void panel(size_t number, const DrawnStep& step) {
+  void panel(size_t number, const DrawnStep& step, int place) {
     const double top = kTop + kPanel * static_cast<double>(number), compute = top + 22, wire = compute + kLane + 6;
     const Prediction& p = step.prediction;
-    svg_ +=
-        text_at(4, top + 14,
-                format("{} of {} on {} ranks, {} rows: {} a step, {:.0f} images/s, {:.3f} MB sent per rank; waits {}",
-                       p.name(), step.plan.model, step.plan.ranks(), p.request.step_rows, milliseconds(p.step_s()),
-                       p.images_per_second(), static_cast<double>(p.bytes) / 1e6, milliseconds(p.exposed_s)),
-                " font-weight=\"bold\"");
+    const std::string stage = step.plan.in_stages() ? format(", stage {}", place + 1) : "";
+    svg_ += text_at(
+        4, top + 14,
+        format("{} of {} on {} ranks{}, {} rows: {} a step, {:.0f} images/s, {:.3f} MB sent per rank; waits {}",
+               p.name(), step.plan.model, step.plan.ranks(), stage, p.request.step_rows, milliseconds(p.step_s()),
+               p.images_per_second(), static_cast<double>(p.bytes) / 1e6, milliseconds(p.exposed_s)),
+        " font-weight=\"bold\"");
     for (const auto& [y, name] : {std::pair(compute, "computes"), {wire, "wire"}}) {
       svg_ += text_at(4, y + 19, name);
       svg_ += format("<rect class=\"lane\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\"/>\n", kLeft, y,
                      kWidth - kLeft - kRight, kLane);
     }
-    for (const TimedAction& at : step.times)
+    for (const TimedAction& at : boxes(step, place))
       box(at, at.action.kind == Action::Kind::kStart ? wire : compute, step.plan);
     axis(wire + kLane);
   }
@@ -140,8 +166,12 @@ std::string draw_steps(const std::vector<DrawnStep>& steps) {
   double longest = 0;
   for (const DrawnStep& step : steps)
     for (const TimedAction& at : step.times) longest = std::max(longest, at.end_s);
-  Drawing drawing(steps.size(), longest > 0 ? longest : 1);
-  for (size_t i = 0; i < steps.size(); ++i) drawing.panel(i, steps[i]);
+  size_t panels = 0;
+  for (const DrawnStep& step : steps) panels += static_cast<size_t>(step.plan.places());
+  Drawing drawing(panels, longest > 0 ? longest : 1);
+  size_t panel = 0;
+  for (const DrawnStep& step : steps)
+    for (int place = 0; place < step.plan.places(); ++place) drawing.panel(panel++, step, place);
   return drawing.take();
 }
 

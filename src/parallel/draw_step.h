@@ -11,11 +11,11 @@ namespace owt {
 struct DrawnStep {
   Plan plan;
   Prediction prediction;
-  std::vector<TimedAction> times;  // of rank 0, as price_step() gives them
+  std::vector<TimedAction> times;  // of rank 0, or of every stage, as price_step() gives them
 };
 
-// One below the other, on one scale of time: an SVG document that needs nothing else, light or dark as its reader's
-// screen is.
+// One below the other, every stage of a pipeline by itself, on one scale of time: an SVG document that needs nothing
+// else, light or dark as its reader's screen is.
 std::string draw_steps(const std::vector<DrawnStep>& steps);
 
 }  // namespace owt

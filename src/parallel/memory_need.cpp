@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include "src/parallel/order.h"
 #include "src/parallel/sharded_softmax_loss.h"
@@ -38,6 +39,7 @@ class Holdings {
  public:
   Holdings(const Plan& plan, const StepRows& rows, int rank)
       : plan_(plan),
+        place_(plan.place_of(rank)),
         own_rows_(rows.of(rank).size()),
         most_beside_(rows.most_beside(rank)),
         rounds_(rows.round_sizes(rank)),
@@ -45,24 +47,25 @@ class Holdings {
 
   void add(const Action& action) {
     const int64_t rows = action.round == kOwnRows ? own_rows_ : rounds_[static_cast<size_t>(action.round)].rows;
-    if (action.kind == Action::Kind::kForward) add_stage(action.layers.begin, rows);
-    if (action.kind == Action::Kind::kLoss) hold(&plan_.of_step, rows, rows * loss_bytes());
+    if (action.kind == Action::Kind::kForward) add_stage(action.layers.begin, rows, tape_of(action));
+    if (action.kind == Action::Kind::kLoss) hold(&plan_.of_step, rows, rows * loss_bytes(), tape_of(action));
     if (action.kind != Action::Kind::kStart) return;
     if (action.transfer == plan_.of_step.labels) hold(&plan_.of_step.labels, 0, labels_bytes());
-    if (plan_.split() && action.transfer == seam().transfers.input)
+    if (plan_.split() && !plan_.in_stages() && action.transfer == seam().transfers.input)
       hold(&seam().transfers, action.round % kRoundsAtOnce, size_ * place_elements());
   }
   int64_t bytes() const { return bytes_ + scratch_; }
 
  private:
   const LayerPlan& seam() const { return plan_.layer(plan_.boundary); }
+  int tape_of(const Action& action) const { return std::max(action.round, 0) % plan_.tapes(place_); }
 
-  void hold(const void* thing, int64_t number, int64_t bytes) {
-    if (there_.emplace(thing, number).second) bytes_ += bytes;
+  void hold(const void* thing, int64_t number, int64_t bytes, int tape = 0) {
+    if (there_.emplace(thing, number, tape).second) bytes_ += bytes;
   }
 
   // Behind a move of features a stage has its input's gradient.
-  void add_stage(int64_t begin, int64_t rows) {
+  void add_stage(int64_t begin, int64_t rows, int tape) {
     if (begin > 0 && !plan_.begins_stage(begin)) return;
     int64_t end = begin + 1;
     while (end < std::ssize(plan_.layers) && !plan_.begins_stage(end)) ++end;
@@ -70,9 +73,10 @@ class Holdings {
     int64_t elements = tape_elements(plan_, begin, end);
     if (first.gather_before) elements += gather_elements(plan_.layer(begin - 1).parts);
     if (last.by_inputs()) elements += gather_elements(last.parts);
-    if (begin > plan_.boundary) elements += plan_.input_of(begin, 0).elements();
+    if (begin > plan_.layers_behind(place_).begin) elements += plan_.input_of(begin, 0).elements();
     for (int64_t i = begin; i < end; ++i) scratch_ = std::max(scratch_, rows * plan_.layer(i).scratch_bytes);
-    hold(&first, rows, size_ * rows * elements);
+    hold(&first, rows, size_ * rows * elements, tape);
+    if (plan_.in_stages()) return hold(&first.in, 0, size_ * links_elements());
     if (begin == plan_.boundary) hold(&first.in, 0, size_ * own_rows_ * home_elements());
   }
 
@@ -98,6 +102,15 @@ class Holdings {
   }
   int64_t labels_bytes() const { return 4 * ((plan_.model_ranks + 1) * most_beside_ + most_rows()); }  // step_labels.h
 
+  // What comes from the neighbours of a stage and goes to them (stage_links.h).
+  int64_t links_elements() const {
+    const Slice here = plan_.layers_behind(place_);
+    int64_t a_row = 0;
+    if (place_ > 0) a_row += (plan_.tapes(place_) + 1 + kRoundsAtOnce) * plan_.layer(here.begin).in.elements();
+    if (!plan_.has_loss(place_)) a_row += kRoundsAtOnce * plan_.layer(here.end).in.elements();
+    return most_rows() * a_row;
+  }
+
   // What a round has at the boundary (seam.cpp): its rows and their gradient, and where a rank has fewer than another
   // their padded blocks; or the columns that are sent, that come, and that go home.
   int64_t place_elements() const {
@@ -112,10 +125,11 @@ class Holdings {
   }
 
   const Plan& plan_;
+  int place_;                       // of this rank in its model group
   int64_t own_rows_, most_beside_;  // of this rank, and the most on one of its model group
   std::vector<StepRows::RoundSize> rounds_;
   int64_t size_;
-  std::set<std::pair<const void*, int64_t>> there_;
+  std::set<std::tuple<const void*, int64_t, int>> there_;
   int64_t bytes_ = 0, scratch_ = 0;  // all tapes share the scratch memory of the op that needs most
 };
 
@@ -163,12 +177,13 @@ int64_t step_bytes(const Plan& plan, const std::vector<Action>& actions, int ran
 
 namespace {
 
-// Of each model group the rank with the most rows has the most; where all shares are the same that is the first one.
-int64_t most_step_bytes(const Plan& plan, const std::vector<Action>& actions) {
+// Of each model group the rank with the most rows has the most; where all shares are the same that is the first one. In
+// a pipeline all of a group have the same rows, and the list is of one of them.
+int64_t most_step_bytes(const Plan& plan, const std::vector<Action>& actions, int place) {
   const StepRows rows = plan.rows(plan.request.step_rows);
   int64_t most = 0;
   for (int first = 0; first < (plan.request.shares.empty() ? 1 : plan.ranks()); first += plan.model_ranks) {
-    int rank = first;
+    int rank = first + place;
     for (const int64_t most_rows = rows.most_beside(first); rows.of(rank).size() < most_rows;) ++rank;
     most = std::max(most, step_bytes(plan, actions, rank));
   }
@@ -177,7 +192,7 @@ int64_t most_step_bytes(const Plan& plan, const std::vector<Action>& actions) {
 
 }  // namespace
 
-MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions) {
+MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int place) {
   const PlanRequest& request = plan.request;
   MemoryNeed need;
   // What weights take is not in the list: they are there whatever the order is.
@@ -185,10 +200,19 @@ MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions) {
   const int64_t copies = request.on.precision == Precision::kBf16 ? values / 2 : 0;
   need.weight_bytes = values + copies + plan.gradient_bytes_per_rank() + velocity_bytes(plan);
   need.piece_bytes = piece_bytes(plan);
-  need.step_row_bytes = static_cast<double>(most_step_bytes(plan, actions)) / static_cast<double>(request.step_rows);
+  need.step_row_bytes =
+      static_cast<double>(most_step_bytes(plan, actions, place)) / static_cast<double>(request.step_rows);
   return need;
 }
 
-MemoryNeed memory_need(const Plan& plan) { return memory_need(plan, training(plan, plan.request.step_rows)); }
+// A pipeline's stages hold different things. The weights are those of the stage with the most of them.
+MemoryNeed memory_need(const Plan& plan) {
+  MemoryNeed most;
+  for (int place = 0; place < plan.places(); ++place) {
+    const MemoryNeed need = memory_need(plan, training(plan, plan.request.step_rows, place), place);
+    if (place == 0 || need.step_row_bytes > most.step_row_bytes) most = need;
+  }
+  return most;
+}
 
 }  // namespace owt

@@ -19,8 +19,9 @@ struct MemoryNeed {
   int64_t rows_in(int64_t memory_bytes) const;  // of a step that fits; 0: not even one row
 };
 
-// What the plan's weights and these actions of a full step (order.h) need; without a list, those of training.
-MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions);
+// What the plan's weights and these actions of a full step (order.h), of the rank at a place of its model group, need;
+// without a list, those of training, where they need most.
+MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int place = 0);
 MemoryNeed memory_need(const Plan& plan);
 
 // What these actions hold on one rank, images included: the step_row_bytes of a full step, but for all of its rows.

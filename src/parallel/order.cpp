@@ -77,12 +77,32 @@ void model_parallel(StepOrder& step) {
   step.update_front();
 }
 
+// pipeline: a stage's layers run on micro-batches, one a round, in the order that the schedule has for the stage
+// (pipeline.h). What a task needs from the stage before or behind it is asked for one task ahead, so that it travels
+// while the stage computes; its activations, and the gradients of what it got, leave at once. The gradients of all
+// micro-batches add up to the step's.
+// Sources: Huang et al. 2019, "GPipe"; Narayanan et al. 2019, "PipeDream", and 2021 (1F1B with a flush).
+void pipeline(StepOrder& step) {
+  const std::vector<StageTask> tasks = step.stage_tasks();
+  step.bring_for(tasks.front());
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    if (i + 1 < tasks.size()) step.bring_for(tasks[i + 1]);
+    step.wait_for(tasks[i]);
+    if (tasks[i].forward)
+      step.forward_stage(tasks[i].batch);
+    else
+      step.backward_stage(tasks[i].batch, i + 1 == tasks.size());
+  }
+  step.wait_for_sent();
+  step.update_dense();
+}
+
 namespace {
 
-std::vector<Action> order_of(const Plan& plan, int64_t step_rows, bool learns, StepKind kind) {
-  StepOrder step(plan, step_rows, learns, kind);
+std::vector<Action> order_of(const Plan& plan, int64_t step_rows, int place, bool learns, StepKind kind) {
+  StepOrder step(plan, step_rows, place, learns, kind);
   const StrategyFacts& facts = facts_of(plan.request.strategy);
-  const bool several = plan.ranks() > 1 && (plan.split() || !facts.splits_dense);
+  const bool several = plan.ranks() > 1 && (plan.split() || !facts.splits());
   (several ? facts.order : data_parallel)(step);
   step.share_result();
   return step.take();
@@ -90,9 +110,9 @@ std::vector<Action> order_of(const Plan& plan, int64_t step_rows, bool learns, S
 
 }  // namespace
 
-std::vector<Action> training(const Plan& plan, int64_t step_rows, StepKind kind) {
+std::vector<Action> training(const Plan& plan, int64_t step_rows, StepKind kind, int place) {
   OWT_CHECK(kind == StepKind::kSynchronous ? plan.synchronizes() : plan.averages(), "the plan has no such steps");
-  return order_of(plan, step_rows, true, kind);
+  return order_of(plan, step_rows, place, true, kind);
 }
 
 std::vector<KindOfStep> kinds_of_steps(const Plan& plan) {
@@ -103,12 +123,12 @@ std::vector<KindOfStep> kinds_of_steps(const Plan& plan) {
   return kinds;
 }
 
-std::vector<Action> training(const Plan& plan, int64_t step_rows) {
-  return training(plan, step_rows, plan.averages() ? StepKind::kAveraging : StepKind::kSynchronous);
+std::vector<Action> training(const Plan& plan, int64_t step_rows, int place) {
+  return training(plan, step_rows, plan.averages() ? StepKind::kAveraging : StepKind::kSynchronous, place);
 }
 
-std::vector<Action> evaluation(const Plan& plan, int64_t step_rows) {
-  return order_of(plan, step_rows, false, StepKind::kSynchronous);
+std::vector<Action> evaluation(const Plan& plan, int64_t step_rows, int place) {
+  return order_of(plan, step_rows, place, false, StepKind::kSynchronous);
 }
 
 }  // namespace owt

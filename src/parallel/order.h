@@ -9,11 +9,12 @@
 
 namespace owt {
 
-// What a rank does in a step of so many rows, which all ranks do at the same time. Evaluation ends with the loss.
-// Without a kind, of those that the plan has the one in which most travels: kAveraging, or else kSynchronous.
-std::vector<Action> training(const Plan& plan, int64_t step_rows, StepKind kind);
-std::vector<Action> training(const Plan& plan, int64_t step_rows);
-std::vector<Action> evaluation(const Plan& plan, int64_t step_rows);
+// What the rank at this place of its model group does in a step of so many rows. All ranks do the same at the same
+// time, but for the stages of a pipeline. Evaluation ends with the loss. Without a kind, of those that the plan has the
+// one in which most travels: kAveraging, or else kSynchronous.
+std::vector<Action> training(const Plan& plan, int64_t step_rows, StepKind kind, int place = 0);
+std::vector<Action> training(const Plan& plan, int64_t step_rows, int place = 0);
+std::vector<Action> evaluation(const Plan& plan, int64_t step_rows, int place = 0);
 
 // The kinds of step that a run of the plan has, and which part of its steps each is; of those before average_from none.
 struct KindOfStep {
@@ -28,5 +29,6 @@ void data_parallel(StepOrder& step);
 void zero(StepOrder& step);
 void one_weird_trick(StepOrder& step);
 void model_parallel(StepOrder& step);
+void pipeline(StepOrder& step);
 
 }  // namespace owt

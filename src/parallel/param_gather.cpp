@@ -63,6 +63,11 @@ Tensor file_order_of(const Param& param, const Tensor& whole_rows) {
 
 Spread spread_of(const LayerPlan& layer, const Param& param) {
   const Shape& whole = param.full_shape;
+  if (layer.place > 0) {  // another stage of a pipeline than the one with rank 0
+    Spread spread{std::vector<Slice>(static_cast<size_t>(layer.place) + 1), {}};
+    spread.elements.back() = {0, whole.elements()};
+    return spread;
+  }
   const bool split = layer.layout == Layout::kFeature;
   if (split && param.columns) return {{}, layer.inputs};
   if (!split || layer.by_inputs()) return {{{0, whole.elements()}}, {}};

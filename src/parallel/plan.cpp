@@ -101,21 +101,86 @@ void fill_buckets(Plan& plan) {
   if (plan.shares_update())
     for (Bucket& bucket : plan.buckets)
       bucket.elements = aligned_elements(bucket.elements, plan.ranks() * kAlignedElements);
-  if (plan.replicas() > 1 && plan.split())
-    plan.back_buckets = buckets_of(plan, plan.boundary, static_cast<int64_t>(plan.layers.size()));
+  if (plan.replicas() == 1 || !plan.split()) return;
+  for (int place = 0; place < plan.places(); ++place) {
+    const Slice layers = plan.layers_behind(place);
+    const std::vector<Bucket> of_place = buckets_of(plan, layers.begin, layers.end);
+    plan.back_buckets.insert(plan.back_buckets.end(), of_place.begin(), of_place.end());
+  }
 }
 
-int64_t bytes_of(const std::vector<Transfer>& transfers, StepKind kind) {
+// What a stage is to have as little of: forward and backward. Layers that compute next to nothing move memory, about as
+// fast as so many operations for each element.
+constexpr double kFlopsPerElement = 20;
+
+double cost_of(const LayerPlan& at) {
+  const auto elements = static_cast<double>(at.in.elements() + at.out.elements() + at.inner_elements());
+  return at.flops_per_row + at.backward_flops_per_row + kFlopsPerElement * elements;
+}
+
+// A cut where the asked stages begin, or where they are balanced. An in-place layer stays with the one before it, whose
+// output it takes the place of.
+std::vector<Slice> stages_of(const Plan& plan) {
+  const std::vector<std::string>& asked = plan.request.pipeline.stages;
+  std::vector<double> cost;
+  std::vector<int64_t> sent;
+  for (size_t i = 0; i < plan.layers.size(); ++i) {
+    const LayerPlan& at = plan.layers[i];
+    cost.push_back(cost_of(at));
+    sent.push_back(i == 0 || at.in_place ? -1 : at.in.elements());
+  }
+  if (asked.empty()) return balanced_stages(cost, sent, plan.model_ranks);
+  if (std::ssize(asked) + 1 != plan.model_ranks)
+    fail("pipeline.stages names the first layers of ", asked.size(), " stages behind the first one, and there are ",
+         plan.model_ranks, " stages, one for each worker of a group; name ", plan.model_ranks - 1, ", or leave it out");
+  std::vector<Slice> stages{{0, 0}};
+  for (const std::string& name : asked) {
+    int64_t i = stages.back().begin + 1;
+    while (i < std::ssize(plan.layers) && plan.layer(i).name != name) ++i;
+    if (i >= std::ssize(plan.layers))
+      fail("pipeline.stages: there is no layer '", name, "' behind '", plan.layer(stages.back().begin).name, "'");
+    if (sent[static_cast<size_t>(i)] < 0)
+      fail("pipeline.stages: '", name,
+           "' works in place of the output of the layer before it, and no stage begins there");
+    stages.back().end = i;
+    stages.push_back({i, i});
+  }
+  stages.back().end = std::ssize(plan.layers);
+  return stages;
+}
+
+// Four micro-batches for each stage make for a bubble of a fifth.
+int micro_batches_of(const Plan& plan) {
+  const int64_t rows = plan.request.step_rows / plan.replicas();
+  const int asked = plan.request.pipeline.micro_batches;
+  if (asked > rows)
+    fail("pipeline.micro_batches is ", asked, ", and a pipeline has ", rows, " rows of a step; use ", rows, " or less");
+  return asked > 0 ? asked : static_cast<int>(std::clamp<int64_t>(rows, 1, 4 * plan.model_ranks));
+}
+
+// Each rank of a model group has a stage, whole. All layers are behind the boundary, and the rounds are micro-batches.
+void place_stages(Plan& plan) {
+  plan.boundary = 0;
+  plan.front_learns = false;
+  plan.request.dense_update = DenseUpdate::kStep;  // rounds of a pipeline are no batches of their own
+  plan.stages = stages_of(plan);
+  plan.micro_batches = micro_batches_of(plan);
+  for (size_t place = 0; place < plan.stages.size(); ++place)
+    for (int64_t i = plan.stages[place].begin; i < plan.stages[place].end; ++i)
+      plan.layer(i).place = static_cast<int>(place);
+}
+
+int64_t bytes_of(const std::vector<Transfer>& transfers, StepKind kind, int place) {
   int64_t total = 0;
-  for (const Transfer& transfer : transfers) total += transfer.in(kind) ? transfer.bytes : 0;
+  for (const Transfer& transfer : transfers) total += transfer.in(kind) ? transfer.bytes_at(place) : 0;
   return total;
 }
 
 // In the mean over the steps between two averages.
-int64_t mean_bytes_of(const std::vector<Transfer>& transfers, const Plan& plan) {
-  if (!plan.averages()) return bytes_of(transfers, StepKind::kSynchronous);
-  const int64_t local = bytes_of(transfers, StepKind::kLocal);
-  return local + (bytes_of(transfers, StepKind::kAveraging) - local) / plan.request.average_every;
+int64_t mean_bytes_of(const std::vector<Transfer>& transfers, const Plan& plan, int place) {
+  if (!plan.averages()) return bytes_of(transfers, StepKind::kSynchronous, place);
+  const int64_t local = bytes_of(transfers, StepKind::kLocal, place);
+  return local + (bytes_of(transfers, StepKind::kAveraging, place) - local) / plan.request.average_every;
 }
 
 }  // namespace
@@ -197,7 +262,8 @@ Plan::LayerRows Plan::layer_rows(int64_t layer, int64_t step_rows) const {
 }
 
 Strategy Plan::rounds_strategy() const {
-  return split() || facts_of(request.strategy).shares_rows ? request.strategy : kPlainDataParallel;
+  const StrategyFacts& facts = facts_of(request.strategy);
+  return split() || (facts.shares_rows && !facts.in_stages) ? request.strategy : kPlainDataParallel;
 }
 
 Layout Plan::front_layout() const {
@@ -236,7 +302,18 @@ Layout Plan::loss_layout() const {
   return sharded_loss ? Layout::kFeature : Layout::kReplicated;
 }
 
-bool Plan::counts_rows(int rank) const { return loss_layout() == Layout::kBatch || rank % model_ranks == 0; }
+bool Plan::counts_rows(int rank) const {
+  if (loss_layout() == Layout::kBatch) return true;
+  return in_stages() ? has_loss(place_of(rank)) : place_of(rank) == 0;
+}
+
+Slice Plan::layers_behind(int place) const {
+  return in_stages() ? stages[static_cast<size_t>(place)] : Slice{boundary, std::ssize(layers)};
+}
+
+int Plan::tapes(int place) const {
+  return in_stages() ? most_under_way(request.pipeline.schedule, model_ranks, place, micro_batches) : 1;
+}
 
 Layout Plan::gradient_layout(int64_t first) const {
   for (int64_t i = first; i < static_cast<int64_t>(layers.size()); ++i) {
@@ -248,13 +325,14 @@ Layout Plan::gradient_layout(int64_t first) const {
 }
 
 bool Plan::begins_stage(int64_t layer) const {
-  return layer == boundary || this->layer(layer).gather_before || (layer > 0 && this->layer(layer - 1).by_inputs());
+  if (layer == boundary || this->layer(layer).gather_before) return true;
+  return layer > 0 && (this->layer(layer - 1).by_inputs() || this->layer(layer - 1).place != this->layer(layer).place);
 }
 
 Shape Plan::input_of(int64_t layer, size_t place) const {
   const LayerPlan& at = this->layer(layer);
   if (at.by_inputs()) return {at.inputs[place].size()};
-  if (layer == boundary || at.gather_before) return at.in;
+  if (layer == boundary || at.gather_before || in_stages()) return at.in;
   return {this->layer(layer - 1).parts[place].size()};
 }
 
@@ -286,10 +364,16 @@ int64_t Plan::averaged_elements(const Bucket& bucket) const {
   return elements;
 }
 
-int64_t Plan::bytes_in(StepKind kind) const { return bytes_of(transfers, kind); }
-int64_t Plan::bytes_in(StepKind kind, int rank) const { return bytes_of(transfers_of(*this, rank), kind); }
-int64_t Plan::bytes_per_step() const { return mean_bytes_of(transfers, *this); }
-int64_t Plan::bytes_per_step(int rank) const { return mean_bytes_of(transfers_of(*this, rank), *this); }
+int64_t Plan::bytes_in(StepKind kind) const { return bytes_of(transfers, kind, 0); }
+int64_t Plan::bytes_in(StepKind kind, int rank) const {
+  return bytes_of(transfers_of(*this, rank), kind, place_of(rank));
+}
+int64_t Plan::bytes_per_step(int rank) const { return mean_bytes_of(transfers_of(*this, rank), *this, place_of(rank)); }
+int64_t Plan::bytes_per_step() const {
+  int64_t most = 0;
+  for (int place = 0; place < places(); ++place) most = std::max(most, mean_bytes_of(transfers, *this, place));
+  return most;
+}
 
 std::string Plan::boundary_name() const { return split() ? layer(boundary).name : ""; }
 
@@ -297,7 +381,7 @@ namespace {
 
 // Where there is nothing to split every rank has the whole net; under mp all of a group compute the same then.
 int model_ranks_of(const PlanRequest& request, const std::vector<std::unique_ptr<Layer>>& layers) {
-  if (!splits_dense(request.strategy)) return 1;
+  if (!facts_of(request.strategy).splits()) return 1;
   const int asked = request.model_ranks > 0 ? request.model_ranks : request.ranks;
   if (request.ranks % asked != 0)
     fail(request.ranks, " workers cannot be dealt to groups of ", asked, " (parallel.model_ranks); use a divisor of ",
@@ -352,6 +436,13 @@ bool can_split_dense(const Model& model) {
   return true;
 }
 
+bool can_be_staged(const Model& model, const PlanRequest& request) {
+  const int stages = request.model_ranks > 0 ? request.model_ranks : request.ranks;
+  int64_t cuts = -1;  // none before the first layer
+  for (const auto& layer : whole_layers(model)) cuts += layer->in_place() ? 0 : 1;
+  return cuts + 1 >= stages && request.step_rows * stages >= request.ranks;
+}
+
 Plan make_plan(const Model& model, const PlanRequest& request) {
   OWT_CHECK(request.ranks >= 1 && request.step_rows >= 1);
   check_averages(request);
@@ -370,11 +461,14 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
     const bool first_dense =
         layers[i]->columns() == Columns::kSplits && plan.boundary == static_cast<int64_t>(layers.size());
     // On one rank, and under dp, there is nothing to split.
-    if (first_dense && plan.model_ranks > 1) plan.boundary = static_cast<int64_t>(i);
+    if (first_dense && plan.model_ranks > 1 && splits_dense(request.strategy)) plan.boundary = static_cast<int64_t>(i);
     if (static_cast<int64_t>(i) < plan.boundary && !at.params.empty()) plan.front_learns = true;
     plan.layers.push_back(std::move(at));
   }
-  place_back(plan, layers);
+  if (facts_of(request.strategy).in_stages && plan.model_ranks > 1)
+    place_stages(plan);
+  else
+    place_back(plan, layers);
   fill_buckets(plan);
   list_transfers(plan);
   return plan;

@@ -2,6 +2,7 @@
 // printable.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "layers/softmax_loss.h"
 #include "src/comm/communicator.h"
 #include "src/net/model.h"
+#include "src/parallel/pipeline.h"
 #include "src/parallel/rounds.h"
 
 namespace owt {
@@ -69,6 +71,8 @@ struct StepTransfers {
   TransferId dense_gradients = kNoTransfer, result = kNoTransfer;
 };
 
+constexpr int kEveryPlace = -1;
+
 struct LayerPlan {
   std::string name, type;
   Columns columns;           // how it can be split
@@ -78,11 +82,13 @@ struct LayerPlan {
   // Split by input features (DenseSplit): those of each rank of a model group. The outputs are summands of kFeature
   // ones.
   std::vector<Slice> inputs;
+  int place = kEveryPlace;          // of a pipeline: the rank of a model group whose stage the layer is in
   bool gather_before = false;       // the input is gathered: kFeature -> kReplicated
   bool in_place = false;            // the output takes the place of the input
   bool can_update_at_once = false;  // Layer::can_update_at_once()
   bool by_inputs() const { return !inputs.empty(); }
-  double flops_per_row = 0;           // forward, the whole layer
+  bool is_at(int of_group) const { return place == kEveryPlace || place == of_group; }  // a place in a model group
+  double flops_per_row = 0;                                                             // forward, the whole layer
   double backward_flops_per_row = 0;  // the first layer needs no gradient of the images
   std::vector<Shape> params;          // whole tensors
   std::vector<ParamRole> roles;       // of params
@@ -108,9 +114,16 @@ struct Transfer {
   int64_t bytes = 0;  // sent by each rank in such a step
   // One of so many steps has it: 1: all; more: those that average; 0: the synchronous ones before those.
   int every = 1;
+  // Of messages: places in a model group. Nobody else sends.
+  int sender = kEveryPlace, receiver = kEveryPlace;
+  std::vector<int64_t> by_place{};  // where the stages of a pipeline send different amounts; `bytes` is the most
 
   bool in(StepKind kind) const {
     return every == 1 || kind == (every == 0 ? StepKind::kSynchronous : StepKind::kAveraging);
+  }
+  int64_t bytes_at(int place) const {
+    if (sender != kEveryPlace) return place == sender ? bytes : 0;
+    return by_place.empty() ? bytes : by_place[static_cast<size_t>(place)];
   }
 };
 
@@ -161,6 +174,7 @@ struct PlanRequest {
   std::vector<double> shares{};
   // One for each rank, for predictions: how fast it computes, in units of what the layers' times are of; empty: all 1.
   std::vector<double> speeds{};
+  PipelineRequest pipeline{};
 };
 
 struct Plan {
@@ -178,6 +192,8 @@ struct Plan {
   StepTransfers of_step;
   bool sharded_loss = false;  // the loss sees this rank's columns of the logits, which are not gathered
   int model_ranks = 1;        // that share one copy of the split layers; 1 where nothing is split
+  std::vector<Slice> stages;  // of a pipeline: the layers of each place of a model group
+  int micro_batches = 1;
 
   LayerPlan& layer(int64_t i) { return layers[static_cast<size_t>(i)]; }
   const LayerPlan& layer(int64_t i) const { return layers[static_cast<size_t>(i)]; }
@@ -187,8 +203,16 @@ struct Plan {
   int replicas() const { return ranks() / model_ranks; }
   int ranks_of(Group group) const;
   StepRows rows(int64_t step_rows) const {
-    return {rounds_strategy(), ranks(), step_rows, model_ranks, request.shares};
+    return {rounds_strategy(), ranks(), step_rows, model_ranks, request.shares, micro_batches};
   }
+  bool in_stages() const { return !stages.empty(); }
+  int places() const { return in_stages() ? model_ranks : 1; }  // of a model group, whose ranks do different things
+  int place_of(int rank) const { return rank % model_ranks; }
+  // The layers behind the boundary that a rank at this place has, whole or in parts.
+  Slice layers_behind(int place) const;
+  bool has_loss(int place) const { return !in_stages() || place + 1 == model_ranks; }
+  // Rounds of the same number of rows whose activations are kept at the same time.
+  int tapes(int place) const;
   // The rows of a step of `step_rows` that rank 0 works on in a layer: of all rounds, and of the largest one, since the
   // activations of one round at a time are in memory.
   struct LayerRows {
@@ -224,8 +248,8 @@ struct Plan {
   bool counts_rows(int rank) const;  // of ranks that see the same rows at the loss, one counts them
   // That of the gradient that comes out of the layers [first, next gather): a column-split layer leaves summands.
   Layout gradient_layout(int64_t first) const;
-  // The layers behind the boundary run in stages, between moves of features: whether this is the first one of a stage,
-  // and the shape of a row of its input then, as the rank at this place of its model group gets it.
+  // The layers behind the boundary run in stages, between moves of features or between ranks: whether this is the first
+  // one of a stage, and the shape of a row of its input then, as the rank at this place of its model group gets it.
   bool begins_stage(int64_t layer) const;
   Shape input_of(int64_t layer, size_t place) const;
   std::vector<int64_t> round_rows(int64_t step_rows) const;  // of every round, over all replicas
@@ -234,18 +258,25 @@ struct Plan {
   int64_t averaged_elements(const Bucket& bucket) const;  // values, and velocities where there are some
   int64_t bytes_in(StepKind kind) const;                  // sent by each rank in such a step
   int64_t bytes_in(StepKind kind, int rank) const;        // by this one, whose model group may have fewer rows
-  int64_t bytes_per_step() const;  // by each rank in the mean of steps; before average_from it is another
+  // By each rank, in a pipeline by the one that sends most, in the mean of steps; before average_from it is another.
+  int64_t bytes_per_step() const;
   int64_t bytes_per_step(int rank) const;
   int64_t weight_bytes_per_rank() const;    // of the rank with the most
   int64_t gradient_bytes_per_rank() const;  // the same of the weights' gradients
   std::string boundary_name() const;        // the layer behind the boundary
 
   std::string table() const;  // `owt plan`
+
+ private:
+  // The most that the layers at one place of a model group come to.
+  int64_t most_at_a_place(const std::function<int64_t(int64_t, const LayerPlan&)>& of_layer) const;
 };
 
 // Whether strategies that split dense layers can run it: a layer with weights behind the first dense one (a residual,
 // say) is not split.
 bool can_split_dense(const Model& model);
+// Whether there are as many places for a cut as a pipeline of the request's ranks has stages, and rows for each.
+bool can_be_staged(const Model& model, const PlanRequest& request);
 
 // Throws Error for a model that cannot be split as the strategy wants, and for ranks that make no groups.
 Plan make_plan(const Model& model, const PlanRequest& request);

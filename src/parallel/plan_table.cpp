@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "src/core/log.h"
 #include "src/parallel/plan.h"
 
@@ -34,18 +36,27 @@ std::string steps_of(const Transfer& transfer, const Plan& plan) {
 }  // namespace
 
 int64_t Plan::weight_bytes_per_rank() const {
-  int64_t total = 0;
-  for (const LayerPlan& layer : layers) total += weight_bytes_of(layer);
-  return total;
+  return most_at_a_place([](int64_t, const LayerPlan& layer) { return weight_bytes_of(layer); });
 }
 
 int64_t Plan::gradient_bytes_per_rank() const {
-  int64_t total = 0;
-  for (size_t i = 0; i < layers.size(); ++i)
-    for (size_t p = 0; p < layers[i].params.size(); ++p)
-      if (p > 0 || !updates_at_once(static_cast<int64_t>(i)))
-        total += layers[i].most_elements(layers[i].params[p]) * size_of(gradient_type(static_cast<int64_t>(i), p));
-  return total;
+  return most_at_a_place([this](int64_t i, const LayerPlan& layer) {
+    int64_t bytes = 0;
+    for (size_t p = 0; p < layer.params.size(); ++p)
+      if (p > 0 || !updates_at_once(i)) bytes += layer.most_elements(layer.params[p]) * size_of(gradient_type(i, p));
+    return bytes;
+  });
+}
+
+int64_t Plan::most_at_a_place(const std::function<int64_t(int64_t, const LayerPlan&)>& of_layer) const {
+  int64_t most = 0;
+  for (int place = 0; place < places(); ++place) {
+    int64_t total = 0;
+    for (int64_t i = 0; i < std::ssize(layers); ++i)
+      if (layer(i).is_at(place)) total += of_layer(i, layer(i));
+    most = std::max(most, total);
+  }
+  return most;
 }
 
 std::string Plan::table() const {
@@ -62,9 +73,10 @@ std::string Plan::table() const {
                  "part", "weights MB", "MB on rank", "GFLOP/step");
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerPlan& at = layers[i];
-    if (split() && static_cast<int64_t>(i) == boundary) text += "-- boundary --\n";
+    if (split() && !in_stages() && static_cast<int64_t>(i) == boundary) text += "-- boundary --\n";
     text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10.3f}\n", at.name, at.type, at.out.str(),
-                   name_of(at.layout), shard(at), megabytes(at.weight_bytes), megabytes(weight_bytes_of(at)),
+                   at.place == kEveryPlace ? name_of(at.layout) : format("stage {}", at.place + 1), shard(at),
+                   megabytes(at.weight_bytes), megabytes(weight_bytes_of(at)),
                    (at.flops_per_row + at.backward_flops_per_row) * static_cast<double>(request.step_rows) / 1e9);
   }
   text += format("\n{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "transfer", "collective", "layouts", "calls",

@@ -4,11 +4,21 @@
 
 namespace owt {
 
-RankModel::RankModel(const Model& model, const Plan& plan, int rank) {
-  const auto place = static_cast<size_t>(rank % plan.model_ranks);
+namespace {
+
+std::unique_ptr<Layer> without_rows(std::unique_ptr<Layer> layer) {
+  for (Param* param : layer->params()) param->part = {0, 0};
+  return layer;
+}
+
+}  // namespace
+
+RankModel::RankModel(const Model& model, const Plan& plan, int rank) : layers_(std::ssize(plan.layers)) {
+  const auto place = static_cast<size_t>(plan.place_of(rank));
   std::vector<std::unique_ptr<Layer>> run;
   Shape run_in = model.input;
   const auto close_run = [&] {
+    if (front_ && run.empty()) return;
     auto net = std::make_unique<Net>(std::move(run), run_in);
     run.clear();
     if (!front_)
@@ -21,7 +31,11 @@ RankModel::RankModel(const Model& model, const Plan& plan, int rank) {
     if (plan.begins_stage(static_cast<int64_t>(i))) {
       close_run();
       run_in = plan.input_of(static_cast<int64_t>(i), place);
-      first_.push_back(static_cast<int64_t>(i));
+      if (at.is_at(plan.place_of(rank))) first_.push_back(static_cast<int64_t>(i));
+    }
+    if (!at.is_at(plan.place_of(rank))) {
+      elsewhere_[static_cast<int64_t>(i)] = without_rows(make_layer(model.layers[i], at.in, {}, {}, net_layer_types()));
+      continue;
     }
     std::optional<Slice> part, inputs;
     if (at.by_inputs())
@@ -37,6 +51,7 @@ RankModel::RankModel(const Model& model, const Plan& plan, int rank) {
 }
 
 Layer& RankModel::layer(int64_t i) const {
+  if (const auto found = elsewhere_.find(i); found != elsewhere_.end()) return *found->second;
   if (i < front_->size()) return front_->layer(i);
   size_t s = stages_.size() - 1;
   while (first_[s] > i) --s;
@@ -45,8 +60,8 @@ Layer& RankModel::layer(int64_t i) const {
 
 std::vector<Param*> RankModel::back_params() const {
   std::vector<Param*> all;
-  for (const auto& stage : stages_)
-    for (Param* param : stage->params()) all.push_back(param);
+  for (int64_t i = front_->size(); i < layers_; ++i)
+    for (Param* param : layer(i).params()) all.push_back(param);
   return all;
 }
 

@@ -1,6 +1,8 @@
-// The layers of one rank: the front before the boundary, and behind it runs of layers between moves of features.
+// The layers of one rank: the front before the boundary, and behind it runs of layers between moves of features. Of a
+// layer in another stage of a pipeline a rank has the parameters without their rows, so that all ranks name the same.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -33,6 +35,8 @@ class RankModel {
   std::unique_ptr<Net> front_;
   std::vector<std::unique_ptr<Net>> stages_;
   std::vector<int64_t> first_;
+  std::map<int64_t, std::unique_ptr<Layer>> elsewhere_;
+  int64_t layers_;
 };
 
 }  // namespace owt

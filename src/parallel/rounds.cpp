@@ -56,11 +56,13 @@ int64_t rows_of(const Round& round) {
   return rows;
 }
 
-StepRows::StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks, const std::vector<double>& shares)
+StepRows::StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks, const std::vector<double>& shares,
+                   int micro_batches)
     : rounds_(facts_of(strategy).rounds),
       shared_rows_(facts_of(strategy).shares_rows),
       ranks_(ranks),
       model_ranks_(model_ranks > 0 ? model_ranks : ranks),
+      micro_batches_(micro_batches),
       total_(step_rows) {
   OWT_CHECK(ranks >= 1 && step_rows >= 0 && ranks % model_ranks_ == 0);
   if (shares.empty()) return;
@@ -131,6 +133,12 @@ std::vector<Round> StepRows::rounds(int rank) const {
           const Slice part = split(size_of(r), model_ranks_, round);
           all.back().push_back({r, part.begin, part.end});
         }
+      }
+      break;
+    case Rounds::kMicroBatches:
+      for (int batch = 0; batch < micro_batches_; ++batch) {
+        const Slice part = split(of(rank).size(), micro_batches_, batch);
+        all.push_back({{rank % model_ranks_, part.begin, part.end}});
       }
       break;
   }

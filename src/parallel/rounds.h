@@ -38,9 +38,10 @@ class StepRows {
  public:
   // model_ranks: of a group, a divisor of ranks; 0: all ranks are one group. shares: one for each rank, positive and
   // finite, which rows are dealt in proportion to; empty: as many for each, the first ranks one more. Where a group has
-  // rows in common, its share is that of its rank with the least, which holds up the others.
-  StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks = 0,
-           const std::vector<double>& shares = {});
+  // rows in common, its share is that of its rank with the least, which holds up the others. micro_batches: of
+  // Rounds::kMicroBatches.
+  StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks = 0, const std::vector<double>& shares = {},
+           int micro_batches = 1);
 
   Slice of(int rank) const;  // the rank's rows, as indexes in the step; none where its share is small
   int64_t total() const { return total_; }
@@ -66,7 +67,7 @@ class StepRows {
 
   Rounds rounds_;
   bool shared_rows_;
-  int ranks_, model_ranks_;
+  int ranks_, model_ranks_, micro_batches_;
   int64_t total_;
   std::vector<int64_t> ends_;  // of the parts; empty: of equal ones
 };

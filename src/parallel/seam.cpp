@@ -210,7 +210,7 @@ class ExchangedColumns : public Seam {
 }  // namespace
 
 std::unique_ptr<Seam> make_seam(const Plan& plan, int64_t step_rows, int rank, Communicator& comm) {
-  if (!plan.split()) return nullptr;
+  if (!plan.split() || plan.in_stages()) return nullptr;
   const StepRows rows = plan.rows(step_rows);
   const LayerPlan& first = plan.layer(plan.boundary);
   const Crossing over{first, rows.rounds(rank), rows.of(rank).size(), plan.request.on, comm};

@@ -39,7 +39,8 @@ class Seam {
   Tensor home_;
 };
 
-// This rank's (of all); null where nothing is split. comm: that of the model group, which must outlive it.
+// This rank's (of all); null where nothing is split, and in a pipeline. comm: that of the model group, which must
+// outlive it.
 std::unique_ptr<Seam> make_seam(const Plan& plan, int64_t step_rows, int rank, Communicator& comm);
 
 }  // namespace owt

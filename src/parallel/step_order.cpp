@@ -15,6 +15,7 @@ int64_t first_dense(const Plan& plan) {
 // on their way, by then.
 bool updates_beside(const Plan& plan) {
   if (plan.request.on.device != Device::kCuda || plan.request.dense_update != DenseUpdate::kStep) return false;
+  if (plan.in_stages()) return false;
   if (!plan.split() && (plan.sums_gradients(0) || plan.averages())) return false;
   int64_t elements = 0;
   for (size_t i = static_cast<size_t>(first_dense(plan)); i < plan.layers.size(); ++i)
@@ -24,13 +25,15 @@ bool updates_beside(const Plan& plan) {
 
 }  // namespace
 
-StepOrder::StepOrder(const Plan& plan, int64_t step_rows, bool learns, StepKind kind)
+StepOrder::StepOrder(const Plan& plan, int64_t step_rows, int place, bool learns, StepKind kind)
     : plan_(plan),
-      end_(static_cast<int64_t>(plan.layers.size())),
+      place_(place),
+      begin_(plan.layers_behind(place).begin),
+      end_(plan.layers_behind(place).end),
       learns_(learns),
       kind_(kind),
       beside_(updates_beside(plan)),
-      dense_(beside_ ? first_dense(plan) : plan.boundary),
+      dense_(beside_ ? first_dense(plan) : begin_),
       round_rows_(plan.round_rows(step_rows)) {}
 
 void StepOrder::forward_front() {
@@ -83,8 +86,8 @@ void StepOrder::wait_for_home_until(int round) {
 }
 
 void StepOrder::forward_dense(int round) {
-  for (int64_t i = plan_.boundary; i < end_; ++i) {
-    if (i > plan_.boundary) exchange(layer(i).transfers.input, round);
+  for (int64_t i = begin_; i < end_; ++i) {
+    if (i > begin_) exchange(layer(i).transfers.input, round);
     add(Action::Kind::kForward, {i, i + 1}, round);
     exchange(layer(i).transfers.output, round);
   }
@@ -93,14 +96,68 @@ void StepOrder::forward_dense(int round) {
 
 void StepOrder::backward_dense(int round) {
   if (!learns_) return;
-  for (int64_t i = end_; i-- > plan_.boundary;) {
+  for (int64_t i = end_; i-- > begin_;) {
     exchange(layer(i).transfers.output_gradient, round);
     add(Action::Kind::kBackwardData, {i, i + 1}, round);
     start(layer(i).transfers.input_gradient, round);
     backward_weights(i, round);
     if (completes(round)) gradients_done(i);
-    if (i > plan_.boundary) wait(layer(i).transfers.input_gradient, round);
+    if (i > begin_) wait(layer(i).transfers.input_gradient, round);
   }
+}
+
+std::vector<StageTask> StepOrder::stage_tasks() const {
+  const PipelineSchedule schedule = plan_.request.pipeline.schedule;
+  std::vector<StageTask> tasks = owt::stage_tasks(schedule, plan_.model_ranks, place_, rounds());
+  if (!learns_) std::erase_if(tasks, [](const StageTask& task) { return !task.forward; });
+  return tasks;
+}
+
+// Activations come into the stage's first layer, gradients into the next stage's.
+TransferId StepOrder::brought_for(const StageTask& task) const {
+  if (task.forward) return layer(begin_).transfers.input;
+  return plan_.has_loss(place_) ? kNoTransfer : layer(end_).transfers.input_gradient;
+}
+
+// A gradient has come, so the activations that it is of have arrived where it comes from.
+void StepOrder::wait_for(const StageTask& task) {
+  wait(brought_for(task), task.batch);
+  if (!task.forward) wait_for_output(task.batch);
+}
+
+void StepOrder::wait_for_output(int batch) {
+  if (outputs_sent_.erase(batch) > 0) wait(stage_output(), batch);
+}
+
+// The output takes the memory of an earlier micro-batch's, which in evaluation may still be on its way.
+void StepOrder::forward_stage(int batch) {
+  wait_for_output(batch - plan_.tapes(place_));
+  for (int64_t i = begin_; i < end_; ++i) add(Action::Kind::kForward, {i, i + 1}, batch);
+  if (plan_.has_loss(place_)) return loss(batch);
+  start(stage_output(), batch);
+  outputs_sent_.insert(batch);
+}
+
+// There is room for the gradients of two micro-batches on their way to the stage before.
+void StepOrder::backward_stage(int batch, bool last) {
+  for (int64_t i = end_; i-- > begin_;) {
+    if (i == begin_ && std::ssize(gradients_sent_) == kRoundsAtOnce) wait_for_oldest_gradient();
+    add(Action::Kind::kBackwardData, {i, i + 1}, batch);
+    if (i == begin_) start(stage_gradient(), batch);
+    backward_weights(i, batch);
+    if (last) gradients_done(i);
+  }
+  gradients_sent_.push_back(batch);
+}
+
+void StepOrder::wait_for_oldest_gradient() {
+  wait(stage_gradient(), gradients_sent_.front());
+  gradients_sent_.pop_front();
+}
+
+void StepOrder::wait_for_sent() {
+  while (!outputs_sent_.empty()) wait_for_output(*outputs_sent_.begin());
+  while (!gradients_sent_.empty()) wait_for_oldest_gradient();
 }
 
 void StepOrder::update_after(int round) {
@@ -112,7 +169,8 @@ void StepOrder::update_dense() {
 }
 
 void StepOrder::update_dense_after(int round) {
-  wait_for_buckets(plan_.of_step.dense_gradients, plan_.back_buckets, beside_);
+  for (int b = 0; b < std::ssize(plan_.back_buckets); ++b)
+    if (is_here(plan_.back_buckets[static_cast<size_t>(b)])) wait(plan_.of_step.dense_gradients, kOwnRows, b, beside_);
   update({dense_, end_}, round, plan_.of_step.dense_gradients, 0, beside_);
 }
 

@@ -4,7 +4,9 @@
 // waited for. What belongs to learning is left out in evaluation.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "src/parallel/action.h"
@@ -13,7 +15,7 @@ namespace owt {
 
 class StepOrder {
  public:
-  StepOrder(const Plan& plan, int64_t step_rows, bool learns, StepKind kind);
+  StepOrder(const Plan& plan, int64_t step_rows, int place, bool learns, StepKind kind);
 
   // Layers before the boundary, on the rank's own rows. A bucket of gradients leaves as soon as that of its last layer
   // is there; `left` is told which.
@@ -43,6 +45,15 @@ class StepOrder {
   void update_after(int round);  // under DenseUpdate::kRound
   void update_dense();           // under DenseUpdate::kStep, if it has not been done beside the backward pass
 
+  // A stage of a pipeline and its micro-batches; forward alone in evaluation. What a task takes from the stage before,
+  // or behind, is brought for it. `last`: with this one the gradients of the weights are complete.
+  std::vector<StageTask> stage_tasks() const;
+  void bring_for(const StageTask& task) { start(brought_for(task), task.batch); }
+  void wait_for(const StageTask& task);
+  void forward_stage(int batch);
+  void backward_stage(int batch, bool last);
+  void wait_for_sent();
+
   void loss(int round);
   void share_result() { exchange(plan_.of_step.result); }
 
@@ -55,6 +66,13 @@ class StepOrder {
   bool completes(int round) const;
   bool travels(TransferId id) const;
   TransferId summed() const;
+
+  TransferId brought_for(const StageTask& task) const;
+  TransferId stage_output() const { return plan_.has_loss(place_) ? kNoTransfer : layer(end_).transfers.input; }
+  TransferId stage_gradient() const { return layer(begin_).transfers.input_gradient; }
+  void wait_for_output(int batch);
+  void wait_for_oldest_gradient();
+  bool is_here(const Bucket& bucket) const { return bucket.layers.back() >= begin_ && bucket.layers.back() < end_; }
 
   void backward_weights(int64_t i, int round);
   void gradients_done(int64_t i, const std::function<void(int bucket)>& left = {});
@@ -69,13 +87,17 @@ class StepOrder {
   void update(const Slice& layers, int round, TransferId summed, int bucket, bool beside);
 
   const Plan& plan_;
-  int64_t end_;
+  int place_;            // in its model group
+  int64_t begin_, end_;  // the layers behind the boundary that are here
   bool learns_;
   StepKind kind_;
   bool beside_;    // the dense layers are updated as soon as their gradients are complete, and beside what follows
   int64_t dense_;  // the first of the layers that are updated together behind the others
   int home_ = 0;   // the first round whose gradient was not waited for
   std::vector<int64_t> round_rows_;  // over all replicas
+  // Micro-batches whose activations, and whose input's gradients, have left and were not waited for.
+  std::set<int> outputs_sent_;
+  std::deque<int> gradients_sent_;
   std::vector<Action> actions_;
 };
 

@@ -67,6 +67,10 @@ class Prices {
       if (buckets_[t].empty()) buckets_[t] = {seconds(plan.transfers[t], 1.0 / plan.transfers[t].calls)};
   }
 
+  // Whether the rank at this place of its model group gets what another one sends.
+  bool receives(const Action& action, int place) const { return plan_.transfer(action.transfer).receiver == place; }
+  bool is_message(const Action& action) const { return owt::is_message(plan_.transfer(action.transfer).collective); }
+
   double transfer(const Action& action) const {
     return buckets_[static_cast<size_t>(action.transfer)][static_cast<size_t>(action.bucket)];
   }
@@ -110,16 +114,23 @@ class Prices {
     return group == Group::kReplicas ? network_.across(plan_.replicas()) : network_.consecutive(plan_.ranks_of(group));
   }
 
-  // A collective that moves this share of the transfer's bytes.
+  // A stage and the next one may be on the same host.
+  Span span_of_message(const Transfer& message) const {
+    const int each = network_.ranks_per_host;
+    return message.sender / each == message.receiver / each ? Span{2, 1, 1} : Span{1, 2, 1};
+  }
+
+  // A call that moves this share of the transfer's bytes.
   double seconds(const Transfer& transfer, double share) const {
+    const double sent = static_cast<double>(transfer.bytes) * share;
+    if (owt::is_message(transfer.collective))
+      return network_.seconds(transfer.collective, sent, span_of_message(transfer));
     const Span span = span_of(transfer.group);
     if (span.ranks() == 1) return 0;
     const double passes = transfer.collective == Collective::kAllReduce ? 2 : 1;
-    const double sent = static_cast<double>(transfer.bytes) * share;
     return network_.seconds(transfer.collective, sent * span.ranks() / (span.ranks() - 1) / passes, span);
   }
 
-  // A bucket's share of its transfer is that of its bytes; all buckets may travel several times.
   void price_buckets(TransferId id, const std::vector<Bucket>& buckets) {
     if (id == kNoTransfer) return;
     const Transfer& transfer = plan_.transfer(id);
@@ -127,11 +138,13 @@ class Prices {
       if (id == plan_.of_step.averages) return static_cast<double>(plan_.averaged_elements(bucket));
       return static_cast<double>(id == plan_.of_step.weights ? bucket.elements : plan_.wire_bytes(bucket));
     };
-    double all = 0;
+    double all = 0, sent = 0;
     for (const Bucket& bucket : buckets) all += bytes(bucket);
+    for (int place = 0; place < plan_.places(); ++place) sent += static_cast<double>(transfer.bytes_at(place));
+    const double whole = sent / static_cast<double>(transfer.bytes);  // stages have buckets of their own
     const double times = static_cast<double>(transfer.calls) / static_cast<double>(buckets.size());
     for (const Bucket& bucket : buckets)
-      buckets_[static_cast<size_t>(id)].push_back(seconds(transfer, bytes(bucket) / all / times));
+      buckets_[static_cast<size_t>(id)].push_back(seconds(transfer, whole * bytes(bucket) / all / times));
   }
 
   const Plan& plan_;
@@ -141,38 +154,57 @@ class Prices {
   std::vector<std::vector<double>> buckets_;  // seconds of one call, by transfer; of those without buckets a single one
 };
 
-// A rank's time and its queue of collectives.
+// When what a message brings is there, by transfer, round and bucket.
+using Key = std::tuple<TransferId, int, int>;
+using Arrivals = std::map<Key, double>;
+
+Key key(const Action& action) { return {action.transfer, action.round, action.bucket}; }
+
+// The time of the rank at a place of its model group, and its queue of collectives.
 class Clock {
  public:
-  Clock(const Plan& plan, bool overlaps, std::vector<TimedAction>* times)
-      : in_turn_(plan.request.on.device == Device::kCpu), overlaps_(overlaps), times_(times) {}
+  // messages: what the ranks of the group send each other.
+  Clock(const Plan& plan, int place, bool overlaps, Arrivals& messages, std::vector<TimedAction>* times)
+      : place_(place),
+        in_turn_(plan.request.on.device == Device::kCpu),
+        overlaps_(overlaps),
+        messages_(messages),
+        times_(times) {}
 
-  void run(const Action& action, const Prices& prices) {
+  // False: nobody has sent yet what it waits for.
+  bool run(const Action& action, const Prices& prices) {
     switch (action.kind) {
       case Action::Kind::kStart:
-        return send(action, prices.transfer(action));
+        if (!prices.receives(action, place_)) send(action, prices.is_message(action), prices.transfer(action));
+        return true;
       case Action::Kind::kWait:
-        return wait(action, arrival(action));
+        if (prices.receives(action, place_) && !messages_.contains(key(action))) return false;
+        wait(action, arrival(action));
+        return true;
       case Action::Kind::kUpdate:
-        return spend(action, prices.compute(action), updated_);
+        spend(action, prices.compute(action), updated_);
+        return true;
       default:
-        return spend(action, prices.compute(action), computed_);
+        spend(action, prices.compute(action), computed_);
+        return true;
     }
   }
 
-  // Adds its part to a mean over several steps.
-  void report(double part, Prediction& to) const {
+  double now() const { return now_; }
+  double busy() const { return computed_ + updated_; }
+
+  // Adds its part to a mean over several steps. step_s: when the last rank is done.
+  void report(double part, double step_s, Prediction& to) const {
     to.compute_s += part * computed_;
-    to.exposed_s += part * exposed_;
+    to.exposed_s += part * (exposed_ + step_s - now_);
     to.update_s += part * updated_;
     to.transfer_s += part * sent_;
   }
 
  private:
-  using Key = std::tuple<TransferId, int, int>;
-  static Key key(const Action& action) { return {action.transfer, action.round, action.bucket}; }
   // What started once for all rounds is waited for in each.
   double arrival(const Action& action) const {
+    if (const auto sent = messages_.find(key(action)); sent != messages_.end()) return sent->second;
     const auto found = arrivals_.find(key(action));
     return found != arrivals_.end() ? found->second : arrivals_.at(Key{action.transfer, kOwnRows, action.bucket});
   }
@@ -186,9 +218,10 @@ class Clock {
     beside_ = std::max(now_, beside_ + seconds);
   }
 
-  void send(const Action& action, double seconds) {
+  void send(const Action& action, bool is_message, double seconds) {
     const double begin = std::max(queue_, apart(action) ? beside_ : now_);
-    queue_ = arrivals_[key(action)] = begin + seconds;
+    queue_ = begin + seconds;
+    (is_message ? messages_ : arrivals_)[key(action)] = queue_;
     sent_ += seconds;
     note(action, begin, queue_);
     if (!overlaps_) wait(action, queue_);
@@ -202,15 +235,37 @@ class Clock {
   }
 
   void note(const Action& action, double begin, double end) {
-    if (times_ && end > begin) times_->push_back({action, begin, end});
+    if (times_ && end > begin) times_->push_back({action, begin, end, place_});
   }
 
+  int place_;
   bool in_turn_, overlaps_;
+  Arrivals& messages_;
   std::vector<TimedAction>* times_;
-  std::map<Key, double> arrivals_;
+  Arrivals arrivals_;
   double now_ = 0, beside_ = 0, queue_ = 0;  // where the rank is, what it does beside, its collectives
   double computed_ = 0, updated_ = 0, exposed_ = 0, sent_ = 0;
 };
+
+// Runs the lists of all places of a model group, each as far as it comes before it waits for another one.
+std::vector<Clock> run_all(const Plan& plan, StepKind kind, const Prices& prices, bool overlaps, Arrivals& messages,
+                           std::vector<TimedAction>* times) {
+  std::vector<Clock> clocks;
+  std::vector<std::vector<Action>> lists;
+  for (int place = 0; place < plan.places(); ++place) {
+    clocks.emplace_back(plan, place, overlaps, messages, times);
+    lists.push_back(training(plan, plan.request.step_rows, kind, place));
+  }
+  std::vector<size_t> next(clocks.size(), 0);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t p = 0; p < clocks.size(); ++p)
+      for (; next[p] < lists[p].size() && clocks[p].run(lists[p][next[p]], prices); ++next[p]) moved = true;
+  }
+  for (size_t p = 0; p < clocks.size(); ++p)
+    OWT_CHECK(next[p] == lists[p].size(), "the stage at place ", p, " waits for what nobody sends");
+  return clocks;
+}
 
 }  // namespace
 
@@ -224,19 +279,24 @@ Prediction price_step(const Plan& plan, const Network& network, const ComputeMod
                       std::vector<TimedAction>* times) {
   OWT_CHECK_EQ(network.ranks(), plan.ranks());
   const Prices prices(plan, network, compute);
-  const std::vector<Action> most = training(plan, plan.request.step_rows);
   Prediction prediction;
   for (const KindOfStep& of : kinds_of_steps(plan)) {
     if (of.part == 0) continue;
-    Clock clock(plan, network.overlaps, of.kind == StepKind::kLocal ? nullptr : times);
-    for (const Action& action : training(plan, plan.request.step_rows, of.kind)) clock.run(action, prices);
-    clock.report(of.part, prediction);
+    Arrivals messages;
+    const std::vector<Clock> clocks =
+        run_all(plan, of.kind, prices, network.overlaps, messages, of.kind == StepKind::kLocal ? nullptr : times);
+    // All are done when the last one is, and the one that works longest stands for them.
+    const auto by = [](auto figure) {
+      return [figure](const Clock& a, const Clock& b) { return (a.*figure)() < (b.*figure)(); };
+    };
+    const double end = std::max_element(clocks.begin(), clocks.end(), by(&Clock::now))->now();
+    std::max_element(clocks.begin(), clocks.end(), by(&Clock::busy))->report(of.part, end, prediction);
   }
   prediction.request = plan.request;
   prediction.split = plan.split();
   prediction.model_ranks = plan.model_ranks;
   prediction.bytes = plan.bytes_per_step();
-  prediction.memory_bytes = memory_need(plan, most).bytes(plan.request.step_rows);
+  prediction.memory_bytes = memory_need(plan).bytes(plan.request.step_rows);
   prediction.compute_s += compute.rest();
   return prediction;
 }

@@ -2,9 +2,10 @@
 //
 // The actions of a step (order.h) are given their times one after the other, for the slowest rank: the one that takes
 // longest for its rows at its speed, where shares or speeds (PlanRequest) are unequal, else rank 0. The others do the
-// same at the same time and wait for it, so they need no times of their own. A rank has one queue of collectives, first
-// come first served, which works while it computes (Network::overlaps); where it needs what has not arrived it waits,
-// and that time is "exposed". Where weights are averaged every so many steps, all figures are means over those steps.
+// same at the same time and wait for it, so they need no times of their own; but for the stages of a pipeline, of which
+// each has some. A rank has one queue of collectives, first come first served, which works while it computes
+// (Network::overlaps); where it needs what has not arrived it waits, and that time is "exposed". Where weights are
+// averaged every so many steps, all figures are means over those steps.
 #pragma once
 
 #include <string>
@@ -39,6 +40,7 @@ struct Prediction {
 struct TimedAction {
   Action action;
   double begin_s = 0, end_s = 0;
+  int place = 0;  // of a pipeline: whose action it is
 };
 
 // The network has as many ranks as the plan. What it fills `times` with, where given, has no actions that take no time;

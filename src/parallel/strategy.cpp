@@ -51,7 +51,13 @@ std::deque<StrategyFacts>& table() {
        .help = "dense layers are split, and every rank computes the layers before them for all rows",
        .splits_dense = true,
        .shares_rows = true,
-       .order = model_parallel}};
+       .order = model_parallel},
+      {.name = "pipeline",
+       .help = "each rank has a run of layers, a stage, and micro-batches pass through all; see [pipeline]",
+       .rounds = Rounds::kMicroBatches,
+       .shares_rows = true,
+       .in_stages = true,
+       .order = pipeline}};
   return strategies;
 }
 

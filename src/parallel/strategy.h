@@ -10,15 +10,16 @@ namespace owt {
 class StepOrder;
 
 // Places in the table. Others may be added behind them, by add_strategy().
-enum class Strategy { kDataParallel, kDataParallelZero, kOwtA, kOwtB, kOwtC, kOwtD, kModelParallel };
+enum class Strategy { kDataParallel, kDataParallelZero, kOwtA, kOwtB, kOwtC, kOwtD, kModelParallel, kPipeline };
 constexpr Strategy kDefaultStrategy = Strategy::kOwtA, kPlainDataParallel = Strategy::kDataParallel;
 
 // What one batch of the dense layers is made of, where they are split.
 enum class Rounds {
-  kOwnRows,     // each rank's own rows, in the only round
-  kAllRows,     // every rank's rows, in the only round
-  kOneRanks,    // one rank's rows, in as many rounds as ranks
-  kAPartOfEach  // the first, the second ... part of every rank's rows, in as many rounds as ranks
+  kOwnRows,      // each rank's own rows, in the only round
+  kAllRows,      // every rank's rows, in the only round
+  kOneRanks,     // one rank's rows, in as many rounds as ranks
+  kAPartOfEach,  // the first, the second ... part of every rank's rows, in as many rounds as ranks
+  kMicroBatches  // parts of the rows that all ranks of a group have, as many as the plan says
 };
 
 struct StrategyFacts {
@@ -27,12 +28,15 @@ struct StrategyFacts {
   Rounds rounds = Rounds::kOwnRows;
   bool splits_dense = false;   // dense layers are split over the ranks of a model group
   bool shares_rows = false;    // all ranks of a model group have the same rows
+  bool in_stages = false;      // each rank of a model group has a run of layers, whole
   bool by_inputs = false;      // a dense layer is split by inputs where that sends less (DenseSplit::kOfStrategy)
   bool shares_update = false;  // each rank updates a share of the weights that all have
   // Ranks may update their copies of the weights before the boundary each by itself, and average them every so many
   // steps (PlanRequest::average_every): the order ends with average_front().
   bool can_average = false;
   void (*order)(StepOrder& step) = nullptr;
+
+  bool splits() const { return splits_dense || in_stages; }  // there are model groups of several ranks
 };
 
 const StrategyFacts& facts_of(Strategy strategy);

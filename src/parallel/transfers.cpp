@@ -29,16 +29,18 @@ class TransferList {
     for (const Bucket& bucket : plan_.back_buckets)
       for (size_t update = 0; update < (every_round ? rounds.size() : 1); ++update)
         add(plan_.of_step.dense_gradients, "dense gradients", Collective::kAllReduce, Group::kReplicas,
-            Layout::kPartial, Layout::kReplicated, plan_.wire_bytes(bucket));
+            Layout::kPartial, Layout::kReplicated, plan_.wire_bytes(bucket), 1,
+            plan_.layer(bucket.layers.back()).place);
     for (const Bucket& bucket : plan_.buckets) add_bucket(bucket);
     add(plan_.of_step.result, "step result", Collective::kAllReduce, Group::kWorld, Layout::kPartial,
         Layout::kReplicated, kStepResultBytes);
   }
 
  private:
-  // One more call of the transfer, which is new where it has no id yet.
+  // One more call of the transfer, which is new where it has no id yet. place: in a model group, where its ranks alone
+  // do this.
   void add(TransferId& id, const std::string& name, Collective collective, Group group, Layout from, Layout to,
-           int64_t tensor_bytes, int every = 1) {
+           int64_t tensor_bytes, int every = 1, int place = kEveryPlace) {
     if (id == kNoTransfer) {
       id = static_cast<TransferId>(plan_.transfers.size());
       plan_.transfers.push_back({name, collective, group, from, to});
@@ -46,11 +48,19 @@ class TransferList {
     }
     Transfer& transfer = plan_.transfers[static_cast<size_t>(id)];
     ++transfer.calls;
-    transfer.bytes += bytes_sent(collective, tensor_bytes, plan_.ranks_of(group));
+    const int64_t sent = bytes_sent(collective, tensor_bytes, plan_.ranks_of(group));
+    if (place == kEveryPlace) {
+      transfer.bytes += sent;
+      return;
+    }
+    transfer.by_place.resize(static_cast<size_t>(plan_.model_ranks));
+    int64_t& bytes = transfer.by_place[static_cast<size_t>(place)] += sent;
+    transfer.bytes = std::max(transfer.bytes, bytes);
   }
 
   void add_round(const StepRows::RoundSize& round) {
     if (!plan_.split()) return;
+    if (plan_.in_stages()) return add_messages(round.rows);
     add_crossing(round);
     for (int64_t i = plan_.boundary; i < std::ssize(plan_.layers); ++i) add_moves(i, round.rows);
     if (plan_.sharded_loss)
@@ -91,6 +101,22 @@ class TransferList {
     else
       cross(Collective::kAllGather, Collective::kReduceScatter, Layout::kReplicated, Layout::kPartial,
             plan_.model_ranks * round.longest * row_bytes);
+  }
+
+  // A micro-batch goes from stage to stage, and the gradients of its activations go back.
+  void add_messages(int64_t rows) {
+    for (int place = 1; place < plan_.model_ranks && rows > 0; ++place) {
+      LayerPlan& first = plan_.layer(plan_.layers_behind(place).begin);
+      const int64_t bytes = activation_bytes(plan_, rows * first.in.elements());
+      add_message(first.transfers.input, first.name + " input", bytes, place - 1, place);
+      add_message(first.transfers.input_gradient, first.name + " input gradient", bytes, place, place - 1);
+    }
+  }
+
+  void add_message(TransferId& id, const std::string& name, int64_t bytes, int from, int to) {
+    add(id, name, Collective::kSend, Group::kModel, Layout::kReplicated, Layout::kReplicated, bytes);
+    plan_.transfers[static_cast<size_t>(id)].sender = from;
+    plan_.transfers[static_cast<size_t>(id)].receiver = to;
   }
 
   // The moves of features around a layer (feature_gather.h): columns are gathered, and summands are scattered. Where

@@ -16,7 +16,11 @@ std::unique_ptr<WeightSync> make_front_sync(const Plan& plan, const WeightSync::
 
 std::unique_ptr<WeightSync> make_dense_sync(const Plan& plan, const WeightSync::LayerOf& layer_of,
                                             const Groups& groups) {
-  return std::make_unique<GradSync>(plan.back_buckets, layer_of, plan.request.on, groups.wire(Group::kReplicas));
+  std::vector<Bucket> buckets = plan.back_buckets;
+  const Slice here = plan.layers_behind(groups.model().rank());
+  for (Bucket& bucket : buckets)  // of another stage there is nothing
+    if (bucket.layers.back() < here.begin || bucket.layers.back() >= here.end) bucket = {};
+  return std::make_unique<GradSync>(buckets, layer_of, plan.request.on, groups.wire(Group::kReplicas));
 }
 
 void complete_gradient(Param& param, const Stream& stream) {

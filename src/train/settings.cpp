@@ -143,6 +143,16 @@ ParallelSettings read_parallel(Config config) {
   return parallel;
 }
 
+PipelineRequest read_pipeline(Config config) {
+  PipelineRequest pipeline;
+  pipeline.schedule =
+      pipeline_schedule_from(config.word("schedule", name_of(pipeline.schedule), pipeline_schedule_names()));
+  pipeline.micro_batches = static_cast<int>(config.integer("micro_batches", 0, {.low = 0, .high = 1 << 16}));
+  pipeline.stages = config.strings("stages");
+  config.finish("[pipeline]");
+  return pipeline;
+}
+
 RunSettings read_run(Config config) {
   RunSettings run;
   run.seed = static_cast<uint64_t>(config.integer("seed", 1, {.low = 0}));
@@ -225,6 +235,7 @@ PlanRequest Settings::plan_request() const {
   request.speeds = parallel.speeds;
   request.average_every = parallel.average_every;
   request.average_from = parallel.average_from;
+  request.pipeline = parallel.pipeline;
   request.loss = loss;
   request.on.precision = run.precision;
   return request;
@@ -267,6 +278,7 @@ Settings settings_from(Config recipe, const std::string& name) {
   settings.optimizer = SgdSettings::from(optimizer);
   settings.schedule = ScheduleSettings::from(schedule);
   settings.parallel = read_parallel(recipe.table("parallel"));
+  settings.parallel.pipeline = read_pipeline(recipe.table("pipeline"));
   settings.run = read_run(recipe.table("run"));
   recipe.finish("a recipe");
   return settings;

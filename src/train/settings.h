@@ -47,8 +47,9 @@ struct ParallelSettings {
   double average_from = 0;        // epochs of steps that sum gradients before that
   int64_t bucket_bytes = 8 << 20;
   bool half_wire = false;  // wire = "bf16"
-  double timeout_s = 20;   // silence after which a process counts as lost
-  double stall_s = 600;    // without a sign of work, after which a process that seems to compute counts as hanging
+  PipelineRequest pipeline;
+  double timeout_s = 20;  // silence after which a process counts as lost
+  double stall_s = 600;   // without a sign of work, after which a process that seems to compute counts as hanging
 };
 
 struct RunSettings {

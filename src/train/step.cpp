@@ -45,7 +45,7 @@ void Step::run(const Action& action, Running& now) {
 
 void Step::forward(int64_t layer, int round, Running& now) {
   if (layer < plan_.boundary) return now.bound.front.forward(now.front_pass, layer);
-  if (layer == plan_.boundary) begin_round(round, now);
+  if (layer == plan_.layers_behind(place_).begin) begin_round(round, now);
   dense_of(round, now).tape.forward(now.dense_pass, layer);
 }
 
@@ -54,19 +54,35 @@ void Step::loss(const Action& action, Running& now) {
   const int round = action.round;
   if (!plan_.split()) begin_round(round, now);
   Dense& dense = dense_of(round, now);
-  if (action.transfer != kNoTransfer) return dense.loss.sum_up(now.dense_pass, logits(round, now), now.labels);
-  dense.loss.run(now.dense_pass, logits(round, now), now.labels, now.learns, my_sums(), after_loss(now, dense));
+  if (action.transfer != kNoTransfer) return dense.loss->sum_up(now.dense_pass, logits(round, now), now.labels);
+  dense.loss->run(now.dense_pass, logits(round, now), now.labels, now.learns, my_sums(), after_loss(now, dense));
   if (!now.learns) return hand_out(logits(round, now), now.bound.dense_rows[static_cast<size_t>(round)]);
   if (!plan_.split()) {
-    now.gradient = dense.loss.dlogits().reshaped(now.bound.front.output().shape());
+    now.gradient = dense.loss->dlogits().reshaped(now.bound.front.output().shape());
     return;
   }
+  if (!plan_.in_stages()) begin_backward(round, now);
+}
+
+void Step::begin_backward(int round, Running& now) {
+  Dense& dense = dense_of(round, now);
   now.gradient = now.bound.seam->home();
   if (plan_.front_learns) now.dense_gradient = now.bound.seam->gradient(round);
-  dense.tape.begin_backward(dense.loss.dlogits(), plan_.front_learns ? &now.dense_gradient : nullptr, stream_);
+  dense.tape.begin_backward(dense.loss->dlogits(), plan_.front_learns ? &now.dense_gradient : nullptr, stream_);
+}
+
+// Backward of other micro-batches has come between this one's forward and its backward.
+void Step::begin_backward_of_stage(int batch, Running& now) {
+  Dense& dense = dense_of(batch, now);
+  StageLinks& links = *now.bound.links;
+  now.bound.dense_rows[static_cast<size_t>(batch)].give_to(now.dense_pass);
+  now.gradient = plan_.has_loss(place_) ? dense.loss->dlogits() : links.output_gradient(batch);
+  now.dense_gradient = links.is_first() ? Tensor() : links.input_gradient(batch);
+  dense.tape.begin_backward(now.gradient, links.is_first() ? nullptr : &now.dense_gradient, stream_);
 }
 
 void Step::backward_data(int64_t layer, int round, Running& now) {
+  if (plan_.in_stages() && layer + 1 == plan_.layers_behind(place_).end) begin_backward_of_stage(round, now);
   if (layer >= plan_.boundary) return dense_of(round, now).tape.backward_data(now.dense_pass, layer);
   Tape& front = now.bound.front;
   if (layer + 1 == plan_.boundary) front.begin_backward(now.batch.images, now.gradient, nullptr);
@@ -129,6 +145,7 @@ std::vector<Step::Move> Step::moves() {
                }};
   add_moves_of_gradients(all);
   add_moves_of_rounds(all);
+  if (plan_.in_stages()) add_moves_of_stages(all);
   return all;
 }
 
@@ -163,12 +180,13 @@ void Step::add_moves_of_rounds(std::vector<Move>& moves) {
       of.labels, [](Act, Now now, On on) { now.bound.labels->start(now.batch.labels, on); },
       [](Act action, Now now, On on) { now.labels = now.bound.labels->wait(action.round, on); });
   add(
-      of.loss_statistics, [this](Act action, Now now, On on) { dense_of(action.round, now).loss.start_statistics(on); },
-      [this](Act action, Now now, On on) { dense_of(action.round, now).loss.wait_for_statistics(on); });
+      of.loss_statistics,
+      [this](Act action, Now now, On on) { dense_of(action.round, now).loss->start_statistics(on); },
+      [this](Act action, Now now, On on) { dense_of(action.round, now).loss->wait_for_statistics(on); });
   add(
       of.result, [this](Act, Now, On on) { result_shared_ = comm_.all_reduce(sums_, on.record()); },
       [this](Act, Now, On on) { on.wait(result_shared_); });
-  if (!plan_.split()) return;
+  if (!plan_.split() || plan_.in_stages()) return;
   const LayerTransfers& seam = plan_.layer(plan_.boundary).transfers;
   add(
       seam.input, [](Act action, Now now, On on) { now.bound.seam->start(action.round, now.bound.front.output(), on); },
@@ -176,6 +194,38 @@ void Step::add_moves_of_rounds(std::vector<Move>& moves) {
   add(
       seam.input_gradient, [](Act action, Now now, On on) { now.bound.seam->start_back(action.round, on); },
       [](Act action, Now now, On on) { now.bound.seam->wait_back(action.round, on); });
+}
+
+// What comes from one neighbour and goes to the other is the same transfer of the plan to both ends.
+void Step::add_moves_of_stages(std::vector<Move>& moves) {
+  using Act = const Action&;
+  using Now = Running&;
+  using On = const Stream&;
+  const auto add = [&](TransferId id, const auto& start, const auto& wait) {
+    moves[static_cast<size_t>(id)] = {start, wait};
+  };
+  const Slice here = plan_.layers_behind(place_);
+  if (place_ > 0) {
+    const LayerTransfers& first = plan_.layer(here.begin).transfers;
+    add(
+        first.input, [](Act action, Now now, On on) { now.bound.links->start_input(action.round, on); },
+        [](Act action, Now now, On on) { now.bound.links->wait_for_input(action.round, on); });
+    add(
+        first.input_gradient,
+        [](Act action, Now now, On on) { now.bound.links->send_input_gradient(action.round, on); },
+        [](Act action, Now now, On on) { now.bound.links->wait_for_sent_gradient(action.round, on); });
+  }
+  if (plan_.has_loss(place_)) return;
+  const LayerTransfers& next = plan_.layer(here.end).transfers;
+  add(
+      next.input,
+      [this](Act action, Now now, On on) {
+        now.bound.links->send_output(action.round, dense_of(action.round, now).tape.output(), on);
+      },
+      [](Act action, Now now, On on) { now.bound.links->wait_for_sent_output(action.round, on); });
+  add(
+      next.input_gradient, [](Act action, Now now, On on) { now.bound.links->start_output_gradient(action.round, on); },
+      [](Act action, Now now, On on) { now.bound.links->wait_for_output_gradient(action.round, on); });
 }
 
 }  // namespace owt

@@ -20,6 +20,7 @@
 #include "src/parallel/rank_loss.h"
 #include "src/parallel/rank_model.h"
 #include "src/parallel/seam.h"
+#include "src/parallel/stage_links.h"
 #include "src/parallel/step_labels.h"
 #include "src/parallel/step_result.h"
 #include "src/parallel/weight_average.h"
@@ -109,7 +110,7 @@ class Step {
   struct Dense {  // behind the boundary, for one number of rows
     Dense(Step& step, int64_t rows);
     DenseTape tape;
-    RankLoss loss;
+    std::optional<RankLoss> loss;  // not in the stages of a pipeline before the last one
   };
   struct RowIndexes {  // indexes in the step, on the host and, for kernels, on the device
     std::vector<int64_t> host;
@@ -122,6 +123,7 @@ class Step {
     std::vector<Action> evaluation;
     Tape front;
     std::unique_ptr<Seam> seam;          // null where nothing is split
+    std::optional<StageLinks> links;     // of a pipeline
     std::optional<StepLabels> labels;    // where they travel
     RowIndexes front_rows;               // of this rank
     bool learns = false;                 // prepared for backward
@@ -162,12 +164,16 @@ class Step {
   std::vector<Move> moves();
   void add_moves_of_gradients(std::vector<Move>& moves);
   void add_moves_of_rounds(std::vector<Move>& moves);
+  void add_moves_of_stages(std::vector<Move>& moves);
 
   Bound& bound(int64_t step_rows);
-  Dense& dense(int64_t rows);
+  Dense& dense(int64_t rows, int tape);
   Dense& dense_of(int round, const Running& now);
   RowIndexes rows(std::vector<int64_t> indexes) const;
   void begin_round(int round, Running& now);
+  void begin_micro_batch(int batch, Running& now);
+  void begin_backward(int round, Running& now);
+  void begin_backward_of_stage(int batch, Running& now);
   const Tensor& logits(int round, Running& now);
   Tensor& my_sums();
   bool alone() const { return comm_.ranks() == 1; }
@@ -196,6 +202,7 @@ class Step {
   Options options_;
   Stream stream_;
   Groups groups_;
+  int place_;                                            // of this rank in its model group
   std::unique_ptr<WeightSync> front_sync_, dense_sync_;  // of the layers before and behind the boundary
   std::optional<WeightAverage> average_;                 // of those before it, under local SGD
   int64_t own_rows_ = 0, all_rows_ = 0;                  // of local steps since the last average: here, on all ranks
@@ -210,7 +217,7 @@ class Step {
   size_t next_slot_ = 0;
   const Rates* host_rates_ = nullptr;  // of the step being queued
   std::map<int64_t, Bound> bound_;
-  std::map<int64_t, Dense> dense_;
+  std::map<std::pair<int64_t, int>, Dense> dense_;  // by rows, and which of as many of them is under way
   StepRecorder recorder_;
 };
 

@@ -47,6 +47,7 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
       options_(options),
       stream_(plan.request.on.device),
       groups_(plan, comm),
+      place_(plan.place_of(comm.rank())),
       front_sync_(make_front_sync(plan, layer_of(model), groups_)),
       dense_sync_(make_dense_sync(plan, layer_of(model), groups_)),
       beside_(plan.request.on.device, Priority::kLow),
@@ -91,18 +92,20 @@ Step::RowIndexes Step::rows(std::vector<int64_t> indexes) const {
 }
 
 Step::Dense::Dense(Step& step, int64_t rows)
-    : tape(step.plan_, step.model_, rows, step.groups_.wire(Group::kModel), step.profiler_),
-      loss(step.plan_, rows, step.groups_.model(), step.profiler_) {}
+    : tape(step.plan_, step.model_, rows, step.groups_.wire(Group::kModel), step.profiler_) {
+  if (step.plan_.has_loss(step.place_)) loss.emplace(step.plan_, rows, step.groups_.model(), step.profiler_);
+}
 
 Step::Bound::Bound(Step& step, int64_t step_rows)
-    : evaluation(owt::evaluation(step.plan_, step_rows)),
+    : evaluation(owt::evaluation(step.plan_, step_rows, step.place_)),
       front(step.model_.front(), step.plan_.rows(step_rows).of(step.comm_.rank()).size(), step.plan_.request.on,
             step.profiler_),
       seam(make_seam(step.plan_, step_rows, step.comm_.rank(), step.groups_.wire(Group::kModel))),
       round_rows(step.plan_.round_rows(step_rows)) {
   for (const KindOfStep& each : kinds_of_steps(step.plan_))
-    training[each.kind] = owt::training(step.plan_, step_rows, each.kind);
+    training[each.kind] = owt::training(step.plan_, step_rows, each.kind, step.place_);
   front.forget_in_evaluation();
+  if (step.plan_.in_stages()) links.emplace(step.plan_, step_rows, step.comm_.rank(), step.groups_.wire(Group::kModel));
   const StepRows step_of = step.plan_.rows(step_rows);
   const int rank = step.comm_.rank();
   if (step.plan_.of_step.labels != kNoTransfer)
@@ -116,22 +119,33 @@ Step::Bound::Bound(Step& step, int64_t step_rows)
 
 Step::Bound& Step::bound(int64_t step_rows) { return bound_.try_emplace(step_rows, *this, step_rows).first->second; }
 
-Step::Dense& Step::dense(int64_t rows) { return dense_.try_emplace(rows, *this, rows).first->second; }
+Step::Dense& Step::dense(int64_t rows, int tape) { return dense_.try_emplace({rows, tape}, *this, rows).first->second; }
 
 Step::Dense& Step::dense_of(int round, const Running& now) {
-  return dense(static_cast<int64_t>(now.bound.dense_rows[static_cast<size_t>(round)].host.size()));
+  const auto rows = static_cast<int64_t>(now.bound.dense_rows[static_cast<size_t>(round)].host.size());
+  return dense(rows, round % plan_.tapes(place_));
 }
 
 // The dense batch has come by a transfer, or it is there already.
 void Step::begin_round(int round, Running& now) {
   const RowIndexes& rows = now.bound.dense_rows[static_cast<size_t>(round)];
   rows.give_to(now.dense_pass);
+  if (plan_.in_stages()) return begin_micro_batch(round, now);
   if (!plan_.split()) return;
   if (plan_.layer(plan_.boundary).transfers.input == kNoTransfer) {
     now.bound.seam->start(round, now.bound.front.output(), stream_);
     now.dense_batch = now.bound.seam->wait(round, stream_);
   }
   dense_of(round, now).tape.begin_forward(now.dense_batch);
+}
+
+void Step::begin_micro_batch(int batch, Running& now) {
+  StageLinks& links = *now.bound.links;
+  const Slice rows = links.rows(batch);
+  links.begin(now.bound.front.output());
+  now.labels = now.batch.labels.rows(rows.begin, rows.end);
+  now.dense_batch = links.input(batch);
+  dense_of(batch, now).tape.begin_forward(now.dense_batch);
 }
 
 const Tensor& Step::logits(int round, Running& now) {
@@ -150,7 +164,9 @@ void Step::prepare(int64_t step_rows, Mode mode) {
       bind_alike(
           [&] {
             Bound& b = bound(step_rows);
-            for (const RowIndexes& rows : b.dense_rows) dense(static_cast<int64_t>(rows.host.size()));
+            for (size_t round = 0; round < b.dense_rows.size(); ++round)
+              dense(static_cast<int64_t>(b.dense_rows[round].host.size()),
+                    static_cast<int>(round) % plan_.tapes(place_));
             if (learns && !b.learns) b.front.prepare_backward(false);
             b.learns = b.learns || learns;
           },

@@ -149,7 +149,7 @@ TEST(Order, OfModelParallelRanksBringsNoRowsAndCopiesTheFrontsGradients) {
 TEST(Order, OfEvaluationEndsWithTheLossAndItsResult) {
   for (const Strategy strategy : all_strategies()) {
     const Plan plan = plan_of({.ranks = 3, .strategy = strategy});
-    const std::vector<Action> order = evaluation(plan, plan.request.step_rows);
+    const std::vector<Action> order = evaluation(plan, plan.request.step_rows, plan.places() - 1);
     EXPECT_THAT(lines(plan, order, {Kind::kBackwardData, Kind::kBackwardWeights, Kind::kUpdate}), IsEmpty());
     const std::vector<std::string> all = lines(plan, order);
     EXPECT_EQ(all.back(), "wait step result") << name_of(strategy);
@@ -171,7 +171,7 @@ TEST(Order, EveryTransferThatStartsIsWaitedForAndNothingElseIs) {
                                        .half_wire = half_wire,
                                        .model_ranks = splits_dense(strategy) ? model_ranks : 0});
             std::map<std::tuple<TransferId, int, int>, int> under_way;
-            for (const Action& at : training(plan, rows)) {
+            for (const Action& at : training(plan, rows, static_cast<int>(rows) % plan.places())) {
               const bool labels = at.transfer == plan.of_step.labels;  // start once and are waited for in every round
               const std::tuple key{at.transfer, labels ? kOwnRows : at.round, at.bucket};
               if (at.kind == Kind::kStart) {

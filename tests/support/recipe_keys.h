@@ -114,8 +114,24 @@ inline const std::vector<RecipeKey>& recipe_keys() {
         {"owt-c", "owt-c"},
         {"owt-d", "owt-d"},
         {"mp", "mp"},
+        {"pipeline", "pipeline"},
         {"auto", "owt-a?"}},
        {"owt-e"}},
+      {"pipeline.schedule",
+       [](const Settings& s) { return text_of(name_of(s.parallel.pipeline.schedule)); },
+       "1f1b",
+       {{"gpipe", "gpipe"}},
+       {"2f2b"}},
+      {"pipeline.micro_batches", OWT_SHOWN(parallel.pipeline.micro_batches), "0", {{"8", "8"}}, {"-1", "65537"}},
+      {"pipeline.stages",
+       [](const Settings& s) {
+         std::string names;
+         for (const std::string& name : s.parallel.pipeline.stages) names += name + " ";
+         return names;
+       },
+       "",
+       {{"[\"fc\"]", "fc "}},
+       {"3", "[1]"}},
       {"parallel.dense_update",
        [](const Settings& s) { return text_of(s.parallel.dense_update == DenseUpdate::kRound); },
        "false",

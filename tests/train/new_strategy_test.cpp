@@ -43,7 +43,7 @@ Strategy in_turn() {
 TEST(NewStrategy, IsFoundByItsNameAndListed) {
   const Strategy added = in_turn();
   EXPECT_EQ(strategy_from("in-turn"), added);
-  EXPECT_THAT(strategy_list(), HasSubstr("mp | in-turn"));
+  EXPECT_THAT(strategy_list(), HasSubstr("pipeline | in-turn"));
 }
 
 TEST(NewStrategy, LearnsWhatOneRankLearnsAndSendsTheBytesOfThePlan) {

@@ -123,6 +123,7 @@ class StepOrder : public DeviceTest {
  protected:
   void expect_the_list(const Case& c, Mode mode) const {
     const Model model = model_of("[3, 8, 8]", c.layers == kFewClasses ? 8 : 60, c.layers);
+    if (facts_of(c.strategy).in_stages && !can_be_staged(model, {.ranks = c.ranks, .step_rows = c.ranks})) return;
     const Plan plan = make_plan(model, {.ranks = c.ranks,
                                         .strategy = c.strategy,
                                         .dense_update = c.dense_update,
@@ -158,8 +159,9 @@ class StepOrder : public DeviceTest {
           profiler.end_step();
           Scopes ran = scopes_of(profiler);
           const auto others = cut_to_first_layers(ran);
-          const auto order = mode == Mode::kTrain ? training(plan, plan.request.step_rows, c.kind)
-                                                  : evaluation(plan, plan.request.step_rows);
+          const int place = plan.place_of(comm.rank());
+          const auto order = mode == Mode::kTrain ? training(plan, plan.request.step_rows, c.kind, place)
+                                                  : evaluation(plan, plan.request.step_rows, place);
           EXPECT_EQ(text(ran), text(listed(plan, order, others))) << what;
         },
         device());

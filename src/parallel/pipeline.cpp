@@ -1,0 +1,106 @@
+#include "src/parallel/pipeline.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "src/core/check.h"
+#include "src/core/config.h"
+
+namespace owt {
+namespace {
+
+struct Named {
+  PipelineSchedule schedule;
+  const char* name;
+};
+constexpr Named kSchedules[] = {{PipelineSchedule::kGPipe, "gpipe"}, {PipelineSchedule::k1F1B, "1f1b"}};
+
+// Forwards of a stage before its first backward.
+int forwards_ahead(PipelineSchedule schedule, int stages, int place, int micro_batches) {
+  return schedule == PipelineSchedule::kGPipe ? micro_batches : std::min(micro_batches, stages - place);
+}
+
+}  // namespace
+
+const char* name_of(PipelineSchedule schedule) {
+  for (const Named& each : kSchedules)
+    if (each.schedule == schedule) return each.name;
+  return "";
+}
+
+std::vector<std::string> pipeline_schedule_names() {
+  std::vector<std::string> names;
+  for (const Named& each : kSchedules) names.emplace_back(each.name);
+  return names;
+}
+
+PipelineSchedule pipeline_schedule_from(const std::string& name) {
+  std::string known;
+  for (const Named& each : kSchedules) {
+    if (name == each.name) return each.schedule;
+    known += concat(known.empty() ? "" : ", ", each.name);
+  }
+  fail("no schedule '", name, "' (there are ", known, ")");
+}
+
+std::vector<StageTask> stage_tasks(PipelineSchedule schedule, int stages, int place, int micro_batches) {
+  OWT_CHECK(stages >= 1 && place >= 0 && place < stages && micro_batches >= 1);
+  const int ahead = forwards_ahead(schedule, stages, place, micro_batches);
+  std::vector<StageTask> tasks;
+  for (int batch = 0; batch < ahead; ++batch) tasks.push_back({true, batch});
+  for (int done = 0; done < micro_batches; ++done) {
+    tasks.push_back({false, schedule == PipelineSchedule::kGPipe ? micro_batches - 1 - done : done});
+    if (ahead + done < micro_batches) tasks.push_back({true, ahead + done});
+  }
+  return tasks;
+}
+
+int most_under_way(PipelineSchedule schedule, int stages, int place, int micro_batches) {
+  return forwards_ahead(schedule, stages, place, micro_batches);
+}
+
+double bubble(int stages, int micro_batches) { return (stages - 1.0) / (micro_batches + stages - 1.0); }
+
+namespace {
+
+// The cost of the costliest stage, and what all cuts send.
+struct Division {
+  double most = std::numeric_limits<double>::infinity();
+  int64_t sent = 0;
+  size_t last_cut = 0;  // where the last stage begins
+  bool operator<(const Division& other) const { return most != other.most ? most < other.most : sent < other.sent; }
+};
+
+}  // namespace
+
+std::vector<Slice> balanced_stages(const std::vector<double>& cost, const std::vector<int64_t>& sent, int stages) {
+  const size_t layers = cost.size();
+  OWT_CHECK(sent.size() == layers && stages >= 1);
+  std::vector<double> before(layers + 1, 0);  // the cost of all layers before this one
+  std::partial_sum(cost.begin(), cost.end(), before.begin() + 1);
+  // best[s][i]: layers [0, i) in s + 1 stages.
+  std::vector<std::vector<Division>> best(static_cast<size_t>(stages), std::vector<Division>(layers + 1));
+  for (size_t i = 1; i <= layers; ++i) best[0][i] = {before[i], 0, 0};
+  for (size_t s = 1; s < best.size(); ++s)
+    for (size_t cut = 1; cut < layers; ++cut) {
+      if (sent[cut] < 0) continue;
+      for (size_t i = cut + 1; i <= layers; ++i) {
+        const Division& front = best[s - 1][cut];
+        best[s][i] = std::min(best[s][i], {std::max(front.most, before[i] - before[cut]), front.sent + sent[cut], cut});
+      }
+    }
+  if (best.back()[layers].most == std::numeric_limits<double>::infinity())
+    fail("the model cannot be cut into ", stages, " stages: it has ",
+         std::count_if(sent.begin() + 1, sent.end(), [](int64_t each) { return each >= 0; }), " places for a cut");
+  std::vector<Slice> runs(best.size());
+  auto end = static_cast<int64_t>(layers);
+  for (size_t s = best.size(); s-- > 0;) {
+    const auto begin = static_cast<int64_t>(best[s][static_cast<size_t>(end)].last_cut);
+    runs[s] = {begin, end};
+    end = begin;
+  }
+  return runs;
+}
+
+}  // namespace owt

@@ -1,0 +1,90 @@
+#include "src/parallel/stage_links.h"
+
+#include <algorithm>
+
+namespace owt {
+
+StageLinks::StageLinks(const Plan& plan, int64_t step_rows, int rank, Communicator& comm)
+    : place_(plan.place_of(rank)), comm_(comm) {
+  int64_t most = 0;
+  for (const Round& round : plan.rows(step_rows).rounds(rank)) {
+    rows_.push_back({round.front().begin, round.front().end});
+    most = std::max(most, rows_.back().size());
+  }
+  for (auto* const events : {&input_came_, &gradient_came_, &output_left_, &gradient_left_})
+    events->resize(rows_.size());
+  const Slice layers = plan.layers_behind(place_);
+  const auto activations = [&](const Shape& row) {
+    return Tensor(row.batch_of(most), activation_type(plan.request.on.precision), plan.request.on.device);
+  };
+  inputs_.resize(static_cast<size_t>(plan.tapes(place_)) + 1);
+  if (place_ > 0) {
+    for (Tensor& input : inputs_) input = activations(plan.layer(layers.begin).in);
+    for (Tensor& gradient : input_gradient_) gradient = activations(plan.layer(layers.begin).in);
+  }
+  if (!plan.has_loss(place_))
+    for (Tensor& gradient : output_gradient_) gradient = activations(plan.layer(layers.end).in);
+  connect(plan);
+}
+
+// As many messages at a time as a stage is ahead of the next one at most.
+void StageLinks::connect(const Plan& plan) {
+  int64_t most = 0;
+  for (const Slice& rows : rows_) most = std::max(most, rows.size());
+  std::vector<Route> routes;
+  for (int place = 1; place < plan.model_ranks; ++place) {
+    const int64_t elements = most * plan.layer(plan.layers_behind(place).begin).in.elements();
+    const int64_t bytes = elements * size_of(activation_type(plan.request.on.precision));
+    routes.push_back({place - 1, place, bytes, plan.tapes(place - 1) + 1});
+    routes.push_back({place, place - 1, bytes, kRoundsAtOnce});
+  }
+  comm_.connect(routes);
+}
+
+Event StageLinks::receive(Tensor& memory, int from, int batch, const Stream& stream) {
+  Tensor part = memory.rows(0, rows(batch).size());
+  return comm_.receive(part, from, stream.record());
+}
+
+void StageLinks::start_input(int batch, const Stream& stream) {
+  if (has_rows(batch))
+    input_came_[static_cast<size_t>(batch)] = receive(inputs_[kept(batch)], place_ - 1, batch, stream);
+}
+
+void StageLinks::wait_for_input(int batch, const Stream& stream) const {
+  if (has_rows(batch)) stream.wait(input_came_[static_cast<size_t>(batch)]);
+}
+
+Tensor StageLinks::input(int batch) {
+  const Slice at = rows(batch);
+  return is_first() ? images_.rows(at.begin, at.end) : inputs_[kept(batch)].rows(0, at.size());
+}
+
+void StageLinks::send_input_gradient(int batch, const Stream& stream) {
+  if (!has_rows(batch)) return;
+  const Tensor gradient = input_gradient(batch).rows(0, rows(batch).size());
+  gradient_left_[static_cast<size_t>(batch)] = comm_.send(gradient, place_ - 1, stream.record());
+}
+
+void StageLinks::wait_for_sent_gradient(int batch, const Stream& stream) const {
+  if (has_rows(batch)) stream.wait(gradient_left_[static_cast<size_t>(batch)]);
+}
+
+void StageLinks::send_output(int batch, const Tensor& output, const Stream& stream) {
+  if (has_rows(batch)) output_left_[static_cast<size_t>(batch)] = comm_.send(output, place_ + 1, stream.record());
+}
+
+void StageLinks::wait_for_sent_output(int batch, const Stream& stream) const {
+  if (has_rows(batch)) stream.wait(output_left_[static_cast<size_t>(batch)]);
+}
+
+void StageLinks::start_output_gradient(int batch, const Stream& stream) {
+  if (has_rows(batch))
+    gradient_came_[static_cast<size_t>(batch)] = receive(output_gradient_[turn(batch)], place_ + 1, batch, stream);
+}
+
+void StageLinks::wait_for_output_gradient(int batch, const Stream& stream) const {
+  if (has_rows(batch)) stream.wait(gradient_came_[static_cast<size_t>(batch)]);
+}
+
+}  // namespace owt

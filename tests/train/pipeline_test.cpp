@@ -1,0 +1,86 @@
+// A network in stages on ranks of their own learns what one rank learns.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/message_of.h"
+#include "tests/support/runs.h"
+
+namespace owt {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kSteps = 8;
+
+void expect_near(const std::vector<double>& losses, const std::vector<double>& wanted) {
+  ASSERT_EQ(losses.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(losses[i], wanted[i], 1e-4 * wanted[i]) << "step " << i;
+}
+
+Overrides pipeline(const char* workers, const char* schedule, const char* micro_batches) {
+  return {{"parallel.workers", workers},
+          {"parallel.strategy", "pipeline"},
+          {"pipeline.schedule", schedule},
+          {"pipeline.micro_batches", micro_batches}};
+}
+
+TEST(Pipeline, LearnsWhatOneRankLearns) {
+  const SmallRun one = run_small(kSmallRecipe, kSteps);
+  for (const char* schedule : {"gpipe", "1f1b"})
+    for (const char* workers : {"2", "3", "4"})
+      for (const char* micro_batches : {"1", "2", "3", "8"}) {
+        SCOPED_TRACE(testing::Message() << schedule << ", " << workers << " stages, " << micro_batches);
+        expect_near(run_small(kSmallRecipe, kSteps, pipeline(workers, schedule, micro_batches)).losses, one.losses);
+      }
+}
+
+TEST(Pipeline, HasReplicasThatSumTheirGradients) {
+  const SmallRun one = run_small(kSmallRecipe, kSteps);
+  Overrides grid = pipeline("4", "1f1b", "3");
+  grid.emplace_back("parallel.model_ranks", "2");
+  expect_near(run_small(kSmallRecipe, kSteps, grid).losses, one.losses);
+}
+
+TEST(Pipeline, BeginsItsStagesWhereItIsTold) {
+  const SmallRun one = run_small(kSmallRecipe, kSteps);
+  Overrides told = pipeline("3", "1f1b", "4");
+  told.emplace_back("pipeline.stages", "[\"norm1\", \"fc2\"]");
+  const SmallRun run = run_small(kSmallRecipe, kSteps, told);
+  expect_near(run.losses, one.losses);
+  const Plan plan = small_settings(kSmallRecipe, told).plan_to_run();
+  EXPECT_EQ(plan.stages[1].begin, 2);
+  EXPECT_EQ(plan.layer(plan.stages[2].begin).name, "fc2");
+  // Rank 0 has the weights of its own stage alone.
+  EXPECT_EQ(run.weights.at("conv1.weight"),
+            one.weights.at("conv1.weight").size() ? run.weights.at("conv1.weight") : std::vector<float>{});
+  EXPECT_TRUE(run.weights.at("fc1.weight").empty());
+}
+
+TEST(Pipeline, SendsTheBytesOfThePlan) {
+  for (const char* model_ranks : {"4", "2"}) {
+    Overrides changes = pipeline("4", "1f1b", "3");
+    changes.emplace_back("parallel.model_ranks", model_ranks);
+    const SmallRun run = run_small(kSmallRecipe, 4, changes);
+    const Plan plan = small_settings(kSmallRecipe, changes).plan_to_run();
+    for (int rank = 0; rank < 4; ++rank)
+      EXPECT_EQ(run.bytes[static_cast<size_t>(rank)], 4 * plan.bytes_per_step(plan.place_of(rank))) << "rank " << rank;
+  }
+}
+
+TEST(Pipeline, SaysWhatCannotBe) {
+  const auto message = [](Overrides changes) {
+    return message_of([&] { small_settings(kSmallRecipe, changes).plan_to_run(); });
+  };
+  EXPECT_THAT(message(pipeline("2", "1f1b", "25")), HasSubstr("pipeline.micro_batches is 25"));
+  EXPECT_THAT(message(pipeline("14", "1f1b", "1")), HasSubstr("cannot be cut into 14 stages"));
+  Overrides told = pipeline("2", "1f1b", "1");
+  told.emplace_back("pipeline.stages", "[\"relu1\"]");
+  EXPECT_THAT(message(told), HasSubstr("no stage begins there"));
+  told.back().second = "[\"conv7\"]";
+  EXPECT_THAT(message(told), HasSubstr("no layer 'conv7'"));
+  told.back().second = "[\"conv2\", \"fc1\"]";
+  EXPECT_THAT(message(told), HasSubstr("there are 2 stages"));
+}
+
+}  // namespace
+}  // namespace owt
