@@ -138,10 +138,11 @@ void StepOrder::forward_stage(int batch) {
   outputs_sent_.insert(batch);
 }
 
-// There is room for the gradients of two micro-batches on their way to the stage before.
+// There is room for the gradients of two micro-batches on their way to the stage before. One must have arrived before
+// any layer runs, since several may run as one op.
 void StepOrder::backward_stage(int batch, bool last) {
+  if (std::ssize(gradients_sent_) == kRoundsAtOnce) wait_for_oldest_gradient();
   for (int64_t i = end_; i-- > begin_;) {
-    if (i == begin_ && std::ssize(gradients_sent_) == kRoundsAtOnce) wait_for_oldest_gradient();
     add(Action::Kind::kBackwardData, {i, i + 1}, batch);
     if (i == begin_) start(stage_gradient(), batch);
     backward_weights(i, batch);

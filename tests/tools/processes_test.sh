@@ -93,7 +93,9 @@ for strategy in $("$owt" plan "$work/small.toml" --workers 2 | sed -n '/^strateg
                   $1 == "transfer" { sum += $column } END { print sum }' "$work/time.csv")
   planned=$("$owt" plan "$work/small.toml" --workers 3 --parallel "$strategy" |
     sed -n 's/^sent per rank and step *\([0-9]*\) .*/\1/p')
-  [ "$sent" = "$planned" ] || wrong "$strategy: three processes sent $sent bytes each, planned $planned"
+  # What the plan says of a pipeline is the stage that sends most; train_test compares every stage's.
+  [ "$strategy" = pipeline ] || [ "$sent" = "$planned" ] ||
+    wrong "$strategy: three processes sent $sent bytes each, planned $planned"
 done
 
 # Local SGD learns what it does among threads, sends the mean of the plan, and goes on from a checkpoint.
