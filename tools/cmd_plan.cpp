@@ -99,7 +99,7 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
       continue;
     }
     if (facts_of(request.strategy).in_stages && !can_be_staged(settings.model, request)) {
-      std::cout << format("{:<10} the model has too few layers for so many stages\n", name);
+      std::cout << format("{:<10} the model or the step cannot be cut as [pipeline] and the workers want\n", name);
       continue;
     }
     if (request.average_every > 1 && !facts_of(request.strategy).can_average) {

@@ -149,7 +149,7 @@ std::vector<Slice> stages_of(const Plan& plan) {
   return stages;
 }
 
-// Four micro-batches for each stage make for a bubble of a fifth.
+// Four micro-batches for each stage keep the bubble below a fifth.
 int micro_batches_of(const Plan& plan) {
   const int64_t rows = plan.request.step_rows / plan.replicas();
   const int asked = plan.request.pipeline.micro_batches;
@@ -438,9 +438,12 @@ bool can_split_dense(const Model& model) {
 
 bool can_be_staged(const Model& model, const PlanRequest& request) {
   const int stages = request.model_ranks > 0 ? request.model_ranks : request.ranks;
-  int64_t cuts = -1;  // none before the first layer
+  const auto named = std::ssize(request.pipeline.stages);
+  const int64_t rows = request.step_rows * stages / request.ranks;  // of a pipeline
+  int64_t cuts = -1;                                                // none before the first layer
   for (const auto& layer : whole_layers(model)) cuts += layer->in_place() ? 0 : 1;
-  return cuts + 1 >= stages && request.step_rows * stages >= request.ranks;
+  return cuts + 1 >= stages && (named == 0 || named + 1 == stages) &&
+         rows >= std::max(1, request.pipeline.micro_batches);
 }
 
 Plan make_plan(const Model& model, const PlanRequest& request) {

@@ -275,7 +275,8 @@ struct Plan {
 // Whether strategies that split dense layers can run it: a layer with weights behind the first dense one (a residual,
 // say) is not split.
 bool can_split_dense(const Model& model);
-// Whether there are as many places for a cut as a pipeline of the request's ranks has stages, and rows for each.
+// Whether a pipeline of the request's ranks has places for its cuts, as many stages as are named, where some are, and
+// rows for its micro-batches.
 bool can_be_staged(const Model& model, const PlanRequest& request);
 
 // Throws Error for a model that cannot be split as the strategy wants, and for ranks that make no groups.

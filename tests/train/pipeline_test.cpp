@@ -50,9 +50,10 @@ TEST(Pipeline, BeginsItsStagesWhereItIsTold) {
   const Plan plan = small_settings(kSmallRecipe, told).plan_to_run();
   EXPECT_EQ(plan.stages[1].begin, 2);
   EXPECT_EQ(plan.layer(plan.stages[2].begin).name, "fc2");
-  // Rank 0 has the weights of its own stage alone.
-  EXPECT_EQ(run.weights.at("conv1.weight"),
-            one.weights.at("conv1.weight").size() ? run.weights.at("conv1.weight") : std::vector<float>{});
+  // Rank 0 has the weights of its own stage alone, and they learn what one rank's do.
+  const std::vector<float>&learned = run.weights.at("conv1.weight"), &wanted = one.weights.at("conv1.weight");
+  ASSERT_EQ(learned.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(learned[i], wanted[i], 1e-4) << i;
   EXPECT_TRUE(run.weights.at("fc1.weight").empty());
 }
 
@@ -65,6 +66,21 @@ TEST(Pipeline, SendsTheBytesOfThePlan) {
     for (int rank = 0; rank < 4; ++rank)
       EXPECT_EQ(run.bytes[static_cast<size_t>(rank)], 4 * plan.bytes_per_step(plan.place_of(rank))) << "rank " << rank;
   }
+}
+
+TEST(Pipeline, IsNoCandidateWhereItCannotBe) {
+  const auto can_be = [](const Overrides& changes) {
+    const Settings settings = small_settings(kSmallRecipe, changes);
+    return can_be_staged(settings.model, settings.plan_request());
+  };
+  EXPECT_TRUE(can_be(pipeline("4", "1f1b", "24")));
+  EXPECT_FALSE(can_be(pipeline("4", "1f1b", "25")));
+  EXPECT_FALSE(can_be(pipeline("14", "1f1b", "1")));
+  Overrides told = pipeline("3", "1f1b", "4");
+  told.emplace_back("pipeline.stages", "[\"norm1\", \"fc2\"]");
+  EXPECT_TRUE(can_be(told));
+  told.front().second = "2";
+  EXPECT_FALSE(can_be(told));
 }
 
 TEST(Pipeline, SaysWhatCannotBe) {
