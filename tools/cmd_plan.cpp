@@ -90,7 +90,8 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
       std::cout << (plan.in_stages() ? format("stage {}:\n", place + 1) : "")
                 << action_text(plan, training(plan, request.step_rows, place)) << '\n';
   }
-  std::cout << format("{:<10} {:>20} {:>22}\n", "strategy", "MB sent per worker", "weights MB per worker");
+  std::cout << format("{:<10} {:>20} {:>18} {:>22}\n", "strategy", "MB sent per worker", "MB in busiest link",
+                      "weights MB per worker");
   const bool can_split = can_split_dense(settings.model);
   for (const std::string& name : strategy_names()) {
     request.strategy = strategy_from(name);
@@ -107,9 +108,10 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
       continue;
     }
     const Plan plan = make_plan(settings.model, request);
-    std::cout << format("{:<10} {:>20.3f} {:>22.2f}{}\n", name, static_cast<double>(plan.bytes_per_step()) / 1e6,
-                        static_cast<double>(plan.weight_bytes_per_rank()) / 1e6,
-                        std::count(shown.begin(), shown.end(), name) > 0 ? "   <- shown above" : "");
+    std::cout << format(
+        "{:<10} {:>20.3f} {:>18.3f} {:>22.2f}{}\n", name, static_cast<double>(plan.bytes_per_step()) / 1e6,
+        static_cast<double>(plan.busiest_link()) / 1e6, static_cast<double>(plan.weight_bytes_per_rank()) / 1e6,
+        std::count(shown.begin(), shown.end(), name) > 0 ? "   <- shown above" : "");
   }
 }
 

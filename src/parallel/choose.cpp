@@ -58,13 +58,14 @@ std::string Choice::reason() const {
 }
 
 std::string Choice::table() const {
-  std::string text = format("{:<14} {:>12} {:>11} {:>11} {:>10} {:>11} {:>11} {:>10}\n", "strategy", "MB sent/rank",
-                            "compute ms", "exposed ms", "update ms", "step ms", "images/s", "MB memory");
+  std::string text =
+      format("{:<14} {:>12} {:>12} {:>11} {:>11} {:>10} {:>11} {:>11} {:>10}\n", "strategy", "MB sent/rank",
+             "busiest link", "compute ms", "exposed ms", "update ms", "step ms", "images/s", "MB memory");
   for (size_t i = 0; i < all.size(); ++i) {
     const Prediction& p = all[i];
-    text += format("{:<14} {:>12.3f} {:>11.3f} {:>11.3f} {:>10.3f} {:>11.3f} {:>11.0f} {:>10.1f}{}\n", p.name(),
-                   mb(p.bytes), ms(p.compute_s), ms(p.exposed_s), ms(p.update_s), ms(p.step_s()), p.images_per_second(),
-                   mb(p.memory_bytes), i == best ? "   <- best" : "");
+    text += format("{:<14} {:>12.3f} {:>12.3f} {:>11.3f} {:>11.3f} {:>10.3f} {:>11.3f} {:>11.0f} {:>10.1f}{}\n",
+                   p.name(), mb(p.bytes), mb(p.busiest_link), ms(p.compute_s), ms(p.exposed_s), ms(p.update_s),
+                   ms(p.step_s()), p.images_per_second(), mb(p.memory_bytes), i == best ? "   <- best" : "");
   }
   return text;
 }

@@ -115,13 +115,25 @@ class Drawing {
                      kWidth - kLeft - kRight, kLane);
     }
     for (const TimedAction& at : boxes(step, place))
-      box(at, at.action.kind == Action::Kind::kStart ? wire : compute, step.plan);
+      box(at, at.action.kind == Action::Kind::kStart ? place_on(wire, at.action, step.plan) : Place{compute, kLane},
+          step.plan);
     axis(wire + kLane);
   }
 
   std::string take() { return svg_ + "</svg>\n"; }
 
  private:
+  struct Place {
+    double y, height;
+  };
+
+  // Messages in and out pass each other: the first have the upper half of the wire, the others the lower one.
+  static Place place_on(double wire, const Action& action, const Plan& plan) {
+    const Collective collective = plan.transfer(action.transfer).collective;
+    if (!is_message(collective)) return {wire, kLane};
+    return {collective == Collective::kReceive ? wire : wire + kLane / 2, kLane / 2};
+  }
+
   double x(double seconds) const { return kLeft + seconds / seconds_ * (kWidth - kLeft - kRight); }
 
   void legend() {
@@ -133,18 +145,18 @@ class Drawing {
     }
   }
 
-  void box(const TimedAction& at, double y, const Plan& plan) {
+  void box(const TimedAction& at, const Place& place, const Plan& plan) {
     const double begin = x(at.begin_s), width = std::max(0.4, x(at.end_s) - begin);
     std::string what = subject(plan, at.action);
     if (what.empty()) what = name_of(at.action.kind);
     const std::string round = at.action.round == kOwnRows ? "" : format(", round {}", at.action.round + 1);
-    svg_ += format("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"><title>", begin, y,
-                   width, kLane, look_of(at.action).color);
+    svg_ += format("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"><title>", begin,
+                   place.y, width, place.height, look_of(at.action).color);
     svg_ += escaped(format("{}: {}{}, {} from {} on", look_of(at.action).name, what, round,
                            milliseconds(at.end_s - at.begin_s), milliseconds(at.begin_s)));
     svg_ += "</title></rect>\n";
     const std::string written = label(what, width);
-    if (!written.empty()) svg_ += text_at(begin + 3, y + 19, written, " class=\"box\"");
+    if (!written.empty()) svg_ += text_at(begin + 3, place.y + place.height / 2 + 4, written, " class=\"box\"");
   }
 
   void axis(double y) {

@@ -7,6 +7,7 @@
 
 #include "src/parallel/order.h"
 #include "src/parallel/sharded_softmax_loss.h"
+#include "src/parallel/star_update.h"
 
 namespace owt {
 
@@ -142,9 +143,17 @@ int64_t image_bytes(const Plan& plan) {
 }
 
 int64_t velocity_bytes(const Plan& plan) {
-  if (!plan.shares_update()) return plan.weight_bytes_per_rank();
+  if (plan.updates() != Updates::kShares) return plan.weight_bytes_per_rank();
   int64_t bytes = 0;
   for (const Bucket& bucket : plan.buckets) bytes += bucket.elements / plan.ranks() * 4;
+  return bytes;
+}
+
+// Where rank 0 alone updates, the other ranks' gradients come to it.
+int64_t received_bytes(const Plan& plan) {
+  int64_t bytes = 0;
+  for (int slot = 0; slot < kStarSlots && plan.updates() == Updates::kFirst; ++slot)
+    bytes += (plan.ranks() - 1) * star_slot_elements(plan, slot) * 4;
   return bytes;
 }
 
@@ -198,7 +207,7 @@ MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int
   // What weights take is not in the list: they are there whatever the order is.
   const int64_t values = plan.weight_bytes_per_rank();
   const int64_t copies = request.on.precision == Precision::kBf16 ? values / 2 : 0;
-  need.weight_bytes = values + copies + plan.gradient_bytes_per_rank() + velocity_bytes(plan);
+  need.weight_bytes = values + copies + plan.gradient_bytes_per_rank() + velocity_bytes(plan) + received_bytes(plan);
   need.piece_bytes = piece_bytes(plan);
   need.step_row_bytes =
       static_cast<double>(most_step_bytes(plan, actions, place)) / static_cast<double>(request.step_rows);

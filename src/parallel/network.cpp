@@ -107,8 +107,15 @@ Span Network::across(int count) const {
   return span;
 }
 
+double Network::star_seconds(double bytes, const Span& span) const {
+  const int far = span.ranks() - span.local;
+  return std::max((span.local - 1) * seconds(Collective::kSend, bytes, {2, 1, 1}),
+                  far * seconds(Collective::kSend, bytes, {1, 2, span.sharing}));
+}
+
 double Network::seconds(Collective collective, double bytes, const Span& span) const {
   if (span.ranks() <= 1 || bytes <= 0) return 0;
+  if (is_message(collective) && span.ranks() > 2) return star_seconds(bytes, span);
   const bool timed = measured.contains(Collective::kSend);
   if (is_message(collective) && !timed && !measured.empty()) collective = Collective::kBroadcast;  // to one rank
   if (collective == Collective::kReceive) collective = Collective::kSend;

@@ -10,7 +10,7 @@
 //     all_reduce: twice that
 //     broadcast, reduce (a chain through all ranks, in chunks of C bytes, chain.h):
 //       m (l-1) (a + C/b) + (m-1) (A + C / (B/c)) + (S - C) / min(b if l > 1, B/c if m > 1)
-//     send, receive: the same of the two ranks: a + S/b, or A + S / (B/c)
+//     send, receive: a + S/b, or A + S / (B/c)
 //   kHierarchical (a ring or tree in each host and between hosts, pipelined; NCCL)
 //     L = a (where l > 1) + 2 A log2(m)
 //     all_reduce:                     L + max(2 (l-1)/l S / b,  2 (m-1)/m S / (B/c))
@@ -18,6 +18,9 @@
 //     all_to_all:                     L + max((l-1)/g S / b,  l (g-l)/g S / (B/c))
 //     broadcast, reduce:              L + max(S / b if l > 1,  S / (B/c) if m > 1)
 //     send, receive:                  a + S / b, or A + S / (B/c)
+//
+// A star of messages, between one rank of a group and each of the others, takes that rank's links for one message after
+// the other: l-1 of them in its host, and beside these g-l between hosts.
 //
 // On one host of single links both are alpha + bytes_sent()/beta, but for a chain's first chunk. Source: Hockney 1994,
 // "The communication challenge for MPP: Intel Paragon and Meiko CS-2" (time = latency + bytes / bandwidth); Thakur et
@@ -77,11 +80,15 @@ struct Network {
   Span consecutive(int count) const;
   Span across(int count) const;
 
-  // bytes: of the whole tensor, as of bytes_sent(). 0 for a group of one. The group of a message is two ranks. Where
-  // only collectives were measured, a message takes as long as a broadcast to one rank.
+  // bytes: of the whole tensor, as of bytes_sent(). 0 for a group of one. The group of a message is two ranks; of more
+  // it is a star, with a tensor of so many bytes for each of the others. Where only collectives were measured, a
+  // message takes as long as a broadcast to one rank.
   double seconds(Collective collective, double bytes, const Span& span) const;
 
   std::string text() const;  // one line for people
+
+ private:
+  double star_seconds(double bytes, const Span& span) const;
 };
 
 }  // namespace owt

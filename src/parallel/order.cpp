@@ -19,11 +19,15 @@ void data_parallel(StepOrder& step) {
   step.average_front();
 }
 
-// dp-zero: the sum of a bucket goes to the rank that updates it, each rank has a share, and the new weights are
-// gathered. A bucket is updated when the next one has left: it has had the time of those layers to be summed. Which one
-// that is must not depend on what has arrived, since all ranks call the collectives in the same order.
-// Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", P_os.
-void zero(StepOrder& step) {
+// dp-zero and dp-star: the sum of a bucket goes where it is updated, and the new weights come back.
+//   dp-zero: each rank updates a share, and the shares are gathered
+//   dp-star: the share of rank 0 is all, and it sends the weights to each of the others
+// A bucket is updated when the next one has left: it has had the time of those layers to be summed. Which one that is
+// must not depend on what has arrived, since all ranks call the collectives in the same order.
+// Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", P_os; Li et
+// al. 2014, "Scaling Distributed Machine Learning with the Parameter Server", of which this is one server that waits
+// for all workers.
+void updates_in_shares(StepOrder& step) {
   step.forward_front();
   step.loss(0);
   step.backward_front([&](int left) {

@@ -26,7 +26,7 @@ std::vector<KindOfStep> kinds_of_steps(const Plan& plan);
 // The orders of the table in strategy.cpp.
 class StepOrder;
 void data_parallel(StepOrder& step);
-void zero(StepOrder& step);
+void updates_in_shares(StepOrder& step);
 void one_weird_trick(StepOrder& step);
 void model_parallel(StepOrder& step);
 void pipeline(StepOrder& step);

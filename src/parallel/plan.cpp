@@ -98,7 +98,7 @@ std::vector<Bucket> buckets_of(const Plan& plan, int64_t begin, int64_t end) {
 
 void fill_buckets(Plan& plan) {
   plan.buckets = buckets_of(plan, 0, plan.boundary);
-  if (plan.shares_update())
+  if (plan.updates() == Updates::kShares)
     for (Bucket& bucket : plan.buckets)
       bucket.elements = aligned_elements(bucket.elements, plan.ranks() * kAlignedElements);
   if (plan.replicas() == 1 || !plan.split()) return;
@@ -176,11 +176,34 @@ int64_t bytes_of(const std::vector<Transfer>& transfers, StepKind kind, int plac
   return total;
 }
 
+// Of the first rank, from which messages go to the others, or of another.
+Traffic traffic_of(const std::vector<Transfer>& transfers, StepKind kind, int ranks, bool first, int place) {
+  Traffic all;
+  for (const Transfer& transfer : transfers) {
+    if (!transfer.in(kind)) continue;
+    if (transfer.is_between_places()) {
+      all.in += transfer.receiver == place ? transfer.bytes : 0;
+      all.out += transfer.bytes_at(place);
+      continue;
+    }
+    if (!is_message(transfer.collective)) {
+      all.in += transfer.bytes_at(place);
+      all.out += transfer.bytes_at(place);
+      continue;
+    }
+    OWT_CHECK(transfer.group == Group::kWorld, "a star of a part of the ranks");
+    const bool sends = first == (transfer.collective == Collective::kSend);
+    (sends ? all.out : all.in) += first ? (ranks - 1) * transfer.whole : transfer.whole;
+  }
+  return all;
+}
+
 // In the mean over the steps between two averages.
-int64_t mean_bytes_of(const std::vector<Transfer>& transfers, const Plan& plan, int place) {
-  if (!plan.averages()) return bytes_of(transfers, StepKind::kSynchronous, place);
-  const int64_t local = bytes_of(transfers, StepKind::kLocal, place);
-  return local + (bytes_of(transfers, StepKind::kAveraging, place) - local) / plan.request.average_every;
+template <class BytesIn>
+int64_t mean_of_steps(const Plan& plan, const BytesIn& bytes_in) {
+  if (!plan.averages()) return bytes_in(StepKind::kSynchronous);
+  const int64_t local = bytes_in(StepKind::kLocal);
+  return local + (bytes_in(StepKind::kAveraging) - local) / plan.request.average_every;
 }
 
 }  // namespace
@@ -364,15 +387,34 @@ int64_t Plan::averaged_elements(const Bucket& bucket) const {
   return elements;
 }
 
-int64_t Plan::bytes_in(StepKind kind) const { return bytes_of(transfers, kind, 0); }
-int64_t Plan::bytes_in(StepKind kind, int rank) const {
-  return bytes_of(transfers_of(*this, rank), kind, place_of(rank));
-}
-int64_t Plan::bytes_per_step(int rank) const { return mean_bytes_of(transfers_of(*this, rank), *this, place_of(rank)); }
-int64_t Plan::bytes_per_step() const {
+int64_t Plan::bytes_in(StepKind kind) const {
   int64_t most = 0;
-  for (int place = 0; place < places(); ++place) most = std::max(most, mean_bytes_of(transfers, *this, place));
+  for (int place = 0; place < places(); ++place) most = std::max(most, bytes_of(transfers, kind, place));
   return most;
+}
+
+int64_t Plan::bytes_per_step() const {
+  return mean_of_steps(*this, [this](StepKind kind) { return bytes_in(kind); });
+}
+
+Traffic Plan::traffic(StepKind kind, int rank) const {
+  return traffic_of(transfers_of(*this, rank), kind, ranks(), rank == 0, place_of(rank));
+}
+
+// Behind the first all ranks of a group are alike, but for the stages of a pipeline, and the plan's transfers are those
+// of the group with the most.
+int64_t Plan::busiest_link(StepKind kind) const {
+  int64_t most = 0;
+  for (const bool first : {true, false})
+    for (int place = 0; place < places(); ++place) {
+      const Traffic traffic = traffic_of(transfers, kind, ranks(), first, place);
+      most = std::max({most, traffic.in, traffic.out});
+    }
+  return most;
+}
+
+int64_t Plan::busiest_link() const {
+  return mean_of_steps(*this, [this](StepKind kind) { return busiest_link(kind); });
 }
 
 std::string Plan::boundary_name() const { return split() ? layer(boundary).name : ""; }

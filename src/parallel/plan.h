@@ -104,7 +104,8 @@ struct LayerPlan {
   double share() const;                             // of the layer's work, on the rank with the most
 };
 
-// One kind of collective in a step. A transfer with several calls (one a round) counts them all.
+// One kind of collective in a step. A transfer with several calls (one a round) counts them all. kSend stands for a
+// star: messages from the group's first rank to each of the others, a tensor each; kReceive for those the other way.
 struct Transfer {
   std::string name;  // as in reports: "fc7 input"
   Collective collective;
@@ -121,17 +122,25 @@ struct Transfer {
   bool in(StepKind kind) const {
     return every == 1 || kind == (every == 0 ? StepKind::kSynchronous : StepKind::kAveraging);
   }
+  bool is_between_places() const { return sender != kEveryPlace; }
   int64_t bytes_at(int place) const {
     if (sender != kEveryPlace) return place == sender ? bytes : 0;
     return by_place.empty() ? bytes : by_place[static_cast<size_t>(place)];
   }
+
+  int64_t whole = 0;  // of the tensors in such a step
+};
+
+// What goes through a rank's link in a step.
+struct Traffic {
+  int64_t in = 0, out = 0;  // bytes
 };
 
 // Gradients that travel together: parameters of these layers, the last layer first, each from a multiple of 8 elements
 // on, which is where kernels want them, in f32 as in bf16.
 struct Bucket {
   std::vector<int64_t> layers{};
-  int64_t elements = 0;  // under dp-zero so many more that every rank's share is as long and begins there too
+  int64_t elements = 0;  // under Updates::kShares so many more that every share is as long and begins there too
   // What it holds of its layers. Where gradients are rounded on their way, running averages have buckets of their own,
   // which are not.
   bool trained = true, averages = true;
@@ -158,7 +167,7 @@ struct PlanRequest {
   LossSettings loss{};             // its gradient's settings
   // Ranks that share one copy of the split layers: consecutive ones, a divisor of ranks; the others are replicas of
   // them.
-  // 0: all ranks. Under dp and dp-zero every rank has a copy of its own, whatever stands here.
+  // 0: all ranks. Where no dense layer is split (dp, say) every rank has a copy of its own, whatever stands here.
   int model_ranks = 0;
   // Local SGD (Stich 2019): with more than 1 each rank updates its copies of the weights before the boundary (under dp,
   // of all) by the mean gradient of its own rows, and only in one of so many steps are the copies averaged. Post-local
@@ -223,8 +232,10 @@ struct Plan {
   // What the rounds follow: dp where nothing is split and rows are, else the strategy asked for.
   Strategy rounds_strategy() const;
   Layout front_layout() const;  // of activations before the boundary
-  // Every rank updates a share of the replicated weights (ZeRO-1, Rajbhandari et al. 2020): dp-zero on several ranks.
-  bool shares_update() const { return facts_of(request.strategy).shares_update && ranks() > 1; }
+  // Who updates the replicated weights. One rank updates all.
+  Updates updates() const { return ranks() > 1 ? facts_of(request.strategy).updates : Updates::kAll; }
+  // Not every rank updates all of them: each has a share, which may be nothing (sharded_update.h).
+  bool shares_update() const { return updates() != Updates::kAll; }
   // Whether copies of the weights before the boundary differ between averages, and whether there are synchronous steps.
   bool averages() const { return request.average_every > 1 && ranks() > 1 && front_learns; }
   bool synchronizes() const { return !averages() || request.average_from > 0; }
@@ -256,14 +267,17 @@ struct Plan {
   int64_t gradient_size() const { return request.half_wire && ranks() > 1 ? 2 : 4; }  // bytes of one on the wire
   int64_t wire_bytes(const Bucket& bucket) const;                                     // of the whole of it
   int64_t averaged_elements(const Bucket& bucket) const;  // values, and velocities where there are some
-  int64_t bytes_in(StepKind kind) const;                  // sent by each rank in such a step
-  int64_t bytes_in(StepKind kind, int rank) const;        // by this one, whose model group may have fewer rows
-  // By each rank, in a pipeline by the one that sends most, in the mean of steps; before average_from it is another.
-  int64_t bytes_per_step() const;
-  int64_t bytes_per_step(int rank) const;
-  int64_t weight_bytes_per_rank() const;    // of the rank with the most
-  int64_t gradient_bytes_per_rank() const;  // the same of the weights' gradients
-  std::string boundary_name() const;        // the layer behind the boundary
+  int64_t bytes_in(StepKind kind) const;                  // sent by each rank, or their mean; in a pipeline the most
+  int64_t bytes_in(StepKind kind, int rank) const { return traffic(kind, rank).out; }  // as its communicator counts
+  // Of this rank in such a step; its model group may have fewer rows than another. A broadcast and a reduce count as
+  // their mean, as of bytes_sent().
+  Traffic traffic(StepKind kind, int rank) const;
+  int64_t busiest_link(StepKind kind) const;  // the most bytes that go one way through the link of a rank
+  int64_t bytes_per_step() const;             // bytes_in() in the mean of steps; before average_from it is another
+  int64_t busiest_link() const;               // the same
+  int64_t weight_bytes_per_rank() const;      // of the rank with the most
+  int64_t gradient_bytes_per_rank() const;    // the same of the weights' gradients
+  std::string boundary_name() const;          // the layer behind the boundary
 
   std::string table() const;  // `owt plan`
 

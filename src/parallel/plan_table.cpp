@@ -87,6 +87,8 @@ std::string Plan::table() const {
                    steps_of(t, *this));
   text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "sent per rank and step", "", "", "", bytes_per_step(),
                  megabytes(bytes_per_step()));
+  text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "one way in the busiest link", "", "", "",
+                 busiest_link(), megabytes(busiest_link()));
   return text;
 }
 

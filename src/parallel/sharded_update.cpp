@@ -14,8 +14,10 @@ Slice part_in(const Slice& share, int64_t first, int64_t count) {
   return {begin, std::clamp<int64_t>(share.end - first, begin, count)};
 }
 
-Slice share_to_update(int64_t elements, int ranks, int rank) {
-  const int64_t each = elements / ranks;
+// The elements of a bucket that a rank updates.
+Slice share_to_update(const Plan& plan, const Bucket& bucket, int rank) {
+  if (plan.updates() == Updates::kFirst) return {rank == 0 ? 0 : bucket.elements, bucket.elements};
+  const int64_t each = bucket.elements / plan.ranks();
   return {rank * each, (rank + 1) * each};
 }
 
@@ -36,7 +38,7 @@ std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param) 
         }
         std::vector<Slice> parts;
         for (int r = 0; r < plan.ranks(); ++r)
-          parts.push_back(part_in(share_to_update(bucket.elements, plan.ranks(), r), first, params[p].elements()));
+          parts.push_back(part_in(share_to_update(plan, bucket, r), first, params[p].elements()));
         return parts;
       }
     }
@@ -44,16 +46,17 @@ std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param) 
   fail("layer ", layer, " has no parameter ", param, " that is updated in shares");
 }
 
-ShardedUpdate::ShardedUpdate(const Plan& plan, const LayerOf& layer_of, Communicator& comm) : comm_(comm) {
+UpdateInShares::UpdateInShares(const Plan& plan, const LayerOf& layer_of, Communicator& comm) : comm_(comm) {
   OWT_CHECK(plan.shares_update());
   OWT_CHECK_EQ(comm.ranks(), plan.ranks());
-  for (const Bucket& bucket : plan.buckets) groups_.push_back(group_of(bucket, layer_of, plan.request.on));
+  for (const Bucket& bucket : plan.buckets) groups_.push_back(group_of(plan, bucket, layer_of));
 }
 
-ShardedUpdate::Group ShardedUpdate::group_of(const Bucket& bucket, const LayerOf& layer_of, const Compute& on) {
+UpdateInShares::Group UpdateInShares::group_of(const Plan& plan, const Bucket& bucket, const LayerOf& layer_of) {
+  const Compute& on = plan.request.on;
   Group group;
   group.comm = bucket.trained ? &comm_ : &comm_.unrounded();
-  group.share = share_to_update(bucket.elements, comm_.ranks(), comm_.rank());
+  group.share = share_to_update(plan, bucket, comm_.rank());
   group.gradients = Tensor({bucket.elements}, DType::kF32, on.device);
   group.values = Tensor({bucket.elements}, DType::kF32, on.device);
   // What lies between the parameters travels too.
@@ -81,30 +84,40 @@ ShardedUpdate::Group ShardedUpdate::group_of(const Bucket& bucket, const LayerOf
   return group;
 }
 
-Slice ShardedUpdate::updated(const Param& param) const {
+Slice UpdateInShares::updated(const Param& param) const {
   const auto found = part_of_.find(&param);
   OWT_CHECK(found != part_of_.end(), param.name, " is not updated in shares");
   return found->second;
 }
 
+void UpdateInShares::complete(const Group& group, const Stream& stream) {
+  for (const ParamPart& part : group.parts) complete_gradient(*part.param, stream);
+}
+
+void UpdateInShares::renew_copies(Group& group, const Stream& stream) {
+  if (!group.copies.defined()) return;
+  dispatch(stream.device(), [&](auto tag) { round_to_bf16(tag, group.values, group.copies, stream); });
+}
+
+ShardedUpdate::ShardedUpdate(const Plan& plan, const LayerOf& layer_of, Communicator& comm)
+    : UpdateInShares(plan, layer_of, comm), ways_(plan.buckets.size()) {}
+
 void ShardedUpdate::start_gradients(int bucket, const Stream& stream) {
   Group& at = group(bucket);
-  for (const ParamPart& part : at.parts) complete_gradient(*part.param, stream);
+  complete(at, stream);
   // Sum, not mean: the loss already carries 1/N (layers/softmax_loss.h).
   Tensor sums = mine(at.gradients, at);
-  at.summed = at.comm->reduce_scatter(at.gradients, sums, stream.record());
+  way(bucket).summed = at.comm->reduce_scatter(at.gradients, sums, stream.record());
 }
 
 void ShardedUpdate::start_weights(int bucket, const Stream& stream) {
   Group& at = group(bucket);
-  at.gathered = comm_.unrounded().all_gather(mine(at.values, at), at.values, stream.record());
+  way(bucket).gathered = comm_.unrounded().all_gather(mine(at.values, at), at.values, stream.record());
 }
 
 void ShardedUpdate::wait_for_weights(int bucket, const Stream& stream) {
-  Group& at = group(bucket);
-  stream.wait(at.gathered);
-  if (at.copies.defined())
-    dispatch(stream.device(), [&](auto tag) { round_to_bf16(tag, at.values, at.copies, stream); });
+  stream.wait(way(bucket).gathered);
+  renew_copies(group(bucket), stream);
 }
 
 }  // namespace owt

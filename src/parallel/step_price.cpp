@@ -69,7 +69,7 @@ class Prices {
 
   // Whether the rank at this place of its model group gets what another one sends.
   bool receives(const Action& action, int place) const { return plan_.transfer(action.transfer).receiver == place; }
-  bool is_message(const Action& action) const { return owt::is_message(plan_.transfer(action.transfer).collective); }
+  const Transfer& of(const Action& action) const { return plan_.transfer(action.transfer); }
 
   double transfer(const Action& action) const {
     return buckets_[static_cast<size_t>(action.transfer)][static_cast<size_t>(action.bucket)];
@@ -107,7 +107,8 @@ class Prices {
   // Running averages may have a bucket of their own; the layer's update is counted for the other one.
   double updated(const Action& action) const {
     if (!plan_.shares_update()) return 1;
-    return plan_.buckets[static_cast<size_t>(action.bucket)].trained ? 1.0 / plan_.ranks() : 0;
+    const double share = plan_.updates() == Updates::kShares ? 1.0 / plan_.ranks() : 1;
+    return plan_.buckets[static_cast<size_t>(action.bucket)].trained ? share : 0;
   }
 
   Span span_of(Group group) const {
@@ -122,15 +123,11 @@ class Prices {
 
   // A call that moves this share of the transfer's bytes.
   double seconds(const Transfer& transfer, double share) const {
-    const double sent = static_cast<double>(transfer.bytes) * share;
-    if (owt::is_message(transfer.collective))
-      return network_.seconds(transfer.collective, sent, span_of_message(transfer));
-    const Span span = span_of(transfer.group);
-    if (span.ranks() == 1) return 0;
-    const double passes = transfer.collective == Collective::kAllReduce ? 2 : 1;
-    return network_.seconds(transfer.collective, sent * span.ranks() / (span.ranks() - 1) / passes, span);
+    const Span span = transfer.is_between_places() ? span_of_message(transfer) : span_of(transfer.group);
+    return network_.seconds(transfer.collective, static_cast<double>(transfer.whole) * share, span);
   }
 
+  // A bucket's share of its transfer is that of its bytes; all buckets may travel several times.
   void price_buckets(TransferId id, const std::vector<Bucket>& buckets) {
     if (id == kNoTransfer) return;
     const Transfer& transfer = plan_.transfer(id);
@@ -138,13 +135,11 @@ class Prices {
       if (id == plan_.of_step.averages) return static_cast<double>(plan_.averaged_elements(bucket));
       return static_cast<double>(id == plan_.of_step.weights ? bucket.elements : plan_.wire_bytes(bucket));
     };
-    double all = 0, sent = 0;
+    double all = 0;
     for (const Bucket& bucket : buckets) all += bytes(bucket);
-    for (int place = 0; place < plan_.places(); ++place) sent += static_cast<double>(transfer.bytes_at(place));
-    const double whole = sent / static_cast<double>(transfer.bytes);  // stages have buckets of their own
     const double times = static_cast<double>(transfer.calls) / static_cast<double>(buckets.size());
     for (const Bucket& bucket : buckets)
-      buckets_[static_cast<size_t>(id)].push_back(seconds(transfer, whole * bytes(bucket) / all / times));
+      buckets_[static_cast<size_t>(id)].push_back(seconds(transfer, bytes(bucket) / all / times));
   }
 
   const Plan& plan_;
@@ -160,7 +155,8 @@ using Arrivals = std::map<Key, double>;
 
 Key key(const Action& action) { return {action.transfer, action.round, action.bucket}; }
 
-// The time of the rank at a place of its model group, and its queue of collectives.
+// The time of the rank at a place of its model group, and its queue of collectives. A message takes one way of the link,
+// a collective both.
 class Clock {
  public:
   // messages: what the ranks of the group send each other.
@@ -175,7 +171,7 @@ class Clock {
   bool run(const Action& action, const Prices& prices) {
     switch (action.kind) {
       case Action::Kind::kStart:
-        if (!prices.receives(action, place_)) send(action, prices.is_message(action), prices.transfer(action));
+        if (!prices.receives(action, place_)) send(action, prices.of(action), prices.transfer(action));
         return true;
       case Action::Kind::kWait:
         if (prices.receives(action, place_) && !messages_.contains(key(action))) return false;
@@ -218,13 +214,16 @@ class Clock {
     beside_ = std::max(now_, beside_ + seconds);
   }
 
-  void send(const Action& action, bool is_message, double seconds) {
-    const double begin = std::max(queue_, apart(action) ? beside_ : now_);
-    queue_ = begin + seconds;
-    (is_message ? messages_ : arrivals_)[key(action)] = queue_;
+  void send(const Action& action, const Transfer& transfer, double seconds) {
+    double begin = apart(action) ? beside_ : now_;
+    if (transfer.collective != Collective::kSend) begin = std::max(begin, in_);
+    if (transfer.collective != Collective::kReceive) begin = std::max(begin, out_);
+    const double end = (transfer.is_between_places() ? messages_ : arrivals_)[key(action)] = begin + seconds;
+    if (transfer.collective != Collective::kSend) in_ = end;
+    if (transfer.collective != Collective::kReceive) out_ = end;
     sent_ += seconds;
-    note(action, begin, queue_);
-    if (!overlaps_) wait(action, queue_);
+    note(action, begin, end);
+    if (!overlaps_) wait(action, end);
   }
 
   void wait(const Action& action, double end) {
@@ -243,7 +242,8 @@ class Clock {
   Arrivals& messages_;
   std::vector<TimedAction>* times_;
   Arrivals arrivals_;
-  double now_ = 0, beside_ = 0, queue_ = 0;  // where the rank is, what it does beside, its collectives
+  double now_ = 0, beside_ = 0;  // where the rank is, what it does beside
+  double in_ = 0, out_ = 0;      // its collectives, by the ways of its link
   double computed_ = 0, updated_ = 0, exposed_ = 0, sent_ = 0;
 };
 
@@ -296,6 +296,7 @@ Prediction price_step(const Plan& plan, const Network& network, const ComputeMod
   prediction.split = plan.split();
   prediction.model_ranks = plan.model_ranks;
   prediction.bytes = plan.bytes_per_step();
+  prediction.busiest_link = plan.busiest_link();
   prediction.memory_bytes = memory_need(plan).bytes(plan.request.step_rows);
   prediction.compute_s += compute.rest();
   return prediction;

@@ -4,8 +4,8 @@
 // longest for its rows at its speed, where shares or speeds (PlanRequest) are unequal, else rank 0. The others do the
 // same at the same time and wait for it, so they need no times of their own; but for the stages of a pipeline, of which
 // each has some. A rank has one queue of collectives, first come first served, which works while it computes
-// (Network::overlaps); where it needs what has not arrived it waits, and that time is "exposed". Where weights are
-// averaged every so many steps, all figures are means over those steps.
+// (Network::overlaps); messages into it and out of it pass each other. Where it needs what has not arrived it waits, and
+// that time is "exposed". Where weights are averaged every so many steps, all figures are means over those steps.
 #pragma once
 
 #include <string>
@@ -22,7 +22,8 @@ struct Prediction {
   PlanRequest request;
   bool split = false;        // dense layers are
   int model_ranks = 1;       // that share one copy of them
-  int64_t bytes = 0;         // sent by each rank per step
+  int64_t bytes = 0;         // sent by each rank per step, or the mean
+  int64_t busiest_link = 0;  // one way through the link of the rank with the most
   int64_t memory_bytes = 0;  // of a rank; see memory_need.h
   // Seconds of a step, which is the sum of the first three.
   double compute_s = 0;  // forward, loss, backward

@@ -10,7 +10,17 @@ namespace owt {
 class StepOrder;
 
 // Places in the table. Others may be added behind them, by add_strategy().
-enum class Strategy { kDataParallel, kDataParallelZero, kOwtA, kOwtB, kOwtC, kOwtD, kModelParallel, kPipeline };
+enum class Strategy {
+  kDataParallel,
+  kDataParallelZero,
+  kDataParallelStar,
+  kOwtA,
+  kOwtB,
+  kOwtC,
+  kOwtD,
+  kModelParallel,
+  kPipeline
+};
 constexpr Strategy kDefaultStrategy = Strategy::kOwtA, kPlainDataParallel = Strategy::kDataParallel;
 
 // What one batch of the dense layers is made of, where they are split.
@@ -22,15 +32,22 @@ enum class Rounds {
   kMicroBatches  // parts of the rows that all ranks of a group have, as many as the plan says
 };
 
+// Who updates the weights that all ranks have.
+enum class Updates {
+  kAll,     // every rank all of them
+  kShares,  // each rank a share, as long as the others'
+  kFirst    // the first rank all of them, for the others
+};
+
 struct StrategyFacts {
   std::string name;
   std::string help;  // half a sentence
   Rounds rounds = Rounds::kOwnRows;
-  bool splits_dense = false;   // dense layers are split over the ranks of a model group
-  bool shares_rows = false;    // all ranks of a model group have the same rows
-  bool in_stages = false;      // each rank of a model group has a run of layers, whole
-  bool by_inputs = false;      // a dense layer is split by inputs where that sends less (DenseSplit::kOfStrategy)
-  bool shares_update = false;  // each rank updates a share of the weights that all have
+  bool splits_dense = false;  // dense layers are split over the ranks of a model group
+  bool shares_rows = false;   // all ranks of a model group have the same rows
+  bool in_stages = false;     // each rank of a model group has a run of layers, whole
+  bool by_inputs = false;     // a dense layer is split by inputs where that sends less (DenseSplit::kOfStrategy)
+  Updates updates = Updates::kAll;
   // Ranks may update their copies of the weights before the boundary each by itself, and average them every so many
   // steps (PlanRequest::average_every): the order ends with average_front().
   bool can_average = false;

@@ -48,7 +48,10 @@ class TransferList {
     }
     Transfer& transfer = plan_.transfers[static_cast<size_t>(id)];
     ++transfer.calls;
-    const int64_t sent = bytes_sent(collective, tensor_bytes, plan_.ranks_of(group));
+    transfer.whole += tensor_bytes;
+    const int ranks = plan_.ranks_of(group);
+    const bool star = is_message(collective) && group == Group::kWorld;  // of all ranks, the mean over them
+    const int64_t sent = star ? tensor_bytes * (ranks - 1) / ranks : bytes_sent(collective, tensor_bytes, ranks);
     if (place == kEveryPlace) {
       transfer.bytes += sent;
       return;
@@ -149,10 +152,11 @@ class TransferList {
     }
     const int64_t bytes = plan_.wire_bytes(bucket);
     if (plan_.shares_update()) {  // shares are elements, which is as near to features as to anything
-      add(of.gradients, "gradients", Collective::kReduceScatter, Group::kWorld, Layout::kPartial, Layout::kFeature,
-          bytes);
-      add(of.weights, "weights", Collective::kAllGather, Group::kWorld, Layout::kFeature, Layout::kReplicated,
-          bucket.elements * 4);
+      const bool star = plan_.updates() == Updates::kFirst;
+      add(of.gradients, "gradients", star ? Collective::kReceive : Collective::kReduceScatter, Group::kWorld,
+          Layout::kPartial, Layout::kFeature, bytes);
+      add(of.weights, "weights", star ? Collective::kSend : Collective::kAllGather, Group::kWorld, Layout::kFeature,
+          Layout::kReplicated, bucket.elements * 4);
     } else if (!plan_.copies_gradients() || plan_.replicas() > 1) {
       add(of.gradients, "gradients", Collective::kAllReduce, plan_.front_group(), Layout::kPartial, Layout::kReplicated,
           bytes, plan_.averages() ? 0 : 1);

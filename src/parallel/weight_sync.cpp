@@ -2,12 +2,16 @@
 
 #include "src/parallel/grad_sync.h"
 #include "src/parallel/sharded_update.h"
+#include "src/parallel/star_update.h"
 
 namespace owt {
 
 std::unique_ptr<WeightSync> make_front_sync(const Plan& plan, const WeightSync::LayerOf& layer_of,
                                             const Groups& groups) {
-  if (plan.shares_update()) return std::make_unique<ShardedUpdate>(plan, layer_of, groups.wire(Group::kWorld));
+  if (plan.updates() == Updates::kShares)
+    return std::make_unique<ShardedUpdate>(plan, layer_of, groups.wire(Group::kWorld));
+  if (plan.updates() == Updates::kFirst)
+    return std::make_unique<StarUpdate>(plan, layer_of, groups.wire(Group::kWorld));
   // Nothing is summed where there are no others.
   const std::span<const Bucket> buckets = plan.sums_gradients(0) ? plan.buckets : std::span<const Bucket>();
   return std::make_unique<GradSync>(buckets, layer_of, plan.request.on, groups.wire(plan.front_group()),

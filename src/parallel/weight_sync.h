@@ -27,7 +27,7 @@ class WeightSync {
   // Until what started last is there.
   virtual void wait_for_gradients(int bucket, const Stream& stream) = 0;
 
-  // Where each rank updates a share of the bucket: this rank's part of every parameter. Empty: it updates all.
+  // Where ranks update shares of the bucket: this rank's part of every parameter. Empty: it updates all.
   virtual std::span<const ParamPart> share(int) const { return {}; }
   // The updated share starts on its way to the others.
   virtual void start_weights(int, const Stream&) { fail("no weights are sent here"); }

@@ -202,15 +202,15 @@ std::vector<std::string> candidates_of(int hosts, int ranks_per_host, int model_
 }
 
 TEST(Choose, GroupsOfAHostAreTriedWhereHostsHoldSeveralRanks) {
-  const std::vector<std::string> whole{"dp 0",    "dp-zero 0", "owt-a 0", "owt-b 0",
-                                       "owt-c 0", "owt-d 0",   "mp 0",    "pipeline 0"};
+  const std::vector<std::string> whole{"dp 0",    "dp-zero 0", "dp-star 0", "owt-a 0",   "owt-b 0",
+                                       "owt-c 0", "owt-d 0",   "mp 0",      "pipeline 0"};
   EXPECT_EQ(candidates_of(1, 8), whole);
   EXPECT_EQ(candidates_of(8, 1), whole);
-  EXPECT_EQ(candidates_of(2, 4),
-            (std::vector<std::string>{"dp 0", "dp-zero 0", "owt-a 0", "owt-a 4", "owt-b 0", "owt-b 4", "owt-c 0",
-                                      "owt-c 4", "owt-d 0", "owt-d 4", "mp 0", "mp 4", "pipeline 0", "pipeline 4"}));
-  EXPECT_EQ(candidates_of(2, 4, 2), (std::vector<std::string>{"dp 2", "dp-zero 2", "owt-a 2", "owt-b 2", "owt-c 2",
-                                                              "owt-d 2", "mp 2", "pipeline 2"}));
+  EXPECT_EQ(candidates_of(2, 4), (std::vector<std::string>{"dp 0", "dp-zero 0", "dp-star 0", "owt-a 0", "owt-a 4",
+                                                           "owt-b 0", "owt-b 4", "owt-c 0", "owt-c 4", "owt-d 0",
+                                                           "owt-d 4", "mp 0", "mp 4", "pipeline 0", "pipeline 4"}));
+  EXPECT_EQ(candidates_of(2, 4, 2), (std::vector<std::string>{"dp 2", "dp-zero 2", "dp-star 2", "owt-a 2", "owt-b 2",
+                                                              "owt-c 2", "owt-d 2", "mp 2", "pipeline 2"}));
 }
 
 TEST(Choose, WhereWeightsAreAveragedOnlyStrategiesThatCanAreTried) {
@@ -225,6 +225,7 @@ Prediction made_prediction(Strategy strategy, double compute_s, double exposed_s
   p.split = splits_dense(strategy);
   p.compute_s = compute_s, p.exposed_s = exposed_s, p.update_s = update_s;
   p.bytes = bytes;
+  p.busiest_link = bytes + 1'000'000;
   p.memory_bytes = 12'340'000;
   return p;
 }
@@ -257,10 +258,11 @@ TEST(Choose, TheTableHasAColumnForEachFigureAndMarksTheBest) {
   choice.all = {made_prediction(Strategy::kDataParallel, 0.010, 0.004, 0.002, 8'000'000),
                 made_prediction(Strategy::kOwtC, 0.005, 0.002, 0.001, 2'500'000)};
   choice.best = 1;
-  EXPECT_THAT(choice.table(),
-              HasSubstr("\ndp                    8.000      10.000       4.000      2.000      16.000       "
-                        "12500       12.3\nowt-c                 2.500       5.000       2.000      1.000  "
-                        "     8.000       25000       12.3   <- best\n"));
+  EXPECT_THAT(
+      choice.table(),
+      HasSubstr("\ndp                    8.000        9.000      10.000       4.000      2.000      16.000       "
+                "12500       12.3\nowt-c                 2.500        3.500       5.000       2.000      1.000  "
+                "     8.000       25000       12.3   <- best\n"));
 }
 
 TEST(Choose, TheCrossoverIsLookedForUpToTheLargestBatch) {

@@ -117,6 +117,13 @@ TEST(MemoryNeed, SharesOfTheUpdateKeepTheirShareOfTheVelocities) {
   EXPECT_EQ(need.weight_bytes, (3 + 48) * 8 + 24 * 4);
 }
 
+// A bucket of 8 + 48 elements, or two: those of three ranks come to rank 0, where the memory of each is its own.
+TEST(MemoryNeed, WhereOneRankUpdatesForAllItHasTheVelocitiesAndTheGradientsOfTheOthers) {
+  const Plan one = plan_of(4, Strategy::kDataParallelStar, 9);
+  ASSERT_EQ(one.buckets.size(), 1u);
+  EXPECT_EQ(memory_need(one).weight_bytes, (3 + 48) * 12 + 3 * (8 + 48) * 4);
+}
+
 // 4 ranks, 8 rows. fc1 (12 -> 4) and fc2 (4 -> 2) are split by inputs: 3 of 12, 1 of 4.
 TEST(MemoryNeed, OfLayersSplitByInputsTheSummandsAreKeptAndTheColumnsMoved) {
   const Model model = model_of("[1, 2, 2]", 2, R"(

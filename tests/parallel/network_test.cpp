@@ -43,6 +43,24 @@ TEST(Network, OnOneHostTimesAreAlphaPlusSentBytesOverBeta) {
     EXPECT_DOUBLE_EQ(network.seconds(collective, 40e6, all), 30e-6 + (40e6 + 2 * 524288) / 1e9);  // first chunks
 }
 
+TEST(Network, AStarTakesAsLongAsTheLinksOfOneRankNeedForAllMessages) {
+  for (const auto algorithm : {Network::Algorithm::kPairwise, Network::Algorithm::kHierarchical})
+    for (const Collective collective : {kSend, kReceive}) {
+      Network network = one_host(4, 1, 1000);
+      network.algorithm = algorithm;
+      EXPECT_DOUBLE_EQ(network.seconds(collective, 500, network.consecutive(2)), 1 + 0.5);
+      EXPECT_DOUBLE_EQ(network.seconds(collective, 500, network.consecutive(4)), 3 * (1 + 0.5));
+      network = two_levels(3, 4);
+      network.algorithm = algorithm;
+      EXPECT_DOUBLE_EQ(network.seconds(collective, 500, network.consecutive(4)), 3 * (1 + 0.5));
+      EXPECT_DOUBLE_EQ(network.seconds(collective, 500, network.consecutive(12)), 8 * (10 + 5));
+    }
+  Network measured = one_host(4, 1, 1000);
+  measured.measured_ranks = 2;
+  measured.measured[kSend].add(1000, 2);
+  EXPECT_DOUBLE_EQ(measured.seconds(kReceive, 1000, measured.consecutive(4)), 3 * 2);
+}
+
 TEST(Network, AGroupOfOneNeedsNoTime) {
   for (const Collective collective : all_collectives()) EXPECT_EQ(two_levels(2, 2).seconds(collective, 1e6, Span{}), 0);
 }
@@ -78,6 +96,9 @@ double formula(const Network& network, Collective collective, double bytes, cons
   const double l = span.local, m = span.hosts, g = l * m, a = network.local.latency_s, b = network.local.bytes_per_s,
                A = network.between.latency_s, B = network.between.bytes_per_s / span.sharing;
   const bool chain = collective == kBroadcast || collective == kReduce || collective == kSend;
+  if (collective == kSend && g > 2)  // a star
+    return std::max(l > 1 ? (l - 1) * formula(network, kSend, bytes, {2, 1, 1}) : 0,
+                    m > 1 ? (g - l) * formula(network, kSend, bytes, {1, 2, span.sharing}) : 0);
   if (network.algorithm == Network::Algorithm::kPairwise) {
     if (chain) {
       const double chunk = std::min(bytes, 32768.0);  // of so few bytes

@@ -72,16 +72,19 @@ TEST(Order, OfDataParallelRanksSendsABucketWhenItsLastLayerIsDone) {
                           "update conv1 to fc2", "start step result", "wait step result"));
 }
 
-TEST(Order, OfZeroUpdatesAndGathersABucketWhenTheNextHasLeft) {
-  const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kDataParallelZero});
-  EXPECT_THAT(lines(plan, training_of(plan), {Kind::kStart, Kind::kWait, Kind::kUpdate}),
-              ElementsAre("start gradients, bucket 0", "start gradients, bucket 1", "wait gradients, bucket 0 beside",
-                          "update fc2 beside", "start weights, bucket 0 beside", "start gradients, bucket 2",
-                          "wait gradients, bucket 1 beside", "update fc1 beside", "start weights, bucket 1 beside",
-                          "start gradients, bucket 3", "wait gradients, bucket 2 beside", "update conv2 beside",
-                          "start weights, bucket 2 beside", "wait gradients, bucket 3 beside", "update conv1 beside",
-                          "start weights, bucket 3 beside", "wait weights, bucket 0", "wait weights, bucket 1",
-                          "wait weights, bucket 2", "wait weights, bucket 3", "start step result", "wait step result"));
+TEST(Order, OfSharesUpdatesABucketAndSendsItsWeightsWhenTheNextHasLeft) {
+  for (const Strategy strategy : {Strategy::kDataParallelZero, Strategy::kDataParallelStar}) {
+    const Plan plan = plan_of({.ranks = 2, .strategy = strategy});
+    EXPECT_THAT(
+        lines(plan, training_of(plan), {Kind::kStart, Kind::kWait, Kind::kUpdate}),
+        ElementsAre("start gradients, bucket 0", "start gradients, bucket 1", "wait gradients, bucket 0 beside",
+                    "update fc2 beside", "start weights, bucket 0 beside", "start gradients, bucket 2",
+                    "wait gradients, bucket 1 beside", "update fc1 beside", "start weights, bucket 1 beside",
+                    "start gradients, bucket 3", "wait gradients, bucket 2 beside", "update conv2 beside",
+                    "start weights, bucket 2 beside", "wait gradients, bucket 3 beside", "update conv1 beside",
+                    "start weights, bucket 3 beside", "wait weights, bucket 0", "wait weights, bucket 1",
+                    "wait weights, bucket 2", "wait weights, bucket 3", "start step result", "wait step result"));
+  }
 }
 
 TEST(Order, OfOwtAGathersRowsOnceAndSendsTheirGradientHomeBesideTheWeightsGradient) {

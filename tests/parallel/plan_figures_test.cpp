@@ -61,8 +61,12 @@ int64_t sent(int passes, int64_t bytes, int64_t ranks) { return passes * bytes *
 // What a plan comes to, from the shapes of its layers. Its buckets hold one layer each.
 struct Reference {
   explicit Reference(const Plan& p)
-      : plan(p), q(p.request), mp(q.strategy == Strategy::kModelParallel), zero(q.ranks > 1 && is_zero()) {
-    const bool splits = q.strategy != Strategy::kDataParallel && !is_zero();
+      : plan(p),
+        q(p.request),
+        mp(q.strategy == Strategy::kModelParallel),
+        zero(q.ranks > 1 && is_zero()),
+        star(q.ranks > 1 && is_star()) {
+    const bool splits = q.strategy != Strategy::kDataParallel && !is_zero() && !is_star();
     m = splits ? (q.model_ranks > 0 ? q.model_ranks : q.ranks) : 1;
     count = std::ssize(plan.layers);
     while (m > 1 && first < count && at(first).type != "dense") ++first;
@@ -74,6 +78,7 @@ struct Reference {
 
   bool is_d() const { return q.strategy == Strategy::kOwtD; }
   bool is_zero() const { return q.strategy == Strategy::kDataParallelZero; }
+  bool is_star() const { return q.strategy == Strategy::kDataParallelStar; }
   const LayerPlan& at(int64_t i) const { return plan.layer(i); }
   int64_t in(int64_t i) const { return at(i).in.elements(); }
   int64_t out(int64_t i) const { return at(i).out.elements(); }
@@ -165,12 +170,20 @@ struct Reference {
       for (const auto& [elements, size] : buckets(i)) {
         if (i >= first)
           bytes += updates * sent(2, elements * size, replicas);
-        else if (zero)
+        else if (zero || star)
           bytes += sent(1, elements * size, q.ranks) + sent(1, elements * 4, q.ranks);
         else
           bytes += sent(2, elements * size, summed) + (mp ? sent(1, elements * size, m) : 0);
       }
     return bytes;
+  }
+  // What rank 0 of a star sends or gets, whichever is more; what all send otherwise.
+  int64_t busiest_bytes() const {
+    if (!star) return bytes();
+    int64_t most = 0;  // weights are not rounded
+    for (int64_t i = 0; i < count; ++i)
+      for (const auto& [elements, size] : buckets(i)) most += (q.ranks - 1) * elements * 4;
+    return most + sent(2, kStepResultBytes, q.ranks);
   }
   int64_t bytes() const {
     const int64_t size = std::min<int64_t>(gradient_size(), q.on.precision == Precision::kBf16 ? 2 : 4);
@@ -252,7 +265,19 @@ struct Reference {
     if (zero) velocities = 0;
     for (int64_t i = 0; zero && i < count; ++i)
       for (const auto& [elements, size] : buckets(i)) velocities += elements / q.ranks * 4;
-    return weights() * (q.on.precision == Precision::kBf16 ? 6 : 4) + gradient_bytes() + velocities;
+    return weights() * (q.on.precision == Precision::kBf16 ? 6 : 4) + gradient_bytes() + velocities + received();
+  }
+  // On rank 0 of a star there is memory for every second bucket, as large as the largest of them.
+  int64_t received() const {
+    if (!star) return 0;
+    std::vector<int64_t> most(2, 0);
+    int64_t number = 0;
+    for (int64_t i = count; i-- > 0;)
+      for (const auto& [elements, size] : buckets(i)) {
+        int64_t& slot = most[static_cast<size_t>(number++ % 2)];
+        slot = std::max(slot, elements);
+      }
+    return (q.ranks - 1) * 4 * (most[0] + most[1]);
   }
   // In bf16 on a GPU weights of convolutions and of dense layers have theirs in bf16 where nothing is added to them; on
   // the CPU those of dense layers have none then.
@@ -279,7 +304,7 @@ struct Reference {
 
   const Plan& plan;
   const PlanRequest& q;
-  bool mp, zero, learns = false;
+  bool mp, zero, star, learns = false;
   int64_t m = 1, first = 0, count = 0, most = 0;
   std::vector<int64_t> rounds, longest;  // rows of each, and the most of a rank
 };
@@ -314,6 +339,7 @@ void for_every_plan(const Check& check) {
 TEST(PlanFigures, OfBytesAndWeightsFollowFromTheShapesOfTheLayers) {
   for_every_plan([](const Plan& plan, const Reference& expected) {
     EXPECT_EQ(plan.bytes_per_step(), expected.bytes());
+    EXPECT_EQ(plan.busiest_link(), expected.busiest_bytes());
     EXPECT_EQ(plan.weight_bytes_per_rank(), 4 * expected.weights());
     const int64_t rows = plan.request.step_rows;
     EXPECT_EQ(plan.layer_rows(0, rows).total, expected.most);
@@ -441,6 +467,8 @@ TEST(PlanFigures, OfTheTableAreThoseOfItsLayersAndTransfers) {
     }
     EXPECT_EQ(words_in(lines[line]),
               words_in(format("sent per rank and step {} {}", expected.bytes(), megabytes(expected.bytes()))));
+    EXPECT_EQ(words_in(lines[line + 1]), words_in(format("one way in the busiest link {} {}", expected.busiest_bytes(),
+                                                         megabytes(expected.busiest_bytes()))));
   });
 }
 

@@ -275,6 +275,24 @@ TEST(PlanOfAlexNet, DataParallelInSharesSendsAsMuchAndKeepsNothingSplit) {
   EXPECT_THAT(bytes_of(plan), ElementsAre(Key("gradients"), Key("step result"), Key("weights")));
 }
 
+TEST(PlanOfAlexNet, AStarSendsAsMuchAndMostOfItThroughTheLinkOfItsFirstRank) {
+  const Plan plan = alexnet(Strategy::kDataParallelStar), dp = alexnet(Strategy::kDataParallel);
+  EXPECT_EQ(transfer(plan, "gradients").collective, Collective::kReceive);
+  EXPECT_EQ(transfer(plan, "weights").collective, Collective::kSend);
+  int64_t bytes = 0;
+  for (const Bucket& bucket : plan.buckets) bytes += bucket.elements * 4;
+  const int64_t result = transfer(plan, "step result").bytes;
+  EXPECT_EQ(plan.bytes_per_step(), 2 * bytes / 8 * 7 + result);
+  EXPECT_EQ(plan.bytes_per_step(), dp.bytes_per_step());
+  for (int rank = 0; rank < 8; ++rank) {
+    EXPECT_EQ(plan.traffic(StepKind::kSynchronous, rank).in, (rank == 0 ? 7 : 1) * bytes + result);
+    EXPECT_EQ(plan.traffic(StepKind::kSynchronous, rank).out, (rank == 0 ? 7 : 1) * bytes + result);
+    EXPECT_EQ(dp.traffic(StepKind::kSynchronous, rank).out, dp.bytes_per_step());
+  }
+  EXPECT_EQ(plan.busiest_link(), 7 * bytes + result);
+  EXPECT_EQ(dp.busiest_link(), 2 * bytes / 8 * 7 + result);
+}
+
 TEST(PlanOfAlexNet, BucketsAreThoseOfEightMebibytes) {
   const Plan plan = alexnet(Strategy::kOwtA);
   ASSERT_EQ(plan.buckets.size(), 2u);

@@ -262,8 +262,8 @@ TEST(Plan, GradientsOfWeightsAreBf16WhereNothingIsAddedToThem) {
   for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtD, Strategy::kModelParallel})
     EXPECT_THAT(gradient_types({.ranks = 2, .strategy = strategy}), ElementsAre(kF32, kF32, kBf16, kF32))
         << name_of(strategy) << ": the dense layers are no other rank's";
-  for (const Strategy strategy :
-       {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kOwtB, Strategy::kOwtC})
+  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kDataParallelStar,
+                                  Strategy::kOwtB, Strategy::kOwtC})
     EXPECT_THAT(gradient_types({.ranks = 2, .strategy = strategy}), ElementsAre(kF32, kF32, kF32, kF32))
         << name_of(strategy) << ": sums over ranks or rounds";
   EXPECT_THAT(gradient_types({.ranks = 2, .strategy = Strategy::kOwtC, .dense_update = DenseUpdate::kRound}),
@@ -286,8 +286,8 @@ TEST(Plan, DenseWeightsOnTheCpuAreUpdatedAtOnceWhereNothingIsAddedToTheirGradien
   EXPECT_FALSE(updates_at_once({.keeps_gradients = true}));
   for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtD, Strategy::kModelParallel})
     EXPECT_TRUE(updates_at_once({.ranks = 2, .strategy = strategy})) << name_of(strategy);
-  for (const Strategy strategy :
-       {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kOwtB, Strategy::kOwtC})
+  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kDataParallelStar,
+                                  Strategy::kOwtB, Strategy::kOwtC})
     EXPECT_FALSE(updates_at_once({.ranks = 2, .strategy = strategy})) << name_of(strategy);
   EXPECT_TRUE(updates_at_once({.ranks = 2, .strategy = Strategy::kOwtC, .dense_update = DenseUpdate::kRound}));
   EXPECT_FALSE(updates_at_once({.ranks = 4, .strategy = Strategy::kOwtA, .model_ranks = 2}));
@@ -357,6 +357,8 @@ TEST(Plan, RunningAveragesAreNotRoundedWithTheGradients) {
   request.strategy = Strategy::kOwtA;
   EXPECT_EQ(bytes(), (kConv + kNorm) * 2 + kAverages * 4);
   request.strategy = Strategy::kDataParallelZero;
+  EXPECT_EQ(bytes(), ((kConv + kNorm + kDense) * 2 + kAverages * 4) / 2);
+  request.strategy = Strategy::kDataParallelStar;
   EXPECT_EQ(bytes(), ((kConv + kNorm + kDense) * 2 + kAverages * 4) / 2);
 }
 

@@ -203,6 +203,38 @@ TEST(StepPrice, SharesOfTheUpdateTravelBackWhileTheNextIsMade) {
   EXPECT_NEAR(p.transfer_s, 2 * (1 + 1.0 / 3) + kStepResult, 1e-12);
 }
 
+TEST(StepPrice, WeightsLeaveAStarsFirstRankWhileGradientsCome) {
+  const Prediction p = price_step(tiny(Strategy::kDataParallelStar), two_ranks(), compute());
+  EXPECT_DOUBLE_EQ(p.update_s, 1.5);
+  // fc's gradients come during conv's backward pass, conv's during fc's update. Then fc's weights take 2, beside conv's
+  // update of 0.5, and conv's 1/3.
+  EXPECT_NEAR(p.exposed_s, 2 - 0.5 + 1.0 / 3 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.transfer_s, 2 * (2 + 1.0 / 3) + kStepResult, 1e-12);
+  EXPECT_EQ(p.bytes, 192 + 32 + kStepResultBytes);
+  EXPECT_EQ(p.busiest_link, 192 + 32 + kStepResultBytes);
+  // With links so slow that fc's weights leave before conv's gradients have come.
+  Network slow = two_ranks();
+  slow.local.bytes_per_s = 9.6;
+  const Prediction q = price_step(tiny(Strategy::kDataParallelStar), slow, compute());
+  // fc's gradients, 20 s, of which conv's backward pass hides 8; fc's update; conv's gradients of 10/3 behind fc's, of
+  // which that hides 1; conv's update beside fc's weights, which take 20, and conv's weights.
+  EXPECT_NEAR(q.exposed_s, 12 + 7.0 / 3 + (20 - 7.0 / 3 - 0.5) + 10.0 / 3 + 10 * kStepResult, 1e-9);
+}
+
+// A ring's links carry hardly more with every rank, a star's first link as much more.
+TEST(StepPrice, AStarTakesLongerWithEveryRank) {
+  PlanRequest request = tiny(Strategy::kDataParallelStar).request;
+  Network network = two_ranks(/*overlaps=*/false);
+  for (const int ranks : {2, 3, 4, 8}) {
+    request.ranks = network.ranks_per_host = ranks;
+    request.step_rows = 4 * ranks;
+    const Prediction p = price_step(make_plan(tiny_model(), request), network, compute());
+    const double result = 2.0 * kStepResultBytes * (ranks - 1) / ranks / 96;
+    EXPECT_NEAR(p.transfer_s, 2 * (ranks - 1) * (192 + 32) / 96.0 + result, 1e-9);
+    EXPECT_NEAR(static_cast<double>(p.busiest_link), (ranks - 1) * (192 + 32) + 96 * result, 1);
+  }
+}
+
 // On a wire of bf16 they leave in 16 elements of f32; the others are 48 of fc, 16 of bn and 16 of conv.
 TEST(StepPrice, RunningAveragesInABucketOfTheirOwnAreUpdatedWithTheirLayer) {
   PlanRequest request = tiny(Strategy::kDataParallelZero).request;

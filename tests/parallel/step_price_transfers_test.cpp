@@ -28,13 +28,14 @@ layer = [
 }
 
 // Without latency a ring's time is that of the bytes a rank sends; a chain's is that of the whole tensor from rank to
-// rank, as none here is larger than a chunk.
+// rank, as none here is larger than a chunk; a star's that of as many through one link.
 double seconds_of(const Plan& plan, double bytes_per_s) {
   double sum = 0;
   for (const Transfer& transfer : plan.transfers) {
     const double n = plan.ranks_of(transfer.group);
-    const bool chain = transfer.collective == Collective::kBroadcast || transfer.collective == Collective::kReduce;
-    if (n > 1) sum += static_cast<double>(transfer.bytes) * (chain ? n : 1) / bytes_per_s;
+    const bool ring = !is_message(transfer.collective) && transfer.collective != Collective::kBroadcast &&
+                      transfer.collective != Collective::kReduce;
+    if (n > 1) sum += static_cast<double>(transfer.bytes) * (ring ? 1 : n) / bytes_per_s;
   }
   return sum;
 }
@@ -64,6 +65,7 @@ TEST(PredictTransfers, TakeTheTimeOfAllBytesOfThePlan) {
             EXPECT_NEAR(p.transfer_s, expected, 1e-9 + 1e-6 * expected) << plan.table();
             EXPECT_NEAR(p.exposed_s, p.transfer_s, 1e-9);  // nothing overlaps
             EXPECT_EQ(p.bytes, plan.bytes_per_step());
+            EXPECT_EQ(p.busiest_link, plan.busiest_link());
           }
 }
 

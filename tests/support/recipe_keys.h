@@ -110,6 +110,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        "owt-a",
        {{"dp", "dp"},
         {"dp-zero", "dp-zero"},
+        {"dp-star", "dp-star"},
         {"owt-b", "owt-b"},
         {"owt-c", "owt-c"},
         {"owt-d", "owt-d"},

@@ -141,7 +141,7 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
         bytes_of_smaller += comm.bytes() - before;
         continue;
       }
-      planned += job.plan.bytes_in(kind.value_or(job.plan.kind_of(i)));
+      planned += job.plan.busiest_link(kind.value_or(job.plan.kind_of(i)));
       planned_here += job.plan.bytes_in(kind.value_or(job.plan.kind_of(i)), comm.rank());
     }
     while (finished < steps) finish();

@@ -16,7 +16,7 @@ struct SmallRun {
   // Of rank 0 after the last step: its parts, by name; and their copies in bf16 where the precision has them.
   std::map<std::string, std::vector<float>> weights, copies16;
   std::vector<int64_t> bytes;             // sent by each rank, but for the steps that end an epoch with fewer rows
-  int64_t planned_bytes = 0;              // for the same steps
+  int64_t planned_bytes = 0;              // for the same steps: of the rank with the most
   std::vector<int64_t> planned_of_ranks;  // the same of each rank, whose model group may have fewer rows than another
 };
 

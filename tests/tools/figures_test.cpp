@@ -76,9 +76,10 @@ TEST_F(FiguresTest, PlanSaysWhatEveryStrategySendsAndHolds) {
     const Plan plan = make_plan(settings.model, request);
     const std::vector<std::string> words = words_of(summary, name);
     EXPECT_EQ(words[1], format("{:.3f}", static_cast<double>(plan.bytes_per_step()) / 1e6)) << name;
-    EXPECT_EQ(words[2], format("{:.2f}", static_cast<double>(plan.weight_bytes_per_rank()) / 1e6)) << name;
-    EXPECT_EQ(words.size() > 3, name == "owt-c" || name == "dp") << "shown above: " << name;
-    if (words.size() > 3) {
+    EXPECT_EQ(words[2], format("{:.3f}", static_cast<double>(plan.busiest_link()) / 1e6)) << name;
+    EXPECT_EQ(words[3], format("{:.2f}", static_cast<double>(plan.weight_bytes_per_rank()) / 1e6)) << name;
+    EXPECT_EQ(words.size() > 4, name == "owt-c" || name == "dp") << "shown above: " << name;
+    if (words.size() > 4) {
       EXPECT_THAT(shown, HasSubstr(plan.table()));
     }
   }

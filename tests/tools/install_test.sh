@@ -50,7 +50,7 @@ expect "imagenet " prepare im
 expect "--workers " train x --wor
 expect "--shard-images " prepare imagenet --shard
 expect "tf32 " train x --precision tf
-expect "dp dp-zero " time x --parallel d
+expect "dp dp-zero dp-star " time x --parallel d
 expect "cifar10_quick " plan cifar10_q
 expect "cifar_notes.toml " train cifar_
 passed "commands, options, their values, recipes and files are completed"

@@ -92,10 +92,16 @@ for strategy in $("$owt" plan "$work/small.toml" --workers 2 | sed -n '/^strateg
   sent=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "bytes_sent") column = i }
                   $1 == "transfer" { sum += $column } END { print sum }' "$work/time.csv")
   planned=$("$owt" plan "$work/small.toml" --workers 3 --parallel "$strategy" |
-    sed -n 's/^sent per rank and step *\([0-9]*\) .*/\1/p')
+    sed -n 's/^one way in the busiest link *\([0-9]*\) .*/\1/p')
   # What the plan says of a pipeline is the stage that sends most; train_test compares every stage's.
   [ "$strategy" = pipeline ] || [ "$sent" = "$planned" ] ||
-    wrong "$strategy: three processes sent $sent bytes each, planned $planned"
+    wrong "$strategy: the first of three processes sent $sent bytes, planned $planned"
+done
+# Rank 0 adds up what all have in the order of dp's sums.
+for count in 2 3 4; do
+  cmp -s "$work/dp-$count"/checkpoints/step-*6/weights.safetensors \
+    "$work/dp-star-$count"/checkpoints/step-*6/weights.safetensors ||
+    wrong "dp-star on $count processes: other weights than dp"
 done
 
 # Local SGD learns what it does among threads, sends the mean of the plan, and goes on from a checkpoint.

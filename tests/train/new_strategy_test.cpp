@@ -55,7 +55,7 @@ TEST(NewStrategy, LearnsWhatOneRankLearnsAndSendsTheBytesOfThePlan) {
     ASSERT_EQ(many.losses.size(), one.losses.size());
     for (size_t i = 0; i < one.losses.size(); ++i) EXPECT_NEAR(many.losses[i], one.losses[i], 1e-4 * one.losses[i]);
     EXPECT_EQ(many.losses, ahead.losses);  // to the last bit: only the order is another
-    for (const int64_t bytes : many.bytes) EXPECT_EQ(bytes, many.planned_bytes);
+    EXPECT_EQ(many.bytes, many.planned_of_ranks);
   }
 }
 

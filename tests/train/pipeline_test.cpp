@@ -64,7 +64,8 @@ TEST(Pipeline, SendsTheBytesOfThePlan) {
     const SmallRun run = run_small(kSmallRecipe, 4, changes);
     const Plan plan = small_settings(kSmallRecipe, changes).plan_to_run();
     for (int rank = 0; rank < 4; ++rank)
-      EXPECT_EQ(run.bytes[static_cast<size_t>(rank)], 4 * plan.bytes_per_step(plan.place_of(rank))) << "rank " << rank;
+      EXPECT_EQ(run.bytes[static_cast<size_t>(rank)], 4 * plan.traffic(StepKind::kSynchronous, rank).out)
+          << "rank " << rank;
   }
 }
 

@@ -64,7 +64,7 @@ TEST_P(StepInBf16, LearnsAlmostWhatF32Learns) {
   expect_close(run(11, bf16).losses, exact.losses, 0.03);
   Overrides on_three_ranks = bf16;
   on_three_ranks.emplace_back("parallel.workers", "3");
-  for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "mp"}) {
+  for (const char* strategy : {"dp", "dp-zero", "dp-star", "owt-a", "owt-b", "owt-c", "mp"}) {
     SCOPED_TRACE(strategy);
     Overrides changes = on_three_ranks;
     changes.emplace_back("parallel.strategy", strategy);
@@ -76,7 +76,9 @@ TEST_P(StepInBf16, LearnsAlmostWhatF32Learns) {
 
 TEST_P(StepInBf16, TheCopiesOfTheWeightsStayEqualToThem) {
   const Overrides shares{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}, {"parallel.bucket_mb", "0.001"}};
-  for (Overrides changes : {Overrides{{"run.cuda_graph", "false"}}, Overrides{{"run.cuda_graph", "true"}}, shares}) {
+  const Overrides star{{"parallel.workers", "3"}, {"parallel.strategy", "dp-star"}, {"parallel.bucket_mb", "0.001"}};
+  for (Overrides changes :
+       {Overrides{{"run.cuda_graph", "false"}}, Overrides{{"run.cuda_graph", "true"}}, shares, star}) {
     changes.emplace_back("run.precision", "bf16");
     const SmallRun bf16 = run(4, changes);
     ASSERT_EQ(bf16.copies16.size(), bf16.weights.size());

@@ -201,7 +201,8 @@ TEST_P(StepOrder, IsTheListWhereDenseLayersAreSplitByInputs) {
 }
 
 TEST_P(StepOrder, IsTheListWhereGradientsAreRoundedOnTheirWay) {
-  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kModelParallel})
+  for (const Strategy strategy :
+       {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kDataParallelStar, Strategy::kModelParallel})
     expect_the_list({kFewClasses, strategy, 2, 0, DenseUpdate::kStep, true}, Mode::kTrain);
 }
 

@@ -103,7 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
                                          Case{"owt-b", 3}, Case{"owt-b", 4}, Case{"owt-c", 2}, Case{"owt-c", 3},
                                          Case{"owt-c", 4}, Case{"owt-d", 1}, Case{"owt-d", 2}, Case{"owt-d", 3},
                                          Case{"owt-d", 4}, Case{"owt-d", 6, 3}, Case{"dp-zero", 1}, Case{"dp-zero", 2},
-                                         Case{"dp-zero", 3}, Case{"dp-zero", 4}, Case{"mp", 1}, Case{"mp", 2},
+                                         Case{"dp-zero", 3}, Case{"dp-zero", 4}, Case{"dp-star", 1}, Case{"dp-star", 2},
+                                         Case{"dp-star", 3}, Case{"dp-star", 4}, Case{"mp", 1}, Case{"mp", 2},
                                          Case{"mp", 3}, Case{"mp", 4}, Case{"owt-a", 4, 2}, Case{"owt-b", 4, 2},
                                          Case{"owt-c", 4, 2}, Case{"owt-c", 6, 3}, Case{"mp", 4, 2},
                                          Case{"owt-a", 3, 1}, Case{"owt-a", 3, 0, "", "rows"},
@@ -131,11 +132,11 @@ class StepTest : public DeviceTest {
     return run_small(recipe, steps, on(device(), changes));
   }
   int64_t steps(int64_t on_cpu) const { return device() == Device::kCpu ? on_cpu : std::min<int64_t>(on_cpu, 5); }
-  // Where the strategy is not the point: all of them, and on a simulated GPU, which is slow, three with every
-  // collective but those of owt-b. StepEquality has all on every device.
+  // Where the strategy is not the point: all of them, and on a simulated GPU, which is slow, four with messages and
+  // every collective but those of owt-b. StepEquality has all on every device.
   std::vector<Strategy> strategies() const {
     if (device() == Device::kCpu) return strategies_without_stages();
-    return {Strategy::kDataParallelZero, Strategy::kOwtC, Strategy::kOwtD};
+    return {Strategy::kDataParallelZero, Strategy::kDataParallelStar, Strategy::kOwtC, Strategy::kOwtD};
   }
   static Overrides workers(const char* count, Strategy strategy) {
     return {{"parallel.workers", count}, {"parallel.strategy", name_of(strategy)}};
@@ -165,7 +166,7 @@ TEST_P(StepTest, AShardedLossLearnsWhatOneRankLearns) {
         SCOPED_TRACE(concat(name_of(strategy), ", ", count, " workers, smoothing ", smoothing));
         Overrides changes = workers(count, strategy);
         changes.emplace_back("loss.label_smoothing", smoothing);
-        const bool whole = strategy == Strategy::kDataParallel || strategy == Strategy::kDataParallelZero;
+        const bool whole = !splits_dense(strategy);
         ASSERT_NE(small_settings(recipe, on(device(), changes)).plan_to_run().sharded_loss, whole);
         if (whole) continue;
         const SmallRun many = run(recipe, steps(8), changes);
@@ -463,6 +464,24 @@ TEST_P(StepTest, SharesOfTheUpdateGiveTheBitsOfDp) {
       for (size_t i = 0; i < weights.size(); ++i) EXPECT_NEAR(found.weights.at(name)[i], weights[i], 1e-6) << name;
     expect_planned_bytes(found);
   }
+}
+
+// On every device: rank 0 takes the weights as one rank alone would.
+TEST_P(StepTest, AStarGivesTheBitsOfDp) {
+  const std::string recipe = with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
+                                  "name = \"norm1\"\ntype = \"batch_norm\"");
+  for (const char* count : {"2", "3", "4"})
+    for (const char* bucket_mb : {"8", "0.001"}) {
+      if (device() != Device::kCpu && std::string(count) != "3") continue;
+      SCOPED_TRACE(concat(count, " workers, buckets of ", bucket_mb, " MB"));
+      Overrides dp = workers(count, Strategy::kDataParallel), star = workers(count, Strategy::kDataParallelStar);
+      for (Overrides* changes : {&dp, &star}) changes->emplace_back("parallel.bucket_mb", bucket_mb);
+      const SmallRun expected = run(recipe, steps(12), dp), found = run(recipe, steps(12), star);
+      EXPECT_EQ(found.losses, expected.losses);
+      EXPECT_EQ(found.weights, expected.weights);
+      expect_planned_bytes(found);
+      EXPECT_EQ(found.bytes.size(), expected.bytes.size());
+    }
 }
 
 TEST_P(StepTest, ALossThatIsNotFiniteNamesTheStepAndTheFirstBadLayer) {

@@ -139,7 +139,7 @@ TEST_P(TrainerOnGpu, ANotFiniteLossEndsTheRunAndKeepsTheLastCheckpoint) {
 
 TEST_P(TrainerOnGpu, EvaluatingTheWeightsGivesTheAccuracyOfTheRun) {
   const TrainOutcome outcome = run("a", here(kTwoEpochs));
-  for (const char* strategy : {"dp", "dp-zero", "owt-b", "mp"}) {
+  for (const char* strategy : {"dp", "dp-zero", "dp-star", "owt-b", "mp"}) {
     const Overrides on_two = here({{"parallel.workers", "2"}, {"parallel.strategy", strategy}});
     const Evaluation again = evaluate_file(small_settings(kSmallRecipe, on_two), {weights_of("a"), "", 1});
     EXPECT_EQ(again.images, 50);

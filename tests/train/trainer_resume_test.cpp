@@ -27,6 +27,7 @@ TEST_F(ResumedRun, ARunStoppedAfterAnyStepGoesOnBitForBit) {
        {Overrides{}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}},
         Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}},
         Overrides{{"parallel.workers", "3"}, {"parallel.shares", "[1, 4, 2]"}, {"parallel.strategy", "owt-b"}},
+        Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "dp-star"}},
         Overrides{{"parallel.workers", "4"}, {"parallel.strategy", "owt-d"}, {"parallel.model_ranks", "2"}}}) {
     const Overrides changes = merged(kEveryStepLogged, parallel);
     const std::string tag = parallel.empty() ? "" : parallel.back().second;
@@ -80,7 +81,7 @@ TEST_F(ResumedRun, ACheckpointWhoseConvolutionsWentByWinogradGoesOnWhereThereIsN
 TEST_F(ResumedRun, AnotherNumberOfRanksGoesOnTheSameWay) {
   run("whole", kEveryStepLogged);
   const auto expected = losses(path("whole"));
-  for (const char* strategy : {"dp", "dp-zero", "owt-b", "mp"}) {
+  for (const char* strategy : {"dp", "dp-zero", "dp-star", "owt-b", "mp"}) {
     const std::string out = std::string("part") + strategy;
     run(out, merged(kEveryStepLogged,
                     {{"schedule.max_steps", "8"}, {"parallel.workers", "4"}, {"parallel.strategy", "owt-a"}}));
@@ -151,6 +152,8 @@ TEST_F(ResumedRun, SharesOfTheUpdateGoOnUnderAnotherStrategyAndComeBack) {
   run("part", until("6", "3", "owt-a"), "auto");
   run("part", until("11", "2", "dp-zero"), "auto");
   run("part", until("14", "3", "dp-zero"), "auto");
+  run("part", until("16", "3", "dp-star"), "auto");
+  run("part", until("18", "4", "dp-star"), "auto");
   run("part", until("20", "1", "dp"), "auto");
   const auto found = losses(path("part"));
   ASSERT_EQ(found.size(), 20u);

@@ -105,7 +105,7 @@ TEST_F(TrainerTest, EvaluatingTheWeightsGivesTheAccuracyOfTheRun) {
   for (const char* workers : {"1", "3"}) {
     const TrainOutcome outcome =
         run(std::string("a") + workers, merged(kEveryStepLogged, {{"parallel.workers", workers}}));
-    for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
+    for (const char* strategy : {"dp", "dp-zero", "dp-star", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
       const Overrides on_two{{"parallel.workers", "2"}, {"parallel.strategy", strategy}};
       const Evaluation again =
           evaluate_file(small_settings(kSmallRecipe, on_two), {weights_of(std::string("a") + workers), "", 1});

@@ -14,7 +14,7 @@ import pathlib
 import re
 import sys
 
-DATA_PARALLEL = ("dp", "dp-zero")
+DATA_PARALLEL = ("dp", "dp-zero", "dp-star")
 
 
 class NotPredicted(Exception):

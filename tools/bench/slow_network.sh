@@ -7,7 +7,7 @@
 #     --nets "NAME ..."      alexnet_small (96 % of the weights in dense layers), cifar10_quick (none of them); both
 #     --hosts "K ..."        default "2 4"
 #     --rates "RATE ..."     of every link, both ways, in tc's words; default "1gbit 100mbit"
-#     --strategies "..."     default "dp dp-zero owt-a owt-b owt-c owt-d auto"
+#     --strategies "..."     default "dp dp-zero dp-star owt-a owt-b owt-c owt-d auto"
 #     --steps N              timed steps of a run, at least 2; default 8
 #     --latency TIME         of a message, for the prediction; default 100us
 #     --seconds S            measure nothing more after this time; default 660
@@ -25,7 +25,7 @@ source "$here/virtual_hosts.sh"
 configs=$(cd "$here/../../configs" && pwd)
 
 owt=build/owt nets="alexnet_small cifar10_quick" hosts="2 4" rates="1gbit 100mbit"
-strategies="dp dp-zero owt-a owt-b owt-c owt-d auto" steps=8 latency=100us seconds=660 keep=
+strategies="dp dp-zero dp-star owt-a owt-b owt-c owt-d auto" steps=8 latency=100us seconds=660 keep=
 virtual_hosts_seconds=90
 
 stop() {  # stop STATUS WORDS...
@@ -80,9 +80,12 @@ rows_of() {
   esac
 }
 
-# Sets `words`, of every run of a net. Which convolution algorithm is faster is not to be tried out anew in each.
+# Sets `words`, of every run of a net on so many hosts, which get as many rows each. Which convolution algorithm is
+# faster is not to be tried out anew in each.
 set_words() {
-  words=("$(config_of "$1")" --device cpu --set "data.batch=$(rows_of "$1")" --set run.conv_algorithm=direct)
+  local rows
+  rows=$(rows_of "$1")
+  words=("$(config_of "$1")" --device cpu --set "data.batch=$((rows / $2 * $2))" --set run.conv_algorithm=direct)
 }
 
 sent_by_all() {  # sent_by_all HOSTS COUNTER
@@ -129,7 +132,7 @@ measure_all() {
     for rate in $rates; do
       make_hosts "$count" "$rate"
       for net in $nets; do
-        set_words "$net"
+        set_words "$net" "$count"
         predict "$net" "$count" "$rate"
         for strategy in $strategies; do
           if [ $SECONDS -ge "$seconds" ]; then

@@ -119,6 +119,7 @@ std::string prediction_json(const PlannerResult& result) {
                                   {"strategy", name_of(p.request.strategy)},
                                   {"model_ranks", p.model_ranks},
                                   {"bytes", p.bytes},
+                                  {"busiest_link", p.busiest_link},
                                   {"compute_s", p.compute_s},
                                   {"exposed_s", p.exposed_s},
                                   {"update_s", p.update_s},

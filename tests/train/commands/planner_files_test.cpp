@@ -130,6 +130,7 @@ TEST(PredictionJson, HoldsEveryStrategy) {
     EXPECT_EQ(entry["strategy"], name_of(p.request.strategy));
     EXPECT_EQ(entry["model_ranks"], p.model_ranks);
     EXPECT_EQ(entry["bytes"], p.bytes);
+    EXPECT_EQ(entry["busiest_link"], p.busiest_link);
     EXPECT_EQ(entry["memory_bytes"], p.memory_bytes);
     EXPECT_EQ(entry["compute_s"], p.compute_s);
     EXPECT_EQ(entry["exposed_s"], p.exposed_s);

@@ -38,7 +38,7 @@ class SeveralGpus : public ::testing::Test {
 
 TEST_F(SeveralGpus, LearnWhatOneLearnsUnderEveryStrategy) {
   const SmallRun one = run_small(kSmallRecipe, kSteps, on_gpus(1, "owt-a"));
-  for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
+  for (const char* strategy : {"dp", "dp-zero", "dp-star", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
     const SmallRun several = run_small(kSmallRecipe, kSteps, on_gpus(3, strategy));
     ASSERT_EQ(several.losses.size(), one.losses.size());
     for (size_t i = 0; i < one.losses.size(); ++i)
@@ -49,9 +49,9 @@ TEST_F(SeveralGpus, LearnWhatOneLearnsUnderEveryStrategy) {
 // With NCCL's collectives in each rank's graph, and the update of the dense layers beside the others' backward pass.
 TEST_F(SeveralGpus, LearnTheSameBitsWhereTheirStepsAreRecorded) {
   simulated_gpu::set_devices(4);
-  const std::pair<const char*, const char*> cases[] = {{"dp", "0"},    {"dp-zero", "0"}, {"owt-a", "0"},
-                                                       {"owt-b", "0"}, {"owt-c", "0"},   {"owt-d", "0"},
-                                                       {"mp", "0"},    {"owt-c", "2"},   {"mp", "2"}};
+  const std::pair<const char*, const char*> cases[] = {
+      {"dp", "0"},    {"dp-zero", "0"}, {"dp-star", "0"}, {"owt-a", "0"}, {"owt-b", "0"},
+      {"owt-c", "0"}, {"owt-d", "0"},   {"mp", "0"},      {"owt-c", "2"}, {"mp", "2"}};
   for (const auto& [strategy, model_ranks] : cases) {
     SCOPED_TRACE(concat(strategy, ", groups of ", model_ranks));
     Overrides plain = on_gpus(4, strategy, "bf16");
