@@ -2,6 +2,7 @@
 
 #include "layers/linear_params.h"
 #include "src/core/check.h"
+#include "src/core/cpu_bf16.h"
 #include "src/core/dispatch.h"
 
 namespace owt {
@@ -23,6 +24,7 @@ class Dense : public Layer {
                                         .fan_out = out,
                                         .part = part_,
                                         .inputs = inputs_});
+    params_[0].cpu_reads_copy16 = cpu_has_bf16();  // else its ops are widened
     if (inputs_) in_ = {inputs_->size()};
   }
 

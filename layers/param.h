@@ -63,7 +63,10 @@ struct Param {
   // added to another one between two updates (Plan::gradient_type).
   DType grad_type = DType::kF32;
   Tensor value, grad;  // shape(), where the layer computes; value in f32
-  Tensor copy16;       // bf16 of value, for precision bf16 only; whoever changes value renews it
+  // Of value, in bf16, where ops read that (has_copy16()); whoever changes value renews it. On a GPU every parameter
+  // has one in that precision, since one launch updates all.
+  Tensor copy16;
+  bool cpu_reads_copy16 = false;
   // Where no gradient is kept (Plan::updates_at_once), grad has no memory. Whoever computes it gives it to `update` in
   // pieces while they are in the cache, and value changes with each; threads do so at the same time.
   bool keeps_grad = true;
@@ -73,6 +76,9 @@ struct Param {
 
   Shape shape() const { return columns ? Shape{part.size(), columns->size()} : full_shape.with_rows(part.size()); }
   int64_t bytes() const { return shape().elements() * 4; }
+  bool has_copy16(const Compute& on) const {
+    return on.precision == Precision::kBf16 && (on.device != Device::kCpu || cpu_reads_copy16);
+  }
 
   // For gemm-like calls: 0 for the first contribution after an update, else 1; the gradient counts as non-zero then.
   // Throws Error for a second contribution to a gradient in bf16.

@@ -71,12 +71,12 @@ class WidenedOp : public PreparedOp {
   void renew_weight(const Pass& pass) {
     if (widened_.value.defined() && widened_.version == weight_.version) return;
     if (!widened_.value.defined()) widened_.value = Tensor(weight_.shape());
-    widen_to_f32(Cpu{}, weight_.copy16, widened_.value, *pass.stream);
+    round_as_bf16(Cpu{}, weight_.value, widened_.value, *pass.stream);
     widened_.version = weight_.version;
   }
 
   Param& weight_;
-  Param widened_;  // the same weight with the values of its copy in bf16
+  Param widened_;  // the same weight with values as bf16 holds them
   std::unique_ptr<Op> op_;
   Tensor dy32_;
 };

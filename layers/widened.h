@@ -12,8 +12,8 @@ namespace owt {
 // Whether the ops of layers with products are to be widened.
 bool must_widen(Cpu on);
 
-// An op on activations in bf16 that does what the f32 op does that `bind` makes for the weight it is given, which holds
-// the values of weight.copy16. `weight` must outlive it.
+// An op on activations in bf16 that does what the f32 op does that `bind` makes for the weight it is given, whose
+// values are those of `weight` rounded to bf16. `weight` must outlive it.
 std::unique_ptr<Op> widened(Param& weight, const std::function<std::unique_ptr<Op>(Param& weight)>& bind);
 
 }  // namespace owt

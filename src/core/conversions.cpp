@@ -37,6 +37,16 @@ void widen_to_f32(Cpu, const Tensor& bf16, Tensor& f32, const Stream&) {
   });
 }
 
+void round_as_bf16(Cpu, const Tensor& f32, Tensor& rounded_f32, const Stream&) {
+  OWT_CHECK_EQ(f32.elements(), rounded_f32.elements());
+  const float* const from = f32.data();
+  float* const to = rounded_f32.data();
+  parallel_for(f32.elements(), kGrain, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) to[i] = from_bf16(to_bf16(from[i]));
+  });
+}
+
 Tensor f32_on_host(const Tensor& values) {
   const Tensor here = values.to(Device::kCpu);
   if (here.dtype() == DType::kF32) return here;

@@ -202,15 +202,13 @@ int64_t most_step_bytes(const Plan& plan, const std::vector<Action>& actions, in
 }  // namespace
 
 MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int place) {
-  const PlanRequest& request = plan.request;
   MemoryNeed need;
   // What weights take is not in the list: they are there whatever the order is.
-  const int64_t values = plan.weight_bytes_per_rank();
-  const int64_t copies = request.on.precision == Precision::kBf16 ? values / 2 : 0;
-  need.weight_bytes = values + copies + plan.gradient_bytes_per_rank() + velocity_bytes(plan) + received_bytes(plan);
+  need.weight_bytes = plan.weight_bytes_per_rank() + plan.copy16_bytes_per_rank() + plan.gradient_bytes_per_rank() +
+                      velocity_bytes(plan) + received_bytes(plan);
   need.piece_bytes = piece_bytes(plan);
   need.step_row_bytes =
-      static_cast<double>(most_step_bytes(plan, actions, place)) / static_cast<double>(request.step_rows);
+      static_cast<double>(most_step_bytes(plan, actions, place)) / static_cast<double>(plan.request.step_rows);
   return need;
 }
 

@@ -320,6 +320,19 @@ DType Plan::gradient_type(int64_t layer, size_t param) const {
   return bf16 ? DType::kBF16 : DType::kF32;
 }
 
+bool Plan::has_copy16(int64_t i, size_t param) const {
+  Param like;
+  like.cpu_reads_copy16 = layer(i).cpu_reads_copy16[param];
+  return like.has_copy16(request.on);
+}
+
+bool Plan::has_copies16(const Bucket& bucket) const {
+  for (const int64_t i : bucket.layers)
+    for (size_t p = 0; p < layer(i).params.size(); ++p)
+      if (bucket.holds(layer(i).roles[p]) && has_copy16(i, p)) return true;
+  return false;
+}
+
 Layout Plan::loss_layout() const {
   if (!split()) return front_layout();
   return sharded_loss ? Layout::kFeature : Layout::kReplicated;
@@ -456,6 +469,7 @@ LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_
   for (const Param* param : layer.params()) {
     at.params.push_back(param->full_shape);
     at.roles.push_back(param->role);
+    at.cpu_reads_copy16.push_back(param->cpu_reads_copy16);
     at.weight_bytes += param->full_shape.elements() * 4;
     if (param->role == ParamRole::kTrained) at.trained += param->full_shape.elements();
   }

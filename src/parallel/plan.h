@@ -89,13 +89,14 @@ struct LayerPlan {
   bool by_inputs() const { return !inputs.empty(); }
   bool is_at(int of_group) const { return place == kEveryPlace || place == of_group; }  // a place in a model group
   double flops_per_row = 0;                                                             // forward, the whole layer
-  double backward_flops_per_row = 0;  // the first layer needs no gradient of the images
-  std::vector<Shape> params;          // whole tensors
-  std::vector<ParamRole> roles;       // of params
-  int64_t weight_bytes = 0;           // all parameters of the whole layer, f32
-  int64_t trained = 0;                // elements of them that are no running averages
-  int64_t scratch_bytes = 0;          // Layer::scratch_bytes() per row
-  std::vector<LayerPlan> inner;       // what a composite layer is made of
+  double backward_flops_per_row = 0;   // the first layer needs no gradient of the images
+  std::vector<Shape> params;           // whole tensors
+  std::vector<ParamRole> roles;        // of params
+  std::vector<bool> cpu_reads_copy16;  // of params: Param's
+  int64_t weight_bytes = 0;            // all parameters of the whole layer, f32
+  int64_t trained = 0;                 // elements of them that are no running averages
+  int64_t scratch_bytes = 0;           // Layer::scratch_bytes() per row
+  std::vector<LayerPlan> inner;        // what a composite layer is made of
   LayerTransfers transfers;
 
   int64_t most_elements(const Shape& param) const;  // of one of params, on the rank with the most
@@ -255,8 +256,10 @@ struct Plan {
   // The type of a parameter's gradient: in precision bf16 the weights of products have theirs in bf16 where it is no
   // such sum; all others are f32.
   DType gradient_type(int64_t layer, size_t param) const;
-  Layout loss_layout() const;        // of the logits the loss sees: kBatch, kReplicated or kFeature
-  bool counts_rows(int rank) const;  // of ranks that see the same rows at the loss, one counts them
+  bool has_copy16(int64_t layer, size_t param) const;  // Param::has_copy16()
+  bool has_copies16(const Bucket& bucket) const;       // whether a parameter in it has one
+  Layout loss_layout() const;                          // of the logits the loss sees: kBatch, kReplicated or kFeature
+  bool counts_rows(int rank) const;                    // of ranks that see the same rows at the loss, one counts them
   // That of the gradient that comes out of the layers [first, next gather): a column-split layer leaves summands.
   Layout gradient_layout(int64_t first) const;
   // The layers behind the boundary run in stages, between moves of features or between ranks: whether this is the first
@@ -277,6 +280,7 @@ struct Plan {
   int64_t busiest_link() const;               // the same
   int64_t weight_bytes_per_rank() const;      // of the rank with the most
   int64_t gradient_bytes_per_rank() const;    // the same of the weights' gradients
+  int64_t copy16_bytes_per_rank() const;      // and of their copies in bf16
   std::string boundary_name() const;          // the layer behind the boundary
 
   std::string table() const;  // `owt plan`

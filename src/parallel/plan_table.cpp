@@ -59,6 +59,18 @@ int64_t Plan::most_at_a_place(const std::function<int64_t(int64_t, const LayerPl
   return most;
 }
 
+int64_t Plan::copy16_bytes_per_rank() const {
+  int64_t in_buckets = 0;
+  for (const Bucket& bucket : buckets) in_buckets += has_copies16(bucket) ? bucket.elements : 0;
+  if (shares_update()) return 2 * in_buckets;
+  return most_at_a_place([this](int64_t i, const LayerPlan& layer) {
+    int64_t elements = 0;
+    for (size_t p = 0; p < layer.params.size(); ++p)
+      if (has_copy16(i, p)) elements += layer.most_elements(layer.params[p]);
+    return 2 * elements;
+  });
+}
+
 std::string Plan::table() const {
   std::string text = format(
       "{} on {} rank{} under {}, {} rows per step ({} per rank), {} round{}, dense update every {}\n", model, ranks(),

@@ -62,7 +62,7 @@ UpdateInShares::Group UpdateInShares::group_of(const Plan& plan, const Bucket& b
   // What lies between the parameters travels too.
   group.gradients.zero();
   group.values.zero();
-  if (on.precision == Precision::kBf16) group.copies = Tensor({bucket.elements}, DType::kBF16, on.device);
+  if (plan.has_copies16(bucket)) group.copies = Tensor({bucket.elements}, DType::kBF16, on.device);
   int64_t first = 0;
   for (const int64_t layer : bucket.layers)
     for (Param* each : layer_of(layer).params()) {
@@ -74,7 +74,7 @@ UpdateInShares::Group UpdateInShares::group_of(const Plan& plan, const Bucket& b
       if (param.value.defined()) value.copy_from(param.value);
       param.value = value;
       param.grad = group.gradients.part(first, shape);
-      if (group.copies.defined()) param.copy16 = group.copies.part(first, shape);
+      if (param.has_copy16(on)) param.copy16 = group.copies.part(first, shape);
       const Slice mine = part_in(group.share, first, shape.elements());
       group.parts.push_back({&param, mine, param.grad.part(mine.begin, {mine.size()})});
       part_of_[&param] = mine;

@@ -30,7 +30,8 @@ class UpdateInShares : public WeightSync {
   };
 
   // Lays the gradients, values and bf16 copies of every bucket of the plan side by side in memory (the parameters'
-  // become views of it; values that are there already are kept). comm: of all ranks; it must outlive this.
+  // become views of it; values that are there already are kept). There are copies of a whole bucket where a parameter
+  // in it has one. comm: of all ranks; it must outlive this.
   UpdateInShares(const Plan& plan, const LayerOf& layer_of, Communicator& comm);
 
   Group& group(int bucket) { return groups_[static_cast<size_t>(bucket)]; }

@@ -64,12 +64,12 @@ const char* name_of(LaunchKind kind) {
 
 double update_bytes(const Plan& plan, int64_t layer) {
   const LayerPlan& at = plan.layer(layer);
-  const double copy16 = plan.request.on.precision == Precision::kBf16 ? 2 : 0;
   double bytes = 0;
   for (size_t p = 0; p < at.params.size(); ++p) {
     const auto elements = static_cast<double>(at.params[p].elements());
     const bool kept = p > 0 || !plan.updates_at_once(layer);
     const auto gradient = kept ? static_cast<double>(size_of(plan.gradient_type(layer, p))) : 0;
+    const double copy16 = plan.has_copy16(layer, p) ? 2 : 0;
     // Weight and velocity are read and written; a running average has no velocity and no copy.
     bytes += elements * (gradient + (at.roles[p] == ParamRole::kAverage ? 8 : 16 + copy16));
   }

@@ -226,6 +226,7 @@ TEST_P(ParamTest, IsDrawnAlikeWhereverItIsKept) {
 
 TEST_P(ParamTest, InBf16ItKeepsACopyRoundedToNearest) {
   Param param = param_of({4}, {.type = Type::kConstant, .value = 1.0 / 3});
+  param.cpu_reads_copy16 = true;
   param.allocate({device(), Precision::kBf16});
   param.initialize(1);
   EXPECT_EQ(param.value.dtype(), DType::kF32);
@@ -240,6 +241,13 @@ TEST_P(ParamTest, InBf16ItKeepsACopyRoundedToNearest) {
   EXPECT_EQ(copy[1], 1.015625f);
   EXPECT_EQ(copy[2], -2.5f);
   EXPECT_TRUE(std::isnan(copy[3]));
+}
+
+TEST(Param, OnTheCpuThereIsNoCopyInBf16ThatNoOpReads) {
+  Param param = param_of({4});
+  param.allocate({Device::kCpu, Precision::kBf16});
+  param.initialize(1);
+  EXPECT_FALSE(param.copy16.defined());
 }
 
 TEST(ParamKeys, MultipliersAndInitAreRead) {

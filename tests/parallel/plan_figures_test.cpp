@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "src/core/cpu_bf16.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/parallel/memory_need.h"
@@ -265,7 +266,7 @@ struct Reference {
     if (zero) velocities = 0;
     for (int64_t i = 0; zero && i < count; ++i)
       for (const auto& [elements, size] : buckets(i)) velocities += elements / q.ranks * 4;
-    return weights() * (q.on.precision == Precision::kBf16 ? 6 : 4) + gradient_bytes() + velocities + received();
+    return weights() * 4 + copy_bytes() + gradient_bytes() + velocities + received();
   }
   // On rank 0 of a star there is memory for every second bucket, as large as the largest of them.
   int64_t received() const {
@@ -278,6 +279,19 @@ struct Reference {
         slot = std::max(slot, elements);
       }
     return (q.ranks - 1) * 4 * (most[0] + most[1]);
+  }
+  // In bf16 on a GPU every parameter has a copy, on the CPU the weights of dense layers; what is shared, whole buckets.
+  int64_t copy_bytes() const {
+    if (q.on.precision != Precision::kBf16) return 0;
+    const bool whole_buckets = zero || star;
+    int64_t elements = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      if (q.on.device == Device::kCpu && !(cpu_has_bf16() && dense(i))) continue;
+      for (const auto& [in_bucket, size] : buckets(i)) elements += whole_buckets ? in_bucket : 0;
+      for (const Shape& param : at(i).params)
+        if (!whole_buckets && (q.on.device == Device::kCuda || param.rank() > 1)) elements += param_elements(i, param);
+    }
+    return 2 * elements;
   }
   // In bf16 on a GPU weights of convolutions and of dense layers have theirs in bf16 where nothing is added to them; on
   // the CPU those of dense layers have none then.

@@ -29,6 +29,7 @@ class SgdTest : public DeviceTest {
     param.name = "w";
     param.full_shape = Shape{static_cast<int64_t>(value.size())};
     param.part = {0, static_cast<int64_t>(value.size())};
+    param.cpu_reads_copy16 = true;
     param.allocate({device(), precision});
     param.set_value(upload(value, param.shape(), Device::kCpu));
     if (!grad.empty()) set_grad(param, grad);

@@ -63,23 +63,40 @@ Taken taken(const Model& model, const Plan& plan, Mode mode) {
   return all;
 }
 
-// Calls check(need, taken, plan) for every strategy on one to four ranks, in training and in evaluation.
+// What a step of the case does: what it computes in, whether it trains, and how dense layers are split.
+struct StepCase {
+  Precision precision;
+  Mode mode;
+  DenseSplit split = DenseSplit::kOfStrategy;
+};
+
+// Calls check(need, taken, plan) for every strategy on one to four ranks.
+template <class Check>
+void for_every_plan(const char* layers, const StepCase& step, int64_t step_rows, const Check& check) {
+  const Model model = model_of("[12, 4, 4]", layers == kFewClasses ? 12 : 96, layers);
+  for (const Strategy strategy : strategies_without_stages())
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+      const Plan plan = make_plan(model, {.ranks = ranks,
+                                          .strategy = strategy,
+                                          .step_rows = step_rows,
+                                          .split = step.split,
+                                          .on = {Device::kCpu, step.precision}});
+      const auto list = step.mode == Mode::kTrain ? training(plan, step_rows) : evaluation(plan, step_rows);
+      SCOPED_TRACE(concat(name_of(strategy), " on ", ranks, " of ", model.classes, " classes, ", name_of(step.split),
+                          ", ", step.precision, step.mode == Mode::kTrain ? ", training" : ", evaluation"));
+      check(memory_need(plan, list), taken(model, plan, step.mode), plan);
+    }
+}
+
+// The same in training and in evaluation, in both precisions of CPUs.
 template <class Check>
 void for_every_step(int64_t step_rows, const Check& check) {
   for (const char* layers : {kFewClasses, kManyClasses})
-    for (const Strategy strategy : strategies_without_stages())
-      for (int ranks = 1; ranks <= 4; ++ranks)
-        for (const auto& [mode, split] : {std::pair(Mode::kTrain, DenseSplit::kOfStrategy),
-                                          {Mode::kTrain, DenseSplit::kRows},
-                                          {Mode::kEval, DenseSplit::kOfStrategy}}) {
-          const Model model = model_of("[12, 4, 4]", layers == kFewClasses ? 12 : 96, layers);
-          const Plan plan =
-              make_plan(model, {.ranks = ranks, .strategy = strategy, .step_rows = step_rows, .split = split});
-          const auto list = mode == Mode::kTrain ? training(plan, step_rows) : evaluation(plan, step_rows);
-          SCOPED_TRACE(concat(name_of(strategy), " on ", ranks, " of ", model.classes, " classes, ", name_of(split),
-                              ", ", mode == Mode::kTrain ? "training" : "evaluation"));
-          check(memory_need(plan, list), taken(model, plan, mode), plan);
-        }
+    for (const Precision precision : {Precision::kFp32, Precision::kBf16})
+      for (const auto& [mode, split] : {std::pair(Mode::kTrain, DenseSplit::kOfStrategy),
+                                        {Mode::kTrain, DenseSplit::kRows},
+                                        {Mode::kEval, DenseSplit::kOfStrategy}})
+        for_every_plan(layers, {precision, mode, split}, step_rows, check);
 }
 
 TEST(StepMemory, IsWhatTheListSaysByteForByte) {
