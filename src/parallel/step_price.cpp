@@ -155,8 +155,8 @@ using Arrivals = std::map<Key, double>;
 
 Key key(const Action& action) { return {action.transfer, action.round, action.bucket}; }
 
-// The time of the rank at a place of its model group, and its queue of collectives. A message takes one way of the link,
-// a collective both.
+// The time of the rank at a place of its model group, and its queue of collectives. A message takes one way of the
+// link, a collective both.
 class Clock {
  public:
   // messages: what the ranks of the group send each other.

@@ -4,8 +4,8 @@
 // longest for its rows at its speed, where shares or speeds (PlanRequest) are unequal, else rank 0. The others do the
 // same at the same time and wait for it, so they need no times of their own; but for the stages of a pipeline, of which
 // each has some. A rank has one queue of collectives, first come first served, which works while it computes
-// (Network::overlaps); messages into it and out of it pass each other. Where it needs what has not arrived it waits, and
-// that time is "exposed". Where weights are averaged every so many steps, all figures are means over those steps.
+// (Network::overlaps); messages into it and out of it pass each other. Where it needs what has not arrived it waits,
+// and that time is "exposed". Where weights are averaged every so many steps, all figures are means over those steps.
 #pragma once
 
 #include <string>
