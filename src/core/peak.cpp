@@ -117,13 +117,20 @@ std::string peak_key(Precision precision, int teams) {
                 factors, ", ", teams, " teams of ", team_size(), " threads on ", hardware_cores(), " cores");
 }
 
-Peak measured_peak(Precision precision, int teams, PlanCache& cache) {
-  const std::string key = peak_key(precision, teams);
-  const auto known = cache.find(key);
-  if (const auto peak = known ? peak_in(*known) : std::nullopt) return *peak;
-  const Peak peak = *peak_in(text_of({product_flops_per_s(factors_of(precision)), memory_bytes_per_s(teams)}));
-  cache.store(key, text_of(peak));
-  return peak;
+std::optional<Peak> known_peak(Precision precision, int teams, PlanCache& cache) {
+  const auto text = cache.find(peak_key(precision, teams));
+  return text ? peak_in(*text) : std::nullopt;
+}
+
+Peak measure_peak(Precision precision, int teams, const std::function<void()>& meet, PlanCache& cache) {
+  Peak peak;
+  meet();
+  peak.flops_per_s = product_flops_per_s(factors_of(precision));
+  meet();
+  peak.bytes_per_s = memory_bytes_per_s(teams);
+  const std::string text = text_of(peak);
+  cache.store(peak_key(precision, teams), text);
+  return *peak_in(text);  // with as many digits as those that find it in the cache
 }
 
 }  // namespace owt

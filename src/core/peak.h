@@ -1,6 +1,8 @@
 // What the calling thread's team of threads does per second at best, which the times of layers can be held against.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "src/core/device.h"
@@ -20,9 +22,12 @@ struct Peak {
 };
 
 // Measured in about 0.2 s, while so many teams of this machine do the same: a product of matrices of this precision
-// that fit into the second-level caches (oneDNN), and a sweep over more memory than caches hold. The cache keeps it by
-// processor, threads, teams and precision; what it has is taken as it is.
-Peak measured_peak(Precision precision, int teams, PlanCache& cache = PlanCache::process());
+// that fit into the second-level caches (oneDNN), and a sweep over more memory than caches hold. `meet` waits for the
+// other teams before each of the two. The cache keeps the peak by processor, threads, teams and precision.
+Peak measure_peak(
+    Precision precision, int teams, const std::function<void()>& meet = [] {}, PlanCache& cache = PlanCache::process());
+// What the cache has, which is taken as it is.
+std::optional<Peak> known_peak(Precision precision, int teams, PlanCache& cache = PlanCache::process());
 // What the cache calls it.
 std::string peak_key(Precision precision, int teams);
 

@@ -37,10 +37,11 @@ std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows, Mode mo
     const LayerPlan& at = plan.layers[i];
     const Plan::LayerRows rows = plan.layer_rows(static_cast<int64_t>(i), step_rows);
     const double share = at.share(), worked = static_cast<double>(rows.total);
-    LayerFacts facts{at.name, at.type, at.out, 0, 0, 0, 0, 0};
+    LayerFacts facts{.name = at.name, .type = at.type, .out = at.out};
     facts.forward_flops = at.flops_per_row * worked * share;
     if (mode == Mode::kTrain) facts.backward_flops = at.backward_flops_per_row * worked * share;
     facts.activation_bytes = each * rows.at_once * at.kept_columns();
+    facts.update_in_backward = mode == Mode::kTrain && plan.updates_at_once(static_cast<int64_t>(i));
     facts.weight_bytes = static_cast<int64_t>(share * static_cast<double>(at.weight_bytes));
     const auto size = static_cast<double>(each);
     facts.memory_bytes = share * (size * worked * moved_elements(at, mode, i == 0) +

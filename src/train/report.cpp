@@ -57,6 +57,7 @@ TimingRow row_of(const LayerFacts& layer) {
   row.activation_bytes = layer.activation_bytes;
   row.weight_bytes = layer.weight_bytes;
   row.memory_bytes = layer.memory_bytes;
+  row.update_in_backward = layer.update_in_backward;
   return row;
 }
 
@@ -289,14 +290,14 @@ std::string TimingReport::table() const {
 std::string TimingReport::csv() const {
   std::string text =
       "kind,name,type,out,forward_ms,backward_ms,update_ms,ms,share,transfer_ms,gflops_per_s,bytes_sent,"
-      "gbytes_per_s,activation_bytes,weight_bytes,memory_bytes,peak_share,bound\n";
+      "gbytes_per_s,activation_bytes,weight_bytes,memory_bytes,peak_share,bound,update_in_backward\n";
   for (const TimingRow& r : rows)
-    text += format("{},{},{},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.5f},{:.4f},{:.2f},{},{:.3f},{},{},{:.0f},{:.4f},{}\n",
+    text += format("{},{},{},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.5f},{:.4f},{:.2f},{},{:.3f},{},{},{:.0f},{:.4f},{},{}\n",
                    kind_name(r.kind), quoted_for_csv(r.name), quoted_for_csv(r.type), r.out, r.forward_ms,
                    r.backward_ms, r.update_ms, r.ms, step().ms > 0 ? r.ms / step().ms : 0, r.transfer_ms,
                    r.gflops_per_second(), r.bytes_sent, r.gbytes_per_second(), r.activation_bytes, r.weight_bytes,
-                   r.memory_bytes, peak_share(r), bound(r));
-  if (untimed_ms > 0) text += format("untimed,step,,,0,0,0,{:.4f},0,0,0,0,0,0,0,0,0,\n", untimed_ms);
+                   r.memory_bytes, peak_share(r), bound(r), r.update_in_backward ? 1 : 0);
+  if (untimed_ms > 0) text += format("untimed,step,,,0,0,0,{:.4f},0,0,0,0,0,0,0,0,0,,0\n", untimed_ms);
   return text;
 }
 

@@ -23,7 +23,8 @@ struct LayerFacts {
   double forward_flops = 0, backward_flops = 0;  // per step; a multiply-add is 2
   int64_t activation_bytes = 0;                  // of the output, of one round
   int64_t weight_bytes = 0;
-  double memory_bytes = 0;  // that go from and to memory in a step at least
+  double memory_bytes = 0;          // that go from and to memory in a step at least
+  bool update_in_backward = false;  // the weights are updated while their gradient is computed
 };
 
 // One row; times in ms per step. What does not apply is 0.
@@ -39,6 +40,7 @@ struct TimingRow {
   int64_t bytes_sent = 0;
   int64_t activation_bytes = 0, weight_bytes = 0;
   double memory_bytes = 0;
+  bool update_in_backward = false;
 
   double gflops_per_second() const;  // of forward and backward
   double gbytes_per_second() const;  // of the transfer
@@ -64,8 +66,8 @@ struct TimingReport {
   std::string table() const;  // at most 110 columns wide
   // Columns:
   // kind,name,type,out,forward_ms,backward_ms,update_ms,ms,share,transfer_ms,gflops_per_s,bytes_sent,
-  // gbytes_per_s,activation_bytes,weight_bytes,memory_bytes,peak_share,bound. `share` is a fraction of the step.
-  // untimed_ms is a row of kind "untimed".
+  // gbytes_per_s,activation_bytes,weight_bytes,memory_bytes,peak_share,bound,update_in_backward. `share` is a fraction
+  // of the step. untimed_ms is a row of kind "untimed".
   std::string csv() const;
 };
 

@@ -225,7 +225,7 @@ TEST_F(CliTest, PlanPredictsEveryStrategyForMeasuredAndForGivenLinks) {
   ASSERT_EQ(bench.code, 0) << bench.err;
   EXPECT_THAT(bench.out, AllOf(HasSubstr("2 ranks on 1 host, f32 on cpu"), HasSubstr("all_to_all"), HasSubstr("65536"),
                                HasSubstr("busbw")));
-  ASSERT_EQ(owt("time " + small_recipe() + " --workers 1 --steps 2 --csv " + times).code, 0);
+  ASSERT_EQ(owt("time " + small_recipe() + " --workers 1 --steps 2 --keep-gradients --csv " + times).code, 0);
   for (const std::string& words :
        {"--links " + links + " --measure", "--links " + links + " --times " + times, std::string("--gpu H200"),
         std::string("--bandwidth 1Gbit --hosts 2 --ranks-here 2")}) {

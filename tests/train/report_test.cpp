@@ -257,11 +257,11 @@ TEST(Report, CsvHasAsManyFieldsInEveryLine) {
   ASSERT_EQ(lines.size(), 5u);
   EXPECT_EQ(lines[0],
             "kind,name,type,out,forward_ms,backward_ms,update_ms,ms,share,transfer_ms,gflops_per_s,bytes_sent,"
-            "gbytes_per_s,activation_bytes,weight_bytes,memory_bytes,peak_share,bound");
+            "gbytes_per_s,activation_bytes,weight_bytes,memory_bytes,peak_share,bound,update_in_backward");
   EXPECT_EQ(
       lines[1],
       "layer,conv1,conv,32x32x8,1.0000,2.0000,0.5000,3.5000,0.70000,0.0000,2000.00,0,0.000,4000000,500000,7000000,"
-      "0.0000,");
+      "0.0000,,0");
   EXPECT_THAT(lines[2], StartsWith("transfer,\"dense, \"\"fc6\"\"\",,,"));
   EXPECT_THAT(lines[4], StartsWith("step,step,,,0.0000,0.0000,0.0000,5.0000,1.00000,"));
 }

@@ -192,8 +192,8 @@ struct Column {
 };
 constexpr Column kForward{4, "forward_ms", 0, 1e12}, kBackward{5, "backward_ms", 0, 1e12},
     kUpdate{6, "update_ms", 0, 1e12}, kMs{7, "ms", -1e12, 1e12}, kActivations{13, "activation_bytes", 0, 1e15},
-    kWeights{14, "weight_bytes", 0, 1e15};
-constexpr size_t kColumns = 18;
+    kWeights{14, "weight_bytes", 0, 1e15}, kUpdateInBackward{18, "update_in_backward", 0, 1};
+constexpr size_t kColumns = 19;
 
 std::vector<std::string> cells_of(const std::string& line) {
   std::vector<std::string> cells(1);
@@ -239,6 +239,10 @@ std::optional<TimingRow> row_in(const std::string& line) {
   row.ms = number_in(cells, kMs);
   row.activation_bytes = static_cast<int64_t>(number_in(cells, kActivations));
   row.weight_bytes = static_cast<int64_t>(number_in(cells, kWeights));
+  if (number_in(cells, kUpdateInBackward) > 0)
+    fail("layer '", row.name,
+         "' was updated while its gradient was computed, which ranks that sum gradients cannot do; ",
+         "make the table with owt time --keep-gradients");
   return row;
 }
 

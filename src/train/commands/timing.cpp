@@ -75,11 +75,16 @@ double time_rank(const Settings& settings, const Plan& plan, bool evaluation, in
   return plan.request.on.device == Device::kCpu ? 0 : time_all(steps, timed);
 }
 
-// The peak of the calling rank's threads, while the other ranks of this host find theirs; unknown of a GPU.
-Peak peak_of_rank(const Plan& plan) {
+// The peak of the calling rank's threads, while the other ranks find theirs, which those of the same host must do at
+// the same time; unknown of a GPU. Where one of them has to measure it, all do.
+Peak peak_of_rank(const Plan& plan, Communicator& comm) {
   const Compute on = plan.request.on;
   if (on.device != Device::kCpu) return {};
-  return measured_peak(on.precision, launch().several() ? launch().local_ranks : plan.ranks());
+  const int teams = launch().several() ? launch().local_ranks : plan.ranks();
+  const auto known = known_peak(on.precision, teams);
+  const auto ask = [&](double unknown) { return on_host::sum(comm, std::vector{unknown}, on.device).front(); };
+  if (ask(known ? 0 : 1) == 0) return *known;
+  return measure_peak(on.precision, teams, [&] { ask(0); });
 }
 
 }  // namespace
@@ -107,7 +112,7 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
     const double ms = time_rank(settings, plan, options.evaluation, steps, *worker);
     profilers[static_cast<size_t>(comm.rank())] = std::move(worker->profiler);
     worker.reset();  // what finds the peak takes its memory
-    const Peak of_rank = peak_of_rank(plan);
+    const Peak of_rank = peak_of_rank(plan, comm);
     if (comm.rank() == 0) untimed_ms = ms, peak = of_rank;
   });
   for (const std::string& line : ConvChoices::process().report()) log_info("convolution {}", line);

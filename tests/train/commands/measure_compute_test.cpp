@@ -96,7 +96,8 @@ TEST(MeasureCompute, RowsAreThoseOfARankAndAQuarter) {
 class TimesFile : public ::testing::Test {
  protected:
   std::string table(const Overrides& changes) const {
-    const TimingReport report = time_steps(small_settings(kSmallRecipe, changes), {.steps = 2, .threads = 1}).report;
+    const TimingReport report =
+        time_steps(small_settings(kSmallRecipe, changes), {.steps = 2, .threads = 1, .keeps_gradients = true}).report;
     write_bytes(folder_.file("times.csv"), report.csv());
     return folder_.file("times.csv");
   }
@@ -105,7 +106,7 @@ class TimesFile : public ::testing::Test {
 
 TEST_F(TimesFile, OfOwtTimeGivesTheRowsAndTimesOfEveryLayer) {
   const Settings settings = small_settings(kSmallRecipe, {{"data.batch", "8"}});
-  const TimingReport report = time_steps(settings, {.steps = 2, .threads = 1}).report;
+  const TimingReport report = time_steps(settings, {.steps = 2, .threads = 1, .keeps_gradients = true}).report;
   write_bytes(folder_.file("times.csv"), report.csv());
   const Plan plan = whole_plan(settings);
   ComputeSamples samples;
@@ -157,10 +158,19 @@ TEST_F(TimesFile, OfSplitLayersOrAnotherModelIsAnError) {
               ThrowsMessage<Error>(HasSubstr("has no layer 'conv9'")));
 }
 
+// On the CPU one worker updates dense weights while it computes their gradient.
+TEST_F(TimesFile, OfStepsThatKeepNoGradientsIsAnErrorThatNamesTheOption) {
+  const Settings settings = small_settings(kSmallRecipe, {{"run.device", "cpu"}});
+  write_bytes(folder_.file("times.csv"), time_steps(settings, {.steps = 2, .threads = 1}).report.csv());
+  EXPECT_THAT([&] { read_times(folder_.file("times.csv")); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("layer 'fc1' was updated"), HasSubstr("--keep-gradients"))));
+}
+
 TEST_F(TimesFile, OfAnEvaluationIsAnErrorThatNamesTheOption) {
   const Settings settings = small_settings(kSmallRecipe);
-  write_bytes(folder_.file("times.csv"),
-              time_steps(settings, {.steps = 2, .threads = 1, .evaluation = true}).report.csv());
+  write_bytes(
+      folder_.file("times.csv"),
+      time_steps(settings, {.steps = 2, .threads = 1, .evaluation = true, .keeps_gradients = true}).report.csv());
   EXPECT_THAT(
       [&] { read_times(folder_.file("times.csv")); },
       ThrowsMessage<Error>(AllOf(HasSubstr("times.csv: no layer has a backward pass"), HasSubstr("--evaluation"))));
@@ -174,12 +184,13 @@ TEST_F(TimesFile, WhatIsNoTableIsAnErrorWithItsLine) {
   const std::string good = read_file(table({}));
   const std::string head = good.substr(0, good.find('\n') + 1);
   error("hello\n", ":1: this is no table of owt time --csv");
-  error(head + "layer,conv1,conv\n", ":2: 3 columns, wanted 18");
-  error(head + "layer,conv1,conv,1x1x1,fast,0,0,0,0,0,0,0,0,4,4,0,0,\n", ":2: 'forward_ms' is 'fast', wanted a number");
+  error(head + "layer,conv1,conv\n", ":2: 3 columns, wanted 19");
+  error(head + "layer,conv1,conv,1x1x1,fast,0,0,0,0,0,0,0,0,4,4,0,0,,0\n",
+        ":2: 'forward_ms' is 'fast', wanted a number");
   for (const std::string value : {"-1", "nan", "inf", "1e400", "1e300", ""}) {
-    error(head + "layer,conv1,conv,1x1x1,0,0," + value + ",0,0,0,0,0,0,4,4,0,0,\n",
+    error(head + "layer,conv1,conv,1x1x1,0,0," + value + ",0,0,0,0,0,0,4,4,0,0,,0\n",
           ":2: 'update_ms' is '" + value + "'");
-    error(head + "layer,conv1,conv,1x1x1,0,0,0,0,0,0,0,0,0,4," + value + ",0,0,\n",
+    error(head + "layer,conv1,conv,1x1x1,0,0,0,0,0,0,0,0,0,4," + value + ",0,0,,0\n",
           ":2: 'weight_bytes' is '" + value + "'");
   }
 }
