@@ -221,11 +221,11 @@ TEST(Report, ALayerIsHeldAgainstTheProductsOrTheMemoryThatItIsBoundBy) {
   EXPECT_THAT(report.table(), AllOf(HasSubstr("   speed  peak    activ.  "), HasSubstr(" GFLOP/s    %         MB"),
                                     HasSubstr("  70.0    2000   43 c     4.00"),
                                     HasSubstr("\npeak 4000 GFLOP/s (c), 10.0 GB/s of memory (m)\n")));
-  EXPECT_THAT(report.csv(), HasSubstr(",500000,7000000,0.4286,compute\n"));
+  EXPECT_THAT(report.csv(), HasSubstr(",500000,7000000,0.4286,compute,0\n"));
 
   report.peak.bytes_per_s = 2e9;  // 7 MB in 3.5 ms
   EXPECT_THAT(report.table(), HasSubstr("  70.0    2000  100 m     4.00"));
-  EXPECT_THAT(report.csv(), HasSubstr(",500000,7000000,1.0000,memory\n"));
+  EXPECT_THAT(report.csv(), HasSubstr(",500000,7000000,1.0000,memory,0\n"));
 }
 
 TEST(Report, WithoutAPeakThereIsNoShareOfIt) {

@@ -79,8 +79,8 @@ void for_every_plan(const char* layers, const StepCase& step, int64_t step_rows,
       const Plan plan = make_plan(model, {.ranks = ranks,
                                           .strategy = strategy,
                                           .step_rows = step_rows,
-                                          .split = step.split,
-                                          .on = {Device::kCpu, step.precision}});
+                                          .on = {Device::kCpu, step.precision},
+                                          .split = step.split});
       const auto list = step.mode == Mode::kTrain ? training(plan, step_rows) : evaluation(plan, step_rows);
       SCOPED_TRACE(concat(name_of(strategy), " on ", ranks, " of ", model.classes, " classes, ", name_of(step.split),
                           ", ", step.precision, step.mode == Mode::kTrain ? ", training" : ", evaluation"));

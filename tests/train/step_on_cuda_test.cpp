@@ -11,6 +11,7 @@
 
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
+#include "src/core/cpu_bf16.h"
 #include "src/train/job.h"
 #include "src/train/worker.h"
 #include "tests/support/harness.h"
@@ -74,6 +75,7 @@ TEST_P(StepInBf16, LearnsAlmostWhatF32Learns) {
   }
 }
 
+// On a GPU all weights have one; on the CPU those that ops read: of dense layers, where there are instructions for it.
 TEST_P(StepInBf16, TheCopiesOfTheWeightsStayEqualToThem) {
   const Overrides shares{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}, {"parallel.bucket_mb", "0.001"}};
   const Overrides star{{"parallel.workers", "3"}, {"parallel.strategy", "dp-star"}, {"parallel.bucket_mb", "0.001"}};
@@ -81,9 +83,10 @@ TEST_P(StepInBf16, TheCopiesOfTheWeightsStayEqualToThem) {
        {Overrides{{"run.cuda_graph", "false"}}, Overrides{{"run.cuda_graph", "true"}}, shares, star}) {
     changes.emplace_back("run.precision", "bf16");
     const SmallRun bf16 = run(4, changes);
-    ASSERT_EQ(bf16.copies16.size(), bf16.weights.size());
-    for (const auto& [name, weights] : bf16.weights) {
-      const std::vector<float>& copy = bf16.copies16.at(name);
+    const size_t on_cpu = cpu_has_bf16() ? 3 : 0;
+    ASSERT_EQ(bf16.copies16.size(), GetParam() == Device::kCpu ? on_cpu : bf16.weights.size());
+    for (const auto& [name, copy] : bf16.copies16) {
+      const std::vector<float>& weights = bf16.weights.at(name);
       ASSERT_EQ(copy.size(), weights.size());
       for (size_t i = 0; i < copy.size(); ++i)
         ASSERT_EQ(copy[i], from_bf16(to_bf16(weights[i]))) << name << " at " << i;

@@ -12,7 +12,6 @@
 #include "src/comm/on_host.h"
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
-#include "src/core/cpu_bf16.h"
 #include "src/train/made_up_batch.h"
 #include "src/train/worker.h"
 #include "tests/support/harness.h"
@@ -222,25 +221,6 @@ void expect_near(const SmallRun& found, const SmallRun& wanted, double bound) {
   for (const auto& [name, values] : wanted.weights)
     EXPECT_THAT(found.weights.at(name), ::testing::Pointwise(::testing::FloatNear(static_cast<float>(bound)), values))
         << name;
-}
-
-// Those that ops read: of dense weights, where there are instructions for bf16. Under dp-zero they are renewed from
-// what other ranks have updated.
-TEST(StepOnCpu, CopiesOfWeightsInBf16StayEqualToThem) {
-  for (const char* strategy : {"owt-a", "dp-zero"}) {
-    SCOPED_TRACE(strategy);
-    const SmallRun run = run_small(kSmallRecipe, 4,
-                                   {{"run.precision", "bf16"},
-                                    {"run.device", "cpu"},
-                                    {"parallel.workers", "3"},
-                                    {"parallel.strategy", strategy},
-                                    {"parallel.bucket_mb", "0.001"}});
-    EXPECT_EQ(run.copies16.empty(), !cpu_has_bf16());
-    for (const auto& [name, copy] : run.copies16) {
-      EXPECT_THAT(name, ::testing::MatchesRegex("fc[0-9]*\\.weight"));
-      for (size_t i = 0; i < copy.size(); ++i) ASSERT_EQ(copy[i], from_bf16(to_bf16(run.weights.at(name)[i]))) << name;
-    }
-  }
 }
 
 // On one rank; on three that split the dense layers; and with an update after every round.
