@@ -2,18 +2,21 @@
 #include <cmath>
 #include <iostream>
 #include <map>
+#include <optional>
 
 #include "src/comm/launch.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/units.h"
 #include "src/parallel/draw_step.h"
+#include "src/parallel/machine.h"
 #include "src/parallel/order.h"
 #include "src/train/commands/measure_compute.h"
 #include "src/train/commands/planner_files.h"
 #include "src/train/commands/run.h"
 #include "src/train/session.h"
 #include "tools/commands.h"
+#include "tools/recipes.h"
 
 namespace owt {
 namespace {
@@ -38,7 +41,12 @@ void declare(Options& options) {
   options.option("hosts", "H", "the workers are on this many hosts, as many on each (default: 1, or those of --links)");
   options.option("local-bandwidth", "B", "of each rank to others on its host (default: 10GB/s; with --gpu, the GPU's)");
   options.option("local-latency", "T", "of each message on a host (default: 5us; with --gpu, the GPU's)");
-  options.option("gpu", "NAME", "compute times from what this GPU can do at best: H200 | H100 | A100 | L40S | RTX4090");
+  options.option("gpu", "NAME", concat("compute times from what this GPU can do at best: ", device_list()));
+  options.option("images-per-second", "N",
+                 "with --gpu, what one of them alone is known to do with a worker's rows; its layers take their shares "
+                 "of that");
+  options.option("machine", "FILE",
+                 "the GPUs and links of a machine that a file describes, or one of configs/machines by its name");
   options.flag("launches",
                "with --gpu and one worker, list what that GPU is given to do in a step, kernel by kernel, with the "
                "times of a model");
@@ -72,6 +80,17 @@ DeviceSpeed gpu_from(const Options& options) {
   } catch (const Error& e) {
     throw UsageError(concat("--gpu: ", e.what()));
   }
+}
+
+using OptionalMachine = std::optional<Machine>;
+
+// Throws UsageError where other options say the same.
+OptionalMachine machine_from(const Options& options) {
+  if (!options.given("machine")) return {};
+  for (const char* other : {"gpu", "times", "links", "bandwidth", "hosts", "local-bandwidth", "local-latency"})
+    if (options.given(other))
+      throw UsageError(concat("owt plan: --machine and --", other, " do not go together: the file has both"));
+  return read_machine(find_machine(options.string("machine")));
 }
 
 void show_plans(const Settings& settings, const std::vector<std::string>& asked, bool steps) {
@@ -138,7 +157,8 @@ void check_launches(const Options& options, int workers) {
 }
 
 // What the options say about links. Throws UsageError where they contradict each other.
-Network network_from(const Options& options, int ranks) {
+Network network_from(const Options& options, const OptionalMachine& machine, int ranks) {
+  if (machine) return machine->network(ranks);
   Network network;
   if (options.given("links") && (options.given("bandwidth") || options.given("latency")))
     throw UsageError("owt plan: --links and --bandwidth or --latency do not go together: the file has both");
@@ -188,8 +208,19 @@ std::unique_ptr<ComputeModel> measure(const Settings& settings, const Options& o
   return measured_compute(samples);
 }
 
-std::unique_ptr<ComputeModel> compute_from(const Settings& settings, const Options& options, const Network& network) {
-  if (options.given("gpu")) return device_compute(gpu_from(options), settings.model, settings.run.precision);
+std::unique_ptr<ComputeModel> compute_of_gpu(const Settings& settings, const Options& options) {
+  const Precision precision = settings.run.precision;
+  if (!options.given("images-per-second")) return device_compute(gpu_from(options), settings.model, precision);
+  const PlanRequest request = settings.plan_request();
+  return compute_at_speed(gpu_from(options), settings.model, precision,
+                          std::max<int64_t>(request.step_rows / request.ranks, 1),
+                          options.number("images-per-second", {.low = 1e-3, .high = 1e9}));
+}
+
+std::unique_ptr<ComputeModel> compute_from(const Settings& settings, const Options& options,
+                                           const OptionalMachine& machine, const Network& network) {
+  if (machine) return machine->compute(settings.model, settings.run.precision);
+  if (options.given("gpu")) return compute_of_gpu(settings, options);
   if (!options.given("times")) return measure(settings, options, network);
   PlanRequest whole = settings.plan_request();
   whole.ranks = 1;
@@ -248,13 +279,14 @@ std::string drawing(const Model& model, const std::vector<Prediction>& predictio
   return draw_steps(steps);
 }
 
-void predict_all(const Settings& settings, const Options& options, const Network& network) {
+void predict_all(const Settings& settings, const Options& options, const OptionalMachine& machine,
+                 const Network& network) {
   PlanRequest request = settings.plan_request();
-  if (options.given("gpu"))
+  if (options.given("gpu") || machine)
     request.on.device = Device::kCuda;
   else if (!options.given("times"))
     request.on = settings.compute();  // layers are timed on this machine
-  const auto compute = compute_from(settings, options, network);
+  const auto compute = compute_from(settings, options, machine, network);
   PlannerResult result;
   result.choice = choose_strategy(settings.model, request, network, *compute);
   result.model = settings.model.name;
@@ -265,7 +297,7 @@ void predict_all(const Settings& settings, const Options& options, const Network
     result.crossover_rows_by_bytes = crossover_rows_by_bytes(settings.model, split->request);
   std::cout << format("\nPrediction for {} rows per step. Links: {}. Compute: {}.\n", request.step_rows, result.network,
                       result.compute)
-            << result.choice.table() << '\n'
+            << (machine ? machine->text() : "") << result.choice.table() << '\n'
             << result.choice.reason() << '\n'
             << crossover_text(result);
   if (options.boolean("launches")) {
@@ -281,8 +313,11 @@ void predict_all(const Settings& settings, const Options& options, const Network
 
 // Whether the options ask for predictions. Throws UsageError where they contradict each other or need others.
 bool predicts(const Options& options) {
-  const int computing = int{options.given("gpu")} + int{options.given("times")} + int{options.boolean("measure")};
-  if (computing > 1) throw UsageError("owt plan: give one of --gpu, --times and --measure");
+  const int computing = int{options.given("gpu")} + int{options.given("times")} + int{options.boolean("measure")} +
+                        int{options.given("machine")};
+  if (computing > 1) throw UsageError("owt plan: give one of --gpu, --machine, --times and --measure");
+  if (options.given("images-per-second") && !options.given("gpu"))
+    throw UsageError("owt plan: --images-per-second needs the GPU that does so many: --gpu NAME");
   if (computing == 1 || options.given("links") || options.given("bandwidth")) return true;
   for (const char* needs : {"json", "draw", "hosts", "latency", "ranks-here", "local-bandwidth", "local-latency"})
     if (options.given(needs))
@@ -310,16 +345,17 @@ int command_plan(const Arguments& arguments) {
   for (const char* file : {"json", "draw"})
     if (options.given(file)) check_output(options.string(file));
   check_launches(options, settings.parallel.workers);
+  const OptionalMachine machine = machine_from(options);
   if (!predicts(options)) {
     show_plans(settings, options.list("parallel"), options.boolean("steps"));
     std::cout << "\nFor predicted times add --bandwidth B [--latency T] or --links FILE (the links), and --gpu NAME, "
                  "--times FILE or --measure (the computing).\n";
     return 0;
   }
-  const Network network = network_from(options, settings.parallel.workers);
+  const Network network = network_from(options, machine, settings.parallel.workers);
   if (options.given("gpu")) gpu_from(options);
   show_plans(settings, options.list("parallel"), options.boolean("steps"));
-  predict_all(settings, options, network);
+  predict_all(settings, options, machine, network);
   return 0;
 }
 

@@ -21,37 +21,58 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-[[noreturn]] void fail_unknown(const std::string& config) {
+std::vector<std::string> names_of(const std::vector<NamedRecipe>& recipes) {
   std::vector<std::string> names;
-  for (const NamedRecipe& recipe : named_recipes()) names.push_back(recipe.name);
-  const std::string near = nearest(bare_name(config), names), looked = joined(recipe_folders());
+  for (const NamedRecipe& recipe : recipes) names.push_back(recipe.name);
+  return names;
+}
+
+[[noreturn]] void fail_unknown(const std::string& config) {
+  const std::string near = nearest(bare_name(config), names_of(named_recipes())), looked = joined(recipe_folders());
   fail("there is no file or folder ", config, ", and no recipe or model of that name in ",
        looked.empty() ? "./configs" : looked,
        near.empty() ? "; 'owt recipes' lists the names" : concat("; did you mean '", near, "'?"));
 }
 
-}  // namespace
-
-std::vector<std::string> recipe_folders() {
+// Those of these that exist in ./configs and what came with the program.
+std::vector<std::string> folders_named(const std::vector<std::string>& inner) {
   namespace fs = std::filesystem;
   std::error_code none;  // where /proc is missing only ./configs is left
   const fs::path program = fs::read_symlink("/proc/self/exe", none).parent_path();
   std::vector<std::string> folders;
   for (const fs::path& root :
        {fs::path("configs"), program.parent_path() / "share/owt/configs", program.parent_path() / "configs"})
-    for (const fs::path& folder : {root, root / "models"})
-      if (fs::is_directory(folder, none)) folders.push_back(folder.string());
+    for (const std::string& name : inner)
+      if (const fs::path folder = name.empty() ? root : root / name; fs::is_directory(folder, none))
+        folders.push_back(folder.string());
   return folders;
 }
 
-std::vector<NamedRecipe> named_recipes() {
+std::vector<NamedRecipe> named_files(const std::vector<std::string>& folders) {
   std::map<std::string, std::string> files;
-  for (const std::string& folder : recipe_folders())
+  for (const std::string& folder : folders)
     for (const auto& entry : std::filesystem::directory_iterator(folder))
       if (entry.path().extension() == kSuffix) files.emplace(entry.path().stem().string(), entry.path().string());
   std::vector<NamedRecipe> recipes;
   for (const auto& [name, file] : files) recipes.push_back({name, file});
   return recipes;
+}
+
+}  // namespace
+
+std::vector<std::string> recipe_folders() { return folders_named({"", "models"}); }
+
+std::vector<NamedRecipe> named_recipes() { return named_files(recipe_folders()); }
+
+std::string find_machine(const std::string& machine) {
+  if (std::filesystem::is_regular_file(machine) || machine.find('/') != std::string::npos) return machine;
+  const std::vector<NamedRecipe> known = named_files(folders_named({"machines"}));
+  for (const NamedRecipe& each : known)
+    if (each.name == bare_name(machine)) return each.file;
+  const std::string near = nearest(bare_name(machine), names_of(known)), names = joined(names_of(known));
+  fail("there is no file ", machine, ", and no machine of that name",
+       names.empty() ? "" : concat(" (there are ", names, ")"),
+       near.empty() ? "" : concat("; did you mean '", near, "'?"));
 }
 
 std::string find_recipe(const std::string& config) {

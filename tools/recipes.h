@@ -20,4 +20,7 @@ struct NamedRecipe {
 };
 std::vector<NamedRecipe> named_recipes();
 
+// The same for a machine that `owt plan` is to predict for: a file, or one of configs/machines by its name.
+std::string find_machine(const std::string& machine);
+
 }  // namespace owt

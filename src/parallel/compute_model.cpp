@@ -127,10 +127,40 @@ class DeviceFloors : public ComputeModel {
   std::string text_;
 };
 
+// The same times in proportion.
+class Scaled : public ComputeModel {
+ public:
+  Scaled(std::unique_ptr<ComputeModel> model, double factor, std::string text)
+      : model_(std::move(model)), factor_(factor), text_(std::move(text)) {}
+
+  double forward(size_t layer, double rows, double part) const override {
+    return factor_ * model_->forward(layer, rows, part);
+  }
+  double backward(size_t layer, double rows, double part) const override {
+    return factor_ * model_->backward(layer, rows, part);
+  }
+  double update(size_t layer, double part) const override { return factor_ * model_->update(layer, part); }
+  double loss(double rows) const override { return factor_ * model_->loss(rows); }
+  double rest() const override { return factor_ * model_->rest(); }
+  std::string text() const override { return text_; }
+
+ private:
+  std::unique_ptr<ComputeModel> model_;
+  double factor_;
+  std::string text_;
+};
+
 // H200: its tensor cores and memory are taken to give 790 TFLOP/s and 4.3 TB/s, not the data sheet's 989 TFLOP/s and
 // 4.8 TB/s; NVLink carries what NVIDIA says of NCCL in issue 212 of nccl-tests. H100: the same chip with its memory's
-// share of bandwidth. The others are from their data sheets: dense tensor-core rates with f32 sums. Instructions:
-// multiprocessors, four each cycle, at the clock that is boosted to. None of this was measured here.
+// share of bandwidth. The others are from their data sheets: dense tensor-core rates with f32 sums, none in a precision
+// that the card has no products for (bf16 and tf32 before Ampere). Instructions: multiprocessors, as many each cycle as
+// they have schedulers (four; two on P100), at the clock that is boosted to. None of this was measured here.
+//   B200: NVIDIA Blackwell architecture brief, HGX B200 at 1000 W; 148 multiprocessors
+//   RTX3090: NVIDIA Ampere GA102 architecture whitepaper, appendix A
+//   V100, P100: NVIDIA's data sheets of the cards for NVLink (SXM2)
+//   K20: NVIDIA's board specification BD-06499-001; PCI Express 2.0 carries "about 6 GB/s" by Krizhevsky 2014
+// What NVLink carries on the A100 was seen with nccl-tests, 235 of 300 GB/s each way; the same share is assumed for
+// B200, V100 and P100. Cards on PCI Express 4.0 are given 20 of its 32 GB/s.
 const std::vector<DeviceSpeed>& known_devices() {
   static const std::vector<DeviceSpeed> known = {
       {.name = "H200",
@@ -173,6 +203,40 @@ const std::vector<DeviceSpeed>& known_devices() {
        .warp_instructions_per_s = 128 * 4 * 2.52e9,
        .link_bytes_per_s = 20e9,
        .link_latency_s = 12e-6},
+      {.name = "B200",
+       .bf16_flops = 2250e12,
+       .tf32_flops = 1100e12,
+       .fp32_flops = 80e12,
+       .bytes_per_s = 8e12,
+       .warp_instructions_per_s = 148 * 4 * 1.965e9,
+       .link_bytes_per_s = 705e9,
+       .link_latency_s = 12e-6},
+      {.name = "RTX3090",
+       .bf16_flops = 71e12,
+       .tf32_flops = 35.6e12,
+       .fp32_flops = 35.6e12,
+       .bytes_per_s = 0.936e12,
+       .warp_instructions_per_s = 82 * 4 * 1.695e9,
+       .link_bytes_per_s = 20e9,
+       .link_latency_s = 12e-6},
+      {.name = "V100",
+       .fp32_flops = 15.7e12,
+       .bytes_per_s = 0.9e12,
+       .warp_instructions_per_s = 80 * 4 * 1.53e9,
+       .link_bytes_per_s = 117e9,
+       .link_latency_s = 12e-6},
+      {.name = "P100",
+       .fp32_flops = 10.6e12,
+       .bytes_per_s = 0.732e12,
+       .warp_instructions_per_s = 56 * 2 * 1.48e9,
+       .link_bytes_per_s = 63e9,
+       .link_latency_s = 12e-6},
+      {.name = "K20",
+       .fp32_flops = 3.52e12,
+       .bytes_per_s = 0.208e12,
+       .warp_instructions_per_s = 13 * 4 * 0.706e9,
+       .link_bytes_per_s = 6e9,
+       .link_latency_s = 12e-6},
   };
   return known;
 }
@@ -193,18 +257,29 @@ std::vector<std::string> device_names() {
 }
 
 DeviceSpeed device_speed(const std::string& name) {
-  std::string list;
-  for (const DeviceSpeed& device : known_devices()) {
+  for (const DeviceSpeed& device : known_devices())
     if (device.name == upper(name)) return device;
-    list += (list.empty() ? "" : ", ") + device.name;
-  }
   const std::string near = nearest(upper(name), device_names());
-  fail("no figures for a GPU '", name, "' (there are ", list, ")",
+  fail("no figures for a GPU '", name, "' (there are ", device_list(), ")",
        near.empty() ? "" : concat("; did you mean '", near, "'?"));
 }
 
 double DeviceSpeed::flops(Precision precision) const {
-  return precision == Precision::kBf16 ? bf16_flops : precision == Precision::kTf32 ? tf32_flops : fp32_flops;
+  const double found = precision == Precision::kBf16   ? bf16_flops
+                       : precision == Precision::kTf32 ? tf32_flops
+                                                       : fp32_flops;
+  if (found == 0) fail("a ", name, " has no products in ", name_of(precision), "; wanted another precision, as fp32");
+  return found;
+}
+
+std::string device_list() {
+  std::string list;
+  for (const DeviceSpeed& device : known_devices()) list += (list.empty() ? "" : ", ") + device.name;
+  return list;
+}
+
+std::unique_ptr<ComputeModel> scaled_compute(std::unique_ptr<ComputeModel> model, double factor, std::string text) {
+  return std::make_unique<Scaled>(std::move(model), factor, std::move(text));
 }
 
 std::unique_ptr<ComputeModel> device_compute(const DeviceSpeed& speed, const Model& model, Precision precision) {

@@ -40,22 +40,27 @@ std::unique_ptr<ComputeModel> measured_compute(ComputeSamples samples);
 // What a device does per second at best, and what share of that is reached.
 struct DeviceSpeed {
   std::string name;
-  double bf16_flops = 0, tf32_flops = 0, fp32_flops = 0;  // per second, dense
+  double bf16_flops = 0, tf32_flops = 0, fp32_flops = 0;  // per second, dense; 0: it has no such products
   double bytes_per_s = 0;                                 // of its memory
   double warp_instructions_per_s = 0;                     // that its multiprocessors can issue
   double flop_share = 0.60, byte_share = 0.85;            // reached; assumed, not measured
   double link_bytes_per_s = 0, link_latency_s = 0;        // of collectives with its neighbours in a host
 
-  double flops(Precision precision) const;  // per second
+  double flops(Precision precision) const;  // per second; throws Error where it has none
 };
-// H200, H100, A100, L40S, RTX4090; case does not matter. Throws Error with the list.
+// One of device_names(); case does not matter. Throws Error with the list.
 DeviceSpeed device_speed(const std::string& name);
 std::vector<std::string> device_names();
+std::string device_list();  // "H200, H100, ..."
 
 // Floors: every launch of a step (step_launches.h) takes max(flops / (peak * flop_share),
 // bytes / (memory * byte_share)). A launch of several layers counts for one of them: what masks by a relu for the relu,
 // what goes through a pool for the pool. The precision is that of activations and of the factors of products. Source:
 // Williams et al. 2009, "Roofline: An Insightful Visual Performance Model for Multicore Architectures".
 std::unique_ptr<ComputeModel> device_compute(const DeviceSpeed& speed, const Model& model, Precision precision);
+
+// The times of another model, all of them so many times as long, for one who knows how long a whole step takes. text:
+// where that is from.
+std::unique_ptr<ComputeModel> scaled_compute(std::unique_ptr<ComputeModel> model, double factor, std::string text);
 
 }  // namespace owt

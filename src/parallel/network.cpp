@@ -19,19 +19,22 @@ bool is_chain(Collective collective) {
 // Seconds for `bytes` through a link; none pass where there are none, whatever the link.
 double through(double bytes, double bytes_per_s) { return bytes > 0 ? bytes / bytes_per_s : 0; }
 
-double pairwise(Collective collective, double bytes, const Span& span, const Link& local, const Link& between) {
+double pairwise(Collective collective, double bytes, const Span& span, const Network& network) {
+  const Link &local = network.local, &between = network.between;
+  constexpr double kUnlimited = std::numeric_limits<double>::infinity();
   const double g = span.ranks(), l = span.local, m = span.hosts, shared = between.bytes_per_s / span.sharing;
   if (is_chain(collective)) {
-    const double slowest = std::min(l > 1 ? local.bytes_per_s : std::numeric_limits<double>::infinity(),
-                                    m > 1 ? shared : std::numeric_limits<double>::infinity());
+    const double across = std::min(shared, network.one_port ? local.bytes_per_s : kUnlimited);  // of one rank
+    const double slowest = std::min(l > 1 ? local.bytes_per_s : kUnlimited, m > 1 ? across : kUnlimited);
     const double chunk = std::min(bytes, static_cast<double>(chain_chunk(static_cast<int64_t>(bytes), span.ranks())));
     const double first = m * (l - 1) * local.latency_s + (m - 1) * between.latency_s +
-                         through(m * (l - 1) * chunk, local.bytes_per_s) + through((m - 1) * chunk, shared);
+                         through(m * (l - 1) * chunk, local.bytes_per_s) + through((m - 1) * chunk, across);
     return first + (bytes - chunk) / slowest;
   }
   const double latency = (l - 1) * local.latency_s + (g - l) * between.latency_s;
+  const double of_port = (network.one_port ? g : l) - 1;  // ranks that are reached through the local link
   const double once =
-      latency + std::max(through((l - 1) * bytes / g, local.bytes_per_s), through(l * (g - l) * bytes / g, shared));
+      latency + std::max(through(of_port * bytes / g, local.bytes_per_s), through(l * (g - l) * bytes / g, shared));
   return collective == Collective::kAllReduce ? 2 * once : once;
 }
 
@@ -109,8 +112,16 @@ Span Network::across(int count) const {
 
 double Network::star_seconds(double bytes, const Span& span) const {
   const int far = span.ranks() - span.local;
-  return std::max((span.local - 1) * seconds(Collective::kSend, bytes, {2, 1, 1}),
-                  far * seconds(Collective::kSend, bytes, {1, 2, span.sharing}));
+  const double near_s = (span.local - 1) * seconds(Collective::kSend, bytes, {2, 1, 1});
+  const double far_s = far > 0 ? far * seconds(Collective::kSend, bytes, {1, 2, span.sharing}) : 0;
+  return one_port ? near_s + far_s : std::max(near_s, far_s);
+}
+
+double Network::calculated_seconds(Collective collective, double bytes, const Span& span) const {
+  if (algorithm == Algorithm::kHierarchical) return hierarchical(collective, bytes, span, local, between);
+  const bool is_star = collective == Collective::kBroadcast || collective == Collective::kReduce;
+  if (algorithm == Algorithm::kDirect && is_star) return star_seconds(bytes, span);
+  return pairwise(collective, bytes, span, *this);
 }
 
 double Network::seconds(Collective collective, double bytes, const Span& span) const {
@@ -122,8 +133,7 @@ double Network::seconds(Collective collective, double bytes, const Span& span) c
   const auto table = measured.find(collective);
   const bool same_kind = hosts == 1 || span.hosts > 1;
   if (table == measured.end() || table->second.empty() || !same_kind)
-    return algorithm == Algorithm::kPairwise ? pairwise(collective, bytes, span, local, between)
-                                             : hierarchical(collective, bytes, span, local, between);
+    return calculated_seconds(collective, bytes, span);
   const TimeTable& times = table->second;
   // What passes the slowest link is in proportion to (n-1)/n, n being the number of ranks or, between hosts, of hosts.
   const auto passing = [](int n) { return n > 1 ? static_cast<double>(n - 1) / n : 1; };

@@ -11,6 +11,8 @@
 //     broadcast, reduce (a chain through all ranks, in chunks of C bytes, chain.h):
 //       m (l-1) (a + C/b) + (m-1) (A + C / (B/c)) + (S - C) / min(b if l > 1, B/c if m > 1)
 //     send, receive: a + S/b, or A + S / (B/c)
+//   kDirect (as kPairwise, but what one rank has for all, or gets from all, goes from it to each of the others)
+//     broadcast, reduce: a star of messages; see below
 //   kHierarchical (a ring or tree in each host and between hosts, pipelined; NCCL)
 //     L = a (where l > 1) + 2 A log2(m)
 //     all_reduce:                     L + max(2 (l-1)/l S / b,  2 (m-1)/m S / (B/c))
@@ -21,6 +23,9 @@
 //
 // A star of messages, between one rank of a group and each of the others, takes that rank's links for one message after
 // the other: l-1 of them in its host, and beside these g-l between hosts.
+//
+// Where a rank has one port (`one_port`: a GPU behind a switch of PCI Express) what it sends to other hosts leaves
+// through its local link as well: kPairwise and kDirect count those bytes, and messages, for `local` too.
 //
 // On one host of single links both are alpha + bytes_sent()/beta, but for a chain's first chunk. Source: Hockney 1994,
 // "The communication challenge for MPP: Intel Paragon and Meiko CS-2" (time = latency + bytes / bandwidth); Thakur et
@@ -63,12 +68,13 @@ class TimeTable {
 };
 
 struct Network {
-  enum class Algorithm { kPairwise, kHierarchical };
+  enum class Algorithm { kPairwise, kDirect, kHierarchical };
 
   int hosts = 1, ranks_per_host = 1;
   Link local, between;
   Algorithm algorithm = Algorithm::kPairwise;
-  bool overlaps = true;  // computation goes on while a collective is under way
+  bool one_port = false;  // what goes to other hosts leaves through a rank's local link as well
+  bool overlaps = true;   // computation goes on while a collective is under way
   // Among measured_ranks ranks on measured_hosts hosts. They take the place of the formulas for groups on several hosts
   // where there are several, else for all groups. For groups of another size the time of the smallest message grows
   // with the number of messages, and the rest with the bytes that pass the slowest link.
@@ -88,6 +94,7 @@ struct Network {
   std::string text() const;  // one line for people
 
  private:
+  double calculated_seconds(Collective collective, double bytes, const Span& span) const;
   double star_seconds(double bytes, const Span& span) const;
 };
 

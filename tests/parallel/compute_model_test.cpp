@@ -5,6 +5,7 @@
 
 #include "src/core/check.h"
 #include "tests/support/alexnet.h"
+#include "tests/support/fixed_compute.h"
 #include "tests/support/models.h"
 
 namespace owt {
@@ -112,6 +113,37 @@ TEST(DeviceCompute, PrecisionAndDeviceDecideTheSpeed) {
   EXPECT_LT(seconds("H200", Precision::kBf16), seconds("H200", Precision::kTf32));
   EXPECT_LT(seconds("H200", Precision::kTf32), seconds("H200", Precision::kFp32));
   EXPECT_LT(seconds("H200", Precision::kBf16), seconds("A100", Precision::kBf16));
+}
+
+TEST(DeviceCompute, EveryGenerationIsFasterThanTheOneBefore) {
+  const std::vector<std::string> generations = {"K20", "P100", "V100", "A100", "H100", "B200"};
+  for (size_t i = 1; i < generations.size(); ++i) {
+    const DeviceSpeed before = device_speed(generations[i - 1]), after = device_speed(generations[i]);
+    EXPECT_LT(before.fp32_flops, after.fp32_flops) << after.name;
+    EXPECT_LT(before.bytes_per_s, after.bytes_per_s) << after.name;
+    EXPECT_LT(before.warp_instructions_per_s, after.warp_instructions_per_s) << after.name;
+    EXPECT_LT(before.link_bytes_per_s, after.link_bytes_per_s) << after.name;
+  }
+}
+
+TEST(DeviceCompute, APrecisionWithoutProductsIsAnError) {
+  for (const char* name : {"K20", "P100", "V100"})
+    for (const Precision precision : {Precision::kTf32, Precision::kBf16}) {
+      EXPECT_GT(device_speed(name).flops(Precision::kFp32), 0);
+      EXPECT_THROW(device_speed(name).flops(precision), Error) << name;
+    }
+  EXPECT_DOUBLE_EQ(device_speed("rtx3090").flops(Precision::kBf16), 71e12);
+}
+
+TEST(DeviceCompute, ScaledTimesAreAllAsManyTimesAsLong) {
+  const auto model = scaled_compute(std::make_unique<FixedCompute>(std::vector<FixedCompute::Layer>{{1, 2, 3}}, 4, 5),
+                                    10, "ten times");
+  EXPECT_DOUBLE_EQ(model->forward(0, 2, 0.5), 10);
+  EXPECT_DOUBLE_EQ(model->backward(0, 2, 0.5), 20);
+  EXPECT_DOUBLE_EQ(model->update(0, 0.5), 15);
+  EXPECT_DOUBLE_EQ(model->loss(2), 80);
+  EXPECT_DOUBLE_EQ(model->rest(), 50);
+  EXPECT_EQ(model->text(), "ten times");
 }
 
 TEST(DeviceCompute, AnUnknownGpuIsAnErrorWithTheList) {

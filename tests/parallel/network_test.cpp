@@ -61,6 +61,34 @@ TEST(Network, AStarTakesAsLongAsTheLinksOfOneRankNeedForAllMessages) {
   EXPECT_DOUBLE_EQ(measured.seconds(kReceive, 1000, measured.consecutive(4)), 3 * 2);
 }
 
+TEST(Network, DirectlyOneRankSendsToEachOfTheOthers) {
+  Network network = two_levels(2, 4);
+  network.algorithm = Network::Algorithm::kDirect;
+  const Span all = network.consecutive(8), host = network.consecutive(4);
+  for (const Collective collective : {kBroadcast, kReduce}) {
+    EXPECT_DOUBLE_EQ(network.seconds(collective, 500, host), 3 * (1 + 0.5));
+    EXPECT_DOUBLE_EQ(network.seconds(collective, 500, all), 4 * (10 + 5));  // beside those in the host
+  }
+  // The others are as between every two ranks.
+  const Network pairwise = two_levels(2, 4);
+  for (const Collective collective : {kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSend})
+    EXPECT_DOUBLE_EQ(network.seconds(collective, 500, all), pairwise.seconds(collective, 500, all));
+}
+
+TEST(Network, OnePortCarriesWhatLeavesTheHostAsWell) {
+  Network network = two_levels(2, 4);
+  network.between.bytes_per_s = 8000;  // twice what the ports of a host's ranks carry
+  network.one_port = true;
+  const Span all = network.consecutive(8);
+  // Seven eighths through a port of 1000 B/s, where three eighths were.
+  EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 8000, all), 3 * 1 + 4 * 10 + 7);
+  EXPECT_DOUBLE_EQ(network.seconds(kSend, 8000, {1, 2, 1}), 10 + 8);
+  network.algorithm = Network::Algorithm::kDirect;
+  EXPECT_DOUBLE_EQ(network.seconds(kBroadcast, 1000, all), 3 * (1 + 1) + 4 * (10 + 1));
+  network.one_port = false;
+  EXPECT_DOUBLE_EQ(network.seconds(kBroadcast, 1000, all), 4 * (10 + 0.125));
+}
+
 TEST(Network, AGroupOfOneNeedsNoTime) {
   for (const Collective collective : all_collectives()) EXPECT_EQ(two_levels(2, 2).seconds(collective, 1e6, Span{}), 0);
 }

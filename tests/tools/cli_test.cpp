@@ -298,8 +298,12 @@ TEST_F(CliTest, WrongOptionsOfThePlannerExitWith2) {
   wrong(plan + "--bandwidth 1Gbit --hosts 3", "cannot hold 4 workers evenly");
   wrong(plan + "--bandwidth 1Gbit --hosts 0", "--hosts");
   wrong(plan + "--bandwidth 1Gbit --ranks-here 0", "--ranks-here");
-  wrong(plan + "--bandwidth 1Gbit --gpu H200 --measure", "one of --gpu, --times and --measure");
+  wrong(plan + "--bandwidth 1Gbit --gpu H200 --measure", "one of --gpu, --machine, --times and --measure");
   wrong(plan + "--bandwidth 1Gbit --gpu H9", "there are H200");
+  wrong(plan + "--gpu H200 --machine k20x8", "--machine and --gpu do not go together");
+  wrong(plan + "--machine k20x8 --hosts 2", "--machine and --hosts do not go together");
+  wrong(plan + "--measure --images-per-second 7", "needs the GPU that does so many");
+  wrong(plan + "--gpu H200 --images-per-second 0", "--images-per-second");
   wrong(plan + "--gpu H200 --hosts 2", "--bandwidth and --latency, or --links");
   wrong(plan + "--gpu H200 --launches", "there are 4; add --workers 1");
   wrong(plan + "--bandwidth 1Gbit --launches", "--gpu NAME");
@@ -321,6 +325,19 @@ TEST_F(CliTest, WrongOptionsOfThePlannerExitWith2) {
   EXPECT_EQ(owt(plan + "--links " + file("none.json")).code, 1);
   EXPECT_EQ(owt(plan + "--bandwidth 1Gbit --times " + file("none.csv")).code, 1);
   EXPECT_EQ(owt(plan + "--bandwidth 1Gbit --model-ranks 3 --gpu H200").code, 1);
+  EXPECT_EQ(owt("plan " + small_recipe() + " --workers 2 --precision bf16 --gpu K20").code, 1);
+}
+
+TEST_F(CliTest, PlanPredictsForAMachineThatAFileDescribes) {
+  const Result plan = owt("plan imagenet_alexnet --workers 8 --machine k20x8");
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("2 hosts of 4 ranks"), HasSubstr("326.7 images/s of one K20, 128 rows a step"),
+                              HasSubstr("\n  Source: Krizhevsky 2014"), HasSubstr("\n  Assumed: ")));
+  EXPECT_THAT(owt("plan alexnet_owt --workers 2 --machine k20x9").err, HasSubstr("did you mean 'k20x8'?"));
+  EXPECT_THAT(owt("plan " + small_recipe() + " --workers 16 --set data.batch=16 --machine k20x8").err,
+              HasSubstr("has 8 cards, and 16 workers want one each"));
+  const Result known = owt("plan " + small_recipe() + " --workers 2 --gpu K20 --images-per-second 500");
+  EXPECT_THAT(known.out, HasSubstr("500 images/s of one K20"));
 }
 
 TEST_F(CliTest, BenchCommTakesSizesAndCollectives) {
