@@ -7,7 +7,8 @@
 #     --nets "NAME ..."      alexnet_small (96 % of the weights in dense layers), cifar10_quick (none of them); both
 #     --hosts "K ..."        default "2 4"
 #     --rates "RATE ..."     of every link, both ways, in tc's words; default "1gbit 100mbit"
-#     --strategies "..."     default "dp dp-zero dp-star owt-a owt-b owt-c owt-d auto"
+#     --strategies "..."     default "dp dp-zero dp-star owt-a owt-b owt-c owt-d mp pipeline auto"
+#                            dp/8 is dp with parallel.average_every = 8, and more steps: whole eights
 #     --steps N              timed steps of a run, at least 2; default 8
 #     --latency TIME         of a message, for the prediction; default 100us
 #     --seconds S            measure nothing more after this time; default 660
@@ -25,7 +26,7 @@ source "$here/virtual_hosts.sh"
 configs=$(cd "$here/../../configs" && pwd)
 
 owt=build/owt nets="alexnet_small cifar10_quick" hosts="2 4" rates="1gbit 100mbit"
-strategies="dp dp-zero dp-star owt-a owt-b owt-c owt-d auto" steps=8 latency=100us seconds=660 keep=
+strategies="dp dp-zero dp-star owt-a owt-b owt-c owt-d mp pipeline auto" steps=8 latency=100us seconds=660 keep=
 virtual_hosts_seconds=90
 
 stop() {  # stop STATUS WORDS...
@@ -94,36 +95,46 @@ sent_by_all() {  # sent_by_all HOSTS COUNTER
   echo "$total"
 }
 
+# How often weights are averaged under dp/8.
+every_of() { [[ $1 == */* ]] && echo "${1#*/}" || echo 1; }
+
 # Runs `steps` steps on all hosts; prints what they sent: by the interfaces' counters, and with all headers.
 run_steps() {
   local count=$1 strategy=$2 steps=$3 table=$4 bytes wire
   bytes=$(sent_by_all "$count" sent_bytes)
   wire=$(sent_by_all "$count" sent_on_wire)
-  mpirun_on_hosts "$count" "$owt" time "${words[@]}" --workers "$count" --threads 1 --parallel "$strategy" \
-    --steps "$steps" --csv "$table" >"$table.log" 2>&1 || return 1
+  mpirun_on_hosts "$count" "$owt" time "${words[@]}" --workers "$count" --threads 1 --parallel "${strategy%/*}" \
+    --set parallel.average_every="$(every_of "$strategy")" --steps "$steps" --csv "$table" >"$table.log" 2>&1 || return 1
   echo $(($(sent_by_all "$count" sent_bytes) - bytes)) $(($(sent_by_all "$count" sent_on_wire) - wire))
 }
 
 measure() {
-  local net=$1 count=$2 rate=$3 strategy=$4 point short long failed=
-  point=$folder/$net-$count-$rate-$strategy
-  short=$(run_steps "$count" "$strategy" 1 "$point.short.csv") || failed=$point.short.csv.log
+  local net=$1 count=$2 rate=$3 strategy=$4 point every more short long failed=
+  point=$folder/$net-$count-$rate-${strategy//\//_}
+  every=$(every_of "$strategy")
+  more=$(((steps - 2 + every) / every * every))
+  short=$(run_steps "$count" "$strategy" "$every" "$point.short.csv") || failed=$point.short.csv.log
   if [ -z "$failed" ]; then
-    long=$(run_steps "$count" "$strategy" "$steps" "$point.csv") || failed=$point.csv.log
+    long=$(run_steps "$count" "$strategy" $((every + more)) "$point.csv") || failed=$point.csv.log
   fi
   if [ -n "$failed" ]; then
     status=1
     echo "FAILED: $net, $count hosts, $rate, $strategy: $(grep -m 1 'owt: error' "$failed" || tail -n 1 "$failed")" >&2
     return
   fi
-  echo "$net $count $rate $strategy $((steps - 1)) $short $long" >>"$folder/counters"
+  echo "$net $count $rate $strategy $more $short $long" >>"$folder/counters"
 }
 
+# Once for all strategies with the same average_every.
 predict() {
-  local net=$1 count=$2 rate=$3 result=$folder/$1-$2-$3
+  local net=$1 count=$2 rate=$3 every result
+  every=$(every_of "$4")
+  result=$folder/$net-$count-$rate
+  [ "$every" = 1 ] || result+=-every$every
+  [ ! -f "$result.json" ] || return 0
   "$owt" plan "${words[@]}" --workers "$count" --hosts "$count" --bandwidth "$rate" --latency "$latency" \
-    --measure --ranks-here "$count" --threads "$count" --json "$result.json" >"$result.plan" 2>&1 ||
-    stop 1 "owt plan failed: $(tail -n 1 "$result.plan")"
+    --measure --ranks-here "$count" --threads "$count" --set parallel.average_every="$every" --json "$result.json" \
+    >"$result.plan" 2>&1 || stop 1 "owt plan failed: $(tail -n 1 "$result.plan")"
 }
 
 measure_all() {
@@ -133,8 +144,8 @@ measure_all() {
       make_hosts "$count" "$rate"
       for net in $nets; do
         set_words "$net" "$count"
-        predict "$net" "$count" "$rate"
         for strategy in $strategies; do
+          predict "$net" "$count" "$rate" "$strategy"
           if [ $SECONDS -ge "$seconds" ]; then
             echo "not measured, the time is up: $net, $count hosts, $rate, $strategy"
           else
