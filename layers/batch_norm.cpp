@@ -102,10 +102,8 @@ class BatchNormOp : public Op {
       measure(from);
     else
       take_running_averages();
-    const float *weight = params_.weight.value.data(), *bias = params_.bias.value.data();
-    for (size_t c = 0; c < scale_.size(); ++c) scale_[c] = weight[c] * inverse_std_[c];
-
-    const float *mean = mean_.data(), *scale = scale_.data();
+    scale_by_weight();
+    const float *mean = mean_.data(), *scale = scale_.data(), *bias = params_.bias.value.data();
     for_each_vector_of_positions([=](int64_t i, int64_t c, auto lanes) {
       const Vector centred = load(from + i, lanes) - load(mean + c, lanes);
       store(centred * load(scale + c, lanes) + load(bias + c, lanes), to + i, lanes);
@@ -129,6 +127,7 @@ class BatchNormOp : public Op {
           }
         });
     const double *dy_sum = sums_.first(), *product_sum = sums_.second();
+    scale_by_weight();  // the weight may be another one than in forward (a pipeline's schedule)
     add_to_grad(params_.bias, [&](size_t c) { return dy_sum[c]; });
     add_to_grad(params_.weight, [&](size_t c) { return product_sum[c] * static_cast<double>(inverse_std_[c]); });
     add_statistics(static_cast<double>(rows_) / static_cast<double>(pass.step_rows));
@@ -158,6 +157,11 @@ class BatchNormOp : public Op {
       mean_[c] = static_cast<float>(mean);
       inverse_std_[c] = static_cast<float>(1 / std::sqrt(var_[c] + eps_));
     }
+  }
+
+  void scale_by_weight() {
+    const float* weight = params_.weight.value.data();
+    for (size_t c = 0; c < scale_.size(); ++c) scale_[c] = weight[c] * inverse_std_[c];
   }
 
   void take_running_averages() {

@@ -1,5 +1,7 @@
 #include "src/parallel/action.h"
 
+#include <algorithm>
+
 #include "src/core/log.h"
 
 namespace owt {
@@ -12,11 +14,32 @@ std::string bucket_of(const Plan& plan, const Action& action) {
   return "";
 }
 
+// Which weights: "copy 2, 3 updates ahead".
+std::string weights_text(const Action& action) {
+  if (action.copy == kNewestWeights) return "the newest";
+  if (action.ahead == 0) return concat("copy ", action.copy + 1);
+  return concat("copy ", action.copy + 1, ", ", action.ahead, action.ahead == 1 ? " update" : " updates", " ahead");
+}
+
+std::string remark(const Action& action) {
+  if (action.kind == Action::Kind::kCopyWeights || action.kind == Action::Kind::kTakeWeights)
+    return concat(" (", weights_text(action), ")");
+  if (action.beside) return " (beside what follows)";
+  return action.updates ? " (updated at once)" : "";
+}
+
 }  // namespace
 
 const char* name_of(Action::Kind kind) {
-  const char* const names[] = {"forward", "loss", "backward data", "backward weights", "update", "start", "wait"};
+  const char* const names[] = {"forward", "loss", "backward data", "backward weights", "update",
+                               "start",   "wait", "copy weights",  "take weights"};
   return names[static_cast<size_t>(kind)];
+}
+
+int weight_copies(const std::vector<Action>& actions) {
+  int copies = 0;
+  for (const Action& at : actions) copies = std::max(copies, at.copy + 1);
+  return copies;
 }
 
 std::string subject(const Plan& plan, const Action& action) {
@@ -33,10 +56,7 @@ std::string action_text(const Plan& plan, const std::vector<Action>& actions) {
   for (size_t i = 0; i < actions.size(); ++i) {
     const Action& at = actions[i];
     text += format("{:>4}  {:<17} {:>5}  {}{}\n", i + 1, name_of(at.kind),
-                   at.round == kOwnRows ? "" : concat(at.round + 1), subject(plan, at),
-                   at.beside    ? " (beside what follows)"
-                   : at.updates ? " (updated at once)"
-                                : "");
+                   at.round == kOwnRows ? "" : concat(at.round + 1), subject(plan, at), remark(at));
   }
   return text;
 }

@@ -13,7 +13,19 @@ constexpr int kOwnRows = -1;  // the round of work on the rank's own rows
 
 struct Action {
   // A layer's backward comes in two parts: the gradient of its input, which others wait for, and those of its weights.
-  enum class Kind { kForward, kLoss, kBackwardData, kBackwardWeights, kUpdate, kStart, kWait };
+  // Of weights: a copy of the newest ones, or of what they are predicted to become, is made; a copy takes their place
+  // for what follows, or the newest ones come back, which are there for every update and every copy.
+  enum class Kind {
+    kForward,
+    kLoss,
+    kBackwardData,
+    kBackwardWeights,
+    kUpdate,
+    kStart,
+    kWait,
+    kCopyWeights,
+    kTakeWeights
+  };
   Kind kind;
   Slice layers{};        // of the plan: those that run or are updated
   int round = kOwnRows;  // which dense batch
@@ -23,11 +35,15 @@ struct Action {
   int bucket = 0;  // which part of a transfer that moves buckets
   // The actions behind it need not wait for it: a GPU runs it in a stream of its own, the CPU all the same in turn.
   bool beside = false;
-  bool updates = false;  // kBackwardWeights: the weights are updated as their gradient is computed
+  bool updates = false;       // kBackwardWeights: the weights are updated as their gradient is computed
+  int copy = kNewestWeights;  // kCopyWeights, kTakeWeights: the number of the copy
+  int ahead = 0;              // kCopyWeights: updates that are predicted
 
   bool operator==(const Action&) const = default;
 };
 const char* name_of(Action::Kind kind);  // "forward", "backward data", ...
+
+int weight_copies(const std::vector<Action>& actions);  // the copies of a stage's weights that the list makes
 
 // What an action is about, for people: layers by their names, a transfer by its label and bucket.
 std::string subject(const Plan& plan, const Action& action);

@@ -14,15 +14,20 @@ constexpr double kLeft = 90, kRight = 20, kWidth = 1200, kTop = 44, kPanel = 118
 struct Look {
   const char *name, *color;
 };
-// By kind of action; a start stands for its transfer.
-constexpr std::array<Look, 7> kLooks{{{"forward", "#4c8bf5"},
+// By kind of action; a start stands for its transfer, and weights that are taken take no time.
+constexpr std::array<Look, 8> kLooks{{{"forward", "#4c8bf5"},
                                       {"loss", "#8e63ce"},
                                       {"backward, data", "#e8833a"},
                                       {"backward, weights", "#f2b134"},
                                       {"update", "#3fa66a"},
                                       {"on the wire", "#2aa5a0"},
-                                      {"waiting", "#b9bec7"}}};
-const Look& look_of(const Action& action) { return kLooks[static_cast<size_t>(action.kind)]; }
+                                      {"waiting", "#b9bec7"},
+                                      {"weights copied", "#a3c76d"}}};
+const Look& look_of(const Action& action) { return kLooks.at(static_cast<size_t>(action.kind)); }
+
+bool draws_copies(const DrawnStep& step) {
+  return step.plan.in_stages() && copies_weights(step.plan.request.pipeline.schedule);
+}
 
 std::string escaped(const std::string& text) {
   std::string safe;
@@ -87,7 +92,7 @@ std::vector<TimedAction> boxes(const DrawnStep& step, int place) {
 
 class Drawing {
  public:
-  Drawing(size_t panels, double seconds)
+  Drawing(size_t panels, double seconds, bool copies)
       : seconds_(seconds), height_(kTop + kPanel * static_cast<double>(panels) + 20) {
     svg_ = format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" role=\"img\" "
@@ -96,7 +101,7 @@ class Drawing {
         "@media (prefers-color-scheme: dark){{svg{{background:#17191c}} text{{fill:#ddd}} .box{{fill:#111}} "
         ".line{{stroke:#fff2}} .lane{{fill:#ffffff0f}}}}</style>\n",
         kWidth, height_);
-    legend();
+    legend(copies);
   }
 
   void panel(size_t number, const DrawnStep& step, int place) {
@@ -136,9 +141,10 @@ class Drawing {
 
   double x(double seconds) const { return kLeft + seconds / seconds_ * (kWidth - kLeft - kRight); }
 
-  void legend() {
+  void legend(bool copies) {
     double at = kLeft;
     for (const Look& look : kLooks) {
+      if (&look == &kLooks.back() && !copies) continue;
       svg_ += format("<rect x=\"{:.1f}\" y=\"10\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", at, look.color);
       svg_ += text_at(at + 17, 20, look.name);
       at += 40 + kLetter * static_cast<double>(std::string(look.name).size());
@@ -180,7 +186,8 @@ std::string draw_steps(const std::vector<DrawnStep>& steps) {
     for (const TimedAction& at : step.times) longest = std::max(longest, at.end_s);
   size_t panels = 0;
   for (const DrawnStep& step : steps) panels += static_cast<size_t>(step.plan.places());
-  Drawing drawing(panels, longest > 0 ? longest : 1);
+  const bool copies = std::any_of(steps.begin(), steps.end(), draws_copies);
+  Drawing drawing(panels, longest > 0 ? longest : 1, copies);
   size_t panel = 0;
   for (const DrawnStep& step : steps)
     for (int place = 0; place < step.plan.places(); ++place) drawing.panel(panel++, step, place);

@@ -177,11 +177,19 @@ int64_t MemoryNeed::rows_in(int64_t memory_bytes) const {
   return left <= 0 || step_row_bytes <= 0 ? 0 : static_cast<int64_t>(left / step_row_bytes);
 }
 
+namespace {
+
+int64_t copies_bytes(const Plan& plan, const std::vector<Action>& actions, int place) {
+  return weight_copies(actions) * plan.weight_copy_bytes(place);
+}
+
+}  // namespace
+
 int64_t step_bytes(const Plan& plan, const std::vector<Action>& actions, int rank) {
   const StepRows rows = plan.rows(plan.request.step_rows);
   Holdings holdings(plan, rows, rank);
   for (const Action& action : actions) holdings.add(action);
-  return holdings.bytes() + image_bytes(plan) * rows.of(rank).size();
+  return holdings.bytes() + image_bytes(plan) * rows.of(rank).size() + copies_bytes(plan, actions, plan.place_of(rank));
 }
 
 namespace {
@@ -203,21 +211,22 @@ int64_t most_step_bytes(const Plan& plan, const std::vector<Action>& actions, in
 
 MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int place) {
   MemoryNeed need;
-  // What weights take is not in the list: they are there whatever the order is.
+  const int64_t copies = copies_bytes(plan, actions, place);
+  // But for copies, what weights take is not in the list: they are there whatever the order is.
   need.weight_bytes = plan.weight_bytes_per_rank() + plan.copy16_bytes_per_rank() + plan.gradient_bytes_per_rank() +
-                      velocity_bytes(plan) + received_bytes(plan);
+                      velocity_bytes(plan) + received_bytes(plan) + copies;
   need.piece_bytes = piece_bytes(plan);
   need.step_row_bytes =
-      static_cast<double>(most_step_bytes(plan, actions, place)) / static_cast<double>(plan.request.step_rows);
+      static_cast<double>(most_step_bytes(plan, actions, place) - copies) / static_cast<double>(plan.request.step_rows);
   return need;
 }
 
-// A pipeline's stages hold different things. The weights are those of the stage with the most of them.
+// A pipeline's stages hold different things. The weights are those of the stage with the most of them, but for copies.
 MemoryNeed memory_need(const Plan& plan) {
   MemoryNeed most;
   for (int place = 0; place < plan.places(); ++place) {
     const MemoryNeed need = memory_need(plan, training(plan, plan.request.step_rows, place), place);
-    if (place == 0 || need.step_row_bytes > most.step_row_bytes) most = need;
+    if (place == 0 || need.bytes(plan.request.step_rows) > most.bytes(plan.request.step_rows)) most = need;
   }
   return most;
 }

@@ -84,18 +84,23 @@ void model_parallel(StepOrder& step) {
 // pipeline: a stage's layers run on micro-batches, one a round, in the order that the schedule has for the stage
 // (pipeline.h). What a task needs from the stage before or behind it is asked for one task ahead, so that it travels
 // while the stage computes; its activations, and the gradients of what it got, leave at once. The gradients of all
-// micro-batches add up to the step's.
-// Sources: Huang et al. 2019, "GPipe"; Narayanan et al. 2019, "PipeDream", and 2021 (1F1B with a flush).
+// micro-batches add up to the step's; without a flush each micro-batch updates the stage's weights by itself, and a
+// task may run with others than the newest.
+// Sources: Huang et al. 2019, "GPipe"; Narayanan et al. 2019, "PipeDream", and 2021 (1F1B with a flush); Chen, Yang and
+// Cheng 2018 (SpecTrain).
 void pipeline(StepOrder& step) {
   const std::vector<StageTask> tasks = step.stage_tasks();
   step.bring_for(tasks.front());
   for (size_t i = 0; i < tasks.size(); ++i) {
     if (i + 1 < tasks.size()) step.bring_for(tasks[i + 1]);
+    step.take_weights(tasks[i]);
     step.wait_for(tasks[i]);
     if (tasks[i].forward)
       step.forward_stage(tasks[i].batch);
     else
       step.backward_stage(tasks[i].batch, i + 1 == tasks.size());
+    step.take_newest_weights();
+    if (!tasks[i].forward) step.update_stage(tasks[i].batch);
   }
   step.wait_for_sent();
   step.update_dense();
@@ -107,7 +112,7 @@ std::vector<Action> order_of(const Plan& plan, int64_t step_rows, int place, boo
   StepOrder step(plan, step_rows, place, learns, kind);
   const StrategyFacts& facts = facts_of(plan.request.strategy);
   const bool several = plan.ranks() > 1 && (plan.split() || !facts.splits());
-  (several ? facts.order : data_parallel)(step);
+  (several || plan.in_stages() ? facts.order : data_parallel)(step);
   step.share_result();
   return step.take();
 }

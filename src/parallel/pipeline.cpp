@@ -14,7 +14,10 @@ struct Named {
   PipelineSchedule schedule;
   const char* name;
 };
-constexpr Named kSchedules[] = {{PipelineSchedule::kGPipe, "gpipe"}, {PipelineSchedule::k1F1B, "1f1b"}};
+constexpr Named kSchedules[] = {
+    {PipelineSchedule::kGPipe, "gpipe"},         {PipelineSchedule::k1F1B, "1f1b"},
+    {PipelineSchedule::kVanilla, "vanilla"},     {PipelineSchedule::kPipeDream, "pipedream"},
+    {PipelineSchedule::kSpecTrain, "spectrain"}, {PipelineSchedule::kSpecTrain2, "spectrain2"}};
 
 // Forwards of a stage before its first backward.
 int forwards_ahead(PipelineSchedule schedule, int stages, int place, int micro_batches) {
@@ -58,6 +61,54 @@ std::vector<StageTask> stage_tasks(PipelineSchedule schedule, int stages, int pl
 
 int most_under_way(PipelineSchedule schedule, int stages, int place, int micro_batches) {
   return forwards_ahead(schedule, stages, place, micro_batches);
+}
+
+bool updates_each_micro_batch(PipelineSchedule schedule) {
+  return schedule != PipelineSchedule::kGPipe && schedule != PipelineSchedule::k1F1B;
+}
+
+bool copies_weights(PipelineSchedule schedule) {
+  return updates_each_micro_batch(schedule) && schedule != PipelineSchedule::kVanilla;
+}
+
+int version_gap(int stages, int place, int batch) { return std::min(batch, stages - 1 - place); }
+
+namespace {
+
+// With PipeDream version v, that after v updates, is wanted by the backward of micro-batch v + most; of those before it
+// all but version 0 are done with by then.
+int copy_of_version(int version, int most) { return version % most; }
+
+// The copy of a micro-batch's own, which it has from its forward to its backward: with it at most `most` others have
+// one, and the first micro-batch, which no update comes before, never has.
+int copy_of_batch(int batch, int most) { return (batch - 1) % (most + 1); }
+
+TaskWeights predicted(int copy, int ahead) { return ahead == 0 ? TaskWeights{} : TaskWeights{copy, true, ahead}; }
+
+}  // namespace
+
+TaskWeights weights_of(PipelineSchedule schedule, int stages, int place, int micro_batches, const StageTask& task) {
+  const int gap = version_gap(stages, place, task.batch), most = stages - 1 - place;
+  const int until_first_stage = std::min(place / 2, micro_batches - 1 - task.batch);
+  switch (schedule) {
+    case PipelineSchedule::kPipeDream:
+      if (task.forward || gap == 0) return {};
+      return {copy_of_version(task.batch - gap, most), false, 0};
+    case PipelineSchedule::kSpecTrain:
+      return predicted(0, until_first_stage + (task.forward ? gap : 0));
+    case PipelineSchedule::kSpecTrain2:
+      if (gap == 0) return {};
+      return {copy_of_batch(task.batch, most), task.forward, task.forward ? gap : 0};
+    default:
+      return {};
+  }
+}
+
+int kept_before_update(PipelineSchedule schedule, int stages, int place, int micro_batches, int batch) {
+  const int most = stages - 1 - place;
+  if (schedule != PipelineSchedule::kPipeDream || most == 0) return kNewestWeights;
+  const int next_reader = batch == 0 ? 1 : batch + most;  // of this version, besides the micro-batch itself
+  return next_reader < micro_batches ? copy_of_version(batch, most) : kNewestWeights;
 }
 
 double bubble(int stages, int micro_batches) { return (stages - 1.0) / (micro_batches + stages - 1.0); }

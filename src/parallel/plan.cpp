@@ -162,7 +162,8 @@ int micro_batches_of(const Plan& plan) {
 void place_stages(Plan& plan) {
   plan.boundary = 0;
   plan.front_learns = false;
-  plan.request.dense_update = DenseUpdate::kStep;  // rounds of a pipeline are no batches of their own
+  const bool each = updates_each_micro_batch(plan.request.pipeline.schedule);
+  plan.request.dense_update = each ? DenseUpdate::kRound : DenseUpdate::kStep;
   plan.stages = stages_of(plan);
   plan.micro_batches = micro_batches_of(plan);
   for (size_t place = 0; place < plan.stages.size(); ++place)
@@ -309,7 +310,8 @@ bool Plan::sums_gradients(int64_t layer) const {
 
 bool Plan::updates_at_once(int64_t i) const {
   const bool may = request.on.device == Device::kCpu && !request.keeps_gradients;
-  return may && layer(i).can_update_at_once && !sums_gradients(i);
+  const bool copies = in_stages() && copies_weights(request.pipeline.schedule);  // a copy would be updated
+  return may && layer(i).can_update_at_once && !sums_gradients(i) && !copies;
 }
 
 DType Plan::gradient_type(int64_t layer, size_t param) const {
@@ -345,6 +347,12 @@ bool Plan::counts_rows(int rank) const {
 
 Slice Plan::layers_behind(int place) const {
   return in_stages() ? stages[static_cast<size_t>(place)] : Slice{boundary, std::ssize(layers)};
+}
+
+int Plan::micro_batches_in(int64_t step_rows) const {
+  if (!in_stages() || request.dense_update == DenseUpdate::kStep) return micro_batches;
+  const int64_t needed = (step_rows * micro_batches + request.step_rows - 1) / request.step_rows;
+  return static_cast<int>(std::clamp<int64_t>(needed, 1, micro_batches));
 }
 
 int Plan::tapes(int place) const {
@@ -524,7 +532,9 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
     if (static_cast<int64_t>(i) < plan.boundary && !at.params.empty()) plan.front_learns = true;
     plan.layers.push_back(std::move(at));
   }
-  if (facts_of(request.strategy).in_stages && plan.model_ranks > 1)
+  // Without a flush a single stage is no plain step either: it has several updates.
+  const bool staged = plan.model_ranks > 1 || updates_each_micro_batch(request.pipeline.schedule);
+  if (facts_of(request.strategy).in_stages && staged)
     place_stages(plan);
   else
     place_back(plan, layers);

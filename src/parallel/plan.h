@@ -213,9 +213,11 @@ struct Plan {
   int replicas() const { return ranks() / model_ranks; }
   int ranks_of(Group group) const;
   StepRows rows(int64_t step_rows) const {
-    return {rounds_strategy(), ranks(), step_rows, model_ranks, request.shares, micro_batches};
+    return {rounds_strategy(), ranks(), step_rows, model_ranks, request.shares, micro_batches_in(step_rows)};
   }
   bool in_stages() const { return !stages.empty(); }
+  // Where each micro-batch is a mini-batch of its own a smaller step has fewer of them, not smaller ones.
+  int micro_batches_in(int64_t step_rows) const;
   int places() const { return in_stages() ? model_ranks : 1; }  // of a model group, whose ranks do different things
   int place_of(int rank) const { return rank % model_ranks; }
   // The layers behind the boundary that a rank at this place has, whole or in parts.
@@ -275,13 +277,14 @@ struct Plan {
   // Of this rank in such a step; its model group may have fewer rows than another. A broadcast and a reduce count as
   // their mean, as of bytes_sent().
   Traffic traffic(StepKind kind, int rank) const;
-  int64_t busiest_link(StepKind kind) const;  // the most bytes that go one way through the link of a rank
-  int64_t bytes_per_step() const;             // bytes_in() in the mean of steps; before average_from it is another
-  int64_t busiest_link() const;               // the same
-  int64_t weight_bytes_per_rank() const;      // of the rank with the most
-  int64_t gradient_bytes_per_rank() const;    // the same of the weights' gradients
-  int64_t copy16_bytes_per_rank() const;      // and of their copies in bf16
-  std::string boundary_name() const;          // the layer behind the boundary
+  int64_t busiest_link(StepKind kind) const;   // the most bytes that go one way through the link of a rank
+  int64_t bytes_per_step() const;              // bytes_in() in the mean of steps; before average_from it is another
+  int64_t busiest_link() const;                // the same
+  int64_t weight_bytes_per_rank() const;       // of the rank with the most
+  int64_t gradient_bytes_per_rank() const;     // the same of the weights' gradients
+  int64_t copy16_bytes_per_rank() const;       // and of their copies in bf16
+  int64_t weight_copy_bytes(int place) const;  // of one copy of a stage's weights (Action::Kind::kCopyWeights)
+  std::string boundary_name() const;           // the layer behind the boundary
 
   std::string table() const;  // `owt plan`
 

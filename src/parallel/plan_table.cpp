@@ -71,6 +71,15 @@ int64_t Plan::copy16_bytes_per_rank() const {
   });
 }
 
+int64_t Plan::weight_copy_bytes(int place) const {
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < std::ssize(layers); ++i)
+    for (size_t p = 0; p < layer(i).params.size(); ++p)
+      if (layer(i).is_at(place) && layer(i).roles[p] == ParamRole::kTrained)
+        bytes += layer(i).params[p].elements() * (4 + (has_copy16(i, p) ? 2 : 0));
+  return bytes;
+}
+
 std::string Plan::table() const {
   std::string text = format(
       "{} on {} rank{} under {}, {} rows per step ({} per rank), {} round{}, dense update every {}\n", model, ranks(),
@@ -81,6 +90,11 @@ std::string Plan::table() const {
     text += format("weights{} averaged every {} steps{}; bytes per step are the mean of those\n",
                    split() ? concat(" before ", boundary_name()) : "", request.average_every,
                    synchronizes() ? format(" after {:g} epochs", request.average_from) : "");
+  if (in_stages())
+    text +=
+        format("schedule {}, an update after {} micro-batch{}; a stage is idle for {:.1f} % of the time or more\n",
+               name_of(request.pipeline.schedule), request.dense_update == DenseUpdate::kRound ? "each" : "the last",
+               micro_batches == 1 ? "" : concat(" of ", micro_batches), 100 * bubble(model_ranks, micro_batches));
   text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10}\n", "layer", "type", "output", "layout",
                  "part", "weights MB", "MB on rank", "GFLOP/step");
   for (size_t i = 0; i < layers.size(); ++i) {

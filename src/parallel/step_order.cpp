@@ -146,9 +146,36 @@ void StepOrder::backward_stage(int batch, bool last) {
     add(Action::Kind::kBackwardData, {i, i + 1}, batch);
     if (i == begin_) start(stage_gradient(), batch);
     backward_weights(i, batch);
-    if (last) gradients_done(i);
+    if (every_round() ? completes(batch) : last) gradients_done(i);
   }
   gradients_sent_.push_back(batch);
+}
+
+void StepOrder::copy_weights(int batch, int copy, int ahead) {
+  actions_.push_back(
+      {.kind = Action::Kind::kCopyWeights, .layers = {begin_, end_}, .round = batch, .copy = copy, .ahead = ahead});
+}
+
+void StepOrder::take_weights(const StageTask& task) {
+  if (!learns_) return;
+  const TaskWeights weights = weights_of(plan_.request.pipeline.schedule, plan_.model_ranks, place_, rounds(), task);
+  if (weights.copy == kNewestWeights) return;
+  if (weights.made) copy_weights(task.batch, weights.copy, weights.ahead);
+  add(Action::Kind::kTakeWeights, {begin_, end_}, task.batch);
+  actions_.back().copy = weights.copy;
+  taken_for_ = task.batch;
+}
+
+void StepOrder::take_newest_weights() {
+  if (taken_for_ == kOwnRows) return;
+  add(Action::Kind::kTakeWeights, {begin_, end_}, taken_for_);
+  taken_for_ = kOwnRows;
+}
+
+void StepOrder::update_stage(int batch) {
+  const int copy = kept_before_update(plan_.request.pipeline.schedule, plan_.model_ranks, place_, rounds(), batch);
+  if (copy != kNewestWeights) copy_weights(batch, copy, 0);
+  update_after(batch);
 }
 
 void StepOrder::wait_for_oldest_gradient() {

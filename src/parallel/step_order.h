@@ -46,13 +46,19 @@ class StepOrder {
   void update_dense();           // under DenseUpdate::kStep, if it has not been done beside the backward pass
 
   // A stage of a pipeline and its micro-batches; forward alone in evaluation. What a task takes from the stage before,
-  // or behind, is brought for it. `last`: with this one the gradients of the weights are complete.
+  // or behind, is brought for it. `last`: with this one the gradients of the weights are complete; without a flush they
+  // are with each.
   std::vector<StageTask> stage_tasks() const;
   void bring_for(const StageTask& task) { start(brought_for(task), task.batch); }
   void wait_for(const StageTask& task);
   void forward_stage(int batch);
   void backward_stage(int batch, bool last);
   void wait_for_sent();
+  // Under schedules without a flush: which weights a task runs with, where they are not the newest, and those again
+  // behind it; and the update by a micro-batch, before which a version of the weights may have to be kept.
+  void take_weights(const StageTask& task);
+  void take_newest_weights();
+  void update_stage(int batch);
 
   void loss(int round);
   void share_result() { exchange(plan_.of_step.result); }
@@ -72,6 +78,7 @@ class StepOrder {
   TransferId stage_gradient() const { return layer(begin_).transfers.input_gradient; }
   void wait_for_output(int batch);
   void wait_for_oldest_gradient();
+  void copy_weights(int batch, int copy, int ahead);
   bool is_here(const Bucket& bucket) const { return bucket.layers.back() >= begin_ && bucket.layers.back() < end_; }
 
   void backward_weights(int64_t i, int round);
@@ -98,6 +105,7 @@ class StepOrder {
   // Micro-batches whose activations, and whose input's gradients, have left and were not waited for.
   std::set<int> outputs_sent_;
   std::deque<int> gradients_sent_;
+  int taken_for_ = kOwnRows;  // the micro-batch for which a copy has taken the weights' place
   std::vector<Action> actions_;
 };
 

@@ -82,7 +82,8 @@ class Prices {
     double seconds = 0;
     for (int64_t i = action.layers.begin; i < action.layers.end; ++i)
       seconds += of_layer(action, load.rows, static_cast<size_t>(i));
-    return seconds * (action.kind == Action::Kind::kUpdate ? loads_.most_slowness : load.slowness);
+    const bool of_weights = action.kind == Action::Kind::kUpdate || action.kind == Action::Kind::kCopyWeights;
+    return seconds * (of_weights ? loads_.most_slowness : load.slowness);
   }
 
  private:
@@ -99,10 +100,16 @@ class Prices {
         return model_.backward(i, rows, at.share()) * data_share(at);
       case Action::Kind::kBackwardWeights:
         return model_.backward(i, rows, at.share()) * (1 - data_share(at));
+      case Action::Kind::kCopyWeights:
+        return model_.update(i, at.share()) * copied(action);
       default:
         return model_.update(i, at.share()) * updated(action);
     }
   }
+
+  // Memory bounds both. An update reads weights, velocities and gradients and writes the first two, a copy reads and
+  // writes weights, and a prediction reads velocities besides.
+  static double copied(const Action& action) { return action.ahead > 0 ? 3.0 / 5 : 2.0 / 5; }
 
   // Running averages may have a bucket of their own; the layer's update is counted for the other one.
   double updated(const Action& action) const {
@@ -178,7 +185,10 @@ class Clock {
         wait(action, arrival(action));
         return true;
       case Action::Kind::kUpdate:
+      case Action::Kind::kCopyWeights:
         spend(action, prices.compute(action), updated_);
+        return true;
+      case Action::Kind::kTakeWeights:
         return true;
       default:
         spend(action, prices.compute(action), computed_);

@@ -21,7 +21,7 @@ class TransferList {
 
   void list() {
     const std::vector<StepRows::RoundSize> rounds = rows_.round_sizes(first_);
-    if (plan_.split() && plan_.front_layout() == Layout::kBatch)
+    if (plan_.split() && !plan_.in_stages() && plan_.front_layout() == Layout::kBatch)
       add(plan_.of_step.labels, "labels", Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated,
           most_rows_ * plan_.model_ranks * 4);
     for (const StepRows::RoundSize& round : rounds) add_round(round);

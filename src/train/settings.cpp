@@ -260,9 +260,9 @@ Plan Settings::plan_to_run(bool whole_logits) const {
 double Settings::front_rate_scale(const Plan& plan) const { return growth(parallel.scale_lr, plan.ranks()); }
 
 double Settings::back_rate_scale(const Plan& plan) const {
-  const double rounds =
-      parallel.dense_update == DenseUpdate::kRound ? static_cast<double>(plan.rows(1).rounds(0).size()) : 1.0;
-  return growth(parallel.scale_lr, plan.ranks() / rounds);
+  const bool every_round = plan.request.dense_update == DenseUpdate::kRound;
+  const auto rounds = every_round ? std::ssize(plan.rows(plan.request.step_rows).rounds(0)) : 1;
+  return growth(parallel.scale_lr, plan.ranks() / static_cast<double>(rounds));
 }
 
 Settings settings_from(Config recipe, const std::string& name) {
@@ -279,6 +279,12 @@ Settings settings_from(Config recipe, const std::string& name) {
   settings.schedule = ScheduleSettings::from(schedule);
   settings.parallel = read_parallel(recipe.table("parallel"));
   settings.parallel.pipeline = read_pipeline(recipe.table("pipeline"));
+  const PipelineSchedule order = settings.parallel.pipeline.schedule;
+  if (settings.parallel.automatic && updates_each_micro_batch(order))
+    recipe.table("pipeline")
+        .error("schedule", concat("strategy 'auto' and schedule = \"", name_of(order),
+                                  "\" do not go together: with an update for every micro-batch the strategies train "
+                                  "differently; name one"));
   settings.run = read_run(recipe.table("run"));
   recipe.finish("a recipe");
   return settings;

@@ -40,6 +40,10 @@ void Step::run(const Action& action, Running& now) {
     case Action::Kind::kStart:
     case Action::Kind::kWait:
       return transfer(action, now);
+    case Action::Kind::kCopyWeights:
+      return copy_weights(action);
+    case Action::Kind::kTakeWeights:
+      return copies_->take(action.copy);
   }
 }
 
@@ -125,6 +129,11 @@ void Step::update(const Action& action, Running& now) {
   }
   if (rows_behind(action, now) == 0) return leave(action.layers);
   update(action.layers, rate_of(action), gradient_scale(action, now), stream);
+}
+
+void Step::copy_weights(const Action& action) {
+  const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
+  copies_->make(action.copy, action.ahead, stream_);
 }
 
 void Step::transfer(const Action& action, Running& now) {

@@ -27,6 +27,7 @@
 #include "src/parallel/weight_sync.h"
 #include "src/train/sgd.h"
 #include "src/train/step_recorder.h"
+#include "src/train/weight_copies.h"
 
 namespace owt {
 
@@ -160,12 +161,15 @@ class Step {
   int64_t rows_behind(const Action& action, const Running& now) const;
   double gradient_scale(const Action& action, const Running& now) const;
   void update(const Action& action, Running& now);
+  void copy_weights(const Action& action);
   void transfer(const Action& action, Running& now);
   std::vector<Move> moves();
   void add_moves_of_gradients(std::vector<Move>& moves);
   void add_moves_of_rounds(std::vector<Move>& moves);
   void add_moves_of_stages(std::vector<Move>& moves);
 
+  bool wants_copies(Mode mode) const;
+  void make_copies();
   Bound& bound(int64_t step_rows);
   Dense& dense(int64_t rows, int tape);
   Dense& dense_of(int round, const Running& now);
@@ -205,6 +209,7 @@ class Step {
   int place_;                                            // of this rank in its model group
   std::unique_ptr<WeightSync> front_sync_, dense_sync_;  // of the layers before and behind the boundary
   std::optional<WeightAverage> average_;                 // of those before it, under local SGD
+  std::optional<WeightCopies> copies_;                   // of a stage that runs with others than the newest weights
   int64_t own_rows_ = 0, all_rows_ = 0;                  // of local steps since the last average: here, on all ranks
   Stream beside_;                                        // of actions that others need not wait for
   std::vector<Move> moves_;                              // by transfer of the plan

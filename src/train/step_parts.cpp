@@ -152,12 +152,23 @@ const Tensor& Step::logits(int round, Running& now) {
   return plan_.split() ? dense_of(round, now).tape.output() : now.bound.front.output();
 }
 
+bool Step::wants_copies(Mode mode) const {
+  return mode == Mode::kTrain && !copies_ && plan_.in_stages() && copies_weights(plan_.request.pipeline.schedule);
+}
+
+// As many as a full step has; a smaller one has fewer mini-batches.
+void Step::make_copies() {
+  std::vector<Param*> trained = model_.params();
+  std::erase_if(trained, [](const Param* param) { return param->role != ParamRole::kTrained; });
+  copies_.emplace(trained, weight_copies(training(plan_, plan_.request.step_rows, place_)), sgd_);
+}
+
 // Choosing algorithms uses memory that running steps use too. And ranks take turns in it, and freeing memory may wait
 // for a GPU, which must not have to wait for a collective of a rank whose turn has not come.
 void Step::prepare(int64_t step_rows, Mode mode) {
-  const bool learns = mode == Mode::kTrain && plan_.front_learns;
+  const bool learns = mode == Mode::kTrain && plan_.front_learns, copies = wants_copies(mode);
   const auto made = bound_.find(step_rows);
-  if (made != bound_.end() && (made->second.learns || !learns)) return;
+  if (made != bound_.end() && (made->second.learns || !learns) && !copies) return;
   on_all_hosts(comm_, [&] { stream_.synchronize(); });
   try {
     on_all_hosts(comm_, [&] {
@@ -167,6 +178,7 @@ void Step::prepare(int64_t step_rows, Mode mode) {
             for (size_t round = 0; round < b.dense_rows.size(); ++round)
               dense(static_cast<int64_t>(b.dense_rows[round].host.size()),
                     static_cast<int>(round) % plan_.tapes(place_));
+            if (copies) make_copies();
             if (learns && !b.learns) b.front.prepare_backward(false);
             b.learns = b.learns || learns;
           },

@@ -116,6 +116,9 @@ void Trainer::log_start() const {
     log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
              worker_.step.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");
   log_device(s);
+  if (plan.in_stages() && plan.request.dense_update == DenseUpdate::kRound)
+    log_info("schedule {}: {} mini-batches a step, each of which updates the weights",
+             name_of(plan.request.pipeline.schedule), plan.micro_batches);
   if (plan.averages())
     log_info("each worker learns by itself{}; weights and velocities{} are averaged every {} steps",
              plan.synchronizes() ? format(" from epoch {:g} on", plan.request.average_from + 1) : "",

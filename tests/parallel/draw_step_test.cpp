@@ -19,12 +19,14 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-DrawnStep drawn(Strategy strategy) {
+DrawnStep drawn(Strategy strategy, const PipelineRequest& pipeline = {}) {
   Network network;
   network.ranks_per_host = 2;
   network.local = {0, 96};
-  DrawnStep step{
-      make_plan(tiny_model(), {.ranks = 2, .strategy = strategy, .step_rows = 8, .bucket_bytes = 1}), {}, {}};
+  DrawnStep step{make_plan(tiny_model(),
+                           {.ranks = 2, .strategy = strategy, .step_rows = 8, .bucket_bytes = 1, .pipeline = pipeline}),
+                 {},
+                 {}};
   const FixedCompute compute({{1, 2, 0.5}, {0, 0, 0}, {3, 4, 1}}, 0.25);
   step.prediction = price_step(step.plan, network, compute, &step.times);
   return step;
@@ -38,6 +40,13 @@ TEST(DrawStep, HasABoxForEverythingThatTakesTime) {
                          HasSubstr("waiting: "), HasSubstr("update: ")));
   EXPECT_EQ(count(svg, "<svg "), 1u);
   EXPECT_EQ(count(svg, "<rect "), count(svg, "</title></rect>") + 7 + 4);  // the legend, and two lanes a step
+}
+
+TEST(DrawStep, HasCopiesOfWeightsWhereThereAreSome) {
+  const PipelineRequest spectrain{.schedule = PipelineSchedule::kSpecTrain2, .micro_batches = 4};
+  EXPECT_THAT(draw_steps({drawn(Strategy::kPipeline, spectrain)}),
+              AllOf(HasSubstr(">weights copied</text>"), HasSubstr("<title>weights copied: conv to relu, round 2, ")));
+  EXPECT_THAT(draw_steps({drawn(Strategy::kPipeline)}), Not(HasSubstr("weights copied")));
 }
 
 // The times of a step's actions are where they are drawn, on one scale.

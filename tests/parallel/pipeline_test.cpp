@@ -34,19 +34,22 @@ TEST(StageTasks, Of1F1BAlternateOnceThePipelineIsFull) {
 }
 
 // The stages as machines that take one unit of time for each task and may begin it when the neighbour is done.
+using Done = std::map<std::tuple<int, bool, int>, int>;  // when a task, (stage, forward, micro-batch), ended
+
 struct Timeline {
   int end = 0;                 // units until all are done
   std::vector<int> idle;       // of each stage, until then
   std::vector<int> under_way;  // micro-batches at most
+  Done done{};
 };
 
 Timeline run(PipelineSchedule schedule, int stages, int micro_batches) {
   std::vector<std::vector<StageTask>> tasks;
   for (int place = 0; place < stages; ++place) tasks.push_back(stage_tasks(schedule, stages, place, micro_batches));
   std::vector<size_t> next(static_cast<size_t>(stages), 0);
-  std::map<std::tuple<int, bool, int>, int> done;  // when the task of a stage ended
   Timeline result{0, std::vector<int>(static_cast<size_t>(stages), 0),
                   std::vector<int>(static_cast<size_t>(stages), 0)};
+  Done& done = result.done;
   std::vector<int> open(static_cast<size_t>(stages), 0);
   const auto is_there = [&](int place, const StageTask& task, int now) {
     const int from = place + (task.forward ? -1 : 1);
@@ -74,9 +77,10 @@ Timeline run(PipelineSchedule schedule, int stages, int micro_batches) {
 }
 
 TEST(StageTasks, EndAfterTheTimeThatTheBubbleSaysAndKeepAsManyActivations) {
-  for (const PipelineSchedule schedule : {PipelineSchedule::kGPipe, PipelineSchedule::k1F1B})
+  for (const std::string& name : pipeline_schedule_names())
     for (int stages = 1; stages <= 5; ++stages)
       for (int micro_batches = 1; micro_batches <= 9; ++micro_batches) {
+        const PipelineSchedule schedule = pipeline_schedule_from(name);
         const Timeline at = run(schedule, stages, micro_batches);
         EXPECT_EQ(at.end, 2 * (micro_batches + stages - 1)) << name_of(schedule);
         for (int place = 0; place < stages; ++place) {
@@ -85,6 +89,98 @@ TEST(StageTasks, EndAfterTheTimeThatTheBubbleSaysAndKeepAsManyActivations) {
           EXPECT_EQ(at.under_way[p], most_under_way(schedule, stages, place, micro_batches));
         }
       }
+}
+
+constexpr PipelineSchedule kWithoutFlush[] = {PipelineSchedule::kVanilla, PipelineSchedule::kPipeDream,
+                                              PipelineSchedule::kSpecTrain, PipelineSchedule::kSpecTrain2};
+
+// Weights as what they have learnt from: so many micro-batches, and what so many more are predicted to do.
+struct Version {
+  int updates = 0, ahead = 0;
+  bool operator==(const Version&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const Version& at) { return out << at.updates << "+" << at.ahead; }
+
+// The weights that each task of a stage runs with, as the stage goes through its tasks.
+std::map<std::pair<bool, int>, Version> versions(PipelineSchedule schedule, int stages, int place, int micro_batches) {
+  std::map<std::pair<bool, int>, Version> all;
+  std::map<int, Version> copies;
+  int updates = 0;
+  for (const StageTask& task : stage_tasks(schedule, stages, place, micro_batches)) {
+    const TaskWeights weights = weights_of(schedule, stages, place, micro_batches, task);
+    if (weights.made) copies[weights.copy] = {updates, weights.ahead};
+    all[{task.forward, task.batch}] = weights.copy == kNewestWeights ? Version{updates, 0} : copies.at(weights.copy);
+    if (task.forward) continue;
+    const int kept = kept_before_update(schedule, stages, place, micro_batches, task.batch);
+    if (kept != kNewestWeights) copies[kept] = {updates, 0};
+    ++updates;
+  }
+  EXPECT_EQ(updates, micro_batches);
+  return all;
+}
+
+// With N stages and k from 0 (SpecTrain): forward s = floor(k/2) + N - k - 1, backward s = floor(k/2); the later
+// variant forward s = N - k - 1, and backward with the same weights.
+TEST(WeightsOfTasks, AreThoseOfThePapersWhereThePipelineIsFull) {
+  constexpr int kMicroBatches = 16;
+  for (int stages = 1; stages <= 6; ++stages)
+    for (int k = 0; k < stages; ++k) {
+      const int gap = stages - k - 1;
+      std::map<PipelineSchedule, std::map<std::pair<bool, int>, Version>> of;
+      for (const PipelineSchedule schedule : kWithoutFlush) of[schedule] = versions(schedule, stages, k, kMicroBatches);
+      for (int b = gap; b < kMicroBatches - k / 2; ++b) {
+        SCOPED_TRACE(testing::Message() << "stage " << k << " of " << stages << ", micro-batch " << b);
+        const auto at = [&](PipelineSchedule schedule, bool forward) { return of.at(schedule).at({forward, b}); };
+        EXPECT_EQ(version_gap(stages, k, b), gap);
+        EXPECT_EQ(at(PipelineSchedule::kVanilla, true), (Version{b - gap, 0}));
+        EXPECT_EQ(at(PipelineSchedule::kVanilla, false), (Version{b, 0}));
+        EXPECT_EQ(at(PipelineSchedule::kPipeDream, true), (Version{b - gap, 0}));
+        EXPECT_EQ(at(PipelineSchedule::kPipeDream, false), (Version{b - gap, 0}));
+        EXPECT_EQ(at(PipelineSchedule::kSpecTrain, true), (Version{b - gap, k / 2 + stages - k - 1}));
+        EXPECT_EQ(at(PipelineSchedule::kSpecTrain, false), (Version{b, k / 2}));
+        EXPECT_EQ(at(PipelineSchedule::kSpecTrain2, true), (Version{b - gap, stages - k - 1}));
+        EXPECT_EQ(at(PipelineSchedule::kSpecTrain2, false), (Version{b - gap, stages - k - 1}));
+      }
+    }
+}
+
+// Also where the pipeline fills up and runs empty: every prediction is for an update that does come, and of as many.
+TEST(WeightsOfTasks, ArePredictedForTheUpdatesThatCome) {
+  for (int stages = 1; stages <= 6; ++stages)
+    for (int micro_batches = 1; micro_batches <= 9; ++micro_batches) {
+      const Done done = run(PipelineSchedule::kSpecTrain, stages, micro_batches).done;
+      for (int k = 0; k < stages; ++k) {
+        const auto v1 = versions(PipelineSchedule::kSpecTrain, stages, k, micro_batches);
+        const auto v2 = versions(PipelineSchedule::kSpecTrain2, stages, k, micro_batches);
+        const auto stash = versions(PipelineSchedule::kPipeDream, stages, k, micro_batches);
+        for (int b = 0; b < micro_batches; ++b) {
+          SCOPED_TRACE(testing::Message()
+                       << "stage " << k << " of " << stages << ", micro-batch " << b << " of " << micro_batches);
+          const auto target = [b](const auto& of, bool forward) {
+            const Version& at = of.at({forward, b});
+            return at.updates + at.ahead;
+          };
+          int until_stage_0 = b;  // updates of this stage before the first one's by this micro-batch is over
+          while (until_stage_0 + 1 < micro_batches && done.at({k, false, until_stage_0 + 1}) <= done.at({0, false, b}))
+            ++until_stage_0;
+          EXPECT_EQ(target(v1, true), until_stage_0);
+          EXPECT_EQ(target(v1, false), until_stage_0);
+          EXPECT_EQ(v1.at({false, b}).updates, b);
+          EXPECT_EQ(target(v2, true), b);
+          EXPECT_EQ(v2.at({false, b}), v2.at({true, b}));
+          EXPECT_EQ(stash.at({false, b}), stash.at({true, b}));
+          EXPECT_EQ(stash.at({true, b}).updates, b - version_gap(stages, k, b));
+        }
+      }
+    }
+}
+
+TEST(WeightsOfTasks, AreTheNewestWithoutLookingAheadUnderOneStageOrOneMicroBatch) {
+  for (const PipelineSchedule schedule : kWithoutFlush)
+    for (const auto& [stages, micro_batches] : {std::pair{1, 5}, {4, 1}})
+      for (int place = 0; place < stages; ++place)
+        for (const StageTask& task : stage_tasks(schedule, stages, place, micro_batches))
+          EXPECT_EQ(weights_of(schedule, stages, place, micro_batches, task), TaskWeights{});
 }
 
 TEST(Schedules, AreFoundByTheirNames) {

@@ -270,5 +270,27 @@ TEST(StepPrice, WhatBelongsToNoLayerIsComputedOnce) {
   }
 }
 
+// A stage's copies of weights take 2/5 of an update's time, predictions 3/5. The first of two stages has the conv,
+// whose update takes 0.5; the last stage runs with the newest weights.
+TEST(StepPrice, CopiesOfWeightsAreMemoryTraffic) {
+  const auto copying = [](const char* schedule) {
+    PlanRequest request{.ranks = 2, .strategy = Strategy::kPipeline, .step_rows = 8};
+    request.pipeline = {.schedule = pipeline_schedule_from(schedule), .micro_batches = 4};
+    std::vector<TimedAction> times;
+    price_step(make_plan(tiny_model(), request), two_ranks(), compute(), &times);
+    double seconds = 0, updates = 0;
+    for (const TimedAction& at : times) {
+      if (at.action.kind == Action::Kind::kCopyWeights) seconds += at.end_s - at.begin_s;
+      if (at.action.kind == Action::Kind::kUpdate) updates += at.end_s - at.begin_s;
+    }
+    EXPECT_NEAR(updates, 4 * 1.5, 1e-12) << schedule;  // one for every micro-batch
+    return seconds;
+  };
+  EXPECT_EQ(copying("vanilla"), 0);
+  EXPECT_NEAR(copying("pipedream"), 3 * 0.2, 1e-12);
+  EXPECT_NEAR(copying("spectrain"), 3 * 0.3, 1e-12);
+  EXPECT_NEAR(copying("spectrain2"), 3 * 0.3, 1e-12);
+}
+
 }  // namespace
 }  // namespace owt

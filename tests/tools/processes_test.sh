@@ -122,6 +122,17 @@ for strategy in dp owt-c; do
   [ "$sent" = "$planned" ] || wrong "local steps of $strategy: three processes sent $sent bytes each, planned $planned"
 done
 
+# Pipelines without a flush learn among processes what they learn among threads, to the last bit.
+for schedule in pipedream spectrain; do
+  stages=(--parallel pipeline --set pipeline.schedule=$schedule --set pipeline.micro_batches=6)
+  "$owt" train "$work/small.toml" --workers 3 --threads 3 "${stages[@]}" --out "$work/$schedule" >/dev/null 2>&1
+  processes 3 train "$work/small.toml" "${stages[@]}" --out "$work/$schedule-3" >/dev/null 2>"$work/error.txt" ||
+    wrong "$schedule on 3 processes: $(tail -n 3 "$work/error.txt")"
+  cmp -s "$work/$schedule"/checkpoints/step-*6/weights.safetensors \
+    "$work/$schedule-3"/checkpoints/step-*6/weights.safetensors ||
+    wrong "$schedule: processes learn something else than threads"
+done
+
 # Grids, and another number of processes from a checkpoint.
 processes 4 train "$work/small.toml" --parallel owt-c --set parallel.model_ranks=2 --steps 3 --out "$work/grid" \
   >/dev/null 2>"$work/grid.err" || wrong "a grid of 2 x 2: $(tail -n 3 "$work/grid.err")"

@@ -118,7 +118,7 @@ TEST(StepMemory, OfUnevenPartsIsNoMoreThanTheListSays) {
 
 // Stages hold different things, and only what passes between them is on both.
 TEST(StepMemory, OfAPipelineIsWhatTheListsOfItsStagesSay) {
-  for (const char* schedule : {"gpipe", "1f1b"})
+  for (const std::string& schedule : pipeline_schedule_names())
     for (const int ranks : {2, 3, 4})
       for (const int micro_batches : {1, 3, 8}) {
         PlanRequest request{.ranks = ranks, .strategy = Strategy::kPipeline, .step_rows = 48};
@@ -134,6 +134,27 @@ TEST(StepMemory, OfAPipelineIsWhatTheListsOfItsStagesSay) {
           EXPECT_EQ(taken(model, plan, mode).batches, said);
         }
       }
+}
+
+// Stage k of S has up to S - 1 - k older versions of its weights besides the newest, or predictions for each of the
+// S - k micro-batches that are under way, or one that it makes anew for every task.
+TEST(StepMemory, OfAPipelineCountsTheCopiesOfWeights) {
+  const Model model = model_of("[12, 4, 4]", 12, kFewClasses);
+  const auto copies = [&](const char* schedule, int micro_batches) {
+    PlanRequest request{.ranks = 4, .strategy = Strategy::kPipeline, .step_rows = 48};
+    request.pipeline = {.schedule = pipeline_schedule_from(schedule), .micro_batches = micro_batches};
+    const Plan plan = make_plan(model, request);
+    std::vector<int> all;
+    for (int place = 0; place < 4; ++place) all.push_back(weight_copies(training(plan, 48, place)));
+    return all;
+  };
+  EXPECT_EQ(copies("1f1b", 8), (std::vector<int>{0, 0, 0, 0}));
+  EXPECT_EQ(copies("vanilla", 8), (std::vector<int>{0, 0, 0, 0}));
+  EXPECT_EQ(copies("pipedream", 8), (std::vector<int>{3, 2, 1, 0}));
+  EXPECT_EQ(copies("pipedream", 3), (std::vector<int>{1, 1, 1, 0}));
+  EXPECT_EQ(copies("spectrain", 8), (std::vector<int>{1, 1, 1, 1}));
+  EXPECT_EQ(copies("spectrain2", 8), (std::vector<int>{4, 3, 2, 0}));
+  EXPECT_EQ(copies("spectrain2", 3), (std::vector<int>{2, 2, 2, 0}));
 }
 
 // Every rank has what the list says for its own rows.

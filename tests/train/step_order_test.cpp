@@ -65,6 +65,7 @@ Phase phase_of(Action::Kind kind) {
     case Action::Kind::kLoss:
       return Phase::kLoss;
     case Action::Kind::kUpdate:
+    case Action::Kind::kCopyWeights:
       return Phase::kUpdate;
     case Action::Kind::kStart:
     case Action::Kind::kWait:
@@ -76,16 +77,18 @@ Phase phase_of(Action::Kind kind) {
 
 std::string scope_name(const Plan& plan, const Action& action) {
   if (action.kind == Action::Kind::kLoss) return "loss";
-  if (action.kind == Action::Kind::kUpdate) return "update";
+  if (phase_of(action.kind) == Phase::kUpdate) return "update";
   if (action.transfer != kNoTransfer) return plan.transfer(action.transfer).name;
   return plan.layer(action.layers.begin).name;
 }
 
 // Layers without parameters have nothing to do when they are asked for their weights' gradients, and updating them is
-// nothing.
+// nothing. Taking other weights takes no time.
 bool leaves_a_scope(const Plan& plan, const Action& action, const std::set<std::string>& others) {
   if (action.kind == Action::Kind::kStart || action.kind == Action::Kind::kWait || action.kind == Action::Kind::kLoss)
     return true;
+  if (action.kind == Action::Kind::kCopyWeights || action.kind == Action::Kind::kTakeWeights)
+    return action.kind == Action::Kind::kCopyWeights;
   bool learns = false;
   for (int64_t i = action.layers.begin; i < action.layers.end; ++i) learns = learns || !plan.layer(i).params.empty();
   if (action.kind == Action::Kind::kUpdate) return learns;
@@ -117,6 +120,7 @@ struct Case {
   StepKind kind = StepKind::kSynchronous;
   double average_from = 0;
   DenseSplit split = DenseSplit::kOfStrategy;
+  PipelineRequest pipeline = {};
 };
 
 class StepOrder : public DeviceTest {
@@ -135,7 +139,8 @@ class StepOrder : public DeviceTest {
                                         .average_every = c.kind == StepKind::kSynchronous ? 1 : 4,
                                         .average_from = c.average_from,
                                         .split = c.split,
-                                        .beside_from = 1});
+                                        .beside_from = 1,
+                                        .pipeline = c.pipeline});
     const std::string what = concat(name_of(c.strategy), ", ", c.ranks, " ranks, groups of ", c.model_ranks);
     run_ranks(
         c.ranks, 1,
@@ -191,6 +196,15 @@ TEST_P(StepOrder, IsTheListWhereWeightsAreAveraged) {
     for (const StepKind kind : {StepKind::kLocal, StepKind::kAveraging})
       for (const double from : {0.0, 1.0})
         expect_the_list({kFewClasses, strategy, 3, 0, DenseUpdate::kStep, false, kind, from}, Mode::kTrain);
+}
+
+TEST_P(StepOrder, IsTheListOfAPipelineWithoutAFlush) {
+  for (const char* schedule : {"vanilla", "pipedream", "spectrain", "spectrain2"})
+    for (const int model_ranks : {4, 2}) {
+      Case c{kFewClasses, Strategy::kPipeline, 4, model_ranks, DenseUpdate::kStep, false};
+      c.pipeline = {.schedule = pipeline_schedule_from(schedule), .micro_batches = 4};
+      expect_the_list(c, Mode::kTrain);
+    }
 }
 
 TEST_P(StepOrder, IsTheListWhereDenseLayersAreSplitByInputs) {

@@ -1,0 +1,121 @@
+#!/usr/bin/python3
+"""What the schedules of a pipeline learn: accuracy and loss on CIFAR-10 after equally many updates.
+
+    usage: pipeline_accuracy.py --owt PROGRAM --data DIR [--out DIR] [--config FILE] [--stages S] [--epochs E]
+                                [--seeds N,N,...] [--schedules NAME,NAME,...] [--rows R] [--in-flight M]
+                                [--rate SCHEDULE=RATE,...]
+
+Every update is by a mini-batch of R rows: under 1f1b a step is one of them, in a single micro-batch, so that batch norm
+sees the same rows under all schedules; under the others it is M, with an update each. Stages are threads of one process.
+Runs that are in --out already are not repeated. Prints tables as Markdown.
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+
+from commands import end_with_commands, run
+
+SCHEDULES = "1f1b,vanilla,pipedream,spectrain,spectrain2"
+SECONDS = 3600  # that a run may take
+
+
+def command(options, schedule, seed, folder):
+    flush = schedule == "1f1b"
+    updates = 1 if flush else options.in_flight
+    keys = {"pipeline.schedule": schedule, "pipeline.micro_batches": updates, "data.batch": updates * options.rows,
+            "schedule.epochs": options.epochs, "run.seed": seed, "run.checkpoint_every_epochs": 0,
+            "run.equality_every": 0, "run.log_every": 1}
+    if schedule in options.rates:
+        keys["optimizer.learning_rate"] = options.rates[schedule]
+    words = [options.owt, "train", options.config, "--data", options.data, "--out", folder, "--workers",
+             str(options.stages), "--parallel", "pipeline", "--threads", "1"]
+    for key, value in keys.items():
+        words += ["--set", f"{key}={value}"]
+    return words
+
+
+def lines_of(folder, kind):
+    with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as file:
+        return [line for line in map(json.loads, file) if line["kind"] == kind]
+
+
+def is_done(folder, epochs):
+    path = os.path.join(folder, "metrics.jsonl")
+    return os.path.exists(path) and len(lines_of(folder, "eval")) == epochs
+
+
+def train(options, schedule, seed):
+    """The evaluations of a run, epoch by epoch."""
+    folder = os.path.join(options.out, f"{schedule}-{seed}")
+    if not is_done(folder, options.epochs):
+        log = folder + ".log"
+        status = run(command(options, schedule, seed, folder), SECONDS, log)
+        if status != 0:
+            sys.exit(f"{schedule}, seed {seed}: exit status {status}, see {log}")
+    return lines_of(folder, "eval")
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def accuracy_row(schedule, runs):
+    last = [evaluations[-1]["top1"] for evaluations in runs]
+    spread = statistics.stdev(last) if len(last) > 1 else 0
+    return [schedule, *(f"{100 * top1:.2f} %" for top1 in last), f"{100 * mean(last):.2f} +- {100 * spread:.2f}",
+            f"{mean([evaluations[-1]['loss'] for evaluations in runs]):.4f}"]
+
+
+def table(head, rows):
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
+
+
+def numbers(text):
+    return [int(each) for each in text.split(",")]
+
+
+def rates(text):
+    return {name: float(rate) for name, rate in (each.split("=") for each in text.split(",") if each)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description="What the schedules of a pipeline learn on CIFAR-10.")
+    parser.add_argument("--owt", required=True, metavar="PROGRAM")
+    parser.add_argument("--data", required=True, metavar="DIR", help="of CIFAR-10")
+    parser.add_argument("--out", default="pipeline_accuracy", metavar="DIR", help="of the runs")
+    parser.add_argument("--config", default="cifar10_vgg", metavar="FILE")
+    parser.add_argument("--stages", type=int, default=4, metavar="S")
+    parser.add_argument("--epochs", type=int, default=8, metavar="E")
+    parser.add_argument("--seeds", type=numbers, default=[1, 2, 3], metavar="N,N,...")
+    parser.add_argument("--schedules", type=lambda text: text.split(","), default=SCHEDULES.split(","),
+                        metavar="NAME,NAME,...")
+    parser.add_argument("--rows", type=int, default=125, metavar="R", help="of a mini-batch")
+    parser.add_argument("--in-flight", type=int, default=40, metavar="M", help="mini-batches of a step without a flush")
+    parser.add_argument("--rate", type=rates, default={}, dest="rates", metavar="SCHEDULE=RATE,...",
+                        help="learning rates other than the recipe's")
+    options = parser.parse_args()
+
+    end_with_commands()
+    os.makedirs(options.out, exist_ok=True)
+    runs = {schedule: [] for schedule in options.schedules}
+    for seed in options.seeds:
+        for schedule in options.schedules:
+            runs[schedule].append(train(options, schedule, seed))
+            print(f"{schedule}, seed {seed}: {100 * runs[schedule][-1][-1]['top1']:.2f} %", file=sys.stderr)
+
+    seeds = [f"seed {seed}" for seed in options.seeds]
+    print(table(["schedule", *seeds, "top-1, mean +- deviation", "test loss"],
+                [accuracy_row(schedule, runs[schedule]) for schedule in options.schedules]))
+    updates = runs[options.schedules[0]][0][-1]["step"] // options.epochs
+    if options.schedules[0] != "1f1b":
+        updates *= options.in_flight
+    print("\nTest loss after so many updates, mean of the seeds:\n")
+    print(table(["schedule", *(str(updates * (epoch + 1)) for epoch in range(options.epochs))],
+                [[schedule, *(f"{mean([each[epoch]['loss'] for each in runs[schedule]]):.3f}"
+                              for epoch in range(options.epochs))] for schedule in options.schedules]))
+
+
+if __name__ == "__main__":
+    main()
