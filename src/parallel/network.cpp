@@ -111,6 +111,8 @@ Span Network::across(int count) const {
 }
 
 double Network::star_seconds(double bytes, const Span& span) const {
+  if (const auto gather = measured.find(Collective::kAllGather); gather != measured.end() && !gather->second.empty())
+    return seconds(Collective::kAllGather, bytes * span.ranks(), span);
   const int far = span.ranks() - span.local;
   const double near_s = (span.local - 1) * seconds(Collective::kSend, bytes, {2, 1, 1});
   const double far_s = far > 0 ? far * seconds(Collective::kSend, bytes, {1, 2, span.sharing}) : 0;

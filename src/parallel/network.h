@@ -88,7 +88,9 @@ struct Network {
 
   // bytes: of the whole tensor, as of bytes_sent(). 0 for a group of one. The group of a message is two ranks; of more
   // it is a star, with a tensor of so many bytes for each of the others. Where only collectives were measured, a
-  // message takes as long as a broadcast to one rank.
+  // message takes as long as a broadcast to one rank. Messages were measured around a ring, so that they pass others
+  // that go the other way; those of a star pass none, and take as long as to gather tensors of their size from all
+  // ranks, which brings each rank as much as the star's one rank gets, or sends.
   double seconds(Collective collective, double bytes, const Span& span) const;
 
   std::string text() const;  // one line for people

@@ -59,6 +59,11 @@ TEST(Network, AStarTakesAsLongAsTheLinksOfOneRankNeedForAllMessages) {
   measured.measured_ranks = 2;
   measured.measured[kSend].add(1000, 2);
   EXPECT_DOUBLE_EQ(measured.seconds(kReceive, 1000, measured.consecutive(4)), 3 * 2);
+  // Gathered from four ranks, three tensors come to each.
+  measured.measured_ranks = 4;
+  measured.measured[kAllGather].add(4000, 7);
+  EXPECT_DOUBLE_EQ(measured.seconds(kReceive, 1000, measured.consecutive(4)), 7);
+  EXPECT_DOUBLE_EQ(measured.seconds(kSend, 1000, measured.consecutive(2)), 2);
 }
 
 TEST(Network, DirectlyOneRankSendsToEachOfTheOthers) {

@@ -72,7 +72,7 @@ if summary; then wrong "it succeeded"; fi
 passed
 
 begin "a wrong command line ends with 2 and says what is wrong"
-for words in "--hots 2" "--steps 1" "--hosts 1" "--rates"; do
+for words in "--hots 2" "--links good" "--steps 1" "--hosts 1" "--rates"; do
   code=0
   # shellcheck disable=SC2086
   bash "$bench/slow_network.sh" --owt "$owt" $words >"$work/output" 2>&1 || code=$?

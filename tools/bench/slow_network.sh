@@ -10,7 +10,9 @@
 #     --strategies "..."     default "dp dp-zero dp-star owt-a owt-b owt-c owt-d mp pipeline auto"
 #                            dp/8 is dp with parallel.average_every = 8, and more steps: whole eights
 #     --steps N              timed steps of a run, at least 2; default 8
-#     --latency TIME         of a message, for the prediction; default 100us
+#     --links HOW            measured, the default: predict from what `owt bench-comm` finds between the hosts;
+#                            given: from the rate and the latency
+#     --latency TIME         of a message, with --links given; default 100us
 #     --seconds S            measure nothing more after this time; default 660
 #     --quick                two hosts, four steps, dp, owt-c and auto: under two minutes
 #     --keep DIR             keep all measurements there
@@ -26,7 +28,7 @@ source "$here/virtual_hosts.sh"
 configs=$(cd "$here/../../configs" && pwd)
 
 owt=build/owt nets="alexnet_small cifar10_quick" hosts="2 4" rates="1gbit 100mbit"
-strategies="dp dp-zero dp-star owt-a owt-b owt-c owt-d mp pipeline auto" steps=8 latency=100us seconds=660 keep=
+strategies="dp dp-zero dp-star owt-a owt-b owt-c owt-d mp pipeline auto" steps=8 links=measured latency=100us seconds=660 keep=
 virtual_hosts_seconds=90
 
 stop() {  # stop STATUS WORDS...
@@ -48,7 +50,7 @@ read_options() {
         shift
         continue
         ;;
-      --owt | --nets | --hosts | --rates | --strategies | --steps | --latency | --seconds | --keep) ;;
+      --owt | --nets | --hosts | --rates | --strategies | --steps | --links | --latency | --seconds | --keep) ;;
       *) stop 2 "no option '$1'; see --help" ;;
     esac
     [ $# -gt 1 ] || stop 2 "$1 wants a value; see --help"
@@ -57,6 +59,7 @@ read_options() {
   done
   [[ $steps =~ ^[1-9][0-9]*$ && $steps != 1 ]] || stop 2 "--steps is '$steps', wanted a number of at least 2"
   [[ $seconds =~ ^[0-9]+$ ]] || stop 2 "--seconds is '$seconds', wanted a number"
+  [[ $links =~ ^(measured|given)$ ]] || stop 2 "--links is '$links', wanted measured or given"
   [[ $hosts =~ ^[2-9\ ]+$ ]] || stop 2 "--hosts is '$hosts', wanted numbers from 2 to 9"
   [ -x "$owt" ] || stop 1 "there is no program '$owt'; build it, or say where it is with --owt"
   owt=$(realpath "$owt")
@@ -125,6 +128,16 @@ measure() {
   echo "$net $count $rate $strategy $more $short $long" >>"$folder/counters"
 }
 
+# Sets `network`, what `owt plan` is told of the links between so many hosts.
+measure_links() {
+  local count=$1 rate=$2 file=$folder/links-$1-$2.json
+  network=(--bandwidth "$rate" --latency "$latency")
+  [ "$links" = measured ] || return 0
+  mpirun_on_hosts "$count" "$owt" bench-comm --threads 1 --sizes 4K..1M --seconds 16 --json "$file" \
+    >"$file.log" 2>&1 || stop 1 "owt bench-comm failed: $(tail -n 1 "$file.log")"
+  network=(--links "$file")
+}
+
 # Once for all strategies with the same average_every.
 predict() {
   local net=$1 count=$2 rate=$3 every result
@@ -132,16 +145,17 @@ predict() {
   result=$folder/$net-$count-$rate
   [ "$every" = 1 ] || result+=-every$every
   [ ! -f "$result.json" ] || return 0
-  "$owt" plan "${words[@]}" --workers "$count" --hosts "$count" --bandwidth "$rate" --latency "$latency" \
+  "$owt" plan "${words[@]}" --workers "$count" --hosts "$count" "${network[@]}" \
     --measure --ranks-here "$count" --threads "$count" --set parallel.average_every="$every" --json "$result.json" \
     >"$result.plan" 2>&1 || stop 1 "owt plan failed: $(tail -n 1 "$result.plan")"
 }
 
 measure_all() {
-  local net count rate strategy words
+  local net count rate strategy words network
   for count in $hosts; do
     for rate in $rates; do
       make_hosts "$count" "$rate"
+      measure_links "$count" "$rate"
       for net in $nets; do
         set_words "$net" "$count"
         for strategy in $strategies; do
