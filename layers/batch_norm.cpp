@@ -217,13 +217,10 @@ class BatchNormOp : public Op {
 class BatchNorm : public Layer {
  public:
   explicit BatchNorm(const LayerSpec& spec)
-      : Layer(spec.name, "batch_norm"),
-        images_(spec.in.rank() == 3),
-        eps_(spec.config.number("eps", 1e-5, {.low = 1e-12})) {
+      : Layer(spec.name, "batch_norm"), eps_(spec.config.number("eps", 1e-5, {.low = 1e-12})) {
     const double momentum = spec.config.number("momentum", 0.1, {.low = 0, .high = 1});
     const int64_t channels = spec.in[spec.in.rank() - 1];
-    // Images are never split by channel.
-    const Slice part = spec.part && !images_ ? *spec.part : Slice{0, channels};
+    const Slice part = spec.part.value_or(Slice{0, channels});
     const std::array<const char*, 4> names = {"weight", "bias", "running_mean", "running_var"};
     for (size_t i = 0; i < names.size(); ++i) {
       params_[i].name = spec.name + "." + names[i];
@@ -250,7 +247,7 @@ class BatchNorm : public Layer {
   }
   double flops(const Shape& in) const override { return 8.0 * static_cast<double>(in.elements()); }
   std::vector<Param*> params() override { return pointers_to(params_); }
-  Columns columns() const override { return images_ ? Columns::kMixes : Columns::kKeeps; }
+  Columns columns() const override { return Columns::kKeeps; }
 
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     OWT_CHECK_EQ(out_shape(in)[in.rank() - 1], params_[kWeight].part.size(), "layer '", name(), "'");
@@ -264,7 +261,6 @@ class BatchNorm : public Layer {
 
  private:
   enum : size_t { kWeight, kBias, kRunningMean, kRunningVar };
-  bool images_;
   double eps_;
   std::array<Param, 4> params_;
 };

@@ -63,13 +63,16 @@ class Conv : public Layer {
     channels_ = spec.in[2];
     check_groups(config);
     check_kernel(config, spec.in);
+    part_ = spec.part.value_or(Slice{0, out_});
+    OWT_CHECK(0 <= part_.begin && part_.begin <= part_.end && part_.end <= out_, "part of ", out_, " outputs");
+    OWT_CHECK(groups_ == 1 || part_.size() == out_, "a part of ", groups_, " groups");
 
     const int64_t per_group = channels_ / groups_, area = kernel_.h * kernel_.w;
     params_ = read_linear_params(spec, {.full_shape = {out_, kernel_.h, kernel_.w, per_group},
                                         .file_shape = {out_, per_group, kernel_.h, kernel_.w},
                                         .fan_in = area * per_group,
                                         .fan_out = area * out_ / groups_,
-                                        .part = {0, out_}});
+                                        .part = part_});
   }
 
   Shape out_shape(const Shape& in) const override {
@@ -78,6 +81,7 @@ class Conv : public Layer {
   }
   double flops(const Shape& in) const override { return geometry(in).flops(in.rows()); }
   std::vector<Param*> params() override { return pointers_to(params_); }
+  Columns columns() const override { return groups_ == 1 ? Columns::kSplitsChannels : Columns::kMixes; }
 
   Described describe(const Shape& in) override {
     const ConvGeometry g = geometry(in);
@@ -145,6 +149,7 @@ class Conv : public Layer {
   }
 
   int64_t out_ = 0, channels_ = 0, groups_ = 1;
+  Slice part_;
   Pair kernel_{}, stride_{}, pad_{};
   Round round_ = Round::kDown;
   std::vector<Param> params_;
@@ -162,7 +167,7 @@ ConvGeometry Conv::geometry(const Shape& in) const {
           .in_c = channels_,
           .out_h = h.out,
           .out_w = w.out,
-          .out_c = out_,
+          .out_c = part_.size(),
           .kernel_h = kernel_.h,
           .kernel_w = kernel_.w,
           .stride_h = stride_.h,

@@ -7,6 +7,7 @@
 // Keys: out, kernel (k or [kh, kw]), stride (1) and pad (0) (both one number or [h, w]), groups (1),
 //   round ("down" | "up"), init (xavier), lr and decay (multipliers of the weight), bias (true | false | a table of lr,
 //   decay and init (constant 0)).
+// With LayerSpec::part it computes those channels of y only and keeps those rows of the parameters; groups is 1 then.
 // Parameters: `name.weight`, kept as [out, kh, kw, C / groups], in files [out, C / groups, kh, kw]; `name.bias` [out].
 // Errors: channels or outputs that groups does not divide, a kernel larger than the padded image, an input that is no
 // image. Source: Krizhevsky et al. 2012, section 3; groups: section 3.2 there.

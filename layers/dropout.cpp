@@ -94,7 +94,7 @@ class DropoutOp : public Op {
 
 class Dropout : public Layer {
  public:
-  explicit Dropout(const LayerSpec& spec) : Layer(spec.name, "dropout") {
+  explicit Dropout(const LayerSpec& spec) : Layer(spec.name, "dropout"), images_(spec.in.rank() == 3) {
     settings_.name = spec.name;
     settings_.rate = spec.config.number("rate", {.low = 0, .high = 1});
     if (settings_.rate == 1) spec.config.error("rate", "'rate' is 1, wanted less: everything would be dropped");
@@ -103,7 +103,8 @@ class Dropout : public Layer {
   }
 
   Shape out_shape(const Shape& in) const override { return in; }
-  Columns columns() const override { return Columns::kKeeps; }
+  // A part of the channels of an image has its numbers in pieces, which its op does not draw.
+  Columns columns() const override { return images_ ? Columns::kMixes : Columns::kKeeps; }
   bool in_place() const override { return true; }
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     return dispatch(on, [&](auto tag) { return bind_dropout(tag, settings_, in); });
@@ -112,6 +113,7 @@ class Dropout : public Layer {
   const DropoutSettings& settings() const { return settings_; }
 
  private:
+  bool images_;
   DropoutSettings settings_;
 };
 

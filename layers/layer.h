@@ -79,11 +79,13 @@ class Op {
   virtual std::optional<ImageLayout> wanted_images() const { return {}; }
 };
 
-// How a layer treats the columns (features) of a batch; decides how it can be split over ranks.
+// How a layer treats the columns of a batch, features of rows or channels of images; decides how it can be split over
+// ranks.
 enum class Columns {
-  kKeeps,   // column i of y depends on column i of x only: works on any slice of columns
-  kSplits,  // every column of y needs all of x, and its columns can be computed apart (dense)
-  kMixes,   // needs the whole rows
+  kKeeps,           // column i of y depends on column i of x only: works on any slice of columns
+  kSplits,          // every column of y needs all of x, and its columns can be computed apart (dense)
+  kSplitsChannels,  // the same of the channels of images (conv)
+  kMixes,           // needs the whole rows
 };
 
 class Layer {
@@ -150,9 +152,10 @@ class Layer {
 // What a layer is made from.
 struct LayerSpec {
   std::string name;
-  Config& config;                  // its table; name and type are read already, the maker reads the rest
-  Shape in;                        // one row: H x W x C, or F; always the whole row
-  std::optional<Slice> part = {};  // compute only these output features (columns() is kKeeps or kSplits); none: all
+  Config& config;  // its table; name and type are read already, the maker reads the rest
+  Shape in;        // one row: H x W x C, or F; always the whole row
+  // Compute only these output columns, features or channels of images (columns() is not kMixes); none: all.
+  std::optional<Slice> part = {};
   // Compute a summand of all output features from these input features (columns() is kSplits); none: from all. `in` is
   // still the whole row, but the layer takes rows of these features alone.
   std::optional<Slice> inputs = {};

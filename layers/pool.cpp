@@ -59,6 +59,7 @@ class Pool : public Layer {
   double flops(const Shape& in) const override {
     return static_cast<double>(out_shape(in).elements() * window_.kernel * window_.kernel);
   }
+  Columns columns() const override { return Columns::kKeeps; }
 
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     out_shape(in);
@@ -105,6 +106,7 @@ class GlobalAvgPool : public Layer {
     return {in[0], in[3]};
   }
   double flops(const Shape& in) const override { return static_cast<double>(in.elements()); }
+  Columns columns() const override { return Columns::kKeeps; }
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     out_shape(in);
     return dispatch(on, [&](auto tag) { return bind_global_avg_pool(tag, in); });

@@ -52,8 +52,9 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
   y_.resize(static_cast<size_t>(net.size()));
   Shape in = net.in().batch_of(rows);
   for (int64_t i = 0; i < net.size();) {
-    // Without rows nothing runs, and layers need not be bound.
-    Layer::Run bound = rows > 0 ? net.layer(i).bind_run(net.layers_from(i + 1), in, on) : Layer::Run{nullptr, 1};
+    // Without rows or columns nothing runs, and layers need not be bound.
+    const bool nothing = net.layer(i).out_shape(in).elements() == 0;
+    Layer::Run bound = nothing ? Layer::Run{nullptr, 1} : net.layer(i).bind_run(net.layers_from(i + 1), in, on);
     Run run{std::move(bound.op),
             i,
             i + bound.layers,
@@ -154,7 +155,7 @@ void Tape::forward(const Pass& pass, int64_t layer) {
   const Profiler::Scope scope(profiler_, run.name, Phase::kForward);
   const Tensor x = run.begin > 0 ? out_ : x_;
   out_ = place_above(pass, run);
-  run.op->forward(with_scratch(pass), x, out_);
+  if (run.op) run.op->forward(with_scratch(pass), x, out_);
 }
 
 const Tensor& Tape::output() const { return y_.empty() ? x_ : out_; }
@@ -199,13 +200,15 @@ void Tape::backward_data(const Pass& pass, int64_t layer) {
   if (run.end < net_.size()) gradient_ = below_;
   below_ = place_below(run);
   const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);
+  if (!run.op && below_.defined()) below_.zero(*pass.stream);
+  if (!run.op) return;
   run.op->backward_data(with_scratch(pass), input_of(run), y_[static_cast<size_t>(layer)], gradient_,
                         below_.defined() ? &below_ : nullptr);
 }
 
 void Tape::backward_weights(const Pass& pass, int64_t layer) {
   Run& run = run_of(layer);
-  if (rows_ == 0 || layer != run.begin || !run.learns) return;
+  if (!run.op || layer != run.begin || !run.learns) return;
   const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);
   run.op->backward_weights(with_scratch(pass), input_of(run), gradient_);
 }

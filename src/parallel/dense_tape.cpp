@@ -10,12 +10,13 @@ DenseTape::DenseTape(const Plan& plan, RankModel& model, int64_t rows, Communica
     const int64_t begin = model.first_layer(s), end = begin + model.stage(s).size();
     const bool take = plan.gradient_layout(begin) == Layout::kReplicated;
     Stage stage{begin, end, {}, take, Tape(model.stage(s), rows, on, profiler), {}};
-    if (layer(begin).gather_before) stage.gather.emplace(layer(begin - 1).parts, rows, on, comm);
+    if (layer(begin).gather_before) stage.gather.emplace(layer(begin - 1).parts, rows, on, comm, layer(begin - 1).out);
     if (layer(end - 1).by_inputs()) stage.scatter.emplace(layer(end - 1).parts, rows, on, comm);
     if (s > 0) stage.dx = Tensor(model.stage(s).in().batch_of(rows), activation_type(on.precision), on.device);
     stages_.push_back(std::move(stage));
   }
-  if (plan.of_step.logits != kNoTransfer) logits_.emplace(plan.layers.back().parts, rows, on, comm);
+  if (plan.of_step.logits != kNoTransfer)
+    logits_.emplace(plan.layers.back().parts, rows, on, comm, plan.layers.back().out);
   add_moves(plan);
 }
 
@@ -38,6 +39,10 @@ DenseTape::Stage& DenseTape::stage_of(int64_t layer) {
   size_t s = stages_.size() - 1;
   while (stages_[s].begin > layer) --s;
   return stages_[s];
+}
+
+void DenseTape::prepare_backward(bool wants_dx) {
+  for (Stage& stage : stages_) stage.tape.prepare_backward(&stage != &stages_.front() || wants_dx);
 }
 
 void DenseTape::begin_forward(const Tensor& x) {

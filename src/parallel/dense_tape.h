@@ -1,5 +1,5 @@
-// The layers behind the boundary on one rank, with the moves of features between them, for one number of rows. With
-// nothing behind the boundary it is the identity.
+// The layers behind the boundary on one rank, with the moves of columns between them, features or channels of images,
+// for one number of rows. With nothing behind the boundary it is the identity.
 //
 // What runs and what moves when is the caller's to say, in the order of order.h: each call goes on from where the last
 // one came to.
@@ -22,6 +22,9 @@ class DenseTape {
   DenseTape(const Plan& plan, RankModel& model, int64_t rows, Communicator& comm, Profiler* profiler);
   DenseTape(const DenseTape&) = delete;
   DenseTape& operator=(const DenseTape&) = delete;
+
+  // Makes what the ops need for backward; wants_dx: begin_backward will get a dx. See Tape.
+  void prepare_backward(bool wants_dx);
 
   // x: the dense batch; it must not change until backward is over.
   void begin_forward(const Tensor& x);

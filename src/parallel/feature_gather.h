@@ -1,4 +1,5 @@
-// kFeature -> kReplicated and the ways back, for one batch size.
+// kFeature -> kReplicated and the ways back, for one batch size. Columns are features of rows, or channels of images,
+// each pixel of which is as a row.
 //
 //   gather: every rank holds columns parts[rank] of a rows x columns batch; afterwards all hold all of it (all_gather).
 //   reduce: of kPartial summands the sum over ranks of my columns (reduce_scatter).
@@ -18,8 +19,8 @@ namespace owt {
 
 class FeatureGather {
  public:
-  // comm must outlive this.
-  FeatureGather(std::vector<Slice> parts, int64_t rows, const Compute& on, Communicator& comm);
+  // row: the whole of one, an image or, where it is empty, the columns. comm must outlive this.
+  FeatureGather(std::vector<Slice> parts, int64_t rows, const Compute& on, Communicator& comm, const Shape& row = {});
 
   // rows x parts[rank] -> rows x all, valid until the next gather; in two halves, with the transfer between them, as
   // reduce. One of them at a time is under way.
@@ -36,10 +37,11 @@ class FeatureGather {
   int64_t widest() const { return parts_.front().size(); }
   bool even() const { return parts_.back().size() == widest(); }
   Tensor block(size_t rank) const;  // of blocks_
+  Tensor flat(const Tensor& tensor, int64_t columns) const { return tensor.reshaped({rows_, columns}); }
 
   std::vector<Slice> parts_;
   Slice mine_;
-  int64_t rows_;
+  int64_t rows_;  // or pixels
   Communicator& comm_;
   Tensor whole_, mine_columns_;
   Tensor blocks_;  // ranks x rows x widest: what travels

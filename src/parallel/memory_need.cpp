@@ -19,19 +19,22 @@ int64_t tape_elements(const Plan& plan, int64_t begin, int64_t end) {
   int64_t kept = 0, largest = 0;
   for (int64_t i = begin; i < end; ++i) {
     const LayerPlan& at = plan.layer(i);
-    kept += (at.in_place && i > begin ? 0 : at.kept_columns()) + at.inner_elements();
-    largest = std::max(largest, at.kept_columns());
+    kept += (at.in_place && i > begin ? 0 : at.kept_elements()) + at.inner_elements();
+    largest = std::max(largest, at.kept_elements());
   }
   return kept + 2 * largest;
 }
 
 bool even(const std::vector<Slice>& parts) { return parts.front().size() == parts.back().size(); }
 
-// Elements per row of a move between columns and whole rows (feature_gather.h): both, and what travels.
+// Elements per row, or pixel of one, of a move between columns and whole rows (feature_gather.h): both, and what
+// travels.
 int64_t gather_elements(const std::vector<Slice>& parts) {
   const int64_t widest = parts.front().size();
   return parts.back().end + widest * (std::ssize(parts) + (even(parts) ? 1 : 2));
 }
+
+int64_t gather_elements(const LayerPlan& output) { return output.pixels_out() * gather_elements(output.parts); }
 
 // What the actions of a step hold on a rank, each thing once. A stage of layers with its moves, and the loss, are there
 // for every number of rows that a round has, since they are bound to it; at the boundary there is a place for each
@@ -72,7 +75,7 @@ class Holdings {
     while (end < std::ssize(plan_.layers) && !plan_.begins_stage(end)) ++end;
     const LayerPlan &first = plan_.layer(begin), &last = plan_.layer(end - 1);
     int64_t elements = tape_elements(plan_, begin, end);
-    if (first.gather_before) elements += gather_elements(plan_.layer(begin - 1).parts);
+    if (first.gather_before) elements += gather_elements(plan_.layer(begin - 1));
     if (last.by_inputs()) elements += gather_elements(last.parts);
     if (begin > plan_.layers_behind(place_).begin) elements += plan_.input_of(begin, 0).elements();
     for (int64_t i = begin; i < end; ++i) scratch_ = std::max(scratch_, rows * plan_.layer(i).scratch_bytes);
@@ -84,7 +87,8 @@ class Holdings {
   // At the boundary the gradient of the rank's own rows comes home. Of rows that all ranks have, each may work on its
   // columns, which have a gradient and are brought together.
   int64_t home_elements() const {
-    if (seam().transfers.input != kNoTransfer || !seam().by_inputs()) return seam().in.elements();
+    if (seam().transfers.input != kNoTransfer) return seam().in.elements();
+    if (!seam().by_inputs()) return plan_.front_learns ? seam().in.elements() : 0;
     return seam().inputs.front().size() + gather_elements(seam().inputs);
   }
 
@@ -93,7 +97,7 @@ class Holdings {
     const LayerPlan& last = plan_.layers.back();
     if (plan_.sharded_loss) return size_ * last.parts.front().size() + 4 * (plan_.model_ranks + 1) * kLossStats;
     const bool gathered = plan_.of_step.logits != kNoTransfer;
-    return size_ * (last.out.elements() + (gathered ? gather_elements(last.parts) : 0));
+    return size_ * (last.out.elements() + (gathered ? gather_elements(last) : 0));
   }
 
   int64_t most_rows() const {

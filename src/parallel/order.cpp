@@ -66,9 +66,12 @@ void one_weird_trick(StepOrder& step) {
   step.average_front();
 }
 
-// mp: the dense layers are split, and all ranks of a group compute the layers before them for all rows. Nothing is
-// brought together; the gradient at the boundary, a summand on every rank, is summed.
-// Source: Krizhevsky 2014, on model parallelism.
+// mp and mp-dense: all ranks of a group have the same rows. Layers are split, under mp the convolutions too, and what
+// stands before them each rank computes whole. No rows are brought together; the gradient at the boundary, a summand on
+// every rank, is summed.
+//   mp: of the images that come into a convolution, each rank has some channels, which are brought together before it
+//   mp-dense: what comes to the first dense layer is there
+// Source: Krizhevsky 2014, on model parallelism; Dean et al. 2012, "Large Scale Distributed Deep Networks", section 3.
 void model_parallel(StepOrder& step) {
   step.forward_front();
   step.forward_dense(0);

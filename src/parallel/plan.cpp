@@ -12,7 +12,7 @@ namespace {
 bool can_split_inputs(const Plan& plan, int64_t layer, Layout input) {
   const StrategyFacts& facts = facts_of(plan.request.strategy);
   if (layer == plan.boundary) return facts.shares_rows || facts.rounds == Rounds::kAllRows;
-  return input == Layout::kFeature;
+  return input == Layout::kFeature && plan.layer(layer - 1).out.rank() == 1;
 }
 
 // Whether bringing a dense layer's whole input together, and summing its gradient, sends more than summing its outputs
@@ -35,11 +35,14 @@ bool splits_inputs(const Plan& plan, int64_t layer, Layout input) {
   return split == DenseSplit::kRows || sends_less_by_inputs(plan, layer);
 }
 
-// Layouts of the layers behind the boundary: a dense layer has columns of all rows, or sums over its part of the inputs
-// where it is split by inputs; layers that work on columns keep them; before others the columns are gathered.
+bool splits(Columns columns) { return columns == Columns::kSplits || columns == Columns::kSplitsChannels; }
+
+// Layouts of the layers behind the boundary: a layer that splits has columns of all rows, or sums over its part of the
+// inputs where it is split by inputs; layers that work on columns keep them; before others the columns are gathered.
 void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   Layout layout = Layout::kReplicated;
   std::vector<Slice> parts;
+  std::string dense;  // the first one
   const auto slices = [&](int64_t features) {
     std::vector<Slice> all;
     for (int r = 0; r < plan.model_ranks; ++r) all.push_back(split(features, plan.model_ranks, r));
@@ -50,15 +53,16 @@ void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
     const Columns columns = layers[static_cast<size_t>(i)]->columns();
     if (columns == Columns::kSplits && splits_inputs(plan, i, layout)) at.inputs = slices(at.in.elements());
     at.gather_before = layout == Layout::kFeature && columns != Columns::kKeeps && !at.by_inputs();
-    if (columns == Columns::kSplits) {
+    if (columns == Columns::kSplits && dense.empty()) dense = at.name;
+    if (splits(columns)) {
       layout = Layout::kFeature;
-      parts = slices(at.out.elements());
+      parts = slices(at.columns_out());
     } else if (columns == Columns::kMixes) {
       layout = Layout::kReplicated;
       if (!at.params.empty())
-        fail("layer '", at.name, "' has weights, but cannot be split as the dense layer '", plan.boundary_name(),
+        fail("layer '", at.name, "' has weights, but cannot be split as the dense layer '", dense,
              "' before it is under ", name_of(plan.request.strategy), "; use --parallel dp, or move '", at.name,
-             "' before '", plan.boundary_name(), "'");
+             "' before '", dense, "'");
     }
     at.layout = layout;
     if (layout == Layout::kFeature) at.parts = parts;
@@ -215,17 +219,21 @@ int64_t LayerPlan::most_elements(const Shape& param) const {
   return param.rank() == 1 ? param.elements() : param.rows() * inputs.front().size();  // the bias is whole on one rank
 }
 
-int64_t LayerPlan::kept_columns() const {
-  if (by_inputs()) return out.elements();  // summands
-  return layout == Layout::kFeature ? parts.front().size() : out.elements();
+int64_t LayerPlan::kept_elements() const {
+  const bool columns = layout == Layout::kFeature && !by_inputs();  // and no summands
+  return columns ? pixels_out() * parts.front().size() : out.elements();
+}
+
+Shape LayerPlan::out_of(size_t place) const {
+  return layout == Layout::kFeature ? with_columns(out, parts[place].size()) : out;
 }
 
 double LayerPlan::share() const {
-  const auto part = [](const Slice& of, const Shape& whole) {
-    return static_cast<double>(of.size()) / static_cast<double>(whole.elements());
+  const auto part = [](const Slice& of, int64_t whole) {
+    return static_cast<double>(of.size()) / static_cast<double>(whole);
   };
-  if (by_inputs()) return part(inputs.front(), in);
-  return layout == Layout::kFeature ? part(parts.front(), out) : 1;
+  if (by_inputs()) return part(inputs.front(), in.elements());
+  return layout == Layout::kFeature ? part(parts.front(), columns_out()) : 1;
 }
 
 int64_t LayerPlan::inner_elements() const {
@@ -377,7 +385,7 @@ Shape Plan::input_of(int64_t layer, size_t place) const {
   const LayerPlan& at = this->layer(layer);
   if (at.by_inputs()) return {at.inputs[place].size()};
   if (layer == boundary || at.gather_before || in_stages()) return at.in;
-  return {this->layer(layer - 1).parts[place].size()};
+  return this->layer(layer - 1).out_of(place);
 }
 
 int64_t Plan::wire_bytes(const Bucket& bucket) const {
@@ -489,7 +497,31 @@ LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_
   return at;
 }
 
+// The first of the layers that are split: the first dense one, or a convolution where all that has weights between it
+// and the dense layers can be split too: another convolution, or what works on channels as they come. What cannot be
+// split, and all before it, is computed whole.
+int64_t boundary_of(const Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
+  const auto none = static_cast<int64_t>(layers.size());
+  const StrategyFacts& facts = facts_of(plan.request.strategy);
+  if (plan.model_ranks == 1 || !facts.splits_dense) return none;
+  int64_t first = none;
+  bool by_channels = false;  // so comes what the last layer gives
+  for (int64_t i = 0; i < none; ++i) {
+    Layer& layer = *layers[static_cast<size_t>(i)];
+    if (layer.columns() == Columns::kSplits) return std::min(first, i);
+    const bool splits = layer.columns() == Columns::kSplitsChannels && facts.splits_channels;
+    by_channels = splits || (by_channels && layer.columns() == Columns::kKeeps);
+    if (splits) first = std::min(first, i);
+    if (!by_channels && !layer.params().empty()) first = none;
+  }
+  return first;
+}
+
 }  // namespace
+
+Shape with_columns(const Shape& row, int64_t columns) {
+  return row.rank() == 3 ? Shape{row[0], row[1], columns} : Shape{columns};
+}
 
 bool can_split_dense(const Model& model) {
   bool dense = false;
@@ -519,16 +551,12 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
   const auto layers = whole_layers(model);
   plan.model_ranks = model_ranks_of(request, layers);
   Shape batch = model.input.batch_of(1);
-  plan.boundary = static_cast<int64_t>(layers.size());
+  plan.boundary = boundary_of(plan, layers);
   for (size_t i = 0; i < layers.size(); ++i) {
     LayerPlan at = describe(*layers[i], batch, request.on, i > 0);
     at.in_place = layers[i]->in_place() && i > 0;
     at.layout = plan.front_layout();
     batch = layers[i]->out_shape(batch);
-    const bool first_dense =
-        layers[i]->columns() == Columns::kSplits && plan.boundary == static_cast<int64_t>(layers.size());
-    // On one rank, and under dp, there is nothing to split.
-    if (first_dense && plan.model_ranks > 1 && splits_dense(request.strategy)) plan.boundary = static_cast<int64_t>(i);
     if (static_cast<int64_t>(i) < plan.boundary && !at.params.empty()) plan.front_learns = true;
     plan.layers.push_back(std::move(at));
   }

@@ -78,7 +78,7 @@ struct LayerPlan {
   Columns columns;           // how it can be split
   Shape in, out;             // of one row, whole
   Layout layout;             // of the output
-  std::vector<Slice> parts;  // kFeature: the output features of each rank of a model group
+  std::vector<Slice> parts;  // kFeature: the output columns, channels of images, of each rank of a model group
   // Split by input features (DenseSplit): those of each rank of a model group. The outputs are summands of kFeature
   // ones.
   std::vector<Slice> inputs;
@@ -101,8 +101,12 @@ struct LayerPlan {
 
   int64_t most_elements(const Shape& param) const;  // of one of params, on the rank with the most
   int64_t inner_elements() const;                   // per row, of the activations a composite keeps inside
-  int64_t kept_columns() const;                     // of the output, on the rank with the most
+  int64_t kept_elements() const;                    // per row, of the output on the rank with the most
+  Shape out_of(size_t place) const;                 // a row of the output on the rank at this place of its model group
   double share() const;                             // of the layer's work, on the rank with the most
+  // Of a row of the output: its channels, or features where it is no image, and how often there are so many.
+  int64_t columns_out() const { return out[out.rank() - 1]; }
+  int64_t pixels_out() const { return out.elements() / columns_out(); }
 };
 
 // One kind of collective in a step. A transfer with several calls (one a round) counts them all. kSend stands for a
@@ -191,8 +195,9 @@ struct Plan {
   PlanRequest request;
   std::string model;
   std::vector<LayerPlan> layers;
-  // The first layer behind the boundary: the first dense one. Layers before it work on the rank's own rows;
-  // layers.size() where nothing is split (dp, one rank, no dense layer).
+  // The first layer behind the boundary: the first dense one, or, where channels are split, the first convolution from
+  // which on all weights can be. Layers before it work on the rank's own rows; layers.size() where nothing is split
+  // (dp, one rank, no dense layer).
   int64_t boundary = 0;
   bool front_learns = false;    // a layer before the boundary has parameters, so gradients must come back to it
   std::vector<Bucket> buckets;  // of the front, summed over front_group(); in the order in which they are complete
@@ -246,7 +251,7 @@ struct Plan {
   StepKind kind_of(int64_t step) const;
   int period() const { return averages() ? request.average_every : 1; }  // steps after which all are done again
   Group front_group() const;  // over which the gradients of the front are summed
-  // Under mp the ranks of a model group compute the front's gradients from the same rows, but not to the last bit where
+  // The ranks of a model group may compute the front's gradients from the same rows, but not to the last bit where
   // their hosts differ (processor, threads, algorithms), and copies of weights that learn from them would drift apart:
   // so the first rank's gradients are everybody's.
   bool copies_gradients() const { return front_layout() == Layout::kReplicated; }
@@ -292,6 +297,9 @@ struct Plan {
   // The most that the layers at one place of a model group come to.
   int64_t most_at_a_place(const std::function<int64_t(int64_t, const LayerPlan&)>& of_layer) const;
 };
+
+// A row of this shape with so many columns, channels of an image or features.
+Shape with_columns(const Shape& row, int64_t columns);
 
 // Whether strategies that split dense layers can run it: a layer with weights behind the first dense one (a residual,
 // say) is not split.

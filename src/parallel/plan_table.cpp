@@ -17,7 +17,7 @@ std::string shard(const LayerPlan& layer) {
   const int64_t most = parts.front().size(), least = parts.back().size();
   const std::string part = most == least ? std::to_string(most) : format("{}-{}", least, most);
   return layer.by_inputs() ? format("in {} of {}", part, layer.in.elements())
-                           : format("{} of {}", part, layer.out.elements());
+                           : format("{} of {}", part, layer.columns_out());
 }
 
 // The weights of the rank with the most.

@@ -6,28 +6,29 @@ RankLoss::RankLoss(const Plan& plan, int64_t rows, Communicator& comm, Profiler*
     : comm_(comm), profiler_(profiler) {
   const Compute& on = plan.request.on;
   const LayerPlan& last = plan.layers.back();
-  int64_t columns = last.out.elements();
+  const Shape row = plan.sharded_loss ? last.out_of(static_cast<size_t>(comm.rank())) : last.out;
+  const int64_t columns = row.elements();
   if (plan.sharded_loss) {
-    columns = last.parts[static_cast<size_t>(comm.rank())].size();
     sharded_ = make_sharded_softmax_loss(on, last.parts, comm.rank(), rows, plan.request.loss);
     stats_ = Tensor({rows, kLossStats}, DType::kF32, on.device);
     all_stats_ = Tensor({comm.ranks(), rows, kLossStats}, DType::kF32, on.device);
   } else {
     whole_ = make_softmax_loss(on, static_cast<int>(columns), rows, plan.request.loss);
   }
-  dlogits_ = Tensor({rows, columns}, activation_type(on.precision), on.device);
+  flat_ = Tensor({rows, columns}, activation_type(on.precision), on.device);
+  dlogits_ = flat_.reshaped(row.batch_of(rows));
 }
 
 void RankLoss::sum_up(const Pass& pass, const Tensor& logits, const Tensor& labels) {
   const Profiler::Scope scope(profiler_, "loss", Phase::kLoss);
-  sharded_->summarize(pass, logits.reshaped(dlogits_.shape()), labels, stats_);
+  sharded_->summarize(pass, logits.reshaped(flat_.shape()), labels, stats_);
 }
 
 void RankLoss::run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor& sums,
                    const LossFollowUp& then) {
   const Profiler::Scope scope(profiler_, "loss", Phase::kLoss);
-  const Tensor flat = logits.reshaped(dlogits_.shape());
-  Tensor* const dlogits = gradient ? &dlogits_ : nullptr;
+  const Tensor flat = logits.reshaped(flat_.shape());
+  Tensor* const dlogits = gradient ? &flat_ : nullptr;
   if (whole_) return whole_->run(pass, flat, labels, dlogits, sums, then);
   sharded_->finish(pass, flat, labels, all_stats_, dlogits, &sums, then);
 }

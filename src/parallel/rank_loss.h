@@ -22,7 +22,8 @@ class RankLoss {
   void sum_up(const Pass& pass, const Tensor& logits, const Tensor& labels);
   void start_statistics(const Stream& stream) { gathered_ = comm_.all_gather(stats_, all_stats_, stream.record()); }
   void wait_for_statistics(const Stream& stream) { stream.wait(gathered_); }
-  // As SoftmaxLoss::run; logits as the last layer leaves them on this rank. The gradient is in dlogits() then.
+  // As SoftmaxLoss::run; logits as the last layer leaves them on this rank. The gradient is in dlogits() then, in their
+  // shape, which may be that of images.
   void run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor& sums,
            const LossFollowUp& then = {});
   const Tensor& dlogits() const { return dlogits_; }
@@ -32,7 +33,7 @@ class RankLoss {
   Profiler* profiler_;
   std::unique_ptr<SoftmaxLoss> whole_;
   std::unique_ptr<ShardedSoftmaxLoss> sharded_;
-  Tensor dlogits_;
+  Tensor flat_, dlogits_;  // the same
   Tensor stats_, all_stats_;
   Event gathered_;
 };

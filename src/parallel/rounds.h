@@ -33,7 +33,8 @@ int64_t rows_of(const Round& round);
 std::vector<int64_t> ends_of_parts(int64_t total, const std::vector<double>& shares);
 
 // How the rows of one step lie on the ranks: contiguous parts in rank order. Ranks that share one copy of the split
-// layers form a model group, consecutive ones each; under mp every rank of a group has all of its group's rows.
+// layers form a model group, consecutive ones each; under mp and mp-dense every rank of a group has all of its group's
+// rows.
 class StepRows {
  public:
   // model_ranks: of a group, a divisor of ranks; 0: all ranks are one group. shares: one for each rank, positive and

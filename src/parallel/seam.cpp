@@ -13,6 +13,7 @@ struct Crossing {
   const LayerPlan& first;  // dense layer
   std::vector<Round> rounds;
   int64_t own_rows;
+  bool learns;  // somebody wants the gradient of these rows
   Compute on;
   Communicator& comm;
 
@@ -31,7 +32,8 @@ struct Crossing {
 // All ranks of the group have the same rows.
 class ReplicatedRows : public Seam {
  public:
-  explicit ReplicatedRows(const Crossing& over) : Seam(over.activations(over.own_rows)), comm_(over.comm) {}
+  explicit ReplicatedRows(const Crossing& over)
+      : Seam(over.learns ? over.activations(over.own_rows) : Tensor()), comm_(over.comm) {}
 
   void start(int, const Tensor& mine, const Stream&) override { mine_ = mine; }
   Tensor wait(int, const Stream&) override { return mine_; }
@@ -213,7 +215,7 @@ std::unique_ptr<Seam> make_seam(const Plan& plan, int64_t step_rows, int rank, C
   if (!plan.split() || plan.in_stages()) return nullptr;
   const StepRows rows = plan.rows(step_rows);
   const LayerPlan& first = plan.layer(plan.boundary);
-  const Crossing over{first, rows.rounds(rank), rows.of(rank).size(), plan.request.on, comm};
+  const Crossing over{first, rows.rounds(rank), rows.of(rank).size(), plan.front_learns, plan.request.on, comm};
   const TransferId there = first.transfers.input;
   if (there == kNoTransfer && first.by_inputs()) return std::make_unique<ReplicatedColumns>(over);
   if (there == kNoTransfer) return std::make_unique<ReplicatedRows>(over);

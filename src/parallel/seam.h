@@ -5,8 +5,9 @@
 //   owt-b:        one rank's rows by broadcast; back by reduce
 //   owt-a, owt-d: kBatch -> kFeature by all_to_all where the first dense layer is split by inputs (column_exchange.h);
 //                 back by the same
-//   mp:           every rank has all rows already, and nothing travels there; back by all_reduce, or where the first
-//                 dense layer is split by inputs, kFeature -> kReplicated, by all_gather (feature_gather.h)
+//   mp, mp-dense: every rank has all rows already, and nothing travels there; back by all_reduce where anything before
+//                 the boundary learns, or where the first dense layer is split by inputs, kFeature -> kReplicated, by
+//                 all_gather (feature_gather.h)
 // Work is queued on the stream given; transfers start after what is on it, and it waits for them in wait() and
 // wait_back(). There is room for kRoundsAtOnce rounds: before start(r + 2) the gradient of round r must be home. Uneven
 // parts are padded to the longest for the way.

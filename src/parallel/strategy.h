@@ -19,6 +19,7 @@ enum class Strategy {
   kOwtC,
   kOwtD,
   kModelParallel,
+  kModelParallelDense,
   kPipeline
 };
 constexpr Strategy kDefaultStrategy = Strategy::kOwtA, kPlainDataParallel = Strategy::kDataParallel;
@@ -43,10 +44,11 @@ struct StrategyFacts {
   std::string name;
   std::string help;  // half a sentence
   Rounds rounds = Rounds::kOwnRows;
-  bool splits_dense = false;  // dense layers are split over the ranks of a model group
-  bool shares_rows = false;   // all ranks of a model group have the same rows
-  bool in_stages = false;     // each rank of a model group has a run of layers, whole
-  bool by_inputs = false;     // a dense layer is split by inputs where that sends less (DenseSplit::kOfStrategy)
+  bool splits_dense = false;     // dense layers are split over the ranks of a model group
+  bool splits_channels = false;  // and convolutions are, by the channels of what they give
+  bool shares_rows = false;      // all ranks of a model group have the same rows
+  bool in_stages = false;        // each rank of a model group has a run of layers, whole
+  bool by_inputs = false;        // a dense layer is split by inputs where that sends less (DenseSplit::kOfStrategy)
   Updates updates = Updates::kAll;
   // Ranks may update their copies of the weights before the boundary each by itself, and average them every so many
   // steps (PlanRequest::average_every): the order ends with average_front().

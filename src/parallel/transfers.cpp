@@ -71,12 +71,15 @@ class TransferList {
           Layout::kReplicated, plan_.model_ranks * round.rows * kLossStats * 4);
     else if (plan_.layers.back().layout == Layout::kFeature)
       add(plan_.of_step.logits, "logits", Collective::kAllGather, Group::kModel, Layout::kFeature, Layout::kReplicated,
-          columns_bytes(plan_.layers.back().parts, round.rows));
+          columns_of(plan_.layers.back(), round.rows));
   }
 
   // Uneven parts are padded to the first, which is the longest.
   int64_t columns_bytes(const std::vector<Slice>& parts, int64_t rows) const {
     return activation_bytes(plan_, plan_.model_ranks * parts.front().size() * rows);
+  }
+  int64_t columns_of(const LayerPlan& output, int64_t rows) const {
+    return columns_bytes(output.parts, rows * output.pixels_out());
   }
 
   // How rows come together at the boundary, and their gradients go home (seam.h).
@@ -138,7 +141,7 @@ class TransferList {
         gather(at.transfers.output_gradient, " output gradient", columns_bytes(at.parts, rows));
     }
     if (!at.gather_before) return;
-    const int64_t bytes = columns_bytes(plan_.layer(i - 1).parts, rows);
+    const int64_t bytes = columns_of(plan_.layer(i - 1), rows);
     gather(at.transfers.input, " input", bytes);
     if (plan_.gradient_layout(i) == Layout::kPartial) scatter(at.transfers.input_gradient, " input gradient", bytes);
   }
@@ -175,7 +178,8 @@ class TransferList {
 // What the ranks must know of each other's logits is less than the logits.
 bool sends_less_sharded(const Plan& plan) {
   const LayerPlan& last = plan.layers.back();
-  return last.layout == Layout::kFeature && kLossStats * 4 < activation_bytes(plan, last.parts.front().size());
+  const bool features = last.layout == Layout::kFeature && last.pixels_out() == 1;
+  return features && kLossStats * 4 < activation_bytes(plan, last.parts.front().size());
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows, Mode mo
     LayerFacts facts{.name = at.name, .type = at.type, .out = at.out};
     facts.forward_flops = at.flops_per_row * worked * share;
     if (mode == Mode::kTrain) facts.backward_flops = at.backward_flops_per_row * worked * share;
-    facts.activation_bytes = each * rows.at_once * at.kept_columns();
+    facts.activation_bytes = each * rows.at_once * at.kept_elements();
     facts.update_in_backward = mode == Mode::kTrain && plan.updates_at_once(static_cast<int64_t>(i));
     facts.weight_bytes = static_cast<int64_t>(share * static_cast<double>(at.weight_bytes));
     const auto size = static_cast<double>(each);

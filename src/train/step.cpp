@@ -62,7 +62,7 @@ void Step::loss(const Action& action, Running& now) {
   dense.loss->run(now.dense_pass, logits(round, now), now.labels, now.learns, my_sums(), after_loss(now, dense));
   if (!now.learns) return hand_out(logits(round, now), now.bound.dense_rows[static_cast<size_t>(round)]);
   if (!plan_.split()) {
-    now.gradient = dense.loss->dlogits().reshaped(now.bound.front.output().shape());
+    now.gradient = dense.loss->dlogits();
     return;
   }
   if (!plan_.in_stages()) begin_backward(round, now);

@@ -166,7 +166,8 @@ void Step::make_copies() {
 // Choosing algorithms uses memory that running steps use too. And ranks take turns in it, and freeing memory may wait
 // for a GPU, which must not have to wait for a collective of a rank whose turn has not come.
 void Step::prepare(int64_t step_rows, Mode mode) {
-  const bool learns = mode == Mode::kTrain && plan_.front_learns, copies = wants_copies(mode);
+  const bool learns = mode == Mode::kTrain, copies = wants_copies(mode);
+  const bool wants_dx = plan_.front_learns || (plan_.in_stages() && place_ > 0);  // behind the boundary
   const auto made = bound_.find(step_rows);
   if (made != bound_.end() && (made->second.learns || !learns) && !copies) return;
   on_all_hosts(comm_, [&] { stream_.synchronize(); });
@@ -175,11 +176,13 @@ void Step::prepare(int64_t step_rows, Mode mode) {
       bind_alike(
           [&] {
             Bound& b = bound(step_rows);
-            for (size_t round = 0; round < b.dense_rows.size(); ++round)
-              dense(static_cast<int64_t>(b.dense_rows[round].host.size()),
-                    static_cast<int>(round) % plan_.tapes(place_));
+            for (size_t round = 0; round < b.dense_rows.size(); ++round) {
+              Dense& behind = dense(static_cast<int64_t>(b.dense_rows[round].host.size()),
+                                    static_cast<int>(round) % plan_.tapes(place_));
+              if (learns && !b.learns) behind.tape.prepare_backward(wants_dx);
+            }
             if (copies) make_copies();
-            if (learns && !b.learns) b.front.prepare_backward(false);
+            if (learns && !b.learns && plan_.front_learns) b.front.prepare_backward(false);
             b.learns = b.learns || learns;
           },
           first_of_each_size(plan_, step_rows));

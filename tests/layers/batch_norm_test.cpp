@@ -107,9 +107,9 @@ TEST(BatchNormKeys, MisspeltMultiplierIsAnError) {
       ThrowsMessage<Error>(HasSubstr("did you mean 'decay'?")));
 }
 
-TEST(BatchNormColumns, FeaturesCanBeSplitAndImagesCannot) {
+TEST(BatchNormColumns, FeaturesAndChannelsCanBeSplit) {
   EXPECT_EQ(layer_from("type='batch_norm'", {1, 4})->columns(), Columns::kKeeps);
-  EXPECT_EQ(layer_from("type='batch_norm'", {1, 2, 2, 4})->columns(), Columns::kMixes);
+  EXPECT_EQ(layer_from("type='batch_norm'", {1, 2, 2, 4})->columns(), Columns::kKeeps);
 }
 
 }  // namespace

@@ -189,7 +189,7 @@ TEST_P(DenseTapeTest, RanksTogetherComputeWhatOneRankDoes) {
 }
 
 TEST_P(DenseTapeTest, GivesParameterGradientsWhereNobodyWantsThatOfItsInput) {
-  on_every_rank(Strategy::kModelParallel, [&](Rank& mine) {
+  on_every_rank(Strategy::kModelParallelDense, [&](Rank& mine) {
     mine.forward();
     mine.backward(dlogits(device()), nullptr);
     const Param& weight = *mine.model.back_params().front();

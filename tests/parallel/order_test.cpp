@@ -140,13 +140,21 @@ TEST(Order, OfReplicasSumsTheirDenseGradientsWhenTheLastRoundHasThem) {
                                 "start dense gradients, bucket 1"));
 }
 
-TEST(Order, OfModelParallelRanksBringsNoRowsAndCopiesTheFrontsGradients) {
-  const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kModelParallel});
+TEST(Order, OfRanksThatSplitDenseLayersAloneBringsNoRowsAndCopiesTheFrontsGradients) {
+  const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kModelParallelDense});
   EXPECT_THAT(
       lines(plan, training_of(plan), {Kind::kStart, Kind::kUpdate}),
       ElementsAre("start 0 fc2 input", "start 0 logits", "start 0 fc2 input gradient", "start 0 fc1 input gradient",
                   "start gradient copies, bucket 0", "start gradient copies, bucket 1", "update fc1 to fc2",
                   "update conv1 to conv2", "start step result"));
+}
+
+TEST(Order, OfModelParallelRanksMovesChannelsAsItMovesFeatures) {
+  const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kModelParallel});
+  EXPECT_THAT(lines(plan, training_of(plan), {Kind::kStart, Kind::kUpdate}),
+              ElementsAre("start 0 conv2 input", "start 0 fc1 input", "start 0 fc2 input", "start 0 logits",
+                          "start 0 fc2 input gradient", "start 0 fc1 input gradient", "start 0 conv2 input gradient",
+                          "update conv1 to fc2", "start step result"));
 }
 
 TEST(Order, OfEvaluationEndsWithTheLossAndItsResult) {

@@ -55,7 +55,7 @@ std::string case_name(const ::testing::TestParamInfo<Case>& info) {
 INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, ParamGatherTest,
                          ::testing::Combine(::testing::ValuesIn(devices()),
                                             ::testing::Values(Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtD,
-                                                              Strategy::kModelParallel),
+                                                              Strategy::kModelParallel, Strategy::kModelParallelDense),
                                             ::testing::Values(1, 2, 3, 4, 6)),
                          case_name);
 

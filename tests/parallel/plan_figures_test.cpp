@@ -64,13 +64,15 @@ struct Reference {
   explicit Reference(const Plan& p)
       : plan(p),
         q(p.request),
-        mp(q.strategy == Strategy::kModelParallel),
+        mp(facts_of(q.strategy).shares_rows),
         zero(q.ranks > 1 && is_zero()),
         star(q.ranks > 1 && is_star()) {
     const bool splits = q.strategy != Strategy::kDataParallel && !is_zero() && !is_star();
     m = splits ? (q.model_ranks > 0 ? q.model_ranks : q.ranks) : 1;
     count = std::ssize(plan.layers);
-    while (m > 1 && first < count && at(first).type != "dense") ++first;
+    for (int64_t i = 0; i < count; ++i)
+      if (at(i).type == "residual") first = i + 1;  // computed by all, with what stands before it
+    while (m > 1 && first < count && !splits_up(first)) ++first;
     if (m == 1) first = count;
     most = mp ? up(q.step_rows, q.ranks / m) : up(q.step_rows, q.ranks);
     fill_rounds();
@@ -84,10 +86,17 @@ struct Reference {
   int64_t in(int64_t i) const { return at(i).in.elements(); }
   int64_t out(int64_t i) const { return at(i).out.elements(); }
   bool dense(int64_t i) const { return at(i).type == "dense"; }
+  bool splits_up(int64_t i) const {
+    return dense(i) || (q.strategy == Strategy::kModelParallel && at(i).type == "conv");
+  }
+  int64_t pixels(int64_t i) const { return at(i).out.rank() == 3 ? at(i).out[0] * at(i).out[1] : 1; }
+  int64_t columns(int64_t i) const { return out(i) / pixels(i); }
+  int64_t part_of_out(int64_t i) const { return pixels(i) * up(columns(i), m); }
   bool by_inputs(int64_t i) const {
     const bool less = q.split == DenseSplit::kLess || (q.split == DenseSplit::kOfStrategy && is_d());
     const bool in_rounds = q.strategy == Strategy::kOwtB || q.strategy == Strategy::kOwtC;
     if ((!less && q.split != DenseSplit::kRows) || i < first || !dense(i) || (in_rounds && i == first)) return false;
+    if (i > first && pixels(i - 1) > 1) return false;
     if (!less) return true;
     if (mp && i == first) return learns && 2 * out(i) < in(i);
     return i == first ? in(i) / m + out(i) < in(i) : out(i) < in(i);
@@ -117,7 +126,7 @@ struct Reference {
   int64_t param_elements(int64_t i, const Shape& param) const {
     if (i < first) return param.elements();
     if (by_inputs(i)) return param.rank() == 1 ? param.elements() : out(i) * up(in(i), m);
-    return up(out(i), m) * param.elements() / out(i);
+    return up(columns(i), m) * param.elements() / columns(i);
   }
   int64_t weights(int64_t i) const {
     int64_t elements = 0;
@@ -159,7 +168,7 @@ struct Reference {
     for (int64_t i = first; i < count; ++i) {
       const int ways = i + 1 == count && logits <= statistics ? 1 : 2;  // the whole gradient is there
       if (by_inputs(i)) bytes += ways * sent(1, m * up(out(i), m) * rows * size, m);
-      if (dense(i) && !by_inputs(i) && i > first) bytes += 2 * sent(1, m * up(in(i), m) * rows * size, m);
+      if (gathers(i)) bytes += 2 * sent(1, m * part_of_out(i - 1) * rows * size, m);
     }
     return bytes + sent(1, m * rows * std::min(logits, statistics), m);
   }
@@ -209,7 +218,7 @@ struct Reference {
     }
     return layer.inner.empty() ? 0 : layer.in.elements() + layer.out.elements() + 2 * widest + deepest;
   }
-  int64_t kept(int64_t i) const { return i < first || by_inputs(i) ? out(i) : up(out(i), m); }
+  int64_t kept(int64_t i) const { return i < first || by_inputs(i) ? out(i) : part_of_out(i); }
   // What layers [begin, end) between two moves hold for a row: outputs, two gradients as large as the largest, what a
   // composite layer needs.
   int64_t held(int64_t begin, int64_t end) const {
@@ -221,11 +230,15 @@ struct Reference {
     }
     return outputs + 2 * largest + deepest;
   }
-  bool gathers(int64_t i) const { return dense(i) && !by_inputs(i) && i > first; }
+  bool gathers(int64_t i) const { return splits_up(i) && !by_inputs(i) && i > first; }
   // So many columns brought together or taken apart: the outputs of a layer, or what all ranks have at the boundary.
   int64_t moved_columns(int64_t n) const { return n + up(n, m) * (m + (n % m == 0 ? 1 : 2)); }
-  int64_t moved(int64_t i) const { return moved_columns(out(i)); }
-  int64_t home() const { return mp && by_inputs(first) ? up(in(first), m) + moved_columns(in(first)) : in(first); }
+  int64_t moved(int64_t i) const { return pixels(i) * moved_columns(columns(i)); }
+  int64_t home() const {
+    if (mp && by_inputs(first)) return up(in(first), m) + moved_columns(in(first));
+    return mp && !learns ? 0 : in(first);
+  }
+
   // What the split layers hold for a row of a round.
   int64_t behind() const {
     int64_t elements = 0;
@@ -312,7 +325,7 @@ struct Reference {
 
   double part(int64_t i) const {
     if (i < first) return 1;
-    const int64_t whole = by_inputs(i) ? in(i) : out(i);
+    const int64_t whole = by_inputs(i) ? in(i) : columns(i);
     return static_cast<double>(up(whole, m)) / static_cast<double>(whole);
   }
 
@@ -435,7 +448,7 @@ std::string megabytes(int64_t bytes) {
 
 std::string part_text(const Reference& expected, int64_t i) {
   const bool by_inputs = expected.by_inputs(i);
-  const int64_t whole = by_inputs ? expected.in(i) : expected.out(i), most = up(whole, expected.m),
+  const int64_t whole = by_inputs ? expected.in(i) : expected.columns(i), most = up(whole, expected.m),
                 least = whole / expected.m;
   const std::string part = most == least ? format("{}", most) : format("{}-{}", least, most);
   return i < expected.first ? "whole" : format("{}{} of {}", by_inputs ? "in " : "", part, whole);

@@ -129,7 +129,7 @@ TEST(PlanOfAlexNet, DataParallelSendsEveryGradientTwoWays) {
 }
 
 TEST(PlanOfAlexNet, ModelParallelSeesTheWholeBatchEverywhere) {
-  const Plan plan = alexnet(Strategy::kModelParallel);
+  const Plan plan = alexnet(Strategy::kModelParallelDense);
   EXPECT_EQ(plan.front_layout(), Layout::kReplicated);
   EXPECT_EQ(layer(plan, "conv1").layout, Layout::kReplicated);
   EXPECT_EQ(transfer(plan, "fc6 input gradient").collective, Collective::kAllReduce);
@@ -143,6 +143,33 @@ TEST(PlanOfAlexNet, ModelParallelSeesTheWholeBatchEverywhere) {
                                           std::pair("gradient copies", kOthers * kConvParams * 4 / 8),
                                           std::pair("loss statistics", kOthers * 1024 * 10 * 4),
                                           std::pair("step result", 2 * kOthers * 40 / 8)));
+}
+
+TEST(PlanOfAlexNet, ModelParallelMovesTheChannelsOfEveryPixel) {
+  const Plan plan = alexnet(Strategy::kModelParallel);
+  EXPECT_EQ(plan.front_layout(), Layout::kReplicated);
+  EXPECT_EQ(plan.boundary, 0);
+  EXPECT_EQ(layer(plan, "conv1").layout, Layout::kFeature);
+  EXPECT_EQ(layer(plan, "conv1").parts.at(7), (Slice{56, 64}));
+  EXPECT_EQ(layer(plan, "pool5").parts.at(7), (Slice{224, 256}));
+  EXPECT_EQ(layer(plan, "drop6").layout, Layout::kReplicated);
+  EXPECT_EQ(plan.weight_bytes_per_rank(), kAllParams * 4 / 8);
+  EXPECT_DOUBLE_EQ(layer(plan, "conv1").share(), 1.0 / 8);
+  // A row's channels at each pixel, there and the gradients' back; the images are there and have none.
+  const auto both_ways = [](const std::string& name, int64_t elements) {
+    const int64_t bytes = kOthers * kRows * elements * 4;
+    return std::map<std::string, int64_t>{{name + " input", bytes}, {name + " input gradient", bytes}};
+  };
+  std::map<std::string, int64_t> wanted{{"loss statistics", kOthers * 1024 * 10 * 4},
+                                        {"step result", 2 * kOthers * 40 / 8}};
+  wanted.merge(both_ways("conv2", 27 * 27 * 64));
+  wanted.merge(both_ways("conv3", 13 * 13 * 192));
+  wanted.merge(both_ways("conv4", 13 * 13 * 384));
+  wanted.merge(both_ways("conv5", 13 * 13 * 256));
+  wanted.merge(both_ways("drop6", 6 * 6 * 256));
+  wanted.merge(both_ways("fc7", 4096));
+  wanted.merge(both_ways("fc8", 4096));
+  EXPECT_EQ(bytes_of(plan), wanted);
 }
 
 TEST(PlanOfAlexNet, OneRankSendsNothing) {

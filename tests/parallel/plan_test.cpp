@@ -107,11 +107,11 @@ layer = [
   return text;
 }
 
-// To two ranks of owt-b and owt-c whole rows come in two rounds; under mp the rows are there, and 2 x 8 is less than
-// 24.
+// To two ranks of owt-b and owt-c whole rows come in two rounds; under mp-dense the rows are there, and 2 x 8 is less
+// than 24.
 TEST(Plan, DenseLayersAreSplitAsTheRequestSays) {
   for (const Strategy strategy :
-       {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallel}) {
+       {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallelDense}) {
     SCOPED_TRACE(name_of(strategy));
     const bool in_rounds = strategy == Strategy::kOwtB || strategy == Strategy::kOwtC;
     EXPECT_EQ(split_of(strategy, DenseSplit::kColumns), "ccc");
@@ -121,14 +121,14 @@ TEST(Plan, DenseLayersAreSplitAsTheRequestSays) {
   }
 }
 
-TEST(Plan, UnderMpTheWayHomeOfColumnsIsShorterThanThatOfSummands) {
+TEST(Plan, UnderMpDenseTheWayHomeOfColumnsIsShorterThanThatOfSummands) {
   const char* const model = R"(
 name = "wide"
 input = [1, 6, 4]
 classes = 8
 layer = [{ name = "bn", type = "batch_norm" }, { name = "fc", type = "dense", out = 8 }]
 )";
-  PlanRequest request{.ranks = 2, .strategy = Strategy::kModelParallel, .step_rows = 8};
+  PlanRequest request{.ranks = 2, .strategy = Strategy::kModelParallelDense, .step_rows = 8};
   EXPECT_EQ(transfer(plan_of(model, request), "fc input gradient").collective, Collective::kAllReduce);
   request.split = DenseSplit::kRows;
   const Plan rows = plan_of(model, request);
@@ -183,6 +183,52 @@ TEST(Plan, WholeLogitsAreGatheredWhateverTheyWeigh) {
   EXPECT_GT(whole.bytes_per_step(), sharded.bytes_per_step());
 }
 
+// The boundary of a net under mp on two ranks.
+std::string boundary_of(const std::string& layers) {
+  const std::string model = model_text("[4, 8, 8]", 10, layers + R"(, { name = "fc", type = "dense", out = 10 })");
+  return plan_of(model, {.ranks = 2, .strategy = Strategy::kModelParallel, .step_rows = 8}).boundary_name();
+}
+
+TEST(Plan, UnderMpIsSplitFromTheFirstConvolutionWhoseFollowersCanBeSplitOrHaveNoWeights) {
+  const std::string conv1 = R"({ name = "conv1", type = "conv", out = 4, kernel = 3, pad = 1 })";
+  const std::string conv2 = R"({ name = "conv2", type = "conv", out = 4, kernel = 3, pad = 1 })";
+  const std::string grouped = R"({ name = "grouped", type = "conv", out = 4, kernel = 3, pad = 1, groups = 2 })";
+  const std::string block = R"({ name = "block", type = "residual", body = [)" + conv2 + "] }";
+  const std::string norm = R"({ name = "norm", type = "batch_norm" })", lrn = R"({ name = "lrn", type = "lrn" })";
+  EXPECT_EQ(boundary_of(conv1), "conv1");
+  EXPECT_EQ(boundary_of(conv1 + "," + norm + "," + lrn + "," + conv2), "conv1");
+  EXPECT_EQ(boundary_of(norm + "," + conv1), "conv1") << "the first layer has whole images";
+  EXPECT_EQ(boundary_of(conv1 + "," + lrn + "," + norm + "," + conv2), "conv2") << "norm would get whole images";
+  EXPECT_EQ(boundary_of(conv1 + "," + block), "fc");
+  EXPECT_EQ(boundary_of(conv1 + "," + grouped + "," + conv2), "conv2");
+}
+
+TEST(Plan, UnderMpChannelsAreMovedAtEveryPixel) {
+  // 3 ranks: conv1's 4 channels in 2 1 1, fc1's 7 features in 3 2 2.
+  const char* const model = R"(
+name = "images"
+input = [1, 4, 4]
+classes = 10
+layer = [
+  { name = "conv1", type = "conv", out = 4, kernel = 3 },
+  { name = "fc1", type = "dense", out = 7 },
+  { name = "fc2", type = "dense", out = 10 },
+]
+)";
+  const Plan plan = plan_of(model, {.ranks = 3, .strategy = Strategy::kModelParallel, .step_rows = 5});
+  EXPECT_THAT(layer(plan, "conv1").parts, ElementsAre(Slice{0, 2}, Slice{2, 3}, Slice{3, 4}));
+  EXPECT_EQ(transfer(plan, "fc1 input").collective, Collective::kAllGather);
+  EXPECT_EQ(transfer(plan, "fc1 input").bytes, 2 * (5 * 2 * 2 * 2 * 4));
+  EXPECT_EQ(transfer(plan, "fc1 input gradient").collective, Collective::kReduceScatter);
+  EXPECT_EQ(transfer(plan, "fc1 input gradient").bytes, 2 * (5 * 2 * 2 * 2 * 4));
+  EXPECT_EQ(transfer(plan, "fc2 input").bytes, 2 * (5 * 3 * 4));
+  EXPECT_EQ(layer(plan, "conv1").transfers.input_gradient, kNoTransfer) << "nobody wants that of images";
+  EXPECT_EQ(layer(plan, "conv1").most_elements({4, 3, 3, 1}), 2 * 9);
+  EXPECT_EQ(layer(plan, "conv1").kept_elements(), 2 * 2 * 2);
+  EXPECT_DOUBLE_EQ(layer(plan, "conv1").share(), 0.5);
+  EXPECT_THAT(plan.table(), HasSubstr("1-2 of 4"));
+}
+
 TEST(Plan, RefusesGroupsThatDoNotDivideTheRanks) {
   EXPECT_THAT([] { plan_of(kTenClasses, {.ranks = 6, .step_rows = 6, .model_ranks = 4}); },
               ThrowsMessage<Error>(HasSubstr("use a divisor of 6")));
@@ -231,7 +277,7 @@ layer = [
 ]
 )";
   for (const Strategy strategy :
-       {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallel}) {
+       {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallelDense}) {
     const Plan plan = plan_of(model, {.ranks = 2, .strategy = strategy, .step_rows = 8});
     EXPECT_EQ(plan.boundary_name(), "fc1");
     EXPECT_FALSE(plan.front_learns);
@@ -259,9 +305,11 @@ TEST(Plan, GradientsOfWeightsAreBf16WhereNothingIsAddedToThem) {
   EXPECT_THAT(gradient_types({}), ElementsAre(kBf16, kF32, kBf16, kF32));
   for (const Precision precision : {Precision::kFp32, Precision::kTf32})
     EXPECT_THAT(gradient_types({}, precision), ElementsAre(kF32, kF32, kF32, kF32));
-  for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtD, Strategy::kModelParallel})
+  for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtD, Strategy::kModelParallelDense})
     EXPECT_THAT(gradient_types({.ranks = 2, .strategy = strategy}), ElementsAre(kF32, kF32, kBf16, kF32))
         << name_of(strategy) << ": the dense layers are no other rank's";
+  EXPECT_THAT(gradient_types({.ranks = 2, .strategy = Strategy::kModelParallel}), ElementsAre(kBf16, kF32, kBf16, kF32))
+      << "nor are the convolutions";
   for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kDataParallelStar,
                                   Strategy::kOwtB, Strategy::kOwtC})
     EXPECT_THAT(gradient_types({.ranks = 2, .strategy = strategy}), ElementsAre(kF32, kF32, kF32, kF32))
@@ -284,7 +332,7 @@ TEST(Plan, DenseWeightsOnTheCpuAreUpdatedAtOnceWhereNothingIsAddedToTheirGradien
   EXPECT_TRUE(updates_at_once({}));
   EXPECT_FALSE(updates_at_once({.on = Device::kCuda}));
   EXPECT_FALSE(updates_at_once({.keeps_gradients = true}));
-  for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtD, Strategy::kModelParallel})
+  for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtD, Strategy::kModelParallelDense})
     EXPECT_TRUE(updates_at_once({.ranks = 2, .strategy = strategy})) << name_of(strategy);
   for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kDataParallelStar,
                                   Strategy::kOwtB, Strategy::kOwtC})

@@ -48,8 +48,8 @@ TEST(PlanTable, OfPartsOfTwoSizesNamesBothAndTheWeightsOfTheLargest) {
   EXPECT_THAT(four.table(), ContainsRegex("wide .* 250 of 1000 +0\\.12 +0\\.0300 "));
   ASSERT_FALSE(narrow.by_inputs());
   EXPECT_THAT(four.table(), ContainsRegex("narrow .* 2-3 of 10 +0\\.0400 +0\\.0120 "));
-  EXPECT_EQ(narrow.kept_columns(), 3) << "of the rank with the most";
-  EXPECT_EQ(layer(four, "wide").kept_columns(), 250);
+  EXPECT_EQ(narrow.kept_elements(), 3) << "of the rank with the most";
+  EXPECT_EQ(layer(four, "wide").kept_elements(), 250);
 }
 
 TEST(Plan, LayersWithoutWeightsMayMixWhatADenseLayerSplits) {

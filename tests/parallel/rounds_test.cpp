@@ -258,8 +258,8 @@ TEST(StepRows, OfManyRanksAreShownAsTheLeastAndTheMost) {
 }
 
 TEST(Strategy, NamesAreReadBack) {
-  EXPECT_THAT(strategy_names(),
-              ElementsAre("dp", "dp-zero", "dp-star", "owt-a", "owt-b", "owt-c", "owt-d", "mp", "pipeline"));
+  EXPECT_THAT(strategy_names(), ElementsAre("dp", "dp-zero", "dp-star", "owt-a", "owt-b", "owt-c", "owt-d", "mp",
+                                            "mp-dense", "pipeline"));
   for (const std::string& name : strategy_names()) EXPECT_EQ(name_of(strategy_from(name)), name);
 }
 

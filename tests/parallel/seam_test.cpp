@@ -184,7 +184,7 @@ std::string seam_case(const ::testing::TestParamInfo<SeamTest::ParamType>& info)
 INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, SeamTest,
                          ::testing::Combine(::testing::ValuesIn(devices()),
                                             ::testing::Values(Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC,
-                                                              Strategy::kOwtD, Strategy::kModelParallel),
+                                                              Strategy::kOwtD, Strategy::kModelParallelDense),
                                             ::testing::Values(2, 3, 4)),
                          seam_case);
 
@@ -216,7 +216,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SeamInBf16);
 INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, SeamInBf16,
                          ::testing::Combine(::testing::ValuesIn(gpu_devices()),
                                             ::testing::Values(Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC,
-                                                              Strategy::kOwtD, Strategy::kModelParallel),
+                                                              Strategy::kOwtD, Strategy::kModelParallelDense),
                                             ::testing::Values(3)),
                          seam_case);
 
@@ -246,7 +246,7 @@ class SeamByColumns : public SeamTest {
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, SeamByColumns,
                          ::testing::Combine(::testing::ValuesIn(devices()),
-                                            ::testing::Values(Strategy::kOwtD, Strategy::kModelParallel),
+                                            ::testing::Values(Strategy::kOwtD, Strategy::kModelParallelDense),
                                             ::testing::Values(2, 3, 4, 6)),
                          seam_case);
 
@@ -304,7 +304,7 @@ TEST(Seam, IsNowhereWhereNothingIsSplit) {
 
 TEST(Seam, SendsNoGradientHomeWhereNothingBeforeItLearns) {
   for (const Strategy strategy :
-       {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallel}) {
+       {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallelDense}) {
     const Plan plan = plan_of(kNothingLearnsBefore, strategy, 2, 4, Device::kCpu);
     EXPECT_EQ(plan.layers[0].by_inputs(), strategy == Strategy::kOwtD);
     EXPECT_EQ(plan.layers[0].transfers.input_gradient, kNoTransfer) << name_of(strategy);

@@ -123,13 +123,23 @@ TEST(StepPrice, ADenseUpdateInEveryRoundIsPaidInEveryRound) {
   EXPECT_DOUBLE_EQ(p.update_s, 2 * 0.5 + 0.5);
 }
 
-TEST(StepPrice, ModelParallelComputesAllRowsEverywhere) {
-  const Prediction p = price_step(tiny(Strategy::kModelParallel), two_ranks(), compute());
+TEST(StepPrice, WhatIsNotSplitIsComputedForAllRowsEverywhere) {
+  const Prediction p = price_step(tiny(Strategy::kModelParallelDense), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 8 + 12 + 2 + 16 + 16);
   // Logits and the result; the sum of 384 bytes of gradients hides behind fc's weight gradients, and the copies of
   // conv's 32 bytes behind the update of fc.
   EXPECT_NEAR(p.exposed_s, 2.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.transfer_s, 2.0 / 3 + 4 + 1.0 / 3 + kStepResult, 1e-12);
+}
+
+TEST(StepPrice, ModelParallelComputesPartsOfAllRows) {
+  const Prediction p = price_step(tiny(Strategy::kModelParallel), two_ranks(), compute());
+  EXPECT_DOUBLE_EQ(p.compute_s, 2.0 / 3 * 8 + 12 + 2 + 16 + 2.0 / 3 * 16);  // 2 of conv's 3 channels
+  EXPECT_DOUBLE_EQ(p.update_s, 2.0 / 3 * 0.5 + 0.5);
+  // 2 channels of 4 pixels of 8 rows to the other, 256 bytes; their gradients hide behind fc's weight gradients. Then
+  // logits and the result.
+  EXPECT_NEAR(p.exposed_s, 256 / 96.0 + 2.0 / 3 + kStepResult, 1e-12);
+  EXPECT_NEAR(p.transfer_s, 2 * 256 / 96.0 + 2.0 / 3 + kStepResult, 1e-12);
 }
 
 TEST(StepPrice, IsThatOfTheSlowestRank) {

@@ -83,6 +83,10 @@ Values columns_of(const Values& all, int64_t columns, Slice part) {
   return some;
 }
 
+Shape with_channels(const Shape& batch, int64_t count) {
+  return batch.rank() == 4 ? Shape{batch[0], batch[1], batch[2], count} : Shape{batch[0], count};
+}
+
 struct Results {
   Values y, dx;
   std::vector<Values> grads;  // of all parameters
@@ -257,14 +261,15 @@ class Check {
 
   void check_parts() {
     const Columns columns = harness_->layer().columns();
-    const bool keeps = columns == Columns::kKeeps && in_.rank() == 2;
-    if (!keeps && columns != Columns::kSplits) return;
-    const int64_t features = harness_->out_shape()[1];
+    const bool keeps = columns == Columns::kKeeps;
+    if (columns == Columns::kMixes) return;
+    const Shape out = harness_->out_shape();
+    const int64_t features = out[out.rank() - 1];
     Values dx_sum(x_.size(), 0.0f);
     for (int index = 0; index < 3; ++index) {
       const Slice part = split(features, 3, index);
       SCOPED_TRACE("features " + std::to_string(part.begin) + " to " + std::to_string(part.end));
-      const Shape in = keeps ? Shape{in_.rows(), part.size()} : in_;
+      const Shape in = keeps ? with_channels(in_, part.size()) : in_;
       const auto harness = with_settings(make_(part), in);
       const Results found =
           results(*harness, keeps ? columns_of(x_, features, part) : x_, columns_of(dy_, features, part));

@@ -115,6 +115,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
         {"owt-c", "owt-c"},
         {"owt-d", "owt-d"},
         {"mp", "mp"},
+        {"mp-dense", "mp-dense"},
         {"pipeline", "pipeline"},
         {"auto", "owt-a?"}},
        {"owt-e"}},

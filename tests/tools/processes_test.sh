@@ -199,7 +199,7 @@ log_every = 1
 seed = 5
 equality_every = 1
 TOML
-for strategy in dp mp; do
+for strategy in dp mp mp-dense; do
   unlike "two threads and one" $strategy "$owt"
   unlike "two processors" $strategy env ONEDNN_MAX_CPU_ISA=AVX2 "$owt"
 done

@@ -13,6 +13,7 @@
 #include "src/train/step.h"
 #include "tests/support/models.h"
 #include "tests/support/strategies.h"
+#include "tests/support/using_conv_algorithm.h"
 
 namespace owt {
 namespace {
@@ -114,6 +115,31 @@ TEST(StepMemory, OfUnevenPartsIsNoMoreThanTheListSays) {
     EXPECT_LE(taken.batches, said * plan.ranks());
     EXPECT_GE(taken.batches, said * plan.ranks() * 3 / 4);
   });
+}
+
+// Convolutions pack their weights besides, which is the same however many rows there are.
+TEST(StepMemory, OfSplitConvolutionsGrowsWithTheRowsAsTheListSays) {
+  const UsingConvAlgorithm direct(ConvAlgorithm::kDirect);
+  const Model model = model_of("[3, 8, 8]", 12, R"(
+  { name = "conv1", type = "conv", out = 12, kernel = 3, bias = false },
+  { name = "bn", type = "batch_norm" },
+  { name = "relu1", type = "relu" },
+  { name = "conv2", type = "conv", out = 24, kernel = 3, stride = 2, bias = false },
+  { name = "fc1", type = "dense", out = 24, bias = false },
+  { name = "fc2", type = "dense", out = 12, bias = false })");
+  for (int ranks = 1; ranks <= 4; ++ranks)
+    for (const Mode mode : {Mode::kTrain, Mode::kEval}) {
+      SCOPED_TRACE(concat(ranks, mode == Mode::kTrain ? " ranks, training" : " ranks, evaluation"));
+      const auto measured_and_said = [&](int64_t rows) {
+        const Plan plan = make_plan(model, {.ranks = ranks, .strategy = Strategy::kModelParallel, .step_rows = rows});
+        const auto list = mode == Mode::kTrain ? training(plan, rows) : evaluation(plan, rows);
+        return std::pair(taken(model, plan, mode).batches,
+                         std::llround(memory_need(plan, list).step_row_bytes * static_cast<double>(rows)) * ranks);
+      };
+      const auto [few, few_said] = measured_and_said(24);
+      const auto [many, many_said] = measured_and_said(48);
+      EXPECT_EQ(many - few, many_said - few_said);
+    }
 }
 
 // Stages hold different things, and only what passes between them is on both.

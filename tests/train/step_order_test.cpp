@@ -185,8 +185,8 @@ TEST_P(StepOrder, IsTheListUnderEveryStrategyOnOneToFourRanks) {
 }
 
 TEST_P(StepOrder, IsTheListOnGridsAndWithAnUpdateEveryRound) {
-  for (const Strategy strategy :
-       {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallel})
+  for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD,
+                                  Strategy::kModelParallel, Strategy::kModelParallelDense})
     for (const DenseUpdate update : {DenseUpdate::kStep, DenseUpdate::kRound})
       expect_the_list({kFewClasses, strategy, 4, 2, update, false}, Mode::kTrain);
 }
@@ -208,15 +208,15 @@ TEST_P(StepOrder, IsTheListOfAPipelineWithoutAFlush) {
 }
 
 TEST_P(StepOrder, IsTheListWhereDenseLayersAreSplitByInputs) {
-  for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtC, Strategy::kModelParallel})
+  for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtC, Strategy::kModelParallelDense})
     for (const char* layers : {kFewClasses, kManyClasses})
       expect_the_list({layers, strategy, 3, 0, DenseUpdate::kStep, false, StepKind::kSynchronous, 0, DenseSplit::kRows},
                       Mode::kTrain);
 }
 
 TEST_P(StepOrder, IsTheListWhereGradientsAreRoundedOnTheirWay) {
-  for (const Strategy strategy :
-       {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kDataParallelStar, Strategy::kModelParallel})
+  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kDataParallelStar,
+                                  Strategy::kModelParallel, Strategy::kModelParallelDense})
     expect_the_list({kFewClasses, strategy, 2, 0, DenseUpdate::kStep, true}, Mode::kTrain);
 }
 

@@ -110,7 +110,7 @@ def main():
     parser.add_argument("--steps", type=int, default=30, metavar="N")
     parser.add_argument("--workers", type=words, default=["2", "4"], metavar="K,...")
     parser.add_argument("--strategies", type=words, metavar="NAME,...",
-                        default=["dp", "dp-zero", "dp-star", "owt-a", "owt-b", "owt-c", "owt-d", "mp"])
+                        default=["dp", "dp-zero", "dp-star", "owt-a", "owt-b", "owt-c", "owt-d", "mp", "mp-dense"])
     parser.add_argument("--results", metavar="FILE", help="gets a JSON object a line")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,7 @@
 #     --nets "NAME ..."      alexnet_small (96 % of the weights in dense layers), cifar10_quick (none of them); both
 #     --hosts "K ..."        default "2 4"
 #     --rates "RATE ..."     of every link, both ways, in tc's words; default "1gbit 100mbit"
-#     --strategies "..."     default "dp dp-zero dp-star owt-a owt-b owt-c owt-d mp pipeline auto"
+#     --strategies "..."     default "dp dp-zero dp-star owt-a owt-b owt-c owt-d mp-dense pipeline auto"
 #                            dp/8 is dp with parallel.average_every = 8, and more steps: whole eights
 #     --steps N              timed steps of a run, at least 2; default 8
 #     --links HOW            measured, the default: predict from what `owt bench-comm` finds between the hosts;
@@ -28,7 +28,7 @@ source "$here/virtual_hosts.sh"
 configs=$(cd "$here/../../configs" && pwd)
 
 owt=build/owt nets="alexnet_small cifar10_quick" hosts="2 4" rates="1gbit 100mbit"
-strategies="dp dp-zero dp-star owt-a owt-b owt-c owt-d mp pipeline auto" steps=8 links=measured latency=100us seconds=660 keep=
+strategies="dp dp-zero dp-star owt-a owt-b owt-c owt-d mp-dense pipeline auto" steps=8 links=measured latency=100us seconds=660 keep=
 virtual_hosts_seconds=90
 
 stop() {  # stop STATUS WORDS...
