@@ -34,7 +34,7 @@ tools/package      | src/core                                                   
 tools              | src/train/commands src/train src/train/files src/parallel src/net src/comm data data/prepare data/photos layers src/core |
 '
 # Headers of C and of the system that are no third party; and what kernels are written in.
-system='dlfcn.h fcntl.h ifaddrs.h net/ netdb.h netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'
+system='dlfcn.h fcntl.h fnmatch.h ifaddrs.h net/ netdb.h netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'
 kernels='cuda_runtime.h cuda_bf16.h'
 
 folders=()

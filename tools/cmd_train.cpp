@@ -7,6 +7,22 @@
 
 namespace owt {
 
+namespace {
+
+StartWeights start_weights(const Options& options) {
+  StartWeights start;
+  if (options.given("weights")) start.file = options.string("weights");
+  start.except = options.list("except");
+  start.except_mismatched = options.boolean("except-mismatched");
+  if (start.file.empty() && (!start.except.empty() || start.except_mismatched))
+    throw UsageError(
+        "owt train: --except and --except-mismatched say what not to take from --weights FILE, which is "
+        "not given");
+  return start;
+}
+
+}  // namespace
+
 int command_train(const Arguments& arguments) {
   Options options("owt train", "Trains a network from a recipe and writes a run folder with checkpoints and metrics.");
   options.positional("CONFIG", concat("the recipe: ", kFileOrName));
@@ -21,6 +37,11 @@ int command_train(const Arguments& arguments) {
                  "end after this many steps (schedule.max_steps); where there are epochs, the schedule stays theirs");
   options.option("seed", "S", "of weights, order, augmentation and dropout (run.seed)");
   options.option("weights", "FILE", "start from these weights (safetensors, PyTorch's names and order)");
+  options.repeated(
+      "except", "LAYER",
+      "with --weights: draw the weights of this layer anew (a name, or a pattern such as 'fc*'; may be given "
+      "several times)");
+  options.flag("except-mismatched", "with --weights: draw those of layers that the file lacks or has in another shape");
   options.option("resume", "auto|DIR", "go on from the run folder's newest checkpoint, or from this run or checkpoint");
   options.flag("timing", "print the per-layer timing table at the end");
   if (!options.parse(arguments)) {
@@ -41,7 +62,7 @@ int command_train(const Arguments& arguments) {
   train_options.data = take("data");
   train_options.out = take("out");
   train_options.resume = take("resume");
-  train_options.weights = take("weights");
+  train_options.start = start_weights(options);
   train_options.threads = shared_threads(options);
   train_options.timing = options.boolean("timing");
   const TrainOutcome outcome = train(settings, train_options);

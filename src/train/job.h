@@ -9,6 +9,7 @@
 #include "src/parallel/plan.h"
 #include "src/train/files/checkpoint_files.h"
 #include "src/train/settings.h"
+#include "src/train/start_weights.h"
 
 namespace owt {
 
@@ -23,7 +24,8 @@ struct Job {
   std::string resume_checkpoint;            // folder to go on from; empty: from the start
   RunState resume_state;                    // of that checkpoint, whose files have been checked
   bool same_run = false;                    // that checkpoint is the run folder's own
-  std::string weights;                      // file to start from; empty: drawn from the seed
+  StartWeights start;                       // training only; without a file they are drawn from the seed
+  std::string weights;                      // evaluation only: their file
 
   const std::shared_ptr<const Dataset>& images(Split split) const { return split == Split::kTrain ? train : test; }
 };

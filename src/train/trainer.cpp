@@ -39,9 +39,9 @@ Trainer::Trainer(const Job& job, Communicator& comm)
     restore();
   } else {
     worker_.model.initialize(job.settings.run.seed);
-    if (!job.weights.empty()) {
-      const auto unused = load_weights(job.weights, worker_.model, worker_.step.groups());
-      if (writes()) warn_of_unused(unused, job.weights);
+    if (!job.start.file.empty()) {
+      const StartedFrom from = start_from(job.start, worker_.model, worker_.step.groups());
+      if (writes()) log_start_weights(job.start.file, from);
     }
   }
   spread_weights(worker_.model, worker_.step.groups());

@@ -32,7 +32,7 @@ class WholeRuns {
     TrainOptions options;
     options.out = path(out);
     options.resume = resume;
-    options.weights = weights;
+    options.start.file = weights;
     options.threads = 1;
     return train(small_settings(kSmallRecipe, changes), options);
   }

@@ -80,7 +80,8 @@ Start find_start(const Settings& settings, const TrainOptions& options) {
   return Start::from(from_rank_0([&] {
     Start found{find_place(settings, options), ""};
     if (!found.place.checkpoint.empty()) {
-      if (!options.weights.empty()) fail("--weights and --resume do not go together: a checkpoint has its own weights");
+      if (!options.start.file.empty())
+        fail("--weights and --resume do not go together: a checkpoint has its own weights");
       found.state = load_checkpoint_state(found.place.checkpoint).to_json();
     }
     return found.text();
@@ -111,7 +112,7 @@ Job job_of(Settings settings, const TrainOptions& options, const Start& start) {
   job.run_folder = start.place.out;
   job.resume_checkpoint = start.place.checkpoint;
   job.same_run = start.place.same_run;
-  job.weights = options.weights;
+  job.start = options.start;
   if (!job.resume_checkpoint.empty()) {
     job.resume_state = RunState::from_json(start.state, job.resume_checkpoint);
     settings.run.seed = job.resume_state.seed;
@@ -181,8 +182,11 @@ void check_outputs(const std::vector<std::string>& files) {
 TrainOutcome train(Settings settings, const TrainOptions& options) {
   catch_stop_signals();  // a wish to stop is heard after the first step
   // The weights themselves are read on rank 0, and a checkpoint is found there.
-  start_together("train", settings,
-                 {option_is_given("weights", !options.weights.empty()), option_fact("resume", options.resume)});
+  start_together(
+      "train", settings,
+      {option_is_given("weights", !options.start.file.empty()),
+       option_fact("except", comma_separated(options.start.except)),
+       option_is_given("except-mismatched", options.start.except_mismatched), option_fact("resume", options.resume)});
   const Start start = find_start(settings, options);
   const Session session(settings, options.threads);
   const std::string shares = settle_shares(settings, session, start.shares());

@@ -7,16 +7,17 @@
 #include "src/train/evaluation.h"
 #include "src/train/report.h"
 #include "src/train/settings.h"
+#include "src/train/start_weights.h"
 
 namespace owt {
 
 struct TrainOptions {
-  std::string data;     // folder; empty: see data_folder()
-  std::string out;      // run folder; empty: that of the checkpoint to resume, else runs/<recipe>
-  std::string resume;   // empty, "auto" (the run folder's newest checkpoint, or none), a run or a checkpoint folder
-  std::string weights;  // safetensors file to start from; empty: none
-  int threads = 0;      // of all ranks together; 0: all cores
-  bool timing = false;  // print the timing table at the end
+  std::string data;      // folder; empty: see data_folder()
+  std::string out;       // run folder; empty: that of the checkpoint to resume, else runs/<recipe>
+  std::string resume;    // empty, "auto" (the run folder's newest checkpoint, or none), a run or a checkpoint folder
+  StartWeights start{};  // not with resume
+  int threads = 0;       // of all ranks together; 0: all cores
+  bool timing = false;   // print the timing table at the end
 };
 
 struct TrainOutcome {
