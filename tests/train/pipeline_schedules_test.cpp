@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 
 #include "src/comm/threads.h"
@@ -309,6 +310,21 @@ TEST(PipelineSchedules, AreNoneThatAutoMayTake) {
                 small_settings(kSmallRecipe, {{"parallel.strategy", "auto"}, {"pipeline.schedule", "vanilla"}});
               }),
               HasSubstr("'auto' and schedule = \"vanilla\" do not go together"));
+}
+
+class PipelineSchedulesOnGpu : public DeviceTest {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PipelineSchedulesOnGpu);
+INSTANTIATE_TEST_SUITE_P(Devices, PipelineSchedulesOnGpu, ::testing::ValuesIn(gpu_devices()), device_name);
+
+TEST_P(PipelineSchedulesOnGpu, LearnTheSame) {
+  for (const char* schedule : kSchedules) {
+    SCOPED_TRACE(schedule);
+    const Overrides changes = pipeline(schedule, 3, 4);
+    const Overrides here = merged(changes, {{"run.device", name_of(device())}});
+    expect_near(learned(kSmallRecipe, here), ByHand(kSmallRecipe, changes).learn(), 1e-4);
+    for (const double loss : learned(kSmallRecipe, merged(here, {{"run.precision", "bf16"}})).losses)
+      EXPECT_TRUE(std::isfinite(loss));
+  }
 }
 
 class PipelineRun : public ::testing::Test, protected WholeRuns {};
