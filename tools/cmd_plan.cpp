@@ -41,7 +41,7 @@ void declare(Options& options) {
   options.option("hosts", "H", "the workers are on this many hosts, as many on each (default: 1, or those of --links)");
   options.option("local-bandwidth", "B", "of each rank to others on its host (default: 10GB/s; with --gpu, the GPU's)");
   options.option("local-latency", "T", "of each message on a host (default: 5us; with --gpu, the GPU's)");
-  options.option("gpu", "NAME", concat("compute times from what this GPU can do at best: ", device_list()));
+  options.option("gpu", "NAME", concat("compute times from what this GPU can do at best: ", joined(device_names())));
   options.option("images-per-second", "N",
                  "with --gpu, what one of them alone is known to do with a worker's rows; its layers take their shares "
                  "of that");
@@ -87,7 +87,8 @@ using OptionalMachine = std::optional<Machine>;
 // Throws UsageError where other options say the same.
 OptionalMachine machine_from(const Options& options) {
   if (!options.given("machine")) return {};
-  for (const char* other : {"gpu", "times", "links", "bandwidth", "hosts", "local-bandwidth", "local-latency"})
+  for (const char* other :
+       {"gpu", "times", "links", "bandwidth", "latency", "hosts", "local-bandwidth", "local-latency", "ranks-here"})
     if (options.given(other))
       throw UsageError(concat("owt plan: --machine and --", other, " do not go together: the file has both"));
   return read_machine(find_machine(options.string("machine")));

@@ -15,12 +15,6 @@ std::string bare_name(const std::string& config) {
   return config.ends_with(kSuffix) ? config.substr(0, config.size() - std::string(kSuffix).size()) : config;
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 std::vector<std::string> names_of(const std::vector<NamedRecipe>& recipes) {
   std::vector<std::string> names;
   for (const NamedRecipe& recipe : recipes) names.push_back(recipe.name);

@@ -19,12 +19,6 @@ struct Config::Node {
 
 namespace {
 
-std::string joined(const std::set<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 const char* describe(const toml::node& node) {
   if (node.is_table()) return "a table";
   if (node.is_array()) return "an array";

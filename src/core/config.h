@@ -84,6 +84,14 @@ class Config {
   std::set<std::string> asked_;
 };
 
+// "fc7, fc8": for messages.
+template <class Words>
+std::string joined(const Words& words) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : ", ") + std::string(word);
+  return text;
+}
+
 // The candidate with the fewest edits from `word`, empty where none is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 

@@ -260,7 +260,7 @@ DeviceSpeed device_speed(const std::string& name) {
   for (const DeviceSpeed& device : known_devices())
     if (device.name == upper(name)) return device;
   const std::string near = nearest(upper(name), device_names());
-  fail("no figures for a GPU '", name, "' (there are ", device_list(), ")",
+  fail("no figures for a GPU '", name, "' (there are ", joined(device_names()), ")",
        near.empty() ? "" : concat("; did you mean '", near, "'?"));
 }
 
@@ -270,12 +270,6 @@ double DeviceSpeed::flops(Precision precision) const {
                                                        : fp32_flops;
   if (found == 0) fail("a ", name, " has no products in ", name_of(precision), "; wanted another precision, as fp32");
   return found;
-}
-
-std::string device_list() {
-  std::string list;
-  for (const DeviceSpeed& device : known_devices()) list += (list.empty() ? "" : ", ") + device.name;
-  return list;
 }
 
 std::unique_ptr<ComputeModel> scaled_compute(std::unique_ptr<ComputeModel> model, double factor, std::string text) {

@@ -51,7 +51,6 @@ struct DeviceSpeed {
 // One of device_names(); case does not matter. Throws Error with the list.
 DeviceSpeed device_speed(const std::string& name);
 std::vector<std::string> device_names();
-std::string device_list();  // "H200, H100, ..."
 
 // Floors: every launch of a step (step_launches.h) takes max(flops / (peak * flop_share),
 // bytes / (memory * byte_share)). A launch of several layers counts for one of them: what masks by a relu for the relu,

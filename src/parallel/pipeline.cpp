@@ -39,12 +39,9 @@ std::vector<std::string> pipeline_schedule_names() {
 }
 
 PipelineSchedule pipeline_schedule_from(const std::string& name) {
-  std::string known;
-  for (const Named& each : kSchedules) {
+  for (const Named& each : kSchedules)
     if (name == each.name) return each.schedule;
-    known += concat(known.empty() ? "" : ", ", each.name);
-  }
-  fail("no schedule '", name, "' (there are ", known, ")");
+  fail("no schedule '", name, "' (there are ", joined(pipeline_schedule_names()), ")");
 }
 
 std::vector<StageTask> stage_tasks(PipelineSchedule schedule, int stages, int place, int micro_batches) {

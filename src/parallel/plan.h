@@ -100,6 +100,7 @@ struct LayerPlan {
   LayerTransfers transfers;
 
   int64_t most_elements(const Shape& param) const;  // of one of params, on the rank with the most
+  int64_t weight_bytes_on_rank() const;             // of all params, f32, on the rank with the most
   int64_t inner_elements() const;                   // per row, of the activations a composite keeps inside
   int64_t kept_elements() const;                    // per row, of the output on the rank with the most
   Shape out_of(size_t place) const;                 // a row of the output on the rank at this place of its model group
@@ -227,6 +228,7 @@ struct Plan {
   int place_of(int rank) const { return rank % model_ranks; }
   // The layers behind the boundary that a rank at this place has, whole or in parts.
   Slice layers_behind(int place) const;
+  bool is_at(const Bucket& bucket, int place) const { return layer(bucket.layers.back()).is_at(place); }
   bool has_loss(int place) const { return !in_stages() || place + 1 == model_ranks; }
   // Rounds of the same number of rows whose activations are kept at the same time.
   int tapes(int place) const;

@@ -20,13 +20,6 @@ std::string shard(const LayerPlan& layer) {
                            : format("{} of {}", part, layer.columns_out());
 }
 
-// The weights of the rank with the most.
-int64_t weight_bytes_of(const LayerPlan& layer) {
-  int64_t bytes = 0;
-  for (const Shape& param : layer.params) bytes += 4 * layer.most_elements(param);
-  return bytes;
-}
-
 std::string steps_of(const Transfer& transfer, const Plan& plan) {
   if (transfer.every == 1) return "";
   if (transfer.every == 0) return format(" in the first {:g} epochs", plan.request.average_from);
@@ -34,51 +27,6 @@ std::string steps_of(const Transfer& transfer, const Plan& plan) {
 }
 
 }  // namespace
-
-int64_t Plan::weight_bytes_per_rank() const {
-  return most_at_a_place([](int64_t, const LayerPlan& layer) { return weight_bytes_of(layer); });
-}
-
-int64_t Plan::gradient_bytes_per_rank() const {
-  return most_at_a_place([this](int64_t i, const LayerPlan& layer) {
-    int64_t bytes = 0;
-    for (size_t p = 0; p < layer.params.size(); ++p)
-      if (p > 0 || !updates_at_once(i)) bytes += layer.most_elements(layer.params[p]) * size_of(gradient_type(i, p));
-    return bytes;
-  });
-}
-
-int64_t Plan::most_at_a_place(const std::function<int64_t(int64_t, const LayerPlan&)>& of_layer) const {
-  int64_t most = 0;
-  for (int place = 0; place < places(); ++place) {
-    int64_t total = 0;
-    for (int64_t i = 0; i < std::ssize(layers); ++i)
-      if (layer(i).is_at(place)) total += of_layer(i, layer(i));
-    most = std::max(most, total);
-  }
-  return most;
-}
-
-int64_t Plan::copy16_bytes_per_rank() const {
-  int64_t in_buckets = 0;
-  for (const Bucket& bucket : buckets) in_buckets += has_copies16(bucket) ? bucket.elements : 0;
-  if (shares_update()) return 2 * in_buckets;
-  return most_at_a_place([this](int64_t i, const LayerPlan& layer) {
-    int64_t elements = 0;
-    for (size_t p = 0; p < layer.params.size(); ++p)
-      if (has_copy16(i, p)) elements += layer.most_elements(layer.params[p]);
-    return 2 * elements;
-  });
-}
-
-int64_t Plan::weight_copy_bytes(int place) const {
-  int64_t bytes = 0;
-  for (int64_t i = 0; i < std::ssize(layers); ++i)
-    for (size_t p = 0; p < layer(i).params.size(); ++p)
-      if (layer(i).is_at(place) && layer(i).roles[p] == ParamRole::kTrained)
-        bytes += layer(i).params[p].elements() * (4 + (has_copy16(i, p) ? 2 : 0));
-  return bytes;
-}
 
 std::string Plan::table() const {
   std::string text = format(
@@ -102,7 +50,7 @@ std::string Plan::table() const {
     if (split() && !in_stages() && static_cast<int64_t>(i) == boundary) text += "-- boundary --\n";
     text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10.3f}\n", at.name, at.type, at.out.str(),
                    at.place == kEveryPlace ? name_of(at.layout) : format("stage {}", at.place + 1), shard(at),
-                   megabytes(at.weight_bytes), megabytes(weight_bytes_of(at)),
+                   megabytes(at.weight_bytes), megabytes(at.weight_bytes_on_rank()),
                    (at.flops_per_row + at.backward_flops_per_row) * static_cast<double>(request.step_rows) / 1e9);
   }
   text += format("\n{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "transfer", "collective", "layouts", "calls",

@@ -198,7 +198,8 @@ void StepOrder::update_dense() {
 
 void StepOrder::update_dense_after(int round) {
   for (int b = 0; b < std::ssize(plan_.back_buckets); ++b)
-    if (is_here(plan_.back_buckets[static_cast<size_t>(b)])) wait(plan_.of_step.dense_gradients, kOwnRows, b, beside_);
+    if (plan_.is_at(plan_.back_buckets[static_cast<size_t>(b)], place_))
+      wait(plan_.of_step.dense_gradients, kOwnRows, b, beside_);
   update({dense_, end_}, round, plan_.of_step.dense_gradients, 0, beside_);
 }
 

@@ -79,7 +79,6 @@ class StepOrder {
   void wait_for_output(int batch);
   void wait_for_oldest_gradient();
   void copy_weights(int batch, int copy, int ahead);
-  bool is_here(const Bucket& bucket) const { return bucket.layers.back() >= begin_ && bucket.layers.back() < end_; }
 
   void backward_weights(int64_t i, int round);
   void gradients_done(int64_t i, const std::function<void(int bucket)>& left = {});

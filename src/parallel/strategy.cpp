@@ -113,13 +113,11 @@ std::string averaging_strategies() {
 }
 
 Strategy strategy_from(const std::string& name) {
-  std::string known;
-  for (const Strategy strategy : all_strategies()) {
+  for (const Strategy strategy : all_strategies())
     if (name == name_of(strategy)) return strategy;
-    known += concat(known.empty() ? "" : ", ", name_of(strategy));
-  }
   const std::string near = nearest(name, strategy_names());
-  fail("no strategy '", name, "' (there are ", known, ")", near.empty() ? "" : concat("; did you mean '", near, "'?"));
+  fail("no strategy '", name, "' (there are ", joined(strategy_names()), ")",
+       near.empty() ? "" : concat("; did you mean '", near, "'?"));
 }
 
 }  // namespace owt

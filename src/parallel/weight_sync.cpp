@@ -21,9 +21,8 @@ std::unique_ptr<WeightSync> make_front_sync(const Plan& plan, const WeightSync::
 std::unique_ptr<WeightSync> make_dense_sync(const Plan& plan, const WeightSync::LayerOf& layer_of,
                                             const Groups& groups) {
   std::vector<Bucket> buckets = plan.back_buckets;
-  const Slice here = plan.layers_behind(groups.model().rank());
   for (Bucket& bucket : buckets)  // of another stage there is nothing
-    if (bucket.layers.back() < here.begin || bucket.layers.back() >= here.end) bucket = {};
+    if (!plan.is_at(bucket, groups.model().rank())) bucket = {};
   return std::make_unique<GradSync>(buckets, layer_of, plan.request.on, groups.wire(Group::kReplicas));
 }
 

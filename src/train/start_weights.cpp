@@ -6,6 +6,7 @@
 #include <set>
 
 #include "src/comm/on_host.h"
+#include "src/core/config.h"
 #include "src/core/log.h"
 #include "src/train/weights.h"
 
@@ -37,7 +38,7 @@ std::set<std::string> layers_named(const std::vector<std::string>& patterns, con
     std::copy_if(layers.begin(), layers.end(), std::back_inserter(of_pattern),
                  [&](const std::string& layer) { return is_for(pattern, layer); });
     if (of_pattern.empty())
-      fail("--except ", pattern, ": no layer with weights is called that; there are ", comma_separated(layers));
+      fail("--except ", pattern, ": no layer with weights is called that; there are ", joined(layers));
     named.insert(of_pattern.begin(), of_pattern.end());
   }
   return named;
@@ -63,12 +64,6 @@ std::set<std::string> mismatched_layers(const std::string& path, const RankModel
 
 }  // namespace
 
-std::string comma_separated(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 StartedFrom start_from(const StartWeights& start, RankModel& model, const Groups& groups) {
   const std::vector<std::string> layers = layers_with_weights(model);
   std::set<std::string> drawn = layers_named(start.except, layers);
@@ -93,7 +88,7 @@ StartedFrom start_from(const StartWeights& start, RankModel& model, const Groups
 
 void log_start_weights(const std::string& file, const StartedFrom& from) {
   log_info("{} tensors taken from {}; {}", from.taken, file,
-           from.drawn.empty() ? "none drawn" : concat("drawn anew: ", comma_separated(from.drawn)));
+           from.drawn.empty() ? "none drawn" : concat("drawn anew: ", joined(from.drawn)));
   warn_of_unused(from.unused, file);
 }
 

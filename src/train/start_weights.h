@@ -17,8 +17,6 @@ struct StartWeights {
   bool except_mismatched = false;  // and layers of which a tensor has another shape in the file, or is not there
 };
 
-std::string comma_separated(const std::vector<std::string>& names);  // "fc7, fc8"
-
 struct StartedFrom {
   int64_t taken = 0;                  // tensors
   std::vector<std::string> drawn{};   // layers

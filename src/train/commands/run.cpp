@@ -184,8 +184,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   // The weights themselves are read on rank 0, and a checkpoint is found there.
   start_together(
       "train", settings,
-      {option_is_given("weights", !options.start.file.empty()),
-       option_fact("except", comma_separated(options.start.except)),
+      {option_is_given("weights", !options.start.file.empty()), option_fact("except", joined(options.start.except)),
        option_is_given("except-mismatched", options.start.except_mismatched), option_fact("resume", options.resume)});
   const Start start = find_start(settings, options);
   const Session session(settings, options.threads);

@@ -1,0 +1,130 @@
+// What a plan sends, and what its weights take.
+#include <algorithm>
+
+#include "src/core/check.h"
+#include "src/parallel/plan.h"
+#include "src/parallel/transfers.h"
+
+namespace owt {
+namespace {
+
+int64_t bytes_of(const std::vector<Transfer>& transfers, StepKind kind, int place) {
+  int64_t total = 0;
+  for (const Transfer& transfer : transfers) total += transfer.in(kind) ? transfer.bytes_at(place) : 0;
+  return total;
+}
+
+// Of the first rank, from which messages go to the others, or of another.
+Traffic traffic_of(const std::vector<Transfer>& transfers, StepKind kind, int ranks, bool first, int place) {
+  Traffic all;
+  for (const Transfer& transfer : transfers) {
+    if (!transfer.in(kind)) continue;
+    if (transfer.is_between_places()) {
+      all.in += transfer.receiver == place ? transfer.bytes : 0;
+      all.out += transfer.bytes_at(place);
+      continue;
+    }
+    if (!is_message(transfer.collective)) {
+      all.in += transfer.bytes_at(place);
+      all.out += transfer.bytes_at(place);
+      continue;
+    }
+    OWT_CHECK(transfer.group == Group::kWorld, "a star of a part of the ranks");
+    const bool sends = first == (transfer.collective == Collective::kSend);
+    (sends ? all.out : all.in) += first ? (ranks - 1) * transfer.whole : transfer.whole;
+  }
+  return all;
+}
+
+// In the mean over the steps between two averages.
+template <class BytesIn>
+int64_t mean_of_steps(const Plan& plan, const BytesIn& bytes_in) {
+  if (!plan.averages()) return bytes_in(StepKind::kSynchronous);
+  const int64_t local = bytes_in(StepKind::kLocal);
+  return local + (bytes_in(StepKind::kAveraging) - local) / plan.request.average_every;
+}
+
+}  // namespace
+
+int64_t LayerPlan::weight_bytes_on_rank() const {
+  int64_t bytes = 0;
+  for (const Shape& param : params) bytes += 4 * most_elements(param);
+  return bytes;
+}
+
+int64_t Plan::bytes_in(StepKind kind) const {
+  int64_t most = 0;
+  for (int place = 0; place < places(); ++place) most = std::max(most, bytes_of(transfers, kind, place));
+  return most;
+}
+
+int64_t Plan::bytes_per_step() const {
+  return mean_of_steps(*this, [this](StepKind kind) { return bytes_in(kind); });
+}
+
+Traffic Plan::traffic(StepKind kind, int rank) const {
+  return traffic_of(transfers_of(*this, rank), kind, ranks(), rank == 0, place_of(rank));
+}
+
+// Behind the first all ranks of a group are alike, but for the stages of a pipeline, and the plan's transfers are those
+// of the group with the most.
+int64_t Plan::busiest_link(StepKind kind) const {
+  int64_t most = 0;
+  for (const bool first : {true, false})
+    for (int place = 0; place < places(); ++place) {
+      const Traffic traffic = traffic_of(transfers, kind, ranks(), first, place);
+      most = std::max({most, traffic.in, traffic.out});
+    }
+  return most;
+}
+
+int64_t Plan::busiest_link() const {
+  return mean_of_steps(*this, [this](StepKind kind) { return busiest_link(kind); });
+}
+
+int64_t Plan::weight_bytes_per_rank() const {
+  return most_at_a_place([](int64_t, const LayerPlan& layer) { return layer.weight_bytes_on_rank(); });
+}
+
+int64_t Plan::gradient_bytes_per_rank() const {
+  return most_at_a_place([this](int64_t i, const LayerPlan& layer) {
+    int64_t bytes = 0;
+    for (size_t p = 0; p < layer.params.size(); ++p)
+      if (p > 0 || !updates_at_once(i)) bytes += layer.most_elements(layer.params[p]) * size_of(gradient_type(i, p));
+    return bytes;
+  });
+}
+
+int64_t Plan::most_at_a_place(const std::function<int64_t(int64_t, const LayerPlan&)>& of_layer) const {
+  int64_t most = 0;
+  for (int place = 0; place < places(); ++place) {
+    int64_t total = 0;
+    for (int64_t i = 0; i < std::ssize(layers); ++i)
+      if (layer(i).is_at(place)) total += of_layer(i, layer(i));
+    most = std::max(most, total);
+  }
+  return most;
+}
+
+int64_t Plan::copy16_bytes_per_rank() const {
+  int64_t in_buckets = 0;
+  for (const Bucket& bucket : buckets) in_buckets += has_copies16(bucket) ? bucket.elements : 0;
+  if (shares_update()) return 2 * in_buckets;
+  return most_at_a_place([this](int64_t i, const LayerPlan& layer) {
+    int64_t elements = 0;
+    for (size_t p = 0; p < layer.params.size(); ++p)
+      if (has_copy16(i, p)) elements += layer.most_elements(layer.params[p]);
+    return 2 * elements;
+  });
+}
+
+int64_t Plan::weight_copy_bytes(int place) const {
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < std::ssize(layers); ++i)
+    for (size_t p = 0; p < layer(i).params.size(); ++p)
+      if (layer(i).is_at(place) && layer(i).roles[p] == ParamRole::kTrained)
+        bytes += layer(i).params[p].elements() * (4 + (has_copy16(i, p) ? 2 : 0));
+  return bytes;
+}
+
+}  // namespace owt
