@@ -302,6 +302,8 @@ TEST_F(CliTest, WrongOptionsOfThePlannerExitWith2) {
   wrong(plan + "--bandwidth 1Gbit --gpu H9", "there are H200");
   wrong(plan + "--gpu H200 --machine k20x8", "--machine and --gpu do not go together");
   wrong(plan + "--machine k20x8 --hosts 2", "--machine and --hosts do not go together");
+  wrong(plan + "--machine k20x8 --latency 1us", "--machine and --latency do not go together");
+  wrong(plan + "--machine k20x8 --ranks-here 2", "--machine and --ranks-here do not go together");
   wrong(plan + "--measure --images-per-second 7", "needs the GPU that does so many");
   wrong(plan + "--gpu H200 --images-per-second 0", "--images-per-second");
   wrong(plan + "--gpu H200 --hosts 2", "--bandwidth and --latency, or --links");
