@@ -55,9 +55,10 @@ struct ParallelSettings {
 struct RunSettings {
   uint64_t seed = 1;
   int64_t log_every = 20;                               // steps between lines of metrics.jsonl
-  int64_t eval_every_epochs = 1;                        // 0: at the end only
-  int64_t checkpoint_every_epochs = 1;                  // 0: at the end only
-  int64_t checkpoint_every_steps = 0;                   // 0: by epochs
+  int64_t eval_every_epochs = 1;                        // 0: not by epochs; the end of the run is always evaluated
+  int64_t eval_every_steps = 0;                         // 0: not by steps
+  int64_t checkpoint_every_epochs = 1;                  // 0: not by epochs; the end of the run is always kept
+  int64_t checkpoint_every_steps = 0;                   // 0: not by steps
   int keep_checkpoints = 3;                             // the newest; the best one is kept besides
   ConvAlgorithm conv_algorithm = ConvAlgorithm::kAuto;  // of the CPU
   std::string device = "auto";                          // cpu | cuda | auto: cuda where there is a GPU

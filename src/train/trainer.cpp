@@ -142,9 +142,11 @@ void Trainer::log_start() const {
 int64_t Trainer::position() const { return state_.epoch * batches_->steps_per_epoch() + state_.step_in_epoch; }
 
 bool Trainer::evaluation_due() const {
-  const int64_t every = job_.settings.run.eval_every_epochs;
-  const bool at_epoch = every > 0 && state_.step > 0 && state_.step_in_epoch == 0 && state_.epoch % every == 0;
-  return state_.evaluated_step != state_.step && (at_epoch || position() >= total_steps_);
+  const RunSettings& run = job_.settings.run;
+  const bool at_epoch = run.eval_every_epochs > 0 && state_.step > 0 && state_.step_in_epoch == 0 &&
+                        state_.epoch % run.eval_every_epochs == 0;
+  const bool at_step = run.eval_every_steps > 0 && state_.step > 0 && state_.step % run.eval_every_steps == 0;
+  return state_.evaluated_step != state_.step && (at_epoch || at_step || position() >= total_steps_);
 }
 
 bool Trainer::checkpoint_due() const {
@@ -162,7 +164,7 @@ bool Trainer::equality_due() const {
 
 bool Trainer::must_settle() const {
   return equality_due() || state_.step_in_epoch == 0 || position() >= total_steps_ || checkpoint_due() ||
-         worker_.profiler.enabled();
+         evaluation_due() || worker_.profiler.enabled();
 }
 
 bool Trainer::run() {
@@ -183,7 +185,7 @@ std::string Trainer::how_to_go_on() const {
 }
 
 bool Trainer::run_to_the_end() {
-  if (evaluation_due()) run_evaluation();  // the run was stopped before it came to that
+  if (evaluation_due() && run_evaluation()) save();  // the run was stopped before it came to that
   while (position() < total_steps_) {
     start_step();
     bool stop = finish_steps(must_settle() ? 0 : worker_.step.most_in_flight() - 1);

@@ -48,6 +48,12 @@ class WholeRuns {
     int64_t step = 0;
     double loss = 0;
   };
+  // The lines of metrics.jsonl about evaluations, in the order of the file.
+  static std::vector<std::string> evaluations(const std::string& run) {
+    std::vector<std::string> all = text_lines(run + "/metrics.jsonl");
+    std::erase_if(all, [](const std::string& line) { return line.find("\"eval\"") == std::string::npos; });
+    return all;
+  }
   // Of metrics.jsonl, in the order of the file.
   static std::vector<TrainLine> train_lines(const std::string& run) {
     std::vector<TrainLine> all;

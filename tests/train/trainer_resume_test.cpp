@@ -7,6 +7,7 @@
 
 #include "layers/conv_algorithm.h"
 #include "src/core/files.h"
+#include "src/core/log.h"
 #include "src/train/files/checkpoint_files.h"
 #include "src/train/files/safetensors.h"
 #include "src/train/signals.h"
@@ -344,6 +345,49 @@ TEST_F(ResumedRun, GoesOnFromACheckpointNamedFromAnywhere) {
     const TrainOutcome outcome = train(small_settings(kSmallRecipe, kEveryStepLogged), options);
     EXPECT_TRUE(fs::equivalent(outcome.run_folder, folder));
     EXPECT_EQ(losses(path("a")), losses(path("whole")));
+  }
+}
+
+const Overrides kEvaluatedBySteps{{"schedule.epochs", "2"},
+                                  {"run.log_every", "1"},
+                                  {"run.eval_every_epochs", "0"},
+                                  {"run.eval_every_steps", "3"},
+                                  {"run.keep_checkpoints", "100"}};
+
+TEST_F(ResumedRun, ARunStoppedAfterEveryStepEvaluatesAsOneThatWasNot) {
+  run("whole", kEvaluatedBySteps);
+  request_stop(true);
+  int stops = 0;
+  while (!run("a", kEvaluatedBySteps, "auto").finished) ++stops;
+  request_stop(false);
+  EXPECT_EQ(stops, 9);
+  EXPECT_EQ(evaluations(path("a")), evaluations(path("whole")));
+  EXPECT_EQ(read_file(weights_of("a")), read_file(weights_of("whole")));
+  EXPECT_EQ(best_checkpoint(path("a"))->substr(path("a").size()),
+            best_checkpoint(path("whole"))->substr(path("whole").size()));
+}
+
+// From every checkpoint: of one that an evaluation follows, as it is behind that and as a crash before it leaves it.
+TEST_F(ResumedRun, EvaluationsByStepsAreNeitherLostNorDoneTwice) {
+  const Overrides changes = merged(kEvaluatedBySteps, {{"run.checkpoint_every_steps", "1"}});
+  for (const Overrides& parallel :
+       {Overrides{{"parallel.workers", "1"}}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}},
+        Overrides{{"parallel.workers", "2"}, {"parallel.strategy", "dp"}, {"parallel.average_every", "5"}}}) {
+    fs::remove_all(path("a"));
+    run("a", merged(changes, parallel));
+    const auto expected = evaluations(path("a"));
+    ASSERT_EQ(expected.size(), 4u);  // after steps 3, 6, 9 and 10
+    for (int64_t step = 1; step <= 10; ++step)
+      for (const bool before_evaluation : {false, true}) {
+        SCOPED_TRACE(concat(parallel[0].second, " workers, step ", step, before_evaluation ? ", crashed" : ""));
+        const std::string checkpoint = format("{}/checkpoints/step-{:08}", path("a"), step);
+        RunState state = load_checkpoint_state(checkpoint);
+        if (before_evaluation && state.evaluated_step != step) continue;
+        if (before_evaluation) state.evaluated_step = step == 10 ? 9 : step - 3;
+        write_bytes(checkpoint + "/state.json", state.to_json());
+        run("a", merged(changes, parallel), checkpoint);
+        EXPECT_EQ(evaluations(path("a")), expected);
+      }
   }
 }
 

@@ -77,26 +77,68 @@ TEST_F(RunRecords, AnEvaluationBelongsToTheEpochThatWasTrained) {
 // With a rate that changes nothing the first evaluation is the best, and is kept.
 TEST_F(RunRecords, EvaluationsAndCheckpointsComeWhenTheRecipeSays) {
   const struct {
-    const char *evaluate, *epochs, *steps, *keep;  // eval_every_epochs, checkpoint_every_epochs and _steps
+    const char *evaluate, *evaluate_steps, *epochs, *steps, *keep;  // eval_every_ and checkpoint_every_epochs, _steps
     Steps evaluations, checkpoints;
   } cases[] = {
-      {"1", "1", "0", "100", {5, 10, 15, 20}, {5, 10, 15, 20}},
-      {"2", "0", "4", "100", {10, 20}, {4, 8, 10, 12, 16, 20}},
-      {"0", "3", "0", "100", {20}, {15, 20}},
-      {"3", "2", "7", "100", {15, 20}, {7, 10, 14, 15, 20}},
-      {"1", "1", "0", "2", {5, 10, 15, 20}, {5, 15, 20}},
-      {"4", "1", "0", "1", {20}, {20}},
+      {"1", "0", "1", "0", "100", {5, 10, 15, 20}, {5, 10, 15, 20}},
+      {"2", "0", "0", "4", "100", {10, 20}, {4, 8, 10, 12, 16, 20}},
+      {"0", "0", "3", "0", "100", {20}, {15, 20}},
+      {"3", "0", "2", "7", "100", {15, 20}, {7, 10, 14, 15, 20}},
+      {"1", "0", "1", "0", "2", {5, 10, 15, 20}, {5, 15, 20}},
+      {"4", "0", "1", "0", "1", {20}, {20}},
+      {"0", "7", "0", "0", "100", {7, 14, 20}, {7, 20}},
+      {"2", "4", "0", "6", "100", {4, 8, 10, 12, 16, 20}, {4, 6, 12, 18, 20}},
+      {"0", "100", "1", "0", "100", {20}, {5, 10, 15, 20}},
   };
   for (const auto& one : cases) {
-    const std::string out = format("{} {} {} {}", one.evaluate, one.epochs, one.steps, one.keep);
+    const std::string out = format("{} {} {} {} {}", one.evaluate, one.evaluate_steps, one.epochs, one.steps, one.keep);
     run(out, {{"schedule.epochs", "4"},
               {"optimizer.learning_rate", "1e-30"},
               {"run.eval_every_epochs", one.evaluate},
+              {"run.eval_every_steps", one.evaluate_steps},
               {"run.checkpoint_every_epochs", one.epochs},
               {"run.checkpoint_every_steps", one.steps},
               {"run.keep_checkpoints", one.keep}});
     EXPECT_EQ(steps_of(out, "eval"), one.evaluations) << out;
     EXPECT_EQ(checkpoints_of(out), one.checkpoints) << out;
+  }
+}
+
+TEST_F(RunRecords, AnEvaluationWithinAnEpochBelongsToIt) {
+  run("a", {{"schedule.epochs", "2"}, {"run.eval_every_epochs", "0"}, {"run.eval_every_steps", "3"}});
+  std::vector<std::pair<int64_t, int64_t>> found;  // step, epoch
+  for (const Json& line : lines("a", "eval")) found.emplace_back(line["step"], line["epoch"]);
+  EXPECT_THAT(found, ElementsAre(std::pair(3, 0), std::pair(6, 1), std::pair(9, 1), std::pair(10, 1)));
+  EXPECT_THAT(log_of("a"), AllOf(HasSubstr("epoch 1, step 3: test loss"), HasSubstr("epoch 2, step 6: test loss")));
+}
+
+// Local SGD averages in the steps that are looked at behind.
+TEST_F(RunRecords, EvaluationsByStepsSeeTheWeightsOfACheckpointUnderEveryStrategy) {
+  for (const Overrides& parallel :
+       {Overrides{{"parallel.workers", "1"}}, Overrides{{"parallel.strategy", "dp"}},
+        Overrides{{"parallel.strategy", "dp-zero"}}, Overrides{{"parallel.strategy", "dp-star"}},
+        Overrides{{"parallel.strategy", "owt-a"}}, Overrides{{"parallel.strategy", "owt-b"}},
+        Overrides{{"parallel.strategy", "owt-c"}}, Overrides{{"parallel.strategy", "owt-d"}},
+        Overrides{{"parallel.strategy", "mp"}}, Overrides{{"parallel.strategy", "mp-dense"}},
+        Overrides{{"parallel.strategy", "pipeline"}},
+        Overrides{{"parallel.strategy", "dp"}, {"parallel.average_every", "8"}},
+        Overrides{{"parallel.strategy", "owt-c"}, {"parallel.average_every", "8"}}}) {
+    const std::string out = parallel.front().second + (parallel.size() > 1 ? " local" : "");
+    SCOPED_TRACE(out);
+    run(out, merged(merged({{"parallel.workers", "2"}}, parallel), {{"schedule.max_steps", "7"},
+                                                                    {"run.eval_every_epochs", "0"},
+                                                                    {"run.eval_every_steps", "3"},
+                                                                    {"run.checkpoint_every_epochs", "0"},
+                                                                    {"run.checkpoint_every_steps", "3"},
+                                                                    {"run.keep_checkpoints", "100"}}));
+    EXPECT_THAT(steps_of(out, "eval"), ElementsAre(3, 6, 7));
+    for (const Json& line : lines(out, "eval")) {
+      const std::string checkpoint = format("{}/checkpoints/step-{:08}", path(out), line["step"].get<int64_t>());
+      const Evaluation again =
+          evaluate_file(small_settings(kSmallRecipe), {checkpoint + "/weights.safetensors", "", 1});
+      EXPECT_EQ(again.top1, line["top1"].get<double>());
+      EXPECT_NEAR(again.loss, line["loss"].get<double>(), 1e-5);
+    }
   }
 }
 
