@@ -4,6 +4,12 @@
 
 namespace owt {
 
+const char* name_of(Split split) { return split == Split::kTrain ? "train" : split == Split::kTest ? "test" : "val"; }
+
+const char* kind_of(Split split) {
+  return split == Split::kTrain ? "training" : split == Split::kTest ? "test" : "validation";
+}
+
 void read_images(const Dataset& dataset, Slice images, uint8_t* pixels, int32_t* labels) {
   const int64_t elements = dataset.image().elements();
   parallel_for_or_throw(images.size(), 1, [&](int64_t begin, int64_t end) {

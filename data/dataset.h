@@ -10,7 +10,10 @@
 
 namespace owt {
 
-enum class Split { kTrain, kTest };
+// Data sets have files of the first two; kValidation are training images that a recipe holds out (data/held_out.h).
+enum class Split { kTrain, kTest, kValidation };
+const char* name_of(Split split);  // on the command line and in files: train, test, val
+const char* kind_of(Split split);  // of images: training, test, validation
 
 // How a sample is seen. In training its place, size, mirroring and colour are a function of (seed, epoch, index of the
 // sample); in evaluation it is one of the ten views of Krizhevsky et al. 2012, section 4.1.

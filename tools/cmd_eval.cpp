@@ -8,9 +8,9 @@
 namespace owt {
 
 int command_eval(const Arguments& arguments) {
-  Options options("owt eval", "Measures the accuracy of a weights file on the test images.");
+  Options options("owt eval", "Measures the accuracy of a weights file on the test images, or others.");
   declare_trained(options);
-  options.option("split", "NAME", "test", "test | train; training images are seen as test images are");
+  declare_split(options);
   options.option("views", "N", "1",
                  "1 to 10 views of each image, whose probabilities are averaged: the centre, then the corners from the "
                  "upper left to the lower right, then these five mirrored (Krizhevsky et al. 2012: 10)");
@@ -32,15 +32,16 @@ int command_eval(const Arguments& arguments) {
   eval.run_folder = run_folder_of(options);
   eval.data = given_data(options);
   eval.threads = shared_threads(options);
-  eval.request.split = split_option(options);
+  const Settings settings = shared_settings(options);
+  eval.request.split = split_option(options, settings);
   eval.request.views = static_cast<int>(options.integer("views", {.low = 1, .high = kMostViews}));
   if (options.given("predictions")) eval.request.predictions = options.string("predictions");
   if (options.given("confusion")) eval.request.confusion = options.string("confusion");
-  const Evaluation e = evaluate_file(shared_settings(options), eval);
+  const Evaluation e = evaluate_file(settings, eval);
   if (launch().rank != 0) return 0;
   const int views = eval.request.views;
-  std::cout << format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images{})\n", 100 * e.top1, 100 * e.top5, e.loss,
-                      e.images, views > 1 ? format(", {} views", views) : "");
+  std::cout << format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} {} images{})\n", 100 * e.top1, 100 * e.top5,
+                      e.loss, e.images, kind_of(eval.request.split), views > 1 ? format(", {} views", views) : "");
   return 0;
 }
 

@@ -16,7 +16,7 @@ int command_extract(const Arguments& arguments) {
   options.option("layer", "NAME", "the layer, e.g. fc7 (owt inspect CONFIG lists them)");
   options.option("out", "FILE", "the .npy file to write");
   options.option("labels", "FILE", "write the images' labels as a .npy file of int64 as well");
-  options.option("split", "NAME", "test", "test | train; training images are seen as test images are");
+  declare_split(options);
   declare_device(options);
   if (!options.parse(arguments)) {
     std::cout << options.help();
@@ -37,8 +37,9 @@ int command_extract(const Arguments& arguments) {
   extraction.layer = options.string("layer");
   extraction.out = options.string("out");
   if (options.given("labels")) extraction.labels = options.string("labels");
-  extraction.split = split_option(options);
-  const Shape shape = extract(shared_settings(options), extraction);
+  const Settings settings = shared_settings(options);
+  extraction.split = split_option(options, settings);
+  const Shape shape = extract(settings, extraction);
   std::cout << format("{}: {} of '{}', f32\n", extraction.out, shape.str(), extraction.layer);
   return 0;
 }

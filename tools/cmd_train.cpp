@@ -68,11 +68,16 @@ int command_train(const Arguments& arguments) {
   const TrainOutcome outcome = train(settings, train_options);
   if (!outcome.finished) return kStoppedOnSignal;
   if (launch().rank != 0) return 0;
-  std::cout << format("test accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images)\n",
+  const Split split = settings.data.evaluated();
+  std::cout << format("{} accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images{})\n", kind_of(split),
                       100 * outcome.evaluation.top1, 100 * outcome.evaluation.top5, outcome.evaluation.loss,
-                      outcome.evaluation.images);
+                      outcome.evaluation.images, split == Split::kValidation ? " held out of the training images" : "");
   std::cout << format("run folder: {} (config.toml, log.txt, metrics.jsonl, timing.csv, checkpoints/)\n",
                       outcome.run_folder);
+  if (split == Split::kValidation)
+    std::cout << format(
+        "owt eval {} measures the best checkpoint on the test images, which this run has not looked at\n",
+        outcome.run_folder);
   return 0;
 }
 

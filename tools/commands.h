@@ -53,6 +53,8 @@ void check_two_files(const Options& options, const std::string& a, const std::st
 // Numbers with commas between them. `otherwise`: what else the option takes, for the message of the UsageError.
 std::vector<double> numbers_option(const Options& options, const std::string& name, const std::string& otherwise = "");
 std::string given_data(const Options& options);  // empty: not given
-Split split_option(const Options& options);      // --split test|train
+// --split test|val|train. Throws UsageError for val where the recipe holds no images out.
+void declare_split(Options& options);
+Split split_option(const Options& options, const Settings& settings);
 
 }  // namespace owt

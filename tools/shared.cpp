@@ -126,7 +126,7 @@ void declare_trained(Options& options) {
   options.positional("CONFIG", concat("a run folder, or the recipe: ", kFileOrName));
   options.option("weights", "FILE",
                  "safetensors file with the model's weights (default: where CONFIG is a run folder or its config.toml, "
-                 "those of the checkpoint with the best test top-1, or of the newest where none was evaluated)");
+                 "those of the checkpoint with the best top-1 in training, or of the newest where none was evaluated)");
   options.option("data", "DIR", "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
 }
 
@@ -169,10 +169,23 @@ std::vector<double> numbers_option(const Options& options, const std::string& na
 
 std::string given_data(const Options& options) { return options.given("data") ? options.string("data") : ""; }
 
-Split split_option(const Options& options) {
-  const std::string split = options.string("split");
-  if (split != "test" && split != "train") throw UsageError("--split " + split + ": wanted test or train");
-  return split == "train" ? Split::kTrain : Split::kTest;
+void declare_split(Options& options) {
+  options.option("split", "NAME", "test",
+                 "test | val | train; val: the training images that data.validation holds out of the others; all are "
+                 "seen as test images are");
+}
+
+Split split_option(const Options& options, const Settings& settings) {
+  const std::string name = options.string("split");
+  for (const Split split : {Split::kTest, Split::kValidation, Split::kTrain}) {
+    if (name != name_of(split)) continue;
+    if (split == Split::kValidation && settings.data.validation == 0)
+      throw UsageError(concat("--split val: ", options.string("CONFIG"),
+                              " holds no validation images out; train with data.validation, e.g. --set "
+                              "data.validation=0.1, or take another split"));
+    return split;
+  }
+  throw UsageError("--split " + name + ": wanted test, val or train");
 }
 
 int shared_threads(const Options& options) {

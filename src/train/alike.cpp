@@ -69,6 +69,7 @@ void check_same_data(const Job& job, const std::string& folder) {
   std::vector<Fact> facts;
   add_images(facts, job.train.get(), "training", where);
   add_images(facts, job.test.get(), "test", where);
+  add_images(facts, job.validation.get(), "validation", where);
   facts.push_back({"checksum of the statistics of the training images", hex(checksum_of(text_of(job.statistics))),
                    kSameData, where});
   check_alike(facts);

@@ -57,6 +57,7 @@ DataFacts of_data_set(const Settings& settings, const std::string& folder) {
   const auto names = [&] {
     Settings few = settings;
     few.data.train_images = 1;  // where they are made up
+    few.data.validation = 0;
     const bool train = settings.data.format != "shards" || fs::is_directory(fs::path(folder) / "train");
     return open_split(few, folder, train ? Split::kTrain : Split::kTest)->class_names();
   };

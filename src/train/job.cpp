@@ -6,6 +6,7 @@
 
 #include "data/cifar.h"
 #include "data/device_batches.h"
+#include "data/held_out.h"
 #include "data/shard_statistics.h"
 #include "data/synthetic.h"
 #include "src/comm/launch.h"
@@ -17,7 +18,10 @@
 
 namespace owt {
 
-std::shared_ptr<const Dataset> open_split(const Settings& of, const std::string& folder, Split split) {
+namespace {
+
+// Those that the files hold, or all that are drawn.
+std::shared_ptr<const Dataset> read_split(const Settings& of, const std::string& folder, Split split) {
   const DataSettings& data = of.data;
   if (data.format == "shards") return std::make_shared<ShardDataset>(folder, split, data.crop);
   if (data.format != "synthetic")
@@ -29,6 +33,21 @@ std::shared_ptr<const Dataset> open_split(const Settings& of, const std::string&
   settings.seed = data.seed;
   settings.split = split;
   return std::make_shared<SyntheticDataset>(settings);
+}
+
+HeldOut open_training_images(const Settings& of, const std::string& folder) {
+  const std::shared_ptr<const Dataset> all = read_split(of, folder, Split::kTrain);
+  return of.data.validation > 0 ? hold_out(all, of.data.validation, of.run.seed) : HeldOut{all, nullptr};
+}
+
+}  // namespace
+
+std::shared_ptr<const Dataset> open_split(const Settings& of, const std::string& folder, Split split) {
+  if (split == Split::kTest) return read_split(of, folder, split);
+  const HeldOut images = open_training_images(of, folder);
+  if (split == Split::kTrain) return images.train;
+  if (!images.validation) fail("the recipe holds no validation images out; set data.validation, e.g. to 0.1");
+  return images.validation;
 }
 
 DatasetStatistics statistics_of(const Settings& settings, const std::string& folder, const Dataset* train) {
@@ -72,8 +91,10 @@ std::string data_folder(const DataSettings& data, const std::string& given) {
 }
 
 void open_data(Job& job, const std::string& folder) {
-  job.train = open_split(job.settings, folder, Split::kTrain);
-  job.test = open_split(job.settings, folder, Split::kTest);
+  HeldOut images = open_training_images(job.settings, folder);
+  job.train = std::move(images.train);
+  job.validation = std::move(images.validation);
+  if (!job.validation) job.test = read_split(job.settings, folder, Split::kTest);
   check_classes(job.settings, *job.train);
   const DataSettings& data = job.settings.data;
   job.statistics = statistics_of(job.settings, folder, job.train.get());
@@ -84,9 +105,16 @@ void open_data(Job& job, const std::string& folder) {
 }
 
 void open_data(Job& job, const std::string& folder, Split split, const std::string& run_folder) {
-  const std::shared_ptr<const Dataset> images = open_split(job.settings, folder, split);
+  if (split == Split::kTest) {
+    job.test = read_split(job.settings, folder, split);
+  } else {
+    HeldOut images = open_training_images(job.settings, folder);
+    job.train = std::move(images.train);
+    job.validation = std::move(images.validation);
+  }
+  OWT_CHECK(job.images(split), "the recipe holds no images out");
+  const Dataset* const images = job.images(split).get();
   check_classes(job.settings, *images);
-  (split == Split::kTrain ? job.train : job.test) = images;
   auto statistics = statistics_of_run(job.settings, run_folder);
   job.statistics = statistics ? std::move(*statistics) : statistics_of(job.settings, folder, job.train.get());
   job.augmenter = std::make_shared<Augmenter>(job.settings.data.augment, images->image(), job.statistics);

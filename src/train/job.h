@@ -16,7 +16,7 @@ namespace owt {
 struct Job {
   Settings settings;
   Plan plan;
-  std::shared_ptr<const Dataset> train, test;
+  std::shared_ptr<const Dataset> train, test, validation;  // train: without those of validation, which may be null
   DatasetStatistics statistics;  // of the training images; empty where the augmentation does not need them
   std::shared_ptr<const Augmenter> augmenter;
   std::shared_ptr<CorruptRecords> corrupt;  // met in training
@@ -27,26 +27,29 @@ struct Job {
   StartWeights start;                       // training only; without a file they are drawn from the seed
   std::string weights;                      // evaluation only: their file
 
-  const std::shared_ptr<const Dataset>& images(Split split) const { return split == Split::kTrain ? train : test; }
+  const std::shared_ptr<const Dataset>& images(Split split) const {
+    return split == Split::kTrain ? train : split == Split::kTest ? test : validation;
+  }
 };
 
 // Where the data lies: `given` (from the command line), else the recipe's data.dir, else $OWT_DATA, else ./datasets.
 std::string data_folder(const DataSettings& data, const std::string& given);
 
-// Opens both splits, for training, and measures what the augmentation needs. Throws Error for missing or damaged files,
-// and where the data has more classes than the model.
+// Opens the training images and those that training is evaluated on, and measures what the augmentation needs. Throws
+// Error for missing or damaged files, and where the data has more classes than the model.
 void open_data(Job& job, const std::string& folder);
-// The same with nothing but the split that is to be evaluated. Statistics are those of the run folder where it has
-// some, and those of the training data where it does not, or is empty.
+// The same with nothing but what the split that is to be evaluated is made of. Statistics are those of the run folder
+// where it has some, and those of the training data where it does not, or is empty.
 void open_data(Job& job, const std::string& folder, Split split, const std::string& run_folder);
 
 // Collective over the processes of a launch: the damaged records that each of them has met count for all. Throws Error
 // on all where they are too many.
 void share_corrupt_records(const Job& job);
 
+// Throws Error for the validation split of a recipe that holds no images out.
 std::shared_ptr<const Dataset> open_split(const Settings& settings, const std::string& folder, Split split);
-// The statistics of the training images, as far as the augmentation needs them; `train` may be null: opened where it
-// is needed.
+// The statistics of the images that are trained on (of shards: of all that `owt prepare stats` saw), as far as the
+// augmentation needs them; `train` may be null: opened where it is needed.
 DatasetStatistics statistics_of(const Settings& settings, const std::string& folder, const Dataset* train = nullptr);
 
 // Batches of this rank's rows, from a place in training on; and all images of a split in order, every step of them once

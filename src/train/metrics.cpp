@@ -54,6 +54,7 @@ void MetricsLog::write(const TrainRecord& r) {
 void MetricsLog::write(const EvalRecord& r) {
   write_line(Json{
       {"kind", "eval"},
+      {"split", name_of(r.split)},
       {"step", r.step},
       {"epoch", r.epoch},
       {"loss", r.loss},

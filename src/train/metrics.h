@@ -1,11 +1,14 @@
 // metrics.jsonl: one JSON object per line, for programs that plot runs. Values that are not finite are null.
 //   {"kind":"train","step":1,"epoch":0,"loss":2.3,"top1":0.1,"lr":0.01,"images_per_second":2500.0,"data_wait_ms":0.1}
 //   ... and "corrupt_records":3 once there were any (data/corrupt_records.h)
-//   {"kind":"eval","step":500,"epoch":0,"loss":1.1,"top1":0.6,"top5":0.95,"images":10000}
+//   {"kind":"eval","split":"test","step":500,"epoch":0,"loss":1.1,"top1":0.6,"top5":0.95,"images":10000}
+//   ... or "split":"val" (data/held_out.h)
 #pragma once
 
 #include <cstdint>
 #include <string>
+
+#include "data/dataset.h"
 
 namespace owt {
 
@@ -21,6 +24,7 @@ struct TrainRecord {
 };
 
 struct EvalRecord {
+  Split split = Split::kTest;
   int64_t step = 0, epoch = 0;  // trained so far
   double loss = 0;              // mean over the images
   double top1 = 0, top5 = 0;    // fractions

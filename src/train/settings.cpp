@@ -30,6 +30,15 @@ void check_augment(const Config& augment, const DataSettings& data) {
     augment.error("pca", "'pca' is for shards, for which owt prepare stats knows the colours; 'color' is for all data");
 }
 
+double read_validation(Config& config) {
+  const double wanted = config.number("validation", 0, {.low = 0, .high = 1e9});
+  if (wanted >= 1 && (wanted == 1 || wanted != std::floor(wanted)))
+    config.error("validation", concat("'validation' is ", wanted,
+                                      ", wanted a share of the training images below 1, e.g. 0.1, or a number of them "
+                                      "from 2 on; 0 holds none out"));
+  return wanted;
+}
+
 DataSettings read_data(Config config, const Model& model) {
   DataSettings data;
   data.format = config.word("format", {"cifar10", "cifar100", "shards", "synthetic"});
@@ -44,6 +53,7 @@ DataSettings read_data(Config config, const Model& model) {
   if (data.batch == 0 && data.batch_per_rank == 0)
     config.error("batch", "'batch' is missing (rows of one step; or batch_per_rank)");
   data.shuffle = config.boolean("shuffle", true);
+  data.validation = read_validation(config);
   if (data.format == "synthetic") {
     const bool cropped = config.table("augment").has("crop");
     const int64_t side = config.integer("side", cropped ? 32 : model.input[0], {.low = 8, .high = 4096});

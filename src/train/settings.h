@@ -22,6 +22,7 @@ struct DataSettings {
   int64_t batch = 0;           // rows of one step over all ranks; 0: batch_per_rank says
   int64_t batch_per_rank = 0;  // rows of one rank; 0: batch says
   bool shuffle = true;
+  double validation = 0;   // held out of the training images (data/held_out.h), and evaluated in training; 0: nothing
   Shape image{32, 32, 3};  // as the data set gives it: H x W x C
   AugmentSettings augment;
   CropSettings crop;                          // shards only
@@ -30,6 +31,8 @@ struct DataSettings {
   int64_t resident_bytes = int64_t{8} << 30;  // on a GPU, data sets up to this size are kept in its memory
   int64_t train_images = 0, test_images = 0;  // synthetic only
   uint64_t seed = 1;                          // of synthetic images
+
+  Split evaluated() const { return validation > 0 ? Split::kValidation : Split::kTest; }  // in training
 };
 
 struct ParallelSettings {

@@ -66,7 +66,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
 void Trainer::prepare_steps() {
   const int64_t rows = job_.plan.request.step_rows;
   if (job_.plan.request.on.device == Device::kCpu) return;
-  for (const int64_t images : {job_.train->size(), job_.test->size()}) {
+  for (const int64_t images : {job_.train->size(), evaluated().size()}) {
     if (images >= rows) worker_.step.prepare(rows);
     if (images % rows != 0) worker_.step.prepare(images % rows);
   }
@@ -106,8 +106,8 @@ void Trainer::log_start() const {
   const Settings& s = job_.settings;
   int64_t weights = 0;
   for (const LayerPlan& layer : plan.layers) weights += layer.trained;
-  log_info("model {}: {} layers, {:.2f} M parameters; {} training and {} test images", s.model.name, plan.layers.size(),
-           static_cast<double>(weights) / 1e6, job_.train->size(), job_.test->size());
+  log_info("model {}: {} layers, {:.2f} M parameters; {} training and {} {} images", s.model.name, plan.layers.size(),
+           static_cast<double>(weights) / 1e6, job_.train->size(), evaluated().size(), kind_of(s.data.evaluated()));
   log_info("{} worker{} x {} thread{}, strategy {}, dense update every {}; {} images per step, {} per worker",
            plan.ranks(), plan.ranks() == 1 ? "" : "s", team_size(), team_size() == 1 ? "" : "s",
            name_of(plan.request.strategy), plan.request.dense_update == DenseUpdate::kStep ? "step" : "round",
@@ -283,13 +283,13 @@ void Trainer::log_convolutions() {
 
 Evaluation Trainer::evaluate_now() {
   // Kept for the next time: recorded steps read its memory.
-  if (!test_batches_) {
+  if (!evaluated_batches_) {
     on_all_hosts(worker_.comm, [&] {
-      test_batches_ = evaluation_batches(job_, worker_.comm.rank());
-      worker_.step.feed_from(*test_batches_);
+      evaluated_batches_ = evaluation_batches(job_, worker_.comm.rank(), job_.settings.data.evaluated());
+      worker_.step.feed_from(*evaluated_batches_);
     });
   }
-  return evaluate(worker_.step, *test_batches_);
+  return evaluate(worker_.step, *evaluated_batches_);
 }
 
 bool Trainer::run_evaluation() {
@@ -302,9 +302,10 @@ bool Trainer::run_evaluation() {
   if (best) state_.best_top1 = e.top1, state_.best_step = state_.step;
   if (!writes()) return best;
   const int64_t epoch = state_.step_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
-  log_info("epoch {}, step {}: test loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} % ({} images, {:.1f} s)", epoch + 1,
-           state_.step, e.loss, 100 * e.top1, 100 * e.top5, e.images, seconds_now() - begin);
-  metrics_->write(EvalRecord{state_.step, epoch, e.loss, e.top1, e.top5, e.images});
+  const Split split = job_.settings.data.evaluated();
+  log_info("epoch {}, step {}: {} loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} % ({} images, {:.1f} s)", epoch + 1,
+           state_.step, kind_of(split), e.loss, 100 * e.top1, 100 * e.top5, e.images, seconds_now() - begin);
+  metrics_->write(EvalRecord{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images});
   if (saved_step_ == state_.step) checkpoints_->replace_state(state_);
   progress_->skip_time();
   return best;

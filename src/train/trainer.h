@@ -34,6 +34,7 @@ class Trainer {
   std::string what_is_kept() const;  // where the run has to end
   std::string how_to_go_on() const;  // the same, where the recipe is good
   bool writes() const { return worker_.comm.rank() == 0; }
+  const Dataset& evaluated() const { return *job_.images(job_.settings.data.evaluated()); }
   void restore();
   void prepare_steps();
   void log_start() const;
@@ -62,7 +63,7 @@ class Trainer {
   const Job& job_;
   Worker worker_;
   Schedule schedule_;
-  std::unique_ptr<BatchSource> batches_, test_batches_;
+  std::unique_ptr<BatchSource> batches_, evaluated_batches_;
   RunState state_;  // after the newest step that was started
   std::deque<Started> started_;
   int64_t first_step_ = 0, total_steps_ = 0, saved_step_ = -1;

@@ -46,6 +46,11 @@ inline const std::vector<RecipeKey>& recipe_keys() {
   static const std::vector<RecipeKey> keys = {
       {"data.dir", OWT_SHOWN(data.dir), "", {{"'there'", "there"}}, {"3"}},
       {"data.shuffle", OWT_SHOWN(data.shuffle), "true", {{"false", "false"}}, {"0"}},
+      {"data.validation",
+       OWT_SHOWN(data.validation),
+       "0",
+       {{"0.1", "0.1"}, {"0.99", "0.99"}, {"2", "2"}, {"5000", "5000"}},
+       {"-0.1", "1", "1.5", "'a'"}},
       {"data.train_images",
        OWT_SHOWN(data.train_images),
        "5000",

@@ -50,7 +50,7 @@ TEST_F(AnswersTest, PredictSaysOfImageFilesWhatEvalSaysOfTheDataSet) {
   const Result eval = owt("eval " + file("run") + " --views 10 --predictions " + file("p.csv"));
   ASSERT_EQ(eval.code, 0) << eval.err;
   EXPECT_THAT(eval.err, HasSubstr("with the weights of " + file("run") + "/checkpoints/step-00000004"));
-  EXPECT_THAT(eval.out, AllOf(HasSubstr("top-1 "), HasSubstr("(35 images, 10 views)")));
+  EXPECT_THAT(eval.out, AllOf(HasSubstr("top-1 "), HasSubstr("(35 test images, 10 views)")));
   const std::string files = image_files();
   move_data_away();
   const Result predicted = owt("predict " + file("run") + " " + files + " --views 10 --json");
@@ -150,6 +150,7 @@ TEST_F(AnswersTest, ExtractRefusesWhatItCannotDo) {
   EXPECT_EQ(owt(words).code, 2);
   EXPECT_THAT(owt(words + " --layer fc3").err, HasSubstr("did you mean 'fc"));
   EXPECT_EQ(owt(words + " --layer fc1 --split val").code, 2);
+  EXPECT_EQ(owt(words + " --layer fc1 --split vla").code, 2);
   EXPECT_EQ(owt(words + " --layer fc1 --labels l.npy " + image_file(0)).code, 2);
   const Result bad = owt(words + " --layer fc1 " + image_file(0) + " " + file("bad.jpg"));
   EXPECT_EQ(bad.code, 1);
@@ -175,13 +176,35 @@ TEST_F(AnswersTest, OutputsAreCheckedBeforeTheWork) {
 TEST_F(AnswersTest, EvalTakesTrainingImagesAndRefusesWrongOptions) {
   const Result train = owt("eval " + file("run") + " --split train --confusion " + file("c.csv"));
   ASSERT_EQ(train.code, 0) << train.err;
-  EXPECT_THAT(train.out, HasSubstr("(100 images)"));
+  EXPECT_THAT(train.out, HasSubstr("(100 training images)"));
   EXPECT_EQ(owt("eval " + file("run") + " --views 11").code, 2);
-  EXPECT_EQ(owt("eval " + file("run") + " --split val").code, 2);
+  const Result none_held_out = owt("eval " + file("run") + " --split val");
+  EXPECT_EQ(none_held_out.code, 2);
+  EXPECT_THAT(none_held_out.err, AllOf(HasSubstr("holds no validation images out"), HasSubstr("data.validation=0.1")));
+  EXPECT_THAT(owt("eval " + file("run") + " --split valid").err, HasSubstr("wanted test, val or train"));
   const Result nowhere = owt("eval " + file("run") + " --predictions " + file("none/p.csv"));
   EXPECT_EQ(nowhere.code, 1);
   EXPECT_THAT(nowhere.err, HasSubstr("none/p.csv"));
   EXPECT_EQ(owt("eval " + file("data") + " --weights x").code, 1);  // no run folder
+}
+
+TEST_F(AnswersTest, ARunWithHeldOutImagesSaysWhichItsFiguresAreOf) {
+  const Result trained = owt("train " + config("cifar10_quick.toml") + " --data " + file("data") + " --out " +
+                             file("held") + " --steps 2 --set data.batch=25 --set data.validation=20");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.out,
+              AllOf(HasSubstr("validation accuracy: top-1 "), HasSubstr("(20 images held out of the training images)"),
+                    HasSubstr("owt eval " + file("held") + " measures the best checkpoint on the test")));
+  const Result held_out = owt("eval " + file("held") + " --split val");
+  ASSERT_EQ(held_out.code, 0) << held_out.err;
+  EXPECT_THAT(held_out.out, HasSubstr("(20 validation images)"));
+  EXPECT_THAT(trained.out, HasSubstr("validation accuracy: " + held_out.out.substr(0, held_out.out.find(", loss"))));
+  EXPECT_THAT(owt("eval " + file("held")).out, HasSubstr("(35 test images)"));
+  EXPECT_THAT(owt("eval " + file("held") + " --split train").out, HasSubstr("(80 training images)"));
+  const Result features =
+      owt("extract " + file("held") + " --layer fc1 --split val --out " + file("f.npy") + " --labels " + file("l.npy"));
+  ASSERT_EQ(features.code, 0) << features.err;
+  EXPECT_THAT(features.out, HasSubstr(": 20x"));
 }
 
 TEST_F(AnswersTest, WeightsThatAreNotFiniteAreNamedByTheirFile) {

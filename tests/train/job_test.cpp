@@ -45,6 +45,19 @@ TEST(OpenSplit, MadeUpImagesAreAsTheRecipeSays) {
             train->checksum());
 }
 
+TEST(OpenSplit, HeldOutImagesAreNotTrainedOn) {
+  const Settings plain = small_settings(kSmallRecipe),
+                 settings = small_settings(kSmallRecipe, {{"data.validation", "0.2"}});
+  const auto train = open_split(settings, "", Split::kTrain), held = open_split(settings, "", Split::kValidation);
+  EXPECT_EQ(train->size(), 80);
+  EXPECT_EQ(held->size(), 20);
+  EXPECT_EQ(open_split(settings, "", Split::kTest)->checksum(), open_split(plain, "", Split::kTest)->checksum());
+  const Settings other = small_settings(kSmallRecipe, {{"data.validation", "0.2"}, {"run.seed", "8"}});
+  EXPECT_NE(open_split(other, "", Split::kValidation)->checksum(), held->checksum());
+  EXPECT_THAT([&] { open_split(plain, "", Split::kValidation); },
+              ThrowsMessage<Error>(HasSubstr("holds no validation images out; set data.validation")));
+}
+
 Job job_of(const Overrides& changes) {
   Job job;
   job.settings = small_settings(kSmallRecipe, changes);
@@ -74,6 +87,27 @@ TEST(OpenData, AModelMayHaveMoreClassesThanTheDataAndNotFewer) {
   for (const auto& open : std::vector<std::function<void()>>{[&] { open_data(job, folder.path()); },
                                                              [&] { open_data(job, folder.path(), Split::kTest, ""); }})
     EXPECT_THAT(open, ThrowsMessage<Error>(HasSubstr("the data has 10 classes, but model 'small' has 9")));
+}
+
+TEST(OpenData, WithHeldOutImagesTheTestImagesNeedNotBeThere) {
+  const TempFolder folder;
+  std::string records;
+  for (char i = 0; i < 20; ++i) records += std::string(1, static_cast<char>(i % 10)) + std::string(32 * 32 * 3, i);
+  write_bytes(folder.file("data_batch_1.bin"), records);
+  Job job = job_of({{"data.validation", "10"}});
+  job.settings.data.format = "cifar10";
+  job.settings.data.augment = {.mean = AugmentSettings::From::kChannel};
+  open_data(job, folder.path());
+  EXPECT_EQ(job.train->size(), 10);
+  EXPECT_EQ(job.validation->size(), 10);
+  EXPECT_EQ(job.test, nullptr);
+  // Of the images that are trained on, which `owt eval` comes to as well.
+  EXPECT_EQ(job.statistics.channel_mean, compute_statistics(*job.train).channel_mean);
+  Job again = job_of({});
+  again.settings = job.settings;
+  open_data(again, folder.path(), Split::kValidation, "");
+  EXPECT_EQ(again.statistics.channel_mean, job.statistics.channel_mean);
+  EXPECT_EQ(again.validation->checksum(), job.validation->checksum());
 }
 
 // All ranks' batches together are the images of the epoch, each once; one view after the other in evaluation.

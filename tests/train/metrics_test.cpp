@@ -26,12 +26,15 @@ TEST_F(MetricsTest, WritesOneLinePerRecordAtOnce) {
   log.write(TrainRecord{
       .step = 1, .epoch = 0, .loss = 2.5, .top1 = 0.25, .lr = 0.5, .images_per_second = 100, .data_wait_ms = 0.125});
   log.write(EvalRecord{.step = 500, .epoch = 1, .loss = 1.5, .top1 = 0.75, .top5 = 0.875, .images = 10000});
+  log.write(EvalRecord{.split = Split::kValidation, .step = 2});
 
   EXPECT_EQ(
       read_file(path_),
       R"({"kind":"train","step":1,"epoch":0,"loss":2.5,"top1":0.25,"lr":0.5,"images_per_second":100.0,"data_wait_ms":0.125})"
       "\n"
-      R"({"kind":"eval","step":500,"epoch":1,"loss":1.5,"top1":0.75,"top5":0.875,"images":10000})"
+      R"({"kind":"eval","split":"test","step":500,"epoch":1,"loss":1.5,"top1":0.75,"top5":0.875,"images":10000})"
+      "\n"
+      R"({"kind":"eval","split":"val","step":2,"epoch":0,"loss":0.0,"top1":0.0,"top5":0.0,"images":0})"
       "\n");
 }
 

@@ -117,6 +117,55 @@ TEST_F(TrainerTest, EvaluatingTheWeightsGivesTheAccuracyOfTheRun) {
   }
 }
 
+const Overrides kAFifthHeldOut = merged(kEveryStepLogged, {{"data.validation", "0.2"}});
+
+TEST_F(TrainerTest, IsEvaluatedOnTheImagesThatAreHeldOutForEveryNumberOfRanks) {
+  const TrainOutcome one = run("one", kAFifthHeldOut);
+  EXPECT_EQ(one.evaluation.images, 20);
+  EXPECT_THAT(read_file(path("one") + "/log.txt"),
+              AllOf(HasSubstr("80 training and 20 validation images"), HasSubstr("epoch 4, step 16: validation loss")));
+  EXPECT_THAT(evaluations(path("one")), ::testing::Each(HasSubstr(R"("split":"val")")));
+  for (const char* strategy : {"dp", "dp-zero", "dp-star", "owt-a", "owt-b", "owt-c", "owt-d", "mp", "mp-dense"}) {
+    const Overrides three{{"parallel.workers", "3"}, {"parallel.strategy", strategy}};
+    EXPECT_NEAR(run(strategy, merged(kAFifthHeldOut, three)).evaluation.loss, one.evaluation.loss, 1e-4) << strategy;
+    const Evaluation again = evaluate_file(read_settings(path("one") + "/config.toml", three),
+                                           {weights_of("one"), "", 1, {.split = Split::kValidation}, path("one")});
+    EXPECT_EQ(again.images, 20) << strategy;
+    EXPECT_EQ(again.top1, one.evaluation.top1) << strategy;
+    EXPECT_NEAR(again.loss, one.evaluation.loss, 1e-5) << strategy;
+  }
+  EXPECT_EQ(evaluate_file(read_settings(path("one") + "/config.toml"), {weights_of("one"), "", 1}).images, 50);
+}
+
+TEST_F(TrainerTest, HeldOutImagesAreTheSameWhenARunGoesOn) {
+  run("whole", kAFifthHeldOut);
+  run("a", merged(kAFifthHeldOut, {{"schedule.max_steps", "6"}, {"run.seed", "5"}}));
+  // With the seed of the checkpoint, whatever is asked for.
+  run("a", merged(kAFifthHeldOut, {{"run.seed", "6"}}), "auto");
+  run("b", merged(kAFifthHeldOut, {{"run.seed", "5"}}));
+  EXPECT_EQ(read_file(weights_of("a")), read_file(weights_of("b")));
+  EXPECT_NE(read_file(weights_of("a")), read_file(weights_of("whole")));
+  EXPECT_EQ(evaluations(path("a")).back(), evaluations(path("b")).back());
+  EXPECT_THAT(
+      [&] {
+        run("a", merged(kAFifthHeldOut, {{"data.validation", "0.3"}}), "auto");
+      },
+      ThrowsMessage<Error>(AllOf(HasSubstr("was made with 80 training images, the data has 70 beside 30 that "
+                                           "data.validation holds out; give the same data"))));
+}
+
+TEST_F(TrainerTest, ImagesThatAnotherRecipeHoldsOutAreRefused) {
+  run("a", kAFifthHeldOut);
+  for (const Overrides& other : {Overrides{{"run.seed", "99"}}, Overrides{{"data.validation", "30"}}})
+    EXPECT_THAT(
+        [&] {
+          evaluate_file(small_settings(kSmallRecipe, merged(kAFifthHeldOut, other)),
+                        {weights_of("a"), "", 1, {.split = Split::kValidation}});
+        },
+        ThrowsMessage<Error>(AllOf(HasSubstr("has seed 7 and was trained on 80 images"),
+                                   HasSubstr("name the run folder in place of the recipe"))));
+}
+
 TEST_F(TrainerTest, StartsFromAWeightsFile) {
   run("first", kEveryStepLogged);
   const Overrides still = merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e-30"}, {"optimizer.decay", "0"}});

@@ -88,11 +88,30 @@ Start find_start(const Settings& settings, const TrainOptions& options) {
   }));
 }
 
-// Those that were measured for the run whose checkpoint the weights are of; empty: none.
-std::vector<double> shares_beside(const std::string& weights) {
+// Of the checkpoint that the weights are of, if they are of one.
+std::optional<RunState> state_beside(const std::string& weights) {
   const std::string folder = fs::path(weights).parent_path().string();
-  return fs::is_regular_file(fs::path(folder) / "state.json") ? load_checkpoint_state(folder).measured_shares
-                                                              : std::vector<double>();
+  if (!fs::is_regular_file(fs::path(folder) / "state.json")) return {};
+  return load_checkpoint_state(folder);
+}
+
+// Those that were measured for the run of the weights; empty: none.
+std::vector<double> shares_beside(const std::string& weights) {
+  const std::optional<RunState> state = state_beside(weights);
+  return state ? state->measured_shares : std::vector<double>();
+}
+
+// Images that another recipe, or another seed, holds out may be those that the run was trained on.
+void check_held_out(const Job& job) {
+  from_rank_0([&] {
+    const std::optional<RunState> state = state_beside(job.weights);
+    const uint64_t seed = job.settings.run.seed;
+    if (state && (state->seed != seed || state->images != job.train->size()))
+      fail("the run of ", job.weights, " has seed ", state->seed, " and was trained on ", state->images,
+           " images; with seed ", seed, " and ", job.train->size(),
+           " training images other ones are held out; name the run folder in place of the recipe");
+    return "";
+  });
 }
 
 // A failed run says so in its log as well.
@@ -130,7 +149,9 @@ void open_training_data(Job& job, const std::string& given) {
   if (!job.resume_checkpoint.empty() && job.resume_state.images != job.train->size())
     fail("the checkpoint ", job.resume_checkpoint, " was made with ", job.resume_state.images,
          " training images, the data has ", job.train->size(),
-         "; give the same data, or start a new run with --weights ", job.resume_checkpoint, "/weights.safetensors");
+         job.validation ? concat(" beside ", job.validation->size(), " that data.validation holds out") : "",
+         "; give the same data and data.validation, or start a new run with --weights ", job.resume_checkpoint,
+         "/weights.safetensors");
   if (job.settings.data.format != "synthetic")
     job.settings.recipe.set("data.dir", std::filesystem::absolute(data).string());
 }
@@ -217,8 +238,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
 Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   const EvaluationRequest& request = options.request;
   start_together("eval", settings,
-                 {option_fact("split", request.split == Split::kTrain ? "train" : "test"),
-                  option_fact("views", std::to_string(request.views)),
+                 {option_fact("split", name_of(request.split)), option_fact("views", std::to_string(request.views)),
                   option_is_given("predictions", !request.predictions.empty()),
                   option_is_given("confusion", !request.confusion.empty())});
   check_outputs({request.predictions, request.confusion});
@@ -233,6 +253,7 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   const std::string data = data_folder(job.settings.data, options.data);
   open_data(job, data, request.split, options.run_folder);
   check_same_data(job, data);
+  if (request.split == Split::kValidation) check_held_out(job);
   return evaluate_weights(job, request, session);
 }
 

@@ -1,0 +1,80 @@
+#include "data/held_out.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "data/order.h"
+#include "src/core/files.h"
+
+namespace owt {
+namespace {
+
+// Some of the images of a data set. An image's index, by which it is augmented, is its place among these.
+class Part : public Dataset {
+ public:
+  Part(std::shared_ptr<const Dataset> whole, std::vector<int64_t> images)
+      : whole_(std::move(whole)), images_(std::move(images)) {}
+
+  int64_t size() const override { return std::ssize(images_); }
+  Shape image() const override { return whole_->image(); }
+  int classes() const override { return whole_->classes(); }
+  int label(int64_t index) const override { return whole_->label(in_whole(index)); }
+  std::vector<std::string> class_names() const override { return whole_->class_names(); }
+  uint64_t checksum() const override {
+    const std::string_view places{reinterpret_cast<const char*>(images_.data()), images_.size() * sizeof(int64_t)};
+    return whole_->checksum() ^ checksum_of(places);
+  }
+  std::string name(int64_t index) const override { return whole_->name(in_whole(index)); }
+  void read(int64_t index, const View& view, uint8_t* pixels) const override {
+    whole_->read(in_whole(index), view, pixels);
+  }
+  bool depends_on_view() const override { return whole_->depends_on_view(); }
+
+ private:
+  int64_t in_whole(int64_t index) const { return images_[static_cast<size_t>(index)]; }
+
+  std::shared_ptr<const Dataset> whole_;
+  std::vector<int64_t> images_;  // rising
+};
+
+int64_t count_of(double wanted, int64_t size) {
+  const auto count =
+      wanted < 1 ? std::llround(wanted * static_cast<double>(size)) : static_cast<int64_t>(std::min(wanted, 1e18));
+  if (count < 1 || count >= size)
+    fail("data.validation = ", wanted, " holds ", count, " of the ", size, " training images out, wanted 1 to ",
+         size - 1, "; give a share below 1, e.g. 0.1, or a number of images");
+  return count;
+}
+
+// `count` shared out in proportion: rounded down, and what is left to the largest remainders, of equal ones to the
+// first.
+std::vector<int64_t> shared_out(int64_t count, const std::vector<int64_t>& sizes) {
+  const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  std::vector<int64_t> parts, rest;
+  for (const int64_t size : sizes) parts.push_back(count * size / all), rest.push_back(count * size % all);
+  std::vector<size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return rest[a] > rest[b]; });
+  int64_t left = std::accumulate(parts.begin(), parts.end(), count, std::minus<>());
+  for (auto at = order.begin(); left > 0; ++at, --left) ++parts[*at];
+  return parts;
+}
+
+}  // namespace
+
+HeldOut hold_out(const std::shared_ptr<const Dataset>& images, double wanted, uint64_t seed) {
+  const int64_t size = images->size(), count = count_of(wanted, size);
+  std::vector<int64_t> sizes(static_cast<size_t>(images->classes()));
+  for (int64_t i = 0; i < size; ++i) ++sizes[static_cast<size_t>(images->label(i))];
+  std::vector<int64_t> wanted_of = shared_out(count, sizes), train, validation;
+  for (const int64_t i : permutation(Philox(seed, RandomStream::kShuffle, 0, "validation"), size))
+    (wanted_of[static_cast<size_t>(images->label(i))]-- > 0 ? validation : train).push_back(i);
+  for (std::vector<int64_t>* part : {&train, &validation}) std::sort(part->begin(), part->end());
+  return {std::make_shared<Part>(images, std::move(train)), std::make_shared<Part>(images, std::move(validation))};
+}
+
+}  // namespace owt
