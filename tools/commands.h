@@ -26,6 +26,7 @@ int prepare_images(const Arguments& arguments);  // imagenet, folder and list
 int prepare_stats(const Arguments& arguments);
 int command_inspect(const Arguments& arguments);
 int command_export(const Arguments& arguments);
+int command_average(const Arguments& arguments);
 int command_devices(const Arguments& arguments);
 int command_recipes(const Arguments& arguments);
 

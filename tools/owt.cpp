@@ -31,6 +31,7 @@ constexpr Command kCommands[] = {
     {"plan", owt::command_plan, Under::kAlone, "what is computed where, and what travels, under each strategy"},
     {"bench-comm", owt::command_bench_comm, Under::kTogether, "how long collectives between ranks take"},
     {"prepare", owt::command_prepare, Under::kAlone, "make or unpack a data set"},
+    {"average", owt::command_average, Under::kAlone, "the mean of a run's last checkpoints as a weights file"},
     {"export", owt::command_export, Under::kAlone, "write a trained network as ONNX"},
     {"devices", owt::command_devices, Under::kAlone, "what this machine can train on"},
     {"recipes", owt::command_recipes, Under::kAlone, "the recipes and models that can be given by name"},

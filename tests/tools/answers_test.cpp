@@ -207,6 +207,26 @@ TEST_F(AnswersTest, ARunWithHeldOutImagesSaysWhichItsFiguresAreOf) {
   EXPECT_THAT(features.out, HasSubstr(": 20x"));
 }
 
+TEST_F(AnswersTest, TheMeanOfTheLastCheckpointsIsMeasuredAsAnyWeights) {
+  ASSERT_EQ(owt("train " + config("cifar10_quick.toml") + " --data " + file("data") + " --out " + file("kept") +
+                " --steps 4 --set data.batch=25 --set run.checkpoint_every_steps=1")
+                .code,
+            0);
+  const Result few = owt("average " + file("kept"));
+  EXPECT_EQ(few.code, 1);
+  EXPECT_THAT(few.err, AllOf(HasSubstr("--last wants 5; ask for --last "), HasSubstr("run.keep_checkpoints = 5")));
+  const Result mean = owt("average " + file("kept") + " --last 3");
+  ASSERT_EQ(mean.code, 0) << mean.err;
+  const std::string weights = file("kept/average.safetensors");
+  EXPECT_THAT(mean.out, AllOf(HasSubstr(weights + ": the mean of 3 checkpoints, steps 2, 3, 4 (0.15 M values)"),
+                              HasSubstr("owt eval " + file("kept") + " --weights " + weights)));
+  EXPECT_THAT(owt("eval " + file("kept") + " --weights " + weights).out, HasSubstr("(35 test images)"));
+  EXPECT_EQ(owt("average " + file("kept") + " --last 3").code, 1);
+  EXPECT_EQ(owt("average " + file("kept") + " --last 3 --force").code, 0);
+  EXPECT_EQ(owt("average " + file("kept") + " --last 0").code, 2);
+  EXPECT_THAT(owt("average " + file("data")).err, HasSubstr("is no run folder"));
+}
+
 TEST_F(AnswersTest, WeightsThatAreNotFiniteAreNamedByTheirFile) {
   fs::copy_file(file("run/checkpoints/step-00000004/weights.safetensors"), file("bad.safetensors"));
   const auto size = fs::file_size(file("bad.safetensors"));

@@ -35,7 +35,7 @@ TEST_F(CliTest, HelpOfEveryCommandIsOnStandardOutput) {
   EXPECT_THAT(owt("--help").out, AllOf(HasSubstr("train"), HasSubstr("inspect"), HasSubstr("75")));
   for (const std::string command :
        {"train", "eval", "time", "plan", "inspect", "devices", "bench-comm", "prepare", "prepare synthetic",
-        "prepare cifar", "export", "prepare imagenet", "prepare folder", "prepare list"}) {
+        "prepare cifar", "average", "export", "prepare imagenet", "prepare folder", "prepare list"}) {
     const Result help = owt(command + " --help");
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_THAT(help.out, HasSubstr("owt " + command)) << command;

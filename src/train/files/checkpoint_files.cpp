@@ -206,6 +206,19 @@ std::vector<std::string> list_checkpoints(const std::string& run_folder) {
   return folders;
 }
 
+std::vector<std::string> checkpoints_to_latest(const std::string& run_folder) {
+  const fs::path folder = checkpoints_folder(run_folder);
+  const std::optional<Found> latest = latest_checkpoint(folder);
+  std::vector<Found> all = complete_checkpoints(folder.string());
+  std::vector<std::string> folders;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool left = latest && all[i].step > latest->step;
+    const bool replaced = i + 1 < all.size() && all[i + 1].step == all[i].step;
+    if (!left && !replaced) folders.push_back((folder / all[i].name).string());
+  }
+  return folders;
+}
+
 std::optional<std::string> newest_checkpoint(const std::string& run_folder) {
   const fs::path folder = checkpoints_folder(run_folder);
   if (const auto latest = latest_checkpoint(folder)) return (folder / latest->name).string();

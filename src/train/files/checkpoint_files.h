@@ -52,6 +52,8 @@ class CheckpointWriter {
 
 // Complete checkpoints of the run, oldest first, as folders.
 std::vector<std::string> list_checkpoints(const std::string& run_folder);
+// The same up to the latest, one of each step: without those of a branch that was left.
+std::vector<std::string> checkpoints_to_latest(const std::string& run_folder);
 // The folder that `latest` names, or the complete one of its step; where that is missing, the one with the highest
 // step; nothing where there is none.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);

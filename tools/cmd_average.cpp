@@ -1,0 +1,39 @@
+#include <filesystem>
+#include <iostream>
+
+#include "src/core/log.h"
+#include "src/train/commands/average.h"
+#include "tools/commands.h"
+
+namespace owt {
+
+int command_average(const Arguments& arguments) {
+  Options options("owt average",
+                  "Writes the mean of the weights of a run's last checkpoints, running averages of batch norm among "
+                  "them, as a weights file for --weights of other commands. It often beats each of them where the "
+                  "learning rate was still high.");
+  options.positional("RUN", "the run folder");
+  options.option("last", "N", "5", "how many of the newest checkpoints; a run keeps run.keep_checkpoints of them");
+  options.option("out", "FILE", "safetensors file to write (default: average.safetensors in the run folder)");
+  options.flag("force", "write over FILE where it is there already");
+  if (!options.parse(arguments)) {
+    std::cout << options.help();
+    return 0;
+  }
+  AverageOptions average;
+  average.run_folder = options.string("RUN");
+  average.last = static_cast<int>(options.integer("last", {.low = 1, .high = 1e6}));
+  average.out = options.given("out") ? options.string("out")
+                                     : (std::filesystem::path(average.run_folder) / "average.safetensors").string();
+  average.force = options.boolean("force");
+  const AverageOutcome outcome = average_checkpoints(average);
+  std::string steps;
+  for (const int64_t step : outcome.steps) steps += format("{}{}", steps.empty() ? "" : ", ", step);
+  std::cout << format("{}: the mean of {} checkpoint{}, step{} {} ({:.2f} M values)\n", average.out,
+                      outcome.steps.size(), outcome.steps.size() == 1 ? "" : "s", outcome.steps.size() == 1 ? "" : "s",
+                      steps, static_cast<double>(outcome.values) / 1e6);
+  std::cout << format("owt eval {} --weights {} measures it\n", average.run_folder, average.out);
+  return 0;
+}
+
+}  // namespace owt
