@@ -64,7 +64,9 @@ void inspect_checkpoint(const std::string& folder) {
                       state.step_in_epoch, state.seed, state.workers, printable(state.strategy));
   if (state.best_step >= 0)
     std::cout << format("best top-1 {:.2f} % at step {}\n", 100 * state.best_top1, state.best_step);
-  inspect_tensors((fs::path(folder) / "weights.safetensors").string());
+  if (state.ema_step >= 0)
+    std::cout << format("with averages of the weights up to step {}, {}\n", state.ema_step, kEmaFile);
+  inspect_tensors((fs::path(folder) / kWeightsFile).string());
 }
 
 void inspect_run(const std::string& folder) {

@@ -105,7 +105,8 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
     std::cout << plan.table() << '\n';
     if (!steps) continue;
     std::cout << name << ": " << facts_of(request.strategy).help
-              << (plan.averages() ? format("; here the step that averages, one of {}", plan.period()) : "") << '\n';
+              << (plan.averages() ? format("; here the step that averages, one of {}", plan.local_period()) : "")
+              << '\n';
     for (int place = 0; place < plan.places(); ++place)
       std::cout << (plan.in_stages() ? format("stage {}:\n", place + 1) : "")
                 << action_text(plan, training(plan, request.step_rows, place)) << '\n';

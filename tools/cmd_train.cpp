@@ -11,7 +11,7 @@ namespace {
 
 StartWeights start_weights(const Options& options) {
   StartWeights start;
-  if (options.given("weights")) start.file = options.string("weights");
+  if (options.given("weights")) start.file = weights_option(options);
   start.except = options.list("except");
   start.except_mismatched = options.boolean("except-mismatched");
   if (start.file.empty() && (!start.except.empty() || start.except_mismatched))
@@ -36,7 +36,8 @@ int command_train(const Arguments& arguments) {
   options.option("steps", "N",
                  "end after this many steps (schedule.max_steps); where there are epochs, the schedule stays theirs");
   options.option("seed", "S", "of weights, order, augmentation and dropout (run.seed)");
-  options.option("weights", "FILE", "start from these weights (safetensors, PyTorch's names and order)");
+  options.option("weights", "FILE",
+                 "start from these weights (safetensors, PyTorch's names and order), or those of a run or checkpoint");
   options.repeated(
       "except", "LAYER",
       "with --weights: draw the weights of this layer anew (a name, or a pattern such as 'fc*'; may be given "

@@ -47,7 +47,9 @@ int shared_threads(const Options& options);
 void declare_trained(Options& options);
 // The folder of the run that CONFIG names or lies in; empty: none.
 std::string run_folder_of(const Options& options);
-// --weights, else those of the run's best checkpoint.
+// The file that --weights names: itself, or that of a checkpoint or of a run's best one (trained_weights_of()).
+std::string weights_option(const Options& options);
+// That, else the file of the best checkpoint of the run.
 std::string trained_weights(const Options& options);
 // Throws UsageError where these two options name one file, which would be written twice.
 void check_two_files(const Options& options, const std::string& a, const std::string& b);

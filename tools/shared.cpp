@@ -124,9 +124,11 @@ Settings shared_settings(const Options& options, Overrides more) {
 
 void declare_trained(Options& options) {
   options.positional("CONFIG", concat("a run folder, or the recipe: ", kFileOrName));
-  options.option("weights", "FILE",
-                 "safetensors file with the model's weights (default: where CONFIG is a run folder or its config.toml, "
-                 "those of the checkpoint with the best top-1 in training, or of the newest where none was evaluated)");
+  options.option(
+      "weights", "FILE",
+      "safetensors file with the model's weights, or a run or checkpoint folder (default: where CONFIG is a "
+      "run folder or its config.toml, those of the checkpoint with the best top-1 in training, or of the newest "
+      "where none was evaluated; averaged ones where it has some)");
   options.option("data", "DIR", "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
 }
 
@@ -136,15 +138,25 @@ std::string run_folder_of(const Options& options) {
   return config_file(config.string()) == (folder / kRunConfig).string() ? (folder.empty() ? "." : folder.string()) : "";
 }
 
+std::string weights_option(const Options& options) {
+  const std::string given = options.string("weights");
+  if (!fs::is_directory(given)) return given;
+  const bool is_checkpoint = fs::is_regular_file(fs::path(given) / "state.json");
+  const auto checkpoint = is_checkpoint ? given : best_checkpoint(given).value_or("");
+  if (checkpoint.empty()) fail("--weights ", given, ": the folder is no checkpoint and no run with one");
+  return trained_weights_of(checkpoint);
+}
+
 std::string trained_weights(const Options& options) {
-  if (options.given("weights")) return options.string("weights");
+  if (options.given("weights")) return weights_option(options);
   const std::string run = run_folder_of(options);
   const auto best = run.empty() ? std::optional<std::string>() : best_checkpoint(run);
   if (!best)
     throw UsageError(
         concat("--weights FILE is missing, and ", options.string("CONFIG"), " is no run folder with checkpoints"));
-  log_info("with the weights of {}", *best);
-  return (fs::path(*best) / "weights.safetensors").string();
+  const std::string file = trained_weights_of(*best);
+  log_info("with the {}weights of {}", fs::path(file).filename() == kEmaFile ? "averaged " : "", *best);
+  return file;
 }
 
 void check_two_files(const Options& options, const std::string& a, const std::string& b) {

@@ -32,7 +32,7 @@ std::string remark(const Action& action) {
 
 const char* name_of(Action::Kind kind) {
   const char* const names[] = {"forward", "loss", "backward data", "backward weights", "update",
-                               "start",   "wait", "copy weights",  "take weights"};
+                               "start",   "wait", "copy weights",  "average weights",  "take weights"};
   return names[static_cast<size_t>(kind)];
 }
 

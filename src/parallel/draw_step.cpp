@@ -15,18 +15,24 @@ struct Look {
   const char *name, *color;
 };
 // By kind of action; a start stands for its transfer, and weights that are taken take no time.
-constexpr std::array<Look, 8> kLooks{{{"forward", "#4c8bf5"},
+constexpr std::array<Look, 9> kLooks{{{"forward", "#4c8bf5"},
                                       {"loss", "#8e63ce"},
                                       {"backward, data", "#e8833a"},
                                       {"backward, weights", "#f2b134"},
                                       {"update", "#3fa66a"},
                                       {"on the wire", "#2aa5a0"},
                                       {"waiting", "#b9bec7"},
-                                      {"weights copied", "#a3c76d"}}};
+                                      {"weights copied", "#a3c76d"},
+                                      {"weights averaged", "#c7a86d"}}};
 const Look& look_of(const Action& action) { return kLooks.at(static_cast<size_t>(action.kind)); }
 
-bool draws_copies(const DrawnStep& step) {
-  return step.plan.in_stages() && copies_weights(step.plan.request.pipeline.schedule);
+// What few steps do is in the legend where one does it.
+bool is_drawn(const std::vector<DrawnStep>& steps, Action::Kind kind) {
+  if (kind < Action::Kind::kCopyWeights) return true;
+  return std::any_of(steps.begin(), steps.end(), [&](const DrawnStep& step) {
+    return std::any_of(step.times.begin(), step.times.end(),
+                       [&](const TimedAction& at) { return at.action.kind == kind; });
+  });
 }
 
 std::string escaped(const std::string& text) {
@@ -92,7 +98,7 @@ std::vector<TimedAction> boxes(const DrawnStep& step, int place) {
 
 class Drawing {
  public:
-  Drawing(size_t panels, double seconds, bool copies)
+  Drawing(const std::vector<DrawnStep>& steps, size_t panels, double seconds)
       : seconds_(seconds), height_(kTop + kPanel * static_cast<double>(panels) + 20) {
     svg_ = format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" role=\"img\" "
@@ -101,7 +107,7 @@ class Drawing {
         "@media (prefers-color-scheme: dark){{svg{{background:#17191c}} text{{fill:#ddd}} .box{{fill:#111}} "
         ".line{{stroke:#fff2}} .lane{{fill:#ffffff0f}}}}</style>\n",
         kWidth, height_);
-    legend(copies);
+    legend(steps);
   }
 
   void panel(size_t number, const DrawnStep& step, int place) {
@@ -141,10 +147,11 @@ class Drawing {
 
   double x(double seconds) const { return kLeft + seconds / seconds_ * (kWidth - kLeft - kRight); }
 
-  void legend(bool copies) {
+  void legend(const std::vector<DrawnStep>& steps) {
     double at = kLeft;
-    for (const Look& look : kLooks) {
-      if (&look == &kLooks.back() && !copies) continue;
+    for (size_t kind = 0; kind < kLooks.size(); ++kind) {
+      if (!is_drawn(steps, static_cast<Action::Kind>(kind))) continue;
+      const Look& look = kLooks[kind];
       svg_ += format("<rect x=\"{:.1f}\" y=\"10\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", at, look.color);
       svg_ += text_at(at + 17, 20, look.name);
       at += 40 + kLetter * static_cast<double>(std::string(look.name).size());
@@ -186,8 +193,7 @@ std::string draw_steps(const std::vector<DrawnStep>& steps) {
     for (const TimedAction& at : step.times) longest = std::max(longest, at.end_s);
   size_t panels = 0;
   for (const DrawnStep& step : steps) panels += static_cast<size_t>(step.plan.places());
-  const bool copies = std::any_of(steps.begin(), steps.end(), draws_copies);
-  Drawing drawing(panels, longest > 0 ? longest : 1, copies);
+  Drawing drawing(steps, panels, longest > 0 ? longest : 1);
   size_t panel = 0;
   for (const DrawnStep& step : steps)
     for (int place = 0; place < step.plan.places(); ++place) drawing.panel(panel++, step, place);

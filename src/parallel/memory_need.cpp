@@ -153,6 +153,9 @@ int64_t velocity_bytes(const Plan& plan) {
   return bytes;
 }
 
+// Every rank averages all weights that it holds.
+int64_t ema_bytes(const Plan& plan) { return plan.request.ema_every > 0 ? plan.weight_bytes_per_rank() : 0; }
+
 // Where rank 0 alone updates, the other ranks' gradients come to it.
 int64_t received_bytes(const Plan& plan) {
   int64_t bytes = 0;
@@ -218,7 +221,7 @@ MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int
   const int64_t copies = copies_bytes(plan, actions, place);
   // But for copies, what weights take is not in the list: they are there whatever the order is.
   need.weight_bytes = plan.weight_bytes_per_rank() + plan.copy16_bytes_per_rank() + plan.gradient_bytes_per_rank() +
-                      velocity_bytes(plan) + received_bytes(plan) + copies;
+                      velocity_bytes(plan) + received_bytes(plan) + copies + ema_bytes(plan);
   need.piece_bytes = piece_bytes(plan);
   need.step_row_bytes =
       static_cast<double>(most_step_bytes(plan, actions, place) - copies) / static_cast<double>(plan.request.step_rows);

@@ -116,6 +116,7 @@ std::vector<Action> order_of(const Plan& plan, int64_t step_rows, int place, boo
   const StrategyFacts& facts = facts_of(plan.request.strategy);
   const bool several = plan.ranks() > 1 && (plan.split() || !facts.splits());
   (several || plan.in_stages() ? facts.order : data_parallel)(step);
+  step.average_weights();
   step.share_result();
   return step.take();
 }

@@ -249,6 +249,12 @@ StepKind Plan::kind_of(int64_t step) const {
   return (step + 1) % request.average_every == 0 ? StepKind::kAveraging : StepKind::kLocal;
 }
 
+// Averages over time take in weights in steps behind which they are alike.
+int Plan::period() const {
+  const int each = local_period();
+  return (std::max(1, request.ema_every) + each - 1) / each * each;
+}
+
 int64_t Plan::averaged_elements(const Bucket& bucket) const {
   int64_t elements = bucket.elements;
   for (const int64_t i : bucket.layers)

@@ -180,6 +180,8 @@ struct PlanRequest {
   // SGD (Lin et al. 2020): before this epoch all steps are synchronous all the same.
   int average_every = 1;
   double average_from = 0;
+  // Steps from one update of the exponential averages of the weights to the next (EMA); 0: none are kept.
+  int ema_every = 0;
   // kRows and kLess: a first dense layer to which the rows come in several rounds, whole, is split by columns.
   DenseSplit split = DenseSplit::kOfStrategy;
   int64_t beside_from = kUpdateBesideFrom;
@@ -251,7 +253,8 @@ struct Plan {
   bool synchronizes() const { return !averages() || request.average_from > 0; }
   // Of the step with this number, from 0, when only the number counts: one of average_every averages.
   StepKind kind_of(int64_t step) const;
-  int period() const { return averages() ? request.average_every : 1; }  // steps after which all are done again
+  int local_period() const { return averages() ? request.average_every : 1; }
+  int period() const;         // steps after which all are done again
   Group front_group() const;  // over which the gradients of the front are summed
   // The ranks of a model group may compute the front's gradients from the same rows, but not to the last bit where
   // their hosts differ (processor, threads, algorithms), and copies of weights that learn from them would drift apart:

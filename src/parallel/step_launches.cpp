@@ -46,6 +46,23 @@ void add_update(const Plan& plan, int64_t begin, int64_t end, bool beside, std::
                     .beside = beside});
 }
 
+// The averages take in all weights; a launch counts for its share of the steps.
+void add_averages(const Plan& plan, std::vector<StepLaunch>& step) {
+  double elements = 0;
+  int64_t params = 0;
+  for (const LayerPlan& layer : plan.layers) {
+    for (const Shape& param : layer.params) elements += static_cast<double>(param.elements());
+    params += static_cast<int64_t>(layer.params.size());
+  }
+  const int64_t launches = (params + kParamsPerUpdate - 1) / kParamsPerUpdate;
+  for (int64_t i = 0; i < launches; ++i)
+    step.push_back({.name = "weights",
+                    .phase = Phase::kUpdate,
+                    .kernel = "ema_items",
+                    .kind = LaunchKind::kUpdate,
+                    .weight_bytes = 12 * elements / static_cast<double>(launches) / plan.request.ema_every});
+}
+
 // From which layer on parameters are updated beside the backward pass of those before; the number of layers: none are.
 int64_t beside_from(Plan plan) {
   plan.request.on.device = Device::kCuda;
@@ -99,6 +116,7 @@ std::vector<StepLaunch> launches_of_step(const Model& model, const Plan& plan) {
   }
   if (!updated) add_update(plan, beside, end, true, step);
   add_update(plan, 0, beside, false, step);
+  if (plan.request.ema_every > 0) add_averages(plan, step);
   return step;
 }
 

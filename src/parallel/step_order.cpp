@@ -61,6 +61,11 @@ void StepOrder::average_front() {
   wait_for_buckets(plan_.of_step.averages, plan_.buckets);
 }
 
+void StepOrder::average_weights() {
+  if (!learns_ || plan_.request.ema_every == 0 || kind_ == StepKind::kLocal) return;
+  add(Action::Kind::kAverageWeights, {plan_.in_stages() ? begin_ : 0, end_}, kOwnRows);
+}
+
 void StepOrder::update_share(int bucket) {
   if (!learns_ || bucket < 0) return;
   const std::vector<int64_t>& layers = plan_.buckets[static_cast<size_t>(bucket)].layers;

@@ -86,7 +86,8 @@ class Prices {
     double seconds = 0;
     for (int64_t i = action.layers.begin; i < action.layers.end; ++i)
       seconds += of_layer(action, load.rows, static_cast<size_t>(i));
-    const bool of_weights = action.kind == Action::Kind::kUpdate || action.kind == Action::Kind::kCopyWeights;
+    const bool of_weights = action.kind == Action::Kind::kUpdate || action.kind == Action::Kind::kCopyWeights ||
+                            action.kind == Action::Kind::kAverageWeights;
     return seconds * (of_weights ? loads_.most_slowness : load.slowness);
   }
 
@@ -106,14 +107,17 @@ class Prices {
         return model_.backward(i, rows, at.share()) * (1 - data_share(at));
       case Action::Kind::kCopyWeights:
         return model_.update(i, at.share()) * copied(action);
+      case Action::Kind::kAverageWeights:
+        return model_.update(i, at.share()) * averaged();
       default:
         return model_.update(i, at.share()) * updated(action);
     }
   }
 
-  // Memory bounds both. An update reads weights, velocities and gradients and writes the first two, a copy reads and
-  // writes weights, and a prediction reads velocities besides.
+  // Memory bounds them. An update reads weights, velocities and gradients and writes the first two, a copy reads and
+  // writes weights, and a prediction reads velocities besides; averages are read and written, and weights read.
   static double copied(const Action& action) { return action.ahead > 0 ? 3.0 / 5 : 2.0 / 5; }
+  double averaged() const { return 3.0 / 5 * plan_.local_period() / plan_.period(); }
 
   // Running averages may have a bucket of their own; the layer's update is counted for the other one.
   double updated(const Action& action) const {
@@ -190,6 +194,7 @@ class Clock {
         return true;
       case Action::Kind::kUpdate:
       case Action::Kind::kCopyWeights:
+      case Action::Kind::kAverageWeights:
         spend(action, prices.compute(action), updated_);
         return true;
       case Action::Kind::kTakeWeights:

@@ -52,16 +52,12 @@ void MetricsLog::write(const TrainRecord& r) {
 }
 
 void MetricsLog::write(const EvalRecord& r) {
-  write_line(Json{
-      {"kind", "eval"},
-      {"split", name_of(r.split)},
-      {"step", r.step},
-      {"epoch", r.epoch},
-      {"loss", r.loss},
-      {"top1", r.top1},
-      {"top5", r.top5},
-      {"images",
-       r.images}}.dump());
+  Json line{{"kind", "eval"}, {"split", name_of(r.split)},
+            {"step", r.step}, {"epoch", r.epoch},
+            {"loss", r.loss}, {"top1", r.top1},
+            {"top5", r.top5}, {"images", r.images}};
+  if (r.ema) line["ema"] = true;
+  write_line(line.dump());
 }
 
 void MetricsLog::write_line(std::string line) {

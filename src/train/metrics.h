@@ -3,6 +3,7 @@
 //   ... and "corrupt_records":3 once there were any (data/corrupt_records.h)
 //   {"kind":"eval","split":"test","step":500,"epoch":0,"loss":1.1,"top1":0.6,"top5":0.95,"images":10000}
 //   ... or "split":"val" (data/held_out.h)
+//   ... and "ema":true where the weights were averages (weight_ema.h)
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,7 @@ struct EvalRecord {
   double loss = 0;              // mean over the images
   double top1 = 0, top5 = 0;    // fractions
   int64_t images = 0;
+  bool ema = false;  // of the averages of the weights
 };
 
 class MetricsLog {

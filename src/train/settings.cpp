@@ -246,6 +246,7 @@ PlanRequest Settings::plan_request() const {
   request.speeds = parallel.speeds;
   request.average_every = parallel.average_every;
   request.average_from = parallel.average_from;
+  request.ema_every = ema.on() ? ema.every : 0;
   request.pipeline = parallel.pipeline;
   request.loss = loss;
   request.on.precision = run.precision;
@@ -286,6 +287,7 @@ Settings settings_from(Config recipe, const std::string& name) {
   settings.data = read_data(recipe.table("data"), settings.model);
   settings.loss = read_loss(recipe.table("loss"));
   Config optimizer = recipe.table("optimizer"), schedule = recipe.table("schedule");
+  settings.ema = EmaSettings::from(optimizer);
   settings.optimizer = SgdSettings::from(optimizer);
   settings.schedule = ScheduleSettings::from(schedule);
   settings.parallel = read_parallel(recipe.table("parallel"));

@@ -13,6 +13,7 @@
 #include "src/parallel/plan.h"
 #include "src/train/schedule.h"
 #include "src/train/sgd.h"
+#include "src/train/weight_ema.h"
 
 namespace owt {
 
@@ -78,6 +79,7 @@ struct Settings {
   DataSettings data;
   LossSettings loss;
   SgdSettings optimizer;
+  EmaSettings ema;
   ScheduleSettings schedule;
   ParallelSettings parallel;
   RunSettings run;

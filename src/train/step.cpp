@@ -42,6 +42,8 @@ void Step::run(const Action& action, Running& now) {
       return transfer(action, now);
     case Action::Kind::kCopyWeights:
       return copy_weights(action);
+    case Action::Kind::kAverageWeights:
+      return average_weights(now);
     case Action::Kind::kTakeWeights:
       return copies_->take(action.copy);
   }
@@ -134,6 +136,12 @@ void Step::update(const Action& action, Running& now) {
 void Step::copy_weights(const Action& action) {
   const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
   copies_->make(action.copy, action.ahead, stream_);
+}
+
+void Step::average_weights(const Running& now) {
+  if (!now.slot.averages) return;
+  const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
+  ema_->update(host_rates_->kept, kept_, stream_);
 }
 
 void Step::transfer(const Action& action, Running& now) {

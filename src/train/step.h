@@ -28,6 +28,7 @@
 #include "src/train/sgd.h"
 #include "src/train/step_recorder.h"
 #include "src/train/weight_copies.h"
+#include "src/train/weight_ema.h"
 
 namespace owt {
 
@@ -41,6 +42,7 @@ class Step {
  public:
   struct Rates {
     double front = 0, back = 0;  // learning rates before and behind the boundary, schedule included
+    double kept = 1;  // of the exponential averages of the weights (EmaSettings::kept()); 1: they stay what they are
   };
   // The logits of the rows with these indexes in the step; valid for work queued on the stream in this call.
   using LogitsReceiver = std::function<void(const Tensor& logits, std::span<const int64_t> rows, const Stream& stream)>;
@@ -89,6 +91,7 @@ class Step {
   StepResult evaluate(const Batch& batch);
 
   const Groups& groups() const { return groups_; }
+  WeightEma* ema() { return ema_ ? &*ema_ : nullptr; }  // null: none are kept (PlanRequest::ema_every)
   // The elements of this parameter whose velocity this rank keeps: all, but for a share of the update.
   Slice updated(const Param& param) const;
 
@@ -98,6 +101,7 @@ class Step {
     int64_t step;
     double front_rate, back_rate;
     double share;  // of this rank in the average of the weights
+    double kept;   // Rates::kept
     double sums[kStepSums];
     int32_t bad_layer;  // the first in the plan with a value that is not finite
   };
@@ -106,6 +110,7 @@ class Step {
     Event done;
     Pass pass;
     StepKind kind;
+    bool averages;  // over time, which take in the weights in this step
     Block& block() { return *reinterpret_cast<Block*>(host.raw()); }
   };
   struct Dense {  // behind the boundary, for one number of rows
@@ -162,6 +167,7 @@ class Step {
   double gradient_scale(const Action& action, const Running& now) const;
   void update(const Action& action, Running& now);
   void copy_weights(const Action& action);
+  void average_weights(const Running& now);
   void transfer(const Action& action, Running& now);
   std::vector<Move> moves();
   void add_moves_of_gradients(std::vector<Move>& moves);
@@ -210,11 +216,12 @@ class Step {
   std::unique_ptr<WeightSync> front_sync_, dense_sync_;  // of the layers before and behind the boundary
   std::optional<WeightAverage> average_;                 // of those before it, under local SGD
   std::optional<WeightCopies> copies_;                   // of a stage that runs with others than the newest weights
+  std::optional<WeightEma> ema_;                         // of all weights here
   int64_t own_rows_ = 0, all_rows_ = 0;                  // of local steps since the last average: here, on all ranks
   Stream beside_;                                        // of actions that others need not wait for
   std::vector<Move> moves_;                              // by transfer of the plan
   Tensor block_;                                         // on the device
-  Tensor sums_, bad_layer_, share_;                      // parts of it
+  Tensor sums_, bad_layer_, share_, kept_;               // parts of it
   Tensor others_sums_;                                   // where ranks that see rows another rank counts add theirs
   Event result_shared_;
   std::vector<Slot> slots_;      // in turn

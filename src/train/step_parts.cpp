@@ -61,6 +61,7 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
   sums_ = block_part(offsetof(Block, sums), DType::kF64, kStepSums);
   bad_layer_ = block_part(offsetof(Block, bad_layer), DType::kI32, 1);
   share_ = block_part(offsetof(Block, share), DType::kF64, 1);
+  kept_ = block_part(offsetof(Block, kept), DType::kF64, 1);
   others_sums_ = Tensor({kLossSums}, DType::kF64, plan.request.on.device);
   for (Slot& slot : slots_) slot.host = Tensor::shared_with(plan.request.on.device, block_.shape(), DType::kU8);
   for (const Param* param : model.params()) {
@@ -69,6 +70,7 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
     if (averaged.defined()) sgd.keep_velocity_in(*param, averaged);
     sgd.velocity(*param, updated(*param));
   }
+  if (plan.request.ema_every > 0) ema_.emplace(model.params());
   if (profiler) profiler->use_stream(stream_);
 }
 
@@ -229,6 +231,7 @@ void Step::start(const Batch& batch, Pass pass, StepKind kind, const Rates& rate
   block.step = pass.step;
   block.front_rate = rates.front;
   block.back_rate = rates.back;
+  block.kept = rates.kept;
   count_rows(batch.step_rows, kind);
   block.share = kind == StepKind::kAveraging ? take_share() : 0;
   block.sums[kStopSum] = stop ? 1 : 0;
@@ -239,11 +242,11 @@ void Step::start(const Batch& batch, Pass pass, StepKind kind, const Rates& rate
   pass.device_step = block_part(offsetof(Block, step), DType::kI64, 1).data<int64_t>();
 
   slot.kind = kind;
-
+  slot.averages = ema_ && rates.kept < 1;
   host_rates_ = &rates;
   const bool recorded = records();
   if (recorded)
-    recorder_.run(batch, pass.mode, kind, static_cast<size_t>(&slot - slots_.data()), stream_,
+    recorder_.run(batch, pass.mode, {kind, slot.averages}, static_cast<size_t>(&slot - slots_.data()), stream_,
                   [&] { queue_all(batch, pass, slot); });
   else
     queue_all(batch, pass, slot);

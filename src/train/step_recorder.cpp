@@ -2,12 +2,12 @@
 
 namespace owt {
 
-void StepRecorder::run(const Batch& batch, Mode mode, StepKind kind, size_t slot, const Stream& stream,
+void StepRecorder::run(const Batch& batch, Mode mode, const Weights& weights, size_t slot, const Stream& stream,
                        const std::function<void()>& queue) {
   const bool timed = profiler_ && profiler_->in_step();
   const int64_t channels = batch.images.shape()[batch.images.shape().rank() - 1];
   const auto [found, first] = recorded_.try_emplace(
-      {batch.step_rows, batch.images.raw(), batch.labels.raw(), channels, mode, kind, timed}, slots_);
+      {batch.step_rows, batch.images.raw(), batch.labels.raw(), channels, mode, weights, timed}, slots_);
   if (first) return queue();
   Recorded& recorded = found->second[slot];
   if (!recorded.graph.recorded()) {

@@ -16,9 +16,6 @@
 namespace owt {
 namespace {
 
-constexpr const char* kWeightsFile = "weights.safetensors";
-constexpr const char* kOptimizerFile = "optimizer.safetensors";
-
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -45,6 +42,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
     }
   }
   spread_weights(worker_.model, worker_.step.groups());
+  if (worker_.step.ema()) restore_ema();
   on_all_hosts(worker_.comm,
                [&] { batches_ = training_batches(job, comm.rank(), state_.epoch, state_.step_in_epoch); });
   total_steps_ = schedule_.total_steps(batches_->steps_per_epoch());
@@ -99,6 +97,23 @@ void Trainer::restore() {
   saved_step_ = loaded.step;
   state_.best_top1 = loaded.best_top1;
   state_.best_step = loaded.best_step;
+}
+
+// They begin as the weights where the checkpoint has none.
+void Trainer::restore_ema() {
+  WeightEma& ema = *worker_.step.ema();
+  state_.ema_step = job_.resume_checkpoint.empty() ? -1 : job_.resume_state.ema_step;
+  if (state_.ema_step < 0) {
+    state_.ema_step = state_.step;
+    ema.begin(worker_.step.stream());
+    return;
+  }
+  load_tensors((std::filesystem::path(job_.resume_checkpoint) / kEmaFile).string(), worker_.model,
+               worker_.step.groups(), [](const Param&) { return true; },
+               [&](Param& param, int64_t first, const Tensor& rows) {
+                 const int64_t begin = first * param.shape().row_elements();
+                 ema.of(param).part(begin, {rows.elements()}).copy_from(rows.part(0, {rows.elements()}));
+               });
 }
 
 void Trainer::log_start() const {
@@ -220,13 +235,14 @@ void Trainer::start_step() {
   data_wait_ms_ += (seconds_now() - before) * 1e3;
   ++waited_steps_;
   const double rate = job_.settings.optimizer.learning_rate * schedule_.rate(position(), batches_->steps_per_epoch());
-  const Step::Rates rates{rate * job_.settings.front_rate_scale(job_.plan),
-                          rate * job_.settings.back_rate_scale(job_.plan)};
+  Step::Rates rates{rate * job_.settings.front_rate_scale(job_.plan), rate * job_.settings.back_rate_scale(job_.plan)};
   started_.push_back({state_.step + 1, state_.epoch, position() + 1, rates.front});
   ++state_.step;
   ++state_.step_in_epoch;
   if (state_.step_in_epoch == batches_->steps_per_epoch()) ++state_.epoch, state_.step_in_epoch = 0;
-  worker_.step.start_training(*batch, state_.step - 1, rates, stop_requested(), kind_of_step());
+  const StepKind kind = kind_of_step();
+  rates.kept = kept_of_ema(kind);
+  worker_.step.start_training(*batch, state_.step - 1, rates, stop_requested(), kind);
   worker_.profiler.end_step();
 }
 
@@ -238,6 +254,13 @@ StepKind Trainer::kind_of_step() const {
   if (!plan.averages() || static_cast<double>(position() - 1) < synchronous) return StepKind::kSynchronous;
   const bool looked_at = evaluation_due() || checkpoint_due() || equality_due();
   return looked_at ? StepKind::kAveraging : plan.kind_of(state_.step - 1);
+}
+
+// Weights that differ from rank to rank are in no average.
+double Trainer::kept_of_ema(StepKind kind) {
+  const EmaSettings& ema = job_.settings.ema;
+  if (!ema.on() || kind == StepKind::kLocal || state_.step - state_.ema_step < ema.every) return 1;
+  return ema.kept(std::exchange(state_.ema_step, state_.step), state_.step);
 }
 
 bool Trainer::finish_step() {
@@ -289,7 +312,11 @@ Evaluation Trainer::evaluate_now() {
       worker_.step.feed_from(*evaluated_batches_);
     });
   }
-  return evaluate(worker_.step, *evaluated_batches_);
+  WeightEma* ema = worker_.step.ema();
+  if (ema) ema->swap(worker_.step.stream());
+  const Evaluation evaluation = evaluate(worker_.step, *evaluated_batches_);
+  if (ema) ema->swap(worker_.step.stream());
+  return evaluation;
 }
 
 bool Trainer::run_evaluation() {
@@ -303,9 +330,11 @@ bool Trainer::run_evaluation() {
   if (!writes()) return best;
   const int64_t epoch = state_.step_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
   const Split split = job_.settings.data.evaluated();
-  log_info("epoch {}, step {}: {} loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} % ({} images, {:.1f} s)", epoch + 1,
-           state_.step, kind_of(split), e.loss, 100 * e.top1, 100 * e.top5, e.images, seconds_now() - begin);
-  metrics_->write(EvalRecord{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images});
+  const bool ema = worker_.step.ema();
+  log_info("epoch {}, step {}: {} loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} % ({} images, {:.1f} s{})", epoch + 1,
+           state_.step, kind_of(split), e.loss, 100 * e.top1, 100 * e.top5, e.images, seconds_now() - begin,
+           ema ? ", averaged weights" : "");
+  metrics_->write(EvalRecord{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images, ema});
   if (saved_step_ == state_.step) checkpoints_->replace_state(state_);
   progress_->skip_time();
   return best;
@@ -328,7 +357,7 @@ void Trainer::save() {
   check_weights();
   if (writes()) progress_->clear();
   const std::string folder = writes() ? checkpoints_->begin(state_.step) : "";
-  uint64_t weights = 0, optimizer = 0;
+  uint64_t weights = 0, optimizer = 0, ema = 0;
   on_all_hosts(
       worker_.comm, [&] {  // replicas that have nothing to write are ahead of those that free what they gathered
         weights = save_tensors(
@@ -341,11 +370,16 @@ void Trainer::save() {
                                                        : Tensor();
             },
             worker_.step.groups(), job_.plan.shares_update() ? Kept::kShare : Kept::kWhole);
+        if (WeightEma* averages = worker_.step.ema())
+          ema = save_tensors(
+              folder + "/" + kEmaFile, job_.plan, worker_.model, [&](Param& param) { return averages->of(param); },
+              worker_.step.groups());
       });
   saved_step_ = state_.step;
   if (!writes()) return;
   state_.conv_choices = ConvChoices::process().exported();
   state_.checksums = {{kWeightsFile, weights}, {kOptimizerFile, optimizer}};
+  if (worker_.step.ema()) state_.checksums[kEmaFile] = ema;
   checkpoints_->commit(state_);
   progress_->skip_time();
 }

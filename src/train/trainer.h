@@ -39,12 +39,14 @@ class Trainer {
   void prepare_steps();
   void log_start() const;
   void start_step();
-  StepKind kind_of_step() const;  // of the one that leads to this point
-  bool finish_step();             // the oldest one under way; true: a rank was asked to stop
-  bool finish_steps(int left);    // until no more than so many are under way; true as above
-  int64_t position() const;       // in the schedule: steps of this size up to here
-  bool must_settle() const;       // before the next step starts, the results of all are wanted
-  bool evaluation_due() const;    // by the recipe, at this point
+  StepKind kind_of_step() const;      // of the one that leads to this point
+  double kept_of_ema(StepKind kind);  // Step::Rates::kept of that step
+  void restore_ema();
+  bool finish_step();           // the oldest one under way; true: a rank was asked to stop
+  bool finish_steps(int left);  // until no more than so many are under way; true as above
+  int64_t position() const;     // in the schedule: steps of this size up to here
+  bool must_settle() const;     // before the next step starts, the results of all are wanted
+  bool evaluation_due() const;  // by the recipe, at this point
   bool checkpoint_due() const;
   bool equality_due() const;
   Evaluation evaluate_now();

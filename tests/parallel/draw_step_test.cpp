@@ -19,12 +19,16 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-DrawnStep drawn(Strategy strategy, const PipelineRequest& pipeline = {}) {
+DrawnStep drawn(Strategy strategy, const PipelineRequest& pipeline = {}, int ema_every = 0) {
   Network network;
   network.ranks_per_host = 2;
   network.local = {0, 96};
-  DrawnStep step{make_plan(tiny_model(),
-                           {.ranks = 2, .strategy = strategy, .step_rows = 8, .bucket_bytes = 1, .pipeline = pipeline}),
+  DrawnStep step{make_plan(tiny_model(), {.ranks = 2,
+                                          .strategy = strategy,
+                                          .step_rows = 8,
+                                          .bucket_bytes = 1,
+                                          .ema_every = ema_every,
+                                          .pipeline = pipeline}),
                  {},
                  {}};
   const FixedCompute compute({{1, 2, 0.5}, {0, 0, 0}, {3, 4, 1}}, 0.25);
@@ -47,6 +51,12 @@ TEST(DrawStep, HasCopiesOfWeightsWhereThereAreSome) {
   EXPECT_THAT(draw_steps({drawn(Strategy::kPipeline, spectrain)}),
               AllOf(HasSubstr(">weights copied</text>"), HasSubstr("<title>weights copied: conv to relu, round 2, ")));
   EXPECT_THAT(draw_steps({drawn(Strategy::kPipeline)}), Not(HasSubstr("weights copied")));
+}
+
+TEST(DrawStep, HasAveragesOfWeightsWhereThereAreSome) {
+  EXPECT_THAT(draw_steps({drawn(Strategy::kDataParallel, {}, 1)}),
+              AllOf(HasSubstr(">weights averaged</text>"), Not(HasSubstr("weights copied"))));
+  EXPECT_THAT(draw_steps({drawn(Strategy::kDataParallel)}), Not(HasSubstr("weights averaged")));
 }
 
 // The times of a step's actions are where they are drawn, on one scale.

@@ -49,6 +49,28 @@ TEST(StepPrice, DataParallelGradientsLeaveWhileBackwardGoesOn) {
   EXPECT_EQ(p.memory_bytes, memory_need(tiny(Strategy::kDataParallel)).bytes(8));
 }
 
+// Of an update's five arrays three: averages are read and written, and weights read.
+TEST(StepPrice, AveragesOverTimeCountForTheStepsThatUpdateThem) {
+  Plan plan = tiny(Strategy::kDataParallel);
+  for (const int every : {1, 4}) {
+    plan.request.ema_every = every;
+    EXPECT_NEAR(price_step(plan, two_ranks(), compute()).update_s, 1.5 + 0.6 * 1.5 / every, 1e-12);
+  }
+  plan.request.ema_every = 0;
+  EXPECT_NEAR(price_step(plan, two_ranks(), compute()).update_s, 1.5, 1e-12);
+}
+
+// Where one of three steps averages the ranks' weights, that of every third takes them in, or of every sixth.
+TEST(StepPrice, AveragesOverTimeWaitForTheStepThatAveragesTheRanks) {
+  for (const auto& [every, of] : {std::pair(1, 3), {3, 3}, {4, 6}}) {
+    const Plan plan = make_plan(
+        tiny_model(),
+        {.ranks = 2, .strategy = Strategy::kDataParallel, .step_rows = 8, .average_every = 3, .ema_every = every});
+    EXPECT_EQ(plan.period(), of);
+    EXPECT_NEAR(price_step(plan, two_ranks(), compute()).update_s, 1.5 + 0.6 * 1.5 / of, 1e-12) << every;
+  }
+}
+
 TEST(StepPrice, GradientsThatTakeLongerThanBackwardAreExposed) {
   Network slow = two_ranks();
   slow.local.bytes_per_s = 12;

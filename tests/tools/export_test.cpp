@@ -40,6 +40,32 @@ TEST_F(ExportTest, ARunFolderIsAllItNeeds) {
   EXPECT_THAT(read_file(onnx()), AllOf(HasSubstr("pixel.mean"), HasSubstr("probabilities")));
 }
 
+// Averages of the weights are what a run has to give; the weights themselves are named.
+TEST_F(ExportTest, ARunWithAveragesGivesThoseToEverybody) {
+  const std::string run = file("averaged"), checkpoint = run + "/checkpoints/step-00000003";
+  const Result trained = owt("train " + config("cifar10_quick.toml") + " --data " + file("data") + " --out " + run +
+                             " --steps 3 --device cpu --set data.batch=25 --set optimizer.ema=0.9999");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const auto exported = [&](const std::string& of) {
+    const Result result = owt("export " + of + " --onnx " + onnx());
+    EXPECT_EQ(result.code, 0) << result.err;
+    return read_file(onnx());
+  };
+  const std::string averaged = exported(run);
+  EXPECT_EQ(exported(run + " --weights " + checkpoint + "/ema.safetensors"), averaged);
+  EXPECT_EQ(exported(run + " --weights " + checkpoint), averaged);
+  EXPECT_EQ(exported(run + " --weights " + run), averaged);
+  EXPECT_NE(exported(run + " --weights " + checkpoint + "/weights.safetensors"), averaged);
+  const Result evaluated = owt("eval " + run);
+  EXPECT_THAT(evaluated.err, HasSubstr("with the averaged weights of " + checkpoint));
+  EXPECT_THAT(trained.out, HasSubstr("test accuracy: " + evaluated.out.substr(0, evaluated.out.find('\n'))));
+  EXPECT_THAT(owt("inspect " + run).out, HasSubstr("with averages of the weights up to step 3, ema.safetensors"));
+  const Result tuned = owt("train " + run + "/config.toml --out " + file("tuned") + " --steps 1 --weights " + run);
+  EXPECT_THAT(tuned.err, HasSubstr("tensors taken from " + checkpoint + "/ema.safetensors"));
+  const Result none = owt("eval " + run + " --weights " + file("data"));
+  EXPECT_THAT(none.err, HasSubstr("--weights " + file("data") + ": the folder is no checkpoint and no run with one"));
+}
+
 TEST_F(ExportTest, WrongCommandLinesExitWithTwoAndWriteNothing) {
   const std::string command = "export " + file("run") + " ";
   EXPECT_THAT(owt(command).err, HasSubstr("--onnx FILE is missing"));

@@ -43,7 +43,7 @@ std::vector<std::string> recorded(const Model& model, const Plan& plan) {
         layers.initialize(1);
         step.prepare(4);
         const Batch batch = made_up_batch(model, {0, 4}, plan.request, step.wanted_images(4));
-        for (int i = 0; i < 2; ++i) step.train(batch, i, {0.01, 0.01}, false);
+        for (int i = 0; i < 2; ++i) step.train(batch, i, {.front = 0.01, .back = 0.01, .kept = 0.5}, false);
         const auto graphs = simulated_gpu::live_graphs();
         ASSERT_EQ(graphs.size(), 1u);
         for (const auto& node : graphs.front())
@@ -53,10 +53,10 @@ std::vector<std::string> recorded(const Model& model, const Plan& plan) {
   return nodes;
 }
 
-void expect_the_launches_of(const std::string& input, const std::string& layers,
-                            Precision precision = Precision::kBf16) {
+void expect_the_launches_of(const std::string& input, const std::string& layers, Precision precision = Precision::kBf16,
+                            int ema_every = 0) {
   const Model model = model_of(input, 10, layers);
-  const Plan plan = make_plan(model, {.step_rows = 4, .on = {Device::kCuda, precision}});
+  const Plan plan = make_plan(model, {.step_rows = 4, .on = {Device::kCuda, precision}, .ema_every = ema_every});
   recorded(model, plan);  // what is chosen is known then
   choose_what_is_expected();
   std::vector<std::string> listed;
@@ -109,6 +109,13 @@ TEST(StepLaunches, OfANetworkLikeVggAreThoseOfARecordedStepInEveryPrecision) {
   { name = "pool2", type = "max_pool", kernel = 2 },
   { name = "fc", type = "dense", out = 10 })",
                            precision);
+}
+
+TEST(StepLaunches, WithAveragesOfTheWeightsAreThoseOfARecordedStep) {
+  expect_the_launches_of("[8, 8, 8]", R"(
+  { name = "conv", type = "conv", out = 8, kernel = 3, pad = 1 },
+  { name = "fc", type = "dense", out = 10 })",
+                         Precision::kBf16, 1);
 }
 
 // The first residual has its relu, and a body that does not overwrite its gradient; the second one's does, and both its

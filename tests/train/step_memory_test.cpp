@@ -69,6 +69,7 @@ struct StepCase {
   Precision precision;
   Mode mode;
   DenseSplit split = DenseSplit::kOfStrategy;
+  int ema_every = 0;
 };
 
 // Calls check(need, taken, plan) for every strategy on one to four ranks.
@@ -81,6 +82,7 @@ void for_every_plan(const char* layers, const StepCase& step, int64_t step_rows,
                                           .strategy = strategy,
                                           .step_rows = step_rows,
                                           .on = {Device::kCpu, step.precision},
+                                          .ema_every = step.ema_every,
                                           .split = step.split});
       const auto list = step.mode == Mode::kTrain ? training(plan, step_rows) : evaluation(plan, step_rows);
       SCOPED_TRACE(concat(name_of(strategy), " on ", ranks, " of ", model.classes, " classes, ", name_of(step.split),
@@ -213,12 +215,23 @@ int64_t of_first_alone(const Plan& plan) {
 }
 
 // Gradients that travel together are padded (Bucket), and there is what the host and the device tell each other.
-TEST(StepMemory, OfWeightsIsWhatThePlanSays) {
+void expect_weights_as_said(const MemoryNeed& need, const Taken& taken, const Plan& plan) {
   constexpr int64_t kMore = 512;
-  for_every_step(48, [](const MemoryNeed& need, const Taken& taken, const Plan& plan) {
-    const int64_t said = need.weight_bytes * plan.ranks() - of_first_alone(plan) * (plan.ranks() - 1);
-    EXPECT_GE(taken.weights, said);
-    EXPECT_LE(taken.weights, said + kMore * plan.ranks());
+  const int64_t said = need.weight_bytes * plan.ranks() - of_first_alone(plan) * (plan.ranks() - 1);
+  EXPECT_GE(taken.weights, said);
+  EXPECT_LE(taken.weights, said + kMore * plan.ranks());
+}
+
+TEST(StepMemory, OfWeightsIsWhatThePlanSays) { for_every_step(48, expect_weights_as_said); }
+
+// Averages of weights over time take as much as the weights, on every rank.
+TEST(StepMemory, OfWeightsWithTheirAveragesIsWhatThePlanSays) {
+  const StepCase with_averages{.precision = Precision::kBf16, .mode = Mode::kTrain, .ema_every = 5};
+  for_every_plan(kFewClasses, with_averages, 48, [](const MemoryNeed& need, const Taken& taken, const Plan& plan) {
+    expect_weights_as_said(need, taken, plan);
+    Plan without = plan;
+    without.request.ema_every = 0;
+    EXPECT_EQ(need.weight_bytes - memory_need(without).weight_bytes, plan.weight_bytes_per_rank());
   });
 }
 

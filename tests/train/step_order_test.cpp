@@ -66,6 +66,7 @@ Phase phase_of(Action::Kind kind) {
       return Phase::kLoss;
     case Action::Kind::kUpdate:
     case Action::Kind::kCopyWeights:
+    case Action::Kind::kAverageWeights:
       return Phase::kUpdate;
     case Action::Kind::kStart:
     case Action::Kind::kWait:
@@ -91,7 +92,7 @@ bool leaves_a_scope(const Plan& plan, const Action& action, const std::set<std::
     return action.kind == Action::Kind::kCopyWeights;
   bool learns = false;
   for (int64_t i = action.layers.begin; i < action.layers.end; ++i) learns = learns || !plan.layer(i).params.empty();
-  if (action.kind == Action::Kind::kUpdate) return learns;
+  if (phase_of(action.kind) == Phase::kUpdate) return learns;
   return !others.contains(plan.layer(action.layers.begin).name);
 }
 
@@ -121,6 +122,7 @@ struct Case {
   double average_from = 0;
   DenseSplit split = DenseSplit::kOfStrategy;
   PipelineRequest pipeline = {};
+  int ema_every = 0;
 };
 
 class StepOrder : public DeviceTest {
@@ -138,6 +140,7 @@ class StepOrder : public DeviceTest {
                                         .model_ranks = c.model_ranks,
                                         .average_every = c.kind == StepKind::kSynchronous ? 1 : 4,
                                         .average_from = c.average_from,
+                                        .ema_every = c.ema_every,
                                         .split = c.split,
                                         .beside_from = 1,
                                         .pipeline = c.pipeline});
@@ -158,7 +161,7 @@ class StepOrder : public DeviceTest {
           profiler.keep_spans(true);
           profiler.begin_step();
           if (mode == Mode::kTrain)
-            step.train(batch, 0, {0.01, 0.01}, false, c.kind);
+            step.train(batch, 0, {.front = 0.01, .back = 0.01, .kept = 0.5}, false, c.kind);
           else
             step.evaluate(batch);
           profiler.end_step();
@@ -189,6 +192,18 @@ TEST_P(StepOrder, IsTheListOnGridsAndWithAnUpdateEveryRound) {
                                   Strategy::kModelParallel, Strategy::kModelParallelDense})
     for (const DenseUpdate update : {DenseUpdate::kStep, DenseUpdate::kRound})
       expect_the_list({kFewClasses, strategy, 4, 2, update, false}, Mode::kTrain);
+}
+
+// The scopes of an update and of the averages behind it are one, so those under a pipeline without a flush tell most.
+TEST_P(StepOrder, IsTheListWithAveragesOverTime) {
+  const Case plain{kFewClasses, Strategy::kOwtC, 3, 0, DenseUpdate::kStep, false};
+  for (const Strategy strategy : {Strategy::kDataParallelZero, Strategy::kOwtC, Strategy::kPipeline})
+    for (const Mode mode : {Mode::kTrain, Mode::kEval}) {
+      Case with_averages = plain;
+      with_averages.strategy = strategy;
+      with_averages.ema_every = 2;
+      expect_the_list(with_averages, mode);
+    }
 }
 
 TEST_P(StepOrder, IsTheListWhereWeightsAreAveraged) {

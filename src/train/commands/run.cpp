@@ -244,6 +244,7 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   check_outputs({request.predictions, request.confusion});
   Job job;
   job.settings = std::move(settings);
+  job.settings.ema = {};  // nothing is averaged here
   job.weights = options.weights;
   const Session session(job.settings, options.threads, options.weights);
   log_device(job.settings);

@@ -20,8 +20,9 @@ constexpr int kWarmUpSteps = 3;  // the first ones make primitives and choose al
 class TimedSteps {
  public:
   TimedSteps(const Settings& settings, const Plan& plan, bool evaluation, Worker& worker)
-      : evaluation_(evaluation), step_(worker.step) {
+      : evaluation_(evaluation), period_(plan.period()), step_(worker.step) {
     worker.model.initialize(settings.run.seed);
+    if (WeightEma* ema = step_.ema()) ema->begin(step_.stream());
     step_.prepare(plan.request.step_rows, evaluation ? Mode::kEval : Mode::kTrain);
     batch_ = on_all_hosts(worker.comm, [&] {
       return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(worker.comm.rank()), plan.request,
@@ -30,15 +31,17 @@ class TimedSteps {
   }
 
   void start() {
-    constexpr Step::Rates kRates{1e-6, 1e-6};  // leave the made-up task finite
+    Step::Rates rates{1e-6, 1e-6};  // leave the made-up task finite
     if (evaluation_) return step_.start_evaluation(batch_);
-    step_.start_training(batch_, number_++, kRates, false);
+    if (step_.ema() && (number_ + 1) % period_ == 0) rates.kept = 0.5;
+    step_.start_training(batch_, number_++, rates, false);
   }
   void finish() { step_.finish(); }
   int most_in_flight() const { return step_.most_in_flight(); }
 
  private:
   const bool evaluation_;
+  const int64_t period_;
   Step& step_;
   Batch batch_;
   int64_t number_ = 0;

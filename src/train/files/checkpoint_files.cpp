@@ -237,6 +237,11 @@ std::optional<std::string> best_checkpoint(const std::string& run_folder) {
   return then.best_step == state.best_step && then.best_top1 == state.best_top1 ? best.string() : newest;
 }
 
+std::string trained_weights_of(const std::string& checkpoint_folder) {
+  const fs::path folder = checkpoint_folder;
+  return (folder / (fs::is_regular_file(folder / kEmaFile) ? kEmaFile : kWeightsFile)).string();
+}
+
 std::optional<std::string> run_folder_of_checkpoint(const std::string& checkpoint_folder) {
   std::error_code error;
   const fs::path named = (fs::absolute(checkpoint_folder, error) / "").lexically_normal().parent_path();

@@ -21,6 +21,12 @@
 
 namespace owt {
 
+// The tensors of a checkpoint: the weights that training goes on from, the state of the optimizer, and, of a run that
+// keeps them, the exponential averages of the weights.
+constexpr const char* kWeightsFile = "weights.safetensors";
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
+constexpr const char* kEmaFile = "ema.safetensors";
+
 class CheckpointWriter {
  public:
   // Keeps the newest `keep` (>= 1) checkpoints and the best one.
@@ -61,6 +67,9 @@ std::optional<std::string> newest_checkpoint(const std::string& run_folder);
 // else the newest.
 // Throws Error where state.json of one of the two is damaged, naming the other checkpoints.
 std::optional<std::string> best_checkpoint(const std::string& run_folder);
+// The file of a checkpoint with the weights that everybody wants but who goes on with the run: the averages, where there
+// are some.
+std::string trained_weights_of(const std::string& checkpoint_folder);
 // The run folder that a checkpoint lies in, as an absolute path; nothing where it was moved out of one.
 std::optional<std::string> run_folder_of_checkpoint(const std::string& checkpoint_folder);
 // Reads state.json of a checkpoint folder and checks every file against its checksum. Throws Error naming the

@@ -63,6 +63,7 @@ std::string RunState::to_json() const {
             {"step_rows", step_rows}, {"images", images},       {"evaluated_step", evaluated_step},
             {"seed", seed},           {"best_top1", best_top1}, {"best_step", best_step},
             {"workers", workers},     {"strategy", strategy},   {"conv_choices", conv_choices}};
+  if (ema_step >= 0) json["ema_step"] = ema_step;
   if (!measured_shares.empty()) json["measured_shares"] = measured_shares;
   Json sums = Json::object();
   for (const auto& [file, sum] : checksums) sums[file] = hex(sum);
@@ -84,6 +85,7 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     state.step_rows = json_whole(json, "step_rows", 0);
     state.images = json_whole(json, "images", 0);
     state.evaluated_step = json_whole(json, "evaluated_step", -1);
+    if (json.contains("ema_step")) state.ema_step = json_whole(json, "ema_step", 0, state.step);
     state.seed = seed_in(json);
     state.best_top1 = json.at("best_top1").get<double>();
     state.best_step = json_whole(json, "best_step", -1);

@@ -15,6 +15,7 @@ struct RunState {
   int64_t step_rows = 0;        // images of a full step
   int64_t images = 0;           // of the training split
   int64_t evaluated_step = -1;  // of the newest evaluation; -1: none yet
+  int64_t ema_step = -1;        // the last whose weights the averages (weight_ema.h) took in; -1: none are kept
   uint64_t seed = 0;
   double best_top1 = 0;    // fraction; of the best evaluation so far
   int64_t best_step = -1;  // its step; -1: none yet

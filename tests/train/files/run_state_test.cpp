@@ -20,6 +20,7 @@ RunState full_state() {
   return {.step = 5000,
           .epoch = 10,
           .step_in_epoch = 7,
+          .ema_step = 4992,
           .seed = 0xffffffffffffffff,
           .best_top1 = 0.1,
           .best_step = 4500,
@@ -65,6 +66,8 @@ TEST(RunState, NamesNoFilesOutsideItsFolderAndNoStepsBeyondAllCounting) {
               ThrowsMessage<Error>(HasSubstr("'workers' is 4294967296, wanted a whole number from 1 to 2147483647")));
   EXPECT_THAT(complaint(forged("\"best_step\": 4500", "\"best_step\": 18446744073709551615")),
               ThrowsMessage<Error>(HasSubstr("'best_step' is 18446744073709551615")));
+  EXPECT_THAT(complaint(forged("\"ema_step\": 4992", "\"ema_step\": 5001")),
+              ThrowsMessage<Error>(HasSubstr("'ema_step' is 5001, wanted a whole number from 0 to 5000")));
 }
 
 TEST(RunState, RejectsAnythingElseAndNamesTheFile) {
