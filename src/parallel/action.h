@@ -14,8 +14,8 @@ constexpr int kOwnRows = -1;  // the round of work on the rank's own rows
 struct Action {
   // A layer's backward comes in two parts: the gradient of its input, which others wait for, and those of its weights.
   // Of weights: a copy of the newest ones, or of what they are predicted to become, is made; a copy takes their place
-  // for what follows, or the newest ones come back, which are there for every update and every copy. Averages of weights
-  // over time (PlanRequest::ema_every) take in the newest ones, in one of so many steps.
+  // for what follows, or the newest ones come back, which are there for every update and every copy. Averages of
+  // weights over time (PlanRequest::ema_every) take in the newest ones, in one of so many steps.
   enum class Kind {
     kForward,
     kLoss,

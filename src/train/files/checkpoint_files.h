@@ -67,8 +67,8 @@ std::optional<std::string> newest_checkpoint(const std::string& run_folder);
 // else the newest.
 // Throws Error where state.json of one of the two is damaged, naming the other checkpoints.
 std::optional<std::string> best_checkpoint(const std::string& run_folder);
-// The file of a checkpoint with the weights that everybody wants but who goes on with the run: the averages, where there
-// are some.
+// The file of a checkpoint with the weights for everybody but who goes on with the run: the averages, where there are
+// some.
 std::string trained_weights_of(const std::string& checkpoint_folder);
 // The run folder that a checkpoint lies in, as an absolute path; nothing where it was moved out of one.
 std::optional<std::string> run_folder_of_checkpoint(const std::string& checkpoint_folder);
