@@ -23,7 +23,7 @@ class StepOrder {
   void backward_front(const std::function<void(int bucket)>& left = {});
   // Waits for the sums of all buckets, and updates.
   void update_front();
-  void average_front();    // the weights that each rank has updated by itself, and their velocities
+  void average_front();    // the weights that each rank has updated by itself, and the optimizer's states
   void average_weights();  // the averages over time take in all weights, which are alike again wherever they are held
   int buckets() const { return static_cast<int>(plan_.buckets.size()); }
   // Waits for the sum of a bucket that each rank updates a share of, updates its own, and sends the new weights.

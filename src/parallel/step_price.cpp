@@ -114,10 +114,11 @@ class Prices {
     }
   }
 
-  // Memory bounds them. An update reads weights, velocities and gradients and writes the first two, a copy reads and
-  // writes weights, and a prediction reads velocities besides; averages are read and written, and weights read.
-  static double copied(const Action& action) { return action.ahead > 0 ? 3.0 / 5 : 2.0 / 5; }
-  double averaged() const { return 3.0 / 5 * plan_.local_period() / plan_.period(); }
+  // Memory bounds them. An update reads weights, states and gradients and writes the first two, a copy reads and writes
+  // weights, and a prediction reads velocities besides; averages are read and written, and weights read.
+  double of_update(double tensors) const { return tensors / (3 + 2 * plan_.request.optimizer_states); }
+  double copied(const Action& action) const { return of_update(action.ahead > 0 ? 3 : 2); }
+  double averaged() const { return of_update(3) * plan_.local_period() / plan_.period(); }
 
   // Running averages may have a bucket of their own; the layer's update is counted for the other one.
   double updated(const Action& action) const {

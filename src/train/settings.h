@@ -11,8 +11,8 @@
 #include "layers/softmax_loss.h"
 #include "src/net/model.h"
 #include "src/parallel/plan.h"
+#include "src/train/optimizer.h"
 #include "src/train/schedule.h"
-#include "src/train/sgd.h"
 #include "src/train/weight_ema.h"
 
 namespace owt {
@@ -78,7 +78,7 @@ struct Settings {
   Model model;
   DataSettings data;
   LossSettings loss;
-  SgdSettings optimizer;
+  OptimizerSettings optimizer;
   EmaSettings ema;
   ScheduleSettings schedule;
   ParallelSettings parallel;

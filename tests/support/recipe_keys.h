@@ -75,6 +75,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
       {"optimizer.ema_every", OWT_SHOWN(ema.every), "1", {{"32", "32"}}, {"0", "1.5"}},
       {"optimizer.ema_warmup", OWT_SHOWN(ema.warmup), "true", {{"false", "false"}}, {"0"}},
       {"optimizer.nesterov", OWT_SHOWN(optimizer.nesterov), "false", {{"true", "true"}}, {"1"}},
+      {"optimizer.momentum_correction", OWT_SHOWN(optimizer.momentum_correction), "false", {{"true", "true"}}, {"0"}},
       {"schedule.max_steps", OWT_SHOWN(schedule.max_steps), "0", {{"7", "7"}}, {"-1", "1.5"}},
       {"schedule.warmup_epochs", OWT_SHOWN(schedule.warmup_epochs), "0", {{"3", "3"}}, {"-1", "3.1"}},
       {"schedule.warmup_factor", OWT_SHOWN(schedule.warmup_factor), "0", {{"1", "1"}}, {"-0.1", "1.1"}},

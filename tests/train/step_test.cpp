@@ -55,6 +55,7 @@ struct Case {
   int model_ranks = 0;
   const char* shares = "";
   const char* split = "strategy";
+  const char* optimizer = "sgd";
 };
 
 class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
@@ -67,14 +68,16 @@ class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
                       {"parallel.model_ranks", std::to_string(c.model_ranks)},
                       {"parallel.split", c.split}};
     if (*c.shares) changes.emplace_back("parallel.shares", c.shares);
-    return run_small(kSmallRecipe, steps, on(device(), changes));
+    return run_small(kSmallRecipe, steps, on(device(), merged(changes, with_optimizer(c.optimizer))));
   }
   // A simulated GPU is slow.
   int64_t steps() const { return device() == Device::kCpu ? 50 : 11; }
   const SmallRun& one_rank() const {
-    static std::map<Device, SmallRun> runs;
-    if (!runs.contains(device())) runs[device()] = run_small(kSmallRecipe, steps(), on(device()));
-    return runs.at(device());
+    static std::map<std::pair<Device, std::string>, SmallRun> runs;
+    const std::string optimizer = std::get<1>(GetParam()).optimizer;
+    const auto [run, fresh] = runs.try_emplace({device(), optimizer});
+    if (fresh) run->second = run_small(kSmallRecipe, steps(), on(device(), with_optimizer(optimizer)));
+    return run->second;
   }
 };
 
@@ -90,7 +93,8 @@ TEST_P(StepEquality, LearnsWhatOneRankLearnsAndSendsTheBytesOfThePlan) {
 std::string case_name(const ::testing::TestParamInfo<StepEquality::ParamType>& info) {
   const auto& [device, c] = info.param;
   std::string name = concat(c.strategy, c.ranks, "_", c.model_ranks > 0 ? concat("in", c.model_ranks, "s_") : "",
-                            std::string(c.split) == "strategy" ? "" : concat("by_", c.split, "_"), device);
+                            std::string(c.split) == "strategy" ? "" : concat("by_", c.split, "_"),
+                            std::string(c.optimizer) == "sgd" ? "" : concat(c.optimizer, "_"), device);
   std::erase(name, '-');
   return name;
 }
@@ -124,6 +128,20 @@ INSTANTIATE_TEST_SUITE_P(
                                          Case{"mp", 4, 2, "[2, 1]"}, Case{"owt-a", 4, 2, "[1, 3, 2, 5]"},
                                          Case{"owt-b", 4, 2, "[1, 3, 2, 5]"}, Case{"owt-c", 4, 2, "[1, 3, 2, 5]"},
                                          Case{"owt-d", 4, 2, "[1, 3, 2, 5]"}, Case{"owt-c", 2, 0, "[1000, 1]"})),
+    case_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    OtherOptimizers, StepEquality,
+    ::testing::Combine(
+        ::testing::ValuesIn(devices()),
+        ::testing::Values(
+            Case{"dp", 3, 0, "", "strategy", "adamw"}, Case{"dp-zero", 2, 0, "", "strategy", "adamw"},
+            Case{"dp-zero", 3, 0, "[1, 3, 2]", "strategy", "adamw"}, Case{"dp-star", 3, 0, "", "strategy", "adamw"},
+            Case{"owt-a", 3, 0, "", "rows", "adamw"}, Case{"owt-b", 2, 0, "", "strategy", "adamw"},
+            Case{"owt-c", 6, 3, "", "strategy", "adamw"}, Case{"owt-d", 4, 0, "", "strategy", "adamw"},
+            Case{"mp", 3, 0, "", "strategy", "adamw"}, Case{"mp-dense", 2, 0, "", "strategy", "adamw"},
+            Case{"pipeline", 2, 0, "", "strategy", "adamw"}, Case{"dp-zero", 3, 0, "", "strategy", "rmsprop_warmup"},
+            Case{"owt-c", 2, 0, "", "strategy", "rmsprop"}, Case{"owt-c", 3, 0, "", "strategy", "adagrad"})),
     case_name);
 
 class StepTest : public DeviceTest {
