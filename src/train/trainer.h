@@ -42,6 +42,7 @@ class Trainer {
   void prepare_steps();
   void log_start() const;
   void start_step();
+  Step::Rates rates_now() const;
   StepKind kind_of_step() const;      // of the one that leads to this point
   double kept_of_ema(StepKind kind);  // Step::Rates::kept of that step
   void restore_ema();
