@@ -149,6 +149,9 @@ void Trainer::log_start() const {
            plan.ranks(), plan.ranks() == 1 ? "" : "s", team_size(), team_size() == 1 ? "" : "s",
            name_of(plan.request.strategy), plan.request.dense_update == DenseUpdate::kStep ? "step" : "round",
            plan.request.step_rows, plan.rows(plan.request.step_rows).text());
+  if (plan.request.slices > 1)
+    log_info("{} slices a step, one after the other, whose gradients add up: up to {} images per worker at a time",
+             plan.request.slices, plan.rows(plan.request.step_rows).slice(0).most());
   if (plan.request.on.device == Device::kCuda)
     log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
              worker_.step.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");
@@ -257,7 +260,7 @@ void Trainer::start_step() {
   }
   data_wait_ms_ += (seconds_now() - before) * 1e3;
   ++waited_steps_;
-  const Step::Rates rates = rates_now();
+  Step::Rates rates = rates_now();
   started_.push_back({state_.step + 1, state_.epoch, position() + 1, rates.front});
   ++state_.step;
   ++state_.step_in_epoch;
