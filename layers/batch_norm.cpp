@@ -72,6 +72,7 @@ class BatchNormOp : public Op {
   BatchNormOp(BatchNormParams params, double eps, const Shape& in)
       : params_(params),
         eps_(eps),
+        frozen_(!learns(params.weight.role)),
         rows_(in[0]),
         channels_(in[in.rank() - 1]),
         positions_(channels_ == 0 ? 0 : in.elements() / channels_),
@@ -98,7 +99,7 @@ class BatchNormOp : public Op {
  private:
   template <class T>
   void forward(const Pass& pass, const T* from, T* to) {
-    if (pass.mode == Mode::kTrain)
+    if (pass.mode == Mode::kTrain && !frozen_)
       measure(from);
     else
       take_running_averages();
@@ -112,6 +113,7 @@ class BatchNormOp : public Op {
 
   template <class T>
   void backward(const Pass& pass, const T* input, const T* gradient, T* dx) {
+    if (frozen_) return dx ? write_scaled(gradient, dx) : void();
     const float* mean = mean_.data();
     sums_.run(
         [=, channels = channels_](int64_t p, auto count, double* __restrict dy_sums, double* __restrict products) {
@@ -196,6 +198,14 @@ class BatchNormOp : public Op {
     });
   }
 
+  // The gradient of what a frozen layer does: scale_ is that of the running averages.
+  template <class T>
+  void write_scaled(const T* dy, T* dx) {
+    const float* scale = scale_.data();
+    for_each_vector_of_positions(
+        [=](int64_t i, int64_t c, auto lanes) { store(load(scale + c, lanes) * load(dy + i, lanes), dx + i, lanes); });
+  }
+
   // function(index of the first element, its channel, lanes) for all positions, shared among the threads. The last ones
   // come first: those are what the sums left in the cache.
   template <class Function>
@@ -208,6 +218,7 @@ class BatchNormOp : public Op {
 
   BatchNormParams params_;
   double eps_;
+  bool frozen_;
   int64_t rows_, channels_, positions_;
   ChannelSums sums_;
   std::vector<double> var_;

@@ -32,6 +32,11 @@ struct Statistics {
   Tensor mean, inverse_std;
 };
 
+// What every position of a channel is normalised with; either inverse_std or variance, the other one is null.
+struct Norm {
+  const float *weight, *bias, *mean, *inverse_std, *variance;
+};
+
 // Both directions by own kernels; any shape.
 class OwnNorm {
  public:
@@ -63,15 +68,17 @@ class OwnNorm {
   // With the statistics, or with the running averages where they are null.
   void normalize(const Tensor& x, const Statistics* statistics, Tensor& y, const Stream& stream) const {
     const float *weight = params_.weight.value.data(), *bias = params_.bias.value.data();
-    const float* mean = statistics ? statistics->mean.data() : params_.running_mean.value.data();
-    const float* inverse_std = statistics ? statistics->inverse_std.data() : nullptr;
-    const float* variance = statistics ? nullptr : params_.running_var.value.data();
-    with_packs({x.raw(), y.raw(), weight, bias, mean, inverse_std, variance}, [&](auto t, auto width) {
-      using T = decltype(t);
-      queue_over_channels(Normalize<T, width>{x.data<T>(), y.data<T>(), weight, bias, mean, inverse_std, variance,
-                                              static_cast<float>(eps_)},
-                          positions_, channels_, stream);
-    });
+    if (statistics)
+      normalize(x, {weight, bias, statistics->mean.data(), statistics->inverse_std.data(), nullptr}, y, stream);
+    else
+      normalize(x, {weight, bias, params_.running_mean.value.data(), nullptr, params_.running_var.value.data()}, y,
+                stream);
+  }
+
+  // dx = weight / sqrt(running_var + eps) * dy: the gradient of normalising with the running averages.
+  void scale(const Tensor& dy, const Tensor& zeros, Tensor& dx, const Stream& stream) const {
+    const float *weight = params_.weight.value.data(), *none = zeros.data();
+    normalize(dy, {weight, none, none, nullptr, params_.running_var.value.data()}, dx, stream);
   }
 
   // dx may be null.
@@ -93,6 +100,15 @@ class OwnNorm {
   }
 
  private:
+  void normalize(const Tensor& x, const Norm& by, Tensor& y, const Stream& stream) const {
+    with_packs({x.raw(), y.raw(), by.weight, by.bias, by.mean, by.inverse_std, by.variance}, [&](auto t, auto width) {
+      using T = decltype(t);
+      queue_over_channels(Normalize<T, width>{x.data<T>(), y.data<T>(), by.weight, by.bias, by.mean, by.inverse_std,
+                                              by.variance, static_cast<float>(eps_)},
+                          positions_, channels_, stream);
+    });
+  }
+
   SumMemory memory(float* partial) { return {partial, static_cast<unsigned*>(arrived_.raw())}; }
 
   template <class Function>
@@ -142,12 +158,16 @@ class BatchNormOp : public Op {
       : params_(params),
         eps_(eps),
         eps_number_(static_cast<float>(eps)),
+        frozen_(!learns(params.weight.role)),
         rows_(in[0]),
         channels_(in[in.rank() - 1]),
         positions_(in.elements() / channels_),
         own_(params, eps, positions_, channels_, activation_type(cuda.precision)),
         statistics_{per_channel(channels_), per_channel(channels_)} {
-    choose(cuda, in, method);
+    if (frozen_)
+      (zeros_ = per_channel(channels_)).zero();
+    else
+      choose(cuda, in, method);
     dscale_ = cuda_aligned(
         std::max(forward_ ? forward_->workspace_bytes() : 0, backward_ ? backward_->workspace_bytes() : 0));
     dbias_ = dscale_ + cuda_aligned(channels_ * size_of(DType::kF32));
@@ -159,7 +179,7 @@ class BatchNormOp : public Op {
   }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
-    if (pass.mode == Mode::kEval)
+    if (pass.mode == Mode::kEval || frozen_)
       own_.normalize(x, nullptr, y, *pass.stream);
     else if (forward_)
       forward_by(*forward_, x, y, pass);
@@ -168,6 +188,7 @@ class BatchNormOp : public Op {
   }
 
   void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    if (frozen_) return dx ? own_.scale(dy, zeros_, *dx, *pass.stream) : void();
     const NormParamGradients params = gradients(static_cast<double>(rows_) / static_cast<double>(pass.step_rows));
     if (backward_ && dx)
       backward_by(*backward_, x, dy, params, *dx, pass);
@@ -279,8 +300,10 @@ class BatchNormOp : public Op {
   BatchNormParams params_;
   double eps_;
   alignas(16) float eps_number_;  // as cuDNN reads it
+  bool frozen_;
   int64_t rows_, channels_, positions_;
   OwnNorm own_;
+  Tensor zeros_;  // of a frozen layer
   Statistics statistics_;
   std::optional<CudnnPlan> forward_, backward_;  // none: own kernels
   int64_t dscale_ = 0, dbias_ = 0;               // where cuDNN's gradients lie in scratch memory, in bytes

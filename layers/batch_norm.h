@@ -1,6 +1,6 @@
 // Batch normalisation (Ioffe and Szegedy 2015) per channel, or per column of N x F.
 //   training:   y = weight * (x - mean) / sqrt(var + eps) + bias, mean and var over the positions of all rows
-//   evaluation: the same with running_mean and running_var
+//   evaluation: the same with running_mean and running_var, and so does a frozen layer (ParamRole) in training
 // The statistics are those of the batch the op is shown: one rank's rows of one round, not the whole step. A run with
 // more ranks or smaller rounds therefore normalises over fewer rows and is not the same computation.
 //

@@ -76,7 +76,7 @@ class ChannelBiasGradient : public BiasGradient {
 
 std::unique_ptr<BiasGradient> make_bias_gradient(int64_t positions, int64_t channels, Param* bias,
                                                  std::optional<ReluBehind> relu) {
-  if (!bias && !relu) return nullptr;
+  if (!relu && !(bias && learns(bias->role))) return nullptr;
   return std::make_unique<ChannelBiasGradient>(positions, channels, bias, relu);
 }
 

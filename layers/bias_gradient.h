@@ -27,7 +27,8 @@ class BiasGradient {
   virtual void queue(const Stream& stream, const Tensor& y, const Tensor& dy) = 0;
 };
 
-// bias may be null; it must outlive the result, which is null where there is neither a bias nor a relu.
+// bias may be null, or frozen; it must outlive the result, which is null where there is neither one that learns nor a
+// relu.
 std::unique_ptr<BiasGradient> make_bias_gradient(int64_t positions, int64_t channels, Param* bias,
                                                  std::optional<ReluBehind> relu);
 

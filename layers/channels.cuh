@@ -233,13 +233,17 @@ void queue_over_channels(const Work& work, int64_t positions, int64_t channels, 
 }
 
 // grad = beta * grad + the sum; beta 0 does not read grad. The finish of a parameter's gradient; without a parameter
-// grad is null.
+// that learns grad is null.
 struct AddToGrad {
   float* grad = nullptr;
   float beta = 0;
 
   AddToGrad() = default;
-  explicit AddToGrad(Param* param) : grad(param ? param->grad.data() : nullptr), beta(param ? param->take_beta() : 0) {}
+  explicit AddToGrad(Param* param) {
+    if (!param || !learns(param->role)) return;
+    grad = param->grad.data();
+    beta = param->take_beta();
+  }
 
   __device__ void operator()(int channel, const double* sums) const {
     if (grad) grad[channel] = (beta == 0 ? 0 : beta * grad[channel]) + static_cast<float>(sums[0]);

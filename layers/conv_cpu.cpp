@@ -59,7 +59,7 @@ class ConvOp : public PreparedOp {
   }
 
   void prepare_backward(bool wants_dx) override {
-    prepared(PassKind::kBackwardWeights);
+    if (learns(weight_.role)) prepared(PassKind::kBackwardWeights);
     if (wants_dx) prepared(PassKind::kBackwardData);
   }
 

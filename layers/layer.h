@@ -102,6 +102,7 @@ class Layer {
   virtual Shape out_shape(const Shape& in) const = 0;
   virtual double flops(const Shape&) const { return 0; }  // forward on a batch of this shape; a multiply-add is 2
   virtual std::vector<Param*> params() { return {}; }     // always in the same order; they live as long as the layer
+  bool learns();                                          // a parameter does
   virtual Columns columns() const { return Columns::kMixes; }
   virtual bool in_place() const { return false; }
   // Whether its op on the CPU can do without the memory of its first parameter's gradient (Param::keeps_grad).
@@ -148,6 +149,12 @@ class Layer {
  private:
   std::string name_, type_;
 };
+
+inline bool Layer::learns() {
+  for (const Param* param : params())
+    if (owt::learns(param->role)) return true;
+  return false;
+}
 
 // What a layer is made from.
 struct LayerSpec {

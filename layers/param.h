@@ -34,7 +34,11 @@ enum class ParamRole {
   kTrained,  // updated by the optimizer from grad
   kAverage,  // a running average: value += lr_mult * (grad - value); never decays, has no momentum. grad holds this
              // step's statistic, weighted so that its sum over ranks and rounds is the mean over the step's rows
+  kFrozen,   // keeps its value: it has no gradient and no velocity, and nothing of it travels
+  kFrozenAverage,  // the same of a running average, with which the layer normalises in training too
 };
+constexpr bool learns(ParamRole role) { return role == ParamRole::kTrained || role == ParamRole::kAverage; }
+constexpr bool is_average(ParamRole role) { return role == ParamRole::kAverage || role == ParamRole::kFrozenAverage; }
 
 // Files, messages and first values handle a tensor in pieces: as many of its rows as fit into so many bytes, or one
 // row.
@@ -58,6 +62,8 @@ struct Param {
   Initializer init;
   int64_t fan_in = 1, fan_out = 1;
   double lr_mult = 1, decay_mult = 1;
+
+  void freeze() { role = is_average(role) ? ParamRole::kFrozenAverage : ParamRole::kFrozen; }  // before it has memory
 
   // The type of grad: bf16 only for weights of products in precision bf16, and only where no contribution is ever
   // added to another one between two updates (Plan::gradient_type).

@@ -27,7 +27,7 @@ void inspect_model(const Settings& settings) {
                       "MFLOP/image", "activation KB");
   double parameters = 0, forward = 0, training = 0;
   for (const LayerPlan& at : plan.layers) {
-    const auto count = static_cast<double>(at.trained);
+    const auto count = static_cast<double>(at.parameters);
     parameters += count;
     forward += at.flops_per_row;
     training += at.flops_per_row + at.backward_flops_per_row;

@@ -4,6 +4,7 @@
 
 #include "src/core/check.h"
 #include "src/core/printable.h"
+#include "src/net/layer_names.h"
 #include "src/net/layer_types.h"
 
 namespace owt {
@@ -67,11 +68,19 @@ Model read_model(Config& config) {
   return model;
 }
 
+std::unique_ptr<Layer> make_layer(const Model& model, size_t index, const Shape& in, std::optional<Slice> part,
+                                  std::optional<Slice> inputs) {
+  auto layer = make_layer(model.layers[index], in, part, inputs, net_layer_types());
+  for (Param* param : layer->params())
+    if (names_layer(model.frozen, layer_of(*param))) param->freeze();
+  return layer;
+}
+
 std::vector<std::unique_ptr<Layer>> whole_layers(const Model& model) {
   std::vector<std::unique_ptr<Layer>> layers;
   Shape batch = model.input.batch_of(1);
-  for (const Config& table : model.layers) {
-    layers.push_back(make_layer(table, batch.row(), {}, {}, net_layer_types()));
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    layers.push_back(make_layer(model, i, batch.row()));
     batch = layers.back()->out_shape(batch);
   }
   return layers;

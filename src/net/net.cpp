@@ -61,11 +61,12 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
             net.layer(i).name(),
             bound.layers == 1 && net.layer(i).in_place(),
             false,
+            !runs_.empty() && (runs_.back().learns || runs_.back().wants_dx),
             in};
     Shape& out = run.out;
     for (int64_t l = run.begin; l < run.end; ++l) {
       out = net.layer(l).out_shape(out);
-      run.learns = run.learns || !net.layer(l).params().empty();
+      run.learns = run.learns || net.layer(l).learns();
       run_of_layer_.push_back(runs_.size());
       if (l > run.begin) run.name += "+" + net.layer(l).name();
     }
@@ -118,8 +119,11 @@ Pass Tape::with_scratch(Pass pass) const {
 }
 
 void Tape::prepare_backward(bool wants_dx) {
-  for (size_t r = 0; r < runs_.size(); ++r)
-    if (auto* const op = dynamic_cast<PreparedOp*>(runs_[r].op.get())) op->prepare_backward(r > 0 || wants_dx);
+  for (const Run& run : runs_) {
+    auto* const op = dynamic_cast<PreparedOp*>(run.op.get());
+    const bool wanted = run.wants_dx || wants_dx;
+    if (op && (run.learns || wanted)) op->prepare_backward(wanted);
+  }
 }
 
 std::optional<ImageLayout> Tape::wanted_images() const {
@@ -187,7 +191,7 @@ void Tape::begin_backward(const Tensor& x, const Tensor& dy, Tensor* dx) {
 
 // The gradient goes from one buffer to the other; an in-place layer leaves it where it is, unless that is the caller's.
 Tensor Tape::place_below(const Run& run) {
-  if (run.begin == 0) return dx_;
+  if (run.begin == 0 || !wants_dx(run)) return dx_;
   if (run.in_place && run.end < net_.size()) return gradient_;
   const Tensor below = gradients_[next_gradient_].part(0, input_of(run).shape());
   next_gradient_ = 1 - next_gradient_;
@@ -196,7 +200,7 @@ Tensor Tape::place_below(const Run& run) {
 
 void Tape::backward_data(const Pass& pass, int64_t layer) {
   Run& run = run_of(layer);
-  if (rows_ == 0 || layer != run.end - 1) return;
+  if (rows_ == 0 || layer != run.end - 1 || !(run.learns || wants_dx(run))) return;
   if (run.end < net_.size()) gradient_ = below_;
   below_ = place_below(run);
   const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);

@@ -66,6 +66,7 @@ class Tape {
   // layer in order; begin_backward, then of every layer, the last one first, backward_data and backward_weights. Layers
   // in one op run together: forward and backward_weights of the op at its first layer, backward_data at its last one.
   // dx is complete when backward_data of all layers is, and has been given its values by the caller if there are none.
+  // Without a dx, layers before the first one that learns have nothing to do in backward.
   void begin_forward(const Tensor& x);
   void forward(const Pass& pass, int64_t layer);
   const Tensor& output() const;  // y, when forward of all layers has run
@@ -91,10 +92,13 @@ class Tape {
     int64_t begin, end;
     std::string name;
     bool in_place;
-    bool learns;  // it has parameters
+    bool learns;    // it has parameters that learn
+    bool wants_dx;  // what stands before it in the net learns
     Shape out;
   };
 
+  // Whether the gradient of its input is wanted in the backward pass that runs.
+  bool wants_dx(const Run& run) const { return run.wants_dx || dx_.defined(); }
   Run& run_of(int64_t layer) { return runs_[run_of_layer_[static_cast<size_t>(layer)]]; }
   const Tensor& input_of(const Run& run) const;
   Tensor place_above(const Pass& pass, const Run& run);  // where its y goes

@@ -12,7 +12,8 @@ DenseTape::DenseTape(const Plan& plan, RankModel& model, int64_t rows, Communica
     Stage stage{begin, end, {}, take, Tape(model.stage(s), rows, on, profiler), {}};
     if (layer(begin).gather_before) stage.gather.emplace(layer(begin - 1).parts, rows, on, comm, layer(begin - 1).out);
     if (layer(end - 1).by_inputs()) stage.scatter.emplace(layer(end - 1).parts, rows, on, comm);
-    if (s > 0) stage.dx = Tensor(model.stage(s).in().batch_of(rows), activation_type(on.precision), on.device);
+    if (s > 0 && layer(begin).wants_dx)
+      stage.dx = Tensor(model.stage(s).in().batch_of(rows), activation_type(on.precision), on.device);
     stages_.push_back(std::move(stage));
   }
   if (plan.of_step.logits != kNoTransfer)
@@ -42,7 +43,7 @@ DenseTape::Stage& DenseTape::stage_of(int64_t layer) {
 }
 
 void DenseTape::prepare_backward(bool wants_dx) {
-  for (Stage& stage : stages_) stage.tape.prepare_backward(&stage != &stages_.front() || wants_dx);
+  for (Stage& stage : stages_) stage.tape.prepare_backward(&stage == &stages_.front() ? wants_dx : stage.dx.defined());
 }
 
 void DenseTape::begin_forward(const Tensor& x) {
@@ -67,7 +68,7 @@ void DenseTape::begin_backward(const Tensor& dlogits, Tensor* dx, const Stream& 
 
 void DenseTape::backward_data(const Pass& pass, int64_t layer) {
   Stage& stage = stage_of(layer);
-  Tensor* const dx = &stage == &stages_.front() ? dx_ : &stage.dx;
+  Tensor* const dx = &stage == &stages_.front() ? dx_ : stage.dx.defined() ? &stage.dx : nullptr;
   if (layer + 1 == stage.end) stage.tape.begin_backward(*stage.x, *at_, dx);
   stage.tape.backward_data(pass, layer - stage.begin);
   if (layer > stage.begin || !dx) return;

@@ -55,7 +55,7 @@ class DenseTape {
     Tape tape;
     std::optional<FeatureGather> scatter;  // of the output, summands; or none
     const Tensor* x = nullptr;
-    Tensor dx{};  // the first stage has none of its own
+    Tensor dx{};  // the first stage has none of its own, and one behind layers that learn nothing has none
   };
   enum class Way { kGather, kReduce };
   struct Move {

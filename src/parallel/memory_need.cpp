@@ -88,7 +88,7 @@ class Holdings {
     int64_t elements = tape_elements(plan_, begin, end);
     if (first.gather_before) elements += gather_elements(plan_.layer(begin - 1));
     if (last.by_inputs()) elements += gather_elements(last.parts);
-    if (begin > plan_.layers_behind(place_).begin) elements += plan_.input_of(begin, 0).elements();
+    if (begin > plan_.layers_behind(place_).begin && first.wants_dx) elements += plan_.input_of(begin, 0).elements();
     for (int64_t i = begin; i < end; ++i) scratch_ = std::max(scratch_, rows * plan_.layer(i).scratch_bytes);
     hold(&first, rows, size_ * rows * elements, tape);
     if (plan_.in_stages()) return hold(&first.in, 0, size_ * links_elements());
@@ -99,7 +99,7 @@ class Holdings {
   // columns, which have a gradient and are brought together.
   int64_t home_elements() const {
     if (seam().transfers.input != kNoTransfer) return seam().in.elements();
-    if (!seam().by_inputs()) return plan_.front_learns ? seam().in.elements() : 0;
+    if (!seam().by_inputs()) return seam().wants_dx ? seam().in.elements() : 0;
     return seam().inputs.front().size() + gather_elements(seam().inputs);
   }
 
@@ -121,9 +121,11 @@ class Holdings {
   // What comes from the neighbours of a stage and goes to them (stage_links.h).
   int64_t links_elements() const {
     const Slice here = plan_.layers_behind(place_);
+    const auto gradients = [](const LayerPlan& first) { return first.wants_dx ? kRoundsAtOnce : 0; };
+    const LayerPlan& first = plan_.layer(here.begin);
     int64_t a_row = 0;
-    if (place_ > 0) a_row += (plan_.tapes(place_) + 1 + kRoundsAtOnce) * plan_.layer(here.begin).in.elements();
-    if (!plan_.has_loss(place_)) a_row += kRoundsAtOnce * plan_.layer(here.end).in.elements();
+    if (place_ > 0) a_row += (plan_.tapes(place_) + 1 + gradients(first)) * first.in.elements();
+    if (!plan_.has_loss(place_)) a_row += gradients(plan_.layer(here.end)) * plan_.layer(here.end).in.elements();
     return most_rows() * a_row;
   }
 
@@ -162,7 +164,7 @@ int64_t image_bytes(const Plan& plan) {
 
 int64_t state_bytes(const Plan& plan) {
   const int states = plan.request.optimizer_states;
-  if (plan.updates() != Updates::kShares) return states * plan.weight_bytes_per_rank();
+  if (plan.updates() != Updates::kShares) return states * plan.velocity_bytes_per_rank();
   int64_t bytes = 0;
   for (const Bucket& bucket : plan.buckets) bytes += bucket.elements / plan.ranks() * 4;
   return states * bytes;

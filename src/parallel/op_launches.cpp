@@ -103,7 +103,7 @@ class OpLaunches {
   void bias_gradient(bool relu) {
     if (relu)
       backward(1, "over_channels", LaunchKind::kElements, {.out_bytes = 3 * y(0)});
-    else if (layers_[0]->params().size() > 1)
+    else if (layers_[0]->params().size() > 1 && learns(layers_[0]->params()[1]->role))
       backward(0, "over_channels", LaunchKind::kElements, {.out_bytes = y(0)});
   }
 
@@ -136,6 +136,7 @@ class OpLaunches {
     StepLaunch to_input = product;
     to_input.flops = plain.flops(1);
     if (wants_dx_) backward(0, "cudnnBackendExecute", LaunchKind::kConvolution, to_input);
+    if (!learns(weight.role)) return;
     backward(0, "cudnnBackendExecute", LaunchKind::kConvolution, gradient);
     if (packs || weight.grad_type != dtype_)
       backward(0, "add_weight_gradient", LaunchKind::kPacking, {.weight_bytes = size_ * weights + grad});
@@ -177,10 +178,14 @@ class OpLaunches {
     if (layers_.size() == 3) forward(2, "dropout_forward", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
     bias_gradient(layers_.size() > 1);
     if (wants_dx_) backward(0, "cublasLtMatmul", LaunchKind::kDense, product);
-    backward(0, "cublasLtMatmul", LaunchKind::kDense, gradient);
+    if (learns(weight.role)) backward(0, "cublasLtMatmul", LaunchKind::kDense, gradient);
   }
 
   void batch_norm() {
+    if (!learns(layers_[0]->params()[0]->role)) {
+      forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
+      return backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
+    }
     forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0)});
     forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
     backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
@@ -252,7 +257,11 @@ Launches launches_of(Layers layers, const Shape& in, bool wants_dx, DType dtype)
   Shape batch = in;
   for (size_t i = 0; i < layers.size();) {
     const auto length = static_cast<size_t>(run_length(layers.subspan(i)));
-    runs.push_back(OpLaunches(layers.subspan(i, length), batch, wants_dx || i > 0, dtype).take());
+    const Layers run = layers.subspan(i, length);
+    const bool learns = std::any_of(run.begin(), run.end(), [](Layer* layer) { return layer->learns(); });
+    runs.push_back(OpLaunches(run, batch, wants_dx, dtype).take());
+    if (!learns && !wants_dx) runs.back().backward.clear();
+    wants_dx = wants_dx || learns;
     for (auto* phase : {&runs.back().forward, &runs.back().backward})
       for (StepLaunch& launch : *phase) launch.layer += static_cast<int64_t>(i);
     for (const size_t end = i + length; i < end; ++i) batch = layers[i]->out_shape(batch);

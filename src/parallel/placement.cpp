@@ -22,7 +22,7 @@ bool sends_less_by_inputs(const Plan& plan, int64_t layer) {
   const LayerPlan& at = plan.layer(layer);
   const int64_t in = at.in.elements(), out = at.out.elements();
   if (layer != plan.boundary) return out < in;
-  if (facts_of(plan.request.strategy).shares_rows) return plan.front_learns && 2 * out < in;
+  if (facts_of(plan.request.strategy).shares_rows) return at.wants_dx && 2 * out < in;
   return in / plan.model_ranks + out < in;
 }
 
@@ -120,7 +120,6 @@ int micro_batches_of(const Plan& plan) {
 // Each rank of a model group has a stage, whole. All layers are behind the boundary, and the rounds are micro-batches.
 void place_stages(Plan& plan) {
   plan.boundary = 0;
-  plan.front_learns = false;
   const bool each = updates_each_micro_batch(plan.request.pipeline.schedule);
   plan.request.dense_update = each ? DenseUpdate::kRound : DenseUpdate::kStep;
   plan.stages = stages_of(plan);

@@ -55,6 +55,10 @@ void fill_buckets(Plan& plan) {
 
 }  // namespace
 
+bool LayerPlan::learns() const {
+  return std::any_of(roles.begin(), roles.end(), [](ParamRole role) { return owt::learns(role); });
+}
+
 int64_t LayerPlan::most_elements(const Shape& param) const {
   if (layout != Layout::kFeature) return param.elements();
   if (!by_inputs()) return param.with_rows(parts.front().size()).elements();
@@ -162,7 +166,7 @@ bool Plan::sums_gradients(int64_t layer) const {
 bool Plan::updates_at_once(int64_t i) const {
   const bool may = request.on.device == Device::kCpu && !request.keeps_gradients;
   const bool copies = in_stages() && copies_weights(request.pipeline.schedule);  // a copy would be updated
-  return may && layer(i).can_update_at_once && !sums_gradients(i) && !copies;
+  return may && layer(i).can_update_at_once && layer(i).learns() && !sums_gradients(i) && !copies;
 }
 
 DType Plan::gradient_type(int64_t layer, size_t param) const {
@@ -305,6 +309,19 @@ void check_slices(const Plan& plan) {
     fail("data.accumulate is ", slices, ", and a worker has ", most, " rows of a step at most; use ", most, " or less");
 }
 
+// Of a composite layer, what its own part and its branches do. The gradients of its input and of weights are taken to
+// be as much work as forward, each where it is wanted; of layers without weights backward is as much as both.
+double backward_flops(const LayerPlan& at) {
+  double inside_forward = 0, inside_backward = 0;
+  for (const LayerPlan& inner : at.inner) {
+    inside_forward += inner.flops_per_row;
+    inside_backward += inner.backward_flops_per_row;
+  }
+  const bool of_weights = at.learns() || at.params.empty();
+  const int times = at.runs_backward() ? int{at.wants_dx} + int{of_weights} : 0;
+  return (at.flops_per_row - inside_forward) * times + inside_backward;
+}
+
 // The plan of `layer` on rows of in.row(); wants_dx: somebody needs the gradient of its input.
 LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_dx) {
   LayerPlan at;
@@ -316,19 +333,22 @@ LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_
   at.out = layer.out_shape(in).row();
   at.flops_per_row = layer.flops(in);
   at.scratch_bytes = layer.scratch_bytes(in, on);
-  at.backward_flops_per_row = at.flops_per_row * (wants_dx ? 2 : 1);
+  at.wants_dx = wants_dx;
   for (const Param* param : layer.params()) {
+    const int64_t elements = param->full_shape.elements();
     at.params.push_back(param->full_shape);
     at.roles.push_back(param->role);
     at.cpu_reads_copy16.push_back(param->cpu_reads_copy16);
-    at.weight_bytes += param->full_shape.elements() * 4;
-    if (param->role == ParamRole::kTrained) at.trained += param->full_shape.elements();
+    at.weight_bytes += elements * 4;
+    at.parameters += is_average(param->role) ? 0 : elements;
+    at.trained += param->role == ParamRole::kTrained ? elements : 0;
   }
   for (const Layer::Inner& each : layer.inner(in)) {
-    LayerPlan& inner = at.inner.emplace_back(describe(*each.layer, each.in, on, wants_dx || !each.first));
+    const bool wanted = each.first ? wants_dx : at.inner.back().runs_backward();
+    LayerPlan& inner = at.inner.emplace_back(describe(*each.layer, each.in, on, wanted));
     inner.in_place = each.layer->in_place() && !each.first;
-    if (!wants_dx && !each.first) at.backward_flops_per_row += inner.flops_per_row;
   }
+  at.backward_flops_per_row = backward_flops(at);
   return at;
 }
 
@@ -368,11 +388,10 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
   Shape batch = model.input.batch_of(1);
   plan.boundary = boundary_of(plan, layers);
   for (size_t i = 0; i < layers.size(); ++i) {
-    LayerPlan at = describe(*layers[i], batch, request.on, i > 0);
+    LayerPlan at = describe(*layers[i], batch, request.on, i > 0 && plan.layers.back().runs_backward());
     at.in_place = layers[i]->in_place() && i > 0;
     at.layout = plan.front_layout();
     batch = layers[i]->out_shape(batch);
-    if (static_cast<int64_t>(i) < plan.boundary && !at.params.empty()) plan.front_learns = true;
     plan.layers.push_back(std::move(at));
   }
   place_layers(plan, layers);

@@ -89,22 +89,27 @@ struct LayerPlan {
   bool by_inputs() const { return !inputs.empty(); }
   bool is_at(int of_group) const { return place == kEveryPlace || place == of_group; }  // a place in a model group
   double flops_per_row = 0;                                                             // forward, the whole layer
-  double backward_flops_per_row = 0;   // the first layer needs no gradient of the images
+  double backward_flops_per_row = 0;   // of the gradients that somebody wants
+  bool wants_dx = false;               // somebody needs the gradient of its input: a layer before it learns
   std::vector<Shape> params;           // whole tensors
   std::vector<ParamRole> roles;        // of params
   std::vector<bool> cpu_reads_copy16;  // of params: Param's
   int64_t weight_bytes = 0;            // all parameters of the whole layer, f32
-  int64_t trained = 0;                 // elements of them that are no running averages
+  int64_t parameters = 0;              // elements of them that are no running averages
+  int64_t trained = 0;                 // and of those that are not frozen either
   int64_t scratch_bytes = 0;           // Layer::scratch_bytes() per row
   std::vector<LayerPlan> inner;        // what a composite layer is made of
   LayerTransfers transfers;
 
-  int64_t most_elements(const Shape& param) const;  // of one of params, on the rank with the most
-  int64_t weight_bytes_on_rank() const;             // of all params, f32, on the rank with the most
-  int64_t inner_elements() const;                   // per row, of the activations a composite keeps inside
-  int64_t kept_elements() const;                    // per row, of the output on the rank with the most
-  Shape out_of(size_t place) const;                 // a row of the output on the rank at this place of its model group
-  double share() const;                             // of the layer's work, on the rank with the most
+  bool learns() const;                                         // a parameter does
+  bool runs_backward() const { return wants_dx || learns(); }  // and so do all layers behind it
+  int64_t most_elements(const Shape& param) const;             // of one of params, on the rank with the most
+  int64_t weight_bytes_on_rank() const;                        // of all params, f32, on the rank with the most
+  int64_t velocity_bytes_on_rank() const;                      // of those that are trained
+  int64_t inner_elements() const;                              // per row, of the activations a composite keeps inside
+  int64_t kept_elements() const;                               // per row, of the output on the rank with the most
+  Shape out_of(size_t place) const;  // a row of the output on the rank at this place of its model group
+  double share() const;              // of the layer's work, on the rank with the most
   // Of a row of the output: its channels, or features where it is no image, and how often there are so many.
   int64_t columns_out() const { return out[out.rank() - 1]; }
   int64_t pixels_out() const { return out.elements() / columns_out(); }
@@ -151,7 +156,9 @@ struct Bucket {
   // which are not.
   bool trained = true, averages = true;
 
-  bool holds(ParamRole role) const { return role == ParamRole::kAverage ? averages : trained; }
+  bool holds(ParamRole role) const {
+    return role == ParamRole::kAverage ? averages : role == ParamRole::kTrained && trained;
+  }
 };
 constexpr int64_t kAlignedElements = 8;
 inline int64_t aligned_elements(int64_t elements, int64_t multiple = kAlignedElements) {
@@ -206,7 +213,6 @@ struct Plan {
   // which on all weights can be. Layers before it work on the rank's own rows; layers.size() where nothing is split
   // (dp, one rank, no dense layer).
   int64_t boundary = 0;
-  bool front_learns = false;    // a layer before the boundary has parameters, so gradients must come back to it
   std::vector<Bucket> buckets;  // of the front, summed over front_group(); in the order in which they are complete
   std::vector<Bucket>
       back_buckets;  // of the parts behind the boundary, summed over their replicas; as long as the largest part
@@ -246,6 +252,13 @@ struct Plan {
     int64_t total = 0, at_once = 0;
   };
   LayerRows layer_rows(int64_t layer, int64_t step_rows) const;
+  // Whether a layer before the boundary learns, so that gradients must come back to it.
+  bool front_learns() const { return boundary > 0 && layer(boundary - 1).runs_backward(); }
+  // Whether the gradient of what comes into the layers behind the boundary at this place is wanted.
+  bool wants_input_gradient(int place) const {
+    const Slice here = layers_behind(place);
+    return here.size() > 0 && layer(here.begin).wants_dx;
+  }
   bool split() const { return boundary < static_cast<int64_t>(layers.size()); }
   // What the rounds follow: dp where nothing is split and rows are, else the strategy asked for.
   Strategy rounds_strategy() const;
@@ -255,7 +268,7 @@ struct Plan {
   // Not every rank updates all of them: each has a share, which may be nothing (sharded_update.h).
   bool shares_update() const { return updates() != Updates::kAll; }
   // Whether copies of the weights before the boundary differ between averages, and whether there are synchronous steps.
-  bool averages() const { return request.average_every > 1 && ranks() > 1 && front_learns; }
+  bool averages() const { return request.average_every > 1 && ranks() > 1 && front_learns(); }
   bool synchronizes() const { return !averages() || request.average_from > 0; }
   // Of the step with this number, from 0, when only the number counts: one of average_every averages.
   StepKind kind_of(int64_t step) const;
@@ -298,11 +311,14 @@ struct Plan {
   int64_t bytes_per_step() const;              // bytes_in() in the mean of steps; before average_from it is another
   int64_t busiest_link() const;                // the same
   int64_t weight_bytes_per_rank() const;       // of the rank with the most
+  int64_t velocity_bytes_per_rank() const;     // the same of what momentum keeps, where no shares are updated
   int64_t gradient_bytes_per_rank() const;     // the same of the weights' gradients
   int64_t copy16_bytes_per_rank() const;       // and of their copies in bf16
   int64_t weight_copy_bytes(int place) const;  // of one copy of a stage's weights (Action::Kind::kCopyWeights)
   std::string boundary_name() const;           // the layer behind the boundary
 
+  // "frozen: conv1, conv2; 0.20 M of 1.30 M parameters learn"; empty: no layer is frozen.
+  std::string frozen_text() const;
   std::string table() const;  // `owt plan`
 
  private:

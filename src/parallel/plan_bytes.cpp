@@ -52,6 +52,13 @@ int64_t LayerPlan::weight_bytes_on_rank() const {
   return bytes;
 }
 
+int64_t LayerPlan::velocity_bytes_on_rank() const {
+  int64_t bytes = 0;
+  for (size_t p = 0; p < params.size(); ++p)
+    bytes += roles[p] == ParamRole::kTrained ? 4 * most_elements(params[p]) : 0;
+  return bytes;
+}
+
 int64_t Plan::bytes_in(StepKind kind) const {
   int64_t most = 0;
   for (int place = 0; place < places(); ++place) most = std::max(most, bytes_of(transfers, kind, place));
@@ -86,11 +93,16 @@ int64_t Plan::weight_bytes_per_rank() const {
   return most_at_a_place([](int64_t, const LayerPlan& layer) { return layer.weight_bytes_on_rank(); });
 }
 
+int64_t Plan::velocity_bytes_per_rank() const {
+  return most_at_a_place([](int64_t, const LayerPlan& layer) { return layer.velocity_bytes_on_rank(); });
+}
+
 int64_t Plan::gradient_bytes_per_rank() const {
   return most_at_a_place([this](int64_t i, const LayerPlan& layer) {
     int64_t bytes = 0;
     for (size_t p = 0; p < layer.params.size(); ++p)
-      if (p > 0 || !updates_at_once(i)) bytes += layer.most_elements(layer.params[p]) * size_of(gradient_type(i, p));
+      if (learns(layer.roles[p]) && (p > 0 || !updates_at_once(i)))
+        bytes += layer.most_elements(layer.params[p]) * size_of(gradient_type(i, p));
     return bytes;
   });
 }
@@ -107,15 +119,16 @@ int64_t Plan::most_at_a_place(const std::function<int64_t(int64_t, const LayerPl
 }
 
 int64_t Plan::copy16_bytes_per_rank() const {
+  const bool shares = shares_update();  // those that are updated are in buckets then
   int64_t in_buckets = 0;
-  for (const Bucket& bucket : buckets) in_buckets += has_copies16(bucket) ? bucket.elements : 0;
-  if (shares_update()) return 2 * in_buckets;
-  return most_at_a_place([this](int64_t i, const LayerPlan& layer) {
-    int64_t elements = 0;
-    for (size_t p = 0; p < layer.params.size(); ++p)
-      if (has_copy16(i, p)) elements += layer.most_elements(layer.params[p]);
-    return 2 * elements;
-  });
+  for (const Bucket& bucket : buckets) in_buckets += shares && has_copies16(bucket) ? bucket.elements : 0;
+  return 2 * in_buckets + most_at_a_place([&](int64_t i, const LayerPlan& layer) {
+           int64_t elements = 0;
+           for (size_t p = 0; p < layer.params.size(); ++p)
+             if (has_copy16(i, p) && !(shares && learns(layer.roles[p])))
+               elements += layer.most_elements(layer.params[p]);
+           return 2 * elements;
+         });
 }
 
 int64_t Plan::weight_copy_bytes(int place) const {

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "src/core/config.h"
 #include "src/core/log.h"
 #include "src/parallel/plan.h"
 
@@ -26,7 +27,26 @@ std::string steps_of(const Transfer& transfer, const Plan& plan) {
   return format(" every {} steps", transfer.every);
 }
 
+// A layer none of whose parameters learns; of a composite one that learns in part, those inside it.
+void add_frozen(const LayerPlan& at, std::vector<std::string>& names) {
+  if (!at.params.empty() && !at.learns()) return names.push_back(at.name);
+  for (const LayerPlan& inner : at.inner) add_frozen(inner, names);
+}
+
 }  // namespace
+
+std::string Plan::frozen_text() const {
+  std::vector<std::string> names;
+  int64_t parameters = 0, trained = 0;
+  for (const LayerPlan& at : layers) {
+    add_frozen(at, names);
+    parameters += at.parameters;
+    trained += at.trained;
+  }
+  if (names.empty()) return "";
+  return format("frozen: {}; {:.2f} M of {:.2f} M parameters learn", joined(names), static_cast<double>(trained) / 1e6,
+                static_cast<double>(parameters) / 1e6);
+}
 
 std::string Plan::table() const {
   const StepRows step = rows(request.step_rows);
@@ -45,6 +65,7 @@ std::string Plan::table() const {
         format("schedule {}, an update after {} micro-batch{}; a stage is idle for {:.1f} % of the time or more\n",
                name_of(request.pipeline.schedule), request.dense_update == DenseUpdate::kRound ? "each" : "the last",
                micro_batches == 1 ? "" : concat(" of ", micro_batches), 100 * bubble(model_ranks, micro_batches));
+  if (const std::string frozen = frozen_text(); !frozen.empty()) text += frozen + "\n";
   text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10}\n", "layer", "type", "output", "layout",
                  "part", "weights MB", "MB on rank", "GFLOP/step");
   for (size_t i = 0; i < layers.size(); ++i) {

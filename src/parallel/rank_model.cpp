@@ -1,7 +1,5 @@
 #include "src/parallel/rank_model.h"
 
-#include "src/net/layer_types.h"
-
 namespace owt {
 
 namespace {
@@ -34,7 +32,7 @@ RankModel::RankModel(const Model& model, const Plan& plan, int rank) : layers_(s
       if (at.is_at(plan.place_of(rank))) first_.push_back(static_cast<int64_t>(i));
     }
     if (!at.is_at(plan.place_of(rank))) {
-      elsewhere_[static_cast<int64_t>(i)] = without_rows(make_layer(model.layers[i], at.in, {}, {}, net_layer_types()));
+      elsewhere_[static_cast<int64_t>(i)] = without_rows(make_layer(model, i, at.in));
       continue;
     }
     std::optional<Slice> part, inputs;
@@ -42,7 +40,7 @@ RankModel::RankModel(const Model& model, const Plan& plan, int rank) : layers_(s
       inputs = at.inputs[place];
     else if (at.layout == Layout::kFeature)
       part = at.parts[place];
-    run.push_back(make_layer(model.layers[i], at.in, part, inputs, net_layer_types()));
+    run.push_back(make_layer(model, i, at.in, part, inputs));
     const std::vector<Param*> params = run.back()->params();
     if (!params.empty()) params[0]->keeps_grad = !plan.updates_at_once(static_cast<int64_t>(i));
     for (size_t p = 0; p < params.size(); ++p) params[p]->grad_type = plan.gradient_type(static_cast<int64_t>(i), p);

@@ -214,7 +214,7 @@ class ExchangedColumns : public Seam {
 std::shared_ptr<Seam> make_seam(const Plan& plan, const StepRows& rows, int rank, Communicator& comm) {
   if (!plan.split() || plan.in_stages()) return nullptr;
   const LayerPlan& first = plan.layer(plan.boundary);
-  const Crossing over{first, rows.rounds(rank), rows.of(rank).size(), plan.front_learns, plan.request.on, comm};
+  const Crossing over{first, rows.rounds(rank), rows.of(rank).size(), plan.front_learns(), plan.request.on, comm};
   const TransferId there = first.transfers.input;
   if (there == kNoTransfer && first.by_inputs()) return std::make_shared<ReplicatedColumns>(over);
   if (there == kNoTransfer) return std::make_shared<ReplicatedRows>(over);

@@ -17,12 +17,13 @@ StageLinks::StageLinks(const Plan& plan, int64_t step_rows, int rank, Communicat
   const auto activations = [&](const Shape& row) {
     return Tensor(row.batch_of(most), activation_type(plan.request.on.precision), plan.request.on.device);
   };
+  const bool sends_gradients = place_ > 0 && plan.layer(layers.begin).wants_dx;
   inputs_.resize(static_cast<size_t>(plan.tapes(place_)) + 1);
-  if (place_ > 0) {
+  if (place_ > 0)
     for (Tensor& input : inputs_) input = activations(plan.layer(layers.begin).in);
+  if (sends_gradients)
     for (Tensor& gradient : input_gradient_) gradient = activations(plan.layer(layers.begin).in);
-  }
-  if (!plan.has_loss(place_))
+  if (!plan.has_loss(place_) && plan.layer(layers.end).wants_dx)
     for (Tensor& gradient : output_gradient_) gradient = activations(plan.layer(layers.end).in);
   connect(plan);
 }
@@ -33,10 +34,10 @@ void StageLinks::connect(const Plan& plan) {
   for (const Slice& rows : rows_) most = std::max(most, rows.size());
   std::vector<Route> routes;
   for (int place = 1; place < plan.model_ranks; ++place) {
-    const int64_t elements = most * plan.layer(plan.layers_behind(place).begin).in.elements();
-    const int64_t bytes = elements * size_of(activation_type(plan.request.on.precision));
+    const LayerPlan& first = plan.layer(plan.layers_behind(place).begin);
+    const int64_t bytes = most * first.in.elements() * size_of(activation_type(plan.request.on.precision));
     routes.push_back({place - 1, place, bytes, plan.tapes(place - 1) + 1});
-    routes.push_back({place, place - 1, bytes, kRoundsAtOnce});
+    if (first.wants_dx) routes.push_back({place, place - 1, bytes, kRoundsAtOnce});
   }
   comm_.connect(routes);
 }

@@ -1,5 +1,7 @@
 #include "src/parallel/step_launches.h"
 
+#include <algorithm>
+
 #include "layers/softmax_rows.h"
 #include "src/core/check.h"
 #include "src/parallel/op_launches.h"
@@ -33,8 +35,9 @@ void add_update(const Plan& plan, int64_t begin, int64_t end, bool beside, std::
   double bytes = 0;
   int64_t params = 0;
   for (int64_t i = begin; i < end; ++i) {
+    const std::vector<ParamRole>& roles = plan.layer(i).roles;
     bytes += update_bytes(plan, i);
-    params += static_cast<int64_t>(plan.layer(i).params.size());
+    params += std::count_if(roles.begin(), roles.end(), [](ParamRole role) { return learns(role); });
   }
   const int64_t launches = (params + kParamsPerUpdate - 1) / kParamsPerUpdate;
   for (int64_t i = 0; i < launches; ++i)
@@ -83,6 +86,7 @@ double update_bytes(const Plan& plan, int64_t layer) {
   const LayerPlan& at = plan.layer(layer);
   double bytes = 0;
   for (size_t p = 0; p < at.params.size(); ++p) {
+    if (!learns(at.roles[p])) continue;
     const auto elements = static_cast<double>(at.params[p].elements());
     const bool kept = p > 0 || !plan.updates_at_once(layer);
     const auto gradient = kept ? static_cast<double>(size_of(plan.gradient_type(layer, p))) : 0;

@@ -5,9 +5,11 @@
 namespace owt {
 namespace {
 
+// The first layer that learns from the first dense one on.
 int64_t first_dense(const Plan& plan) {
   int64_t i = 0;
   while (i < plan.boundary && plan.layer(i).columns != Columns::kSplits) ++i;
+  while (i < std::ssize(plan.layers) && !plan.layer(i).learns()) ++i;
   return i;
 }
 
@@ -18,8 +20,9 @@ bool updates_beside(const Plan& plan) {
   if (plan.in_stages()) return false;
   if (!plan.split() && (plan.sums_gradients(0) || plan.averages())) return false;
   int64_t elements = 0;
-  for (size_t i = static_cast<size_t>(first_dense(plan)); i < plan.layers.size(); ++i)
-    for (const Shape& param : plan.layers[i].params) elements += plan.layers[i].most_elements(param);
+  for (int64_t i = first_dense(plan); i < std::ssize(plan.layers); ++i)
+    if (const LayerPlan& at = plan.layer(i); at.learns())
+      for (const Shape& param : at.params) elements += at.most_elements(param);
   return elements >= plan.request.beside_from;
 }
 
@@ -55,8 +58,8 @@ void StepOrder::forward_front() {
 }
 
 void StepOrder::backward_front(const std::function<void(int bucket)>& left) {
-  if (!learns_ || !plan_.front_learns) return;
-  for (int64_t i = plan_.boundary; i-- > 0;) {
+  if (!learns_) return;
+  for (int64_t i = plan_.boundary; i-- > 0 && layer(i).runs_backward();) {
     add(Action::Kind::kBackwardData, {i, i + 1}, kOwnRows);
     backward_weights(i, kOwnRows);
     if (is_last_slice()) gradients_done(i, left);
@@ -115,7 +118,7 @@ void StepOrder::forward_dense(int round) {
 
 void StepOrder::backward_dense(int round) {
   if (!learns_) return;
-  for (int64_t i = end_; i-- > begin_;) {
+  for (int64_t i = end_; i-- > begin_ && layer(i).runs_backward();) {
     exchange(layer(i).transfers.output_gradient, round);
     add(Action::Kind::kBackwardData, {i, i + 1}, round);
     start(layer(i).transfers.input_gradient, round);
@@ -128,7 +131,8 @@ void StepOrder::backward_dense(int round) {
 std::vector<StageTask> StepOrder::stage_tasks() const {
   const PipelineSchedule schedule = plan_.request.pipeline.schedule;
   std::vector<StageTask> tasks = owt::stage_tasks(schedule, plan_.model_ranks, place_, rounds());
-  if (!learns_) std::erase_if(tasks, [](const StageTask& task) { return !task.forward; });
+  if (!learns_ || !layer(end_ - 1).runs_backward())
+    std::erase_if(tasks, [](const StageTask& task) { return !task.forward; });
   return tasks;
 }
 
@@ -161,7 +165,7 @@ void StepOrder::forward_stage(int batch) {
 // any layer runs, since several may run as one op.
 void StepOrder::backward_stage(int batch, bool last) {
   if (std::ssize(gradients_sent_) == kRoundsAtOnce) wait_for_oldest_gradient();
-  for (int64_t i = end_; i-- > begin_;) {
+  for (int64_t i = end_; i-- > begin_ && layer(i).runs_backward();) {
     add(Action::Kind::kBackwardData, {i, i + 1}, batch);
     if (i == begin_) start(stage_gradient(), batch);
     backward_weights(i, batch);
@@ -175,7 +179,7 @@ void StepOrder::copy_weights(int batch, int copy, int ahead) {
 }
 
 void StepOrder::take_weights(const StageTask& task) {
-  if (!learns_) return;
+  if (!learns_ || !learns({begin_, end_})) return;
   const TaskWeights weights = weights_of(plan_.request.pipeline.schedule, plan_.model_ranks, place_, rounds(), task);
   if (weights.copy == kNewestWeights) return;
   if (weights.made) copy_weights(task.batch, weights.copy, weights.ahead);
@@ -191,6 +195,7 @@ void StepOrder::take_newest_weights() {
 }
 
 void StepOrder::update_stage(int batch) {
+  if (!learns({begin_, end_})) return;
   const int copy = kept_before_update(plan_.request.pipeline.schedule, plan_.model_ranks, place_, rounds(), batch);
   if (copy != kNewestWeights) copy_weights(batch, copy, 0);
   update_after(batch);
@@ -236,6 +241,12 @@ bool StepOrder::completes(int round) const {
   return every_round() ? round_rows_[static_cast<size_t>(round)] > 0 : is_last_slice() && round + 1 == rounds();
 }
 
+bool StepOrder::learns(const Slice& layers) const {
+  for (int64_t i = layers.begin; i < layers.end; ++i)
+    if (layer(i).learns()) return true;
+  return false;
+}
+
 bool StepOrder::travels(TransferId id) const {
   return id != kNoTransfer && plan_.ranks_of(plan_.transfer(id).group) > 1 && plan_.transfer(id).in(kind_);
 }
@@ -246,7 +257,7 @@ TransferId StepOrder::summed() const {
 }
 
 void StepOrder::backward_weights(int64_t i, int round) {
-  if (layer(i).params.empty()) return;
+  if (!layer(i).learns()) return;
   add(Action::Kind::kBackwardWeights, {i, i + 1}, round);
   actions_.back().updates = plan_.updates_at_once(i);
 }
@@ -292,7 +303,7 @@ void StepOrder::add(Action action) {
 }
 
 void StepOrder::update(const Slice& layers, int round, TransferId summed, int bucket, bool beside) {
-  if (layers.size() == 0) return;
+  if (!learns(layers)) return;
   add({.kind = Action::Kind::kUpdate,
        .layers = layers,
        .round = round,

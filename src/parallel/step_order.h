@@ -1,7 +1,7 @@
 // The words in which strategies are written (order.cpp): each appends actions to the list of a step.
 //
 // A transfer that the plan has not got, that steps of this kind have not, or among one rank, is neither started nor
-// waited for. What belongs to learning is left out in evaluation.
+// waited for. What belongs to learning is left out in evaluation, and backward ends at the first layer that learns.
 //
 // A step of several slices (StepRows) is the order once for each, and gradients add up: those of the front, and dense
 // ones that are not updated every round, leave in the last slice alone, where the updates are too.
@@ -80,6 +80,7 @@ class StepOrder {
   bool updates() const { return learns_ && is_last_slice(); }
   void begin_slice(int slice);
   bool completes(int round) const;
+  bool learns(const Slice& layers) const;  // one of them does
   bool travels(TransferId id) const;
   TransferId summed() const;
 

@@ -12,10 +12,10 @@ namespace owt {
 namespace {
 
 // Half of what a layer that is split, or a dense one, does backward is the gradient of its input; other layers are
-// taken to do all at once.
+// taken to do all at once, and frozen ones do nothing else.
 double data_share(const LayerPlan& at) {
   const bool split_images = at.columns == Columns::kSplitsChannels && at.layout == Layout::kFeature;
-  return at.columns == Columns::kSplits || split_images ? 0.5 : 1;
+  return at.learns() && (at.columns == Columns::kSplits || split_images) ? 0.5 : 1;
 }
 
 // What the rank that holds up the others has to compute: so many rows, at a speed that takes so many times as long.

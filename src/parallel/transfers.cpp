@@ -92,7 +92,7 @@ class TransferList {
     const StrategyFacts& facts = facts_of(plan_.request.strategy);
     const int64_t row_bytes = activation_bytes(plan_, first.in.elements());
     const auto home = [&](Collective collective, Layout from, Layout to, int64_t bytes) {
-      if (plan_.front_learns)
+      if (first.wants_dx)
         add(first.transfers.input_gradient, first.name + " input gradient", collective, Group::kModel, from, to, bytes);
     };
     const auto cross = [&](Collective there, Collective back, Layout to, Layout of_gradient, int64_t bytes) {
@@ -119,7 +119,8 @@ class TransferList {
       LayerPlan& first = plan_.layer(plan_.layers_behind(place).begin);
       const int64_t bytes = activation_bytes(plan_, rows * first.in.elements());
       add_message(first.transfers.input, first.name + " input", bytes, place - 1, place);
-      add_message(first.transfers.input_gradient, first.name + " input gradient", bytes, place, place - 1);
+      if (first.wants_dx)
+        add_message(first.transfers.input_gradient, first.name + " input gradient", bytes, place, place - 1);
     }
   }
 
@@ -141,13 +142,14 @@ class TransferList {
     };
     if (at.by_inputs()) {
       scatter(at.transfers.output, " output", columns_bytes(at.parts, rows));
-      if (i + 1 < std::ssize(plan_.layers) || plan_.sharded_loss)
+      if (at.runs_backward() && (i + 1 < std::ssize(plan_.layers) || plan_.sharded_loss))
         gather(at.transfers.output_gradient, " output gradient", columns_bytes(at.parts, rows));
     }
     if (!at.gather_before) return;
     const int64_t bytes = columns_of(plan_.layer(i - 1), rows);
     gather(at.transfers.input, " input", bytes);
-    if (plan_.gradient_layout(i) == Layout::kPartial) scatter(at.transfers.input_gradient, " input gradient", bytes);
+    if (at.wants_dx && plan_.gradient_layout(i) == Layout::kPartial)
+      scatter(at.transfers.input_gradient, " input gradient", bytes);
   }
 
   void add_bucket(const Bucket& bucket) {

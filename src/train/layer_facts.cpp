@@ -8,24 +8,26 @@ namespace owt {
 namespace {
 
 // What a layer reads and writes of a row's activations and their gradients at least: each of them once in a pass.
-double moved_elements(const LayerPlan& at, Mode mode, bool first) {
+double moved_elements(const LayerPlan& at, Mode mode) {
   const auto in = static_cast<double>(at.in.elements()), out = static_cast<double>(at.out.elements());
-  const bool learns = mode == Mode::kTrain;
+  const bool trains = mode == Mode::kTrain;
   if (!at.inner.empty()) {
-    double moved = 3 * out * (learns ? 2 : 1);  // the sum of the branches, and its gradient
-    for (const LayerPlan& inner : at.inner) moved += moved_elements(inner, mode, false);
+    double moved = 3 * out * (trains && at.runs_backward() ? 2 : 1);  // the sum of the branches, and its gradient
+    for (const LayerPlan& inner : at.inner) moved += moved_elements(inner, mode);
     return moved;
   }
-  if (!learns) return at.type == "dropout" ? 0 : in + out;
-  return in + out + out + (first ? 0 : in) + (at.params.empty() ? 0 : in);
+  if (!trains) return at.type == "dropout" ? 0 : in + out;
+  if (!at.runs_backward()) return in + out;
+  return in + out + out + (at.wants_dx ? in : 0) + (at.learns() ? in : 0);
 }
 
 // Weights go from and to memory in each product, as a gradient that is kept, and in the update.
 double moved_weight_bytes(const Plan& plan, int64_t layer, double each, Mode mode) {
-  const double elements = static_cast<double>(plan.layer(layer).weight_bytes) / 4;
+  const LayerPlan& at = plan.layer(layer);
+  const double elements = static_cast<double>(at.weight_bytes) / 4;
   if (mode == Mode::kEval) return each * elements;
-  const double gradient = plan.updates_at_once(layer) ? 0 : 4;
-  return (each + (layer == 0 ? 0 : each) + gradient) * elements + update_bytes(plan, layer);
+  const double gradient = plan.updates_at_once(layer) || !at.learns() ? 0 : 4;
+  return (each + (at.wants_dx ? each : 0) + gradient) * elements + update_bytes(plan, layer);
 }
 
 }  // namespace
@@ -44,7 +46,7 @@ std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows, Mode mo
     facts.update_in_backward = mode == Mode::kTrain && plan.updates_at_once(static_cast<int64_t>(i));
     facts.weight_bytes = static_cast<int64_t>(share * static_cast<double>(at.weight_bytes));
     const auto size = static_cast<double>(each);
-    facts.memory_bytes = share * (size * worked * moved_elements(at, mode, i == 0) +
+    facts.memory_bytes = share * (size * worked * moved_elements(at, mode) +
                                   moved_weight_bytes(plan, static_cast<int64_t>(i), size, mode));
     all.push_back(std::move(facts));
   }

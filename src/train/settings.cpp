@@ -4,9 +4,11 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include "src/core/check.h"
 #include "src/core/gpus.h"
+#include "src/net/layer_names.h"
 
 namespace owt {
 namespace {
@@ -85,6 +87,23 @@ LossSettings read_loss(Config config) {
     config.error("label_smoothing", "'label_smoothing' is 1, wanted less: all labels would be the same; 0.1 is usual");
   config.finish("[loss]");
   return loss;
+}
+
+// The model gets them, since they are a matter of its layers.
+std::vector<std::string> read_frozen(Config& optimizer, const Model& model) {
+  const std::vector<std::string> patterns = optimizer.strings("freeze");
+  std::vector<std::string> layers;
+  for (const auto& layer : whole_layers(model))
+    for (std::string& name : layers_with_weights(layer->params())) layers.push_back(std::move(name));
+  std::set<std::string> frozen;
+  try {
+    frozen = layers_named("'freeze' has", patterns, layers);
+  } catch (const Error& e) {
+    optimizer.error("freeze", e.what());
+  }
+  if (!layers.empty() && frozen.size() == layers.size())
+    optimizer.error("freeze", "'freeze' names all layers with weights, and none is left to learn; leave one out");
+  return patterns;
 }
 
 // One number for each worker; where the workers of a group share rows, one for each group will do. Returned are those
@@ -290,6 +309,7 @@ Settings settings_from(Config recipe, const std::string& name) {
   settings.data = read_data(recipe.table("data"), settings.model);
   settings.loss = read_loss(recipe.table("loss"));
   Config optimizer = recipe.table("optimizer"), schedule = recipe.table("schedule");
+  settings.model.frozen = read_frozen(optimizer, settings.model);
   settings.ema = EmaSettings::from(optimizer);
   settings.optimizer = OptimizerSettings::from(optimizer);
   settings.schedule = ScheduleSettings::from(schedule);

@@ -84,8 +84,9 @@ void Step::loss(const Action& action, Running& now) {
 void Step::begin_backward(int round, Running& now) {
   Dense& dense = dense_of(round, now);
   now.gradient = now.slice->seam->home();
-  if (plan_.front_learns) now.dense_gradient = now.slice->seam->gradient(round);
-  dense.tape.begin_backward(dense.loss->dlogits(), plan_.front_learns ? &now.dense_gradient : nullptr, stream_);
+  const bool wants_dx = plan_.wants_input_gradient(place_);
+  if (wants_dx) now.dense_gradient = now.slice->seam->gradient(round);
+  dense.tape.begin_backward(dense.loss->dlogits(), wants_dx ? &now.dense_gradient : nullptr, stream_);
 }
 
 // Backward of other micro-batches has come between this one's forward and its backward.
@@ -94,8 +95,9 @@ void Step::begin_backward_of_stage(int batch, Running& now) {
   StageLinks& links = *now.bound.links;
   now.slice->dense_rows[static_cast<size_t>(batch)].give_to(now.dense_pass);
   now.gradient = plan_.has_loss(place_) ? dense.loss->dlogits() : links.output_gradient(batch);
-  now.dense_gradient = links.is_first() ? Tensor() : links.input_gradient(batch);
-  dense.tape.begin_backward(now.gradient, links.is_first() ? nullptr : &now.dense_gradient, stream_);
+  const bool wants_dx = plan_.wants_input_gradient(place_);
+  now.dense_gradient = wants_dx ? links.input_gradient(batch) : Tensor();
+  dense.tape.begin_backward(now.gradient, wants_dx ? &now.dense_gradient : nullptr, stream_);
 }
 
 void Step::backward_data(int64_t layer, int round, Running& now) {
@@ -231,7 +233,7 @@ void Step::add_moves_of_stages(std::vector<Move>& moves) {
   using Now = Running&;
   using On = const Stream&;
   const auto add = [&](TransferId id, const auto& start, const auto& wait) {
-    moves[static_cast<size_t>(id)] = {start, wait};
+    if (id != kNoTransfer) moves[static_cast<size_t>(id)] = {start, wait};
   };
   const Slice here = plan_.layers_behind(place_);
   if (place_ > 0) {

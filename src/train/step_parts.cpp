@@ -221,13 +221,12 @@ void Step::prepare(int64_t step_rows, Mode mode) {
 }
 
 void Step::prepare(SliceOfStep& slice, bool backward) {
-  const bool wants_dx = plan_.front_learns || (plan_.in_stages() && place_ > 0);  // behind the boundary
   for (size_t round = 0; round < slice.dense_rows.size(); ++round) {
     Dense& behind =
         dense(static_cast<int64_t>(slice.dense_rows[round].host.size()), static_cast<int>(round) % plan_.tapes(place_));
-    if (backward) behind.tape.prepare_backward(wants_dx);
+    if (backward) behind.tape.prepare_backward(plan_.wants_input_gradient(place_));
   }
-  if (backward && plan_.front_learns) slice.front->prepare_backward(false);
+  if (backward) slice.front->prepare_backward(false);
 }
 
 // All slices take plain images; of other ones each takes those that it wants.
@@ -413,7 +412,7 @@ void Step::update(const Slice& layers, const Optimizer::Rates& rates, double gra
   std::vector<Param*> together;
   for (int64_t i = layers.begin; i < layers.end; ++i) {
     std::vector<Param*> params = model_.layer(i).params();
-    std::erase_if(params, [](const Param* param) { return !param->keeps_grad; });
+    std::erase_if(params, [](const Param* param) { return !param->keeps_grad || !owt::learns(param->role); });
     if (stream.device() == Device::kCuda)
       together.insert(together.end(), params.begin(), params.end());
     else

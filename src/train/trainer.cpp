@@ -1,5 +1,6 @@
 #include "src/train/trainer.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -7,6 +8,7 @@
 #include "src/comm/watch.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
+#include "src/net/layer_names.h"
 #include "src/parallel/spread_weights.h"
 #include "src/train/equality.h"
 #include "src/train/session.h"
@@ -109,12 +111,20 @@ void Trainer::restore_ema() {
                });
 }
 
+// Those of layers that were frozen in the checkpoint begin at 0.
 void Trainer::restore_states(const std::string& file) {
   const std::vector<std::string> names = job_.settings.optimizer.states();
+  std::vector<Param*> begins = not_in_file(file, worker_.model, worker_.step.groups(), names.front());
+  std::erase_if(begins, [](const Param* param) { return param->role != ParamRole::kTrained; });
+  if (writes() && !begins.empty())
+    log_info("what the optimizer keeps of {} begins at 0, since the layers were frozen in the checkpoint",
+             joined(layers_with_weights(begins)));
   for (size_t i = 0; i < names.size(); ++i)
     load_tensors(
         file, worker_.model, worker_.step.groups(),
-        [](const Param& param) { return param.role == ParamRole::kTrained; },
+        [&](const Param& param) {
+          return param.role == ParamRole::kTrained && std::ranges::find(begins, &param) == begins.end();
+        },
         [&](Param& param, int64_t first, const Tensor& rows) {
           const Slice kept = worker_.step.updated(param);
           const int64_t begin = first * param.shape().row_elements();
@@ -142,9 +152,10 @@ void Trainer::log_start() const {
   const Plan& plan = job_.plan;
   const Settings& s = job_.settings;
   int64_t weights = 0;
-  for (const LayerPlan& layer : plan.layers) weights += layer.trained;
+  for (const LayerPlan& layer : plan.layers) weights += layer.parameters;
   log_info("model {}: {} layers, {:.2f} M parameters; {} training and {} {} images", s.model.name, plan.layers.size(),
            static_cast<double>(weights) / 1e6, job_.train->size(), evaluated().size(), kind_of(s.data.evaluated()));
+  if (const std::string frozen = plan.frozen_text(); !frozen.empty()) log_info("{}", frozen);
   log_info("{} worker{} x {} thread{}, strategy {}, dense update every {}; {} images per step, {} per worker",
            plan.ranks(), plan.ranks() == 1 ? "" : "s", team_size(), team_size() == 1 ? "" : "s",
            name_of(plan.request.strategy), plan.request.dense_update == DenseUpdate::kStep ? "step" : "round",

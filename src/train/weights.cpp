@@ -138,6 +138,24 @@ std::vector<std::string> load_tensors(const std::string& path, RankModel& model,
   return file ? unused_tensors(*file, wanted) : std::vector<std::string>{};
 }
 
+std::vector<Param*> not_in_file(const std::string& path, const RankModel& model, const Groups& groups,
+                                const std::string& suffix) {
+  std::vector<Param*> params = model.params();
+  std::vector<double> missing(params.size(), 0);
+  if (groups.world().rank() == 0) {
+    const SafetensorsReader file(path);
+    for (size_t i = 0; i < params.size(); ++i) {
+      const auto* entry = file.find(params[i]->name + suffix);
+      missing[i] = entry && entry->shape == params[i]->file_shape ? 0 : 1;
+    }
+  }
+  missing = on_host::sum(groups.world(), missing, groups.device());
+  std::vector<Param*> found;
+  for (size_t i = 0; i < params.size(); ++i)
+    if (missing[i] > 0) found.push_back(params[i]);
+  return found;
+}
+
 std::vector<std::string> load_weights(const std::string& path, RankModel& model, const Groups& groups) {
   for (Param* param : model.params())
     if (!param->value.defined()) param->allocate();

@@ -44,6 +44,11 @@ Tensor read_parameter(SafetensorsReader& file, const std::string& path, const Pa
 // Tensors of the file that none of the names takes, for a warning.
 std::vector<std::string> unused_tensors(const SafetensorsReader& file, const std::set<std::string>& taken);
 
+// Collective: the parameters of which the file has no tensor in their shape; rank 0 looks, for all. suffix: as of
+// NamedTensors.
+std::vector<Param*> not_in_file(const std::string& path, const RankModel& model, const Groups& groups,
+                                const std::string& suffix = "");
+
 // load_tensors() of the values, into memory on the CPU where there is none yet. Any safetensors file with the layers'
 // names will do.
 std::vector<std::string> load_weights(const std::string& path, RankModel& model, const Groups& groups);

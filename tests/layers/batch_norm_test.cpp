@@ -84,6 +84,20 @@ TEST_P(BatchNormTest, LargeMeanDoesNotSwallowTheVariance) {
   EXPECT_THAT(norm.forward({100001, 100003, 100001, 100003}), Pointwise(FloatNear(1e-6f), {-1.0f, 1.0f, -1.0f, 1.0f}));
 }
 
+// y = 3 * (x - 10) / 2 + 1 and 0.5 * (x - 20) / 5 + 2.
+TEST_P(BatchNormTest, FrozenUsesTheRunningAveragesInTrainingAndHasNoGradientsOfItsParameters) {
+  auto layer = layer_from("type='batch_norm' eps=1e-12", {2, 2});
+  for (Param* param : layer->params()) param->freeze();
+  Harness norm(std::move(layer), {2, 2}, device());
+  norm.set_param("weight", {3, 0.5});
+  norm.set_param("bias", {1, 2});
+  norm.set_param("running_mean", {10, 20});
+  norm.set_param("running_var", {4, 25});
+  EXPECT_THAT(norm.forward({14, 10, 10, 25}), Pointwise(FloatNear(1e-5f), {7.0f, 1.0f, 1.0f, 2.5f}));
+  EXPECT_THAT(norm.backward({1, 10, -2, 0}), Pointwise(FloatNear(1e-5f), {1.5f, 1.0f, -3.0f, 0.0f}));
+  for (const Param* param : norm.layer().params()) EXPECT_FALSE(param->grad.defined()) << param->name;
+}
+
 TEST_P(BatchNormTest, StartsAsPlainNormalisation) {
   Harness norm("type='batch_norm'", {1, 2}, device());
   EXPECT_THAT(norm.value("weight"), Each(1.0f));

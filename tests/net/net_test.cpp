@@ -185,7 +185,8 @@ TEST_F(TapeTest, RunsBackwardLayerByLayer) {
   Tape tape(net, 1, Device::kCpu, nullptr);
   const Tensor x = upload({1, 2}, {1, 2}, Device::kCpu);
   tape.forward(pass_, x);
-  tape.begin_backward(x, x, nullptr);
+  Tensor dx({1, 2});
+  tape.begin_backward(x, x, &dx);
   std::vector<int> backward_calls;
   for (const int64_t layer : {2, 1, 0}) {
     tape.backward_data(pass_, layer);
@@ -193,6 +194,17 @@ TEST_F(TapeTest, RunsBackwardLayerByLayer) {
     tape.backward_weights(pass_, layer);
   }
   EXPECT_THAT(backward_calls, ElementsAre(1, 2, 3));
+}
+
+// A net without weights has nothing to do where nobody wants dx.
+TEST_F(TapeTest, RunsNothingBackwardWhereNothingLearns) {
+  Doubling::Calls calls;
+  Net net = doublings({false, true, false}, calls);
+  Tape tape(net, 1, Device::kCpu, nullptr);
+  const Tensor x = upload({1, 2}, {1, 2}, Device::kCpu);
+  tape.forward(pass_, x);
+  tape.backward(pass_, x, x, nullptr);
+  EXPECT_EQ(calls.backward, 0);
 }
 
 TEST_F(TapeTest, WithNoRowsRunsNothing) {
@@ -251,7 +263,8 @@ TEST_F(TapeTest, ReportsEveryLayerToTheProfilerByNameAndPhase) {
   const Tensor x = upload({1, 2}, {1, 2}, Device::kCpu);
   profiler.begin_step();
   tape.forward(pass_, x);
-  tape.backward(pass_, x, x, nullptr);
+  Tensor dx({1, 2});
+  tape.backward(pass_, x, x, &dx);
   profiler.end_step();
   std::vector<std::string> rows;
   for (const Profiler::Row& row : profiler.rows()) rows.push_back(row.name + " " + name_of(row.phase));
@@ -339,7 +352,8 @@ TEST_F(RunTest, KeepsOnlyTheOutputOfTheLastLayer) {
 TEST_F(RunTest, RunsBackwardAtItsLastLayer) {
   Tape tape(*net_, 1, Device::kCpu, nullptr);
   tape.forward(pass_, x_);
-  tape.begin_backward(x_, x_, nullptr);
+  Tensor dx({1, 2});
+  tape.begin_backward(x_, x_, &dx);
   std::vector<int> backward_calls;
   for (int64_t layer = 5; layer-- > 0;) {
     tape.backward_data(pass_, layer);
@@ -368,7 +382,8 @@ TEST_F(RunTest, BothPassesOfItsBackwardAreOneRowOfTheProfiler) {
   Tape tape(*net_, 1, Device::kCpu, &profiler);
   tape.forward(pass_, x_);
   profiler.begin_step();
-  tape.backward(pass_, x_, x_, nullptr);
+  Tensor dx({1, 2});
+  tape.backward(pass_, x_, x_, &dx);
   profiler.end_step();
   ASSERT_EQ(profiler.rows().size(), 3u);
   EXPECT_EQ(profiler.rows()[1].name, "double1+double2+double3");

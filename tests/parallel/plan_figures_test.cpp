@@ -76,7 +76,13 @@ struct Reference {
     if (m == 1) first = count;
     most = mp ? up(q.step_rows, q.ranks / m) : up(q.step_rows, q.ranks);
     fill_rounds();
-    for (int64_t i = 0; i < first; ++i) learns = learns || !at(i).params.empty();
+    learns = runs_backward(first - 1);
+  }
+  // Something learns in it or before it.
+  bool runs_backward(int64_t layer) const {
+    bool any = false;
+    for (int64_t i = 0; i <= layer; ++i) any = any || !at(i).params.empty();
+    return any;
   }
 
   bool is_d() const { return q.strategy == Strategy::kOwtD; }
@@ -275,8 +281,10 @@ struct Reference {
     return static_cast<double>(bytes) / static_cast<double>(q.step_rows);
   }
   int64_t weight_bytes() const {
-    int64_t velocities = 4 * weights();
-    if (zero) velocities = 0;
+    int64_t velocities = 0;
+    for (int64_t i = 0; !zero && i < count; ++i)
+      for (size_t p = 0; p < at(i).params.size(); ++p)
+        if (at(i).roles[p] == ParamRole::kTrained) velocities += 4 * param_elements(i, at(i).params[p]);
     for (int64_t i = 0; zero && i < count; ++i)
       for (const auto& [elements, size] : buckets(i)) velocities += elements / q.ranks * 4;
     return weights() * 4 + copy_bytes() + gradient_bytes() + velocities + received();
@@ -408,7 +416,7 @@ TEST(PlanFigures, OfComputingAndUpdatingFollowFromRowsAndParts) {
     for (int64_t i = 0; i < expected.count; ++i) {
       const auto& [forward, backward, update] = layers[static_cast<size_t>(i)];
       if (i < expected.first) {
-        computed += (forward + (expected.learns ? backward : 0)) * static_cast<double>(expected.most);
+        computed += (forward + (expected.runs_backward(i) ? backward : 0)) * static_cast<double>(expected.most);
         updated += update / (expected.zero ? plan.ranks() : 1);
         continue;
       }

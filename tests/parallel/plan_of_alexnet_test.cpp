@@ -29,7 +29,7 @@ TEST(PlanOfAlexNet, PutsTheBoundaryBeforeTheFirstDenseLayer) {
   EXPECT_EQ(layer(plan, "fc6").in, (Shape{6, 6, 256}));
   EXPECT_EQ(layer(plan, "drop6").layout, Layout::kBatch);
   EXPECT_EQ(layer(plan, "conv1").layout, Layout::kBatch);
-  EXPECT_TRUE(plan.front_learns);
+  EXPECT_TRUE(plan.front_learns());
   EXPECT_EQ(plan.front_layout(), Layout::kBatch);
   EXPECT_EQ(plan.loss_layout(), Layout::kFeature);  // ten numbers a row are less than 125 logits
 }

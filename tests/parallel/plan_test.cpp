@@ -280,7 +280,7 @@ layer = [
        {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallelDense}) {
     const Plan plan = plan_of(model, {.ranks = 2, .strategy = strategy, .step_rows = 8});
     EXPECT_EQ(plan.boundary_name(), "fc1");
-    EXPECT_FALSE(plan.front_learns);
+    EXPECT_FALSE(plan.front_learns());
     EXPECT_THAT(bytes_of(plan), Not(Contains(Key("fc1 input gradient"))));
     EXPECT_THAT(plan.buckets, IsEmpty());
   }

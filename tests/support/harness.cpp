@@ -183,7 +183,7 @@ std::vector<float>& Harness::grad_in_pieces(const std::string& name) {
 
 void Harness::clear_grads() {
   for (Param* param : layer_->params()) {
-    fill(param->grad, kNaN);
+    if (param->grad.defined()) fill(param->grad, kNaN);
     param->grad_is_zero = true;
   }
 }

@@ -51,12 +51,12 @@ TEST_F(FiguresTest, InspectCountsParametersAndWorkOfEveryLayer) {
     const std::vector<std::string> words = words_of(shown, layer.name);
     EXPECT_EQ(words[1], layer.type);
     EXPECT_EQ(words[2], layer.out.str());
-    EXPECT_EQ(words[3], layer.trained > 0 ? std::to_string(layer.trained) : "-");
+    EXPECT_EQ(words[3], layer.parameters > 0 ? std::to_string(layer.parameters) : "-");
     EXPECT_EQ(words[4], format("{:.3f}", layer.flops_per_row / 1e6));
     if (!layer.in_place) {
       EXPECT_EQ(words[5], format("{:.1f}", static_cast<double>(layer.out.elements()) * 4 / 1e3)) << layer.name;
     }
-    parameters += layer.trained;
+    parameters += layer.parameters;
     forward += layer.flops_per_row;
     training += layer.flops_per_row + layer.backward_flops_per_row;
   }
@@ -223,7 +223,7 @@ TEST_F(FiguresTest, TrainAndInspectTellWhereTheRunIsAndHowGoodItIs) {
   EXPECT_EQ(printed("inspect " + checkpoint), inspected);
   const Settings settings = small_settings(kSmallRecipe);
   int64_t elements = 0;
-  for (const LayerPlan& layer : make_plan(settings.model, settings.plan_request()).layers) elements += layer.trained;
+  for (const LayerPlan& layer : make_plan(settings.model, settings.plan_request()).layers) elements += layer.parameters;
   EXPECT_THAT(inspected, HasSubstr(format("{}/weights.safetensors: 10 tensors, {} elements\n", checkpoint, elements)));
   RunState state = load_checkpoint_state(checkpoint);
   state.best_step = -1;

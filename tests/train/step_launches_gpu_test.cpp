@@ -54,8 +54,9 @@ std::vector<std::string> recorded(const Model& model, const Plan& plan) {
 }
 
 void expect_the_launches_of(const std::string& input, const std::string& layers, Precision precision = Precision::kBf16,
-                            int ema_every = 0) {
-  const Model model = model_of(input, 10, layers);
+                            int ema_every = 0, const std::vector<std::string>& frozen = {}) {
+  Model model = model_of(input, 10, layers);
+  model.frozen = frozen;
   const Plan plan = make_plan(model, {.step_rows = 4, .on = {Device::kCuda, precision}, .ema_every = ema_every});
   recorded(model, plan);  // what is chosen is known then
   choose_what_is_expected();
@@ -80,6 +81,33 @@ TEST(StepLaunches, OfANetworkLikeAlexNetAreThoseOfARecordedStep) {
   { name = "fc7", type = "dense", out = 1024 },
   { name = "relu7", type = "relu" },
   { name = "fc8", type = "dense", out = 10 })");
+}
+
+// What follows a frozen convolution, and a frozen layer of each kind between layers that learn.
+TEST(StepLaunches, OfFrozenLayersAreThoseOfARecordedStep) {
+  constexpr const char* kLayers = R"(
+  { name = "conv1", type = "conv", out = 8, kernel = 3, pad = 1 },
+  { name = "relu1", type = "relu" },
+  { name = "pool1", type = "max_pool", kernel = 3, stride = 2 },
+  { name = "conv2", type = "conv", out = 8, kernel = 3, pad = 1 },
+  { name = "bn2", type = "batch_norm" },
+  { name = "relu2", type = "relu" },
+  { name = "conv3", type = "conv", out = 8, kernel = 3, pad = 1 },
+  { name = "relu3", type = "relu" },
+  { name = "pool3", type = "max_pool", kernel = 2 },
+  { name = "one", type = "residual", body = [
+    { name = "a", type = "conv", out = 8, kernel = 3, pad = 1 },
+    { name = "bn", type = "batch_norm" } ] },
+  { name = "fc1", type = "dense", out = 16 },
+  { name = "relu4", type = "relu" },
+  { name = "fc2", type = "dense", out = 16 },
+  { name = "fc3", type = "dense", out = 10 })";
+  for (const std::vector<std::string>& frozen : {std::vector<std::string>{"conv*", "bn2"},
+                                                 {"conv[23]", "bn2"},
+                                                 {"one.bn", "fc1"},
+                                                 {"fc[12]", "one.a"},
+                                                 {"c*", "bn2", "one.a"}})
+    expect_the_launches_of("[8, 16, 16]", kLayers, Precision::kBf16, 0, frozen);
 }
 
 TEST(StepLaunches, OfANetworkLikeCifar10QuickAreThoseOfARecordedStep) {

@@ -74,12 +74,14 @@ struct StepCase {
   DenseSplit split = DenseSplit::kOfStrategy;
   int ema_every = 0;
   int slices = 1;
+  std::vector<std::string> frozen{};
 };
 
 // Calls check(need, taken, plan) for every strategy on one to four ranks.
 template <class Check>
 void for_every_plan(const char* layers, const StepCase& step, int64_t step_rows, const Check& check) {
-  const Model model = model_of("[12, 4, 4]", layers == kFewClasses ? 12 : 96, layers);
+  Model model = model_of("[12, 4, 4]", layers == kFewClasses ? 12 : 96, layers);
+  model.frozen = step.frozen;
   for (const Strategy strategy : strategies_without_stages())
     for (int ranks = 1; ranks <= 4; ++ranks) {
       const Plan plan = make_plan(model, {.ranks = ranks,
@@ -91,7 +93,8 @@ void for_every_plan(const char* layers, const StepCase& step, int64_t step_rows,
                                           .slices = step.slices});
       const auto list = step.mode == Mode::kTrain ? training(plan, step_rows) : evaluation(plan, step_rows);
       SCOPED_TRACE(concat(name_of(strategy), " on ", ranks, " of ", model.classes, " classes, ", name_of(step.split),
-                          ", ", step.precision, step.mode == Mode::kTrain ? ", training" : ", evaluation"));
+                          ", ", step.precision, ", frozen ", step.frozen.size(),
+                          step.mode == Mode::kTrain ? ", training" : ", evaluation"));
       check(memory_need(plan, list), taken(model, plan, step.mode), plan);
     }
 }
@@ -99,6 +102,9 @@ void for_every_plan(const char* layers, const StepCase& step, int64_t step_rows,
 // The same in training and in evaluation, in both precisions of CPUs.
 template <class Check>
 void for_every_step(int64_t step_rows, const Check& check) {
+  for (const std::vector<std::string>& frozen : {std::vector<std::string>{"bn"}, {"fc1"}, {"bn", "fc1"}, {"fc?"}})
+    for (const Precision precision : {Precision::kFp32, Precision::kBf16})
+      for_every_plan(kFewClasses, {precision, Mode::kTrain, DenseSplit::kOfStrategy, 0, 1, frozen}, step_rows, check);
   for (const char* layers : {kFewClasses, kManyClasses})
     for (const Precision precision : {Precision::kFp32, Precision::kBf16})
       for (const auto& [mode, split] : {std::pair(Mode::kTrain, DenseSplit::kOfStrategy),
@@ -189,15 +195,18 @@ TEST(StepMemory, OfAPipelineIsWhatTheListsOfItsStagesSay) {
       for (const int micro_batches : {1, 3, 8}) {
         PlanRequest request{.ranks = ranks, .strategy = Strategy::kPipeline, .step_rows = 48};
         request.pipeline = {.schedule = pipeline_schedule_from(schedule), .micro_batches = micro_batches};
-        const Model model = model_of("[12, 4, 4]", 12, kFewClasses);
-        const Plan plan = make_plan(model, request);
-        for (const Mode mode : {Mode::kTrain, Mode::kEval}) {
-          SCOPED_TRACE(concat(schedule, ", ", ranks, " stages, ", micro_batches));
-          int64_t said = 0;
-          for (int rank = 0; rank < ranks; ++rank)
-            said +=
-                step_bytes(plan, mode == Mode::kTrain ? training(plan, 48, rank) : evaluation(plan, 48, rank), rank);
-          EXPECT_EQ(taken(model, plan, mode).batches, said);
+        Model model = model_of("[12, 4, 4]", 12, kFewClasses);
+        for (const char* frozen : {"", "bn", "fc[12]"}) {
+          model.frozen = {frozen};
+          const Plan plan = make_plan(model, request);
+          for (const Mode mode : {Mode::kTrain, Mode::kEval}) {
+            SCOPED_TRACE(concat(schedule, ", ", ranks, " stages, ", micro_batches, " ", frozen));
+            int64_t said = 0;
+            for (int rank = 0; rank < ranks; ++rank)
+              said +=
+                  step_bytes(plan, mode == Mode::kTrain ? training(plan, 48, rank) : evaluation(plan, 48, rank), rank);
+            EXPECT_EQ(taken(model, plan, mode).batches, said);
+          }
         }
       }
 }
@@ -249,7 +258,7 @@ int64_t of_first_alone(const Plan& plan) {
   if (plan.updates() != Updates::kFirst) return 0;
   int64_t elements = 0;
   for (int slot = 0; slot < kStarSlots; ++slot) elements += (plan.ranks() - 1) * star_slot_elements(plan, slot);
-  return plan.request.optimizer_states * plan.weight_bytes_per_rank() + 4 * elements;
+  return plan.request.optimizer_states * plan.velocity_bytes_per_rank() + 4 * elements;
 }
 
 TEST(StepMemory, OfASecondStateOfTheOptimizerIsWhatThePlanSays) {

@@ -124,12 +124,14 @@ struct Case {
   PipelineRequest pipeline = {};
   int ema_every = 0;
   int slices = 1;
+  std::vector<std::string> frozen = {};
 };
 
 class StepOrder : public DeviceTest {
  protected:
   void expect_the_list(const Case& c, Mode mode) const {
-    const Model model = model_of("[3, 8, 8]", c.layers == kFewClasses ? 8 : 60, c.layers);
+    Model model = model_of("[3, 8, 8]", c.layers == kFewClasses ? 8 : 60, c.layers);
+    model.frozen = c.frozen;
     if (facts_of(c.strategy).in_stages && !can_be_staged(model, {.ranks = c.ranks, .step_rows = c.ranks})) return;
     const Plan plan = make_plan(model, {.ranks = c.ranks,
                                         .strategy = c.strategy,
@@ -186,6 +188,15 @@ TEST_P(StepOrder, IsTheListUnderEveryStrategyOnOneToFourRanks) {
       for (const char* layers : {kFewClasses, kManyClasses})
         for (const Mode mode : {Mode::kTrain, Mode::kEval})
           expect_the_list({layers, strategy, ranks, 0, DenseUpdate::kStep, false}, mode);
+    }
+}
+
+TEST_P(StepOrder, IsTheListWhereLayersAreFrozen) {
+  for (const std::vector<std::string>& frozen : {std::vector<std::string>{"conv*", "bn1"}, {"bn1", "fc1"}, {"fc*"}})
+    for (const Strategy strategy : all_strategies()) {
+      Case c{kFewClasses, strategy, 3, 0, DenseUpdate::kStep, false};
+      c.frozen = frozen;
+      expect_the_list(c, Mode::kTrain);
     }
 }
 

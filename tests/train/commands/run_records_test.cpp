@@ -186,7 +186,7 @@ TEST_F(RunRecords, TheFirstLinesOfTheLogSayWhatRunsWhere) {
             HasSubstr("scale_lr = linear raises the rate with the workers, but data.batch keeps the step at 24")));
   EXPECT_DOUBLE_EQ(lines("four", "train").at(0)["lr"].get<double>(), 0.02 * 4) << "that of the data-parallel layers";
   int64_t weights = 0;
-  for (const LayerPlan& layer : plan.layers) weights += layer.trained;
+  for (const LayerPlan& layer : plan.layers) weights += layer.parameters;
   EXPECT_THAT(log_of("four"), HasSubstr(format("{:.2f} M parameters", static_cast<double>(weights) / 1e6)));
 }
 
