@@ -253,7 +253,7 @@ TEST_F(FrozenRuns, ThatGoOnWithOtherLayersFrozenBeginTheirVelocitiesAtZero) {
     run(out, merged(changes, {{"schedule.max_steps", "3"}, {"optimizer.freeze", "['conv*', 'fc1']"}}));
     EXPECT_TRUE(
         run(out, merged(changes, {{"schedule.max_steps", "6"}, {"optimizer.freeze", "['fc3']"}}), "auto").finished);
-    EXPECT_THAT(log_of(out), HasSubstr("velocities of conv1, conv2, fc1 begin at 0"));
+    EXPECT_THAT(log_of(out), HasSubstr("optimizer keeps of conv1, conv2, fc1 begins at 0"));
     EXPECT_THAT(tensors_in(optimizer_of(out)), ::testing::Contains("conv1.weight"));
     EXPECT_THAT(tensors_in(optimizer_of(out)), Not(::testing::Contains("fc3.weight")));
   }
