@@ -8,6 +8,7 @@
 
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
+#include "src/core/row_groups.h"
 #include "src/core/simd.h"
 #include "src/core/threads.h"
 
@@ -20,15 +21,12 @@ constexpr int64_t kMostChunks = 32;           // positions are summed apart in a
 template <int64_t number>
 using Count = std::integral_constant<int64_t, number>;
 
-// Two sums per channel over all positions, in double precision. Chunks of positions are summed apart and then
-// added in order; they depend on the shape only, so that the sums do not depend on the number of threads.
+// Two sums per channel over some positions, in double precision. Chunks of positions are summed apart and then
+// added in order; they depend on the number of positions only, so that the sums do not depend on the number of threads.
 class ChannelSums {
  public:
-  ChannelSums(int64_t positions, int64_t channels)
-      : positions_(positions),
-        channels_(channels),
-        chunks_(std::clamp<int64_t>(positions * channels / kBatchNormGrain, 1, kMostChunks)),
-        sums_(static_cast<size_t>(2 * chunks_ * channels)) {}
+  ChannelSums(int64_t most_positions, int64_t channels)
+      : channels_(channels), sums_(static_cast<size_t>(2 * chunks(most_positions) * channels)) {}
 
   const double* first() const { return sums_.data(); }
   const double* second() const { return sums_.data() + channels_; }
@@ -37,24 +35,29 @@ class ChannelSums {
   // The count is known to the compiler, and most often 4: sums that are loaded and stored for each value take longer
   // than the values.
   template <class Add>
-  void run(const Add& add) {
-    std::fill(sums_.begin(), sums_.end(), 0.0);
-    parallel_for(chunks_, 1, [&](int64_t begin, int64_t end) {
+  void run(const Slice& positions, const Add& add) {
+    const int64_t parts = chunks(positions.size()), each = 2 * channels_;
+    std::fill_n(sums_.begin(), parts * each, 0.0);
+    parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
       for (int64_t chunk = begin; chunk < end; ++chunk) {
-        double* sums = sums_.data() + 2 * channels_ * chunk;
-        const Slice part = split(positions_, static_cast<int>(chunks_), static_cast<int>(chunk));
-        int64_t p = part.begin;
-        for (; p + 4 <= part.end; p += 4) add(p, Count<4>{}, sums, sums + channels_);
-        for (; p < part.end; ++p) add(p, Count<1>{}, sums, sums + channels_);
+        double* sums = sums_.data() + each * chunk;
+        const Slice part = split(positions.size(), static_cast<int>(parts), static_cast<int>(chunk));
+        int64_t p = positions.begin + part.begin;
+        const int64_t last = positions.begin + part.end;
+        for (; p + 4 <= last; p += 4) add(p, Count<4>{}, sums, sums + channels_);
+        for (; p < last; ++p) add(p, Count<1>{}, sums, sums + channels_);
       }
     });
-    for (int64_t chunk = 1; chunk < chunks_; ++chunk)
-      for (int64_t i = 0; i < 2 * channels_; ++i)
-        sums_[static_cast<size_t>(i)] += sums_[static_cast<size_t>(2 * channels_ * chunk + i)];
+    for (int64_t chunk = 1; chunk < parts; ++chunk)
+      for (int64_t i = 0; i < each; ++i) sums_[static_cast<size_t>(i)] += sums_[static_cast<size_t>(each * chunk + i)];
   }
 
  private:
-  int64_t positions_, channels_, chunks_;
+  int64_t chunks(int64_t positions) const {
+    return std::clamp<int64_t>(positions * channels_ / kBatchNormGrain, 1, kMostChunks);
+  }
+
+  int64_t channels_;
   std::vector<double> sums_;  // chunks x {first, second} x channels
 };
 
@@ -67,19 +70,31 @@ void add_to_grad(Param& param, const Term& term) {
     grad[c] = (beta == 0 ? 0 : beta * grad[c]) + static_cast<float>(term(static_cast<size_t>(c)));
 }
 
+// The statistics of a group, per channel: kept from forward to backward.
+struct Statistics {
+  explicit Statistics(size_t channels) : var(channels), mean(channels), inverse_std(channels) {}
+  std::vector<double> var;
+  std::vector<float> mean, inverse_std;
+};
+
+// What a pass adds to the gradients of the parameters, per channel.
+struct ParamSums {
+  explicit ParamSums(size_t channels) : weight(channels), bias(channels), mean(channels), var(channels) {}
+  std::vector<double> weight, bias, mean, var;
+};
+
+// One group of rows after the other, so that what is summed is still in the cache when it is normalised.
 class BatchNormOp : public Op {
  public:
-  BatchNormOp(BatchNormParams params, double eps, const Shape& in)
+  BatchNormOp(BatchNormParams params, double eps, int64_t rows, const Shape& in)
       : params_(params),
         eps_(eps),
         frozen_(!learns(params.weight.role)),
-        rows_(in[0]),
         channels_(in[in.rank() - 1]),
-        positions_(channels_ == 0 ? 0 : in.elements() / channels_),
-        sums_(positions_, channels_),
-        var_(static_cast<size_t>(channels_)),
-        mean_(static_cast<size_t>(channels_)),
-        inverse_std_(static_cast<size_t>(channels_)),
+        pixels_(channels_ == 0 ? 0 : in.row_elements() / channels_),
+        groups_{in[0], rows == 0 ? std::max<int64_t>(in[0], 1) : rows},
+        sums_(groups_.most() * pixels_, channels_),
+        statistics_(static_cast<size_t>(groups_.count()), Statistics(static_cast<size_t>(channels_))),
         scale_(static_cast<size_t>(channels_)) {}
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
@@ -97,101 +112,131 @@ class BatchNormOp : public Op {
   }
 
  private:
+  Slice positions_of(const Slice& rows) const { return {rows.begin * pixels_, rows.end * pixels_}; }
+  Statistics& of(int64_t group) { return statistics_[static_cast<size_t>(group)]; }
+
   template <class T>
   void forward(const Pass& pass, const T* from, T* to) {
-    if (pass.mode == Mode::kTrain && !frozen_)
-      measure(from);
-    else
-      take_running_averages();
-    scale_by_weight();
-    const float *mean = mean_.data(), *scale = scale_.data(), *bias = params_.bias.value.data();
-    for_each_vector_of_positions([=](int64_t i, int64_t c, auto lanes) {
+    if (pass.mode == Mode::kEval || frozen_) {
+      take_running_averages(of(0));
+      return normalise(of(0), positions_of({0, groups_.rows}), from, to);
+    }
+    for (int64_t group = 0; group < groups_.count(); ++group) {
+      const Slice positions = positions_of(groups_.of(group));
+      measure(of(group), positions, from);
+      normalise(of(group), positions, from, to);
+    }
+  }
+
+  template <class T>
+  void normalise(const Statistics& with, const Slice& positions, const T* from, T* to) {
+    scale_by_weight(with);
+    const float *mean = with.mean.data(), *scale = scale_.data(), *bias = params_.bias.value.data();
+    for_each_vector_of(positions, [=](int64_t i, int64_t c, auto lanes) {
       const Vector centred = load(from + i, lanes) - load(mean + c, lanes);
       store(centred * load(scale + c, lanes) + load(bias + c, lanes), to + i, lanes);
     });
   }
 
   template <class T>
-  void backward(const Pass& pass, const T* input, const T* gradient, T* dx) {
-    if (frozen_) return dx ? write_scaled(gradient, dx) : void();
-    const float* mean = mean_.data();
-    sums_.run(
-        [=, channels = channels_](int64_t p, auto count, double* __restrict dy_sums, double* __restrict products) {
-          for (int64_t c = 0; c < channels; ++c) {
-            double dy_sum = dy_sums[c], product_sum = products[c];
-            for (int64_t i = 0; i < count; ++i) {
-              const float dy = gradient[(p + i) * channels + c], x = input[(p + i) * channels + c];
-              dy_sum += static_cast<double>(dy);
-              product_sum += static_cast<double>(dy * (x - mean[c]));
-            }
-            dy_sums[c] = dy_sum;
-            products[c] = product_sum;
-          }
-        });
-    const double *dy_sum = sums_.first(), *product_sum = sums_.second();
-    scale_by_weight();  // the weight may be another one than in forward (a pipeline's schedule)
-    add_to_grad(params_.bias, [&](size_t c) { return dy_sum[c]; });
-    add_to_grad(params_.weight, [&](size_t c) { return product_sum[c] * static_cast<double>(inverse_std_[c]); });
-    add_statistics(static_cast<double>(rows_) / static_cast<double>(pass.step_rows));
-    if (dx) write_dx(input, gradient, dx);
+  void backward(const Pass& pass, const T* x, const T* dy, T* dx) {
+    if (frozen_) return dx ? write_scaled(dy, dx) : void();
+    ParamSums sums(scale_.size());
+    for (int64_t group = 0; group < groups_.count(); ++group) {
+      const Slice rows = groups_.of(group), positions = positions_of(rows);
+      sum_gradients(of(group), positions, x, dy);
+      add(of(group), positions.size(), static_cast<double>(rows.size()) / static_cast<double>(pass.step_rows), sums);
+      if (dx) write_dx(of(group), positions, x, dy, dx);
+    }
+    add_to_grad(params_.bias, [&](size_t c) { return sums.bias[c]; });
+    add_to_grad(params_.weight, [&](size_t c) { return sums.weight[c]; });
+    add_to_grad(params_.running_mean, [&](size_t c) { return sums.mean[c]; });
+    add_to_grad(params_.running_var, [&](size_t c) { return sums.var[c]; });
+  }
+
+  // Of dy, and of dy * (x - mean).
+  template <class T>
+  void sum_gradients(const Statistics& of, const Slice& positions, const T* input, const T* gradient) {
+    const float* mean = of.mean.data();
+    sums_.run(positions, [=, channels = channels_](int64_t p, auto count, double* __restrict dy_sums,
+                                                   double* __restrict products) {
+      for (int64_t c = 0; c < channels; ++c) {
+        double dy_sum = dy_sums[c], product_sum = products[c];
+        for (int64_t i = 0; i < count; ++i) {
+          const float dy = gradient[(p + i) * channels + c], x = input[(p + i) * channels + c];
+          dy_sum += static_cast<double>(dy);
+          product_sum += static_cast<double>(dy * (x - mean[c]));
+        }
+        dy_sums[c] = dy_sum;
+        products[c] = product_sum;
+      }
+    });
+  }
+
+  // A group's sums of gradients and its statistics, of which its rows have this share of the step.
+  void add(const Statistics& of, int64_t positions, double share, ParamSums& sums) const {
+    const auto count = static_cast<double>(positions);
+    const double unbiased = positions > 1 ? count / (count - 1) : 1;
+    for (size_t c = 0; c < scale_.size(); ++c) {
+      sums.bias[c] += sums_.first()[c];
+      sums.weight[c] += sums_.second()[c] * static_cast<double>(of.inverse_std[c]);
+      sums.mean[c] += share * static_cast<double>(of.mean[c]);
+      sums.var[c] += share * unbiased * of.var[c];
+    }
   }
 
   // A sum of squares in double precision is exact enough to subtract the mean's from: inputs have 24 bits.
   template <class T>
-  void measure(const T* x) {
-    sums_.run([=, channels = channels_](int64_t p, auto count, double* __restrict sums, double* __restrict squares) {
-      for (int64_t c = 0; c < channels; ++c) {
-        double sum = sums[c], square = squares[c];
-        for (int64_t i = 0; i < count; ++i) {
-          const auto value = static_cast<double>(float{x[(p + i) * channels + c]});
-          sum += value;
-          square += value * value;
-        }
-        sums[c] = sum;
-        squares[c] = square;
-      }
-    });
-    const auto count = static_cast<double>(positions_);
-    for (size_t c = 0; c < mean_.size(); ++c) {
+  void measure(Statistics& of, const Slice& positions, const T* x) {
+    sums_.run(positions,
+              [=, channels = channels_](int64_t p, auto count, double* __restrict sums, double* __restrict squares) {
+                for (int64_t c = 0; c < channels; ++c) {
+                  double sum = sums[c], square = squares[c];
+                  for (int64_t i = 0; i < count; ++i) {
+                    const auto value = static_cast<double>(float{x[(p + i) * channels + c]});
+                    sum += value;
+                    square += value * value;
+                  }
+                  sums[c] = sum;
+                  squares[c] = square;
+                }
+              });
+    const auto count = static_cast<double>(positions.size());
+    for (size_t c = 0; c < of.mean.size(); ++c) {
       const double mean = sums_.first()[c] / count;
       const double var = sums_.second()[c] / count - mean * mean;
-      var_[c] = var < 0 ? 0 : var;  // rounding; NaN stays
-      mean_[c] = static_cast<float>(mean);
-      inverse_std_[c] = static_cast<float>(1 / std::sqrt(var_[c] + eps_));
+      of.var[c] = var < 0 ? 0 : var;  // rounding; NaN stays
+      of.mean[c] = static_cast<float>(mean);
+      of.inverse_std[c] = static_cast<float>(1 / std::sqrt(of.var[c] + eps_));
     }
   }
 
-  void scale_by_weight() {
+  // The weight may be another one in backward than in forward (a pipeline's schedule).
+  void scale_by_weight(const Statistics& of) {
     const float* weight = params_.weight.value.data();
-    for (size_t c = 0; c < scale_.size(); ++c) scale_[c] = weight[c] * inverse_std_[c];
+    for (size_t c = 0; c < scale_.size(); ++c) scale_[c] = weight[c] * of.inverse_std[c];
   }
 
-  void take_running_averages() {
+  void take_running_averages(Statistics& to) const {
     const float *mean = params_.running_mean.value.data(), *var = params_.running_var.value.data();
-    for (size_t c = 0; c < mean_.size(); ++c) {
-      mean_[c] = mean[c];
-      inverse_std_[c] = static_cast<float>(1 / std::sqrt(static_cast<double>(var[c]) + eps_));
+    for (size_t c = 0; c < to.mean.size(); ++c) {
+      to.mean[c] = mean[c];
+      to.inverse_std[c] = static_cast<float>(1 / std::sqrt(static_cast<double>(var[c]) + eps_));
     }
-  }
-
-  void add_statistics(double share) {
-    const auto count = static_cast<double>(positions_);
-    const double unbiased = positions_ > 1 ? count / (count - 1) : 1;
-    add_to_grad(params_.running_mean, [&](size_t c) { return share * static_cast<double>(mean_[c]); });
-    add_to_grad(params_.running_var, [&](size_t c) { return share * unbiased * var_[c]; });
   }
 
   // dx = scale * (dy - mean of dy - (x - mean) * mean of dy * (x - mean) / (var + eps))
   template <class T>
-  void write_dx(const T* x, const T* dy, T* dx) {
-    std::vector<float> dy_mean(mean_.size()), slope(mean_.size());
-    const auto count = static_cast<double>(positions_);
-    for (size_t c = 0; c < mean_.size(); ++c) {
+  void write_dx(const Statistics& of, const Slice& positions, const T* x, const T* dy, T* dx) {
+    scale_by_weight(of);
+    std::vector<float> dy_mean(scale_.size()), slope(scale_.size());
+    const auto count = static_cast<double>(positions.size());
+    for (size_t c = 0; c < scale_.size(); ++c) {
       dy_mean[c] = static_cast<float>(sums_.first()[c] / count);
-      slope[c] = static_cast<float>(sums_.second()[c] / count / (var_[c] + eps_));
+      slope[c] = static_cast<float>(sums_.second()[c] / count / (of.var[c] + eps_));
     }
-    const float *mean = mean_.data(), *scale = scale_.data(), *shift = dy_mean.data(), *tilt = slope.data();
-    for_each_vector_of_positions([=](int64_t i, int64_t c, auto lanes) {
+    const float *mean = of.mean.data(), *scale = scale_.data(), *shift = dy_mean.data(), *tilt = slope.data();
+    for_each_vector_of(positions, [=](int64_t i, int64_t c, auto lanes) {
       const Vector centred = load(x + i, lanes) - load(mean + c, lanes), gradient = load(dy + i, lanes);
       const Vector change = gradient - load(shift + c, lanes) - centred * load(tilt + c, lanes);
       store(load(scale + c, lanes) * change, dx + i, lanes);
@@ -202,16 +247,18 @@ class BatchNormOp : public Op {
   template <class T>
   void write_scaled(const T* dy, T* dx) {
     const float* scale = scale_.data();
-    for_each_vector_of_positions(
-        [=](int64_t i, int64_t c, auto lanes) { store(load(scale + c, lanes) * load(dy + i, lanes), dx + i, lanes); });
+    for_each_vector_of(positions_of({0, groups_.rows}), [=](int64_t i, int64_t c, auto lanes) {
+      store(load(scale + c, lanes) * load(dy + i, lanes), dx + i, lanes);
+    });
   }
 
   // function(index of the first element, its channel, lanes) for all positions, shared among the threads. The last ones
   // come first: those are what the sums left in the cache.
   template <class Function>
-  void for_each_vector_of_positions(const Function& function) {
-    parallel_for(positions_, kBatchNormGrain / std::max<int64_t>(1, channels_), [&](int64_t begin, int64_t end) {
-      for (int64_t p = end; p-- > begin;)
+  void for_each_vector_of(const Slice& positions, const Function& function) {
+    const int64_t grain = kBatchNormGrain / std::max<int64_t>(1, channels_);
+    parallel_for(positions.size(), grain, [&](int64_t begin, int64_t end) {
+      for (int64_t p = positions.begin + end; p-- > positions.begin + begin;)
         for_each_vector(channels_, [&](int64_t c, auto lanes) { function(p * channels_ + c, c, lanes); });
     });
   }
@@ -219,16 +266,19 @@ class BatchNormOp : public Op {
   BatchNormParams params_;
   double eps_;
   bool frozen_;
-  int64_t rows_, channels_, positions_;
+  int64_t channels_, pixels_;  // of a row
+  RowGroups groups_;
   ChannelSums sums_;
-  std::vector<double> var_;
-  std::vector<float> mean_, inverse_std_, scale_;
+  std::vector<Statistics> statistics_;  // of each group
+  std::vector<float> scale_;
 };
 
 class BatchNorm : public Layer {
  public:
   explicit BatchNorm(const LayerSpec& spec)
-      : Layer(spec.name, "batch_norm"), eps_(spec.config.number("eps", 1e-5, {.low = 1e-12})) {
+      : Layer(spec.name, "batch_norm"),
+        rows_(spec.config.integer("rows", 0, {.low = 0, .high = kMostGroupRows})),
+        eps_(spec.config.number("eps", 1e-5, {.low = 1e-12})) {
     const double momentum = spec.config.number("momentum", 0.1, {.low = 0, .high = 1});
     const int64_t channels = spec.in[spec.in.rank() - 1];
     const Slice part = spec.part.value_or(Slice{0, channels});
@@ -259,11 +309,12 @@ class BatchNorm : public Layer {
   double flops(const Shape& in) const override { return 8.0 * static_cast<double>(in.elements()); }
   std::vector<Param*> params() override { return pointers_to(params_); }
   Columns columns() const override { return Columns::kKeeps; }
+  int64_t row_group() const override { return std::max<int64_t>(rows_, 1); }
 
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     OWT_CHECK_EQ(out_shape(in)[in.rank() - 1], params_[kWeight].part.size(), "layer '", name(), "'");
     const BatchNormParams params{params_[kWeight], params_[kBias], params_[kRunningMean], params_[kRunningVar]};
-    return dispatch(on, [&](auto tag) { return bind_batch_norm(tag, params, eps_, in); });
+    return dispatch(on, [&](auto tag) { return bind_batch_norm(tag, params, eps_, rows_, in); });
   }
 
   Described describe(const Shape&) override {
@@ -272,6 +323,7 @@ class BatchNorm : public Layer {
 
  private:
   enum : size_t { kWeight, kBias, kRunningMean, kRunningVar };
+  int64_t rows_;  // of a group; 0: all that an op is shown
   double eps_;
   std::array<Param, 4> params_;
 };
@@ -280,8 +332,8 @@ class BatchNorm : public Layer {
 
 std::unique_ptr<Layer> make_batch_norm(const LayerSpec& spec) { return std::make_unique<BatchNorm>(spec); }
 
-std::unique_ptr<Op> bind_batch_norm(Cpu, BatchNormParams params, double eps, const Shape& in) {
-  return std::make_unique<BatchNormOp>(params, eps, in);
+std::unique_ptr<Op> bind_batch_norm(Cpu, BatchNormParams params, double eps, int64_t rows, const Shape& in) {
+  return std::make_unique<BatchNormOp>(params, eps, rows, in);
 }
 
 }  // namespace owt

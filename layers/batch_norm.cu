@@ -12,22 +12,30 @@
 #include "src/core/cuda.h"
 #include "src/core/grid.h"
 #include "src/core/memory.h"
+#include "src/core/row_groups.h"
 
 namespace owt {
 namespace {
 
-Tensor per_channel(int64_t channels) { return Tensor({channels}, DType::kF32, Device::kCuda); }
-
-// Adds gradients of weight and bias that are in memory already, and those of the running averages.
-__global__ void add_norm_gradients(const float* dweight, const float* dbias, const float* mean,
-                                   const float* inverse_std, NormParamGradients params, int channels) {
-  const int channel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (channel >= channels) return;
-  params.add(channel, static_cast<double>(dweight[channel]), static_cast<double>(dbias[channel]), mean[channel],
-             inverse_std[channel]);
+Tensor per_channel(int64_t channels, int64_t groups = 1) {
+  return Tensor({groups * channels}, DType::kF32, Device::kCuda);
 }
 
-// What is kept from forward to backward.
+// Adds gradients of weight and bias that are in memory already, for each group, and those of the running averages.
+__global__ void add_norm_gradients(const float* dweight, const float* dbias, const float* mean,
+                                   const float* inverse_std, NormParamGradients params, int groups, int channels) {
+  const int channel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (channel >= channels) return;
+  NormParamGradients::Terms terms;
+  for (int group = 0; group < groups; ++group) {
+    const int64_t i = int64_t{group} * channels + channel;
+    params.take(static_cast<double>(dweight[i]), static_cast<double>(dbias[i]), mean[i], inverse_std[i],
+                group + 1 < groups ? params.factors : params.last_factors, terms);
+  }
+  params.add(channel, terms);
+}
+
+// What is kept from forward to backward, of each group.
 struct Statistics {
   Tensor mean, inverse_std;
 };
@@ -37,18 +45,28 @@ struct Norm {
   const float *weight, *bias, *mean, *inverse_std, *variance;
 };
 
+void queue_norm_gradients(const float* dweight, const float* dbias, const Statistics& of,
+                          const NormParamGradients& params, int64_t groups, int64_t channels, const Stream& stream) {
+  launch(add_norm_gradients, dim3(blocks_for(channels)), dim3(kBlockThreads), stream, dweight, dbias, of.mean.data(),
+         of.inverse_std.data(), params, static_cast<int>(groups), static_cast<int>(channels));
+}
+
 // Both directions by own kernels; any shape.
 class OwnNorm {
  public:
-  OwnNorm(const BatchNormParams& params, double eps, int64_t positions, int64_t channels, DType dtype)
+  OwnNorm(const BatchNormParams& params, double eps, const PositionGroups& positions, int64_t channels, DType dtype)
       : params_(params),
         eps_(eps),
         positions_(positions),
         channels_(channels),
         dtype_(dtype),
-        dy_mean_(per_channel(channels)),
-        tilt_(per_channel(channels)),
-        arrived_(arrived_blocks(channels)) {}
+        dy_mean_(per_channel(channels, positions.count)),
+        tilt_(per_channel(channels, positions.count)),
+        arrived_(arrived_blocks(channels, positions.count)) {
+    if (positions.count == 1) return;
+    dweight_ = per_channel(channels, positions.count);
+    dbias_ = per_channel(channels, positions.count);
+  }
 
   int64_t scratch_bytes() const {
     return partial_sums(positions_, channels_, 2, NormSums<float, 1>::kResident) * size_of(DType::kF32);
@@ -58,10 +76,8 @@ class OwnNorm {
     with_packs({x.raw()}, [&](auto t, auto width) {
       using T = decltype(t);
       Tensor mean = to.mean, inverse_std = to.inverse_std;
-      queue_over_channels(
-          NormSums<T, width>{x.data<T>()}, positions_, channels_, stream,
-          NormStatistics<T>{x.data<T>(), static_cast<double>(positions_), eps_, mean.data(), inverse_std.data()},
-          memory(partial));
+      queue_over_channels(NormSums<T, width>{x.data<T>(), x.data<T>()}, positions_, channels_, stream,
+                          NormStatistics<T>{x.data<T>(), eps_, mean.data(), inverse_std.data()}, memory(partial));
     });
   }
 
@@ -69,16 +85,16 @@ class OwnNorm {
   void normalize(const Tensor& x, const Statistics* statistics, Tensor& y, const Stream& stream) const {
     const float *weight = params_.weight.value.data(), *bias = params_.bias.value.data();
     if (statistics)
-      normalize(x, {weight, bias, statistics->mean.data(), statistics->inverse_std.data(), nullptr}, y, stream);
+      normalize(x, {weight, bias, statistics->mean.data(), statistics->inverse_std.data(), nullptr}, positions_, y, stream);
     else
-      normalize(x, {weight, bias, params_.running_mean.value.data(), nullptr, params_.running_var.value.data()}, y,
-                stream);
+      normalize(x, {weight, bias, params_.running_mean.value.data(), nullptr, params_.running_var.value.data()}, all(),
+                y, stream);
   }
 
   // dx = weight / sqrt(running_var + eps) * dy: the gradient of normalising with the running averages.
   void scale(const Tensor& dy, const Tensor& zeros, Tensor& dx, const Stream& stream) const {
     const float *weight = params_.weight.value.data(), *none = zeros.data();
-    normalize(dy, {weight, none, none, nullptr, params_.running_var.value.data()}, dx, stream);
+    normalize(dy, {weight, none, none, nullptr, params_.running_var.value.data()}, all(), dx, stream);
   }
 
   // dx may be null.
@@ -90,8 +106,10 @@ class OwnNorm {
       const float *mean = statistics.mean.data(), *inverse_std = statistics.inverse_std.data();
       queue_over_channels(
           NormGradientSums<T, width>{x.data<T>(), dy.data<T>(), mean}, positions_, channels_, stream,
-          NormGradients{static_cast<double>(positions_), mean, inverse_std, params, dy_mean_.data(), tilt_.data()},
+          NormGradients{mean, inverse_std, params, dy_mean_.data(), tilt_.data(), dweight_.data(), dbias_.data()},
           memory(partial));
+      if (positions_.count > 1)
+        queue_norm_gradients(dweight_.data(), dbias_.data(), statistics, params, positions_.count, channels_, stream);
       if (!dx) return;
       queue_over_channels(NormInputGradient<T, width>{x.data<T>(), dy.data<T>(), dx->data<T>(), scale, inverse_std,
                                                       mean, dy_mean_.data(), tilt_.data()},
@@ -100,12 +118,15 @@ class OwnNorm {
   }
 
  private:
-  void normalize(const Tensor& x, const Norm& by, Tensor& y, const Stream& stream) const {
+  PositionGroups all() const { return PositionGroups(positions_.positions); }
+
+  void normalize(const Tensor& x, const Norm& by, const PositionGroups& positions, Tensor& y,
+                 const Stream& stream) const {
     with_packs({x.raw(), y.raw(), by.weight, by.bias, by.mean, by.inverse_std, by.variance}, [&](auto t, auto width) {
       using T = decltype(t);
       queue_over_channels(Normalize<T, width>{x.data<T>(), y.data<T>(), by.weight, by.bias, by.mean, by.inverse_std,
                                               by.variance, static_cast<float>(eps_)},
-                          positions_, channels_, stream);
+                          positions, channels_, stream);
     });
   }
 
@@ -118,9 +139,11 @@ class OwnNorm {
 
   BatchNormParams params_;
   double eps_;
-  int64_t positions_, channels_;
+  PositionGroups positions_;
+  int64_t channels_;
   DType dtype_;
   Tensor dy_mean_, tilt_, arrived_;
+  Tensor dweight_, dbias_;  // of several groups
 };
 
 enum NormTensor : CudnnGraph::Id { kX = 1, kScale, kMean, kInverseStd, kBias, kEpsilon, kY };  // forward
@@ -154,16 +177,17 @@ CudnnGraph backward_graph(const Shape& image, DType dtype) {
 
 class BatchNormOp : public Op {
  public:
-  BatchNormOp(Cuda cuda, BatchNormParams params, double eps, const Shape& in, NormMethod method)
+  BatchNormOp(Cuda cuda, BatchNormParams params, double eps, int64_t rows, const Shape& in, NormMethod method)
       : params_(params),
         eps_(eps),
         eps_number_(static_cast<float>(eps)),
         frozen_(!learns(params.weight.role)),
-        rows_(in[0]),
+        groups_{in[0], rows == 0 ? std::max<int64_t>(in[0], 1) : rows},
         channels_(in[in.rank() - 1]),
-        positions_(in.elements() / channels_),
-        own_(params, eps, positions_, channels_, activation_type(cuda.precision)),
-        statistics_{per_channel(channels_), per_channel(channels_)} {
+        pixels_(in.row_elements() / channels_),
+        own_(params, eps, {in[0] * pixels_, groups_.size * pixels_, static_cast<int>(groups_.count())}, channels_,
+             activation_type(cuda.precision)),
+        statistics_{per_channel(channels_, groups_.count()), per_channel(channels_, groups_.count())} {
     if (frozen_)
       (zeros_ = per_channel(channels_)).zero();
     else
@@ -189,7 +213,7 @@ class BatchNormOp : public Op {
 
   void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (frozen_) return dx ? own_.scale(dy, zeros_, *dx, *pass.stream) : void();
-    const NormParamGradients params = gradients(static_cast<double>(rows_) / static_cast<double>(pass.step_rows));
+    const NormParamGradients params = gradients(static_cast<double>(pass.step_rows));
     if (backward_ && dx)
       backward_by(*backward_, x, dy, params, *dx, pass);
     else
@@ -198,16 +222,21 @@ class BatchNormOp : public Op {
 
  private:
   static float* sums(const Pass& pass) { return reinterpret_cast<float*>(pass.scratch_at(0)); }
-  // With this batch's share of the rows of the step.
-  NormParamGradients gradients(double share) {
-    const auto count = static_cast<double>(positions_);
+  // With each group's share of the rows of the step.
+  NormParamGradients gradients(double step_rows) {
     return {AddToGrad(&params_.weight),
             AddToGrad(&params_.bias),
             AddToGrad(&params_.running_mean),
             AddToGrad(&params_.running_var),
-            share,
-            positions_ > 1 ? share * count / (count - 1) : 0,
+            factors(0, step_rows),
+            factors(groups_.count() - 1, step_rows),
             eps_};
+  }
+
+  NormFactors factors(int64_t group, double step_rows) const {
+    const auto rows = static_cast<double>(groups_.of(group).size()), count = rows * static_cast<double>(pixels_);
+    const double share = rows / step_rows;
+    return {share, count > 1 ? share * count / (count - 1) : 0};
   }
 
   void own_forward(const Tensor& x, Tensor& y, const Pass& pass) {
@@ -239,14 +268,13 @@ class BatchNormOp : public Op {
                                            {kDBias, dbias},
                                            {kDx, dx.raw()}};
     plan.run(*pass.stream, bindings, pass.scratch_at(0));
-    launch(add_norm_gradients, dim3(blocks_for(channels_)), dim3(kBlockThreads), *pass.stream, dscale, dbias,
-           statistics_.mean.data(), statistics_.inverse_std.data(), params, static_cast<int>(channels_));
+    queue_norm_gradients(dscale, dbias, statistics_, params, 1, channels_, *pass.stream);
   }
 
-  // Takes cuDNN's plans where they are faster than the own kernels.
+  // Takes cuDNN's plans where they are faster than the own kernels; they know no groups.
   void choose(Cuda cuda, const Shape& in, NormMethod method) {
     const DType dtype = activation_type(cuda.precision);
-    if (positions_ < 2 || method == NormMethod::kOwnKernels) return;
+    if (groups_.count() > 1 || in[0] * pixels_ < 2 || method == NormMethod::kOwnKernels) return;
     const MeasuringTurn turn;
     const Stream& stream = setup_stream(Device::kCuda);
     const Shape image = in.rank() == 4 ? in : Shape{in[0], 1, 1, channels_};
@@ -301,7 +329,8 @@ class BatchNormOp : public Op {
   double eps_;
   alignas(16) float eps_number_;  // as cuDNN reads it
   bool frozen_;
-  int64_t rows_, channels_, positions_;
+  RowGroups groups_;
+  int64_t channels_, pixels_;  // of a row
   OwnNorm own_;
   Tensor zeros_;  // of a frozen layer
   Statistics statistics_;
@@ -311,13 +340,13 @@ class BatchNormOp : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> bind_batch_norm_by(NormMethod method, Cuda cuda, BatchNormParams params, double eps,
+std::unique_ptr<Op> bind_batch_norm_by(NormMethod method, Cuda cuda, BatchNormParams params, double eps, int64_t rows,
                                        const Shape& in) {
-  return std::make_unique<BatchNormOp>(cuda, params, eps, in, method);
+  return std::make_unique<BatchNormOp>(cuda, params, eps, rows, in, method);
 }
 
-std::unique_ptr<Op> bind_batch_norm(Cuda cuda, BatchNormParams params, double eps, const Shape& in) {
-  return bind_batch_norm_by(NormMethod::kFastest, cuda, params, eps, in);
+std::unique_ptr<Op> bind_batch_norm(Cuda cuda, BatchNormParams params, double eps, int64_t rows, const Shape& in) {
+  return bind_batch_norm_by(NormMethod::kFastest, cuda, params, eps, rows, in);
 }
 
 }  // namespace owt

@@ -1,12 +1,16 @@
 // Batch normalisation (Ioffe and Szegedy 2015) per channel, or per column of N x F.
-//   training:   y = weight * (x - mean) / sqrt(var + eps) + bias, mean and var over the positions of all rows
+//   training:   y = weight * (x - mean) / sqrt(var + eps) + bias, mean and var over the positions of a group of rows
 //   evaluation: the same with running_mean and running_var, and so does a frozen layer (ParamRole) in training
-// The statistics are those of the batch the op is shown: one rank's rows of one round, not the whole step. A run with
-// more ranks or smaller rounds therefore normalises over fewer rows and is not the same computation.
+// With rows = n a group is n rows, fixed ones of the step (core/row_groups.h): the plan deals whole groups to ranks and
+// rounds, so that every number of ranks computes the same, and no bytes travel. Statistics of so few rows are those of
+// workers with 32 images each (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2.3: n is to stay the same
+// for any number of workers) and of the ghost batches of Hoffer et al. 2017 ("Train longer, generalize better").
+// With rows = 0 the statistics are those of the batch the op is shown: one rank's rows of one round, not the whole
+// step. A run with more ranks or smaller rounds therefore normalises over fewer rows and is not the same computation.
 //
 // Parameters, [channels] each: weight (from 1), bias (from 0), and the running averages running_mean (from 0)
-// and running_var (from 1), role kAverage. backward adds this batch's mean, and its variance with the divisor
-// n - 1 (1 where n is 1), times rows / Pass::step_rows to the averages' grad. Keys: eps (1e-5), momentum
+// and running_var (from 1), role kAverage. backward adds each group's mean, and its variance with the divisor
+// n - 1 (1 where n is 1), times its rows / Pass::step_rows to the averages' grad. Keys: rows (0), eps (1e-5), momentum
 // (0.1: the weight of the newest statistic), weight and bias (tables: lr, decay, init).
 #pragma once
 
@@ -19,8 +23,8 @@ struct BatchNormParams {
 };
 
 std::unique_ptr<Layer> make_batch_norm(const LayerSpec& spec);
-// The parameters must outlive the op.
-std::unique_ptr<Op> bind_batch_norm(Cpu, BatchNormParams params, double eps, const Shape& in);
-std::unique_ptr<Op> bind_batch_norm(Cuda, BatchNormParams params, double eps, const Shape& in);
+// rows: of a group; 0: all of `in`. The parameters must outlive the op.
+std::unique_ptr<Op> bind_batch_norm(Cpu, BatchNormParams params, double eps, int64_t rows, const Shape& in);
+std::unique_ptr<Op> bind_batch_norm(Cuda, BatchNormParams params, double eps, int64_t rows, const Shape& in);
 
 }  // namespace owt

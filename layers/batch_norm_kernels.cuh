@@ -5,19 +5,20 @@
 
 namespace owt {
 
-// Sums of x and of its squares, both less the channel's first element: a variance that is small beside the mean would
-// be lost in f32.
+// Sums of x and of its squares, both less the channel's first element of the group: a variance that is small beside the
+// mean would be lost in f32.
 template <class T, int kPackWidth>
 struct NormSums {
   static constexpr int kWidth = kPackWidth, kSums = 2, kResident = 4;
   struct Local {
     float pivot[kWidth];
   };
-  const T* x;
+  const T *x, *pivots;  // the same, and in a group the first of its positions
 
+  __device__ void enter(const PositionGroup& group) { pivots += group.first * group.channels; }
   __device__ Local prepare(int channel) const {
     Local local;
-    const Pack<T, kWidth> first = load_pack<T, kWidth>(x + channel);
+    const Pack<T, kWidth> first = load_pack<T, kWidth>(pivots + channel);
     for (int i = 0; i < kWidth; ++i) local.pivot[i] = to_float(first.at[i]);
     return local;
   }
@@ -34,14 +35,21 @@ struct NormSums {
 // mean and 1 / sqrt(variance + eps), from NormSums.
 template <class T>
 struct NormStatistics {
-  const T* x;
-  double positions, eps;
+  const T* pivots;
+  double eps;
   float *mean, *inverse_std;
+  double positions = 0;  // of the group
 
+  __device__ void enter(const PositionGroup& group) {
+    pivots += group.first * group.channels;
+    mean += int64_t{group.index} * group.channels;
+    inverse_std += int64_t{group.index} * group.channels;
+    positions = static_cast<double>(group.last - group.first);
+  }
   __device__ void operator()(int channel, const double* sums) const {
     const double shifted = sums[0] / positions;
     const double variance = sums[1] / positions - shifted * shifted;
-    mean[channel] = static_cast<float>(static_cast<double>(to_float(x[channel])) + shifted);
+    mean[channel] = static_cast<float>(static_cast<double>(to_float(pivots[channel])) + shifted);
     inverse_std[channel] = static_cast<float>(1 / sqrt((variance < 0 ? 0 : variance) + eps));  // NaN stays
   }
 };
@@ -49,7 +57,7 @@ struct NormStatistics {
 // y = weight * (x - mean) * inverse_std + bias. Where variance is given, inverse_std is 1 / sqrt(variance + eps).
 template <class T, int kPackWidth>
 struct Normalize {
-  static constexpr int kWidth = kPackWidth, kSums = 0, kResident = 1;
+  static constexpr int kWidth = kPackWidth, kSums = 0, kResident = 5;
   struct Local {
     float mean[kWidth], scale[kWidth], bias[kWidth];
   };
@@ -58,6 +66,10 @@ struct Normalize {
   const float *weight, *bias, *mean, *inverse_std, *variance;
   float eps;
 
+  __device__ void enter(const PositionGroup& group) {
+    mean += int64_t{group.index} * group.channels;
+    inverse_std += int64_t{group.index} * group.channels;
+  }
   __device__ Local prepare(int channel) const {
     Local local;
     float factor[kWidth];
@@ -87,6 +99,7 @@ struct NormGradientSums {
   const T *x, *dy;
   const float* mean;
 
+  __device__ void enter(const PositionGroup& group) { mean += int64_t{group.index} * group.channels; }
   __device__ Local prepare(int channel) const {
     Local local;
     load_numbers(mean + channel, local.mean);
@@ -102,37 +115,68 @@ struct NormGradientSums {
   }
 };
 
-// Where the gradients of a channel's parameters go, those of the running averages being the batch's mean and variance
-// times their factors.
+// A group's mean and variance times these go to the gradients of the running averages.
+struct NormFactors {
+  double mean = 0, variance = 0;
+};
+
+// Where the gradients of a channel's parameters go, and what does of every group.
 struct NormParamGradients {
   AddToGrad weight, bias, running_mean, running_var;
-  double mean_factor = 0, variance_factor = 0, eps = 0;
+  NormFactors factors, last_factors;  // of all groups but the last, and of that
+  double eps = 0;
 
+  struct Terms {
+    double weight = 0, bias = 0, mean = 0, variance = 0;
+  };
   // The variance comes from inverse_std, with an error of 1e-7 of variance + eps.
-  __device__ void add(int channel, double weight_gradient, double bias_gradient, float mean, float inverse_std) const {
+  __device__ void take(double weight_gradient, double bias_gradient, float mean, float inverse_std,
+                       const NormFactors& factors, Terms& terms) const {
     const auto inverse = static_cast<double>(inverse_std);
     const double variance = 1 / (inverse * inverse) - eps;
-    const double mean_term = mean_factor * static_cast<double>(mean);
-    const double variance_term = variance_factor * (variance < 0 ? 0 : variance);
-    weight(channel, &weight_gradient);
-    bias(channel, &bias_gradient);
-    running_mean(channel, &mean_term);
-    running_var(channel, &variance_term);
+    terms.weight += weight_gradient;
+    terms.bias += bias_gradient;
+    terms.mean += factors.mean * static_cast<double>(mean);
+    terms.variance += factors.variance * (variance < 0 ? 0 : variance);
+  }
+  __device__ void add(int channel, const Terms& terms) const {
+    weight(channel, &terms.weight);
+    bias(channel, &terms.bias);
+    running_mean(channel, &terms.mean);
+    running_var(channel, &terms.variance);
   }
 };
 
-// The gradients of all parameters, and what NormInputGradient needs, from NormGradientSums.
+// What NormInputGradient needs, from NormGradientSums, and the gradients of all parameters: of a single group they are
+// added, of several those of weight and bias wait at dweight and dbias.
 struct NormGradients {
-  double positions;
   const float *mean, *inverse_std;
   NormParamGradients params;
-  float *dy_mean, *tilt;
+  float *dy_mean, *tilt, *dweight, *dbias;
+  double positions = 0;  // of the group
 
+  __device__ void enter(const PositionGroup& group) {
+    const int64_t first = int64_t{group.index} * group.channels;
+    mean += first;
+    inverse_std += first;
+    dy_mean += first;
+    tilt += first;
+    dweight += first;
+    dbias += first;
+    positions = static_cast<double>(group.last - group.first);
+  }
   __device__ void operator()(int channel, const double* sums) const {
     const auto inverse = static_cast<double>(inverse_std[channel]);
-    params.add(channel, sums[1] * inverse, sums[0], mean[channel], inverse_std[channel]);
     dy_mean[channel] = static_cast<float>(sums[0] / positions);
     tilt[channel] = static_cast<float>(sums[1] / positions * inverse * inverse);
+    if (gridDim.z > 1) {
+      dweight[channel] = static_cast<float>(sums[1] * inverse);
+      dbias[channel] = static_cast<float>(sums[0]);
+      return;
+    }
+    NormParamGradients::Terms terms;
+    params.take(sums[1] * inverse, sums[0], mean[channel], inverse_std[channel], params.last_factors, terms);
+    params.add(channel, terms);
   }
 };
 
@@ -147,6 +191,13 @@ struct NormInputGradient {
   T* dx;
   const float *weight, *inverse_std, *mean, *dy_mean, *tilt;
 
+  __device__ void enter(const PositionGroup& group) {
+    const int64_t first = int64_t{group.index} * group.channels;
+    inverse_std += first;
+    mean += first;
+    dy_mean += first;
+    tilt += first;
+  }
   __device__ Local prepare(int channel) const {
     Local local;
     float factor[kWidth];

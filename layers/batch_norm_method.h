@@ -11,7 +11,7 @@ enum class NormMethod {
   kCudnn,       // where cuDNN has a plan, in the directions in which it has one; else own kernels
 };
 
-std::unique_ptr<Op> bind_batch_norm_by(NormMethod method, Cuda cuda, BatchNormParams params, double eps,
+std::unique_ptr<Op> bind_batch_norm_by(NormMethod method, Cuda cuda, BatchNormParams params, double eps, int64_t rows,
                                        const Shape& in);
 
 }  // namespace owt

@@ -5,7 +5,7 @@
 //   struct Work {
 //     static constexpr int kWidth;     // channels side by side that one call handles
 //     static constexpr int kSums;      // sums per channel, may be 0
-//     static constexpr int kResident;  // blocks that a multiprocessor has to have room for; 1 without sums
+//     static constexpr int kResident;  // blocks that a multiprocessor has to have room for: bounds the registers
 //     struct Local;                    // what a thread keeps of its kWidth channels
 //     __device__ Local prepare(int channel) const;
 //     // Handles the elements at `index`, which is position * channels + channel, and the kWidth - 1 after it; adds to
@@ -18,6 +18,11 @@
 //   __device__ void Finish::operator()(int channel, const double* sums) const;
 // for each channel. So works with sums have as many blocks as 132 multiprocessors run at once, those of the largest
 // GPUs, on any GPU; works without have as many as theirs does.
+//
+// Where there are groups of positions with numbers and sums of their own, the work has
+//   __device__ void enter(const PositionGroup& group);
+// which makes those of a group its own, and so has its Finish. Their blocks lie side by side, one layer of the grid for
+// each group.
 #pragma once
 
 #include <algorithm>
@@ -58,6 +63,30 @@ struct ChannelTiles {
   }
 };
 
+// Positions in groups: consecutive ones, as many in each but the last.
+struct PositionGroups {
+  int64_t positions, of_group;
+  int count;
+
+  PositionGroups(int64_t all)
+      : positions(all), of_group(all), count(1) {}  // NOLINT: a number of positions is one group
+  PositionGroups(int64_t all, int64_t each, int groups) : positions(all), of_group(each), count(groups) {}
+
+  int64_t most() const { return std::max(of_group, positions - (count - 1) * of_group); }
+  // Of the blocks of all groups.
+  ChannelTiles tiles(int64_t channels, int width, int64_t blocks) const {
+    ChannelTiles tiles(most(), channels, width, std::max<int64_t>(blocks / count, 1));
+    tiles.grid.z = static_cast<unsigned>(count);
+    return tiles;
+  }
+};
+
+struct PositionGroup {
+  int index;
+  int64_t first, last;  // its positions
+  int channels;
+};
+
 // Where sums go on their way: those of all blocks, and how many blocks of each group of channels have arrived, 0 before
 // and after each launch.
 struct SumMemory {
@@ -66,19 +95,20 @@ struct SumMemory {
 };
 
 // Floats for the sums of all blocks, whatever the width, of so many positions or fewer.
-inline int64_t partial_sums(int64_t positions, int64_t channels, int sums, int resident) {
+inline int64_t partial_sums(const PositionGroups& positions, int64_t channels, int sums, int resident) {
   int64_t most = 0;
   for (const int width : {1, kPack<float>, kPack<__nv_bfloat16>}) {
     if (channels % width != 0) continue;
-    const ChannelTiles tiles(positions, channels, width, int64_t{kMostMultiprocessors} * resident);
+    const ChannelTiles tiles = positions.tiles(channels, width, int64_t{kMostMultiprocessors} * resident);
     most = std::max<int64_t>(most, int64_t{tiles.grid.x} * tiles.most_chunks * tiles.block.x * width);
   }
-  return most * sums;
+  return most * sums * positions.count;
 }
 
 // The counters of arrived blocks, whatever the width; each op with sums has its own.
-inline Tensor arrived_blocks(int64_t channels) {
-  Tensor counters({(channels + 31) / 32}, DType::kI32, Device::kCuda);  // no block has fewer channels, but the last
+inline Tensor arrived_blocks(int64_t channels, int64_t groups = 1) {
+  const int64_t of_group = (channels + 31) / 32;  // no block has fewer channels, but the last
+  Tensor counters({of_group * groups}, DType::kI32, Device::kCuda);
   const Stream& stream = setup_stream(Device::kCuda);
   counters.zero(stream);
   stream.synchronize();
@@ -179,16 +209,30 @@ __device__ void finish_channels(const Finish& finish, const float* partial, int 
   finish(channel, totals);
 }
 
+template <class Work>
+constexpr bool kInGroups = requires(Work work, PositionGroup group) {
+  work.enter(group);
+};
+
 template <class Work, class Finish>
 __global__ void __launch_bounds__(kChannelThreads, Work::kResident)
-    over_channels(Work work, Finish finish, int64_t positions, int64_t chunk, int channels, SumMemory memory) {
+    over_channels(Work work, Finish finish, PositionGroups groups, int64_t chunk, int channels, SumMemory memory) {
   constexpr int kWidth = Work::kWidth, kSums = Work::kSums;
   const int first_channel = static_cast<int>(blockIdx.x * blockDim.x) * kWidth;
   const int channel = first_channel + static_cast<int>(threadIdx.x) * kWidth;
+  PositionGroup group{0, 0, groups.positions, channels};
+  if constexpr (kInGroups<Work>) {
+    group.index = static_cast<int>(blockIdx.z);
+    group.first = group.index * groups.of_group;
+    if (blockIdx.z + 1 < gridDim.z) group.last = group.first + groups.of_group;
+    work.enter(group);
+    if constexpr (kSums > 0) finish.enter(group);
+  }
   float sums[kMaxSums][kWidth] = {};
   if (channel < channels) {
     const typename Work::Local local = work.prepare(channel);
-    const int64_t begin = blockIdx.y * chunk, end = begin + chunk < positions ? begin + chunk : positions;
+    const int64_t begin = group.first + blockIdx.y * chunk;
+    const int64_t end = begin + chunk < group.last ? begin + chunk : group.last;
     for (int64_t p = begin + threadIdx.y; p < end; p += blockDim.y) work.at(p, p * channels + channel, local, sums);
   }
   if constexpr (kSums > 0) {
@@ -196,9 +240,10 @@ __global__ void __launch_bounds__(kChannelThreads, Work::kResident)
     for (int s = 0; s < kSums; ++s)
       for (int i = 0; i < kWidth; ++i) terms[s * kWidth + i] = sums[s][i];
     const int64_t of_block = int64_t{blockDim.x} * kSums * kWidth;
-    float* partial = memory.partial + int64_t{blockIdx.x} * gridDim.y * of_block;
+    const int64_t column = int64_t{blockIdx.z} * gridDim.x + blockIdx.x;
+    float* partial = memory.partial + column * gridDim.y * of_block;
     sum_rows(terms, partial + blockIdx.y * of_block);
-    if (arrives_last(memory.arrived + blockIdx.x, gridDim.y))
+    if (arrives_last(memory.arrived + column, gridDim.y))
       finish_channels<kSums, kWidth>(finish, partial, static_cast<int>(gridDim.y), first_channel, channels);
   }
 }
@@ -225,9 +270,10 @@ int64_t blocks_at_once() {
 
 // Queues the work on all positions, and what becomes of its sums; a work without sums needs no memory.
 template <class Work, class Finish = NoFinish>
-void queue_over_channels(const Work& work, int64_t positions, int64_t channels, const Stream& stream,
+void queue_over_channels(const Work& work, const PositionGroups& positions, int64_t channels, const Stream& stream,
                          const Finish& finish = {}, SumMemory memory = {}) {
-  const ChannelTiles tiles(positions, channels, Work::kWidth, blocks_at_once<Work, Finish>());
+  OWT_CHECK(positions.count == 1 || kInGroups<Work>);
+  const ChannelTiles tiles = positions.tiles(channels, Work::kWidth, blocks_at_once<Work, Finish>());
   launch(over_channels<Work, Finish>, tiles.grid, tiles.block, stream, work, finish, positions, tiles.chunk, channels,
          memory);
 }

@@ -105,6 +105,9 @@ class Layer {
   bool learns();                                          // a parameter does
   virtual Columns columns() const { return Columns::kMixes; }
   virtual bool in_place() const { return false; }
+  // Rows that it works on together (core/row_groups.h): a batch begins at a multiple of so many rows of the step, and
+  // ends at one or with the step. 1: what it is shown does not matter.
+  virtual int64_t row_group() const { return 1; }
   // Whether its op on the CPU can do without the memory of its first parameter's gradient (Param::keeps_grad).
   virtual bool can_update_at_once() const { return false; }
 

@@ -4,6 +4,7 @@
 
 #include "src/core/check.h"
 #include "src/core/printable.h"
+#include "src/core/row_groups.h"
 #include "src/net/layer_names.h"
 #include "src/net/layer_types.h"
 
@@ -61,6 +62,7 @@ Model read_model(Config& config) {
                             concat("the name '", twice, "' is there twice: the layers inside a layer are called ",
                                    "LAYER.NAME; rename one"));
     batch = layers[i]->out_shape(batch);
+    model.row_group = common_group(model.row_group, layers[i]->row_group());
   }
   if (batch.row_elements() != model.classes)
     config.error("classes", concat("the last layer '", layers.back()->name(), "' has ", batch.row_elements(),

@@ -15,6 +15,7 @@ struct Model {
   std::string name;
   Shape input;  // one image: H x W x C (the file says C, H, W)
   int classes = 0;
+  int64_t row_group = 1;       // that the layers work on together (core/row_groups.h)
   std::vector<Config> layers;  // the [[layer]] tables in order
   // Names or patterns (layer_names.h) of layers that keep their weights in training. Not in the file: a recipe says it.
   std::vector<std::string> frozen{};

@@ -8,6 +8,7 @@
 #include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
+#include "src/core/row_groups.h"
 #include "src/core/threads.h"
 #include "src/net/layer_types.h"
 #include "src/net/net.h"
@@ -130,6 +131,13 @@ class Residual : public Layer {
     std::vector<Param*> all = body_.params();
     for (Param* param : shortcut_.params()) all.push_back(param);
     return all;
+  }
+
+  int64_t row_group() const override {
+    int64_t group = 1;
+    for (const Net* branch : {&body_, &shortcut_})
+      for (int64_t i = 0; i < branch->size(); ++i) group = common_group(group, branch->layer(i).row_group());
+    return group;
   }
 
   std::vector<Inner> inner(const Shape& in) const override {

@@ -223,7 +223,8 @@ namespace {
 int64_t most_step_bytes(const Plan& plan, const std::vector<Action>& actions, int place) {
   const StepRows rows = plan.rows(plan.request.step_rows);
   int64_t most = 0;
-  for (int first = 0; first < (plan.request.shares.empty() ? 1 : plan.ranks()); first += plan.model_ranks) {
+  for (int first = 0; first < (plan.request.shares.empty() && rows.alike() ? 1 : plan.ranks());
+       first += plan.model_ranks) {
     int rank = first + place;
     for (const int64_t most_rows = rows.most_beside(first); rows.of(rank).size() < most_rows;) ++rank;
     most = std::max(most, step_bytes(plan, actions, rank));
@@ -256,10 +257,10 @@ MemoryNeed memory_need(const Plan& plan) {
 }
 
 int slices_that_fit(Plan plan, int64_t memory_bytes) {
-  const int64_t rows = plan.rows(plan.request.step_rows).most();
-  for (int64_t slices = plan.request.slices + 1; slices <= rows && !plan.in_stages(); ++slices) {
+  const int64_t groups = RowGroups{plan.rows(plan.request.step_rows).most(), plan.row_group(0)}.count();
+  for (int64_t slices = plan.request.slices + 1; slices <= groups && !plan.in_stages(); ++slices) {
     plan.request.slices = static_cast<int>(slices);
-    if (rows % slices == 0 && memory_need(plan).bytes(plan.request.step_rows) <= memory_bytes)
+    if (groups % slices == 0 && memory_need(plan).bytes(plan.request.step_rows) <= memory_bytes)
       return plan.request.slices;
   }
   return 0;

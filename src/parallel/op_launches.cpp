@@ -189,6 +189,7 @@ class OpLaunches {
     forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0)});
     forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
     backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
+    if (layers_[0]->row_group() > 1) backward(0, "add_norm_gradients", LaunchKind::kNorm, {});  // of several groups
     if (wants_dx_) backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = 2 * x(0) + y(0)});
   }
 

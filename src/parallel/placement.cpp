@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/core/check.h"
+#include "src/core/row_groups.h"
 
 namespace owt {
 namespace {
@@ -108,13 +109,16 @@ std::vector<Slice> stages_of(const Plan& plan) {
   return stages;
 }
 
-// Four micro-batches for each stage keep the bubble below a fifth.
+// Four micro-batches for each stage keep the bubble below a fifth. Each consists of whole groups of rows that layers
+// work on together.
 int micro_batches_of(const Plan& plan) {
-  const int64_t rows = plan.request.step_rows / plan.replicas();
+  const RowGroups groups{plan.request.step_rows / plan.replicas(), plan.row_group(0)};
   const int asked = plan.request.pipeline.micro_batches;
-  if (asked > rows)
-    fail("pipeline.micro_batches is ", asked, ", and a pipeline has ", rows, " rows of a step; use ", rows, " or less");
-  return asked > 0 ? asked : static_cast<int>(std::clamp<int64_t>(rows, 1, 4 * plan.model_ranks));
+  if (asked > groups.count())
+    fail("pipeline.micro_batches is ", asked, ", and a pipeline has ", groups.rows, " rows of a step",
+         groups.size > 1 ? concat(", ", groups.count(), " groups of ", groups.size, " (batch_norm's 'rows')") : "",
+         "; use ", groups.count(), " or less");
+  return asked > 0 ? asked : static_cast<int>(std::clamp<int64_t>(groups.count(), 1, 4 * plan.model_ranks));
 }
 
 // Each rank of a model group has a stage, whole. All layers are behind the boundary, and the rounds are micro-batches.

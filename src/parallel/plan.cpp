@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/core/check.h"
+#include "src/core/row_groups.h"
 #include "src/parallel/placement.h"
 #include "src/parallel/transfers.h"
 
@@ -240,6 +241,12 @@ Shape Plan::input_of(int64_t layer, size_t place) const {
   return this->layer(layer - 1).out_of(place);
 }
 
+int64_t Plan::row_group(int64_t first_layer) const {
+  int64_t group = 1;
+  for (int64_t i = first_layer; i < std::ssize(layers); ++i) group = common_group(group, layer(i).row_group);
+  return group;
+}
+
 int64_t Plan::wire_bytes(const Bucket& bucket) const {
   return bucket.elements * (bucket.trained ? gradient_size() : 4);
 }
@@ -304,9 +311,11 @@ void check_slices(const Plan& plan) {
   if (plan.in_stages())
     fail("data.accumulate is ", slices, ", and a pipeline adds up the gradients of its micro-batches as it is; use ",
          "pipeline.micro_batches, or another strategy");
-  const int64_t most = plan.rows(plan.request.step_rows).most();
+  const int64_t group = plan.row_group(0), most = RowGroups{plan.rows(plan.request.step_rows).most(), group}.count();
   if (slices > most)
-    fail("data.accumulate is ", slices, ", and a worker has ", most, " rows of a step at most; use ", most, " or less");
+    fail("data.accumulate is ", slices, ", and a worker has ", most,
+         group > 1 ? concat(" groups of ", group, " rows (batch_norm's 'rows')") : " rows",
+         " of a step at most; use ", most, " or less");
 }
 
 // Of a composite layer, what its own part and its branches do. The gradients of its input and of weights are taken to
@@ -334,6 +343,7 @@ LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_
   at.flops_per_row = layer.flops(in);
   at.scratch_bytes = layer.scratch_bytes(in, on);
   at.wants_dx = wants_dx;
+  at.row_group = layer.row_group();
   for (const Param* param : layer.params()) {
     const int64_t elements = param->full_shape.elements();
     at.params.push_back(param->full_shape);
@@ -370,11 +380,11 @@ bool can_split_dense(const Model& model) {
 bool can_be_staged(const Model& model, const PlanRequest& request) {
   const int stages = request.model_ranks > 0 ? request.model_ranks : request.ranks;
   const auto named = std::ssize(request.pipeline.stages);
-  const int64_t rows = request.step_rows * stages / request.ranks;  // of a pipeline
-  int64_t cuts = -1;                                                // none before the first layer
+  const RowGroups groups{request.step_rows * stages / request.ranks, model.row_group};  // of a pipeline
+  int64_t cuts = -1;                                                                    // none before the first layer
   for (const auto& layer : whole_layers(model)) cuts += layer->in_place() ? 0 : 1;
   return cuts + 1 >= stages && (named == 0 || named + 1 == stages) &&
-         rows >= std::max(1, request.pipeline.micro_batches);
+         groups.count() >= std::max(1, request.pipeline.micro_batches);
 }
 
 Plan make_plan(const Model& model, const PlanRequest& request) {

@@ -98,6 +98,7 @@ struct LayerPlan {
   int64_t parameters = 0;              // elements of them that are no running averages
   int64_t trained = 0;                 // and of those that are not frozen either
   int64_t scratch_bytes = 0;           // Layer::scratch_bytes() per row
+  int64_t row_group = 1;               // Layer::row_group()
   std::vector<LayerPlan> inner;        // what a composite layer is made of
   LayerTransfers transfers;
 
@@ -231,10 +232,13 @@ struct Plan {
   int replicas() const { return ranks() / model_ranks; }
   int ranks_of(Group group) const;
   StepRows rows(int64_t step_rows) const {
-    return {rounds_strategy(),   ranks(), step_rows, model_ranks, request.shares, micro_batches_in(step_rows),
-            slices_in(step_rows)};
+    return {rounds_strategy(),  ranks(),       step_rows, model_ranks, request.shares, micro_batches_in(step_rows),
+            slices_in(step_rows), row_group(0), row_group(boundary)};
   }
   int slices_in(int64_t step_rows) const;  // a smaller step has fewer, so that they are about as large
+  // Rows that the layers from this one on work on together: ranks get whole groups of those of all layers, rounds of
+  // those behind the boundary.
+  int64_t row_group(int64_t first_layer) const;
   bool in_stages() const { return !stages.empty(); }
   // Where each micro-batch is a mini-batch of its own a smaller step has fewer of them, not smaller ones.
   int micro_batches_in(int64_t step_rows) const;

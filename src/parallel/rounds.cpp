@@ -7,6 +7,7 @@
 
 #include "src/core/check.h"
 #include "src/core/log.h"
+#include "src/core/row_groups.h"
 
 namespace owt {
 namespace {
@@ -57,7 +58,7 @@ int64_t rows_of(const Round& round) {
 }
 
 StepRows::StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks, const std::vector<double>& shares,
-                   int micro_batches, int slices)
+                   int micro_batches, int slices, int64_t row_group, int64_t round_group)
     : rounds_(facts_of(strategy).rounds),
       shared_rows_(facts_of(strategy).shares_rows),
       ranks_(ranks),
@@ -65,11 +66,18 @@ StepRows::StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ra
       micro_batches_(micro_batches),
       slices_(slices),
       end_slice_(slices),
-      total_(step_rows) {
-  OWT_CHECK(ranks >= 1 && step_rows >= 0 && ranks % model_ranks_ == 0 && slices >= 1);
-  if (shares.empty()) return;
-  OWT_CHECK_EQ(std::ssize(shares), ranks);
-  ends_ = ends_of_parts(total_, shared_rows_ ? least_of_groups(shares, model_ranks_) : shares);
+      total_(step_rows),
+      row_group_(row_group),
+      round_group_(round_group) {
+  OWT_CHECK(ranks >= 1 && step_rows >= 0 && ranks % model_ranks_ == 0 && slices >= 1 && row_group % round_group == 0);
+  if (shares.empty() && (row_group == 1 || total_ % (row_group * parts()) == 0)) return;
+  std::vector<double> of_parts(static_cast<size_t>(parts()), 1.0);
+  if (!shares.empty()) {
+    OWT_CHECK_EQ(std::ssize(shares), ranks);
+    of_parts = shared_rows_ ? least_of_groups(shares, model_ranks_) : shares;
+  }
+  const RowGroups groups{total_, row_group};
+  for (const int64_t end : ends_of_parts(groups.count(), of_parts)) ends_.push_back(groups.of({0, end}).end);
 }
 
 StepRows StepRows::slice(int number) const {
@@ -93,7 +101,7 @@ int StepRows::first_alike(int slice, int rank) const {
 }
 
 Slice StepRows::in_slice(int rank, int number) const {
-  return split(in_all_slices(rank).size(), slices_, first_slice_ + number);
+  return RowGroups{in_all_slices(rank).size(), row_group_}.part(slices_, first_slice_ + number);
 }
 
 Slice StepRows::of(int rank) const {
@@ -130,14 +138,14 @@ int StepRows::busiest_group() const {
   return busiest;
 }
 
+bool StepRows::alike() const { return most() == of(0).size(); }
+
 std::string StepRows::text() const {
   constexpr int kFew = 8;
-  if (ends_.empty()) return std::to_string(most());
-  if (parts() > kFew) {
-    int64_t least = total_;
-    for (int rank = 0; rank < ranks_; ++rank) least = std::min(least, of(rank).size());
-    return format("{} to {}", least, most());
-  }
+  int64_t least = total_;
+  for (int rank = 0; rank < ranks_; ++rank) least = std::min(least, of(rank).size());
+  if (ends_.empty() || least == most()) return std::to_string(most());
+  if (parts() > kFew) return format("{} to {}", least, most());
   std::string text;
   for (int rank = 0; rank < ranks_; rank += ranks_ / parts()) text += concat(rank > 0 ? " + " : "", of(rank).size());
   return text;
@@ -154,7 +162,7 @@ void StepRows::add_rounds_of(int slice, int rank, std::vector<Round>& all) const
   // Part `index` of `parts` of a rank's rows in the slice.
   const auto part = [&](int member, int parts = 1, int index = 0) {
     const int of = first_of_group(rank) + member;
-    const Slice rows = in_slice(of, slice), cut = split(rows.size(), parts, index);
+    const Slice rows = in_slice(of, slice), cut = RowGroups{rows.size(), round_group_}.part(parts, index);
     const int64_t first = rows.begin - in_slice(of, 0).begin;
     return RowRange{member, first + cut.begin, first + cut.end};
   };
@@ -196,7 +204,7 @@ std::vector<StepRows::RoundSize> StepRows::round_sizes(int rank) const {
     for (int round = 0; round < model_ranks_; ++round) {
       all.push_back({0, 0});
       for (const auto& [rows, ranks] : members) {
-        const int64_t part = split(rows, model_ranks_, round).size();
+        const int64_t part = RowGroups{rows, round_group_}.part(model_ranks_, round).size();
         all.back().rows += ranks * part;
         all.back().longest = std::max(all.back().longest, part);
       }

@@ -43,9 +43,10 @@ class StepRows {
   // model_ranks: of a group, a divisor of ranks; 0: all ranks are one group. shares: one for each rank, positive and
   // finite, which rows are dealt in proportion to; empty: as many for each, the first ranks one more. Where a group has
   // rows in common, its share is that of its rank with the least, which holds up the others. micro_batches: of
-  // Rounds::kMicroBatches.
+  // Rounds::kMicroBatches. row_group, round_group: rows are dealt to ranks, and those of a rank to rounds, in whole
+  // groups of so many (core/row_groups.h); the first one is a multiple of the second.
   StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks = 0, const std::vector<double>& shares = {},
-           int micro_batches = 1, int slices = 1);
+           int micro_batches = 1, int slices = 1, int64_t row_group = 1, int64_t round_group = 1);
 
   int slices() const { return end_slice_ - first_slice_; }
   // The same of one slice alone: what follows is about the rows in it. Of a rank with few rows some are empty.
@@ -57,6 +58,7 @@ class StepRows {
   int64_t total() const { return total_; }  // of the whole step
   int64_t most() const;                     // the largest number of rows on a rank
   int64_t most_beside(int rank) const;      // the same in the model group of this rank
+  bool alike() const;                       // no rank has more than the first one
   int busiest_group() const;                // the first rank of the model group with the most rows
   std::string text() const;  // rows of a rank, for people: "8"; where there are shares "12 + 8 + 4", or "4 to 12"
   // The rounds of its group, as this rank sees them: of one slice after the other. Under dp and mp there is one round
@@ -83,7 +85,7 @@ class StepRows {
   bool shared_rows_;
   int ranks_, model_ranks_, micro_batches_;
   int slices_, first_slice_ = 0, end_slice_;  // of the step; those that this is about
-  int64_t total_;
+  int64_t total_, row_group_, round_group_;
   std::vector<int64_t> ends_;  // of the parts; empty: of equal ones
 };
 

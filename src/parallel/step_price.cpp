@@ -41,7 +41,8 @@ struct Loads {
       return request.speeds.empty() ? 1.0 : 1 / request.speeds[static_cast<size_t>(rank)];
     };
     rounds.resize(rows.round_sizes(0).size());
-    const bool alike = request.shares.empty() && request.speeds.empty();  // then no rank has more than the first
+    const bool alike =
+        rows.alike() && request.shares.empty() && request.speeds.empty();  // no rank has more than the first
     most_slowness = 0;
     for (int first = 0; first < (alike ? 1 : plan.ranks()); first += plan.model_ranks) {
       double of_group = 0;

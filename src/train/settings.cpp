@@ -245,15 +245,24 @@ double growth(const std::string& rule, double factor) {
 
 }  // namespace
 
+// Workers have as many rows each, whole groups of those that layers work on together; one worker has whatever there is.
 int64_t Settings::step_rows() const {
-  if (data.batch_per_rank > 0) return data.batch_per_rank * parallel.workers;
-  const int64_t ranks = parallel.workers;
-  const bool even = parallel.shares.empty() && !parallel.measure_shares;
-  if (even && data.batch % ranks != 0 && !facts_of(parallel.strategy).shares_rows) {
-    const int64_t below = data.batch / ranks * ranks;
-    fail("batch ", data.batch, " cannot be dealt to ", ranks, " workers evenly; use ",
-         below > 0 ? concat(below, " or ") : "", below + ranks, " (data.batch), batch_per_rank, or --shares");
-  }
+  const int64_t ranks = parallel.workers, group = model.row_group, each = data.batch_per_rank;
+  const bool even = parallel.shares.empty() && !parallel.measure_shares && ranks > 1;
+  const int64_t unit = even && !facts_of(parallel.strategy).shares_rows ? group : 0;  // 0: anything can be dealt
+  const auto nearest = [](int64_t rows, int64_t multiple) {
+    const int64_t below = rows / multiple * multiple;
+    return concat(below > 0 ? concat(below, " or ") : "", below + multiple);
+  };
+  const std::string groups = group > 1 ? concat(" in groups of ", group, " rows (batch_norm's 'rows')") : "";
+  const char* const smaller = group > 1 ? ", fewer workers, or smaller groups" : "";
+  if (each > 0 && unit > 1 && each % unit != 0)
+    fail("batch_per_rank ", each, " cannot be dealt", groups, "; use ", nearest(each, unit), ", --shares", smaller);
+  if (each > 0) return each * ranks;
+  if (unit > 0 && data.batch % (ranks * unit) != 0)
+    fail("batch ", data.batch, " cannot be dealt to ", ranks, " workers evenly", groups, "; use ",
+         nearest(data.batch, ranks * unit), " (data.batch), batch_per_rank, ", group > 1 ? "" : "or ", "--shares",
+         smaller);
   return data.batch;
 }
 

@@ -22,10 +22,11 @@ WeightSync::LayerOf layer_of(RankModel& model) {
   return [&model](int64_t layer) -> Layer& { return model.layer(layer); };
 }
 
-// Where rows are dealt by shares: cuDNN's plans depend on them, so one rank of each number of rows chooses.
+// Where rows are dealt by shares, or in groups that are not alike: cuDNN's plans depend on them, so one rank of each
+// number of rows chooses.
 std::vector<int> first_of_each_size(const Plan& plan, int64_t step_rows) {
-  if (plan.request.shares.empty() || plan.request.on.device == Device::kCpu) return {};
   const StepRows rows = plan.rows(step_rows);
+  if ((plan.request.shares.empty() && rows.alike()) || plan.request.on.device == Device::kCpu) return {};
   std::map<int64_t, int> first;
   for (int rank = 0; rank < plan.ranks(); ++rank) first.try_emplace(rows.of(rank).size(), rank);
   std::vector<int> ranks;

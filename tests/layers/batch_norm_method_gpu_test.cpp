@@ -19,6 +19,7 @@ struct Case {
   NormMethod method;
   Precision precision;
   Shape in;
+  int64_t rows = 0;  // of a group
 };
 
 std::vector<Case> cases() {
@@ -27,6 +28,11 @@ std::vector<Case> cases() {
     for (const auto precision : {Precision::kFp32, Precision::kBf16})
       for (const Shape& in : {Shape{3, 4, 5, 8}, Shape{6, 5}, Shape{40, 6, 6, 3}})
         all.push_back({method, precision, in});
+  // 40 rows are 5 groups of 8, groups of 17 and 23, or one group, since 8 are less than half of 32; 7 are 3 and 4.
+  for (const auto precision : {Precision::kFp32, Precision::kBf16}) {
+    for (const int64_t rows : {8, 17, 32}) all.push_back({NormMethod::kOwnKernels, precision, {40, 6, 6, 8}, rows});
+    all.push_back({NormMethod::kOwnKernels, precision, {7, 5}, 3});
+  }
   return all;
 }
 
@@ -111,18 +117,19 @@ class BatchNormMethods : public testing::TestWithParam<Case> {
 
 INSTANTIATE_TEST_SUITE_P(All, BatchNormMethods, testing::ValuesIn(cases()), [](const auto& info) {
   return concat(info.param.method == NormMethod::kCudnn ? "cudnn" : "own_kernels", "_", info.param.precision, "_",
-                info.param.in);
+                info.param.in, "_in_", info.param.rows, "s");
 });
 
 TEST_P(BatchNormMethods, ComputeWhatTheCpuComputes) {
-  const auto& [method, precision, in] = GetParam();
+  const Case& c = GetParam();
+  const Shape& in = c.in;
   const double eps = 1e-5;
-  const Results cpu =
-      run(in, Device::kCpu, [&](const BatchNormParams& params) { return bind_batch_norm(Cpu{}, params, eps, in); });
-  const Results gpu = run(in, Compute(Device::kCuda, precision), [&](const BatchNormParams& params) {
-    return bind_batch_norm_by(method, Cuda{precision}, params, eps, in);
+  const Results cpu = run(
+      in, Device::kCpu, [&](const BatchNormParams& params) { return bind_batch_norm(Cpu{}, params, eps, c.rows, in); });
+  const Results gpu = run(in, Compute(Device::kCuda, c.precision), [&](const BatchNormParams& params) {
+    return bind_batch_norm_by(c.method, Cuda{c.precision}, params, eps, c.rows, in);
   });
-  const double rounding = precision == Precision::kBf16 ? 1.0 / 128 : 1e-5;
+  const double rounding = c.precision == Precision::kBf16 ? 1.0 / 128 : 1e-5;
   expect_near(gpu.y, cpu.y, rounding);
   expect_near(gpu.dx, cpu.dx, rounding);
   expect_near(gpu.evaluated, cpu.evaluated, rounding);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "src/core/check.h"
 #include "tests/support/check_layer.h"
@@ -18,6 +19,7 @@ using testing::FloatNear;
 using testing::HasSubstr;
 using testing::Pointwise;
 using testing::ThrowsMessage;
+using Values = std::vector<float>;
 
 class BatchNormTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, BatchNormTest, testing::ValuesIn(devices()), device_name);
@@ -26,6 +28,45 @@ TEST_P(BatchNormTest, KeepsTheLayerContract) {
   check_layer("type='batch_norm'", {4, 3, 3, 5}, device());
   check_layer("type='batch_norm' weight={init={type='gaussian',std=1}}", {7, 10}, device());
   check_layer("type='batch_norm' eps=0.1", {4, 20, 20, 33}, device(), {.samples = 0});
+}
+
+TEST_P(BatchNormTest, KeepsTheLayerContractInGroupsOfRows) {
+  check_layer("type='batch_norm' rows=2 weight={init={type='gaussian',std=1}}", {6, 3, 3, 5}, device());
+  check_layer("type='batch_norm' rows=3", {10, 10}, device());  // 3, 3 and 4
+  check_layer("type='batch_norm' rows=4", {14, 8}, device());   // 4, 4, 4 and 2
+  check_layer("type='batch_norm' rows=8", {3, 2, 2, 6}, device());
+  check_layer("type='batch_norm' eps=0.1 rows=32", {80, 8, 8, 16}, device(), {.samples = 0});
+}
+
+// Nine rows are groups of 4 and 5. A batch of its own has the same statistics, gradients and share of the step.
+TEST_P(BatchNormTest, AGroupOfRowsIsABatchOfItsOwn) {
+  constexpr int64_t kOfRow = 2 * 3 * 4;
+  const Values x = distinct_values(9 * kOfRow, 2, 1), dy = distinct_values(9 * kOfRow, 1, 2);
+  Harness whole("type='batch_norm' rows=4", {9, 2, 3, 4}, device());
+  const Values y = whole.forward(x), dx = whole.backward(dy);
+  std::map<std::string, Values> sums;
+  for (const Slice rows : {Slice{0, 4}, Slice{4, 9}}) {
+    const auto of_rows = [&](const Values& all) {
+      return Values(all.begin() + rows.begin * kOfRow, all.begin() + rows.end * kOfRow);
+    };
+    Harness group("type='batch_norm'", {rows.size(), 2, 3, 4}, device());
+    group.pass().step_rows = 9;
+    EXPECT_THAT(group.forward(of_rows(x)), Pointwise(FloatNear(1e-6f), of_rows(y)));
+    EXPECT_THAT(group.backward(of_rows(dy)), Pointwise(FloatNear(1e-6f), of_rows(dx)));
+    for (const char* name : {"weight", "bias", "running_mean", "running_var"}) {
+      const Values grad = group.grad(name);
+      sums[name].resize(grad.size());
+      for (size_t i = 0; i < grad.size(); ++i) sums[name][i] += grad[i];
+    }
+  }
+  for (const auto& [name, sum] : sums) EXPECT_THAT(whole.grad(name), Pointwise(FloatNear(1e-5f), sum)) << name;
+}
+
+TEST_P(BatchNormTest, EvaluationKnowsNoGroups) {
+  Harness norm("type='batch_norm' eps=1e-12 rows=1", {3, 1}, device());
+  norm.set_param("running_mean", {10});
+  norm.set_param("running_var", {4});
+  EXPECT_THAT(norm.evaluate({14, 8, 10}), Pointwise(FloatNear(1e-6f), {2.0f, -1.0f, 0.0f}));
 }
 
 TEST_P(BatchNormTest, NormalisesEachChannelOverAllPositions) {
@@ -119,6 +160,11 @@ TEST(BatchNormKeys, MisspeltMultiplierIsAnError) {
         layer_from("type='batch_norm' weight={dcay=0}", {1, 4});
       },
       ThrowsMessage<Error>(HasSubstr("did you mean 'decay'?")));
+}
+
+TEST(BatchNormKeys, RowsAreThoseThatAreWorkedOnTogether) {
+  EXPECT_EQ(layer_from("type='batch_norm'", {1, 4})->row_group(), 1);
+  EXPECT_EQ(layer_from("type='batch_norm' rows=32", {1, 4})->row_group(), 32);
 }
 
 TEST(BatchNormColumns, FeaturesAndChannelsCanBeSplit) {

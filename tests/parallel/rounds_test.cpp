@@ -311,6 +311,50 @@ TEST(StepRows, ThatAGroupHasInCommonFollowItsSlowestRank) {
   EXPECT_EQ(StepRows(Strategy::kModelParallel, 3, 7, 0, {1, 2, 3}).of(2), (Slice{0, 7}));
 }
 
+StepRows in_groups(Strategy strategy, int ranks, int64_t step_rows, int64_t row_group, int64_t round_group = 1,
+                   const std::vector<double>& shares = {}, int micro_batches = 1) {
+  return {strategy, ranks, step_rows, 0, shares, micro_batches, 1, row_group, round_group};
+}
+
+TEST(StepRows, AreDealtInWholeGroups) {
+  const StepRows rows = in_groups(Strategy::kDataParallel, 2, 75, 32);
+  EXPECT_EQ(rows.of(0), (Slice{0, 32}));
+  EXPECT_EQ(rows.of(1), (Slice{32, 75}));
+  EXPECT_EQ(rows.most(), 43);
+  EXPECT_FALSE(rows.alike());
+  EXPECT_EQ(rows.text(), "32 + 43");
+  const StepRows even = in_groups(Strategy::kDataParallel, 4, 128, 32);
+  EXPECT_TRUE(even.alike());
+  EXPECT_EQ(even.text(), "32");
+  EXPECT_EQ(in_groups(Strategy::kDataParallel, 3, 8, 4).of(2), (Slice{8, 8}));
+  EXPECT_EQ(in_groups(Strategy::kDataParallel, 2, 32, 8, 1, {3, 1}).of(1), (Slice{24, 32}));
+}
+
+TEST(StepRows, OfRoundsAreWholeGroupsWhereDenseLayersHaveGroups) {
+  EXPECT_THAT(texts(in_groups(Strategy::kOwtC, 2, 16, 4).rounds(0)), ElementsAre("0:0-4 1:0-4", "0:4-8 1:4-8"));
+  EXPECT_THAT(texts(in_groups(Strategy::kOwtC, 2, 12, 4).rounds(0)), ElementsAre("0:0-4 1:0-2", "0:4-8 1:2-4"));
+  EXPECT_THAT(texts(in_groups(Strategy::kOwtC, 2, 12, 4, 4).rounds(0)), ElementsAre("0:0-4 1:0-4", "0:4-8 1:4-4"));
+  EXPECT_THAT(texts(in_groups(Strategy::kPipeline, 2, 15, 4, 4, {}, 2).rounds(0)), ElementsAre("0:0-8", "0:8-15"));
+}
+
+// What a rank or a round begins with is a multiple of the group's rows, and only the last one ends at none.
+TEST(StepRows, BeginAtAGroupWhereverTheyAreDealt) {
+  for (const Strategy strategy : all_strategies())
+    for (const int ranks : {1, 2, 3, 4})
+      for (const int64_t step_rows : {1, 5, 6, 7, 23, 24, 48}) {
+        SCOPED_TRACE(concat(name_of(strategy), ", ", ranks, " ranks, ", step_rows, " rows"));
+        const StepRows rows = in_groups(strategy, ranks, step_rows, 8, 4, {}, 3);
+        for (const Round& round : rows.rounds(0))
+          for (const RowRange& range : round) {
+            const Slice own = rows.of(range.rank);
+            EXPECT_TRUE(own.begin % 8 == 0 || own.begin == step_rows);
+            EXPECT_TRUE(range.begin % 4 == 0 || own.begin + range.begin == step_rows);
+            EXPECT_TRUE(range.end % 4 == 0 || own.begin + range.end == step_rows);
+          }
+        expect_sizes_of_rounds(rows, ranks);
+      }
+}
+
 TEST(StepRows, OfManyRanksAreShownAsTheLeastAndTheMost) {
   EXPECT_EQ(StepRows(Strategy::kDataParallel, 9, 100, 1, {1, 1, 1, 1, 1, 1, 1, 1, 2}).text(), "10 to 20");
 }

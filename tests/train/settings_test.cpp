@@ -168,6 +168,69 @@ Overrides shares_of(const char* workers, const char* strategy, const char* share
           {"parallel.shares", shares}};
 }
 
+constexpr const char* kNormRecipe = R"(
+[data]
+format = "synthetic"
+side = 12
+batch = 96
+[model]
+name = "small"
+input = [3, 12, 12]
+classes = 4
+[[model.layer]]
+name = "norm"
+type = "batch_norm"
+rows = 16
+[[model.layer]]
+name = "block"
+type = "residual"
+body = [{ name = "norm", type = "batch_norm", rows = 32 }]
+[[model.layer]]
+name = "fc"
+type = "dense"
+out = 4
+[optimizer]
+learning_rate = 0.1
+[schedule]
+epochs = 1
+)";
+
+TEST(Settings, BatchesAreDealtInWholeGroupsOfTheRowsThatBatchNormWorksOn) {
+  const auto rows = [](const std::string& workers, const Overrides& changes = {}) {
+    Overrides all = changes;
+    all.emplace_back("parallel.workers", workers);
+    return small_settings(kNormRecipe, all).step_rows();
+  };
+  EXPECT_EQ(small_settings(kNormRecipe).model.row_group, 32);
+  EXPECT_EQ(rows("1"), 96);
+  EXPECT_EQ(rows("1", {{"data.batch", "50"}}), 50);
+  EXPECT_EQ(rows("3"), 96);
+  EXPECT_EQ(rows("2", {{"parallel.shares", "[1, 2]"}}), 96);
+  EXPECT_EQ(rows("2", {{"parallel.strategy", "mp"}}), 96);
+  EXPECT_EQ(rows("2", {{"data.batch", ""}, {"data.batch_per_rank", "64"}}), 128);
+  EXPECT_EQ(rows("1", {{"data.batch", ""}, {"data.batch_per_rank", "48"}}), 48);
+  EXPECT_THAT([&] { rows("2"); },
+              ThrowsMessage<Error>(HasSubstr("batch 96 cannot be dealt to 2 workers evenly in groups of 32 rows "
+                                             "(batch_norm's 'rows'); use 64 or 128 (data.batch)")));
+  EXPECT_THAT([&] { rows("4"); }, ThrowsMessage<Error>(HasSubstr("use 128 (data.batch)")));
+  EXPECT_THAT(([&] {
+                rows("2", {{"data.batch", ""}, {"data.batch_per_rank", "48"}});
+              }),
+              ThrowsMessage<Error>(HasSubstr("use 32 or 64, --shares, fewer workers, or smaller groups")));
+}
+
+TEST(Settings, MicroBatchesAreNotSmallerThanTheGroupsOfBatchNorm) {
+  const auto plan = [](const std::string& micro_batches) {
+    return small_settings(kNormRecipe, {{"parallel.workers", "2"},
+                                        {"parallel.strategy", "pipeline"},
+                                        {"pipeline.micro_batches", micro_batches}})
+        .plan_to_run();
+  };
+  EXPECT_EQ(plan("0").micro_batches, 3);
+  EXPECT_THAT([&] { plan("4"); },
+              ThrowsMessage<Error>(HasSubstr("3 groups of 32 (batch_norm's 'rows'); use 3 or less")));
+}
+
 TEST(Settings, SharesAreThoseOfWorkersOrOfGroupsThatHaveTheirRowsInCommon) {
   const auto shares = [](const Overrides& changes) { return small_settings(kSmallRecipe, changes).parallel.shares; };
   EXPECT_THAT(shares(shares_of("3", "owt-c", "[2, 1, 0.5]")), ElementsAre(2, 1, 0.5));

@@ -155,7 +155,7 @@ TEST(StepLaunches, OfResidualsWithBatchNormAreThoseOfARecordedStep) {
   { name = "relu", type = "relu" },
   { name = "one", type = "residual", body = [
     { name = "a", type = "conv", out = 8, kernel = 3, pad = 1, bias = false },
-    { name = "bn_a", type = "batch_norm" },
+    { name = "bn_a", type = "batch_norm", rows = 2 },
     { name = "relu", type = "relu" },
     { name = "b", type = "conv", out = 8, kernel = 3, pad = 1, bias = false },
     { name = "bn_b", type = "batch_norm" } ] },
