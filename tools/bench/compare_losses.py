@@ -105,7 +105,7 @@ def words(text):
 def main():
     parser = argparse.ArgumentParser(description="Checks that the same steps give the same losses in many ways.")
     parser.add_argument("--owt", required=True, metavar="PROGRAM")
-    parser.add_argument("--config", required=True, metavar="RECIPE", help="of 32x32 images, without batch norm")
+    parser.add_argument("--config", required=True, metavar="RECIPE", help="of 32x32 images; batch norm with rows, if any")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--steps", type=int, default=30, metavar="N")
     parser.add_argument("--workers", type=words, default=["2", "4"], metavar="K,...")

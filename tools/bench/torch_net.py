@@ -79,6 +79,49 @@ class Residual(nn.Module):
         return sum.relu() if self.relu_of_sum else sum
 
 
+def group_sizes(rows, size):
+    """The groups of src/core/row_groups.h."""
+    count = max(rows // size + (2 * (rows % size) >= size), 1)
+    return [size] * (count - 1) + [rows - size * (count - 1)]
+
+
+class InGroups:
+    """Before a batch norm of PyTorch: statistics over groups of rows (batch_norm's `rows`); the running averages get
+    the mean of the groups', by their rows."""
+
+    def forward(self, x):
+        if not self.training:
+            return super().forward(x)
+        parts = torch.split(x, group_sizes(len(x), self.rows))
+        mean, variance = torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
+        normalised = []
+        for part in parts:
+            of_part = torch.zeros_like(mean), torch.zeros_like(variance)
+            normalised.append(nn.functional.batch_norm(part, *of_part, self.weight, self.bias, True, 1.0, self.eps))
+            mean += of_part[0] * (len(part) / len(x))
+            variance += of_part[1] * (len(part) / len(x))
+        self.running_mean.lerp_(mean, self.momentum)
+        self.running_var.lerp_(variance, self.momentum)
+        return torch.cat(normalised)
+
+
+class BatchNorm1dInGroups(InGroups, nn.BatchNorm1d):
+    pass
+
+
+class BatchNorm2dInGroups(InGroups, nn.BatchNorm2d):
+    pass
+
+
+def make_batch_norm(layer, shape):
+    rows = layer.get("rows", 0)
+    plain, in_groups = ((nn.BatchNorm2d, BatchNorm2dInGroups) if len(shape) == 3 else
+                        (nn.BatchNorm1d, BatchNorm1dInGroups))
+    norm = (in_groups if rows else plain)(shape[0], eps=layer.get("eps", 1e-5), momentum=layer.get("momentum", 0.1))
+    norm.rows = rows
+    return norm
+
+
 def make_layer(layer, shape):
     """The module of a [[layer]] table for inputs of `shape` (without the batch)."""
     bias = layer.get("bias", True) is not False
@@ -90,8 +133,7 @@ def make_layer(layer, shape):
     if kind == "dense":
         return nn.Linear(shape[0], layer["out"], bias=bias)
     if kind == "batch_norm":
-        norm = nn.BatchNorm2d if len(shape) == 3 else nn.BatchNorm1d
-        return norm(shape[0], eps=layer.get("eps", 1e-5), momentum=layer.get("momentum", 0.1))
+        return make_batch_norm(layer, shape)
     if kind == "residual":
         return Residual(layer, shape)
     simple = {
