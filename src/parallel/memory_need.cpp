@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "src/core/row_groups.h"
 #include "src/parallel/order.h"
 #include "src/parallel/sharded_softmax_loss.h"
 #include "src/parallel/star_update.h"
