@@ -30,6 +30,23 @@ From read_source(Config& table, const std::string& key, const std::vector<std::s
   return From::kValues;
 }
 
+// Key "mirror": true, false, or a word.
+void read_mirror(Config& table, AugmentSettings& settings) {
+  settings.alternate = table.is_string("mirror") && table.word("mirror", {"alternating"}) == "alternating";
+  settings.mirror = settings.alternate || table.boolean("mirror", false);
+}
+
+JitterSettings read_jitter(Config table) {
+  constexpr double kMost = 4;
+  JitterSettings settings;
+  settings.brightness = table.number("brightness", 0, {.low = 0, .high = kMost});
+  settings.contrast = table.number("contrast", 0, {.low = 0, .high = kMost});
+  settings.saturation = table.number("saturation", 0, {.low = 0, .high = kMost});
+  settings.hue = table.number("hue", 0, {.low = 0, .high = 0.5});
+  table.finish("jitter");
+  return settings;
+}
+
 int64_t out_extent(int64_t crop, int64_t extent) { return crop == 0 ? extent : crop; }
 
 }  // namespace
@@ -39,12 +56,15 @@ AugmentSettings AugmentSettings::from(Config table, const Shape& image) {
   AugmentSettings settings;
   settings.crop = table.integer("crop", 0, {.low = 0});
   settings.pad = table.integer("pad", 0, {.low = 0, .high = 1 << 14});
-  settings.mirror = table.boolean("mirror", false);
+  read_mirror(table, settings);
   settings.color = table.number("color", 0, {.low = 0});
   settings.pca = table.number("pca", 0, {.low = 0});
   settings.scale = table.number("scale", 1);
   settings.mean = read_source(table, "mean", {"pixel", "channel", "none"}, image[2], settings.mean_values);
   settings.std = read_source(table, "std", {"channel", "none"}, image[2], settings.std_values);
+  settings.jitter = read_jitter(table.table("jitter"));
+  settings.trivial = table.word("policy", "none", {"none", "trivial_wide"}) == "trivial_wide";
+  settings.erase = table.number("erase", 0, {.low = 0, .high = 1});
   table.finish("augment");
 
   const int64_t largest = std::min(image[0], image[1]) + 2 * settings.pad;
@@ -156,6 +176,9 @@ Augmenter::Augmenter(const AugmentSettings& settings, const Shape& image, const 
               settings.pad);
   geometry_ = {static_cast<int>(image[0]), static_cast<int>(image[1]), static_cast<int>(settings.pad),
                static_cast<int>(out_[0]), static_cast<int>(out_[1])};
+  if (edits())
+    OWT_CHECK(image[2] == 1 || image[2] == 3, "jitter and policy are for images of 1 or 3 channels, not of ", image[2]);
+  if (settings.trivial) policy_ = trivial_augment_wide(geometry_.in_height, geometry_.in_width);
   const auto channels = static_cast<size_t>(image[2]);
   const std::vector<double>& means = settings.mean == From::kPixel     ? statistics.pixel_mean
                                      : settings.mean == From::kChannel ? statistics.channel_mean
@@ -214,6 +237,7 @@ Augmenter::Normalisation Augmenter::at_centre() const {
 
 template <class T>
 void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, T* out) const {
+  if (view.training && edits()) pixels = edited(view, sample, pixels);
   const Crop crop = crop_for(view, sample);
   const int64_t channels = image_[2], in_row = image_[1] * channels, out_row = out_[1] * channels;
   // Bytes are mirrored faster than floats; but means of pixels keep to the places that they were measured at.
@@ -250,12 +274,57 @@ void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, T*
   }
   std::fill(out + crop.row_end * out_row, out + out_[0] * out_row, 0.0f);
   if (crop.mirrored && of_pixel) mirror_rows(out);
+  const Patch patch = patch_for(view, sample);
+  for (int64_t row = patch.top; row < patch.top + patch.height; ++row)
+    std::fill_n(out + row * out_row + patch.left * channels, patch.width * channels, 0.0f);
 }
 
 Crop Augmenter::crop_for(const View& view, int64_t sample) const {
   if (!view.training) return crop_of_place(geometry_, view.place(), view.mirrored());
-  const auto bits = place_numbers(view.seed, view.epoch).block(static_cast<uint64_t>(sample));
-  return random_crop(geometry_, bits[0], bits[1], bits[2], settings_.mirror);
+  const auto place = static_cast<uint64_t>(sample);
+  const auto bits = place_numbers(view.seed, view.epoch).block(place);
+  uint32_t mirror_bits = bits[2];
+  if (settings_.alternate)
+    mirror_bits = place_numbers(view.seed, 0).block(place)[2] + static_cast<uint32_t>(view.epoch);
+  return random_crop(geometry_, bits[0], bits[1], mirror_bits, settings_.mirror);
+}
+
+Patch Augmenter::patch_for(const View& view, int64_t sample) const {
+  if (!view.training || settings_.erase == 0) return {};
+  const Philox random = patch_numbers(view.seed, view.epoch);
+  const uint64_t first = static_cast<uint64_t>(sample) * kPatchBlocks;
+  Patch patch;
+  if (random.block(first + kPatchBlocks - 1)[0] * 0x1p-32 >= settings_.erase) return patch;
+  for (uint64_t t = 0; t < kPatchTries && patch.height == 0; ++t) {
+    const auto bits = random.block(first + t);
+    patch = random_patch(geometry_.out_height, geometry_.out_width, bits[0], bits[1], bits[2], bits[3]);
+  }
+  return patch;
+}
+
+EditDraw Augmenter::edit_draw() const {
+  EditDraw draw = jitter_draw(settings_.jitter);
+  draw.policy = policy_.empty() ? nullptr : policy_.data();
+  return draw;
+}
+
+// The image's bytes with its operations done, in memory of the calling thread.
+const uint8_t* Augmenter::edited(const View& view, int64_t sample, const uint8_t* pixels) const {
+  const auto place = static_cast<uint64_t>(sample);
+  const Philox jitter = jitter_numbers(view.seed, view.epoch);
+  const auto amounts = jitter.block(place * kJitterBlocks), order = jitter.block(place * kJitterBlocks + 1);
+  const uint32_t jitter_bits[] = {amounts[0], amounts[1], amounts[2], amounts[3], order[0]};
+  PixelOp ops[EditDraw::kMostOps];
+  const int count = edit_draw().draw(jitter_bits, policy_numbers(view.seed, view.epoch).block(place).data(), ops);
+  thread_local std::vector<uint8_t> bytes[2];
+  const PixelGrid grid{geometry_.in_height, geometry_.in_width, static_cast<int>(image_[2])};
+  for (int i = 0; i < count; ++i) {
+    std::vector<uint8_t>& to = bytes[i % 2];
+    to.resize(static_cast<size_t>(image_.elements()));
+    run_op(ops[i], grid, pixels, to.data());
+    pixels = to.data();
+  }
+  return pixels;
 }
 
 Philox Augmenter::place_numbers(uint64_t seed, int64_t epoch) {
@@ -264,6 +333,18 @@ Philox Augmenter::place_numbers(uint64_t seed, int64_t epoch) {
 
 Philox Augmenter::colour_numbers(uint64_t seed, int64_t epoch) {
   return Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch), "color");
+}
+
+Philox Augmenter::jitter_numbers(uint64_t seed, int64_t epoch) {
+  return Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch), "jitter");
+}
+
+Philox Augmenter::policy_numbers(uint64_t seed, int64_t epoch) {
+  return Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch), "policy");
+}
+
+Philox Augmenter::patch_numbers(uint64_t seed, int64_t epoch) {
+  return Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch), "erase");
 }
 
 std::vector<float> Augmenter::colour_offset(const View& view, int64_t sample) const {

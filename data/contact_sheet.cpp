@@ -13,8 +13,11 @@ constexpr int64_t kGap = 4;  // pixels
 constexpr uint8_t kBackground = 255;
 constexpr float kPadding = 128;
 
-AugmentSettings without_colour(AugmentSettings settings) {
-  settings.color = settings.pca = 0;
+// Without what changes the values themselves.
+AugmentSettings plain(AugmentSettings settings) {
+  settings.color = settings.pca = settings.erase = 0;
+  settings.jitter = {};
+  settings.trivial = false;
   return settings;
 }
 
@@ -25,7 +28,7 @@ class Tiles {
       : dataset_(dataset),
         view_{.training = true, .seed = seed},
         augmenter_(augment, dataset.image(), statistics),
-        plain_(without_colour(augment), dataset.image(), statistics),
+        plain_(plain(augment), dataset.image(), statistics),
         pixels_(static_cast<size_t>(dataset.image().elements())) {}
 
   Shape shape() const { return augmenter_.out_shape(); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "src/core/uniform.h"
@@ -56,6 +57,31 @@ constexpr Crop crop_of_place(const CropGeometry& g, int place, bool mirrored) {
   const bool bottom = place >= 3, right = place == 2 || place == 4;
   return place == 0 ? crop_at(g, rows / 2, columns / 2, mirrored)
                     : crop_at(g, bottom ? rows : 0, right ? columns : 0, mirrored);
+}
+
+// A rectangle of an output image that becomes zeros; none where it has no height.
+struct Patch {
+  int top = 0, left = 0, height = 0, width = 0;
+  constexpr bool holds(int row, int column) const {
+    return row >= top && row < top + height && column >= left && column < left + width;
+  }
+};
+constexpr int kPatchTries = 10;
+
+// A try of random erasing (Zhong et al. 2020, with the ranges of torchvision's RandomErasing) from four random numbers:
+// 0.02 to 0.33 of the area, and height by width 0.3 to 3.3, their logarithm uniform. None where it does not fit. A
+// template, so that kernels may call it although the functions of <cmath> are not constexpr.
+template <class Real = double>
+constexpr Patch random_patch(int height, int width, uint32_t area_bits, uint32_t aspect_bits, uint32_t row_bits,
+                             uint32_t column_bits) {
+  constexpr Real kSmallest = 0.02, kLargest = 0.33, kLogAspect = -1.2039728043259361, kLogRange = 2.397895272798371;
+  const Real area = (kSmallest + (kLargest - kSmallest) * static_cast<Real>(area_bits) * 0x1p-32) *
+                    static_cast<Real>(height) * static_cast<Real>(width);
+  const Real aspect = std::exp(kLogAspect + kLogRange * static_cast<Real>(aspect_bits) * 0x1p-32);
+  const int high = static_cast<int>(std::sqrt(area * aspect) + 0.5);
+  const int wide = static_cast<int>(std::sqrt(area / aspect) + 0.5);
+  if (high >= height || wide >= width || high < 1 || wide < 1) return {};
+  return {below(height - high + 1, row_bits), below(width - wide + 1, column_bits), high, wide};
 }
 
 }  // namespace owt

@@ -1,6 +1,8 @@
 #include "data/device_augment.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "src/core/image_layout.cuh"
@@ -16,9 +18,12 @@ constexpr int kTogether = 8;  // pixels of plain images that a thread makes at o
 struct AugmentTask {
   CropGeometry geometry;
   int channels;
-  bool training, mirror, mirrored, pixels_of_set, mean_of_pixel;
+  bool training, mirror, alternate, mirrored, pixels_of_set, mean_of_pixel;
   int place;
-  DevicePhilox place_numbers, colour_numbers;
+  uint32_t epoch;
+  uint64_t erase;  // of 2^32 images so many; 0 in evaluation
+  uint64_t patch_blocks;
+  DevicePhilox place_numbers, colour_numbers, patch_numbers;
   const uint8_t* pixels;
   const int64_t* samples;
   const float* mean;
@@ -31,6 +36,7 @@ struct AugmentTask {
 // What the threads of a block share: what they know of their image, and of its channels.
 struct Drawn {
   Crop crop;
+  Patch patch;
   float mean[kMostChannels], factor[kMostChannels], offset[kMostChannels];
 };
 
@@ -43,13 +49,32 @@ __device__ float colour_offset(const AugmentTask& task, int64_t sample, int chan
   return offset;
 }
 
+__device__ Crop draw_crop(const AugmentTask& task, uint64_t sample) {
+  if (!task.training) return crop_of_place(task.geometry, task.place, task.mirrored);
+  const auto bits = task.place_numbers.block(sample);
+  uint32_t mirror_bits = bits.at[2];
+  if (task.alternate) mirror_bits = task.place_numbers.at_step(0).block(sample).at[2] + task.epoch;
+  return random_crop(task.geometry, bits.at[0], bits.at[1], mirror_bits, task.mirror);
+}
+
+__device__ Patch draw_patch(const AugmentTask& task, uint64_t sample) {
+  const uint64_t first = sample * task.patch_blocks;
+  Patch patch;
+  if (task.erase == 0 || task.patch_numbers.block(first + task.patch_blocks - 1).at[0] >= task.erase) return patch;
+  for (int t = 0; t < kPatchTries && patch.height == 0; ++t) {
+    const auto bits = task.patch_numbers.block(first + static_cast<uint64_t>(t));
+    patch =
+        random_patch(task.geometry.out_height, task.geometry.out_width, bits.at[0], bits.at[1], bits.at[2], bits.at[3]);
+  }
+  return patch;
+}
+
 __device__ void draw(const AugmentTask& task, int64_t sample, Drawn& drawn) {
   const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
   const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   if (thread == 0) {
-    const auto bits = task.place_numbers.block(static_cast<uint64_t>(sample));
-    drawn.crop = task.training ? random_crop(task.geometry, bits.at[0], bits.at[1], bits.at[2], task.mirror)
-                               : crop_of_place(task.geometry, task.place, task.mirrored);
+    drawn.crop = draw_crop(task, static_cast<uint64_t>(sample));
+    drawn.patch = draw_patch(task, static_cast<uint64_t>(sample));
   }
   for (int c = static_cast<int>(thread); c < task.channels; c += static_cast<int>(threads)) {
     drawn.mean[c] = task.mean_of_pixel ? 0 : task.mean[c];
@@ -78,6 +103,7 @@ template <bool kMeanOfPixel, bool kColour, class T, class Blocks>
 __device__ void make_image(const Blocks& blocks, const AugmentTask& task, const Drawn& drawn, const uint8_t* image,
                            T* into) {
   const Crop crop = drawn.crop;
+  const Patch patch = drawn.patch;
   const OfChannels<Blocks::kFixedColours> channels(drawn);
   for_each_run(blocks, task.height, task.width, [&](int h, int block_row, int w) {
     const int row = h * blocks.rows() + block_row - task.top, first = w * blocks.pixels() - task.left;
@@ -87,6 +113,7 @@ __device__ void make_image(const Blocks& blocks, const AugmentTask& task, const 
     blocks.write(to, block_row + 1 == blocks.rows(), [&](int pixel, int c) {
       const int column = crop.unmirrored(first + pixel);
       if (!row_shown || column < crop.column_begin || column >= crop.column_end) return 0.0f;
+      if (patch.holds(row, first + pixel)) return 0.0f;
       const int source = (from + column) * blocks.colours() + c;
       const float mean = kMeanOfPixel ? task.mean[source] : channels.mean[c];
       const float value = __fmul_rn(__fsub_rn(static_cast<float>(image[source]), mean), channels.factor[c]);
@@ -145,46 +172,164 @@ void augment_as(const ImageLayout& layout, const AugmentTask& task, Tensor& imag
     launch_augment<T>(AnyBlocks<T>(layout), task, layout, images, stream);
 }
 
+struct EditTask {
+  PixelGrid grid;
+  bool pixels_of_set;
+  EditDraw draw;
+  DevicePhilox jitter_numbers, policy_numbers;
+  const uint8_t* pixels;
+  const int64_t* samples;
+  uint8_t *edited, *half_edited;
+};
+
+constexpr unsigned kEditThreads = 512;
+constexpr int kTableChannels = 3;
+
+// What the threads of a block share about the operations of their image.
+struct EditShared {
+  PixelOp ops[EditDraw::kMostOps];
+  int count;
+  int32_t histograms[kTableChannels][kByteValues];
+  uint8_t tables[kTableChannels][kByteValues];
+};
+
+__device__ void draw_ops(const EditTask& task, uint64_t sample, EditShared& shared) {
+  const auto amounts = task.jitter_numbers.block(sample * 2), order = task.jitter_numbers.block(sample * 2 + 1);
+  const uint32_t bits[] = {amounts.at[0], amounts.at[1], amounts.at[2], amounts.at[3], order.at[0]};
+  shared.count = task.draw.draw(bits, task.policy_numbers.block(sample).at, shared.ops);
+}
+
+// By one thread for each channel.
+__device__ void make_table(const PixelOp& op, const PixelGrid& grid, int channel, EditShared& shared) {
+  ChannelFacts facts;
+  facts.histogram = shared.histograms[channel];
+  facts.pixels = int64_t{grid.height} * grid.width;
+  int64_t sums[kTableChannels] = {};
+  for (int c = 0; c < grid.channels; ++c)
+    for (int value = 0; value < kByteValues; ++value) sums[c] += int64_t{value} * shared.histograms[c][value];
+  facts.grey = mean_grey(sums, grid.channels, facts.pixels);
+  facts.highest = kByteValues - 1;
+  while (facts.histogram[facts.lowest] == 0) ++facts.lowest;
+  while (facts.histogram[facts.highest] == 0) --facts.highest;
+  fill_table(op, facts, shared.tables[channel]);
+}
+
+__device__ void look_up(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, uint8_t* to,
+                        EditShared& shared) {
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const int bytes = grid.height * grid.width * grid.channels;
+  for (int i = thread; i < kTableChannels * kByteValues; i += threads)
+    shared.histograms[i / kByteValues][i % kByteValues] = 0;
+  __syncthreads();
+  for (int i = thread; i < bytes; i += threads) atomicAdd(&shared.histograms[i % grid.channels][from[i]], 1);
+  __syncthreads();
+  if (thread < grid.channels) make_table(op, grid, thread, shared);
+  __syncthreads();
+  for (int i = thread; i < bytes; i += threads) to[i] = shared.tables[i % grid.channels][from[i]];
+}
+
+__device__ void run_op_of_block(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, uint8_t* to,
+                                EditShared& shared) {
+  if (op.is_by_bytes()) return look_up(op, grid, from, to, shared);
+  const int pixels = grid.height * grid.width;
+  for (int i = static_cast<int>(threadIdx.x); i < pixels; i += static_cast<int>(blockDim.x))
+    write_pixel(op, grid, from, i / grid.width, i % grid.width, to + int64_t{i} * grid.channels);
+}
+
+// One image per block. What an operation reads the one before has written: the last one writes `edited`.
+__global__ void edit_images(const EditTask task) {
+  __shared__ EditShared shared;
+  const int64_t row = blockIdx.x, sample = task.samples[row];
+  const int64_t bytes = int64_t{task.grid.height} * task.grid.width * task.grid.channels;
+  if (threadIdx.x == 0) draw_ops(task, static_cast<uint64_t>(sample), shared);
+  __syncthreads();
+  const uint8_t* from = task.pixels + (task.pixels_of_set ? sample : row) * bytes;
+  if (shared.count == 0) run_op_of_block(PixelOp{}, task.grid, from, task.edited + row * bytes, shared);
+  for (int i = 0; i < shared.count; ++i) {
+    uint8_t* to = ((shared.count - i) % 2 == 1 ? task.edited : task.half_edited) + row * bytes;
+    run_op_of_block(shared.ops[i], task.grid, from, to, shared);
+    __syncthreads();
+    from = to;
+  }
+}
+
 Tensor upload(const std::vector<float>& values, int64_t count) {
   Tensor host({count});
   std::copy_n(values.begin(), count, host.data());
   return host.to(Device::kCuda);
 }
 
+Tensor upload(const std::vector<PixelOp>& ops) {
+  Tensor host({static_cast<int64_t>(ops.size() * sizeof(PixelOp))}, DType::kU8);
+  std::memcpy(host.raw(), ops.data(), ops.size() * sizeof(PixelOp));
+  return host.to(Device::kCuda);
+}
+
 }  // namespace
 
-DeviceAugmenter::DeviceAugmenter(const Augmenter& augmenter)
+DeviceAugmenter::DeviceAugmenter(const Augmenter& augmenter, int64_t most_rows)
     : geometry_(augmenter.geometry_),
       image_(augmenter.image_),
       out_(augmenter.out_),
       mirror_(augmenter.settings_.mirror),
-      mean_of_pixel_(augmenter.settings_.mean == AugmentSettings::From::kPixel) {
+      alternate_(augmenter.settings_.alternate),
+      mean_of_pixel_(augmenter.settings_.mean == AugmentSettings::From::kPixel),
+      erase_(augmenter.settings_.erase) {
   const int64_t channels = image_[2], limit = std::numeric_limits<int>::max() / 2;
   OWT_CHECK(channels <= kMostChannels, "images of ", channels, " channels");
   OWT_CHECK(image_.elements() <= limit && out_.elements() <= limit, "images of ", image_, " cut to ", out_);
   mean_ = upload(augmenter.mean_, mean_of_pixel_ ? image_.elements() : channels);
   factor_ = upload(augmenter.factor_, channels);
   if (!augmenter.colour_.empty()) colour_ = upload(augmenter.colour_, channels * channels);
+  if (!augmenter.edits()) return;
+  for (Tensor* memory : {&edited_, &half_edited_})
+    *memory = Tensor(image_.batch_of(most_rows), DType::kU8, Device::kCuda);
+  edit_ = augmenter.edit_draw();
+  if (!augmenter.policy_.empty()) policy_ = upload(augmenter.policy_);
+  edit_->policy = policy_.defined() ? static_cast<const PixelOp*>(policy_.raw()) : nullptr;
+}
+
+// Into edited_.
+void DeviceAugmenter::edit(const Tensor& pixels, Pixels which, const Tensor& samples, const View& view,
+                           const Stream& stream) {
+  const int64_t rows = samples.shape().rows();
+  const EditTask task{.grid = {geometry_.in_height, geometry_.in_width, static_cast<int>(image_[2])},
+                      .pixels_of_set = which == Pixels::kOfSet,
+                      .draw = *edit_,
+                      .jitter_numbers = DevicePhilox(Augmenter::jitter_numbers(view.seed, view.epoch)),
+                      .policy_numbers = DevicePhilox(Augmenter::policy_numbers(view.seed, view.epoch)),
+                      .pixels = pixels.data<uint8_t>(),
+                      .samples = samples.data<int64_t>(),
+                      .edited = edited_.data<uint8_t>(),
+                      .half_edited = half_edited_.data<uint8_t>()};
+  launch(edit_images, dim3(static_cast<unsigned>(rows)), dim3(kEditThreads), stream, task);
 }
 
 void DeviceAugmenter::run(const Tensor& pixels, Pixels which, const Tensor& samples, const View& view,
-                          const std::optional<ImageLayout>& wanted, Tensor& images, const Stream& stream) const {
+                          const std::optional<ImageLayout>& wanted, Tensor& images, const Stream& stream) {
   const int64_t rows = samples.shape().rows();
   const ImageLayout layout = wanted.value_or(ImageLayout::plain(out_, out_[1] % kTogether == 0 ? kTogether : 1));
   OWT_CHECK_EQ(Shape({layout.in_h, layout.in_w, layout.in_c}), out_);
   OWT_CHECK_EQ(images.shape(), wanted ? layout.batch_of(rows) : out_.batch_of(rows));
   OWT_CHECK_EQ(pixels.shape().row(), image_);
+  const bool edits = view.training && edit_ && rows > 0;
+  if (edits) edit(pixels, which, samples, view, stream);
   const AugmentTask task{.geometry = geometry_,
                          .channels = static_cast<int>(image_[2]),
                          .training = view.training,
                          .mirror = mirror_,
+                         .alternate = alternate_,
                          .mirrored = view.mirrored(),
-                         .pixels_of_set = which == Pixels::kOfSet,
+                         .pixels_of_set = which == Pixels::kOfSet && !edits,
                          .mean_of_pixel = mean_of_pixel_,
                          .place = view.place(),
+                         .epoch = static_cast<uint32_t>(view.epoch),
+                         .erase = view.training ? static_cast<uint64_t>(std::ceil(std::ldexp(erase_, 32))) : 0,
+                         .patch_blocks = Augmenter::kPatchBlocks,
                          .place_numbers = DevicePhilox(Augmenter::place_numbers(view.seed, view.epoch)),
                          .colour_numbers = DevicePhilox(Augmenter::colour_numbers(view.seed, view.epoch)),
-                         .pixels = pixels.data<uint8_t>(),
+                         .patch_numbers = DevicePhilox(Augmenter::patch_numbers(view.seed, view.epoch)),
+                         .pixels = (edits ? edited_ : pixels).data<uint8_t>(),
                          .samples = samples.data<int64_t>(),
                          .mean = mean_.data(),
                          .factor = factor_.data(),

@@ -5,7 +5,10 @@
 namespace owt {
 
 TwoBatches::TwoBatches(const Augmenter& augmenter, Precision precision, int64_t most_rows)
-    : augmenter_(augmenter), image_(augmenter.out_shape()), dtype_(activation_type(precision)), most_rows_(most_rows) {
+    : augmenter_(augmenter, most_rows),
+      image_(augmenter.out_shape()),
+      dtype_(activation_type(precision)),
+      most_rows_(most_rows) {
   for (Place& place : places_) place.labels = Tensor({most_rows}, DType::kI32, Device::kCuda);
 }
 

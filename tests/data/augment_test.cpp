@@ -313,6 +313,112 @@ TEST(Augment, IsTheFormulaOfItsSettingsForEveryPixel) {
   }
 }
 
+std::vector<uint8_t> slope(const Shape& image) {
+  std::vector<uint8_t> pixels(static_cast<size_t>(image.elements()));
+  for (size_t e = 0; e < pixels.size(); ++e) pixels[e] = static_cast<uint8_t>(40 + e * 7 % 190);
+  return pixels;
+}
+
+TEST(Augment, AlternatingMirrorsShowBothSidesOfEveryImageInTwoEpochs) {
+  const Augmenter alternating({.mirror = true, .alternate = true}, {1, 3, 1}), random({.mirror = true}, {1, 3, 1});
+  const std::vector<uint8_t> pixels{1, 2, 3};
+  int mirrored = 0;
+  for (int64_t sample = 0; sample < 1000; ++sample) {
+    const auto first = train(alternating, pixels, sample, 0);
+    EXPECT_EQ(first, train(random, pixels, sample, 0));
+    mirrored += first[0] == 3;
+    for (int64_t epoch = 1; epoch < 6; ++epoch)
+      EXPECT_EQ(train(alternating, pixels, sample, epoch)[0], epoch % 2 == 0 ? first[0] : 4 - first[0]);
+  }
+  EXPECT_NEAR(mirrored, 500, 60);
+  EXPECT_THAT(eval(alternating, pixels), ElementsAre(1, 2, 3));
+}
+
+TEST(Augment, ErasesARectangleOfTheShareOfImagesThatIsAskedFor) {
+  const Shape image{40, 30, 3};
+  const auto pixels = slope(image);
+  const AugmentSettings plain{.crop = 24, .pad = 2, .mirror = true, .mean = From::kValues, .mean_values = {1, 2, 3}};
+  AugmentSettings erasing = plain;
+  erasing.erase = 0.25;
+  const Augmenter with(erasing, image), without(plain, image);
+  int erased = 0;
+  double area = 0, tall = 0;
+  for (int64_t sample = 0; sample < 2000; ++sample) {
+    const auto found = train(with, pixels, sample), whole = train(without, pixels, sample);
+    int64_t top = 24, left = 24, bottom = -1, right = -1, changed = 0;
+    for (int64_t e = 0; e < std::ssize(found); e += 3) {
+      const auto at = static_cast<size_t>(e);
+      if (found[at] == whole[at]) continue;
+      EXPECT_EQ(found[at], 0);
+      EXPECT_EQ(found[at + 2], 0);
+      const int64_t y = e / 72, x = e / 3 % 24;
+      top = std::min(top, y), left = std::min(left, x), bottom = std::max(bottom, y), right = std::max(right, x);
+      ++changed;
+    }
+    if (changed == 0) continue;
+    ++erased;
+    const double high = static_cast<double>(bottom - top + 1), wide = static_cast<double>(right - left + 1);
+    EXPECT_LE(changed, high * wide);  // what was zero before shows no change
+    area += high * wide / (24 * 24), tall += high > wide;
+  }
+  EXPECT_NEAR(erased, 500, 70);
+  EXPECT_NEAR(area / erased, 0.175, 0.02);
+  EXPECT_NEAR(tall / erased, 0.5, 0.1);
+  EXPECT_EQ(eval(with, pixels), eval(without, pixels));
+}
+
+TEST(Augment, PatchesHaveTheAreasAndProportionsOfRandomErasing) {
+  const Philox random(5, RandomStream::kTest);
+  for (uint64_t i = 0; i < 3000; ++i) {
+    const auto bits = random.block(i);
+    const Patch patch = random_patch(224, 192, bits[0], bits[1], bits[2], bits[3]);
+    const double area = (0.02 + 0.31 * bits[0] * 0x1p-32) * 224 * 192;
+    const double aspect = std::exp(std::log(0.3) + std::log(3.3 / 0.3) * bits[1] * 0x1p-32);
+    const double high = std::round(std::sqrt(area * aspect)), wide = std::round(std::sqrt(area / aspect));
+    const bool fits = high < 224 && wide < 192;
+    ASSERT_EQ(patch.height, fits ? high : 0);
+    ASSERT_EQ(patch.width, fits ? wide : 0);
+    ASSERT_TRUE(patch.top >= 0 && patch.left >= 0);
+    ASSERT_TRUE(patch.top + patch.height <= 224 && patch.left + patch.width <= 192);
+  }
+}
+
+// Crops and mirrors are of the image that the operations leave.
+TEST(Augment, ChangesBytesBeforeAllElse) {
+  const Shape image{20, 20, 3};
+  const auto pixels = slope(image);
+  AugmentSettings settings{.crop = 12, .pad = 1, .mirror = true, .std = From::kValues, .std_values = {2, 3, 4}};
+  const Augmenter plain(settings, image);
+  settings.jitter = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1};
+  const Augmenter jitters(settings, image);
+  settings.trivial = true;
+  const Augmenter both(settings, image);
+  int changed = 0, changed_again = 0;
+  for (int64_t sample = 0; sample < 200; ++sample) {
+    const auto once = train(jitters, pixels, sample);
+    changed += once != train(plain, pixels, sample);
+    changed_again += once != train(both, pixels, sample);
+    EXPECT_EQ(train(both, pixels, sample), train(both, pixels, sample));
+    EXPECT_NE(train(jitters, pixels, sample, 1), once);
+  }
+  EXPECT_EQ(changed, 200);
+  EXPECT_GT(changed_again, 140);  // one operation of 14 does nothing, and some do little
+  EXPECT_LT(changed_again, 199);
+  EXPECT_EQ(eval(both, pixels), eval(plain, pixels));
+
+  // Brightness alone, whose amount is known: the block of the sample, and no other operation.
+  AugmentSettings brighter{.mirror = true};
+  brighter.jitter.brightness = 0.5;
+  for (int64_t sample = 0; sample < 50; ++sample) {
+    const auto bits = Philox(1, RandomStream::kAugment, 0, "jitter").block(static_cast<uint64_t>(2 * sample))[0];
+    const double factor = 0.5 + bits * 0x1p-32;
+    const auto found = train(Augmenter(brighter, image), pixels, sample);
+    const auto whole = train(Augmenter({.mirror = true}, image), pixels, sample);
+    for (size_t e = 0; e < found.size(); ++e)
+      ASSERT_NEAR(found[e], std::min(255.0, factor * static_cast<double>(whole[e])), 0.51);
+  }
+}
+
 TEST(AugmentSettings, ReadsEveryKey) {
   const auto settings = parse(
       "{ crop = 28, pad = 4, mirror = true, color = 0.5, scale = 0.25, mean = [1, 2, 3], std = [4.0, 5.0, "
@@ -326,6 +432,21 @@ TEST(AugmentSettings, ReadsEveryKey) {
   EXPECT_THAT(settings.mean_values, ElementsAre(1, 2, 3));
   EXPECT_THAT(settings.std_values, ElementsAre(4, 5, 6));
   EXPECT_FALSE(settings.needs_statistics());
+}
+
+TEST(AugmentSettings, ReadsChangesOfBytesAndErasing) {
+  const auto settings = parse(
+      "{ jitter = { brightness = 0.4, contrast = 0.3, saturation = 0.2, hue = 0.1 }, policy = 'trivial_wide', erase = "
+      "0.25, mirror = 'alternating' }");
+  EXPECT_EQ(settings.jitter.brightness, 0.4);
+  EXPECT_EQ(settings.jitter.contrast, 0.3);
+  EXPECT_EQ(settings.jitter.saturation, 0.2);
+  EXPECT_EQ(settings.jitter.hue, 0.1);
+  EXPECT_TRUE(settings.trivial);
+  EXPECT_EQ(settings.erase, 0.25);
+  EXPECT_TRUE(settings.mirror && settings.alternate);
+  EXPECT_FALSE(parse("{ mirror = true }").alternate);
+  EXPECT_FALSE(parse("{}").jitter.any() || parse("{}").trivial);
 }
 
 TEST(AugmentSettings, ReadsWords) {
@@ -347,6 +468,14 @@ TEST(AugmentSettings, RejectsWhatDoesNotFitNamingFileAndLine) {
   EXPECT_THAT(error_of("{ std = 'pixel' }"), HasSubstr("wanted one of channel, none"));
   EXPECT_THAT(error_of("{ std = [1, 0, 1] }"), HasSubstr("'std' holds 0"));
   EXPECT_THAT(error_of("{ scale = 0 }"), HasSubstr("'scale' is 0"));
+  EXPECT_THAT(error_of("{ mirror = 'alternate' }"), HasSubstr("did you mean 'alternating'?"));
+  EXPECT_THAT(error_of("{ policy = 'trivial' }"), HasSubstr("wanted one of none, trivial_wide"));
+  EXPECT_THAT(error_of("{ erase = 1.5 }"), HasSubstr("'erase' is 1.5"));
+  EXPECT_THAT(error_of("{ jitter = { hue = 0.6 } }"), HasSubstr("'hue' is 0.6"));
+  EXPECT_THAT(error_of("{ jitter = { brightness = -1 } }"), HasSubstr("'brightness' is -1"));
+  EXPECT_THAT(error_of("{ jitter = { color = 1 } }"),
+              HasSubstr("keys of jitter: brightness, contrast, hue, saturation"));
+  EXPECT_THAT(error_of("{ jitter = 0.4 }"), HasSubstr("'jitter'"));
   EXPECT_THAT(error_of("{ miror = true }"), HasSubstr("did you mean 'mirror'?"));
 }
 

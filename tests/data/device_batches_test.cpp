@@ -108,6 +108,24 @@ TEST_P(DeviceBatches, HaveTheEigenvectorColoursOfALoaderUpToRounding) {
     EXPECT_THAT(found[i].images, testing::Pointwise(testing::FloatNear(2e-6f), wanted[i].images));
 }
 
+TEST_P(DeviceBatches, AreThoseOfALoaderWhichChangesBytesErasesAndAlternatesMirrors) {
+  for (const int64_t colours : {1, 3}) {
+    const Shape image{24, 19, colours};
+    std::vector<uint8_t> pixels(static_cast<size_t>(40 * image.elements())), labels(40);
+    for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * i / 7 % 241 / (1 + i % 3));
+    AugmentSettings augment{.crop = 16, .pad = 1, .mirror = true, .alternate = true, .scale = 0.1};
+    augment.jitter = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1};
+    augment.trivial = true;
+    augment.erase = 0.5;
+    LoaderSettings made = settings(40, 16);
+    made.dataset = std::make_shared<MemoryDataset>(image, 1, pixels, labels);
+    made.augmenter = std::make_shared<Augmenter>(augment, image);
+    EXPECT_EQ(run_here(made, 12), run(made, 12)) << colours << " colours";
+    made.training = false;
+    EXPECT_EQ(run_here(made, 3), run(made, 3)) << colours << " colours";
+  }
+}
+
 TEST_P(DeviceBatches, AreThoseOfALoaderInEvaluation) {
   LoaderSettings made = settings(22, 10, {.crop = 3, .mirror = true, .color = 1});
   made.training = false;
