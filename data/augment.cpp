@@ -30,6 +30,8 @@ From read_source(Config& table, const std::string& key, const std::vector<std::s
   return From::kValues;
 }
 
+constexpr double kMostAlpha = 100;  // beyond it all shares are a half
+
 // Key "mirror": true, false, or a word.
 void read_mirror(Config& table, AugmentSettings& settings) {
   settings.alternate = table.is_string("mirror") && table.word("mirror", {"alternating"}) == "alternating";
@@ -65,6 +67,8 @@ AugmentSettings AugmentSettings::from(Config table, const Shape& image) {
   settings.jitter = read_jitter(table.table("jitter"));
   settings.trivial = table.word("policy", "none", {"none", "trivial_wide"}) == "trivial_wide";
   settings.erase = table.number("erase", 0, {.low = 0, .high = 1});
+  settings.mix.mixup = table.number("mixup", 0, {.low = 0, .high = kMostAlpha});
+  settings.mix.cutmix = table.number("cutmix", 0, {.low = 0, .high = kMostAlpha});
   table.finish("augment");
 
   const int64_t largest = std::min(image[0], image[1]) + 2 * settings.pad;

@@ -23,6 +23,7 @@
 
 #include "data/crop.h"
 #include "data/dataset.h"
+#include "data/mix.h"
 #include "data/pixel_ops.h"
 #include "src/core/config.h"
 #include "src/core/philox.h"
@@ -50,11 +51,12 @@ struct AugmentSettings {
   JitterSettings jitter{};
   bool trivial = false;  // TrivialAugment-Wide
   double erase = 0;      // probability
+  MixSettings mix{};     // of pairs of images, which whoever makes batches does (data/mix.h)
 
   // Reads a table like
   //   { crop = 28, pad = 4, mirror = true, color = 0.0, pca = 0.0, scale = 1.0, mean = "pixel", std = "channel",
   //     jitter = { brightness = 0.4, contrast = 0.4, saturation = 0.4, hue = 0.1 }, policy = "trivial_wide",
-  //     erase = 0.1 }
+  //     erase = 0.1, mixup = 0.2, cutmix = 1.0 }
   // All keys are optional. mean: "pixel", "channel", "none" or [r, g, b]; std: "channel", "none" or [r, g, b]; mirror
   // may be "alternating" too. Throws Error with file and line for unknown keys and for what does not fit images of
   // shape `image` (H x W x C).
@@ -84,6 +86,8 @@ class Augmenter {
 
   Shape out_shape() const { return out_; }                                    // H x W x C
   bool edits() const { return settings_.trivial || settings_.jitter.any(); }  // changes bytes in training
+
+  const MixSettings& mix() const { return settings_.mix; }
 
   // What the centre view of evaluation does to the pixels it shows: value = (pixel - mean) * factor, each of
   // out_shape(). In padding the factor is 0.

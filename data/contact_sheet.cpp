@@ -1,6 +1,7 @@
 #include "data/contact_sheet.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "data/order.h"
@@ -32,6 +33,13 @@ class Tiles {
         pixels_(static_cast<size_t>(dataset.image().elements())) {}
 
   Shape shape() const { return augmenter_.out_shape(); }
+
+  // Those of a pair of samples, mixed where the settings say so.
+  std::array<std::vector<float>, 2> make_pair(int64_t first, int64_t second) {
+    std::array<std::vector<float>, 2> pair{make(first), make(second)};
+    mix_images(draw_mix(augmenter_.mix(), shape(), view_, first), shape(), pair[0].data(), pair[1].data());
+    return pair;
+  }
 
   // Values 0 to 255, of the shape above.
   std::vector<float> make(int64_t sample) {
@@ -84,9 +92,14 @@ Photo contact_sheet(const Dataset& dataset, const AugmentSettings& augment, cons
   Photo picture{rows * down + kGap, columns * across + kGap};
   picture.pixels.assign(static_cast<size_t>(picture.height * picture.width * 3), kBackground);
   const std::vector<int64_t> order = epoch_order(sheet.seed, 0, dataset.size(), true);
-  for (int64_t i = 0; i < count; ++i)
-    paste(tiles.make(order[static_cast<size_t>(i)]), tile, kGap + i / columns * down, kGap + i % columns * across,
-          picture);
+  const auto put = [&](int64_t i, const std::vector<float>& values) {
+    paste(values, tile, kGap + i / columns * down, kGap + i % columns * across, picture);
+  };
+  for (int64_t i = 0; i + 1 < count; i += 2) {
+    const auto pair = tiles.make_pair(order[static_cast<size_t>(i)], order[static_cast<size_t>(i + 1)]);
+    put(i, pair[0]), put(i + 1, pair[1]);
+  }
+  if (count % 2 == 1) put(count - 1, tiles.make(order[static_cast<size_t>(count - 1)]));
   return picture;
 }
 

@@ -16,9 +16,9 @@ struct ContactSheet {
 };
 
 // Tiles in rows, a gap around each. Every tile went through the augmentation of training (cut, mirrored, colour
-// changed, erased) and back from normalised values to colours; where a tile shows padding it is mid-grey, as the
-// network sees the mean there, and what is erased has the mean's colour. `statistics`: as for Augmenter. Images of 1 or
-// 3 channels.
+// changed, erased, neighbours mixed) and back from normalised values to colours; where a tile shows padding it is
+// mid-grey, as the network sees the mean there, and what is erased has the mean's colour. `statistics`: as for
+// Augmenter. Images of 1 or 3 channels.
 Photo contact_sheet(const Dataset& dataset, const AugmentSettings& augment, const DatasetStatistics& statistics,
                     const ContactSheet& sheet);
 

@@ -21,6 +21,7 @@ Loader::Loader(LoaderSettings settings) : settings_(std::move(settings)) {
   OWT_CHECK(settings_.threads >= 1 && settings_.held >= 1 && settings_.slots > settings_.held);
   steps_ = Steps(settings_.dataset->size(), settings_.batch, settings_.rows, settings_.epoch, settings_.step_in_epoch,
                  settings_.views);
+  mixes_ = settings_.augmenter && settings_.augmenter->mix().any();
   allocate_slots();
   try {
     for (int i = 0; i < settings_.threads; ++i) threads_.emplace_back([this] { work(); });
@@ -44,7 +45,8 @@ void Loader::allocate_slots() {
   slots_.resize(static_cast<size_t>(settings_.slots));
   for (Slot& slot : slots_) {
     slot.images = Tensor::shared_with(settings_.reader, image.batch_of(rows), raw ? DType::kU8 : settings_.images);
-    slot.labels = Tensor::shared_with(settings_.reader, {rows}, DType::kI32);
+    slot.labels =
+        Tensor::shared_with(settings_.reader, mixes_ ? Shape{rows, RowLabel::kMixedNumbers} : Shape{rows}, DType::kI32);
     if (raw) slot.samples = Tensor::shared_with(settings_.reader, {rows}, DType::kI64);
   }
 }
@@ -95,11 +97,17 @@ bool Loader::claim(Chunk& chunk) {
   Slot& slot = slots_[static_cast<size_t>(step % settings_.slots)];
   if (index == 0) begin_step(slot, steps_.step(step));
   ++claimed_;
-  chunk = {.step = step,
-           .slot = &slot,
-           .rows = split(slot.batch.labels.shape().rows(), static_cast<int>(chunks_per_step_), static_cast<int>(index)),
-           .order = order_};
+  chunk = {.step = step, .slot = &slot, .rows = rows_of_chunk(slot, index), .order = order_};
   return true;
+}
+
+// Where images are mixed, whoever makes one of a pair makes the other, too.
+Slice Loader::rows_of_chunk(const Slot& slot, int64_t index) const {
+  const int64_t rows = slot.batch.labels.shape().rows(), together = mixes_ ? 2 : 1;
+  const int64_t before = slot.first_row % together;  // rows of the first pair that are another rank's
+  const Slice part =
+      split((before + rows + together - 1) / together, static_cast<int>(chunks_per_step_), static_cast<int>(index));
+  return {std::max<int64_t>(0, part.begin * together - before), std::min(rows, part.end * together - before)};
 }
 
 // Chunks are claimed in order, so all chunks of a step see the order of the step's epoch.
@@ -118,26 +126,76 @@ void Loader::begin_step(Slot& slot, const Steps::RankStep& step) {
                 .step_rows = step.step_rows,
                 .view = step.view};
   slot.first = step.places.begin;
+  slot.first_row = step.places.begin - step.step_in_epoch * settings_.batch;
   slot.chunks_done = 0;
 }
 
+// One row's image, which may be the one before the first or behind the last; the sample that it shows.
+template <class T>
+int64_t Loader::make(const Chunk& chunk, int64_t row, std::vector<uint8_t>& pixels, T* image) const {
+  const View view = view_of(chunk.slot->batch);
+  note_work();
+  const int64_t sample = read(*chunk.order, chunk.slot->first + row, view, pixels.data());
+  settings_.augmenter->make(view, sample, pixels.data(), image);
+  return sample;
+}
+
 void Loader::load(const Chunk& chunk, std::vector<uint8_t>& pixels) const {
-  const Dataset& dataset = *settings_.dataset;
   Slot& slot = *chunk.slot;
-  const View view = view_of(slot.batch);
-  int32_t* labels = slot.labels.data<int32_t>();
   const int64_t elements = slot.images.shape().row_elements();
-  for (int64_t row = chunk.rows.begin; row < chunk.rows.end; ++row) {
-    uint8_t* bytes = settings_.augmenter ? pixels.data() : slot.images.data<uint8_t>() + row * elements;
-    note_work();
-    const int64_t sample = read(*chunk.order, slot.first + row, view, bytes);
-    labels[row] = dataset.label(sample);
-    if (settings_.augmenter)
-      with_cpu_element(slot.images.dtype(), [&](auto element) {
-        settings_.augmenter->make(view, sample, bytes, slot.images.data<decltype(element)>() + row * elements);
-      });
-    else
-      slot.samples.data<int64_t>()[row] = sample;
+  const Slice& rows = chunk.rows;
+  std::vector<int64_t> samples(static_cast<size_t>(std::max<int64_t>(0, rows.size())));
+  const auto sample_of = [&](int64_t row) -> int64_t& { return samples[static_cast<size_t>(row - rows.begin)]; };
+  if (settings_.augmenter)
+    with_cpu_element(slot.images.dtype(), [&](auto element) {
+      auto* images = slot.images.data<decltype(element)>();
+      for (int64_t row = rows.begin; row < rows.end; ++row)
+        sample_of(row) = make(chunk, row, pixels, images + row * elements);
+      if (mixes_) mix(chunk, samples, pixels, images);
+    });
+  else
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      note_work();
+      uint8_t* bytes = slot.images.data<uint8_t>() + row * elements;
+      sample_of(row) = read(*chunk.order, slot.first + row, view_of(slot.batch), bytes);
+      slot.samples.data<int64_t>()[row] = sample_of(row);
+    }
+  for (int64_t row = rows.begin; row < rows.end && !mixes_; ++row)
+    slot.labels.data<int32_t>()[row] = settings_.dataset->label(sample_of(row));
+}
+
+// Pairs, and the labels of all rows. Where another rank has one of a pair, it is made here as well.
+template <class T>
+void Loader::mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::vector<uint8_t>& pixels,
+                 T* images) const {
+  Slot& slot = *chunk.slot;
+  const Shape& image = settings_.augmenter->out_shape();
+  const Slice& rows = chunk.rows;
+  const View view = view_of(slot.batch);
+  std::vector<T> another;
+  const auto label = [&](const PairMix& mix, int64_t row, int64_t own, int64_t other) {
+    write_mixed_label(mix, settings_.dataset->label(own), settings_.dataset->label(other),
+                      slot.labels.data<int32_t>() + row * RowLabel::kMixedNumbers);
+  };
+  for (int64_t row = rows.begin, done = 1; row < rows.end; row += done) {
+    const int64_t in_step = slot.first_row + row, beside = (in_step ^ 1) - slot.first_row;
+    const int64_t sample = samples[static_cast<size_t>(row - rows.begin)];
+    const bool pair = view.training && (in_step ^ 1) < slot.batch.step_rows,
+               here = pair && rows.begin <= beside && beside < rows.end;
+    done = here ? 2 : 1;
+    if (!pair) {
+      label({}, row, sample, sample);
+      continue;
+    }
+    if (!here) another.resize(static_cast<size_t>(image.elements()));
+    T *own = images + row * image.elements(), *other = here ? own + image.elements() : another.data();
+    const int64_t other_sample =
+        here ? samples[static_cast<size_t>(beside - rows.begin)] : make(chunk, beside, pixels, other);
+    const bool first = in_step % 2 == 0;
+    const PairMix mix = draw_mix(settings_.augmenter->mix(), image, view, first ? sample : other_sample);
+    mix_images(mix, image, first ? own : other, first ? other : own);
+    label(mix, row, sample, other_sample);
+    if (here) label(mix, beside, other_sample, sample);
   }
 }
 

@@ -37,7 +37,7 @@ struct LoaderSettings {
   int views = 1;         // in evaluation: every step comes so often, as views 0, 1, ... show it
   int64_t epoch = 0,
           step_in_epoch = 0;     // where to start; a step behind an epoch's last one starts the next epoch
-  RowsOfStep rows{};             // called by one thread at a time
+  RowsOfStep rows{};             // safe from several threads
   Device reader = Device::kCpu;  // copies out of the batches while the host goes on
 };
 
@@ -58,6 +58,7 @@ class Loader : public BatchSource {
     Batch batch;
     Tensor images, labels, samples;  // for the largest step
     int64_t first = 0;               // place in the epoch's order of row 0
+    int64_t first_row = 0;           // the same, in the step
     int64_t chunks_done = 0;
   };
   // A part of a step that one thread makes.
@@ -72,7 +73,12 @@ class Loader : public BatchSource {
   void work();
   bool claim(Chunk& chunk);  // false: stop
   void begin_step(Slot& slot, const Steps::RankStep& step);
+  Slice rows_of_chunk(const Slot& slot, int64_t index) const;
   void load(const Chunk& chunk, std::vector<uint8_t>& pixels) const;
+  template <class T>
+  int64_t make(const Chunk& chunk, int64_t row, std::vector<uint8_t>& pixels, T* image) const;
+  template <class T>
+  void mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::vector<uint8_t>& pixels, T* images) const;
   int64_t read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels) const;
   View view_of(const Batch& batch) const;
   bool complete(const Slot& slot) const;  // the slot of the next batch is
@@ -80,6 +86,7 @@ class Loader : public BatchSource {
   void stop_with(std::exception_ptr error, int64_t step);
 
   LoaderSettings settings_;
+  bool mixes_ = false;  // rows have mixed labels, and in training pairs of images are mixed
   Steps steps_;
   int64_t chunks_per_step_ = 1;
 

@@ -93,7 +93,6 @@ class ResidentBatches : public BatchSource {
     const Steps::RankStep step = steps_.step(next_++);
     if (step.epoch != order_epoch_) begin_epoch(step.epoch, stream);
     const int64_t rows = step.count();
-    const Tensor samples = order_.part(step.places.begin, {rows});
     const Batch facts{.images = {},
                       .labels = {},
                       .samples = {},
@@ -101,12 +100,29 @@ class ResidentBatches : public BatchSource {
                       .step_in_epoch = step.step_in_epoch,
                       .step_rows = step.step_rows,
                       .view = step.view};
-    Tensor labels = batches_.make(
-        facts, set_->pixels, DeviceAugmenter::Pixels::kOfSet, samples,
-        {.training = settings_.training, .seed = settings_.seed, .epoch = step.epoch, .number = step.view});
+    const View view{.training = settings_.training, .seed = settings_.seed, .epoch = step.epoch, .number = step.view};
+    if (settings_.augmenter->mix().any()) {
+      make_mixed(step, facts, view);
+      return batches_.made();
+    }
+    const Tensor samples = order_.part(step.places.begin, {rows});
+    Tensor labels = batches_.make(facts, set_->pixels, DeviceAugmenter::Pixels::kOfSet, samples, view);
     launch(gather_labels, dim3(blocks_for(rows)), dim3(kBlockThreads), stream, set_->labels.data<int32_t>(),
            samples.data<int64_t>(), rows, labels.data<int32_t>());
     batches_.made();
+  }
+
+  void make_mixed(const Steps::RankStep& step, const Batch& facts, const View& view) {
+    const int64_t first = step.step_in_epoch * settings_.batch;  // of the step, in the order
+    const Slice all = whole_pairs({step.places.begin - first, step.places.end - first}, step.step_rows, view.training);
+    RowsOfPairs rows{
+        .before = step.places.begin - first - all.begin, .count = step.count(), .samples = {}, .labels = {}};
+    for (int64_t row = all.begin; row < all.end; ++row) {
+      rows.samples.push_back(host_order_.data<int64_t>()[first + row]);
+      rows.labels.push_back(settings_.dataset->label(rows.samples.back()));
+    }
+    batches_.make_mixed(facts, set_->pixels, DeviceAugmenter::Pixels::kOfSet,
+                        order_.part(first + all.begin, {all.size()}), rows, view);
   }
 
   bool shuffled() const { return settings_.training && settings_.shuffle; }

@@ -18,13 +18,15 @@ class StreamedBatches : public BatchSource {
   StreamedBatches(Precision precision, LoaderSettings settings)
       : training_(settings.training),
         seed_(settings.seed),
-        rows_(Steps(settings.dataset->size(), settings.batch, settings.rows, settings.epoch, settings.step_in_epoch)
-                  .most_rows()),
-        batches_(*settings.augmenter, precision, rows_) {
+        mixes_(settings.augmenter->mix().any()),
+        own_rows_(settings.rows),
+        batches_(*settings.augmenter, precision, most_rows(settings)) {
+    if (mixes_) settings.rows = [this](int64_t step_rows) { return all_rows(step_rows); };
+    const int64_t rows = most_rows(settings);
     for (Slot& slot : ring_) {
-      slot.pixels = Tensor(settings.dataset->image().batch_of(rows_), DType::kU8, Device::kCuda);
-      slot.labels = Tensor({rows_}, DType::kI32, Device::kCuda);
-      slot.samples = Tensor({rows_}, DType::kI64, Device::kCuda);
+      slot.pixels = Tensor(settings.dataset->image().batch_of(rows), DType::kU8, Device::kCuda);
+      slot.labels = Tensor({rows}, DType::kI32, Device::kCuda);
+      slot.samples = Tensor({rows}, DType::kI64, Device::kCuda);
     }
     loader_.emplace(of_bytes(std::move(settings)));
   }
@@ -44,8 +46,16 @@ class StreamedBatches : public BatchSource {
   struct Slot {
     Tensor pixels, labels, samples;  // for the largest step
     Batch batch;                     // views of them
+    RowsOfPairs pairs;
     Event arrived;
   };
+
+  static int64_t most_rows(const LoaderSettings& of) {
+    return Steps(of.dataset->size(), of.batch, of.rows, of.epoch, of.step_in_epoch).most_rows();
+  }
+  Slice own_rows(int64_t step_rows) const { return own_rows_ ? own_rows_(step_rows) : Slice{0, step_rows}; }
+  // Those that are read.
+  Slice all_rows(int64_t step_rows) const { return whole_pairs(own_rows(step_rows), step_rows, training_); }
 
   // The ring reads from as many batches of the loader as it has slots.
   static LoaderSettings of_bytes(LoaderSettings settings) {
@@ -60,10 +70,14 @@ class StreamedBatches : public BatchSource {
 
   void make() {
     if (sent_ == made_) send();
-    const Batch& sent = ring_[static_cast<size_t>(made_++ % kRing)].batch;
-    Tensor labels = batches_.make(sent, sent.images, DeviceAugmenter::Pixels::kOfBatch, sent.samples,
-                                  {.training = training_, .seed = seed_, .epoch = sent.epoch, .number = sent.view});
-    labels.copy_from(sent.labels, copies());
+    const Slot& slot = ring_[static_cast<size_t>(made_++ % kRing)];
+    const Batch& sent = slot.batch;
+    const View view{.training = training_, .seed = seed_, .epoch = sent.epoch, .number = sent.view};
+    constexpr auto kOfBatch = DeviceAugmenter::Pixels::kOfBatch;
+    if (mixes_)
+      batches_.make_mixed(sent, sent.images, kOfBatch, sent.samples, slot.pairs, view);
+    else
+      batches_.make(sent, sent.images, kOfBatch, sent.samples, view).copy_from(sent.labels, copies());
     batches_.made();
   }
 
@@ -81,12 +95,26 @@ class StreamedBatches : public BatchSource {
     slot.batch.labels.copy_from(batch.labels, copies());
     slot.batch.samples.copy_from(batch.samples, copies());
     slot.arrived = copies().record();
+    if (mixes_) slot.pairs = pairs_of(batch);
     ++sent_;
+  }
+
+  // batch: the loader's, on the host.
+  RowsOfPairs pairs_of(const Batch& batch) const {
+    const Slice own = own_rows(batch.step_rows);
+    const int64_t* samples = batch.samples.data<int64_t>();
+    const int32_t* labels = batch.labels.data<int32_t>();
+    const int64_t rows = batch.labels.elements();
+    return {.before = own.begin - all_rows(batch.step_rows).begin,
+            .count = own.size(),
+            .samples = {samples, samples + rows},
+            .labels = {labels, labels + rows}};
   }
 
   bool training_;
   uint64_t seed_;
-  int64_t rows_;  // what the largest step has
+  bool mixes_;
+  RowsOfStep own_rows_;  // of this rank
   std::optional<Loader> loader_;
   std::array<Slot, kRing> ring_;
   TwoBatches batches_;           // waits, when it goes, for what is read above

@@ -1,15 +1,72 @@
 #include "data/two_batches.h"
 
+#include <algorithm>
+
 #include "src/core/check.h"
+#include "src/core/elements.cuh"
+#include "src/core/grid.h"
+#include "src/core/launch.cuh"
 
 namespace owt {
+namespace {
+
+constexpr int64_t kBeside = 2;  // rows of other ranks at most: one before a rank's own, one behind
+
+// Rows as the steps of all ranks have them, some of which lie apart.
+template <class T>
+struct PairedRows {
+  T *own, *beside;
+  int64_t before, count, elements;  // rows before the own ones (one at most), own ones; of an image
+  __device__ T* at(int64_t row) const {
+    if (row < before) return beside;
+    return row < before + count ? own + (row - before) * elements : beside + elements;
+  }
+};
+
+// A pair per blockIdx.x. The operations of mix_images(), each rounded by itself.
+template <class T>
+__global__ void mix_pairs(const PairMix* pairs, const PairedRows<T> rows, const ImageLayout layout) {
+  const PairMix mix = pairs[blockIdx.x];
+  if (!mix.mixes()) return;
+  T *first = rows.at(2 * int64_t{blockIdx.x}), *second = rows.at(2 * int64_t{blockIdx.x} + 1);
+  const float own = mix.own(), other = mix.other();
+  const int64_t line = int64_t{layout.in_w} * layout.in_c, packed_line = int64_t{layout.width} * layout.channels;
+  for (int64_t e = int64_t{blockIdx.y} * blockDim.x + threadIdx.x; e < rows.elements;
+       e += int64_t{gridDim.y} * blockDim.x) {
+    const float a = to_float(first[e]), b = to_float(second[e]);
+    float of_first = __fadd_rn(__fmul_rn(a, own), __fmul_rn(b, other));
+    float of_second = __fadd_rn(__fmul_rn(b, own), __fmul_rn(a, other));
+    if (mix.cut.height > 0) {
+      const auto column = static_cast<int>(e % packed_line);
+      const int64_t source =
+          layout.source(static_cast<int>(e / packed_line), column / layout.channels, column % layout.channels);
+      if (source < 0) continue;
+      const bool cut = mix.cut.holds(static_cast<int>(source / line), static_cast<int>(source % line) / layout.in_c);
+      of_first = cut ? b : a, of_second = cut ? a : b;
+    }
+    first[e] = from_float<T>(of_first), second[e] = from_float<T>(of_second);
+  }
+}
+
+constexpr unsigned kMostParts = 64;
+
+}  // namespace
 
 TwoBatches::TwoBatches(const Augmenter& augmenter, Precision precision, int64_t most_rows)
     : augmenter_(augmenter, most_rows),
+      mix_(augmenter.mix()),
       image_(augmenter.out_shape()),
       dtype_(activation_type(precision)),
       most_rows_(most_rows) {
-  for (Place& place : places_) place.labels = Tensor({most_rows}, DType::kI32, Device::kCuda);
+  const Shape labels = mix_.any() ? Shape{most_rows, RowLabel::kMixedNumbers} : Shape{most_rows};
+  const int64_t pairs = most_rows / 2 + kBeside, bytes = static_cast<int64_t>(sizeof(PairMix));
+  for (Place& place : places_) {
+    place.labels = Tensor(labels, DType::kI32, Device::kCuda);
+    if (!mix_.any()) continue;
+    place.host_labels = Tensor::shared_with(Device::kCuda, labels, DType::kI32);
+    place.host_pairs = Tensor::shared_with(Device::kCuda, {pairs, bytes}, DType::kU8);
+    place.pairs = Tensor({pairs, bytes}, DType::kU8, Device::kCuda);
+  }
 }
 
 TwoBatches::~TwoBatches() {
@@ -29,19 +86,72 @@ Tensor TwoBatches::images(Place& place, int64_t rows, const std::optional<ImageL
   return place.images[shape.row_elements()].part(0, shape);
 }
 
-Tensor TwoBatches::make(const Batch& facts, const Tensor& pixels, DeviceAugmenter::Pixels which, const Tensor& samples,
-                        const View& view) {
+TwoBatches::Place& TwoBatches::begin(const Batch& facts, int64_t rows, const std::optional<ImageLayout>& layout) {
   OWT_CHECK(made_ - handed_ < 2, "a batch would be overwritten before it is handed out");
   Place& next = place(made_);
-  const int64_t rows = samples.shape().rows();
-  const std::optional<ImageLayout> layout = layout_ && rows > 0 ? layout_(facts.step_rows) : std::nullopt;
   maker_.wait(next.used);
   next.batch = facts;
   next.batch.images = images(next, rows, layout);
   next.batch.labels = next.labels.rows(0, rows);
   next.batch.samples = {};
+  return next;
+}
+
+Tensor TwoBatches::make(const Batch& facts, const Tensor& pixels, DeviceAugmenter::Pixels which, const Tensor& samples,
+                        const View& view) {
+  const int64_t rows = samples.shape().rows();
+  const std::optional<ImageLayout> layout = layout_ && rows > 0 ? layout_(facts.step_rows) : std::nullopt;
+  Place& next = begin(facts, rows, layout);
   augmenter_.run(pixels, which, samples, view, layout, next.batch.images, maker_);
   return next.batch.labels;
+}
+
+// What is mixed how, and the labels that come of it.
+void TwoBatches::describe_pairs(Place& place, const RowsOfPairs& rows, const View& view) const {
+  place.made.wait();  // long done; its copies read what is written here
+  const int64_t all = std::ssize(rows.samples);
+  for (int64_t row = 0; row < all; ++row) {
+    const int64_t beside = std::min(row ^ 1, all - 1), first = row / 2 * 2;
+    const auto at = [&](int64_t i) { return static_cast<size_t>(i); };
+    PairMix mix;
+    if ((row ^ 1) < all) mix = draw_mix(mix_, image_, view, rows.samples[at(first)]);
+    reinterpret_cast<PairMix*>(place.host_pairs.raw())[row / 2] = mix;
+    if (row >= rows.before && row < rows.before + rows.count)
+      write_mixed_label(mix, rows.labels[at(row)], rows.labels[at(beside)],
+                        place.host_labels.data<int32_t>() + (row - rows.before) * RowLabel::kMixedNumbers);
+  }
+}
+
+void TwoBatches::make_mixed(const Batch& facts, const Tensor& pixels, DeviceAugmenter::Pixels which,
+                            const Tensor& samples, const RowsOfPairs& rows, const View& view) {
+  const std::optional<ImageLayout> layout = layout_ && rows.count > 0 ? layout_(facts.step_rows) : std::nullopt;
+  Place& next = begin(facts, rows.count, layout);
+  if (rows.count == 0) return;
+  describe_pairs(next, rows, view);
+  next.batch.labels.copy_from(next.host_labels.rows(0, rows.count), maker_);
+  next.pairs.copy_from(next.host_pairs, maker_);
+
+  const ImageLayout there = layout.value_or(ImageLayout::plain(image_));
+  const Shape one = layout ? layout->batch_of(1) : image_.batch_of(1);
+  Tensor& beside = beside_[one.elements()];
+  if (!beside.defined()) beside = Tensor({kBeside * one.elements()}, dtype_, Device::kCuda);
+  const auto augment = [&](int64_t begin, int64_t end, Tensor images) {
+    const bool of_set = which == DeviceAugmenter::Pixels::kOfSet;
+    augmenter_.run(of_set ? pixels : pixels.rows(begin, end), which, samples.rows(begin, end), view, layout, images,
+                   maker_);
+  };
+  const int64_t all = std::ssize(rows.samples), end = rows.before + rows.count;
+  augment(rows.before, end, next.batch.images);
+  if (rows.before > 0) augment(0, 1, beside.part(0, one));
+  if (end < all) augment(end, all, beside.part(one.elements(), one));
+  if (!view.training) return;
+  const auto parts = std::min<unsigned>(kMostParts, blocks_for(one.elements()));
+  with_element(dtype_, [&](auto element) {
+    using T = decltype(element);
+    const PairedRows<T> at{next.batch.images.data<T>(), beside.data<T>(), rows.before, rows.count, one.elements()};
+    launch(mix_pairs<T>, dim3(static_cast<unsigned>(all / 2), parts), dim3(kBlockThreads), maker_,
+           reinterpret_cast<const PairMix*>(next.pairs.raw()), at, there);
+  });
 }
 
 void TwoBatches::made() { place(made_++).made = maker_.record(); }

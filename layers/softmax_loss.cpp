@@ -17,27 +17,28 @@ constexpr int64_t kSoftmaxGrain = 1 << 11;  // exponentials per thread that are 
 
 // exponentials: room for one of each class, where the gradient is wanted.
 template <class T>
-RowResult run_row(const T* logits, const SmoothTarget& target, int label, const RowGradient& gradient,
+RowResult run_row(const T* logits, const SmoothTarget& target, const RowLabel& label, const RowGradient& gradient,
                   float* exponentials, T* dlogits) {
   const int classes = target.classes;
-  const float largest = *std::max_element(logits, logits + classes), own = logits[label];
+  const float largest = *std::max_element(logits, logits + classes), own = logits[label.first];
+  const double labelled = label.mean(static_cast<double>(own), static_cast<double>(float{logits[label.second]}));
   double sum = 0, below = 0;  // below: of the logits, less the largest
-  int before = 0;             // classes that rank before the label
+  int before = 0;             // classes that rank before the first label
   for (int c = 0; c < classes; ++c) {
     const float logit = logits[c], exponential = std::exp(logit - largest);
     if (dlogits) exponentials[c] = exponential;
     sum += static_cast<double>(exponential);
     below += static_cast<double>(logit) - static_cast<double>(largest);
-    before += ranks_before(logit, own, c < label);
+    before += ranks_before(logit, own, c < label.first);
   }
   if (dlogits) {
     const float scale = gradient.scale(sum);
-    const float of_label = gradient.at(exponentials[label], scale, true);
-    for (int c = 0; c < classes; ++c) dlogits[c] = gradient.at(exponentials[c], scale, false);
-    dlogits[label] = of_label;
+    const auto at_label = [&](int c) { return gradient.at_label(exponentials[c], scale, label.share_of(c)); };
+    for (int c = 0; c < classes; ++c) dlogits[c] = gradient.at(exponentials[c], scale);
+    dlogits[label.first] = at_label(label.first);
+    dlogits[label.second] = at_label(label.second);
   }
-  return row_result(std::log(sum), static_cast<double>(own) - static_cast<double>(largest), below / classes, before,
-                    target);
+  return row_result(std::log(sum), labelled - static_cast<double>(largest), below / classes, before, target);
 }
 
 class CpuLoss : public SoftmaxLoss {
@@ -50,8 +51,8 @@ class CpuLoss : public SoftmaxLoss {
            const LossFollowUp& then) override {
     const int64_t rows = logits.shape().rows();
     OWT_CHECK_EQ(logits.shape().row_elements(), int64_t{classes_}, "one logit per class");
-    OWT_CHECK_EQ(labels.elements(), rows, "one label per row");
-    check_labels(labels.data<int32_t>(), rows, classes_);
+    check_label_shape(labels, rows, settings_);
+    check_labels(labels.data<int32_t>(), rows, classes_, settings_);
     results_.resize(static_cast<size_t>(rows));
     with_cpu_element(logits.dtype(), [&](auto element) {
       using T = decltype(element);
@@ -62,7 +63,7 @@ class CpuLoss : public SoftmaxLoss {
 
  private:
   template <class T>
-  void run_rows(const Pass& pass, int64_t rows, const T* x, const int32_t* label, T* dx) {
+  void run_rows(const Pass& pass, int64_t rows, const T* x, const int32_t* labels, T* dx) {
     const SmoothTarget target = target_of(settings_, pass.mode, classes_);
     const RowGradient gradient(pass.step_rows, target);
     parallel_for(rows, std::max<int64_t>(1, kSoftmaxGrain / classes_), [&](int64_t begin, int64_t end) {
@@ -70,7 +71,8 @@ class CpuLoss : public SoftmaxLoss {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t first = row * classes_;
         results_[static_cast<size_t>(row)] =
-            run_row(x + first, target, label[row], gradient, exponentials.data(), dx ? dx + first : nullptr);
+            run_row(x + first, target, RowLabel::at(labels, row, settings_.mixed_labels), gradient, exponentials.data(),
+                    dx ? dx + first : nullptr);
       }
     });
   }

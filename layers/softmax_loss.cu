@@ -10,21 +10,25 @@ namespace {
 
 // A block per row. The row is read three times, but from memory once: the other times it is in a cache.
 template <class T>
-__global__ void softmax_rows(const T* logits, const int32_t* labels, SmoothTarget target, RowGradient gradient,
-                             T* dlogits, RowResult* results) {
+__global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed, SmoothTarget target,
+                             RowGradient gradient, T* dlogits, RowResult* results) {
   const int classes = target.classes;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
   const T* x = logits + first;
-  const int label = labels[blockIdx.x], thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const bool known = label >= 0 && label < classes;
-  const float own = known ? to_float(x[label]) : kNaN;
+  const RowLabel label = RowLabel::at(labels, blockIdx.x, mixed);
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const bool known = label.known(classes);
+  const float own = known ? to_float(x[label.first]) : kNaN;
+  const double labelled = known && mixed
+                              ? label.mean(static_cast<double>(own), static_cast<double>(to_float(x[label.second])))
+                              : static_cast<double>(own);
 
   float largest = -kInfinity;
   int before = 0;  // classes that rank before the label
   for (int c = thread; c < classes; c += threads) {
     const float logit = to_float(x[c]);
     largest = fmaxf(largest, logit);
-    before += ranks_before(logit, own, c < label);
+    before += ranks_before(logit, own, c < label.first);
   }
   largest = reduce_block(largest, Larger{});
   before = reduce_block(before, Sum{});
@@ -41,12 +45,15 @@ __global__ void softmax_rows(const T* logits, const int32_t* labels, SmoothTarge
 
   if (dlogits) {
     const float scale = known ? gradient.scale(sum) : kNaN;
-    for (int c = thread; c < classes; c += threads)
-      dlogits[first + c] = from_float<T>(gradient.at(expf(to_float(x[c]) - largest), scale, c == label));
+    for (int c = thread; c < classes; c += threads) {
+      const float exponential = expf(to_float(x[c]) - largest);
+      dlogits[first + c] = from_float<T>(label.has(c) ? gradient.at_label(exponential, scale, label.share_of(c))
+                                                      : gradient.at(exponential, scale));
+    }
   }
   if (thread == 0)
     results[blockIdx.x] =
-        row_result(log(sum), static_cast<double>(own) - static_cast<double>(largest), below / classes, before, target);
+        row_result(log(sum), labelled - static_cast<double>(largest), below / classes, before, target);
 }
 
 template <class T>
@@ -64,14 +71,14 @@ class CudaLoss : public SoftmaxLoss {
            const LossFollowUp& then) override {
     const int64_t rows = logits.shape().rows();
     OWT_CHECK(rows <= rows_, rows, " rows, bound for at most ", rows_);
-    OWT_CHECK_EQ(labels.elements(), rows, "one label per row");
+    check_label_shape(labels, rows, settings_);
     if (rows == 0) return;
     OWT_CHECK_EQ(logits.shape().row_elements(), int64_t{classes_}, "one logit per class");
     const SmoothTarget target = target_of(settings_, pass.mode, classes_);
     const std::span results(static_cast<RowResult*>(results_.raw()), static_cast<size_t>(rows));
     launch(softmax_rows<T>, static_cast<unsigned>(rows), threads_for(classes_), *pass.stream, logits.data<T>(),
-           labels.data<int32_t>(), target, RowGradient(pass.step_rows, target), dlogits ? dlogits->data<T>() : nullptr,
-           results.data());
+           labels.data<int32_t>(), settings_.mixed_labels, target, RowGradient(pass.step_rows, target),
+           dlogits ? dlogits->data<T>() : nullptr, results.data());
     add_rows(Cuda{}, results, sums, then, *pass.stream);
   }
 

@@ -2,6 +2,9 @@
 //   p = softmax(logits of a row);  q = (1 - e) onehot(label) + e / classes,  e: LossSettings::label_smoothing
 //   loss = sum over rows of -sum over classes of q log p
 //   dlogits = (p - q) / Pass::step_rows
+// With mixed labels (mixup, CutMix) a row has two, of shares s and 1 - s:
+//   q = (1 - e) (s onehot(first) + (1 - s) onehot(second)) + e / classes
+// and it counts as right where its first label is: the one of the larger share.
 // In evaluation e is 0, whatever the settings say: losses of runs with different e compare. The loss is a sum, so that
 // sums over rounds and ranks add up; whoever reports it divides by the rows. The gradient carries 1 / N already. A
 // label is in the top k if fewer than k classes have a larger logit, or an equal one and a lower index. A row whose
@@ -16,6 +19,7 @@
 
 #include "layers/bad_values.h"
 #include "layers/layer.h"
+#include "src/core/row_label.h"
 
 namespace owt {
 
@@ -34,6 +38,8 @@ enum LossSum : int { kLossSum, kTop1Sum, kTop5Sum, kRowSum, kLossSums };
 
 struct LossSettings {
   double label_smoothing = 0;  // [0, 1); e above
+  bool mixed_labels = false;   // src/core/row_label.h
+  int64_t label_numbers() const { return mixed_labels ? RowLabel::kMixedNumbers : 1; }
 };
 
 // What follows once the losses of the rows are added: on a GPU in the same launch.
@@ -49,9 +55,9 @@ class SoftmaxLoss {
  public:
   virtual ~SoftmaxLoss() = default;
 
-  // logits: rows x classes, activations; labels: rows, i32; dlogits: like logits, or null where no gradient is wanted;
-  // sums: f64, the first kLossSums are added to. 0 rows are allowed, and then nothing follows. A label outside
-  // [0, classes) throws Error naming row and value on the CPU; on a GPU its row's loss is NaN.
+  // logits: rows x classes, activations; labels: rows (x label_numbers()), i32; dlogits: like logits, or null where no
+  // gradient is wanted; sums: f64, the first kLossSums are added to. 0 rows are allowed, and then nothing follows. A
+  // label outside [0, classes) throws Error naming row and value on the CPU; on a GPU its row's loss is NaN.
   virtual void run(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor* dlogits, Tensor& sums,
                    const LossFollowUp& then = {}) = 0;
 };

@@ -17,11 +17,25 @@ void check_loss(const LossSettings& settings, int64_t classes) {
             settings.label_smoothing, ", wanted 0 to less than 1");
 }
 
-void check_labels(const int32_t* labels, int64_t rows, int64_t classes) {
-  for (int64_t row = 0; row < rows; ++row)
-    if (labels[row] < 0 || labels[row] >= classes)
-      fail("the label of row ", row, " is ", labels[row], ", wanted 0 to ", classes - 1,
+void check_labels(const int32_t* labels, int64_t rows, int64_t classes, const LossSettings& settings) {
+  const auto check = [&](int64_t row, int32_t label) {
+    if (label < 0 || label >= classes)
+      fail("the label of row ", row, " is ", label, ", wanted 0 to ", classes - 1,
            "; does the model's 'classes' match the data?");
+  };
+  const int64_t numbers = settings.label_numbers();
+  for (int64_t row = 0; row < rows; ++row) {
+    const int32_t* label = labels + row * numbers;
+    check(row, label[0]);
+    if (!settings.mixed_labels) continue;
+    check(row, label[1]);
+    OWT_CHECK(label[2] >= 0 && label[2] <= RowLabel::kShareUnits, "the share of row ", row, " is ", label[2]);
+  }
+}
+
+void check_label_shape(const Tensor& labels, int64_t rows, const LossSettings& settings) {
+  OWT_CHECK_EQ(labels.shape().rows(), rows, "one label per row");
+  OWT_CHECK_EQ(labels.elements(), rows * settings.label_numbers(), "as many numbers per label as the settings say");
 }
 
 void add_rows(Cpu, std::span<const RowResult> results, Tensor& sums, LossFollowUp then, const Stream&) {

@@ -20,16 +20,19 @@ SmoothTarget target_of(const LossSettings& settings, Mode mode, int classes);
 
 // Throws Error for settings out of range and where there are no classes.
 void check_loss(const LossSettings& settings, int64_t classes);
-// Throws Error naming row and value for a label outside [0, classes).
-void check_labels(const int32_t* labels, int64_t rows, int64_t classes);
+// Throws Error naming row and value for a label outside [0, classes), and for a share outside
+// [0, RowLabel::kShareUnits].
+void check_labels(const int32_t* labels, int64_t rows, int64_t classes, const LossSettings& settings);
+// Throws Error for labels of another shape.
+void check_label_shape(const Tensor& labels, int64_t rows, const LossSettings& settings);
 
 // What one row adds to the sums.
 struct RowResult {
   double loss, top1, top5;
 };
 
-// sum: of exp(x - largest) over the classes; own and mean: the label's logit and the mean of all, less the largest;
-// before: classes that rank before the label. log_sum is log(sum).
+// sum: of exp(x - largest) over the classes; own and mean: the label's logit (RowLabel::mean() of both) and the mean of
+// all, less the largest; before: classes that rank before the first label. log_sum is log(sum).
 // With finite logits no term is negative, so a small loss keeps its digits.
 constexpr RowResult row_result(double log_sum, double own, double mean, int before, const SmoothTarget& target) {
   double loss = log_sum - target.own() * own;
@@ -52,9 +55,10 @@ struct RowGradient {
 
   // What the exponentials are to be multiplied by.
   constexpr float scale(double sum) const { return static_cast<float>(static_cast<double>(weight) / sum); }
-  constexpr float at(float exponential, float scale, bool label) const {
-    const float other = exponential * scale - every;
-    return label ? other - own : other;
+  constexpr float at(float exponential, float scale) const { return exponential * scale - every; }
+  // Of a label with this share.
+  constexpr float at_label(float exponential, float scale, float share) const {
+    return at(exponential, scale) - own * share;
   }
 };
 

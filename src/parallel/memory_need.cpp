@@ -107,7 +107,8 @@ class Holdings {
   // The gradient of the logits, and the logits or their statistics (rank_loss.h) brought together, for a row.
   int64_t loss_bytes() const {
     const LayerPlan& last = plan_.layers.back();
-    if (plan_.sharded_loss) return size_ * last.parts.front().size() + 4 * (plan_.model_ranks + 1) * kLossStats;
+    if (plan_.sharded_loss)
+      return size_ * last.parts.front().size() + 4 * (plan_.model_ranks + 1) * loss_stats(plan_.request.loss);
     const bool gathered = plan_.of_step.logits != kNoTransfer;
     return size_ * (last.out.elements() + (gathered ? gather_elements(last) : 0));
   }
@@ -117,7 +118,9 @@ class Holdings {
     for (const StepRows::RoundSize& round : rounds_) most = std::max(most, round.rows);
     return most;
   }
-  int64_t labels_bytes() const { return 4 * ((plan_.model_ranks + 1) * most_beside_ + most_rows()); }  // step_labels.h
+  int64_t labels_bytes() const {  // step_labels.h
+    return 4 * plan_.request.loss.label_numbers() * ((plan_.model_ranks + 1) * most_beside_ + most_rows());
+  }
 
   // What comes from the neighbours of a stage and goes to them (stage_links.h).
   int64_t links_elements() const {

@@ -10,8 +10,9 @@ RankLoss::RankLoss(const Plan& plan, int64_t rows, Communicator& comm, Profiler*
   const int64_t columns = row.elements();
   if (plan.sharded_loss) {
     sharded_ = make_sharded_softmax_loss(on, last.parts, comm.rank(), rows, plan.request.loss);
-    stats_ = Tensor({rows, kLossStats}, DType::kF32, on.device);
-    all_stats_ = Tensor({comm.ranks(), rows, kLossStats}, DType::kF32, on.device);
+    const int64_t numbers = loss_stats(plan.request.loss);
+    stats_ = Tensor({rows, numbers}, DType::kF32, on.device);
+    all_stats_ = Tensor({comm.ranks(), rows, numbers}, DType::kF32, on.device);
   } else {
     whole_ = make_softmax_loss(on, static_cast<int>(columns), rows, plan.request.loss);
   }

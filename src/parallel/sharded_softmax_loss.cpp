@@ -12,7 +12,8 @@
 
 namespace owt {
 
-ClassParts::ClassParts(std::vector<Slice> parts, int rank) : parts_(std::move(parts)), rank_(rank) {
+ClassParts::ClassParts(std::vector<Slice> parts, int rank, const LossSettings& settings)
+    : parts_(std::move(parts)), rank_(rank), settings_(settings) {
   OWT_CHECK(rank >= 0 && rank < ranks(), "rank ", rank, " of ", ranks());
   int64_t end = 0;
   for (const Slice& part : parts_) {
@@ -21,6 +22,7 @@ ClassParts::ClassParts(std::vector<Slice> parts, int rank) : parts_(std::move(pa
     end = part.end;
   }
   OWT_CHECK(end <= std::numeric_limits<int>::max(), end, " classes");
+  check_loss(settings, end);
 }
 
 int64_t ClassParts::widest() const {
@@ -37,19 +39,21 @@ int ClassParts::owner(int label) const {
 }
 
 void ClassParts::check_rows(const Tensor& logits, const Tensor& labels) const {
-  OWT_CHECK_EQ(labels.elements(), logits.shape().rows(), "one label per row");
+  check_label_shape(labels, logits.shape().rows(), settings_);
   OWT_CHECK_EQ(logits.shape().row_elements(), mine().size(), "one logit for each class of this rank");
 }
 
 void ClassParts::check_summarize(const Tensor& logits, const Tensor& labels, const Tensor& stats) const {
   check_rows(logits, labels);
-  OWT_CHECK_EQ(stats.shape(), (Shape{labels.elements(), kLossStats}), "a row of statistics for each row");
+  OWT_CHECK_EQ(stats.shape(), (Shape{labels.shape().rows(), loss_stats(settings_)}),
+               "a row of statistics for each row");
 }
 
 void ClassParts::check_finish(const Tensor& logits, const Tensor& labels, const Tensor& all_stats,
                               const Tensor* dlogits) const {
   check_rows(logits, labels);
-  OWT_CHECK_EQ(all_stats.shape(), (Shape{ranks(), labels.elements(), kLossStats}), "the statistics of all ranks");
+  OWT_CHECK_EQ(all_stats.shape(), (Shape{ranks(), labels.shape().rows(), loss_stats(settings_)}),
+               "the statistics of all ranks");
   if (dlogits) OWT_CHECK_EQ(dlogits->shape(), logits.shape(), "a gradient for each logit");
 }
 
@@ -58,9 +62,9 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kShardGrain = 1 << 11;  // exponentials per thread that are worth waking it for
 
-// label: among these classes, if it is one of them.
+// label: counted from the first of these classes, whether its are among them or not.
 template <class T>
-void summarize_row(const T* logits, int classes, int64_t label, float* stats) {
+void summarize_row(const T* logits, int classes, const RowLabel& label, bool mixed, float* stats) {
   float top[kTopClasses];
   std::fill(top, top + kTopClasses, -kInfinity);
   for (int c = 0; c < classes; ++c) keep_largest(top, logits[c]);
@@ -71,26 +75,30 @@ void summarize_row(const T* logits, int classes, int64_t label, float* stats) {
     below += static_cast<double>(logits[c]) - static_cast<double>(origin);
   }
   ShardOwn own;
-  if (label >= 0 && label < classes) {
-    own.logit = logits[label];
-    for (int c = 0; c < classes; ++c) own.before += ranks_before(logits[c], own.logit, c < label);
+  if (label.first >= 0 && label.first < classes) {
+    own.logit = logits[label.first];
+    for (int c = 0; c < classes; ++c) own.before += ranks_before(logits[c], own.logit, c < label.first);
   }
+  if (label.second >= 0 && label.second < classes) own.second = logits[label.second];
   std::copy(top, top + kTopClasses, stats + kTopStats);
-  write_stats(stats, sum, below, classes, own);
+  write_stats(stats, sum, below, classes, own, mixed);
 }
 
 // The sums of a whole row.
 struct RowSums {
   float largest;
   double sum, mean;  // of exp(x - largest), of x - largest
-  float own;
+  float own;         // the first label's logit
+  double labelled;   // of both labels' logits
   int before;
 };
 
 // stats: of the row on rank 0; those of the next rank are `stride` behind.
-RowSums add_up(const float* stats, int64_t stride, const ClassParts& parts, int label) {
-  const int owner = parts.owner(label);
-  RowSums row{-kInfinity, 0, 0, stats[owner * stride + kOwnStat], 0};
+RowSums add_up(const float* stats, int64_t stride, const ClassParts& parts, const RowLabel& label, bool mixed) {
+  const int owner = parts.owner(label.first);
+  const float own = stats[owner * stride + kOwnStat];
+  const float second = mixed ? stats[parts.owner(label.second) * stride + kSecondStat] : own;
+  RowSums row{-kInfinity, 0, 0, own, label.mean(static_cast<double>(own), static_cast<double>(second)), 0};
   for (int r = 0; r < parts.ranks(); ++r) row.largest = std::max(row.largest, stats[r * stride + kTopStats]);
   for (int r = 0; r < parts.ranks(); ++r) {
     const float* of_rank = stats + r * stride;
@@ -106,20 +114,18 @@ RowSums add_up(const float* stats, int64_t stride, const ClassParts& parts, int 
 class CpuShardedLoss : public ShardedSoftmaxLoss {
  public:
   CpuShardedLoss(const std::vector<Slice>& parts, int rank, const LossSettings& settings)
-      : parts_(parts, rank), settings_(settings) {
-    check_loss(settings, parts_.classes());
-  }
+      : parts_(parts, rank, settings), settings_(settings) {}
 
   void summarize(const Pass&, const Tensor& logits, const Tensor& labels, Tensor& stats) override {
     parts_.check_summarize(logits, labels, stats);
-    const int32_t* label = labels.data<int32_t>();
-    check_labels(label, labels.elements(), parts_.classes());
+    const int64_t rows = labels.shape().rows();
+    check_labels(labels.data<int32_t>(), rows, parts_.classes(), settings_);
     float* out = stats.data();
     with_cpu_element(logits.dtype(), [&](auto element) {
       const auto* x = logits.data<decltype(element)>();
-      over_rows(labels.elements(), [&](int64_t row) {
-        summarize_row(x + row * columns(), static_cast<int>(columns()), label[row] - parts_.mine().begin,
-                      out + row * kLossStats);
+      over_rows(rows, [&](int64_t row) {
+        summarize_row(x + row * columns(), static_cast<int>(columns()), here(labels.data<int32_t>(), row),
+                      settings_.mixed_labels, out + row * loss_stats(settings_));
       });
     });
   }
@@ -127,9 +133,9 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
   void finish(const Pass& pass, const Tensor& logits, const Tensor& labels, const Tensor& all_stats, Tensor* dlogits,
               Tensor* sums, const LossFollowUp& then) override {
     parts_.check_finish(logits, labels, all_stats, dlogits);
-    const int64_t rows = labels.elements();
+    const int64_t rows = labels.shape().rows();
     const int32_t* label = labels.data<int32_t>();
-    check_labels(label, rows, parts_.classes());
+    check_labels(label, rows, parts_.classes(), settings_);
     results_.resize(static_cast<size_t>(rows));
     with_cpu_element(logits.dtype(), [&](auto element) {
       using T = decltype(element);
@@ -143,17 +149,31 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
   void finish_rows(const Pass& pass, int64_t rows, const T* x, const int32_t* label, const float* stats, T* dx) {
     const SmoothTarget target = target_of(settings_, pass.mode, parts_.classes());
     const RowGradient gradient(pass.step_rows, target);
+    const int64_t numbers = loss_stats(settings_);
     over_rows(rows, [&](int64_t row) {
-      const RowSums of_row = add_up(stats + row * kLossStats, rows * kLossStats, parts_, label[row]);
+      const RowSums of_row = add_up(stats + row * numbers, rows * numbers, parts_,
+                                    RowLabel::at(label, row, settings_.mixed_labels), settings_.mixed_labels);
       results_[static_cast<size_t>(row)] =
-          row_result(std::log(of_row.sum), static_cast<double>(of_row.own) - static_cast<double>(of_row.largest),
-                     of_row.mean, of_row.before, target);
+          row_result(std::log(of_row.sum), of_row.labelled - static_cast<double>(of_row.largest), of_row.mean,
+                     of_row.before, target);
       if (!dx) return;
       const float scale = gradient.scale(of_row.sum);
-      const int64_t first = row * columns(), own = label[row] - parts_.mine().begin;
-      for (int64_t c = 0; c < columns(); ++c)
-        dx[first + c] = gradient.at(std::exp(x[first + c] - of_row.largest), scale, c == own);
+      const int64_t first = row * columns();
+      const RowLabel own = here(label, row);
+      for (int c = 0; c < columns(); ++c) {
+        const float exponential = std::exp(x[first + c] - of_row.largest);
+        dx[first + c] =
+            own.has(c) ? gradient.at_label(exponential, scale, own.share_of(c)) : gradient.at(exponential, scale);
+      }
     });
+  }
+
+  // Counted from this rank's first class.
+  RowLabel here(const int32_t* labels, int64_t row) const {
+    RowLabel label = RowLabel::at(labels, row, settings_.mixed_labels);
+    const auto first = static_cast<int>(parts_.mine().begin);
+    label.first -= first, label.second -= first;
+    return label;
   }
 
   int64_t columns() const { return parts_.mine().size(); }

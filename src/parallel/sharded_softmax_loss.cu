@@ -29,14 +29,18 @@ __device__ void gather_largest(float (&top)[kTopClasses], float* largest) {
 
 // A block per row.
 template <class T>
-__global__ void summarize_rows(const T* logits, const int32_t* labels, int first_class, int classes, float* stats) {
+__global__ void summarize_rows(const T* logits, const int32_t* labels, bool mixed, int first_class, int classes,
+                               int numbers, float* stats) {
   const T* x = logits + static_cast<int64_t>(blockIdx.x) * classes;
-  stats += static_cast<int64_t>(blockIdx.x) * kLossStats;
-  const int label = labels[blockIdx.x], thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  stats += static_cast<int64_t>(blockIdx.x) * numbers;
+  const RowLabel labelled = RowLabel::at(labels, blockIdx.x, mixed);
+  const int label = labelled.first, second = labelled.second, thread = static_cast<int>(threadIdx.x),
+            threads = static_cast<int>(blockDim.x);
   const bool mine = label >= first_class && label < first_class + classes;
   const int at = mine ? label - first_class : -1;
   ShardOwn own;
   if (mine) own.logit = to_float(x[at]);
+  if (mixed && second >= first_class && second < first_class + classes) own.second = to_float(x[second - first_class]);
 
   float top[kTopClasses];
   for (float& value : top) value = -kInfinity;
@@ -58,28 +62,32 @@ __global__ void summarize_rows(const T* logits, const int32_t* labels, int first
   }
   sum = reduce_block(sum, Sum{});
   below = reduce_block(below, Sum{});
-  if (thread == 0) write_stats(stats, sum, below, classes, own);
+  if (thread == 0) write_stats(stats, sum, below, classes, own, mixed);
 }
 
 // A block per row. begins: the first class of each rank, and behind them their number.
 template <class T>
-__global__ void finish_rows(const T* logits, const int32_t* labels, const float* all_stats, const int* begins,
-                            int ranks, int rank, SmoothTarget target, RowGradient gradient, T* dlogits,
-                            RowResult* results) {
-  const int label = labels[blockIdx.x], thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const bool known = label >= 0 && label < target.classes;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kLossStats;
-  const float* stats = all_stats + static_cast<int64_t>(blockIdx.x) * kLossStats;  // of rank 0
+__global__ void finish_rows(const T* logits, const int32_t* labels, bool mixed, const float* all_stats,
+                            const int* begins, int numbers, int ranks, int rank, SmoothTarget target,
+                            RowGradient gradient, T* dlogits, RowResult* results) {
+  RowLabel label = RowLabel::at(labels, blockIdx.x, mixed);
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const bool known = label.known(target.classes);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * numbers;
+  const float* stats = all_stats + static_cast<int64_t>(blockIdx.x) * numbers;  // of rank 0
 
   float largest = -kInfinity;
-  int owner = -1;
+  int owner = -1, second_owner = -1;
   for (int r = thread; r < ranks; r += threads) {
     largest = fmaxf(largest, stats[r * stride + kTopStats]);
-    if (label >= begins[r] && label < begins[r + 1]) owner = r;
+    if (label.first >= begins[r] && label.first < begins[r + 1]) owner = r;
+    if (label.second >= begins[r] && label.second < begins[r + 1]) second_owner = r;
   }
   largest = reduce_block(largest, Larger{});
   owner = reduce_block(owner, Larger{});
+  if (mixed) second_owner = reduce_block(second_owner, Larger{});
   const float own = known ? stats[owner * stride + kOwnStat] : kNaN;
+  const float second = known && mixed ? stats[second_owner * stride + kSecondStat] : own;
 
   double sum = 0, below = 0;
   int before = 0;
@@ -95,27 +103,32 @@ __global__ void finish_rows(const T* logits, const int32_t* labels, const float*
   before = reduce_block(before, Sum{});
 
   if (dlogits) {
-    const int classes = begins[rank + 1] - begins[rank], at = known ? label - begins[rank] : -1;
+    const int classes = begins[rank + 1] - begins[rank];
+    label.first = known ? label.first - begins[rank] : -1;
+    label.second = known ? label.second - begins[rank] : -1;
     const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
     const float scale = known ? gradient.scale(sum) : kNaN;
-    for (int c = thread; c < classes; c += threads)
-      dlogits[first + c] = from_float<T>(gradient.at(expf(to_float(logits[first + c]) - largest), scale, c == at));
+    for (int c = thread; c < classes; c += threads) {
+      const float exponential = expf(to_float(logits[first + c]) - largest);
+      dlogits[first + c] = from_float<T>(label.has(c) ? gradient.at_label(exponential, scale, label.share_of(c))
+                                                      : gradient.at(exponential, scale));
+    }
   }
   if (thread == 0 && results)
-    results[blockIdx.x] = row_result(log(sum), static_cast<double>(own) - static_cast<double>(largest),
-                                     below / target.classes, before, target);
+    results[blockIdx.x] = row_result(
+        log(sum), label.mean(static_cast<double>(own), static_cast<double>(second)) - static_cast<double>(largest),
+        below / target.classes, before, target);
 }
 
 template <class T>
 class CudaShardedLoss : public ShardedSoftmaxLoss {
  public:
   CudaShardedLoss(const std::vector<Slice>& parts, int rank, int64_t rows, const LossSettings& settings)
-      : parts_(parts, rank),
+      : parts_(parts, rank, settings),
         rank_(rank),
         rows_(rows),
         settings_(settings),
         results_({rows, static_cast<int64_t>(sizeof(RowResult) / sizeof(double))}, DType::kF64, Device::kCuda) {
-    check_loss(settings, parts_.classes());
     Tensor begins({parts_.ranks() + 1}, DType::kI32);
     for (int r = 0; r < parts_.ranks(); ++r) begins.data<int32_t>()[r] = static_cast<int32_t>(parts_.of(r).begin);
     begins.data<int32_t>()[parts_.ranks()] = parts_.classes();
@@ -125,14 +138,15 @@ class CudaShardedLoss : public ShardedSoftmaxLoss {
   void summarize(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor& stats) override {
     parts_.check_summarize(logits, labels, stats);
     const Slice& mine = parts_.mine();
-    launch(summarize_rows<T>, static_cast<unsigned>(labels.elements()), threads_for(mine.size()), *pass.stream,
-           logits.data<T>(), labels.data<int32_t>(), mine.begin, mine.size(), stats.data());
+    launch(summarize_rows<T>, static_cast<unsigned>(labels.shape().rows()), threads_for(mine.size()), *pass.stream,
+           logits.data<T>(), labels.data<int32_t>(), settings_.mixed_labels, mine.begin, mine.size(),
+           loss_stats(settings_), stats.data());
   }
 
   void finish(const Pass& pass, const Tensor& logits, const Tensor& labels, const Tensor& all_stats, Tensor* dlogits,
               Tensor* sums, const LossFollowUp& then) override {
     parts_.check_finish(logits, labels, all_stats, dlogits);
-    const int64_t rows = labels.elements();
+    const int64_t rows = labels.shape().rows();
     OWT_CHECK(rows <= rows_, rows, " rows, bound for at most ", rows_);
     if (rows == 0) return;
     const SmoothTarget target = target_of(settings_, pass.mode, parts_.classes());
@@ -140,8 +154,8 @@ class CudaShardedLoss : public ShardedSoftmaxLoss {
     // As many threads on every rank: they add in the same order then, and agree about the sum to the bit.
     const unsigned threads = threads_for(parts_.widest());
     launch(finish_rows<T>, static_cast<unsigned>(rows), threads, *pass.stream, logits.data<T>(), labels.data<int32_t>(),
-           all_stats.data(), begins_.data<int32_t>(), parts_.ranks(), rank_, target,
-           RowGradient(pass.step_rows, target), dlogits ? dlogits->data<T>() : nullptr, results);
+           settings_.mixed_labels, all_stats.data(), begins_.data<int32_t>(), loss_stats(settings_), parts_.ranks(),
+           rank_, target, RowGradient(pass.step_rows, target), dlogits ? dlogits->data<T>() : nullptr, results);
     if (sums) add_rows(Cuda{}, {results, static_cast<size_t>(rows)}, *sums, then, *pass.stream);
   }
 

@@ -1,7 +1,7 @@
 // The loss of softmax_loss.h where each rank holds some of the classes of every row, and no rank ever sees all logits.
 // Ranks are numbers here: what travels between the two halves is the caller's business.
-//   1. summarize: per row, kLossStats numbers about the classes of this rank.
-//   2. The caller gathers everybody's: ranks x rows x kLossStats.
+//   1. summarize: per row, loss_stats() numbers about the classes of this rank.
+//   2. The caller gathers everybody's: ranks x rows x loss_stats().
 //   3. finish: from them loss and counts of the whole rows, and the gradient of this rank's logits.
 // Losses, counts and gradients are those of SoftmaxLoss on whole rows, to rounding (of f32 in one exponential), with
 // the same label smoothing, ties, infinities and NaN. A logit that is NaN on one rank makes the row's loss, and its
@@ -28,19 +28,23 @@ enum LossStat : int {
   kMeanStat,    // mean of x - the largest, or of x where that is -infinity
   kOwnStat,     // the label's logit where this rank holds it, else -infinity
   kBeforeStat,  // classes of this rank that rank before the label, kTopClasses at most, where it holds it; else 0
-  kLossStats
+  kLossStats,
+  kSecondStat = kLossStats  // with mixed labels besides: as kOwnStat, of the second label
 };
+// How many numbers a rank says about a row.
+inline int64_t loss_stats(const LossSettings& settings) { return kLossStats + (settings.mixed_labels ? 1 : 0); }
 
 class ShardedSoftmaxLoss {
  public:
   virtual ~ShardedSoftmaxLoss() = default;
 
-  // In both: logits: rows x classes of this rank (may be 0), activations; labels: rows, i32, among all classes. 0 rows
-  // are allowed. A label that is no class throws Error naming row and value on the CPU; on a GPU its row's loss is NaN.
+  // In both: logits: rows x classes of this rank (may be 0), activations; labels: as SoftmaxLoss has them,
+  // among all classes. 0 rows are allowed. A label that is no class throws Error naming row and value on the CPU; on a
+  // GPU its row's loss is NaN.
 
-  // stats: rows x kLossStats, f32, is overwritten.
+  // stats: rows x loss_stats(), f32, is overwritten.
   virtual void summarize(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor& stats) = 0;
-  // all_stats: ranks x rows x kLossStats, of these logits and labels; dlogits: like logits, or null where no gradient
+  // all_stats: ranks x rows x loss_stats(), of these logits and labels; dlogits: like logits, or null where no gradient
   // is wanted; sums: as SoftmaxLoss's, with what follows, or null: of ranks that see the same rows one counts them.
   virtual void finish(const Pass& pass, const Tensor& logits, const Tensor& labels, const Tensor& all_stats,
                       Tensor* dlogits, Tensor* sums, const LossFollowUp& then = {}) = 0;

@@ -13,7 +13,7 @@ namespace owt {
 class ClassParts {
  public:
   // Throws Error for parts that do not follow each other, and for a rank that is none.
-  ClassParts(std::vector<Slice> parts, int rank);
+  ClassParts(std::vector<Slice> parts, int rank, const LossSettings& settings);
 
   int ranks() const { return static_cast<int>(parts_.size()); }
   int classes() const { return static_cast<int>(parts_.back().end); }
@@ -31,6 +31,7 @@ class ClassParts {
 
   std::vector<Slice> parts_;
   int rank_;
+  LossSettings settings_;
 };
 
 // Keeps the largest logits in falling order. NaN is left out.
@@ -51,16 +52,18 @@ constexpr float origin_of(float largest) { return largest == -std::numeric_limit
 struct ShardOwn {  // of a shard that holds the label; else as it stands here
   float logit = -std::numeric_limits<float>::infinity();
   int before = 0;
+  float second = -std::numeric_limits<float>::infinity();  // the second label's logit, where labels are mixed
 };
 
 // sum: of exp(x - origin); below: of x - origin.
-constexpr void write_stats(float* stats, double sum, double below, int classes, const ShardOwn& own) {
+constexpr void write_stats(float* stats, double sum, double below, int classes, const ShardOwn& own, bool mixed) {
   const float rounded = static_cast<float>(sum);
   stats[kSumStat] = rounded;
   stats[kSumRestStat] = static_cast<float>(sum - static_cast<double>(rounded));
   stats[kMeanStat] = classes > 0 ? static_cast<float>(below / classes) : 0.0f;
   stats[kOwnStat] = own.logit;
   stats[kBeforeStat] = static_cast<float>(own.before < kTopClasses ? own.before : kTopClasses);
+  if (mixed) stats[kSecondStat] = own.second;
 }
 
 // A shard's sum of exp(x - the row's largest). growth: exp(the shard's largest - the row's).

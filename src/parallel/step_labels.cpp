@@ -8,7 +8,11 @@ StepLabels::StepLabels(const Plan& plan, const StepRows& rows, int rank, Communi
   rounds_ = rows.rounds(rank);
   int64_t most = 0;
   for (const Round& round : rounds_) most = std::max(most, rows_of(round));
-  const auto labels = [&](int64_t count) { return Tensor({count}, DType::kI32, plan.request.on.device); };
+  const LossSettings& loss = plan.request.loss;
+  const auto labels = [&](int64_t count) {
+    const Shape shape = loss.mixed_labels ? Shape{count, loss.label_numbers()} : Shape{count};
+    return Tensor(shape, DType::kI32, plan.request.on.device);
+  };
   mine_ = labels(rows.most_beside(rank));
   mine_.zero();  // the padding travels too
   all_ = labels(rows.most_beside(rank) * plan.model_ranks);
@@ -24,7 +28,7 @@ Tensor StepLabels::wait(int round, const Stream& stream) {
   stream.wait(gathered_);
   int64_t row = 0;
   for (const RowRange& range : rounds_[static_cast<size_t>(round)]) {
-    const int64_t first = range.rank * mine_.elements();
+    const int64_t first = range.rank * mine_.shape().rows();
     of_round_.rows(row, row + range.size()).copy_from(all_.rows(first + range.begin, first + range.end), stream);
     row += range.size();
   }

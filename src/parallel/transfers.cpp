@@ -61,7 +61,7 @@ class TransferList {
     most_rows_ = rows.most_beside(first_);
     if (plan_.split() && !plan_.in_stages() && plan_.front_layout() == Layout::kBatch)
       add(plan_.of_step.labels, "labels", Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated,
-          most_rows_ * plan_.model_ranks * 4);
+          most_rows_ * plan_.model_ranks * plan_.request.loss.label_numbers() * 4);
     for (const StepRows::RoundSize& round : rows.round_sizes(first_)) add_round(round);
   }
 
@@ -72,7 +72,7 @@ class TransferList {
     for (int64_t i = plan_.boundary; i < std::ssize(plan_.layers); ++i) add_moves(i, round.rows);
     if (plan_.sharded_loss)
       add(plan_.of_step.loss_statistics, "loss statistics", Collective::kAllGather, Group::kModel, Layout::kFeature,
-          Layout::kReplicated, plan_.model_ranks * round.rows * kLossStats * 4);
+          Layout::kReplicated, plan_.model_ranks * round.rows * loss_stats(plan_.request.loss) * 4);
     else if (plan_.layers.back().layout == Layout::kFeature)
       add(plan_.of_step.logits, "logits", Collective::kAllGather, Group::kModel, Layout::kFeature, Layout::kReplicated,
           columns_of(plan_.layers.back(), round.rows));
@@ -185,7 +185,7 @@ class TransferList {
 bool sends_less_sharded(const Plan& plan) {
   const LayerPlan& last = plan.layers.back();
   const bool features = last.layout == Layout::kFeature && last.pixels_out() == 1;
-  return features && kLossStats * 4 < activation_bytes(plan, last.parts.front().size());
+  return features && loss_stats(plan.request.loss) * 4 < activation_bytes(plan, last.parts.front().size());
 }
 
 }  // namespace

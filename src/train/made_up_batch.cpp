@@ -32,12 +32,16 @@ Batch made_up_batch(const Model& model, const Slice& rows, const PlanRequest& re
                     const std::optional<ImageLayout>& layout) {
   Batch batch;
   batch.images = Tensor(model.input.batch_of(rows.size()));
-  batch.labels = Tensor({rows.size()}, DType::kI32);
+  const int64_t numbers = request.loss.label_numbers();
+  batch.labels = Tensor(numbers > 1 ? Shape{rows.size(), numbers} : Shape{rows.size()}, DType::kI32);
   batch.step_rows = request.step_rows;
   draw(rows.begin * model.input.elements(), batch.images);
   if (layout) batch.images = laid_out(batch.images, *layout);
-  for (int64_t i = 0; i < rows.size(); ++i)
-    batch.labels.data<int32_t>()[i] = static_cast<int32_t>((rows.begin + i) % model.classes);
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    int32_t* label = batch.labels.data<int32_t>() + i * numbers;
+    label[0] = static_cast<int32_t>((rows.begin + i) % model.classes);
+    if (numbers > 1) label[1] = label[0], label[2] = RowLabel::kShareUnits;
+  }
   if (request.on.precision == Precision::kBf16) batch.images = to_bf16(batch.images);
   batch.images = batch.images.to(request.on.device);
   batch.labels = batch.labels.to(request.on.device);

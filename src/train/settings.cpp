@@ -317,6 +317,7 @@ Settings settings_from(Config recipe, const std::string& name) {
   settings.model = read_model(model);
   settings.data = read_data(recipe.table("data"), settings.model);
   settings.loss = read_loss(recipe.table("loss"));
+  settings.loss.mixed_labels = settings.data.augment.mix.any();
   Config optimizer = recipe.table("optimizer"), schedule = recipe.table("schedule");
   settings.model.frozen = read_frozen(optimizer, settings.model);
   settings.ema = EmaSettings::from(optimizer);

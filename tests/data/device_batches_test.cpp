@@ -59,6 +59,27 @@ LoaderSettings settings(int64_t size, int64_t batch,
   return made;
 }
 
+// Of images of 6 x 6 x 3: as first layers of stride 4, 2 and 1 want them, and one that no kernel was made for.
+const ImageLayout kLayouts[] = {{6, 6, 3, 4, 4, 2, 2, 3, 3, 48},
+                                {6, 6, 3, 2, 2, 3, 3, 5, 5, 16},
+                                {6, 6, 3, 1, 1, 0, 0, 6, 6, 4},
+                                {6, 6, 3, 1, 1, 0, 0, 6, 6, 8},
+                                {6, 6, 3, 3, 2, 1, 4, 3, 5, 24}};
+
+// What a loader makes, in the layout, and in bf16 where that is asked for.
+std::vector<Copy> laid_out_run(const LoaderSettings& made, int steps, const ImageLayout& layout, Precision precision) {
+  Loader loader(made);
+  std::vector<Copy> batches;
+  for (int i = 0; i < steps; ++i) {
+    Batch batch = loader.next(Stream());
+    if (batch.images.shape().rows() > 0) batch.images = laid_out(batch.images, layout);
+    batches.push_back(copy(batch));
+    if (precision == Precision::kBf16)
+      for (float& value : batches.back().images) value = from_bf16(to_bf16(value));
+  }
+  return batches;
+}
+
 TEST_P(DeviceBatches, AreThoseOfALoaderOverTheEndOfEpochs) {
   const LoaderSettings made = settings(22, 10);  // 3 steps, the last of 2 rows
   EXPECT_EQ(run_here(made, 10), run(made, 10));
@@ -126,6 +147,27 @@ TEST_P(DeviceBatches, AreThoseOfALoaderWhichChangesBytesErasesAndAlternatesMirro
   }
 }
 
+TEST_P(DeviceBatches, AreThoseOfALoaderWhichMixesPairsForEveryRankAndLayout) {
+  for (const auto precision : {Precision::kFp32, Precision::kBf16})
+    for (const MixSettings& mix : {MixSettings{.mixup = 0.5, .cutmix = 1}, MixSettings{.cutmix = 1}})
+      for (int ranks = 1; ranks <= 3; ++ranks)
+        for (int rank = 0; rank < ranks; ++rank)
+          for (const ImageLayout* layout : {static_cast<const ImageLayout*>(nullptr), &kLayouts[0], &kLayouts[4]}) {
+            if (layout && precision == Precision::kBf16) continue;  // the loader rounds before it mixes
+            AugmentSettings augment{.crop = 6, .pad = 2, .mirror = true, .scale = 0.01};
+            augment.mix = mix;
+            augment.trivial = true;
+            LoaderSettings made = of_rank(settings(25, 9, augment), ranks, rank);
+            made.images = activation_type(precision);
+            const auto batches = source(made, precision);
+            if (layout) batches->lay_out([&](int64_t) { return *layout; });
+            const auto found = run(*batches, 7, stream_);
+            const auto wanted = layout ? laid_out_run(made, 7, *layout, precision) : run(made, 7);
+            EXPECT_EQ(found, wanted) << "rank " << rank << " of " << ranks << ", " << name_of(precision)
+                                     << (layout ? ", laid out" : "");
+          }
+}
+
 TEST_P(DeviceBatches, AreThoseOfALoaderInEvaluation) {
   LoaderSettings made = settings(22, 10, {.crop = 3, .mirror = true, .color = 1});
   made.training = false;
@@ -186,27 +228,6 @@ TEST_P(DeviceBatches, LieInTwoPlacesInTurn) {
     EXPECT_EQ(batch.images.raw(), (i % 2 == 0 ? first : second).images.raw());
     EXPECT_EQ(batch.labels.raw(), (i % 2 == 0 ? first : second).labels.raw());
   }
-}
-
-// Of images of 6 x 6 x 3: as first layers of stride 4, 2 and 1 want them, and one that no kernel was made for.
-const ImageLayout kLayouts[] = {{6, 6, 3, 4, 4, 2, 2, 3, 3, 48},
-                                {6, 6, 3, 2, 2, 3, 3, 5, 5, 16},
-                                {6, 6, 3, 1, 1, 0, 0, 6, 6, 4},
-                                {6, 6, 3, 1, 1, 0, 0, 6, 6, 8},
-                                {6, 6, 3, 3, 2, 1, 4, 3, 5, 24}};
-
-// What a loader makes, in the layout, and in bf16 where that is asked for.
-std::vector<Copy> laid_out_run(const LoaderSettings& made, int steps, const ImageLayout& layout, Precision precision) {
-  Loader loader(made);
-  std::vector<Copy> batches;
-  for (int i = 0; i < steps; ++i) {
-    Batch batch = loader.next(Stream());
-    if (batch.images.shape().rows() > 0) batch.images = laid_out(batch.images, layout);
-    batches.push_back(copy(batch));
-    if (precision == Precision::kBf16)
-      for (float& value : batches.back().images) value = from_bf16(to_bf16(value));
-  }
-  return batches;
 }
 
 TEST_P(DeviceBatches, ComeInTheLayoutThatIsAskedFor) {

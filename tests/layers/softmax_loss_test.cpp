@@ -263,5 +263,70 @@ TEST_P(SoftmaxLossTest, SmoothingOutOfRangeIsAnError) {
         << smoothing;
 }
 
+constexpr int32_t kUnits = RowLabel::kShareUnits;
+
+LossCase mixed(const std::vector<float>& logits, const std::vector<int32_t>& labels, double smoothing = 0) {
+  return {.logits = logits, .labels = labels, .settings = {.label_smoothing = smoothing, .mixed_labels = true}};
+}
+
+TEST_P(SoftmaxLossTest, MixedLabelsCostTheMeanOfBothByTheirShares) {
+  const std::vector<float> logits = distinct_values(2 * 9, 2, 1);
+  for (const double smoothing : {0.0, 0.1}) {
+    const auto plain = [&](const std::vector<int32_t>& labels) {
+      return run_loss({.logits = logits, .labels = labels, .settings = {.label_smoothing = smoothing}}, device());
+    };
+    const LossResult first = plain({3, 8}), second = plain({5, 0});
+    const LossResult found = run_loss(mixed(logits, {3, 5, kUnits / 4 * 3, 8, 0, kUnits / 4 * 3}, smoothing), device());
+    EXPECT_NEAR(found.sums.loss, 0.75 * first.sums.loss + 0.25 * second.sums.loss, 1e-5);
+    EXPECT_EQ(found.sums.top1, first.sums.top1);
+    EXPECT_EQ(found.sums.top5, first.sums.top5);
+    for (size_t i = 0; i < logits.size(); ++i)
+      EXPECT_NEAR(found.dlogits[i], 0.75 * first.dlogits[i] + 0.25 * second.dlogits[i], 1e-6) << i;
+  }
+}
+
+TEST_P(SoftmaxLossTest, TheGradientOfMixedLabelsIsThatOfDifferences) {
+  for (const double smoothing : {0.0, 0.2}) {
+    const LossCase of = mixed(distinct_values(4 * 6, 2, 1),
+                              {0, 5, kUnits / 8 * 5, 2, 3, kUnits / 2, 4, 4, kUnits, 1, 1, kUnits / 4 * 3}, smoothing);
+    EXPECT_THAT(run_loss(of, device()).dlogits, Pointwise(testing::DoubleNear(1e-6), gradient_by_differences(of)))
+        << smoothing;
+  }
+}
+
+TEST_P(SoftmaxLossTest, AMixedLabelOfOneClassIsAPlainOneBitForBit) {
+  const std::vector<float> logits = distinct_values(3 * 7, 2, 1);
+  const LossResult plain = run(logits, {1, 6, 3});
+  for (const int32_t other : {0, 4}) {
+    const LossResult found = run_loss(mixed(logits, {1, other, kUnits, 6, 6, kUnits, 3, other, kUnits}), device());
+    EXPECT_EQ(found.sums.loss, plain.sums.loss);
+    EXPECT_EQ(found.dlogits, plain.dlogits);
+  }
+}
+
+TEST_P(SoftmaxLossTest, AMixedLabelOutOfRangeIsAnErrorOrGivesANaNLoss) {
+  const auto second = mixed({0, 1, 0, 1}, {0, 1, kUnits, 1, 2, kUnits / 4 * 3});
+  if (device() == Device::kCpu) {
+    EXPECT_THAT([&] { run_loss(second, device()); },
+                ThrowsMessage<Error>(HasSubstr("the label of row 1 is 2, wanted 0 to 1")));
+    EXPECT_THAT(
+        [&] {
+          run_loss(mixed({0, 1}, {0, 1, kUnits + 1}), device());
+        },
+        ThrowsMessage<Error>(HasSubstr("the share of row 0")));
+  } else {
+    EXPECT_TRUE(std::isnan(run_loss(second, device()).sums.loss));
+  }
+}
+
+TEST_P(SoftmaxLossTest, LabelsThatAreNotMixedAreRefusedWhereMixedOnesAreWanted) {
+  const LossCase of{.logits = {0, 1, 0, 1}, .labels = {0, 1}};
+  DevicePass pass(device(), 2);
+  Tensor sums = no_sums(device());
+  EXPECT_THROW(make_softmax_loss(device(), 2, 2, {.mixed_labels = true})
+                   ->run(pass.pass(), upload(of.logits, {2, 2}, device()), of.labels_on(device()), nullptr, sums),
+               Error);
+}
+
 }  // namespace
 }  // namespace owt

@@ -70,7 +70,7 @@ class RankLossTest : public ::testing::TestWithParam<Case> {
     of.give_to(pass.pass());
     Tensor sums = no_sums(device());
     const Tensor logits = upload(columns_of(of.logits, classes, mine), {of.rows(), mine.size()}, device());
-    const Tensor labels = upload_labels(of.labels, device());
+    const Tensor labels = of.labels_on(device());
     if (plan.sharded_loss) {
       loss.sum_up(pass.pass(), logits, labels);
       loss.start_statistics(pass.stream());

@@ -76,14 +76,15 @@ class Ranks {
       : on_(on),
         parts_(parts_of(widths)),
         pass_(on.device, of.rows()),
-        labels_(upload_labels(of.labels, on.device)),
-        all_stats_({ranks(), of.rows(), kLossStats}, DType::kF32, on.device) {
+        labels_(of.labels_on(on.device)),
+        all_stats_({ranks(), of.rows(), loss_stats(of.settings)}, DType::kF32, on.device) {
     of.give_to(pass_.pass());
     fill(all_stats_, kNaN);
     for (int r = 0; r < ranks(); ++r) {
       losses_.push_back(make_sharded_softmax_loss(on, parts_, r, of.rows() + 1, of.settings));
       logits_.push_back(upload(columns_of(of, part(r)), {of.rows(), part(r).size()}, on.device, dtype()));
-      Tensor mine = all_stats_.part(r * of.rows() * kLossStats, {of.rows(), kLossStats});
+      const int64_t numbers = loss_stats(of.settings);
+      Tensor mine = all_stats_.part(r * of.rows() * numbers, {of.rows(), numbers});
       losses_.back()->summarize(pass_.pass(), logits_.back(), labels_, mine);
     }
     pass_.stream().synchronize();
@@ -217,7 +218,7 @@ TEST_P(ShardedSoftmaxLossTest, ManyClassesGiveTheLossOfTheDefinition) {
   double wanted = 0;
   for (size_t row = 0; row < 2; ++row) {
     const auto first = of.logits.begin() + static_cast<std::ptrdiff_t>(row) * kClasses;
-    wanted += loss_of_row({first, first + kClasses}, of.labels[row], 0.1);
+    wanted += loss_of_row({first, first + kClasses}, of.label(row), 0.1);
   }
   for (const Widths& widths : {Widths{kClasses}, {4501, 4500}, {8999, 2}}) {
     EXPECT_NEAR(run_sharded(of, widths, device()).sums.loss, wanted, 1e-6 * wanted);
@@ -280,7 +281,7 @@ TEST_P(ShardedSoftmaxLossTest, ASmallLossKeepsItsDigits) {
 
 TEST_P(ShardedSoftmaxLossTest, ALargeOffsetOfAllLogitsDoesNotShowInASmoothedLoss) {
   LossCase of{{0, 1, 2, 3, 4, 5}, {2}, {0.1}};
-  const double wanted = loss_of_row({0, 1, 2, 3, 4, 5}, 2, 0.1);
+  const double wanted = loss_of_row({0, 1, 2, 3, 4, 5}, {2, 2, 1}, 0.1);
   for (float& logit : of.logits) logit += 1 << 20;
   EXPECT_NEAR(run_sharded(of, {3, 3}, device()).sums.loss, wanted, 1e-6);
 }
@@ -326,6 +327,17 @@ TEST_P(ShardedSoftmaxLossTest, ALabelOutOfRangeIsAnErrorOrGivesANaNLoss) {
     EXPECT_THAT(std::vector<float>(result.dlogits.begin() + 4, result.dlogits.end()), Each(IsNan()));
     EXPECT_THAT(std::vector<float>(result.dlogits.begin(), result.dlogits.begin() + 4), Each(FloatNear(0, 1)));
   }
+}
+
+TEST_P(ShardedSoftmaxLossTest, OfMixedLabelsIsThatOfWholeRows) {
+  constexpr int32_t kUnits = RowLabel::kShareUnits;
+  LossCase of{rounded(distinct_values(5 * 20, 3, 3)),
+              {3, 17, kUnits / 8 * 5, 11, 12, kUnits / 2, 0, 0, kUnits, 19, 4, kUnits, 7, 7, kUnits / 4 * 3}};
+  of.settings.mixed_labels = true;
+  expect_whole_always(of, ways_to_split(20));
+  of.logits[17] = -kInfinity;          // a label's: the loss is infinite
+  of.logits[3 * 20 + 4] = -kInfinity;  // of no share
+  expect_whole_always(of, {{20}, {10, 0, 10}, {4, 1, 15}});
 }
 
 TEST_P(ShardedSoftmaxLossTest, NoRowsGiveNoLoss) {

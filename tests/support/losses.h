@@ -10,14 +10,21 @@
 namespace owt {
 
 struct LossCase {
-  std::vector<float> logits;  // rows x classes
-  std::vector<int32_t> labels;
+  std::vector<float> logits;    // rows x classes
+  std::vector<int32_t> labels;  // label_numbers() of each row
   LossSettings settings = {};
   Mode mode = Mode::kTrain;
   int64_t step_rows = 0;  // 0: the rows
 
-  int64_t rows() const { return static_cast<int64_t>(labels.size()); }
+  int64_t rows() const { return static_cast<int64_t>(labels.size()) / settings.label_numbers(); }
   int64_t classes() const { return static_cast<int64_t>(logits.size()) / rows(); }
+  RowLabel label(size_t row) const {
+    return RowLabel::at(labels.data(), static_cast<int64_t>(row), settings.mixed_labels);
+  }
+  Tensor labels_on(Device device) const {
+    const Tensor made = upload_labels(labels, device);
+    return settings.mixed_labels ? made.reshaped({rows(), settings.label_numbers()}) : made;
+  }
   void give_to(Pass& pass) const {
     pass.mode = mode;
     pass.step_rows = step_rows > 0 ? step_rows : rows();
@@ -52,19 +59,18 @@ inline LossResult run_loss(const LossCase& of, const Compute& on) {
   Tensor dlogits(shape, dtype, on.device), sums = no_sums(on.device);
   fill(dlogits, std::nanf(""));
   make_softmax_loss(on, static_cast<int>(of.classes()), of.rows() + 1, of.settings)
-      ->run(pass.pass(), upload(of.logits, shape, on.device, dtype), upload_labels(of.labels, on.device), &dlogits,
-            sums);
+      ->run(pass.pass(), upload(of.logits, shape, on.device, dtype), of.labels_on(on.device), &dlogits, sums);
   pass.stream().synchronize();
   return {read_sums(sums), download(dlogits)};
 }
 
 // The definition, all in f64: the loss of one row of training.
-inline double loss_of_row(const std::vector<double>& x, int32_t label, double smoothing) {
+inline double loss_of_row(const std::vector<double>& x, const RowLabel& label, double smoothing) {
   double sum = 0, loss = 0;
   for (const double logit : x) sum += std::exp(logit);
   for (size_t c = 0; c < x.size(); ++c) {
-    const double target =
-        smoothing / static_cast<double>(x.size()) + (static_cast<int32_t>(c) == label ? 1 - smoothing : 0);
+    const double target = smoothing / static_cast<double>(x.size()) +
+                          (1 - smoothing) * static_cast<double>(label.share_of(static_cast<int>(c)));
     loss -= target * (x[c] - std::log(sum));
   }
   return loss;
@@ -81,9 +87,9 @@ inline std::vector<double> gradient_by_differences(const LossCase& of) {
     std::vector<double> x(first, first + static_cast<std::ptrdiff_t>(classes));
     const double at = x[c];
     x[c] = at + kStep;
-    const double high = loss_of_row(x, of.labels[row], of.settings.label_smoothing);
+    const double high = loss_of_row(x, of.label(row), of.settings.label_smoothing);
     x[c] = at - kStep;
-    const double low = loss_of_row(x, of.labels[row], of.settings.label_smoothing);
+    const double low = loss_of_row(x, of.label(row), of.settings.label_smoothing);
     gradient.push_back((high - low) / (2 * kStep) / static_cast<double>(of.step_rows > 0 ? of.step_rows : of.rows()));
   }
   return gradient;

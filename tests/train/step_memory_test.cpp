@@ -75,6 +75,7 @@ struct StepCase {
   int ema_every = 0;
   int slices = 1;
   std::vector<std::string> frozen{};
+  bool mixed_labels = false;
 };
 
 // Calls check(need, taken, plan) for every strategy on one to four ranks.
@@ -88,6 +89,7 @@ void for_every_plan(const char* layers, const StepCase& step, int64_t step_rows,
                                           .strategy = strategy,
                                           .step_rows = step_rows,
                                           .on = {Device::kCpu, step.precision},
+                                          .loss = {.mixed_labels = step.mixed_labels},
                                           .ema_every = step.ema_every,
                                           .split = step.split,
                                           .slices = step.slices});
@@ -110,7 +112,9 @@ void for_every_step(int64_t step_rows, const Check& check) {
       for (const auto& [mode, split] : {std::pair(Mode::kTrain, DenseSplit::kOfStrategy),
                                         {Mode::kTrain, DenseSplit::kRows},
                                         {Mode::kEval, DenseSplit::kOfStrategy}})
-        for_every_plan(layers, {precision, mode, split}, step_rows, check);
+        for (const bool mixed_labels : {false, true})
+          if (!mixed_labels || split == DenseSplit::kOfStrategy)
+            for_every_plan(layers, {precision, mode, split, 0, 1, {}, mixed_labels}, step_rows, check);
 }
 
 TEST(StepMemory, IsWhatTheListSaysByteForByte) {

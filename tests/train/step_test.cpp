@@ -221,6 +221,28 @@ TEST_P(StepTest, AShardedLossLearnsWhatOneRankLearns) {
   }
 }
 
+// Pairs of images are mixed, those of two ranks too, and labels of three numbers travel; also where the loss works on
+// columns of the logits. Steps of 24 rows, and of 4.
+TEST_P(StepTest, MixedImagesAndLabelsLearnWhatOneRankLearns) {
+  const std::string sharded = with(with(kSmallRecipe, "classes = 10", "classes = 50"), "out = 10\n", "out = 50\n");
+  const Overrides mixing{{"data.augment.mixup", "0.4"}, {"data.augment.cutmix", "1"}, {"loss.label_smoothing", "0.1"}};
+  for (const std::string& recipe : {std::string(kSmallRecipe), sharded}) {
+    const SmallRun one = run(recipe, steps(8), mixing), plain = run(recipe, 1);
+    EXPECT_NE(one.losses[0], plain.losses[0]);
+    for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp", "mp-dense", "pipeline"})
+      for (const char* count : {"2", "3", "4"}) {
+        if (device() != Device::kCpu && (std::string(count) != "3" || strategy[0] == 'd')) continue;
+        SCOPED_TRACE(concat(strategy, ", ", count, " workers"));
+        Overrides changes = mixing;
+        changes.emplace_back("parallel.workers", count);
+        changes.emplace_back("parallel.strategy", strategy);
+        const SmallRun many = run(recipe, steps(8), changes);
+        expect_same_losses(one, many, 1e-4);
+        expect_planned_bytes(many);
+      }
+  }
+}
+
 TEST_P(StepTest, Bf16OnTheWireHalvesTheBytesAndHardlyChangesTheLosses) {
   const SmallRun one = run(kSmallRecipe, steps(8));
   for (const Strategy strategy : strategies()) {

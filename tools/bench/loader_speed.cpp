@@ -137,12 +137,14 @@ int augment(const std::string& folder, int rounds) {
     AugmentSettings augment;
     std::vector<double> speeds{}, ratios{};
   };
-  std::vector<Case> cases(5);
+  std::vector<Case> cases(7);
   cases[0].what = "mirror";
   cases[1].what = "alternating mirror", cases[1].augment.alternate = true;
   cases[2].what = "erase = 0.25", cases[2].augment.erase = 0.25;
   cases[3].what = "policy = trivial_wide", cases[3].augment.trivial = true;
   cases[4].what = "jitter 0.4 0.4 0.4 0.1", cases[4].augment.jitter = {0.4, 0.4, 0.4, 0.1};
+  cases[5].what = "mixup = 0.2", cases[5].augment.mix.mixup = 0.2;
+  cases[6].what = "cutmix = 1", cases[6].augment.mix.cutmix = 1;
   const Stream stream;
   for (int round = 0; round < rounds; ++round)
     for (Case& each : cases) {

@@ -1,0 +1,98 @@
+#include "data/mix.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/core/bf16.h"
+#include "src/core/philox.h"
+
+namespace owt {
+namespace {
+
+// Of a pair: one block decides, and each of two gamma numbers has tries.
+constexpr uint64_t kTries = 15, kBlocks = 1 + 2 * kTries;
+
+// The logarithm of a number of Gamma(alpha, 1), from the blocks from `first` on (Marsaglia and Tsang 2000; for alpha
+// below 1 theirs of alpha + 1 times u^(1 / alpha), of which the logarithm does not underflow). A try fails in 1 of 20
+// cases at most; where all fail, which does not happen, it is the most likely number.
+double log_gamma_number(double alpha, const Philox& random, uint64_t first) {
+  const double d = (alpha < 1 ? alpha + 1 : alpha) - 1.0 / 3, c = 1 / std::sqrt(9 * d);
+  const double u0 = (random.block(2 * first)[3] + 0.5) * 0x1p-32;
+  const double boost = alpha < 1 ? std::log(u0) / alpha : 0;
+  for (uint64_t t = 0; t < kTries; ++t) {
+    const double x = static_cast<double>(random.normals(2 * (first + t) + 1)[0]);
+    const double v = std::pow(1 + c * x, 3), u = (random.block(2 * (first + t))[0] + 0.5) * 0x1p-32;
+    if (1 + c * x > 0 && std::log(u) < x * x / 2 + d - d * v + d * std::log(v)) return std::log(d * v) + boost;
+  }
+  return std::log(d) + boost;
+}
+
+// A number of Beta(alpha, alpha).
+double beta_number(double alpha, const Philox& random, uint64_t first) {
+  return 1 / (1 + std::exp(log_gamma_number(alpha, random, first + kTries) - log_gamma_number(alpha, random, first)));
+}
+
+Patch cut_patch(const Shape& image, double share, uint32_t row_bits, uint32_t column_bits) {
+  const auto height = static_cast<int>(image[0]), width = static_cast<int>(image[1]);
+  const double half = 0.5 * std::sqrt(1 - share);
+  const int down = static_cast<int>(half * height), across = static_cast<int>(half * width);
+  const int row = below(height, row_bits), column = below(width, column_bits);
+  const int top = std::max(row - down, 0), left = std::max(column - across, 0);
+  return {top, left, std::min(row + down, height) - top, std::min(column + across, width) - left};
+}
+
+int32_t in_units(double share) { return static_cast<int32_t>(std::lround(share * PairMix::kShareUnits)); }
+
+// What is rounded by itself is computed by itself, through memory: no compiler may make one operation of two.
+template <class T>
+void blend(const PairMix& mix, int64_t elements, T* first, T* second) {
+  constexpr int64_t kTogether = 256;
+  const float own = mix.own(), other = mix.other();
+  float parts[4][kTogether];
+  for (int64_t begin = 0; begin < elements; begin += kTogether) {
+    const int64_t count = std::min(kTogether, elements - begin);
+    T *a = first + begin, *b = second + begin;
+    for (int64_t i = 0; i < count; ++i) parts[0][i] = static_cast<float>(a[i]) * own;
+    for (int64_t i = 0; i < count; ++i) parts[1][i] = static_cast<float>(b[i]) * other;
+    for (int64_t i = 0; i < count; ++i) parts[2][i] = static_cast<float>(b[i]) * own;
+    for (int64_t i = 0; i < count; ++i) parts[3][i] = static_cast<float>(a[i]) * other;
+    for (int64_t i = 0; i < count; ++i) a[i] = T(parts[0][i] + parts[1][i]);
+    for (int64_t i = 0; i < count; ++i) b[i] = T(parts[2][i] + parts[3][i]);
+  }
+}
+
+}  // namespace
+
+PairMix draw_mix(const MixSettings& settings, const Shape& image, const View& view, int64_t sample) {
+  PairMix mix;
+  if (!view.training || !settings.any()) return mix;
+  const Philox random(view.seed, RandomStream::kAugment, static_cast<uint64_t>(view.epoch), "mix");
+  const uint64_t first = static_cast<uint64_t>(sample) * kBlocks;
+  const auto bits = random.block(2 * (first + kBlocks - 1));
+  const bool cuts = settings.cutmix > 0 && (settings.mixup == 0 || (bits[0] & 1) != 0);
+  const double share = beta_number(cuts ? settings.cutmix : settings.mixup, random, first);
+  if (!cuts) {
+    mix.share = in_units(share);
+    return mix;
+  }
+  mix.cut = cut_patch(image, share, bits[1], bits[2]);
+  const double pixels = static_cast<double>(mix.cut.height) * mix.cut.width;
+  mix.share = in_units(1 - pixels / static_cast<double>(image[0] * image[1]));
+  return mix;
+}
+
+template <class T>
+void mix_images(const PairMix& mix, const Shape& image, T* first, T* second) {
+  if (!mix.mixes()) return;
+  if (mix.cut.height == 0) return blend(mix, image.elements(), first, second);
+  const int64_t channels = image[2], line = image[1] * channels;
+  for (int64_t row = mix.cut.top; row < mix.cut.top + mix.cut.height; ++row) {
+    const int64_t begin = row * line + mix.cut.left * channels;
+    std::swap_ranges(first + begin, first + begin + mix.cut.width * channels, second + begin);
+  }
+}
+
+template void mix_images(const PairMix&, const Shape&, float*, float*);
+template void mix_images(const PairMix&, const Shape&, Bf16*, Bf16*);
+
+}  // namespace owt
