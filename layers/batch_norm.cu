@@ -85,7 +85,8 @@ class OwnNorm {
   void normalize(const Tensor& x, const Statistics* statistics, Tensor& y, const Stream& stream) const {
     const float *weight = params_.weight.value.data(), *bias = params_.bias.value.data();
     if (statistics)
-      normalize(x, {weight, bias, statistics->mean.data(), statistics->inverse_std.data(), nullptr}, positions_, y, stream);
+      normalize(x, {weight, bias, statistics->mean.data(), statistics->inverse_std.data(), nullptr}, positions_, y,
+                stream);
     else
       normalize(x, {weight, bias, params_.running_mean.value.data(), nullptr, params_.running_var.value.data()}, all(),
                 y, stream);

@@ -314,8 +314,8 @@ void check_slices(const Plan& plan) {
   const int64_t group = plan.row_group(0), most = RowGroups{plan.rows(plan.request.step_rows).most(), group}.count();
   if (slices > most)
     fail("data.accumulate is ", slices, ", and a worker has ", most,
-         group > 1 ? concat(" groups of ", group, " rows (batch_norm's 'rows')") : " rows",
-         " of a step at most; use ", most, " or less");
+         group > 1 ? concat(" groups of ", group, " rows (batch_norm's 'rows')") : " rows", " of a step at most; use ",
+         most, " or less");
 }
 
 // Of a composite layer, what its own part and its branches do. The gradients of its input and of weights are taken to

@@ -232,8 +232,9 @@ struct Plan {
   int replicas() const { return ranks() / model_ranks; }
   int ranks_of(Group group) const;
   StepRows rows(int64_t step_rows) const {
-    return {rounds_strategy(),  ranks(),       step_rows, model_ranks, request.shares, micro_batches_in(step_rows),
-            slices_in(step_rows), row_group(0), row_group(boundary)};
+    return {rounds_strategy(),    ranks(),        step_rows,
+            model_ranks,          request.shares, micro_batches_in(step_rows),
+            slices_in(step_rows), row_group(0),   row_group(boundary)};
   }
   int slices_in(int64_t step_rows) const;  // a smaller step has fewer, so that they are about as large
   // Rows that the layers from this one on work on together: ranks get whole groups of those of all layers, rounds of

@@ -96,8 +96,8 @@ std::string case_name(const ::testing::TestParamInfo<StepEquality::ParamType>& i
   const auto& [device, c] = info.param;
   std::string name = concat(c.strategy, c.ranks, "_", c.model_ranks > 0 ? concat("in", c.model_ranks, "s_") : "",
                             std::string(c.split) == "strategy" ? "" : concat("by_", c.split, "_"),
-                              std::string(c.optimizer) == "sgd" ? "" : concat(c.optimizer, "_"),
-                              c.slices > 1 ? concat("slices", c.slices, "_") : "", device);
+                            std::string(c.optimizer) == "sgd" ? "" : concat(c.optimizer, "_"),
+                            c.slices > 1 ? concat("slices", c.slices, "_") : "", device);
   std::erase(name, '-');
   return name;
 }
@@ -163,9 +163,8 @@ std::vector<std::tuple<Device, Case>> in_slices() {
           all.emplace_back(device, Case{name_of(strategy), ranks, 0, "", "strategy", "sgd", slices});
         }
   for (const Device device : devices())
-    for (const Case& c :
-         {Case{"owt-c", 4, 2, "", "strategy", "sgd", 2}, Case{"owt-d", 6, 3, "", "rows", "sgd", 2},
-          Case{"mp", 4, 2, "", "rows", "sgd", 3}})
+    for (const Case& c : {Case{"owt-c", 4, 2, "", "strategy", "sgd", 2}, Case{"owt-d", 6, 3, "", "rows", "sgd", 2},
+                          Case{"mp", 4, 2, "", "rows", "sgd", 3}})
       all.emplace_back(device, c);
   return all;
 }
