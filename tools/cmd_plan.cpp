@@ -301,6 +301,9 @@ void predict_all(const Settings& settings, const Options& options, const Optiona
             << (machine ? machine->text() : "") << result.choice.table() << '\n'
             << result.choice.reason() << '\n'
             << crossover_text(result);
+  if (options.boolean("launches") && request.slices > 1)
+    fail("--launches lists those of a step in one piece, and data.accumulate is ", request.slices,
+         "; --set data.accumulate= takes it out");
   if (options.boolean("launches")) {
     result.step = estimate_step(gpu_from(options), settings.model, make_plan(settings.model, request));
     std::cout << '\n' << result.step->table();

@@ -43,6 +43,7 @@ struct ImageLayout {
   }
 
   Shape batch_of(int64_t images) const { return {images, height, width, channels}; }
+  bool operator==(const ImageLayout& other) const = default;
 };
 
 // Plain images on the CPU, f32, in this layout; by the calling rank's team of threads.

@@ -52,10 +52,12 @@ std::string subject(const Plan& plan, const Action& action) {
 }
 
 std::string action_text(const Plan& plan, const std::vector<Action>& actions) {
-  std::string text = format("{:>4}  {:<17} {:>5}  {}\n", "nr", "action", "round", "of");
+  const bool slices = std::any_of(actions.begin(), actions.end(), [](const Action& at) { return at.slice > 0; });
+  const auto slice = [&](const auto& text) { return slices ? format(" {:>5}", text) : std::string(); };
+  std::string text = format("{:>4}  {:<17}{} {:>5}  {}\n", "nr", "action", slice("slice"), "round", "of");
   for (size_t i = 0; i < actions.size(); ++i) {
     const Action& at = actions[i];
-    text += format("{:>4}  {:<17} {:>5}  {}{}\n", i + 1, name_of(at.kind),
+    text += format("{:>4}  {:<17}{} {:>5}  {}{}\n", i + 1, name_of(at.kind), slice(at.slice + 1),
                    at.round == kOwnRows ? "" : concat(at.round + 1), subject(plan, at), remark(at));
   }
   return text;

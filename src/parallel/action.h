@@ -28,7 +28,8 @@ struct Action {
   };
   Kind kind;
   Slice layers{};        // of the plan: those that run or are updated
-  int round = kOwnRows;  // which dense batch
+  int slice = 0;         // of the step (StepRows); what is done once belongs to the last one
+  int round = kOwnRows;  // which dense batch of the slice
   // kStart, kWait; kUpdate: what summed the gradients, where anything did; kLoss: that it prepares, and then it is not
   // the loss itself.
   TransferId transfer = kNoTransfer;

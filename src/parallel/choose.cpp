@@ -1,5 +1,6 @@
 #include "src/parallel/choose.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "src/core/check.h"
@@ -32,6 +33,13 @@ int64_t first_multiple(int64_t unit, int64_t most_rows, const std::function<bool
     (holds(middle * unit) ? above : below) = middle;
   }
   return above * unit;
+}
+
+// The same for steps of so many rows, a multiple of the ranks, in no more slices than a rank has rows then.
+PlanRequest of_rows(PlanRequest request, int64_t rows) {
+  request.step_rows = rows;
+  request.slices = static_cast<int>(std::min<int64_t>(request.slices, rows / request.ranks));
+  return request;
 }
 
 }  // namespace
@@ -78,6 +86,7 @@ std::vector<PlanRequest> candidates(const PlanRequest& request, const Network& n
   for (const Strategy strategy : all_strategies())
     for (const int model_ranks : groups) {
       if (request.average_every > 1 && !facts_of(strategy).can_average) continue;
+      if (request.slices > 1 && facts_of(strategy).in_stages) continue;
       PlanRequest candidate = request;
       candidate.strategy = strategy;
       candidate.model_ranks = model_ranks;
@@ -106,9 +115,7 @@ int64_t crossover_rows(const Model& model, const PlanRequest& request, const Net
                        const ComputeModel& compute, int64_t most_rows) {
   if (request.ranks == 1) return 0;
   return first_multiple(request.ranks, most_rows, [&](int64_t rows) {
-    PlanRequest at = request;
-    at.step_rows = rows;
-    const Choice choice = choose_strategy(model, at, network, compute);
+    const Choice choice = choose_strategy(model, of_rows(request, rows), network, compute);
     return choice.best_split() && !choice.chosen().split;
   });
 }
@@ -116,8 +123,7 @@ int64_t crossover_rows(const Model& model, const PlanRequest& request, const Net
 int64_t crossover_rows_by_bytes(const Model& model, const PlanRequest& request, int64_t most_rows) {
   if (request.ranks == 1) return 0;
   return first_multiple(request.ranks, most_rows, [&](int64_t rows) {
-    PlanRequest at = request;
-    at.step_rows = rows;
+    PlanRequest at = of_rows(request, rows);
     const Plan asked = make_plan(model, at);
     at.strategy = kPlainDataParallel;
     return asked.split() && make_plan(model, at).bytes_per_step() < asked.bytes_per_step();

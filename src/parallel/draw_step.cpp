@@ -155,7 +155,8 @@ class Drawing {
     const double begin = x(at.begin_s), width = std::max(0.4, x(at.end_s) - begin);
     std::string what = subject(plan, at.action);
     if (what.empty()) what = name_of(at.action.kind);
-    const std::string round = at.action.round == kOwnRows ? "" : format(", round {}", at.action.round + 1);
+    std::string round = at.action.round == kOwnRows ? "" : format(", round {}", at.action.round + 1);
+    if (plan.request.slices > 1) round = format(", slice {}", at.action.slice + 1) + round;
     svg_ += format("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"><title>", begin,
                    place.y, width, place.height, look_of(at.action).color);
     svg_ += escaped(format("{}: {}{}, {} from {} on", look_of(at.action).name, what, round,

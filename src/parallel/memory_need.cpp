@@ -37,35 +37,44 @@ int64_t gather_elements(const std::vector<Slice>& parts) {
 int64_t gather_elements(const LayerPlan& output) { return output.pixels_out() * gather_elements(output.parts); }
 
 // What the actions of a step hold on a rank, each thing once. A stage of layers with its moves, and the loss, are there
-// for every number of rows that a round has, since they are bound to it; at the boundary there is a place for each
-// round under way. Nothing is given back during a step, and the memory of gradients comes with the layers.
+// for every number of rows that a slice or a round has, since they are bound to it; at the boundary there is a place for
+// each round under way, again for slices that differ on any rank of the group. Nothing is given back during a step, and the memory of gradients comes with the layers.
 class Holdings {
  public:
   Holdings(const Plan& plan, const StepRows& rows, int rank)
       : plan_(plan),
+        rows_(rows),
+        rank_(rank),
         place_(plan.place_of(rank)),
-        own_rows_(rows.of(rank).size()),
-        most_beside_(rows.most_beside(rank)),
-        rounds_(rows.round_sizes(rank)),
         size_(size_of(activation_type(plan.request.on.precision))) {}
 
   void add(const Action& action) {
+    if (action.slice != slice_) begin_slice(action.slice);
     const int64_t rows = action.round == kOwnRows ? own_rows_ : rounds_[static_cast<size_t>(action.round)].rows;
     if (action.kind == Action::Kind::kForward) add_stage(action.layers.begin, rows, tape_of(action));
     if (action.kind == Action::Kind::kLoss) hold(&plan_.of_step, rows, rows * loss_bytes(), tape_of(action));
     if (action.kind != Action::Kind::kStart) return;
-    if (action.transfer == plan_.of_step.labels) hold(&plan_.of_step.labels, 0, labels_bytes());
+    if (action.transfer == plan_.of_step.labels) hold(&plan_.of_step.labels, alike_, labels_bytes());
     if (plan_.split() && !plan_.in_stages() && action.transfer == seam().transfers.input)
-      hold(&seam().transfers, action.round % kRoundsAtOnce, size_ * place_elements());
+      hold(&seam().transfers, action.round % kRoundsAtOnce, size_ * place_elements(), alike_);
   }
   int64_t bytes() const { return bytes_ + scratch_; }
 
  private:
+  void begin_slice(int slice) {
+    const StepRows rows = rows_.slice(slice);
+    slice_ = slice;
+    alike_ = rows_.first_alike(slice, rank_);
+    own_rows_ = rows.of(rank_).size();
+    most_beside_ = rows.most_beside(rank_);
+    rounds_ = rows.round_sizes(rank_);
+  }
+
   const LayerPlan& seam() const { return plan_.layer(plan_.boundary); }
   int tape_of(const Action& action) const { return std::max(action.round, 0) % plan_.tapes(place_); }
 
-  void hold(const void* thing, int64_t number, int64_t bytes, int tape = 0) {
-    if (there_.emplace(thing, number, tape).second) bytes_ += bytes;
+  void hold(const void* thing, int64_t number, int64_t bytes, int which = 0) {
+    if (there_.emplace(thing, number, which).second) bytes_ += bytes;
   }
 
   // Behind a move of features a stage has its input's gradient.
@@ -81,7 +90,7 @@ class Holdings {
     for (int64_t i = begin; i < end; ++i) scratch_ = std::max(scratch_, rows * plan_.layer(i).scratch_bytes);
     hold(&first, rows, size_ * rows * elements, tape);
     if (plan_.in_stages()) return hold(&first.in, 0, size_ * links_elements());
-    if (begin == plan_.boundary) hold(&first.in, 0, size_ * own_rows_ * home_elements());
+    if (begin == plan_.boundary) hold(&first.in, alike_, size_ * own_rows_ * home_elements());
   }
 
   // At the boundary the gradient of the rank's own rows comes home. Of rows that all ranks have, each may work on its
@@ -130,8 +139,11 @@ class Holdings {
   }
 
   const Plan& plan_;
-  int place_;                       // of this rank in its model group
-  int64_t own_rows_, most_beside_;  // of this rank, and the most on one of its model group
+  const StepRows& rows_;
+  int rank_, place_;            // of all, in its model group
+  int slice_ = -1, alike_ = 0;  // which one, and the first one like it
+  // In the slice: of this rank, the most on one of its model group, and the rounds.
+  int64_t own_rows_ = 0, most_beside_ = 0;
   std::vector<StepRows::RoundSize> rounds_;
   int64_t size_;
   std::set<std::tuple<const void*, int64_t, int>> there_;
@@ -233,6 +245,16 @@ MemoryNeed memory_need(const Plan& plan) {
     if (place == 0 || need.bytes(plan.request.step_rows) > most.bytes(plan.request.step_rows)) most = need;
   }
   return most;
+}
+
+int slices_that_fit(Plan plan, int64_t memory_bytes) {
+  const int64_t rows = plan.rows(plan.request.step_rows).most();
+  for (int64_t slices = plan.request.slices + 1; slices <= rows && !plan.in_stages(); ++slices) {
+    plan.request.slices = static_cast<int>(slices);
+    if (rows % slices == 0 && memory_need(plan).bytes(plan.request.step_rows) <= memory_bytes)
+      return plan.request.slices;
+  }
+  return 0;
 }
 
 }  // namespace owt

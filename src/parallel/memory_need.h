@@ -25,6 +25,9 @@ struct MemoryNeed {
 MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int place = 0);
 MemoryNeed memory_need(const Plan& plan);
 
+// The fewest slices of a step, more than the plan has and all alike, with which a full step fits; 0: none.
+int slices_that_fit(Plan plan, int64_t memory_bytes);
+
 // What these actions hold on one rank, images included: the step_row_bytes of a full step, but for all of its rows.
 int64_t step_bytes(const Plan& plan, const std::vector<Action>& actions, int rank);
 

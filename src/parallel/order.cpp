@@ -115,7 +115,8 @@ std::vector<Action> order_of(const Plan& plan, int64_t step_rows, int place, boo
   StepOrder step(plan, step_rows, place, learns, kind);
   const StrategyFacts& facts = facts_of(plan.request.strategy);
   const bool several = plan.ranks() > 1 && (plan.split() || !facts.splits());
-  (several || plan.in_stages() ? facts.order : data_parallel)(step);
+  do (several || plan.in_stages() ? facts.order : data_parallel)(step);
+  while (step.next_slice());
   step.share_result();
   return step.take();
 }

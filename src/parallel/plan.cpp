@@ -126,7 +126,7 @@ const char* name_of(Layout layout) {
 
 Plan::LayerRows Plan::layer_rows(int64_t layer, int64_t step_rows) const {
   const StepRows step = rows(step_rows);
-  if (layer < boundary) return {step.of(0).size(), step.of(0).size()};
+  if (layer < boundary) return {step.of(0).size(), step.slice(0).of(0).size()};
   LayerRows behind;
   for (const StepRows::RoundSize& round : step.round_sizes(0)) {
     behind.total += round.rows;
@@ -152,7 +152,8 @@ int Plan::ranks_of(Group group) const {
 }
 
 bool Plan::sums_gradients(int64_t layer) const {
-  if (layer < boundary) return (synchronizes() && ranks_of(front_group()) > 1) || copies_gradients();
+  if (layer < boundary)
+    return (synchronizes() && ranks_of(front_group()) > 1) || copies_gradients() || request.slices > 1;
   const bool of_rounds =
       request.dense_update == DenseUpdate::kStep && rows(request.step_rows).round_sizes(0).size() > 1;
   return replicas() > 1 || of_rounds;
@@ -205,6 +206,11 @@ int Plan::micro_batches_in(int64_t step_rows) const {
   return static_cast<int>(std::clamp<int64_t>(needed, 1, micro_batches));
 }
 
+int Plan::slices_in(int64_t step_rows) const {
+  return static_cast<int>(
+      std::max<int64_t>(1, (step_rows * request.slices + request.step_rows - 1) / request.step_rows));
+}
+
 int Plan::tapes(int place) const {
   return in_stages() ? most_under_way(request.pipeline.schedule, model_ranks, place, micro_batches) : 1;
 }
@@ -234,8 +240,7 @@ int64_t Plan::wire_bytes(const Bucket& bucket) const {
   return bucket.elements * (bucket.trained ? gradient_size() : 4);
 }
 
-std::vector<int64_t> Plan::round_rows(int64_t step_rows) const {
-  const StepRows step = rows(step_rows);
+std::vector<int64_t> Plan::round_rows(const StepRows& step) const {
   std::vector<int64_t> all(step.round_sizes(0).size());
   for (int replica = 0; replica < (split() ? replicas() : 1); ++replica) {
     const std::vector<StepRows::RoundSize> sizes = step.round_sizes(replica * model_ranks);
@@ -280,6 +285,18 @@ void check_averages(const PlanRequest& request) {
   if (request.average_every == 1 || facts_of(request.strategy).can_average) return;
   fail("weights cannot be averaged every ", request.average_every, " steps (parallel.average_every) under ",
        name_of(request.strategy), "; use ", averaging_strategies(), ", or leave average_every out");
+}
+
+void check_slices(const Plan& plan) {
+  const int slices = plan.request.slices;
+  OWT_CHECK(slices >= 1);
+  if (slices == 1) return;
+  if (plan.in_stages())
+    fail("data.accumulate is ", slices, ", and a pipeline adds up the gradients of its micro-batches as it is; use ",
+         "pipeline.micro_batches, or another strategy");
+  const int64_t most = plan.rows(plan.request.step_rows).most();
+  if (slices > most)
+    fail("data.accumulate is ", slices, ", and a worker has ", most, " rows of a step at most; use ", most, " or less");
 }
 
 // The plan of `layer` on rows of in.row(); wants_dx: somebody needs the gradient of its input.
@@ -353,6 +370,7 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
     plan.layers.push_back(std::move(at));
   }
   place_layers(plan, layers);
+  check_slices(plan);
   fill_buckets(plan);
   list_transfers(plan);
   return plan;

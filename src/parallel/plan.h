@@ -190,6 +190,9 @@ struct PlanRequest {
   // One for each rank, for predictions: how fast it computes, in units of what the layers' times are of; empty: all 1.
   std::vector<double> speeds{};
   PipelineRequest pipeline{};
+  // Parts of a step that are computed one after the other, so that the activations of one at a time are in memory; their
+  // gradients add up (gradient accumulation). No more than a rank has rows, and not in a pipeline.
+  int slices = 1;
 };
 
 struct Plan {
@@ -219,8 +222,10 @@ struct Plan {
   int replicas() const { return ranks() / model_ranks; }
   int ranks_of(Group group) const;
   StepRows rows(int64_t step_rows) const {
-    return {rounds_strategy(), ranks(), step_rows, model_ranks, request.shares, micro_batches_in(step_rows)};
+    return {rounds_strategy(),   ranks(), step_rows, model_ranks, request.shares, micro_batches_in(step_rows),
+            slices_in(step_rows)};
   }
+  int slices_in(int64_t step_rows) const;  // a smaller step has fewer, so that they are about as large
   bool in_stages() const { return !stages.empty(); }
   // Where each micro-batch is a mini-batch of its own a smaller step has fewer of them, not smaller ones.
   int micro_batches_in(int64_t step_rows) const;
@@ -232,8 +237,8 @@ struct Plan {
   bool has_loss(int place) const { return !in_stages() || place + 1 == model_ranks; }
   // Rounds of the same number of rows whose activations are kept at the same time.
   int tapes(int place) const;
-  // The rows of a step of `step_rows` that rank 0 works on in a layer: of all rounds, and of the largest one, since the
-  // activations of one round at a time are in memory.
+  // The rows of a step of `step_rows` that rank 0 works on in a layer: of all slices and rounds, and of the largest one,
+  // since the activations of one at a time are in memory.
   struct LayerRows {
     int64_t total = 0, at_once = 0;
   };
@@ -257,7 +262,8 @@ struct Plan {
   // their hosts differ (processor, threads, algorithms), and copies of weights that learn from them would drift apart:
   // so the first rank's gradients are everybody's.
   bool copies_gradients() const { return front_layout() == Layout::kReplicated; }
-  // Whether the gradients of a layer's parameters are sums of several ranks' or rounds', or come from another rank.
+  // Whether the gradients of a layer's parameters are sums of several ranks', slices' or rounds', or come from another
+  // rank.
   bool sums_gradients(int64_t layer) const;
   // Whether a layer's first parameter is updated while its gradient is computed, which is not kept then: on the CPU,
   // where it is no such sum. Of large weights and small batches it saves most of the time of both.
@@ -275,7 +281,7 @@ struct Plan {
   // one of a stage, and the shape of a row of its input then, as the rank at this place of its model group gets it.
   bool begins_stage(int64_t layer) const;
   Shape input_of(int64_t layer, size_t place) const;
-  std::vector<int64_t> round_rows(int64_t step_rows) const;  // of every round, over all replicas
+  std::vector<int64_t> round_rows(const StepRows& step) const;  // of every round, over all replicas
   int64_t gradient_size() const { return request.half_wire && ranks() > 1 ? 2 : 4; }  // bytes of one on the wire
   int64_t wire_bytes(const Bucket& bucket) const;                                     // of the whole of it
   int64_t averaged_elements(const Bucket& bucket) const;  // values, and velocities where there are some

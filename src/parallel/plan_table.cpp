@@ -29,11 +29,13 @@ std::string steps_of(const Transfer& transfer, const Plan& plan) {
 }  // namespace
 
 std::string Plan::table() const {
-  std::string text = format(
-      "{} on {} rank{} under {}, {} rows per step ({} per rank), {} round{}, dense update every {}\n", model, ranks(),
-      ranks() == 1 ? "" : "s", name_of(request.strategy), request.step_rows, rows(request.step_rows).text(),
-      rows(request.step_rows).round_sizes(0).size(), rows(request.step_rows).round_sizes(0).size() == 1 ? "" : "s",
-      request.dense_update == DenseUpdate::kStep ? "step" : "round");
+  const StepRows step = rows(request.step_rows);
+  const auto rounds = step.round_sizes(0).size();
+  std::string text =
+      format("{} on {} rank{} under {}, {} rows per step ({} per rank), {}{} round{}, dense update every {}\n", model,
+             ranks(), ranks() == 1 ? "" : "s", name_of(request.strategy), request.step_rows, step.text(),
+             request.slices > 1 ? format("{} slices, ", request.slices) : "", rounds, rounds == 1 ? "" : "s",
+             request.dense_update == DenseUpdate::kStep ? "step" : "round");
   if (averages())
     text += format("weights{} averaged every {} steps{}; bytes per step are the mean of those\n",
                    split() ? concat(" before ", boundary_name()) : "", request.average_every,

@@ -57,20 +57,51 @@ int64_t rows_of(const Round& round) {
 }
 
 StepRows::StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks, const std::vector<double>& shares,
-                   int micro_batches)
+                   int micro_batches, int slices)
     : rounds_(facts_of(strategy).rounds),
       shared_rows_(facts_of(strategy).shares_rows),
       ranks_(ranks),
       model_ranks_(model_ranks > 0 ? model_ranks : ranks),
       micro_batches_(micro_batches),
+      slices_(slices),
+      end_slice_(slices),
       total_(step_rows) {
-  OWT_CHECK(ranks >= 1 && step_rows >= 0 && ranks % model_ranks_ == 0);
+  OWT_CHECK(ranks >= 1 && step_rows >= 0 && ranks % model_ranks_ == 0 && slices >= 1);
   if (shares.empty()) return;
   OWT_CHECK_EQ(std::ssize(shares), ranks);
   ends_ = ends_of_parts(total_, shared_rows_ ? least_of_groups(shares, model_ranks_) : shares);
 }
 
+StepRows StepRows::slice(int number) const {
+  OWT_CHECK(number >= 0 && number < slices());
+  StepRows one = *this;
+  one.first_slice_ += number;
+  one.end_slice_ = one.first_slice_ + 1;
+  return one;
+}
+
+int StepRows::first_alike(int slice, int rank) const {
+  const int first = first_of_group(rank);
+  const auto alike = [&](int other) {
+    for (int member = first; member < first + model_ranks_; ++member)
+      if (in_slice(member, other).size() != in_slice(member, slice).size()) return false;
+    return true;
+  };
+  int found = 0;
+  while (!alike(found)) ++found;
+  return found;
+}
+
+Slice StepRows::in_slice(int rank, int number) const {
+  return split(in_all_slices(rank).size(), slices_, first_slice_ + number);
+}
+
 Slice StepRows::of(int rank) const {
+  const int64_t first = in_all_slices(rank).begin;
+  return {first + in_slice(rank, 0).begin, first + in_slice(rank, slices() - 1).end};
+}
+
+Slice StepRows::in_all_slices(int rank) const {
   if (ends_.empty()) return split(total_, parts(), part_of(rank));
   const auto part = static_cast<size_t>(part_of(rank));
   return {part == 0 ? 0 : ends_[part - 1], ends_[part]};
@@ -114,35 +145,40 @@ std::string StepRows::text() const {
 
 std::vector<Round> StepRows::rounds(int rank) const {
   std::vector<Round> all;
-  const auto size_of = [&](int member) { return of(first_of_group(rank) + member).size(); };
+  for (int slice = 0; slice < slices(); ++slice) add_rounds_of(slice, rank, all);
+  return all;
+}
+
+void StepRows::add_rounds_of(int slice, int rank, std::vector<Round>& all) const {
+  const int mine = rank % model_ranks_;
+  // Part `index` of `parts` of a rank's rows in the slice.
+  const auto part = [&](int member, int parts = 1, int index = 0) {
+    const int of = first_of_group(rank) + member;
+    const Slice rows = in_slice(of, slice), cut = split(rows.size(), parts, index);
+    const int64_t first = rows.begin - in_slice(of, 0).begin;
+    return RowRange{member, first + cut.begin, first + cut.end};
+  };
   switch (rounds_) {
     case Rounds::kOwnRows:
-      all.push_back({{rank % model_ranks_, 0, of(rank).size()}});
+      all.push_back({part(mine)});
       break;
     case Rounds::kAllRows:
       all.emplace_back();
-      for (int r = 0; r < model_ranks_; ++r) all.back().push_back({r, 0, size_of(r)});
+      for (int r = 0; r < model_ranks_; ++r) all.back().push_back(part(r));
       break;
     case Rounds::kOneRanks:
-      for (int r = 0; r < model_ranks_; ++r) all.push_back({{r, 0, size_of(r)}});
+      for (int r = 0; r < model_ranks_; ++r) all.push_back({part(r)});
       break;
     case Rounds::kAPartOfEach:
       for (int round = 0; round < model_ranks_; ++round) {
         all.emplace_back();
-        for (int r = 0; r < model_ranks_; ++r) {
-          const Slice part = split(size_of(r), model_ranks_, round);
-          all.back().push_back({r, part.begin, part.end});
-        }
+        for (int r = 0; r < model_ranks_; ++r) all.back().push_back(part(r, model_ranks_, round));
       }
       break;
     case Rounds::kMicroBatches:
-      for (int batch = 0; batch < micro_batches_; ++batch) {
-        const Slice part = split(of(rank).size(), micro_batches_, batch);
-        all.push_back({{rank % model_ranks_, part.begin, part.end}});
-      }
+      for (int batch = 0; batch < micro_batches_; ++batch) all.push_back({part(mine, micro_batches_, batch)});
       break;
   }
-  return all;
 }
 
 std::vector<StepRows::RoundSize> StepRows::round_sizes(int rank) const {
@@ -154,14 +190,16 @@ std::vector<StepRows::RoundSize> StepRows::round_sizes(int rank) const {
     }
     return all;
   }
-  std::map<int64_t, int64_t> members;  // rows of a rank -> ranks that have as many; two such numbers without shares
-  for (int r = 0; r < model_ranks_; ++r) ++members[of(first_of_group(rank) + r).size()];
-  for (int round = 0; round < model_ranks_; ++round) {
-    all.push_back({0, 0});
-    for (const auto& [rows, ranks] : members) {
-      const int64_t part = split(rows, model_ranks_, round).size();
-      all.back().rows += ranks * part;
-      all.back().longest = std::max(all.back().longest, part);
+  for (int slice = 0; slice < slices(); ++slice) {
+    std::map<int64_t, int64_t> members;  // rows of a rank -> ranks that have as many; two such numbers without shares
+    for (int r = 0; r < model_ranks_; ++r) ++members[in_slice(first_of_group(rank) + r, slice).size()];
+    for (int round = 0; round < model_ranks_; ++round) {
+      all.push_back({0, 0});
+      for (const auto& [rows, ranks] : members) {
+        const int64_t part = split(rows, model_ranks_, round).size();
+        all.back().rows += ranks * part;
+        all.back().longest = std::max(all.back().longest, part);
+      }
     }
   }
   return all;

@@ -4,6 +4,9 @@
 //   owt-b: K rounds, rank r's rows [0, B) in round r       dense batch B
 //   owt-c: K rounds, rows [r*B/K, (r+1)*B/K) of every rank dense batch B
 //   owt-d: as owt-a; columns travel instead of rows where that is less
+//
+// A step may be cut into slices, one computed after the other, whose gradients add up: slice s is the s-th part of every
+// rank's rows, and has such rounds of its own.
 // Source: Krizhevsky 2014, "One weird trick", schemes (a) to (c).
 #pragma once
 
@@ -42,15 +45,22 @@ class StepRows {
   // rows in common, its share is that of its rank with the least, which holds up the others. micro_batches: of
   // Rounds::kMicroBatches.
   StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks = 0, const std::vector<double>& shares = {},
-           int micro_batches = 1);
+           int micro_batches = 1, int slices = 1);
 
-  Slice of(int rank) const;  // the rank's rows, as indexes in the step; none where its share is small
-  int64_t total() const { return total_; }
-  int64_t most() const;                 // the largest number of rows on a rank
-  int64_t most_beside(int rank) const;  // the same in the model group of this rank
-  int busiest_group() const;            // the first rank of the model group with the most rows
+  int slices() const { return end_slice_ - first_slice_; }
+  // The same of one slice alone: what follows is about the rows in it. Of a rank with few rows some are empty.
+  StepRows slice(int number) const;
+  // The first slice in which every rank of this one's model group has as many rows.
+  int first_alike(int slice, int rank) const;
+
+  Slice of(int rank) const;                 // the rank's rows, as indexes in the step; none where its share is small
+  int64_t total() const { return total_; }  // of the whole step
+  int64_t most() const;                     // the largest number of rows on a rank
+  int64_t most_beside(int rank) const;      // the same in the model group of this rank
+  int busiest_group() const;                // the first rank of the model group with the most rows
   std::string text() const;  // rows of a rank, for people: "8"; where there are shares "12 + 8 + 4", or "4 to 12"
-  // The rounds of its group, as this rank sees them. Under dp and mp there is one round of the rank's own rows.
+  // The rounds of its group, as this rank sees them: of one slice after the other. Under dp and mp there is one round of
+  // the rank's own rows in each.
   std::vector<Round> rounds(int rank) const;
   // The sizes of the same rounds, in a time that grows with the ranks of a group and not with their square.
   struct RoundSize {
@@ -65,10 +75,14 @@ class StepRows {
   int first_of_group(int rank) const { return rank / model_ranks_ * model_ranks_; }
   int parts() const { return shared_rows_ ? ranks_ / model_ranks_ : ranks_; }
   int part_of(int rank) const { return shared_rows_ ? rank / model_ranks_ : rank; }
+  Slice in_all_slices(int rank) const;         // of()
+  Slice in_slice(int rank, int number) const;  // of these
+  void add_rounds_of(int slice, int rank, std::vector<Round>& all) const;
 
   Rounds rounds_;
   bool shared_rows_;
   int ranks_, model_ranks_, micro_batches_;
+  int slices_, first_slice_ = 0, end_slice_;  // of the step; those that this is about
   int64_t total_;
   std::vector<int64_t> ends_;  // of the parts; empty: of equal ones
 };

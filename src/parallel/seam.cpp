@@ -211,21 +211,20 @@ class ExchangedColumns : public Seam {
 
 }  // namespace
 
-std::unique_ptr<Seam> make_seam(const Plan& plan, int64_t step_rows, int rank, Communicator& comm) {
+std::shared_ptr<Seam> make_seam(const Plan& plan, const StepRows& rows, int rank, Communicator& comm) {
   if (!plan.split() || plan.in_stages()) return nullptr;
-  const StepRows rows = plan.rows(step_rows);
   const LayerPlan& first = plan.layer(plan.boundary);
   const Crossing over{first, rows.rounds(rank), rows.of(rank).size(), plan.front_learns, plan.request.on, comm};
   const TransferId there = first.transfers.input;
-  if (there == kNoTransfer && first.by_inputs()) return std::make_unique<ReplicatedColumns>(over);
-  if (there == kNoTransfer) return std::make_unique<ReplicatedRows>(over);
+  if (there == kNoTransfer && first.by_inputs()) return std::make_shared<ReplicatedColumns>(over);
+  if (there == kNoTransfer) return std::make_shared<ReplicatedRows>(over);
   switch (plan.transfer(there).collective) {
     case Collective::kBroadcast:
-      return std::make_unique<BroadcastRows>(over);
+      return std::make_shared<BroadcastRows>(over);
     case Collective::kAllToAll:
-      return std::make_unique<ExchangedColumns>(over);
+      return std::make_shared<ExchangedColumns>(over);
     default:
-      return std::make_unique<GatheredRows>(over);
+      return std::make_shared<GatheredRows>(over);
   }
 }
 

@@ -1,5 +1,5 @@
-// The seam between the data-parallel front and the dense layers, for one number of rows per step: how the dense batch
-// of a round comes together from the rows of the ranks, and how its gradient goes home.
+// The seam between the data-parallel front and the dense layers, for one number of rows per step, or of a slice of one:
+// how the dense batch of a round comes together from the rows of the ranks, and how its gradient goes home.
 //
 //   owt-a, owt-c: kBatch -> kReplicated by all_gather of a round's rows; back by reduce_scatter
 //   owt-b:        one rank's rows by broadcast; back by reduce
@@ -40,8 +40,8 @@ class Seam {
   Tensor home_;
 };
 
-// This rank's (of all); null where nothing is split, and in a pipeline. comm: that of the model group, which must
-// outlive it.
-std::unique_ptr<Seam> make_seam(const Plan& plan, int64_t step_rows, int rank, Communicator& comm);
+// This rank's (of all), for the only slice of these rows or others alike; null where nothing is split, and in a
+// pipeline. comm: that of the model group, which must outlive it.
+std::shared_ptr<Seam> make_seam(const Plan& plan, const StepRows& rows, int rank, Communicator& comm);
 
 }  // namespace owt

@@ -4,8 +4,7 @@
 
 namespace owt {
 
-StepLabels::StepLabels(const Plan& plan, int64_t step_rows, int rank, Communicator& comm) : comm_(comm) {
-  const StepRows rows = plan.rows(step_rows);
+StepLabels::StepLabels(const Plan& plan, const StepRows& rows, int rank, Communicator& comm) : comm_(comm) {
   rounds_ = rows.rounds(rank);
   int64_t most = 0;
   for (const Round& round : rounds_) most = std::max(most, rows_of(round));

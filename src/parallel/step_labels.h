@@ -1,4 +1,5 @@
-// The labels of a step's rows on the ranks that see them at the loss, for one number of rows per step.
+// The labels of a step's rows on the ranks that see them at the loss, for one number of rows per step, or of a slice of
+// one.
 #pragma once
 
 #include <vector>
@@ -11,7 +12,7 @@ namespace owt {
 class StepLabels {
  public:
   // The plan moves labels. comm: that of the model group, which must outlive this. rank: of all.
-  StepLabels(const Plan& plan, int64_t step_rows, int rank, Communicator& comm);
+  StepLabels(const Plan& plan, const StepRows& rows, int rank, Communicator& comm);
 
   // Starts to bring all labels of the group together. mine: those of this rank's rows (i32).
   void start(const Tensor& mine, const Stream& stream);

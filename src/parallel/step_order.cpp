@@ -34,7 +34,21 @@ StepOrder::StepOrder(const Plan& plan, int64_t step_rows, int place, bool learns
       kind_(kind),
       beside_(updates_beside(plan)),
       dense_(beside_ ? first_dense(plan) : begin_),
-      round_rows_(plan.round_rows(step_rows)) {}
+      rows_(plan.rows(step_rows)) {
+  begin_slice(0);
+}
+
+void StepOrder::begin_slice(int slice) {
+  slice_ = slice;
+  home_ = 0;
+  round_rows_ = plan_.round_rows(rows_.slice(slice));
+}
+
+bool StepOrder::next_slice() {
+  if (is_last_slice()) return false;
+  begin_slice(slice_ + 1);
+  return true;
+}
 
 void StepOrder::forward_front() {
   for (int64_t i = 0; i < plan_.boundary; ++i) add(Action::Kind::kForward, {i, i + 1}, kOwnRows);
@@ -45,24 +59,24 @@ void StepOrder::backward_front(const std::function<void(int bucket)>& left) {
   for (int64_t i = plan_.boundary; i-- > 0;) {
     add(Action::Kind::kBackwardData, {i, i + 1}, kOwnRows);
     backward_weights(i, kOwnRows);
-    gradients_done(i, left);
+    if (is_last_slice()) gradients_done(i, left);
   }
 }
 
 void StepOrder::update_front() {
-  if (!learns_) return;
+  if (!updates()) return;
   wait_for_buckets(summed(), plan_.buckets);
   update({0, dense_}, kOwnRows, summed(), 0, false);
 }
 
 void StepOrder::average_front() {
-  if (!learns_) return;
+  if (!updates()) return;
   for (int b = 0; b < buckets(); ++b) start(plan_.of_step.averages, kOwnRows, b);
   wait_for_buckets(plan_.of_step.averages, plan_.buckets);
 }
 
 void StepOrder::update_share(int bucket) {
-  if (!learns_ || bucket < 0) return;
+  if (!updates() || bucket < 0) return;
   const std::vector<int64_t>& layers = plan_.buckets[static_cast<size_t>(bucket)].layers;
   wait(plan_.of_step.gradients, kOwnRows, bucket, true);
   update({layers.back(), layers.front() + 1}, kOwnRows, plan_.of_step.gradients, bucket, true);
@@ -70,7 +84,7 @@ void StepOrder::update_share(int bucket) {
 }
 
 void StepOrder::wait_for_weights() {
-  if (learns_) wait_for_buckets(plan_.of_step.weights, plan_.buckets);
+  if (updates()) wait_for_buckets(plan_.of_step.weights, plan_.buckets);
 }
 
 void StepOrder::bring_rows(int round) {
@@ -152,8 +166,7 @@ void StepOrder::backward_stage(int batch, bool last) {
 }
 
 void StepOrder::copy_weights(int batch, int copy, int ahead) {
-  actions_.push_back(
-      {.kind = Action::Kind::kCopyWeights, .layers = {begin_, end_}, .round = batch, .copy = copy, .ahead = ahead});
+  add({.kind = Action::Kind::kCopyWeights, .layers = {begin_, end_}, .round = batch, .copy = copy, .ahead = ahead});
 }
 
 void StepOrder::take_weights(const StageTask& task) {
@@ -193,7 +206,7 @@ void StepOrder::update_after(int round) {
 }
 
 void StepOrder::update_dense() {
-  if (learns_ && !beside_ && !every_round()) update_dense_after(kOwnRows);
+  if (updates() && !beside_ && !every_round()) update_dense_after(kOwnRows);
 }
 
 void StepOrder::update_dense_after(int round) {
@@ -207,15 +220,15 @@ void StepOrder::update_dense_after(int round) {
 void StepOrder::loss(int round) {
   wait(plan_.of_step.labels, round);
   if (travels(plan_.of_step.loss_statistics)) {
-    actions_.push_back({.kind = Action::Kind::kLoss, .round = round, .transfer = plan_.of_step.loss_statistics});
+    add({.kind = Action::Kind::kLoss, .round = round, .transfer = plan_.of_step.loss_statistics});
     exchange(plan_.of_step.loss_statistics, round);
   }
   add(Action::Kind::kLoss, {}, round);
 }
 
-// The dense weights' gradients are complete with this round, which has rows on some rank.
+// The dense weights' gradients are complete with this round of the slice, which has rows on some rank.
 bool StepOrder::completes(int round) const {
-  return every_round() ? round_rows_[static_cast<size_t>(round)] > 0 : round + 1 == rounds();
+  return every_round() ? round_rows_[static_cast<size_t>(round)] > 0 : is_last_slice() && round + 1 == rounds();
 }
 
 bool StepOrder::travels(TransferId id) const {
@@ -247,14 +260,12 @@ void StepOrder::gradients_done(int64_t i, const std::function<void(int bucket)>&
 
 void StepOrder::start(TransferId transfer, int round, int bucket, bool beside) {
   if (!travels(transfer)) return;
-  actions_.push_back(
-      {.kind = Action::Kind::kStart, .round = round, .transfer = transfer, .bucket = bucket, .beside = beside});
+  add({.kind = Action::Kind::kStart, .round = round, .transfer = transfer, .bucket = bucket, .beside = beside});
 }
 
 void StepOrder::wait(TransferId transfer, int round, int bucket, bool beside) {
   if (!travels(transfer)) return;
-  actions_.push_back(
-      {.kind = Action::Kind::kWait, .round = round, .transfer = transfer, .bucket = bucket, .beside = beside});
+  add({.kind = Action::Kind::kWait, .round = round, .transfer = transfer, .bucket = bucket, .beside = beside});
 }
 
 void StepOrder::wait_for_buckets(TransferId transfer, const std::vector<Bucket>& buckets, bool beside) {
@@ -267,17 +278,22 @@ void StepOrder::exchange(TransferId transfer, int round) {
 }
 
 void StepOrder::add(Action::Kind kind, const Slice& layers, int round) {
-  actions_.push_back({.kind = kind, .layers = layers, .round = round});
+  add({.kind = kind, .layers = layers, .round = round});
+}
+
+void StepOrder::add(Action action) {
+  action.slice = slice_;
+  actions_.push_back(action);
 }
 
 void StepOrder::update(const Slice& layers, int round, TransferId summed, int bucket, bool beside) {
   if (layers.size() == 0) return;
-  actions_.push_back({.kind = Action::Kind::kUpdate,
-                      .layers = layers,
-                      .round = round,
-                      .transfer = travels(summed) ? summed : kNoTransfer,
-                      .bucket = bucket,
-                      .beside = beside});
+  add({.kind = Action::Kind::kUpdate,
+       .layers = layers,
+       .round = round,
+       .transfer = travels(summed) ? summed : kNoTransfer,
+       .bucket = bucket,
+       .beside = beside});
 }
 
 }  // namespace owt

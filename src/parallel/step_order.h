@@ -2,6 +2,9 @@
 //
 // A transfer that the plan has not got, that steps of this kind have not, or among one rank, is neither started nor
 // waited for. What belongs to learning is left out in evaluation.
+//
+// A step of several slices (StepRows) is the order once for each, and gradients add up: those of the front, and dense
+// ones that are not updated every round, leave in the last slice alone, where the updates are too.
 #pragma once
 
 #include <deque>
@@ -17,6 +20,9 @@ class StepOrder {
  public:
   StepOrder(const Plan& plan, int64_t step_rows, int place, bool learns, StepKind kind);
 
+  // From now on the words are about the next slice; false: this is the last one.
+  bool next_slice();
+
   // Layers before the boundary, on the rank's own rows. A bucket of gradients leaves as soon as that of its last layer
   // is there; `left` is told which.
   void forward_front();
@@ -29,7 +35,7 @@ class StepOrder {
   void update_share(int bucket);
   void wait_for_weights();
 
-  // Rounds of dense batches, and the rows that make them up.
+  // Rounds of dense batches of the slice, and the rows that make them up.
   int rounds() const { return static_cast<int>(round_rows_.size()); }
   void start_labels() { start(plan_.of_step.labels); }
   // Starts to bring the rows of a round together, if there is such a round, as soon as there is room: kRoundsAtOnce
@@ -69,6 +75,9 @@ class StepOrder {
   const LayerPlan& layer(int64_t i) const { return plan_.layer(i); }
   const LayerTransfers& seam() const { return layer(plan_.boundary).transfers; }
   bool every_round() const { return plan_.split() && plan_.request.dense_update == DenseUpdate::kRound; }
+  bool is_last_slice() const { return slice_ + 1 == rows_.slices(); }
+  bool updates() const { return learns_ && is_last_slice(); }
+  void begin_slice(int slice);
   bool completes(int round) const;
   bool travels(TransferId id) const;
   TransferId summed() const;
@@ -89,6 +98,7 @@ class StepOrder {
   void wait(TransferId transfer, int round = kOwnRows, int bucket = 0, bool beside = false);
   void wait_for_buckets(TransferId transfer, const std::vector<Bucket>& buckets, bool beside = false);
   void exchange(TransferId transfer, int round = kOwnRows);
+  void add(Action action);
   void add(Action::Kind kind, const Slice& layers, int round);
   void update(const Slice& layers, int round, TransferId summed, int bucket, bool beside);
 
@@ -100,7 +110,9 @@ class StepOrder {
   bool beside_;    // the dense layers are updated as soon as their gradients are complete, and beside what follows
   int64_t dense_;  // the first of the layers that are updated together behind the others
   int home_ = 0;   // the first round whose gradient was not waited for
-  std::vector<int64_t> round_rows_;  // over all replicas
+  StepRows rows_;
+  int slice_ = 0;
+  std::vector<int64_t> round_rows_;  // of the slice, over all replicas
   // Micro-batches whose activations, and whose input's gradients, have left and were not waited for.
   std::set<int> outputs_sent_;
   std::deque<int> gradients_sent_;

@@ -28,14 +28,13 @@ struct Load {
   }
 };
 
-// The slowest rank's loads in a full step. Who that is may change from the front to a round of dense batches.
+// The slowest rank's loads in a slice of a full step. Who that is may change from the front to a round of dense batches.
 struct Loads {
   Load front;
   std::vector<Load> rounds;
   double most_slowness = 1;  // of a rank
 
-  explicit Loads(const Plan& plan) {
-    const StepRows rows = plan.rows(plan.request.step_rows);
+  Loads(const Plan& plan, const StepRows& rows) {
     const PlanRequest& request = plan.request;
     const auto slowness = [&](int rank) {
       return request.speeds.empty() ? 1.0 : 1 / request.speeds[static_cast<size_t>(rank)];
@@ -60,7 +59,9 @@ struct Loads {
 class Prices {
  public:
   Prices(const Plan& plan, const Network& network, const ComputeModel& compute)
-      : plan_(plan), network_(network), model_(compute), loads_(plan) {
+      : plan_(plan), network_(network), model_(compute) {
+    const StepRows rows = plan.rows(plan.request.step_rows);
+    for (int slice = 0; slice < rows.slices(); ++slice) loads_.emplace_back(plan, rows.slice(slice));
     buckets_.resize(plan.transfers.size());
     price_buckets(plan.of_step.gradients, plan.buckets);
     price_buckets(plan.of_step.gradient_copies, plan.buckets);
@@ -87,12 +88,13 @@ class Prices {
     for (int64_t i = action.layers.begin; i < action.layers.end; ++i)
       seconds += of_layer(action, load.rows, static_cast<size_t>(i));
     const bool of_weights = action.kind == Action::Kind::kUpdate || action.kind == Action::Kind::kCopyWeights;
-    return seconds * (of_weights ? loads_.most_slowness : load.slowness);
+    return seconds * (of_weights ? loads_.front().most_slowness : load.slowness);
   }
 
  private:
   const Load& load_of(const Action& action) const {
-    return action.round == kOwnRows ? loads_.front : loads_.rounds[static_cast<size_t>(action.round)];
+    const Loads& of_slice = loads_[static_cast<size_t>(action.slice)];
+    return action.round == kOwnRows ? of_slice.front : of_slice.rounds[static_cast<size_t>(action.round)];
   }
 
   double of_layer(const Action& action, double rows, size_t i) const {
@@ -156,7 +158,7 @@ class Prices {
   const Plan& plan_;
   const Network& network_;
   const ComputeModel& model_;
-  Loads loads_;
+  std::vector<Loads> loads_;                  // of slices
   std::vector<std::vector<double>> buckets_;  // seconds of one call, by transfer; of those without buckets a single one
 };
 

@@ -16,18 +16,14 @@ int64_t activation_bytes(const Plan& plan, int64_t features) {
 class TransferList {
  public:
   // Those of the model group that this rank is the first of.
-  TransferList(Plan& plan, int first)
-      : plan_(plan), rows_(plan.rows(plan.request.step_rows)), first_(first), most_rows_(rows_.most_beside(first)) {}
+  TransferList(Plan& plan, int first) : plan_(plan), rows_(plan.rows(plan.request.step_rows)), first_(first) {}
 
   void list() {
-    const std::vector<StepRows::RoundSize> rounds = rows_.round_sizes(first_);
-    if (plan_.split() && !plan_.in_stages() && plan_.front_layout() == Layout::kBatch)
-      add(plan_.of_step.labels, "labels", Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated,
-          most_rows_ * plan_.model_ranks * 4);
-    for (const StepRows::RoundSize& round : rounds) add_round(round);
+    for (int slice = 0; slice < rows_.slices(); ++slice) add_slice(rows_.slice(slice));
     const bool every_round = plan_.request.dense_update == DenseUpdate::kRound;
+    const auto updates = every_round ? rows_.round_sizes(first_).size() : 1;
     for (const Bucket& bucket : plan_.back_buckets)
-      for (size_t update = 0; update < (every_round ? rounds.size() : 1); ++update)
+      for (size_t update = 0; update < updates; ++update)
         add(plan_.of_step.dense_gradients, "dense gradients", Collective::kAllReduce, Group::kReplicas,
             Layout::kPartial, Layout::kReplicated, plan_.wire_bytes(bucket), 1,
             plan_.layer(bucket.layers.back()).place);
@@ -59,6 +55,14 @@ class TransferList {
     transfer.by_place.resize(static_cast<size_t>(plan_.model_ranks));
     int64_t& bytes = transfer.by_place[static_cast<size_t>(place)] += sent;
     transfer.bytes = std::max(transfer.bytes, bytes);
+  }
+
+  void add_slice(const StepRows& rows) {
+    most_rows_ = rows.most_beside(first_);
+    if (plan_.split() && !plan_.in_stages() && plan_.front_layout() == Layout::kBatch)
+      add(plan_.of_step.labels, "labels", Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated,
+          most_rows_ * plan_.model_ranks * 4);
+    for (const StepRows::RoundSize& round : rows.round_sizes(first_)) add_round(round);
   }
 
   void add_round(const StepRows::RoundSize& round) {
@@ -172,7 +176,7 @@ class TransferList {
   Plan& plan_;
   StepRows rows_;
   int first_;
-  int64_t most_rows_;  // of a rank of the group
+  int64_t most_rows_ = 0;  // of a rank of the group, in the slice
 };
 
 // What the ranks must know of each other's logits is less than the logits.

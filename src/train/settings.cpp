@@ -52,6 +52,7 @@ DataSettings read_data(Config config, const Model& model) {
         "takes the one of the recipe out");
   if (data.batch == 0 && data.batch_per_rank == 0)
     config.error("batch", "'batch' is missing (rows of one step; or batch_per_rank)");
+  data.accumulate = static_cast<int>(config.integer("accumulate", 1, {.low = 1, .high = 1 << 20}));
   data.shuffle = config.boolean("shuffle", true);
   data.validation = read_validation(config);
   if (data.format == "synthetic") {
@@ -247,6 +248,7 @@ PlanRequest Settings::plan_request() const {
   request.average_every = parallel.average_every;
   request.average_from = parallel.average_from;
   request.pipeline = parallel.pipeline;
+  request.slices = data.accumulate;
   request.loss = loss;
   request.on.precision = run.precision;
   return request;

@@ -21,6 +21,7 @@ struct DataSettings {
   std::string dir;             // where the files are; empty: not said
   int64_t batch = 0;           // rows of one step over all ranks; 0: batch_per_rank says
   int64_t batch_per_rank = 0;  // rows of one rank; 0: batch says
+  int accumulate = 1;          // slices of a step, which are computed one after the other (PlanRequest::slices)
   bool shuffle = true;
   double validation = 0;   // held out of the training images (data/held_out.h), and evaluated in training; 0: nothing
   Shape image{32, 32, 3};  // as the data set gives it: H x W x C

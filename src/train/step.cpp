@@ -18,11 +18,22 @@ void Step::start_evaluation(const Batch& batch) {
 
 void Step::queue(const Batch& batch, const Pass& pass, const Slot& slot) {
   Bound& b = bound(batch.step_rows);
-  Running now{batch, slot, b, pass.mode == Mode::kTrain, pass, pass, {}, {}, batch.labels, {}, false};
-  b.front_rows.give_to(now.front_pass);
-  b.front.begin_forward(batch.images);
-  for (const Action& action : now.learns ? b.training.at(slot.kind) : b.evaluation) run(action, now);
+  Running now{batch, slot, b, nullptr, pass.mode == Mode::kTrain, pass, pass, {}, {}, {}, {}, {}, false};
+  int slice = -1;
+  for (const Action& action : now.learns ? b.training.at(slot.kind) : b.evaluation) {
+    if (action.slice != slice) begin_slice(slice = action.slice, now);
+    run(action, now);
+  }
   if (now.beside) stream_.wait(beside_.record());
+}
+
+void Step::begin_slice(int slice, Running& now) {
+  SliceOfStep& its = now.bound.slices[static_cast<size_t>(slice)];
+  now.slice = &its;
+  now.images = images_of(its, now.batch.images);
+  now.labels = now.batch.labels.rows(its.mine.begin, its.mine.end);
+  its.front_rows.give_to(now.front_pass);
+  its.front->begin_forward(now.images);
 }
 
 void Step::run(const Action& action, Running& now) {
@@ -48,7 +59,7 @@ void Step::run(const Action& action, Running& now) {
 }
 
 void Step::forward(int64_t layer, int round, Running& now) {
-  if (layer < plan_.boundary) return now.bound.front.forward(now.front_pass, layer);
+  if (layer < plan_.boundary) return now.slice->front->forward(now.front_pass, layer);
   if (layer == plan_.layers_behind(place_).begin) begin_round(round, now);
   dense_of(round, now).tape.forward(now.dense_pass, layer);
 }
@@ -60,7 +71,7 @@ void Step::loss(const Action& action, Running& now) {
   Dense& dense = dense_of(round, now);
   if (action.transfer != kNoTransfer) return dense.loss->sum_up(now.dense_pass, logits(round, now), now.labels);
   dense.loss->run(now.dense_pass, logits(round, now), now.labels, now.learns, my_sums(), after_loss(now, dense));
-  if (!now.learns) return hand_out(logits(round, now), now.bound.dense_rows[static_cast<size_t>(round)]);
+  if (!now.learns) return hand_out(logits(round, now), now.slice->dense_rows[static_cast<size_t>(round)]);
   if (!plan_.split()) {
     now.gradient = dense.loss->dlogits();
     return;
@@ -70,8 +81,8 @@ void Step::loss(const Action& action, Running& now) {
 
 void Step::begin_backward(int round, Running& now) {
   Dense& dense = dense_of(round, now);
-  now.gradient = now.bound.seam->home();
-  if (plan_.front_learns) now.dense_gradient = now.bound.seam->gradient(round);
+  now.gradient = now.slice->seam->home();
+  if (plan_.front_learns) now.dense_gradient = now.slice->seam->gradient(round);
   dense.tape.begin_backward(dense.loss->dlogits(), plan_.front_learns ? &now.dense_gradient : nullptr, stream_);
 }
 
@@ -79,7 +90,7 @@ void Step::begin_backward(int round, Running& now) {
 void Step::begin_backward_of_stage(int batch, Running& now) {
   Dense& dense = dense_of(batch, now);
   StageLinks& links = *now.bound.links;
-  now.bound.dense_rows[static_cast<size_t>(batch)].give_to(now.dense_pass);
+  now.slice->dense_rows[static_cast<size_t>(batch)].give_to(now.dense_pass);
   now.gradient = plan_.has_loss(place_) ? dense.loss->dlogits() : links.output_gradient(batch);
   now.dense_gradient = links.is_first() ? Tensor() : links.input_gradient(batch);
   dense.tape.begin_backward(now.gradient, links.is_first() ? nullptr : &now.dense_gradient, stream_);
@@ -88,8 +99,8 @@ void Step::begin_backward_of_stage(int batch, Running& now) {
 void Step::backward_data(int64_t layer, int round, Running& now) {
   if (plan_.in_stages() && layer + 1 == plan_.layers_behind(place_).end) begin_backward_of_stage(round, now);
   if (layer >= plan_.boundary) return dense_of(round, now).tape.backward_data(now.dense_pass, layer);
-  Tape& front = now.bound.front;
-  if (layer + 1 == plan_.boundary) front.begin_backward(now.batch.images, now.gradient, nullptr);
+  Tape& front = *now.slice->front;
+  if (layer + 1 == plan_.boundary) front.begin_backward(now.images, now.gradient, nullptr);
   front.backward_data(now.front_pass, layer);
 }
 
@@ -102,15 +113,15 @@ void Step::backward_weights(const Action& action, Running& now) {
                         : sgd_.update_in_pieces(weight, rate_of(action), gradient_scale(action, now));
   }
   if (layer >= plan_.boundary) return dense_of(action.round, now).tape.backward_weights(now.dense_pass, layer);
-  now.bound.front.backward_weights(now.front_pass, layer);
+  now.slice->front->backward_weights(now.front_pass, layer);
 }
 
 // The rows whose gradient updates these layers: those of the whole step, but a round that is followed by an update
 // stands for itself, and so does a rank before the boundary in a local step.
 int64_t Step::rows_behind(const Action& action, const Running& now) const {
-  if (action.round != kOwnRows) return now.bound.round_rows[static_cast<size_t>(action.round)];
+  if (action.round != kOwnRows) return now.slice->round_rows[static_cast<size_t>(action.round)];
   const bool local = now.slot.kind != StepKind::kSynchronous && action.layers.begin < plan_.boundary;
-  return local ? static_cast<int64_t>(now.bound.front_rows.host.size()) : now.batch.step_rows;
+  return local ? now.bound.own_rows : now.batch.step_rows;
 }
 
 // The loss carries 1/N.
@@ -186,8 +197,8 @@ void Step::add_moves_of_rounds(std::vector<Move>& moves) {
   };
   const StepTransfers& of = plan_.of_step;
   add(
-      of.labels, [](Act, Now now, On on) { now.bound.labels->start(now.batch.labels, on); },
-      [](Act action, Now now, On on) { now.labels = now.bound.labels->wait(action.round, on); });
+      of.labels, [](Act, Now now, On on) { now.slice->labels->start(now.labels, on); },
+      [](Act action, Now now, On on) { now.labels = now.slice->labels->wait(action.round, on); });
   add(
       of.loss_statistics,
       [this](Act action, Now now, On on) { dense_of(action.round, now).loss->start_statistics(on); },
@@ -198,11 +209,12 @@ void Step::add_moves_of_rounds(std::vector<Move>& moves) {
   if (!plan_.split() || plan_.in_stages()) return;
   const LayerTransfers& seam = plan_.layer(plan_.boundary).transfers;
   add(
-      seam.input, [](Act action, Now now, On on) { now.bound.seam->start(action.round, now.bound.front.output(), on); },
-      [](Act action, Now now, On on) { now.dense_batch = now.bound.seam->wait(action.round, on); });
+      seam.input,
+      [](Act action, Now now, On on) { now.slice->seam->start(action.round, now.slice->front->output(), on); },
+      [](Act action, Now now, On on) { now.dense_batch = now.slice->seam->wait(action.round, on); });
   add(
-      seam.input_gradient, [](Act action, Now now, On on) { now.bound.seam->start_back(action.round, on); },
-      [](Act action, Now now, On on) { now.bound.seam->wait_back(action.round, on); });
+      seam.input_gradient, [](Act action, Now now, On on) { now.slice->seam->start_back(action.round, on); },
+      [](Act action, Now now, On on) { now.slice->seam->wait_back(action.round, on); });
 }
 
 // What comes from one neighbour and goes to the other is the same transfer of the plan to both ends.

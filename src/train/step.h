@@ -104,6 +104,7 @@ class Step {
   struct Slot {
     Tensor host;  // a Block the device can copy from and to
     Event done;
+    Tensor images;  // of the batch, where forward has forgotten what it made of them
     Pass pass;
     StepKind kind;
     Block& block() { return *reinterpret_cast<Block*>(host.raw()); }
@@ -118,28 +119,36 @@ class Step {
     Tensor device;
     void give_to(Pass& pass) const;
   };
+  struct SliceOfStep {                     // of the rows of every rank (StepRows)
+    Slice mine{};                          // among those that this rank has of the step
+    std::shared_ptr<Tape> front{};         // of slices with as many of them
+    std::shared_ptr<Seam> seam{};          // of slices alike; null where nothing is split
+    std::shared_ptr<StepLabels> labels{};  // the same, where they travel
+    RowIndexes front_rows{};               // of this rank
+    std::vector<RowIndexes> dense_rows{};  // of every round
+    std::vector<int64_t> round_rows{};     // of every round, over all replicas
+    Tensor aligned_images{};               // as kernels want them, where those of the batch are not
+  };
   struct Bound {  // everything that depends on the number of rows of a step
     Bound(Step& step, int64_t step_rows);
     std::map<StepKind, std::vector<Action>> training;
     std::vector<Action> evaluation;
-    Tape front;
-    std::unique_ptr<Seam> seam;          // null where nothing is split
-    std::optional<StageLinks> links;     // of a pipeline
-    std::optional<StepLabels> labels;    // where they travel
-    RowIndexes front_rows;               // of this rank
-    bool learns = false;                 // prepared for backward
-    std::vector<RowIndexes> dense_rows;  // of every round
-    std::vector<int64_t> round_rows;     // of every round, over all replicas
+    std::vector<SliceOfStep> slices;
+    std::optional<StageLinks> links;  // of a pipeline
+    int64_t own_rows;                 // of this rank
+    bool learns = false;              // prepared for backward
   };
   // What the step that is being queued has come to.
   struct Running {
     const Batch& batch;
     const Slot& slot;
     Bound& bound;
+    SliceOfStep* slice;  // whose turn it is
     bool learns;
     Pass front_pass, dense_pass;
+    Tensor images;                       // of the rank's rows of the slice
     Tensor dense_batch, dense_gradient;  // of the round: the dense layers' input, and where its gradient goes
-    Tensor labels;                       // of the round, or of the rank's own rows
+    Tensor labels;                       // of the round, or of the rank's own rows of the slice
     Tensor gradient;                     // at the front's output
     bool beside;                         // something runs beside
   };
@@ -153,6 +162,8 @@ class Step {
   double take_share();  // of this rank in the average, by the rows counted since the last one
   void queue(const Batch& batch, const Pass& pass, const Slot& slot);
   void queue_all(const Batch& batch, const Pass& pass, Slot& slot);
+  void begin_slice(int slice, Running& now);
+  Tensor images_of(SliceOfStep& slice, const Tensor& of_batch) const;
   void run(const Action& action, Running& now);
   void forward(int64_t layer, int round, Running& now);
   void loss(const Action& action, Running& now);
@@ -171,6 +182,9 @@ class Step {
   bool wants_copies(Mode mode) const;
   void make_copies();
   Bound& bound(int64_t step_rows);
+  SliceOfStep slice_of(const StepRows& rows);
+  void prepare(SliceOfStep& slice, bool backward);
+  std::shared_ptr<Tape> front(int64_t rows);
   Dense& dense(int64_t rows, int tape);
   Dense& dense_of(int round, const Running& now);
   RowIndexes rows(std::vector<int64_t> indexes) const;
@@ -222,6 +236,7 @@ class Step {
   size_t next_slot_ = 0;
   const Rates* host_rates_ = nullptr;  // of the step being queued
   std::map<int64_t, Bound> bound_;
+  std::map<int64_t, std::shared_ptr<Tape>> front_;  // before the boundary, by rows
   std::map<std::pair<int64_t, int>, Dense> dense_;  // by rows, and which of as many of them is under way
   StepRecorder recorder_;
 };

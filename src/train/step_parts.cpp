@@ -98,23 +98,54 @@ Step::Dense::Dense(Step& step, int64_t rows)
 
 Step::Bound::Bound(Step& step, int64_t step_rows)
     : evaluation(owt::evaluation(step.plan_, step_rows, step.place_)),
-      front(step.model_.front(), step.plan_.rows(step_rows).of(step.comm_.rank()).size(), step.plan_.request.on,
-            step.profiler_),
-      seam(make_seam(step.plan_, step_rows, step.comm_.rank(), step.groups_.wire(Group::kModel))),
-      round_rows(step.plan_.round_rows(step_rows)) {
-  for (const KindOfStep& each : kinds_of_steps(step.plan_))
-    training[each.kind] = owt::training(step.plan_, step_rows, each.kind, step.place_);
-  front.forget_in_evaluation();
-  if (step.plan_.in_stages()) links.emplace(step.plan_, step_rows, step.comm_.rank(), step.groups_.wire(Group::kModel));
-  const StepRows step_of = step.plan_.rows(step_rows);
+      own_rows(step.plan_.rows(step_rows).of(step.comm_.rank()).size()) {
+  const Plan& plan = step.plan_;
   const int rank = step.comm_.rank();
-  if (step.plan_.of_step.labels != kNoTransfer)
-    labels.emplace(step.plan_, step_rows, rank, step.groups_.wire(Group::kModel));
-  const Slice mine = step_of.of(rank);
-  std::vector<int64_t> indexes(static_cast<size_t>(mine.size()));
-  std::iota(indexes.begin(), indexes.end(), mine.begin);
-  front_rows = step.rows(std::move(indexes));
-  for (const Round& round : step_of.rounds(rank)) dense_rows.push_back(step.rows(step_of.indexes(round, rank)));
+  Communicator& group = step.groups_.wire(Group::kModel);
+  for (const KindOfStep& each : kinds_of_steps(plan))
+    training[each.kind] = owt::training(plan, step_rows, each.kind, step.place_);
+  if (plan.in_stages()) links.emplace(plan, step_rows, rank, group);
+  const StepRows rows = plan.rows(step_rows);
+  for (int s = 0; s < rows.slices(); ++s) {
+    SliceOfStep& slice = slices.emplace_back(step.slice_of(rows.slice(s)));
+    slice.mine = {slice.mine.begin - rows.of(rank).begin, slice.mine.end - rows.of(rank).begin};
+    const auto alike = static_cast<size_t>(rows.first_alike(s, rank));
+    slice.seam = alike < slices.size() - 1 ? slices[alike].seam : make_seam(plan, rows.slice(s), rank, group);
+    if (plan.of_step.labels == kNoTransfer) continue;
+    slice.labels = alike < slices.size() - 1 ? slices[alike].labels
+                                             : std::make_shared<StepLabels>(plan, rows.slice(s), rank, group);
+  }
+}
+
+// But for what slices alike share.
+Step::SliceOfStep Step::slice_of(const StepRows& rows) {
+  const int rank = comm_.rank();
+  SliceOfStep slice{.mine = rows.of(rank), .round_rows = plan_.round_rows(rows)};
+  slice.front = front(slice.mine.size());
+  std::vector<int64_t> indexes(static_cast<size_t>(slice.mine.size()));
+  std::iota(indexes.begin(), indexes.end(), slice.mine.begin);
+  slice.front_rows = this->rows(std::move(indexes));
+  for (const Round& round : rows.rounds(rank)) slice.dense_rows.push_back(this->rows(rows.indexes(round, rank)));
+  return slice;
+}
+
+std::shared_ptr<Tape> Step::front(int64_t rows) {
+  std::shared_ptr<Tape>& tape = front_[rows];
+  if (tape) return tape;
+  tape = std::make_shared<Tape>(model_.front(), rows, plan_.request.on, profiler_);
+  tape->forget_in_evaluation();
+  return tape;
+}
+
+// On a GPU kernels want images from a multiple of 16 bytes on, which those of odd size may not be.
+Tensor Step::images_of(SliceOfStep& slice, const Tensor& of_batch) const {
+  constexpr uintptr_t kAlignment = 16;
+  const Tensor images = of_batch.rows(slice.mine.begin, slice.mine.end);
+  if (stream_.device() == Device::kCpu || reinterpret_cast<uintptr_t>(images.raw()) % kAlignment == 0) return images;
+  if (!slice.aligned_images.defined() || slice.aligned_images.shape() != images.shape())
+    slice.aligned_images = Tensor(images.shape(), images.dtype(), images.device());
+  slice.aligned_images.copy_from(images, stream_);
+  return slice.aligned_images;
 }
 
 Step::Bound& Step::bound(int64_t step_rows) { return bound_.try_emplace(step_rows, *this, step_rows).first->second; }
@@ -122,19 +153,19 @@ Step::Bound& Step::bound(int64_t step_rows) { return bound_.try_emplace(step_row
 Step::Dense& Step::dense(int64_t rows, int tape) { return dense_.try_emplace({rows, tape}, *this, rows).first->second; }
 
 Step::Dense& Step::dense_of(int round, const Running& now) {
-  const auto rows = static_cast<int64_t>(now.bound.dense_rows[static_cast<size_t>(round)].host.size());
+  const auto rows = static_cast<int64_t>(now.slice->dense_rows[static_cast<size_t>(round)].host.size());
   return dense(rows, round % plan_.tapes(place_));
 }
 
 // The dense batch has come by a transfer, or it is there already.
 void Step::begin_round(int round, Running& now) {
-  const RowIndexes& rows = now.bound.dense_rows[static_cast<size_t>(round)];
+  const RowIndexes& rows = now.slice->dense_rows[static_cast<size_t>(round)];
   rows.give_to(now.dense_pass);
   if (plan_.in_stages()) return begin_micro_batch(round, now);
   if (!plan_.split()) return;
   if (plan_.layer(plan_.boundary).transfers.input == kNoTransfer) {
-    now.bound.seam->start(round, now.bound.front.output(), stream_);
-    now.dense_batch = now.bound.seam->wait(round, stream_);
+    now.slice->seam->start(round, now.slice->front->output(), stream_);
+    now.dense_batch = now.slice->seam->wait(round, stream_);
   }
   dense_of(round, now).tape.begin_forward(now.dense_batch);
 }
@@ -142,14 +173,14 @@ void Step::begin_round(int round, Running& now) {
 void Step::begin_micro_batch(int batch, Running& now) {
   StageLinks& links = *now.bound.links;
   const Slice rows = links.rows(batch);
-  links.begin(now.bound.front.output());
+  links.begin(now.slice->front->output());
   now.labels = now.batch.labels.rows(rows.begin, rows.end);
   now.dense_batch = links.input(batch);
   dense_of(batch, now).tape.begin_forward(now.dense_batch);
 }
 
 const Tensor& Step::logits(int round, Running& now) {
-  return plan_.split() ? dense_of(round, now).tape.output() : now.bound.front.output();
+  return plan_.split() ? dense_of(round, now).tape.output() : now.slice->front->output();
 }
 
 bool Step::wants_copies(Mode mode) const {
@@ -167,7 +198,6 @@ void Step::make_copies() {
 // for a GPU, which must not have to wait for a collective of a rank whose turn has not come.
 void Step::prepare(int64_t step_rows, Mode mode) {
   const bool learns = mode == Mode::kTrain, copies = wants_copies(mode);
-  const bool wants_dx = plan_.front_learns || (plan_.in_stages() && place_ > 0);  // behind the boundary
   const auto made = bound_.find(step_rows);
   if (made != bound_.end() && (made->second.learns || !learns) && !copies) return;
   on_all_hosts(comm_, [&] { stream_.synchronize(); });
@@ -176,13 +206,8 @@ void Step::prepare(int64_t step_rows, Mode mode) {
       bind_alike(
           [&] {
             Bound& b = bound(step_rows);
-            for (size_t round = 0; round < b.dense_rows.size(); ++round) {
-              Dense& behind = dense(static_cast<int64_t>(b.dense_rows[round].host.size()),
-                                    static_cast<int>(round) % plan_.tapes(place_));
-              if (learns && !b.learns) behind.tape.prepare_backward(wants_dx);
-            }
+            for (SliceOfStep& slice : b.slices) prepare(slice, learns && !b.learns);
             if (copies) make_copies();
-            if (learns && !b.learns && plan_.front_learns) b.front.prepare_backward(false);
             b.learns = b.learns || learns;
           },
           first_of_each_size(plan_, step_rows));
@@ -192,9 +217,24 @@ void Step::prepare(int64_t step_rows, Mode mode) {
   }
 }
 
+void Step::prepare(SliceOfStep& slice, bool backward) {
+  const bool wants_dx = plan_.front_learns || (plan_.in_stages() && place_ > 0);  // behind the boundary
+  for (size_t round = 0; round < slice.dense_rows.size(); ++round) {
+    Dense& behind =
+        dense(static_cast<int64_t>(slice.dense_rows[round].host.size()), static_cast<int>(round) % plan_.tapes(place_));
+    if (backward) behind.tape.prepare_backward(wants_dx);
+  }
+  if (backward && plan_.front_learns) slice.front->prepare_backward(false);
+}
+
+// All slices take plain images; of other ones each takes those that it wants.
 std::optional<ImageLayout> Step::wanted_images(int64_t step_rows) const {
   const auto made = bound_.find(step_rows);
-  return made == bound_.end() ? std::nullopt : made->second.front.wanted_images();
+  if (made == bound_.end()) return {};
+  const auto wanted = made->second.slices.front().front->wanted_images();
+  for (const SliceOfStep& slice : made->second.slices)
+    if (slice.mine.size() > 0 && slice.front->wanted_images() != wanted) return {};
+  return wanted;
 }
 
 void Step::feed_from(BatchSource& batches) const {
@@ -247,6 +287,7 @@ void Step::start(const Batch& batch, Pass pass, StepKind kind, const Rates& rate
                   [&] { queue_all(batch, pass, slot); });
   else
     queue_all(batch, pass, slot);
+  slot.images = forgets(pass) ? batch.images : Tensor();
   slot.done = recorded ? comm_.watched(stream_.record()) : stream_.record();
   slot.pass = pass;
   in_flight_.push_back(&slot);
@@ -275,10 +316,14 @@ StepResult Step::finish() {
 int32_t Step::bad_layer(Slot& slot) {
   const int32_t noted = slot.block().bad_layer;
   if (!forgets(slot.pass)) return noted;
-  Pass pass = slot.pass;
-  Bound& b = bound(pass.step_rows);
-  b.front_rows.give_to(pass);
-  return b.front.find_bad_layer(pass).value_or(noted);
+  int32_t first = noted;
+  for (SliceOfStep& slice : bound(slot.pass.step_rows).slices) {
+    Pass pass = slot.pass;
+    slice.front_rows.give_to(pass);
+    slice.front->begin_forward(images_of(slice, slot.images));
+    first = std::min(first, slice.front->find_bad_layer(pass).value_or(first));
+  }
+  return first;
 }
 
 StepResult Step::train(const Batch& batch, int64_t step, const Rates& rates, bool stop, std::optional<StepKind> kind) {
@@ -313,7 +358,7 @@ Tensor& Step::my_sums() {
 
 // The sums of a rank that is alone need not be added to others', and go to the host from here.
 LossFollowUp Step::after_loss(const Running& now, const Dense& dense) const {
-  LossFollowUp then{forgets(now.front_pass) ? std::vector<Watched>{} : now.bound.front.watched(0), bad_layer_};
+  LossFollowUp then{forgets(now.front_pass) ? std::vector<Watched>{} : now.slice->front->watched(0), bad_layer_};
   for (Watched& one : dense.tape.watched()) then.watched.push_back(std::move(one));
   if (!alone()) return then;
   then.sums_for_host = part_of(now.slot.host, offsetof(Block, sums), DType::kF64, kLossSums);
@@ -371,9 +416,11 @@ void Step::report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const {
   if (e.total_bytes == 0) throw e;
   const MemoryNeed need = memory_need(plan_);
   constexpr int64_t kReserve = 1 << 30;  // the driver's, and workspaces of libraries
-  const int64_t fits = need.rows_in((e.total_bytes - kReserve) / sharing_a_gpu(comm_.ranks()));
+  const int64_t memory = (e.total_bytes - kReserve) / sharing_a_gpu(comm_.ranks()), fits = need.rows_in(memory);
+  const int slices = slices_that_fit(plan_, memory);
   const std::string cure = fits > 0 && fits < step_rows
-                               ? concat("a step of about ", fits, " images would fit (data.batch is ", step_rows, ")")
+                               ? concat("a step of about ", fits, " images would fit (data.batch is ", step_rows, ")",
+                                        slices > 0 ? concat(", or this one with data.accumulate = ", slices) : "")
                                : concat("the weights with their gradients alone take ", need.weight_bytes >> 20,
                                         " MiB; more workers share the dense layers");
   throw OutOfMemory(concat(e.what(), "; ", cure), e.asked_bytes, e.free_bytes, e.total_bytes);

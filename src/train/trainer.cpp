@@ -112,6 +112,9 @@ void Trainer::log_start() const {
            plan.ranks(), plan.ranks() == 1 ? "" : "s", team_size(), team_size() == 1 ? "" : "s",
            name_of(plan.request.strategy), plan.request.dense_update == DenseUpdate::kStep ? "step" : "round",
            plan.request.step_rows, plan.rows(plan.request.step_rows).text());
+  if (plan.request.slices > 1)
+    log_info("{} slices a step, one after the other, whose gradients add up: up to {} images per worker at a time",
+             plan.request.slices, plan.rows(plan.request.step_rows).slice(0).most());
   if (plan.request.on.device == Device::kCuda)
     log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
              worker_.step.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");

@@ -24,6 +24,28 @@ TEST(MemoryNeed, OfOneRankCountsWeightsActivationsAndTwoGradients) {
   EXPECT_EQ(need.step_row_bytes, 4.0 * (4 + 12 + 2 * 4 + 2 * 12));
 }
 
+// Images, and three rows of all else; fc's gradient adds up and is kept.
+TEST(MemoryNeed, OfSlicesCountsTheActivationsOfOne) {
+  Plan plan = plan_of(1, Strategy::kOwtA, 9);
+  plan.request.slices = 3;
+  const MemoryNeed need = memory_need(plan);
+  EXPECT_EQ(need.weight_bytes, (3 + 4 * 12) * 12);
+  EXPECT_DOUBLE_EQ(need.step_row_bytes, 4.0 * (4 + (12 + 2 * 4 + 2 * 12) / 3.0));
+}
+
+TEST(MemoryNeed, OfTheFewestEvenSlicesThatFit) {
+  const Plan plan = plan_of(2, Strategy::kOwtA, 24);
+  const auto bytes = [&](int slices) {
+    Plan sliced = plan;
+    sliced.request.slices = slices;
+    return memory_need(sliced).bytes(24);
+  };
+  EXPECT_EQ(slices_that_fit(plan, bytes(2)), 2);
+  EXPECT_EQ(slices_that_fit(plan, bytes(4) - 1), 6);
+  EXPECT_EQ(slices_that_fit(plan, bytes(6)), 6);
+  EXPECT_EQ(slices_that_fit(plan, bytes(12) - 1), 0);
+}
+
 // The block keeps conv1's 8 and conv2's 12 (relu in place) and the shortcut's 12; while its backward runs it needs the
 // gradient of its output, 12, of its input, 4, and two of its largest, 12. The loss has one of 12.
 TEST(MemoryNeed, OfAResidualBlockCountsWhatItKeepsInsideAndNeedsForAWhile) {

@@ -180,10 +180,12 @@ TEST(Order, EveryTransferThatStartsIsWaitedForAndNothingElseIs) {
                                        .strategy = strategy,
                                        .dense_update = update,
                                        .half_wire = half_wire,
-                                       .model_ranks = splits_dense(strategy) ? model_ranks : 0});
+                                       .model_ranks = splits_dense(strategy) ? model_ranks : 0,
+                                       .slices = facts_of(strategy).in_stages ? 1 : 1 + model_ranks});
             std::map<std::tuple<TransferId, int, int>, int> under_way;
             for (const Action& at : training(plan, rows, static_cast<int>(rows) % plan.places())) {
               const bool labels = at.transfer == plan.of_step.labels;  // start once and are waited for in every round
+              if (labels && at.kind == Kind::kStart) under_way.erase({at.transfer, kOwnRows, 0});  // of another slice
               const std::tuple key{at.transfer, labels ? kOwnRows : at.round, at.bucket};
               if (at.kind == Kind::kStart) {
                 EXPECT_EQ(under_way[key]++, 0) << subject(plan, at);
@@ -214,6 +216,65 @@ TEST(Order, LargeDenseLayersOfAGpuAreUpdatedBesideWhatFollows) {
   request.on.device = Device::kCpu;
   EXPECT_THAT(lines(plan_of(request), training_of(plan_of(request)), {Kind::kUpdate}),
               ElementsAre("update conv1 to fc2"));
+}
+
+// Gradients add up over the slices, and what is done with them comes once.
+TEST(Order, OfSlicesIsTheOrderOfEachAndGradientsLeaveWithTheLast) {
+  const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kDataParallel, .slices = 2});
+  const std::vector<std::string> pass = {"forward conv1",
+                                         "forward conv2",
+                                         "forward fc1",
+                                         "forward fc2",
+                                         "loss 0",
+                                         "backward data fc2",
+                                         "backward weights fc2",
+                                         "backward data fc1",
+                                         "backward weights fc1",
+                                         "backward data conv2",
+                                         "backward weights conv2",
+                                         "backward data conv1",
+                                         "backward weights conv1"};
+  std::vector<std::string> first, second;
+  for (const Action& at : training_of(plan))
+    if (at.kind != Kind::kStart && at.kind != Kind::kWait && at.kind != Kind::kUpdate)
+      (at.slice == 0 ? first : second).push_back(lines(plan, {at}).front());
+  EXPECT_EQ(first, pass);
+  EXPECT_EQ(second, pass);
+  EXPECT_THAT(lines(plan, training_of(plan), {Kind::kStart, Kind::kWait, Kind::kUpdate}),
+              ElementsAre("start gradients, bucket 0", "start gradients, bucket 1", "start gradients, bucket 2",
+                          "start gradients, bucket 3", "wait gradients, bucket 0", "wait gradients, bucket 1",
+                          "wait gradients, bucket 2", "wait gradients, bucket 3", "update conv1 to fc2",
+                          "start step result", "wait step result"));
+  for (const Action& at : training_of(plan)) {
+    EXPECT_FALSE(at.updates);
+    EXPECT_TRUE(at.slice == 1 || (at.kind != Kind::kStart && at.kind != Kind::kUpdate));
+  }
+}
+
+TEST(Order, OfSlicesOfOwtCHasTheRoundsInEachAndUpdatesTheDenseLayersOnceOrAfterEachOfThem) {
+  PlanRequest request{.ranks = 2, .strategy = Strategy::kOwtC, .slices = 2};
+  const Plan step = plan_of(request);
+  std::vector<std::string> rows;
+  for (const Action& at : training_of(step))
+    if (at.kind == Kind::kStart && (at.transfer == step.of_step.labels || subject(step, at) == "fc1 input"))
+      rows.push_back(concat(at.slice, " ", lines(step, {at}).front()));
+  EXPECT_THAT(rows, ElementsAre("0 start labels", "0 start 0 fc1 input", "0 start 1 fc1 input", "1 start labels",
+                                "1 start 0 fc1 input", "1 start 1 fc1 input"));
+  EXPECT_THAT(lines(step, training_of(step), {Kind::kUpdate}),
+              ElementsAre("update fc1 to fc2", "update conv1 to conv2"));
+  request.dense_update = DenseUpdate::kRound;
+  const Plan round = plan_of(request);
+  EXPECT_THAT(lines(round, training_of(round), {Kind::kUpdate}),
+              ElementsAre("update 0 fc1 to fc2", "update 1 fc1 to fc2", "update 0 fc1 to fc2", "update 1 fc1 to fc2",
+                          "update conv1 to conv2"));
+}
+
+TEST(Order, OfSlicesAsTextNamesThem) {
+  const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kOwtA, .slices = 3});
+  const std::string text = action_text(plan, training_of(plan));
+  EXPECT_THAT(text, ::testing::HasSubstr("  nr  action            slice round  of\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("   6  forward               1     1  fc1\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("start                 3        gradients, bucket 1\n"));
 }
 
 TEST(Order, AsTextHasALineForEveryAction) {

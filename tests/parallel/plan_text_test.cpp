@@ -4,6 +4,7 @@
 
 #include "src/parallel/network.h"
 #include "tests/parallel/plans.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 namespace {
@@ -50,6 +51,26 @@ TEST(PlanTable, OfPartsOfTwoSizesNamesBothAndTheWeightsOfTheLargest) {
   EXPECT_THAT(four.table(), ContainsRegex("narrow .* 2-3 of 10 +0\\.0400 +0\\.0120 "));
   EXPECT_EQ(narrow.kept_elements(), 3) << "of the rank with the most";
   EXPECT_EQ(layer(four, "wide").kept_elements(), 250);
+}
+
+TEST(PlanTable, NamesSlicesAndCountsTheirRounds) {
+  const PlanRequest request{.ranks = 2, .strategy = Strategy::kOwtC, .step_rows = 16, .slices = 4};
+  EXPECT_THAT(plan_of(kTwoDense, request).table(),
+              HasSubstr("16 rows per step (8 per rank), 4 slices, 8 rounds, dense update every step\n"));
+}
+
+TEST(Plan, RefusesMoreSlicesThanAWorkerHasRows) {
+  const auto message = [](const PlanRequest& request) { return message_of([&] { plan_of(kTwoDense, request); }); };
+  EXPECT_EQ(message({.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 9, .slices = 6}),
+            "data.accumulate is 6, and a worker has 5 rows of a step at most; use 5 or less");
+  EXPECT_EQ(message({.ranks = 2, .strategy = Strategy::kModelParallel, .step_rows = 9, .slices = 9}), "");
+}
+
+TEST(Plan, RefusesSlicesOfAPipeline) {
+  const PlanRequest request{.ranks = 2, .strategy = Strategy::kPipeline, .step_rows = 16, .slices = 2};
+  EXPECT_THAT(message_of([&] { plan_of(kTwoDense, request); }),
+              HasSubstr("data.accumulate is 2, and a pipeline adds up the gradients of its micro-batches as it is; use "
+                        "pipeline.micro_batches, or another strategy"));
 }
 
 TEST(Plan, LayersWithoutWeightsMayMixWhatADenseLayerSplits) {

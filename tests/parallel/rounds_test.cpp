@@ -235,6 +235,64 @@ TEST(StepRows, OfARankWithASmallShareMayBeNone) {
   EXPECT_THAT(texts(rows.rounds(1)), ElementsAre("0:0-2", "1:0-0", "2:0-2"));
 }
 
+// Slice s of the step is the s-th part of every rank's rows, wherever they lie in the step.
+TEST(StepRows, OfASliceArePartsOfTheRowsOfEveryRank) {
+  const StepRows rows(Strategy::kOwtA, 3, 14, 0, {}, 1, 2);  // 5, 5 and 4 rows
+  EXPECT_EQ(rows.slices(), 2);
+  EXPECT_EQ(rows.of(1), (Slice{5, 10}));
+  EXPECT_EQ(rows.slice(0).of(1), (Slice{5, 8}));
+  EXPECT_EQ(rows.slice(1).of(1), (Slice{8, 10}));
+  EXPECT_EQ(rows.slice(1).of(2), (Slice{12, 14}));
+  EXPECT_EQ(rows.slice(0).most(), 3);
+  EXPECT_THAT(texts(rows.slice(1).rounds(0)), ElementsAre("0:0-2 1:0-2 2:0-2"));
+  EXPECT_THAT(texts(rows.rounds(0)), ElementsAre("0:0-3 1:0-3 2:0-2", "0:3-5 1:3-5 2:2-4"));
+  EXPECT_THAT(rows.slice(1).indexes(rows.slice(1).rounds(0)[0], 0), ElementsAre(3, 4, 8, 9, 12, 13));
+  EXPECT_EQ(rows.indexes(rows.rounds(0)[1], 0), rows.slice(1).indexes(rows.slice(1).rounds(0)[0], 0));
+}
+
+TEST(StepRows, OfASliceHaveTheRoundsOfTheScheme) {
+  const auto of_slices = [](Strategy strategy, int rank) {
+    return texts(StepRows(strategy, 2, 8, 0, {}, 1, 2).rounds(rank));
+  };
+  EXPECT_THAT(of_slices(Strategy::kDataParallel, 1), ElementsAre("1:0-2", "1:2-4"));
+  EXPECT_THAT(of_slices(Strategy::kModelParallel, 0), ElementsAre("0:0-4", "0:4-8"));
+  EXPECT_THAT(of_slices(Strategy::kOwtB, 0), ElementsAre("0:0-2", "1:0-2", "0:2-4", "1:2-4"));
+  EXPECT_THAT(of_slices(Strategy::kOwtC, 0), ElementsAre("0:0-1 1:0-1", "0:1-2 1:1-2", "0:2-3 1:2-3", "0:3-4 1:3-4"));
+}
+
+TEST(StepRows, OfSlicesAreAlikeWhereEveryRankOfTheGroupHasAsMany) {
+  const StepRows rows(Strategy::kOwtA, 2, 11, 0, {}, 1, 3);  // 2 2 2 and 2 2 1
+  EXPECT_EQ(rows.first_alike(1, 0), 0);
+  EXPECT_EQ(rows.first_alike(2, 0), 2);
+  EXPECT_EQ(rows.first_alike(2, 1), 2);
+  const StepRows alone(Strategy::kDataParallel, 2, 11, 1, {}, 1, 3);
+  EXPECT_EQ(alone.first_alike(2, 0), 0);
+}
+
+TEST(StepRows, OfAllSlicesAreThoseOfTheStepOnceAndTheFirstRankHasTheMostOfEach) {
+  for (const std::vector<double>& shares : {std::vector<double>(), {2, 1, 4}})
+    for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtC})
+      for (int64_t step_rows = 0; step_rows < 40; ++step_rows)
+        for (int slices = 1; slices < 6; ++slices) {
+          const StepRows rows(strategy, 3, step_rows, strategy == Strategy::kDataParallel ? 1 : 3, shares, 1, slices);
+          std::vector<int64_t> found;
+          for (int s = 0; s < slices; ++s) {
+            for (int rank = 0; rank < 3; ++rank) {
+              const Slice of = rows.slice(s).of(rank);
+              for (int64_t row = of.begin; row < of.end; ++row) found.push_back(row);
+              if (shares.empty()) {
+                EXPECT_LE(of.size(), rows.slice(s).of(0).size());
+              }
+            }
+            expect_sizes_of_rounds(rows.slice(s), 3);
+          }
+          expect_sizes_of_rounds(rows, 3);
+          std::sort(found.begin(), found.end());
+          ASSERT_EQ(std::ssize(found), step_rows);
+          for (int64_t row = 0; row < step_rows; ++row) ASSERT_EQ(found[static_cast<size_t>(row)], row);
+        }
+}
+
 TEST(StepRows, OfModelGroupsDifferWhereSharesDo) {
   const StepRows rows(Strategy::kOwtA, 4, 16, 2, {1, 3, 6, 6});
   EXPECT_THAT(texts(rows.rounds(1)), ElementsAre("0:0-1 1:0-3"));

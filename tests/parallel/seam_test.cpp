@@ -89,8 +89,8 @@ class RankSteps {
         rank_(comm.rank()),
         rows_(plan.rows(step_rows)),
         rounds_(rows_.rounds(rank_)),
-        seam_(make_seam(plan, step_rows, rank_, comm)) {
-    if (plan.of_step.labels != kNoTransfer) labels_.emplace(plan, step_rows, rank_, comm);
+        seam_(make_seam(plan, rows_, rank_, comm)) {
+    if (plan.of_step.labels != kNoTransfer) labels_.emplace(plan, rows_, rank_, comm);
   }
 
   // As a step does: the next round is gathered before this one is computed, and there is room for two. Every rank's
@@ -154,7 +154,7 @@ class RankSteps {
   int rank_;
   StepRows rows_;
   std::vector<Round> rounds_;
-  std::unique_ptr<Seam> seam_;
+  std::shared_ptr<Seam> seam_;
   std::optional<StepLabels> labels_;
   Stream stream_{device_};
 };
@@ -298,7 +298,8 @@ TEST_P(SeamTest, SendsTheBytesOfThePlan) {
 TEST(Seam, IsNowhereWhereNothingIsSplit) {
   for (const auto& [strategy, ranks] : {std::pair(Strategy::kDataParallel, 2), {Strategy::kOwtA, 1}}) {
     const Plan plan = plan_of(kModel, strategy, ranks, 4, Device::kCpu);
-    run_ranks(ranks, 1, [&](Communicator& comm) { EXPECT_EQ(make_seam(plan, 4, comm.rank(), comm), nullptr); });
+    run_ranks(ranks, 1,
+              [&](Communicator& comm) { EXPECT_EQ(make_seam(plan, plan.rows(4), comm.rank(), comm), nullptr); });
   }
 }
 

@@ -77,6 +77,23 @@ TEST(StepPrice, OneRoundOfAllRowsWaitsForItsGatherAndItsWayHome) {
   EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 + 2.0 / 3 + 2 + 1.0 / 3 + kStepResult, 1e-12);
 }
 
+// A half of the rows at a time; what hides a transfer is as long as that, and the gradients leave once.
+TEST(StepPrice, SlicesTakeAsLongWhereTransfersHaveNoLatencyAndLessMemory) {
+  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtC}) {
+    Plan sliced = tiny(strategy);
+    sliced.request.slices = 2;
+    sliced = make_plan(tiny_model(), sliced.request);
+    const Prediction whole = price_step(tiny(strategy), two_ranks(), compute()),
+                     p = price_step(sliced, two_ranks(), compute());
+    EXPECT_DOUBLE_EQ(p.compute_s, whole.compute_s);
+    EXPECT_DOUBLE_EQ(p.update_s, whole.update_s);
+    EXPECT_NEAR(p.transfer_s, whole.transfer_s, 1e-12);
+    EXPECT_NEAR(p.exposed_s, whole.exposed_s, 1e-12) << name_of(strategy);
+    EXPECT_EQ(p.bytes, whole.bytes);
+    EXPECT_LT(p.memory_bytes, whole.memory_bytes);
+  }
+}
+
 TEST(StepPrice, WhatTheWeightGradientsDoNotHideOfTheWayHomeIsExposed) {
   Network slow = two_ranks();
   slow.local.bytes_per_s = 16;

@@ -122,6 +122,17 @@ for strategy in dp owt-c; do
   [ "$sent" = "$planned" ] || wrong "local steps of $strategy: three processes sent $sent bytes each, planned $planned"
 done
 
+# A step in slices has the losses of a whole one, and goes on in other slices from a checkpoint.
+for strategy in dp-zero owt-c owt-d; do
+  slices=(--parallel "$strategy" --set data.accumulate=3)
+  processes 2 train "$work/small.toml" "${slices[@]}" --steps 3 --out "$work/slices-$strategy" \
+    >/dev/null 2>"$work/error.txt" || wrong "slices of $strategy on 2 processes: $(tail -n 3 "$work/error.txt")"
+  processes 3 train "$work/small.toml" --parallel "$strategy" --set data.accumulate=2 --resume auto \
+    --out "$work/slices-$strategy" >/dev/null 2>"$work/error.txt" ||
+    wrong "slices of $strategy on 3 processes: $(tail -n 3 "$work/error.txt")"
+  same_losses "$work/one" "$work/slices-$strategy" || wrong "slices of $strategy: other losses than one rank"
+done
+
 # Pipelines without a flush learn among processes what they learn among threads, to the last bit.
 for schedule in pipedream spectrain; do
   stages=(--parallel pipeline --set pipeline.schedule=$schedule --set pipeline.micro_batches=6)

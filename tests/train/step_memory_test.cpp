@@ -3,6 +3,7 @@
 
 #include <barrier>
 #include <cmath>
+#include <map>
 
 #include "src/comm/threads.h"
 #include "src/core/memory.h"
@@ -69,6 +70,7 @@ struct StepCase {
   Precision precision;
   Mode mode;
   DenseSplit split = DenseSplit::kOfStrategy;
+  int slices = 1;
 };
 
 // Calls check(need, taken, plan) for every strategy on one to four ranks.
@@ -81,7 +83,8 @@ void for_every_plan(const char* layers, const StepCase& step, int64_t step_rows,
                                           .strategy = strategy,
                                           .step_rows = step_rows,
                                           .on = {Device::kCpu, step.precision},
-                                          .split = step.split});
+                                          .split = step.split,
+                                          .slices = step.slices});
       const auto list = step.mode == Mode::kTrain ? training(plan, step_rows) : evaluation(plan, step_rows);
       SCOPED_TRACE(concat(name_of(strategy), " on ", ranks, " of ", model.classes, " classes, ", name_of(step.split),
                           ", ", step.precision, step.mode == Mode::kTrain ? ", training" : ", evaluation"));
@@ -105,6 +108,39 @@ TEST(StepMemory, IsWhatTheListSaysByteForByte) {
   for_every_step(kRows, [](const MemoryNeed& need, const Taken& taken, const Plan& plan) {
     EXPECT_EQ(taken.batches, std::llround(need.step_row_bytes * kRows) * plan.ranks());
   });
+}
+
+TEST(StepMemory, OfSlicesIsWhatTheListSaysByteForByteAndLess) {
+  constexpr int64_t kRows = 48;
+  for (const char* layers : {kFewClasses, kManyClasses})
+    for (const Mode mode : {Mode::kTrain, Mode::kEval}) {
+      std::map<std::pair<int, Strategy>, double> of_fewer;
+      for (const int slices : {1, 2, 3, 4})
+        for_every_plan(layers, {Precision::kFp32, mode, DenseSplit::kOfStrategy, slices}, kRows,
+                       [&](const MemoryNeed& need, const Taken& taken, const Plan& plan) {
+                         SCOPED_TRACE(concat(slices, " slices"));
+                         EXPECT_EQ(taken.batches, std::llround(need.step_row_bytes * kRows) * plan.ranks());
+                         double& fewer = of_fewer[{plan.ranks(), plan.request.strategy}];
+                         if (slices > 1) {
+                           EXPECT_LT(need.step_row_bytes, fewer);
+                         }
+                         fewer = need.step_row_bytes;
+                       });
+    }
+}
+
+// Slices of two sizes have activations of their own each.
+TEST(StepMemory, OfUnevenSlicesIsWhatTheListSaysByteForByte) {
+  const Model model = model_of("[12, 4, 4]", 12, kFewClasses);
+  for (const Strategy strategy : strategies_without_stages())
+    for (const std::vector<double>& shares : {std::vector<double>(), {2, 1, 1, 4}}) {
+      SCOPED_TRACE(concat(name_of(strategy), shares.empty() ? "" : ", unequal shares"));
+      const Plan plan =
+          make_plan(model, {.ranks = 4, .strategy = strategy, .step_rows = 44, .shares = shares, .slices = 3});
+      int64_t said = 0;
+      for (int rank = 0; rank < 4; ++rank) said += step_bytes(plan, training(plan, 44), rank);
+      EXPECT_EQ(taken(model, plan, Mode::kTrain).batches, said);
+    }
 }
 
 // The estimate is of the rank with the most.

@@ -121,6 +121,7 @@ struct Case {
   double average_from = 0;
   DenseSplit split = DenseSplit::kOfStrategy;
   PipelineRequest pipeline = {};
+  int slices = 1;
 };
 
 class StepOrder : public DeviceTest {
@@ -140,7 +141,8 @@ class StepOrder : public DeviceTest {
                                         .average_from = c.average_from,
                                         .split = c.split,
                                         .beside_from = 1,
-                                        .pipeline = c.pipeline});
+                                        .pipeline = c.pipeline,
+                                        .slices = c.slices});
     const std::string what = concat(name_of(c.strategy), ", ", c.ranks, " ranks, groups of ", c.model_ranks);
     run_ranks(
         c.ranks, 1,
@@ -196,6 +198,17 @@ TEST_P(StepOrder, IsTheListWhereWeightsAreAveraged) {
     for (const StepKind kind : {StepKind::kLocal, StepKind::kAveraging})
       for (const double from : {0.0, 1.0})
         expect_the_list({kFewClasses, strategy, 3, 0, DenseUpdate::kStep, false, kind, from}, Mode::kTrain);
+}
+
+TEST_P(StepOrder, IsTheListOfSlices) {
+  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kOwtA,
+                                  Strategy::kOwtD, Strategy::kModelParallel})
+    for (const int slices : {2, 4})
+      for (const Mode mode : {Mode::kTrain, Mode::kEval}) {
+        Case c{kFewClasses, strategy, 3, 0, DenseUpdate::kStep, false};
+        c.slices = slices;
+        expect_the_list(c, mode);
+      }
 }
 
 TEST_P(StepOrder, IsTheListOfAPipelineWithoutAFlush) {

@@ -55,6 +55,7 @@ struct Case {
   int model_ranks = 0;
   const char* shares = "";
   const char* split = "strategy";
+  int slices = 1;
 };
 
 class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
@@ -65,7 +66,8 @@ class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
     Overrides changes{{"parallel.workers", std::to_string(c.ranks)},
                       {"parallel.strategy", c.strategy},
                       {"parallel.model_ranks", std::to_string(c.model_ranks)},
-                      {"parallel.split", c.split}};
+                      {"parallel.split", c.split},
+                      {"data.accumulate", std::to_string(c.slices)}};
     if (*c.shares) changes.emplace_back("parallel.shares", c.shares);
     return run_small(kSmallRecipe, steps, on(device(), changes));
   }
@@ -90,7 +92,8 @@ TEST_P(StepEquality, LearnsWhatOneRankLearnsAndSendsTheBytesOfThePlan) {
 std::string case_name(const ::testing::TestParamInfo<StepEquality::ParamType>& info) {
   const auto& [device, c] = info.param;
   std::string name = concat(c.strategy, c.ranks, "_", c.model_ranks > 0 ? concat("in", c.model_ranks, "s_") : "",
-                            std::string(c.split) == "strategy" ? "" : concat("by_", c.split, "_"), device);
+                            std::string(c.split) == "strategy" ? "" : concat("by_", c.split, "_"),
+                            c.slices > 1 ? concat("slices", c.slices, "_") : "", device);
   std::erase(name, '-');
   return name;
 }
@@ -125,6 +128,27 @@ INSTANTIATE_TEST_SUITE_P(
                                          Case{"owt-b", 4, 2, "[1, 3, 2, 5]"}, Case{"owt-c", 4, 2, "[1, 3, 2, 5]"},
                                          Case{"owt-d", 4, 2, "[1, 3, 2, 5]"}, Case{"owt-c", 2, 0, "[1000, 1]"})),
     case_name);
+
+// Every strategy on one to four ranks in two to four slices, of which some are uneven: 24 rows are 6 for each of four
+// ranks, and a step of 4 rows at the end of an epoch has one slice. A simulated GPU is slow.
+std::vector<std::tuple<Device, Case>> in_slices() {
+  std::vector<std::tuple<Device, Case>> all;
+  for (const Device device : devices())
+    for (const Strategy strategy : strategies_without_stages())
+      for (int ranks = 1; ranks <= 4; ++ranks)
+        for (int slices = 2; slices <= 4; ++slices) {
+          if (device != Device::kCpu && (ranks != 3 || slices != 3)) continue;
+          all.emplace_back(device, Case{name_of(strategy), ranks, 0, "", "strategy", slices});
+        }
+  for (const Device device : devices())
+    for (const Case& c :
+         {Case{"owt-c", 4, 2, "", "strategy", 2}, Case{"owt-d", 6, 3, "", "rows", 2}, Case{"mp", 4, 2, "", "rows", 3},
+          Case{"owt-b", 3, 0, "[1, 3, 2]", "strategy", 4}, Case{"dp-zero", 3, 0, "[1, 3, 2]", "strategy", 4},
+          Case{"owt-d", 4, 2, "[1, 3, 2, 5]", "strategy", 3}, Case{"owt-c", 2, 0, "[1000, 1]", "strategy", 3}})
+      all.emplace_back(device, c);
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(InSlices, StepEquality, ::testing::ValuesIn(in_slices()), case_name);
 
 class StepTest : public DeviceTest {
  protected:
@@ -192,6 +216,64 @@ TEST_P(StepTest, Bf16OnTheWireHalvesTheBytesAndHardlyChangesTheLosses) {
     };
     EXPECT_LT(bytes(half), bytes(full) * 4 / 5);
   }
+}
+
+// Of 91 images the last step of an epoch has 19 rows, which neither ranks nor slices divide.
+TEST_P(StepTest, SlicesLearnTheWeightsOfWholeSteps) {
+  const std::pair<std::string, std::string> images{"data.train_images", "91"};
+  for (const Strategy strategy : strategies())
+    for (const char* count : {"1", "3"}) {
+      if (device() != Device::kCpu && std::string(count) != "3") continue;
+      SCOPED_TRACE(concat(name_of(strategy), ", ", count, " workers"));
+      Overrides whole = workers(count, strategy);
+      whole.push_back(images);
+      Overrides sliced = whole;
+      sliced.emplace_back("data.accumulate", "4");
+      const SmallRun one = run(kSmallRecipe, steps(9), whole), many = run(kSmallRecipe, steps(9), sliced);
+      expect_same_losses(one, many, 1e-4);
+      for (const auto& [name, weights] : one.weights)
+        for (size_t i = 0; i < weights.size(); ++i) ASSERT_NEAR(many.weights.at(name)[i], weights[i], 1e-5) << name;
+    }
+}
+
+TEST_P(StepTest, SlicesWithBf16LearnWhatWholeStepsLearn) {
+  const Overrides bf16{{"run.precision", "bf16"}, {"parallel.workers", "2"}, {"parallel.strategy", "owt-c"}};
+  Overrides sliced = bf16;
+  sliced.emplace_back("data.accumulate", "3");
+  expect_same_losses(run(kSmallRecipe, steps(8), bf16), run(kSmallRecipe, steps(8), sliced), 0.01);
+}
+
+// Each rank's own rows, whose gradients add up over the slices.
+TEST_P(StepTest, SlicesOfLocalStepsLearnWhatWholeOnesLearn) {
+  for (const char* strategy : {"dp", "owt-c"}) {
+    const Overrides whole{{"parallel.workers", "3"}, {"parallel.strategy", strategy}, {"parallel.average_every", "3"}};
+    Overrides sliced = whole;
+    sliced.emplace_back("data.accumulate", "3");
+    const SmallRun one = run(kSmallRecipe, steps(9), whole), many = run(kSmallRecipe, steps(9), sliced);
+    expect_same_losses(one, many, 1e-4);
+    expect_planned_bytes(many);
+  }
+}
+
+// A slice under owt-a has the rows of a round under owt-c.
+TEST_P(StepTest, UpdatingEveryRoundOfSlicesIsAsUpdatingEveryRoundOfOwtC) {
+  const Overrides every_round{{"parallel.workers", "2"}, {"parallel.dense_update", "round"}};
+  Overrides rounds = every_round, slices = every_round;
+  rounds.emplace_back("parallel.strategy", "owt-c");
+  slices.insert(slices.end(), {{"parallel.strategy", "owt-a"}, {"data.accumulate", "2"}});
+  const SmallRun of_slices = run(kSmallRecipe, steps(9), slices);
+  // The second slice's front is computed behind the first one's update of the dense layers, as in the rounds.
+  expect_same_losses(run(kSmallRecipe, steps(9), rounds), of_slices, 1e-4);
+  expect_planned_bytes(of_slices);
+}
+
+// Statistics are of a slice's rows, and their mean over the step is that of all.
+TEST_P(StepTest, SlicesGiveRunningAveragesTheMeansOfTheStep) {
+  const std::string recipe = with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
+                                  "name = \"norm1\"\ntype = \"batch_norm\"");
+  const SmallRun whole = run(recipe, 1), sliced = run(recipe, 1, {{"data.accumulate", "3"}});
+  const auto &a = whole.weights.at("norm1.running_mean"), &b = sliced.weights.at("norm1.running_mean");
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5);
 }
 
 // The first step's statistics do not depend on anything that travelled before.
@@ -492,6 +574,56 @@ TEST_P(StepTest, ALossThatIsNotFiniteNamesTheStepAndTheFirstBadLayer) {
     EXPECT_THAT(message_of([&] { run(kSmallRecipe, 50, changes); }),
                 AllOf(HasSubstr("step "), HasSubstr("the first layer with a value that is not finite is '")));
   }
+}
+
+// What a worker says of an evaluation of a step of made-up images, of which `spoil` has had those of this rank.
+StepResult evaluated(Device device, const Overrides& changes,
+                     const std::function<void(Tensor&, int rank)>& spoil = {}) {
+  const Settings settings = small_settings(kSmallRecipe, on(device, changes));
+  const Plan plan = settings.plan_to_run();
+  StepResult result;
+  run_ranks(
+      plan.ranks(), 1,
+      [&](Communicator& comm) {
+        Worker worker(settings, plan, comm);
+        worker.model.initialize(3);
+        Batch batch = on_all_hosts(comm, [&] {
+          return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
+        });
+        if (spoil) spoil(batch.images, comm.rank());
+        const StepResult mine = worker.step.evaluate(batch);
+        if (comm.rank() == 0) result = mine;
+      },
+      device);
+  return result;
+}
+
+TEST_P(StepTest, SlicesOfAnEvaluationAddUpToTheWhole) {
+  for (const Strategy strategy : strategies()) {
+    SCOPED_TRACE(name_of(strategy));
+    Overrides changes = workers("3", strategy);
+    const LossSums whole = evaluated(device(), changes).sums;
+    changes.emplace_back("data.accumulate", "3");
+    const LossSums sliced = evaluated(device(), changes).sums;
+    EXPECT_EQ(sliced.rows, whole.rows);
+    EXPECT_EQ(sliced.top1, whole.top1);
+    EXPECT_NEAR(sliced.loss, whole.loss, 1e-4 * whole.loss);
+  }
+}
+
+// On the CPU an evaluation looks for it anew, in the slice that it was in.
+TEST_P(StepTest, ALossThatIsNotFiniteInAnySliceNamesTheFirstBadLayer) {
+  for (const int64_t row : {0, 3, 7})
+    EXPECT_THAT(message_of([&] {
+                  evaluated(device(),
+                            {{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}, {"data.accumulate", "3"}},
+                            [&](Tensor& images, int rank) {
+                              Tensor bad({1, 12, 12, 3});
+                              fill(bad, std::nanf(""));
+                              if (rank == 2) images.rows(row, row + 1).copy_from(bad.to(images.device()));
+                            });
+                }),
+                HasSubstr("the first layer with a value that is not finite is 'conv1'"));
 }
 
 TEST_P(StepTest, TheWishOfAnyRankToStopIsHeardByAll) {

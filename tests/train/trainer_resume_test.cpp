@@ -29,6 +29,7 @@ TEST_F(ResumedRun, ARunStoppedAfterAnyStepGoesOnBitForBit) {
         Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}},
         Overrides{{"parallel.workers", "3"}, {"parallel.shares", "[1, 4, 2]"}, {"parallel.strategy", "owt-b"}},
         Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "dp-star"}},
+        Overrides{{"parallel.workers", "2"}, {"parallel.strategy", "owt-c"}, {"data.accumulate", "3"}},
         Overrides{{"parallel.workers", "4"}, {"parallel.strategy", "owt-d"}, {"parallel.model_ranks", "2"}}}) {
     const Overrides changes = merged(kEveryStepLogged, parallel);
     const std::string tag = parallel.empty() ? "" : parallel.back().second;
@@ -90,6 +91,19 @@ TEST_F(ResumedRun, AnotherNumberOfRanksGoesOnTheSameWay) {
     for (const auto& [step, loss] : losses(path(out)))
       EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << strategy << step;
   }
+}
+
+TEST_F(ResumedRun, OtherSlicesGoOnTheSameWay) {
+  run("whole", kEveryStepLogged);
+  const auto expected = losses(path("whole"));
+  run("part", merged(kEveryStepLogged, {{"schedule.max_steps", "8"}, {"data.accumulate", "4"}}));
+  run("part",
+      merged(kEveryStepLogged, {{"schedule.max_steps", "13"}, {"parallel.workers", "3"}, {"data.accumulate", "2"}}),
+      "auto");
+  run("part", kEveryStepLogged, "auto");
+  const auto found = losses(path("part"));
+  ASSERT_EQ(found.size(), 20u);
+  for (const auto& [step, loss] : found) EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << step;
 }
 
 TEST_F(ResumedRun, OtherSharesGoOnTheSameWay) {
