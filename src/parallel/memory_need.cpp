@@ -52,7 +52,8 @@ class Holdings {
     if (action.slice != slice_) begin_slice(action.slice);
     const int64_t rows = action.round == kOwnRows ? own_rows_ : rounds_[static_cast<size_t>(action.round)].rows;
     if (action.kind == Action::Kind::kForward) add_stage(action.layers.begin, rows, tape_of(action));
-    if (action.kind == Action::Kind::kLoss) hold(&plan_.of_step, rows, rows * loss_bytes(), tape_of(action));
+    if (action.kind == Action::Kind::kLoss)
+      hold(&plan_.of_step.loss_statistics, rows, rows * loss_bytes(), tape_of(action));
     if (action.kind != Action::Kind::kStart) return;
     if (action.transfer == plan_.of_step.labels) hold(&plan_.of_step.labels, alike_, labels_bytes());
     if (plan_.split() && !plan_.in_stages() && action.transfer == seam().transfers.input)
