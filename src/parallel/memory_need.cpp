@@ -37,8 +37,9 @@ int64_t gather_elements(const std::vector<Slice>& parts) {
 int64_t gather_elements(const LayerPlan& output) { return output.pixels_out() * gather_elements(output.parts); }
 
 // What the actions of a step hold on a rank, each thing once. A stage of layers with its moves, and the loss, are there
-// for every number of rows that a slice or a round has, since they are bound to it; at the boundary there is a place for
-// each round under way, again for slices that differ on any rank of the group. Nothing is given back during a step, and the memory of gradients comes with the layers.
+// for every number of rows that a slice or a round has, since they are bound to it; at the boundary there is a place
+// for each round under way, again for slices that differ on any rank of the group. Nothing is given back during a step,
+// and the memory of gradients comes with the layers.
 class Holdings {
  public:
   Holdings(const Plan& plan, const StepRows& rows, int rank)

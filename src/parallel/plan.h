@@ -190,8 +190,8 @@ struct PlanRequest {
   // One for each rank, for predictions: how fast it computes, in units of what the layers' times are of; empty: all 1.
   std::vector<double> speeds{};
   PipelineRequest pipeline{};
-  // Parts of a step that are computed one after the other, so that the activations of one at a time are in memory; their
-  // gradients add up (gradient accumulation). No more than a rank has rows, and not in a pipeline.
+  // Parts of a step that are computed one after the other, so that the activations of one at a time are in memory;
+  // their gradients add up (gradient accumulation). No more than a rank has rows, and not in a pipeline.
   int slices = 1;
 };
 
@@ -237,8 +237,8 @@ struct Plan {
   bool has_loss(int place) const { return !in_stages() || place + 1 == model_ranks; }
   // Rounds of the same number of rows whose activations are kept at the same time.
   int tapes(int place) const;
-  // The rows of a step of `step_rows` that rank 0 works on in a layer: of all slices and rounds, and of the largest one,
-  // since the activations of one at a time are in memory.
+  // The rows of a step of `step_rows` that rank 0 works on in a layer: of all slices and rounds, and of the largest
+  // one, since the activations of one at a time are in memory.
   struct LayerRows {
     int64_t total = 0, at_once = 0;
   };

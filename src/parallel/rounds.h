@@ -5,8 +5,8 @@
 //   owt-c: K rounds, rows [r*B/K, (r+1)*B/K) of every rank dense batch B
 //   owt-d: as owt-a; columns travel instead of rows where that is less
 //
-// A step may be cut into slices, one computed after the other, whose gradients add up: slice s is the s-th part of every
-// rank's rows, and has such rounds of its own.
+// A step may be cut into slices, one computed after the other, whose gradients add up: slice s is the s-th part of
+// every rank's rows, and has such rounds of its own.
 // Source: Krizhevsky 2014, "One weird trick", schemes (a) to (c).
 #pragma once
 
@@ -59,8 +59,8 @@ class StepRows {
   int64_t most_beside(int rank) const;      // the same in the model group of this rank
   int busiest_group() const;                // the first rank of the model group with the most rows
   std::string text() const;  // rows of a rank, for people: "8"; where there are shares "12 + 8 + 4", or "4 to 12"
-  // The rounds of its group, as this rank sees them: of one slice after the other. Under dp and mp there is one round of
-  // the rank's own rows in each.
+  // The rounds of its group, as this rank sees them: of one slice after the other. Under dp and mp there is one round
+  // of the rank's own rows in each.
   std::vector<Round> rounds(int rank) const;
   // The sizes of the same rounds, in a time that grows with the ranks of a group and not with their square.
   struct RoundSize {

@@ -28,7 +28,8 @@ struct Load {
   }
 };
 
-// The slowest rank's loads in a slice of a full step. Who that is may change from the front to a round of dense batches.
+// The slowest rank's loads in a slice of a full step. Who that is may change from the front to a round of dense
+// batches.
 struct Loads {
   Load front;
   std::vector<Load> rounds;

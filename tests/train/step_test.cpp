@@ -257,7 +257,7 @@ TEST_P(StepTest, SlicesOfLocalStepsLearnWhatWholeOnesLearn) {
   }
 }
 
-// A slice under owt-a has the rows of a round under owt-c; of a smaller step there are fewer slices, but no fewer rounds.
+// A slice under owt-a has the rows of a round under owt-c. Of a smaller step there are fewer slices.
 TEST_P(StepTest, UpdatingEveryRoundOfSlicesIsAsUpdatingEveryRoundOfOwtC) {
   const Overrides every_round{
       {"parallel.workers", "2"}, {"parallel.dense_update", "round"}, {"data.train_images", "96"}};
