@@ -330,6 +330,19 @@ TEST_F(CliTest, WrongOptionsOfThePlannerExitWith2) {
   EXPECT_EQ(owt("plan " + small_recipe() + " --workers 2 --precision bf16 --gpu K20").code, 1);
 }
 
+TEST_F(CliTest, PlanAndTimeTakeAStepInSlices) {
+  const std::string slices = small_recipe() + " --set data.accumulate=2 ";
+  EXPECT_THAT(owt("plan " + slices + "--workers 2 --parallel owt-c").out, HasSubstr(", 2 slices, 4 rounds, "));
+  EXPECT_THAT(owt("plan " + slices + "--workers 2 --parallel dp --steps").out, HasSubstr(" slice round  of\n"));
+  EXPECT_THAT(owt("plan " + slices + "--workers 2 --gpu H200").out, Not(HasSubstr("pipeline")));
+  EXPECT_THAT(owt("plan " + slices + "--workers 1 --gpu H200 --launches").err,
+              HasSubstr("--launches lists those of a step in one piece, and data.accumulate is 2"));
+  EXPECT_EQ(owt("time " + slices + "--workers 2 --steps 1").code, 0);
+  const Result many = owt("plan " + small_recipe() + " --workers 2 --set data.accumulate=1000");
+  EXPECT_EQ(many.code, 1);
+  EXPECT_THAT(many.err, HasSubstr("data.accumulate is 1000, and a worker has "));
+}
+
 TEST_F(CliTest, PlanPredictsForAMachineThatAFileDescribes) {
   const Result plan = owt("plan imagenet_alexnet --workers 8 --machine k20x8");
   ASSERT_EQ(plan.code, 0) << plan.err;
