@@ -62,11 +62,9 @@ class OwnNorm {
         dtype_(dtype),
         dy_mean_(per_channel(channels, positions.count)),
         tilt_(per_channel(channels, positions.count)),
-        arrived_(arrived_blocks(channels, positions.count)) {
-    if (positions.count == 1) return;
-    dweight_ = per_channel(channels, positions.count);
-    dbias_ = per_channel(channels, positions.count);
-  }
+        dweight_(per_channel(channels, positions.count)),
+        dbias_(per_channel(channels, positions.count)),
+        arrived_(arrived_blocks(channels, positions.count)) {}
 
   int64_t scratch_bytes() const {
     return partial_sums(positions_, channels_, 2, NormSums<float, 1>::kResident) * size_of(DType::kF32);
@@ -143,8 +141,7 @@ class OwnNorm {
   PositionGroups positions_;
   int64_t channels_;
   DType dtype_;
-  Tensor dy_mean_, tilt_, arrived_;
-  Tensor dweight_, dbias_;  // of several groups
+  Tensor dy_mean_, tilt_, dweight_, dbias_, arrived_;
 };
 
 enum NormTensor : CudnnGraph::Id { kX = 1, kScale, kMean, kInverseStd, kBias, kEpsilon, kY };  // forward
