@@ -212,6 +212,7 @@ int Plan::micro_batches_in(int64_t step_rows) const {
 }
 
 int Plan::slices_in(int64_t step_rows) const {
+  if (request.slices == 1) return 1;
   return static_cast<int>(
       std::max<int64_t>(1, (step_rows * request.slices + request.step_rows - 1) / request.step_rows));
 }

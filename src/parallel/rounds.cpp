@@ -104,30 +104,6 @@ Slice StepRows::in_slice(int rank, int number) const {
   return RowGroups{in_all_slices(rank).size(), row_group_}.part(slices_, first_slice_ + number);
 }
 
-StepRows StepRows::slice(int number) const {
-  OWT_CHECK(number >= 0 && number < slices());
-  StepRows one = *this;
-  one.first_slice_ += number;
-  one.end_slice_ = one.first_slice_ + 1;
-  return one;
-}
-
-int StepRows::first_alike(int slice, int rank) const {
-  const int first = first_of_group(rank);
-  const auto alike = [&](int other) {
-    for (int member = first; member < first + model_ranks_; ++member)
-      if (in_slice(member, other).size() != in_slice(member, slice).size()) return false;
-    return true;
-  };
-  int found = 0;
-  while (!alike(found)) ++found;
-  return found;
-}
-
-Slice StepRows::in_slice(int rank, int number) const {
-  return split(in_all_slices(rank).size(), slices_, first_slice_ + number);
-}
-
 Slice StepRows::of(int rank) const {
   const int64_t first = in_all_slices(rank).begin;
   return {first + in_slice(rank, 0).begin, first + in_slice(rank, slices() - 1).end};
