@@ -31,8 +31,9 @@ std::string remark(const Action& action) {
 }  // namespace
 
 const char* name_of(Action::Kind kind) {
-  const char* const names[] = {"forward", "loss", "backward data", "backward weights", "update",
-                               "start",   "wait", "copy weights",  "average weights",  "take weights"};
+  const char* const names[] = {"forward",         "loss",  "backward data", "backward weights",
+                               "update",          "start", "wait",          "copy weights",
+                               "average weights", "norms", "take weights"};
   return names[static_cast<size_t>(kind)];
 }
 

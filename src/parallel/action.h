@@ -15,7 +15,8 @@ struct Action {
   // A layer's backward comes in two parts: the gradient of its input, which others wait for, and those of its weights.
   // Of weights: a copy of the newest ones, or of what they are predicted to become, is made; a copy takes their place
   // for what follows, or the newest ones come back, which are there for every update and every copy. Averages of
-  // weights over time (PlanRequest::ema_every) take in the newest ones, in one of so many steps.
+  // weights over time (PlanRequest::ema_every) take in the newest ones, in one of so many steps. Norms come between the
+  // gradients of a step and its updates (PlanRequest::norm_sums).
   enum class Kind {
     kForward,
     kLoss,
@@ -26,14 +27,15 @@ struct Action {
     kWait,
     kCopyWeights,
     kAverageWeights,
+    kNorms,
     kTakeWeights
   };
   Kind kind;
   Slice layers{};        // of the plan: those that run or are updated
   int slice = 0;         // of the step (StepRows); what is done once belongs to the last one
   int round = kOwnRows;  // which dense batch of the slice
-  // kStart, kWait; kUpdate: what summed the gradients, where anything did; kLoss: that it prepares, and then it is not
-  // the loss itself.
+  // kStart, kWait; kUpdate: what summed the gradients, where anything did; kLoss, kNorms: that it prepares, and then it
+  // is not the loss itself, and only squares are added up.
   TransferId transfer = kNoTransfer;
   int bucket = 0;  // which part of a transfer that moves buckets
   // The actions behind it need not wait for it: a GPU runs it in a stream of its own, the CPU all the same in turn.

@@ -85,12 +85,14 @@ std::vector<PlanRequest> candidates(const PlanRequest& request, const Network& n
   std::vector<PlanRequest> all;
   for (const Strategy strategy : all_strategies())
     for (const int model_ranks : groups) {
-      if (request.average_every > 1 && !facts_of(strategy).can_average) continue;
-      if (request.slices > 1 && facts_of(strategy).in_stages) continue;
+      const StrategyFacts& facts = facts_of(strategy);
+      if (request.average_every > 1 && !facts.can_average) continue;
+      if (request.average_every > 1 && request.norm_sums > 0 && facts.splits()) continue;  // make_plan() refuses
+      if (request.slices > 1 && facts.in_stages) continue;
       PlanRequest candidate = request;
       candidate.strategy = strategy;
       candidate.model_ranks = model_ranks;
-      if (facts_of(strategy).splits() || model_ranks == groups.front()) all.push_back(candidate);
+      if (facts.splits() || model_ranks == groups.front()) all.push_back(candidate);
     }
   return all;
 }

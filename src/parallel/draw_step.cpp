@@ -15,15 +15,16 @@ struct Look {
   const char *name, *color;
 };
 // By kind of action; a start stands for its transfer, and weights that are taken take no time.
-constexpr std::array<Look, 9> kLooks{{{"forward", "#4c8bf5"},
-                                      {"loss", "#8e63ce"},
-                                      {"backward, data", "#e8833a"},
-                                      {"backward, weights", "#f2b134"},
-                                      {"update", "#3fa66a"},
-                                      {"on the wire", "#2aa5a0"},
-                                      {"waiting", "#b9bec7"},
-                                      {"weights copied", "#a3c76d"},
-                                      {"weights averaged", "#c7a86d"}}};
+constexpr std::array<Look, 10> kLooks{{{"forward", "#4c8bf5"},
+                                       {"loss", "#8e63ce"},
+                                       {"backward, data", "#e8833a"},
+                                       {"backward, weights", "#f2b134"},
+                                       {"update", "#3fa66a"},
+                                       {"on the wire", "#2aa5a0"},
+                                       {"waiting", "#b9bec7"},
+                                       {"weights copied", "#a3c76d"},
+                                       {"weights averaged", "#c7a86d"},
+                                       {"norms", "#b0617d"}}};
 const Look& look_of(const Action& action) { return kLooks.at(static_cast<size_t>(action.kind)); }
 
 // What few steps do is in the legend where one does it.

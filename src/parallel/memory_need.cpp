@@ -243,7 +243,7 @@ MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int
   const int64_t copies = copies_bytes(plan, actions, place);
   // But for copies, what weights take is not in the list: they are there whatever the order is.
   need.weight_bytes = plan.weight_bytes_per_rank() + plan.copy16_bytes_per_rank() + plan.gradient_bytes_per_rank() +
-                      state_bytes(plan) + received_bytes(plan) + copies + ema_bytes(plan);
+                      state_bytes(plan) + received_bytes(plan) + copies + ema_bytes(plan) + plan.norm_bytes();
   need.piece_bytes = piece_bytes(plan);
   need.step_row_bytes =
       static_cast<double>(most_step_bytes(plan, actions, place) - copies) / static_cast<double>(plan.request.step_rows);

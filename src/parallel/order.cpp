@@ -14,6 +14,7 @@ void data_parallel(StepOrder& step) {
   step.forward_front();
   step.loss(0);
   step.backward_front();
+  step.gradient_norms();
   step.update_dense();
   step.update_front();
   step.average_front();
@@ -30,10 +31,9 @@ void data_parallel(StepOrder& step) {
 void updates_in_shares(StepOrder& step) {
   step.forward_front();
   step.loss(0);
-  step.backward_front([&](int left) {
-    if (left > 0) step.update_share(left - 1);
-  });
-  step.update_share(step.buckets() - 1);
+  step.backward_front([&](int left) { step.update_shares(left); });
+  step.gradient_norms();
+  step.update_shares(step.buckets());
   step.wait_for_weights();
 }
 
@@ -61,6 +61,7 @@ void one_weird_trick(StepOrder& step) {
   }
   step.wait_for_home();
   step.backward_front();
+  step.gradient_norms();
   step.update_dense();
   step.update_front();
   step.average_front();
@@ -80,6 +81,7 @@ void model_parallel(StepOrder& step) {
   step.update_after(0);
   step.wait_for_home();
   step.backward_front();
+  step.gradient_norms();
   step.update_dense();
   step.update_front();
 }
@@ -106,6 +108,7 @@ void pipeline(StepOrder& step) {
     if (!tasks[i].forward) step.update_stage(tasks[i].batch);
   }
   step.wait_for_sent();
+  step.gradient_norms();
   step.update_dense();
 }
 

@@ -165,7 +165,7 @@ bool Plan::sums_gradients(int64_t layer) const {
 }
 
 bool Plan::updates_at_once(int64_t i) const {
-  const bool may = request.on.device == Device::kCpu && !request.keeps_gradients;
+  const bool may = request.on.device == Device::kCpu && !request.keeps_gradients && !has_norms();
   const bool copies = in_stages() && copies_weights(request.pipeline.schedule);  // a copy would be updated
   return may && layer(i).can_update_at_once && layer(i).learns() && !sums_gradients(i) && !copies;
 }
@@ -281,6 +281,13 @@ int64_t Plan::averaged_elements(const Bucket& bucket) const {
   return elements;
 }
 
+int64_t Plan::trained_params() const {
+  int64_t params = 0;
+  for (const LayerPlan& layer : layers)
+    params += std::count(layer.roles.begin(), layer.roles.end(), ParamRole::kTrained);
+  return params;
+}
+
 std::string Plan::boundary_name() const { return split() ? layer(boundary).name : ""; }
 
 namespace {
@@ -330,6 +337,21 @@ double backward_flops(const LayerPlan& at) {
   const bool of_weights = at.learns() || at.params.empty();
   const int times = at.runs_backward() ? int{at.wants_dx} + int{of_weights} : 0;
   return (at.flops_per_row - inside_forward) * times + inside_backward;
+}
+
+// Where parts of the weights have an update of their own, there is no gradient of the whole step before it.
+void check_norms(const Plan& plan) {
+  if (!plan.has_norms() || !plan.split()) return;
+  const PlanRequest& request = plan.request;
+  const char* const refused =
+      "gradients cannot be clipped, and LARS finds no norms of them (optimizer.clip, optimizer.type), ";
+  if (request.dense_update == DenseUpdate::kRound)
+    fail(refused, "with an update after every ",
+         plan.in_stages() ? "micro-batch (pipeline.schedule); use \"1f1b\""
+                          : "round (parallel.dense_update); use \"step\"");
+  if (plan.averages())
+    fail(refused, "where only the layers before the dense ones learn by themselves (parallel.average_every under ",
+         name_of(request.strategy), "); use dp, or leave average_every out");
 }
 
 // The plan of `layer` on rows of in.row(); wants_dx: somebody needs the gradient of its input.
@@ -407,6 +429,7 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
   }
   place_layers(plan, layers);
   check_slices(plan);
+  check_norms(plan);
   fill_buckets(plan);
   list_transfers(plan);
   return plan;

@@ -68,7 +68,7 @@ struct StepTransfers {
   TransferId labels = kNoTransfer, logits = kNoTransfer, loss_statistics = kNoTransfer;
   TransferId gradients = kNoTransfer, gradient_copies = kNoTransfer, weights = kNoTransfer;  // of the front
   TransferId averages = kNoTransfer;                                                         // of the front
-  TransferId dense_gradients = kNoTransfer, result = kNoTransfer;
+  TransferId dense_gradients = kNoTransfer, norms = kNoTransfer, result = kNoTransfer;
 };
 
 constexpr int kEveryPlace = -1;
@@ -166,6 +166,9 @@ inline int64_t aligned_elements(int64_t elements, int64_t multiple = kAlignedEle
   return (elements + multiple - 1) / multiple * multiple;
 }
 
+// Squares are added up in chunks of so many values (gradient_norms.h).
+constexpr int64_t kSquareChunk = 1 << 14;
+
 // With at least so many parameters of dense layers a GPU updates them beside the backward pass of the layers before
 // them: with fewer one launch for all parameters is faster.
 constexpr int64_t kUpdateBesideFrom = 1 << 20;
@@ -191,6 +194,9 @@ struct PlanRequest {
   // Steps from one update of the exponential averages of the weights to the next (EMA); 0: none are kept.
   int ema_every = 0;
   int optimizer_states = 1;  // tensors that the optimizer keeps for each trained parameter (OptimizerSettings::states)
+  // Norms that updates wait for (gradient_norms.h): how many sums of squares there are of each trained parameter, none,
+  // that of its gradient, or also its own. Then nothing is updated before all gradients of the step are complete.
+  int norm_sums = 0;
   // kRows and kLess: a first dense layer to which the rows come in several rounds, whole, is split by columns.
   DenseSplit split = DenseSplit::kOfStrategy;
   int64_t beside_from = kUpdateBesideFrom;
@@ -274,6 +280,7 @@ struct Plan {
   bool shares_update() const { return updates() != Updates::kAll; }
   // Whether copies of the weights before the boundary differ between averages, and whether there are synchronous steps.
   bool averages() const { return request.average_every > 1 && ranks() > 1 && front_learns(); }
+  bool has_norms() const { return request.norm_sums > 0; }
   bool synchronizes() const { return !averages() || request.average_from > 0; }
   // Of the step with this number, from 0, when only the number counts: one of average_every averages.
   StepKind kind_of(int64_t step) const;
@@ -320,6 +327,9 @@ struct Plan {
   int64_t gradient_bytes_per_rank() const;     // the same of the weights' gradients
   int64_t copy16_bytes_per_rank() const;       // and of their copies in bf16
   int64_t weight_copy_bytes(int place) const;  // of one copy of a stage's weights (Action::Kind::kCopyWeights)
+  int64_t trained_params() const;              // of all layers
+  int64_t norm_chunks() const;                 // of the rank with the most
+  int64_t norm_bytes() const;                  // that gradient_norms.h takes on every rank
   std::string boundary_name() const;           // the layer behind the boundary
 
   // "frozen: conv1, conv2; 0.20 M of 1.30 M parameters learn"; empty: no layer is frozen.

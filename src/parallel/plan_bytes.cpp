@@ -107,6 +107,20 @@ int64_t Plan::gradient_bytes_per_rank() const {
   });
 }
 
+int64_t Plan::norm_chunks() const {
+  int64_t chunks = 0;
+  for (const LayerPlan& layer : layers)
+    for (size_t p = 0; p < layer.params.size(); ++p)
+      if (layer.roles[p] == ParamRole::kTrained)
+        chunks += (layer.most_elements(layer.params[p]) + kSquareChunk - 1) / kSquareChunk;
+  return chunks * request.norm_sums;
+}
+
+// The sums and the first chunk of each, decay and factor of each parameter, and two numbers besides.
+int64_t Plan::norm_bytes() const {
+  return has_norms() ? 8 * ((2 * request.norm_sums + 2) * trained_params() + 2 + norm_chunks()) : 0;
+}
+
 int64_t Plan::most_at_a_place(const std::function<int64_t(int64_t, const LayerPlan&)>& of_layer) const {
   int64_t most = 0;
   for (int place = 0; place < places(); ++place) {

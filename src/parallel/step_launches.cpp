@@ -66,6 +66,28 @@ void add_averages(const Plan& plan, std::vector<StepLaunch>& step) {
                     .weight_bytes = 12 * elements / static_cast<double>(launches) / plan.request.ema_every});
 }
 
+// The norms that an update waits for: squares in chunks, their sums, and what follows.
+void add_norms(const Plan& plan, std::vector<StepLaunch>& step) {
+  double bytes = 0;
+  for (int64_t i = 0; i < std::ssize(plan.layers); ++i)
+    for (size_t p = 0; p < plan.layer(i).params.size(); ++p)
+      if (plan.layer(i).roles[p] == ParamRole::kTrained)
+        bytes += static_cast<double>(plan.layer(i).params[p].elements()) *
+                 static_cast<double>(size_of(plan.gradient_type(i, p)) + 4 * (plan.request.norm_sums - 1));
+  const int64_t items = plan.trained_params() * plan.request.norm_sums;
+  const int64_t launches = (items + kParamsPerUpdate - 1) / kParamsPerUpdate;
+  const StepLaunch launch{.name = "weights", .phase = Phase::kUpdate, .kind = LaunchKind::kUpdate};
+  for (int64_t i = 0; i < launches; ++i) {
+    step.push_back(launch);
+    step.back().kernel = "square_items";
+    step.back().weight_bytes = bytes / static_cast<double>(launches);
+  }
+  for (const char* kernel : {"add_chunks", "settle_sums"}) {
+    step.push_back(launch);
+    step.back().kernel = kernel;
+  }
+}
+
 // From which layer on parameters are updated beside the backward pass of those before; the number of layers: none are.
 int64_t beside_from(Plan plan) {
   plan.request.on.device = Device::kCuda;
@@ -120,6 +142,7 @@ std::vector<StepLaunch> launches_of_step(const Model& model, const Plan& plan) {
     step.push_back(launch);
   }
   if (!updated) add_update(plan, beside, end, true, step);
+  if (plan.has_norms()) add_norms(plan, step);
   add_update(plan, 0, beside, false, step);
   if (plan.request.ema_every > 0) add_averages(plan, step);
   return step;

@@ -17,7 +17,7 @@ int64_t first_dense(const Plan& plan) {
 // on their way, by then.
 bool updates_beside(const Plan& plan) {
   if (plan.request.on.device != Device::kCuda || plan.request.dense_update != DenseUpdate::kStep) return false;
-  if (plan.in_stages()) return false;
+  if (plan.in_stages() || plan.has_norms()) return false;
   if (!plan.split() && (plan.sums_gradients(0) || plan.averages())) return false;
   int64_t elements = 0;
   for (int64_t i = first_dense(plan); i < std::ssize(plan.layers); ++i)
@@ -44,6 +44,7 @@ StepOrder::StepOrder(const Plan& plan, int64_t step_rows, int place, bool learns
 void StepOrder::begin_slice(int slice) {
   slice_ = slice;
   home_ = 0;
+  waited_.clear();
   round_rows_ = plan_.round_rows(rows_.slice(slice));
 }
 
@@ -83,12 +84,35 @@ void StepOrder::average_weights() {
   add(Action::Kind::kAverageWeights, {plan_.in_stages() ? begin_ : 0, end_}, kOwnRows);
 }
 
+void StepOrder::update_shares(int below) {
+  if (!updates()) return;
+  if (plan_.has_norms() && !norms_found_) {
+    for (int b = 0; b < below; ++b) wait(plan_.of_step.gradients, kOwnRows, b);
+    return;
+  }
+  for (; shares_ < below; ++shares_) update_share(shares_);
+}
+
 void StepOrder::update_share(int bucket) {
-  if (!updates() || bucket < 0) return;
+  const bool beside = !plan_.has_norms();
   const std::vector<int64_t>& layers = plan_.buckets[static_cast<size_t>(bucket)].layers;
-  wait(plan_.of_step.gradients, kOwnRows, bucket, true);
-  update({layers.back(), layers.front() + 1}, kOwnRows, plan_.of_step.gradients, bucket, true);
-  start(plan_.of_step.weights, kOwnRows, bucket, true);
+  wait(plan_.of_step.gradients, kOwnRows, bucket, beside);
+  update({layers.back(), layers.front() + 1}, kOwnRows, plan_.of_step.gradients, bucket, beside);
+  start(plan_.of_step.weights, kOwnRows, bucket, beside);
+}
+
+void StepOrder::gradient_norms() {
+  if (!updates() || !plan_.has_norms()) return;
+  wait_for_buckets(summed(), plan_.buckets);
+  wait_for_dense_gradients();
+  const Slice layers{plan_.in_stages() ? begin_ : 0, end_};
+  if (plan_.of_step.norms != kNoTransfer) {
+    add(Action::Kind::kNorms, layers, kOwnRows);
+    actions_.back().transfer = plan_.of_step.norms;
+    exchange(plan_.of_step.norms);
+  }
+  add(Action::Kind::kNorms, layers, kOwnRows);
+  norms_found_ = true;
 }
 
 void StepOrder::wait_for_weights() {
@@ -219,10 +243,14 @@ void StepOrder::update_dense() {
   if (updates() && !beside_ && !every_round()) update_dense_after(kOwnRows);
 }
 
-void StepOrder::update_dense_after(int round) {
+void StepOrder::wait_for_dense_gradients() {
   for (int b = 0; b < std::ssize(plan_.back_buckets); ++b)
     if (plan_.is_at(plan_.back_buckets[static_cast<size_t>(b)], place_))
       wait(plan_.of_step.dense_gradients, kOwnRows, b, beside_);
+}
+
+void StepOrder::update_dense_after(int round) {
+  wait_for_dense_gradients();
   update({dense_, end_}, round, plan_.of_step.dense_gradients, 0, beside_);
 }
 
@@ -281,6 +309,7 @@ void StepOrder::start(TransferId transfer, int round, int bucket, bool beside) {
 
 void StepOrder::wait(TransferId transfer, int round, int bucket, bool beside) {
   if (!travels(transfer)) return;
+  if (plan_.has_norms() && !waited_.insert({transfer, round, bucket}).second) return;  // before the norms
   add({.kind = Action::Kind::kWait, .round = round, .transfer = transfer, .bucket = bucket, .beside = beside});
 }
 

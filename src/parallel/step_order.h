@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "src/parallel/action.h"
@@ -32,8 +33,9 @@ class StepOrder {
   void average_front();    // the weights that each rank has updated by itself, and the optimizer's states
   void average_weights();  // the averages over time take in all weights, which are alike again wherever they are held
   int buckets() const { return static_cast<int>(plan_.buckets.size()); }
-  // Waits for the sum of a bucket that each rank updates a share of, updates its own, and sends the new weights.
-  void update_share(int bucket);
+  // Of the buckets with a smaller number that each rank updates a share of, waits for the sums, updates its own, and
+  // sends the new weights; where norms are still to come, waits alone.
+  void update_shares(int below);
   void wait_for_weights();
 
   // Rounds of dense batches of the slice, and the rows that make them up.
@@ -67,6 +69,9 @@ class StepOrder {
   void take_newest_weights();
   void update_stage(int batch);
 
+  // Where updates depend on norms: waits for all gradients, and finds them.
+  void gradient_norms();
+
   void loss(int round);
   void share_result() { exchange(plan_.of_step.result); }
 
@@ -95,6 +100,8 @@ class StepOrder {
   void gradients_done(int64_t i, const std::function<void(int bucket)>& left = {});
   void wait_for_home_until(int round);
   void update_dense_after(int round);
+  void update_share(int bucket);
+  void wait_for_dense_gradients();
 
   void start(TransferId transfer, int round = kOwnRows, int bucket = 0, bool beside = false);
   void wait(TransferId transfer, int round = kOwnRows, int bucket = 0, bool beside = false);
@@ -118,7 +125,10 @@ class StepOrder {
   // Micro-batches whose activations, and whose input's gradients, have left and were not waited for.
   std::set<int> outputs_sent_;
   std::deque<int> gradients_sent_;
-  int taken_for_ = kOwnRows;  // the micro-batch for which a copy has taken the weights' place
+  int shares_ = 0;  // buckets whose shares are updated
+  bool norms_found_ = false;
+  std::set<std::tuple<TransferId, int, int>> waited_;  // with round and bucket
+  int taken_for_ = kOwnRows;                           // the micro-batch for which a copy has taken the weights' place
   std::vector<Action> actions_;
 };
 

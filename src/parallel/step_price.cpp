@@ -90,7 +90,7 @@ class Prices {
     for (int64_t i = action.layers.begin; i < action.layers.end; ++i)
       seconds += of_layer(action, load.rows, static_cast<size_t>(i));
     const bool of_weights = action.kind == Action::Kind::kUpdate || action.kind == Action::Kind::kCopyWeights ||
-                            action.kind == Action::Kind::kAverageWeights;
+                            action.kind == Action::Kind::kAverageWeights || action.kind == Action::Kind::kNorms;
     return seconds * (of_weights ? loads_.front().most_slowness : load.slowness);
   }
 
@@ -113,6 +113,8 @@ class Prices {
         return model_.update(i, at.share()) * copied(action);
       case Action::Kind::kAverageWeights:
         return model_.update(i, at.share()) * averaged();
+      case Action::Kind::kNorms:
+        return model_.update(i, at.share()) * squared(action);
       default:
         return model_.update(i, at.share()) * updated(action);
     }
@@ -120,9 +122,16 @@ class Prices {
 
   // Memory bounds them. An update reads weights, states and gradients and writes the first two, a copy reads and writes
   // weights, and a prediction reads velocities besides; averages are read and written, and weights read.
-  double of_update(double tensors) const { return tensors / (3 + 2 * plan_.request.optimizer_states); }
-  double copied(const Action& action) const { return of_update(action.ahead > 0 ? 3 : 2); }
-  double averaged() const { return of_update(3) * plan_.local_period() / plan_.period(); }
+  double of_an_update(double arrays) const { return arrays / (3 + 2 * plan_.request.optimizer_states); }
+  double copied(const Action& action) const { return of_an_update(action.ahead > 0 ? 3 : 2); }
+  double averaged() const { return of_an_update(3) * plan_.local_period() / plan_.period(); }
+  // Once for all ranks, of gradients and perhaps of weights, which are arrays of an update. Where norms travel, they are
+  // settled behind it, which is nothing.
+  double squared(const Action& action) const {
+    if (action.transfer == kNoTransfer && plan_.of_step.norms != kNoTransfer) return 0;
+    const double share = plan_.updates() == Updates::kShares ? 1.0 / plan_.ranks() : 1;
+    return share * of_an_update(plan_.request.norm_sums);
+  }
 
   // Running averages may have a bucket of their own; the layer's update is counted for the other one.
   double updated(const Action& action) const {
@@ -200,6 +209,7 @@ class Clock {
       case Action::Kind::kUpdate:
       case Action::Kind::kCopyWeights:
       case Action::Kind::kAverageWeights:
+      case Action::Kind::kNorms:
         spend(action, prices.compute(action), updated_);
         return true;
       case Action::Kind::kTakeWeights:

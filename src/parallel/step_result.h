@@ -15,6 +15,8 @@ constexpr int64_t kStepResultBytes = kStepSums * 8;
 struct StepResult {
   LossSums sums;      // over all rows of the step
   bool stop = false;  // a rank was asked to stop
+  double gradient_norm =
+      0;  // where updates wait for it (PlanRequest::norm_sums); over all ranks where they all know it
 };
 
 // What the sums over all ranks say, which count every row of the step on one rank only.

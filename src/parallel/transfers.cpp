@@ -28,6 +28,7 @@ class TransferList {
             Layout::kPartial, Layout::kReplicated, plan_.wire_bytes(bucket), 1,
             plan_.layer(bucket.layers.back()).place);
     for (const Bucket& bucket : plan_.buckets) add_bucket(bucket);
+    add_norms();
     add(plan_.of_step.result, "step result", Collective::kAllReduce, Group::kWorld, Layout::kPartial,
         Layout::kReplicated, kStepResultBytes);
   }
@@ -173,6 +174,14 @@ class TransferList {
     if (plan_.copies_gradients())
       add(of.gradient_copies, "gradient copies", Collective::kBroadcast, Group::kModel, Layout::kReplicated,
           Layout::kReplicated, bytes);
+  }
+
+  // Each rank adds up squares of what it has and updates. Where all update the same there is nothing to tell.
+  void add_norms() {
+    const bool shares = plan_.updates() == Updates::kShares;
+    if (!plan_.has_norms() || plan_.updates() == Updates::kFirst || (!shares && plan_.model_ranks == 1)) return;
+    add(plan_.of_step.norms, "gradient norms", Collective::kAllReduce, shares ? Group::kWorld : Group::kModel,
+        Layout::kPartial, Layout::kReplicated, plan_.trained_params() * plan_.request.norm_sums * 8);
   }
 
   Plan& plan_;

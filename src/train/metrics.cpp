@@ -47,6 +47,7 @@ void MetricsLog::write(const TrainRecord& r) {
             {"lr", r.lr},
             {"images_per_second", r.images_per_second},
             {"data_wait_ms", r.data_wait_ms}};
+  if (r.gradient_norm) line["gradient_norm"] = *r.gradient_norm;
   if (r.corrupt_records > 0) line["corrupt_records"] = r.corrupt_records;
   write_line(line.dump());
 }

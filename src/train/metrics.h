@@ -1,5 +1,6 @@
 // metrics.jsonl: one JSON object per line, for programs that plot runs. Values that are not finite are null.
 //   {"kind":"train","step":1,"epoch":0,"loss":2.3,"top1":0.1,"lr":0.01,"images_per_second":2500.0,"data_wait_ms":0.1}
+//   ... and "gradient_norm":4.2 where gradients are clipped, or LARS has it (gradient_norms.h)
 //   ... and "corrupt_records":3 once there were any (data/corrupt_records.h)
 //   {"kind":"eval","split":"test","step":500,"epoch":0,"loss":1.1,"top1":0.6,"top5":0.95,"images":10000}
 //   ... or "split":"val" (data/held_out.h)
@@ -7,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "data/dataset.h"
@@ -22,6 +24,7 @@ struct TrainRecord {
   double images_per_second = 0;
   double data_wait_ms = 0;      // per step
   int64_t corrupt_records = 0;  // met so far by this process
+  std::optional<double> gradient_norm{};
 };
 
 struct EvalRecord {

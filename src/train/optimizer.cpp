@@ -94,7 +94,7 @@ void make_zero(Tensor& state) {
 
 using Type = OptimizerSettings::Type;
 
-const std::vector<std::string> kTypes = {"sgd", "adamw", "rmsprop", "adagrad", "rmsprop_warmup"};
+const std::vector<std::string> kTypes = {"sgd", "adamw", "rmsprop", "adagrad", "rmsprop_warmup", "lars"};
 
 double read_share(Config& config, const std::string& key, double otherwise, const char* why_below_1) {
   const double share = config.number(key, otherwise, {.low = 0, .high = 1});
@@ -131,6 +131,13 @@ void read_rule(Config& config, OptimizerSettings& s) {
       break;
     case Type::kAdagrad:
       break;
+    case Type::kLars:
+      s.momentum = read_momentum(config, s.momentum);
+      s.nesterov = config.boolean("nesterov", s.nesterov);
+      s.trust = read_positive(config, "trust", s.trust);
+      s.adapt_all = config.boolean("adapt_all", s.adapt_all);
+      s.eps = read_positive(config, "eps", 1e-9);
+      return;
     case Type::kRmspropWarmup:
       s.alpha = read_average(config, "alpha", s.alpha);
       s.momentum = read_momentum(config, s.momentum);
@@ -146,6 +153,7 @@ void read_rule(Config& config, OptimizerSettings& s) {
 double usual_decay(Type type) {
   switch (type) {
     case Type::kSgd:
+    case Type::kLars:
       return OptimizerSettings().decay;
     case Type::kAdamW:
       return 0.01;
@@ -165,6 +173,7 @@ OptimizerSettings OptimizerSettings::from(Config& config) {
   s.learning_rate = config.number("learning_rate", {.low = std::numeric_limits<double>::min()});
   read_rule(config, s);
   s.decay = config.number("decay", usual_decay(s.type), {.low = 0});
+  s.clip = config.number("clip", s.clip, {.low = 0});
   config.finish("optimizer type '" + type + "'");
   return s;
 }
@@ -180,6 +189,7 @@ std::vector<std::string> OptimizerSettings::states() const {
       return {".sum"};
     case Type::kRmspropWarmup:
       return {".momentum_buffer", ".square_avg"};
+    case Type::kLars:
     case Type::kSgd:
       break;
   }
@@ -190,6 +200,10 @@ std::string OptimizerSettings::name() const {
   const std::string& rule = kTypes[static_cast<size_t>(type)];
   if (type == Type::kSgd && momentum_correction) return rule + " with momentum_correction";
   return type == Type::kRmsprop && momentum > 0 ? rule + " with momentum" : rule;
+}
+
+NormSettings OptimizerSettings::norms() const {
+  return {.clip = clip, .trust = trust, .eps = eps, .decay = decay, .adapt_all = adapt_all};
 }
 
 double OptimizerSettings::sgd_share(double epoch) const {
@@ -225,7 +239,12 @@ void Optimizer::keep_states_in(const Param& param, const std::vector<Tensor>& me
 }
 
 UpdateRule Optimizer::rule(const Rates& rates, double gradient_scale) const {
-  return {settings_, gradient_scale, std::log(settings_.beta1), std::log(settings_.beta2), rates.earlier};
+  return {settings_,
+          gradient_scale,
+          norms_ ? norms_->factors() : nullptr,
+          std::log(settings_.beta1),
+          std::log(settings_.beta2),
+          rates.earlier};
 }
 
 void Optimizer::update(std::span<Param* const> params, const Rates& rates, double gradient_scale,
@@ -275,6 +294,7 @@ UpdateItem Optimizer::item_for(Param& param, Slice elements, const Tensor& gradi
   item.lr_mult = param.lr_mult;
   item.decay_mult = param.decay_mult;
   item.bias = param.is_bias();
+  item.factor = norms_ && !item.average ? norms_->rate_factor(param) : 0;
   return item;
 }
 

@@ -12,6 +12,7 @@
 //                   w -= lr * L * w + lr * (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + eps)
 //   rmsprop         s = alpha * s + (1 - alpha) * g'^2;   d = g' / (sqrt(s) + eps)
 //                   w -= lr * d;   with momentum:   b = momentum * b + d;   w -= lr * b
+//   lars            sgd, with the rate of each parameter times what LARS says (gradient_norms.h)
 //   adagrad         s += g'^2;   w -= lr * g' / (sqrt(s) + eps)
 //   rmsprop_warmup  s = alpha * s + (1 - alpha) * g'^2
 //                   u = momentum * u + (a + (1 - a) * (rmsprop_rate / rate) / (sqrt(s) + eps)) * g';   w -= lr * u
@@ -37,11 +38,12 @@
 
 #include "layers/param.h"
 #include "src/core/config.h"
+#include "src/parallel/gradient_norms.h"
 
 namespace owt {
 
 struct OptimizerSettings {
-  enum class Type { kSgd, kAdamW, kRmsprop, kAdagrad, kRmspropWarmup };
+  enum class Type { kSgd, kAdamW, kRmsprop, kAdagrad, kRmspropWarmup, kLars };
 
   Type type = Type::kSgd;
   double learning_rate = 0;  // > 0, the base that the schedule multiplies
@@ -56,6 +58,10 @@ struct OptimizerSettings {
   // epochs the change to that takes, > 0.
   double rmsprop_rate = 3e-4, center = 10, period = 5;
 
+  double trust = 0.001;    // > 0, of lars
+  bool adapt_all = false;  // of lars: biases too, and what else has one dimension
+  double clip = 0;         // >= 0, of the norm of all gradients (gradient_norms.h); 0: none
+
   // From [optimizer].
   static OptimizerSettings from(Config& config);
 
@@ -64,6 +70,9 @@ struct OptimizerSettings {
   std::vector<std::string> states() const;
   // The rule in words, with what decides on its states: checkpoints of other rules are not gone on from.
   std::string name() const;
+  NormSettings norms() const;
+  // Sums of squares that updates wait for, of every parameter (PlanRequest::norm_sums).
+  int norm_sums() const { return type == Type::kLars ? 2 : clip > 0 ? 1 : 0; }
   // Of rmsprop_warmup, after so many epochs, fractions included: exp(2 (e - center) / period) / 2 up to the centre, then
   // 1 / 2 + (e - center) / period, and 1 from half a period on (the paper prints twice that slope, which ends at 3 / 2).
   double sgd_share(double epoch) const;
@@ -91,6 +100,7 @@ struct UpdateItem {
   void* copy16;          // null: none is kept
   int64_t count;
   double lr_mult, decay_mult;
+  int factor;          // of its rate, in UpdateRule::factors
   bool average;        // a running average
   bool bias;           // it has the biases' rate
   bool bf16_gradient;  // else it is f32
@@ -100,6 +110,7 @@ struct UpdateItem {
 struct UpdateRule {
   OptimizerSettings settings;
   double gradient_scale;
+  const double* factors;        // where the update runs: that of all gradients, and those of rates; null: all 1
   double log_beta1, log_beta2;  // natural
   int earlier;                  // updates of the same parameters in the same step before this one
 };
@@ -109,6 +120,8 @@ class Optimizer {
   // The parameters are named by their address: they must outlive this and stay where they are.
   explicit Optimizer(const OptimizerSettings& settings) : settings_(settings) {}
   const OptimizerSettings& settings() const { return settings_; }
+  // From now on updates go by norms, which must be settled before each of them and outlive this.
+  void go_by(const GradientNorms& norms) { norms_ = &norms; }
 
   struct Rates {
     StepRates of_step{};
@@ -142,6 +155,7 @@ class Optimizer {
   UpdateRule rule(const Rates& rates, double gradient_scale) const;
 
   OptimizerSettings settings_;
+  const GradientNorms* norms_ = nullptr;
   std::unordered_map<const Param*, Kept> states_;
 };
 

@@ -275,6 +275,7 @@ PlanRequest Settings::plan_request() const {
   request.speeds = parallel.speeds;
   request.average_every = parallel.average_every;
   request.average_from = parallel.average_from;
+  request.norm_sums = optimizer.norm_sums();
   request.ema_every = ema.on() ? ema.every : 0;
   request.optimizer_states = static_cast<int>(optimizer.states().size());
   request.pipeline = parallel.pipeline;

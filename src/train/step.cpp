@@ -55,6 +55,8 @@ void Step::run(const Action& action, Running& now) {
       return copy_weights(action);
     case Action::Kind::kAverageWeights:
       return average_weights(now);
+    case Action::Kind::kNorms:
+      return find_norms(action, now);
     case Action::Kind::kTakeWeights:
       return copies_->take(action.copy);
   }
@@ -154,7 +156,17 @@ void Step::copy_weights(const Action& action) {
 void Step::average_weights(const Running& now) {
   if (!now.slot.averages) return;
   const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
-  ema_->update(host_rates_->kept, kept_, stream_);
+  ema_->update(now.slot.block().kept, kept_, stream_);
+}
+
+// Squares are added up before a transfer, or, where there is none, before what is made of them. A rank that is alone has
+// the norm written where the host reads it.
+void Step::find_norms(const Action& action, const Running& now) {
+  const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
+  if (action.transfer != kNoTransfer || plan_.of_step.norms == kNoTransfer) norms_->add_up(stream_);
+  if (action.transfer != kNoTransfer) return;
+  Tensor norm = part_of(alone() ? now.slot.host : block_, offsetof(Block, gradient_norm), DType::kF64, 1);
+  norms_->settle(rows_behind(action, now) == 0 ? 0 : gradient_scale(action, now), norm, stream_);
 }
 
 void Step::transfer(const Action& action, Running& now) {
@@ -192,6 +204,13 @@ void Step::add_moves_of_gradients(std::vector<Move>& moves) {
   add(of.gradient_copies, *front_sync_, &WeightSync::start_copies, &WeightSync::wait_for_gradients);
   add(of.weights, *front_sync_, &WeightSync::start_weights, &WeightSync::wait_for_weights);
   add(of.dense_gradients, *dense_sync_, &WeightSync::start_gradients, &WeightSync::wait_for_gradients);
+  if (of.norms != kNoTransfer)
+    moves[static_cast<size_t>(of.norms)] = {
+        [this](const Action&, Running&, const Stream& stream) {
+          norms_shared_ =
+              groups_.of(plan_.transfer(plan_.of_step.norms).group).all_reduce(norms_->sums(), stream.record());
+        },
+        [this](const Action&, Running&, const Stream& stream) { stream.wait(norms_shared_); }};
   if (of.averages == kNoTransfer) return;
   moves[static_cast<size_t>(of.averages)] = {
       [this](const Action& action, Running&, const Stream& stream) { average_->start(action.bucket, share_, stream); },

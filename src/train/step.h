@@ -15,6 +15,7 @@
 #include "data/batch.h"
 #include "src/core/memory.h"
 #include "src/parallel/dense_tape.h"
+#include "src/parallel/gradient_norms.h"
 #include "src/parallel/groups.h"
 #include "src/parallel/order.h"
 #include "src/parallel/rank_loss.h"
@@ -50,6 +51,7 @@ class Step {
   using LogitsReceiver = std::function<void(const Tensor& logits, std::span<const int64_t> rows, const Stream& stream)>;
   struct Options {
     uint64_t seed = 0;
+    NormSettings norms = {};          // where the plan has norms
     bool graphs = true;               // record steps as CUDA graphs, where the device and the communicator can
     bool record_collectives = false;  // and where the communicator could; see Communicator::could_record()
     // Called while an evaluation is queued, for each round, on the ranks that count its rows, so that over all ranks
@@ -112,6 +114,7 @@ class Step {
     StepRates front, back;
     double share;  // of this rank in the average of the weights
     double kept;   // Rates::kept
+    double gradient_norm;
     double sums[kStepSums];
     int32_t bad_layer;  // the first in the plan with a value that is not finite
   };
@@ -190,6 +193,7 @@ class Step {
   void update(const Action& action, Running& now);
   void copy_weights(const Action& action);
   void average_weights(const Running& now);
+  void find_norms(const Action& action, const Running& now);
   void transfer(const Action& action, Running& now);
   std::vector<Move> moves();
   void add_moves_of_gradients(std::vector<Move>& moves);
@@ -219,6 +223,7 @@ class Step {
   void update(const Slice& layers, const Optimizer::Rates& rates, double gradient_scale, const Stream& stream);
   void update(std::span<Param* const> params, const std::string& name, const Optimizer::Rates& rates,
               double gradient_scale, const Stream& stream);
+  int updates_before(int round, const Running& now) const;  // in the step
   Optimizer::Rates rates_of(const Action& action, const Running& now) const;
   void count_updates(const Bound& bound);
   [[noreturn]] void report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const;
@@ -243,13 +248,14 @@ class Step {
   std::optional<WeightAverage> average_;                 // of those before it, under local SGD
   std::optional<WeightCopies> copies_;                   // of a stage that runs with others than the newest weights
   std::optional<WeightEma> ema_;                         // of all weights here
+  std::optional<GradientNorms> norms_;                   // that updates wait for
   int64_t own_rows_ = 0, all_rows_ = 0;                  // of local steps since the last average: here, on all ranks
   Stream beside_;                                        // of actions that others need not wait for
   std::vector<Move> moves_;                              // by transfer of the plan
   Tensor block_;                                         // on the device
   Tensor sums_, bad_layer_, share_, kept_;               // parts of it
   Tensor others_sums_;                                   // where ranks that see rows another rank counts add theirs
-  Event result_shared_;
+  Event result_shared_, norms_shared_;
   std::vector<Slot> slots_;      // in turn
   std::deque<Slot*> in_flight_;  // oldest first
   size_t next_slot_ = 0;

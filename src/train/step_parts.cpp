@@ -73,6 +73,7 @@ Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicato
     optimizer.states(*param, updated(*param));
   }
   if (plan.request.ema_every > 0) ema_.emplace(model.params());
+  if (plan.has_norms()) optimizer.go_by(norms_.emplace(plan, model, *front_sync_, place_, options.norms));
   if (profiler) profiler->use_stream(stream_);
 }
 
@@ -311,7 +312,8 @@ StepResult Step::finish() {
     slot.done.wait();
   }
   in_flight_.pop_front();
-  const StepResult result = step_result(slot.block().sums);
+  StepResult result = step_result(slot.block().sums);
+  result.gradient_norm = slot.block().gradient_norm;
   if (!std::isfinite(result.sums.loss)) report_bad_loss(result, slot.pass, bad_layer(slot));
   return result;
 }
@@ -377,14 +379,25 @@ void Step::hand_out(const Tensor& logits, const RowIndexes& rows) const {
 
 Slice Step::updated(const Param& param) const { return front_sync_->updated(param); }
 
+// Where each round that has rows is followed by an update.
+int Step::updates_before(int round, const Running& now) const {
+  int updates = 0;
+  for (const SliceOfStep& slice : now.bound.slices) {
+    const bool ends = &slice == now.slice;
+    const auto rows = slice.round_rows.begin(), end = ends ? rows + round : slice.round_rows.end();
+    updates += static_cast<int>(std::count_if(rows, end, [](int64_t each) { return each > 0; }));
+    if (ends) break;
+  }
+  return updates;
+}
+
 // Behind a boundary the dense layers have a rate of their own, and perhaps an update after every round.
 Optimizer::Rates Step::rates_of(const Action& action, const Running& now) const {
   const Block& block = now.slot.block();
   if (!plan_.split() || action.layers.begin < plan_.boundary)
     return {block.front, block_part(offsetof(Block, front), DType::kF64, StepRates::kNumbers)};
-  const auto first = now.bound.round_rows.begin();
-  const auto earlier = std::count_if(first, first + std::max(action.round, 0), [](int64_t rows) { return rows > 0; });
-  return {block.back, block_part(offsetof(Block, back), DType::kF64, StepRates::kNumbers), static_cast<int>(earlier)};
+  return {block.back, block_part(offsetof(Block, back), DType::kF64, StepRates::kNumbers),
+          action.round == kOwnRows ? 0 : updates_before(action.round, now)};
 }
 
 // A rank without rows in a local step counts it as the others do.

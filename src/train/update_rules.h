@@ -22,8 +22,8 @@ struct RuleTerms {
 
   OWT_ON_DEVICES RuleTerms(const UpdateRule& rule, const UpdateItem& item, const StepRates& now)
       : rate(item.bias ? now.biases : now.weights),
-        lr(rate * item.lr_mult),
-        scale(rule.gradient_scale),
+        lr(rate * item.lr_mult * (rule.factors ? rule.factors[item.factor] : 1)),
+        scale(rule.gradient_scale * (rule.factors ? rule.factors[0] : 1)),
         decay(rule.settings.decay * item.decay_mult),
         update(now.updates + rule.earlier + 1),
         sgd_share(now.sgd_share) {}
@@ -176,6 +176,7 @@ decltype(auto) with_rule(const OptimizerSettings& settings, const Visit& visit) 
       return visit(RuleTag<AdagradRule>());
     case Type::kRmspropWarmup:
       return visit(RuleTag<RmspropWarmupRule>());
+    case Type::kLars:
     case Type::kSgd:
       break;
   }

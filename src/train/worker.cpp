@@ -4,6 +4,7 @@ namespace owt {
 
 Step::Options step_options(const Settings& settings) {
   return {.seed = settings.run.seed,
+          .norms = settings.optimizer.norms(),
           .graphs = settings.run.cuda_graph,
           .record_collectives = settings.run.cuda_graph_collectives};
 }

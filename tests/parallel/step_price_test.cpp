@@ -71,6 +71,28 @@ TEST(StepPrice, AveragesOverTimeWaitForTheStepThatAveragesTheRanks) {
   }
 }
 
+// fc's gradients have come while conv ran backward, conv's take 1/3 s; then squares of gradients are added up, and an
+// update follows.
+TEST(StepPrice, NormsComeBetweenGradientsAndUpdates) {
+  for (const int sums : {1, 2}) {
+    const auto price = [&](Strategy strategy) {
+      return price_step(
+          make_plan(tiny_model(),
+                    {.ranks = 2, .strategy = strategy, .step_rows = 8, .bucket_bytes = 1, .norm_sums = sums}),
+          two_ranks(), compute());
+    };
+    const Prediction dp = price(Strategy::kDataParallel);
+    EXPECT_NEAR(dp.update_s, 1.5 + 0.2 * sums * 1.5, 1e-12);
+    EXPECT_EQ(dp.bytes, 192 + 32 + kStepResultBytes);  // every rank has all gradients
+    EXPECT_NEAR(dp.exposed_s, 1.0 / 3 + kStepResult, 1e-12);
+    const int64_t told = tiny(Strategy::kOwtA).trained_params() * sums * 8;
+    EXPECT_EQ(price(Strategy::kOwtA).bytes - price_step(tiny(Strategy::kOwtA), two_ranks(), compute()).bytes, told);
+    const Prediction zero = price(Strategy::kDataParallelZero);
+    EXPECT_NEAR(zero.update_s, 0.75 + 0.2 * sums * 0.75, 1e-12);
+    EXPECT_EQ(zero.bytes - price_step(tiny(Strategy::kDataParallelZero), two_ranks(), compute()).bytes, told);
+  }
+}
+
 TEST(StepPrice, GradientsThatTakeLongerThanBackwardAreExposed) {
   Network slow = two_ranks();
   slow.local.bytes_per_s = 12;

@@ -76,6 +76,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        {"-0.1", "1", "2"}},
       {"optimizer.momentum", OWT_SHOWN(optimizer.momentum), "0.9", {{"0", "0"}, {"0.99", "0.99"}}, {"-0.1", "1"}},
       {"optimizer.decay", OWT_SHOWN(optimizer.decay), "0.0005", {{"0", "0"}, {"2", "2"}}, {"-1"}},
+      {"optimizer.clip", OWT_SHOWN(optimizer.clip), "0", {{"5", "5"}}, {"-1"}},
       {"optimizer.ema", OWT_SHOWN(ema.decay), "0", {{"0.9999", "0.9999"}}, {"-0.1", "1"}},
       {"optimizer.ema_every", OWT_SHOWN(ema.every), "1", {{"32", "32"}}, {"0", "1.5"}},
       {"optimizer.ema_warmup", OWT_SHOWN(ema.warmup), "true", {{"false", "false"}}, {"0"}},

@@ -137,7 +137,9 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
     const auto finish = [&] {
       const StepResult all = step.finish();
       ++finished;
-      if (comm.rank() == 0) run.losses.push_back(all.sums.loss / static_cast<double>(all.sums.rows));
+      if (comm.rank() != 0) return;
+      run.losses.push_back(all.sums.loss / static_cast<double>(all.sums.rows));
+      if (job.plan.has_norms()) run.gradient_norms.push_back(all.gradient_norm);
     };
     for (int64_t i = 0; i < steps; ++i) {
       if (i - finished == step.most_in_flight()) finish();

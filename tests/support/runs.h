@@ -12,7 +12,8 @@
 namespace owt {
 
 struct SmallRun {
-  std::vector<double> losses;  // mean of each step
+  std::vector<double> losses;          // mean of each step
+  std::vector<double> gradient_norms;  // of each step, where updates wait for them
   // Of rank 0 after the last step: its parts, by name; and their copies in bf16 where the precision has them.
   std::map<std::string, std::vector<float>> weights, copies16;
   std::vector<int64_t> bytes;             // sent by each rank, but for the steps that end an epoch with fewer rows

@@ -54,10 +54,11 @@ std::vector<std::string> recorded(const Model& model, const Plan& plan) {
 }
 
 void expect_the_launches_of(const std::string& input, const std::string& layers, Precision precision = Precision::kBf16,
-                            int ema_every = 0, const std::vector<std::string>& frozen = {}) {
+                            int ema_every = 0, const std::vector<std::string>& frozen = {}, int norm_sums = 0) {
   Model model = model_of(input, 10, layers);
   model.frozen = frozen;
-  const Plan plan = make_plan(model, {.step_rows = 4, .on = {Device::kCuda, precision}, .ema_every = ema_every});
+  const Plan plan = make_plan(
+      model, {.step_rows = 4, .on = {Device::kCuda, precision}, .ema_every = ema_every, .norm_sums = norm_sums});
   recorded(model, plan);  // what is chosen is known then
   choose_what_is_expected();
   std::vector<std::string> listed;
@@ -137,6 +138,16 @@ TEST(StepLaunches, OfANetworkLikeVggAreThoseOfARecordedStepInEveryPrecision) {
   { name = "pool2", type = "max_pool", kernel = 2 },
   { name = "fc", type = "dense", out = 10 })",
                            precision);
+}
+
+TEST(StepLaunches, WithNormsAreThoseOfARecordedStep) {
+  for (const int sums : {1, 2})
+    expect_the_launches_of("[8, 8, 8]", R"(
+  { name = "conv", type = "conv", out = 8, kernel = 3, pad = 1 },
+  { name = "fc1", type = "dense", out = 1024 },
+  { name = "fc2", type = "dense", out = 1024 },
+  { name = "fc", type = "dense", out = 10 })",
+                           Precision::kBf16, 0, {}, sums);
 }
 
 TEST(StepLaunches, WithAveragesOfTheWeightsAreThoseOfARecordedStep) {

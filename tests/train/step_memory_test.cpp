@@ -76,6 +76,7 @@ struct StepCase {
   int slices = 1;
   std::vector<std::string> frozen{};
   bool mixed_labels = false;
+  int norm_sums = 0;
 };
 
 // Calls check(need, taken, plan) for every strategy on one to four ranks.
@@ -91,6 +92,7 @@ void for_every_plan(const char* layers, const StepCase& step, int64_t step_rows,
                                           .on = {Device::kCpu, step.precision},
                                           .loss = {.mixed_labels = step.mixed_labels},
                                           .ema_every = step.ema_every,
+                                          .norm_sums = step.norm_sums,
                                           .split = step.split,
                                           .slices = step.slices});
       const auto list = step.mode == Mode::kTrain ? training(plan, step_rows) : evaluation(plan, step_rows);
@@ -297,6 +299,20 @@ void expect_weights_as_said(const MemoryNeed& need, const Taken& taken, const Pl
 }
 
 TEST(StepMemory, OfWeightsIsWhatThePlanSays) { for_every_step(48, expect_weights_as_said); }
+
+// Sums of squares are added up in chunks, and no weights are updated while their gradient is computed.
+TEST(StepMemory, OfNormsIsWhatThePlanSays) {
+  for (const int sums : {1, 2}) {
+    const StepCase with_norms{.precision = Precision::kFp32, .mode = Mode::kTrain, .norm_sums = sums};
+    for_every_plan(kFewClasses, with_norms, 48, [](const MemoryNeed& need, const Taken& taken, const Plan& plan) {
+      expect_weights_as_said(need, taken, plan);
+      Plan without = plan;
+      without.request.norm_sums = 0;
+      EXPECT_EQ(need.weight_bytes - memory_need(without).weight_bytes,
+                plan.norm_bytes() + plan.gradient_bytes_per_rank() - without.gradient_bytes_per_rank());
+    });
+  }
+}
 
 // Averages of weights over time take as much as the weights, on every rank.
 TEST(StepMemory, OfWeightsWithTheirAveragesIsWhatThePlanSays) {

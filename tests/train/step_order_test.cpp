@@ -67,6 +67,7 @@ Phase phase_of(Action::Kind kind) {
     case Action::Kind::kUpdate:
     case Action::Kind::kCopyWeights:
     case Action::Kind::kAverageWeights:
+    case Action::Kind::kNorms:
       return Phase::kUpdate;
     case Action::Kind::kStart:
     case Action::Kind::kWait:
@@ -92,6 +93,7 @@ bool leaves_a_scope(const Plan& plan, const Action& action, const std::set<std::
     return action.kind == Action::Kind::kCopyWeights;
   bool learns = false;
   for (int64_t i = action.layers.begin; i < action.layers.end; ++i) learns = learns || !plan.layer(i).params.empty();
+  if (action.kind == Action::Kind::kNorms) return true;
   if (phase_of(action.kind) == Phase::kUpdate) return learns;
   return !others.contains(plan.layer(action.layers.begin).name);
 }
@@ -125,6 +127,7 @@ struct Case {
   int ema_every = 0;
   int slices = 1;
   std::vector<std::string> frozen = {};
+  int norm_sums = 0;
 };
 
 class StepOrder : public DeviceTest {
@@ -144,6 +147,7 @@ class StepOrder : public DeviceTest {
                                         .average_every = c.kind == StepKind::kSynchronous ? 1 : 4,
                                         .average_from = c.average_from,
                                         .ema_every = c.ema_every,
+                                        .norm_sums = c.norm_sums,
                                         .split = c.split,
                                         .beside_from = 1,
                                         .pipeline = c.pipeline,
@@ -216,6 +220,16 @@ TEST_P(StepOrder, IsTheListWithAveragesOverTime) {
       with_averages.strategy = strategy;
       with_averages.ema_every = 2;
       expect_the_list(with_averages, mode);
+    }
+}
+
+TEST_P(StepOrder, IsTheListWithNormsBetweenGradientsAndUpdates) {
+  for (const Strategy strategy : all_strategies())
+    for (const int sums : {1, 2}) {
+      if (device() != Device::kCpu && sums > 1) continue;  // a simulated GPU is slow
+      Case with_norms{kFewClasses, strategy, 3, 0, DenseUpdate::kStep, false};
+      with_norms.norm_sums = sums;
+      expect_the_list(with_norms, Mode::kTrain);
     }
 }
 
