@@ -19,5 +19,6 @@ find "$photos" -maxdepth 1 -iname '*.jp*g' -printf '%f 0\n' | sort >"$work/list.
 [ -s "$work/list.txt" ] || { echo "loader.sh: error: no JPEG files in $photos" >&2; exit 1; }
 "$build/owt" prepare list "$work/list.txt" "$work/shards" --root "$photos" >/dev/null 2>&1
 "$build/loader_speed" shards "$work/shards" "${ROUNDS:-7}"
+"$build/loader_speed" augment "$work/shards" "${ROUNDS:-7}"
 "$build/loader_speed" memory "$work/shards" 40
 tools/bench/prepare.sh "$photos" "$build"
