@@ -194,7 +194,8 @@ Split split_option(const Options& options, const Settings& settings) {
     if (split == Split::kValidation && settings.data.validation == 0)
       throw UsageError(concat("--split val: ", options.string("CONFIG"),
                               " holds no validation images out; train with data.validation, e.g. --set "
-                              "data.validation=0.1, or take another split"));
+                              "data.validation=0.1, or take another split",
+                              settings.data.format == "shards" ? " (the folder val of shards is --split test)" : ""));
     return split;
   }
   throw UsageError("--split " + name + ": wanted test, val or train");

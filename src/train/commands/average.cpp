@@ -91,9 +91,10 @@ int64_t write_mean(std::vector<Checkpoint>& checkpoints, const std::string& path
 
 AverageOutcome average_checkpoints(const AverageOptions& options) {
   OWT_CHECK(options.last >= 1);
+  const std::vector<std::string> folders = last_checkpoints(options);
   check_place(options);
   std::vector<Checkpoint> checkpoints;
-  for (const std::string& folder : last_checkpoints(options)) checkpoints.emplace_back(folder);
+  for (const std::string& folder : folders) checkpoints.emplace_back(folder);
   AverageOutcome outcome;
   for (const Checkpoint& checkpoint : checkpoints) {
     outcome.steps.push_back(checkpoint.step);

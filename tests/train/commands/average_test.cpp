@@ -110,6 +110,10 @@ TEST_F(AverageTest, TooFewCheckpointsNameTheKeyThatKeepsThem) {
                 average_checkpoints({folder_.path(), 2, path("other")});
               }),
               HasSubstr("is no run folder"));
+  EXPECT_THAT(message_of([&] {
+                average_checkpoints({path("nowhere"), 2, path("nowhere/x")});
+              }),
+              HasSubstr("nowhere is no run folder"));
   EXPECT_FALSE(fs::exists(path("other")));
 }
 
