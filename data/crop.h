@@ -51,9 +51,11 @@ constexpr Crop random_crop(const CropGeometry& g, uint32_t row_bits, uint32_t co
                  below(g.in_width + 2 * g.pad - g.out_width + 1, column_bits), mirror && (mirror_bits & 1) != 0);
 }
 
-// One of the places of evaluation (View::place()): the centre, rounded up and left, or a corner.
+// One of the places of evaluation (View::place()): the centre, rounded up and left, a corner, or a pixel beside the
+// centre.
 constexpr Crop crop_of_place(const CropGeometry& g, int place, bool mirrored) {
   const int rows = g.in_height + 2 * g.pad - g.out_height, columns = g.in_width + 2 * g.pad - g.out_width;
+  if (place >= 5) return crop_at(g, rows / 2 + (place == 5 ? -1 : 1), columns / 2 + (place == 5 ? -1 : 1), mirrored);
   const bool bottom = place >= 3, right = place == 2 || place == 4;
   return place == 0 ? crop_at(g, rows / 2, columns / 2, mirrored)
                     : crop_at(g, bottom ? rows : 0, right ? columns : 0, mirrored);

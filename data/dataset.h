@@ -16,17 +16,42 @@ const char* name_of(Split split);  // on the command line and in files: train, t
 const char* kind_of(Split split);  // of images: training, test, validation
 
 // How a sample is seen. In training its place, size, mirroring and colour are a function of (seed, epoch, index of the
-// sample); in evaluation it is one of the ten views of Krizhevsky et al. 2012, section 4.1.
+// sample); in evaluation it is one of those that Views brings together.
 struct View {
   bool training = false;
   uint64_t seed = 0;  // in training
   int64_t epoch = 0;  // in training
-  int number = 0;     // in evaluation: 0 centre, 1 to 4 the corners in reading order, 5 to 9 the same, mirrored
+  // In evaluation: 0 centre, 1 to 4 the corners in reading order, 5 to 9 the same, mirrored; 10 centre, 12 a pixel up
+  // and left of it, 14 a pixel down and right; 11, 13 and 15 the same, mirrored.
+  int number = 0;
 
-  int place() const { return number % 5; }
-  bool mirrored() const { return number >= 5; }
+  int place() const {  // 0 centre, 1 to 4 corners, 5 up and left of the centre, 6 down and right
+    return number < 10 ? number % 5 : number < 12 ? 0 : number / 2 - 1;
+  }
+  bool mirrored() const { return number < 10 ? number >= 5 : number % 2 == 1; }
 };
-constexpr int kMostViews = 10;
+constexpr int kMostViews = 10, kViewNumbers = 16;
+
+// The views of an image that one answer is made of: so many of View::number, one after the other.
+struct Views {
+  int first = 0, count = 1;
+
+  // The first ones of the ten of Krizhevsky et al. 2012, section 4.1; their probabilities are averaged.
+  Views(int crops = 1) : count(crops) {}
+  // The image and its mirror image; their logits are averaged. Jordan 2024 (airbench), tta = 1.
+  static Views mirror() { return {10, 2}; }
+  // The same of the image, and of what is seen a pixel up and left, and down and right, of it; the image counts as much
+  // as both together. Jordan 2024, tta = 2, but for the image's border, which is reflected there and padding here.
+  static Views shift() { return {10, 6}; }
+
+  bool average_logits() const { return first > 0; }
+  double weight(int view) const { return count == 6 ? (view < 2 ? 0.25 : 0.125) : 1.0 / count; }  // sum: 1
+  std::string name() const { return first == 0 ? std::to_string(count) : count == 2 ? "mirror" : "shift"; }
+  bool valid() const { return count >= 1 && first + count <= (first == 0 ? kMostViews : kViewNumbers); }
+
+ private:
+  Views(int begin, int views) : first(begin), count(views) {}
+};
 
 // A record that does not hold the image it should.
 class CorruptRecord : public Error {

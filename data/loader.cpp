@@ -17,7 +17,7 @@ constexpr int64_t kChunkRows = 8;
 
 Loader::Loader(LoaderSettings settings) : settings_(std::move(settings)) {
   OWT_CHECK(settings_.dataset);
-  OWT_CHECK(settings_.views == 1 || !settings_.training);
+  OWT_CHECK(settings_.views.count == 1 || !settings_.training);
   OWT_CHECK(settings_.threads >= 1 && settings_.held >= 1 && settings_.slots > settings_.held);
   steps_ = Steps(settings_.dataset->size(), settings_.batch, settings_.rows, settings_.epoch, settings_.step_in_epoch,
                  settings_.views);

@@ -34,7 +34,7 @@ struct LoaderSettings {
   int threads = 1;       // >= 1
   int slots = 3;         // batches in memory, more than `held`: those handed out and those made ahead
   int held = 1;          // batches handed out last that stay as they are, >= 1
-  int views = 1;         // in evaluation: every step comes so often, as views 0, 1, ... show it
+  Views views{};         // in evaluation: every step comes so often, as each of them shows it
   int64_t epoch = 0,
           step_in_epoch = 0;     // where to start; a step behind an epoch's last one starts the next epoch
   RowsOfStep rows{};             // safe from several threads

@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <utility>
 
-#include "data/dataset.h"
 #include "src/core/check.h"
 
 namespace owt {
 
 int64_t steps_per_epoch(int64_t size, int64_t batch) { return (size + batch - 1) / batch; }
 
-Steps::Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_t step_in_epoch, int views)
+Steps::Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_t step_in_epoch, const Views& views)
     : size_(size), batch_(batch), rows_(std::move(rows)), views_(views) {
-  OWT_CHECK(views >= 1 && views <= kMostViews);
+  OWT_CHECK(views.valid());
   OWT_CHECK(batch >= 1 && epoch >= 0 && step_in_epoch >= 0);
   if (size == 0) fail("the data set holds no images");
   per_epoch_ = steps_per_epoch(size, batch);
@@ -24,8 +23,8 @@ int64_t Steps::most_rows() const { return std::max(mine(step_rows(0)).size(), mi
 
 Steps::RankStep Steps::step(int64_t number) const {
   RankStep rows;
-  const int64_t step = first_ + number / views_;
-  rows.view = static_cast<int>(number % views_);
+  const int64_t step = first_ + number / views_.count;
+  rows.view = views_.first + static_cast<int>(number % views_.count);
   rows.epoch = step / per_epoch_;
   rows.step_in_epoch = step % per_epoch_;
   rows.step_rows = step_rows(rows.step_in_epoch);

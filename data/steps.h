@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "data/dataset.h"
 #include "src/core/shape.h"
 
 namespace owt {
@@ -30,11 +31,11 @@ class Steps {
 
   Steps() = default;
   // `batch`: rows of a whole step over all ranks, >= 1. Counting starts at a step of an epoch; one behind an epoch's
-  // last is the first of the next. `views`: every step comes so often, as views 0, 1, ... show it. Throws Error for an
+  // last is the first of the next. `views`: every step comes so often, as each of them shows it. Throws Error for an
   // empty data set.
-  Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_t step_in_epoch, int views = 1);
+  Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_t step_in_epoch, const Views& views = {});
 
-  int64_t batches_per_epoch() const { return per_epoch_ * views_; }
+  int64_t batches_per_epoch() const { return per_epoch_ * views_.count; }
   int64_t most_rows() const;            // that this rank has in any step
   RankStep step(int64_t number) const;  // the batch of this number, counted from the start
 
@@ -44,7 +45,7 @@ class Steps {
 
   int64_t size_ = 0, batch_ = 0, per_epoch_ = 0, first_ = 0;
   RowsOfStep rows_;
-  int views_ = 1;
+  Views views_;
 };
 
 }  // namespace owt

@@ -11,9 +11,7 @@ int command_eval(const Arguments& arguments) {
   Options options("owt eval", "Measures the accuracy of a weights file on the test images, or others.");
   declare_trained(options);
   declare_split(options);
-  options.option("views", "N", "1",
-                 "1 to 10 views of each image, whose probabilities are averaged: the centre, then the corners from the "
-                 "upper left to the lower right, then these five mirrored (Krizhevsky et al. 2012: 10)");
+  declare_views(options);
   options.option("predictions", "FILE",
                  "write a CSV file with a line for each image: its label and the five most probable classes");
   options.option(
@@ -34,14 +32,15 @@ int command_eval(const Arguments& arguments) {
   eval.threads = shared_threads(options);
   const Settings settings = shared_settings(options);
   eval.request.split = split_option(options, settings);
-  eval.request.views = static_cast<int>(options.integer("views", {.low = 1, .high = kMostViews}));
+  eval.request.views = views_option(options, settings);
   if (options.given("predictions")) eval.request.predictions = options.string("predictions");
   if (options.given("confusion")) eval.request.confusion = options.string("confusion");
   const Evaluation e = evaluate_file(settings, eval);
   if (launch().rank != 0) return 0;
-  const int views = eval.request.views;
+  const Views& views = eval.request.views;
   std::cout << format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} {} images{})\n", 100 * e.top1, 100 * e.top5,
-                      e.loss, e.images, kind_of(eval.request.split), views > 1 ? format(", {} views", views) : "");
+                      e.loss, e.images, kind_of(eval.request.split),
+                      views.count > 1 ? format(", {} views", views.name()) : "");
   return 0;
 }
 

@@ -29,7 +29,7 @@ int command_predict(const Arguments& arguments) {
   declare_trained(options);
   options.positional_list("IMAGE",
                           "files; one that cannot be read is reported, the others go on, and the exit code is 1");
-  options.option("views", "N", "1", "1 to 10 views of each image, whose probabilities are averaged, as in owt eval");
+  declare_views(options);
   options.option("top", "N", "5", "classes to print of each image");
   options.flag("json", "print a JSON array of {file, top: [{class, name, probability}]}, or {file, error}");
   declare_device(options);
@@ -42,9 +42,10 @@ int command_predict(const Arguments& arguments) {
   classify.run_folder = run_folder_of(options);
   classify.data = given_data(options);
   classify.threads = shared_threads(options);
-  classify.views = static_cast<int>(options.integer("views", {.low = 1, .high = kMostViews}));
+  const Settings settings = shared_settings(options);
+  classify.views = views_option(options, settings);
   classify.top = static_cast<int>(options.integer("top", {.low = 1, .high = 1 << 24}));
-  Classifier classifier(shared_settings(options), classify);
+  Classifier classifier(settings, classify);
 
   const std::vector<std::string> files = options.list("IMAGE");
   std::vector<Answer> all;

@@ -56,6 +56,9 @@ void check_two_files(const Options& options, const std::string& a, const std::st
 // Numbers with commas between them. `otherwise`: what else the option takes, for the message of the UsageError.
 std::vector<double> numbers_option(const Options& options, const std::string& name, const std::string& otherwise = "");
 std::string given_data(const Options& options);  // empty: not given
+// --views N|mirror|shift. Throws UsageError for what the recipe's data does not have.
+void declare_views(Options& options);
+Views views_option(const Options& options, const Settings& settings);
 // --split test|val|train. Throws UsageError for val where the recipe holds no images out.
 void declare_split(Options& options);
 Split split_option(const Options& options, const Settings& settings);

@@ -181,6 +181,26 @@ std::vector<double> numbers_option(const Options& options, const std::string& na
 
 std::string given_data(const Options& options) { return options.given("data") ? options.string("data") : ""; }
 
+void declare_views(Options& options) {
+  options.option("views", "N", "1",
+                 "1 to 10 views of each image, whose probabilities are averaged: the centre, then the corners from the "
+                 "upper left to the lower right, then these five mirrored (Krizhevsky et al. 2012: 10); or mirror: the "
+                 "image and its mirror image, whose logits are averaged; or shift: these two with weight 1/2, and the "
+                 "same a pixel up and left and a pixel down and right with 1/4 each (airbench, tta = 2)");
+}
+
+Views views_option(const Options& options, const Settings& settings) {
+  const std::string views = options.string("views");
+  if (views == "mirror") return Views::mirror();
+  if (views != "shift" && views.find_first_not_of("0123456789") != std::string::npos)
+    throw UsageError("--views " + views + ": wanted 1 to 10, mirror or shift");
+  if (views != "shift") return Views(static_cast<int>(options.integer("views", {.low = 1, .high = kMostViews})));
+  if (settings.data.format == "shards")
+    throw UsageError(
+        "--views shift is for images that are all of one size, and shards hold photographs; take --views 10");
+  return Views::shift();
+}
+
 void declare_split(Options& options) {
   options.option("split", "NAME", "test",
                  "test | val | train; val: the training images that data.validation holds out of the others; all are "

@@ -16,12 +16,11 @@ struct Evaluation {
 
 struct EvaluationRequest {
   Split split = Split::kTest;
-  // How many views of each image, [1, kMostViews]: the first of View::number; their probabilities are averaged.
-  int views = 1;
+  Views views{};                           // of each image
   std::string predictions{}, confusion{};  // CSV files to write (predictions.h); empty: none
 
   // More is wanted than sums over the rows, so whole logits are (PlanRequest::whole_logits).
-  bool wants_logits() const { return views > 1 || !predictions.empty() || !confusion.empty(); }
+  bool wants_logits() const { return views.count > 1 || !predictions.empty() || !confusion.empty(); }
 };
 
 }  // namespace owt

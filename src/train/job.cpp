@@ -134,7 +134,7 @@ std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t 
   return make_batches(job.plan.request.on, std::move(settings), job.settings.data.resident_bytes);
 }
 
-std::unique_ptr<BatchSource> evaluation_batches(const Job& job, int rank, Split split, int views) {
+std::unique_ptr<BatchSource> evaluation_batches(const Job& job, int rank, Split split, const Views& views) {
   LoaderSettings settings = loader_settings(job, rank);
   settings.dataset = job.images(split);
   settings.training = false;

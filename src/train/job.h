@@ -53,8 +53,9 @@ std::shared_ptr<const Dataset> open_split(const Settings& settings, const std::s
 DatasetStatistics statistics_of(const Settings& settings, const std::string& folder, const Dataset* train = nullptr);
 
 // Batches of this rank's rows, from a place in training on; and all images of a split in order, every step of them once
-// in each of so many views.
+// in each of the views.
 std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t step_in_epoch);
-std::unique_ptr<BatchSource> evaluation_batches(const Job& job, int rank, Split split = Split::kTest, int views = 1);
+std::unique_ptr<BatchSource> evaluation_batches(const Job& job, int rank, Split split = Split::kTest,
+                                                const Views& views = {});
 
 }  // namespace owt

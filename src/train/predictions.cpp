@@ -32,7 +32,17 @@ double log_sum(double a, double b) {
 }  // namespace
 
 void MeanProbabilities::add(std::span<const float> logits) {
-  OWT_CHECK(views_ == 0 || sums_.size() == logits.size());
+  const int view = views_++;
+  if (!of_.average_logits()) return add_softmax(logits);
+  OWT_CHECK(view < of_.count && (view == 0 || logits_.size() == logits.size()));
+  logits_.resize(logits.size());
+  for (size_t c = 0; c < logits.size(); ++c) logits_[c] += of_.weight(view) * static_cast<double>(logits[c]);
+  if (views_ == of_.count) add_softmax(std::span<const double>(logits_));
+}
+
+template <class T>
+void MeanProbabilities::add_softmax(std::span<const T> logits) {
+  OWT_CHECK(summands_ == 0 || sums_.size() == logits.size());
   const double largest = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
   std::vector<double> exponentials(logits.size());
   double sum = 0;
@@ -44,9 +54,9 @@ void MeanProbabilities::add(std::span<const float> logits) {
   for (size_t c = 0; c < logits.size(); ++c) sums_[c] += exponentials[c] / sum;
   if (label_ >= 0) {
     const double own = static_cast<double>(logits[static_cast<size_t>(label_)]) - largest - std::log(sum);
-    log_sum_of_label_ = views_ == 0 ? own : log_sum(log_sum_of_label_, own);
+    log_sum_of_label_ = summands_ == 0 ? own : log_sum(log_sum_of_label_, own);
   }
-  ++views_;
+  ++summands_;
 }
 
 std::vector<RankedClass> MeanProbabilities::top(int count) const {
@@ -58,11 +68,11 @@ std::vector<RankedClass> MeanProbabilities::top(int count) const {
     return at_a != at_b ? at_a > at_b : a < b;
   });
   std::vector<RankedClass> all;
-  for (auto c = order.begin(); c != end; ++c) all.push_back({*c, sums_[static_cast<size_t>(*c)] / views_});
+  for (auto c = order.begin(); c != end; ++c) all.push_back({*c, sums_[static_cast<size_t>(*c)] / summands_});
   return all;
 }
 
-double MeanProbabilities::loss() const { return std::log(views_) - log_sum_of_label_; }
+double MeanProbabilities::loss() const { return std::log(summands_) - log_sum_of_label_; }
 
 int MeanProbabilities::before_label() const {
   const auto label = static_cast<size_t>(label_);
@@ -72,7 +82,7 @@ int MeanProbabilities::before_label() const {
   return before;
 }
 
-Predictions::Predictions(const Dataset& images, int classes, int views, int64_t batch)
+Predictions::Predictions(const Dataset& images, int classes, const Views& views, int64_t batch)
     : images_(images), classes_(classes), views_(views), batch_(batch) {
   step_.resize(static_cast<size_t>(batch));
   table_ = Tensor({images.size(), fields()}, DType::kF64);
@@ -87,9 +97,9 @@ void Predictions::add(const Batch& step, std::span<const int64_t> rows, const Te
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = rows[static_cast<size_t>(i)], image = first + row;
       MeanProbabilities& mean = step_[static_cast<size_t>(row)];
-      if (step.view == 0) mean = MeanProbabilities(images_.label(image));
+      if (step.view == views_.first) mean = MeanProbabilities(images_.label(image), views_);
       mean.add({logits.data() + i * classes_, static_cast<size_t>(classes_)});
-      if (mean.views() == views_) note(image, mean);
+      if (mean.views() == views_.count) note(image, mean);
     }
   });
 }

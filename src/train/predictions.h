@@ -18,13 +18,15 @@ struct RankedClass {
   double probability = 0;
 };
 
-// The mean of softmax(logits) over the views of one image. In f64.
+// The mean of softmax(logits) over the views of one image, or softmax of their mean logits, as the views want. In f64.
 class MeanProbabilities {
  public:
-  explicit MeanProbabilities(int label = -1) : label_(label) {}  // -1: unknown, and there is no loss
+  // label: -1: unknown, and there is no loss. Of views whose probabilities are averaged any number may come.
+  explicit MeanProbabilities(int label = -1, const Views& of = {}) : label_(label), of_(of) {}
 
   void add(std::span<const float> logits);  // one per class; the next view
   int views() const { return views_; }
+  // What follows: after the last view.
   // The most probable classes, falling, at most `count`; of equal ones the lower index first, as in softmax_loss.h.
   std::vector<RankedClass> top(int count) const;
   // -log of the label's mean probability; finite also where that is too small for a number.
@@ -32,8 +34,14 @@ class MeanProbabilities {
   int before_label() const;  // classes that rank before it
 
  private:
+  template <class T>
+  void add_softmax(std::span<const T> logits);
+
   int label_;
-  int views_ = 0;
+  Views of_;
+  int views_ = 0;               // added
+  int summands_ = 0;            // of sums_
+  std::vector<double> logits_;  // their weighted sum, where they are averaged
   std::vector<double> sums_;
   double log_sum_of_label_ = 0;
 };
@@ -41,8 +49,8 @@ class MeanProbabilities {
 // The answers for all images of a data set, put together from the evaluation steps of all ranks.
 class Predictions {
  public:
-  // Of `images`, which must outlive this, in steps of `batch`, each seen in so many views, one after the other.
-  Predictions(const Dataset& images, int classes, int views, int64_t batch);
+  // Of `images`, which must outlive this, in steps of `batch`, each seen in these views, one after the other.
+  Predictions(const Dataset& images, int classes, const Views& views, int64_t batch);
 
   // logits: f32, rows of the step x classes, on the host; rows: their indexes in the step. The views of a step come in
   // order, and each with the same rows on this rank.
@@ -71,7 +79,8 @@ class Predictions {
   std::vector<std::string> class_names() const;
 
   const Dataset& images_;
-  int classes_, views_;
+  int classes_;
+  Views views_;
   int64_t batch_;
   std::vector<MeanProbabilities> step_;  // of the rows of the step at hand
   Tensor table_;                         // images x fields(), zeros where this rank has not seen the image

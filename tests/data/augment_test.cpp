@@ -244,6 +244,9 @@ double plain_value(const AugmentSettings& of, const Shape& image, const DatasetS
     top = static_cast<int64_t>(std::floor(std::ldexp(bits[0], -32) * static_cast<double>(down + 1)));
     left = static_cast<int64_t>(std::floor(std::ldexp(bits[1], -32) * static_cast<double>(across + 1)));
     mirrored = of.mirror && bits[2] % 2 == 1;
+  } else if (view.number >= 12) {
+    top += view.number < 14 ? -1 : 1;
+    left += view.number < 14 ? -1 : 1;
   } else if (view.place() > 0) {
     top = view.place() <= 2 ? 0 : down;
     left = view.place() % 2 == 1 ? 0 : across;
@@ -295,7 +298,7 @@ TEST(Augment, IsTheFormulaOfItsSettingsForEveryPixel) {
       const Augmenter augmenter(settings, image, known);
       const Shape out = augmenter.out_shape();
       std::vector<View> views;
-      for (int number = 0; number < kMostViews; ++number) views.push_back({.number = number});
+      for (int number = 0; number < kViewNumbers; ++number) views.push_back({.number = number});
       for (int64_t epoch = 0; epoch < 20; ++epoch) views.push_back({.training = true, .seed = 3, .epoch = epoch});
       for (const View& view : views)
         for (const int64_t sample : {0, 7}) {

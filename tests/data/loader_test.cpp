@@ -197,6 +197,15 @@ TEST(Loader, GivesEveryStepOfAnEvaluationOnceForEachView) {
   }
 }
 
+TEST(Loader, GivesShiftedViewsTheNumbersThatTheyHave) {
+  LoaderSettings made = settings(5, 5);
+  made.training = false;
+  made.views = Views::shift();
+  Loader loader(made);
+  EXPECT_EQ(loader.steps_per_epoch(), 6);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(loader.next(Stream()).view, 10 + i % 6);
+}
+
 TEST(Loader, IsReadyOnceTheNextBatchIsMade) {
   LoaderSettings made = settings(64, 8);
   Loader loader(made);

@@ -49,7 +49,7 @@ TEST(Steps, AreThoseOfAWalkThroughTheEpochs) {
   for (const int64_t size : {1, 5, 8, 9, 23})
     for (const int64_t batch : {1, 3, 8, 50})
       for (const int ranks : {1, 2, 5})
-        for (const int views : {1, 3})
+        for (const Views& views : {Views(1), Views(3), Views::mirror()})
           for (int64_t start = 0; start <= steps_per_epoch(size, batch); ++start) {
             const int rank = ranks / 2;
             const Steps steps(
@@ -58,7 +58,7 @@ TEST(Steps, AreThoseOfAWalkThroughTheEpochs) {
             for (int64_t number = 0; number < 40;) {
               if (step * batch >= size) ++epoch, step = 0;
               const int64_t first = step * batch, rows = std::min(batch, size - first);
-              for (int view = 0; view < views; ++view, ++number) {
+              for (int view = views.first; view < views.first + views.count; ++view, ++number) {
                 const Steps::RankStep found = steps.step(number);
                 EXPECT_EQ(found.epoch, epoch);
                 EXPECT_EQ(found.step_in_epoch, step);
@@ -72,7 +72,7 @@ TEST(Steps, AreThoseOfAWalkThroughTheEpochs) {
             }
             EXPECT_GE(steps.most_rows(), most);
             EXPECT_LE(steps.most_rows(), split(std::min(batch, size), ranks, rank).size());
-            EXPECT_EQ(steps.batches_per_epoch(), views * ((size + batch - 1) / batch));
+            EXPECT_EQ(steps.batches_per_epoch(), views.count * ((size + batch - 1) / batch));
             ASSERT_FALSE(testing::Test::HasFailure())
                 << size << " images, steps of " << batch << ", " << ranks << " ranks, from step " << start;
           }

@@ -178,6 +178,10 @@ TEST_F(AnswersTest, EvalTakesTrainingImagesAndRefusesWrongOptions) {
   ASSERT_EQ(train.code, 0) << train.err;
   EXPECT_THAT(train.out, HasSubstr("(100 training images)"));
   EXPECT_EQ(owt("eval " + file("run") + " --views 11").code, 2);
+  EXPECT_THAT(owt("eval " + file("run") + " --views shifted").err, HasSubstr("wanted 1 to 10, mirror or shift"));
+  EXPECT_THAT(owt("eval " + file("run") + " --views mirror").out, HasSubstr("(35 test images, mirror views)"));
+  EXPECT_THAT(owt("eval " + file("run") + " --views shift --workers 2 --parallel owt-c").out,
+              HasSubstr("(35 test images, shift views)"));
   const Result none_held_out = owt("eval " + file("run") + " --split val");
   EXPECT_EQ(none_held_out.code, 2);
   EXPECT_THAT(none_held_out.err, AllOf(HasSubstr("holds no validation images out"), HasSubstr("data.validation=0.1")));

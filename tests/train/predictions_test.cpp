@@ -43,6 +43,21 @@ TEST(MeanProbabilities, AreTheMeanOfTheSoftmaxOfEveryView) {
   EXPECT_EQ(mean.before_label(), 0);
 }
 
+TEST(MeanProbabilities, OfViewsWhoseLogitsAreAveragedAreTheSoftmaxOfTheWeightedMean) {
+  const std::vector<std::vector<float>> logits{{1, 2}, {3, 1}, {0, 5}, {2, 2}, {8, 1}, {-3, 0}};
+  MeanProbabilities two(0, Views::mirror()), six(0, Views::shift());
+  for (size_t view = 0; view < 2; ++view) two.add(logits[view]);
+  for (const auto& view : logits) six.add(view);
+  const auto loss = [](double a, double b) { return std::log(1 + std::exp(b - a)); };
+  EXPECT_NEAR(two.loss(), loss((1 + 3) / 2.0, (2 + 1) / 2.0), 1e-12);
+  // Half of the image's pair, a quarter of each shifted pair.
+  const double a = 0.5 * (1 + 3) / 2.0 + 0.25 * (0 + 2) / 2.0 + 0.25 * (8 - 3) / 2.0,
+               b = 0.5 * (2 + 1) / 2.0 + 0.25 * (5 + 2) / 2.0 + 0.25 * (1 + 0) / 2.0;
+  EXPECT_NEAR(six.loss(), loss(a, b), 1e-12);
+  EXPECT_NEAR(six.top(1).front().probability, 1 / (1 + std::exp(-std::abs(a - b))), 1e-12);
+  EXPECT_EQ(six.before_label(), b > a);
+}
+
 TEST(MeanProbabilities, OfEqualClassesTheLowerIndexComesFirst) {
   const MeanProbabilities mean = mean_of(2, {{1, 3, 1, 3}});
   std::vector<int> order;
@@ -161,11 +176,52 @@ TEST_P(PredictionsTest, TenViewsAreTheMeanOfTenCropsMadeByHand) {
   EXPECT_NEAR(e.loss, loss, 1e-6);
 }
 
+// As infer_mirror_translate() of airbench has it, but for zeros (after normalisation) beyond the border.
+TEST_P(PredictionsTest, ShiftedViewsAreTheMeanLogitsOfSixImagesMadeByHand) {
+  train_epoch();
+  for (const char* augment : {"{ crop = 12, scale = 0.02 }", "{ crop = 12, pad = 1, scale = 0.02 }"}) {
+    const Overrides changes{{"data.augment", augment}};
+    const Evaluation e = evaluate_run({.views = Views::shift()}, changes);
+    Inference network(for_one_rank(small_settings(kSmallRecipe, changes)), weights_of("run"));
+    const SyntheticDataset images({.size = 50, .side = 16, .split = Split::kTest});
+    double loss = 0;
+    int64_t top1 = 0;
+    for (int64_t i = 0; i < 50; ++i) {
+      std::vector<uint8_t> pixels(16 * 16 * 3);
+      images.read(i, View{}, pixels.data());
+      Tensor crops({6, 12, 12, 3});
+      for (int64_t view = 0; view < 6; ++view)
+        for (int64_t y = 0; y < 12; ++y)
+          for (int64_t x = 0; x < 12; ++x)
+            for (int64_t c = 0; c < 3; ++c) {
+              const int64_t by = view < 2 ? 0 : view < 4 ? -1 : 1;
+              const int64_t row = 2 + by + y, column = 2 + by + (view % 2 == 0 ? x : 11 - x);
+              crops.data()[((view * 12 + y) * 12 + x) * 3 + c] =
+                  0.02f * pixels[static_cast<size_t>((row * 16 + column) * 3 + c)];
+            }
+      const Tensor logits = network.run(crops);
+      std::vector<double> mean(10);
+      double sum = 0;
+      for (size_t c = 0; c < 10; ++c) {
+        for (size_t view = 0; view < 6; ++view)
+          mean[c] += (view < 2 ? 0.25 : 0.125) * static_cast<double>(logits.data()[view * 10 + c]);
+        sum += std::exp(mean[c]);
+      }
+      const auto label = static_cast<size_t>(images.label(i));
+      loss -= (mean[label] - std::log(sum)) / 50;
+      top1 += std::max_element(mean.begin(), mean.end()) - mean.begin() == std::ptrdiff_t(label);
+    }
+    EXPECT_NEAR(e.loss, loss, 1e-5);
+    EXPECT_NEAR(e.top1, static_cast<double>(top1) / 50, 1e-12);
+  }
+}
+
 TEST_P(PredictionsTest, RanksUnderEveryStrategySayWhatOneRankSays) {
   for (const std::string& recipe : {std::string(kSmallRecipe), classes50()}) {  // 50 classes: else the loss is sharded
     std::filesystem::remove_all(path("run"));
     train_epoch(recipe);
-    const Evaluation one = evaluate_run({.views = 3, .predictions = csv()}, {}, recipe);
+    const Evaluation one = evaluate_run({.views = 3, .predictions = csv()}, {}, recipe),
+                     shifted = evaluate_run({.views = Views::shift()}, {}, recipe);
     const std::vector<PredictedLine> expected = read_predictions(csv());
     struct Case {
       const char *strategy, *workers, *model_ranks;
@@ -176,13 +232,12 @@ TEST_P(PredictionsTest, RanksUnderEveryStrategySayWhatOneRankSays) {
         for (const char* workers : {"2", "3", "5"}) cases.push_back({strategy, workers, "0"});
     for (const Case& c : cases) {
       SCOPED_TRACE(concat(c.strategy, " ", c.workers, " ", c.model_ranks));
-      const Evaluation many =
-          evaluate_run({.views = 3, .predictions = csv()},
-                       {{"parallel.strategy", c.strategy},
-                        {"parallel.workers", c.workers},
-                        {"parallel.model_ranks", c.model_ranks},
-                        {"data.batch", c.workers == std::string("3") ? "21" : "20"}},  // uneven at the end
-                       recipe);
+      const Overrides changes{{"parallel.strategy", c.strategy},
+                              {"parallel.workers", c.workers},
+                              {"parallel.model_ranks", c.model_ranks},
+                              {"data.batch", c.workers == std::string("3") ? "21" : "20"}};  // uneven at the end
+      EXPECT_NEAR(evaluate_run({.views = Views::shift()}, changes, recipe).loss, shifted.loss, 1e-5);
+      const Evaluation many = evaluate_run({.views = 3, .predictions = csv()}, changes, recipe);
       EXPECT_EQ(many.images, 50);
       EXPECT_NEAR(many.loss, one.loss, 1e-5);
       const std::vector<PredictedLine> found = read_predictions(csv());

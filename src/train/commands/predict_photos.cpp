@@ -31,8 +31,9 @@ std::vector<Answer> Classifier::classify(std::span<const std::string> files) {
   }
   if (good.empty()) return answers;
 
-  std::vector<MeanProbabilities> means(good.size());
-  for (int view = 0; view < options_.views; ++view) {
+  const Views& views = options_.views;
+  std::vector<MeanProbabilities> means(good.size(), MeanProbabilities(-1, views));
+  for (int view = views.first; view < views.first + views.count; ++view) {
     Tensor images(input_.shape().batch_of(std::ssize(good)));
     const int64_t image = images.shape().row_elements();
     parallel_for(std::ssize(good), 1, [&](int64_t begin, int64_t end) {

@@ -18,7 +18,7 @@ struct ClassifyOptions {
   std::string run_folder;  // for the data's facts (data_facts.h); empty: none
   std::string data;        // the same
   int threads = 0;         // 0: all cores
-  int views = 1;           // [1, kMostViews], as EvaluationRequest::views
+  Views views{};           // of each photo
   int top = 5;             // classes of each answer, at most
 };
 

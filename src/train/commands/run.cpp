@@ -243,7 +243,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
 Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   const EvaluationRequest& request = options.request;
   start_together("eval", settings,
-                 {option_fact("split", name_of(request.split)), option_fact("views", std::to_string(request.views)),
+                 {option_fact("split", name_of(request.split)), option_fact("views", request.views.name()),
                   option_is_given("predictions", !request.predictions.empty()),
                   option_is_given("confusion", !request.confusion.empty())});
   check_outputs({request.predictions, request.confusion});

@@ -37,7 +37,7 @@ class ClassifierTest : public ::testing::Test {
     write_png(net_.file(format("{}.png", number)), made_photo(number, kImage, kImage));
     return net_.file(format("{}.png", number));
   }
-  ClassifyOptions options(int views = 1, int top = 7) const {
+  ClassifyOptions options(const Views& views = {}, int top = 7) const {
     return {.weights = net_.weights(), .run_folder = "", .data = "", .threads = 1, .views = views, .top = top};
   }
   // By the definition: places are the centre and the corners in reading order, then the same mirrored.
@@ -87,6 +87,28 @@ TEST_F(ClassifierTest, ProbabilitiesAreTheMeanOverTheViews) {
       }
     }
   }
+}
+
+// Of a network without a relu the mean of logits would be that of the mean image.
+TEST_F(ClassifierTest, MirrorAveragesLogits) {
+  Classifier both(settings_, options(Views::mirror())), ten(settings_, options(10));
+  const std::vector<std::string> files{photo(1)};
+  const Photo whole = made_photo(1, kImage, kImage);
+  constexpr int64_t kBegin = (kImage - kCrop) / 2;
+  Tensor image({2, kCrop, kCrop, 3});
+  for (int64_t y = 0; y < kCrop; ++y)
+    for (int64_t x = 0; x < kCrop; ++x)
+      for (int64_t c = 0; c < 3; ++c) {
+        const float value = 0.01f * whole.pixels[static_cast<size_t>(((kBegin + y) * kImage + kBegin + x) * 3 + c)];
+        image.data()[(y * kCrop + x) * 3 + c] = value;
+        image.data()[((kCrop + y) * kCrop + kCrop - 1 - x) * 3 + c] = value;
+      }
+  const std::vector<float> logits = net_.logits(image);
+  std::vector<double> expected(7);
+  double sum = 0;
+  for (size_t c = 0; c < 7; ++c) sum += expected[c] = std::exp((logits[c] + logits[7 + c]) / 2.0);
+  for (const RankedClass& ranked : both.classify(files).front().top)
+    EXPECT_NEAR(ranked.probability, expected[static_cast<size_t>(ranked.index)] / sum, 1e-5);
 }
 
 TEST_F(ClassifierTest, WhatIsNoPhotoSaysSoInItsPlace) {
