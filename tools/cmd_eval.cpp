@@ -1,11 +1,28 @@
+#include <algorithm>
 #include <iostream>
 
 #include "src/comm/launch.h"
 #include "src/core/log.h"
+#include "src/core/printable.h"
 #include "src/train/commands/run.h"
 #include "tools/commands.h"
 
 namespace owt {
+namespace {
+
+double percent(int64_t part, int64_t whole) { return 100 * static_cast<double>(part) / static_cast<double>(whole); }
+
+void print_classes(const std::vector<ClassAccuracy>& classes) {
+  size_t width = 5;
+  for (const ClassAccuracy& c : classes) width = std::max(width, printable(c.name).size());
+  std::cout << format("{:<{}}  images  top-1 %  top-5 %  taken most often for\n", "class", width);
+  for (const ClassAccuracy& c : classes)
+    std::cout << format("{:<{}}  {:>6}  {:>7.2f}  {:>7.2f}  {}\n", printable(c.name), width, c.images,
+                        percent(c.top1, c.images), percent(c.top5, c.images),
+                        c.times > 0 ? format("{} ({})", printable(c.taken_for), c.times) : "");
+}
+
+}  // namespace
 
 int command_eval(const Arguments& arguments) {
   Options options("owt eval", "Measures the accuracy of a weights file on the test images, or others.");
@@ -18,6 +35,7 @@ int command_eval(const Arguments& arguments) {
       "confusion", "FILE",
       "write a CSV file with a line for each pair of classes that occurs: how many images of the one were taken for "
       "the other");
+  options.flag("per-class", "print a table of the classes: images, top-1, top-5, and what they are mostly taken for");
   declare_shared(options);
   declare_strategy(options);
   if (!options.parse(arguments)) {
@@ -35,12 +53,14 @@ int command_eval(const Arguments& arguments) {
   eval.request.views = views_option(options, settings);
   if (options.given("predictions")) eval.request.predictions = options.string("predictions");
   if (options.given("confusion")) eval.request.confusion = options.string("confusion");
+  eval.request.per_class = options.boolean("per-class");
   const Evaluation e = evaluate_file(settings, eval);
   if (launch().rank != 0) return 0;
   const Views& views = eval.request.views;
   std::cout << format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} {} images{})\n", 100 * e.top1, 100 * e.top5,
                       e.loss, e.images, kind_of(eval.request.split),
                       views.count > 1 ? format(", {} views", views.name()) : "");
+  if (eval.request.per_class) print_classes(e.classes);
   return 0;
 }
 

@@ -68,7 +68,9 @@ class Evaluator {
     predictions.gather(comm_, job_.plan.request.on.device);
     if (comm_.rank() == 0 && !request_.predictions.empty()) predictions.write_csv(request_.predictions);
     if (comm_.rank() == 0 && !request_.confusion.empty()) predictions.write_confusion_csv(request_.confusion);
-    return predictions.evaluation();
+    Evaluation result = predictions.evaluation();
+    if (request_.per_class) result.classes = predictions.by_class();
+    return result;
   }
 
   const Job& job_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -135,15 +136,43 @@ Evaluation Predictions::evaluation() const {
   return all;
 }
 
+std::vector<ClassAccuracy> Predictions::by_class() const {
+  const std::vector<std::string> names = class_names();
+  std::map<int, ClassAccuracy> classes;
+  std::map<std::pair<int, int>, int64_t> taken;  // label and another class
+  for (int64_t image = 0; image < images_.size(); ++image) {
+    const int label = images_.label(image);
+    ClassAccuracy& own = classes[label];
+    ++own.images;
+    own.top1 += line(image)[kBeforeLabel] < 1;
+    own.top5 += line(image)[kBeforeLabel] < 5;
+    if (predicted(image) != label) ++taken[{label, predicted(image)}];
+  }
+  for (const auto& [pair, times] : taken)
+    if (ClassAccuracy& own = classes[pair.first]; times > own.times)
+      own.times = times, own.taken_for = names[static_cast<size_t>(pair.second)];
+  std::vector<ClassAccuracy> all;
+  for (auto& [label, own] : classes) {
+    own.name = names[static_cast<size_t>(label)];
+    all.push_back(std::move(own));
+  }
+  return all;
+}
+
 std::vector<std::string> Predictions::class_names() const {
   std::vector<std::string> names = images_.class_names();
   while (std::ssize(names) < classes_) names.push_back(std::to_string(names.size()));
+  return names;
+}
+
+std::vector<std::string> Predictions::quoted_class_names() const {
+  std::vector<std::string> names = class_names();
   for (std::string& name : names) name = csv_quoted(name);
   return names;
 }
 
 void Predictions::write_csv(const std::string& path) const {
-  const std::vector<std::string> names = class_names();
+  const std::vector<std::string> names = quoted_class_names();
   const auto name_of = [&](int c) -> const std::string& { return names[static_cast<size_t>(c)]; };
   std::string text = "index,name,label,label_name";
   for (int t = 1; t <= top(); ++t) text += format(",top{0},top{0}_name,top{0}_probability", t);
@@ -170,7 +199,7 @@ void Predictions::write_confusion_csv(const std::string& path) const {
   std::vector<std::pair<int, int>> pairs;  // in the end alike ones beside each other; a table would be classes squared
   for (int64_t image = 0; image < images_.size(); ++image) pairs.emplace_back(images_.label(image), predicted(image));
   std::sort(pairs.begin(), pairs.end());
-  const std::vector<std::string> names = class_names();
+  const std::vector<std::string> names = quoted_class_names();
   const auto name_of = [&](int c) -> const std::string& { return names[static_cast<size_t>(c)]; };
   std::string text = "label,label_name,predicted,predicted_name,count\n";
   for (auto pair = pairs.begin(); pair != pairs.end();) {

@@ -59,7 +59,8 @@ class Predictions {
   void gather(Communicator& comm, Device device);
 
   // After gather().
-  Evaluation evaluation() const;  // loss: of mean probabilities
+  Evaluation evaluation() const;  // loss: of mean probabilities; no classes
+  std::vector<ClassAccuracy> by_class() const;
   // CSV, one line per image in order: index, name of its source, label, and of the five most probable classes number,
   // name and probability. Classes without names have their numbers there.
   void write_csv(const std::string& path) const;
@@ -76,7 +77,8 @@ class Predictions {
   const double* line(int64_t image) const { return table_.data<double>() + image * fields(); }
   int predicted(int64_t image) const { return static_cast<int>(line(image)[kTopClasses]); }
   void note(int64_t image, const MeanProbabilities& mean);
-  std::vector<std::string> class_names() const;
+  std::vector<std::string> class_names() const;         // as many as classes_
+  std::vector<std::string> quoted_class_names() const;  // for CSV
 
   const Dataset& images_;
   int classes_;

@@ -192,6 +192,13 @@ TEST_F(AnswersTest, EvalTakesTrainingImagesAndRefusesWrongOptions) {
   EXPECT_EQ(owt("eval " + file("data") + " --weights x").code, 1);  // no run folder
 }
 
+TEST_F(AnswersTest, EvalPrintsATableOfTheClasses) {
+  const Result result = owt("eval " + file("run") + " --per-class");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("(35 test images)\nclass "), HasSubstr("taken most often for\n")));
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 12);  // ten classes
+}
+
 TEST_F(AnswersTest, ARunWithHeldOutImagesSaysWhichItsFiguresAreOf) {
   const Result trained = owt("train " + config("cifar10_quick.toml") + " --data " + file("data") + " --out " +
                              file("held") + " --steps 2 --set data.batch=25 --set data.validation=20");

@@ -276,6 +276,61 @@ TEST_P(PredictionsTest, ConfusionsCountEveryImageOnceWhateverTheRanks) {
   }
 }
 
+TEST_P(PredictionsTest, ClassesHaveTheCountsOfTheirImagesWhateverTheRanks) {
+  train_epoch();
+  for (const char* workers : {"1", "2"}) {
+    const Evaluation e = evaluate_run({.predictions = csv(), .per_class = true}, {{"parallel.workers", workers}});
+    std::vector<ClassAccuracy> wanted(10);
+    std::map<int, std::map<std::string, int64_t>> others;
+    for (const PredictedLine& line : read_predictions(csv())) {
+      ClassAccuracy& own = wanted[static_cast<size_t>(line.label)];
+      own.name = line.label_name;
+      ++own.images;
+      own.top1 += line.top[0].index == line.label;
+      own.top5 += std::any_of(line.top.begin(), line.top.end(), [&](const auto& t) { return t.index == line.label; });
+      if (line.top[0].index != line.label) ++others[line.label][line.top[0].name];
+    }
+    ASSERT_EQ(e.classes.size(), 10u);
+    for (size_t c = 0; c < 10; ++c) {
+      const ClassAccuracy& found = e.classes[c];
+      EXPECT_EQ(found.name, wanted[c].name);
+      EXPECT_EQ(found.images, 5);
+      EXPECT_EQ(found.top1, wanted[c].top1);
+      EXPECT_EQ(found.top5, wanted[c].top5);
+      int64_t most = 0;
+      for (const auto& [name, times] : others[static_cast<int>(c)]) most = std::max(most, times);
+      EXPECT_EQ(found.times, most);
+      EXPECT_EQ(found.taken_for.empty(), most == 0);
+      if (most > 0) {
+        EXPECT_EQ(others[static_cast<int>(c)][found.taken_for], most);
+      }
+    }
+  }
+  EXPECT_TRUE(evaluate_run({}).classes.empty());
+}
+
+// Three images of class 1, of which two are taken for 2 and one for 0, and one of class 2; class 0 has none.
+TEST(Predictions, AClassSaysWhatItIsTakenForMostOften) {
+  const MemoryDataset images({1, 1, 1}, 3, {0, 0, 0, 0}, {1, 1, 2, 1}, {"cat", "do,g", "cow"});
+  Predictions predictions(images, 3, 1, 4);
+  Tensor logits({4, 3});
+  logits.zero();
+  const int64_t rows[] = {0, 1, 2, 3};
+  const int taken[] = {2, 0, 2, 2};
+  for (int64_t row = 0; row < 4; ++row) logits.data()[row * 3 + taken[row]] = 1;
+  predictions.add({}, rows, logits);
+  const std::vector<ClassAccuracy> classes = predictions.by_class();
+  ASSERT_EQ(classes.size(), 2u);
+  EXPECT_EQ(classes[0].name, "do,g");
+  EXPECT_EQ(classes[0].images, 3);
+  EXPECT_EQ(classes[0].top1, 0);
+  EXPECT_EQ(classes[0].top5, 3);
+  EXPECT_EQ(classes[0].taken_for, "cow");
+  EXPECT_EQ(classes[0].times, 2);
+  EXPECT_EQ(classes[1].top1, 1);
+  EXPECT_EQ(classes[1].taken_for, "");
+}
+
 TEST(Predictions, ConfusionsOfAHundredThousandClassesTakeNoMoreThanTheirImages) {
   constexpr int kClasses = 100'000;
   const MemoryDataset images({1, 1, 3}, kClasses, {0, 0, 0, 0, 0, 0, 0, 0, 0}, {7, 3, 7}, {});

@@ -242,10 +242,11 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
 
 Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   const EvaluationRequest& request = options.request;
-  start_together("eval", settings,
-                 {option_fact("split", name_of(request.split)), option_fact("views", request.views.name()),
-                  option_is_given("predictions", !request.predictions.empty()),
-                  option_is_given("confusion", !request.confusion.empty())});
+  start_together(
+      "eval", settings,
+      {option_fact("split", name_of(request.split)), option_fact("views", request.views.name()),
+       option_is_given("predictions", !request.predictions.empty()),
+       option_is_given("confusion", !request.confusion.empty()), option_is_given("per-class", request.per_class)});
   check_outputs({request.predictions, request.confusion});
   Job job;
   job.settings = std::move(settings);
