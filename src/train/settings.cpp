@@ -189,6 +189,7 @@ RunSettings read_run(Config config) {
   run.log_every = config.integer("log_every", 20, {.low = 1});
   run.eval_every_epochs = config.integer("eval_every_epochs", 1, {.low = 0});
   run.eval_every_steps = config.integer("eval_every_steps", 0, {.low = 0});
+  run.patience = config.integer("patience", 0, {.low = 0});
   run.checkpoint_every_epochs = config.integer("checkpoint_every_epochs", 1, {.low = 0});
   run.checkpoint_every_steps = config.integer("checkpoint_every_steps", 0, {.low = 0});
   run.keep_checkpoints = static_cast<int>(config.integer("keep_checkpoints", 3, {.low = 1, .high = 1e6}));

@@ -62,6 +62,7 @@ struct RunSettings {
   int64_t log_every = 20;                               // steps between lines of metrics.jsonl
   int64_t eval_every_epochs = 1;                        // 0: not by epochs; the end of the run is always evaluated
   int64_t eval_every_steps = 0;                         // 0: not by steps
+  int64_t patience = 0;                                 // evaluations without a better one that end the run; 0: none do
   int64_t checkpoint_every_epochs = 1;                  // 0: not by epochs; the end of the run is always kept
   int64_t checkpoint_every_steps = 0;                   // 0: not by steps
   int keep_checkpoints = 3;                             // the newest; the best one is kept besides

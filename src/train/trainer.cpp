@@ -92,6 +92,7 @@ void Trainer::restore() {
   saved_step_ = loaded.step;
   state_.best_top1 = loaded.best_top1;
   state_.best_step = loaded.best_step;
+  state_.since_best = loaded.since_best;
 }
 
 // They begin as the weights where the checkpoint has none.
@@ -209,6 +210,11 @@ bool Trainer::checkpoint_due() const {
   return at_epoch || at_step || position() >= total_steps_;
 }
 
+bool Trainer::out_of_patience() const {
+  const int64_t most = job_.settings.run.patience;
+  return most > 0 && state_.since_best >= most;
+}
+
 bool Trainer::equality_due() const {
   const int64_t every = job_.settings.run.equality_every;
   return worker_.comm.ranks() > 1 && every > 0 && state_.step % every == 0;
@@ -238,7 +244,7 @@ std::string Trainer::how_to_go_on() const {
 
 bool Trainer::run_to_the_end() {
   if (evaluation_due() && run_evaluation()) save();  // the run was stopped before it came to that
-  while (position() < total_steps_) {
+  while (position() < total_steps_ && !out_of_patience()) {
     start_step();
     bool stop = finish_steps(must_settle() ? 0 : worker_.step.most_in_flight() - 1);
     if (stop) finish_steps(0);
@@ -253,8 +259,18 @@ bool Trainer::run_to_the_end() {
     if (checkpoint_due()) save();  // first, since images to evaluate on may be damaged
     if (evaluation_due() && run_evaluation()) save();
   }
+  if (position() < total_steps_) end_early();
   if (!last_evaluation_) last_evaluation_ = evaluate_now();  // nothing was left to do
   return true;
+}
+
+// Behind an evaluation, so that ranks that learn each by itself have been averaged.
+void Trainer::end_early() {
+  if (state_.evaluated_step == state_.step) save();
+  if (writes())
+    log_info(
+        "ended after step {} of {}: none of the last {} evaluations was better than that of step {} (run.patience)",
+        state_.step, total_steps_, state_.since_best, state_.best_step);
 }
 
 void Trainer::start_step() {
@@ -373,6 +389,7 @@ bool Trainer::run_evaluation() {
   state_.evaluated_step = state_.step;
   const Evaluation& e = *last_evaluation_;
   const bool best = e.top1 > state_.best_top1 || state_.best_step < 0;
+  state_.since_best = best ? 0 : state_.since_best + 1;
   if (best) state_.best_top1 = e.top1, state_.best_step = state_.step;
   const bool falls = schedule_.note_evaluation(e.loss, e.top1, state_.plateau);
   if (!writes()) return best;

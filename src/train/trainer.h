@@ -41,6 +41,7 @@ class Trainer {
   std::vector<NamedTensors> states();  // of the optimizer
   void prepare_steps();
   void log_start() const;
+  void end_early();
   void start_step();
   Step::Rates rates_now() const;
   StepKind kind_of_step() const;      // of the one that leads to this point
@@ -52,6 +53,7 @@ class Trainer {
   bool must_settle() const;     // before the next step starts, the results of all are wanted
   bool evaluation_due() const;  // by the recipe, at this point
   bool checkpoint_due() const;
+  bool out_of_patience() const;
   bool equality_due() const;
   Evaluation evaluate_now();
   bool run_evaluation();  // true: the best so far

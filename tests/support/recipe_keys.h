@@ -118,6 +118,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
       {"run.log_every", OWT_SHOWN(run.log_every), "20", {{"1", "1"}}, {"0"}},
       {"run.eval_every_epochs", OWT_SHOWN(run.eval_every_epochs), "1", {{"0", "0"}, {"5", "5"}}, {"-1"}},
       {"run.eval_every_steps", OWT_SHOWN(run.eval_every_steps), "0", {{"5", "5"}}, {"-1", "1.5"}},
+      {"run.patience", OWT_SHOWN(run.patience), "0", {{"5", "5"}}, {"-1", "1.5"}},
       {"run.checkpoint_every_epochs", OWT_SHOWN(run.checkpoint_every_epochs), "1", {{"0", "0"}, {"5", "5"}}, {"-1"}},
       {"run.checkpoint_every_steps", OWT_SHOWN(run.checkpoint_every_steps), "0", {{"5", "5"}}, {"-1"}},
       {"run.keep_checkpoints", OWT_SHOWN(run.keep_checkpoints), "3", {{"1", "1"}}, {"0", "1000001"}},

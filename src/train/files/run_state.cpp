@@ -87,6 +87,7 @@ std::string RunState::to_json() const {
   json["optimizer"] = optimizer;
   json["updates"] = {updates.front, updates.back};
   if (plateau.begun) json["plateau"] = {plateau.best, plateau.waited, plateau.falls};
+  if (since_best > 0) json["since_best"] = since_best;
   if (!measured_shares.empty()) json["measured_shares"] = measured_shares;
   Json sums = Json::object();
   for (const auto& [file, sum] : checksums) sums[file] = hex(sum);
@@ -112,6 +113,7 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     state.seed = seed_in(json);
     state.best_top1 = json.at("best_top1").get<double>();
     state.best_step = json_whole(json, "best_step", -1);
+    if (json.contains("since_best")) state.since_best = json_whole(json, "since_best", 0);
     state.workers = static_cast<int>(json_whole(json, "workers", 1, std::numeric_limits<int>::max()));
     state.strategy = json.at("strategy").get<std::string>();
     state.optimizer = json.value("optimizer", state.optimizer);

@@ -28,6 +28,7 @@ struct RunState {
   uint64_t seed = 0;
   double best_top1 = 0;    // fraction; of the best evaluation so far
   int64_t best_step = -1;  // its step; -1: none yet
+  int64_t since_best = 0;  // evaluations after it
   int workers = 1;
   std::string strategy;
   std::string optimizer = "sgd";  // OptimizerSettings::name()

@@ -142,6 +142,37 @@ TEST_F(RunRecords, EvaluationsByStepsSeeTheWeightsOfACheckpointUnderEveryStrateg
   }
 }
 
+// With a rate that changes nothing the first evaluation stays the best.
+TEST_F(RunRecords, EvaluationsThatAreNotBetterEndTheRunOnceThereIsNoPatience) {
+  const Overrides changes{
+      {"schedule.epochs", "4"},      {"optimizer.learning_rate", "1e-30"}, {"run.eval_every_epochs", "0"},
+      {"run.eval_every_steps", "3"}, {"run.checkpoint_every_epochs", "0"}, {"run.patience", "2"}};
+  for (const Overrides& parallel :
+       {Overrides{{"parallel.workers", "1"}}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}},
+        Overrides{{"parallel.workers", "2"}, {"parallel.strategy", "dp"}, {"parallel.average_every", "8"}}}) {
+    const std::string out = "workers " + parallel[0].second;
+    const TrainOutcome outcome = run(out, merged(changes, parallel));
+    EXPECT_TRUE(outcome.finished);
+    EXPECT_EQ(outcome.evaluation.images, 50);
+    EXPECT_THAT(steps_of(out, "eval"), ElementsAre(3, 6, 9));
+    EXPECT_THAT(checkpoints_of(out), ElementsAre(3, 9));
+    EXPECT_THAT(log_of(out), HasSubstr("ended after step 9 of 20: none of the last 2 evaluations was better than that "
+                                       "of step 3 (run.patience)"));
+    // It has ended, and goes on where there is more patience.
+    EXPECT_TRUE(run(out, merged(changes, parallel), "auto").finished);
+    EXPECT_THAT(steps_of(out, "eval"), ElementsAre(3, 6, 9));
+    run(out, merged(merged(changes, parallel), {{"run.patience", "3"}}), "auto");
+    EXPECT_THAT(steps_of(out, "eval"), ElementsAre(3, 6, 9, 12));
+  }
+}
+
+TEST_F(RunRecords, PatienceIsThatOfTheWholeRunWhereItGoesOn) {
+  const Overrides changes{{"schedule.epochs", "4"}, {"optimizer.learning_rate", "1e-30"}, {"run.patience", "2"}};
+  run("a", merged(changes, {{"schedule.max_steps", "10"}}));  // evaluated after steps 5 and 10
+  run("a", changes, "auto");
+  EXPECT_THAT(steps_of("a", "eval"), ElementsAre(5, 10, 15));
+}
+
 // Steps count from the beginning of the run, and not from where it went on.
 TEST_F(RunRecords, AResumedRunKeepsItsCadence) {
   const Overrides changes{{"schedule.epochs", "3"},
