@@ -70,16 +70,11 @@ struct OptimizerSettings {
   std::vector<std::string> states() const;
   // The rule in words, with what decides on its states: checkpoints of other rules are not gone on from.
   std::string name() const;
-<<<<<<< ours
   NormSettings norms() const;
   // Sums of squares that updates wait for, of every parameter (PlanRequest::norm_sums).
   int norm_sums() const { return type == Type::kLars ? 2 : clip > 0 ? 1 : 0; }
-  // Of rmsprop_warmup, after so many epochs, fractions included: exp(2 (e - center) / period) / 2 up to the centre, then
-  // 1 / 2 + (e - center) / period, and 1 from half a period on (the paper prints twice that slope, which ends at 3 / 2).
-=======
   // Of rmsprop_warmup, after e epochs, fractions included: exp(2 (e - center) / period) / 2 up to the centre, then
   // 1 / 2 + (e - center) / period, up to 1 (the paper prints twice that slope, which would end in a jump from 3 / 2).
->>>>>>> theirs
   double sgd_share(double epoch) const;
   // Whether the velocity is what the next update would change in the weights if it came without a gradient, so that
   // pipelines can predict weights from it.
