@@ -1,4 +1,4 @@
-"""What onnx_check.py and load_in_torch.py share: runs of owt, and images that owt and others see alike."""
+"""What onnx_check.py, load_in_torch.py and torchvision_check.py share: runs of owt, and images that owt and others see alike."""
 import pathlib
 import struct
 import subprocess
@@ -70,3 +70,13 @@ def error(found, wanted):
     if found.shape != wanted.shape:
         sys.exit(f"error: outputs of {found.shape} against {wanted.shape}")
     return float(numpy.abs(found.astype(numpy.float64) - wanted).max() / numpy.abs(wanted).max())
+
+
+def photo(path, height, width):
+    from PIL import Image, ImageOps
+    return numpy.asarray(ImageOps.fit(Image.open(path).convert("RGB"), (width, height)))
+
+
+def softmax(logits):
+    powers = numpy.exp(logits.astype(numpy.float64) - logits.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)

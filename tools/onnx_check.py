@@ -16,14 +16,9 @@ import tempfile
 import numpy
 import onnxruntime
 
-from interop import Config, error
+from interop import Config, error, photo, softmax
 
 TOLERANCE = 1e-4
-
-
-def photo(path, height, width):
-    from PIL import Image, ImageOps
-    return numpy.asarray(ImageOps.fit(Image.open(path).convert("RGB"), (width, height)))
 
 
 def read_images(config, photos, count):
@@ -47,11 +42,6 @@ class Exported:
     def run(self, images):
         planes = numpy.ascontiguousarray(numpy.moveaxis(images, -1, 1), numpy.float32)
         return self.session.run(None, {"images": planes})[0]
-
-
-def softmax(logits):
-    powers = numpy.exp(logits.astype(numpy.float64) - logits.max(1, keepdims=True))
-    return powers / powers.sum(1, keepdims=True)
 
 
 def check(config, images):

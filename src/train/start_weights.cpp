@@ -1,5 +1,6 @@
 #include "src/train/start_weights.h"
 
+#include <algorithm>
 #include <set>
 
 #include "src/core/config.h"
@@ -21,7 +22,9 @@ std::set<std::string> mismatched_layers(const std::string& path, const RankModel
 StartedFrom start_from(const StartWeights& start, RankModel& model, const Groups& groups) {
   const std::vector<std::string> layers = layers_with_weights(model.params());
   std::set<std::string> drawn = layers_named("--except", start.except, layers);
-  if (start.except_mismatched) drawn.merge(mismatched_layers(start.file, model, groups));
+  std::set<std::string> unfit = mismatched_layers(start.file, model, groups);
+  if (start.except_mismatched) drawn.merge(unfit);
+  std::erase_if(unfit, [&](const std::string& layer) { return drawn.contains(layer); });
   const auto is_drawn = [&](const Param& param) { return drawn.contains(layer_of(param)); };
 
   StartedFrom from;
@@ -33,9 +36,16 @@ StartedFrom start_from(const StartWeights& start, RankModel& model, const Groups
     expected.insert(param->name);
   }
   if (from.taken == 0) fail("nothing is left to take from ", start.file, ": all layers are excepted");
-  from.unused = load_tensors(
-      start.file, model, groups, [&](const Param& param) { return !is_drawn(param); },
-      [](Param& param, int64_t first, const Tensor& rows) { param.set_rows(first, rows); });
+  try {
+    from.unused = load_tensors(
+        start.file, model, groups, [&](const Param& param) { return !is_drawn(param); },
+        [](Param& param, int64_t first, const Tensor& rows) { param.set_rows(first, rows); });
+  } catch (const Error& e) {
+    // Rank 0 alone has read; where no layer fits the file is of another model.
+    if (groups.world().rank() > 0 || unfit.empty() || unfit.size() == layers.size()) throw;
+    const auto first = std::ranges::find_if(layers, [&](const std::string& layer) { return unfit.contains(layer); });
+    fail(e.what(), "; --except ", *first, " draws the layer anew, --except-mismatched every layer that does not fit");
+  }
   std::erase_if(from.unused, [&](const std::string& name) { return expected.contains(name); });
   return from;
 }

@@ -81,7 +81,10 @@ TEST_F(FineTuning, DrawsLayersThatDoNotFit) {
   other.finish();
 
   EXPECT_THAT([&] { begun("refused", {.file = path("other")}); },
-              ThrowsMessage<Error>(HasSubstr("no tensor 'fc2.bias'")));
+              ThrowsMessage<Error>(AllOf(HasSubstr("no tensor 'fc2.bias'"),
+                                         HasSubstr("; --except fc2 draws the layer anew, --except-mismatched every"))));
+  EXPECT_THAT([&] { begun("refused", {.file = path("other"), .except = {"fc2"}}); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("tensor 'fc3.weight' is 3x17"), HasSubstr("; --except fc3 draws"))));
   const Weights learned = weights_in(trained()), drawn = begun("drawn", {});
   for (const std::string workers : {"1", "2"}) {
     const Weights found = begun("fits" + workers, {.file = path("other"), .except = {}, .except_mismatched = true},
