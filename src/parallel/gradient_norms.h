@@ -4,9 +4,9 @@
 //   every gradient counts min(1, clip / (|g| + 1e-6)) times
 // LARS, for each trained parameter of more than one dimension, with g its clipped gradient and L = decay * decay_mult:
 //   its rate counts trust * |w| / (|g| + L * |w| + eps) times; once where |w| or |g| is zero
-// A parameter that several ranks hold counts once, and one that is split with all its parts. Squares are added in double
-// precision, which has them exactly, and in an order that depends neither on threads nor on the processor: ranks with
-// the same values get the same bits.
+// A parameter that several ranks hold counts once, and one that is split with all its parts. Squares are added in
+// double precision, which has them exactly, and in an order that depends neither on threads nor on the processor: ranks
+// with the same values get the same bits.
 // Sources: Pascanu, Mikolov and Bengio 2013, "On the difficulty of training recurrent neural networks", as
 // torch.nn.utils.clip_grad_norm_; You, Gitman and Ginsburg 2017, "Large Batch Training of Convolutional Networks",
 // section 4; eps and the two cases of zero are those of NVIDIA's LARC.
@@ -37,8 +37,8 @@ struct SquareItem {
   int64_t first_chunk;  // among those of all items
 };
 
-// What is made of the sums of squares: those of every parameter's gradient, and with LARS those of the parameters behind
-// them.
+// What is made of the sums of squares: those of every parameter's gradient, and with LARS those of the parameters
+// behind them.
 struct NormRule {
   double clip;
   bool lars;

@@ -125,8 +125,8 @@ class Prices {
   double of_an_update(double arrays) const { return arrays / (3 + 2 * plan_.request.optimizer_states); }
   double copied(const Action& action) const { return of_an_update(action.ahead > 0 ? 3 : 2); }
   double averaged() const { return of_an_update(3) * plan_.local_period() / plan_.period(); }
-  // Once for all ranks, of gradients and perhaps of weights, which are arrays of an update. Where norms travel, they are
-  // settled behind it, which is nothing.
+  // Once for all ranks, of gradients and perhaps of weights, which are arrays of an update. Where norms travel, they
+  // are settled behind it, which is nothing.
   double squared(const Action& action) const {
     if (action.transfer == kNoTransfer && plan_.of_step.norms != kNoTransfer) return 0;
     const double share = plan_.updates() == Updates::kShares ? 1.0 / plan_.ranks() : 1;

@@ -159,8 +159,8 @@ void Step::average_weights(const Running& now) {
   ema_->update(now.slot.block().kept, kept_, stream_);
 }
 
-// Squares are added up before a transfer, or, where there is none, before what is made of them. A rank that is alone has
-// the norm written where the host reads it.
+// Squares are added up before a transfer, or, where there is none, before what is made of them. A rank that is alone
+// has the norm written where the host reads it.
 void Step::find_norms(const Action& action, const Running& now) {
   const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
   if (action.transfer != kNoTransfer || plan_.of_step.norms == kNoTransfer) norms_->add_up(stream_);

@@ -22,7 +22,8 @@ layer = [
   { name = "head", type = "dense", out = 4 },
 ]
 TOML
-# write_state FILE HEAD_OUTPUTS [WIDTH]: as torchvision names such a network, the tensors sorted by name as files have them
+# write_state FILE HEAD_OUTPUTS [WIDTH]: as torchvision names such a network, the tensors sorted by name as files have
+# them
 write_state() {
   python3 - "$@" <<'PYTHON'
 import json, struct, sys
