@@ -10,6 +10,7 @@
 
 #include "src/comm/threads.h"
 #include "src/core/log.h"
+#include "src/core/threads.h"
 #include "src/parallel/groups.h"
 #include "src/train/worker.h"
 #include "tests/support/harness.h"

@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          Case{"owt-b", 3, 0, "[1, 3, 2]", "strategy", "sgd", 4},
                                          Case{"dp-zero", 3, 0, "[1, 3, 2]", "strategy", "sgd", 4},
                                          Case{"owt-d", 4, 2, "[1, 3, 2, 5]", "strategy", "sgd", 3},
-                                         Case{"owt-c", 2, 0, "[1000, 1]", "strategy", 3})),
+                                         Case{"owt-c", 2, 0, "[1000, 1]", "strategy", "sgd", 3})),
     case_name);
 
 INSTANTIATE_TEST_SUITE_P(
