@@ -180,7 +180,7 @@ TEST_F(AnswersTest, EvalTakesTrainingImagesAndRefusesWrongOptions) {
   EXPECT_EQ(owt("eval " + file("run") + " --views 11").code, 2);
   EXPECT_THAT(owt("eval " + file("run") + " --views shifted").err, HasSubstr("wanted 1 to 10, mirror or shift"));
   EXPECT_THAT(owt("eval " + file("run") + " --views mirror").out, HasSubstr("(35 test images, mirror views)"));
-  EXPECT_THAT(owt("eval " + file("run") + " --views shift --workers 2 --parallel owt-c").out,
+  EXPECT_THAT(owt("eval " + file("run") + " --views shift --set data.batch=24 --workers 2 --parallel owt-c").out,
               HasSubstr("(35 test images, shift views)"));
   const Result none_held_out = owt("eval " + file("run") + " --split val");
   EXPECT_EQ(none_held_out.code, 2);
