@@ -337,6 +337,12 @@ TEST(StepRows, OfRoundsAreWholeGroupsWhereDenseLayersHaveGroups) {
   EXPECT_THAT(texts(in_groups(Strategy::kPipeline, 2, 15, 4, 4, {}, 2).rounds(0)), ElementsAre("0:0-8", "0:8-15"));
 }
 
+TEST(StepRows, SlicesAreWholeGroups) {
+  const StepRows rows(Strategy::kDataParallel, 2, 22, 0, {}, 1, 2, 4);
+  EXPECT_THAT(texts(rows.rounds(0)), ElementsAre("0:0-8", "0:8-12"));
+  EXPECT_THAT(texts(rows.rounds(1)), ElementsAre("1:0-8", "1:8-10"));
+}
+
 // What a rank or a round begins with is a multiple of the group's rows, and only the last one ends at none.
 TEST(StepRows, BeginAtAGroupWhereverTheyAreDealt) {
   for (const Strategy strategy : all_strategies())

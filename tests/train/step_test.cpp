@@ -578,7 +578,7 @@ TEST_P(StepTest, BatchNormOfFixedGroupsLearnsTheSameUnderEveryStrategy) {
   }
 }
 
-TEST_P(StepTest, BatchNormOfFixedGroupsLearnsTheSameOnGridsAndByShares) {
+TEST_P(StepTest, BatchNormOfFixedGroupsLearnsTheSameOnGridsInSlicesAndByShares) {
   const std::string recipe = residual_with("type = 'batch_norm', rows = 4", 105, 48);
   const SmallRun one = run(recipe, steps(7));
   for (const Strategy strategy : {Strategy::kOwtC, Strategy::kModelParallel, Strategy::kPipeline}) {
@@ -588,6 +588,12 @@ TEST_P(StepTest, BatchNormOfFixedGroupsLearnsTheSameOnGridsAndByShares) {
     const SmallRun many = run(recipe, steps(7), grid);
     expect_same_losses(one, many, 1e-4);
     expect_planned_bytes(many);
+  }
+  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtC}) {
+    SCOPED_TRACE(concat(name_of(strategy), " in slices"));
+    Overrides slices = workers("2", strategy);
+    slices.emplace_back("data.accumulate", "3");
+    expect_same_losses(one, run(recipe, steps(7), slices), 1e-4);
   }
   Overrides shares = workers("3", Strategy::kOwtC);
   shares.emplace_back("parallel.shares", "[1, 5, 2]");
