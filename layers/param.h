@@ -76,6 +76,7 @@ struct Param {
 
   Shape shape() const { return columns ? Shape{part.size(), columns->size()} : full_shape.with_rows(part.size()); }
   int64_t bytes() const { return shape().elements() * 4; }
+  bool is_bias() const { return name.ends_with(".bias"); }
   bool has_copy16(const Compute& on) const {
     return on.precision == Precision::kBf16 && (on.device != Device::kCpu || cpu_reads_copy16);
   }

@@ -40,7 +40,7 @@ void inspect_model(const Settings& settings) {
   const MemoryNeed need = memory_need(plan);
   const auto rows = static_cast<double>(plan.request.step_rows);
   std::cout << format(
-      "memory of worker 0 of {} ({}, {} images per step): weights, gradients and momentum {:.1f} MB, "
+      "memory of worker 0 of {} ({}, {} images per step): weights, gradients and optimizer {:.1f} MB, "
       "activations and their gradients {:.1f} MB, pieces of checkpoints {:.1f} MB\n",
       plan.ranks(), name_of(plan.request.strategy), plan.request.step_rows,
       mega(static_cast<double>(need.weight_bytes)), mega(need.step_row_bytes * rows),

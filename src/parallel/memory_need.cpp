@@ -160,11 +160,12 @@ int64_t image_bytes(const Plan& plan) {
   return plan.request.on.device == Device::kCpu ? size * elements : (2 * size + 3) * elements;
 }
 
-int64_t velocity_bytes(const Plan& plan) {
-  if (plan.updates() != Updates::kShares) return plan.weight_bytes_per_rank();
+int64_t state_bytes(const Plan& plan) {
+  const int states = plan.request.optimizer_states;
+  if (plan.updates() != Updates::kShares) return states * plan.weight_bytes_per_rank();
   int64_t bytes = 0;
   for (const Bucket& bucket : plan.buckets) bytes += bucket.elements / plan.ranks() * 4;
-  return bytes;
+  return states * bytes;
 }
 
 // Where rank 0 alone updates, the other ranks' gradients come to it.
@@ -232,7 +233,7 @@ MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int
   const int64_t copies = copies_bytes(plan, actions, place);
   // But for copies, what weights take is not in the list: they are there whatever the order is.
   need.weight_bytes = plan.weight_bytes_per_rank() + plan.copy16_bytes_per_rank() + plan.gradient_bytes_per_rank() +
-                      velocity_bytes(plan) + received_bytes(plan) + copies;
+                      state_bytes(plan) + received_bytes(plan) + copies;
   need.piece_bytes = piece_bytes(plan);
   need.step_row_bytes =
       static_cast<double>(most_step_bytes(plan, actions, place) - copies) / static_cast<double>(plan.request.step_rows);

@@ -260,7 +260,7 @@ int64_t Plan::averaged_elements(const Bucket& bucket) const {
   for (const int64_t i : bucket.layers)
     for (size_t p = 0; p < layer(i).params.size(); ++p)
       if (bucket.trained && layer(i).roles[p] == ParamRole::kTrained)
-        elements += aligned_elements(layer(i).params[p].elements());
+        elements += request.optimizer_states * aligned_elements(layer(i).params[p].elements());
   return elements;
 }
 

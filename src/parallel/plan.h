@@ -34,7 +34,7 @@ enum class DenseUpdate {
 enum class StepKind {
   kSynchronous,  // all learn from the sum of their gradients
   kLocal,        // each learns from its own rows, and they differ then
-  kAveraging     // the same, and then weights and velocities are averaged
+  kAveraging     // the same, and then weights and the optimizer's states are averaged
 };
 
 // Which part of a dense layer's work a rank has, where the layer is split.
@@ -180,6 +180,7 @@ struct PlanRequest {
   // SGD (Lin et al. 2020): before this epoch all steps are synchronous all the same.
   int average_every = 1;
   double average_from = 0;
+  int optimizer_states = 1;  // tensors that the optimizer keeps for each trained parameter (OptimizerSettings::states)
   // kRows and kLess: a first dense layer to which the rows come in several rounds, whole, is split by columns.
   DenseSplit split = DenseSplit::kOfStrategy;
   int64_t beside_from = kUpdateBesideFrom;
@@ -284,7 +285,7 @@ struct Plan {
   std::vector<int64_t> round_rows(const StepRows& step) const;  // of every round, over all replicas
   int64_t gradient_size() const { return request.half_wire && ranks() > 1 ? 2 : 4; }  // bytes of one on the wire
   int64_t wire_bytes(const Bucket& bucket) const;                                     // of the whole of it
-  int64_t averaged_elements(const Bucket& bucket) const;  // values, and velocities where there are some
+  int64_t averaged_elements(const Bucket& bucket) const;  // values, and the optimizer's states where there are some
   int64_t bytes_in(StepKind kind) const;                  // sent by each rank, or their mean; in a pipeline the most
   int64_t bytes_in(StepKind kind, int rank) const { return traffic(kind, rank).out; }  // as its communicator counts
   // Of this rank in such a step; its model group may have fewer rows than another. A broadcast and a reduce count as

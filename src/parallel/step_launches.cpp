@@ -70,8 +70,9 @@ double update_bytes(const Plan& plan, int64_t layer) {
     const bool kept = p > 0 || !plan.updates_at_once(layer);
     const auto gradient = kept ? static_cast<double>(size_of(plan.gradient_type(layer, p))) : 0;
     const double copy16 = plan.has_copy16(layer, p) ? 2 : 0;
-    // Weight and velocity are read and written; a running average has no velocity and no copy.
-    bytes += elements * (gradient + (at.roles[p] == ParamRole::kAverage ? 8 : 16 + copy16));
+    // Weight and states are read and written; a running average has no states and no copy.
+    const double states = 8.0 * plan.request.optimizer_states;
+    bytes += elements * (gradient + 8 + (at.roles[p] == ParamRole::kAverage ? 0 : states + copy16));
   }
   return bytes;
 }

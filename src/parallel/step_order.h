@@ -29,7 +29,7 @@ class StepOrder {
   void backward_front(const std::function<void(int bucket)>& left = {});
   // Waits for the sums of all buckets, and updates.
   void update_front();
-  void average_front();  // the weights that each rank has updated by itself, and their velocities
+  void average_front();  // the weights that each rank has updated by itself, and the optimizer's states
   int buckets() const { return static_cast<int>(plan_.buckets.size()); }
   // Waits for the sum of a bucket that each rank updates a share of, updates its own, and sends the new weights.
   void update_share(int bucket);

@@ -114,9 +114,11 @@ class Prices {
     }
   }
 
-  // Memory bounds both. An update reads weights, velocities and gradients and writes the first two, a copy reads and
-  // writes weights, and a prediction reads velocities besides.
-  static double copied(const Action& action) { return action.ahead > 0 ? 3.0 / 5 : 2.0 / 5; }
+  // Memory bounds both. An update reads weights, states and gradients and writes the first two, a copy reads and writes
+  // weights, and a prediction reads velocities besides.
+  double copied(const Action& action) const {
+    return (action.ahead > 0 ? 3.0 : 2.0) / (3 + 2 * plan_.request.optimizer_states);
+  }
 
   // Running averages may have a bucket of their own; the layer's update is counted for the other one.
   double updated(const Action& action) const {

@@ -34,13 +34,14 @@ WeightAverage::Group WeightAverage::group_of(const Plan& plan, const Bucket& buc
     param->value = value;
   }
   for (const Param* param : group.params)
-    if (param->role == ParamRole::kTrained) velocities_[param] = place(param->shape());
+    for (int i = 0; param->role == ParamRole::kTrained && i < plan.request.optimizer_states; ++i)
+      states_[param].push_back(place(param->shape()));
   return group;
 }
 
-Tensor WeightAverage::velocity(const Param& param) const {
-  const auto found = velocities_.find(&param);
-  return found == velocities_.end() ? Tensor() : found->second;
+std::vector<Tensor> WeightAverage::states(const Param& param) const {
+  const auto found = states_.find(&param);
+  return found == states_.end() ? std::vector<Tensor>() : found->second;
 }
 
 void WeightAverage::start(int bucket, const Tensor& share, const Stream& stream) {

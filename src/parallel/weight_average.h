@@ -1,7 +1,7 @@
 // Averages the copies of weights that ranks have updated each by itself (local SGD): values, running averages and
-// velocities of a bucket lie side by side and travel together, times the share of the rows that the rank learnt from.
-// Averaged after every step that gives what a sum of gradients does, to rounding, since all of them are linear in the
-// gradient.
+// the optimizer's states of a bucket lie side by side and travel together, times the share of the rows that the rank
+// learnt from. Averaged after every step that gives under sgd what a sum of gradients does, to rounding, since all of
+// them are linear in the gradient.
 // Sources: Stich 2019, "Local SGD Converges Fast and Communicates Little"; of the velocities: Yu, Jin and Yang 2019,
 // "On the Linear Speedup Analysis of Communication Efficient Momentum SGD".
 #pragma once
@@ -15,13 +15,13 @@ namespace owt {
 
 class WeightAverage {
  public:
-  // Lays values and velocities of every bucket of the plan side by side in memory (the parameters' values become views
+  // Lays values and states of every bucket of the plan side by side in memory (the parameters' values become views
   // of it; those that are there already are kept). comm: of all ranks; it must outlive this.
   WeightAverage(const Plan& plan, const WeightSync::LayerOf& layer_of, Communicator& comm);
 
-  // Where the velocity of a trained parameter lies: zero, in the parameter's shape; undefined of a parameter that is
-  // not averaged.
-  Tensor velocity(const Param& param) const;
+  // Where the states of a trained parameter lie: zero, in the parameter's shape; none of a parameter that is not
+  // averaged.
+  std::vector<Tensor> states(const Param& param) const;
 
   // Behind what updates the bucket. share: of this rank, f64 on the device; those of all ranks add up to 1.
   void start(int bucket, const Tensor& share, const Stream& stream);
@@ -30,7 +30,7 @@ class WeightAverage {
 
  private:
   struct Group {
-    Tensor all;  // the values one after the other, then the velocities
+    Tensor all;  // the values one after the other, then the states
     std::vector<Param*> params;
     Event arrived;
   };
@@ -40,7 +40,7 @@ class WeightAverage {
 
   Communicator& comm_;
   std::vector<Group> groups_;
-  std::unordered_map<const Param*, Tensor> velocities_;
+  std::unordered_map<const Param*, std::vector<Tensor>> states_;
 };
 
 // values (f32) times a factor (one f64), both on the device of the tag; queued on the stream. The product is rounded

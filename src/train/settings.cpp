@@ -247,6 +247,7 @@ PlanRequest Settings::plan_request() const {
   request.speeds = parallel.speeds;
   request.average_every = parallel.average_every;
   request.average_from = parallel.average_from;
+  request.optimizer_states = static_cast<int>(optimizer.states().size());
   request.pipeline = parallel.pipeline;
   request.slices = data.accumulate;
   request.loss = loss;
@@ -288,7 +289,7 @@ Settings settings_from(Config recipe, const std::string& name) {
   settings.data = read_data(recipe.table("data"), settings.model);
   settings.loss = read_loss(recipe.table("loss"));
   Config optimizer = recipe.table("optimizer"), schedule = recipe.table("schedule");
-  settings.optimizer = SgdSettings::from(optimizer);
+  settings.optimizer = OptimizerSettings::from(optimizer);
   settings.schedule = ScheduleSettings::from(schedule);
   settings.parallel = read_parallel(recipe.table("parallel"));
   settings.parallel.pipeline = read_pipeline(recipe.table("pipeline"));
@@ -298,6 +299,13 @@ Settings settings_from(Config recipe, const std::string& name) {
         .error("schedule", concat("strategy 'auto' and schedule = \"", name_of(order),
                                   "\" do not go together: with an update for every micro-batch the strategies train "
                                   "differently; name one"));
+  const bool spectrain = order == PipelineSchedule::kSpecTrain || order == PipelineSchedule::kSpecTrain2;
+  if (spectrain && facts_of(settings.parallel.strategy).in_stages && !settings.optimizer.predicts())
+    recipe.table("pipeline")
+        .error("schedule",
+               concat("\"", name_of(order), "\" predicts weights from sgd's velocity, and the optimizer is ",
+                      settings.optimizer.name(), "; use optimizer.type = \"sgd\" without ",
+                      "momentum_correction, or schedule = \"pipedream\""));
   settings.run = read_run(recipe.table("run"));
   recipe.finish("a recipe");
   return settings;

@@ -11,8 +11,8 @@
 #include "layers/softmax_loss.h"
 #include "src/net/model.h"
 #include "src/parallel/plan.h"
+#include "src/train/optimizer.h"
 #include "src/train/schedule.h"
-#include "src/train/sgd.h"
 
 namespace owt {
 
@@ -78,7 +78,7 @@ struct Settings {
   Model model;
   DataSettings data;
   LossSettings loss;
-  SgdSettings optimizer;
+  OptimizerSettings optimizer;
   ScheduleSettings schedule;
   ParallelSettings parallel;
   RunSettings run;

@@ -110,7 +110,7 @@ void Step::backward_weights(const Action& action, Running& now) {
     Param& weight = *model_.layer(layer).params()[0];
     weight.update = rows_behind(action, now) == 0
                         ? [](int64_t, int64_t, const float*) {}
-                        : sgd_.update_in_pieces(weight, rate_of(action), gradient_scale(action, now));
+                        : optimizer_.update_in_pieces(weight, rates_of(action, now), gradient_scale(action, now));
   }
   if (layer >= plan_.boundary) return dense_of(action.round, now).tape.backward_weights(now.dense_pass, layer);
   now.slice->front->backward_weights(now.front_pass, layer);
@@ -136,10 +136,10 @@ void Step::update(const Action& action, Running& now) {
   if (action.beside && action.transfer == kNoTransfer) stream.wait(stream_.record());
   if (plan_.shares_update()) {
     const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
-    return sgd_.update(front_sync_->share(action.bucket), rate_of(action), 1, stream);
+    return optimizer_.update(front_sync_->share(action.bucket), rates_of(action, now), 1, stream);
   }
   if (rows_behind(action, now) == 0) return leave(action.layers);
-  update(action.layers, rate_of(action), gradient_scale(action, now), stream);
+  update(action.layers, rates_of(action, now), gradient_scale(action, now), stream);
 }
 
 void Step::copy_weights(const Action& action) {

@@ -25,7 +25,7 @@
 #include "src/parallel/step_result.h"
 #include "src/parallel/weight_average.h"
 #include "src/parallel/weight_sync.h"
-#include "src/train/sgd.h"
+#include "src/train/optimizer.h"
 #include "src/train/step_recorder.h"
 #include "src/train/weight_copies.h"
 
@@ -41,6 +41,8 @@ class Step {
  public:
   struct Rates {
     double front = 0, back = 0;  // learning rates before and behind the boundary, schedule included
+    double front_biases = front, back_biases = back;  // those of biases
+    double sgd_share = 1;                             // OptimizerSettings::sgd_share()
   };
   // The logits of the rows with these indexes in the step; valid for work queued on the stream in this call.
   using LogitsReceiver = std::function<void(const Tensor& logits, std::span<const int64_t> rows, const Stream& stream)>;
@@ -55,7 +57,8 @@ class Step {
   };
 
   // All but profiler must outlive this; profiler may be null. The model's parameters get their memory here.
-  Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Profiler* profiler, const Options& options);
+  Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicator& comm, Profiler* profiler,
+       const Options& options);
 
   // Makes what steps of so many rows need, which the first of them does otherwise: on all ranks at the same time.
   // Throws OutOfMemory with the number of rows that would fit.
@@ -89,14 +92,21 @@ class Step {
   StepResult evaluate(const Batch& batch);
 
   const Groups& groups() const { return groups_; }
-  // The elements of this parameter whose velocity this rank keeps: all, but for a share of the update.
+  // The elements of this parameter whose states this rank keeps: all, but for a share of the update.
   Slice updated(const Param& param) const;
+  // Updates that the parameters before and behind the boundary have had; the same on all ranks. A run that goes on from
+  // a checkpoint says it: what the optimizer does depends on it.
+  struct Updates {
+    int64_t front = 0, back = 0;
+  };
+  const Updates& updates() const { return updates_; }
+  void go_on_after(const Updates& updates) { updates_ = updates; }
 
  private:
   // What the host tells the device at the start of a step, and hears at its end.
   struct Block {
     int64_t step;
-    double front_rate, back_rate;
+    StepRates front, back;
     double share;  // of this rank in the average of the weights
     double sums[kStepSums];
     int32_t bad_layer;  // the first in the plan with a value that is not finite
@@ -108,6 +118,7 @@ class Step {
     Pass pass;
     StepKind kind;
     Block& block() { return *reinterpret_cast<Block*>(host.raw()); }
+    const Block& block() const { return *reinterpret_cast<const Block*>(host.raw()); }
   };
   struct Dense {  // behind the boundary, for one number of rows
     Dense(Step& step, int64_t rows);
@@ -199,10 +210,13 @@ class Step {
   void hand_out(const Tensor& logits, const RowIndexes& rows) const;
   const Stream& stream_of(const Action& action) const;
   void leave(const Slice& layers);
-  void update(const Slice& layers, const Sgd::Rate& rate, double gradient_scale, const Stream& stream);
-  void update(std::span<Param* const> params, const std::string& name, const Sgd::Rate& rate, double gradient_scale,
-              const Stream& stream);
-  Sgd::Rate rate_of(const Action& action) const;
+  void update(const Slice& layers, const Optimizer::Rates& rates, double gradient_scale, const Stream& stream);
+  void update(std::span<Param* const> params, const std::string& name, const Optimizer::Rates& rates,
+              double gradient_scale, const Stream& stream);
+  Optimizer::Rates rates_of(const Action& action, const Running& now) const;
+  static int updates_before(const Action& action,
+                            const Bound& bound);  // in the step, of the layers behind the boundary
+  void count_updates(const Bound& bound);
   [[noreturn]] void report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const;
   bool forgets(const Pass& pass) const { return pass.mode == Mode::kEval && stream_.device() == Device::kCpu; }
   int32_t bad_layer(Slot& slot);  // of an oldest step whose loss is not finite
@@ -214,7 +228,7 @@ class Step {
 
   const Plan& plan_;
   RankModel& model_;
-  Sgd& sgd_;
+  Optimizer& optimizer_;
   Communicator& comm_;
   Profiler* profiler_;
   Options options_;
@@ -234,7 +248,7 @@ class Step {
   std::vector<Slot> slots_;      // in turn
   std::deque<Slot*> in_flight_;  // oldest first
   size_t next_slot_ = 0;
-  const Rates* host_rates_ = nullptr;  // of the step being queued
+  Updates updates_;  // up to the newest step that was started
   std::map<int64_t, Bound> bound_;
   std::map<int64_t, std::shared_ptr<Tape>> front_;  // before the boundary, by rows
   std::map<std::pair<int64_t, int>, Dense> dense_;  // by rows, and which of as many of them is under way

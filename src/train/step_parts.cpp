@@ -38,10 +38,11 @@ constexpr size_t kAheadOfGpu = 3;
 
 }  // namespace
 
-Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Profiler* profiler, const Options& options)
+Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicator& comm, Profiler* profiler,
+           const Options& options)
     : plan_(plan),
       model_(model),
-      sgd_(sgd),
+      optimizer_(optimizer),
       comm_(comm),
       profiler_(profiler),
       options_(options),
@@ -65,9 +66,9 @@ Step::Step(const Plan& plan, RankModel& model, Sgd& sgd, Communicator& comm, Pro
   for (Slot& slot : slots_) slot.host = Tensor::shared_with(plan.request.on.device, block_.shape(), DType::kU8);
   for (const Param* param : model.params()) {
     if (param->role != ParamRole::kTrained) continue;
-    const Tensor averaged = average_ ? average_->velocity(*param) : Tensor();
-    if (averaged.defined()) sgd.keep_velocity_in(*param, averaged);
-    sgd.velocity(*param, updated(*param));
+    const std::vector<Tensor> averaged = average_ ? average_->states(*param) : std::vector<Tensor>();
+    if (!averaged.empty()) optimizer.keep_states_in(*param, averaged);
+    optimizer.states(*param, updated(*param));
   }
   if (profiler) profiler->use_stream(stream_);
 }
@@ -191,7 +192,7 @@ bool Step::wants_copies(Mode mode) const {
 void Step::make_copies() {
   std::vector<Param*> trained = model_.params();
   std::erase_if(trained, [](const Param* param) { return param->role != ParamRole::kTrained; });
-  copies_.emplace(trained, weight_copies(training(plan_, plan_.request.step_rows, place_)), sgd_);
+  copies_.emplace(trained, weight_copies(training(plan_, plan_.request.step_rows, place_)), optimizer_);
 }
 
 // Choosing algorithms uses memory that running steps use too. And ranks take turns in it, and freeing memory may wait
@@ -267,8 +268,8 @@ void Step::start(const Batch& batch, Pass pass, StepKind kind, const Rates& rate
   Block& block = slot.block();
   block = {};
   block.step = pass.step;
-  block.front_rate = rates.front;
-  block.back_rate = rates.back;
+  block.front = {rates.front, rates.front_biases, static_cast<double>(updates_.front), rates.sgd_share};
+  block.back = {rates.back, rates.back_biases, static_cast<double>(updates_.back), rates.sgd_share};
   count_rows(batch.step_rows, kind);
   block.share = kind == StepKind::kAveraging ? take_share() : 0;
   block.sums[kStopSum] = stop ? 1 : 0;
@@ -280,7 +281,6 @@ void Step::start(const Batch& batch, Pass pass, StepKind kind, const Rates& rate
 
   slot.kind = kind;
 
-  host_rates_ = &rates;
   const bool recorded = records();
   if (recorded)
     recorder_.run(batch, pass.mode, kind, static_cast<size_t>(&slot - slots_.data()), stream_,
@@ -288,6 +288,7 @@ void Step::start(const Batch& batch, Pass pass, StepKind kind, const Rates& rate
   else
     queue_all(batch, pass, slot);
   slot.images = forgets(pass) ? batch.images : Tensor();
+  if (pass.mode == Mode::kTrain) count_updates(bound(batch.step_rows));
   slot.done = recorded ? comm_.watched(stream_.record()) : stream_.record();
   slot.pass = pass;
   in_flight_.push_back(&slot);
@@ -373,11 +374,33 @@ void Step::hand_out(const Tensor& logits, const RowIndexes& rows) const {
 
 Slice Step::updated(const Param& param) const { return front_sync_->updated(param); }
 
-// Behind a boundary the dense layers have a rate of their own.
-Sgd::Rate Step::rate_of(const Action& action) const {
+// Behind a boundary the dense layers have a rate of their own, and perhaps an update after every round.
+Optimizer::Rates Step::rates_of(const Action& action, const Running& now) const {
+  const Block& block = now.slot.block();
   if (!plan_.split() || action.layers.begin < plan_.boundary)
-    return {host_rates_->front, block_part(offsetof(Block, front_rate), DType::kF64, 1)};
-  return {host_rates_->back, block_part(offsetof(Block, back_rate), DType::kF64, 1)};
+    return {block.front, block_part(offsetof(Block, front), DType::kF64, StepRates::kNumbers)};
+  return {block.back, block_part(offsetof(Block, back), DType::kF64, StepRates::kNumbers),
+          updates_before(action, now.bound)};
+}
+
+// Under DenseUpdate::kRound; rounds without rows have none.
+int Step::updates_before(const Action& action, const Bound& bound) {
+  int64_t before = 0;
+  for (int slice = 0; action.round != kOwnRows && slice <= action.slice; ++slice) {
+    const std::vector<int64_t>& rows = bound.slices[static_cast<size_t>(slice)].round_rows;
+    before += std::count_if(rows.begin(), slice < action.slice ? rows.end() : rows.begin() + action.round,
+                            [](int64_t each) { return each > 0; });
+  }
+  return static_cast<int>(before);
+}
+
+// A rank without rows in a local step counts it as the others do.
+void Step::count_updates(const Bound& bound) {
+  const int last = static_cast<int>(bound.slices.size()) - 1;
+  const int rounds = static_cast<int>(bound.slices.back().round_rows.size());
+  const bool every_round = plan_.split() && plan_.request.dense_update == DenseUpdate::kRound;
+  ++updates_.front;
+  updates_.back += every_round ? updates_before({.round = rounds, .slice = last}, bound) : 1;
 }
 
 // A step that is timed does one thing after the other, so that its parts add up to it.
@@ -392,7 +415,7 @@ void Step::leave(const Slice& layers) {
 }
 
 // On a GPU one launch for all. A parameter without memory for its gradient has been updated with the last piece of it.
-void Step::update(const Slice& layers, const Sgd::Rate& rate, double gradient_scale, const Stream& stream) {
+void Step::update(const Slice& layers, const Optimizer::Rates& rates, double gradient_scale, const Stream& stream) {
   std::vector<Param*> together;
   for (int64_t i = layers.begin; i < layers.end; ++i) {
     std::vector<Param*> params = model_.layer(i).params();
@@ -400,16 +423,16 @@ void Step::update(const Slice& layers, const Sgd::Rate& rate, double gradient_sc
     if (stream.device() == Device::kCuda)
       together.insert(together.end(), params.begin(), params.end());
     else
-      update(params, model_.layer(i).name(), rate, gradient_scale, stream);
+      update(params, model_.layer(i).name(), rates, gradient_scale, stream);
   }
-  update(together, "weights", rate, gradient_scale, stream);
+  update(together, "weights", rates, gradient_scale, stream);
 }
 
-void Step::update(std::span<Param* const> params, const std::string& name, const Sgd::Rate& rate, double gradient_scale,
-                  const Stream& stream) {
+void Step::update(std::span<Param* const> params, const std::string& name, const Optimizer::Rates& rates,
+                  double gradient_scale, const Stream& stream) {
   if (params.empty()) return;
   const Profiler::Scope scope(profiler_, name, Phase::kUpdate);
-  sgd_.update(params, rate, gradient_scale, stream);
+  optimizer_.update(params, rates, gradient_scale, stream);
 }
 
 void Step::report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const {

@@ -34,6 +34,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
   state_.strategy = name_of(job.plan.request.strategy);
   state_.step_rows = job.plan.request.step_rows;
   state_.images = job.train->size();
+  state_.optimizer = job.settings.optimizer.name();
   if (job.settings.parallel.measure_shares) state_.measured_shares = job.plan.request.shares;
   if (!job.resume_checkpoint.empty()) {
     restore();
@@ -75,18 +76,9 @@ void Trainer::prepare_steps() {
 void Trainer::restore() {
   const auto folder = std::filesystem::path(job_.resume_checkpoint);
   load_weights((folder / kWeightsFile).string(), worker_.model, worker_.step.groups());
-  load_tensors((folder / kOptimizerFile).string(), worker_.model, worker_.step.groups(),
-               [](const Param& param) { return param.role == ParamRole::kTrained; },
-               [this](Param& param, int64_t first, const Tensor& rows) {
-                 const Slice kept = worker_.step.updated(param);
-                 const int64_t begin = first * param.shape().row_elements();
-                 const Slice taken = common_part(kept, {begin, begin + rows.elements()});
-                 if (taken.size() == 0) return;
-                 worker_.sgd.velocity(param, kept)
-                     .part(taken.begin - kept.begin, {taken.size()})
-                     .copy_from(rows.part(taken.begin - begin, {taken.size()}));
-               });
+  restore_states((folder / kOptimizerFile).string());
   const RunState& loaded = job_.resume_state;
+  worker_.step.go_on_after({loaded.updates.front, loaded.updates.back});
   ConvChoices::process().preload(loaded.conv_choices);
   state_.step = loaded.step;
   state_.epoch = loaded.epoch;
@@ -99,6 +91,35 @@ void Trainer::restore() {
   saved_step_ = loaded.step;
   state_.best_top1 = loaded.best_top1;
   state_.best_step = loaded.best_step;
+}
+
+void Trainer::restore_states(const std::string& file) {
+  const std::vector<std::string> names = job_.settings.optimizer.states();
+  for (size_t i = 0; i < names.size(); ++i)
+    load_tensors(
+        file, worker_.model, worker_.step.groups(),
+        [](const Param& param) { return param.role == ParamRole::kTrained; },
+        [&](Param& param, int64_t first, const Tensor& rows) {
+          const Slice kept = worker_.step.updated(param);
+          const int64_t begin = first * param.shape().row_elements();
+          const Slice taken = common_part(kept, {begin, begin + rows.elements()});
+          if (taken.size() == 0) return;
+          worker_.optimizer.states(param, kept)[i]
+              .part(taken.begin - kept.begin, {taken.size()})
+              .copy_from(rows.part(taken.begin - begin, {taken.size()}));
+        },
+        names[i]);
+}
+
+std::vector<NamedTensors> Trainer::states() {
+  std::vector<NamedTensors> all;
+  for (const std::string& name : job_.settings.optimizer.states())
+    all.push_back({name, [this, i = all.size()](Param& param) {
+                     return param.role == ParamRole::kTrained
+                                ? worker_.optimizer.states(param, worker_.step.updated(param))[i]
+                                : Tensor();
+                   }});
+  return all;
 }
 
 void Trainer::log_start() const {
@@ -123,12 +144,13 @@ void Trainer::log_start() const {
     log_info("schedule {}: {} mini-batches a step, each of which updates the weights",
              name_of(plan.request.pipeline.schedule), plan.micro_batches);
   if (plan.averages())
-    log_info("each worker learns by itself{}; weights and velocities{} are averaged every {} steps",
+    log_info("each worker learns by itself{}; weights and the optimizer's states{} are averaged every {} steps",
              plan.synchronizes() ? format(" from epoch {:g} on", plan.request.average_from + 1) : "",
              plan.split() ? format(" before {}", plan.boundary_name()) : "", plan.request.average_every);
   if (plan.request.half_wire && plan.ranks() > 1) log_info("activations and gradients are bf16 on the wire");
   if (!plan.split() && plan.ranks() > 1 && splits_dense(plan.request.strategy))
     log_info("the model has no dense layer to split");
+  if (s.optimizer.type != OptimizerSettings::Type::kSgd) log_info("optimizer {}", s.optimizer.name());
   log_info(
       "learning rate {:g} x {:g} (dense layers x {:g}), scale_lr = {}; {} steps; each worker sends {:.2f} MB "
       "a step",
@@ -223,8 +245,8 @@ void Trainer::start_step() {
   data_wait_ms_ += (seconds_now() - before) * 1e3;
   ++waited_steps_;
   const double rate = job_.settings.optimizer.learning_rate * schedule_.rate(position(), batches_->steps_per_epoch());
-  const Step::Rates rates{rate * job_.settings.front_rate_scale(job_.plan),
-                          rate * job_.settings.back_rate_scale(job_.plan)};
+  Step::Rates rates{rate * job_.settings.front_rate_scale(job_.plan), rate * job_.settings.back_rate_scale(job_.plan)};
+  rates.sgd_share = job_.settings.optimizer.sgd_share(fraction(position(), batches_->steps_per_epoch()));
   started_.push_back({state_.step + 1, state_.epoch, position() + 1, rates.front});
   ++state_.step;
   ++state_.step_in_epoch;
@@ -337,16 +359,12 @@ void Trainer::save() {
         weights = save_tensors(
             folder + "/" + kWeightsFile, job_.plan, worker_.model, [](Param& param) { return param.value; },
             worker_.step.groups());
-        optimizer = save_tensors(
-            folder + "/" + kOptimizerFile, job_.plan, worker_.model,
-            [this](Param& param) {
-              return param.role == ParamRole::kTrained ? worker_.sgd.velocity(param, worker_.step.updated(param))
-                                                       : Tensor();
-            },
-            worker_.step.groups(), job_.plan.shares_update() ? Kept::kShare : Kept::kWhole);
+        optimizer = save_tensors(folder + "/" + kOptimizerFile, job_.plan, worker_.model, states(),
+                                 worker_.step.groups(), job_.plan.shares_update() ? Kept::kShare : Kept::kWhole);
       });
   saved_step_ = state_.step;
   if (!writes()) return;
+  state_.updates = {worker_.step.updates().front, worker_.step.updates().back};
   state_.conv_choices = ConvChoices::process().exported();
   state_.checksums = {{kWeightsFile, weights}, {kOptimizerFile, optimizer}};
   checkpoints_->commit(state_);

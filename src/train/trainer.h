@@ -12,6 +12,7 @@
 #include "src/train/metrics.h"
 #include "src/train/progress.h"
 #include "src/train/report.h"
+#include "src/train/weights.h"
 #include "src/train/worker.h"
 
 namespace owt {
@@ -36,6 +37,8 @@ class Trainer {
   bool writes() const { return worker_.comm.rank() == 0; }
   const Dataset& evaluated() const { return *job_.images(job_.settings.data.evaluated()); }
   void restore();
+  void restore_states(const std::string& file);
+  std::vector<NamedTensors> states();  // of the optimizer
   void prepare_steps();
   void log_start() const;
   void start_step();

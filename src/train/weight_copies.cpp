@@ -9,8 +9,11 @@
 
 namespace owt {
 
-WeightCopies::WeightCopies(std::span<Param* const> params, int copies, Sgd& sgd)
-    : params_(params.begin(), params.end()), copies_(static_cast<size_t>(copies)), sgd_(sgd), taken_(kNewestWeights) {
+WeightCopies::WeightCopies(std::span<Param* const> params, int copies, Optimizer& optimizer)
+    : params_(params.begin(), params.end()),
+      copies_(static_cast<size_t>(copies)),
+      optimizer_(optimizer),
+      taken_(kNewestWeights) {
   for (std::vector<Values>& copy : copies_)
     for (const Param* param : params_) {
       const Tensor& value = param->value;
@@ -32,8 +35,9 @@ void WeightCopies::make(Param& param, Values& values, int ahead, const Stream& s
     if (values.copy16.defined()) values.copy16.copy_from(param.copy16, stream);
     return;
   }
+  OWT_CHECK(optimizer_.settings().predicts(), "no velocity to predict weights from");
   dispatch(stream.device(), [&](auto tag) {
-    predict(tag, param.value, sgd_.velocity(param), ahead, values.value, stream);
+    predict(tag, param.value, optimizer_.states(param).front(), ahead, values.value, stream);
     if (values.copy16.defined()) round_to_bf16(tag, values.value, values.copy16, stream);
   });
 }

@@ -2,7 +2,7 @@
 // weights are predicted to become. A copy that is taken is the parameters' value until the newest weights come back.
 //
 // The prediction for after s more updates is w + s v, as if the coming gradients changed nothing of the velocity v
-// (sgd.h), in which the learning rate and the sign are.
+// (optimizer.h), in which the learning rate and the sign are.
 // Source: Chen, Yang and Cheng 2018, "Efficient and Robust Parallel DNN Training through Model Parallelism on Multi-GPU
 // Platform", section 3.3: w - s * lr * v with the velocity of the last update.
 #pragma once
@@ -12,15 +12,15 @@
 
 #include "layers/param.h"
 #include "src/core/stream.h"
-#include "src/train/sgd.h"
+#include "src/train/optimizer.h"
 
 namespace owt {
 
 class WeightCopies {
  public:
-  // So many copies of these, all trained and with memory; their velocities are those of sgd. Parameters and sgd must
-  // outlive this. The copies have no values yet.
-  WeightCopies(std::span<Param* const> params, int copies, Sgd& sgd);
+  // So many copies of these, all trained and with memory; their velocities are those of the optimizer. Parameters and
+  // optimizer must outlive this. The copies have no values yet.
+  WeightCopies(std::span<Param* const> params, int copies, Optimizer& optimizer);
 
   // Queues that the copy becomes the newest weights, which must be in place, or what they are predicted to be after so
   // many more updates.
@@ -38,7 +38,7 @@ class WeightCopies {
 
   std::vector<Param*> params_;
   std::vector<std::vector<Values>> copies_;  // of each, by parameter
-  Sgd& sgd_;
+  Optimizer& optimizer_;
   int taken_;
 };
 

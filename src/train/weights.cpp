@@ -10,21 +10,31 @@
 namespace owt {
 namespace {
 
-// Calls visit(number of the layer in the plan, number of the parameter in the layer, parameter, tensor) for every
-// tensor that is meant, in layer order.
+// A tensor that is meant: its name in the file, its parameter and where that is in the plan.
+struct Meant {
+  std::string name;
+  size_t layer, number;
+  Param& param;
+  Tensor tensor;
+};
+
+// In layer order.
 template <class Visit>
-void for_each_tensor(const Plan& plan, RankModel& model, const TensorOf& tensor_of, const Visit& visit) {
+void for_each_tensor(const Plan& plan, RankModel& model, const std::vector<NamedTensors>& tensors, const Visit& visit) {
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const std::vector<Param*> params = model.layer(static_cast<int64_t>(i)).params();
     for (size_t p = 0; p < params.size(); ++p)
-      if (const Tensor tensor = tensor_of(*params[p]); tensor.defined()) visit(i, p, *params[p], tensor);
+      for (const auto& [suffix, tensor_of] : tensors)
+        if (const Tensor tensor = tensor_of(*params[p]); tensor.defined())
+          visit(Meant{params[p]->name + suffix, i, p, *params[p], tensor});
   }
 }
 
-void check_shape(const SafetensorsReader& file, const std::string& path, const Param& param) {
-  const SafetensorsReader::Entry* entry = file.find(param.name);
+void check_shape(const SafetensorsReader& file, const std::string& path, const Param& param,
+                 const std::string& suffix = "") {
+  const SafetensorsReader::Entry* entry = file.find(param.name + suffix);
   if (entry && entry->shape != param.file_shape)
-    fail(path, ": tensor '", param.name, "' is ", entry->shape, ", the model wants ", param.file_shape,
+    fail(path, ": tensor '", param.name, suffix, "' is ", entry->shape, ", the model wants ", param.file_shape,
          "; it belongs to another model");
 }
 
@@ -71,22 +81,27 @@ void take_rows(Param& param, const Slice& rows, const Tensor& in_file_order, con
 
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
                       const Groups& groups, Kept kept) {
+  return save_tensors(path, plan, model, std::vector<NamedTensors>{{"", tensor_of}}, groups, kept);
+}
+
+uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model,
+                      const std::vector<NamedTensors>& tensors, const Groups& groups, Kept kept) {
   const bool shares = kept == Kept::kShare;  // of what is whole in every model group
   if (!shares && groups.replicas().rank() != 0) return 0;
   Communicator& comm = shares ? groups.replicas() : groups.model();
   std::optional<SafetensorsWriter> writer;
   if (comm.rank() == 0) {
     std::vector<SafetensorsWriter::Entry> entries;
-    for_each_tensor(plan, model, tensor_of, [&](size_t, size_t, const Param& param, const Tensor&) {
-      entries.push_back({param.name, param.file_shape});
+    for_each_tensor(plan, model, tensors, [&](const Meant& one) {
+      entries.push_back({one.name, one.param.file_shape});
     });
     writer.emplace(path, entries, std::map<std::string, std::string>{{"format", "pt"}});
   }
-  for_each_tensor(plan, model, tensor_of, [&](size_t layer, size_t number, const Param& param, const Tensor& tensor) {
-    const Spread spread = shares ? Spread{updated_parts(plan, static_cast<int64_t>(layer), number), {}}
-                                 : spread_of(plan.layers[layer], param);
-    gather_parameter(spread, param, tensor, comm,
-                     [&](std::span<const float> rows) { writer->write(param.name, rows); });
+  for_each_tensor(plan, model, tensors, [&](const Meant& one) {
+    const Spread spread = shares ? Spread{updated_parts(plan, static_cast<int64_t>(one.layer), one.number), {}}
+                                 : spread_of(plan.layers[one.layer], one.param);
+    gather_parameter(spread, one.param, one.tensor, comm,
+                     [&](std::span<const float> rows) { writer->write(one.name, rows); });
   });
   return writer ? writer->finish() : 0;
 }
@@ -105,17 +120,17 @@ std::vector<std::string> unused_tensors(const SafetensorsReader& file, const std
 }
 
 std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const Groups& groups,
-                                      const Wants& wants, const Take& take) {
+                                      const Wants& wants, const Take& take, const std::string& suffix) {
   std::optional<SafetensorsReader> file;
   if (groups.world().rank() == 0) file.emplace(path);
   std::set<std::string> wanted;
   Broadcasts broadcast(most_in_a_piece(model.params()), groups);
   for (Param* param : model.params()) {
     if (!wants(*param)) continue;
-    wanted.insert(param->name);
-    if (file) check_shape(*file, path, *param);
+    wanted.insert(param->name + suffix);
+    if (file) check_shape(*file, path, *param, suffix);
     for (const Slice& rows : pieces_of(param->full_shape, {0, param->full_shape.rows()})) {
-      const Tensor piece = file ? file->read_rows(param->name, rows) : Tensor();
+      const Tensor piece = file ? file->read_rows(param->name + suffix, rows) : Tensor();
       take_rows(*param, rows, broadcast(piece, {rows.size(), param->full_shape.row_elements()}), take);
     }
   }

@@ -13,7 +13,7 @@
 
 namespace owt {
 
-// The tensor of a parameter that is meant: its value, its velocity, ... with the parameter's shape(); undefined: left
+// The tensor of a parameter that is meant: its value, a state of the optimizer, ... with the parameter's shape(); undefined: left
 // out.
 using TensorOf = std::function<Tensor(Param&)>;
 
@@ -22,15 +22,22 @@ using TensorOf = std::function<Tensor(Param&)>;
 enum class Kept { kWhole, kShare };
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
                       const Groups& groups, Kept kept = Kept::kWhole);
+// The same of several tensors of each parameter; the file has them under its name and what each adds to that.
+struct NamedTensors {
+  std::string suffix;
+  TensorOf tensor_of;
+};
+uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model,
+                      const std::vector<NamedTensors>& tensors, const Groups& groups, Kept kept);
 
 // Collective: rank 0 reads the file in pieces, and every rank takes its parts of them: take(parameter, first, rows)
 // gets some of the rows that the rank keeps, from number `first` of these on, on the host and in memory order, until it
 // has had all, for every parameter that wants() some. Throws Error for a missing tensor (with the nearest name) and for
-// one of another shape. Tensors nobody asks for are ignored; on rank 0 they come back, for a warning.
+// one of another shape. suffix: as of NamedTensors. Tensors nobody asks for are ignored; on rank 0 they come back, for a warning.
 using Wants = std::function<bool(const Param&)>;
 using Take = std::function<void(Param&, int64_t first, const Tensor& rows)>;
 std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const Groups& groups,
-                                      const Wants& wants, const Take& take);
+                                      const Wants& wants, const Take& take, const std::string& suffix = "");
 
 // The whole tensor of a parameter, of its file_shape. Throws Error as load_tensors() does.
 Tensor read_parameter(SafetensorsReader& file, const std::string& path, const Param& param);

@@ -11,7 +11,7 @@ Step::Options step_options(const Settings& settings) {
 Worker::Worker(const Settings& settings, const Plan& plan, Communicator& inner, const Step::Options& options)
     : comm(inner, &profiler),
       model(settings.model, plan, inner.rank()),
-      sgd(settings.optimizer),
-      step(plan, model, sgd, comm, &profiler, options) {}
+      optimizer(settings.optimizer),
+      step(plan, model, optimizer, comm, &profiler, options) {}
 
 }  // namespace owt

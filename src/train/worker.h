@@ -18,7 +18,7 @@ struct Worker {
   Profiler profiler;  // off
   ProfiledCommunicator comm;
   RankModel model;
-  Sgd sgd;
+  Optimizer optimizer;
   Step step;
 };
 

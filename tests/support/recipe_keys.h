@@ -77,6 +77,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
       {"optimizer.momentum", OWT_SHOWN(optimizer.momentum), "0.9", {{"0", "0"}, {"0.99", "0.99"}}, {"-0.1", "1"}},
       {"optimizer.decay", OWT_SHOWN(optimizer.decay), "0.0005", {{"0", "0"}, {"2", "2"}}, {"-1"}},
       {"optimizer.nesterov", OWT_SHOWN(optimizer.nesterov), "false", {{"true", "true"}}, {"1"}},
+      {"optimizer.momentum_correction", OWT_SHOWN(optimizer.momentum_correction), "false", {{"true", "true"}}, {"0"}},
       {"schedule.max_steps", OWT_SHOWN(schedule.max_steps), "0", {{"7", "7"}}, {"-1", "1.5"}},
       {"schedule.warmup_epochs", OWT_SHOWN(schedule.warmup_epochs), "0", {{"3", "3"}}, {"-1", "3.1"}},
       {"schedule.warmup_factor", OWT_SHOWN(schedule.warmup_factor), "0", {{"1", "1"}}, {"-0.1", "1.1"}},

@@ -100,6 +100,14 @@ std::string recipe_of(const std::string& input, const std::string& data, const s
                 "\n[optimizer]\nlearning_rate = ", rate, "\n[schedule]\nepochs = 20\n");
 }
 
+Overrides with_optimizer(const std::string& type) {
+  if (type == "sgd") return {};
+  return {{"optimizer.type", type},
+          {"optimizer.momentum", ""},
+          {"optimizer.learning_rate", type == "rmsprop_warmup" ? "0.01" : "0.002"},
+          {"optimizer.eps", type == "rmsprop_warmup" ? "0.1" : "0.01"}};
+}
+
 Settings small_settings(const std::string& recipe, const Overrides& changes) {
   Config config = Config::text(recipe, "small.toml");
   for (const auto& [key, value] : changes) config.set(key, value);
@@ -119,7 +127,7 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
   run.planned_of_ranks.resize(run.bytes.size());
   const auto body = [&](Communicator& inner) {
     Worker worker(job.settings, job.plan, inner);
-    auto& [profiler, comm, model, sgd, step] = worker;
+    auto& [profiler, comm, model, optimizer, step] = worker;
     model.initialize(job.settings.run.seed);
     const auto batches = training_batches(job, comm.rank(), 0, 0);
     step.feed_from(*batches);
@@ -136,7 +144,10 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
       const double rate = job.settings.optimizer.learning_rate * schedule.rate(i, batches->steps_per_epoch());
       const Batch& batch = batches->next(step.stream());
       const int64_t before = comm.bytes();
-      step.start_training(batch, i, {rate, rate}, false, kind);
+      Step::Rates rates{rate, rate};
+      rates.sgd_share =
+          job.settings.optimizer.sgd_share(static_cast<double>(i) / static_cast<double>(batches->steps_per_epoch()));
+      step.start_training(batch, i, rates, false, kind);
       if (batch.step_rows != job.plan.request.step_rows) {
         bytes_of_smaller += comm.bytes() - before;
         continue;

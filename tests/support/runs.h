@@ -35,6 +35,15 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
 // `data`: lines under [data].
 std::string recipe_of(const std::string& input, const std::string& data, const std::string& layers, double rate = 0.05);
 
+inline Overrides merged(Overrides a, const Overrides& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// For the small recipe: this type, with a rate and an eps that let it learn the same whatever the order of sums is. Under
+// adamw a gradient of rounding errors counts as much as a large one.
+Overrides with_optimizer(const std::string& type);
+
 Settings small_settings(const std::string& recipe, const Overrides& changes = {});
 
 }  // namespace owt

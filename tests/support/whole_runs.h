@@ -18,11 +18,6 @@
 
 namespace owt {
 
-inline Overrides merged(Overrides a, const Overrides& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 inline const Overrides kEveryStepLogged{{"run.log_every", "1"}, {"schedule.epochs", "4"}};  // 5 steps each
 
 class WholeRuns {

@@ -190,7 +190,7 @@ TEST_F(CliTest, InspectTellsTheMemoryThatThePlanNeeds) {
     const MemoryNeed need = memory_need(make_plan(settings.model, settings.plan_request()));
     const Result shown = owt("inspect " + recipe + " --workers 4 --parallel " + strategy + " --device cpu");
     EXPECT_THAT(shown.out,
-                HasSubstr(format("weights, gradients and momentum {:.1f} MB, activations and their gradients "
+                HasSubstr(format("weights, gradients and optimizer {:.1f} MB, activations and their gradients "
                                  "{:.1f} MB, pieces of checkpoints {:.1f} MB",
                                  static_cast<double>(need.weight_bytes) / 1e6, need.step_row_bytes * 100 / 1e6,
                                  static_cast<double>(need.piece_bytes) / 1e6)))

@@ -298,6 +298,30 @@ TEST(DocsOfRecipes, ListTheKeysOfEverySchedule) {
   EXPECT_EQ(types, kSchedules.size());
 }
 
+// And their defaults, in brackets.
+TEST(DocsOfRecipes, ListTheKeysOfEveryOptimizer) {
+  size_t types = 0;
+  for (const Row& row : rows_of_recipes()) {
+    if (row.section != "`[optimizer]`" || row.table != "`type`") continue;
+    const Overrides type{{"optimizer.type", names_in(row.cells[0]).at(0)}};
+    const std::vector<std::string> keys = names_in(row.cells[1]);
+    const std::vector<std::string> defaults = all_of(row.cells[1], std::regex("\\(([^)]*)\\)"), 1);
+    ASSERT_EQ(keys.size(), defaults.size()) << type[0].second;
+    std::set<std::string> all{"type", "learning_rate"};
+    Overrides said = type;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      all.insert(keys[i]);
+      said.emplace_back("optimizer." + keys[i], defaults[i]);
+    }
+    EXPECT_EQ(all, known_keys("optimizer", {type}));
+    const OptimizerSettings as_said = small_settings(kLeastRecipe, said).optimizer;
+    const OptimizerSettings without = small_settings(kLeastRecipe, type).optimizer;
+    EXPECT_EQ(as_said, without) << type[0].second;
+    ++types;
+  }
+  EXPECT_EQ(types, 5u);
+}
+
 // Set to what the page says that it is where it is left out, a key changes nothing.
 TEST(DocsOfRecipes, SayTheDefaults) {
   std::map<std::string, std::string> defaults;

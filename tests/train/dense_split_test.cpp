@@ -37,8 +37,8 @@ Counted count(Strategy strategy, DenseSplit split, int ranks, int64_t rows = kRo
   run_ranks(ranks, 1, [&](Communicator& inner) {
     ProfiledCommunicator comm(inner, nullptr);
     RankModel mine(model, plan, comm.rank());
-    Sgd sgd({.learning_rate = 0.01});
-    Step step(plan, mine, sgd, comm, nullptr, {});
+    Optimizer optimizer({.learning_rate = 0.01});
+    Step step(plan, mine, optimizer, comm, nullptr, {});
     mine.initialize(1);
     const Batch batch = made_up_batch(model, plan.rows(rows).of(comm.rank()), plan.request);
     std::vector<double> losses;

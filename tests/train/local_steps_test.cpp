@@ -110,43 +110,49 @@ TEST_P(LocalSteps, InBf16RenewTheCopiesOfAveragedWeights) {
   }
 }
 
-// A rank's weights and velocities, one after the other.
+// A rank's weights and the optimizer's states, one after the other.
 std::vector<float> state_of(Worker& worker) {
   std::vector<float> all;
   for (Param* param : worker.model.params()) {
     const std::vector<float> values = download(param->value);
     all.insert(all.end(), values.begin(), values.end());
     if (param->role != ParamRole::kTrained) continue;
-    const std::vector<float> velocity = download(worker.sgd.velocity(*param));
-    all.insert(all.end(), velocity.begin(), velocity.end());
+    for (const Tensor& state : worker.optimizer.states(*param)) {
+      const std::vector<float> kept = download(state);
+      all.insert(all.end(), kept.begin(), kept.end());
+    }
   }
   return all;
 }
 
 TEST_P(LocalSteps, DifferUntilTheyAreAveragedWhichTwiceIsOnce) {
-  const Settings settings =
-      small_settings(with_batch_norm(), on_ranks("dp", "2", merged(kEveryThird, {{"run.device", name_of(device())}})));
-  const Plan plan = settings.plan_to_run();
-  std::vector<std::vector<float>> before(2), after(2);
-  run_ranks(
-      2, 1,
-      [&](Communicator& comm) {
-        Worker worker(settings, plan, comm);
-        worker.model.initialize(3);
-        const Batch batch =
-            made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
-        for (int i = 0; i < 2; ++i) worker.step.train(batch, i, {0.01, 0.01}, false);
-        const auto rank = static_cast<size_t>(comm.rank());
-        before[rank] = state_of(worker);
-        worker.step.average();
-        after[rank] = state_of(worker);
-        worker.step.average();
-        EXPECT_EQ(state_of(worker), after[rank]);
-      },
-      device());
-  EXPECT_NE(before[0], before[1]);
-  EXPECT_EQ(after[0], after[1]);
-  for (size_t i = 0; i < after[0].size(); ++i) ASSERT_NEAR(after[0][i], (before[0][i] + before[1][i]) / 2, 1e-6);
+  for (const char* optimizer : {"sgd", "adamw"}) {
+    const Settings settings = small_settings(
+        with_batch_norm(),
+        on_ranks("dp", "2",
+                 merged(with_optimizer(optimizer), merged(kEveryThird, {{"run.device", name_of(device())}}))));
+    const Plan plan = settings.plan_to_run();
+    std::vector<std::vector<float>> before(2), after(2);
+    run_ranks(
+        2, 1,
+        [&](Communicator& comm) {
+          Worker worker(settings, plan, comm);
+          worker.model.initialize(3);
+          const Batch batch =
+              made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
+          for (int i = 0; i < 2; ++i) worker.step.train(batch, i, {0.01, 0.01}, false);
+          const auto rank = static_cast<size_t>(comm.rank());
+          before[rank] = state_of(worker);
+          worker.step.average();
+          after[rank] = state_of(worker);
+          worker.step.average();
+          EXPECT_EQ(state_of(worker), after[rank]);
+        },
+        device());
+    EXPECT_NE(before[0], before[1]);
+    EXPECT_EQ(after[0], after[1]);
+    for (size_t i = 0; i < after[0].size(); ++i) ASSERT_NEAR(after[0][i], (before[0][i] + before[1][i]) / 2, 1e-6);
+  }
 }
 
 TEST(LocalStepsPlan, SendsWeightsAndVelocitiesInOneOfSoManySteps) {
@@ -161,6 +167,10 @@ TEST(LocalStepsPlan, SendsWeightsAndVelocitiesInOneOfSoManySteps) {
   EXPECT_EQ(local.bytes_per_step(), result + 2 * gradients / 8);
   EXPECT_THAT(local.table(), AllOf(HasSubstr("weights averaged every 8 steps;"), HasSubstr(" every 8 steps\n")));
   EXPECT_EQ(local.of_step.gradients, kNoTransfer);
+
+  request.optimizer_states = 2;
+  EXPECT_EQ(make_plan(model, request).bytes_in(StepKind::kAveraging), result + 3 * gradients);
+  request.optimizer_states = 1;
 
   request.average_from = 5;
   const Plan later = make_plan(model, request);

@@ -85,7 +85,7 @@ class ByHand {
         schedule_(name_of(staged_.request.pipeline.schedule)),
         job_(job_of(small_settings(recipe, {}), true)),
         model_(job_.settings.model, job_.plan, 0),
-        sgd_(job_.settings.optimizer) {
+        optimizer_(job_.settings.optimizer) {
     model_.allocate({});
     model_.initialize(job_.settings.run.seed);
     for (int stage = 0; stage < staged_.model_ranks; ++stage) {
@@ -117,7 +117,8 @@ class ByHand {
 
   void note(Stage& stage) {
     Version& now = stage.versions.emplace_back();
-    for (Param* param : stage.params) now.push_back({download(param->value), download(sgd_.velocity(*param))});
+    for (Param* param : stage.params)
+      now.push_back({download(param->value), download(optimizer_.states(*param).front())});
   }
 
   static void set(const Stage& stage, int version, int ahead) {
@@ -190,8 +191,9 @@ class ByHand {
     set_for(false, b, micro_batches);
     tape.backward(pass.pass(), images, dlogits, nullptr);
     for (const Stage& stage : stages_) set(stage, b, 0);
-    sgd_.update(model_.params(), {job_.settings.optimizer.learning_rate},
-                static_cast<double>(batch.step_rows) / static_cast<double>(count), stream_);
+    const double rate = job_.settings.optimizer.learning_rate;
+    optimizer_.update(model_.params(), {{rate, rate, static_cast<double>(updates_++)}},
+                      static_cast<double>(batch.step_rows) / static_cast<double>(count), stream_);
     for (Stage& stage : stages_) note(stage);
     return sums.data<double>()[kLossSum];
   }
@@ -200,7 +202,8 @@ class ByHand {
   std::string schedule_;
   Job job_;
   RankModel model_;
-  Sgd sgd_;
+  Optimizer optimizer_;
+  int64_t updates_ = 0;
   Stream stream_{Device::kCpu};
   std::vector<Stage> stages_;
 };
@@ -223,6 +226,28 @@ TEST(PipelineSchedules, LearnWhatOneRankLearnsThatDoesTheSameByHand) {
         const Overrides changes = pipeline(schedule, stages, micro_batches);
         expect_near(learned(kSmallRecipe, changes), ByHand(kSmallRecipe, changes).learn());
       }
+}
+
+// Each mini-batch is an update by its own number.
+TEST(PipelineSchedules, KnowOptimizersThatCountUpdates) {
+  const std::string recipe = [] {
+    std::string text = kSmallRecipe;
+    const std::string sgd = "momentum = 0.9\ndecay = 0.001";
+    return text.replace(text.find(sgd), sgd.size(), "type = 'adamw'\neps = 0.01");
+  }();
+  for (const char* schedule : {"vanilla", "pipedream"}) {
+    SCOPED_TRACE(schedule);
+    const Overrides changes = pipeline(schedule, 3, 4);
+    expect_near(learned(recipe, changes), ByHand(recipe, changes).learn());
+  }
+}
+
+TEST(PipelineSchedules, DoNotPredictWithoutAVelocity) {
+  for (const char* schedule : {"spectrain", "spectrain2"})
+    for (const Overrides& optimizer : {with_optimizer("adamw"), Overrides{{"optimizer.momentum_correction", "true"}}})
+      EXPECT_THAT(message_of([&] { small_settings(kSmallRecipe, pipeline(schedule, 2, 2, optimizer)); }),
+                  ::testing::AllOf(::testing::HasSubstr("predicts weights from sgd's velocity"),
+                                   ::testing::HasSubstr("\"pipedream\"")));
 }
 
 TEST(PipelineSchedules, KnowRunningAverages) {

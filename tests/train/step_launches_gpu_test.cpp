@@ -38,8 +38,8 @@ std::vector<std::string> recorded(const Model& model, const Plan& plan) {
       1, 1,
       [&](Communicator& comm) {
         RankModel layers(model, plan, 0);
-        Sgd sgd({.learning_rate = 0.01});
-        Step step(plan, layers, sgd, comm, nullptr, {});
+        Optimizer optimizer({.learning_rate = 0.01});
+        Step step(plan, layers, optimizer, comm, nullptr, {});
         layers.initialize(1);
         step.prepare(4);
         const Batch batch = made_up_batch(model, {0, 4}, plan.request, step.wanted_images(4));

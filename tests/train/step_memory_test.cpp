@@ -49,8 +49,10 @@ Taken taken(const Model& model, const Plan& plan, Mode mode) {
         const int64_t before = host_memory().in_use;
         all_here.arrive_and_wait();
         RankModel mine(model, plan, comm.rank());
-        Sgd sgd({.learning_rate = 0.01});
-        Step step(plan, mine, sgd, comm, nullptr, {});
+        Optimizer optimizer({.type = plan.request.optimizer_states > 1 ? OptimizerSettings::Type::kAdamW
+                                                                       : OptimizerSettings::Type::kSgd,
+                             .learning_rate = 0.01});
+        Step step(plan, mine, optimizer, comm, nullptr, {});
         all_here.arrive_and_wait();
         const int64_t with_weights = host_memory().in_use;
         all_here.arrive_and_wait();
@@ -240,12 +242,35 @@ TEST(StepMemory, OfUnequalSharesIsWhatTheListSaysByteForByte) {
       }
 }
 
-// What rank 0 alone has, where it updates for the others: the velocities, and their gradients.
+// What rank 0 alone has, where it updates for the others: the optimizer's states, and their gradients.
 int64_t of_first_alone(const Plan& plan) {
   if (plan.updates() != Updates::kFirst) return 0;
   int64_t elements = 0;
   for (int slot = 0; slot < kStarSlots; ++slot) elements += (plan.ranks() - 1) * star_slot_elements(plan, slot);
-  return plan.weight_bytes_per_rank() + 4 * elements;
+  return plan.request.optimizer_states * plan.weight_bytes_per_rank() + 4 * elements;
+}
+
+TEST(StepMemory, OfASecondStateOfTheOptimizerIsWhatThePlanSays) {
+  const Model model = model_of("[12, 4, 4]", 12, R"(
+  { name = "fc1", type = "dense", out = 24, bias = false },
+  { name = "fc2", type = "dense", out = 12, bias = false })");
+  for (const Strategy strategy : strategies_without_stages())
+    for (const int average_every : {1, 4})
+      for (int ranks = average_every == 1 ? 1 : 2; ranks <= 4; ++ranks) {
+        if (average_every > 1 && strategy != Strategy::kDataParallel) continue;
+        SCOPED_TRACE(concat(name_of(strategy), " on ", ranks));
+        const auto measured_and_said = [&](int states) {
+          PlanRequest request{.ranks = ranks, .strategy = strategy, .step_rows = 48, .average_every = average_every};
+          request.optimizer_states = states;
+          const Plan plan = make_plan(model, request);
+          const int64_t said = memory_need(plan).weight_bytes * ranks - of_first_alone(plan) * (ranks - 1);
+          return std::pair(taken(model, plan, Mode::kTrain).weights, said);
+        };
+        const auto [one, one_said] = measured_and_said(1);
+        const auto [two, two_said] = measured_and_said(2);
+        EXPECT_EQ(two - one, two_said - one_said);
+        EXPECT_GT(two, one);
+      }
 }
 
 // Gradients that travel together are padded (Bucket), and there is what the host and the device tell each other.

@@ -69,8 +69,8 @@ Nodes nodes_of_a_step(const std::string& layers, int64_t side, int64_t beside_fr
       1, 1,
       [&](Communicator& comm) {
         RankModel layers_of_rank(model, plan, 0);
-        Sgd sgd({.learning_rate = 0.01});
-        Step step(plan, layers_of_rank, sgd, comm, nullptr, {});
+        Optimizer optimizer({.learning_rate = 0.01});
+        Step step(plan, layers_of_rank, optimizer, comm, nullptr, {});
         layers_of_rank.initialize(1);
         const Batch batch = made_up_batch(model, {0, 4}, plan.request);
         for (int i = 0; i < 2; ++i) step.train(batch, i, {0.01, 0.01}, false);  // the second one is recorded

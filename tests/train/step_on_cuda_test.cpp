@@ -258,7 +258,7 @@ TEST_P(StepsUnderWay, UnderDpZeroKeepTheVelocityOfTheirShareOnly) {
       whole = 0;
       for (const Param* param : rank.model.params()) {
         whole += param->value.elements();
-        mine += rank.sgd.velocity(*param, rank.step.updated(*param)).elements();
+        mine += rank.optimizer.states(*param, rank.step.updated(*param)).front().elements();
       }
     });
     EXPECT_EQ(std::accumulate(kept.begin(), kept.end(), int64_t{0}), whole) << "every velocity is kept once";

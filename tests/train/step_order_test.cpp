@@ -150,8 +150,8 @@ class StepOrder : public DeviceTest {
           Profiler profiler;
           ProfiledCommunicator comm(inner, &profiler);
           RankModel mine(model, plan, comm.rank());
-          Sgd sgd({.learning_rate = 0.01});
-          Step step(plan, mine, sgd, comm, &profiler, {});
+          Optimizer optimizer({.learning_rate = 0.01});
+          Step step(plan, mine, optimizer, comm, &profiler, {});
           mine.initialize(1);
           const Slice rows = plan.rows(plan.request.step_rows).of(comm.rank());
           const Batch batch = made_up_batch(model, rows, plan.request);

@@ -56,6 +56,7 @@ struct Case {
   const char* shares = "";
   const char* split = "strategy";
   int slices = 1;
+  const char* optimizer = "sgd";
 };
 
 class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
@@ -69,14 +70,16 @@ class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
                       {"parallel.split", c.split},
                       {"data.accumulate", std::to_string(c.slices)}};
     if (*c.shares) changes.emplace_back("parallel.shares", c.shares);
-    return run_small(kSmallRecipe, steps, on(device(), changes));
+    return run_small(kSmallRecipe, steps, on(device(), merged(changes, with_optimizer(c.optimizer))));
   }
   // A simulated GPU is slow.
   int64_t steps() const { return device() == Device::kCpu ? 50 : 11; }
   const SmallRun& one_rank() const {
-    static std::map<Device, SmallRun> runs;
-    if (!runs.contains(device())) runs[device()] = run_small(kSmallRecipe, steps(), on(device()));
-    return runs.at(device());
+    static std::map<std::pair<Device, std::string>, SmallRun> runs;
+    const std::string optimizer = std::get<1>(GetParam()).optimizer;
+    const auto [run, fresh] = runs.try_emplace({device(), optimizer});
+    if (fresh) run->second = run_small(kSmallRecipe, steps(), on(device(), with_optimizer(optimizer)));
+    return run->second;
   }
 };
 
@@ -93,7 +96,8 @@ std::string case_name(const ::testing::TestParamInfo<StepEquality::ParamType>& i
   const auto& [device, c] = info.param;
   std::string name = concat(c.strategy, c.ranks, "_", c.model_ranks > 0 ? concat("in", c.model_ranks, "s_") : "",
                             std::string(c.split) == "strategy" ? "" : concat("by_", c.split, "_"),
-                            c.slices > 1 ? concat("slices", c.slices, "_") : "", device);
+                            c.slices > 1 ? concat("slices", c.slices, "_") : "",
+                            std::string(c.optimizer) == "sgd" ? "" : concat(c.optimizer, "_"), device);
   std::erase(name, '-');
   return name;
 }
@@ -151,6 +155,21 @@ std::vector<std::tuple<Device, Case>> in_slices() {
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(InSlices, StepEquality, ::testing::ValuesIn(in_slices()), case_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    OtherOptimizers, StepEquality,
+    ::testing::Combine(
+        ::testing::ValuesIn(devices()),
+        ::testing::Values(
+            Case{"dp", 3, 0, "", "strategy", 1, "adamw"}, Case{"dp-zero", 2, 0, "", "strategy", 1, "adamw"},
+            Case{"dp-zero", 3, 0, "[1, 3, 2]", "strategy", 1, "adamw"},
+            Case{"dp-star", 3, 0, "", "strategy", 1, "adamw"}, Case{"owt-a", 3, 0, "", "rows", 1, "adamw"},
+            Case{"owt-b", 2, 0, "", "strategy", 1, "adamw"}, Case{"owt-c", 6, 3, "", "strategy", 2, "adamw"},
+            Case{"owt-d", 4, 0, "", "strategy", 1, "adamw"}, Case{"mp", 3, 0, "", "strategy", 1, "adamw"},
+            Case{"mp-dense", 2, 0, "", "strategy", 1, "adamw"}, Case{"pipeline", 2, 0, "", "strategy", 1, "adamw"},
+            Case{"dp-zero", 3, 0, "", "strategy", 1, "rmsprop_warmup"},
+            Case{"owt-c", 2, 0, "", "strategy", 1, "rmsprop"}, Case{"owt-c", 3, 0, "", "strategy", 1, "adagrad"})),
+    case_name);
 
 class StepTest : public DeviceTest {
  protected:

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "layers/conv_algorithm.h"
 #include "src/core/files.h"
@@ -11,6 +12,7 @@
 #include "src/train/files/checkpoint_files.h"
 #include "src/train/files/safetensors.h"
 #include "src/train/signals.h"
+#include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"
 
 namespace owt {
@@ -44,6 +46,64 @@ TEST_F(ResumedRun, ARunStoppedAfterAnyStepGoesOnBitForBit) {
       EXPECT_EQ(losses(path(out)), losses(path("whole" + tag)));
     }
   }
+}
+
+// What an optimizer does depends on how many updates there were, under "round" of each part of the network.
+TEST_F(ResumedRun, EveryOptimizerGoesOnBitForBit) {
+  const Overrides rounds{{"parallel.workers", "3"}, {"parallel.strategy", "owt-b"}, {"parallel.dense_update", "round"}};
+  const Overrides shares{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}};
+  const Overrides stages{
+      {"parallel.workers", "2"}, {"parallel.strategy", "pipeline"}, {"pipeline.schedule", "vanilla"}};
+  for (const auto& [optimizer, parallel] : {std::pair("adamw", rounds),
+                                            {"adamw", shares},
+                                            {"adamw", stages},
+                                            {"rmsprop", rounds},
+                                            {"adagrad", shares},
+                                            {"rmsprop_warmup", rounds}}) {
+    const Overrides changes = merged(kEveryStepLogged, merged(with_optimizer(optimizer), parallel));
+    const std::string tag = concat(optimizer, parallel[1].second);
+    SCOPED_TRACE(tag);
+    run("whole" + tag, changes);
+    run("part" + tag, merged(changes, {{"schedule.max_steps", "7"}}));
+    run("part" + tag, changes, "auto");
+    EXPECT_EQ(read_file(weights_of("part" + tag)), read_file(weights_of("whole" + tag)));
+    EXPECT_EQ(read_file(optimizer_of("part" + tag)), read_file(optimizer_of("whole" + tag)));
+    EXPECT_EQ(load_checkpoint_state(*newest_checkpoint(path("part" + tag))).updates,
+              load_checkpoint_state(*newest_checkpoint(path("whole" + tag))).updates);
+  }
+}
+
+TEST_F(ResumedRun, WithTwoStatesGoesOnWithOtherWorkers) {
+  const Overrides one = merged(kEveryStepLogged, with_optimizer("adamw"));
+  const Overrides many = merged(one, {{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}});
+  run("whole", one);
+  run("part", merged(one, {{"schedule.max_steps", "7"}}));
+  run("part", merged(many, {{"schedule.max_steps", "13"}}), "auto");
+  run("part", merged(one, {{"parallel.workers", "2"}, {"parallel.strategy", "owt-c"}}), "auto");
+  for (const auto& [step, loss] : losses(path("whole"))) EXPECT_NEAR(losses(path("part")).at(step), loss, 1e-4 * loss);
+}
+
+TEST_F(ResumedRun, ACheckpointOfAnotherOptimizerIsRefused) {
+  run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
+  for (const char* optimizer : {"adamw", "rmsprop"})
+    EXPECT_THAT(message_of([&] { run("a", merged(kEveryStepLogged, with_optimizer(optimizer)), "auto"); }),
+                AllOf(HasSubstr("has the state of optimizer sgd, the recipe wants " + std::string(optimizer)),
+                      HasSubstr("step-00000003/weights.safetensors")));
+  const Overrides corrected{{"optimizer.momentum_correction", "true"}};
+  EXPECT_THAT(message_of([&] { run("a", merged(kEveryStepLogged, corrected), "auto"); }),
+              HasSubstr("wants sgd with momentum_correction"));
+}
+
+// As an older version wrote it.
+TEST_F(ResumedRun, ACheckpointThatNamesNoOptimizerIsOfSgd) {
+  run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
+  const std::string state = read_file(*newest_checkpoint(path("a")) + "/state.json");
+  auto json = nlohmann::ordered_json::parse(state);
+  for (const char* key : {"optimizer", "updates", "checksum"}) json.erase(key);
+  json["checksum"] = hex(checksum_of(json.dump()));
+  const RunState old = RunState::from_json(json.dump(), "state.json");
+  EXPECT_EQ(old.optimizer, "sgd");
+  EXPECT_EQ(old.updates, RunState::Updates());
 }
 
 TEST_F(ResumedRun, AResumedRunTakesTheConvolutionAlgorithmsOfItsCheckpoint) {

@@ -134,6 +134,11 @@ Job job_of(Settings settings, const TrainOptions& options, const Start& start) {
   job.start = options.start;
   if (!job.resume_checkpoint.empty()) {
     job.resume_state = RunState::from_json(start.state, job.resume_checkpoint);
+    const std::string saved = job.resume_state.optimizer, wanted = settings.optimizer.name();
+    if (saved != wanted)
+      fail("the checkpoint ", job.resume_checkpoint, " has the state of optimizer ", saved, ", the recipe wants ",
+           wanted, "; give optimizer.type and its keys as they were, or start a new run with --weights ",
+           job.resume_checkpoint, "/weights.safetensors");
     settings.run.seed = job.resume_state.seed;
     settings.recipe.set("run.seed", std::to_string(settings.run.seed));
   }

@@ -48,6 +48,15 @@ std::vector<double> shares_in(const Json& json, int workers) {
   return shares;
 }
 
+RunState::Updates updates_in(const Json& json) {
+  if (!json.contains("updates")) return {};
+  const Json& pair = json.at("updates");
+  const auto counts = [](const Json& count) { return count.is_number_unsigned() && count.get<uint64_t>() >> 62 == 0; };
+  if (!pair.is_array() || pair.size() != 2 || !counts(pair[0]) || !counts(pair[1]))
+    not_wanted("updates", json, "two numbers of updates");
+  return {pair[0].get<int64_t>(), pair[1].get<int64_t>()};
+}
+
 // Others are none of a checkpoint's, and reading them may never end.
 const std::string& own_file(const std::string& name) {
   if (name.empty() || name == ".." || name.find('/') != std::string::npos)
@@ -63,6 +72,8 @@ std::string RunState::to_json() const {
             {"step_rows", step_rows}, {"images", images},       {"evaluated_step", evaluated_step},
             {"seed", seed},           {"best_top1", best_top1}, {"best_step", best_step},
             {"workers", workers},     {"strategy", strategy},   {"conv_choices", conv_choices}};
+  json["optimizer"] = optimizer;
+  json["updates"] = {updates.front, updates.back};
   if (!measured_shares.empty()) json["measured_shares"] = measured_shares;
   Json sums = Json::object();
   for (const auto& [file, sum] : checksums) sums[file] = hex(sum);
@@ -89,6 +100,8 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     state.best_step = json_whole(json, "best_step", -1);
     state.workers = static_cast<int>(json_whole(json, "workers", 1, std::numeric_limits<int>::max()));
     state.strategy = json.at("strategy").get<std::string>();
+    state.optimizer = json.value("optimizer", state.optimizer);
+    state.updates = updates_in(json);
     state.measured_shares = shares_in(json, state.workers);
     state.conv_choices = json.at("conv_choices").get<std::map<std::string, std::string>>();
     check_position(state);

@@ -20,6 +20,13 @@ struct RunState {
   int64_t best_step = -1;  // its step; -1: none yet
   int workers = 1;
   std::string strategy;
+  std::string optimizer = "sgd";  // OptimizerSettings::name()
+  // That the parameters before and behind the boundary have had; checkpoints of sgd may not say it, for which it is
+  // nothing to go by.
+  struct Updates {
+    int64_t front = 0, back = 0;
+    bool operator==(const Updates&) const = default;
+  } updates{};
   std::vector<double> measured_shares{};  // of the workers' rows, for a resumed run; empty: none were measured
   std::map<std::string, std::string> conv_choices;  // layer -> algorithm, so that a resumed run computes the same bits
   std::map<std::string, uint64_t> checksums;        // file -> xxHash64 of every other file of the checkpoint
