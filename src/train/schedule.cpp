@@ -10,22 +10,40 @@
 namespace owt {
 namespace {
 
-using Type = ScheduleSettings::Type;
+using Curve = RateCurve::Type;
 
 constexpr double kTiny = std::numeric_limits<double>::min();  // low end of a range that excludes 0
 
-const std::vector<std::string> kTypes = {"constant", "step", "multistep", "poly", "cosine", "exp", "dexp"};
+// plateau comes last, since biases cannot have it.
+const std::vector<std::string> kCurves = {"constant", "step", "multistep", "poly",   "cosine",
+                                          "exp",      "dexp", "steps",     "linear", "plateau"};
 
-std::vector<double> read_milestones(Config& config) {
-  std::vector<double> milestones = config.numbers("milestones");
-  if (milestones.empty()) config.error("milestones", "'milestones' is empty, wanted epochs like [8, 9]");
+std::vector<double> read_epochs(Config& config, const std::string& key) {
+  std::vector<double> epochs = config.numbers(key);
+  if (epochs.empty()) config.error(key, concat("'", key, "' is empty, wanted epochs like [8, 9]"));
   double last = 0;
-  for (const double m : milestones) {
-    if (!(m > last))
-      config.error("milestones", concat("'milestones' has ", m, " after ", last, ", wanted increasing epochs > 0"));
-    last = m;
+  for (const double epoch : epochs) {
+    if (!(epoch > last))
+      config.error(key, concat("'", key, "' has ", epoch, " after ", last, ", wanted increasing epochs > 0"));
+    last = epoch;
   }
-  return milestones;
+  return epochs;
+}
+
+std::vector<double> read_factors(Config& config, size_t borders) {
+  std::vector<double> factors = config.numbers("factors");
+  if (factors.size() != borders + 1)
+    config.error("factors", concat("'factors' has ", factors.size(), " numbers, wanted ", borders + 1,
+                                   ": one up to each epoch of 'until', and one from there on"));
+  for (const double factor : factors)
+    if (!(factor > 0) || !std::isfinite(factor))
+      config.error("factors", concat("'factors' has ", factor, ", wanted numbers above 0"));
+  return factors;
+}
+
+double read_below_1(Config& config, const std::string& key, double value, const char* why) {
+  if (value == 1) config.error(key, concat("'", key, "' is 1, wanted less: ", why));
+  return value;
 }
 
 void read_length(Config& config, ScheduleSettings& s) {
@@ -39,32 +57,66 @@ void read_length(Config& config, ScheduleSettings& s) {
                  concat("'warmup_epochs' is ", s.warmup_epochs, ", wanted at most 'epochs', ", s.epochs));
 }
 
-void read_type_keys(Config& config, ScheduleSettings& s) {
+void read_curve_keys(Config& config, RateCurve& s) {
   switch (s.type) {
-    case Type::kConstant:
+    case Curve::kConstant:
       break;
-    case Type::kStep:
+    case Curve::kStep:
       s.every = config.number("every", {.low = kTiny});
       s.factor = config.number("factor", {.low = kTiny});
       break;
-    case Type::kMultistep:
-      s.milestones = read_milestones(config);
+    case Curve::kMultistep:
+      s.milestones = read_epochs(config, "milestones");
       s.factor = config.number("factor", {.low = kTiny});
       break;
-    case Type::kPoly:
+    case Curve::kPoly:
       s.power = config.number("power", {.low = kTiny});
       s.end = config.number("end", 0.0, {.low = 0, .high = 1});
       break;
-    case Type::kCosine:
+    case Curve::kCosine:
       s.end = config.number("end", 0.0, {.low = 0, .high = 1});
       break;
-    case Type::kDexp:
+    case Curve::kDexp:
       s.steps = config.integer("steps", {.low = 2});
       [[fallthrough]];
-    case Type::kExp:
+    case Curve::kExp:
       s.target_factor = config.number("target_factor", {.low = kTiny});
       break;
+    case Curve::kSteps:
+      s.until = read_epochs(config, "until");
+      s.factors = read_factors(config, s.until.size());
+      break;
+    case Curve::kLinear:
+      s.start = config.number("start", 1.0, {.low = 0, .high = 1});
+      s.peak = read_below_1(config, "peak", config.number("peak", 0.0, {.low = 0, .high = 1}),
+                            "behind it the rate falls to 'end'");
+      s.end = config.number("end", 0.0, {.low = 0, .high = 1});
+      break;
+    case Curve::kPlateau:
+      s.factor = read_below_1(config, "factor", config.number("factor", {.low = kTiny, .high = 1}),
+                              "the rate would never fall");
+      s.patience = config.integer("patience", {.low = 0});
+      s.metric = config.word("metric", "top1", {"top1", "loss"}) == "top1" ? RateCurve::Metric::kTop1
+                                                                           : RateCurve::Metric::kLoss;
+      break;
   }
+}
+
+// types: those that may stand there.
+RateCurve read_curve(Config& config, const std::vector<std::string>& types) {
+  RateCurve curve;
+  const std::string type = config.word("type", "constant", types);
+  curve.type = static_cast<Curve>(std::find(types.begin(), types.end(), type) - types.begin());
+  read_curve_keys(config, curve);
+  return curve;
+}
+
+std::optional<RateCurve> read_biases(Config& schedule) {
+  if (!schedule.given("biases")) return {};
+  Config config = schedule.table("biases");
+  const RateCurve curve = read_curve(config, {kCurves.begin(), kCurves.end() - 1});
+  config.finish("schedule type '" + kCurves[static_cast<size_t>(curve.type)] + "' of biases");
+  return curve;
 }
 
 }  // namespace
@@ -72,10 +124,9 @@ void read_type_keys(Config& config, ScheduleSettings& s) {
 ScheduleSettings ScheduleSettings::from(Config& config) {
   ScheduleSettings s;
   read_length(config, s);
-  const std::string type = config.word("type", "constant", kTypes);
-  s.type = static_cast<Type>(std::find(kTypes.begin(), kTypes.end(), type) - kTypes.begin());
-  read_type_keys(config, s);
-  config.finish("schedule type '" + type + "'");
+  static_cast<RateCurve&>(s) = read_curve(config, kCurves);
+  s.biases = read_biases(config);
+  config.finish("schedule type '" + kCurves[static_cast<size_t>(s.type)] + "'");
   return s;
 }
 
@@ -85,44 +136,64 @@ int64_t Schedule::total_steps(int64_t steps_per_epoch) const {
   return settings_.epochs > 0 ? std::min(by_epochs, settings_.max_steps) : settings_.max_steps;
 }
 
-double Schedule::own_rate(double step, int64_t steps_per_epoch) const {
-  const ScheduleSettings& s = settings_;
+double Schedule::own_rate(const RateCurve& s, double step, int64_t steps_per_epoch, const Plateau& seen) const {
   const auto per_epoch = static_cast<double>(steps_per_epoch);
   const double epoch = step / per_epoch;
-  const double length = s.epochs > 0 ? s.epochs * per_epoch : static_cast<double>(s.max_steps);
+  const double length = settings_.epochs > 0 ? settings_.epochs * per_epoch : static_cast<double>(settings_.max_steps);
   const double p = std::clamp(step / length, 0.0, 1.0);
   switch (s.type) {
-    case Type::kConstant:
+    case Curve::kConstant:
       return 1;
-    case Type::kStep:
+    case Curve::kStep:
       return std::pow(s.factor, std::floor(epoch / s.every));
-    case Type::kMultistep: {
+    case Curve::kMultistep: {
       const auto passed = std::upper_bound(s.milestones.begin(), s.milestones.end(), epoch);
       return std::pow(s.factor, static_cast<double>(passed - s.milestones.begin()));
     }
-    case Type::kPoly:
+    case Curve::kPoly:
       return s.end + (1 - s.end) * std::pow(1 - p, s.power);
-    case Type::kCosine:
+    case Curve::kCosine:
       return s.end + (1 - s.end) * (1 + std::cos(std::numbers::pi * p)) / 2;
-    case Type::kExp:
+    case Curve::kExp:
       return std::pow(s.target_factor, -p);
-    case Type::kDexp: {
+    case Curve::kDexp: {
       const auto levels = static_cast<double>(s.steps);
       // One division, so that a border that falls on a whole step is met exactly.
       const double level = std::clamp(std::ceil(step * levels / length) - 1, 0.0, levels - 1);
       return std::pow(s.target_factor, -level / (levels - 1));
     }
+    case Curve::kSteps: {
+      const auto passed = std::upper_bound(s.until.begin(), s.until.end(), epoch) - s.until.begin();
+      return s.factors[static_cast<size_t>(passed)];
+    }
+    case Curve::kLinear:
+      return p < s.peak ? std::lerp(s.start, 1.0, p / s.peak) : std::lerp(1.0, s.end, (p - s.peak) / (1 - s.peak));
+    case Curve::kPlateau:
+      return std::pow(s.factor, static_cast<double>(seen.falls));
   }
   return 1;
 }
 
-double Schedule::rate(int64_t step, int64_t steps_per_epoch) const {
+double Schedule::rate(const RateCurve& curve, int64_t step, int64_t steps_per_epoch, const Plateau& seen) const {
   OWT_CHECK(steps_per_epoch > 0, "steps_per_epoch is ", steps_per_epoch);
   const auto at = static_cast<double>(step);
   const double warmup_steps = settings_.warmup_epochs * static_cast<double>(steps_per_epoch);
-  if (at >= warmup_steps) return own_rate(at, steps_per_epoch);
-  const double from = settings_.warmup_factor, to = own_rate(warmup_steps, steps_per_epoch);
+  if (at >= warmup_steps) return own_rate(curve, at, steps_per_epoch, seen);
+  const double from = settings_.warmup_factor, to = own_rate(curve, warmup_steps, steps_per_epoch, seen);
   return from + (to - from) * at / warmup_steps;
+}
+
+bool Schedule::note_evaluation(double loss, double top1, Plateau& seen) const {
+  if (settings_.type != Curve::kPlateau) return false;
+  const double value = settings_.metric == RateCurve::Metric::kTop1 ? top1 : -loss;
+  if (!seen.begun || value > seen.best) {
+    seen = {true, value, 0, seen.falls};
+    return false;
+  }
+  if (++seen.waited <= settings_.patience) return false;
+  seen.waited = 0;
+  ++seen.falls;
+  return true;
 }
 
 }  // namespace owt

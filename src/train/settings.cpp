@@ -307,6 +307,11 @@ Settings settings_from(Config recipe, const std::string& name) {
                       settings.optimizer.name(), "; use optimizer.type = \"sgd\" without ",
                       "momentum_correction, or schedule = \"pipedream\""));
   settings.run = read_run(recipe.table("run"));
+  if (settings.schedule.type == RateCurve::Type::kPlateau && settings.run.eval_every_epochs == 0 &&
+      settings.run.eval_every_steps == 0)
+    recipe.table("run").error("eval_every_epochs",
+                              "schedule type 'plateau' goes by the evaluations, and there is "
+                              "none before the end; set it to 1, or take another schedule");
   recipe.finish("a recipe");
   return settings;
 }

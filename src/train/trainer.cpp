@@ -86,6 +86,7 @@ void Trainer::restore() {
   state_.step_in_epoch = loaded.step_in_epoch * loaded.step_rows / job_.plan.request.step_rows;
   state_.evaluated_step = loaded.evaluated_step;
   state_.conv_choices = loaded.conv_choices;
+  state_.plateau = loaded.plateau;
   state_.checksums = loaded.checksums;
   if (!job_.same_run) return;  // the best checkpoint of another folder is not here
   saved_step_ = loaded.step;
@@ -244,15 +245,23 @@ void Trainer::start_step() {
   }
   data_wait_ms_ += (seconds_now() - before) * 1e3;
   ++waited_steps_;
-  const double rate = job_.settings.optimizer.learning_rate * schedule_.rate(position(), batches_->steps_per_epoch());
-  Step::Rates rates{rate * job_.settings.front_rate_scale(job_.plan), rate * job_.settings.back_rate_scale(job_.plan)};
-  rates.sgd_share = job_.settings.optimizer.sgd_share(fraction(position(), batches_->steps_per_epoch()));
+  const Step::Rates rates = rates_now();
   started_.push_back({state_.step + 1, state_.epoch, position() + 1, rates.front});
   ++state_.step;
   ++state_.step_in_epoch;
   if (state_.step_in_epoch == batches_->steps_per_epoch()) ++state_.epoch, state_.step_in_epoch = 0;
   worker_.step.start_training(*batch, state_.step - 1, rates, stop_requested(), kind_of_step());
   worker_.profiler.end_step();
+}
+
+Step::Rates Trainer::rates_now() const {
+  const Settings& s = job_.settings;
+  const int64_t at = position(), per_epoch = batches_->steps_per_epoch();
+  const double weights = s.optimizer.learning_rate * schedule_.rate(at, per_epoch, state_.plateau);
+  const double biases = s.optimizer.learning_rate * schedule_.bias_rate(at, per_epoch, state_.plateau);
+  const double front = s.front_rate_scale(job_.plan), back = s.back_rate_scale(job_.plan);
+  return {weights * front, weights * back, biases * front, biases * back,
+          s.optimizer.sgd_share(fraction(at, per_epoch))};
 }
 
 // Whoever looks at the weights behind it finds the same on all ranks: they are averaged before. It is a function of the
@@ -325,11 +334,13 @@ bool Trainer::run_evaluation() {
   const Evaluation& e = *last_evaluation_;
   const bool best = e.top1 > state_.best_top1 || state_.best_step < 0;
   if (best) state_.best_top1 = e.top1, state_.best_step = state_.step;
+  const bool falls = schedule_.note_evaluation(e.loss, e.top1, state_.plateau);
   if (!writes()) return best;
   const int64_t epoch = state_.step_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
   const Split split = job_.settings.data.evaluated();
   log_info("epoch {}, step {}: {} loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} % ({} images, {:.1f} s)", epoch + 1,
            state_.step, kind_of(split), e.loss, 100 * e.top1, 100 * e.top5, e.images, seconds_now() - begin);
+  if (falls) log_info("no better for a while: the learning rate falls by {:g}", job_.settings.schedule.factor);
   metrics_->write(EvalRecord{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images});
   if (saved_step_ == state_.step) checkpoints_->replace_state(state_);
   progress_->skip_time();

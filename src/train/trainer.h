@@ -42,6 +42,7 @@ class Trainer {
   void prepare_steps();
   void log_start() const;
   void start_step();
+  Step::Rates rates_now() const;
   StepKind kind_of_step() const;  // of the one that leads to this point
   bool finish_step();             // the oldest one under way; true: a rank was asked to stop
   bool finish_steps(int left);    // until no more than so many are under way; true as above

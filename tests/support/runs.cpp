@@ -144,7 +144,8 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
       const double rate = job.settings.optimizer.learning_rate * schedule.rate(i, batches->steps_per_epoch());
       const Batch& batch = batches->next(step.stream());
       const int64_t before = comm.bytes();
-      Step::Rates rates{rate, rate};
+      const double biases = job.settings.optimizer.learning_rate * schedule.bias_rate(i, batches->steps_per_epoch());
+      Step::Rates rates{rate, rate, biases, biases};
       rates.sgd_share =
           job.settings.optimizer.sgd_share(static_cast<double>(i) / static_cast<double>(batches->steps_per_epoch()));
       step.start_training(batch, i, rates, false, kind);

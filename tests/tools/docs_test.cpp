@@ -269,7 +269,10 @@ const std::vector<std::pair<std::string, Overrides>> kSchedules = {
     {"poly", {{"schedule.power", "1"}}},
     {"cosine", {}},
     {"exp", {{"schedule.target_factor", "10"}}},
-    {"dexp", {{"schedule.target_factor", "10"}, {"schedule.steps", "2"}}}};
+    {"dexp", {{"schedule.target_factor", "10"}, {"schedule.steps", "2"}}},
+    {"steps", {{"schedule.until", "[1]"}, {"schedule.factors", "[1, 0.1]"}}},
+    {"linear", {}},
+    {"plateau", {{"schedule.factor", "0.1"}, {"schedule.patience", "1"}}}};
 
 TEST(DocsOfRecipes, ListTheKeysOfEverySection) {
   const std::vector<Overrides> as_it_is = {{}};

@@ -84,6 +84,80 @@ TEST(Schedule, DexpTakesTheLevelsOfThePaper) {
   EXPECT_NEAR(at(text, 8), 0.004, 1e-12);
 }
 
+TEST(Schedule, StepsTakesEachFactorUpToItsEpoch) {
+  const std::string text = "epochs = 9\ntype = 'steps'\nuntil = [4, 7.5]\nfactors = [0.5, 0.75, 0.01]";
+  EXPECT_EQ(at(text, 0), 0.5);
+  EXPECT_EQ(at(text, 3.9), 0.5);
+  EXPECT_EQ(at(text, 4), 0.75);
+  EXPECT_EQ(at(text, 7.4), 0.75);
+  EXPECT_EQ(at(text, 7.5), 0.01);
+  EXPECT_EQ(at(text, 9), 0.01);
+}
+
+TEST(Schedule, LinearRisesToItsPeakAndFallsToItsEnd) {
+  const std::string triangle = "epochs = 10\ntype = 'linear'\nstart = 0.2\npeak = 0.25\nend = 0.1";
+  EXPECT_DOUBLE_EQ(at(triangle, 0), 0.2);
+  EXPECT_DOUBLE_EQ(at(triangle, 1), 0.52);
+  EXPECT_DOUBLE_EQ(at(triangle, 2.5), 1);
+  EXPECT_DOUBLE_EQ(at(triangle, 4), 0.82);
+  EXPECT_DOUBLE_EQ(at(triangle, 10), 0.1);
+  EXPECT_DOUBLE_EQ(at("epochs = 10\ntype = 'linear'", 0), 1);
+  EXPECT_DOUBLE_EQ(at("epochs = 10\ntype = 'linear'", 4), 0.6);
+}
+
+// The example of Krizhevsky's recipe: biases from 0.02 to 0.002 in two steps, weights from 0.01 down by 250 in four.
+TEST(Schedule, BiasesMayFollowACurveOfTheirOwn) {
+  const Schedule made = schedule(
+      "epochs = 8\ntype = 'dexp'\ntarget_factor = 250\nsteps = 4\n"
+      "biases = { type = 'dexp', target_factor = 10, steps = 2 }");
+  EXPECT_EQ(made.bias_rate(0, 10), 1);
+  EXPECT_EQ(made.bias_rate(40, 10), 1);
+  EXPECT_NEAR(made.rate(40, 10), 0.1587, 1e-4);
+  EXPECT_NEAR(made.bias_rate(41, 10), 0.1, 1e-12);
+  EXPECT_NEAR(made.bias_rate(79, 10), 0.1, 1e-12);
+  EXPECT_NEAR(made.rate(79, 10), 0.004, 1e-12);
+  const Schedule alike = schedule("epochs = 4\ntype = 'poly'\npower = 1");
+  EXPECT_EQ(alike.bias_rate(10, 10), alike.rate(10, 10));
+}
+
+TEST(Schedule, BiasesWarmUpAsTheWeightsDo) {
+  const Schedule made =
+      schedule("epochs = 4\nwarmup_epochs = 2\nbiases = { type = 'steps', until = [3], factors = [0.5, 1] }");
+  EXPECT_DOUBLE_EQ(made.rate(10, 10), 0.5);
+  EXPECT_DOUBLE_EQ(made.bias_rate(10, 10), 0.25);
+  EXPECT_DOUBLE_EQ(made.bias_rate(30, 10), 1);
+}
+
+// The factor after each of these evaluations.
+std::vector<double> falls_after(const std::string& keys, const std::vector<double>& values) {
+  const Schedule made = schedule("epochs = 4\ntype = 'plateau'\nfactor = 0.5\n" + keys);
+  const bool loss = keys.find("loss") != std::string::npos;
+  Plateau seen;
+  std::vector<double> factors;
+  for (const double value : values) {
+    const double before = made.rate(5, 10, seen);
+    const bool falls = made.note_evaluation(loss ? value : 1, loss ? 0.5 : value, seen);
+    factors.push_back(made.rate(5, 10, seen));
+    EXPECT_EQ(falls, factors.back() < before);
+  }
+  return factors;
+}
+
+TEST(Schedule, APlateauLowersTheRateWhereNothingGetsBetter) {
+  using testing::ElementsAre;
+  // As torch.optim.lr_scheduler.ReduceLROnPlateau with a threshold of 0.
+  EXPECT_THAT(falls_after("patience = 1", {0.5, 0.6, 0.6, 0.5, 0.7, 0.6, 0.7, 0.7, 0.7}),
+              ElementsAre(1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125));
+  EXPECT_THAT(falls_after("patience = 0", {0.5, 0.4, 0.6, 0.6}), ElementsAre(1, 0.5, 0.5, 0.25));
+  EXPECT_THAT(falls_after("patience = 0\nmetric = 'loss'", {2, 1, 1.5, 0.5}), ElementsAre(1, 1, 0.5, 0.5));
+}
+
+TEST(Schedule, OthersSeeNothingOfEvaluations) {
+  Plateau seen;
+  EXPECT_FALSE(schedule("epochs = 4").note_evaluation(1, 0.5, seen));
+  EXPECT_EQ(seen, Plateau());
+}
+
 TEST(Schedule, WarmsUpLinearlyToWhatTheScheduleSaysThen) {
   EXPECT_EQ(at("epochs = 4\nwarmup_epochs = 2", 0), 0);
   EXPECT_DOUBLE_EQ(at("epochs = 4\nwarmup_epochs = 2", 0.5), 0.25);
@@ -159,6 +233,14 @@ TEST(Schedule, RejectsBadTables) {
   EXPECT_THAT(complaint("epochs = 9\ntype = 'multistep'\nmilestones = [5, 5]\nfactor = 0.1"),
               AllOf(HasSubstr("text:3"), HasSubstr("5 after 5")));
   EXPECT_THAT(complaint("epochs = 9\ntype = 'multistep'\nmilestones = []\nfactor = 0.1"), HasSubstr("empty"));
+  EXPECT_THAT(complaint("epochs = 9\ntype = 'steps'\nuntil = [5]\nfactors = [1]"), HasSubstr("wanted 2"));
+  EXPECT_THAT(complaint("epochs = 9\ntype = 'steps'\nuntil = [5]\nfactors = [1, 0]"), HasSubstr("above 0"));
+  EXPECT_THAT(complaint("epochs = 9\ntype = 'linear'\npeak = 1"), HasSubstr("wanted less"));
+  EXPECT_THAT(complaint("epochs = 9\ntype = 'plateau'\nfactor = 1\npatience = 1"), HasSubstr("never fall"));
+  EXPECT_THAT(complaint("epochs = 9\ntype = 'plateau'\nfactor = 0.5"), HasSubstr("patience"));
+  EXPECT_THAT(complaint("epochs = 9\nbiases = { type = 'plateau' }"), HasSubstr("'plateau'"));
+  EXPECT_THAT(complaint("epochs = 9\nbiases = { epochs = 3 }"), HasSubstr("no key 'epochs'"));
+  EXPECT_THAT(complaint("epochs = 9\nbiases = 3"), HasSubstr("biases"));
   EXPECT_THAT(complaint("epochs = 2\nwarmup_epochs = 3"), HasSubstr("wanted at most 'epochs', 2"));
   EXPECT_THAT(complaint("epochs = 2\ntype = 'dexp'\ntarget_factor = 4\nsteps = 1"), HasSubstr("steps"));
 }

@@ -73,6 +73,26 @@ TEST_F(ResumedRun, EveryOptimizerGoesOnBitForBit) {
   }
 }
 
+// It has fallen before the stop, and falls again behind it.
+TEST_F(ResumedRun, APlateauGoesOnWhereItWas) {
+  const Overrides changes = merged(kEveryStepLogged, {{"schedule.type", "plateau"},
+                                                      {"schedule.factor", "0.5"},
+                                                      {"schedule.patience", "0"},
+                                                      {"optimizer.learning_rate", "1e-7"},
+                                                      {"parallel.workers", "2"},
+                                                      {"schedule.epochs", "6"}});
+  run("whole", changes);
+  run("part", merged(changes, {{"schedule.max_steps", "18"}}));
+  const int64_t before = load_checkpoint_state(*newest_checkpoint(path("part"))).plateau.falls;
+  run("part", changes, "auto");
+  const Plateau after = load_checkpoint_state(*newest_checkpoint(path("part"))).plateau;
+  EXPECT_EQ(after, load_checkpoint_state(*newest_checkpoint(path("whole"))).plateau);
+  EXPECT_GT(before, 0);
+  EXPECT_GT(after.falls, before);
+  EXPECT_EQ(read_file(weights_of("part")), read_file(weights_of("whole")));
+  EXPECT_THAT(read_file(path("part") + "/log.txt"), HasSubstr("the learning rate falls by 0.5"));
+}
+
 TEST_F(ResumedRun, WithTwoStatesGoesOnWithOtherWorkers) {
   const Overrides one = merged(kEveryStepLogged, with_optimizer("adamw"));
   const Overrides many = merged(one, {{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}});

@@ -57,6 +57,17 @@ RunState::Updates updates_in(const Json& json) {
   return {pair[0].get<int64_t>(), pair[1].get<int64_t>()};
 }
 
+// Only runs with such a schedule have one.
+Plateau plateau_in(const Json& json) {
+  if (!json.contains("plateau")) return {};
+  const Json& of = json.at("plateau");
+  const bool fits = of.is_array() && of.size() == 3 && of[0].is_number() && of[1].is_number_unsigned() &&
+                    of[2].is_number_unsigned() && std::in_range<int64_t>(of[1].get<uint64_t>()) &&
+                    of[2].get<uint64_t>() <= uint64_t{1} << 32;
+  if (!fits) not_wanted("plateau", json, "the best value and two counts");
+  return {true, of[0].get<double>(), of[1].get<int64_t>(), of[2].get<int64_t>()};
+}
+
 // Others are none of a checkpoint's, and reading them may never end.
 const std::string& own_file(const std::string& name) {
   if (name.empty() || name == ".." || name.find('/') != std::string::npos)
@@ -74,6 +85,7 @@ std::string RunState::to_json() const {
             {"workers", workers},     {"strategy", strategy},   {"conv_choices", conv_choices}};
   json["optimizer"] = optimizer;
   json["updates"] = {updates.front, updates.back};
+  if (plateau.begun) json["plateau"] = {plateau.best, plateau.waited, plateau.falls};
   if (!measured_shares.empty()) json["measured_shares"] = measured_shares;
   Json sums = Json::object();
   for (const auto& [file, sum] : checksums) sums[file] = hex(sum);
@@ -102,6 +114,7 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     state.strategy = json.at("strategy").get<std::string>();
     state.optimizer = json.value("optimizer", state.optimizer);
     state.updates = updates_in(json);
+    state.plateau = plateau_in(json);
     state.measured_shares = shares_in(json, state.workers);
     state.conv_choices = json.at("conv_choices").get<std::map<std::string, std::string>>();
     check_position(state);

@@ -8,6 +8,15 @@
 
 namespace owt {
 
+// What a schedule with a plateau (schedule.h) has seen of the evaluations so far.
+struct Plateau {
+  bool begun = false;  // there was one
+  double best = 0;     // of them: top-1, or minus the loss
+  int64_t waited = 0;  // evaluations since the best or the last fall
+  int64_t falls = 0;   // of the rate
+  bool operator==(const Plateau&) const = default;
+};
+
 struct RunState {
   int64_t step = 0;             // updates done
   int64_t epoch = 0;            // where to go on
@@ -28,6 +37,7 @@ struct RunState {
     bool operator==(const Updates&) const = default;
   } updates{};
   std::vector<double> measured_shares{};  // of the workers' rows, for a resumed run; empty: none were measured
+  Plateau plateau{};
   std::map<std::string, std::string> conv_choices;  // layer -> algorithm, so that a resumed run computes the same bits
   std::map<std::string, uint64_t> checksums;        // file -> xxHash64 of every other file of the checkpoint
 
