@@ -17,9 +17,9 @@
 //               later as backward comes at stage 0 behind this stage, ahead = min(floor(k / 2), M - 1 - b), and in
 //               forward the gap besides
 //   spectrain2  forward with the weights predicted for its backward, gap updates later, and backward with the same ones
-// A prediction of s updates is w + s v with the velocity v of optimizer.h, in which the rate and the sign are: the paper's
-// w - s * lr * v. The bounds by b and M are those of a pipeline that fills and runs empty; between them stage k has the
-// papers' figures, s = S - 1 - k for spectrain2 and floor(k / 2) + S - 1 - k and floor(k / 2) for spectrain.
+// A prediction of s updates is w + s v with the velocity v of optimizer.h, in which the rate and the sign are: the
+// paper's w - s * lr * v. The bounds by b and M are those of a pipeline that fills and runs empty; between them stage k
+// has the papers' figures, s = S - 1 - k for spectrain2 and floor(k / 2) + S - 1 - k and floor(k / 2) for spectrain.
 // Sources: Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism";
 // Narayanan et al. 2019, "PipeDream: Generalized Pipeline Parallelism for DNN Training", and 2021, "Efficient
 // Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (1F1B with a flush); Chen, Yang and Cheng

@@ -225,6 +225,7 @@ void Optimizer::keep_states_in(const Param& param, const std::vector<Tensor>& me
 }
 
 UpdateRule Optimizer::rule(const Rates& rates, double gradient_scale) const {
+  if (settings_.type != Type::kAdamW) return {settings_, gradient_scale, 0, 0, rates.earlier};
   return {settings_, gradient_scale, std::log(settings_.beta1), std::log(settings_.beta2), rates.earlier};
 }
 

@@ -12,6 +12,8 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr int64_t kChunk = 4096;  // elements of one item that a block updates
 
+static_assert(sizeof(StepRates) == StepRates::kNumbers * sizeof(double), "a GPU has them as so many numbers");
+
 struct Items {
   UpdateItem item[kParamsPerUpdate];
   int first_block[kParamsPerUpdate + 1];  // of each item

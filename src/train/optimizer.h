@@ -1,8 +1,8 @@
-// The optimizer, on this rank's parts of the parameters. Every rule works element by element, with one or two tensors of
-// state for each trained parameter.
+// The optimizer, on this rank's parts of the parameters. Every rule works element by element, with one or two tensors
+// of state for each trained parameter.
 //
-// With lr = rate * lr_mult, g = gradient_scale * grad, L = decay * decay_mult, g' = g + L * w, and t = 1 in a parameter's
-// first update:
+// With lr = rate * lr_mult, g = gradient_scale * grad, L = decay * decay_mult, g' = g + L * w, and t = 1 in a
+// parameter's first update:
 //   sgd             v = momentum * v - lr * g';   w += v                               plain
 //                   v = momentum * v - lr * g';   w += momentum * v - lr * g'          Nesterov
 //   the same with momentum_correction
@@ -23,8 +23,8 @@
 // of Goyal et al. 2017 (section 3), gives the same, but for a rate of zero.
 // Sources: adamw: Loshchilov and Hutter 2019, as torch.optim.AdamW; rmsprop: Tieleman and Hinton 2012, as
 // torch.optim.RMSprop, not centred; adagrad: Duchi et al. 2011, as torch.optim.Adagrad without a decay of the rate;
-// rmsprop_warmup: Akiba, Suzuki and Fukuda 2017 (section 3.1). There eta_RMSprop stands over eta_SGD: here over the rate
-// of the step, so that RMSprop has the rate rmsprop_rate whatever the schedule and the number of workers say.
+// rmsprop_warmup: Akiba, Suzuki and Fukuda 2017 (section 3.1). There eta_RMSprop stands over eta_SGD: here over the
+// rate of the step, so that RMSprop has the rate rmsprop_rate whatever the schedule and the number of workers say.
 //
 // Running averages (ParamRole::kAverage): value += lr_mult * (gradient_scale * grad - value); without a
 // gradient they stay.
@@ -64,8 +64,8 @@ struct OptimizerSettings {
   std::vector<std::string> states() const;
   // The rule in words, with what decides on its states: checkpoints of other rules are not gone on from.
   std::string name() const;
-  // Of rmsprop_warmup, after so many epochs, fractions included: exp(2 (e - center) / period) / 2 up to the centre, then
-  // 1 / 2 + (e - center) / period, and 1 from half a period on (the paper prints twice that slope, which ends at 3 / 2).
+  // Of rmsprop_warmup, after e epochs, fractions included: exp(2 (e - center) / period) / 2 up to the centre, then
+  // 1 / 2 + (e - center) / period, up to 1 (the paper prints twice that slope, which would end in a jump from 3 / 2).
   double sgd_share(double epoch) const;
   // Whether the velocity is what the next update would change in the weights if it came without a gradient, so that
   // pipelines can predict weights from it.

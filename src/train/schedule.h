@@ -15,9 +15,9 @@
 // Biases may follow a curve of their own, without a plateau, for the same epochs and with the same warm-up.
 // With warmup_epochs > 0 the factor goes linearly, step by step, from warmup_factor at step 0 to what the
 // schedule says at the end of the warm-up. Sources: exp, dexp: Krizhevsky, cuda-convnet2; poly: Caffe;
-// cosine: Loshchilov and Hutter 2017, without restarts; steps: Akiba, Suzuki and Fukuda 2017 (slow start); linear: Jordan
-// 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU"; plateau: PyTorch's ReduceLROnPlateau with a threshold of 0;
-// warm-up: Goyal et al. 2017.
+// cosine: Loshchilov and Hutter 2017, without restarts; steps: Akiba, Suzuki and Fukuda 2017 (slow start); linear:
+// Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU"; plateau: PyTorch's ReduceLROnPlateau with a threshold
+// of 0; warm-up: Goyal et al. 2017.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,8 @@
 
 namespace owt {
 
-// The tensor of a parameter that is meant: its value, a state of the optimizer, ... with the parameter's shape(); undefined: left
-// out.
+// The tensor of a parameter that is meant: its value, a state of the optimizer, ... with the parameter's shape();
+// undefined: left out.
 using TensorOf = std::function<Tensor(Param&)>;
 
 // Collective: parameters are gathered in pieces and rank 0 writes the file. Returns its checksum on rank 0.
@@ -33,7 +33,7 @@ uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& mode
 // Collective: rank 0 reads the file in pieces, and every rank takes its parts of them: take(parameter, first, rows)
 // gets some of the rows that the rank keeps, from number `first` of these on, on the host and in memory order, until it
 // has had all, for every parameter that wants() some. Throws Error for a missing tensor (with the nearest name) and for
-// one of another shape. suffix: as of NamedTensors. Tensors nobody asks for are ignored; on rank 0 they come back, for a warning.
+// one of another shape. suffix: as of NamedTensors. Tensors nobody asks for come back on rank 0, for a warning.
 using Wants = std::function<bool(const Param&)>;
 using Take = std::function<void(Param&, int64_t first, const Tensor& rows)>;
 std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const Groups& groups,

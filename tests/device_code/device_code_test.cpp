@@ -188,7 +188,8 @@ const std::vector<HotFile>& hot_files() {
         {"pack_images<unsigned short, FixedBlocks<unsigned short, 2, 6, 1, 16>", 0, 0, 6, 5, 32},
         {"pack_images<unsigned short, FixedBlocks<unsigned short, 1, 3, 1, 8>", 0, 1, 3, 0, 32}}},
       // The other accesses are those of elements that do not come by four.
-      {"src/train/sgd.cu", {{"update_items", 5, 4, 22, 17, 32}}},
+      {"src/train/optimizer.cu",
+       {{"update_items<SgdRule<false>", 5, 4, 22, 17, 32}, {"update_items<AdamWRule>", 7, 6, 24, 19, 40}}},
   };
   return files;
 }

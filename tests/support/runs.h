@@ -40,8 +40,8 @@ inline Overrides merged(Overrides a, const Overrides& b) {
   return a;
 }
 
-// For the small recipe: this type, with a rate and an eps that let it learn the same whatever the order of sums is. Under
-// adamw a gradient of rounding errors counts as much as a large one.
+// For the small recipe: this type, with a rate and an eps that let it learn the same whatever the order of sums is.
+// Under adamw a gradient of rounding errors counts as much as a large one.
 Overrides with_optimizer(const std::string& type);
 
 Settings small_settings(const std::string& recipe, const Overrides& changes = {});

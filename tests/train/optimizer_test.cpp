@@ -184,7 +184,7 @@ TEST_P(OptimizerTest, AveragesMoveTowardsTheStatisticWithoutRateDecayOrMomentum)
 
   update(optimizer, mean, 1000, 0.5);  // no new statistic
   EXPECT_THAT(download(mean.value), ElementsAre(5, 1));
-  EXPECT_THROW(optimizer.states(mean).front(), Error);
+  EXPECT_THROW(optimizer.states(mean), Error);
 }
 
 TEST_P(OptimizerTest, TreatsEveryElementAlikeWhateverTheTeam) {
@@ -278,8 +278,8 @@ TEST_P(OptimizerTest, OfAPartOnlyItsVelocityIsKept) {
   Optimizer optimizer({.momentum = 0.5, .decay = 0});
   Param w = make_param({1, 2, 3, 4}, {});
   EXPECT_EQ(optimizer.states(w, {1, 3}).front().shape(), (Shape{2}));
-  EXPECT_THROW(optimizer.states(w).front(), Error);
-  EXPECT_THROW(optimizer.states(w, {0, 2}).front(), Error);
+  EXPECT_THROW(optimizer.states(w), Error);
+  EXPECT_THROW(optimizer.states(w, {0, 2}), Error);
 }
 
 TEST_P(OptimizerTest, OfAPartTheWholeGradientIsUsedAndTheValueChanged) {
@@ -372,8 +372,8 @@ TEST_P(OptimizerOnGpu, TakesTheRateFromTheMemoryOfTheDevice) {
   EXPECT_THAT(download(w.value), ElementsAre(0.75));
 }
 
-// Of four weights after four updates: PyTorch 2.15's in double precision, from the same weights, with the same gradients
-// and rates.
+// Of four weights after four updates: PyTorch 2.15's in double precision, from the same weights, with the same
+// gradients and rates.
 const std::vector<float> kFirst = {1, -0.5, 0.25, 2};
 const std::vector<std::vector<float>> kGradients = {
     {0.5, -1, 0.25, 0.125}, {-0.25, 0.5, 1.5, -2}, {1, 0, -0.75, 0.375}, {0.125, 2, -0.5, 0.25}};
@@ -399,8 +399,8 @@ OptimizerSettings settings_of(const std::string& table) {
   return OptimizerSettings::from(config);
 }
 
-// Weights after kGradients, times a factor that gradient_scale takes out again; the first of them by a part of the whole
-// where `by_parts` says so.
+// Weights after kGradients, times a factor that gradient_scale takes out again; the first of them by a part of the
+// whole where `by_parts` says so.
 std::vector<float> OptimizerTest::learned(Optimizer& optimizer, float factor, bool by_parts) const {
   Param w = make_param(kFirst, {});
   for (size_t i = 0; i < kGradients.size(); ++i) {

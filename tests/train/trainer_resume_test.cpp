@@ -82,7 +82,7 @@ TEST_F(ResumedRun, APlateauGoesOnWhereItWas) {
                                                       {"parallel.workers", "2"},
                                                       {"schedule.epochs", "6"}});
   run("whole", changes);
-  run("part", merged(changes, {{"schedule.max_steps", "18"}}));
+  run("part", merged(changes, {{"schedule.max_steps", "15"}}));
   const int64_t before = load_checkpoint_state(*newest_checkpoint(path("part"))).plateau.falls;
   run("part", changes, "auto");
   const Plateau after = load_checkpoint_state(*newest_checkpoint(path("part"))).plateau;

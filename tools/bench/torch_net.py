@@ -142,6 +142,9 @@ def all_layers(layers, prefix=""):
 def make_optimizer(net, recipe):
     """owt's plain SGD at the base rate: a group per parameter, with the multipliers of the model file."""
     settings = recipe["optimizer"]
+    if settings.get("type", "sgd") != "sgd":
+        raise SystemExit(f"PyTorch's side knows optimizer type sgd only, not {settings['type']}; "
+                         "--set optimizer.type=sgd")
     layers = all_layers(recipe["model"]["layer"])
     groups = []
     for name, parameter in net.named_parameters():
