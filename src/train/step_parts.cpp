@@ -400,7 +400,7 @@ void Step::count_updates(const Bound& bound) {
   const int rounds = static_cast<int>(bound.slices.back().round_rows.size());
   const bool every_round = plan_.split() && plan_.request.dense_update == DenseUpdate::kRound;
   ++updates_.front;
-  updates_.back += every_round ? updates_before({.round = rounds, .slice = last}, bound) : 1;
+  updates_.back += every_round ? updates_before({.slice = last, .round = rounds}, bound) : 1;
 }
 
 // A step that is timed does one thing after the other, so that its parts add up to it.
