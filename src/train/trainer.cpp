@@ -194,12 +194,16 @@ void Trainer::log_start() const {
 
 int64_t Trainer::position() const { return state_.epoch * batches_->steps_per_epoch() + state_.step_in_epoch; }
 
-bool Trainer::evaluation_due() const {
+bool Trainer::evaluation_comes_round() const {
   const RunSettings& run = job_.settings.run;
   const bool at_epoch = run.eval_every_epochs > 0 && state_.step > 0 && state_.step_in_epoch == 0 &&
                         state_.epoch % run.eval_every_epochs == 0;
   const bool at_step = run.eval_every_steps > 0 && state_.step > 0 && state_.step % run.eval_every_steps == 0;
-  return state_.evaluated_step != state_.step && (at_epoch || at_step || position() >= total_steps_);
+  return at_epoch || at_step;
+}
+
+bool Trainer::evaluation_due() const {
+  return state_.evaluated_step != state_.step && (evaluation_comes_round() || position() >= total_steps_);
 }
 
 bool Trainer::checkpoint_due() const {
@@ -382,6 +386,8 @@ Evaluation Trainer::evaluate_now() {
   return evaluation;
 }
 
+// What counts evaluations counts those that a longer run would have too, so that a run that ended early goes on as one
+// that did not.
 bool Trainer::run_evaluation() {
   if (writes()) progress_->clear();
   const double begin = seconds_now();
@@ -389,9 +395,10 @@ bool Trainer::run_evaluation() {
   state_.evaluated_step = state_.step;
   const Evaluation& e = *last_evaluation_;
   const bool best = e.top1 > state_.best_top1 || state_.best_step < 0;
-  state_.since_best = best ? 0 : state_.since_best + 1;
+  const bool counts = evaluation_comes_round();
+  state_.since_best = best ? 0 : state_.since_best + (counts ? 1 : 0);
   if (best) state_.best_top1 = e.top1, state_.best_step = state_.step;
-  const bool falls = schedule_.note_evaluation(e.loss, e.top1, state_.plateau);
+  const bool falls = counts && schedule_.note_evaluation(e.loss, e.top1, state_.plateau);
   if (!writes()) return best;
   const int64_t epoch = state_.step_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
   const Split split = job_.settings.data.evaluated();

@@ -47,11 +47,12 @@ class Trainer {
   StepKind kind_of_step() const;      // of the one that leads to this point
   double kept_of_ema(StepKind kind);  // Step::Rates::kept of that step
   void restore_ema();
-  bool finish_step();           // the oldest one under way; true: a rank was asked to stop
-  bool finish_steps(int left);  // until no more than so many are under way; true as above
-  int64_t position() const;     // in the schedule: steps of this size up to here
-  bool must_settle() const;     // before the next step starts, the results of all are wanted
-  bool evaluation_due() const;  // by the recipe, at this point
+  bool finish_step();                   // the oldest one under way; true: a rank was asked to stop
+  bool finish_steps(int left);          // until no more than so many are under way; true as above
+  int64_t position() const;             // in the schedule: steps of this size up to here
+  bool must_settle() const;             // before the next step starts, the results of all are wanted
+  bool evaluation_comes_round() const;  // by the recipe's numbers of epochs and steps, at this point
+  bool evaluation_due() const;          // by those, or at the end; and it was not done yet
   bool checkpoint_due() const;
   bool out_of_patience() const;
   bool equality_due() const;
