@@ -8,12 +8,12 @@
 namespace owt {
 namespace {
 
-struct Items {
+struct EmaItems {
   EmaItem item[kParamsPerUpdate];
 };
 
 // A row of blocks for each item.
-__global__ void ema_items(Items items, const double* kept) {
+__global__ void ema_items(EmaItems items, const double* kept) {
   const EmaItem& item = items.item[blockIdx.y];
   const auto taken = static_cast<float>(1 - *kept);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -25,7 +25,7 @@ __global__ void ema_items(Items items, const double* kept) {
 
 void ema_update(Cuda, double, const Tensor& kept, std::span<const EmaItem> all, const Stream& stream) {
   for (size_t first = 0; first < all.size(); first += kParamsPerUpdate) {
-    Items items{};
+    EmaItems items{};
     const size_t count = std::min<size_t>(kParamsPerUpdate, all.size() - first);
     int64_t most = 0;
     for (size_t i = 0; i < count; ++i) {
