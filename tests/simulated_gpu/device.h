@@ -185,7 +185,11 @@ inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 inline float __fdividef(float x, float y) { return x / y; }
 inline float __fadd_rn(float x, float y) { return x + y; }
 inline float __fsub_rn(float x, float y) { return x - y; }
-inline float __fmul_rn(float x, float y) { return x * y; }
+// Rounded by itself: a compiler may not make one operation of it and a sum.
+inline float __fmul_rn(float x, float y) {
+  volatile const float product = x * y;
+  return product;
+}
 inline float __fdiv_rn(float x, float y) { return x / y; }
 inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
 inline float __frcp_rn(float x) { return 1.0f / x; }
