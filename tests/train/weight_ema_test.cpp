@@ -46,6 +46,12 @@ class WeightEmaTest : public DeviceTest {
   static void set(Param& param, const std::vector<float>& value) {
     param.set_value(upload(value, param.shape(), Device::kCpu));
   }
+  // Before the weights change: set() does so at once.
+  void begin(WeightEma& ema) const {
+    const Stream stream(device());
+    ema.begin(stream);
+    stream.synchronize();
+  }
   void update(WeightEma& ema, double kept) const {
     Tensor here({1}, DType::kF64);
     here.data<double>()[0] = kept;
@@ -72,7 +78,7 @@ TEST_P(WeightEmaTest, AveragesAsInDoublePrecision) {
   for (size_t p = 0; p < 100; ++p) params.push_back(make_param(values(p, count(p), 0), Precision::kFp32));
   for (Param& param : params) all.push_back(&param);
   WeightEma ema(all);
-  ema.begin(Stream(device()));
+  begin(ema);
   std::vector<std::vector<double>> wanted;
   for (size_t p = 0; p < params.size(); ++p) {
     const std::vector<float> first = values(p, count(p), 0);
@@ -100,7 +106,7 @@ TEST_P(WeightEmaTest, AveragesAsInDoublePrecision) {
 TEST_P(WeightEmaTest, OfEqualWeightsStaysThatToTheLastBit) {
   Param param = make_param({0.1f, 1e30f, -3e-40f}, Precision::kFp32);
   WeightEma ema({&param});
-  ema.begin(Stream(device()));
+  begin(ema);
   for (int step = 0; step < 3; ++step) update(ema, 0.9999);
   EXPECT_EQ(download(ema.of(param)), download(param.value));
 }
@@ -109,7 +115,7 @@ TEST_P(WeightEmaTest, TakesTheWeightsPlaceWithItsCopyInBf16AndGivesItBack) {
   Param param = make_param({1, 2.5}, Precision::kBf16);
   WeightEma ema({&param});
   const Stream stream(device());
-  ema.begin(stream);
+  begin(ema);
   set(param, {3, 0.1f});
   update(ema, 0.5);
   const uint64_t version = param.version;
