@@ -10,7 +10,7 @@ namespace owt {
 namespace {
 
 // Of a pair: one block decides, and each of two gamma numbers has tries.
-constexpr uint64_t kTries = 15, kBlocks = 1 + 2 * kTries;
+constexpr uint64_t kGammaTries = 15, kBlocks = 1 + 2 * kGammaTries;
 
 // The logarithm of a number of Gamma(alpha, 1), from the blocks from `first` on (Marsaglia and Tsang 2000; for alpha
 // below 1 theirs of alpha + 1 times u^(1 / alpha), of which the logarithm does not underflow). A try fails in 1 of 20
@@ -19,7 +19,7 @@ double log_gamma_number(double alpha, const Philox& random, uint64_t first) {
   const double d = (alpha < 1 ? alpha + 1 : alpha) - 1.0 / 3, c = 1 / std::sqrt(9 * d);
   const double u0 = (random.block(2 * first)[3] + 0.5) * 0x1p-32;
   const double boost = alpha < 1 ? std::log(u0) / alpha : 0;
-  for (uint64_t t = 0; t < kTries; ++t) {
+  for (uint64_t t = 0; t < kGammaTries; ++t) {
     const double x = static_cast<double>(random.normals(2 * (first + t) + 1)[0]);
     const double v = std::pow(1 + c * x, 3), u = (random.block(2 * (first + t))[0] + 0.5) * 0x1p-32;
     if (1 + c * x > 0 && std::log(u) < x * x / 2 + d - d * v + d * std::log(v)) return std::log(d * v) + boost;
@@ -29,7 +29,8 @@ double log_gamma_number(double alpha, const Philox& random, uint64_t first) {
 
 // A number of Beta(alpha, alpha).
 double beta_number(double alpha, const Philox& random, uint64_t first) {
-  return 1 / (1 + std::exp(log_gamma_number(alpha, random, first + kTries) - log_gamma_number(alpha, random, first)));
+  return 1 /
+         (1 + std::exp(log_gamma_number(alpha, random, first + kGammaTries) - log_gamma_number(alpha, random, first)));
 }
 
 Patch cut_patch(const Shape& image, double share, uint32_t row_bits, uint32_t column_bits) {
