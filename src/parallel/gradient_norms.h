@@ -9,7 +9,7 @@
 // with the same values get the same bits.
 // Sources: Pascanu, Mikolov and Bengio 2013, "On the difficulty of training recurrent neural networks", as
 // torch.nn.utils.clip_grad_norm_; You, Gitman and Ginsburg 2017, "Large Batch Training of Convolutional Networks",
-// section 4; eps and the two cases of zero are those of NVIDIA's LARC.
+// section 4; eps and the cases of zero are from NVIDIA's LARC, which lets nothing decay in these, however.
 #pragma once
 
 #include <cstdint>

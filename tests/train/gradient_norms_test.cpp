@@ -110,6 +110,106 @@ TEST_P(GradientNormsTest, AreThoseOfDoublePrecision) {
       device());
 }
 
+// The first elements of every parameter after four updates at changing rates: as tools/bench/torch_optimizers.py prints
+// them, in double precision, of PyTorch's optimizers behind clip_grad_norm_ and of LARS.
+const struct {
+  Overrides keys;
+  std::vector<float> weights;
+} kFigures[] = {
+    {{{"momentum_correction", "true"}, {"clip", "2"}},
+     {-0.331955150, 0.164442173, -0.291428912, -0.146401248, 0.398818585, 0.229467311, 0.047824529, -0.274509606,
+      0.417189182, 0.421437716, 0.111797679, -0.555464804}},
+    {{{"momentum_correction", "true"}, {"nesterov", "true"}, {"clip", "0.25"}},
+     {-0.385002058, 0.156695662, -0.178432340, -0.158663112, 0.394629954, 0.108396376, 0.072642826, -0.244868597,
+      0.335977069, 0.490874713, 0.022082390, -0.515024189}},
+    {{{"type", "adamw"}, {"eps", "0.01"}, {"clip", "2"}},
+     {-0.308903418, 0.240380076, -0.417912243, -0.041600462, 0.342352405, 0.342800293, -0.002898901, -0.375265041,
+      0.614983994, 0.303189262, 0.235919346, -0.626370818}},
+    {{{"type", "lars"}, {"trust", "0.5"}},
+     {-0.440572002, 0.204411661, -0.319222792, -0.059304199, 0.131039551, 0.469123535, 0.076118137, -0.303332024,
+      0.470185397, 0.130675000, 0.305953125, -0.678937500}},
+    {{{"type", "lars"}, {"trust", "0.5"}, {"nesterov", "true"}, {"adapt_all", "true"}, {"clip", "2"}},
+     {-0.391711042, 0.182739778, -0.291568096, -0.168415396, 0.445465826, 0.209301620, 0.064226373, -0.288688014,
+      0.432631226, 0.390431102, 0.158843428, -0.581407960}},
+};
+
+// Of elements of a parameter, by their numbers in the whole of it; the same as in that script.
+float figure_weight(int64_t param, int64_t element) {
+  return static_cast<float>((7 * element + 3 * param) % 11 - 5) / 8;
+}
+float figure_gradient(int64_t update, int64_t param, int64_t element) {
+  constexpr float kScales[] = {1, 4, 0.5, 2};
+  const float scale = update == 2 && param == 2 ? 0 : kScales[update];
+  return scale * static_cast<float>((5 * element + 3 * param + 2 * update) % 13 - 6) / 16;
+}
+
+// What is here of the weights after those updates, of two dense layers. With two ranks every parameter is split.
+std::vector<float> figures_of(const Settings& settings, const Plan& plan, Communicator& comm, size_t shown,
+                              const std::vector<float>& otherwise) {
+  const Device device = plan.request.on.device;
+  const Stream stream(device);
+  RankModel model(settings.model, plan, comm.rank());
+  const Groups groups(plan, comm);
+  const auto front = make_front_sync(
+      plan, [&](int64_t layer) -> Layer& { return model.layer(layer); }, groups);
+  model.allocate(plan.request.on);
+  GradientNorms norms(plan, model, *front, comm.rank(), settings.optimizer.norms());
+  Optimizer optimizer(settings.optimizer);
+  optimizer.go_by(norms);
+  const std::vector<Param*> params = model.params();
+  const auto first = [&](size_t p) { return params[p]->part.begin * params[p]->full_shape.row_elements(); };
+  const auto values = [&](size_t p, const auto& of) {
+    Tensor made(params[p]->shape());
+    for (int64_t i = 0; i < made.elements(); ++i) made.data()[i] = of(static_cast<int64_t>(p), first(p) + i);
+    return made;
+  };
+  for (size_t p = 0; p < params.size(); ++p) params[p]->set_value(values(p, figure_weight));
+  Tensor norm({1}, DType::kF64, device), rates({StepRates::kNumbers}, DType::kF64);
+  for (int64_t update = 0; update < 4; ++update) {
+    for (size_t p = 0; p < params.size(); ++p) {
+      params[p]->grad.copy_from(values(p, [&](int64_t param, int64_t i) { return figure_gradient(update, param, i); }));
+      params[p]->grad_is_zero = false;
+    }
+    norms.add_up(stream);
+    comm.all_reduce(norms.sums(), stream.record()).wait();
+    norms.settle(1, norm, stream);
+    const double rate = std::vector<double>{0.1, 0.1, 0.025, 0.05}[static_cast<size_t>(update)];
+    const StepRates now{rate, rate, static_cast<double>(update)};
+    std::copy_n(&now.weights, StepRates::kNumbers, rates.data<double>());
+    optimizer.update(params, {now, rates.to(device)}, 1, stream);
+    stream.synchronize();
+  }
+  std::vector<float> found = otherwise;
+  for (size_t p = 0; p < params.size(); ++p) {
+    const std::vector<float> here = download(params[p]->value);
+    for (size_t i = 0; i < shown; ++i)
+      if (const auto at = static_cast<int64_t>(i) - first(p); at >= 0 && at < std::ssize(here))
+        found[shown * p + i] = here[static_cast<size_t>(at)];
+  }
+  return found;
+}
+
+TEST_P(GradientNormsTest, LearnWhatPyTorchAndTheFormulasOfLarsDo) {
+  for (const auto& [keys, wanted] : kFigures)
+    for (const char* ranks : {"1", "2"}) {
+      SCOPED_TRACE(concat(keys[0].second, ", ", keys.back().first, ", ", ranks, " ranks"));
+      Overrides changes = on_ranks("owt-a", ranks, {{"run.device", name_of(device())}, {"optimizer.decay", "0.5"}});
+      for (const auto& [key, value] : keys) changes.emplace_back("optimizer." + key, value);
+      const Settings settings = small_settings(recipe_of("[3, 1, 1]", "batch = 4", R"(
+  { name = "fc1", type = "dense", out = 3 },
+  { name = "fc2", type = "dense", out = 10, bias = { decay = 0.0 } })"),
+                                               changes);
+      const Plan plan = settings.plan_to_run();
+      run_ranks(
+          plan.ranks(), 1,
+          [&](Communicator& comm) {
+            const std::vector<float> found = figures_of(settings, plan, comm, 3, wanted);
+            EXPECT_THAT(found, ::testing::Pointwise(::testing::FloatNear(1e-6f), wanted)) << "rank " << comm.rank();
+          },
+          device());
+    }
+}
+
 TEST_P(GradientNormsTest, ClippingScalesTheGradientsAsPyTorchDoes) {
   const auto gradients = first_gradients();
   std::vector<double> all;
@@ -179,6 +279,58 @@ TEST_P(GradientNormsTest, LearnTheSameOnAnyNumberOfRanks) {
       }
       EXPECT_EQ(many.bytes, many.planned_of_ranks);
       EXPECT_EQ(*std::max_element(many.bytes.begin(), many.bytes.end()), many.planned_bytes);
+    }
+  }
+}
+
+// Parameters of several chunks, which buckets cut anywhere, of which some ranks have more columns than others.
+const std::string kLargeLayers = recipe_of(
+    "[3, 12, 12]", "train_images = 60\nside = 12\nbatch = 24\naugment = { scale = 0.02, mean = \"channel\" }", R"(
+  { name = "conv1", type = "conv", out = 40, kernel = 5, pad = 2, init = { type = "msra" } },
+  { name = "norm1", type = "batch_norm", rows = 2 },
+  { name = "relu1", type = "relu" },
+  { name = "conv2", type = "conv", out = 62, kernel = 3, stride = 2, init = { type = "msra" } },
+  { name = "relu2", type = "relu" },
+  { name = "fc1", type = "dense", out = 101 },
+  { name = "relu3", type = "relu" },
+  { name = "fc2", type = "dense", out = 10 })",
+    0.01);
+
+TEST_P(GradientNormsTest, OfLargeLayersLearnTheSameOnAnyNumberOfRanks) {
+  std::vector<Overrides> cases{on_ranks("dp-zero", "3", {{"parallel.bucket_mb", "0.05"}}), on_ranks("owt-d", "3")};
+  if (device() == Device::kCpu)
+    for (const Overrides& more :
+         {on_ranks("dp", "4"), on_ranks("dp-star", "3", {{"parallel.bucket_mb", "0.05"}}),
+          on_ranks("dp-zero", "4", {{"parallel.shares", "[1, 3, 2, 5]"}}), on_ranks("owt-a", "4"),
+          on_ranks("owt-b", "3", {{"parallel.shares", "[1, 3, 2]"}}),
+          on_ranks("owt-c", "3", {{"data.accumulate", "2"}}),
+          on_ranks("owt-c", "4", {{"parallel.model_ranks", "2"}, {"parallel.shares", "[1, 3, 2, 5]"}}),
+          on_ranks("owt-d", "6", {{"parallel.model_ranks", "3"}, {"parallel.split", "rows"}}), on_ranks("mp", "3"),
+          on_ranks("mp", "4", {{"parallel.model_ranks", "2"}, {"parallel.split", "rows"}}), on_ranks("mp-dense", "3"),
+          on_ranks("pipeline", "3")})
+      cases.push_back(more);
+  const Overrides lars = merged(kLars, {{"optimizer.clip", "1"}, {"optimizer.adapt_all", "true"}}),
+                  adamw{{"optimizer.type", "adamw"},
+                        {"optimizer.learning_rate", "0.001"},
+                        {"optimizer.eps", "0.01"},
+                        {"optimizer.clip", "1"}};
+  const auto run = [&](const Overrides& rule, const Overrides& on) {
+    return run_small(kLargeLayers, steps(6), merged(merged(rule, on), {{"run.device", name_of(device())}}));
+  };
+  const auto compare = [](const SmallRun& one, const SmallRun& many, double bound) {
+    for (size_t i = 0; i < one.losses.size(); ++i) {
+      ASSERT_NEAR(many.losses[i], one.losses[i], bound * one.losses[i]) << "step " << i;
+      ASSERT_NEAR(many.gradient_norms[i], one.gradient_norms[i], 10 * bound * one.gradient_norms[i]) << "step " << i;
+    }
+    EXPECT_EQ(many.bytes, many.planned_of_ranks);
+  };
+  for (const Overrides& rule : {lars, adamw}) {
+    const SmallRun one = run(rule, {});
+    EXPECT_GT(*std::max_element(one.gradient_norms.begin(), one.gradient_norms.end()), 1);
+    for (const Overrides& on : cases) {
+      SCOPED_TRACE(concat(rule[0].second, ", ", on[0].second, " on ", on[1].second, " ranks ", on.back().second));
+      compare(one, run(rule, on), 1e-4);
+      compare(one, run(rule, merged(on, {{"parallel.wire", "bf16"}})), 0.03);
     }
   }
 }

@@ -373,7 +373,7 @@ TEST_P(OptimizerOnGpu, TakesTheRateFromTheMemoryOfTheDevice) {
 }
 
 // Of four weights after four updates: PyTorch 2.15's in double precision, from the same weights, with the same
-// gradients and rates.
+// gradients and rates, as tools/bench/torch_optimizers.py prints them.
 const std::vector<float> kFirst = {1, -0.5, 0.25, 2};
 const std::vector<std::vector<float>> kGradients = {
     {0.5, -1, 0.25, 0.125}, {-0.25, 0.5, 1.5, -2}, {1, 0, -0.75, 0.375}, {0.125, 2, -0.5, 0.25}};

@@ -1,0 +1,147 @@
+#!/usr/bin/python3
+"""Prints the figures that tests/train/optimizer_test.cpp and tests/train/gradient_norms_test.cpp hold the optimizers
+against: weights after four updates at changing rates, in double precision.
+
+    usage: torch_optimizers.py
+
+torch.optim has the rules that PyTorch knows, clip_grad_norm_ the clipping. It has no LARS: `lars` is equation 6 and
+algorithm 1 of You, Gitman and Ginsburg 2017 (arXiv:1708.03888), written from the paper, whose velocity has the rate
+inside. While the rate is constant it is held against torch.optim.SGD with gradients that are changed before as NVIDIA's
+LARC does it (apex, clip = False). Needs PyTorch.
+"""
+import torch
+
+RATES = [0.1, 0.1, 0.025, 0.05]
+
+# optimizer_test.cpp: the keys of a recipe, PyTorch's class and its arguments.
+FIRST = [1, -0.5, 0.25, 2]
+GRADIENTS = [[0.5, -1, 0.25, 0.125], [-0.25, 0.5, 1.5, -2], [1, 0, -0.75, 0.375], [0.125, 2, -0.5, 0.25]]
+RULES = [
+    ("momentum_correction, decay = 0.01", torch.optim.SGD, dict(momentum=0.9, weight_decay=0.01)),
+    ("the same, nesterov", torch.optim.SGD, dict(momentum=0.9, weight_decay=0.01, nesterov=True)),
+    ("adamw", torch.optim.AdamW, {}),
+    ("adamw, beta1 = 0.5, beta2 = 0.75, eps = 0.01, decay = 0.5", torch.optim.AdamW,
+     dict(betas=(0.5, 0.75), eps=0.01, weight_decay=0.5)),
+    ("rmsprop, decay = 0.01", torch.optim.RMSprop, dict(weight_decay=0.01)),
+    ("rmsprop, alpha = 0.9, eps = 0.001, decay = 0.01, momentum = 0.5", torch.optim.RMSprop,
+     dict(alpha=0.9, eps=0.001, weight_decay=0.01, momentum=0.5)),
+    ("adagrad, decay = 0.01", torch.optim.Adagrad, dict(weight_decay=0.01)),
+]
+
+# gradient_norms_test.cpp: the parameters of a network, in order, and a factor of the decay of each. Figures are those
+# of the first elements of each parameter.
+SHAPES = [((3, 3), 1), ((3,), 1), ((10, 3), 1), ((10,), 0)]
+SHOWN = 3
+
+
+def value(param, element):
+    return (((7 * element + 3 * param) % 11) - 5) / 8
+
+
+def gradient(update, param, element):
+    """Larger and smaller ones, of norms 1.70, 6.74, 0.54 and 3.33; of one parameter zero in one update."""
+    scale = 0.0 if (update, param) == (2, 2) else [1, 4, 0.5, 2][update]
+    return scale * (((5 * element + 3 * param + 2 * update) % 13) - 6) / 16
+
+
+def tensors(of):
+    made = []
+    for number, (shape, _) in enumerate(SHAPES):
+        count = torch.Size(shape).numel()
+        made.append(torch.tensor([of(number, i) for i in range(count)], dtype=torch.float64).reshape(shape))
+    return made
+
+
+def show(name, weights):
+    print(f"  {name}\n    {{{', '.join(f'{w:.9f}' for w in weights)}}}")
+
+
+def figures(rule, rates=RATES):
+    """The weights after updates by rule(parameters, gradients, rate), which changes both."""
+    params = tensors(value)
+    for update, rate in enumerate(rates):
+        rule(params, tensors(lambda param, element: gradient(update, param, element)), rate)
+    return [w.item() for param in params for w in param.flatten()[:SHOWN]]
+
+
+def by_torch(make, before):
+    """PyTorch's rule, of what before(parameters) leaves of gradients and `weight_decay`."""
+    state = {}
+
+    def update(params, gradients, rate):
+        if not state:
+            weights = [torch.nn.Parameter(param) for param in params]  # they share memory
+            state["optimizer"] = make([dict(params=[weight]) for weight in weights])
+        groups = state["optimizer"].param_groups
+        for group, grad, (_, factor) in zip(groups, gradients, SHAPES):
+            group["params"][0].grad = grad
+            group.update(lr=rate, weight_decay=0.5 * factor)
+        before(groups)
+        state["optimizer"].step()
+
+    return update
+
+
+def clip_to(most):
+    return lambda groups: torch.nn.utils.clip_grad_norm_([weight for group in groups for weight in group["params"]],
+                                                         most)
+
+
+def larc(trust, eps):
+    def before(groups):
+        for group in groups:
+            weight, decay = group["params"][0], group["weight_decay"]
+            norm, grad_norm = weight.data.norm(), weight.grad.norm()
+            if norm != 0 and grad_norm != 0:
+                weight.grad = trust * norm / (grad_norm + norm * decay + eps) * (weight.grad + decay * weight.data)
+            group["weight_decay"] = 0
+
+    return before
+
+
+def lars(trust, decay, momentum, clip=None, nesterov=False, adapt_all=False, eps=1e-9):
+    velocities = tensors(lambda param, element: 0.0)
+
+    def update(params, gradients, rate):
+        if clip is not None:
+            norm = sum((grad ** 2).sum() for grad in gradients) ** 0.5
+            gradients = [grad * min(1.0, clip / (norm.item() + 1e-6)) for grad in gradients]
+        for w, g, v, (shape, factor) in zip(params, gradients, velocities, SHAPES):
+            local, norm_w, norm_g = 1.0, (w ** 2).sum().sqrt(), (g ** 2).sum().sqrt()
+            if (adapt_all or len(shape) > 1) and norm_w > 0 and norm_g > 0:
+                local = trust * norm_w / (norm_g + decay * factor * norm_w + eps)
+            change = rate * local * (g + decay * factor * w)
+            v.mul_(momentum).sub_(change)
+            w.add_(momentum * v - change if nesterov else v)
+
+    return update
+
+
+def main():
+    print(f"PyTorch {torch.__version__}\noptimizer_test.cpp")
+    for name, kind, arguments in RULES:
+        weight = torch.nn.Parameter(torch.tensor(FIRST, dtype=torch.float64))
+        optimizer = kind([weight], lr=RATES[0], **arguments)
+        for rate, grad in zip(RATES, GRADIENTS):
+            optimizer.param_groups[0]["lr"] = rate
+            weight.grad = torch.tensor(grad, dtype=torch.float64)
+            optimizer.step()
+        show(name, weight.tolist())
+    print("gradient_norms_test.cpp")
+    sgd = lambda groups: torch.optim.SGD(groups, momentum=0.9)
+    nesterov = lambda groups: torch.optim.SGD(groups, momentum=0.9, nesterov=True)
+    adamw = lambda groups: torch.optim.AdamW(groups, eps=0.01)
+    show("momentum_correction, decay = 0.5, clip = 2", figures(by_torch(sgd, clip_to(2))))
+    show("the same, nesterov, clip = 0.25", figures(by_torch(nesterov, clip_to(0.25))))
+    show("adamw, eps = 0.01, decay = 0.5, clip = 2", figures(by_torch(adamw, clip_to(2))))
+    show("lars, trust = 0.5, decay = 0.5", figures(lars(0.5, 0.5, 0.9)))
+    show("the same, nesterov, adapt_all, clip = 2",
+         figures(lars(0.5, 0.5, 0.9, clip=2, nesterov=True, adapt_all=True)))
+    constant = RATES[:2]  # in the third update a gradient is zero, which LARC does not let decay
+    ours = figures(lars(0.5, 0.5, 0.9, adapt_all=True), constant)
+    theirs = figures(by_torch(sgd, larc(0.5, 1e-9)), constant)
+    print(f"lars and LARC differ by {max(abs(a - b) for a, b in zip(ours, theirs)):.1e}")
+
+
+if __name__ == "__main__":
+    main()
