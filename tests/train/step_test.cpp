@@ -147,8 +147,13 @@ INSTANTIATE_TEST_SUITE_P(
             Case{"owt-a", 3, 0, "", "rows", "adamw"}, Case{"owt-b", 2, 0, "", "strategy", "adamw"},
             Case{"owt-c", 6, 3, "", "strategy", "adamw"}, Case{"owt-d", 4, 0, "", "strategy", "adamw"},
             Case{"mp", 3, 0, "", "strategy", "adamw"}, Case{"mp-dense", 2, 0, "", "strategy", "adamw"},
-            Case{"pipeline", 2, 0, "", "strategy", "adamw"}, Case{"dp-zero", 3, 0, "", "strategy", "rmsprop_warmup"},
-            Case{"owt-c", 2, 0, "", "strategy", "rmsprop"}, Case{"owt-c", 3, 0, "", "strategy", "adagrad"})),
+            Case{"owt-a", 3, 0, "[1, 3, 2]", "strategy", "adamw"},
+            Case{"owt-b", 3, 0, "[1, 3, 2]", "strategy", "adamw"}, Case{"owt-c", 4, 0, "", "less", "adamw"},
+            Case{"owt-d", 4, 2, "[1, 3, 2, 5]", "strategy", "adamw"}, Case{"mp", 4, 2, "", "rows", "adamw"},
+            Case{"mp-dense", 3, 0, "", "strategy", "adamw"}, Case{"pipeline", 4, 2, "", "strategy", "adamw"},
+            Case{"dp-zero", 3, 0, "", "strategy", "adamw", 3}, Case{"pipeline", 2, 0, "", "strategy", "adamw"},
+            Case{"dp-zero", 3, 0, "", "strategy", "rmsprop_warmup"}, Case{"owt-c", 2, 0, "", "strategy", "rmsprop"},
+            Case{"owt-c", 3, 0, "", "strategy", "adagrad"})),
     case_name);
 
 // Every strategy on one to four ranks in two to four slices, of which some are uneven: 24 rows are 6 for each of four
