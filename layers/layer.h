@@ -142,6 +142,18 @@ class Layer {
     return {bind(in, on), 1};
   }
 
+  // What a net knows of an op that it binds, so that the op keeps no more than it has to.
+  struct Place {
+    // An op of the same layer for at least as many rows. It never runs between forward and backward of this one, nor
+    // the other way round, so that what it keeps between layers inside it may share memory. Null: there is none.
+    const Op* lender = nullptr;
+  };
+  virtual Run bind_at(const Place& place, std::span<const std::unique_ptr<Layer>> followers, const Shape& in,
+                      const Compute& on) {
+    static_cast<void>(place);
+    return bind_run(followers, in, on);
+  }
+
  protected:
   // Throws Error where `on` is no CPU.
   void require_cpu(const Compute& on) const {

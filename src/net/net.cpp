@@ -42,19 +42,24 @@ std::shared_ptr<const Tensor> scratch_of_thread(Device device, int64_t bytes) {
 
 }  // namespace
 
-Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratch scratch)
+Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratch scratch, const Tape* lender)
     : net_(net),
       rows_(rows),
       device_(on.device),
       profiler_(profiler),
       type_(activation_type(on.precision)),
       scratch_(scratch) {
+  OWT_CHECK(!lender || (lender->rows_ >= rows && lender->scratch_ == scratch));
+  const auto in_memory_of = [&](const Tensor* larger, const Shape& shape) {
+    return larger && larger->defined() ? larger->part(0, shape) : Tensor(shape, type_, device_);
+  };
   y_.resize(static_cast<size_t>(net.size()));
   Shape in = net.in().batch_of(rows);
   for (int64_t i = 0; i < net.size();) {
     // Without rows or columns nothing runs, and layers need not be bound.
     const bool nothing = net.layer(i).out_shape(in).elements() == 0;
-    Layer::Run bound = nothing ? Layer::Run{nullptr, 1} : net.layer(i).bind_run(net.layers_from(i + 1), in, on);
+    const Layer::Place place{.lender = lender ? lender->op_at(i) : nullptr};
+    Layer::Run bound = nothing ? Layer::Run{nullptr, 1} : net.layer(i).bind_at(place, net.layers_from(i + 1), in, on);
     Run run{std::move(bound.op),
             i,
             i + bound.layers,
@@ -72,7 +77,7 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
     }
     const size_t last = static_cast<size_t>(run.end - 1);
     if (scratch != Scratch::kOwnForForward)
-      y_[last] = run.in_place && i > 0 ? y_[last - 1] : Tensor(out, type_, on.device);
+      y_[last] = run.in_place && i > 0 ? y_[last - 1] : in_memory_of(lender ? &lender->y_[last] : nullptr, out);
     largest_ = std::max({largest_, i > 0 ? in.elements() : 0, out.elements()});
     in = out;
     i = run.end;
@@ -80,8 +85,14 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
   }
   if (!y_.empty()) out_ = y_.back();
   if (scratch == Scratch::kOfPass) return;
-  for (Tensor& gradient : gradients_) gradient = Tensor({largest_}, type_, device_);
+  for (size_t i = 0; i < std::size(gradients_); ++i)
+    gradients_[i] = in_memory_of(lender ? &lender->gradients_[i] : nullptr, {largest_});
   ops_scratch_ = scratch_of_thread(device_, own_ops_scratch_bytes());
+}
+
+const Op* Tape::op_at(int64_t layer) const {
+  const Run& run = runs_[run_of_layer_[static_cast<size_t>(layer)]];
+  return run.begin == layer ? run.op.get() : nullptr;
 }
 
 int64_t Tape::own_ops_scratch_bytes() const {

@@ -43,7 +43,10 @@ class Tape {
 
   // The net must outlive the tape. Memory: every activation, but for kOwnForForward, and what `scratch` says. Where the
   // device runs several layers as one op (Layer::bind_run), only the last one's output is kept.
-  Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratch scratch = Scratch::kOwn);
+  // lender: another tape of the net, of at least as many rows. It never runs between forward and backward of this one,
+  // nor the other way round, so that activations and gradients, those inside composite layers too, have its memory.
+  Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratch scratch = Scratch::kOwn,
+       const Tape* lender = nullptr);
 
   // From now on an evaluation on the CPU keeps no activation but the output: memory that nothing was written to costs
   // nothing there.
@@ -100,6 +103,7 @@ class Tape {
   // Whether the gradient of its input is wanted in the backward pass that runs.
   bool wants_dx(const Run& run) const { return run.wants_dx || dx_.defined(); }
   Run& run_of(int64_t layer) { return runs_[run_of_layer_[static_cast<size_t>(layer)]]; }
+  const Op* op_at(int64_t layer) const;  // that begins with it; null: none does
   const Tensor& input_of(const Run& run) const;
   Tensor place_above(const Pass& pass, const Run& run);  // where its y goes
   Tensor place_below(const Run& run);                    // where its dx goes; undefined where nobody wants it

@@ -20,16 +20,18 @@ constexpr int64_t kGrain = 1 << 14;  // elements per thread that are worth wakin
 
 class ResidualOp : public PreparedOp {
  public:
-  // Without a shortcut the second branch is x.
-  ResidualOp(Net& body, Net* shortcut, bool relu, const Shape& in, const Compute& on)
+  // Without a shortcut the second branch is x. lender: see Layer::Place.
+  ResidualOp(Net& body, Net* shortcut, bool relu, const Shape& in, const Compute& on, const ResidualOp* lender)
       : in_(in),
         out_(body.out().batch_of(in.rows())),
         on_(on),
         type_(activation_type(on.precision)),
         relu_(relu),
-        body_(body, in.rows(), on, nullptr, Tape::Scratch::kOfPass) {
+        body_(body, in.rows(), on, nullptr, Tape::Scratch::kOfPass, lender ? &lender->body_ : nullptr) {
     body_.forget_in_evaluation();
-    if (shortcut) shortcut_.emplace(*shortcut, in.rows(), on, nullptr, Tape::Scratch::kOfPass);
+    if (shortcut)
+      shortcut_.emplace(*shortcut, in.rows(), on, nullptr, Tape::Scratch::kOfPass,
+                        lender ? &*lender->shortcut_ : nullptr);
   }
 
   // The body comes last, since it may leave its output in scratch memory.
@@ -163,9 +165,13 @@ class Residual : public Layer {
     return gradients * size_of(activation_type(on.precision)) + deepest;
   }
 
-  std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
+  std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override { return bind_at({}, {}, in, on).op; }
+
+  Run bind_at(const Place& place, std::span<const std::unique_ptr<Layer>>, const Shape& in,
+              const Compute& on) override {
     out_shape(in);
-    return std::make_unique<ResidualOp>(body_, shortcut_.size() > 0 ? &shortcut_ : nullptr, relu_, in, on);
+    const auto* lender = dynamic_cast<const ResidualOp*>(place.lender);
+    return {std::make_unique<ResidualOp>(body_, shortcut_.size() > 0 ? &shortcut_ : nullptr, relu_, in, on, lender), 1};
   }
 
   Described describe(const Shape&) override { return {type(), {{"relu", int64_t{relu_}}}, {}}; }

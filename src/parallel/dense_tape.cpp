@@ -2,14 +2,16 @@
 
 namespace owt {
 
-DenseTape::DenseTape(const Plan& plan, RankModel& model, int64_t rows, Communicator& comm, Profiler* profiler)
+DenseTape::DenseTape(const Plan& plan, RankModel& model, int64_t rows, Communicator& comm, Profiler* profiler,
+                     const DenseTape* lender)
     : profiler_(profiler) {
   const Compute& on = plan.request.on;
   const auto layer = [&](int64_t i) -> const LayerPlan& { return plan.layer(i); };
   for (int64_t s = 0; s < model.stages(); ++s) {
     const int64_t begin = model.first_layer(s), end = begin + model.stage(s).size();
     const bool take = plan.gradient_layout(begin) == Layout::kReplicated;
-    Stage stage{begin, end, {}, take, Tape(model.stage(s), rows, on, profiler), {}};
+    const Tape* larger = lender ? &lender->stages_[static_cast<size_t>(s)].tape : nullptr;
+    Stage stage{begin, end, {}, take, Tape(model.stage(s), rows, on, profiler, Tape::Scratch::kOwn, larger), {}};
     if (layer(begin).gather_before) stage.gather.emplace(layer(begin - 1).parts, rows, on, comm, layer(begin - 1).out);
     if (layer(end - 1).by_inputs()) stage.scatter.emplace(layer(end - 1).parts, rows, on, comm);
     if (s > 0 && layer(begin).wants_dx)

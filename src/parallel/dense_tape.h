@@ -18,8 +18,9 @@ namespace owt {
 
 class DenseTape {
  public:
-  // comm: of the model group. All but profiler must outlive this; profiler may be null.
-  DenseTape(const Plan& plan, RankModel& model, int64_t rows, Communicator& comm, Profiler* profiler);
+  // comm: of the model group. All but profiler must outlive this; profiler may be null. lender: see Tape.
+  DenseTape(const Plan& plan, RankModel& model, int64_t rows, Communicator& comm, Profiler* profiler,
+            const DenseTape* lender = nullptr);
   DenseTape(const DenseTape&) = delete;
   DenseTape& operator=(const DenseTape&) = delete;
 

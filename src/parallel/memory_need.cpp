@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -37,10 +38,10 @@ int64_t gather_elements(const std::vector<Slice>& parts) {
 
 int64_t gather_elements(const LayerPlan& output) { return output.pixels_out() * gather_elements(output.parts); }
 
-// What the actions of a step hold on a rank, each thing once. A stage of layers with its moves, and the loss, are there
-// for every number of rows that a slice or a round has, since they are bound to it; at the boundary there is a place
-// for each round under way, again for slices that differ on any rank of the group. Nothing is given back during a step,
-// and the memory of gradients comes with the layers.
+// What the actions of a step hold on a rank, each thing once. A stage of layers has activations for the most rows that
+// a slice or a round has, and its moves, and the loss, are there for every number of rows, since they are bound to it;
+// at the boundary there is a place for each round under way, again for slices that differ on any rank of the group.
+// Nothing is given back during a step, and the memory of gradients comes with the layers.
 class Holdings {
  public:
   Holdings(const Plan& plan, const StepRows& rows, int rank)
@@ -86,7 +87,10 @@ class Holdings {
     int64_t end = begin + 1;
     while (end < std::ssize(plan_.layers) && !plan_.begins_stage(end)) ++end;
     const LayerPlan &first = plan_.layer(begin), &last = plan_.layer(end - 1);
-    int64_t elements = tape_elements(plan_, begin, end);
+    int64_t& most = most_rows_[{begin, tape}];
+    bytes_ += size_ * (std::max(most, rows) - most) * tape_elements(plan_, begin, end);
+    most = std::max(most, rows);
+    int64_t elements = 0;
     if (first.gather_before) elements += gather_elements(plan_.layer(begin - 1));
     if (last.by_inputs()) elements += gather_elements(last.parts);
     if (begin > plan_.layers_behind(place_).begin && first.wants_dx) elements += plan_.input_of(begin, 0).elements();
@@ -155,6 +159,7 @@ class Holdings {
   std::vector<StepRows::RoundSize> rounds_;
   int64_t size_;
   std::set<std::tuple<const void*, int64_t, int>> there_;
+  std::map<std::pair<int64_t, int>, int64_t> most_rows_;  // of stages, by their first layer and tape
   int64_t bytes_ = 0, scratch_ = 0;  // all tapes share the scratch memory of the op that needs most
 };
 

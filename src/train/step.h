@@ -129,7 +129,7 @@ class Step {
     const Block& block() const { return *reinterpret_cast<const Block*>(host.raw()); }
   };
   struct Dense {  // behind the boundary, for one number of rows
-    Dense(Step& step, int64_t rows);
+    Dense(Step& step, int64_t rows, const Dense* lender);
     DenseTape tape;
     std::optional<RankLoss> loss;  // not in the stages of a pipeline before the last one
   };
@@ -204,7 +204,7 @@ class Step {
   void make_copies();
   Bound& bound(int64_t step_rows);
   SliceOfStep slice_of(const StepRows& rows);
-  void prepare(SliceOfStep& slice, bool backward);
+  void prepare(Bound& bound, bool backward);
   std::shared_ptr<Tape> front(int64_t rows);
   Dense& dense(int64_t rows, int tape);
   Dense& dense_of(int round, const Running& now);
@@ -261,8 +261,9 @@ class Step {
   size_t next_slot_ = 0;
   Updates updates_;  // up to the newest step that was started
   std::map<int64_t, Bound> bound_;
+  // Those of fewer rows have the memory of the largest one made before them.
   std::map<int64_t, std::shared_ptr<Tape>> front_;  // before the boundary, by rows
-  std::map<std::pair<int64_t, int>, Dense> dense_;  // by rows, and which of as many of them is under way
+  std::map<int, std::map<int64_t, Dense>> dense_;   // by which of those under way, and rows
   StepRecorder recorder_;
 };
 

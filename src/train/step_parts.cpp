@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "src/comm/on_host.h"
@@ -96,8 +97,9 @@ Step::RowIndexes Step::rows(std::vector<int64_t> indexes) const {
   return made;
 }
 
-Step::Dense::Dense(Step& step, int64_t rows)
-    : tape(step.plan_, step.model_, rows, step.groups_.wire(Group::kModel), step.profiler_) {
+Step::Dense::Dense(Step& step, int64_t rows, const Dense* lender)
+    : tape(step.plan_, step.model_, rows, step.groups_.wire(Group::kModel), step.profiler_,
+           lender ? &lender->tape : nullptr) {
   if (step.plan_.has_loss(step.place_)) loss.emplace(step.plan_, rows, step.groups_.model(), step.profiler_);
 }
 
@@ -111,6 +113,9 @@ Step::Bound::Bound(Step& step, int64_t step_rows)
     training[each.kind] = owt::training(plan, step_rows, each.kind, step.place_);
   if (plan.in_stages()) links.emplace(plan, step_rows, rank, group);
   const StepRows rows = plan.rows(step_rows);
+  int64_t most = 0;
+  for (int s = 0; s < rows.slices(); ++s) most = std::max(most, rows.slice(s).of(rank).size());
+  step.front(most);  // first, so that those of smaller slices have its memory
   for (int s = 0; s < rows.slices(); ++s) {
     SliceOfStep& slice = slices.emplace_back(step.slice_of(rows.slice(s)));
     slice.mine = {slice.mine.begin - rows.of(rank).begin, slice.mine.end - rows.of(rank).begin};
@@ -135,11 +140,12 @@ Step::SliceOfStep Step::slice_of(const StepRows& rows) {
 }
 
 std::shared_ptr<Tape> Step::front(int64_t rows) {
-  std::shared_ptr<Tape>& tape = front_[rows];
-  if (tape) return tape;
-  tape = std::make_shared<Tape>(model_.front(), rows, plan_.request.on, profiler_);
+  const auto made = front_.find(rows);
+  if (made != front_.end()) return made->second;
+  const Tape* lender = front_.empty() || front_.rbegin()->first < rows ? nullptr : front_.rbegin()->second.get();
+  auto tape = std::make_shared<Tape>(model_.front(), rows, plan_.request.on, profiler_, Tape::Scratch::kOwn, lender);
   tape->forget_in_evaluation();
-  return tape;
+  return front_[rows] = std::move(tape);
 }
 
 // On a GPU kernels want images from a multiple of 16 bytes on, which those of odd size may not be.
@@ -155,7 +161,11 @@ Tensor Step::images_of(SliceOfStep& slice, const Tensor& of_batch) const {
 
 Step::Bound& Step::bound(int64_t step_rows) { return bound_.try_emplace(step_rows, *this, step_rows).first->second; }
 
-Step::Dense& Step::dense(int64_t rows, int tape) { return dense_.try_emplace({rows, tape}, *this, rows).first->second; }
+Step::Dense& Step::dense(int64_t rows, int tape) {
+  std::map<int64_t, Dense>& all = dense_[tape];
+  const Dense* lender = all.empty() || all.rbegin()->first < rows ? nullptr : &all.rbegin()->second;
+  return all.try_emplace(rows, *this, rows, lender).first->second;
+}
 
 Step::Dense& Step::dense_of(int round, const Running& now) {
   const auto rows = static_cast<int64_t>(now.slice->dense_rows[static_cast<size_t>(round)].host.size());
@@ -211,7 +221,7 @@ void Step::prepare(int64_t step_rows, Mode mode) {
       bind_alike(
           [&] {
             Bound& b = bound(step_rows);
-            for (SliceOfStep& slice : b.slices) prepare(slice, learns && !b.learns);
+            prepare(b, learns && !b.learns);
             if (copies) make_copies();
             b.learns = b.learns || learns;
           },
@@ -222,13 +232,18 @@ void Step::prepare(int64_t step_rows, Mode mode) {
   }
 }
 
-void Step::prepare(SliceOfStep& slice, bool backward) {
-  for (size_t round = 0; round < slice.dense_rows.size(); ++round) {
-    Dense& behind =
-        dense(static_cast<int64_t>(slice.dense_rows[round].host.size()), static_cast<int>(round) % plan_.tapes(place_));
+// The largest tapes first, so that smaller ones have their memory.
+void Step::prepare(Bound& bound, bool backward) {
+  std::set<std::pair<int64_t, int>, std::greater<>> sizes;
+  for (const SliceOfStep& slice : bound.slices)
+    for (size_t round = 0; round < slice.dense_rows.size(); ++round)
+      sizes.emplace(slice.dense_rows[round].host.size(), static_cast<int>(round) % plan_.tapes(place_));
+  for (const auto& [rows, tape] : sizes) {
+    Dense& behind = dense(rows, tape);
     if (backward) behind.tape.prepare_backward(plan_.wants_input_gradient(place_));
   }
-  if (backward) slice.front->prepare_backward(false);
+  for (const SliceOfStep& slice : bound.slices)
+    if (backward) slice.front->prepare_backward(false);
 }
 
 // All slices take plain images; of other ones each takes those that it wants.

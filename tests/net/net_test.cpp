@@ -10,6 +10,7 @@
 
 #include "layers/softmax_loss.h"
 #include "src/core/check.h"
+#include "src/core/memory.h"
 #include "src/core/philox.h"
 #include "tests/support/harness.h"
 #include "tests/support/nets.h"
@@ -177,6 +178,29 @@ TEST_F(TapeTest, InPlaceLayersShareMemoryWithTheLayerBefore) {
   EXPECT_EQ(tape.activation(4).raw(), tape.activation(2).raw());
   // Two activations and two gradients of 4 rows of 2 numbers.
   EXPECT_EQ(tape.bytes(), (2 + 2) * 4 * 2 * 4);
+}
+
+// In turns, a whole forward and backward each.
+TEST_F(TapeTest, OfFewerRowsComputesTheSameInTheMemoryOfItsLender) {
+  Net net = net_of(kEveryKindOfLayer, {6, 6, 2});
+  Tape large(net, 5, Device::kCpu, nullptr), own(net, 3, Device::kCpu, nullptr);
+  const int64_t before = host_memory().in_use;
+  Tape small(net, 3, Device::kCpu, nullptr, Tape::Scratch::kOwn, &large);
+  EXPECT_LT(host_memory().in_use - before, own.bytes() / 4);
+  for (int64_t layer = 0; layer < net.size(); ++layer)
+    EXPECT_EQ(small.activation(layer).raw(), large.activation(layer).raw()) << layer;
+  const Tensor many = random_tensor(net.in().batch_of(5), "many"), few = random_tensor(net.in().batch_of(3), "few");
+  const auto gradient = [&](Tape& tape, const Tensor& x) {
+    Tensor dx(x.shape());
+    const Tensor y = tape.forward(pass_, x).clone();
+    tape.backward(pass_, x, y, &dx);
+    return download(dx);
+  };
+  const std::vector<float> of_few = gradient(own, few), of_many = gradient(large, many);
+  for (int turn = 0; turn < 2; ++turn) {
+    EXPECT_EQ(gradient(small, few), of_few);
+    EXPECT_EQ(gradient(large, many), of_many);
+  }
 }
 
 TEST_F(TapeTest, RunsBackwardLayerByLayer) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "src/core/check.h"
+#include "src/core/memory.h"
 #include "src/net/layer_types.h"
 #include "src/net/net.h"
 #include "tests/support/check_layer.h"
@@ -343,6 +344,33 @@ TEST_P(ResidualTest, BlocksOfANetShareTheMemoryOfBackward) {
   const std::vector<Param*> of_two = two.params(), of_again = again.params();
   for (size_t i = 0; i < of_two.size(); ++i)
     EXPECT_EQ(download(of_two[i]->grad), download(of_again[i]->grad)) << of_two[i]->name;
+}
+
+TEST(Residual, OfFewerRowsHasItsBranchesInTheMemoryOfItsLender) {
+  const UsingConvAlgorithm direct(ConvAlgorithm::kDirect);
+  const Shape in{8, 5, 4, 6};
+  std::vector<std::unique_ptr<Layer>> layers;
+  layers.push_back(block_from(kBottleneck, in));
+  Net net(std::move(layers), in.row());
+  for (Param* param : net.params()) param->initialize(1);
+  Tape large(net, 8, Device::kCpu, nullptr), own(net, 7, Device::kCpu, nullptr);
+  const int64_t before = host_memory().in_use;
+  Tape small(net, 7, Device::kCpu, nullptr, Tape::Scratch::kOwn, &large);
+  EXPECT_LT(host_memory().in_use - before, own.bytes() / 4);
+  const auto gradient_of = [](Tape& tape, int64_t rows) {
+    DevicePass pass(Device::kCpu, rows);
+    const Shape of{rows, 5, 4, 6};
+    const Tensor x = upload(distinct_values(of.elements(), 2, 11), of, Device::kCpu);
+    const Tensor y = tape.forward(pass.pass(), x).clone();
+    Tensor dx(of);
+    tape.backward(pass.pass(), x, y, &dx);
+    return download(dx);
+  };
+  const std::vector<float> of_few = gradient_of(own, 7), of_many = gradient_of(large, 8);
+  for (int turn = 0; turn < 2; ++turn) {
+    EXPECT_EQ(gradient_of(small, 7), of_few);
+    EXPECT_EQ(gradient_of(large, 8), of_many);
+  }
 }
 
 std::string error_of(const std::string& keys) {

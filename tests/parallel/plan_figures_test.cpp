@@ -246,17 +246,20 @@ struct Reference {
   }
 
   // What the split layers hold for a row of a round.
-  int64_t behind() const {
-    int64_t elements = 0;
+  struct Behind {
+    int64_t held = 0, moved = 0;
+  };
+  Behind behind() const {
+    Behind all;
     for (int64_t begin = first, end = first; begin < count; begin = end) {
       do ++end;
       while (end < count && !gathers(end) && !by_inputs(end - 1));
-      elements += held(begin, end);
-      if (gathers(begin)) elements += moved(begin - 1) + in(begin);
-      if (begin > first && !gathers(begin)) elements += up(out(begin - 1), m);
-      if (by_inputs(end - 1)) elements += moved(end - 1);
+      all.held += held(begin, end);
+      if (gathers(begin)) all.moved += moved(begin - 1) + in(begin);
+      if (begin > first && !gathers(begin)) all.moved += up(out(begin - 1), m);
+      if (by_inputs(end - 1)) all.moved += moved(end - 1);
     }
-    return elements;
+    return all;
   }
   int64_t at_boundary() const {
     if (mp) return 0;
@@ -273,8 +276,9 @@ struct Reference {
     int64_t bytes = size * most * (in(0) + held(0, first));
     if (m > 1) bytes += size * (home() * most + at_boundary());
     if (m > 1 && !mp) bytes += 4 * ((m + 1) * most + *std::max_element(rounds.begin(), rounds.end()));
+    if (m > 1) bytes += size * *std::max_element(rounds.begin(), rounds.end()) * behind().held;
     for (const int64_t rows : std::set<int64_t>(rounds.begin(), rounds.end())) {
-      if (m > 1) bytes += size * rows * behind();
+      if (m > 1) bytes += size * rows * behind().moved;
       bytes += rows *
                (sharded ? size * up(out(last), m) + 4 * (m + 1) * 10 : size * (out(last) + (m > 1 ? moved(last) : 0)));
     }
