@@ -31,6 +31,14 @@ class ChannelSums {
   const double* first() const { return sums_.data(); }
   const double* second() const { return sums_.data() + channels_; }
 
+  // Adds those of the other ranks, whose positions are others of the same step.
+  void add_up(StepSums& ranks, const Stream& stream) {
+    if (!exchanged_.defined()) exchanged_ = Tensor({2 * channels_}, DType::kF64);
+    std::copy_n(sums_.begin(), 2 * channels_, exchanged_.data<double>());
+    ranks.add_up(exchanged_, stream);
+    std::copy_n(exchanged_.data<double>(), 2 * channels_, sums_.begin());
+  }
+
   // add(position, count, first, second) adds the values of `count` positions to the sums of all channels, one by one.
   // The count is known to the compiler, and most often 4: sums that are loaded and stored for each value take longer
   // than the values.
@@ -59,6 +67,7 @@ class ChannelSums {
 
   int64_t channels_;
   std::vector<double> sums_;  // chunks x {first, second} x channels
+  Tensor exchanged_;          // {first, second} x channels
 };
 
 // grad = beta * grad + term(channel)
@@ -92,7 +101,8 @@ class BatchNormOp : public Op {
         frozen_(!learns(params.weight.role)),
         channels_(in[in.rank() - 1]),
         pixels_(channels_ == 0 ? 0 : in.row_elements() / channels_),
-        groups_{in[0], rows == 0 ? std::max<int64_t>(in[0], 1) : rows},
+        whole_step_(rows == kRowsOfStep),
+        groups_{in[0], rows > 0 ? rows : std::max<int64_t>(in[0], 1)},
         sums_(groups_.most() * pixels_, channels_),
         statistics_(static_cast<size_t>(groups_.count()), Statistics(static_cast<size_t>(channels_))),
         scale_(static_cast<size_t>(channels_)) {}
@@ -123,7 +133,7 @@ class BatchNormOp : public Op {
     }
     for (int64_t group = 0; group < groups_.count(); ++group) {
       const Slice positions = positions_of(groups_.of(group));
-      measure(of(group), positions, from);
+      measure(pass, of(group), positions, from);
       normalise(of(group), positions, from, to);
     }
   }
@@ -144,9 +154,12 @@ class BatchNormOp : public Op {
     ParamSums sums(scale_.size());
     for (int64_t group = 0; group < groups_.count(); ++group) {
       const Slice rows = groups_.of(group), positions = positions_of(rows);
+      const double count = positions_behind(pass, positions);
       sum_gradients(of(group), positions, x, dy);
-      add(of(group), positions.size(), static_cast<double>(rows.size()) / static_cast<double>(pass.step_rows), sums);
-      if (dx) write_dx(of(group), positions, x, dy, dx);
+      add(of(group), count, static_cast<double>(rows.size()) / static_cast<double>(pass.step_rows), sums);
+      if (!dx) continue;
+      if (exchanges(pass)) sums_.add_up(*pass.sums, *pass.stream);
+      write_dx(of(group), count, positions, x, dy, dx);
     }
     add_to_grad(params_.bias, [&](size_t c) { return sums.bias[c]; });
     add_to_grad(params_.weight, [&](size_t c) { return sums.weight[c]; });
@@ -173,10 +186,10 @@ class BatchNormOp : public Op {
     });
   }
 
-  // A group's sums of gradients and its statistics, of which its rows have this share of the step.
-  void add(const Statistics& of, int64_t positions, double share, ParamSums& sums) const {
-    const auto count = static_cast<double>(positions);
-    const double unbiased = positions > 1 ? count / (count - 1) : 1;
+  // A group's sums of gradients and its statistics over `count` positions, of which its rows have this share of the
+  // step.
+  void add(const Statistics& of, double count, double share, ParamSums& sums) const {
+    const double unbiased = count > 1 ? count / (count - 1) : 1;
     for (size_t c = 0; c < scale_.size(); ++c) {
       sums.bias[c] += sums_.first()[c];
       sums.weight[c] += sums_.second()[c] * static_cast<double>(of.inverse_std[c]);
@@ -185,9 +198,15 @@ class BatchNormOp : public Op {
     }
   }
 
+  bool exchanges(const Pass& pass) const { return whole_step_ && pass.sums; }
+  // How many positions the statistics of these are taken over.
+  double positions_behind(const Pass& pass, const Slice& positions) const {
+    return static_cast<double>(exchanges(pass) ? pass.step_rows * pixels_ : positions.size());
+  }
+
   // A sum of squares in double precision is exact enough to subtract the mean's from: inputs have 24 bits.
   template <class T>
-  void measure(Statistics& of, const Slice& positions, const T* x) {
+  void measure(const Pass& pass, Statistics& of, const Slice& positions, const T* x) {
     sums_.run(positions,
               [=, channels = channels_](int64_t p, auto count, double* __restrict sums, double* __restrict squares) {
                 for (int64_t c = 0; c < channels; ++c) {
@@ -201,7 +220,8 @@ class BatchNormOp : public Op {
                   squares[c] = square;
                 }
               });
-    const auto count = static_cast<double>(positions.size());
+    if (exchanges(pass)) sums_.add_up(*pass.sums, *pass.stream);
+    const double count = positions_behind(pass, positions);
     for (size_t c = 0; c < of.mean.size(); ++c) {
       const double mean = sums_.first()[c] / count;
       const double var = sums_.second()[c] / count - mean * mean;
@@ -227,10 +247,9 @@ class BatchNormOp : public Op {
 
   // dx = scale * (dy - mean of dy - (x - mean) * mean of dy * (x - mean) / (var + eps))
   template <class T>
-  void write_dx(const Statistics& of, const Slice& positions, const T* x, const T* dy, T* dx) {
+  void write_dx(const Statistics& of, double count, const Slice& positions, const T* x, const T* dy, T* dx) {
     scale_by_weight(of);
     std::vector<float> dy_mean(scale_.size()), slope(scale_.size());
-    const auto count = static_cast<double>(positions.size());
     for (size_t c = 0; c < scale_.size(); ++c) {
       dy_mean[c] = static_cast<float>(sums_.first()[c] / count);
       slope[c] = static_cast<float>(sums_.second()[c] / count / (of.var[c] + eps_));
@@ -267,6 +286,7 @@ class BatchNormOp : public Op {
   double eps_;
   bool frozen_;
   int64_t channels_, pixels_;  // of a row
+  bool whole_step_;            // a single group, of which other ranks may have rows
   RowGroups groups_;
   ChannelSums sums_;
   std::vector<Statistics> statistics_;  // of each group
@@ -277,7 +297,7 @@ class BatchNorm : public Layer {
  public:
   explicit BatchNorm(const LayerSpec& spec)
       : Layer(spec.name, "batch_norm"),
-        rows_(spec.config.integer("rows", 0, {.low = 0, .high = kMostGroupRows})),
+        rows_(read_rows(spec.config)),
         eps_(spec.config.number("eps", 1e-5, {.low = 1e-12})) {
     const double momentum = spec.config.number("momentum", 0.1, {.low = 0, .high = 1});
     const int64_t channels = spec.in[spec.in.rank() - 1];
@@ -310,6 +330,10 @@ class BatchNorm : public Layer {
   std::vector<Param*> params() override { return pointers_to(params_); }
   Columns columns() const override { return Columns::kKeeps; }
   int64_t row_group() const override { return std::max<int64_t>(rows_, 1); }
+  std::vector<int64_t> step_sums(Phase phase, bool wants_dx) override {
+    if (rows_ != kRowsOfStep || !learns() || (phase == Phase::kBackward && !wants_dx)) return {};
+    return {2 * params_[kWeight].part.size()};
+  }
 
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     OWT_CHECK_EQ(out_shape(in)[in.rank() - 1], params_[kWeight].part.size(), "layer '", name(), "'");
@@ -322,8 +346,15 @@ class BatchNorm : public Layer {
   }
 
  private:
+  static int64_t read_rows(Config& config) {
+    if (!config.is_string("rows")) return config.integer("rows", kRowsOfOp, {.low = 0, .high = kMostGroupRows});
+    if (const std::string word = config.string("rows"); word != "step")
+      config.error("rows", concat("'rows' is '", word, "', wanted a number of rows, or \"step\" for all of the step"));
+    return kRowsOfStep;
+  }
+
   enum : size_t { kWeight, kBias, kRunningMean, kRunningVar };
-  int64_t rows_;  // of a group; 0: all that an op is shown
+  int64_t rows_;  // as bind_batch_norm() takes them
   double eps_;
   std::array<Param, 4> params_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <type_traits>
 
 #include "layers/batch_norm_kernels.cuh"
 #include "layers/batch_norm_method.h"
@@ -34,6 +35,36 @@ __global__ void add_norm_gradients(const float* dweight, const float* dbias, con
   }
   params.add(channel, terms);
 }
+
+// to.put() for every channel, with the sums that all ranks have come to over so many positions.
+template <class Outputs>
+__global__ void put_totals(Outputs to, const double* totals, double positions, int channels) {
+  const int channel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (channel >= channels) return;
+  if constexpr (std::is_same_v<Outputs, NormOutputs>)
+    to.put(channel, 0, totals[channel], totals[channels + channel], positions);
+  else
+    to.put(channel, totals[channel], totals[channels + channel], positions);
+}
+
+// The sums of a group of which other ranks have rows as well.
+struct SharedSums {
+  StepSums* ranks = nullptr;  // null: no other rank has
+  Tensor totals{};            // f64, [2, channels]
+  double positions = 0;       // of all ranks
+
+  double* place() const { return ranks ? Tensor(totals).data<double>() : nullptr; }
+  // Adds up what all ranks have put at place(), and has it put where it belongs.
+  template <class Outputs>
+  void exchange(const Outputs& to, const Stream& stream) const {
+    if (!ranks) return;
+    Tensor sums = totals;
+    ranks->add_up(sums, stream);
+    const int64_t channels = sums.elements() / 2;
+    launch(put_totals<Outputs>, dim3(blocks_for(channels)), dim3(kBlockThreads), stream, to, sums.data<double>(),
+           positions, static_cast<int>(channels));
+  }
+};
 
 // What is kept from forward to backward, of each group.
 struct Statistics {
@@ -70,13 +101,15 @@ class OwnNorm {
     return partial_sums(positions_, channels_, 2, NormSums<float, 1>::kResident) * size_of(DType::kF32);
   }
 
-  void measure(const Tensor& x, const Statistics& to, float* partial, const Stream& stream) {
+  void measure(const Tensor& x, const Statistics& to, const SharedSums& shared, float* partial, const Stream& stream) {
+    Tensor mean = to.mean, inverse_std = to.inverse_std;
+    const NormOutputs outputs{eps_, mean.data(), inverse_std.data()};
     with_packs({x.raw()}, [&](auto t, auto width) {
       using T = decltype(t);
-      Tensor mean = to.mean, inverse_std = to.inverse_std;
       queue_over_channels(NormSums<T, width>{x.data<T>(), x.data<T>()}, positions_, channels_, stream,
-                          NormStatistics<T>{x.data<T>(), eps_, mean.data(), inverse_std.data()}, memory(partial));
+                          NormStatistics<T>{x.data<T>(), outputs, shared.place()}, memory(partial));
     });
+    shared.exchange(outputs, stream);
   }
 
   // With the statistics, or with the running averages where they are null.
@@ -98,18 +131,19 @@ class OwnNorm {
 
   // dx may be null.
   void backward(const Tensor& x, const Tensor& dy, const Statistics& statistics, const NormParamGradients& params,
-                Tensor* dx, float* partial, const Stream& stream) {
+                const SharedSums& shared, Tensor* dx, float* partial, const Stream& stream) {
     const float* scale = params_.weight.value.data();
     with_packs({x.raw(), dy.raw(), dx ? dx->raw() : nullptr, scale}, [&](auto t, auto width) {
       using T = decltype(t);
       const float *mean = statistics.mean.data(), *inverse_std = statistics.inverse_std.data();
-      queue_over_channels(
-          NormGradientSums<T, width>{x.data<T>(), dy.data<T>(), mean}, positions_, channels_, stream,
-          NormGradients{mean, inverse_std, params, dy_mean_.data(), tilt_.data(), dweight_.data(), dbias_.data()},
-          memory(partial));
+      queue_over_channels(NormGradientSums<T, width>{x.data<T>(), dy.data<T>(), mean}, positions_, channels_, stream,
+                          NormGradients{mean, inverse_std, params, dy_mean_.data(), tilt_.data(), dweight_.data(),
+                                        dbias_.data(), dx ? shared.place() : nullptr},
+                          memory(partial));
       if (positions_.count > 1)
         queue_norm_gradients(dweight_.data(), dbias_.data(), statistics, params, positions_.count, channels_, stream);
       if (!dx) return;
+      shared.exchange(NormSlopes{inverse_std, dy_mean_.data(), tilt_.data()}, stream);
       queue_over_channels(NormInputGradient<T, width>{x.data<T>(), dy.data<T>(), dx->data<T>(), scale, inverse_std,
                                                       mean, dy_mean_.data(), tilt_.data()},
                           positions_, channels_, stream);
@@ -180,7 +214,7 @@ class BatchNormOp : public Op {
         eps_(eps),
         eps_number_(static_cast<float>(eps)),
         frozen_(!learns(params.weight.role)),
-        groups_{in[0], rows == 0 ? std::max<int64_t>(in[0], 1) : rows},
+        groups_{in[0], rows > 0 ? rows : std::max<int64_t>(in[0], 1)},
         channels_(in[in.rank() - 1]),
         pixels_(in.row_elements() / channels_),
         own_(params, eps, {in[0] * pixels_, groups_.size * pixels_, static_cast<int>(groups_.count())}, channels_,
@@ -190,6 +224,7 @@ class BatchNormOp : public Op {
       (zeros_ = per_channel(channels_)).zero();
     else
       choose(cuda, in, method);
+    if (rows == kRowsOfStep) totals_ = Tensor({2 * channels_}, DType::kF64, Device::kCuda);
     dscale_ = cuda_aligned(
         std::max(forward_ ? forward_->workspace_bytes() : 0, backward_ ? backward_->workspace_bytes() : 0));
     dbias_ = dscale_ + cuda_aligned(channels_ * size_of(DType::kF32));
@@ -203,7 +238,7 @@ class BatchNormOp : public Op {
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     if (pass.mode == Mode::kEval || frozen_)
       own_.normalize(x, nullptr, y, *pass.stream);
-    else if (forward_)
+    else if (forward_ && !exchanges(pass))
       forward_by(*forward_, x, y, pass);
     else
       own_forward(x, y, pass);
@@ -211,34 +246,40 @@ class BatchNormOp : public Op {
 
   void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (frozen_) return dx ? own_.scale(dy, zeros_, *dx, *pass.stream) : void();
-    const NormParamGradients params = gradients(static_cast<double>(pass.step_rows));
-    if (backward_ && dx)
+    const NormParamGradients params = gradients(pass);
+    if (backward_ && dx && !exchanges(pass))
       backward_by(*backward_, x, dy, params, *dx, pass);
     else
-      own_.backward(x, dy, statistics_, params, dx, sums(pass), *pass.stream);
+      own_.backward(x, dy, statistics_, params, shared(pass), dx, sums(pass), *pass.stream);
   }
 
  private:
   static float* sums(const Pass& pass) { return reinterpret_cast<float*>(pass.scratch_at(0)); }
+  bool exchanges(const Pass& pass) const { return totals_.defined() && pass.sums; }
+  SharedSums shared(const Pass& pass) const {
+    if (!exchanges(pass)) return {};
+    return {pass.sums, totals_, static_cast<double>(pass.step_rows * pixels_)};
+  }
+
   // With each group's share of the rows of the step.
-  NormParamGradients gradients(double step_rows) {
+  NormParamGradients gradients(const Pass& pass) {
     return {AddToGrad(&params_.weight),
             AddToGrad(&params_.bias),
             AddToGrad(&params_.running_mean),
             AddToGrad(&params_.running_var),
-            factors(0, step_rows),
-            factors(groups_.count() - 1, step_rows),
+            factors(0, pass),
+            factors(groups_.count() - 1, pass),
             eps_};
   }
 
-  NormFactors factors(int64_t group, double step_rows) const {
-    const auto rows = static_cast<double>(groups_.of(group).size()), count = rows * static_cast<double>(pixels_);
-    const double share = rows / step_rows;
+  NormFactors factors(int64_t group, const Pass& pass) const {
+    const auto rows = static_cast<double>(groups_.of(group).size()), step_rows = static_cast<double>(pass.step_rows);
+    const double share = rows / step_rows, count = (exchanges(pass) ? step_rows : rows) * static_cast<double>(pixels_);
     return {share, count > 1 ? share * count / (count - 1) : 0};
   }
 
   void own_forward(const Tensor& x, Tensor& y, const Pass& pass) {
-    own_.measure(x, statistics_, sums(pass), *pass.stream);
+    own_.measure(x, statistics_, shared(pass), sums(pass), *pass.stream);
     own_.normalize(x, &statistics_, y, *pass.stream);
   }
 
@@ -295,7 +336,7 @@ class BatchNormOp : public Op {
                        const Tensor x(in, dtype, Device::kCuda), dy(in, dtype, Device::kCuda);
                        Tensor dx(in, dtype, Device::kCuda);
                        return time_work(stream,
-                                        [&] { own_.backward(x, dy, statistics_, {}, &dx, sums(trial), stream); });
+                                        [&] { own_.backward(x, dy, statistics_, {}, {}, &dx, sums(trial), stream); });
                      })))
       backward_ = std::move(backward->plan);
   }
@@ -332,6 +373,7 @@ class BatchNormOp : public Op {
   OwnNorm own_;
   Tensor zeros_;  // of a frozen layer
   Statistics statistics_;
+  Tensor totals_;                                // where all rows of the step are one group: [2, channels]
   std::optional<CudnnPlan> forward_, backward_;  // none: own kernels
   int64_t dscale_ = 0, dbias_ = 0;               // where cuDNN's gradients lie in scratch memory, in bytes
 };

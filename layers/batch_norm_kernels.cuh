@@ -32,25 +32,42 @@ struct NormSums {
   }
 };
 
-// mean and 1 / sqrt(variance + eps), from NormSums.
+// Where the statistics of a group go.
+struct NormOutputs {
+  double eps;
+  float *mean, *inverse_std;
+
+  // The mean is `pivot` more than that of what was summed.
+  __device__ void put(int channel, double pivot, double sum, double squares, double positions) const {
+    const double shifted = sum / positions;
+    const double variance = squares / positions - shifted * shifted;
+    mean[channel] = static_cast<float>(pivot + shifted);
+    inverse_std[channel] = static_cast<float>(1 / sqrt((variance < 0 ? 0 : variance) + eps));  // NaN stays
+  }
+};
+
+// mean and 1 / sqrt(variance + eps), from NormSums. Where others have rows of the group as well, `totals` is there, and
+// gets the sums of x and of its squares, [2, channels], for all ranks to add up.
 template <class T>
 struct NormStatistics {
   const T* pivots;
-  double eps;
-  float *mean, *inverse_std;
+  NormOutputs to;
+  double* totals = nullptr;
   double positions = 0;  // of the group
+  int channels = 0;
 
   __device__ void enter(const PositionGroup& group) {
     pivots += group.first * group.channels;
-    mean += int64_t{group.index} * group.channels;
-    inverse_std += int64_t{group.index} * group.channels;
+    to.mean += int64_t{group.index} * group.channels;
+    to.inverse_std += int64_t{group.index} * group.channels;
     positions = static_cast<double>(group.last - group.first);
+    channels = group.channels;
   }
   __device__ void operator()(int channel, const double* sums) const {
-    const double shifted = sums[0] / positions;
-    const double variance = sums[1] / positions - shifted * shifted;
-    mean[channel] = static_cast<float>(static_cast<double>(to_float(pivots[channel])) + shifted);
-    inverse_std[channel] = static_cast<float>(1 / sqrt((variance < 0 ? 0 : variance) + eps));  // NaN stays
+    const auto pivot = static_cast<double>(to_float(pivots[channel]));
+    if (!totals) return to.put(channel, pivot, sums[0], sums[1], positions);
+    totals[channel] = sums[0] + positions * pivot;
+    totals[channels + channel] = sums[1] + pivot * (2 * sums[0] + positions * pivot);
   }
 };
 
@@ -147,13 +164,28 @@ struct NormParamGradients {
   }
 };
 
+// What NormInputGradient needs of a group.
+struct NormSlopes {
+  const float* inverse_std;
+  float *dy_mean, *tilt;
+
+  __device__ void put(int channel, double sum, double products, double positions) const {
+    const auto inverse = static_cast<double>(inverse_std[channel]);
+    dy_mean[channel] = static_cast<float>(sum / positions);
+    tilt[channel] = static_cast<float>(products / positions * inverse * inverse);
+  }
+};
+
 // What NormInputGradient needs, from NormGradientSums, and the gradients of all parameters: of a single group they are
-// added, of several those of weight and bias wait at dweight and dbias.
+// added, of several those of weight and bias wait at dweight and dbias. Where others have rows of the group as well,
+// `totals` is there, and gets the sums, [2, channels], for all ranks to add up.
 struct NormGradients {
   const float *mean, *inverse_std;
   NormParamGradients params;
   float *dy_mean, *tilt, *dweight, *dbias;
+  double* totals = nullptr;
   double positions = 0;  // of the group
+  int channels = 0;
 
   __device__ void enter(const PositionGroup& group) {
     const int64_t first = int64_t{group.index} * group.channels;
@@ -164,11 +196,16 @@ struct NormGradients {
     dweight += first;
     dbias += first;
     positions = static_cast<double>(group.last - group.first);
+    channels = group.channels;
   }
   __device__ void operator()(int channel, const double* sums) const {
     const auto inverse = static_cast<double>(inverse_std[channel]);
-    dy_mean[channel] = static_cast<float>(sums[0] / positions);
-    tilt[channel] = static_cast<float>(sums[1] / positions * inverse * inverse);
+    if (totals) {
+      totals[channel] = sums[0];
+      totals[channels + channel] = sums[1];
+    } else {
+      NormSlopes{inverse_std, dy_mean, tilt}.put(channel, sums[0], sums[1], positions);
+    }
     if (gridDim.z > 1) {
       dweight[channel] = static_cast<float>(sums[1] * inverse);
       dbias[channel] = static_cast<float>(sums[0]);

@@ -35,6 +35,15 @@ namespace owt {
 
 enum class Mode { kTrain, kEval };
 
+// Adds up what all ranks have of the rows of a step, for ops that need sums over all of them.
+class StepSums {
+ public:
+  virtual ~StepSums() = default;
+  // sums (f64, on the stream's device) = their sum over the ranks, for what is queued behind. The ops of all ranks call
+  // it in the same order with as many sums; Layer::step_sums() says with how many.
+  virtual void add_up(Tensor& sums, const Stream& stream) = 0;
+};
+
 // What an op is told about the batch it runs on.
 struct Pass {
   Mode mode = Mode::kTrain;
@@ -47,6 +56,7 @@ struct Pass {
   // other values.
   const int64_t* device_rows = nullptr;
   const int64_t* device_step = nullptr;
+  StepSums* sums = nullptr;  // null: the op sees all rows of the step
   // Op::scratch_bytes() of u8 or more, where the op computes. All ops of a net share it, one after the other.
   Tensor scratch;
 
@@ -108,6 +118,12 @@ class Layer {
   // Rows that it works on together (core/row_groups.h): a batch begins at a multiple of so many rows of the step, and
   // ends at one or with the step. 1: what it is shown does not matter.
   virtual int64_t row_group() const { return 1; }
+  // How many sums over all rows of the step its op has added up (Pass::sums), each time that it does, one after the
+  // other: in forward when it trains, or in backward.
+  virtual std::vector<int64_t> step_sums(Phase phase, bool wants_dx) {
+    static_cast<void>(phase), static_cast<void>(wants_dx);
+    return {};
+  }
   // Whether its op on the CPU can do without the memory of its first parameter's gradient (Param::keeps_grad).
   virtual bool can_update_at_once() const { return false; }
 

@@ -142,6 +142,21 @@ class Residual : public Layer {
     return group;
   }
 
+  // The shortcut runs first in forward, and last in backward.
+  std::vector<int64_t> step_sums(Phase phase, bool wants_dx) override {
+    std::vector<int64_t> all;
+    for (Net* branch : {&shortcut_, &body_}) {
+      bool wanted = wants_dx;
+      for (int64_t i = 0; i < branch->size(); ++i) {
+        const std::vector<int64_t> of_layer = branch->layer(i).step_sums(phase, wanted);
+        all.insert(all.end(), of_layer.begin(), of_layer.end());
+        wanted = wanted || branch->layer(i).learns();
+      }
+    }
+    if (phase == Phase::kBackward) std::reverse(all.begin(), all.end());
+    return all;
+  }
+
   std::vector<Inner> inner(const Shape& in) const override {
     std::vector<Inner> all;
     for (const Net* branch : {&body_, &shortcut_}) {

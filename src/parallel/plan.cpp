@@ -83,6 +83,13 @@ double LayerPlan::share() const {
   return layout == Layout::kFeature ? part(parts.front(), columns_out()) : 1;
 }
 
+std::vector<int64_t> LayerPlan::step_sums(Phase phase, int place) const {
+  std::vector<int64_t> sums = phase == Phase::kForward ? forward_sums : backward_sums;
+  if (layout == Layout::kFeature)
+    for (int64_t& each : sums) each = each / columns_out() * parts[static_cast<size_t>(place)].size();
+  return sums;
+}
+
 int64_t LayerPlan::inner_elements() const {
   int64_t elements = 0;
   for (const LayerPlan& each : inner) elements += each.inner_elements() + (each.in_place ? 0 : each.out.elements());
@@ -288,6 +295,14 @@ int64_t Plan::trained_params() const {
   return params;
 }
 
+int64_t Plan::most_step_sums() const {
+  int64_t most = 0;
+  for (const LayerPlan& layer : layers)
+    for (const std::vector<int64_t>* sums : {&layer.forward_sums, &layer.backward_sums})
+      for (const int64_t each : *sums) most = std::max(most, each);
+  return most;
+}
+
 std::string Plan::boundary_name() const { return split() ? layer(boundary).name : ""; }
 
 namespace {
@@ -354,6 +369,25 @@ void check_norms(const Plan& plan) {
          name_of(request.strategy), "); use dp, or leave average_every out");
 }
 
+// Sums over all rows of a step want all of them at once.
+void check_step_sums(const Plan& plan) {
+  const auto& layers = plan.layers;
+  const auto sums =
+      std::find_if(layers.begin(), layers.end(), [](const LayerPlan& at) { return !at.forward_sums.empty(); });
+  if (sums == layers.end()) return;
+  const auto refuse = [](const LayerPlan& at, const auto&... why) {
+    fail("layer '", at.name, "' normalises over all rows of the step (rows = \"step\"), ", why...,
+         "; use rows = 32, whose statistics do not see it either");
+  };
+  if (plan.in_stages()) refuse(*sums, "and in a pipeline it sees a micro-batch at a time");
+  if (plan.request.slices > 1) refuse(*sums, "and with data.accumulate it sees a slice at a time");
+  if (plan.averages()) refuse(*sums, "and with parallel.average_every the workers learn each by itself");
+  if (plan.rows(plan.request.step_rows).round_sizes(0).size() == 1) return;
+  for (int64_t i = plan.boundary; i < std::ssize(layers); ++i)
+    if (const LayerPlan& at = plan.layer(i); !at.forward_sums.empty())
+      refuse(at, "and behind the boundary it sees a round at a time under ", name_of(plan.request.strategy));
+}
+
 // The plan of `layer` on rows of in.row(); wants_dx: somebody needs the gradient of its input.
 LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_dx) {
   LayerPlan at;
@@ -367,6 +401,8 @@ LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_
   at.scratch_bytes = layer.scratch_bytes(in, on);
   at.wants_dx = wants_dx;
   at.row_group = layer.row_group();
+  at.forward_sums = layer.step_sums(Phase::kForward, wants_dx);
+  at.backward_sums = layer.step_sums(Phase::kBackward, wants_dx);
   for (const Param* param : layer.params()) {
     const int64_t elements = param->full_shape.elements();
     at.params.push_back(param->full_shape);
@@ -430,6 +466,7 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
   place_layers(plan, layers);
   check_slices(plan);
   check_norms(plan);
+  check_step_sums(plan);
   fill_buckets(plan);
   list_transfers(plan);
   return plan;

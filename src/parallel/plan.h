@@ -58,9 +58,11 @@ const char* name_of(Group group);
 using TransferId = int;
 constexpr TransferId kNoTransfer = -1;
 
-// The transfers around a layer behind the boundary: of what goes into it, of what comes out, and of their gradients.
+// The transfers around a layer behind the boundary: of what goes into it, of what comes out, and of their gradients;
+// and within any layer that of its sums over all rows of the step.
 struct LayerTransfers {
   TransferId input = kNoTransfer, input_gradient = kNoTransfer, output = kNoTransfer, output_gradient = kNoTransfer;
+  TransferId sums = kNoTransfer;
 };
 
 // The transfers that belong to no single layer.
@@ -99,7 +101,8 @@ struct LayerPlan {
   int64_t trained = 0;                 // and of those that are not frozen either
   int64_t scratch_bytes = 0;           // Layer::scratch_bytes() per row
   int64_t row_group = 1;               // Layer::row_group()
-  std::vector<LayerPlan> inner;        // what a composite layer is made of
+  std::vector<int64_t> forward_sums, backward_sums;  // Layer::step_sums(), of the whole layer
+  std::vector<LayerPlan> inner;                      // what a composite layer is made of
   LayerTransfers transfers;
 
   bool learns() const;                                         // a parameter does
@@ -111,6 +114,8 @@ struct LayerPlan {
   int64_t kept_elements() const;                               // per row, of the output on the rank with the most
   Shape out_of(size_t place) const;  // a row of the output on the rank at this place of its model group
   double share() const;              // of the layer's work, on the rank with the most
+  // Layer::step_sums() of the rank at this place of its model group.
+  std::vector<int64_t> step_sums(Phase phase, int place) const;
   // Of a row of the output: its channels, or features where it is no image, and how often there are so many.
   int64_t columns_out() const { return out[out.rank() - 1]; }
   int64_t pixels_out() const { return out.elements() / columns_out(); }
@@ -287,6 +292,8 @@ struct Plan {
   int local_period() const { return averages() ? request.average_every : 1; }
   int period() const;         // steps after which all are done again
   Group front_group() const;  // over which the gradients of the front are summed
+  // The ranks that have rows of a step in a layer, and other ones each.
+  Group rows_group(int64_t layer) const { return layer < boundary ? front_group() : Group::kReplicas; }
   // The ranks of a model group may compute the front's gradients from the same rows, but not to the last bit where
   // their hosts differ (processor, threads, algorithms), and copies of weights that learn from them would drift apart:
   // so the first rank's gradients are everybody's.
@@ -328,6 +335,7 @@ struct Plan {
   int64_t copy16_bytes_per_rank() const;       // and of their copies in bf16
   int64_t weight_copy_bytes(int place) const;  // of one copy of a stage's weights (Action::Kind::kCopyWeights)
   int64_t trained_params() const;              // of all layers
+  int64_t most_step_sums() const;              // at a time, of any layer
   int64_t norm_chunks() const;                 // of the rank with the most
   int64_t norm_bytes() const;                  // that gradient_norms.h takes on every rank
   std::string boundary_name() const;           // the layer behind the boundary

@@ -82,6 +82,24 @@ class Prices {
     return buckets_[static_cast<size_t>(action.transfer)][static_cast<size_t>(action.bucket)];
   }
 
+  // What the layer's ops wait for while they run: the waits for their sums over all rows of the step.
+  struct Sums {
+    Action wait;
+    double seconds = 0;
+  };
+  Sums sums(const Action& action) const {
+    const bool forward = action.kind == Action::Kind::kForward;
+    Sums all{{.kind = Action::Kind::kWait, .slice = action.slice, .round = action.round}};
+    if (!forward && action.kind != Action::Kind::kBackwardData) return all;
+    const LayerPlan& at = plan_.layer(action.layers.begin);
+    if ((all.wait.transfer = at.transfers.sums) == kNoTransfer) return all;
+    const Transfer& transfer = plan_.transfer(at.transfers.sums);
+    for (const int64_t each : at.step_sums(forward ? Phase::kForward : Phase::kBackward, 0))
+      all.seconds += network_.seconds(transfer.collective, static_cast<double>(each * size_of(DType::kF64)),
+                                      span_of(transfer.group));
+    return all;
+  }
+
   double compute(const Action& action) const {
     const Load& load = load_of(action);
     if (action.kind == Action::Kind::kLoss)
@@ -216,6 +234,7 @@ class Clock {
         return true;
       default:
         spend(action, prices.compute(action), computed_);
+        add_up(prices.sums(action));
         return true;
     }
   }
@@ -258,6 +277,14 @@ class Clock {
     sent_ += seconds;
     note(action, begin, end);
     if (!overlaps_) wait(action, end);
+  }
+
+  // A collective that is waited for at once.
+  void add_up(const Prices::Sums& sums) {
+    if (sums.seconds == 0) return;
+    in_ = out_ = std::max({now_, in_, out_}) + sums.seconds;
+    sent_ += sums.seconds;
+    wait(sums.wait, in_);
   }
 
   void wait(const Action& action, double end) {

@@ -19,6 +19,7 @@ class TransferList {
   TransferList(Plan& plan, int first) : plan_(plan), rows_(plan.rows(plan.request.step_rows)), first_(first) {}
 
   void list() {
+    for (int64_t i = 0; i < std::ssize(plan_.layers); ++i) add_sums(i);
     for (int slice = 0; slice < rows_.slices(); ++slice) add_slice(rows_.slice(slice));
     const bool every_round = plan_.request.dense_update == DenseUpdate::kRound;
     const auto updates = every_round ? rows_.round_sizes(first_).size() : 1;
@@ -85,6 +86,30 @@ class TransferList {
   }
   int64_t columns_of(const LayerPlan& output, int64_t rows) const {
     return columns_bytes(output.parts, rows * output.pixels_out());
+  }
+
+  // What the ops of a layer add up over all rows of the step (rank_sums.h). Where columns are split a rank has those of
+  // its own; all places do it at the same time, so that it is one call, and the first place has most.
+  void add_sums(int64_t i) {
+    LayerPlan& at = plan_.layer(i);
+    const Group group = plan_.rows_group(i);
+    if (plan_.ranks_of(group) == 1) return;
+    for (const Phase phase : {Phase::kForward, Phase::kBackward}) {
+      const std::vector<int64_t> most = at.step_sums(phase, 0);
+      for (size_t call = 0; call < most.size(); ++call) {
+        add(at.transfers.sums, at.name + " statistics", Collective::kAllReduce, group, Layout::kPartial,
+            Layout::kReplicated, most[call] * size_of(DType::kF64));
+        if (at.layout == Layout::kFeature) add_sums_of_places(at, phase, call);
+      }
+    }
+  }
+
+  void add_sums_of_places(const LayerPlan& at, Phase phase, size_t call) {
+    Transfer& transfer = plan_.transfers[static_cast<size_t>(at.transfers.sums)];
+    transfer.by_place.resize(static_cast<size_t>(plan_.model_ranks));
+    for (int place = 0; place < plan_.model_ranks; ++place)
+      transfer.by_place[static_cast<size_t>(place)] += bytes_sent(
+          transfer.collective, at.step_sums(phase, place)[call] * size_of(DType::kF64), plan_.ranks_of(transfer.group));
   }
 
   // How rows come together at the boundary, and their gradients go home (seam.h).

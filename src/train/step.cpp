@@ -19,6 +19,8 @@ void Step::start_evaluation(const Batch& batch) {
 void Step::queue(const Batch& batch, const Pass& pass, const Slot& slot) {
   Bound& b = bound(batch.step_rows);
   Running now{batch, slot, b, nullptr, pass.mode == Mode::kTrain, pass, pass, {}, {}, {}, {}, {}, false};
+  now.front_pass.sums = front_sums_ ? &*front_sums_ : nullptr;
+  now.dense_pass.sums = dense_sums_ ? &*dense_sums_ : nullptr;
   int slice = -1;
   for (const Action& action : now.learns ? b.training.at(slot.kind) : b.evaluation) {
     if (action.slice != slice) begin_slice(slice = action.slice, now);
@@ -63,9 +65,18 @@ void Step::run(const Action& action, Running& now) {
 }
 
 void Step::forward(int64_t layer, int round, Running& now) {
-  if (layer < plan_.boundary) return now.slice->front->forward(now.front_pass, layer);
   if (layer == plan_.layers_behind(place_).begin) begin_round(round, now);
+  begin_sums(layer, Phase::kForward, now);
+  if (layer < plan_.boundary) return now.slice->front->forward(now.front_pass, layer);
   dense_of(round, now).tape.forward(now.dense_pass, layer);
+}
+
+void Step::begin_sums(int64_t layer, Phase phase, const Running& now) {
+  const LayerPlan& at = plan_.layer(layer);
+  if (at.transfers.sums == kNoTransfer || !now.learns) return;
+  const bool front = layer < plan_.boundary;
+  const Pass& pass = front ? now.front_pass : now.dense_pass;
+  (front ? front_sums_ : dense_sums_)->begin(at, phase, !pass.rows.empty(), stream_);
 }
 
 // Without a boundary the loss is that of the rank's own rows, and so is its gradient.
@@ -104,6 +115,7 @@ void Step::begin_backward_of_stage(int batch, Running& now) {
 
 void Step::backward_data(int64_t layer, int round, Running& now) {
   if (plan_.in_stages() && layer + 1 == plan_.layers_behind(place_).end) begin_backward_of_stage(round, now);
+  begin_sums(layer, Phase::kBackward, now);
   if (layer >= plan_.boundary) return dense_of(round, now).tape.backward_data(now.dense_pass, layer);
   Tape& front = *now.slice->front;
   if (layer + 1 == plan_.boundary) front.begin_backward(now.images, now.gradient, nullptr);

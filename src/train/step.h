@@ -20,6 +20,7 @@
 #include "src/parallel/order.h"
 #include "src/parallel/rank_loss.h"
 #include "src/parallel/rank_model.h"
+#include "src/parallel/rank_sums.h"
 #include "src/parallel/seam.h"
 #include "src/parallel/stage_links.h"
 #include "src/parallel/step_labels.h"
@@ -185,6 +186,7 @@ class Step {
   Tensor images_of(SliceOfStep& slice, const Tensor& of_batch) const;
   void run(const Action& action, Running& now);
   void forward(int64_t layer, int round, Running& now);
+  void begin_sums(int64_t layer, Phase phase, const Running& now);
   void loss(const Action& action, Running& now);
   void backward_data(int64_t layer, int round, Running& now);
   void backward_weights(const Action& action, Running& now);
@@ -249,6 +251,7 @@ class Step {
   std::optional<WeightCopies> copies_;                   // of a stage that runs with others than the newest weights
   std::optional<WeightEma> ema_;                         // of all weights here
   std::optional<GradientNorms> norms_;                   // that updates wait for
+  std::optional<RankSums> front_sums_, dense_sums_;      // over all rows of a step, before and behind the boundary
   int64_t own_rows_ = 0, all_rows_ = 0;                  // of local steps since the last average: here, on all ranks
   Stream beside_;                                        // of actions that others need not wait for
   std::vector<Move> moves_;                              // by transfer of the plan

@@ -74,6 +74,10 @@ Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicato
     optimizer.states(*param, updated(*param));
   }
   if (plan.request.ema_every > 0) ema_.emplace(model.params());
+  const bool sums = plan.most_step_sums() > 0;
+  if (sums && plan.ranks_of(plan.front_group()) > 1)
+    front_sums_.emplace(plan, place_, groups_.of(plan.front_group()), profiler);
+  if (sums && plan.replicas() > 1) dense_sums_.emplace(plan, place_, groups_.replicas(), profiler);
   if (plan.has_norms()) optimizer.go_by(norms_.emplace(plan, model, *front_sync_, place_, options.norms));
   if (profiler) profiler->use_stream(stream_);
 }

@@ -17,6 +17,7 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::FloatNear;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Pointwise;
 using testing::ThrowsMessage;
 using Values = std::vector<float>;
@@ -36,6 +37,76 @@ TEST_P(BatchNormTest, KeepsTheLayerContractInGroupsOfRows) {
   check_layer("type='batch_norm' rows=4", {14, 8}, device());   // 4, 4, 4 and 2
   check_layer("type='batch_norm' rows=8", {3, 2, 2, 6}, device());
   check_layer("type='batch_norm' eps=0.1 rows=32", {80, 8, 8, 16}, device(), {.samples = 0});
+}
+
+// A rank that has sums ready: of x and x^2, and then of dy and dy * (x - mean).
+class OtherRank : public StepSums {
+ public:
+  std::vector<std::vector<double>> sums;
+
+  void add_up(Tensor& all, const Stream& stream) override {
+    stream.synchronize();
+    Tensor here = all.to(Device::kCpu).clone();
+    ASSERT_LT(calls_, sums.size());
+    ASSERT_EQ(here.elements(), std::ssize(sums[calls_]));
+    for (int64_t i = 0; i < here.elements(); ++i) here.data<double>()[i] += sums[calls_][static_cast<size_t>(i)];
+    all.copy_from(here);
+    ++calls_;
+  }
+  size_t calls() const { return calls_; }
+
+ private:
+  size_t calls_ = 0;
+};
+
+// Of nine rows a rank has four. What it computes are the first rows of the whole, and its own part of the gradients.
+TEST_P(BatchNormTest, StatisticsOfTheStepAreThoseOfTheRowsOfAllRanks) {
+  constexpr int64_t kChannels = 5, kOfRow = 2 * 3 * kChannels, kMine = 4 * kOfRow;
+  Values x = distinct_values(9 * kOfRow, 2, 1);
+  for (float& value : x) value += 100;  // a variance of 1e-4 of the squares
+  const Values dy = distinct_values(9 * kOfRow, 1, 2);
+  Harness whole("type='batch_norm' weight={init={type='gaussian',std=1}}", {9, 2, 3, kChannels}, device());
+  const Values y = whole.forward(x), dx = whole.backward(dy);
+
+  OtherRank other{};
+  other.sums = {std::vector<double>(2 * kChannels), std::vector<double>(2 * kChannels)};
+  const double positions = 9 * 2 * 3;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const size_t c = i % kChannels;
+    double mean = 0;
+    for (size_t j = c; j < x.size(); j += kChannels) mean += static_cast<double>(x[j]) / positions;
+    if (i < kMine) continue;
+    const auto value = static_cast<double>(x[i]), gradient = static_cast<double>(dy[i]);
+    other.sums[0][c] += value;
+    other.sums[0][kChannels + c] += value * value;
+    other.sums[1][c] += gradient;
+    other.sums[1][kChannels + c] += gradient * (value - static_cast<double>(static_cast<float>(mean)));
+  }
+  const auto mine = [&](const Values& all) { return Values(all.begin(), all.begin() + kMine); };
+  Harness part("type='batch_norm' rows='step' weight={init={type='gaussian',std=1}}", {4, 2, 3, kChannels}, device());
+  part.pass().step_rows = 9;
+  part.pass().sums = &other;
+  EXPECT_THAT(part.forward(mine(x)), Pointwise(FloatNear(1e-4f), mine(y)));
+  EXPECT_THAT(part.backward(mine(dy)), Pointwise(FloatNear(1e-4f), mine(dx)));
+  EXPECT_EQ(other.calls(), 2u);
+  for (const char* name : {"running_mean", "running_var"}) {  // a share of 4 of 9
+    Values share = whole.grad(name);
+    for (float& value : share) value *= 4.0f / 9;
+    EXPECT_THAT(part.grad(name), Pointwise(FloatNear(1e-4f), share)) << name;
+  }
+  Values of_bias(kChannels);
+  for (size_t i = 0; i < kMine; ++i) of_bias[i % kChannels] += dy[i];
+  EXPECT_THAT(part.grad("bias"), Pointwise(FloatNear(1e-5f), of_bias));
+  EXPECT_THAT(part.evaluate(mine(x)), Each(testing::Truly([](float value) { return std::isfinite(value); })));
+  EXPECT_EQ(other.calls(), 2u) << "an evaluation needs no sums";
+}
+
+TEST_P(BatchNormTest, WhereNoOtherRankHasRowsThoseOfTheStepAreTheOps) {
+  check_layer("type='batch_norm' rows='step'", {4, 3, 3, 5}, device());
+  const Values x = distinct_values(60, 2, 1), dy = distinct_values(60, 1, 2);
+  Harness of_op("type='batch_norm'", {6, 10}, device()), of_step("type='batch_norm' rows='step'", {6, 10}, device());
+  EXPECT_EQ(of_op.forward(x), of_step.forward(x));
+  EXPECT_EQ(of_op.backward(dy), of_step.backward(dy));
 }
 
 // Nine rows are groups of 4 and 5. A batch of its own has the same statistics, gradients and share of the step.
@@ -165,6 +236,22 @@ TEST(BatchNormKeys, MisspeltMultiplierIsAnError) {
 TEST(BatchNormKeys, RowsAreThoseThatAreWorkedOnTogether) {
   EXPECT_EQ(layer_from("type='batch_norm'", {1, 4})->row_group(), 1);
   EXPECT_EQ(layer_from("type='batch_norm' rows=32", {1, 4})->row_group(), 32);
+}
+
+TEST(BatchNormKeys, RowsMayBeAllOfTheStep) {
+  const auto layer = layer_from("type='batch_norm' rows=\"step\"", {1, 4});
+  EXPECT_EQ(layer->row_group(), 1);
+  EXPECT_THAT(layer->step_sums(Phase::kForward, false), ElementsAre(8));
+  EXPECT_THAT(layer->step_sums(Phase::kBackward, true), ElementsAre(8));
+  EXPECT_THAT(layer->step_sums(Phase::kBackward, false), IsEmpty());
+  EXPECT_THAT(layer_from("type='batch_norm'", {1, 4})->step_sums(Phase::kForward, true), IsEmpty());
+  for (Param* param : layer->params()) param->freeze();
+  EXPECT_THAT(layer->step_sums(Phase::kForward, true), IsEmpty());
+  EXPECT_THAT(
+      [] {
+        layer_from("type='batch_norm' rows='steps'", {1, 4});
+      },
+      ThrowsMessage<Error>(HasSubstr("'rows' is 'steps', wanted a number of rows, or \"step\"")));
 }
 
 TEST(BatchNormColumns, FeaturesAndChannelsCanBeSplit) {

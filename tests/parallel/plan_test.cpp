@@ -410,6 +410,44 @@ TEST(Plan, RunningAveragesAreNotRoundedWithTheGradients) {
   EXPECT_EQ(bytes(), ((kConv + kNorm + kDense) * 2 + kAverages * 4) / 2);
 }
 
+// Two numbers in f64 for each of 2 channels, added up in forward and in backward; behind the boundary for each of the
+// 4 of a rank's 8 features, by the ranks that have them of other rows.
+TEST(Plan, StatisticsOfTheStepTravelTwice) {
+  const auto normalised = [](const PlanRequest& request) {
+    return plan_of(R"(
+name = "statistics"
+input = [1, 4, 4]
+classes = 10
+layer = [
+  { name = "conv1", type = "conv", out = 2, kernel = 3 },
+  { name = "bn1", type = "batch_norm", rows = "step" },
+  { name = "fc1", type = "dense", out = 8 },
+  { name = "bn2", type = "batch_norm", rows = "step" },
+  { name = "fc2", type = "dense", out = 10 },
+]
+)",
+                   request);
+  };
+  const PlanRequest one{.ranks = 1, .step_rows = 8};
+  for (const Transfer& transfer : normalised(one).transfers) EXPECT_NE(transfer.name, "bn1 statistics");
+  const PlanRequest dp{.ranks = 4, .strategy = Strategy::kDataParallel, .step_rows = 8};
+  for (const auto& [name, channels] : {std::pair("bn1 statistics", 2), std::pair("bn2 statistics", 8)}) {
+    const Transfer found = transfer(normalised(dp), name);
+    EXPECT_EQ(found.group, Group::kWorld);
+    EXPECT_EQ(found.calls, 2);
+    EXPECT_EQ(found.bytes, 2 * (2 * channels * 8) * 2 * 3 / 4);
+  }
+  const PlanRequest grid{.ranks = 4, .strategy = Strategy::kOwtA, .step_rows = 8, .half_wire = true, .model_ranks = 2};
+  EXPECT_EQ(transfer(normalised(grid), "bn1 statistics").bytes, 2 * (2 * 2 * 8) * 2 * 3 / 4);
+  const Transfer behind = transfer(normalised(grid), "bn2 statistics");
+  EXPECT_EQ(behind.group, Group::kReplicas);
+  EXPECT_EQ(behind.calls, 2);
+  EXPECT_EQ(behind.bytes, 2 * (2 * 4 * 8));
+  EXPECT_THAT([&] { normalised({.ranks = 2, .strategy = Strategy::kOwtC, .step_rows = 8}); },
+              ThrowsMessage<Error>(HasSubstr("layer 'bn2' normalises over all rows of the step (rows = \"step\"), and "
+                                             "behind the boundary it sees a round at a time under owt-c")));
+}
+
 TEST(Plan, BucketsComeInTheOrderInWhichTheyAreComplete) {
   const PlanRequest request{
       .ranks = 2, .strategy = Strategy::kDataParallel, .step_rows = 8, .bucket_bytes = 1, .half_wire = true};

@@ -325,6 +325,31 @@ TEST(StepPrice, RunningAveragesInABucketOfTheirOwnAreUpdatedWithTheirLayer) {
   EXPECT_NEAR(p.exposed_s, 48 / 96.0 + 16 / 96.0 + (32 + 32) / 96.0 - 0.5 / 2 + kStepResult, 1e-12);
 }
 
+// Two sums of f64 for 3 channels are 48 bytes, which two ranks add up in half a second, in forward and in backward; all
+// wait for them. A gradient that has left before holds up the second one: fc's 192 bytes take 2 seconds, which conv's
+// backward pass hides otherwise.
+TEST(StepPrice, StatisticsOfTheStepAreWaitedForTwice) {
+  const auto predicted = [](const std::string& rows, int64_t bucket_bytes) {
+    const Model model = model_of("[1, 2, 2]", 4,
+                                 concat(R"(
+  { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },
+  { name = "bn", type = "batch_norm", rows = )",
+                                        rows, R"( },
+  { name = "fc", type = "dense", out = 4, bias = false })"));
+    PlanRequest request = tiny(Strategy::kDataParallel).request;
+    request.bucket_bytes = bucket_bytes;
+    return price_step(make_plan(model, request), two_ranks(),
+                      FixedCompute({{1, 2, 0.5}, {0, 0, 0.25}, {3, 4, 1}}, 0.25));
+  };
+  for (const auto& [bucket_bytes, more] : {std::pair(1 << 20, 1.0), std::pair(1, 3.0)}) {
+    const Prediction without = predicted("0", bucket_bytes), with = predicted("\"step\"", bucket_bytes);
+    EXPECT_NEAR(with.transfer_s, without.transfer_s + 1, 1e-12);
+    EXPECT_NEAR(with.exposed_s, without.exposed_s + more, 1e-12);
+    EXPECT_EQ(with.bytes, without.bytes + 96);
+    EXPECT_EQ(with.compute_s, without.compute_s);
+  }
+}
+
 TEST(StepPrice, ANetworkOfAnotherSizeIsAnError) {
   Network network = two_ranks();
   network.ranks_per_host = 3;

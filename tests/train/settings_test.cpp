@@ -231,6 +231,24 @@ TEST(Settings, MicroBatchesAreNotSmallerThanTheGroupsOfBatchNorm) {
               ThrowsMessage<Error>(HasSubstr("3 groups of 32 (batch_norm's 'rows'); use 3 or less")));
 }
 
+TEST(Settings, BatchNormOfTheWholeStepWantsAllOfItAtOnce) {
+  const auto refuses = [](const Overrides& changes, const char* why) {
+    std::string recipe = kNormRecipe;
+    recipe.replace(recipe.find("rows = 16"), 9, "rows = \"step\"");
+    recipe.replace(recipe.find("rows = 32"), 9, "rows = \"step\"");
+    EXPECT_THAT(
+        [&] {
+          small_settings(recipe, merged({{"parallel.workers", "2"}}, changes)).plan_to_run();
+        },
+        ThrowsMessage<Error>(AllOf(HasSubstr("layer 'norm' normalises over all rows of the step (rows = "
+                                             "\"step\"), and "),
+                                   HasSubstr(why), HasSubstr("; use rows = 32"))));
+  };
+  refuses({{"parallel.strategy", "pipeline"}}, "in a pipeline it sees a micro-batch at a time");
+  refuses({{"data.accumulate", "2"}}, "with data.accumulate it sees a slice at a time");
+  refuses({{"parallel.strategy", "dp"}, {"parallel.average_every", "4"}}, "the workers learn each by itself");
+}
+
 TEST(Settings, SharesAreThoseOfWorkersOrOfGroupsThatHaveTheirRowsInCommon) {
   const auto shares = [](const Overrides& changes) { return small_settings(kSmallRecipe, changes).parallel.shares; };
   EXPECT_THAT(shares(shares_of("3", "owt-c", "[2, 1, 0.5]")), ElementsAre(2, 1, 0.5));

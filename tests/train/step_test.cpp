@@ -605,6 +605,59 @@ TEST_P(StepTest, BatchNormOfFixedGroupsLearnsTheSameOnGridsInSlicesAndByShares) 
   expect_same_losses(one, run(recipe, steps(7), shares), 1e-4);
 }
 
+// Statistics of all rows of the step are the same wherever these are. The last step of an epoch has two rows, so that
+// of three workers one has none, and so has one of those with shares in every step.
+TEST_P(StepTest, BatchNormOfTheWholeStepLearnsTheSameUnderEveryStrategy) {
+  const std::string recipe = residual_with("type = 'batch_norm', rows = 'step'", 98, 48);
+  const SmallRun one = run(recipe, steps(7));
+  EXPECT_LT(one.losses.back(), one.losses.front());
+  const auto expect_same = [&](const Overrides& changes) {
+    const SmallRun many = run(recipe, steps(7), changes);
+    expect_same_losses(one, many, 1e-4);
+    expect_planned_bytes(many);
+    const auto &a = one.weights.at("block2.0.downsample.1.running_var"),
+               &b = many.weights.at("block2.0.downsample.1.running_var");
+    for (size_t i = 0; i < b.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-4 * a[i]);
+  };
+  for (const Strategy strategy : strategies())
+    for (const char* count : {"2", "3", "4"}) {
+      if (device() != Device::kCpu && std::string(count) != "3") continue;
+      SCOPED_TRACE(concat(name_of(strategy), ", ", count, " workers"));
+      expect_same(workers(count, strategy));
+    }
+  for (const Strategy strategy : {Strategy::kOwtC, Strategy::kModelParallel}) {
+    SCOPED_TRACE(concat(name_of(strategy), " on a grid"));
+    expect_same(merged(workers("4", strategy), {{"parallel.model_ranks", "2"}}));
+  }
+  expect_same(merged(workers("3", Strategy::kOwtB), {{"parallel.shares", "[1, 5, 2]"}}));
+  expect_same(merged(workers("2", Strategy::kDataParallelZero), {{"parallel.shares", "[1, 1000]"}}));
+}
+
+// Behind the boundary all rows of a group of ranks are in its only round, and a replica of the group has the others.
+TEST_P(StepTest, BatchNormOfTheWholeStepLearnsTheSameBehindTheBoundary) {
+  const std::string recipe = recipe_of("[3, 12, 12]", "train_images = 97\nside = 12\nbatch = 48", R"(
+  { name = "conv1", type = "conv", out = 8, kernel = 3, init = { type = "msra" } },
+  { name = "norm1", type = "batch_norm", rows = "step" },
+  { name = "relu1", type = "relu" },
+  { name = "pool", type = "global_avg_pool" },
+  { name = "fc1", type = "dense", out = 13 },
+  { name = "norm", type = "batch_norm", rows = "step" },
+  { name = "relu2", type = "relu" },
+  { name = "fc", type = "dense", out = 10 })",
+                                       0.02);
+  const SmallRun one = run(recipe, steps(7));
+  EXPECT_LT(one.losses.back(), one.losses.front());
+  for (const Strategy strategy :
+       {Strategy::kOwtA, Strategy::kOwtD, Strategy::kModelParallel, Strategy::kModelParallelDense})
+    for (const char* model_ranks : {"2", "4"}) {
+      SCOPED_TRACE(concat(name_of(strategy), " in groups of ", model_ranks));
+      const SmallRun many =
+          run(recipe, steps(7), merged(workers("4", strategy), {{"parallel.model_ranks", model_ranks}}));
+      expect_same_losses(one, many, 1e-4);
+      expect_planned_bytes(many);
+    }
+}
+
 TEST_P(StepTest, UpdatingEveryRoundDiffersFromUpdatingEveryStep) {
   const Overrides every_step{{"parallel.workers", "2"}, {"parallel.strategy", "owt-c"}};
   Overrides every_round = every_step;

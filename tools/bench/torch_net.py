@@ -115,6 +115,7 @@ class BatchNorm2dInGroups(InGroups, nn.BatchNorm2d):
 
 def make_batch_norm(layer, shape):
     rows = layer.get("rows", 0)
+    rows = 0 if rows == "step" else rows  # there is one process
     plain, in_groups = ((nn.BatchNorm2d, BatchNorm2dInGroups) if len(shape) == 3 else
                         (nn.BatchNorm1d, BatchNorm1dInGroups))
     norm = (in_groups if rows else plain)(shape[0], eps=layer.get("eps", 1e-5), momentum=layer.get("momentum", 0.1))
