@@ -133,6 +133,49 @@ for strategy in dp-zero owt-c owt-d; do
   same_losses "$work/one" "$work/slices-$strategy" || wrong "slices of $strategy: other losses than one rank"
 done
 
+# What else a recipe asks for gives among processes what it gives among threads: losses, norms and evaluations to
+# rounding, and but for owt-b, whose sums are in another order there, weights, states and averages to the last bit.
+sed -e 's/{ name = "relu1", type = "relu" }/{ name = "norm1", type = "batch_norm", rows = 4 },\n  &/' \
+  -e 's/^train_images = .*/train_images = 60/' "$work/small.toml" >"$work/options.toml"
+metrics() { grep -oE '"(loss|top1|gradient_norm|ema|split|images)":[^,}]*' "$1/metrics.jsonl"; }
+same_metrics() {  # same_metrics RUN RUN: words are the same, numbers to 1e-6
+  paste -d: <(metrics "$1") <(metrics "$2") | awk -F: '
+    { d = $2 - $4; if (NF != 4 || $1 != $3 || d * d > (1e-6 * $2) ^ 2 || ($2 + 0 == 0 && $2 != $4)) bad = 1 }
+    END { exit bad || NR == 0 }'
+}
+alike() {  # alike NAME PROCESSES PATTERN OPTION...: a run with these options, of which a line of metrics.jsonl matches
+  local name="$1 on $2 processes" count=$2 pattern=$3 threads=$work/alike-threads mpi=$work/alike-mpi file
+  shift 3
+  rm -rf "$threads" "$mpi"
+  "$owt" train "$work/options.toml" --workers "$count" --threads "$count" "$@" --out "$threads" \
+    >/dev/null 2>"$work/error.txt" || wrong "$name, as threads: $(tail -n 3 "$work/error.txt")"
+  processes "$count" train "$work/options.toml" "$@" --out "$mpi" >/dev/null 2>"$work/error.txt" ||
+    wrong "$name: $(tail -n 3 "$work/error.txt")"
+  same_metrics "$threads" "$mpi" && grep -q "$pattern" "$mpi/metrics.jsonl" ||
+    wrong "$name: $(metrics "$mpi" | paste -s), among threads $(metrics "$threads" | paste -s)"
+  for file in "$threads"/checkpoints/step-*/*.safetensors; do
+    [[ $name = *owt-b* ]] || cmp -s "$file" "$mpi/${file#"$threads/"}" || wrong "$name: another ${file#"$threads/"}"
+  done
+}
+lars=(--set optimizer.type=lars --set optimizer.learning_rate=5 --set optimizer.clip=1)
+for strategy in dp dp-zero dp-star owt-a owt-b owt-c owt-d mp mp-dense pipeline; do
+  alike "lars, clip and ema under $strategy" 3 '"gradient_norm":' "${lars[@]}" --set optimizer.ema=0.7 \
+    --parallel "$strategy"
+done
+alike "lars on a grid" 4 '"gradient_norm":' "${lars[@]}" --parallel owt-c --set parallel.model_ranks=2 \
+  --set data.batch=32
+alike "clip with bf16 on the wire" 3 '"gradient_norm":' --set optimizer.clip=1 --set parallel.wire=bf16 --parallel owt-d
+alike "adamw in slices" 2 '"loss":' --set optimizer.type=adamw --set optimizer.learning_rate=0.001 --set data.accumulate=3 \
+  --parallel dp-zero
+alike "frozen convolutions" 3 '"loss":' --set 'optimizer.freeze=["conv*", "norm*"]' --parallel owt-c
+alike "frozen dense layers" 2 '"gradient_norm":' --set 'optimizer.freeze=["fc1"]' "${lars[@]}" --parallel owt-a
+alike "held-out images" 3 '"split":"val"' --set data.validation=0.2 --set optimizer.ema=0.7 --parallel owt-c
+alike "mixed images under owt-b" 3 '"loss":' --set data.augment.mixup=0.2 --set data.augment.cutmix=1 --parallel owt-b
+alike "other images" 2 '"loss":' --set 'data.augment.policy="trivial_wide"' --set data.augment.erase=0.5 \
+  --set 'data.augment.mirror="alternating"' --parallel dp
+alike "all together" 3 '"ema":true' "${lars[@]}" --set optimizer.ema=0.7 --set data.accumulate=2 \
+  --set data.validation=0.2 --set data.augment.mixup=0.2 --set 'optimizer.freeze=["conv*"]' --parallel owt-c
+
 # Pipelines without a flush learn among processes what they learn among threads, to the last bit.
 for schedule in pipedream spectrain; do
   stages=(--parallel pipeline --set pipeline.schedule=$schedule --set pipeline.micro_batches=6)
