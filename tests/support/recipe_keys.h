@@ -32,6 +32,7 @@ struct RecipeKey {
   const char* otherwise;                                    // as shown
   std::vector<std::pair<const char*, const char*>> values;  // TOML, as shown
   std::vector<const char*> refused;
+  Overrides with = {};  // the keys without which the recipe has no such key
 };
 
 template <class Value>
@@ -41,6 +42,8 @@ std::string text_of(const Value& value) {
 inline std::string text_of(bool value) { return value ? "true" : "false"; }
 
 #define OWT_SHOWN(field) [](const Settings& s) { return text_of(s.field); }
+
+inline Overrides optimizer_type(const char* type) { return {{"optimizer.type", type}}; }
 
 inline const std::vector<RecipeKey>& recipe_keys() {
   static const std::vector<RecipeKey> keys = {
@@ -82,6 +85,55 @@ inline const std::vector<RecipeKey>& recipe_keys() {
       {"optimizer.ema_warmup", OWT_SHOWN(ema.warmup), "true", {{"false", "false"}}, {"0"}},
       {"optimizer.nesterov", OWT_SHOWN(optimizer.nesterov), "false", {{"true", "true"}}, {"1"}},
       {"optimizer.momentum_correction", OWT_SHOWN(optimizer.momentum_correction), "false", {{"true", "true"}}, {"0"}},
+      {"optimizer.trust",
+       OWT_SHOWN(optimizer.trust),
+       "0.001",
+       {{"0.02", "0.02"}, {"2", "2"}},
+       {"0", "-1"},
+       optimizer_type("lars")},
+      {"optimizer.adapt_all",
+       OWT_SHOWN(optimizer.adapt_all),
+       "false",
+       {{"true", "true"}},
+       {"1"},
+       optimizer_type("lars")},
+      {"optimizer.eps", OWT_SHOWN(optimizer.eps), "1e-09", {{"0.5", "0.5"}}, {"0", "-1"}, optimizer_type("lars")},
+      {"optimizer.beta1",
+       OWT_SHOWN(optimizer.beta1),
+       "0.9",
+       {{"0", "0"}, {"0.99", "0.99"}},
+       {"-0.1", "1"},
+       optimizer_type("adamw")},
+      {"optimizer.beta2",
+       OWT_SHOWN(optimizer.beta2),
+       "0.999",
+       {{"0", "0"}, {"0.99", "0.99"}},
+       {"-0.1", "1"},
+       optimizer_type("adamw")},
+      {"optimizer.alpha",
+       OWT_SHOWN(optimizer.alpha),
+       "0.99",
+       {{"0", "0"}, {"0.9", "0.9"}},
+       {"-0.1", "1"},
+       optimizer_type("rmsprop")},
+      {"optimizer.rmsprop_rate",
+       OWT_SHOWN(optimizer.rmsprop_rate),
+       "0.0003",
+       {{"0.01", "0.01"}},
+       {"0", "-1"},
+       optimizer_type("rmsprop_warmup")},
+      {"optimizer.center",
+       OWT_SHOWN(optimizer.center),
+       "10",
+       {{"0", "0"}, {"2.5", "2.5"}},
+       {"-1"},
+       optimizer_type("rmsprop_warmup")},
+      {"optimizer.period",
+       OWT_SHOWN(optimizer.period),
+       "5",
+       {{"0.5", "0.5"}},
+       {"0", "-1"},
+       optimizer_type("rmsprop_warmup")},
       {"optimizer.freeze",
        [](const Settings& s) { return text_of(s.model.frozen.size()); },
        "0",
@@ -189,5 +241,6 @@ inline const std::vector<RecipeKey>& recipe_keys() {
 inline std::string shown(const RecipeKey& key, const Overrides& changes) {
   return key.shown(small_settings(kLeastRecipe, changes));
 }
+inline Overrides setting(const RecipeKey& key, const std::string& toml) { return merged(key.with, {{key.key, toml}}); }
 
 }  // namespace owt

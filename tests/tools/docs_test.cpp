@@ -336,6 +336,7 @@ TEST(DocsOfRecipes, SayTheDefaults) {
     for (size_t i = 0; i < keys.size(); ++i) defaults[section[0] + "." + keys[i]] = values[i];
   }
   for (const RecipeKey& key : recipe_keys()) {
+    if (!key.with.empty()) continue;  // of one type of optimizer: above
     ASSERT_TRUE(defaults.contains(key.key)) << key.key;
     EXPECT_EQ(shown(key, {{key.key, defaults[key.key]}}), key.otherwise) << key.key;
   }

@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 TEST(RecipeKeys, HaveTheirDefaults) {
-  for (const RecipeKey& key : recipe_keys()) EXPECT_EQ(shown(key, {}), key.otherwise) << key.key;
+  for (const RecipeKey& key : recipe_keys()) EXPECT_EQ(shown(key, key.with), key.otherwise) << key.key;
 }
 
 // And change nothing else.
@@ -19,7 +19,7 @@ TEST(RecipeKeys, SetWhatTheySay) {
   for (const RecipeKey& key : recipe_keys())
     for (const auto& [toml, expected] : key.values)
       for (const RecipeKey& other : recipe_keys())
-        EXPECT_EQ(shown(other, {{key.key, toml}}), other.key == key.key ? expected : other.otherwise)
+        EXPECT_EQ(shown(other, setting(key, toml)), &other == &key ? expected : shown(other, key.with))
             << other.key << " after " << key.key << " = " << toml;
 }
 
@@ -27,11 +27,7 @@ TEST(RecipeKeys, RefuseWhatIsOutOfTheirRange) {
   for (const RecipeKey& key : recipe_keys())
     for (const char* toml : key.refused) {
       const std::string last = std::string(key.key).substr(std::string(key.key).find('.') + 1);
-      EXPECT_THAT(
-          [&] {
-            shown(key, {{key.key, toml}});
-          },
-          ThrowsMessage<Error>(HasSubstr("'" + last + "'")))
+      EXPECT_THAT([&] { shown(key, setting(key, toml)); }, ThrowsMessage<Error>(HasSubstr("'" + last + "'")))
           << key.key << " = " << toml;
     }
 }
