@@ -63,8 +63,7 @@ Tensor StageLinks::input(int batch) {
 
 void StageLinks::send_input_gradient(int batch, const Stream& stream) {
   if (!has_rows(batch)) return;
-  const Tensor gradient = input_gradient(batch).rows(0, rows(batch).size());
-  gradient_left_[static_cast<size_t>(batch)] = comm_.send(gradient, place_ - 1, stream.record());
+  gradient_left_[static_cast<size_t>(batch)] = comm_.send(input_gradient(batch), place_ - 1, stream.record());
 }
 
 void StageLinks::wait_for_sent_gradient(int batch, const Stream& stream) const {

@@ -28,7 +28,7 @@ class StageLinks {
   void wait_for_input(int batch, const Stream& stream) const;
   Tensor input(int batch);
   // The gradient of the input: where it goes, and the way to the stage before.
-  Tensor& input_gradient(int batch) { return input_gradient_[turn(batch)]; }
+  Tensor input_gradient(int batch) const { return of_batch(input_gradient_, batch); }
   void send_input_gradient(int batch, const Stream& stream);
   void wait_for_sent_gradient(int batch, const Stream& stream) const;
 
@@ -37,12 +37,17 @@ class StageLinks {
   void wait_for_sent_output(int batch, const Stream& stream) const;
   void start_output_gradient(int batch, const Stream& stream);
   void wait_for_output_gradient(int batch, const Stream& stream) const;
-  const Tensor& output_gradient(int batch) const { return output_gradient_[turn(batch)]; }
+  Tensor output_gradient(int batch) const { return of_batch(output_gradient_, batch); }
 
  private:
   static size_t turn(int batch) { return static_cast<size_t>(batch) % kRoundsAtOnce; }
   size_t kept(int batch) const { return static_cast<size_t>(batch) % inputs_.size(); }
   bool has_rows(int batch) const { return rows(batch).size() > 0; }
+  // There is memory for the largest micro-batch, or none.
+  Tensor of_batch(const Tensor (&gradients)[kRoundsAtOnce], int batch) const {
+    const Tensor& all = gradients[turn(batch)];
+    return all.defined() ? all.rows(0, rows(batch).size()) : Tensor();
+  }
   void connect(const Plan& plan);
   Event receive(Tensor& memory, int from, int batch, const Stream& stream);
 

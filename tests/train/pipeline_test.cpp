@@ -57,6 +57,25 @@ TEST(Pipeline, BeginsItsStagesWhereItIsTold) {
   EXPECT_TRUE(run.weights.at("fc1.weight").empty());
 }
 
+// Of 24 rows four micro-batches have five, and one four. What comes from the next stage is as long as what the last
+// layer of this one has, which a sum of branches copies whole.
+TEST(Pipeline, TakesMicroBatchesOfUnlikeRowsThroughResidualBlocksAtTheEndsOfStages) {
+  const std::string recipe =
+      recipe_of("[3, 8, 8]", "train_images = 48\nbatch = 24\naugment = { scale = 0.02, mean = \"channel\" }", R"(
+  { name = "conv", type = "conv", out = 6, kernel = 3, pad = 1, init = { type = "msra" } },
+  { name = "block1", type = "residual", relu = false, body = [
+    { name = "conv", type = "conv", out = 6, kernel = 3, pad = 1, init = { type = "msra" } },
+    { name = "relu", type = "relu" } ] },
+  { name = "block2", type = "residual", relu = false, body = [
+    { name = "conv", type = "conv", out = 6, kernel = 3, pad = 1, init = { type = "msra" } },
+    { name = "relu", type = "relu" } ] },
+  { name = "pool", type = "global_avg_pool" },
+  { name = "fc", type = "dense", out = 10 })");
+  Overrides told = pipeline("2", "1f1b", "5");
+  told.emplace_back("pipeline.stages", "[\"block2\"]");
+  expect_near(run_small(recipe, kSteps, told).losses, run_small(recipe, kSteps).losses);
+}
+
 TEST(Pipeline, SendsTheBytesOfThePlan) {
   for (const char* model_ranks : {"4", "2"}) {
     Overrides changes = pipeline("4", "1f1b", "3");
