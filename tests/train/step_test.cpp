@@ -72,8 +72,11 @@ class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
     if (*c.shares) changes.emplace_back("parallel.shares", c.shares);
     return run_small(kSmallRecipe, steps, on(device(), merged(changes, with_optimizer(c.optimizer))));
   }
-  // A simulated GPU is slow.
-  int64_t steps() const { return device() == Device::kCpu ? 50 : 11; }
+  // A simulated GPU is slow, and rules that divide by gradients make more of how sums are rounded.
+  int64_t steps() const {
+    if (device() != Device::kCpu) return 11;
+    return std::get<1>(GetParam()).optimizer == std::string("sgd") ? 50 : 25;
+  }
   const SmallRun& one_rank() const {
     static std::map<std::pair<Device, std::string>, SmallRun> runs;
     const std::string optimizer = std::get<1>(GetParam()).optimizer;
