@@ -30,11 +30,14 @@ std::vector<std::string> last_checkpoints(const AverageOptions& options) {
   if (!fs::is_regular_file(recipe)) fail(options.run_folder, " is no run folder: it holds no config.toml; name a run");
   std::vector<std::string> folders = checkpoints_to_latest(options.run_folder);
   const auto last = static_cast<std::ptrdiff_t>(options.last), found = std::ssize(folders);
-  if (found < last)
+  if (found < last) {
+    const int64_t kept = read_settings(recipe).run.keep_checkpoints;
+    const std::string longer = kept < last
+                                   ? concat("with run.keep_checkpoints = ", last, " or more (it was ", kept, ")")
+                                   : "for longer, or with more checkpoints (run.checkpoint_every_steps)";
     fail(options.run_folder, " has ", found, found == 1 ? " checkpoint" : " checkpoints", ", --last wants ", last,
-         found > 1 ? concat("; ask for --last ", found, " at most, or") : ";",
-         " train with run.keep_checkpoints = ", last, " or more (it was ", read_settings(recipe).run.keep_checkpoints,
-         ")");
+         found > 1 ? concat("; ask for --last ", found, " at most, or") : ";", " train ", longer);
+  }
   folders.erase(folders.begin(), folders.end() - last);
   return folders;
 }

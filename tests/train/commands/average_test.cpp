@@ -105,7 +105,7 @@ TEST_F(AverageTest, TooFewCheckpointsNameTheKeyThatKeepsThem) {
   EXPECT_THAT(message_of([&] {
                 average_checkpoints({path("a"), 2, path("other")});
               }),
-              HasSubstr("a has 0 checkpoints, --last wants 2; train with run.keep_checkpoints = 2 or more"));
+              HasSubstr("a has 0 checkpoints, --last wants 2; train for longer, or with more checkpoints"));
   EXPECT_THAT(message_of([&] {
                 average_checkpoints({folder_.path(), 2, path("other")});
               }),
