@@ -22,6 +22,13 @@ struct Batch {
   int view = 0;           // in evaluation: View::number
 };
 
+// What the threads that make batches did: at work, and waiting for what they read. Seconds of all of them together.
+struct LoaderTimes {
+  double work_s = 0, wait_s = 0;
+
+  bool operator==(const LoaderTimes&) const = default;
+};
+
 // Where steps come from.
 class BatchSource {
  public:
@@ -36,6 +43,9 @@ class BatchSource {
   using LayoutOf = std::function<std::optional<ImageLayout>(int64_t step_rows)>;
   // Asks for the layout, in the calls of next(), for batches made from now on. A source may go on with plain images.
   virtual void lay_out(LayoutOf layout) { static_cast<void>(layout); }
+
+  // Up to now; zeros where no threads make them, or it is not measured.
+  virtual LoaderTimes times() const { return {}; }
 };
 
 }  // namespace owt

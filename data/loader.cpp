@@ -1,6 +1,9 @@
 #include "data/loader.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <chrono>
 
 #include "data/order.h"
 #include "src/core/activity.h"
@@ -12,6 +15,29 @@ namespace {
 
 // Small enough that threads share a batch evenly and stop at once, large enough that claiming costs nothing.
 constexpr int64_t kChunkRows = 8;
+// Of as many chunks one is timed, which takes two calls of the system.
+constexpr int kTimedOf = 8;
+
+struct ThreadUsage {
+  double wall_s, cpu_s;
+  int64_t waits;  // that the thread has let others run because it had to wait
+
+  static ThreadUsage now() {
+    rusage usage{};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    const auto seconds = [](const timeval& t) {
+      return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+    };
+    return {std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(),
+            seconds(usage.ru_utime) + seconds(usage.ru_stime), usage.ru_nvcsw};
+  }
+};
+
+// A thread that makes a chunk waits for nothing but its files; one that others have pushed off its core does not wait.
+LoaderTimes taken_between(const ThreadUsage& begin, const ThreadUsage& end) {
+  const double wall = end.wall_s - begin.wall_s, cpu = std::min(wall, end.cpu_s - begin.cpu_s);
+  return {cpu, end.waits > begin.waits ? wall - cpu : 0};
+}
 
 }  // namespace
 
@@ -79,7 +105,7 @@ void Loader::work() {
   try {
     std::vector<uint8_t> pixels(static_cast<size_t>(settings_.dataset->image().elements()));
     while (claim(chunk)) {
-      load(chunk, pixels);
+      load_timed(chunk, pixels);
       const std::lock_guard lock(mutex_);
       if (++chunk.slot->chunks_done == chunks_per_step_) ready_.notify_all();
     }
@@ -88,16 +114,32 @@ void Loader::work() {
   }
 }
 
+void Loader::load_timed(const Chunk& chunk, std::vector<uint8_t>& pixels) {
+  if (!chunk.timed) return load(chunk, pixels);
+  const ThreadUsage begin = ThreadUsage::now();
+  load(chunk, pixels);
+  const LoaderTimes took = taken_between(begin, ThreadUsage::now());
+  const std::lock_guard lock(mutex_);
+  times_.work_s += kTimedOf * took.work_s;
+  times_.wait_s += kTimedOf * took.wait_s;
+}
+
+LoaderTimes Loader::times() const {
+  const std::lock_guard lock(mutex_);
+  return times_;
+}
+
 bool Loader::claim(Chunk& chunk) {
   std::unique_lock lock(mutex_);
   room_.wait(lock, [&] { return stop_ || claimed_ / chunks_per_step_ < released_ + settings_.slots; });
   if (stop_) return false;
   const int64_t step = claimed_ / chunks_per_step_, index = claimed_ % chunks_per_step_;
   chunk.step = step;
+  const bool timed = claimed_ % kTimedOf == 0;
   Slot& slot = slots_[static_cast<size_t>(step % settings_.slots)];
   if (index == 0) begin_step(slot, steps_.step(step));
   ++claimed_;
-  chunk = {.step = step, .slot = &slot, .rows = rows_of_chunk(slot, index), .order = order_};
+  chunk = {.step = step, .slot = &slot, .rows = rows_of_chunk(slot, index), .order = order_, .timed = timed};
   return true;
 }
 

@@ -49,6 +49,8 @@ class Loader : public BatchSource {
 
   const Batch& next(const Stream& stream) override;  // the stream may be of any device
   int64_t steps_per_epoch() const override { return steps_.batches_per_epoch(); }
+  // From one chunk of many.
+  LoaderTimes times() const override;
   bool ready();  // next() has not to wait for the threads
 
  private:
@@ -67,6 +69,7 @@ class Loader : public BatchSource {
     Slot* slot = nullptr;
     Slice rows;  // those of the slot
     Order order;
+    bool timed = false;
   };
 
   void allocate_slots();
@@ -74,6 +77,7 @@ class Loader : public BatchSource {
   bool claim(Chunk& chunk);  // false: stop
   void begin_step(Slot& slot, const Steps::RankStep& step);
   Slice rows_of_chunk(const Slot& slot, int64_t index) const;
+  void load_timed(const Chunk& chunk, std::vector<uint8_t>& pixels);
   void load(const Chunk& chunk, std::vector<uint8_t>& pixels) const;
   template <class T>
   int64_t make(const Chunk& chunk, int64_t row, std::vector<uint8_t>& pixels, T* image) const;
@@ -90,7 +94,7 @@ class Loader : public BatchSource {
   Steps steps_;
   int64_t chunks_per_step_ = 1;
 
-  std::mutex mutex_;  // guards all below but the contents of tensors
+  mutable std::mutex mutex_;  // guards all below but the contents of tensors
   std::condition_variable room_, ready_;
   std::vector<Slot> slots_;
   int64_t claimed_ = 0;   // chunks, counted over all steps
@@ -98,6 +102,7 @@ class Loader : public BatchSource {
   int64_t released_ = 0;  // steps whose slots are free again
   int64_t order_epoch_ = -1;
   Order order_;
+  LoaderTimes times_;
   bool stop_ = false;
   std::exception_ptr error_;  // why a step cannot be made; the steps before it still can
   int64_t error_step_ = 0;

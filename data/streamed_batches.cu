@@ -41,6 +41,7 @@ class StreamedBatches : public BatchSource {
   }
   int64_t steps_per_epoch() const override { return loader_->steps_per_epoch(); }
   void lay_out(LayoutOf layout) override { batches_.lay_out(std::move(layout)); }
+  LoaderTimes times() const override { return loader_->times(); }
 
  private:
   struct Slot {

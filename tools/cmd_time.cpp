@@ -32,7 +32,7 @@ int command_time(const Arguments& arguments) {
   if (options.given("csv")) time_options.csv = options.string("csv");
   const TimeOutcome timed = time_steps(shared_settings(options), time_options);
   if (launch().rank != 0) return 0;
-  std::cout << timed.report.table() << std::flush;  // first: a disk may be full
+  std::cout << timed.report.table() << timed.bottleneck << std::endl;  // first: a disk may be full
   if (!time_options.csv.empty()) write_file_atomically(time_options.csv, timed.report.csv());
   if (!time_options.trace.empty()) write_file_atomically(time_options.trace, timed.trace);
   return 0;

@@ -44,7 +44,7 @@ int command_train(const Arguments& arguments) {
       "several times)");
   options.flag("except-mismatched", "with --weights: draw those of layers that the file lacks or has in another shape");
   options.option("resume", "auto|DIR", "go on from the run folder's newest checkpoint, or from this run or checkpoint");
-  options.flag("timing", "print the per-layer timing table at the end");
+  options.flag("timing", "print the per-layer timing table at the end, and what bounds a step");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;

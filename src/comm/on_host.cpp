@@ -42,4 +42,15 @@ Tensor on_host::gather(Communicator& comm, const Tensor& mine, Device device) {
   return all;
 }
 
+std::vector<std::string> on_host::gather(Communicator& comm, const std::string& mine, Device device) {
+  const std::vector<int64_t> sizes = gather(comm, std::vector{std::ssize(mine)}, device);
+  std::vector<char> padded(mine.begin(), mine.end());
+  padded.resize(static_cast<size_t>(*std::max_element(sizes.begin(), sizes.end())) + 1);
+  const std::vector<char> all = gather(comm, padded, device);
+  std::vector<std::string> texts;
+  for (size_t rank = 0; rank < sizes.size(); ++rank)
+    texts.emplace_back(all.data() + rank * padded.size(), static_cast<size_t>(sizes[rank]));
+  return texts;
+}
+
 }  // namespace owt

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -34,6 +35,8 @@ std::vector<double> sum(Communicator& comm, const std::vector<double>& values, D
 void broadcast(Communicator& comm, Tensor& values, int root, Device device);
 // Every rank's `mine`, by rank, in a new tensor on the CPU.
 Tensor gather(Communicator& comm, const Tensor& mine, Device device);
+// Every rank's text, by rank; of any length.
+std::vector<std::string> gather(Communicator& comm, const std::string& mine, Device device);
 
 // Every rank's values, one rank's after the other's; as many of each.
 template <class T>

@@ -1,7 +1,6 @@
 #include "src/train/report.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "src/core/check.h"
 #include "src/core/log.h"
@@ -13,19 +12,8 @@ using Kind = TimingRow::Kind;
 
 constexpr size_t kNameWidth = 20, kTypeWidth = 10, kOutWidth = 12, kPeakWidth = 7;
 
-// The median of the means over `period` values in a row, of which a last part that is shorter counts only where there
-// is no other.
-template <class Value>
-double typical(const std::vector<Value>& values, int64_t period) {
-  std::vector<double> means;
-  const int64_t count = std::ssize(values), length = std::clamp<int64_t>(count, 1, period);
-  for (auto at = values.begin(); values.end() - at >= length; at += length)
-    means.push_back(std::accumulate(at, at + length, 0.0) / static_cast<double>(length));
-  return median(means);
-}
-
-void add_times(TimingRow& row, const Profiler::Row& measured, int64_t period) {
-  const double ms = typical(measured.ms, period);
+void add_times(TimingRow& row, const RowTimes& measured) {
+  const double ms = measured.ms;
   row.ms += ms;
   switch (measured.phase) {
     case Phase::kForward:
@@ -38,8 +26,8 @@ void add_times(TimingRow& row, const Profiler::Row& measured, int64_t period) {
       row.update_ms += ms;
       break;
     case Phase::kTransfer:
-      row.transfer_ms += typical(measured.transfer_ms, period);
-      row.bytes_sent += static_cast<int64_t>(typical(measured.bytes, period));
+      row.transfer_ms += measured.transfer_ms;
+      row.bytes_sent += measured.bytes;
       break;
     case Phase::kLoss:
     case Phase::kData:
@@ -107,6 +95,43 @@ bool belongs_to_layer(Phase phase) {
   return phase == Phase::kForward || phase == Phase::kBackward || phase == Phase::kUpdate;
 }
 
+TimingRow facts_left_out(const TimingRow& of) {
+  TimingRow row = row_named(of.kind, of.name);
+  row.type = of.type, row.out = of.out;
+  return row;
+}
+
+// All rows of a rank: those of layers with its times, and what else it measured.
+std::vector<TimingRow> rows_of(const RankTimes& rank, std::vector<TimingRow> layers) {
+  std::vector<TimingRow> others, transfers;
+  for (const RowTimes& measured : rank.rows) {
+    const auto layer =
+        std::find_if(layers.begin(), layers.end(), [&](const TimingRow& row) { return row.name == measured.name; });
+    if (belongs_to_layer(measured.phase) && layer != layers.end())
+      add_times(*layer, measured);
+    else if (measured.phase == Phase::kTransfer)
+      add_times(find_or_add(transfers, Kind::kTransfer, measured.name), measured);
+    else
+      add_times(find_or_add(others, Kind::kOther, measured.name), measured);
+  }
+  std::vector<TimingRow> rows = std::move(layers);
+  for (auto* part : {&others, &transfers}) rows.insert(rows.end(), part->begin(), part->end());
+  TimingRow rest = row_named(Kind::kRest, "rest"), step = row_named(Kind::kStep, "step");
+  rest.ms = rank.rest_ms();
+  step.ms = rank.step_ms;
+  rows.push_back(rest);
+  rows.push_back(step);
+  return rows;
+}
+
+void find_slowest(TimingRow& row, const std::vector<std::vector<TimingRow>>& others) {
+  row.slowest_ms = row.ms;
+  for (size_t r = 0; r < others.size(); ++r)
+    for (const TimingRow& other : others[r])
+      if (other.kind == row.kind && other.name == row.name && other.ms > row.slowest_ms)
+        row.slowest_ms = other.ms, row.slowest_rank = static_cast<int>(r) + 1;
+}
+
 // Text cut to `width`, the cut marked.
 std::string cut(const std::string& text, size_t width) {
   return text.size() <= width ? text : text.substr(0, width - 2) + "..";
@@ -125,21 +150,27 @@ std::string peak_cell(double share, const char* bound) {
 // Steps of a GPU are short.
 int decimals_for(double step_ms) { return step_ms < 20 ? 3 : 2; }
 
-std::string layer_line(const TimingRow& r, double step_ms, const std::string& of_peak) {
+// " 12.34 @3": the slowest rank's milliseconds, and which it is.
+std::string slowest_cell(const TimingRow& r, int decimals) {
+  return r.slowest_ms == 0 ? "" : format("{:>7.{}f} @{}", r.slowest_ms, decimals, r.slowest_rank);
+}
+
+std::string layer_line(const TimingRow& r, double step_ms, const std::string& of_peak, bool slowest) {
   const int decimals = decimals_for(step_ms);
-  return format("{:<{}} {:<{}} {:>{}} {}{}{}{}{}{}{}{}\n", cut(r.name, kNameWidth), kNameWidth, cut(r.type, kTypeWidth),
-                kTypeWidth, cut(r.out, kOutWidth), kOutWidth, cell(r.forward_ms, 8, decimals),
+  return format("{:<{}} {:<{}} {:>{}} {}{}{}{}{}{}{}{}{}\n", cut(r.name, kNameWidth), kNameWidth,
+                cut(r.type, kTypeWidth), kTypeWidth, cut(r.out, kOutWidth), kOutWidth, cell(r.forward_ms, 8, decimals),
                 cell(r.backward_ms, 9, decimals), cell(r.update_ms, 8, decimals),
                 cell(step_ms > 0 ? 100 * r.ms / step_ms : 0, 7, 1), cell(r.gflops_per_second(), 8, 0), of_peak,
                 cell(static_cast<double>(r.activation_bytes) / 1e6, 9, 2),
-                cell(static_cast<double>(r.weight_bytes) / 1e6, 9, 2));
+                cell(static_cast<double>(r.weight_bytes) / 1e6, 9, 2), slowest ? slowest_cell(r, decimals) : "");
 }
 
-std::string other_line(const TimingRow& r, double step_ms) {
+std::string other_line(const TimingRow& r, double step_ms, bool slowest) {
   const int decimals = decimals_for(step_ms);
-  return format("{:<{}} {}{}{}{}{}\n", cut(r.name, 2 * kNameWidth), 2 * kNameWidth, cell(r.ms, 12, decimals),
+  return format("{:<{}} {}{}{}{}{}{}\n", cut(r.name, 2 * kNameWidth), 2 * kNameWidth, cell(r.ms, 12, decimals),
                 cell(step_ms > 0 ? 100 * r.ms / step_ms : 0, 9, 1), cell(r.transfer_ms, 14, decimals),
-                cell(static_cast<double>(r.bytes_sent) / 1e6, 11, 3), cell(r.gbytes_per_second(), 9, 2));
+                cell(static_cast<double>(r.bytes_sent) / 1e6, 11, 3), cell(r.gbytes_per_second(), 9, 2),
+                slowest ? slowest_cell(r, decimals) : "");
 }
 
 const char* kind_name(Kind kind) {
@@ -212,38 +243,22 @@ double TimingReport::images_per_second() const {
   return ms > 0 ? 1e3 * static_cast<double>(images_per_step) / ms : 0;
 }
 
-TimingReport make_report(std::span<const Profiler> ranks, const std::vector<LayerFacts>& layers,
-                         int64_t images_per_step, int64_t period) {
+TimingReport make_report(std::span<const RankTimes> ranks, const std::vector<LayerFacts>& layers,
+                         int64_t images_per_step) {
   OWT_CHECK(!ranks.empty(), "a report needs at least one rank");
-  const Profiler& first = ranks.front();
-  std::vector<TimingRow> layer_rows, others, transfers;
+  std::vector<TimingRow> layer_rows;
   for (const LayerFacts& layer : layers) layer_rows.push_back(row_of(layer));
-  for (const Profiler::Row& measured : first.rows()) {
+  for (const RowTimes& measured : ranks.front().rows)
     if (belongs_to_layer(measured.phase)) merge_run(layer_rows, measured.name);
-    const auto layer = std::find_if(layer_rows.begin(), layer_rows.end(),
-                                    [&](const TimingRow& row) { return row.name == measured.name; });
-    if (belongs_to_layer(measured.phase) && layer != layer_rows.end())
-      add_times(*layer, measured, period);
-    else if (measured.phase == Phase::kTransfer)
-      add_times(find_or_add(transfers, Kind::kTransfer, measured.name), measured, period);
-    else
-      add_times(find_or_add(others, Kind::kOther, measured.name), measured, period);
-  }
-
   TimingReport report;
-  report.steps = static_cast<int64_t>(first.step_ms().size());
+  report.steps = ranks.front().steps;
   report.images_per_step = images_per_step;
-  report.period = period;
+  report.period = ranks.front().period;
   report.ranks = static_cast<int>(ranks.size());
-  for (auto* part : {&layer_rows, &others, &transfers})
-    report.rows.insert(report.rows.end(), part->begin(), part->end());
-
-  TimingRow rest = row_named(Kind::kRest, "rest"), step = row_named(Kind::kStep, "step");
-  step.ms = typical(first.step_ms(), period);
-  rest.ms = step.ms;
-  for (const TimingRow& row : report.rows) rest.ms -= row.ms;
-  report.rows.push_back(rest);
-  report.rows.push_back(step);
+  report.rows = rows_of(ranks.front(), layer_rows);
+  for (TimingRow& row : layer_rows) row = facts_left_out(row);
+  for (const RankTimes& rank : ranks.subspan(1)) report.others.push_back(rows_of(rank, layer_rows));
+  for (TimingRow& row : report.rows) find_slowest(row, report.others);
   return report;
 }
 
@@ -261,25 +276,29 @@ std::string TimingReport::table() const {
   std::string text = format("Rank 0 of {}, medians over {} steps of {} images{}\n\n", ranks, steps, images_per_step,
                             period > 1 ? format(", by means of {} in a row", period) : "");
   const size_t peak_width = peak.known() ? kPeakWidth : 0;
-  static constexpr const char* kHead = "{:<{}} {:<{}} {:>{}} {:>8}{:>9}{:>8}{:>7}{:>8}{:<{}}{:>9}{:>9}\n";
+  static constexpr const char* kHead = "{:<{}} {:<{}} {:>{}} {:>8}{:>9}{:>8}{:>7}{:>8}{:<{}}{:>9}{:>9}{}\n";
+  const bool several = !others.empty();
+  const char *const slowest = several ? "   slowest" : "", *const slowest_unit = several ? "  ms @rank" : "";
   text += format(kHead, "layer", kNameWidth, "type", kTypeWidth, "out", kOutWidth, "forward", "backward", "update",
-                 "share", "speed", peak.known() ? "  peak" : "", peak_width, "activ.", "weights");
+                 "share", "speed", peak.known() ? "  peak" : "", peak_width, "activ.", "weights", slowest);
   text += format(kHead, "", kNameWidth, "", kTypeWidth, "", kOutWidth, "ms", "ms", "ms", "%", "GFLOP/s",
-                 peak.known() ? "    %" : "", peak_width, "MB", "MB");
+                 peak.known() ? "    %" : "", peak_width, "MB", "MB", slowest_unit);
   bool second_head = false;
   for (const TimingRow& row : rows) {
     if (row.kind == Kind::kStep) break;
     if (row.kind != Kind::kLayer && !second_head) {
       second_head = true;
-      text += format("\n{:<{}} {:>12}{:>9}{:>14}{:>11}{:>9}\n{:<{}} {:>12}{:>9}{:>14}{:>11}{:>9}\n", "other",
-                     2 * kNameWidth, "exposed", "share", "transfer", "sent", "speed", "", 2 * kNameWidth, "ms", "%",
-                     "ms", "MB/step", "GB/s");
+      text += format("\n{:<{}} {:>12}{:>9}{:>14}{:>11}{:>9}{}\n{:<{}} {:>12}{:>9}{:>14}{:>11}{:>9}{}\n", "other",
+                     2 * kNameWidth, "exposed", "share", "transfer", "sent", "speed", slowest, "", 2 * kNameWidth, "ms",
+                     "%", "ms", "MB/step", "GB/s", slowest_unit);
     }
     const std::string of_peak = peak.known() ? peak_cell(peak_share(row), bound(row)) : "";
-    text += row.kind == Kind::kLayer ? layer_line(row, step_ms, of_peak) : other_line(row, step_ms);
+    text += row.kind == Kind::kLayer ? layer_line(row, step_ms, of_peak, several) : other_line(row, step_ms, several);
   }
   text += format("\nstep {:.{}f} ms", step_ms, decimals_for(step_ms));
   if (untimed_ms > 0) text += format(", without timers {:.{}f} ms", untimed_ms, decimals_for(step_ms));
+  if (step().slowest_rank > 0)
+    text += format(", slowest rank {} {:.{}f} ms", step().slowest_rank, step().slowest_ms, decimals_for(step_ms));
   text += format(", {:.1f} images/s\n", images_per_second());
   if (peak.known())
     text +=
@@ -290,14 +309,19 @@ std::string TimingReport::table() const {
 std::string TimingReport::csv() const {
   std::string text =
       "kind,name,type,out,forward_ms,backward_ms,update_ms,ms,share,transfer_ms,gflops_per_s,bytes_sent,"
-      "gbytes_per_s,activation_bytes,weight_bytes,memory_bytes,peak_share,bound,update_in_backward\n";
-  for (const TimingRow& r : rows)
-    text += format("{},{},{},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.5f},{:.4f},{:.2f},{},{:.3f},{},{},{:.0f},{:.4f},{},{}\n",
-                   kind_name(r.kind), quoted_for_csv(r.name), quoted_for_csv(r.type), r.out, r.forward_ms,
-                   r.backward_ms, r.update_ms, r.ms, step().ms > 0 ? r.ms / step().ms : 0, r.transfer_ms,
-                   r.gflops_per_second(), r.bytes_sent, r.gbytes_per_second(), r.activation_bytes, r.weight_bytes,
-                   r.memory_bytes, peak_share(r), bound(r), r.update_in_backward ? 1 : 0);
-  if (untimed_ms > 0) text += format("untimed,step,,,0,0,0,{:.4f},0,0,0,0,0,0,0,0,0,,0\n", untimed_ms);
+      "gbytes_per_s,activation_bytes,weight_bytes,memory_bytes,peak_share,bound,update_in_backward,rank\n";
+  const auto add = [&](const std::vector<TimingRow>& of_rank, size_t rank) {
+    for (const TimingRow& r : of_rank)
+      text += format(
+          "{},{},{},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.5f},{:.4f},{:.2f},{},{:.3f},{},{},{:.0f},{:.4f},{},{},{}\n",
+          kind_name(r.kind), quoted_for_csv(r.name), quoted_for_csv(r.type), r.out, r.forward_ms, r.backward_ms,
+          r.update_ms, r.ms, of_rank.back().ms > 0 ? r.ms / of_rank.back().ms : 0, r.transfer_ms, r.gflops_per_second(),
+          r.bytes_sent, r.gbytes_per_second(), r.activation_bytes, r.weight_bytes, r.memory_bytes, peak_share(r),
+          bound(r), r.update_in_backward ? 1 : 0, rank);
+  };
+  add(rows, 0);
+  if (untimed_ms > 0) text += format("untimed,step,,,0,0,0,{:.4f},0,0,0,0,0,0,0,0,0,,0,0\n", untimed_ms);
+  for (size_t r = 0; r < others.size(); ++r) add(others[r], r + 1);
   return text;
 }
 

@@ -1,8 +1,8 @@
 // Where the time of a step went: the table of `owt time`, timing.csv, and a trace for a viewer.
 //
-// The table and the CSV show rank 0: medians over its recorded steps. The rows add up to the median step by
-// way of the row "rest": what lies between the scopes, and what the sum of medians misses of the median of
-// sums (so it may be slightly negative).
+// The table shows rank 0, medians over its recorded steps, and beside each row the rank that takes longest for it; the
+// CSV shows every rank. The rows of a rank add up to its median step by way of the row "rest": what lies between the
+// scopes, and what the sum of medians misses of the median of sums (so it may be slightly negative).
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "src/core/peak.h"
 #include "src/core/profiler.h"
 #include "src/core/shape.h"
+#include "src/train/rank_times.h"
 
 namespace owt {
 
@@ -41,16 +42,20 @@ struct TimingRow {
   int64_t activation_bytes = 0, weight_bytes = 0;
   double memory_bytes = 0;
   bool update_in_backward = false;
+  double slowest_ms = 0;  // of all ranks' rows the one that takes longest, and whose that is
+  int slowest_rank = 0;
 
   double gflops_per_second() const;  // of forward and backward
   double gbytes_per_second() const;  // of the transfer
 };
 
 struct TimingReport {
-  std::vector<TimingRow> rows;  // layers, others (loss, data wait, what has no layer), transfers, rest, step
-  int64_t steps = 0;            // recorded
+  // Of rank 0: layers, others (loss, data wait, what has no layer), transfers, rest, step.
+  std::vector<TimingRow> rows;
+  std::vector<std::vector<TimingRow>> others;  // the same of the other ranks, without what is known without timing
+  int64_t steps = 0;                           // recorded
   int64_t images_per_step = 0;
-  int64_t period = 1;  // see make_report()
+  int64_t period = 1;  // see rank_times()
   int ranks = 0;
   Peak peak{};            // of a rank, where that is known
   double untimed_ms = 0;  // of a step when nothing inside it is timed and the host may run ahead; 0: not measured
@@ -63,19 +68,18 @@ struct TimingReport {
   double peak_share(const TimingRow& row) const;
   const char* bound(const TimingRow& row) const;  // by "compute" or "memory"; "" where peak_share() is 0
 
-  std::string table() const;  // at most 110 columns wide
+  std::string table() const;  // at most 110 columns wide, of several ranks 122
   // Columns:
   // kind,name,type,out,forward_ms,backward_ms,update_ms,ms,share,transfer_ms,gflops_per_s,bytes_sent,
-  // gbytes_per_s,activation_bytes,weight_bytes,memory_bytes,peak_share,bound,update_in_backward. `share` is a fraction
-  // of the step. untimed_ms is a row of kind "untimed".
+  // gbytes_per_s,activation_bytes,weight_bytes,memory_bytes,peak_share,bound,update_in_backward,rank. `share` is a
+  // fraction of the step. untimed_ms is a row of kind "untimed". Rank 0's rows come first.
   std::string csv() const;
 };
 
-// `layers` in the order of the table; rows of the profiler are matched to them by name; "conv1+relu1" makes one row of
-// the two. `images_per_step`: over all ranks. period: where not all steps do the same, they repeat after so many; then
-// figures are medians of the means over as many steps in a row.
-TimingReport make_report(std::span<const Profiler> ranks, const std::vector<LayerFacts>& layers,
-                         int64_t images_per_step, int64_t period = 1);
+// `layers` in the order of the table; rows of the ranks are matched to them by name; "conv1+relu1" makes one row of the
+// two. `images_per_step`: over all ranks.
+TimingReport make_report(std::span<const RankTimes> ranks, const std::vector<LayerFacts>& layers,
+                         int64_t images_per_step);
 
 // Every recorded span of every rank in the Trace Event Format (chrome://tracing, Perfetto): a process per
 // rank, threads "compute", "transfer", "data"; microseconds since the first profiler was made. Needs

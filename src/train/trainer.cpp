@@ -10,6 +10,7 @@
 #include "src/core/threads.h"
 #include "src/net/layer_names.h"
 #include "src/parallel/spread_weights.h"
+#include "src/train/bottleneck.h"
 #include "src/train/equality.h"
 #include "src/train/session.h"
 #include "src/train/signals.h"
@@ -279,9 +280,7 @@ void Trainer::end_early() {
 
 void Trainer::start_step() {
   note_step(state_.step + 1);
-  const int64_t left = total_steps_ - position(), done = state_.step - first_step_;
-  const int64_t timed = done - std::min(kTimedFrom, (left + done) / 2);
-  worker_.profiler.enable(timed >= 0 && timed < kTimedSteps);
+  time_step();
   worker_.profiler.begin_step();
   const double before = seconds_now();
   const Batch* batch = nullptr;
@@ -300,6 +299,32 @@ void Trainer::start_step() {
   rates.kept = kept_of_ema(kind);
   worker_.step.start_training(*batch, state_.step - 1, rates, stop_requested(), kind);
   worker_.profiler.end_step();
+}
+
+void Trainer::time_step() {
+  const int64_t left = total_steps_ - position(), done = state_.step - first_step_;
+  const int64_t timed = done - std::min(kTimedFrom, (left + done) / 2);
+  worker_.profiler.enable(timed >= 0 && timed < kTimedSteps);
+  if (timed == 0) loader_before_ = batches_->times();
+  if (timed != kTimedSteps) return;
+  gather_times();
+  if (!writes()) return;
+  progress_->clear();
+  log_info("{}", find_bottleneck(times_.middle).text());
+}
+
+void Trainer::gather_times() {
+  const LoaderTimes now = batches_->times();
+  const auto steps = static_cast<double>(worker_.profiler.step_ms().size());
+  times_ =
+      owt::gather_times(worker_.comm, worker_.profiler, job_.plan.period(), job_.plan.request.on.device,
+                        {(now.work_s - loader_before_.work_s) / steps, (now.wait_s - loader_before_.wait_s) / steps});
+}
+
+const StepTimes& Trainer::times() {
+  worker_.profiler.enable(false);
+  if (times_.empty() && !worker_.profiler.step_ms().empty()) gather_times();
+  return times_;
 }
 
 Step::Rates Trainer::rates_now() const {

@@ -11,7 +11,7 @@
 #include "src/train/job.h"
 #include "src/train/metrics.h"
 #include "src/train/progress.h"
-#include "src/train/report.h"
+#include "src/train/rank_times.h"
 #include "src/train/weights.h"
 #include "src/train/worker.h"
 
@@ -25,7 +25,8 @@ class Trainer {
   // To the end of the schedule (true), or until a signal asked to stop and a checkpoint is written (false).
   bool run();
 
-  Profiler& profiler() { return worker_.profiler; }
+  // What all ranks measured in the first steps; empty where there were none. Collective, behind run().
+  const StepTimes& times();
   const std::optional<Evaluation>& last_evaluation() const { return last_evaluation_; }
 
  private:
@@ -68,6 +69,8 @@ class Trainer {
   bool is_logged(int64_t step) const;
   void record(const StepResult& result, const Started& started);
   void log_convolutions();
+  void time_step();  // the one that is about to start, if it is one of those that are timed
+  void gather_times();
 
   const Job& job_;
   Worker worker_;
@@ -79,6 +82,8 @@ class Trainer {
   std::optional<Evaluation> last_evaluation_;
   double data_wait_ms_ = 0;  // since the last metrics line
   int64_t waited_steps_ = 0;
+  LoaderTimes loader_before_;  // the steps that are timed
+  StepTimes times_;
   // Rank 0 only.
   std::optional<MetricsLog> metrics_;
   std::optional<Progress> progress_;

@@ -25,6 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -160,6 +161,7 @@ TEST_F(CliTest, TrainsEvaluatesAndInspectsPreparedData) {
   ASSERT_EQ(trained.code, 0) << trained.err;
   EXPECT_THAT(trained.out,
               AllOf(HasSubstr("test accuracy: top-1"), HasSubstr("conv2"), HasSubstr("rest"), HasSubstr(file("run"))));
+  EXPECT_THAT(trained.out, ContainsRegex("\nstep [0-9.]+ ms: [0-9]+ % [^\n]+\\.\ntest accuracy"));
   const std::string weights = file("run") + "/checkpoints/step-00000005/weights.safetensors";
   const Result evaluated = owt("eval " + file("run") + "/config.toml --weights " + weights);
   ASSERT_EQ(evaluated.code, 0) << evaluated.err;
@@ -372,7 +374,10 @@ TEST_F(CliTest, TimeWritesTableCsvAndTrace) {
       owt("time " + small_recipe() + " --workers 2 --steps 5 --csv " + file("t.csv") + " --trace " + file("t.json"));
   ASSERT_EQ(time.code, 0) << time.err;
   EXPECT_THAT(time.out, AllOf(HasSubstr("conv1"), HasSubstr("fc1 input"), HasSubstr("images/s")));
-  EXPECT_THAT(read_file(file("t.csv")), StartsWith("kind,name,"));
+  EXPECT_THAT(time.out, ContainsRegex("\nstep [0-9.]+ ms: [0-9]+ % [^\n]+\\.\n$"));
+  const std::string csv = read_file(file("t.csv"));
+  EXPECT_THAT(csv, AllOf(StartsWith("kind,name,"), ContainsRegex("\nlayer,conv1,[^\n]*,0\n"),
+                         ContainsRegex("\nlayer,conv1,[^\n]*,1\n"), ContainsRegex("\nstep,step,[^\n]*,1\n$")));
   EXPECT_THAT(read_file(file("t.json")), AllOf(HasSubstr("traceEvents"), HasSubstr("conv2")));
 }
 

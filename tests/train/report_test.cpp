@@ -48,7 +48,11 @@ std::vector<LayerFacts> one_layer() {
            .weight_bytes = 500'000}};
 }
 
-TimingReport report_of(const Profiler& profiler) { return make_report({&profiler, 1}, one_layer(), 128); }
+TimingReport report_of(const Profiler& profiler, const std::vector<LayerFacts>& layers = one_layer(),
+                       int64_t images = 128, int64_t period = 1) {
+  const RankTimes times = rank_times(profiler, period);
+  return make_report({&times, 1}, layers, images);
+}
 
 // With round figures.
 TimingReport made_up_report() {
@@ -123,7 +127,7 @@ TEST(Report, OfStepsThatRepeatAfterSeveralTakesMeansOverThose) {
     }
     profiler.end_step();
   }
-  const TimingReport report = make_report({&profiler, 1}, {}, 64, 3);
+  const TimingReport report = report_of(profiler, {}, 64, 3);
   ASSERT_EQ(report.rows.front().name, "averages");
   EXPECT_EQ(report.rows.front().transfer_ms, 2);
   EXPECT_EQ(report.rows.front().bytes_sent, 1'000'000);
@@ -143,8 +147,8 @@ TEST(Report, LayersThatRanAsOneOpAreOneRow) {
   const auto facts = [](const std::string& name, const Shape& out, double flops, int64_t bytes, int64_t weights) {
     return LayerFacts{name, "type", out, flops, 2 * flops, bytes, weights, flops};
   };
-  const TimingReport report = make_report(
-      {&profiler, 1},
+  const TimingReport report = report_of(
+      profiler,
       {facts("conv1", {8, 8, 2}, 100, 10, 7), facts("relu1", {4, 4, 8}, 1, 20, 0), facts("fc1", {10}, 5, 30, 3)}, 64);
 
   std::vector<std::string> names;
@@ -167,8 +171,8 @@ TEST(Report, TheLastLayersToRunAsOneOpAreOneRow) {
   profiler.begin_step();
   { const Profiler::Scope scope(&profiler, "fc1+relu1", Phase::kForward); }
   profiler.end_step();
-  const TimingReport report = make_report(
-      {&profiler, 1}, {{"fc1", "dense", {10}, 5, 10, 30, 3, 0}, {"relu1", "relu", {10}, 1, 2, 40, 0, 0}}, 64);
+  const TimingReport report =
+      report_of(profiler, {{"fc1", "dense", {10}, 5, 10, 30, 3, 0}, {"relu1", "relu", {10}, 1, 2, 40, 0, 0}}, 64);
   ASSERT_EQ(report.rows.size(), 3u);  // with the rest and the step
   EXPECT_EQ(report.rows[0].name, "fc1+relu1");
   EXPECT_EQ(report.rows[0].flops, 18);
@@ -221,11 +225,11 @@ TEST(Report, ALayerIsHeldAgainstTheProductsOrTheMemoryThatItIsBoundBy) {
   EXPECT_THAT(report.table(), AllOf(HasSubstr("   speed  peak    activ.  "), HasSubstr(" GFLOP/s    %         MB"),
                                     HasSubstr("  70.0    2000   43 c     4.00"),
                                     HasSubstr("\npeak 4000 GFLOP/s (c), 10.0 GB/s of memory (m)\n")));
-  EXPECT_THAT(report.csv(), HasSubstr(",500000,7000000,0.4286,compute,0\n"));
+  EXPECT_THAT(report.csv(), HasSubstr(",500000,7000000,0.4286,compute,0,0\n"));
 
   report.peak.bytes_per_s = 2e9;  // 7 MB in 3.5 ms
   EXPECT_THAT(report.table(), HasSubstr("  70.0    2000  100 m     4.00"));
-  EXPECT_THAT(report.csv(), HasSubstr(",500000,7000000,1.0000,memory,0\n"));
+  EXPECT_THAT(report.csv(), HasSubstr(",500000,7000000,1.0000,memory,0,0\n"));
 }
 
 TEST(Report, WithoutAPeakThereIsNoShareOfIt) {
@@ -257,13 +261,44 @@ TEST(Report, CsvHasAsManyFieldsInEveryLine) {
   ASSERT_EQ(lines.size(), 5u);
   EXPECT_EQ(lines[0],
             "kind,name,type,out,forward_ms,backward_ms,update_ms,ms,share,transfer_ms,gflops_per_s,bytes_sent,"
-            "gbytes_per_s,activation_bytes,weight_bytes,memory_bytes,peak_share,bound,update_in_backward");
+            "gbytes_per_s,activation_bytes,weight_bytes,memory_bytes,peak_share,bound,update_in_backward,rank");
   EXPECT_EQ(
       lines[1],
       "layer,conv1,conv,32x32x8,1.0000,2.0000,0.5000,3.5000,0.70000,0.0000,2000.00,0,0.000,4000000,500000,7000000,"
-      "0.0000,,0");
+      "0.0000,,0,0");
   EXPECT_THAT(lines[2], StartsWith("transfer,\"dense, \"\"fc6\"\"\",,,"));
   EXPECT_THAT(lines[4], StartsWith("step,step,,,0.0000,0.0000,0.0000,5.0000,1.00000,"));
+}
+
+// Rank 1 takes longer for conv1, rank 2 for the transfer; rank 1 has a row that rank 0 has not.
+std::vector<RankTimes> three_ranks() {
+  const auto rank = [](double conv, double gradients) {
+    return RankTimes{.rows = {{"conv1", Phase::kForward, conv}, {"gradients", Phase::kTransfer, gradients, 1, 500}},
+                     .step_ms = 20 + conv / 10};
+  };
+  std::vector<RankTimes> ranks{rank(4, 5), rank(7, 2), rank(5, 6)};
+  ranks[1].rows.push_back({"data wait", Phase::kData, 3});
+  return ranks;
+}
+
+TEST(Report, ShowsTheSlowestRankBesideTheFirst) {
+  const std::vector<std::string> lines = lines_of(make_report(three_ranks(), one_layer(), 128).table());
+  ASSERT_EQ(lines.size(), 12u);
+  EXPECT_THAT(lines[2], testing::EndsWith("  weights   slowest"));
+  EXPECT_THAT(lines[3], testing::EndsWith("       MB  ms @rank"));
+  EXPECT_THAT(lines[4], AllOf(StartsWith("conv1  "), HasSubstr("   4.00 "), testing::EndsWith("   7.00 @1")));
+  EXPECT_THAT(lines[8], AllOf(StartsWith("gradients"), testing::EndsWith("   6.00 @2")));
+  EXPECT_EQ(lines[11], "step 20.40 ms, slowest rank 1 20.70 ms, 6274.5 images/s");
+}
+
+TEST(Report, CsvHasRowsOfEveryRankThoseOfTheFirstInFront) {
+  const std::vector<std::string> lines = lines_of(make_report(three_ranks(), one_layer(), 128).csv());
+  ASSERT_EQ(lines.size(), 1u + 4 + 5 + 4);
+  EXPECT_THAT(lines[1], AllOf(StartsWith("layer,conv1,conv,32x32x8,4.0000,"), testing::EndsWith(",0")));
+  EXPECT_THAT(lines[5], AllOf(StartsWith("layer,conv1,conv,32x32x8,7.0000,"), testing::EndsWith(",1")));
+  EXPECT_THAT(lines[6], AllOf(StartsWith("other,data wait,,,0.0000,0.0000,0.0000,3.0000,"), testing::EndsWith(",1")));
+  EXPECT_THAT(lines[9], AllOf(StartsWith("step,step,"), HasSubstr(",20.7000,1.00000,"), testing::EndsWith(",1")));
+  EXPECT_THAT(lines[11], AllOf(StartsWith("transfer,gradients,"), HasSubstr(",6.0000,"), testing::EndsWith(",2")));
 }
 
 TEST(Trace, ShowsEverySpanOfEveryRankOnTheTrackOfItsStream) {

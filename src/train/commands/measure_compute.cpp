@@ -109,7 +109,8 @@ ComputeSamples measure_compute(const Settings& settings, Communicator& together,
   for (const int64_t count : rows) {
     const Plan plan = make_plan(settings.model, alone(settings, count));
     const Profiler profiler = time_alone(settings, plan, kForTimes);
-    add_samples(make_report({&profiler, 1}, layer_facts(plan, count), count).rows, plan, samples);
+    const RankTimes times = rank_times(profiler);
+    add_samples(make_report({&times, 1}, layer_facts(plan, count), count).rows, plan, samples);
   }
   take_mean(samples, together, settings.compute().device);
   samples.source =
@@ -192,8 +193,8 @@ struct Column {
 };
 constexpr Column kForward{4, "forward_ms", 0, 1e12}, kBackward{5, "backward_ms", 0, 1e12},
     kUpdate{6, "update_ms", 0, 1e12}, kMs{7, "ms", -1e12, 1e12}, kActivations{13, "activation_bytes", 0, 1e15},
-    kWeights{14, "weight_bytes", 0, 1e15}, kUpdateInBackward{18, "update_in_backward", 0, 1};
-constexpr size_t kColumns = 19;
+    kWeights{14, "weight_bytes", 0, 1e15}, kUpdateInBackward{18, "update_in_backward", 0, 1}, kRank{19, "rank", 0, 1e6};
+constexpr size_t kColumns = 20;
 
 std::vector<std::string> cells_of(const std::string& line) {
   std::vector<std::string> cells(1);
@@ -229,7 +230,7 @@ std::optional<TimingRow::Kind> kind_named(const std::string& name) {
 std::optional<TimingRow> row_in(const std::string& line) {
   const std::vector<std::string> cells = cells_of(line);
   const auto kind = kind_named(cells[0]);
-  if (!kind) return {};
+  if (!kind || number_in(cells, kRank) > 0) return {};
   TimingRow row;
   row.kind = *kind;
   row.name = cells[1];

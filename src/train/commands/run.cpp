@@ -12,6 +12,7 @@
 #include "src/core/log.h"
 #include "src/core/texts.h"
 #include "src/train/alike.h"
+#include "src/train/bottleneck.h"
 #include "src/train/commands/auto_strategy.h"
 #include "src/train/commands/measured_shares.h"
 #include "src/train/data_facts.h"
@@ -186,12 +187,14 @@ void log_changes(const Job& job, uint64_t asked_seed) {
              job.resume_state.step_rows, rows);
 }
 
-// The table of `owt time`, from the first steps of the run.
-void report_times(const Job& job, std::span<const Profiler> ranks, bool print) {
-  if (ranks.front().step_ms().empty()) return;
+// The table of `owt time`, from the first steps of the run, and what bounds them.
+void report_times(const Job& job, const StepTimes& times, bool print) {
+  if (times.empty()) return;
   const int64_t rows = std::min(job.plan.request.step_rows, job.train->size());  // an epoch has no more
-  const TimingReport report = make_report(ranks, layer_facts(job.plan, rows), rows, job.plan.period());
-  if (print) std::cout << report.table() << std::flush;
+  const TimingReport report = make_report(times.medians, layer_facts(job.plan, rows), rows);
+  const std::string bottleneck = find_bottleneck(times.middle).text();
+  if (print) std::cout << report.table() << bottleneck << std::endl;
+  print ? log_to_file_only(bottleneck) : log_info("{}", bottleneck);
   write_file_atomically(job.run_folder + "/timing.csv", report.csv());
 }
 
@@ -225,17 +228,18 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
 
   TrainOutcome outcome;
   outcome.run_folder = job.run_folder;
-  std::vector<Profiler> profilers(static_cast<size_t>(job.plan.ranks()));
+  StepTimes times;
   logged([&] {
     session.run(job.plan.ranks(), [&](Communicator& comm) {
       Trainer trainer(job, comm);
       const bool finished = trainer.run();
-      profilers[static_cast<size_t>(comm.rank())] = std::move(trainer.profiler());
+      const StepTimes& of_all = trainer.times();
+      if (comm.rank() == 0) times = of_all;
       if (comm.rank() == 0 || launch().several()) outcome.finished = finished;
       if (comm.rank() == 0 && trainer.last_evaluation()) outcome.evaluation = *trainer.last_evaluation();
     });
   });
-  if (launch().rank == 0) report_times(job, profilers, options.timing);
+  if (launch().rank == 0) report_times(job, times, options.timing);
   log_to_file("");
   return outcome;
 }

@@ -51,7 +51,8 @@ struct TimeOptions {
 
 struct TimeOutcome {
   TimingReport report;
-  std::string trace;  // the text of the file, where one is wanted
+  std::string bottleneck;  // a sentence
+  std::string trace;       // the text of the file, where one is wanted
 };
 
 // Times steps on made-up images. Logs the convolution algorithms that were measured. The outcome is rank 0's; where

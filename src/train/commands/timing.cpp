@@ -3,6 +3,7 @@
 #include "src/comm/on_host.h"
 #include "src/core/log.h"
 #include "src/train/alike.h"
+#include "src/train/bottleneck.h"
 #include "src/train/commands/auto_strategy.h"
 #include "src/train/commands/measured_shares.h"
 #include "src/train/commands/run.h"
@@ -107,23 +108,26 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   plan.request.keeps_gradients = options.keeps_gradients;
   log_device(settings);
   std::vector<Profiler> profilers(static_cast<size_t>(plan.ranks()));
+  StepTimes times;
   double untimed_ms = 0;
   Peak peak;
   session.run(plan.ranks(), [&](Communicator& comm) {
     auto worker = std::make_unique<Worker>(settings, plan, comm);
     worker->profiler.keep_spans(!options.trace.empty());
     const double ms = time_rank(settings, plan, options.evaluation, steps, *worker);
+    const StepTimes of_all = gather_times(comm, worker->profiler, period, plan.request.on.device);
     profilers[static_cast<size_t>(comm.rank())] = std::move(worker->profiler);
     worker.reset();  // what finds the peak takes its memory
     const Peak of_rank = peak_of_rank(plan, comm);
-    if (comm.rank() == 0) untimed_ms = ms, peak = of_rank;
+    if (comm.rank() == 0) untimed_ms = ms, peak = of_rank, times = of_all;
   });
   for (const std::string& line : ConvChoices::process().report()) log_info("convolution {}", line);
   for (const std::string& line : ConvChoices::process().warnings()) log_warn("{}", line);
   if (launch().rank != 0) return {};
   const int64_t rows = plan.request.step_rows;
   const Mode mode = options.evaluation ? Mode::kEval : Mode::kTrain;
-  TimeOutcome outcome{make_report(profilers, layer_facts(plan, rows, mode), rows, period), ""};
+  TimeOutcome outcome{make_report(times.medians, layer_facts(plan, rows, mode), rows),
+                      find_bottleneck(times.middle).text(), ""};
   outcome.report.peak = peak;
   outcome.report.untimed_ms = untimed_ms;
   if (!options.trace.empty()) outcome.trace = trace_json(profilers);

@@ -184,13 +184,13 @@ TEST_F(TimesFile, WhatIsNoTableIsAnErrorWithItsLine) {
   const std::string good = read_file(table({}));
   const std::string head = good.substr(0, good.find('\n') + 1);
   error("hello\n", ":1: this is no table of owt time --csv");
-  error(head + "layer,conv1,conv\n", ":2: 3 columns, wanted 19");
-  error(head + "layer,conv1,conv,1x1x1,fast,0,0,0,0,0,0,0,0,4,4,0,0,,0\n",
+  error(head + "layer,conv1,conv\n", ":2: 3 columns, wanted 20");
+  error(head + "layer,conv1,conv,1x1x1,fast,0,0,0,0,0,0,0,0,4,4,0,0,,0,0\n",
         ":2: 'forward_ms' is 'fast', wanted a number");
   for (const std::string value : {"-1", "nan", "inf", "1e400", "1e300", ""}) {
-    error(head + "layer,conv1,conv,1x1x1,0,0," + value + ",0,0,0,0,0,0,4,4,0,0,,0\n",
+    error(head + "layer,conv1,conv,1x1x1,0,0," + value + ",0,0,0,0,0,0,4,4,0,0,,0,0\n",
           ":2: 'update_ms' is '" + value + "'");
-    error(head + "layer,conv1,conv,1x1x1,0,0,0,0,0,0,0,0,0,4," + value + ",0,0,,0\n",
+    error(head + "layer,conv1,conv,1x1x1,0,0,0,0,0,0,0,0,0,4," + value + ",0,0,,0,0\n",
           ":2: 'weight_bytes' is '" + value + "'");
   }
 }

@@ -1,0 +1,132 @@
+#include "src/train/rank_times.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "src/comm/on_host.h"
+#include "src/core/log.h"
+#include "src/core/texts.h"
+
+namespace owt {
+namespace {
+
+// The means over `period` values in a row; a last part that is shorter counts only where there is no other.
+template <class Value>
+std::vector<double> means_of(const std::vector<Value>& values, int64_t period) {
+  std::vector<double> means;
+  const int64_t count = std::ssize(values), length = std::clamp<int64_t>(count, 1, period);
+  for (auto at = values.begin(); values.end() - at >= length; at += length)
+    means.push_back(std::accumulate(at, at + length, 0.0) / static_cast<double>(length));
+  return means;
+}
+
+// The middle half of the steps by how long they took, of an odd number the one in the middle always.
+std::vector<size_t> middle_half(const std::vector<double>& step_ms) {
+  std::vector<size_t> steps(step_ms.size());
+  std::iota(steps.begin(), steps.end(), size_t{0});
+  std::stable_sort(steps.begin(), steps.end(), [&](size_t a, size_t b) { return step_ms[a] < step_ms[b]; });
+  const size_t left_out = steps.size() / 4;
+  return {steps.begin() + static_cast<std::ptrdiff_t>(left_out), steps.end() - static_cast<std::ptrdiff_t>(left_out)};
+}
+
+double mean_of(const std::vector<double>& values, const std::vector<size_t>& at) {
+  double sum = 0;
+  for (const size_t i : at) sum += values[i];
+  return at.empty() ? 0 : sum / static_cast<double>(at.size());
+}
+
+// The numbers of a text that rank_times.cpp has made, one after the other.
+class Numbers {
+ public:
+  explicit Numbers(const std::vector<std::string>& texts) : texts_(texts) {}
+  const std::string& text() {
+    if (next_ == texts_.size()) fail("the times of a rank end early");
+    return texts_[next_++];
+  }
+  double real() { return std::stod(text()); }
+  int64_t whole() { return std::stoll(text()); }
+  bool more() const { return next_ < texts_.size(); }
+
+ private:
+  const std::vector<std::string>& texts_;
+  size_t next_ = 0;
+};
+
+double sum_of(const std::vector<RowTimes>& rows, Phase phase) {
+  double sum = 0;
+  for (const RowTimes& row : rows) sum += row.phase == phase ? row.ms : 0;
+  return sum;
+}
+
+}  // namespace
+
+const RowTimes* RankTimes::find(const std::string& name, Phase phase) const {
+  const auto found = std::find_if(rows.begin(), rows.end(),
+                                  [&](const RowTimes& row) { return row.phase == phase && row.name == name; });
+  return found == rows.end() ? nullptr : &*found;
+}
+
+double RankTimes::data_ms() const { return sum_of(rows, Phase::kData); }
+double RankTimes::exposed_ms() const { return sum_of(rows, Phase::kTransfer); }
+
+double RankTimes::rest_ms() const {
+  double rest = step_ms;
+  for (const RowTimes& row : rows) rest -= row.ms;
+  return rest;
+}
+
+std::string RankTimes::text() const {
+  const auto number = [](auto value) { return format("{}", value); };
+  std::vector<std::string> texts{number(step_ms), number(steps), number(period), number(loader.work_s),
+                                 number(loader.wait_s)};
+  for (const RowTimes& row : rows)
+    for (std::string& text : std::vector{row.name, number(static_cast<int>(row.phase)), number(row.ms),
+                                         number(row.transfer_ms), number(row.bytes)})
+      texts.push_back(std::move(text));
+  return packed(texts);
+}
+
+RankTimes RankTimes::from_text(const std::string& text) {
+  const std::vector<std::string> texts = unpacked(text);
+  Numbers from(texts);
+  RankTimes times;
+  times.step_ms = from.real(), times.steps = from.whole(), times.period = from.whole();
+  times.loader.work_s = from.real(), times.loader.wait_s = from.real();
+  while (from.more()) {
+    RowTimes row{from.text()};
+    row.phase = static_cast<Phase>(from.whole());
+    row.ms = from.real(), row.transfer_ms = from.real(), row.bytes = from.whole();
+    times.rows.push_back(std::move(row));
+  }
+  return times;
+}
+
+RankTimes rank_times(const Profiler& profiler, int64_t period, Typical typical) {
+  const std::vector<double> steps = means_of(profiler.step_ms(), period);
+  const std::vector<size_t> middle = middle_half(steps);
+  const auto figure = [&](const auto& values) {
+    const std::vector<double> means = means_of(values, period);
+    return typical == Typical::kMedians ? median(means) : mean_of(means, middle);
+  };
+  RankTimes times{.step_ms = figure(profiler.step_ms()), .steps = std::ssize(profiler.step_ms()), .period = period};
+  for (const Profiler::Row& row : profiler.rows())
+    times.rows.push_back(
+        {row.name, row.phase, figure(row.ms), figure(row.transfer_ms), static_cast<int64_t>(figure(row.bytes))});
+  return times;
+}
+
+StepTimes gather_times(Communicator& comm, const Profiler& profiler, int64_t period, Device device,
+                       const LoaderTimes& loader) {
+  const auto gathered = [&](Typical typical) {
+    RankTimes mine = rank_times(profiler, period, typical);
+    mine.loader = loader;
+    std::vector<RankTimes> all;
+    for (const std::string& text : on_host::gather(comm, mine.text(), device))
+      all.push_back(RankTimes::from_text(text));
+    return all;
+  };
+  StepTimes times{gathered(Typical::kMedians), gathered(Typical::kMiddleSteps)};
+  return times;
+}
+
+}  // namespace owt

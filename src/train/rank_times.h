@@ -1,0 +1,62 @@
+// What the profilers of ranks measured, as data: a typical step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/batch.h"
+#include "src/comm/communicator.h"
+#include "src/core/profiler.h"
+
+namespace owt {
+
+// Of one row of the profiler, per step; see Profiler::Row.
+struct RowTimes {
+  std::string name;
+  Phase phase = Phase::kForward;
+  double ms = 0, transfer_ms = 0;
+  int64_t bytes = 0;
+
+  bool operator==(const RowTimes&) const = default;
+};
+
+struct RankTimes {
+  std::vector<RowTimes> rows{};
+  double step_ms = 0;
+  int64_t steps = 0;     // recorded
+  int64_t period = 1;    // see rank_times()
+  LoaderTimes loader{};  // of a step; zeros: nobody made batches, or it was not measured
+
+  const RowTimes* find(const std::string& name, Phase phase) const;  // null: there is no such row
+  double data_ms() const;                                            // that the rank waited for batches
+  double exposed_ms() const;                                         // that it waited for transfers
+  double busy_ms() const { return step_ms - exposed_ms(); }
+  double rest_ms() const;  // in no row
+
+  std::string text() const;                             // for the other ranks
+  static RankTimes from_text(const std::string& text);  // Throws Error for what text() has not made.
+  bool operator==(const RankTimes&) const = default;
+};
+
+// What is typical of several steps.
+enum class Typical {
+  kMedians,      // the median of each figure by itself; they add up to the step only nearly
+  kMiddleSteps,  // means over the middle half of the steps, by how long they took: those of the rows add up to the step
+};
+
+// Over the recorded steps. period: where not all steps do the same, they repeat after so many; then means over as many
+// steps in a row stand for the steps.
+RankTimes rank_times(const Profiler& profiler, int64_t period = 1, Typical typical = Typical::kMedians);
+
+// Of all ranks, by rank.
+struct StepTimes {
+  std::vector<RankTimes> medians, middle;
+
+  bool empty() const { return medians.empty(); }
+};
+// Collective. loader: of a step.
+StepTimes gather_times(Communicator& comm, const Profiler& profiler, int64_t period, Device device,
+                       const LoaderTimes& loader = {});
+
+}  // namespace owt
