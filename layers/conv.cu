@@ -23,7 +23,7 @@ class ConvPasses {
         plans_(std::move(plans)) {
     const ConvGeometry& used = plans_.packing ? plans_.packing->packed() : geometry;
     const int64_t weights = used.out_c * used.kernel_h * used.kernel_w * used.in_c / used.groups;
-    const bool none_beside = !plans_.packing && weight.grad_type == DType::kBF16;
+    const bool none_beside = !plans_.packing && (!plans_.weight_gradient || weight.grad_type == DType::kBF16);
     workspace_bytes_ = cuda_aligned(plans_.workspace_bytes());
     scratch_bytes_ = cuda_aligned(workspace_bytes_ + (none_beside ? 0 : weights * size_of(dtype_)));
   }
@@ -66,7 +66,7 @@ class ConvPasses {
     const bool direct = beta == 0 && dtype_ == weight_.grad_type && !plans_.packing;
     void* dw = direct ? weight_.grad.raw() : pass.scratch_at(workspace_bytes_);
     const CudnnPlan::Binding bindings[] = {{kConvX, images(x).raw()}, {kConvY, dy.raw()}, {kConvW, dw}};
-    plans_.weight_gradient.run(stream, bindings, pass.scratch_at(0));
+    plans_.weight_gradient->run(stream, bindings, pass.scratch_at(0));
     if (direct) return;
     if (plans_.packing)
       add(*plans_.packing, dw, beta, stream);
@@ -190,6 +190,11 @@ class ConvReluPoolOp : public Op {
   Tensor kept_;  // they themselves, where backward needs them
 };
 
+ConvPlans chosen_plans(Cuda cuda, const ConvGeometry& geometry, int64_t rows, const Param& weight, const Param* bias,
+                       bool relu) {
+  return choose_conv_plans(cuda, geometry, rows, {.bias = bias != nullptr, .relu = relu}, learns(weight.role));
+}
+
 }  // namespace
 
 std::unique_ptr<Op> bind_conv_with(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows,
@@ -198,27 +203,27 @@ std::unique_ptr<Op> bind_conv_with(ConvPlans plans, Cuda cuda, const ConvGeometr
 }
 
 std::unique_ptr<Op> bind_conv(Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias) {
-  return bind_conv_with(choose_conv_plans(cuda, geometry, rows, {.bias = bias != nullptr}), cuda, geometry, rows,
-                        weight, bias, false);
+  return bind_conv_with(chosen_plans(cuda, geometry, rows, weight, bias, false), cuda, geometry, rows, weight, bias,
+                        false);
 }
 
 std::unique_ptr<Op> bind_conv_relu(Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias) {
-  return bind_conv_with(choose_conv_plans(cuda, geometry, rows, {.bias = bias != nullptr, .relu = true}), cuda,
-                        geometry, rows, weight, bias, true);
+  return bind_conv_with(chosen_plans(cuda, geometry, rows, weight, bias, true), cuda, geometry, rows, weight, bias,
+                        true);
 }
 
 std::unique_ptr<Op> bind_conv_relu_max_pool(Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight,
                                             Param* bias, const Window& window) {
   return std::make_unique<ConvReluPoolOp>(
-      choose_conv_plans(cuda, geometry, rows, {.bias = bias != nullptr, .relu = true}), cuda, geometry, rows, weight,
-      bias, bind_relu_max_pool(cuda, window, out_shape(geometry, rows), bias), BeforePool::kForgotten);
+      chosen_plans(cuda, geometry, rows, weight, bias, true), cuda, geometry, rows, weight, bias,
+      bind_relu_max_pool(cuda, window, out_shape(geometry, rows), bias), BeforePool::kForgotten);
 }
 
 std::unique_ptr<Op> bind_conv_relu_avg_pool(Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight,
                                             Param* bias, const Window& window) {
   return std::make_unique<ConvReluPoolOp>(
-      choose_conv_plans(cuda, geometry, rows, {.bias = bias != nullptr, .relu = true}), cuda, geometry, rows, weight,
-      bias, bind_relu_avg_pool(cuda, window, out_shape(geometry, rows), bias), BeforePool::kKept);
+      chosen_plans(cuda, geometry, rows, weight, bias, true), cuda, geometry, rows, weight, bias,
+      bind_relu_avg_pool(cuda, window, out_shape(geometry, rows), bias), BeforePool::kKept);
 }
 
 }  // namespace owt

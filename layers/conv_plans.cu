@@ -63,21 +63,22 @@ enum class Fusion { kEither, kFused, kApart };
 
 class Chooser {
  public:
-  Chooser(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue)
+  Chooser(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue, bool learns = true)
       : dtype_(activation_type(cuda.precision)),
         rules_(rules_for(cuda)),
         geometry_(geometry),
         rows_(rows),
         epilogue_(epilogue),
+        learns_(learns),
         stream_(setup_stream(Device::kCuda)) {}
 
   ConvPlans choose() const {
     const std::vector<ConvPresentation> all = presentations(geometry_);
     std::string best;
     if (all.size() > 1)
-      best = remembered(
-          concat("presentation, ", rules_.text(), "\n", conv_fused_graph(geometry_, rows_, dtype_, epilogue_).text()),
-          [&] { return fastest(all); });
+      best = remembered(concat("presentation, ", learns_ ? "" : "frozen, ", rules_.text(), "\n",
+                               conv_fused_graph(geometry_, rows_, dtype_, epilogue_).text()),
+                        [&] { return fastest(all); });
     const auto chosen = std::find_if(all.begin(), all.end(), [&](auto each) { return name_of(each) == best; });
     std::optional<ConvPlans> plans = plans_as(chosen == all.end() ? ConvPresentation::kPlain : *chosen);
     if (!plans)
@@ -87,22 +88,24 @@ class Chooser {
     return std::move(*plans);
   }
 
-  // With `ms`: the time of forward and weight gradient without packing, 0 where it was not measured; and no plan for
-  // the data gradient, which is the same for all.
+  // With `ms`: the time of forward and, where it is wanted, weight gradient without packing, 0 where it was not
+  // measured; and no plan for the data gradient, which is the same for all.
   std::optional<ConvPlans> plans_as(ConvPresentation presentation, Fusion fusion = Fusion::kEither,
                                     double* ms = nullptr) const {
     std::optional<ChannelPacking> packing = packing_of(presentation, geometry_);
     const ConvGeometry& g = packing ? packing->packed() : geometry_;
     std::optional<Forward> forward = choose_forward(g, fusion);
-    std::optional<ChosenPlan> weights = choose_plan(conv_weight_gradient_graph(g, rows_, dtype_), rules_, stream_);
-    if (!forward || !weights) return {};
+    std::optional<ChosenPlan> weights;
+    if (learns_) weights = choose_plan(conv_weight_gradient_graph(g, rows_, dtype_), rules_, stream_);
+    if (!forward || (learns_ && !weights)) return {};
     ConvPlans plans{.packing = packing,
                     .forward = std::move(forward->plan),
                     .fused = forward->fused,
-                    .weight_gradient = std::move(weights->plan),
+                    .weight_gradient = {},
                     .data_gradient = {}};
+    if (weights) plans.weight_gradient = std::move(weights->plan);
     if (ms)
-      *ms = forward->ms == 0 || weights->ms == 0 ? 0 : forward->ms + weights->ms;
+      *ms = forward->ms == 0 || (weights && weights->ms == 0) ? 0 : forward->ms + (weights ? weights->ms : 0);
     else if (auto data = choose_plan(conv_data_gradient_graph(geometry_, rows_, dtype_), rules_, stream_))
       plans.data_gradient = std::move(data->plan);
     return plans;
@@ -193,6 +196,7 @@ class Chooser {
   ConvGeometry geometry_;
   int64_t rows_;
   ConvEpilogue epilogue_;
+  bool learns_;  // the weights' gradient is wanted
   const Stream& stream_;
 };
 
@@ -239,13 +243,13 @@ CudnnGraph conv_data_gradient_graph(const ConvGeometry& geometry, int64_t rows, 
 }
 
 int64_t ConvPlans::workspace_bytes() const {
-  return std::max({forward.workspace_bytes(), weight_gradient.workspace_bytes(),
-                   data_gradient ? data_gradient->workspace_bytes() : int64_t{0}});
+  const auto of = [](const std::optional<CudnnPlan>& plan) { return plan ? plan->workspace_bytes() : 0; };
+  return std::max({forward.workspace_bytes(), of(weight_gradient), of(data_gradient)});
 }
 
-ConvPlans choose_conv_plans(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue) {
+ConvPlans choose_conv_plans(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue, bool learns) {
   const MeasuringTurn turn;
-  return Chooser(cuda, geometry, rows, epilogue).choose();
+  return Chooser(cuda, geometry, rows, epilogue, learns).choose();
 }
 
 std::optional<ConvPlans> conv_plans_as(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue,

@@ -28,17 +28,19 @@ struct ConvEpilogue {
 enum ConvTensor : CudnnGraph::Id { kConvX = 1, kConvW = 2, kConvY = 3, kConvBias = 4 };
 
 struct ConvPlans {
-  std::optional<ChannelPacking> packing;   // how x and the weights lie in forward and weight_gradient
-  CudnnPlan forward;                       // kConvX, kConvW -> kConvY
-  bool fused = false;                      // forward includes the epilogue, with kConvBias in the activations' type
-  CudnnPlan weight_gradient;               // kConvX, kConvY -> kConvW
-  std::optional<CudnnPlan> data_gradient;  // kConvY, kConvW -> kConvX, never packed; none: cuDNN has no plan
+  std::optional<ChannelPacking> packing;     // how x and the weights lie in forward and weight_gradient
+  CudnnPlan forward;                         // kConvX, kConvW -> kConvY
+  bool fused = false;                        // forward includes the epilogue, with kConvBias in the activations' type
+  std::optional<CudnnPlan> weight_gradient;  // kConvX, kConvY -> kConvW; none: nobody wants it
+  std::optional<CudnnPlan> data_gradient;    // kConvY, kConvW -> kConvX, never packed; none: cuDNN has no plan
 
   int64_t workspace_bytes() const;
 };
 
-// The fastest way. Throws Error where cuDNN has no plan.
-ConvPlans choose_conv_plans(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue);
+// The fastest way. learns: with a plan for the weights' gradient, else nothing is measured for it. Throws Error where
+// cuDNN has no plan.
+ConvPlans choose_conv_plans(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue,
+                            bool learns = true);
 // The fastest plans of one way; none where cuDNN has no plan.
 std::optional<ConvPlans> conv_plans_as(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue,
                                        ConvPresentation presentation, bool fused);

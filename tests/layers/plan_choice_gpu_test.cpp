@@ -149,6 +149,21 @@ TEST(ConvPlans, OfTheOtherModeAreNotReused) {
   EXPECT_EQ(remembered_about("epilogue"), epilogues + 2 * in_one_mode);
 }
 
+// A convolution that learns asks for plans of its own.
+TEST(ConvPlans, OfAFrozenConvolutionHaveNoneForTheWeightsGradient) {
+  ConvGeometry first = geometry(13);
+  first.in_c = 3;
+  const auto graph = conv_weight_gradient_graph(first, 2, DType::kBF16).text();
+  const int presentations = remembered_about("presentation");
+  const ConvPlans frozen = choose_conv_plans({Precision::kBf16, true}, first, 2, {.bias = true}, false);
+  EXPECT_FALSE(frozen.weight_gradient.has_value());
+  EXPECT_TRUE(frozen.data_gradient.has_value());
+  EXPECT_EQ(remembered_about(graph), 0);
+  EXPECT_TRUE(choose_conv_plans({Precision::kBf16, true}, first, 2, {.bias = true}).weight_gradient.has_value());
+  EXPECT_GT(remembered_about(graph), 0);
+  EXPECT_EQ(remembered_about("presentation"), presentations + 2);
+}
+
 TEST(Fastest, IsFoundAmongTheBestFourMeasuredTwice) {
   const std::vector<double> again{9, 9, 2.5, 9, 4, 2};
   std::vector<size_t> asked;
