@@ -160,6 +160,7 @@ class Layer {
 
   // What a net knows of an op that it binds, so that the op keeps no more than it has to.
   struct Place {
+    bool wants_dx = true;  // backward may be asked for the gradient of its input
     // An op of the same layer for at least as many rows. It never runs between forward and backward of this one, nor
     // the other way round, so that what it keeps between layers inside it may share memory. Null: there is none.
     const Op* lender = nullptr;

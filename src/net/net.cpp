@@ -4,6 +4,7 @@
 #include <map>
 
 #include "layers/prepared_op.h"
+#include "src/core/check.h"
 
 namespace owt {
 
@@ -42,23 +43,21 @@ std::shared_ptr<const Tensor> scratch_of_thread(Device device, int64_t bytes) {
 
 }  // namespace
 
-Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratch scratch, const Tape* lender)
+Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratch scratch, bool wants_dx,
+           const Tape* lender)
     : net_(net),
       rows_(rows),
+      may_want_dx_(wants_dx),
       device_(on.device),
       profiler_(profiler),
       type_(activation_type(on.precision)),
       scratch_(scratch) {
-  OWT_CHECK(!lender || (lender->rows_ >= rows && lender->scratch_ == scratch));
-  const auto in_memory_of = [&](const Tensor* larger, const Shape& shape) {
-    return larger && larger->defined() ? larger->part(0, shape) : Tensor(shape, type_, device_);
-  };
-  y_.resize(static_cast<size_t>(net.size()));
   Shape in = net.in().batch_of(rows);
   for (int64_t i = 0; i < net.size();) {
+    const bool behind_learning = !runs_.empty() && (runs_.back().learns || runs_.back().wants_dx);
+    const Layer::Place place{.wants_dx = behind_learning || wants_dx, .lender = lender ? lender->op_at(i) : nullptr};
     // Without rows or columns nothing runs, and layers need not be bound.
     const bool nothing = net.layer(i).out_shape(in).elements() == 0;
-    const Layer::Place place{.lender = lender ? lender->op_at(i) : nullptr};
     Layer::Run bound = nothing ? Layer::Run{nullptr, 1} : net.layer(i).bind_at(place, net.layers_from(i + 1), in, on);
     Run run{std::move(bound.op),
             i,
@@ -66,7 +65,7 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
             net.layer(i).name(),
             bound.layers == 1 && net.layer(i).in_place(),
             false,
-            !runs_.empty() && (runs_.back().learns || runs_.back().wants_dx),
+            behind_learning,
             in};
     Shape& out = run.out;
     for (int64_t l = run.begin; l < run.end; ++l) {
@@ -75,19 +74,42 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
       run_of_layer_.push_back(runs_.size());
       if (l > run.begin) run.name += "+" + net.layer(l).name();
     }
-    const size_t last = static_cast<size_t>(run.end - 1);
-    if (scratch != Scratch::kOwnForForward)
-      y_[last] = run.in_place && i > 0 ? y_[last - 1] : in_memory_of(lender ? &lender->y_[last] : nullptr, out);
     largest_ = std::max({largest_, i > 0 ? in.elements() : 0, out.elements()});
     in = out;
     i = run.end;
     runs_.push_back(std::move(run));
   }
+  allocate(lender);
+}
+
+void Tape::allocate(const Tape* lender) {
+  OWT_CHECK(!lender || (lender->rows_ >= rows_ && lender->scratch_ == scratch_));
+  const auto in_memory_of = [&](const Tensor* larger, const Shape& shape) {
+    return larger && larger->defined() ? larger->part(0, shape) : Tensor(shape, type_, device_);
+  };
+  y_.resize(static_cast<size_t>(net_.size()));
+  const std::vector<bool> kept = kept_runs();
+  for (size_t r = 0; r < runs_.size(); ++r) {
+    const auto last = static_cast<size_t>(runs_[r].end - 1);
+    if (kept[r])
+      y_[last] = runs_[r].in_place && last > 0 ? y_[last - 1]
+                                               : in_memory_of(lender ? &lender->y_[last] : nullptr, runs_[r].out);
+  }
   if (!y_.empty()) out_ = y_.back();
-  if (scratch == Scratch::kOfPass) return;
+  if (scratch_ == Scratch::kOfPass) return;
   for (size_t i = 0; i < std::size(gradients_); ++i)
     gradients_[i] = in_memory_of(lender ? &lender->gradients_[i] : nullptr, {largest_});
   ops_scratch_ = scratch_of_thread(device_, own_ops_scratch_bytes());
+}
+
+// Backward of a run reads its input and its output, and the last output is the caller's.
+std::vector<bool> Tape::kept_runs() const {
+  std::vector<bool> kept(runs_.size());
+  for (size_t r = runs_.size(); r-- > 0 && scratch_ != Scratch::kOwnForForward;) {
+    const bool last = r + 1 == runs_.size();
+    kept[r] = last || may_run_backward(runs_[r + 1]) || (runs_[r + 1].in_place && kept[r + 1]);
+  }
+  return kept;
 }
 
 const Op* Tape::op_at(int64_t layer) const {
@@ -111,7 +133,8 @@ int64_t Tape::ops_scratch_bytes(Phase phase) const {
 int64_t Tape::gradients_bytes() const { return 2 * aligned_bytes(largest_ * size_of(type_)); }
 
 int64_t Tape::scratch_bytes(Phase phase) const {
-  const bool gradients = phase == Phase::kBackward || device_ == Device::kCpu;  // forget_in_evaluation()
+  const bool forgets = device_ == Device::kCpu || (!y_.empty() && !y_[static_cast<size_t>(runs_[0].end - 1)].defined());
+  const bool gradients = phase == Phase::kBackward || forgets;
   return aligned_bytes(ops_scratch_bytes(phase)) + (gradients ? gradients_bytes() : 0);
 }
 
@@ -150,13 +173,13 @@ void Tape::begin_forward(const Tensor& x) {
   next_gradient_ = 0;
 }
 
-bool Tape::keeps(const Pass& pass) const {
-  if (scratch_ == Scratch::kOwnForForward) return false;
+bool Tape::keeps(const Pass& pass, const Run& run) const {
+  if (!y_[static_cast<size_t>(run.end - 1)].defined()) return false;
   return !forgets_in_evaluation_ || pass.mode == Mode::kTrain || device_ != Device::kCpu;
 }
 
 Tensor Tape::place_above(const Pass& pass, const Run& run) {
-  if (keeps(pass)) return y_[static_cast<size_t>(run.end - 1)];
+  if (keeps(pass, run)) return y_[static_cast<size_t>(run.end - 1)];
   if (run.in_place && run.begin > 0) return out_;
   if (run.begin == 0) take_gradients(pass, Phase::kForward);
   const Tensor above = gradients_[next_gradient_].part(0, run.out);
@@ -176,13 +199,15 @@ void Tape::forward(const Pass& pass, int64_t layer) {
 const Tensor& Tape::output() const { return y_.empty() ? x_ : out_; }
 
 std::optional<int32_t> Tape::find_bad_layer(const Pass& pass) {
+  if (rows_ == 0 || !x_.defined()) return {};
   begin_forward(x_);
   int64_t named = 0;
   for (const Run& run : runs_) {
+    if (keeps(pass, run)) break;
     if (!run.in_place) named = run.begin;
     forward(pass, run.begin);
     pass.stream->synchronize();
-    if (rows_ > 0 && !all_finite(out_)) return static_cast<int32_t>(named);
+    if (!all_finite(out_)) return static_cast<int32_t>(named);
   }
   return {};
 }
@@ -194,6 +219,7 @@ const Tensor& Tape::forward(const Pass& pass, const Tensor& x) {
 }
 
 void Tape::begin_backward(const Tensor& x, const Tensor& dy, Tensor* dx) {
+  OWT_CHECK(!dx || may_want_dx_);
   x_ = x;
   gradient_ = dy;
   dx_ = dx ? *dx : Tensor();
@@ -240,9 +266,11 @@ void Tape::backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor*
 
 std::vector<Watched> Tape::watched(int64_t first_layer) const {
   std::vector<Watched> all;
-  for (const Run& run : runs_)
-    if (rows_ > 0 && (!run.in_place || run.begin == 0))  // else its values are those of the layer before
-      all.push_back({y_[static_cast<size_t>(run.end - 1)], static_cast<int32_t>(first_layer + run.begin)});
+  for (const Run& run : runs_) {
+    const Tensor& y = y_[static_cast<size_t>(run.end - 1)];
+    if (rows_ > 0 && y.defined() && (!run.in_place || run.begin == 0))  // else its values are those of the layer before
+      all.push_back({y, static_cast<int32_t>(first_layer + run.begin)});
+  }
   return all;
 }
 
@@ -252,7 +280,7 @@ int64_t Tape::bytes() const {
   for (const Run& run : runs_)
     if (run.op) total += run.op->inner_bytes();
   for (const Run& run : runs_)
-    if (scratch_ != Scratch::kOwnForForward && (run.begin == 0 || !run.in_place))
+    if (y_[static_cast<size_t>(run.end - 1)].defined() && (run.begin == 0 || !run.in_place))
       total += y_[static_cast<size_t>(run.end - 1)].bytes();
   return total;
 }

@@ -41,12 +41,14 @@ class Tape {
   // kOwnForForward: there is no backward, and no activation is kept.
   enum class Scratch { kOwn, kOwnForForward, kOfPass };
 
-  // The net must outlive the tape. Memory: every activation, but for kOwnForForward, and what `scratch` says. Where the
-  // device runs several layers as one op (Layer::bind_run), only the last one's output is kept.
+  // The net must outlive the tape. Memory: what `scratch` says, and, but for kOwnForForward, activations. Where the
+  // device runs several layers as one op (Layer::bind_run), only the last one's output is kept. Layers before the first
+  // one that runs backward (all that learn do, and where wants_dx says that backward gets a dx, all) keep only what
+  // comes out of the last of them; the others' outputs take turns in the memory of the two gradients.
   // lender: another tape of the net, of at least as many rows. It never runs between forward and backward of this one,
   // nor the other way round, so that activations and gradients, those inside composite layers too, have its memory.
   Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratch scratch = Scratch::kOwn,
-       const Tape* lender = nullptr);
+       bool wants_dx = true, const Tape* lender = nullptr);
 
   // From now on an evaluation on the CPU keeps no activation but the output: memory that nothing was written to costs
   // nothing there.
@@ -77,13 +79,13 @@ class Tape {
   void backward_data(const Pass& pass, int64_t layer);
   void backward_weights(const Pass& pass, int64_t layer);
 
-  // What a forward that keeps activations leaves, with the layers counted from `first_layer` on. An in-place or fused
-  // layer shares its output with others, and the first of them is named.
+  // What a training pass keeps, with the layers counted from `first_layer` on. An in-place or fused layer shares its
+  // output with others, and the first of them is named.
   std::vector<Watched> watched(int64_t first_layer) const;
-  // The first layer, named as in watched(), whose output is not finite, found by another forward on the x of the last
-  // one. The host waits.
+  // Of the layers whose outputs such a pass forgets, the first one, named as in watched(), whose output is not finite,
+  // found by another forward on the x of the last one, if there was one. The host waits.
   std::optional<int32_t> find_bad_layer(const Pass& pass);
-  // What the layer computed; undefined where it is no last layer of an op.
+  // What the layer computed; undefined where it is no last layer of an op, or forgotten.
   const Tensor& activation(int64_t layer) const { return y_[static_cast<size_t>(layer)]; }
   // Whether backward may overwrite dy.
   bool overwrites_dy() const { return !runs_.empty() && runs_.back().end - runs_.back().begin > 1; }
@@ -102,6 +104,7 @@ class Tape {
 
   // Whether the gradient of its input is wanted in the backward pass that runs.
   bool wants_dx(const Run& run) const { return run.wants_dx || dx_.defined(); }
+  bool may_run_backward(const Run& run) const { return run.learns || run.wants_dx || may_want_dx_; }
   Run& run_of(int64_t layer) { return runs_[run_of_layer_[static_cast<size_t>(layer)]]; }
   const Op* op_at(int64_t layer) const;  // that begins with it; null: none does
   const Tensor& input_of(const Run& run) const;
@@ -111,17 +114,20 @@ class Tape {
   int64_t ops_scratch_bytes(Phase phase) const;
   int64_t own_ops_scratch_bytes() const;
   int64_t gradients_bytes() const;
-  bool keeps(const Pass& pass) const;
+  void allocate(const Tape* lender);
+  std::vector<bool> kept_runs() const;
+  bool keeps(const Pass& pass, const Run& run) const;
   void take_gradients(const Pass& pass, Phase phase);
   Pass with_scratch(Pass pass) const;
 
   Net& net_;
   int64_t rows_;
+  bool may_want_dx_;
   Device device_;
   Profiler* profiler_;
   std::vector<Run> runs_;
   std::vector<size_t> run_of_layer_;
-  std::vector<Tensor> y_;  // output of each layer; in-place layers share the one before
+  std::vector<Tensor> y_;  // output of each layer that is kept; in-place layers share the one before
   DType type_;
   int64_t largest_ = 0;  // elements of the largest activation
   Scratch scratch_;

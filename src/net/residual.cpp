@@ -20,17 +20,21 @@ constexpr int64_t kGrain = 1 << 14;  // elements per thread that are worth wakin
 
 class ResidualOp : public PreparedOp {
  public:
-  // Without a shortcut the second branch is x. lender: see Layer::Place.
-  ResidualOp(Net& body, Net* shortcut, bool relu, const Shape& in, const Compute& on, const ResidualOp* lender)
+  // Without a shortcut the second branch is x.
+  ResidualOp(Net& body, Net* shortcut, bool relu, const Shape& in, const Compute& on, const Layer::Place& place)
+      : ResidualOp(body, shortcut, relu, in, on, place.wants_dx, dynamic_cast<const ResidualOp*>(place.lender)) {}
+
+  ResidualOp(Net& body, Net* shortcut, bool relu, const Shape& in, const Compute& on, bool wants_dx,
+             const ResidualOp* lender)
       : in_(in),
         out_(body.out().batch_of(in.rows())),
         on_(on),
         type_(activation_type(on.precision)),
         relu_(relu),
-        body_(body, in.rows(), on, nullptr, Tape::Scratch::kOfPass, lender ? &lender->body_ : nullptr) {
+        body_(body, in.rows(), on, nullptr, Tape::Scratch::kOfPass, wants_dx, lender ? &lender->body_ : nullptr) {
     body_.forget_in_evaluation();
     if (shortcut)
-      shortcut_.emplace(*shortcut, in.rows(), on, nullptr, Tape::Scratch::kOfPass,
+      shortcut_.emplace(*shortcut, in.rows(), on, nullptr, Tape::Scratch::kOfPass, wants_dx,
                         lender ? &*lender->shortcut_ : nullptr);
   }
 
@@ -185,8 +189,7 @@ class Residual : public Layer {
   Run bind_at(const Place& place, std::span<const std::unique_ptr<Layer>>, const Shape& in,
               const Compute& on) override {
     out_shape(in);
-    const auto* lender = dynamic_cast<const ResidualOp*>(place.lender);
-    return {std::make_unique<ResidualOp>(body_, shortcut_.size() > 0 ? &shortcut_ : nullptr, relu_, in, on, lender), 1};
+    return {std::make_unique<ResidualOp>(body_, shortcut_.size() > 0 ? &shortcut_ : nullptr, relu_, in, on, place), 1};
   }
 
   Described describe(const Shape&) override { return {type(), {{"relu", int64_t{relu_}}}, {}}; }

@@ -11,7 +11,8 @@ DenseTape::DenseTape(const Plan& plan, RankModel& model, int64_t rows, Communica
     const int64_t begin = model.first_layer(s), end = begin + model.stage(s).size();
     const bool take = plan.gradient_layout(begin) == Layout::kReplicated;
     const Tape* larger = lender ? &lender->stages_[static_cast<size_t>(s)].tape : nullptr;
-    Stage stage{begin, end, {}, take, Tape(model.stage(s), rows, on, profiler, Tape::Scratch::kOwn, larger), {}};
+    Tape tape(model.stage(s), rows, on, profiler, Tape::Scratch::kOwn, layer(begin).wants_dx, larger);
+    Stage stage{begin, end, {}, take, std::move(tape), {}};
     if (layer(begin).gather_before) stage.gather.emplace(layer(begin - 1).parts, rows, on, comm, layer(begin - 1).out);
     if (layer(end - 1).by_inputs()) stage.scatter.emplace(layer(end - 1).parts, rows, on, comm);
     if (s > 0 && layer(begin).wants_dx)
@@ -93,6 +94,12 @@ void DenseTape::start(TransferId transfer, const Stream& stream) {
 void DenseTape::wait(TransferId transfer, const Stream& stream) {
   const Move& move = moves_.at(transfer);
   at_ = &(move.way == Way::kGather ? move.features->finish_gather(stream) : move.features->finish_reduce(stream));
+}
+
+std::optional<int32_t> DenseTape::find_bad_layer(const Pass& pass) {
+  for (Stage& stage : stages_)
+    if (const auto bad = stage.tape.find_bad_layer(pass)) return static_cast<int32_t>(stage.begin) + *bad;
+  return {};
 }
 
 std::vector<Watched> DenseTape::watched() const {

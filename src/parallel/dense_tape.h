@@ -45,7 +45,8 @@ class DenseTape {
   void start(TransferId transfer, const Stream& stream);
   void wait(TransferId transfer, const Stream& stream);
 
-  std::vector<Watched> watched() const;  // see Tape; layers of the plan
+  std::vector<Watched> watched() const;                     // see Tape; layers of the plan
+  std::optional<int32_t> find_bad_layer(const Pass& pass);  // the same
 
  private:
   // Layers that run one after the other without a move between them.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "src/core/row_groups.h"
@@ -18,13 +19,10 @@ namespace {
 // Elements per row that a tape of the layers [begin, end) has: what they keep, and two gradients as large as the
 // largest.
 int64_t tape_elements(const Plan& plan, int64_t begin, int64_t end) {
-  int64_t kept = 0, largest = 0;
-  for (int64_t i = begin; i < end; ++i) {
-    const LayerPlan& at = plan.layer(i);
-    kept += (at.in_place && i > begin ? 0 : at.kept_elements()) + at.inner_elements();
-    largest = std::max(largest, at.kept_elements());
-  }
-  return kept + 2 * largest;
+  const auto layers = std::span(plan.layers).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+  int64_t largest = 0;
+  for (const LayerPlan& at : layers) largest = std::max(largest, at.kept_elements());
+  return kept_elements(layers) + 2 * largest;
 }
 
 bool even(const std::vector<Slice>& parts) { return parts.front().size() == parts.back().size(); }

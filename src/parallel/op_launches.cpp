@@ -275,10 +275,15 @@ Launches launches_of(Layers layers, const Shape& in, bool wants_dx, DType dtype)
 
 int64_t watched_arrays(Layers layers) {
   int64_t arrays = 0;
+  bool learns = false;
   for (size_t i = 0; i < layers.size();) {
-    const int64_t length = run_length(layers.subspan(i));
-    if (i == 0 || length > 1 || !layers[i]->in_place()) ++arrays;
-    i += static_cast<size_t>(length);
+    const auto length = static_cast<size_t>(run_length(layers.subspan(i)));
+    for (Layer* layer : layers.subspan(i, length)) learns = learns || layer->learns();
+    if (!learns)
+      arrays = 1;  // the last one's output
+    else if (i == 0 || length > 1 || !layers[i]->in_place())
+      ++arrays;
+    i += length;
   }
   return arrays;
 }

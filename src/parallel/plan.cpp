@@ -96,6 +96,18 @@ int64_t LayerPlan::inner_elements() const {
   return elements;
 }
 
+// An in-place layer shares its output with the one before it.
+int64_t kept_elements(std::span<const LayerPlan> layers) {
+  int64_t elements = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const bool last = i + 1 == layers.size() || layers[i + 1].begins_branch;
+    const bool shared = !last && layers[i + 1].in_place;
+    elements += kept_elements(layers[i].inner);
+    if (!shared && (last || layers[i + 1].runs_backward())) elements += layers[i].kept_elements();
+  }
+  return elements;
+}
+
 const char* name_of(DenseSplit split) {
   switch (split) {
     case DenseSplit::kOfStrategy:
@@ -416,6 +428,7 @@ LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_
     const bool wanted = each.first ? wants_dx : at.inner.back().runs_backward();
     LayerPlan& inner = at.inner.emplace_back(describe(*each.layer, each.in, on, wanted));
     inner.in_place = each.layer->in_place() && !each.first;
+    inner.begins_branch = each.first;
   }
   at.backward_flops_per_row = backward_flops(at);
   return at;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,10 +78,10 @@ constexpr int kEveryPlace = -1;
 
 struct LayerPlan {
   std::string name, type;
-  Columns columns;           // how it can be split
-  Shape in, out;             // of one row, whole
-  Layout layout;             // of the output
-  std::vector<Slice> parts;  // kFeature: the output columns, channels of images, of each rank of a model group
+  Columns columns;                 // how it can be split
+  Shape in, out;                   // of one row, whole
+  Layout layout = Layout::kBatch;  // of the output
+  std::vector<Slice> parts;        // kFeature: the output columns, channels of images, of each rank of a model group
   // Split by input features (DenseSplit): those of each rank of a model group. The outputs are summands of kFeature
   // ones.
   std::vector<Slice> inputs;
@@ -103,6 +104,7 @@ struct LayerPlan {
   int64_t row_group = 1;               // Layer::row_group()
   std::vector<int64_t> forward_sums, backward_sums;  // Layer::step_sums(), of the whole layer
   std::vector<LayerPlan> inner;                      // what a composite layer is made of
+  bool begins_branch = false;                        // of a composite layer
   LayerTransfers transfers;
 
   bool learns() const;                                         // a parameter does
@@ -110,7 +112,7 @@ struct LayerPlan {
   int64_t most_elements(const Shape& param) const;             // of one of params, on the rank with the most
   int64_t weight_bytes_on_rank() const;                        // of all params, f32, on the rank with the most
   int64_t velocity_bytes_on_rank() const;                      // of those that are trained
-  int64_t inner_elements() const;                              // per row, of the activations a composite keeps inside
+  int64_t inner_elements() const;                              // per row, of the activations inside a composite
   int64_t kept_elements() const;                               // per row, of the output on the rank with the most
   Shape out_of(size_t place) const;  // a row of the output on the rank at this place of its model group
   double share() const;              // of the layer's work, on the rank with the most
@@ -120,6 +122,9 @@ struct LayerPlan {
   int64_t columns_out() const { return out[out.rank() - 1]; }
   int64_t pixels_out() const { return out.elements() / columns_out(); }
 };
+
+// Per row, of the activations that a tape of these layers keeps (src/net/net.h), those inside composites too.
+int64_t kept_elements(std::span<const LayerPlan> layers);
 
 // One kind of collective in a step. A transfer with several calls (one a round) counts them all. kSend stands for a
 // star: messages from the group's first rank to each of the others, a tensor each; kReceive for those the other way.

@@ -122,7 +122,7 @@ class Step {
   struct Slot {
     Tensor host;  // a Block the device can copy from and to
     Event done;
-    Tensor images;  // of the batch, where forward has forgotten what it made of them
+    Tensor images;  // of the batch, for what forward has forgotten of them
     Pass pass;
     StepKind kind;
     bool averages;  // over time, which take in the weights in this step
@@ -209,7 +209,8 @@ class Step {
   void prepare(Bound& bound, bool backward);
   std::shared_ptr<Tape> front(int64_t rows);
   Dense& dense(int64_t rows, int tape);
-  Dense& dense_of(int round, const Running& now);
+  Dense& dense_of(int round, const SliceOfStep& slice);
+  Dense& dense_of(int round, const Running& now) { return dense_of(round, *now.slice); }
   RowIndexes rows(std::vector<int64_t> indexes) const;
   void begin_round(int round, Running& now);
   void begin_micro_batch(int batch, Running& now);

@@ -147,7 +147,8 @@ std::shared_ptr<Tape> Step::front(int64_t rows) {
   const auto made = front_.find(rows);
   if (made != front_.end()) return made->second;
   const Tape* lender = front_.empty() || front_.rbegin()->first < rows ? nullptr : front_.rbegin()->second.get();
-  auto tape = std::make_shared<Tape>(model_.front(), rows, plan_.request.on, profiler_, Tape::Scratch::kOwn, lender);
+  auto tape =
+      std::make_shared<Tape>(model_.front(), rows, plan_.request.on, profiler_, Tape::Scratch::kOwn, false, lender);
   tape->forget_in_evaluation();
   return front_[rows] = std::move(tape);
 }
@@ -171,8 +172,8 @@ Step::Dense& Step::dense(int64_t rows, int tape) {
   return all.try_emplace(rows, *this, rows, lender).first->second;
 }
 
-Step::Dense& Step::dense_of(int round, const Running& now) {
-  const auto rows = static_cast<int64_t>(now.slice->dense_rows[static_cast<size_t>(round)].host.size());
+Step::Dense& Step::dense_of(int round, const SliceOfStep& slice) {
+  const auto rows = static_cast<int64_t>(slice.dense_rows[static_cast<size_t>(round)].host.size());
   return dense(rows, round % plan_.tapes(place_));
 }
 
@@ -311,7 +312,7 @@ void Step::start(const Batch& batch, Pass pass, StepKind kind, const Rates& rate
   else
     queue_all(batch, pass, slot);
   if (pass.mode == Mode::kTrain) count_updates(bound(batch.step_rows));
-  slot.images = forgets(pass) ? batch.images : Tensor();
+  slot.images = batch.images;
   slot.done = recorded ? comm_.watched(stream_.record()) : stream_.record();
   slot.pass = pass;
   in_flight_.push_back(&slot);
@@ -334,19 +335,25 @@ StepResult Step::finish() {
   StepResult result = step_result(slot.block().sums);
   result.gradient_norm = slot.block().gradient_norm;
   if (!std::isfinite(result.sums.loss)) report_bad_loss(result, slot.pass, bad_layer(slot));
+  slot.images = {};
   return result;
 }
 
-// What a pass forgot it finds again on the same images, which are there until the caller has this result.
+// What a pass forgot is found again. On the CPU the images are there until the caller has this result. On a GPU later
+// ones may have come in their place; but of layers before all that learn the same weights see them. Behind the boundary
+// the last round's rows are looked through.
 int32_t Step::bad_layer(Slot& slot) {
-  const int32_t noted = slot.block().bad_layer;
-  if (!forgets(slot.pass)) return noted;
-  int32_t first = noted;
-  for (SliceOfStep& slice : bound(slot.pass.step_rows).slices) {
+  int32_t first = slot.block().bad_layer;
+  const auto look = [&](auto& tape, const RowIndexes& rows) {
     Pass pass = slot.pass;
-    slice.front_rows.give_to(pass);
+    rows.give_to(pass);
+    first = std::min(first, tape.find_bad_layer(pass).value_or(first));
+  };
+  for (SliceOfStep& slice : bound(slot.pass.step_rows).slices) {
     slice.front->begin_forward(images_of(slice, slot.images));
-    first = std::min(first, slice.front->find_bad_layer(pass).value_or(first));
+    look(*slice.front, slice.front_rows);
+    for (size_t round = 0; round < slice.dense_rows.size(); ++round)
+      look(dense_of(static_cast<int>(round), slice).tape, slice.dense_rows[round]);
   }
   return first;
 }

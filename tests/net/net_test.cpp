@@ -185,7 +185,7 @@ TEST_F(TapeTest, OfFewerRowsComputesTheSameInTheMemoryOfItsLender) {
   Net net = net_of(kEveryKindOfLayer, {6, 6, 2});
   Tape large(net, 5, Device::kCpu, nullptr), own(net, 3, Device::kCpu, nullptr);
   const int64_t before = host_memory().in_use;
-  Tape small(net, 3, Device::kCpu, nullptr, Tape::Scratch::kOwn, &large);
+  Tape small(net, 3, Device::kCpu, nullptr, Tape::Scratch::kOwn, true, &large);
   EXPECT_LT(host_memory().in_use - before, own.bytes() / 4);
   for (int64_t layer = 0; layer < net.size(); ++layer)
     EXPECT_EQ(small.activation(layer).raw(), large.activation(layer).raw()) << layer;
@@ -201,6 +201,38 @@ TEST_F(TapeTest, OfFewerRowsComputesTheSameInTheMemoryOfItsLender) {
     EXPECT_EQ(gradient(small, few), of_few);
     EXPECT_EQ(gradient(large, many), of_many);
   }
+}
+
+// conv1 and what stands between it and fc1, which learns.
+TEST_F(TapeTest, OfLayersBeforeAllThatLearnKeepsTheLastOutput) {
+  Net net = net_of(kEveryKindOfLayer, {6, 6, 2});
+  for (Param* param : net.layer(0).params()) param->freeze();
+  Tape all(net, 3, Device::kCpu, nullptr), last(net, 3, Device::kCpu, nullptr, Tape::Scratch::kOwn, false);
+  EXPECT_EQ(all.bytes() - last.bytes(), all.activation(1).bytes() + all.activation(2).bytes());
+  for (int64_t layer = 0; layer < net.size(); ++layer) EXPECT_EQ(last.activation(layer).defined(), layer > 2) << layer;
+  std::vector<int32_t> watched;
+  for (const Watched& one : last.watched(10)) watched.push_back(one.layer);
+  EXPECT_THAT(watched, ElementsAre(13, 14, 16));
+
+  const Tensor x = random_tensor(net.in().batch_of(3), "x"), dy = random_tensor(net.out().batch_of(3), "dy");
+  std::vector<std::vector<float>> results[2];
+  for (Tape* tape : {&all, &last}) {
+    auto& result = results[tape == &last];
+    result.push_back(download(tape->forward(pass_, x)));
+    tape->backward(pass_, x, dy, nullptr);
+    for (const int64_t layer : {4, 6})
+      for (Param* param : net.layer(layer).params()) {
+        result.push_back(download(param->grad));
+        param->grad_is_zero = true;
+      }
+  }
+  EXPECT_EQ(results[0], results[1]);
+
+  EXPECT_FALSE(last.find_bad_layer(pass_).has_value());
+  net.layer(0).params()[0]->value.data()[0] = kNaN;
+  ++net.layer(0).params()[0]->version;
+  EXPECT_EQ(last.find_bad_layer(pass_), 0);
+  EXPECT_FALSE(all.find_bad_layer(pass_).has_value());  // it keeps all
 }
 
 TEST_F(TapeTest, RunsBackwardLayerByLayer) {

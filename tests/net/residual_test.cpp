@@ -355,7 +355,7 @@ TEST(Residual, OfFewerRowsHasItsBranchesInTheMemoryOfItsLender) {
   for (Param* param : net.params()) param->initialize(1);
   Tape large(net, 8, Device::kCpu, nullptr), own(net, 7, Device::kCpu, nullptr);
   const int64_t before = host_memory().in_use;
-  Tape small(net, 7, Device::kCpu, nullptr, Tape::Scratch::kOwn, &large);
+  Tape small(net, 7, Device::kCpu, nullptr, Tape::Scratch::kOwn, true, &large);
   EXPECT_LT(host_memory().in_use - before, own.bytes() / 4);
   const auto gradient_of = [](Tape& tape, int64_t rows) {
     DevicePass pass(Device::kCpu, rows);
@@ -371,6 +371,39 @@ TEST(Residual, OfFewerRowsHasItsBranchesInTheMemoryOfItsLender) {
     EXPECT_EQ(gradient_of(small, 7), of_few);
     EXPECT_EQ(gradient_of(large, 8), of_many);
   }
+}
+
+// The block of the bottleneck: three convolutions with a norm each, two of them with a relu, and one beside them.
+TEST(Residual, ThatLearnsNothingBeforeAllThatLearnKeepsTheLastOutputsOfItsBranches) {
+  const UsingConvAlgorithm direct(ConvAlgorithm::kDirect);
+  const Shape in{2, 5, 4, 6};
+  std::vector<std::unique_ptr<Layer>> layers;
+  layers.push_back(block_from(kBottleneck, in));
+  const Shape out = layers[0]->out_shape(in);
+  layers.push_back(make_layer(Config::text("name = 'fc'\ntype = 'dense'\nout = 3", "fc"), out.row()));
+  Net net(std::move(layers), in.row());
+  for (Param* param : net.params()) param->initialize(1);
+  for (Param* param : net.layer(0).params()) param->freeze();
+  Tape all(net, 2, Device::kCpu, nullptr), last(net, 2, Device::kCpu, nullptr, Tape::Scratch::kOwn, false);
+  int64_t inside = 0;
+  for (const Layer::Inner& each : net.layer(0).inner(in))
+    if (!each.layer->in_place()) inside += each.layer->out_shape(each.in).elements() * 4;
+  EXPECT_EQ(all.bytes() - last.bytes(), inside - 2 * out.elements() * 4);
+
+  DevicePass pass(Device::kCpu, 2);
+  const Tensor x = upload(distinct_values(in.elements(), 2, 11), in, Device::kCpu);
+  const Tensor dy = upload({1, 2, 3, 4, 5, 6}, {2, 3}, Device::kCpu);
+  std::vector<std::vector<float>> results[2];
+  for (Tape* tape : {&all, &last}) {
+    auto& result = results[tape == &last];
+    result.push_back(download(tape->forward(pass.pass(), x)));
+    tape->backward(pass.pass(), x, dy, nullptr);
+    for (Param* param : net.layer(1).params()) {
+      result.push_back(download(param->grad));
+      param->grad_is_zero = true;
+    }
+  }
+  EXPECT_EQ(results[0], results[1]);
 }
 
 std::string error_of(const std::string& keys) {

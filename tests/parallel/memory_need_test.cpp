@@ -66,6 +66,31 @@ TEST(MemoryNeed, OfAResidualBlockCountsWhatItKeepsInsideAndNeedsForAWhile) {
   EXPECT_EQ(plan.layers[0].backward_flops_per_row, conv1 + 2 * conv2 + conv3 + sum);
 }
 
+// Of layers before all that learn only the last output is kept. conv1 has 8 elements (relu in place), conv2 12; the block
+// keeps the last outputs of its branches.
+TEST(MemoryNeed, OfFrozenLayersBeforeAllThatLearnCountsTheLastOutput) {
+  const auto elements = [](const std::string& layers, const std::vector<std::string>& frozen) {
+    Model model = model_of("[1, 2, 2]", 2, layers + R"(, { name = "fc", type = "dense", out = 2, bias = false })");
+    model.frozen = frozen;
+    PlanRequest request;
+    request.step_rows = 8;
+    return memory_need(make_plan(model, request)).step_row_bytes / 4;
+  };
+  const std::string body = R"(
+    { name = "conv1", type = "conv", out = 2, kernel = 1, bias = false },
+    { name = "relu", type = "relu" },
+    { name = "conv2", type = "conv", out = 3, kernel = 1, bias = false })";
+  EXPECT_EQ(elements(body, {}), 4 + 8 + 12 + 2 + 2 * 12 + 2);
+  EXPECT_EQ(elements(body, {"conv1"}), elements(body, {}));
+  EXPECT_EQ(elements(body, {"conv*"}), elements(body, {}) - 8);
+  EXPECT_EQ(elements(body, {"conv2"}), elements(body, {}));
+  const std::string block = concat(
+      R"({ name = "block", type = "residual", shortcut = [{ name = "conv3", type = "conv", out = 3, kernel = 1 }], body = [)",
+      body, "] }");
+  EXPECT_EQ(elements(block, {"block.conv1"}), elements(block, {}));
+  EXPECT_EQ(elements(block, {"block"}), elements(block, {}) - 8);
+}
+
 // One value of f32 for each of the 8, whatever the activations are; kernels for windows of 5 channels need none.
 TEST(MemoryNeed, OfAnLrnCountsTheScratchMemoryOfItsKernels) {
   const auto row_bytes = [](const Compute& on, int size) {
