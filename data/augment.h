@@ -62,6 +62,7 @@ struct AugmentSettings {
   // shape `image` (H x W x C).
   static AugmentSettings from(Config table, const Shape& image);
 
+  bool edits() const { return trivial || jitter.any(); }  // changes bytes in training
   bool needs_statistics() const {
     return mean == From::kPixel || mean == From::kChannel || std == From::kChannel || pca > 0;
   }
@@ -84,9 +85,8 @@ class Augmenter {
   // settings do not need them.
   Augmenter(const AugmentSettings& settings, const Shape& image, const DatasetStatistics& statistics = {});
 
-  Shape out_shape() const { return out_; }                                    // H x W x C
-  bool edits() const { return settings_.trivial || settings_.jitter.any(); }  // changes bytes in training
-
+  Shape out_shape() const { return out_; }  // H x W x C
+  bool edits() const { return settings_.edits(); }
   const MixSettings& mix() const { return settings_.mix; }
 
   // What the centre view of evaluation does to the pixels it shows: value = (pixel - mean) * factor, each of

@@ -274,7 +274,8 @@ DeviceAugmenter::DeviceAugmenter(const Augmenter& augmenter, int64_t most_rows)
       mirror_(augmenter.settings_.mirror),
       alternate_(augmenter.settings_.alternate),
       mean_of_pixel_(augmenter.settings_.mean == AugmentSettings::From::kPixel),
-      erase_(augmenter.settings_.erase) {
+      erase_(augmenter.settings_.erase),
+      most_rows_(most_rows) {
   const int64_t channels = image_[2], limit = std::numeric_limits<int>::max() / 2;
   OWT_CHECK(channels <= kMostChannels, "images of ", channels, " channels");
   OWT_CHECK(image_.elements() <= limit && out_.elements() <= limit, "images of ", image_, " cut to ", out_);
@@ -282,17 +283,17 @@ DeviceAugmenter::DeviceAugmenter(const Augmenter& augmenter, int64_t most_rows)
   factor_ = upload(augmenter.factor_, channels);
   if (!augmenter.colour_.empty()) colour_ = upload(augmenter.colour_, channels * channels);
   if (!augmenter.edits()) return;
-  for (Tensor* memory : {&edited_, &half_edited_})
-    *memory = Tensor(image_.batch_of(most_rows), DType::kU8, Device::kCuda);
   edit_ = augmenter.edit_draw();
   if (!augmenter.policy_.empty()) policy_ = upload(augmenter.policy_);
   edit_->policy = policy_.defined() ? static_cast<const PixelOp*>(policy_.raw()) : nullptr;
 }
 
-// Into edited_.
+// Into edited_. The first training batch is made when no step runs yet, and evaluation needs no such memory.
 void DeviceAugmenter::edit(const Tensor& pixels, Pixels which, const Tensor& samples, const View& view,
                            const Stream& stream) {
   const int64_t rows = samples.shape().rows();
+  for (Tensor* memory : {&edited_, &half_edited_})
+    if (!memory->defined()) *memory = Tensor(image_.batch_of(most_rows_), DType::kU8, Device::kCuda);
   const EditTask task{.grid = {geometry_.in_height, geometry_.in_width, static_cast<int>(image_[2])},
                       .pixels_of_set = which == Pixels::kOfSet,
                       .draw = *edit_,

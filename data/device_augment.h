@@ -37,9 +37,10 @@ class DeviceAugmenter {
   Shape image_, out_;
   bool mirror_, alternate_, mean_of_pixel_;
   double erase_;
+  int64_t most_rows_;
   std::optional<EditDraw> edit_;  // in training; its policy is in policy_
   Tensor policy_;                 // PixelOps
-  Tensor edited_, half_edited_;   // images like `pixels`, most_rows of them
+  Tensor edited_, half_edited_;   // images like `pixels`, most_rows_ of them
   Tensor mean_;                   // H x W x C where it is of each pixel, else C
   Tensor factor_;                 // C
   Tensor colour_;                 // C x C; empty: nothing

@@ -10,8 +10,6 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kBeside = 2;  // rows of other ranks at most: one before a rank's own, one behind
-
 // Rows as the steps of all ranks have them, some of which lie apart.
 template <class T>
 struct PairedRows {
@@ -59,7 +57,7 @@ TwoBatches::TwoBatches(const Augmenter& augmenter, Precision precision, int64_t 
       dtype_(activation_type(precision)),
       most_rows_(most_rows) {
   const Shape labels = mix_.any() ? Shape{most_rows, RowLabel::kMixedNumbers} : Shape{most_rows};
-  const int64_t pairs = most_rows / 2 + kBeside, bytes = static_cast<int64_t>(sizeof(PairMix));
+  const int64_t pairs = most_rows / 2 + kRowsBeside, bytes = static_cast<int64_t>(sizeof(PairMix));
   for (Place& place : places_) {
     place.labels = Tensor(labels, DType::kI32, Device::kCuda);
     if (!mix_.any()) continue;
@@ -87,7 +85,7 @@ Tensor TwoBatches::images(Place& place, int64_t rows, const std::optional<ImageL
 }
 
 TwoBatches::Place& TwoBatches::begin(const Batch& facts, int64_t rows, const std::optional<ImageLayout>& layout) {
-  OWT_CHECK(made_ - handed_ < 2, "a batch would be overwritten before it is handed out");
+  OWT_CHECK(made_ - handed_ < kBatchesMade, "a batch would be overwritten before it is handed out");
   Place& next = place(made_);
   maker_.wait(next.used);
   next.batch = facts;
@@ -134,7 +132,7 @@ void TwoBatches::make_mixed(const Batch& facts, const Tensor& pixels, DeviceAugm
   const ImageLayout there = layout.value_or(ImageLayout::plain(image_));
   const Shape one = layout ? layout->batch_of(1) : image_.batch_of(1);
   Tensor& beside = beside_[one.elements()];
-  if (!beside.defined()) beside = Tensor({kBeside * one.elements()}, dtype_, Device::kCuda);
+  if (!beside.defined()) beside = Tensor({kRowsBeside * one.elements()}, dtype_, Device::kCuda);
   const auto augment = [&](int64_t begin, int64_t end, Tensor images) {
     const bool of_set = which == DeviceAugmenter::Pixels::kOfSet;
     augmenter_.run(of_set ? pixels : pixels.rows(begin, end), which, samples.rows(begin, end), view, layout, images,

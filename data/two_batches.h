@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/batch.h"
+#include "data/batch_memory.h"
 #include "data/device_augment.h"
 
 namespace owt {
@@ -53,7 +54,7 @@ class TwoBatches {
     Batch batch;
     Event made, used;
   };
-  Place& place(int64_t number) { return places_[static_cast<size_t>(number % 2)]; }
+  Place& place(int64_t number) { return places_[static_cast<size_t>(number % kBatchesMade)]; }
   Tensor images(Place& place, int64_t rows, const std::optional<ImageLayout>& layout);
   Place& begin(const Batch& facts, int64_t rows, const std::optional<ImageLayout>& layout);
   void describe_pairs(Place& place, const RowsOfPairs& rows, const View& view) const;
@@ -64,7 +65,7 @@ class TwoBatches {
   DType dtype_;
   int64_t most_rows_;
   BatchSource::LayoutOf layout_;
-  std::array<Place, 2> places_;
+  std::array<Place, kBatchesMade> places_;
   std::map<int64_t, Tensor> beside_;  // images of other ranks' rows, two, by elements of an image
   int64_t made_ = 0, handed_ = 0;
   Stream maker_{Device::kCuda};

@@ -161,12 +161,12 @@ class Holdings {
   int64_t bytes_ = 0, scratch_ = 0;  // all tapes share the scratch memory of the op that needs most
 };
 
-// A row of images that waits for its step. On a GPU there are two batches as the network reads them
-// (data/two_batches.h), and three of bytes that are sent ahead (data/streamed_batches.cu).
-int64_t image_bytes(const Plan& plan) {
-  const int64_t elements = plan.layers.front().in.elements();
-  const int64_t size = size_of(activation_type(plan.request.on.precision));
-  return plan.request.on.device == Device::kCpu ? size * elements : (2 * size + 3) * elements;
+// Rows of images that wait for their step. On a GPU there are two batches as the network reads them
+// (data/two_batches.h), and what they are made from.
+int64_t image_bytes(const Plan& plan, int64_t rows) {
+  const PlanRequest& request = plan.request;
+  const int64_t bytes = rows * plan.layers.front().in.elements() * size_of(activation_type(request.on.precision));
+  return request.on.device == Device::kCpu ? bytes : 2 * bytes + rows * request.batch_row_bytes + request.batch_bytes;
 }
 
 int64_t state_bytes(const Plan& plan) {
@@ -220,7 +220,7 @@ int64_t step_bytes(const Plan& plan, const std::vector<Action>& actions, int ran
   const StepRows rows = plan.rows(plan.request.step_rows);
   Holdings holdings(plan, rows, rank);
   for (const Action& action : actions) holdings.add(action);
-  return holdings.bytes() + image_bytes(plan) * rows.of(rank).size() + copies_bytes(plan, actions, plan.place_of(rank));
+  return holdings.bytes() + image_bytes(plan, rows.of(rank).size()) + copies_bytes(plan, actions, plan.place_of(rank));
 }
 
 namespace {

@@ -220,6 +220,9 @@ struct PlanRequest {
   // Parts of a step that are computed one after the other, so that the activations of one at a time are in memory;
   // their gradients add up (gradient accumulation). No more than a rank has rows, and not in a pipeline.
   int slices = 1;
+  // What a rank's batches take on a GPU beside the images of two of them (data/batch_memory.h): for each row of a full
+  // step, and however many these are.
+  int64_t batch_row_bytes = 0, batch_bytes = 0;
 };
 
 struct Plan {

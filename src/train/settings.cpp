@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "data/batch_memory.h"
 #include "src/core/check.h"
 #include "src/core/gpus.h"
 #include "src/net/layer_names.h"
@@ -283,6 +284,10 @@ PlanRequest Settings::plan_request() const {
   request.slices = data.accumulate;
   request.loss = loss;
   request.on.precision = run.precision;
+  const int64_t value_bytes = size_of(activation_type(run.precision));
+  const BatchMemory batches = memory_beside_images(data.augment, data.image, model.input, value_bytes);
+  request.batch_row_bytes = batches.row_bytes;
+  request.batch_bytes = batches.bytes;
   return request;
 }
 

@@ -66,8 +66,8 @@ TEST(MemoryNeed, OfAResidualBlockCountsWhatItKeepsInsideAndNeedsForAWhile) {
   EXPECT_EQ(plan.layers[0].backward_flops_per_row, conv1 + 2 * conv2 + conv3 + sum);
 }
 
-// Of layers before all that learn only the last output is kept. conv1 has 8 elements (relu in place), conv2 12; the block
-// keeps the last outputs of its branches.
+// Of layers before all that learn only the last output is kept. conv1 has 8 elements (relu in place), conv2 12; the
+// block keeps the last outputs of its branches.
 TEST(MemoryNeed, OfFrozenLayersBeforeAllThatLearnCountsTheLastOutput) {
   const auto elements = [](const std::string& layers, const std::vector<std::string>& frozen) {
     Model model = model_of("[1, 2, 2]", 2, layers + R"(, { name = "fc", type = "dense", out = 2, bias = false })");
@@ -122,11 +122,14 @@ TEST(MemoryNeed, InBf16SumsOfGradientsAreF32) {
   EXPECT_EQ(memory_need(plan_of(2, Strategy::kOwtC, 8, on)).weight_bytes, 3 * 14 + 24 * 14);
 }
 
-TEST(MemoryNeed, OnAGpuTwoBatchesOfImagesAndThreeOfBytesAreThere) {
+TEST(MemoryNeed, OnAGpuTwoBatchesOfImagesAndWhatTheyAreMadeFromAreThere) {
   PlanRequest request;
   request.step_rows = 8;
   request.on = {Device::kCuda, Precision::kBf16};
-  EXPECT_EQ(memory_need(make_plan(tiny_model(), request)).step_row_bytes, 2.0 * (2 * 4 + 12 + 2 * 4 + 2 * 12) + 3 * 4);
+  request.batch_row_bytes = 15;
+  request.batch_bytes = 80;
+  EXPECT_EQ(memory_need(make_plan(tiny_model(), request)).step_row_bytes,
+            2.0 * (2 * 4 + 12 + 2 * 4 + 2 * 12) + 15 + 80 / 8.0);
 }
 
 TEST(MemoryNeed, SplitDenseLayersKeepTheirShareOfTheWeights) {
