@@ -19,6 +19,7 @@ int command_eval(const Arguments& arguments);
 int command_predict(const Arguments& arguments);
 int command_extract(const Arguments& arguments);
 int command_time(const Arguments& arguments);
+int command_check(const Arguments& arguments);
 int command_plan(const Arguments& arguments);
 int command_bench_comm(const Arguments& arguments);
 int command_prepare(const Arguments& arguments);

@@ -28,6 +28,7 @@ constexpr Command kCommands[] = {
     {"predict", owt::command_predict, Under::kAlone, "what a trained network takes photos for"},
     {"extract", owt::command_extract, Under::kAlone, "outputs of a layer as features, for NumPy"},
     {"time", owt::command_time, Under::kTogether, "where the time of a training step goes, layer by layer"},
+    {"check", owt::command_check, Under::kAlone, "whether a step's gradients are right, for every strategy"},
     {"plan", owt::command_plan, Under::kAlone, "what is computed where, and what travels, under each strategy"},
     {"bench-comm", owt::command_bench_comm, Under::kTogether, "how long collectives between ranks take"},
     {"prepare", owt::command_prepare, Under::kAlone, "make or unpack a data set"},

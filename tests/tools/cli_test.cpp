@@ -35,7 +35,7 @@ class CliTest : public ProgramTest {};
 TEST_F(CliTest, HelpOfEveryCommandIsOnStandardOutput) {
   EXPECT_THAT(owt("--help").out, AllOf(HasSubstr("train"), HasSubstr("inspect"), HasSubstr("75")));
   for (const std::string command :
-       {"train", "eval", "time", "plan", "inspect", "devices", "bench-comm", "prepare", "prepare synthetic",
+       {"train", "eval", "time", "check", "plan", "inspect", "devices", "bench-comm", "prepare", "prepare synthetic",
         "prepare cifar", "average", "export", "prepare imagenet", "prepare folder", "prepare list"}) {
     const Result help = owt(command + " --help");
     EXPECT_EQ(help.code, 0) << command;
@@ -367,6 +367,16 @@ TEST_F(CliTest, BenchCommTakesSizesAndCollectives) {
   const Result brief = owt("bench-comm --workers 2 --sizes 4K..256M --collective all_reduce --seconds 0.01");
   ASSERT_EQ(brief.code, 0) << brief.err;
   EXPECT_THAT(brief.err, HasSubstr("is left out: it would take longer"));
+}
+
+TEST_F(CliTest, CheckHoldsGradientsAgainstTheLossAndOneWorker) {
+  const Result two = owt("check " + small_recipe() + " --workers 2 --samples 1");
+  EXPECT_EQ(two.code, 0) << two.err;
+  EXPECT_THAT(two.out, AllOf(HasSubstr("16 rows on 2 workers under owt-a, fp32 on the CPU"), HasSubstr("one worker"),
+                             HasSubstr("rounding"), Not(HasSubstr("wrong"))));
+  const Result one = owt("check " + small_recipe() + " --samples 1 --rows 4");
+  EXPECT_EQ(one.code, 0) << one.err;
+  EXPECT_THAT(one.out, AllOf(HasSubstr("4 rows on 1 worker"), HasSubstr("nothing to compare it with")));
 }
 
 TEST_F(CliTest, TimeWritesTableCsvAndTrace) {
