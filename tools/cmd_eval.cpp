@@ -2,8 +2,10 @@
 #include <iostream>
 
 #include "src/comm/launch.h"
+#include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/printable.h"
+#include "src/train/commands/evaluation_json.h"
 #include "src/train/commands/run.h"
 #include "tools/commands.h"
 
@@ -22,6 +24,15 @@ void print_classes(const std::vector<ClassAccuracy>& classes) {
                         c.times > 0 ? format("{} ({})", printable(c.taken_for), c.times) : "");
 }
 
+constexpr const char* kStandardOutput = "-";
+
+void print(const Evaluation& e, const EvaluationRequest& request) {
+  std::cout << format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} {} images{})\n", 100 * e.top1, 100 * e.top5,
+                      e.loss, e.images, kind_of(request.split),
+                      request.views.count > 1 ? format(", {} views", request.views.name()) : "");
+  if (request.per_class) print_classes(e.classes);
+}
+
 }  // namespace
 
 int command_eval(const Arguments& arguments) {
@@ -36,6 +47,9 @@ int command_eval(const Arguments& arguments) {
       "write a CSV file with a line for each pair of classes that occurs: how many images of the one were taken for "
       "the other");
   options.flag("per-class", "print a table of the classes: images, top-1, top-5, and what they are mostly taken for");
+  options.option("json", "FILE",
+                 "write loss, top-1, top-5, images per second and with --per-class the classes as JSON too; - prints "
+                 "that alone");
   declare_shared(options);
   declare_strategy(options);
   if (!options.parse(arguments)) {
@@ -43,6 +57,8 @@ int command_eval(const Arguments& arguments) {
     return 0;
   }
   check_two_files(options, "predictions", "confusion");
+  for (const char* file : {"predictions", "confusion"}) check_two_files(options, file, "json");
+  const std::string json = options.given("json") ? options.string("json") : "";
   EvalOptions eval;
   eval.weights = trained_weights(options);
   eval.run_folder = run_folder_of(options);
@@ -54,13 +70,15 @@ int command_eval(const Arguments& arguments) {
   if (options.given("predictions")) eval.request.predictions = options.string("predictions");
   if (options.given("confusion")) eval.request.confusion = options.string("confusion");
   eval.request.per_class = options.boolean("per-class");
+  if (json != kStandardOutput) eval.json = json;
   const Evaluation e = evaluate_file(settings, eval);
   if (launch().rank != 0) return 0;
-  const Views& views = eval.request.views;
-  std::cout << format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} {} images{})\n", 100 * e.top1, 100 * e.top5,
-                      e.loss, e.images, kind_of(eval.request.split),
-                      views.count > 1 ? format(", {} views", views.name()) : "");
-  if (eval.request.per_class) print_classes(e.classes);
+  const std::string text = json.empty() ? "" : evaluation_json(e, eval, settings.model.classes);
+  if (!eval.json.empty()) write_file_atomically(eval.json, text);
+  if (json == kStandardOutput)
+    std::cout << text;
+  else
+    print(e, eval.request);
   return 0;
 }
 

@@ -1,5 +1,7 @@
 #include "src/train/evaluate.h"
 
+#include <chrono>
+
 #include "src/comm/on_host.h"
 #include "src/core/conversions.h"
 #include "src/train/predictions.h"
@@ -100,8 +102,11 @@ Evaluation evaluate(Step& step, BatchSource& batches) {
 Evaluation evaluate_weights(const Job& job, const EvaluationRequest& request, const Session& session) {
   Evaluation result;
   session.run(job.plan.ranks(), [&](Communicator& comm) {
-    const Evaluation mine = Evaluator(job, request, comm).run();
-    if (comm.rank() == 0) result = mine;
+    Evaluator evaluator(job, request, comm);
+    const auto begin = std::chrono::steady_clock::now();
+    Evaluation mine = evaluator.run();
+    mine.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (comm.rank() == 0) result = std::move(mine);
   });
   return result;
 }

@@ -15,12 +15,14 @@ struct ClassAccuracy {
   int64_t images = 0, top1 = 0, top5 = 0;
   std::string taken_for{};  // the other class that most of them were taken for, of equal ones the first; empty: none
   int64_t times = 0;        // how many
+  int number = 0;
 };
 
 struct Evaluation {
   double loss = 0;            // mean over the images
   double top1 = 0, top5 = 0;  // fractions
   int64_t images = 0;
+  double seconds = 0;                    // that it took, but for reading the weights
   std::vector<ClassAccuracy> classes{};  // those with images, in order, where EvaluationRequest::per_class asks
 };
 

@@ -154,6 +154,7 @@ std::vector<ClassAccuracy> Predictions::by_class() const {
   std::vector<ClassAccuracy> all;
   for (auto& [label, own] : classes) {
     own.name = names[static_cast<size_t>(label)];
+    own.number = label;
     all.push_back(std::move(own));
   }
   return all;

@@ -7,6 +7,7 @@
 
 #include "data/cifar.h"
 #include "data/photos/photo.h"
+#include "src/core/log.h"
 #include "tests/support/csv.h"
 #include "tests/support/program.h"
 
@@ -197,6 +198,37 @@ TEST_F(AnswersTest, EvalPrintsATableOfTheClasses) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("(35 test images)\nclass "), HasSubstr("taken most often for\n")));
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 12);  // ten classes
+}
+
+TEST_F(AnswersTest, EvalWritesItsFiguresAsJson) {
+  const Result printed = owt("eval " + file("run") + " --views mirror --per-class --json -");
+  ASSERT_EQ(printed.code, 0) << printed.err;
+  const Json figures = Json::parse(printed.out);
+  const Result text = owt("eval " + file("run") + " --views mirror --json " + file("e.json"));
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr(format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} (35 test images, mirror views)\n",
+                                         100 * figures["top1"].get<double>(), 100 * figures["top5"].get<double>(),
+                                         figures["loss"].get<double>())));
+  Json written = Json::parse(read_file(file("e.json")));
+  EXPECT_FALSE(written.contains("classes"));
+  EXPECT_THAT(written["weights"].get<std::string>(), HasSubstr("checkpoints/step-00000004"));
+  EXPECT_EQ(written["split"], "test");
+  EXPECT_EQ(written["views"], "mirror");
+  for (const char* same : {"format", "weights", "split", "views", "images", "loss", "top1", "top5"})
+    EXPECT_EQ(written[same], figures[same]) << same;
+  EXPECT_NEAR(written["images_per_second"].get<double>() * written["seconds"].get<double>(), 35, 1e-6);
+  ASSERT_EQ(figures["classes"].size(), 10u);
+  int64_t images = 0;
+  double right = 0;
+  for (const Json& of : figures["classes"]) {
+    images += of["images"].get<int64_t>();
+    right += of["top1"].get<double>() * of["images"].get<double>();
+    EXPECT_EQ(of["class"].get<size_t>(), static_cast<size_t>(&of - &figures["classes"][0]));
+  }
+  EXPECT_EQ(images, 35);
+  EXPECT_NEAR(right, 35 * figures["top1"].get<double>(), 1e-6);
+  EXPECT_EQ(owt("eval " + file("run") + " --json " + file("e.json") + " --confusion " + file("e.json")).code, 2);
+  EXPECT_THAT(owt("eval " + file("run") + " --json " + file("none/e.json")).err, HasSubstr("none/e.json: "));
 }
 
 TEST_F(AnswersTest, ARunWithHeldOutImagesSaysWhichItsFiguresAreOf) {

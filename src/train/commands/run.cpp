@@ -251,7 +251,7 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
       {option_fact("split", name_of(request.split)), option_fact("views", request.views.name()),
        option_is_given("predictions", !request.predictions.empty()),
        option_is_given("confusion", !request.confusion.empty()), option_is_given("per-class", request.per_class)});
-  check_outputs({request.predictions, request.confusion});
+  check_outputs({request.predictions, request.confusion, options.json});
   Job job;
   job.settings = std::move(settings);
   job.settings.ema = {};  // nothing is averaged here

@@ -35,6 +35,7 @@ struct EvalOptions {
   int threads = 0;      // of all ranks together; 0: all cores
   EvaluationRequest request{};
   std::string run_folder{};  // for the data's facts (data_facts.h); empty: none
+  std::string json{};        // a file that the caller writes; empty: none
 };
 
 // Accuracy of a weights file; on rank 0, which writes the files that are asked for.

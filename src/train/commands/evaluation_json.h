@@ -1,0 +1,14 @@
+// What `owt eval --json` writes.
+#pragma once
+
+#include <string>
+
+#include "src/train/commands/run.h"
+
+namespace owt {
+
+// A JSON object with the accuracy of a model of so many classes, and with weights, split and views of the options. top1
+// and top5 are fractions; with fewer than five classes there is no top5.
+std::string evaluation_json(const Evaluation& evaluation, const EvalOptions& options, int64_t classes);
+
+}  // namespace owt
