@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "data/batch_memory.h"
 #include "data/device_batches.h"
 #include "data/two_batches.h"
 #include "src/core/check.h"
@@ -10,8 +11,8 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kAhead = 2;          // batches sent before they are made
-constexpr int64_t kRing = kAhead + 1;  // and the one that is being made
+constexpr int64_t kRing = kBatchesSent;
+constexpr int64_t kAhead = kRing - 1;  // batches sent before they are made
 
 class StreamedBatches : public BatchSource {
  public:

@@ -733,8 +733,8 @@ TEST_P(StepTest, ALossThatIsNotFiniteNamesTheStepAndTheFirstBadLayer) {
   }
 }
 
-// What a worker says of an evaluation of a step of made-up images, of which `spoil` has had those of this rank.
-StepResult evaluated(Device device, const Overrides& changes,
+// What a worker says of a step of made-up images, of which `spoil` has had those of this rank.
+StepResult result_of(Mode mode, Device device, const Overrides& changes,
                      const std::function<void(Tensor&, int rank)>& spoil = {}) {
   const Settings settings = small_settings(kSmallRecipe, on(device, changes));
   const Plan plan = settings.plan_to_run();
@@ -748,11 +748,17 @@ StepResult evaluated(Device device, const Overrides& changes,
           return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
         });
         if (spoil) spoil(batch.images, comm.rank());
-        const StepResult mine = worker.step.evaluate(batch);
+        const StepResult mine =
+            mode == Mode::kEval ? worker.step.evaluate(batch) : worker.step.train(batch, 0, {}, false);
         if (comm.rank() == 0) result = mine;
       },
       device);
   return result;
+}
+
+StepResult evaluated(Device device, const Overrides& changes,
+                     const std::function<void(Tensor&, int rank)>& spoil = {}) {
+  return result_of(Mode::kEval, device, changes, spoil);
 }
 
 TEST_P(StepTest, SlicesOfAnEvaluationAddUpToTheWhole) {
@@ -781,6 +787,25 @@ TEST_P(StepTest, ALossThatIsNotFiniteInAnySliceNamesTheFirstBadLayer) {
                             });
                 }),
                 HasSubstr("the first layer with a value that is not finite is 'conv1'"));
+}
+
+// Layers before all that learn keep the last of their outputs only, so they are looked through anew.
+TEST_P(StepTest, ALossThatIsNotFiniteNamesAFrozenLayer) {
+  const Overrides frozen{{"optimizer.freeze", "['conv*']"}};
+  for (const auto& [strategy, slices] : {std::pair("dp", "1"), {"owt-c", "2"}, {"mp", "3"}})
+    for (const Mode mode : {Mode::kTrain, Mode::kEval}) {
+      SCOPED_TRACE(concat(strategy, mode == Mode::kTrain ? ", training" : ", evaluation"));
+      const Overrides changes =
+          merged(frozen, {{"parallel.workers", "3"}, {"parallel.strategy", strategy}, {"data.accumulate", slices}});
+      EXPECT_THAT(message_of([&] {
+                    result_of(mode, device(), changes, [&](Tensor& images, int) {
+                      Tensor bad({1, 12, 12, 3});
+                      fill(bad, std::nanf(""));
+                      images.rows(1, 2).copy_from(bad.to(images.device()));
+                    });
+                  }),
+                  HasSubstr("the first layer with a value that is not finite is 'conv1'"));
+    }
 }
 
 TEST_P(StepTest, TheWishOfAnyRankToStopIsHeardByAll) {
