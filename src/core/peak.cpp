@@ -13,6 +13,7 @@
 #include "src/core/cpu_level.h"
 #include "src/core/log.h"
 #include "src/core/onednn.h"
+#include "src/core/processor.h"
 #include "src/core/threads.h"
 
 namespace owt {
@@ -87,13 +88,6 @@ double memory_bytes_per_s(int teams) {
   };
   memory.zero(Stream());
   return 2.0 * static_cast<double>(memory.bytes()) / seconds_of(sweep);
-}
-
-std::string processor_name() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 1);
-  return "";
 }
 
 std::string text_of(const Peak& peak) { return format("{:.6g} {:.6g}", peak.flops_per_s, peak.bytes_per_s); }

@@ -13,6 +13,7 @@
 #include "src/core/check.h"
 #include "src/core/files.h"
 #include "src/core/json_text.h"
+#include "src/core/printable.h"
 
 namespace owt {
 namespace {
@@ -25,7 +26,7 @@ bool stays(const std::string& line, int64_t step, int64_t evaluated_step) {
   const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (record.is_discarded()) check_json_numbers_fit<Json>(line);
   if (!record.is_object()) return false;  // a crash left it unfinished
-  const bool evaluation = record.contains("kind") && record["kind"] == "eval";
+  const bool evaluation = record.contains("kind") && (record["kind"] == "eval" || record["kind"] == "weights");
   return json_whole(record, "step", 0) <= (evaluation ? std::min(step, evaluated_step) : step);
 }
 
@@ -38,6 +39,23 @@ MetricsLog::MetricsLog(const std::string& path)
 
 MetricsLog::~MetricsLog() { ::close(descriptor_); }
 
+void MetricsLog::write(const StartRecord& r) {
+  Json line{{"kind", "start"}, {"step", r.step}, {"epoch", r.epoch}, {"steps_per_epoch", r.steps_per_epoch}};
+  line["facts"] = Json::object();
+  for (const auto& [name, value] : r.facts) line["facts"][name] = printable(value);
+  write_line(line.dump());
+}
+
+void MetricsLog::write(const WeightsRecord& r) {
+  Json line{{"kind", "weights"}, {"step", r.step}, {"epoch", r.epoch}, {"mean", Json::object()}};
+  for (const WeightSize& size : r.sizes) {
+    line["mean"][size.name] = size.mean;
+    if (size.change) line["change"][size.name] = *size.change;
+  }
+  line["seconds"] = r.seconds;
+  write_line(line.dump());
+}
+
 void MetricsLog::write(const TrainRecord& r) {
   Json line{{"kind", "train"},
             {"step", r.step},
@@ -46,17 +64,19 @@ void MetricsLog::write(const TrainRecord& r) {
             {"top1", r.top1},
             {"lr", r.lr},
             {"images_per_second", r.images_per_second},
-            {"data_wait_ms", r.data_wait_ms}};
+            {"data_wait_ms", r.data_wait_ms},
+            {"seconds", r.seconds}};
   if (r.gradient_norm) line["gradient_norm"] = *r.gradient_norm;
   if (r.corrupt_records > 0) line["corrupt_records"] = r.corrupt_records;
   write_line(line.dump());
 }
 
 void MetricsLog::write(const EvalRecord& r) {
-  Json line{{"kind", "eval"}, {"split", name_of(r.split)},
-            {"step", r.step}, {"epoch", r.epoch},
-            {"loss", r.loss}, {"top1", r.top1},
-            {"top5", r.top5}, {"images", r.images}};
+  Json line{{"kind", "eval"},      {"split", name_of(r.split)},
+            {"step", r.step},      {"epoch", r.epoch},
+            {"loss", r.loss},      {"top1", r.top1},
+            {"top5", r.top5},      {"images", r.images},
+            {"seconds", r.seconds}};
   if (r.ema) line["ema"] = true;
   write_line(line.dump());
 }

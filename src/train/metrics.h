@@ -1,19 +1,35 @@
 // metrics.jsonl: one JSON object per line, for programs that plot runs. Values that are not finite are null.
-//   {"kind":"train","step":1,"epoch":0,"loss":2.3,"top1":0.1,"lr":0.01,"images_per_second":2500.0,"data_wait_ms":0.1}
+//   {"kind":"start","step":0,"epoch":0.0,"steps_per_epoch":79,"facts":{"version":"0.1.0","command":"owt train ..."}}
+//   ... before the first step of every process that trains the run: which, where, on how many workers
+//   {"kind":"train","step":1,"epoch":0,"loss":2.3,"top1":0.1,"lr":0.01,"images_per_second":2500.0,"data_wait_ms":0.1,
+//    "seconds":0.2}                                                    ... of this process, since its first step began
 //   ... and "gradient_norm":4.2 where gradients are clipped, or LARS has it (gradient_norms.h)
 //   ... and "corrupt_records":3 once there were any (data/corrupt_records.h)
-//   {"kind":"eval","split":"test","step":500,"epoch":0,"loss":1.1,"top1":0.6,"top5":0.95,"images":10000}
+//   {"kind":"eval","split":"test","step":500,"epoch":0,"loss":1.1,"top1":0.6,"top5":0.95,"images":10000,"seconds":9.1}
 //   ... or "split":"val" (data/held_out.h)
 //   ... and "ema":true where the weights were averages (weight_ema.h)
+//   {"kind":"weights","step":500,"epoch":0,"mean":{"conv1.weight":0.02},"change":{"conv1.weight":1.9e-05},
+//    "seconds":9.0}
+//   ... at each evaluation, before it (weight_sizes.h); without "change" where no update came before
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "data/dataset.h"
+#include "src/train/weight_sizes.h"
 
 namespace owt {
+
+struct StartRecord {
+  int64_t step = 0;  // updates done before
+  double epoch = 0;  // done before, with a fraction
+  int64_t steps_per_epoch = 0;
+  std::vector<std::pair<std::string, std::string>> facts{};
+};
 
 struct TrainRecord {
   int64_t step = 0;   // updates done
@@ -25,6 +41,7 @@ struct TrainRecord {
   double data_wait_ms = 0;      // per step
   int64_t corrupt_records = 0;  // met so far by this process
   std::optional<double> gradient_norm{};
+  double seconds = 0;  // since the first step of this process began
 };
 
 struct EvalRecord {
@@ -33,7 +50,14 @@ struct EvalRecord {
   double loss = 0;              // mean over the images
   double top1 = 0, top5 = 0;    // fractions
   int64_t images = 0;
-  bool ema = false;  // of the averages of the weights
+  bool ema = false;    // of the averages of the weights
+  double seconds = 0;  // TrainRecord's
+};
+
+struct WeightsRecord {
+  int64_t step = 0, epoch = 0;  // EvalRecord's
+  std::vector<WeightSize> sizes{};
+  double seconds = 0;
 };
 
 class MetricsLog {
@@ -45,8 +69,10 @@ class MetricsLog {
   MetricsLog& operator=(const MetricsLog&) = delete;
 
   // The line is with the system when this returns. Throws Error on a full disk.
+  void write(const StartRecord& record);
   void write(const TrainRecord& record);
   void write(const EvalRecord& record);
+  void write(const WeightsRecord& record);
 
  private:
   void write_line(std::string line);

@@ -14,6 +14,7 @@
 #include "src/train/equality.h"
 #include "src/train/session.h"
 #include "src/train/signals.h"
+#include "src/train/start_facts.h"
 #include "src/train/weights.h"
 
 namespace owt {
@@ -28,7 +29,10 @@ double fraction(int64_t part, int64_t whole) { return static_cast<double>(part) 
 }  // namespace
 
 Trainer::Trainer(const Job& job, Communicator& comm)
-    : job_(job), worker_(job.settings, job.plan, comm), schedule_(job.settings.schedule) {
+    : job_(job),
+      worker_(job.settings, job.plan, comm),
+      schedule_(job.settings.schedule),
+      weight_sizes_(worker_.model.params()) {
   state_.seed = job.settings.run.seed;
   state_.workers = job.plan.ranks();
   state_.strategy = name_of(job.plan.request.strategy);
@@ -51,6 +55,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
                [&] { batches_ = training_batches(job, comm.rank(), state_.epoch, state_.step_in_epoch); });
   total_steps_ = schedule_.total_steps(batches_->steps_per_epoch());
   first_step_ = state_.step;
+  first_position_ = static_cast<double>(position());
   prepare_steps();
   worker_.step.feed_from(*batches_);
   if (!writes()) return;
@@ -283,6 +288,7 @@ void Trainer::start_step() {
   time_step();
   worker_.profiler.begin_step();
   const double before = seconds_now();
+  if (began_ < 0) began_ = before;
   const Batch* batch = nullptr;
   {
     const Profiler::Scope scope(&worker_.profiler, "data wait", Phase::kData);
@@ -297,6 +303,7 @@ void Trainer::start_step() {
   if (state_.step_in_epoch == batches_->steps_per_epoch()) ++state_.epoch, state_.step_in_epoch = 0;
   const StepKind kind = kind_of_step();
   rates.kept = kept_of_ema(kind);
+  if (evaluation_due()) weight_sizes_.note(worker_.step.stream());
   worker_.step.start_training(*batch, state_.step - 1, rates, stop_requested(), kind);
   worker_.profiler.end_step();
 }
@@ -378,14 +385,27 @@ void Trainer::record(const StepResult& result, const Started& started) {
   const double top1 = fraction(result.sums.top1, result.sums.rows);
   const int64_t epochs = (total_steps_ + batches_->steps_per_epoch() - 1) / batches_->steps_per_epoch();
   progress_->update({started.position, total_steps_, started.epoch, epochs, loss, top1, started.lr}, result.sums.rows);
-  if (started.step == first_step_ + 1) log_convolutions();
+  if (started.step == first_step_ + 1) log_convolutions(), write_start();
   if (!is_logged(started.step)) return;
   const double data_wait_ms = waited_steps_ > 0 ? data_wait_ms_ / static_cast<double>(waited_steps_) : 0;
   metrics_->write(TrainRecord{started.step, started.epoch, loss, top1, started.lr, progress_->images_per_second(),
                               data_wait_ms, job_.corrupt ? job_.corrupt->count() : 0,
-                              job_.plan.has_norms() ? std::optional(result.gradient_norm) : std::nullopt});
+                              job_.plan.has_norms() ? std::optional(result.gradient_norm) : std::nullopt, seconds()});
   data_wait_ms_ = 0;
   waited_steps_ = 0;
+}
+
+double Trainer::seconds() const { return began_ < 0 ? 0 : seconds_now() - began_; }
+
+void Trainer::write_start() {
+  const auto steps = static_cast<double>(batches_->steps_per_epoch());
+  metrics_->write(StartRecord{first_step_, first_position_ / steps, batches_->steps_per_epoch(), facts_of_start(job_)});
+}
+
+// Collective. Of the weights that learn, not of their averages.
+void Trainer::write_weight_sizes(int64_t epoch) {
+  std::vector<WeightSize> sizes = weight_sizes_.measure(worker_.comm, worker_.step.stream());
+  if (writes()) metrics_->write(WeightsRecord{state_.step, epoch, std::move(sizes), seconds()});
 }
 
 void Trainer::log_convolutions() {
@@ -416,6 +436,8 @@ Evaluation Trainer::evaluate_now() {
 bool Trainer::run_evaluation() {
   if (writes()) progress_->clear();
   const double begin = seconds_now();
+  const int64_t epoch = state_.step_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
+  write_weight_sizes(epoch);
   last_evaluation_ = evaluate_now();
   state_.evaluated_step = state_.step;
   const Evaluation& e = *last_evaluation_;
@@ -425,14 +447,13 @@ bool Trainer::run_evaluation() {
   if (best) state_.best_top1 = e.top1, state_.best_step = state_.step;
   const bool falls = counts && schedule_.note_evaluation(e.loss, e.top1, state_.plateau);
   if (!writes()) return best;
-  const int64_t epoch = state_.step_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
   const Split split = job_.settings.data.evaluated();
   const bool ema = worker_.step.ema();
   log_info("epoch {}, step {}: {} loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} % ({} images, {:.1f} s{})", epoch + 1,
            state_.step, kind_of(split), e.loss, 100 * e.top1, 100 * e.top5, e.images, seconds_now() - begin,
            ema ? ", averaged weights" : "");
   if (falls) log_info("no better for a while: the learning rate falls by {:g}", job_.settings.schedule.factor);
-  metrics_->write(EvalRecord{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images, ema});
+  metrics_->write(EvalRecord{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images, ema, seconds()});
   if (saved_step_ == state_.step) checkpoints_->replace_state(state_);
   progress_->skip_time();
   return best;

@@ -12,6 +12,7 @@
 #include "src/train/metrics.h"
 #include "src/train/progress.h"
 #include "src/train/rank_times.h"
+#include "src/train/weight_sizes.h"
 #include "src/train/weights.h"
 #include "src/train/worker.h"
 
@@ -58,6 +59,9 @@ class Trainer {
   bool out_of_patience() const;
   bool equality_due() const;
   Evaluation evaluate_now();
+  double seconds() const;  // since the first step began
+  void write_start();
+  void write_weight_sizes(int64_t epoch);
   bool run_evaluation();  // true: the best so far
   void check_weights();
   void save();
@@ -79,6 +83,8 @@ class Trainer {
   RunState state_;  // after the newest step that was started
   std::deque<Started> started_;
   int64_t first_step_ = 0, total_steps_ = 0, saved_step_ = -1;
+  double first_position_ = 0, began_ = -1;  // in the schedule; on the clock, below 0: no step yet
+  WeightSizes weight_sizes_;
   std::optional<Evaluation> last_evaluation_;
   double data_wait_ms_ = 0;  // since the last metrics line
   int64_t waited_steps_ = 0;

@@ -30,12 +30,26 @@ TEST_F(MetricsTest, WritesOneLinePerRecordAtOnce) {
 
   EXPECT_EQ(
       read_file(path_),
-      R"({"kind":"train","step":1,"epoch":0,"loss":2.5,"top1":0.25,"lr":0.5,"images_per_second":100.0,"data_wait_ms":0.125})"
+      R"({"kind":"train","step":1,"epoch":0,"loss":2.5,"top1":0.25,"lr":0.5,"images_per_second":100.0,"data_wait_ms":0.125,"seconds":0.0})"
       "\n"
-      R"({"kind":"eval","split":"test","step":500,"epoch":1,"loss":1.5,"top1":0.75,"top5":0.875,"images":10000})"
+      R"({"kind":"eval","split":"test","step":500,"epoch":1,"loss":1.5,"top1":0.75,"top5":0.875,"images":10000,"seconds":0.0})"
       "\n"
-      R"({"kind":"eval","split":"val","step":2,"epoch":0,"loss":0.0,"top1":0.0,"top5":0.0,"images":0})"
+      R"({"kind":"eval","split":"val","step":2,"epoch":0,"loss":0.0,"top1":0.0,"top5":0.0,"images":0,"seconds":0.0})"
       "\n");
+}
+
+TEST_F(MetricsTest, WritesWhereAProcessBeganAndHowLargeWeightsAre) {
+  MetricsLog log(path_);
+  log.write(StartRecord{4, 1.5, 10, {{"host", "a\nb"}}});
+  log.write(WeightsRecord{5, 1, {{"w", 0.5, 0.25}, {"b", 2.0}}, 3});
+  log.write(WeightsRecord{5, 1, {{"b", 2.0}}, 3});
+  EXPECT_EQ(read_file(path_),
+            R"({"kind":"start","step":4,"epoch":1.5,"steps_per_epoch":10,"facts":{"host":"a\\x0ab"}})"
+            "\n"
+            R"({"kind":"weights","step":5,"epoch":1,"mean":{"w":0.5,"b":2.0},"change":{"w":0.25},"seconds":3.0})"
+            "\n"
+            R"({"kind":"weights","step":5,"epoch":1,"mean":{"b":2.0},"seconds":3.0})"
+            "\n");
 }
 
 TEST_F(MetricsTest, DamagedRecordsAreCountedOnceThereAreAny) {
@@ -86,6 +100,15 @@ TEST_F(MetricsTest, DropsAnEvaluationThatIsDoneAgainWhenTheRunResumes) {
   write_bytes(path_, first + second + "{\"kind\":\"eval\",\"step\":2}\n");
   drop_metrics_after(path_, 2, 1);
   EXPECT_EQ(read_file(path_), first + second);
+}
+
+// They are measured again with it.
+TEST_F(MetricsTest, DropsTheSizesOfWeightsWithTheirEvaluationAndKeepsStarts) {
+  const std::string kept =
+      "{\"kind\":\"start\",\"step\":0}\n{\"kind\":\"weights\",\"step\":1}\n{\"kind\":\"train\",\"step\":2}\n";
+  write_bytes(path_, kept + "{\"kind\":\"weights\",\"step\":2}\n{\"kind\":\"start\",\"step\":3}\n");
+  drop_metrics_after(path_, 2, 1);
+  EXPECT_EQ(read_file(path_), kept);
 }
 
 TEST_F(MetricsTest, AStepThatIsNoCountNamesFileLineAndValueAndChangesNothing) {

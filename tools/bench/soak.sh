@@ -210,7 +210,7 @@ refer_to() {
 # -- A leg
 
 last_step_of() {
-  { tail -n 3 "$1" | sed -n 's/^{"kind":"train","step":\([0-9]*\),.*/\1/p' | tail -n 1 | grep .; } 2>/dev/null || echo 0
+  { tail -n 6 "$1" | sed -n 's/^{"kind":"train","step":\([0-9]*\),.*/\1/p' | tail -n 1 | grep .; } 2>/dev/null || echo 0
 }
 
 # Step of the newest checkpoint; 0: none.
