@@ -20,6 +20,8 @@ int command_predict(const Arguments& arguments);
 int command_extract(const Arguments& arguments);
 int command_time(const Arguments& arguments);
 int command_check(const Arguments& arguments);
+int command_report(const Arguments& arguments);
+int command_watch(const Arguments& arguments);
 int command_plan(const Arguments& arguments);
 int command_bench_comm(const Arguments& arguments);
 int command_prepare(const Arguments& arguments);

@@ -31,6 +31,8 @@ constexpr Command kCommands[] = {
     {"check", owt::command_check, Under::kAlone, "whether a step's gradients are right, for every strategy"},
     {"plan", owt::command_plan, Under::kAlone, "what is computed where, and what travels, under each strategy"},
     {"bench-comm", owt::command_bench_comm, Under::kTogether, "how long collectives between ranks take"},
+    {"report", owt::command_report, Under::kAlone, "what runs did, as one HTML page to look at"},
+    {"watch", owt::command_watch, Under::kAlone, "the same page in a browser, while the run goes on"},
     {"prepare", owt::command_prepare, Under::kAlone, "make or unpack a data set"},
     {"average", owt::command_average, Under::kAlone, "the mean of a run's last checkpoints as a weights file"},
     {"export", owt::command_export, Under::kAlone, "write a trained network as ONNX"},

@@ -6,11 +6,12 @@ build_packages=(g++ cmake ninja-build pkg-config libdnnl-dev libspdlog-dev libfm
                 nlohmann-json3-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg-dev zlib1g-dev
                 libpng-dev libtiff-dev libwebp-dev libopencv-core-dev libopencv-imgproc-dev ocl-icd-opencl-dev
                 libboost-program-options-dev
-                libonnx-dev libprotobuf-dev
+                libonnx-dev libprotobuf-dev libcpp-httplib-dev
                 libopenmpi-dev openmpi-bin)
 test_packages=(libgtest-dev libgmock-dev libopencv-dnn-dev ca-certificates curl python3 iproute2)
 # What one of them lacks or calls otherwise. The format check needs clang-format 14; fuzzing takes any Clang.
-case $(. "${os_release:-/etc/os-release}" && echo "${UBUNTU_CODENAME:-${VERSION_CODENAME:-}}") in
+codename=$(. "${os_release:-/etc/os-release}" && echo "${UBUNTU_CODENAME:-${VERSION_CODENAME:-}}")
+case $codename in
   jammy)  # has no toml++, which cmake fetches with git; libFuzzer is in another package
     build_packages+=(git ca-certificates)
     test_packages+=(clang-format-14 clang-14 libclang-common-14-dev)
@@ -23,6 +24,12 @@ case $(. "${os_release:-/etc/os-release}" && echo "${UBUNTU_CODENAME:-${VERSION_
     build_packages+=(libtomlplusplus-dev)
     test_packages+=(clang libclang-rt-dev)
     ;;
+esac
+
+# The browser that looks at reports; Ubuntu has it as a snap only, which does not run in containers.
+case $codename in
+  jammy | noble) ;;
+  *) test_packages+=(chromium-headless-shell) ;;
 esac
 
 # Prints those of the packages that are not installed.

@@ -42,6 +42,7 @@ struct JpegSettings {
 // Baseline JPEG, YCbCr 4:2:0, no metadata.
 std::string jpeg_of(const Photo& photo, const JpegSettings& settings);
 // Lossless, for pictures to look at.
+std::string png_of(const Photo& photo);
 void write_png(const std::string& path, const Photo& photo);
 
 }  // namespace owt

@@ -113,7 +113,7 @@ class PngReader {
 
 Photo read_png(std::string_view file, const PhotoLimits& limits) { return PngReader(file, limits).read(); }
 
-void write_png(const std::string& path, const Photo& photo) {
+std::string png_of(const Photo& photo) {
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
   image.width = static_cast<png_uint_32>(photo.width);
@@ -124,7 +124,10 @@ void write_png(const std::string& path, const Photo& photo) {
   if (!png_image_write_to_memory(&image, file.data(), &bytes, 0, photo.pixels.data(), 0, nullptr))
     fail("cannot make a PNG of ", photo.width, " x ", photo.height,
          " pixels: ", static_cast<const char*>(image.message));
-  write_file_atomically(path, {file.data(), bytes});
+  file.resize(bytes);
+  return file;
 }
+
+void write_png(const std::string& path, const Photo& photo) { write_file_atomically(path, png_of(photo)); }
 
 }  // namespace owt

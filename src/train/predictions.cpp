@@ -177,7 +177,7 @@ void Predictions::write_csv(const std::string& path) const {
   const auto name_of = [&](int c) -> const std::string& { return names[static_cast<size_t>(c)]; };
   std::string text = "index,name,label,label_name";
   for (int t = 1; t <= top(); ++t) text += format(",top{0},top{0}_name,top{0}_probability", t);
-  text += '\n';
+  text += ",label_probability\n";
   AtomicFileWriter file(path);
   for (int64_t image = 0; image < images_.size(); ++image) {
     const int label = images_.label(image);
@@ -187,7 +187,7 @@ void Predictions::write_csv(const std::string& path) const {
       const int c = static_cast<int>(ranked[0]);
       text += format(",{},{},{:.9g}", c, name_of(c), ranked[1]);
     }
-    text += '\n';
+    text += format(",{:.9g}\n", std::exp(-line(image)[kLoss]));
     if (text.size() < kPiece) continue;
     file.write(text);
     text.clear();

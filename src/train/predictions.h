@@ -62,7 +62,7 @@ class Predictions {
   Evaluation evaluation() const;  // loss: of mean probabilities; no classes
   std::vector<ClassAccuracy> by_class() const;
   // CSV, one line per image in order: index, name of its source, label, and of the five most probable classes number,
-  // name and probability. Classes without names have their numbers there.
+  // name and probability; at last that of the label. Classes without names have their numbers there.
   void write_csv(const std::string& path) const;
   // CSV, a line for each pair of classes that occurs, in order: label and its name, predicted class and its name, and
   // how many images of the label were taken for it.

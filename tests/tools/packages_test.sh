@@ -58,7 +58,7 @@ for release in jammy noble bookworm trixie some-later-one; do
   expect_package libgtest-dev
   case $release in
     jammy)
-      expect_no_package 'libtomlplusplus-dev|libclang-rt-14-dev'
+      expect_no_package 'libtomlplusplus-dev|libclang-rt-14-dev|chromium[a-z-]*'
       expect_package git
       expect_package libclang-common-14-dev
       ;;
@@ -72,6 +72,10 @@ for release in jammy noble bookworm trixie some-later-one; do
       expect_no_package '[a-z-]*-14[a-z-]*'
       expect_package clang
       ;;
+  esac
+  case $release in
+    jammy | noble) expect_no_package 'chromium[a-z-]*' ;;
+    *) expect_package chromium-headless-shell ;;
   esac
   passed
 done

@@ -401,8 +401,9 @@ TEST(Predictions, FieldsWithCommasAndQuotesAreQuoted) {
   const TempFolder folder;
   predictions.write_csv(folder.file("p.csv"));
   EXPECT_EQ(read_file(folder.file("p.csv")),
-            "index,name,label,label_name,top1,top1_name,top1_probability,top2,top2_name,top2_probability\n"
-            "0,\"a,b.jpg\",1,dog,0,\"n01 cat, \"\"tabby\"\"\",0.5,1,dog,0.5\n");
+            "index,name,label,label_name,top1,top1_name,top1_probability,top2,top2_name,top2_probability,"
+            "label_probability\n"
+            "0,\"a,b.jpg\",1,dog,0,\"n01 cat, \"\"tabby\"\"\",0.5,1,dog,0.5,0.5\n");
 }
 
 // Of classes whose names have what CSV gives a meaning to.

@@ -1,0 +1,49 @@
+// Pieces of a page: texts made safe, tables, figures with their numbers.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace owt {
+
+// For text and for values of attributes between double quotes; as printable() (src/core/printable.h).
+std::string escaped(std::string_view text);
+// Four significant digits, "0.01235", "12350", "1.2e-07"; "–" for what is not finite.
+std::string short_number(double value);
+std::string mega_bytes(double bytes);  // "12.35"
+
+struct HtmlTable {
+  std::vector<std::string> head{};
+  std::vector<std::vector<std::string>> rows{};  // texts; numbers stand to the right
+};
+std::string html_of(const HtmlTable& table);
+
+struct Figure {
+  std::string title;
+  std::string picture;      // SVG, or an image; empty: there is nothing to draw
+  std::string about;        // in a sentence or two, what the picture shows, for who cannot see it, too
+  HtmlTable numbers{};      // of the picture, to unfold
+  std::string legend{};     // HTML
+  bool wide = false;        // takes the page's width
+  bool about_shown = true;  // below the picture; false: its label alone says it
+};
+// The picture has to name `about` itself, as picture_label() does.
+std::string html_of(const Figure& figure);
+std::string picture_label(const std::string& about);  // attributes of an <svg> or <img> for screen readers
+
+// A coloured square and a text for each; color: the number of a class of the page's style.
+struct Key {
+  std::string text;
+  int color;
+  bool light = false;
+};
+std::string legend_of(const std::vector<Key>& keys);
+
+std::string section(const std::string& id, const std::string& title, const std::string& content);
+std::string figures(const std::string& content);  // side by side where there is room
+std::string paragraph(const std::string& text);
+std::string missing(const std::string& text);                    // what is not there, and how to get it
+std::string data_uri(const char* type, std::string_view bytes);  // "data:image/png;base64,..."
+
+}  // namespace owt

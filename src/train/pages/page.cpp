@@ -1,0 +1,102 @@
+#include "src/train/pages/page.h"
+
+#include "src/core/log.h"
+#include "src/core/version.h"
+
+namespace owt {
+namespace {
+
+// Colours are told apart by people who see few of them, too: their lightness differs (Okabe and Ito 2008).
+constexpr const char* kStyle = R"(
+:root{color-scheme:light dark;--bg:#fff;--ink:#1d2126;--soft:#5d6670;--rule:#e3e6ea;--card:#f7f8fa;--warn:#8a4b00;
+--c0:#0b6bcb;--c1:#d3541b;--c2:#12855f;--c3:#a8418c;--c4:#a67c00;--c5:#4b3fb0;--c6:#2a9bd4;--c7:#8b929b}
+@media(prefers-color-scheme:dark){:root{--bg:#14171a;--ink:#e6e8eb;--soft:#9aa3ad;--rule:#2c3238;--card:#1b1f23;--warn:#e8b06a;
+--c0:#62a8ff;--c1:#ff8f5c;--c2:#45c99b;--c3:#e58acb;--c4:#e0bb4a;--c5:#a79cff;--c6:#7fd0f7;--c7:#7d858e}}
+*{box-sizing:border-box}
+body{margin:0 auto;padding:1.5rem 1.25rem 4rem;max-width:76rem;background:var(--bg);color:var(--ink);
+font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
+h1{font-size:1.5rem;margin:0 0 .25rem}h2{font-size:1.15rem;margin:2.5rem 0 .75rem;padding-bottom:.3rem;border-bottom:1px solid var(--rule)}
+h3{font-size:1rem;margin:1.25rem 0 .25rem}p{margin:.5rem 0;max-width:60rem}
+nav{display:flex;flex-wrap:wrap;gap:.25rem 1rem;margin:.5rem 0;font-size:.9rem}a{color:var(--c0)}
+.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,27rem),1fr));gap:1rem}
+figure{margin:0 0 1rem;padding:.75rem .9rem;background:var(--card);border:1px solid var(--rule);border-radius:.5rem;min-width:0}
+figcaption{font-weight:600;margin-bottom:.4rem;overflow-wrap:anywhere}
+figure>svg{display:block;width:100%;height:auto}
+svg text{fill:var(--soft);font-size:11.5px}svg .name{font-size:11px}
+.grid{stroke:var(--rule);stroke-width:1}.axis{stroke:var(--soft);stroke-width:1}
+.line{fill:none;stroke-width:1.8;stroke-linejoin:round}.line.light{stroke-width:1.1;opacity:.65}.band{opacity:.16}
+.about,.missing,footer{color:var(--soft);font-size:.87rem}.missing{border-left:3px solid var(--rule);padding-left:.7rem}
+details{margin:.4rem 0}summary{cursor:pointer;color:var(--soft);font-size:.87rem}
+.legend{list-style:none;display:flex;flex-wrap:wrap;gap:.1rem .9rem;margin:.4rem 0 0;padding:0;font-size:.85rem}
+.legend i{display:inline-block;width:.75em;height:.75em;margin-right:.4em;border-radius:2px}.legend i.light{opacity:.5}
+.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.87rem;font-variant-numeric:tabular-nums}
+th,td{padding:.22rem .8rem .22rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--rule)}
+th{font-weight:600;color:var(--soft)}.n{text-align:right}td{max-width:44rem;overflow-wrap:break-word}tbody td:first-child{white-space:nowrap}
+.bar{display:grid;grid-template-columns:minmax(5rem,11rem) 1fr 6rem;gap:.6rem;align-items:center;font-size:.85rem;line-height:1.55}
+.label{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}.track{display:flex;height:.85rem;min-width:0}
+.track i{display:block;min-width:1px}.value{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+.pixels{max-width:100%;height:auto;image-rendering:pixelated;display:block}
+.images{list-style:none;padding:0;margin:0;display:grid;grid-template-columns:repeat(auto-fill,minmax(7rem,1fr));gap:.75rem;font-size:.8rem;line-height:1.35}
+.images img{width:100%;border-radius:.25rem}.images span{color:var(--soft)}
+.confusion td{text-align:right;padding:.22rem .45rem;min-width:2.6rem}.confusion .right{background:color-mix(in srgb,var(--c2) var(--share),transparent)}
+.confusion .none{color:var(--rule)}.confusion .wrong{background:color-mix(in srgb,var(--c1) var(--share),transparent)}
+.plan td{padding-top:.1rem;padding-bottom:.1rem;border-bottom:0}.plan .move td{color:var(--soft);font-size:.8rem;padding-left:1.2rem}
+.plan small{color:var(--soft)}.boundary td{border-top:2px solid var(--c1);color:var(--c1);font-size:.8rem}
+.boxes{white-space:nowrap;line-height:1}.box{position:relative;display:inline-block;width:2.6rem;height:1rem;margin-right:2px;background:var(--rule);border-radius:2px;overflow:hidden}
+.box i{position:absolute;top:0;bottom:0}i.rows{background:var(--c0)}i.outputs{background:var(--c1)}i.inputs{background:var(--c3)}i.all{background:var(--c2)}
+.s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}.s4{stroke:var(--c4)}.s5{stroke:var(--c5)}.s6{stroke:var(--c6)}.s7{stroke:var(--c7)}
+svg .b0{fill:var(--c0)}svg .b1{fill:var(--c1)}svg .b2{fill:var(--c2)}svg .b3{fill:var(--c3)}svg .b4{fill:var(--c4)}svg .b5{fill:var(--c5)}svg .b6{fill:var(--c6)}svg .b7{fill:var(--c7)}
+i.b0{background:var(--c0)}i.b1{background:var(--c1)}i.b2{background:var(--c2)}i.b3{background:var(--c3)}i.b4{background:var(--c4)}i.b5{background:var(--c5)}i.b6{background:var(--c6)}i.b7{background:var(--c7)}
+@media(max-width:30rem){body{padding:1rem .75rem 3rem}.bar{grid-template-columns:5.5rem 1fr 5rem;gap:.4rem}.box{width:1.5rem}}
+@media print{:root{color-scheme:light}body{max-width:none;padding:0;font-size:10pt}nav,summary{display:none}
+figure{break-inside:avoid;background:none}.figures{grid-template-columns:1fr 1fr}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
+)";
+
+constexpr const char* kScript = R"(
+const events=new EventSource('events');
+events.onmessage=async()=>{const open=[...document.querySelectorAll('details')].map(d=>d.open);
+const page=new DOMParser().parseFromString(await(await fetch('./')).text(),'text/html');
+document.querySelector('main').replaceWith(page.querySelector('main'));
+document.querySelectorAll('details').forEach((d,i)=>d.open=open[i]);};
+)";
+
+constexpr struct {
+  const char *id, *name;
+} kLinks[] = {{"overview", "Overview"}, {"curves", "Curves"},   {"settings", "Settings"}, {"sizes", "Weights"},
+              {"filters", "Filters"},   {"answers", "Answers"}, {"inputs", "Inputs"},     {"times", "Time"},
+              {"plan", "Plan"},         {"machines", "Machine"}};
+
+std::string title_of(Runs runs) {
+  std::string title;
+  for (const RunRecord& run : runs) title += (title.empty() ? "" : ", ") + run.name;
+  return title;
+}
+
+std::string links() {
+  std::string html = "<nav aria-label=\"Sections\">";
+  for (const auto& [id, name] : kLinks) html += format("<a href=\"#{}\">{}</a>", id, name);
+  return html + "</nav>\n";
+}
+
+}  // namespace
+
+std::string page_of(Runs runs, const PageOptions& options) {
+  const std::string title = escaped(title_of(runs));
+  std::string page =
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n";
+  page += format(
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';style-src 'unsafe-inline';"
+      "img-src data:{}\">\n",
+      options.live ? ";script-src 'unsafe-inline';connect-src 'self'" : "");
+  page += "<title>" + title + "</title>\n<style>" + kStyle + "</style>\n</head>\n<body>\n";
+  page += "<header><h1>" + title + "</h1>\n" + links() + "</header>\n<main>\n";
+  page += overview_section(runs) + curves_section(runs) + settings_section(runs) + sizes_section(runs);
+  page += filters_section(runs, options.layer) + answers_section(options.answers) + inputs_section(options.seen);
+  page += times_section(runs) + plan_section(runs) + machines_section(runs);
+  page += "</main>\n<footer>owt " + escaped(program_version()) + "</footer>\n";
+  if (options.live) page += std::string("<script>") + kScript + "</script>\n";
+  return page + "</body>\n</html>\n";
+}
+
+}  // namespace owt

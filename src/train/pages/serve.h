@@ -1,0 +1,33 @@
+// The report of a run served while the run goes on (owt watch), on this machine alone unless told otherwise.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "src/train/pages/run_record.h"
+
+namespace owt {
+
+constexpr bool kCanServe =
+#ifdef OWT_WITH_HTTPLIB
+    true;
+#else
+    false;
+#endif
+
+struct ServeOptions {
+  std::string host = "127.0.0.1";
+  int port = 0;         // 0: any that is free
+  std::string layer{};  // PageOptions
+};
+
+// Answers
+//   /         the page, with a script that puts it anew when there is news
+//   /events   server-sent events: a number that grows with every change of the run's files
+//   /metrics  where the run is, as Prometheus reads it (prometheus.h)
+// and nothing else: requests name no files, and change nothing. Calls ready(port) when it listens, and returns soon
+// after stop() is true. Throws Error where the folder holds no run, and where it cannot listen there.
+void serve_run(const std::string& folder, const ServeOptions& options, const std::function<void(int port)>& ready,
+               const std::function<bool()>& stop);
+
+}  // namespace owt

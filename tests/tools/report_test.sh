@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# The page of owt report in a browser: it loads without an error or a request to anywhere, and every figure has its
+# numbers as text. Prints each case; exits 1 at the first that fails.
+#
+#   usage: report_test.sh OWT
+set -euo pipefail
+
+owt=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+browser=
+for name in chromium-headless-shell chromium; do
+  [ -n "$browser" ] || ! command -v "$name" >/dev/null || browser=$name
+done
+if [ -z "$browser" ]; then  # Ubuntu has it as a snap only, which does not run in containers
+  echo "skipped: there is no Chromium; Debian has it as chromium-headless-shell"
+  exit 77
+fi
+
+wrong() {
+  echo "FAILED: $case_name: $*" >&2
+  tail -n 20 "$work/messages" >&2 2>/dev/null || true
+  exit 1
+}
+passed() { echo "passed: $case_name"; }
+
+# What the page holds when it is loaded, with what the script found at its end. As root the browser has no sandbox.
+load() {  # load PAGE [OPTION]...
+  local page=$1
+  shift
+  "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" --virtual-time-budget=5000 \
+    --enable-logging=stderr --v=0 --dump-dom "$@" "file://$page" >"$work/dom" 2>"$work/messages" ||
+    wrong "$browser ended with $?"
+  if grep -E 'CONSOLE|ERR_' "$work/messages" >&2; then wrong "the console has messages"; fi
+}
+
+# Every figure: a title, a picture with a label for screen readers, drawn with a size, and numbers; no id twice; every
+# link leads to a section; nothing is wider than the page.
+cat >"$work/check.js" <<'END'
+const wrong = [], note = (element, what) => wrong.push(what + ': ' + element.outerHTML.slice(0, 120));
+const figures = [...document.querySelectorAll('figure')];
+for (const figure of figures) {
+  if (!figure.querySelector('figcaption').textContent.trim()) note(figure, 'no title');
+  const pictures = [...figure.querySelectorAll('svg, img, [role=img]')].filter(e => !e.closest('details'));
+  for (const picture of pictures) {
+    if (!(picture.getAttribute('aria-label') || picture.getAttribute('alt'))) note(picture, 'no text');
+    const box = picture.getBoundingClientRect();
+    if (box.width < 1 || box.height < 1) note(picture, 'no size');
+    if (picture.tagName === 'IMG' && picture.naturalWidth === 0) note(picture, 'no image');
+  }
+  if (!figure.querySelector('td, img[alt]')) note(figure, 'no numbers');
+}
+const ids = [...document.querySelectorAll('[id]')].map(e => e.id);
+if (new Set(ids).size !== ids.length) wrong.push('an id is there twice');
+for (const link of document.querySelectorAll('a')) if (!document.querySelector(link.getAttribute('href'))) note(link, 'leads nowhere');
+if (document.documentElement.scrollWidth > innerWidth) wrong.push('wider than the page: ' + document.documentElement.scrollWidth);
+if (/NaN|undefined/.test(document.querySelector('main').textContent)) wrong.push('a number is none');
+document.body.dataset.found = figures.length + ' figures' + wrong.map(w => '; ' + w).join('');
+END
+check() {  # check PAGE LEAST-FIGURES
+  local found
+  sed '/<\/body>/d;/<\/html>/d;s/<meta http-equiv="Content-Security-Policy"[^>]*>//' "$1" >"$work/checked.html"
+  { echo "<script>"; cat "$work/check.js"; echo "</script></body></html>"; } >>"$work/checked.html"
+  for size in 1200,2000 390,2000; do
+    load "$work/checked.html" --window-size=$size
+    found=$(sed -n 's/.*data-found="\([^"]*\)".*/\1/p' "$work/dom")
+    [[ $found =~ ^([0-9]+)\ figures$ ]] || wrong "in a window of $size: ${found:-the script did not end}"
+    [ "${BASH_REMATCH[1]}" -ge "$2" ] || wrong "there are $found, wanted $2"
+  done
+  load "$1"  # as it is
+}
+
+"$owt" prepare synthetic "$work/shapes" --train 400 --test 100 >/dev/null
+cat >"$work/small.toml" <<'END'
+[model]
+name = "small"
+input = [3, 32, 32]
+classes = 10
+[[model.layer]]
+name = "conv1"
+type = "conv"
+out = 8
+kernel = 5
+stride = 4
+[[model.layer]]
+name = "relu1"
+type = "relu"
+[[model.layer]]
+name = "fc1"
+type = "dense"
+out = 10
+[data]
+format = "cifar10"
+batch = 20
+augment = { mirror = true, mean = "channel", std = "channel" }
+[optimizer]
+learning_rate = 0.01
+momentum = 0.9
+[schedule]
+epochs = 3
+[run]
+device = "cpu"
+log_every = 1
+END
+train() {  # train NAME [OPTION]...
+  "$owt" train "$work/small.toml" --data "$work/shapes" --out "$work/$1" "${@:2}" >"$work/log" 2>&1 ||
+    { cat "$work/log" >&2 && exit 1; }
+}
+
+case_name="a run with its images"
+train one --workers 2 --parallel owt-c
+"$owt" report "$work/one" --data "$work/shapes" --out "$work/one.html" >"$work/said" 2>&1 || wrong "$(cat "$work/said")"
+grep -q '1 run, ' "$work/said" || wrong "it said $(cat "$work/said")"
+check "$work/one.html" 20
+passed
+
+case_name="two runs over each other"
+train '<two> & "more"' --steps 7 --set optimizer.momentum=0.5
+"$owt" report "$work/one" "$work/<two> & \"more\"" --out "$work/two.html" >/dev/null
+check "$work/two.html" 15
+passed
+
+case_name="a run that has just begun"
+mkdir "$work/new"
+cp "$work/one/config.toml" "$work/new"
+"$owt" report "$work/new" --out "$work/new.html" >/dev/null
+check "$work/new.html" 1
+passed

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# owt watch: the page, its events and its metrics while a run grows; no other file; an end on SIGINT. Prints each case;
+# exits 1 at the first that fails.
+#
+#   usage: watch_test.sh OWT
+set -euo pipefail
+
+owt=$1
+work=$(mktemp -d)
+watching=
+trap '[ -z "$watching" ] || kill -9 "$watching" 2>/dev/null; rm -rf "$work"' EXIT
+
+wrong() {
+  echo "FAILED: $case_name: $*" >&2
+  cat "$work/said" >&2 2>/dev/null || true
+  exit 1
+}
+passed() { echo "passed: $case_name"; }
+
+run=$work/run
+mkdir "$run"
+line() { echo "{\"kind\":\"train\",\"step\":$1,\"epoch\":0,\"loss\":$2,\"top1\":0.5,\"lr\":0.1}"; }
+line 1 2.5 >"$run/metrics.jsonl"
+echo secret >"$work/secret"
+
+# Begins to watch; $url is where.
+watch_run() {
+  "$owt" watch "$run" --port 0 "$@" >"$work/said" 2>&1 &
+  watching=$!
+  until url=$(sed -n 's|^\(http://[^ ]*\) shows.*|\1|p' "$work/said") && [ -n "$url" ]; do
+    kill -0 "$watching" 2>/dev/null || wrong "it ended"
+    sleep 0.05
+  done
+}
+get() { curl -sS --max-time 60 "$@"; }
+
+case_name="a build without cpp-httplib says what to do"
+if ! "$owt" watch "$work/none" >"$work/said" 2>&1 && grep -q 'built without owt watch' "$work/said"; then
+  passed
+  exit
+fi
+
+case_name="the page is served to this machine alone"
+watch_run
+[[ $url == http://127.0.0.1:*/ ]] || wrong "it serves at $url"
+get "$url" >"$work/page"
+grep -q '<h1>run</h1>' "$work/page" || wrong "no page"
+grep -q EventSource "$work/page" || wrong "the page has no script"
+passed
+
+case_name="metrics are those of the newest step"
+get "${url}metrics" | grep -qx 'owt_step{run="run"} 1' || wrong "$(get "${url}metrics")"
+passed
+
+case_name="an event comes when the run has news, and the page has them"
+# The first event says the version; the next one comes with a line.
+get -N "${url}events" >"$work/events" &
+events=$!
+until grep -q '^data: 1' "$work/events"; do sleep 0.05; done
+line 2 0.0625 >>"$run/metrics.jsonl"
+until grep -q '^data: 2' "$work/events"; do sleep 0.05; done
+get "$url" | grep -q '0.0625' || wrong "the page has no new loss"
+get "${url}metrics" | grep -qx 'owt_step{run="run"} 2' || wrong "metrics are old"
+passed
+
+case_name="no file can be had, and nothing changed"
+for path in ../secret ../../../../../../../../etc/passwd %2e%2e/secret ..%2fsecret /etc/passwd metrics.jsonl run/metrics.jsonl \
+  '..\secret' '%00' './/../secret' config.toml; do
+  status=$(get --path-as-is -o "$work/answer" -w '%{http_code}' "$url$path")
+  [[ $status == 40[0-9] ]] || wrong "$path: status $status"
+  if grep -qE 'secret|root:|kind' "$work/answer"; then wrong "$path: $(cat "$work/answer")"; fi
+done
+for method in POST PUT DELETE; do
+  status=$(get -X "$method" -d x -o "$work/answer" -w '%{http_code}' "$url")
+  [[ $status == 40[0-9] ]] || wrong "$method: status $status"
+done
+[ "$(ls "$run")" = metrics.jsonl ] || wrong "the run folder has more files"
+passed
+
+case_name="a port that is taken is named"
+port=${url##*:}
+port=${port%/}
+if "$owt" watch "$run" --port "$port" >"$work/second" 2>&1; then wrong "a second one listens there"; fi
+grep -q "cannot listen at 127.0.0.1:$port" "$work/second" || wrong "$(cat "$work/second")"
+passed
+
+case_name="SIGINT ends it, with a page open"
+kill -INT "$watching"
+status=0
+wait "$watching" || status=$?
+watching=
+[ "$status" = 0 ] || wrong "status $status"
+wait "$events" || true
+passed
+
+case_name="a folder without a run is named"
+if "$owt" watch "$work/none" >"$work/said" 2>&1; then wrong "it serves nothing"; fi
+grep -q 'is no run folder' "$work/said" || wrong "it does not say so"
+passed

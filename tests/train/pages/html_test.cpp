@@ -1,0 +1,66 @@
+#include "src/train/pages/html.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "src/train/pages/csv_table.h"
+
+namespace owt {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(Html, TextsOfStrangersAreTexts) {
+  EXPECT_EQ(escaped("<a href=\"x\">&</a>"), "&lt;a href=&quot;x&quot;&gt;&amp;&lt;/a&gt;");
+  EXPECT_EQ(escaped("a\x1b[2J"), "a\\x1b[2J");
+  EXPECT_THAT(html_of(HtmlTable{{"<h>"}, {{"<c>"}}}), testing::AllOf(HasSubstr("&lt;h&gt;"), HasSubstr("&lt;c&gt;")));
+}
+
+TEST(Html, NumbersAreShort) {
+  EXPECT_EQ(short_number(0.0123456), "0.01235");
+  EXPECT_EQ(short_number(12345.6), "12346");
+  EXPECT_EQ(short_number(1.5e-7), "1.5e-07");
+  EXPECT_EQ(short_number(-2), "-2");
+  EXPECT_EQ(short_number(NAN), "–");
+}
+
+TEST(Html, NumbersStandToTheRight) {
+  const std::string html = html_of(HtmlTable{{"a"}, {{"1.5e-07"}, {"conv1"}, {"99.5 %"}, {"–"}}});
+  EXPECT_THAT(html, HasSubstr("<td class=\"n\">1.5e-07</td>"));
+  EXPECT_THAT(html, HasSubstr("<td>conv1</td>"));
+  EXPECT_THAT(html, HasSubstr("<td class=\"n\">99.5 %</td>"));
+  EXPECT_THAT(html, HasSubstr("<td class=\"n\">–</td>"));
+}
+
+// RFC 4648, section 10.
+TEST(Html, BytesAreWrittenInBase64) {
+  const std::pair<const char*, const char*> cases[] = {{"", ""},
+                                                       {"f", "Zg=="},
+                                                       {"fo", "Zm8="},
+                                                       {"foo", "Zm9v"},
+                                                       {"foob", "Zm9vYg=="},
+                                                       {"fooba", "Zm9vYmE="},
+                                                       {"foobar", "Zm9vYmFy"}};
+  for (const auto& [bytes, text] : cases) EXPECT_EQ(data_uri("a/b", bytes), std::string("data:a/b;base64,") + text);
+  EXPECT_EQ(data_uri("a/b", std::string("\xff\xfe\xfd")), "data:a/b;base64,//79");
+}
+
+TEST(CsvTable, FieldsMayBeQuoted) {
+  const CsvTable table = csv_table_from("name,n\r\n\"a,\"\"b\"\"\nc\",1.5\nd,\n\nlast,2");
+  EXPECT_THAT(table.head, ElementsAre("name", "n"));
+  ASSERT_EQ(table.rows.size(), 4u);
+  EXPECT_EQ(table.text(table.rows[0], "name"), "a,\"b\"\nc");
+  EXPECT_EQ(table.number(table.rows[0], "n"), 1.5);
+  EXPECT_EQ(table.number(table.rows[1], "n"), 0);
+  EXPECT_EQ(table.text(table.rows[2], "n"), "");
+  EXPECT_EQ(table.number(table.rows[3], "n"), 2);
+  EXPECT_EQ(table.text(table.rows[0], "none"), "");
+}
+
+TEST(CsvTable, OfNothingHasNoRows) { EXPECT_TRUE(csv_table_from("").rows.empty()); }
+
+}  // namespace
+}  // namespace owt

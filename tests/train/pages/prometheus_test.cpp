@@ -1,0 +1,46 @@
+#include "src/train/pages/prometheus.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <regex>
+#include <sstream>
+
+namespace owt {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+RunRecord a_run() {
+  RunRecord run;
+  run.name = "a \"b\" \\";
+  run.metrics.steps = {{20}, {1.5}, {0.01}, {0.75}, {0.5}, {0.125}, {1000}, {NAN}, {NAN}};
+  run.metrics.evaluations.push_back({10, 1, 0, "test", 0.5, 0.8, 0.9});
+  run.metrics.evaluations.push_back({20, 2, 0, "test", 0.25, 0.875, 1});
+  return run;
+}
+
+TEST(Prometheus, TellsWhereTheRunIs) {
+  const std::string text = prometheus_text(a_run());
+  EXPECT_THAT(text,
+              HasSubstr("# HELP owt_step Updates done.\n# TYPE owt_step gauge\nowt_step{run=\"a \\\"b\\\" \\\\\"} 20"));
+  EXPECT_THAT(text, HasSubstr("owt_training_seconds{run=\"a \\\"b\\\" \\\\\"} 36"));
+  EXPECT_THAT(text, HasSubstr("owt_evaluation_top1{run=\"a \\\"b\\\" \\\\\",split=\"test\"} 0.875\n"));
+  EXPECT_THAT(text, Not(HasSubstr("nan")));
+  EXPECT_THAT(text, Not(HasSubstr("data_wait")));
+}
+
+TEST(Prometheus, EveryLineIsACommentOrASample) {
+  const std::regex wanted(R"re((# (HELP|TYPE) owt_\w+ .+|owt_\w+\{run="(\\.|[^"\\])*"(,split="\w+")?\} [-+.e0-9]+))re");
+  std::istringstream lines(prometheus_text(a_run()));
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) EXPECT_TRUE(std::regex_match(line, wanted)) << line;
+  EXPECT_GT(count, 20);
+}
+
+TEST(Prometheus, OfARunThatHasNotBegunHasNoLines) { EXPECT_EQ(prometheus_text({}), ""); }
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,36 @@
+#include <iostream>
+
+#include "src/core/log.h"
+#include "src/train/pages/serve.h"
+#include "src/train/signals.h"
+#include "tools/commands.h"
+
+namespace owt {
+
+int command_watch(const Arguments& arguments) {
+  Options options("owt watch",
+                  "Serves the page of owt report to browsers on this machine and renews it while the run goes on, and "
+                  "/metrics in Prometheus' text format. Ctrl-C ends it.");
+  options.positional("RUN", "the run folder");
+  options.option("port", "N", "8765", "where to listen; 0: any port that is free");
+  options.option("host", "ADDRESS", "127.0.0.1",
+                 "of this machine; 0.0.0.0 lets everybody look who can reach it, without a password");
+  options.option("layer", "NAME", "whose filters are shown (default: the first layer with weights)");
+  if (!options.parse(arguments)) {
+    std::cout << options.help();
+    return 0;
+  }
+  ServeOptions serve;
+  serve.host = options.string("host");
+  serve.port = static_cast<int>(options.integer("port", {.low = 0, .high = 65535}));
+  if (options.given("layer")) serve.layer = options.string("layer");
+  catch_stop_signals();
+  const auto ready = [&](int port) {
+    std::cout << format("http://{}:{}/ shows {}; Ctrl-C ends this\n", serve.host, port, options.string("RUN"))
+              << std::flush;
+  };
+  serve_run(options.string("RUN"), serve, ready, stop_requested);
+  return 0;
+}
+
+}  // namespace owt
