@@ -76,14 +76,16 @@ TEST_P(BadLayerTest, IsTheEarliestOfAllThatWereFound) {
   EXPECT_EQ(bad_layer(kNaN, 5), 5);
 }
 
+// On a GPU an evaluation forgets nothing.
 TEST_P(BadLayerTest, IsFoundAgainWhenAnEvaluationForgotIt) {
+  const auto forgotten = [this](int layer) { return device() == Device::kCpu ? layer : -1; };
   EXPECT_EQ(found_again(), -1);
   set(3, 1, 1, std::numeric_limits<float>::infinity());
-  EXPECT_EQ(found_again(), 3);
+  EXPECT_EQ(found_again(), forgotten(3));
   set(2, 0, 0, kNaN);
-  EXPECT_EQ(found_again(), 2);
+  EXPECT_EQ(found_again(), forgotten(2));
   x_[2] = kNaN;
-  EXPECT_EQ(found_again(), 0);
+  EXPECT_EQ(found_again(), forgotten(0));
 }
 
 }  // namespace

@@ -43,10 +43,11 @@ class WholeRuns {
     int64_t step = 0;
     double loss = 0;
   };
-  // The lines of metrics.jsonl about evaluations, in the order of the file.
+  // The lines of metrics.jsonl about evaluations, in the order of the file, without the time, which comes last.
   static std::vector<std::string> evaluations(const std::string& run) {
     std::vector<std::string> all = text_lines(run + "/metrics.jsonl");
     std::erase_if(all, [](const std::string& line) { return line.find("\"eval\"") == std::string::npos; });
+    for (std::string& line : all) line = line.substr(0, line.find(",\"seconds\""));
     return all;
   }
   // Of metrics.jsonl, in the order of the file.

@@ -73,6 +73,8 @@ def losses(path, whole):
             if step != len(trained) + 1:
                 sys.exit(f"{path}: step {step} comes after {len(trained)} lines of steps")
             trained.append(record["loss"])
+        elif record["kind"] != "eval":
+            continue
         elif not evaluated < step <= len(trained):
             sys.exit(f"{path}: evaluation of step {step} after that of step {evaluated} and training step {len(trained)}")
         else:

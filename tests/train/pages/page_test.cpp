@@ -196,8 +196,8 @@ TEST_F(Pages, ShowWhatIsTakenForWhat) {
       "2,,0,cat,1,<dog>,0.625,0,cat,0.375,0.375\n");
   const std::string html = answers_section(&answers);
   EXPECT_THAT(html, HasSubstr("1 of 3 images are taken for what they are."));
-  EXPECT_THAT(html,
-              HasSubstr("<th>&lt;dog&gt;</th><td class=\"n wrong\" style=\"--share:65%\">1</td><td class=\"n none\""));
+  EXPECT_THAT(html, HasSubstr("<th>&lt;dog&gt;</th><td class=\"n none\" style=\"--share:0%\">0</td>"
+                              "<td class=\"n wrong\" style=\"--share:65%\">1</td>"));
   const size_t confident = html.find("Wrong with the most confidence");
   EXPECT_LT(html.find("image 1: &lt;dog&gt;, taken for cat (75.0 %)", confident), html.find("image 2: cat", confident));
   const size_t worst = html.find("Worst: ");
