@@ -28,6 +28,9 @@ constexpr double kRight = 0.03, kOfNoise = 5, kNoisy = 0.1;
 constexpr double kRounding = 0.01;  // and against one worker's: a relu may fall on its other side
 constexpr std::chrono::seconds kBetweenReports{5};
 constexpr double kLastBit = 6e-8;  // of an f32, relative to it
+// A gradient whose summands cancel, as of a bias before a normalisation, is what rounding leaves of them; relative to
+// the gradient of all parameters.
+constexpr double kSumsToNothing = 1e-3;
 constexpr double kNothing = 1e-4;  // what is no gradient, relative to that of all parameters
 
 double square(double x) { return x * x; }
@@ -174,7 +177,7 @@ class RankCheck {
 
   void compare(size_t p, const Reference& reference, double all, CheckedParameter& to) const {
     const Squares squares = sums(p, &reference.gradients[p]);
-    to.from_one = relative(std::sqrt(squares.difference), std::sqrt(squares.size) + kNothing * all);
+    to.from_one = relative(std::sqrt(squares.difference), std::sqrt(squares.size) + kSumsToNothing * all);
     to.of_workers = *to.from_one <= kRounding ? Verdict::kRight : Verdict::kWrong;
   }
 
