@@ -49,7 +49,7 @@ grep -q EventSource "$work/page" || wrong "the page has no script"
 passed
 
 case_name="metrics are those of the newest step"
-get "${url}metrics" | grep -qx 'owt_step{run="run"} 1' || wrong "$(get "${url}metrics")"
+grep -qx 'owt_step{run="run"} 1' <<<"$(get "${url}metrics")" || wrong "$(get "${url}metrics")"
 passed
 
 case_name="an event comes when the run has news, and the page has them"
@@ -59,8 +59,8 @@ events=$!
 until grep -q '^data: 1' "$work/events"; do sleep 0.05; done
 line 2 0.0625 >>"$run/metrics.jsonl"
 until grep -q '^data: 2' "$work/events"; do sleep 0.05; done
-get "$url" | grep -q '0.0625' || wrong "the page has no new loss"
-get "${url}metrics" | grep -qx 'owt_step{run="run"} 2' || wrong "metrics are old"
+grep -q '0.0625' <<<"$(get "$url")" || wrong "the page has no new loss"
+grep -qx 'owt_step{run="run"} 2' <<<"$(get "${url}metrics")" || wrong "metrics are old"
 passed
 
 case_name="no file can be had, and nothing changed"
