@@ -1,8 +1,7 @@
 #include "src/parallel/step_price.h"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
+#include <numeric>
 
 #include "src/core/check.h"
 #include "src/core/log.h"
@@ -58,7 +57,7 @@ struct Loads {
 };
 
 // Seconds that actions take by themselves.
-class Prices {
+class Prices : public ActionTimes {
  public:
   Prices(const Plan& plan, const Network& network, const ComputeModel& compute)
       : plan_(plan), network_(network), model_(compute) {
@@ -74,45 +73,46 @@ class Prices {
       if (buckets_[t].empty()) buckets_[t] = {seconds(plan.transfers[t], 1.0 / plan.transfers[t].calls)};
   }
 
-  // Whether the rank at this place of its model group gets what another one sends.
-  bool receives(const Action& action, int place) const { return plan_.transfer(action.transfer).receiver == place; }
-  const Transfer& of(const Action& action) const { return plan_.transfer(action.transfer); }
-
-  double transfer(const Action& action) const {
+  double transfer(const Action& action) const override {
+    if (action.kind != Action::Kind::kStart) return sums(action);
     return buckets_[static_cast<size_t>(action.transfer)][static_cast<size_t>(action.bucket)];
   }
 
-  // What the layer's ops wait for while they run: the waits for their sums over all rows of the step.
-  struct Sums {
-    Action wait;
-    double seconds = 0;
-  };
-  Sums sums(const Action& action) const {
-    const bool forward = action.kind == Action::Kind::kForward;
-    Sums all{{.kind = Action::Kind::kWait, .slice = action.slice, .round = action.round}};
-    if (!forward && action.kind != Action::Kind::kBackwardData) return all;
-    const LayerPlan& at = plan_.layer(action.layers.begin);
-    if ((all.wait.transfer = at.transfers.sums) == kNoTransfer) return all;
-    const Transfer& transfer = plan_.transfer(at.transfers.sums);
-    for (const int64_t each : at.step_sums(forward ? Phase::kForward : Phase::kBackward, 0))
-      all.seconds += network_.seconds(transfer.collective, static_cast<double>(each * size_of(DType::kF64)),
-                                      span_of(transfer.group));
-    return all;
-  }
-
-  double compute(const Action& action) const {
-    const Load& load = load_of(action);
-    if (action.kind == Action::Kind::kLoss)
+  double compute(int, const Action& action) const override {
+    if (action.kind == Action::Kind::kStart || action.kind == Action::Kind::kWait) return 0;
+    if (action.kind == Action::Kind::kLoss) {
+      const Load& load = load_of(action);
       return action.transfer == kNoTransfer ? model_.loss(load.rows) * load.slowness : 0;
+    }
+    const bool of_weights = action.kind == Action::Kind::kUpdate || action.kind == Action::Kind::kCopyWeights ||
+                            action.kind == Action::Kind::kAverageWeights || action.kind == Action::Kind::kNorms;
+    const Load& load = load_of(action);
     double seconds = 0;
     for (int64_t i = action.layers.begin; i < action.layers.end; ++i)
       seconds += of_layer(action, load.rows, static_cast<size_t>(i));
-    const bool of_weights = action.kind == Action::Kind::kUpdate || action.kind == Action::Kind::kCopyWeights ||
-                            action.kind == Action::Kind::kAverageWeights || action.kind == Action::Kind::kNorms;
     return seconds * (of_weights ? loads_.front().most_slowness : load.slowness);
   }
 
+  // All calls of a transfer: its buckets may travel several times. Of sums the mean of their calls stands for each.
+  double all_calls(TransferId id) const {
+    const std::vector<double>& buckets = buckets_[static_cast<size_t>(id)];
+    const double once = std::accumulate(buckets.begin(), buckets.end(), 0.0);
+    return once * plan_.transfer(id).calls / static_cast<double>(buckets.size());
+  }
+
  private:
+  // What a layer's ops add up over all rows of the step while they run.
+  double sums(const Action& action) const {
+    const LayerPlan& at = plan_.layer(action.layers.begin);
+    const Transfer& transfer = plan_.transfer(action.transfer);
+    const Phase phase = action.kind == Action::Kind::kForward ? Phase::kForward : Phase::kBackward;
+    double seconds = 0;
+    for (const int64_t each : at.step_sums(phase, 0))
+      seconds += network_.seconds(transfer.collective, static_cast<double>(each * size_of(DType::kF64)),
+                                  span_of(transfer.group));
+    return seconds;
+  }
+
   const Load& load_of(const Action& action) const {
     const Loads& of_slice = loads_[static_cast<size_t>(action.slice)];
     return action.round == kOwnRows ? of_slice.front : of_slice.rounds[static_cast<size_t>(action.round)];
@@ -196,139 +196,31 @@ class Prices {
   std::vector<std::vector<double>> buckets_;  // seconds of one call, by transfer; of those without buckets a single one
 };
 
-// When what a message brings is there, by transfer, round and bucket.
-using Key = std::tuple<TransferId, int, int>;
-using Arrivals = std::map<Key, double>;
-
-Key key(const Action& action) { return {action.transfer, action.round, action.bucket}; }
-
-// The time of the rank at a place of its model group, and its queue of collectives. A message takes one way of the
-// link, a collective both.
-class Clock {
+// Of those that ask for transfers alone.
+class NoCompute : public ComputeModel {
  public:
-  // messages: what the ranks of the group send each other.
-  Clock(const Plan& plan, int place, bool overlaps, Arrivals& messages, std::vector<TimedAction>* times)
-      : place_(place),
-        in_turn_(plan.request.on.device == Device::kCpu),
-        overlaps_(overlaps),
-        messages_(messages),
-        times_(times) {}
-
-  // False: nobody has sent yet what it waits for.
-  bool run(const Action& action, const Prices& prices) {
-    switch (action.kind) {
-      case Action::Kind::kStart:
-        if (!prices.receives(action, place_)) send(action, prices.of(action), prices.transfer(action));
-        return true;
-      case Action::Kind::kWait:
-        if (prices.receives(action, place_) && !messages_.contains(key(action))) return false;
-        wait(action, arrival(action));
-        return true;
-      case Action::Kind::kUpdate:
-      case Action::Kind::kCopyWeights:
-      case Action::Kind::kAverageWeights:
-      case Action::Kind::kNorms:
-        spend(action, prices.compute(action), updated_);
-        return true;
-      case Action::Kind::kTakeWeights:
-        return true;
-      default:
-        spend(action, prices.compute(action), computed_);
-        add_up(prices.sums(action));
-        return true;
-    }
-  }
-
-  double now() const { return now_; }
-  double busy() const { return computed_ + updated_; }
-
-  // Adds its part to a mean over several steps. step_s: when the last rank is done.
-  void report(double part, double step_s, Prediction& to) const {
-    to.compute_s += part * computed_;
-    to.exposed_s += part * (exposed_ + step_s - now_);
-    to.update_s += part * updated_;
-    to.transfer_s += part * sent_;
-  }
-
- private:
-  // What started once for all rounds is waited for in each.
-  double arrival(const Action& action) const {
-    if (const auto sent = messages_.find(key(action)); sent != messages_.end()) return sent->second;
-    const auto found = arrivals_.find(key(action));
-    return found != arrivals_.end() ? found->second : arrivals_.at(Key{action.transfer, kOwnRows, action.bucket});
-  }
-  // What a GPU does beside holds up nothing behind it, but takes its time from it.
-  bool apart(const Action& action) const { return action.beside && !in_turn_; }
-
-  void spend(const Action& action, double seconds, double& sum) {
-    note(action, now_, now_ + seconds);
-    now_ += seconds;
-    sum += seconds;
-    beside_ = std::max(now_, beside_ + seconds);
-  }
-
-  void send(const Action& action, const Transfer& transfer, double seconds) {
-    double begin = apart(action) ? beside_ : now_;
-    if (transfer.collective != Collective::kSend) begin = std::max(begin, in_);
-    if (transfer.collective != Collective::kReceive) begin = std::max(begin, out_);
-    const double end = (transfer.is_between_places() ? messages_ : arrivals_)[key(action)] = begin + seconds;
-    if (transfer.collective != Collective::kSend) in_ = end;
-    if (transfer.collective != Collective::kReceive) out_ = end;
-    sent_ += seconds;
-    note(action, begin, end);
-    if (!overlaps_) wait(action, end);
-  }
-
-  // A collective that is waited for at once.
-  void add_up(const Prices::Sums& sums) {
-    if (sums.seconds == 0) return;
-    in_ = out_ = std::max({now_, in_, out_}) + sums.seconds;
-    sent_ += sums.seconds;
-    wait(sums.wait, in_);
-  }
-
-  void wait(const Action& action, double end) {
-    if (apart(action)) return void(beside_ = std::max(beside_, end));
-    if (end > now_ && action.kind == Action::Kind::kWait) note(action, now_, end);
-    exposed_ += std::max(0.0, end - now_);
-    now_ = std::max(now_, end);
-  }
-
-  void note(const Action& action, double begin, double end) {
-    if (times_ && end > begin) times_->push_back({action, begin, end, place_});
-  }
-
-  int place_;
-  bool in_turn_, overlaps_;
-  Arrivals& messages_;
-  std::vector<TimedAction>* times_;
-  Arrivals arrivals_;
-  double now_ = 0, beside_ = 0;  // where the rank is, what it does beside
-  double in_ = 0, out_ = 0;      // its collectives, by the ways of its link
-  double computed_ = 0, updated_ = 0, exposed_ = 0, sent_ = 0;
+  double forward(size_t, double, double) const override { return 0; }
+  double backward(size_t, double, double) const override { return 0; }
+  double update(size_t, double) const override { return 0; }
+  double loss(double) const override { return 0; }
+  double rest() const override { return 0; }
+  std::string text() const override { return ""; }
 };
 
-// Runs the lists of all places of a model group, each as far as it comes before it waits for another one.
-std::vector<Clock> run_all(const Plan& plan, StepKind kind, const Prices& prices, bool overlaps, Arrivals& messages,
-                           std::vector<TimedAction>* times) {
-  std::vector<Clock> clocks;
-  std::vector<std::vector<Action>> lists;
-  for (int place = 0; place < plan.places(); ++place) {
-    clocks.emplace_back(plan, place, overlaps, messages, times);
-    lists.push_back(training(plan, plan.request.step_rows, kind, place));
-  }
-  std::vector<size_t> next(clocks.size(), 0);
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (size_t p = 0; p < clocks.size(); ++p)
-      for (; next[p] < lists[p].size() && clocks[p].run(lists[p][next[p]], prices); ++next[p]) moved = true;
-  }
-  for (size_t p = 0; p < clocks.size(); ++p)
-    OWT_CHECK(next[p] == lists[p].size(), "the stage at place ", p, " waits for what nobody sends");
-  return clocks;
+}  // namespace
+
+std::unique_ptr<ActionTimes> predicted_times(const Plan& plan, const Network& network, const ComputeModel& compute) {
+  return std::make_unique<Prices>(plan, network, compute);
 }
 
-}  // namespace
+std::vector<double> transfer_seconds(const Plan& plan, const Network& network) {
+  const NoCompute compute;
+  const Prices prices(plan, network, compute);
+  std::vector<double> seconds;
+  for (size_t id = 0; id < plan.transfers.size(); ++id)
+    seconds.push_back(prices.all_calls(static_cast<TransferId>(id)));
+  return seconds;
+}
 
 std::string Prediction::name() const {
   const std::string strategy = name_of(request.strategy);
@@ -340,18 +232,21 @@ Prediction price_step(const Plan& plan, const Network& network, const ComputeMod
                       std::vector<TimedAction>* times) {
   OWT_CHECK_EQ(network.ranks(), plan.ranks());
   const Prices prices(plan, network, compute);
+  WalkedStep step{.overlaps = network.overlaps, .in_turn = plan.request.on.device == Device::kCpu};
+  for (int place = 0; place < plan.places(); ++place) step.ranks.push_back(place);
   Prediction prediction;
   for (const KindOfStep& of : kinds_of_steps(plan)) {
     if (of.part == 0) continue;
-    Arrivals messages;
-    const std::vector<Clock> clocks =
-        run_all(plan, of.kind, prices, network.overlaps, messages, of.kind == StepKind::kLocal ? nullptr : times);
+    step.kind = of.kind;
+    const StepWalk walked = walk(plan, step, prices);
     // All are done when the last one is, and the one that works longest stands for them.
-    const auto by = [](auto figure) {
-      return [figure](const Clock& a, const Clock& b) { return (a.*figure)() < (b.*figure)(); };
-    };
-    const double end = std::max_element(clocks.begin(), clocks.end(), by(&Clock::now))->now();
-    std::max_element(clocks.begin(), clocks.end(), by(&Clock::busy))->report(of.part, end, prediction);
+    const auto& longest = *std::max_element(walked.ranks.begin(), walked.ranks.end(),
+                                            [](const auto& a, const auto& b) { return a.busy_s() < b.busy_s(); });
+    prediction.compute_s += of.part * longest.computed_s;
+    prediction.exposed_s += of.part * (walked.end_s() - longest.busy_s());
+    prediction.update_s += of.part * longest.updated_s;
+    prediction.transfer_s += of.part * longest.sent_s;
+    if (times && of.kind != StepKind::kLocal) times->insert(times->end(), walked.times.begin(), walked.times.end());
   }
   prediction.request = plan.request;
   prediction.split = plan.split();

@@ -1,20 +1,19 @@
 // What a step of a plan would take, from how long a rank computes and how long collectives take.
 //
-// The actions of a step (order.h) are given their times one after the other, for the slowest rank: the one that takes
-// longest for its rows at its speed, where shares or speeds (PlanRequest) are unequal, else rank 0. The others do the
-// same at the same time and wait for it, so they need no times of their own; but for the stages of a pipeline, of which
-// each has some. A rank has one queue of collectives, first come first served, which works while it computes
-// (Network::overlaps); messages into it and out of it pass each other. Where it needs what has not arrived it waits,
-// and that time is "exposed". Where weights are averaged every so many steps, all figures are means over those steps.
+// The step is walked (step_walk.h) by the slowest rank: the one that takes longest for its rows at its speed, where
+// shares or speeds (PlanRequest) are unequal, else rank 0. The others do the same at the same time and wait for it, so
+// they need no times of their own; but for the stages of a pipeline, of which each has some. Where weights are averaged
+// every so many steps, all figures are means over those steps.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "src/parallel/compute_model.h"
 #include "src/parallel/network.h"
-#include "src/parallel/order.h"
 #include "src/parallel/plan.h"
+#include "src/parallel/step_walk.h"
 
 namespace owt {
 
@@ -36,15 +35,13 @@ struct Prediction {
   std::string name() const;  // "owt-c"; of a grid "owt-c 8x4": model ranks x replicas
 };
 
-// When an action is predicted to run, in seconds from the step's beginning: one that computes, a wait that is exposed,
-// or, for the start of a transfer, the transfer itself.
-struct TimedAction {
-  Action action;
-  double begin_s = 0, end_s = 0;
-  int place = 0;  // of a pipeline: whose action it is
-};
+// What actions take by themselves: layers as the model says, transfers as the network does, which has as many ranks as
+// the plan. All must outlive it. Every rank takes as long as the slowest.
+std::unique_ptr<ActionTimes> predicted_times(const Plan& plan, const Network& network, const ComputeModel& compute);
+// Seconds of all calls of each transfer of the plan in a step that has it.
+std::vector<double> transfer_seconds(const Plan& plan, const Network& network);
 
-// The network has as many ranks as the plan. What it fills `times` with, where given, has no actions that take no time;
+// What it fills `times` with, where given, has no actions that take no time;
 // it is the step that averages weights where there are such.
 Prediction price_step(const Plan& plan, const Network& network, const ComputeModel& compute,
                       std::vector<TimedAction>* times = nullptr);

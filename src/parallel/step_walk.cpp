@@ -1,0 +1,307 @@
+#include "src/parallel/step_walk.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "src/core/check.h"
+
+namespace owt {
+namespace {
+
+constexpr int kNone = -1;
+
+// Which call of a transfer it is; of one that started once for all rounds the round is kOwnRows.
+using Call = std::tuple<TransferId, int, int>;
+Call call_of(const Action& action) { return {action.transfer, action.round, action.bucket}; }
+
+// A transfer that has begun.
+struct Sent {
+  Action start;
+  double begin_s, end_s;
+  int last;     // of the ranks that take part, by its number here: the one that came last
+  int held_by;  // the transfer before it on that rank's link, for which it had to wait; kNone
+};
+
+// What a rank waited for, or did.
+struct Passed {
+  std::optional<Action> action;
+  double begin_s, end_s;
+  int sent;  // kNone: the rank was busy
+};
+
+struct Started {  // a transfer by a rank, which may have to wait for others
+  Action action;
+  double ready_s;
+  int sent = kNone;
+};
+
+// A way of a rank's link: until when it is taken, and by what.
+struct Way {
+  double until_s = 0;
+  int by = kNone;
+};
+
+struct Walker {
+  int rank;
+  std::vector<Action> actions;
+  size_t next = 0;
+  double now_s = 0, beside_s = 0;  // where the rank is, what it does beside
+  Way in{}, out{};
+  std::vector<Started> started{};
+  size_t begun = 0;                  // of those, in order
+  std::map<Call, size_t> newest{};   // of started
+  std::optional<size_t> waits_at{};  // a start that it does not go on behind before the end
+  StepWalk::Rank sums{};
+  std::vector<Passed> passed{};
+};
+
+class Walking {
+ public:
+  Walking(const Plan& plan, const WalkedStep& step, const ActionTimes& times)
+      : plan_(plan), step_(step), times_(times) {
+    for (const int rank : step.ranks) {
+      Walker walker{.rank = rank, .actions = training(plan, plan.request.step_rows, step.kind, plan.place_of(rank))};
+      if (const double before = times.before(rank); before != 0) pass(walker, {}, before);
+      walkers_.push_back(std::move(walker));
+    }
+  }
+
+  // Each as far as it comes before it waits for another one.
+  StepWalk run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (Walker& walker : walkers_) moved = advance(walker) || moved;
+      for (Walker& walker : walkers_)
+        while (begin_next(walker)) moved = true;
+    }
+    StepWalk result;
+    for (Walker& walker : walkers_) {
+      OWT_CHECK(walker.next == walker.actions.size() && !walker.waits_at, "rank ", walker.rank,
+                " waits for what nobody sends");
+      walker.sums.end_s = walker.now_s;
+      result.ranks.push_back(walker.sums);
+    }
+    result.path = path();
+    result.times = std::move(timed_);
+    return result;
+  }
+
+ private:
+  const Transfer& of(const Action& action) const { return plan_.transfer(action.transfer); }
+  // What a GPU does beside holds up nothing behind it, but takes its time from it.
+  bool apart(const Action& action) const { return action.beside && !step_.in_turn; }
+  bool receives(const Walker& walker, const Action& action) const {
+    return of(action).receiver == plan_.place_of(walker.rank);
+  }
+
+  bool advance(Walker& walker) {
+    const size_t before = walker.next;
+    const bool waited = walker.waits_at.has_value();
+    while (arrived(walker) && walker.next < walker.actions.size() && run(walker, walker.actions[walker.next]))
+      ++walker.next;
+    return walker.next > before || (waited && !walker.waits_at);
+  }
+
+  // False: what the rank waits for has no end yet.
+  bool arrived(Walker& walker) {
+    if (!walker.waits_at) return true;
+    const Started& start = walker.started[*walker.waits_at];
+    if (start.sent == kNone) return false;
+    Action waits = start.action;
+    if (waits.kind != Action::Kind::kStart) waits.kind = Action::Kind::kWait;
+    wait(walker, waits, start.sent);
+    walker.waits_at.reset();
+    return true;
+  }
+
+  // False: as above.
+  bool run(Walker& walker, const Action& action) {
+    switch (action.kind) {
+      case Action::Kind::kStart:
+        if (!receives(walker, action)) start(walker, action);
+        while (begin_next(walker)) continue;
+        return true;
+      case Action::Kind::kWait: {
+        const int sent = brought(walker, action);
+        if (sent == kNone) return false;
+        wait(walker, action, sent);
+        return true;
+      }
+      case Action::Kind::kUpdate:
+      case Action::Kind::kCopyWeights:
+      case Action::Kind::kAverageWeights:
+      case Action::Kind::kNorms:
+        walker.sums.updated_s += pass(walker, action, times_.compute(walker.rank, action));
+        return true;
+      case Action::Kind::kTakeWeights:
+        return true;
+      default:
+        walker.sums.computed_s += pass(walker, action, times_.compute(walker.rank, action));
+        add_up(walker, action);
+        return true;
+    }
+  }
+
+  // A collective that is waited for at once.
+  void add_up(Walker& walker, const Action& action) {
+    if (action.kind != Action::Kind::kForward && action.kind != Action::Kind::kBackwardData) return;
+    Action sums = action;
+    sums.transfer = plan_.layer(action.layers.begin).transfers.sums;
+    if (sums.transfer == kNoTransfer) return;
+    walker.waits_at = walker.started.size();
+    walker.started.push_back({sums, walker.now_s});
+    while (begin_next(walker)) continue;
+  }
+
+  double pass(Walker& walker, const std::optional<Action>& action, double seconds) {
+    if (action) note(*action, walker.now_s, walker.now_s + seconds, walker.rank);
+    walker.passed.push_back({action, walker.now_s, walker.now_s + seconds, kNone});
+    walker.now_s += seconds;
+    walker.beside_s = std::max(walker.now_s, walker.beside_s + seconds);
+    return seconds;
+  }
+
+  void start(Walker& walker, const Action& action) {
+    if (const double seconds = times_.compute(walker.rank, action); seconds > 0)
+      walker.sums.computed_s += pass(walker, action, seconds);
+    walker.newest[call_of(action)] = walker.started.size();
+    if (!step_.overlaps) walker.waits_at = walker.started.size();
+    walker.started.push_back({action, apart(action) ? walker.beside_s : walker.now_s});
+  }
+
+  // The transfer whose end the rank waits for; kNone: it has not begun. What started once for all rounds is waited for
+  // in each.
+  int brought(const Walker& walker, const Action& action) const {
+    if (receives(walker, action)) {
+      const auto sent = messages_.find({walker.rank / plan_.model_ranks, call_of(action)});
+      return sent == messages_.end() ? kNone : sent->second;
+    }
+    const auto of_round = walker.newest.find(call_of(action));
+    const size_t started = of_round != walker.newest.end()
+                               ? of_round->second
+                               : walker.newest.at(Call{action.transfer, kOwnRows, action.bucket});
+    return walker.started[started].sent;
+  }
+
+  std::vector<Walker*> members(const Transfer& transfer, Walker& walker) {
+    if (transfer.is_between_places()) return {&walker};
+    std::vector<Walker*> all;
+    for (Walker& other : walkers_) {
+      const bool same_model = other.rank / plan_.model_ranks == walker.rank / plan_.model_ranks;
+      const bool same_place = plan_.place_of(other.rank) == plan_.place_of(walker.rank);
+      if (transfer.group == Group::kWorld || (transfer.group == Group::kModel ? same_model : same_place))
+        all.push_back(&other);
+    }
+    return all;
+  }
+
+  // The transfer at the head of the rank's queue, if all who take part have come to it. False: it has to wait, or there
+  // is none.
+  bool begin_next(Walker& walker) {
+    if (walker.begun == walker.started.size()) return false;
+    const Action action = walker.started[walker.begun].action;
+    const std::vector<Walker*> all = members(of(action), walker);
+    const bool here = std::all_of(all.begin(), all.end(), [&](const Walker* each) {
+      return each->begun < each->started.size() && call_of(each->started[each->begun].action) == call_of(action);
+    });
+    if (here) begin(action, all);
+    return here;
+  }
+
+  void begin(const Action& action, const std::vector<Walker*>& all) {
+    const Collective collective = of(action).collective;
+    const bool in = collective != Collective::kSend, out = collective != Collective::kReceive;
+    Sent sent{action, 0, 0, kNone, kNone};
+    const auto not_before = [&](double seconds, const Walker* walker, int held_by) {
+      if (sent.last != kNone && seconds <= sent.begin_s) return;
+      sent.begin_s = seconds, sent.held_by = held_by, sent.last = static_cast<int>(walker - walkers_.data());
+    };
+    for (const Walker* each : all) {
+      not_before(each->started[each->begun].ready_s, each, kNone);
+      if (in) not_before(each->in.until_s, each, each->in.by);
+      if (out) not_before(each->out.until_s, each, each->out.by);
+    }
+    const double seconds = times_.transfer(action);
+    sent.end_s = sent.begin_s + seconds;
+    const int number = static_cast<int>(sent_.size());
+    for (Walker* each : all) {
+      if (in) each->in = {sent.end_s, number};
+      if (out) each->out = {sent.end_s, number};
+      each->sums.sent_s += seconds;
+      each->started[each->begun++].sent = number;
+      if (action.kind == Action::Kind::kStart) note(action, sent.begin_s, sent.end_s, each->rank);
+    }
+    sent.start.kind = Action::Kind::kStart;
+    if (of(action).is_between_places()) messages_[{all.front()->rank / plan_.model_ranks, call_of(action)}] = number;
+    sent_.push_back(std::move(sent));
+  }
+
+  void wait(Walker& walker, const Action& action, int sent) {
+    const double end = sent_[static_cast<size_t>(sent)].end_s;
+    if (apart(action)) return void(walker.beside_s = std::max(walker.beside_s, end));
+    if (end <= walker.now_s) return;
+    if (action.kind == Action::Kind::kWait) note(action, walker.now_s, end, walker.rank);
+    walker.passed.push_back({action, walker.now_s, end, sent});
+    walker.sums.exposed_s += end - walker.now_s;
+    walker.now_s = end;
+  }
+
+  void note(const Action& action, double begin, double end, int rank) {
+    if (end > begin) timed_.push_back({action, begin, end, rank});
+  }
+
+  // Back from the end of the last rank: through what it was busy with, and, where it waited, through the transfer to
+  // the rank that came to that last.
+  std::vector<OnPath> path() const {
+    const auto sooner = [](const Walker& a, const Walker& b) { return a.now_s < b.now_s; };
+    const Walker* walker = &*std::max_element(walkers_.begin(), walkers_.end(), sooner);
+    std::vector<OnPath> path;
+    const auto add = [&](const std::optional<Action>& action, int rank, double begin, double end) {
+      if (end > begin) path.push_back({action, rank, begin, end});
+    };
+    size_t left = walker->passed.size();
+    for (double now = walker->now_s; left > 0;) {
+      const Passed& at = walker->passed[--left];
+      if (at.begin_s >= now) continue;
+      if (at.sent == kNone) {
+        add(at.action, walker->rank, at.begin_s, std::min(at.end_s, now));
+        now = at.begin_s;
+        continue;
+      }
+      int number = at.sent;
+      for (;; number = sent_[static_cast<size_t>(number)].held_by) {
+        const Sent& sent = sent_[static_cast<size_t>(number)];
+        add(sent.start, walkers_[static_cast<size_t>(sent.last)].rank, sent.begin_s, std::min(sent.end_s, now));
+        now = std::min(now, sent.begin_s);
+        if (sent.held_by == kNone) break;
+      }
+      walker = &walkers_[static_cast<size_t>(sent_[static_cast<size_t>(number)].last)];
+      left = walker->passed.size();
+    }
+    std::reverse(path.begin(), path.end());
+    return path;
+  }
+
+  const Plan& plan_;
+  const WalkedStep& step_;
+  const ActionTimes& times_;
+  std::vector<Walker> walkers_;
+  std::vector<Sent> sent_;
+  std::map<std::pair<int, Call>, int> messages_;  // by model group: the newest such message
+  std::vector<TimedAction> timed_;
+};
+
+}  // namespace
+
+double StepWalk::end_s() const {
+  double end = 0;
+  for (const Rank& rank : ranks) end = std::max(end, rank.end_s);
+  return end;
+}
+
+StepWalk walk(const Plan& plan, const WalkedStep& step, const ActionTimes& times) {
+  return Walking(plan, step, times).run();
+}
+
+}  // namespace owt
