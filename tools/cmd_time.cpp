@@ -18,6 +18,11 @@ int command_time(const Arguments& arguments) {
   options.option("steps", "N", "30", "steps to time");
   options.option("csv", "FILE", "write the table as CSV too");
   options.option("trace", "FILE", "write a trace of every step for Perfetto (ui.perfetto.dev) or chrome://tracing");
+  options.flag("what-if", "show what the step would take if a layer, a transfer or a slow worker were faster");
+  options.option(
+      "links", "FILE",
+      "what the links carry, from owt bench-comm --json: shown beside what a transfer reaches, and what other "
+      "strategies would take is predicted from it");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
@@ -29,10 +34,17 @@ int command_time(const Arguments& arguments) {
   time_options.evaluation = options.boolean("evaluation");
   time_options.keeps_gradients = options.boolean("keep-gradients");
   if (options.given("trace")) time_options.trace = options.string("trace");
+  time_options.what_if = options.boolean("what-if");
+  if (time_options.what_if && time_options.evaluation)
+    throw UsageError("owt time: --what-if is about training steps; leave out --evaluation");
+  if (options.given("links")) time_options.links = options.string("links");
   if (options.given("csv")) time_options.csv = options.string("csv");
   const TimeOutcome timed = time_steps(shared_settings(options), time_options);
   if (launch().rank != 0) return 0;
-  std::cout << timed.report.table() << timed.bottleneck << std::endl;  // first: a disk may be full
+  std::cout << timed.report.table() << timed.bottleneck << '\n';
+  if (!timed.what_if.empty()) std::cout << '\n' << timed.what_if;
+  std::cout << std::flush;
+  // Last: a disk may be full.
   if (!time_options.csv.empty()) write_file_atomically(time_options.csv, timed.report.csv());
   if (!time_options.trace.empty()) write_file_atomically(time_options.trace, timed.trace);
   return 0;

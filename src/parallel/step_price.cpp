@@ -73,7 +73,7 @@ class Prices : public ActionTimes {
       if (buckets_[t].empty()) buckets_[t] = {seconds(plan.transfers[t], 1.0 / plan.transfers[t].calls)};
   }
 
-  double transfer(const Action& action) const override {
+  double transfer(int, const Action& action) const override {
     if (action.kind != Action::Kind::kStart) return sums(action);
     return buckets_[static_cast<size_t>(action.transfer)][static_cast<size_t>(action.bucket)];
   }

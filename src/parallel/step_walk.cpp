@@ -1,6 +1,7 @@
 #include "src/parallel/step_walk.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 
@@ -222,7 +223,7 @@ class Walking {
       if (in) not_before(each->in.until_s, each, each->in.by);
       if (out) not_before(each->out.until_s, each, each->out.by);
     }
-    const double seconds = times_.transfer(action);
+    const double seconds = times_.transfer(all.front()->rank, action);
     sent.end_s = sent.begin_s + seconds;
     const int number = static_cast<int>(sent_.size());
     for (Walker* each : all) {
@@ -257,6 +258,7 @@ class Walking {
     const auto sooner = [](const Walker& a, const Walker& b) { return a.now_s < b.now_s; };
     const Walker* walker = &*std::max_element(walkers_.begin(), walkers_.end(), sooner);
     std::vector<OnPath> path;
+    if (!std::isfinite(walker->now_s)) return path;  // a link carries nothing
     const auto add = [&](const std::optional<Action>& action, int rank, double begin, double end) {
       if (end > begin) path.push_back({action, rank, begin, end});
     };
@@ -264,7 +266,8 @@ class Walking {
     for (double now = walker->now_s; left > 0;) {
       const Passed& at = walker->passed[--left];
       if (at.begin_s >= now) continue;
-      if (at.sent == kNone) {
+      // What a GPU does beside may begin a transfer after the wait for it was cut off: then the rank is on the way.
+      if (at.sent == kNone || sent_[static_cast<size_t>(at.sent)].begin_s >= now) {
         add(at.action, walker->rank, at.begin_s, std::min(at.end_s, now));
         now = at.begin_s;
         continue;

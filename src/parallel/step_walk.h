@@ -19,9 +19,9 @@ namespace owt {
 class ActionTimes {
  public:
   virtual ~ActionTimes() = default;
-  // From when all are ready to the end. Of sums that a layer's ops wait for while they run (LayerTransfers::sums) it is
-  // the layer's action that starts them.
-  virtual double transfer(const Action& start) const = 0;
+  // From when all who take part are ready, of whom this rank is one, to the end. Of sums that a layer's ops wait for
+  // while they run (LayerTransfers::sums) it is the layer's action that starts them.
+  virtual double transfer(int rank, const Action& start) const = 0;
   // What the rank itself does; of a start or a wait what it does besides, before it.
   virtual double compute(int rank, const Action& action) const = 0;
   virtual double before(int rank) const { return rank < 0 ? -1 : 0; }  // the first action
@@ -60,7 +60,7 @@ struct StepWalk {
 struct WalkedStep {
   // Those whose time matters; the others do the same at the same time as one of them. Transfers are among those of
   // their group that are here.
-  std::vector<int> ranks;
+  std::vector<int> ranks{};
   StepKind kind = StepKind::kSynchronous;
   bool overlaps = true;  // computation goes on while a collective is under way
   bool in_turn = true;   // nothing is done beside what follows it

@@ -123,8 +123,7 @@ std::string at_length(const StepPart& part) {
 double transfer_ms_of(std::span<const RankTimes> ranks, const std::string& name) {
   double least = INFINITY;
   for (const RankTimes& rank : ranks)
-    if (const RowTimes* row = rank.find(name, Phase::kTransfer); row)
-      least = std::min(least, row->transfer_ms > 0 ? row->transfer_ms : row->ms);
+    if (const RowTimes* row = rank.find(name, Phase::kTransfer); row) least = std::min(least, row->taken_ms());
   return std::isfinite(least) ? least : 0;
 }
 
@@ -155,7 +154,7 @@ Bottleneck find_bottleneck(std::span<const RankTimes> ranks, const std::map<std:
   else if (first.kind == PartKind::kSlowRank)
     found.detail = format("which is busy for {:.1f} ms, the others for {:.1f} ms", longest->busy_ms(), others);
   else if (first.kind == PartKind::kHost)
-    found.detail = format("all {} layers and transfers take {:.3g} ms", longest->rows.size(), found.step_ms - first.ms);
+    found.detail = format("all {} passes and transfers take {:.3g} ms", longest->rows.size(), found.step_ms - first.ms);
   return found;
 }
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "data/loader.h"
 #include "src/comm/communicator.h"
+#include "src/parallel/network.h"
 #include "src/parallel/plan.h"
 #include "src/train/files/checkpoint_files.h"
 #include "src/train/settings.h"
@@ -26,6 +28,7 @@ struct Job {
   bool same_run = false;                    // that checkpoint is the run folder's own
   StartWeights start;                       // training only; without a file they are drawn from the seed
   std::string weights;                      // evaluation only: their file
+  std::optional<Network> links;             // on rank 0, where they were measured
 
   const std::shared_ptr<const Dataset>& images(Split split) const {
     return split == Split::kTrain ? train : split == Split::kTest ? test : validation;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "src/comm/launch.h"
 #include "src/comm/on_host.h"
 #include "src/core/log.h"
 #include "src/core/texts.h"
@@ -52,7 +53,7 @@ class Numbers {
   size_t next_ = 0;
 };
 
-double sum_of(const std::vector<RowTimes>& rows, Phase phase) {
+double ms_of_rows(const std::vector<RowTimes>& rows, Phase phase) {
   double sum = 0;
   for (const RowTimes& row : rows) sum += row.phase == phase ? row.ms : 0;
   return sum;
@@ -66,8 +67,8 @@ const RowTimes* RankTimes::find(const std::string& name, Phase phase) const {
   return found == rows.end() ? nullptr : &*found;
 }
 
-double RankTimes::data_ms() const { return sum_of(rows, Phase::kData); }
-double RankTimes::exposed_ms() const { return sum_of(rows, Phase::kTransfer); }
+double RankTimes::data_ms() const { return ms_of_rows(rows, Phase::kData); }
+double RankTimes::exposed_ms() const { return ms_of_rows(rows, Phase::kTransfer); }
 
 double RankTimes::rest_ms() const {
   double rest = step_ms;
@@ -77,8 +78,8 @@ double RankTimes::rest_ms() const {
 
 std::string RankTimes::text() const {
   const auto number = [](auto value) { return format("{}", value); };
-  std::vector<std::string> texts{number(step_ms), number(steps), number(period), number(loader.work_s),
-                                 number(loader.wait_s)};
+  std::vector<std::string> texts{number(step_ms),       number(steps),         number(period),
+                                 number(loader.work_s), number(loader.wait_s), host};
   for (const RowTimes& row : rows)
     for (std::string& text : std::vector{row.name, number(static_cast<int>(row.phase)), number(row.ms),
                                          number(row.transfer_ms), number(row.bytes)})
@@ -92,6 +93,7 @@ RankTimes RankTimes::from_text(const std::string& text) {
   RankTimes times;
   times.step_ms = from.real(), times.steps = from.whole(), times.period = from.whole();
   times.loader.work_s = from.real(), times.loader.wait_s = from.real();
+  times.host = from.text();
   while (from.more()) {
     RowTimes row{from.text()};
     row.phase = static_cast<Phase>(from.whole());
@@ -99,6 +101,13 @@ RankTimes RankTimes::from_text(const std::string& text) {
     times.rows.push_back(std::move(row));
   }
   return times;
+}
+
+bool transfers_overlap(std::span<const RankTimes> ranks) {
+  return std::any_of(ranks.begin(), ranks.end(), [](const RankTimes& rank) {
+    return std::any_of(rank.rows.begin(), rank.rows.end(),
+                       [](const RowTimes& row) { return row.phase == Phase::kTransfer && row.transfer_ms > row.ms; });
+  });
 }
 
 RankTimes rank_times(const Profiler& profiler, int64_t period, Typical typical) {
@@ -120,6 +129,7 @@ StepTimes gather_times(Communicator& comm, const Profiler& profiler, int64_t per
   const auto gathered = [&](Typical typical) {
     RankTimes mine = rank_times(profiler, period, typical);
     mine.loader = loader;
+    mine.host = host_name();
     std::vector<RankTimes> all;
     for (const std::string& text : on_host::gather(comm, mine.text(), device))
       all.push_back(RankTimes::from_text(text));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct RowTimes {
   double ms = 0, transfer_ms = 0;
   int64_t bytes = 0;
 
+  // Of a transfer, where it could not be timed by itself what it was waited for.
+  double taken_ms() const { return transfer_ms > 0 ? transfer_ms : ms; }
   bool operator==(const RowTimes&) const = default;
 };
 
@@ -27,6 +30,7 @@ struct RankTimes {
   int64_t steps = 0;     // recorded
   int64_t period = 1;    // see rank_times()
   LoaderTimes loader{};  // of a step; zeros: nobody made batches, or it was not measured
+  std::string host{};    // where the rank runs
 
   const RowTimes* find(const std::string& name, Phase phase) const;  // null: there is no such row
   double data_ms() const;                                            // that the rank waited for batches
@@ -37,6 +41,18 @@ struct RankTimes {
   std::string text() const;                             // for the other ranks
   static RankTimes from_text(const std::string& text);  // Throws Error for what text() has not made.
   bool operator==(const RankTimes&) const = default;
+};
+
+// Whether ranks compute while a collective is under way: some took longer than they were waited for.
+bool transfers_overlap(std::span<const RankTimes> ranks);
+
+// A part of the longest way through a step, on which everything waits for what is before it.
+struct PathPart {
+  std::string
+      row;       // as a trace names its spans: "conv1 backward", "gradients"; "data and host" before the first action
+  int rank = 0;  // that was busy, or came to the transfer last
+  bool transfers = false;
+  double begin_ms = 0, end_ms = 0;
 };
 
 // What is typical of several steps.

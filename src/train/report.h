@@ -83,7 +83,8 @@ TimingReport make_report(std::span<const RankTimes> ranks, const std::vector<Lay
 
 // Every recorded span of every rank in the Trace Event Format (chrome://tracing, Perfetto): a process per
 // rank, threads "compute", "transfer", "data"; microseconds since the first profiler was made. Needs
-// Profiler::keep_spans(true).
-std::string trace_json(std::span<const Profiler> ranks);
+// Profiler::keep_spans(true). The longest way through a typical step is a process more, beneath the step of rank 0 that
+// took nearest to the median; what lies on it has "longest_way" among the arguments of its spans.
+std::string trace_json(std::span<const Profiler> ranks, std::span<const PathPart> path = {});
 
 }  // namespace owt

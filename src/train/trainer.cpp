@@ -10,7 +10,7 @@
 #include "src/core/threads.h"
 #include "src/net/layer_names.h"
 #include "src/parallel/spread_weights.h"
-#include "src/train/bottleneck.h"
+#include "src/train/advice.h"
 #include "src/train/equality.h"
 #include "src/train/session.h"
 #include "src/train/signals.h"
@@ -317,7 +317,7 @@ void Trainer::time_step() {
   gather_times();
   if (!writes()) return;
   progress_->clear();
-  log_info("{}", find_bottleneck(times_.middle).text());
+  log_info("{}", explain_step(job_.settings.model, job_.plan, times_.middle, job_.links).text());
 }
 
 void Trainer::gather_times() {

@@ -391,6 +391,33 @@ TEST_F(CliTest, TimeWritesTableCsvAndTrace) {
   EXPECT_THAT(read_file(file("t.json")), AllOf(HasSubstr("traceEvents"), HasSubstr("conv2")));
 }
 
+TEST_F(CliTest, TimeSaysWhatWouldBeIfPartsOfTheStepWereFaster) {
+  const std::string time = "time " + small_recipe() + " --workers 2 --steps 4 ";
+  const Result shown = owt(time + "--what-if --trace " + file("t.json"));
+  ASSERT_EQ(shown.code, 0) << shown.err;
+  EXPECT_THAT(shown.out, AllOf(ContainsRegex("\nWhat if: with the times of all ranks the step is walked in [0-9.]+ ms; "
+                                             "measured were [0-9.]+ ms"),
+                               ContainsRegex("\nconv1  .*\n"), ContainsRegex("\nall transfers  .*\n"),
+                               ContainsRegex("\n`step result`  .*\n")));
+  EXPECT_THAT(read_file(file("t.json")),
+              AllOf(HasSubstr("longest way through a typical step"), HasSubstr("\"longest_way\":true")));
+  EXPECT_THAT(owt(time).out, Not(HasSubstr("What if")));
+  const Result evaluation = owt(time + "--what-if --evaluation");
+  EXPECT_EQ(evaluation.code, 2);
+  EXPECT_THAT(evaluation.err, HasSubstr("leave out --evaluation"));
+}
+
+TEST_F(CliTest, TimeTakesLinksOfAsManyRanks) {
+  ASSERT_EQ(owt("bench-comm --workers 2 --seconds 1 --sizes 4K..64K --json " + file("links.json")).code, 0);
+  const std::string time = "time " + small_recipe() + " --steps 2 --links ";
+  const Result fits = owt(time + file("links.json") + " --workers 2");
+  EXPECT_EQ(fits.code, 0) << fits.err;
+  const Result other = owt(time + file("links.json") + " --workers 3");
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err, HasSubstr("links.json is of 2 ranks, and here are 3; run owt bench-comm with as many"));
+  EXPECT_EQ(owt(time + file("none.json") + " --workers 2").code, 1);
+}
+
 TEST_F(CliTest, TimeShowsTheTableThoughTheTraceDoesNotFitOnTheDisk) {
   const Result time = owt("time " + small_recipe() + " --workers 2 --steps 40 --trace " + file("t.json"),
                           "trap '' XFSZ; ulimit -f 16;");

@@ -153,7 +153,7 @@ TEST(Bottleneck, AHostBoundStepIsNamed) {
   }
   const Bottleneck found = find({rank_of(rows, 4)});
   EXPECT_EQ(found.parts.front().kind, Kind::kHost);
-  EXPECT_THAT(found.text(), HasSubstr("step 5.20 ms: 77 % the host, between layers and transfers (all 120 layers and "
+  EXPECT_THAT(found.text(), HasSubstr("step 5.20 ms: 77 % the host, between layers and transfers (all 120 passes and "
                                       "transfers take 1.2 ms); then relu"));
   EXPECT_THAT(found.text(), Not(HasSubstr("data")));
 }

@@ -15,7 +15,8 @@ RankTimes made_up(int rank) {
       .step_ms = 10.0 / 3,
       .steps = 30,
       .period = 2,
-      .loader = {0.25, 1e-9}};
+      .loader = {0.25, 1e-9},
+      .host = "node 1"};
   for (int i = 0; i < rank; ++i) times.rows.push_back({concat("more", i), Phase::kData, 1.0 / (i + 1)});
   return times;
 }

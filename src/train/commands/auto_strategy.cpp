@@ -19,7 +19,7 @@ std::vector<double> in_units_of_the_mean(std::vector<double> speeds) {
   return speeds;
 }
 
-Choice choose_here(const Settings& settings, const Session& session) {
+Choice choose_here(const Settings& settings, const Session& session, std::optional<Network>& links) {
   PlanRequest request = settings.plan_request();
   request.on = settings.compute();
   request.speeds = in_units_of_the_mean(request.speeds);
@@ -28,19 +28,22 @@ Choice choose_here(const Settings& settings, const Session& session) {
   session.run(request.ranks, [&](Communicator& comm) {
     const Network network = measure_network(comm, request.on.device);
     const ComputeSamples samples = measure_compute(settings, comm, rows);
-    if (comm.rank() == 0) choice = choose_strategy(settings.model, request, network, *measured_compute(samples));
+    if (comm.rank() != 0) return;
+    choice = choose_strategy(settings.model, request, network, *measured_compute(samples));
+    links = network;
   });
   return choice;
 }
 
 }  // namespace
 
-void settle_strategy(Settings& settings, const Session& session) {
-  if (!settings.parallel.automatic) return;
+std::optional<Network> settle_strategy(Settings& settings, const Session& session) {
+  std::optional<Network> links;
+  if (!settings.parallel.automatic) return links;
   settings.parallel.automatic = false;
   if (settings.parallel.workers > 1) {
     log_info("strategy auto: timing layers and collectives");
-    const Choice choice = choose_here(settings, session);
+    const Choice choice = choose_here(settings, session, links);
     std::istringstream chosen(from_rank_0([&] {
       log_info("strategy auto: {}", choice.reason());
       const PlanRequest& request = choice.chosen().request;
@@ -52,6 +55,7 @@ void settle_strategy(Settings& settings, const Session& session) {
   }
   settings.recipe.set("parallel.strategy", name_of(settings.parallel.strategy));
   settings.recipe.set("parallel.model_ranks", std::to_string(settings.parallel.model_ranks));
+  return links;
 }
 
 }  // namespace owt

@@ -11,8 +11,8 @@
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/texts.h"
+#include "src/train/advice.h"
 #include "src/train/alike.h"
-#include "src/train/bottleneck.h"
 #include "src/train/commands/auto_strategy.h"
 #include "src/train/commands/measured_shares.h"
 #include "src/train/data_facts.h"
@@ -192,7 +192,7 @@ void report_times(const Job& job, const StepTimes& times, bool print) {
   if (times.empty()) return;
   const int64_t rows = std::min(job.plan.request.step_rows, job.train->size());  // an epoch has no more
   const TimingReport report = make_report(times.medians, layer_facts(job.plan, rows), rows);
-  const std::string bottleneck = find_bottleneck(times.middle).text();
+  const std::string bottleneck = explain_step(job.settings.model, job.plan, times.middle, job.links).text();
   if (print) std::cout << report.table() << bottleneck << std::endl;
   print ? log_to_file_only(bottleneck) : log_info("{}", bottleneck);
   write_file_atomically(job.run_folder + "/timing.csv", report.csv());
@@ -218,9 +218,10 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   const Start start = find_start(settings, options);
   const Session session(settings, options.threads);
   const std::string shares = settle_shares(settings, session, start.shares());
-  settle_strategy(settings, session);
+  const std::optional<Network> links = settle_strategy(settings, session);
   const uint64_t asked_seed = settings.run.seed;
   Job job = job_of(std::move(settings), options, start);
+  job.links = links;
   open_training_data(job, options.data);
   const std::unique_ptr<FileLock> lock = open_run_folder(job);
   if (!shares.empty()) log_info("{}", shares);

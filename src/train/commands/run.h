@@ -48,12 +48,15 @@ struct TimeOptions {
   bool keeps_gradients = false;  // PlanRequest's
   // The files that the caller will write the trace and the report to; empty: none.
   std::string trace{}, csv{};
+  bool what_if = false;  // of training steps
+  std::string links{};   // file of the planner; empty: none
 };
 
 struct TimeOutcome {
   TimingReport report;
-  std::string bottleneck;  // a sentence
-  std::string trace;       // the text of the file, where one is wanted
+  std::string bottleneck{};  // a sentence
+  std::string what_if{};     // a table, where one is wanted
+  std::string trace{};       // the text of the file, where one is wanted
 };
 
 // Times steps on made-up images. Logs the convolution algorithms that were measured. The outcome is rank 0's; where

@@ -1,15 +1,18 @@
 // `owt time`: steps on made-up images, so that neither data nor a loader is needed.
 #include "src/comm/launch.h"
 #include "src/comm/on_host.h"
+#include "src/comm/processes.h"
 #include "src/core/log.h"
+#include "src/train/advice.h"
 #include "src/train/alike.h"
-#include "src/train/bottleneck.h"
 #include "src/train/commands/auto_strategy.h"
 #include "src/train/commands/measured_shares.h"
+#include "src/train/commands/planner_files.h"
 #include "src/train/commands/run.h"
 #include "src/train/layer_facts.h"
 #include "src/train/made_up_batch.h"
 #include "src/train/session.h"
+#include "src/train/what_if.h"
 #include "src/train/worker.h"
 
 namespace owt {
@@ -91,6 +94,19 @@ Peak peak_of_rank(const Plan& plan, Communicator& comm) {
   return measure_peak(on.precision, teams, [&] { ask(0); });
 }
 
+// On rank 0; all ranks come here, and throw Error where it cannot be read or is of another number of ranks.
+std::optional<Network> links_from(const std::string& file, int ranks) {
+  std::optional<Network> links;
+  if (file.empty()) return links;
+  from_rank_0([&] {
+    links = read_links(file);
+    if (links->ranks() != ranks)
+      fail(file, " is of ", links->ranks(), " ranks, and here are ", ranks, "; run owt bench-comm with as many");
+    return "";
+  });
+  return links;
+}
+
 }  // namespace
 
 TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
@@ -99,10 +115,11 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
       {option_fact("steps", std::to_string(options.steps)), option_is_given("evaluation", options.evaluation),
        option_is_given("keep-gradients", options.keeps_gradients)});
   check_outputs({options.trace, options.csv});
+  std::optional<Network> links = links_from(options.links, settings.parallel.workers);
   const Session session(settings, options.threads);
   const std::string shares = settle_shares(settings, session);
   if (!shares.empty()) log_info("{}", shares);
-  settle_strategy(settings, session);
+  if (const std::optional<Network> measured = settle_strategy(settings, session); measured && !links) links = measured;
   Plan plan = settings.plan_to_run();
   const int64_t period = plan.period(), steps = (options.steps + period - 1) / period * period;
   plan.request.keeps_gradients = options.keeps_gradients;
@@ -126,11 +143,17 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   if (launch().rank != 0) return {};
   const int64_t rows = plan.request.step_rows;
   const Mode mode = options.evaluation ? Mode::kEval : Mode::kTrain;
-  TimeOutcome outcome{make_report(times.medians, layer_facts(plan, rows, mode), rows),
-                      find_bottleneck(times.middle).text(), ""};
+  const bool trains = !options.evaluation;
+  TimeOutcome outcome{.report = make_report(times.medians, layer_facts(plan, rows, mode), rows)};
+  const Bottleneck bottleneck =
+      trains ? explain_step(settings.model, plan, times.middle, links) : find_bottleneck(times.middle);
+  outcome.bottleneck = bottleneck.text();
+  WhatIfs what_ifs;
+  if (trains && (options.what_if || !options.trace.empty())) what_ifs = what_if(plan, times.middle);
+  if (options.what_if) outcome.what_if = what_ifs.table();
   outcome.report.peak = peak;
   outcome.report.untimed_ms = untimed_ms;
-  if (!options.trace.empty()) outcome.trace = trace_json(profilers);
+  if (!options.trace.empty()) outcome.trace = trace_json(profilers, what_ifs.path);
   return outcome;
 }
 

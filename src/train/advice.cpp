@@ -1,0 +1,151 @@
+#include "src/train/advice.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "src/core/check.h"
+#include "src/core/log.h"
+#include "src/parallel/choose.h"
+#include "src/parallel/step_price.h"
+
+namespace owt {
+namespace {
+
+constexpr double kWorthIt = 0.9;  // of the step's time
+
+// The mean over the ranks that have the row, in seconds.
+double mean_s(std::span<const RankTimes> ranks, const std::string& name, Phase phase) {
+  double sum = 0, count = 0;
+  for (const RankTimes& rank : ranks)
+    if (const RowTimes* row = rank.find(name, phase)) sum += row->ms / 1e3, ++count;
+  return count > 0 ? sum / count : 0;
+}
+
+// The name of the row that this layer is the first of: "conv1+relu1".
+std::string row_named_after(std::span<const RankTimes> ranks, const std::string& layer) {
+  for (const RankTimes& rank : ranks)
+    for (const RowTimes& row : rank.rows)
+      if (row.name.starts_with(layer + "+")) return row.name;
+  return layer;
+}
+
+// What updates of all weights that are no layer's row took on all ranks together: each rank has its share, or the first
+// one does it for all; where every rank updates all, once.
+double shared_update_s(const Plan& plan, std::span<const RankTimes> ranks) {
+  const double mean = mean_s(ranks, "weights", Phase::kUpdate);
+  return plan.shares_update() ? mean * plan.ranks() : mean;
+}
+
+std::unique_ptr<ComputeModel> compute_seen(const Plan& plan, std::span<const RankTimes> ranks) {
+  ComputeSamples samples;
+  double all_weights = 0;
+  for (const LayerPlan& layer : plan.layers) all_weights += static_cast<double>(layer.weight_bytes);
+  for (size_t i = 0; i < plan.layers.size(); ++i) {
+    const LayerPlan& at = plan.layers[i];
+    const int64_t rows = plan.layer_rows(static_cast<int64_t>(i), plan.request.step_rows).total;
+    const std::string row = row_named_after(ranks, at.name);
+    LayerSample sample{.rows = static_cast<double>(rows), .part = at.share()};
+    sample.forward_s = mean_s(ranks, row, Phase::kForward);
+    sample.backward_s = mean_s(ranks, row, Phase::kBackward);
+    const double of_weights = all_weights > 0 ? static_cast<double>(at.weight_bytes) / all_weights : 0;
+    sample.update_s = mean_s(ranks, at.name, Phase::kUpdate) + of_weights * sample.part * shared_update_s(plan, ranks);
+    samples.layers.push_back({sample});
+  }
+  const auto behind = static_cast<int64_t>(plan.layers.size()) - 1;
+  const auto loss_rows = static_cast<double>(plan.layer_rows(behind, plan.request.step_rows).total);
+  samples.loss.emplace_back(loss_rows, mean_s(ranks, "loss", Phase::kLoss));
+  for (const RankTimes& rank : ranks)
+    samples.rest_s += std::max(0.0, rank.rest_ms() + rank.data_ms()) / 1e3 / static_cast<double>(ranks.size());
+  return measured_compute(std::move(samples));
+}
+
+// What the network needs for a step's calls of each transfer of the plan, by name.
+std::map<std::string, double> transfer_ms_by(const Plan& plan, const Network& network) {
+  std::map<std::string, double> all;
+  const std::vector<double> seconds = transfer_seconds(plan, network);
+  for (size_t id = 0; id < seconds.size(); ++id) all[plan.transfers[id].name] += 1e3 * seconds[id];
+  return all;
+}
+
+// Rows that are known of every layer: a rank without rows has measured nothing.
+bool can_predict(const Plan& plan) {
+  for (size_t i = 0; i < plan.layers.size(); ++i)
+    if (plan.layer_rows(static_cast<int64_t>(i), plan.request.step_rows).total <= 0 || plan.layers[i].share() <= 0)
+      return false;
+  return plan.ranks() > 1;
+}
+
+// Latencies one after the other in a call of a collective among so many ranks (network.h).
+double messages_of(Collective collective, int ranks) {
+  return collective == Collective::kAllReduce ? 2.0 * (ranks - 1) : ranks - 1;
+}
+
+// What the last of its ranks to come has seen of it; 0: it was not timed by itself, as in a recorded step.
+double timed_ms(std::span<const RankTimes> ranks, const std::string& name) {
+  for (const RankTimes& rank : ranks)
+    if (const RowTimes* row = rank.find(name, Phase::kTransfer); !row || row->transfer_ms == 0) return 0;
+  return transfer_ms_of(ranks, name);
+}
+
+bool tells_the_rate(const Plan& plan, const Transfer& transfer) {
+  const bool chain = transfer.collective == Collective::kBroadcast || transfer.collective == Collective::kReduce;
+  return !chain && !is_message(transfer.collective) && plan.ranks_of(transfer.group) == plan.ranks() &&
+         transfer.every == 1;
+}
+
+}  // namespace
+
+std::optional<Network> network_seen(const Plan& plan, std::span<const RankTimes> ranks) {
+  std::set<std::string> hosts;
+  for (const RankTimes& rank : ranks) hosts.insert(rank.host);
+  const int count = static_cast<int>(hosts.size()), size = plan.ranks();
+  if (size < 2 || (count > 1 && count < size)) return {};
+  const Transfer* most = nullptr;
+  for (const Transfer& transfer : plan.transfers)
+    if (tells_the_rate(plan, transfer) && (!most || transfer.bytes > most->bytes)) most = &transfer;
+  const double result_ms =
+      plan.of_step.result == kNoTransfer ? 0 : timed_ms(ranks, plan.transfer(plan.of_step.result).name);
+  if (!most || result_ms <= 0) return {};
+  Link link{result_ms / 1e3 / messages_of(Collective::kAllReduce, size), 0};
+  const double whole_s = timed_ms(ranks, most->name) / 1e3;
+  const double bytes_s = whole_s - most->calls * messages_of(most->collective, size) * link.latency_s;
+  if (whole_s <= 0) return {};
+  // Where latencies are all there is, the rate is at least that.
+  link.bytes_per_s = static_cast<double>(most->bytes) / std::max(bytes_s, 0.1 * whole_s);
+  Network network;
+  network.hosts = count;
+  network.ranks_per_host = size / count;
+  network.local = network.between = link;
+  network.overlaps = transfers_overlap(ranks);
+  return network;
+}
+
+std::string advice(const Model& model, const Plan& plan, std::span<const RankTimes> ranks, const Network& network) {
+  if (!can_predict(plan) || network.ranks() != plan.ranks()) return "";
+  const std::unique_ptr<ComputeModel> compute = compute_seen(plan, ranks);
+  Choice choice;
+  try {
+    choice = choose_strategy(model, plan.request, network, *compute);
+  } catch (const Error&) {
+    return "";  // a strategy that the recipe does not allow is no advice
+  }
+  const Prediction& best = choice.chosen();
+  double measured_s = 0;
+  for (const RankTimes& rank : ranks) measured_s = std::max(measured_s, rank.step_ms / 1e3);
+  const double now_s = std::min(measured_s, price_step(plan, network, *compute).step_s());
+  if (best.step_s() > kWorthIt * now_s) return "";
+  const bool grid = best.split && best.model_ranks != plan.ranks();
+  return format("Try --parallel {}{} (predicted {:.1f} ms).", name_of(best.request.strategy),
+                grid ? format(" --set parallel.model_ranks={}", best.model_ranks) : "", 1e3 * best.step_s());
+}
+
+Bottleneck explain_step(const Model& model, const Plan& plan, std::span<const RankTimes> ranks,
+                        const std::optional<Network>& links) {
+  Bottleneck found = find_bottleneck(ranks, links ? transfer_ms_by(plan, *links) : std::map<std::string, double>());
+  if (const std::optional<Network> network = links ? links : network_seen(plan, ranks))
+    found.advice = advice(model, plan, ranks, *network);
+  return found;
+}
+
+}  // namespace owt
