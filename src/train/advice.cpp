@@ -143,6 +143,10 @@ std::string advice(const Model& model, const Plan& plan, std::span<const RankTim
 Bottleneck explain_step(const Model& model, const Plan& plan, std::span<const RankTimes> ranks,
                         const std::optional<Network>& links) {
   Bottleneck found = find_bottleneck(ranks, links ? transfer_ms_by(plan, *links) : std::map<std::string, double>());
+  // The planner's ranks are alike.
+  const bool slow_rank = std::any_of(found.parts.begin(), found.parts.end(),
+                                     [](const StepPart& part) { return part.kind == StepPart::Kind::kSlowRank; });
+  if (slow_rank) return found;
   if (const std::optional<Network> network = links ? links : network_seen(plan, ranks))
     found.advice = advice(model, plan, ranks, *network);
   return found;

@@ -24,8 +24,8 @@ std::optional<Network> network_seen(const Plan& plan, std::span<const RankTimes>
 // is none, or not enough is known.
 std::string advice(const Model& model, const Plan& plan, std::span<const RankTimes> ranks, const Network& network);
 
-// What bounds the step, with the advice. links: as they were measured by themselves; without them those of
-// network_seen() advise.
+// What bounds the step, with the advice; none where a rank is slow. links: as they were measured by themselves; without
+// them those of network_seen() advise.
 Bottleneck explain_step(const Model& model, const Plan& plan, std::span<const RankTimes> ranks,
                         const std::optional<Network>& links = {});
 

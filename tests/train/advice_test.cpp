@@ -89,6 +89,17 @@ TEST(Advice, IsNotGivenWhereTheLinksAreNotKnown) {
   EXPECT_EQ(explain_step(large_dense(), one, on_link(one, 1e4, 1)).advice, "");
 }
 
+// The planner's ranks are alike, and the mean of these is no rank.
+TEST(Advice, IsNotGivenWhereARankIsSlow) {
+  const Plan plan = plan_of(Strategy::kDataParallel);
+  std::vector<RankTimes> ranks = on_link(plan, 1e4, 4);
+  for (RowTimes& row : ranks[1].rows)
+    if (row.phase == Phase::kForward) ranks[1].step_ms += 200, row.ms += 200;
+  const Bottleneck found = explain_step(large_dense(), plan, ranks);
+  EXPECT_THAT(found.text(), HasSubstr("waiting for rank 1"));
+  EXPECT_EQ(found.advice, "");
+}
+
 TEST(Advice, LinksThatWereMeasuredAreShownBesideWhatWasReached) {
   const Plan plan = plan_of(Strategy::kDataParallel);
   Network links;
