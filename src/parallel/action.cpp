@@ -44,8 +44,7 @@ int weight_copies(const std::vector<Action>& actions) {
 }
 
 std::string subject(const Plan& plan, const Action& action) {
-  if (action.kind == Action::Kind::kStart || action.kind == Action::Kind::kWait)
-    return concat(plan.transfer(action.transfer).name, bucket_of(plan, action));
+  if (action.moves_bytes()) return concat(plan.transfer(action.transfer).name, bucket_of(plan, action));
   if (action.layers.size() == 0) return "";
   const auto name = [&](int64_t i) { return plan.layer(i).name; };
   const std::string first = name(action.layers.begin), last = name(action.layers.end - 1);

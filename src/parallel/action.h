@@ -44,6 +44,12 @@ struct Action {
   int copy = kNewestWeights;  // kCopyWeights, kTakeWeights: the number of the copy
   int ahead = 0;              // kCopyWeights: updates that are predicted
 
+  bool moves_bytes() const { return kind == Kind::kStart || kind == Kind::kWait; }
+  // What comes behind the gradients of a step.
+  bool is_of_weights() const {
+    return kind == Kind::kUpdate || kind == Kind::kCopyWeights || kind == Kind::kAverageWeights || kind == Kind::kNorms;
+  }
+
   bool operator==(const Action&) const = default;
 };
 const char* name_of(Action::Kind kind);  // "forward", "backward data", ...

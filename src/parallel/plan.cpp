@@ -170,6 +170,11 @@ Layout Plan::front_layout() const {
 
 Group Plan::front_group() const { return front_layout() == Layout::kBatch ? Group::kWorld : Group::kReplicas; }
 
+bool Plan::are_together(int rank, int other, Group group) const {
+  if (group == Group::kWorld) return true;
+  return group == Group::kModel ? rank / model_ranks == other / model_ranks : place_of(rank) == place_of(other);
+}
+
 int Plan::ranks_of(Group group) const {
   if (group == Group::kWorld) return ranks();
   return group == Group::kModel ? model_ranks : replicas();

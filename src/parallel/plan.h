@@ -250,6 +250,7 @@ struct Plan {
   int ranks() const { return request.ranks; }
   int replicas() const { return ranks() / model_ranks; }
   int ranks_of(Group group) const;
+  bool are_together(int rank, int other, Group group) const;  // in the same group of that kind
   StepRows rows(int64_t step_rows) const {
     return {rounds_strategy(),    ranks(),        step_rows,
             model_ranks,          request.shares, micro_batches_in(step_rows),

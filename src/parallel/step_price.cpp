@@ -79,18 +79,14 @@ class Prices : public ActionTimes {
   }
 
   double compute(int, const Action& action) const override {
-    if (action.kind == Action::Kind::kStart || action.kind == Action::Kind::kWait) return 0;
-    if (action.kind == Action::Kind::kLoss) {
-      const Load& load = load_of(action);
-      return action.transfer == kNoTransfer ? model_.loss(load.rows) * load.slowness : 0;
-    }
-    const bool of_weights = action.kind == Action::Kind::kUpdate || action.kind == Action::Kind::kCopyWeights ||
-                            action.kind == Action::Kind::kAverageWeights || action.kind == Action::Kind::kNorms;
+    if (action.moves_bytes()) return 0;
     const Load& load = load_of(action);
+    if (action.kind == Action::Kind::kLoss)
+      return action.transfer == kNoTransfer ? model_.loss(load.rows) * load.slowness : 0;
     double seconds = 0;
     for (int64_t i = action.layers.begin; i < action.layers.end; ++i)
       seconds += of_layer(action, load.rows, static_cast<size_t>(i));
-    return seconds * (of_weights ? loads_.front().most_slowness : load.slowness);
+    return seconds * (action.is_of_weights() ? loads_.front().most_slowness : load.slowness);
   }
 
   // All calls of a transfer: its buckets may travel several times. Of sums the mean of their calls stands for each.

@@ -129,16 +129,11 @@ class Walking {
         wait(walker, action, sent);
         return true;
       }
-      case Action::Kind::kUpdate:
-      case Action::Kind::kCopyWeights:
-      case Action::Kind::kAverageWeights:
-      case Action::Kind::kNorms:
-        walker.sums.updated_s += pass(walker, action, times_.compute(walker.rank, action));
-        return true;
       case Action::Kind::kTakeWeights:
         return true;
       default:
-        walker.sums.computed_s += pass(walker, action, times_.compute(walker.rank, action));
+        (action.is_of_weights() ? walker.sums.updated_s : walker.sums.computed_s) +=
+            pass(walker, action, times_.compute(walker.rank, action));
         add_up(walker, action);
         return true;
     }
@@ -188,12 +183,8 @@ class Walking {
   std::vector<Walker*> members(const Transfer& transfer, Walker& walker) {
     if (transfer.is_between_places()) return {&walker};
     std::vector<Walker*> all;
-    for (Walker& other : walkers_) {
-      const bool same_model = other.rank / plan_.model_ranks == walker.rank / plan_.model_ranks;
-      const bool same_place = plan_.place_of(other.rank) == plan_.place_of(walker.rank);
-      if (transfer.group == Group::kWorld || (transfer.group == Group::kModel ? same_model : same_place))
-        all.push_back(&other);
-    }
+    for (Walker& other : walkers_)
+      if (plan_.are_together(walker.rank, other.rank, transfer.group)) all.push_back(&other);
     return all;
   }
 

@@ -24,7 +24,8 @@ class ActionTimes {
   virtual double transfer(int rank, const Action& start) const = 0;
   // What the rank itself does; of a start or a wait what it does besides, before it.
   virtual double compute(int rank, const Action& action) const = 0;
-  virtual double before(int rank) const { return rank < 0 ? -1 : 0; }  // the first action
+  // What the rank does before the first action.
+  virtual double before(int) const { return 0; }
 };
 
 // When an action runs, in seconds from the step's beginning: one that computes, a wait that is exposed, or, for the

@@ -131,9 +131,7 @@ std::string advice(const Model& model, const Plan& plan, std::span<const RankTim
     return "";  // a strategy that the recipe does not allow is no advice
   }
   const Prediction& best = choice.chosen();
-  double measured_s = 0;
-  for (const RankTimes& rank : ranks) measured_s = std::max(measured_s, rank.step_ms / 1e3);
-  const double now_s = std::min(measured_s, price_step(plan, network, *compute).step_s());
+  const double now_s = std::min(longest_step_ms(ranks) / 1e3, price_step(plan, network, *compute).step_s());
   if (best.step_s() > kWorthIt * now_s) return "";
   const bool grid = best.split && best.model_ranks != plan.ranks();
   return format("Try --parallel {}{} (predicted {:.1f} ms).", name_of(best.request.strategy),

@@ -33,10 +33,8 @@ StepPart part_of(const RowTimes& row, const LoaderTimes& loader) {
       return {PartKind::kTransfer, row.name, row.ms};
     case Phase::kData:
       return {kind_of_data(loader), "data", row.ms};
-    case Phase::kLoss:
-      return {PartKind::kLayer, row.name, row.ms};
     default:
-      return {PartKind::kLayer, concat(row.name, " ", name_of(row.phase)), row.ms};
+      return {PartKind::kLayer, text_of_row(row.name, row.phase), row.ms};
   }
 }
 
@@ -119,13 +117,6 @@ std::string at_length(const StepPart& part) {
 }
 
 }  // namespace
-
-double transfer_ms_of(std::span<const RankTimes> ranks, const std::string& name) {
-  double least = INFINITY;
-  for (const RankTimes& rank : ranks)
-    if (const RowTimes* row = rank.find(name, Phase::kTransfer); row) least = std::min(least, row->taken_ms());
-  return std::isfinite(least) ? least : 0;
-}
 
 Bottleneck find_bottleneck(std::span<const RankTimes> ranks, const std::map<std::string, double>& transfer_ms) {
   OWT_CHECK(!ranks.empty(), "a step needs at least one rank");

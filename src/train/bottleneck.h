@@ -48,8 +48,4 @@ struct Bottleneck {
 // are not there.
 Bottleneck find_bottleneck(std::span<const RankTimes> ranks, const std::map<std::string, double>& transfer_ms = {});
 
-// How long the transfer takes when all are ready: the least of the ranks' times, since whoever comes early waits for
-// the others. Where it could not be timed by itself, what it was waited for.
-double transfer_ms_of(std::span<const RankTimes> ranks, const std::string& name);
-
 }  // namespace owt

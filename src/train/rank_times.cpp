@@ -1,6 +1,7 @@
 #include "src/train/rank_times.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "src/comm/launch.h"
@@ -61,6 +62,14 @@ double ms_of_rows(const std::vector<RowTimes>& rows, Phase phase) {
 
 }  // namespace
 
+bool belongs_to_layer(Phase phase) {
+  return phase == Phase::kForward || phase == Phase::kBackward || phase == Phase::kUpdate;
+}
+
+std::string text_of_row(const std::string& name, Phase phase) {
+  return belongs_to_layer(phase) ? concat(name, " ", name_of(phase)) : name;
+}
+
 const RowTimes* RankTimes::find(const std::string& name, Phase phase) const {
   const auto found = std::find_if(rows.begin(), rows.end(),
                                   [&](const RowTimes& row) { return row.phase == phase && row.name == name; });
@@ -101,6 +110,21 @@ RankTimes RankTimes::from_text(const std::string& text) {
     times.rows.push_back(std::move(row));
   }
   return times;
+}
+
+double longest_step_ms(std::span<const RankTimes> ranks) {
+  double longest = 0;
+  for (const RankTimes& rank : ranks) longest = std::max(longest, rank.step_ms);
+  return longest;
+}
+
+double transfer_ms_of(std::span<const RankTimes> ranks, const std::string& name,
+                      const std::function<bool(int rank)>& takes_part) {
+  double least = INFINITY;
+  for (size_t r = 0; r < ranks.size(); ++r)
+    if (const RowTimes* row = ranks[r].find(name, Phase::kTransfer); row && takes_part(static_cast<int>(r)))
+      least = std::min(least, row->taken_ms());
+  return std::isfinite(least) ? least : 0;
 }
 
 bool transfers_overlap(std::span<const RankTimes> ranks) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +12,10 @@
 #include "src/core/profiler.h"
 
 namespace owt {
+
+// What is about a layer's passes and updates: "conv1 backward"; other rows have their name alone: "gradients".
+bool belongs_to_layer(Phase phase);
+std::string text_of_row(const std::string& name, Phase phase);
 
 // Of one row of the profiler, per step; see Profiler::Row.
 struct RowTimes {
@@ -43,6 +48,13 @@ struct RankTimes {
   bool operator==(const RankTimes&) const = default;
 };
 
+// Of the rank whose step takes longest.
+double longest_step_ms(std::span<const RankTimes> ranks);
+// How long the transfer takes when all who take part are ready: the least of their times, since whoever comes early
+// waits for the others. Where it could not be timed by itself, what it was waited for.
+double transfer_ms_of(
+    std::span<const RankTimes> ranks, const std::string& name,
+    const std::function<bool(int rank)>& takes_part = [](int) { return true; });
 // Whether ranks compute while a collective is under way: some took longer than they were waited for.
 bool transfers_overlap(std::span<const RankTimes> ranks);
 

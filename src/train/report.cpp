@@ -92,10 +92,6 @@ void merge_run(std::vector<TimingRow>& layers, const std::string& run) {
   first->name = run;
 }
 
-bool belongs_to_layer(Phase phase) {
-  return phase == Phase::kForward || phase == Phase::kBackward || phase == Phase::kUpdate;
-}
-
 TimingRow facts_left_out(const TimingRow& of) {
   TimingRow row = row_named(of.kind, of.name);
   row.type = of.type, row.out = of.out;
@@ -229,7 +225,7 @@ std::string complete_event(const std::string& name, const char* category, size_t
 std::string span_event(const Profiler& profiler, const Profiler::Span& span, size_t rank, double offset_ms,
                        std::span<const PathPart> path) {
   const Profiler::Row& row = profiler.rows()[span.row];
-  const std::string name = belongs_to_layer(row.phase) ? row.name + " " + name_of(row.phase) : row.name;
+  const std::string name = text_of_row(row.name, row.phase);
   const bool on_path = std::any_of(path.begin(), path.end(), [&](const PathPart& part) {
     return part.row == name && (part.transfers || part.rank == static_cast<int>(rank));
   });

@@ -39,11 +39,8 @@ Network byte_a_second(int ranks) {
   return network;
 }
 
-bool moves_bytes(const Action& action) {
-  return action.kind == Action::Kind::kStart || action.kind == Action::Kind::kWait;
-}
-
 Phase phase_of(const Action& action) {
+  if (action.moves_bytes()) return Phase::kTransfer;
   switch (action.kind) {
     case Action::Kind::kForward:
       return Phase::kForward;
@@ -52,9 +49,6 @@ Phase phase_of(const Action& action) {
       return Phase::kBackward;
     case Action::Kind::kLoss:
       return Phase::kLoss;
-    case Action::Kind::kStart:
-    case Action::Kind::kWait:
-      return Phase::kTransfer;
     default:
       return Phase::kUpdate;
   }
@@ -75,11 +69,6 @@ double own_ms_of(std::span<const RankTimes> ranks, const std::string& name) {
   return std::isfinite(least) ? least : 0;
 }
 
-std::string row_text(const RowName& row) {
-  return row.second == Phase::kTransfer || row.second == Phase::kLoss ? row.first
-                                                                      : concat(row.first, " ", name_of(row.second));
-}
-
 class MeasuredTimes : public ActionTimes {
  public:
   MeasuredTimes(const Plan& plan, std::span<const RankTimes> ranks)
@@ -88,20 +77,14 @@ class MeasuredTimes : public ActionTimes {
         network_(byte_a_second(plan.ranks())),
         prices_(predicted_times(plan, network_, model_)) {
     OWT_CHECK_EQ(std::ssize(ranks), plan.ranks());
-    for (const RankTimes& rank : ranks) {
-      of_layers_.push_back(rows_of_layers(rank));
-      const std::map<RowName, double> sums = sums_of(static_cast<int>(of_layers_.size()) - 1);
-      take(ranks, rank, sums);
-    }
-    for (int rank = 0; rank < plan.ranks(); ++rank)
-      for (const Transfer& transfer : plan.transfers)
-        transfers_[static_cast<size_t>(rank)][transfer.name] *= least_ms(ranks, rank, transfer) / 1e3;
+    for (const RankTimes& rank : ranks) ranks_.push_back({.rows = rows_of_layers(rank)});
+    for (int rank = 0; rank < plan.ranks(); ++rank) take(ranks, rank);
   }
 
   // The seconds of the action that belong to each row.
   std::vector<std::pair<RowName, double>> rows(int rank, const Action& action) const {
     std::vector<std::pair<RowName, double>> all = parts(rank, action);
-    for (auto& [row, seconds] : all) seconds *= found(own_[static_cast<size_t>(rank)], row);
+    for (auto& [row, seconds] : all) seconds *= found(of(rank).own, row);
     return all;
   }
 
@@ -112,13 +95,20 @@ class MeasuredTimes : public ActionTimes {
   }
 
   double transfer(int rank, const Action& start) const override {
-    return found(transfers_[static_cast<size_t>(rank)], plan_.transfer(start.transfer).name) *
-           prices_->transfer(rank, start);
+    return found(of(rank).transfers, plan_.transfer(start.transfer).name) * prices_->transfer(rank, start);
   }
 
-  double before(int rank) const override { return before_[static_cast<size_t>(rank)]; }
+  double before(int rank) const override { return of(rank).before_s; }
 
  private:
+  struct OfRank {
+    std::map<Phase, std::vector<std::string>> rows;  // the row of each layer
+    std::map<RowName, double> own{};                 // seconds for a part of a row
+    std::map<std::string, double> transfers{};       // the same of transfers themselves
+    double before_s = 0;
+  };
+  const OfRank& of(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
+
   template <class Name>
   static double found(const std::map<Name, double>& all, const Name& name) {
     const auto at = all.find(name);
@@ -148,37 +138,24 @@ class MeasuredTimes : public ActionTimes {
   }
 
   // Gives every row of a rank its seconds for each of its parts; what belongs to none comes before the first action.
-  void take(std::span<const RankTimes> ranks, const RankTimes& rank, const std::map<RowName, double>& sums) {
-    std::map<RowName, double> own;
-    std::map<std::string, double> transfers;
-    double before_ms = rank.rest_ms();
-    for (const auto& [row, sum] : sums)
-      if (row.second == Phase::kTransfer && sum > 0) transfers[row.first] = 1 / sum;
-    for (const RowTimes& measured : rank.rows) {
-      const RowName row{measured.name, measured.phase};
-      const double sum = found(sums, row);
+  void take(std::span<const RankTimes> ranks, int rank) {
+    const std::map<RowName, double> sums = sums_of(rank);
+    const RankTimes& measured = ranks[static_cast<size_t>(rank)];
+    OfRank& to = ranks_[static_cast<size_t>(rank)];
+    to.before_s = measured.rest_ms() / 1e3;
+    for (const RowTimes& row : measured.rows) {
+      const double sum = found(sums, {row.name, row.phase});
+      const bool transfers = row.phase == Phase::kTransfer;
       if (sum > 0)
-        own[row] = (measured.phase == Phase::kTransfer ? own_ms_of(ranks, measured.name) : measured.ms) / 1e3 / sum;
-      else if (measured.phase != Phase::kTransfer)
-        before_ms += measured.ms;
+        to.own[{row.name, row.phase}] = (transfers ? own_ms_of(ranks, row.name) : row.ms) / 1e3 / sum;
+      else if (!transfers)
+        to.before_s += row.ms / 1e3;
     }
-    own_.push_back(std::move(own));
-    transfers_.push_back(std::move(transfers));
-    before_.push_back(before_ms / 1e3);
-  }
-
-  // Of those of a transfer's ranks whom this rank is among, the least.
-  double least_ms(std::span<const RankTimes> ranks, int rank, const Transfer& transfer) const {
-    double least = INFINITY;
-    for (int other = 0; other < plan_.ranks(); ++other) {
-      const bool same_model = other / plan_.model_ranks == rank / plan_.model_ranks;
-      const bool same_place = plan_.place_of(other) == plan_.place_of(rank);
-      const bool takes_part =
-          transfer.group == Group::kWorld || (transfer.group == Group::kModel ? same_model : same_place);
-      const RowTimes* row = ranks[static_cast<size_t>(other)].find(transfer.name, Phase::kTransfer);
-      if (takes_part && row) least = std::min(least, row->taken_ms());
+    for (const Transfer& transfer : plan_.transfers) {
+      const auto takes_part = [&](int other) { return plan_.are_together(rank, other, transfer.group); };
+      if (const double sum = found(sums, {transfer.name, Phase::kTransfer}); sum > 0)
+        to.transfers[transfer.name] = transfer_ms_of(ranks, transfer.name, takes_part) / 1e3 / sum;
     }
-    return std::isfinite(least) ? least : 0;
   }
 
   // The same with the sums over all ranks that a layer's ops wait for while they run.
@@ -195,7 +172,7 @@ class MeasuredTimes : public ActionTimes {
   // The rows that an action is part of, and how much of them it is.
   std::vector<std::pair<RowName, double>> parts(int rank, const Action& action) const {
     const Phase phase = phase_of(action);
-    if (moves_bytes(action)) {
+    if (action.moves_bytes()) {
       const bool receives = plan_.transfer(action.transfer).receiver == plan_.place_of(rank);
       if (action.kind == Action::Kind::kWait || receives) return {};
       return {{{plan_.transfer(action.transfer).name, phase}, prices_->transfer(rank, action)}};
@@ -207,7 +184,7 @@ class MeasuredTimes : public ActionTimes {
       const RowName row{phase == Phase::kLoss ? "loss" : "weights", phase};
       return {{row, prices_->compute(rank, action)}};
     }
-    const std::vector<std::string>& names = of_layers_[static_cast<size_t>(rank)].at(phase);
+    const std::vector<std::string>& names = of(rank).rows.at(phase);
     std::vector<std::pair<RowName, double>> all;
     for (int64_t i = action.layers.begin; i < action.layers.end; ++i) {
       Action of_layer = action;
@@ -222,11 +199,7 @@ class MeasuredTimes : public ActionTimes {
   InProportion model_;
   Network network_;
   std::unique_ptr<ActionTimes> prices_;
-  // By rank:
-  std::vector<std::map<Phase, std::vector<std::string>>> of_layers_;  // the row of each layer
-  std::vector<std::map<RowName, double>> own_;                        // seconds for a part of a row
-  std::vector<std::map<std::string, double>> transfers_;              // the same of transfers themselves
-  std::vector<double> before_;
+  std::vector<OfRank> ranks_;
 };
 
 // The parts of the path in the words of a trace.
@@ -234,7 +207,7 @@ std::vector<PathPart> path_of(const Plan& plan, const MeasuredTimes& times, cons
   std::vector<PathPart> path;
   for (const OnPath& on : walked) {
     const double begin = 1e3 * on.begin_s, end = 1e3 * on.end_s;
-    const bool transfers = on.action && moves_bytes(*on.action);
+    const bool transfers = on.action && on.action->moves_bytes();
     if (!on.action || transfers) {
       const std::string name = transfers ? plan.transfer(on.action->transfer).name : "data and host";
       path.push_back({name, on.rank, transfers, begin, end});
@@ -244,7 +217,7 @@ std::vector<PathPart> path_of(const Plan& plan, const MeasuredTimes& times, cons
     double at = begin;
     for (const auto& [row, seconds] : times.rows(on.rank, *on.action)) {
       const double next = at + (end - begin) * seconds / all;
-      path.push_back({row_text(row), on.rank, false, at, next});
+      path.push_back({text_of_row(row.first, row.second), on.rank, false, at, next});
       at = next;
     }
   }
@@ -277,9 +250,7 @@ struct Change {
   std::function<bool(const RowTimes& row)> changes;
 };
 
-bool is_of_layer(Phase phase) {
-  return phase == Phase::kForward || phase == Phase::kBackward || phase == Phase::kUpdate || phase == Phase::kLoss;
-}
+bool is_of_layer(Phase phase) { return belongs_to_layer(phase) || phase == Phase::kLoss; }
 
 std::vector<Change> changes(std::span<const RankTimes> ranks) {
   std::vector<Change> all;
@@ -357,9 +328,8 @@ MeasuredWalk walk_measured(const Plan& plan, std::span<const RankTimes> ranks) {
 }
 
 WhatIfs what_if(const Plan& plan, std::span<const RankTimes> ranks) {
-  MeasuredWalk now = walk_measured(plan, ranks);
-  WhatIfs found{.measured_ms = 0, .walked_ms = now.ms, .all = {}, .path = std::move(now.path)};
-  for (const RankTimes& rank : ranks) found.measured_ms = std::max(found.measured_ms, rank.step_ms);
+  const MeasuredWalk now = walk_measured(plan, ranks);
+  WhatIfs found{longest_step_ms(ranks), now.ms, {}};
   const bool overlaps = transfers_overlap(ranks);
   // The walk is off by as much with and without the change.
   const auto step_ms = [&](const std::vector<RankTimes>& changed) {
@@ -370,9 +340,9 @@ WhatIfs what_if(const Plan& plan, std::span<const RankTimes> ranks) {
       return step_ms(scaled(ranks, [&](int, const RowTimes& row) { return change.changes(row) ? factor : 1.0; }));
     };
     WhatIf one{change.what, taken_ms(ranks, change), 0, with(0.5), with(0)};
-    for (const PathPart& part : found.path)
+    for (const PathPart& part : now.path)
       for (const RowTimes& row : ranks[static_cast<size_t>(part.rank)].rows)
-        if (row_text({row.name, row.phase}) == part.row && change.changes(row))
+        if (text_of_row(row.name, row.phase) == part.row && change.changes(row))
           one.path_ms += part.end_ms - part.begin_ms;
     found.all.push_back(std::move(one));
   }

@@ -32,7 +32,6 @@ struct WhatIf {
 struct WhatIfs {
   double measured_ms = 0, walked_ms = 0;
   std::vector<WhatIf> all;  // what would save most first
-  std::vector<PathPart> path;
 
   std::string table() const;
 };

@@ -22,14 +22,12 @@ const char* const kLayers = R"(
   { name = "fc2", type = "dense", out = 12 },
   { name = "fc3", type = "dense", out = 8 })";
 
-Plan plan_of(Strategy strategy, int ranks, int slices = 1, int average_every = 1) {
-  return make_plan(model_of("[3, 8, 8]", 8, kLayers), {.ranks = ranks,
-                                                       .strategy = strategy,
-                                                       .step_rows = 8 * ranks,
-                                                       .bucket_bytes = 1,
-                                                       .average_every = average_every,
-                                                       .slices = slices});
+Plan plan_of(PlanRequest request) {
+  request.step_rows = 8 * request.ranks;
+  request.bucket_bytes = 1;
+  return make_plan(model_of("[3, 8, 8]", 8, kLayers), request);
 }
+Plan plan_of(Strategy strategy, int ranks) { return plan_of({.ranks = ranks, .strategy = strategy}); }
 
 // Of a machine about which all is known. Every rank is so many times as slow.
 class Known : public ActionTimes {
@@ -66,20 +64,27 @@ class Known : public ActionTimes {
   std::unique_ptr<ActionTimes> prices_;
 };
 
-StepWalk walked(const Plan& plan, const Known& known) {
-  WalkedStep step;
+StepWalk walked(const Plan& plan, const Known& known, StepKind kind) {
+  WalkedStep step{.ranks = {}, .kind = kind};
   for (int rank = 0; rank < plan.ranks(); ++rank) step.ranks.push_back(rank);
   return walk(plan, step, known);
 }
 
-// What profilers would have seen of it.
-std::vector<RankTimes> measured(const Plan& plan, const Known& known) {
-  const StepWalk step = walked(plan, known);
-  std::vector<std::map<std::pair<std::string, Phase>, RowTimes>> rows(static_cast<size_t>(plan.ranks()));
+double walked_ms(const Plan& plan, const Known& known) {
+  double ms = 0;
+  for (const KindOfStep& of : kinds_of_steps(plan))
+    if (of.part > 0) ms += 1e3 * of.part * walked(plan, known, of.kind).end_s();
+  return ms;
+}
+
+using Rows = std::map<std::pair<std::string, Phase>, RowTimes>;  // of a rank
+
+// What profilers would have seen of a kind of step, of which there are so many.
+void add_step(const Plan& plan, const Known& known, const StepWalk& step, double part, std::vector<Rows>& rows) {
   for (const TimedAction& at : step.times) {
     const auto add = [&](const std::string& name, Phase phase, double ms, double transfer_ms) {
       RowTimes& row = rows[static_cast<size_t>(at.place)][{name, phase}];
-      row.name = name, row.phase = phase, row.ms += ms, row.transfer_ms += transfer_ms;
+      row.name = name, row.phase = phase, row.ms += part * ms, row.transfer_ms += part * transfer_ms;
     };
     const double ms = 1e3 * (at.end_s - at.begin_s);
     const auto of_layers = [&](Phase phase) {
@@ -103,21 +108,29 @@ std::vector<RankTimes> measured(const Plan& plan, const Known& known) {
         add("loss", Phase::kLoss, ms, 0);
         break;
       default:
-        of_layers(Phase::kBackward);
+        at.action.is_of_weights() ? add("weights", Phase::kUpdate, ms, 0) : of_layers(Phase::kBackward);
     }
   }
-  std::vector<RankTimes> ranks(rows.size());
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    ranks[r].step_ms = 1e3 * step.ranks[r].end_s;
+}
+
+std::vector<RankTimes> measured(const Plan& plan, const Known& known) {
+  std::vector<RankTimes> ranks(static_cast<size_t>(plan.ranks()));
+  std::vector<Rows> rows(ranks.size());
+  for (const KindOfStep& of : kinds_of_steps(plan)) {
+    if (of.part == 0) continue;
+    const StepWalk step = walked(plan, known, of.kind);
+    add_step(plan, known, step, of.part, rows);
+    for (size_t r = 0; r < ranks.size(); ++r) ranks[r].step_ms += 1e3 * of.part * step.ranks[r].end_s;
+  }
+  for (size_t r = 0; r < ranks.size(); ++r)
     for (auto& [key, row] : rows[r]) {
       // One that receives a message sees it take as long as its sender does.
       if (key.second == Phase::kTransfer && row.transfer_ms == 0)
-        for (const auto& other : rows)
+        for (const Rows& other : rows)
           if (const auto same = other.find(key); same != other.end())
             row.transfer_ms = std::max(row.transfer_ms, same->second.transfer_ms);
       ranks[r].rows.push_back(row);
     }
-  }
   return ranks;
 }
 
@@ -136,14 +149,41 @@ const Strategy kStrategies[] = {
     Strategy::kDataParallel, Strategy::kDataParallelZero,  Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC,
     Strategy::kOwtD,         Strategy::kModelParallelDense};
 
+// Every strategy, on a grid too, in slices and where weights are averaged now and then.
+std::vector<PlanRequest> all_requests() {
+  std::vector<PlanRequest> all;
+  for (const Strategy strategy : all_strategies())
+    for (const auto& [ranks, model_ranks] : {std::pair(2, 0), std::pair(4, 0), std::pair(4, 2)})
+      for (const auto& [slices, average_every] : {std::pair(1, 1), std::pair(2, 1), std::pair(1, 4)}) {
+        const StrategyFacts& facts = facts_of(strategy);
+        if (model_ranks > 0 && !facts.splits()) continue;
+        all.push_back({.ranks = ranks,
+                       .strategy = strategy,
+                       .model_ranks = model_ranks,
+                       .average_every = average_every,
+                       .slices = slices});
+      }
+  return all;
+}
+
 TEST(WhatIf, AStepWhoseTimesAreKnownIsWalkedInItsTime) {
-  for (const Strategy strategy : kStrategies)
+  for (const PlanRequest& request : all_requests())
     for (const double bytes_per_s : {20.0, 200.0, 5000.0})
-      for (const std::vector<double>& slowness : {std::vector<double>{1, 1}, {1, 1.5}, {2, 1, 1, 1}}) {
-        const Plan plan = plan_of(strategy, static_cast<int>(slowness.size()));
-        const Known known(plan, bytes_per_s, slowness);
-        const std::string what = format("{}, {} bytes/s, {} ranks", name_of(strategy), bytes_per_s, slowness.size());
-        expect_near(walk_measured(plan, measured(plan, known)).ms, 1e3 * walked(plan, known).end_s(), what);
+      for (const double slowness : {1.0, 2.0}) {
+        const std::string what =
+            format("{}, {} ranks, {} of them, {} slices, every {}, {} bytes/s, {} as slow", name_of(request.strategy),
+                   request.ranks, request.model_ranks, request.slices, request.average_every, bytes_per_s, slowness);
+        Plan plan;
+        try {
+          plan = plan_of(request);
+        } catch (const Error& error) {
+          printf("%s: %s\n", what.c_str(), error.what());
+          continue;
+        }
+        std::vector<double> of_ranks(static_cast<size_t>(plan.ranks()), 1);
+        of_ranks.front() = slowness;
+        const Known known(plan, bytes_per_s, of_ranks);
+        expect_near(walk_measured(plan, measured(plan, known)).ms, walked_ms(plan, known), what);
       }
 }
 
@@ -162,9 +202,9 @@ TEST(WhatIf, WhatIsTwiceAsFastOrTakesNothingIsPredictedAsIfItWere) {
         if (layer && plan.shares_update()) continue;  // updates of all layers are one row
         const std::string what = format("{} of {} at {} bytes/s", name, name_of(strategy), bytes_per_s);
         known.factor = 0.5;
-        expect_near(one.half_ms, 1e3 * walked(plan, known).end_s(), what + ", half");
+        expect_near(one.half_ms, walked_ms(plan, known), what + ", half");
         known.factor = 0;
-        expect_near(one.free_ms, 1e3 * walked(plan, known).end_s(), what + ", free");
+        expect_near(one.free_ms, walked_ms(plan, known), what + ", free");
       }
     }
 }
@@ -175,7 +215,7 @@ TEST(WhatIf, WhatIsSharedOutByBytesIsWalkedInNearlyItsTime) {
     for (const double bytes_per_s : {20.0, 200.0, 5000.0}) {
       const Plan plan = plan_of(strategy, 4);
       const Known known(plan, bytes_per_s, {1, 1.25, 1, 1});
-      const double wanted = 1e3 * walked(plan, known).end_s();
+      const double wanted = walked_ms(plan, known);
       EXPECT_NEAR(walk_measured(plan, measured(plan, known)).ms, wanted, 0.15 * wanted) << name_of(strategy);
     }
 }
@@ -186,20 +226,20 @@ TEST(WhatIf, APipelineIsWalkedInItsTime) {
     const Plan plan = plan_of(Strategy::kPipeline, 2);
     ASSERT_TRUE(plan.in_stages());
     const Known known(plan, bytes_per_s, {1, 1});
-    expect_near(walk_measured(plan, measured(plan, known)).ms, 1e3 * walked(plan, known).end_s(), "pipeline");
+    expect_near(walk_measured(plan, measured(plan, known)).ms, walked_ms(plan, known), "pipeline");
   }
 }
 
 TEST(WhatIf, TheLongestWayHasNoGapsAndIsAsLongAsTheStep) {
   for (const Strategy strategy : kStrategies) {
     const Plan plan = plan_of(strategy, 3);
-    const WhatIfs all = what_if(plan, measured(plan, Known(plan, 100, {1, 1, 1.5})));
+    const MeasuredWalk step = walk_measured(plan, measured(plan, Known(plan, 100, {1, 1, 1.5})));
     double at = 0;
-    for (const PathPart& part : all.path) {
-      EXPECT_NEAR(part.begin_ms, at, 1e-6 * all.walked_ms) << part.row;
+    for (const PathPart& part : step.path) {
+      EXPECT_NEAR(part.begin_ms, at, 1e-6 * step.ms) << part.row;
       at = part.end_ms;
     }
-    EXPECT_NEAR(at, all.walked_ms, 1e-6 * all.walked_ms);
+    EXPECT_NEAR(at, step.ms, 1e-6 * step.ms);
   }
 }
 
@@ -208,7 +248,7 @@ TEST(WhatIf, ASlowRankAndATightLinkComeFirst) {
   const Plan plan = plan_of(Strategy::kDataParallel, 3);
   const WhatIfs of_rank = what_if(plan, measured(plan, Known(plan, 1e9, {1, 4, 1})));
   const WhatIf& rank = named(of_rank, "rank 1 as the others");
-  expect_near(rank.free_ms, 1e3 * walked(plan, Known(plan, 1e9, {1, 1, 1})).end_s(), "as fast as the others");
+  expect_near(rank.free_ms, walked_ms(plan, Known(plan, 1e9, {1, 1, 1})), "as fast as the others");
   const WhatIfs of_link = what_if(plan, measured(plan, Known(plan, 5, {1, 1, 1})));
   EXPECT_THAT(of_link.all.front().what, "all transfers");
   EXPECT_EQ(of_link.all[1].what, "`gradients`");

@@ -148,12 +148,11 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   const Bottleneck bottleneck =
       trains ? explain_step(settings.model, plan, times.middle, links) : find_bottleneck(times.middle);
   outcome.bottleneck = bottleneck.text();
-  WhatIfs what_ifs;
-  if (trains && (options.what_if || !options.trace.empty())) what_ifs = what_if(plan, times.middle);
-  if (options.what_if) outcome.what_if = what_ifs.table();
+  if (trains && options.what_if) outcome.what_if = what_if(plan, times.middle).table();
   outcome.report.peak = peak;
   outcome.report.untimed_ms = untimed_ms;
-  if (!options.trace.empty()) outcome.trace = trace_json(profilers, what_ifs.path);
+  if (!options.trace.empty())
+    outcome.trace = trace_json(profilers, trains ? walk_measured(plan, times.middle).path : std::vector<PathPart>());
   return outcome;
 }
 
