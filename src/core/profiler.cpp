@@ -61,7 +61,7 @@ void Profiler::use_stream(const Stream& stream) {
 void Profiler::begin_step() {
   if (!enabled_) return;
   in_step_ = true;
-  step_begin_ = Clock::now();
+  step_begin_ = now_();
   for (Row& r : rows_) r.ms.push_back(0), r.transfer_ms.push_back(0), r.bytes.push_back(0);
   if (!step_marks_) return;
   eager_->rows.clear();
@@ -80,7 +80,7 @@ void Profiler::end_step() {
     for (const LateTransfer& late : late_) rows_[late.row].transfer_ms.back() += late.end.ms_since(late.begin);
     late_.clear();
   } else {
-    step_ms_.push_back(milliseconds(Clock::now() - step_begin_));
+    step_ms_.push_back(milliseconds(now_() - step_begin_));
   }
   in_step_ = false;
 }
@@ -111,7 +111,7 @@ void Profiler::replayed(std::shared_ptr<const Recording> recording) {
 void Profiler::open(size_t row) {
   current_ = row;
   if (!step_marks_) {
-    scope_begin_ = Clock::now();
+    scope_begin_ = now_();
     return;
   }
   Recording& to = recording_ ? *recording_ : *eager_;
@@ -126,7 +126,7 @@ void Profiler::close() {
     to.marks->set(2 * to.rows.size() - 1);
     to.marks->end_range();
   } else {
-    const auto end = Clock::now();
+    const auto end = now_();
     rows_[current_].ms.back() += milliseconds(end - scope_begin_);
     if (keep_spans_) add_span(current_, milliseconds(scope_begin_ - step_begin_), milliseconds(end - step_begin_));
   }

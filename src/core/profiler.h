@@ -38,6 +38,10 @@ const char* name_of(Phase phase);  // "forward", ...
 class Profiler {
  public:
   using Clock = std::chrono::steady_clock;
+  using Now = Clock::time_point (*)();
+
+  // now: the host's clock, or one that stages times.
+  explicit Profiler(Now now = &Clock::now) : now_(now), start_(now()) {}
 
   struct Row {
     std::string name;  // layer, transfer, ...
@@ -109,8 +113,9 @@ class Profiler {
   void add_span(size_t row, double begin_ms, double end_ms);  // since the step began
   void resolve(const Recording& recording);
 
+  Now now_;
   bool enabled_ = false, keep_spans_ = false, in_step_ = false;
-  Clock::time_point start_ = Clock::now(), step_begin_{}, scope_begin_{};
+  Clock::time_point start_, step_begin_{}, scope_begin_{};
   std::vector<Row> rows_;
   std::vector<double> step_ms_;
   std::vector<Span> spans_;

@@ -1,0 +1,156 @@
+// Steps whose times are staged, measured by profilers and loaders, gathered from all ranks and put into a sentence, as
+// in a run. The clock is the test's own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <thread>
+
+#include "data/loader.h"
+#include "data/memory_dataset.h"
+#include "src/comm/threads.h"
+#include "src/train/bottleneck.h"
+
+namespace owt {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Clock = Profiler::Clock;
+
+thread_local Clock::time_point staged_now;  // of this rank
+Clock::time_point read_staged_clock() { return staged_now; }
+void pass(double ms) {
+  staged_now += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(ms));
+}
+
+// A step of a small network under data parallelism: milliseconds.
+struct Staged {
+  double data = 0.4, conv1 = 4.1, conv2 = 6, host = 0.5;
+  double gradients = 2;  // the transfer itself
+  double slowest = 0;    // what the rank that works longest does, at least; the others wait for it in the transfer
+  LoaderTimes loader = {};
+
+  double busy() const { return data + conv1 + conv2 + host; }
+};
+
+constexpr int64_t kBytes = 1'000'000;
+
+void run_step(Profiler& profiler, const Staged& step, double scale) {
+  const auto scope = [&](const char* name, Phase phase, double ms) {
+    const Profiler::Scope open(&profiler, name, phase);
+    pass(ms * scale);
+  };
+  profiler.begin_step();
+  scope("data wait", Phase::kData, step.data);
+  for (const auto& [phase, part] : {std::pair(Phase::kForward, 0.25), std::pair(Phase::kBackward, 0.75)}) {
+    scope("conv1", phase, part * step.conv1);
+    scope("conv2", phase, part * step.conv2);
+    pass(scale * step.host / 2);
+  }
+  {
+    const Profiler::Scope open(&profiler, "gradients", Phase::kTransfer);
+    const double waits = std::max(0.0, step.slowest - step.busy()) + step.gradients;
+    pass(scale * waits);
+    profiler.add_transfer(scale * waits, kBytes);
+  }
+  profiler.end_step();
+}
+
+// What every rank comes to say. A few steps are ten times as long, as on a machine that does something else besides.
+std::string sentence(std::vector<Staged> ranks) {
+  for (Staged& each : ranks)
+    for (const Staged& other : ranks) each.slowest = std::max(each.slowest, other.busy());
+  std::vector<std::string> texts(ranks.size());
+  run_ranks(static_cast<int>(ranks.size()), 1, [&](Communicator& comm) {
+    const auto rank = static_cast<size_t>(comm.rank());
+    Profiler profiler(&read_staged_clock);
+    profiler.enable(true);
+    for (int i = 0; i < 20; ++i) run_step(profiler, ranks[rank], i % 7 == 0 ? 10 : 1);
+    const StepTimes times = gather_times(comm, profiler, 1, Device::kCpu, ranks[rank].loader);
+    texts[rank] = find_bottleneck(times.middle).text();
+  });
+  for (const std::string& text : texts) EXPECT_EQ(text, texts.front());
+  return texts.front();
+}
+
+struct Spent {
+  double wall_s, cpu_s;
+  static Spent now() {
+    timespec cpu{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+    return {std::chrono::duration<double>(Clock::now().time_since_epoch()).count(),
+            static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec)};
+  }
+};
+
+// Images of a byte. A thread that reads one waits for twenty times as long as it computes, or computes without a wait.
+class StagedImages : public MemoryDataset {
+ public:
+  explicit StagedImages(bool waits)
+      : MemoryDataset({1, 1, 1}, 1, std::vector<uint8_t>(40), std::vector<uint8_t>(40)), waits_(waits) {}
+  void read(int64_t index, const View& view, uint8_t* pixels) const override {
+    const Spent begin = Spent::now();
+    for (Spent now = begin;
+         waits_ ? now.wall_s - begin.wall_s < 1e-4 + 20 * (now.cpu_s - begin.cpu_s) : now.cpu_s - begin.cpu_s < 1e-4;
+         now = Spent::now())
+      if (waits_) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    MemoryDataset::read(index, view, pixels);
+  }
+
+ private:
+  bool waits_;
+};
+
+LoaderTimes of_loader(bool waits) {
+  Loader loader({.dataset = std::make_shared<StagedImages>(waits),
+                 .augmenter = std::make_shared<Augmenter>(AugmentSettings{}, Shape{1, 1, 1}),
+                 .batch = 8});
+  for (int i = 0; i < 20; ++i) loader.next(Stream());
+  return loader.times();
+}
+
+TEST(StagedBottlenecks, ASlowDisk) {
+  Staged step{.data = 29.4};
+  step.loader = of_loader(true);
+  EXPECT_EQ(sentence({step, step}),
+            "step 42.0 ms: 70 % waiting for data, which waits for the disk; then conv2 backward 11 %.");
+}
+
+TEST(StagedBottlenecks, OneLoaderThread) {
+  Staged step{.data = 29.4};
+  step.loader = of_loader(false);
+  EXPECT_EQ(sentence({step, step, step}),
+            "step 42.0 ms: 70 % waiting for data, which too few threads make (data.loader_threads); then conv2 "
+            "backward 11 %.");
+}
+
+TEST(StagedBottlenecks, ALimitedLink) {
+  const Staged step{.gradients = 89};
+  EXPECT_EQ(sentence({step, step}),
+            "step 100.0 ms: 89 % waiting for `gradients` (1 MB at 89.89 Mbit/s); then conv2 backward 4 %; data 0 %.");
+}
+
+TEST(StagedBottlenecks, OneSlowRank) {
+  const Staged step, slow{.data = 0.4, .conv1 = 24.1, .conv2 = 36, .host = 0.5};
+  EXPECT_THAT(
+      sentence({step, slow, step}),
+      StartsWith("step 63.0 ms: 79 % waiting for rank 1 (which is busy for 61.0 ms, the others for 11.0 ms); "));
+  const Staged waits{.data = 50.4};
+  EXPECT_THAT(sentence({step, step, waits}),
+              StartsWith("step 63.0 ms: 79 % waiting for rank 2 (which waits 50.4 ms for data, the others 0.4 ms); "));
+}
+
+TEST(StagedBottlenecks, ALargeConvolution) {
+  const Staged step{.conv2 = 93};
+  EXPECT_EQ(sentence({step, step}), "step 100.0 ms: 70 % conv2 backward; then conv2 forward 23 %; data 0 %.");
+}
+
+TEST(StagedBottlenecks, AHostBoundStep) {
+  const Staged step{.conv1 = 1, .conv2 = 1, .host = 15.6, .gradients = 2};
+  EXPECT_THAT(sentence({step, step}), StartsWith("step 20.0 ms: 78 % the host, between layers and transfers (all 6 "
+                                                 "passes and transfers take 4.4 ms); then `gradients` 10 %"));
+}
+
+}  // namespace
+}  // namespace owt
