@@ -37,7 +37,8 @@ double shared_update_s(const Plan& plan, std::span<const RankTimes> ranks) {
   return plan.shares_update() ? mean * plan.ranks() : mean;
 }
 
-std::unique_ptr<ComputeModel> compute_seen(const Plan& plan, std::span<const RankTimes> ranks) {
+std::unique_ptr<ComputeModel> compute_seen(const Plan& plan, const StepTimes& times) {
+  const std::vector<RankTimes>& ranks = times.middle;
   ComputeSamples samples;
   double all_weights = 0;
   for (const LayerPlan& layer : plan.layers) all_weights += static_cast<double>(layer.weight_bytes);
@@ -55,8 +56,7 @@ std::unique_ptr<ComputeModel> compute_seen(const Plan& plan, std::span<const Ran
   const auto behind = static_cast<int64_t>(plan.layers.size()) - 1;
   const auto loss_rows = static_cast<double>(plan.layer_rows(behind, plan.request.step_rows).total);
   samples.loss.emplace_back(loss_rows, mean_s(ranks, "loss", Phase::kLoss));
-  for (const RankTimes& rank : ranks)
-    samples.rest_s += std::max(0.0, rank.rest_ms() + rank.data_ms()) / 1e3 / static_cast<double>(ranks.size());
+  samples.rest_s = std::max(0.0, times.longest.rest_ms() + times.longest.data_ms()) / 1e3;
   return measured_compute(std::move(samples));
 }
 
@@ -82,10 +82,10 @@ double messages_of(Collective collective, int ranks) {
 }
 
 // What the last of its ranks to come has seen of it; 0: it was not timed by itself, as in a recorded step.
-double timed_ms(std::span<const RankTimes> ranks, const std::string& name) {
-  for (const RankTimes& rank : ranks)
+double timed_ms(const StepTimes& times, const std::string& name) {
+  for (const RankTimes& rank : times.middle)
     if (const RowTimes* row = rank.find(name, Phase::kTransfer); !row || row->transfer_ms == 0) return 0;
-  return transfer_ms_of(ranks, name);
+  return times.transfer_ms(name);
 }
 
 bool tells_the_rate(const Plan& plan, const Transfer& transfer) {
@@ -96,19 +96,19 @@ bool tells_the_rate(const Plan& plan, const Transfer& transfer) {
 
 }  // namespace
 
-std::optional<Network> network_seen(const Plan& plan, std::span<const RankTimes> ranks) {
+std::optional<Network> network_seen(const Plan& plan, const StepTimes& times) {
   std::set<std::string> hosts;
-  for (const RankTimes& rank : ranks) hosts.insert(rank.host);
+  for (const RankTimes& rank : times.middle) hosts.insert(rank.host);
   const int count = static_cast<int>(hosts.size()), size = plan.ranks();
   if (size < 2 || (count > 1 && count < size)) return {};
   const Transfer* most = nullptr;
   for (const Transfer& transfer : plan.transfers)
     if (tells_the_rate(plan, transfer) && (!most || transfer.bytes > most->bytes)) most = &transfer;
   const double result_ms =
-      plan.of_step.result == kNoTransfer ? 0 : timed_ms(ranks, plan.transfer(plan.of_step.result).name);
+      plan.of_step.result == kNoTransfer ? 0 : timed_ms(times, plan.transfer(plan.of_step.result).name);
   if (!most || result_ms <= 0) return {};
   Link link{result_ms / 1e3 / messages_of(Collective::kAllReduce, size), 0};
-  const double whole_s = timed_ms(ranks, most->name) / 1e3;
+  const double whole_s = timed_ms(times, most->name) / 1e3;
   const double bytes_s = whole_s - most->calls * messages_of(most->collective, size) * link.latency_s;
   if (whole_s <= 0) return {};
   // Where latencies are all there is, the rate is at least that.
@@ -117,13 +117,13 @@ std::optional<Network> network_seen(const Plan& plan, std::span<const RankTimes>
   network.hosts = count;
   network.ranks_per_host = size / count;
   network.local = network.between = link;
-  network.overlaps = transfers_overlap(ranks);
+  network.overlaps = transfers_overlap(times.middle);
   return network;
 }
 
-std::string advice(const Model& model, const Plan& plan, std::span<const RankTimes> ranks, const Network& network) {
+std::string advice(const Model& model, const Plan& plan, const StepTimes& times, const Network& network) {
   if (!can_predict(plan) || network.ranks() != plan.ranks()) return "";
-  const std::unique_ptr<ComputeModel> compute = compute_seen(plan, ranks);
+  const std::unique_ptr<ComputeModel> compute = compute_seen(plan, times);
   Choice choice;
   try {
     choice = choose_strategy(model, plan.request, network, *compute);
@@ -131,22 +131,22 @@ std::string advice(const Model& model, const Plan& plan, std::span<const RankTim
     return "";  // a strategy that the recipe does not allow is no advice
   }
   const Prediction& best = choice.chosen();
-  const double now_s = std::min(longest_step_ms(ranks) / 1e3, price_step(plan, network, *compute).step_s());
+  const double now_s = std::min(longest_step_ms(times.middle) / 1e3, price_step(plan, network, *compute).step_s());
   if (best.step_s() > kWorthIt * now_s) return "";
   const bool grid = best.split && best.model_ranks != plan.ranks();
   return format("Try --parallel {}{} (predicted {:.1f} ms).", name_of(best.request.strategy),
                 grid ? format(" --set parallel.model_ranks={}", best.model_ranks) : "", 1e3 * best.step_s());
 }
 
-Bottleneck explain_step(const Model& model, const Plan& plan, std::span<const RankTimes> ranks,
+Bottleneck explain_step(const Model& model, const Plan& plan, const StepTimes& times,
                         const std::optional<Network>& links) {
-  Bottleneck found = find_bottleneck(ranks, links ? transfer_ms_by(plan, *links) : std::map<std::string, double>());
+  Bottleneck found = find_bottleneck(times, links ? transfer_ms_by(plan, *links) : std::map<std::string, double>());
   // The planner's ranks are alike.
   const bool slow_rank = std::any_of(found.parts.begin(), found.parts.end(),
                                      [](const StepPart& part) { return part.kind == StepPart::Kind::kSlowRank; });
   if (slow_rank) return found;
-  if (const std::optional<Network> network = links ? links : network_seen(plan, ranks))
-    found.advice = advice(model, plan, ranks, *network);
+  if (const std::optional<Network> network = links ? links : network_seen(plan, times))
+    found.advice = advice(model, plan, times, *network);
   return found;
 }
 

@@ -71,9 +71,9 @@ std::string rate_text(double bits_per_s) {
 }
 const char* rate_unit(double bits_per_s) { return bits_per_s >= 1e8 ? "Gbit/s" : "Mbit/s"; }
 
-std::string transfer_detail(std::span<const RankTimes> ranks, const RowTimes& row,
+std::string transfer_detail(const StepTimes& times, const RowTimes& row,
                             const std::map<std::string, double>& known_ms) {
-  const double ms = transfer_ms_of(ranks, row.name), bits = 8 * static_cast<double>(row.bytes);
+  const double ms = times.transfer_ms(row.name), bits = 8 * static_cast<double>(row.bytes);
   const std::string bytes = format("{:.3g} MB", static_cast<double>(row.bytes) / 1e6);
   if (row.bytes == 0 || ms <= 0) return "";
   const double rate = 1e3 * bits / ms;
@@ -118,17 +118,18 @@ std::string at_length(const StepPart& part) {
 
 }  // namespace
 
-Bottleneck find_bottleneck(std::span<const RankTimes> ranks, const std::map<std::string, double>& transfer_ms) {
+Bottleneck find_bottleneck(const StepTimes& times, const std::map<std::string, double>& transfer_ms) {
+  const std::vector<RankTimes>& ranks = times.middle;
   OWT_CHECK(!ranks.empty(), "a step needs at least one rank");
   const auto busier = [](const RankTimes& a, const RankTimes& b) { return a.busy_ms() < b.busy_ms(); };
-  const auto longest = std::max_element(ranks.begin(), ranks.end(), busier);
-  const auto rank = static_cast<size_t>(longest - ranks.begin());
-  Bottleneck found{.parts = parts_of(*longest), .step_ms = longest->step_ms, .rank = static_cast<int>(rank)};
+  const RankTimes& slow = *std::max_element(ranks.begin(), ranks.end(), busier);
+  const auto rank = static_cast<size_t>(&slow - ranks.data());
+  Bottleneck found{.parts = parts_of(times.longest), .step_ms = times.longest.step_ms, .rank = static_cast<int>(rank)};
   found.has_data =
       std::any_of(found.parts.begin(), found.parts.end(), [](const StepPart& p) { return is_data(p.kind); });
-  const double others = ranks.size() > 1 ? median_of_others(ranks, rank, &RankTimes::busy_ms) : longest->busy_ms();
+  const double others = ranks.size() > 1 ? median_of_others(ranks, rank, &RankTimes::busy_ms) : slow.busy_ms();
   const double others_data = ranks.size() > 1 ? median_of_others(ranks, rank, &RankTimes::data_ms) : 0;
-  const double excess = longest->busy_ms() - others, excess_data = longest->data_ms() - others_data;
+  const double excess = slow.busy_ms() - others, excess_data = slow.data_ms() - others_data;
   const bool of_data = 2 * excess_data > excess;
   if (excess > kSlower * found.step_ms) {
     take_excess(found.parts, excess, of_data);
@@ -139,13 +140,14 @@ Bottleneck find_bottleneck(std::span<const RankTimes> ranks, const std::map<std:
                    [](const StepPart& a, const StepPart& b) { return a.ms > b.ms; });
   const StepPart& first = found.parts.front();
   if (first.kind == PartKind::kTransfer)
-    found.detail = transfer_detail(ranks, *longest->find(first.name, Phase::kTransfer), transfer_ms);
+    found.detail = transfer_detail(times, *times.longest.find(first.name, Phase::kTransfer), transfer_ms);
   else if (first.kind == PartKind::kSlowRank && of_data)
-    found.detail = format("which waits {:.1f} ms for data, the others {:.1f} ms", longest->data_ms(), others_data);
+    found.detail = format("which waits {:.1f} ms for data, the others {:.1f} ms", slow.data_ms(), others_data);
   else if (first.kind == PartKind::kSlowRank)
-    found.detail = format("which is busy for {:.1f} ms, the others for {:.1f} ms", longest->busy_ms(), others);
+    found.detail = format("which is busy for {:.1f} ms, the others for {:.1f} ms", slow.busy_ms(), others);
   else if (first.kind == PartKind::kHost)
-    found.detail = format("all {} passes and transfers take {:.3g} ms", longest->rows.size(), found.step_ms - first.ms);
+    found.detail =
+        format("all {} passes and transfers take {:.3g} ms", times.longest.rows.size(), found.step_ms - first.ms);
   return found;
 }
 

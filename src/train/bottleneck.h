@@ -1,8 +1,8 @@
 // Where a step goes, over all ranks, and what bounds it: one sentence from what every rank measured.
 //
-// The step is seen from the rank that is busy for longest, since the others wait for it and it for nobody: what it
-// waits for transfers is what they take. What it is busy for beyond the others (their median) is no layer's fault, but
-// that of a slow rank.
+// The step is seen from the rank that is busy for longest in it (StepTimes::longest), since the others wait for it and
+// it for nobody: what it waits for transfers is what they take. What a rank is busy for beyond the others (their
+// median) in the mean step is no layer's fault, but that of a slow rank.
 #pragma once
 
 #include <map>
@@ -32,7 +32,7 @@ struct StepPart {
 struct Bottleneck {
   std::vector<StepPart> parts{};  // the longest first; they add up to step_ms, and none is below 0
   double step_ms = 0;
-  int rank = 0;  // that is busy for longest
+  int rank = 0;  // that is busy for longest in the mean step
   bool has_data = false;
 
   std::string detail{};  // of the first part, for people: rates, what the others take; may be empty
@@ -46,6 +46,6 @@ struct Bottleneck {
 
 // transfer_ms: what the links are known to need for a step's calls of a transfer, by its name; those that are not known
 // are not there.
-Bottleneck find_bottleneck(std::span<const RankTimes> ranks, const std::map<std::string, double>& transfer_ms = {});
+Bottleneck find_bottleneck(const StepTimes& times, const std::map<std::string, double>& transfer_ms = {});
 
 }  // namespace owt

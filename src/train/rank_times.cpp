@@ -31,10 +31,61 @@ std::vector<size_t> middle_half(const std::vector<double>& step_ms) {
   return {steps.begin() + static_cast<std::ptrdiff_t>(left_out), steps.end() - static_cast<std::ptrdiff_t>(left_out)};
 }
 
-double mean_of(const std::vector<double>& values, const std::vector<size_t>& at) {
-  double sum = 0;
-  for (const size_t i : at) sum += values[i];
-  return at.empty() ? 0 : sum / static_cast<double>(at.size());
+// How long every step kept the rank busy.
+std::vector<double> busy_ms(const Profiler& profiler) {
+  std::vector<double> busy = profiler.step_ms();
+  for (const Profiler::Row& row : profiler.rows())
+    for (size_t i = 0; row.phase == Phase::kTransfer && i < busy.size(); ++i) busy[i] -= row.ms[i];
+  return busy;
+}
+
+// Every figure of a rank as `typical` makes one of those of all steps.
+template <class F>
+RankTimes times_by(const Profiler& profiler, int64_t period, const F& typical) {
+  const auto figure = [&](const auto& values) { return typical(means_of(values, period)); };
+  RankTimes times{.step_ms = figure(profiler.step_ms()), .steps = std::ssize(profiler.step_ms()), .period = period};
+  for (const Profiler::Row& row : profiler.rows())
+    times.rows.push_back(
+        {row.name, row.phase, figure(row.ms), figure(row.transfer_ms), static_cast<int64_t>(figure(row.bytes))});
+  return times;
+}
+
+// The sum over these steps, as a part of the mean over so many.
+RankTimes part_of_mean(const Profiler& profiler, int64_t period, const std::vector<size_t>& steps, size_t of_steps) {
+  return times_by(profiler, period, [&](const std::vector<double>& values) {
+    double sum = 0;
+    for (const size_t i : steps) sum += values[i];
+    return sum / static_cast<double>(of_steps);
+  });
+}
+
+// From every step's time on every rank, and how long it was busy, one rank's after the other's.
+struct MiddleSteps {
+  std::vector<size_t> all;   // for the ranks together
+  std::vector<size_t> mine;  // of those, where this rank is busy for longest
+
+  MiddleSteps(const std::vector<double>& step_ms, const std::vector<double>& busy, size_t steps, size_t rank) {
+    std::vector<double> longest(steps);
+    std::vector<size_t> busiest(steps);
+    for (size_t i = 0; i < step_ms.size(); ++i) {
+      longest[i % steps] = std::max(longest[i % steps], step_ms[i]);
+      if (busy[i] > busy[busiest[i % steps] * steps + i % steps]) busiest[i % steps] = i / steps;
+    }
+    all = middle_half(longest);
+    for (const size_t i : all)
+      if (busiest[i] == rank) mine.push_back(i);
+  }
+};
+
+void add(RankTimes& sum, const RankTimes& part) {
+  for (const RowTimes& row : part.rows) {
+    auto to = std::find_if(sum.rows.begin(), sum.rows.end(),
+                           [&](const RowTimes& each) { return each.phase == row.phase && each.name == row.name; });
+    if (to == sum.rows.end()) to = sum.rows.insert(to, {row.name, row.phase});
+    to->ms += row.ms, to->transfer_ms += row.transfer_ms, to->bytes += row.bytes;
+  }
+  sum.step_ms += part.step_ms;
+  sum.loader.work_s += part.loader.work_s, sum.loader.wait_s += part.loader.wait_s;
 }
 
 // The numbers of a text that rank_times.cpp has made, one after the other.
@@ -134,32 +185,34 @@ bool transfers_overlap(std::span<const RankTimes> ranks) {
   });
 }
 
-RankTimes rank_times(const Profiler& profiler, int64_t period, Typical typical) {
-  const std::vector<double> steps = means_of(profiler.step_ms(), period);
-  const std::vector<size_t> middle = middle_half(steps);
-  const auto figure = [&](const auto& values) {
-    const std::vector<double> means = means_of(values, period);
-    return typical == Typical::kMedians ? median(means) : mean_of(means, middle);
-  };
-  RankTimes times{.step_ms = figure(profiler.step_ms()), .steps = std::ssize(profiler.step_ms()), .period = period};
-  for (const Profiler::Row& row : profiler.rows())
-    times.rows.push_back(
-        {row.name, row.phase, figure(row.ms), figure(row.transfer_ms), static_cast<int64_t>(figure(row.bytes))});
-  return times;
+double StepTimes::transfer_ms(const std::string& name) const {
+  const RowTimes* row = longest.find(name, Phase::kTransfer);
+  const double of_ranks = transfer_ms_of(middle, name);
+  return row ? std::min(of_ranks, row->taken_ms()) : of_ranks;
 }
+
+RankTimes rank_times(const Profiler& profiler, int64_t period) { return times_by(profiler, period, median); }
 
 StepTimes gather_times(Communicator& comm, const Profiler& profiler, int64_t period, Device device,
                        const LoaderTimes& loader) {
-  const auto gathered = [&](Typical typical) {
-    RankTimes mine = rank_times(profiler, period, typical);
-    mine.loader = loader;
+  const std::vector<double> step_ms = means_of(profiler.step_ms(), period), busy = means_of(busy_ms(profiler), period);
+  const MiddleSteps middle(on_host::gather(comm, step_ms, device), on_host::gather(comm, busy, device), step_ms.size(),
+                           static_cast<size_t>(comm.rank()));
+  const auto gathered = [&](RankTimes mine, double part) {
+    mine.loader = {part * loader.work_s, part * loader.wait_s};
     mine.host = host_name();
     std::vector<RankTimes> all;
     for (const std::string& text : on_host::gather(comm, mine.text(), device))
       all.push_back(RankTimes::from_text(text));
     return all;
   };
-  StepTimes times{gathered(Typical::kMedians), gathered(Typical::kMiddleSteps)};
+  const auto mean = [&](const std::vector<size_t>& steps) {
+    const double part = static_cast<double>(steps.size()) / static_cast<double>(middle.all.size());
+    return gathered(part_of_mean(profiler, period, steps, middle.all.size()), part);
+  };
+  StepTimes times{.medians = gathered(rank_times(profiler, period), 1), .middle = mean(middle.all)};
+  times.longest = {.steps = times.middle.front().steps, .period = period};
+  for (const RankTimes& part : mean(middle.mine)) add(times.longest, part);
   return times;
 }
 

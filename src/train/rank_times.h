@@ -67,21 +67,21 @@ struct PathPart {
   double begin_ms = 0, end_ms = 0;
 };
 
-// What is typical of several steps.
-enum class Typical {
-  kMedians,      // the median of each figure by itself; they add up to the step only nearly
-  kMiddleSteps,  // means over the middle half of the steps, by how long they took: those of the rows add up to the step
-};
+// The median over the recorded steps of each figure by itself; they add up to the step only nearly. period: where not
+// all steps do the same, they repeat after so many; then means over as many steps in a row stand for the steps.
+RankTimes rank_times(const Profiler& profiler, int64_t period = 1);
 
-// Over the recorded steps. period: where not all steps do the same, they repeat after so many; then means over as many
-// steps in a row stand for the steps.
-RankTimes rank_times(const Profiler& profiler, int64_t period = 1, Typical typical = Typical::kMedians);
-
-// Of all ranks, by rank.
+// Of all ranks.
 struct StepTimes {
-  std::vector<RankTimes> medians, middle;
+  std::vector<RankTimes> medians{};  // by rank
+  // By rank: means over the middle half of the steps, by how long they took; those of the rows add up to the step.
+  std::vector<RankTimes> middle{};
+  // The mean over the same steps of the rank that is busy for longest in each, since the others wait for it. Where
+  // ranks are late by turns, all of them wait for transfers in the mean, but nobody for the transfers' sake.
+  RankTimes longest{};
 
   bool empty() const { return medians.empty(); }
+  double transfer_ms(const std::string& name) const;  // as transfer_ms_of(), of the ranks and the longest
 };
 // Collective. loader: of a step.
 StepTimes gather_times(Communicator& comm, const Profiler& profiler, int64_t period, Device device,

@@ -317,7 +317,7 @@ void Trainer::time_step() {
   gather_times();
   if (!writes()) return;
   progress_->clear();
-  log_info("{}", explain_step(job_.settings.model, job_.plan, times_.middle, job_.links).text());
+  log_info("{}", explain_step(job_.settings.model, job_.plan, times_, job_.links).text());
 }
 
 void Trainer::gather_times() {

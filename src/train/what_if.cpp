@@ -285,14 +285,14 @@ double taken_ms(std::span<const RankTimes> ranks, const Change& change) {
 }
 
 // A rank that is busy for longer than the others, if it were as fast as their median.
-std::optional<WhatIf> slow_rank(std::span<const RankTimes> ranks,
+std::optional<WhatIf> slow_rank(const StepTimes& times,
                                 const std::function<double(const std::vector<RankTimes>&)>& step_ms) {
-  const Bottleneck found = find_bottleneck(ranks);
+  const Bottleneck found = find_bottleneck(times);
   for (const StepPart& part : found.parts) {
     if (part.kind != StepPart::Kind::kSlowRank) continue;
-    const RankTimes& slow = ranks[static_cast<size_t>(found.rank)];
+    const RankTimes& slow = times.middle[static_cast<size_t>(found.rank)];
     const double factor = 1 - part.ms / slow.busy_ms();
-    const double then = step_ms(scaled(ranks, [&](int rank, const RowTimes& row) {
+    const double then = step_ms(scaled(times.middle, [&](int rank, const RowTimes& row) {
       return rank == found.rank && row.phase != Phase::kTransfer ? factor : 1;
     }));
     return WhatIf{concat(part.name, " as the others"), part.ms, part.ms, then, then};
@@ -327,7 +327,8 @@ MeasuredWalk walk_measured(const Plan& plan, std::span<const RankTimes> ranks) {
   return walk_of(plan, ranks, transfers_overlap(ranks));
 }
 
-WhatIfs what_if(const Plan& plan, std::span<const RankTimes> ranks) {
+WhatIfs what_if(const Plan& plan, const StepTimes& times) {
+  const std::vector<RankTimes>& ranks = times.middle;
   const MeasuredWalk now = walk_measured(plan, ranks);
   WhatIfs found{longest_step_ms(ranks), now.ms, {}};
   const bool overlaps = transfers_overlap(ranks);
@@ -346,7 +347,7 @@ WhatIfs what_if(const Plan& plan, std::span<const RankTimes> ranks) {
           one.path_ms += part.end_ms - part.begin_ms;
     found.all.push_back(std::move(one));
   }
-  if (std::optional<WhatIf> slow = slow_rank(ranks, step_ms)) found.all.push_back(std::move(*slow));
+  if (std::optional<WhatIf> slow = slow_rank(times, step_ms)) found.all.push_back(std::move(*slow));
   std::stable_sort(found.all.begin(), found.all.end(),
                    [](const WhatIf& a, const WhatIf& b) { return a.free_ms < b.free_ms; });
   return found;

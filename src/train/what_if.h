@@ -19,7 +19,7 @@ struct MeasuredWalk {
   double ms = 0;
   std::vector<PathPart> path;  // through the step that has all transfers
 };
-// A step of all ranks as these measured it; their figures add up (Typical::kMiddleSteps). A step that is timed does one
+// A step of all ranks as these measured it; their figures add up (StepTimes::middle). A step that is timed does one
 // thing after the other, but for collectives. Where weights are averaged every so many steps, it is a mean of steps.
 MeasuredWalk walk_measured(const Plan& plan, std::span<const RankTimes> ranks);
 
@@ -36,6 +36,6 @@ struct WhatIfs {
   std::string table() const;
 };
 
-WhatIfs what_if(const Plan& plan, std::span<const RankTimes> ranks);
+WhatIfs what_if(const Plan& plan, const StepTimes& times);
 
 }  // namespace owt

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "src/core/check.h"
+#include "tests/support/alike_steps.h"
 #include "tests/support/models.h"
 
 namespace owt {
@@ -27,7 +28,7 @@ Plan plan_of(Strategy strategy, int ranks = 4) {
 
 // Ranks whose layers take a millisecond for each pass and next to nothing for updates, and whose transfers take what
 // such a link gives them.
-std::vector<RankTimes> on_link(const Plan& plan, double bytes_per_ms, int hosts, double latency_ms = 0.01) {
+StepTimes on_link(const Plan& plan, double bytes_per_ms, int hosts, double latency_ms = 0.01) {
   RankTimes rank;
   for (const LayerPlan& layer : plan.layers)
     for (const Phase phase : {Phase::kForward, Phase::kBackward, Phase::kUpdate})
@@ -40,7 +41,7 @@ std::vector<RankTimes> on_link(const Plan& plan, double bytes_per_ms, int hosts,
   for (const RowTimes& row : rank.rows) rank.step_ms += row.ms;
   std::vector<RankTimes> ranks(static_cast<size_t>(plan.ranks()), rank);
   for (size_t r = 0; r < ranks.size(); ++r) ranks[r].host = concat("h", r % static_cast<size_t>(hosts));
-  return ranks;
+  return alike_steps(ranks);
 }
 
 TEST(NetworkSeen, HasTheLatencyOfTheResultAndTheRateOfTheMostBytes) {
@@ -63,7 +64,7 @@ TEST(NetworkSeen, IsUnknownOfOneRankAndOfLinksOfTwoKinds) {
 
 TEST(Advice, NamesAStrategyThatIsPredictedToBeFaster) {
   const Plan plan = plan_of(Strategy::kDataParallel);
-  const std::vector<RankTimes> slow = on_link(plan, 1e4, 4);
+  const StepTimes slow = on_link(plan, 1e4, 4);
   const Bottleneck found = explain_step(large_dense(), plan, slow);
   EXPECT_THAT(found.text(), HasSubstr("waiting for `gradients`"));
   EXPECT_THAT(found.advice, StartsWith("Try --parallel "));
@@ -92,10 +93,10 @@ TEST(Advice, IsNotGivenWhereTheLinksAreNotKnown) {
 // The planner's ranks are alike, and the mean of these is no rank.
 TEST(Advice, IsNotGivenWhereARankIsSlow) {
   const Plan plan = plan_of(Strategy::kDataParallel);
-  std::vector<RankTimes> ranks = on_link(plan, 1e4, 4);
+  std::vector<RankTimes> ranks = on_link(plan, 1e4, 4).middle;
   for (RowTimes& row : ranks[1].rows)
     if (row.phase == Phase::kForward) ranks[1].step_ms += 200, row.ms += 200;
-  const Bottleneck found = explain_step(large_dense(), plan, ranks);
+  const Bottleneck found = explain_step(large_dense(), plan, alike_steps(ranks));
   EXPECT_THAT(found.text(), HasSubstr("waiting for rank 1"));
   EXPECT_EQ(found.advice, "");
 }

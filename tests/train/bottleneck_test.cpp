@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "tests/support/alike_steps.h"
+
 namespace owt {
 namespace {
 
@@ -48,7 +50,7 @@ void expect_that_it_adds_up(const Bottleneck& found) {
 }
 
 Bottleneck find(std::vector<RankTimes> ranks, const std::map<std::string, double>& known = {}) {
-  const Bottleneck found = find_bottleneck(ranks, known);
+  const Bottleneck found = find_bottleneck(alike_steps(ranks), known);
   expect_that_it_adds_up(found);
   return found;
 }

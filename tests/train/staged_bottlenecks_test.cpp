@@ -58,7 +58,8 @@ void run_step(Profiler& profiler, const Staged& step, double scale) {
 }
 
 // What every rank comes to say. A few steps are ten times as long, as on a machine that does something else besides.
-std::string sentence(std::vector<Staged> ranks) {
+// by_turns: in each step the next rank is the first of these.
+std::string sentence(std::vector<Staged> ranks, bool by_turns = false) {
   for (Staged& each : ranks)
     for (const Staged& other : ranks) each.slowest = std::max(each.slowest, other.busy());
   std::vector<std::string> texts(ranks.size());
@@ -66,9 +67,10 @@ std::string sentence(std::vector<Staged> ranks) {
     const auto rank = static_cast<size_t>(comm.rank());
     Profiler profiler(&read_staged_clock);
     profiler.enable(true);
-    for (int i = 0; i < 20; ++i) run_step(profiler, ranks[rank], i % 7 == 0 ? 10 : 1);
+    for (size_t i = 0; i < 20; ++i)
+      run_step(profiler, ranks[by_turns ? (rank + i) % ranks.size() : rank], i % 7 == 0 ? 10 : 1);
     const StepTimes times = gather_times(comm, profiler, 1, Device::kCpu, ranks[rank].loader);
-    texts[rank] = find_bottleneck(times.middle).text();
+    texts[rank] = find_bottleneck(times).text();
   });
   for (const std::string& text : texts) EXPECT_EQ(text, texts.front());
   return texts.front();
@@ -121,6 +123,15 @@ TEST(StagedBottlenecks, OneLoaderThread) {
   Staged step{.data = 29.4};
   step.loader = of_loader(false);
   EXPECT_EQ(sentence({step, step, step}),
+            "step 42.0 ms: 70 % waiting for data, which too few threads make (data.loader_threads); then conv2 "
+            "backward 11 %.");
+}
+
+// In the mean all of them wait as long for the others as for data.
+TEST(StagedBottlenecks, RanksWhoseDataIsLateByTurns) {
+  Staged late{.data = 29.4}, step;
+  late.loader = step.loader = of_loader(false);
+  EXPECT_EQ(sentence({late, step, step}, true),
             "step 42.0 ms: 70 % waiting for data, which too few threads make (data.loader_threads); then conv2 "
             "backward 11 %.");
 }

@@ -7,6 +7,7 @@
 
 #include "src/core/log.h"
 #include "src/parallel/step_price.h"
+#include "tests/support/alike_steps.h"
 #include "tests/support/fixed_compute.h"
 #include "tests/support/models.h"
 
@@ -192,7 +193,7 @@ TEST(WhatIf, WhatIsTwiceAsFastOrTakesNothingIsPredictedAsIfItWere) {
     for (const double bytes_per_s : {20.0, 5000.0}) {
       const Plan plan = plan_of(strategy, 3);
       Known known(plan, bytes_per_s, {1, 1.25, 1});
-      const WhatIfs all = what_if(plan, measured(plan, known));
+      const WhatIfs all = what_if(plan, alike_steps(measured(plan, known)));
       std::vector<std::string> names = {"conv2", "fc1"};
       for (const Transfer& transfer : plan.transfers) names.push_back(transfer.name);
       for (const std::string& name : names) {
@@ -246,10 +247,10 @@ TEST(WhatIf, TheLongestWayHasNoGapsAndIsAsLongAsTheStep) {
 // What would save most comes first; a slow rank is one that could be as fast as the others.
 TEST(WhatIf, ASlowRankAndATightLinkComeFirst) {
   const Plan plan = plan_of(Strategy::kDataParallel, 3);
-  const WhatIfs of_rank = what_if(plan, measured(plan, Known(plan, 1e9, {1, 4, 1})));
+  const WhatIfs of_rank = what_if(plan, alike_steps(measured(plan, Known(plan, 1e9, {1, 4, 1}))));
   const WhatIf& rank = named(of_rank, "rank 1 as the others");
   expect_near(rank.free_ms, walked_ms(plan, Known(plan, 1e9, {1, 1, 1})), "as fast as the others");
-  const WhatIfs of_link = what_if(plan, measured(plan, Known(plan, 5, {1, 1, 1})));
+  const WhatIfs of_link = what_if(plan, alike_steps(measured(plan, Known(plan, 5, {1, 1, 1}))));
   EXPECT_THAT(of_link.all.front().what, "all transfers");
   EXPECT_EQ(of_link.all[1].what, "`gradients`");
   EXPECT_GT(of_link.all[1].path_ms, 0.5 * of_link.walked_ms);
@@ -266,7 +267,7 @@ TEST(WhatIf, CollectivesThatBlockAreWaitedForAtOnce) {
                      .step_ms = conv + gradients + 1 + 3 + 2};
   };
   const std::vector<RankTimes> ranks{rank(10, 12), rank(20, 2)};
-  const WhatIfs all = what_if(plan, ranks);
+  const WhatIfs all = what_if(plan, alike_steps(ranks));
   EXPECT_NEAR(all.measured_ms, 28, 1e-9);
   EXPECT_NEAR(all.walked_ms, 28, 1e-9);
   EXPECT_NEAR(named(all, "`gradients`").free_ms, 26, 1e-6);  // what a rank does to their bytes stays

@@ -192,7 +192,7 @@ void report_times(const Job& job, const StepTimes& times, bool print) {
   if (times.empty()) return;
   const int64_t rows = std::min(job.plan.request.step_rows, job.train->size());  // an epoch has no more
   const TimingReport report = make_report(times.medians, layer_facts(job.plan, rows), rows);
-  const std::string bottleneck = explain_step(job.settings.model, job.plan, times.middle, job.links).text();
+  const std::string bottleneck = explain_step(job.settings.model, job.plan, times, job.links).text();
   if (print) std::cout << report.table() << bottleneck << std::endl;
   print ? log_to_file_only(bottleneck) : log_info("{}", bottleneck);
   write_file_atomically(job.run_folder + "/timing.csv", report.csv());

@@ -145,10 +145,9 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   const Mode mode = options.evaluation ? Mode::kEval : Mode::kTrain;
   const bool trains = !options.evaluation;
   TimeOutcome outcome{.report = make_report(times.medians, layer_facts(plan, rows, mode), rows)};
-  const Bottleneck bottleneck =
-      trains ? explain_step(settings.model, plan, times.middle, links) : find_bottleneck(times.middle);
+  const Bottleneck bottleneck = trains ? explain_step(settings.model, plan, times, links) : find_bottleneck(times);
   outcome.bottleneck = bottleneck.text();
-  if (trains && options.what_if) outcome.what_if = what_if(plan, times.middle).table();
+  if (trains && options.what_if) outcome.what_if = what_if(plan, times).table();
   outcome.report.peak = peak;
   outcome.report.untimed_ms = untimed_ms;
   if (!options.trace.empty())
