@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "src/core/check.h"
+#include "src/core/log.h"
 
 namespace owt {
 namespace {
@@ -323,6 +324,35 @@ TEST(Trace, ShowsEverySpanOfEveryRankOnTheTrackOfItsStream) {
   EXPECT_EQ(spans, (std::map<int, int>{{0, 21}, {1, 21}}));
   EXPECT_THAT(tracks, testing::IsSupersetOf({"0/compute/conv1 forward", "0/compute/loss", "1/compute/conv1 backward",
                                              "1/transfer/gradients", "1/data/data wait"}));
+}
+
+TEST(Trace, HasTheLongestWayBeneathAndMarksWhatLiesOnIt) {
+  std::vector<Profiler> ranks(2);
+  for (Profiler& profiler : ranks) run_steps(profiler);
+  const std::vector<PathPart> path{{"conv1 forward", 0, false, 0, 2}, {"gradients", 1, true, 2, 5}};
+
+  const nlohmann::json trace = nlohmann::json::parse(trace_json(ranks, path));
+
+  std::map<int, std::string> processes, threads;  // threads: of the way
+  std::vector<std::string> way;
+  std::set<std::string> marked;
+  double first = 0;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["name"] == "process_name") processes[event["pid"]] = event["args"]["name"];
+    if (event["name"] == "thread_name" && event["pid"] == 2) threads[event["tid"]] = event["args"]["name"];
+    if (event["ph"] != "X") continue;
+    if (event["args"].contains("longest_way"))
+      marked.insert(concat(event["pid"].get<int>(), "/", event["name"].get<std::string>()));
+    if (event["pid"] != 2) continue;
+    if (way.empty()) first = event["ts"];
+    way.push_back(format("{} on {}: {:.3f} for {:.3f}", event["name"].get<std::string>(), event["tid"].get<int>(),
+                         event["ts"].get<double>() - first, event["dur"].get<double>()));
+  }
+  EXPECT_EQ(processes[2], "longest way through a typical step");
+  EXPECT_EQ(threads, (std::map<int, std::string>{{0, "rank 0"}, {1, "rank 1"}, {2, "transfers"}}));
+  EXPECT_EQ(way, (std::vector<std::string>{"conv1 forward on 0: 0.000 for 2000.000",
+                                           "gradients on 2: 2000.000 for 3000.000"}));
+  EXPECT_EQ(marked, (std::set<std::string>{"0/conv1 forward", "0/gradients", "1/gradients"}));
 }
 
 TEST(Trace, PutsAllRanksOnOneClock) {
