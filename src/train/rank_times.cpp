@@ -77,7 +77,7 @@ struct MiddleSteps {
   }
 };
 
-void add(RankTimes& sum, const RankTimes& part) {
+void add_part(RankTimes& sum, const RankTimes& part) {
   for (const RowTimes& row : part.rows) {
     auto to = std::find_if(sum.rows.begin(), sum.rows.end(),
                            [&](const RowTimes& each) { return each.phase == row.phase && each.name == row.name; });
@@ -212,7 +212,7 @@ StepTimes gather_times(Communicator& comm, const Profiler& profiler, int64_t per
   };
   StepTimes times{.medians = gathered(rank_times(profiler, period), 1), .middle = mean(middle.all)};
   times.longest = {.steps = times.middle.front().steps, .period = period};
-  for (const RankTimes& part : mean(middle.mine)) add(times.longest, part);
+  for (const RankTimes& part : mean(middle.mine)) add_part(times.longest, part);
   return times;
 }
 
