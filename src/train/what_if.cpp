@@ -60,7 +60,7 @@ bool names_layer(const std::string& row, const std::string& layer) {
 }
 
 // What of a transfer's row is neither the transfer nor waiting for it: what each rank does to its bytes. The least of
-// all ranks, since whoever comes early waits besides.
+// all ranks, since whoever comes early waits besides. Only where all wait at once: else it may be others' transfers.
 double own_ms_of(std::span<const RankTimes> ranks, const std::string& name) {
   double least = INFINITY;
   for (const RankTimes& rank : ranks)
@@ -71,8 +71,9 @@ double own_ms_of(std::span<const RankTimes> ranks, const std::string& name) {
 
 class MeasuredTimes : public ActionTimes {
  public:
-  MeasuredTimes(const Plan& plan, std::span<const RankTimes> ranks)
+  MeasuredTimes(const Plan& plan, std::span<const RankTimes> ranks, bool overlaps)
       : plan_(plan),
+        overlaps_(overlaps),
         model_(plan),
         network_(byte_a_second(plan.ranks())),
         prices_(predicted_times(plan, network_, model_)) {
@@ -146,7 +147,7 @@ class MeasuredTimes : public ActionTimes {
     for (const RowTimes& row : measured.rows) {
       const double sum = found(sums, {row.name, row.phase});
       const bool transfers = row.phase == Phase::kTransfer;
-      if (sum > 0)
+      if (sum > 0 && !(transfers && overlaps_))
         to.own[{row.name, row.phase}] = (transfers ? own_ms_of(ranks, row.name) : row.ms) / 1e3 / sum;
       else if (!transfers)
         to.before_s += row.ms / 1e3;
@@ -196,6 +197,7 @@ class MeasuredTimes : public ActionTimes {
   }
 
   const Plan& plan_;
+  bool overlaps_;
   InProportion model_;
   Network network_;
   std::unique_ptr<ActionTimes> prices_;
@@ -307,7 +309,7 @@ std::string line_of(const WhatIf& each, double measured_ms) {
 }
 
 MeasuredWalk walk_of(const Plan& plan, std::span<const RankTimes> ranks, bool overlaps) {
-  const MeasuredTimes times(plan, ranks);
+  const MeasuredTimes times(plan, ranks, overlaps);
   WalkedStep step{.ranks = {}, .overlaps = overlaps};
   for (int rank = 0; rank < plan.ranks(); ++rank) step.ranks.push_back(rank);
   MeasuredWalk found;

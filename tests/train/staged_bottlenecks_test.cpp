@@ -78,36 +78,44 @@ std::string sentence(std::vector<Staged> ranks, bool by_turns = false) {
   return texts.front();
 }
 
-struct Spent {
-  double wall_s, cpu_s;
-  static Spent now() {
-    timespec cpu{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
-    return {std::chrono::duration<double>(Clock::now().time_since_epoch()).count(),
-            static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec)};
-  }
-};
+double cpu_s_of_thread() {
+  timespec cpu{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+  return static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec);
+}
 
-// Images of a byte. A thread that reads one waits for twenty times as long as it computes, or computes without a wait.
+void compute() {
+  const double end = cpu_s_of_thread() + 1e-4;
+  while (cpu_s_of_thread() < end) continue;
+}
+
+// For at least three times as long as that keeps the thread busy.
+void wait() {
+  const double cpu_s = cpu_s_of_thread();
+  const Clock::time_point begin = Clock::now();
+  std::chrono::duration<double> waited{};
+  for (int nap = 500; waited.count() <= 4 * (cpu_s_of_thread() - cpu_s); nap *= 2) {
+    std::this_thread::sleep_for(std::chrono::microseconds(nap));
+    waited = Clock::now() - begin;
+  }
+}
+
+// Images of a byte; what whoever reads one does for it.
 class StagedImages : public MemoryDataset {
  public:
-  explicit StagedImages(bool waits)
-      : MemoryDataset({1, 1, 1}, 1, std::vector<uint8_t>(40), std::vector<uint8_t>(40)), waits_(waits) {}
+  explicit StagedImages(void (*work)())
+      : MemoryDataset({1, 1, 1}, 1, std::vector<uint8_t>(40), std::vector<uint8_t>(40)), work_(work) {}
   void read(int64_t index, const View& view, uint8_t* pixels) const override {
-    const Spent begin = Spent::now();
-    for (Spent now = begin;
-         waits_ ? now.wall_s - begin.wall_s < 1e-4 + 20 * (now.cpu_s - begin.cpu_s) : now.cpu_s - begin.cpu_s < 1e-4;
-         now = Spent::now())
-      if (waits_) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    work_();
     MemoryDataset::read(index, view, pixels);
   }
 
  private:
-  bool waits_;
+  void (*work_)();
 };
 
-LoaderTimes of_loader(bool waits) {
-  Loader loader({.dataset = std::make_shared<StagedImages>(waits),
+LoaderTimes of_loader(void (*work)()) {
+  Loader loader({.dataset = std::make_shared<StagedImages>(work),
                  .augmenter = std::make_shared<Augmenter>(AugmentSettings{}, Shape{1, 1, 1}),
                  .batch = 8});
   for (int i = 0; i < 20; ++i) loader.next(Stream());
@@ -116,14 +124,14 @@ LoaderTimes of_loader(bool waits) {
 
 TEST(StagedBottlenecks, ASlowDisk) {
   Staged step{.data = 29.4};
-  step.loader = of_loader(true);
+  step.loader = of_loader(&wait);
   EXPECT_EQ(sentence({step, step}),
             "step 42.0 ms: 70 % waiting for data, which waits for the disk; then conv2 backward 11 %.");
 }
 
 TEST(StagedBottlenecks, OneLoaderThread) {
   Staged step{.data = 29.4};
-  step.loader = of_loader(false);
+  step.loader = of_loader(&compute);
   EXPECT_EQ(sentence({step, step, step}),
             "step 42.0 ms: 70 % waiting for data, which too few threads make (data.loader_threads); then conv2 "
             "backward 11 %.");
@@ -132,7 +140,7 @@ TEST(StagedBottlenecks, OneLoaderThread) {
 // In the mean all of them wait as long for the others as for data.
 TEST(StagedBottlenecks, RanksWhoseDataIsLateByTurns) {
   Staged late{.data = 29.4}, step;
-  late.loader = step.loader = of_loader(false);
+  late.loader = step.loader = of_loader(&compute);
   EXPECT_EQ(sentence({late, step}, true),
             "step 42.0 ms: 70 % waiting for data, which too few threads make (data.loader_threads); then conv2 "
             "backward 11 %.");
