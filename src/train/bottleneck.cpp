@@ -99,16 +99,19 @@ std::string brief(const StepPart& part) {
   }
 }
 
+std::string data_text(PartKind kind) {
+  if (kind == PartKind::kDisk) return "data, which waits for the disk";
+  return kind == PartKind::kLoader ? "data, which too few threads make (data.loader_threads)" : "data";
+}
+
 std::string at_length(const StepPart& part) {
   switch (part.kind) {
     case PartKind::kTransfer:
       return concat("waiting for `", part.name, "`");
     case PartKind::kDisk:
-      return "waiting for data, which waits for the disk";
     case PartKind::kLoader:
-      return "waiting for data, which too few threads make (data.loader_threads)";
     case PartKind::kData:
-      return "waiting for data";
+      return "waiting for " + data_text(part.kind);
     case PartKind::kHost:
       return "the host, between layers and transfers";
     default:
@@ -142,7 +145,8 @@ Bottleneck find_bottleneck(const StepTimes& times, const std::map<std::string, d
   if (first.kind == PartKind::kTransfer)
     found.detail = transfer_detail(times, *times.longest.find(first.name, Phase::kTransfer), transfer_ms);
   else if (first.kind == PartKind::kSlowRank && of_data)
-    found.detail = format("which waits {:.1f} ms for data, the others {:.1f} ms", slow.data_ms(), others_data);
+    found.detail = format("which waits {:.1f} ms for {}; the others {:.1f} ms", slow.data_ms(),
+                          data_text(kind_of_data(slow.loader)), others_data);
   else if (first.kind == PartKind::kSlowRank)
     found.detail = format("which is busy for {:.1f} ms, the others for {:.1f} ms", slow.busy_ms(), others);
   else if (first.kind == PartKind::kHost)

@@ -128,7 +128,7 @@ TEST(Bottleneck, ARankThatIsSlowForItsDataSaysSo) {
   row(others, "gradients", Phase::kTransfer).ms += 200;
   const Bottleneck found = find({rank_of(slow), rank_of(others)});
   EXPECT_EQ(found.parts.front().kind, Kind::kSlowRank);
-  EXPECT_THAT(found.text(), HasSubstr("waiting for rank 0 (which waits 205.0 ms for data, the others 5.0 ms)"));
+  EXPECT_THAT(found.text(), HasSubstr("waiting for rank 0 (which waits 205.0 ms for data; the others 5.0 ms)"));
   EXPECT_THAT(found.text(), HasSubstr("; then conv2 backward 8 %; data 2 %."));
 }
 

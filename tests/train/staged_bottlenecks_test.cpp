@@ -157,9 +157,10 @@ TEST(StagedBottlenecks, OneSlowRank) {
   EXPECT_THAT(
       sentence({step, slow, step}),
       StartsWith("step 63.0 ms: 79 % waiting for rank 1 (which is busy for 61.0 ms, the others for 11.0 ms); "));
-  const Staged waits{.data = 50.4};
-  EXPECT_THAT(sentence({step, step, waits}),
-              StartsWith("step 63.0 ms: 79 % waiting for rank 2 (which waits 50.4 ms for data, the others 0.4 ms); "));
+  Staged waits{.data = 50.4};
+  waits.loader = of_loader(&wait);
+  EXPECT_THAT(sentence({step, step, waits}), StartsWith("step 63.0 ms: 79 % waiting for rank 2 (which waits 50.4 ms "
+                                                        "for data, which waits for the disk; the others 0.4 ms); "));
 }
 
 TEST(StagedBottlenecks, ALargeConvolution) {
