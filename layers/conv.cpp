@@ -1,7 +1,6 @@
 #include "layers/conv.h"
 
-#include <algorithm>
-
+#include "layers/conv_windows.h"
 #include "layers/linear_params.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
@@ -11,65 +10,22 @@ namespace {
 
 using Integers = std::vector<int64_t>;
 
-enum class Round { kDown, kUp };
-
-struct Pair {
-  int64_t h, w;
-};
-
-constexpr int64_t kMostPixels = 1 << 15;  // in a kernel, stride or pad; far more than images have, and no sum overflows
-
-// A key that holds one number for both directions, or [h, w].
-Pair read_pair(Config& config, const std::string& key, int64_t low) {
-  if (!config.is_array(key)) {
-    const int64_t both = config.integer(key, {.low = static_cast<double>(low), .high = kMostPixels});
-    return {both, both};
-  }
-  const std::vector<int64_t> values = config.integers(key);
-  if (values.size() != 2)
-    config.error(key, concat("'", key, "' has ", values.size(), " numbers, wanted one number or [height, width]"));
-  for (const int64_t value : values)
-    if (value < low || value > kMostPixels)
-      config.error(key, concat("'", key, "' is ", value, ", wanted ", low, " to ", kMostPixels));
-  return {values[0], values[1]};
-}
-
-Pair read_pair(Config& config, const std::string& key, int64_t low, int64_t otherwise) {
-  return config.given(key) ? read_pair(config, key, low) : Pair{otherwise, otherwise};
-}
-
-// How many windows fit, and how many zeros follow after the image so that the last one is whole.
-struct Extent {
-  int64_t out, after;
-};
-
-Extent windows(int64_t in, int64_t kernel, int64_t stride, int64_t pad, Round round) {
-  const int64_t steps = in + 2 * pad - kernel;
-  const int64_t out = (round == Round::kUp ? steps + stride - 1 : steps) / stride + 1;
-  return {out, std::max(pad, (out - 1) * stride + kernel - in - pad)};
-}
-
 class Conv : public Layer {
  public:
-  explicit Conv(const LayerSpec& spec) : Layer(spec.name, "conv") {
+  explicit Conv(const LayerSpec& spec) : Layer(spec.name, "conv"), windows_(spec) {
     Config& config = spec.config;
     out_ = config.integer("out", {.low = 1, .high = kMostOutputs});
-    kernel_ = read_pair(config, "kernel", 1);
-    stride_ = read_pair(config, "stride", 1, 1);
-    pad_ = read_pair(config, "pad", 0, 0);
     groups_ = config.integer("groups", 1, {.low = 1});
-    round_ = config.word("round", "down", {"down", "up"}) == "up" ? Round::kUp : Round::kDown;
-    if (spec.in.rank() != 3) fail("it convolves images; put it before the first dense layer");
     channels_ = spec.in[2];
     check_groups(config);
-    check_kernel(config, spec.in);
     part_ = spec.part.value_or(Slice{0, out_});
     OWT_CHECK(0 <= part_.begin && part_.begin <= part_.end && part_.end <= out_, "part of ", out_, " outputs");
     OWT_CHECK(groups_ == 1 || part_.size() == out_, "a part of ", groups_, " groups");
 
-    const int64_t per_group = channels_ / groups_, area = kernel_.h * kernel_.w;
-    params_ = read_linear_params(spec, {.full_shape = {out_, kernel_.h, kernel_.w, per_group},
-                                        .file_shape = {out_, per_group, kernel_.h, kernel_.w},
+    const Pair kernel = windows_.kernel();
+    const int64_t per_group = channels_ / groups_, area = kernel.h * kernel.w;
+    params_ = read_linear_params(spec, {.full_shape = {out_, kernel.h, kernel.w, per_group},
+                                        .file_shape = {out_, per_group, kernel.h, kernel.w},
                                         .fan_in = area * per_group,
                                         .fan_out = area * out_ / groups_,
                                         .part = part_});
@@ -118,7 +74,7 @@ class Conv : public Layer {
     return {bind(in, on), 1};
   }
 
-  ConvGeometry geometry(const Shape& in) const;
+  ConvGeometry geometry(const Shape& in) const { return windows_.geometry(*this, in, part_.size(), groups_); }
 
  private:
   Param* bias() { return params_.size() > 1 ? &params_[1] : nullptr; }
@@ -141,43 +97,11 @@ class Conv : public Layer {
                                     " groups do not divide; choose a divisor of both channels and 'out'"));
   }
 
-  void check_kernel(const Config& config, const Shape& in) const {
-    if (in[0] + 2 * pad_.h < kernel_.h || in[1] + 2 * pad_.w < kernel_.w)
-      config.error("kernel", concat("the kernel of ", kernel_.h, "x", kernel_.w, " is larger than the image of ", in[0],
-                                    "x", in[1], " with padding ", pad_.h, ", ", pad_.w,
-                                    "; use a smaller kernel, more padding, or fewer layers that shrink the image"));
-  }
-
+  ConvWindows windows_;
   int64_t out_ = 0, channels_ = 0, groups_ = 1;
   Slice part_;
-  Pair kernel_{}, stride_{}, pad_{};
-  Round round_ = Round::kDown;
   std::vector<Param> params_;
 };
-
-ConvGeometry Conv::geometry(const Shape& in) const {
-  if (in.rank() != 4 || in[3] != channels_)
-    fail("layer '", name(), "' convolves images of ", channels_, " channels, not an input of ", in);
-  if (in[1] + 2 * pad_.h < kernel_.h || in[2] + 2 * pad_.w < kernel_.w)
-    fail("layer '", name(), "': the kernel of ", kernel_.h, "x", kernel_.w, " is larger than the padded input of ", in);
-  const Extent h = windows(in[1], kernel_.h, stride_.h, pad_.h, round_);
-  const Extent w = windows(in[2], kernel_.w, stride_.w, pad_.w, round_);
-  return {.in_h = in[1],
-          .in_w = in[2],
-          .in_c = channels_,
-          .out_h = h.out,
-          .out_w = w.out,
-          .out_c = part_.size(),
-          .kernel_h = kernel_.h,
-          .kernel_w = kernel_.w,
-          .stride_h = stride_.h,
-          .stride_w = stride_.w,
-          .top = pad_.h,
-          .left = pad_.w,
-          .bottom = h.after,
-          .right = w.after,
-          .groups = groups_};
-}
 
 }  // namespace
 
