@@ -4,13 +4,8 @@
 
 #include <cmath>
 
+#include "src/core/on_devices.h"
 #include "src/train/optimizer.h"
-
-#ifdef __CUDACC__
-#define OWT_ON_DEVICES __host__ __device__
-#else
-#define OWT_ON_DEVICES
-#endif
 
 namespace owt {
 
