@@ -21,11 +21,13 @@ namespace owt {
 //   size, alpha, beta, k  of layers/lrn.h
 //   eps, momentum         of layers/batch_norm.h
 //   rate                  of what is dropped in training
+//   slope                 of what a leaky activation is given below 0
+//   by_tanh               1: of gelu's two formulas (layers/activation.h) the one by tanh
 //   relu                  1: a relu follows
 struct Described {
   using Value = std::variant<int64_t, double, std::vector<int64_t>>;
 
-  std::string op;  // the type of the layer
+  std::string op;  // the type of the layer; of an activation its kind; lrn_within of an lrn within channels
   std::vector<std::pair<std::string, Value>> attributes{};
   std::vector<Param*> params{};  // its own, in the order of Layer::params()
 

@@ -1,9 +1,9 @@
 #include "layers/lrn.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
+#include "layers/lrn_powers.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/grid.h"
@@ -14,27 +14,6 @@ namespace owt {
 namespace {
 
 constexpr int64_t kLrnGrain = 1 << 13;  // elements per thread that are worth waking it for
-
-// s^-beta for the exponents that square roots reach, and for any.
-struct PowerHalf {
-  Vector operator()(Vector s) const { return 1.0f / square_root(s); }
-};
-struct PowerThreeQuarters {
-  Vector operator()(Vector s) const {
-    const Vector root = square_root(s);
-    return 1.0f / (root * square_root(root));
-  }
-};
-struct PowerOne {
-  Vector operator()(Vector s) const { return 1.0f / s; }
-};
-struct PowerAny {
-  float beta;
-  Vector operator()(Vector s) const {
-    for (int i = 0; i < kLanes; ++i) s[i] = std::pow(s[i], -beta);
-    return s;
-  }
-};
 
 // terms[0] + ... + terms[size - 1] for each lane's terms, which begin one behind those of the lane before it.
 template <class Count>
@@ -50,7 +29,7 @@ class LrnOp : public Op {
   LrnOp(const LrnSettings& settings, Power power, const Shape& in)
       : settings_(settings),
         power_(power),
-        per_size_(settings.alpha / static_cast<float>(settings.size)),
+        per_size_(settings.per_square()),
         channels_(in[in.rank() - 1]),
         positions_(channels_ == 0 ? 0 : in.elements() / channels_) {}
 
@@ -150,6 +129,7 @@ class Lrn : public Layer {
     settings_.beta = static_cast<float>(spec.config.number("beta", 0.75, {.low = 0}));
     // Below, squares of small activations over a vanishing k would overflow.
     settings_.k = static_cast<float>(spec.config.number("k", 1, {.low = 1e-6}));
+    settings_.within = spec.config.boolean("within", false);
   }
 
   Shape out_shape(const Shape& in) const override {
@@ -159,46 +139,49 @@ class Lrn : public Layer {
     return in;
   }
   double flops(const Shape& in) const override {
-    return static_cast<double>(in.elements()) * static_cast<double>(settings_.size + 5);
+    const int64_t window = settings_.within ? settings_.size * settings_.size : settings_.size;
+    return static_cast<double>(in.elements()) * static_cast<double>(window + 5);
   }
   int64_t scratch_bytes(const Shape& in, const Compute& on) const override {
     const bool terms = on.device == Device::kCuda &&
-                       !lrn_has_narrow_kernels(settings_.size, in[in.rank() - 1], activation_type(on.precision));
+                       !lrn_has_narrow_kernels(settings_, in[in.rank() - 1], activation_type(on.precision));
     return terms ? in.elements() * size_of(DType::kF32) : 0;
   }
+  Columns columns() const override { return settings_.within ? Columns::kKeeps : Columns::kMixes; }
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     out_shape(in);
     return dispatch(on, [&](auto tag) { return bind_lrn(tag, settings_, in); });
   }
 
   Described describe(const Shape&) override {
-    const auto [size, alpha, beta, k] = settings_;
-    return {type(), {{"size", size}, {"alpha", double{alpha}}, {"beta", double{beta}}, {"k", double{k}}}, {}};
+    const auto& [size, alpha, beta, k, within] = settings_;
+    return {within ? "lrn_within" : "lrn",
+            {{"size", size}, {"alpha", double{alpha}}, {"beta", double{beta}}, {"k", double{k}}},
+            {}};
   }
+  const LrnSettings& settings() const { return settings_; }
 
  private:
   LrnSettings settings_;
 };
 
-template <class Power>
-std::unique_ptr<Op> bind_with(Power power, const LrnSettings& settings, const Shape& in) {
-  return std::make_unique<LrnOp<Power>>(settings, power, in);
-}
-
 }  // namespace
 
-bool lrn_has_narrow_kernels(int64_t size, int64_t channels, DType dtype) {
+bool lrn_has_narrow_kernels(const LrnSettings& settings, int64_t channels, DType dtype) {
   const int64_t pack = 16 / size_of(dtype);
-  return (size == 3 || size == 5) && channels % pack == 0 && channels / pack <= int64_t{kBlockThreads};
+  return !settings.within && (settings.size == 3 || settings.size == 5) && channels % pack == 0 &&
+         channels / pack <= int64_t{kBlockThreads};
 }
+
+const LrnSettings& lrn_settings(const Layer& layer) { return dynamic_cast<const Lrn&>(layer).settings(); }
 
 std::unique_ptr<Layer> make_lrn(const LayerSpec& spec) { return std::make_unique<Lrn>(spec); }
 
-std::unique_ptr<Op> bind_lrn(Cpu, const LrnSettings& settings, const Shape& in) {
-  if (settings.beta == 0.5f) return bind_with(PowerHalf{}, settings, in);
-  if (settings.beta == 0.75f) return bind_with(PowerThreeQuarters{}, settings, in);
-  if (settings.beta == 1.0f) return bind_with(PowerOne{}, settings, in);
-  return bind_with(PowerAny{settings.beta}, settings, in);
+std::unique_ptr<Op> bind_lrn(Cpu cpu, const LrnSettings& settings, const Shape& in) {
+  if (settings.within) return bind_lrn_within(cpu, settings, in);
+  return with_power(settings.beta, [&](auto power) -> std::unique_ptr<Op> {
+    return std::make_unique<LrnOp<decltype(power)>>(settings, power, in);
+  });
 }
 
 }  // namespace owt

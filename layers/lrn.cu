@@ -140,59 +140,82 @@ __global__ void __launch_bounds__(kBlockThreads)
   store_pack(dx + i, result);
 }
 
-// Any window: a thread per element, which reads its neighbours from the cache.
-struct Reach {
+// Any window: a thread per element, which reads its neighbours from the cache. A reach is the window of a position and
+// channel: it sums function(j) over the elements j there, `pixel` being the first channel's at the position.
+
+struct ChannelReach {
   int before, after;  // channels of a window before and after its own
+
+  __host__ __device__ ChannelReach mirrored() const { return {after, before}; }
+  template <class Function>
+  __device__ float sum(int64_t pixel, const RowItem& at, int channels, const Function& function) const {
+    float sum = 0;
+    for (int j = max(at.item - before, 0); j <= min(at.item + after, channels - 1); ++j) sum += function(pixel + j);
+    return sum;
+  }
 };
 
-template <class T>
-__device__ float scale_at(const T* pixel, int c, int channels, Reach reach, Formula formula) {
-  float sum = 0;
-  for (int j = max(c - reach.before, 0); j <= min(c + reach.after, channels - 1); ++j) {
-    const float x = to_float(pixel[j]);
-    sum += x * x;
+struct PlaneReach {
+  int before, after;  // rows, and columns
+  int height, width;
+
+  __host__ __device__ PlaneReach mirrored() const { return {after, before, height, width}; }
+  template <class Function>
+  __device__ float sum(int64_t pixel, const RowItem& at, int channels, const Function& function) const {
+    const int w = at.row % width, h = at.row / width % height;
+    float sum = 0;
+    for (int i = max(h - before, 0); i <= min(h + after, height - 1); ++i)
+      for (int j = max(w - before, 0); j <= min(w + after, width - 1); ++j)
+        sum += function(pixel + at.item + (int64_t{i - h} * width + j - w) * channels);
+    return sum;
   }
-  return formula.k + formula.per_size * sum;
+};
+
+template <class T, class Reach>
+__device__ float scale_at(const T* x, int64_t pixel, const RowItem& at, int channels, const Reach& reach,
+                          Formula formula) {
+  const float squares = reach.sum(pixel, at, channels, [=](int64_t j) {
+    const float value = to_float(x[j]);
+    return value * value;
+  });
+  return formula.k + formula.per_size * squares;
 }
 
-template <class T, class Power>
+template <class T, class Reach, class Power>
 __global__ void lrn_forward_wide(int pixels, int channels, Reach reach, Formula formula, Power power, const T* x,
                                  T* y) {
   const RowItem at = row_item(pixels, channels);
   if (!at.inside) return;
   const int64_t pixel = static_cast<int64_t>(at.row) * channels;
-  const Powers powers = power(scale_at(x + pixel, at.item, channels, reach, formula));
+  const Powers powers = power(scale_at(x, pixel, at, channels, reach, formula));
   y[pixel + at.item] = from_float<T>(to_float(x[pixel + at.item]) * powers.of_beta);
 }
 
 // terms = dy * x * s^(-beta - 1)
-template <class T, class Power>
+template <class T, class Reach, class Power>
 __global__ void lrn_terms_wide(int pixels, int channels, Reach reach, Formula formula, Power power, const T* x,
                                const T* dy, float* terms) {
   const RowItem at = row_item(pixels, channels);
   if (!at.inside) return;
   const int64_t pixel = static_cast<int64_t>(at.row) * channels, i = pixel + at.item;
-  const Powers powers = power(scale_at(x + pixel, at.item, channels, reach, formula));
+  const Powers powers = power(scale_at(x, pixel, at, channels, reach, formula));
   terms[i] = to_float(dy[i]) * powers.of_beta * to_float(x[i]) * powers.inverse;
 }
 
-template <class T, class Power>
+template <class T, class Reach, class Power>
 __global__ void lrn_backward_wide(int pixels, int channels, Reach reach, Formula formula, Power power, const T* x,
                                   const T* dy, const float* terms, T* dx) {
   const RowItem at = row_item(pixels, channels);
   if (!at.inside) return;
   const int64_t pixel = static_cast<int64_t>(at.row) * channels, i = pixel + at.item;
-  const Powers powers = power(scale_at(x + pixel, at.item, channels, reach, formula));
-  // The windows that hold a channel mirror its own.
-  float sum = 0;
-  for (int j = max(at.item - reach.after, 0); j <= min(at.item + reach.before, channels - 1); ++j)
-    sum += terms[pixel + j];
+  const Powers powers = power(scale_at(x, pixel, at, channels, reach, formula));
+  // The windows that hold an element mirror its own.
+  const float sum = reach.mirrored().sum(pixel, at, channels, [=](int64_t j) { return terms[j]; });
   dx[i] = from_float<T>(to_float(dy[i]) * powers.of_beta - formula.factor * to_float(x[i]) * sum);
 }
 
 Formula formula_of(const LrnSettings& settings) {
-  const float per_size = settings.alpha / static_cast<float>(settings.size);
-  return {settings.k, per_size, 2 * settings.beta * per_size};
+  return {settings.k, settings.per_square(), 2 * settings.beta * settings.per_square()};
 }
 
 template <class T, int kReach, class Power>
@@ -227,15 +250,13 @@ class NarrowLrn : public Op {
   RowGrid threads_;
 };
 
-template <class T, class Power>
+template <class T, class Reach, class Power>
 class WideLrn : public Op {
  public:
-  WideLrn(const LrnSettings& settings, Power power, int64_t pixels, int64_t channels)
+  WideLrn(const LrnSettings& settings, const Reach& reach, Power power, int64_t pixels, int64_t channels)
       : formula_(formula_of(settings)),
         power_(power),
-        // No window holds more than all channels.
-        reach_{static_cast<int>(std::min(settings.size / 2, channels)),
-               static_cast<int>(std::min((settings.size - 1) / 2, channels))},
+        reach_(reach),
         pixels_(pixels),
         channels_(channels),
         threads_(row_grid(pixels, channels)) {}
@@ -245,16 +266,16 @@ class WideLrn : public Op {
   }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
-    launch(lrn_forward_wide<T, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_, reach_,
+    launch(lrn_forward_wide<T, Reach, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_, reach_,
            formula_, power_, x.data<T>(), y.data<T>());
   }
 
   void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     float* terms = reinterpret_cast<float*>(pass.scratch_at(0));
-    launch(lrn_terms_wide<T, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_, reach_, formula_,
-           power_, x.data<T>(), dy.data<T>(), terms);
-    launch(lrn_backward_wide<T, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_, reach_,
+    launch(lrn_terms_wide<T, Reach, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_, reach_,
+           formula_, power_, x.data<T>(), dy.data<T>(), terms);
+    launch(lrn_backward_wide<T, Reach, Power>, threads_.grid, threads_.block, *pass.stream, pixels_, channels_, reach_,
            formula_, power_, x.data<T>(), dy.data<T>(), terms, dx->data<T>());
   }
 
@@ -269,11 +290,21 @@ class WideLrn : public Op {
 template <class T, class Power>
 std::unique_ptr<Op> bind_with(Power power, const LrnSettings& settings, const Shape& in) {
   const int64_t channels = in[in.rank() - 1], pixels = in.elements() / channels;
-  if (lrn_has_narrow_kernels(settings.size, channels, DTypeOf<T>::value)) {
+  if (lrn_has_narrow_kernels(settings, channels, DTypeOf<T>::value)) {
     if (settings.size == 3) return std::make_unique<NarrowLrn<T, 1, Power>>(settings, power, pixels, channels);
     return std::make_unique<NarrowLrn<T, 2, Power>>(settings, power, pixels, channels);
   }
-  return std::make_unique<WideLrn<T, Power>>(settings, power, pixels, channels);
+  // No window holds more than all there is.
+  const auto at_most = [](int64_t reach, int64_t all) { return static_cast<int>(std::min(reach, all)); };
+  const int64_t before = settings.size / 2, after = (settings.size - 1) / 2;
+  if (settings.within) {
+    const int64_t extent = std::max(in[1], in[2]);
+    const PlaneReach reach{at_most(before, extent), at_most(after, extent), static_cast<int>(in[1]),
+                           static_cast<int>(in[2])};
+    return std::make_unique<WideLrn<T, PlaneReach, Power>>(settings, reach, power, pixels, channels);
+  }
+  const ChannelReach reach{at_most(before, channels), at_most(after, channels)};
+  return std::make_unique<WideLrn<T, ChannelReach, Power>>(settings, reach, power, pixels, channels);
 }
 
 template <class T>

@@ -84,8 +84,8 @@ std::vector<Param*> pointers_to(std::span<Param> params) {
 }
 
 void read_multipliers(Config& config, Param& param) {
-  param.lr_mult = config.number("lr", 1.0, {.low = 0});
-  param.decay_mult = config.number("decay", 1.0, {.low = 0});
+  param.lr_mult = config.number("lr", param.lr_mult, {.low = 0});
+  param.decay_mult = config.number("decay", param.decay_mult, {.low = 0});
   param.init = Initializer::from(config, param.init);
 }
 

@@ -118,7 +118,7 @@ struct ParamPart {
 std::vector<Param*> pointers_to(std::span<Param> params);
 
 // `weight`-like parameter with the keys a layer's table may carry. Reads `lr`, `decay` (multipliers) and `init` from
-// `config`, e.g. the table of `bias = { lr = 2.0, decay = 0.0 }`.
+// `config`, e.g. the table of `bias = { lr = 2.0, decay = 0.0 }`; what is missing stays as it is.
 void read_multipliers(Config& config, Param& param);
 
 }  // namespace owt

@@ -1,9 +1,11 @@
 #include "layers/registry.h"
 
+#include "layers/activation.h"
 #include "layers/batch_norm.h"
 #include "layers/conv.h"
 #include "layers/dense.h"
 #include "layers/dropout.h"
+#include "layers/local.h"
 #include "layers/lrn.h"
 #include "layers/pool.h"
 #include "layers/relu.h"
@@ -16,12 +18,14 @@ namespace {
 // A new layer is a new line.
 // clang-format off
 constexpr LayerType kTypes[] = {
+    {"activation", make_activation},
     {"avg_pool", make_avg_pool},
     {"batch_norm", make_batch_norm},
     {"conv", make_conv},
     {"dense", make_dense},
     {"dropout", make_dropout},
     {"global_avg_pool", make_global_avg_pool},
+    {"local", make_local},
     {"lrn", make_lrn},
     {"max_pool", make_max_pool},
     {"relu", make_relu},

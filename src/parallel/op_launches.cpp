@@ -68,8 +68,12 @@ class OpLaunches {
       max_pool(0, false);
     else if (is(first, "batch_norm"))
       batch_norm();
+    else if (is(first, "local"))
+      local();
     else if (is(first, "lrn"))
       lrn();
+    else if (is(first, "activation") && !layers_[0]->params().empty())
+      prelu();
     else if (is(first, "residual"))
       residual();
     else
@@ -142,6 +146,20 @@ class OpLaunches {
       backward(0, "add_weight_gradient", LaunchKind::kPacking, {.weight_bytes = size_ * weights + grad});
   }
 
+  // Weights are f32 in every precision; the bias' gradient comes with theirs.
+  void local() {
+    const std::vector<Param*> params = layers_[0]->params();
+    const auto weights = static_cast<double>(params[0]->full_shape.elements());
+    const StepLaunch product{
+        .flops = layers_[0]->flops(in_), .in_bytes = x(0), .out_bytes = y(0), .weight_bytes = 4 * weights};
+    StepLaunch gradient = product;
+    gradient.weight_bytes = weights * static_cast<double>(size_of(params[0]->grad_type));
+    gradient.weight_gradient = true;
+    forward(0, "local_product", LaunchKind::kDense, product);
+    if (wants_dx_) backward(0, "local_product", LaunchKind::kDense, product);
+    if (layers_[0]->learns()) backward(0, "local_product", LaunchKind::kDense, gradient);
+  }
+
   // behind: it is part of a convolution's op, which always wants the gradient.
   void max_pool(size_t layer, bool behind) {
     const Shape &from = behind ? outs_[1] : in_, &to = outs_.back();
@@ -194,14 +212,19 @@ class OpLaunches {
   }
 
   void lrn() {
-    const int64_t size = layers_[0]->describe(in_).integer("size");
-    const bool narrow = lrn_has_narrow_kernels(size, in_[in_.rank() - 1], dtype_);
+    const bool narrow = lrn_has_narrow_kernels(lrn_settings(*layers_[0]), in_[in_.rank() - 1], dtype_);
     const double terms = narrow ? 0 : 4 * static_cast<double>(in_.elements());
     forward(0, narrow ? "lrn_forward_narrow" : "lrn_forward_wide", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
     if (!wants_dx_) return;
     if (!narrow) backward(0, "lrn_terms_wide", LaunchKind::kNorm, {.out_bytes = x(0) + y(0) + terms});
     backward(0, narrow ? "lrn_backward_narrow" : "lrn_backward_wide", LaunchKind::kNorm,
              {.out_bytes = 2 * x(0) + y(0) + terms});
+  }
+
+  // One launch computes both gradients.
+  void prelu() {
+    forward(0, "over_channels", LaunchKind::kElements, {.out_bytes = x(0) + y(0)});
+    backward(0, "over_channels", LaunchKind::kElements, {.out_bytes = x(0) + y(0) + (wants_dx_ ? x(0) : 0)});
   }
 
   // Both branches get the gradient of the sum; one that overwrites it makes it anew for the other.
@@ -229,8 +252,8 @@ class OpLaunches {
       for (StepLaunch& launch : *phase) launch.layer = 0;
   }
 
-  // One kernel each way, which is called as the layer's type. A relu's backward reads y and dy, a dropout's a bit for
-  // each element, a pool's dy alone.
+  // One kernel each way, which is called as the layer's type. An activation's backward reads y or x besides dy, a
+  // dropout's a bit for each element, a pool's dy alone.
   void simple() {
     const Layer& layer = *layers_[0];
     const bool pools = is(layer, "avg_pool") || is(layer, "global_avg_pool"), drops = is(layer, "dropout");

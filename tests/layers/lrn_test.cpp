@@ -22,8 +22,8 @@ INSTANTIATE_TEST_SUITE_P(Devices, LrnTest, testing::ValuesIn(devices()), device_
 
 TEST_P(LrnTest, TheLayerKnowsTheScratchMemoryOfItsOp) {
   const Shape in{3, 2, 2, 16};
-  for (const int size : {4, 5}) {
-    const auto lrn = layer_from(concat("type='lrn' size=", size), in);
+  for (const char* keys : {"size=4", "size=5", "size=5 within=true"}) {
+    const auto lrn = layer_from(concat("type='lrn' ", keys), in);
     EXPECT_EQ(lrn->bind(in, device())->scratch_bytes(Phase::kBackward), lrn->scratch_bytes(in, device()));
   }
 }
@@ -103,6 +103,39 @@ TEST_P(LrnTest, GivesTheDefinition) {
 TEST_P(LrnTest, KeepsTheLayerContract) {
   for (const Case& c : kCases) check_layer(std::string("type='lrn' ") + c.keys, {2, 3, 2, 13}, device());
   check_layer("type='lrn' alpha=1", {4, 16, 16, 32}, device(), {.samples = 0});
+}
+
+TEST_P(LrnTest, WithinChannelsKeepsTheLayerContract) {
+  for (const char* keys :
+       {"size=3 alpha=1", "size=4 alpha=2 beta=0.6 k=1.5", "size=1 beta=0.5", "size=9 alpha=1 beta=1"})
+    for (const int64_t channels : {5, 16, 19})
+      check_layer(std::string("type='lrn' within=true ") + keys, {2, 5, 4, channels}, device());
+  check_layer("type='lrn' within=true alpha=1", {4, 16, 16, 32}, device(), {.samples = 0});
+}
+
+// PyTorch 2.15: x * (1 + 9 * avg_pool2d(pad(x * x, (1, 1, 1, 1)), 3, 1)) ** -0.75 and its gradient, in f64.
+TEST_P(LrnTest, WithinAChannelGivesPyTorchsFigures) {
+  Harness lrn("type='lrn' within=true size=3 alpha=9", {1, 2, 3, 1}, device());
+  EXPECT_THAT(lrn.forward({1, 2, -3, 4, -5, 6}),
+              Pointwise(FloatNear(1e-6f),
+                        {0.055709160f, 0.067326979f, -0.117713238f, 0.222836638f, -0.168317446f, 0.235426477f}));
+  EXPECT_THAT(lrn.backward({1, 2, 3, 4, 5, 6}),
+              Pointwise(FloatNear(1e-6f),
+                        {0.037010063f, -0.012447980f, 0.146700129f, 0.148040253f, 0.367754842f, 0.177452695f}));
+}
+
+// Rows and columns before a position by half of an even size, behind it by one less; other channels do not matter.
+TEST_P(LrnTest, AWindowWithinAChannelReachesHalfOfItsSizeAndIsDividedByItsWholeArea) {
+  Harness lrn("type='lrn' within=true size=2 alpha=4 beta=1", {1, 2, 2, 2}, device());
+  // s of the first channel = 1 + 1, 1 + 1 + 4, 1 + 1 + 9, 1 + 1 + 4 + 9 + 16
+  EXPECT_THAT(lrn.forward({1, 7, 2, 7, 3, 7, 4, 7}),
+              Pointwise(FloatNear(1e-6f),
+                        {1 / 2.0f, 7 / 50.0f, 2 / 6.0f, 7 / 99.0f, 3 / 11.0f, 7 / 99.0f, 4 / 31.0f, 7 / 197.0f}));
+}
+
+TEST(Lrn, WithinChannelsWorksOnSomeOfThem) {
+  EXPECT_EQ(layer_from("type='lrn' within=true", {1, 2, 2, 4})->columns(), Columns::kKeeps);
+  EXPECT_EQ(layer_from("type='lrn'", {1, 2, 2, 4})->columns(), Columns::kMixes);
 }
 
 TEST_P(LrnTest, AlphaIsDividedByTheSize) {

@@ -343,8 +343,10 @@ TEST(DocsOfRecipes, SayTheDefaults) {
 }
 
 const std::map<std::string, std::string> kLayers = {
-    {"conv", "out = 2, kernel = 1"}, {"dense", "out = 2"},      {"max_pool", "kernel = 2"},
-    {"avg_pool", "kernel = 2"},      {"dropout", "rate = 0.5"}, {"residual", "body = [{ name = 'a', type = 'relu' }]"},
+    {"activation", "kind = 'tanh'"},  {"conv", "out = 2, kernel = 1"},
+    {"local", "out = 2, kernel = 1"}, {"dense", "out = 2"},
+    {"max_pool", "kernel = 2"},       {"avg_pool", "kernel = 2"},
+    {"dropout", "rate = 0.5"},        {"residual", "body = [{ name = 'a', type = 'relu' }]"},
 };
 
 TEST(DocsOfRecipes, ListTheKeysOfEveryLayer) {
@@ -363,6 +365,24 @@ TEST(DocsOfRecipes, ListTheKeysOfEveryLayer) {
     EXPECT_EQ(on_page[type.type], keys_in(message_of([&] { model_of("[1, 4, 4]", 2, layer); }))) << type.type;
   }
   EXPECT_EQ(on_page.size(), net_layer_types().size());
+}
+
+TEST(DocsOfRecipes, ListTheKeysOfEveryActivation) {
+  std::set<std::string> kinds;
+  for (const Row& row : rows_of_recipes()) {
+    if (row.table != "`kind` of `activation`") continue;
+    std::set<std::string> keys{"name", "type", "kind"};
+    for (const std::string& key : names_in(row.cells[2])) keys.insert(key);
+    for (const std::string& kind : names_in(row.cells[0])) {
+      const std::string layer = concat("{ name = 'l', zz = 1, type = 'activation', kind = '", kind, "' }");
+      EXPECT_EQ(keys, keys_in(message_of([&] { model_of("[1, 4, 4]", 2, layer); }))) << kind;
+      kinds.insert(kind);
+    }
+  }
+  const std::string known =
+      message_of([] { model_of("[1, 4, 4]", 2, "{ name = 'l', type = 'activation', kind = '' }"); });
+  for (const std::string& kind : kinds) EXPECT_THAT(known, HasSubstr(kind));
+  EXPECT_EQ(kinds.size(), 10u);
 }
 
 TEST(DocsOfRecipes, ListTheKeysOfAModel) {

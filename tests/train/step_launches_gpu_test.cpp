@@ -121,9 +121,26 @@ TEST(StepLaunches, OfANetworkLikeCifar10QuickAreThoseOfARecordedStep) {
   { name = "relu2", type = "relu" },
   { name = "pool2", type = "avg_pool", kernel = 3, stride = 2, round = "up" },
   { name = "norm2", type = "lrn", size = 4 },
+  { name = "norm3", type = "lrn", size = 3, within = true },
   { name = "drop2", type = "dropout", rate = 0.5 },
   { name = "fc1", type = "dense", out = 16 },
   { name = "fc2", type = "dense", out = 10, bias = false })");
+}
+
+TEST(StepLaunches, OfActivationsAreThoseOfARecordedStep) {
+  expect_the_launches_of("[8, 8, 8]", R"(
+  { name = "act0", type = "activation", kind = "gelu" },
+  { name = "conv1", type = "conv", out = 8, kernel = 3 },
+  { name = "act1", type = "activation", kind = "prelu" },
+  { name = "conv2", type = "conv", out = 8, kernel = 3 },
+  { name = "act2", type = "activation", kind = "softplus" },
+  { name = "local3", type = "local", out = 4, kernel = 2 },
+  { name = "fc1", type = "dense", out = 16 },
+  { name = "act3", type = "activation", kind = "silu" },
+  { name = "fc2", type = "dense", out = 10 })");
+  expect_the_launches_of("[8, 8, 8]", R"(
+  { name = "act0", type = "activation", kind = "prelu" },
+  { name = "fc2", type = "dense", out = 10 })");
 }
 
 TEST(StepLaunches, OfANetworkLikeVggAreThoseOfARecordedStepInEveryPrecision) {

@@ -57,7 +57,23 @@ struct Case {
   const char* split = "strategy";
   const char* optimizer = "sgd";
   int slices = 1;
+  const char* net = "small";
 };
+
+// kSmallRecipe with layers of other types in place of its own, before and behind the boundary.
+std::string recipe_of_net(const std::string& net) {
+  if (net == "small") return kSmallRecipe;
+  std::string recipe = with(kSmallRecipe, "size = 3\nalpha = 0.01", "size = 3\nalpha = 0.01\nwithin = true");
+  recipe = with(recipe, "type = \"conv\"\nout = 16\nkernel = 3\npad = 1\ngroups = 2",
+                "type = \"local\"\nout = 9\nkernel = 3\npad = 1");
+  for (const auto& [name, keys] : {std::pair{"relu1", "kind = \"prelu\""},
+                                   {"relu2", "kind = \"gelu\""},
+                                   {"relu3", "kind = \"prelu\""},
+                                   {"relu4", "kind = \"softplus\""}})
+    recipe = with(recipe, concat("name = \"", name, "\"\ntype = \"relu\""),
+                  concat("name = \"", name, "\"\ntype = \"activation\"\n", keys));
+  return recipe;
+}
 
 class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
  protected:
@@ -70,7 +86,7 @@ class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
                       {"parallel.split", c.split},
                       {"data.accumulate", std::to_string(c.slices)}};
     if (*c.shares) changes.emplace_back("parallel.shares", c.shares);
-    return run_small(kSmallRecipe, steps, on(device(), merged(changes, with_optimizer(c.optimizer))));
+    return run_small(recipe_of_net(c.net), steps, on(device(), merged(changes, with_optimizer(c.optimizer))));
   }
   // A simulated GPU is slow, and rules that divide by gradients make more of how sums are rounded.
   int64_t steps() const {
@@ -78,10 +94,10 @@ class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
     return std::get<1>(GetParam()).optimizer == std::string("sgd") ? 50 : 25;
   }
   const SmallRun& one_rank() const {
-    static std::map<std::pair<Device, std::string>, SmallRun> runs;
-    const std::string optimizer = std::get<1>(GetParam()).optimizer;
-    const auto [run, fresh] = runs.try_emplace({device(), optimizer});
-    if (fresh) run->second = run_small(kSmallRecipe, steps(), on(device(), with_optimizer(optimizer)));
+    static std::map<std::tuple<Device, std::string, std::string>, SmallRun> runs;
+    const std::string optimizer = std::get<1>(GetParam()).optimizer, net = std::get<1>(GetParam()).net;
+    const auto [run, fresh] = runs.try_emplace({device(), optimizer, net});
+    if (fresh) run->second = run_small(recipe_of_net(net), steps(), on(device(), with_optimizer(optimizer)));
     return run->second;
   }
 };
@@ -100,7 +116,8 @@ std::string case_name(const ::testing::TestParamInfo<StepEquality::ParamType>& i
   std::string name = concat(c.strategy, c.ranks, "_", c.model_ranks > 0 ? concat("in", c.model_ranks, "s_") : "",
                             std::string(c.split) == "strategy" ? "" : concat("by_", c.split, "_"),
                             std::string(c.optimizer) == "sgd" ? "" : concat(c.optimizer, "_"),
-                            c.slices > 1 ? concat("slices", c.slices, "_") : "", device);
+                            c.slices > 1 ? concat("slices", c.slices, "_") : "",
+                            std::string(c.net) == "small" ? "" : concat(c.net, "_"), device);
   std::erase(name, '-');
   return name;
 }
@@ -158,6 +175,25 @@ INSTANTIATE_TEST_SUITE_P(
             Case{"dp-zero", 3, 0, "", "strategy", "rmsprop_warmup"}, Case{"owt-c", 2, 0, "", "strategy", "rmsprop"},
             Case{"owt-c", 3, 0, "", "strategy", "adagrad"})),
     case_name);
+
+const char* const kOthers = "other_layers";
+INSTANTIATE_TEST_SUITE_P(OtherLayers, StepEquality,
+                         ::testing::Combine(::testing::ValuesIn(devices()),
+                                            ::testing::Values(Case{"dp", 2, 0, "", "strategy", "sgd", 1, kOthers},
+                                                              Case{"dp-zero", 3, 0, "", "strategy", "sgd", 1, kOthers},
+                                                              Case{"dp-star", 2, 0, "", "strategy", "sgd", 1, kOthers},
+                                                              Case{"owt-a", 3, 0, "", "strategy", "sgd", 1, kOthers},
+                                                              Case{"owt-b", 2, 0, "", "strategy", "sgd", 1, kOthers},
+                                                              Case{"owt-c", 3, 0, "", "strategy", "sgd", 1, kOthers},
+                                                              Case{"owt-c", 4, 2, "", "strategy", "sgd", 2, kOthers},
+                                                              Case{"owt-d", 4, 0, "", "rows", "sgd", 1, kOthers},
+                                                              Case{"mp", 2, 0, "", "strategy", "sgd", 1, kOthers},
+                                                              Case{"mp", 3, 0, "", "rows", "adamw", 1, kOthers},
+                                                              Case{"mp-dense", 3, 0, "", "strategy", "sgd", 1, kOthers},
+                                                              Case{"pipeline", 2, 0, "", "strategy", "sgd", 1, kOthers},
+                                                              Case{"owt-b", 3, 0, "[1, 3, 2]", "strategy", "sgd", 1,
+                                                                   kOthers})),
+                         case_name);
 
 // Every strategy on one to four ranks in two to four slices, of which some are uneven: 24 rows are 6 for each of four
 // ranks, and a step of 4 rows at the end of an epoch has one slice. A simulated GPU is slow.

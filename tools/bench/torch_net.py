@@ -71,7 +71,7 @@ class Residual(nn.Module):
         outputs = []
         for branch in self.branches:
             # A layer that works in place must not take x from the other branch.
-            y = x.clone() if branch and isinstance(branch[0], (nn.ReLU, nn.Dropout)) else x
+            y = x.clone() if branch and getattr(branch[0], "inplace", False) else x
             for module in branch:
                 y = module(y)
             outputs.append(y)
@@ -123,6 +123,66 @@ def make_batch_norm(layer, shape):
     return norm
 
 
+class Square(nn.Module):
+    def forward(self, x):
+        return x * x
+
+
+class Abs(nn.Module):
+    def forward(self, x):
+        return x.abs()
+
+
+class Local(nn.Module):
+    """local (layers/local.h), with its weights in owt's order."""
+
+    def __init__(self, layer, shape):
+        super().__init__()
+        assert layer.get("round", "down") == "down", "windows rounded up have no module here"
+        kernel, stride, pad = (tuple(value) if isinstance(value, list) else (value, value)
+                               for value in (layer["kernel"], layer.get("stride", 1), layer.get("pad", 0)))
+        self.unfold = nn.Unfold(kernel, stride=stride, padding=pad)
+        self.out = [(shape[i + 1] + 2 * pad[i] - kernel[i]) // stride[i] + 1 for i in range(2)]
+        positions, area = self.out[0] * self.out[1], kernel[0] * kernel[1]
+        bound = (6 / (area * (shape[0] + layer["out"]))) ** 0.5
+        self.weight = nn.Parameter(torch.empty(layer["out"], positions, area * shape[0]).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.zeros(layer["out"], positions)) if layer.get("bias", True) is not False else None
+
+    def forward(self, x):
+        seen = self.unfold(x).unflatten(1, (x.shape[1], -1)).transpose(1, 2).flatten(1, 2)  # rows, (u, v, c), positions
+        y = torch.einsum("nkp,opk->nop", seen, self.weight)
+        return (y if self.bias is None else y + self.bias).unflatten(2, self.out)
+
+
+class LrnWithin(nn.Module):
+    """lrn with within = true (layers/lrn.h)."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.size, self.alpha = layer.get("size", 5), layer.get("alpha", 1e-4)
+        self.beta, self.k = layer.get("beta", 0.75), layer.get("k", 1.0)
+
+    def forward(self, x):
+        before, after = self.size // 2, (self.size - 1) // 2
+        squares = nn.functional.pad(x * x, (before, after, before, after))
+        return x * (self.k + self.alpha * nn.functional.avg_pool2d(squares, self.size, 1)) ** -self.beta
+
+
+def make_activation(layer, shape):
+    return {
+        "abs": Abs,
+        "gelu": lambda: nn.GELU(approximate=layer.get("approximate", "none")),
+        "leaky": lambda: nn.LeakyReLU(layer.get("slope", 0.01), inplace=True),
+        "prelu": lambda: nn.PReLU(1 if layer.get("shared", False) else shape[0]),
+        "relu6": lambda: nn.ReLU6(inplace=True),
+        "sigmoid": nn.Sigmoid,
+        "silu": nn.SiLU,
+        "softplus": nn.Softplus,
+        "square": Square,
+        "tanh": nn.Tanh,
+    }[layer["kind"]]()
+
+
 def make_layer(layer, shape):
     """The module of a [[layer]] table for inputs of `shape` (without the batch)."""
     bias = layer.get("bias", True) is not False
@@ -137,13 +197,17 @@ def make_layer(layer, shape):
         return make_batch_norm(layer, shape)
     if kind == "residual":
         return Residual(layer, shape)
+    if kind == "local":
+        return Local(layer, shape)
+    if kind == "activation":
+        return make_activation(layer, shape)
     simple = {
         "relu": lambda: nn.ReLU(inplace=True),
         "dropout": lambda: nn.Dropout(layer["rate"]),
         "max_pool": lambda: pool(nn.MaxPool2d, layer),
         "avg_pool": lambda: pool(nn.AvgPool2d, layer),
         "global_avg_pool": lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
-        "lrn": lambda: nn.LocalResponseNorm(layer.get("size", 5), layer.get("alpha", 1e-4), layer.get("beta", 0.75),
+        "lrn": lambda: LrnWithin(layer) if layer.get("within", False) else nn.LocalResponseNorm(layer.get("size", 5), layer.get("alpha", 1e-4), layer.get("beta", 0.75),
                                             layer.get("k", 1.0)),
     }
     if kind not in simple:
@@ -193,10 +257,12 @@ def make_optimizer(net, recipe):
     for name, parameter in net.named_parameters():
         layer_name, kind = name.rsplit(".", 1)
         layer = layers[layer_name]
-        table = layer if kind == "weight" and layer["type"] != "batch_norm" else layer.get(kind, {})
+        own_table = layer["type"] in ("batch_norm", "activation")
+        table = layer if kind == "weight" and not own_table else layer.get(kind, {})
         table = table if isinstance(table, dict) else {}
+        decay = 0.0 if layer["type"] == "activation" else 1.0
         groups.append({"params": [parameter], "lr": settings["learning_rate"] * table.get("lr", 1.0),
-                       "weight_decay": settings.get("decay", 5e-4) * table.get("decay", 1.0)})
+                       "weight_decay": settings.get("decay", 5e-4) * table.get("decay", decay)})
     return torch.optim.SGD(groups, lr=settings["learning_rate"], momentum=settings.get("momentum", 0.9),
                            nesterov=settings.get("nesterov", False))
 

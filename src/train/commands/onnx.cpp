@@ -57,14 +57,21 @@ class OnnxGraph {
     return tensor.name();
   }
 
-  // Parameters, from the weights file: its order is ONNX's.
+  std::string constant(const std::string& name, float value) {
+    onnx::TensorProto& tensor = add_tensor(unused(name), {}, onnx::TensorProto::FLOAT);
+    tensor.set_raw_data(&value, sizeof value);
+    return tensor.name();
+  }
+
+  // A parameter from the weights file, whose order is ONNX's; as a constant of this shape.
+  std::string param(const Param& param, const Shape& shape) {
+    const Tensor tensor = read_parameter(weights_, path_, param);
+    taken_.insert(param.name);
+    return constant(param.name, shape, tensor.data());
+  }
   Names params(const std::vector<Param*>& params) {
     Names names;
-    for (const Param* param : params) {
-      const Tensor tensor = read_parameter(weights_, path_, *param);
-      taken_.insert(param->name);
-      names.push_back(constant(param->name, tensor.shape(), tensor.data()));
-    }
+    for (const Param* each : params) names.push_back(param(*each, each->file_shape));
     return names;
   }
   void warn_of_unused() const {
@@ -133,14 +140,19 @@ struct Operator {
   int64_t value = 0;
 };
 constexpr Operator kOperators[] = {
+    {"abs", "Abs"},
     {"avg_pool", "AveragePool", false, false, "count_include_pad", 0},
     {"batch_norm", "BatchNormalization"},
     {"conv", "Conv"},
     {"dense", "Gemm", true, false, "transB", 1},
     {"global_avg_pool", "GlobalAveragePool", false, true},
+    {"leaky", "LeakyRelu"},
     {"lrn", "LRN"},
     {"max_pool", "MaxPool"},
     {"relu", "Relu"},
+    {"sigmoid", "Sigmoid"},
+    {"softplus", "Softplus"},
+    {"tanh", "Tanh"},
 };
 
 // How an attribute of a description is called in ONNX; "": it is a matter of training, or of the nodes around.
@@ -148,7 +160,7 @@ constexpr std::pair<const char*, const char*> kAttributes[] = {
     {"kernel", "kernel_shape"}, {"stride", "strides"}, {"pad", "pads"},
     {"groups", "group"},        {"eps", "epsilon"},    {"size", "size"},
     {"alpha", "alpha"},         {"beta", "beta"},      {"k", "bias"},
-    {"momentum", ""},           {"zeros", ""},
+    {"momentum", ""},           {"zeros", ""},         {"slope", "alpha"},
 };
 
 void set_attributes(onnx::NodeProto& node, const Described& described) {
@@ -206,10 +218,86 @@ std::string add_residual(OnnxGraph& graph, Layer& layer, const Described& descri
   return relu ? graph.add("Relu", layer.name(), {sum}).output(0) : sum;
 }
 
+std::string add_nothing(OnnxGraph&, Layer&, const Described&, const Value& x) { return x.name; }
+
+std::string add_square(OnnxGraph& graph, Layer& layer, const Described&, const Value& x) {
+  return graph.add("Mul", layer.name(), {x.name, x.name}).output(0);
+}
+
+std::string add_silu(OnnxGraph& graph, Layer& layer, const Described&, const Value& x) {
+  const std::string gate = graph.add("Sigmoid", layer.name() + ".gate", {x.name}).output(0);
+  return graph.add("Mul", layer.name(), {x.name, gate}).output(0);
+}
+
+// An operator of two operands, of which the second is a number.
+std::string with_number(OnnxGraph& graph, const char* type, const std::string& name, const std::string& x,
+                        float number) {
+  return graph.add(type, name, {x, graph.constant(name + ".by", number)}).output(0);
+}
+
+// What is above 6, taken off: not every reader takes a Clip with its bounds as inputs, as from operator set 11 on.
+std::string add_relu6(OnnxGraph& graph, Layer& layer, const Described&, const Value& x) {
+  const std::string of = layer.name() + ".";
+  const std::string over = with_number(graph, "Sub", of + "less", x.name, 6);
+  const std::string above = graph.add("Relu", of + "above", {over}).output(0);
+  return graph.add("Sub", layer.name(), {graph.add("Relu", of + "positive", {x.name}).output(0), above}).output(0);
+}
+
+// ONNX has Gelu from operator set 20 on.
+std::string add_gelu(OnnxGraph& graph, Layer& layer, const Described& described, const Value& x) {
+  const std::string of = layer.name() + ".";
+  if (described.integer("by_tanh") == 1) {
+    const std::string square = graph.add("Mul", of + "square", {x.name, x.name}).output(0);
+    const std::string factor =
+        with_number(graph, "Add", of + "factor", with_number(graph, "Mul", of + "cubic", square, 0.044715f), 1);
+    const std::string inner = graph.add("Mul", of + "inner", {x.name, factor}).output(0);
+    const std::string scaled = with_number(graph, "Mul", of + "scaled", inner, 1.59576912f);
+    const std::string gate = graph.add("Sigmoid", of + "gate", {scaled}).output(0);
+    return graph.add("Mul", layer.name(), {x.name, gate}).output(0);
+  }
+  const std::string scaled = with_number(graph, "Mul", of + "scaled", x.name, 0.70710678f);
+  const std::string gate = with_number(graph, "Add", of + "gate", graph.add("Erf", of + "erf", {scaled}).output(0), 1);
+  const std::string twice = graph.add("Mul", of + "twice", {x.name, gate}).output(0);
+  return with_number(graph, "Mul", layer.name(), twice, 0.5f);
+}
+
+// The mean of the squares in a window, at the borders over its whole area, as lrn.h divides.
+std::string add_lrn_within(OnnxGraph& graph, Layer& layer, const Described& described, const Value& x) {
+  const std::string of = layer.name() + ".";
+  const int64_t size = described.integer("size"), before = size / 2, after = (size - 1) / 2;
+  const std::string squares = graph.add("Mul", of + "squares", {x.name, x.name}).output(0);
+  const std::string pads = graph.constant(of + "pads", {0, 0, before, before, 0, 0, after, after});
+  onnx::NodeProto& pool =
+      graph.add("AveragePool", of + "mean", {graph.add("Pad", of + "padded", {squares, pads}).output(0)});
+  set(pool, "kernel_shape", Integers{size, size});
+  const auto number = [&](const char* name) { return static_cast<float>(described.number(name)); };
+  const std::string scaled = with_number(graph, "Mul", of + "scaled", pool.output(0), number("alpha"));
+  const std::string sum = with_number(graph, "Add", of + "sum", scaled, number("k"));
+  return graph.add("Mul", layer.name(), {x.name, with_number(graph, "Pow", of + "power", sum, -number("beta"))})
+      .output(0);
+}
+
+// Slopes lie beside the channels of N x C x H x W.
+std::string add_prelu(OnnxGraph& graph, Layer& layer, const Described& described, const Value& x) {
+  const Param& weight = *described.params.at(0);
+  const int64_t slopes = weight.full_shape.elements();
+  const Shape shape = x.shape.rank() == 4 ? Shape{slopes, 1, 1} : Shape{slopes};
+  return graph.add("PRelu", layer.name(), {x.name, graph.param(weight, shape)}).output(0);
+}
+
+// What is written otherwise than as one operator of ONNX.
+struct Composite {
+  const char* op;
+  std::string (*add)(OnnxGraph& graph, Layer& layer, const Described& described, const Value& x);
+};
+constexpr Composite kComposites[] = {{"dropout", add_nothing}, {"gelu", add_gelu},    {"lrn_within", add_lrn_within},
+                                     {"prelu", add_prelu},     {"relu6", add_relu6},  {"residual", add_residual},
+                                     {"silu", add_silu},       {"square", add_square}};
+
 // The name of what the layer gives.
 std::string add_described(OnnxGraph& graph, Layer& layer, const Described& described, const Value& x) {
-  if (described.op == "dropout") return x.name;
-  if (described.op == "residual") return add_residual(graph, layer, described, x);
+  for (const Composite& composite : kComposites)
+    if (described.op == composite.op) return composite.add(graph, layer, described, x);
   for (const Operator& op : kOperators)
     if (described.op == op.ours) return add_operator(graph, op, layer, described, x);
   fail("layer '", layer.name(), "' is of type ", layer.type(), ", which owt cannot write as ONNX");
@@ -332,7 +420,8 @@ void write(const onnx::ModelProto& model, const std::string& file) {
 }  // namespace
 
 std::vector<std::string> onnx_layer_types() {
-  std::vector<std::string> types{"dropout", "residual"};
+  std::vector<std::string> types;
+  for (const Composite& composite : kComposites) types.emplace_back(composite.op);
   for (const Operator& op : kOperators) types.emplace_back(op.ours);
   return types;
 }

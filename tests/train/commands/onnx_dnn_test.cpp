@@ -75,6 +75,8 @@ const std::vector<Case>& cases() {
       {"avg_pool", {"type='avg_pool' kernel=3 stride=3 pad=1 round='up'"}},
       {"global_avg_pool", {"type='global_avg_pool'"}},
       {"lrn", {"type='conv' out=9 kernel=1", "type='lrn' size=5 alpha=0.5 beta=0.75 k=2.0"}},
+      {"lrn_within", {"type='conv' out=4 kernel=1", "type='lrn' size=3 alpha=0.5 beta=0.75 k=2.0 within=true"}},
+      {"lrn_within", {"type='conv' out=4 kernel=1", "type='lrn' size=4 alpha=0.5 beta=0.5 within=true"}},
       {"batch_norm", {"type='conv' out=4 kernel=3", "type='batch_norm' eps=0.01"}},
       {"batch_norm", {"type='dense' out=8", "type='batch_norm'"}},
       {"relu", {"type='relu'"}},
@@ -85,6 +87,19 @@ const std::vector<Case>& cases() {
        {"name='block' type='residual' relu=false "
         "body=[{name='a',type='relu'},{name='b',type='conv',out=4,kernel=3,pad=1,stride=2}] "
         "shortcut=[{name='s',type='conv',out=4,kernel=1,stride=2}]"}},
+      {"abs", {"type='conv' out=4 kernel=3", "type='activation' kind='abs'"}},
+      {"gelu", {"type='conv' out=4 kernel=3", "type='activation' kind='gelu'"}},
+      {"gelu", {"type='dense' out=6", "type='activation' kind='gelu' approximate='tanh'"}},
+      {"leaky", {"type='conv' out=4 kernel=3", "type='activation' kind='leaky' slope=0.3"}},
+      {"prelu", {"type='conv' out=4 kernel=3", "type='activation' kind='prelu'"}},
+      {"prelu", {"type='dense' out=6", "type='activation' kind='prelu'"}},
+      {"prelu", {"type='conv' out=4 kernel=3", "type='activation' kind='prelu' shared=true"}},
+      {"relu6", {"type='conv' out=4 kernel=3", "type='activation' kind='relu6'"}},
+      {"sigmoid", {"type='conv' out=4 kernel=3", "type='activation' kind='sigmoid'"}},
+      {"silu", {"type='conv' out=4 kernel=3", "type='activation' kind='silu'"}},
+      {"softplus", {"type='conv' out=4 kernel=3", "type='activation' kind='softplus'"}},
+      {"square", {"type='conv' out=4 kernel=3", "type='activation' kind='square'"}},
+      {"tanh", {"type='conv' out=4 kernel=3", "type='activation' kind='tanh'"}},
       {"dropout", {"type='dropout' rate=0.5", "type='dense' out=9", "type='dropout' rate=0.5"}},
   };
   return all;
