@@ -3,8 +3,8 @@
 
     usage: torchvision_check.py --owt PROGRAM [--images N] --photo FILE [--photo FILE]... [MODEL...]
 
-For each MODEL, `alexnet`, `vgg16`, `resnet18` and `resnet50` where none is named: torchvision's network gets random weights, its state_dict goes as .pth through
-torchvision_weights.py, and `owt extract` reads the photographs with them, cut to 224 x 224, with torchvision's mean and
+For each MODEL, by torchvision's name, all of MODELS where none is named: torchvision's network gets random weights, its
+state_dict goes as .pth through torchvision_weights.py, and `owt extract` reads the photographs with them, cut to 224 x 224, with torchvision's mean and
 std. Prints the largest difference of a logit in units of the largest, and of all probabilities; exits 1 if one is above
 1e-4. Needs torchvision and Pillow.
 """
@@ -21,7 +21,9 @@ import torchvision
 from interop import Config, error, photo, softmax
 
 TOLERANCE = 1e-4
-MODELS = {"alexnet": "alexnet_owt", "vgg16": "vgg16", "resnet18": "resnet18", "resnet50": "resnet50"}
+MODELS = {"alexnet": "alexnet_owt", "vgg16": "vgg16", "resnet18": "resnet18", "resnet34": "resnet34", "resnet50": "resnet50",
+          "resnet101": "resnet101", "googlenet": "googlenet", "squeezenet1_1": "squeezenet"}
+OPTIONS = {"googlenet": {"aux_logits": False, "init_weights": False}}
 MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 TOOLS = pathlib.Path(__file__).resolve().parent
 
@@ -29,7 +31,7 @@ TOOLS = pathlib.Path(__file__).resolve().parent
 def drawn(name):
     """Weights whose layers all have a part in the outputs; running averages of their own, as a trained network has."""
     torch.manual_seed(1)
-    net = getattr(torchvision.models, name)(weights=None)
+    net = getattr(torchvision.models, name)(weights=None, **OPTIONS.get(name, {}))
     for module in net.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             torch.nn.init.normal_(module.running_mean, std=0.1)

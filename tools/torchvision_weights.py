@@ -59,11 +59,15 @@ def write_safetensors(path, tensors):
 
 
 def layers_with_weights(tables, prefix=""):
-    """Names and tables, in the model's order; those inside a residual as LAYER.NAME."""
+    """Names and tables, in the model's order; those inside a composite layer as LAYER.NAME."""
     for table in tables:
         name = prefix + table["name"]
         if table["type"] == "residual":
             yield from layers_with_weights(table["body"] + table.get("shortcut", []), name + ".")
+        elif table["type"] == "branches":
+            for branch in table["branches"]:
+                inner = f"{name}.{branch['name']}." if "name" in branch else name + "."
+                yield from layers_with_weights(branch.get("layers", []), inner)
         elif table["type"] in DIMENSIONS:
             yield name, table
 

@@ -1,5 +1,6 @@
 #include "src/net/layer_types.h"
 
+#include "src/net/branches.h"
 #include "src/net/residual.h"
 
 namespace owt {
@@ -8,6 +9,7 @@ std::span<const LayerType> net_layer_types() {
   static const std::vector<LayerType> all = [] {
     std::vector<LayerType> types(layer_types().begin(), layer_types().end());
     types.push_back({"residual", make_residual});
+    types.push_back({"branches", make_branches});
     return types;
   }();
   return all;

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 
 #include "layers/prepared_op.h"
 #include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
-#include "src/core/row_groups.h"
 #include "src/core/threads.h"
-#include "src/net/layer_types.h"
-#include "src/net/net.h"
+#include "src/net/composite.h"
 
 namespace owt {
 namespace {
@@ -101,114 +98,44 @@ class ResidualOp : public PreparedOp {
   Tensor a_, b_;  // what was added last
 };
 
-class Residual : public Layer {
+class Residual : public Composite {
  public:
-  explicit Residual(const LayerSpec& spec)
-      : Layer(spec.name, "residual"),
-        relu_(spec.config.boolean("relu", true)),
-        body_(make_branch(spec, "body")),
-        shortcut_(make_branch(spec, "shortcut")) {
-    if (body_.size() == 0)
+  explicit Residual(const LayerSpec& spec) : Composite(spec, "residual"), relu_(spec.config.boolean("relu", true)) {
+    add_branch(spec, spec.config, "body", spec.name + ".");
+    add_branch(spec, spec.config, "shortcut", spec.name + ".");
+    if (body().size() == 0)
       spec.config.error("body", "'body' is empty, wanted layers: body = [{ name = ..., type = ... }]");
-    if (body_.out() != shortcut_.out())
+    if (body().out() != shortcut().out())
       spec.config.error("shortcut",
-                        concat("the body's output is ", body_.out(), ", the shortcut's ", shortcut_.out(),
+                        concat("the body's output is ", body().out(), ", the shortcut's ", shortcut().out(),
                                ", and they are to be added; give the shortcut a layer that makes them alike, "
                                "such as a convolution with kernel 1"));
-    std::set<std::string> names;
-    for (const Net* branch : {&body_, &shortcut_})
-      for (int64_t i = 0; i < branch->size(); ++i)
-        if (!names.insert(branch->layer(i).name()).second)
-          spec.config.error("body", concat("there are two layers called '", branch->layer(i).name(), "'"));
+    check_names(spec, "body");
   }
 
   Shape out_shape(const Shape& in) const override {
-    if (in.row() != body_.in()) fail("layer '", name(), "' was made for rows of ", body_.in(), ", not ", in.row());
-    return body_.out().batch_of(in.rows());
+    check_input(in);
+    return branches()[0].out().batch_of(in.rows());
   }
 
   double flops(const Shape& in) const override {
-    double sum = static_cast<double>(out_shape(in).elements());
-    for (const Inner& each : inner(in)) sum += each.layer->flops(each.in);
-    return sum;
+    return static_cast<double>(out_shape(in).elements()) + Composite::flops(in);
   }
-
-  std::vector<Param*> params() override {
-    std::vector<Param*> all = body_.params();
-    for (Param* param : shortcut_.params()) all.push_back(param);
-    return all;
-  }
-
-  int64_t row_group() const override {
-    int64_t group = 1;
-    for (const Net* branch : {&body_, &shortcut_})
-      for (int64_t i = 0; i < branch->size(); ++i) group = common_group(group, branch->layer(i).row_group());
-    return group;
-  }
-
-  // The shortcut runs first in forward, and last in backward.
-  std::vector<int64_t> step_sums(Phase phase, bool wants_dx) override {
-    std::vector<int64_t> all;
-    for (Net* branch : {&shortcut_, &body_}) {
-      bool wanted = wants_dx;
-      for (int64_t i = 0; i < branch->size(); ++i) {
-        const std::vector<int64_t> of_layer = branch->layer(i).step_sums(phase, wanted);
-        all.insert(all.end(), of_layer.begin(), of_layer.end());
-        wanted = wanted || branch->layer(i).learns();
-      }
-    }
-    if (phase == Phase::kBackward) std::reverse(all.begin(), all.end());
-    return all;
-  }
-
-  std::vector<Inner> inner(const Shape& in) const override {
-    std::vector<Inner> all;
-    for (const Net* branch : {&body_, &shortcut_}) {
-      Shape batch = in;
-      for (int64_t i = 0; i < branch->size(); ++i) {
-        all.push_back({&branch->layer(i), batch, i == 0});
-        batch = branch->layer(i).out_shape(batch);
-      }
-    }
-    return all;
-  }
-
-  // The gradients of the sum and of the shortcut's input, two of a branch, and what one inner layer at a time takes.
-  int64_t scratch_bytes(const Shape& in, const Compute& on) const override {
-    int64_t largest = 0, deepest = 0;
-    for (const Inner& each : inner(in)) {
-      largest = std::max({largest, each.in.elements(), each.layer->out_shape(each.in).elements()});
-      deepest = std::max(deepest, each.layer->scratch_bytes(each.in, on));
-    }
-    const int64_t gradients = out_shape(in).elements() + in.elements() + 2 * largest;
-    return gradients * size_of(activation_type(on.precision)) + deepest;
-  }
-
-  std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override { return bind_at({}, {}, in, on).op; }
 
   Run bind_at(const Place& place, std::span<const std::unique_ptr<Layer>>, const Shape& in,
               const Compute& on) override {
     out_shape(in);
-    return {std::make_unique<ResidualOp>(body_, shortcut_.size() > 0 ? &shortcut_ : nullptr, relu_, in, on, place), 1};
+    return {std::make_unique<ResidualOp>(body(), shortcut().size() > 0 ? &shortcut() : nullptr, relu_, in, on, place),
+            1};
   }
 
   Described describe(const Shape&) override { return {type(), {{"relu", int64_t{relu_}}}, {}}; }
 
  private:
-  static Net make_branch(const LayerSpec& spec, const std::string& key) {
-    std::vector<std::unique_ptr<Layer>> layers;
-    Shape batch = spec.in.batch_of(1);
-    for (Config& table : spec.config.tables(key)) {
-      table.call(concat(spec.config.what(), ", ", key));
-      const std::string name = spec.name + "." + table.string("name");
-      layers.push_back(make_layer({name, table, batch.row()}, net_layer_types()));
-      batch = layers.back()->out_shape(batch);
-    }
-    return Net(std::move(layers), spec.in);
-  }
+  Net& body() { return branches_[0]; }
+  Net& shortcut() { return branches_[1]; }
 
   bool relu_;
-  Net body_, shortcut_;
 };
 
 // function(i) for every element, shared among the threads.

@@ -1,8 +1,7 @@
 // A residual block: two branches of layers whose outputs are added.
 //   y = relu(body(x) + shortcut(x))
 // Keys: body (array of layer tables, not empty), shortcut (the same; missing: x itself), relu (true; false: the bare
-// sum). A layer `conv1` of the body of `block1` is called block1.conv1: so are its parameters (block1.conv1.weight),
-// and its random numbers are drawn by that name. Inner layers may be residual blocks.
+// sum). Names of inner layers: src/net/composite.h.
 // Errors: branches with different outputs, two layers of one name.
 // Source: He et al. 2016 (arXiv:1512.03385), figures 2 and 5.
 #pragma once

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "src/parallel/columns.h"
+#include "src/core/columns.h"
 
 namespace owt {
 

@@ -1,6 +1,6 @@
 #include "src/parallel/feature_gather.h"
 
-#include "src/parallel/columns.h"
+#include "src/core/columns.h"
 
 namespace owt {
 

@@ -4,6 +4,7 @@
 
 #include "layers/conv.h"
 #include "layers/lrn.h"
+#include "src/net/composite.h"
 
 namespace owt {
 namespace {
@@ -37,14 +38,10 @@ bool overwrites_gradient(Layers layers) {
   return last > 1;
 }
 
-// The branches of a residual; a second one that is empty is left out.
-std::vector<std::vector<Layer*>> branches_of(const Layer& residual, const Shape& in) {
-  std::vector<std::vector<Layer*>> branches;
-  for (const Layer::Inner& inner : residual.inner(in)) {
-    if (inner.first) branches.emplace_back();
-    branches.back().push_back(inner.layer);
-  }
-  return branches;
+std::vector<Layer*> layers_of(const Net& branch) {
+  std::vector<Layer*> layers;
+  for (int64_t i = 0; i < branch.size(); ++i) layers.push_back(&branch.layer(i));
+  return layers;
 }
 
 std::vector<StepLaunch>& append(std::vector<StepLaunch>& to, const std::vector<StepLaunch>& more) {
@@ -76,6 +73,8 @@ class OpLaunches {
       prelu();
     else if (is(first, "residual"))
       residual();
+    else if (is(first, "branches"))
+      branches();
     else
       simple();
   }
@@ -229,8 +228,8 @@ class OpLaunches {
 
   // Both branches get the gradient of the sum; one that overwrites it makes it anew for the other.
   void residual() {
-    const auto branches = branches_of(*layers_[0], in_);
-    const Layers body = branches[0], shortcut = branches.size() > 1 ? Layers(branches[1]) : Layers();
+    const auto branches = dynamic_cast<const Composite&>(*layers_[0]).branches();
+    const std::vector<Layer*> body = layers_of(branches[0]), shortcut = layers_of(branches[1]);
     const bool relu = layers_[0]->describe(in_).integer("relu") == 1;
     const Launches of_body = launches_of(body, in_, wants_dx_, dtype_);
     const Launches of_shortcut = launches_of(shortcut, in_, wants_dx_, dtype_);
@@ -248,6 +247,27 @@ class OpLaunches {
     if (overwrites_gradient(body)) give_gradient();
     append(launches_.backward, of_shortcut.backward);
     if (wants_dx_) backward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * x(0)});
+    count_as_one_layer();
+  }
+
+  // The branches' outputs are copied side by side, and their gradients apart; those of the input are added up.
+  void branches() {
+    const auto branches = dynamic_cast<const Composite&>(*layers_[0]).branches();
+    for (size_t b = branches.size(); b-- > 0;) {
+      append(launches_.forward, launches_of(layers_of(branches[b]), in_, wants_dx_, dtype_).forward);
+      forward(0, "copy_rows", LaunchKind::kElements, {.out_bytes = 2 * bytes(branches[b].out())});
+    }
+    for (size_t b = 0; b < branches.size(); ++b) {
+      backward(0, "copy_rows", LaunchKind::kElements, {.out_bytes = 2 * bytes(branches[b].out())});
+      append(launches_.backward, launches_of(layers_of(branches[b]), in_, wants_dx_, dtype_).backward);
+      if (!wants_dx_) continue;
+      if (branches[b].size() == 0) backward(0, "cudaMemcpyAsync", LaunchKind::kElements, {.out_bytes = 2 * x(0)});
+      if (b > 0) backward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * x(0)});
+    }
+    count_as_one_layer();
+  }
+
+  void count_as_one_layer() {
     for (auto* phase : {&launches_.forward, &launches_.backward})
       for (StepLaunch& launch : *phase) launch.layer = 0;
   }

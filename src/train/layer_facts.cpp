@@ -12,7 +12,7 @@ double moved_elements(const LayerPlan& at, Mode mode) {
   const auto in = static_cast<double>(at.in.elements()), out = static_cast<double>(at.out.elements());
   const bool trains = mode == Mode::kTrain;
   if (!at.inner.empty()) {
-    double moved = 3 * out * (trains && at.runs_backward() ? 2 : 1);  // the sum of the branches, and its gradient
+    double moved = 3 * out * (trains && at.runs_backward() ? 2 : 1);  // the branches put together, and the gradient
     for (const LayerPlan& inner : at.inner) moved += moved_elements(inner, mode);
     return moved;
   }

@@ -205,6 +205,17 @@ TEST_F(DocsOfCommands, DrawingsShowTheOrderThatIsRun) {
   }
 }
 
+TEST_F(DocsOfCommands, DrawingsOfNetworksAreThoseThatAreDrawn) {
+  for (const auto& [name, words] : {std::pair("net-owt-d", "imagenet_alexnet.toml --workers 8 --parallel owt-d"),
+                                    {"net-resnet50", "imagenet_resnet50.toml --workers 1 --parallel dp"}}) {
+    const std::string drawing = file(concat(name, ".svg"));
+    const Result drawn = owt(concat("inspect ", config(words), " --draw ", drawing));
+    ASSERT_EQ(drawn.code, 0) << drawn.err;
+    EXPECT_EQ(read_file((kRoot / "docs/drawings" / concat(name, ".svg")).string()), read_file(drawing))
+        << "docs/strategies.md has the command that draws docs/drawings/" << name << ".svg anew";
+  }
+}
+
 // A line of a table of docs/recipes.md.
 struct Row {
   std::string section, table;  // the heading above, and the first cell of the table's head
@@ -343,10 +354,11 @@ TEST(DocsOfRecipes, SayTheDefaults) {
 }
 
 const std::map<std::string, std::string> kLayers = {
-    {"activation", "kind = 'tanh'"},  {"conv", "out = 2, kernel = 1"},
-    {"local", "out = 2, kernel = 1"}, {"dense", "out = 2"},
-    {"max_pool", "kernel = 2"},       {"avg_pool", "kernel = 2"},
-    {"dropout", "rate = 0.5"},        {"residual", "body = [{ name = 'a', type = 'relu' }]"},
+    {"activation", "kind = 'tanh'"},     {"conv", "out = 2, kernel = 1"},
+    {"local", "out = 2, kernel = 1"},    {"dense", "out = 2"},
+    {"max_pool", "kernel = 2"},          {"avg_pool", "kernel = 2"},
+    {"dropout", "rate = 0.5"},           {"residual", "body = [{ name = 'a', type = 'relu' }]"},
+    {"branches", "branches = [{}, {}]"},
 };
 
 TEST(DocsOfRecipes, ListTheKeysOfEveryLayer) {

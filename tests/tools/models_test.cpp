@@ -38,11 +38,15 @@ INSTANTIATE_TEST_SUITE_P(Shipped, ModelFile,
                                            Published{"alexnet_owt_384", 61'838'248},
                                            Published{"alexnet_owt_lrn_384", 61'838'248},
                                            Published{"vgg_a", 132'863'336}, Published{"vgg16", 138'357'544},
-                                           Published{"resnet18", 11'689'512}, Published{"resnet50", 25'557'032}),
+                                           Published{"resnet18", 11'689'512}, Published{"resnet34", 21'797'672},
+                                           Published{"resnet50", 25'557'032}, Published{"resnet101", 44'549'160},
+                                           Published{"googlenet", 6'624'904}, Published{"squeezenet", 1'235'496},
+                                           Published{"mobilenet_v1", 4'231'976}),
                          [](const auto& info) { return info.param.file; });
 
-// Multiply-adds of convolutions and dense layers: 1.814 and 4.089 thousand million (torchvision's, 224 x 224).
-TEST(ModelFiles, ResNetsDoTheWorkThatIsPublished) {
+// Multiply-adds of convolutions and dense layers for an image of 224 x 224: torchvision's, and of mobilenet_v1 those of
+// Howard et al. 2017, table 4.
+TEST(ModelFiles, DoTheWorkThatIsPublished) {
   const auto multiply_adds = [](const std::string& file) {
     double flops = 0;
     const Plan plan = make_plan(shipped(file), {});
@@ -54,7 +58,12 @@ TEST(ModelFiles, ResNetsDoTheWorkThatIsPublished) {
     return flops / 2;
   };
   EXPECT_NEAR(multiply_adds("resnet18"), 1.814e9, 1e6);
+  EXPECT_NEAR(multiply_adds("resnet34"), 3.664e9, 1e6);
   EXPECT_NEAR(multiply_adds("resnet50"), 4.089e9, 1e6);
+  EXPECT_NEAR(multiply_adds("resnet101"), 7.801e9, 1e6);
+  EXPECT_NEAR(multiply_adds("googlenet"), 1.498e9, 1e6);
+  EXPECT_NEAR(multiply_adds("squeezenet"), 0.349e9, 1e6);
+  EXPECT_NEAR(multiply_adds("mobilenet_v1"), 569e6, 1e6);
 }
 
 // fb.resnet.torch and torchvision ("version 1.5").
@@ -77,7 +86,9 @@ TEST(ModelFiles, AlexNetOfCudaConvnetHasItsGeometry) {
 
 // Goyal et al. 2017, section 5.1.
 TEST(ModelFiles, BlocksOfResNetsStartAsTheIdentityAndNormalisationDoesNotDecay) {
-  for (const char* file : {"resnet18", "resnet50"}) {
+  const std::pair<const char*, size_t> files[] = {
+      {"resnet18", 8}, {"resnet34", 16}, {"resnet50", 16}, {"resnet101", 33}};
+  for (const auto& [file, wanted] : files) {
     size_t blocks = 0, zeros = 0;
     for (const auto& layer : whole_layers(shipped(file))) {
       if (layer->type() == "residual") ++blocks;
@@ -87,7 +98,7 @@ TEST(ModelFiles, BlocksOfResNetsStartAsTheIdentityAndNormalisationDoesNotDecay) 
         if (param->name.ends_with(".weight") && param->init.value == 0) ++zeros;
       }
     }
-    EXPECT_EQ(blocks, std::string(file) == "resnet18" ? 8u : 16u);
+    EXPECT_EQ(blocks, wanted);
     EXPECT_EQ(zeros, blocks);
   }
 }

@@ -199,6 +199,22 @@ TEST(StepLaunches, OfResidualsWithBatchNormAreThoseOfARecordedStep) {
   { name = "fc", type = "dense", out = 10 })");
 }
 
+// The first one's branches are an identity, a layer alone, and layers that run as one op; the input of the second one
+// has a gradient.
+TEST(StepLaunches, OfBranchesAreThoseOfARecordedStep) {
+  expect_the_launches_of("[8, 8, 8]", R"(
+  { name = "first", type = "branches", branches = [
+    {},
+    { layers = [{ name = "a", type = "conv", out = 8, kernel = 3, pad = 1, bias = false }] },
+    { layers = [{ name = "b", type = "conv", out = 8, kernel = 1 }, { name = "relu", type = "relu" }] } ] },
+  { name = "second", type = "branches", branches = [
+    { layers = [{ name = "c", type = "conv", out = 8, kernel = 3, pad = 1 }, { name = "norm", type = "batch_norm" }] },
+    {},
+    { layers = [{ name = "pool", type = "max_pool", kernel = 3, stride = 1, pad = 1 }] } ] },
+  { name = "pool", type = "global_avg_pool" },
+  { name = "fc", type = "dense", out = 10 })");
+}
+
 // More arrays than one launch of the loss looks through, and more parameters than one updates.
 TEST(StepLaunches, OfADeepNetworkAreThoseOfARecordedStep) {
   std::string layers;

@@ -574,6 +574,38 @@ TEST_P(StepTest, ResidualBlocksLearnTheSameUnderEveryStrategy) {
     }
 }
 
+// As in Inception: branches of different depths, one of which is the identity, with normalisation over groups of rows.
+TEST_P(StepTest, BranchesLearnTheSameUnderEveryStrategy) {
+  const std::string recipe = residual_with("type = 'batch_norm', rows = 4", 96, 24, R"(
+  { name = "conv1", type = "conv", out = 8, kernel = 3, stride = 2, init = { type = "msra" } },
+  { name = "mixed", type = "branches", branches = [
+    {},
+    { name = "left", layers = [
+      { name = "conv", type = "conv", out = 6, kernel = 1, init = { type = "msra" } },
+      { name = "norm", NORM },
+      { name = "relu", type = "relu" } ] },
+    { name = "right", layers = [
+      { name = "conv1", type = "conv", out = 4, kernel = 1, init = { type = "msra" } },
+      { name = "drop", type = "dropout", rate = 0.1 },
+      { name = "conv2", type = "conv", out = 6, kernel = 3, pad = 1, init = { type = "msra" } },
+      { name = "relu", type = "relu" } ] } ] },
+  { name = "pool", type = "global_avg_pool" },
+  { name = "fc1", type = "dense", out = 24, init = { type = "msra" } },
+  { name = "relu1", type = "relu" },
+  { name = "fc", type = "dense", out = 10 })");
+  const SmallRun one = run(recipe, steps(12));
+  EXPECT_LT(one.losses.back(), one.losses.front());
+  EXPECT_TRUE(one.weights.contains("mixed.right.conv2.weight"));
+  for (const Strategy strategy : strategies())
+    for (const char* count : {"2", "3"}) {
+      if (device() != Device::kCpu && std::string(count) != "3") continue;
+      SCOPED_TRACE(concat(name_of(strategy), ", ", count, " workers"));
+      const SmallRun many = run(recipe, steps(12), workers(count, strategy));
+      expect_same_losses(one, many, 1e-4);
+      expect_planned_bytes(many);
+    }
+}
+
 // Batch statistics are those of a rank's rows, which are the same under both.
 TEST_P(StepTest, ResidualBlocksWithBatchNormLearnUnderOwtCAsUnderDp) {
   const std::string recipe = residual_with("type = 'batch_norm'");

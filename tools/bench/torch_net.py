@@ -30,9 +30,11 @@ class ConvRoundedUp(nn.Conv2d):
 
 
 def add_module(parent, name, module):
-    """Registers a module under a name that may have dots, as layer1.0 has."""
+    """Registers a module under a name that may have dots, as layer1.0 has; what is there under names below it stays."""
     first, _, rest = name.partition(".")
     if not rest:
+        for inner, below in (parent._modules[first]._modules if first in parent._modules else {}).items():
+            module.add_module(inner, below)
         return parent.add_module(first, module)
     if first not in parent._modules:
         parent.add_module(first, nn.Module())
@@ -54,29 +56,54 @@ class Chain(nn.Module):
         return x
 
 
-class Residual(nn.Module):
-    """relu(body(x) + shortcut(x)); the layers of both are registered here."""
+class Composite(nn.Module):
+    """What a layer made of branches of layers computes; the layers are registered here, with a branch's prefix."""
 
-    def __init__(self, layer, shape):
+    def __init__(self, branches, shape):
         super().__init__()
-        self.relu_of_sum = layer.get("relu", True)
         self.branches = []
-        for key in ("body", "shortcut"):
-            named = make_layers(layer.get(key, []), shape)
+        for prefix, layers in branches:
+            named = make_layers(layers, shape)
             self.branches.append([module for _, module in named])
             for name, module in named:
-                add_module(self, name, module)
+                add_module(self, prefix + name, module)
 
-    def forward(self, x):
-        outputs = []
+    def outputs(self, x):
         for branch in self.branches:
-            # A layer that works in place must not take x from the other branch.
+            # A layer that works in place must not take x from the other branches.
             y = x.clone() if branch and getattr(branch[0], "inplace", False) else x
             for module in branch:
                 y = module(y)
-            outputs.append(y)
-        sum = outputs[0] + outputs[1]
+            yield y
+
+
+class Residual(Composite):
+    """relu(body(x) + shortcut(x))"""
+
+    def __init__(self, layer, shape):
+        super().__init__([("", layer.get(key, [])) for key in ("body", "shortcut")], shape)
+        self.relu_of_sum = layer.get("relu", True)
+
+    def forward(self, x):
+        body, shortcut = self.outputs(x)
+        sum = body + shortcut
         return sum.relu() if self.relu_of_sum else sum
+
+
+def branches_of(layer):
+    """(prefix of names, layers) of each branch of a `branches` layer."""
+    return [(branch["name"] + "." if "name" in branch else "", branch.get("layers", []))
+            for branch in layer.get("branches", [])]
+
+
+class Branches(Composite):
+    """The branches' outputs side by side, as channels or features."""
+
+    def __init__(self, layer, shape):
+        super().__init__(branches_of(layer), shape)
+
+    def forward(self, x):
+        return torch.cat(list(self.outputs(x)), dim=1)
 
 
 def group_sizes(rows, size):
@@ -183,6 +210,9 @@ def make_activation(layer, shape):
     }[layer["kind"]]()
 
 
+COMPOSITES = {"residual": Residual, "branches": Branches}
+
+
 def make_layer(layer, shape):
     """The module of a [[layer]] table for inputs of `shape` (without the batch)."""
     bias = layer.get("bias", True) is not False
@@ -195,8 +225,8 @@ def make_layer(layer, shape):
         return nn.Linear(shape[0], layer["out"], bias=bias)
     if kind == "batch_norm":
         return make_batch_norm(layer, shape)
-    if kind == "residual":
-        return Residual(layer, shape)
+    if kind in COMPOSITES:
+        return COMPOSITES[kind](layer, shape)
     if kind == "local":
         return Local(layer, shape)
     if kind == "activation":
@@ -237,12 +267,14 @@ def make_net(model):
 
 
 def all_layers(layers, prefix=""):
-    """{full name: table}, with the layers inside residual ones."""
+    """{full name: table}, with the layers inside composite ones."""
     found = {}
     for layer in layers:
         name = prefix + layer["name"]
         found[name] = layer
         found |= all_layers(layer.get("body", []) + layer.get("shortcut", []), name + ".")
+        for inner, layers in branches_of(layer):
+            found |= all_layers(layers, name + "." + inner)
     return found
 
 

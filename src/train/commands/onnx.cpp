@@ -10,7 +10,7 @@
 #include "src/core/check.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
-#include "src/net/net.h"
+#include "src/net/composite.h"
 #include "src/train/data_facts.h"
 #include "src/train/weights.h"
 
@@ -204,18 +204,31 @@ std::string add_operator(OnnxGraph& graph, const Operator& op, const Layer& laye
 
 Value add_layer(OnnxGraph& graph, Layer& layer, const Value& x);
 
-// What the branches of a residual give, added: an empty shortcut gives x.
+Value add_layers(OnnxGraph& graph, const Net& net, Value x) {
+  for (int64_t i = 0; i < net.size(); ++i) x = add_layer(graph, net.layer(i), x);
+  return x;
+}
+
+// What the branches of a composite layer give. A branch without layers gives x.
+Names add_composite_branches(OnnxGraph& graph, const Layer& layer, const Value& x) {
+  Names outputs;
+  for (const Net& branch : dynamic_cast<const Composite&>(layer).branches())
+    outputs.push_back(add_layers(graph, branch, x).name);
+  return outputs;
+}
+
 std::string add_residual(OnnxGraph& graph, Layer& layer, const Described& described, const Value& x) {
-  std::vector<Value> branches;
-  for (const Layer::Inner& inner : layer.inner(x.shape)) {
-    if (inner.first) branches.push_back(x);
-    branches.back() = add_layer(graph, *inner.layer, branches.back());
-  }
-  if (branches.size() == 1) branches.push_back(x);
   const bool relu = described.integer("relu") == 1;
-  const std::string sum =
-      graph.add("Add", relu ? layer.name() + ".sum" : layer.name(), {branches[0].name, branches[1].name}).output(0);
+  const Names outputs = add_composite_branches(graph, layer, x);
+  const std::string sum = graph.add("Add", relu ? layer.name() + ".sum" : layer.name(), outputs).output(0);
   return relu ? graph.add("Relu", layer.name(), {sum}).output(0) : sum;
+}
+
+// Channels stand second in ONNX's images, as features do.
+std::string add_branches_side_by_side(OnnxGraph& graph, Layer& layer, const Described&, const Value& x) {
+  onnx::NodeProto& node = graph.add("Concat", layer.name(), add_composite_branches(graph, layer, x));
+  set(node, "axis", int64_t{1});
+  return node.output(0);
 }
 
 std::string add_nothing(OnnxGraph&, Layer&, const Described&, const Value& x) { return x.name; }
@@ -286,18 +299,24 @@ std::string add_prelu(OnnxGraph& graph, Layer& layer, const Described& described
 }
 
 // What is written otherwise than as one operator of ONNX.
-struct Composite {
+struct Special {
   const char* op;
   std::string (*add)(OnnxGraph& graph, Layer& layer, const Described& described, const Value& x);
 };
-constexpr Composite kComposites[] = {{"dropout", add_nothing}, {"gelu", add_gelu},    {"lrn_within", add_lrn_within},
-                                     {"prelu", add_prelu},     {"relu6", add_relu6},  {"residual", add_residual},
-                                     {"silu", add_silu},       {"square", add_square}};
+constexpr Special kSpecials[] = {{"branches", add_branches_side_by_side},
+                                 {"dropout", add_nothing},
+                                 {"gelu", add_gelu},
+                                 {"lrn_within", add_lrn_within},
+                                 {"prelu", add_prelu},
+                                 {"relu6", add_relu6},
+                                 {"residual", add_residual},
+                                 {"silu", add_silu},
+                                 {"square", add_square}};
 
 // The name of what the layer gives.
 std::string add_described(OnnxGraph& graph, Layer& layer, const Described& described, const Value& x) {
-  for (const Composite& composite : kComposites)
-    if (described.op == composite.op) return composite.add(graph, layer, described, x);
+  for (const Special& special : kSpecials)
+    if (described.op == special.op) return special.add(graph, layer, described, x);
   for (const Operator& op : kOperators)
     if (described.op == op.ours) return add_operator(graph, op, layer, described, x);
   fail("layer '", layer.name(), "' is of type ", layer.type(), ", which owt cannot write as ONNX");
@@ -305,11 +324,6 @@ std::string add_described(OnnxGraph& graph, Layer& layer, const Described& descr
 
 Value add_layer(OnnxGraph& graph, Layer& layer, const Value& x) {
   return {add_described(graph, layer, layer.describe(x.shape), x), layer.out_shape(x.shape)};
-}
-
-Value add_layers(OnnxGraph& graph, const Net& net, Value x) {
-  for (int64_t i = 0; i < net.size(); ++i) x = add_layer(graph, net.layer(i), x);
-  return x;
 }
 
 // Values of H x W x C as 1 x C x H x W, or as 1 x C x 1 x 1 where every position of a channel has the same.
@@ -421,7 +435,7 @@ void write(const onnx::ModelProto& model, const std::string& file) {
 
 std::vector<std::string> onnx_layer_types() {
   std::vector<std::string> types;
-  for (const Composite& composite : kComposites) types.emplace_back(composite.op);
+  for (const Special& special : kSpecials) types.emplace_back(special.op);
   for (const Operator& op : kOperators) types.emplace_back(op.ours);
   return types;
 }

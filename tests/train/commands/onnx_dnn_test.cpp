@@ -87,6 +87,12 @@ const std::vector<Case>& cases() {
        {"name='block' type='residual' relu=false "
         "body=[{name='a',type='relu'},{name='b',type='conv',out=4,kernel=3,pad=1,stride=2}] "
         "shortcut=[{name='s',type='conv',out=4,kernel=1,stride=2}]"}},
+      {"branches",
+       {"name='mixed' type='branches' branches=[{}, "
+        "{name='left',layers=[{name='a',type='conv',out=3,kernel=3,pad=1},{name='r',type='relu'}]}]"}},
+      {"branches",
+       {"name='mixed' type='branches' branches=[{layers=[{name='a',type='dense',out=3}]}, "
+        "{layers=[{name='p',type='global_avg_pool'}]}]"}},
       {"abs", {"type='conv' out=4 kernel=3", "type='activation' kind='abs'"}},
       {"gelu", {"type='conv' out=4 kernel=3", "type='activation' kind='gelu'"}},
       {"gelu", {"type='dense' out=6", "type='activation' kind='gelu' approximate='tanh'"}},

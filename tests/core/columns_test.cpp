@@ -1,4 +1,4 @@
-#include "src/parallel/columns.h"
+#include "src/core/columns.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

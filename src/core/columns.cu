@@ -1,8 +1,8 @@
 #include <numeric>
 
+#include "src/core/columns.h"
 #include "src/core/grid.h"
 #include "src/core/launch.cuh"
-#include "src/parallel/columns.h"
 
 namespace owt {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/parallel/columns.h"
+#include "src/core/columns.h"
 
 #include <algorithm>
 #include <cstring>
