@@ -31,6 +31,16 @@ void for_each_place(const Shape& full, int64_t rows, const Visit& visit) {
   });
 }
 
+// Rows of a convolution's weight in file order [out, in, kh, kw]: those of outputs that are an input.
+void pass_inputs_on(const Shape& full, const Slice& rows, float* in_file_order) {
+  const int64_t positions = full[1] * full[2], channels = full[3], middle = full[1] / 2 * full[2] + full[2] / 2;
+  for (int64_t o = rows.begin; o < std::min(rows.end, channels); ++o) {
+    float* const row = in_file_order + (o - rows.begin) * channels * positions;
+    std::fill_n(row, channels * positions, 0.0f);
+    row[o * positions + middle] = 1;
+  }
+}
+
 int64_t rows_of_piece(const Shape& tensor) {
   return std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, tensor.row_elements() * 4));
 }
@@ -57,7 +67,8 @@ int64_t largest_piece(const Shape& tensor) {
 Initializer Initializer::from(Config& config, const Initializer& otherwise) {
   if (!config.given("init")) return otherwise;
   Config table = config.table("init");
-  const std::string type = table.word("type", {"constant", "gaussian", "uniform", "xavier", "msra"});
+  const std::string type =
+      table.word("type", {"constant", "gaussian", "uniform", "xavier", "msra", "dirac", "whitening"});
   Initializer init;
   if (type == "constant") {
     init.type = Type::kConstant;
@@ -69,8 +80,12 @@ Initializer Initializer::from(Config& config, const Initializer& otherwise) {
     init.type = Type::kUniform;
     init.low = table.number("low");
     init.high = table.number("high", {.low = init.low});
+  } else if (type == "whitening") {
+    init.type = Type::kWhitening;
+    init.eps = table.number("eps", 5e-4, {.low = 0});
+    init.images = table.integer("images", 5000, {.low = 1});
   } else {
-    init.type = type == "xavier" ? Type::kXavier : Type::kMsra;
+    init.type = type == "xavier" ? Type::kXavier : type == "dirac" ? Type::kDirac : Type::kMsra;
     if (type == "msra") init.by_fan_out = table.word("fan", "in", {"in", "out"}) == "out";
   }
   table.finish("init type '" + type + "'");
@@ -87,6 +102,9 @@ void read_multipliers(Config& config, Param& param) {
   param.lr_mult = config.number("lr", param.lr_mult, {.low = 0});
   param.decay_mult = config.number("decay", param.decay_mult, {.low = 0});
   param.init = Initializer::from(config, param.init);
+  const bool of_conv = param.init.type == Initializer::Type::kDirac || param.init.type == Initializer::Type::kWhitening;
+  if (of_conv && param.full_shape.rank() != 4)
+    config.error("init", concat("'", param.name, "' is no weight of a convolution, which this 'init' is for"));
 }
 
 void Param::allocate(const Compute& on) {
@@ -106,7 +124,8 @@ void Param::set_rows(int64_t first, const Tensor& on_host) {
 void Param::initialize(uint64_t seed) {
   if (!value.defined()) allocate({});
   const Philox random(seed, RandomStream::kInit, 0, name);
-  const bool normal = init.type == Initializer::Type::kGaussian || init.type == Initializer::Type::kMsra;
+  const bool normal = init.type == Initializer::Type::kGaussian || init.type == Initializer::Type::kMsra ||
+                      init.type == Initializer::Type::kWhitening;
   double offset = 0, scale = 0;  // for standard normal numbers, or uniform ones in [0, 1)
   switch (init.type) {
     case Initializer::Type::kConstant:
@@ -121,7 +140,11 @@ void Param::initialize(uint64_t seed) {
     case Initializer::Type::kXavier:
       scale = 2 * std::sqrt(6.0 / static_cast<double>(fan_in + fan_out)), offset = -scale / 2;
       break;
+    case Initializer::Type::kDirac:
+      scale = 2 / std::sqrt(static_cast<double>(fan_in)), offset = -scale / 2;
+      break;
     case Initializer::Type::kMsra:
+    case Initializer::Type::kWhitening:
       scale = std::sqrt(2.0 / static_cast<double>(init.by_fan_out ? fan_out : fan_in));
       break;
   }
@@ -138,6 +161,7 @@ void Param::initialize(uint64_t seed) {
         out[i] = static_cast<float>(offset + scale * four[element % 4]);
       }
     });
+    if (init.type == Initializer::Type::kDirac) pass_inputs_on(full_shape, rows, out);
     set_rows(rows.begin - part.begin, kept_of(rows.size(), out));
   }
 }

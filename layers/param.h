@@ -17,14 +17,19 @@ namespace owt {
 
 // How the first value is drawn. fan_in, fan_out count the inputs and outputs of one unit.
 struct Initializer {
-  enum class Type { kConstant, kGaussian, kUniform, kXavier, kMsra };
+  enum class Type { kConstant, kGaussian, kUniform, kXavier, kMsra, kDirac, kWhitening };
   Type type = Type::kConstant;
   double value = 0;          // constant
   double std = 0;            // gaussian, mean 0
   double low = 0, high = 0;  // uniform
   bool by_fan_out = false;   // msra
+  double eps = 0;            // whitening
+  int64_t images = 0;        // whitening
   // xavier: uniform in +-sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)
   // msra:   gaussian with std sqrt(2 / fan_in), or with fan = "out" sqrt(2 / fan_out) (He et al. 2015)
+  // dirac:  of a convolution, output o < inputs is input o: 1 in the middle of the kernel, else 0; further outputs are
+  //         uniform in +-1 / sqrt(fan_in), PyTorch's default (Jordan 2024, arXiv:2404.00498, section 3.3)
+  // whitening: what training starts from depends on the images (src/train/whitening.h); until then msra
 
   // From `init = { type = "gaussian", std = 0.01 }`; `otherwise` where the key is missing.
   static Initializer from(Config& config, const Initializer& otherwise);

@@ -28,6 +28,14 @@ struct Names {
   }
 };
 
+// Filters that whiten patches of images are of no use behind other layers.
+void check_whitening(const Model& model, size_t index, Layer& layer) {
+  for (const Param* param : layer.params())
+    if (param->init.type == Initializer::Type::kWhitening &&
+        (index > 0 || layer.type() != "conv" || param->full_shape[3] != model.input[2]))
+      model.layers[index].error("init", "init type 'whitening' is for the first layer, a convolution without groups");
+}
+
 }  // namespace
 
 Model read_model(Config& config) {
@@ -61,6 +69,7 @@ Model read_model(Config& config) {
       model.layers[i].error("name",
                             concat("the name '", twice, "' is there twice: the layers inside a layer are called ",
                                    "LAYER.NAME; rename one"));
+    check_whitening(model, i, *layers[i]);
     batch = layers[i]->out_shape(batch);
     model.row_group = common_group(model.row_group, layers[i]->row_group());
   }

@@ -16,6 +16,7 @@
 #include "src/train/signals.h"
 #include "src/train/start_facts.h"
 #include "src/train/weights.h"
+#include "src/train/whitening.h"
 
 namespace owt {
 namespace {
@@ -44,6 +45,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
     restore();
   } else {
     worker_.model.initialize(job.settings.run.seed);
+    on_all_hosts(worker_.comm, [&] { whiten(job, worker_.model); });
     if (!job.start.file.empty()) {
       const StartedFrom from = start_from(job.start, worker_.model, worker_.step.groups());
       if (writes()) log_start_weights(job.start.file, from);

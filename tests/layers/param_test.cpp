@@ -77,6 +77,20 @@ TEST(Initializer, MsraHasTheDeviationOfItsFanIn) {
   EXPECT_NEAR(deviation_of(initial(param)), 0.5, 0.02);
 }
 
+// 5 outputs of 3 inputs, kept as [out, kh, kw, in].
+TEST(Initializer, DiracPassesInputsOn) {
+  Param param = param_of({5, 3, 2, 3}, {.type = Type::kDirac});
+  param.fan_in = 18;
+  const std::vector<float> values = initial(param);
+  for (size_t o = 0; o < 3; ++o)
+    for (size_t i = 0; i < 18; ++i) EXPECT_EQ(values[o * 18 + i], i == (1 * 2 + 1) * 3 + o ? 1 : 0) << o << " " << i;
+  const std::vector<float> drawn(values.begin() + 3 * 18, values.end());
+  EXPECT_THAT(drawn, Each(testing::AllOf(testing::Ge(-0.2358), testing::Le(0.2358))));
+  EXPECT_GT(deviation_of(drawn), 0.1);
+  param.part = {1, 4};
+  EXPECT_EQ(initial(param), std::vector<float>(values.begin() + 18, values.begin() + 4 * 18));
+}
+
 TEST(Initializer, DependsOnSeedAndName) {
   Param param = param_of({64}, {.type = Type::kGaussian, .std = 1});
   const std::vector<float> first = initial(param, 1);

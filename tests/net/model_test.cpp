@@ -155,6 +155,19 @@ TEST(ModelErrors, SizesWhoseProductsNoIntegerHolds) {
               HasSubstr("'input' has 281474976710656 values"));
 }
 
+TEST(ModelErrors, FirstValuesThatAreForAnotherLayer) {
+  const auto with = [](const std::string& layer, const std::string& init) {
+    return replaced(layer, "out =", "init = { type = '" + init + "' }\nout =");
+  };
+  EXPECT_EQ(model_from(kHead + with(kConv, "whitening") + kFc).layers.size(), 2u);
+  const std::string in_groups = with(replaced(kConv, "out = 4", "out = 6\ngroups = 3"), "whitening");
+  for (const std::string& layers : {in_groups, kConv + with(replaced(kConv, "conv1", "conv2"), "whitening")})
+    EXPECT_THAT(error_of(kHead + layers + kFc),
+                HasSubstr("init type 'whitening' is for the first layer, a convolution without groups"));
+  EXPECT_THAT(error_of(kHead + kConv + with(kFc, "dirac")),
+              HasSubstr("'fc1.weight' is no weight of a convolution, which this 'init' is for"));
+}
+
 TEST(ModelErrors, ALossThatIsNotThere) {
   EXPECT_THAT(error_of("loss = \"hinge\"\n" + kHead + kConv + kFc),
               AllOf(StartsWith("net.toml:1: 'loss' is 'hinge'"), HasSubstr("softmax_cross_entropy")));

@@ -2,6 +2,7 @@
 
 #include "src/comm/threads.h"
 #include "src/train/job.h"
+#include "src/train/whitening.h"
 #include "src/train/worker.h"
 #include "tests/support/harness.h"
 #include "tests/support/models.h"
@@ -129,6 +130,7 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
     Worker worker(job.settings, job.plan, inner);
     auto& [profiler, comm, model, optimizer, step] = worker;
     model.initialize(job.settings.run.seed);
+    whiten(job, model);
     const auto batches = training_batches(job, comm.rank(), 0, 0);
     step.feed_from(*batches);
     const Schedule schedule(job.settings.schedule);

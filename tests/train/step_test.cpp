@@ -574,6 +574,28 @@ TEST_P(StepTest, ResidualBlocksLearnTheSameUnderEveryStrategy) {
     }
 }
 
+// Filters and their negatives in ten outputs of a 2x1 kernel; the rate of the weight is 0, so that they stay.
+TEST_P(StepTest, AFirstLayerThatWhitensIsTheSameUnderEveryStrategy) {
+  const std::string recipe =
+      recipe_of("[3, 12, 12]", "train_images = 96\nside = 12\nbatch = 24\naugment = { scale = 0.02 }", R"(
+  { name = "white", type = "conv", out = 14, kernel = [2, 1], lr = 0.0, init = { type = "whitening", images = 50 } },
+  { name = "relu", type = "relu" },
+  { name = "same", type = "conv", out = 16, kernel = 3, pad = 1, init = { type = "dirac" } },
+  { name = "pool", type = "global_avg_pool" },
+  { name = "fc", type = "dense", out = 10 })",
+                0.02);
+  const SmallRun one = run(recipe, 3);
+  const std::vector<float>& filters = one.weights.at("white.weight");
+  for (size_t i = 0; i < 6 * 6; ++i) EXPECT_EQ(filters[i], -filters[i + 36]) << i;
+  EXPECT_NE(std::vector<float>(filters.begin() + 72, filters.end()), std::vector<float>(12, 0.0f));
+  for (const Strategy strategy : strategies()) {
+    SCOPED_TRACE(name_of(strategy));
+    const SmallRun many = run(recipe, 3, workers("3", strategy));
+    EXPECT_EQ(many.weights.at("white.weight"), filters);
+    expect_same_losses(one, many, 1e-4);
+  }
+}
+
 // As in Inception: branches of different depths, one of which is the identity, with normalisation over groups of rows.
 TEST_P(StepTest, BranchesLearnTheSameUnderEveryStrategy) {
   const std::string recipe = residual_with("type = 'batch_norm', rows = 4", 96, 24, R"(

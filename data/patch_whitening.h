@@ -1,0 +1,28 @@
+// Filters that whiten patches of images: what they give of a patch is uncorrelated.
+//   filter_i = v_i / sqrt(lambda_i + eps)
+// v_i are the eigenvectors, of length 1, and lambda_i the eigenvalues of the covariance of all patches of some images,
+// as the centre view of evaluation shows and normalises them.
+// Source: Jordan 2024 (arXiv:2404.00498), section 3.2; Page 2019 ("How to train your ResNet", part 8).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "data/augment.h"
+#include "data/dataset.h"
+
+namespace owt {
+
+struct PatchWhitening {
+  int64_t height = 1, width = 1;  // of a patch, in pixels
+  int64_t images = 1;             // the first ones of the data set, or all
+  double eps = 0;
+};
+constexpr int64_t kMostPatchValues = 256;
+
+// height * width * C filters, the largest eigenvalue first, of height x width x C values each. Reads images with the
+// calling rank's team of threads; the same for every number of them. Throws Error for patches of more than
+// kMostPatchValues values, or that are larger than the images, and what reading throws.
+std::vector<float> whitening_filters(const Dataset& dataset, const Augmenter& augmenter, const PatchWhitening& of);
+
+}  // namespace owt
