@@ -4,8 +4,8 @@
 #include <cmath>
 #include <opencv2/core.hpp>
 
+#include "data/parallel.h"
 #include "src/core/check.h"
-#include "src/core/threads.h"
 
 namespace owt {
 namespace {

@@ -103,7 +103,7 @@ void read_multipliers(Config& config, Param& param) {
   param.decay_mult = config.number("decay", param.decay_mult, {.low = 0});
   param.init = Initializer::from(config, param.init);
   const bool of_conv = param.init.type == Initializer::Type::kDirac || param.init.type == Initializer::Type::kWhitening;
-  if (of_conv && param.full_shape.rank() != 4)
+  if (of_conv && param.file_shape.rank() != 4)
     config.error("init", concat("'", param.name, "' is no weight of a convolution, which this 'init' is for"));
 }
 

@@ -146,8 +146,9 @@ TEST_P(BranchesTest, EvaluateAsTheyTrainThoughNothingIsKept) {
 }
 
 TEST(Branches, NameParametersByLayerBranchAndLayer) {
+  const auto mixed = mixed_from(kInception, {1, 5, 4, 6});
   std::vector<std::string> names;
-  for (const Param* param : mixed_from(kInception, {1, 5, 4, 6})->params()) names.push_back(param->name);
+  for (const Param* param : mixed->params()) names.push_back(param->name);
   EXPECT_THAT(names,
               ElementsAre("mixed.branch1.conv.weight", "mixed.branch1.conv.bias", "mixed.branch2.0.conv.weight",
                           "mixed.branch2.0.conv.bias", "mixed.branch2.1.conv.weight", "mixed.branch2.1.conv.bias",
