@@ -1,5 +1,9 @@
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -58,6 +62,10 @@ void declare(Options& options) {
                  "with --measure, ranks that compute on this machine at the same time (default: those "
                  "of a host)");
   options.option("json", "FILE", "write the prediction as JSON too");
+  options.flag("compare",
+               "print one table of what is predicted of all strategies, the fastest first, with bars, in place of the "
+               "others");
+  options.flag("ascii", "with --compare, bars of ASCII (default: where the locale is not UTF-8)");
   options.flag("steps", "list what each worker does in a step, action by action");
   options.option("draw", "FILE.svg",
                  "draw a step in time as predicted, what a worker computes and what is on the wire: of the strategies "
@@ -113,22 +121,15 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
   }
   std::cout << format("{:<10} {:>20} {:>18} {:>22}\n", "strategy", "MB sent per worker", "MB in busiest link",
                       "weights MB per worker");
-  const bool can_split = can_split_dense(settings.model);
   for (const std::string& name : strategy_names()) {
     request.strategy = strategy_from(name);
-    if (splits_dense(request.strategy) && !can_split) {
-      std::cout << format("{:<10} a layer with weights behind the first dense layer cannot be split\n", name);
+    std::string why;
+    const std::optional<Plan> possible = plan_if_possible(settings.model, request, why);
+    if (!possible) {
+      std::cout << format("{:<10} {}\n", name, why);
       continue;
     }
-    if (facts_of(request.strategy).in_stages && !can_be_staged(settings.model, request)) {
-      std::cout << format("{:<10} the model or the step cannot be cut as [pipeline] and the workers want\n", name);
-      continue;
-    }
-    if (request.average_every > 1 && !facts_of(request.strategy).can_average) {
-      std::cout << format("{:<10} weights cannot be averaged every {} steps\n", name, request.average_every);
-      continue;
-    }
-    const Plan plan = make_plan(settings.model, request);
+    const Plan& plan = *possible;
     std::cout << format(
         "{:<10} {:>20.3f} {:>18.3f} {:>22.2f}{}\n", name, static_cast<double>(plan.bytes_per_step()) / 1e6,
         static_cast<double>(plan.busiest_link()) / 1e6, static_cast<double>(plan.weight_bytes_per_rank()) / 1e6,
@@ -281,6 +282,22 @@ std::string drawing(const Model& model, const std::vector<Prediction>& predictio
   return draw_steps(steps);
 }
 
+// Of the terminal, or of text that goes elsewhere.
+int output_columns() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 110;
+}
+
+// As the first of the variables that say it says.
+bool writes_utf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
+    if (const char* value = std::getenv(name); value && *value) {
+      const std::string locale = value;
+      return locale.find("UTF-8") != std::string::npos || locale.find("utf8") != std::string::npos;
+    }
+  return false;
+}
+
 void predict_all(const Settings& settings, const Options& options, const OptionalMachine& machine,
                  const Network& network) {
   PlanRequest request = settings.plan_request();
@@ -299,7 +316,11 @@ void predict_all(const Settings& settings, const Options& options, const Optiona
     result.crossover_rows_by_bytes = crossover_rows_by_bytes(settings.model, split->request);
   std::cout << format("\nPrediction for {} rows per step. Links: {}. Compute: {}.\n", request.step_rows, result.network,
                       result.compute)
-            << (machine ? machine->text() : "") << result.choice.table() << '\n'
+            << (machine ? machine->text() : "")
+            << (options.boolean("compare")
+                    ? '\n' + result.choice.comparison(output_columns(), !options.boolean("ascii") && writes_utf8())
+                    : result.choice.table())
+            << '\n'
             << result.choice.reason() << '\n'
             << crossover_text(result);
   if (options.boolean("launches") && request.slices > 1)
@@ -324,7 +345,8 @@ bool predicts(const Options& options) {
   if (options.given("images-per-second") && !options.given("gpu"))
     throw UsageError("owt plan: --images-per-second needs the GPU that does so many: --gpu NAME");
   if (computing == 1 || options.given("links") || options.given("bandwidth")) return true;
-  for (const char* needs : {"json", "draw", "hosts", "latency", "ranks-here", "local-bandwidth", "local-latency"})
+  for (const char* needs :
+       {"json", "draw", "compare", "hosts", "latency", "ranks-here", "local-bandwidth", "local-latency"})
     if (options.given(needs))
       throw UsageError(
           concat("owt plan: --", needs, " is for predictions; give --links FILE or --bandwidth B as well"));
@@ -359,7 +381,7 @@ int command_plan(const Arguments& arguments) {
   }
   const Network network = network_from(options, machine, settings.parallel.workers);
   if (options.given("gpu")) gpu_from(options);
-  show_plans(settings, options.list("parallel"), options.boolean("steps"));
+  if (!options.boolean("compare")) show_plans(settings, options.list("parallel"), options.boolean("steps"));
   predict_all(settings, options, machine, network);
   return 0;
 }

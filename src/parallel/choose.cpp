@@ -1,6 +1,7 @@
 #include "src/parallel/choose.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "src/core/check.h"
@@ -42,6 +43,26 @@ PlanRequest of_rows(PlanRequest request, int64_t rows) {
   return request;
 }
 
+std::string name_of_candidate(const PlanRequest& request) {
+  Prediction nothing_yet;
+  nothing_yet.request = request;
+  if (facts_of(request.strategy).splits() && request.model_ranks > 0) nothing_yet.model_ranks = request.model_ranks;
+  return nothing_yet.name();
+}
+
+// A step's parts, computing, updating and waiting, on a scale of which `longest` takes all cells.
+std::string bar_of(const Prediction& p, double longest, int cells, bool unicode) {
+  const auto upto = [&](double seconds) { return std::lround(seconds / longest * cells); };
+  const long ends[] = {upto(p.compute_s), upto(p.compute_s + p.update_s), std::max(1L, upto(p.step_s()))};
+  constexpr const char* kParts[2][3] = {{"#", "+", "."}, {"█", "▓", "░"}};
+  std::string bar;
+  for (long cell = 0, part = 0; cell < ends[2]; ++cell) {
+    while (part < 2 && cell >= ends[part]) ++part;
+    bar += kParts[int{unicode}][part];
+  }
+  return bar;
+}
+
 }  // namespace
 
 const Prediction* Choice::best_split() const {
@@ -78,6 +99,32 @@ std::string Choice::table() const {
   return text;
 }
 
+std::string Choice::comparison(int columns, bool unicode) const {
+  constexpr int kFigures = 74, kLeastBar = 8;  // columns
+  std::vector<const Prediction*> order;
+  for (const Prediction& p : all) order.push_back(&p);
+  std::stable_sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->step_s() < b->step_s(); });
+  std::string text = format("  {:<13} {:>11} {:>10} {:>11} {:>12} {:>10}\n", "strategy", "step ms", "images/s",
+                            "MB memory", "MB sent", "waits ms");
+  const int cells = columns - kFigures;
+  for (const Prediction* p : order) {
+    text += format("{} {:<13} {:>11.3f} {:>10.0f} {:>11.1f} {:>12.3f} {:>10.3f}", p == &chosen() ? '*' : ' ', p->name(),
+                   ms(p->step_s()), p->images_per_second(), mb(p->memory_bytes), mb(p->bytes), ms(p->exposed_s));
+    if (cells >= kLeastBar) text += "  " + bar_of(*p, order.back()->step_s(), cells, unicode);
+    text += '\n';
+  }
+  text += "* the least predicted step time; memory, MB sent and waiting are of a rank and step";
+  if (cells >= kLeastBar)
+    text += unicode ? "\n█ computes  ▓ updates  ░ waits for others" : "\n# computes  + updates  . waits for others";
+  text += '\n';
+  if (!refused.empty()) text += "\nNot here:\n";
+  for (size_t i = 0; i < refused.size(); ++i) {
+    text += (i > 0 && refused[i].why == refused[i - 1].why ? ", " : "  ") + refused[i].name;
+    if (i + 1 == refused.size() || refused[i].why != refused[i + 1].why) text += ": " + refused[i].why + '\n';
+  }
+  return text;
+}
+
 std::vector<PlanRequest> candidates(const PlanRequest& request, const Network& network) {
   std::vector<int> groups = {0};  // all ranks
   if (network.hosts > 1 && network.ranks_per_host > 1) groups.push_back(network.ranks_per_host);
@@ -85,31 +132,42 @@ std::vector<PlanRequest> candidates(const PlanRequest& request, const Network& n
   std::vector<PlanRequest> all;
   for (const Strategy strategy : all_strategies())
     for (const int model_ranks : groups) {
-      const StrategyFacts& facts = facts_of(strategy);
-      if (request.average_every > 1 && !facts.can_average) continue;
-      if (request.average_every > 1 && request.norm_sums > 0 && facts.splits()) continue;  // make_plan() refuses
-      if (request.slices > 1 && facts.in_stages) continue;
       PlanRequest candidate = request;
       candidate.strategy = strategy;
       candidate.model_ranks = model_ranks;
-      if (facts.splits() || model_ranks == groups.front()) all.push_back(candidate);
+      if (facts_of(strategy).splits() || model_ranks == groups.front()) all.push_back(candidate);
     }
   return all;
+}
+
+std::optional<Plan> plan_if_possible(const Model& model, const PlanRequest& request, std::string& why) {
+  const bool in_groups = request.model_ranks == 0 || request.ranks % request.model_ranks == 0;
+  try {
+    return make_plan(model, request);
+  } catch (const Error& e) {
+    if (!in_groups) throw;  // that is the request's fault, not the strategy's
+    why = e.what();
+  }
+  return {};
 }
 
 Choice choose_strategy(const Model& model, const PlanRequest& request, const Network& network,
                        const ComputeModel& compute) {
   Choice choice;
-  const bool can_split = can_split_dense(model);
   for (const PlanRequest& candidate : candidates(request, network)) {
-    if (splits_dense(candidate.strategy) && !can_split) continue;
-    if (facts_of(candidate.strategy).in_stages && !can_be_staged(model, candidate)) continue;
-    const Plan plan = make_plan(model, candidate);
+    std::string why;
+    const std::optional<Plan> plan = plan_if_possible(model, candidate, why);
     // With nothing split it is dp once more, or every rank for itself.
-    if (!plan.split() && facts_of(candidate.strategy).splits()) continue;
-    choice.all.push_back(price_step(plan, network, compute));
+    if (plan && !plan->split() && facts_of(candidate.strategy).splits())
+      why = request.ranks == 1 ? "one worker has nothing to split" : "the model has no layer that it splits";
+    if (!why.empty()) {
+      choice.refused.push_back({name_of_candidate(candidate), why});
+      continue;
+    }
+    choice.all.push_back(price_step(*plan, network, compute));
     if (choice.all.back().step_s() < choice.chosen().step_s()) choice.best = choice.all.size() - 1;
   }
+  if (choice.all.empty()) fail(choice.refused.front().why);
   return choice;
 }
 

@@ -7,6 +7,7 @@
 #include "src/parallel/sharded_softmax_loss.h"
 #include "tests/support/alexnet.h"
 #include "tests/support/fixed_compute.h"
+#include "tests/support/message_of.h"
 #include "tests/support/models.h"
 
 namespace owt {
@@ -14,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Model alexnet() { return model_of(kAlexNet); }
 
@@ -186,9 +188,8 @@ TEST(Choose, FourThousandRanksTakeNoTimeToSimulate) {
 }
 
 // "owt-a 0": the strategy and the ranks of a copy that are asked for.
-std::vector<std::string> candidates_of(int hosts, int ranks_per_host, int model_ranks = 0, int average_every = 1) {
+std::vector<std::string> candidates_of(int hosts, int ranks_per_host, int model_ranks = 0) {
   PlanRequest request = request_of(hosts * ranks_per_host, 64);
-  request.average_every = average_every;
   request.model_ranks = model_ranks;
   Network network;
   network.hosts = hosts;
@@ -215,8 +216,34 @@ TEST(Choose, GroupsOfAHostAreTriedWhereHostsHoldSeveralRanks) {
                                       "mp 2", "mp-dense 2", "pipeline 2"}));
 }
 
+std::vector<std::string> names_of(const std::vector<Prediction>& all) {
+  std::vector<std::string> names;
+  for (const Prediction& p : all) names.push_back(p.name());
+  return names;
+}
+
 TEST(Choose, WhereWeightsAreAveragedOnlyStrategiesThatCanAreTried) {
-  EXPECT_EQ(candidates_of(1, 8, 0, 4), (std::vector<std::string>{"dp 0", "owt-a 0", "owt-b 0", "owt-c 0", "owt-d 0"}));
+  const Model model = alexnet();
+  PlanRequest request = request_of(8, 64);
+  request.average_every = 4;
+  const Choice choice = choose_strategy(model, request, links(8, 125e6), *h200(model));
+  EXPECT_EQ(names_of(choice.all), (std::vector<std::string>{"dp", "owt-a", "owt-b", "owt-c", "owt-d"}));
+  ASSERT_EQ(choice.refused.size(), 5u);
+  EXPECT_EQ(choice.refused.back().name, "pipeline");
+  EXPECT_THAT(choice.refused.back().why, HasSubstr("weights cannot be averaged every 4 steps"));
+}
+
+// What no strategy can do, and groups that none can make, are the request's fault.
+TEST(Choose, WhereNoStrategyCanRunItSaysWhy) {
+  const Model model = alexnet();
+  PlanRequest request = request_of(4, 8);
+  request.slices = 100;
+  EXPECT_THAT(message_of([&] { choose_strategy(model, request, links(4, 1e6), *h200(model)); }),
+              HasSubstr("data.accumulate is 100"));
+  request = request_of(4, 64);
+  request.model_ranks = 3;
+  EXPECT_THAT(message_of([&] { choose_strategy(model, request, links(4, 1e6), *h200(model)); }),
+              HasSubstr("cannot be dealt to groups of 3"));
 }
 
 Prediction made_prediction(Strategy strategy, double compute_s, double exposed_s, double update_s, int64_t bytes) {
@@ -253,6 +280,27 @@ TEST(Choose, TheReasonComparesTheBestOfBothKinds) {
       choice.reason(),
       "dp: 11 ms a step, 0.82 times as fast as owt-b: it sends 8 MB instead of 2 MB per rank, waits 4 instead of 3 "
       "ms, updates for 2 instead of 1 ms. Splitting the dense layers does not pay here.");
+}
+
+TEST(Choose, TheComparisonHasTheFastestFirstWithBarsOfItsStep) {
+  Choice choice;
+  choice.all = {made_prediction(Strategy::kDataParallel, 0.010, 0.004, 0.002, 8'000'000),
+                made_prediction(Strategy::kOwtA, 0.005, 0.002, 0.001, 2'000'000)};
+  choice.best = 1;
+  choice.refused = {{"mp", "no"}, {"mp-dense", "no"}, {"pipeline", "not at all"}};
+  EXPECT_EQ(choice.comparison(90, true), R"(  strategy          step ms   images/s   MB memory      MB sent   waits ms
+* owt-a               8.000      25000        12.3        2.000      2.000  █████▓░░
+  dp                 16.000      12500        12.3        8.000      4.000  ██████████▓▓░░░░
+* the least predicted step time; memory, MB sent and waiting are of a rank and step
+█ computes  ▓ updates  ░ waits for others
+
+Not here:
+  mp, mp-dense: no
+  pipeline: not at all
+)");
+  EXPECT_THAT(choice.comparison(90, false), HasSubstr("8.000      4.000  ##########++....\n"));
+  // Where there is no room there are no bars.
+  EXPECT_THAT(choice.comparison(80, true), AllOf(HasSubstr("\n  dp "), Not(HasSubstr("█"))));
 }
 
 TEST(Choose, TheTableHasAColumnForEachFigureAndMarksTheBest) {

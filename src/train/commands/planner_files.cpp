@@ -127,6 +127,8 @@ std::string prediction_json(const PlannerResult& result) {
                                   {"images_per_second", p.images_per_second()},
                                   {"transfer_s", p.transfer_s},
                                   {"memory_bytes", p.memory_bytes}});
+  file["refused"] = Json::array();
+  for (const Refusal& each : result.choice.refused) file["refused"].push_back({{"name", each.name}, {"why", each.why}});
   if (result.step) file["step"] = step_json(*result.step);
   return file.dump(1) + "\n";
 }

@@ -12,6 +12,7 @@
 //    "best": "owt-c", "reason": ..., "crossover_rows": ..., "crossover_rows_by_bytes": ...,
 //    "strategies": [{"name", "strategy", "model_ranks", "bytes", "compute_s", "exposed_s", "update_s", "step_s",
 //                    "images_per_second", "transfer_s", "memory_bytes"}, ...],
+//    "refused": [{"name", "why"}, ...],
 //    "step": {"device", "seconds", "beside_s", "floor_s", "images_per_second", "assumptions",
 //             "launches": [{"layer", "phase", "kernel", "kind", "flops", "bytes", "seconds", "bound", "beside"}, ...]}}
 // The step is there with --launches.

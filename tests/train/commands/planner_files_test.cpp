@@ -142,6 +142,9 @@ TEST(PredictionJson, HoldsEveryStrategy) {
                 1e-12);
   }
   EXPECT_FALSE(json.contains("step"));
+  EXPECT_EQ(json["refused"].size(), result.choice.refused.size());
+  result.choice.refused = {{"mp", "no"}};
+  EXPECT_EQ(nlohmann::json::parse(prediction_json(result))["refused"][0]["why"], "no");
 }
 
 TEST(PredictionJson, HoldsEveryLaunchOfOneWorkersStepWhereItWasEstimated) {
