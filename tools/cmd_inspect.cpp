@@ -2,8 +2,10 @@
 #include <filesystem>
 #include <iostream>
 
+#include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/printable.h"
+#include "src/parallel/draw_net.h"
 #include "src/parallel/memory_need.h"
 #include "src/train/commands/run.h"
 #include "src/train/files/checkpoint_files.h"
@@ -75,13 +77,28 @@ void inspect_run(const std::string& folder) {
                       (fs::path(folder) / "config.toml").string());
 }
 
+bool is_checkpoint_folder(const std::string& folder) { return fs::is_regular_file(fs::path(folder) / "state.json"); }
+
+bool is_run_folder(const std::string& folder) {
+  return fs::is_regular_file(fs::path(folder) / "config.toml") || newest_checkpoint(folder);
+}
+
 void inspect_folder(const std::string& folder, const SheetRequest& sheet) {
-  const bool is_checkpoint = fs::is_regular_file(fs::path(folder) / "state.json");
-  const bool is_run = fs::is_regular_file(fs::path(folder) / "config.toml") || newest_checkpoint(folder);
-  if (!is_checkpoint && !is_run) return inspect_data(folder, sheet);
+  const bool is_checkpoint = is_checkpoint_folder(folder);
+  if (!is_checkpoint && !is_run_folder(folder)) return inspect_data(folder, sheet);
   if (!sheet.file.empty())
     fail("a contact sheet needs a data set; ", folder, " is a ", is_checkpoint ? "checkpoint" : "run folder");
   is_checkpoint ? inspect_checkpoint(folder) : inspect_run(folder);
+}
+
+// Throws Error for what has no layers.
+void draw(const Options& options, const std::string& path) {
+  if (path.ends_with(".safetensors"))
+    fail("--draw needs layers, and ", path, " holds tensors alone; name the run that it is of, or the recipe");
+  if (fs::is_directory(path) && !is_checkpoint_folder(path) && !is_run_folder(path))
+    fail("--draw needs a network, and ", path, " is a data set; name a recipe, a model, a run or a checkpoint");
+  const Settings settings = shared_settings(options);
+  write_file_atomically(options.string("draw"), draw_net(make_plan(settings.model, settings.plan_request())));
 }
 
 }  // namespace
@@ -95,6 +112,9 @@ int command_inspect(const Arguments& arguments) {
                  "whose augmentation the sheet shows (default: a crop of 224 for shards, else none)");
   options.option("samples", "N", "64", "images on the sheet");
   options.option("seed", "S", "1", "of the choice of samples and of their augmentation");
+  options.option("draw", "FILE.svg",
+                 "of a recipe, a model, a run or a checkpoint: draw the network, layer by layer, with what each worker "
+                 "holds");
   declare_shared(options);
   declare_strategy(options);
   if (!options.parse(arguments)) {
@@ -114,6 +134,7 @@ int command_inspect(const Arguments& arguments) {
     inspect_tensors(path);
   else
     inspect_model(shared_settings(options));
+  if (options.given("draw")) draw(options, path);
   return 0;
 }
 

@@ -29,7 +29,8 @@ bool is_other_folder(const std::string& path) {
 }
 
 std::string config_file(const std::string& config) {
-  const fs::path of_run = fs::path(config) / kRunConfig;
+  const bool is_checkpoint = fs::is_regular_file(fs::path(config) / "state.json");  // RUN/checkpoints/step-...
+  const fs::path of_run = fs::path(config) / (is_checkpoint ? "../.." : "") / kRunConfig;
   if (fs::is_regular_file(of_run)) return of_run.string();
   if (is_other_folder(config)) fail(config, " is no run folder: it holds no ", kRunConfig, "; name a recipe or a run");
   return find_recipe(config);

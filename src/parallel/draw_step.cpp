@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "src/core/log.h"
+#include "src/core/markup.h"
 
 namespace owt {
 namespace {
@@ -36,21 +37,6 @@ bool is_drawn(const std::vector<DrawnStep>& steps, Action::Kind kind) {
   });
 }
 
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : text) {
-    if (c == '<')
-      safe += "&lt;";
-    else if (c == '&')
-      safe += "&amp;";
-    else if (c == '"')
-      safe += "&quot;";
-    else
-      safe += c;
-  }
-  return safe;
-}
-
 std::string text_at(double x, double y, const std::string& text, const char* more = "") {
   return format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, more, escaped(text));
 }
@@ -60,8 +46,7 @@ std::string milliseconds(double seconds) { return format("{:.3g} ms", seconds * 
 // What is written on a box, as far as there is room.
 std::string label(const std::string& text, double width) {
   const auto letters = static_cast<size_t>(std::max(0.0, (width - 6) / kLetter));
-  if (text.size() <= letters) return text;
-  return letters < 4 ? "" : text.substr(0, letters - 1) + "…";
+  return letters < 4 && text.size() > letters ? "" : shortened(text, letters);
 }
 
 // The distance of ticks: 1, 2 or 5 times a power of ten, about ten of which are in the time.

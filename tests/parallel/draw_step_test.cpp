@@ -70,7 +70,7 @@ TEST(DrawStep, TheLastActionEndsWithTheStep) {
 TEST(DrawStep, NamesOfAModelAreText) {
   DrawnStep step = drawn(Strategy::kOwtA);
   step.plan.model = "<script>\"&";
-  EXPECT_THAT(draw_steps({step}), AllOf(HasSubstr("&lt;script>&quot;&amp;"), Not(HasSubstr("<script>"))));
+  EXPECT_THAT(draw_steps({step}), AllOf(HasSubstr("&lt;script&gt;&quot;&amp;"), Not(HasSubstr("<script>"))));
 }
 
 TEST(DrawStep, OfNothingIsAnEmptyDrawing) { EXPECT_THAT(draw_steps({}), HasSubstr("</svg>")); }

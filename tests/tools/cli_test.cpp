@@ -263,6 +263,49 @@ TEST_F(CliTest, PlanDrawsTheStrategiesAskedForOrTheFastestBesideDp) {
   EXPECT_THAT(nothing_predicted.err, HasSubstr("--draw is for predictions"));
 }
 
+TEST_F(CliTest, PlanComparesAllStrategiesTheFastestFirst) {
+  const std::string words = "plan " + small_recipe() + " --workers 2 --gpu H200 --compare";
+  const Result plan = owt(words + " --ascii --json " + file("p.json"));
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("waits ms\n* "), HasSubstr("# computes"), Not(HasSubstr("busiest link"))));
+  for (const std::string& name : strategy_names()) EXPECT_THAT(plan.out, HasSubstr(" " + name + " "));
+  EXPECT_THAT(read_file(file("p.json")), HasSubstr("\"refused\": []"));
+  // Blocks are for those who can read them.
+  for (const auto& [locale, bar] : {std::pair("C", "# computes"), {"C.UTF-8", "█ computes"}}) {
+    const Variable all("LC_ALL", locale);
+    EXPECT_THAT(owt(words).out, HasSubstr(bar)) << locale;
+  }
+  const Result slices = owt(words + " --set data.accumulate=2");
+  EXPECT_THAT(slices.out, AllOf(HasSubstr("Not here:\n  pipeline: data.accumulate is 2"), HasSubstr("\n* ")));
+  EXPECT_THAT(owt("plan " + small_recipe() + " --workers 2 --compare").err, HasSubstr("--compare is for predictions"));
+}
+
+TEST_F(CliTest, InspectDrawsTheNetworkOfARecipeARunAndACheckpoint) {
+  const std::string svg = file("net.svg");
+  ASSERT_EQ(owt("inspect " + small_recipe() + " --workers 2 --parallel owt-c --draw " + svg).code, 0);
+  const std::string of_recipe = read_file(svg);
+  EXPECT_THAT(of_recipe,
+              AllOf(HasSubstr("on 2 ranks under owt-c"), HasSubstr("class=\"cut\""), HasSubstr(">fc1</text>")));
+  EXPECT_THAT(owt("inspect " + small_recipe() + " --draw " + file("none/net.svg")).err, HasSubstr("none"));
+  ASSERT_EQ(owt("prepare synthetic " + file("data") + " --train 500 --test 100").code, 0);
+  const Result of_data = owt("inspect " + file("data") + " --draw " + svg);
+  EXPECT_EQ(of_data.code, 1);
+  EXPECT_THAT(of_data.err, HasSubstr("is a data set; name a recipe"));
+  ASSERT_EQ(owt("train " + config("cifar10_quick.toml") + " --data " + file("data") + " --out " + file("run") +
+                " --epochs 1 --workers 2 --parallel owt-c --set schedule.milestones=[1]")
+                .code,
+            0);
+  const std::string checkpoint = file("run") + "/checkpoints/step-00000005";
+  for (const std::string& path : {file("run"), checkpoint}) {
+    const Result drawn = owt("inspect " + path + " --draw " + svg);
+    EXPECT_EQ(drawn.code, 0) << drawn.err;
+    EXPECT_THAT(read_file(svg), AllOf(HasSubstr("on 2 ranks under owt-c"), HasSubstr(">conv3</text>"))) << path;
+  }
+  const Result of_tensors = owt("inspect " + checkpoint + "/weights.safetensors --draw " + svg);
+  EXPECT_EQ(of_tensors.code, 1);
+  EXPECT_THAT(of_tensors.err, HasSubstr("holds tensors alone; name the run"));
+}
+
 TEST_F(CliTest, PlanTakesHostsAndModelRanks) {
   const std::string words = "plan " + small_recipe() + " --workers 4 --set data.batch=16 --gpu H200 --bandwidth 1Gbit";
   const Result two = owt(words + " --hosts 2 --latency 20us --local-bandwidth 100GB/s --local-latency 3us");
@@ -336,7 +379,8 @@ TEST_F(CliTest, PlanAndTimeTakeAStepInSlices) {
   const std::string slices = small_recipe() + " --set data.accumulate=2 ";
   EXPECT_THAT(owt("plan " + slices + "--workers 2 --parallel owt-c").out, HasSubstr(", 2 slices, 4 rounds, "));
   EXPECT_THAT(owt("plan " + slices + "--workers 2 --parallel dp --steps").out, HasSubstr(" slice round  of\n"));
-  EXPECT_THAT(owt("plan " + slices + "--workers 2 --gpu H200").out, Not(HasSubstr("pipeline")));
+  EXPECT_THAT(owt("plan " + slices + "--workers 2 --gpu H200").out,
+              AllOf(HasSubstr("\npipeline   data.accumulate is 2, and a pipeline"), HasSubstr("<- best")));
   EXPECT_THAT(owt("plan " + slices + "--workers 1 --gpu H200 --launches").err,
               HasSubstr("--launches lists those of a step in one piece, and data.accumulate is 2"));
   EXPECT_EQ(owt("time " + slices + "--workers 2 --steps 1").code, 0);

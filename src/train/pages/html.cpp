@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "src/core/log.h"
-#include "src/core/printable.h"
 
 namespace owt {
 namespace {
@@ -22,29 +21,6 @@ std::string row_of(const std::vector<std::string>& cells, const char* tag) {
 }
 
 }  // namespace
-
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char c : printable(text)) {
-    switch (c) {
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '&':
-        safe += "&amp;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      default:
-        safe += c;
-    }
-  }
-  return safe;
-}
 
 std::string short_number(double value) {
   if (!std::isfinite(value)) return "–";

@@ -5,10 +5,10 @@
 #include <string_view>
 #include <vector>
 
+#include "src/core/markup.h"
+
 namespace owt {
 
-// For text and for values of attributes between double quotes; as printable() (src/core/printable.h).
-std::string escaped(std::string_view text);
 // Four significant digits, "0.01235", "12350", "1.2e-07"; "–" for what is not finite.
 std::string short_number(double value);
 std::string mega_bytes(double bytes);  // "12.35"

@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "src/core/log.h"
+#include "src/parallel/draw_net.h"
 #include "src/parallel/memory_need.h"
 #include "src/parallel/plan.h"
 #include "src/train/pages/bars.h"
@@ -118,12 +119,13 @@ std::string plan_of(const RunRecord& run) {
   const std::string about = format("{} on {} rank{} under {}: {} rows a step, {} MB sent by each rank.", plan.model,
                                    plan.ranks(), plan.ranks() == 1 ? "" : "s", name_of(plan.request.strategy),
                                    plan.request.step_rows, mega_bytes(static_cast<double>(plan.bytes_per_step())));
-  return html_of(Figure{"What each rank of " + run.name + " has, and what travels",
-                        drawn_plan(plan),
-                        about,
-                        {},
-                        plan_legend(),
-                        true}) +
+  return html_of(Figure{
+             "What each rank of " + run.name + " has, and what travels",
+             "<details open><summary>The network</summary>\n" + draw_net(plan) + "</details>\n" + drawn_plan(plan),
+             about,
+             {},
+             plan_legend(),
+             true}) +
          html_of(figure_of(memory_of(run, plan)));
 }
 

@@ -14,8 +14,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(Html, TextsOfStrangersAreTexts) {
-  EXPECT_EQ(escaped("<a href=\"x\">&</a>"), "&lt;a href=&quot;x&quot;&gt;&amp;&lt;/a&gt;");
-  EXPECT_EQ(escaped("a\x1b[2J"), "a\\x1b[2J");
   EXPECT_THAT(html_of(HtmlTable{{"<h>"}, {{"<c>"}}}), testing::AllOf(HasSubstr("&lt;h&gt;"), HasSubstr("&lt;c&gt;")));
 }
 

@@ -1,0 +1,17 @@
+// A drawing of a network, for people: its layers from top to bottom with what they cost, what goes from one to the
+// next, and what each rank of a plan has of them.
+#pragma once
+
+#include <string>
+
+#include "src/parallel/plan.h"
+
+namespace owt {
+
+// An SVG document that needs nothing else, light or dark as its reader's screen is, which may also stand in a page of
+// HTML. Layers that work on what another gives without changing its shape share its box, the branches of a composite
+// layer stand side by side, and composite layers that are the same again are drawn once. Of more than 16 ranks the
+// first 16 are drawn.
+std::string draw_net(const Plan& plan);
+
+}  // namespace owt
