@@ -52,6 +52,16 @@ case_name="metrics are those of the newest step"
 grep -qx 'owt_step{run="run"} 1' <<<"$(get "${url}metrics")" || wrong "$(get "${url}metrics")"
 passed
 
+case_name="metrics are in Prometheus' text format"
+get -D "$work/head" "${url}metrics" >"$work/metrics"
+grep -qi '^content-type: text/plain; version=0.0.4; charset=utf-8' "$work/head" || wrong "$(cat "$work/head")"
+if command -v promtool >/dev/null; then  # of Debian's package prometheus, which is large
+  promtool check metrics <"$work/metrics" >"$work/said" 2>&1 || wrong "promtool complains"
+  passed
+else
+  echo "skipped: $case_name: there is no promtool"
+fi
+
 case_name="an event comes when the run has news, and the page has them"
 # The first event says the version; the next one comes with a line.
 get -N "${url}events" >"$work/events" &

@@ -4,20 +4,15 @@
 #include <map>
 
 #include "src/core/log.h"
+#include "src/core/printable.h"
 
 namespace owt {
 namespace {
 
+// A folder's name may be any bytes; a label is UTF-8.
 std::string label_value(const std::string& text) {
   std::string safe;
-  for (const char c : text) {
-    if (c == '\n')
-      safe += "\\n";
-    else if (c == '"' || c == '\\')
-      safe += std::string("\\") + c;
-    else
-      safe += c;
-  }
+  for (const char c : printable(text)) safe += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
   return safe;
 }
 

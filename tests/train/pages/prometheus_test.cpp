@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <regex>
+#include <set>
 #include <sstream>
 
 namespace owt {
@@ -38,6 +39,34 @@ TEST(Prometheus, EveryLineIsACommentOrASample) {
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) EXPECT_TRUE(std::regex_match(line, wanted)) << line;
   EXPECT_GT(count, 20);
+}
+
+TEST(Prometheus, ANameOfAnyBytesIsALabel) {
+  RunRecord run = a_run();
+  run.name = "a\nb\xff\xc3\xa9\x1b";
+  EXPECT_THAT(prometheus_text(run), HasSubstr("owt_step{run=\"a\\\\x0ab\\\\xff\xc3\xa9\\\\x1b\"} 20\n"));
+}
+
+// One block of each name, its HELP and TYPE before it.
+TEST(Prometheus, EveryNameHasOneBlock) {
+  RunRecord run = a_run();
+  run.metrics.evaluations.push_back({20, 2, 0, "val", 0.25, 0.875, 1});
+  std::istringstream lines(prometheus_text(run));
+  std::set<std::string> begun;
+  std::string name;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string mark, kind;
+    if (line.starts_with("# HELP ")) {
+      words >> mark >> kind >> name;
+      EXPECT_TRUE(begun.insert(name).second) << line;
+      ASSERT_TRUE(std::getline(lines, line));
+      EXPECT_EQ(line, "# TYPE " + name + " gauge");
+    } else {
+      EXPECT_TRUE(line.starts_with(name + "{")) << line;
+    }
+  }
+  EXPECT_TRUE(begun.contains("owt_evaluation_top5"));
 }
 
 TEST(Prometheus, OfARunThatHasNotBegunHasNoLines) { EXPECT_EQ(prometheus_text({}), ""); }
