@@ -2,9 +2,9 @@
 #pragma once
 
 #include <chrono>
-#include <iostream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "data/prepare/prepare.h"
 #include "src/core/log.h"
@@ -17,46 +17,40 @@ inline double now_seconds() {
 }
 
 // After `seconds` in which this process came from `first` to where it is.
-inline std::string progress_line(const std::string& what, const PrepareState& state, int64_t first, double seconds) {
+inline std::vector<ProgressField> progress_fields(const std::string& what, const PrepareState& state, int64_t first,
+                                                  double seconds) {
   const double rate = static_cast<double>(state.done - first) / seconds,
                left = static_cast<double>(state.photos - state.done) / rate;
-  return format("{}  {}/{}  {:.1f} %  {:.0f} images/s  left {}{}", what, state.done, state.photos,
-                100.0 * static_cast<double>(state.done) / static_cast<double>(state.photos), rate, duration_text(left),
-                state.skipped > 0 ? format("  skipped {}", state.skipped) : "");
+  std::vector<ProgressField> fields{
+      {what, 0},
+      {format("{}/{}", state.done, state.photos), 4},
+      {format("{:.1f} %", 100.0 * static_cast<double>(state.done) / static_cast<double>(state.photos)), 1},
+      {format("{:.0f} images/s", rate), 3},
+      {format("left {}", duration_text(left)), 2}};
+  if (state.skipped > 0) fields.push_back({format("skipped {}", state.skipped), 5});
+  return fields;
 }
 
 // One line, redrawn on a terminal. For one thread at a time.
 class PrepareProgress {
  public:
-  explicit PrepareProgress(std::string what) : what_(std::move(what)), style_(progress_style()) {}
-  ~PrepareProgress() {
-    if (drawn_) std::cerr << "\r\x1b[K" << std::flush;
-  }
-  PrepareProgress(const PrepareProgress&) = delete;
-  PrepareProgress& operator=(const PrepareProgress&) = delete;
+  explicit PrepareProgress(std::string what) : what_(std::move(what)) {}
 
   void update(const PrepareState& state) {
-    const bool terminal = style_ == ProgressStyle::kTerminal;
-    const double now = now_seconds();
+    const double now = line_.seconds();
     if (begun_ < 0) {
-      begun_ = shown_ = now;
+      begun_ = now;
       first_ = state.done;
+    } else if (line_.due()) {
+      line_.show(progress_fields(what_, state, first_, now - begun_));
     }
-    if (now - shown_ < (terminal ? kRedrawSeconds : kPlainSeconds)) return;
-    shown_ = now;
-    drawn_ = terminal;
-    std::cerr << (terminal ? "\r\x1b[K" : "") << progress_line(what_, state, first_, now - begun_)
-              << (terminal ? "" : "\n") << std::flush;
   }
 
  private:
-  static constexpr double kRedrawSeconds = 0.2, kPlainSeconds = 5;
-
   const std::string what_;
-  const ProgressStyle style_;
-  double begun_ = -1, shown_ = 0;
+  ProgressLine line_;
+  double begun_ = -1;
   int64_t first_ = 0;  // done by an earlier process
-  bool drawn_ = false;
 };
 
 }  // namespace owt

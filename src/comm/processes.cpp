@@ -19,6 +19,7 @@
 #include "src/core/log.h"
 #include "src/core/printable.h"
 #include "src/core/profiler.h"
+#include "src/core/terminal.h"
 #include "src/core/texts.h"
 
 namespace owt {
@@ -42,7 +43,8 @@ void print_once(const std::string& text) {
     if (launch().rank > 0) who = concat("rank ", launch().rank, ": ");
   } catch (const Error&) {  // which is the text
   }
-  const std::string line = concat("owt: error: ", who, printable(text), '\n');
+  const std::string line = concat(tinted(Tint::kRed, "owt: error: "), who, printable(text), '\n');
+  drop_status();
   for (size_t written = 0; written < line.size();) {
     const ssize_t more = write(STDERR_FILENO, line.data() + written, line.size() - written);
     if (more <= 0) break;

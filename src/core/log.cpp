@@ -1,25 +1,36 @@
 #include "src/core/log.h"
 
 #include <spdlog/sinks/basic_file_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cstdio>
 #include <mutex>
 
 #include "src/core/check.h"
 #include "src/core/printable.h"
+#include "src/core/terminal.h"
 
 namespace owt {
 namespace {
 
+constexpr char kClearLine[] = "\r\x1b[K";
+std::atomic<bool> status_shown{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "read in a signal handler");
+
 struct Sinks {
   std::mutex mutex;
-  std::shared_ptr<spdlog::logger> console = [] {
-    auto logger = std::make_shared<spdlog::logger>("owt", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    logger->set_pattern("%v");
-    return logger;
-  }();
+  std::string status;
   std::shared_ptr<spdlog::logger> file;
+
+  // In one piece, since other processes write to the same terminal.
+  void show(const std::string& line) const {
+    const std::string text = concat(status_shown.load() ? kClearLine : "", line, status);
+    std::fwrite(text.data(), 1, text.size(), stderr);
+    std::fflush(stderr);
+    status_shown = !status.empty();
+  }
 };
 
 Sinks& sinks() {
@@ -29,20 +40,32 @@ Sinks& sinks() {
 
 thread_local bool quiet_thread = false;
 
-void write(spdlog::level::level_enum level, const std::string& line) {
+void write(const std::string& head, const std::string& line) {
   const std::string text = printable(line);
   const std::lock_guard lock(sinks().mutex);
-  sinks().console->log(level, text);
-  if (sinks().file) sinks().file->log(level, text);
+  sinks().show(concat(head.empty() ? head : tinted(Tint::kYellow, head), text, '\n'));
+  if (sinks().file) sinks().file->info(head + text);
 }
 
 }  // namespace
 
 void log_line(const std::string& text) {
-  if (!quiet_thread) write(spdlog::level::info, text);
+  if (!quiet_thread) write("", text);
 }
 
-void log_warning(const std::string& text) { write(spdlog::level::warn, "warning: " + text); }
+void log_warning(const std::string& text) { write("warning: ", text); }
+
+void log_status(const std::string& line) {
+  const std::lock_guard lock(sinks().mutex);
+  if (line.empty() && sinks().status.empty()) return;
+  sinks().status = line;
+  sinks().show("");
+}
+
+void drop_status() {
+  if (!status_shown.exchange(false)) return;
+  const ssize_t unused [[maybe_unused]] = ::write(STDERR_FILENO, kClearLine, sizeof kClearLine - 1);
+}
 
 void log_to_file_only(const std::string& text) {
   const std::lock_guard lock(sinks().mutex);

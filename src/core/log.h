@@ -1,4 +1,5 @@
 // Log lines for people, and text formatting. Rank 0 of a run logs; every line goes to stderr and to the run's log.txt.
+// On a terminal a status line may stand below them, which no line of any thread tears.
 #pragma once
 
 #include <spdlog/fmt/fmt.h>
@@ -29,6 +30,11 @@ void log_warn(fmt::format_string<Args...> text, Args&&... args) {
 
 // From now on also to this file (appended). Throws Error where it cannot be written. An empty path closes it.
 void log_to_file(const std::string& path);
+// The status line, on a terminal that redraws lines, as wide as it at most; log lines come above it. Empty: none.
+void log_status(const std::string& line);
+// Takes the status line away before something else writes to the terminal, or the process ends. For any thread at any
+// time: a signal handler, too.
+void drop_status();
 // Lines below warnings are dropped on this host thread while quiet.
 void log_quiet(bool quiet);
 

@@ -1,32 +1,28 @@
 #include "src/train/progress.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iostream>
+#include <numeric>
+#include <utility>
 
 #include "src/core/log.h"
+#include "src/core/terminal.h"
 
 namespace owt {
 namespace {
 
 constexpr double kRedrawSeconds = 0.2, kPlainSeconds = 5, kMemorySeconds = 10;
-constexpr const char* kClearLine = "\r\x1b[K";
+constexpr int kRoomForCtrlC = 2;  // a terminal shows it as ^C behind the line, which must not wrap
 
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-int terminal_columns() {
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
 }  // namespace
 
-ProgressStyle progress_style() { return isatty(STDERR_FILENO) ? ProgressStyle::kTerminal : ProgressStyle::kPlain; }
+ProgressStyle progress_style() { return terminal_redraws() ? ProgressStyle::kTerminal : ProgressStyle::kPlain; }
 
 std::string duration_text(double seconds) {
   if (!(seconds >= 0 && seconds < 1e9)) return "?";
@@ -36,42 +32,70 @@ std::string duration_text(double seconds) {
   return format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-Progress::Progress(std::ostream& out, ProgressStyle style, std::function<double()> seconds, int columns)
-    : out_(out), style_(style), seconds_(std::move(seconds)), columns_(columns) {
-  last_update_ = seconds_();
-  // A terminal shows the first step at once; a file begins with a line that already knows the rate.
-  last_shown_ = style == ProgressStyle::kTerminal ? -INFINITY : last_update_;
+std::string fitted(const std::vector<ProgressField>& fields, size_t columns) {
+  std::vector<size_t> by_rank(fields.size());
+  std::iota(by_rank.begin(), by_rank.end(), size_t{0});
+  std::ranges::stable_sort(by_rank, {}, [&](size_t i) { return fields[i].rank; });
+  std::vector<bool> shown(fields.size());
+  size_t width = 0;
+  for (const size_t i : by_rank) {
+    const size_t wider = width + (width > 0 ? 2 : 0) + fields[i].text.size();
+    if (wider <= columns) shown[i] = true, width = wider;
+  }
+  std::string line;
+  for (size_t i = 0; i < fields.size(); ++i)
+    if (shown[i]) line += (line.empty() ? "" : "  ") + fields[i].text;
+  return line;
 }
 
-Progress::Progress(std::ostream& out, ProgressStyle style) : Progress(out, style, steady_seconds) {}
+// A terminal shows the first state at once; a file begins with a line that already knows the rate.
+ProgressLine::ProgressLine(ProgressStyle style, std::function<double()> seconds, int columns)
+    : style_(style),
+      seconds_(std::move(seconds)),
+      columns_(columns),
+      last_shown_(style == ProgressStyle::kTerminal ? -INFINITY : seconds_()) {}
 
-Progress::~Progress() { clear(); }
+ProgressLine::ProgressLine() : ProgressLine(progress_style(), steady_seconds) {}
+
+ProgressLine::~ProgressLine() { log_status(""); }
+
+bool ProgressLine::due() const {
+  return seconds_() - last_shown_ >= (style_ == ProgressStyle::kTerminal ? kRedrawSeconds : kPlainSeconds);
+}
+
+void ProgressLine::show(const std::vector<ProgressField>& fields) {
+  last_shown_ = seconds_();
+  if (style_ == ProgressStyle::kPlain) {
+    std::cerr << fitted(fields) + '\n' << std::flush;
+    return;
+  }
+  const int columns = columns_ > 0 ? columns_ : terminal_columns();
+  log_status(fitted(fields, static_cast<size_t>(std::max(columns - kRoomForCtrlC, 0))));
+}
+
+Progress::Progress(ProgressStyle style, std::function<double()> seconds, int columns)
+    : line_(style, std::move(seconds), columns), last_update_(line_.seconds()) {}
+
+Progress::Progress() : last_update_(line_.seconds()) {}
 
 void Progress::update(const ProgressState& state, int64_t images) {
-  const double now = seconds_(), passed = now - last_update_;
+  const double now = line_.seconds(), passed = now - last_update_;
   last_update_ = now;
   const double keep = std::exp(-passed / kMemorySeconds);
   recent_images_ = keep * recent_images_ + static_cast<double>(images);
   recent_steps_ = keep * recent_steps_ + 1;
   recent_seconds_ = keep * recent_seconds_ + passed;
+  recent_wait_ = keep * recent_wait_ + (state.data_wait_s - state_.data_wait_s);
   state_ = state;
   shown_state_ = false;
-  const bool last = state.step >= state.total_steps;
-  if (last || now - last_shown_ >= (style_ == ProgressStyle::kTerminal ? kRedrawSeconds : kPlainSeconds)) show();
+  if (state.step >= state.total_steps || line_.due()) show();
 }
 
 void Progress::end_epoch() {
   if (!shown_state_) show();
 }
 
-void Progress::clear() {
-  if (!drawn_) return;
-  out_ << kClearLine << std::flush;
-  drawn_ = false;
-  last_shown_ = -INFINITY;  // back on the terminal with the next step
-}
-
-void Progress::skip_time() { last_update_ = seconds_(); }
+void Progress::skip_time() { last_update_ = line_.seconds(); }
 
 double Progress::images_per_second() const { return recent_seconds_ > 0 ? recent_images_ / recent_seconds_ : 0; }
 
@@ -79,25 +103,25 @@ double Progress::seconds_left() const {
   return static_cast<double>(state_.total_steps - state_.step) * recent_seconds_ / recent_steps_;
 }
 
-std::string Progress::line() const {
+std::vector<ProgressField> Progress::fields() const {
   const double percent =
       100.0 * static_cast<double>(state_.step) / static_cast<double>(std::max<int64_t>(state_.total_steps, 1));
-  return format("epoch {}/{}  step {}/{}  {:.1f} %  {:.0f} images/s  loss {:.4f}  top-1 {:.1f} %  left {}  lr {:.3g}",
-                state_.epoch + 1, state_.epochs, state_.step, state_.total_steps, percent, images_per_second(),
-                state_.loss, 100 * state_.top1, duration_text(seconds_left()), state_.lr);
+  // A step that is under way has waited already.
+  const double wait = recent_seconds_ > 0 ? std::min(100 * recent_wait_ / recent_seconds_, 100.0) : 0;
+  return {{format("epoch {}/{}", state_.epoch + 1, state_.epochs), 0},
+          {format("step {}/{}", state_.step, state_.total_steps), 7},
+          {format("{:.1f} %", percent), 6},
+          {format("{:.0f} images/s", images_per_second()), 3},
+          {format("loss {:.4f}", state_.loss), 1},
+          {format("top-1 {:.1f} %", 100 * state_.top1), 4},
+          {format("left {}", duration_text(seconds_left())), 2},
+          {format("wait {:.0f} %", wait), 5},
+          {format("lr {:.3g}", state_.lr), 8}};
 }
 
 void Progress::show() {
-  last_shown_ = last_update_;
   shown_state_ = true;
-  if (style_ == ProgressStyle::kPlain) {
-    out_ << line() << '\n' << std::flush;
-    return;
-  }
-  // A line that wraps could not be redrawn in place.
-  const int columns = columns_ > 0 ? columns_ : terminal_columns();
-  out_ << kClearLine << line().substr(0, static_cast<size_t>(std::max(columns - 1, 1))) << std::flush;
-  drawn_ = true;
+  line_.show(fields());
 }
 
 }  // namespace owt

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 
 #include "src/comm/on_host.h"
 #include "src/comm/watch.h"
@@ -67,7 +66,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
   const std::string metrics = job.run_folder + "/metrics.jsonl";
   drop_metrics_after(metrics, state_.step, state_.evaluated_step);
   metrics_.emplace(metrics);
-  progress_.emplace(std::cerr, progress_style());
+  progress_.emplace();
   log_start();
 }
 
@@ -296,7 +295,9 @@ void Trainer::start_step() {
     const Profiler::Scope scope(&worker_.profiler, "data wait", Phase::kData);
     batch = &batches_->next(worker_.step.stream());
   }
-  data_wait_ms_ += (seconds_now() - before) * 1e3;
+  const double waited = seconds_now() - before;
+  data_wait_ms_ += waited * 1e3;
+  data_wait_s_ += waited;
   ++waited_steps_;
   Step::Rates rates = rates_now();
   started_.push_back({state_.step + 1, state_.epoch, position() + 1, rates.front});
@@ -317,9 +318,7 @@ void Trainer::time_step() {
   if (timed == 0) loader_before_ = batches_->times();
   if (timed != kTimedSteps) return;
   gather_times();
-  if (!writes()) return;
-  progress_->clear();
-  log_info("{}", explain_step(job_.settings.model, job_.plan, times_, job_.links).text());
+  if (writes()) log_info("{}", explain_step(job_.settings.model, job_.plan, times_, job_.links).text());
 }
 
 void Trainer::gather_times() {
@@ -386,7 +385,8 @@ void Trainer::record(const StepResult& result, const Started& started) {
   const double loss = result.sums.loss / static_cast<double>(result.sums.rows);
   const double top1 = fraction(result.sums.top1, result.sums.rows);
   const int64_t epochs = (total_steps_ + batches_->steps_per_epoch() - 1) / batches_->steps_per_epoch();
-  progress_->update({started.position, total_steps_, started.epoch, epochs, loss, top1, started.lr}, result.sums.rows);
+  progress_->update({started.position, total_steps_, started.epoch, epochs, loss, top1, started.lr, data_wait_s_},
+                    result.sums.rows);
   if (started.step == first_step_ + 1) log_convolutions(), write_start();
   if (!is_logged(started.step)) return;
   const double data_wait_ms = waited_steps_ > 0 ? data_wait_ms_ / static_cast<double>(waited_steps_) : 0;
@@ -412,10 +412,7 @@ void Trainer::write_weight_sizes(int64_t epoch) {
 
 void Trainer::log_convolutions() {
   for (const std::string& line : ConvChoices::process().report()) log_to_file_only("convolution " + line);
-  for (const std::string& line : ConvChoices::process().warnings()) {
-    progress_->clear();
-    log_warn("{}", line);
-  }
+  for (const std::string& line : ConvChoices::process().warnings()) log_warn("{}", line);
 }
 
 Evaluation Trainer::evaluate_now() {
@@ -436,7 +433,6 @@ Evaluation Trainer::evaluate_now() {
 // What counts evaluations counts those that a longer run would have too, so that a run that ended early goes on as one
 // that did not.
 bool Trainer::run_evaluation() {
-  if (writes()) progress_->clear();
   const double begin = seconds_now();
   const int64_t epoch = state_.step_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
   write_weight_sizes(epoch);
@@ -476,7 +472,6 @@ void Trainer::check_weights() {
 void Trainer::save() {
   if (saved_step_ == state_.step) return;
   check_weights();
-  if (writes()) progress_->clear();
   const std::string folder = writes() ? checkpoints_->begin(state_.step) : "";
   uint64_t weights = 0, optimizer = 0, ema = 0;
   on_all_hosts(

@@ -86,7 +86,7 @@ class Trainer {
   double first_position_ = 0, began_ = -1;  // in the schedule; on the clock, below 0: no step yet
   WeightSizes weight_sizes_;
   std::optional<Evaluation> last_evaluation_;
-  double data_wait_ms_ = 0;  // since the last metrics line
+  double data_wait_ms_ = 0, data_wait_s_ = 0;  // since the last metrics line; in all
   int64_t waited_steps_ = 0;
   LoaderTimes loader_before_;  // the steps that are timed
   StepTimes times_;

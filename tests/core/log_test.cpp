@@ -86,6 +86,29 @@ TEST_F(Log, AQuietThreadDropsLinesButNoWarnings) {
   EXPECT_EQ(console(), "warning: rank 1 waits\nrank 0\n");
 }
 
+TEST_F(Log, LinesOfAnyThreadComeAboveTheStatusLine) {
+  log_status("epoch 1");
+  log_info("evaluated");
+  std::thread([] { log_warn("slow"); }).join();
+  log_status("epoch 2");
+  log_status("");
+  log_status("");
+  log_info("done");
+  const std::string clear = "\r\x1b[K";
+  EXPECT_EQ(console(), "epoch 1" + clear + "evaluated\nepoch 1" + clear + "warning: slow\nepoch 1" + clear + "epoch 2" +
+                           clear + "done\n");
+}
+
+TEST_F(Log, AStatusLineIsDroppedForWhateverElseIsWritten) {
+  drop_status();
+  log_status("epoch 1");
+  drop_status();
+  drop_status();
+  std::fputs("error\n", stderr);
+  log_status("");
+  EXPECT_EQ(console(), "epoch 1\r\x1b[Kerror\n");
+}
+
 TEST_F(Log, AFileThatCannotBeWrittenIsAnErrorThatNamesIt) {
   write_bytes(folder_.file("file"), "");
   const std::string path = folder_.file("file/log.txt");

@@ -6,13 +6,14 @@ namespace owt {
 namespace {
 
 TEST(PrepareProgress, TellsTheRateOfThisProcessAndWhatIsLeftAtIt) {
-  EXPECT_EQ(progress_line("train", {.done = 300, .photos = 1200}, 0, 60),
+  const auto shown = [](const auto&... what) { return fitted(progress_fields(what...)); };
+  EXPECT_EQ(shown("train", PrepareState{.done = 300, .photos = 1200}, 0, 60),
             "train  300/1200  25.0 %  5 images/s  left 3:00");
   // An earlier process did 200.
-  EXPECT_EQ(progress_line("val", {.done = 300, .photos = 1200, .skipped = 4}, 200, 10),
+  EXPECT_EQ(shown("val", PrepareState{.done = 300, .photos = 1200, .skipped = 4}, 200, 10),
             "val  300/1200  25.0 %  10 images/s  left 1:30  skipped 4");
-  EXPECT_EQ(progress_line("stats", {.done = 7, .photos = 7}, 0, 0.5), "stats  7/7  100.0 %  14 images/s  left 0 s");
-  EXPECT_EQ(progress_line("train", {.done = 7, .photos = 9}, 7, 1), "train  7/9  77.8 %  0 images/s  left ?");
+  EXPECT_EQ(shown("stats", PrepareState{.done = 7, .photos = 7}, 0, 0.5), "stats  7/7  100.0 %  14 images/s  left 0 s");
+  EXPECT_EQ(shown("train", PrepareState{.done = 7, .photos = 9}, 7, 1), "train  7/9  77.8 %  0 images/s  left ?");
 }
 
 }  // namespace
