@@ -8,7 +8,8 @@ build_packages=(g++ cmake ninja-build pkg-config libdnnl-dev libspdlog-dev libfm
                 libboost-program-options-dev
                 libonnx-dev libprotobuf-dev libcpp-httplib-dev
                 libopenmpi-dev openmpi-bin)
-test_packages=(libgtest-dev libgmock-dev libopencv-dnn-dev ca-certificates curl python3 iproute2 libxml2-utils)
+test_packages=(libgtest-dev libgmock-dev libopencv-dnn-dev ca-certificates curl python3 python3-venv
+               iproute2 libxml2-utils)
 # What one of them lacks or calls otherwise. The format check needs clang-format 14; fuzzing takes any Clang.
 codename=$(. "${os_release:-/etc/os-release}" && echo "${UBUNTU_CODENAME:-${VERSION_CODENAME:-}}")
 case $codename in

@@ -1,14 +1,10 @@
 #include "src/train/metrics.h"
 
-#include <fcntl.h>
-#include <unistd.h>
 #include <algorithm>
-
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "src/core/check.h"
 #include "src/core/files.h"
@@ -32,12 +28,8 @@ bool stays(const std::string& line, int64_t step, int64_t evaluated_step) {
 
 }  // namespace
 
-MetricsLog::MetricsLog(const std::string& path)
-    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
-  if (descriptor_ < 0) fail("cannot write ", path, ": ", std::strerror(errno), "; choose another --out");
-}
-
-MetricsLog::~MetricsLog() { ::close(descriptor_); }
+MetricsLog::MetricsLog(const std::string& path, std::unique_ptr<EventFile> events)
+    : file_(path), events_(std::move(events)) {}
 
 void MetricsLog::write(const StartRecord& r) {
   Json line{{"kind", "start"}, {"step", r.step}, {"epoch", r.epoch}, {"steps_per_epoch", r.steps_per_epoch}};
@@ -81,14 +73,9 @@ void MetricsLog::write(const EvalRecord& r) {
   write_line(line.dump());
 }
 
-void MetricsLog::write_line(std::string line) {
-  line += '\n';
-  for (size_t done = 0; done < line.size();) {
-    const ssize_t wrote = ::write(descriptor_, line.data() + done, line.size() - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) fail("cannot write ", path_, ": ", std::strerror(errno), "; free some space, then resume the run");
-    done += static_cast<size_t>(wrote);
-  }
+void MetricsLog::write_line(const std::string& line) {
+  file_.append(line + '\n');
+  if (events_) events_->take(line);
 }
 
 void drop_metrics_after(const std::string& path, int64_t step, int64_t evaluated_step) {

@@ -14,12 +14,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "data/dataset.h"
+#include "src/train/event_file.h"
+#include "src/train/growing_file.h"
 #include "src/train/weight_sizes.h"
 
 namespace owt {
@@ -62,11 +65,8 @@ struct WeightsRecord {
 
 class MetricsLog {
  public:
-  // Appends to `path`. Throws Error where it cannot be written.
-  explicit MetricsLog(const std::string& path);
-  ~MetricsLog();
-  MetricsLog(const MetricsLog&) = delete;
-  MetricsLog& operator=(const MetricsLog&) = delete;
+  // Appends to `path`; each line goes to `events`, too, where there are any. Throws Error where it cannot be written.
+  explicit MetricsLog(const std::string& path, std::unique_ptr<EventFile> events = nullptr);
 
   // The line is with the system when this returns. Throws Error on a full disk.
   void write(const StartRecord& record);
@@ -75,10 +75,10 @@ class MetricsLog {
   void write(const WeightsRecord& record);
 
  private:
-  void write_line(std::string line);
+  void write_line(const std::string& line);
 
-  std::string path_;
-  int descriptor_;
+  GrowingFile file_;
+  std::unique_ptr<EventFile> events_;
 };
 
 // Before a run resumes after `step`, evaluated last after `evaluated_step`: drops the lines of later steps and later

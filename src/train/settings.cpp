@@ -188,6 +188,7 @@ RunSettings read_run(Config config) {
   RunSettings run;
   run.seed = static_cast<uint64_t>(config.integer("seed", 1, {.low = 0}));
   run.log_every = config.integer("log_every", 20, {.low = 1});
+  run.tensorboard = config.boolean("tensorboard", false);
   run.eval_every_epochs = config.integer("eval_every_epochs", 1, {.low = 0});
   run.eval_every_steps = config.integer("eval_every_steps", 0, {.low = 0});
   run.patience = config.integer("patience", 0, {.low = 0});

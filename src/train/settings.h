@@ -60,6 +60,7 @@ struct ParallelSettings {
 struct RunSettings {
   uint64_t seed = 1;
   int64_t log_every = 20;                               // steps between lines of metrics.jsonl
+  bool tensorboard = false;                             // write event_file.h, too
   int64_t eval_every_epochs = 1;                        // 0: not by epochs; the end of the run is always evaluated
   int64_t eval_every_steps = 0;                         // 0: not by steps
   int64_t patience = 0;                                 // evaluations without a better one that end the run; 0: none do

@@ -65,7 +65,9 @@ Trainer::Trainer(const Job& job, Communicator& comm)
   if (job.same_run) checkpoints_->go_on_from(job.resume_checkpoint);
   const std::string metrics = job.run_folder + "/metrics.jsonl";
   drop_metrics_after(metrics, state_.step, state_.evaluated_step);
-  metrics_.emplace(metrics);
+  metrics_.emplace(metrics, job.settings.run.tensorboard
+                                ? std::make_unique<EventFile>(job.run_folder, metrics, job.settings.recipe.to_toml())
+                                : nullptr);
   progress_.emplace();
   log_start();
 }

@@ -168,6 +168,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
       {"parallel.stall_s", OWT_SHOWN(parallel.stall_s), "600", {{"1", "1"}, {"86400", "86400"}}, {"0.9", "86401"}},
       {"run.seed", OWT_SHOWN(run.seed), "1", {{"0", "0"}, {"9", "9"}}, {"-1"}},
       {"run.log_every", OWT_SHOWN(run.log_every), "20", {{"1", "1"}}, {"0"}},
+      {"run.tensorboard", OWT_SHOWN(run.tensorboard), "false", {{"true", "true"}}, {"1"}},
       {"run.eval_every_epochs", OWT_SHOWN(run.eval_every_epochs), "1", {{"0", "0"}, {"5", "5"}}, {"-1"}},
       {"run.eval_every_steps", OWT_SHOWN(run.eval_every_steps), "0", {{"5", "5"}}, {"-1", "1.5"}},
       {"run.patience", OWT_SHOWN(run.patience), "0", {{"5", "5"}}, {"-1", "1.5"}},

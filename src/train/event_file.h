@@ -1,0 +1,44 @@
+// What metrics.jsonl has (metrics.h), for TensorBoard: a file in the run's folder, events.out.tfevents.NNNNNNNN.owt.
+//
+//   scalars  loss/train, top1/train; loss/test, top1/test, top5/test (or /validation); the other numbers of a line of
+//            kind train under their own names: lr, images_per_second, data_wait_ms, epoch, gradient_norm,
+//            corrupt_records; weight_mean/NAME, weight_change/NAME and weight_ratio/NAME (change / mean)
+//   texts    recipe; start, the facts of every process
+//
+// The file says what metrics.jsonl says, also after a run has gone on from an older checkpoint or has switched the
+// option on in between: a process begins a file of its own with all lines that metrics.jsonl has kept. It takes back
+// what a TensorBoard that is open has read in the earlier ones; the newest of those is empty then, the others are gone.
+//
+// Format: records of a length, its CRC, an Event in protobuf's encoding, and its CRC (in TensorFlow
+// core/util/event.proto, core/framework/summary.proto and core/lib/io/record_writer.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "src/train/growing_file.h"
+
+namespace owt {
+
+class EventFile {
+ public:
+  // Takes the lines of `metrics` that are there. Throws Error where the folder cannot be written, or is full.
+  EventFile(const std::string& folder, const std::string& metrics, const std::string& recipe);
+
+  // A line that metrics.jsonl has got, without its end. Throws Error on a full disk.
+  void take(const std::string& line);
+
+ private:
+  std::string records_of(const std::string& line);
+
+  GrowingFile file_;
+  double began_ = 0, newest_ = 0;  // seconds since 1970: the newest process, the newest line
+};
+
+// CRC-32C (Castagnoli; RFC 3720, appendix B.4).
+uint32_t crc32c(std::string_view bytes);
+// As a record of the file.
+std::string event_record(std::string_view event);
+
+}  // namespace owt
