@@ -22,7 +22,7 @@ from interop import Config, error, photo, softmax
 
 TOLERANCE = 1e-4
 MODELS = {"alexnet": "alexnet_owt", "vgg16": "vgg16", "resnet18": "resnet18", "resnet34": "resnet34", "resnet50": "resnet50",
-          "resnet101": "resnet101", "googlenet": "googlenet", "squeezenet1_1": "squeezenet"}
+          "resnet101": "resnet101", "googlenet": "googlenet", "squeezenet1_1": "squeezenet", "mobilenet_v2": "mobilenet_v2"}
 OPTIONS = {"googlenet": {"aux_logits": False, "init_weights": False}}
 MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 TOOLS = pathlib.Path(__file__).resolve().parent

@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Shipped, ModelFile,
                                            Published{"resnet18", 11'689'512}, Published{"resnet34", 21'797'672},
                                            Published{"resnet50", 25'557'032}, Published{"resnet101", 44'549'160},
                                            Published{"googlenet", 6'624'904}, Published{"squeezenet", 1'235'496},
-                                           Published{"mobilenet_v1", 4'231'976}),
+                                           Published{"mobilenet_v1", 4'231'976}, Published{"mobilenet_v2", 3'504'872}),
                          [](const auto& info) { return info.param.file; });
 
 // Multiply-adds of convolutions and dense layers for an image of 224 x 224: torchvision's, and of mobilenet_v1 those of
@@ -64,6 +64,7 @@ TEST(ModelFiles, DoTheWorkThatIsPublished) {
   EXPECT_NEAR(multiply_adds("googlenet"), 1.498e9, 1e6);
   EXPECT_NEAR(multiply_adds("squeezenet"), 0.349e9, 1e6);
   EXPECT_NEAR(multiply_adds("mobilenet_v1"), 569e6, 1e6);
+  EXPECT_NEAR(multiply_adds("mobilenet_v2"), 300.8e6, 1e6);
 }
 
 // fb.resnet.torch and torchvision ("version 1.5").

@@ -18,7 +18,7 @@ import tempfile
 from owt_time import CONFIGS
 from torch_check import Cifar10, Owt, Report, check
 
-MODELS = ("resnet18", "resnet34", "resnet50", "resnet101", "googlenet", "squeezenet", "mobilenet_v1", "vgg_a", "alexnet_owt", "alexnet_owt_384", "alexnet_owt_lrn", "alexnet_owt_lrn_384")
+MODELS = ("resnet18", "resnet34", "resnet50", "resnet101", "googlenet", "squeezenet", "mobilenet_v1", "mobilenet_v2", "vgg_a", "alexnet_owt", "alexnet_owt_384", "alexnet_owt_lrn", "alexnet_owt_lrn_384")
 TRAINED_STEPS = 5  # of owt before the first comparison
 
 RECIPE = """
