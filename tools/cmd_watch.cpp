@@ -9,9 +9,9 @@ namespace owt {
 
 int command_watch(const Arguments& arguments) {
   Options options("owt watch",
-                  "Serves the page of owt report to browsers on this machine and renews it while the run goes on, and "
+                  "Serves the page of owt report to browsers on this machine and renews it while runs go on, and "
                   "/metrics in Prometheus' text format. Ctrl-C ends it.");
-  options.positional("RUN", "the run folder");
+  options.positional_list("RUN", "run folders");
   options.option("port", "N", "8765", "where to listen; 0: any port that is free");
   options.option("host", "ADDRESS", "127.0.0.1",
                  "of this machine; 0.0.0.0 lets everybody look who can reach it, without a password");
@@ -25,11 +25,11 @@ int command_watch(const Arguments& arguments) {
   serve.port = static_cast<int>(options.integer("port", {.low = 0, .high = 65535}));
   if (options.given("layer")) serve.layer = options.string("layer");
   catch_stop_signals();
+  const std::vector<std::string> runs = options.list("RUN");
   const auto ready = [&](int port) {
-    std::cout << format("http://{}:{}/ shows {}; Ctrl-C ends this\n", serve.host, port, options.string("RUN"))
-              << std::flush;
+    std::cout << format("http://{}:{}/ shows {}; Ctrl-C ends this\n", serve.host, port, joined(runs)) << std::flush;
   };
-  serve_run(options.string("RUN"), serve, ready, stop_requested);
+  serve_runs(runs, serve, ready, stop_requested);
   return 0;
 }
 

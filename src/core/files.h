@@ -87,4 +87,8 @@ class FileLock {
   bool held_by_another_ = false;
 };
 
+// Whether a process of this machine holds a FileLock on the file; asks without taking it for a moment, which would keep
+// a process from it that begins just then.
+bool is_locked(const std::string& path);
+
 }  // namespace owt

@@ -73,6 +73,14 @@ void MetricsLog::write(const EvalRecord& r) {
   write_line(line.dump());
 }
 
+void MetricsLog::write(const BottleneckRecord& r) {
+  write_line(Json{{"kind", "bottleneck"}, {"step", r.step}, {"text", r.text}, {"seconds", r.seconds}}.dump());
+}
+
+void MetricsLog::write(const EndRecord& r) {
+  write_line(Json{{"kind", "end"}, {"step", r.step}, {"state", r.state}, {"seconds", r.seconds}}.dump());
+}
+
 void MetricsLog::write_line(const std::string& line) {
   file_.append(line + '\n');
   if (events_) events_->take(line);

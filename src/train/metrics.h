@@ -11,6 +11,10 @@
 //   {"kind":"weights","step":500,"epoch":0,"mean":{"conv1.weight":0.02},"change":{"conv1.weight":1.9e-05},
 //    "seconds":9.0}
 //   ... at each evaluation, before it (weight_sizes.h); without "change" where no update came before
+//   {"kind":"bottleneck","step":64,"text":"step 18.6 ms: 16 % conv2 backward; ...","seconds":2.1}
+//   ... once in a process, of its timed steps (bottleneck.h)
+//   {"kind":"end","step":790,"state":"finished","seconds":9.2}
+//   ... "finished", "stopped" on a signal, or "diverged"; of a process that ended otherwise there is none
 #pragma once
 
 #include <cstdint>
@@ -63,6 +67,18 @@ struct WeightsRecord {
   double seconds = 0;
 };
 
+struct BottleneckRecord {
+  int64_t step = 0;
+  std::string text{};
+  double seconds = 0;
+};
+
+struct EndRecord {
+  int64_t step = 0;
+  std::string state{};
+  double seconds = 0;
+};
+
 class MetricsLog {
  public:
   // Appends to `path`; each line goes to `events`, too, where there are any. Throws Error where it cannot be written.
@@ -73,6 +89,8 @@ class MetricsLog {
   void write(const TrainRecord& record);
   void write(const EvalRecord& record);
   void write(const WeightsRecord& record);
+  void write(const BottleneckRecord& record);
+  void write(const EndRecord& record);
 
  private:
   void write_line(const std::string& line);

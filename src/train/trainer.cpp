@@ -240,8 +240,11 @@ bool Trainer::must_settle() const {
 
 bool Trainer::run() {
   try {
-    return run_to_the_end();
+    const bool finished = run_to_the_end();
+    write_end(finished ? "finished" : "stopped");
+    return finished;
   } catch (const Diverged& e) {
+    write_end("diverged");
     throw Diverged(concat(e.what(), "; ", what_is_kept()));
   }
 }
@@ -320,7 +323,7 @@ void Trainer::time_step() {
   if (timed == 0) loader_before_ = batches_->times();
   if (timed != kTimedSteps) return;
   gather_times();
-  if (writes()) log_info("{}", explain_step(job_.settings.model, job_.plan, times_, job_.links).text());
+  if (writes()) log_info("{}", bottleneck_);
 }
 
 void Trainer::gather_times() {
@@ -329,6 +332,9 @@ void Trainer::gather_times() {
   times_ =
       owt::gather_times(worker_.comm, worker_.profiler, job_.plan.period(), job_.plan.request.on.device,
                         {(now.work_s - loader_before_.work_s) / steps, (now.wait_s - loader_before_.wait_s) / steps});
+  if (!writes()) return;
+  bottleneck_ = explain_step(job_.settings.model, job_.plan, times_, job_.links).text();
+  metrics_->write(BottleneckRecord{state_.step, bottleneck_, seconds()});
 }
 
 const StepTimes& Trainer::times() {
@@ -404,6 +410,11 @@ double Trainer::seconds() const { return began_ < 0 ? 0 : seconds_now() - began_
 void Trainer::write_start() {
   const auto steps = static_cast<double>(batches_->steps_per_epoch());
   metrics_->write(StartRecord{first_step_, first_position_ / steps, batches_->steps_per_epoch(), facts_of_start(job_)});
+}
+
+// A process that had nothing left to do writes none.
+void Trainer::write_end(const std::string& state) {
+  if (writes() && began_ >= 0) metrics_->write(EndRecord{state_.step, state, seconds()});
 }
 
 // Collective. Of the weights that learn, not of their averages.

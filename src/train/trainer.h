@@ -61,6 +61,7 @@ class Trainer {
   Evaluation evaluate_now();
   double seconds() const;  // since the first step began
   void write_start();
+  void write_end(const std::string& state);
   void write_weight_sizes(int64_t epoch);
   bool run_evaluation();  // true: the best so far
   void check_weights();
@@ -90,6 +91,7 @@ class Trainer {
   int64_t waited_steps_ = 0;
   LoaderTimes loader_before_;  // the steps that are timed
   StepTimes times_;
+  std::string bottleneck_{};  // what bounds these steps, in a sentence; on rank 0
   // Rank 0 only.
   std::optional<MetricsLog> metrics_;
   std::optional<Progress> progress_;

@@ -268,12 +268,15 @@ TEST(FileLock, IsHeldOnceAtATimeAndReleasedAtItsEnd) {
     const FileLock mine(folder.file("log.txt"));
     EXPECT_FALSE(mine.held_by_another());
     EXPECT_TRUE(FileLock(folder.file("log.txt")).held_by_another());
+    EXPECT_TRUE(is_locked(folder.file("log.txt")));
   }
+  EXPECT_FALSE(is_locked(folder.file("log.txt")));
   EXPECT_FALSE(FileLock(folder.file("log.txt")).held_by_another());
 }
 
 TEST(FileLock, WhereNoFileCanBeMadeNothingIsHeld) {
   EXPECT_FALSE(FileLock("/no/such/folder/log.txt").held_by_another());
+  EXPECT_FALSE(is_locked("/no/such/folder/log.txt"));
 }
 
 TEST_F(Files, AFileInPiecesTakesItsPlaceWhenItIsClosed) {

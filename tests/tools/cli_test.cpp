@@ -576,6 +576,7 @@ TEST_F(CliTest, SigtermSigintAndSigusr1WriteACheckpointExitWith75AndTheRunGoesOn
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFEXITED(status)) << read_file(file("child"));
     EXPECT_EQ(WEXITSTATUS(status), 75) << read_file(file("child"));
+    EXPECT_THAT(read_file(metrics), HasSubstr("\"state\":\"stopped\""));
     const Result resumed =
         owt("train " + recipe + " --out " + run + " --workers 2 --resume auto --epochs 100000 --steps 100");
     // Fewer steps than it has already are done at once.

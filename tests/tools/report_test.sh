@@ -115,10 +115,39 @@ grep -q '1 run, ' "$work/said" || wrong "it said $(cat "$work/said")"
 check "$work/one.html" 20
 passed
 
+case_name="folders that hold no run are named in a line"
+mkdir "$work/empty" "$work/broken"
+printf '[data\n' >"$work/broken/config.toml"
+for folder in empty broken; do
+  if "$owt" report "$work/$folder" --out "$work/none.html" >"$work/said" 2>&1; then wrong "$folder has a report"; fi
+  [ "$(wc -l <"$work/said")" = 1 ] && grep -q "$work/$folder" "$work/said" || wrong "$folder: $(cat "$work/said")"
+  [ ! -e "$work/none.html" ] || wrong "$folder has a page"
+done
+passed
+
 case_name="two runs over each other"
 train '<two> & "more"' --steps 7 --set optimizer.momentum=0.5
 "$owt" report "$work/one" "$work/<two> & \"more\"" --out "$work/two.html" >/dev/null
 check "$work/two.html" 15
+passed
+
+case_name="runs of all kinds"
+train single --steps 1
+train resumed --steps 3
+train resumed --steps 9 --resume auto --workers 2
+train pipeline --steps 4 --workers 2 --parallel pipeline
+train unevaluated --steps 4 --set run.eval_every_epochs=0 --set data.accumulate=2
+train tuned --steps 3 --weights "$work"/one/checkpoints/step-*60/weights.safetensors --except fc1
+if "$owt" train "$work/small.toml" --data "$work/shapes" --out "$work/diverged" --set optimizer.learning_rate=1e30 \
+  >"$work/log" 2>&1; then wrong "a rate of 1e30 did no harm"; fi
+kinds=(single resumed pipeline unevaluated tuned diverged one)
+for kind in single pipeline diverged; do
+  "$owt" report "$work/$kind" --out "$work/$kind.html" >/dev/null
+  check "$work/$kind.html" 8
+done
+grep -q '>diverged</td>' "$work/diverged.html" || wrong "it does not say that the run diverged"
+"$owt" report "${kinds[@]/#/$work/}" --out "$work/all.html" >/dev/null
+check "$work/all.html" 40
 passed
 
 case_name="a run that has just begun"

@@ -25,7 +25,7 @@ echo secret >"$work/secret"
 
 # Begins to watch; $url is where.
 watch_run() {
-  "$owt" watch "$run" --port 0 "$@" >"$work/said" 2>&1 &
+  "$owt" watch "$@" --port 0 >"$work/said" 2>&1 &
   watching=$!
   until url=$(sed -n 's|^\(http://[^ ]*\) shows.*|\1|p' "$work/said") && [ -n "$url" ]; do
     kill -0 "$watching" 2>/dev/null || wrong "it ended"
@@ -41,11 +41,23 @@ if ! "$owt" watch "$work/none" >"$work/said" 2>&1 && grep -q 'built without owt 
 fi
 
 case_name="the page is served to this machine alone"
-watch_run
+watch_run "$run"
 [[ $url == http://127.0.0.1:*/ ]] || wrong "it serves at $url"
 get "$url" >"$work/page"
 grep -q '<h1>run</h1>' "$work/page" || wrong "no page"
 grep -q EventSource "$work/page" || wrong "the page has no script"
+passed
+
+case_name="a page from elsewhere whose name leads here gets nothing"
+status_for() { get -H "Host: $1" -o "$work/answer" -w '%{http_code}' "$url$2"; }
+for host in evil.example evil.example:80 127.0.0.1.evil.example localhost.evil.example 10.0.0.1 '[::2]:80' ''; do
+  for path in '' metrics events; do
+    [ "$(status_for "$host" "$path")" = 403 ] || wrong "'$host' gets /$path: $(cat "$work/answer")"
+  done
+done
+for host in localhost LocalHost:80 127.0.0.1 127.0.0.1:9 '[::1]' '[::1]:80'; do
+  [ "$(status_for "$host" '')" = 200 ] || wrong "'$host' gets $(cat "$work/answer")"
+done
 passed
 
 case_name="metrics are those of the newest step"
@@ -64,11 +76,17 @@ fi
 
 case_name="an event comes when the run has news, and the page has them"
 # The first event says the version; the next one comes with a line.
-get -N "${url}events" >"$work/events" &
-events=$!
-until grep -q '^data: 1' "$work/events"; do sleep 0.05; done
+# Several browsers look at once.
+browsers=()
+for i in 1 2 3; do
+  get --max-time 600 -N "${url}events" >"$work/events$i" &
+  browsers+=($!)
+  until grep -q '^data: 1' "$work/events$i"; do sleep 0.05; done
+done
 line 2 0.0625 >>"$run/metrics.jsonl"
-until grep -q '^data: 2' "$work/events"; do sleep 0.05; done
+for i in 1 2 3; do
+  until grep -q '^data: 2' "$work/events$i"; do sleep 0.05; done
+done
 grep -q '0.0625' <<<"$(get "$url")" || wrong "the page has no new loss"
 grep -qx 'owt_step{run="run"} 2' <<<"$(get "${url}metrics")" || wrong "metrics are old"
 passed
@@ -87,20 +105,48 @@ done
 [ "$(ls "$run")" = metrics.jsonl ] || wrong "the run folder has more files"
 passed
 
-case_name="a port that is taken is named"
+case_name="of a run folder that is deleted the page stays, and says so"
+mv "$run" "$work/away"
+until grep -q '^data: 3' "$work/events1"; do sleep 0.05; done
+grep -q 'is gone; this is what it held' <<<"$(get "$url")" || wrong "the page does not say it"
+grep -q '0.0625' <<<"$(get "$url")" || wrong "the page has lost what it had"
+mv "$work/away" "$run"
+until grep -q '^data: 4' "$work/events1"; do sleep 0.05; done
+if grep -q 'is gone' <<<"$(get "$url")"; then wrong "the run is there again"; fi
+passed
+
+case_name="a port that is taken is named, with the option that chooses another"
 port=${url##*:}
 port=${port%/}
 if "$owt" watch "$run" --port "$port" >"$work/second" 2>&1; then wrong "a second one listens there"; fi
-grep -q "cannot listen at 127.0.0.1:$port" "$work/second" || wrong "$(cat "$work/second")"
+grep -q "cannot listen at 127.0.0.1:$port; give another --port" "$work/second" || wrong "$(cat "$work/second")"
+[ "$(wc -l <"$work/second")" = 1 ] || wrong "it says more than a line: $(cat "$work/second")"
 passed
 
-case_name="SIGINT ends it, with a page open"
+case_name="SIGINT ends it, with pages open and connections that ask nothing"
+exec 8<>"/dev/tcp/127.0.0.1/$port" 9<>"/dev/tcp/127.0.0.1/$port"
+printf 'GET / HTTP/1.1\r\n' >&9
 kill -INT "$watching"
 status=0
 wait "$watching" || status=$?
 watching=
 [ "$status" = 0 ] || wrong "status $status"
-wait "$events" || true
+for browser in "${browsers[@]}"; do wait "$browser" || true; done
+exec 8>&- 9>&-
+passed
+
+case_name="several runs are watched on one page"
+cp -r "$run" "$work/other"
+line 3 0.75 >>"$work/other/metrics.jsonl"
+watch_run "$run" "$work/other"
+grep -q '<h1>run, other</h1>' <<<"$(get "$url")" || wrong "no page of both"
+metrics=$(get "${url}metrics")
+grep -qx 'owt_loss{run="run"} 0.0625' <<<"$metrics" || wrong "$metrics"
+grep -qx 'owt_loss{run="other"} 0.75' <<<"$metrics" || wrong "$metrics"
+[ "$(grep -c '^# TYPE owt_loss ' <<<"$metrics")" = 1 ] || wrong "$metrics"
+kill -INT "$watching"
+wait "$watching" || wrong "status $?"
+watching=
 passed
 
 case_name="a folder without a run is named"

@@ -52,6 +52,17 @@ TEST_F(MetricsTest, WritesWhereAProcessBeganAndHowLargeWeightsAre) {
             "\n");
 }
 
+TEST_F(MetricsTest, WritesWhatBoundsAStepAndHowAProcessEnded) {
+  MetricsLog log(path_);
+  log.write(BottleneckRecord{64, "step 18.6 ms: 16 % `gradients`.", 2.5});
+  log.write(EndRecord{790, "finished", 9});
+  EXPECT_EQ(read_file(path_),
+            R"({"kind":"bottleneck","step":64,"text":"step 18.6 ms: 16 % `gradients`.","seconds":2.5})"
+            "\n"
+            R"({"kind":"end","step":790,"state":"finished","seconds":9.0})"
+            "\n");
+}
+
 TEST_F(MetricsTest, DamagedRecordsAreCountedOnceThereAreAny) {
   MetricsLog log(path_);
   for (int64_t step = 1; step <= 3; ++step) log.write(TrainRecord{.step = step, .corrupt_records = step - 1});

@@ -64,30 +64,32 @@ std::string confusion_table(const std::vector<std::string>& classes, const Pairs
   return html + "</tbody></table></div>\n";
 }
 
-HtmlTable worst_pairs(const Pairs& pairs) {
+HtmlTable worst_pairs(const Pairs& pairs, const std::map<std::string, int64_t>& labels) {
   std::vector<std::pair<int64_t, std::pair<std::string, std::string>>> wrong;
   for (const auto& [pair, times] : pairs)
     if (pair.first != pair.second) wrong.push_back({times, pair});
   std::stable_sort(wrong.begin(), wrong.end(), [](auto& a, auto& b) { return a.first > b.first; });
-  HtmlTable table{{"label", "taken for", "images"}, {}};
+  HtmlTable table{{"label", "taken for", "images", "of"}, {}};
   for (size_t i = 0; i < std::min(wrong.size(), kMostPairs); ++i)
-    table.rows.push_back({wrong[i].second.first, wrong[i].second.second, std::to_string(wrong[i].first)});
+    table.rows.push_back({wrong[i].second.first, wrong[i].second.second, std::to_string(wrong[i].first),
+                          std::to_string(labels.at(wrong[i].second.first))});
   return table;
 }
 
 std::string confusions(const std::vector<Answer>& answers) {
   Pairs pairs;
-  std::map<std::string, int64_t> labels;
+  std::map<std::string, int64_t> labels;  // of each class the images; 0: images are only taken for it
   int64_t right = 0;
   for (const Answer& a : answers)
-    ++pairs[{a.label, a.taken_for}], ++labels[a.label], ++labels[a.taken_for], right += a.right();
+    ++pairs[{a.label, a.taken_for}], ++labels[a.label], labels[a.taken_for], right += a.right();
   std::vector<std::string> classes;
   for (const auto& [name, images] : labels) classes.push_back(name);
   const std::string about = format("{} of {} images are taken for what they are.", right, answers.size());
   if (classes.size() <= kMostClassesOfTable)
     return html_of(Figure{
         "Labels (rows) and what they are taken for (columns)", confusion_table(classes, pairs), about, {}, "", true});
-  return html_of(Figure{"Pairs of classes that are mixed up most", html_of(worst_pairs(pairs)), about, {}, "", true});
+  return html_of(
+      Figure{"Pairs of classes that are mixed up most", html_of(worst_pairs(pairs, labels)), about, {}, "", true});
 }
 
 Photo centre_of(const Dataset& images, int64_t index) {

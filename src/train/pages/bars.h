@@ -11,6 +11,8 @@ namespace owt {
 struct Bar {
   std::string name;
   std::vector<double> values;  // of the parts, in order; those below 0 count as 0
+  double most = 0;             // of all of which this bar is typical, marked by a line; 0: there is none
+  std::string most_is{};       // "rank 3"
 };
 
 struct Bars {

@@ -8,10 +8,12 @@
 namespace owt {
 namespace {
 
-constexpr double kChartWidth = 440, kChartHeight = 250, kLeftOfAxes = 52, kRightOfAxes = 12, kAboveAxes = 10,
+constexpr double kChartWidth = 440, kChartHeight = 250, kLeftOfAxes = 60, kRightOfAxes = 18, kAboveAxes = 24,
                  kBelowAxes = 40;
 constexpr int kChartColumns = 250;
 constexpr double kRowsOfNumbers = 12;  // of a line
+constexpr size_t kMostDots = 60;
+constexpr double kFarAbove = 100;  // times what nine of ten values are below
 
 struct Extent {
   double low = INFINITY, high = -INFINITY;
@@ -54,14 +56,16 @@ std::vector<double> log_ticks_of(double low, double high) {
 class Axes {
  public:
   Axes(const LineChart& chart, const std::vector<Drawn>& drawn) : log_(chart.log_y) {
+    const double most = most_to_show(drawn);
     for (const Line& line : chart.lines)
       if (!line.points.empty()) x_.take(line.points.front().x), x_.take(line.points.back().x);
     for (const Drawn& each : drawn)
       for (const ChartColumn& column : each.columns)
-        if (column.points > 0) y_.take(on_scale(column.mean));
+        if (column.points > 0) y_.take(on_scale(std::min(column.mean, most)));
     empty_ = y_.empty();
     if (empty_) return;
     x_ = x_.widened(), y_ = y_.widened();
+    if (x_.low > 0 && x_.low < x_.high / 20) x_.low = 0;
     if (!log_ && y_.low > 0 && y_.low < y_.high / 3) y_.low = 0;
     if (y_.low != 0) y_.low -= (y_.high - y_.low) * 0.04;
     y_.high += (y_.high - y_.low) * 0.04;
@@ -80,6 +84,18 @@ class Axes {
   std::vector<double> y_ticks() const { return log_ ? log_ticks_of(y_.low, y_.high) : ticks_of(y_.low, y_.high, 5); }
 
  private:
+  // A run that diverges rises out of a chart whose others are still to be told apart.
+  static double most_to_show(const std::vector<Drawn>& drawn) {
+    std::vector<double> values;
+    for (const Drawn& each : drawn)
+      for (const ChartColumn& column : each.columns)
+        if (column.points > 0) values.push_back(column.mean);
+    if (values.empty()) return INFINITY;
+    const auto high = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) * 9 / 10);
+    std::nth_element(values.begin(), high, values.end());
+    const double largest = *std::max_element(high, values.end());
+    return *high > 0 && largest > kFarAbove * *high ? 2 * *high : INFINITY;
+  }
   double on_scale(double value) const { return log_ ? std::log10(value) : value; }
 
   bool log_, empty_ = true;
@@ -132,33 +148,47 @@ std::string band_path(const Drawn& drawn, const Axes& axes) {
 std::string svg_line(const Drawn& drawn, const Axes& axes) {
   const Line& line = drawn.line;
   std::string svg;
-  if (drawn.band) svg += format("<path class=\"band b{}\" d=\"{}\"/>\n", line.color, band_path(drawn, axes));
-  svg +=
-      format("<path class=\"line s{}{}\" d=\"{}\"/>\n", line.color, line.light ? " light" : "", line_path(drawn, axes));
-  if (!line.dots || drawn.band) return svg;
+  if (drawn.band) svg += format("<path class=\"band b{}\" d=\"{}\"/>\n", line.color % kColors, band_path(drawn, axes));
+  svg += format("<path class=\"line {}{}\" d=\"{}\"/>\n", class_of(line.color, 's'), line.light ? " light" : "",
+                line_path(drawn, axes));
+  // A single point is no line.
+  if ((!line.dots && drawn.columns.size() > 1) || drawn.columns.size() > kMostDots) return svg;
   for (const ChartColumn& column : drawn.columns)
     if (column.points > 0)
       svg +=
           format("<circle class=\"b{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.4\"><title>{}: {} at {}</title></circle>\n",
-                 line.color, axes.x(column.x), axes.y(column.mean), escaped(line.name), short_number(column.mean),
-                 short_number(column.x));
+                 line.color % kColors, axes.x(column.x), axes.y(column.mean), escaped(line.name),
+                 short_number(column.mean), short_number(column.x));
   return svg;
+}
+
+// Short, since a phone shows them large: "0.0025", "1e-4", "20000", "1e5".
+std::string tick_text(double value) {
+  const std::string plain = short_number(value);
+  if (value == 0 || (plain.size() <= 5 && plain.find('e') == std::string::npos)) return plain;
+  const auto power = static_cast<int>(std::floor(std::log10(std::abs(value)) + 1e-9));
+  const std::string text = format("{:.3g}e{}", value / std::pow(10, power), power);
+  return text.size() < plain.size() ? text : plain;
 }
 
 std::string svg_axes(const LineChart& chart, const Axes& axes) {
   const double bottom = kChartHeight - kBelowAxes, right = kChartWidth - kRightOfAxes;
   std::string svg;
+  if (chart.usual_low < chart.usual_high)
+    svg += format("<path class=\"usual\" d=\"M{0:.0f} {1:.1f}H{2:.0f}V{3:.1f}H{0:.0f}Z\"/>\n", kLeftOfAxes,
+                  axes.y(chart.usual_high), right, axes.y(chart.usual_low));
   for (const double tick : axes.y_ticks())
     svg += format(
         "<path class=\"grid\" d=\"M{:.0f} {:.1f}H{:.0f}\"/><text x=\"{:.0f}\" y=\"{:.1f}\" "
         "text-anchor=\"end\">{}</text>\n",
-        kLeftOfAxes, axes.y(tick), right, kLeftOfAxes - 6, axes.y(tick) + 4, short_number(tick));
+        kLeftOfAxes, axes.y(tick), right, kLeftOfAxes - 6, axes.y(tick) + 4, tick_text(tick));
   for (const double tick : axes.x_ticks())
     svg += format("<text x=\"{:.1f}\" y=\"{:.0f}\" text-anchor=\"middle\">{}</text>\n", axes.x(tick), bottom + 16,
-                  short_number(tick));
+                  tick_text(tick));
   svg += format("<path class=\"axis\" d=\"M{:.0f} {:.0f}H{:.0f}\"/>\n", kLeftOfAxes, bottom, right);
-  svg += format("<text class=\"name\" x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">{}</text>\n", right, bottom + 32,
+  svg += format("<text class=\"name\" x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">{}</text>\n", right, bottom + 34,
                 escaped(chart.x_name));
+  svg += format("<text class=\"name\" x=\"2\" y=\"12\">{}</text>\n", escaped(chart.y_name));
   return svg;
 }
 

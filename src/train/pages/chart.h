@@ -19,7 +19,7 @@ struct Point {
 struct Line {
   std::string name;
   std::vector<Point> points;  // by rising x
-  int color = 0;              // a class of the page's style
+  int color = 0;              // a class of the page's style; from kColors on they begin again, dashed
   bool light = false;         // drawn thin, for what others are held against
   bool dots = false;          // a dot for each point
 };
@@ -27,7 +27,8 @@ struct Line {
 struct LineChart {
   std::string title, x_name, y_name;
   std::vector<Line> lines;
-  bool log_y = false;  // points that are not above 0 are left out
+  bool log_y = false;                    // points that are not above 0 are left out
+  double usual_low = 0, usual_high = 0;  // a range of y that is shaded; equal: none
 };
 
 // What a column of pixels shows of a line.

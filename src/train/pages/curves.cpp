@@ -4,12 +4,9 @@
 #include "src/core/log.h"
 #include "src/train/pages/chart.h"
 #include "src/train/pages/sections.h"
-#include "src/train/progress.h"
 
 namespace owt {
 namespace {
-
-constexpr int kColors = 8;  // of the page's style
 
 using Column = std::vector<double> StepColumns::*;
 using Measure = double EvaluationLine::*;
@@ -74,29 +71,15 @@ LineChart chart_of(Runs runs, const Curve& curve, const Along& along) {
   for (const RunRecord& run : runs) {
     if (curve.of_steps) chart.lines.push_back(line_of_steps(run, curve, along, color));
     if (curve.of_evaluations) chart.lines.push_back(line_of_evaluations(run, curve, along, color));
-    color = (color + 1) % kColors;
+    ++color;
   }
   std::erase_if(chart.lines, [](const Line& line) { return line.points.empty(); });
   return chart;
 }
 
-const EvaluationLine* best_of(const RunRecord& run) {
-  const auto& all = run.metrics.evaluations;
-  const auto best = std::max_element(all.begin(), all.end(), [](auto& a, auto& b) { return a.top1 < b.top1; });
-  return best == all.end() ? nullptr : &*best;
-}
-
 double last_finite(const std::vector<double>& values) {
   const auto found = std::find_if(values.rbegin(), values.rend(), [](double value) { return std::isfinite(value); });
   return found == values.rend() ? NAN : *found;
-}
-
-double median_of(std::vector<double> values) {
-  std::erase_if(values, [](double value) { return !std::isfinite(value); });
-  if (values.empty()) return NAN;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // Over time in seconds, minutes or hours, as the longest run wants it.
@@ -112,35 +95,7 @@ std::vector<Along> all_along(Runs runs) {
           {"time", unit, &StepColumns::hours, &EvaluationLine::hours, factor}};
 }
 
-std::string percent_text(double fraction) { return std::isfinite(fraction) ? format("{:.2f} %", 100 * fraction) : "–"; }
-
-std::vector<std::string> overview_of(const RunRecord& run) {
-  const StepColumns& steps = run.metrics.steps;
-  const EvaluationLine* const best = best_of(run);
-  const auto& all = run.metrics.evaluations;
-  return {run.name,
-          steps.step.empty() ? "–" : std::to_string(steps.step.back()),
-          short_number(last_finite(steps.epochs)),
-          duration_text(3600 * last_finite(steps.hours)),
-          short_number(median_of(steps.images_per_second)),
-          short_number(last_finite(steps.loss)),
-          all.empty() ? "–" : short_number(all.back().loss),
-          all.empty() ? "–" : percent_text(all.back().top1),
-          best ? format("{} at step {}", percent_text(best->top1), best->step) : "–"};
-}
-
 }  // namespace
-
-std::string overview_section(Runs runs) {
-  HtmlTable table{
-      {"run", "steps", "epochs", "training", "images/s, median", "training loss", "loss", "top-1", "best top-1"}};
-  std::string wrong;
-  for (const RunRecord& run : runs) {
-    table.rows.push_back(overview_of(run));
-    for (const std::string& line : run.wrong) wrong += missing(line);
-  }
-  return section("overview", runs.size() == 1 ? "Where it is" : "Where they are", html_of(table) + wrong);
-}
 
 std::string curves_section(Runs runs) {
   std::string content;
@@ -150,7 +105,9 @@ std::string curves_section(Runs runs) {
   if (content.empty())
     return section("curves", "Curves",
                    missing("No steps are in metrics.jsonl yet: owt train writes the first at once."));
-  std::string note = "A pale band spans all values of a column of pixels, the line in it is their mean.";
+  std::string note =
+      "A pale band spans all values of a column of pixels, the line in it is their mean. What rises far above all else "
+      "ends at the edge.";
   const bool timed = std::any_of(runs.begin(), runs.end(), [](auto& r) { return any_finite(r.metrics.steps.hours); });
   if (!timed) note += " Curves over time need runs of this version of owt, whose metrics.jsonl has seconds.";
   return section("curves", "Curves", figures(content) + paragraph(note));

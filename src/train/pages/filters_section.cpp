@@ -12,8 +12,8 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kMostFilters = 256, kMostSide = 256, kFilterColumns = 16, kFilterGap = 1;
-constexpr uint8_t kGapColor = 128;
+constexpr int64_t kMostFilters = 256, kMostSide = 256, kFilterColumns = 16, kFilterGap = 2, kFilterWidth = 640;
+constexpr uint8_t kGapColor = 20;  // darker than most weights: 0 is grey
 
 // A tensor of weights in PyTorch's order as tiles of height x width, in colour where a filter has three channels: a
 // filter each, else a filter's channel each. Zero is mid-grey, and the largest size of all is black or white.
@@ -33,25 +33,27 @@ class WeightPicture {
                             name);
     for (int64_t i = 0; i < weights.elements(); ++i) largest_ = std::max(largest_, std::abs(weights.data()[i]));
     about_ += format("; grey is 0, black and white are {:.4g}", largest_);
+    scale_ = std::clamp<int64_t>(kFilterWidth / (std::min(tiles_, kFilterColumns) * width_), 1, 12);
   }
 
   const std::string& about() const { return about_; }
 
   Photo photo() const {
     const int64_t columns = std::min(tiles_, kFilterColumns), rows = (tiles_ + columns - 1) / columns;
-    Photo picture{rows * (height_ + kFilterGap) - kFilterGap, columns * (width_ + kFilterGap) - kFilterGap};
+    const int64_t down = scale_ * height_ + kFilterGap, across = scale_ * width_ + kFilterGap;
+    Photo picture{rows * down - kFilterGap, columns * across - kFilterGap};
     picture.pixels.assign(static_cast<size_t>(picture.height * picture.width * 3), kGapColor);
-    for (int64_t tile = 0; tile < tiles_; ++tile)
-      paint(picture, tile, tile / columns * (height_ + kFilterGap), tile % columns * (width_ + kFilterGap));
+    for (int64_t tile = 0; tile < tiles_; ++tile) paint(picture, tile, tile / columns * down, tile % columns * across);
     return picture;
   }
 
  private:
   void paint(Photo& picture, int64_t tile, int64_t top, int64_t left) const {
-    for (int64_t y = 0; y < height_; ++y)
-      for (int64_t x = 0; x < width_; ++x)
+    for (int64_t y = 0; y < scale_ * height_; ++y)
+      for (int64_t x = 0; x < scale_ * width_; ++x)
         for (int64_t c = 0; c < 3; ++c)
-          picture.pixels[static_cast<size_t>(((top + y) * picture.width + left + x) * 3 + c)] = pixel(tile, y, x, c);
+          picture.pixels[static_cast<size_t>(((top + y) * picture.width + left + x) * 3 + c)] =
+              pixel(tile, y / scale_, x / scale_, c);
   }
   uint8_t pixel(int64_t tile, int64_t y, int64_t x, int64_t channel) const {
     const int64_t plane = colour_ ? tile * 3 + channel : tile;
@@ -63,6 +65,7 @@ class WeightPicture {
 
   Tensor weights_;
   int64_t height_ = 1, width_ = 1, tiles_ = 1;
+  int64_t scale_ = 1;  // pixels of the picture across one of a filter
   bool colour_ = false;
   float largest_ = 0;
   std::string about_;
@@ -105,8 +108,7 @@ std::string filters_of(const RunRecord& run, const std::string& layer) {
   const Tensor weights = file.read(entry.name);
   const WeightPicture picture(weights, entry.name);
   const Photo photo = picture.photo();
-  const std::string image = format("<img class=\"pixels\" style=\"width:{}px\" src=\"{}\" alt=\"{}\">\n",
-                                   std::clamp<int64_t>(480 / photo.width, 2, 12) * photo.width,
+  const std::string image = format("<img class=\"pixels\" src=\"{}\" alt=\"{}\">\n",
                                    data_uri("image/png", png_of(photo)), escaped(picture.about()));
   const std::string checkpoint = std::filesystem::path(run.checkpoint).filename().string();
   return html_of(Figure{concat(entry.name, " of ", run.name, ", ", checkpoint), image, picture.about() + ".",
@@ -118,7 +120,7 @@ std::string filters_of(const RunRecord& run, const std::string& layer) {
 std::string filters_section(Runs runs, const std::string& layer) {
   std::string content;
   for (const RunRecord& run : runs) try {
-      content += filters_of(run, layer);
+      content += of_run(run.name, runs.size(), filters_of(run, layer));
     } catch (const std::exception& e) {  // a run of another network, or a damaged file
       content += missing(concat(run.name, ": ", e.what()));
     }

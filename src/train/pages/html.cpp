@@ -10,13 +10,26 @@ namespace owt {
 namespace {
 
 bool looks_like_number(const std::string& cell) {
-  return !cell.empty() && (cell == "–" || cell.find_first_not_of("0123456789.eE+-% ×") == std::string::npos);
+  return cell == "–" || (cell.find_first_of("0123456789") != std::string::npos &&
+                         cell.find_first_not_of("0123456789.:eE+-% ×<s") == std::string::npos);
 }
 
-std::string row_of(const std::vector<std::string>& cells, const char* tag) {
+// Whether each column holds numbers alone.
+std::vector<bool> columns_of_numbers(const HtmlTable& table) {
+  std::vector<bool> all(table.head.size(), !table.rows.empty());
+  for (const auto& row : table.rows)
+    for (size_t i = 0; i < std::min(row.size(), all.size()); ++i) all[i] = all[i] && looks_like_number(row[i]);
+  return all;
+}
+
+std::string row_of(const HtmlTable& table, const std::vector<std::string>& cells, const char* tag,
+                   const std::vector<bool>& numbers) {
   std::string row = "<tr>";
-  for (const std::string& cell : cells)
-    row += format("<{0}{1}>{2}</{0}>", tag, looks_like_number(cell) ? " class=\"n\"" : "", escaped(cell));
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const std::string head = table.stacks && i < table.head.size() ? table.head[i] : "";
+    row += format("<{0}{1}{2}>{3}</{0}>", tag, i < numbers.size() && numbers[i] ? " class=\"n\"" : "",
+                  head.empty() ? "" : " data-head=\"" + escaped(head) + "\"", escaped(cells[i]));
+  }
   return row + "</tr>\n";
 }
 
@@ -31,9 +44,18 @@ std::string short_number(double value) {
 
 std::string mega_bytes(double bytes) { return short_number(bytes / 1e6); }
 
+std::string aligned_number(double value, double largest) {
+  if (!std::isfinite(value)) return "–";
+  const int digits = largest > 0 ? std::clamp(3 - static_cast<int>(std::floor(std::log10(largest))), 0, 3) : 0;
+  const double least = std::pow(10, -digits);
+  return value > 0 && value < least / 2 ? format("<{:.{}f}", least, digits) : format("{:.{}f}", value, digits);
+}
+
 std::string html_of(const HtmlTable& table) {
-  std::string text = "<div class=\"scroll\"><table>\n<thead>" + row_of(table.head, "th") + "</thead>\n<tbody>\n";
-  for (const auto& row : table.rows) text += row_of(row, "td");
+  const std::vector<bool> numbers = columns_of_numbers(table);
+  std::string text = format("<div class=\"scroll\"><table{}>\n<thead>{}</thead>\n<tbody>\n",
+                            table.stacks ? " class=\"stacks\"" : "", row_of(table, table.head, "th", numbers));
+  for (const auto& row : table.rows) text += row_of(table, row, "td", numbers);
   return text + "</tbody></table></div>\n";
 }
 
@@ -52,7 +74,8 @@ std::string html_of(const Figure& figure) {
 std::string legend_of(const std::vector<Key>& keys) {
   std::string text = "<ul class=\"legend\">";
   for (const Key& key : keys)
-    text += format("<li><i class=\"b{}{}\"></i>{}</li>", key.color, key.light ? " light" : "", escaped(key.text));
+    text += format("<li><i class=\"{}{}\"></i>{}</li>", class_of(key.color, 'b'), key.light ? " light" : "",
+                   escaped(key.text));
   return text + "</ul>\n";
 }
 
@@ -61,11 +84,25 @@ std::string section(const std::string& id, const std::string& title, const std::
                 id, escaped(title), content);
 }
 
+std::string class_of(int color, char of) {
+  const int round = color / kColors % 3;
+  return format("{}{}{}", of, color % kColors, round > 0 ? format(" k{}", round) : "");
+}
+
+std::string of_run(const std::string& name, size_t runs, const std::string& content) {
+  constexpr size_t kFewRuns = 3;
+  if (runs == 1) return content;
+  return format("<details{}><summary>{}</summary>\n{}</details>\n", runs <= kFewRuns ? " open" : "", escaped(name),
+                content);
+}
+
 std::string figures(const std::string& content) { return "<div class=\"figures\">\n" + content + "</div>\n"; }
 
 std::string paragraph(const std::string& text) { return "<p>" + escaped(text) + "</p>\n"; }
 
 std::string missing(const std::string& text) { return "<p class=\"missing\">" + escaped(text) + "</p>\n"; }
+
+std::string warning(const std::string& text) { return "<p class=\"warning\">" + escaped(text) + "</p>\n"; }
 
 // RFC 4648, section 4.
 std::string data_uri(const char* type, std::string_view bytes) {

@@ -12,10 +12,14 @@ namespace owt {
 // Four significant digits, "0.01235", "12350", "1.2e-07"; "–" for what is not finite.
 std::string short_number(double value);
 std::string mega_bytes(double bytes);  // "12.35"
+// For numbers below each other of which the largest is `largest`: "22.59" and "0.33" have as many digits behind the
+// point; "<0.01" is more than 0.
+std::string aligned_number(double value, double largest);
 
 struct HtmlTable {
   std::vector<std::string> head{};
-  std::vector<std::vector<std::string>> rows{};  // texts; numbers stand to the right
+  std::vector<std::vector<std::string>> rows{};  // texts; columns of numbers stand to the right
+  bool stacks = false;                           // on a phone every row is a list of its cells
 };
 std::string html_of(const HtmlTable& table);
 
@@ -35,15 +39,20 @@ std::string picture_label(const std::string& about);  // attributes of an <svg> 
 // A coloured square and a text for each; color: the number of a class of the page's style.
 struct Key {
   std::string text;
-  int color;
+  int color;  // see Line (chart.h)
   bool light = false;
 };
+constexpr int kColors = 8;                 // of the page's style
+std::string class_of(int color, char of);  // "b3"; of colours from kColors on "b3 k1", which are dashed
 std::string legend_of(const std::vector<Key>& keys);
 
 std::string section(const std::string& id, const std::string& title, const std::string& content);
 std::string figures(const std::string& content);  // side by side where there is room
+// What is of one of several runs: to unfold, and open at first where there are few.
+std::string of_run(const std::string& name, size_t runs, const std::string& content);
 std::string paragraph(const std::string& text);
 std::string missing(const std::string& text);                    // what is not there, and how to get it
+std::string warning(const std::string& text);                    // what to look at
 std::string data_uri(const char* type, std::string_view bytes);  // "data:image/png;base64,..."
 
 }  // namespace owt

@@ -23,10 +23,14 @@ HtmlTable starts_of(const RunRecord& run) {
   return table;
 }
 
-// One start is easier to read from above to below.
+// A column for each start: their facts are read from above to below.
 HtmlTable turned(const HtmlTable& table) {
-  HtmlTable all{{"", "value"}, {}};
-  for (size_t i = 0; i < table.head.size(); ++i) all.rows.push_back({table.head[i], table.rows[0][i]});
+  HtmlTable all;
+  for (size_t i = 0; i < table.head.size(); ++i) {
+    std::vector<std::string> line{table.head[i]};
+    for (const auto& row : table.rows) line.push_back(row[i]);
+    i == 0 ? (all.head = std::move(line), void()) : all.rows.push_back(std::move(line));
+  }
   return all;
 }
 
@@ -35,13 +39,13 @@ HtmlTable turned(const HtmlTable& table) {
 std::string machines_section(Runs runs) {
   std::string content;
   for (const RunRecord& run : runs) {
-    content += format("<h3>{}</h3>\n", escaped(run.name)) + paragraph("Folder: " + run.folder);
     const HtmlTable starts = starts_of(run);
-    if (starts.rows.empty())
-      content += missing(
-          "Its metrics.jsonl does not say where it ran: runs of this version of owt write that at every start.");
-    else
-      content += html_of(starts.rows.size() == 1 ? turned(starts) : starts);
+    const std::string facts =
+        starts.rows.empty()
+            ? missing(
+                  "Its metrics.jsonl does not say where it ran: runs of this version of owt write that at every start.")
+            : html_of(turned(starts));
+    content += of_run(run.name, runs.size(), paragraph("Folder: " + run.folder) + facts);
   }
   return section("machines", "Machine, version, command", content);
 }

@@ -179,6 +179,7 @@ void MetricsReader::take_other(std::string_view line) {
     if (const auto facts = record.find("facts"); facts != record.end() && facts->is_object())
       for (const auto& [name, value] : facts->items()) start.facts.emplace_back(name, text_in(value));
     metrics_.starts.push_back(std::move(start));
+    metrics_.end.clear();
     seconds_before_ = seconds_;
   } else if (*kind == "eval") {
     EvaluationLine line_of{step, epochs, hours_at(number_in(record, "seconds"))};
@@ -189,6 +190,10 @@ void MetricsReader::take_other(std::string_view line) {
     metrics_.evaluations.push_back(std::move(line_of));
   } else if (*kind == "weights") {
     metrics_.weights.push_back({step, epochs, hours_at(number_in(record, "seconds")), sizes_in(record)});
+  } else if (*kind == "bottleneck") {
+    metrics_.bottleneck = text_in(record.value("text", MetricsJson("")));
+  } else if (*kind == "end") {
+    metrics_.end = text_in(record.value("state", MetricsJson("")));
   } else {
     ++metrics_.unread_lines;
   }

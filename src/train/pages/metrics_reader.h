@@ -51,6 +51,8 @@ struct Metrics {
   std::vector<EvaluationLine> evaluations;
   std::vector<WeightLine> weights;
   std::vector<StartLine> starts;
+  std::string bottleneck{};  // of the newest timed steps, a sentence; empty: none were timed
+  std::string end{};         // "finished", "stopped", "diverged"; empty: the newest process has written no end
   int64_t unread_lines = 0;  // that are no records
 };
 

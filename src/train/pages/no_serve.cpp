@@ -3,7 +3,8 @@
 
 namespace owt {
 
-void serve_run(const std::string&, const ServeOptions&, const std::function<void(int)>&, const std::function<bool()>&) {
+void serve_runs(const std::vector<std::string>&, const ServeOptions&, const std::function<void(int)>&,
+                const std::function<bool()>&) {
   fail(
       "this program was built without owt watch: it needs cpp-httplib (Debian: libcpp-httplib-dev); owt report writes "
       "the same page as a file");

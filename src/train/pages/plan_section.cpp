@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <filesystem>
 
 #include "src/core/log.h"
 #include "src/parallel/draw_net.h"
 #include "src/parallel/memory_need.h"
 #include "src/parallel/plan.h"
 #include "src/train/pages/bars.h"
+#include "src/train/pages/drawn_step.h"
 #include "src/train/pages/sections.h"
 
 namespace owt {
@@ -57,7 +57,7 @@ std::string boxes_of(const Plan& plan, const LayerPlan& at) {
 
 std::string transfer_line(const Transfer& transfer) {
   return format("<tr class=\"move\"><td colspan=\"4\">{}: {}, {} MB a rank</td></tr>\n", escaped(transfer.name),
-                name_of(transfer.collective), mega_bytes(static_cast<double>(transfer.bytes)));
+                name_of(transfer.collective), escaped(aligned_number(static_cast<double>(transfer.bytes) / 1e6, 1)));
 }
 
 std::string transfers_before(const Plan& plan, const LayerPlan& at) {
@@ -76,7 +76,8 @@ std::string transfers_behind(const Plan& plan, const LayerPlan& at) {
 
 std::string drawn_plan(const Plan& plan) {
   std::string html = format(
-      "<div class=\"scroll\"><table class=\"plan\">\n<thead><tr><th>layer</th><th>output</th><th>weights</th><th>ranks "
+      "<div class=\"scroll\"><table class=\"plan\">\n<thead><tr><th>layer</th><th>output</th><th class=\"n\">weights, "
+      "MB</th><th>ranks "
       "0 to {}</th></tr></thead>\n<tbody>\n",
       std::min(plan.ranks(), kMostRanks) - 1);
   for (int64_t i = 0; i < std::ssize(plan.layers); ++i) {
@@ -86,7 +87,8 @@ std::string drawn_plan(const Plan& plan) {
     html +=
         format("<tr><td>{} <small>{}</small></td><td>{}</td><td class=\"n\">{}</td><td class=\"boxes\">{}</td></tr>\n",
                escaped(at.name), escaped(at.type), at.out.str(),
-               at.weight_bytes > 0 ? mega_bytes(static_cast<double>(at.weight_bytes)) + " MB" : "", boxes_of(plan, at));
+               at.weight_bytes > 0 ? escaped(aligned_number(static_cast<double>(at.weight_bytes) / 1e6, 1)) : "",
+               boxes_of(plan, at));
     html += transfers_behind(plan, at);
   }
   for (const TransferId id : {plan.of_step.gradients, plan.of_step.gradient_copies, plan.of_step.weights,
@@ -113,9 +115,8 @@ Bars memory_of(const RunRecord& run, const Plan& plan) {
             {weights / 1e6, need.step_row_bytes * static_cast<double>(plan.request.step_rows) / 1e6, pieces / 1e6}}}};
 }
 
-std::string plan_of(const RunRecord& run) {
-  const Settings settings = read_settings((std::filesystem::path(run.folder) / "config.toml").string());
-  const Plan plan = make_plan(settings.model, settings.plan_request());
+std::string figures_of_plan(const RunRecord& run) {
+  const Plan plan = plan_of(run);
   const std::string about = format("{} on {} rank{} under {}: {} rows a step, {} MB sent by each rank.", plan.model,
                                    plan.ranks(), plan.ranks() == 1 ? "" : "s", name_of(plan.request.strategy),
                                    plan.request.step_rows, mega_bytes(static_cast<double>(plan.bytes_per_step())));
@@ -134,7 +135,7 @@ std::string plan_of(const RunRecord& run) {
 std::string plan_section(Runs runs) {
   std::string content;
   for (const RunRecord& run : runs) try {
-      content += plan_of(run);
+      content += of_run(run.name, runs.size(), figures_of_plan(run));
     } catch (const std::exception& e) {  // the recipe of another version, say
       content += missing(concat(run.name, ": there is no plan to draw: ", e.what()));
     }

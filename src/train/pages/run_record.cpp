@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include "src/core/check.h"
 #include "src/core/files.h"
@@ -73,7 +74,13 @@ void RunReader::read_facts() {
 }
 
 bool RunReader::read() {
-  const bool more = metrics_.read();
+  const bool gone = !fs::exists(facts_.folder);
+  const bool goes = gone != std::exchange(gone_, gone);
+  if (gone) return goes;
+  const bool running = is_locked(file_of(facts_.folder, "log.txt"));
+  // Its last files come when it has ended.
+  const bool ends = running != std::exchange(facts_.running, running);
+  const bool more = metrics_.read() || ends || goes;
   if (more) read_facts();
   return more;
 }
@@ -81,6 +88,7 @@ bool RunReader::read() {
 RunRecord RunReader::record() const {
   RunRecord run = facts_;
   run.metrics = metrics_.metrics();
+  if (gone_) run.running = false, run.wrong.push_back(run.folder + " is gone; this is what it held");
   if (const int64_t lines = run.metrics.unread_lines; lines > 0)
     run.wrong.push_back(concat(file_of(run.folder, "metrics.jsonl"), ": ", lines, " line", lines == 1 ? " is" : "s are",
                                " no record of a run, and left out"));
@@ -90,7 +98,12 @@ RunRecord RunReader::record() const {
 RunRecord read_run(const std::string& folder) {
   RunReader reader(folder);
   reader.read();
-  return reader.record();
+  RunRecord run = reader.record();
+  const Metrics& metrics = run.metrics;
+  const bool nothing = run.settings.empty() && run.checkpoint.empty() && run.times.rows.empty() &&
+                       metrics.steps.step.empty() && metrics.starts.empty() && metrics.evaluations.empty();
+  if (nothing && !run.wrong.empty()) fail("nothing of the run ", folder, " can be read: ", run.wrong.front());
+  return run;
 }
 
 void tell_apart(std::vector<RunRecord>& runs) {

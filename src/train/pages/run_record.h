@@ -20,6 +20,7 @@ struct RunRecord {
   CsvTable times{};                  // timing.csv
   std::string checkpoint{};          // folder of the newest; empty: none
   std::optional<RunState> state{};   // its state
+  bool running = false;              // a process of this machine is at it
   std::vector<std::string> wrong{};  // what could not be read, and why
 };
 
@@ -29,7 +30,8 @@ class RunReader {
   // Throws Error where the folder holds no run: neither config.toml nor metrics.jsonl.
   explicit RunReader(const std::string& folder);
 
-  // Looks at the files once more. True: something has changed.
+  // Looks at the files once more. True: something has changed. Of a folder that is not there any more what was read
+  // stays.
   bool read();
   RunRecord record() const;  // with the metrics read so far
 
@@ -37,10 +39,11 @@ class RunReader {
   void read_facts();
 
   RunRecord facts_;
-  std::string checkpoint_;
   MetricsReader metrics_;
+  bool gone_ = false;
 };
 
+// Throws Error where nothing of it can be read.
 RunRecord read_run(const std::string& folder);
 
 // Names by which the runs can be told apart: of their folders, as much of the paths as that takes.

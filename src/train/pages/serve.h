@@ -1,8 +1,9 @@
-// The report of a run served while the run goes on (owt watch), on this machine alone unless told otherwise.
+// The report of runs served while they go on (owt watch), on this machine alone unless told otherwise.
 #pragma once
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "src/train/pages/run_record.h"
 
@@ -25,9 +26,11 @@ struct ServeOptions {
 //   /         the page, with a script that puts it anew when there is news
 //   /events   server-sent events: a number that grows with every change of the run's files
 //   /metrics  where the run is, as Prometheus reads it (prometheus.h)
-// and nothing else: requests name no files, and change nothing. Calls ready(port) when it listens, and returns soon
-// after stop() is true. Throws Error where the folder holds no run, and where it cannot listen there.
-void serve_run(const std::string& folder, const ServeOptions& options, const std::function<void(int port)>& ready,
-               const std::function<bool()>& stop);
+// and nothing else: requests name no files, and change nothing. Where it listens to this machine alone it answers
+// requests to a name of this machine, too: a page from elsewhere whose name leads here (DNS rebinding) gets nothing.
+// Calls ready(port) when it listens, and returns soon after stop() is true. Throws Error where a folder holds no run,
+// and where it cannot listen there.
+void serve_runs(const std::vector<std::string>& folders, const ServeOptions& options,
+                const std::function<void(int port)>& ready, const std::function<bool()>& stop);
 
 }  // namespace owt

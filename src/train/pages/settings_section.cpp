@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -43,6 +45,19 @@ HtmlTable settings_table(Runs runs, bool differing) {
   return table;
 }
 
+// Of other networks nearly every layer differs; that is to unfold.
+std::string differing_tables(HtmlTable differing) {
+  constexpr size_t kFewLayerSettings = 8;
+  HtmlTable of_layers{differing.head, {}};
+  const auto of_layer = [](const std::vector<std::string>& row) { return row.front().starts_with("model.layer"); };
+  std::copy_if(differing.rows.begin(), differing.rows.end(), std::back_inserter(of_layers.rows), of_layer);
+  if (of_layers.rows.size() <= kFewLayerSettings) return html_of(differing);
+  std::erase_if(differing.rows, of_layer);
+  return html_of(differing) +
+         format("<details><summary>{} settings of layers in which they differ</summary>\n{}</details>\n",
+                of_layers.rows.size(), html_of(of_layers));
+}
+
 }  // namespace
 
 std::string settings_section(Runs runs) {
@@ -50,7 +65,8 @@ std::string settings_section(Runs runs) {
   std::string content;
   if (runs.size() > 1) {
     const HtmlTable differing = settings_table(runs, true);
-    content += differing.rows.empty() ? paragraph("The recipes of these runs are the same.") : html_of(differing);
+    content +=
+        differing.rows.empty() ? paragraph("The recipes of these runs are the same.") : differing_tables(differing);
   }
   content += format("<details><summary>{} {} settings</summary>\n{}</details>\n", runs.size() > 1 ? "The other" : "All",
                     same.rows.size(), html_of(same));

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "src/core/log.h"
+#include "src/core/profiler.h"
 #include "src/train/pages/chart.h"
 #include "src/train/pages/sections.h"
 
@@ -9,15 +10,18 @@ namespace owt {
 namespace {
 
 constexpr size_t kMostSizeLines = 8;
+// Of |dw| / |w|, as those who train with cuda-convnet and Caffe look for it.
+constexpr double kUsualLow = 1e-4, kUsualHigh = 1e-2;
 
 struct SizeMeasure {
   const char *title, *unit;
   double (*of)(const ParameterSize&);
 };
 constexpr SizeMeasure kSizeMeasures[] = {
+    {"|dw| / |w|", "ratio", [](const ParameterSize& size) { return size.change / size.mean; }},
     {"Mean |w|", "|w|", [](const ParameterSize& size) { return size.mean; }},
-    {"Mean |dw| of an update", "|dw|", [](const ParameterSize& size) { return size.change; }},
-    {"|dw| / |w|", "ratio", [](const ParameterSize& size) { return size.change / size.mean; }}};
+    {"Mean |dw| of an update", "|dw|", [](const ParameterSize& size) { return size.change; }}};
+constexpr const SizeMeasure& kRatio = kSizeMeasures[0];
 
 // Those of products, at most so many, from the first layer to the last.
 std::vector<std::string> drawn_parameters(const WeightLine& last) {
@@ -31,6 +35,7 @@ std::vector<std::string> drawn_parameters(const WeightLine& last) {
 
 LineChart size_chart(const RunRecord& run, const SizeMeasure& measure, const std::vector<std::string>& names) {
   LineChart chart{format("{} over epochs of {}", measure.title, run.name), "epochs", measure.unit, {}, true};
+  if (&measure == &kRatio) chart.usual_low = kUsualLow, chart.usual_high = kUsualHigh;
   int color = 0;
   for (const std::string& name : names) {
     Line line{name, {}, color++};
@@ -45,7 +50,7 @@ LineChart size_chart(const RunRecord& run, const SizeMeasure& measure, const std
 }
 
 HtmlTable last_sizes(const WeightLine& last) {
-  HtmlTable table{{"parameter", "mean |w|", "mean |dw|", "ratio"}, {}};
+  HtmlTable table{{"parameter", "ratio", "mean |w|", "mean |dw|"}, {}};
   for (const ParameterSize& size : last.parameters) {
     std::vector<std::string>& row = table.rows.emplace_back(1, size.name);
     for (const SizeMeasure& measure : kSizeMeasures) row.push_back(short_number(measure.of(size)));
@@ -53,13 +58,38 @@ HtmlTable last_sizes(const WeightLine& last) {
   return table;
 }
 
+// Of the weights of layers those whose ratio lies outside of the usual, by its median over the evaluations.
+std::string unusual_ratios(const RunRecord& run) {
+  std::string low, high;
+  for (const ParameterSize& size : run.metrics.weights.back().parameters) {
+    std::vector<double> ratios;
+    for (const WeightLine& each : run.metrics.weights)
+      for (const ParameterSize& then : each.parameters)
+        if (then.name == size.name && std::isfinite(kRatio.of(then))) ratios.push_back(kRatio.of(then));
+    const double ratio = median(ratios);
+    if (!size.name.ends_with(".weight") || ratios.empty() || (ratio >= kUsualLow && ratio <= kUsualHigh)) continue;
+    std::string& named = ratio < kUsualLow ? low : high;
+    named += format("{}{} ({})", named.empty() ? "" : ", ", size.name, short_number(ratio));
+  }
+  std::string text;
+  if (!low.empty())
+    text += warning(format("{}: the ratio is below {} in the median of the evaluations; these layers hardly learn: {}",
+                           run.name, kUsualLow, low));
+  if (!high.empty())
+    text += warning(format(
+        "{}: the ratio is above {} in the median of the evaluations; a lower learning rate may be better for: {}",
+        run.name, kUsualHigh, high));
+  return text;
+}
+
 std::string sizes_of(const RunRecord& run) {
   const WeightLine& last = run.metrics.weights.back();
   const std::vector<std::string> drawn = drawn_parameters(last);
   std::string charts;
   for (const SizeMeasure& measure : kSizeMeasures) charts += html_of(figure_of(size_chart(run, measure, drawn)));
-  return figures(charts) + format("<details><summary>All {} parameters of {} at step {}</summary>\n{}</details>\n",
-                                  last.parameters.size(), escaped(run.name), last.step, html_of(last_sizes(last)));
+  return unusual_ratios(run) + figures(charts) +
+         format("<details><summary>All {} parameters of {} at step {}</summary>\n{}</details>\n",
+                last.parameters.size(), escaped(run.name), last.step, html_of(last_sizes(last)));
 }
 
 }  // namespace
@@ -67,14 +97,14 @@ std::string sizes_of(const RunRecord& run) {
 std::string sizes_section(Runs runs) {
   std::string content;
   for (const RunRecord& run : runs)
-    if (!run.metrics.weights.empty()) content += sizes_of(run);
+    if (!run.metrics.weights.empty()) content += of_run(run.name, runs.size(), sizes_of(run));
   if (content.empty())
     content = missing("No sizes of weights are recorded: owt train writes them into metrics.jsonl at each evaluation.");
   else
     content = paragraph(
                   "At each evaluation: the mean size of a parameter's values, and of what the last update before it "
-                  "changed. A ratio near 0.001 is common; one that is ten times larger or smaller asks for another "
-                  "learning rate of that layer.") +
+                  "changed. A ratio near 0.001 is common; outside of 0.0001 to 0.01, the shaded range, a layer learns "
+                  "hardly at all, or too much at a time.") +
               content;
   return section("sizes", "Weights and their updates", content);
 }

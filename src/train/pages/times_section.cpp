@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <set>
 
 #include "src/core/log.h"
+#include "src/core/profiler.h"
 #include "src/train/pages/bars.h"
+#include "src/train/pages/drawn_step.h"
 #include "src/train/pages/sections.h"
 
 namespace owt {
@@ -64,29 +67,62 @@ std::vector<Bar> step_bars(const RunRecord& run) {
   return {middle, slowest};
 }
 
-// Of every row of the first rank, what it takes on the rank in the middle and on the slowest.
-HtmlTable table_of_ranks(const CsvTable& times) {
-  HtmlTable table{{"", "rank 0, ms", "median, ms", "slowest, ms", "rank"}, {}};
-  for (const CsvRow& first : times.rows) {
-    const std::string kind = times.text(first, "kind"), name = times.text(first, "name");
-    if (rank_of(times, first) != 0 || kind == "untimed") continue;
-    std::vector<std::pair<double, int>> all;
-    for (const CsvRow& row : times.rows)
-      if (times.text(row, "kind") == kind && times.text(row, "name") == name)
-        all.emplace_back(times.number(row, "ms"), rank_of(times, row));
-    std::sort(all.begin(), all.end());
-    table.rows.push_back({name, short_number(times.number(first, "ms")), short_number(all[all.size() / 2].first),
-                          short_number(all.back().first), std::to_string(all.back().second)});
+// Of a row on the ranks that have it: what is typical, and the most.
+struct OverRanks {
+  std::vector<double> columns;  // the median of each
+  double median_ms = 0, most_ms = 0;
+  int slowest = 0;
+};
+
+OverRanks over_ranks(const CsvTable& times, const CsvRow& first, const std::vector<std::string>& columns) {
+  const std::string kind = times.text(first, "kind"), name = times.text(first, "name");
+  std::vector<std::vector<double>> values(columns.size());
+  std::vector<double> all;
+  OverRanks found;
+  for (const CsvRow& row : times.rows) {
+    if (times.text(row, "kind") != kind || times.text(row, "name") != name) continue;
+    if (kind == "layer" && times.number(row, "ms") == 0) continue;  // of another stage of a pipeline
+    for (size_t i = 0; i < columns.size(); ++i) values[i].push_back(times.number(row, columns[i]));
+    all.push_back(times.number(row, "ms"));
+    if (all.back() > found.most_ms) found.most_ms = all.back(), found.slowest = rank_of(times, row);
   }
+  for (const std::vector<double>& column : values) found.columns.push_back(median(column));
+  found.median_ms = median(all);
+  return found;
+}
+
+// The rows of the first rank, and those that only others have, as stages of a pipeline do.
+std::vector<CsvRow> rows_of_any_rank(const CsvTable& times, const std::string& kind) {
+  std::vector<CsvRow> rows;
+  std::set<std::string> names;
+  for (const CsvRow& row : times.rows)
+    if (times.text(row, "kind") == kind && names.insert(times.text(row, "name")).second) rows.push_back(row);
+  return rows;
+}
+
+Bar bar_over_ranks(const CsvTable& times, const CsvRow& row, const std::vector<std::string>& columns) {
+  const OverRanks over = over_ranks(times, row, columns);
+  Bar bar{times.text(row, "name"), over.columns};
+  if (ranks_in(times) > 1) bar.most = over.most_ms, bar.most_is = concat("rank ", over.slowest);
+  return bar;
+}
+
+// Of every row, what it takes on the rank in the middle and on the slowest.
+HtmlTable table_of_ranks(const CsvTable& times) {
+  HtmlTable table{{"", "median, ms", "slowest, ms", "of rank"}, {}};
+  for (const char* kind : {"layer", "transfer", "other", "rest", "step"})
+    for (const CsvRow& row : rows_of_any_rank(times, kind)) {
+      const OverRanks over = over_ranks(times, row, {});
+      table.rows.push_back({times.text(row, "name"), short_number(over.median_ms), short_number(over.most_ms),
+                            std::to_string(over.slowest)});
+    }
   return table;
 }
 
 Bars bars_of_layers(const RunRecord& run) {
   Bars bars{"Time of each layer in a step of " + run.name, "ms", {"forward", "backward", "update"}};
-  for (const CsvRow& row : rows_of_kind(run.times, "layer"))
-    bars.bars.push_back({run.times.text(row, "name"),
-                         {run.times.number(row, "forward_ms"), run.times.number(row, "backward_ms"),
-                          run.times.number(row, "update_ms")}});
+  for (const CsvRow& row : rows_of_any_rank(run.times, "layer"))
+    bars.bars.push_back(bar_over_ranks(run.times, row, {"forward_ms", "backward_ms", "update_ms"}));
   return bars;
 }
 
@@ -94,9 +130,10 @@ Bars bars_of_layers(const RunRecord& run) {
 Bars bars_of_transfers(const RunRecord& run) {
   Bars bars{
       "Time of each transfer in a step of " + run.name, "ms", {"waited for", "hidden"}, {kTransferColor, kRestColor}};
-  for (const CsvRow& row : rows_of_kind(run.times, "transfer")) {
-    const double waited = run.times.number(row, "ms"), takes = run.times.number(row, "transfer_ms");
-    bars.bars.push_back({run.times.text(row, "name"), {waited, std::max(takes - waited, 0.0)}});
+  for (const CsvRow& row : rows_of_any_rank(run.times, "transfer")) {
+    Bar bar = bar_over_ranks(run.times, row, {"ms", "transfer_ms"});
+    bar.values[1] = std::max(bar.values[1] - bar.values[0], 0.0);
+    bars.bars.push_back(std::move(bar));
   }
   return bars;
 }
@@ -118,13 +155,33 @@ Bars bars_of_memory(const RunRecord& run) {
   return bars;
 }
 
+std::string drawing_of(const RunRecord& run) {
+  try {
+    return html_of(drawn_step(run));
+  } catch (const std::exception& e) {  // the recipe of another version, say
+    return missing(concat("The step is not drawn: ", e.what()));
+  }
+}
+
 std::string figures_of(const RunRecord& run) {
-  std::string content;
+  std::string content = drawing_of(run);
   for (const Bars& bars : {bars_of_layers(run), bars_of_transfers(run), bars_of_bytes(run), bars_of_memory(run)})
     if (!bars.bars.empty()) content += html_of(figure_of(bars));
   if (ranks_in(run.times) > 1)
-    content += "<h3>All ranks of " + escaped(run.name) + "</h3>\n" + html_of(table_of_ranks(run.times));
+    content +=
+        format("<details><summary>All {} ranks of {}: the median and the slowest of each row</summary>\n{}</details>\n",
+               ranks_in(run.times), escaped(run.name), html_of(table_of_ranks(run.times)));
   return content;
+}
+
+// What bounds each run, in a sentence.
+std::string bottlenecks_of(Runs runs) {
+  std::string sentences;
+  for (const RunRecord& run : runs)
+    if (const std::string& text = run.metrics.bottleneck; !text.empty())
+      sentences += format("<p class=\"bottleneck\">{}{}</p>\n",
+                          runs.size() == 1 ? "" : "<b>" + escaped(run.name) + "</b>: ", escaped(text));
+  return sentences;
 }
 
 }  // namespace
@@ -145,15 +202,13 @@ std::string times_section(Runs runs) {
   }
   if (!steps.bars.empty()) content += html_of(figure_of(steps));
   for (const RunRecord& run : runs)
-    if (!run.times.rows.empty())
-      content += runs.size() == 1
-                     ? figures_of(run)
-                     : format("<details><summary>{}</summary>\n{}</details>\n", escaped(run.name), figures_of(run));
+    if (!run.times.rows.empty()) content += of_run(run.name, runs.size(), figures_of(run));
   if (!content.empty())
     content = paragraph(
-                  "Medians over the timed steps, as timing.csv of the run has them; of layers and transfers those of "
-                  "rank 0.") +
+                  "Medians over the timed steps, as timing.csv of the run has them. Of several ranks a layer's and a "
+                  "transfer's bar is their median, and the line at its side the slowest.") +
               content;
+  content = bottlenecks_of(runs) + content;
   if (!without.empty())
     content += missing("No timing.csv: " + without + ". It is written when owt train ends or is stopped.");
   return section("times", "Time, bytes, memory", content);

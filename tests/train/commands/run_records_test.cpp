@@ -43,6 +43,21 @@ class RunRecords : public ::testing::Test, protected WholeRuns {
   std::string log_of(const std::string& out) const { return read_file(path(out) + "/log.txt"); }
 };
 
+TEST_F(RunRecords, AProcessWritesWhatBoundsItsStepsAndHowItEnded) {
+  run("a", {{"schedule.max_steps", "7"}});
+  ASSERT_EQ(lines("a", "end").size(), 1u);
+  EXPECT_EQ(lines("a", "end")[0]["state"], "finished");
+  EXPECT_EQ(lines("a", "end")[0]["step"], 7);
+  ASSERT_EQ(lines("a", "bottleneck").size(), 1u);
+  EXPECT_THAT(log_of("a"), HasSubstr(lines("a", "bottleneck")[0]["text"].get<std::string>()));
+}
+
+TEST_F(RunRecords, ARunThatDivergesWritesThat) {
+  EXPECT_ANY_THROW(run("a", {{"schedule.max_steps", "20"}, {"optimizer.learning_rate", "1e30"}}));
+  ASSERT_EQ(lines("a", "end").size(), 1u);
+  EXPECT_EQ(lines("a", "end")[0]["state"], "diverged");
+}
+
 TEST_F(RunRecords, StepsAreLoggedAtTheFirstTheLastAndEveryNth) {
   run("a", {{"schedule.epochs", "2"},
             {"run.log_every", "3"},

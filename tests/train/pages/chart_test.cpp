@@ -132,6 +132,60 @@ TEST(Charts, OnALogarithmHaveTicksBetweenPowersOfTenWhereThoseAreFew) {
   const std::string many = figure_of({"", "", "", {{"", points_of({1e-9, 1}), 0}}, true}).picture;
   EXPECT_LE(count_of(many, "class=\"grid"), 7u);
   EXPECT_THAT(many, Not(HasSubstr(">2e-")));
+  // Short enough for a phone.
+  for (const char* tick : {">1e-8</text>", ">1e-6</text>", ">0.01</text>"}) EXPECT_THAT(many, HasSubstr(tick));
+}
+
+TEST(Charts, NameTheirUnitsBesideTheirAxes) {
+  const std::string svg = figure_of({"", "epochs", "images/s", {{"", points_of({1, 2}), 0}}}).picture;
+  EXPECT_THAT(svg, HasSubstr(">epochs</text>"));
+  EXPECT_THAT(svg, HasSubstr(">images/s</text>"));
+}
+
+TEST(Charts, ShadeTheUsualRange) {
+  LineChart chart{"", "", "ratio", {{"", points_of({1e-5, 1e-1}), 0}}, true};
+  EXPECT_THAT(figure_of(chart).picture, Not(HasSubstr("usual")));
+  chart.usual_low = 1e-4, chart.usual_high = 1e-2;
+  const std::string svg = figure_of(chart).picture;
+  EXPECT_EQ(count_of(svg, "class=\"usual\""), 1u);
+  // From 1e-5 to 1e-1 there are as many powers of ten above the range as below it.
+  double top = 0, bottom = 0;
+  ASSERT_EQ(
+      std::sscanf(svg.c_str() + svg.find("class=\"usual\""), "class=\"usual\" d=\"M60 %lfH422V%lfH", &top, &bottom), 2);
+  EXPECT_NEAR(bottom - top, (210 - 24) / 2.0, 5);
+}
+
+TEST(Charts, AreNotFlatForARunThatDiverges) {
+  std::vector<double> ys;
+  for (int i = 0; i < 20; ++i) ys.push_back(2.5 - 0.1 * i);
+  LineChart chart{"", "", "", {{"good", points_of(ys), 0}, {"bad", points_of({2.5, 1e25}), 1}}};
+  const std::string svg = figure_of(chart).picture;
+  EXPECT_THAT(svg, HasSubstr(">2</text>"));
+  EXPECT_THAT(svg, Not(HasSubstr("e25")));
+  EXPECT_THAT(figure_of(chart).about, HasSubstr("between 2.5 and 1e+25"));
+  // A rate that falls by a thousand is no such thing.
+  chart.lines = {{"", points_of({1, 1, 1, 1e-3, 1e-3, 1e-3, 1e-3}), 0}};
+  EXPECT_THAT(figure_of(chart).picture, HasSubstr(">0.8</text>"));
+}
+
+TEST(Charts, HaveDotsWhereThereIsRoomForThem) {
+  const auto dots = [](size_t points, bool wanted) {
+    Line line{"", points_of(std::vector<double>(points, 1.0)), 0};
+    line.dots = wanted;
+    return count_of(figure_of({"", "", "", {line}}).picture, "<circle");
+  };
+  EXPECT_EQ(dots(60, true), 60u);
+  EXPECT_EQ(dots(61, true), 0u);
+  EXPECT_EQ(dots(2, false), 0u);
+  EXPECT_EQ(dots(1, false), 1u);  // else nothing would be seen of it
+}
+
+TEST(Charts, OfMoreLinesThanColoursDashThem) {
+  const std::string html = html_of(figure_of(
+      {"", "", "", {{"a", points_of({1, 2}), 3}, {"b", points_of({1, 2}), 11}, {"c", points_of({1, 2}), 19}}}));
+  for (const char* line : {"class=\"line s3\"", "class=\"line s3 k1\"", "class=\"line s3 k2\"", "<i class=\"b3\">",
+                           "<i class=\"b3 k1\">", "<i class=\"b3 k2\">"})
+    EXPECT_THAT(html, HasSubstr(line));
 }
 
 TEST(Charts, EscapeNamesOfRuns) {
@@ -148,6 +202,16 @@ TEST(Bars, ShareOneScaleAndListTheirNumbers) {
   EXPECT_THAT(figure.picture, HasSubstr("width:50.00%"));
   EXPECT_THAT(figure.picture, HasSubstr("aria-label=\"Times. 2 bars; the longest is conv1 with 4 ms.\""));
   EXPECT_THAT(figure.numbers.rows, ElementsAre(ElementsAre("conv1", "1", "3"), ElementsAre("fc1", "2", "0")));
+}
+
+TEST(Bars, MarkTheMostOfWhatTheyAreTypicalOf) {
+  const Figure figure =
+      figure_of({"Times", "ms", {"forward"}, {}, {{"conv1", {2}, 4, "rank 3"}, {"fc1", {1}, 1, "rank 0"}}});
+  EXPECT_THAT(figure.picture, HasSubstr("width:50.00%"));
+  EXPECT_THAT(figure.picture, HasSubstr("<b style=\"left:100.00%\" title=\"rank 3: 4.000 ms\">"));
+  EXPECT_THAT(figure.picture, HasSubstr("2.000 ms<small>rank 3: 4.000</small>"));
+  EXPECT_THAT(figure.numbers.rows,
+              ElementsAre(ElementsAre("conv1", "2", "4", "rank 3"), ElementsAre("fc1", "1", "1", "rank 0")));
 }
 
 TEST(Bars, OfNothingAreNone) {

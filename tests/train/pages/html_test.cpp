@@ -25,12 +25,33 @@ TEST(Html, NumbersAreShort) {
   EXPECT_EQ(short_number(NAN), "–");
 }
 
-TEST(Html, NumbersStandToTheRight) {
-  const std::string html = html_of(HtmlTable{{"a"}, {{"1.5e-07"}, {"conv1"}, {"99.5 %"}, {"–"}}});
-  EXPECT_THAT(html, HasSubstr("<td class=\"n\">1.5e-07</td>"));
-  EXPECT_THAT(html, HasSubstr("<td>conv1</td>"));
-  EXPECT_THAT(html, HasSubstr("<td class=\"n\">99.5 %</td>"));
+TEST(Html, ColumnsOfNumbersStandToTheRight) {
+  const std::string html = html_of(HtmlTable{{"a", "b"}, {{"1.5e-07", "2"}, {"99.5 %", "conv1"}, {"–", "3"}}});
+  EXPECT_THAT(html, HasSubstr("<th class=\"n\">a</th><th>b</th>"));
+  EXPECT_THAT(html, HasSubstr("<td class=\"n\">1.5e-07</td><td>2</td>"));
+  EXPECT_THAT(html, HasSubstr("<td class=\"n\">99.5 %</td><td>conv1</td>"));
   EXPECT_THAT(html, HasSubstr("<td class=\"n\">–</td>"));
+}
+
+TEST(Html, CellsOfTablesThatStackHaveTheirHeads) {
+  const HtmlTable table{{"run", "<state>"}, {{"a", "finished"}}, true};
+  EXPECT_THAT(html_of(table), HasSubstr("<td data-head=\"&lt;state&gt;\">finished</td>"));
+}
+
+TEST(Html, NumbersBelowEachOtherHaveTheSameDigits) {
+  EXPECT_EQ(aligned_number(22.594, 22.594), "22.59");
+  EXPECT_EQ(aligned_number(0.333, 22.594), "0.33");
+  EXPECT_EQ(aligned_number(0.004, 22.594), "<0.01");
+  EXPECT_EQ(aligned_number(0, 22.594), "0.00");
+  EXPECT_EQ(aligned_number(0.52429, 0.52429), "0.524");
+  EXPECT_EQ(aligned_number(12345.6, 12345.6), "12346");
+  EXPECT_EQ(aligned_number(NAN, 1), "–");
+}
+
+TEST(Html, WhatIsOfOneOfSeveralRunsUnfolds) {
+  EXPECT_EQ(of_run("a", 1, "x"), "x");
+  EXPECT_EQ(of_run("<a>", 3, "x"), "<details open><summary>&lt;a&gt;</summary>\nx</details>\n");
+  EXPECT_THAT(of_run("a", 4, "x"), HasSubstr("<details><summary>"));
 }
 
 // RFC 4648, section 10.

@@ -25,6 +25,21 @@ class MetricsReaderTest : public ::testing::Test {
   std::string path_ = folder_.file("metrics.jsonl");
 };
 
+TEST_F(MetricsReaderTest, ReadsWhatBoundsAStepAndHowTheNewestProcessEnded) {
+  MetricsLog log(path_);
+  log.write(BottleneckRecord{64, "step 18.6 ms.", 2.5});
+  log.write(EndRecord{790, "stopped", 9});
+  MetricsReader reader(path_);
+  EXPECT_TRUE(reader.read());
+  EXPECT_EQ(reader.metrics().bottleneck, "step 18.6 ms.");
+  EXPECT_EQ(reader.metrics().end, "stopped");
+  EXPECT_EQ(reader.metrics().unread_lines, 0);
+  log.write(StartRecord{.step = 790, .steps_per_epoch = 4});
+  EXPECT_TRUE(reader.read());
+  EXPECT_EQ(reader.metrics().end, "");
+  EXPECT_EQ(reader.metrics().bottleneck, "step 18.6 ms.");
+}
+
 TEST_F(MetricsReaderTest, ReadsWhatIsWritten) {
   {
     MetricsLog log(path_);

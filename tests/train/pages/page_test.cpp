@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <set>
 
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "src/core/log.h"
 #include "src/train/metrics.h"
+#include "src/train/pages/drawn_step.h"
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"
 
@@ -16,7 +19,9 @@ namespace owt {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::_;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -72,14 +77,18 @@ TEST_F(Pages, ShowARunThatHasBeenTrained) {
   const std::string html = page({"a"});
   expect_well_formed(html);
   EXPECT_THAT(html, HasSubstr("<title>a</title>"));
-  EXPECT_THAT(part(html, "overview"), HasSubstr("<td class=\"n\">7</td>"));
+  for (const char* cell :
+       {"\"steps\">7</td>", "\"state\">finished</td>", "\"strategy\">owt-c</td>", "\"workers\">2</td>"})
+    EXPECT_THAT(part(html, "overview"), HasSubstr(cell));
   for (const char* title : {"Loss over epochs", "Loss over time", "Top-1 accuracy over epochs", "Speed over time",
                             "Learning rate over epochs", "Waiting for data over epochs"})
     EXPECT_THAT(part(html, "curves"), HasSubstr(title));
   EXPECT_THAT(part(html, "settings"), HasSubstr("<td>owt-c</td>"));
   EXPECT_THAT(part(html, "sizes"), AllOf(HasSubstr("|dw| / |w| over epochs"), HasSubstr("fc1.weight")));
   EXPECT_THAT(part(html, "filters"), HasSubstr("data:image/png;base64,"));
-  EXPECT_THAT(part(html, "times"), AllOf(HasSubstr("Time of each layer"), HasSubstr("gradients")));
+  EXPECT_THAT(part(html, "times"),
+              AllOf(HasSubstr("Time of each layer"), HasSubstr("gradients"), HasSubstr("<p class=\"bottleneck\">step "),
+                    HasSubstr("data:image/svg+xml;base64,")));
   EXPECT_THAT(part(html, "plan"), AllOf(HasSubstr("boundary"), HasSubstr("class=\"outputs\" style=\"left:50.0%")));
   EXPECT_THAT(part(html, "machines"), AllOf(HasSubstr("processor"), HasSubstr("seed")));
   EXPECT_THAT(part(html, "answers"), HasSubstr("owt report RUN --data DIR"));
@@ -97,6 +106,19 @@ TEST_F(Pages, HoldRunsOfDifferentLengthsAgainstEachOther) {
   const std::string settings = part(html, "settings").substr(0, part(html, "settings").find("<details"));
   EXPECT_THAT(settings,
               AllOf(HasSubstr("optimizer.momentum"), HasSubstr("schedule.max_steps"), Not(HasSubstr("data.batch"))));
+}
+
+TEST_F(Pages, FoldUpTheLayersInWhichNetworksDiffer) {
+  std::vector<RunRecord> runs(2);
+  runs[0].name = "a", runs[1].name = "b";
+  runs[1].settings.emplace_back("optimizer.momentum", "0.5");
+  for (int i = 0; i < 9; ++i) runs[0].settings.emplace_back(concat("model.layer.conv", i, ".out"), "8");
+  const std::string html = settings_section(runs);
+  const size_t fold = html.find("9 settings of layers in which they differ");
+  EXPECT_LT(html.find("optimizer.momentum"), fold);
+  EXPECT_GT(html.find("model.layer.conv0.out"), fold);
+  runs[0].settings.pop_back();
+  EXPECT_THAT(settings_section(runs), Not(HasSubstr("settings of layers")));
 }
 
 TEST_F(Pages, SayWhatIsMissingAndHowToGetIt) {
@@ -137,6 +159,14 @@ TEST_F(Pages, OfFoldersThatHoldNoRunAreRefused) {
   EXPECT_THAT(message_of([&] { read_run(path("")); }), HasSubstr("is no run folder"));
 }
 
+TEST_F(Pages, OfRunsOfWhichNothingCanBeReadAreRefused) {
+  fs::create_directory(path("bad"));
+  write_bytes(path("bad") + "/config.toml", "[data\n");
+  write_bytes(path("bad") + "/metrics.jsonl", "\x01\xff\n{}\n");
+  EXPECT_THAT(message_of([&] { read_run(path("bad")); }),
+              AllOf(HasSubstr("nothing of the run "), HasSubstr("config.toml")));
+}
+
 TEST_F(Pages, RunsOfOneNameAreToldApartByTheirFolders) {
   for (const std::string folder : {"x/run", "y/run", "y/other"}) {
     fs::create_directories(path(folder));
@@ -161,16 +191,157 @@ TEST_F(Pages, HoldTheRanksAgainstEachOther) {
   RunRecord run{.name = "a", .folder = "a"};
   run.times = csv_table_from(times);
   const std::string html = times_section({&run, 1});
-  EXPECT_THAT(html, AllOf(HasSubstr("a, rank 0"), HasSubstr("a, rank 2"), HasSubstr("All ranks of a")));
+  EXPECT_THAT(html, AllOf(HasSubstr("a, rank 0"), HasSubstr("a, rank 2"), HasSubstr("All 3 ranks of a")));
   const std::string cells = "<td class=\"n\">";
-  const auto row = [&](const std::string& name, const std::string& first, const std::string& median,
-                       const std::string& slowest, const std::string& rank) {
-    return "<td>" + name + "</td>" + cells + first + "</td>" + cells + median + "</td>" + cells + slowest + "</td>" +
-           cells + rank + "</td>";
+  const auto row = [&](const std::string& name, const std::string& median, const std::string& slowest,
+                       const std::string& rank) {
+    return "<td>" + name + "</td>" + cells + median + "</td>" + cells + slowest + "</td>" + cells + rank + "</td>";
   };
-  EXPECT_THAT(html,
-              AllOf(HasSubstr(row("conv1", "3", "4", "5", "2")), HasSubstr(row("gradients", "2", "1", "2", "0"))));
+  EXPECT_THAT(html, AllOf(HasSubstr(row("conv1", "4", "5", "2")), HasSubstr(row("gradients", "1", "2", "0"))));
+  // The bar of a layer is the median of each of its parts.
+  EXPECT_THAT(html, HasSubstr("title=\"forward: 2 ms\""));
+  EXPECT_THAT(html, HasSubstr("title=\"rank 2: 5.000 ms\""));
   EXPECT_THAT(html, HasSubstr("conv1</span>"));
+}
+
+// Rank 0 of the stages of a pipeline has the rows of some layers, others those of the rest.
+TEST_F(Pages, ShowLayersThatOnlyOtherRanksHave) {
+  RunRecord run{.name = "a", .folder = "a"};
+  run.times = csv_table_from(
+      "kind,name,forward_ms,backward_ms,update_ms,ms,rank\nlayer,conv1,1,2,0,3,0\nlayer,conv1,0,0,0,0,1\nlayer,fc1,3,4,"
+      "0,7,1\n");
+  const std::string html = times_section({&run, 1});
+  EXPECT_THAT(html, AllOf(HasSubstr("conv1</span>"), HasSubstr("fc1</span>")));
+  EXPECT_THAT(html, AllOf(HasSubstr("title=\"forward: 1 ms\""), HasSubstr("title=\"forward: 3 ms\"")));
+}
+
+TEST_F(Pages, SayWhatStateARunIsIn) {
+  RunRecord run{.name = "a", .folder = "a"};
+  const auto state = [&] {
+    const std::string html = overview_section({&run, 1});
+    const size_t begin = html.find("data-head=\"state\">") + 18;
+    return html.substr(begin, html.find('<', begin) - begin);
+  };
+  EXPECT_EQ(state(), "not begun");
+  run.metrics.steps = {{20}, {1.5}, {0.01}, {0.75}, {0.5}, {0.125}, {1000}, {NAN}, {NAN}};
+  EXPECT_EQ(state(), "no end written");
+  run.metrics.steps.loss = {NAN};
+  EXPECT_EQ(state(), "diverged");
+  run.metrics.end = "stopped";
+  EXPECT_EQ(state(), "stopped");
+  run.running = true;
+  EXPECT_EQ(state(), "running");
+}
+
+TEST_F(Pages, PointAtWeightsThatLearnHardlyAtAllOrTooMuchAtATime) {
+  RunRecord run{.name = "a", .folder = "a"};
+  // Of the first evaluation no ratio is known.
+  run.metrics.weights = {
+      {1, 1, 0, {{"w1.weight", 1, NAN}, {"w2.weight", 1, NAN}, {"w3.weight", 1, NAN}, {"w1.bias", 1, NAN}}}};
+  EXPECT_THAT(sizes_section({&run, 1}), Not(HasSubstr("class=\"warning\"")));
+  run.metrics.weights.push_back(
+      {2, 2, 0, {{"w1.weight", 2, 0.0002}, {"w2.weight", 2, 0.0001}, {"w3.weight", 2, 0.03}, {"w1.bias", 1, 1}}});
+  const std::string html = sizes_section({&run, 1});
+  const size_t low = html.find("is below 0.0001"), high = html.find("is above 0.01");
+  ASSERT_LT(low, high);
+  ASSERT_NE(high, std::string::npos);
+  EXPECT_THAT(html.substr(low, high - low), AllOf(HasSubstr("w2.weight (5e-05)"), Not(HasSubstr("w1"))));
+  const std::string above = html.substr(high, html.find("</p>", high) - high);
+  EXPECT_THAT(above, AllOf(HasSubstr("w3.weight (0.015)"), Not(HasSubstr("w1"))));
+}
+
+TEST_F(Pages, DrawAStepWithTheTimesOfTheRun) {
+  run("a", merged(kLogged, {{"parallel.workers", "2"}, {"parallel.strategy", "owt-c"}}));
+  RunRecord record = read_run(path("a"));
+  const auto ms = record.times.column("forward_ms"), name = record.times.column("name");
+  for (auto& row : record.times.rows)
+    if (row[*name] == "conv1") row[*ms] = "12.5";
+  const Figure figure = drawn_step(record);
+  EXPECT_THAT(figure.numbers.rows, Contains(ElementsAre("forward", "conv1", _, "12.5")));
+  EXPECT_THAT(figure.numbers.rows, Contains(ElementsAre(_, "gradients", _, _)));
+  EXPECT_THAT(figure.picture, HasSubstr("alt=\"A step of a in time: "));
+}
+
+TEST_F(Pages, KeepWhatWasReadOfAFolderThatIsGone) {
+  run("a", kLogged);
+  RunReader reader(path("a"));
+  EXPECT_TRUE(reader.read());
+  EXPECT_FALSE(reader.read());
+  fs::rename(path("a"), path("b"));
+  EXPECT_TRUE(reader.read());
+  EXPECT_FALSE(reader.read());
+  EXPECT_THAT(reader.record().wrong, ElementsAre(HasSubstr("is gone; this is what it held")));
+  EXPECT_EQ(reader.record().metrics.steps.step.size(), 7u);
+  expect_well_formed(page_of(std::vector{reader.record()}));
+  fs::rename(path("b"), path("a"));
+  EXPECT_TRUE(reader.read());
+  EXPECT_THAT(reader.record().wrong, ElementsAre());
+}
+
+// A process holds the lock of a run's log while it is at it; its last files come before it lets go.
+TEST_F(Pages, AreMadeAnewWhenTheRunEnds) {
+  run("a", kLogged);
+  const std::string times = read_file(path("a") + "/timing.csv");
+  fs::remove(path("a") + "/timing.csv");
+  auto lock = std::make_unique<FileLock>(path("a") + "/log.txt");
+  RunReader reader(path("a"));
+  EXPECT_TRUE(reader.read());
+  EXPECT_TRUE(reader.record().running);
+  EXPECT_TRUE(reader.record().times.rows.empty());
+  write_bytes(path("a") + "/timing.csv", times);
+  EXPECT_FALSE(reader.read());
+  lock.reset();
+  EXPECT_TRUE(reader.read());
+  EXPECT_FALSE(reader.record().running);
+  EXPECT_FALSE(reader.record().times.rows.empty());
+}
+
+// Twenty runs of 50,000 logged steps, and of one a million.
+TEST_F(Pages, OfManyLongRunsAreNotLarge) {
+  std::vector<RunRecord> runs(20);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    runs[i].name = runs[i].folder = concat("run", i);
+    const size_t count = i == 0 ? 1000000 : 50000;
+    StepColumns& steps = runs[i].metrics.steps;
+    std::vector<double> values(count);
+    for (size_t step = 0; step < count; ++step) {
+      steps.step.push_back(static_cast<int64_t>(step));
+      values[step] = 1e-3 * static_cast<double>(step);
+    }
+    steps.epochs = steps.hours = values;
+    for (auto* column :
+         {&steps.loss, &steps.top1, &steps.rate, &steps.images_per_second, &steps.data_wait_ms, &steps.gradient_norm})
+      for (const double value : values) column->push_back(1.5 + std::sin(value + static_cast<double>(i)));
+  }
+  const std::string html = page_of(runs);
+  expect_well_formed(html);
+  EXPECT_LT(html.size(), 10'000'000u);
+  EXPECT_THAT(html, AllOf(HasSubstr("class=\"line s0 k2"), HasSubstr(">run19<")));
+}
+
+TEST_F(Pages, OfManyClassesShowTheWorstPairs) {
+  std::string table = "index,label,label_name,top1,top1_name,top1_probability,label_probability\n";
+  for (int i = 0; i < 5000; ++i) {
+    const int label = i % 1000, taken = label == 7 && i < 4000 ? 8 : label == 3 && i < 2000 ? 5 : label;
+    table += format("{},{},class{},{},class{},0.5,{}\n", i, label, label, taken, taken, label == taken ? 0.5 : 0.125);
+  }
+  class Images : public Dataset {
+   public:
+    int64_t size() const override { return 5000; }
+    Shape image() const override { return {2, 2, 3}; }
+    int classes() const override { return 1000; }
+    int label(int64_t index) const override { return static_cast<int>(index % 1000); }
+    std::vector<std::string> class_names() const override { return {}; }
+    uint64_t checksum() const override { return 0; }
+    void read(int64_t, const View&, uint8_t* pixels) const override { std::fill_n(pixels, 12, uint8_t{9}); }
+  };
+  const Answers answers{csv_table_from(table), std::make_shared<Images>(), "test", "weights"};
+  const std::string html = answers_section(&answers);
+  const size_t pairs = html.find("Pairs of classes that are mixed up most");
+  ASSERT_NE(pairs, std::string::npos);
+  const size_t first = html.find("<td>class7</td><td>class8</td><td class=\"n\">4</td><td class=\"n\">5</td>", pairs);
+  EXPECT_LT(first, html.find("<td>class3</td><td>class5</td><td class=\"n\">2</td><td class=\"n\">5</td>", pairs));
+  EXPECT_LT(html.size(), 50'000u);
 }
 
 TEST_F(Pages, ShowWhatIsTakenForWhat) {

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Pictures of a run's report, as docs/report.md has them: OUT/report.png, its top; OUT/report-time.png, where a step's
+# time goes; OUT/report-phone.png.
+#
+#   usage: report_pictures.sh RUN OUT [DATA]      DATA: the run's data set, for what needs its images
+#   OWT names the program (build/owt).
+set -euo pipefail
+
+if [ $# -lt 2 ] || [ $# -gt 3 ]; then
+  sed -n '2,7s/^#\( \|$\)//p' "$0" >&2
+  exit 2
+fi
+run=$1
+out=$2
+owt=${OWT:-build/owt}
+
+browser=
+for name in chromium-headless-shell chromium; do
+  [ -n "$browser" ] || ! command -v "$name" >/dev/null || browser=$name
+done
+if [ -z "$browser" ]; then
+  echo "error: there is no Chromium; Debian has it as chromium-headless-shell" >&2
+  exit 1
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$out"
+"$owt" report "$run" ${3:+--data "$3"} --out "$work/report.html"
+
+# picture NAME WIDTH,HEIGHT [SECTION]: what a window of this size shows of the page, from a section on
+picture() {
+  # As root the browser has no sandbox. What it says matters only where it makes no picture.
+  "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --user-data-dir="$work/profile" \
+    --virtual-time-budget=3000 --window-size="$2" --screenshot="$out/$1.png" "file://$work/report.html${3:+#$3}" \
+    >"$work/said" 2>&1 || { cat "$work/said" >&2 && exit 1; }
+  [ -s "$out/$1.png" ] || { cat "$work/said" >&2 && exit 1; }
+  echo "$out/$1.png"
+}
+picture report 1200,1150
+picture report-time 1200,1150 times
+picture report-phone 390,1500
