@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "src/core/check.h"
 #include "src/core/log.h"
 
 namespace owt {
