@@ -170,16 +170,17 @@ class NetDrawing {
     }
   }
 
-  std::string whole() const {
+  std::string whole(bool in_html) const {
     const Piece top = heading();
     const Piece net = layers(top.bottom);
     const double width = width_ + 2 * kMargin, height = net.bottom + kMargin;
     return format(
-               "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+               "<svg{5} viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
                "height=\"{1:.0f}\" style=\"max-width:100%;height:auto\" role=\"img\" class=\"net\" "
                "aria-label=\"{2}\">\n<title>{2}</title>\n<desc>{3}</desc>\n{4}"
                "<rect class=\"page\" width=\"{0:.0f}\" height=\"{1:.0f}\" rx=\"6\"/>\n",
-               width, height, escaped(about()), escaped(in_words()), kStyle) +
+               width, height, escaped(about()), escaped(in_words()), kStyle,
+               in_html ? "" : " xmlns=\"http://www.w3.org/2000/svg\"") +
            top.svg + net.svg + "</svg>\n";
   }
 
@@ -517,6 +518,6 @@ class NetDrawing {
 
 }  // namespace
 
-std::string draw_net(const Plan& plan) { return NetDrawing(plan).whole(); }
+std::string draw_net(const Plan& plan, bool in_html) { return NetDrawing(plan).whole(in_html); }
 
 }  // namespace owt

@@ -8,10 +8,10 @@
 
 namespace owt {
 
-// An SVG document that needs nothing else, light or dark as its reader's screen is, which may also stand in a page of
-// HTML. Layers that work on what another gives without changing its shape share its box, the branches of a composite
-// layer stand side by side, and composite layers that are the same again are drawn once. Of more than 16 ranks the
-// first 16 are drawn.
-std::string draw_net(const Plan& plan);
+// An SVG document that needs nothing else, light or dark as its reader's screen is; in_html: what stands in a page,
+// which names no address, not even that of SVG's name space. Layers that work on what another gives without changing
+// its shape share its box, the branches of a composite layer stand side by side, and composite layers that are the same
+// again are drawn once. Of more than 16 ranks the first 16 are drawn.
+std::string draw_net(const Plan& plan, bool in_html = false);
 
 }  // namespace owt

@@ -65,6 +65,12 @@ TEST(DrawNet, HasEveryLayerOnceAndEveryShape) {
   EXPECT_EQ(times_in(svg, "<svg "), 1u);
 }
 
+TEST(DrawNet, NamesNoAddressWithinAPage) {
+  const Plan plan = make_plan(small_net(), {});
+  EXPECT_THAT(draw_net(plan), HasSubstr("<svg xmlns=\"http://www.w3.org/2000/svg\" "));
+  EXPECT_THAT(draw_net(plan, true), AllOf(HasSubstr("<svg viewBox="), Not(HasSubstr("http"))));
+}
+
 TEST(DrawNet, SumsUpWhatTheLayersHave) {
   EXPECT_THAT(drawn(small_net()), AllOf(HasSubstr("3.7 K parameters, 0.01 MB; "), Not(HasSubstr(">0</text>")),
                                         HasSubstr("aria-label=\"The network small: 6 layers, 3662 parameters")));

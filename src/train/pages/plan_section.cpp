@@ -120,13 +120,13 @@ std::string figures_of_plan(const RunRecord& run) {
   const std::string about = format("{} on {} rank{} under {}: {} rows a step, {} MB sent by each rank.", plan.model,
                                    plan.ranks(), plan.ranks() == 1 ? "" : "s", name_of(plan.request.strategy),
                                    plan.request.step_rows, mega_bytes(static_cast<double>(plan.bytes_per_step())));
-  return html_of(Figure{
-             "What each rank of " + run.name + " has, and what travels",
-             "<details open><summary>The network</summary>\n" + draw_net(plan) + "</details>\n" + drawn_plan(plan),
-             about,
-             {},
-             plan_legend(),
-             true}) +
+  return html_of(Figure{"What each rank of " + run.name + " has, and what travels",
+                        "<details open><summary>The network</summary>\n" + draw_net(plan, true) + "</details>\n" +
+                            drawn_plan(plan),
+                        about,
+                        {},
+                        plan_legend(),
+                        true}) +
          html_of(figure_of(memory_of(run, plan)));
 }
 
