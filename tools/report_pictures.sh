@@ -28,11 +28,14 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
 "$owt" report "$run" ${3:+--data "$3"} --out "$work/report.html"
 
-# picture NAME WIDTH,HEIGHT [SECTION]: what a window of this size shows of the page, from a section on
+# picture NAME WIDTH,HEIGHT [SECTION]: what a window of this size shows of the page, or of one section
 picture() {
+  local style=
+  [ $# = 2 ] || style="<style>nav,section:not(#$3){display:none}</style>"
+  sed "s|</head>|$style</head>|" "$work/report.html" >"$work/shown.html"
   # As root the browser has no sandbox. What it says matters only where it makes no picture.
   "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --user-data-dir="$work/profile" \
-    --virtual-time-budget=3000 --window-size="$2" --screenshot="$out/$1.png" "file://$work/report.html${3:+#$3}" \
+    --virtual-time-budget=3000 --window-size="$2" --screenshot="$out/$1.png" "file://$work/shown.html" \
     >"$work/said" 2>&1 || { cat "$work/said" >&2 && exit 1; }
   [ -s "$out/$1.png" ] || { cat "$work/said" >&2 && exit 1; }
   echo "$out/$1.png"

@@ -91,8 +91,8 @@ class Trainer {
   int64_t waited_steps_ = 0;
   LoaderTimes loader_before_;  // the steps that are timed
   StepTimes times_;
-  std::string bottleneck_{};  // what bounds these steps, in a sentence; on rank 0
   // Rank 0 only.
+  std::string bottleneck_;  // of the steps that were timed, a sentence
   std::optional<MetricsLog> metrics_;
   std::optional<Progress> progress_;
   std::optional<CheckpointWriter> checkpoints_;

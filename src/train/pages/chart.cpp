@@ -56,7 +56,7 @@ std::vector<double> log_ticks_of(double low, double high) {
 class Axes {
  public:
   Axes(const LineChart& chart, const std::vector<Drawn>& drawn) : log_(chart.log_y) {
-    const double most = most_to_show(drawn);
+    const double most = log_ ? INFINITY : most_to_show(drawn);
     for (const Line& line : chart.lines)
       if (!line.points.empty()) x_.take(line.points.front().x), x_.take(line.points.back().x);
     for (const Drawn& each : drawn)

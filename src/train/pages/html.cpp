@@ -16,7 +16,7 @@ bool looks_like_number(const std::string& cell) {
 
 // Whether each column holds numbers alone.
 std::vector<bool> columns_of_numbers(const HtmlTable& table) {
-  std::vector<bool> all(table.head.size(), !table.rows.empty());
+  std::vector<bool> all(table.head.size(), !table.rows.empty() && !table.words);
   for (const auto& row : table.rows)
     for (size_t i = 0; i < std::min(row.size(), all.size()); ++i) all[i] = all[i] && looks_like_number(row[i]);
   return all;
@@ -26,7 +26,7 @@ std::string row_of(const HtmlTable& table, const std::vector<std::string>& cells
                    const std::vector<bool>& numbers) {
   std::string row = "<tr>";
   for (size_t i = 0; i < cells.size(); ++i) {
-    const std::string head = table.stacks && i < table.head.size() ? table.head[i] : "";
+    const std::string head = table.stacks && &cells != &table.head ? table.head[i] : "";
     row += format("<{0}{1}{2}>{3}</{0}>", tag, i < numbers.size() && numbers[i] ? " class=\"n\"" : "",
                   head.empty() ? "" : " data-head=\"" + escaped(head) + "\"", escaped(cells[i]));
   }

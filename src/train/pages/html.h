@@ -20,6 +20,7 @@ struct HtmlTable {
   std::vector<std::string> head{};
   std::vector<std::vector<std::string>> rows{};  // texts; columns of numbers stand to the right
   bool stacks = false;                           // on a phone every row is a list of its cells
+  bool words = false;                            // numbers are words like others
 };
 std::string html_of(const HtmlTable& table);
 

@@ -25,7 +25,7 @@ HtmlTable starts_of(const RunRecord& run) {
 
 // A column for each start: their facts are read from above to below.
 HtmlTable turned(const HtmlTable& table) {
-  HtmlTable all;
+  HtmlTable all{{}, {}, false, true};
   for (size_t i = 0; i < table.head.size(); ++i) {
     std::vector<std::string> line{table.head[i]};
     for (const auto& row : table.rows) line.push_back(row[i]);

@@ -58,7 +58,7 @@ i.k1{mask:repeating-linear-gradient(90deg,#000 0 .3em,#0000 .3em .45em)}i.k2{mas
 .bar,.ranges .bar{grid-template-columns:5.5rem 1fr 5.5rem;gap:.4rem}.label{white-space:normal;overflow-wrap:anywhere;line-height:1.25}.value small{display:block;width:auto}
 .stacks,.stacks tbody{display:block}.stacks thead{display:none}.stacks tr{display:block;padding:.4rem 0;border-bottom:2px solid var(--rule)}
 .stacks td{display:flex;justify-content:space-between;gap:1rem;max-width:none;padding-right:0;text-align:right}.stacks td::before{content:attr(data-head);color:var(--soft)}}
-@media print{:root{color-scheme:light}h2,h3,figcaption{break-after:avoid}body{max-width:none;padding:0;font-size:10pt}nav,summary{display:none}
+@media print{:root{color-scheme:light}.scroll{overflow:visible}.stacks{font-size:7pt}.stacks td,.stacks th{padding-right:.5rem}h2,h3,figcaption{break-after:avoid}body{max-width:none;padding:0;font-size:10pt}nav,summary{display:none}
 figure{break-inside:avoid;background:none}.figures{grid-template-columns:1fr 1fr}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )";
 

@@ -33,7 +33,7 @@ bool is_one_value(const std::vector<std::string>& values) {
 }
 
 HtmlTable settings_table(Runs runs, bool differing) {
-  HtmlTable table{{"setting"}, {}};
+  HtmlTable table{{"setting"}, {}, false, true};
   for (const RunRecord& run : runs)
     if (differing || table.head.size() == 1) table.head.push_back(differing ? run.name : "value");
   for (const auto& [key, values] : settings_of(runs)) {
@@ -48,7 +48,7 @@ HtmlTable settings_table(Runs runs, bool differing) {
 // Of other networks nearly every layer differs; that is to unfold.
 std::string differing_tables(HtmlTable differing) {
   constexpr size_t kFewLayerSettings = 8;
-  HtmlTable of_layers{differing.head, {}};
+  HtmlTable of_layers{differing.head, {}, false, true};
   const auto of_layer = [](const std::vector<std::string>& row) { return row.front().starts_with("model.layer"); };
   std::copy_if(differing.rows.begin(), differing.rows.end(), std::back_inserter(of_layers.rows), of_layer);
   if (of_layers.rows.size() <= kFewLayerSettings) return html_of(differing);

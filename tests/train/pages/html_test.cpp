@@ -33,8 +33,13 @@ TEST(Html, ColumnsOfNumbersStandToTheRight) {
   EXPECT_THAT(html, HasSubstr("<td class=\"n\">–</td>"));
 }
 
+TEST(Html, NumbersAmongWordsStandAsThese) {
+  EXPECT_THAT(html_of(HtmlTable{{"a"}, {{"1"}}, false, true}), HasSubstr("<td>1</td>"));
+}
+
 TEST(Html, CellsOfTablesThatStackHaveTheirHeads) {
   const HtmlTable table{{"run", "<state>"}, {{"a", "finished"}}, true};
+  EXPECT_THAT(html_of(table), HasSubstr("<th>run</th>"));
   EXPECT_THAT(html_of(table), HasSubstr("<td data-head=\"&lt;state&gt;\">finished</td>"));
 }
 

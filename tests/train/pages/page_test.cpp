@@ -258,7 +258,7 @@ TEST_F(Pages, DrawAStepWithTheTimesOfTheRun) {
     if (row[*name] == "conv1") row[*ms] = "12.5";
   const Figure figure = drawn_step(record);
   EXPECT_THAT(figure.numbers.rows, Contains(ElementsAre("forward", "conv1", _, "12.5")));
-  EXPECT_THAT(figure.numbers.rows, Contains(ElementsAre(_, "gradients", _, _)));
+  EXPECT_THAT(figure.numbers.rows, Contains(ElementsAre("start", "fc3 input gradient", _, _)));
   EXPECT_THAT(figure.picture, HasSubstr("alt=\"A step of a in time: "));
 }
 
