@@ -17,14 +17,26 @@ constexpr float kNoise = 10;                             // standard deviation
 constexpr float kMinRadius = 0.28f, kMaxRadius = 0.42f;  // half the shape's extent, of the image side
 constexpr float kBarsPerRadius = 2.2f;                   // gaps are counted too
 constexpr int kSamples = 3;                              // per pixel and axis, so that edges are smooth
+constexpr float kShortSide = 128, kMostShortSide = 300,
+                kLongSide = 4.0f / 3;  // of photographs: pixels; of the short one
+constexpr float kMinPhotoRadius = 0.15f, kPhotoNoise = 4, kMostDots = 12, kMinDot = 0.01f, kMaxDot = 0.06f;
+constexpr float kColourSpread = 30;  // either way of a colour that counts
 
 using Colour = std::array<float, kRgb>;
 
+struct Dot {
+  float x, y, radius;  // pixels
+  Colour colour;
+};
+
 struct Scene {
-  int shape;
-  float x, y, radius;      // pixels
-  float phase_x, phase_y;  // where bars begin, in periods
-  Colour front, back, slope_x, slope_y;
+  int64_t height = 0, width = 0;
+  int shape = 0;
+  float x = 0, y = 0, radius = 0;  // pixels
+  float phase_x = 0, phase_y = 0;  // where bars begin, in periods
+  Colour front{}, back{}, slope_x{}, slope_y{};
+  std::vector<Dot> dots{};  // behind the shape, the last one on top
+  float noise = kNoise;
 };
 
 // Uniform numbers of one image, one after the other.
@@ -33,6 +45,10 @@ class Draws {
   Draws(const Philox& random, uint64_t image) : random_(random), first_(image << 32) {}
   float uniform(float low, float high) { return low + (high - low) * random_.uniform(next()); }
   Colour colour(float low, float high) { return {uniform(low, high), uniform(low, high), uniform(low, high)}; }
+  Colour near(const Colour& c) {
+    return {c[0] + uniform(-kColourSpread, kColourSpread), c[1] + uniform(-kColourSpread, kColourSpread),
+            c[2] + uniform(-kColourSpread, kColourSpread)};
+  }
 
  private:
   uint64_t next() { return first_ + count_++; }
@@ -81,24 +97,46 @@ constexpr std::array<Shape2d, kSyntheticClasses> kShapes{{
      }},
 }};
 
+struct NamedColour {
+  const char* name;
+  Colour colour;
+};
+
+constexpr NamedColour kNamedColours[] = {
+    {"red", {220, 30, 30}},   {"orange", {240, 140, 20}}, {"yellow", {235, 225, 40}}, {"green", {30, 150, 40}},
+    {"cyan", {40, 205, 210}}, {"blue", {30, 60, 210}},    {"purple", {125, 35, 165}}, {"pink", {245, 140, 190}},
+    {"black", {20, 20, 20}},  {"white", {240, 240, 240}}};
+
 float distance(const Colour& a, const Colour& b) { return std::hypot(a[0] - b[0], a[1] - b[1], a[2] - b[2]); }
 
-Scene draw_scene(const Philox& random, uint64_t image, int shape, int64_t side) {
-  Draws draws(random, image);
-  Scene scene{};
-  scene.shape = shape;
-  const auto extent = static_cast<float>(side);
-  scene.radius = extent * draws.uniform(kMinRadius, kMaxRadius);
-  scene.x = draws.uniform(scene.radius, extent - scene.radius);
-  scene.y = draws.uniform(scene.radius, extent - scene.radius);
+// `colour`: of the shape, roughly; null: any.
+Scene draw_scene(Draws& draws, int shape, int64_t height, int64_t width, float min_radius, const Colour* colour) {
+  Scene scene{.height = height, .width = width, .shape = shape};
+  const auto down = static_cast<float>(height), across = static_cast<float>(width);
+  scene.radius = std::min(down, across) * draws.uniform(min_radius, kMaxRadius);
+  scene.x = draws.uniform(scene.radius, across - scene.radius);
+  scene.y = draws.uniform(scene.radius, down - scene.radius);
   scene.phase_x = draws.uniform(0, 1);
   scene.phase_y = draws.uniform(0, 1);
   scene.slope_x = draws.colour(-kGradient, kGradient);
   scene.slope_y = draws.colour(-kGradient, kGradient);
   do {
     scene.back = draws.colour(0, 255);
-    scene.front = draws.colour(0, 255);
+    scene.front = colour ? draws.near(*colour) : draws.colour(0, 255);
   } while (distance(scene.back, scene.front) < kMinContrast);
+  return scene;
+}
+
+Scene draw_photo(Draws& draws, int shape, const Colour* colour) {
+  const float low = draws.uniform(kShortSide, kMostShortSide), high = low * draws.uniform(1, kLongSide);
+  const bool upright = draws.uniform(0, 1) < 0.5f;
+  const auto height = static_cast<int64_t>(upright ? high : low), width = static_cast<int64_t>(upright ? low : high);
+  Scene scene = draw_scene(draws, shape, height, width, kMinPhotoRadius, colour);
+  scene.noise = kPhotoNoise;
+  scene.dots.resize(static_cast<size_t>(draws.uniform(0, kMostDots + 1)));
+  for (Dot& dot : scene.dots)
+    dot = {draws.uniform(0, static_cast<float>(width)), draws.uniform(0, static_cast<float>(height)),
+           low * draws.uniform(kMinDot, kMaxDot), draws.colour(0, 255)};
   return scene;
 }
 
@@ -115,24 +153,34 @@ float coverage(const Scene& scene, int64_t column, int64_t row) {
   return static_cast<float>(inside) / (kSamples * kSamples);
 }
 
-// Nearly normal with mean 0 and standard deviation kNoise: the sum of the four bytes, which costs no logarithm.
-float noise(uint32_t bits) {
+// Nearly normal with mean 0: the sum of the four bytes, which costs no logarithm.
+float noise(uint32_t bits, float deviation) {
   constexpr float kMean = 4 * 127.5f, kDeviation = 147.8f;
   const uint32_t sum = (bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) + (bits >> 24);
-  return (static_cast<float>(sum) - kMean) * (kNoise / kDeviation);
+  return (static_cast<float>(sum) - kMean) * (deviation / kDeviation);
 }
 
-void paint(const Scene& scene, const Philox& grain, uint64_t image, int64_t side, uint8_t* pixels) {
-  for (int64_t row = 0; row < side; ++row)
-    for (int64_t column = 0; column < side; ++column) {
+// The dot at the pixel; null: none.
+const Dot* dot_at(const Scene& scene, int64_t column, int64_t row) {
+  const auto covers = [&](const Dot& dot) {
+    return std::hypot(static_cast<float>(column) - dot.x, static_cast<float>(row) - dot.y) <= dot.radius;
+  };
+  const auto found = std::find_if(scene.dots.rbegin(), scene.dots.rend(), covers);
+  return found == scene.dots.rend() ? nullptr : &*found;
+}
+
+void paint(const Scene& scene, const Philox& grain, uint64_t image, uint8_t* pixels) {
+  for (int64_t row = 0; row < scene.height; ++row)
+    for (int64_t column = 0; column < scene.width; ++column) {
       const float share = coverage(scene, column, row);
-      const float u = 2 * static_cast<float>(column) / static_cast<float>(side) - 1;
-      const float v = 2 * static_cast<float>(row) / static_cast<float>(side) - 1;
-      const int64_t pixel = row * side + column;
+      const float u = 2 * static_cast<float>(column) / static_cast<float>(scene.width) - 1;
+      const float v = 2 * static_cast<float>(row) / static_cast<float>(scene.height) - 1;
+      const int64_t pixel = row * scene.width + column;
+      const Dot* dot = dot_at(scene, column, row);
       const auto bits = grain.block(image << 32 | static_cast<uint64_t>(pixel));
       for (size_t c = 0; c < kRgb; ++c) {
-        const float back = scene.back[c] + u * scene.slope_x[c] + v * scene.slope_y[c];
-        const float value = back + share * (scene.front[c] - back) + noise(bits[c]);
+        const float back = (dot ? dot->colour[c] : scene.back[c]) + u * scene.slope_x[c] + v * scene.slope_y[c];
+        const float value = back + share * (scene.front[c] - back) + noise(bits[c], scene.noise);
         pixels[static_cast<size_t>(pixel) * kRgb + c] = static_cast<uint8_t>(std::clamp(value + 0.5f, 0.0f, 255.0f));
       }
     }
@@ -158,7 +206,8 @@ MemoryDataset draw(const SyntheticSettings& settings) {
       const int shape = static_cast<int>(i % settings.classes);
       const auto id = static_cast<uint64_t>(i);
       labels[id] = static_cast<uint8_t>(shape);
-      paint(draw_scene(scenes, id, shape, settings.side), grain, id, settings.side,
+      Draws draws(scenes, id);
+      paint(draw_scene(draws, shape, settings.side, settings.side, kMinRadius, nullptr), grain, id,
             pixels.data() + i * image.elements());
     }
   });
@@ -168,6 +217,31 @@ MemoryDataset draw(const SyntheticSettings& settings) {
 }
 
 }  // namespace
+
+Photo SyntheticPhotos::draw(int64_t index) const {
+  const bool train = split == Split::kTrain;
+  const auto id = static_cast<uint64_t>(index);
+  const Philox scenes(seed, RandomStream::kSynthetic, 2, train ? "train" : "test");
+  const Philox grain(seed, RandomStream::kSynthetic, 3, train ? "train" : "test");
+  const auto of_class = static_cast<size_t>(label(index));
+  Draws draws(scenes, id);
+  const Scene scene =
+      draw_photo(draws, label(index) % kSyntheticClasses,
+                 classes > kSyntheticClasses ? &kNamedColours[of_class / kSyntheticClasses].colour : nullptr);
+  Photo photo{scene.height, scene.width, std::vector<uint8_t>(static_cast<size_t>(scene.height * scene.width * kRgb))};
+  paint(scene, grain, id, photo.pixels.data());
+  return photo;
+}
+
+std::vector<std::string> SyntheticPhotos::class_names() const {
+  std::vector<std::string> names;
+  for (size_t k = 0; k < static_cast<size_t>(classes); ++k) {
+    const std::string colour =
+        classes > kSyntheticClasses ? concat(kNamedColours[k / kSyntheticClasses].name, "_") : "";
+    names.push_back(colour + kShapes[k % kSyntheticClasses].name);
+  }
+  return names;
+}
 
 SyntheticDataset::SyntheticDataset(const SyntheticSettings& settings) : MemoryDataset(draw(settings)) {}
 

@@ -8,8 +8,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "data/memory_dataset.h"
+#include "data/photos/photo.h"
 
 namespace owt {
 
@@ -28,6 +31,21 @@ class SyntheticDataset : public MemoryDataset {
  public:
   // Throws Error for settings out of range.
   explicit SyntheticDataset(const SyntheticSettings& settings);
+};
+
+constexpr int kSyntheticPhotoClasses = 10 * kSyntheticClasses;
+
+// The same shapes in scenes that differ as photographs do: 128 to 400 pixels a side, upright or not, the shape large or
+// small before dots of other colours. Class k shows shape k modulo 10; of more than ten classes, k / 10 is the shape's
+// colour, red to white. Photograph i is a function of (seed, split, i, classes); its class is i modulo classes.
+struct SyntheticPhotos {
+  int classes = kSyntheticClasses;  // 1 to 100
+  uint64_t seed = 1;
+  Split split = Split::kTrain;
+
+  int label(int64_t index) const { return static_cast<int>(index % classes); }
+  Photo draw(int64_t index) const;
+  std::vector<std::string> class_names() const;  // disc, ring ...; red_disc, red_ring ... where colours count
 };
 
 }  // namespace owt

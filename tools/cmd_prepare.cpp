@@ -1,33 +1,73 @@
 #include <iostream>
+#include <tuple>
 
 #include "data/prepare/cifar_archive.h"
 #include "data/prepare/synthetic_files.h"
 #include "data/synthetic.h"
 #include "src/core/log.h"
+#include "src/core/threads.h"
+#include "src/train/signals.h"
 #include "tools/commands.h"
+#include "tools/prepare_progress.h"
 
 namespace owt {
 namespace {
 
-int prepare_synthetic_set(const Arguments& arguments) {
-  Options options("owt prepare synthetic",
-                  "Draws ten classes of coloured shapes and writes them in the CIFAR-10 binary format.");
-  options.positional("DIR", "gets a folder cifar-10-batches-bin");
-  options.option("train", "N", "10000", "training images");
-  options.option("test", "N", "2000", "test images");
-  options.option("seed", "S", "1", "of all that is random in the images");
-  options.flag("force", "replace a data set that is there already");
-  if (!options.parse(arguments)) {
-    std::cout << options.help();
-    return 0;
-  }
-  const int64_t train = options.integer("train", {.low = 5, .high = 1e7}),
-                test = options.integer("test", {.low = 1, .high = 1e7});
+int64_t images(const Options& options, const std::string& option, int64_t otherwise, double low = 1) {
+  return options.given(option) ? options.integer(option, {.low = low, .high = 1e7}) : otherwise;
+}
+
+int prepare_synthetic_files(const Options& options) {
+  if (options.given("classes")) throw UsageError("--classes is for --photos; the CIFAR-10 format has ten");
+  const int64_t train = images(options, "train", 10000, 5), test = images(options, "test", 2000);
   const std::string folder =
       prepare_synthetic(options.string("DIR"), train, test, static_cast<uint64_t>(options.integer("seed", {.low = 0})),
                         options.boolean("force"));
   std::cout << format("{}: {} training and {} test images of {} classes\n", folder, train, test, kSyntheticClasses);
   return 0;
+}
+
+int prepare_synthetic_photos(const Options& options) {
+  if (options.boolean("force")) throw UsageError("--force replaces no photographs; remove their folder first");
+  SyntheticPhotos photos{.seed = static_cast<uint64_t>(options.integer("seed", {.low = 0}))};
+  if (options.given("classes"))
+    photos.classes = static_cast<int>(options.integer("classes", {.low = 1, .high = kSyntheticPhotoClasses}));
+  const std::string dir = options.string("DIR");
+  catch_stop_signals();
+  for (const auto& [split, option, otherwise] :
+       {std::tuple(Split::kTrain, "train", int64_t{1600}), std::tuple(Split::kTest, "test", int64_t{400})}) {
+    const int64_t count = images(options, option, otherwise);
+    photos.split = split;
+    PrepareProgress progress(dir);
+    if (!write_synthetic_photos(dir, photos, count, hardware_cores(), [&](int64_t done) {
+          progress.update({.done = done, .photos = count});
+          return !stop_requested();
+        }))
+      return kStoppedOnSignal;
+    std::cout << format("{}/{}: {} photographs of {} classes\n", dir, split == Split::kTrain ? "train" : "val", count,
+                        photos.classes);
+  }
+  return 0;
+}
+
+int prepare_synthetic_set(const Arguments& arguments) {
+  Options options("owt prepare synthetic",
+                  "Draws coloured shapes of ten classes and writes them in the CIFAR-10 binary format, or as "
+                  "photographs.");
+  options.positional("DIR", "gets a folder cifar-10-batches-bin; with --photos, folders train and val");
+  options.flag("photos", "draw scenes of 128 to 400 pixels a side, as train/CLASS/*.jpg and val/CLASS/*.jpg");
+  options.option("train", "N", "training images (default: 10000; of photographs 1600)");
+  options.option("test", "N", "test images (default: 2000; of photographs 400)");
+  options.option("classes", "N",
+                 concat("of photographs, 1 to ", kSyntheticPhotoClasses,
+                        "; from 11 on a class is a shape and its colour (default: 10)"));
+  options.option("seed", "S", "1", "of all that is random in the images");
+  options.flag("force", "replace a data set in the CIFAR-10 format that is there already");
+  if (!options.parse(arguments)) {
+    std::cout << options.help();
+    return 0;
+  }
+  return options.boolean("photos") ? prepare_synthetic_photos(options) : prepare_synthetic_files(options);
 }
 
 int prepare_cifar(const Arguments& arguments) {
@@ -56,7 +96,7 @@ int command_prepare(const Arguments& arguments) {
       "       owt prepare folder IN OUT         a folder of images per class, as shards\n"
       "       owt prepare list FILE OUT         the images that a text file names, as shards\n"
       "       owt prepare stats DIR             measure the colours of shards\n"
-      "       owt prepare synthetic DIR ...     ten classes of drawn shapes, in the CIFAR-10 format\n"
+      "       owt prepare synthetic DIR ...     ten classes of drawn shapes, as CIFAR-10 or photographs\n"
       "       owt prepare cifar ARCHIVE DIR     unpack and check the official CIFAR archive\n"
       "owt prepare KIND --help says more.\n";
   if (kind == "--help" || kind == "-h") {

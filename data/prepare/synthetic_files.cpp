@@ -1,11 +1,17 @@
 #include "data/prepare/synthetic_files.h"
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <optional>
 #include <set>
 
 #include "data/cifar.h"
+#include "data/photos/photo.h"
+#include "data/prepare/in_order.h"
 #include "data/prepare/temporary_folder.h"
-#include "data/synthetic.h"
 #include "src/core/check.h"
 #include "src/core/files.h"
 
@@ -36,6 +42,31 @@ void check_old(const fs::path& folder) {
            ", which is no file of a synthetic data set; nothing was changed; choose another folder");
 }
 
+struct DrawnPhoto {
+  std::string jpeg;
+  int64_t bytes() const { return static_cast<int64_t>(jpeg.size()); }
+};
+
+void check_photos(const SyntheticPhotos& photos, int64_t count, const fs::path& target) {
+  if (count < 1) fail("a data set of ", count, " drawn photographs; wanted at least 1");
+  if (photos.classes < 1 || photos.classes > kSyntheticPhotoClasses)
+    fail("drawn photographs of ", photos.classes, " classes; wanted 1 to ", kSyntheticPhotoClasses);
+  if (fs::exists(target)) fail(target.string(), " exists already; remove it, or choose another folder");
+}
+
+void write_photo(const std::string& path, const std::string& jpeg) {
+  std::ofstream file(path, std::ios::binary);
+  file << jpeg;
+  file.close();
+  if (!file) fail("cannot write ", path, ": ", std::strerror(errno));
+}
+
+std::string photo_name(int64_t index) {
+  char name[32];
+  std::snprintf(name, sizeof name, "%07lld.jpg", static_cast<long long>(index));
+  return name;
+}
+
 }  // namespace
 
 std::string prepare_synthetic(const std::string& dir, int64_t train_images, int64_t test_images, uint64_t seed,
@@ -62,6 +93,29 @@ std::string prepare_synthetic(const std::string& dir, int64_t train_images, int6
   fs::rename(fresh, target);
   sync_folder(dir);
   return target.string();
+}
+
+bool write_synthetic_photos(const std::string& dir, const SyntheticPhotos& photos, int64_t count, int threads,
+                            const std::function<bool(int64_t)>& go_on) {
+  const fs::path target = fs::path(dir) / (photos.split == Split::kTrain ? "train" : "val");
+  check_photos(photos, count, target);
+  const TemporaryFolder beside(dir);
+  const fs::path fresh = fs::path(beside.path()) / target.filename();
+  const std::vector<std::string> classes = photos.class_names();
+  for (const std::string& name : classes) fs::create_directories(fresh / name);
+  InOrder<DrawnPhoto> drawn(
+      count, threads, [&](int64_t i) { return DrawnPhoto{jpeg_of(photos.draw(i), {})}; }, 64, int64_t{1} << 28);
+  for (int64_t i = 0; i < count; ++i) {
+    std::optional<DrawnPhoto> photo;
+    do {
+      if (!go_on(i)) return false;
+      photo = drawn.next(std::chrono::milliseconds(200));
+    } while (!photo);
+    write_photo((fresh / classes[static_cast<size_t>(photos.label(i))] / photo_name(i)).string(), photo->jpeg);
+  }
+  fs::rename(fresh, target);
+  sync_folder(dir);
+  return true;
 }
 
 }  // namespace owt

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include "data/memory_dataset.h"
 #include "src/core/threads.h"
@@ -159,6 +161,47 @@ TEST(Synthetic, BackgroundsSlopeAndAreGrainy) {
   EXPECT_NEAR(deviation(across), expected, 0.12 * expected);
   EXPECT_NEAR(deviation(down), expected, 0.12 * expected);
   EXPECT_NEAR(deviation(grain), std::sqrt(200), 0.12 * std::sqrt(200));
+}
+
+TEST(SyntheticPhotos, AreAFunctionOfSeedSplitAndIndexAndDifferInSize) {
+  const SyntheticPhotos photos{.seed = 3}, same{.seed = 3}, other{.seed = 4}, test{.seed = 3, .split = Split::kTest};
+  std::set<std::pair<int64_t, int64_t>> sizes;
+  int upright = 0;
+  for (int64_t i = 0; i < 40; ++i) {
+    const Photo photo = photos.draw(i);
+    EXPECT_EQ(photo.pixels, same.draw(i).pixels);
+    EXPECT_NE(photo.pixels, other.draw(i).pixels);
+    EXPECT_NE(photo.pixels, test.draw(i).pixels);
+    EXPECT_GE(std::min(photo.height, photo.width), 128);
+    EXPECT_LE(std::max(photo.height, photo.width), 400);
+    EXPECT_EQ(static_cast<int64_t>(photo.pixels.size()), photo.height * photo.width * 3);
+    sizes.insert({photo.height, photo.width});
+    upright += photo.height > photo.width;
+  }
+  EXPECT_GT(sizes.size(), 35u);
+  EXPECT_GT(upright, 8);
+  EXPECT_LT(upright, 32);
+}
+
+TEST(SyntheticPhotos, OfMoreThanTenClassesShowTheColourOfTheirName) {
+  const SyntheticPhotos few{}, many{.classes = 100};
+  EXPECT_THAT(few.class_names(), testing::ElementsAreArray(SyntheticDataset({.size = 1}).class_names()));
+  const std::vector<std::string> names = many.class_names();
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), 100u);
+  EXPECT_EQ(names[2], "red_square");
+  EXPECT_EQ(names[52], "blue_square");
+  // A square whose radius is 0.15 of the short side at least, and of which 0.9 are filled, is a twentieth of the image.
+  const auto share_of = [&](int64_t index, size_t colour) {
+    const Photo photo = many.draw(index);
+    int64_t found = 0;
+    for (size_t i = 0; i < photo.pixels.size(); i += 3)
+      found += photo.pixels[i + colour] > 150 && photo.pixels[i + 1] < 110 && photo.pixels[i + 2 - colour] < 110;
+    return static_cast<double>(found) / static_cast<double>(photo.height * photo.width);
+  };
+  for (int64_t i = 0; i < 500; i += 100) {
+    EXPECT_GT(share_of(i + 2, 0), 0.04) << "red";
+    EXPECT_GT(share_of(i + 52, 2), 0.04) << "blue";
+  }
 }
 
 }  // namespace

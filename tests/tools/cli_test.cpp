@@ -145,6 +145,17 @@ TEST_F(CliTest, MissingDataSaysWhereItLookedAndTheCure) {
   EXPECT_FALSE(fs::exists(file("run")));
 }
 
+TEST_F(CliTest, DrawsPhotographsAndSaysWhichOptionsAreNotForThem) {
+  const std::string draw = "prepare synthetic " + file("pictures");
+  const Result drawn = owt(draw + " --photos --train 4 --test 2 --classes 20");
+  ASSERT_EQ(drawn.code, 0) << drawn.err;
+  EXPECT_THAT(drawn.out, AllOf(HasSubstr("pictures/train: 4 photographs of 20 classes"), HasSubstr("val: 2 photo")));
+  EXPECT_TRUE(fs::is_regular_file(file("pictures/train/red_triangle/0000003.jpg")));
+  EXPECT_THAT(owt(draw + " --photos").err, HasSubstr("exists already; remove it"));
+  EXPECT_THAT(owt(draw + " --photos --force").err, HasSubstr("--force replaces no photographs"));
+  EXPECT_THAT(owt(draw + " --classes 20").err, HasSubstr("--classes is for --photos"));
+}
+
 TEST_F(CliTest, TrainsEvaluatesAndInspectsPreparedData) {
   ASSERT_EQ(owt("prepare synthetic " + file("data") + " --train 500 --test 100").code, 0);
   EXPECT_EQ(owt("prepare synthetic " + file("data") + " --train 500 --test 100").code,

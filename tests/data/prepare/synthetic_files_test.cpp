@@ -6,6 +6,8 @@
 #include <filesystem>
 
 #include "data/cifar.h"
+#include "data/photos/photo.h"
+#include "data/prepare/photo_sources.h"
 #include "data/synthetic.h"
 #include "src/core/files.h"
 #include "tests/support/temp_folder.h"
@@ -57,6 +59,32 @@ TEST_F(PrepareSynthetic, RejectsTooFewImagesAndAFolderThatCannotBeMade) {
   write_file_atomically(dir() + "/file", "in the way");
   EXPECT_THAT([&] { prepare_synthetic(dir() + "/file", 5, 5, 9); },
               testing::ThrowsMessage<Error>(HasSubstr("cannot make folder")));
+}
+
+bool always(int64_t) { return true; }
+
+TEST_F(PrepareSynthetic, WritesPhotographsThatAFolderPerClassIsReadFrom) {
+  for (const Split split : {Split::kTrain, Split::kTest})
+    ASSERT_TRUE(write_synthetic_photos(dir(), {.classes = 12, .seed = 5, .split = split}, 25, 2, always));
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir()), {}), 2) << "nothing is left beside";
+  for (const std::string split : {"train", "val"}) {
+    const SyntheticPhotos photos{.classes = 12, .seed = 5, .split = split == "train" ? Split::kTrain : Split::kTest};
+    const PhotoSources found = folder_sources(dir() + "/" + split);
+    EXPECT_EQ(found.photos.size(), 25u);
+    EXPECT_THAT(found.classes, testing::UnorderedElementsAreArray(photos.class_names()));
+    const std::string name = photos.class_names()[23 % 12] + "/0000023.jpg";
+    EXPECT_EQ(read_file(dir() + "/" + split + "/" + name), jpeg_of(photos.draw(23), {}));
+  }
+}
+
+TEST_F(PrepareSynthetic, LeavesNoPhotographsWhereItIsStoppedAndNeverReplacesAny) {
+  EXPECT_FALSE(write_synthetic_photos(dir(), {}, 25, 2, [](int64_t done) { return done < 10; }));
+  EXPECT_TRUE(fs::is_empty(dir()));
+  ASSERT_TRUE(write_synthetic_photos(dir(), {}, 3, 1, always));
+  EXPECT_THAT([&] { write_synthetic_photos(dir(), {}, 3, 1, always); },
+              testing::ThrowsMessage<Error>(HasSubstr("train exists already; remove it")));
+  EXPECT_THROW(write_synthetic_photos(dir() + "/none", {}, 0, 1, always), Error);
+  EXPECT_THROW(write_synthetic_photos(dir() + "/none", {.classes = 101}, 3, 1, always), Error);
 }
 
 }  // namespace
