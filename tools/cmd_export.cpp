@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <iostream>
 
 #include "src/core/log.h"
@@ -27,7 +28,11 @@ int command_export(const Arguments& arguments) {
   onnx.raw_pixels = options.boolean("raw");
   onnx.run_folder = run_folder_of(options);
   onnx.data = given_data(options);
-  export_onnx(shared_settings(options), trained_weights(options), onnx, options.string("onnx"));
+  const std::string file = options.string("onnx");
+  export_onnx(shared_settings(options), trained_weights(options), onnx, file);
+  std::cout << format("{}: {:.2f} MB, opset {}; takes {}\n", file,
+                      static_cast<double>(std::filesystem::file_size(file)) / 1e6, onnx.opset,
+                      onnx.raw_pixels ? "pixels from 0 to 255" : "what training saw, normalised");
   return 0;
 }
 
