@@ -411,12 +411,12 @@ TEST(DocsOfRecipes, ListTheInitializers) {
     const std::string type = names_in(row.cells[0]).at(0);
     std::set<std::string> keys{"type"};
     for (const std::string& key : names_in(row.cells[1])) keys.insert(key);
-    const std::string layer = concat("{ name = 'fc', type = 'dense', out = 2, init = { zz = 1, type = '", type, "'",
-                                     needs.contains(type) ? ", " + needs.at(type) : "", " } }");
+    const std::string layer = concat("{ name = 'l', type = 'conv', kernel = 1, out = 2, init = { zz = 1, type = '",
+                                     type, "'", needs.contains(type) ? ", " + needs.at(type) : "", " } }");
     EXPECT_EQ(keys, keys_in(message_of([&] { model_of("[1, 4, 4]", 2, layer); }))) << type;
     ++types;
   }
-  EXPECT_EQ(types, 5u);
+  EXPECT_EQ(types, 7u);
 }
 
 // The recipe at the beginning of the page is one.
