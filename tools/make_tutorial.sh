@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# Runs the commands of docs/tutorial.md in a fresh folder, in their order and as they stand there, and writes what they
+# print and the pictures that they make into the page and docs/images again.
+#
+#   usage: tools/make_tutorial.sh [OWT]            the page anew; OWT: the program, build/owt unless given
+#          tools/make_tutorial.sh --check [OWT]    nothing is written: the same with few photographs, and an error where
+#                                                  a command fails or prints another text than on the page, but for
+#                                                  figures
+#
+# A block of code without a language holds commands. Comments above say what the script does with a block or a picture:
+#   file NAME          the block is a file that is saved
+#   prints SCRIPT      the lines that sed -n prints of what the last commands have printed
+#   begins so SCRIPT   the same, of which --check compares each line's first word
+#   as many as SCRIPT  the same, of which --check compares the number of lines
+#   until stopped      the command runs until it is interrupted
+#   with your own data the commands are not run
+#   shows FUNCTION ... the picture below is made by a function of this script
+# Pictures need chromium-headless-shell.
+set -euo pipefail
+
+if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
+  sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
+  exit 0
+fi
+check=false
+if [ "${1:-}" = --check ]; then check=true && shift; fi
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+owt=$(realpath "${1:-$root/build/owt}")
+page=$root/docs/tutorial.md images=$root/docs/images
+PATH=$(dirname "$owt"):$PATH
+export OMP_WAIT_POLICY=PASSIVE  # beside other work, threads that spin take the time of those that work
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/run"
+cd "$work/run"
+
+stop() {
+  echo "make_tutorial: error: $1" >&2
+  [ ! -s "$work/printed" ] || sed 's/^/  | /' "$work/printed" >&2
+  exit 1
+}
+
+# For --check: 64 photographs, one step an epoch, three epochs.
+smaller() {
+  if $check; then
+    sed -E 's/--photos$/--photos --train 64 --test 20/; s/--train 100 --test 400/--train 64 --test 20/
+            s/^epochs = 12/epochs = 3/; s/step-00000300/step-00000003/; s/--steps 60/--steps 3/
+            s/^owt time .*/& --steps 3/; s/^owt watch .*/& --port 0/'
+  else
+    cat
+  fi
+}
+
+run() {  # run MARKER COMMANDS
+  local commands status=0
+  commands=$(smaller <<<"$2")
+  case $1 in
+    "with your own data") return ;;
+    "until stopped") commands="timeout --signal INT 3 $commands || [ \$? = 124 ]" ;;
+  esac
+  bash -euo pipefail -c "$commands" >"$work/printed" 2>&1 </dev/null || status=$?
+  [ "$status" = 0 ] || stop "exit status $status of: $commands"
+}
+
+# What a reader compares: no figures, no blanks of tables.
+form() {  # form MARKER
+  sed -E 's/[0-9]+([.,:e][+-]?[0-9]+)*/0/g; s/ +/ /g; s/^ //' | case $1 in
+    "begins so"*) cut -d' ' -f1 ;;
+    "as many as"*) sed 's/.*/a line/' ;;
+    *) cat ;;
+  esac
+}
+
+print() {  # print MARKER OLD: the lines that the marker chooses
+  local script=${1#prints }
+  script=${script#begins so }
+  sed -n "${script#as many as }" "$work/printed" >"$work/chosen"
+  [ -s "$work/chosen" ] || stop "nothing that is printed fits: $1"
+  if $check && ! diff <(form "$1" <<<"$2") <(form "$1" <"$work/chosen") >"$work/differs"; then
+    sed 's/^/  | /' "$work/differs" >&2
+    stop "the page (<) shows other text than the commands print (>), below: $1"
+  fi
+  cat "$work/chosen"
+}
+
+browser() { chromium-headless-shell --no-sandbox --hide-scrollbars --allow-file-access-from-files "$@" 2>"$work/browser"; }
+
+shoot() {  # shoot WIDTH OUT < HTML: the whole page
+  local height
+  cat >"$work/run/.shot.html"
+  height=$({ cat .shot.html; echo '<script>onload=()=>document.title="high "+document.documentElement.scrollHeight</script>'; } \
+    >.tall.html && browser --window-size="$1,10" --dump-dom "file://$PWD/.tall.html" | grep -oE 'high [0-9]+' | head -n 1)
+  browser --window-size="$1,${height#high }" --screenshot="$2" "file://$PWD/.shot.html" >/dev/null
+}
+
+drawn() {  # drawn OUT FOLDER: the first photograph of each class
+  local class
+  for class in "$2"/train/*; do
+    echo "<img style='height:96px;margin:2px' src='$(find "$class" -name '*.jpg' | sort | head -n 1)'>"
+  done | { echo "<body style='margin:0;line-height:0'>" && cat; } | shoot 640 "$1"
+}
+image() {  # image OUT FILE WIDTH
+  echo "<body style='margin:0;line-height:0'><img style='width:$3px' src='$2'>" | shoot "$3" "$1"
+}
+section() {  # section OUT REPORT ID FIGURES: the first figures of a part of a report, each with five images at most
+  { sed -n '/<style>/,/<\/style>/p' "$2"
+    echo "<style>body{padding:1px 12px;max-width:none}h2{margin-top:0.5rem}
+          details,figure:nth-of-type(n+$(($4 + 1))),.images li:nth-child(n+6){display:none}</style>"
+    sed -n "/<section id=\"$3\"/,/<\/section>/p" "$2"; } | shoot 1040 "$1"
+}
+
+show() {  # show FUNCTION OUT ARGUMENT...
+  local picture=$images/$2
+  $check || "$1" "$picture" "${@:3}"
+  [ -s "$picture" ] || stop "there is no $picture"
+  [ "$(stat -c %s "$picture")" -le 150000 ] || stop "$picture is larger than 150 kB"
+}
+
+block() {  # the lines up to the block's end
+  local line
+  while IFS= read -r line && [ "$line" != '```' ]; do printf '%s\n' "$line"; done
+}
+
+shows='^!\[.*\]\(images/(.*)\)$'
+marker=
+while IFS= read -r line; do
+  printf '%s\n' "$line"
+  case $line in
+    '<!-- '*)
+      marker=${line#<!-- }
+      marker=${marker% -->}
+      continue
+      ;;
+    '```'*)
+      body=$(block)
+      case $line$marker in
+        '```') run "$marker" "$body" ;;
+        '```u'* | '```w'*) run "$marker" "$body" ;;
+        '```toml'file*) smaller <<<"$body" >"${marker#file }" ;;
+        '```text'*) body=$(print "$marker" "$body") ;;
+      esac
+      printf '%s\n```\n' "$body"
+      ;;
+    '!['*)
+      [[ $line =~ $shows && $marker = shows* ]] || stop "no comment says how it is made: $line"
+      read -ra words <<<"${marker#shows }"
+      show "${words[0]}" "${BASH_REMATCH[1]}" "${words[@]:1}"
+      ;;
+  esac
+  marker=
+done <"$page" >"$work/page.md"
+$check || cp "$work/page.md" "$page"
