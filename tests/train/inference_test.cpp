@@ -3,9 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sstream>
-
 #include "data/synthetic.h"
+#include "src/core/memory.h"
 #include "tests/support/harness.h"
 #include "tests/support/nets.h"
 #include "tests/support/whole_runs.h"
@@ -53,22 +52,15 @@ TEST_P(InferenceTest, RowsDoNotDependOnTheOthers) {
 }
 
 TEST_P(InferenceTest, MemoryDoesNotGrowWithTheNumbersOfRowsThatWereRun) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers keep what was freed";
-#endif
   if (device() != Device::kCpu) GTEST_SKIP() << "the host's memory is what is looked at";
-  const auto pages_in_use = [] {
-    int64_t size = 0, resident = 0;
-    std::istringstream(read_file("/proc/self/statm")) >> size >> resident;
-    return resident;
-  };
   Inference network(settings(), weights_of("run"));
   const Tensor x = images(1000);
-  const int64_t before = pages_in_use();
+  const int64_t before = host_memory().in_use;
   network.run(x);
-  const int64_t with_one = pages_in_use() - before;
+  const int64_t with_one = host_memory().in_use - before;
+  EXPECT_GT(with_one, x.bytes());
   for (int64_t rows = 999; rows > 985; --rows) network.run(x.rows(0, rows));
-  EXPECT_LT(pages_in_use() - before, 4 * with_one);
+  EXPECT_LT(host_memory().in_use - before, 4 * with_one);
 }
 
 TEST_P(InferenceTest, Bf16IsCloseToFp32) {
