@@ -27,14 +27,28 @@ std::string escaped(std::string_view text) {
   return safe;
 }
 
+namespace {
+
+// Whether a character of UTF-8 begins with this byte.
+bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
+
+}  // namespace
+
 std::string shortened(const std::string& text, size_t characters) {
-  const auto begins = [&](size_t i) { return (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80; };
   size_t end = 0, count = 0;  // of the text that stays, where it does not fit
   for (size_t i = 0; i < text.size(); ++i) {
-    if (begins(i) && ++count == characters) end = i;
+    if (begins_character(text[i]) && ++count == characters) end = i;
     if (count > characters) return text.substr(0, end) + "…";
   }
   return text;
+}
+
+std::string shortened_in_front(const std::string& name, size_t characters) {
+  if (shortened(name, characters) == name) return name;
+  size_t begin = name.size();
+  for (size_t kept = 1; kept < characters; ++kept)
+    for (--begin; !begins_character(name[begin]);) --begin;
+  return "…" + name.substr(begin);
 }
 
 }  // namespace owt

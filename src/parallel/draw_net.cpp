@@ -332,7 +332,7 @@ class NetDrawing {
       return text.empty() || x == 0 ? "" : written(x, y, times + text, "", Anchor::kEnd);
     };
     return "<g><title>" + escaped(title(at, name)) + "</title>" +
-           written(ruler.name, y, shortened(name, letters(ruler.name_room(), font, kBold)), "name") +
+           written(ruler.name, y, shortened_in_front(name, letters(ruler.name_room(), font, kBold)), "name") +
            written(ruler.type, y, shortened(at.type, letters(ruler.type_room(ruler.mb > 0), font, kRegular)), "soft") +
            number(ruler.parameters, at.parameters > 0 ? with_unit(at.parameters) : "") +
            number(ruler.mb, bytes_in_mb(at.weight_bytes)) + number(ruler.flops, flops_text(at.flops_per_row)) +

@@ -20,5 +20,12 @@ TEST(Markup, TextsAreShortenedBetweenCharacters) {
   EXPECT_EQ(shortened("", 3), "");
 }
 
+TEST(Markup, NamesKeepTheirEnds) {
+  EXPECT_EQ(shortened_in_front("branch2.0.conv", 7), "…0.conv");
+  EXPECT_EQ(shortened_in_front("conv", 4), "conv");
+  EXPECT_EQ(shortened_in_front("äöü", 2), "…ü");
+  EXPECT_EQ(shortened_in_front("ab", 1), "…");
+}
+
 }  // namespace
 }  // namespace owt
