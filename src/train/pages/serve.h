@@ -9,13 +9,6 @@
 
 namespace owt {
 
-constexpr bool kCanServe =
-#ifdef OWT_WITH_HTTPLIB
-    true;
-#else
-    false;
-#endif
-
 struct ServeOptions {
   std::string host = "127.0.0.1";
   int port = 0;         // 0: any that is free
@@ -29,7 +22,7 @@ struct ServeOptions {
 // and nothing else: requests name no files, and change nothing. Where it listens to this machine alone it answers
 // requests to a name of this machine, too: a page from elsewhere whose name leads here (DNS rebinding) gets nothing.
 // Calls ready(port) when it listens, and returns soon after stop() is true. Throws Error where a folder holds no run,
-// and where it cannot listen there.
+// where it cannot listen there, and in a program that was built without cpp-httplib.
 void serve_runs(const std::vector<std::string>& folders, const ServeOptions& options,
                 const std::function<void(int port)>& ready, const std::function<bool()>& stop);
 
