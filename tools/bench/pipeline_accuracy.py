@@ -10,70 +10,33 @@ sees the same rows under all schedules; under the others it is M, with an update
 Runs that are in --out already are not repeated. Prints tables as Markdown.
 """
 import argparse
-import json
 import os
-import statistics
 import sys
 
-from commands import end_with_commands, run
+import accuracy_runs
+from accuracy_runs import mean, numbers, percent, table
+from commands import end_with_commands
 
 SCHEDULES = "1f1b,vanilla,pipedream,spectrain,spectrain2"
-SECONDS = 3600  # that a run may take
-
-
-def command(options, schedule, seed, folder):
-    flush = schedule == "1f1b"
-    updates = 1 if flush else options.in_flight
-    keys = {"pipeline.schedule": schedule, "pipeline.micro_batches": updates, "data.batch": updates * options.rows,
-            "schedule.epochs": options.epochs, "run.seed": seed, "run.checkpoint_every_epochs": 0,
-            "run.equality_every": 0, "run.log_every": 1}
-    if schedule in options.rates:
-        keys["optimizer.learning_rate"] = options.rates[schedule]
-    words = [options.owt, "train", options.config, "--data", options.data, "--out", folder, "--workers",
-             str(options.stages), "--parallel", "pipeline", "--threads", "1"]
-    for key, value in keys.items():
-        words += ["--set", f"{key}={value}"]
-    return words
-
-
-def lines_of(folder, kind):
-    with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as file:
-        return [line for line in map(json.loads, file) if line["kind"] == kind]
-
-
-def is_done(folder, epochs):
-    path = os.path.join(folder, "metrics.jsonl")
-    return os.path.exists(path) and len(lines_of(folder, "eval")) == epochs
 
 
 def train(options, schedule, seed):
     """The evaluations of a run, epoch by epoch."""
-    folder = os.path.join(options.out, f"{schedule}-{seed}")
-    if not is_done(folder, options.epochs):
-        log = folder + ".log"
-        status = run(command(options, schedule, seed, folder), SECONDS, log)
-        if status != 0:
-            sys.exit(f"{schedule}, seed {seed}: exit status {status}, see {log}")
-    return lines_of(folder, "eval")
-
-
-def mean(values):
-    return sum(values) / len(values)
+    flush = schedule == "1f1b"
+    updates = 1 if flush else options.in_flight
+    keys = {"pipeline.schedule": schedule, "pipeline.micro_batches": updates, "data.batch": updates * options.rows,
+            "schedule.epochs": options.epochs, "run.seed": seed, "run.equality_every": 0, "run.log_every": 1}
+    if schedule in options.rates:
+        keys["optimizer.learning_rate"] = options.rates[schedule]
+    words = ["--workers", str(options.stages), "--parallel", "pipeline", "--threads", "1"]
+    return accuracy_runs.train(os.path.join(options.out, f"{schedule}-{seed}"),
+                               accuracy_runs.command(options, options.config, keys, words), options.epochs)
 
 
 def accuracy_row(schedule, runs):
     last = [evaluations[-1]["top1"] for evaluations in runs]
-    spread = statistics.stdev(last) if len(last) > 1 else 0
-    return [schedule, *(f"{100 * top1:.2f} %" for top1 in last), f"{100 * mean(last):.2f} +- {100 * spread:.2f}",
+    return [schedule, *(f"{100 * top1:.2f} %" for top1 in last), percent(last),
             f"{mean([evaluations[-1]['loss'] for evaluations in runs]):.4f}"]
-
-
-def table(head, rows):
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
-
-
-def numbers(text):
-    return [int(each) for each in text.split(",")]
 
 
 def rates(text):
@@ -85,7 +48,7 @@ def main():
     parser.add_argument("--owt", required=True, metavar="PROGRAM")
     parser.add_argument("--data", required=True, metavar="DIR", help="of CIFAR-10")
     parser.add_argument("--out", default="pipeline_accuracy", metavar="DIR", help="of the runs")
-    parser.add_argument("--config", default="cifar10_vgg", metavar="FILE")
+    parser.add_argument("--config", default=accuracy_runs.config("cifar10_vgg"), metavar="FILE")
     parser.add_argument("--stages", type=int, default=4, metavar="S")
     parser.add_argument("--epochs", type=int, default=8, metavar="E")
     parser.add_argument("--seeds", type=numbers, default=[1, 2, 3], metavar="N,N,...")
