@@ -1,21 +1,22 @@
 #include "src/train/trainer.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <map>
 
 #include "src/comm/on_host.h"
 #include "src/comm/watch.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
-#include "src/net/layer_names.h"
 #include "src/parallel/spread_weights.h"
 #include "src/train/advice.h"
 #include "src/train/equality.h"
 #include "src/train/session.h"
 #include "src/train/signals.h"
 #include "src/train/start_facts.h"
+#include "src/train/start_log.h"
 #include "src/train/weights.h"
 #include "src/train/whitening.h"
+#include "src/train/worker_files.h"
 
 namespace owt {
 namespace {
@@ -69,7 +70,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
                                 ? std::make_unique<EventFile>(job.run_folder, metrics, job.settings.recipe.to_toml())
                                 : nullptr);
   progress_.emplace();
-  log_start();
+  log_start(job_, worker_.step.records(), state_.step, total_steps_);
 }
 
 // On a GPU, so that a lack of memory shows at once and not at the end of an epoch, when a smaller step comes.
@@ -83,9 +84,7 @@ void Trainer::prepare_steps() {
 }
 
 void Trainer::restore() {
-  const auto folder = std::filesystem::path(job_.resume_checkpoint);
-  load_weights((folder / kWeightsFile).string(), worker_.model, worker_.step.groups());
-  restore_states((folder / kOptimizerFile).string());
+  load_worker(job_.resume_checkpoint, worker_);
   const RunState& loaded = job_.resume_state;
   worker_.step.go_on_after({loaded.updates.front, loaded.updates.back});
   ConvChoices::process().preload(loaded.conv_choices);
@@ -113,92 +112,7 @@ void Trainer::restore_ema() {
     ema.begin(worker_.step.stream());
     return;
   }
-  load_tensors((std::filesystem::path(job_.resume_checkpoint) / kEmaFile).string(), worker_.model,
-               worker_.step.groups(), [](const Param&) { return true; },
-               [&](Param& param, int64_t first, const Tensor& rows) {
-                 const int64_t begin = first * param.shape().row_elements();
-                 ema.of(param).part(begin, {rows.elements()}).copy_from(rows.part(0, {rows.elements()}));
-               });
-}
-
-// Those of layers that were frozen in the checkpoint begin at 0.
-void Trainer::restore_states(const std::string& file) {
-  const std::vector<std::string> names = job_.settings.optimizer.states();
-  std::vector<Param*> begins = not_in_file(file, worker_.model, worker_.step.groups(), names.front());
-  std::erase_if(begins, [](const Param* param) { return param->role != ParamRole::kTrained; });
-  if (writes() && !begins.empty())
-    log_info("what the optimizer keeps of {} begins at 0, since the layers were frozen in the checkpoint",
-             joined(layers_with_weights(begins)));
-  for (size_t i = 0; i < names.size(); ++i)
-    load_tensors(
-        file, worker_.model, worker_.step.groups(),
-        [&](const Param& param) {
-          return param.role == ParamRole::kTrained && std::ranges::find(begins, &param) == begins.end();
-        },
-        [&](Param& param, int64_t first, const Tensor& rows) {
-          const Slice kept = worker_.step.updated(param);
-          const int64_t begin = first * param.shape().row_elements();
-          const Slice taken = common_part(kept, {begin, begin + rows.elements()});
-          if (taken.size() == 0) return;
-          worker_.optimizer.states(param, kept)[i]
-              .part(taken.begin - kept.begin, {taken.size()})
-              .copy_from(rows.part(taken.begin - begin, {taken.size()}));
-        },
-        names[i]);
-}
-
-std::vector<NamedTensors> Trainer::states() {
-  std::vector<NamedTensors> all;
-  for (const std::string& name : job_.settings.optimizer.states())
-    all.push_back({name, [this, i = all.size()](Param& param) {
-                     return param.role == ParamRole::kTrained
-                                ? worker_.optimizer.states(param, worker_.step.updated(param))[i]
-                                : Tensor();
-                   }});
-  return all;
-}
-
-void Trainer::log_start() const {
-  const Plan& plan = job_.plan;
-  const Settings& s = job_.settings;
-  int64_t weights = 0;
-  for (const LayerPlan& layer : plan.layers) weights += layer.parameters;
-  log_info("model {}: {} layers, {:.2f} M parameters; {} training and {} {} images", s.model.name, plan.layers.size(),
-           static_cast<double>(weights) / 1e6, job_.train->size(), evaluated().size(), kind_of(s.data.evaluated()));
-  if (const std::string frozen = plan.frozen_text(); !frozen.empty()) log_info("{}", frozen);
-  log_info("{} worker{} x {} thread{}, strategy {}, dense update every {}; {} images per step, {} per worker",
-           plan.ranks(), plan.ranks() == 1 ? "" : "s", team_size(), team_size() == 1 ? "" : "s",
-           name_of(plan.request.strategy), plan.request.dense_update == DenseUpdate::kStep ? "step" : "round",
-           plan.request.step_rows, plan.rows(plan.request.step_rows).text());
-  if (plan.request.slices > 1)
-    log_info("{} slices a step, one after the other, whose gradients add up: up to {} images per worker at a time",
-             plan.request.slices, plan.rows(plan.request.step_rows).slice(0).most());
-  if (plan.request.on.device == Device::kCuda)
-    log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
-             worker_.step.records() ? "steps recorded as CUDA graphs" : "without CUDA graphs");
-  log_device(s);
-  if (plan.in_stages() && plan.request.dense_update == DenseUpdate::kRound)
-    log_info("schedule {}: {} mini-batches a step, each of which updates the weights",
-             name_of(plan.request.pipeline.schedule), plan.micro_batches);
-  if (plan.averages())
-    log_info("each worker learns by itself{}; weights and the optimizer's states{} are averaged every {} steps",
-             plan.synchronizes() ? format(" from epoch {:g} on", plan.request.average_from + 1) : "",
-             plan.split() ? format(" before {}", plan.boundary_name()) : "", plan.request.average_every);
-  if (plan.request.half_wire && plan.ranks() > 1) log_info("activations and gradients are bf16 on the wire");
-  if (!plan.split() && plan.ranks() > 1 && splits_dense(plan.request.strategy))
-    log_info("the model has no dense layer to split");
-  if (s.optimizer.type != OptimizerSettings::Type::kSgd) log_info("optimizer {}", s.optimizer.name());
-  log_info(
-      "learning rate {:g} x {:g} (dense layers x {:g}), scale_lr = {}; {} steps; each worker sends {:.2f} MB "
-      "a step",
-      s.optimizer.learning_rate, s.front_rate_scale(plan),
-      plan.split() ? s.back_rate_scale(plan) : s.front_rate_scale(plan), s.parallel.scale_lr, total_steps_,
-      static_cast<double>(plan.bytes_per_step()) / 1e6);
-  if (s.parallel.scale_lr != "none" && s.data.batch > 0 && plan.ranks() > 1)
-    log_warn("scale_lr = {} raises the rate with the workers, but data.batch keeps the step at {} images",
-             s.parallel.scale_lr, s.data.batch);
-  if (!job_.resume_checkpoint.empty())
-    log_info("resumed from {} at step {} of {}", job_.resume_checkpoint, state_.step, total_steps_);
+  load_ema(job_.resume_checkpoint, worker_);
 }
 
 int64_t Trainer::position() const { return state_.epoch * batches_->steps_per_epoch() + state_.step_in_epoch; }
@@ -486,25 +400,14 @@ void Trainer::save() {
   if (saved_step_ == state_.step) return;
   check_weights();
   const std::string folder = writes() ? checkpoints_->begin(state_.step) : "";
-  uint64_t weights = 0, optimizer = 0, ema = 0;
-  on_all_hosts(
-      worker_.comm, [&] {  // replicas that have nothing to write are ahead of those that free what they gathered
-        weights = save_tensors(
-            folder + "/" + kWeightsFile, job_.plan, worker_.model, [](Param& param) { return param.value; },
-            worker_.step.groups());
-        optimizer = save_tensors(folder + "/" + kOptimizerFile, job_.plan, worker_.model, states(),
-                                 worker_.step.groups(), job_.plan.shares_update() ? Kept::kShare : Kept::kWhole);
-        if (WeightEma* averages = worker_.step.ema())
-          ema = save_tensors(
-              folder + "/" + kEmaFile, job_.plan, worker_.model, [&](Param& param) { return averages->of(param); },
-              worker_.step.groups());
-      });
+  std::map<std::string, uint64_t> checksums;
+  // Replicas that have nothing to write are ahead of those that free what they gathered.
+  on_all_hosts(worker_.comm, [&] { checksums = save_worker(folder, job_.plan, worker_); });
   saved_step_ = state_.step;
   if (!writes()) return;
   state_.updates = {worker_.step.updates().front, worker_.step.updates().back};
   state_.conv_choices = ConvChoices::process().exported();
-  state_.checksums = {{kWeightsFile, weights}, {kOptimizerFile, optimizer}};
-  if (worker_.step.ema()) state_.checksums[kEmaFile] = ema;
+  state_.checksums = checksums;
   checkpoints_->commit(state_);
   progress_->skip_time();
 }

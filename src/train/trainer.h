@@ -39,10 +39,7 @@ class Trainer {
   bool writes() const { return worker_.comm.rank() == 0; }
   const Dataset& evaluated() const { return *job_.images(job_.settings.data.evaluated()); }
   void restore();
-  void restore_states(const std::string& file);
-  std::vector<NamedTensors> states();  // of the optimizer
   void prepare_steps();
-  void log_start() const;
   void end_early();
   void start_step();
   Step::Rates rates_now() const;

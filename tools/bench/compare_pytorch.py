@@ -11,7 +11,7 @@ and the better of the two counts. Prints a table in Markdown: medians over all t
 images per second (median of the ratios of the turns), and the peak resident memory of the processes.
 
 tools/bench/install_pytorch.sh installs the newest PyTorch; Debian's python3-torch (without torch.compile, with
-libopenblas0-pthread) serves too. cifar10_94 has relu on both sides where its source has GELU.
+libopenblas0-pthread) serves too.
 """
 import argparse
 import json

@@ -1,0 +1,53 @@
+#include "src/train/start_log.h"
+
+#include "src/core/log.h"
+#include "src/core/threads.h"
+#include "src/train/session.h"
+
+namespace owt {
+
+void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) {
+  const Plan& plan = job.plan;
+  const Settings& s = job.settings;
+  int64_t weights = 0;
+  for (const LayerPlan& layer : plan.layers) weights += layer.parameters;
+  log_info("model {}: {} layers, {:.2f} M parameters; {} training and {} {} images", s.model.name, plan.layers.size(),
+           static_cast<double>(weights) / 1e6, job.train->size(), job.images(s.data.evaluated())->size(),
+           kind_of(s.data.evaluated()));
+  if (const std::string frozen = plan.frozen_text(); !frozen.empty()) log_info("{}", frozen);
+  log_info("{} worker{} x {} thread{}, strategy {}, dense update every {}; {} images per step, {} per worker",
+           plan.ranks(), plan.ranks() == 1 ? "" : "s", team_size(), team_size() == 1 ? "" : "s",
+           name_of(plan.request.strategy), plan.request.dense_update == DenseUpdate::kStep ? "step" : "round",
+           plan.request.step_rows, plan.rows(plan.request.step_rows).text());
+  if (plan.request.slices > 1)
+    log_info("{} slices a step, one after the other, whose gradients add up: up to {} images per worker at a time",
+             plan.request.slices, plan.rows(plan.request.step_rows).slice(0).most());
+  if (plan.request.on.device == Device::kCuda)
+    log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
+             records ? "steps recorded as CUDA graphs" : "without CUDA graphs");
+  log_device(s);
+  if (plan.in_stages() && plan.request.dense_update == DenseUpdate::kRound)
+    log_info("schedule {}: {} mini-batches a step, each of which updates the weights",
+             name_of(plan.request.pipeline.schedule), plan.micro_batches);
+  if (plan.averages())
+    log_info("each worker learns by itself{}; weights and the optimizer's states{} are averaged every {} steps",
+             plan.synchronizes() ? format(" from epoch {:g} on", plan.request.average_from + 1) : "",
+             plan.split() ? format(" before {}", plan.boundary_name()) : "", plan.request.average_every);
+  if (plan.request.half_wire && plan.ranks() > 1) log_info("activations and gradients are bf16 on the wire");
+  if (!plan.split() && plan.ranks() > 1 && splits_dense(plan.request.strategy))
+    log_info("the model has no dense layer to split");
+  if (s.optimizer.type != OptimizerSettings::Type::kSgd) log_info("optimizer {}", s.optimizer.name());
+  log_info(
+      "learning rate {:g} x {:g} (dense layers x {:g}), scale_lr = {}; {} steps; each worker sends {:.2f} MB "
+      "a step",
+      s.optimizer.learning_rate, s.front_rate_scale(plan),
+      plan.split() ? s.back_rate_scale(plan) : s.front_rate_scale(plan), s.parallel.scale_lr, total_steps,
+      static_cast<double>(plan.bytes_per_step()) / 1e6);
+  if (s.parallel.scale_lr != "none" && s.data.batch > 0 && plan.ranks() > 1)
+    log_warn("scale_lr = {} raises the rate with the workers, but data.batch keeps the step at {} images",
+             s.parallel.scale_lr, s.data.batch);
+  if (!job.resume_checkpoint.empty())
+    log_info("resumed from {} at step {} of {}", job.resume_checkpoint, step, total_steps);
+}
+
+}  // namespace owt
