@@ -26,7 +26,7 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-stop=${stop:-$((images / batch * 3 / 2))}
+stop=${stop:-$((images * 3 / batch / 2))}
 mkdir -p "$work"
 
 said() { echo "$*"; "$@" 2>>"$work/log.txt"; }
@@ -84,7 +84,8 @@ print(f"steps logged once and in order: {steps == sorted(set(steps))}")
 print(f"images/s, median of the log: {statistics.median(line['images_per_second'] for line in train):.1f}")
 print(f"data wait, median: {statistics.median(line['data_wait_ms'] for line in train):.2f} ms a step")
 print("memory in MB, most in each tenth of the time: " + tenths(memory, lambda part: str(max(part))))
-print("loss, mean of each tenth: " + tenths([line["loss"] for line in train], lambda part: f"{statistics.mean(part):.3f}"))
+losses = [line["loss"] for line in train]
+print("loss, mean of each tenth: " + tenths(losses, lambda part: f"{statistics.mean(part):.3f}"))
 PYTHON
 said "$owt" eval "$run" --data "$work/shards" | tail -n 3
 said "$owt" eval "$run" --data "$work/shards" --views 10 | tail -n 3
