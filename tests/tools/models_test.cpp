@@ -31,7 +31,8 @@ TEST_P(ModelFile, HasThePublishedNumberOfParameters) {
   EXPECT_EQ(count, GetParam().parameters);
 }
 
-// Of alexnet_owt*: 61,100,840 is torchvision's, conv4 with 384 filters adds 128 * (384 * 9 + 1) and 256 * 128 * 9.
+// Of cifar10_resnet20: He et al.'s 0.27 M, 269,722, and 2,752 of its shortcuts; of cifar10_94: Jordan's 1.97 M. Of
+// alexnet_owt*: 61,100,840 is torchvision's, conv4 with 384 filters adds 128 * (384 * 9 + 1) and 256 * 128 * 9.
 INSTANTIATE_TEST_SUITE_P(Shipped, ModelFile,
                          ::testing::Values(Published{"alexnet_owt", 61'100'840},
                                            Published{"alexnet_owt_lrn", 61'100'840},
@@ -41,7 +42,9 @@ INSTANTIATE_TEST_SUITE_P(Shipped, ModelFile,
                                            Published{"resnet18", 11'689'512}, Published{"resnet34", 21'797'672},
                                            Published{"resnet50", 25'557'032}, Published{"resnet101", 44'549'160},
                                            Published{"googlenet", 6'624'904}, Published{"squeezenet", 1'235'496},
-                                           Published{"mobilenet_v1", 4'231'976}, Published{"mobilenet_v2", 3'504'872}),
+                                           Published{"mobilenet_v1", 4'231'976}, Published{"mobilenet_v2", 3'504'872},
+                                           Published{"cifar10_resnet20", 269'722 + 2'752},
+                                           Published{"cifar10_94", 1'972'792}),
                          [](const auto& info) { return info.param.file; });
 
 // Multiply-adds of convolutions and dense layers for an image of 224 x 224: torchvision's, and of mobilenet_v1 those of
