@@ -33,19 +33,17 @@ TEST_P(ModelFile, HasThePublishedNumberOfParameters) {
 
 // Of cifar10_resnet20: He et al.'s 0.27 M, 269,722, and 2,752 of its shortcuts; of cifar10_94: Jordan's 1.97 M. Of
 // alexnet_owt*: 61,100,840 is torchvision's, conv4 with 384 filters adds 128 * (384 * 9 + 1) and 256 * 128 * 9.
-INSTANTIATE_TEST_SUITE_P(Shipped, ModelFile,
-                         ::testing::Values(Published{"alexnet_owt", 61'100'840},
-                                           Published{"alexnet_owt_lrn", 61'100'840},
-                                           Published{"alexnet_owt_384", 61'838'248},
-                                           Published{"alexnet_owt_lrn_384", 61'838'248},
-                                           Published{"vgg_a", 132'863'336}, Published{"vgg16", 138'357'544},
-                                           Published{"resnet18", 11'689'512}, Published{"resnet34", 21'797'672},
-                                           Published{"resnet50", 25'557'032}, Published{"resnet101", 44'549'160},
-                                           Published{"googlenet", 6'624'904}, Published{"squeezenet", 1'235'496},
-                                           Published{"mobilenet_v1", 4'231'976}, Published{"mobilenet_v2", 3'504'872},
-                                           Published{"cifar10_resnet20", 269'722 + 2'752},
-                                           Published{"cifar10_94", 1'972'792}),
-                         [](const auto& info) { return info.param.file; });
+INSTANTIATE_TEST_SUITE_P(
+    Shipped, ModelFile,
+    ::testing::Values(Published{"alexnet_owt", 61'100'840}, Published{"alexnet_owt_lrn", 61'100'840},
+                      Published{"alexnet_owt_384", 61'838'248}, Published{"alexnet_owt_lrn_384", 61'838'248},
+                      Published{"vgg_a", 132'863'336}, Published{"vgg16", 138'357'544},
+                      Published{"resnet18", 11'689'512}, Published{"resnet34", 21'797'672},
+                      Published{"resnet50", 25'557'032}, Published{"resnet101", 44'549'160},
+                      Published{"googlenet", 6'624'904}, Published{"squeezenet", 1'235'496},
+                      Published{"mobilenet_v1", 4'231'976}, Published{"mobilenet_v2", 3'504'872},
+                      Published{"cifar10_resnet20", 269'722 + 2'752}, Published{"cifar10_94", 1'972'792}),
+    [](const auto& info) { return info.param.file; });
 
 // Multiply-adds of convolutions and dense layers for an image of 224 x 224: torchvision's, and of mobilenet_v1 those of
 // Howard et al. 2017, table 4.
