@@ -41,6 +41,21 @@ RowResult run_row(const T* logits, const SmoothTarget& target, const RowLabel& l
   return row_result(std::log(sum), labelled - static_cast<double>(largest), below / classes, before, target);
 }
 
+// The same where the classes are logistic units; dlogits may be null.
+template <class T>
+RowResult run_logistic_row(const T* logits, int classes, const LogisticTarget& target, const RowLabel& label,
+                           T* dlogits) {
+  double loss = 0;
+  int before = 0;
+  for (int c = 0; c < classes; ++c) {
+    const float logit = logits[c], share = label.share_of(c);
+    loss += target.loss(logit, share);
+    before += ranks_before(logit, logits[label.first], c < label.first);
+    if (dlogits) dlogits[c] = target.gradient(logit, share);
+  }
+  return counted(loss, before);
+}
+
 class CpuLoss : public SoftmaxLoss {
  public:
   CpuLoss(int classes, const LossSettings& settings) : classes_(classes), settings_(settings) {
@@ -66,13 +81,16 @@ class CpuLoss : public SoftmaxLoss {
   void run_rows(const Pass& pass, int64_t rows, const T* x, const int32_t* labels, T* dx) {
     const SmoothTarget target = target_of(settings_, pass.mode, classes_);
     const RowGradient gradient(pass.step_rows, target);
+    const LogisticTarget logistic(target, pass.step_rows);
     parallel_for(rows, std::max<int64_t>(1, kSoftmaxGrain / classes_), [&](int64_t begin, int64_t end) {
       std::vector<float> exponentials(dx ? static_cast<size_t>(classes_) : 0);
       for (int64_t row = begin; row < end; ++row) {
         const int64_t first = row * classes_;
-        results_[static_cast<size_t>(row)] =
-            run_row(x + first, target, RowLabel::at(labels, row, settings_.mixed_labels), gradient, exponentials.data(),
-                    dx ? dx + first : nullptr);
+        const RowLabel label = RowLabel::at(labels, row, settings_.mixed_labels);
+        T* const to = dx ? dx + first : nullptr;
+        results_[static_cast<size_t>(row)] = settings_.type == LossType::kLogistic
+                                                 ? run_logistic_row(x + first, classes_, logistic, label, to)
+                                                 : run_row(x + first, target, label, gradient, exponentials.data(), to);
       }
     });
   }

@@ -56,6 +56,27 @@ __global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed,
         row_result(log(sum), labelled - static_cast<double>(largest), below / classes, before, target);
 }
 
+// The same where the classes are logistic units.
+template <class T>
+__global__ void logistic_rows(const T* logits, const int32_t* labels, bool mixed, int classes, LogisticTarget target,
+                              T* dlogits, RowResult* results) {
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
+  const RowLabel label = RowLabel::at(labels, blockIdx.x, mixed);
+  const bool known = label.known(classes);
+  const float own = known ? to_float(logits[first + label.first]) : kNaN;
+  double loss = known ? 0 : static_cast<double>(kNaN);
+  int before = 0;
+  for (int c = static_cast<int>(threadIdx.x); c < classes; c += static_cast<int>(blockDim.x)) {
+    const float logit = to_float(logits[first + c]), share = label.share_of(c);
+    loss += target.loss(logit, share);
+    before += ranks_before(logit, own, c < label.first);
+    if (dlogits) dlogits[first + c] = from_float<T>(known ? target.gradient(logit, share) : kNaN);
+  }
+  loss = reduce_block(loss, Sum{});
+  before = reduce_block(before, Sum{});
+  if (threadIdx.x == 0) results[blockIdx.x] = counted(loss, before);
+}
+
 template <class T>
 class CudaLoss : public SoftmaxLoss {
  public:
@@ -76,9 +97,15 @@ class CudaLoss : public SoftmaxLoss {
     OWT_CHECK_EQ(logits.shape().row_elements(), int64_t{classes_}, "one logit per class");
     const SmoothTarget target = target_of(settings_, pass.mode, classes_);
     const std::span results(static_cast<RowResult*>(results_.raw()), static_cast<size_t>(rows));
-    launch(softmax_rows<T>, static_cast<unsigned>(rows), threads_for(classes_), *pass.stream, logits.data<T>(),
-           labels.data<int32_t>(), settings_.mixed_labels, target, RowGradient(pass.step_rows, target),
-           dlogits ? dlogits->data<T>() : nullptr, results.data());
+    T* const gradient = dlogits ? dlogits->data<T>() : nullptr;
+    if (settings_.type == LossType::kLogistic)
+      launch(logistic_rows<T>, static_cast<unsigned>(rows), threads_for(classes_), *pass.stream, logits.data<T>(),
+             labels.data<int32_t>(), settings_.mixed_labels, classes_, LogisticTarget(target, pass.step_rows), gradient,
+             results.data());
+    else
+      launch(softmax_rows<T>, static_cast<unsigned>(rows), threads_for(classes_), *pass.stream, logits.data<T>(),
+             labels.data<int32_t>(), settings_.mixed_labels, target, RowGradient(pass.step_rows, target), gradient,
+             results.data());
     add_rows(Cuda{}, results, sums, then, *pass.stream);
   }
 

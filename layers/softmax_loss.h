@@ -1,4 +1,5 @@
-// Softmax cross-entropy with top-1 and top-5 counts. The end of a net; not a Layer, because it takes labels.
+// Softmax cross-entropy, or that of logistic units, with top-1 and top-5 counts. The end of a net; not a Layer, because
+// it takes labels.
 //   p = softmax(logits of a row);  q = (1 - e) onehot(label) + e / classes,  e: LossSettings::label_smoothing
 //   loss = sum over rows of -sum over classes of q log p
 //   dlogits = (p - q) / Pass::step_rows
@@ -9,6 +10,11 @@
 // sums over rounds and ranks add up; whoever reports it divides by the rows. The gradient carries 1 / N already. A
 // label is in the top k if fewer than k classes have a larger logit, or an equal one and a lower index. A row whose
 // loss is not a number (a NaN or +infinite logit) counts as wrong.
+// With LossType::kLogistic every class is a logistic unit of its own, and q, from the same labels, its target:
+//   p = 1 / (1 + exp(-logit));  loss = sum over rows and classes of -q log p - (1 - q) log(1 - p)
+//   dlogits = (p - q) / Pass::step_rows
+// which needs nothing of the other classes (Krizhevsky 2014, arXiv:1404.5997, section 4; PyTorch's
+// BCEWithLogitsLoss(reduction="sum")). Counts are those of the logits' order, as above.
 // Source of the smoothing: Szegedy et al. 2016, section 7; PyTorch's CrossEntropyLoss(label_smoothing) is the same.
 // sharded_softmax_loss.h: the same where ranks hold some of the classes each.
 #pragma once
@@ -36,9 +42,13 @@ struct LossSums {
 // Where a device adds them up: f64, in this order.
 enum LossSum : int { kLossSum, kTop1Sum, kTop5Sum, kRowSum, kLossSums };
 
+enum class LossType { kSoftmax, kLogistic };
+const char* name_of(LossType type);  // "softmax", "logistic"
+
 struct LossSettings {
   double label_smoothing = 0;  // [0, 1); e above
   bool mixed_labels = false;   // src/core/row_label.h
+  LossType type = LossType::kSoftmax;
   int64_t label_numbers() const { return mixed_labels ? RowLabel::kMixedNumbers : 1; }
 };
 

@@ -7,6 +7,8 @@
 
 namespace owt {
 
+const char* name_of(LossType type) { return type == LossType::kLogistic ? "logistic" : "softmax"; }
+
 SmoothTarget target_of(const LossSettings& settings, Mode mode, int classes) {
   return {mode == Mode::kTrain ? settings.label_smoothing : 0, classes};
 }

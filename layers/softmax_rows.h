@@ -2,10 +2,12 @@
 // The constexpr functions are for kernels too.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 
 #include "layers/softmax_loss.h"
+#include "src/core/on_devices.h"
 
 namespace owt {
 
@@ -31,14 +33,18 @@ struct RowResult {
   double loss, top1, top5;
 };
 
+constexpr RowResult counted(double loss, int before) {
+  const bool valid = loss == loss;  // not NaN
+  return {loss, valid && before < 1 ? 1.0 : 0.0, valid && before < 5 ? 1.0 : 0.0};
+}
+
 // sum: of exp(x - largest) over the classes; own and mean: the label's logit (RowLabel::mean() of both) and the mean of
 // all, less the largest; before: classes that rank before the first label. log_sum is log(sum).
 // With finite logits no term is negative, so a small loss keeps its digits.
 constexpr RowResult row_result(double log_sum, double own, double mean, int before, const SmoothTarget& target) {
   double loss = log_sum - target.own() * own;
   if (target.smoothing > 0) loss -= target.smoothing * mean;  // 0 times an infinite mean would be NaN
-  const bool valid = loss == loss;                            // not NaN
-  return {loss, valid && before < 1 ? 1.0 : 0.0, valid && before < 5 ? 1.0 : 0.0};
+  return counted(loss, before);
 }
 
 // Whether a class with this logit ranks before the label. lower: its index is lower than the label's.
@@ -59,6 +65,26 @@ struct RowGradient {
   // Of a label with this share.
   constexpr float at_label(float exponential, float scale, float share) const {
     return at(exponential, scale) - own * share;
+  }
+};
+
+// One class of a row whose classes are logistic units.
+struct LogisticTarget {
+  double own, every;  // of SmoothTarget
+  double weight;      // 1 / N
+  LogisticTarget(const SmoothTarget& target, int64_t step_rows)
+      : own(target.own()), every(target.every()), weight(1.0 / static_cast<double>(step_rows)) {}
+
+  // share: of the labels that are this class. Kernels call the device's own exp and log1p of the same names.
+  OWT_ON_DEVICES double of(float share) const { return own * static_cast<double>(share) + every; }
+  // log(1 + exp(x)) - target * x, without cancellation; an infinite x that is right costs nothing.
+  OWT_ON_DEVICES double loss(float logit, float share) const {
+    const auto x = static_cast<double>(logit);
+    const double wrong = x > 0 ? 1 - of(share) : -of(share);
+    return (wrong == 0 ? 0 : wrong * x) + log1p(exp(x > 0 ? -x : x));
+  }
+  OWT_ON_DEVICES float gradient(float logit, float share) const {
+    return static_cast<float>((1 / (1 + exp(-static_cast<double>(logit))) - of(share)) * weight);
   }
 };
 

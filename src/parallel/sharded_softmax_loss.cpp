@@ -62,16 +62,18 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kShardGrain = 1 << 11;  // exponentials per thread that are worth waking it for
 
-// label: counted from the first of these classes, whether its are among them or not.
+// label: counted from the first of these classes, whether its are among them or not. logistic: null where the classes
+// are no logistic units.
 template <class T>
-void summarize_row(const T* logits, int classes, const RowLabel& label, bool mixed, float* stats) {
+void summarize_row(const T* logits, int classes, const RowLabel& label, bool mixed, const LogisticTarget* logistic,
+                   float* stats) {
   float top[kTopClasses];
   std::fill(top, top + kTopClasses, -kInfinity);
   for (int c = 0; c < classes; ++c) keep_largest(top, logits[c]);
   const float origin = origin_of(top[0]);
   double sum = 0, below = 0;
   for (int c = 0; c < classes; ++c) {
-    sum += static_cast<double>(std::exp(logits[c] - origin));
+    sum += logistic ? logistic->loss(logits[c], label.share_of(c)) : static_cast<double>(std::exp(logits[c] - origin));
     below += static_cast<double>(logits[c]) - static_cast<double>(origin);
   }
   ShardOwn own;
@@ -88,6 +90,7 @@ void summarize_row(const T* logits, int classes, const RowLabel& label, bool mix
 struct RowSums {
   float largest;
   double sum, mean;  // of exp(x - largest), of x - largest
+  double losses;     // sum of what ranks summed up, as it is: of logistic units
   float own;         // the first label's logit
   double labelled;   // of both labels' logits
   int before;
@@ -98,13 +101,14 @@ RowSums add_up(const float* stats, int64_t stride, const ClassParts& parts, cons
   const int owner = parts.owner(label.first);
   const float own = stats[owner * stride + kOwnStat];
   const float second = mixed ? stats[parts.owner(label.second) * stride + kSecondStat] : own;
-  RowSums row{-kInfinity, 0, 0, own, label.mean(static_cast<double>(own), static_cast<double>(second)), 0};
+  RowSums row{-kInfinity, 0, 0, 0, own, label.mean(static_cast<double>(own), static_cast<double>(second)), 0};
   for (int r = 0; r < parts.ranks(); ++r) row.largest = std::max(row.largest, stats[r * stride + kTopStats]);
   for (int r = 0; r < parts.ranks(); ++r) {
     const float* of_rank = stats + r * stride;
     const int classes = static_cast<int>(parts.of(r).size());
     row.sum +=
         sum_of_shard(of_rank, std::exp(static_cast<double>(of_rank[kTopStats]) - static_cast<double>(row.largest)));
+    row.losses += sum_of_shard(of_rank, 1);
     row.mean += below_of_shard(of_rank, classes, row.largest) / parts.classes();
     row.before += before_of_shard(of_rank, classes, row.own, r == owner, r < owner);
   }
@@ -116,16 +120,18 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
   CpuShardedLoss(const std::vector<Slice>& parts, int rank, const LossSettings& settings)
       : parts_(parts, rank, settings), settings_(settings) {}
 
-  void summarize(const Pass&, const Tensor& logits, const Tensor& labels, Tensor& stats) override {
+  void summarize(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor& stats) override {
     parts_.check_summarize(logits, labels, stats);
     const int64_t rows = labels.shape().rows();
     check_labels(labels.data<int32_t>(), rows, parts_.classes(), settings_);
     float* out = stats.data();
+    const LogisticTarget target(target_of(settings_, pass.mode, parts_.classes()), pass.step_rows);
+    const LogisticTarget* const logistic = settings_.type == LossType::kLogistic ? &target : nullptr;
     with_cpu_element(logits.dtype(), [&](auto element) {
       const auto* x = logits.data<decltype(element)>();
       over_rows(rows, [&](int64_t row) {
         summarize_row(x + row * columns(), static_cast<int>(columns()), here(labels.data<int32_t>(), row),
-                      settings_.mixed_labels, out + row * loss_stats(settings_));
+                      settings_.mixed_labels, logistic, out + row * loss_stats(settings_));
       });
     });
   }
@@ -149,18 +155,25 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
   void finish_rows(const Pass& pass, int64_t rows, const T* x, const int32_t* label, const float* stats, T* dx) {
     const SmoothTarget target = target_of(settings_, pass.mode, parts_.classes());
     const RowGradient gradient(pass.step_rows, target);
+    const LogisticTarget of_units(target, pass.step_rows);
     const int64_t numbers = loss_stats(settings_);
     over_rows(rows, [&](int64_t row) {
       const RowSums of_row = add_up(stats + row * numbers, rows * numbers, parts_,
                                     RowLabel::at(label, row, settings_.mixed_labels), settings_.mixed_labels);
+      const bool logistic = settings_.type == LossType::kLogistic;
       results_[static_cast<size_t>(row)] =
-          row_result(std::log(of_row.sum), of_row.labelled - static_cast<double>(of_row.largest), of_row.mean,
-                     of_row.before, target);
+          logistic ? counted(of_row.losses, of_row.before)
+                   : row_result(std::log(of_row.sum), of_row.labelled - static_cast<double>(of_row.largest),
+                                of_row.mean, of_row.before, target);
       if (!dx) return;
       const float scale = gradient.scale(of_row.sum);
       const int64_t first = row * columns();
       const RowLabel own = here(label, row);
       for (int c = 0; c < columns(); ++c) {
+        if (logistic) {
+          dx[first + c] = of_units.gradient(x[first + c], own.share_of(c));
+          continue;
+        }
         const float exponential = std::exp(x[first + c] - of_row.largest);
         dx[first + c] =
             own.has(c) ? gradient.at_label(exponential, scale, own.share_of(c)) : gradient.at(exponential, scale);

@@ -30,7 +30,7 @@ __device__ void gather_largest(float (&top)[kTopClasses], float* largest) {
 // A block per row.
 template <class T>
 __global__ void summarize_rows(const T* logits, const int32_t* labels, bool mixed, int first_class, int classes,
-                               int numbers, float* stats) {
+                               int numbers, bool logistic, LogisticTarget target, float* stats) {
   const T* x = logits + static_cast<int64_t>(blockIdx.x) * classes;
   stats += static_cast<int64_t>(blockIdx.x) * numbers;
   const RowLabel labelled = RowLabel::at(labels, blockIdx.x, mixed);
@@ -57,7 +57,8 @@ __global__ void summarize_rows(const T* logits, const int32_t* labels, bool mixe
   double sum = 0, below = 0;
   for (int c = thread; c < classes; c += threads) {
     const float logit = to_float(x[c]);
-    sum += static_cast<double>(expf(logit - origin));
+    sum +=
+        logistic ? target.loss(logit, labelled.share_of(first_class + c)) : static_cast<double>(expf(logit - origin));
     below += static_cast<double>(logit) - static_cast<double>(origin);
   }
   sum = reduce_block(sum, Sum{});
@@ -69,7 +70,8 @@ __global__ void summarize_rows(const T* logits, const int32_t* labels, bool mixe
 template <class T>
 __global__ void finish_rows(const T* logits, const int32_t* labels, bool mixed, const float* all_stats,
                             const int* begins, int numbers, int ranks, int rank, SmoothTarget target,
-                            RowGradient gradient, T* dlogits, RowResult* results) {
+                            RowGradient gradient, bool logistic, LogisticTarget of_units, T* dlogits,
+                            RowResult* results) {
   RowLabel label = RowLabel::at(labels, blockIdx.x, mixed);
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const bool known = label.known(target.classes);
@@ -89,18 +91,20 @@ __global__ void finish_rows(const T* logits, const int32_t* labels, bool mixed, 
   const float own = known ? stats[owner * stride + kOwnStat] : kNaN;
   const float second = known && mixed ? stats[second_owner * stride + kSecondStat] : own;
 
-  double sum = 0, below = 0;
+  double sum = 0, below = 0, losses = 0;
   int before = 0;
   for (int r = thread; r < ranks; r += threads) {
     const float* of_rank = stats + r * stride;
     const int classes = begins[r + 1] - begins[r];
     sum += sum_of_shard(of_rank, exp(static_cast<double>(of_rank[kTopStats]) - static_cast<double>(largest)));
+    losses += sum_of_shard(of_rank, 1);
     below += below_of_shard(of_rank, classes, largest);
     before += before_of_shard(of_rank, classes, own, r == owner, r < owner);
   }
   sum = reduce_block(sum, Sum{});
   below = reduce_block(below, Sum{});
   before = reduce_block(before, Sum{});
+  if (logistic) losses = reduce_block(losses, Sum{});
 
   if (dlogits) {
     const int classes = begins[rank + 1] - begins[rank];
@@ -109,12 +113,20 @@ __global__ void finish_rows(const T* logits, const int32_t* labels, bool mixed, 
     const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
     const float scale = known ? gradient.scale(sum) : kNaN;
     for (int c = thread; c < classes; c += threads) {
+      if (logistic) {
+        const float unit = known ? of_units.gradient(to_float(logits[first + c]), label.share_of(c)) : kNaN;
+        dlogits[first + c] = from_float<T>(unit);
+        continue;
+      }
       const float exponential = expf(to_float(logits[first + c]) - largest);
       dlogits[first + c] = from_float<T>(label.has(c) ? gradient.at_label(exponential, scale, label.share_of(c))
                                                       : gradient.at(exponential, scale));
     }
   }
-  if (thread == 0 && results)
+  if (thread != 0 || !results) return;
+  if (logistic)
+    results[blockIdx.x] = counted(known ? losses : static_cast<double>(kNaN), before);
+  else
     results[blockIdx.x] = row_result(
         log(sum), label.mean(static_cast<double>(own), static_cast<double>(second)) - static_cast<double>(largest),
         below / target.classes, before, target);
@@ -138,9 +150,10 @@ class CudaShardedLoss : public ShardedSoftmaxLoss {
   void summarize(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor& stats) override {
     parts_.check_summarize(logits, labels, stats);
     const Slice& mine = parts_.mine();
+    const LogisticTarget target(target_of(settings_, pass.mode, parts_.classes()), pass.step_rows);
     launch(summarize_rows<T>, static_cast<unsigned>(labels.shape().rows()), threads_for(mine.size()), *pass.stream,
            logits.data<T>(), labels.data<int32_t>(), settings_.mixed_labels, mine.begin, mine.size(),
-           loss_stats(settings_), stats.data());
+           loss_stats(settings_), logistic(), target, stats.data());
   }
 
   void finish(const Pass& pass, const Tensor& logits, const Tensor& labels, const Tensor& all_stats, Tensor* dlogits,
@@ -155,11 +168,14 @@ class CudaShardedLoss : public ShardedSoftmaxLoss {
     const unsigned threads = threads_for(parts_.widest());
     launch(finish_rows<T>, static_cast<unsigned>(rows), threads, *pass.stream, logits.data<T>(), labels.data<int32_t>(),
            settings_.mixed_labels, all_stats.data(), begins_.data<int32_t>(), loss_stats(settings_), parts_.ranks(),
-           rank_, target, RowGradient(pass.step_rows, target), dlogits ? dlogits->data<T>() : nullptr, results);
+           rank_, target, RowGradient(pass.step_rows, target), logistic(), LogisticTarget(target, pass.step_rows),
+           dlogits ? dlogits->data<T>() : nullptr, results);
     if (sums) add_rows(Cuda{}, {results, static_cast<size_t>(rows)}, *sums, then, *pass.stream);
   }
 
  private:
+  bool logistic() const { return settings_.type == LossType::kLogistic; }
+
   ClassParts parts_;
   int rank_;
   int64_t rows_;

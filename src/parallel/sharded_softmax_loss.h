@@ -3,6 +3,8 @@
 //   1. summarize: per row, loss_stats() numbers about the classes of this rank.
 //   2. The caller gathers everybody's: ranks x rows x loss_stats().
 //   3. finish: from them loss and counts of the whole rows, and the gradient of this rank's logits.
+// With LossType::kLogistic a rank's own logits give its part of a row's loss and its gradient; only the sum of the
+// losses, and what the counts are made from, comes from the others.
 // Losses, counts and gradients are those of SoftmaxLoss on whole rows, to rounding (of f32 in one exponential), with
 // the same label smoothing, ties, infinities and NaN. A logit that is NaN on one rank makes the row's loss, and its
 // gradient on all ranks, NaN.
@@ -22,7 +24,7 @@ enum LossStat : int {
   // The largest logits, falling; NaN are left out; -infinity where there are fewer.
   kTopStats = 0,
   // Sum of exp(x - the largest), or of exp(x) where the largest is -infinity. And what f32 rounded off it: a small loss
-  // is the logarithm of a sum close to 1.
+  // is the logarithm of a sum close to 1. Of logistic units: of their losses.
   kSumStat = kTopStats + kTopClasses,
   kSumRestStat,
   kMeanStat,    // mean of x - the largest, or of x where that is -infinity

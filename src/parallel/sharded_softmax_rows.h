@@ -55,11 +55,12 @@ struct ShardOwn {  // of a shard that holds the label; else as it stands here
   float second = -std::numeric_limits<float>::infinity();  // the second label's logit, where labels are mixed
 };
 
-// sum: of exp(x - origin); below: of x - origin.
+// sum: of exp(x - origin), or of the losses of logistic units; below: of x - origin.
 constexpr void write_stats(float* stats, double sum, double below, int classes, const ShardOwn& own, bool mixed) {
   const float rounded = static_cast<float>(sum);
   stats[kSumStat] = rounded;
-  stats[kSumRestStat] = static_cast<float>(sum - static_cast<double>(rounded));
+  const bool finite = rounded - rounded == 0;
+  stats[kSumRestStat] = finite ? static_cast<float>(sum - static_cast<double>(rounded)) : 0;
   stats[kMeanStat] = classes > 0 ? static_cast<float>(below / classes) : 0.0f;
   stats[kOwnStat] = own.logit;
   stats[kBeforeStat] = static_cast<float>(own.before < kTopClasses ? own.before : kTopClasses);

@@ -83,6 +83,7 @@ DataSettings read_data(Config config, const Model& model) {
 
 LossSettings read_loss(Config config) {
   LossSettings loss;
+  if (config.word("type", "softmax", {"softmax", "logistic"}) == "logistic") loss.type = LossType::kLogistic;
   loss.label_smoothing = config.number("label_smoothing", 0, {.low = 0, .high = 1});
   if (loss.label_smoothing == 1)
     config.error("label_smoothing", "'label_smoothing' is 1, wanted less: all labels would be the same; 0.1 is usual");

@@ -294,6 +294,49 @@ TEST_P(SoftmaxLossTest, TheGradientOfMixedLabelsIsThatOfDifferences) {
   }
 }
 
+LossSettings logistic(double smoothing = 0, bool mixed_labels = false) {
+  return {smoothing, mixed_labels, LossType::kLogistic};
+}
+
+// binary_cross_entropy_with_logits(x, target, reduction="sum") of PyTorch 2.15 in f64, with one-hot, smoothed and mixed
+// targets, and its gradients by the rows.
+TEST_P(SoftmaxLossTest, LogisticUnitsHaveTheLossOfPyTorch) {
+  const std::vector<float> logits = {1, 2, -1, 0.5, 3, -2, 0, 0};
+  const LossResult plain = run_loss({logits, {2, 0}, logistic()}, device());
+  EXPECT_NEAR(plain.sums.loss, 7.28933809399613, 1e-5);
+  EXPECT_EQ(plain.sums.top1, 1);
+  EXPECT_THAT(plain.dlogits, Pointwise(FloatNear(1e-6f), {0.3655293f, 0.4403985f, -0.3655293f, 0.3112297f, -0.0237129f,
+                                                          0.0596015f, 0.25f, 0.25f}));
+  const LossResult smoothed = run_loss({logits, {2, 0}, logistic(0.1)}, device());
+  EXPECT_NEAR(smoothed.sums.loss, 7.4018380939961315, 1e-5);
+  EXPECT_THAT(smoothed.dlogits, Pointwise(FloatNear(1e-6f), {0.3530293f, 0.4278985f, -0.3280293f, 0.2987297f,
+                                                             0.0137871f, 0.0471015f, 0.2375f, 0.2375f}));
+  const LossResult both = run_loss({{1, 2, -1, 0.5f}, {1, 2, kUnits / 4 * 3}, logistic(0.1, true)}, device());
+  EXPECT_NEAR(both.sums.loss, 3.5400283702595243, 1e-5);
+  EXPECT_THAT(both.dlogits, Pointwise(FloatNear(1e-6f), {0.7060586f, 0.1807971f, 0.0189414f, 0.5974593f}));
+}
+
+TEST_P(SoftmaxLossTest, TheGradientOfLogisticUnitsIsThatOfDifferences) {
+  for (const double smoothing : {0.0, 0.2}) {
+    const LossCase of{distinct_values(3 * 7, 4, 1), {0, 6, 3}, logistic(smoothing), Mode::kTrain, 5};
+    EXPECT_THAT(run_loss(of, device()).dlogits, Pointwise(testing::DoubleNear(1e-6), gradient_by_differences(of)));
+  }
+}
+
+TEST_P(SoftmaxLossTest, ALogisticUnitThatIsInfinitelyRightCostsNothing) {
+  const float most = std::numeric_limits<float>::infinity();
+  const LossResult right = run_loss({{-most, most, -most}, {1}, logistic()}, device());
+  EXPECT_EQ(right.sums.loss, 0);
+  EXPECT_THAT(right.dlogits, testing::Each(0.0f));
+  EXPECT_EQ(run_loss({{-most, most, -most}, {0}, logistic()}, device()).sums.loss, double{most});
+}
+
+TEST_P(SoftmaxLossTest, EvaluationOfLogisticUnitsIsNotSmoothed) {
+  const std::vector<float> logits = {1, 2, -1};
+  const LossResult plain = run_loss({logits, {2}, logistic()}, device());
+  EXPECT_EQ(run_loss({logits, {2}, logistic(0.3), Mode::kEval}, device()).sums.loss, plain.sums.loss);
+}
+
 TEST_P(SoftmaxLossTest, AMixedLabelOfOneClassIsAPlainOneBitForBit) {
   const std::vector<float> logits = distinct_values(3 * 7, 2, 1);
   const LossResult plain = run(logits, {1, 6, 3});

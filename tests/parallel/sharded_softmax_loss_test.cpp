@@ -147,7 +147,8 @@ LossResult run_sharded(const LossCase& of, const Widths& widths, const Compute& 
 
 void expect_whole(const LossCase& of, const Widths& widths, const Compute& on) {
   SCOPED_TRACE(testing::Message() << "ranks with " << testing::PrintToString(widths) << " classes, smoothing "
-                                  << of.settings.label_smoothing << ", " << name_of(on.precision));
+                                  << of.settings.label_smoothing << ", " << name_of(of.settings.type) << ", "
+                                  << name_of(on.precision));
   const LossResult found = run_sharded(of, widths, on), wanted = run_loss(of, on);
   EXPECT_THAT((std::vector<double>{found.sums.loss}),
               Pointwise(NearOrSame(1e-6 * std::abs(wanted.sums.loss)), {wanted.sums.loss}));
@@ -174,10 +175,12 @@ class ShardedSoftmaxLossTest : public DeviceTest {
   // Whatever the smoothing and the precision. The logits must be bf16.
   void expect_whole_always(LossCase of, const std::vector<Widths>& ways) const {
     for (const Precision precision : precisions(device()))
-      for (const double smoothing : {0.0, 0.1}) {
-        of.settings.label_smoothing = smoothing;
-        for (const Widths& widths : ways) expect_whole(of, widths, {device(), precision});
-      }
+      for (const LossType type : {LossType::kSoftmax, LossType::kLogistic})
+        for (const double smoothing : {0.0, 0.1}) {
+          of.settings.type = type;
+          of.settings.label_smoothing = smoothing;
+          for (const Widths& widths : ways) expect_whole(of, widths, {device(), precision});
+        }
   }
 };
 INSTANTIATE_TEST_SUITE_P(Devices, ShardedSoftmaxLossTest, testing::ValuesIn(devices()), device_name);
@@ -218,7 +221,7 @@ TEST_P(ShardedSoftmaxLossTest, ManyClassesGiveTheLossOfTheDefinition) {
   double wanted = 0;
   for (size_t row = 0; row < 2; ++row) {
     const auto first = of.logits.begin() + static_cast<std::ptrdiff_t>(row) * kClasses;
-    wanted += loss_of_row({first, first + kClasses}, of.label(row), 0.1);
+    wanted += loss_of_row({first, first + kClasses}, of.label(row), {0.1});
   }
   for (const Widths& widths : {Widths{kClasses}, {4501, 4500}, {8999, 2}}) {
     EXPECT_NEAR(run_sharded(of, widths, device()).sums.loss, wanted, 1e-6 * wanted);
@@ -281,7 +284,7 @@ TEST_P(ShardedSoftmaxLossTest, ASmallLossKeepsItsDigits) {
 
 TEST_P(ShardedSoftmaxLossTest, ALargeOffsetOfAllLogitsDoesNotShowInASmoothedLoss) {
   LossCase of{{0, 1, 2, 3, 4, 5}, {2}, {0.1}};
-  const double wanted = loss_of_row({0, 1, 2, 3, 4, 5}, {2, 2, 1}, 0.1);
+  const double wanted = loss_of_row({0, 1, 2, 3, 4, 5}, {2, 2, 1}, {0.1});
   for (float& logit : of.logits) logit += 1 << 20;
   EXPECT_NEAR(run_sharded(of, {3, 3}, device()).sums.loss, wanted, 1e-6);
 }

@@ -1,4 +1,4 @@
-// Runs of the softmax losses on lists of numbers, and what they should give.
+// Runs of the losses on lists of numbers, and what they should give.
 #pragma once
 
 #include <cmath>
@@ -65,13 +65,15 @@ inline LossResult run_loss(const LossCase& of, const Compute& on) {
 }
 
 // The definition, all in f64: the loss of one row of training.
-inline double loss_of_row(const std::vector<double>& x, const RowLabel& label, double smoothing) {
+inline double loss_of_row(const std::vector<double>& x, const RowLabel& label, const LossSettings& settings) {
+  const double smoothing = settings.label_smoothing;
   double sum = 0, loss = 0;
   for (const double logit : x) sum += std::exp(logit);
   for (size_t c = 0; c < x.size(); ++c) {
     const double target = smoothing / static_cast<double>(x.size()) +
                           (1 - smoothing) * static_cast<double>(label.share_of(static_cast<int>(c)));
-    loss -= target * (x[c] - std::log(sum));
+    loss += settings.type == LossType::kLogistic ? std::log1p(std::exp(x[c])) - target * x[c]
+                                                 : target * (std::log(sum) - x[c]);
   }
   return loss;
 }
@@ -87,9 +89,9 @@ inline std::vector<double> gradient_by_differences(const LossCase& of) {
     std::vector<double> x(first, first + static_cast<std::ptrdiff_t>(classes));
     const double at = x[c];
     x[c] = at + kStep;
-    const double high = loss_of_row(x, of.label(row), of.settings.label_smoothing);
+    const double high = loss_of_row(x, of.label(row), of.settings);
     x[c] = at - kStep;
-    const double low = loss_of_row(x, of.label(row), of.settings.label_smoothing);
+    const double low = loss_of_row(x, of.label(row), of.settings);
     gradient.push_back((high - low) / (2 * kStep) / static_cast<double>(of.step_rows > 0 ? of.step_rows : of.rows()));
   }
   return gradient;

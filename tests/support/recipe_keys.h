@@ -72,6 +72,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        "8589934592",
        {{"0", "0"}, {"3", "3145728"}},
        {"-1", "16777217"}},
+      {"loss.type", OWT_SHOWN(name_of(s.loss.type)), "softmax", {{"logistic", "logistic"}}, {"hinge"}},
       {"loss.label_smoothing",
        OWT_SHOWN(loss.label_smoothing),
        "0",

@@ -71,6 +71,7 @@ TEST(RecipeKeys, ThePlanIsAskedForWhatTheRecipeSays) {
                                                           {"parallel.wire", "bf16"},
                                                           {"parallel.bucket_mb", "0.5"},
                                                           {"loss.label_smoothing", "0.25"},
+                                                          {"loss.type", "logistic"},
                                                           {"run.precision", "tf32"}});
   const PlanRequest request = settings.plan_request();
   EXPECT_EQ(request.ranks, 2);
@@ -82,6 +83,7 @@ TEST(RecipeKeys, ThePlanIsAskedForWhatTheRecipeSays) {
   EXPECT_TRUE(request.half_wire);
   EXPECT_EQ(request.bucket_bytes, 1 << 19);
   EXPECT_EQ(request.loss.label_smoothing, 0.25);
+  EXPECT_EQ(request.loss.type, LossType::kLogistic);
   EXPECT_EQ(request.on.precision, Precision::kTf32);
   EXPECT_FALSE(request.whole_logits);
 }

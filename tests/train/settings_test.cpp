@@ -18,6 +18,8 @@ using testing::ThrowsMessage;
 TEST(LossSettings, AreReadFromTheRecipe) {
   EXPECT_EQ(small_settings(kSmallRecipe).loss.label_smoothing, 0);
   EXPECT_EQ(small_settings(kSmallRecipe, {{"loss.label_smoothing", "0.1"}}).loss.label_smoothing, 0.1);
+  EXPECT_EQ(small_settings(kSmallRecipe).loss.type, LossType::kSoftmax);
+  EXPECT_EQ(small_settings(kSmallRecipe, {{"loss.type", "logistic"}}).loss.type, LossType::kLogistic);
 }
 
 TEST(LossSettings, RejectBadTables) {

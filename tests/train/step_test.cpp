@@ -268,14 +268,21 @@ TEST_P(StepTest, AShardedLossLearnsWhatOneRankLearns) {
 // columns of the logits. Steps of 24 rows, and of 4.
 TEST_P(StepTest, MixedImagesAndLabelsLearnWhatOneRankLearns) {
   const std::string sharded = with(with(kSmallRecipe, "classes = 10", "classes = 50"), "out = 10\n", "out = 50\n");
-  const Overrides mixing{{"data.augment.mixup", "0.4"}, {"data.augment.cutmix", "1"}, {"loss.label_smoothing", "0.1"}};
-  for (const std::string& recipe : {std::string(kSmallRecipe), sharded}) {
+  Overrides mixing{{"data.augment.mixup", "0.4"},
+                   {"data.augment.cutmix", "1"},
+                   {"loss.label_smoothing", "0.1"},
+                   {"loss.type", "softmax"}};
+  for (const auto& [recipe, loss] : {std::pair{std::string(kSmallRecipe), "softmax"},
+                                     {sharded, "softmax"},
+                                     {std::string(kSmallRecipe), "logistic"},
+                                     {sharded, "logistic"}}) {
+    mixing.back().second = loss;
     const SmallRun one = run(recipe, steps(8), mixing), plain = run(recipe, 1);
     EXPECT_NE(one.losses[0], plain.losses[0]);
     for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp", "mp-dense", "pipeline"})
       for (const char* count : {"2", "3", "4"}) {
         if (device() != Device::kCpu && (std::string(count) != "3" || strategy[0] == 'd')) continue;
-        SCOPED_TRACE(concat(strategy, ", ", count, " workers"));
+        SCOPED_TRACE(concat(strategy, ", ", count, " workers, ", loss));
         Overrides changes = mixing;
         changes.emplace_back("parallel.workers", count);
         changes.emplace_back("parallel.strategy", strategy);
