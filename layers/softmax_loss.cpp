@@ -48,10 +48,11 @@ RowResult run_logistic_row(const T* logits, int classes, const LogisticTarget& t
   double loss = 0;
   int before = 0;
   for (int c = 0; c < classes; ++c) {
-    const float logit = logits[c], share = label.share_of(c);
-    loss += target.loss(logit, share);
+    const float logit = logits[c];
+    const UnitResult unit = target.compare(logit, label.share_of(c));
+    loss += unit.loss;
     before += ranks_before(logit, logits[label.first], c < label.first);
-    if (dlogits) dlogits[c] = target.gradient(logit, share);
+    if (dlogits) dlogits[c] = unit.gradient;
   }
   return counted(loss, before);
 }

@@ -67,10 +67,11 @@ __global__ void logistic_rows(const T* logits, const int32_t* labels, bool mixed
   double loss = known ? 0 : static_cast<double>(kNaN);
   int before = 0;
   for (int c = static_cast<int>(threadIdx.x); c < classes; c += static_cast<int>(blockDim.x)) {
-    const float logit = to_float(logits[first + c]), share = label.share_of(c);
-    loss += target.loss(logit, share);
+    const float logit = to_float(logits[first + c]);
+    const UnitResult unit = target.compare(logit, label.share_of(c));
+    loss += unit.loss;
     before += ranks_before(logit, own, c < label.first);
-    if (dlogits) dlogits[first + c] = from_float<T>(known ? target.gradient(logit, share) : kNaN);
+    if (dlogits) dlogits[first + c] = from_float<T>(known ? unit.gradient : kNaN);
   }
   loss = reduce_block(loss, Sum{});
   before = reduce_block(before, Sum{});

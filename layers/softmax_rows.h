@@ -69,22 +69,24 @@ struct RowGradient {
 };
 
 // One class of a row whose classes are logistic units.
+struct UnitResult {
+  double loss;
+  float gradient;
+};
+
 struct LogisticTarget {
   double own, every;  // of SmoothTarget
   double weight;      // 1 / N
   LogisticTarget(const SmoothTarget& target, int64_t step_rows)
       : own(target.own()), every(target.every()), weight(1.0 / static_cast<double>(step_rows)) {}
 
-  // share: of the labels that are this class. Kernels call the device's own exp and log1p of the same names.
-  OWT_ON_DEVICES double of(float share) const { return own * static_cast<double>(share) + every; }
-  // log(1 + exp(x)) - target * x, without cancellation; an infinite x that is right costs nothing.
-  OWT_ON_DEVICES double loss(float logit, float share) const {
+  // share: of the labels that are this class. The loss is log(1 + exp(x)) - q x without cancellation; an infinite x
+  // that is right costs nothing. Kernels call the device's own exp and log1p of the same names.
+  OWT_ON_DEVICES UnitResult compare(float logit, float share) const {
     const auto x = static_cast<double>(logit);
-    const double wrong = x > 0 ? 1 - of(share) : -of(share);
-    return (wrong == 0 ? 0 : wrong * x) + log1p(exp(x > 0 ? -x : x));
-  }
-  OWT_ON_DEVICES float gradient(float logit, float share) const {
-    return static_cast<float>((1 / (1 + exp(-static_cast<double>(logit))) - of(share)) * weight);
+    const double q = own * static_cast<double>(share) + every, wrong = x > 0 ? 1 - q : -q;
+    const double exponential = exp(x > 0 ? -x : x), p = (x > 0 ? 1 : exponential) / (1 + exponential);
+    return {(wrong == 0 ? 0 : wrong * x) + log1p(exponential), static_cast<float>((p - q) * weight)};
   }
 };
 

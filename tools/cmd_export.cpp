@@ -13,7 +13,7 @@ int command_export(const Arguments& arguments) {
   options.option("onnx", "FILE", "the ONNX model to write");
   options.option("batch", "N", "dynamic", "images at a time; dynamic: as many as the reader likes");
   options.option("opset", "V", "13", concat("version of the operators, ", kFirstOpset, " to ", kLastOpset));
-  options.flag("softmax", "give probabilities, not logits");
+  options.flag("softmax", "give probabilities, not logits: their softmax, or of a logistic loss the sigmoid of each");
   options.flag("raw", "take pixels 0 to 255: the recipe's mean and std become part of the model");
   declare_changes(options);
   if (!options.parse(arguments)) {
@@ -24,7 +24,7 @@ int command_export(const Arguments& arguments) {
   OnnxOptions onnx;
   if (options.string("batch") != "dynamic") onnx.batch = options.integer("batch", {.low = 1, .high = 1 << 20});
   onnx.opset = static_cast<int>(options.integer("opset", {.low = kFirstOpset, .high = kLastOpset}));
-  onnx.softmax = options.boolean("softmax");
+  onnx.probabilities = options.boolean("softmax");
   onnx.raw_pixels = options.boolean("raw");
   onnx.run_folder = run_folder_of(options);
   onnx.data = given_data(options);

@@ -19,6 +19,7 @@ class Config:
         self.owt, self.path, self.folder = owt, str(path), pathlib.Path(folder)
         recipe = read_recipe(path)
         self.model = recipe["model"]
+        self.logistic = recipe.get("loss", {}).get("type") == "logistic"
         self.changes = ["--set", AUGMENT] if list(recipe) == ["model"] else []
         if recipe.get("data", {}).get("format") == "shards":  # owt would cut the input's size out of a larger image
             self.changes += ["--set", f"data.augment.short_side={self.model['input'][1]}"]
@@ -46,6 +47,9 @@ class Config:
         out = self.folder / "logits.npy"
         self.run("extract", "--weights", self.weights, "--layer", self.model["layer"][-1]["name"], "--out", out, *files)
         return numpy.load(out)
+
+    def probabilities(self, logits):
+        return 1 / (1 + numpy.exp(-logits.astype(numpy.float64))) if self.logistic else softmax(logits)
 
     def made_up_images(self, count):
         """Blurred noise and ramps: what neighbours have in common, as photos do."""

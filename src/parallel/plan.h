@@ -319,7 +319,10 @@ struct Plan {
   bool has_copy16(int64_t layer, size_t param) const;  // Param::has_copy16()
   bool has_copies16(const Bucket& bucket) const;       // whether a parameter in it has one
   Layout loss_layout() const;                          // of the logits the loss sees: kBatch, kReplicated or kFeature
-  bool counts_rows(int rank) const;                    // of ranks that see the same rows at the loss, one counts them
+  // Each rank has the gradient of its logits from them alone: backward begins while the others' statistics travel, and
+  // the loss of whole rows follows it.
+  bool loss_follows() const { return sharded_loss && request.loss.type == LossType::kLogistic; }
+  bool counts_rows(int rank) const;  // of ranks that see the same rows at the loss, one counts them
   // That of the gradient that comes out of the layers [first, next gather): a column-split layer leaves summands.
   Layout gradient_layout(int64_t first) const;
   // The layers behind the boundary run in stages, between moves of features or between ranks: whether this is the first

@@ -20,18 +20,18 @@ RankLoss::RankLoss(const Plan& plan, int64_t rows, Communicator& comm, Profiler*
   dlogits_ = flat_.reshaped(row.batch_of(rows));
 }
 
-void RankLoss::sum_up(const Pass& pass, const Tensor& logits, const Tensor& labels) {
+void RankLoss::sum_up(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient) {
   const Profiler::Scope scope(profiler_, "loss", Phase::kLoss);
-  sharded_->summarize(pass, logits.reshaped(flat_.shape()), labels, stats_);
+  logits_ = logits.reshaped(flat_.shape());
+  sharded_->summarize(pass, logits_, labels, gradient ? &flat_ : nullptr, stats_);
 }
 
 void RankLoss::run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor& sums,
                    const LossFollowUp& then) {
   const Profiler::Scope scope(profiler_, "loss", Phase::kLoss);
-  const Tensor flat = logits.reshaped(flat_.shape());
   Tensor* const dlogits = gradient ? &flat_ : nullptr;
-  if (whole_) return whole_->run(pass, flat, labels, dlogits, sums, then);
-  sharded_->finish(pass, flat, labels, all_stats_, dlogits, &sums, then);
+  if (whole_) return whole_->run(pass, logits.reshaped(flat_.shape()), labels, dlogits, sums, then);
+  sharded_->finish(pass, logits_, labels, all_stats_, dlogits, &sums, then);
 }
 
 }  // namespace owt

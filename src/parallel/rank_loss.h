@@ -17,13 +17,13 @@ class RankLoss {
   // comm: of the model group; must outlive this, as must profiler, which may be null.
   RankLoss(const Plan& plan, int64_t rows, Communicator& comm, Profiler* profiler);
 
-  // Where the loss is sharded, before run() of the same logits and labels: sums up what the others must know of this
-  // rank's logits, and brings that together.
-  void sum_up(const Pass& pass, const Tensor& logits, const Tensor& labels);
+  // Where the loss is sharded, before run(): sums up what the others must know of this rank's logits, and brings that
+  // together. Under Plan::loss_follows() dlogits() is there then.
+  void sum_up(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient);
   void start_statistics(const Stream& stream) { gathered_ = comm_.all_gather(stats_, all_stats_, stream.record()); }
   void wait_for_statistics(const Stream& stream) { stream.wait(gathered_); }
-  // As SoftmaxLoss::run; logits as the last layer leaves them on this rank. The gradient is in dlogits() then, in their
-  // shape, which may be that of images.
+  // As SoftmaxLoss::run; logits as the last layer leaves them on this rank; a sharded loss is of what sum_up() got. The
+  // gradient is in dlogits() then, in their shape, which may be that of images.
   void run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor& sums,
            const LossFollowUp& then = {});
   const Tensor& dlogits() const { return dlogits_; }
@@ -33,6 +33,7 @@ class RankLoss {
   Profiler* profiler_;
   std::unique_ptr<SoftmaxLoss> whole_;
   std::unique_ptr<ShardedSoftmaxLoss> sharded_;
+  Tensor logits_;          // of sum_up()
   Tensor flat_, dlogits_;  // the same
   Tensor stats_, all_stats_;
   Event gathered_;

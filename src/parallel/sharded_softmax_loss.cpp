@@ -38,23 +38,24 @@ int ClassParts::owner(int label) const {
   return static_cast<int>(found - parts_.begin());
 }
 
-void ClassParts::check_rows(const Tensor& logits, const Tensor& labels) const {
+void ClassParts::check_rows(const Tensor& logits, const Tensor& labels, const Tensor* dlogits) const {
   check_label_shape(labels, logits.shape().rows(), settings_);
   OWT_CHECK_EQ(logits.shape().row_elements(), mine().size(), "one logit for each class of this rank");
+  if (dlogits) OWT_CHECK_EQ(dlogits->shape(), logits.shape(), "a gradient for each logit");
 }
 
-void ClassParts::check_summarize(const Tensor& logits, const Tensor& labels, const Tensor& stats) const {
-  check_rows(logits, labels);
+void ClassParts::check_summarize(const Tensor& logits, const Tensor& labels, const Tensor* dlogits,
+                                 const Tensor& stats) const {
+  check_rows(logits, labels, dlogits);
   OWT_CHECK_EQ(stats.shape(), (Shape{labels.shape().rows(), loss_stats(settings_)}),
                "a row of statistics for each row");
 }
 
 void ClassParts::check_finish(const Tensor& logits, const Tensor& labels, const Tensor& all_stats,
                               const Tensor* dlogits) const {
-  check_rows(logits, labels);
+  check_rows(logits, labels, dlogits);
   OWT_CHECK_EQ(all_stats.shape(), (Shape{ranks(), labels.shape().rows(), loss_stats(settings_)}),
                "the statistics of all ranks");
-  if (dlogits) OWT_CHECK_EQ(dlogits->shape(), logits.shape(), "a gradient for each logit");
 }
 
 namespace {
@@ -63,18 +64,24 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kShardGrain = 1 << 11;  // exponentials per thread that are worth waking it for
 
 // label: counted from the first of these classes, whether its are among them or not. logistic: null where the classes
-// are no logistic units.
+// are no logistic units, and only of those is there a gradient; dlogits may be null.
 template <class T>
 void summarize_row(const T* logits, int classes, const RowLabel& label, bool mixed, const LogisticTarget* logistic,
-                   float* stats) {
+                   T* dlogits, float* stats) {
   float top[kTopClasses];
   std::fill(top, top + kTopClasses, -kInfinity);
   for (int c = 0; c < classes; ++c) keep_largest(top, logits[c]);
   const float origin = origin_of(top[0]);
   double sum = 0, below = 0;
   for (int c = 0; c < classes; ++c) {
-    sum += logistic ? logistic->loss(logits[c], label.share_of(c)) : static_cast<double>(std::exp(logits[c] - origin));
     below += static_cast<double>(logits[c]) - static_cast<double>(origin);
+    if (!logistic) {
+      sum += static_cast<double>(std::exp(logits[c] - origin));
+      continue;
+    }
+    const UnitResult unit = logistic->compare(logits[c], label.share_of(c));
+    sum += unit.loss;
+    if (dlogits) dlogits[c] = unit.gradient;
   }
   ShardOwn own;
   if (label.first >= 0 && label.first < classes) {
@@ -120,18 +127,22 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
   CpuShardedLoss(const std::vector<Slice>& parts, int rank, const LossSettings& settings)
       : parts_(parts, rank, settings), settings_(settings) {}
 
-  void summarize(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor& stats) override {
-    parts_.check_summarize(logits, labels, stats);
+  void summarize(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor* dlogits,
+                 Tensor& stats) override {
+    parts_.check_summarize(logits, labels, dlogits, stats);
     const int64_t rows = labels.shape().rows();
     check_labels(labels.data<int32_t>(), rows, parts_.classes(), settings_);
     float* out = stats.data();
     const LogisticTarget target(target_of(settings_, pass.mode, parts_.classes()), pass.step_rows);
     const LogisticTarget* const logistic = settings_.type == LossType::kLogistic ? &target : nullptr;
     with_cpu_element(logits.dtype(), [&](auto element) {
-      const auto* x = logits.data<decltype(element)>();
+      using T = decltype(element);
+      const T* x = logits.data<T>();
+      T* const dx = dlogits ? dlogits->data<T>() : nullptr;
       over_rows(rows, [&](int64_t row) {
-        summarize_row(x + row * columns(), static_cast<int>(columns()), here(labels.data<int32_t>(), row),
-                      settings_.mixed_labels, logistic, out + row * loss_stats(settings_));
+        const int64_t first = row * columns();
+        summarize_row(x + first, static_cast<int>(columns()), here(labels.data<int32_t>(), row), settings_.mixed_labels,
+                      logistic, dx ? dx + first : nullptr, out + row * loss_stats(settings_));
       });
     });
   }
@@ -155,7 +166,6 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
   void finish_rows(const Pass& pass, int64_t rows, const T* x, const int32_t* label, const float* stats, T* dx) {
     const SmoothTarget target = target_of(settings_, pass.mode, parts_.classes());
     const RowGradient gradient(pass.step_rows, target);
-    const LogisticTarget of_units(target, pass.step_rows);
     const int64_t numbers = loss_stats(settings_);
     over_rows(rows, [&](int64_t row) {
       const RowSums of_row = add_up(stats + row * numbers, rows * numbers, parts_,
@@ -165,15 +175,11 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
           logistic ? counted(of_row.losses, of_row.before)
                    : row_result(std::log(of_row.sum), of_row.labelled - static_cast<double>(of_row.largest),
                                 of_row.mean, of_row.before, target);
-      if (!dx) return;
+      if (!dx || logistic) return;
       const float scale = gradient.scale(of_row.sum);
       const int64_t first = row * columns();
       const RowLabel own = here(label, row);
       for (int c = 0; c < columns(); ++c) {
-        if (logistic) {
-          dx[first + c] = of_units.gradient(x[first + c], own.share_of(c));
-          continue;
-        }
         const float exponential = std::exp(x[first + c] - of_row.largest);
         dx[first + c] =
             own.has(c) ? gradient.at_label(exponential, scale, own.share_of(c)) : gradient.at(exponential, scale);

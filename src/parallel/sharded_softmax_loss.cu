@@ -27,15 +27,18 @@ __device__ void gather_largest(float (&top)[kTopClasses], float* largest) {
   }
 }
 
-// A block per row.
+// A block per row. dlogits: of logistic units, else null.
 template <class T>
 __global__ void summarize_rows(const T* logits, const int32_t* labels, bool mixed, int first_class, int classes,
-                               int numbers, bool logistic, LogisticTarget target, float* stats) {
-  const T* x = logits + static_cast<int64_t>(blockIdx.x) * classes;
+                               int numbers, bool logistic, int all_classes, LogisticTarget target, T* dlogits,
+                               float* stats) {
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
+  const T* x = logits + first;
   stats += static_cast<int64_t>(blockIdx.x) * numbers;
   const RowLabel labelled = RowLabel::at(labels, blockIdx.x, mixed);
   const int label = labelled.first, second = labelled.second, thread = static_cast<int>(threadIdx.x),
             threads = static_cast<int>(blockDim.x);
+  const bool known = labelled.known(all_classes);
   const bool mine = label >= first_class && label < first_class + classes;
   const int at = mine ? label - first_class : -1;
   ShardOwn own;
@@ -57,21 +60,25 @@ __global__ void summarize_rows(const T* logits, const int32_t* labels, bool mixe
   double sum = 0, below = 0;
   for (int c = thread; c < classes; c += threads) {
     const float logit = to_float(x[c]);
-    sum +=
-        logistic ? target.loss(logit, labelled.share_of(first_class + c)) : static_cast<double>(expf(logit - origin));
     below += static_cast<double>(logit) - static_cast<double>(origin);
+    if (!logistic) {
+      sum += static_cast<double>(expf(logit - origin));
+      continue;
+    }
+    const UnitResult unit = target.compare(logit, labelled.share_of(first_class + c));
+    sum += unit.loss;
+    if (dlogits) dlogits[first + c] = from_float<T>(known ? unit.gradient : kNaN);
   }
   sum = reduce_block(sum, Sum{});
   below = reduce_block(below, Sum{});
   if (thread == 0) write_stats(stats, sum, below, classes, own, mixed);
 }
 
-// A block per row. begins: the first class of each rank, and behind them their number.
+// A block per row. begins: the first class of each rank, and behind them their number. dlogits: not of logistic units.
 template <class T>
 __global__ void finish_rows(const T* logits, const int32_t* labels, bool mixed, const float* all_stats,
                             const int* begins, int numbers, int ranks, int rank, SmoothTarget target,
-                            RowGradient gradient, bool logistic, LogisticTarget of_units, T* dlogits,
-                            RowResult* results) {
+                            RowGradient gradient, bool logistic, T* dlogits, RowResult* results) {
   RowLabel label = RowLabel::at(labels, blockIdx.x, mixed);
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const bool known = label.known(target.classes);
@@ -113,11 +120,6 @@ __global__ void finish_rows(const T* logits, const int32_t* labels, bool mixed, 
     const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
     const float scale = known ? gradient.scale(sum) : kNaN;
     for (int c = thread; c < classes; c += threads) {
-      if (logistic) {
-        const float unit = known ? of_units.gradient(to_float(logits[first + c]), label.share_of(c)) : kNaN;
-        dlogits[first + c] = from_float<T>(unit);
-        continue;
-      }
       const float exponential = expf(to_float(logits[first + c]) - largest);
       dlogits[first + c] = from_float<T>(label.has(c) ? gradient.at_label(exponential, scale, label.share_of(c))
                                                       : gradient.at(exponential, scale));
@@ -147,13 +149,15 @@ class CudaShardedLoss : public ShardedSoftmaxLoss {
     begins_ = begins.to(Device::kCuda);
   }
 
-  void summarize(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor& stats) override {
-    parts_.check_summarize(logits, labels, stats);
+  void summarize(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor* dlogits,
+                 Tensor& stats) override {
+    parts_.check_summarize(logits, labels, dlogits, stats);
     const Slice& mine = parts_.mine();
     const LogisticTarget target(target_of(settings_, pass.mode, parts_.classes()), pass.step_rows);
     launch(summarize_rows<T>, static_cast<unsigned>(labels.shape().rows()), threads_for(mine.size()), *pass.stream,
            logits.data<T>(), labels.data<int32_t>(), settings_.mixed_labels, mine.begin, mine.size(),
-           loss_stats(settings_), logistic(), target, stats.data());
+           loss_stats(settings_), logistic(), parts_.classes(), target, dlogits ? dlogits->data<T>() : nullptr,
+           stats.data());
   }
 
   void finish(const Pass& pass, const Tensor& logits, const Tensor& labels, const Tensor& all_stats, Tensor* dlogits,
@@ -168,8 +172,8 @@ class CudaShardedLoss : public ShardedSoftmaxLoss {
     const unsigned threads = threads_for(parts_.widest());
     launch(finish_rows<T>, static_cast<unsigned>(rows), threads, *pass.stream, logits.data<T>(), labels.data<int32_t>(),
            settings_.mixed_labels, all_stats.data(), begins_.data<int32_t>(), loss_stats(settings_), parts_.ranks(),
-           rank_, target, RowGradient(pass.step_rows, target), logistic(), LogisticTarget(target, pass.step_rows),
-           dlogits ? dlogits->data<T>() : nullptr, results);
+           rank_, target, RowGradient(pass.step_rows, target), logistic(),
+           dlogits && !logistic() ? dlogits->data<T>() : nullptr, results);
     if (sums) add_rows(Cuda{}, {results, static_cast<size_t>(rows)}, *sums, then, *pass.stream);
   }
 

@@ -3,11 +3,11 @@
 //   1. summarize: per row, loss_stats() numbers about the classes of this rank.
 //   2. The caller gathers everybody's: ranks x rows x loss_stats().
 //   3. finish: from them loss and counts of the whole rows, and the gradient of this rank's logits.
-// With LossType::kLogistic a rank's own logits give its part of a row's loss and its gradient; only the sum of the
-// losses, and what the counts are made from, comes from the others.
+// With LossType::kLogistic the gradient comes with the first half already: it is of this rank's logits alone, and only
+// the loss of the whole row and its counts wait for the others.
 // Losses, counts and gradients are those of SoftmaxLoss on whole rows, to rounding (of f32 in one exponential), with
-// the same label smoothing, ties, infinities and NaN. A logit that is NaN on one rank makes the row's loss, and its
-// gradient on all ranks, NaN.
+// the same label smoothing, ties, infinities and NaN. A logit that is NaN on one rank makes the row's loss NaN, and
+// with softmax its gradient on all ranks.
 #pragma once
 
 #include <memory>
@@ -42,12 +42,14 @@ class ShardedSoftmaxLoss {
 
   // In both: logits: rows x classes of this rank (may be 0), activations; labels: as SoftmaxLoss has them,
   // among all classes. 0 rows are allowed. A label that is no class throws Error naming row and value on the CPU; on a
-  // GPU its row's loss is NaN.
+  // GPU its row's loss is NaN. dlogits: like logits, or null where no gradient is wanted; of logistic units summarize()
+  // writes it, else finish().
 
   // stats: rows x loss_stats(), f32, is overwritten.
-  virtual void summarize(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor& stats) = 0;
-  // all_stats: ranks x rows x loss_stats(), of these logits and labels; dlogits: like logits, or null where no gradient
-  // is wanted; sums: as SoftmaxLoss's, with what follows, or null: of ranks that see the same rows one counts them.
+  virtual void summarize(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor* dlogits,
+                         Tensor& stats) = 0;
+  // all_stats: ranks x rows x loss_stats(), of these logits and labels; sums: as SoftmaxLoss's, with what follows, or
+  // null: of ranks that see the same rows one counts them.
   virtual void finish(const Pass& pass, const Tensor& logits, const Tensor& labels, const Tensor& all_stats,
                       Tensor* dlogits, Tensor* sums, const LossFollowUp& then = {}) = 0;
 };

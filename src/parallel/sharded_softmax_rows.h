@@ -23,11 +23,11 @@ class ClassParts {
   int owner(int label) const;  // of a class
 
   // Throw Error for tensors of other shapes.
-  void check_summarize(const Tensor& logits, const Tensor& labels, const Tensor& stats) const;
+  void check_summarize(const Tensor& logits, const Tensor& labels, const Tensor* dlogits, const Tensor& stats) const;
   void check_finish(const Tensor& logits, const Tensor& labels, const Tensor& all_stats, const Tensor* dlogits) const;
 
  private:
-  void check_rows(const Tensor& logits, const Tensor& labels) const;
+  void check_rows(const Tensor& logits, const Tensor& labels, const Tensor* dlogits) const;
 
   std::vector<Slice> parts_;
   int rank_;

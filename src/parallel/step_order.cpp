@@ -150,6 +150,7 @@ void StepOrder::backward_dense(int round) {
     if (completes(round)) gradients_done(i);
     if (i > begin_) wait(layer(i).transfers.input_gradient, round);
   }
+  if (plan_.loss_follows()) end_loss(round);
 }
 
 std::vector<StageTask> StepOrder::stage_tasks() const {
@@ -259,8 +260,14 @@ void StepOrder::loss(int round) {
   wait(plan_.of_step.labels, round);
   if (travels(plan_.of_step.loss_statistics)) {
     add({.kind = Action::Kind::kLoss, .round = round, .transfer = plan_.of_step.loss_statistics});
-    exchange(plan_.of_step.loss_statistics, round);
+    start(plan_.of_step.loss_statistics, round);
+    if (learns_ && plan_.loss_follows()) return;
   }
+  end_loss(round);
+}
+
+void StepOrder::end_loss(int round) {
+  wait(plan_.of_step.loss_statistics, round);
   add(Action::Kind::kLoss, {}, round);
 }
 

@@ -72,6 +72,7 @@ class StepOrder {
   // Where updates depend on norms: waits for all gradients, and finds them.
   void gradient_norms();
 
+  // Of the round's logits. Under Plan::loss_follows() backward_dense() ends with what is left of it.
   void loss(int round);
   void share_result() { exchange(plan_.of_step.result); }
 
@@ -96,6 +97,7 @@ class StepOrder {
   void wait_for_oldest_gradient();
   void copy_weights(int batch, int copy, int ahead);
 
+  void end_loss(int round);
   void backward_weights(int64_t i, int round);
   void gradients_done(int64_t i, const std::function<void(int bucket)>& left = {});
   void wait_for_home_until(int round);

@@ -82,7 +82,7 @@ class Prices : public ActionTimes {
     if (action.moves_bytes()) return 0;
     const Load& load = load_of(action);
     if (action.kind == Action::Kind::kLoss)
-      return action.transfer == kNoTransfer ? model_.loss(load.rows) * load.slowness : 0;
+      return (action.transfer != kNoTransfer) == plan_.loss_follows() ? model_.loss(load.rows) * load.slowness : 0;
     double seconds = 0;
     for (int64_t i = action.layers.begin; i < action.layers.end; ++i)
       seconds += of_layer(action, load.rows, static_cast<size_t>(i));

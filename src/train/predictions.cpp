@@ -30,20 +30,47 @@ double log_sum(double a, double b) {
   return std::isinf(high) ? high : high + std::log1p(std::exp(low - high));
 }
 
+// log(1 / (1 + exp(-x))), the same.
+double log_of_unit(double x) { return std::min(x, 0.0) - std::log1p(std::exp(-std::abs(x))); }
+
 }  // namespace
 
 void MeanProbabilities::add(std::span<const float> logits) {
   const int view = views_++;
-  if (!of_.average_logits()) return add_softmax(logits);
+  if (!of_.average_logits()) return add_view(logits);
   OWT_CHECK(view < of_.count && (view == 0 || logits_.size() == logits.size()));
   logits_.resize(logits.size());
   for (size_t c = 0; c < logits.size(); ++c) logits_[c] += of_.weight(view) * static_cast<double>(logits[c]);
-  if (views_ == of_.count) add_softmax(std::span<const double>(logits_));
+  if (views_ == of_.count) add_view(std::span<const double>(logits_));
+}
+
+template <class T>
+void MeanProbabilities::add_view(std::span<const T> logits) {
+  OWT_CHECK(summands_ == 0 || sums_.size() == logits.size());
+  sums_.resize(logits.size());
+  if (type_ == LossType::kLogistic)
+    add_units(logits);
+  else
+    add_softmax(logits);
+  ++summands_;
+}
+
+template <class T>
+void MeanProbabilities::add_units(std::span<const T> logits) {
+  constexpr double kNone = -HUGE_VAL;
+  if (label_ >= 0 && summands_ == 0) log_sum_of_label_ = kNone, log_sums_of_rest_.assign(logits.size(), kNone);
+  for (size_t c = 0; c < logits.size(); ++c) {
+    const auto x = static_cast<double>(logits[c]);
+    sums_[c] += 1 / (1 + std::exp(-x));
+    if (label_ >= 0) log_sums_of_rest_[c] = log_sum(log_sums_of_rest_[c], log_of_unit(-x));
+  }
+  if (label_ < 0) return;
+  const double own = static_cast<double>(logits[static_cast<size_t>(label_)]);
+  log_sum_of_label_ = log_sum(log_sum_of_label_, log_of_unit(own));
 }
 
 template <class T>
 void MeanProbabilities::add_softmax(std::span<const T> logits) {
-  OWT_CHECK(summands_ == 0 || sums_.size() == logits.size());
   const double largest = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
   std::vector<double> exponentials(logits.size());
   double sum = 0;
@@ -51,13 +78,11 @@ void MeanProbabilities::add_softmax(std::span<const T> logits) {
     exponentials[c] = std::exp(static_cast<double>(logits[c]) - largest);
     sum += exponentials[c];
   }
-  sums_.resize(logits.size());
   for (size_t c = 0; c < logits.size(); ++c) sums_[c] += exponentials[c] / sum;
   if (label_ >= 0) {
     const double own = static_cast<double>(logits[static_cast<size_t>(label_)]) - largest - std::log(sum);
     log_sum_of_label_ = summands_ == 0 ? own : log_sum(log_sum_of_label_, own);
   }
-  ++summands_;
 }
 
 std::vector<RankedClass> MeanProbabilities::top(int count) const {
@@ -73,7 +98,16 @@ std::vector<RankedClass> MeanProbabilities::top(int count) const {
   return all;
 }
 
-double MeanProbabilities::loss() const { return std::log(summands_) - log_sum_of_label_; }
+double MeanProbabilities::log_mean(double log_sum) const { return log_sum - std::log(summands_); }
+
+double MeanProbabilities::of_label() const { return std::exp(log_mean(log_sum_of_label_)); }
+
+double MeanProbabilities::loss() const {
+  double loss = -log_mean(log_sum_of_label_);
+  for (size_t c = 0; c < log_sums_of_rest_.size(); ++c)
+    if (c != static_cast<size_t>(label_)) loss -= log_mean(log_sums_of_rest_[c]);
+  return loss;
+}
 
 int MeanProbabilities::before_label() const {
   const auto label = static_cast<size_t>(label_);
@@ -83,8 +117,8 @@ int MeanProbabilities::before_label() const {
   return before;
 }
 
-Predictions::Predictions(const Dataset& images, int classes, const Views& views, int64_t batch)
-    : images_(images), classes_(classes), views_(views), batch_(batch) {
+Predictions::Predictions(const Dataset& images, int classes, const Views& views, int64_t batch, LossType type)
+    : images_(images), classes_(classes), views_(views), batch_(batch), type_(type) {
   step_.resize(static_cast<size_t>(batch));
   table_ = Tensor({images.size(), fields()}, DType::kF64);
   table_.zero();
@@ -98,7 +132,7 @@ void Predictions::add(const Batch& step, std::span<const int64_t> rows, const Te
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = rows[static_cast<size_t>(i)], image = first + row;
       MeanProbabilities& mean = step_[static_cast<size_t>(row)];
-      if (step.view == views_.first) mean = MeanProbabilities(images_.label(image), views_);
+      if (step.view == views_.first) mean = MeanProbabilities(images_.label(image), views_, type_);
       mean.add({logits.data() + i * classes_, static_cast<size_t>(classes_)});
       if (mean.views() == views_.count) note(image, mean);
     }
@@ -109,6 +143,7 @@ void Predictions::note(int64_t image, const MeanProbabilities& mean) {
   double* const to = line(image);
   to[kTimes] += 1;
   to[kLoss] = mean.loss();
+  to[kOfLabel] = mean.of_label();
   to[kBeforeLabel] = mean.before_label();
   int field = kTopClasses;
   for (const RankedClass& ranked : mean.top(top())) {
@@ -187,7 +222,7 @@ void Predictions::write_csv(const std::string& path) const {
       const int c = static_cast<int>(ranked[0]);
       text += format(",{},{},{:.9g}", c, name_of(c), ranked[1]);
     }
-    text += format(",{:.9g}\n", std::exp(-line(image)[kLoss]));
+    text += format(",{:.9g}\n", line(image)[kOfLabel]);
     if (text.size() < kPiece) continue;
     file.write(text);
     text.clear();

@@ -8,6 +8,7 @@
 
 #include "data/batch.h"
 #include "data/dataset.h"
+#include "layers/softmax_loss.h"
 #include "src/comm/communicator.h"
 #include "src/train/evaluation.h"
 
@@ -18,39 +19,51 @@ struct RankedClass {
   double probability = 0;
 };
 
-// The mean of softmax(logits) over the views of one image, or softmax of their mean logits, as the views want. In f64.
+// What the probabilities of one image's views are in the mean, or those of their mean logits, as the views want: the
+// softmax of the logits, or, of logistic units, 1 / (1 + exp(-logit)) of each. In f64.
 class MeanProbabilities {
  public:
   // label: -1: unknown, and there is no loss. Of views whose probabilities are averaged any number may come.
-  explicit MeanProbabilities(int label = -1, const Views& of = {}) : label_(label), of_(of) {}
+  explicit MeanProbabilities(int label = -1, const Views& of = {}, LossType type = LossType::kSoftmax)
+      : label_(label), of_(of), type_(type) {}
 
   void add(std::span<const float> logits);  // one per class; the next view
   int views() const { return views_; }
   // What follows: after the last view.
   // The most probable classes, falling, at most `count`; of equal ones the lower index first, as in softmax_loss.h.
   std::vector<RankedClass> top(int count) const;
-  // -log of the label's mean probability; finite also where that is too small for a number.
+  // -log of the label's mean probability, and of logistic units also those of the others' complements; finite also
+  // where these are too small for numbers.
   double loss() const;
+  double of_label() const;   // its mean probability
   int before_label() const;  // classes that rank before it
 
  private:
   template <class T>
+  void add_view(std::span<const T> logits);
+  template <class T>
   void add_softmax(std::span<const T> logits);
+  template <class T>
+  void add_units(std::span<const T> logits);
+  double log_mean(double log_sum) const;
 
   int label_;
   Views of_;
+  LossType type_;
   int views_ = 0;               // added
   int summands_ = 0;            // of sums_
   std::vector<double> logits_;  // their weighted sum, where they are averaged
   std::vector<double> sums_;
   double log_sum_of_label_ = 0;
+  std::vector<double> log_sums_of_rest_;  // of logistic units: of 1 - p, of every class
 };
 
 // The answers for all images of a data set, put together from the evaluation steps of all ranks.
 class Predictions {
  public:
   // Of `images`, which must outlive this, in steps of `batch`, each seen in these views, one after the other.
-  Predictions(const Dataset& images, int classes, const Views& views, int64_t batch);
+  Predictions(const Dataset& images, int classes, const Views& views, int64_t batch,
+              LossType type = LossType::kSoftmax);
 
   // logits: f32, rows of the step x classes, on the host; rows: their indexes in the step. The views of a step come in
   // order, and each with the same rows on this rank.
@@ -70,7 +83,7 @@ class Predictions {
 
  private:
   // A line of the table, f64 so that ranks can add theirs up.
-  enum Field : int { kTimes, kLoss, kBeforeLabel, kTopClasses };
+  enum Field : int { kTimes, kLoss, kOfLabel, kBeforeLabel, kTopClasses };
   int top() const { return classes_ < 5 ? classes_ : 5; }
   int64_t fields() const { return kTopClasses + 2 * top(); }
   double* line(int64_t image) { return table_.data<double>() + image * fields(); }
@@ -84,6 +97,7 @@ class Predictions {
   int classes_;
   Views views_;
   int64_t batch_;
+  LossType type_;
   std::vector<MeanProbabilities> step_;  // of the rows of the step at hand
   Tensor table_;                         // images x fields(), zeros where this rank has not seen the image
 };

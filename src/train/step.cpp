@@ -84,14 +84,21 @@ void Step::loss(const Action& action, Running& now) {
   const int round = action.round;
   if (!plan_.split()) begin_round(round, now);
   Dense& dense = dense_of(round, now);
-  if (action.transfer != kNoTransfer) return dense.loss->sum_up(now.dense_pass, logits(round, now), now.labels);
-  dense.loss->run(now.dense_pass, logits(round, now), now.labels, now.learns, my_sums(), after_loss(now, dense));
-  if (!now.learns) return hand_out(logits(round, now), now.slice->dense_rows[static_cast<size_t>(round)]);
-  if (!plan_.split()) {
-    now.gradient = dense.loss->dlogits();
-    return;
-  }
-  if (!plan_.in_stages()) begin_backward(round, now);
+  const bool prepares = action.transfer != kNoTransfer;
+  if (prepares)
+    dense.loss->sum_up(now.dense_pass, logits(round, now), now.labels, now.learns);
+  else
+    dense.loss->run(now.dense_pass, logits(round, now), now.labels, now.learns, my_sums(), after_loss(now, dense));
+  if (now.learns) return take_gradient_of_loss(round, prepares, now);
+  if (!prepares) hand_out(logits(round, now), now.slice->dense_rows[static_cast<size_t>(round)]);
+}
+
+// Without a boundary it is that of the front's output. prepares: the others' statistics have not come.
+void Step::take_gradient_of_loss(int round, bool prepares, Running& now) {
+  if (!plan_.split())
+    now.gradient = dense_of(round, now).loss->dlogits();
+  else if (!plan_.in_stages() && prepares == plan_.loss_follows())
+    begin_backward(round, now);
 }
 
 void Step::begin_backward(int round, Running& now) {

@@ -188,6 +188,7 @@ class Step {
   void forward(int64_t layer, int round, Running& now);
   void begin_sums(int64_t layer, Phase phase, const Running& now);
   void loss(const Action& action, Running& now);
+  void take_gradient_of_loss(int round, bool prepares, Running& now);
   void backward_data(int64_t layer, int round, Running& now);
   void backward_weights(const Action& action, Running& now);
   int64_t rows_behind(const Action& action, const Running& now) const;

@@ -102,6 +102,28 @@ TEST(Order, OfOwtAGathersRowsOnceAndSendsTheirGradientHomeBesideTheWeightsGradie
                   "wait step result"));
 }
 
+// Of 60 classes logits stay where they are. Logistic units need nobody's statistics for their gradient.
+TEST(Order, OfShardedLogitsWaitsForStatisticsBeforeBackwardOrBehindThatOfLogisticUnits) {
+  const std::string layers = "{ name = 'fc1', type = 'dense', out = 60 }";
+  const auto order = [&](LossType type, bool learns) {
+    const Plan plan = make_plan(model_of("[3, 2, 2]", 60, layers),
+                                {.ranks = 2, .strategy = Strategy::kOwtC, .step_rows = 8, .loss = {.type = type}});
+    std::vector<std::string> all;
+    for (const std::string& line : lines(plan, learns ? training_of(plan) : evaluation(plan, 8)))
+      if (line.find(" 1 ") != std::string::npos || line == "loss 1") all.push_back(line);
+    return all;
+  };
+  EXPECT_THAT(order(LossType::kSoftmax, true),
+              ElementsAre("start 1 fc1 input", "wait 1 fc1 input", "forward 1 fc1", "wait 1 labels", "loss 1",
+                          "start 1 loss statistics", "wait 1 loss statistics", "loss 1", "backward data 1 fc1",
+                          "backward weights 1 fc1"));
+  EXPECT_THAT(order(LossType::kLogistic, true),
+              ElementsAre("start 1 fc1 input", "wait 1 fc1 input", "forward 1 fc1", "wait 1 labels", "loss 1",
+                          "start 1 loss statistics", "backward data 1 fc1", "backward weights 1 fc1",
+                          "wait 1 loss statistics", "loss 1"));
+  EXPECT_EQ(order(LossType::kLogistic, false), order(LossType::kSoftmax, false));
+}
+
 // The rows of the next round travel while one is computed; there is room for two.
 TEST(Order, OfRoundsGathersOneAheadAndWaitsForThePlaceOfTheOneBefore) {
   for (const Strategy strategy : {Strategy::kOwtB, Strategy::kOwtC}) {

@@ -85,7 +85,9 @@ class Ranks {
       logits_.push_back(upload(columns_of(of, part(r)), {of.rows(), part(r).size()}, on.device, dtype()));
       const int64_t numbers = loss_stats(of.settings);
       Tensor mine = all_stats_.part(r * of.rows() * numbers, {of.rows(), numbers});
-      losses_.back()->summarize(pass_.pass(), logits_.back(), labels_, mine);
+      dlogits_.emplace_back(logits_.back().shape(), dtype(), on.device);
+      fill(dlogits_.back(), kNaN);
+      losses_.back()->summarize(pass_.pass(), logits_.back(), labels_, &dlogits_.back(), mine);
     }
     pass_.stream().synchronize();
   }
@@ -96,13 +98,12 @@ class Ranks {
 
   // Adds to sums what `rank` finds; the gradient of its columns.
   std::vector<float> finish(int rank, Tensor* sums) {
-    const Tensor& logits = logits_[static_cast<size_t>(rank)];
-    Tensor dlogits(logits.shape(), dtype(), on_.device);
-    fill(dlogits, kNaN);
-    losses_[static_cast<size_t>(rank)]->finish(pass_.pass(), logits, labels_, all_stats_, &dlogits, sums);
+    const auto r = static_cast<size_t>(rank);
+    losses_[r]->finish(pass_.pass(), logits_[r], labels_, all_stats_, &dlogits_[r], sums);
     pass_.stream().synchronize();
-    return download(dlogits);
+    return download(dlogits_[r]);
   }
+  std::vector<float> gradient(int rank) const { return download(dlogits_[static_cast<size_t>(rank)]); }
   LossSums evaluate(int rank) {
     Tensor sums = no_sums(on_.device);
     losses_[static_cast<size_t>(rank)]->finish(pass_.pass(), logits_[static_cast<size_t>(rank)], labels_, all_stats_,
@@ -119,7 +120,7 @@ class Ranks {
   DevicePass pass_;
   Tensor labels_, all_stats_;
   std::vector<std::unique_ptr<ShardedSoftmaxLoss>> losses_;
-  std::vector<Tensor> logits_;
+  std::vector<Tensor> logits_, dlogits_;
 };
 
 // All ranks must find the same sums; their gradients side by side.
@@ -349,7 +350,7 @@ TEST_P(ShardedSoftmaxLossTest, NoRowsGiveNoLoss) {
   const Tensor logits({0, 3}, DType::kF32, device()), labels({0}, DType::kI32, device());
   Tensor stats({0, kLossStats}, DType::kF32, device()), all({2, 0, kLossStats}, DType::kF32, device()),
       dlogits({0, 3}, DType::kF32, device()), sums = no_sums(device());
-  loss->summarize(pass.pass(), logits, labels, stats);
+  loss->summarize(pass.pass(), logits, labels, &dlogits, stats);
   loss->finish(pass.pass(), logits, labels, all, &dlogits, &sums);
   pass.stream().synchronize();
   EXPECT_EQ(read_sums(sums).loss, 0);
@@ -373,6 +374,15 @@ TEST_P(ShardedSoftmaxLossTest, GivesTheGradientWithoutSumsAndSumsWithoutTheGradi
   EXPECT_EQ(ranks.finish(1, nullptr), ranks.finish(1, &sums));
   EXPECT_EQ(ranks.evaluate(1).loss, read_sums(sums).loss);
   EXPECT_EQ(ranks.evaluate(0).loss, read_sums(sums).loss);
+}
+
+TEST_P(ShardedSoftmaxLossTest, LogisticUnitsHaveTheirGradientBeforeAnyStatisticsCome) {
+  const LossCase of{distinct_values(4 * 9, 3, 2), {0, 4, 5, 8}, {0.1, false, LossType::kLogistic}, Mode::kTrain, 7};
+  const std::vector<float> whole = run_loss(of, device()).dlogits;
+  Ranks ranks(of, {5, 4}, device());
+  const std::vector<float> mine = ranks.gradient(1);
+  for (size_t row = 0; row < 4; ++row)
+    for (size_t c = 0; c < 4; ++c) EXPECT_EQ(mine[row * 4 + c], whole[row * 9 + 5 + c]);
 }
 
 TEST_P(ShardedSoftmaxLossTest, ResultsDoNotDependOnTheThreads) {
@@ -410,7 +420,7 @@ TEST_P(ShardedSoftmaxLossTest, StatisticsOfOtherRowsOrRanksAreAnError) {
   DevicePass pass(device(), 2);
   const Tensor logits({2, 3}, DType::kF32, device()), labels = upload_labels({0, 0}, device());
   Tensor stats({1, kLossStats}, DType::kF32, device()), all({3, 2, kLossStats}, DType::kF32, device());
-  EXPECT_THAT([&] { loss->summarize(pass.pass(), logits, labels, stats); },
+  EXPECT_THAT([&] { loss->summarize(pass.pass(), logits, labels, nullptr, stats); },
               ThrowsMessage<Error>(HasSubstr("a row of statistics for each row")));
   EXPECT_THAT([&] { loss->finish(pass.pass(), logits, labels, all, nullptr, nullptr); },
               ThrowsMessage<Error>(HasSubstr("the statistics of all ranks")));

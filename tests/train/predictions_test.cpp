@@ -24,8 +24,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-MeanProbabilities mean_of(int label, const std::vector<std::vector<float>>& views) {
-  MeanProbabilities mean(label);
+MeanProbabilities mean_of(int label, const std::vector<std::vector<float>>& views, LossType type = LossType::kSoftmax) {
+  MeanProbabilities mean(label, {}, type);
   for (const std::vector<float>& logits : views) mean.add(logits);
   return mean;
 }
@@ -70,6 +70,31 @@ TEST(MeanProbabilities, LossStaysFiniteWhereTheProbabilityIsTooSmallForANumber) 
   EXPECT_NEAR(mean_of(0, {{-2000, 0}}).loss(), 2000, 1e-9);
   EXPECT_NEAR(mean_of(0, {{-2000, 0}, {-1000, 0}}).loss(), 1000 + std::log(2), 1e-9);
   EXPECT_EQ(mean_of(0, {{-HUGE_VALF, 0}, {-HUGE_VALF, 0}}).loss(), HUGE_VAL);
+}
+
+TEST(MeanProbabilities, OfLogisticUnitsAreThoseOfEachByItself) {
+  const auto logit = [](double p) { return static_cast<float>(std::log(p / (1 - p))); };
+  const MeanProbabilities mean =
+      mean_of(0, {{logit(0.9), logit(0.8), logit(0.1)}, {logit(0.5), logit(0.9), logit(0.2)}}, LossType::kLogistic);
+  const std::vector<RankedClass> top = mean.top(3);
+  EXPECT_EQ(top[0].index, 1);
+  EXPECT_NEAR(top[0].probability, 0.85, 1e-7);
+  EXPECT_NEAR(top[1].probability, 0.7, 1e-7);
+  EXPECT_NEAR(top[2].probability, 0.15, 1e-7);
+  EXPECT_NEAR(mean.of_label(), 0.7, 1e-7);
+  EXPECT_NEAR(mean.loss(), -std::log(0.7) - std::log(0.15) - std::log(0.85), 1e-6);
+  EXPECT_EQ(mean.before_label(), 1);
+  MeanProbabilities of_mean_logits(0, Views::mirror(), LossType::kLogistic);
+  of_mean_logits.add(std::vector<float>{1, -3});
+  of_mean_logits.add(std::vector<float>{3, 1});
+  EXPECT_NEAR(of_mean_logits.top(1).front().probability, 1 / (1 + std::exp(-2.0)), 1e-12);
+  EXPECT_NEAR(of_mean_logits.loss(), std::log1p(std::exp(-2.0)) + std::log1p(std::exp(-1.0)), 1e-12);
+}
+
+TEST(MeanProbabilities, TheLossOfLogisticUnitsStaysFiniteWhereTheyAreTooSmallForNumbers) {
+  EXPECT_NEAR(mean_of(0, {{-2000, 1000}}, LossType::kLogistic).loss(), 3000, 1e-9);
+  EXPECT_NEAR(mean_of(0, {{-2000, -1000}, {-1000, -HUGE_VALF}}, LossType::kLogistic).loss(), 1000 + std::log(2), 1e-9);
+  EXPECT_EQ(mean_of(0, {{HUGE_VALF, -HUGE_VALF}}, LossType::kLogistic).loss(), 0);
 }
 
 // Whole evaluations of the small network after an epoch, of 50 test images in steps of 24, 24 and 2.
@@ -124,9 +149,9 @@ TEST_P(PredictionsTest, EveryTestImageHasOneLineInOrder) {
 
 TEST_P(PredictionsTest, OneViewGivesTheAccuracyOfAPlainEvaluation) {
   train_epoch();
-  for (const std::string precision : {"fp32", "bf16"})
+  for (const auto& [precision, loss] : {std::pair{"fp32", "softmax"}, {"bf16", "softmax"}, {"fp32", "logistic"}})
     for (const Split split : {Split::kTest, Split::kTrain}) {
-      const Overrides changes{{"run.precision", precision}};
+      const Overrides changes{{"run.precision", precision}, {"loss.type", loss}};
       const Evaluation plain = evaluate_run({.split = split}, changes),
                        detailed = evaluate_run({.split = split, .predictions = csv()}, changes);
       EXPECT_EQ(plain.images, split == Split::kTest ? 50 : 100);

@@ -77,6 +77,7 @@ struct StepCase {
   std::vector<std::string> frozen{};
   bool mixed_labels = false;
   int norm_sums = 0;
+  LossType loss = LossType::kSoftmax;
 };
 
 // Calls check(need, taken, plan) for every strategy on one to four ranks.
@@ -90,7 +91,7 @@ void for_every_plan(const char* layers, const StepCase& step, int64_t step_rows,
                                           .strategy = strategy,
                                           .step_rows = step_rows,
                                           .on = {Device::kCpu, step.precision},
-                                          .loss = {.mixed_labels = step.mixed_labels},
+                                          .loss = {.mixed_labels = step.mixed_labels, .type = step.loss},
                                           .ema_every = step.ema_every,
                                           .norm_sums = step.norm_sums,
                                           .split = step.split,
@@ -124,6 +125,17 @@ TEST(StepMemory, IsWhatTheListSaysByteForByte) {
   for_every_step(kRows, [](const MemoryNeed& need, const Taken& taken, const Plan& plan) {
     EXPECT_EQ(taken.batches, std::llround(need.step_row_bytes * kRows) * plan.ranks());
   });
+}
+
+TEST(StepMemory, OfLogisticUnitsIsWhatTheListSaysByteForByte) {
+  constexpr int64_t kRows = 48;
+  for (const Mode mode : {Mode::kTrain, Mode::kEval}) {
+    StepCase step{Precision::kFp32, mode, DenseSplit::kOfStrategy};
+    step.loss = LossType::kLogistic;
+    for_every_plan(kManyClasses, step, kRows, [](const MemoryNeed& need, const Taken& taken, const Plan& plan) {
+      EXPECT_EQ(taken.batches, std::llround(need.step_row_bytes * kRows) * plan.ranks());
+    });
+  }
 }
 
 TEST(StepMemory, OfSlicesIsWhatTheListSaysByteForByteAndLess) {

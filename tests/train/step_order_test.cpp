@@ -128,6 +128,7 @@ struct Case {
   int slices = 1;
   std::vector<std::string> frozen = {};
   int norm_sums = 0;
+  LossType loss = LossType::kSoftmax;
 };
 
 class StepOrder : public DeviceTest {
@@ -143,6 +144,7 @@ class StepOrder : public DeviceTest {
                                         .bucket_bytes = 1,
                                         .on = device(),
                                         .half_wire = c.half_wire,
+                                        .loss = {.type = c.loss},
                                         .model_ranks = c.model_ranks,
                                         .average_every = c.kind == StepKind::kSynchronous ? 1 : 4,
                                         .average_from = c.average_from,
@@ -193,6 +195,16 @@ TEST_P(StepOrder, IsTheListUnderEveryStrategyOnOneToFourRanks) {
         for (const Mode mode : {Mode::kTrain, Mode::kEval})
           expect_the_list({layers, strategy, ranks, 0, DenseUpdate::kStep, false}, mode);
     }
+}
+
+TEST_P(StepOrder, IsTheListOfLogisticUnits) {
+  for (const Strategy strategy : all_strategies())
+    for (const char* layers : {kFewClasses, kManyClasses})
+      for (const Mode mode : {Mode::kTrain, Mode::kEval}) {
+        Case c{layers, strategy, 3, 0, DenseUpdate::kStep, false};
+        c.loss = LossType::kLogistic;
+        expect_the_list(c, mode);
+      }
 }
 
 TEST_P(StepOrder, IsTheListWhereLayersAreFrozen) {

@@ -60,9 +60,15 @@ struct Case {
   const char* net = "small";
 };
 
-// kSmallRecipe with layers of other types in place of its own, before and behind the boundary.
+const char* const kLogistic = "logistic";
+
+// kSmallRecipe with layers of other types in place of its own, before and behind the boundary; or with logistic units,
+// so many that the loss works on columns of the logits.
 std::string recipe_of_net(const std::string& net) {
   if (net == "small") return kSmallRecipe;
+  if (net == kLogistic)
+    return with(with(with(kSmallRecipe, "classes = 10", "classes = 50"), "out = 10\n", "out = 50\n"), "[data]",
+                "[loss]\ntype = \"logistic\"\nlabel_smoothing = 0.1\n[data]");
   std::string recipe = with(kSmallRecipe, "size = 3\nalpha = 0.01", "size = 3\nalpha = 0.01\nwithin = true");
   recipe = with(recipe, "type = \"conv\"\nout = 16\nkernel = 3\npad = 1\ngroups = 2",
                 "type = \"local\"\nout = 9\nkernel = 3\npad = 1");
@@ -194,6 +200,25 @@ INSTANTIATE_TEST_SUITE_P(OtherLayers, StepEquality,
                                                               Case{"owt-b", 3, 0, "[1, 3, 2]", "strategy", "sgd", 1,
                                                                    kOthers})),
                          case_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    LogisticUnits, StepEquality,
+    ::testing::Combine(::testing::ValuesIn(devices()),
+                       ::testing::Values(Case{"dp", 2, 0, "", "strategy", "sgd", 1, kLogistic},
+                                         Case{"dp-zero", 3, 0, "", "strategy", "sgd", 1, kLogistic},
+                                         Case{"dp-star", 2, 0, "", "strategy", "sgd", 1, kLogistic},
+                                         Case{"owt-a", 3, 0, "", "strategy", "sgd", 1, kLogistic},
+                                         Case{"owt-b", 2, 0, "", "strategy", "sgd", 1, kLogistic},
+                                         Case{"owt-c", 4, 0, "", "strategy", "sgd", 1, kLogistic},
+                                         Case{"owt-c", 4, 2, "", "strategy", "sgd", 2, kLogistic},
+                                         Case{"owt-d", 4, 0, "", "rows", "sgd", 1, kLogistic},
+                                         Case{"mp", 2, 0, "", "strategy", "sgd", 1, kLogistic},
+                                         Case{"mp", 3, 0, "", "rows", "adamw", 1, kLogistic},
+                                         Case{"mp-dense", 3, 0, "", "strategy", "sgd", 1, kLogistic},
+                                         Case{"pipeline", 2, 0, "", "strategy", "sgd", 1, kLogistic},
+                                         Case{"owt-b", 3, 0, "[1, 3, 2]", "strategy", "sgd", 1, kLogistic},
+                                         Case{"owt-d", 4, 2, "[1, 3, 2, 5]", "strategy", "sgd", 3, kLogistic})),
+    case_name);
 
 // Every strategy on one to four ranks in two to four slices, of which some are uneven: 24 rows are 6 for each of four
 // ranks, and a step of 4 rows at the end of an epoch has one slice. A simulated GPU is slow.

@@ -365,7 +365,7 @@ void declare(onnx::ValueInfoProto& value, const std::string& name, const Shape& 
 }
 
 void add_graph(onnx::GraphProto& out, const Model& model, const Augmenter& augmenter, const std::string& weights,
-               const OnnxOptions& options) {
+               LossType loss, const OnnxOptions& options) {
   OnnxGraph graph(out, weights);
   out.set_name(model.name);
   Value x{kInput, model.input.batch_of(1)};
@@ -375,12 +375,15 @@ void add_graph(onnx::GraphProto& out, const Model& model, const Augmenter& augme
   x.name = flat(graph, "flatten", x);
   if (x.name == kInput) graph.add("Identity", kLogits, {x.name});
   graph.set_output(kLogits);
-  if (options.softmax) {
-    set(graph.add("Softmax", kProbabilities, {kLogits}), "axis", int64_t{1});
+  if (options.probabilities) {
+    if (loss == LossType::kLogistic)
+      graph.add("Sigmoid", kProbabilities, {kLogits});
+    else
+      set(graph.add("Softmax", kProbabilities, {kLogits}), "axis", int64_t{1});
     graph.set_output(kProbabilities);
   }
   const Shape scores{1, model.classes};
-  declare(*out.add_output(), options.softmax ? kProbabilities : kLogits, scores, options.batch);
+  declare(*out.add_output(), options.probabilities ? kProbabilities : kLogits, scores, options.batch);
   graph.warn_of_unused();
 }
 
@@ -450,7 +453,7 @@ void export_onnx(const Settings& settings, const std::string& weights, const Onn
   const DataFacts facts = find_data_facts(settings, options.run_folder, options.data);
   add_metadata(model, settings, facts, options.raw_pixels);
   const Augmenter augmenter(settings.data.augment, settings.data.image, facts.statistics);
-  add_graph(*model.mutable_graph(), settings.model, augmenter, weights, options);
+  add_graph(*model.mutable_graph(), settings.model, augmenter, weights, settings.loss.type, options);
   onnx::checker::check_model(model);
   write(model, file);
 }

@@ -2,7 +2,7 @@
 //
 //   input  "images": N x C x H x W f32, channels R, G, B; values as the recipe's augmentation makes them, or with
 //          raw_pixels the pixels 0 to 255 of the centre crop
-//   output "logits": N x classes f32; with softmax "probabilities"
+//   output "logits": N x classes f32; or "probabilities", their softmax, or of a logistic loss the sigmoid of each
 // Every layer becomes the operators that give what it gives in evaluation, its values are called like the layer, and
 // its weights as in the weights file; dropout is left out. Windows that stick out of the image (round = "up") are
 // written as explicit zeros around it, because readers disagree about ceil_mode. The metadata owt.mean, owt.std and
@@ -23,7 +23,7 @@ constexpr int kFirstOpset = 11, kLastOpset = 17;
 struct OnnxOptions {
   int64_t batch = 0;  // N; 0: any
   int opset = 13;     // [kFirstOpset, kLastOpset]
-  bool softmax = false;
+  bool probabilities = false;
   bool raw_pixels = false;
   std::string run_folder{}, data{};  // where the facts of the training data are (data_facts.h); empty: not said
 };

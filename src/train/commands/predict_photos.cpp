@@ -32,7 +32,7 @@ std::vector<Answer> Classifier::classify(std::span<const std::string> files) {
   if (good.empty()) return answers;
 
   const Views& views = options_.views;
-  std::vector<MeanProbabilities> means(good.size(), MeanProbabilities(-1, views));
+  std::vector<MeanProbabilities> means(good.size(), MeanProbabilities(-1, views, settings_.loss.type));
   for (int view = views.first; view < views.first + views.count; ++view) {
     Tensor images(input_.shape().batch_of(std::ssize(good)));
     const int64_t image = images.shape().row_elements();

@@ -143,8 +143,18 @@ TEST(OnnxDnn, AWholeNetGivesTheSameLogitsAndProbabilities) {
   const std::vector<float> logits = net.logits(images);
   export_onnx(settings, net.weights(), {.batch = kRows}, net.file("logits.onnx"));
   expect_same(run_onnx(net.file("logits.onnx"), images), logits);
-  export_onnx(settings, net.weights(), {.batch = kRows, .softmax = true}, net.file("softmax.onnx"));
+  export_onnx(settings, net.weights(), {.batch = kRows, .probabilities = true}, net.file("softmax.onnx"));
   expect_same(run_onnx(net.file("softmax.onnx"), images), softmax(logits, 10));
+}
+
+TEST(OnnxDnn, TheProbabilitiesOfALogisticLossAreSigmoids) {
+  const Settings settings = small_settings(kSmallRecipe, {{"loss.type", "logistic"}});
+  SavedNet net(settings);
+  const Tensor images = random_images(kRows, settings.model.input);
+  std::vector<float> wanted = net.logits(images);
+  for (float& value : wanted) value = 1 / (1 + std::exp(-value));
+  export_onnx(settings, net.weights(), {.batch = kRows, .probabilities = true}, net.file("sigmoid.onnx"));
+  expect_same(run_onnx(net.file("sigmoid.onnx"), images), wanted);
 }
 
 // Pixels of the centre crop go in; what the evaluation's loader makes of the same image goes through the network.

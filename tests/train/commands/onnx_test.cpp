@@ -58,7 +58,8 @@ TEST(Onnx, EveryLayerBecomesItsOperatorAndDropoutIsLeftOut) {
 TEST(Onnx, TheModelIsValidUnderEveryOpset) {
   for (int opset = kFirstOpset; opset <= kLastOpset; ++opset) {
     SCOPED_TRACE(opset);
-    onnx::ModelProto model = exported(small_settings(kSmallRecipe), {.batch = 4, .opset = opset, .softmax = true});
+    onnx::ModelProto model =
+        exported(small_settings(kSmallRecipe), {.batch = 4, .opset = opset, .probabilities = true});
     EXPECT_EQ(model.opset_import(0).version(), opset);
     EXPECT_NO_THROW(onnx::checker::check_model(model));
     model.mutable_graph()->mutable_output(0)->mutable_type()->mutable_tensor_type()->clear_shape();

@@ -58,7 +58,9 @@ class ClassifierTest : public ::testing::Test {
       const std::vector<float> logits = net_.logits(image);
       double sum = 0;
       for (const float logit : logits) sum += std::exp(logit);
-      for (size_t c = 0; c < 7; ++c) means[c] += std::exp(logits[c]) / sum / views;
+      const bool units = settings_.loss.type == LossType::kLogistic;
+      for (size_t c = 0; c < 7; ++c)
+        means[c] += (units ? 1 / (1 + std::exp(-logits[c])) : std::exp(logits[c]) / sum) / views;
     }
     return means;
   }
@@ -69,7 +71,13 @@ class ClassifierTest : public ::testing::Test {
 };
 
 TEST_F(ClassifierTest, ProbabilitiesAreTheMeanOverTheViews) {
-  for (const int views : {1, 2, 5, 10}) {
+  for (const auto& [views, type] : {std::pair{1, LossType::kSoftmax},
+                                    {2, LossType::kSoftmax},
+                                    {5, LossType::kSoftmax},
+                                    {10, LossType::kSoftmax},
+                                    {1, LossType::kLogistic},
+                                    {10, LossType::kLogistic}}) {
+    settings_.loss.type = type;
     Classifier classifier(settings_, options(views));
     const std::vector<std::string> files{photo(1), photo(2), photo(3)};
     const std::vector<Answer> answers = classifier.classify(files);
