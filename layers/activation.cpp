@@ -17,6 +17,7 @@ constexpr int64_t kActivationGrain = 1 << 13;  // elements per thread that are w
 struct VectorMath {
   using Value = Vector;
   static Vector exp(Vector x) { return exponential(x); }
+  static Vector expm1(Vector x) { return exponential_less_one(x); }
 };
 
 // function(first, lanes) for vectors that hold each of the elements once: they may be overwritten.
@@ -51,7 +52,7 @@ class ActivationOp : public Op {
       const T *of = (Formula::kFromOutput ? y : x).template data<T>(), *from = dy.data<T>();
       T* to = dx->data<T>();
       for_each_once(dy.elements(), [=, formula = formula_](int64_t i, auto lanes) {
-        store(load(from + i, lanes) * formula.slope(load(of + i, lanes)), to + i, lanes);
+        store(formula.gradient(load(of + i, lanes), load(from + i, lanes)), to + i, lanes);
       });
     });
   }

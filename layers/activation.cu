@@ -9,6 +9,7 @@ namespace {
 struct DeviceMath {
   using Value = float;
   OWT_ON_DEVICES static float exp(float x) { return expf(x); }
+  OWT_ON_DEVICES static float expm1(float x) { return expm1f(x); }
 };
 
 template <class T, int N, class Formula>
@@ -21,7 +22,7 @@ __global__ void activation_forward(int64_t elements, Formula formula, const T* x
 template <class T, int N, class Formula>
 __global__ void activation_backward(int64_t elements, Formula formula, const T* of, const T* dy, T* dx) {
   map_pack<T, N>(
-      elements, [&](float value, float gradient) { return gradient * formula.slope(value); }, dx, of, dy);
+      elements, [&](float value, float gradient) { return formula.gradient(value, gradient); }, dx, of, dy);
 }
 
 template <class T, class Formula>

@@ -1,5 +1,5 @@
-// The formulas of activation.h for CPUs and for kernels. `Math` has a type Value, a float or a vector of them, and its
-// exponential, `static Value exp(Value)`.
+// The formulas of activation.h for CPUs and for kernels. `Math` has a type Value, a float or a vector of them, its
+// exponential, `static Value exp(Value)`, and that less 1, `expm1`.
 #pragma once
 
 #include "layers/activation.h"
@@ -15,10 +15,10 @@ OWT_ON_DEVICES Value choose(Mask mask, Value yes, Value no) {
 }
 
 // Each has
-//   kFromOutput            whether `slope` takes y, or else x
-//   kFlops                 operations for an element in forward; an exponential is one
+//   kFromOutput                         whether `gradient` takes y, or else x
+//   kFlops                              operations for an element in forward; an exponential is one
 //   Value value(Value x)
-//   Value slope(Value of)  dy/dx
+//   Value gradient(Value of, Value dy)  dx
 template <class Math>
 struct Formulas {
   using Value = typename Math::Value;
@@ -41,14 +41,14 @@ struct Formulas {
     static constexpr bool kFromOutput = true;
     static constexpr double kFlops = 3;
     OWT_ON_DEVICES Value value(Value x) const { return sigmoid(x); }
-    OWT_ON_DEVICES Value slope(Value y) const { return y * (1.0f - y); }
+    OWT_ON_DEVICES Value gradient(Value y, Value dy) const { return y * (1.0f - y) * dy; }
   };
 
   struct Tanh {
     static constexpr bool kFromOutput = true;
     static constexpr double kFlops = 4;
     OWT_ON_DEVICES Value value(Value x) const { return tanh(x); }
-    OWT_ON_DEVICES Value slope(Value y) const { return 1.0f - y * y; }
+    OWT_ON_DEVICES Value gradient(Value y, Value dy) const { return (1.0f - y * y) * dy; }
   };
 
   // The normal distribution's P(x) by formula 7.1.26 of Abramowitz and Stegun for erfc, which is 1.5e-7 off at most.
@@ -68,9 +68,9 @@ struct Formulas {
       return {choose(x < 0.0f, tail, 1.0f - tail), bell};
     }
     OWT_ON_DEVICES Value value(Value x) const { return x * normal(x).below; }
-    OWT_ON_DEVICES Value slope(Value x) const {
+    OWT_ON_DEVICES Value gradient(Value x, Value dy) const {
       const Normal at = normal(x);
-      return x * at.bell * 0.39894228f + at.below;
+      return (x * at.bell * 0.39894228f + at.below) * dy;
     }
   };
 
@@ -80,9 +80,9 @@ struct Formulas {
     static constexpr float kFactor = 1.59576912f, kCubic = 0.044715f;  // 2 * sqrt(2 / pi)
     OWT_ON_DEVICES static Value gate(Value x) { return sigmoid((x * x * kCubic + 1.0f) * x * kFactor); }
     OWT_ON_DEVICES Value value(Value x) const { return x * gate(x); }
-    OWT_ON_DEVICES Value slope(Value x) const {
+    OWT_ON_DEVICES Value gradient(Value x, Value dy) const {
       const Value open = gate(x);
-      return (x * x * (3 * kCubic) + 1.0f) * kFactor * x * open * (1.0f - open) + open;
+      return ((x * x * (3 * kCubic) + 1.0f) * kFactor * x * open * (1.0f - open) + open) * dy;
     }
   };
 
@@ -90,9 +90,9 @@ struct Formulas {
     static constexpr bool kFromOutput = false;
     static constexpr double kFlops = 4;
     OWT_ON_DEVICES Value value(Value x) const { return x * sigmoid(x); }
-    OWT_ON_DEVICES Value slope(Value x) const {
+    OWT_ON_DEVICES Value gradient(Value x, Value dy) const {
       const Value open = sigmoid(x);
-      return (1.0f - open) * x * open + open;
+      return ((1.0f - open) * x * open + open) * dy;
     }
   };
 
@@ -101,7 +101,7 @@ struct Formulas {
     static constexpr double kFlops = 1;
     float factor;
     OWT_ON_DEVICES Value value(Value x) const { return choose(x > 0.0f, x, x * factor); }
-    OWT_ON_DEVICES Value slope(Value y) const { return choose(y > 0.0f, Value{} + 1.0f, Value{} + factor); }
+    OWT_ON_DEVICES Value gradient(Value y, Value dy) const { return choose(y > 0.0f, dy, dy * factor); }
   };
 
   // NaN stays NaN.
@@ -109,13 +109,12 @@ struct Formulas {
     static constexpr bool kFromOutput = true;
     static constexpr double kFlops = 0;
     OWT_ON_DEVICES Value value(Value x) const { return choose(x < 0.0f, Value{}, choose(x > 6.0f, Value{} + 6.0f, x)); }
-    OWT_ON_DEVICES Value slope(Value y) const {
-      return choose(y > 0.0f, choose(y < 6.0f, Value{} + 1.0f, Value{}), Value{});
+    OWT_ON_DEVICES Value gradient(Value y, Value dy) const {
+      return choose(y > 0.0f, choose(y < 6.0f, dy, Value{}), Value{});
     }
   };
 
-  // log(1 + e) is 2 * artanh(s) with s = e / (2 + e), at most 1/3. Backward 1 - exp(-y), where y is small as a power
-  // series, which keeps its digits.
+  // log(1 + e) is 2 * artanh(s) with s = e / (2 + e), at most 1/3.
   struct Softplus {
     static constexpr bool kFromOutput = true;
     static constexpr double kFlops = 20;
@@ -129,21 +128,15 @@ struct Formulas {
       sum = sum * square + 2.0f;
       return sum * s + choose(x < 0.0f, Value{}, x);
     }
-    OWT_ON_DEVICES Value slope(Value y) const {
-      Value sum = y * (-1.0f / 720) + 1.0f / 120;
-      sum = sum * y - 1.0f / 24;
-      sum = sum * y + 1.0f / 6;
-      sum = sum * y - 0.5f;
-      return choose(y < 0.25f, sum * y * y + y, 1.0f - Math::exp(-y));
-    }
+    OWT_ON_DEVICES Value gradient(Value y, Value dy) const { return -Math::expm1(-y) * dy; }
   };
 
   struct Abs {
     static constexpr bool kFromOutput = false;
     static constexpr double kFlops = 0;
     OWT_ON_DEVICES Value value(Value x) const { return magnitude(x); }
-    OWT_ON_DEVICES Value slope(Value x) const {
-      return choose(x > 0.0f, Value{} + 1.0f, choose(x < 0.0f, Value{} - 1.0f, Value{}));
+    OWT_ON_DEVICES Value gradient(Value x, Value dy) const {
+      return choose(x > 0.0f, dy, choose(x < 0.0f, -dy, Value{}));
     }
   };
 
@@ -151,7 +144,7 @@ struct Formulas {
     static constexpr bool kFromOutput = false;
     static constexpr double kFlops = 1;
     OWT_ON_DEVICES Value value(Value x) const { return x * x; }
-    OWT_ON_DEVICES Value slope(Value x) const { return x * 2.0f; }
+    OWT_ON_DEVICES Value gradient(Value x, Value dy) const { return x * 2.0f * dy; }
   };
 };
 

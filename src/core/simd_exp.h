@@ -1,5 +1,5 @@
-// The exponential of vectors (simd.h), to within 2e-7 of it. Arguments beyond what f32 holds give its least and its
-// largest normal numbers; NaN stays NaN.
+// The exponential of vectors (simd.h), and the exponential less 1, which keeps its digits near 0, each to within 2e-7
+// of it. Arguments beyond what f32 holds give its least and its largest normal numbers; NaN stays NaN.
 // Source: Cephes' expf (Moshier): exp(x) = 2^n exp(r), with n a whole number and r no larger than log(2) / 2.
 #pragma once
 
@@ -7,7 +7,12 @@
 
 namespace owt {
 
-inline Vector exponential(Vector x) {
+// exp(x) is (less_one + 1) * scale.
+struct ExponentialParts {
+  Vector less_one, scale;
+};
+
+inline ExponentialParts exponential_parts(Vector x) {
   constexpr float kLeast = -87.33f, kMost = 88.37f;  // n is an exponent of f32
   x = x < kLeast ? all_lanes(kLeast) : x;
   x = x > kMost ? all_lanes(kMost) : x;
@@ -19,9 +24,17 @@ inline Vector exponential(Vector x) {
   sum = sum * r + 4.1665795894e-2f;
   sum = sum * r + 1.6666665459e-1f;
   sum = sum * r + 5.0000001201e-1f;
-  sum = sum * r * r + r + 1.0f;
-  // A product, so that NaN is left.
-  return sum * reinterpret_cast<Vector>((reinterpret_cast<VectorU32>(shifted) + 127) << 23);
+  return {sum * r * r + r, reinterpret_cast<Vector>((reinterpret_cast<VectorU32>(shifted) + 127) << 23)};
+}
+
+// Products, so that NaN is left.
+inline Vector exponential(Vector x) {
+  const ExponentialParts parts = exponential_parts(x);
+  return (parts.less_one + 1.0f) * parts.scale;
+}
+inline Vector exponential_less_one(Vector x) {
+  const ExponentialParts parts = exponential_parts(x);
+  return parts.less_one * parts.scale + (parts.scale - 1.0f);
 }
 
 }  // namespace owt

@@ -135,6 +135,17 @@ TEST(Activation, HasNoSuchKindOrKey) {
   EXPECT_THAT(message("kind='gelu' approximate='erf'"), HasSubstr("'erf'"));
 }
 
+TEST(Exponential, Less1KeepsItsDigitsNear0) {
+  double worst = 0;
+  for (double x = 1e-30; x < 80; x *= 1.001)
+    for (const float at : {static_cast<float>(x), static_cast<float>(-x)})
+      worst = std::max(worst, std::abs(exponential_less_one(all_lanes(at))[0] / std::expm1(double{at}) - 1));
+  EXPECT_LT(worst, 2e-7);
+  EXPECT_EQ(exponential_less_one(Vector{})[0], 0);
+  EXPECT_EQ(exponential_less_one(all_lanes(-1000))[0], -1);
+  EXPECT_TRUE(std::isnan(exponential_less_one(all_lanes(std::numeric_limits<float>::quiet_NaN()))[0]));
+}
+
 TEST(Exponential, IsThatOfTheStandardLibrary) {
   double worst = 0;
   for (int i = -87'000; i <= 88'000; i += 7) {
