@@ -31,6 +31,14 @@ class Local : public Layer {
   double flops(const Shape& in) const override { return geometry(in).flops(in.rows()); }
   std::vector<Param*> params() override { return pointers_to(params_); }
   Columns columns() const override { return Columns::kSplitsChannels; }
+  Described describe(const Shape& in) override {
+    const ConvGeometry g = geometry(in);
+    return {type(),
+            {{"kernel", std::vector<int64_t>{g.kernel_h, g.kernel_w}},
+             {"stride", std::vector<int64_t>{g.stride_h, g.stride_w}},
+             {"pad", std::vector<int64_t>{g.top, g.left, g.bottom, g.right}}},
+            params()};
+  }
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     out_shape(in);  // checks it
     return dispatch(on, [&](auto tag) { return bind_local(tag, geometry(in), in.rows(), params_[0], bias()); });

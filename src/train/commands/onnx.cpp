@@ -69,6 +69,15 @@ class OnnxGraph {
     taken_.insert(param.name);
     return constant(param.name, shape, tensor.data());
   }
+  // The same in another order: the value at i is the parameter's at from(i).
+  template <class From>
+  std::string param(const Param& param, const Shape& shape, const From& from) {
+    const Tensor tensor = read_parameter(weights_, path_, param);
+    taken_.insert(param.name);
+    std::vector<float> values(static_cast<size_t>(tensor.elements()));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = tensor.data()[from(static_cast<int64_t>(i))];
+    return constant(param.name, shape, values.data());
+  }
   Names params(const std::vector<Param*>& params) {
     Names names;
     for (const Param* each : params) names.push_back(param(*each, each->file_shape));
@@ -290,6 +299,52 @@ std::string add_lrn_within(OnnxGraph& graph, Layer& layer, const Described& desc
       .output(0);
 }
 
+// N x (channel, place in the window) x OH x OW: a convolution whose filters take a pixel each.
+std::string add_windows(OnnxGraph& graph, const std::string& of, const Described& described, const Value& x) {
+  const Integers& kernel = described.integers("kernel");
+  const int64_t area = kernel[0] * kernel[1], filters = x.shape[3] * area;
+  std::vector<float> filter(static_cast<size_t>(filters * area));
+  for (int64_t i = 0; i < filters; ++i) filter[static_cast<size_t>(i * area + i % area)] = 1;
+  const std::string weight = graph.constant(of + "pixels", {filters, 1, kernel[0], kernel[1]}, filter.data());
+  onnx::NodeProto& node = graph.add("Conv", of + "windows", {x.name, weight});
+  set_attributes(node, described);
+  set(node, "group", x.shape[3]);
+  return node.output(0);
+}
+
+std::string transposed(OnnxGraph& graph, const std::string& name, const std::string& x, const Integers& axes) {
+  onnx::NodeProto& node = graph.add("Transpose", name, {x});
+  set(node, "perm", axes);
+  return node.output(0);
+}
+
+std::string reshaped(OnnxGraph& graph, const std::string& name, const std::string& x, const Integers& shape) {
+  return graph.add("Reshape", name, {x, graph.constant(name + ".shape", shape)}).output(0);
+}
+
+// The windows of all positions one behind the other are the channels of one pixel, of which each position is a group:
+// operators that every reader has.
+std::string add_local(OnnxGraph& graph, Layer& layer, const Described& described, const Value& x) {
+  const std::string of = layer.name() + ".";
+  const Shape out = layer.out_shape(x.shape);
+  const int64_t positions = out[1] * out[2], filters = out[3], channels = x.shape[3];
+  const int64_t window = described.params[0]->full_shape[2], area = window / channels;
+  const std::string windows = transposed(graph, of + "positions", add_windows(graph, of, described, x), {0, 2, 3, 1});
+  Names inputs{reshaped(graph, of + "groups", windows, {0, -1, 1, 1})};
+  inputs.push_back(graph.param(*described.params[0], {positions * filters, window, 1, 1}, [=](int64_t i) {
+    const int64_t at = i % window, filter = i / window % filters, position = i / window / filters;
+    return (filter * positions + position) * window + at % area * channels + at / area;
+  }));
+  if (described.params.size() > 1)
+    inputs.push_back(graph.param(*described.params[1], {positions * filters},
+                                 [=](int64_t i) { return i % filters * positions + i / filters; }));
+  onnx::NodeProto& node = graph.add("Conv", of + "sums", inputs);
+  set(node, "kernel_shape", Integers{1, 1});
+  set(node, "group", positions);
+  const std::string image = reshaped(graph, of + "image", node.output(0), {0, out[1], out[2], filters});
+  return transposed(graph, layer.name(), image, {0, 3, 1, 2});
+}
+
 // Slopes lie beside the channels of N x C x H x W.
 std::string add_prelu(OnnxGraph& graph, Layer& layer, const Described& described, const Value& x) {
   const Param& weight = *described.params.at(0);
@@ -306,6 +361,7 @@ struct Special {
 constexpr Special kSpecials[] = {{"branches", add_branches_side_by_side},
                                  {"dropout", add_nothing},
                                  {"gelu", add_gelu},
+                                 {"local", add_local},
                                  {"lrn_within", add_lrn_within},
                                  {"prelu", add_prelu},
                                  {"relu6", add_relu6},

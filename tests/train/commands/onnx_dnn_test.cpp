@@ -97,6 +97,8 @@ const std::vector<Case>& cases() {
       {"gelu", {"type='conv' out=4 kernel=3", "type='activation' kind='gelu'"}},
       {"gelu", {"type='dense' out=6", "type='activation' kind='gelu' approximate='tanh'"}},
       {"leaky", {"type='conv' out=4 kernel=3", "type='activation' kind='leaky' slope=0.3"}},
+      {"local", {"type='local' out=4 kernel=[3,2] stride=[1,2] pad=[1,0]"}},
+      {"local", {"type='conv' out=4 kernel=3", "type='local' out=3 kernel=3 stride=2 round='up' bias=false"}},
       {"prelu", {"type='conv' out=4 kernel=3", "type='activation' kind='prelu'"}},
       {"prelu", {"type='dense' out=6", "type='activation' kind='prelu'"}},
       {"prelu", {"type='conv' out=4 kernel=3", "type='activation' kind='prelu' shared=true"}},
