@@ -30,7 +30,7 @@ src/train/files    | src/core                                                   
 src/train          | src/train/files src/parallel src/net src/comm data layers src/core                                                       | nlohmann/
 src/train/pages    | src/train src/train/files src/parallel src/net src/comm data data/photos layers src/core                                 | nlohmann/ httplib.h
 src/train/commands | src/train src/train/files src/parallel src/net src/comm data data/photos layers src/core                                 | boost/ nlohmann/ onnx/
-tools/bench        | data data/photos layers src/core                                                                                         | mpi.h opencv2/
+tools/bench        | data data/photos layers src/core src/net                                                                                 | mpi.h opencv2/
 tools/package      | src/core                                                                                                                 |
 tools              | src/train/commands src/train/pages src/train src/train/files src/parallel src/net src/comm data data/prepare data/photos layers src/core |
 '

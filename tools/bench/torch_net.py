@@ -1,6 +1,6 @@
 """The network of an owt model file in PyTorch, with the same parameter names, and safetensors files.
 
-Read by torch_step.py, torch_check.py and torch_models.py; needs PyTorch and numpy, nothing else.
+Read by torch_step.py, torch_check.py, torch_models.py and compare_layers.py; needs PyTorch and numpy, nothing else.
 """
 import json
 import pathlib

@@ -1,0 +1,150 @@
+#!/usr/bin/python3
+"""Speed of single layers of owt against PyTorch on the CPU: same layer, shape, precision and threads.
+
+    usage: compare_layers.py --program build/layer_speed [--layer NAME;...] [--precision fp32,bf16] [--threads T]
+                             [--repeats R] [--seconds S] [--python PROGRAM]
+
+Forward is what training computes; backward is the gradients of input and weights. The programs take turns, each in a
+process of its own, which gives the least of its passes, since others may compute on the machine as well. PyTorch has
+channels-last images, bf16 values, and no autocast. Prints a table in Markdown: medians over all turns in milliseconds,
+and the median of the turns' ratios.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch_net
+
+ELEMENTS = ([64, 56, 56], 16)  # channels, height, width; rows: 12.8 MB in f32, as a layer of ResNet has
+FIRE = """type = "branches"
+branches = [{ name = "expand1x1", layers = [{ name = "conv", type = "conv", out = 64, kernel = 1 }] },
+            { name = "expand3x3", layers = [{ name = "conv", type = "conv", out = 64, kernel = 3, pad = 1 }] }]"""
+
+
+def depthwise(channels, size, stride, rows):
+    return ([channels, size, size], rows, f'type = "conv"\nout = {channels}\nkernel = 3\nstride = {stride}\npad = 1\n'
+            f"groups = {channels}\nbias = false")
+
+
+LAYERS = {
+    **{f"activation {kind}": (*ELEMENTS, f'type = "activation"\nkind = "{kind}"')
+       for kind in ("sigmoid", "tanh", "gelu", "silu", "leaky", "prelu", "relu6", "softplus", "abs", "square")},
+    "local 3x3": ([64, 8, 8], 128, 'type = "local"\nout = 32\nkernel = 3\npad = 1'),
+    "lrn within": ([32, 16, 16], 128, 'type = "lrn"\nsize = 3\nalpha = 5e-5\nwithin = true'),
+    "branches (fire)": ([16, 55, 55], 16, FIRE),
+    # MobileNet version 1 and 2 at 224 pixels, and a network for 32 pixels.
+    "depthwise 32, 112": depthwise(32, 112, 1, 16),
+    "depthwise 64, 112 /2": depthwise(64, 112, 2, 16),
+    "depthwise 96, 112 /2": depthwise(96, 112, 2, 16),
+    "depthwise 128, 56": depthwise(128, 56, 1, 16),
+    "depthwise 144, 56": depthwise(144, 56, 1, 16),
+    "depthwise 128, 56 /2": depthwise(128, 56, 2, 16),
+    "depthwise 256, 28": depthwise(256, 28, 1, 16),
+    "depthwise 192, 28 /2": depthwise(192, 28, 2, 16),
+    "depthwise 512, 14": depthwise(512, 14, 1, 16),
+    "depthwise 384, 14": depthwise(384, 14, 1, 16),
+    "depthwise 576, 14 /2": depthwise(576, 14, 2, 16),
+    "depthwise 1024, 7": depthwise(1024, 7, 1, 16),
+    "depthwise 960, 7": depthwise(960, 7, 1, 32),
+    "depthwise 64, 32": depthwise(64, 32, 1, 32),
+    "depthwise 128, 16": depthwise(128, 16, 1, 32),
+    "depthwise 256, 8": depthwise(256, 8, 1, 32),
+}
+
+
+def measure_torch(model, rows, precision, threads, seconds):
+    """Of this process: the least milliseconds of forward and backward."""
+    import torch
+
+    torch.set_num_threads(threads)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    net = torch_net.make_net(model).train().to(dtype).to(memory_format=torch.channels_last)
+    for module in net.modules():
+        if hasattr(module, "inplace"):
+            module.inplace = False  # what comes in is nobody's to overwrite
+    x = torch.randn(rows, *model["input"]).to(dtype).to(memory_format=torch.channels_last).requires_grad_()
+    wanted = [x, *net.parameters()]
+    dy = torch.randn_like(net(x))
+    forward, backward, end = [], [], time.perf_counter() + seconds
+    while len(forward) < 6 or time.perf_counter() < end:
+        begin = time.perf_counter()
+        y = net(x)
+        between = time.perf_counter()
+        torch.autograd.grad(y, wanted, dy)
+        forward.append(1e3 * (between - begin))
+        backward.append(1e3 * (time.perf_counter() - between))
+    return min(forward[3:]), min(backward[3:])
+
+
+def torch_turn(python, *case):
+    # Else glibc gives the memory of large tensors back to the system and takes it anew in every pass.
+    keeping = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
+    return json.loads(subprocess.run([python, __file__, "--torch-only", json.dumps(case)], check=True,
+                                     capture_output=True, text=True, env=keeping).stdout)
+
+
+def owt_turn(program, file, rows, precision, threads, seconds):
+    words = [program, file, rows, precision, threads, seconds]
+    done = subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True)
+    return list(map(float, done.stdout.split()))
+
+
+def outputs(model):
+    import torch
+    with torch.no_grad():
+        return torch_net.make_net(model).eval()(torch.zeros(1, *model["input"])).numel()
+
+
+def compare(options, name, precision):
+    """Of one row: [(ours, theirs) in milliseconds] of the turns for forward, and the same for backward."""
+    import tomllib
+    shape, rows, layer = LAYERS[name]
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        text = f'name = "one"\ninput = {shape}\n[[layer]]\nname = "layer"\n{layer}\n'
+        model = tomllib.loads(text)
+        file.write(f"classes = {outputs(model)}\n{text}")
+        file.flush()
+        case = (rows, precision, options.threads, options.seconds)
+        turns = [(owt_turn(options.program, file.name, *case), torch_turn(options.python, model, *case))
+                 for _ in range(options.repeats)]
+    return [[(ours[i], theirs[i]) for ours, theirs in turns] for i in range(2)]
+
+
+def cells(pairs):
+    ours, theirs = (statistics.median(pair[i] for pair in pairs) for i in range(2))
+    return f"{ours:.3f}", f"{theirs:.3f}", f"{statistics.median(theirs / ours for ours, theirs in pairs):.2f}"
+
+
+def main():
+    several = lambda text: text.split(",")
+    parser = argparse.ArgumentParser(description="Speed of single layers of owt against PyTorch on the CPU.")
+    parser.add_argument("--program", required=True, help="cmake --build build --target layer_speed")
+    parser.add_argument("--python", default=sys.executable, help="that has PyTorch; default: this one")
+    parser.add_argument("--layer", type=lambda text: text.split(";"), metavar="NAME;...", default=list(LAYERS),
+                        help="beginnings of names; default: all")
+    parser.add_argument("--precision", type=several, default=["fp32", "bf16"], metavar="NAME,...")
+    parser.add_argument("--threads", type=int, default=2, metavar="T")
+    parser.add_argument("--repeats", type=int, default=5, metavar="R", help="turns of each")
+    parser.add_argument("--seconds", type=float, default=0.3, metavar="S", help="of a turn, at least")
+    options = parser.parse_args()
+    head = ("layer", "precision", "owt forward", "PyTorch", "ratio", "owt backward", "PyTorch", "ratio")
+    line = lambda words: print("| " + " | ".join(words) + " |", flush=True)
+    line(head)
+    line(["---"] * len(head))
+    for name in LAYERS:
+        if any(name.startswith(beginning) for beginning in options.layer):
+            for precision in options.precision:
+                forward, backward = compare(options, name, precision)
+                line((name, precision, *cells(forward), *cells(backward)))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--torch-only"]:
+        print(json.dumps(measure_torch(*json.loads(sys.argv[2]))))
+    else:
+        main()
