@@ -4,10 +4,10 @@
     usage: compare_layers.py --program build/layer_speed [--layer NAME;...] [--precision fp32,bf16] [--threads T]
                              [--repeats R] [--seconds S] [--python PROGRAM]
 
-Forward is what training computes; backward is the gradients of input and weights. The programs take turns, each in a
-process of its own, which gives the least of its passes, since others may compute on the machine as well. PyTorch has
-channels-last images, bf16 values, and no autocast. Prints a table in Markdown: medians over all turns in milliseconds,
-and the median of the turns' ratios.
+Forward is what training computes; backward is the gradients of input and weights. In each turn owt computes all layers,
+a process each, and then PyTorch, in one; a turn gives the least of the passes, since others may compute on the machine
+as well. PyTorch has channels-last images, bf16 values, and no autocast. Prints a table in Markdown: medians over all
+turns in milliseconds, and the median of the turns' ratios.
 """
 import argparse
 import json
@@ -17,6 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
+
+import torch
 
 import torch_net
 
@@ -59,8 +62,7 @@ LAYERS = {
 
 def measure_torch(model, rows, precision, threads, seconds):
     """Of this process: the least milliseconds of forward and backward."""
-    import torch
-
+    model = tomllib.loads(model)
     torch.set_num_threads(threads)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     net = torch_net.make_net(model).train().to(dtype).to(memory_format=torch.channels_last)
@@ -81,38 +83,40 @@ def measure_torch(model, rows, precision, threads, seconds):
     return min(forward[3:]), min(backward[3:])
 
 
-def torch_turn(python, *case):
+def torch_turn(python, cases):
     # Else glibc gives the memory of large tensors back to the system and takes it anew in every pass.
     keeping = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
-    return json.loads(subprocess.run([python, __file__, "--torch-only", json.dumps(case)], check=True,
+    return json.loads(subprocess.run([python, __file__, "--torch-only", json.dumps(cases)], check=True,
                                      capture_output=True, text=True, env=keeping).stdout)
 
 
-def owt_turn(program, file, rows, precision, threads, seconds):
-    words = [program, file, rows, precision, threads, seconds]
-    done = subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True)
-    return list(map(float, done.stdout.split()))
-
-
-def outputs(model):
-    import torch
-    with torch.no_grad():
-        return torch_net.make_net(model).eval()(torch.zeros(1, *model["input"])).numel()
-
-
-def compare(options, name, precision):
-    """Of one row: [(ours, theirs) in milliseconds] of the turns for forward, and the same for backward."""
-    import tomllib
-    shape, rows, layer = LAYERS[name]
+def owt_turn(program, model, *case):
+    """The same of owt. PyTorch has said how many values come out, which owt wants to know."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-        text = f'name = "one"\ninput = {shape}\n[[layer]]\nname = "layer"\n{layer}\n'
-        model = tomllib.loads(text)
-        file.write(f"classes = {outputs(model)}\n{text}")
+        file.write(model)
         file.flush()
-        case = (rows, precision, options.threads, options.seconds)
-        turns = [(owt_turn(options.program, file.name, *case), torch_turn(options.python, model, *case))
-                 for _ in range(options.repeats)]
-    return [[(ours[i], theirs[i]) for ours, theirs in turns] for i in range(2)]
+        words = [program, file.name, *map(str, case)]
+        return list(map(float, subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()))
+
+
+def text_of(name):
+    shape, _, layer = LAYERS[name]
+    model = f'name = "one"\ninput = {shape}\n[[layer]]\nname = "layer"\n{layer}\n'
+    with torch.no_grad():
+        outputs = torch_net.make_net(tomllib.loads(model)).eval()(torch.zeros(1, *shape)).numel()
+    return f"classes = {outputs}\n{model}"
+
+
+def compare(options, names):
+    """{(name, precision): [((forward, backward), theirs)] of the turns}, in milliseconds."""
+    cases = [(text_of(name), LAYERS[name][1], precision, options.threads, options.seconds)
+             for name in names for precision in options.precision]
+    turns = []
+    for _ in range(options.repeats):
+        ours = [owt_turn(options.program, *case) for case in cases]
+        turns.append(list(zip(ours, torch_turn(options.python, cases))))
+    rows = [(name, precision) for name in names for precision in options.precision]
+    return {row: [turn[i] for turn in turns] for i, row in enumerate(rows)}
 
 
 def cells(pairs):
@@ -136,15 +140,14 @@ def main():
     line = lambda words: print("| " + " | ".join(words) + " |", flush=True)
     line(head)
     line(["---"] * len(head))
-    for name in LAYERS:
-        if any(name.startswith(beginning) for beginning in options.layer):
-            for precision in options.precision:
-                forward, backward = compare(options, name, precision)
-                line((name, precision, *cells(forward), *cells(backward)))
+    names = [name for name in LAYERS if any(name.startswith(beginning) for beginning in options.layer)]
+    for row, turns in compare(options, names).items():
+        pairs = [[(ours[i], theirs[i]) for ours, theirs in turns] for i in range(2)]
+        line((*row, *cells(pairs[0]), *cells(pairs[1])))
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--torch-only"]:
-        print(json.dumps(measure_torch(*json.loads(sys.argv[2]))))
+        print(json.dumps([measure_torch(*case) for case in json.loads(sys.argv[2])]))
     else:
         main()
