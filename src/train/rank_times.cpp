@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "src/comm/launch.h"
@@ -31,12 +32,27 @@ std::vector<size_t> middle_half(const std::vector<double>& step_ms) {
   return {steps.begin() + static_cast<std::ptrdiff_t>(left_out), steps.end() - static_cast<std::ptrdiff_t>(left_out)};
 }
 
+// The rows of a phase together, step for step.
+std::vector<double> sums_of(const Profiler& profiler, Phase phase) {
+  std::vector<double> sums(profiler.step_ms().size());
+  for (const Profiler::Row& row : profiler.rows())
+    for (size_t i = 0; row.phase == phase && i < sums.size(); ++i) sums[i] += row.ms[i];
+  return sums;
+}
+
 // How long every step kept the rank busy.
 std::vector<double> busy_ms(const Profiler& profiler) {
-  std::vector<double> busy = profiler.step_ms();
-  for (const Profiler::Row& row : profiler.rows())
-    for (size_t i = 0; row.phase == Phase::kTransfer && i < busy.size(); ++i) busy[i] -= row.ms[i];
+  std::vector<double> busy = profiler.step_ms(), waits = sums_of(profiler, Phase::kTransfer);
+  for (size_t i = 0; i < busy.size(); ++i) busy[i] -= waits[i];
   return busy;
+}
+
+// By how much the data of the rank that waits longest for it comes later than this one's, step for step.
+std::vector<double> late_data_ms(const std::vector<double>& of_ranks, std::vector<double> mine) {
+  std::vector<double> late(mine.size());
+  for (size_t i = 0; i < of_ranks.size(); ++i)
+    late[i % mine.size()] = std::max(late[i % mine.size()], of_ranks[i] - mine[i % mine.size()]);
+  return late;
 }
 
 // Every figure of a rank as `typical` makes one of those of all steps.
@@ -77,6 +93,32 @@ struct MiddleSteps {
   }
 };
 
+// What a rank waits for each transfer, step for step; for the other ranks.
+std::string text_of_waits(const Profiler& profiler, int64_t period) {
+  std::vector<std::string> texts;
+  for (const Profiler::Row& row : profiler.rows()) {
+    if (row.phase != Phase::kTransfer) continue;
+    texts.push_back(row.name);
+    for (const double ms : means_of(row.ms, period)) texts.push_back(format("{}", ms));
+  }
+  return packed(texts);
+}
+
+using Waits = std::map<std::string, std::vector<double>>;  // by transfer, of each step
+
+// The least of any rank: that of whoever comes last, for whom the others wait.
+Waits least_waits(const std::vector<std::string>& of_ranks, size_t steps) {
+  Waits least;
+  for (const std::string& text : of_ranks) {
+    const std::vector<std::string> texts = unpacked(text);
+    for (size_t at = 0; at < texts.size(); at += 1 + steps) {
+      std::vector<double>& ms = least.try_emplace(texts[at], steps, INFINITY).first->second;
+      for (size_t i = 0; i < steps; ++i) ms[i] = std::min(ms[i], std::stod(texts[at + 1 + i]));
+    }
+  }
+  return least;
+}
+
 void add_part(RankTimes& sum, const RankTimes& part) {
   for (const RowTimes& row : part.rows) {
     auto to = std::find_if(sum.rows.begin(), sum.rows.end(),
@@ -86,6 +128,26 @@ void add_part(RankTimes& sum, const RankTimes& part) {
   }
   sum.step_ms += part.step_ms;
   sum.loader.work_s += part.loader.work_s, sum.loader.wait_s += part.loader.wait_s;
+}
+
+// What a rank waits in transfers for others whose data comes later than its own counts as waiting for data. `part` is
+// its sum over these steps, as a part of the mean over so many; late_ms: by how much the data of others comes later,
+// step for step. It is the first transfers of a step that wait for it.
+void count_as_data(RankTimes& part, const Profiler& profiler, const std::vector<size_t>& steps, size_t of_steps,
+                   const Waits& least, std::vector<double> late_ms) {
+  double moved = 0;
+  for (size_t r = 0; r < part.rows.size(); ++r) {
+    if (part.rows[r].phase != Phase::kTransfer) continue;
+    const std::vector<double> ms = means_of(profiler.rows()[r].ms, part.period);
+    const std::vector<double>& last = least.at(part.rows[r].name);
+    double of_row = 0;
+    for (const size_t i : steps) {
+      const double waits = std::min(late_ms[i], ms[i] - last[i]);
+      late_ms[i] -= waits, of_row += waits / static_cast<double>(of_steps);
+    }
+    part.rows[r].ms -= of_row, moved += of_row;
+  }
+  if (moved > 0) add_part(part, {.rows = {{"data wait", Phase::kData, moved}}});
 }
 
 // The numbers of a text that rank_times.cpp has made, one after the other.
@@ -207,12 +269,17 @@ StepTimes gather_times(Communicator& comm, const Profiler& profiler, int64_t per
     return all;
   };
   const auto mean = [&](const std::vector<size_t>& steps) {
-    const double part = static_cast<double>(steps.size()) / static_cast<double>(middle.all.size());
-    return gathered(part_of_mean(profiler, period, steps, middle.all.size()), part);
+    return part_of_mean(profiler, period, steps, middle.all.size());
   };
-  StepTimes times{.medians = gathered(rank_times(profiler, period), 1), .middle = mean(middle.all)};
+  StepTimes times{.medians = gathered(rank_times(profiler, period), 1), .middle = gathered(mean(middle.all), 1)};
   times.longest = {.steps = times.middle.front().steps, .period = period};
-  for (const RankTimes& part : mean(middle.mine)) add_part(times.longest, part);
+  const std::vector<double> data = means_of(sums_of(profiler, Phase::kData), period);
+  const Waits least = least_waits(on_host::gather(comm, text_of_waits(profiler, period), device), step_ms.size());
+  RankTimes mine = mean(middle.mine);
+  count_as_data(mine, profiler, middle.mine, middle.all.size(), least,
+                late_data_ms(on_host::gather(comm, data, device), data));
+  const double part = static_cast<double>(middle.mine.size()) / static_cast<double>(middle.all.size());
+  for (const RankTimes& each : gathered(mine, part)) add_part(times.longest, each);
   return times;
 }
 

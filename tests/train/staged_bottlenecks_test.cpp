@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <ctime>
+#include <functional>
 #include <thread>
 
 #include "data/loader.h"
@@ -57,25 +58,34 @@ void run_step(Profiler& profiler, const Staged& step, double scale) {
   profiler.end_step();
 }
 
-// What every rank comes to say. A few steps are ten times as long, as on a machine that does something else besides,
-// and no two are alike, so that it is known which ones are the middle half: five that are odd and five that are even.
-// by_turns: in each step the next rank is the first of these.
-std::string sentence(std::vector<Staged> ranks, bool by_turns = false) {
-  for (Staged& each : ranks)
-    for (const Staged& other : ranks) each.slowest = std::max(each.slowest, other.busy());
-  std::vector<std::string> texts(ranks.size());
-  run_ranks(static_cast<int>(ranks.size()), 1, [&](Communicator& comm) {
+// What every rank comes to say of 20 steps. A few are ten times as long, as on a machine that does something else
+// besides, and no two are alike, so that it is known which ones are the middle half: five that are odd and five that
+// are even.
+std::string sentence_of(const std::vector<LoaderTimes>& loaders,
+                        const std::function<void(Profiler& profiler, size_t rank, size_t step, double scale)>& run) {
+  std::vector<std::string> texts(loaders.size());
+  run_ranks(static_cast<int>(loaders.size()), 1, [&](Communicator& comm) {
     const auto rank = static_cast<size_t>(comm.rank());
     Profiler profiler(&read_staged_clock);
     profiler.enable(true);
-    for (size_t i = 0; i < 20; ++i)
-      run_step(profiler, ranks[by_turns ? (rank + i) % ranks.size() : rank],
-               (i % 7 == 0 ? 10 : 1) + 1e-6 * static_cast<double>(i));
-    const StepTimes times = gather_times(comm, profiler, 1, Device::kCpu, ranks[rank].loader);
+    for (size_t i = 0; i < 20; ++i) run(profiler, rank, i, (i % 7 == 0 ? 10 : 1) + 1e-6 * static_cast<double>(i));
+    const StepTimes times = gather_times(comm, profiler, 1, Device::kCpu, loaders[rank]);
     texts[rank] = find_bottleneck(times).text();
   });
   for (const std::string& text : texts) EXPECT_EQ(text, texts.front());
   return texts.front();
+}
+
+// by_turns: in each step the next rank is the first of these.
+std::string sentence(std::vector<Staged> ranks, bool by_turns = false) {
+  std::vector<LoaderTimes> loaders;
+  for (Staged& each : ranks) {
+    for (const Staged& other : ranks) each.slowest = std::max(each.slowest, other.busy());
+    loaders.push_back(each.loader);
+  }
+  return sentence_of(loaders, [&](Profiler& profiler, size_t rank, size_t step, double scale) {
+    run_step(profiler, ranks[by_turns ? (rank + step) % ranks.size() : rank], scale);
+  });
 }
 
 double cpu_s_of_thread() {
@@ -144,6 +154,27 @@ TEST(StagedBottlenecks, RanksWhoseDataIsLateByTurns) {
   EXPECT_EQ(sentence({late, step}, true),
             "step 42.0 ms: 70 % waiting for data, which too few threads make (data.loader_threads); then conv2 "
             "backward 11 %.");
+}
+
+// Whose data comes first computes for longest, as where loaders take its core: it waits for the other's data all the
+// same, in the first transfer.
+TEST(StagedBottlenecks, ARankThatWaitsForTheDataOfAnother) {
+  const auto run = [](Profiler& profiler, size_t rank, size_t step, double scale) {
+    const bool late = (rank + step) % 2 == 0;
+    const auto scope = [&](const std::string& name, Phase phase, double ms) {
+      const Profiler::Scope open(&profiler, name, phase);
+      pass(ms * scale);
+    };
+    profiler.begin_step();
+    scope("data wait", Phase::kData, late ? 50 : 10);
+    scope("labels", Phase::kTransfer, late ? 1 : 41);
+    for (int i = 0; i < 6; ++i) scope("fc" + std::to_string(i), Phase::kForward, late ? 1 : 10);
+    scope("gradients", Phase::kTransfer, late ? 60 : 6);
+    profiler.end_step();
+  };
+  EXPECT_EQ(sentence_of({{0.05, 0}, {0.05, 0}}, run),
+            "step 117.0 ms: 43 % waiting for data, which too few threads make (data.loader_threads); then fc0 forward "
+            "9 %.");
 }
 
 TEST(StagedBottlenecks, ALimitedLink) {
