@@ -43,9 +43,10 @@ Event ProfiledCommunicator::run(const Call& call) {
     if (!records()) profiler_->add_transfer(call.after, event, sent);
     return event;
   }
-  if (!event.done()) return Event(std::make_shared<Reported>(event, profiler_, begin, sent));
-  profiler_->add_transfer(host_ms_since(begin), sent);
-  return event;
+  const double call_ms = host_ms_since(begin), own_ms = is_message(call.collective) ? call_ms : 0;
+  const bool done = event.done();
+  profiler_->add_transfer(done ? call_ms : 0, done ? sent : 0, own_ms);
+  return done ? event : Event(std::make_shared<Reported>(event, profiler_, begin, sent));
 }
 
 }  // namespace owt

@@ -1,5 +1,7 @@
 #include "src/comm/thread_messages.h"
 
+#include <chrono>
+
 namespace owt {
 
 // What becomes of a message, for both its ends.
@@ -16,12 +18,15 @@ class ThreadMessages::Delivery : public Event::Pending {
     return copied_->done();
   }
   bool hold(void* queue) override { return copied().hold(queue); }
+  double ms() const override { return ms_; }
   double ms_since(const Event::Pending& earlier) const override {
     return copied_ && copied_->pending() ? copied_->pending()->ms_since(earlier) : 0;
   }
 
-  void finish(const Event& copied, const std::string& error) {
+  // ms: that the copy took, where it is over.
+  void finish(const Event& copied, const std::string& error, double ms) {
     const std::lock_guard lock(all_->mutex_);
+    ms_ = ms;
     copied_ = copied;
     error_ = error;
     all_->delivered_.notify_all();
@@ -42,6 +47,7 @@ class ThreadMessages::Delivery : public Event::Pending {
   std::shared_ptr<ThreadMessages> all_;
   std::optional<Event> copied_;
   std::string error_;
+  double ms_ = 0;
 };
 
 Event ThreadMessages::run(const Call& call, int rank, const Stream& stream) {
@@ -53,6 +59,7 @@ Event ThreadMessages::run(const Call& call, int rank, const Stream& stream) {
   if (!other) return Event(mine.delivery);
   const Tensor from = sends ? mine.tensor : other->tensor;
   Tensor to = sends ? other->tensor : mine.tensor;
+  const auto begin = std::chrono::steady_clock::now();
   std::string error;
   if (from.bytes() == to.bytes()) {
     stream.wait(other->ready);
@@ -60,7 +67,8 @@ Event ThreadMessages::run(const Call& call, int rank, const Stream& stream) {
   } else {
     error = wrong_size(route.first, std::to_string(from.bytes()), to.bytes());
   }
-  other->delivery->finish(stream.record(), error);
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+  other->delivery->finish(stream.record(), error, took.count());
   return Event(other->delivery);
 }
 

@@ -34,10 +34,10 @@ const char* name_of(Phase phase) {
 size_t Profiler::row(std::string_view name, Phase phase) {
   for (size_t i = 0; i < rows_.size(); ++i)
     if (rows_[i].phase == phase && rows_[i].name == name) return i;
-  Row fresh{std::string(name), phase, {}, {}, {}};
+  Row fresh{std::string(name), phase, {}, {}, {}, {}};
   // Steps recorded before this row first appeared count as zero.
   const size_t steps = step_ms_.size() + (in_step_ ? 1 : 0);
-  fresh.ms.resize(steps), fresh.transfer_ms.resize(steps), fresh.bytes.resize(steps);
+  fresh.ms.resize(steps), fresh.transfer_ms.resize(steps), fresh.own_ms.resize(steps), fresh.bytes.resize(steps);
   rows_.push_back(std::move(fresh));
   return rows_.size() - 1;
 }
@@ -62,7 +62,7 @@ void Profiler::begin_step() {
   if (!enabled_) return;
   in_step_ = true;
   step_begin_ = now_();
-  for (Row& r : rows_) r.ms.push_back(0), r.transfer_ms.push_back(0), r.bytes.push_back(0);
+  for (Row& r : rows_) r.ms.push_back(0), r.transfer_ms.push_back(0), r.own_ms.push_back(0), r.bytes.push_back(0);
   if (!step_marks_) return;
   eager_->rows.clear();
   step_marks_->set(0);
@@ -159,9 +159,10 @@ Profiler::Scope::~Scope() noexcept(false) {
   if (interrupted_ != kNoRow) profiler_->open(interrupted_);
 }
 
-void Profiler::add_transfer(double ms, int64_t bytes) {
+void Profiler::add_transfer(double ms, int64_t bytes, double own_ms) {
   if (!enabled_ || !in_step_ || current_ == kNoRow) return;
   rows_[current_].transfer_ms.back() += ms;
+  rows_[current_].own_ms.back() += own_ms;
   rows_[current_].bytes.back() += bytes;
 }
 

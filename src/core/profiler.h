@@ -47,8 +47,9 @@ class Profiler {
     std::string name;  // layer, transfer, ...
     Phase phase;
     // Per recorded step. Of a transfer `ms` is the time exposed between the computations; `transfer_ms` that of the
-    // collectives themselves and `bytes` what this rank sent in them.
-    std::vector<double> ms, transfer_ms;
+    // collectives themselves and `bytes` what this rank sent in them. Of messages `own_ms` is what the rank itself was
+    // busy with them in their calls, as where it copies them.
+    std::vector<double> ms, transfer_ms, own_ms;
     std::vector<int64_t> bytes;
   };
   struct Span {
@@ -91,7 +92,7 @@ class Profiler {
   };
 
   // The communicator reports a collective to the scope it runs in (outside any scope: not shown in the table).
-  void add_transfer(double ms, int64_t bytes);
+  void add_transfer(double ms, int64_t bytes, double own_ms = 0);
   // The same of one that may still be under way: its time is that between the two events.
   void add_transfer(const Event& begin, const Event& end, int64_t bytes);
 

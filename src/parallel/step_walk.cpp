@@ -110,7 +110,7 @@ class Walking {
     const Started& start = walker.started[*walker.waits_at];
     if (start.sent == kNone) return false;
     Action waits = start.action;
-    if (waits.kind != Action::Kind::kStart) waits.kind = Action::Kind::kWait;
+    waits.kind = Action::Kind::kWait;
     wait(walker, waits, start.sent);
     walker.waits_at.reset();
     return true;
@@ -120,6 +120,8 @@ class Walking {
   bool run(Walker& walker, const Action& action) {
     switch (action.kind) {
       case Action::Kind::kStart:
+        if (const double own = times_.compute(walker.rank, action); own > 0)
+          walker.sums.computed_s += pass(walker, action, own);
         if (!receives(walker, action)) start(walker, action);
         while (begin_next(walker)) continue;
         return true;
@@ -151,7 +153,7 @@ class Walking {
   }
 
   double pass(Walker& walker, const std::optional<Action>& action, double seconds) {
-    if (action) note(*action, walker.now_s, walker.now_s + seconds, walker.rank);
+    if (action && !action->moves_bytes()) note(*action, walker.now_s, walker.now_s + seconds, walker.rank);
     walker.passed.push_back({action, walker.now_s, walker.now_s + seconds, kNone});
     walker.now_s += seconds;
     walker.beside_s = std::max(walker.now_s, walker.beside_s + seconds);
@@ -159,8 +161,6 @@ class Walking {
   }
 
   void start(Walker& walker, const Action& action) {
-    if (const double seconds = times_.compute(walker.rank, action); seconds > 0)
-      walker.sums.computed_s += pass(walker, action, seconds);
     walker.newest[call_of(action)] = walker.started.size();
     if (!step_.overlaps) walker.waits_at = walker.started.size();
     walker.started.push_back({action, apart(action) ? walker.beside_s : walker.now_s});
@@ -233,7 +233,7 @@ class Walking {
     const double end = sent_[static_cast<size_t>(sent)].end_s;
     if (apart(action)) return void(walker.beside_s = std::max(walker.beside_s, end));
     if (end <= walker.now_s) return;
-    if (action.kind == Action::Kind::kWait) note(action, walker.now_s, end, walker.rank);
+    note(action, walker.now_s, end, walker.rank);
     walker.passed.push_back({action, walker.now_s, end, sent});
     walker.sums.exposed_s += end - walker.now_s;
     walker.now_s = end;

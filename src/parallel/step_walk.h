@@ -29,7 +29,7 @@ class ActionTimes {
 };
 
 // When an action runs, in seconds from the step's beginning: one that computes, a wait that is exposed, or, for the
-// start of a transfer, the transfer itself.
+// start of a transfer, the transfer itself, without what its ranks do besides.
 struct TimedAction {
   Action action;
   double begin_s = 0, end_s = 0;

@@ -61,8 +61,8 @@ RankTimes times_by(const Profiler& profiler, int64_t period, const F& typical) {
   const auto figure = [&](const auto& values) { return typical(means_of(values, period)); };
   RankTimes times{.step_ms = figure(profiler.step_ms()), .steps = std::ssize(profiler.step_ms()), .period = period};
   for (const Profiler::Row& row : profiler.rows())
-    times.rows.push_back(
-        {row.name, row.phase, figure(row.ms), figure(row.transfer_ms), static_cast<int64_t>(figure(row.bytes))});
+    times.rows.push_back({row.name, row.phase, figure(row.ms), figure(row.transfer_ms),
+                          static_cast<int64_t>(figure(row.bytes)), figure(row.own_ms)});
   return times;
 }
 
@@ -124,7 +124,7 @@ void add_part(RankTimes& sum, const RankTimes& part) {
     auto to = std::find_if(sum.rows.begin(), sum.rows.end(),
                            [&](const RowTimes& each) { return each.phase == row.phase && each.name == row.name; });
     if (to == sum.rows.end()) to = sum.rows.insert(to, {row.name, row.phase});
-    to->ms += row.ms, to->transfer_ms += row.transfer_ms, to->bytes += row.bytes;
+    to->ms += row.ms, to->transfer_ms += row.transfer_ms, to->bytes += row.bytes, to->own_ms += row.own_ms;
   }
   sum.step_ms += part.step_ms;
   sum.loader.work_s += part.loader.work_s, sum.loader.wait_s += part.loader.wait_s;
@@ -204,7 +204,7 @@ std::string RankTimes::text() const {
                                  number(loader.work_s), number(loader.wait_s), host};
   for (const RowTimes& row : rows)
     for (std::string& text : std::vector{row.name, number(static_cast<int>(row.phase)), number(row.ms),
-                                         number(row.transfer_ms), number(row.bytes)})
+                                         number(row.transfer_ms), number(row.bytes), number(row.own_ms)})
       texts.push_back(std::move(text));
   return packed(texts);
 }
@@ -220,6 +220,7 @@ RankTimes RankTimes::from_text(const std::string& text) {
     RowTimes row{from.text()};
     row.phase = static_cast<Phase>(from.whole());
     row.ms = from.real(), row.transfer_ms = from.real(), row.bytes = from.whole();
+    row.own_ms = from.real();
     times.rows.push_back(std::move(row));
   }
   return times;

@@ -23,6 +23,7 @@ struct RowTimes {
   Phase phase = Phase::kForward;
   double ms = 0, transfer_ms = 0;
   int64_t bytes = 0;
+  double own_ms = 0;
 
   // Of a transfer, where it could not be timed by itself what it was waited for.
   double taken_ms() const { return transfer_ms > 0 ? transfer_ms : ms; }
@@ -60,9 +61,8 @@ bool transfers_overlap(std::span<const RankTimes> ranks);
 
 // A part of the longest way through a step, on which everything waits for what is before it.
 struct PathPart {
-  std::string
-      row;       // as a trace names its spans: "conv1 backward", "gradients"; "data and host" before the first action
-  int rank = 0;  // that was busy, or came to the transfer last
+  std::string row;  // as a trace names its spans: "conv1 backward", "gradients", "data wait"; between them "host"
+  int rank = 0;     // that was busy, or came to the transfer last
   bool transfers = false;
   double begin_ms = 0, end_ms = 0;
 };

@@ -69,6 +69,15 @@ double own_ms_of(std::span<const RankTimes> ranks, const std::string& name) {
   return std::isfinite(least) ? least : 0;
 }
 
+// What a transfer takes beside what those who take part are busy with it themselves.
+double link_ms(std::span<const RankTimes> ranks, const std::string& name, const std::function<bool(int)>& takes_part) {
+  double ms = transfer_ms_of(ranks, name, takes_part);
+  for (size_t r = 0; r < ranks.size(); ++r)
+    if (const RowTimes* row = ranks[r].find(name, Phase::kTransfer); row && takes_part(static_cast<int>(r)))
+      ms -= row->own_ms;
+  return std::max(0.0, ms);
+}
+
 class MeasuredTimes : public ActionTimes {
  public:
   MeasuredTimes(const Plan& plan, std::span<const RankTimes> ranks, bool overlaps)
@@ -90,7 +99,7 @@ class MeasuredTimes : public ActionTimes {
   }
 
   double compute(int rank, const Action& action) const override {
-    double seconds = 0;
+    double seconds = action.moves_bytes() ? 0 : of(rank).between_s;
     for (const auto& [row, of_row] : rows(rank, action)) seconds += of_row;
     return seconds;
   }
@@ -106,7 +115,8 @@ class MeasuredTimes : public ActionTimes {
     std::map<Phase, std::vector<std::string>> rows;  // the row of each layer
     std::map<RowName, double> own{};                 // seconds for a part of a row
     std::map<std::string, double> transfers{};       // the same of transfers themselves
-    double before_s = 0;
+    double before_s = 0;                             // waiting for data
+    double between_s = 0;                            // the host, for each action
   };
   const OfRank& of(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
 
@@ -138,24 +148,39 @@ class MeasuredTimes : public ActionTimes {
     return sums;
   }
 
+  // In a mean step.
+  double actions_of(int rank) const {
+    double count = 0;
+    for (const KindOfStep& of : kinds_of_steps(plan_))
+      for (const Action& action : training(plan_, plan_.request.step_rows, of.kind, plan_.place_of(rank)))
+        count += action.moves_bytes() || action.kind == Action::Kind::kTakeWeights ? 0 : of.part;
+    return count;
+  }
+
+  // What a rank does for a row itself, beside what others do or wait for meanwhile.
+  double own_ms(std::span<const RankTimes> ranks, const RowTimes& row) const {
+    if (row.phase != Phase::kTransfer) return row.ms;
+    if (row.own_ms > 0) return row.own_ms;
+    return overlaps_ ? 0 : own_ms_of(ranks, row.name);
+  }
+
   // Gives every row of a rank its seconds for each of its parts; what belongs to none comes before the first action.
   void take(std::span<const RankTimes> ranks, int rank) {
     const std::map<RowName, double> sums = sums_of(rank);
     const RankTimes& measured = ranks[static_cast<size_t>(rank)];
     OfRank& to = ranks_[static_cast<size_t>(rank)];
-    to.before_s = measured.rest_ms() / 1e3;
+    to.between_s = std::max(0.0, measured.rest_ms()) / 1e3 / actions_of(rank);
     for (const RowTimes& row : measured.rows) {
       const double sum = found(sums, {row.name, row.phase});
-      const bool transfers = row.phase == Phase::kTransfer;
-      if (sum > 0 && !(transfers && overlaps_))
-        to.own[{row.name, row.phase}] = (transfers ? own_ms_of(ranks, row.name) : row.ms) / 1e3 / sum;
-      else if (!transfers)
+      if (sum > 0)
+        to.own[{row.name, row.phase}] = own_ms(ranks, row) / 1e3 / sum;
+      else if (row.phase != Phase::kTransfer)
         to.before_s += row.ms / 1e3;
     }
     for (const Transfer& transfer : plan_.transfers) {
       const auto takes_part = [&](int other) { return plan_.are_together(rank, other, transfer.group); };
       if (const double sum = found(sums, {transfer.name, Phase::kTransfer}); sum > 0)
-        to.transfers[transfer.name] = transfer_ms_of(ranks, transfer.name, takes_part) / 1e3 / sum;
+        to.transfers[transfer.name] = link_ms(ranks, transfer.name, takes_part) / 1e3 / sum;
     }
   }
 
@@ -174,8 +199,7 @@ class MeasuredTimes : public ActionTimes {
   std::vector<std::pair<RowName, double>> parts(int rank, const Action& action) const {
     const Phase phase = phase_of(action);
     if (action.moves_bytes()) {
-      const bool receives = plan_.transfer(action.transfer).receiver == plan_.place_of(rank);
-      if (action.kind == Action::Kind::kWait || receives) return {};
+      if (action.kind == Action::Kind::kWait) return {};
       return {{{plan_.transfer(action.transfer).name, phase}, prices_->transfer(rank, action)}};
     }
     const bool by_layer =
@@ -211,7 +235,7 @@ std::vector<PathPart> path_of(const Plan& plan, const MeasuredTimes& times, cons
     const double begin = 1e3 * on.begin_s, end = 1e3 * on.end_s;
     const bool transfers = on.action && on.action->moves_bytes();
     if (!on.action || transfers) {
-      const std::string name = transfers ? plan.transfer(on.action->transfer).name : "data and host";
+      const std::string name = transfers ? plan.transfer(on.action->transfer).name : "data wait";
       path.push_back({name, on.rank, transfers, begin, end});
       continue;
     }
@@ -222,6 +246,7 @@ std::vector<PathPart> path_of(const Plan& plan, const MeasuredTimes& times, cons
       path.push_back({text_of_row(row.first, row.second), on.rank, false, at, next});
       at = next;
     }
+    if (end - at > 1e-9 * end) path.push_back({"host", on.rank, false, at, end});
   }
   return path;
 }
@@ -239,6 +264,7 @@ std::vector<RankTimes> scaled(std::span<const RankTimes> ranks,
         const double own = own_ms_of(ranks, row.name), transfer = row.taken_ms();
         row.transfer_ms = std::max(by * transfer, 1e-9);
         row.ms = own + row.transfer_ms;
+        row.own_ms *= by;
       } else {
         row.ms *= by;
       }
@@ -316,10 +342,11 @@ MeasuredWalk walk_of(const Plan& plan, std::span<const RankTimes> ranks, bool ov
   for (const KindOfStep& of : kinds_of_steps(plan)) {
     if (of.part == 0) continue;
     step.kind = of.kind;
-    const StepWalk of_kind = walk(plan, step, times);
+    StepWalk of_kind = walk(plan, step, times);
     found.ms += 1e3 * of.part * of_kind.end_s();
-    if (of.kind != StepKind::kLocal) found.path = path_of(plan, times, of_kind.path);
+    if (of.kind != StepKind::kLocal) found.step = std::move(of_kind);
   }
+  found.path = path_of(plan, times, found.step.path);
   return found;
 }
 

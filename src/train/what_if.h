@@ -2,8 +2,9 @@
 // times that all ranks measured, changed by that.
 //
 // What a row measured is shared out among its actions in proportion to rows and parts, and to the bytes of transfers. A
-// transfer takes what the last of its ranks to come has seen of it. What belongs to no action, waiting for data and the
-// time between rows, comes before the first.
+// transfer takes what the last of its ranks to come has seen of it, but for what ranks are busy with it themselves, as
+// where they copy a message. Waiting for data comes before the first action; the time between rows is the same for
+// each.
 #pragma once
 
 #include <span>
@@ -17,7 +18,8 @@ namespace owt {
 
 struct MeasuredWalk {
   double ms = 0;
-  std::vector<PathPart> path;  // through the step that has all transfers
+  StepWalk step;               // that has all transfers
+  std::vector<PathPart> path;  // through it
 };
 // A step of all ranks as these measured it; their figures add up (StepTimes::middle). A step that is timed does one
 // thing after the other, but for collectives. Where weights are averaged every so many steps, it is a mean of steps.

@@ -79,6 +79,35 @@ TEST(ProfiledCommunicator, CountsATransferUnderWayOnceWhenItIsWaitedFor) {
   }
   EXPECT_TRUE(event.done());
   EXPECT_EQ(profiler.rows()[0].bytes[0], 400);
+  EXPECT_EQ(profiler.rows()[0].own_ms[0], 0);  // it may have waited for other ranks
+}
+
+// Of threads the second of the two to come copies, in its call.
+TEST(ProfiledCommunicator, WhoCopiesAMessageIsBusyWithIt) {
+  run_ranks(2, 1, [&](Communicator& inner) {
+    Profiler profiler;
+    profiler.enable(true);
+    ProfiledCommunicator comm(inner, &profiler);
+    Tensor rows({1 << 20}), one({1});
+    rows.zero(), one.zero();
+    comm.connect({{0, 1, rows.bytes(), 1}});
+    profiler.begin_step();
+    if (comm.rank() == 0) inner.all_reduce(one, {}).wait();  // until the other one has asked
+    {
+      const Profiler::Scope scope(&profiler, "rows", Phase::kTransfer);
+      const Event event = comm.rank() == 0 ? comm.send(rows, 1, {}) : comm.receive(rows, 0, {});
+      if (comm.rank() == 1) inner.all_reduce(one, {}).wait();
+      event.wait();
+    }
+    profiler.end_step();
+    const Profiler::Row& row = profiler.rows()[0];
+    if (comm.rank() == 0) {
+      EXPECT_EQ(row.own_ms[0], row.transfer_ms[0]);
+    }
+    EXPECT_GT(row.own_ms[0], 0);
+    EXPECT_LE(row.own_ms[0], row.ms[0]);
+    EXPECT_GT(row.transfer_ms[0], 0);
+  });
 }
 
 }  // namespace

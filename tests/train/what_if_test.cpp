@@ -42,9 +42,16 @@ class Known : public ActionTimes {
   }
 
   double compute(int rank, const Action& action) const override {
+    if (action.moves_bytes()) return own_s(rank, action);
     double seconds = action.layers.size() == 0 ? prices_->compute(rank, action) : 0;
     for (int64_t i = action.layers.begin; i < action.layers.end; ++i) seconds += of_layer(rank, action, i);
-    return seconds * slowness_[static_cast<size_t>(rank)];
+    return seconds * slowness_[static_cast<size_t>(rank)] + host_s;
+  }
+  // Who sends a message copies it.
+  double own_s(int rank, const Action& action) const {
+    const Transfer& transfer = plan_.transfer(action.transfer);
+    const bool copies = transfer.is_between_places() && transfer.sender == plan_.place_of(rank);
+    return copies && action.kind == Action::Kind::kStart ? copy_s : 0;
   }
   double of_layer(int rank, Action action, int64_t layer) const {
     action.layers = {layer, layer + 1};
@@ -57,6 +64,7 @@ class Known : public ActionTimes {
 
   std::string faster;  // a layer or a transfer that takes so much of its time
   double factor = 1;
+  double host_s = 0, copy_s = 0;  // between actions, for each; to copy a message
 
  private:
   const Plan& plan_;
@@ -88,7 +96,7 @@ void add_step(const Plan& plan, const Known& known, const StepWalk& step, double
       RowTimes& row = rows[static_cast<size_t>(at.place)][{name, phase}];
       row.name = name, row.phase = phase, row.ms += part * ms, row.transfer_ms += part * transfer_ms;
     };
-    const double ms = 1e3 * (at.end_s - at.begin_s);
+    const double ms = 1e3 * (at.end_s - at.begin_s - (at.action.moves_bytes() ? 0 : known.host_s));
     const auto of_layers = [&](Phase phase) {
       for (int64_t i = at.action.layers.begin; i < at.action.layers.end; ++i)
         add(plan.layer(i).name, phase, 1e3 * known.of_layer(at.place, at.action, i) * known.slowness(at.place), 0);
@@ -115,6 +123,16 @@ void add_step(const Plan& plan, const Known& known, const StepWalk& step, double
   }
 }
 
+void add_copies(const Plan& plan, const Known& known, const KindOfStep& of, std::vector<Rows>& rows) {
+  for (int rank = 0; rank < plan.ranks(); ++rank)
+    for (const Action& action : training(plan, plan.request.step_rows, of.kind, plan.place_of(rank))) {
+      if (!action.moves_bytes() || known.own_s(rank, action) == 0) continue;
+      RowTimes& row = rows[static_cast<size_t>(rank)].at({plan.transfer(action.transfer).name, Phase::kTransfer});
+      for (double* const ms : {&row.ms, &row.transfer_ms, &row.own_ms})
+        *ms += 1e3 * of.part * known.own_s(rank, action);
+    }
+}
+
 std::vector<RankTimes> measured(const Plan& plan, const Known& known) {
   std::vector<RankTimes> ranks(static_cast<size_t>(plan.ranks()));
   std::vector<Rows> rows(ranks.size());
@@ -122,6 +140,7 @@ std::vector<RankTimes> measured(const Plan& plan, const Known& known) {
     if (of.part == 0) continue;
     const StepWalk step = walked(plan, known, of.kind);
     add_step(plan, known, step, of.part, rows);
+    add_copies(plan, known, of, rows);
     for (size_t r = 0; r < ranks.size(); ++r) ranks[r].step_ms += 1e3 * of.part * step.ranks[r].end_s;
   }
   for (size_t r = 0; r < ranks.size(); ++r)
@@ -180,14 +199,17 @@ TEST(WhatIf, AStepWhoseTimesAreKnownIsWalkedInItsTime) {
   EXPECT_GE(plans.size(), 50u);
   for (const Plan& plan : plans)
     for (const double bytes_per_s : {20.0, 200.0, 5000.0})
-      for (const double slowness : {1.0, 2.0}) {
+      for (const auto& [slowness, host_s] : {std::pair(1.0, 0.0), std::pair(2.0, 0.0), std::pair(1.0, 0.3)}) {
         const PlanRequest& of = plan.request;
         std::vector<double> of_ranks(static_cast<size_t>(plan.ranks()), 1);
         of_ranks.front() = slowness;
-        const Known known(plan, bytes_per_s, of_ranks);
+        Known known(plan, bytes_per_s, of_ranks);
+        known.host_s = known.copy_s = host_s;
         const std::string what = format(
-            "{}, {} ranks in groups of {}, {} slices, averages every {}, {} bytes/s, {} times as slow",
-            name_of(of.strategy), of.ranks, plan.model_ranks, of.slices, of.average_every, bytes_per_s, slowness);
+            "{}, {} ranks in groups of {}, {} slices, averages every {}, {} bytes/s, {} times as slow, {} s of the "
+            "host",
+            name_of(of.strategy), of.ranks, plan.model_ranks, of.slices, of.average_every, bytes_per_s, slowness,
+            host_s);
         expect_near(walk_measured(plan, measured(plan, known)).ms, walked_ms(plan, known), what, tolerance(plan));
       }
 }
