@@ -1,79 +1,63 @@
 #include "src/train/pages/drawn_step.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <map>
 
 #include "src/core/check.h"
 #include "src/core/log.h"
 #include "src/parallel/draw_step.h"
 #include "src/train/settings.h"
+#include "src/train/what_if.h"
 
 namespace owt {
 namespace {
 
 constexpr size_t kMostActions = 200;  // among the numbers
 
-// Of layers that run as one, "conv1+relu1", the first has the time of all.
-bool begins_with_layer(const std::string& row, const std::string& layer) {
-  return row == layer || row.starts_with(layer + "+");
+Phase phase_of(const std::string& other_row) {
+  if (other_row == "loss") return Phase::kLoss;
+  return other_row == "weights" ? Phase::kUpdate : Phase::kData;
 }
 
-// The rows a rank has of a layer. Of a part of the outputs of all rows these are as many as have all outputs; the
-// stages of a pipeline have all rows, though their activations are those of some at a time.
-double rows_of(const CsvTable& times, const std::vector<std::string>& row, const Plan& plan, const LayerPlan& layer) {
-  const auto all = static_cast<double>(plan.request.step_rows);
-  if (plan.in_stages()) return all;
-  const auto bytes = static_cast<double>(size_of(activation_type(plan.request.on.precision)));
-  const double rows = times.number(row, "activation_bytes") / bytes / static_cast<double>(layer.out.elements());
-  return rows > 0 ? rows : all / plan.ranks();
-}
-
-// Of the first rank that has the layer.
-LayerSample sample_of(const CsvTable& times, const Plan& plan, const LayerPlan& layer) {
-  for (const auto& row : times.rows)
-    if (times.text(row, "kind") == "layer" && times.number(row, "ms") > 0 &&
-        begins_with_layer(times.text(row, "name"), layer.name))
-      return {rows_of(times, row, plan, layer), 1, times.number(row, "forward_ms") / 1e3,
-              times.number(row, "backward_ms") / 1e3, times.number(row, "update_ms") / 1e3};
-  return {static_cast<double>(plan.request.step_rows), 1};
-}
-
-ComputeSamples samples_of(const CsvTable& times, const Plan& plan) {
-  ComputeSamples samples;
-  const double rows = static_cast<double>(plan.request.step_rows) / (plan.in_stages() ? 1 : plan.ranks());
-  for (const LayerPlan& layer : plan.layers) samples.layers.push_back({sample_of(times, plan, layer)});
-  double loss_s = 0;
-  for (const auto& row : times.rows) {
-    if (times.number(row, "rank") != 0) continue;
-    if (times.text(row, "name") == "loss") loss_s = times.number(row, "ms") / 1e3;
-    if (times.text(row, "kind") == "rest") samples.rest_s = std::max(0.0, times.number(row, "ms") / 1e3);
-  }
-  samples.loss.emplace_back(rows, loss_s);
-  return samples;
-}
-
-// All transfers of the run as if at one rate. Each takes what it took on the rank that came to it last: the others have
-// waited for that one.
-Network network_of(const CsvTable& times, const Plan& plan) {
-  struct Seen {
-    double bytes = 0, seconds = INFINITY;
+void add_row(const CsvTable& times, const std::vector<std::string>& row, RankTimes& to) {
+  const std::string kind = times.text(row, "kind"), name = times.text(row, "name");
+  const double ms = times.number(row, "ms");
+  const auto add_pass = [&](Phase phase, const char* column) {
+    if (const double of_pass = times.number(row, column); of_pass > 0) to.rows.push_back({name, phase, of_pass});
   };
-  std::map<std::string, Seen> all;
-  for (const auto& row : times.rows) {
-    if (times.text(row, "kind") != "transfer") continue;
-    const double ms = times.number(row, "transfer_ms");
-    Seen& seen = all[times.text(row, "name")];
-    seen.bytes = std::max(seen.bytes, times.number(row, "bytes_sent"));
-    seen.seconds = std::min(seen.seconds, (ms > 0 ? ms : times.number(row, "ms")) / 1e3);
+  if (kind == "layer") {
+    add_pass(Phase::kForward, "forward_ms");
+    add_pass(Phase::kBackward, "backward_ms");
+    add_pass(Phase::kUpdate, "update_ms");
+  } else if (kind == "transfer") {
+    to.rows.push_back({name, Phase::kTransfer, ms, times.number(row, "transfer_ms")});
+  } else if (kind == "other") {
+    to.rows.push_back({name, phase_of(name), ms});
+  } else if (kind == "step") {
+    to.step_ms = ms;
   }
-  double bytes = 0, seconds = 0;
-  for (const auto& [name, seen] : all) bytes += seen.bytes, seconds += seen.seconds;
-  Network network;
-  network.ranks_per_host = plan.ranks();
-  network.local = {0, bytes > 0 && seconds > 0 ? bytes / seconds : 1e12};
-  return network;
+}
+
+// What every rank measured; in files of runs that did not write all ranks the others are as the first.
+std::vector<RankTimes> rank_times_of(const CsvTable& times, const Plan& plan) {
+  std::vector<RankTimes> ranks(static_cast<size_t>(plan.ranks()));
+  for (const auto& row : times.rows) {
+    const double rank = times.number(row, "rank");
+    if (rank < 0 || rank >= plan.ranks()) fail("timing.csv is of more than ", plan.ranks(), " ranks");
+    add_row(times, row, ranks[static_cast<size_t>(rank)]);
+  }
+  for (RankTimes& each : ranks)
+    if (each.rows.empty()) each = ranks.front();
+  return ranks;
+}
+
+// Of the first rank.
+Prediction prediction_of(const Plan& plan, const StepWalk& step) {
+  Prediction figures{.request = plan.request, .split = plan.split(), .model_ranks = plan.model_ranks};
+  figures.bytes = plan.bytes_per_step();
+  figures.exposed_s = step.ranks.front().exposed_s, figures.update_s = step.ranks.front().updated_s;
+  figures.compute_s = step.end_s() - figures.exposed_s - figures.update_s;
+  return figures;
 }
 
 HtmlTable table_of(const DrawnStep& step) {
@@ -94,14 +78,15 @@ Plan plan_of(const RunRecord& run) {
 }
 
 Figure drawn_step(const RunRecord& run) {
-  DrawnStep step{plan_of(run), {}, {}};
   if (run.times.rows.empty()) fail("no timing.csv");
-  const auto compute = measured_compute(samples_of(run.times, step.plan));
-  step.prediction = price_step(step.plan, network_of(run.times, step.plan), *compute, &step.times);
+  DrawnStep step{plan_of(run), {}, {}};
+  const StepWalk walked = walk_measured(step.plan, rank_times_of(run.times, step.plan)).step;
+  step.prediction = prediction_of(step.plan, walked), step.times = walked.times;
   const Prediction& p = step.prediction;
   const std::string about = format(
-      "{} ms: {} computing, {} waiting for transfers, {} updating. Layers take what they took in the run, transfers "
-      "what their bytes take at the mean rate of the run's; what belongs to neither is not drawn.",
+      "{} ms: {} computing, {} waiting for transfers, {} updating. The actions of a step are walked with what every "
+      "rank measured; the time between layers is spread over them, and what is blank at the beginning is a wait for "
+      "data.",
       short_number(1e3 * p.step_s()), short_number(1e3 * p.compute_s), short_number(1e3 * p.exposed_s),
       short_number(1e3 * p.update_s));
   const std::string title = "A step of " + run.name + " in time";

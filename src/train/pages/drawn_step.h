@@ -10,8 +10,8 @@ namespace owt {
 // Of the run's recipe. Throws Error where that is none that this version reads.
 Plan plan_of(const RunRecord& run);
 
-// draw_steps() with the run's times (timing.csv): of layers as measured, of transfers at the mean rate at which the
-// run's bytes travelled. Throws Error where there is no plan, or times of another network.
+// draw_steps() of a step that is walked with what all ranks of the run measured (timing.csv, walk_measured()). Throws
+// Error where there is no plan, or times of more ranks.
 Figure drawn_step(const RunRecord& run);
 
 }  // namespace owt

@@ -47,6 +47,7 @@ table:not([class]) td:not(.n):not(:first-child){overflow-wrap:anywhere;min-width
 .confusion thead th{vertical-align:bottom}.confusion thead .n{writing-mode:vertical-rl;transform:rotate(180deg);text-align:left;padding:.45rem 0}
 .plan td{padding-top:.1rem;padding-bottom:.1rem;border-bottom:0}.plan .move td{color:var(--soft);font-size:.8rem;padding-left:1.2rem}
 .plan small{color:var(--soft)}.boundary td{border-top:2px solid var(--c1);color:var(--warn);font-size:.8rem}
+.both{display:flex;flex-wrap:wrap;gap:1rem 3rem}.both>*{min-width:0;max-width:100%;flex:0 1 auto}.both .legend{max-width:30rem}
 .boxes{white-space:nowrap;line-height:1}.box{position:relative;display:inline-block;width:2.6rem;height:1rem;margin-right:2px;background:var(--rule);border-radius:2px;overflow:hidden}
 .box i{position:absolute;top:0;bottom:0}i.rows{background:var(--c0)}i.outputs{background:var(--c1)}i.inputs{background:var(--c3)}i.all{background:var(--c2)}
 .s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}.s4{stroke:var(--c4)}.s5{stroke:var(--c5)}.s6{stroke:var(--c6)}.s7{stroke:var(--c7)}
@@ -54,12 +55,14 @@ svg .b0{fill:var(--c0)}svg .b1{fill:var(--c1)}svg .b2{fill:var(--c2)}svg .b3{fil
 i.b0{background:var(--c0)}i.b1{background:var(--c1)}i.b2{background:var(--c2)}i.b3{background:var(--c3)}i.b4{background:var(--c4)}i.b5{background:var(--c5)}i.b6{background:var(--c6)}i.b7{background:var(--c7)}
 .line.k1{stroke-dasharray:7 3}.line.k2{stroke-dasharray:2 3}
 i.k1{mask:repeating-linear-gradient(90deg,#000 0 .3em,#0000 .3em .45em)}i.k2{mask:repeating-linear-gradient(90deg,#000 0 .12em,#0000 .12em .3em)}
-@media(max-width:30rem){.confusion{font-size:.68rem}.confusion td{min-width:1.5rem;padding:.2rem .2rem}.confusion th{padding-right:.3rem}.images{grid-template-columns:repeat(auto-fill,minmax(5.5rem,1fr))}body{padding:1rem .75rem 3rem}.box{width:1.5rem}.boxes{white-space:normal}svg text{font-size:15px}
+@media(max-width:30rem){.confusion{font-size:.68rem}.confusion td{min-width:1.5rem;padding:.2rem .2rem}.confusion th{padding-right:.3rem}.images{grid-template-columns:repeat(auto-fill,minmax(5.5rem,1fr))}body{padding:1rem .75rem 3rem}.box{width:1.5rem}.boxes{white-space:normal;min-width:4rem}svg text{font-size:15px}
 .bar,.ranges .bar{grid-template-columns:5.5rem 1fr 5.5rem;gap:.4rem}.label{white-space:normal;overflow-wrap:anywhere;line-height:1.25}.value small{display:block;width:auto}
+svg.net{max-width:none!important}
 .stacks,.stacks tbody{display:block}.stacks thead{display:none}.stacks tr{display:block;padding:.4rem 0;border-bottom:2px solid var(--rule)}
 .stacks td{display:flex;justify-content:space-between;gap:1rem;max-width:none;padding-right:0;text-align:right}.stacks td::before{content:attr(data-head);color:var(--soft)}}
-@media print{:root{color-scheme:light}.scroll{overflow:visible}.stacks{font-size:7pt}.stacks td,.stacks th{padding-right:.5rem}h2,h3,figcaption{break-after:avoid}body{max-width:none;padding:0;font-size:10pt}nav,summary{display:none}
-figure{break-inside:avoid;background:none}.figures{grid-template-columns:1fr 1fr}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
+@media print{:root{color-scheme:light}.scroll{overflow:visible}.stacks{font-size:7pt}.stacks td,.stacks th{padding-right:.5rem}h2,h3,figcaption{break-after:avoid}body{max-width:none;padding:0;font-size:10pt}nav,figure summary{display:none}
+details:not(figure details)::details-content{content-visibility:visible}section>details table{font-size:7pt}#settings>details{columns:2}tr{break-inside:avoid}
+figure{break-inside:avoid;background:none}figure:has(.both){break-inside:auto}.both{display:block}svg.net{width:12cm}.figures{grid-template-columns:1fr 1fr}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )";
 
 constexpr const char* kScript = R"(

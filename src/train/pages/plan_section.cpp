@@ -121,11 +121,12 @@ std::string figures_of_plan(const RunRecord& run) {
                                    plan.ranks(), plan.ranks() == 1 ? "" : "s", name_of(plan.request.strategy),
                                    plan.request.step_rows, mega_bytes(static_cast<double>(plan.bytes_per_step())));
   return html_of(Figure{"What each rank of " + run.name + " has, and what travels",
-                        "<details open><summary>The network</summary>\n" + draw_net(plan, true) + "</details>\n" +
-                            drawn_plan(plan),
+                        "<div class=\"both\">\n<div>\n" + drawn_plan(plan) + plan_legend() +
+                            "</div>\n<details open><summary>The network</summary>\n<div class=\"scroll\">" +
+                            draw_net(plan, true) + "</div></details>\n</div>\n",
                         about,
                         {},
-                        plan_legend(),
+                        "",
                         true}) +
          html_of(figure_of(memory_of(run, plan)));
 }

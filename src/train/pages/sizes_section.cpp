@@ -58,9 +58,20 @@ HtmlTable last_sizes(const WeightLine& last) {
   return table;
 }
 
+using Ratio = std::pair<double, std::string>;  // of a parameter's weights
+
+// The first few, and how many there are besides.
+std::string named(const std::vector<Ratio>& ratios) {
+  constexpr size_t kNamed = 5;
+  std::string text;
+  for (size_t i = 0; i < std::min(kNamed, ratios.size()); ++i)
+    text += format("{}{} ({})", i == 0 ? "" : ", ", ratios[i].second, short_number(ratios[i].first));
+  return text + (ratios.size() > kNamed ? format(" and {} others", ratios.size() - kNamed) : "");
+}
+
 // Of the weights of layers those whose ratio lies outside of the usual, by its median over the evaluations.
 std::string unusual_ratios(const RunRecord& run) {
-  std::string low, high;
+  std::vector<Ratio> low, high;
   for (const ParameterSize& size : run.metrics.weights.back().parameters) {
     std::vector<double> ratios;
     for (const WeightLine& each : run.metrics.weights)
@@ -68,17 +79,18 @@ std::string unusual_ratios(const RunRecord& run) {
         if (then.name == size.name && std::isfinite(kRatio.of(then))) ratios.push_back(kRatio.of(then));
     const double ratio = median(ratios);
     if (!size.name.ends_with(".weight") || ratios.empty() || (ratio >= kUsualLow && ratio <= kUsualHigh)) continue;
-    std::string& named = ratio < kUsualLow ? low : high;
-    named += format("{}{} ({})", named.empty() ? "" : ", ", size.name, short_number(ratio));
+    (ratio < kUsualLow ? low : high).emplace_back(ratio, size.name);
   }
+  std::sort(low.begin(), low.end());
+  std::sort(high.rbegin(), high.rend());
   std::string text;
   if (!low.empty())
     text += warning(format("{}: the ratio is below {} in the median of the evaluations; these layers hardly learn: {}",
-                           run.name, kUsualLow, low));
+                           run.name, kUsualLow, named(low)));
   if (!high.empty())
     text += warning(format(
         "{}: the ratio is above {} in the median of the evaluations; a lower learning rate may be better for: {}",
-        run.name, kUsualHigh, high));
+        run.name, kUsualHigh, named(high)));
   return text;
 }
 

@@ -26,6 +26,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::Pair;
+using ::testing::StartsWith;
 
 const Overrides kLogged{{"run.log_every", "1"}, {"schedule.max_steps", "7"}};
 
@@ -248,6 +249,26 @@ TEST_F(Pages, PointAtWeightsThatLearnHardlyAtAllOrTooMuchAtATime) {
   EXPECT_THAT(html.substr(low, high - low), AllOf(HasSubstr("w2.weight (5e-05)"), Not(HasSubstr("w1"))));
   const std::string above = html.substr(high, html.find("</p>", high) - high);
   EXPECT_THAT(above, AllOf(HasSubstr("w3.weight (0.015)"), Not(HasSubstr("w1"))));
+}
+
+TEST_F(Pages, NameTheFewWeightsThatLearnLeast) {
+  RunRecord run{.name = "a", .folder = "a"};
+  WeightLine line{1, 1, 0, {}};
+  for (int i = 6; i >= 0; --i) line.parameters.push_back({concat("w", i, ".weight"), 1, 1e-6 * (i + 1)});
+  run.metrics.weights = {line};
+  EXPECT_THAT(sizes_section({&run, 1}),
+              HasSubstr("hardly learn: w0.weight (1e-06), w1.weight (2e-06), w2.weight (3e-06), w3.weight (4e-06), "
+                        "w4.weight (5e-06) and 2 others</p>"));
+}
+
+// What lies between the rows is part of it.
+TEST_F(Pages, DrawAStepThatIsAsLongAsItWas) {
+  run("a", kLogged);
+  RunRecord record = read_run(path("a"));
+  const auto ms = record.times.column("ms"), kind = record.times.column("kind");
+  for (auto& row : record.times.rows)
+    if (row[*kind] == "step") row[*ms] = "1000";
+  EXPECT_THAT(drawn_step(record).about, StartsWith("1000 ms: "));
 }
 
 TEST_F(Pages, DrawAStepWithTheTimesOfTheRun) {
