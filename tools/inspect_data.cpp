@@ -77,11 +77,12 @@ void print_classes(const std::vector<std::string>& names, const std::vector<int6
     std::cout << format("  {:>4} {:<40} {:>8}\n", c, names.empty() ? "" : printable(names[c]), counts[c]);
 }
 
-void print_counts(const Dataset& images, const std::string& sizes, Split split) {
+// folder: of shards the name on disk, where that is not the split's.
+void print_counts(const Dataset& images, const std::string& sizes, Split split, const std::string& folder = "") {
   std::vector<int64_t> counts(static_cast<size_t>(images.classes()));
   for (int64_t i = 0; i < images.size(); ++i) ++counts[static_cast<size_t>(images.label(i))];
-  std::cout << format("{}: {} images{}, {} classes of {} to {} images\n", split == Split::kTrain ? "train" : "test",
-                      images.size(), sizes, images.classes(), *std::min_element(counts.begin(), counts.end()),
+  std::cout << format("{}{}: {} images{}, {} classes of {} to {} images\n", name_of(split), folder, images.size(),
+                      sizes, images.classes(), *std::min_element(counts.begin(), counts.end()),
                       *std::max_element(counts.begin(), counts.end()));
   print_classes(images.class_names(), counts);
 }
@@ -89,7 +90,7 @@ void print_counts(const Dataset& images, const std::string& sizes, Split split) 
 void print_split(const Data& data, Split split) {
   if (data.shards()) {
     const auto images = data.open_shards(split);
-    print_counts(*images, "", split);
+    print_counts(*images, "", split, split == Split::kTest ? " (val)" : "");
     if (images->size() > 0) print_sizes(*images);
     return;
   }

@@ -6,6 +6,7 @@
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
 #include "src/core/cpu_level.h"
+#include "src/core/dispatch.h"
 #include "src/core/log.h"
 #include "src/core/version.h"
 #include "tools/commands.h"
@@ -77,7 +78,8 @@ int run(const std::vector<std::string>& words) {
     return 0;
   }
   if (words[0] == "--version") {
-    std::cout << "owt " << owt::program_version() << '\n';
+    std::cout << "owt " << owt::program_version() << (owt::kCudaBuilt ? ", with" : ", without")
+              << " the CUDA back-end\n";
     return 0;
   }
   std::vector<std::string> names;

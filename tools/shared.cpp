@@ -36,6 +36,13 @@ std::string config_file(const std::string& config) {
   return find_recipe(config);
 }
 
+// Who means the recipe that a run folder's name hides is told so.
+void tell_of_hidden_recipe(const std::string& config, const std::string& file) {
+  for (const NamedRecipe& recipe : named_recipes())
+    if (recipe.name == config && file == (fs::path(config) / kRunConfig).string())
+      log_info("{} is the run folder here; the recipe of that name is {}", config, recipe.file);
+}
+
 const std::string& checked_strategy(const std::string& name) {
   try {
     if (name != "auto") strategy_from(name);
@@ -120,7 +127,9 @@ Settings shared_settings(const Options& options, Overrides more) {
     for (const std::string& name : options.list("parallel"))
       overrides.emplace_back("parallel.strategy", checked_strategy(name));
   overrides.insert(overrides.end(), more.begin(), more.end());
-  return read_settings(config_file(options.string("CONFIG")), overrides);
+  const std::string file = config_file(options.string("CONFIG"));
+  tell_of_hidden_recipe(options.string("CONFIG"), file);
+  return read_settings(file, overrides);
 }
 
 void declare_trained(Options& options) {

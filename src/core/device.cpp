@@ -1,5 +1,7 @@
 #include "src/core/device.h"
 
+#include <filesystem>
+
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/gpus.h"
@@ -48,6 +50,12 @@ Gpus find_gpus() {
 bool gpu_present() {
   static const bool present = !find_gpus().list.empty();
   return present;
+}
+
+bool nvidia_driver_here() {
+  std::error_code none;
+  return std::filesystem::exists("/proc/driver/nvidia/version", none) ||
+         std::filesystem::exists("/dev/nvidiactl", none);
 }
 
 void use_gpu(int index) {

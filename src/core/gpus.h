@@ -23,9 +23,10 @@ struct Gpus {
   std::string driver, runtime;  // versions, like "13.0"; empty where unknown
 };
 
-Gpus find_gpus();         // never throws
-bool gpu_present();       // asked once
-void use_gpu(int index);  // for everything the calling host thread allocates and queues from now on
+Gpus find_gpus();           // never throws
+bool gpu_present();         // asked once
+bool nvidia_driver_here();  // which tells of a GPU, whether or not this program can use it
+void use_gpu(int index);    // for everything the calling host thread allocates and queues from now on
 
 // The back-ends' parts of the above.
 Gpus find_gpus(Cpu);

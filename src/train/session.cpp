@@ -29,7 +29,7 @@ void Session::run(int ranks, const std::function<void(Communicator&)>& body) con
 void log_device(const Settings& settings) {
   const Compute on = settings.compute();
   if (on.device != Device::kCpu) return;
-  if (settings.run.device == "auto") log_info("on the CPU: {}", find_gpus().why_none);
+  if (settings.run.device == "auto" && nvidia_driver_here()) log_info("on the CPU: {}", find_gpus().why_none);
   if (on.precision == Precision::kBf16 && !cpu_has_bf16())
     log_warn("this processor has no instructions for bf16, which is slower than fp32 on it");
 }

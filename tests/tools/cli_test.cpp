@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "src/core/cpu_bf16.h"
+#include "src/core/dispatch.h"
 #include "src/core/files.h"
 #include "src/core/gpus.h"
 #include "src/core/log.h"
@@ -26,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -501,10 +503,19 @@ TEST_F(CliTest, TheDeviceIsThatOfTheOptionBeforeThatOfTheRecipe) {
   const Result none = owt("time " + recipe + " --steps 1");
   EXPECT_EQ(none.code, 1);
   EXPECT_THAT(none.err, AllOf(StartsWith("owt: error: device 'cuda': "), HasSubstr("--device cpu")));
-  // Left to choose, the program takes the CPU and says why.
+  // Left to choose, the program takes the CPU, and says why where there may be a GPU.
   const Result chosen = owt("train " + recipe + " --device auto --steps 1 --out " + file("run"));
   EXPECT_EQ(chosen.code, 0) << chosen.err;
-  EXPECT_THAT(chosen.err, HasSubstr("on the CPU: " + find_gpus().why_none));
+  const auto says_why = HasSubstr("on the CPU: " + find_gpus().why_none);
+  if (nvidia_driver_here())
+    EXPECT_THAT(chosen.err, says_why);
+  else
+    EXPECT_THAT(chosen.err, Not(says_why));
+}
+
+TEST_F(CliTest, TheVersionSaysWhetherThereIsTheCudaBackEnd) {
+  EXPECT_THAT(owt("--version").out, AllOf(StartsWith("owt "), HasSubstr(kCudaBuilt ? ", with the" : ", without the"),
+                                          EndsWith(" CUDA back-end\n")));
 }
 
 TEST_F(CliTest, AnUnknownDeviceOrPrecisionOrOneThatDoesNotFitIsAnError) {

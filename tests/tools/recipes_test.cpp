@@ -12,6 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class RecipesTest : public ProgramTest {
  protected:
@@ -62,6 +63,15 @@ TEST_F(RecipesTest, AFolderOfDataWithARecipesNameDoesNotHideIt) {
   fs::create_directories(file("here/cifar10_quick"));
   const Result result = owt_in("here", "plan cifar10_quick");
   EXPECT_EQ(result.code, 0) << result.err;
+}
+
+TEST_F(RecipesTest, ARunFolderOfARecipesNameIsTheRunAndSaysSo) {
+  write_recipe("here/configs/mine.toml", "recipe");
+  write_recipe("here/mine/config.toml", "run");
+  const Result result = owt_in("here", "plan mine");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("mine is the run folder here; the recipe of that name is configs/mine.toml"));
+  EXPECT_THAT(owt_in("here", "plan configs/mine.toml").err, Not(HasSubstr("is the run folder here")));
 }
 
 TEST_F(RecipesTest, OfAnInstallationAreFoundBesideTheProgram) {
