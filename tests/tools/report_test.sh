@@ -115,6 +115,21 @@ grep -q '1 run, ' "$work/said" || wrong "it said $(cat "$work/said")"
 check "$work/one.html" 20
 passed
 
+# What is folded is printed as if it were unfolded, but for the numbers of figures.
+pages_of() {  # pages_of PAGE
+  "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" --no-pdf-header-footer \
+    --print-to-pdf="$work/printed.pdf" "file://$1" >"$work/messages" 2>&1 || wrong "$browser ended with $?"
+  grep -ac '/Type /Page$' "$work/printed.pdf"
+}
+case_name="a printed page"
+sed 's|settings</summary>|&<div style="height:200cm"></div>|' "$work/one.html" >"$work/long.html"
+sed 's/<details><summary>All/<details open><summary>All/' "$work/long.html" >"$work/unfolded.html"
+sed 's/::details-content/::none/' "$work/long.html" >"$work/folded.html"
+printed=$(pages_of "$work/long.html") unfolded=$(pages_of "$work/unfolded.html") folded=$(pages_of "$work/folded.html")
+[ "$printed" = "$unfolded" ] || wrong "it has $printed pages, unfolded $unfolded"
+[ "$printed" -gt "$folded" ] || wrong "it has $printed pages, folded as many"
+passed
+
 case_name="folders that hold no run are named in a line"
 mkdir "$work/empty" "$work/broken"
 printf '[data\n' >"$work/broken/config.toml"
