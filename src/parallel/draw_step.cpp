@@ -41,7 +41,10 @@ std::string text_at(double x, double y, const std::string& text, const char* mor
   return format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, more, escaped(text));
 }
 
-std::string milliseconds(double seconds) { return format("{:.3g} ms", seconds * 1e3); }
+// "12.5 ms"; from a second on "1.25 s".
+std::string duration(double seconds) {
+  return seconds >= 0.9995 ? format("{:.3g} s", seconds) : format("{:.3g} ms", seconds * 1e3);
+}
 
 // What is written on a box, as far as there is room.
 std::string label(const std::string& text, double width) {
@@ -100,12 +103,12 @@ class Drawing {
     const double top = kTop + kPanel * static_cast<double>(number), compute = top + 22, wire = compute + kLane + 6;
     const Prediction& p = step.prediction;
     const std::string stage = step.plan.in_stages() ? format(", stage {}", place + 1) : "";
-    svg_ += text_at(
-        4, top + 14,
-        format("{} of {} on {} ranks{}, {} rows: {} a step, {:.0f} images/s, {:.3f} MB sent per rank; waits {}",
-               p.name(), step.plan.model, step.plan.ranks(), stage, p.request.step_rows, milliseconds(p.step_s()),
-               p.images_per_second(), static_cast<double>(p.bytes) / 1e6, milliseconds(p.exposed_s)),
-        " font-weight=\"bold\"");
+    svg_ +=
+        text_at(4, top + 14,
+                format("{} of {} on {} ranks{}, {} rows: {} a step, {:.0f} images/s, {:.3f} MB sent per rank; waits {}",
+                       p.name(), step.plan.model, step.plan.ranks(), stage, p.request.step_rows, duration(p.step_s()),
+                       p.images_per_second(), static_cast<double>(p.bytes) / 1e6, duration(p.exposed_s)),
+                " font-weight=\"bold\"");
     for (const auto& [y, name] : {std::pair(compute, "computes"), {wire, "wire"}}) {
       svg_ += text_at(4, y + 19, name);
       svg_ += format("<rect class=\"lane\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\"/>\n", kLeft, y,
@@ -153,7 +156,7 @@ class Drawing {
     svg_ += format("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"><title>", begin,
                    place.y, width, place.height, look_of(at.action).color);
     svg_ += escaped(format("{}: {}{}, {} from {} on", look_of(at.action).name, what, round,
-                           milliseconds(at.end_s - at.begin_s), milliseconds(at.begin_s)));
+                           duration(at.end_s - at.begin_s), duration(at.begin_s)));
     svg_ += "</title></rect>\n";
     const std::string written = label(what, width);
     if (!written.empty()) svg_ += text_at(begin + 3, place.y + place.height / 2 + 4, written, " class=\"box\"");
@@ -164,7 +167,7 @@ class Drawing {
     for (int i = 0; i * each <= seconds_; ++i) {
       svg_ += format("<line class=\"line\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n",
                      x(i * each), y - 2 * kLane - 6, y + 4);
-      svg_ += text_at(x(i * each), y + 15, milliseconds(i * each), " font-size=\"10\" text-anchor=\"middle\"");
+      svg_ += text_at(x(i * each), y + 15, duration(i * each), " font-size=\"10\" text-anchor=\"middle\"");
     }
   }
 
