@@ -49,7 +49,7 @@ void Step::run(const Action& action, Running& now) {
     case Action::Kind::kBackwardWeights:
       return backward_weights(action, now);
     case Action::Kind::kUpdate:
-      return update(action, now);
+      return options_.updates ? update(action, now) : leave(action.layers);
     case Action::Kind::kStart:
     case Action::Kind::kWait:
       return transfer(action, now);

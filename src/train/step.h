@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "data/batch.h"
@@ -59,9 +60,11 @@ class Step {
     // and rounds every row of the step comes once. Wants a plan with whole_logits; nothing is recorded then.
     LogitsReceiver logits = {};
     std::string weights = {};  // the file they come from, where it is evaluated; empty: they are being trained
+    bool updates = true;       // false: a step leaves the weights, and its gradients in the parameters, for the caller
   };
 
-  // All but profiler must outlive this; profiler may be null. The model's parameters get their memory here.
+  // All but profiler must outlive this; profiler may be null. The model's parameters get their memory here. A
+  // communicator that moves nothing may be another rank's from one step to the next (gradient_pool.h).
   Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicator& comm, Profiler* profiler,
        const Options& options);
 
@@ -206,6 +209,7 @@ class Step {
   bool wants_copies(Mode mode) const;
   void make_copies();
   Bound& bound(int64_t step_rows);
+  const Bound* made(int64_t step_rows) const;  // null: it has not been asked for
   SliceOfStep slice_of(const StepRows& rows);
   void prepare(Bound& bound, bool backward);
   std::shared_ptr<Tape> front(int64_t rows);
@@ -264,8 +268,8 @@ class Step {
   std::vector<Slot> slots_;      // in turn
   std::deque<Slot*> in_flight_;  // oldest first
   size_t next_slot_ = 0;
-  Updates updates_;  // up to the newest step that was started
-  std::map<int64_t, Bound> bound_;
+  Updates updates_;                                 // up to the newest step that was started
+  std::map<std::pair<int64_t, int>, Bound> bound_;  // by the rows of a step, and whose part of them it computes
   // Those of fewer rows have the memory of the largest one made before them.
   std::map<int64_t, std::shared_ptr<Tape>> front_;  // before the boundary, by rows
   std::map<int, std::map<int64_t, Dense>> dense_;   // by which of those under way, and rows

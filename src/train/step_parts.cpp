@@ -164,7 +164,14 @@ Tensor Step::images_of(SliceOfStep& slice, const Tensor& of_batch) const {
   return slice.aligned_images;
 }
 
-Step::Bound& Step::bound(int64_t step_rows) { return bound_.try_emplace(step_rows, *this, step_rows).first->second; }
+Step::Bound& Step::bound(int64_t step_rows) {
+  return bound_.try_emplace({step_rows, comm_.rank()}, *this, step_rows).first->second;
+}
+
+const Step::Bound* Step::made(int64_t step_rows) const {
+  const auto found = bound_.find({step_rows, comm_.rank()});
+  return found == bound_.end() ? nullptr : &found->second;
+}
 
 Step::Dense& Step::dense(int64_t rows, int tape) {
   std::map<int64_t, Dense>& all = dense_[tape];
@@ -218,8 +225,8 @@ void Step::make_copies() {
 // for a GPU, which must not have to wait for a collective of a rank whose turn has not come.
 void Step::prepare(int64_t step_rows, Mode mode) {
   const bool learns = mode == Mode::kTrain, copies = wants_copies(mode);
-  const auto made = bound_.find(step_rows);
-  if (made != bound_.end() && (made->second.learns || !learns) && !copies) return;
+  const Bound* const before = made(step_rows);
+  if (before && (before->learns || !learns) && !copies) return;
   on_all_hosts(comm_, [&] { stream_.synchronize(); });
   try {
     on_all_hosts(comm_, [&] {
@@ -253,10 +260,10 @@ void Step::prepare(Bound& bound, bool backward) {
 
 // All slices take plain images; of other ones each takes those that it wants.
 std::optional<ImageLayout> Step::wanted_images(int64_t step_rows) const {
-  const auto made = bound_.find(step_rows);
-  if (made == bound_.end()) return {};
-  const auto wanted = made->second.slices.front().front->wanted_images();
-  for (const SliceOfStep& slice : made->second.slices)
+  const Bound* const bound = made(step_rows);
+  if (!bound) return {};
+  const auto wanted = bound->slices.front().front->wanted_images();
+  for (const SliceOfStep& slice : bound->slices)
     if (slice.mine.size() > 0 && slice.front->wanted_images() != wanted) return {};
   return wanted;
 }
