@@ -1,0 +1,182 @@
+#include "src/parallel/push_filters.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+
+#include "src/core/bf16.h"
+#include "src/core/check.h"
+#include "src/core/log.h"
+
+namespace owt {
+namespace {
+
+using Value = FilterSettings::Value;
+
+struct NamedValue {
+  const char* name;
+  Value value;
+  int bytes;
+};
+constexpr NamedValue kValues[] = {{"bf16", Value::kBf16, 2},   {"fp16", Value::kFp16, 2},
+                                  {"fix8", Value::kFix8, 1},   {"fix16", Value::kFix16, 2},
+                                  {"coin8", Value::kCoin8, 1}, {"coin16", Value::kCoin16, 2}};
+constexpr const char* kWanted = "wanted significant:T, top:P, skip:Q, bf16, fp16, fix8, fix16, coin8 or coin16";
+
+int bytes_of(Value value) {
+  const auto* const found =
+      std::find_if(std::begin(kValues), std::end(kValues), [&](auto& v) { return v.value == value; });
+  return found == std::end(kValues) ? 4 : found->bytes;
+}
+
+bool is_fixed(Value value) { return value != Value::kF32 && value != Value::kBf16 && value != Value::kFp16; }
+
+float to_fp16(float x) {
+  constexpr float kLeastNormal = 0x1p-14f, kLargest = 65504;
+  if (std::fabs(x) < kLeastNormal) return std::nearbyint(x * 0x1p24f) * 0x1p-24f;
+  const auto bits = std::bit_cast<uint32_t>(x);
+  constexpr uint32_t kDropped = 13;
+  const uint32_t half = (1u << (kDropped - 1)) - 1, odd = bits >> kDropped & 1;
+  return std::clamp(std::bit_cast<float>((bits + half + odd) & ~((1u << kDropped) - 1)), -kLargest, kLargest);
+}
+
+// Nobody could send what is not finite in so few bits: it is left to the server to see.
+void fix(std::span<float> values, const Sent& sent, int bits, bool coin, const Philox& random, uint64_t first_draw) {
+  float least = INFINITY, most = -INFINITY;
+  for (size_t i = 0; i < values.size(); ++i)
+    if (sent[i]) least = std::min(least, values[i]), most = std::max(most, values[i]);
+  const double levels = std::ldexp(1.0, bits) - 2, range = static_cast<double>(most) - static_cast<double>(least);
+  if (!(range > 0) || !std::isfinite(range)) return;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!sent[i]) continue;
+    const double v = (static_cast<double>(values[i]) - static_cast<double>(least)) / range * levels,
+                 floor = std::floor(v);
+    const auto draw = static_cast<double>(random.uniform(first_draw + i));
+    const double level = floor + (draw < (coin ? 0.5 : v - floor) ? 1 : 0);
+    values[i] = static_cast<float>(static_cast<double>(least) + level / levels * range);
+  }
+}
+
+void take_back(std::span<float> values, std::span<float> residual) {
+  for (size_t i = 0; i < values.size(); ++i) values[i] += residual[i], residual[i] = 0;
+}
+
+void hold_back(size_t i, std::span<float> values, std::span<float> residual, Sent& sent) {
+  if (sent[i]) residual[i] = values[i];
+  values[i] = 0;
+  sent[i] = false;
+}
+
+double number_after_colon(const std::string& word) {
+  const size_t colon = word.find(':');
+  double number = 0;
+  const char* const end = word.data() + word.size();
+  const auto read = colon == std::string::npos ? std::from_chars_result{end, std::errc::invalid_argument}
+                                               : std::from_chars(word.data() + colon + 1, end, number);
+  if (read.ec != std::errc() || read.ptr != end || !(number > 0) || !std::isfinite(number))
+    fail("filter '", word, "': ", kWanted);
+  return number;
+}
+
+void set_once(double& to, double off, double number, double most, const std::string& word) {
+  if (to != off) fail("filter '", word, "' is given twice");
+  if (number > most) fail("filter '", word, "': wanted a share, above 0 and up to 1");
+  to = number;
+}
+
+}  // namespace
+
+std::string FilterSettings::text() const {
+  std::string text;
+  const auto add = [&](const std::string& more) { text += (text.empty() ? "" : ", ") + more; };
+  if (significant > 0) add(format("significant:{:g}", significant));
+  if (top < 1) add(format("top:{:g}", top));
+  if (skip < 1) add(format("skip:{:g}", skip));
+  for (const NamedValue& each : kValues)
+    if (each.value == value) add(each.name);
+  return text;
+}
+
+FilterSettings filters_from(const std::vector<std::string>& words) {
+  FilterSettings settings;
+  for (const std::string& word : words) {
+    const std::string name = word.substr(0, word.find(':'));
+    const auto* const type =
+        std::find_if(std::begin(kValues), std::end(kValues), [&](auto& v) { return word == v.name; });
+    if (name == "kkt")
+      fail("filter 'kkt' leaves out what an L1 penalty holds at 0, and there is no such penalty here; take top:P");
+    if (name == "significant") {
+      set_once(settings.significant, 0, number_after_colon(word), INFINITY, word);
+    } else if (name == "top") {
+      set_once(settings.top, 1, number_after_colon(word), 1, word);
+    } else if (name == "skip") {
+      set_once(settings.skip, 1, number_after_colon(word), 1, word);
+    } else if (type == std::end(kValues)) {
+      fail("filter '", word, "': ", kWanted);
+    } else if (settings.value != Value::kF32) {
+      fail("filter '", word, "': values have one type, and another is given as well");
+    } else {
+      settings.value = type->value;
+    }
+  }
+  return settings;
+}
+
+void keep_significant(std::span<float> values, std::span<float> residual, double threshold, Sent& sent) {
+  const double squares = std::accumulate(values.begin(), values.end(), 0.0, [](double sum, float x) {
+    return sum + static_cast<double>(x) * static_cast<double>(x);
+  });
+  const double least = threshold * std::sqrt(squares / static_cast<double>(values.size()));
+  for (size_t i = 0; i < values.size(); ++i)
+    if (std::fabs(static_cast<double>(values[i])) <= least) hold_back(i, values, residual, sent);
+}
+
+void keep_top(std::span<float> values, std::span<float> residual, double share, Sent& sent) {
+  const auto kept = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto size = [&](size_t i) { return std::isnan(values[i]) ? INFINITY : std::fabs(values[i]); };
+  const auto larger = [&](size_t a, size_t b) { return size(a) != size(b) ? size(a) > size(b) : a < b; };
+  const auto end = order.begin() + static_cast<std::ptrdiff_t>(std::clamp<size_t>(kept, 1, order.size()));
+  if (end != order.end()) std::nth_element(order.begin(), end, order.end(), larger);
+  std::for_each(end, order.end(), [&](size_t i) { hold_back(i, values, residual, sent); });
+}
+
+void skip_at_random(std::span<float> values, double kept, const Philox& random, uint64_t first_draw, Sent& sent) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    sent[i] = sent[i] && static_cast<double>(random.uniform(first_draw + i)) < kept;
+    values[i] = sent[i] ? static_cast<float>(static_cast<double>(values[i]) / kept) : 0;
+  }
+}
+
+void round_to(std::span<float> values, const Sent& sent, Value value, const Philox& random, uint64_t first_draw) {
+  if (value == Value::kBf16)
+    for (float& x : values) x = static_cast<float>(Bf16(x));
+  if (value == Value::kFp16) std::transform(values.begin(), values.end(), values.begin(), to_fp16);
+  const bool coin = value == Value::kCoin8 || value == Value::kCoin16;
+  if (is_fixed(value)) fix(values, sent, 8 * bytes_of(value), coin, random, first_draw);
+}
+
+int64_t message_bytes(int64_t entries, int64_t sent, Value value) {
+  const int64_t which = sent == entries ? 0 : std::min((entries + 7) / 8, 4 * sent);
+  return sent * bytes_of(value) + which + (is_fixed(value) ? 8 : 0);
+}
+
+int64_t PushFilter::apply(size_t tensor, std::span<float> gradient, int64_t task) {
+  if (residuals_.size() <= tensor) residuals_.resize(tensor + 1);
+  std::vector<float>& residual = residuals_[tensor];
+  const bool holds_back = settings_.significant > 0 || settings_.top < 1;
+  if (holds_back) residual.resize(gradient.size()), take_back(gradient, residual);
+  Sent sent(gradient.size(), true);
+  if (settings_.significant > 0) keep_significant(gradient, residual, settings_.significant, sent);
+  if (settings_.top < 1) keep_top(gradient, residual, settings_.top, sent);
+  const Philox random(seed_, RandomStream::kVirtual, static_cast<uint64_t>(task), concat("push ", worker_));
+  const uint64_t first = static_cast<uint64_t>(tensor) << 40, half = uint64_t{1} << 39;
+  if (settings_.skip < 1) skip_at_random(gradient, settings_.skip, random, first, sent);
+  round_to(gradient, sent, settings_.value, random, first + half);
+  return message_bytes(std::ssize(gradient), std::count(sent.begin(), sent.end(), true), settings_.value);
+}
+
+}  // namespace owt

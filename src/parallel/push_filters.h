@@ -1,0 +1,74 @@
+// What a worker leaves out of a gradient, or rounds, before it is pushed, so that fewer bytes travel. A gradient is
+// filtered tensor by tensor; the filters stack: first those that choose entries, then the type of what is sent.
+//
+//   significant:T  entries not above T times the root of the tensor's mean square stay here, and are added to the next
+//                  gradient's
+//   top:P          of a tensor the share P of its entries that are largest, at least one; the others are added to the
+//                  next gradient's (error feedback)
+//   skip:Q         each entry with probability Q, and divided by it: the expectation stays what it was
+//   bf16, fp16     rounded to nearest even; fp16 up to +-65504
+//   fix8, fix16    b bits between the least and the largest entry of the message, m and M: with v = (x - m) / (M - m) *
+//                  (2^b - 2), floor(v) and one more with probability v - floor(v), whose expectation is v
+//   coin8, coin16  the same with one more on the toss of a fair coin, as published: off by up to half a level in the
+//                  mean
+//
+// Of n entries of which s are sent a message has s values; where s < n also a bit for each of the n or 4 bytes for each
+// of the s, whichever is less; and 8 bytes for m and M. Sources: Li et al. 2014, "Communication Efficient Distributed
+// Machine Learning with the Parameter Server", section 3.3 (significantly modified, random skip), and the fixing-float
+// filter of their program; Alistarh et al. 2017, "QSGD" (rounding that is right in the mean); Stich et al. 2018,
+// "Sparsified SGD with Memory" (top-k with error feedback).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/core/philox.h"
+
+namespace owt {
+
+struct FilterSettings {
+  enum class Value { kF32, kBf16, kFp16, kFix8, kFix16, kCoin8, kCoin16 };
+
+  double significant = 0;  // >= 0; 0: off
+  double top = 1;          // (0, 1]; 1: off
+  double skip = 1;         // (0, 1], what is kept; 1: off
+  Value value = Value::kF32;
+
+  bool any() const { return *this != FilterSettings(); }
+  std::string text() const;  // for people; empty: none
+  bool operator==(const FilterSettings&) const = default;
+};
+
+// Of a list such as {"top:0.01", "fix8"}. Throws Error for a word that is none, and for two of a kind.
+FilterSettings filters_from(const std::vector<std::string>& words);
+
+// The values become what arrives; what is left out is 0. `sent` is true for entries that are sent; those that choose
+// make it false for more of them.
+using Sent = std::vector<bool>;
+void keep_significant(std::span<float> values, std::span<float> residual, double threshold, Sent& sent);
+void keep_top(std::span<float> values, std::span<float> residual, double share, Sent& sent);
+void skip_at_random(std::span<float> values, double kept, const Philox& random, uint64_t first_draw, Sent& sent);
+void round_to(std::span<float> values, const Sent& sent, FilterSettings::Value value, const Philox& random,
+              uint64_t first_draw);
+int64_t message_bytes(int64_t entries, int64_t sent, FilterSettings::Value value);
+
+// One worker's filters, with what they hold back.
+class PushFilter {
+ public:
+  PushFilter(const FilterSettings& settings, uint64_t seed, int worker)
+      : settings_(settings), seed_(seed), worker_(worker) {}
+
+  // Filters a tensor's gradient; returns the bytes of its message. tensor: its number, from 0, which says how many
+  // entries it has.
+  int64_t apply(size_t tensor, std::span<float> gradient, int64_t task);
+
+ private:
+  FilterSettings settings_;
+  uint64_t seed_;
+  int worker_;
+  std::vector<std::vector<float>> residuals_;
+};
+
+}  // namespace owt
