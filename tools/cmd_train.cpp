@@ -32,10 +32,7 @@ int command_train(const Arguments& arguments) {
       "run folder (default: runs/<recipe>, or that of --resume DIR); another run in it is never overwritten");
   declare_shared(options);
   declare_strategy(options);
-  options.option("epochs", "N", "length of the run (schedule.epochs)");
-  options.option("steps", "N",
-                 "end after this many steps (schedule.max_steps); where there are epochs, the schedule stays theirs");
-  options.option("seed", "S", "of weights, order, augmentation and dropout (run.seed)");
+  declare_length(options);
   options.option("weights", "FILE",
                  "start from these weights (safetensors, PyTorch's names and order), or those of a run or checkpoint");
   options.repeated(
@@ -49,15 +46,7 @@ int command_train(const Arguments& arguments) {
     std::cout << options.help();
     return 0;
   }
-  Overrides more;
-  if (options.given("epochs")) {
-    options.number("epochs", {.low = 0});
-    more.emplace_back("schedule.epochs", options.string("epochs"));
-  }
-  if (options.given("steps"))
-    more.emplace_back("schedule.max_steps", std::to_string(options.integer("steps", {.low = 1})));
-  if (options.given("seed")) more.emplace_back("run.seed", std::to_string(options.integer("seed", {.low = 0})));
-  const Settings settings = shared_settings(options, more);
+  const Settings settings = shared_settings(options, length_changes(options));
   TrainOptions train_options;
   const auto take = [&](const char* name) { return options.given(name) ? options.string(name) : std::string(); };
   train_options.data = take("data");

@@ -18,6 +18,7 @@ int command_train(const Arguments& arguments);
 int command_eval(const Arguments& arguments);
 int command_predict(const Arguments& arguments);
 int command_extract(const Arguments& arguments);
+int command_simulate(const Arguments& arguments);
 int command_time(const Arguments& arguments);
 int command_check(const Arguments& arguments);
 int command_report(const Arguments& arguments);
@@ -42,6 +43,8 @@ void declare_device(Options& options);   // the same without --workers, for comm
 void declare_changes(Options& options);  // --set alone, for commands that compute nothing
 void declare_shares(Options& options);
 void declare_strategy(Options& options);  // with --shares
+void declare_length(Options& options);    // --epochs, --steps, --seed
+Overrides length_changes(const Options& options);
 // The recipe named by CONFIG with what these options change.
 Settings shared_settings(const Options& options, Overrides more = {});
 int shared_threads(const Options& options);

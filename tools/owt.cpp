@@ -30,6 +30,7 @@ constexpr Command kCommands[] = {
     {"extract", owt::command_extract, Under::kAlone, "outputs of a layer as features, for NumPy"},
     {"time", owt::command_time, Under::kTogether, "where the time of a training step goes, layer by layer"},
     {"check", owt::command_check, Under::kAlone, "whether a step's gradients are right, for every strategy"},
+    {"simulate", owt::command_simulate, Under::kAlone, "trains with a parameter server, its time simulated"},
     {"plan", owt::command_plan, Under::kAlone, "what is computed where, and what travels, under each strategy"},
     {"bench-comm", owt::command_bench_comm, Under::kTogether, "how long collectives between ranks take"},
     {"report", owt::command_report, Under::kAlone, "what runs did, as one HTML page to look at"},

@@ -100,6 +100,25 @@ void declare_strategy(Options& options) {
   declare_shares(options);
 }
 
+void declare_length(Options& options) {
+  options.option("epochs", "N", "length of the run (schedule.epochs)");
+  options.option("steps", "N",
+                 "end after this many steps (schedule.max_steps); where there are epochs, the schedule stays theirs");
+  options.option("seed", "S", "of weights, order, augmentation and dropout (run.seed)");
+}
+
+Overrides length_changes(const Options& options) {
+  Overrides changes;
+  if (options.given("epochs")) {
+    options.number("epochs", {.low = 0});
+    changes.emplace_back("schedule.epochs", options.string("epochs"));
+  }
+  if (options.given("steps"))
+    changes.emplace_back("schedule.max_steps", std::to_string(options.integer("steps", {.low = 1})));
+  if (options.given("seed")) changes.emplace_back("run.seed", std::to_string(options.integer("seed", {.low = 0})));
+  return changes;
+}
+
 Settings shared_settings(const Options& options, Overrides more) {
   Overrides overrides;
   const auto choice = [&](const std::string& name, const std::string& key, const std::vector<std::string>& words) {

@@ -77,6 +77,23 @@ void MetricsLog::write(const BottleneckRecord& r) {
   write_line(Json{{"kind", "bottleneck"}, {"step", r.step}, {"text", r.text}, {"seconds", r.seconds}}.dump());
 }
 
+void MetricsLog::write(const SimulationRecord& r) {
+  Json line{{"kind", "simulation"}, {"step", r.step}, {"updates", r.updates}, {"dropped", r.dropped}};
+  line["workers"] = Json::array();
+  for (const SimulationRecord::Worker& each : r.workers)
+    line["workers"].push_back({{"tasks", each.tasks}, {"computing", each.computing}, {"on_the_way", each.on_the_way}});
+  line["staleness"] = Json::object();
+  for (const auto& [updates, gradients] : r.staleness) line["staleness"][std::to_string(updates)] = gradients;
+  if (r.bytes_between_workers > 0) {
+    line["bytes_between_workers"] = r.bytes_between_workers;
+  } else {
+    line["bytes_to_servers"] = r.bytes_to_servers;
+    line["bytes_to_workers"] = r.bytes_to_workers;
+  }
+  line["seconds"] = r.seconds;
+  write_line(line.dump());
+}
+
 void MetricsLog::write(const EndRecord& r) {
   write_line(Json{{"kind", "end"}, {"step", r.step}, {"state", r.state}, {"seconds", r.seconds}}.dump());
 }

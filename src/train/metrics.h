@@ -13,6 +13,12 @@
 //   ... at each evaluation, before it (weight_sizes.h); without "change" where no update came before
 //   {"kind":"bottleneck","step":64,"text":"step 18.6 ms: 16 % conv2 backward; ...","seconds":2.1}
 //   ... once in a process, of its timed steps (bottleneck.h)
+//   {"kind":"simulation","step":790,"updates":3160,"dropped":0,
+//    "workers":[{"tasks":790,"computing":0.6,"on_the_way":0.3}],"staleness":{"0":79,"3":3081},
+//    "bytes_to_servers":1840000,"bytes_to_workers":1840000,"seconds":9.2}
+//   ... or "bytes_between_workers", where there are no servers
+//   ... at the end of owt simulate (virtual_run.h), all of whose seconds are virtual: shares of the workers' time, and
+//   how many gradients were how many updates old
 //   {"kind":"end","step":790,"state":"finished","seconds":9.2}
 //   ... "finished", "stopped" on a signal, or "diverged"; of a process that ended otherwise there is none
 #pragma once
@@ -73,6 +79,18 @@ struct BottleneckRecord {
   double seconds = 0;
 };
 
+struct SimulationRecord {
+  struct Worker {
+    int64_t tasks = 0;
+    double computing = 0, on_the_way = 0;  // shares of its time; the rest it waits for other workers
+  };
+  int64_t step = 0, updates = 0, dropped = 0;
+  std::vector<Worker> workers{};
+  std::vector<std::pair<int64_t, int64_t>> staleness{};  // updates, gradients
+  int64_t bytes_to_servers = 0, bytes_to_workers = 0, bytes_between_workers = 0;
+  double seconds = 0;
+};
+
 struct EndRecord {
   int64_t step = 0;
   std::string state{};
@@ -90,6 +108,7 @@ class MetricsLog {
   void write(const EvalRecord& record);
   void write(const WeightsRecord& record);
   void write(const BottleneckRecord& record);
+  void write(const SimulationRecord& record);
   void write(const EndRecord& record);
 
  private:

@@ -36,9 +36,9 @@ class CliTest : public ProgramTest {};
 
 TEST_F(CliTest, HelpOfEveryCommandIsOnStandardOutput) {
   EXPECT_THAT(owt("--help").out, AllOf(HasSubstr("train"), HasSubstr("inspect"), HasSubstr("75")));
-  for (const std::string command :
-       {"train", "eval", "time", "check", "plan", "inspect", "devices", "bench-comm", "prepare", "prepare synthetic",
-        "prepare cifar", "average", "export", "prepare imagenet", "prepare folder", "prepare list"}) {
+  for (const std::string command : {"train", "eval", "time", "check", "simulate", "plan", "inspect", "devices",
+                                    "bench-comm", "prepare", "prepare synthetic", "prepare cifar", "average", "export",
+                                    "prepare imagenet", "prepare folder", "prepare list"}) {
     const Result help = owt(command + " --help");
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_THAT(help.out, HasSubstr("owt " + command)) << command;
@@ -55,6 +55,36 @@ TEST_F(CliTest, AWrongCommandLineExitsWith2AndSuggests) {
   EXPECT_THAT(option.err, HasSubstr("--workers"));
   EXPECT_EQ(owt("train").code, 2);
   EXPECT_EQ(owt("plan " + small_recipe() + " --workers zero").code, 2);
+}
+
+TEST_F(CliTest, ASimulationSaysWhatItsWorkersDidAndThatItIsOne) {
+  const std::string simulate = "simulate " + small_recipe() + " --workers 3 --steps 4 --threads 1 --out ";
+  const Result run = owt(simulate + file("ps") + " --delay 1 --straggler 1:4 --straggler 50%:2 --servers 2");
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("worker"), HasSubstr("staleness"), HasSubstr("simulated: "),
+                             HasSubstr("12 updates"), HasSubstr("accuracy")));
+  EXPECT_EQ(owt("report " + file("ps") + " --out " + file("ps.html")).code, 0);
+  EXPECT_EQ(owt("eval " + file("ps")).code, 0);
+  EXPECT_THAT(owt(simulate + file("ps")).err, HasSubstr("holds a run already"));
+}
+
+TEST_F(CliTest, ASimulationRefusesWhatItCannotSimulate) {
+  const auto refused = [&](const std::string& words, const std::string& why) {
+    const Result result = owt("simulate " + small_recipe() + " --workers 3 --out " + file("none") + " " + words);
+    EXPECT_EQ(result.code, 2) << words;
+    EXPECT_THAT(result.err, HasSubstr(why)) << words;
+  };
+  for (const char* straggler : {"1", "3:4", "1:", "1:0", "x:4", ":4", "101%:2", "x%:2", "1:4x"})
+    refused(concat("--straggler ", straggler), "wanted WHO:F, e.g. 1:4 or 10%:4");
+  refused("--delay -1", "--delay");
+  refused("--delay soon", "--delay");
+  refused("--backup 3", "somebody must be waited for");
+  refused("--bandwidth fast", "--bandwidth");
+  refused("--filter fix9", "--filter 'fix9': wanted significant:T");
+  refused("--filter kkt", "L1 penalty");
+  refused("--strategy sp", "--strategy: ");
+  refused("--strategy dp --delay 2", "--delay is of a parameter server");
+  refused("--measure --gpu H100", "do not go together");
 }
 
 // oneDNN hung in the first convolution.

@@ -1,5 +1,6 @@
 #include "src/train/commands/run.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/texts.h"
+#include "src/core/threads.h"
 #include "src/train/advice.h"
 #include "src/train/alike.h"
 #include "src/train/commands/auto_strategy.h"
@@ -241,6 +243,35 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
     });
   });
   if (launch().rank == 0) report_times(job, times, options.timing);
+  log_to_file("");
+  return outcome;
+}
+
+SimulateOutcome simulate(Settings settings, const SimulateOptions& options) {
+  catch_stop_signals();
+  TrainOptions as_train;
+  as_train.data = options.data;
+  as_train.out = options.out;
+  as_train.start = options.start;
+  const Start start = find_start(settings, as_train);
+  settings = settings_of_virtual_workers(std::move(settings), options.cluster);
+  const Session session(settings, options.threads);
+  Job job = job_of(std::move(settings), as_train, start);
+  job.plan = plan_of_virtual_workers(job.settings);
+  open_training_data(job, options.data);
+  const std::unique_ptr<FileLock> lock = open_run_folder(job);
+  SimulateOutcome outcome{.run_folder = job.run_folder};
+  logged([&] {
+    const std::unique_ptr<ComputeModel> compute = options.compute(job.settings);
+    outcome.compute = compute->text();
+    VirtualCluster cluster = options.cluster;
+    if (!options.strategy.empty())
+      cluster.planned = planned_step(job.settings, options.strategy, cluster.link, *compute);
+    log_info("simulated: {} workers, {}; compute times: {}", job.plan.ranks(),
+             cluster.planned ? options.strategy : cluster.rules.text(), outcome.compute);
+    const int threads = options.threads > 0 ? options.threads : hardware_cores();
+    outcome.virtual_run = VirtualRun(job, cluster, *compute, std::min(threads, job.plan.ranks())).run();
+  });
   log_to_file("");
   return outcome;
 }

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
+#include "src/parallel/compute_model.h"
 #include "src/train/evaluation.h"
 #include "src/train/report.h"
 #include "src/train/settings.h"
 #include "src/train/start_weights.h"
+#include "src/train/virtual_run.h"
 
 namespace owt {
 
@@ -28,6 +31,25 @@ struct TrainOutcome {
 
 // Trains, rank 0 writing the run folder. Throws Error; never overwrites another run.
 TrainOutcome train(Settings settings, const TrainOptions& options);
+
+struct SimulateOptions {
+  std::string data, out;  // TrainOptions'
+  StartWeights start{};
+  int threads = 0;  // that compute gradients; 0: one for each core
+  VirtualCluster cluster{};
+  std::string strategy{};  // of the planner; empty: a parameter server
+  // How long a worker computes: what the settings' workers do with their rows by themselves.
+  std::function<std::unique_ptr<ComputeModel>(const Settings&)> compute{};
+};
+
+struct SimulateOutcome {
+  VirtualOutcome virtual_run{};
+  std::string run_folder{}, compute{};  // where the times come from, for people
+};
+
+// The settings' workers with a parameter server, or under a strategy, simulated (virtual_run.h). Writes a run folder as
+// train() does, whose times are virtual. Throws Error; never overwrites another run.
+SimulateOutcome simulate(Settings settings, const SimulateOptions& options);
 
 struct EvalOptions {
   std::string weights;  // safetensors file

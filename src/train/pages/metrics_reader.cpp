@@ -194,7 +194,7 @@ void MetricsReader::take_other(std::string_view line) {
     metrics_.bottleneck = text_in(record.value("text", MetricsJson("")));
   } else if (*kind == "end") {
     metrics_.end = text_in(record.value("state", MetricsJson("")));
-  } else {
+  } else if (*kind != "simulation") {
     ++metrics_.unread_lines;
   }
 }

@@ -1,0 +1,137 @@
+#include "src/train/gradient_pool.h"
+
+#include <cstring>
+#include <utility>
+
+#include "src/core/threads.h"
+#include "src/train/worker.h"
+
+namespace owt {
+
+// Any one of the ranks, all by itself: what it brings is what comes back.
+class OneOfMany : public Communicator {
+ public:
+  explicit OneOfMany(int ranks) : ranks_(ranks) {}
+
+  void be(int rank) { rank_ = rank; }
+  int rank() const override { return rank_; }
+  int ranks() const override { return ranks_; }
+  std::unique_ptr<Communicator> split(int) override { fail("virtual workers make no groups"); }
+
+  Event run(const Call& call) override {
+    OWT_CHECK(call.collective == Collective::kAllReduce || call.collective == Collective::kAllGather,
+              "virtual workers call no ", name_of(call.collective));
+    if (call.collective != Collective::kAllGather) return call.after;
+    Tensor all = call.out;
+    for (int r = 0; r < ranks_; ++r)
+      std::memmove(static_cast<std::byte*>(all.raw()) + r * call.in.bytes(), call.in.raw(),
+                   static_cast<size_t>(call.in.bytes()));
+    return call.after;
+  }
+
+ private:
+  int ranks_, rank_ = 0;
+};
+
+namespace {
+
+Step::Options without_updates(const Settings& settings) {
+  Step::Options options = step_options(settings);
+  options.updates = false;
+  return options;
+}
+
+}  // namespace
+
+void WorkerGradient::add(const WorkerGradient& newer) {
+  for (size_t p = 0; p < of_params.size(); ++p) {
+    if (!of_params[p].defined()) continue;
+    float* const sum = of_params[p].data();
+    const float* const more = newer.of_params[p].data();
+    for (int64_t i = 0; i < of_params[p].elements(); ++i) sum[i] += more[i];
+  }
+  result.sums += newer.result.sums;
+  rows += newer.rows;
+  if (step_rows != newer.step_rows) step_rows = -1;
+  share += newer.share;
+  tasks += newer.tasks;
+}
+
+class GradientPool::Engine {
+ public:
+  explicit Engine(const Job& job)
+      : comm_(job.plan.ranks()),
+        worker_(job.settings, job.plan, comm_, without_updates(job.settings)),
+        params_(worker_.model.params()) {}
+
+  WorkerGradient compute(int worker, WeightSnapshot weights, const Batch& batch, int64_t step) {
+    comm_.be(worker);
+    take(std::move(weights));
+    const Step::Rates no_rates;
+    WorkerGradient gradient{{}, worker_.step.train(batch, step, no_rates, false, StepKind::kSynchronous)};
+    gradient.rows = batch.labels.shape().rows();
+    gradient.step_rows = batch.step_rows;
+    gradient.share = static_cast<double>(gradient.rows) / static_cast<double>(gradient.step_rows);
+    for (const Param* param : params_)
+      gradient.of_params.push_back(learns(param->role) ? param->grad.clone() : Tensor());
+    return gradient;
+  }
+
+ private:
+  // But for those that are here already.
+  void take(WeightSnapshot weights) {
+    for (size_t i = 0; i < params_.size(); ++i)
+      if (!here_ || (*here_)[i].raw() != (*weights)[i].raw()) params_[i]->set_value((*weights)[i]);
+    here_ = std::move(weights);
+  }
+
+  OneOfMany comm_;
+  Worker worker_;
+  std::vector<Param*> params_;
+  WeightSnapshot here_;
+};
+
+GradientPool::GradientPool(const Job& job, int threads) : job_(job) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+}
+
+GradientPool::~GradientPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  more_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+// An engine belongs to one thread, whose team it computes with.
+void GradientPool::work() {
+  set_team_size(1);
+  std::unique_ptr<Engine> engine;
+  while (true) {
+    std::unique_lock lock(mutex_);
+    more_.wait(lock, [&] { return over_ || !tasks_.empty(); });
+    if (over_) return;
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task(engine);
+  }
+}
+
+std::future<WorkerGradient> GradientPool::compute(int worker, WeightSnapshot weights, const Batch& batch,
+                                                  int64_t step) {
+  Task task([=, this, weights = std::move(weights)](std::unique_ptr<Engine>& engine) {
+    if (!engine) engine = std::make_unique<Engine>(job_);
+    return engine->compute(worker, weights, batch, step);
+  });
+  std::future<WorkerGradient> gradient = task.get_future();
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  more_.notify_one();
+  return gradient;
+}
+
+}  // namespace owt

@@ -1,0 +1,431 @@
+#include "src/train/virtual_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/core/log.h"
+#include "src/core/philox.h"
+#include "src/parallel/step_price.h"
+#include "src/parallel/strategy.h"
+#include "src/train/signals.h"
+#include "src/train/start_facts.h"
+
+namespace owt {
+namespace {
+
+double ratio(int64_t part, int64_t whole) { return static_cast<double>(part) / static_cast<double>(whole); }
+
+// f32, of the parameters that learn.
+int64_t bytes_that_travel(const Plan& plan) {
+  int64_t bytes = 0;
+  for (const LayerPlan& layer : plan.layers)
+    for (size_t p = 0; p < layer.params.size(); ++p)
+      if (learns(layer.roles[p])) bytes += layer.params[p].elements() * size_of(DType::kF32);
+  return bytes;
+}
+
+// Every server updates its part at the same time.
+double seconds_of_update(const Plan& plan, const ComputeModel& compute, int servers) {
+  double seconds = 0;
+  for (size_t layer = 0; layer < plan.layers.size(); ++layer)
+    if (plan.layers[layer].learns()) seconds += compute.update(layer, 1.0 / servers);
+  return seconds;
+}
+
+// Zhang et al. 2016, "Staleness-aware Async-SGD for Distributed Deep Learning", equation 6.
+void shrink(WorkerGradient& gradient, int64_t staleness) {
+  if (staleness < 2) return;
+  const float factor = 1 / static_cast<float>(staleness);
+  for (Tensor& each : gradient.of_params)
+    for (int64_t i = 0; each.defined() && i < each.elements(); ++i) each.data()[i] *= factor;
+}
+
+}  // namespace
+
+Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cluster) {
+  ParallelSettings& parallel = settings.parallel;
+  const auto refuse = [](const std::string& what, const std::string& cure) {
+    fail(what, ", and workers of a parameter server know nothing of each other; ", cure);
+  };
+  if (settings.optimizer.norm_sums() > 0)
+    refuse("lars and optimizer.clip want norms of all gradients of a step", "take another optimizer, without clip");
+  if (settings.ema.on()) refuse("optimizer.ema averages the weights of whole steps", "leave it out");
+  if (parallel.average_every > 1) refuse("parallel.average_every is local SGD", "leave it out");
+  if (parallel.half_wire) refuse("parallel.wire is that of collectives", "leave it out");
+  if (parallel.measure_shares) refuse("shares cannot be measured of virtual workers", "give numbers, --shares 2,1,1");
+  const ConsistencyRules& rules = cluster.rules;
+  if ((cluster.pull_every > 1 || cluster.push_every > 1) && rules.by_task())
+    fail("workers that go on by themselves between pulls or pushes have no updates by task; give a delay, or pushes");
+  if (rules.delay != kNoBound && rules.delay + 1 < cluster.push_every)
+    fail("with a push for every ", cluster.push_every, " tasks a delay of ", rules.delay, " would wait for ever; give ",
+         cluster.push_every - 1, " or more, or inf");
+  if (settings.compute().device != Device::kCpu) fail("owt simulate computes on the CPU; add --device cpu");
+  for (const Straggler& each : cluster.stragglers)
+    if (each.worker >= parallel.workers)
+      fail("straggler ", each.worker, ": there are the workers 0 to ", parallel.workers - 1);
+  parallel.strategy = strategy_from("dp");
+  parallel.automatic = false;
+  parallel.model_ranks = 0;
+  settings.recipe.set("parallel.strategy", "dp");
+  if (settings.run.conv_algorithm == ConvAlgorithm::kAuto) settings.run.conv_algorithm = ConvAlgorithm::kDirect;
+  return settings;
+}
+
+Plan plan_of_virtual_workers(const Settings& settings) {
+  PlanRequest request = settings.plan_request();
+  request.on = settings.compute();
+  request.keeps_gradients = true;
+  Plan plan = make_plan(settings.model, request);
+  if (plan.ranks() > 1 && plan.most_step_sums() > 0)
+    fail("batch norm with rows = \"step\" wants sums over the rows of all workers, which a parameter server has not; ",
+         "set its rows, e.g. to 32");
+  return plan;
+}
+
+PlannedStep planned_step(const Settings& settings, const std::string& strategy, const Link& link,
+                         const ComputeModel& compute) {
+  PlanRequest request = settings.plan_request();
+  request.strategy = strategy_from(strategy);
+  if (request.dense_update == DenseUpdate::kRound)
+    fail("parallel.dense_update = \"round\" learns otherwise than dp, whose losses stand for those of ", strategy,
+         "; set it to \"step\"");
+  if (updates_each_micro_batch(request.pipeline.schedule))
+    fail("a pipeline without a flush learns otherwise than dp, whose losses stand for its own; set pipeline.schedule ",
+         "to \"1f1b\" or \"gpipe\"");
+  const Plan plan = make_plan(settings.model, request);
+  Network network;
+  network.hosts = plan.ranks();
+  network.local = network.between = link;
+  const Prediction step = price_step(plan, network, compute);
+  return {strategy, step.compute_s + step.update_s, step.exposed_s, step.bytes * plan.ranks()};
+}
+
+VirtualRun::VirtualRun(const Job& job, const VirtualCluster& cluster, const ComputeModel& compute, int threads)
+    : job_(job),
+      cluster_(cluster),
+      compute_(compute),
+      central_job_(job_of_one(job)),
+      central_(central_job_),
+      schedule_(job.settings.schedule),
+      consistency_(job.plan.ranks(), cluster.rules_from > 0 ? ConsistencyRules() : cluster.rules),
+      to_servers_(clock_, cluster.link.bytes_per_s * cluster.servers, cluster.link.bytes_per_s),
+      to_workers_(clock_, cluster.link.bytes_per_s * cluster.servers, cluster.link.bytes_per_s),
+      bytes_(bytes_that_travel(job.plan)),
+      update_seconds_(cluster.planned ? 0 : seconds_of_update(job.plan, compute, cluster.servers)),
+      workers_(static_cast<size_t>(job.plan.ranks())),
+      metrics_(job.run_folder + "/metrics.jsonl"),
+      checkpoints_(job.run_folder, job.settings.run.keep_checkpoints),
+      pool_(job, threads) {
+  static_cast<void>(Consistency(job.plan.ranks(), cluster.rules));
+  for (int w = 0; w < job.plan.ranks(); ++w) {
+    at(w).batches = training_batches(job, w, 0, 0);
+    at(w).filter.emplace(cluster.filters, job.settings.run.seed, w);
+  }
+  total_steps_ = schedule_.total_steps(per_epoch());
+  state_.seed = job.settings.run.seed;
+  state_.workers = job.plan.ranks();
+  state_.strategy = cluster.planned ? cluster.planned->strategy : "ps";
+  state_.step_rows = job.plan.request.step_rows;
+  state_.images = job.train->size();
+  state_.optimizer = job.settings.optimizer.name();
+}
+
+VirtualOutcome VirtualRun::run() {
+  write_start();
+  start_who_may();
+  const auto end = [&](const std::string& how) { metrics_.write(EndRecord{state_.step, how, clock_.now()}); };
+  try {
+    while (!is_over() && !stop_requested() && clock_.step()) {
+    }
+  } catch (const Diverged&) {
+    end("diverged");
+    throw;
+  }
+  VirtualOutcome outcome{is_over(), last_evaluation_, clock_.now(), summary()};
+  metrics_.write(outcome.record);
+  end(outcome.finished ? "finished" : "stopped");
+  return outcome;
+}
+
+void VirtualRun::start_who_may() {
+  for (int w = 0; w < std::ssize(workers_); ++w)
+    if (at(w).waits && consistency_.may_start(w)) pull(w);
+}
+
+void VirtualRun::pull(int worker) {
+  VirtualWorker& its = at(worker);
+  its.waits = false;
+  its.since = clock_.now();
+  if (cluster_.planned) {
+    read(its, worker);
+    return compute(worker);
+  }
+  if (goes_alone() && its.tasks % cluster_.pull_every != 0) {
+    its.push.task = consistency_.start(worker);
+    return compute(worker);
+  }
+  clock_.after(cluster_.link.latency_s,
+               [=, this] { clock_.at(std::max(clock_.now(), servers_free_at_), [=, this] { answer(worker); }); });
+}
+
+void VirtualRun::read(VirtualWorker& its, int worker) {
+  its.weights = central_.snapshot();
+  its.push = {worker, consistency_.start(worker), consistency_.updates()};
+}
+
+void VirtualRun::answer(int worker) {
+  read(at(worker), worker);
+  to_workers_.send(bytes_, [=, this] { clock_.after(cluster_.link.latency_s, [=, this] { compute(worker); }); });
+}
+
+void VirtualRun::compute(int worker) {
+  VirtualWorker& its = at(worker);
+  its.on_the_way += clock_.now() - its.since;
+  const Batch* batch = nullptr;
+  while (its.batch <= its.push.task) batch = &its.batches->next(host_), ++its.batch;
+  its.gradient = pool_.compute(worker, its.weights, *batch, its.push.task);
+  const double alone = cluster_.planned ? cluster_.planned->compute_s : compute_seconds(batch->labels.shape().rows());
+  its.since = clock_.now();
+  its.seconds = alone * slowness(worker, its.push.task);
+  clock_.after(cluster_.planned ? seconds_of_step(its.push.task) : its.seconds, [=, this] { computed(worker); });
+}
+
+bool VirtualRun::goes_alone() const {
+  return !consistency_.rules().by_task() && (cluster_.pull_every > 1 || cluster_.push_every > 1);
+}
+
+void VirtualRun::computed(int worker) {
+  VirtualWorker& its = at(worker);
+  its.computing += std::exchange(its.seconds, 0);
+  ++its.tasks;
+  if (!goes_alone()) return push(worker);
+  const WorkerGradient gradient = its.gradient.get();
+  const double times = cluster_.full_rate && gradient.rows > 0 ? ratio(gradient.step_rows, gradient.rows) : 1;
+  if (cluster_.pull_every > 1) its.weights = central_.moved(its.weights, gradient, rates(), times);
+  its.kept ? its.kept->add(gradient) : void(its.kept = gradient);
+  if (its.tasks % cluster_.push_every == 0) return push(worker);
+  its.waits = true;
+  start_who_may();
+}
+
+// The bytes that travel.
+int64_t VirtualRun::filter(VirtualWorker& its) {
+  if (!cluster_.filters.any()) return bytes_;
+  if (!its.kept) its.kept = its.gradient.get();
+  int64_t bytes = 0;
+  for (size_t p = 0; p < its.kept->of_params.size(); ++p) {
+    Tensor& tensor = its.kept->of_params[p];
+    if (!tensor.defined() || its.kept->rows == 0) continue;
+    const std::span values(tensor.data(), static_cast<size_t>(tensor.elements()));
+    bytes += central_.role(p) == ParamRole::kTrained ? its.filter->apply(p, values, its.push.task) : tensor.bytes();
+  }
+  return bytes;
+}
+
+void VirtualRun::push(int worker) {
+  VirtualWorker& its = at(worker);
+  its.since = clock_.now();
+  if (cluster_.planned) {
+    its.on_the_way += cluster_.planned->exposed_s;
+    return arrive(worker);
+  }
+  const int64_t bytes = filter(its);
+  clock_.after(cluster_.link.latency_s, [=, this] { to_servers_.send(bytes, [=, this] { arrive(worker); }); });
+}
+
+void VirtualRun::arrive(int worker) {
+  VirtualWorker& its = at(worker);
+  its.on_the_way += clock_.now() - its.since;
+  its.waits = true;
+  WorkerGradient gradient = its.kept ? *std::exchange(its.kept, {}) : its.gradient.get();
+  if (!consistency_.is_late(its.push)) arrived_[{worker, its.push.task}] = std::move(gradient);
+  const std::vector<Push> with = consistency_.take(its.push);
+  if (!with.empty()) {
+    servers_free_at_ = std::max(clock_.now(), servers_free_at_) + update_seconds_;
+    clock_.at(servers_free_at_, [=, this] { update(with); });
+  }
+  start_who_may();
+}
+
+void VirtualRun::update(const std::vector<Push>& with) {
+  std::vector<WorkerGradient> gradients;
+  for (const Push& push : with) gradients.push_back(std::move(arrived_.extract({push.worker, push.task}).mapped()));
+  count(with);
+  double share = 0;
+  int64_t tasks = 0;
+  for (size_t i = 0; i < with.size(); ++i) {
+    sums_ += gradients[i].result.sums;
+    share += gradients[i].share;
+    tasks += gradients[i].tasks;
+    if (cluster_.rate_by_staleness) shrink(gradients[i], consistency_.staleness(with[i]));
+  }
+  const bool by_task = consistency_.rules().by_task();
+  if (by_task || cluster_.full_rate) share = ratio(tasks, std::ssize(with));
+  const Step::Rates now = rates();
+  rate_ = now.front;
+  central_.update(gradients, now, share);
+  consistency_.updated(with);
+  counted_ += by_task ? std::ssize(workers_) : tasks;
+  while (state_.step < counted_ / std::ssize(workers_) && !is_over()) finish_step();
+  if (!is_over()) start_who_may();
+}
+
+void VirtualRun::count(const std::vector<Push>& with) {
+  for (const Push& push : with) ++staleness_[consistency_.staleness(push)];
+}
+
+// As many gradients as there are workers are a step, whoever computed them.
+void VirtualRun::finish_step() {
+  ++state_.step;
+  state_.epoch = state_.step / per_epoch();
+  state_.step_in_epoch = state_.step % per_epoch();
+  record();
+  evaluate_and_save();
+  change_rules();
+}
+
+void VirtualRun::change_rules() {
+  const bool due = ratio(state_.step, per_epoch()) >= cluster_.rules_from;
+  if (!due || consistency_.rules() == cluster_.rules) return;
+  log_info("simulated: from step {} on, {}", state_.step, cluster_.rules.text());
+  consistency_.change(cluster_.rules);
+}
+
+bool VirtualRun::comes_round(int64_t every_epochs, int64_t every_steps) const {
+  const bool at_epoch = every_epochs > 0 && state_.step_in_epoch == 0 && state_.epoch % every_epochs == 0;
+  return at_epoch || (every_steps > 0 && state_.step % every_steps == 0);
+}
+
+bool VirtualRun::out_of_patience() const {
+  const int64_t most = job_.settings.run.patience;
+  return most > 0 && state_.since_best >= most;
+}
+
+// An evaluation comes second, as in a run in earnest: the images to evaluate on may be damaged.
+void VirtualRun::evaluate_and_save() {
+  const RunSettings& run = job_.settings.run;
+  const bool last = state_.step >= total_steps_;
+  if (last || comes_round(run.checkpoint_every_epochs, run.checkpoint_every_steps)) save();
+  if (last || comes_round(run.eval_every_epochs, run.eval_every_steps)) evaluate();
+}
+
+void VirtualRun::evaluate() {
+  last_evaluation_ = central_.evaluate();
+  const Evaluation& e = last_evaluation_;
+  const bool best = e.top1 > state_.best_top1 || state_.best_step < 0;
+  state_.since_best = best ? 0 : state_.since_best + 1;
+  if (best) state_.best_top1 = e.top1, state_.best_step = state_.step;
+  state_.evaluated_step = state_.step;
+  if (comes_round(job_.settings.run.eval_every_epochs, job_.settings.run.eval_every_steps))
+    schedule_.note_evaluation(e.loss, e.top1, state_.plateau);
+  const int64_t epoch = state_.step_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
+  const Split split = job_.settings.data.evaluated();
+  log_info("simulated {:.3f} s, epoch {}, step {}: {} loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} %", clock_.now(),
+           epoch + 1, state_.step, kind_of(split), e.loss, 100 * e.top1, 100 * e.top5);
+  metrics_.write(EvalRecord{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images, false, clock_.now()});
+  if (saved_step_ == state_.step) checkpoints_.replace_state(state_);
+  if (best) save();
+  progress_.skip_time();
+}
+
+void VirtualRun::save() {
+  if (std::exchange(saved_step_, state_.step) == state_.step) return;
+  const std::string folder = checkpoints_.begin(state_.step);
+  state_.conv_choices = ConvChoices::process().exported();
+  central_.save(folder, state_);
+  checkpoints_.commit(state_);
+  progress_.skip_time();
+}
+
+void VirtualRun::record() {
+  const LossSums sums = std::exchange(sums_, {});
+  if (sums.rows == 0) return;
+  images_ += sums.rows;
+  const double loss = sums.loss / static_cast<double>(sums.rows), top1 = ratio(sums.top1, sums.rows);
+  const int64_t epoch = (state_.step - 1) / per_epoch();
+  progress_.update(
+      {state_.step, total_steps_, epoch, (total_steps_ + per_epoch() - 1) / per_epoch(), loss, top1, rate_, 0},
+      sums.rows);
+  if (state_.step_in_epoch == 0 || state_.step == total_steps_) progress_.end_epoch();
+  if (state_.step % job_.settings.run.log_every != 0 && state_.step != 1 && state_.step != total_steps_) return;
+  const double passed = clock_.now() - recorded_at_;
+  metrics_.write(TrainRecord{.step = state_.step,
+                             .epoch = epoch,
+                             .loss = loss,
+                             .top1 = top1,
+                             .lr = rate_,
+                             .images_per_second = static_cast<double>(std::exchange(images_, 0)) / passed,
+                             .seconds = clock_.now()});
+  recorded_at_ = clock_.now();
+}
+
+void VirtualRun::write_start() {
+  std::vector<std::pair<std::string, std::string>> facts = facts_of_start(job_);
+  std::erase_if(facts, [](const auto& fact) {
+    return fact.first == "strategy" || fact.first == "threads of each" || fact.first.starts_with("sent by");
+  });
+  const auto add = [&](const std::string& name, const std::string& value) { facts.emplace_back(name, value); };
+  add("simulated", "times are those of a model, not measured");
+  add("strategy", cluster_.planned ? cluster_.planned->strategy : concat("ps, ", cluster_.rules.text()));
+  if (cluster_.filters.any()) add("filters", cluster_.filters.text());
+  if (!cluster_.planned) add("servers", std::to_string(cluster_.servers));
+  add("compute times", compute_.text());
+  add("links", format("{:g} MB/s, {:g} us", cluster_.link.bytes_per_s / 1e6, cluster_.link.latency_s * 1e6));
+  metrics_.write(StartRecord{0, 0, per_epoch(), std::move(facts)});
+}
+
+SimulationRecord VirtualRun::summary() const {
+  SimulationRecord record{.step = state_.step, .updates = consistency_.updates(), .dropped = consistency_.dropped()};
+  for (const VirtualWorker& each : workers_) {
+    const double all = std::max(clock_.now(), 1e-300);
+    const double under_way = std::min(each.seconds, clock_.now() - each.since);
+    record.workers.push_back({each.tasks, (each.computing + under_way) / all, each.on_the_way / all});
+  }
+  record.staleness = {staleness_.begin(), staleness_.end()};
+  record.bytes_to_servers = to_servers_.bytes();
+  record.bytes_to_workers = to_workers_.bytes();
+  if (cluster_.planned) record.bytes_between_workers = cluster_.planned->bytes * state_.step;
+  record.seconds = clock_.now();
+  return record;
+}
+
+double VirtualRun::compute_seconds(int64_t rows) {
+  const auto known = seconds_by_rows_.find(rows);
+  if (known != seconds_by_rows_.end() || rows == 0) return rows == 0 ? 0 : known->second;
+  const auto of = static_cast<double>(rows);
+  double seconds = compute_.loss(of) + compute_.rest();
+  for (size_t layer = 0; layer < job_.plan.layers.size(); ++layer) {
+    seconds += compute_.forward(layer, of, 1);
+    if (job_.plan.layers[layer].runs_backward()) seconds += compute_.backward(layer, of, 1);
+  }
+  return seconds_by_rows_[rows] = seconds;
+}
+
+double VirtualRun::slowness(int worker, int64_t task) const {
+  double slowness = 1;
+  for (size_t i = 0; i < cluster_.stragglers.size(); ++i) {
+    const Straggler& each = cluster_.stragglers[i];
+    const Philox random(job_.settings.run.seed, RandomStream::kVirtual, static_cast<uint64_t>(task), "straggler");
+    const auto element = i * workers_.size() + static_cast<size_t>(worker);
+    const bool meant = each.worker == kAnyWorker || each.worker == worker;
+    if (meant && static_cast<double>(random.uniform(element)) < each.share) slowness *= each.factor;
+  }
+  return slowness;
+}
+
+double VirtualRun::seconds_of_step(int64_t task) const {
+  double slowest = 0;
+  for (int w = 0; w < std::ssize(workers_); ++w) slowest = std::max(slowest, slowness(w, task));
+  return cluster_.planned->compute_s * slowest + cluster_.planned->exposed_s;
+}
+
+Step::Rates VirtualRun::rates() const {
+  const Settings& s = job_.settings;
+  const int64_t per = per_epoch();
+  const double scale = s.front_rate_scale(job_.plan);
+  const double weights = s.optimizer.learning_rate * schedule_.rate(state_.step, per, state_.plateau) * scale;
+  const double biases = s.optimizer.learning_rate * schedule_.bias_rate(state_.step, per, state_.plateau) * scale;
+  return {weights, weights, biases, biases, s.optimizer.sgd_share(ratio(state_.step, per))};
+}
+
+}  // namespace owt

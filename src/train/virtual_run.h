@@ -1,0 +1,172 @@
+// A parameter server with many workers, simulated: gradients, updates and evaluations are computed, the time that all
+// of it would take passes on a virtual clock. A round of one worker:
+//
+//   may it start its next task (consistency.h)? else it waits
+//   pull     a message to the servers, which answer when they are done with what came before: a snapshot of the weights
+//            travels through the servers' links, which all who pull at that time share
+//   compute  as long as the cost model says, times the worker's slowness; the gradient itself is computed meanwhile, by
+//            whichever thread of the pool is free
+//   push     the gradient travels back, filtered (push_filters.h); when it is there the servers update the weights, if
+//            it completes an update
+//
+// Where a worker pulls, or pushes, only once in several tasks, it goes on by itself between them, with plain gradient
+// descent, and pushes the sum of its gradients (Downpour; Dean et al. 2012, "Large Scale Distributed Deep Networks").
+//
+// A strategy without servers runs in the same clock: its workers have the losses of dp, and every step takes what the
+// planner says, with the computation of the slowest worker in it.
+//
+// Each of S servers has an S-th of every tensor, so that they take turns in nothing and are one server with S links.
+// What a message costs the processors, the time to add gradients up and evaluations take no virtual time. Everything is
+// a function of the recipe, the seed and the options: not of the machine, nor of the threads that compute.
+#pragma once
+
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/parallel/compute_model.h"
+#include "src/parallel/consistency.h"
+#include "src/parallel/network.h"
+#include "src/parallel/push_filters.h"
+#include "src/parallel/virtual_clock.h"
+#include "src/train/central_weights.h"
+#include "src/train/metrics.h"
+#include "src/train/progress.h"
+
+namespace owt {
+
+constexpr int kAnyWorker = -1;
+
+// Computes so many times as long: a worker in all its tasks, or any worker in this share of them, which are drawn.
+struct Straggler {
+  int worker = kAnyWorker;
+  double share = 1;   // [0, 1]
+  double factor = 1;  // > 0
+};
+
+// A step of workers that keep in step by themselves, as the planner sees it.
+struct PlannedStep {
+  std::string strategy{};
+  double compute_s = 0, exposed_s = 0;  // updates included; waiting for transfers
+  int64_t bytes = 0;                    // sent by all workers
+};
+
+struct VirtualCluster {
+  std::optional<PlannedStep> planned{};  // without servers; of what follows only link and stragglers count
+  ConsistencyRules rules{};
+  double rules_from = 0;  // epochs; before that it is synchronous
+  bool full_rate =
+      false;  // every push counts as a batch by itself: the rate is as many times as high as there are workers
+  bool rate_by_staleness = false;          // a gradient counts 1 / max(1, staleness)
+  int64_t pull_every = 1, push_every = 1;  // tasks; not with updates by task
+  FilterSettings filters{};
+  int servers = 1;
+  Link link{50e-6, 125e6};  // of each worker and each server, each way
+  std::vector<Straggler> stragglers{};
+};
+
+// The settings of workers that each compute gradients of whole rows. Convolutions are computed directly unless the
+// recipe names an algorithm: what is measured may be another one next time. Throws Error for what does not go with a
+// parameter server: rules over all gradients of a step, and the like.
+Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cluster);
+Plan plan_of_virtual_workers(const Settings& settings);
+// On as many hosts as there are workers. Throws Error for strategies that cannot run the model, and for what learns
+// otherwise than dp.
+PlannedStep planned_step(const Settings& settings, const std::string& strategy, const Link& link,
+                         const ComputeModel& compute);
+
+struct VirtualOutcome {
+  bool finished = true;  // false: stopped by a signal
+  Evaluation evaluation{};
+  double seconds = 0;  // virtual
+  SimulationRecord record{};
+};
+
+class VirtualRun {
+ public:
+  // job: with the two above. All must outlive this. threads: that compute gradients.
+  VirtualRun(const Job& job, const VirtualCluster& cluster, const ComputeModel& compute, int threads);
+
+  VirtualOutcome run();
+
+ private:
+  struct VirtualWorker {
+    std::unique_ptr<BatchSource> batches;
+    int64_t batch = 0;  // that comes next
+    WeightSnapshot weights;
+    Push push;
+    std::future<WorkerGradient> gradient;  // of its last task, or
+    std::optional<WorkerGradient> kept;    // where it looks at it before it is pushed
+    std::optional<PushFilter> filter;
+    bool waits = true;  // for its next task's turn
+    double computing = 0, on_the_way = 0, since = 0;
+    double seconds = 0;  // that the task takes which it computes; 0: none
+    int64_t tasks = 0;
+  };
+  VirtualWorker& at(int worker) { return workers_[static_cast<size_t>(worker)]; }
+
+  void start_who_may();
+  void pull(int worker);
+  void answer(int worker);
+  void read(VirtualWorker& its, int worker);
+  void compute(int worker);
+  void computed(int worker);
+  void push(int worker);
+  int64_t filter(VirtualWorker& its);
+  void arrive(int worker);
+  void update(const std::vector<Push>& with);
+  void count(const std::vector<Push>& with);
+  void finish_step();
+  void change_rules();
+  void evaluate_and_save();
+  void evaluate();
+  void save();
+  void record();
+  void write_start();
+  SimulationRecord summary() const;
+
+  bool goes_alone() const;  // between pulls, or pushes
+  double compute_seconds(int64_t rows);
+  double slowness(int worker, int64_t task) const;
+  double seconds_of_step(int64_t task) const;  // as planned
+  Step::Rates rates() const;
+  bool is_over() const { return state_.step >= total_steps_ || out_of_patience(); }
+  bool out_of_patience() const;
+  bool comes_round(int64_t every_epochs, int64_t every_steps) const;
+  int64_t per_epoch() const { return workers_.front().batches->steps_per_epoch(); }
+
+  const Job& job_;
+  const VirtualCluster& cluster_;
+  const ComputeModel& compute_;
+  Job central_job_;
+  CentralWeights central_;
+  Schedule schedule_;
+  Consistency consistency_;
+  VirtualClock clock_;
+  SharedLink to_servers_, to_workers_;
+  Stream host_;
+  int64_t bytes_ = 0;  // of all weights, and of all gradients
+  double update_seconds_ = 0, servers_free_at_ = 0;
+  std::map<int64_t, double> seconds_by_rows_;
+  std::vector<VirtualWorker> workers_;
+  std::map<std::pair<int, int64_t>, WorkerGradient> arrived_;  // by worker and task
+  RunState state_;
+  double rate_ = 0;  // of the last update
+  int64_t total_steps_ = 0, saved_step_ = -1;
+  int64_t counted_ = 0;                   // pushes; where they are gathered by task, those that nobody waits for too
+  std::map<int64_t, int64_t> staleness_;  // gradients by it
+  // Since the last step that was finished, and since the last that was recorded.
+  LossSums sums_;
+  int64_t images_ = 0;
+  double recorded_at_ = 0;
+  Evaluation last_evaluation_;
+  MetricsLog metrics_;
+  CheckpointWriter checkpoints_;
+  Progress progress_;
+  GradientPool pool_;  // last, since it must end before what its gradients are of
+};
+
+}  // namespace owt

@@ -1,0 +1,241 @@
+#include <charconv>
+#include <cmath>
+#include <iostream>
+
+#include "src/core/log.h"
+#include "src/core/units.h"
+#include "src/parallel/machine.h"
+#include "src/train/commands/measure_compute.h"
+#include "src/train/commands/run.h"
+#include "src/train/session.h"
+#include "tools/commands.h"
+
+namespace owt {
+namespace {
+
+// What nothing is said of: a processor of today, as far as its layers' shares of the time go.
+const DeviceSpeed kUsualWorker{
+    .name = "processor (200 GFLOP/s, 20 GB/s)", .bf16_flops = 200e9, .fp32_flops = 200e9, .bytes_per_s = 20e9};
+
+void declare(Options& options) {
+  options.positional("CONFIG", concat("the recipe: ", kFileOrName));
+  options.option("data", "DIR", "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
+  options.option("out", "DIR", "run folder (default: runs/<recipe>); another run in it is never overwritten");
+  declare_shared(options);
+  declare_length(options);
+  options.option("weights", "FILE", "start from these weights (safetensors), or those of a run or checkpoint");
+  options.option("strategy", "NAME", "ps",
+                 concat("ps: a parameter server, which the options below are of; or ", strategy_list(),
+                        ": with the losses of dp and the step time that owt plan predicts"));
+  options.option("servers", "S", "1", "each has a part of every weight and a link like a worker's");
+  options.option("delay", "TAU", "0",
+                 "a worker starts its task t when all tasks before t - TAU are finished; inf: when it likes; 0: "
+                 "synchronous");
+  options.option("pushes", "N",
+                 "the weights are updated with every N gradients, as they come (default: 1; with --delay 0 those of a "
+                 "task of all workers, which 0 asks for too)");
+  options.option("backup", "B", "0", "workers that nobody waits for: the slowest, task by task");
+  options.option("pull-every", "N", "1", "tasks from one pull to the next; between them a worker goes on by itself");
+  options.option("push-every", "N", "1", "tasks whose gradients a worker adds up before it pushes them");
+  options.repeated("filter", "NAME",
+                   "what is left out of a push, or rounded: significant:T, top:P, skip:Q, and one of bf16, fp16, fix8, "
+                   "fix16, coin8, coin16");
+  options.option("async-from-epoch", "E", "0", "synchronous before this epoch: a warm start");
+  options.flag("full-rate", "a push counts as a batch by itself: K workers move the weights K times as far");
+  options.flag("rate-by-staleness", "a gradient counts 1/s that is s updates old");
+  options.repeated("straggler", "WHO:F",
+                   "1:4 (worker 1 computes four times as long) or 10%:4 (a tenth of all tasks do, drawn by the seed)");
+  options.option("bandwidth", "B", "1Gbit", "of the link of each worker and each server, each way");
+  options.option("latency", "T", "50us", "of each message");
+  options.option("gpu", "NAME", concat("compute times from what this GPU can do at best: ", joined(device_names())));
+  options.option("images-per-second", "N",
+                 "that a worker by itself trains with its rows; layers take their shares of that");
+  options.flag("measure", "compute times from a few steps here and now, so that runs differ");
+}
+
+double share_of_tasks(const std::string& text, const std::string& who) {
+  double percent = 0;
+  const auto [end, error] = std::from_chars(who.data(), who.data() + who.size(), percent);
+  if (error != std::errc() || end != who.data() + who.size() - 1 || percent < 0 || percent > 100)
+    throw UsageError(concat("--straggler ", text, ": wanted WHO:F, e.g. 1:4 or 10%:4"));
+  return percent / 100;
+}
+
+Straggler straggler_from(const std::string& text, int workers) {
+  const auto wrong = [&] {
+    throw UsageError(concat("--straggler ", text, ": wanted WHO:F, e.g. 1:4 or 10%:4, with a worker below ", workers));
+  };
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos || colon == 0) wrong();
+  const std::string who = text.substr(0, colon), how = text.substr(colon + 1);
+  Straggler straggler;
+  const auto factor = std::from_chars(how.data(), how.data() + how.size(), straggler.factor);
+  if (factor.ec != std::errc() || factor.ptr != how.data() + how.size() || !std::isfinite(straggler.factor) ||
+      straggler.factor <= 0)
+    wrong();
+  if (who.ends_with('%')) {
+    straggler.share = share_of_tasks(text, who);
+    return straggler;
+  }
+  const auto worker = std::from_chars(who.data(), who.data() + who.size(), straggler.worker);
+  if (worker.ec != std::errc() || worker.ptr != who.data() + who.size() || straggler.worker < 0 ||
+      straggler.worker >= workers)
+    wrong();
+  return straggler;
+}
+
+ConsistencyRules rules_from(const Options& options, int workers) {
+  ConsistencyRules rules;
+  rules.delay = options.string("delay") == "inf" ? kNoBound : options.integer("delay", {.low = 0});
+  rules.backup = static_cast<int>(options.integer("backup", {.low = 0}));
+  if (rules.backup >= workers)
+    throw UsageError(concat("--backup ", rules.backup, ": of ", workers, " workers somebody must be waited for"));
+  rules.pushes = options.given("pushes") ? options.integer("pushes", {.low = 0}) : rules.delay == 0 ? 0 : 1;
+  return rules;
+}
+
+template <class Value>
+Value quantity(const Options& options, const std::string& name, Value (*parse)(const std::string&)) {
+  try {
+    return parse(options.string(name));
+  } catch (const Error& e) {
+    throw UsageError(concat("--", name, ": ", e.what()));
+  }
+}
+
+FilterSettings filters_option(const Options& options) {
+  try {
+    return filters_from(options.list("filter"));
+  } catch (const Error& e) {
+    throw UsageError(concat("--", e.what()));
+  }
+}
+
+VirtualCluster cluster_from(const Options& options, int workers) {
+  VirtualCluster cluster;
+  cluster.rules = rules_from(options, workers);
+  cluster.rules_from = options.number("async-from-epoch", {.low = 0});
+  cluster.full_rate = options.boolean("full-rate");
+  cluster.rate_by_staleness = options.boolean("rate-by-staleness");
+  cluster.pull_every = options.integer("pull-every", {.low = 1});
+  cluster.push_every = options.integer("push-every", {.low = 1});
+  cluster.filters = filters_option(options);
+  cluster.servers = static_cast<int>(options.integer("servers", {.low = 1, .high = 4096}));
+  cluster.link = {quantity(options, "latency", parse_seconds), quantity(options, "bandwidth", parse_bandwidth)};
+  for (const std::string& text : options.list("straggler")) cluster.stragglers.push_back(straggler_from(text, workers));
+  return cluster;
+}
+
+int64_t rows_of_worker(const Settings& settings) {
+  return std::max<int64_t>(settings.step_rows() / settings.parallel.workers, 1);
+}
+
+std::unique_ptr<ComputeModel> measured_here(const Settings& settings) {
+  const std::vector<int64_t> rows = rows_to_measure(settings.plan_request());
+  ComputeSamples samples;
+  Session(settings, 1).run(1, [&](Communicator& comm) { samples = measure_compute(settings, comm, rows); });
+  return measured_compute(samples);
+}
+
+DeviceSpeed worker_from(const Options& options) {
+  if (!options.given("gpu")) return kUsualWorker;
+  try {
+    return device_speed(options.string("gpu"));
+  } catch (const Error& e) {
+    throw UsageError(concat("--gpu: ", e.what()));
+  }
+}
+
+std::unique_ptr<ComputeModel> compute_from(const Options& options, const DeviceSpeed& worker,
+                                           const Settings& settings) {
+  if (options.boolean("measure")) return measured_here(settings);
+  if (options.given("images-per-second"))
+    return compute_at_speed(worker, settings.model, settings.run.precision, rows_of_worker(settings),
+                            options.number("images-per-second", {.low = 1e-3, .high = 1e9}));
+  auto floors = device_compute(worker, settings.model, settings.run.precision);
+  if (options.given("gpu")) return floors;
+  return scaled_compute(std::move(floors), 1, concat("floors of a ", worker.name));
+}
+
+// Throws UsageError where what is said of a parameter server goes with no other strategy.
+std::string strategy_option(const Options& options) {
+  const std::string name = options.string("strategy");
+  if (name == "ps") return "";
+  try {
+    strategy_from(name);
+  } catch (const Error& e) {
+    throw UsageError(concat("--strategy: ", e.what(), ", or ps"));
+  }
+  for (const char* other : {"servers", "delay", "pushes", "backup", "pull-every", "push-every", "filter",
+                            "async-from-epoch", "full-rate", "rate-by-staleness"})
+    if (options.given(other))
+      throw UsageError(
+          concat("owt simulate: --", other, " is of a parameter server, --strategy ps, and not of ", name));
+  return name;
+}
+
+std::string workers_table(const SimulationRecord& record) {
+  std::string text =
+      format("{:<8} {:>8} {:>12} {:>12} {:>9}\n", "worker", "tasks", "computes %", "transfers %", "waits %");
+  for (size_t w = 0; w < record.workers.size(); ++w) {
+    const SimulationRecord::Worker& each = record.workers[w];
+    text += format("{:<8} {:>8} {:>12.1f} {:>12.1f} {:>9.1f}\n", w, each.tasks, 100 * each.computing,
+                   100 * each.on_the_way, 100 * (1 - each.computing - each.on_the_way));
+  }
+  return text;
+}
+
+std::string staleness_text(const SimulationRecord& record) {
+  int64_t all = 0;
+  for (const auto& [updates, gradients] : record.staleness) all += gradients;
+  std::string text = "staleness";
+  for (const auto& [updates, gradients] : record.staleness)
+    text += format("  {}: {:.1f} %", updates, 100 * static_cast<double>(gradients) / static_cast<double>(all));
+  return text + (record.dropped > 0 ? format("; {} gradients came too late", record.dropped) : "");
+}
+
+std::string bytes_text(const SimulationRecord& record) {
+  const auto mb = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  if (record.bytes_between_workers > 0)
+    return format("between the workers {:.2f} MB", mb(record.bytes_between_workers));
+  return format("to the servers {:.2f} MB, to the workers {:.2f} MB", mb(record.bytes_to_servers),
+                mb(record.bytes_to_workers));
+}
+
+}  // namespace
+
+int command_simulate(const Arguments& arguments) {
+  Options options(
+      "owt simulate",
+      "Trains with a parameter server whose time is simulated: gradients are computed, the clock is virtual.");
+  declare(options);
+  if (!options.parse(arguments)) {
+    std::cout << options.help();
+    return 0;
+  }
+  if (options.boolean("measure") && (options.given("gpu") || options.given("images-per-second")))
+    throw UsageError("owt simulate: --measure and --gpu or --images-per-second do not go together");
+  const DeviceSpeed worker = worker_from(options);
+  const Settings settings = shared_settings(options, length_changes(options));
+  SimulateOptions simulation;
+  simulation.data = given_data(options);
+  if (options.given("out")) simulation.out = options.string("out");
+  if (options.given("weights")) simulation.start.file = weights_option(options);
+  simulation.threads = shared_threads(options);
+  simulation.strategy = strategy_option(options);
+  simulation.cluster = cluster_from(options, settings.parallel.workers);
+  simulation.compute = [&](const Settings& of) { return compute_from(options, worker, of); };
+  const SimulateOutcome outcome = simulate(settings, simulation);
+  const VirtualOutcome& run = outcome.virtual_run;
+  if (!run.finished)
+    fail("stopped on a signal after step ", run.record.step, "; a simulation does not go on from where it was stopped");
+  std::cout << workers_table(run.record) << staleness_text(run.record) << '\n'
+            << format("simulated: {:.3f} s, {} updates; {}\n", run.seconds, run.record.updates, bytes_text(run.record))
+            << format("{} accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images)\n",
+                      kind_of(settings.data.evaluated()), 100 * run.evaluation.top1, 100 * run.evaluation.top5,
+                      run.evaluation.loss, run.evaluation.images)
+            << format("run folder: {} (config.toml, log.txt, metrics.jsonl, checkpoints/)\n", outcome.run_folder);
+  return 0;
+}
+
+}  // namespace owt
