@@ -5,6 +5,7 @@
 
 #include "src/core/log.h"
 #include "src/core/philox.h"
+#include "src/core/threads.h"
 #include "src/parallel/step_price.h"
 #include "src/parallel/strategy.h"
 #include "src/train/signals.h"
@@ -103,6 +104,7 @@ PlannedStep planned_step(const Settings& settings, const std::string& strategy, 
 VirtualRun::VirtualRun(const Job& job, const VirtualCluster& cluster, const ComputeModel& compute, int threads)
     : job_(job),
       cluster_(cluster),
+      threads_(threads),
       compute_(compute),
       central_job_(job_of_one(job)),
       central_(central_job_),
@@ -130,7 +132,9 @@ VirtualRun::VirtualRun(const Job& job, const VirtualCluster& cluster, const Comp
   state_.optimizer = job.settings.optimizer.name();
 }
 
+// A team that has worked spins for a while, on the cores that gradients are computed on.
 VirtualOutcome VirtualRun::run() {
+  set_team_size(1);
   write_start();
   start_who_may();
   const auto end = [&](const std::string& how) { metrics_.write(EndRecord{state_.step, how, clock_.now()}); };
@@ -310,7 +314,9 @@ void VirtualRun::evaluate_and_save() {
 }
 
 void VirtualRun::evaluate() {
+  set_team_size(threads_);
   last_evaluation_ = central_.evaluate();
+  set_team_size(1);
   const Evaluation& e = last_evaluation_;
   const bool best = e.top1 > state_.best_top1 || state_.best_step < 0;
   state_.since_best = best ? 0 : state_.since_best + 1;

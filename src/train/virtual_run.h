@@ -140,6 +140,7 @@ class VirtualRun {
 
   const Job& job_;
   const VirtualCluster& cluster_;
+  int threads_;
   const ComputeModel& compute_;
   Job central_job_;
   CentralWeights central_;
