@@ -18,11 +18,7 @@ namespace {
 constexpr int64_t kGrowth = 4;  // from one size to the next of a range
 
 int64_t size_from(const std::string& word) {
-  try {
-    return parse_bytes(word);
-  } catch (const Error& e) {
-    throw UsageError(concat("--sizes: ", e.what()));
-  }
+  return read_option("sizes", [&] { return parse_bytes(word); });
 }
 
 // "4K..64M": four times as large each time, and the last one; "4K,1M": those.

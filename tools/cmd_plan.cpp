@@ -72,24 +72,6 @@ void declare(Options& options) {
                  "given with --parallel, or of the one that is predicted to be the fastest and of dp");
 }
 
-// The value of an option with a unit, as src/core/units.h reads it.
-template <class Value>
-Value quantity(const Options& options, const std::string& name, Value (*parse)(const std::string&)) {
-  try {
-    return parse(options.string(name));
-  } catch (const Error& e) {
-    throw UsageError(concat("--", name, ": ", e.what()));
-  }
-}
-
-DeviceSpeed gpu_from(const Options& options) {
-  try {
-    return device_speed(options.string("gpu"));
-  } catch (const Error& e) {
-    throw UsageError(concat("--gpu: ", e.what()));
-  }
-}
-
 using OptionalMachine = std::optional<Machine>;
 
 // Throws UsageError where other options say the same.
@@ -180,7 +162,7 @@ Network network_from(const Options& options, const OptionalMachine& machine, int
   network.ranks_per_host = ranks / hosts;
   network.local = {5e-6, 10e9};
   if (options.given("gpu")) {
-    const DeviceSpeed speed = gpu_from(options);
+    const DeviceSpeed speed = gpu_option(options);
     network.local = {speed.link_latency_s, speed.link_bytes_per_s};
     network.algorithm = Network::Algorithm::kHierarchical;
   }
@@ -213,9 +195,9 @@ std::unique_ptr<ComputeModel> measure(const Settings& settings, const Options& o
 
 std::unique_ptr<ComputeModel> compute_of_gpu(const Settings& settings, const Options& options) {
   const Precision precision = settings.run.precision;
-  if (!options.given("images-per-second")) return device_compute(gpu_from(options), settings.model, precision);
+  if (!options.given("images-per-second")) return device_compute(gpu_option(options), settings.model, precision);
   const PlanRequest request = settings.plan_request();
-  return compute_at_speed(gpu_from(options), settings.model, precision,
+  return compute_at_speed(gpu_option(options), settings.model, precision,
                           std::max<int64_t>(request.step_rows / request.ranks, 1),
                           options.number("images-per-second", {.low = 1e-3, .high = 1e9}));
 }
@@ -327,7 +309,7 @@ void predict_all(const Settings& settings, const Options& options, const Optiona
     fail("--launches lists those of a step in one piece, and data.accumulate is ", request.slices,
          "; --set data.accumulate= takes it out");
   if (options.boolean("launches")) {
-    result.step = estimate_step(gpu_from(options), settings.model, make_plan(settings.model, request));
+    result.step = estimate_step(gpu_option(options), settings.model, make_plan(settings.model, request));
     std::cout << '\n' << result.step->table();
   }
   if (options.given("json")) write_file_atomically(options.string("json"), prediction_json(result));
@@ -380,7 +362,7 @@ int command_plan(const Arguments& arguments) {
     return 0;
   }
   const Network network = network_from(options, machine, settings.parallel.workers);
-  if (options.given("gpu")) gpu_from(options);
+  if (options.given("gpu")) gpu_option(options);
   if (!options.boolean("compare")) show_plans(settings, options.list("parallel"), options.boolean("steps"));
   predict_all(settings, options, machine, network);
   return 0;

@@ -94,15 +94,6 @@ ConsistencyRules rules_from(const Options& options, int workers) {
   return rules;
 }
 
-template <class Value>
-Value quantity(const Options& options, const std::string& name, Value (*parse)(const std::string&)) {
-  try {
-    return parse(options.string(name));
-  } catch (const Error& e) {
-    throw UsageError(concat("--", name, ": ", e.what()));
-  }
-}
-
 FilterSettings filters_option(const Options& options) {
   try {
     return filters_from(options.list("filter"));
@@ -135,15 +126,6 @@ std::unique_ptr<ComputeModel> measured_here(const Settings& settings) {
   ComputeSamples samples;
   Session(settings, 1).run(1, [&](Communicator& comm) { samples = measure_compute(settings, comm, rows); });
   return measured_compute(samples);
-}
-
-DeviceSpeed worker_from(const Options& options) {
-  if (!options.given("gpu")) return kUsualWorker;
-  try {
-    return device_speed(options.string("gpu"));
-  } catch (const Error& e) {
-    throw UsageError(concat("--gpu: ", e.what()));
-  }
 }
 
 std::unique_ptr<ComputeModel> compute_from(const Options& options, const DeviceSpeed& worker,
@@ -215,7 +197,7 @@ int command_simulate(const Arguments& arguments) {
   }
   if (options.boolean("measure") && (options.given("gpu") || options.given("images-per-second")))
     throw UsageError("owt simulate: --measure and --gpu or --images-per-second do not go together");
-  const DeviceSpeed worker = worker_from(options);
+  const DeviceSpeed worker = options.given("gpu") ? gpu_option(options) : kUsualWorker;
   const Settings settings = shared_settings(options, length_changes(options));
   SimulateOptions simulation;
   simulation.data = given_data(options);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "src/core/check.h"
+#include "src/parallel/compute_model.h"
 #include "src/train/commands/options.h"
 #include "src/train/settings.h"
 
@@ -59,6 +61,22 @@ std::string weights_option(const Options& options);
 std::string trained_weights(const Options& options);
 // Throws UsageError where these two options name one file, which would be written twice.
 void check_two_files(const Options& options, const std::string& a, const std::string& b);
+// What `read` makes of an option's value. Throws UsageError, which names the option, where `read` throws Error.
+template <class Read>
+auto read_option(const std::string& name, Read read) {
+  try {
+    return read();
+  } catch (const Error& e) {
+    throw UsageError(concat("--", name, ": ", e.what()));
+  }
+}
+// The value of an option with a unit, as src/core/units.h reads it.
+template <class Value>
+Value quantity(const Options& options, const std::string& name, Value (*parse)(const std::string&)) {
+  return read_option(name, [&] { return parse(options.string(name)); });
+}
+// The device that --gpu names.
+DeviceSpeed gpu_option(const Options& options);
 // Numbers with commas between them. `otherwise`: what else the option takes, for the message of the UsageError.
 std::vector<double> numbers_option(const Options& options, const std::string& name, const std::string& otherwise = "");
 std::string given_data(const Options& options);  // empty: not given

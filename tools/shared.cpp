@@ -44,11 +44,7 @@ void tell_of_hidden_recipe(const std::string& config, const std::string& file) {
 }
 
 const std::string& checked_strategy(const std::string& name) {
-  try {
-    if (name != "auto") strategy_from(name);
-  } catch (const Error& e) {
-    throw UsageError(concat("--parallel: ", e.what()));
-  }
+  if (name != "auto") read_option("parallel", [&] { return strategy_from(name); });
   return name;
 }
 
@@ -193,6 +189,10 @@ void check_two_files(const Options& options, const std::string& a, const std::st
   const auto file = [&](const std::string& name) { return fs::weakly_canonical(fs::absolute(options.string(name))); };
   if (file(a) == file(b))
     throw UsageError(concat("--", a, " and --", b, " name the same file, ", options.string(a), "; name two"));
+}
+
+DeviceSpeed gpu_option(const Options& options) {
+  return read_option("gpu", [&] { return device_speed(options.string("gpu")); });
 }
 
 std::vector<double> numbers_option(const Options& options, const std::string& name, const std::string& otherwise) {
