@@ -37,9 +37,13 @@ void declare(Options& options) {
   options.option("backup", "B", "0", "workers that nobody waits for: the slowest, task by task");
   options.option("pull-every", "N", "1", "tasks from one pull to the next; between them a worker goes on by itself");
   options.option("push-every", "N", "1", "tasks whose gradients a worker adds up before it pushes them");
-  options.repeated("filter", "NAME",
-                   "what is left out of a push, or rounded: significant:T, top:P, skip:Q, and one of bf16, fp16, fix8, "
-                   "fix16, coin8, coin16");
+  options.repeated(
+      "filter", "NAME",
+      "what is left out of a push, or rounded: significant:T, kkt:T, top:P, skip:Q, and one of bf16, fp16, fix8, "
+      "fix16, coin8, coin16");
+  options.option("blocks", "ORDER",
+                 "a task is about one layer, in a given or a random order (delayed block proximal gradient)");
+  options.option("rate-by-delay", "C", "0", "the rate is divided by 1 + C times the delay");
   options.option("async-from-epoch", "E", "0", "synchronous before this epoch: a warm start");
   options.flag("full-rate", "a push counts as a batch by itself: K workers move the weights K times as far");
   options.flag("rate-by-staleness", "a gradient counts 1/s that is s updates old");
@@ -102,6 +106,14 @@ FilterSettings filters_option(const Options& options) {
   }
 }
 
+BlockOrder blocks_option(const Options& options) {
+  if (!options.given("blocks")) return BlockOrder::kNone;
+  const std::string& order = options.string("blocks");
+  if (order == "given") return BlockOrder::kGiven;
+  if (order == "random") return BlockOrder::kRandom;
+  throw UsageError(concat("--blocks ", order, ": wanted given or random"));
+}
+
 VirtualCluster cluster_from(const Options& options, int workers) {
   VirtualCluster cluster;
   cluster.rules = rules_from(options, workers);
@@ -110,6 +122,8 @@ VirtualCluster cluster_from(const Options& options, int workers) {
   cluster.rate_by_staleness = options.boolean("rate-by-staleness");
   cluster.pull_every = options.integer("pull-every", {.low = 1});
   cluster.push_every = options.integer("push-every", {.low = 1});
+  cluster.blocks = blocks_option(options);
+  cluster.rate_by_delay = options.number("rate-by-delay", {.low = 0});
   cluster.filters = filters_option(options);
   cluster.servers = static_cast<int>(options.integer("servers", {.low = 1, .high = 4096}));
   cluster.link = {quantity(options, "latency", parse_seconds), quantity(options, "bandwidth", parse_bandwidth)};
@@ -149,7 +163,7 @@ std::string strategy_option(const Options& options) {
     throw UsageError(concat("--strategy: ", e.what(), ", or ps"));
   }
   for (const char* other : {"servers", "delay", "pushes", "backup", "pull-every", "push-every", "filter",
-                            "async-from-epoch", "full-rate", "rate-by-staleness"})
+                            "async-from-epoch", "full-rate", "rate-by-staleness", "blocks", "rate-by-delay"})
     if (options.given(other))
       throw UsageError(
           concat("owt simulate: --", other, " is of a parameter server, --strategy ps, and not of ", name));

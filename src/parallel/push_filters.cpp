@@ -23,7 +23,7 @@ struct NamedValue {
 constexpr NamedValue kValues[] = {{"bf16", Value::kBf16, 2},   {"fp16", Value::kFp16, 2},
                                   {"fix8", Value::kFix8, 1},   {"fix16", Value::kFix16, 2},
                                   {"coin8", Value::kCoin8, 1}, {"coin16", Value::kCoin16, 2}};
-constexpr const char* kWanted = "wanted significant:T, top:P, skip:Q, bf16, fp16, fix8, fix16, coin8 or coin16";
+constexpr const char* kWanted = "wanted significant:T, kkt:T, top:P, skip:Q, bf16, fp16, fix8, fix16, coin8 or coin16";
 
 int bytes_of(Value value) {
   const auto* const found =
@@ -92,6 +92,7 @@ std::string FilterSettings::text() const {
   std::string text;
   const auto add = [&](const std::string& more) { text += (text.empty() ? "" : ", ") + more; };
   if (significant > 0) add(format("significant:{:g}", significant));
+  if (kkt > 0) add(format("kkt:{:g}", kkt));
   if (top < 1) add(format("top:{:g}", top));
   if (skip < 1) add(format("skip:{:g}", skip));
   for (const NamedValue& each : kValues)
@@ -105,10 +106,10 @@ FilterSettings filters_from(const std::vector<std::string>& words) {
     const std::string name = word.substr(0, word.find(':'));
     const auto* const type =
         std::find_if(std::begin(kValues), std::end(kValues), [&](auto& v) { return word == v.name; });
-    if (name == "kkt")
-      fail("filter 'kkt' leaves out what an L1 penalty holds at 0, and there is no such penalty here; take top:P");
     if (name == "significant") {
       set_once(settings.significant, 0, number_after_colon(word), INFINITY, word);
+    } else if (name == "kkt") {
+      set_once(settings.kkt, 0, number_after_colon(word), INFINITY, word);
     } else if (name == "top") {
       set_once(settings.top, 1, number_after_colon(word), 1, word);
     } else if (name == "skip") {
@@ -131,6 +132,14 @@ void keep_significant(std::span<float> values, std::span<float> residual, double
   const double least = threshold * std::sqrt(squares / static_cast<double>(values.size()));
   for (size_t i = 0; i < values.size(); ++i)
     if (std::fabs(static_cast<double>(values[i])) <= least) hold_back(i, values, residual, sent);
+}
+
+void leave_out_at_zero(std::span<float> values, std::span<const float> weights, double least, Sent& sent) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (weights[i] != 0 || !(std::fabs(static_cast<double>(values[i])) <= least)) continue;
+    values[i] = 0;
+    sent[i] = false;
+  }
 }
 
 void keep_top(std::span<float> values, std::span<float> residual, double share, Sent& sent) {
@@ -164,13 +173,14 @@ int64_t message_bytes(int64_t entries, int64_t sent, Value value) {
   return sent * bytes_of(value) + which + (is_fixed(value) ? 8 : 0);
 }
 
-int64_t PushFilter::apply(size_t tensor, std::span<float> gradient, int64_t task) {
+int64_t PushFilter::apply(size_t tensor, std::span<float> gradient, int64_t task, const Penalised& of) {
   if (residuals_.size() <= tensor) residuals_.resize(tensor + 1);
   std::vector<float>& residual = residuals_[tensor];
   const bool holds_back = settings_.significant > 0 || settings_.top < 1;
   if (holds_back) residual.resize(gradient.size()), take_back(gradient, residual);
   Sent sent(gradient.size(), true);
   if (settings_.significant > 0) keep_significant(gradient, residual, settings_.significant, sent);
+  if (settings_.kkt > 0 && of.penalty > 0) leave_out_at_zero(gradient, of.weights, settings_.kkt * of.penalty, sent);
   if (settings_.top < 1) keep_top(gradient, residual, settings_.top, sent);
   const Philox random(seed_, RandomStream::kVirtual, static_cast<uint64_t>(task), concat("push ", worker_));
   const uint64_t first = static_cast<uint64_t>(tensor) << 40, half = uint64_t{1} << 39;

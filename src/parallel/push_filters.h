@@ -3,6 +3,8 @@
 //
 //   significant:T  entries not above T times the root of the tensor's mean square stay here, and are added to the next
 //                  gradient's
+//   kkt:T          entries whose weight is 0 and which are not above T times the L1 penalty's share of the push, so that
+//                  with T <= 1 they alone could not move it
 //   top:P          of a tensor the share P of its entries that are largest, at least one; the others are added to the
 //                  next gradient's (error feedback)
 //   skip:Q         each entry with probability Q, and divided by it: the expectation stays what it was
@@ -14,7 +16,7 @@
 //
 // Of n entries of which s are sent a message has s values; where s < n also a bit for each of the n or 4 bytes for each
 // of the s, whichever is less; and 8 bytes for m and M. Sources: Li et al. 2014, "Communication Efficient Distributed
-// Machine Learning with the Parameter Server", section 3.3 (significantly modified, random skip), and the fixing-float
+// Machine Learning with the Parameter Server", section 3.3 (significantly modified, random skip, KKT), and the fixing-float
 // filter of their program; Alistarh et al. 2017, "QSGD" (rounding that is right in the mean); Stich et al. 2018,
 // "Sparsified SGD with Memory" (top-k with error feedback).
 #pragma once
@@ -32,6 +34,7 @@ struct FilterSettings {
   enum class Value { kF32, kBf16, kFp16, kFix8, kFix16, kCoin8, kCoin16 };
 
   double significant = 0;  // >= 0; 0: off
+  double kkt = 0;          // >= 0; 0: off
   double top = 1;          // (0, 1]; 1: off
   double skip = 1;         // (0, 1], what is kept; 1: off
   Value value = Value::kF32;
@@ -48,11 +51,19 @@ FilterSettings filters_from(const std::vector<std::string>& words);
 // make it false for more of them.
 using Sent = std::vector<bool>;
 void keep_significant(std::span<float> values, std::span<float> residual, double threshold, Sent& sent);
+void leave_out_at_zero(std::span<float> values, std::span<const float> weights, double least, Sent& sent);
 void keep_top(std::span<float> values, std::span<float> residual, double share, Sent& sent);
 void skip_at_random(std::span<float> values, double kept, const Philox& random, uint64_t first_draw, Sent& sent);
 void round_to(std::span<float> values, const Sent& sent, FilterSettings::Value value, const Philox& random,
               uint64_t first_draw);
 int64_t message_bytes(int64_t entries, int64_t sent, FilterSettings::Value value);
+
+// What the KKT filter looks at: the weights that the gradient is of, and the penalty of each, in units of the gradient;
+// 0: there is none.
+struct Penalised {
+  std::span<const float> weights{};
+  double penalty = 0;
+};
 
 // One worker's filters, with what they hold back.
 class PushFilter {
@@ -62,7 +73,7 @@ class PushFilter {
 
   // Filters a tensor's gradient; returns the bytes of its message. tensor: its number, from 0, which says how many
   // entries it has.
-  int64_t apply(size_t tensor, std::span<float> gradient, int64_t task);
+  int64_t apply(size_t tensor, std::span<float> gradient, int64_t task, const Penalised& of = {});
 
  private:
   FilterSettings settings_;

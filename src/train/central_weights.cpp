@@ -1,6 +1,7 @@
 #include "src/train/central_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "src/comm/solo.h"
@@ -81,6 +82,63 @@ WeightSnapshot CentralWeights::moved(const WeightSnapshot& weights, const Worker
     for (int64_t i = 0; i < to.elements(); ++i) to.data()[i] -= by * of[i];
   }
   return moved;
+}
+
+double CentralWeights::l1(size_t param) const {
+  const Param& of = *params_[param];
+  const bool penalised = of.role == ParamRole::kTrained && !of.is_bias();
+  return penalised ? job_.settings.optimizer.l1 * of.decay_mult : 0;
+}
+
+L1Penalty CentralWeights::penalty() const {
+  L1Penalty all;
+  int64_t penalised = 0, zeros = 0;
+  for (size_t p = 0; p < params_.size(); ++p) {
+    if (l1(p) == 0) continue;
+    const Tensor& of = params_[p]->value;
+    double sum = 0;
+    for (int64_t i = 0; i < of.elements(); ++i) {
+      sum += std::fabs(static_cast<double>(of.data()[i]));
+      zeros += of.data()[i] == 0 ? 1 : 0;
+    }
+    all.loss += l1(p) * sum;
+    penalised += of.elements();
+  }
+  if (penalised > 0) all.zeros = static_cast<double>(zeros) / static_cast<double>(penalised);
+  return all;
+}
+
+std::vector<Tensor> CentralWeights::tensors(size_t param) {
+  std::vector<Tensor> all{params_[param]->value};
+  if (params_[param]->role != ParamRole::kTrained) return all;
+  for (const Tensor& state : worker_.optimizer.states(*params_[param])) all.push_back(state);
+  return all;
+}
+
+void CentralWeights::take(CentralWeights& other) {
+  for (size_t p = 0; p < params_.size(); ++p) {
+    const std::vector<Tensor> from = other.tensors(p);
+    std::vector<Tensor> to = tensors(p);
+    for (size_t i = 0; i < to.size(); ++i) to[i].copy_from(from[i]);
+    ++params_[p]->version;
+  }
+  updates_ = other.updates_;
+}
+
+void CentralWeights::average(std::span<const std::unique_ptr<CentralWeights>> others, std::span<const double> shares) {
+  for (size_t p = 0; p < params_.size(); ++p) {
+    std::vector<Tensor> to = tensors(p);
+    for (size_t t = 0; t < to.size(); ++t) {
+      std::vector<double> sum(static_cast<size_t>(to[t].elements()));
+      for (size_t o = 0; o < others.size(); ++o) {
+        const Tensor from = others[o]->tensors(p)[t];
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += shares[o] * static_cast<double>(from.data()[i]);
+      }
+      std::transform(sum.begin(), sum.end(), to[t].data(), [](double x) { return static_cast<float>(x); });
+    }
+    ++params_[p]->version;
+  }
+  updates_ = others.front()->updates_;
 }
 
 WeightSnapshot CentralWeights::snapshot() {

@@ -10,6 +10,7 @@
 #include "src/train/evaluation.h"
 #include "src/train/files/checkpoint_files.h"
 #include "src/train/gradient_pool.h"
+#include "src/train/metrics.h"
 #include "src/train/worker.h"
 
 namespace owt {
@@ -32,12 +33,21 @@ class CentralWeights {
                        double times) const;
   ParamRole role(size_t param) const { return params_[param]->role; }
 
+  double l1(size_t param) const;  // the penalty of each |w| (OptimizerSettings::l1)
+  L1Penalty penalty() const;
+
   WeightSnapshot snapshot();
+  // From now on these are the other's weights, averages and optimizer's states; and the mean of others', whose shares
+  // add up to 1.
+  void take(CentralWeights& other);
+  void average(std::span<const std::unique_ptr<CentralWeights>> others, std::span<const double> shares);
   Evaluation evaluate();
   // A checkpoint's tensors into its folder; notes their checksums. Throws Diverged for weights that are not finite.
   void save(const std::string& folder, RunState& state);
 
  private:
+  std::vector<Tensor> tensors(size_t param);  // its value and the optimizer's states
+
   const Job& job_;
   std::unique_ptr<Communicator> comm_;
   Worker worker_;

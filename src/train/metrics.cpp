@@ -70,6 +70,7 @@ void MetricsLog::write(const EvalRecord& r) {
             {"top5", r.top5},      {"images", r.images},
             {"seconds", r.seconds}};
   if (r.ema) line["ema"] = true;
+  if (r.penalty) line["penalty"] = r.penalty->loss, line["zeros"] = r.penalty->zeros;
   write_line(line.dump());
 }
 

@@ -8,6 +8,8 @@
 //   {"kind":"eval","split":"test","step":500,"epoch":0,"loss":1.1,"top1":0.6,"top5":0.95,"images":10000,"seconds":9.1}
 //   ... or "split":"val" (data/held_out.h)
 //   ... and "ema":true where the weights were averages (weight_ema.h)
+//   ... and "penalty":0.31,"zeros":0.82 under owt simulate with an L1 penalty: what it adds to the loss, and the share
+//   of the weights that are 0
 //   {"kind":"weights","step":500,"epoch":0,"mean":{"conv1.weight":0.02},"change":{"conv1.weight":1.9e-05},
 //    "seconds":9.0}
 //   ... at each evaluation, before it (weight_sizes.h); without "change" where no update came before
@@ -57,6 +59,11 @@ struct TrainRecord {
   double seconds = 0;  // since the first step of this process began
 };
 
+// What an L1 penalty adds to the loss, and the share of the weights it is on that are 0.
+struct L1Penalty {
+  double loss = 0, zeros = 0;
+};
+
 struct EvalRecord {
   Split split = Split::kTest;
   int64_t step = 0, epoch = 0;  // trained so far
@@ -65,6 +72,7 @@ struct EvalRecord {
   int64_t images = 0;
   bool ema = false;    // of the averages of the weights
   double seconds = 0;  // TrainRecord's
+  std::optional<L1Penalty> penalty{};
 };
 
 struct WeightsRecord {

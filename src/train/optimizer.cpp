@@ -94,7 +94,7 @@ void make_zero(Tensor& state) {
 
 using Type = OptimizerSettings::Type;
 
-const std::vector<std::string> kTypes = {"sgd", "adamw", "rmsprop", "adagrad", "rmsprop_warmup", "lars"};
+const std::vector<std::string> kTypes = {"sgd", "adamw", "rmsprop", "adagrad", "rmsprop_warmup", "lars", "proximal"};
 
 double read_share(Config& config, const std::string& key, double otherwise, const char* why_below_1) {
   const double share = config.number(key, otherwise, {.low = 0, .high = 1});
@@ -145,6 +145,10 @@ void read_rule(Config& config, OptimizerSettings& s) {
       s.center = config.number("center", s.center, {.low = 0});
       s.period = read_positive(config, "period", s.period);
       break;
+    case Type::kProximal:
+      s.l1 = config.number("l1", s.l1, {.low = 0});
+      s.trust_region = read_positive(config, "trust_region", s.trust_region);
+      return;
   }
   s.eps = read_positive(config, "eps", s.type == Type::kAdagrad ? 1e-10 : s.eps);
 }
@@ -189,6 +193,8 @@ std::vector<std::string> OptimizerSettings::states() const {
       return {".sum"};
     case Type::kRmspropWarmup:
       return {".momentum_buffer", ".square_avg"};
+    case Type::kProximal:
+      return {".trust_region"};
     case Type::kLars:
     case Type::kSgd:
       break;

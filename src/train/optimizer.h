@@ -14,6 +14,8 @@
 //                   w -= lr * d;   with momentum:   b = momentum * b + d;   w -= lr * b
 //   lars            sgd, with the rate of each parameter times what LARS says (gradient_norms.h)
 //   adagrad         s += g'^2;   w -= lr * g' / (sqrt(s) + eps)
+//   proximal        y = w - lr * g';   y = sign(y) * max(|y| - lr * l1 * decay_mult, 0), but for biases
+//                   d = y - w, but no further than +-r;   w += d;   r = min(5 T, 2 |d| + 0.1 T), first T = trust_region
 //   rmsprop_warmup  s = alpha * s + (1 - alpha) * g'^2
 //                   u = momentum * u + (a + (1 - a) * (rmsprop_rate / rate) / (sqrt(s) + eps)) * g';   w -= lr * u
 //                   a, the share of plain sgd, grows with the epoch e from nearly 0 to 1 (sgd_share())
@@ -24,6 +26,9 @@
 // of Goyal et al. 2017 (section 3), gives the same, but for a rate of zero.
 // Sources: adamw: Loshchilov and Hutter 2019, as torch.optim.AdamW; rmsprop: Tieleman and Hinton 2012, as
 // torch.optim.RMSprop, not centred; adagrad: Duchi et al. 2011, as torch.optim.Adagrad without a decay of the rate;
+// proximal: Li et al. 2014, "Communication Efficient Distributed Machine Learning with the Parameter Server", section 3,
+// with one bound for all second derivatives in place of one each, which networks have no formula for; the trust region r
+// is that of their program (T = 1 there).
 // rmsprop_warmup: Akiba, Suzuki and Fukuda 2017 (section 3.1). There eta_RMSprop stands over eta_SGD: here over the
 // rate of the step, so that RMSprop has the rate rmsprop_rate whatever the schedule and the number of workers say.
 //
@@ -43,7 +48,7 @@
 namespace owt {
 
 struct OptimizerSettings {
-  enum class Type { kSgd, kAdamW, kRmsprop, kAdagrad, kRmspropWarmup, kLars };
+  enum class Type { kSgd, kAdamW, kRmsprop, kAdagrad, kRmspropWarmup, kLars, kProximal };
 
   Type type = Type::kSgd;
   double learning_rate = 0;  // > 0, the base that the schedule multiplies
@@ -53,7 +58,8 @@ struct OptimizerSettings {
   bool momentum_correction = false;   // of sgd
   double alpha = 0.99;                // [0, 1), of rmsprop and rmsprop_warmup
   double beta1 = 0.9, beta2 = 0.999;  // [0, 1), of adamw
-  double eps = 1e-8;                  // > 0, of all but sgd
+  double eps = 1e-8;                  // > 0, of all but sgd and proximal
+  double l1 = 0, trust_region = 1;    // >= 0 and > 0, of proximal
   // Of rmsprop_warmup: RMSprop's learning rate, > 0; the epoch at which half of an update is sgd's, >= 0, and how many
   // epochs the change to that takes, > 0.
   double rmsprop_rate = 3e-4, center = 10, period = 5;

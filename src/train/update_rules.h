@@ -12,6 +12,7 @@ namespace owt {
 // What the elements of one parameter have in common.
 struct RuleTerms {
   double rate, lr, scale, decay;  // of the step, times lr_mult; gradient_scale; decay times decay_mult
+  double l1;                      // times decay_mult; 0 of biases
   double update;                  // from 1
   double sgd_share;
 
@@ -20,6 +21,7 @@ struct RuleTerms {
         lr(rate * item.lr_mult * (rule.factors ? rule.factors[item.factor] : 1)),
         scale(rule.gradient_scale * (rule.factors ? rule.factors[0] : 1)),
         decay(rule.settings.decay * item.decay_mult),
+        l1(item.bias ? 0 : rule.settings.l1 * item.decay_mult),
         update(now.updates + rule.earlier + 1),
         sgd_share(now.sgd_share) {}
 };
@@ -153,6 +155,31 @@ struct RmspropWarmupRule {
   }
 };
 
+// A region of 0 is a new one. NaN stays NaN.
+struct ProximalRule {
+  static constexpr int kStates = 1;
+  float scale, decay, lr, threshold, first, least, most;
+
+  OWT_ON_DEVICES ProximalRule(const UpdateRule& rule, const RuleTerms& of)
+      : scale(static_cast<float>(of.scale)),
+        decay(static_cast<float>(of.decay)),
+        lr(static_cast<float>(of.lr)),
+        threshold(static_cast<float>(of.lr * of.l1)),
+        first(static_cast<float>(rule.settings.trust_region)),
+        least(0.1f * first),
+        most(5 * first) {}
+
+  OWT_ON_DEVICES float operator()(float weight, float grad, float& region, float&) const {
+    const float moved = weight - lr * (scale * grad + decay * weight), shrunk = fabsf(moved) - threshold;
+    const float step = (shrunk <= 0 ? 0 : copysignf(shrunk, moved)) - weight;
+    const float limit = region > 0 ? region : first;
+    const float within = step > limit ? limit : step < -limit ? -limit : step;
+    const float next = 2 * fabsf(within) + least;
+    region = next > most ? most : next;
+    return weight + within;
+  }
+};
+
 template <class T>
 struct RuleTag {
   using Rule = T;
@@ -171,6 +198,8 @@ decltype(auto) with_rule(const OptimizerSettings& settings, const Visit& visit) 
       return visit(RuleTag<AdagradRule>());
     case Type::kRmspropWarmup:
       return visit(RuleTag<RmspropWarmupRule>());
+    case Type::kProximal:
+      return visit(RuleTag<ProximalRule>());
     case Type::kLars:
     case Type::kSgd:
       break;

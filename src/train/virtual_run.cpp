@@ -1,8 +1,10 @@
 #include "src/train/virtual_run.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
+#include "data/order.h"
 #include "src/core/log.h"
 #include "src/core/philox.h"
 #include "src/core/threads.h"
@@ -43,7 +45,7 @@ void shrink(WorkerGradient& gradient, int64_t staleness) {
 
 }  // namespace
 
-Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cluster) {
+Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cluster, const std::string& strategy) {
   ParallelSettings& parallel = settings.parallel;
   const auto refuse = [](const std::string& what, const std::string& cure) {
     fail(what, ", and workers of a parameter server know nothing of each other; ", cure);
@@ -51,10 +53,18 @@ Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cl
   if (settings.optimizer.norm_sums() > 0)
     refuse("lars and optimizer.clip want norms of all gradients of a step", "take another optimizer, without clip");
   if (settings.ema.on()) refuse("optimizer.ema averages the weights of whole steps", "leave it out");
-  if (parallel.average_every > 1) refuse("parallel.average_every is local SGD", "leave it out");
+  if (parallel.average_every > 1 && strategy != "dp")
+    refuse("parallel.average_every is local SGD", "leave it out, or simulate it with --strategy dp");
   if (parallel.half_wire) refuse("parallel.wire is that of collectives", "leave it out");
   if (parallel.measure_shares) refuse("shares cannot be measured of virtual workers", "give numbers, --shares 2,1,1");
   const ConsistencyRules& rules = cluster.rules;
+  if (cluster.filters.kkt > 0 && settings.optimizer.l1 == 0)
+    fail("filter kkt leaves out what an L1 penalty holds at 0, and there is none; give one, ",
+         "--set optimizer.type=proximal --set optimizer.l1=0.0001, or take top:P");
+  if (cluster.blocks != BlockOrder::kNone && !rules.by_task())
+    fail("an update of a block is made of the gradients of all workers; leave pushes out, or give 0");
+  if (cluster.rate_by_delay > 0 && rules.delay == kNoBound)
+    fail("a rate that shrinks with the delay wants a bound on it; give a delay");
   if ((cluster.pull_every > 1 || cluster.push_every > 1) && rules.by_task())
     fail("workers that go on by themselves between pulls or pushes have no updates by task; give a delay, or pushes");
   if (rules.delay != kNoBound && rules.delay + 1 < cluster.push_every)
@@ -76,6 +86,7 @@ Plan plan_of_virtual_workers(const Settings& settings) {
   PlanRequest request = settings.plan_request();
   request.on = settings.compute();
   request.keeps_gradients = true;
+  request.average_every = 1;  // that comes on top
   Plan plan = make_plan(settings.model, request);
   if (plan.ranks() > 1 && plan.most_step_sums() > 0)
     fail("batch norm with rows = \"step\" wants sums over the rows of all workers, which a parameter server has not; ",
@@ -119,6 +130,11 @@ VirtualRun::VirtualRun(const Job& job, const VirtualCluster& cluster, const Comp
       checkpoints_(job.run_folder, job.settings.run.keep_checkpoints),
       pool_(job, threads) {
   static_cast<void>(Consistency(job.plan.ranks(), cluster.rules));
+  for (int64_t layer = 0; layer < std::ssize(job.plan.layers); ++layer) {
+    const LayerPlan& of = job.plan.layers[static_cast<size_t>(layer)];
+    layer_of_.insert(layer_of_.end(), of.params.size(), layer);
+    if (of.learns()) blocks_.push_back(layer);
+  }
   for (int w = 0; w < job.plan.ranks(); ++w) {
     at(w).batches = training_batches(job, w, 0, 0);
     at(w).filter.emplace(cluster.filters, job.settings.run.seed, w);
@@ -173,13 +189,14 @@ void VirtualRun::pull(int worker) {
 }
 
 void VirtualRun::read(VirtualWorker& its, int worker) {
-  its.weights = central_.snapshot();
+  its.weights = local_.empty() ? central_.snapshot() : local_[static_cast<size_t>(worker)]->snapshot();
   its.push = {worker, consistency_.start(worker), consistency_.updates()};
 }
 
 void VirtualRun::answer(int worker) {
+  const int64_t bytes = news(at(worker), central_.snapshot());
   read(at(worker), worker);
-  to_workers_.send(bytes_, [=, this] { clock_.after(cluster_.link.latency_s, [=, this] { compute(worker); }); });
+  to_workers_.send(bytes, [=, this] { clock_.after(cluster_.link.latency_s, [=, this] { compute(worker); }); });
 }
 
 void VirtualRun::compute(int worker) {
@@ -188,7 +205,8 @@ void VirtualRun::compute(int worker) {
   const Batch* batch = nullptr;
   while (its.batch <= its.push.task) batch = &its.batches->next(host_), ++its.batch;
   its.gradient = pool_.compute(worker, its.weights, *batch, its.push.task);
-  const double alone = cluster_.planned ? cluster_.planned->compute_s : compute_seconds(batch->labels.shape().rows());
+  const double alone = cluster_.planned ? cluster_.planned->compute_s
+                                        : compute_seconds(batch->labels.shape().rows(), block_of(its.push.task));
   its.since = clock_.now();
   its.seconds = alone * slowness(worker, its.push.task);
   clock_.after(cluster_.planned ? seconds_of_step(its.push.task) : its.seconds, [=, this] { computed(worker); });
@@ -214,15 +232,47 @@ void VirtualRun::computed(int worker) {
 
 // The bytes that travel.
 int64_t VirtualRun::filter(VirtualWorker& its) {
-  if (!cluster_.filters.any()) return bytes_;
+  const bool blocks = cluster_.blocks != BlockOrder::kNone;
+  if (!cluster_.filters.any() && !blocks) return bytes_;
   if (!its.kept) its.kept = its.gradient.get();
+  if (blocks) drop_other_blocks(*its.kept, its.push.task);
   int64_t bytes = 0;
   for (size_t p = 0; p < its.kept->of_params.size(); ++p) {
     Tensor& tensor = its.kept->of_params[p];
     if (!tensor.defined() || its.kept->rows == 0) continue;
     const std::span values(tensor.data(), static_cast<size_t>(tensor.elements()));
-    bytes += central_.role(p) == ParamRole::kTrained ? its.filter->apply(p, values, its.push.task) : tensor.bytes();
+    bytes += central_.role(p) == ParamRole::kTrained ? its.filter->apply(p, values, its.push.task, penalised(its, p))
+                                                     : tensor.bytes();
   }
+  return bytes;
+}
+
+// The gradient is that of the worker's rows, by which the step's penalty is divided.
+Penalised VirtualRun::penalised(const VirtualWorker& its, size_t param) const {
+  const Tensor& weights = (*its.weights)[param];
+  return {{weights.data(), static_cast<size_t>(weights.elements())}, central_.l1(param) * its.kept->share};
+}
+
+int64_t VirtualRun::block_of(int64_t task) const {
+  if (cluster_.blocks == BlockOrder::kNone) return 0;
+  const int64_t blocks = std::ssize(blocks_), pass = task / blocks;
+  if (cluster_.blocks == BlockOrder::kGiven) return blocks_[static_cast<size_t>(task % blocks)];
+  const Philox random(job_.settings.run.seed, RandomStream::kVirtual, static_cast<uint64_t>(pass), "blocks");
+  return blocks_[static_cast<size_t>(permutation(random, blocks)[static_cast<size_t>(task % blocks)])];
+}
+
+void VirtualRun::drop_other_blocks(WorkerGradient& gradient, int64_t task) const {
+  const int64_t block = block_of(task);
+  for (size_t p = 0; p < gradient.of_params.size(); ++p)
+    if (layer_of_[p] != block) gradient.of_params[p] = {};
+}
+
+// A snapshot's tensors that have not changed are the same memory.
+int64_t VirtualRun::news(const VirtualWorker& its, const WeightSnapshot& now) const {
+  int64_t bytes = 0;
+  for (size_t p = 0; p < now->size(); ++p)
+    if (learns(central_.role(p)) && !(its.weights && (*its.weights)[p].raw() == (*now)[p].raw()))
+      bytes += (*now)[p].bytes();
   return bytes;
 }
 
@@ -267,7 +317,10 @@ void VirtualRun::update(const std::vector<Push>& with) {
   if (by_task || cluster_.full_rate) share = ratio(tasks, std::ssize(with));
   const Step::Rates now = rates();
   rate_ = now.front;
-  central_.update(gradients, now, share);
+  if (learns_locally(with.front().task))
+    learn_locally(with, gradients);
+  else
+    central_.update(gradients, now, share);
   consistency_.updated(with);
   counted_ += by_task ? std::ssize(workers_) : tasks;
   while (state_.step < counted_ / std::ssize(workers_) && !is_over()) finish_step();
@@ -276,6 +329,37 @@ void VirtualRun::update(const std::vector<Push>& with) {
 
 void VirtualRun::count(const std::vector<Push>& with) {
   for (const Push& push : with) ++staleness_[consistency_.staleness(push)];
+}
+
+bool VirtualRun::learns_locally(int64_t task) const {
+  return cluster_.planned && job_.settings.parallel.average_every > 1 &&
+         ratio(task, per_epoch()) >= job_.settings.parallel.average_from;
+}
+
+// As Trainer has it: weights that are looked at are averaged before.
+bool VirtualRun::averages_after(int64_t task) const {
+  return (task + 1) % job_.settings.parallel.average_every == 0 || evaluates_after(task + 1) || saves_after(task + 1);
+}
+
+// Each worker by its own gradient, with all of the rate.
+void VirtualRun::learn_locally(const std::vector<Push>& with, std::vector<WorkerGradient>& gradients) {
+  if (local_.empty()) {
+    for (size_t w = 0; w < workers_.size(); ++w)
+      local_.emplace_back(std::make_unique<CentralWeights>(central_job_))->take(central_);
+    local_rows_.assign(workers_.size(), 0);
+  }
+  for (size_t i = 0; i < with.size(); ++i) {
+    const auto worker = static_cast<size_t>(with[i].worker);
+    local_rows_[worker] += gradients[i].rows;
+    local_[worker]->update({&gradients[i], 1}, rates(), 1);
+  }
+  if (!averages_after(with.front().task)) return;
+  std::vector<double> shares;
+  const int64_t rows = std::accumulate(local_rows_.begin(), local_rows_.end(), int64_t{0});
+  for (const int64_t of_worker : local_rows_) shares.push_back(ratio(of_worker, rows));
+  central_.average(local_, shares);
+  for (auto& each : local_) each->take(central_);
+  local_rows_.assign(workers_.size(), 0);
 }
 
 // As many gradients as there are workers are a step, whoever computed them.
@@ -295,9 +379,19 @@ void VirtualRun::change_rules() {
   consistency_.change(cluster_.rules);
 }
 
-bool VirtualRun::comes_round(int64_t every_epochs, int64_t every_steps) const {
-  const bool at_epoch = every_epochs > 0 && state_.step_in_epoch == 0 && state_.epoch % every_epochs == 0;
-  return at_epoch || (every_steps > 0 && state_.step % every_steps == 0);
+bool VirtualRun::comes_round(int64_t step, int64_t every_epochs, int64_t every_steps) const {
+  const bool at_epoch = every_epochs > 0 && step % (per_epoch() * every_epochs) == 0;
+  return at_epoch || (every_steps > 0 && step % every_steps == 0);
+}
+
+bool VirtualRun::evaluates_after(int64_t step) const {
+  const RunSettings& run = job_.settings.run;
+  return step >= total_steps_ || comes_round(step, run.eval_every_epochs, run.eval_every_steps);
+}
+
+bool VirtualRun::saves_after(int64_t step) const {
+  const RunSettings& run = job_.settings.run;
+  return step >= total_steps_ || comes_round(step, run.checkpoint_every_epochs, run.checkpoint_every_steps);
 }
 
 bool VirtualRun::out_of_patience() const {
@@ -307,10 +401,8 @@ bool VirtualRun::out_of_patience() const {
 
 // An evaluation comes second, as in a run in earnest: the images to evaluate on may be damaged.
 void VirtualRun::evaluate_and_save() {
-  const RunSettings& run = job_.settings.run;
-  const bool last = state_.step >= total_steps_;
-  if (last || comes_round(run.checkpoint_every_epochs, run.checkpoint_every_steps)) save();
-  if (last || comes_round(run.eval_every_epochs, run.eval_every_steps)) evaluate();
+  if (saves_after(state_.step)) save();
+  if (evaluates_after(state_.step)) evaluate();
 }
 
 void VirtualRun::evaluate() {
@@ -322,13 +414,20 @@ void VirtualRun::evaluate() {
   state_.since_best = best ? 0 : state_.since_best + 1;
   if (best) state_.best_top1 = e.top1, state_.best_step = state_.step;
   state_.evaluated_step = state_.step;
-  if (comes_round(job_.settings.run.eval_every_epochs, job_.settings.run.eval_every_steps))
+  const RunSettings& run = job_.settings.run;
+  if (comes_round(state_.step, run.eval_every_epochs, run.eval_every_steps))
     schedule_.note_evaluation(e.loss, e.top1, state_.plateau);
   const int64_t epoch = state_.step_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
   const Split split = job_.settings.data.evaluated();
   log_info("simulated {:.3f} s, epoch {}, step {}: {} loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} %", clock_.now(),
            epoch + 1, state_.step, kind_of(split), e.loss, 100 * e.top1, 100 * e.top5);
-  metrics_.write(EvalRecord{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images, false, clock_.now()});
+  EvalRecord record{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images, false, clock_.now()};
+  if (job_.settings.optimizer.l1 > 0) {
+    record.penalty = central_.penalty();
+    log_info("simulated: the L1 penalty is {:.4f}, and {:.1f} % of the weights that it is on are 0",
+             record.penalty->loss, 100 * record.penalty->zeros);
+  }
+  metrics_.write(record);
   if (saved_step_ == state_.step) checkpoints_.replace_state(state_);
   if (best) save();
   progress_.skip_time();
@@ -395,16 +494,18 @@ SimulationRecord VirtualRun::summary() const {
   return record;
 }
 
-double VirtualRun::compute_seconds(int64_t rows) {
-  const auto known = seconds_by_rows_.find(rows);
-  if (known != seconds_by_rows_.end() || rows == 0) return rows == 0 ? 0 : known->second;
+// Forward, and backward down to a layer; of those behind it with the gradients of their weights, which are not wanted.
+double VirtualRun::compute_seconds(int64_t rows, int64_t from_layer) {
+  const auto known = seconds_.find({rows, from_layer});
+  if (known != seconds_.end() || rows == 0) return rows == 0 ? 0 : known->second;
   const auto of = static_cast<double>(rows);
   double seconds = compute_.loss(of) + compute_.rest();
   for (size_t layer = 0; layer < job_.plan.layers.size(); ++layer) {
     seconds += compute_.forward(layer, of, 1);
-    if (job_.plan.layers[layer].runs_backward()) seconds += compute_.backward(layer, of, 1);
+    if (job_.plan.layers[layer].runs_backward() && static_cast<int64_t>(layer) >= from_layer)
+      seconds += compute_.backward(layer, of, 1);
   }
-  return seconds_by_rows_[rows] = seconds;
+  return seconds_[{rows, from_layer}] = seconds;
 }
 
 double VirtualRun::slowness(int worker, int64_t task) const {
@@ -428,7 +529,8 @@ double VirtualRun::seconds_of_step(int64_t task) const {
 Step::Rates VirtualRun::rates() const {
   const Settings& s = job_.settings;
   const int64_t per = per_epoch();
-  const double scale = s.front_rate_scale(job_.plan);
+  const double delay = cluster_.rate_by_delay * static_cast<double>(consistency_.rules().delay);
+  const double scale = s.front_rate_scale(job_.plan) / (1 + delay);
   const double weights = s.optimizer.learning_rate * schedule_.rate(state_.step, per, state_.plateau) * scale;
   const double biases = s.optimizer.learning_rate * schedule_.bias_rate(state_.step, per, state_.plateau) * scale;
   return {weights, weights, biases, biases, s.optimizer.sgd_share(ratio(state_.step, per))};

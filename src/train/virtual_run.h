@@ -12,8 +12,12 @@
 // Where a worker pulls, or pushes, only once in several tasks, it goes on by itself between them, with plain gradient
 // descent, and pushes the sum of its gradients (Downpour; Dean et al. 2012, "Large Scale Distributed Deep Networks").
 //
+// With blocks (delayed block proximal gradient) a task is the gradient of one block of layers, the same one for all
+// workers; only that is pushed, and a pull brings what has changed.
+//
 // A strategy without servers runs in the same clock: its workers have the losses of dp, and every step takes what the
-// planner says, with the computation of the slowest worker in it.
+// planner says, with the computation of the slowest worker in it. Under local SGD each has weights of its own, which are
+// averaged every so many steps.
 //
 // Each of S servers has an S-th of every tensor, so that they take turns in nothing and are one server with S links.
 // What a message costs the processors, the time to add gradients up and evaluations take no virtual time. Everything is
@@ -47,12 +51,14 @@ struct Straggler {
   double factor = 1;  // > 0
 };
 
-// A step of workers that keep in step by themselves, as the planner sees it.
+// A step of workers that keep in step by themselves, as the planner sees it; under local SGD the mean of several.
 struct PlannedStep {
   std::string strategy{};
   double compute_s = 0, exposed_s = 0;  // updates included; waiting for transfers
   int64_t bytes = 0;                    // sent by all workers
 };
+
+enum class BlockOrder { kNone, kGiven, kRandom };
 
 struct VirtualCluster {
   std::optional<PlannedStep> planned{};  // without servers; of what follows only link and stragglers count
@@ -62,6 +68,9 @@ struct VirtualCluster {
       false;  // every push counts as a batch by itself: the rate is as many times as high as there are workers
   bool rate_by_staleness = false;          // a gradient counts 1 / max(1, staleness)
   int64_t pull_every = 1, push_every = 1;  // tasks; not with updates by task
+  // A block is a layer that learns. Given: front to back, over and over; random: each time in another order.
+  BlockOrder blocks = BlockOrder::kNone;
+  double rate_by_delay = 0;  // the rate is divided by 1 + this * delay
   FilterSettings filters{};
   int servers = 1;
   Link link{50e-6, 125e6};  // of each worker and each server, each way
@@ -70,8 +79,8 @@ struct VirtualCluster {
 
 // The settings of workers that each compute gradients of whole rows. Convolutions are computed directly unless the
 // recipe names an algorithm: what is measured may be another one next time. Throws Error for what does not go with a
-// parameter server: rules over all gradients of a step, and the like.
-Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cluster);
+// parameter server: rules over all gradients of a step, and the like. strategy: empty for a parameter server.
+Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cluster, const std::string& strategy);
 Plan plan_of_virtual_workers(const Settings& settings);
 // On as many hosts as there are workers. Throws Error for strategies that cannot run the model, and for what learns
 // otherwise than dp.
@@ -121,6 +130,13 @@ class VirtualRun {
   void count(const std::vector<Push>& with);
   void finish_step();
   void change_rules();
+  int64_t block_of(int64_t task) const;  // a layer of the plan; 0: all of them from there on
+  void drop_other_blocks(WorkerGradient& gradient, int64_t task) const;
+  int64_t news(const VirtualWorker& its, const WeightSnapshot& now) const;  // bytes of what it has not
+  bool learns_locally(int64_t task) const;
+  bool averages_after(int64_t task) const;
+  void learn_locally(const std::vector<Push>& with, std::vector<WorkerGradient>& gradients);
+  Penalised penalised(const VirtualWorker& its, size_t param) const;
   void evaluate_and_save();
   void evaluate();
   void save();
@@ -129,13 +145,15 @@ class VirtualRun {
   SimulationRecord summary() const;
 
   bool goes_alone() const;  // between pulls, or pushes
-  double compute_seconds(int64_t rows);
+  double compute_seconds(int64_t rows, int64_t from_layer);
   double slowness(int worker, int64_t task) const;
   double seconds_of_step(int64_t task) const;  // as planned
   Step::Rates rates() const;
   bool is_over() const { return state_.step >= total_steps_ || out_of_patience(); }
   bool out_of_patience() const;
-  bool comes_round(int64_t every_epochs, int64_t every_steps) const;
+  bool comes_round(int64_t step, int64_t every_epochs, int64_t every_steps) const;  // after so many steps
+  bool evaluates_after(int64_t step) const;
+  bool saves_after(int64_t step) const;
   int64_t per_epoch() const { return workers_.front().batches->steps_per_epoch(); }
 
   const Job& job_;
@@ -144,6 +162,10 @@ class VirtualRun {
   const ComputeModel& compute_;
   Job central_job_;
   CentralWeights central_;
+  // Under local SGD: what each worker has, and the rows that it has learnt from since the last average; none: the
+  // central weights are everyone's.
+  std::vector<std::unique_ptr<CentralWeights>> local_;
+  std::vector<int64_t> local_rows_;
   Schedule schedule_;
   Consistency consistency_;
   VirtualClock clock_;
@@ -151,7 +173,9 @@ class VirtualRun {
   Stream host_;
   int64_t bytes_ = 0;  // of all weights, and of all gradients
   double update_seconds_ = 0, servers_free_at_ = 0;
-  std::map<int64_t, double> seconds_by_rows_;
+  std::map<std::pair<int64_t, int64_t>, double> seconds_;  // by rows and layer
+  std::vector<int64_t> blocks_;                            // layers that learn
+  std::vector<int64_t> layer_of_;                          // of each parameter
   std::vector<VirtualWorker> workers_;
   std::map<std::pair<int, int64_t>, WorkerGradient> arrived_;  // by worker and task
   RunState state_;

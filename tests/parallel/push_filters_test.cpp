@@ -111,6 +111,22 @@ TEST(PushFiltersTest, WhatIsNotSignificantWaitsUntilItIs) {
   EXPECT_GT(sent_in_all, 15);  // of 30
 }
 
+// With a threshold of 1: what the penalty outweighs, where the weight is 0 already.
+TEST(PushFiltersTest, WhatAPenaltyHoldsAtZeroIsNotSent) {
+  PushFilter filter({.kkt = 1}, 1, 0);
+  const std::vector<float> weights = {0, 0, 0, 1, 0};
+  std::vector<float> gradient = {0.5, -0.25, 2, 0.25, NAN};
+  EXPECT_EQ(filter.apply(0, gradient, 0, {weights, 0.5}), 3 * 4 + 1);
+  EXPECT_THAT(std::span(gradient).first(4), ElementsAre(0, 0, 2, 0.25));
+  EXPECT_TRUE(std::isnan(gradient[4]));
+  PushFilter of_nothing({.kkt = 1}, 1, 0);
+  EXPECT_EQ(of_nothing.apply(0, gradient, 0, {weights, 0}), 5 * 4);
+  PushFilter half({.kkt = 0.5}, 1, 0);
+  gradient = {0.25, 0.375, -0.25, 0, 0};
+  half.apply(0, gradient, 0, {weights, 0.5});
+  EXPECT_THAT(gradient, ElementsAre(0, 0.375, 0, 0, 0));
+}
+
 // Whatever is chosen, all of it arrives in the end but for what is still held back.
 TEST(PushFiltersTest, FeedbackLosesNothing) {
   PushFilter filter({.top = 0.1}, 1, 0);
@@ -156,11 +172,11 @@ TEST(PushFiltersTest, ReadsAndSaysWhatItIs) {
   EXPECT_EQ(all, (FilterSettings{.significant = 0.5, .top = 0.01, .skip = 0.25, .value = Value::kFix8}));
   EXPECT_EQ(all.text(), "significant:0.5, top:0.01, skip:0.25, fix8");
   EXPECT_FALSE(filters_from({}).any());
-  for (const char* wrong : {"top", "top:", "top:0", "top:x", "top:2", "skip:-1", "skip:1.5", "fix9", "", ":", "bf16:1"})
+  for (const char* wrong : {"top", "top:", "top:0", "top:x", "top:2", "kkt", "kkt:0", "skip:-1", "skip:1.5", "fix9", "", ":", "bf16:1"})
     EXPECT_THROW(filters_from({wrong}), Error) << wrong;
   EXPECT_THAT([] { filters_from({"fix8", "bf16"}); }, ThrowsMessage<Error>(HasSubstr("values have one type")));
   EXPECT_THAT([] { filters_from({"top:0.1", "top:0.2"}); }, ThrowsMessage<Error>(HasSubstr("given twice")));
-  EXPECT_THAT([] { filters_from({"kkt"}); }, ThrowsMessage<Error>(HasSubstr("L1 penalty")));
+  EXPECT_EQ(filters_from({"kkt:0.5"}).text(), "kkt:0.5");
 }
 
 }  // namespace

@@ -103,6 +103,7 @@ std::string recipe_of(const std::string& input, const std::string& data, const s
 
 Overrides with_optimizer(const std::string& type) {
   if (type == "sgd") return {};
+  if (type == "proximal") return {{"optimizer.type", type}, {"optimizer.momentum", ""}, {"optimizer.l1", "0.01"}};
   return {{"optimizer.type", type},
           {"optimizer.momentum", ""},
           {"optimizer.learning_rate", type == "rmsprop_warmup" ? "0.01" : "0.002"},

@@ -81,7 +81,8 @@ TEST_F(CliTest, ASimulationRefusesWhatItCannotSimulate) {
   refused("--backup 3", "somebody must be waited for");
   refused("--bandwidth fast", "--bandwidth");
   refused("--filter fix9", "--filter 'fix9': wanted significant:T");
-  refused("--filter kkt", "L1 penalty");
+  refused("--filter kkt", "--filter 'kkt': wanted significant:T");
+  refused("--blocks some", "wanted given or random");
   refused("--strategy sp", "--strategy: ");
   refused("--strategy dp --delay 2", "--delay is of a parameter server");
   refused("--measure --gpu H100", "do not go together");

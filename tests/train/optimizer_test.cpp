@@ -459,9 +459,44 @@ TEST_P(OptimizerTest, GoesFromRmspropToSgd) {
   EXPECT_THAT(download(w.value), IsCloseTo(rmsprop_warmup_by_hand(settings, shares)));
 }
 
+// lr = 0.25, a penalty of 2: each weight is drawn towards 0 by 0.5, and stays there if it would pass it.
+TEST_P(OptimizerTest, AnL1PenaltyDrawsWeightsToZero) {
+  Optimizer optimizer(settings_of("type = 'proximal'\nl1 = 2"));
+  Param w = make_param({0.75, -0.75, 0.25, -0.25, 0, 0}, {0, 0, 0, 1, 4, 1});
+  update(optimizer, w, 0.25);
+  EXPECT_THAT(download(w.value), ElementsAre(0.25, -0.25, 0, 0, -0.5, 0));
+  Param bias = make_param({0.75, -0.75}, {0, 1});
+  bias.name = "fc.bias";
+  update(optimizer, bias, 0.25);
+  EXPECT_THAT(download(bias.value), ElementsAre(0.75, -1));
+}
+
+// A region is 1 wide at first and then 2 |d| + 0.1, up to 5, times trust_region.
+TEST_P(OptimizerTest, ATrustRegionBoundsEachMoveByTheOneBefore) {
+  Optimizer optimizer(settings_of("type = 'proximal'\ntrust_region = 0.5"));
+  Param w = make_param({0, 0, 8}, {-8, -0.25, 0});
+  update(optimizer, w, 1);
+  EXPECT_THAT(download(w.value), ElementsAre(0.5, 0.25, 8));
+  EXPECT_THAT(download(optimizer.states(w).front()), ElementsAre(FloatEq(1.05), FloatEq(0.55), FloatEq(0.05)));
+  set_grad(w, {-8, -8, 8});
+  update(optimizer, w, 1);
+  EXPECT_THAT(download(w.value), ElementsAre(FloatEq(1.55), FloatEq(0.8), FloatEq(7.95)));
+  EXPECT_THAT(download(optimizer.states(w).front()), ElementsAre(FloatEq(2.15), FloatEq(1.15), FloatEq(0.15)));
+  set_grad(w, {-8, 0, 0});
+  update(optimizer, w, 1);
+  EXPECT_THAT(download(optimizer.states(w).front()), ElementsAre(2.5, FloatEq(0.05), FloatEq(0.05)));
+}
+
+TEST_P(OptimizerTest, NeitherPenaltyNorTrustRegionHidesWhatIsNotFinite) {
+  Optimizer optimizer(settings_of("type = 'proximal'\nl1 = 1"));
+  Param w = make_param({1, 1}, {NAN, 1});
+  update(optimizer, w, 0.5);
+  EXPECT_TRUE(std::isnan(download(w.value)[0]));
+}
+
 TEST_P(OptimizerTest, AnUpdateAtARateOfZeroChangesNoWeight) {
   for (const char* table : {"", "momentum_correction = true", "type = 'adamw'", "type = 'rmsprop'", "type = 'adagrad'",
-                            "type = 'rmsprop_warmup'"}) {
+                            "type = 'rmsprop_warmup'", "type = 'proximal'\nl1 = 1"}) {
     Optimizer optimizer(settings_of(table));
     Param w = make_param({1, -2}, {3, 4});
     update(optimizer, std::vector<Param*>{&w}, StepRates{0, 0, 0, 0.5});
@@ -551,7 +586,8 @@ TEST(OptimizerSettings, NameTheirStatesAsFilesHaveThem) {
       {"type = 'rmsprop'", {".square_avg"}},
       {"type = 'rmsprop'\nmomentum = 0.5", {".square_avg", ".momentum_buffer"}},
       {"type = 'adagrad'", {".sum"}},
-      {"type = 'rmsprop_warmup'", {".momentum_buffer", ".square_avg"}}};
+      {"type = 'rmsprop_warmup'", {".momentum_buffer", ".square_avg"}},
+      {"type = 'proximal'", {".trust_region"}}};
   std::set<std::string> names;
   for (const auto& [table, states] : cases) {
     EXPECT_EQ(settings_of(table).states(), states) << table;
@@ -585,6 +621,7 @@ TEST(OptimizerSettings, RejectBadTables) {
   EXPECT_THAT(complaint("learning_rate = 1\ntype = 'adamw'\nbeta2 = 1"), HasSubstr("wanted less"));
   EXPECT_THAT(complaint("learning_rate = 1\ntype = 'adagrad'\neps = 0"), HasSubstr("eps"));
   EXPECT_THAT(complaint("learning_rate = 1\ntype = 'rmsprop_warmup'\nperiod = 0"), HasSubstr("period"));
+  EXPECT_THAT(complaint("learning_rate = 1\ntype = 'proximal'\nmomentum = 0.9"), HasSubstr("no key 'momentum'"));
 }
 
 }  // namespace

@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
             Case{"mp-dense", 3, 0, "", "strategy", "adamw"}, Case{"pipeline", 4, 2, "", "strategy", "adamw"},
             Case{"dp-zero", 3, 0, "", "strategy", "adamw", 3}, Case{"pipeline", 2, 0, "", "strategy", "adamw"},
             Case{"dp-zero", 3, 0, "", "strategy", "rmsprop_warmup"}, Case{"owt-c", 2, 0, "", "strategy", "rmsprop"},
-            Case{"owt-c", 3, 0, "", "strategy", "adagrad"})),
+            Case{"owt-c", 3, 0, "", "strategy", "adagrad"}, Case{"dp-zero", 3, 0, "", "strategy", "proximal"})),
     case_name);
 
 const char* const kOthers = "other_layers";

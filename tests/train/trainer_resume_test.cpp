@@ -59,6 +59,7 @@ TEST_F(ResumedRun, EveryOptimizerGoesOnBitForBit) {
                                             {"adamw", stages},
                                             {"rmsprop", rounds},
                                             {"adagrad", shares},
+                                            {"proximal", shares},
                                             {"rmsprop_warmup", rounds}}) {
     const Overrides changes = merged(kEveryStepLogged, merged(with_optimizer(optimizer), parallel));
     const std::string tag = concat(optimizer, parallel[1].second);

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/support/fixed_compute.h"
 #include "tests/support/whole_runs.h"
@@ -78,7 +79,7 @@ TEST_F(VirtualRunTest, SynchronousIsDataParallelToTheLastBit) {
 }
 
 TEST_F(VirtualRunTest, SynchronousIsDataParallelWithEveryRule) {
-  for (const char* type : {"adamw", "adagrad", "rmsprop", "rmsprop_warmup"}) {
+  for (const char* type : {"adamw", "adagrad", "rmsprop", "rmsprop_warmup", "proximal"}) {
     const Overrides rule = with_optimizer(type);
     trained(concat("real-", type), 2, rule);
     simulated(concat("virtual-", type), 2, {}, rule);
@@ -189,7 +190,7 @@ TEST_F(VirtualRunTest, DownpourPushesAndPullsOnceInSeveralTasks) {
   EXPECT_EQ(second.updates, 20);
   EXPECT_NEAR(static_cast<double>(second.bytes_to_servers), static_cast<double>(each.bytes_to_servers) / 2,
               0.11 * static_cast<double>(each.bytes_to_servers));
-  EXPECT_GT(second.bytes_to_workers, second.bytes_to_servers);
+  EXPECT_GE(second.bytes_to_workers, second.bytes_to_servers);  // a pull brings what has changed
   cluster.pull_every = 4;
   const SimulationRecord fourth = simulated("fourth", 2, cluster).virtual_run.record;
   EXPECT_LT(3 * fourth.bytes_to_workers, each.bytes_to_workers + fourth.bytes_to_workers);
@@ -227,6 +228,82 @@ TEST_F(VirtualRunTest, FiltersSendFewerBytesAndItLearnsAllTheSame) {
     EXPECT_EQ(run.record.bytes_to_workers, whole.record.bytes_to_workers) << name;
     EXPECT_LT(run.seconds, whole.seconds) << name;
     EXPECT_TRUE(std::isfinite(run.evaluation.loss)) << name;
+  }
+}
+
+// Delayed block proximal gradient: a task is about one layer, and nothing else travels.
+TEST_F(VirtualRunTest, ABlockIsAllThatATaskMoves) {
+  const Overrides proximal = merged(with_optimizer("proximal"), {{"data.batch", "20"}});  // of 100 images
+  const auto changed = [&](BlockOrder order, int64_t steps) {
+    const std::string tag = concat(static_cast<int>(order), "-", steps);
+    VirtualCluster cluster{.blocks = order};
+    const Overrides until = merged(proximal, {{"schedule.max_steps", std::to_string(steps)}});
+    return simulated(tag, 2, cluster, until).virtual_run.record;
+  };
+  const SimulationRecord whole = simulated("whole", 2, {}, proximal).virtual_run.record;
+  const int64_t of_all = whole.bytes_to_servers / 20;
+  int64_t to_servers = 0;
+  std::set<int64_t> sizes;
+  const int64_t layers = 5;  // that learn
+  for (int64_t steps = 1; steps <= layers; ++steps) {
+    const SimulationRecord record = changed(BlockOrder::kGiven, steps);
+    sizes.insert(record.bytes_to_servers - to_servers);
+    to_servers = record.bytes_to_servers;
+    EXPECT_LT(to_servers, steps == layers ? of_all + 1 : of_all) << steps;
+  }
+  EXPECT_EQ(to_servers, of_all);  // each layer once
+  EXPECT_EQ(std::ssize(sizes), layers);
+  const SimulationRecord random = changed(BlockOrder::kRandom, layers);
+  EXPECT_EQ(random.bytes_to_servers, of_all);
+  // All of them at first, and then what the update before has changed.
+  EXPECT_GT(random.bytes_to_workers, of_all);
+  EXPECT_LT(random.bytes_to_workers, 2 * of_all);
+}
+
+TEST_F(VirtualRunTest, AnL1PenaltyIsWrittenDownWithItsZeros) {
+  const Overrides penalty =
+      merged(with_optimizer("proximal"), {{"optimizer.learning_rate", "0.05"}, {"optimizer.l1", "0.2"}});
+  VirtualCluster cluster{.rules = {.delay = 2}, .blocks = BlockOrder::kRandom, .rate_by_delay = 1};
+  simulated("penalised", 2, cluster, penalty);
+  const nlohmann::json eval = record("penalised", "eval");
+  EXPECT_GT(eval["zeros"].get<double>(), 0.01);
+  EXPECT_LT(eval["zeros"].get<double>(), 1);
+  EXPECT_GT(eval["penalty"].get<double>(), 0);
+  cluster.rate_by_delay = 0;
+  simulated("faster", 2, cluster, penalty);
+  EXPECT_GT(record("faster", "eval")["zeros"].get<double>(), eval["zeros"].get<double>());
+  simulated("none", 2, {});
+  EXPECT_FALSE(record("none", "eval").contains("zeros"));
+}
+
+// What a penalty holds at 0 anyway need not be sent: the same weights, with fewer bytes.
+TEST_F(VirtualRunTest, AKktFilterOfOneWorkerChangesNothing) {
+  const Overrides penalty =
+      merged(with_optimizer("proximal"), {{"optimizer.learning_rate", "0.05"}, {"optimizer.l1", "0.2"}});
+  const int64_t whole = simulated("whole", 1, {}, penalty).virtual_run.record.bytes_to_servers;
+  VirtualCluster cluster{.filters = filters_from({"kkt:0.99"})};
+  EXPECT_LT(simulated("filtered", 1, cluster, penalty).virtual_run.record.bytes_to_servers, whole);
+  EXPECT_EQ(weights("filtered"), weights("whole"));
+}
+
+// Weights, averages and velocities of a real run, to rounding; the last step of an epoch is smaller, and evaluated.
+TEST_F(VirtualRunTest, LocalSgdLearnsWhatItLearnsInEarnest) {
+  const Settings settings = small_settings(kSmallRecipe, of_workers(3));
+  const int64_t bytes_of_dp = 20 * planned_step(settings, "dp", {}, *fixed(settings)).bytes;
+  for (const char* from : {"0", "1"}) {
+    const Overrides local{{"parallel.average_every", "3"}, {"parallel.average_from", from}};
+    const std::string real = concat("real", from), virtual_run = concat("virtual", from);
+    const TrainOutcome earnest = trained(real, 3, local);
+    SimulateOptions options;
+    options.out = path(virtual_run);
+    options.strategy = "dp";
+    options.compute = fixed;
+    const VirtualOutcome run = simulate(small_settings(kSmallRecipe, of_workers(3, local)), options).virtual_run;
+    EXPECT_NEAR(run.evaluation.loss, earnest.evaluation.loss, 1e-4) << from;
+    const auto wanted = losses(path(real)), found = losses(path(virtual_run));
+    ASSERT_EQ(wanted.size(), found.size());
+    for (const auto& [step, loss] : wanted) EXPECT_NEAR(loss, found.at(step), 1e-5) << from << ", step " << step;
+    EXPECT_LT(run.record.bytes_between_workers, bytes_of_dp) << from;
   }
 }
 
@@ -291,6 +368,12 @@ TEST_F(VirtualRunTest, WhatNoWorkerCanKnowIsRefused) {
   refused({{"optimizer.ema", "0.9"}}, "optimizer.ema");
   refused({{"parallel.average_every", "4"}}, "local SGD");
   refused({{"parallel.wire", "bf16"}}, "parallel.wire");
+  EXPECT_THAT([&] { simulated("refused", 2, {.filters = filters_from({"kkt:1"})}); },
+              ThrowsMessage<Error>(HasSubstr("there is none")));
+  EXPECT_THAT([&] { simulated("refused", 2, {.rules = {.delay = 1, .pushes = 1}, .blocks = BlockOrder::kGiven}); },
+              ThrowsMessage<Error>(HasSubstr("update of a block")));
+  EXPECT_THAT([&] { simulated("refused", 2, {.rules = {.delay = kNoBound}, .rate_by_delay = 1}); },
+              ThrowsMessage<Error>(HasSubstr("wants a bound")));
   VirtualCluster cluster{.stragglers = {{.worker = 2, .factor = 2}}};
   EXPECT_THAT([&] { simulated("refused", 2, cluster); }, ThrowsMessage<Error>(HasSubstr("the workers 0 to 1")));
 }

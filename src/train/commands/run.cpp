@@ -254,7 +254,7 @@ SimulateOutcome simulate(Settings settings, const SimulateOptions& options) {
   as_train.out = options.out;
   as_train.start = options.start;
   const Start start = find_start(settings, as_train);
-  settings = settings_of_virtual_workers(std::move(settings), options.cluster);
+  settings = settings_of_virtual_workers(std::move(settings), options.cluster, options.strategy);
   const Session session(settings, options.threads);
   Job job = job_of(std::move(settings), as_train, start);
   job.plan = plan_of_virtual_workers(job.settings);
