@@ -31,9 +31,10 @@ void declare(Options& options) {
   options.option("delay", "TAU", "0",
                  "a worker starts its task t when all tasks before t - TAU are finished; inf: when it likes; 0: "
                  "synchronous");
-  options.option("pushes", "N",
-                 "the weights are updated with every N gradients, as they come (default: 1; with --delay 0 those of a "
-                 "task of all workers, which 0 asks for too)");
+  options.option(
+      "pushes", "N",
+      "the weights are updated with every N gradients, as they come (default: 1; with --delay 0 or --blocks those of a "
+      "task of all workers, which 0 asks for too)");
   options.option("backup", "B", "0", "workers that nobody waits for: the slowest, task by task");
   options.option("pull-every", "N", "1", "tasks from one pull to the next; between them a worker goes on by itself");
   options.option("push-every", "N", "1", "tasks whose gradients a worker adds up before it pushes them");
@@ -94,7 +95,8 @@ ConsistencyRules rules_from(const Options& options, int workers) {
   rules.backup = static_cast<int>(options.integer("backup", {.low = 0}));
   if (rules.backup >= workers)
     throw UsageError(concat("--backup ", rules.backup, ": of ", workers, " workers somebody must be waited for"));
-  rules.pushes = options.given("pushes") ? options.integer("pushes", {.low = 0}) : rules.delay == 0 ? 0 : 1;
+  const bool by_task = rules.delay == 0 || options.given("blocks");
+  rules.pushes = options.given("pushes") ? options.integer("pushes", {.low = 0}) : by_task ? 0 : 1;
   return rules;
 }
 

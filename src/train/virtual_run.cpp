@@ -62,7 +62,7 @@ Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cl
     fail("filter kkt leaves out what an L1 penalty holds at 0, and there is none; give one, ",
          "--set optimizer.type=proximal --set optimizer.l1=0.0001, or take top:P");
   if (cluster.blocks != BlockOrder::kNone && !rules.by_task())
-    fail("an update of a block is made of the gradients of all workers; leave pushes out, or give 0");
+    fail("an update of a block is made of the gradients of all workers; give pushes 0");
   if (cluster.rate_by_delay > 0 && rules.delay == kNoBound)
     fail("a rate that shrinks with the delay wants a bound on it; give a delay");
   if ((cluster.pull_every > 1 || cluster.push_every > 1) && rules.by_task())

@@ -15,6 +15,14 @@ MODELS = {
     "vgg16": (CONFIGS / "models" / "vgg16.toml", 16, 2),
     "resnet18": (CONFIGS / "models" / "resnet18.toml", 32, 3),
     "cifar10_94": (CONFIGS / "models" / "cifar10_94.toml", 256, 5),
+    "cifar10_11pct": (CONFIGS / "models" / "cifar10_11pct.toml", 128, 5),
+    "cifar10_resnet20": (CONFIGS / "models" / "cifar10_resnet20.toml", 128, 3),
+    "googlenet": (CONFIGS / "models" / "googlenet.toml", 16, 2),
+    "squeezenet": (CONFIGS / "models" / "squeezenet.toml", 16, 3),
+    "mobilenet_v1": (CONFIGS / "models" / "mobilenet_v1.toml", 16, 2),
+    "mobilenet_v2": (CONFIGS / "models" / "mobilenet_v2.toml", 16, 2),
+    "resnet34": (CONFIGS / "models" / "resnet34.toml", 16, 2),
+    "resnet101": (CONFIGS / "models" / "resnet101.toml", 8, 2),
 }
 
 

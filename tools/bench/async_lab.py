@@ -1,0 +1,244 @@
+#!/usr/bin/python3
+"""What asynchronous training gains and costs on CIFAR-10: experiments of `owt simulate`, as tables.
+
+    usage: async_lab.py --owt PROGRAM --data DIR [--out DIR] [--only NAME,...] [--workers K] [--seeds N,N,...]
+                        [--steps N] [--jobs J]
+
+Experiments:
+  delay       bounded delay from 0 to no bound, with tasks of which a fifth take four times as long
+  downpour    single pushes: at the full rate, by shares, with an epoch of warm start, with Adagrad
+  depth       the same delays for a net of three convolutions and one of seven, with momentum 0 and 0.9
+  filters     what is pushed: bytes against accuracy
+  blocks      delayed block proximal gradient: objective and zeros against the delay
+  strategies  time to a loss by strategies with and without servers, over three kinds of links
+Every run is one simulation, of which there is one for each seed; runs that are in --out already are not repeated. Times
+are simulated. A loss is reached where the mean of five records of ten steps is. Prints tables as Markdown.
+"""
+import argparse
+import concurrent.futures
+import os
+import sys
+
+import accuracy_runs
+from accuracy_runs import lines_of, mean, numbers, percent, table
+from commands import end_with_commands, run
+
+SECONDS = 3600  # that a run may take
+RECORDS = 5     # whose mean loss counts
+COMPUTE_BOUND = ["--bandwidth", "10Gbit", "--straggler", "20%:4"]
+PLAIN = {"optimizer.momentum": 0, "optimizer.learning_rate": 0.005}  # of cifar10_quick, whose own is 0.001 with 0.9
+PROXIMAL = {"optimizer.type": "proximal", "optimizer.momentum": "", "optimizer.decay": 0,
+            "optimizer.learning_rate": 0.005}
+DELAYS = ["0", "1", "2", "4", "8", "16", "inf"]
+
+
+class Case:
+    """One line of a table: options of owt simulate and keys of the recipe, for every seed."""
+
+    def __init__(self, label, words, keys=None, net="cifar10_quick"):
+        self.label, self.words, self.keys, self.net = label, words, keys or {}, net
+        self.runs = []  # folders
+
+
+def servers(options):
+    return ["--servers", str(options.workers)]
+
+
+def delay_cases(options):
+    return [Case(delay, ["--delay", delay, *servers(options), *COMPUTE_BOUND], PLAIN) for delay in DELAYS]
+
+
+def downpour_cases(options):
+    eventual = ["--delay", "inf", *servers(options), *COMPUTE_BOUND]
+    adagrad = {"optimizer.type": "adagrad", "optimizer.momentum": "", "optimizer.learning_rate": 0.005,
+               "optimizer.decay": 0}
+    return [Case("synchronous", [*servers(options), *COMPUTE_BOUND], PLAIN),
+            Case("full rate", [*eventual, "--full-rate"], PLAIN),
+            Case("full rate, warm start", [*eventual, "--full-rate", "--async-from-epoch", "1"], PLAIN),
+            Case("shares of the rate", eventual, PLAIN),
+            Case("shares, warm start", [*eventual, "--async-from-epoch", "1"], PLAIN),
+            Case("full rate, Adagrad", [*eventual, "--full-rate"], adagrad),
+            Case("shares, 5 tasks a push", [*eventual, "--push-every", "5", "--pull-every", "5"], PLAIN)]
+
+
+def depth_cases(options):
+    deep = {"optimizer.decay": 0.0005}
+    cases = []
+    for net, rate, keys in (("cifar10_quick", 0.005, {}), ("cifar10_vgg", 0.05, deep)):
+        for momentum in (0, 0.9):
+            for delay in ("0", "4", "16"):
+                cases.append(Case(f"{net}, momentum {momentum}, delay {delay}",
+                                  ["--delay", delay, *servers(options), *COMPUTE_BOUND],
+                                  keys | {"optimizer.momentum": momentum,
+                                          "optimizer.learning_rate": rate * (1 - momentum)}, net))
+    return cases
+
+
+def filter_cases(options):
+    filters = [[], ["bf16"], ["fix16"], ["fix8"], ["coin8"], ["significant:0.5"], ["top:0.1"], ["top:0.01"],
+               ["top:0.01", "fix8"], ["skip:0.1"]]
+    return [Case(", ".join(each) or "none", [word for name in each for word in ("--filter", name)] + servers(options),
+                 PLAIN) for each in filters]
+
+
+def block_cases(options):
+    sparse = PROXIMAL | {"optimizer.l1": 0.0005}
+    whole = [Case("all layers, delay 0", [*servers(options), *COMPUTE_BOUND], sparse),
+             Case("all layers, delay 0, kkt:0.9", ["--filter", "kkt:0.9", *servers(options), *COMPUTE_BOUND], sparse)]
+    blocks = lambda order, delay, *words: ["--blocks", order, "--delay", delay, *words, *servers(options),
+                                           *COMPUTE_BOUND]
+    random = [Case(f"random, delay {delay}", blocks("random", delay), sparse) for delay in ("0", "2", "4", "8")]
+    slower = [Case(f"random, delay {delay}, rate / (1 + 0.1 delay)", blocks("random", delay, "--rate-by-delay", "0.1"),
+                   sparse) for delay in ("4", "8")]
+    return [*whole, *random, *slower, Case("given, delay 4", blocks("given", "4"), sparse)]
+
+
+def strategy_cases(options):
+    cases = []
+    for links, words in (("10 Gbit/s, a fifth of the tasks 4 times as long", COMPUTE_BOUND),
+                         ("1 Gbit/s", ["--bandwidth", "1Gbit"]), ("100 Mbit/s", ["--bandwidth", "100Mbit"])):
+        for strategy in ("dp", "dp-star", "owt-d", "pipeline"):
+            cases.append(Case(f"{links}: {strategy}", ["--strategy", strategy, *words], PLAIN))
+        cases.append(Case(f"{links}: local SGD, 8 steps", ["--strategy", "dp", *words],
+                          PLAIN | {"parallel.average_every": 8}))
+        for delay in ("0", "4", "16"):
+            cases.append(Case(f"{links}: ps, delay {delay}", ["--delay", delay, *servers(options), *words], PLAIN))
+        cases.append(Case(f"{links}: ps, delay 4, top:0.01", ["--delay", "4", "--filter", "top:0.01",
+                                                             *servers(options), *words], PLAIN))
+    return cases
+
+
+EXPERIMENTS = {"delay": delay_cases, "downpour": downpour_cases, "depth": depth_cases, "filters": filter_cases,
+               "blocks": block_cases, "strategies": strategy_cases}
+
+
+def command(options, case, seed):
+    keys = {"data.batch": 128, "run.seed": seed, "run.log_every": 10, "run.eval_every_epochs": 0,
+            "run.checkpoint_every_epochs": 0, "run.equality_every": 0} | case.keys
+    line = [options.owt, "simulate", accuracy_runs.config(case.net), "--data", options.data, "--threads", "1",
+            "--workers", str(options.workers), "--steps", str(options.steps), *case.words]
+    for key, value in keys.items():
+        line += ["--set", f"{key}={value}"]
+    return line
+
+
+def is_done(folder):
+    return os.path.exists(os.path.join(folder, "metrics.jsonl")) and bool(lines_of(folder, "end"))
+
+
+def simulate(options, case, seed, folder):
+    """Runs that diverge are results too: they end with exit status 1 and say so in their metrics."""
+    if is_done(folder):
+        return
+    status = run([*command(options, case, seed), "--out", folder], SECONDS, folder + ".log")
+    if not is_done(folder):
+        sys.exit(f"{folder}: exit status {status}, see {folder}.log")
+
+
+def simulate_all(options, name, cases):
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        jobs = []
+        for seed in options.seeds:
+            for number, case in enumerate(cases):
+                folder = os.path.join(options.out, f"{name}-k{options.workers}-{number}-{seed}")
+                case.runs.append(folder)
+                jobs.append(pool.submit(simulate, options, case, seed, folder))
+        for done, job in enumerate(concurrent.futures.as_completed(jobs), 1):
+            job.result()
+            print(f"{name}: {done} of {len(jobs)} runs", file=sys.stderr, flush=True)
+
+
+def reached(folder, loss):
+    """Step and virtual seconds at which the loss was, or None."""
+    records = lines_of(folder, "train")
+    for end in range(RECORDS, len(records) + 1):
+        losses = [record["loss"] for record in records[end - RECORDS:end]]
+        if None not in losses and mean(losses) <= loss:
+            return records[end - 1]["step"], records[end - 1]["seconds"]
+    return None
+
+
+def shown(values, digits):
+    """Mean and deviation of those that are there, and how many are not."""
+    there = [value for value in values if value is not None]
+    if not there:
+        return "never"
+    spread = (sum((value - mean(there)) ** 2 for value in there) / max(len(there) - 1, 1)) ** 0.5
+    lacking = f" ({len(values) - len(there)} never)" if len(there) < len(values) else ""
+    return f"{mean(there):.{digits}f} +- {spread:.{digits}f}{lacking}"
+
+
+def finished(folder):
+    return lines_of(folder, "end")[-1]["state"] == "finished"
+
+
+def idle_and_staleness(folder):
+    if not finished(folder):
+        return None, None
+    record = lines_of(folder, "simulation")[-1]
+    workers = record["workers"]
+    idle = 100 * mean([1 - worker["computing"] - worker["on_the_way"] for worker in workers])
+    gradients = sum(record["staleness"].values())
+    return idle, sum(int(updates) * count for updates, count in record["staleness"].items()) / gradients
+
+
+def megabytes(folder):
+    if not finished(folder):
+        return None
+    record = lines_of(folder, "simulation")[-1]
+    sent = record.get("bytes_between_workers", 0) or record.get("bytes_to_servers", 0)
+    return sent / record["step"] / 1e6
+
+
+def evaluation(folder, key):
+    return lines_of(folder, "eval")[-1].get(key) if finished(folder) else None
+
+
+def row(case, loss):
+    found = [reached(folder, loss) for folder in case.runs]
+    idle, stale = zip(*map(idle_and_staleness, case.runs))
+    top1 = [evaluation(folder, "top1") for folder in case.runs]
+    alive = [value for value in top1 if value is not None]
+    diverged = f" ({len(top1) - len(alive)} diverged)" if len(alive) < len(top1) else ""
+    return [case.label, shown([each and each[0] for each in found], 0), shown([each and each[1] for each in found], 2),
+            shown(idle, 1), shown(stale, 1), shown([megabytes(folder) for folder in case.runs], 2),
+            (percent(alive) if alive else "") + diverged]
+
+
+def penalised_row(case, loss):
+    objective = [None if evaluation(folder, "loss") is None
+                 else evaluation(folder, "loss") + evaluation(folder, "penalty") for folder in case.runs]
+    zeros = [evaluation(folder, "zeros") for folder in case.runs]
+    return row(case, loss) + [shown(objective, 3), shown([zero and 100 * zero for zero in zeros], 1)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Experiments of owt simulate on CIFAR-10, as tables.")
+    parser.add_argument("--owt", required=True, metavar="PROGRAM")
+    parser.add_argument("--data", required=True, metavar="DIR", help="of CIFAR-10")
+    parser.add_argument("--out", default="async_lab", metavar="DIR", help="of the runs")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(EXPERIMENTS), metavar="NAME,...")
+    parser.add_argument("--workers", type=int, default=8, metavar="K")
+    parser.add_argument("--seeds", type=numbers, default=[1, 2, 3, 4, 5], metavar="N,N,...")
+    parser.add_argument("--steps", type=int, default=300, metavar="N", help="of 128 images; 391 are an epoch")
+    parser.add_argument("--loss", type=float, default=1.6, metavar="L", help="to be reached")
+    parser.add_argument("--jobs", type=int, default=2, metavar="J", help="runs at a time")
+    options = parser.parse_args()
+    if unknown := set(options.only) - set(EXPERIMENTS):
+        parser.error(f"no experiment '{unknown.pop()}'; there are {', '.join(EXPERIMENTS)}")
+
+    end_with_commands()
+    os.makedirs(options.out, exist_ok=True)
+    for name in options.only:
+        cases = EXPERIMENTS[name](options)
+        simulate_all(options, name, cases)
+        head = [name, f"steps to a loss of {options.loss:g}", "simulated seconds to it", "idle, %",
+                "staleness, updates", "MB pushed a step", f"top-1 after {options.steps} steps"]
+        penalised = name == "blocks"
+        rows = [(penalised_row if penalised else row)(case, options.loss) for case in cases]
+        print(f"\n{options.workers} workers\n\n" +
+              table(head + (["objective", "zeros, %"] if penalised else []), rows), flush=True)
+
+
+if __name__ == "__main__":
+    main()
