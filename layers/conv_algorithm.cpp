@@ -11,8 +11,10 @@ namespace {
 
 constexpr double kWorthIt = 0.95;  // times the direct time; less gain is within the noise of one measurement
 
-constexpr std::array kNames{std::pair{ConvAlgorithm::kAuto, "auto"}, std::pair{ConvAlgorithm::kDirect, "direct"},
+constexpr std::array kNames{std::pair{ConvAlgorithm::kAuto, "auto"},
+                            std::pair{ConvAlgorithm::kDirect, "direct"},
                             std::pair{ConvAlgorithm::kFewChannels, "few-channels"},
+                            std::pair{ConvAlgorithm::kDepthwise, "depthwise"},
                             std::pair{ConvAlgorithm::kWinogradBf16, "winograd-bf16"},
                             std::pair{ConvAlgorithm::kWinograd, "winograd"}};
 
@@ -32,7 +34,8 @@ const char* name_of(ConvAlgorithm algorithm) {
 ConvAlgorithm conv_algorithm_from(const std::string& name) {
   for (const auto& [algorithm, its_name] : kNames)
     if (name == its_name) return algorithm;
-  fail("no convolution algorithm '", name, "'; there are auto, direct, few-channels, winograd, winograd-bf16");
+  fail("no convolution algorithm '", name,
+       "'; there are auto, direct, few-channels, depthwise, winograd, winograd-bf16");
 }
 
 std::string ConvChoices::key(const std::string& geometry, int team) { return format("{}, {} threads", geometry, team); }

@@ -1,5 +1,6 @@
 // Which algorithm computes a pass of a convolution on the CPU: direct, by oneDNN, own products for images with few
-// channels (layers/few_channel_conv.h), or Winograd's (layers/winograd.h).
+// channels (layers/few_channel_conv.h) or for depthwise convolutions (layers/depthwise_conv.h), or Winograd's
+// (layers/winograd.h).
 //
 // The better one is found by measuring, once per geometry, pass, type and team size. The choices decide the last bits
 // of a result, so all ranks of a process share one table, the processes of a run follow one of them
@@ -18,6 +19,7 @@ enum class ConvAlgorithm {
   kAuto,  // measure, take the faster one
   kDirect,
   kFewChannels,   // of images
+  kDepthwise,     // each channel by itself
   kWinogradBf16,  // with factors of bf16
   kWinograd,      // with factors of f32
 };

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "layers/depthwise_conv.h"
 #include "layers/few_channel_conv.h"
 #include "layers/onednn_conv.h"
 #include "layers/winograd.h"
@@ -84,12 +85,14 @@ double relative_error(const Tensor& found, const Tensor& exact) {
 std::unique_ptr<ConvPass> make_conv_pass(const ConvShape& shape, PassKind kind, ConvAlgorithm algorithm) {
   if (algorithm == ConvAlgorithm::kDirect) return make_onednn_conv(shape, kind);
   if (algorithm == ConvAlgorithm::kFewChannels) return make_few_channel_conv(shape, kind);
+  if (algorithm == ConvAlgorithm::kDepthwise) return make_depthwise_conv(shape, kind);
   return make_winograd(shape, kind, algorithm == ConvAlgorithm::kWinogradBf16 ? DType::kBF16 : DType::kF32);
 }
 
 ConvChoices::Candidates conv_candidates(const ConvShape& shape, PassKind kind) {
   ConvChoices::Candidates found{ConvAlgorithm::kDirect};
-  for (const auto algorithm : {ConvAlgorithm::kFewChannels, ConvAlgorithm::kWinogradBf16, ConvAlgorithm::kWinograd})
+  for (const auto algorithm :
+       {ConvAlgorithm::kFewChannels, ConvAlgorithm::kDepthwise, ConvAlgorithm::kWinogradBf16, ConvAlgorithm::kWinograd})
     if (make_conv_pass(shape, kind, algorithm)) found.push_back(algorithm);
   return found;
 }

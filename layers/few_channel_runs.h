@@ -32,17 +32,6 @@ struct Runs {
   int64_t lanes;  // outputs, filled up to whole vectors
 };
 
-// 0 to `total` in parts of almost the same size, none larger than `most`: function(first, size) of each.
-template <class Function>
-void in_parts(int64_t total, int64_t most, const Function& function) {
-  const int64_t count = quotient_up(total, most), size = total / count, larger = total % count;
-  for (int64_t part = 0, first = 0; part < count; ++part) {
-    const int64_t here = size + (part < larger);
-    function(first, static_cast<int>(here));
-    first += here;
-  }
-}
-
 // function(thread, rows of y) for equal parts of all rows of y, one for each of `threads` threads.
 template <class Function>
 void split_rows(const Runs& runs, int64_t images, int64_t threads, const Function& function) {

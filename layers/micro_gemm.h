@@ -14,12 +14,23 @@ namespace owt {
 inline int64_t quotient_up(int64_t dividend, int64_t divisor) { return (dividend + divisor - 1) / divisor; }
 inline int64_t round_up(int64_t value, int64_t multiple) { return quotient_up(value, multiple) * multiple; }
 
-// function(std::integral_constant<int, n>) for 1 <= n <= kMost.
-template <int kMost, class Function>
+// function(std::integral_constant<int, n>) for kLeast <= n <= kMost.
+template <int kMost, int kLeast = 1, class Function>
 void with_constant(int n, const Function& function) {
-  if constexpr (kMost > 1)
-    if (n < kMost) return with_constant<kMost - 1>(n, function);
+  if constexpr (kMost > kLeast)
+    if (n < kMost) return with_constant<kMost - 1, kLeast>(n, function);
   function(std::integral_constant<int, kMost>{});
+}
+
+// 0 to `total` in parts of almost the same size, none larger than `most`: function(first, size) of each.
+template <class Function>
+void in_parts(int64_t total, int64_t most, const Function& function) {
+  const int64_t count = quotient_up(total, most), size = total / count, larger = total % count;
+  for (int64_t part = 0, first = 0; part < count; ++part) {
+    const int64_t here = size + (part < larger);
+    function(first, static_cast<int>(here));
+    first += here;
+  }
 }
 
 // Elements in a unit.

@@ -171,7 +171,8 @@ TEST(ConvChoices, APreloadedAlgorithmThatCannotBeUsedBecomesDirectAndIsTold) {
 }
 
 TEST(ConvAlgorithm, NamesGoBothWays) {
-  for (const auto algorithm : {ConvAlgorithm::kAuto, kDirect, ConvAlgorithm::kFewChannels, kWinograd, kWinogradBf16})
+  for (const auto algorithm : {ConvAlgorithm::kAuto, kDirect, ConvAlgorithm::kFewChannels, ConvAlgorithm::kDepthwise,
+                               kWinograd, kWinogradBf16})
     EXPECT_EQ(conv_algorithm_from(name_of(algorithm)), algorithm);
 }
 

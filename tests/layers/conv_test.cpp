@@ -268,11 +268,13 @@ TEST_P(ConvTest, TheTeamMayChangeBetweenPasses) {
 }
 
 TEST_P(ConvTest, KeepsTheLayerContract) {
-  for (const auto mode : {ConvAlgorithm::kDirect, ConvAlgorithm::kFewChannels, ConvAlgorithm::kWinograd}) {
+  for (const auto mode :
+       {ConvAlgorithm::kDirect, ConvAlgorithm::kFewChannels, ConvAlgorithm::kDepthwise, ConvAlgorithm::kWinograd}) {
     const UsingConvAlgorithm algorithm(mode);
     check_layer("type='conv' out=8 kernel=3 pad=1", {2, 7, 7, 3}, device());
     check_layer("type='conv' out=4 kernel=[2,3] stride=2 round='up' bias=false", {2, 6, 7, 3}, device());
     check_layer("type='conv' out=6 kernel=3 pad=1 groups=2", {2, 5, 5, 4}, device());
+    check_layer("type='conv' out=6 kernel=3 stride=2 pad=1 groups=6", {2, 5, 9, 6}, device());
     check_layer("type='conv' out=16 kernel=3 pad=1", {2, 6, 6, 16}, device());
   }
 }

@@ -18,7 +18,7 @@ using testing::Lt;
 using Measured = ConvChoices::Measured;
 
 constexpr auto kDirect = ConvAlgorithm::kDirect, kFewChannels = ConvAlgorithm::kFewChannels,
-               kWinograd = ConvAlgorithm::kWinograd;
+               kDepthwise = ConvAlgorithm::kDepthwise, kWinograd = ConvAlgorithm::kWinograd;
 
 // 3x3 convolutions of two images, of f32.
 ConvShape shape_of(int64_t channels) { return {{12, 12, channels, 12, 12, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1}, 2, true}; }
@@ -28,6 +28,13 @@ TEST(ConvTrial, CandidatesAreDirectAndWhatElseCanComputeThePass) {
   EXPECT_THAT(conv_candidates(shape_of(3), PassKind::kBackwardData), ElementsAre(kDirect));
   EXPECT_THAT(conv_candidates(shape_of(32), PassKind::kForward), ElementsAre(kDirect, kWinograd));
   EXPECT_EQ(make_conv_pass(shape_of(32), PassKind::kForward, kFewChannels), nullptr);
+  for (const auto kind : {PassKind::kForward, PassKind::kBackwardData, PassKind::kBackwardWeights})
+    for (const auto images : {DType::kF32, DType::kBF16}) {
+      ConvShape depthwise = shape_of(32);
+      depthwise.geometry.groups = 32;
+      depthwise.images = images;
+      EXPECT_THAT(conv_candidates(depthwise, kind), ElementsAre(kDirect, kDepthwise));
+    }
 }
 
 TEST(ConvTrial, MeasuresEachCandidateAndItsErrorAgainstTheFirst) {

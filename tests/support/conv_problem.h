@@ -30,7 +30,7 @@ struct ConvProblem {
         reference{g, rows},
         x(rounded(rows * g.in_h * g.in_w * g.in_c, 1, images)),
         dy(rounded(rows * g.out_h * g.out_w * g.out_c, 2, images)),
-        weight(rounded(g.out_c * g.kernel_h * g.kernel_w * g.in_c, 3, images)),
+        weight(rounded(g.out_c * g.kernel_h * g.kernel_w * g.in_c / g.groups, 3, images)),
         bias(distinct_values(g.out_c, 1, 4)) {}
 
   Values y(const ConvPass& pass, bool biased = true) const {

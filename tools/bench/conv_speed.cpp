@@ -1,9 +1,11 @@
 // What a pass of a convolution takes on the CPU by each algorithm that can compute it: milliseconds, the least of all
 // rounds, and GFLOP/s as if the products were summed one by one.
 //
-//   usage: conv_speed [THREADS [ROUNDS]]      (2, 7; build it with cmake --build build --target conv_speed)
+//   usage: conv_speed [THREADS [ROUNDS [NAME]]]      (2, 7, those of all layers that begin so)
+// Build it with cmake --build build --target conv_speed.
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "layers/conv_trial.h"
 #include "src/core/cpu_level.h"
@@ -30,11 +32,21 @@ const ConvLayer kLayers[] = {
     {"cifar10_bn conv1_1", 128, {32, 32, 3, 32, 32, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1}},
     {"cifar10_94 conv1", 256, {32, 32, 3, 31, 31, 24, 2, 2, 1, 1, 0, 0, 0, 0, 1}},
     {"LeNet conv1", 64, {28, 28, 1, 24, 24, 20, 5, 5, 1, 1, 0, 0, 0, 0, 1}},
+    {"depthwise 32, 112", 16, {112, 112, 32, 112, 112, 32, 3, 3, 1, 1, 1, 1, 1, 1, 32}},
+    {"depthwise 96, 112 /2", 16, {112, 112, 96, 56, 56, 96, 3, 3, 2, 2, 1, 1, 0, 0, 96}},
+    {"depthwise 144, 56", 16, {56, 56, 144, 56, 56, 144, 3, 3, 1, 1, 1, 1, 1, 1, 144}},
+    {"depthwise 128, 56 /2", 16, {56, 56, 128, 28, 28, 128, 3, 3, 2, 2, 1, 1, 0, 0, 128}},
+    {"depthwise 256, 28", 16, {28, 28, 256, 28, 28, 256, 3, 3, 1, 1, 1, 1, 1, 1, 256}},
+    {"depthwise 512, 14", 16, {14, 14, 512, 14, 14, 512, 3, 3, 1, 1, 1, 1, 1, 1, 512}},
+    {"depthwise 384, 14", 16, {14, 14, 384, 14, 14, 384, 3, 3, 1, 1, 1, 1, 1, 1, 384}},
+    {"depthwise 1024, 7", 16, {7, 7, 1024, 7, 7, 1024, 3, 3, 1, 1, 1, 1, 1, 1, 1024}},
+    {"depthwise 672, 14 5x5", 16, {14, 14, 672, 14, 14, 672, 5, 5, 1, 1, 2, 2, 2, 2, 672}},
+    {"depthwise 384, 14 7x7", 16, {14, 14, 384, 14, 14, 384, 7, 7, 1, 1, 3, 3, 3, 3, 384}},
 };
 
 void compare(const ConvLayer& layer, PassKind kind, DType images, int rounds) {
   const ConvShape shape{layer.geometry, layer.rows, true, images};
-  std::printf("%-20s %-17s %-5s", layer.name, name_of(kind), name_of(images));
+  std::printf("%-22s %-17s %-5s", layer.name, name_of(kind), name_of(images));
   for (const ConvChoices::Measured& each : measure_conv(shape, kind, conv_candidates(shape, kind), rounds))
     std::printf("  %s %.3f ms (%.0f)", name_of(each.algorithm), each.ms,
                 layer.geometry.flops(layer.rows) / each.ms * 1e-6);
@@ -47,10 +59,12 @@ void compare(const ConvLayer& layer, PassKind kind, DType images, int rounds) {
 int main(int count, char** arguments) {
   set_team_size(count > 1 ? std::atoi(arguments[1]) : 2);
   const int rounds = count > 2 ? std::atoi(arguments[2]) : 7;
+  const std::string_view name = count > 3 ? arguments[3] : "";
   for (const ConvLayer& layer : kLayers)
     for (const auto kind : {PassKind::kForward, PassKind::kBackwardData, PassKind::kBackwardWeights})
       for (const auto images : {DType::kF32, DType::kBF16})
-        if ((images == DType::kF32 || cpu_level() >= CpuLevel::kBf16) &&
+        if (std::string_view(layer.name).starts_with(name) &&
+            (images == DType::kF32 || cpu_level() >= CpuLevel::kBf16) &&
             (kind != PassKind::kBackwardData || layer.geometry.in_c > 4))  // nobody asks the first layer for it
           compare(layer, kind, images, rounds);
 }
