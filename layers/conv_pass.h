@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "layers/conv.h"
+#include "src/core/bf16.h"
 #include "src/core/tensor.h"
 
 namespace owt {
@@ -36,5 +38,14 @@ class ConvPass {
   virtual void backward_weights(const void* x, const void* dy, float beta, float* weights, float bias_beta,
                                 float* bias) const;
 };
+
+// PassOf<Element>(shape, arguments...), where Element is that of the images.
+template <template <class> class PassOf, class... Arguments>
+std::unique_ptr<ConvPass> make_of_element(const ConvShape& shape, const Arguments&... arguments) {
+  std::unique_ptr<ConvPass> pass;
+  with_cpu_element(shape.images,
+                   [&](auto element) { pass = std::make_unique<PassOf<decltype(element)>>(shape, arguments...); });
+  return pass;
+}
 
 }  // namespace owt

@@ -72,7 +72,8 @@ template <int kVectors, class Lanes>
 }
 
 // Which pixels of a source belong to which of a target: output (i, j) is made of the window of kernel_h x kernel_w
-// pixels that begins at row i * stride_h - top and column j * stride_w - left of the source.
+// pixels that begins at row i * stride_h - top and column j * stride_w - left of the source. A forward pass is one
+// phase, backward data one for each remainder of the strides.
 struct Phase {
   int64_t kernel_h, kernel_w, stride_h, stride_w, top, left;
   int64_t rows, columns;      // of outputs
@@ -144,8 +145,9 @@ template <class Tile, class Element, class Multiply>
     }
 }
 
-// Asks for a block of each of kColumns pixels, whose first may lie behind an image. Where one block of many is used of
-// each pixel, the hardware does not see what comes next; a row ahead is early enough for memory.
+// Asks for a block of each of kColumns pixels to come to the second cache; they may lie behind the images. The hardware
+// does not see what is used next where that is one block of each pixel. What is asked for is used a row of outputs
+// later, which is long enough for memory.
 enum class Ask { kRead, kWrite };
 template <Ask kAsk, int kColumns, int kVectors, class Element>
 [[gnu::always_inline]] inline void ask_for(const Element* image, int64_t at, int64_t column) {
@@ -208,14 +210,6 @@ void for_each_tap(const Phase& phase, const Windows<Element>& window, const Bloc
       load_block(window.image + (window.begin + u * window.row + v * window.column) + block.first, lanes, pixel);
       multiply(pixel, u * phase.kernel_w + v);
     }
-}
-
-template <template <class> class Pass, class... Arguments>
-std::unique_ptr<ConvPass> make_of_element(const ConvShape& shape, Arguments... arguments) {
-  std::unique_ptr<ConvPass> pass;
-  with_cpu_element(shape.images,
-                   [&](auto element) { pass = std::make_unique<Pass<decltype(element)>>(shape, arguments...); });
-  return pass;
 }
 
 std::unique_ptr<ConvPass> make_convolution(const ConvShape& shape, PassKind kind);  // forward or backward data

@@ -107,13 +107,6 @@ Element* workspace(int64_t elements) {
   return static_cast<Element*>(conv_workspace(ConvBuffer::kScratchpad, bytes));
 }
 
-template <template <class> class ConvPassOf>
-std::unique_ptr<ConvPass> make_of_element(const ConvShape& shape) {
-  std::unique_ptr<ConvPass> pass;
-  with_cpu_element(shape.images, [&](auto element) { pass = std::make_unique<ConvPassOf<decltype(element)>>(shape); });
-  return pass;
-}
-
 std::unique_ptr<ConvPass> make_forward(const ConvShape& shape);
 std::unique_ptr<ConvPass> make_backward_weights(const ConvShape& shape);
 
