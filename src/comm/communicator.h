@@ -24,6 +24,8 @@
 //     no half wire's memory for a collective of a size that it has not seen. To make or free may wait for all work of
 //     the GPU, and so for a message whose other rank waits for this one's host.
 //
+// Calls are the rank's own thread's, but for messages through for_threads().
+//
 // When a rank fails, its partners' calls (or their events) throw Aborted instead of hanging.
 #pragma once
 
@@ -96,6 +98,14 @@ class Communicator {
   virtual void host_barrier() {}
   // The same ranks, for f32 that must arrive as they are: this one, unless it rounds them on the way (half_wire.h).
   virtual Communicator& unrounded() { return *this; }
+  // The same ranks for messages of other host threads of this rank: what this was made around, without what counts,
+  // times and rounds. Along one route one thread sends, or receives, at a time.
+  virtual Communicator& for_threads() { return *this; }
+  // Counts what they have sent.
+  virtual void count_sent(int64_t) {}
+  // This rank gives up: messages that it waits for throw Aborted from now on, and so may the other ranks'. For threads
+  // that have to end before the others know of the exception that ends the rank.
+  virtual void give_up() {}
   // Collective: the ranks that give the same color make a group, in the order of their ranks; color >= 0. This one must
   // outlive it. Of all groups made from one communicator the collectives are called in the same order on every rank.
   virtual std::unique_ptr<Communicator> split(int color) = 0;

@@ -53,6 +53,9 @@ class HalfWire : public Communicator {
   // Memory that is reused lets a recorded collective depend on one before the recording.
   bool records() const override { return ranks() == 1 && inner_.records(); }
   void host_barrier() override { inner_.host_barrier(); }
+  Communicator& for_threads() override { return inner_.for_threads(); }
+  void count_sent(int64_t bytes) override { inner_.count_sent(bytes); }
+  void give_up() override { inner_.give_up(); }
   Communicator& unrounded() override { return inner_; }
   std::unique_ptr<Communicator> split(int color) override {
     return std::make_unique<HalfWire>(inner_.split(color), device_);

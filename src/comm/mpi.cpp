@@ -28,6 +28,9 @@ class MpiCommunicator : public Communicator {
 
   int rank() const override { return group_->rank; }
   int ranks() const override { return group_->ranks(); }
+  void give_up() override {
+    process_.thread.run("the end of this rank", [] { throw Aborted("this rank has failed"); });
+  }
 
   Event run(const Call& call) override {
     OWT_CHECK_EQ(call.whole().device(), Device::kCpu, "MPI moves tensors on the CPU only");

@@ -224,7 +224,7 @@ void MpiThread::Job::wait() {
   if (!done()) {
     const Waits waits(WaitsFor::kOthers);
     std::optional<WaitsForMessage> message;
-    if (message_) message.emplace(name_, message_->peer());
+    if (message_ && is_this_thread_the_rank()) message.emplace(name_, message_->peer());
     thread_.begin_wait();
     {
       std::unique_lock lock(mutex_);

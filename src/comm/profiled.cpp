@@ -31,6 +31,11 @@ class Reported : public Event::Pending {
 
 }  // namespace
 
+void ProfiledCommunicator::count_sent(int64_t bytes) {
+  *bytes_ += bytes;
+  if (profiler_) profiler_->add_transfer(0, bytes);
+}
+
 Event ProfiledCommunicator::run(const Call& call) {
   const auto begin = Profiler::Clock::now();
   const bool on_gpu = call.whole().device() == Device::kCuda;

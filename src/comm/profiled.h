@@ -22,6 +22,9 @@ class ProfiledCommunicator : public Communicator {
   bool could_record() const override { return inner_.could_record(); }
   Event watched(const Event& end) override { return inner_.watched(end); }
   void host_barrier() override { inner_.host_barrier(); }
+  Communicator& for_threads() override { return inner_.for_threads(); }
+  void count_sent(int64_t bytes) override;
+  void give_up() override { inner_.give_up(); }
   std::unique_ptr<Communicator> split(int color) override {
     return std::make_unique<ProfiledCommunicator>(inner_.split(color), *this);
   }

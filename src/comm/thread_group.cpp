@@ -36,6 +36,7 @@ class ThreadCommunicator : public Communicator {
 
   int rank() const override { return rank_; }
   int ranks() const override { return group_.ranks(); }
+  void give_up() override { group_.messages->abort(); }
   std::unique_ptr<Communicator> split(int color) override {
     return std::make_unique<ThreadCommunicator>(group_.split(rank_, color), device_);
   }

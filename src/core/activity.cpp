@@ -14,6 +14,7 @@ thread_local bool is_the_rank = false;
 void note_work() { works.fetch_add(1, std::memory_order_relaxed); }
 Activity activity() { return {works.load(), waits.load()}; }
 void this_thread_is_the_rank() { is_the_rank = true; }
+bool is_this_thread_the_rank() { return is_the_rank; }
 
 Waits::Waits(WaitsFor what) : outer_(waits.load()) {
   if (is_the_rank) waits.store(what);

@@ -26,6 +26,7 @@ Activity activity();
 
 // The calling thread does the work of the rank from now on; what others wait for is no news.
 void this_thread_is_the_rank();
+bool is_this_thread_the_rank();
 
 // Says what the calling thread waits for, for its own lifetime.
 class Waits {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <thread>
 
 #include "src/comm/half_wire.h"
 #include "src/comm/launch.h"
@@ -365,6 +366,37 @@ TEST_P(Messages, AreCountedWhereTheyAreSent) {
   });
 }
 
+// Two kinds of messages along each route, those of a thread beside the rank's own in a group of their own.
+TEST_P(Messages, OfOtherThreadsTravelBesideTheRanksOwnAndAreCountedByTheRank) {
+  if (device() != Device::kCpu) GTEST_SKIP() << "a GPU's queues are those of a rank's own thread";
+  constexpr int kTimes = 50;
+  run([&](Communicator& inner) {
+    ProfiledCommunicator comm(inner, nullptr);
+    const auto questions = comm.split(0), answers = comm.split(0);
+    questions->connect(ring(ranks()));
+    answers->connect(all_routes(ranks()));
+    const int next = (comm.rank() + 1) % ranks(), before = (comm.rank() + ranks() - 1) % ranks();
+    std::thread answering([&] {
+      for (int i = 0; i < kTimes; ++i) {
+        Tensor asked = empty(1);
+        questions->for_threads().receive(asked, before, {}).wait();
+        answers->for_threads().send(filled(1, 2 * values(asked).front()), before, {}).wait();
+      }
+    });
+    for (int i = 0; i < kTimes; ++i) {
+      Tensor answer = empty(1);
+      const Event sent = questions->send(filled(1, static_cast<float>(i)), next, {});
+      answers->receive(answer, next, {}).wait();
+      sent.wait();
+      EXPECT_EQ(values(answer).front(), static_cast<float>(2 * i));
+    }
+    answering.join();
+    EXPECT_EQ(comm.bytes(), 4 * kTimes);
+    comm.count_sent(4 * kTimes);
+    EXPECT_EQ(comm.bytes(), 8 * kTimes);
+  });
+}
+
 // In steps of two from 256 on every odd number lies between two that bf16 has, and goes to a multiple of four.
 TEST_P(Messages, OverAHalfWireAreRoundedAndTakeHalfTheBytes) {
   constexpr int64_t kElements = 100'000;
@@ -477,6 +509,22 @@ TEST_P(FailingMessages, EndWithTheRankAtTheirOtherEnd) {
   });
   EXPECT_EQ(told, "rank zero has had enough");
   EXPECT_EQ(aborted, ranks() - 1);
+}
+
+TEST_P(FailingMessages, EndForTheThreadsOfARankThatGivesUp) {
+  if (device() != Device::kCpu) GTEST_SKIP() << "a GPU's queues are those of a rank's own thread";
+  const std::string told = message_of([&] {
+    run([&](Communicator& comm) {
+      comm.connect(all_routes(ranks()));
+      Tensor none = empty(1);
+      if (comm.rank() != 0) return comm.receive(none, 0, {}).wait();
+      std::thread waiting([&] { EXPECT_THROW(comm.for_threads().receive(none, 1, {}).wait(), Aborted); });
+      comm.give_up();
+      waiting.join();
+      fail("rank zero has had enough");
+    });
+  });
+  EXPECT_EQ(told, "rank zero has had enough");
 }
 
 TEST(MessagesOfOne, HaveNowhereToGo) {
