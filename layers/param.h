@@ -118,6 +118,9 @@ struct ParamPart {
   Param* param;
   Slice elements;
   Tensor gradient{};
+  // Where the elements are, if a server has weights of its own (src/parallel/parameter_server.h): the parameter is not
+  // touched then, nor its copy16, since its worker is at work with it. Undefined: in param->value.
+  Tensor value{};
 };
 
 std::vector<Param*> pointers_to(std::span<Param> params);

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace owt {
@@ -59,6 +60,9 @@ class Consistency {
   // with pushes > 0, as they came; none: it waits for others, or it was dropped.
   std::vector<Push> take(const Push& push);
   bool is_late(const Push& push) const { return rules_.by_task() && push.task < complete_; }  // take() will drop it
+  // All tasks are over whose gradients could still come: those that wait for further ones, with pushes > 0, make an
+  // update by themselves.
+  std::vector<Push> take_rest() { return std::exchange(as_they_came_, {}); }
   void updated(const std::vector<Push>& with);  // the weights have been, with what take() has returned
 
   int64_t updates() const { return updates_; }

@@ -264,10 +264,11 @@ void Optimizer::update(std::span<Param* const> params, const Rates& rates, doubl
 void Optimizer::update(std::span<const ParamPart> parts, const Rates& rates, double gradient_scale,
                        const Stream& stream) {
   std::vector<UpdateItem> items;
-  for (const auto& [param, elements, gradient] : parts) {
+  for (const auto& [param, elements, gradient, value] : parts) {
     const bool average = param->role == ParamRole::kAverage;
     if (average && !gradient.defined()) continue;
-    if (elements.size() > 0) items.push_back(item_for(*param, elements, gradient));
+    if (elements.size() > 0) items.push_back(item_for(*param, elements, gradient, value));
+    if (value.defined()) continue;
     param->grad_is_zero = true;
     ++param->version;
   }
@@ -284,10 +285,11 @@ TakeGradient Optimizer::update_in_pieces(Param& param, const Rates& rates, doubl
   });
 }
 
-UpdateItem Optimizer::item_for(Param& param, Slice elements, const Tensor& gradient) {
+UpdateItem Optimizer::item_for(Param& param, Slice elements, const Tensor& gradient, const Tensor& value) {
   const Shape shape{elements.size()};
   UpdateItem item{};
-  item.weight = param.value.part(elements.begin, shape).data();
+  Tensor weights = value.defined() ? value : param.value.part(elements.begin, shape);
+  item.weight = weights.data();
   item.average = param.role == ParamRole::kAverage;
   if (!item.average) {
     std::vector<Tensor>& kept = states(param, elements);
@@ -295,7 +297,7 @@ UpdateItem Optimizer::item_for(Param& param, Slice elements, const Tensor& gradi
   }
   item.gradient = gradient.defined() ? gradient.raw() : nullptr;
   item.bf16_gradient = gradient.defined() && gradient.dtype() == DType::kBF16;
-  item.copy16 = param.copy16.defined() ? param.copy16.part(elements.begin, shape).raw() : nullptr;
+  item.copy16 = param.copy16.defined() && !value.defined() ? param.copy16.part(elements.begin, shape).raw() : nullptr;
   item.count = elements.size();
   item.lr_mult = param.lr_mult;
   item.decay_mult = param.decay_mult;

@@ -137,7 +137,8 @@ class Optimizer {
   // Queues the update of `params`, counting a gradient that is_zero as 0, and marks their gradients as zero. Raises the
   // version of every parameter whose value may have changed, and renews copy16.
   void update(std::span<Param* const> params, const Rates& rates, double gradient_scale, const Stream& stream);
-  // The same of parts; the other elements, and their copies, stay what they are.
+  // The same of parts; the other elements, and their copies, stay what they are. Of parts whose values are elsewhere
+  // (ParamPart::value) those are updated alone, by any thread, if none updates the same part at the same time.
   void update(std::span<const ParamPart> parts, const Rates& rates, double gradient_scale, const Stream& stream);
 
   // The same of one parameter on the CPU whose gradient comes in pieces (Param::update): counts all of them as given.
@@ -157,7 +158,7 @@ class Optimizer {
     std::vector<Tensor> tensors;
   };
 
-  UpdateItem item_for(Param& param, Slice elements, const Tensor& gradient);
+  UpdateItem item_for(Param& param, Slice elements, const Tensor& gradient, const Tensor& value = {});
   UpdateRule rule(const Rates& rates, double gradient_scale) const;
 
   OptimizerSettings settings_;

@@ -114,6 +114,17 @@ TEST(ConsistencyTest, RulesChangeWhenAllIsFinished) {
   EXPECT_FALSE(rules.may_start(0));
 }
 
+TEST(ConsistencyTest, WhatWaitsForFurtherGradientsMakesAnUpdateWhereNoneCome) {
+  Consistency rules(2, {.delay = kNoBound, .pushes = 3});
+  do_task(rules, 1);
+  do_task(rules, 0);
+  const std::vector<Push> rest = rules.take_rest();
+  EXPECT_THAT(rest, ElementsAre(Push{1, 0, 0}, Push{0, 0, 0}));
+  rules.updated(rest);
+  EXPECT_EQ(rules.updates(), 1);
+  EXPECT_THAT(rules.take_rest(), IsEmpty());
+}
+
 TEST(ConsistencyTest, SomebodyMustBeWaitedFor) {
   EXPECT_THAT([] { Consistency(2, {.backup = 2}); },
               ThrowsMessage<Error>(HasSubstr("wanted fewer than the 2 workers")));

@@ -362,6 +362,21 @@ TEST_P(OptimizerTest, RenewsTheCopyOfAPartAndLeavesTheRest) {
   EXPECT_THAT(download(w.copy16), ElementsAre(1, 0.75, 0.5, 1));
 }
 
+// As a server's are, beside whose parameter the worker computes.
+TEST_P(OptimizerTest, APartWhoseValueIsElsewhereIsUpdatedThereAlone) {
+  Optimizer optimizer({.momentum = 0.5, .decay = 0});
+  Param w = make_param({1, 1, 1, 1}, {1, 1, 1, 1}, Precision::kBf16);
+  const uint64_t version = w.version;
+  const Tensor elsewhere = upload({5, 6}, {2}, device());
+  for (int i = 0; i < 2; ++i)
+    update(optimizer, std::vector<ParamPart>{{&w, {1, 3}, upload({1, 2}, {2}, device()), elsewhere}}, 0.25);
+  EXPECT_THAT(download(elsewhere), ElementsAre(4.375, 4.75));
+  EXPECT_THAT(download(w.value), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(download(w.copy16), ElementsAre(1, 1, 1, 1));
+  EXPECT_EQ(w.version, version);
+  EXPECT_FALSE(w.grad_is_zero);
+}
+
 TEST_P(OptimizerOnGpu, TakesTheRateFromTheMemoryOfTheDevice) {
   Optimizer optimizer({.momentum = 0, .decay = 0});
   Param w = make_param({1}, {1});
