@@ -71,6 +71,9 @@ bool Config::given(const std::string& key) {
 bool Config::is_table(const std::string& key) const { return has(key) && node_->table->get(key)->is_table(); }
 bool Config::is_array(const std::string& key) const { return has(key) && node_->table->get(key)->is_array(); }
 bool Config::is_string(const std::string& key) const { return has(key) && node_->table->get(key)->is_string(); }
+bool Config::is_infinite(const std::string& key) const {
+  return has(key) && node_->table->get(key)->value<double>() == std::numeric_limits<double>::infinity();
+}
 
 void Config::error(const std::string& key, const std::string& message) const {
   const toml::node* node = node_->table->get(key);

@@ -43,6 +43,7 @@ class Config {
   bool is_table(const std::string& key) const;
   bool is_array(const std::string& key) const;
   bool is_string(const std::string& key) const;
+  bool is_infinite(const std::string& key) const;  // inf, which no call below takes for a number
 
   // Values. Without a default the key is required.
   int64_t integer(const std::string& key, Range = {});

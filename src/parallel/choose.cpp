@@ -63,6 +63,11 @@ std::string bar_of(const Prediction& p, double longest, int cells, bool unicode)
   return bar;
 }
 
+// Servers pay where workers are late by turns, which no prediction knows of.
+bool may_be_chosen(const PlanRequest& request) {
+  return request.ranks == 1 || facts_of(request.strategy).updates != Updates::kServers;
+}
+
 }  // namespace
 
 const Prediction* Choice::best_split() const {
@@ -70,7 +75,7 @@ const Prediction* Choice::best_split() const {
 }
 
 const Prediction* Choice::best_data_parallel() const {
-  return least(all, [](const Prediction& p) { return !p.split; });
+  return least(all, [](const Prediction& p) { return !p.split && may_be_chosen(p.request); });
 }
 
 std::string Choice::reason() const {
@@ -165,7 +170,8 @@ Choice choose_strategy(const Model& model, const PlanRequest& request, const Net
       continue;
     }
     choice.all.push_back(price_step(*plan, network, compute));
-    if (choice.all.back().step_s() < choice.chosen().step_s()) choice.best = choice.all.size() - 1;
+    if (may_be_chosen(candidate) && choice.all.back().step_s() < choice.chosen().step_s())
+      choice.best = choice.all.size() - 1;
   }
   if (choice.all.empty()) fail(choice.refused.front().why);
   return choice;

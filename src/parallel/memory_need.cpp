@@ -9,6 +9,7 @@
 
 #include "src/core/row_groups.h"
 #include "src/parallel/order.h"
+#include "src/parallel/parameter_server.h"
 #include "src/parallel/sharded_softmax_loss.h"
 #include "src/parallel/star_update.h"
 
@@ -171,7 +172,7 @@ int64_t image_bytes(const Plan& plan, int64_t rows) {
 
 int64_t state_bytes(const Plan& plan) {
   const int states = plan.request.optimizer_states;
-  if (plan.updates() != Updates::kShares) return states * plan.velocity_bytes_per_rank();
+  if (!plan.shares_evenly()) return states * plan.velocity_bytes_per_rank();
   int64_t bytes = 0;
   for (const Bucket& bucket : plan.buckets) bytes += bucket.elements / plan.ranks() * 4;
   return states * bytes;
@@ -246,7 +247,8 @@ MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int
   const int64_t copies = copies_bytes(plan, actions, place);
   // But for copies, what weights take is not in the list: they are there whatever the order is.
   need.weight_bytes = plan.weight_bytes_per_rank() + plan.copy16_bytes_per_rank() + plan.gradient_bytes_per_rank() +
-                      state_bytes(plan) + received_bytes(plan) + copies + ema_bytes(plan) + plan.norm_bytes();
+                      state_bytes(plan) + received_bytes(plan) + server_bytes(plan) + copies + ema_bytes(plan) +
+                      plan.norm_bytes();
   need.piece_bytes = piece_bytes(plan);
   need.step_row_bytes =
       static_cast<double>(most_step_bytes(plan, actions, place) - copies) / static_cast<double>(plan.request.step_rows);

@@ -11,7 +11,8 @@ namespace owt {
 // The need of the rank with the most rows, and with the largest parts of the weights, as rank 0 has. Workspaces of
 // libraries and pools of drivers are not counted.
 struct MemoryNeed {
-  // Values, gradients, optimizer states, bf16 copies where there are some; where rank 0 updates for all, others' grads.
+  // Values, gradients, optimizer states, bf16 copies where there are some; others' gradients where a rank
+  // updates for them.
   int64_t weight_bytes = 0;
   double step_row_bytes = 0;  // activations and their gradients, per row of the whole step
   int64_t piece_bytes = 0;    // what checkpoints are written and read in (layers/param.h)

@@ -37,6 +37,19 @@ void updates_in_shares(StepOrder& step) {
   step.wait_for_weights();
 }
 
+// ps: as dp-zero, but a rank's share is updated by a server (parameter_server.h), to which gradients are pushed bucket
+// by bucket, and which answers with the weights when the worker may start its next step: with a delay of 0 when all
+// have pushed theirs, else perhaps sooner. What else a worker has to say of the step goes before.
+// Source: Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server".
+void parameter_server(StepOrder& step) {
+  step.forward_front();
+  step.loss(0);
+  step.tell_result();
+  step.backward_front([&](int left) { step.update_shares(left); });
+  step.update_shares(step.buckets());
+  step.wait_for_weights();
+}
+
 // owt-a to owt-d: the layers before the boundary run on each rank's own rows; the dense layers behind it, of which
 // every rank has columns, run on batches of everybody's rows, one a round.
 //   owt-a: one round of all rows

@@ -27,6 +27,7 @@ std::vector<KindOfStep> kinds_of_steps(const Plan& plan);
 class StepOrder;
 void data_parallel(StepOrder& step);
 void updates_in_shares(StepOrder& step);
+void parameter_server(StepOrder& step);
 void one_weird_trick(StepOrder& step);
 void model_parallel(StepOrder& step);
 void pipeline(StepOrder& step);

@@ -4,6 +4,7 @@
 
 #include "src/core/check.h"
 #include "src/core/row_groups.h"
+#include "src/parallel/parameter_server.h"
 #include "src/parallel/placement.h"
 #include "src/parallel/transfers.h"
 
@@ -43,7 +44,7 @@ std::vector<Bucket> buckets_of(const Plan& plan, int64_t begin, int64_t end) {
 
 void fill_buckets(Plan& plan) {
   plan.buckets = buckets_of(plan, 0, plan.boundary);
-  if (plan.updates() == Updates::kShares)
+  if (plan.shares_evenly())
     for (Bucket& bucket : plan.buckets)
       bucket.elements = aligned_elements(bucket.elements, plan.ranks() * kAlignedElements);
   if (plan.replicas() == 1 || !plan.split()) return;
@@ -285,6 +286,11 @@ std::vector<int64_t> Plan::round_rows(const StepRows& step) const {
   return all;
 }
 
+int64_t Plan::steps_apart() const {
+  if (!serves()) return 0;
+  return request.server.delay == kNoBound ? kMostApart : std::min(request.server.delay, kMostApart);
+}
+
 StepKind Plan::kind_of(int64_t step) const {
   if (!averages()) return StepKind::kSynchronous;
   return (step + 1) % request.average_every == 0 ? StepKind::kAveraging : StepKind::kLocal;
@@ -386,6 +392,23 @@ void check_norms(const Plan& plan) {
          name_of(request.strategy), "); use dp, or leave average_every out");
 }
 
+// Servers have a part of the gradients each, and with a delay no step's weights are there as a whole.
+void check_server(const Plan& plan) {
+  if (!plan.serves()) return;
+  const PlanRequest& request = plan.request;
+  const auto refuse = [&](const std::string& what, const char* cure) {
+    fail(what, ", and under ", name_of(request.strategy), " each rank updates a share of the weights by itself; ",
+         cure);
+  };
+  if (plan.has_norms())
+    refuse("optimizer.clip and lars want norms of all gradients of a step", "use another optimizer, or dp-zero");
+  if (request.server.backup > 0) refuse("backup workers are virtual ones'", "use owt simulate");
+  if (request.server.synchronous()) return;
+  if (request.ema_every > 0) refuse("optimizer.ema averages the weights of whole steps", "use ps.delay = 0");
+  if (request.server.by_task() && request.server.delay == kNoBound)
+    refuse("ps.pushes = 0 with ps.delay = inf would keep gradients without a bound", "use ps.pushes = 1");
+}
+
 // Sums over all rows of a step want all of them at once.
 void check_step_sums(const Plan& plan) {
   const auto& layers = plan.layers;
@@ -398,6 +421,7 @@ void check_step_sums(const Plan& plan) {
   };
   if (plan.in_stages()) refuse(*sums, "and in a pipeline it sees a micro-batch at a time");
   if (plan.request.slices > 1) refuse(*sums, "and with data.accumulate it sees a slice at a time");
+  if (plan.steps_apart() > 0) refuse(*sums, "and with ps.delay the workers are at different steps");
   if (plan.averages()) refuse(*sums, "and with parallel.average_every the workers learn each by itself");
   if (plan.rows(plan.request.step_rows).round_sizes(0).size() == 1) return;
   for (int64_t i = plan.boundary; i < std::ssize(layers); ++i)
@@ -484,6 +508,7 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
   place_layers(plan, layers);
   check_slices(plan);
   check_norms(plan);
+  check_server(plan);
   check_step_sums(plan);
   fill_buckets(plan);
   list_transfers(plan);

@@ -11,6 +11,7 @@
 #include "layers/softmax_loss.h"
 #include "src/comm/communicator.h"
 #include "src/net/model.h"
+#include "src/parallel/consistency.h"
 #include "src/parallel/pipeline.h"
 #include "src/parallel/rounds.h"
 
@@ -162,7 +163,7 @@ struct Traffic {
 // on, which is where kernels want them, in f32 as in bf16.
 struct Bucket {
   std::vector<int64_t> layers{};
-  int64_t elements = 0;  // under Updates::kShares so many more that every share is as long and begins there too
+  int64_t elements = 0;  // where all ranks update shares so many more that every share is as long and begins there too
   // What it holds of its layers. Where gradients are rounded on their way, running averages have buckets of their own,
   // which are not.
   bool trained = true, averages = true;
@@ -217,6 +218,7 @@ struct PlanRequest {
   // One for each rank, for predictions: how fast it computes, in units of what the layers' times are of; empty: all 1.
   std::vector<double> speeds{};
   PipelineRequest pipeline{};
+  ConsistencyRules server{};  // where ranks serve weights (Updates::kServers)
   // Parts of a step that are computed one after the other, so that the activations of one at a time are in memory;
   // their gradients add up (gradient accumulation). No more than a rank has rows, and not in a pipeline.
   int slices = 1;
@@ -292,6 +294,10 @@ struct Plan {
   Updates updates() const { return ranks() > 1 ? facts_of(request.strategy).updates : Updates::kAll; }
   // Not every rank updates all of them: each has a share, which may be nothing (sharded_update.h).
   bool shares_update() const { return updates() != Updates::kAll; }
+  bool serves() const { return updates() == Updates::kServers; }
+  bool shares_evenly() const { return updates() == Updates::kShares || serves(); }
+  // Steps behind which a rank hears of the others' results, since they may be as many behind it (parameter_server.h).
+  int64_t steps_apart() const;
   // Whether copies of the weights before the boundary differ between averages, and whether there are synchronous steps.
   bool averages() const { return request.average_every > 1 && ranks() > 1 && front_learns(); }
   bool has_norms() const { return request.norm_sums > 0; }

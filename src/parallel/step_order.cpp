@@ -271,6 +271,17 @@ void StepOrder::end_loss(int round) {
   add(Action::Kind::kLoss, {}, round);
 }
 
+void StepOrder::tell_result() {
+  if (!updates()) return;
+  start(plan_.of_step.result);
+  told_ = true;
+}
+
+void StepOrder::share_result() {
+  if (!told_) start(plan_.of_step.result);
+  wait(plan_.of_step.result);
+}
+
 // The dense weights' gradients are complete with this round of the slice, which has rows on some rank.
 bool StepOrder::completes(int round) const {
   return every_round() ? round_rows_[static_cast<size_t>(round)] > 0 : is_last_slice() && round + 1 == rounds();

@@ -74,7 +74,9 @@ class StepOrder {
 
   // Of the round's logits. Under Plan::loss_follows() backward_dense() ends with what is left of it.
   void loss(int round);
-  void share_result() { exchange(plan_.of_step.result); }
+  // Tells the others the result of the step, in training; without it share_result() does.
+  void tell_result();
+  void share_result();
 
   std::vector<Action> take() { return std::move(actions_); }
 
@@ -128,7 +130,7 @@ class StepOrder {
   std::set<int> outputs_sent_;
   std::deque<int> gradients_sent_;
   int shares_ = 0;  // buckets whose shares are updated
-  bool norms_found_ = false;
+  bool norms_found_ = false, told_ = false;
   std::set<std::tuple<TransferId, int, int>> waited_;  // with round and bucket
   int taken_for_ = kOwnRows;                           // the micro-batch for which a copy has taken the weights' place
   std::vector<Action> actions_;

@@ -150,7 +150,7 @@ class Prices : public ActionTimes {
   // Running averages may have a bucket of their own; the layer's update is counted for the other one.
   double updated(const Action& action) const {
     if (!plan_.shares_update()) return 1;
-    const double share = plan_.updates() == Updates::kShares ? 1.0 / plan_.ranks() : 1;
+    const double share = plan_.shares_evenly() ? 1.0 / plan_.ranks() : 1;
     return plan_.buckets[static_cast<size_t>(action.bucket)].trained ? share : 0;
   }
 

@@ -14,6 +14,7 @@ enum class Strategy {
   kDataParallel,
   kDataParallelZero,
   kDataParallelStar,
+  kParameterServer,
   kOwtA,
   kOwtB,
   kOwtC,
@@ -37,7 +38,8 @@ enum class Rounds {
 enum class Updates {
   kAll,     // every rank all of them
   kShares,  // each rank a share, as long as the others'
-  kFirst    // the first rank all of them, for the others
+  kFirst,   // the first rank all of them, for the others
+  kServers  // each rank a share, as long as the others', by gradients that come one by one (parameter_server.h)
 };
 
 struct StrategyFacts {

@@ -1,7 +1,9 @@
 #include "src/parallel/transfers.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "src/parallel/parameter_server.h"
 #include "src/parallel/sharded_softmax_loss.h"
 #include "src/parallel/step_result.h"
 
@@ -30,8 +32,7 @@ class TransferList {
             plan_.layer(bucket.layers.back()).place);
     for (const Bucket& bucket : plan_.buckets) add_bucket(bucket);
     add_norms();
-    add(plan_.of_step.result, "step result", Collective::kAllReduce, Group::kWorld, Layout::kPartial,
-        Layout::kReplicated, kStepResultBytes);
+    add_result();
   }
 
  private:
@@ -187,11 +188,9 @@ class TransferList {
     }
     const int64_t bytes = plan_.wire_bytes(bucket);
     if (plan_.shares_update()) {  // shares are elements, which is as near to features as to anything
-      const bool star = plan_.updates() == Updates::kFirst;
-      add(of.gradients, "gradients", star ? Collective::kReceive : Collective::kReduceScatter, Group::kWorld,
-          Layout::kPartial, Layout::kFeature, bytes);
-      add(of.weights, "weights", star ? Collective::kSend : Collective::kAllGather, Group::kWorld, Layout::kFeature,
-          Layout::kReplicated, bucket.elements * 4);
+      const auto [there, back] = ways_of_shares();
+      add(of.gradients, "gradients", there, Group::kWorld, Layout::kPartial, Layout::kFeature, bytes);
+      add(of.weights, "weights", back, Group::kWorld, Layout::kFeature, Layout::kReplicated, bucket.elements * 4);
     } else if (!plan_.copies_gradients() || plan_.replicas() > 1) {
       add(of.gradients, "gradients", Collective::kAllReduce, plan_.front_group(), Layout::kPartial, Layout::kReplicated,
           bytes, plan_.averages() ? 0 : 1);
@@ -199,6 +198,20 @@ class TransferList {
     if (plan_.copies_gradients())
       add(of.gradient_copies, "gradient copies", Collective::kBroadcast, Group::kModel, Layout::kReplicated,
           Layout::kReplicated, bytes);
+  }
+
+  // How gradients get to those that update, and weights from them. Servers get a message from each worker, and send it
+  // one: all to all.
+  std::pair<Collective, Collective> ways_of_shares() const {
+    if (plan_.updates() == Updates::kFirst) return {Collective::kReceive, Collective::kSend};
+    if (plan_.serves()) return {Collective::kAllToAll, Collective::kAllToAll};
+    return {Collective::kReduceScatter, Collective::kAllGather};
+  }
+
+  void add_result() {
+    const bool served = plan_.serves();
+    add(plan_.of_step.result, "step result", served ? Collective::kAllGather : Collective::kAllReduce, Group::kWorld,
+        Layout::kPartial, Layout::kReplicated, served ? plan_.ranks() * kToldBytes : kStepResultBytes);
   }
 
   // Each rank adds up squares of what it has and updates. Where all update the same there is nothing to tell.

@@ -1,6 +1,7 @@
 #include "src/parallel/weight_sync.h"
 
 #include "src/parallel/grad_sync.h"
+#include "src/parallel/parameter_server.h"
 #include "src/parallel/sharded_update.h"
 #include "src/parallel/star_update.h"
 
@@ -10,6 +11,7 @@ std::unique_ptr<WeightSync> make_front_sync(const Plan& plan, const WeightSync::
                                             const Groups& groups) {
   if (plan.updates() == Updates::kShares)
     return std::make_unique<ShardedUpdate>(plan, layer_of, groups.wire(Group::kWorld));
+  if (plan.serves()) return std::make_unique<ParameterServer>(plan, layer_of, groups.wire(Group::kWorld));
   if (plan.updates() == Updates::kFirst)
     return std::make_unique<StarUpdate>(plan, layer_of, groups.wire(Group::kWorld));
   // Nothing is summed where there are no others.

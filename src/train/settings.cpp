@@ -185,6 +185,22 @@ PipelineRequest read_pipeline(Config config) {
   return pipeline;
 }
 
+// As TOML has infinity, or in quotes.
+int64_t read_delay(Config& config) {
+  if (config.given("delay") && config.is_infinite("delay")) return kNoBound;
+  if (config.is_string("delay") && config.word("delay", {"inf"}) == "inf") return kNoBound;
+  return config.integer("delay", 0, {.low = 0, .high = 1 << 16});
+}
+
+// The names and defaults of owt simulate.
+ConsistencyRules read_server(Config config) {
+  ConsistencyRules rules;
+  rules.delay = read_delay(config);
+  rules.pushes = config.integer("pushes", rules.delay == 0 ? 0 : 1, {.low = 0, .high = 1 << 16});
+  config.finish("[ps]");
+  return rules;
+}
+
 RunSettings read_run(Config config) {
   RunSettings run;
   run.seed = static_cast<uint64_t>(config.integer("seed", 1, {.low = 0}));
@@ -283,6 +299,7 @@ PlanRequest Settings::plan_request() const {
   request.ema_every = ema.on() ? ema.every : 0;
   request.optimizer_states = static_cast<int>(optimizer.states().size());
   request.pipeline = parallel.pipeline;
+  request.server = parallel.server;
   request.slices = data.accumulate;
   request.loss = loss;
   request.on.precision = run.precision;
@@ -306,7 +323,10 @@ Plan Settings::plan_to_run(bool whole_logits) const {
   PlanRequest request = plan_request();
   request.whole_logits = whole_logits;
   request.on = compute();
-  return make_plan(model, request);
+  const Plan plan = make_plan(model, request);
+  if (plan.serves() && plan.request.on.device != Device::kCpu)
+    fail("strategy '", name_of(request.strategy), "' works on the CPU only; add --device cpu, or use dp");
+  return plan;
 }
 
 double Settings::front_rate_scale(const Plan& plan) const { return growth(parallel.scale_lr, plan.ranks()); }
@@ -334,6 +354,7 @@ Settings settings_from(Config recipe, const std::string& name) {
   settings.schedule = ScheduleSettings::from(schedule);
   settings.parallel = read_parallel(recipe.table("parallel"));
   settings.parallel.pipeline = read_pipeline(recipe.table("pipeline"));
+  settings.parallel.server = read_server(recipe.table("ps"));
   const PipelineSchedule order = settings.parallel.pipeline.schedule;
   if (settings.parallel.automatic && updates_each_micro_batch(order))
     recipe.table("pipeline")

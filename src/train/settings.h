@@ -53,8 +53,9 @@ struct ParallelSettings {
   int64_t bucket_bytes = 8 << 20;
   bool half_wire = false;  // wire = "bf16"
   PipelineRequest pipeline;
-  double timeout_s = 20;  // silence after which a process counts as lost
-  double stall_s = 600;   // without a sign of work, after which a process that seems to compute counts as hanging
+  ConsistencyRules server;  // of ps
+  double timeout_s = 20;    // silence after which a process counts as lost
+  double stall_s = 600;     // without a sign of work, after which a process that seems to compute counts as hanging
 };
 
 struct RunSettings {

@@ -1,6 +1,8 @@
 // How a step runs: one action of src/parallel/order.cpp after the other.
 #include "src/train/step.h"
 
+#include <algorithm>
+
 namespace owt {
 
 void Step::start_training(const Batch& batch, int64_t step, const Rates& rates, bool stop,
@@ -93,6 +95,16 @@ void Step::loss(const Action& action, Running& now) {
   if (!prepares) hand_out(logits(round, now), now.slice->dense_rows[static_cast<size_t>(round)]);
 }
 
+// What all have told is asked for when the step is finished.
+void Step::tell_servers(const Running& now) {
+  const StepRates& rates = now.slot.block().front;
+  const double share = static_cast<double>(now.bound.own_rows) / static_cast<double>(now.batch.step_rows);
+  ToldOfStep told{.pushed = {rates.weights, rates.biases, rates.sgd_share, share}};
+  std::copy_n(sums_.data<double>(), kStepSums, told.sums.begin());
+  server_->tell(told);
+  result_shared_ = Event();
+}
+
 // Without a boundary it is that of the front's output. prepares: the others' statistics have not come.
 void Step::take_gradient_of_loss(int round, bool prepares, Running& now) {
   if (!plan_.split())
@@ -159,6 +171,10 @@ void Step::update(const Action& action, Running& now) {
   const Stream& stream = stream_of(action);
   now.beside = now.beside || &stream == &beside_;
   if (action.beside && action.transfer == kNoTransfer) stream.wait(stream_.record());
+  if (server_) {
+    const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
+    return server_->push_own(action.bucket);
+  }
   if (plan_.shares_update()) {
     const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
     return optimizer_.update(front_sync_->share(action.bucket), rates_of(action, now), 1, stream);
@@ -252,7 +268,11 @@ void Step::add_moves_of_rounds(std::vector<Move>& moves) {
       [this](Act action, Now now, On on) { dense_of(action.round, now).loss->start_statistics(on); },
       [this](Act action, Now now, On on) { dense_of(action.round, now).loss->wait_for_statistics(on); });
   add(
-      of.result, [this](Act, Now, On on) { result_shared_ = comm_.all_reduce(sums_, on.record()); },
+      of.result,
+      [this](Act, Now now, On on) {
+        if (server_ && now.learns) return tell_servers(now);
+        result_shared_ = comm_.all_reduce(sums_, on.record());
+      },
       [this](Act, Now, On on) { on.wait(result_shared_); });
   if (!plan_.split() || plan_.in_stages()) return;
   const LayerTransfers& seam = plan_.layer(plan_.boundary).transfers;

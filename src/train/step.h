@@ -19,6 +19,7 @@
 #include "src/parallel/gradient_norms.h"
 #include "src/parallel/groups.h"
 #include "src/parallel/order.h"
+#include "src/parallel/parameter_server.h"
 #include "src/parallel/rank_loss.h"
 #include "src/parallel/rank_model.h"
 #include "src/parallel/rank_sums.h"
@@ -95,8 +96,9 @@ class Step {
 
   // Start and finish in one.
   StepResult train(const Batch& batch, int64_t step, const Rates& rates, bool stop, std::optional<StepKind> kind = {});
-  // Averages the weights where the last step has left them different. No step is under way, on any rank.
-  void average();
+  // Makes the weights alike on all ranks where the last steps have left them different: averages them, or takes what
+  // servers have. No step is under way, on any rank.
+  void settle();
   StepResult evaluate(const Batch& batch);
 
   const Groups& groups() const { return groups_; }
@@ -109,7 +111,7 @@ class Step {
     int64_t front = 0, back = 0;
   };
   const Updates& updates() const { return updates_; }
-  void go_on_after(const Updates& updates) { updates_ = updates; }
+  void go_on_after(const Updates& updates);
 
  private:
   // What the host tells the device at the start of a step, and hears at its end.
@@ -191,6 +193,7 @@ class Step {
   void forward(int64_t layer, int round, Running& now);
   void begin_sums(int64_t layer, Phase phase, const Running& now);
   void loss(const Action& action, Running& now);
+  void tell_servers(const Running& now);
   void take_gradient_of_loss(int round, bool prepares, Running& now);
   void backward_data(int64_t layer, int round, Running& now);
   void backward_weights(const Action& action, Running& now);
@@ -206,6 +209,7 @@ class Step {
   void add_moves_of_rounds(std::vector<Move>& moves);
   void add_moves_of_stages(std::vector<Move>& moves);
 
+  void serve();
   bool wants_copies(Mode mode) const;
   void make_copies();
   Bound& bound(int64_t step_rows);
@@ -253,6 +257,7 @@ class Step {
   Groups groups_;
   int place_;                                            // of this rank in its model group
   std::unique_ptr<WeightSync> front_sync_, dense_sync_;  // of the layers before and behind the boundary
+  ParameterServer* server_ = nullptr;                    // the former of them, where ranks serve weights
   std::optional<WeightAverage> average_;                 // of those before it, under local SGD
   std::optional<WeightCopies> copies_;                   // of a stage that runs with others than the newest weights
   std::optional<WeightEma> ema_;                         // of all weights here

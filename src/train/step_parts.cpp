@@ -55,9 +55,10 @@ Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicato
       dense_sync_(make_dense_sync(plan, layer_of(model), groups_)),
       beside_(plan.request.on.device, Priority::kLow),
       block_({static_cast<int64_t>(sizeof(Block))}, DType::kU8, plan.request.on.device),
-      slots_(plan.request.on.device == Device::kCpu ? 1 : kAheadOfGpu),
+      slots_(plan.request.on.device == Device::kCpu ? static_cast<size_t>(1 + plan.steps_apart()) : kAheadOfGpu),
       recorder_(slots_.size(), profiler) {
   OWT_CHECK(!options.logits || !plan.sharded_loss, "no rank sees whole logits");
+  if (plan.serves()) serve();
   moves_ = moves();
   if (plan.averages()) average_.emplace(plan, layer_of(model), groups_.world());
   model.allocate(plan.request.on);
@@ -80,6 +81,22 @@ Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicato
   if (sums && plan.replicas() > 1) dense_sums_.emplace(plan, place_, groups_.replicas(), profiler);
   if (plan.has_norms()) optimizer.go_by(norms_.emplace(plan, model, *front_sync_, place_, options.norms));
   if (profiler) profiler->use_stream(stream_);
+}
+
+// Servers update in threads of their own, which the profiler is not for.
+void Step::serve() {
+  OWT_CHECK(plan_.request.on.device == Device::kCpu && options_.updates);
+  server_ = static_cast<ParameterServer*>(front_sync_.get());
+  server_->update_with(
+      [this](std::span<const ParamPart> parts, const PushedFor& pushed, double scale, int64_t updates) {
+        const StepRates rates{pushed.weights, pushed.biases, static_cast<double>(updates), pushed.sgd_share};
+        optimizer_.update(parts, {rates}, scale, Stream());
+      });
+}
+
+void Step::go_on_after(const Updates& updates) {
+  updates_ = updates;
+  if (server_) server_->go_on_after(updates.front);
 }
 
 Tensor Step::part_of(const Tensor& block, size_t offset, DType dtype, int64_t elements) {
@@ -339,6 +356,7 @@ StepResult Step::finish() {
     slot.done.wait();
   }
   in_flight_.pop_front();
+  if (server_ && slot.pass.mode == Mode::kTrain) std::ranges::copy(server_->take_sums(), slot.block().sums);
   StepResult result = step_result(slot.block().sums);
   result.gradient_norm = slot.block().gradient_norm;
   if (!std::isfinite(result.sums.loss)) report_bad_loss(result, slot.pass, bad_layer(slot));
@@ -370,8 +388,12 @@ StepResult Step::train(const Batch& batch, int64_t step, const Rates& rates, boo
   return finish();
 }
 
-void Step::average() {
+void Step::settle() {
   OWT_CHECK(in_flight_.empty(), "a step is under way");
+  if (server_) {
+    server_->settle(stream_);
+    updates_ = {server_->updates(), server_->updates()};
+  }
   if (all_rows_ == 0) return;
   Slot& slot = slots_[next_slot_];
   slot.block() = {};

@@ -149,7 +149,7 @@ bool Trainer::equality_due() const {
 
 bool Trainer::must_settle() const {
   return equality_due() || state_.step_in_epoch == 0 || position() >= total_steps_ || checkpoint_due() ||
-         evaluation_due() || worker_.profiler.enabled();
+         evaluation_due() || (worker_.profiler.enabled() && job_.plan.steps_apart() == 0);
 }
 
 bool Trainer::run() {
@@ -176,10 +176,11 @@ bool Trainer::run_to_the_end() {
   if (evaluation_due() && run_evaluation()) save();  // the run was stopped before it came to that
   while (position() < total_steps_ && !out_of_patience()) {
     start_step();
-    bool stop = finish_steps(must_settle() ? 0 : worker_.step.most_in_flight() - 1);
+    const bool settles = must_settle(), served = job_.plan.serves();
+    bool stop = finish_steps(settles ? 0 : worker_.step.most_in_flight() - 1);
     if (stop) finish_steps(0);
+    if (stop || (settles && served)) worker_.step.settle();
     if (stop && position() < total_steps_) {
-      worker_.step.average();
       save();
       if (writes()) log_info("stopped on a signal after step {}; go on with --resume auto", state_.step);
       return false;

@@ -77,6 +77,9 @@ TEST(Config, TellsWhatAKeyHolds) {
   EXPECT_FALSE(config.is_string("classes"));
   EXPECT_FALSE(config.has("none"));
   EXPECT_FALSE(config.is_table("none"));
+  const Config numbers = Config::text("bound = inf\nother = [-inf]\nleast = -inf\nfinite = 1.5\nword = 'inf'");
+  EXPECT_TRUE(numbers.is_infinite("bound"));
+  for (const char* key : {"other", "least", "finite", "word", "none"}) EXPECT_FALSE(numbers.is_infinite(key)) << key;
 }
 
 TEST(Config, NamesFileLineAndTableOfAWrongType) {

@@ -203,17 +203,17 @@ std::vector<std::string> candidates_of(int hosts, int ranks_per_host, int model_
 }
 
 TEST(Choose, GroupsOfAHostAreTriedWhereHostsHoldSeveralRanks) {
-  const std::vector<std::string> whole{"dp 0",    "dp-zero 0", "dp-star 0", "owt-a 0",    "owt-b 0",
+  const std::vector<std::string> whole{"dp 0",    "dp-zero 0", "dp-star 0", "ps 0",       "owt-a 0",   "owt-b 0",
                                        "owt-c 0", "owt-d 0",   "mp 0",      "mp-dense 0", "pipeline 0"};
   EXPECT_EQ(candidates_of(1, 8), whole);
   EXPECT_EQ(candidates_of(8, 1), whole);
   EXPECT_EQ(candidates_of(2, 4),
-            (std::vector<std::string>{"dp 0", "dp-zero 0", "dp-star 0", "owt-a 0", "owt-a 4", "owt-b 0", "owt-b 4",
-                                      "owt-c 0", "owt-c 4", "owt-d 0", "owt-d 4", "mp 0", "mp 4", "mp-dense 0",
-                                      "mp-dense 4", "pipeline 0", "pipeline 4"}));
+            (std::vector<std::string>{"dp 0", "dp-zero 0", "dp-star 0", "ps 0", "owt-a 0", "owt-a 4", "owt-b 0",
+                                      "owt-b 4", "owt-c 0", "owt-c 4", "owt-d 0", "owt-d 4", "mp 0", "mp 4",
+                                      "mp-dense 0", "mp-dense 4", "pipeline 0", "pipeline 4"}));
   EXPECT_EQ(candidates_of(2, 4, 2),
-            (std::vector<std::string>{"dp 2", "dp-zero 2", "dp-star 2", "owt-a 2", "owt-b 2", "owt-c 2", "owt-d 2",
-                                      "mp 2", "mp-dense 2", "pipeline 2"}));
+            (std::vector<std::string>{"dp 2", "dp-zero 2", "dp-star 2", "ps 2", "owt-a 2", "owt-b 2", "owt-c 2",
+                                      "owt-d 2", "mp 2", "mp-dense 2", "pipeline 2"}));
 }
 
 std::vector<std::string> names_of(const std::vector<Prediction>& all) {

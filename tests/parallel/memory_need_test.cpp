@@ -177,6 +177,15 @@ TEST(MemoryNeed, WhereOneRankUpdatesForAllItHasTheVelocitiesAndTheGradientsOfThe
   EXPECT_EQ(memory_need(one).weight_bytes, (3 + 48) * 12 + 3 * (8 + 48) * 4);
 }
 
+// Shares of 24. The gradients of the two others come to a server. With a delay it has one of each of the three, weights
+// of its own, and those that it has answered the two with.
+TEST(MemoryNeed, AServerHasTheVelocitiesOfItsShareAndTheGradientsThatCome) {
+  Plan plan = plan_of(3, Strategy::kParameterServer, 9);
+  EXPECT_EQ(memory_need(plan).weight_bytes, (3 + 48) * 8 + 24 * 4 * (1 + 2));
+  plan.request.server = {.delay = 1, .pushes = 1};
+  EXPECT_EQ(memory_need(plan).weight_bytes, (3 + 48) * 8 + 24 * 4 * (1 + 3 + 1 + 2));
+}
+
 // 4 ranks, 8 rows. fc1 (12 -> 4) and fc2 (4 -> 2) are split by inputs: 3 of 12, 1 of 4.
 TEST(MemoryNeed, OfLayersSplitByInputsTheSummandsAreKeptAndTheColumnsMoved) {
   const Model model = model_of("[1, 2, 2]", 2, R"(

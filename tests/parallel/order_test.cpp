@@ -87,6 +87,19 @@ TEST(Order, OfSharesUpdatesABucketAndSendsItsWeightsWhenTheNextHasLeft) {
   }
 }
 
+// What is told with the gradients goes before them, but for evaluations, which have none.
+TEST(Order, OfServersTellsTheResultBeforeItsGradients) {
+  const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kParameterServer}),
+             zero = plan_of({.ranks = 2, .strategy = Strategy::kDataParallelZero});
+  std::vector<std::string> wanted = lines(zero, training_of(zero), {Kind::kStart, Kind::kWait, Kind::kUpdate});
+  const auto told = std::find(wanted.begin(), wanted.end(), "start step result");
+  ASSERT_NE(told, wanted.end());
+  std::rotate(wanted.begin(), told, told + 1);
+  EXPECT_EQ(lines(plan, training_of(plan), {Kind::kStart, Kind::kWait, Kind::kUpdate}), wanted);
+  EXPECT_EQ(lines(plan, evaluation(plan, plan.request.step_rows)),
+            lines(zero, evaluation(zero, zero.request.step_rows)));
+}
+
 TEST(Order, OfOwtAGathersRowsOnceAndSendsTheirGradientHomeBesideTheWeightsGradient) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kOwtA});
   EXPECT_THAT(

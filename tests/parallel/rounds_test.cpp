@@ -366,7 +366,7 @@ TEST(StepRows, OfManyRanksAreShownAsTheLeastAndTheMost) {
 }
 
 TEST(Strategy, NamesAreReadBack) {
-  EXPECT_THAT(strategy_names(), ElementsAre("dp", "dp-zero", "dp-star", "owt-a", "owt-b", "owt-c", "owt-d", "mp",
+  EXPECT_THAT(strategy_names(), ElementsAre("dp", "dp-zero", "dp-star", "ps", "owt-a", "owt-b", "owt-c", "owt-d", "mp",
                                             "mp-dense", "pipeline"));
   for (const std::string& name : strategy_names()) EXPECT_EQ(name_of(strategy_from(name)), name);
 }
@@ -374,7 +374,7 @@ TEST(Strategy, NamesAreReadBack) {
 TEST(Strategy, AnUnknownNameIsAnErrorWithTheListAndTheNearest) {
   EXPECT_THAT([] { strategy_from("owt-e"); },
               ThrowsMessage<Error>(AllOf(HasSubstr("'owt-e'"),
-                                         HasSubstr("dp, dp-zero, dp-star, owt-a, owt-b, owt-c, owt-d, mp"),
+                                         HasSubstr("dp, dp-zero, dp-star, ps, owt-a, owt-b, owt-c, owt-d, mp"),
                                          HasSubstr("did you mean 'owt-"))));
   EXPECT_THAT([] { strategy_from("bucketbrigade"); }, ThrowsMessage<Error>(Not(HasSubstr("did you mean"))));
 }

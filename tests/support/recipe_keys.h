@@ -198,6 +198,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        {{"dp", "dp"},
         {"dp-zero", "dp-zero"},
         {"dp-star", "dp-star"},
+        {"ps", "ps"},
         {"owt-b", "owt-b"},
         {"owt-c", "owt-c"},
         {"owt-d", "owt-d"},
@@ -206,6 +207,15 @@ inline const std::vector<RecipeKey>& recipe_keys() {
         {"pipeline", "pipeline"},
         {"auto", "owt-a?"}},
        {"owt-e"}},
+      {"ps.delay",
+       [](const Settings& s) {
+         const int64_t delay = s.parallel.server.delay;
+         return delay == kNoBound ? std::string("inf") : text_of(delay);
+       },
+       "0",
+       {{"3", "3"}, {"65536", "65536"}, {"inf", "inf"}, {"'inf'", "inf"}},
+       {"-1", "65537", "0.5", "'never'"}},
+      {"ps.pushes", OWT_SHOWN(parallel.server.pushes), "0", {{"2", "2"}, {"65536", "65536"}}, {"-1", "65537"}},
       {"pipeline.schedule",
        [](const Settings& s) { return text_of(name_of(s.parallel.pipeline.schedule)); },
        "1f1b",

@@ -230,7 +230,7 @@ TEST_F(CliTest, TrainsEvaluatesAndInspectsPreparedData) {
 
 TEST_F(CliTest, InspectTellsTheMemoryThatThePlanNeeds) {
   const std::string recipe = config("cifar10_quick.toml");
-  for (const std::string strategy : {"dp", "dp-zero", "dp-star", "owt-a", "owt-c", "owt-d"}) {
+  for (const std::string strategy : {"dp", "dp-zero", "dp-star", "ps", "owt-a", "owt-c", "owt-d"}) {
     const Overrides on_four{{"parallel.workers", "4"}, {"parallel.strategy", strategy}};
     const Settings settings = read_settings(recipe, on_four);
     const MemoryNeed need = memory_need(make_plan(settings.model, settings.plan_request()));

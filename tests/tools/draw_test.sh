@@ -26,7 +26,7 @@ check() {  # check NAME COMMAND OPTION...
 for config in "$root"/configs/*.toml "$root"/configs/models/*.toml; do
   check "the network of ${config#"$root"/}" inspect "$config" --workers 1 --parallel dp
 done
-for strategy in dp dp-zero dp-star owt-a owt-b owt-c owt-d mp mp-dense pipeline; do
+for strategy in dp dp-zero dp-star ps owt-a owt-b owt-c owt-d mp mp-dense pipeline; do
   check "alexnet_small on 4 workers under $strategy" inspect "$root/configs/models/alexnet_small.toml" --workers 4 \
     --set data.batch=64 --parallel "$strategy"
   check "a step of it" plan "$root/configs/models/alexnet_small.toml" --workers 4 --set data.batch=64 --gpu A100 \

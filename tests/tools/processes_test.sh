@@ -97,11 +97,25 @@ for strategy in $("$owt" plan "$work/small.toml" --workers 2 | sed -n '/^strateg
   [ "$strategy" = pipeline ] || [ "$sent" = "$planned" ] ||
     wrong "$strategy: the first of three processes sent $sent bytes, planned $planned"
 done
-# Rank 0 adds up what all have in the order of dp's sums.
+# Rank 0, and servers, add up what all have in the order of dp's sums.
 for count in 2 3 4; do
-  cmp -s "$work/dp-$count"/checkpoints/step-*6/weights.safetensors \
-    "$work/dp-star-$count"/checkpoints/step-*6/weights.safetensors ||
-    wrong "dp-star on $count processes: other weights than dp"
+  for strategy in dp-star ps; do
+    cmp -s "$work/dp-$count"/checkpoints/step-*6/weights.safetensors \
+      "$work/$strategy-$count"/checkpoints/step-*6/weights.safetensors ||
+      wrong "$strategy on $count processes: other weights than dp"
+  done
+done
+
+# With a delay a step's loss is still that of all rows, the weights are alike where the ranks meet, and a run goes on.
+for rules in ps.delay=1 ps.delay=inf "ps.delay=3 --set ps.pushes=2"; do
+  run=$work/served-${rules%% *}
+  # shellcheck disable=SC2086
+  processes 3 train "$work/small.toml" --parallel ps --set $rules --steps 4 --out "$run" >/dev/null 2>"$work/error.txt" &&
+    processes 2 train "$work/small.toml" --parallel ps --set $rules --resume auto --out "$run" >/dev/null \
+      2>"$work/error.txt" || wrong "$rules: $(tail -n 3 "$work/error.txt")"
+  [ "$(losses "$run" | wc -l)" = 6 ] || wrong "$rules: not a loss for every step"
+  paste <(losses "$work/one") <(losses "$run") | awk 'NR == 1 { d = $1 - $2; exit d * d > (1e-4 * $1) ^ 2 }' ||
+    wrong "$rules: another first loss than of one rank"
 done
 
 # Local SGD learns what it does among threads, sends the mean of the plan, and goes on from a checkpoint.

@@ -253,7 +253,7 @@ TEST_P(PredictionsTest, RanksUnderEveryStrategySayWhatOneRankSays) {
     };
     std::vector<Case> cases{{"dp", "3", "0"}, {"owt-c", "2", "0"}, {"owt-a", "4", "2"}};
     if (device() == Device::kCpu)  // a simulated GPU is slow
-      for (const char* strategy : {"dp-zero", "dp-star", "owt-a", "owt-b", "owt-c", "owt-d", "mp"})
+      for (const char* strategy : {"dp-zero", "dp-star", "ps", "owt-a", "owt-b", "owt-c", "owt-d", "mp"})
         for (const char* workers : {"2", "3", "5"}) cases.push_back({strategy, workers, "0"});
     for (const Case& c : cases) {
       SCOPED_TRACE(concat(c.strategy, " ", c.workers, " ", c.model_ranks));

@@ -147,6 +147,16 @@ INSTANTIATE_TEST_SUITE_P(
                                          Case{"mp", 3, 0, "", "less"})),
     case_name);
 
+// Servers work on the CPU. In the sixth case a worker has no row in any step.
+INSTANTIATE_TEST_SUITE_P(Served, StepEquality,
+                         ::testing::Combine(::testing::Values(Device::kCpu),
+                                            ::testing::Values(Case{"ps", 1}, Case{"ps", 2}, Case{"ps", 3},
+                                                              Case{"ps", 4},
+                                                              Case{"ps", 3, 0, "[1, 3, 2]", "strategy", "adamw"},
+                                                              Case{"ps", 2, 0, "[1, 1000]", "strategy", "adamw"},
+                                                              Case{"ps", 2, 0, "", "strategy", "sgd", 1, kLogistic})),
+                         case_name);
+
 // The last one's second worker has no row in any step; the groups of a grid have unlike numbers of rows.
 INSTANTIATE_TEST_SUITE_P(
     UnequalShares, StepEquality,
@@ -225,7 +235,7 @@ INSTANTIATE_TEST_SUITE_P(
 std::vector<std::tuple<Device, Case>> in_slices() {
   std::vector<std::tuple<Device, Case>> all;
   for (const Device device : devices())
-    for (const Strategy strategy : strategies_without_stages())
+    for (const Strategy strategy : strategies_without_stages(device))
       for (int ranks = 1; ranks <= 4; ++ranks)
         for (int slices = 2; slices <= 4; ++slices) {
           if (device != Device::kCpu && (ranks != 3 || slices != 3)) continue;
@@ -829,20 +839,25 @@ TEST_P(StepTest, SharesOfTheUpdateGiveTheBitsOfDp) {
 }
 
 // On every device: rank 0 takes the weights as one rank alone would.
-TEST_P(StepTest, AStarGivesTheBitsOfDp) {
+TEST_P(StepTest, AStarGivesTheBitsOfDpAndSoDoServers) {
   const std::string recipe = with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
                                   "name = \"norm1\"\ntype = \"batch_norm\"");
   for (const char* count : {"2", "3", "4"})
     for (const char* bucket_mb : {"8", "0.001"}) {
       if (device() != Device::kCpu && std::string(count) != "3") continue;
       SCOPED_TRACE(concat(count, " workers, buckets of ", bucket_mb, " MB"));
-      Overrides dp = workers(count, Strategy::kDataParallel), star = workers(count, Strategy::kDataParallelStar);
-      for (Overrides* changes : {&dp, &star}) changes->emplace_back("parallel.bucket_mb", bucket_mb);
-      const SmallRun expected = run(recipe, steps(12), dp), found = run(recipe, steps(12), star);
-      EXPECT_EQ(found.losses, expected.losses);
-      EXPECT_EQ(found.weights, expected.weights);
-      expect_planned_bytes(found);
-      EXPECT_EQ(found.bytes.size(), expected.bytes.size());
+      const auto with_buckets = [&](Strategy strategy) {
+        return run(recipe, steps(12), merged(workers(count, strategy), {{"parallel.bucket_mb", bucket_mb}}));
+      };
+      const SmallRun expected = with_buckets(Strategy::kDataParallel);
+      for (const Strategy strategy : {Strategy::kDataParallelStar, Strategy::kParameterServer}) {
+        if (!works_on(strategy, device())) continue;
+        const SmallRun found = with_buckets(strategy);
+        EXPECT_EQ(found.losses, expected.losses);
+        EXPECT_EQ(found.weights, expected.weights);
+        expect_planned_bytes(found);
+        EXPECT_EQ(found.bytes.size(), expected.bytes.size());
+      }
     }
 }
 

@@ -31,6 +31,7 @@ TEST_F(ResumedRun, ARunStoppedAfterAnyStepGoesOnBitForBit) {
         Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}},
         Overrides{{"parallel.workers", "3"}, {"parallel.shares", "[1, 4, 2]"}, {"parallel.strategy", "owt-b"}},
         Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "dp-star"}},
+        Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "ps"}},
         Overrides{{"parallel.workers", "2"}, {"parallel.strategy", "owt-c"}, {"data.accumulate", "3"}},
         Overrides{{"parallel.workers", "4"}, {"parallel.strategy", "owt-d"}, {"parallel.model_ranks", "2"}}}) {
     const Overrides changes = merged(kEveryStepLogged, parallel);
@@ -164,7 +165,7 @@ TEST_F(ResumedRun, ACheckpointWhoseConvolutionsWentByWinogradGoesOnWhereThereIsN
 TEST_F(ResumedRun, AnotherNumberOfRanksGoesOnTheSameWay) {
   run("whole", kEveryStepLogged);
   const auto expected = losses(path("whole"));
-  for (const char* strategy : {"dp", "dp-zero", "dp-star", "owt-b", "mp"}) {
+  for (const char* strategy : {"dp", "dp-zero", "dp-star", "ps", "owt-b", "mp"}) {
     const std::string out = std::string("part") + strategy;
     run(out, merged(kEveryStepLogged,
                     {{"schedule.max_steps", "8"}, {"parallel.workers", "4"}, {"parallel.strategy", "owt-a"}}));
@@ -247,7 +248,8 @@ TEST_F(ResumedRun, SharesOfTheUpdateGoOnUnderAnotherStrategyAndComeBack) {
   run("part", until("3", "4", "dp-zero"));
   run("part", until("6", "3", "owt-a"), "auto");
   run("part", until("11", "2", "dp-zero"), "auto");
-  run("part", until("14", "3", "dp-zero"), "auto");
+  run("part", until("13", "3", "dp-zero"), "auto");
+  run("part", until("14", "4", "ps"), "auto");
   run("part", until("16", "3", "dp-star"), "auto");
   run("part", until("18", "4", "dp-star"), "auto");
   run("part", until("20", "1", "dp"), "auto");

@@ -105,7 +105,7 @@ TEST_F(TrainerTest, EvaluatingTheWeightsGivesTheAccuracyOfTheRun) {
   for (const char* workers : {"1", "3"}) {
     const TrainOutcome outcome =
         run(std::string("a") + workers, merged(kEveryStepLogged, {{"parallel.workers", workers}}));
-    for (const char* strategy : {"dp", "dp-zero", "dp-star", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
+    for (const char* strategy : {"dp", "dp-zero", "dp-star", "ps", "owt-a", "owt-b", "owt-c", "owt-d", "mp"}) {
       const Overrides on_two{{"parallel.workers", "2"}, {"parallel.strategy", strategy}};
       const Evaluation again =
           evaluate_file(small_settings(kSmallRecipe, on_two), {weights_of(std::string("a") + workers), "", 1});
@@ -125,7 +125,8 @@ TEST_F(TrainerTest, IsEvaluatedOnTheImagesThatAreHeldOutForEveryNumberOfRanks) {
   EXPECT_THAT(read_file(path("one") + "/log.txt"),
               AllOf(HasSubstr("80 training and 20 validation images"), HasSubstr("epoch 4, step 16: validation loss")));
   EXPECT_THAT(evaluations(path("one")), ::testing::Each(HasSubstr(R"("split":"val")")));
-  for (const char* strategy : {"dp", "dp-zero", "dp-star", "owt-a", "owt-b", "owt-c", "owt-d", "mp", "mp-dense"}) {
+  for (const char* strategy :
+       {"dp", "dp-zero", "dp-star", "ps", "owt-a", "owt-b", "owt-c", "owt-d", "mp", "mp-dense"}) {
     const Overrides three{{"parallel.workers", "3"}, {"parallel.strategy", strategy}};
     EXPECT_NEAR(run(strategy, merged(kAFifthHeldOut, three)).evaluation.loss, one.evaluation.loss, 1e-4) << strategy;
     const Evaluation again = evaluate_file(read_settings(path("one") + "/config.toml", three),

@@ -196,9 +196,9 @@ TEST_P(RunsWithEma, AverageTheWeightsOfAllStepsWhateverTheStrategyAndTheNumberOf
                                on_ranks("owt-d", "4", {{"parallel.model_ranks", "2"}}), on_ranks("pipeline", "3")};
   if (device() == Device::kCpu)
     for (const Overrides& more :
-         {on_ranks("dp", "3"), on_ranks("dp-star", "3"), on_ranks("owt-a", "3", {{"parallel.shares", "[1, 3, 2]"}}),
-          on_ranks("owt-b", "4"), on_ranks("owt-c", "4"), on_ranks("mp", "3"), on_ranks("mp-dense", "2"),
-          on_ranks("mp", "2", {{"parallel.split", "rows"}})})
+         {on_ranks("dp", "3"), on_ranks("dp-star", "3"), on_ranks("ps", "3"),
+          on_ranks("owt-a", "3", {{"parallel.shares", "[1, 3, 2]"}}), on_ranks("owt-b", "4"), on_ranks("owt-c", "4"),
+          on_ranks("mp", "3"), on_ranks("mp-dense", "2"), on_ranks("mp", "2", {{"parallel.split", "rows"}})})
       cases.push_back(more);
   for (const Overrides& on : cases) {
     const std::string out = on[0].second + on[1].second;

@@ -77,6 +77,7 @@ TEST_F(WeightSizesOfRuns, AreTheSameForEveryStrategyAndNumberOfRanks) {
   for (const auto& [strategy, ranks] : std::vector<std::pair<std::string, std::string>>{{"dp", "3"},
                                                                                         {"dp-zero", "3"},
                                                                                         {"dp-star", "2"},
+                                                                                        {"ps", "3"},
                                                                                         {"owt-a", "3"},
                                                                                         {"owt-d", "4"},
                                                                                         {"mp", "2"},

@@ -298,6 +298,7 @@ void settle(Settings& settings, int64_t rows) {
   settings.ema = {};
   settings.run.precision = Precision::kFp32;
   settings.parallel.average_every = 1;
+  settings.parallel.server = {};
   settings.parallel.dense_update = DenseUpdate::kStep;
   if (rows == 0) {
     const int64_t group = settings.model.row_group;

@@ -132,13 +132,14 @@ TEST_F(RunRecords, EvaluationsByStepsSeeTheWeightsOfACheckpointUnderEveryStrateg
   for (const Overrides& parallel :
        {Overrides{{"parallel.workers", "1"}}, Overrides{{"parallel.strategy", "dp"}},
         Overrides{{"parallel.strategy", "dp-zero"}}, Overrides{{"parallel.strategy", "dp-star"}},
+        Overrides{{"parallel.strategy", "ps"}}, Overrides{{"parallel.strategy", "ps"}, {"ps.delay", "2"}},
         Overrides{{"parallel.strategy", "owt-a"}}, Overrides{{"parallel.strategy", "owt-b"}},
         Overrides{{"parallel.strategy", "owt-c"}}, Overrides{{"parallel.strategy", "owt-d"}},
         Overrides{{"parallel.strategy", "mp"}}, Overrides{{"parallel.strategy", "mp-dense"}},
         Overrides{{"parallel.strategy", "pipeline"}},
         Overrides{{"parallel.strategy", "dp"}, {"parallel.average_every", "8"}},
         Overrides{{"parallel.strategy", "owt-c"}, {"parallel.average_every", "8"}}}) {
-    const std::string out = parallel.front().second + (parallel.size() > 1 ? " local" : "");
+    const std::string out = parallel.front().second + (parallel.size() > 1 ? " apart" : "");
     SCOPED_TRACE(out);
     run(out, merged(merged({{"parallel.workers", "2"}}, parallel), {{"schedule.max_steps", "7"},
                                                                     {"run.eval_every_epochs", "0"},

@@ -1,0 +1,306 @@
+#include "src/parallel/parameter_server.h"
+
+#include <algorithm>
+
+#include "src/comm/half_wire.h"
+#include "src/comm/on_host.h"
+#include "src/core/activity.h"
+#include "src/core/profiler.h"
+#include "src/core/threads.h"
+
+namespace owt {
+namespace {
+
+// In place of the rows of a step: there are no further ones.
+constexpr double kGoodbye = -1;
+
+std::vector<Route> routes_of(const Plan& plan) {
+  int64_t largest = kToldBytes;
+  for (const Bucket& bucket : plan.buckets)
+    largest = std::max(largest, bucket.elements / plan.ranks() * size_of(DType::kF32));
+  std::vector<Route> routes;
+  for (int from = 0; from < plan.ranks(); ++from)
+    for (int to = 0; to < plan.ranks(); ++to)
+      if (from != to) routes.push_back({.from = from, .to = to, .bytes = largest});
+  return routes;
+}
+
+Tensor packed(const ToldOfStep& told) {
+  Tensor values({kToldBytes / 8}, DType::kF64);
+  double* const after = std::copy(told.sums.begin(), told.sums.end(), values.data<double>());
+  const PushedFor& of = told.pushed;
+  std::copy_n(std::array{of.weights, of.biases, of.sgd_share, of.share}.begin(), 4, after);
+  return values;
+}
+
+ToldOfStep unpacked(const Tensor& values) {
+  ToldOfStep told;
+  const double* const from = values.data<double>();
+  std::copy_n(from, kStepSums, told.sums.begin());
+  told.pushed = {from[kStepSums], from[kStepSums + 1], from[kStepSums + 2], from[kStepSums + 3]};
+  return told;
+}
+
+}  // namespace
+
+int64_t server_bytes(const Plan& plan) {
+  if (!plan.serves()) return 0;
+  int64_t elements = 0;
+  for (const Bucket& bucket : plan.buckets) elements += bucket.elements / plan.ranks();
+  return WeightRange::tensors(plan.ranks(), plan.request.server) * elements * size_of(DType::kF32);
+}
+
+ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm)
+    : UpdateInShares(plan, layer_of, comm),
+      plan_(plan),
+      rules_(plan.request.server),
+      exceptions_(std::uncaught_exceptions()),
+      pushes_(comm.split(0)),
+      answers_(comm.unrounded().split(0)),
+      ways_(plan.buckets.size()),
+      told_(static_cast<size_t>(plan.ranks())) {
+  const std::vector<Route> routes = routes_of(plan);
+  pushes_->connect(routes);
+  answers_->connect(routes);
+  for (int r = 0; r < plan.ranks() && plan.request.half_wire; ++r) {
+    wire_.push_back(make_half_wire(pushes_->for_threads(), Device::kCpu));
+    wire_.back()->connect(routes);
+  }
+  for (int b = 0; b < static_cast<int>(plan.buckets.size()); ++b) {
+    ranges_.push_back(range_of(b));
+    answered_.emplace_back(static_cast<size_t>(plan.ranks()));
+  }
+}
+
+Slice ParameterServer::share_of(int bucket, int server) const {
+  const int64_t each = plan_.buckets[static_cast<size_t>(bucket)].elements / ranks();
+  return {server * each, (server + 1) * each};
+}
+
+// What the range's numbers are of which parameters.
+std::unique_ptr<WeightRange> ParameterServer::range_of(int bucket) {
+  const Slice mine = share_of(bucket, rank());
+  std::vector<std::pair<ParamPart, int64_t>> parts;  // and where they begin in the range
+  int64_t first = 0;
+  for (const ParamPart& part : share(bucket)) {
+    if (part.elements.size() > 0) parts.emplace_back(part, first + part.elements.begin - mine.begin);
+    first += aligned_elements(part.param->shape().elements());
+  }
+  const auto update = [this, parts](const ServedUpdate& now) {
+    std::vector<ParamPart> updated;
+    for (const auto& [part, at] : parts) {
+      const Shape shape{part.elements.size()};
+      updated.push_back({part.param, part.elements, now.gradient.part(at, shape), now.weights.part(at, shape)});
+    }
+    PushedFor pushed = now.pushed;
+    pushed.weights *= pushed.share, pushed.biases *= pushed.share;
+    update_(updated, pushed, 1 / pushed.share, now.updates);
+  };
+  const auto answer = [this, bucket](int worker, const Tensor& weights) {
+    Event& sent = answered_[static_cast<size_t>(bucket)][static_cast<size_t>(worker)];
+    sent.wait();
+    sent = answers_->for_threads().send(weights, worker, Event());
+    sent_by_server_.fetch_add(weights.bytes());
+  };
+  return std::make_unique<WeightRange>(ranks(), rank(), rules_, group(bucket).values.part(mine.begin, {mine.size()}),
+                                       update, answer);
+}
+
+ParameterServer::~ParameterServer() {
+  if (threads_.empty()) return;
+  try {
+    rethrow_failure();
+    if (std::uncaught_exceptions() > exceptions_) throw Aborted("this rank has failed");
+    ToldOfStep goodbye;
+    goodbye.sums[kRowSum] = kGoodbye;
+    send_told(packed(goodbye));
+  } catch (...) {
+    give_up();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ParameterServer::begin() {
+  if (!threads_.empty()) return;
+  for (auto& range : ranges_) range->begin(before_);
+  for (int worker = 0; worker < ranks(); ++worker)
+    if (worker != rank()) threads_.emplace_back([this, worker] { serve(worker); });
+}
+
+// A rank that ends its part of a step asks for the next one: so it waits for messages only.
+void ParameterServer::serve(int worker) {
+  set_team_size(1);
+  const Profiler::Scope scope(nullptr, "gradients", Phase::kTransfer);
+  Communicator& plain = pushes_->for_threads();
+  try {
+    while (true) {
+      Tensor values({kToldBytes / 8}, DType::kF64);
+      plain.receive(values, worker, Event()).wait();
+      const ToldOfStep told = unpacked(values);
+      if (told.sums[kRowSum] == kGoodbye) return;
+      note(worker, told);
+      for (int b = 0; b < static_cast<int>(ranges_.size()); ++b) {
+        const bool rounded = !wire_.empty() && plan_.buckets[static_cast<size_t>(b)].trained;
+        Communicator& from = rounded ? *wire_[static_cast<size_t>(worker)] : plain;
+        Tensor gradient = range(b).memory();
+        from.receive(gradient, worker, Event()).wait();
+        range(b).push(worker, gradient, told.pushed);
+      }
+    }
+  } catch (...) {
+    fail_with(std::current_exception());
+  }
+}
+
+void ParameterServer::tell(const ToldOfStep& told) {
+  begin();
+  pushed_ = told.pushed;
+  send_told(packed(told));
+  note(rank(), told);
+}
+
+void ParameterServer::send_told(const Tensor& told) {
+  waiting([&] {
+    for (const Event& event : told_events_) event.wait();
+    told_events_.clear();
+    for (int step = 1; step < ranks(); ++step)
+      told_events_.push_back(pushes_->send(told, (rank() + step) % ranks(), Event()));
+  });
+}
+
+void ParameterServer::note(int worker, const ToldOfStep& told) {
+  const std::lock_guard lock(mutex_);
+  Board& board = boards_[told_[static_cast<size_t>(worker)]++];
+  board.sums.resize(static_cast<size_t>(ranks()));
+  board.sums[static_cast<size_t>(worker)] = told.sums;
+  ++board.told;
+  heard_.notify_all();
+}
+
+std::array<double, kStepSums> ParameterServer::take_sums() {
+  std::array<double, kStepSums> sums{};
+  waiting([&] {
+    std::unique_lock lock(mutex_);
+    const Waits waits(WaitsFor::kOthers);
+    Board& board = boards_[taken_];
+    heard_.wait(lock, [&] { return failure_ || board.told == ranks(); });
+    if (failure_) throw Aborted("another rank failed");
+    for (const auto& each : board.sums)
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += each[i];
+    boards_.erase(taken_++);
+  });
+  return sums;
+}
+
+void ParameterServer::start_gradients(int bucket, const Stream& stream) {
+  Group& at = group(bucket);
+  complete(at, stream);
+  Communicator& to = plan_.buckets[static_cast<size_t>(bucket)].trained ? *pushes_ : pushes_->unrounded();
+  way(bucket).gradients.clear();
+  waiting([&] {
+    for (int step = 1; step < ranks(); ++step) {
+      const int server = (rank() + step) % ranks();
+      const Slice theirs = share_of(bucket, server);
+      way(bucket).gradients.push_back(to.send(at.gradients.part(theirs.begin, {theirs.size()}), server, Event()));
+    }
+  });
+}
+
+void ParameterServer::wait_for_gradients(int bucket, const Stream& stream) {
+  waiting([&] {
+    for (const Event& message : way(bucket).gradients) stream.wait(message);
+  });
+}
+
+void ParameterServer::push_own(int bucket) {
+  const Slice mine = share_of(bucket, rank());
+  waiting([&] { range(bucket).push_own(group(bucket).gradients.part(mine.begin, {mine.size()}), pushed_); });
+}
+
+void ParameterServer::start_weights(int bucket, const Stream&) {
+  way(bucket).weights.clear();
+  waiting([&] {
+    for (int step = 1; step < ranks(); ++step) {
+      const int server = (rank() + step) % ranks();
+      const Slice theirs = share_of(bucket, server);
+      Tensor values = group(bucket).values.part(theirs.begin, {theirs.size()});
+      way(bucket).weights.push_back(answers_->receive(values, server, Event()));
+    }
+  });
+}
+
+// The answers that this rank's server owes the others count with what the rank sends, whenever they leave.
+void ParameterServer::wait_for_weights(int bucket, const Stream& stream) {
+  waiting([&] {
+    for (const Event& message : way(bucket).weights) stream.wait(message);
+    range(bucket).await();
+  });
+  for (const ParamPart& part : share(bucket)) {
+    part.param->grad_is_zero = true;
+    ++part.param->version;
+  }
+  renew_copies(group(bucket), stream);
+  comm_.count_sent((ranks() - 1) * share_of(bucket, rank()).size() * size_of(DType::kF32));
+}
+
+// When all have come here, all pushes have: each rank has had the answers to its own.
+void ParameterServer::settle(const Stream& stream) {
+  if (rules_.synchronous() || threads_.empty()) return;
+  Communicator& comm = comm_.unrounded();
+  waiting([&] {
+    on_host::sum(comm, std::vector{0.0}, Device::kCpu);
+    for (int b = 0; b < static_cast<int>(ranges_.size()); ++b) {
+      range(b).settle();
+      Tensor& values = group(b).values;
+      const Slice mine = share_of(b, rank());
+      comm.all_gather(values.part(mine.begin, {mine.size()}), values, Event()).wait();
+    }
+  });
+  for (int b = 0; b < static_cast<int>(ranges_.size()); ++b) {
+    for (const ParamPart& part : share(b)) ++part.param->version;
+    renew_copies(group(b), stream);
+  }
+}
+
+int64_t ParameterServer::updates() const { return ranges_.empty() ? before_ : ranges_.front()->updates(); }
+
+std::map<int64_t, int64_t> ParameterServer::staleness() const {
+  std::map<int64_t, int64_t> all;
+  for (const auto& range : ranges_)
+    for (const auto& [updates, gradients] : range->staleness()) all[updates] += gradients;
+  return all;
+}
+
+// The rank's own thread finds out wherever it waits.
+void ParameterServer::fail_with(const std::exception_ptr& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = failure;
+  }
+  heard_.notify_all();
+  give_up();
+}
+
+void ParameterServer::give_up() {
+  for (auto& range : ranges_) range->give_up();
+  pushes_->give_up();
+  answers_->give_up();
+}
+
+void ParameterServer::rethrow_failure() {
+  const std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+// What waits for others hears that the rank gives up; the cause is what a server's thread has failed with, if one has.
+template <class Wait>
+void ParameterServer::waiting(const Wait& wait) {
+  try {
+    wait();
+  } catch (const Aborted&) {
+    rethrow_failure();
+    throw;
+  }
+}
+
+}  // namespace owt

@@ -1,0 +1,135 @@
+// Every rank is a worker and a server of its share of the weights (range by range: its share of every bucket). A worker
+// pushes the gradients of a bucket to all servers, its own included, and each answers with its weights when the rules
+// say that the worker may start its next task (weight_range.h). Nobody coordinates: every range goes by the pushes that
+// come to it, and all see the same ones, in orders of their own.
+//
+//   worker    tell() -> push of bucket 0, 1, ... -> the weights of bucket 0, 1, ...     once a step
+//   server    a thread for each other worker takes what that one tells and pushes, in this order, updates, and sends
+//             the answers that it makes possible. So no thread waits for anything but messages of its worker, and the
+//             answers to a worker leave in the order of the buckets: of every bucket all pushes before a later one's.
+//
+// With a delay ranks are at different steps, and so hear late of each other's: the losses of a step, and the wish to
+// stop, are told with the push and counted after as many further steps as the delay allows; after kMostApart where it
+// allows any number. By then all have told it, unless there is no bound.
+//
+// Sums are the bits of dp with a delay of 0 and updates by task, but for what `wire = "bf16"` rounds: what a rank has
+// for its own server does not travel.
+// Sources: Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server"; Dean et al. 2012, "Large
+// Scale Distributed Deep Networks" (Downpour: shards that update each by itself).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "src/parallel/sharded_update.h"
+#include "src/parallel/step_result.h"
+#include "src/parallel/weight_range.h"
+
+namespace owt {
+
+// Steps that a worker may lead the slowest by where nothing else bounds it, so that a wish to stop is heard.
+constexpr int64_t kMostApart = 64;
+
+// What a worker tells every server before its gradients: on the wire f64 in this order, the sums first.
+struct ToldOfStep {
+  std::array<double, kStepSums> sums{};  // of its rows
+  PushedFor pushed{};
+};
+constexpr int64_t kToldBytes = (kStepSums + 4) * 8;
+
+// The memory that a rank's server takes beside what its worker has, in bytes.
+int64_t server_bytes(const Plan& plan);
+
+class ParameterServer : public UpdateInShares {
+ public:
+  // Called by several threads, of unlike parts. scale: of the gradients of the parts, which have values of their own.
+  using Update =
+      std::function<void(std::span<const ParamPart> parts, const PushedFor& pushed, double scale, int64_t updates)>;
+
+  // Collective. The communicator must outlive it.
+  ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm);
+  // Ends when the other ranks' have come to their ends as well; behind an exception, at once.
+  ~ParameterServer() override;
+
+  // Before the first step.
+  void update_with(Update update) { update_ = std::move(update); }
+  void go_on_after(int64_t updates) { before_ = updates; }
+
+  // In every step before its gradients.
+  void tell(const ToldOfStep& told);
+  // The sums over all ranks of the oldest step that was not asked for, when all have told them.
+  std::array<double, kStepSums> take_sums();
+
+  // To the other ranks' servers.
+  void start_gradients(int bucket, const Stream& stream) override;
+  void wait_for_gradients(int bucket, const Stream& stream) override;  // until they have left
+  void push_own(int bucket);                                           // behind that
+  // From all servers. The weights of the bucket's layers must not be needed any more.
+  void start_weights(int bucket, const Stream& stream) override;
+  void wait_for_weights(int bucket, const Stream& stream) override;
+
+  // Collective, between steps, of which all ranks have done as many: every gradient is in the weights, and all ranks
+  // have the same.
+  void settle(const Stream& stream);
+
+  int64_t updates() const;  // that the weights have had; the same for all ranges, and on all ranks, behind settle()
+  // Sums over ranges of WeightRange::staleness(). Between settle() and the next step.
+  std::map<int64_t, int64_t> staleness() const;
+  int64_t sent_by_server() const { return sent_by_server_.load(); }  // bytes
+
+ private:
+  struct Way {
+    std::vector<Event> gradients, weights;  // of every message
+  };
+  // What all ranks have told of a step.
+  struct Board {
+    int told = 0;
+    std::vector<std::array<double, kStepSums>> sums;  // by rank
+  };
+
+  int rank() const { return comm_.rank(); }
+  int ranks() const { return comm_.ranks(); }
+  Way& way(int bucket) { return ways_[static_cast<size_t>(bucket)]; }
+  WeightRange& range(int bucket) { return *ranges_[static_cast<size_t>(bucket)]; }
+  Slice share_of(int bucket, int server) const;
+  std::unique_ptr<WeightRange> range_of(int bucket);
+  void begin();
+  void send_told(const Tensor& told);
+  void serve(int worker);
+  void note(int worker, const ToldOfStep& told);
+  void fail_with(const std::exception_ptr& failure);
+  void rethrow_failure();
+  template <class Wait>
+  void waiting(const Wait& wait);
+  void give_up();
+
+  const Plan& plan_;
+  const ConsistencyRules rules_;
+  const int exceptions_;                             // under way when it was made
+  std::unique_ptr<Communicator> pushes_, answers_;   // two kinds of messages along each route
+  std::vector<std::unique_ptr<Communicator>> wire_;  // by worker: what its gradients come through
+  std::vector<Way> ways_;                            // by bucket
+  std::vector<std::unique_ptr<WeightRange>> ranges_;
+  std::vector<std::vector<Event>> answered_;  // by bucket and worker
+  std::vector<Event> told_events_;
+  Update update_;
+  PushedFor pushed_;  // by the step under way
+  int64_t before_ = 0;
+  std::atomic<int64_t> sent_by_server_{0};
+
+  std::mutex mutex_;                 // guards what follows, as far as heard_
+  std::map<int64_t, Board> boards_;  // by step
+  std::vector<int64_t> told_;        // steps, by rank
+  std::exception_ptr failure_;       // of a server's thread
+  std::condition_variable heard_;
+
+  int64_t taken_ = 0;  // steps whose sums were asked for
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace owt

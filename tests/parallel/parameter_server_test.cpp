@@ -1,0 +1,229 @@
+// Workers and servers that are threads: what they push, when they go on, and how they end.
+#include "src/parallel/parameter_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <latch>
+
+#include "src/comm/half_wire.h"
+#include "src/comm/profiled.h"
+#include "src/comm/threads.h"
+#include "src/core/bf16.h"
+#include "tests/parallel/front_model.h"
+#include "tests/support/message_of.h"
+
+namespace owt {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr int kKernel = 3;
+
+const ConsistencyRules kSynchronous, kOneAhead{.delay = 1, .pushes = 1}, kThreeAhead{.delay = 3, .pushes = 1},
+    kAnyNumberAhead{.delay = kNoBound, .pushes = 1}, kTwoAheadByTask{.delay = 2}, kByThree{.delay = 2, .pushes = 3};
+const std::vector<ConsistencyRules> kAllRules{kSynchronous,    kOneAhead,       kThreeAhead,
+                                              kAnyNumberAhead, kTwoAheadByTask, kByThree};
+
+Plan served(int ranks, const ConsistencyRules& rules, int64_t bucket_bytes = kEachItsOwn) {
+  return make_plan(front_model(kKernel), {.ranks = ranks,
+                                          .strategy = Strategy::kParameterServer,
+                                          .step_rows = ranks,
+                                          .bucket_bytes = bucket_bytes,
+                                          .server = rules});
+}
+
+// Adds gradients up in the weights.
+void add_to_weights(std::span<const ParamPart> parts, const PushedFor&, double, int64_t) {
+  for (const ParamPart& part : parts) {
+    Tensor weights = part.value;
+    for (int64_t i = 0; i < weights.elements(); ++i) weights.data()[i] += part.gradient.data()[i];
+  }
+}
+
+// A rank's net, all weights zero, and its server.
+struct Rank {
+  Rank(const Plan& plan, Communicator& comm, const ParameterServer::Update& update = add_to_weights)
+      : plan(plan), comm(comm), net(front_net(kKernel)) {
+    server.emplace(
+        plan, [this](int64_t layer) -> Layer& { return net.layer(layer); }, comm);
+    server->update_with(update);
+  }
+
+  // As a step does. Element i of every gradient is scale * (i + 1).
+  void step(float scale) {
+    push(scale);
+    server->take_sums();
+  }
+  void push(
+      float scale, const std::function<void()>& before_gradients = [] {}) {
+    const Stream stream;
+    ToldOfStep told{.pushed = {.share = 1.0 / comm.ranks()}};
+    told.sums[kRowSum] = 1;
+    server->tell(told);
+    before_gradients();
+    contribute(net, scale);
+    const int buckets = static_cast<int>(plan.buckets.size());
+    for (int b = 0; b <= buckets; ++b) {
+      if (b < buckets) server->start_gradients(b, stream);
+      if (b == 0) continue;
+      server->wait_for_gradients(b - 1, stream);
+      server->push_own(b - 1);
+      server->start_weights(b - 1, stream);
+    }
+    for (int b = 0; b < buckets; ++b) server->wait_for_weights(b, stream);
+  }
+  void expect_weights(float scale) {
+    for (const Param* param : net.params())
+      EXPECT_EQ(download(param->value), counted(param->value.elements(), scale)) << param->name;
+  }
+
+  const Plan& plan;
+  Communicator& comm;
+  Net net;
+  std::optional<ParameterServer> server;
+};
+
+TEST(ParameterServer, EveryGradientOfEveryWorkerIsInTheWeightsOnceBehindSettling) {
+  constexpr int kSteps = 12;
+  for (const ConsistencyRules& rules : kAllRules)
+    for (const int ranks : {2, 3, 4})
+      for (const int64_t bytes : {kEachItsOwn, kTwoAndOne, kAllInOne}) {
+        SCOPED_TRACE(concat(rules.text(), ", ", ranks, " ranks, ", bytes, " bytes"));
+        const Plan plan = served(ranks, rules, bytes);
+        run_ranks(ranks, 1, [&](Communicator& comm) {
+          Rank rank(plan, comm);
+          for (int round = 1; round <= 2; ++round) {
+            for (int i = 0; i < kSteps; ++i) rank.step(static_cast<float>(comm.rank() + 1));
+            rank.server->settle(Stream());
+            rank.expect_weights(static_cast<float>(round * kSteps * ranks * (ranks + 1) / 2));
+          }
+          int64_t applied = 0;
+          for (const auto& [updates, gradients] : rank.server->staleness()) applied += gradients;
+          EXPECT_EQ(applied, 2 * kSteps * ranks * std::ssize(plan.buckets));
+        });
+      }
+}
+
+TEST(ParameterServer, SynchronouslyAllHaveTheNewestWeightsBehindEveryStep) {
+  const Plan plan = served(3, kSynchronous);
+  run_ranks(3, 1, [&](Communicator& comm) {
+    Rank rank(plan, comm);
+    for (int i = 1; i <= 3; ++i) {
+      rank.step(static_cast<float>(comm.rank() + 1));
+      rank.expect_weights(static_cast<float>(6 * i));
+    }
+    EXPECT_THAT(rank.server->staleness(), ::testing::ElementsAre(std::pair(0, 9 * std::ssize(plan.buckets))));
+  });
+}
+
+// Rank 0 has no gradient before rank 1 has done as many steps as it may lead by.
+TEST(ParameterServer, AWorkerGoesOnWhileAnotherIsLate) {
+  for (const auto& [rules, lead] : {std::pair(kOneAhead, 1), {kThreeAhead, 3}, {kAnyNumberAhead, 10}}) {
+    SCOPED_TRACE(rules.text());
+    const Plan plan = served(2, rules);
+    std::latch has_led(1);
+    run_ranks(2, 1, [&, lead = lead](Communicator& comm) {
+      Rank rank(plan, comm);
+      int done = 0;
+      if (comm.rank() == 0)
+        rank.push(1, [&] { has_led.wait(); }), ++done;
+      else
+        for (; done < lead; ++done) rank.push(1);
+      if (comm.rank() == 1) has_led.count_down();
+      for (; done < lead + 1; ++done) rank.push(1);
+      rank.server->settle(Stream());
+      rank.expect_weights(static_cast<float>(2 * (lead + 1)));
+    });
+  }
+}
+
+TEST(ParameterServer, AllHearTheSumsOfEveryStep) {
+  const Plan plan = served(3, kThreeAhead);
+  run_ranks(3, 1, [&](Communicator& comm) {
+    Rank rank(plan, comm);
+    for (int i = 0; i < 5; ++i) rank.push(0);
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(rank.server->take_sums()[kRowSum], 3);
+  });
+}
+
+TEST(ParameterServer, SendsTheBytesOfThePlan) {
+  constexpr int kSteps = 4;
+  for (const ConsistencyRules& rules : kAllRules)
+    for (const bool half : {false, true}) {
+      Plan plan = served(3, rules);
+      plan.request.half_wire = half;
+      plan = make_plan(front_model(kKernel), plan.request);
+      run_ranks(3, 1, [&](Communicator& inner) {
+        ProfiledCommunicator counted(inner, nullptr);
+        const auto wire = make_half_wire(counted, Device::kCpu);
+        Rank rank(plan, half ? *wire : counted);
+        for (int i = 0; i < kSteps; ++i) rank.step(1);
+        EXPECT_EQ(counted.bytes(), kSteps * plan.bytes_in(StepKind::kSynchronous, inner.rank()));
+        rank.server->settle(Stream());
+        EXPECT_EQ(rank.server->sent_by_server(), kSteps * plan.transfer(plan.of_step.weights).bytes);
+      });
+    }
+}
+
+// 1 + 2^-8 is between two bf16; a rank's gradient for itself stays what it is.
+TEST(ParameterServer, Bf16OnTheWireRoundsGradientsAndNoWeights) {
+  Plan plan = served(2, kSynchronous);
+  plan.request.half_wire = true;
+  plan = make_plan(front_model(kKernel), plan.request);
+  run_ranks(2, 1, [&](Communicator& comm) {
+    const auto wire = make_half_wire(comm, Device::kCpu);
+    Rank rank(plan, *wire);
+    const float odd = 1 + 1.0f / 256;
+    rank.step(odd);
+    const float first = download(rank.net.params().front()->value).front();
+    EXPECT_EQ(first, odd + from_bf16(to_bf16(odd)));
+  });
+}
+
+TEST(ParameterServer, ARankThatFailsEndsTheOthersWithItsCause) {
+  for (const ConsistencyRules& rules : kAllRules)
+    for (const int fails : {0, 2}) {
+      const Plan plan = served(3, rules);
+      const std::string error = message_of([&] {
+        run_ranks(3, 1, [&](Communicator& comm) {
+          Rank rank(plan, comm);
+          for (int i = 0; i < 200; ++i) {
+            if (comm.rank() == fails && i == 2) fail("the cause");
+            rank.step(1);
+          }
+        });
+      });
+      EXPECT_THAT(error, HasSubstr("the cause")) << rules.text();
+    }
+}
+
+TEST(ParameterServer, AServerThatFailsEndsAllRanksWithItsCause) {
+  for (const ConsistencyRules& rules : kAllRules) {
+    const Plan plan = served(3, rules);
+    const std::string error = message_of([&] {
+      run_ranks(3, 1, [&](Communicator& comm) {
+        const int mine = comm.rank();
+        Rank rank(plan, comm, [&](auto parts, const PushedFor& pushed, double scale, int64_t updates) {
+          if (mine == 1 && updates == 3) fail("the server's cause");
+          add_to_weights(parts, pushed, scale, updates);
+        });
+        for (int i = 0; i < 200; ++i) rank.step(1);
+      });
+    });
+    EXPECT_THAT(error, HasSubstr("the server's cause")) << rules.text();
+  }
+}
+
+TEST(ParameterServer, WhatHasNotTakenAStepNeedsNoOthersToEnd) {
+  const Plan plan = served(2, kOneAhead);
+  run_ranks(2, 1, [&](Communicator& comm) {
+    Rank rank(plan, comm);
+    rank.server->settle(Stream());
+    rank.server.reset();
+  });
+}
+
+}  // namespace
+}  // namespace owt

@@ -1,0 +1,129 @@
+// Training with a parameter server on every rank, with a delay and without: steps and whole runs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "src/train/signals.h"
+#include "tests/support/message_of.h"
+#include "tests/support/whole_runs.h"
+
+namespace owt {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Overrides served(const char* workers, const char* delay, const Overrides& more = {}) {
+  return merged({{"parallel.workers", workers}, {"parallel.strategy", "ps"}, {"ps.delay", delay}}, more);
+}
+
+const std::vector<Overrides> kDelays{served("3", "1"),
+                                     served("2", "3"),
+                                     served("4", "inf"),
+                                     served("3", "2", {{"ps.pushes", "2"}}),
+                                     served("3", "2", {{"ps.pushes", "0"}}),
+                                     served("2", "1", {{"parallel.wire", "'bf16'"}, {"parallel.bucket_mb", "0.001"}})};
+
+std::string text_of(const Overrides& changes) {
+  std::string text;
+  for (const auto& [key, value] : changes) text += concat(key, "=", value, " ");
+  return text;
+}
+
+TEST(ServedSteps, LearnWithADelayAndSendTheBytesOfThePlan) {
+  for (const Overrides& changes : kDelays) {
+    SCOPED_TRACE(text_of(changes));
+    const SmallRun run = run_small(kSmallRecipe, 240, changes);
+    ASSERT_EQ(run.losses.size(), 240u);
+    const double first = std::accumulate(run.losses.begin(), run.losses.begin() + 10, 0.0),
+                 last = std::accumulate(run.losses.end() - 10, run.losses.end(), 0.0);
+    EXPECT_LT(last, 0.95 * first);
+    EXPECT_EQ(run.bytes, run.planned_of_ranks);
+  }
+}
+
+// The first loss is of the weights that all begin with.
+TEST(ServedSteps, ALossIsThatOfAllRowsOfItsStep) {
+  const double one = run_small(kSmallRecipe, 1).losses.front();
+  for (const Overrides& changes : kDelays)
+    EXPECT_NEAR(run_small(kSmallRecipe, 5, changes).losses.front(), one, 1e-5 * one) << text_of(changes);
+}
+
+class ServedRuns : public ::testing::Test, protected WholeRuns {};
+
+TEST_F(ServedRuns, WithADelayHaveALineForEveryStepAndTheWeightsThatTheyEvaluate) {
+  for (size_t i = 0; i < kDelays.size(); ++i) {
+    SCOPED_TRACE(text_of(kDelays[i]));
+    const std::string out = concat("run", i);
+    const TrainOutcome outcome = run(out, merged(kEveryStepLogged, kDelays[i]));
+    EXPECT_TRUE(outcome.finished);
+    const std::vector<TrainLine> lines = train_lines(path(out));
+    ASSERT_EQ(lines.size(), 20u);
+    for (size_t at = 0; at < lines.size(); ++at) EXPECT_EQ(lines[at].step, static_cast<int64_t>(at) + 1);
+    const Evaluation again = evaluate_file(small_settings(kSmallRecipe), {weights_of(out), "", 1});
+    EXPECT_EQ(again.top1, outcome.evaluation.top1);
+    EXPECT_NEAR(again.loss, outcome.evaluation.loss, 1e-5);
+  }
+}
+
+TEST_F(ServedRuns, RanksHaveTheSameWeightsWhereTheyMeet) {
+  for (size_t i = 0; i < kDelays.size(); ++i)
+    EXPECT_NO_THROW(run(concat("run", i), merged(merged(kEveryStepLogged, {{"run.equality_every", "7"}}), kDelays[i])))
+        << text_of(kDelays[i]);
+}
+
+// Every rank asks to stop in every step, and hears so of the first one as many steps later.
+TEST_F(ServedRuns, AWishToStopIsHeardAfterTheDelayAndTheRunGoesOn) {
+  for (const auto& [delay, step] : {std::pair("0", 1), {"2", 3}, {"inf", 5}}) {  // 5 steps are an epoch
+    SCOPED_TRACE(delay);
+    const std::string out = concat("delay", step);
+    request_stop(true);
+    EXPECT_FALSE(run(out, merged(kEveryStepLogged, served("3", delay))).finished);
+    request_stop(false);
+    EXPECT_EQ(load_checkpoint_state(*newest_checkpoint(path(out))).step, step);
+    EXPECT_TRUE(run(out, merged(kEveryStepLogged, served("2", delay)), "auto").finished);
+    EXPECT_EQ(losses(path(out)).size(), 20u);
+  }
+}
+
+// As many updates as gradients, of which Adam's averages know.
+TEST_F(ServedRuns, ACheckpointKnowsHowManyUpdatesThereWere) {
+  const auto updates = [&](const Overrides& changes) {
+    run("run", merged(merged(kEveryStepLogged, {{"schedule.max_steps", "7"}}), changes));
+    const RunState state = load_checkpoint_state(*newest_checkpoint(path("run")));
+    std::filesystem::remove_all(path("run"));
+    return state.updates.front;
+  };
+  EXPECT_EQ(updates(served("3", "0")), 7);
+  EXPECT_EQ(updates(served("3", "1")), 21);
+  EXPECT_EQ(updates(served("3", "1", {{"ps.pushes", "0"}})), 7);
+  // 15 gradients of the first epoch are 7 updates and a rest, 6 of the second are 3.
+  EXPECT_EQ(updates(served("3", "1", {{"ps.pushes", "2"}})), 11);
+}
+
+std::string refusal(const Overrides& changes) {
+  return message_of([&] { small_settings(kSmallRecipe, changes).plan_to_run(); });
+}
+
+TEST_F(ServedRuns, RefuseWhatServersCannotKnow) {
+  EXPECT_THAT(refusal(served("2", "0", {{"optimizer.clip", "1"}})),
+              AllOf(HasSubstr("optimizer.clip"), HasSubstr("ps")));
+  EXPECT_THAT(refusal(served("2", "1", {{"optimizer.ema", "0.9"}})), HasSubstr("use ps.delay = 0"));
+  EXPECT_THAT(refusal(served("2", "inf", {{"ps.pushes", "0"}})), HasSubstr("use ps.pushes = 1"));
+  EXPECT_THAT(refusal(served("2", "0", {{"parallel.average_every", "4"}})), HasSubstr("under ps"));
+  for (const auto& [delay, refused] : {std::pair("0", false), {"1", true}}) {
+    std::string recipe = kSmallRecipe;
+    const std::string norm = "type = \"lrn\"\nsize = 3\nalpha = 0.01";
+    recipe.replace(recipe.find(norm), norm.size(), "type = \"batch_norm\"\nrows = \"step\"");
+    const std::string said =
+        message_of([&, delay = delay] { small_settings(recipe, served("2", delay)).plan_to_run(); });
+    EXPECT_THAT(said, HasSubstr(refused ? "with ps.delay" : ""));
+    EXPECT_EQ(said.empty(), !refused) << said;
+  }
+  // One worker has nobody to serve.
+  EXPECT_NO_THROW(small_settings(kSmallRecipe, served("1", "1", {{"optimizer.clip", "1"}})).plan_to_run());
+}
+
+}  // namespace
+}  // namespace owt
