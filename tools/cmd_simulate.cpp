@@ -25,8 +25,8 @@ void declare(Options& options) {
   declare_length(options);
   options.option("weights", "FILE", "start from these weights (safetensors), or those of a run or checkpoint");
   options.option("strategy", "NAME", "ps",
-                 concat("ps: a parameter server, which the options below are of; or ", strategy_list(),
-                        ": with the losses of dp and the step time that owt plan predicts"));
+                 concat(strategy_list(), "; the options below are of ps, a parameter server, and the others have the ",
+                        "losses of dp and the step time that owt plan predicts"));
   options.option("servers", "S", "1", "each has a part of every weight and a link like a worker's");
   options.option("delay", "TAU", "0",
                  "a worker starts its task t when all tasks before t - TAU are finished; inf: when it likes; 0: "
