@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "src/core/check.h"
 #include "src/parallel/sharded_softmax_loss.h"
 #include "tests/support/alexnet.h"
@@ -228,9 +230,21 @@ TEST(Choose, WhereWeightsAreAveragedOnlyStrategiesThatCanAreTried) {
   request.average_every = 4;
   const Choice choice = choose_strategy(model, request, links(8, 125e6), *h200(model));
   EXPECT_EQ(names_of(choice.all), (std::vector<std::string>{"dp", "owt-a", "owt-b", "owt-c", "owt-d"}));
-  ASSERT_EQ(choice.refused.size(), 5u);
+  ASSERT_EQ(choice.refused.size(), 6u);
   EXPECT_EQ(choice.refused.back().name, "pipeline");
   EXPECT_THAT(choice.refused.back().why, HasSubstr("weights cannot be averaged every 4 steps"));
+}
+
+// What they pay for, workers that are late by turns, is in no prediction.
+TEST(Choose, ServersArePredictedAndNotChosen) {
+  const Model model = alexnet();
+  for (const double bandwidth : {1e6, 125e6, 1e10, 1e12}) {
+    const Choice choice = choose_strategy(model, request_of(4, 64), links(4, bandwidth), *h200(model));
+    const std::vector<std::string> names = names_of(choice.all);
+    EXPECT_EQ(std::count(names.begin(), names.end(), "ps"), 1);
+    EXPECT_NE(choice.chosen().name(), "ps");
+    EXPECT_NE(choice.best_data_parallel()->name(), "ps");
+  }
 }
 
 // What no strategy can do, and groups that none can make, are the request's fault.

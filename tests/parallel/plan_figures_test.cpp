@@ -10,6 +10,7 @@
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/parallel/memory_need.h"
+#include "src/parallel/parameter_server.h"
 #include "src/parallel/step_price.h"
 #include "src/parallel/step_result.h"
 #include "tests/parallel/plans.h"
@@ -66,6 +67,7 @@ struct Reference {
         q(p.request),
         mp(facts_of(q.strategy).shares_rows),
         zero(q.ranks > 1 && is_zero()),
+        served(q.ranks > 1 && is_served()),
         star(q.ranks > 1 && is_star()) {
     const bool splits = q.strategy != Strategy::kDataParallel && !is_zero() && !is_star();
     m = splits ? (q.model_ranks > 0 ? q.model_ranks : q.ranks) : 1;
@@ -86,7 +88,9 @@ struct Reference {
   }
 
   bool is_d() const { return q.strategy == Strategy::kOwtD; }
-  bool is_zero() const { return q.strategy == Strategy::kDataParallelZero; }
+  // Servers have as large shares, to which and from which as much travels.
+  bool is_zero() const { return q.strategy == Strategy::kDataParallelZero || is_served(); }
+  bool is_served() const { return q.strategy == Strategy::kParameterServer; }
   bool is_star() const { return q.strategy == Strategy::kDataParallelStar; }
   const LayerPlan& at(int64_t i) const { return plan.layer(i); }
   int64_t in(int64_t i) const { return at(i).in.elements(); }
@@ -199,11 +203,12 @@ struct Reference {
     int64_t most = 0;  // weights are not rounded
     for (int64_t i = 0; i < count; ++i)
       for (const auto& [elements, size] : buckets(i)) most += (q.ranks - 1) * elements * 4;
-    return most + sent(2, kStepResultBytes, q.ranks);
+    return most + result_bytes();
   }
+  int64_t result_bytes() const { return served ? (q.ranks - 1) * kToldBytes : sent(2, kStepResultBytes, q.ranks); }
   int64_t bytes() const {
     const int64_t size = std::min<int64_t>(gradient_size(), q.on.precision == Precision::kBf16 ? 2 : 4);
-    int64_t all = update_bytes() + sent(2, kStepResultBytes, q.ranks);
+    int64_t all = update_bytes() + result_bytes();
     if (m == 1) return all;
     if (!mp) all += sent(1, most * m * 4, m);  // labels
     for (size_t round = 0; round < rounds.size(); ++round)
@@ -293,9 +298,13 @@ struct Reference {
       for (const auto& [elements, size] : buckets(i)) velocities += elements / q.ranks * 4;
     return weights() * 4 + copy_bytes() + gradient_bytes() + velocities + received();
   }
-  // On rank 0 of a star there is memory for every second bucket, as large as the largest of them.
+  // On rank 0 of a star there is memory for every second bucket, as large as the largest of them; on a server for its
+  // share of all of them, of every other rank.
   int64_t received() const {
-    if (!star) return 0;
+    int64_t shares = 0;
+    for (int64_t i = 0; served && i < count; ++i)
+      for (const auto& [elements, size] : buckets(i)) shares += elements / q.ranks;
+    if (!star) return (q.ranks - 1) * 4 * shares;
     std::vector<int64_t> most(2, 0);
     int64_t number = 0;
     for (int64_t i = count; i-- > 0;)
@@ -343,7 +352,7 @@ struct Reference {
 
   const Plan& plan;
   const PlanRequest& q;
-  bool mp, zero, star, learns = false;
+  bool mp, zero, served, star, learns = false;
   int64_t m = 1, first = 0, count = 0, most = 0;
   std::vector<int64_t> rounds, longest;  // rows of each, and the most of a rank
 };
