@@ -39,7 +39,7 @@ source "$here/virtual_hosts.sh"
 minutes=20 owt=build/owt seed="" rounds=1000000 legs=3 timeout=5 grace=30 keep=""
 kinds="kill stop term usr1 finish some many disk blink link"
 need_namespaces='disk|blink|link'
-strategies=(dp dp-zero dp-star ps owt-a owt-b owt-c owt-d mp mp-dense)
+strategies=(dp dp-zero dp-star owt-a owt-b owt-c owt-d mp mp-dense)
 checkpoint_every=10
 place="(during|after) [a-z_]+( of '[^']+')?"  # in errors: a collective and what it moves
 start_seconds=150  # until a leg has trained as far as it should
