@@ -26,9 +26,9 @@
 // of Goyal et al. 2017 (section 3), gives the same, but for a rate of zero.
 // Sources: adamw: Loshchilov and Hutter 2019, as torch.optim.AdamW; rmsprop: Tieleman and Hinton 2012, as
 // torch.optim.RMSprop, not centred; adagrad: Duchi et al. 2011, as torch.optim.Adagrad without a decay of the rate;
-// proximal: Li et al. 2014, "Communication Efficient Distributed Machine Learning with the Parameter Server", section 3,
-// with one bound for all second derivatives in place of one each, which networks have no formula for; the trust region r
-// is that of their program (T = 1 there).
+// proximal: Li et al. 2014, "Communication Efficient Distributed Machine Learning with the Parameter Server", with one
+// bound for all second derivatives in place of one each, which networks have no formula for; the trust region r is that
+// of their program (T = 1 there).
 // rmsprop_warmup: Akiba, Suzuki and Fukuda 2017 (section 3.1). There eta_RMSprop stands over eta_SGD: here over the
 // rate of the step, so that RMSprop has the rate rmsprop_rate whatever the schedule and the number of workers say.
 //

@@ -172,7 +172,8 @@ TEST(PushFiltersTest, ReadsAndSaysWhatItIs) {
   EXPECT_EQ(all, (FilterSettings{.significant = 0.5, .top = 0.01, .skip = 0.25, .value = Value::kFix8}));
   EXPECT_EQ(all.text(), "significant:0.5, top:0.01, skip:0.25, fix8");
   EXPECT_FALSE(filters_from({}).any());
-  for (const char* wrong : {"top", "top:", "top:0", "top:x", "top:2", "kkt", "kkt:0", "skip:-1", "skip:1.5", "fix9", "", ":", "bf16:1"})
+  for (const char* wrong :
+       {"top", "top:", "top:0", "top:x", "top:2", "kkt", "kkt:0", "skip:-1", "skip:1.5", "fix9", "", ":", "bf16:1"})
     EXPECT_THROW(filters_from({wrong}), Error) << wrong;
   EXPECT_THAT([] { filters_from({"fix8", "bf16"}); }, ThrowsMessage<Error>(HasSubstr("values have one type")));
   EXPECT_THAT([] { filters_from({"top:0.1", "top:0.2"}); }, ThrowsMessage<Error>(HasSubstr("given twice")));
