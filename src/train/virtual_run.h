@@ -16,8 +16,8 @@
 // workers; only that is pushed, and a pull brings what has changed.
 //
 // A strategy without servers runs in the same clock: its workers have the losses of dp, and every step takes what the
-// planner says, with the computation of the slowest worker in it. Under local SGD each has weights of its own, which are
-// averaged every so many steps.
+// planner says, with the computation of the slowest worker in it. Under local SGD each has weights of its own, which
+// are averaged every so many steps.
 //
 // Each of S servers has an S-th of every tensor, so that they take turns in nothing and are one server with S links.
 // What a message costs the processors, the time to add gradients up and evaluations take no virtual time. Everything is
