@@ -3,7 +3,7 @@
 //
 //   significant:T  entries not above T times the root of the tensor's mean square stay here, and are added to the next
 //                  gradient's
-//   kkt:T          entries whose weight is 0 and which are not above T times the L1 penalty's share of the push, so that
+//   kkt:T          entries whose weight is 0 and which are not above T times the penalty's share of the push, so that
 //                  with T <= 1 they alone could not move it
 //   top:P          of a tensor the share P of its entries that are largest, at least one; the others are added to the
 //                  next gradient's (error feedback)
