@@ -214,7 +214,8 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        },
        "0",
        {{"3", "3"}, {"65536", "65536"}, {"inf", "inf"}, {"'inf'", "inf"}},
-       {"-1", "65537", "0.5", "'never'"}},
+       {"-1", "65537", "0.5", "'never'"},
+       {{"ps.pushes", "1"}}},  // whose default depends on it
       {"ps.pushes", OWT_SHOWN(parallel.server.pushes), "0", {{"2", "2"}, {"65536", "65536"}}, {"-1", "65537"}},
       {"pipeline.schedule",
        [](const Settings& s) { return text_of(name_of(s.parallel.pipeline.schedule)); },
