@@ -6,7 +6,7 @@
 
 Experiments:
   delay       bounded delay from 0 to no bound, with tasks of which a fifth take four times as long
-  downpour    single pushes: at the full rate, by shares, with an epoch of warm start, with Adagrad
+  downpour    single pushes: at the full rate, by shares, with a quarter of an epoch of warm start, with Adagrad
   depth       the same delays for a net of three convolutions and one of seven, with momentum 0 and 0.9
   filters     what is pushed: bytes against accuracy
   blocks      delayed block proximal gradient: objective and zeros against the delay
@@ -17,6 +17,7 @@ are simulated. A loss is reached where the mean of five records of ten steps is.
 import argparse
 import concurrent.futures
 import os
+import shutil
 import sys
 
 import accuracy_runs
@@ -54,9 +55,9 @@ def downpour_cases(options):
                "optimizer.decay": 0}
     return [Case("synchronous", [*servers(options), *COMPUTE_BOUND], PLAIN),
             Case("full rate", [*eventual, "--full-rate"], PLAIN),
-            Case("full rate, warm start", [*eventual, "--full-rate", "--async-from-epoch", "1"], PLAIN),
+            Case("full rate, warm start", [*eventual, "--full-rate", "--async-from-epoch", "0.25"], PLAIN),
             Case("shares of the rate", eventual, PLAIN),
-            Case("shares, warm start", [*eventual, "--async-from-epoch", "1"], PLAIN),
+            Case("shares, warm start", [*eventual, "--async-from-epoch", "0.25"], PLAIN),
             Case("full rate, Adagrad", [*eventual, "--full-rate"], adagrad),
             Case("shares, 5 tasks a push", [*eventual, "--push-every", "5", "--pull-every", "5"], PLAIN)]
 
@@ -123,20 +124,24 @@ def command(options, case, seed):
 
 
 def is_done(folder):
-    return os.path.exists(os.path.join(folder, "metrics.jsonl")) and bool(lines_of(folder, "end"))
+    if not os.path.exists(os.path.join(folder, "metrics.jsonl")):
+        return False
+    return any(end["state"] in ("finished", "diverged") for end in lines_of(folder, "end"))
 
 
 def simulate(options, case, seed, folder):
     """Runs that diverge are results too: they end with exit status 1 and say so in their metrics."""
     if is_done(folder):
         return
+    shutil.rmtree(folder, ignore_errors=True)  # a simulation does not go on from where it was stopped
     status = run([*command(options, case, seed), "--out", folder], SECONDS, folder + ".log")
     if not is_done(folder):
         sys.exit(f"{folder}: exit status {status}, see {folder}.log")
 
 
 def simulate_all(options, name, cases):
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+    pool = concurrent.futures.ThreadPoolExecutor(options.jobs)
+    try:
         jobs = []
         for seed in options.seeds:
             for number, case in enumerate(cases):
@@ -146,6 +151,8 @@ def simulate_all(options, name, cases):
         for done, job in enumerate(concurrent.futures.as_completed(jobs), 1):
             job.result()
             print(f"{name}: {done} of {len(jobs)} runs", file=sys.stderr, flush=True)
+    finally:
+        pool.shutdown(cancel_futures=True)  # where this is told to end, the runs that have not begun are left out
 
 
 def reached(folder, loss):
