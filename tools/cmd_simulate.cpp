@@ -162,7 +162,7 @@ std::string strategy_option(const Options& options) {
   try {
     strategy_from(name);
   } catch (const Error& e) {
-    throw UsageError(concat("--strategy: ", e.what(), ", or ps"));
+    throw UsageError(concat("--strategy: ", e.what()));
   }
   for (const char* other : {"servers", "delay", "pushes", "backup", "pull-every", "push-every", "filter",
                             "async-from-epoch", "full-rate", "rate-by-staleness", "blocks", "rate-by-delay"})

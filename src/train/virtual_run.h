@@ -31,61 +31,13 @@
 #include <string>
 #include <vector>
 
-#include "src/parallel/compute_model.h"
-#include "src/parallel/consistency.h"
-#include "src/parallel/network.h"
-#include "src/parallel/push_filters.h"
 #include "src/parallel/virtual_clock.h"
 #include "src/train/central_weights.h"
 #include "src/train/metrics.h"
 #include "src/train/progress.h"
+#include "src/train/virtual_cluster.h"
 
 namespace owt {
-
-constexpr int kAnyWorker = -1;
-
-// Computes so many times as long: a worker in all its tasks, or any worker in this share of them, which are drawn.
-struct Straggler {
-  int worker = kAnyWorker;
-  double share = 1;   // [0, 1]
-  double factor = 1;  // > 0
-};
-
-// A step of workers that keep in step by themselves, as the planner sees it; under local SGD the mean of several.
-struct PlannedStep {
-  std::string strategy{};
-  double compute_s = 0, exposed_s = 0;  // updates included; waiting for transfers
-  int64_t bytes = 0;                    // sent by all workers
-};
-
-enum class BlockOrder { kNone, kGiven, kRandom };
-
-struct VirtualCluster {
-  std::optional<PlannedStep> planned{};  // without servers; of what follows only link and stragglers count
-  ConsistencyRules rules{};
-  double rules_from = 0;  // epochs; before that it is synchronous
-  bool full_rate =
-      false;  // every push counts as a batch by itself: the rate is as many times as high as there are workers
-  bool rate_by_staleness = false;          // a gradient counts 1 / max(1, staleness)
-  int64_t pull_every = 1, push_every = 1;  // tasks; not with updates by task
-  // A block is a layer that learns. Given: front to back, over and over; random: each time in another order.
-  BlockOrder blocks = BlockOrder::kNone;
-  double rate_by_delay = 0;  // the rate is divided by 1 + this * delay
-  FilterSettings filters{};
-  int servers = 1;
-  Link link{50e-6, 125e6};  // of each worker and each server, each way
-  std::vector<Straggler> stragglers{};
-};
-
-// The settings of workers that each compute gradients of whole rows. Convolutions are computed directly unless the
-// recipe names an algorithm: what is measured may be another one next time. Throws Error for what does not go with a
-// parameter server: rules over all gradients of a step, and the like. strategy: empty for a parameter server.
-Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cluster, const std::string& strategy);
-Plan plan_of_virtual_workers(const Settings& settings);
-// On as many hosts as there are workers. Throws Error for strategies that cannot run the model, and for what learns
-// otherwise than dp.
-PlannedStep planned_step(const Settings& settings, const std::string& strategy, const Link& link,
-                         const ComputeModel& compute);
 
 struct VirtualOutcome {
   bool finished = true;  // false: stopped by a signal
