@@ -27,21 +27,23 @@ void declare(Options& options) {
   options.option("strategy", "NAME", "ps",
                  concat(strategy_list(), "; the options below are of ps, a parameter server, and the others have the ",
                         "losses of dp and the step time that owt plan predicts"));
-  options.option("servers", "S", "1", "each has a part of every weight and a link like a worker's");
-  options.option("delay", "TAU", "0",
+  options.option("servers", "S", "1",
+                 "each has a part of every weight and a link like a worker's; workers: every worker serves a part, as "
+                 "under owt train's ps");
+  options.option("delay", "TAU",
                  "a worker starts its task t when all tasks before t - TAU are finished; inf: when it likes; 0: "
-                 "synchronous");
+                 "synchronous (default: the recipe's ps.delay, or 0)");
   options.option(
       "pushes", "N",
-      "the weights are updated with every N gradients, as they come (default: 1; with --delay 0 or --blocks those of a "
-      "task of all workers, which 0 asks for too)");
+      "the weights are updated with every N gradients, as they come (default: the recipe's ps.pushes, or 1; with delay "
+      "0 or --blocks those of a task of all workers, which 0 asks for too)");
   options.option("backup", "B", "0", "workers that nobody waits for: the slowest, task by task");
   options.option("pull-every", "N", "1", "tasks from one pull to the next; between them a worker goes on by itself");
   options.option("push-every", "N", "1", "tasks whose gradients a worker adds up before it pushes them");
   options.repeated(
       "filter", "NAME",
       "what is left out of a push, or rounded: significant:T, kkt:T, top:P, skip:Q, and one of bf16, fp16, fix8, "
-      "fix16, coin8, coin16");
+      "fix16, coin8, coin16 (default: the recipe's ps.filters)");
   options.option("blocks", "ORDER",
                  "a task is about one layer, in a given or a random order (delayed block proximal gradient)");
   options.option("rate-by-delay", "C", "0", "the rate is divided by 1 + C times the delay");
@@ -89,18 +91,23 @@ Straggler straggler_from(const std::string& text, int workers) {
   return straggler;
 }
 
-ConsistencyRules rules_from(const Options& options, int workers) {
-  ConsistencyRules rules;
-  rules.delay = options.string("delay") == "inf" ? kNoBound : options.integer("delay", {.low = 0});
+// What is not given is the recipe's.
+ConsistencyRules rules_from(const Options& options, const Settings& settings) {
+  const int workers = settings.parallel.workers;
+  ConsistencyRules rules = settings.parallel.server;
+  if (options.given("delay"))
+    rules.delay = options.string("delay") == "inf" ? kNoBound : options.integer("delay", {.low = 0});
   rules.backup = static_cast<int>(options.integer("backup", {.low = 0}));
   if (rules.backup >= workers)
     throw UsageError(concat("--backup ", rules.backup, ": of ", workers, " workers somebody must be waited for"));
-  const bool by_task = rules.delay == 0 || options.given("blocks");
-  rules.pushes = options.given("pushes") ? options.integer("pushes", {.low = 0}) : by_task ? 0 : 1;
+  if (options.given("delay") || options.given("blocks"))
+    rules.pushes = rules.delay == 0 || options.given("blocks") ? 0 : 1;
+  if (options.given("pushes")) rules.pushes = options.integer("pushes", {.low = 0});
   return rules;
 }
 
-FilterSettings filters_option(const Options& options) {
+FilterSettings filters_option(const Options& options, const Settings& settings) {
+  if (!options.given("filter")) return settings.parallel.push_filters;
   try {
     return filters_from(options.list("filter"));
   } catch (const Error& e) {
@@ -116,9 +123,9 @@ BlockOrder blocks_option(const Options& options) {
   throw UsageError(concat("--blocks ", order, ": wanted given or random"));
 }
 
-VirtualCluster cluster_from(const Options& options, int workers) {
+VirtualCluster cluster_from(const Options& options, const Settings& settings) {
   VirtualCluster cluster;
-  cluster.rules = rules_from(options, workers);
+  cluster.rules = rules_from(options, settings);
   cluster.rules_from = options.number("async-from-epoch", {.low = 0});
   cluster.full_rate = options.boolean("full-rate");
   cluster.rate_by_staleness = options.boolean("rate-by-staleness");
@@ -126,10 +133,13 @@ VirtualCluster cluster_from(const Options& options, int workers) {
   cluster.push_every = options.integer("push-every", {.low = 1});
   cluster.blocks = blocks_option(options);
   cluster.rate_by_delay = options.number("rate-by-delay", {.low = 0});
-  cluster.filters = filters_option(options);
-  cluster.servers = static_cast<int>(options.integer("servers", {.low = 1, .high = 4096}));
+  cluster.filters = filters_option(options, settings);
+  cluster.servers = options.string("servers") == "workers"
+                        ? kOnWorkers
+                        : static_cast<int>(options.integer("servers", {.low = 1, .high = 4096}));
   cluster.link = {quantity(options, "latency", parse_seconds), quantity(options, "bandwidth", parse_bandwidth)};
-  for (const std::string& text : options.list("straggler")) cluster.stragglers.push_back(straggler_from(text, workers));
+  for (const std::string& text : options.list("straggler"))
+    cluster.stragglers.push_back(straggler_from(text, settings.parallel.workers));
   return cluster;
 }
 
@@ -221,7 +231,7 @@ int command_simulate(const Arguments& arguments) {
   if (options.given("weights")) simulation.start.file = weights_option(options);
   simulation.threads = shared_threads(options);
   simulation.strategy = strategy_option(options);
-  simulation.cluster = cluster_from(options, settings.parallel.workers);
+  simulation.cluster = cluster_from(options, settings);
   simulation.compute = [&](const Settings& of) { return compute_from(options, worker, of); };
   const SimulateOutcome outcome = simulate(settings, simulation);
   const VirtualOutcome& run = outcome.virtual_run;

@@ -16,8 +16,12 @@ constexpr double kGoodbye = -1;
 
 std::vector<Route> routes_of(const Plan& plan) {
   int64_t largest = kToldBytes;
-  for (const Bucket& bucket : plan.buckets)
-    largest = std::max(largest, bucket.elements / plan.ranks() * size_of(DType::kF32));
+  for (const Bucket& bucket : plan.buckets) {
+    const int64_t each = bucket.elements / plan.ranks();
+    const PushMessage filtered(plan.request.push_filters,
+                               std::vector<Slice>(static_cast<size_t>(plan.trained_tensors(bucket))));
+    largest = std::max({largest, each * size_of(DType::kF32), filtered.most_bytes({0, each})});
+  }
   std::vector<Route> routes;
   for (int from = 0; from < plan.ranks(); ++from)
     for (int to = 0; to < plan.ranks(); ++to)
@@ -59,6 +63,7 @@ ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Comm
       answers_(comm.unrounded().split(0)),
       ways_(plan.buckets.size()),
       told_(static_cast<size_t>(plan.ranks())) {
+  list_tensors(layer_of);
   const std::vector<Route> routes = routes_of(plan);
   pushes_->connect(routes);
   answers_->connect(routes);
@@ -75,6 +80,33 @@ ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Comm
 Slice ParameterServer::share_of(int bucket, int server) const {
   const int64_t each = plan_.buckets[static_cast<size_t>(bucket)].elements / ranks();
   return {server * each, (server + 1) * each};
+}
+
+void ParameterServer::list_tensors(const LayerOf& layer_of) {
+  std::vector<size_t> first(plan_.layers.size());  // number of a layer's parameters
+  for (size_t i = 1; i < first.size(); ++i) first[i] = first[i - 1] + plan_.layers[i - 1].params.size();
+  for (const Bucket& bucket : plan_.buckets) {
+    std::vector<Slice> places;
+    std::vector<BucketTensor>& tensors = tensors_.emplace_back();
+    int64_t begin = 0;
+    for (const int64_t layer : bucket.layers) {
+      size_t number = first[static_cast<size_t>(layer)];
+      for (const Param* param : layer_of(layer).params()) {
+        const size_t its = number++;
+        if (!bucket.holds(param->role)) continue;
+        tensors.push_back({param, its});
+        places.push_back({begin, begin + param->shape().elements()});
+        begin += aligned_elements(param->shape().elements());
+      }
+    }
+    messages_.emplace_back(plan_.request.push_filters, std::move(places));
+  }
+}
+
+void ParameterServer::filter_with(uint64_t seed, std::function<double(const Param&)> penalty) {
+  OWT_CHECK(plan_.filters_pushes() && threads_.empty());
+  filter_.emplace(plan_.request.push_filters, seed, rank());
+  penalty_ = std::move(penalty);
 }
 
 // What the range's numbers are of which parameters.
@@ -140,11 +172,7 @@ void ParameterServer::serve(int worker) {
       if (told.sums[kRowSum] == kGoodbye) return;
       note(worker, told);
       for (int b = 0; b < static_cast<int>(ranges_.size()); ++b) {
-        const bool rounded = !wire_.empty() && plan_.buckets[static_cast<size_t>(b)].trained;
-        Communicator& from = rounded ? *wire_[static_cast<size_t>(worker)] : plain;
-        Tensor gradient = range(b).memory();
-        from.receive(gradient, worker, Event()).wait();
-        range(b).push(worker, gradient, told.pushed);
+        range(b).push(worker, receive_gradient(worker, b), told.pushed);
       }
     }
   } catch (...) {
@@ -152,9 +180,34 @@ void ParameterServer::serve(int worker) {
   }
 }
 
-void ParameterServer::tell(const ToldOfStep& told) {
+Tensor ParameterServer::receive_gradient(int worker, int bucket) {
+  Communicator& plain = pushes_->for_threads();
+  Tensor gradient = range(bucket).memory();
+  if (!filters(bucket)) {
+    const bool rounded = !wire_.empty() && plan_.buckets[static_cast<size_t>(bucket)].trained;
+    Communicator& from = rounded ? *wire_[static_cast<size_t>(worker)] : plain;
+    from.receive(gradient, worker, Event()).wait();
+    return gradient;
+  }
+  const PushMessage& message = messages_[static_cast<size_t>(bucket)];
+  const Slice mine = share_of(bucket, rank());
+  int64_t count = mine.size();
+  if (plan_.request.push_filters.chooses()) {
+    Tensor number({1}, DType::kI64);
+    plain.receive(number, worker, Event()).wait();
+    count = *number.data<int64_t>();
+    OWT_CHECK(count >= 0 && count <= mine.size(), count, " of ", mine.size(), " entries are sent");
+  }
+  Tensor packed({message.bytes(mine, count)}, DType::kU8);
+  if (packed.bytes() > 0) plain.receive(packed, worker, Event()).wait();
+  message.unpack(packed, count, mine, gradient);
+  return gradient;
+}
+
+void ParameterServer::tell(const ToldOfStep& told, int64_t step) {
   begin();
   pushed_ = told.pushed;
+  step_ = step;
   send_told(packed(told));
   note(rank(), told);
 }
@@ -197,13 +250,55 @@ void ParameterServer::start_gradients(int bucket, const Stream& stream) {
   complete(at, stream);
   Communicator& to = plan_.buckets[static_cast<size_t>(bucket)].trained ? *pushes_ : pushes_->unrounded();
   way(bucket).gradients.clear();
+  way(bucket).packed.clear();
+  if (filters(bucket)) filter(bucket);
   waiting([&] {
     for (int step = 1; step < ranks(); ++step) {
       const int server = (rank() + step) % ranks();
+      if (filters(bucket)) {
+        send_filtered(bucket, server);
+        continue;
+      }
       const Slice theirs = share_of(bucket, server);
       way(bucket).gradients.push_back(to.send(at.gradients.part(theirs.begin, {theirs.size()}), server, Event()));
     }
   });
+}
+
+// A worker without rows has nothing to say, and draws nothing.
+void ParameterServer::filter(int bucket) {
+  Tensor& gradients = group(bucket).gradients;
+  const PushMessage& message = messages_[static_cast<size_t>(bucket)];
+  std::vector<Filtered>& filtered = way(bucket).filtered;
+  filtered.clear();
+  for (size_t t = 0; t < message.tensors().size(); ++t) {
+    const auto& [param, number] = tensors_[static_cast<size_t>(bucket)][t];
+    const Slice place = message.tensors()[t];
+    const auto elements = static_cast<size_t>(place.size());
+    if (pushed_.share == 0) {
+      filtered.push_back({.sent = Sent(elements, !plan_.request.push_filters.chooses())});
+      continue;
+    }
+    const Penalised of{{param->value.data(), elements}, penalty_(*param) * pushed_.share};
+    filtered.push_back(filter_->apply(number, {gradients.data() + place.begin, elements}, step_, of));
+  }
+}
+
+void ParameterServer::send_filtered(int bucket, int server) {
+  const PushMessage& message = messages_[static_cast<size_t>(bucket)];
+  Way& its = way(bucket);
+  const Slice theirs = share_of(bucket, server);
+  const auto send = [&](const Tensor& tensor) {
+    its.packed.push_back(tensor);
+    its.gradients.push_back(pushes_->send(tensor, server, Event()));
+  };
+  if (plan_.request.push_filters.chooses()) {
+    Tensor number({1}, DType::kI64);
+    *number.data<int64_t>() = message.count(its.filtered, theirs);
+    send(number);
+  }
+  if (const Tensor packed = message.packed(group(bucket).gradients, its.filtered, theirs); packed.bytes() > 0)
+    send(packed);
 }
 
 void ParameterServer::wait_for_gradients(int bucket, const Stream& stream) {

@@ -13,7 +13,7 @@
 // allows any number. By then all have told it, unless there is no bound.
 //
 // Sums are the bits of dp with a delay of 0 and updates by task, but for what `wire = "bf16"` rounds: what a rank has
-// for its own server does not travel.
+// for its own server does not travel. Filters (push_filters.h) change what all servers get, a rank's own too.
 // Sources: Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server"; Dean et al. 2012, "Large
 // Scale Distributed Deep Networks" (Downpour: shards that update each by itself).
 #pragma once
@@ -26,6 +26,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/parallel/push_message.h"
 #include "src/parallel/sharded_update.h"
 #include "src/parallel/step_result.h"
 #include "src/parallel/weight_range.h"
@@ -59,9 +60,12 @@ class ParameterServer : public UpdateInShares {
   // Before the first step.
   void update_with(Update update) { update_ = std::move(update); }
   void go_on_after(int64_t updates) { before_ = updates; }
+  // Before the first step, where the plan filters pushes. What filters hold back is this object's: a run that goes on
+  // begins with nothing. penalty: of each |w| of a parameter, for the KKT filter.
+  void filter_with(uint64_t seed, std::function<double(const Param&)> penalty);
 
-  // In every step before its gradients.
-  void tell(const ToldOfStep& told);
+  // In every step before its gradients. step: the run's, from which filters draw.
+  void tell(const ToldOfStep& told, int64_t step);
   // The sums over all ranks of the oldest step that was not asked for, when all have told them.
   std::array<double, kStepSums> take_sums();
 
@@ -85,6 +89,12 @@ class ParameterServer : public UpdateInShares {
  private:
   struct Way {
     std::vector<Event> gradients, weights;  // of every message
+    std::vector<Tensor> packed;             // what the gradients' are, where they are filtered
+    std::vector<Filtered> filtered;         // the bucket's tensors
+  };
+  struct BucketTensor {
+    const Param* param;
+    size_t number;  // among all of the model
   };
   // What all ranks have told of a step.
   struct Board {
@@ -98,6 +108,11 @@ class ParameterServer : public UpdateInShares {
   WeightRange& range(int bucket) { return *ranges_[static_cast<size_t>(bucket)]; }
   Slice share_of(int bucket, int server) const;
   std::unique_ptr<WeightRange> range_of(int bucket);
+  void list_tensors(const LayerOf& layer_of);
+  bool filters(int bucket) const { return filter_ && plan_.buckets[static_cast<size_t>(bucket)].trained; }
+  void filter(int bucket);
+  void send_filtered(int bucket, int server);
+  Tensor receive_gradient(int worker, int bucket);
   void begin();
   void send_told(const Tensor& told);
   void serve(int worker);
@@ -115,10 +130,15 @@ class ParameterServer : public UpdateInShares {
   std::vector<std::unique_ptr<Communicator>> wire_;  // by worker: what its gradients come through
   std::vector<Way> ways_;                            // by bucket
   std::vector<std::unique_ptr<WeightRange>> ranges_;
+  std::vector<std::vector<BucketTensor>> tensors_;  // by bucket
+  std::vector<PushMessage> messages_;               // the same
+  std::optional<PushFilter> filter_;
+  std::function<double(const Param&)> penalty_;
   std::vector<std::vector<Event>> answered_;  // by bucket and worker
   std::vector<Event> told_events_;
   Update update_;
   PushedFor pushed_;  // by the step under way
+  int64_t step_ = 0;
   int64_t before_ = 0;
   std::atomic<int64_t> sent_by_server_{0};
 

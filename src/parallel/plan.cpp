@@ -1,6 +1,7 @@
 #include "src/parallel/plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "src/core/check.h"
 #include "src/core/row_groups.h"
@@ -33,7 +34,7 @@ std::vector<Bucket> buckets_like(const Bucket& empty, const Plan& plan, int64_t 
 }
 
 std::vector<Bucket> buckets_of(const Plan& plan, int64_t begin, int64_t end) {
-  if (plan.gradient_size() == 4) return buckets_like({}, plan, begin, end);
+  if (!plan.rounds_gradients()) return buckets_like({}, plan, begin, end);
   std::vector<Bucket> buckets = buckets_like({.averages = false}, plan, begin, end);
   const std::vector<Bucket> averages = buckets_like({.trained = false}, plan, begin, end);
   buckets.insert(buckets.end(), averages.begin(), averages.end());
@@ -274,7 +275,17 @@ int64_t Plan::row_group(int64_t first_layer) const {
 }
 
 int64_t Plan::wire_bytes(const Bucket& bucket) const {
-  return bucket.elements * (bucket.trained ? gradient_size() : 4);
+  if (!filters_pushes() || !bucket.trained) return bucket.elements * (bucket.trained ? gradient_size() : 4);
+  const int64_t each = bucket.elements / ranks();
+  const auto sent = static_cast<int64_t>(std::ceil(request.push_filters.usual_share() * static_cast<double>(each)));
+  return ranks() * request.push_filters.message_bytes(each, sent, trained_tensors(bucket));
+}
+
+int64_t Plan::trained_tensors(const Bucket& bucket) const {
+  int64_t tensors = 0;
+  for (const int64_t i : bucket.layers)
+    tensors += std::count(layer(i).roles.begin(), layer(i).roles.end(), ParamRole::kTrained);
+  return tensors;
 }
 
 std::vector<int64_t> Plan::round_rows(const StepRows& step) const {
@@ -402,6 +413,11 @@ void check_server(const Plan& plan) {
   };
   if (plan.has_norms())
     refuse("optimizer.clip and lars want norms of all gradients of a step", "use another optimizer, or dp-zero");
+  if (request.half_wire && request.push_filters.any())
+    fail(
+        "ps.filters and parallel.wire = \"bf16\" both say how gradients travel; leave one out (ps.filters = "
+        "[\"bf16\"] ",
+        "rounds them alike)");
   if (request.server.backup > 0) refuse("backup workers are virtual ones'", "use owt simulate");
   if (request.server.synchronous()) return;
   if (request.ema_every > 0) refuse("optimizer.ema averages the weights of whole steps", "use ps.delay = 0");

@@ -13,6 +13,7 @@
 #include "src/net/model.h"
 #include "src/parallel/consistency.h"
 #include "src/parallel/pipeline.h"
+#include "src/parallel/push_filters.h"
 #include "src/parallel/rounds.h"
 
 namespace owt {
@@ -218,7 +219,8 @@ struct PlanRequest {
   // One for each rank, for predictions: how fast it computes, in units of what the layers' times are of; empty: all 1.
   std::vector<double> speeds{};
   PipelineRequest pipeline{};
-  ConsistencyRules server{};  // where ranks serve weights (Updates::kServers)
+  ConsistencyRules server{};      // where ranks serve weights (Updates::kServers)
+  FilterSettings push_filters{};  // and what they leave out of gradients there, or round
   // Parts of a step that are computed one after the other, so that the activations of one at a time are in memory;
   // their gradients add up (gradient accumulation). No more than a rank has rows, and not in a pipeline.
   int slices = 1;
@@ -337,7 +339,11 @@ struct Plan {
   Shape input_of(int64_t layer, size_t place) const;
   std::vector<int64_t> round_rows(const StepRows& step) const;  // of every round, over all replicas
   int64_t gradient_size() const { return request.half_wire && ranks() > 1 ? 2 : 4; }  // bytes of one on the wire
-  int64_t wire_bytes(const Bucket& bucket) const;                                     // of the whole of it
+  // Gradients are not what they were when they arrive; running averages, which must be, have buckets of their own then.
+  bool rounds_gradients() const { return gradient_size() != 4 || filters_pushes(); }
+  bool filters_pushes() const { return serves() && request.push_filters.any(); }
+  int64_t wire_bytes(const Bucket& bucket) const;  // of the whole of it; where filters choose, what is usual
+  int64_t trained_tensors(const Bucket& bucket) const;
   int64_t averaged_elements(const Bucket& bucket) const;  // values, and the optimizer's states where there are some
   int64_t bytes_in(StepKind kind) const;                  // sent by each rank, or their mean; in a pipeline the most
   int64_t bytes_in(StepKind kind, int rank) const { return traffic(kind, rank).out; }  // as its communicator counts

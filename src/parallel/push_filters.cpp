@@ -1,6 +1,5 @@
 #include "src/parallel/push_filters.h"
 
-#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -33,6 +32,11 @@ int bytes_of(Value value) {
 
 bool is_fixed(Value value) { return value != Value::kF32 && value != Value::kBf16 && value != Value::kFp16; }
 
+// From the least value to the largest; one more is what a coin can make of the last.
+double levels_of(Value value) { return std::ldexp(1.0, 8 * bytes_of(value)) - 2; }
+
+double width_of(const Extremes& of) { return static_cast<double>(of.most) - static_cast<double>(of.least); }
+
 float to_fp16(float x) {
   constexpr float kLeastNormal = 0x1p-14f, kLargest = 65504;
   if (std::fabs(x) < kLeastNormal) return std::nearbyint(x * 0x1p24f) * 0x1p-24f;
@@ -42,21 +46,34 @@ float to_fp16(float x) {
   return std::clamp(std::bit_cast<float>((bits + half + odd) & ~((1u << kDropped) - 1)), -kLargest, kLargest);
 }
 
-// Nobody could send what is not finite in so few bits: it is left to the server to see.
-void fix(std::span<float> values, const Sent& sent, int bits, bool coin, const Philox& random, uint64_t first_draw) {
-  float least = INFINITY, most = -INFINITY;
-  for (size_t i = 0; i < values.size(); ++i)
-    if (sent[i]) least = std::min(least, values[i]), most = std::max(most, values[i]);
-  const double levels = std::ldexp(1.0, bits) - 2, range = static_cast<double>(most) - static_cast<double>(least);
-  if (!(range > 0) || !std::isfinite(range)) return;
+Extremes extremes_of(std::span<const float> values, const Sent& sent) {
+  Extremes all{INFINITY, -INFINITY};
+  bool any = false;
   for (size_t i = 0; i < values.size(); ++i) {
     if (!sent[i]) continue;
-    const double v = (static_cast<double>(values[i]) - static_cast<double>(least)) / range * levels,
-                 floor = std::floor(v);
-    const auto draw = static_cast<double>(random.uniform(first_draw + i));
-    const double level = floor + (draw < (coin ? 0.5 : v - floor) ? 1 : 0);
-    values[i] = static_cast<float>(static_cast<double>(least) + level / levels * range);
+    if (!std::isfinite(values[i])) return {NAN, NAN};
+    all = {std::min(all.least, values[i]), std::max(all.most, values[i])};
+    any = true;
   }
+  return any ? all : Extremes();
+}
+
+Extremes fix(std::span<float> values, const Sent& sent, Value value, const Philox& random, uint64_t first_draw) {
+  const bool coin = value == Value::kCoin8 || value == Value::kCoin16;
+  const Extremes of = extremes_of(values, sent);
+  const double levels = levels_of(value), width = width_of(of);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!sent[i]) continue;
+    double level = 0;
+    if (width > 0) {
+      const double v = (static_cast<double>(values[i]) - static_cast<double>(of.least)) / width * levels,
+                   floor = std::floor(v);
+      const auto draw = static_cast<double>(random.uniform(first_draw + i));
+      level = floor + (draw < (coin ? 0.5 : v - floor) ? 1 : 0);
+    }
+    values[i] = at_level(static_cast<uint32_t>(level), of, value);
+  }
+  return of;
 }
 
 void take_back(std::span<float> values, std::span<float> residual) {
@@ -87,6 +104,15 @@ void set_once(double& to, double off, double number, double most, const std::str
 }
 
 }  // namespace
+
+bool FilterSettings::fixes() const { return is_fixed(value); }
+
+int64_t FilterSettings::value_bytes() const { return bytes_of(value); }
+
+int64_t FilterSettings::message_bytes(int64_t entries, int64_t sent, int64_t tensors) const {
+  const int64_t which = sent == entries ? 0 : std::min((entries + 7) / 8, 4 * sent);
+  return (chooses() ? 8 + which : 0) + sent * value_bytes() + (fixes() ? 8 * tensors : 0);
+}
 
 std::string FilterSettings::text() const {
   std::string text;
@@ -160,33 +186,36 @@ void skip_at_random(std::span<float> values, double kept, const Philox& random, 
   }
 }
 
-void round_to(std::span<float> values, const Sent& sent, Value value, const Philox& random, uint64_t first_draw) {
+Extremes round_to(std::span<float> values, const Sent& sent, Value value, const Philox& random, uint64_t first_draw) {
   if (value == Value::kBf16)
     for (float& x : values) x = static_cast<float>(Bf16(x));
   if (value == Value::kFp16) std::transform(values.begin(), values.end(), values.begin(), to_fp16);
-  const bool coin = value == Value::kCoin8 || value == Value::kCoin16;
-  if (is_fixed(value)) fix(values, sent, 8 * bytes_of(value), coin, random, first_draw);
+  return is_fixed(value) ? fix(values, sent, value, random, first_draw) : Extremes();
 }
 
-int64_t message_bytes(int64_t entries, int64_t sent, Value value) {
-  const int64_t which = sent == entries ? 0 : std::min((entries + 7) / 8, 4 * sent);
-  return sent * bytes_of(value) + which + (is_fixed(value) ? 8 : 0);
+float at_level(uint32_t level, const Extremes& of, Value value) {
+  return static_cast<float>(static_cast<double>(of.least) + level / levels_of(value) * width_of(of));
 }
 
-int64_t PushFilter::apply(size_t tensor, std::span<float> gradient, int64_t task, const Penalised& of) {
+uint32_t level_at(float fixed, const Extremes& of, Value value) {
+  const double width = width_of(of), above = static_cast<double>(fixed) - static_cast<double>(of.least);
+  return width > 0 ? static_cast<uint32_t>(std::lround(above / width * levels_of(value))) : 0;
+}
+
+Filtered PushFilter::apply(size_t tensor, std::span<float> gradient, int64_t task, const Penalised& of) {
   if (residuals_.size() <= tensor) residuals_.resize(tensor + 1);
   std::vector<float>& residual = residuals_[tensor];
   const bool holds_back = settings_.significant > 0 || settings_.top < 1;
   if (holds_back) residual.resize(gradient.size()), take_back(gradient, residual);
-  Sent sent(gradient.size(), true);
-  if (settings_.significant > 0) keep_significant(gradient, residual, settings_.significant, sent);
-  if (settings_.kkt > 0 && of.penalty > 0) leave_out_at_zero(gradient, of.weights, settings_.kkt * of.penalty, sent);
-  if (settings_.top < 1) keep_top(gradient, residual, settings_.top, sent);
+  Filtered to{.sent = Sent(gradient.size(), true)};
+  if (settings_.significant > 0) keep_significant(gradient, residual, settings_.significant, to.sent);
+  if (settings_.kkt > 0 && of.penalty > 0) leave_out_at_zero(gradient, of.weights, settings_.kkt * of.penalty, to.sent);
+  if (settings_.top < 1) keep_top(gradient, residual, settings_.top, to.sent);
   const Philox random(seed_, RandomStream::kVirtual, static_cast<uint64_t>(task), concat("push ", worker_));
   const uint64_t first = static_cast<uint64_t>(tensor) << 40, half = uint64_t{1} << 39;
-  if (settings_.skip < 1) skip_at_random(gradient, settings_.skip, random, first, sent);
-  round_to(gradient, sent, settings_.value, random, first + half);
-  return message_bytes(std::ssize(gradient), std::count(sent.begin(), sent.end(), true), settings_.value);
+  if (settings_.skip < 1) skip_at_random(gradient, settings_.skip, random, first, to.sent);
+  to.extremes = round_to(gradient, to.sent, settings_.value, random, first + half);
+  return to;
 }
 
 }  // namespace owt

@@ -14,13 +14,14 @@
 //   coin8, coin16  the same with one more on the toss of a fair coin, as published: off by up to half a level in the
 //                  mean
 //
-// Of n entries of which s are sent a message has s values; where s < n also a bit for each of the n or 4 bytes for each
-// of the s, whichever is less; and 8 bytes for m and M. Sources: Li et al. 2014, "Communication Efficient Distributed
+// Of n entries of which s are sent a message has s values; where filters choose, 8 bytes for s and, if s < n, a bit for
+// each of the n or 4 bytes for each of the s, whichever is less; and 8 bytes for m and M (push_message.h). Sources: Li et al. 2014, "Communication Efficient Distributed
 // Machine Learning with the Parameter Server", section 3.3 (significantly modified, random skip, KKT), and their
 // program (fixing-float); Alistarh et al. 2017, "QSGD" (rounding that is right in the mean); Stich et al. 2018,
 // "Sparsified SGD with Memory" (top-k with error feedback).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -40,6 +41,13 @@ struct FilterSettings {
   Value value = Value::kF32;
 
   bool any() const { return *this != FilterSettings(); }
+  bool chooses() const { return significant > 0 || kkt > 0 || top < 1 || skip < 1; }
+  bool fixes() const;           // values are levels between m and M
+  int64_t value_bytes() const;  // of one
+  // Of the entries that are sent, as far as the settings say it: what significant and kkt leave out is not known.
+  double usual_share() const { return top * skip; }
+  // Of a message about `entries` of so many tensors.
+  int64_t message_bytes(int64_t entries, int64_t sent, int64_t tensors = 1) const;
   std::string text() const;  // for people; empty: none
   bool operator==(const FilterSettings&) const = default;
 };
@@ -54,9 +62,16 @@ void keep_significant(std::span<float> values, std::span<float> residual, double
 void leave_out_at_zero(std::span<float> values, std::span<const float> weights, double least, Sent& sent);
 void keep_top(std::span<float> values, std::span<float> residual, double share, Sent& sent);
 void skip_at_random(std::span<float> values, double kept, const Philox& random, uint64_t first_draw, Sent& sent);
-void round_to(std::span<float> values, const Sent& sent, FilterSettings::Value value, const Philox& random,
-              uint64_t first_draw);
-int64_t message_bytes(int64_t entries, int64_t sent, FilterSettings::Value value);
+// Of the values that are sent; where they are fixed. NaN where these are not finite: nobody could send them in so few
+// bits, and whoever gets them shall see it.
+struct Extremes {
+  float least = 0, most = 0;
+};
+Extremes round_to(std::span<float> values, const Sent& sent, FilterSettings::Value value, const Philox& random,
+                  uint64_t first_draw);
+// The value of a level, and the level of such a value.
+float at_level(uint32_t level, const Extremes& of, FilterSettings::Value value);
+uint32_t level_at(float fixed, const Extremes& of, FilterSettings::Value value);
 
 // What the KKT filter looks at: the weights that the gradient is of, and the penalty of each, in units of the gradient;
 // 0: there is none.
@@ -65,15 +80,22 @@ struct Penalised {
   double penalty = 0;
 };
 
+// What has become of a tensor's gradient.
+struct Filtered {
+  Sent sent{};
+  Extremes extremes{};
+
+  int64_t count() const { return std::count(sent.begin(), sent.end(), true); }
+};
+
 // One worker's filters, with what they hold back.
 class PushFilter {
  public:
   PushFilter(const FilterSettings& settings, uint64_t seed, int worker)
       : settings_(settings), seed_(seed), worker_(worker) {}
 
-  // Filters a tensor's gradient; returns the bytes of its message. tensor: its number, from 0, which says how many
-  // entries it has.
-  int64_t apply(size_t tensor, std::span<float> gradient, int64_t task, const Penalised& of = {});
+  // Filters a tensor's gradient. tensor: its number, from 0, which says how many entries it has.
+  Filtered apply(size_t tensor, std::span<float> gradient, int64_t task, const Penalised& of = {});
 
  private:
   FilterSettings settings_;

@@ -1,6 +1,7 @@
 #include "src/parallel/virtual_clock.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "src/core/check.h"
@@ -20,33 +21,55 @@ bool VirtualClock::step() {
   return true;
 }
 
-double SharedLink::rate() const { return std::min(each_, all_ / static_cast<double>(under_way_.size())); }
+// All rates rise together until a link is full; those that pass through it stay as they are from then on.
+void SharedLinks::share_out() {
+  std::vector<double> free = bandwidths_, wanted(bandwidths_.size());  // by those whose rates still rise
+  std::vector<Transfer*> rising;
+  for (Transfer& each : under_way_) {
+    rising.push_back(&each);
+    for (const Passes& at : each.way) wanted[at.link] += at.share;
+  }
+  while (!rising.empty()) {
+    double rate = INFINITY;
+    size_t full = 0;
+    for (size_t link = 0; link < free.size(); ++link)
+      if (constexpr double kNobody = 1e-9; wanted[link] > kNobody && free[link] / wanted[link] < rate)
+        rate = free[link] / wanted[link], full = link;
+    const auto stays = [&](Transfer* each) {
+      if (std::ranges::none_of(each->way, [&](const Passes& at) { return at.link == full; })) return false;
+      each->rate = rate;
+      for (const Passes& at : each->way) free[at.link] -= rate * at.share, wanted[at.link] -= at.share;
+      return true;
+    };
+    OWT_CHECK(std::isfinite(rate) && std::erase_if(rising, stays) > 0, "a transfer passes through no link");
+  }
+}
 
-void SharedLink::go_on() {
-  for (Transfer& each : under_way_) each.left -= rate() * (clock_.now() - at_);
+void SharedLinks::go_on() {
+  for (Transfer& each : under_way_) each.left -= each.rate * (clock_.now() - at_);
   at_ = clock_.now();
 }
 
-void SharedLink::send(int64_t bytes, std::function<void()> arrived) {
+void SharedLinks::send(int64_t bytes, Way way, std::function<void()> arrived) {
   go_on();
-  bytes_ += bytes;
-  under_way_.push_back({static_cast<double>(bytes), std::move(arrived)});
+  under_way_.push_back({static_cast<double>(bytes), std::move(way), std::move(arrived)});
   plan_next();
 }
 
 // What was planned before holds no more.
-void SharedLink::plan_next() {
+void SharedLinks::plan_next() {
   const int64_t plan = ++plans_;
   if (under_way_.empty()) return;
-  const auto less = [](const Transfer& a, const Transfer& b) { return a.left < b.left; };
-  const double least = std::max(0.0, std::min_element(under_way_.begin(), under_way_.end(), less)->left);
-  clock_.after(least / rate(), [this, plan] {
+  share_out();
+  double least = INFINITY;
+  for (const Transfer& each : under_way_) least = std::min(least, std::max(0.0, each.left) / each.rate);
+  clock_.after(least, [this, plan] {
     if (plan == plans_) end_transfers();
   });
 }
 
 // All those that have less than a byte left, since times are rounded.
-void SharedLink::end_transfers() {
+void SharedLinks::end_transfers() {
   go_on();
   constexpr double kDone = 0.5;
   std::vector<Transfer> ended;

@@ -24,30 +24,41 @@ class VirtualClock {
   int64_t count_ = 0;
 };
 
-// One way through a link that transfers share: each of n under way has a bandwidth of min(each, all / n), from moment
-// to moment.
-class SharedLink {
+// Links that transfers share, each in one direction, as by max-min fairness: from moment to moment all transfers have
+// the same bandwidth but for those that a full link gives less, and no link stays idle that one of them could use.
+class SharedLinks {
  public:
-  // Bytes per second, > 0. The clock must outlive this, and this all transfers.
-  SharedLink(VirtualClock& clock, double all, double each) : clock_(clock), all_(all), each_(each) {}
+  // What of a transfer's bytes passes through a link, 0 to 1.
+  struct Passes {
+    size_t link = 0;
+    double share = 1;
+  };
+  using Way = std::vector<Passes>;
 
-  void send(int64_t bytes, std::function<void()> arrived);
-  int64_t bytes() const { return bytes_; }  // of all transfers so far
+  // Bytes per second of every link, > 0. The clock must outlive this, and this all transfers.
+  SharedLinks(VirtualClock& clock, std::vector<double> bandwidths)
+      : clock_(clock), bandwidths_(std::move(bandwidths)) {}
+
+  // way: at least one link that all of it passes through.
+  void send(int64_t bytes, Way way, std::function<void()> arrived);
 
  private:
   struct Transfer {
     double left;  // bytes
+    Way way;
     std::function<void()> arrived;
+    double rate = 0;
   };
-  double rate() const;  // of each
-  void go_on();         // to the clock's time
+  void share_out();
+  void go_on();  // to the clock's time
   void plan_next();
   void end_transfers();
 
   VirtualClock& clock_;
-  double all_, each_, at_ = 0;
+  std::vector<double> bandwidths_;
+  double at_ = 0;
   std::vector<Transfer> under_way_;
-  int64_t plans_ = 0, bytes_ = 0;
+  int64_t plans_ = 0;
 };
 
 }  // namespace owt

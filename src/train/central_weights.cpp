@@ -84,11 +84,7 @@ WeightSnapshot CentralWeights::moved(const WeightSnapshot& weights, const Worker
   return moved;
 }
 
-double CentralWeights::l1(size_t param) const {
-  const Param& of = *params_[param];
-  const bool penalised = of.role == ParamRole::kTrained && !of.is_bias();
-  return penalised ? job_.settings.optimizer.l1 * of.decay_mult : 0;
-}
+double CentralWeights::l1(size_t param) const { return job_.settings.optimizer.penalty(*params_[param]); }
 
 L1Penalty CentralWeights::penalty() const {
   L1Penalty all;

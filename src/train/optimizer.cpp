@@ -202,6 +202,10 @@ std::vector<std::string> OptimizerSettings::states() const {
   return {momentum_correction ? ".momentum_buffer" : ""};
 }
 
+double OptimizerSettings::penalty(const Param& param) const {
+  return param.role == ParamRole::kTrained && !param.is_bias() ? l1 * param.decay_mult : 0;
+}
+
 std::string OptimizerSettings::name() const {
   const std::string& rule = kTypes[static_cast<size_t>(type)];
   if (type == Type::kSgd && momentum_correction) return rule + " with momentum_correction";

@@ -77,6 +77,7 @@ struct OptimizerSettings {
   // The rule in words, with what decides on its states: checkpoints of other rules are not gone on from.
   std::string name() const;
   NormSettings norms() const;
+  double penalty(const Param& param) const;  // l1 of each |w| of it
   // Sums of squares that updates wait for, of every parameter (PlanRequest::norm_sums).
   int norm_sums() const { return type == Type::kLars ? 2 : clip > 0 ? 1 : 0; }
   // Of rmsprop_warmup, after e epochs, fractions included: exp(2 (e - center) / period) / 2 up to the centre, then

@@ -193,12 +193,17 @@ int64_t read_delay(Config& config) {
 }
 
 // The names and defaults of owt simulate.
-ConsistencyRules read_server(Config config) {
-  ConsistencyRules rules;
+void read_server(Config config, const OptimizerSettings& optimizer, ParallelSettings& parallel) {
+  ConsistencyRules& rules = parallel.server;
   rules.delay = read_delay(config);
   rules.pushes = config.integer("pushes", rules.delay == 0 ? 0 : 1, {.low = 0, .high = 1 << 16});
+  try {
+    parallel.push_filters = filters_from(config.strings("filters"));
+    check_filters(parallel.push_filters, optimizer);
+  } catch (const Error& e) {
+    config.error("filters", concat("'filters': ", e.what()));
+  }
   config.finish("[ps]");
-  return rules;
 }
 
 RunSettings read_run(Config config) {
@@ -265,6 +270,12 @@ double growth(const std::string& rule, double factor) {
 
 }  // namespace
 
+void check_filters(const FilterSettings& filters, const OptimizerSettings& optimizer) {
+  if (filters.kkt > 0 && optimizer.l1 == 0)
+    fail("filter kkt leaves out what an L1 penalty holds at 0, and there is none; give one, ",
+         "--set optimizer.type=proximal --set optimizer.l1=0.0001, or take top:P");
+}
+
 // Workers have as many rows each, whole groups of those that layers work on together; one worker has whatever there is.
 int64_t Settings::step_rows() const {
   const int64_t ranks = parallel.workers, group = model.row_group, each = data.batch_per_rank;
@@ -300,6 +311,7 @@ PlanRequest Settings::plan_request() const {
   request.optimizer_states = static_cast<int>(optimizer.states().size());
   request.pipeline = parallel.pipeline;
   request.server = parallel.server;
+  request.push_filters = parallel.push_filters;
   request.slices = data.accumulate;
   request.loss = loss;
   request.on.precision = run.precision;
@@ -354,7 +366,7 @@ Settings settings_from(Config recipe, const std::string& name) {
   settings.schedule = ScheduleSettings::from(schedule);
   settings.parallel = read_parallel(recipe.table("parallel"));
   settings.parallel.pipeline = read_pipeline(recipe.table("pipeline"));
-  settings.parallel.server = read_server(recipe.table("ps"));
+  read_server(recipe.table("ps"), settings.optimizer, settings.parallel);
   const PipelineSchedule order = settings.parallel.pipeline.schedule;
   if (settings.parallel.automatic && updates_each_micro_batch(order))
     recipe.table("pipeline")

@@ -53,9 +53,10 @@ struct ParallelSettings {
   int64_t bucket_bytes = 8 << 20;
   bool half_wire = false;  // wire = "bf16"
   PipelineRequest pipeline;
-  ConsistencyRules server;  // of ps
-  double timeout_s = 20;    // silence after which a process counts as lost
-  double stall_s = 600;     // without a sign of work, after which a process that seems to compute counts as hanging
+  ConsistencyRules server;      // of ps
+  FilterSettings push_filters;  // of ps
+  double timeout_s = 20;        // silence after which a process counts as lost
+  double stall_s = 600;         // without a sign of work, after which a process that seems to compute counts as hanging
 };
 
 struct RunSettings {
@@ -99,6 +100,9 @@ struct Settings {
   double front_rate_scale(const Plan& plan) const;
   double back_rate_scale(const Plan& plan) const;
 };
+
+// Throws Error for filters that want another optimizer.
+void check_filters(const FilterSettings& filters, const OptimizerSettings& optimizer);
 
 using Overrides = std::vector<std::pair<std::string, std::string>>;  // dotted key, value
 

@@ -101,7 +101,7 @@ void Step::tell_servers(const Running& now) {
   const double share = static_cast<double>(now.bound.own_rows) / static_cast<double>(now.batch.step_rows);
   ToldOfStep told{.pushed = {rates.weights, rates.biases, rates.sgd_share, share}};
   std::copy_n(sums_.data<double>(), kStepSums, told.sums.begin());
-  server_->tell(told);
+  server_->tell(told, now.front_pass.step);
   result_shared_ = Event();
 }
 

@@ -92,6 +92,8 @@ void Step::serve() {
         const StepRates rates{pushed.weights, pushed.biases, static_cast<double>(updates), pushed.sgd_share};
         optimizer_.update(parts, {rates}, scale, Stream());
       });
+  if (!plan_.filters_pushes()) return;
+  server_->filter_with(options_.seed, [this](const Param& param) { return optimizer_.settings().penalty(param); });
 }
 
 void Step::go_on_after(const Updates& updates) {

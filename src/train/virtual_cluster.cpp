@@ -21,9 +21,7 @@ Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cl
   if (parallel.half_wire) refuse("parallel.wire is that of collectives", "leave it out");
   if (parallel.measure_shares) refuse("shares cannot be measured of virtual workers", "give numbers, --shares 2,1,1");
   const ConsistencyRules& rules = cluster.rules;
-  if (cluster.filters.kkt > 0 && settings.optimizer.l1 == 0)
-    fail("filter kkt leaves out what an L1 penalty holds at 0, and there is none; give one, ",
-         "--set optimizer.type=proximal --set optimizer.l1=0.0001, or take top:P");
+  check_filters(cluster.filters, settings.optimizer);
   if (cluster.blocks != BlockOrder::kNone && !rules.by_task())
     fail("an update of a block is made of the gradients of all workers; give pushes 0");
   if (cluster.rate_by_delay > 0 && rules.delay == kNoBound)

@@ -33,6 +33,8 @@ struct PlannedStep {
 
 enum class BlockOrder { kNone, kGiven, kRandom };
 
+constexpr int kOnWorkers = 0;
+
 struct VirtualCluster {
   std::optional<PlannedStep> planned{};  // without servers; of what follows only link and stragglers count
   ConsistencyRules rules{};
@@ -45,7 +47,7 @@ struct VirtualCluster {
   BlockOrder blocks = BlockOrder::kNone;
   double rate_by_delay = 0;  // the rate is divided by 1 + this * delay
   FilterSettings filters{};
-  int servers = 1;
+  int servers = 1;          // kOnWorkers: every worker serves a share of the weights, through its own link
   Link link{50e-6, 125e6};  // of each worker and each server, each way
   std::vector<Straggler> stragglers{};
 };

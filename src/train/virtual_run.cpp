@@ -25,6 +25,17 @@ int64_t bytes_that_travel(const Plan& plan) {
   return bytes;
 }
 
+int servers_of(const VirtualCluster& cluster, int workers) {
+  return cluster.servers == kOnWorkers ? workers : cluster.servers;
+}
+
+// Of every worker the way out and the way in, and those of all servers together that are not workers.
+std::vector<double> links_of(const VirtualCluster& cluster, int workers) {
+  std::vector<double> links(2 * static_cast<size_t>(workers), cluster.link.bytes_per_s);
+  if (cluster.servers != kOnWorkers) links.insert(links.end(), 2, cluster.link.bytes_per_s * cluster.servers);
+  return links;
+}
+
 // Every server updates its part at the same time.
 double seconds_of_update(const Plan& plan, const ComputeModel& compute, int servers) {
   double seconds = 0;
@@ -52,10 +63,10 @@ VirtualRun::VirtualRun(const Job& job, const VirtualCluster& cluster, const Comp
       central_(central_job_),
       schedule_(job.settings.schedule),
       consistency_(job.plan.ranks(), cluster.rules_from > 0 ? ConsistencyRules() : cluster.rules),
-      to_servers_(clock_, cluster.link.bytes_per_s * cluster.servers, cluster.link.bytes_per_s),
-      to_workers_(clock_, cluster.link.bytes_per_s * cluster.servers, cluster.link.bytes_per_s),
+      links_(clock_, links_of(cluster, job.plan.ranks())),
       bytes_(bytes_that_travel(job.plan)),
-      update_seconds_(cluster.planned ? 0 : seconds_of_update(job.plan, compute, cluster.servers)),
+      update_seconds_(cluster.planned ? 0
+                                      : seconds_of_update(job.plan, compute, servers_of(cluster, job.plan.ranks()))),
       workers_(static_cast<size_t>(job.plan.ranks())),
       metrics_(job.run_folder + "/metrics.jsonl"),
       checkpoints_(job.run_folder, job.settings.run.keep_checkpoints),
@@ -119,15 +130,35 @@ void VirtualRun::pull(int worker) {
                [=, this] { clock_.at(std::max(clock_.now(), servers_free_at_), [=, this] { answer(worker); }); });
 }
 
+int64_t VirtualRun::that_travel(int64_t bytes) const {
+  const auto workers = std::ssize(workers_);
+  return workers_serve() ? bytes * (workers - 1) / workers : bytes;
+}
+
+// All of it passes through the worker's own link; and through those of the servers.
+SharedLinks::Way VirtualRun::way(int worker, bool to_servers) const {
+  const auto out = [](size_t of) { return 2 * of; };
+  const auto in = [](size_t of) { return 2 * of + 1; };
+  const auto own = static_cast<size_t>(worker);
+  SharedLinks::Way way{{to_servers ? out(own) : in(own)}};
+  if (!workers_serve()) way.push_back({to_servers ? in(workers_.size()) : out(workers_.size())});
+  for (size_t other = 0; workers_serve() && other < workers_.size(); ++other)
+    if (other != own)
+      way.push_back({to_servers ? in(other) : out(other), 1 / static_cast<double>(workers_.size() - 1)});
+  return way;
+}
+
 void VirtualRun::read(VirtualWorker& its, int worker) {
   its.weights = local_.empty() ? central_.snapshot() : local_[static_cast<size_t>(worker)]->snapshot();
   its.push = {worker, consistency_.start(worker), consistency_.updates()};
 }
 
 void VirtualRun::answer(int worker) {
-  const int64_t bytes = news(at(worker), central_.snapshot());
+  const int64_t bytes = that_travel(news(at(worker), central_.snapshot()));
   read(at(worker), worker);
-  to_workers_.send(bytes, [=, this] { clock_.after(cluster_.link.latency_s, [=, this] { compute(worker); }); });
+  to_workers_ += bytes;
+  links_.send(bytes, way(worker, false),
+              [=, this] { clock_.after(cluster_.link.latency_s, [=, this] { compute(worker); }); });
 }
 
 void VirtualRun::compute(int worker) {
@@ -172,8 +203,12 @@ int64_t VirtualRun::filter(VirtualWorker& its) {
     Tensor& tensor = its.kept->of_params[p];
     if (!tensor.defined() || its.kept->rows == 0) continue;
     const std::span values(tensor.data(), static_cast<size_t>(tensor.elements()));
-    bytes += central_.role(p) == ParamRole::kTrained ? its.filter->apply(p, values, its.push.task, penalised(its, p))
-                                                     : tensor.bytes();
+    if (central_.role(p) != ParamRole::kTrained) {
+      bytes += tensor.bytes();
+      continue;
+    }
+    const int64_t sent = its.filter->apply(p, values, its.push.task, penalised(its, p)).count();
+    bytes += cluster_.filters.message_bytes(tensor.elements(), sent);
   }
   return bytes;
 }
@@ -214,8 +249,10 @@ void VirtualRun::push(int worker) {
     its.on_the_way += cluster_.planned->exposed_s;
     return arrive(worker);
   }
-  const int64_t bytes = filter(its);
-  clock_.after(cluster_.link.latency_s, [=, this] { to_servers_.send(bytes, [=, this] { arrive(worker); }); });
+  const int64_t bytes = that_travel(filter(its));
+  to_servers_ += bytes;
+  clock_.after(cluster_.link.latency_s,
+               [=, this] { links_.send(bytes, way(worker, true), [=, this] { arrive(worker); }); });
 }
 
 void VirtualRun::arrive(int worker) {
@@ -404,7 +441,7 @@ void VirtualRun::write_start() {
   add("simulated", "times are those of a model, not measured");
   add("strategy", cluster_.planned ? cluster_.planned->strategy : concat("ps, ", cluster_.rules.text()));
   if (cluster_.filters.any()) add("filters", cluster_.filters.text());
-  if (!cluster_.planned) add("servers", std::to_string(cluster_.servers));
+  if (!cluster_.planned) add("servers", workers_serve() ? "the workers" : std::to_string(cluster_.servers));
   add("compute times", compute_.text());
   add("links", format("{:g} MB/s, {:g} us", cluster_.link.bytes_per_s / 1e6, cluster_.link.latency_s * 1e6));
   metrics_.write(StartRecord{0, 0, per_epoch(), std::move(facts)});
@@ -418,8 +455,8 @@ SimulationRecord VirtualRun::summary() const {
     record.workers.push_back({each.tasks, (each.computing + under_way) / all, each.on_the_way / all});
   }
   record.staleness = {staleness_.begin(), staleness_.end()};
-  record.bytes_to_servers = to_servers_.bytes();
-  record.bytes_to_workers = to_workers_.bytes();
+  record.bytes_to_servers = to_servers_;
+  record.bytes_to_workers = to_workers_;
   if (cluster_.planned) record.bytes_between_workers = cluster_.planned->bytes * state_.step;
   record.seconds = clock_.now();
   return record;

@@ -20,6 +20,7 @@
 // are averaged every so many steps.
 //
 // Each of S servers has an S-th of every tensor, so that they take turns in nothing and are one server with S links.
+// Where workers serve, each has a K-th, which does not travel to itself, and one link each way for all that does.
 // What a message costs the processors, the time to add gradients up and evaluations take no virtual time. Everything is
 // a function of the recipe, the seed and the options: not of the machine, nor of the threads that compute.
 #pragma once
@@ -70,6 +71,9 @@ class VirtualRun {
   VirtualWorker& at(int worker) { return workers_[static_cast<size_t>(worker)]; }
 
   void start_who_may();
+  bool workers_serve() const { return cluster_.servers == kOnWorkers; }
+  int64_t that_travel(int64_t bytes) const;
+  SharedLinks::Way way(int worker, bool to_servers) const;
   void pull(int worker);
   void answer(int worker);
   void read(VirtualWorker& its, int worker);
@@ -121,7 +125,8 @@ class VirtualRun {
   Schedule schedule_;
   Consistency consistency_;
   VirtualClock clock_;
-  SharedLink to_servers_, to_workers_;
+  SharedLinks links_;
+  int64_t to_servers_ = 0, to_workers_ = 0;  // bytes that have left
   Stream host_;
   int64_t bytes_ = 0;  // of all weights, and of all gradients
   double update_seconds_ = 0, servers_free_at_ = 0;

@@ -49,6 +49,7 @@ struct Rank {
     server.emplace(
         plan, [this](int64_t layer) -> Layer& { return net.layer(layer); }, comm);
     server->update_with(update);
+    if (plan.filters_pushes()) server->filter_with(1, [](const Param&) { return 0.0; });
   }
 
   // As a step does. Element i of every gradient is scale * (i + 1).
@@ -61,7 +62,7 @@ struct Rank {
     const Stream stream;
     ToldOfStep told{.pushed = {.share = 1.0 / comm.ranks()}};
     told.sums[kRowSum] = 1;
-    server->tell(told);
+    server->tell(told, 0);
     before_gradients();
     contribute(net, scale);
     const int buckets = static_cast<int>(plan.buckets.size());
@@ -180,6 +181,55 @@ TEST(ParameterServer, Bf16OnTheWireRoundsGradientsAndNoWeights) {
     const float first = download(rank.net.params().front()->value).front();
     EXPECT_EQ(first, odd + from_bf16(to_bf16(odd)));
   });
+}
+
+TEST(ParameterServer, FiltersRoundWhatAllServersGetAndSendTheBytesOfThePlan) {
+  constexpr int kSteps = 3;
+  const float odd = 1 + 1.0f / 512;
+  for (const char* value : {"bf16", "fp16", "fix8", "fix16", "coin8", "coin16"})
+    for (const ConsistencyRules& rules : kAllRules) {
+      SCOPED_TRACE(concat(value, ", ", rules.text()));
+      Plan plan = served(3, rules);
+      plan.request.push_filters = filters_from({value});
+      plan = make_plan(front_model(kKernel), plan.request);
+      run_ranks(3, 1, [&](Communicator& inner) {
+        ProfiledCommunicator counted(inner, nullptr);
+        Rank rank(plan, counted);
+        for (int i = 0; i < kSteps; ++i) rank.step(odd);
+        EXPECT_EQ(counted.bytes(), kSteps * plan.bytes_in(StepKind::kSynchronous, inner.rank()));
+        rank.server->settle(Stream());
+        for (const Param* param : rank.net.params()) {
+          const std::vector<float> exact = owt::counted(param->value.elements(), 9 * odd),
+                                   found = download(param->value);
+          const double level = 9.0 / 100 * static_cast<double>(exact.size());
+          for (size_t i = 0; i < exact.size(); ++i)
+            EXPECT_NEAR(static_cast<double>(found[i]), static_cast<double>(exact[i]), level) << param->name << ' ' << i;
+        }
+      });
+    }
+}
+
+// Of every tensor the largest entry of each push, its last one, and the others when their turn has come.
+TEST(ParameterServer, WhatFiltersHoldBackComesLater) {
+  for (const ConsistencyRules& rules : kAllRules) {
+    SCOPED_TRACE(rules.text());
+    Plan plan = served(2, rules);
+    plan.request.push_filters = filters_from({"top:0.001"});
+    plan = make_plan(front_model(kKernel), plan.request);
+    run_ranks(2, 1, [&](Communicator& comm) {
+      Rank rank(plan, comm);
+      rank.step(1);
+      rank.server->settle(Stream());
+      for (const Param* param : rank.net.params()) {
+        std::vector<float> last(static_cast<size_t>(param->value.elements()), 0.0f);
+        last.back() = 2 * static_cast<float>(last.size());
+        EXPECT_EQ(download(param->value), last) << param->name;
+      }
+      for (int i = 0; i < 300; ++i) rank.step(0);
+      rank.server->settle(Stream());
+      rank.expect_weights(2);
+    });
+  }
 }
 
 TEST(ParameterServer, ARankThatFailsEndsTheOthersWithItsCause) {

@@ -116,11 +116,11 @@ TEST(PushFiltersTest, WhatAPenaltyHoldsAtZeroIsNotSent) {
   PushFilter filter({.kkt = 1}, 1, 0);
   const std::vector<float> weights = {0, 0, 0, 1, 0};
   std::vector<float> gradient = {0.5, -0.25, 2, 0.25, NAN};
-  EXPECT_EQ(filter.apply(0, gradient, 0, {weights, 0.5}), 3 * 4 + 1);
+  EXPECT_EQ(filter.apply(0, gradient, 0, {weights, 0.5}).count(), 3);
   EXPECT_THAT(std::span(gradient).first(4), ElementsAre(0, 0, 2, 0.25));
   EXPECT_TRUE(std::isnan(gradient[4]));
   PushFilter of_nothing({.kkt = 1}, 1, 0);
-  EXPECT_EQ(of_nothing.apply(0, gradient, 0, {weights, 0}), 5 * 4);
+  EXPECT_EQ(of_nothing.apply(0, gradient, 0, {weights, 0}).count(), 5);
   PushFilter half({.kkt = 0.5}, 1, 0);
   gradient = {0.25, 0.375, -0.25, 0, 0};
   half.apply(0, gradient, 0, {weights, 0.5});
@@ -141,15 +141,20 @@ TEST(PushFiltersTest, FeedbackLosesNothing) {
 }
 
 TEST(PushFiltersTest, CountsBytes) {
-  EXPECT_EQ(message_bytes(1000, 1000, Value::kF32), 4000);
-  EXPECT_EQ(message_bytes(1000, 1000, Value::kBf16), 2000);
-  EXPECT_EQ(message_bytes(1000, 1000, Value::kFix8), 1008);
-  EXPECT_EQ(message_bytes(1000, 1000, Value::kCoin16), 2008);
-  EXPECT_EQ(message_bytes(1000, 10, Value::kF32), 40 + 40);          // which ones, as numbers
-  EXPECT_EQ(message_bytes(1000, 100, Value::kFix8), 100 + 125 + 8);  // as bits
+  const auto of_all = [](Value value, int64_t tensors) {
+    return FilterSettings{.value = value}.message_bytes(1000, 1000, tensors);
+  };
+  EXPECT_EQ(of_all(Value::kF32, 3), 4000);
+  EXPECT_EQ(of_all(Value::kBf16, 3), 2000);
+  EXPECT_EQ(of_all(Value::kFix8, 1), 1008);
+  EXPECT_EQ(of_all(Value::kCoin16, 3), 2024);
+  const FilterSettings top{.top = 0.01}, skip{.skip = 0.1, .value = Value::kFix8};
+  EXPECT_EQ(top.message_bytes(1000, 10), 8 + 40 + 40);          // which ones, as numbers
+  EXPECT_EQ(skip.message_bytes(1000, 100), 8 + 100 + 125 + 8);  // as bits
+  EXPECT_EQ(skip.message_bytes(1000, 1000), 8 + 1000 + 8);      // all
   PushFilter filter({.top = 0.01, .value = Value::kFp16}, 1, 0);
   std::vector<float> gradient = drawn(1000);
-  EXPECT_EQ(filter.apply(0, gradient, 0), 20 + 40);
+  EXPECT_EQ(filter.apply(0, gradient, 0).count(), 10);
 }
 
 // What is drawn is a function of the seed, the worker, the task and the tensor.

@@ -217,6 +217,11 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        {"-1", "65537", "0.5", "'never'"},
        {{"ps.pushes", "1"}}},  // whose default depends on it
       {"ps.pushes", OWT_SHOWN(parallel.server.pushes), "0", {{"2", "2"}, {"65536", "65536"}}, {"-1", "65537"}},
+      {"ps.filters",
+       [](const Settings& s) { return s.parallel.push_filters.text(); },
+       "",
+       {{"['bf16']", "bf16"}, {"['fix8', 'top:0.01']", "top:0.01, fix8"}},
+       {"'bf16'", "['fix9']", "['bf16', 'fix8']", "['top:0']", "['kkt:1']", "[1]"}},
       {"pipeline.schedule",
        [](const Settings& s) { return text_of(name_of(s.parallel.pipeline.schedule)); },
        "1f1b",

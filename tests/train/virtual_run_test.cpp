@@ -114,6 +114,25 @@ TEST_F(VirtualRunTest, AStepTakesWhatItsPartsTake) {
   EXPECT_NEAR(worker.on_the_way, (step - compute - update) / step, 1e-6);
 }
 
+// Half of what either pushes and pulls is its own; what is not, passes through links that nobody else needs then.
+TEST_F(VirtualRunTest, WorkersThatServeSendTheirOwnPartsNowhere) {
+  const Overrides steps{{"schedule.max_steps", "3"}};
+  const auto one = simulated("one", 1, {}, steps).virtual_run.record.bytes_to_servers / 3;
+  const VirtualCluster cluster{.servers = kOnWorkers, .link = {0.5, 1e9}};
+  const VirtualOutcome two = simulated("two", 2, cluster, steps).virtual_run;
+  const int64_t half = one / 2;
+  EXPECT_EQ(two.record.bytes_to_servers, 3 * 2 * half);
+  EXPECT_EQ(two.record.bytes_to_workers, 3 * 2 * half);
+  const double rows = static_cast<double>(small_settings(kSmallRecipe).step_rows()) / 2;
+  const double step = 3 * 0.5 + 2 * static_cast<double>(half) / 1e9 + 1e-3 * rows + 1e-3 / 2;
+  EXPECT_NEAR(two.seconds, 3 * step, 1e-6);
+  // In four times as narrow links of a server that both share.
+  const VirtualCluster apart{.servers = 1, .link = {0.5, 1e9}};
+  const double shared = 3 * 0.5 + 2 * 4 * static_cast<double>(half) / 1e9 + 1e-3 * rows + 1e-3;
+  EXPECT_NEAR(simulated("apart", 2, apart, steps).virtual_run.seconds, 3 * shared, 1e-6);
+  EXPECT_EQ(simulated("alone", 1, cluster, steps).virtual_run.record.bytes_to_servers, 0);
+}
+
 TEST_F(VirtualRunTest, WhoWaitsForNobodyIsNotHeldUpByAStraggler) {
   VirtualCluster synchronous{.link = {1e-6, 1e12}, .stragglers = {{.worker = 1, .factor = 4}}};
   VirtualCluster bounded = synchronous, eventual = synchronous;
@@ -228,6 +247,26 @@ TEST_F(VirtualRunTest, FiltersSendFewerBytesAndItLearnsAllTheSame) {
     EXPECT_EQ(run.record.bytes_to_workers, whole.record.bytes_to_workers) << name;
     EXPECT_LT(run.seconds, whole.seconds) << name;
     EXPECT_TRUE(std::isfinite(run.evaluation.loss)) << name;
+  }
+}
+
+// The weights of a parameter server of threads, which filter, pack and unpack what they send, to the last bit.
+TEST_F(VirtualRunTest, FiltersDoWhatTheyDoInEarnest) {
+  const Overrides penalty =
+      merged(with_optimizer("proximal"), {{"optimizer.learning_rate", "0.05"}, {"optimizer.l1", "0.2"}});
+  for (const char* words :
+       {"bf16", "fp16", "fix8", "coin16", "top:0.1', 'fix8", "skip:0.5', 'coin8", "significant:1", "kkt:0.99"}) {
+    SCOPED_TRACE(words);
+    Overrides filters{{"ps.filters", concat("['", words, "']")}, {"schedule.max_steps", "8"}};
+    if (std::string(words).starts_with("kkt")) filters = merged(filters, penalty);
+    trained("real", 3, merged(filters, {{"parallel.strategy", "ps"}}));
+    VirtualCluster cluster;
+    cluster.filters = small_settings(kSmallRecipe, of_workers(3, filters)).parallel.push_filters;
+    simulated("virtual", 3, cluster, filters);
+    EXPECT_EQ(weights("real"), weights("virtual"));
+    EXPECT_EQ(read_file(optimizer_of("real")), read_file(optimizer_of("virtual")));
+    std::filesystem::remove_all(path("real"));
+    std::filesystem::remove_all(path("virtual"));
   }
 }
 

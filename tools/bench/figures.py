@@ -1,0 +1,109 @@
+#!/usr/bin/python3
+"""Draws tables of docs/results.md: the pictures of docs/images that show measurements, from the numbers on the page.
+
+    usage: figures.py [--page FILE] [--out DIR] [--only NAME,...]
+
+A cell is a mean, or a mean and a deviation ("3.94 +- 0.17"), with what stands behind it left out; "never" is a gap.
+Wants matplotlib (Debian: python3-matplotlib).
+"""
+import argparse
+import os
+import re
+import sys
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+
+
+class Table:
+    """A table of the page under a heading: its first row, and the others by their first cell."""
+
+    def __init__(self, head, rows):
+        self.head, self.rows = head, rows
+
+    def column(self, name):
+        return self.head.index(name)
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def table_of(page, heading, first):
+    """The first table under `heading` whose first cell is `first`."""
+    with open(page, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    try:
+        at = next(i for i, line in enumerate(lines) if re.fullmatch("#+ " + re.escape(heading), line))
+        at = next(i for i in range(at, len(lines)) if lines[i].startswith("|") and cells(lines[i])[0] == first)
+    except StopIteration:
+        sys.exit(f"figures.py: error: {page} has no table '{first}' under '{heading}'")
+    end = next((i for i in range(at, len(lines)) if not lines[i].startswith("|")), len(lines))
+    return Table(cells(lines[at]), [cells(line) for line in lines[at + 2:end]])
+
+
+def mean_and_deviation(cell):
+    found = re.match(r"(-?[\d.]+)(?: \+- ([\d.]+))?", cell)
+    return (float(found[1]), float(found[2] or 0)) if found else (float("nan"), 0)
+
+
+def draw_line(axes, xs, row, label):
+    means, deviations = zip(*map(mean_and_deviation, row))
+    axes.errorbar(xs, means, yerr=deviations, marker="o", markersize=3, linewidth=1.2, capsize=2, label=label)
+
+
+def large_batches(page, figure):
+    table = table_of(page, "Large batches", "error in % (rate)")
+    axes = figure.subplots()
+    batches = [int(name.split()[1]) for name in table.head[1:]]
+    for row in table.rows:
+        draw_line(axes, batches, row[1:], row[0])
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(batches, [str(batch) for batch in batches])
+    axes.set_xlabel("images of a step")
+    axes.set_ylabel("error after 5 epochs, %")
+    axes.set_ylim(0, 100)
+    axes.legend(frameon=False)
+
+
+def delays(page, figure):
+    table = table_of(page, "Asynchronous training, simulated", "delay")
+    left, right = figure.subplots(1, 2)
+    names = [row[0] for row in table.rows]
+    for axes, column, label in ((left, "idle, %", "time that a worker waits for others, %"),
+                                (right, "simulated seconds to it", "simulated seconds to the loss")):
+        at = table.column(column)
+        draw_line(axes, range(len(names)), [row[at] for row in table.rows], None)
+        axes.set_xticks(range(len(names)), names)
+        axes.set_xlabel("delay")
+        axes.set_ylabel(label)
+        axes.set_ylim(bottom=0)
+
+
+FIGURES = {"large-batches": (large_batches, 5.5), "async-delay": (delays, 8)}  # and how wide they are, in inches
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Draws tables of docs/results.md.")
+    parser.add_argument("--page", default=os.path.join(ROOT, "docs", "results.md"), metavar="FILE")
+    parser.add_argument("--out", default=os.path.join(ROOT, "docs", "images"), metavar="DIR")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(FIGURES), metavar="NAME,...")
+    options = parser.parse_args()
+    if unknown := set(options.only) - set(FIGURES):
+        parser.error(f"no figure '{unknown.pop()}'; there are {', '.join(FIGURES)}")
+    try:
+        import matplotlib
+    except ImportError:
+        sys.exit("figures.py: error: there is no matplotlib; install what Debian calls python3-matplotlib")
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"font.size": 9, "svg.hashsalt": "owt", "svg.fonttype": "none"})  # the same bytes every time
+    import matplotlib.pyplot
+
+    for name in options.only:
+        draw, width = FIGURES[name]
+        figure = matplotlib.pyplot.figure(figsize=(width, 3.2), layout="constrained")
+        draw(options.page, figure)
+        figure.savefig(os.path.join(options.out, name + ".svg"), metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()
