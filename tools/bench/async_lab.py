@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """What asynchronous training gains and costs on CIFAR-10: experiments of `owt simulate`, as tables.
 
-    usage: async_lab.py --owt PROGRAM --data DIR [--out DIR] [--only NAME,...] [--workers K] [--seeds N,N,...]
-                        [--steps N] [--jobs J]
+    usage: async_lab.py --owt PROGRAM --data DIR [--out DIR] [--only NAME,...] [--net NAME] [--workers K,K,...]
+                        [--seeds N,N,...] [--steps N] [--loss L] [--jobs J]
 
 Experiments:
   delay       bounded delay from 0 to no bound, with tasks of which a fifth take four times as long
@@ -11,6 +11,7 @@ Experiments:
   filters     what is pushed: bytes against accuracy
   blocks      delayed block proximal gradient: objective and zeros against the delay
   strategies  time to a loss by strategies with and without servers, over three kinds of links
+The net is cifar10_quick, or cifar10_alexnet (a small AlexNet: most of its weights in dense layers), but for `depth`.
 Every run is one simulation, of which there is one for each seed; runs that are in --out already are not repeated. Times
 are simulated. A loss is reached where the mean of five records of ten steps is. Prints tables as Markdown.
 """
@@ -24,6 +25,7 @@ import accuracy_runs
 from accuracy_runs import lines_of, mean, numbers, percent, table
 from commands import end_with_commands, run
 
+NETS = ["cifar10_quick", "cifar10_alexnet"]
 SECONDS = 3600  # that a run may take
 RECORDS = 5     # whose mean loss counts
 COMPUTE_BOUND = ["--bandwidth", "10Gbit", "--straggler", "20%:4"]
@@ -34,26 +36,27 @@ DELAYS = ["0", "1", "2", "4", "8", "16", "inf"]
 
 
 class Case:
-    """One line of a table: options of owt simulate and keys of the recipe, for every seed."""
+    """One line of a table: options of owt simulate and keys of the recipe, for every seed. recipe: that whatever
+    net was asked for."""
 
-    def __init__(self, label, words, keys=None, net="cifar10_quick"):
-        self.label, self.words, self.keys, self.net = label, words, keys or {}, net
+    def __init__(self, label, words, keys=None, recipe=None):
+        self.label, self.words, self.keys, self.recipe = label, words, keys or {}, recipe
         self.runs = []  # folders
 
 
-def servers(options):
-    return ["--servers", str(options.workers)]
+def servers(workers):
+    return ["--servers", str(workers)]
 
 
-def delay_cases(options):
-    return [Case(delay, ["--delay", delay, *servers(options), *COMPUTE_BOUND], PLAIN) for delay in DELAYS]
+def delay_cases(workers):
+    return [Case(delay, ["--delay", delay, *servers(workers), *COMPUTE_BOUND], PLAIN) for delay in DELAYS]
 
 
-def downpour_cases(options):
-    eventual = ["--delay", "inf", *servers(options), *COMPUTE_BOUND]
+def downpour_cases(workers):
+    eventual = ["--delay", "inf", *servers(workers), *COMPUTE_BOUND]
     adagrad = {"optimizer.type": "adagrad", "optimizer.momentum": "", "optimizer.learning_rate": 0.005,
                "optimizer.decay": 0}
-    return [Case("synchronous", [*servers(options), *COMPUTE_BOUND], PLAIN),
+    return [Case("synchronous", [*servers(workers), *COMPUTE_BOUND], PLAIN),
             Case("full rate", [*eventual, "--full-rate"], PLAIN),
             Case("full rate, warm start", [*eventual, "--full-rate", "--async-from-epoch", "0.25"], PLAIN),
             Case("shares of the rate", eventual, PLAIN),
@@ -62,31 +65,31 @@ def downpour_cases(options):
             Case("shares, 5 tasks a push", [*eventual, "--push-every", "5", "--pull-every", "5"], PLAIN)]
 
 
-def depth_cases(options):
+def depth_cases(workers):
     deep = {"optimizer.decay": 0.0005}
     cases = []
     for net, rate, keys in (("cifar10_quick", 0.005, {}), ("cifar10_vgg", 0.05, deep)):
         for momentum in (0, 0.9):
             for delay in ("0", "4", "16"):
                 cases.append(Case(f"{net}, momentum {momentum}, delay {delay}",
-                                  ["--delay", delay, *servers(options), *COMPUTE_BOUND],
+                                  ["--delay", delay, *servers(workers), *COMPUTE_BOUND],
                                   keys | {"optimizer.momentum": momentum,
                                           "optimizer.learning_rate": rate * (1 - momentum)}, net))
     return cases
 
 
-def filter_cases(options):
+def filter_cases(workers):
     filters = [[], ["bf16"], ["fix16"], ["fix8"], ["coin8"], ["significant:0.5"], ["top:0.1"], ["top:0.01"],
                ["top:0.01", "fix8"], ["skip:0.1"]]
-    return [Case(", ".join(each) or "none", [word for name in each for word in ("--filter", name)] + servers(options),
+    return [Case(", ".join(each) or "none", [word for name in each for word in ("--filter", name)] + servers(workers),
                  PLAIN) for each in filters]
 
 
-def block_cases(options):
+def block_cases(workers):
     sparse = PROXIMAL | {"optimizer.l1": 0.0005}
-    whole = [Case("all layers, delay 0", [*servers(options), *COMPUTE_BOUND], sparse),
-             Case("all layers, delay 0, kkt:0.9", ["--filter", "kkt:0.9", *servers(options), *COMPUTE_BOUND], sparse)]
-    blocks = lambda order, delay, *words: ["--blocks", order, "--delay", delay, *words, *servers(options),
+    whole = [Case("all layers, delay 0", [*servers(workers), *COMPUTE_BOUND], sparse),
+             Case("all layers, delay 0, kkt:0.9", ["--filter", "kkt:0.9", *servers(workers), *COMPUTE_BOUND], sparse)]
+    blocks = lambda order, delay, *words: ["--blocks", order, "--delay", delay, *words, *servers(workers),
                                            *COMPUTE_BOUND]
     random = [Case(f"random, delay {delay}", blocks("random", delay), sparse) for delay in ("0", "2", "4", "8")]
     slower = [Case(f"random, delay {delay}, rate / (1 + 0.1 delay)", blocks("random", delay, "--rate-by-delay", "0.1"),
@@ -94,7 +97,7 @@ def block_cases(options):
     return [*whole, *random, *slower, Case("given, delay 4", blocks("given", "4"), sparse)]
 
 
-def strategy_cases(options):
+def strategy_cases(workers):
     cases = []
     for links, words in (("10 Gbit/s, a fifth of the tasks 4 times as long", COMPUTE_BOUND),
                          ("1 Gbit/s", ["--bandwidth", "1Gbit"]), ("100 Mbit/s", ["--bandwidth", "100Mbit"])):
@@ -103,9 +106,9 @@ def strategy_cases(options):
         cases.append(Case(f"{links}: local SGD, 8 steps", ["--strategy", "dp", *words],
                           PLAIN | {"parallel.average_every": 8}))
         for delay in ("0", "4", "16"):
-            cases.append(Case(f"{links}: ps, delay {delay}", ["--delay", delay, *servers(options), *words], PLAIN))
+            cases.append(Case(f"{links}: ps, delay {delay}", ["--delay", delay, *servers(workers), *words], PLAIN))
         cases.append(Case(f"{links}: ps, delay 4, top:0.01", ["--delay", "4", "--filter", "top:0.01",
-                                                             *servers(options), *words], PLAIN))
+                                                             *servers(workers), *words], PLAIN))
     return cases
 
 
@@ -113,11 +116,13 @@ EXPERIMENTS = {"delay": delay_cases, "downpour": downpour_cases, "depth": depth_
                "blocks": block_cases, "strategies": strategy_cases}
 
 
-def command(options, case, seed):
+def command(options, case, workers, seed):
     keys = {"data.batch": 128, "run.seed": seed, "run.log_every": 10, "run.eval_every_epochs": 0,
             "run.checkpoint_every_epochs": 0, "run.equality_every": 0} | case.keys
-    line = [options.owt, "simulate", accuracy_runs.config(case.net), "--data", options.data, "--threads", "1",
-            "--workers", str(options.workers), "--steps", str(options.steps), *case.words]
+    if options.net != NETS[0] and not case.recipe:
+        keys["model"] = f"models/{options.net}.toml"
+    line = [options.owt, "simulate", accuracy_runs.config(case.recipe or NETS[0]), "--data", options.data, "--threads",
+            "1", "--workers", str(workers), "--steps", str(options.steps), *case.words]
     for key, value in keys.items():
         line += ["--set", f"{key}={value}"]
     return line
@@ -129,28 +134,29 @@ def is_done(folder):
     return any(end["state"] in ("finished", "diverged") for end in lines_of(folder, "end"))
 
 
-def simulate(options, case, seed, folder):
+def simulate(options, case, workers, seed, folder):
     """Runs that diverge are results too: they end with exit status 1 and say so in their metrics."""
     if is_done(folder):
         return
     shutil.rmtree(folder, ignore_errors=True)  # a simulation does not go on from where it was stopped
-    status = run([*command(options, case, seed), "--out", folder], SECONDS, folder + ".log")
+    status = run([*command(options, case, workers, seed), "--out", folder], SECONDS, folder + ".log")
     if not is_done(folder):
         sys.exit(f"{folder}: exit status {status}, see {folder}.log")
 
 
-def simulate_all(options, name, cases):
+def simulate_all(options, name, workers, cases):
+    net = "" if options.net == NETS[0] else options.net + "-"
     pool = concurrent.futures.ThreadPoolExecutor(options.jobs)
     try:
         jobs = []
         for seed in options.seeds:
             for number, case in enumerate(cases):
-                folder = os.path.join(options.out, f"{name}-k{options.workers}-{number}-{seed}")
+                folder = os.path.join(options.out, f"{net}{name}-k{workers}-{number}-{seed}")
                 case.runs.append(folder)
-                jobs.append(pool.submit(simulate, options, case, seed, folder))
+                jobs.append(pool.submit(simulate, options, case, workers, seed, folder))
         for done, job in enumerate(concurrent.futures.as_completed(jobs), 1):
             job.result()
-            print(f"{name}: {done} of {len(jobs)} runs", file=sys.stderr, flush=True)
+            print(f"{name}, {workers} workers: {done} of {len(jobs)} runs", file=sys.stderr, flush=True)
     finally:
         pool.shutdown(cancel_futures=True)  # where this is told to end, the runs that have not begun are left out
 
@@ -225,7 +231,8 @@ def main():
     parser.add_argument("--data", required=True, metavar="DIR", help="of CIFAR-10")
     parser.add_argument("--out", default="async_lab", metavar="DIR", help="of the runs")
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(EXPERIMENTS), metavar="NAME,...")
-    parser.add_argument("--workers", type=int, default=8, metavar="K")
+    parser.add_argument("--net", choices=NETS, default=NETS[0])
+    parser.add_argument("--workers", type=numbers, default=[8], metavar="K,K,...")
     parser.add_argument("--seeds", type=numbers, default=[1, 2, 3, 4, 5], metavar="N,N,...")
     parser.add_argument("--steps", type=int, default=300, metavar="N", help="of 128 images; 391 are an epoch")
     parser.add_argument("--loss", type=float, default=1.6, metavar="L", help="to be reached")
@@ -237,14 +244,15 @@ def main():
     end_with_commands()
     os.makedirs(options.out, exist_ok=True)
     for name in options.only:
-        cases = EXPERIMENTS[name](options)
-        simulate_all(options, name, cases)
-        head = [name, f"steps to a loss of {options.loss:g}", "simulated seconds to it", "idle, %",
+        head = ["workers", name, f"steps to a loss of {options.loss:g}", "simulated seconds to it", "idle, %",
                 "staleness, updates", "MB pushed a step", f"top-1 after {options.steps} steps"]
         penalised = name == "blocks"
-        rows = [(penalised_row if penalised else row)(case, options.loss) for case in cases]
-        print(f"\n{options.workers} workers\n\n" +
-              table(head + (["objective", "zeros, %"] if penalised else []), rows), flush=True)
+        rows = []
+        for workers in options.workers:
+            cases = EXPERIMENTS[name](workers)
+            simulate_all(options, name, workers, cases)
+            rows += [[str(workers), *(penalised_row if penalised else row)(case, options.loss)] for case in cases]
+        print("\n" + table(head + (["objective", "zeros, %"] if penalised else []), rows), flush=True)
 
 
 if __name__ == "__main__":

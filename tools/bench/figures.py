@@ -15,28 +15,25 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
 
 class Table:
-    """A table of the page under a heading: its first row, and the others by their first cell."""
+    """A table of the page: the cells of its head, and of each of its rows."""
 
     def __init__(self, head, rows):
         self.head, self.rows = head, rows
-
-    def column(self, name):
-        return self.head.index(name)
 
 
 def cells(line):
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-def table_of(page, heading, first):
-    """The first table under `heading` whose first cell is `first`."""
+def table_of(page, heading, *first):
+    """The first table under `heading` whose head begins with these cells."""
     with open(page, encoding="utf-8") as file:
         lines = file.read().splitlines()
     try:
         at = next(i for i, line in enumerate(lines) if re.fullmatch("#+ " + re.escape(heading), line))
-        at = next(i for i in range(at, len(lines)) if lines[i].startswith("|") and cells(lines[i])[0] == first)
+        at = next(i for i in range(at, len(lines)) if lines[i].startswith("|") and tuple(cells(lines[i])[:len(first)]) == first)
     except StopIteration:
-        sys.exit(f"figures.py: error: {page} has no table '{first}' under '{heading}'")
+        sys.exit(f"figures.py: error: {page} has no table '{' | '.join(first)}' under '{heading}'")
     end = next((i for i in range(at, len(lines)) if not lines[i].startswith("|")), len(lines))
     return Table(cells(lines[at]), [cells(line) for line in lines[at + 2:end]])
 
@@ -66,17 +63,21 @@ def large_batches(page, figure):
 
 
 def delays(page, figure):
-    table = table_of(page, "Asynchronous training, simulated", "delay")
+    table = table_of(page, "Asynchronous training, simulated", "workers", "delay")
     left, right = figure.subplots(1, 2)
-    names = [row[0] for row in table.rows]
+    all_workers = list(dict.fromkeys(row[0] for row in table.rows))
+    names = list(dict.fromkeys(row[1] for row in table.rows))
     for axes, column, label in ((left, "idle, %", "time that a worker waits for others, %"),
                                 (right, "simulated seconds to it", "simulated seconds to the loss")):
-        at = table.column(column)
-        draw_line(axes, range(len(names)), [row[at] for row in table.rows], None)
+        at = table.head.index(column)
+        for workers in all_workers:
+            draw_line(axes, range(len(names)), [row[at] for row in table.rows if row[0] == workers],
+                      f"{workers} workers")
         axes.set_xticks(range(len(names)), names)
         axes.set_xlabel("delay")
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
+    left.legend(frameon=False)
 
 
 FIGURES = {"large-batches": (large_batches, 5.5), "async-delay": (delays, 8)}  # and how wide they are, in inches
