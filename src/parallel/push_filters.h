@@ -15,10 +15,10 @@
 //                  mean
 //
 // Of n entries of which s are sent a message has s values; where filters choose, 8 bytes for s and, if s < n, a bit for
-// each of the n or 4 bytes for each of the s, whichever is less; and 8 bytes for m and M (push_message.h). Sources: Li et al. 2014, "Communication Efficient Distributed
-// Machine Learning with the Parameter Server", section 3.3 (significantly modified, random skip, KKT), and their
-// program (fixing-float); Alistarh et al. 2017, "QSGD" (rounding that is right in the mean); Stich et al. 2018,
-// "Sparsified SGD with Memory" (top-k with error feedback).
+// each of the n or 4 bytes for each of the s, whichever is less; and 8 bytes for m and M (push_message.h).
+// Sources: Li et al. 2014, "Communication Efficient Distributed Machine Learning with the Parameter Server", section
+// 3.3 (significantly modified, random skip, KKT), and their program (fixing-float); Alistarh et al. 2017, "QSGD"
+// (rounding that is right in the mean); Stich et al. 2018, "Sparsified SGD with Memory" (top-k with error feedback).
 #pragma once
 
 #include <algorithm>

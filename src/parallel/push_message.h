@@ -1,5 +1,5 @@
-// A filtered gradient as bytes: what a worker sends to the server of a range of a bucket. Where filters choose, how many
-// entries are sent goes ahead, as i64, and says how long the rest is:
+// A filtered gradient as bytes: what a worker sends to the server of a range of a bucket. Where filters choose, how
+// many entries are sent goes ahead, as i64, and says how long the rest is:
 //
 //   f32 least, f32 most   of every tensor of the bucket, where values are fixed
 //   which ones            nothing where all are sent; a bit for each entry of the range, or its number as u32 for each
