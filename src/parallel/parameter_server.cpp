@@ -45,13 +45,23 @@ ToldOfStep unpacked(const Tensor& values) {
   return told;
 }
 
+// What filters hold back, and what they send.
+int64_t filter_bytes(const Plan& plan) {
+  if (!plan.filters_pushes()) return 0;
+  int64_t bytes = 0;
+  for (const Bucket& bucket : plan.buckets)
+    bytes +=
+        plan.wire_bytes(bucket) + (plan.request.push_filters.holds_back() ? bucket.elements * size_of(DType::kF32) : 0);
+  return bytes;
+}
+
 }  // namespace
 
 int64_t server_bytes(const Plan& plan) {
   if (!plan.serves()) return 0;
   int64_t elements = 0;
   for (const Bucket& bucket : plan.buckets) elements += bucket.elements / plan.ranks();
-  return WeightRange::tensors(plan.ranks(), plan.request.server) * elements * size_of(DType::kF32);
+  return WeightRange::tensors(plan.ranks(), plan.request.server) * elements * size_of(DType::kF32) + filter_bytes(plan);
 }
 
 ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm)

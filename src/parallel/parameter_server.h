@@ -43,7 +43,7 @@ struct ToldOfStep {
 };
 constexpr int64_t kToldBytes = (kStepSums + 4) * 8;
 
-// The memory that a rank's server takes beside what its worker has, in bytes.
+// The memory that a rank's server, and its filters, take beside what its worker has, in bytes.
 int64_t server_bytes(const Plan& plan);
 
 class ParameterServer : public UpdateInShares {

@@ -414,10 +414,7 @@ void check_server(const Plan& plan) {
   if (plan.has_norms())
     refuse("optimizer.clip and lars want norms of all gradients of a step", "use another optimizer, or dp-zero");
   if (request.half_wire && request.push_filters.any())
-    fail(
-        "ps.filters and parallel.wire = \"bf16\" both say how gradients travel; leave one out (ps.filters = "
-        "[\"bf16\"] ",
-        "rounds them alike)");
+    fail("ps.filters and parallel.wire = \"bf16\" both say how gradients travel; leave one of them out");
   if (request.server.backup > 0) refuse("backup workers are virtual ones'", "use owt simulate");
   if (request.server.synchronous()) return;
   if (request.ema_every > 0) refuse("optimizer.ema averages the weights of whole steps", "use ps.delay = 0");

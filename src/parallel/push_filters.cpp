@@ -205,8 +205,7 @@ uint32_t level_at(float fixed, const Extremes& of, Value value) {
 Filtered PushFilter::apply(size_t tensor, std::span<float> gradient, int64_t task, const Penalised& of) {
   if (residuals_.size() <= tensor) residuals_.resize(tensor + 1);
   std::vector<float>& residual = residuals_[tensor];
-  const bool holds_back = settings_.significant > 0 || settings_.top < 1;
-  if (holds_back) residual.resize(gradient.size()), take_back(gradient, residual);
+  if (settings_.holds_back()) residual.resize(gradient.size()), take_back(gradient, residual);
   Filtered to{.sent = Sent(gradient.size(), true)};
   if (settings_.significant > 0) keep_significant(gradient, residual, settings_.significant, to.sent);
   if (settings_.kkt > 0 && of.penalty > 0) leave_out_at_zero(gradient, of.weights, settings_.kkt * of.penalty, to.sent);

@@ -42,6 +42,7 @@ struct FilterSettings {
 
   bool any() const { return *this != FilterSettings(); }
   bool chooses() const { return significant > 0 || kkt > 0 || top < 1 || skip < 1; }
+  bool holds_back() const { return significant > 0 || top < 1; }
   bool fixes() const;           // values are levels between m and M
   int64_t value_bytes() const;  // of one
   // Of the entries that are sent, as far as the settings say it: what significant and kkt leave out is not known.

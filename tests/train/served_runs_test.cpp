@@ -114,7 +114,7 @@ TEST_F(ServedRuns, RefuseWhatServersCannotKnow) {
   EXPECT_THAT(refusal(served("2", "1", {{"optimizer.ema", "0.9"}})), HasSubstr("use ps.delay = 0"));
   EXPECT_THAT(refusal(served("2", "inf", {{"ps.pushes", "0"}})), HasSubstr("use ps.pushes = 1"));
   EXPECT_THAT(refusal(served("2", "0", {{"ps.filters", "['fix8']"}, {"parallel.wire", "'bf16'"}})),
-              HasSubstr("leave one out"));
+              HasSubstr("leave one of them out"));
   EXPECT_THAT(refusal(served("2", "0", {{"ps.filters", "['kkt:1']"}})), HasSubstr("L1 penalty"));
   EXPECT_THAT(refusal(served("2", "0", {{"ps.filters", "['fix9']"}})), AllOf(HasSubstr("fix9"), HasSubstr("filters")));
   EXPECT_THAT(refusal(served("2", "0", {{"parallel.average_every", "4"}})), HasSubstr("under ps"));
