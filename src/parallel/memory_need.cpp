@@ -174,7 +174,7 @@ int64_t state_bytes(const Plan& plan) {
   const int states = plan.request.optimizer_states;
   if (!plan.shares_evenly()) return states * plan.velocity_bytes_per_rank();
   int64_t bytes = 0;
-  for (const Bucket& bucket : plan.buckets) bytes += bucket.elements / plan.ranks() * 4;
+  for (const Bucket& bucket : plan.buckets) bytes += bucket.elements / plan.updating_ranks() * 4;
   return states * bytes;
 }
 

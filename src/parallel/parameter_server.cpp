@@ -17,7 +17,7 @@ constexpr double kGoodbye = -1;
 std::vector<Route> routes_of(const Plan& plan) {
   int64_t largest = kToldBytes;
   for (const Bucket& bucket : plan.buckets) {
-    const int64_t each = bucket.elements / plan.ranks();
+    const int64_t each = bucket.elements / plan.updating_ranks();
     const PushMessage filtered(plan.request.push_filters,
                                std::vector<Slice>(static_cast<size_t>(plan.trained_tensors(bucket))));
     largest = std::max({largest, each * size_of(DType::kF32), filtered.most_bytes({0, each})});
@@ -60,8 +60,10 @@ int64_t filter_bytes(const Plan& plan) {
 int64_t server_bytes(const Plan& plan) {
   if (!plan.serves()) return 0;
   int64_t elements = 0;
-  for (const Bucket& bucket : plan.buckets) elements += bucket.elements / plan.ranks();
-  return WeightRange::tensors(plan.ranks(), plan.request.server) * elements * size_of(DType::kF32) + filter_bytes(plan);
+  for (const Bucket& bucket : plan.buckets) elements += bucket.elements / plan.updating_ranks();
+  const int own = plan.has_servers_apart() ? kNoWorker : 0;
+  return WeightRange::tensors(plan.computing_ranks(), own, plan.request.server) * elements * size_of(DType::kF32) +
+         filter_bytes(plan);
 }
 
 ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm)
@@ -82,14 +84,20 @@ ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Comm
     wire_.back()->connect(routes);
   }
   for (int b = 0; b < static_cast<int>(plan.buckets.size()); ++b) {
-    ranges_.push_back(range_of(b));
+    if (serves()) ranges_.push_back(range_of(b));
     answered_.emplace_back(static_cast<size_t>(plan.ranks()));
   }
 }
 
+std::vector<int> ParameterServer::servers() const {
+  std::vector<int> all;
+  for (int step = 1; step < ranks(); ++step)
+    if (const int other = (rank() + step) % ranks(); plan_.updates_share(other)) all.push_back(other);
+  return all;
+}
+
 Slice ParameterServer::share_of(int bucket, int server) const {
-  const int64_t each = plan_.buckets[static_cast<size_t>(bucket)].elements / ranks();
-  return {server * each, (server + 1) * each};
+  return plan_.even_share(plan_.buckets[static_cast<size_t>(bucket)], server);
 }
 
 void ParameterServer::list_tensors(const LayerOf& layer_of) {
@@ -144,8 +152,9 @@ std::unique_ptr<WeightRange> ParameterServer::range_of(int bucket) {
     sent = answers_->for_threads().send(weights, worker, Event());
     sent_by_server_.fetch_add(weights.bytes());
   };
-  return std::make_unique<WeightRange>(ranks(), rank(), rules_, group(bucket).values.part(mine.begin, {mine.size()}),
-                                       update, answer);
+  const int own = computes() ? rank() : kNoWorker;
+  return std::make_unique<WeightRange>(plan_.computing_ranks(), own, rules_,
+                                       group(bucket).values.part(mine.begin, {mine.size()}), update, answer);
 }
 
 ParameterServer::~ParameterServer() {
@@ -164,7 +173,7 @@ ParameterServer::~ParameterServer() {
 
 void ParameterServer::begin() {
   if (!threads_.empty()) return;
-  for (auto& range : ranges_) range->begin(before_);
+  for (auto& range : ranges_) range->begin(updates_);
   for (int worker = 0; worker < ranks(); ++worker)
     if (worker != rank()) threads_.emplace_back([this, worker] { serve(worker); });
 }
@@ -181,7 +190,7 @@ void ParameterServer::serve(int worker) {
       const ToldOfStep told = unpacked(values);
       if (told.sums[kRowSum] == kGoodbye) return;
       note(worker, told);
-      for (int b = 0; b < static_cast<int>(ranges_.size()); ++b) {
+      for (int b = 0; plan_.computes(worker) && b < static_cast<int>(ranges_.size()); ++b) {
         range(b).push(worker, receive_gradient(worker, b), told.pushed);
       }
     }
@@ -256,6 +265,7 @@ std::array<double, kStepSums> ParameterServer::take_sums() {
 }
 
 void ParameterServer::start_gradients(int bucket, const Stream& stream) {
+  if (!computes()) return;
   Group& at = group(bucket);
   complete(at, stream);
   Communicator& to = plan_.buckets[static_cast<size_t>(bucket)].trained ? *pushes_ : pushes_->unrounded();
@@ -263,8 +273,7 @@ void ParameterServer::start_gradients(int bucket, const Stream& stream) {
   way(bucket).packed.clear();
   if (filters(bucket)) filter(bucket);
   waiting([&] {
-    for (int step = 1; step < ranks(); ++step) {
-      const int server = (rank() + step) % ranks();
+    for (const int server : servers()) {
       if (filters(bucket)) {
         send_filtered(bucket, server);
         continue;
@@ -318,15 +327,16 @@ void ParameterServer::wait_for_gradients(int bucket, const Stream& stream) {
 }
 
 void ParameterServer::push_own(int bucket) {
+  if (!computes() || !serves()) return;
   const Slice mine = share_of(bucket, rank());
   waiting([&] { range(bucket).push_own(group(bucket).gradients.part(mine.begin, {mine.size()}), pushed_); });
 }
 
 void ParameterServer::start_weights(int bucket, const Stream&) {
   way(bucket).weights.clear();
+  if (!computes()) return;
   waiting([&] {
-    for (int step = 1; step < ranks(); ++step) {
-      const int server = (rank() + step) % ranks();
+    for (const int server : servers()) {
       const Slice theirs = share_of(bucket, server);
       Tensor values = group(bucket).values.part(theirs.begin, {theirs.size()});
       way(bucket).weights.push_back(answers_->receive(values, server, Event()));
@@ -338,36 +348,49 @@ void ParameterServer::start_weights(int bucket, const Stream&) {
 void ParameterServer::wait_for_weights(int bucket, const Stream& stream) {
   waiting([&] {
     for (const Event& message : way(bucket).weights) stream.wait(message);
-    range(bucket).await();
+    if (computes() && serves()) range(bucket).await();
   });
   for (const ParamPart& part : share(bucket)) {
     part.param->grad_is_zero = true;
     ++part.param->version;
   }
   renew_copies(group(bucket), stream);
-  comm_.count_sent((ranks() - 1) * share_of(bucket, rank()).size() * size_of(DType::kF32));
+  const int answered = plan_.computing_ranks() - (computes() ? 1 : 0);
+  comm_.count_sent(answered * share_of(bucket, rank()).size() * size_of(DType::kF32));
 }
 
-// When all have come here, all pushes have: each rank has had the answers to its own.
+// When all have come here, all pushes have: each worker has had the answers to its own.
 void ParameterServer::settle(const Stream& stream) {
-  if (rules_.synchronous() || threads_.empty()) return;
+  if (threads_.empty() || plan_.buckets.empty()) return;
+  if (rules_.synchronous() && !plan_.has_servers_apart()) return void(updates_ = ranges_.front()->updates());
   Communicator& comm = comm_.unrounded();
+  const int last = ranks() - 1;  // which serves, whoever else does
   waiting([&] {
     on_host::sum(comm, std::vector{0.0}, Device::kCpu);
-    for (int b = 0; b < static_cast<int>(ranges_.size()); ++b) {
-      range(b).settle();
-      Tensor& values = group(b).values;
-      const Slice mine = share_of(b, rank());
-      comm.all_gather(values.part(mine.begin, {mine.size()}), values, Event()).wait();
-    }
+    for (auto& range : ranges_) range->settle();
+    for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) spread(b, comm);
+    const int64_t mine = rank() == last ? ranges_.front()->updates() : 0;
+    updates_ = static_cast<int64_t>(on_host::sum(comm, std::vector{static_cast<double>(mine)}, Device::kCpu).front());
   });
-  for (int b = 0; b < static_cast<int>(ranges_.size()); ++b) {
+  for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
     for (const ParamPart& part : share(b)) ++part.param->version;
     renew_copies(group(b), stream);
   }
 }
 
-int64_t ParameterServer::updates() const { return ranges_.empty() ? before_ : ranges_.front()->updates(); }
+// Every server's share of the weights to all.
+void ParameterServer::spread(int bucket, Communicator& comm) {
+  Tensor& values = group(bucket).values;
+  const auto part = [&](int server) {
+    const Slice its = share_of(bucket, server);
+    return values.part(its.begin, {its.size()});
+  };
+  if (!plan_.has_servers_apart()) return comm.all_gather(part(rank()), values, Event()).wait();
+  for (int server = plan_.computing_ranks(); server < ranks(); ++server) {
+    Tensor its = part(server);
+    comm.broadcast(its, its, server, Event()).wait();
+  }
+}
 
 std::map<int64_t, int64_t> ParameterServer::staleness() const {
   std::map<int64_t, int64_t> all;

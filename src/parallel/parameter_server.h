@@ -1,4 +1,5 @@
-// Every rank is a worker and a server of its share of the weights (range by range: its share of every bucket). A worker
+// Every rank is a worker and a server of its share of the weights (range by range: its share of every bucket), or the
+// last ranks are servers and the others workers (Plan::has_servers_apart). A worker
 // pushes the gradients of a bucket to all servers, its own included, and each answers with its weights when the rules
 // say that the worker may start its next task (weight_range.h). Nobody coordinates: every range goes by the pushes that
 // come to it, and all see the same ones, in orders of their own.
@@ -59,7 +60,7 @@ class ParameterServer : public UpdateInShares {
 
   // Before the first step.
   void update_with(Update update) { update_ = std::move(update); }
-  void go_on_after(int64_t updates) { before_ = updates; }
+  void go_on_after(int64_t updates) { updates_ = updates; }
   // Before the first step, where the plan filters pushes. What filters hold back is this object's: a run that goes on
   // begins with nothing. penalty: of each |w| of a parameter, for the KKT filter.
   void filter_with(uint64_t seed, std::function<double(const Param&)> penalty);
@@ -81,7 +82,7 @@ class ParameterServer : public UpdateInShares {
   // have the same.
   void settle(const Stream& stream);
 
-  int64_t updates() const;  // that the weights have had; the same for all ranges, and on all ranks, behind settle()
+  int64_t updates() const { return updates_; }  // that the weights had had when all settled last
   // Sums over ranges of WeightRange::staleness(). Between settle() and the next step.
   std::map<int64_t, int64_t> staleness() const;
   int64_t sent_by_server() const { return sent_by_server_.load(); }  // bytes
@@ -106,6 +107,9 @@ class ParameterServer : public UpdateInShares {
   int ranks() const { return comm_.ranks(); }
   Way& way(int bucket) { return ways_[static_cast<size_t>(bucket)]; }
   WeightRange& range(int bucket) { return *ranges_[static_cast<size_t>(bucket)]; }
+  bool computes() const { return plan_.computes(rank()); }
+  bool serves() const { return plan_.updates_share(rank()); }
+  std::vector<int> servers() const;  // but this rank, the next ones first
   Slice share_of(int bucket, int server) const;
   std::unique_ptr<WeightRange> range_of(int bucket);
   void list_tensors(const LayerOf& layer_of);
@@ -115,6 +119,7 @@ class ParameterServer : public UpdateInShares {
   Tensor receive_gradient(int worker, int bucket);
   void begin();
   void send_told(const Tensor& told);
+  void spread(int bucket, Communicator& comm);
   void serve(int worker);
   void note(int worker, const ToldOfStep& told);
   void fail_with(const std::exception_ptr& failure);
@@ -125,13 +130,13 @@ class ParameterServer : public UpdateInShares {
 
   const Plan& plan_;
   const ConsistencyRules rules_;
-  const int exceptions_;                             // under way when it was made
-  std::unique_ptr<Communicator> pushes_, answers_;   // two kinds of messages along each route
-  std::vector<std::unique_ptr<Communicator>> wire_;  // by worker: what its gradients come through
-  std::vector<Way> ways_;                            // by bucket
-  std::vector<std::unique_ptr<WeightRange>> ranges_;
-  std::vector<std::vector<BucketTensor>> tensors_;  // by bucket
-  std::vector<PushMessage> messages_;               // the same
+  const int exceptions_;                              // under way when it was made
+  std::unique_ptr<Communicator> pushes_, answers_;    // two kinds of messages along each route
+  std::vector<std::unique_ptr<Communicator>> wire_;   // by worker: what its gradients come through
+  std::vector<Way> ways_;                             // by bucket
+  std::vector<std::unique_ptr<WeightRange>> ranges_;  // by bucket; none where this rank does not serve
+  std::vector<std::vector<BucketTensor>> tensors_;    // by bucket
+  std::vector<PushMessage> messages_;                 // the same
   std::optional<PushFilter> filter_;
   std::function<double(const Param&)> penalty_;
   std::vector<std::vector<Event>> answered_;  // by bucket and worker
@@ -139,7 +144,7 @@ class ParameterServer : public UpdateInShares {
   Update update_;
   PushedFor pushed_;  // by the step under way
   int64_t step_ = 0;
-  int64_t before_ = 0;
+  int64_t updates_ = 0;
   std::atomic<int64_t> sent_by_server_{0};
 
   std::mutex mutex_;                 // guards what follows, as far as heard_

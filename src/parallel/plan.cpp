@@ -47,7 +47,7 @@ void fill_buckets(Plan& plan) {
   plan.buckets = buckets_of(plan, 0, plan.boundary);
   if (plan.shares_evenly())
     for (Bucket& bucket : plan.buckets)
-      bucket.elements = aligned_elements(bucket.elements, plan.ranks() * kAlignedElements);
+      bucket.elements = aligned_elements(bucket.elements, plan.updating_ranks() * kAlignedElements);
   if (plan.replicas() == 1 || !plan.split()) return;
   for (int place = 0; place < plan.places(); ++place) {
     const Slice layers = plan.layers_behind(place);
@@ -276,9 +276,15 @@ int64_t Plan::row_group(int64_t first_layer) const {
 
 int64_t Plan::wire_bytes(const Bucket& bucket) const {
   if (!filters_pushes() || !bucket.trained) return bucket.elements * (bucket.trained ? gradient_size() : 4);
-  const int64_t each = bucket.elements / ranks();
+  const int64_t each = bucket.elements / updating_ranks();
   const auto sent = static_cast<int64_t>(std::ceil(request.push_filters.usual_share() * static_cast<double>(each)));
-  return ranks() * request.push_filters.message_bytes(each, sent, trained_tensors(bucket));
+  return updating_ranks() * request.push_filters.message_bytes(each, sent, trained_tensors(bucket));
+}
+
+Slice Plan::even_share(const Bucket& bucket, int rank) const {
+  if (!updates_share(rank)) return {};
+  const int64_t each = bucket.elements / updating_ranks(), number = rank - (ranks() - updating_ranks());
+  return {number * each, (number + 1) * each};
 }
 
 int64_t Plan::trained_tensors(const Bucket& bucket) const {
@@ -416,6 +422,8 @@ void check_server(const Plan& plan) {
   if (request.half_wire && request.push_filters.any())
     fail("ps.filters and parallel.wire = \"bf16\" both say how gradients travel; leave one of them out");
   if (request.server.backup > 0) refuse("backup workers are virtual ones'", "use owt simulate");
+  if (request.ema_every > 0 && plan.has_servers_apart())
+    refuse("optimizer.ema averages the weights of every step", "let every worker serve (ps.servers = 0)");
   if (request.server.synchronous()) return;
   if (request.ema_every > 0) refuse("optimizer.ema averages the weights of whole steps", "use ps.delay = 0");
   if (request.server.by_task() && request.server.delay == kNoBound)
@@ -506,6 +514,11 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
   check_averages(request);
   Plan plan;
   plan.request = request;
+  if (plan.has_servers_apart() && request.shares.empty()) {
+    OWT_CHECK(request.servers < request.ranks);
+    plan.request.shares.assign(static_cast<size_t>(plan.computing_ranks()), 1);
+    plan.request.shares.resize(static_cast<size_t>(request.ranks), 0);
+  }
   plan.model = model.name;
   const auto layers = whole_layers(model);
   plan.model_ranks = model_ranks_of(request, layers);

@@ -221,6 +221,9 @@ struct PlanRequest {
   PipelineRequest pipeline{};
   ConsistencyRules server{};      // where ranks serve weights (Updates::kServers)
   FilterSettings push_filters{};  // and what they leave out of gradients there, or round
+  // Ranks that serve weights and have no rows, the last ones, whose `shares` a plan makes 0. 0: every rank serves, and
+  // computes.
+  int servers = 0;
   // Parts of a step that are computed one after the other, so that the activations of one at a time are in memory;
   // their gradients add up (gradient accumulation). No more than a rank has rows, and not in a pipeline.
   int slices = 1;
@@ -297,6 +300,14 @@ struct Plan {
   // Not every rank updates all of them: each has a share, which may be nothing (sharded_update.h).
   bool shares_update() const { return updates() != Updates::kAll; }
   bool serves() const { return updates() == Updates::kServers; }
+  bool has_servers_apart() const { return serves() && request.servers > 0; }
+  int computing_ranks() const { return has_servers_apart() ? ranks() - request.servers : ranks(); }
+  bool computes(int rank) const { return rank < computing_ranks(); }
+  // The ranks that have shares of the update, the last ones, where shares are even.
+  int updating_ranks() const { return has_servers_apart() ? request.servers : ranks(); }
+  bool updates_share(int rank) const { return rank >= ranks() - updating_ranks(); }
+  // The elements of a bucket that a rank has, where shares are even.
+  Slice even_share(const Bucket& bucket, int rank) const;
   bool shares_evenly() const { return updates() == Updates::kShares || serves(); }
   // Steps behind which a rank hears of the others' results, since they may be as many behind it (parameter_server.h).
   int64_t steps_apart() const;

@@ -14,8 +14,20 @@ int64_t bytes_of(const std::vector<Transfer>& transfers, StepKind kind, int plac
   return total;
 }
 
-// Of the first rank, from which messages go to the others, or of another.
-Traffic traffic_of(const std::vector<Transfer>& transfers, StepKind kind, int ranks, bool first, int place) {
+// The ends of the messages of a star: its centre is the first rank, or those that serve and do not compute.
+struct Star {
+  int others, centres;
+  bool is_centre(const Plan& plan, int rank) const {
+    return plan.has_servers_apart() ? !plan.computes(rank) : rank == 0;
+  }
+};
+
+Star star_of(const Plan& plan) {
+  return plan.has_servers_apart() ? Star{plan.computing_ranks(), plan.updating_ranks()} : Star{plan.ranks() - 1, 1};
+}
+
+// Of a rank at the centre, or of another.
+Traffic traffic_of(const std::vector<Transfer>& transfers, StepKind kind, const Star& star, bool centre, int place) {
   Traffic all;
   for (const Transfer& transfer : transfers) {
     if (!transfer.in(kind)) continue;
@@ -30,8 +42,8 @@ Traffic traffic_of(const std::vector<Transfer>& transfers, StepKind kind, int ra
       continue;
     }
     OWT_CHECK(transfer.group == Group::kWorld, "a star of a part of the ranks");
-    const bool sends = first == (transfer.collective == Collective::kSend);
-    (sends ? all.out : all.in) += first ? (ranks - 1) * transfer.whole : transfer.whole;
+    const bool sends = centre == (transfer.collective == Collective::kSend);
+    (sends ? all.out : all.in) += centre ? star.others * transfer.whole / star.centres : transfer.whole;
   }
   return all;
 }
@@ -70,16 +82,17 @@ int64_t Plan::bytes_per_step() const {
 }
 
 Traffic Plan::traffic(StepKind kind, int rank) const {
-  return traffic_of(transfers_of(*this, rank), kind, ranks(), rank == 0, place_of(rank));
+  const Star star = star_of(*this);
+  return traffic_of(transfers_of(*this, rank), kind, star, star.is_centre(*this, rank), place_of(rank));
 }
 
 // Behind the first all ranks of a group are alike, but for the stages of a pipeline, and the plan's transfers are those
 // of the group with the most.
 int64_t Plan::busiest_link(StepKind kind) const {
   int64_t most = 0;
-  for (const bool first : {true, false})
+  for (const bool centre : {true, false})
     for (int place = 0; place < places(); ++place) {
-      const Traffic traffic = traffic_of(transfers, kind, ranks(), first, place);
+      const Traffic traffic = traffic_of(transfers, kind, star_of(*this), centre, place);
       most = std::max({most, traffic.in, traffic.out});
     }
   return most;

@@ -17,7 +17,7 @@ std::vector<double> quotas(int64_t total, const std::vector<double>& shares) {
   const double largest = *std::max_element(shares.begin(), shares.end());
   std::vector<double> all;
   for (const double share : shares) {
-    OWT_CHECK(share > 0 && std::isfinite(share), "a share of ", share);
+    OWT_CHECK(share >= 0 && largest > 0 && std::isfinite(share), "a share of ", share);
     all.push_back(share / largest);
   }
   const double sum = std::accumulate(all.begin(), all.end(), 0.0);

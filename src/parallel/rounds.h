@@ -29,7 +29,7 @@ using Round = std::vector<RowRange>;  // their concatenation is one dense batch
 constexpr int kRoundsAtOnce = 2;
 int64_t rows_of(const Round& round);
 
-// Parts of `total` in proportion to shares, positive and finite ones, in their order: the ends of all parts. Each part
+// Parts of `total` in proportion to shares, finite and not negative, in their order: the ends of all parts. Each part
 // is its quota, total * share / sum, rounded down; what is left over goes to those with the largest remainders, the
 // first ones of equals. A function of the numbers alone, so that all ranks find the same; equal shares give what
 // split() gives. (The method of the largest remainder, Hamilton's: a smaller total may give a part more.)
@@ -40,8 +40,8 @@ std::vector<int64_t> ends_of_parts(int64_t total, const std::vector<double>& sha
 // rows.
 class StepRows {
  public:
-  // model_ranks: of a group, a divisor of ranks; 0: all ranks are one group. shares: one for each rank, positive and
-  // finite, which rows are dealt in proportion to; empty: as many for each, the first ranks one more. Where a group has
+  // model_ranks: of a group, a divisor of ranks; 0: all ranks are one group. shares: one for each rank, finite
+  // and not negative, which rows are dealt in proportion to; empty: as many for each, the first ranks one more. Where a group has
   // rows in common, its share is that of its rank with the least, which holds up the others. micro_batches: of
   // Rounds::kMicroBatches. row_group, round_group: rows are dealt to ranks, and those of a rank to rounds, in whole
   // groups of so many (core/row_groups.h); the first one is a multiple of the second.

@@ -17,8 +17,7 @@ Slice part_in(const Slice& share, int64_t first, int64_t count) {
 // The elements of a bucket that a rank updates.
 Slice share_to_update(const Plan& plan, const Bucket& bucket, int rank) {
   if (plan.updates() == Updates::kFirst) return {rank == 0 ? 0 : bucket.elements, bucket.elements};
-  const int64_t each = bucket.elements / plan.ranks();
-  return {rank * each, (rank + 1) * each};
+  return plan.even_share(bucket, rank);
 }
 
 }  // namespace

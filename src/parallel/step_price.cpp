@@ -150,7 +150,7 @@ class Prices : public ActionTimes {
   // Running averages may have a bucket of their own; the layer's update is counted for the other one.
   double updated(const Action& action) const {
     if (!plan_.shares_update()) return 1;
-    const double share = plan_.shares_evenly() ? 1.0 / plan_.ranks() : 1;
+    const double share = plan_.shares_evenly() ? 1.0 / plan_.updating_ranks() : 1;
     return plan_.buckets[static_cast<size_t>(action.bucket)].trained ? share : 0;
   }
 
@@ -167,7 +167,15 @@ class Prices : public ActionTimes {
   // A call that moves this share of the transfer's bytes.
   double seconds(const Transfer& transfer, double share) const {
     const Span span = transfer.is_between_places() ? span_of_message(transfer) : span_of(transfer.group);
-    return network_.seconds(transfer.collective, static_cast<double>(transfer.whole) * share, span);
+    const double bytes = static_cast<double>(transfer.whole) * share;
+    const bool star = is_message(transfer.collective) && !transfer.is_between_places();
+    return network_.seconds(transfer.collective, star ? bytes * messages_of_star() : bytes, span);
+  }
+
+  // Of a server that is no worker, in those of a rank that is a star's only centre.
+  double messages_of_star() const {
+    if (!plan_.has_servers_apart()) return 1;
+    return static_cast<double>(plan_.computing_ranks()) / plan_.updating_ranks() / (plan_.ranks() - 1);
   }
 
   // A bucket's share of its transfer is that of its bytes; all buckets may travel several times.

@@ -201,9 +201,10 @@ class TransferList {
   }
 
   // How gradients get to those that update, and weights from them. Servers get a message from each worker, and send it
-  // one: all to all.
+  // one: all to all, or as in a star where they are not workers.
   std::pair<Collective, Collective> ways_of_shares() const {
-    if (plan_.updates() == Updates::kFirst) return {Collective::kReceive, Collective::kSend};
+    if (plan_.updates() == Updates::kFirst || plan_.has_servers_apart())
+      return {Collective::kReceive, Collective::kSend};
     if (plan_.serves()) return {Collective::kAllToAll, Collective::kAllToAll};
     return {Collective::kReduceScatter, Collective::kAllGather};
   }

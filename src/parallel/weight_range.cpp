@@ -8,16 +8,18 @@ namespace owt {
 namespace {
 
 // Gradients that may have come and not have been applied. In place the worker's own is where it was computed.
-int64_t most_waiting(int workers, const ConsistencyRules& rules) {
-  if (rules.synchronous()) return workers - 1;
+int64_t most_waiting(int workers, int own, const ConsistencyRules& rules) {
+  if (rules.synchronous()) return own == kNoWorker ? workers : workers - 1;
   return rules.by_task() ? workers * (rules.delay + 1) : workers + rules.pushes - 1;
 }
 
 }  // namespace
 
 // But in place, the weights, and what every other worker was answered with.
-int64_t WeightRange::tensors(int workers, const ConsistencyRules& rules) {
-  return most_waiting(workers, rules) + (rules.synchronous() ? 0 : workers);
+int64_t WeightRange::tensors(int workers, int own, const ConsistencyRules& rules) {
+  const int answered = own == kNoWorker ? workers : workers - 1;
+  const bool in_place = rules.synchronous() && own != kNoWorker;
+  return most_waiting(workers, own, rules) + (in_place ? 0 : answered + 1);
 }
 
 WeightRange::WeightRange(int workers, int own, const ConsistencyRules& rules, const Tensor& mine, Update update,
@@ -32,7 +34,7 @@ WeightRange::WeightRange(int workers, int own, const ConsistencyRules& rules, co
       workers_(static_cast<size_t>(workers)) {
   OWT_CHECK(!rules.by_task() || rules.delay != kNoBound, "gradients would wait for others without a bound");
   const auto tensor = [&] { return Tensor(mine.shape(), DType::kF32); };
-  for (int64_t i = 0; i < most_waiting(workers, rules); ++i) free_.push_back(tensor());
+  for (int64_t i = 0; i < most_waiting(workers, own, rules); ++i) free_.push_back(tensor());
   if (in_place()) return;
   weights_ = tensor();
   for (int w = 0; w < workers; ++w)

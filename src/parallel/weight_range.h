@@ -34,19 +34,22 @@ struct ServedUpdate {
   int64_t updates = 0;  // that the weights have had
 };
 
+constexpr int kNoWorker = -1;
+
 class WeightRange {
  public:
   using Update = std::function<void(const ServedUpdate& update)>;
   // A worker other than the rank's own gets these weights. They stay what they are until its next push.
   using Answer = std::function<void(int worker, const Tensor& weights)>;
 
-  // mine: the range among the weights that the worker `own` of this rank computes with, f32 on the CPU. Synchronously
+  // mine: the range among the weights that the worker `own` of this rank computes with, f32 on the CPU; kNoWorker: it
+  // computes with none, and only others push. Synchronously
   // they are updated there, since nobody computes with others. update and answer are called by whoever pushes, one at a
   // time.
   WeightRange(int workers, int own, const ConsistencyRules& rules, const Tensor& mine, Update update, Answer answer);
 
   // Tensors as long as the range that it has in memory beside `mine`, where as many pushes wait as ever can.
-  static int64_t tensors(int workers, const ConsistencyRules& rules);
+  static int64_t tensors(int workers, int own, const ConsistencyRules& rules);
 
   // Before the first push: the weights are those of `mine`, and every worker starts its first task. updates: that they
   // have had.
@@ -84,7 +87,7 @@ class WeightRange {
   };
 
   Worker& at(int worker) { return workers_[static_cast<size_t>(worker)]; }
-  bool in_place() const { return rules_.synchronous(); }
+  bool in_place() const { return rules_.synchronous() && own_ != kNoWorker; }
   void take(int worker, Arrived arrived);
   void update(const std::vector<Push>& with);
   void start(int worker);

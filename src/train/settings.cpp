@@ -197,6 +197,14 @@ void read_server(Config config, const OptimizerSettings& optimizer, ParallelSett
   ConsistencyRules& rules = parallel.server;
   rules.delay = read_delay(config);
   rules.pushes = config.integer("pushes", rules.delay == 0 ? 0 : 1, {.low = 0, .high = 1 << 16});
+  parallel.servers = static_cast<int>(config.integer("servers", 0, {.low = 0, .high = 4095}));
+  const bool serves = facts_of(parallel.strategy).updates == Updates::kServers;
+  if (serves && parallel.servers > 0 && parallel.servers >= parallel.workers)
+    config.error("servers", concat("'servers' is ", parallel.servers, ", and of ", parallel.workers,
+                                   parallel.workers == 1 ? " worker" : " workers",
+                                   " at least one must compute: that many are the servers and the others together"));
+  if (serves && parallel.servers > 0 && (!parallel.shares.empty() || parallel.measure_shares))
+    config.error("servers", "'servers' and parallel.shares do not go together; leave one of them out");
   try {
     parallel.push_filters = filters_from(config.strings("filters"));
     check_filters(parallel.push_filters, optimizer);
@@ -276,9 +284,14 @@ void check_filters(const FilterSettings& filters, const OptimizerSettings& optim
          "--set optimizer.type=proximal --set optimizer.l1=0.0001, or take top:P");
 }
 
+int Settings::computing_ranks() const {
+  const bool serves = facts_of(parallel.strategy).updates == Updates::kServers;
+  return parallel.workers - (serves ? parallel.servers : 0);
+}
+
 // Workers have as many rows each, whole groups of those that layers work on together; one worker has whatever there is.
 int64_t Settings::step_rows() const {
-  const int64_t ranks = parallel.workers, group = model.row_group, each = data.batch_per_rank;
+  const int64_t ranks = computing_ranks(), group = model.row_group, each = data.batch_per_rank;
   const bool even = parallel.shares.empty() && !parallel.measure_shares && ranks > 1;
   const int64_t unit = even && !facts_of(parallel.strategy).shares_rows ? group : 0;  // 0: anything can be dealt
   const auto nearest = [](int64_t rows, int64_t multiple) {
@@ -303,6 +316,7 @@ PlanRequest Settings::plan_request() const {
   request.split = parallel.split;
   request.half_wire = parallel.half_wire;
   request.shares = parallel.shares;
+  request.servers = parallel.workers - computing_ranks();
   request.speeds = parallel.speeds;
   request.average_every = parallel.average_every;
   request.average_from = parallel.average_from;
@@ -341,7 +355,7 @@ Plan Settings::plan_to_run(bool whole_logits) const {
   return plan;
 }
 
-double Settings::front_rate_scale(const Plan& plan) const { return growth(parallel.scale_lr, plan.ranks()); }
+double Settings::front_rate_scale(const Plan& plan) const { return growth(parallel.scale_lr, plan.computing_ranks()); }
 
 double Settings::back_rate_scale(const Plan& plan) const {
   const bool every_round = plan.request.dense_update == DenseUpdate::kRound;

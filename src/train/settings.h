@@ -55,6 +55,7 @@ struct ParallelSettings {
   PipelineRequest pipeline;
   ConsistencyRules server;      // of ps
   FilterSettings push_filters;  // of ps
+  int servers = 0;              // of ps: ranks that serve and compute nothing, the last ones; 0: every worker serves
   double timeout_s = 20;        // silence after which a process counts as lost
   double stall_s = 600;         // without a sign of work, after which a process that seems to compute counts as hanging
 };
@@ -91,6 +92,7 @@ struct Settings {
   Config recipe = Config::text("");  // the whole of it as one document, model and overrides included
 
   int64_t step_rows() const;         // of a full step
+  int computing_ranks() const;       // those that have rows of it
   PlanRequest plan_request() const;  // for a plan to look at; its device is the CPU
   // Where and how this process computes. Throws Error where the device is not there or does not know the precision.
   Compute compute() const;

@@ -34,7 +34,11 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
              plan.synchronizes() ? format(" from epoch {:g} on", plan.request.average_from + 1) : "",
              plan.split() ? format(" before {}", plan.boundary_name()) : "", plan.request.average_every);
   if (plan.serves())
-    log_info("every worker serves a share of the weights, {}{}", plan.request.server.text(),
+    log_info("{} a share of the weights, {}{}",
+             plan.has_servers_apart()
+                 ? format("the last {} of the workers compute nothing, and each serves", plan.updating_ranks())
+                 : std::string("every worker serves"),
+             plan.request.server.text(),
              plan.filters_pushes() ? concat("; pushes are filtered: ", plan.request.push_filters.text()) : "");
   if (plan.request.half_wire && plan.ranks() > 1) log_info("activations and gradients are bf16 on the wire");
   if (!plan.split() && plan.ranks() > 1 && splits_dense(plan.request.strategy))

@@ -26,12 +26,13 @@ const ConsistencyRules kSynchronous, kOneAhead{.delay = 1, .pushes = 1}, kThreeA
 const std::vector<ConsistencyRules> kAllRules{kSynchronous,    kOneAhead,       kThreeAhead,
                                               kAnyNumberAhead, kTwoAheadByTask, kByThree};
 
-Plan served(int ranks, const ConsistencyRules& rules, int64_t bucket_bytes = kEachItsOwn) {
+Plan served(int ranks, const ConsistencyRules& rules, int64_t bucket_bytes = kEachItsOwn, int servers_apart = 0) {
   return make_plan(front_model(kKernel), {.ranks = ranks,
                                           .strategy = Strategy::kParameterServer,
                                           .step_rows = ranks,
                                           .bucket_bytes = bucket_bytes,
-                                          .server = rules});
+                                          .server = rules,
+                                          .servers = servers_apart});
 }
 
 // Adds gradients up in the weights.
@@ -60,7 +61,7 @@ struct Rank {
   void push(
       float scale, const std::function<void()>& before_gradients = [] {}) {
     const Stream stream;
-    ToldOfStep told{.pushed = {.share = 1.0 / comm.ranks()}};
+    ToldOfStep told{.pushed = {.share = 1.0 / plan.computing_ranks()}};
     told.sums[kRowSum] = 1;
     server->tell(told, 0);
     before_gradients();
@@ -105,6 +106,47 @@ TEST(ParameterServer, EveryGradientOfEveryWorkerIsInTheWeightsOnceBehindSettling
           EXPECT_EQ(applied, 2 * kSteps * ranks * std::ssize(plan.buckets));
         });
       }
+}
+
+// The last ranks push nothing, and have what the others have brought when all meet.
+TEST(ParameterServer, ServersApartHaveWhatWorkersPushAndSendTheBytesOfThePlan) {
+  constexpr int kSteps = 6;
+  for (const ConsistencyRules& rules : kAllRules)
+    for (const auto& [ranks, servers] : {std::pair(2, 1), {4, 1}, {4, 2}, {5, 3}})
+      for (const int64_t bytes : {kEachItsOwn, kAllInOne}) {
+        SCOPED_TRACE(concat(rules.text(), ", ", servers, " of ", ranks, " ranks, ", bytes, " bytes"));
+        const Plan plan = served(ranks, rules, bytes, servers);
+        const int workers = ranks - servers;
+        run_ranks(ranks, 1, [&, servers = servers](Communicator& inner) {
+          ProfiledCommunicator comm(inner, nullptr);
+          Rank rank(plan, comm);
+          for (int round = 1; round <= 2; ++round) {
+            const int64_t before = comm.bytes();
+            for (int i = 0; i < kSteps; ++i) rank.step(static_cast<float>(comm.rank() + 1));
+            EXPECT_EQ(comm.bytes() - before, kSteps * plan.bytes_in(StepKind::kSynchronous, comm.rank()));
+            rank.server->settle(Stream());
+            rank.expect_weights(static_cast<float>(round * kSteps * workers * (workers + 1) / 2));
+          }
+          int64_t applied = 0, updates = 0;
+          for (const auto& [late, gradients] : rank.server->staleness()) applied += gradients;
+          EXPECT_EQ(applied, comm.rank() < workers ? 0 : 2 * kSteps * workers * std::ssize(plan.buckets));
+          updates = rank.server->updates();
+          EXPECT_EQ(updates, rules.by_task()     ? 2 * kSteps
+                             : rules.pushes == 1 ? 2 * kSteps * workers
+                                                 : 2 * ((kSteps * workers + 2) / 3));
+        });
+      }
+}
+
+TEST(ParameterServer, SynchronouslyWorkersOfServersApartHaveTheNewestWeightsBehindEveryStep) {
+  const Plan plan = served(4, kSynchronous, kTwoAndOne, 1);
+  run_ranks(4, 1, [&](Communicator& comm) {
+    Rank rank(plan, comm);
+    for (int i = 1; i <= 3; ++i) {
+      rank.step(static_cast<float>(comm.rank() + 1));
+      if (plan.computes(comm.rank())) rank.expect_weights(static_cast<float>(6 * i));
+    }
+  });
 }
 
 TEST(ParameterServer, SynchronouslyAllHaveTheNewestWeightsBehindEveryStep) {

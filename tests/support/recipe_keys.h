@@ -217,6 +217,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        {"-1", "65537", "0.5", "'never'"},
        {{"ps.pushes", "1"}}},  // whose default depends on it
       {"ps.pushes", OWT_SHOWN(parallel.server.pushes), "0", {{"2", "2"}, {"65536", "65536"}}, {"-1", "65537"}},
+      {"ps.servers", OWT_SHOWN(parallel.servers), "0", {{"3", "3"}, {"4095", "4095"}}, {"-1", "4096"}},
       {"ps.filters",
        [](const Settings& s) { return s.parallel.push_filters.text(); },
        "",

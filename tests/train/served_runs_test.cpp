@@ -24,7 +24,9 @@ const std::vector<Overrides> kDelays{served("3", "1"),
                                      served("3", "2", {{"ps.pushes", "2"}}),
                                      served("3", "2", {{"ps.pushes", "0"}}),
                                      served("2", "1", {{"parallel.wire", "'bf16'"}, {"parallel.bucket_mb", "0.001"}}),
-                                     served("3", "1", {{"ps.filters", "['fix8']"}, {"parallel.bucket_mb", "0.001"}})};
+                                     served("3", "1", {{"ps.filters", "['fix8']"}, {"parallel.bucket_mb", "0.001"}}),
+                                     served("4", "1", {{"ps.servers", "1"}}),
+                                     served("5", "inf", {{"ps.servers", "2"}, {"parallel.bucket_mb", "0.001"}})};
 
 std::string text_of(const Overrides& changes) {
   std::string text;
@@ -73,6 +75,24 @@ TEST_F(ServedRuns, RanksHaveTheSameWeightsWhereTheyMeet) {
   for (size_t i = 0; i < kDelays.size(); ++i)
     EXPECT_NO_THROW(run(concat("run", i), merged(merged(kEveryStepLogged, {{"run.equality_every", "7"}}), kDelays[i])))
         << text_of(kDelays[i]);
+}
+
+// To the last bit, in weights and in what the optimizer keeps, with servers that compute nothing beside the workers.
+TEST_F(ServedRuns, WithServersApartLearnWhatDataParallelWorkersLearn) {
+  const Overrides few{{"parallel.bucket_mb", "0.001"}, {"run.equality_every", "3"}};
+  const Evaluation dp =
+      run("dp", merged(merged(kEveryStepLogged, {{"parallel.workers", "3"}, {"parallel.strategy", "dp"}}), few))
+          .evaluation;
+  for (const char* servers : {"1", "2"}) {
+    const std::string out = concat("apart", servers);
+    const char* const all = servers[0] == '1' ? "4" : "5";
+    const TrainOutcome apart =
+        run(out, merged(merged(kEveryStepLogged, served(all, "0", {{"ps.servers", servers}})), few));
+    EXPECT_EQ(read_file(weights_of(out)), read_file(weights_of("dp"))) << servers;
+    EXPECT_EQ(read_file(optimizer_of(out)), read_file(optimizer_of("dp"))) << servers;
+    EXPECT_EQ(losses(path(out)), losses(path("dp"))) << servers;
+    EXPECT_EQ(apart.evaluation.top1, dp.top1) << servers;
+  }
 }
 
 // Every rank asks to stop in every step, and hears so of the first one as many steps later.
@@ -127,6 +147,10 @@ TEST_F(ServedRuns, RefuseWhatServersCannotKnow) {
     EXPECT_THAT(said, HasSubstr(refused ? "with ps.delay" : ""));
     EXPECT_EQ(said.empty(), !refused) << said;
   }
+  EXPECT_THAT(refusal(served("2", "0", {{"ps.servers", "2"}})), HasSubstr("at least one must compute"));
+  EXPECT_THAT(refusal(served("3", "0", {{"ps.servers", "1"}, {"parallel.shares", "[1, 1, 2]"}})),
+              HasSubstr("do not go together"));
+  EXPECT_THAT(refusal(served("3", "0", {{"ps.servers", "1"}, {"optimizer.ema", "0.9"}})), HasSubstr("ps.servers = 0"));
   // One worker has nobody to serve.
   EXPECT_NO_THROW(small_settings(kSmallRecipe, served("1", "1", {{"optimizer.clip", "1"}})).plan_to_run());
 }
