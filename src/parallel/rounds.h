@@ -40,9 +40,9 @@ std::vector<int64_t> ends_of_parts(int64_t total, const std::vector<double>& sha
 // rows.
 class StepRows {
  public:
-  // model_ranks: of a group, a divisor of ranks; 0: all ranks are one group. shares: one for each rank, finite
-  // and not negative, which rows are dealt in proportion to; empty: as many for each, the first ranks one more. Where a group has
-  // rows in common, its share is that of its rank with the least, which holds up the others. micro_batches: of
+  // model_ranks: of a group, a divisor of ranks; 0: all ranks are one group. shares: one for each rank, finite and not
+  // negative, which rows are dealt in proportion to; empty: as many for each, the first ranks one more. Where a group
+  // has rows in common, its share is that of its rank with the least, which holds up the others. micro_batches: of
   // Rounds::kMicroBatches. row_group, round_group: rows are dealt to ranks, and those of a rank to rounds, in whole
   // groups of so many (core/row_groups.h); the first one is a multiple of the second.
   StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks = 0, const std::vector<double>& shares = {},

@@ -5,6 +5,16 @@
 #include "src/train/session.h"
 
 namespace owt {
+namespace {
+
+std::string who_serves(const Plan& plan) {
+  if (!plan.has_servers_apart()) return "every worker serves a share of";
+  const int servers = plan.updating_ranks();
+  if (servers == 1) return "the last worker computes nothing and serves";
+  return concat("the last ", servers, " workers compute nothing and serve");
+}
+
+}  // namespace
 
 void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) {
   const Plan& plan = job.plan;
@@ -34,11 +44,7 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
              plan.synchronizes() ? format(" from epoch {:g} on", plan.request.average_from + 1) : "",
              plan.split() ? format(" before {}", plan.boundary_name()) : "", plan.request.average_every);
   if (plan.serves())
-    log_info("{} a share of the weights, {}{}",
-             plan.has_servers_apart()
-                 ? format("the last {} of the workers compute nothing, and each serves", plan.updating_ranks())
-                 : std::string("every worker serves"),
-             plan.request.server.text(),
+    log_info("{} the weights, {}{}", who_serves(plan), plan.request.server.text(),
              plan.filters_pushes() ? concat("; pushes are filtered: ", plan.request.push_filters.text()) : "");
   if (plan.request.half_wire && plan.ranks() > 1) log_info("activations and gradients are bf16 on the wire");
   if (!plan.split() && plan.ranks() > 1 && splits_dense(plan.request.strategy))
