@@ -32,6 +32,8 @@ TEST_F(ResumedRun, ARunStoppedAfterAnyStepGoesOnBitForBit) {
         Overrides{{"parallel.workers", "3"}, {"parallel.shares", "[1, 4, 2]"}, {"parallel.strategy", "owt-b"}},
         Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "dp-star"}},
         Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "ps"}},
+        Overrides{
+            {"parallel.workers", "4"}, {"parallel.strategy", "ps"}, {"ps.filters", "['fix8']"}, {"ps.servers", "1"}},
         Overrides{{"parallel.workers", "2"}, {"parallel.strategy", "owt-c"}, {"data.accumulate", "3"}},
         Overrides{{"parallel.workers", "4"}, {"parallel.strategy", "owt-d"}, {"parallel.model_ranks", "2"}}}) {
     const Overrides changes = merged(kEveryStepLogged, parallel);
