@@ -19,10 +19,11 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source-path=SCRIPTDIR
 source "$here/virtual_hosts.sh"
 
-owt=build/owt data= net=cifar10_quick hosts=2 rates="1gbit 100mbit" delays="0 4" steps=200 loss=2.0 keep=
-virtual_hosts_seconds=300
+owt=build/owt data='' net=cifar10_quick hosts=2 rates="1gbit 100mbit" delays="0 4" steps=200 loss=2.0 keep=''
+export virtual_hosts_seconds=300
 cores=$(nproc)
 
 stop() {
@@ -64,7 +65,7 @@ quiet() {
 
 # Sets `words`, of every run of so many workers.
 set_words() {
-  words=("$net" --data "$data" --steps "$steps" --set "data.batch=$((128 / $1 * $1))" --set run.log_every=5
+  words=("$here/../../configs/$net.toml" --data "$data" --steps "$steps" --set "data.batch=$((128 / $1 * $1))" --set run.log_every=5
     --set run.eval_every_epochs=0 --set run.checkpoint_every_epochs=0 --set run.conv_algorithm=direct
     --set optimizer.momentum=0 --set optimizer.learning_rate=0.005)
 }
@@ -90,6 +91,7 @@ alone() {
 in_earnest() {
   local count=$1 delay=$2 out=$3
   busy_on $((1 % cores))
+  # shellcheck disable=SC2016
   logged "$(basename "$out")" mpirun_on_hosts "$count" sh -c \
     'exec taskset -c $((OMPI_COMM_WORLD_RANK % '"$cores"')) "$@"' sh "$owt" train "${words[@]}" --out "$out" \
     --workers "$count" --threads 1 --device cpu --parallel ps --set "ps.delay=$delay"
