@@ -2,7 +2,8 @@
 # The way of ImageNet at a hundredth of its size: photographs of 100 classes are drawn, packed into shards of JPEG files
 # and learnt by a ResNet with 18 layers at 224 pixels, which is stopped in the middle of an epoch and goes on.
 #
-#   usage: tools/bench/drawn_photos.sh WORK [OPTION]...          WORK: a folder for all of it, used again if it is there
+#   usage: tools/bench/drawn_photos.sh WORK [OPTION]...          WORK: a folder for all of it; what is there is not made
+#                                                                again, and training that was broken off goes on
 #     --owt PROGRAM      default build/owt
 #     --images N         to train on; a tenth as many to evaluate on; default 50000
 #     --epochs N         default 2
@@ -46,7 +47,6 @@ fi
 sed -e 's/^classes = 1000/classes = 100/' -e '/^name = "fc"/,$ s/^out = 1000/out = 100/' \
   "$root/configs/models/resnet18.toml" >"$work/resnet18_100.toml"
 run=$work/run
-rm -rf "$run"
 
 # What the process takes of memory, in MB, every two seconds.
 train() {
@@ -54,7 +54,7 @@ train() {
     --set "model=$work/resnet18_100.toml" --set data.batch_per_rank= --set "data.batch=$batch" \
     --set optimizer.learning_rate=0.05 --set parallel.scale_lr=none --set schedule.type=cosine \
     --set schedule.milestones= --set schedule.factor= --set schedule.warmup_epochs=0.2 --epochs "$epochs" \
-    "$@" >>"$work/log.txt" 2>&1 &
+    --resume auto "$@" >>"$work/log.txt" 2>&1 &
   local process=$!
   while kill -0 $process 2>/dev/null; do
     awk '/VmRSS/ { print int($2 / 1024) }' /proc/$process/status 2>/dev/null >>"$work/memory.txt" || true
@@ -63,9 +63,8 @@ train() {
   wait $process
 }
 
-: >"$work/memory.txt"
 train --steps "$stop"
-train --resume auto
+train
 python3 - "$run/metrics.jsonl" "$work/memory.txt" <<'PYTHON'
 import json, statistics, sys
 
