@@ -48,7 +48,7 @@ sed -e 's/^classes = 1000/classes = 100/' -e '/^name = "fc"/,$ s/^out = 1000/out
   "$root/configs/models/resnet18.toml" >"$work/resnet18_100.toml"
 run=$work/run
 
-# What the process takes of memory, in MB, every two seconds.
+# What the process takes of memory, in MB, every two seconds, but for the pages of files that it maps.
 train() {
   "$owt" train "$root/configs/imagenet_resnet18.toml" --out "$run" --data "$work/shards" --precision bf16 \
     --set "model=$work/resnet18_100.toml" --set data.batch_per_rank= --set "data.batch=$batch" \
@@ -57,7 +57,7 @@ train() {
     --resume auto "$@" >>"$work/log.txt" 2>&1 &
   local process=$!
   while kill -0 $process 2>/dev/null; do
-    awk '/VmRSS/ { print int($2 / 1024) }' /proc/$process/status 2>/dev/null >>"$work/memory.txt" || true
+    awk '/RssAnon/ { print int($2 / 1024) }' /proc/$process/status 2>/dev/null >>"$work/memory.txt" || true
     sleep 2
   done
   wait $process
