@@ -34,15 +34,15 @@ std::string text_of(const Overrides& changes) {
   return text;
 }
 
-// How much they learn depends on who comes first, which no two runs agree on.
+// How much they learn depends on who comes first, which no two runs agree on: so they have time, and many losses count.
 TEST(ServedSteps, LearnWithADelayAndSendTheBytesOfThePlan) {
   for (const Overrides& changes : kDelays) {
     SCOPED_TRACE(text_of(changes));
-    const SmallRun run = run_small(kSmallRecipe, 240, changes);
-    ASSERT_EQ(run.losses.size(), 240u);
+    const SmallRun run = run_small(kSmallRecipe, 600, changes);
+    ASSERT_EQ(run.losses.size(), 600u);
     const double first = std::accumulate(run.losses.begin(), run.losses.begin() + 10, 0.0) / 10,
-                 last = std::accumulate(run.losses.end() - 120, run.losses.end(), 0.0) / 120;
-    EXPECT_LT(last, first);
+                 last = std::accumulate(run.losses.end() - 100, run.losses.end(), 0.0) / 100;
+    EXPECT_LT(last, 0.95 * first);
     EXPECT_EQ(run.bytes, run.planned_of_ranks);
   }
 }
