@@ -51,6 +51,18 @@ TEST_F(ResumedRun, ARunStoppedAfterAnyStepGoesOnBitForBit) {
   }
 }
 
+TEST_F(ResumedRun, AutoGoesOnFromTheCheckpointAlsoWhereTheCommandBeganWithOtherWeights) {
+  run("first", {{"schedule.max_steps", "3"}});
+  const std::string first = weights_of("first");
+  run("whole", kEveryStepLogged, "auto", first);
+  run("part", merged(kEveryStepLogged, {{"schedule.max_steps", "5"}}), "auto", first);
+  run("part", kEveryStepLogged, "auto", first);
+  EXPECT_EQ(read_file(weights_of("part")), read_file(weights_of("whole")));
+  EXPECT_EQ(losses(path("part")), losses(path("whole")));
+  EXPECT_THAT(message_of([&] { run("part", kEveryStepLogged, path("part"), first); }),
+              HasSubstr("--weights and --resume do not go together"));
+}
+
 // What an optimizer does depends on how many updates there were, under "round" of each part of the network.
 TEST_F(ResumedRun, EveryOptimizerGoesOnBitForBit) {
   const Overrides rounds{{"parallel.workers", "3"}, {"parallel.strategy", "owt-b"}, {"parallel.dense_update", "round"}};

@@ -13,6 +13,7 @@
 #   on_host NAME COMMAND...                  runs a command in the network of a host
 #   sent_bytes NAME                          by the interface of a host, since it was made
 #   sent_on_wire NAME                        the same with the headers of every frame, as the limit counts them
+#   virtual_mpirun                           prints mpirun with the options that it needs there
 #   mpirun_on_hosts K COMMAND...             one process per host; ended after $virtual_hosts_seconds, default 60
 #
 # Inside, $TMPDIR is a folder that vanishes with the namespaces.
@@ -116,14 +117,20 @@ END
   chmod +x "$TMPDIR/agent"
 }
 
+# btl_tcp_flags 1: with its other protocol Open MPI sends large messages in one direction at a time (measured with 4.1.4:
+# half the rate of the link).
+virtual_mpirun() {
+  local network=$virtual_network.0/24
+  echo "mpirun --bind-to none --mca plm_rsh_agent $TMPDIR/agent --mca plm_rsh_no_tree_spawn 1" \
+    "--mca oob_tcp_if_include $network --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include $network" \
+    "--mca btl_tcp_flags 1"
+}
+
 mpirun_on_hosts() {
-  local count=$1 hosts=h1:1 i network=$virtual_network.0/24
+  local count=$1 hosts=h1:1 i words
   shift
   for ((i = 2; i <= count; i++)); do hosts+=,h$i:1; done
-  # btl_tcp_flags 1: with its other protocol Open MPI sends large messages in one direction at a time (measured with
-  # 4.1.4: half the rate of the link).
+  read -ra words <<<"$(virtual_mpirun)"
   MPIEXEC_TIMEOUT=${virtual_hosts_seconds:-60} OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-    timeout -s KILL $((${virtual_hosts_seconds:-60} + 10)) mpirun -np "$count" --host "$hosts" --bind-to none \
-    --mca plm_rsh_agent "$TMPDIR/agent" --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include "$network" \
-    --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include "$network" --mca btl_tcp_flags 1 "$@"
+    timeout -s KILL $((${virtual_hosts_seconds:-60} + 10)) "${words[@]}" -np "$count" --host "$hosts" "$@"
 }

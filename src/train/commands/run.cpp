@@ -83,7 +83,8 @@ Start find_start(const Settings& settings, const TrainOptions& options) {
   return Start::from(from_rank_0([&] {
     Start found{find_place(settings, options), ""};
     if (!found.place.checkpoint.empty()) {
-      if (!options.start.file.empty())
+      // With "auto" one command line begins a run and goes on with it, whose weights have been learnt further since.
+      if (!options.start.file.empty() && options.resume != "auto")
         fail("--weights and --resume do not go together: a checkpoint has its own weights");
       found.state = load_checkpoint_state(found.place.checkpoint).to_json();
     }

@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# tools/elastic.sh: a run that loses a process goes on with the others to the end; too few of them, a recipe that cannot
+# be trained, a stop by signal and wrong command lines. Prints each case; exits 1 at the first that fails.
+#
+#   usage: elastic_test.sh PROGRAM
+#
+# Without mpirun, or with a program built without MPI, all but the command lines is left out; so is a host that cannot be
+# reached where there can be no virtual hosts.
+set -euo pipefail
+
+owt=$(realpath "$1")
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source-path=SCRIPTDIR/../support
+source "$here/../support/bench_cases.sh"
+# shellcheck source-path=SCRIPTDIR/../../tools/bench
+source "$here/../../tools/bench/ranks.sh"
+# shellcheck source-path=SCRIPTDIR/../../tools/bench
+source "$here/../../tools/bench/virtual_hosts.sh"
+elastic=$here/../../tools/elastic.sh
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none                   # Open MPI 4
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_hwloc_default_binding_policy=none  # Open MPI 5
+export OWT_TEST_MARK=$ranks_mark
+
+cat >"$work/recipe.toml" <<'END'
+[data]
+format = "synthetic"
+side = 16
+train_images = 480
+test_images = 24
+batch = 24
+[optimizer]
+learning_rate = 0.0001
+[schedule]
+max_steps = 1000000
+[run]
+checkpoint_every_steps = 25
+log_every = 1
+eval_every_epochs = 0
+device = "cpu"
+conv_algorithm = "direct"
+[model]
+name = "small"
+input = [3, 16, 16]
+classes = 10
+layer = [
+  { name = "conv1", type = "conv", out = 8, kernel = 3, pad = 1 },
+  { name = "pool1", type = "max_pool", kernel = 2 },
+  { name = "fc1", type = "dense", out = 10 },
+]
+END
+
+if [ "${2:-}" != link ]; then
+  case_name="wrong command lines end with one line"
+  for line in "" "$owt" "--hosts" "--most 3 $owt train x --out y" "--least none $owt train x --out y" \
+    "$owt eval x --out y" "$owt train x" "$owt train x --out y --resume auto" "--hosts a:1,b $owt train x --out y" \
+    "--mpirun no-such-program $owt train x --out y"; do
+    # shellcheck disable=SC2086
+    ends_with 1 "$elastic" $line
+    [ "$(wc -l <"$work/output")" = 1 ] || wrong "'$line' printed more than a line"
+    expect '^elastic: error: '
+  done
+  ends_with 0 "$elastic" --help
+  expect 'usage: tools/elastic.sh'
+  passed
+fi
+
+if ! command -v mpirun >/dev/null || ! grep -q libmpi <<<"$(ldd "$owt")"; then
+  echo "skipped: no mpirun, or the program was built without MPI"
+  exit 0
+fi
+
+train=("$owt" train "$work/recipe.toml" --out "$work/run" --threads 1 --set parallel.timeout_s=5)
+elastic_pid=
+
+begin() {  # begin OPTION...: of elastic.sh, and further words for owt behind `--`
+  local options=() words=()
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do options+=("$1") && shift; done
+  [ $# -eq 0 ] || words=("${@:2}")
+  rm -rf "$work/run"
+  "$elastic" "${options[@]}" "${train[@]}" "${words[@]}" >"$work/output" 2>&1 &
+  elastic_pid=$!
+}
+
+wait_for() {  # wait_for COMMAND...: until it succeeds, while elastic.sh runs
+  local begun=$SECONDS
+  until "$@"; do
+    kill -0 "$elastic_pid" 2>/dev/null || wrong "it ended too early"
+    [ $((SECONDS - begun)) -lt 300 ] || wrong "waited in vain for: $*"
+    sleep 0.1
+  done
+}
+
+ended_with() {
+  local status=0 wanted=$1 begun=$SECONDS
+  while kill -0 "$elastic_pid" 2>/dev/null; do
+    [ $((SECONDS - begun)) -lt 300 ] || wrong "it does not end"
+    sleep 0.1
+  done
+  wait "$elastic_pid" || status=$?
+  [ "$status" = "$wanted" ] || wrong "it ended with $status, wanted $wanted"
+}
+
+has_checkpoint() { [ -e "$work/run/checkpoints/latest" ]; }
+step_logged() { grep -q "\"kind\":\"train\",\"step\":$1," "$work/run/metrics.jsonl"; }
+
+# goes_on_with K: K processes have taken up the checkpoint that elastic.sh names, and learnt on. Sets `from`.
+goes_on_with() {
+  wait_for grep -q "elastic: a process on .* was lost; $1 go on from step-" "$work/output"
+  from=$(sed -n "s/.*; $1 go on from step-0*//p" "$work/output")
+  wait_for grep -q "resumed from .* at step $from " "$work/output"
+  wait_for step_logged $((from + 5))
+  [ "$(ranks_running | wc -l)" = "$1" ] || wrong "there are not $1 processes: $(ranks_running)"
+}
+kill_rank() { kill -KILL "$(pid_of_rank "$1")"; }
+
+if [ "${2:-}" = link ]; then
+  case_name="a host cannot be reached any more: the others go on"
+  make_hosts 3 1gbit
+  begin --hosts h1:1,h2:1,h3:1 --mpirun "$(virtual_mpirun) -x OWT_TEST_MARK"
+  wait_for has_checkpoint
+  ip -n h2 link set e0 down
+  goes_on_with 2
+  expect 'elastic: a process on h2 was lost'
+  kill -TERM "$elastic_pid"
+  ended_with 75
+  passed
+  exit 0
+fi
+
+# The first part is long enough that the kill comes before its end; the second stops by itself.
+case_name="four processes, of which one is killed: three go on to the end"
+begin --hosts localhost:4 --least 2
+wait_for has_checkpoint
+kill_rank 2
+goes_on_with 3
+expect 'rank 2 on .* was lost: its process has ended'
+passed
+
+case_name="another is killed: two go on; a signal stops them with a checkpoint"
+kill_rank 0
+goes_on_with 2
+kill -TERM "$elastic_pid"
+ended_with 75
+expect 'stopped on a signal after step'
+# Steps that were learnt once more are in the log once.
+python3 - "$work/run/metrics.jsonl" >"$work/output" <<'END' || wrong "steps are missing or there twice"
+import json, sys
+steps = [record["step"] for record in map(json.loads, open(sys.argv[1])) if record["kind"] == "train"]
+print(steps[:3], len(steps))
+sys.exit(steps != list(range(1, len(steps) + 1)))
+END
+passed
+
+case_name="fewer than --least are left"
+begin --hosts localhost:2 --least 2
+wait_for has_checkpoint
+kill_rank 1
+ended_with 1
+expect 'elastic: error: 1 processes are left, and --least is 2'
+passed
+
+case_name="an error of the run is no loss"
+begin --hosts localhost:2 -- --set optimizer.learning_rate=-1
+ended_with 1
+expect 'owt: error: .*learning_rate'
+expect_none 'go on from'
+passed
+
+if virtual_hosts_possible; then
+  (enter_virtual_hosts "${BASH_SOURCE[0]}" "$owt" link)
+else
+  echo "skipped: a host that cannot be reached"
+fi
