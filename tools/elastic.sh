@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains by the processes of mpirun and goes on with those that are left when one is lost: when a process was killed, its
-# host or its link is down, or it makes no progress (docs/hosts.md, "When a process fails"). The others end then, and
+# Trains by the processes of mpirun and goes on with those that are left when one is lost: when a process was killed,
+# its host or its link is down, or it makes no progress (docs/hosts.md, "When a process fails"). The others end then, and
 # this script starts as many again from the newest checkpoint, among which the rows and weights are dealt anew.
 #
 #   usage: tools/elastic.sh [--hosts HOST:N,...] [--least N] [--mpirun "WORD ..."] PROGRAM train CONFIG --out RUN ...

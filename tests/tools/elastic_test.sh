@@ -4,8 +4,8 @@
 #
 #   usage: elastic_test.sh PROGRAM
 #
-# Without mpirun, or with a program built without MPI, all but the command lines is left out; so is a host that cannot be
-# reached where there can be no virtual hosts.
+# Without mpirun, or with a program built without MPI, all but the command lines is left out; so is a host that cannot
+# be reached where there can be no virtual hosts.
 set -euo pipefail
 
 owt=$(realpath "$1")

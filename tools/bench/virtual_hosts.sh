@@ -117,8 +117,8 @@ END
   chmod +x "$TMPDIR/agent"
 }
 
-# btl_tcp_flags 1: with its other protocol Open MPI sends large messages in one direction at a time (measured with 4.1.4:
-# half the rate of the link).
+# btl_tcp_flags 1: with its other protocol Open MPI sends large messages in one direction at a time (measured with
+# 4.1.4: half the rate of the link).
 virtual_mpirun() {
   local network=$virtual_network.0/24
   echo "mpirun --bind-to none --mca plm_rsh_agent $TMPDIR/agent --mca plm_rsh_no_tree_spawn 1" \

@@ -1,0 +1,79 @@
+// What a virtual run learns from the gradients of its workers: the weights that the servers have or, under local SGD,
+// each worker; and what follows a step, as in a run in earnest: a record, an evaluation, a checkpoint. It takes no
+// virtual time.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "src/parallel/consistency.h"
+#include "src/train/central_weights.h"
+#include "src/train/metrics.h"
+#include "src/train/progress.h"
+#include "src/train/schedule.h"
+#include "src/train/virtual_cluster.h"
+
+namespace owt {
+
+class VirtualLearning {
+ public:
+  // Both must outlive this. threads: that evaluate.
+  VirtualLearning(const Job& job, const VirtualCluster& cluster, int64_t steps_per_epoch, int threads);
+
+  int64_t step() const { return state_.step; }  // that are finished
+  double epochs() const;                        // the same
+  bool is_over() const { return state_.step >= total_steps_ || out_of_patience(); }
+  const Evaluation& last_evaluation() const { return last_evaluation_; }
+  MetricsLog& metrics() { return metrics_; }
+
+  WeightSnapshot weights_of(int worker);  // the servers', but under local SGD
+  WeightSnapshot weights() { return central_.snapshot(); }
+  ParamRole role(size_t param) const { return central_.role(param); }
+  double l1(size_t param) const { return central_.l1(param); }
+  // What a worker that goes on by itself has after plain gradient descent.
+  WeightSnapshot moved(const WeightSnapshot& weights, const WorkerGradient& gradient,
+                       const ConsistencyRules& rules) const;
+
+  // An update by the gradients of these pushes.
+  void update(const std::vector<Push>& with, std::vector<WorkerGradient>& gradients, const ConsistencyRules& rules);
+  // As many gradients as there are workers are a step, whoever computed them. now: virtual seconds.
+  void finish_step(double now);
+
+ private:
+  bool learns_locally(int64_t task) const;
+  bool averages_after(int64_t task) const;
+  void learn_locally(const std::vector<Push>& with, std::vector<WorkerGradient>& gradients, const Step::Rates& rates);
+  Step::Rates rates(const ConsistencyRules& rules) const;
+  bool out_of_patience() const;
+  bool comes_round(int64_t step, int64_t every_epochs, int64_t every_steps) const;  // after so many steps
+  bool evaluates_after(int64_t step) const;
+  bool saves_after(int64_t step) const;
+  void record(double now);
+  void evaluate(double now);
+  void save();
+
+  const Job& job_;
+  const VirtualCluster& cluster_;
+  const int64_t per_epoch_;
+  const int threads_;
+  Job central_job_;
+  CentralWeights central_;
+  // Under local SGD: what each worker has, and the rows that it has learnt from since the last average; none: the
+  // central weights are everyone's.
+  std::vector<std::unique_ptr<CentralWeights>> local_;
+  std::vector<int64_t> local_rows_;
+  Schedule schedule_;
+  RunState state_;
+  int64_t total_steps_, saved_step_ = -1;
+  double rate_ = 0;  // of the last update
+  // Since the last step that was finished, and since the last that was recorded.
+  LossSums sums_;
+  int64_t images_ = 0;
+  double recorded_at_ = 0;
+  Evaluation last_evaluation_{};
+  MetricsLog metrics_;
+  CheckpointWriter checkpoints_;
+  Progress progress_;
+};
+
+}  // namespace owt
