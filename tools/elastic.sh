@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Trains by the processes of mpirun and goes on with those that are left when one is lost: when a process was killed,
-# its host or its link is down, or it makes no progress (docs/hosts.md, "When a process fails"). The others end then, and
-# this script starts as many again from the newest checkpoint, among which the rows and weights are dealt anew.
+# Trains by the processes of mpirun and goes on with those that are left when one is lost: when it was killed, its host
+# or its link is down, or it makes no progress (docs/hosts.md, "When a process fails"). The others end then, and this
+# script starts as many again from the newest checkpoint, among which the rows and weights are dealt anew.
 #
 #   usage: tools/elastic.sh [--hosts HOST:N,...] [--least N] [--mpirun "WORD ..."] PROGRAM train CONFIG --out RUN ...
 #
@@ -134,7 +134,7 @@ launch() {
   sleep 0.2  # until tee has written what came last
 }
 
-newest_checkpoint() { readlink "$run/checkpoints/latest" 2>/dev/null || cat "$run/checkpoints/latest" 2>/dev/null || true; }
+newest_checkpoint() { cat "$run/checkpoints/latest" 2>/dev/null || true; }
 
 ask_hosts
 [ "${#names[@]}" = "${#listed[@]}" ] || stop "start with hosts that can be reached"

@@ -14,12 +14,11 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../../tools/bench/virtual_hosts.sh"
 # shellcheck source-path=SCRIPTDIR/../../tools/bench
 source "$here/../../tools/bench/ranks.sh"
+# shellcheck source-path=SCRIPTDIR/../support
+source "$here/../support/small_processes.sh"
 seed=${SEED:-$(date +%s)}
 silence=3           # parallel.timeout_s
 most_seconds=$((silence + 87))  # a machine may be busy
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none                   # Open MPI 4
-export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_hwloc_default_binding_policy=none  # Open MPI 5
 
 work=$(mktemp -d)
 launched=
@@ -36,48 +35,6 @@ wrong() {
   exit 1
 }
 
-cat >"$work/recipe.toml" <<'END'
-[data]
-format = "synthetic"
-side = 16
-train_images = 480
-test_images = 24
-batch = 24
-[optimizer]
-learning_rate = 0.000001
-[schedule]
-max_steps = 1000000
-[run]
-checkpoint_every_steps = 25
-device = "cpu"
-conv_algorithm = "direct"
-[model]
-name = "small"
-input = [3, 16, 16]
-classes = 10
-[[model.layer]]
-name = "conv1"
-type = "conv"
-out = 8
-kernel = 3
-pad = 1
-[[model.layer]]
-name = "pool1"
-type = "max_pool"
-kernel = 2
-[[model.layer]]
-name = "fc1"
-type = "dense"
-out = 64
-[[model.layer]]
-name = "relu1"
-type = "relu"
-[[model.layer]]
-name = "fc2"
-type = "dense"
-out = 10
-END
-
 # What mpirun starts: a rank that writes its messages to a file of its own (Open MPI 5.0.7's --output-filename fails).
 cat >"$work/rank" <<END
 #!/bin/sh
@@ -85,7 +42,7 @@ exec "\$@" 2>"$work/output/stderr.\$OMPI_COMM_WORLD_RANK"
 END
 chmod +x "$work/rank"
 
-train=("$owt" train "$work/recipe.toml" --out "$work/run" --threads 1 --set "parallel.timeout_s=$silence")
+train=("$owt" train "$small_recipe" --out "$work/run" --threads 1 --set "parallel.timeout_s=$silence")
 
 # begin NAME LAUNCHER...: starts a fresh run under the launcher's words and waits for its first checkpoint.
 begin() {
