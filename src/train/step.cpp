@@ -5,19 +5,6 @@
 
 namespace owt {
 
-void Step::start_training(const Batch& batch, int64_t step, const Rates& rates, bool stop,
-                          std::optional<StepKind> kind) {
-  Pass pass;
-  pass.step = step;
-  start(batch, pass, kind.value_or(plan_.kind_of(step)), rates, stop);
-}
-
-void Step::start_evaluation(const Batch& batch) {
-  Pass pass;
-  pass.mode = Mode::kEval;
-  start(batch, pass, StepKind::kSynchronous, {}, false);
-}
-
 void Step::queue(const Batch& batch, const Pass& pass, const Slot& slot) {
   Bound& b = bound(batch.step_rows);
   Running now{batch, slot, b, nullptr, pass.mode == Mode::kTrain, pass, pass, {}, {}, {}, {}, {}, false};
