@@ -20,6 +20,15 @@ source "$here/../support/small_processes.sh"
 source "$here/../../tools/bench/virtual_hosts.sh"
 elastic=$here/../../tools/elastic.sh
 export OWT_TEST_MARK=$ranks_mark
+elastic_pid=
+
+# Where a case fails nothing may run on.
+clean_up() {
+  if [ -n "$elastic_pid" ]; then kill -KILL "$elastic_pid" 2>/dev/null || true; fi
+  kill_ranks
+  rm -rf "$work"
+}
+trap clean_up EXIT
 
 if [ "${2:-}" != link ]; then
   case_name="wrong command lines end with one line"
@@ -43,7 +52,6 @@ fi
 
 train=("$owt" train "$small_recipe" --out "$work/run" --threads 1 --set parallel.timeout_s=5 --set run.log_every=1
   --set run.eval_every_epochs=0)
-elastic_pid=
 
 begin() {  # begin OPTION...: of elastic.sh, and further words for owt behind `--`
   local options=() words=()
