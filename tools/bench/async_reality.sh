@@ -31,7 +31,8 @@ stop() {
   exit 1
 }
 
-while [ $# -gt 0 ] && [ -z "${inside_virtual_hosts:-}" ]; do
+arguments=("$@")
+while [ $# -gt 0 ]; do
   case $1 in
     --help | -h)
       sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
@@ -44,10 +45,9 @@ while [ $# -gt 0 ] && [ -z "${inside_virtual_hosts:-}" ]; do
   printf -v "${1#--}" %s "$2"
   shift 2
 done
-export owt data net hosts rates delays steps loss keep
 [ -d "$data" ] || stop "--data '$data': there is no such folder"
 [ -x "$owt" ] || stop "there is no program '$owt'; build it, or say where it is with --owt"
-enter_virtual_hosts "${BASH_SOURCE[0]}" || exit 1
+enter_virtual_hosts "${BASH_SOURCE[0]}" "${arguments[@]}" || exit 1
 
 folder=${keep:-$TMPDIR/runs}
 mkdir -p "$folder"
@@ -63,11 +63,14 @@ quiet() {
   busy=()
 }
 
-# Sets `words`, of every run of so many workers.
-set_words() {
-  words=("$here/../../configs/$net.toml" --data "$data" --steps "$steps" --set "data.batch=$((128 / $1 * $1))" --set run.log_every=5
-    --set run.eval_every_epochs=0 --set run.checkpoint_every_epochs=0 --set run.conv_algorithm=direct
-    --set optimizer.momentum=0 --set optimizer.learning_rate=0.005)
+# Words of every run; `rows` of each worker and step.
+words=("$here/../../configs/$net.toml" --data "$data" --set run.log_every=5 --set run.eval_every_epochs=0
+  --set run.checkpoint_every_epochs=0 --set run.conv_algorithm=direct --set optimizer.momentum=0
+  --set optimizer.learning_rate=0.005)
+rows=
+
+together() {  # together K: words of K workers
+  printf '%s\n' --workers "$1" --set "data.batch=$((rows * $1))" --steps "$steps"
 }
 
 logged() {  # logged NAME COMMAND...
@@ -82,7 +85,7 @@ alone() {
   for ((core = 1; core * cores < count; core++)); do busy_on 0; done
   rm -rf "$folder/alone-$count"
   logged "alone-$count" taskset -c 0 "$owt" train "${words[@]}" --out "$folder/alone-$count" --workers 1 --threads 1 \
-    --device cpu --set "data.batch=$((128 / count))" --steps 100
+    --device cpu --set "data.batch=$rows" --steps 100
   quiet
   sed -n 's/.*"kind":"train".*"images_per_second":\([0-9.]*\).*/\1/p' "$folder/alone-$count/metrics.jsonl" |
     sort -n | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'
@@ -91,16 +94,16 @@ alone() {
 in_earnest() {
   local count=$1 delay=$2 out=$3
   busy_on $((1 % cores))
-  # shellcheck disable=SC2016
+  # shellcheck disable=SC2016,SC2046
   logged "$(basename "$out")" mpirun_on_hosts "$count" sh -c \
     'exec taskset -c $((OMPI_COMM_WORLD_RANK % '"$cores"')) "$@"' sh "$owt" train "${words[@]}" --out "$out" \
-    --workers "$count" --threads 1 --device cpu --parallel ps --set "ps.delay=$delay"
+    $(together "$count") --threads 1 --device cpu --parallel ps --set "ps.delay=$delay"
   quiet
 }
 
 busy=()
 for count in $hosts; do
-  set_words "$count"
+  rows=$((128 / count))
   speed=$(alone "$count")
   for rate in $rates; do
     make_hosts "$count" "$rate"
@@ -108,7 +111,8 @@ for count in $hosts; do
       point=$folder/$net-$count-$rate-$delay
       rm -rf "$point-real" "$point-simulated"
       in_earnest "$count" "$delay" "$point-real"
-      logged "$(basename "$point")-simulated" "$owt" simulate "${words[@]}" --out "$point-simulated" --workers "$count" \
+      # shellcheck disable=SC2046
+      logged "$(basename "$point")-simulated" "$owt" simulate "${words[@]}" --out "$point-simulated" $(together "$count") \
         --servers workers --delay "$delay" --straggler 1:2 --bandwidth "$rate" --latency 100us \
         --images-per-second "$speed" --device cpu
       echo "$count $rate $delay $speed $point" >>"$folder/points"
