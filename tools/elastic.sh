@@ -68,6 +68,7 @@ declare -A slots own_name
 IFS=, read -ra listed <<<"$hosts"
 for each in "${listed[@]}"; do
   [[ $each =~ ^([^:]+):([1-9][0-9]*)$ ]] || stop "--hosts: '$each' is not HOST:NUMBER"
+  [ -z "${slots[${BASH_REMATCH[1]}]:-}" ] || stop "--hosts: '${BASH_REMATCH[1]}' is there twice"
   names+=("${BASH_REMATCH[1]}")
   slots[${BASH_REMATCH[1]}]=${BASH_REMATCH[2]}
 done
@@ -116,11 +117,13 @@ host_of_lost() {
 
 # Runs until mpirun ends; sets `status`.
 launch() {
-  local host list='' lost_at=''
+  local host list='' lost_at='' shown
   for host in "${names[@]}"; do list+=,$host:${slots[$host]}; done
   : >"$work/errors"
-  "${mpirun[@]}" --host "${list#,}" -np "$(processes)" "${words[@]}" --resume auto 2> >(exec tee "$work/errors" >&2) &
+  "${mpirun[@]}" --host "${list#,}" -np "$(processes)" "${words[@]}" --resume auto 2>>"$work/errors" &
   launched=$!
+  tail -n +1 -s 0.2 -f --pid="$launched" "$work/errors" >&2 &
+  shown=$!
   status=0
   {  # where the shell says nothing of whom it killed
     while kill -0 "$launched"; do
@@ -131,7 +134,7 @@ launch() {
     wait "$launched" || status=$?
   } 2>/dev/null
   launched=
-  sleep 0.2  # until tee has written what came last
+  wait "$shown" || true
 }
 
 newest_checkpoint() { cat "$run/checkpoints/latest" 2>/dev/null || true; }
@@ -140,7 +143,8 @@ ask_hosts
 [ "${#names[@]}" = "${#listed[@]}" ] || stop "start with hosts that can be reached"
 in_vain=0
 while :; do
-  [ "$(processes)" -ge "$least" ] || stop "$(processes) processes are left, and --least is $least"
+  [ "$(processes)" -ge "$least" ] || stop "processes left: $(processes), fewer than --least $least"
+  if "$stopped"; then exit 75; fi
   before=$(newest_checkpoint)
   launch
   lost_on=$(host_of_lost)
@@ -150,7 +154,8 @@ while :; do
 
   after=$(newest_checkpoint)
   if [ "$after" = "$before" ]; then in_vain=$((in_vain + 1)); else in_vain=0; fi
-  [ "$in_vain" -lt 3 ] || stop "three processes in turn were lost before a new checkpoint was written; see run.checkpoint_every_steps"
+  [ "$in_vain" -lt 3 ] || stop "three processes in turn were lost before a new checkpoint was written;" \
+    "see run.checkpoint_every_steps"
   for host in "${names[@]}"; do
     if [ "${own_name[$host]}" = "$lost_on" ]; then slots[$host]=$((slots[$host] - 1)) && break; fi
   done

@@ -34,6 +34,7 @@ if [ "${2:-}" != link ]; then
   case_name="wrong command lines end with one line"
   for line in "" "$owt" "--hosts" "--most 3 $owt train x --out y" "--least none $owt train x --out y" \
     "$owt eval x --out y" "$owt train x" "$owt train x --out y --resume auto" "--hosts a:1,b $owt train x --out y" \
+    "--hosts a:1,a:2 $owt train x --out y" \
     "--mpirun no-such-program $owt train x --out y"; do
     # shellcheck disable=SC2086
     ends_with 1 "$elastic" $line
@@ -138,7 +139,7 @@ begin --hosts localhost:2 --least 2
 wait_for has_checkpoint
 kill_rank 1
 ended_with 1
-expect 'elastic: error: 1 processes are left, and --least is 2'
+expect 'elastic: error: processes left: 1, fewer than --least 2'
 passed
 
 case_name="an error of the run is no loss"
