@@ -43,19 +43,30 @@ def mean_and_deviation(cell):
     return (float(found[1]), float(found[2] or 0)) if found else (float("nan"), 0)
 
 
-def draw_line(axes, xs, row, label):
+def draw_line(axes, xs, row, label, **look):
     means, deviations = zip(*map(mean_and_deviation, row))
-    axes.errorbar(xs, means, yerr=deviations, marker="o", markersize=3, linewidth=1.2, capsize=2, label=label)
+    look = {"marker": "o", "markersize": 3, "linewidth": 1.2, "capsize": 2} | look
+    return axes.errorbar(xs, means, yerr=deviations, label=label, **look)
+
+
+def batches_of(table):
+    return [int(name.split()[1]) for name in table.head[1:]]
 
 
 def large_batches(page, figure):
-    table = table_of(page, "Large batches", "error in % (rate)")
+    short = table_of(page, "Large batches", "error in % (rate)")
+    long = table_of(page, "Large batches", "error in %, 20 epochs (rate)")
     axes = figure.subplots()
-    batches = [int(name.split()[1]) for name in table.head[1:]]
-    for row in table.rows:
-        draw_line(axes, batches, row[1:], row[0])
+    colours = {}
+    for row in short.rows:
+        colours[row[0]] = draw_line(axes, batches_of(short), row[1:], row[0]).lines[0].get_color()
+    for row in long.rows:
+        draw_line(axes, batches_of(long), row[1:], None, marker="s", markersize=5, linestyle="", color=colours[row[0]],
+                  markerfacecolor="white")
+    axes.errorbar([], [], marker="s", markersize=5, linestyle="", color="grey", markerfacecolor="white",
+                  label="after 20 epochs")
     axes.set_xscale("log", base=2)
-    axes.set_xticks(batches, [str(batch) for batch in batches])
+    axes.set_xticks(batches_of(short), [str(batch) for batch in batches_of(short)])
     axes.set_xlabel("images of a step")
     axes.set_ylabel("error after 5 epochs, %")
     axes.set_ylim(0, 100)
