@@ -90,7 +90,7 @@ trap pass_on TERM INT USR1
 ask_hosts() {
   local host reached=()
   for host in "${names[@]}"; do
-    timeout -k 5 20 "${mpirun[@]}" --host "$host:1" -np 1 hostname >"$work/name-$host" 2>"$work/why-$host" &
+    timeout -k 5 60 "${mpirun[@]}" --host "$host:1" -np 1 hostname >"$work/name-$host" 2>"$work/why-$host" &
   done
   wait
   for host in "${names[@]}"; do
@@ -98,7 +98,7 @@ ask_hosts() {
       own_name[$host]=$(tail -n 1 "$work/name-$host")
       reached+=("$host")
     else
-      say "$host does not answer: $(grep -m 1 '[^ -]' "$work/why-$host" || echo 'nothing in 20 seconds')"
+      say "$host does not answer: $(grep -m 1 '[^ -]' "$work/why-$host" || echo 'nothing in 60 seconds')"
     fi
   done
   names=("${reached[@]}")
