@@ -22,6 +22,7 @@ using Requests = std::vector<MPI_Request>;
 
 // So that a large tensor on a slow link shows that it moves (stuck.h); MPI counts bytes in an int, besides.
 constexpr int64_t kMostInRequest = 4 << 20;
+constexpr int64_t kInPacket = 1024;  // bytes, with MPI's own
 
 // It goes in parts, the last of which is one that is not full, and may be empty: so every other size than the sender's
 // is found.
@@ -31,6 +32,8 @@ class MpiMessage {
   MpiMessage(const Call& call, int peer, int tag) : call_(call), peer_(peer), tag_(tag) {}
 
   int peer() const { return peer_; }
+  // It is to come, in one packet: who looks for it late delays it by that and no more.
+  bool awaits_packet() const { return !sends() && bytes() <= kInPacket; }
   // Begins, the first time, and looks what has come about; false: nothing. Throws Error where another size comes.
   bool move();
   bool over() const { return over_; }

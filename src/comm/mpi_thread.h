@@ -61,14 +61,14 @@ class MpiThread {
 
   const LostRanks& lost_ranks_;
   std::atomic<bool> crowded_{false};
-  std::atomic<int> waiting_{0};          // threads that wait for a job
+  std::atomic<int> waiting_{0};          // ranks that wait for a job
   std::atomic<bool> any_posted_{false};  // posted_ is not empty
 
   std::mutex mutex_;  // guards what follows, as far as wake_
   std::deque<std::shared_ptr<Job>> queue_;
   Jobs posted_;  // messages that have not begun
   bool stopped_ = false;
-  int64_t calls_ = 0;  // calls of begin_wait(): somebody has begun to wait
+  int64_t calls_ = 0;  // calls of begin_wait(): a rank has begun to wait
   std::condition_variable wake_;
 
   // What follows is the thread's own.

@@ -1,28 +1,29 @@
 #!/usr/bin/env bash
 # A simulated parameter server against a real one: `owt simulate --servers workers` says how long training takes until a
 # loss is reached, and `owt train --parallel ps` does it between network namespaces of this machine (virtual_hosts.sh),
-# one worker each, the second of which shares its core with a busy loop and so computes half as fast.
+# one worker each. Control groups give every worker the same share of the cores, and the second half of that, so that
+# several fit on a core. Needs root.
 #
 #   usage: tools/bench/async_reality.sh --data DIR [OPTION]...
 #     --data DIR        CIFAR-10
 #     --owt PROGRAM     default build/owt
 #     --net NAME        a recipe; default cifar10_quick
-#     --hosts "K ..."   default "2"; with more than there are cores several workers share one
+#     --hosts "K ..."   default "2 4"
 #     --rates "RATE ..."   of every link, both ways, in tc's words; default "1gbit 100mbit"
 #     --delays "D ..."  ps.delay; default "0 4"
 #     --steps N         default 200
-#     --loss L          that is to be reached, by the mean of five records of five steps; default 2.0
+#     --loss L          that is to be reached, by the mean of 25 steps; default 2.0
 #     --keep DIR        keep all runs there
 #
-# How fast a worker is the simulation is told: what one trains by itself, on a core as busy as the others' will be.
-# Prints a table, of seconds from the first record on; exits 1 where a run failed.
+# How fast the workers are the simulation is told: what each trains by itself, while the others do so too. Prints a
+# table, of seconds from the first record on; exits 1 where a run failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR
 source "$here/virtual_hosts.sh"
 
-owt=build/owt data='' net=cifar10_quick hosts=2 rates="1gbit 100mbit" delays="0 4" steps=200 loss=2.0 keep=''
+owt=build/owt data='' net=cifar10_quick hosts="2 4" rates="1gbit 100mbit" delays="0 4" steps=200 loss=2.0 keep=''
 export virtual_hosts_seconds=300
 cores=$(nproc)
 
@@ -53,18 +54,24 @@ folder=${keep:-$TMPDIR/runs}
 mkdir -p "$folder"
 : >"$folder/points"
 
-busy_on() {  # busy_on CORE: until `kill`
-  taskset -c "$1" sh -c 'while :; do :; done' &
-  busy+=($!)
+# Of all cores the workers get 80 %, were all as fast as the first, so that the kernel has its own.
+share_of() {  # share_of RANK K: in percent of a core
+  local percent=$((80 * cores / $2))
+  [ $percent -le 100 ] || percent=100
+  [ "$1" -ne 1 ] || percent=$((percent / 2))
+  echo $percent
 }
 
-quiet() {
-  [ ${#busy[@]} -eq 0 ] || kill "${busy[@]}"
-  busy=()
+make_shares() {  # make_shares K
+  local rank
+  for ((rank = 0; rank < $1; rank++)); do make_share "owt-$rank" "$(share_of $rank "$1")"; done
 }
+
+# What rank $OMPI_COMM_WORLD_RANK does before its program.
+join='echo 0 >"'$(share_file 'owt-$OMPI_COMM_WORLD_RANK')'" && exec taskset -c $((OMPI_COMM_WORLD_RANK % '$cores')) "$@"'
 
 # Words of every run; `rows` of each worker and step.
-words=("$here/../../configs/$net.toml" --data "$data" --set run.log_every=5 --set run.eval_every_epochs=0
+words=("$here/../../configs/$net.toml" --data "$data" --set run.log_every=1 --set run.eval_every_epochs=0
   --set run.checkpoint_every_epochs=0 --set run.conv_algorithm=direct --set optimizer.momentum=0
   --set optimizer.learning_rate=0.005)
 rows=
@@ -79,32 +86,38 @@ logged() {  # logged NAME COMMAND...
   "$@" >"$log" 2>&1 || stop "$(tail -n 1 "$log"); see $log"
 }
 
-# Images a second of one worker with its rows, by the median of its records.
-alone() {
-  local count=$1 core
-  for ((core = 1; core * cores < count; core++)); do busy_on 0; done
-  rm -rf "$folder/alone-$count"
-  logged "alone-$count" taskset -c 0 "$owt" train "${words[@]}" --out "$folder/alone-$count" --workers 1 --threads 1 \
-    --device cpu --set "data.batch=$rows" --steps 100
-  quiet
-  sed -n 's/.*"kind":"train".*"images_per_second":\([0-9.]*\).*/\1/p' "$folder/alone-$count/metrics.jsonl" |
+# Images a second of worker RANK, by the median of its records.
+rate_of() {  # rate_of RANK K
+  sed -n 's/.*"kind":"train".*"images_per_second":\([0-9.]*\).*/\1/p' "$folder/alone-$2-$1/metrics.jsonl" |
     sort -n | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'
+}
+
+# Every worker trains by itself, all at the same time.
+alone() {  # alone K
+  local rank started=()
+  for ((rank = 0; rank < $1; rank++)); do
+    rm -rf "$folder/alone-$1-$rank"
+    logged "alone-$1-$rank" env OMPI_COMM_WORLD_RANK=$rank bash -c "$join" bash env -u OMPI_COMM_WORLD_RANK "$owt" \
+      train "${words[@]}" --out "$folder/alone-$1-$rank" --workers 1 --threads 1 --device cpu \
+      --set "data.batch=$rows" --steps $((rank == 1 ? steps / 2 : steps)) &
+    started+=($!)
+  done
+  for process in "${started[@]}"; do wait "$process" || exit 1; done
 }
 
 in_earnest() {
   local count=$1 delay=$2 out=$3
-  busy_on $((1 % cores))
-  # shellcheck disable=SC2016,SC2046
-  logged "$(basename "$out")" mpirun_on_hosts "$count" sh -c \
-    'exec taskset -c $((OMPI_COMM_WORLD_RANK % '"$cores"')) "$@"' sh "$owt" train "${words[@]}" --out "$out" \
+  # shellcheck disable=SC2046
+  logged "$(basename "$out")" mpirun_on_hosts "$count" bash -c "$join" bash "$owt" train "${words[@]}" --out "$out" \
     $(together "$count") --threads 1 --device cpu --parallel ps --set "ps.delay=$delay"
-  quiet
 }
 
-busy=()
 for count in $hosts; do
   rows=$((128 / count))
-  speed=$(alone "$count")
+  make_shares "$count"
+  alone "$count"
+  speed=$(rate_of 0 "$count")
+  slower=$(rate_of 1 "$count" | awk '{ printf "%.2f", '"$speed"' / $1 }')
   for rate in $rates; do
     make_hosts "$count" "$rate"
     for delay in $delays; do
@@ -113,9 +126,9 @@ for count in $hosts; do
       in_earnest "$count" "$delay" "$point-real"
       # shellcheck disable=SC2046
       logged "$(basename "$point")-simulated" "$owt" simulate "${words[@]}" --out "$point-simulated" $(together "$count") \
-        --servers workers --delay "$delay" --straggler 1:2 --bandwidth "$rate" --latency 100us \
+        --servers workers --delay "$delay" --straggler "1:$slower" --bandwidth "$rate" --latency 100us \
         --images-per-second "$speed" --device cpu
-      echo "$count $rate $delay $speed $point" >>"$folder/points"
+      echo "$count $rate $delay $speed $slower $point" >>"$folder/points"
     done
     remove_hosts
   done
@@ -123,7 +136,7 @@ done
 python3 - "$folder/points" "$loss" <<'PYTHON'
 import json, sys
 
-RECORDS = 5
+RECORDS = 25
 
 
 def seconds(folder, loss):
@@ -145,12 +158,12 @@ def beside(real, simulated):
 
 
 loss = float(sys.argv[2])
-print(f"| workers | links | delay | alone, images/s | to {loss:g}, s | simulated, s | ratio | all steps, s | "
+print(f"| workers | links | delay | alone, images/s | the second slower | to {loss:g}, s | simulated, s | ratio | all steps, s | "
       "simulated, s | ratio |")
-print("|---|---|---|---|---|---|---|---|---|---|")
+print("|---|---|---|---|---|---|---|---|---|---|---|")
 for line in open(sys.argv[1]):
-    count, rate, delay, speed, point = line.split()
+    count, rate, delay, speed, slower, point = line.split()
     real, simulated = seconds(point + "-real", loss), seconds(point + "-simulated", loss)
-    print(f"| {count} | {rate} | {delay} | {float(speed):.0f} | {beside(real[0], simulated[0])} | "
+    print(f"| {count} | {rate} | {delay} | {float(speed):.0f} | {slower} x | {beside(real[0], simulated[0])} | "
           f"{beside(real[1], simulated[1])} |")
 PYTHON

@@ -15,6 +15,9 @@
 #   sent_on_wire NAME                        the same with the headers of every frame, as the limit counts them
 #   virtual_mpirun                           prints mpirun with the options that it needs there
 #   mpirun_on_hosts K COMMAND...             one process per host; ended after $virtual_hosts_seconds, default 60
+#   make_share NAME PERCENT                  a control group that gets so much of a core; needs root. It stays when the
+#                                            script has ended, empty
+#   share_file NAME                          what a process writes 0 to, to enter it
 #
 # Inside, $TMPDIR is a folder that vanishes with the namespaces.
 
@@ -133,4 +136,22 @@ mpirun_on_hosts() {
   read -ra words <<<"$(virtual_mpirun)"
   MPIEXEC_TIMEOUT=${virtual_hosts_seconds:-60} OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
     timeout -s KILL $((${virtual_hosts_seconds:-60} + 10)) "${words[@]}" -np "$count" --host "$hosts" "$@"
+}
+
+share_file() { echo "$TMPDIR/shares/$1/cgroup.procs"; }
+
+# Control groups of the second version, or of the first where that has the processors; at a place of their own, because
+# every host has its own /sys. In periods so short that no message waits for long.
+make_share() {
+  local root=/sys/fs/cgroup shares=$TMPDIR/shares period=5000
+  local group=$shares/$1 quota=$(($2 * period / 100))
+  [ ! -d $root/cpu ] || root=$root/cpu
+  if [ ! -d "$shares" ]; then mkdir "$shares" && mount --bind $root "$shares"; fi
+  mkdir -p "$group" 2>/dev/null ||
+    virtual_hosts_error "no control group '$1' could be made in $root; run this as root" || return 1
+  if [ -e "$group/cpu.cfs_quota_us" ]; then
+    echo $period >"$group/cpu.cfs_period_us" && echo $quota >"$group/cpu.cfs_quota_us"
+  else
+    echo +cpu >"$shares/cgroup.subtree_control" && echo "$quota $period" >"$group/cpu.max"
+  fi
 }
