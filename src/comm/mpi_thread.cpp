@@ -204,8 +204,8 @@ void MpiThread::pause() {
     if (crowded) sched_yield();
     return;
   }
-  const bool in_hurry =
-      asked || running_ || !std::ranges::all_of(messages_, [](const auto& job) { return job->message_->awaits_packet(); });
+  const bool in_hurry = asked || running_ ||
+                        !std::ranges::all_of(messages_, [](const auto& job) { return job->message_->awaits_packet(); });
   const auto rest = in_hurry ? kRest : std::min(kRest + (idle_ - eager) * kRestGrowth, kLongestRest);
   std::unique_lock lock(mutex_);
   const auto called = [&] { return calls_ != calls_seen_ || !posted_.empty() || (!running_ && !queue_.empty()); };
