@@ -54,6 +54,8 @@ void declare(Options& options) {
                    "1:4 (worker 1 computes four times as long) or 10%:4 (a tenth of all tasks do, drawn by the seed)");
   options.option("bandwidth", "B", "1Gbit", "of the link of each worker and each server, each way");
   options.option("latency", "T", "50us", "of each message");
+  options.option("message-work", "T", "0us",
+                 "time of a worker's processor for each MB that it sends or receives, as a server too, e.g. 1ms");
   options.option("gpu", "NAME", concat("compute times from what this GPU can do at best: ", joined(device_names())));
   options.option("images-per-second", "N",
                  "that a worker by itself trains with its rows; layers take their shares of that");
@@ -138,6 +140,7 @@ VirtualCluster cluster_from(const Options& options, const Settings& settings) {
                         ? kOnWorkers
                         : static_cast<int>(options.integer("servers", {.low = 1, .high = 4096}));
   cluster.link = {quantity(options, "latency", parse_seconds), quantity(options, "bandwidth", parse_bandwidth)};
+  cluster.message_work = quantity(options, "message-work", parse_seconds) / 1e6;
   for (const std::string& text : options.list("straggler"))
     cluster.stragglers.push_back(straggler_from(text, settings.parallel.workers));
   return cluster;
@@ -174,8 +177,9 @@ std::string strategy_option(const Options& options) {
   } catch (const Error& e) {
     throw UsageError(concat("--strategy: ", e.what()));
   }
-  for (const char* other : {"servers", "delay", "pushes", "backup", "pull-every", "push-every", "filter",
-                            "async-from-epoch", "full-rate", "rate-by-staleness", "blocks", "rate-by-delay"})
+  for (const char* other :
+       {"servers", "delay", "pushes", "backup", "pull-every", "push-every", "filter", "async-from-epoch", "full-rate",
+        "rate-by-staleness", "blocks", "rate-by-delay", "message-work"})
     if (options.given(other))
       throw UsageError(
           concat("owt simulate: --", other, " is of a parameter server, --strategy ps, and not of ", name));

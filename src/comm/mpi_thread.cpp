@@ -17,11 +17,12 @@ constexpr int kEagerTests = 200;        // while a rank waits for the result: ab
 constexpr int kEagerTestsCrowded = 10;  // with the core offered to others between them
 constexpr int kEagerTestsUnasked = 20;  // while the process computes, on cores that this thread takes away
 constexpr auto kRest = std::chrono::microseconds(50);
-// A parameter server waits for small messages all the time, while its rank computes on the core that every test takes
-// 10 microseconds of: these rests grow, each by so much, so that a message is found late by a few percent of the time
-// that it was waited for.
+// A parameter server waits for messages all the time, while its rank computes on the core that every test takes 10
+// microseconds of: these rests grow, each by so much, so that a message is found late by a few percent of the time that
+// it was waited for. While more than a packet is to come, sockets would fill in longer ones.
 constexpr auto kRestGrowth = std::chrono::microseconds(10);
 constexpr auto kLongestRest = std::chrono::microseconds(1000);
+constexpr auto kLongestRestInTransfer = std::chrono::microseconds(250);
 // How much earlier MPI may notice that a process has ended than the watch.
 constexpr auto kWatchIsLate = std::chrono::milliseconds(1000);
 
@@ -204,9 +205,11 @@ void MpiThread::pause() {
     if (crowded) sched_yield();
     return;
   }
-  const bool in_hurry = asked || running_ ||
-                        !std::ranges::all_of(messages_, [](const auto& job) { return job->message_->awaits_packet(); });
-  const auto rest = in_hurry ? kRest : std::min(kRest + (idle_ - eager) * kRestGrowth, kLongestRest);
+  auto rest = kRest;
+  if (!asked && !running_) {
+    const bool small = std::ranges::all_of(messages_, [](const auto& job) { return job->message_->awaits_packet(); });
+    rest = std::min(kRest + (idle_ - eager) * kRestGrowth, small ? kLongestRest : kLongestRestInTransfer);
+  }
   std::unique_lock lock(mutex_);
   const auto called = [&] { return calls_ != calls_seen_ || !posted_.empty() || (!running_ && !queue_.empty()); };
   if (!wake_.wait_for(lock, rest, called)) return;

@@ -1,7 +1,5 @@
 #include "src/train/server_links.h"
 
-#include <utility>
-
 namespace owt {
 namespace {
 
@@ -21,7 +19,8 @@ ServerLinks::ServerLinks(VirtualClock& clock, const VirtualCluster& cluster, int
     : clock_(clock),
       cluster_(cluster),
       workers_(static_cast<size_t>(workers)),
-      links_(clock, bandwidths(cluster, workers)) {}
+      links_(clock, bandwidths(cluster, workers)),
+      handled_(workers_) {}
 
 int64_t ServerLinks::that_travel(int64_t bytes) const {
   const auto workers = static_cast<int64_t>(workers_);
@@ -38,11 +37,20 @@ SharedLinks::Way ServerLinks::way(int worker, bool to_servers) const {
   return way;
 }
 
+// By the worker, and by those that serve.
+void ServerLinks::handle(int worker, int64_t sent) {
+  handled_[static_cast<size_t>(worker)] += static_cast<double>(sent);
+  for (size_t other = 0; workers_serve() && other < workers_; ++other)
+    if (other != static_cast<size_t>(worker))
+      handled_[other] += static_cast<double>(sent) / static_cast<double>(workers_ - 1);
+}
+
 void ServerLinks::ask(std::function<void()> arrived) { clock_.after(cluster_.link.latency_s, std::move(arrived)); }
 
 void ServerLinks::push(int worker, int64_t bytes, std::function<void()> arrived) {
   const int64_t sent = that_travel(bytes);
   to_servers_ += sent;
+  handle(worker, sent);
   clock_.after(cluster_.link.latency_s,
                [=, this, arrived = std::move(arrived)] { links_.send(sent, way(worker, true), arrived); });
 }
@@ -50,6 +58,7 @@ void ServerLinks::push(int worker, int64_t bytes, std::function<void()> arrived)
 void ServerLinks::pull(int worker, int64_t bytes, std::function<void()> arrived) {
   const int64_t sent = that_travel(bytes);
   to_workers_ += sent;
+  handle(worker, sent);
   links_.send(sent, way(worker, false),
               [=, this, arrived = std::move(arrived)] { clock_.after(cluster_.link.latency_s, arrived); });
 }

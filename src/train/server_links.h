@@ -5,6 +5,8 @@
 #pragma once
 
 #include <functional>
+#include <utility>
+#include <vector>
 
 #include "src/parallel/virtual_clock.h"
 #include "src/train/virtual_cluster.h"
@@ -23,6 +25,9 @@ class ServerLinks {
   void push(int worker, int64_t bytes, std::function<void()> arrived);
   void pull(int worker, int64_t bytes, std::function<void()> arrived);
 
+  // That a worker has sent or received, as a server too, since this was asked last.
+  double take_handled(int worker) { return std::exchange(handled_[static_cast<size_t>(worker)], 0); }
+
   // That have left.
   int64_t bytes_to_servers() const { return to_servers_; }
   int64_t bytes_to_workers() const { return to_workers_; }
@@ -30,12 +35,14 @@ class ServerLinks {
  private:
   bool workers_serve() const { return cluster_.servers == kOnWorkers; }
   int64_t that_travel(int64_t bytes) const;
+  void handle(int worker, int64_t sent);
   SharedLinks::Way way(int worker, bool to_servers) const;
 
   VirtualClock& clock_;
   const VirtualCluster& cluster_;
   size_t workers_;
   SharedLinks links_;
+  std::vector<double> handled_;  // bytes, by worker
   int64_t to_servers_ = 0, to_workers_ = 0;
 };
 

@@ -39,8 +39,8 @@ struct VirtualCluster {
   std::optional<PlannedStep> planned{};  // without servers; of what follows only link and stragglers count
   ConsistencyRules rules{};
   double rules_from = 0;  // epochs; before that it is synchronous
-  bool full_rate =
-      false;  // every push counts as a batch by itself: the rate is as many times as high as there are workers
+  // Every push counts as a batch by itself: the rate is as many times as high as there are workers.
+  bool full_rate = false;
   bool rate_by_staleness = false;          // a gradient counts 1 / max(1, staleness)
   int64_t pull_every = 1, push_every = 1;  // tasks; not with updates by task
   // A block is a layer that learns. Given: front to back, over and over; random: each time in another order.
@@ -49,6 +49,8 @@ struct VirtualCluster {
   FilterSettings filters{};
   int servers = 1;          // kOnWorkers: every worker serves a share of the weights, through its own link
   Link link{50e-6, 125e6};  // of each worker and each server, each way
+  // Seconds of a worker's processor for each byte that it sends or receives, as a server too. A slow one takes longer.
+  double message_work = 0;
   std::vector<Straggler> stragglers{};
 };
 

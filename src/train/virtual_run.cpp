@@ -121,7 +121,8 @@ void VirtualRun::compute(int worker) {
   const int64_t task = its.push.task;
   its.since = clock_.now();
   its.seconds = cluster_.planned ? times_.of_planned_task(worker, task)
-                                 : times_.of_task(worker, task, batch->labels.shape().rows(), block_of(task));
+                                 : times_.of_task(worker, task, batch->labels.shape().rows(), block_of(task)) +
+                                       times_.of_messages(worker, task, links_.take_handled(worker));
   clock_.after(cluster_.planned ? times_.of_planned_step(task) : its.seconds, [=, this] { computed(worker); });
 }
 
@@ -255,6 +256,7 @@ void VirtualRun::write_start() {
     add("servers", cluster_.servers == kOnWorkers ? "the workers" : std::to_string(cluster_.servers));
   add("compute times", compute_.text());
   add("links", format("{:g} MB/s, {:g} us", cluster_.link.bytes_per_s / 1e6, cluster_.link.latency_s * 1e6));
+  if (cluster_.message_work > 0) add("work for messages", format("{:g} ms/MB", cluster_.message_work * 1e9));
   learning_.metrics().write(StartRecord{0, 0, per_epoch(), std::move(facts)});
 }
 

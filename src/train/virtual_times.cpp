@@ -20,6 +20,10 @@ double VirtualTimes::of_planned_step(int64_t task) const {
   return cluster_.planned->compute_s * slowest + cluster_.planned->exposed_s;
 }
 
+double VirtualTimes::of_messages(int worker, int64_t next_task, double bytes) const {
+  return bytes * cluster_.message_work * slowness(worker, next_task);
+}
+
 double VirtualTimes::of_update() const {
   const int servers = cluster_.servers == kOnWorkers ? job_.plan.ranks() : cluster_.servers;
   double seconds = 0;

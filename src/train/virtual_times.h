@@ -22,6 +22,8 @@ class VirtualTimes {
   // Of a planned step: a worker's computation in it, and all of it, with the slowest worker's.
   double of_planned_task(int worker, int64_t task) const;
   double of_planned_step(int64_t task) const;
+  // Of the messages that a worker has sent and received, which it works for before its next task.
+  double of_messages(int worker, int64_t next_task, double bytes) const;
   double of_update() const;  // in which every server updates its part at the same time
 
  private:

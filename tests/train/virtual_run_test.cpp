@@ -114,6 +114,23 @@ TEST_F(VirtualRunTest, AStepTakesWhatItsPartsTake) {
   EXPECT_NEAR(worker.on_the_way, (step - compute - update) / step, 1e-6);
 }
 
+// Before its next task a worker works for what it has sent and received: in three steps for three pulls and two pushes,
+// and where it serves for the other's as well; the slow one longer, for which the others wait.
+TEST_F(VirtualRunTest, MessagesTakeTimeOfTheProcessor) {
+  const Overrides steps{{"schedule.max_steps", "3"}};
+  for (const int servers : {1, kOnWorkers}) {
+    VirtualCluster cluster{.servers = servers, .link = {0.5, 1e9}, .stragglers = {{.worker = 1, .factor = 4}}};
+    const std::string name = concat("servers", servers);
+    const VirtualOutcome without = simulated(name, 2, cluster, steps).virtual_run;
+    cluster.message_work = 1e-5;
+    const VirtualOutcome with = simulated(name + "-work", 2, cluster, steps).virtual_run;
+    const double of_worker = static_cast<double>(with.record.bytes_to_servers) / (3 * 2);
+    const double handled = (servers == kOnWorkers ? 2 : 1) * 5 * of_worker;
+    EXPECT_NEAR(with.seconds - without.seconds, 4 * 1e-5 * handled, 1e-6) << servers;
+    EXPECT_EQ(weights(name), weights(name + "-work"));
+  }
+}
+
 // Half of what either pushes and pulls is its own; what is not, passes through links that nobody else needs then.
 TEST_F(VirtualRunTest, WorkersThatServeSendTheirOwnPartsNowhere) {
   const Overrides steps{{"schedule.max_steps", "3"}};

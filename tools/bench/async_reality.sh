@@ -15,8 +15,9 @@
 #     --loss L          that is to be reached, by the mean of 25 steps; default 2.0
 #     --keep DIR        keep all runs there
 #
-# How fast the workers are the simulation is told: what each trains by itself, while the others do so too. Prints a
-# table, of seconds from the first record on; exits 1 where a run failed.
+# The simulation is told how fast the workers are, which is what each trains by itself while the others do so too, and
+# what a message costs a processor: of two processes on one core without a limit, by owt bench-comm, for messages as
+# large as those to one server. Prints a table, of seconds from the first record on; exits 1 where a run failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -105,6 +106,20 @@ alone() {  # alone K
   for process in "${started[@]}"; do wait "$process" || exit 1; done
 }
 
+weight_bytes() { stat -c %s "$folder/alone-$1-0/model.safetensors"; }
+
+# Milliseconds of a whole core for a MB that is sent or received, in exchanges of BYTES, of which four ends are.
+message_work() {  # message_work BYTES
+  make_hosts 2 40gbit
+  # shellcheck disable=SC2016
+  logged bench mpirun_on_hosts 2 taskset -c 0 "$owt" bench-comm --device cpu --threads 1 --collective send \
+    --sizes "$1" --json "$folder/bench.json"
+  remove_hosts
+  python3 -c 'import json, sys
+time, = json.load(open(sys.argv[1]))["times"]
+print(1e3 * time["seconds"] / (4 * time["bytes"] / 1e6))' "$folder/bench.json"
+}
+
 in_earnest() {
   local count=$1 delay=$2 out=$3
   # shellcheck disable=SC2046
@@ -118,6 +133,7 @@ for count in $hosts; do
   alone "$count"
   speed=$(rate_of 0 "$count")
   slower=$(rate_of 1 "$count" | awk '{ printf "%.2f", '"$speed"' / $1 }')
+  work=$(message_work $(($(weight_bytes "$count") / count)) | awk '{ print $1 * 100 / '"$(share_of 0 "$count")"' }')
   for rate in $rates; do
     make_hosts "$count" "$rate"
     for delay in $delays; do
@@ -127,8 +143,8 @@ for count in $hosts; do
       # shellcheck disable=SC2046
       logged "$(basename "$point")-simulated" "$owt" simulate "${words[@]}" --out "$point-simulated" $(together "$count") \
         --servers workers --delay "$delay" --straggler "1:$slower" --bandwidth "$rate" --latency 100us \
-        --images-per-second "$speed" --device cpu
-      echo "$count $rate $delay $speed $slower $point" >>"$folder/points"
+        --images-per-second "$speed" --message-work "${work}ms" --device cpu
+      echo "$count $rate $delay $speed $slower $work $point" >>"$folder/points"
     done
     remove_hosts
   done
@@ -158,12 +174,12 @@ def beside(real, simulated):
 
 
 loss = float(sys.argv[2])
-print(f"| workers | links | delay | alone, images/s | the second slower | to {loss:g}, s | simulated, s | ratio | all steps, s | "
+print(f"| workers | links | delay | alone, images/s | the second slower | messages, ms/MB | to {loss:g}, s | simulated, s | ratio | all steps, s | "
       "simulated, s | ratio |")
-print("|---|---|---|---|---|---|---|---|---|---|---|")
+print("|---" * 12 + "|")
 for line in open(sys.argv[1]):
-    count, rate, delay, speed, slower, point = line.split()
+    count, rate, delay, speed, slower, work, point = line.split()
     real, simulated = seconds(point + "-real", loss), seconds(point + "-simulated", loss)
-    print(f"| {count} | {rate} | {delay} | {float(speed):.0f} | {slower} x | {beside(real[0], simulated[0])} | "
+    print(f"| {count} | {rate} | {delay} | {float(speed):.0f} | {slower} x | {float(work):.1f} | {beside(real[0], simulated[0])} | "
           f"{beside(real[1], simulated[1])} |")
 PYTHON
