@@ -106,7 +106,7 @@ alone() {  # alone K
   for process in "${started[@]}"; do wait "$process" || exit 1; done
 }
 
-weight_bytes() { stat -c %s "$folder/alone-$1-0/model.safetensors"; }
+weight_bytes() { stat -c %s "$folder/alone-$1-0"/checkpoints/*/weights.safetensors; }
 
 # Milliseconds of a whole core for a MB that is sent or received, in exchanges of BYTES, of which four ends are.
 message_work() {  # message_work BYTES
