@@ -6,7 +6,8 @@
 
 Experiments:
   delay       bounded delay from 0 to no bound, with tasks of which a fifth take four times as long
-  downpour    single pushes: at the full rate, by shares, with a quarter of an epoch of warm start, with Adagrad
+  downpour    single pushes: at the full rate, by shares, with a quarter of an epoch of warm start, with Adagrad; and a
+              synchronous step as long as all single ones
   depth       the same delays for a net of three convolutions and one of seven, with momentum 0 and 0.9
   filters     what is pushed: bytes against accuracy
   blocks      delayed block proximal gradient: objective and zeros against the delay
@@ -54,15 +55,18 @@ def delay_cases(workers):
 
 def downpour_cases(workers):
     eventual = ["--delay", "inf", *servers(workers), *COMPUTE_BOUND]
-    adagrad = {"optimizer.type": "adagrad", "optimizer.momentum": "", "optimizer.learning_rate": 0.005,
+    adagrad = {"optimizer.type": "adagrad", "optimizer.momentum": "", "optimizer.learning_rate": 0.0003,
                "optimizer.decay": 0}
+    at = lambda rate: PLAIN | {"optimizer.learning_rate": rate}
     return [Case("synchronous", [*servers(workers), *COMPUTE_BOUND], PLAIN),
             Case("full rate", [*eventual, "--full-rate"], PLAIN),
             Case("full rate, warm start", [*eventual, "--full-rate", "--async-from-epoch", "0.25"], PLAIN),
             Case("shares of the rate", eventual, PLAIN),
             Case("shares, warm start", [*eventual, "--async-from-epoch", "0.25"], PLAIN),
             Case("full rate, Adagrad", [*eventual, "--full-rate"], adagrad),
-            Case("shares, 5 tasks a push", [*eventual, "--push-every", "5", "--pull-every", "5"], PLAIN)]
+            Case("shares, 5 tasks a push", [*eventual, "--push-every", "5", "--pull-every", "5"], PLAIN),
+            Case("synchronous, K times the rate", [*servers(workers), *COMPUTE_BOUND], at(0.005 * workers)),
+            Case("full rate of 0.002", [*eventual, "--full-rate"], at(0.002))]
 
 
 def depth_cases(workers):
