@@ -132,19 +132,24 @@ def command(options, case, workers, seed):
     return line
 
 
-def is_done(folder):
+def is_done(folder, words):
+    """Whether it holds a whole run of that command, whichever program it was of."""
     if not os.path.exists(os.path.join(folder, "metrics.jsonl")):
+        return False
+    starts = lines_of(folder, "start")
+    if not starts or starts[-1]["facts"]["command"].split()[1:] != words[1:]:
         return False
     return any(end["state"] in ("finished", "diverged") for end in lines_of(folder, "end"))
 
 
 def simulate(options, case, workers, seed, folder):
     """Runs that diverge are results too: they end with exit status 1 and say so in their metrics."""
-    if is_done(folder):
+    words = [*command(options, case, workers, seed), "--out", folder]
+    if is_done(folder, words):
         return
     shutil.rmtree(folder, ignore_errors=True)  # a simulation does not go on from where it was stopped
-    status = run([*command(options, case, workers, seed), "--out", folder], SECONDS, folder + ".log")
-    if not is_done(folder):
+    status = run(words, SECONDS, folder + ".log")
+    if not is_done(folder, words):
         sys.exit(f"{folder}: exit status {status}, see {folder}.log")
 
 
