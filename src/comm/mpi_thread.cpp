@@ -17,9 +17,9 @@ constexpr int kEagerTests = 200;        // while a rank waits for the result: ab
 constexpr int kEagerTestsCrowded = 10;  // with the core offered to others between them
 constexpr int kEagerTestsUnasked = 20;  // while the process computes, on cores that this thread takes away
 constexpr auto kRest = std::chrono::microseconds(50);
-// A parameter server waits for messages all the time, while its rank computes on the core that every test takes 10
-// microseconds of: these rests grow, each by so much, so that a message is found late by a few percent of the time that
-// it was waited for. While more than a packet is to come, sockets would fill in longer ones.
+// A parameter server waits for messages all the time, while its rank computes on the core of which it takes 10
+// microseconds to wake up for a test: these rests grow, each by so much, so that a message is found late by a few
+// percent of the time that it was waited for. While more than a packet is to come, sockets would fill in longer ones.
 constexpr auto kRestGrowth = std::chrono::microseconds(10);
 constexpr auto kLongestRest = std::chrono::microseconds(1000);
 constexpr auto kLongestRestInTransfer = std::chrono::microseconds(250);

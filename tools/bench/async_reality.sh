@@ -69,7 +69,9 @@ make_shares() {  # make_shares K
 }
 
 # What rank $OMPI_COMM_WORLD_RANK does before its program.
-join='echo 0 >"'$(share_file 'owt-$OMPI_COMM_WORLD_RANK')'" && exec taskset -c $((OMPI_COMM_WORLD_RANK % '$cores')) "$@"'
+# shellcheck disable=SC2016
+join='echo 0 >"'$(share_file 'owt-$OMPI_COMM_WORLD_RANK')'" &&
+  exec taskset -c $((OMPI_COMM_WORLD_RANK % '$cores')) "$@"'
 
 # Words of every run; `rows` of each worker and step.
 words=("$here/../../configs/$net.toml" --data "$data" --set run.log_every=1 --set run.eval_every_epochs=0
@@ -111,7 +113,6 @@ weight_bytes() { stat -c %s "$folder/alone-$1-0"/checkpoints/*/weights.safetenso
 # Milliseconds of a whole core for a MB that is sent or received, in exchanges of BYTES, of which four ends are.
 message_work() {  # message_work BYTES
   make_hosts 2 40gbit
-  # shellcheck disable=SC2016
   logged bench mpirun_on_hosts 2 taskset -c 0 "$owt" bench-comm --device cpu --threads 1 --collective send \
     --sizes "$1" --json "$folder/bench.json"
   remove_hosts
@@ -141,9 +142,9 @@ for count in $hosts; do
       rm -rf "$point-real" "$point-simulated"
       in_earnest "$count" "$delay" "$point-real"
       # shellcheck disable=SC2046
-      logged "$(basename "$point")-simulated" "$owt" simulate "${words[@]}" --out "$point-simulated" $(together "$count") \
-        --servers workers --delay "$delay" --straggler "1:$slower" --bandwidth "$rate" --latency 100us \
-        --images-per-second "$speed" --message-work "${work}ms" --device cpu
+      logged "$(basename "$point")-simulated" "$owt" simulate "${words[@]}" --out "$point-simulated" \
+        $(together "$count") --servers workers --delay "$delay" --straggler "1:$slower" --bandwidth "$rate" \
+        --latency 100us --images-per-second "$speed" --message-work "${work}ms" --device cpu
       echo "$count $rate $delay $speed $slower $work $point" >>"$folder/points"
     done
     remove_hosts
@@ -174,12 +175,12 @@ def beside(real, simulated):
 
 
 loss = float(sys.argv[2])
-print(f"| workers | links | delay | alone, images/s | the second slower | messages, ms/MB | to {loss:g}, s | simulated, s | ratio | all steps, s | "
-      "simulated, s | ratio |")
+print("| workers | links | delay | alone, images/s | the second slower | messages, ms/MB "
+      f"| to {loss:g}, s | simulated, s | ratio | all steps, s | simulated, s | ratio |")
 print("|---" * 12 + "|")
 for line in open(sys.argv[1]):
     count, rate, delay, speed, slower, work, point = line.split()
     real, simulated = seconds(point + "-real", loss), seconds(point + "-simulated", loss)
-    print(f"| {count} | {rate} | {delay} | {float(speed):.0f} | {slower} x | {float(work):.1f} | {beside(real[0], simulated[0])} | "
-          f"{beside(real[1], simulated[1])} |")
+    print(f"| {count} | {rate} | {delay} | {float(speed):.0f} | {slower} x | {float(work):.1f} "
+          f"| {beside(real[0], simulated[0])} | {beside(real[1], simulated[1])} |")
 PYTHON
