@@ -11,12 +11,11 @@ namespace {
 
 constexpr double kWorthIt = 0.95;  // times the direct time; less gain is within the noise of one measurement
 
-constexpr std::array kNames{std::pair{ConvAlgorithm::kAuto, "auto"},
-                            std::pair{ConvAlgorithm::kDirect, "direct"},
-                            std::pair{ConvAlgorithm::kFewChannels, "few-channels"},
-                            std::pair{ConvAlgorithm::kDepthwise, "depthwise"},
-                            std::pair{ConvAlgorithm::kWinogradBf16, "winograd-bf16"},
-                            std::pair{ConvAlgorithm::kWinograd, "winograd"}};
+constexpr std::array kNames{
+    std::pair{ConvAlgorithm::kAuto, "auto"},           std::pair{ConvAlgorithm::kByShape, "by-shape"},
+    std::pair{ConvAlgorithm::kDirect, "direct"},       std::pair{ConvAlgorithm::kFewChannels, "few-channels"},
+    std::pair{ConvAlgorithm::kDepthwise, "depthwise"}, std::pair{ConvAlgorithm::kWinogradBf16, "winograd-bf16"},
+    std::pair{ConvAlgorithm::kWinograd, "winograd"}};
 
 bool has(const ConvChoices::Candidates& candidates, ConvAlgorithm algorithm) {
   return std::ranges::find(candidates, algorithm) != candidates.end();
@@ -35,7 +34,7 @@ ConvAlgorithm conv_algorithm_from(const std::string& name) {
   for (const auto& [algorithm, its_name] : kNames)
     if (name == its_name) return algorithm;
   fail("no convolution algorithm '", name,
-       "'; there are auto, direct, few-channels, depthwise, winograd, winograd-bf16");
+       "'; there are auto, by-shape, direct, few-channels, depthwise, winograd, winograd-bf16");
 }
 
 std::string ConvChoices::key(const std::string& geometry, int team) { return format("{}, {} threads", geometry, team); }
@@ -58,6 +57,7 @@ ConvAlgorithm ConvChoices::mode() const {
 ConvAlgorithm ConvChoices::choose(const std::string& key, const Candidates& candidates, double largest_error,
                                   const std::function<std::vector<Measured>()>& measure) {
   const std::lock_guard lock(mutex_);
+  if (mode_ == ConvAlgorithm::kByShape) return candidates.back();
   if (mode_ != ConvAlgorithm::kAuto) return has(candidates, mode_) ? mode_ : ConvAlgorithm::kDirect;
   if (table_.count(key)) return known(key, candidates);
   const auto of_other_team = all_teams_.find(geometry_of(key));
@@ -96,7 +96,8 @@ void ConvChoices::preload(const std::map<std::string, std::string>& choices) {
   std::map<std::string, Choice> loaded;
   for (const auto& [key, name] : choices) {
     const ConvAlgorithm algorithm = conv_algorithm_from(name);
-    if (algorithm == ConvAlgorithm::kAuto) fail("convolution '", key, "' needs an algorithm, not auto");
+    if (algorithm == ConvAlgorithm::kAuto || algorithm == ConvAlgorithm::kByShape)
+      fail("convolution '", key, "' needs an algorithm, not ", name);
     loaded[key] = {key, algorithm, {}};
   }
   const std::lock_guard lock(mutex_);

@@ -2,9 +2,9 @@
 // channels (layers/few_channel_conv.h) or for depthwise convolutions (layers/depthwise_conv.h), or Winograd's
 // (layers/winograd.h).
 //
-// The better one is found by measuring, once per geometry, pass, type and team size. The choices decide the last bits
-// of a result, so all ranks of a process share one table, the processes of a run follow one of them
-// (parallel/shared_choices.h), and a checkpoint keeps it for the run that resumes.
+// The better one is found by measuring, once per geometry, pass, type and team size, or taken by the shape alone. The
+// choices decide the last bits of a result, so all ranks of a process share one table, the processes of a run follow
+// one of them (parallel/shared_choices.h), and a checkpoint keeps it for the run that resumes.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,8 @@
 namespace owt {
 
 enum class ConvAlgorithm {
-  kAuto,  // measure, take the faster one
+  kAuto,     // measure, take the faster one
+  kByShape,  // do not measure: the last candidate, which is an algorithm of ours wherever one can compute the pass
   kDirect,
   kFewChannels,   // of images
   kDepthwise,     // each channel by itself
@@ -28,7 +29,7 @@ ConvAlgorithm conv_algorithm_from(const std::string& name);  // throws Error for
 
 class ConvChoices {
  public:
-  // What may be chosen for a pass: direct, then the others that can compute it here.
+  // What may be chosen for a pass: direct, then the others that can compute it here, those of f32 last.
   using Candidates = std::vector<ConvAlgorithm>;
   // The time of one pass includes all that it costs in a step, such as the packing of weights.
   struct Measured {
@@ -51,10 +52,10 @@ class ConvChoices {
 
   // What a pass of this geometry is called.
   static std::string key(const std::string& geometry, int team);
-  // The algorithm (never kAuto) of the pass named `key`. In kAuto mode what the table knows, else the outcome of
-  // measure(), which is then kept: the fastest whose error is at most largest_error, if it is more than 5 % faster than
-  // direct. One host thread measures at a time, the others wait. measure() must not call this table. Where the table
-  // has what is no candidate, as a checkpoint from another machine may, it has direct from now on.
+  // The algorithm (neither kAuto nor kByShape) of the pass named `key`. In kAuto mode what the table knows, else the
+  // outcome of measure(), which is then kept: the fastest whose error is at most largest_error, if it is more than 5 %
+  // faster than direct. One host thread measures at a time, the others wait. measure() must not call this table. Where
+  // the table has what is no candidate, as a checkpoint from another machine may, it has direct from now on.
   ConvAlgorithm choose(const std::string& key, const Candidates& candidates, double largest_error,
                        const std::function<std::vector<Measured>()>& measure);
 

@@ -225,8 +225,9 @@ RunSettings read_run(Config config) {
   run.checkpoint_every_epochs = config.integer("checkpoint_every_epochs", 1, {.low = 0});
   run.checkpoint_every_steps = config.integer("checkpoint_every_steps", 0, {.low = 0});
   run.keep_checkpoints = static_cast<int>(config.integer("keep_checkpoints", 3, {.low = 1, .high = 1e6}));
-  run.conv_algorithm = conv_algorithm_from(config.word(
-      "conv_algorithm", "auto", {"auto", "direct", "few-channels", "depthwise", "winograd", "winograd-bf16"}));
+  run.conv_algorithm = conv_algorithm_from(
+      config.word("conv_algorithm", "auto",
+                  {"auto", "by-shape", "direct", "few-channels", "depthwise", "winograd", "winograd-bf16"}));
   run.device = config.word("device", "auto", {"auto", "cpu", "cuda"});
   run.precision = precision_from(config.word("precision", "fp32", {"fp32", "tf32", "bf16"}));
   run.deterministic = config.boolean("deterministic", true);

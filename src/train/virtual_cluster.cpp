@@ -39,7 +39,7 @@ Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cl
   parallel.automatic = false;
   parallel.model_ranks = 0;
   settings.recipe.set("parallel.strategy", "dp");
-  if (settings.run.conv_algorithm == ConvAlgorithm::kAuto) settings.run.conv_algorithm = ConvAlgorithm::kDirect;
+  if (settings.run.conv_algorithm == ConvAlgorithm::kAuto) settings.run.conv_algorithm = ConvAlgorithm::kByShape;
   return settings;
 }
 

@@ -124,6 +124,9 @@ TEST(ConvChoices, AFixedModeNeverMeasuresAndIsNotKept) {
   }
   choices.set_mode(kWinogradBf16);
   EXPECT_EQ(choose(choices, "a", must_not_measure), kDirect);
+  choices.set_mode(ConvAlgorithm::kByShape);
+  EXPECT_EQ(choose(choices, "a", must_not_measure), kWinograd);
+  EXPECT_EQ(choices.choose("b", {kDirect}, kLargestError, must_not_measure), kDirect);
   EXPECT_TRUE(choices.exported().empty());
 }
 
@@ -146,7 +149,12 @@ TEST(ConvChoices, AnUnknownAlgorithmChangesNothing) {
         choices.preload({{"a", "direct"}, {"b", "fft"}});
       },
       ThrowsMessage<Error>(AllOf(HasSubstr("'fft'"), HasSubstr("winograd"))));
-  EXPECT_THAT([&] { choices.preload({{"a", "auto"}}); }, ThrowsMessage<Error>(HasSubstr("'a'")));
+  for (const std::string mode : {"auto", "by-shape"})
+    EXPECT_THAT(
+        [&] {
+          choices.preload({{"a", mode}});
+        },
+        ThrowsMessage<Error>(AllOf(HasSubstr("'a'"), HasSubstr(mode))));
   EXPECT_TRUE(choices.exported().empty());
 }
 
@@ -171,8 +179,8 @@ TEST(ConvChoices, APreloadedAlgorithmThatCannotBeUsedBecomesDirectAndIsTold) {
 }
 
 TEST(ConvAlgorithm, NamesGoBothWays) {
-  for (const auto algorithm : {ConvAlgorithm::kAuto, kDirect, ConvAlgorithm::kFewChannels, ConvAlgorithm::kDepthwise,
-                               kWinograd, kWinogradBf16})
+  for (const auto algorithm : {ConvAlgorithm::kAuto, ConvAlgorithm::kByShape, kDirect, ConvAlgorithm::kFewChannels,
+                               ConvAlgorithm::kDepthwise, kWinograd, kWinogradBf16})
     EXPECT_EQ(conv_algorithm_from(name_of(algorithm)), algorithm);
 }
 

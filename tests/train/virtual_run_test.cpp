@@ -78,6 +78,14 @@ TEST_F(VirtualRunTest, SynchronousIsDataParallelToTheLastBit) {
   }
 }
 
+TEST_F(VirtualRunTest, ConvolutionsAreChosenByTheirShapeAndNeverMeasured) {
+  trained("real", 2, {{"run.conv_algorithm", "by-shape"}});
+  trained("direct", 2);
+  simulated("virtual", 2, {}, {{"run.conv_algorithm", "auto"}});
+  EXPECT_EQ(weights("real"), weights("virtual"));
+  EXPECT_NE(weights("direct"), weights("virtual"));  // else the net has no convolution that shows it
+}
+
 TEST_F(VirtualRunTest, SynchronousIsDataParallelWithEveryRule) {
   for (const char* type : {"adamw", "adagrad", "rmsprop", "rmsprop_warmup", "proximal"}) {
     const Overrides rule = with_optimizer(type);
