@@ -15,9 +15,10 @@
 #     --loss L          that is to be reached, by the mean of 25 steps; default 2.0
 #     --keep DIR        keep all runs there
 #
-# The simulation is told how fast the workers are, which is what each trains by itself while the others do so too, and
-# what a message costs a processor: of two processes on one core without a limit, by owt bench-comm, for messages as
-# large as those to one server. Prints a table, of seconds from the first record on; exits 1 where a run failed.
+# The simulation is told how fast the workers are, which is what each trains by itself while the others do so too; what a
+# message costs a processor: of two processes on one core without a limit, by owt bench-comm, for messages as large as
+# those to one server; and how long a small one is on its way between workers that compute, since who has used up its
+# share answers in the next period only: by owt bench-comm beside a loop in every group. Prints a table, of seconds from the first record on; exits 1 where a run failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -121,6 +122,24 @@ time, = json.load(open(sys.argv[1]))["times"]
 print(1e3 * time["seconds"] / (4 * time["bytes"] / 1e6))' "$folder/bench.json"
 }
 
+# Milliseconds that a small message takes between K workers whose processors are busy.
+message_latency() {  # message_latency K
+  local rank started=()
+  make_hosts "$1" 40gbit
+  for ((rank = 0; rank < $1; rank++)); do
+    OMPI_COMM_WORLD_RANK=$rank bash -c "$join" bash sh -c 'while :; do :; done' &
+    started+=($!)
+  done
+  logged latency mpirun_on_hosts "$1" bash -c "$join" bash "$owt" bench-comm --device cpu --threads 1 \
+    --collective send --sizes 4K --json "$folder/latency.json"
+  kill "${started[@]}"
+  wait "${started[@]}" 2>/dev/null || true
+  remove_hosts
+  python3 -c 'import json, sys
+time, = json.load(open(sys.argv[1]))["times"]
+print("%.3f" % (1e3 * time["seconds"]))' "$folder/latency.json"
+}
+
 in_earnest() {
   local count=$1 delay=$2 out=$3
   # shellcheck disable=SC2046
@@ -135,6 +154,7 @@ for count in $hosts; do
   speed=$(rate_of 0 "$count")
   slower=$(rate_of 1 "$count" | awk '{ printf "%.2f", '"$speed"' / $1 }')
   work=$(message_work $(($(weight_bytes "$count") / count)) | awk '{ print $1 * 100 / '"$(share_of 0 "$count")"' }')
+  latency=$(message_latency "$count")
   for rate in $rates; do
     make_hosts "$count" "$rate"
     for delay in $delays; do
@@ -144,8 +164,8 @@ for count in $hosts; do
       # shellcheck disable=SC2046
       logged "$(basename "$point")-simulated" "$owt" simulate "${words[@]}" --out "$point-simulated" \
         $(together "$count") --servers workers --delay "$delay" --straggler "1:$slower" --bandwidth "$rate" \
-        --latency 100us --images-per-second "$speed" --message-work "${work}ms" --device cpu
-      echo "$count $rate $delay $speed $slower $work $point" >>"$folder/points"
+        --latency "${latency}ms" --images-per-second "$speed" --message-work "${work}ms" --device cpu
+      echo "$count $rate $delay $speed $slower $work $latency $point" >>"$folder/points"
     done
     remove_hosts
   done
@@ -175,12 +195,12 @@ def beside(real, simulated):
 
 
 loss = float(sys.argv[2])
-print("| workers | links | delay | alone, images/s | the second slower | messages, ms/MB "
+print("| workers | links | delay | alone, images/s | the second slower | messages, ms/MB | latency, ms "
       f"| to {loss:g}, s | simulated, s | ratio | all steps, s | simulated, s | ratio |")
-print("|---" * 12 + "|")
+print("|---" * 13 + "|")
 for line in open(sys.argv[1]):
-    count, rate, delay, speed, slower, work, point = line.split()
+    count, rate, delay, speed, slower, work, latency, point = line.split()
     real, simulated = seconds(point + "-real", loss), seconds(point + "-simulated", loss)
-    print(f"| {count} | {rate} | {delay} | {float(speed):.0f} | {slower} x | {float(work):.1f} "
+    print(f"| {count} | {rate} | {delay} | {float(speed):.0f} | {slower} x | {float(work):.1f} | {float(latency):.2f} "
           f"| {beside(real[0], simulated[0])} | {beside(real[1], simulated[1])} |")
 PYTHON
