@@ -2,6 +2,7 @@
 
 #include "src/comm/launch.h"
 #include "src/core/log.h"
+#include "src/parallel/strategy.h"
 #include "src/train/commands/run.h"
 #include "tools/commands.h"
 
@@ -41,12 +42,19 @@ int command_train(const Arguments& arguments) {
       "several times)");
   options.flag("except-mismatched", "with --weights: draw those of layers that the file lacks or has in another shape");
   options.option("resume", "auto|DIR", "go on from the run folder's newest checkpoint, or from this run or checkpoint");
+  options.flag("tolerate-loss",
+               "under --parallel ps with ps.servers, between processes: a worker that is lost, but the first, is gone "
+               "on without (ps.tolerate_loss)");
   options.flag("timing", "print the per-layer timing table at the end, and what bounds a step");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
   }
-  const Settings settings = shared_settings(options, length_changes(options));
+  Overrides changes = length_changes(options);
+  if (options.boolean("tolerate-loss")) changes.emplace_back("ps.tolerate_loss", "true");
+  const Settings settings = shared_settings(options, changes);
+  if (options.boolean("tolerate-loss") && facts_of(settings.parallel.strategy).updates != Updates::kServers)
+    throw UsageError("owt train: --tolerate-loss wants a parameter server, --parallel ps with ps.servers");
   TrainOptions train_options;
   const auto take = [&](const char* name) { return options.given(name) ? options.string(name) : std::string(); };
   train_options.data = take("data");

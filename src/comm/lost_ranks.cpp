@@ -1,5 +1,7 @@
 #include "src/comm/lost_ranks.h"
 
+#include <algorithm>
+
 #include "src/core/activity.h"
 #include "src/core/profiler.h"
 
@@ -65,7 +67,29 @@ std::string described(Collective collective, int peer) {
   return text;
 }
 
-void LostRanks::set_lost(const std::string& text) { set(text, true); }
+void LostRanks::tolerate(const std::vector<int>& ranks) {
+  const std::lock_guard lock(mutex_);
+  tolerated_.insert(ranks.begin(), ranks.end());
+}
+
+bool LostRanks::tolerates(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return tolerated_.contains(rank);
+}
+
+void LostRanks::set_lost(int rank, const std::string& text) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (tolerated_.contains(rank)) {
+      if (std::ranges::find(gone_, rank, &std::pair<int, std::string>::first) != gone_.end()) return;
+      gone_.emplace_back(rank, text);
+      ++gone_count_;
+      return;
+    }
+  }
+  set(text, true);
+}
+
 void LostRanks::set_failed(const std::string& text) { set(text, false); }
 
 void LostRanks::set(const std::string& text, bool lost) {
@@ -78,12 +102,36 @@ void LostRanks::set(const std::string& text, bool lost) {
 
 std::string LostRanks::text(std::string_view during) const {
   const std::lock_guard lock(mutex_);
-  if (!lost_) return text_;
+  return lost_ ? with_place(text_, during) : text_;
+}
+
+std::string LostRanks::with_place(const std::string& text, std::string_view during) {
   std::string place;
   if (!during.empty()) place = concat(during.starts_with("after ") ? "" : "during ", during);
   const int64_t step = step_under_way.load();
   if (step >= 0) place += concat(place.empty() ? "" : ", ", "step ", step);
-  return place.empty() ? text_ : concat(text_, "; ", place);
+  return place.empty() ? text : concat(text, "; ", place);
+}
+
+std::vector<std::string> LostRanks::what_is_gone() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> texts;
+  for (const auto& [rank, text] : gone_) texts.push_back(text);
+  return texts;
+}
+
+void LostRanks::check_peer(int rank, std::string_view during) const {
+  if (gone() == 0) return;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [gone, text] : gone_)
+    if (gone == rank) throw PeerGone(with_place(text, during));
+}
+
+void LostRanks::check_group(const std::vector<int>& ranks, std::string_view during) const {
+  if (gone() == 0) return;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [gone, text] : gone_)
+    if (std::ranges::find(ranks, gone) != ranks.end()) throw RankLost(with_place(text, during));
 }
 
 void LostRanks::check(std::string_view during) const {

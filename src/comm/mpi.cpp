@@ -1,5 +1,6 @@
 #include "src/comm/mpi.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <numeric>
 
@@ -41,7 +42,7 @@ class MpiCommunicator : public Communicator {
       MpiWire wire(thread, *group);
       transfer(wire, call);
     };
-    return Event(process_.thread.run(described(call.collective), work));
+    return Event(process_.thread.run(described(call.collective), work, {group_, &group_->members}));
   }
 
   std::unique_ptr<Communicator> split(int color) override {
@@ -140,6 +141,16 @@ std::unique_ptr<Communicator> Mpi::world(bool crowded) {
   MpiGroup everyone{std::vector<int>(static_cast<size_t>(process_->launch.ranks)), process_->launch.rank};
   std::iota(everyone.members.begin(), everyone.members.end(), 0);
   return std::make_unique<MpiCommunicator>(*process_, std::move(everyone));
+}
+
+// Those that are left have made different groups by then, but never as many as that.
+std::unique_ptr<Communicator> Mpi::world_of(std::vector<int> processes, int number) {
+  constexpr int kContexts = 1 << 20;
+  const auto here = std::ranges::find(processes, process_->launch.rank) - processes.begin();
+  MpiGroup left{std::move(processes), static_cast<int>(here), number * kContexts};
+  OWT_CHECK(process_->next_context <= left.context && left.rank < left.ranks());
+  process_->next_context = left.context + 1;
+  return std::make_unique<MpiCommunicator>(*process_, std::move(left));
 }
 
 bool Mpi::finish(double seconds) {

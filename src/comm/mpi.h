@@ -32,6 +32,9 @@ class Mpi {
   // under way and to come. Not to outlive this. crowded: from now on threads are more than cores on this host, so that
   // waiting leaves the core to others sooner.
   std::unique_ptr<Communicator> world(bool crowded);
+  // The same of some of the processes, as the number-th such world, from 1 on: those that are left when others are gone
+  // (LostRanks). All of them call it, with the same arguments; nothing travels for it.
+  std::unique_ptr<Communicator> world_of(std::vector<int> processes, int number);
   // MPI_Finalize, which no loss of a rank ends. False: it has not come back within `seconds`; this may never be freed
   // then.
   bool finish(double seconds);

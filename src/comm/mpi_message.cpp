@@ -11,8 +11,8 @@ void detail::check_mpi(int result, const char* call) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   MPI_Error_string(result, text, &length);
-  fail("MPI: ", std::string(text, static_cast<size_t>(length)), " in ", call,
-       "; look at the logs of the other ranks and at the network");
+  throw MpiError(concat("MPI: ", std::string(text, static_cast<size_t>(length)), " in ", call,
+                        "; look at the logs of the other ranks and at the network"));
 }
 
 bool MpiMessage::move() {

@@ -9,10 +9,16 @@
 
 #include "src/comm/communicator.h"
 
-// Every call of MPI goes through this: throws Error with the call and MPI's text.
+// Every call of MPI goes through this: throws MpiError with the call and MPI's text.
 #define OWT_MPI(call) ::owt::detail::check_mpi((call), #call)
 
 namespace owt {
+
+// What MPI complains about.
+class MpiError : public Error {
+ public:
+  using Error::Error;
+};
 
 namespace detail {
 void check_mpi(int result, const char* call);

@@ -41,8 +41,9 @@ MpiThread::~MpiThread() {
   thread_.join();
 }
 
-std::shared_ptr<MpiThread::Job> MpiThread::run(std::string name, std::function<void()> work) {
-  return call(std::make_shared<Job>(*this, std::move(name), std::move(work)));
+std::shared_ptr<MpiThread::Job> MpiThread::run(std::string name, std::function<void()> work,
+                                               std::shared_ptr<const std::vector<int>> group) {
+  return call(std::make_shared<Job>(*this, std::move(name), std::move(work), std::nullopt, std::move(group)));
 }
 
 std::shared_ptr<MpiThread::Job> MpiThread::post(std::string name, const MpiMessage& message) {
@@ -124,7 +125,7 @@ void MpiThread::execute(Job& job) {
 template <class Work>
 void MpiThread::guarded(const std::string& name, const Work& work) {
   try {
-    lost_ranks_.check(name);
+    check(name);
     if (failure_) std::rethrow_exception(failure_);
     work();
   } catch (const Aborted&) {
@@ -135,11 +136,16 @@ void MpiThread::guarded(const std::string& name, const Work& work) {
     const auto give_up = std::chrono::steady_clock::now() + kWatchIsLate;
     while (!lost_ranks_.any() && std::chrono::steady_clock::now() < give_up) std::this_thread::sleep_for(kRest);
     try {
-      lost_ranks_.check(name);
+      check(name);
     } catch (const Aborted&) {
       failure_ = std::current_exception();
     }
   }
+}
+
+void MpiThread::check(const std::string& name) const {
+  lost_ranks_.check(name);
+  if (running_ && running_->group_) lost_ranks_.check_group(*running_->group_, name);
 }
 
 // Begins messages that were posted, and ends those that have moved. False: nothing was to be done.
@@ -152,13 +158,40 @@ bool MpiThread::move_messages() {
     posted_.clear();
   }
   for (const std::shared_ptr<Job>& job : messages_) {
-    any = job->message_->move() || any;
-    if (!job->message_->over()) continue;
+    any = move(*job) || any;
+    if (job->done() || !job->message_->over()) continue;
     job->ms_ = job->message_->ms();
     job->finish(nullptr);
   }
   std::erase_if(messages_, [](const std::shared_ptr<Job>& job) { return job->done(); });
   return any;
+}
+
+// A message with a process that is gone has failed, and so has one that MPI complains about shortly before that is
+// known. MPI may have it under way for ever.
+bool MpiThread::move(Job& job) {
+  const int peer = job.message_->peer();
+  const auto fail_if_gone = [&] {
+    try {
+      lost_ranks_.check_peer(peer, job.name_);
+      return false;
+    } catch (const PeerGone&) {
+      job.finish(std::current_exception());
+      failed_.push_back(job.shared_from_this());
+      return true;
+    }
+  };
+  if (fail_if_gone()) return true;
+  try {
+    return job.message_->move();
+  } catch (const MpiError&) {
+    const auto give_up = std::chrono::steady_clock::now() + kWatchIsLate;
+    while (lost_ranks_.tolerates(peer) && !lost_ranks_.any() && std::chrono::steady_clock::now() < give_up) {
+      if (fail_if_gone()) return true;
+      std::this_thread::sleep_for(kRest);
+    }
+    throw;
+  }
 }
 
 // After a failure no message comes to its end any more.
@@ -198,7 +231,7 @@ void MpiThread::wait_for_messages() {
 }
 
 void MpiThread::pause() {
-  lost_ranks_.check(running_ ? running_->name_ : messages_.front()->name_);
+  check(running_ ? running_->name_ : messages_.front()->name_);
   const bool crowded = crowded_.load(), asked = waiting_.load() > 0;
   const int eager = !asked ? kEagerTestsUnasked : crowded ? kEagerTestsCrowded : kEagerTests;
   if (++idle_ < eager) {

@@ -30,8 +30,11 @@ class MpiThread {
 
   // Queues work(); `name` stands for it in messages. The event ends with it, and throws what it
   // throws. After a failure all further jobs fail, and what they hold stays in memory, because messages may still come.
-  std::shared_ptr<Job> run(std::string name, std::function<void()> work);
-  // Begins a message as soon as the thread can, even while work is under way. The event ends with it.
+  // group: the processes that it is done with; it fails where one of them is gone (LostRanks).
+  std::shared_ptr<Job> run(std::string name, std::function<void()> work,
+                           std::shared_ptr<const std::vector<int>> group = nullptr);
+  // Begins a message as soon as the thread can, even while work is under way. The event ends with it. Where the other
+  // process is gone it fails, and nothing else does.
   std::shared_ptr<Job> post(std::string name, const MpiMessage& message);
   // The event is that of some run(), and so comes before whatever is queued from now on.
   static bool in_queue(const Event& event);
@@ -53,7 +56,9 @@ class MpiThread {
   void execute(Job& job);
   template <class Work>
   void guarded(const std::string& name, const Work& work);
+  void check(const std::string& name) const;
   bool move_messages();
+  bool move(Job& job);
   void end_messages();
   void begin_wait();
   void end_wait() { --waiting_; }
@@ -85,10 +90,15 @@ class MpiThread {
 };
 
 // Work of the queue, or a message, as an event.
-class MpiThread::Job : public Event::Pending {
+class MpiThread::Job : public Event::Pending, public std::enable_shared_from_this<Job> {
  public:
-  Job(MpiThread& thread, std::string name, std::function<void()> work, std::optional<MpiMessage> message = {})
-      : thread_(thread), name_(std::move(name)), work_(std::move(work)), message_(std::move(message)) {}
+  Job(MpiThread& thread, std::string name, std::function<void()> work, std::optional<MpiMessage> message = {},
+      std::shared_ptr<const std::vector<int>> group = nullptr)
+      : thread_(thread),
+        name_(std::move(name)),
+        work_(std::move(work)),
+        message_(std::move(message)),
+        group_(std::move(group)) {}
 
   void wait() override;
   bool done() const override { return done_.load(); }
@@ -104,6 +114,7 @@ class MpiThread::Job : public Event::Pending {
   std::string name_;
   std::function<void()> work_;
   std::optional<MpiMessage> message_;
+  std::shared_ptr<const std::vector<int>> group_;
   std::exception_ptr failure_;
   double ms_ = 0;  // what the work took; written before done_
   std::atomic<bool> done_{false};

@@ -17,6 +17,7 @@ Mpi::Mpi(const Launch& launch, const LostRanks&, const std::string&, double) {
 // Nothing of what follows is ever called.
 Mpi::~Mpi() = default;
 std::unique_ptr<Communicator> Mpi::world(bool) { return nullptr; }
+std::unique_ptr<Communicator> Mpi::world_of(std::vector<int>, int) { return nullptr; }
 bool Mpi::finish(double) { return true; }
 
 }  // namespace owt

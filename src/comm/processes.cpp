@@ -6,9 +6,11 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "src/comm/launch.h"
@@ -63,6 +65,8 @@ class Processes {
     const std::string mine = packed({post ? post->address() : "", host_name(), std::to_string(getpid())});
     mpi_ = std::make_unique<Mpi>(launch(), lost_ranks_, mine, start_timeout());
     world_ = mpi_->world(/*crowded=*/false);
+    members_.resize(static_cast<size_t>(launch().ranks));
+    std::iota(members_.begin(), members_.end(), 0);
     const std::string address = unpacked(mpi_->texts().front()).at(0);
     std::vector<Peer> peers;
     for (const std::string& text : mpi_->texts())
@@ -75,7 +79,18 @@ class Processes {
 
   Mpi& mpi() { return *mpi_; }
   Communicator& world() { return *world_; }
+  LostRanks& lost_ranks() { return lost_ranks_; }
   const LostRanks& lost_ranks() const { return lost_ranks_; }
+
+  std::unique_ptr<Communicator> go_on_without(const std::vector<int>& gone) {
+    std::vector<int> left;
+    for (size_t rank = 0; rank < members_.size(); ++rank)
+      if (std::ranges::find(gone, static_cast<int>(rank)) == gone.end()) left.push_back(members_[rank]);
+    members_ = left;
+    world_ = mpi_->world_of(members_, ++worlds_);
+    return mpi_->world_of(members_, ++worlds_);
+  }
+  bool lacks_processes() const { return worlds_ > 0 || lost_ranks_.gone() > 0; }
   bool failed() const { return failed_.load(); }
 
   // Once: the first failure is the cause.
@@ -88,11 +103,11 @@ class Processes {
     if (!told_.test_and_set()) watch_->say_goodbye();
   }
 
-  // False: MPI does not end; this may not be freed then.
+  // False: MPI does not end, as where a process is gone; this may not be freed then.
   bool end() {
     meet();  // rank 0 may still be writing; nobody is watched any more who has said goodbye
     say_goodbye();
-    if (!mpi_->finish(watch_timeout())) return false;
+    if (lacks_processes() || !mpi_->finish(watch_timeout())) return false;
     watch_.reset();
     world_.reset();
     mpi_.reset();
@@ -117,6 +132,8 @@ class Processes {
   LostRanks lost_ranks_;
   std::unique_ptr<Mpi> mpi_;
   std::unique_ptr<Communicator> world_;
+  std::vector<int> members_;  // of the world, by rank
+  int worlds_ = 0;            // that were made since
   std::unique_ptr<Watch> watch_;
   std::atomic<bool> failed_{false};
   std::atomic_flag told_;
@@ -182,6 +199,31 @@ std::vector<std::string> from_every_rank(const std::string& mine) {
   return gather(processes().world(), mine);
 }
 
+// Open MPI's mpirun ends all processes when one has ended, unless it was told to let them live; version 5 does not tell
+// them whether it was.
+void tolerate_loss(const std::vector<int>& ranks) {
+  const char* const lives_on = std::getenv("OMPI_MCA_orte_enable_recovery");
+  const bool ends_all = process_library().starts_with("Open MPI v4") && launch().by == "Open MPI";
+  if (ends_all && (!lives_on || std::string(lives_on) != "1"))
+    fail("mpirun ends all processes when one is lost, whatever they tolerate; start it with --enable-recovery");
+  std::vector<int> others = ranks;
+  std::erase(others, launch().rank);  // which is told so where the others have given it up
+  processes().lost_ranks().tolerate(others);
+}
+
+std::vector<std::string> tolerated_losses() {
+  Processes* const all = joined.load();
+  return all ? all->lost_ranks().what_is_gone() : std::vector<std::string>();
+}
+
+std::unique_ptr<Communicator> go_on_without(const std::vector<int>& gone) { return processes().go_on_without(gone); }
+
+ProcessPlace process_place() {
+  if (!launch().several()) return {};
+  const Communicator& world = processes().world();
+  return {world.rank(), world.ranks()};
+}
+
 std::unique_ptr<Communicator> join_processes(bool crowded) { return processes().mpi().world(crowded); }
 
 bool any_rank_failed() {
@@ -228,8 +270,10 @@ void end_together(int code) {
   Processes* const all = joined.load();
   if (!all) return;
   if (!all->end()) {
-    log_warn("MPI has not ended for {} s after all ranks had come to the end; the results are complete, this one goes",
-             watch_timeout());
+    if (!all->lacks_processes())
+      log_warn(
+          "MPI has not ended for {} s after all ranks had come to the end; the results are complete, this one goes",
+          watch_timeout());
     std::cout.flush();
     _exit(code);
   }

@@ -22,6 +22,24 @@ inline std::string from_rank_0(const std::function<std::string()>& make) { retur
 // Every rank's text, by rank; of any length. All ranks must come here, in the same order with other collectives.
 std::vector<std::string> from_every_rank(const std::string& mine);
 
+// The loss of processes that is tolerated: the others go on without them, first in what they were doing, as far as it
+// is no collective (LostRanks), then as a world of their own.
+//
+// `ranks`: numbers of the launch, this process's own among them or not. Throws Error where the launcher would end all
+// processes all the same.
+void tolerate_loss(const std::vector<int>& ranks);
+// What happened to each process that is gone, in the order in which it became known here.
+std::vector<std::string> tolerated_losses();
+// Collective over the ranks of the newest world but `gone`, by their numbers in it, which agree on these: from now on
+// they alone are the processes of from_rank() and so on. Returns a communicator of them, which none of an older world
+// may be used beside but to end what goes on there.
+std::unique_ptr<Communicator> go_on_without(const std::vector<int>& gone);
+// This process's place in the newest world.
+struct ProcessPlace {
+  int rank = 0, ranks = 1;
+};
+ProcessPlace process_place();
+
 // What carries processes, "Open MPI v4.1.4"; empty: this program was built without MPI.
 std::string process_library();
 

@@ -170,9 +170,10 @@ class Watch::Thread {
     const Peer& its = peer(stuck.rank);
     const std::string text =
         concat("rank ", stuck.rank, " on ", its.host, " (process ", its.process, ") makes no progress: ", stuck.how);
-    lost_ranks_.set_lost(text);
+    lost_ranks_.set_lost(stuck.rank, text);
     for (WatchLink& link : links_) {
       const bool is_it = link.rank == stuck.rank;
+      link.left = link.left || is_it;  // its end is no news
       link.connection.send(
           {kLost, stuck.rank, is_it ? concat("the other ranks have given this one up: ", stuck.how) : text});
     }
@@ -220,7 +221,7 @@ class Watch::Thread {
         link.told = true;
         return;
       case kLost:
-        return lost_ranks_.set_lost(message.text);
+        return lost_ranks_.set_lost(message.rank, message.text);
       default:
         return;
     }
@@ -230,7 +231,7 @@ class Watch::Thread {
     link.left = true;
     const std::string text = concat("rank ", link.rank, " on ", peer(link.rank).host, " (process ",
                                     peer(link.rank).process, ") was lost: ", how);
-    lost_ranks_.set_lost(text);
+    lost_ranks_.set_lost(link.rank, text);
     for (WatchLink& other : links_) {
       if (&other != &link) other.connection.send({kLost, link.rank, text});
     }

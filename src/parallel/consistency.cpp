@@ -24,7 +24,7 @@ std::string ConsistencyRules::text() const {
 }
 
 Consistency::Consistency(int workers, const ConsistencyRules& rules)
-    : rules_(rules), next_(at(workers)), finished_(at(workers)) {
+    : rules_(rules), next_(at(workers)), finished_(at(workers)), gone_(at(workers)) {
   if (rules.backup < 0 || rules.backup >= workers)
     fail("backup workers: ", rules.backup, ", wanted fewer than the ", workers, workers == 1 ? " worker" : " workers",
          ", since somebody must be waited for");
@@ -35,8 +35,10 @@ int64_t Consistency::next_task(int worker) const {
 }
 
 int64_t Consistency::finished() const {
-  std::vector<int64_t> sorted = finished_;
-  const auto slowest = sorted.begin() + rules_.backup;
+  std::vector<int64_t> sorted;
+  for (int worker = 0; worker < std::ssize(finished_); ++worker)
+    if (is_here(worker)) sorted.push_back(finished_[at(worker)]);
+  const auto slowest = sorted.begin() + std::min<int64_t>(rules_.backup, std::ssize(sorted) - 1);
   std::nth_element(sorted.begin(), slowest, sorted.end());
   return *slowest;
 }
@@ -61,13 +63,30 @@ std::vector<Push> Consistency::take(const Push& push) {
     ++dropped_;
     return {};
   }
-  std::vector<Push>& of_task = by_task_[push.task];
-  of_task.push_back(push);
-  if (of_task.size() + at(rules_.backup) < next_.size()) return {};
-  complete_ = push.task + 1;
-  std::vector<Push> all = std::move(by_task_.extract(push.task).mapped());
+  by_task_[push.task].push_back(push);
+  return take_complete();
+}
+
+bool Consistency::is_complete(const std::vector<Push>& of_task) const {
+  const int64_t here = std::ranges::count(gone_, false);
+  const int64_t come = std::ranges::count_if(of_task, [&](const Push& push) { return is_here(push.worker); });
+  return come + rules_.backup >= here;
+}
+
+std::vector<Push> Consistency::take_complete() {
+  const auto found = std::find_if(by_task_.lower_bound(complete_), by_task_.end(),
+                                  [&](const auto& task) { return is_complete(task.second); });
+  if (found == by_task_.end()) return {};
+  complete_ = found->first + 1;
+  std::vector<Push> all = std::move(found->second);
+  by_task_.erase(found);
   std::sort(all.begin(), all.end(), [](const Push& a, const Push& b) { return a.worker < b.worker; });
   return all;
+}
+
+void Consistency::forget(int worker) {
+  gone_[at(worker)] = true;
+  OWT_CHECK(std::ranges::count(gone_, false) > 0, "a worker is left");
 }
 
 void Consistency::updated(const std::vector<Push>& with) {

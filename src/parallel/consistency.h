@@ -63,6 +63,10 @@ class Consistency {
   // All tasks are over whose gradients could still come: those that wait for further ones, with pushes > 0, make an
   // update by themselves.
   std::vector<Push> take_rest() { return std::exchange(as_they_came_, {}); }
+  // From now on nobody waits for that worker, of which no gradient will come; those that have come count. Updates that
+  // waited for it alone are take_complete()'s, one after the other, until it returns none.
+  void forget(int worker);
+  std::vector<Push> take_complete();
   void updated(const std::vector<Push>& with);  // the weights have been, with what take() has returned
 
   int64_t updates() const { return updates_; }
@@ -76,9 +80,12 @@ class Consistency {
  private:
   int64_t next_task(int worker) const;
   int64_t finished() const;  // tasks of every worker that counts
+  bool is_complete(const std::vector<Push>& of_task) const;
+  bool is_here(int worker) const { return !gone_[static_cast<size_t>(worker)]; }
 
   ConsistencyRules rules_;
   std::vector<int64_t> next_, finished_;  // of each worker: tasks that were started, and that are finished
+  std::vector<bool> gone_;                // workers that were forgotten
   std::map<int64_t, std::vector<Push>> by_task_;
   std::vector<Push> as_they_came_;
   int64_t complete_ = 0;  // tasks whose gradients take() has returned, where these are gathered by task

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/comm/half_wire.h"
+#include "src/comm/lost_ranks.h"
 #include "src/comm/on_host.h"
 #include "src/core/activity.h"
 #include "src/core/profiler.h"
@@ -11,8 +12,9 @@
 namespace owt {
 namespace {
 
-// In place of the rows of a step: there are no further ones.
-constexpr double kGoodbye = -1;
+// In place of the rows of a step: there are no further ones; rank 0 goes on without that worker, whose number follows;
+// the rank has come to meet(), and rank 0 has said there who is gone.
+constexpr double kGoodbye = -1, kWithout = -2, kMet = -3;
 
 std::vector<Route> routes_of(const Plan& plan) {
   int64_t largest = kToldBytes;
@@ -66,6 +68,16 @@ int64_t server_bytes(const Plan& plan) {
          filter_bytes(plan);
 }
 
+// Waits for it; false: the other rank is gone.
+bool has_ended(const Event& message) {
+  try {
+    message.wait();
+    return true;
+  } catch (const PeerGone&) {
+    return false;
+  }
+}
+
 ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm)
     : UpdateInShares(plan, layer_of, comm),
       plan_(plan),
@@ -74,7 +86,9 @@ ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Comm
       pushes_(comm.split(0)),
       answers_(comm.unrounded().split(0)),
       ways_(plan.buckets.size()),
-      told_(static_cast<size_t>(plan.ranks())) {
+      told_(static_cast<size_t>(plan.ranks())),
+      gone_(static_cast<size_t>(plan.ranks())),
+      met_(static_cast<size_t>(plan.ranks())) {
   list_tensors(layer_of);
   const std::vector<Route> routes = routes_of(plan);
   pushes_->connect(routes);
@@ -148,7 +162,7 @@ std::unique_ptr<WeightRange> ParameterServer::range_of(int bucket) {
   };
   const auto answer = [this, bucket](int worker, const Tensor& weights) {
     Event& sent = answered_[static_cast<size_t>(bucket)][static_cast<size_t>(worker)];
-    sent.wait();
+    if (!has_ended(sent)) return;  // its thread will find out
     sent = answers_->for_threads().send(weights, worker, Event());
     sent_by_server_.fetch_add(weights.bytes());
   };
@@ -189,14 +203,25 @@ void ParameterServer::serve(int worker) {
       plain.receive(values, worker, Event()).wait();
       const ToldOfStep told = unpacked(values);
       if (told.sums[kRowSum] == kGoodbye) return;
+      if (take_word(worker, told)) continue;
       note(worker, told);
       for (int b = 0; plan_.computes(worker) && b < static_cast<int>(ranges_.size()); ++b) {
         range(b).push(worker, receive_gradient(worker, b), told.pushed);
       }
     }
+  } catch (const PeerGone&) {
+    forget(worker);
   } catch (...) {
     fail_with(std::current_exception());
   }
+}
+
+// Its gradients that have come whole count, for every range by itself.
+void ParameterServer::forget(int worker) {
+  for (auto& range : ranges_) range->forget(worker);
+  const std::lock_guard lock(mutex_);
+  gone_[static_cast<size_t>(worker)] = true;
+  heard_.notify_all();
 }
 
 Tensor ParameterServer::receive_gradient(int worker, int bucket) {
@@ -233,7 +258,7 @@ void ParameterServer::tell(const ToldOfStep& told, int64_t step) {
 
 void ParameterServer::send_told(const Tensor& told) {
   waiting([&] {
-    for (const Event& event : told_events_) event.wait();
+    for (const Event& event : told_events_) static_cast<void>(has_ended(event));
     told_events_.clear();
     for (int step = 1; step < ranks(); ++step)
       told_events_.push_back(pushes_->send(told, (rank() + step) % ranks(), Event()));
@@ -243,10 +268,15 @@ void ParameterServer::send_told(const Tensor& told) {
 void ParameterServer::note(int worker, const ToldOfStep& told) {
   const std::lock_guard lock(mutex_);
   Board& board = boards_[told_[static_cast<size_t>(worker)]++];
-  board.sums.resize(static_cast<size_t>(ranks()));
-  board.sums[static_cast<size_t>(worker)] = told.sums;
-  ++board.told;
+  board.resize(static_cast<size_t>(ranks()));
+  board[static_cast<size_t>(worker)] = told.sums;
   heard_.notify_all();
+}
+
+bool ParameterServer::all_have_told(const Board& board) const {
+  for (int r = 0; r < ranks(); ++r)
+    if (is_here(r) && (board.empty() || !board[static_cast<size_t>(r)])) return false;
+  return true;
 }
 
 std::array<double, kStepSums> ParameterServer::take_sums() {
@@ -255,10 +285,10 @@ std::array<double, kStepSums> ParameterServer::take_sums() {
     std::unique_lock lock(mutex_);
     const Waits waits(WaitsFor::kOthers);
     Board& board = boards_[taken_];
-    heard_.wait(lock, [&] { return failure_ || board.told == ranks(); });
+    heard_.wait(lock, [&] { return failure_ || all_have_told(board); });
     if (failure_) throw Aborted("another rank failed");
-    for (const auto& each : board.sums)
-      for (size_t i = 0; i < sums.size(); ++i) sums[i] += each[i];
+    for (const auto& each : board)
+      for (size_t i = 0; each && i < sums.size(); ++i) sums[i] += (*each)[i];
     boards_.erase(taken_++);
   });
   return sums;
@@ -363,19 +393,82 @@ void ParameterServer::wait_for_weights(int bucket, const Stream& stream) {
 void ParameterServer::settle(const Stream& stream) {
   if (threads_.empty() || plan_.buckets.empty()) return;
   if (rules_.synchronous() && !plan_.has_servers_apart()) return void(updates_ = ranges_.front()->updates());
+  waiting([&] { on_host::sum(comm_.unrounded(), std::vector{0.0}, Device::kCpu); });
+  for (auto& range : ranges_) range->settle();
+  spread(*this, stream);
+}
+
+// What the servers of `from` have, which are these ranks' own: the weights are in place, the number of updates is not.
+void ParameterServer::spread(const ParameterServer& from, const Stream& stream) {
   Communicator& comm = comm_.unrounded();
   const int last = ranks() - 1;  // which serves, whoever else does
   waiting([&] {
-    on_host::sum(comm, std::vector{0.0}, Device::kCpu);
-    for (auto& range : ranges_) range->settle();
     for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) spread(b, comm);
-    const int64_t mine = rank() == last ? ranges_.front()->updates() : 0;
+    const int64_t mine = rank() == last ? from.ranges_.front()->updates() : 0;
     updates_ = static_cast<int64_t>(on_host::sum(comm, std::vector{static_cast<double>(mine)}, Device::kCpu).front());
   });
   for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
     for (const ParamPart& part : share(b)) ++part.param->version;
     renew_copies(group(b), stream);
   }
+}
+
+std::vector<int> ParameterServer::meet() {
+  if (threads_.empty()) return {};
+  if (rank() != 0) say(kMet, 0, 0);
+  waiting([&] {
+    std::unique_lock lock(mutex_);
+    const Waits waits(WaitsFor::kOthers);
+    const auto all_have = [&] {
+      for (int r = 1; r < ranks(); ++r)
+        if (is_here(r) && !met_[static_cast<size_t>(r)]) return false;
+      return true;
+    };
+    heard_.wait(lock, [&] { return failure_ || (rank() == 0 ? all_have() : met_[0] != 0); });
+    if (failure_) throw Aborted("another rank failed");
+    std::ranges::fill(met_, 0);
+    for (int r = 0; rank() == 0 && r < ranks(); ++r)
+      if (!is_here(r)) without_.push_back(r);
+    // Their threads here have come to the end.
+    heard_.wait(lock, [&] { return failure_ || std::ranges::none_of(without_, [&](int r) { return is_here(r); }); });
+    if (failure_) throw Aborted("another rank failed");
+  });
+  for (int r = 1; rank() == 0 && r < ranks(); ++r) {
+    for (const int gone : without_) say(kWithout, gone, r);
+    say(kMet, 0, r);
+  }
+  return without_;
+}
+
+void ParameterServer::say(double word, int64_t number, int rank) {
+  ToldOfStep told;
+  told.sums[kRowSum] = word;
+  told.pushed.weights = static_cast<double>(number);
+  told_events_.push_back(pushes_->send(packed(told), rank, Event()));
+}
+
+// Of meet(); false: it is of a step.
+bool ParameterServer::take_word(int worker, const ToldOfStep& told) {
+  const double word = told.sums[kRowSum];
+  if (word != kWithout && word != kMet) return false;
+  const std::lock_guard lock(mutex_);
+  if (word == kWithout)
+    without_.push_back(static_cast<int>(told.pushed.weights));
+  else
+    met_[static_cast<size_t>(worker)] = 1;
+  heard_.notify_all();
+  return true;
+}
+
+void ParameterServer::take(ParameterServer& before, const Stream& stream) {
+  OWT_CHECK(threads_.empty() && plan_.has_servers_apart());
+  for (int b = 0; serves() && b < static_cast<int>(plan_.buckets.size()); ++b) {
+    before.range(b).settle();
+    const Slice mine = share_of(b, rank()), theirs = before.share_of(b, before.rank());
+    OWT_CHECK_EQ(mine.size(), theirs.size());
+    group(b).values.part(mine.begin, {mine.size()}).copy_from(before.group(b).values.part(theirs.begin, {mine.size()}));
+  }
+  spread(before, stream);
 }
 
 // Every server's share of the weights to all.

@@ -24,6 +24,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -82,6 +83,15 @@ class ParameterServer : public UpdateInShares {
   // have the same.
   void settle(const Stream& stream);
 
+  // Where the loss of ranks is tolerated (comm/processes.h): the workers that all ranks go without from here on, the
+  // same on all, because rank 0 says it. Collective, between steps, before settle(), and by messages alone, so that a
+  // loss before it does no harm. Where there are some, neither settle() nor another step can follow: what is left is to
+  // take(), on an object of those that are left, what this one has.
+  std::vector<int> meet();
+  // Collective over the ranks of this one: the weights that the servers of `before` have. Nothing is served yet, by as
+  // many servers, which are the same processes.
+  void take(ParameterServer& before, const Stream& stream);
+
   int64_t updates() const { return updates_; }  // that the weights had had when all settled last
   // Sums over ranges of WeightRange::staleness(). Between settle() and the next step.
   std::map<int64_t, int64_t> staleness() const;
@@ -97,11 +107,8 @@ class ParameterServer : public UpdateInShares {
     const Param* param;
     size_t number;  // among all of the model
   };
-  // What all ranks have told of a step.
-  struct Board {
-    int told = 0;
-    std::vector<std::array<double, kStepSums>> sums;  // by rank
-  };
+  // What all ranks have told of a step, by rank.
+  using Board = std::vector<std::optional<std::array<double, kStepSums>>>;
 
   int rank() const { return comm_.rank(); }
   int ranks() const { return comm_.ranks(); }
@@ -120,8 +127,14 @@ class ParameterServer : public UpdateInShares {
   void begin();
   void send_told(const Tensor& told);
   void spread(int bucket, Communicator& comm);
+  void spread(const ParameterServer& from, const Stream& stream);
   void serve(int worker);
+  bool take_word(int worker, const ToldOfStep& told);
   void note(int worker, const ToldOfStep& told);
+  void forget(int worker);
+  bool is_here(int rank) const { return !gone_[static_cast<size_t>(rank)]; }
+  bool all_have_told(const Board& board) const;
+  void say(double word, int64_t number, int rank);
   void fail_with(const std::exception_ptr& failure);
   void rethrow_failure();
   template <class Wait>
@@ -150,6 +163,9 @@ class ParameterServer : public UpdateInShares {
   std::mutex mutex_;                 // guards what follows, as far as heard_
   std::map<int64_t, Board> boards_;  // by step
   std::vector<int64_t> told_;        // steps, by rank
+  std::vector<char> gone_;           // ranks that were lost, by rank
+  std::vector<char> met_;            // ranks that have come to meet(), by rank; on others than 0, rank 0's answer
+  std::vector<int> without_;         // what rank 0 has said there
   std::exception_ptr failure_;       // of a server's thread
   std::condition_variable heard_;
 

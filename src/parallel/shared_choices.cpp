@@ -41,14 +41,15 @@ void take(const std::string& choices) {
 void bind_alike(const std::function<void()>& bind, const std::vector<int>& more) {
   if (!launch().several()) return bind();
   std::set<int> choosers(more.begin(), more.end());
-  choosers.insert({0, launch().ranks - 1});
+  const ProcessPlace here = process_place();
+  choosers.insert({0, here.ranks - 1});
   for (const int chooser : choosers) {
     const auto choose = [&] {
       bind();
       return choices_here();
     };
     const std::string chosen = from_rank(chooser, choose);
-    if (launch().rank != chooser) take(chosen);
+    if (here.rank != chooser) take(chosen);
   }
   bind();
 }

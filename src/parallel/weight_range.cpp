@@ -76,7 +76,16 @@ void WeightRange::take(int worker, Arrived arrived) {
   answer_who_may();
 }
 
-// Of those of one task the shares add up to one, but for rounding.
+void WeightRange::forget(int worker) {
+  const std::lock_guard lock(mutex_);
+  consistency_.forget(worker);
+  lacks_workers_ = true;
+  at(worker).waits = false;
+  for (std::vector<Push> all; !(all = consistency_.take_complete()).empty();) update(all);
+  answer_who_may();
+}
+
+// Of those of one task the shares add up to one, but for rounding, where no worker is lacking.
 void WeightRange::update(const std::vector<Push>& with) {
   std::vector<const void*> addends;
   double share = 0;
@@ -90,7 +99,7 @@ void WeightRange::update(const std::vector<Push>& with) {
     ++staleness_[consistency_.staleness(push)];
   }
   if (addends.size() > 1) sum_up(Cpu(), DType::kF32, addends, now.gradient.elements(), now.gradient.raw(), Stream());
-  now.pushed.share = rules_.by_task() ? 1 : share;
+  now.pushed.share = rules_.by_task() && !lacks_workers_ ? 1 : share;
   if (now.pushed.share > 0) update_(now);
   consistency_.updated(with);
   for (const Push& push : with) {

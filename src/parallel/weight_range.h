@@ -60,6 +60,8 @@ class WeightRange {
   void push(int worker, const Tensor& gradient, const PushedFor& pushed);
   // The same of the rank's own worker, whose gradient is only borrowed: synchronously until await() returns.
   void push_own(const Tensor& gradient, const PushedFor& pushed);
+  // The worker was lost: nobody waits for it any more, and it gets no answers. By any thread, once it pushes no more.
+  void forget(int worker);
   // The rank's own worker waits until it may start its next task; then `mine` are the weights. Throws Aborted after
   // give_up().
   void await();
@@ -106,6 +108,7 @@ class WeightRange {
   std::map<std::pair<int, int64_t>, Arrived> arrived_;  // by worker and task
   std::vector<Tensor> free_;
   int64_t before_ = 0;  // updates before begin()
+  bool lacks_workers_ = false;
   std::map<int64_t, int64_t> staleness_;
   bool given_up_ = false;
 };

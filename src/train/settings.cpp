@@ -205,6 +205,10 @@ void read_server(Config config, const OptimizerSettings& optimizer, ParallelSett
                                    " at least one must compute: that many are the servers and the others together"));
   if (serves && parallel.servers > 0 && (!parallel.shares.empty() || parallel.measure_shares))
     config.error("servers", "'servers' and parallel.shares do not go together; leave one of them out");
+  parallel.tolerate_loss = config.boolean("tolerate_loss", false);
+  if (serves && parallel.tolerate_loss && parallel.servers == 0)
+    config.error("tolerate_loss", concat("'tolerate_loss' wants servers apart, since a worker that serves takes its ",
+                                         "share of the weights with it; give servers = 1 or more"));
   try {
     parallel.push_filters = filters_from(config.strings("filters"));
     check_filters(parallel.push_filters, optimizer);

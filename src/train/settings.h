@@ -56,6 +56,7 @@ struct ParallelSettings {
   ConsistencyRules server;      // of ps
   FilterSettings push_filters;  // of ps
   int servers = 0;              // of ps: ranks that serve and compute nothing, the last ones; 0: every worker serves
+  bool tolerate_loss = false;   // of ps with servers apart: workers may be lost
   double timeout_s = 20;        // silence after which a process counts as lost
   double stall_s = 600;         // without a sign of work, after which a process that seems to compute counts as hanging
 };

@@ -101,6 +101,13 @@ class Step {
   void settle();
   StepResult evaluate(const Batch& batch);
 
+  // Where servers are apart and the loss of workers is tolerated: those that all ranks go without from here on
+  // (ParameterServer::meet). No step is under way, on any rank.
+  std::vector<int> meet() { return server_->meet(); }
+  // What `before` has learnt, where it went on without workers that were lost, and this is of those that are left:
+  // weights and updates. Before the first step; collective.
+  void take(Step& before);
+
   const Groups& groups() const { return groups_; }
   WeightEma* ema() { return ema_ ? &*ema_ : nullptr; }  // null: none are kept (PlanRequest::ema_every)
   // The elements of this parameter whose states this rank keeps: all, but for a share of the update.

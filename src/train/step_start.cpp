@@ -131,6 +131,11 @@ void Step::settle() {
   stream_.synchronize();
 }
 
+void Step::take(Step& before) {
+  server_->take(*before.server_, stream_);
+  go_on_after({server_->updates(), server_->updates()});
+}
+
 StepResult Step::evaluate(const Batch& batch) {
   start_evaluation(batch);
   return finish();

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 
+#include "src/comm/launch.h"
 #include "src/comm/on_host.h"
+#include "src/comm/processes.h"
 #include "src/comm/watch.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
@@ -29,7 +31,7 @@ double fraction(int64_t part, int64_t whole) { return static_cast<double>(part) 
 
 }  // namespace
 
-Trainer::Trainer(const Job& job, Communicator& comm)
+Trainer::Trainer(const Job& job, Communicator& comm, Trainer* before)
     : job_(job),
       worker_(job.settings, job.plan, comm),
       schedule_(job.settings.schedule),
@@ -41,7 +43,9 @@ Trainer::Trainer(const Job& job, Communicator& comm)
   state_.images = job.train->size();
   state_.optimizer = job.settings.optimizer.name();
   if (job.settings.parallel.measure_shares) state_.measured_shares = job.plan.request.shares;
-  if (!job.resume_checkpoint.empty()) {
+  if (before) {
+    take(*before);
+  } else if (!job.resume_checkpoint.empty()) {
     restore();
   } else {
     worker_.model.initialize(job.settings.run.seed);
@@ -51,7 +55,7 @@ Trainer::Trainer(const Job& job, Communicator& comm)
       if (writes()) log_start_weights(job.start.file, from);
     }
   }
-  spread_weights(worker_.model, worker_.step.groups());
+  if (!before) spread_weights(worker_.model, worker_.step.groups());
   if (worker_.step.ema()) restore_ema();
   on_all_hosts(worker_.comm,
                [&] { batches_ = training_batches(job, comm.rank(), state_.epoch, state_.step_in_epoch); });
@@ -61,16 +65,21 @@ Trainer::Trainer(const Job& job, Communicator& comm)
   prepare_steps();
   worker_.step.feed_from(*batches_);
   if (!writes()) return;
-  checkpoints_.emplace(job.run_folder, job.settings.run.keep_checkpoints);
-  // First, since a run that stops before its next checkpoint goes on from here, where its metrics end.
-  if (job.same_run) checkpoints_->go_on_from(job.resume_checkpoint);
-  const std::string metrics = job.run_folder + "/metrics.jsonl";
-  drop_metrics_after(metrics, state_.step, state_.evaluated_step);
-  metrics_.emplace(metrics, job.settings.run.tensorboard
-                                ? std::make_unique<EventFile>(job.run_folder, metrics, job.settings.recipe.to_toml())
-                                : nullptr);
-  progress_.emplace();
+  if (!before) open_files();
   log_start(job_, worker_.step.records(), state_.step, total_steps_);
+}
+
+void Trainer::open_files() {
+  checkpoints_.emplace(job_.run_folder, job_.settings.run.keep_checkpoints);
+  // First, since a run that stops before its next checkpoint goes on from here, where its metrics end.
+  if (job_.same_run) checkpoints_->go_on_from(job_.resume_checkpoint);
+  const std::string metrics = job_.run_folder + "/metrics.jsonl";
+  drop_metrics_after(metrics, state_.step, state_.evaluated_step);
+  auto events = job_.settings.run.tensorboard
+                    ? std::make_unique<EventFile>(job_.run_folder, metrics, job_.settings.recipe.to_toml())
+                    : nullptr;
+  metrics_ = std::make_unique<MetricsLog>(metrics, std::move(events));
+  progress_ = std::make_unique<Progress>();
 }
 
 // On a GPU, so that a lack of memory shows at once and not at the end of an epoch, when a smaller step comes.
@@ -101,6 +110,23 @@ void Trainer::restore() {
   state_.best_top1 = loaded.best_top1;
   state_.best_step = loaded.best_step;
   state_.since_best = loaded.since_best;
+}
+
+// Images that the lost ones had of steps under way are not seen again in this epoch.
+void Trainer::take(Trainer& before) {
+  worker_.take(before.worker_);
+  const RunState mine = state_;
+  state_ = before.state_;
+  state_.workers = mine.workers;
+  saved_step_ = before.saved_step_;
+  began_ = before.began_;
+  last_evaluation_ = before.last_evaluation_;
+  stop_ = before.stop_;
+  told_losses_ = before.told_losses_;
+  takes_over_ = true;
+  metrics_ = std::move(before.metrics_);
+  progress_ = std::move(before.progress_);
+  checkpoints_ = std::move(before.checkpoints_);
 }
 
 // They begin as the weights where the checkpoint has none.
@@ -152,11 +178,11 @@ bool Trainer::must_settle() const {
          evaluation_due() || (worker_.profiler.enabled() && job_.plan.steps_apart() == 0);
 }
 
-bool Trainer::run() {
+TrainingEnd Trainer::run() {
   try {
-    const bool finished = run_to_the_end();
-    write_end(finished ? "finished" : "stopped");
-    return finished;
+    const TrainingEnd end = run_to_the_end();
+    if (end != TrainingEnd::kWithout) write_end(end == TrainingEnd::kFinished ? "finished" : "stopped");
+    return end;
   } catch (const Diverged& e) {
     write_end("diverged");
     throw Diverged(concat(e.what(), "; ", what_is_kept()));
@@ -172,27 +198,57 @@ std::string Trainer::how_to_go_on() const {
   return concat(what_is_kept(), saved_step_ >= 0 ? "; go on from it with --resume auto" : "; start the command again");
 }
 
-bool Trainer::run_to_the_end() {
-  if (evaluation_due() && run_evaluation()) save();  // the run was stopped before it came to that
+TrainingEnd Trainer::run_to_the_end() {
+  if (takes_over_) {
+    if (const auto end = look_around(stop_)) return *end;
+  } else if (evaluation_due() && run_evaluation()) {  // the run was stopped before it came to that
+    save();
+  }
   while (position() < total_steps_ && !out_of_patience()) {
     start_step();
     const bool settles = must_settle(), served = job_.plan.serves();
     bool stop = finish_steps(settles ? 0 : worker_.step.most_in_flight() - 1);
     if (stop) finish_steps(0);
-    if (stop || (settles && served)) worker_.step.settle();
-    if (stop && position() < total_steps_) {
-      save();
-      if (writes()) log_info("stopped on a signal after step {}; go on with --resume auto", state_.step);
-      return false;
+    if ((stop || settles) && tolerates_loss()) without_ = worker_.step.meet();
+    if (!without_.empty()) {
+      tell_of_losses();
+      stop_ = stop;
+      return TrainingEnd::kWithout;
     }
-    if (writes() && (state_.step_in_epoch == 0 || position() >= total_steps_)) progress_->end_epoch();
-    if (equality_due()) check_equality(job_.plan, worker_.model, worker_.step.groups(), state_.step, how_to_go_on());
-    if (checkpoint_due()) save();  // first, since images to evaluate on may be damaged
-    if (evaluation_due() && run_evaluation()) save();
+    if (stop || (settles && served)) worker_.step.settle();
+    if (const auto end = look_around(stop)) return *end;
   }
   if (position() < total_steps_) end_early();
   if (!last_evaluation_) last_evaluation_ = evaluate_now();  // nothing was left to do
-  return true;
+  return TrainingEnd::kFinished;
+}
+
+// Between two steps, and at the end of the last one, when the weights are alike where anybody looks at them.
+std::optional<TrainingEnd> Trainer::look_around(bool stop) {
+  if (tolerates_loss()) share_corrupt_records(job_);
+  if (stop && position() < total_steps_) {
+    save();
+    if (writes()) log_info("stopped on a signal after step {}; go on with --resume auto", state_.step);
+    return TrainingEnd::kStopped;
+  }
+  if (writes() && (state_.step_in_epoch == 0 || position() >= total_steps_)) progress_->end_epoch();
+  if (equality_due()) check_equality(job_.plan, worker_.model, worker_.step.groups(), state_.step, how_to_go_on());
+  if (checkpoint_due()) save();  // first, since images to evaluate on may be damaged
+  if (evaluation_due() && run_evaluation()) save();
+  return {};
+}
+
+// A loss during a collective ends the run, so that there are none but where all meet.
+bool Trainer::tolerates_loss() const {
+  return job_.settings.parallel.tolerate_loss && job_.plan.has_servers_apart() && launch().several();
+}
+
+void Trainer::tell_of_losses() {
+  if (!writes() || !tolerates_loss()) return;
+  const std::vector<std::string> losses = tolerated_losses();
+  for (; told_losses_ < losses.size(); ++told_losses_)
+    log_warn("{}; the others go on without it, and have its rows from the next epoch, checkpoint or evaluation on",
+             losses[told_losses_]);
 }
 
 // Behind an evaluation, so that ranks that learn each by itself have been averaged.
@@ -233,6 +289,7 @@ void Trainer::start_step() {
 
 void Trainer::time_step() {
   const int64_t left = total_steps_ - position(), done = state_.step - first_step_;
+  if (tolerates_loss()) return;  // what all have measured would be brought together in the midst of steps
   const int64_t timed = done - std::min(kTimedFrom, (left + done) / 2);
   worker_.profiler.enable(timed >= 0 && timed < kTimedSteps);
   if (timed == 0) loader_before_ = batches_->times();
@@ -289,7 +346,8 @@ bool Trainer::finish_step() {
   const Started started = started_.front();
   started_.pop_front();
   const StepResult result = worker_.step.finish();
-  if (is_logged(started.step)) share_corrupt_records(job_);
+  if (is_logged(started.step) && !tolerates_loss()) share_corrupt_records(job_);
+  tell_of_losses();
   if (writes()) record(result, started);
   return result.stop;
 }

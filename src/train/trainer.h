@@ -18,13 +18,21 @@
 
 namespace owt {
 
+enum class TrainingEnd {
+  kFinished,  // the schedule is over
+  kStopped,   // a signal asked for it, and a checkpoint is written
+  kWithout,   // workers were lost, and the others go on as a Trainer of their own
+};
+
 class Trainer {
  public:
-  // Both must outlive this. Draws, loads or restores the weights.
-  Trainer(const Job& job, Communicator& comm);
+  // Both must outlive this. Draws, loads or restores the weights. before: where its run() has ended kWithout, on a rank
+  // of those that are left; it may be freed then, and has nothing any more.
+  Trainer(const Job& job, Communicator& comm, Trainer* before = nullptr);
 
-  // To the end of the schedule (true), or until a signal asked to stop and a checkpoint is written (false).
-  bool run();
+  TrainingEnd run();
+  // The ranks that the others go on without, after kWithout: the same on all of these.
+  const std::vector<int>& without() const { return without_; }
 
   // What all ranks measured in the first steps; empty where there were none. Collective, behind run().
   const StepTimes& times();
@@ -33,7 +41,12 @@ class Trainer {
  private:
   static constexpr int64_t kTimedFrom = 3, kTimedSteps = 100;  // steps of this process whose times are kept
 
-  bool run_to_the_end();
+  TrainingEnd run_to_the_end();
+  std::optional<TrainingEnd> look_around(bool stop);
+  bool tolerates_loss() const;
+  void tell_of_losses();
+  void take(Trainer& before);
+  void open_files();
   std::string what_is_kept() const;  // where the run has to end
   std::string how_to_go_on() const;  // the same, where the recipe is good
   bool writes() const { return worker_.comm.rank() == 0; }
@@ -86,12 +99,15 @@ class Trainer {
   std::optional<Evaluation> last_evaluation_;
   double data_wait_ms_ = 0, data_wait_s_ = 0;  // since the last metrics line; in all
   int64_t waited_steps_ = 0;
+  std::vector<int> without_;
+  bool takes_over_ = false, stop_ = false;  // from another Trainer, when a rank was asked to stop
+  size_t told_losses_ = 0;
   LoaderTimes loader_before_;  // the steps that are timed
   StepTimes times_;
   // Rank 0 only.
   std::string bottleneck_;  // of the steps that were timed, a sentence
-  std::optional<MetricsLog> metrics_;
-  std::optional<Progress> progress_;
+  std::unique_ptr<MetricsLog> metrics_;
+  std::unique_ptr<Progress> progress_;
   std::optional<CheckpointWriter> checkpoints_;
 };
 

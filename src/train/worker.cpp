@@ -15,4 +15,20 @@ Worker::Worker(const Settings& settings, const Plan& plan, Communicator& inner, 
       optimizer(settings.optimizer),
       step(plan, model, optimizer, comm, &profiler, options) {}
 
+void Worker::take(Worker& before) {
+  const std::vector<Param*> params = model.params(), theirs = before.model.params();
+  for (size_t p = 0; p < params.size(); ++p) {
+    Param& param = *params[p];
+    const Param& its = *theirs[p];
+    param.value.copy_from(its.value);
+    ++param.version;
+    const Slice kept = step.updated(param), was_kept = before.step.updated(its);
+    OWT_CHECK_EQ(kept.size(), was_kept.size());
+    if (param.role != ParamRole::kTrained || kept.size() == 0) continue;
+    std::vector<Tensor>& states = optimizer.states(param, kept);
+    for (size_t i = 0; i < states.size(); ++i) states[i].copy_from(before.optimizer.states(its, was_kept)[i]);
+  }
+  step.take(before.step);
+}
+
 }  // namespace owt

@@ -15,6 +15,9 @@ struct Worker {
   Worker(const Settings& settings, const Plan& plan, Communicator& inner)
       : Worker(settings, plan, inner, step_options(settings)) {}
 
+  // What `before` has learnt, where workers were lost and this is of those that are left (Step::take). Collective.
+  void take(Worker& before);
+
   Profiler profiler;  // off
   ProfiledCommunicator comm;
   RankModel model;

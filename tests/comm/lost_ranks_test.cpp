@@ -10,13 +10,33 @@ namespace {
 TEST(LostRanks, NameTheCollectiveAndTheStep) {
   LostRanks lost;
   lost.check("all_reduce");
-  lost.set_lost("rank 2 was lost");
+  lost.set_lost(2, "rank 2 was lost");
   EXPECT_EQ(lost.text("all_reduce"), "rank 2 was lost; during all_reduce");
   note_step(12);
   EXPECT_EQ(lost.text("after all_gather"), "rank 2 was lost; after all_gather, step 12");
   EXPECT_EQ(lost.text(""), "rank 2 was lost; step 12");
   note_step(-1);
   EXPECT_THROW(lost.check("reduce"), RankLost);
+}
+
+TEST(LostRanks, OneThatIsToleratedEndsOnlyWhatIsExchangedWithIt) {
+  LostRanks lost;
+  lost.tolerate({1, 2});
+  lost.check_peer(2, "send");
+  lost.check_group({0, 1, 2}, "all_reduce");
+  lost.set_lost(2, "rank 2 was lost");
+  lost.set_lost(2, "rank 2 has not answered");
+  EXPECT_FALSE(lost.any());
+  EXPECT_EQ(lost.gone(), 1);
+  EXPECT_EQ(lost.what_is_gone(), std::vector<std::string>{"rank 2 was lost"});
+  lost.check("all_reduce");
+  lost.check_peer(1, "send");
+  lost.check_group({0, 1}, "all_reduce");
+  EXPECT_THROW(lost.check_peer(2, "send"), PeerGone);
+  EXPECT_THROW(lost.check_group({0, 2}, "all_reduce"), RankLost);
+  lost.set_lost(0, "rank 0 was lost");
+  EXPECT_TRUE(lost.any());
+  EXPECT_THROW(lost.check("send"), RankLost);
 }
 
 TEST(NotedPlace, IsTheMessageThatIsWaitedForOrTheLastCollective) {

@@ -125,6 +125,55 @@ TEST(ConsistencyTest, WhatWaitsForFurtherGradientsMakesAnUpdateWhereNoneCome) {
   EXPECT_THAT(rules.take_rest(), IsEmpty());
 }
 
+std::vector<Push> take_complete(Consistency& rules) {
+  std::vector<Push> with = rules.take_complete();
+  if (!with.empty()) rules.updated(with);
+  return with;
+}
+
+TEST(ConsistencyTest, NobodyWaitsForAWorkerThatIsForgotten) {
+  Consistency rules(3, {});
+  do_task(rules, 0);
+  do_task(rules, 1);
+  EXPECT_THAT(rules.take_complete(), IsEmpty());
+  EXPECT_FALSE(rules.may_start(0));
+  rules.forget(2);
+  EXPECT_THAT(take_complete(rules), ElementsAre(Push{0, 0, 0}, Push{1, 0, 0}));
+  EXPECT_THAT(take_complete(rules), IsEmpty());
+  do_task(rules, 1);
+  EXPECT_THAT(do_task(rules, 0), ElementsAre(Push{0, 1, 1}, Push{1, 1, 1}));
+}
+
+TEST(ConsistencyTest, AGradientOfAForgottenWorkerCountsAndStandsForNobodyElses) {
+  Consistency rules(3, {});
+  do_task(rules, 2);
+  do_task(rules, 0);
+  rules.forget(2);
+  EXPECT_THAT(rules.take_complete(), IsEmpty());
+  EXPECT_THAT(do_task(rules, 1), ElementsAre(Push{0, 0, 0}, Push{1, 0, 0}, Push{2, 0, 0}));
+}
+
+TEST(ConsistencyTest, TasksThatWaitedForAForgottenWorkerAreCompleteInTheirOrder) {
+  Consistency rules(3, {.delay = 2, .pushes = 0});
+  for (const int worker : {1, 0})
+    for (int t = 0; t < 3; ++t) do_task(rules, worker);
+  EXPECT_FALSE(rules.may_start(0));
+  rules.forget(2);
+  for (int64_t t = 0; t < 3; ++t) EXPECT_THAT(take_complete(rules), ElementsAre(Push{0, t, 0}, Push{1, t, 0}));
+  EXPECT_TRUE(rules.may_start(0));
+}
+
+TEST(ConsistencyTest, ALeadIsOverTheSlowestOfThoseThatAreLeft) {
+  Consistency rules(3, {.delay = 1, .pushes = 1});
+  do_task(rules, 0);
+  do_task(rules, 0);
+  EXPECT_FALSE(rules.may_start(0));
+  rules.forget(1);
+  EXPECT_FALSE(rules.may_start(0));
+  do_task(rules, 2);
+  EXPECT_TRUE(rules.may_start(0));
+}
+
 TEST(ConsistencyTest, SomebodyMustBeWaitedFor) {
   EXPECT_THAT([] { Consistency(2, {.backup = 2}); },
               ThrowsMessage<Error>(HasSubstr("wanted fewer than the 2 workers")));

@@ -61,6 +61,24 @@ class Served {
   WeightRange range;
 };
 
+// Which moves the weights by as much less as it lacks rows.
+TEST(WeightRange, AnUpdateThatWaitedForALostWorkerIsMadeWithoutIt) {
+  Served served(3, {}, kNobody);
+  served.push(0, 2, {.share = 0.5});
+  served.push(2, 4, {.share = 0.25});
+  EXPECT_EQ(served.answer(0), std::nullopt);
+  served.range.forget(1);
+  EXPECT_EQ(served.answer(0), 6);
+  EXPECT_EQ(served.answer(2), 6);
+  EXPECT_EQ(served.answer(1), std::nullopt);
+  ASSERT_EQ(served.updates.size(), 1u);
+  EXPECT_EQ(served.updates.front().pushed.share, 0.75);
+  served.push(2, 1, {.share = 0.25});
+  served.push(0, 1, {.share = 0.5});
+  EXPECT_EQ(served.answer(2), 8);
+  EXPECT_EQ(served.answer(1), std::nullopt);
+}
+
 TEST(WeightRange, SynchronouslyAllAreAnsweredWhenTheLastHasPushed) {
   Served served(3, {});
   served.push(2, 1);

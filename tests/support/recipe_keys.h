@@ -218,6 +218,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        {{"ps.pushes", "1"}}},  // whose default depends on it
       {"ps.pushes", OWT_SHOWN(parallel.server.pushes), "0", {{"2", "2"}, {"65536", "65536"}}, {"-1", "65537"}},
       {"ps.servers", OWT_SHOWN(parallel.servers), "0", {{"3", "3"}, {"4095", "4095"}}, {"-1", "4096"}},
+      {"ps.tolerate_loss", OWT_SHOWN(parallel.tolerate_loss), "false", {{"true", "true"}}, {"1"}},
       {"ps.filters",
        [](const Settings& s) { return s.parallel.push_filters.text(); },
        "",

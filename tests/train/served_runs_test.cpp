@@ -4,7 +4,10 @@
 
 #include <numeric>
 
+#include "src/comm/threads.h"
+#include "src/train/job.h"
 #include "src/train/signals.h"
+#include "src/train/trainer.h"
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"
 
@@ -124,6 +127,43 @@ TEST_F(ServedRuns, ACheckpointKnowsHowManyUpdatesThereWere) {
   EXPECT_EQ(updates(served("3", "1", {{"ps.pushes", "2"}})), 11);
 }
 
+// Where one of three workers is lost the others go on, with what the servers have, as a run with two workers does from
+// a checkpoint of the three.
+TEST_F(ServedRuns, ThoseThatAreLeftTakeOverWhatTheServersHave) {
+  for (const char* servers : {"1", "2"}) {
+    const Overrides common = merged(kEveryStepLogged, {{"ps.servers", servers}, {"parallel.bucket_mb", "0.001"}});
+    const int all = servers[0] == '1' ? 4 : 5;
+    const auto with = [&](int workers, const char* steps) {
+      return merged(common, served(std::to_string(workers).c_str(), "0", {{"schedule.max_steps", steps}}));
+    };
+    const std::string resumed = concat("resumed", servers), taken = concat("taken", servers);
+    run(resumed, with(all, "10"));
+    run(resumed, with(all - 1, "20"), "auto");
+
+    Job job;
+    job.settings = small_settings(kSmallRecipe, with(all, "10"));
+    job.plan = job.settings.plan_to_run();
+    job.run_folder = path(taken);
+    std::filesystem::create_directories(job.run_folder);
+    open_data(job, "");
+    Job left = job;
+    left.settings = small_settings(kSmallRecipe, with(all - 1, "20"));
+    left.plan = left.settings.plan_to_run();
+    run_ranks(all, 1, [&](Communicator& comm) {
+      Trainer before(job, comm);
+      EXPECT_EQ(before.run(), TrainingEnd::kFinished);
+      const bool lost = comm.rank() == 1;
+      const std::unique_ptr<Communicator> others = comm.split(lost);
+      if (!lost) EXPECT_EQ(Trainer(left, *others, &before).run(), TrainingEnd::kFinished);
+    });
+    EXPECT_EQ(load_checkpoint_state(*newest_checkpoint(path(taken))).workers, all - 1);
+    EXPECT_EQ(read_file(weights_of(taken)), read_file(weights_of(resumed))) << servers;
+    EXPECT_EQ(read_file(optimizer_of(taken)), read_file(optimizer_of(resumed))) << servers;
+    EXPECT_EQ(losses(path(taken)), losses(path(resumed))) << servers;
+    EXPECT_EQ(losses(path(taken)).size(), 20u);
+  }
+}
+
 std::string refusal(const Overrides& changes) {
   return message_of([&] { small_settings(kSmallRecipe, changes).plan_to_run(); });
 }
@@ -151,6 +191,10 @@ TEST_F(ServedRuns, RefuseWhatServersCannotKnow) {
   EXPECT_THAT(refusal(served("3", "0", {{"ps.servers", "1"}, {"parallel.shares", "[1, 1, 2]"}})),
               HasSubstr("do not go together"));
   EXPECT_THAT(refusal(served("3", "0", {{"ps.servers", "1"}, {"optimizer.ema", "0.9"}})), HasSubstr("ps.servers = 0"));
+  EXPECT_THAT(message_of([] {
+                small_settings(kSmallRecipe, served("3", "0", {{"ps.tolerate_loss", "true"}}));
+              }),
+              HasSubstr("wants servers apart"));
   // One worker has nobody to serve.
   EXPECT_NO_THROW(small_settings(kSmallRecipe, served("1", "1", {{"optimizer.clip", "1"}})).plan_to_run());
 }

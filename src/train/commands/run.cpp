@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -211,6 +212,39 @@ void check_outputs(const std::vector<std::string>& files) {
   });
 }
 
+// But of rank 0, which writes, and keeps watch.
+void tolerate_loss_of_workers(const Job& job) {
+  if (!job.settings.parallel.tolerate_loss || !job.plan.has_servers_apart() || !launch().several()) return;
+  std::vector<int> workers;
+  for (int rank = 1; rank < job.plan.computing_ranks(); ++rank) workers.push_back(rank);
+  tolerate_loss(workers);
+}
+
+// Of those that are left, where `lost` workers of the job are.
+Job job_without(const Job& job, int lost) {
+  Job left = job;
+  left.settings.parallel.workers -= lost;
+  left.plan = left.settings.plan_to_run();
+  return left;
+}
+
+// A rank's training: where workers are lost, and that is tolerated, with those that are left. finished(trainer, whether
+// it has come to the end of the schedule) is called on what ends it.
+void train_on_rank(const Job& job, Communicator& comm, const std::function<void(Trainer&, bool)>& finished) {
+  std::list<Job> jobs;
+  std::list<std::unique_ptr<Communicator>> worlds;  // older ones end what goes on there
+  auto trainer = std::make_unique<Trainer>(job, comm);
+  TrainingEnd end = trainer->run();
+  while (end == TrainingEnd::kWithout) {
+    const std::vector<int>& lost = trainer->without();
+    jobs.push_back(job_without(jobs.empty() ? job : jobs.back(), static_cast<int>(lost.size())));
+    worlds.push_back(go_on_without(lost));
+    trainer = std::make_unique<Trainer>(jobs.back(), *worlds.back(), trainer.get());
+    end = trainer->run();
+  }
+  finished(*trainer, end == TrainingEnd::kFinished);
+}
+
 TrainOutcome train(Settings settings, const TrainOptions& options) {
   catch_stop_signals();  // a wish to stop is heard after the first step
   // The weights themselves are read on rank 0, and a checkpoint is found there.
@@ -232,15 +266,16 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
 
   TrainOutcome outcome;
   outcome.run_folder = job.run_folder;
+  tolerate_loss_of_workers(job);
   StepTimes times;
   logged([&] {
     session.run(job.plan.ranks(), [&](Communicator& comm) {
-      Trainer trainer(job, comm);
-      const bool finished = trainer.run();
-      const StepTimes& of_all = trainer.times();
-      if (comm.rank() == 0) times = of_all;
-      if (comm.rank() == 0 || launch().several()) outcome.finished = finished;
-      if (comm.rank() == 0 && trainer.last_evaluation()) outcome.evaluation = *trainer.last_evaluation();
+      train_on_rank(job, comm, [&](Trainer& trainer, bool finished) {
+        const StepTimes& of_all = trainer.times();
+        if (comm.rank() == 0) times = of_all;
+        if (comm.rank() == 0 || launch().several()) outcome.finished = finished;
+        if (comm.rank() == 0 && trainer.last_evaluation()) outcome.evaluation = *trainer.last_evaluation();
+      });
     });
   });
   if (launch().rank == 0) report_times(job, times, options.timing);
