@@ -9,7 +9,7 @@
 
 namespace owt {
 
-// Null where the algorithm (one that computes, so neither kAuto nor kByShape) cannot compute the pass on this processor.
+// Null where the algorithm, which is neither kAuto nor kByShape, cannot compute the pass on this processor.
 std::unique_ptr<ConvPass> make_conv_pass(const ConvShape& shape, PassKind kind, ConvAlgorithm algorithm);
 
 // Direct, then the others that can compute the pass.

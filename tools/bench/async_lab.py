@@ -95,7 +95,7 @@ def filter_cases(workers):
 
 
 def block_cases(workers):
-    sparse = PROXIMAL | {"optimizer.l1": 0.0005}
+    sparse = PROXIMAL | {"optimizer.l1": 0.005}
     whole = [Case("all layers, delay 0", [*servers(workers), *COMPUTE_BOUND], sparse),
              Case("all layers, delay 0, kkt:0.9", ["--filter", "kkt:0.9", *servers(workers), *COMPUTE_BOUND], sparse)]
     blocks = lambda order, delay, *words: ["--blocks", order, "--delay", delay, *words, *servers(workers),
@@ -204,7 +204,7 @@ def idle_and_staleness(folder):
         return None, None
     record = lines_of(folder, "simulation")[-1]
     workers = record["workers"]
-    idle = 100 * mean([1 - worker["computing"] - worker["on_the_way"] for worker in workers])
+    idle = 100 * max(0, mean([1 - worker["computing"] - worker["on_the_way"] for worker in workers]))
     gradients = sum(record["staleness"].values())
     return idle, sum(int(updates) * count for updates, count in record["staleness"].items()) / gradients
 

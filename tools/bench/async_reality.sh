@@ -15,8 +15,8 @@
 #     --loss L          that is to be reached, by the mean of 25 steps; default 2.0
 #     --keep DIR        keep all runs there
 #
-# The simulation is told how fast the workers are, which is what each trains by itself while the others do so too; what a
-# message costs a processor: of two processes on one core without a limit, by owt bench-comm, for messages as large as
+# The simulation is told how fast the workers are, which is what each trains by itself while the others do so too; what
+# a message costs a processor: of two processes on one core without a limit, by owt bench-comm, for messages as large as
 # those to one server; and how long a small one is on its way between workers that compute, since who has used up its
 # share answers in the next period only: by owt bench-comm beside a loop in every group. Prints a table, of seconds from
 # the first record on; exits 1 where a run failed.
