@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <iostream>
 
 #include "src/comm/launch.h"
@@ -70,8 +71,9 @@ int command_train(const Arguments& arguments) {
   std::cout << format("{} accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images{})\n", kind_of(split),
                       100 * outcome.evaluation.top1, 100 * outcome.evaluation.top5, outcome.evaluation.loss,
                       outcome.evaluation.images, split == Split::kValidation ? " held out of the training images" : "");
-  std::cout << format("run folder: {} (config.toml, log.txt, metrics.jsonl, timing.csv, checkpoints/)\n",
-                      outcome.run_folder);
+  const bool timed = std::filesystem::exists(std::filesystem::path(outcome.run_folder) / "timing.csv");
+  std::cout << format("run folder: {} (config.toml, log.txt, metrics.jsonl, {}checkpoints/)\n", outcome.run_folder,
+                      timed ? "timing.csv, " : "");
   if (split == Split::kValidation)
     std::cout << format(
         "owt eval {} measures the best checkpoint on the test images, which this run has not looked at\n",

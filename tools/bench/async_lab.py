@@ -8,6 +8,7 @@ Experiments:
   delay       bounded delay from 0 to no bound, with tasks of which a fifth take four times as long
   downpour    single pushes: at the full rate, by shares, with a quarter of an epoch of warm start, with Adagrad; and a
               synchronous step as long as all single ones
+  warm        the same behind a whole epoch of warm start; for --steps 700 or more
   depth       the same delays for a net of three convolutions and one of seven, with momentum 0 and 0.9
   filters     what is pushed: bytes against accuracy
   blocks      delayed block proximal gradient: objective and zeros against the delay
@@ -36,6 +37,8 @@ SECONDS = 3600  # that a run may take
 RECORDS = 5     # whose mean loss counts
 COMPUTE_BOUND = ["--bandwidth", "10Gbit", "--straggler", "20%:4"]
 PLAIN = {"optimizer.momentum": 0, "optimizer.learning_rate": 0.005}  # the recipe has 0.001 with a momentum of 0.9
+ADAGRAD = {"optimizer.type": "adagrad", "optimizer.momentum": "", "optimizer.learning_rate": 0.0003,
+           "optimizer.decay": 0}
 PROXIMAL = {"optimizer.type": "proximal", "optimizer.momentum": "", "optimizer.decay": 0,
             "optimizer.learning_rate": 0.005}
 DELAYS = ["0", "1", "2", "4", "8", "16", "inf"]
@@ -58,20 +61,34 @@ def delay_cases(workers):
     return [Case(delay, ["--delay", delay, *servers(workers), *COMPUTE_BOUND], PLAIN) for delay in DELAYS]
 
 
+def eventual(workers):
+    return ["--delay", "inf", *servers(workers), *COMPUTE_BOUND]
+
+
+def at(rate):
+    return PLAIN | {"optimizer.learning_rate": rate}
+
+
 def downpour_cases(workers):
-    eventual = ["--delay", "inf", *servers(workers), *COMPUTE_BOUND]
-    adagrad = {"optimizer.type": "adagrad", "optimizer.momentum": "", "optimizer.learning_rate": 0.0003,
-               "optimizer.decay": 0}
-    at = lambda rate: PLAIN | {"optimizer.learning_rate": rate}
+    alone = eventual(workers)
     return [Case("synchronous", [*servers(workers), *COMPUTE_BOUND], PLAIN),
-            Case("full rate", [*eventual, "--full-rate"], PLAIN),
-            Case("full rate, warm start", [*eventual, "--full-rate", "--async-from-epoch", "0.25"], PLAIN),
-            Case("shares of the rate", eventual, PLAIN),
-            Case("shares, warm start", [*eventual, "--async-from-epoch", "0.25"], PLAIN),
-            Case("full rate, Adagrad", [*eventual, "--full-rate"], adagrad),
-            Case("shares, 5 tasks a push", [*eventual, "--push-every", "5", "--pull-every", "5"], PLAIN),
+            Case("full rate", [*alone, "--full-rate"], PLAIN),
+            Case("full rate, warm start", [*alone, "--full-rate", "--async-from-epoch", "0.25"], PLAIN),
+            Case("shares of the rate", alone, PLAIN),
+            Case("shares, warm start", [*alone, "--async-from-epoch", "0.25"], PLAIN),
+            Case("full rate, Adagrad", [*alone, "--full-rate"], ADAGRAD),
+            Case("shares, 5 tasks a push", [*alone, "--push-every", "5", "--pull-every", "5"], PLAIN),
             Case("synchronous, K times the rate", [*servers(workers), *COMPUTE_BOUND], at(0.005 * workers)),
-            Case("full rate of 0.002", [*eventual, "--full-rate"], at(0.002))]
+            Case("full rate of 0.002", [*alone, "--full-rate"], at(0.002))]
+
+
+def warm_cases(workers):
+    warm = [*eventual(workers), "--async-from-epoch", "1"]
+    return [Case("synchronous", [*servers(workers), *COMPUTE_BOUND], PLAIN),
+            Case("full rate", [*warm, "--full-rate"], PLAIN),
+            Case("full rate of 0.002", [*warm, "--full-rate"], at(0.002)),
+            Case("shares of the rate", warm, PLAIN),
+            Case("full rate, Adagrad", [*warm, "--full-rate"], ADAGRAD)]
 
 
 def depth_cases(workers):
@@ -121,8 +138,8 @@ def strategy_cases(workers):
     return cases
 
 
-EXPERIMENTS = {"delay": delay_cases, "downpour": downpour_cases, "depth": depth_cases, "filters": filter_cases,
-               "blocks": block_cases, "strategies": strategy_cases}
+EXPERIMENTS = {"delay": delay_cases, "downpour": downpour_cases, "warm": warm_cases, "depth": depth_cases,
+               "filters": filter_cases, "blocks": block_cases, "strategies": strategy_cases}
 
 
 def command(options, case, workers, seed):
