@@ -236,7 +236,8 @@ std::exception_ptr announce_failure(const std::exception_ptr& failure) {
   if (!all) return failure;
   try {
     std::rethrow_exception(failure);
-  } catch (const RankLost&) {
+  } catch (const RankLost& e) {
+    if (!all->lost_ranks().any()) all->say_failed(e.what());  // the others go on without it
   } catch (const Aborted&) {
     try {
       all->lost_ranks().check(noted_place());

@@ -360,6 +360,20 @@ Plan Settings::plan_to_run(bool whole_logits) const {
   return plan;
 }
 
+// The scale that it had stays in the rate.
+Settings Settings::without_workers(int lost) const {
+  Settings left = *this;
+  left.data.batch = step_rows();
+  left.data.batch_per_rank = 0;
+  left.parallel.workers -= lost;
+  const auto computing = static_cast<size_t>(left.computing_ranks());
+  left.parallel.shares.assign(computing, 1);
+  left.parallel.shares.resize(static_cast<size_t>(left.parallel.workers), 0);
+  const auto scale = [](const Settings& of) { return growth(of.parallel.scale_lr, of.computing_ranks()); };
+  left.optimizer.learning_rate *= scale(*this) / scale(left);
+  return left;
+}
+
 double Settings::front_rate_scale(const Plan& plan) const { return growth(parallel.scale_lr, plan.computing_ranks()); }
 
 double Settings::back_rate_scale(const Plan& plan) const {

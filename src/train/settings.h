@@ -102,6 +102,8 @@ struct Settings {
   // update on, in units of one rank's rows.
   double front_rate_scale(const Plan& plan) const;
   double back_rate_scale(const Plan& plan) const;
+  // The same steps and rates with so many workers less, where servers are apart: rows are dealt as evenly as they go.
+  Settings without_workers(int lost) const;
 };
 
 // Throws Error for filters that want another optimizer.

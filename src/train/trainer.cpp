@@ -82,10 +82,11 @@ void Trainer::open_files() {
   progress_ = std::make_unique<Progress>();
 }
 
-// On a GPU, so that a lack of memory shows at once and not at the end of an epoch, when a smaller step comes.
+// On a GPU, so that a lack of memory shows at once and not at the end of an epoch, when a smaller step comes; where the
+// loss of workers is tolerated, so that steps have nothing to do together but what servers do.
 void Trainer::prepare_steps() {
   const int64_t rows = job_.plan.request.step_rows;
-  if (job_.plan.request.on.device == Device::kCpu) return;
+  if (job_.plan.request.on.device == Device::kCpu && !tolerates_loss()) return;
   for (const int64_t images : {job_.train->size(), evaluated().size()}) {
     if (images >= rows) worker_.step.prepare(rows);
     if (images % rows != 0) worker_.step.prepare(images % rows);

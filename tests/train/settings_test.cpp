@@ -276,6 +276,35 @@ TEST(Settings, WrongSharesAreRefusedInOneLine) {
   refused(shares_of("2", "dp", "quick"), "is 'quick', wanted one of equal, measured");
 }
 
+TEST(Settings, FewerWorkersHaveTheSameStepsAndRates) {
+  const Settings all = small_settings(kSmallRecipe, {{"parallel.workers", "6"},
+                                                     {"parallel.strategy", "ps"},
+                                                     {"ps.servers", "2"},
+                                                     {"data.batch", "28"},
+                                                     {"parallel.scale_lr", "linear"}});
+  const double rate = all.optimizer.learning_rate * all.front_rate_scale(all.plan_to_run());
+  Settings left = all;
+  for (const char* rows : {"10 + 9 + 9 + 0 + 0", "14 + 14 + 0 + 0", "28 + 0 + 0"}) {
+    left = left.without_workers(1);
+    const Plan plan = left.plan_to_run();
+    EXPECT_EQ(left.step_rows(), 28);
+    EXPECT_EQ(plan.rows(28).text(), rows);
+    EXPECT_NEAR(left.optimizer.learning_rate * left.front_rate_scale(plan), rate, 1e-12);
+  }
+  EXPECT_EQ(all.without_workers(3).plan_to_run().rows(28).text(), "28 + 0 + 0");
+}
+
+TEST(Settings, RowsThatEachWorkerHadAreDealtToFewerOfThem) {
+  const Settings left = small_settings(kSmallRecipe, {{"parallel.workers", "4"},
+                                                      {"parallel.strategy", "ps"},
+                                                      {"ps.servers", "1"},
+                                                      {"data.batch", ""},
+                                                      {"data.batch_per_rank", "7"}})
+                            .without_workers(1);
+  EXPECT_EQ(left.step_rows(), 21);
+  EXPECT_EQ(left.plan_to_run().rows(21).text(), "11 + 10 + 0");
+}
+
 TEST(Settings, TheRateGrowsByTheRule) {
   const auto scales = [](const char* rule) {
     const Settings settings = small_settings(kSmallRecipe, {{"parallel.workers", "4"},

@@ -223,7 +223,7 @@ void tolerate_loss_of_workers(const Job& job) {
 // Of those that are left, where `lost` workers of the job are.
 Job job_without(const Job& job, int lost) {
   Job left = job;
-  left.settings.parallel.workers -= lost;
+  left.settings = job.settings.without_workers(lost);
   left.plan = left.settings.plan_to_run();
   return left;
 }
