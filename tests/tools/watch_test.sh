@@ -23,8 +23,10 @@ line() { echo "{\"kind\":\"train\",\"step\":$1,\"epoch\":0,\"loss\":$2,\"top1\":
 line 1 2.5 >"$run/metrics.jsonl"
 echo secret >"$work/secret"
 
-# Begins to watch; $url is where.
+# Begins to watch; $url is where. What an earlier one said is emptied here: the child may come to it too late, and the
+# address of one that has ended be taken.
 watch_run() {
+  : >"$work/said"
   "$owt" watch "$@" --port 0 >"$work/said" 2>&1 &
   watching=$!
   until url=$(sed -n 's|^\(http://[^ ]*\) shows.*|\1|p' "$work/said") && [ -n "$url" ]; do
