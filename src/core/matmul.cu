@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -138,12 +141,24 @@ __global__ void add_bias(int64_t m, int64_t n, int64_t ldc, const T* bias, T* c)
 struct Algorithm {
   cublasLtMatmulAlgo_t chosen;
 
-  // Its bytes, which cuBLASLt allows to keep for the same version.
+  // Its bytes, which cuBLASLt allows to keep for the same version. Some of them are what lay in memory: the same algorithm
+  // has other ones when it is proposed again.
   std::string text() const {
     std::string hex;
     for (const uint64_t word : chosen.data)
       for (int shift = 60; shift >= 0; shift -= 4) hex += "0123456789abcdef"[word >> shift & 15];
     return hex;
+  }
+  static std::optional<Algorithm> from(const std::string& text) {
+    constexpr size_t kDigits = 16;  // of a word
+    Algorithm algorithm{};
+    if (text.size() != std::size(algorithm.chosen.data) * kDigits) return {};
+    for (size_t i = 0; i < std::size(algorithm.chosen.data); ++i) {
+      const char* const begin = text.data() + i * kDigits;
+      const auto [end, error] = std::from_chars(begin, begin + kDigits, algorithm.chosen.data[i], 16);
+      if (error != std::errc() || end != begin + kDigits) return {};
+    }
+    return algorithm;
   }
 };
 
@@ -189,6 +204,7 @@ class Matmul::Bound {
 
   void describe();
   Algorithm choose() const;
+  std::optional<Algorithm> remembered(const std::optional<std::string>& text) const;
   std::vector<Algorithm> candidates() const;
   Algorithm fastest(const std::vector<Algorithm>& algorithms) const;
   void queue(const Algorithm& algorithm, const void* a, const void* b, const void* bias, float beta, void* c,
@@ -238,14 +254,21 @@ Algorithm Matmul::Bound::choose() const {
   PlanCache& cache = PlanCache::process();
   const std::string key = concat("cublasLt ", cublasLtGetVersion(), "\n", context_->model, "\n", form_);
   const std::lock_guard lock(mutex);
-  const std::vector<Algorithm> algorithms = candidates();
-  if (algorithms.size() == 1) return algorithms.front();
-  if (const auto known = cache.find(key))
-    for (const Algorithm& algorithm : algorithms)
-      if (algorithm.text() == *known) return algorithm;
-  const Algorithm chosen = fastest(algorithms);
+  if (const auto known = remembered(cache.find(key))) return *known;
+  const Algorithm chosen = fastest(candidates());
   cache.store(key, chosen.text());
   return chosen;
+}
+
+// None where there is no text, or cuBLASLt does not take it back.
+std::optional<Algorithm> Matmul::Bound::remembered(const std::optional<std::string>& text) const {
+  const std::optional<Algorithm> algorithm = text ? Algorithm::from(*text) : std::nullopt;
+  if (!algorithm) return {};
+  cublasLtMatmulHeuristicResult_t result{};
+  const auto status = cublasLtMatmulAlgoCheck(context_->handle.get(), description_.get(), b_.get(), a_.get(), c_.get(),
+                                              c_.get(), &algorithm->chosen, &result);
+  if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > static_cast<size_t>(kWorkspaceBytes)) return {};
+  return algorithm;
 }
 
 std::vector<Algorithm> Matmul::Bound::candidates() const {
@@ -274,6 +297,7 @@ std::vector<Algorithm> Matmul::Bound::candidates() const {
 }
 
 Algorithm Matmul::Bound::fastest(const std::vector<Algorithm>& algorithms) const {
+  if (algorithms.size() == 1) return algorithms.front();
   const Stream stream(Device::kCuda);
   const auto matrix = [&](int64_t rows, int64_t ld, DType dtype) {
     Tensor numbers({rows, ld}, dtype, Device::kCuda);  // not zeros, on which a GPU is faster than on data

@@ -13,6 +13,7 @@
 #include "src/core/dispatch.h"
 #include "src/core/gpus.h"
 #include "src/core/graph.h"
+#include "src/core/plan_cache.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 
@@ -179,6 +180,16 @@ TEST_P(MatmulTest, EveryProductOfAFormHasTheSameBitsOnAnyHostThread) {
   Values elsewhere;
   std::thread([&] { elsewhere = multiply(form, a, b); }).join();
   EXPECT_EQ(elsewhere, first);
+}
+
+// What is measured again may be chosen otherwise, which has other bits.
+TEST_P(MatmulTest, AFormIsMeasuredOnce) {
+  const MatmulForm form = packed(13, 7, 10, kNo, kYes, GetParam());
+  const Matmul first(form);
+  const auto known = PlanCache::process().known();
+  const Matmul second(form);
+  std::thread([&] { const Matmul third(form); }).join();
+  EXPECT_EQ(PlanCache::process().known(), known);
 }
 
 TEST_P(MatmulTest, CanBeRecordedAndReplayed) {
