@@ -111,7 +111,7 @@ if [ -x "$simulated" ]; then
     >"$work/dense.toml"
   OWT_CACHE=$work/plans python3 "$root/tools/bench/compare_losses.py" --owt "$simulated" --config "$work/small.toml" \
     --steps 3 --workers 2 --strategies dp,owt-c >"$work/output" 2>&1 || wrong "compare_losses.py ended with $?"
-  expect_output '^10 of 10 runs agree$'
+  expect_output '^12 of 12 runs agree$'
   OWT_CACHE=$work/plans python3 "$root/tools/bench/gpu_variants.py" --owt "$simulated" --cases cifar10_quick:4:bf16 \
     --steps 2 --times 1 --variants run.cuda_graph=false >"$work/output" 2>&1 || wrong "gpu_variants.py ended with $?"
   expect_output 'run.cuda_graph=false: .* of the plain step'
@@ -197,10 +197,10 @@ passed
 begin "what compute-sanitizer finds is a failure, that the machine refuses it is not"
 program "$work/build/tests/layers_test" 'true'
 program "$work/bin/compute-sanitizer" 'case "$*" in
-  *racecheck*) printf "Unable to name the line\nERROR SUMMARY: 1 hazard\n"; exit 99 ;;
+  *racecheck*) printf "Unable to name the line\n========= Error: a race in k\n=========     at 0x1\nERROR SUMMARY: 1\n"; exit 99 ;;
 esac'
 ! PATH=$work/bin:$PATH gpu_check 3 --parts sanitizers || wrong "it succeeded"
-expect_output '^FAIL  sanitizers .*memcheck clean; racecheck found something \(status 99\)'
+expect_output '^FAIL  sanitizers .*memcheck clean; racecheck found something \(status 99\): Error: a race in k$'
 program "$work/bin/compute-sanitizer" 'true'
 PATH=$work/bin:$PATH gpu_check 3 --parts sanitizers || wrong "it ended with $?"
 expect_output '^PASS  sanitizers .*memcheck clean; racecheck clean'

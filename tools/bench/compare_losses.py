@@ -7,6 +7,7 @@
 Every run has the images that are drawn in memory, the same seed, dropout and shuffling. Compared with one worker in fp32
 without a recorded graph:
   the same again, and with the step recorded as a CUDA graph     the same digits
+  with K workers twice                                           the same digits
   the CPU; every strategy with K workers on the one device       to 1e-3
   tf32 and bf16 with one worker                                  to 5e-2
 and with one worker in bf16 without a graph: with one, the same digits. On the CPU only what it can do is run.
@@ -89,6 +90,9 @@ def compare_all(runs, options):
     for workers in options.workers:
         for strategy in options.strategies:
             runs.compare(f"{workers} workers, {strategy}", one, CLOSE, device=on, workers=workers, strategy=strategy)
+        once = runs.reference(f"{workers} workers", device=on, workers=workers, strategy="dp")
+        if once is not None:
+            runs.compare(f"{workers} workers, again", once, SAME, device=on, workers=workers, strategy="dp")
     if on == "cpu":
         return
     runs.compare("1 worker, tf32", one, ROUGH, device=on, precision="tf32")

@@ -343,12 +343,13 @@ def sanitize(check, tool, name, program):
     # measuring of plans would take all the time.
     done = check.command(name, tool, "--tool", name, "--target-processes", "all", "--kernel-name", "kns=owt",
                          "--report-api-errors", "no", "--error-exitcode", "99", program, "--gtest_filter=*cuda*-*Conv*",
-                         most=45, OWT_CACHE=str(check.plans / "tests"))
+                         most=90, OWT_CACHE=str(check.plans / "tests"))
     refused = re.search(r".*(not supported|nsupported|ERR_NVGPUCTRPERM|Unable to|ailed to initialize).*", done.text)
+    found = list(dict.fromkeys(re.findall(r"^=+ (?=.*(?:[Ee]rror|[Ww]arning|Invalid|[Hh]azard))(.*)", done.text, re.M)))
     if done.status == 0:
         outcome = "PASS", "clean"
     elif done.status == 99 and "ERROR SUMMARY" in done.text or not refused and done.status is not None:
-        outcome = "FAIL", f"found something ({done.how_it_ended()})"
+        outcome = "FAIL", f"found something ({done.how_it_ended()}): {' | '.join(found[:4])}"
     else:
         outcome = "SKIP", refused.group().strip(" =") if refused else done.how_it_ended()
     check.results.add(kind="sanitizer", tool=name, result=outcome[0], text=outcome[1])
@@ -359,7 +360,7 @@ STAGES = {
     1: [Part("devices", "what is there", devices, 5, 90),
         Part("smoke", "20 steps, graphs on and off, two precisions", smoke, 10, 90),
         Part("owt", "the speed of owt", lambda check: speed(check, "owt", TARGETS), 20, 200),
-        Part("tests", "the tests on the GPU", lambda check: tests(check, GPU_TESTS), 20, 150),
+        Part("tests", "the tests on the GPU", lambda check: tests(check, GPU_TESTS), 20, 240),
         Part("eager", "PyTorch, eager", lambda check: speed(check, "eager", TARGETS), 30, 120),
         Part("compiled", "PyTorch, compiled, two cases", lambda check: speed(check, "compiled", SMALL), 60, 300)],
     2: [Part("again", "the failed tests once more", failed_tests, 20, 120),
@@ -368,7 +369,7 @@ STAGES = {
         Part("compiled", "PyTorch, compiled", lambda check: speed(check, "compiled", TARGETS), 60, 500)],
     3: [Part("ranks", "the same losses with 1, 2 and 4 ranks", ranks, 20, 180),
         Part("accuracy", "accuracy", accuracy, 20, 120),
-        Part("sanitizers", "compute-sanitizer", sanitizers, 20, 110),
+        Part("sanitizers", "compute-sanitizer", sanitizers, 20, 200),
         Part("speed", "speed, every case three times",
              lambda check: speed(check, "owt,eager", TARGETS, "--times", 3), 40, 200),
         Part("others", "the other tests", lambda check: tests(check, f"-{GPU_TESTS}"), 20, 500)],
