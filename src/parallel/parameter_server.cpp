@@ -5,7 +5,6 @@
 #include "src/comm/half_wire.h"
 #include "src/comm/lost_ranks.h"
 #include "src/comm/on_host.h"
-#include "src/core/activity.h"
 #include "src/core/profiler.h"
 #include "src/core/threads.h"
 
@@ -86,9 +85,7 @@ ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Comm
       pushes_(comm.split(0)),
       answers_(comm.unrounded().split(0)),
       ways_(plan.buckets.size()),
-      told_(static_cast<size_t>(plan.ranks())),
-      gone_(static_cast<size_t>(plan.ranks())),
-      met_(static_cast<size_t>(plan.ranks())) {
+      board_(comm.rank(), plan.ranks()) {
   list_tensors(layer_of);
   const std::vector<Route> routes = routes_of(plan);
   pushes_->connect(routes);
@@ -174,7 +171,7 @@ std::unique_ptr<WeightRange> ParameterServer::range_of(int bucket) {
 ParameterServer::~ParameterServer() {
   if (threads_.empty()) return;
   try {
-    rethrow_failure();
+    board_.rethrow_failure();
     if (std::uncaught_exceptions() > exceptions_) throw Aborted("this rank has failed");
     ToldOfStep goodbye;
     goodbye.sums[kRowSum] = kGoodbye;
@@ -204,7 +201,7 @@ void ParameterServer::serve(int worker) {
       const ToldOfStep told = unpacked(values);
       if (told.sums[kRowSum] == kGoodbye) return;
       if (take_word(worker, told)) continue;
-      note(worker, told);
+      board_.note(worker, told.sums);
       for (int b = 0; plan_.computes(worker) && b < static_cast<int>(ranges_.size()); ++b) {
         range(b).push(worker, receive_gradient(worker, b), told.pushed);
       }
@@ -219,9 +216,7 @@ void ParameterServer::serve(int worker) {
 // Its gradients that have come whole count, for every range by itself.
 void ParameterServer::forget(int worker) {
   for (auto& range : ranges_) range->forget(worker);
-  const std::lock_guard lock(mutex_);
-  gone_[static_cast<size_t>(worker)] = true;
-  heard_.notify_all();
+  board_.note_lost(worker);
 }
 
 Tensor ParameterServer::receive_gradient(int worker, int bucket) {
@@ -253,7 +248,7 @@ void ParameterServer::tell(const ToldOfStep& told, int64_t step) {
   pushed_ = told.pushed;
   step_ = step;
   send_told(packed(told));
-  note(rank(), told);
+  board_.note(rank(), told.sums);
 }
 
 void ParameterServer::send_told(const Tensor& told) {
@@ -265,32 +260,9 @@ void ParameterServer::send_told(const Tensor& told) {
   });
 }
 
-void ParameterServer::note(int worker, const ToldOfStep& told) {
-  const std::lock_guard lock(mutex_);
-  Board& board = boards_[told_[static_cast<size_t>(worker)]++];
-  board.resize(static_cast<size_t>(ranks()));
-  board[static_cast<size_t>(worker)] = told.sums;
-  heard_.notify_all();
-}
-
-bool ParameterServer::all_have_told(const Board& board) const {
-  for (int r = 0; r < ranks(); ++r)
-    if (is_here(r) && (board.empty() || !board[static_cast<size_t>(r)])) return false;
-  return true;
-}
-
-std::array<double, kStepSums> ParameterServer::take_sums() {
-  std::array<double, kStepSums> sums{};
-  waiting([&] {
-    std::unique_lock lock(mutex_);
-    const Waits waits(WaitsFor::kOthers);
-    Board& board = boards_[taken_];
-    heard_.wait(lock, [&] { return failure_ || all_have_told(board); });
-    if (failure_) throw Aborted("another rank failed");
-    for (const auto& each : board)
-      for (size_t i = 0; each && i < sums.size(); ++i) sums[i] += (*each)[i];
-    boards_.erase(taken_++);
-  });
+StepBoard::Sums ParameterServer::take_sums() {
+  StepBoard::Sums sums{};
+  waiting([&] { sums = board_.take_sums(); });
   return sums;
 }
 
@@ -415,29 +387,14 @@ void ParameterServer::spread(const ParameterServer& from, const Stream& stream) 
 
 std::vector<int> ParameterServer::meet() {
   if (threads_.empty()) return {};
+  std::vector<int> without;
   if (rank() != 0) say(kMet, 0, 0);
-  waiting([&] {
-    std::unique_lock lock(mutex_);
-    const Waits waits(WaitsFor::kOthers);
-    const auto all_have = [&] {
-      for (int r = 1; r < ranks(); ++r)
-        if (is_here(r) && !met_[static_cast<size_t>(r)]) return false;
-      return true;
-    };
-    heard_.wait(lock, [&] { return failure_ || (rank() == 0 ? all_have() : met_[0] != 0); });
-    if (failure_) throw Aborted("another rank failed");
-    std::ranges::fill(met_, 0);
-    for (int r = 0; rank() == 0 && r < ranks(); ++r)
-      if (!is_here(r)) without_.push_back(r);
-    // Their threads here have come to the end.
-    heard_.wait(lock, [&] { return failure_ || std::ranges::none_of(without_, [&](int r) { return is_here(r); }); });
-    if (failure_) throw Aborted("another rank failed");
-  });
+  waiting([&] { without = board_.meet(); });
   for (int r = 1; rank() == 0 && r < ranks(); ++r) {
-    for (const int gone : without_) say(kWithout, gone, r);
+    for (const int gone : without) say(kWithout, gone, r);
     say(kMet, 0, r);
   }
-  return without_;
+  return without;
 }
 
 void ParameterServer::say(double word, int64_t number, int rank) {
@@ -451,12 +408,10 @@ void ParameterServer::say(double word, int64_t number, int rank) {
 bool ParameterServer::take_word(int worker, const ToldOfStep& told) {
   const double word = told.sums[kRowSum];
   if (word != kWithout && word != kMet) return false;
-  const std::lock_guard lock(mutex_);
   if (word == kWithout)
-    without_.push_back(static_cast<int>(told.pushed.weights));
+    board_.note_without(static_cast<int>(told.pushed.weights));
   else
-    met_[static_cast<size_t>(worker)] = 1;
-  heard_.notify_all();
+    board_.note_met(worker);
   return true;
 }
 
@@ -494,11 +449,7 @@ std::map<int64_t, int64_t> ParameterServer::staleness() const {
 
 // The rank's own thread finds out wherever it waits.
 void ParameterServer::fail_with(const std::exception_ptr& failure) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = failure;
-  }
-  heard_.notify_all();
+  board_.fail_with(failure);
   give_up();
 }
 
@@ -508,18 +459,13 @@ void ParameterServer::give_up() {
   answers_->give_up();
 }
 
-void ParameterServer::rethrow_failure() {
-  const std::lock_guard lock(mutex_);
-  if (failure_) std::rethrow_exception(failure_);
-}
-
 // What waits for others hears that the rank gives up; the cause is what a server's thread has failed with, if one has.
 template <class Wait>
 void ParameterServer::waiting(const Wait& wait) {
   try {
     wait();
   } catch (const Aborted&) {
-    rethrow_failure();
+    board_.rethrow_failure();
     throw;
   }
 }

@@ -19,7 +19,6 @@
 // Scale Distributed Deep Networks" (Downpour: shards that update each by itself).
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <exception>
 #include <functional>
@@ -30,7 +29,7 @@
 
 #include "src/parallel/push_message.h"
 #include "src/parallel/sharded_update.h"
-#include "src/parallel/step_result.h"
+#include "src/parallel/step_board.h"
 #include "src/parallel/weight_range.h"
 
 namespace owt {
@@ -40,7 +39,7 @@ constexpr int64_t kMostApart = 64;
 
 // What a worker tells every server before its gradients: on the wire f64 in this order, the sums first.
 struct ToldOfStep {
-  std::array<double, kStepSums> sums{};  // of its rows
+  StepBoard::Sums sums{};  // of its rows
   PushedFor pushed{};
 };
 constexpr int64_t kToldBytes = (kStepSums + 4) * 8;
@@ -69,7 +68,7 @@ class ParameterServer : public UpdateInShares {
   // In every step before its gradients. step: the run's, from which filters draw.
   void tell(const ToldOfStep& told, int64_t step);
   // The sums over all ranks of the oldest step that was not asked for, when all have told them.
-  std::array<double, kStepSums> take_sums();
+  StepBoard::Sums take_sums();
 
   // To the other ranks' servers.
   void start_gradients(int bucket, const Stream& stream) override;
@@ -107,8 +106,6 @@ class ParameterServer : public UpdateInShares {
     const Param* param;
     size_t number;  // among all of the model
   };
-  // What all ranks have told of a step, by rank.
-  using Board = std::vector<std::optional<std::array<double, kStepSums>>>;
 
   int rank() const { return comm_.rank(); }
   int ranks() const { return comm_.ranks(); }
@@ -130,13 +127,9 @@ class ParameterServer : public UpdateInShares {
   void spread(const ParameterServer& from, const Stream& stream);
   void serve(int worker);
   bool take_word(int worker, const ToldOfStep& told);
-  void note(int worker, const ToldOfStep& told);
   void forget(int worker);
-  bool is_here(int rank) const { return !gone_[static_cast<size_t>(rank)]; }
-  bool all_have_told(const Board& board) const;
   void say(double word, int64_t number, int rank);
   void fail_with(const std::exception_ptr& failure);
-  void rethrow_failure();
   template <class Wait>
   void waiting(const Wait& wait);
   void give_up();
@@ -159,17 +152,7 @@ class ParameterServer : public UpdateInShares {
   int64_t step_ = 0;
   int64_t updates_ = 0;
   std::atomic<int64_t> sent_by_server_{0};
-
-  std::mutex mutex_;                 // guards what follows, as far as heard_
-  std::map<int64_t, Board> boards_;  // by step
-  std::vector<int64_t> told_;        // steps, by rank
-  std::vector<char> gone_;           // ranks that were lost, by rank
-  std::vector<char> met_;            // ranks that have come to meet(), by rank; on others than 0, rank 0's answer
-  std::vector<int> without_;         // what rank 0 has said there
-  std::exception_ptr failure_;       // of a server's thread
-  std::condition_variable heard_;
-
-  int64_t taken_ = 0;  // steps whose sums were asked for
+  StepBoard board_;
   std::vector<std::thread> threads_;
 };
 

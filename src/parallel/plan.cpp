@@ -231,6 +231,12 @@ int64_t Plan::wire_bytes(const Bucket& bucket) const {
   return updating_ranks() * request.push_filters.message_bytes(each, sent, trained_tensors(bucket));
 }
 
+std::vector<int> Plan::dispensable_workers() const {
+  std::vector<int> workers;
+  for (int rank = 1; has_servers_apart() && rank < computing_ranks(); ++rank) workers.push_back(rank);
+  return workers;
+}
+
 Slice Plan::even_share(const Bucket& bucket, int rank) const {
   if (!updates_share(rank)) return {};
   const int64_t each = bucket.elements / updating_ranks(), number = rank - (ranks() - updating_ranks());

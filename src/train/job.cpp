@@ -42,6 +42,10 @@ HeldOut open_training_images(const Settings& of, const std::string& folder) {
 
 }  // namespace
 
+bool Job::tolerates_loss() const {
+  return settings.parallel.tolerate_loss && plan.has_servers_apart() && launch().several();
+}
+
 std::shared_ptr<const Dataset> open_split(const Settings& of, const std::string& folder, Split split) {
   if (split == Split::kTest) return read_split(of, folder, split);
   const HeldOut images = open_training_images(of, folder);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "src/comm/launch.h"
 #include "src/comm/on_host.h"
 #include "src/comm/processes.h"
 #include "src/comm/watch.h"
@@ -86,7 +85,7 @@ void Trainer::open_files() {
 // loss of workers is tolerated, so that steps have nothing to do together but what servers do.
 void Trainer::prepare_steps() {
   const int64_t rows = job_.plan.request.step_rows;
-  if (job_.plan.request.on.device == Device::kCpu && !tolerates_loss()) return;
+  if (job_.plan.request.on.device == Device::kCpu && !job_.tolerates_loss()) return;
   for (const int64_t images : {job_.train->size(), evaluated().size()}) {
     if (images >= rows) worker_.step.prepare(rows);
     if (images % rows != 0) worker_.step.prepare(images % rows);
@@ -210,7 +209,7 @@ TrainingEnd Trainer::run_to_the_end() {
     const bool settles = must_settle(), served = job_.plan.serves();
     bool stop = finish_steps(settles ? 0 : worker_.step.most_in_flight() - 1);
     if (stop) finish_steps(0);
-    if ((stop || settles) && tolerates_loss()) without_ = worker_.step.meet();
+    if ((stop || settles) && job_.tolerates_loss()) without_ = worker_.step.meet();
     if (!without_.empty()) {
       tell_of_losses();
       stop_ = stop;
@@ -226,7 +225,7 @@ TrainingEnd Trainer::run_to_the_end() {
 
 // Between two steps, and at the end of the last one, when the weights are alike where anybody looks at them.
 std::optional<TrainingEnd> Trainer::look_around(bool stop) {
-  if (tolerates_loss()) share_corrupt_records(job_);
+  if (job_.tolerates_loss()) share_corrupt_records(job_);
   if (stop && position() < total_steps_) {
     save();
     if (writes()) log_info("stopped on a signal after step {}; go on with --resume auto", state_.step);
@@ -239,13 +238,8 @@ std::optional<TrainingEnd> Trainer::look_around(bool stop) {
   return {};
 }
 
-// A loss during a collective ends the run, so that there are none but where all meet.
-bool Trainer::tolerates_loss() const {
-  return job_.settings.parallel.tolerate_loss && job_.plan.has_servers_apart() && launch().several();
-}
-
 void Trainer::tell_of_losses() {
-  if (!writes() || !tolerates_loss()) return;
+  if (!writes() || !job_.tolerates_loss()) return;
   const std::vector<std::string> losses = tolerated_losses();
   for (; told_losses_ < losses.size(); ++told_losses_)
     log_warn("{}; the others go on without it, and have its rows from the next epoch, checkpoint or evaluation on",
@@ -290,7 +284,7 @@ void Trainer::start_step() {
 
 void Trainer::time_step() {
   const int64_t left = total_steps_ - position(), done = state_.step - first_step_;
-  if (tolerates_loss()) return;  // what all have measured would be brought together in the midst of steps
+  if (job_.tolerates_loss()) return;  // what all have measured would be brought together in the midst of steps
   const int64_t timed = done - std::min(kTimedFrom, (left + done) / 2);
   worker_.profiler.enable(timed >= 0 && timed < kTimedSteps);
   if (timed == 0) loader_before_ = batches_->times();
@@ -347,7 +341,7 @@ bool Trainer::finish_step() {
   const Started started = started_.front();
   started_.pop_front();
   const StepResult result = worker_.step.finish();
-  if (is_logged(started.step) && !tolerates_loss()) share_corrupt_records(job_);
+  if (is_logged(started.step) && !job_.tolerates_loss()) share_corrupt_records(job_);
   tell_of_losses();
   if (writes()) record(result, started);
   return result.stop;

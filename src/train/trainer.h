@@ -43,7 +43,6 @@ class Trainer {
 
   TrainingEnd run_to_the_end();
   std::optional<TrainingEnd> look_around(bool stop);
-  bool tolerates_loss() const;
   void tell_of_losses();
   void take(Trainer& before);
   void open_files();

@@ -17,7 +17,9 @@ namespace owt {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr int kKernel = 3;
 
@@ -306,6 +308,11 @@ TEST(ParameterServer, AServerThatFailsEndsAllRanksWithItsCause) {
     });
     EXPECT_THAT(error, HasSubstr("the server's cause")) << rules.text();
   }
+}
+
+TEST(ParameterServer, OthersCanGoOnWithoutAnyWorkerButTheFirst) {
+  EXPECT_THAT(served(5, kOneAhead, kAllInOne, 2).dispensable_workers(), ElementsAre(1, 2));
+  EXPECT_THAT(served(3, kOneAhead).dispensable_workers(), IsEmpty());  // each has weights that nobody else has
 }
 
 TEST(ParameterServer, WhatHasNotTakenAStepNeedsNoOthersToEnd) {

@@ -212,14 +212,6 @@ void check_outputs(const std::vector<std::string>& files) {
   });
 }
 
-// But of rank 0, which writes, and keeps watch.
-void tolerate_loss_of_workers(const Job& job) {
-  if (!job.settings.parallel.tolerate_loss || !job.plan.has_servers_apart() || !launch().several()) return;
-  std::vector<int> workers;
-  for (int rank = 1; rank < job.plan.computing_ranks(); ++rank) workers.push_back(rank);
-  tolerate_loss(workers);
-}
-
 // Of those that are left, where `lost` workers of the job are.
 Job job_without(const Job& job, int lost) {
   Job left = job;
@@ -266,7 +258,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
 
   TrainOutcome outcome;
   outcome.run_folder = job.run_folder;
-  tolerate_loss_of_workers(job);
+  if (job.tolerates_loss()) tolerate_loss(job.plan.dispensable_workers());
   StepTimes times;
   logged([&] {
     session.run(job.plan.ranks(), [&](Communicator& comm) {
