@@ -141,8 +141,8 @@ __global__ void add_bias(int64_t m, int64_t n, int64_t ldc, const T* bias, T* c)
 struct Algorithm {
   cublasLtMatmulAlgo_t chosen;
 
-  // Its bytes, which cuBLASLt allows to keep for the same version. Some of them are what lay in memory: the same algorithm
-  // has other ones when it is proposed again.
+  // Its bytes, which cuBLASLt allows to keep for the same version. Some of them are what lay in memory: the same
+  // algorithm has other ones when it is proposed again.
   std::string text() const {
     std::string hex;
     for (const uint64_t word : chosen.data)

@@ -303,7 +303,7 @@ struct Plan {
   bool has_servers_apart() const { return serves() && request.servers > 0; }
   int computing_ranks() const { return has_servers_apart() ? ranks() - request.servers : ranks(); }
   bool computes(int rank) const { return rank < computing_ranks(); }
-  // The workers that the others can go on without: where servers are apart all but rank 0, which writes and keeps watch.
+  // The workers that others can go on without: where servers are apart all but rank 0, which writes and keeps watch.
   std::vector<int> dispensable_workers() const;
   // The ranks that have shares of the update, the last ones, where shares are even.
   int updating_ranks() const { return has_servers_apart() ? request.servers : ranks(); }

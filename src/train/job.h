@@ -33,8 +33,8 @@ struct Job {
   const std::shared_ptr<const Dataset>& images(Split split) const {
     return split == Split::kTrain ? train : split == Split::kTest ? test : validation;
   }
-  // Workers that are lost are gone on without. A loss during a collective ends the run, so that there are none but where
-  // all meet.
+  // Workers that are lost are gone on without. A loss during a collective ends the run, so that there are none but
+  // where all meet.
   bool tolerates_loss() const;
 };
 
