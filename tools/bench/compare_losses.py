@@ -111,7 +111,7 @@ def main():
     parser.add_argument("--owt", required=True, metavar="PROGRAM")
     parser.add_argument("--config", required=True, metavar="RECIPE", help="of 32x32 images; batch norm with rows, if any")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--steps", type=int, default=20, metavar="N")
+    parser.add_argument("--steps", type=int, default=30, metavar="N")
     parser.add_argument("--workers", type=words, default=["2", "4"], metavar="K,...")
     parser.add_argument("--strategies", type=words, metavar="NAME,...",
                         default=["dp", "dp-zero", "dp-star", "owt-a", "owt-b", "owt-c", "owt-d", "mp", "mp-dense"])
