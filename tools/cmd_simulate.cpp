@@ -59,6 +59,9 @@ void declare(Options& options) {
   options.option("gpu", "NAME", concat("compute times from what this GPU can do at best: ", joined(device_names())));
   options.option("images-per-second", "N",
                  "that a worker by itself trains with its rows; layers take their shares of that");
+  options.flag("times-only",
+               concat("no gradients and no data: how long it takes, who waits and what is sent, in a moment and for ",
+                      "any model; ", kTimedSteps, " steps unless --steps says otherwise"));
   options.flag("measure", "compute times from a few steps here and now, so that runs differ");
 }
 
@@ -127,6 +130,7 @@ BlockOrder blocks_option(const Options& options) {
 
 VirtualCluster cluster_from(const Options& options, const Settings& settings) {
   VirtualCluster cluster;
+  cluster.times_only = options.boolean("times-only");
   cluster.rules = rules_from(options, settings);
   cluster.rules_from = options.number("async-from-epoch", {.low = 0});
   cluster.full_rate = options.boolean("full-rate");
@@ -227,6 +231,9 @@ int command_simulate(const Arguments& arguments) {
   }
   if (options.boolean("measure") && (options.given("gpu") || options.given("images-per-second")))
     throw UsageError("owt simulate: --measure and --gpu or --images-per-second do not go together");
+  for (const char* other : {"data", "weights", "epochs", "async-from-epoch"})
+    if (options.boolean("times-only") && options.given(other))
+      throw UsageError(concat("owt simulate: --times-only and --", other, " do not go together"));
   const DeviceSpeed worker = options.given("gpu") ? gpu_option(options) : kUsualWorker;
   const Settings settings = shared_settings(options, length_changes(options));
   SimulateOptions simulation;
@@ -242,11 +249,13 @@ int command_simulate(const Arguments& arguments) {
   if (!run.finished)
     fail("stopped on a signal after step ", run.record.step, "; a simulation does not go on from where it was stopped");
   std::cout << workers_table(run.record) << staleness_text(run.record) << '\n'
-            << format("simulated: {:.3f} s, {} updates; {}\n", run.seconds, run.record.updates, bytes_text(run.record))
-            << format("{} accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images)\n",
-                      kind_of(settings.data.evaluated()), 100 * run.evaluation.top1, 100 * run.evaluation.top5,
-                      run.evaluation.loss, run.evaluation.images)
-            << format("run folder: {} (config.toml, log.txt, metrics.jsonl, checkpoints/)\n", outcome.run_folder);
+            << format("simulated: {:.3f} s, {} updates; {}\n", run.seconds, run.record.updates, bytes_text(run.record));
+  if (!simulation.cluster.times_only)
+    std::cout << format("{} accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images)\n",
+                        kind_of(settings.data.evaluated()), 100 * run.evaluation.top1, 100 * run.evaluation.top5,
+                        run.evaluation.loss, run.evaluation.images);
+  std::cout << format("run folder: {} (config.toml, log.txt, metrics.jsonl{})\n", outcome.run_folder,
+                      simulation.cluster.times_only ? "" : ", checkpoints/");
   return 0;
 }
 

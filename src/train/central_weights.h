@@ -31,7 +31,6 @@ class CentralWeights {
   // What a worker that goes on by itself has after plain gradient descent with the rate times this.
   WeightSnapshot moved(const WeightSnapshot& weights, const WorkerGradient& gradient, const Step::Rates& rates,
                        double times) const;
-  ParamRole role(size_t param) const { return params_[param]->role; }
 
   double l1(size_t param) const;  // the penalty of each |w| (OptimizerSettings::l1)
   L1Penalty penalty() const;

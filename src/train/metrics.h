@@ -3,6 +3,7 @@
 //   ... before the first step of every process that trains the run: which, where, on how many workers
 //   {"kind":"train","step":1,"epoch":0,"loss":2.3,"top1":0.1,"lr":0.01,"images_per_second":2500.0,"data_wait_ms":0.1,
 //    "seconds":0.2}                                                    ... of this process, since its first step began
+//   ... "loss", "top1" and "lr" are null under owt simulate --times-only
 //   ... and "gradient_norm":4.2 where gradients are clipped, or LARS has it (gradient_norms.h)
 //   ... and "corrupt_records":3 once there were any (data/corrupt_records.h)
 //   {"kind":"eval","split":"test","step":500,"epoch":0,"loss":1.1,"top1":0.6,"top5":0.95,"images":10000,"seconds":9.1}

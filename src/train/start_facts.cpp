@@ -48,6 +48,7 @@ std::string command_line() {
 
 std::vector<std::pair<std::string, std::string>> facts_of_start(const Job& job) {
   const PlanRequest& request = job.plan.request;
+  const std::string images = job.train ? std::to_string(job.train->size()) : "none";
   return {{"started", time_now()},
           {"version", program_version()},
           {"command", command_line()},
@@ -60,7 +61,7 @@ std::vector<std::pair<std::string, std::string>> facts_of_start(const Job& job) 
           {"strategy", name_of(request.strategy)},
           {"images per step", std::to_string(request.step_rows)},
           {"seed", std::to_string(job.settings.run.seed)},
-          {"training images", std::to_string(job.train->size())},
+          {"training images", images},
           {"sent by each worker in a step", format("{:.3f} MB", static_cast<double>(job.plan.bytes_per_step()) / 1e6)}};
 }
 

@@ -22,6 +22,10 @@ Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cl
   if (parallel.measure_shares) refuse("shares cannot be measured of virtual workers", "give numbers, --shares 2,1,1");
   const ConsistencyRules& rules = cluster.rules;
   check_filters(cluster.filters, settings.optimizer);
+  if (cluster.times_only && (cluster.filters.significant > 0 || cluster.filters.kkt > 0))
+    fail("what the filters significant and kkt leave out is not known without gradients; leave out --times-only");
+  if (cluster.times_only && cluster.rules_from > 0)
+    fail("without data nobody knows how long an epoch is; give --async-from-epoch or --times-only");
   if (cluster.blocks != BlockOrder::kNone && !rules.by_task())
     fail("an update of a block is made of the gradients of all workers; give pushes 0");
   if (cluster.rate_by_delay > 0 && rules.delay == kNoBound)
@@ -39,6 +43,10 @@ Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cl
   parallel.automatic = false;
   parallel.model_ranks = 0;
   settings.recipe.set("parallel.strategy", "dp");
+  if (cluster.times_only) {
+    if (settings.schedule.max_steps == 0) settings.schedule.max_steps = kTimedSteps;
+    settings.schedule.epochs = 0;
+  }
   if (settings.run.conv_algorithm == ConvAlgorithm::kAuto) settings.run.conv_algorithm = ConvAlgorithm::kByShape;
   return settings;
 }

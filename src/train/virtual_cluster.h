@@ -36,6 +36,7 @@ enum class BlockOrder { kNone, kGiven, kRandom };
 constexpr int kOnWorkers = 0;
 
 struct VirtualCluster {
+  bool times_only = false;               // nothing is learnt: no gradients, and no data
   std::optional<PlannedStep> planned{};  // without servers; of what follows only link and stragglers count
   ConsistencyRules rules{};
   double rules_from = 0;  // epochs; before that it is synchronous
@@ -53,6 +54,8 @@ struct VirtualCluster {
   double message_work = 0;
   std::vector<Straggler> stragglers{};
 };
+
+constexpr int64_t kTimedSteps = 1000;  // where only times are wanted, and no number of steps is given
 
 // The settings of workers that each compute gradients of whole rows. Convolutions are computed directly unless the
 // recipe names an algorithm: what is measured may be another one next time. Throws Error for what does not go with a

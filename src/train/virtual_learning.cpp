@@ -19,7 +19,7 @@ VirtualLearning::VirtualLearning(const Job& job, const VirtualCluster& cluster, 
       per_epoch_(steps_per_epoch),
       threads_(threads),
       central_job_(job_of_one(job)),
-      central_(central_job_),
+      central_(cluster.times_only ? nullptr : std::make_unique<CentralWeights>(central_job_)),
       schedule_(job.settings.schedule),
       total_steps_(schedule_.total_steps(steps_per_epoch)),
       metrics_(job.run_folder + "/metrics.jsonl"),
@@ -28,20 +28,21 @@ VirtualLearning::VirtualLearning(const Job& job, const VirtualCluster& cluster, 
   state_.workers = job.plan.ranks();
   state_.strategy = cluster.planned ? cluster.planned->strategy : "ps";
   state_.step_rows = job.plan.request.step_rows;
-  state_.images = job.train->size();
+  state_.images = job.train ? job.train->size() : 0;
   state_.optimizer = job.settings.optimizer.name();
 }
 
 double VirtualLearning::epochs() const { return ratio(state_.step, per_epoch_); }
 
 WeightSnapshot VirtualLearning::weights_of(int worker) {
-  return local_.empty() ? central_.snapshot() : local_[static_cast<size_t>(worker)]->snapshot();
+  if (!central_) return nullptr;
+  return local_.empty() ? central_->snapshot() : local_[static_cast<size_t>(worker)]->snapshot();
 }
 
 WeightSnapshot VirtualLearning::moved(const WeightSnapshot& weights, const WorkerGradient& gradient,
                                       const ConsistencyRules& rules) const {
   const double times = cluster_.full_rate && gradient.rows > 0 ? ratio(gradient.step_rows, gradient.rows) : 1;
-  return central_.moved(weights, gradient, rates(rules), times);
+  return central_->moved(weights, gradient, rates(rules), times);
 }
 
 void VirtualLearning::update(const std::vector<Push>& with, std::vector<WorkerGradient>& gradients,
@@ -54,12 +55,13 @@ void VirtualLearning::update(const std::vector<Push>& with, std::vector<WorkerGr
     tasks += gradient.tasks;
   }
   if (rules.by_task() || cluster_.full_rate) share = ratio(tasks, std::ssize(with));
+  if (!central_) return;
   const Step::Rates now = rates(rules);
   rate_ = now.front;
   if (learns_locally(with.front().task))
     learn_locally(with, gradients, now);
   else
-    central_.update(gradients, now, share);
+    central_->update(gradients, now, share);
 }
 
 bool VirtualLearning::learns_locally(int64_t task) const {
@@ -78,7 +80,7 @@ void VirtualLearning::learn_locally(const std::vector<Push>& with, std::vector<W
   const auto workers = static_cast<size_t>(job_.plan.ranks());
   if (local_.empty()) {
     for (size_t w = 0; w < workers; ++w)
-      local_.emplace_back(std::make_unique<CentralWeights>(central_job_))->take(central_);
+      local_.emplace_back(std::make_unique<CentralWeights>(central_job_))->take(*central_);
     local_rows_.assign(workers, 0);
   }
   for (size_t i = 0; i < with.size(); ++i) {
@@ -90,8 +92,8 @@ void VirtualLearning::learn_locally(const std::vector<Push>& with, std::vector<W
   std::vector<double> shares;
   const int64_t rows = std::accumulate(local_rows_.begin(), local_rows_.end(), int64_t{0});
   for (const int64_t of_worker : local_rows_) shares.push_back(ratio(of_worker, rows));
-  central_.average(local_, shares);
-  for (auto& each : local_) each->take(central_);
+  central_->average(local_, shares);
+  for (auto& each : local_) each->take(*central_);
   local_rows_.assign(workers, 0);
 }
 
@@ -101,6 +103,7 @@ void VirtualLearning::finish_step(double now) {
   state_.epoch = state_.step / per_epoch_;
   state_.step_in_epoch = state_.step % per_epoch_;
   record(now);
+  if (!central_) return;
   if (saves_after(state_.step)) save();
   if (evaluates_after(state_.step)) evaluate(now);
 }
@@ -129,12 +132,15 @@ void VirtualLearning::record(double now) {
   const LossSums sums = std::exchange(sums_, {});
   if (sums.rows == 0) return;
   images_ += sums.rows;
-  const double loss = sums.loss / static_cast<double>(sums.rows), top1 = ratio(sums.top1, sums.rows);
+  const double loss = central_ ? sums.loss / static_cast<double>(sums.rows) : NAN;
+  const double top1 = central_ ? ratio(sums.top1, sums.rows) : NAN;
   const int64_t epoch = (state_.step - 1) / per_epoch_;
-  progress_.update(
-      {state_.step, total_steps_, epoch, (total_steps_ + per_epoch_ - 1) / per_epoch_, loss, top1, rate_, 0},
-      sums.rows);
-  if (state_.step_in_epoch == 0 || state_.step == total_steps_) progress_.end_epoch();
+  if (central_) {
+    progress_.update(
+        {state_.step, total_steps_, epoch, (total_steps_ + per_epoch_ - 1) / per_epoch_, loss, top1, rate_, 0},
+        sums.rows);
+    if (state_.step_in_epoch == 0 || state_.step == total_steps_) progress_.end_epoch();
+  }
   if (state_.step % job_.settings.run.log_every != 0 && state_.step != 1 && state_.step != total_steps_) return;
   const double passed = now - recorded_at_;
   metrics_.write(TrainRecord{.step = state_.step,
@@ -149,7 +155,7 @@ void VirtualLearning::record(double now) {
 
 void VirtualLearning::evaluate(double now) {
   set_team_size(threads_);
-  last_evaluation_ = central_.evaluate();
+  last_evaluation_ = central_->evaluate();
   set_team_size(1);
   const Evaluation& e = last_evaluation_;
   const bool best = e.top1 > state_.best_top1 || state_.best_step < 0;
@@ -165,7 +171,7 @@ void VirtualLearning::evaluate(double now) {
            state_.step, kind_of(split), e.loss, 100 * e.top1, 100 * e.top5);
   EvalRecord record{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images, false, now};
   if (job_.settings.optimizer.l1 > 0) {
-    record.penalty = central_.penalty();
+    record.penalty = central_->penalty();
     log_info("simulated: the L1 penalty is {:.4f}, and {:.1f} % of the weights that it is on are 0",
              record.penalty->loss, 100 * record.penalty->zeros);
   }
@@ -179,7 +185,7 @@ void VirtualLearning::save() {
   if (std::exchange(saved_step_, state_.step) == state_.step) return;
   const std::string folder = checkpoints_.begin(state_.step);
   state_.conv_choices = ConvChoices::process().exported();
-  central_.save(folder, state_);
+  central_->save(folder, state_);
   checkpoints_.commit(state_);
   progress_.skip_time();
 }

@@ -1,8 +1,9 @@
 // What a virtual run learns from the gradients of its workers: the weights that the servers have or, under local SGD,
 // each worker; and what follows a step, as in a run in earnest: a record, an evaluation, a checkpoint. It takes no
-// virtual time.
+// virtual time. Where only times are wanted there are no weights, and records have no losses.
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -27,9 +28,7 @@ class VirtualLearning {
   MetricsLog& metrics() { return metrics_; }
 
   WeightSnapshot weights_of(int worker);  // the servers', but under local SGD
-  WeightSnapshot weights() { return central_.snapshot(); }
-  ParamRole role(size_t param) const { return central_.role(param); }
-  double l1(size_t param) const { return central_.l1(param); }
+  double l1(size_t param) const { return central_->l1(param); }
   // What a worker that goes on by itself has after plain gradient descent.
   WeightSnapshot moved(const WeightSnapshot& weights, const WorkerGradient& gradient,
                        const ConsistencyRules& rules) const;
@@ -57,7 +56,7 @@ class VirtualLearning {
   const int64_t per_epoch_;
   const int threads_;
   Job central_job_;
-  CentralWeights central_;
+  std::unique_ptr<CentralWeights> central_;  // none: nothing is learnt
   // Under local SGD: what each worker has, and the rows that it has learnt from since the last average; none: the
   // central weights are everyone's.
   std::vector<std::unique_ptr<CentralWeights>> local_;
@@ -65,7 +64,7 @@ class VirtualLearning {
   Schedule schedule_;
   RunState state_;
   int64_t total_steps_, saved_step_ = -1;
-  double rate_ = 0;  // of the last update
+  double rate_ = NAN;  // of the last update
   // Since the last step that was finished, and since the last that was recorded.
   LossSums sums_;
   int64_t images_ = 0;

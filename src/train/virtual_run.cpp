@@ -1,6 +1,8 @@
 #include "src/train/virtual_run.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "data/order.h"
@@ -13,13 +15,24 @@
 namespace owt {
 namespace {
 
-// f32, of the parameters that learn.
-int64_t bytes_that_travel(const Plan& plan) {
-  int64_t bytes = 0;
-  for (const LayerPlan& layer : plan.layers)
-    for (size_t p = 0; p < layer.params.size(); ++p)
-      if (learns(layer.roles[p])) bytes += layer.params[p].elements() * size_of(DType::kF32);
-  return bytes;
+std::vector<VirtualParam> params_of(const Plan& plan) {
+  std::vector<VirtualParam> params;
+  for (int64_t i = 0; i < std::ssize(plan.layers); ++i) {
+    const LayerPlan& layer = plan.layer(i);
+    for (size_t p = 0; p < layer.params.size(); ++p) params.push_back({i, layer.roles[p], layer.params[p].elements()});
+  }
+  return params;
+}
+
+int64_t bytes_of(const std::vector<VirtualParam>& params) {
+  return std::accumulate(params.begin(), params.end(), int64_t{0},
+                         [](int64_t sum, const VirtualParam& each) { return sum + each.bytes(); });
+}
+
+std::future<WorkerGradient> at_once(WorkerGradient gradient) {
+  std::promise<WorkerGradient> promise;
+  promise.set_value(std::move(gradient));
+  return promise.get_future();
 }
 
 // Zhang et al. 2016, "Staleness-aware Async-SGD for Distributed Deep Learning", equation 6.
@@ -41,21 +54,25 @@ VirtualRun::VirtualRun(const Job& job, const VirtualCluster& cluster, const Comp
       times_(job, cluster, compute),
       consistency_(job.plan.ranks(), cluster.rules_from > 0 ? ConsistencyRules() : cluster.rules),
       links_(clock_, cluster, job.plan.ranks()),
-      bytes_(bytes_that_travel(job.plan)),
+      params_(params_of(job.plan)),
+      bytes_(bytes_of(params_)),
       update_seconds_(cluster.planned ? 0 : times_.of_update()),
-      pool_(job, threads) {
+      changed_at_(params_.size(), 1),
+      changes_(1) {
   static_cast<void>(Consistency(job.plan.ranks(), cluster.rules));
-  for (int64_t layer = 0; layer < std::ssize(job.plan.layers); ++layer) {
-    const LayerPlan& of = job.plan.layers[static_cast<size_t>(layer)];
-    layer_of_.insert(layer_of_.end(), of.params.size(), layer);
-    if (of.learns()) blocks_.push_back(layer);
-  }
+  for (int64_t layer = 0; layer < std::ssize(job.plan.layers); ++layer)
+    if (job.plan.layer(layer).learns()) blocks_.push_back(layer);
+  if (!cluster.times_only) pool_.emplace(job, threads);
+}
+
+int64_t VirtualRun::per_epoch() const {
+  return cluster_.times_only ? job_.settings.schedule.max_steps : workers_.front().batches->steps_per_epoch();
 }
 
 std::vector<VirtualRun::VirtualWorker> VirtualRun::workers_of(const Job& job, const VirtualCluster& cluster) {
   std::vector<VirtualWorker> workers(static_cast<size_t>(job.plan.ranks()));
   for (int w = 0; w < job.plan.ranks(); ++w) {
-    workers[static_cast<size_t>(w)].batches = training_batches(job, w, 0, 0);
+    if (!cluster.times_only) workers[static_cast<size_t>(w)].batches = training_batches(job, w, 0, 0);
     workers[static_cast<size_t>(w)].filter.emplace(cluster.filters, job.settings.run.seed, w);
   }
   return workers;
@@ -103,11 +120,12 @@ void VirtualRun::pull(int worker) {
 
 void VirtualRun::read(VirtualWorker& its, int worker) {
   its.weights = learning_.weights_of(worker);
+  its.has = changes_;
   its.push = {worker, consistency_.start(worker), consistency_.updates()};
 }
 
 void VirtualRun::answer(int worker) {
-  const int64_t bytes = news(at(worker), learning_.weights());
+  const int64_t bytes = news(at(worker));
   read(at(worker), worker);
   links_.pull(worker, bytes, [=, this] { compute(worker); });
 }
@@ -115,15 +133,29 @@ void VirtualRun::answer(int worker) {
 void VirtualRun::compute(int worker) {
   VirtualWorker& its = at(worker);
   its.on_the_way += clock_.now() - its.since;
-  const Batch* batch = nullptr;
-  while (its.batch <= its.push.task) batch = &its.batches->next(host_), ++its.batch;
-  its.gradient = pool_.compute(worker, its.weights, *batch, its.push.task);
-  const int64_t task = its.push.task;
+  const int64_t task = its.push.task, rows = begin(its, worker);
   its.since = clock_.now();
   its.seconds = cluster_.planned ? times_.of_planned_task(worker, task)
-                                 : times_.of_task(worker, task, batch->labels.shape().rows(), block_of(task)) +
+                                 : times_.of_task(worker, task, rows, block_of(task)) +
                                        times_.of_messages(worker, task, links_.take_handled(worker));
   clock_.after(cluster_.planned ? times_.of_planned_step(task) : its.seconds, [=, this] { computed(worker); });
+}
+
+// The rows of its task, whose gradient is computed from now on.
+int64_t VirtualRun::begin(VirtualWorker& its, int worker) {
+  const int64_t task = its.push.task;
+  if (!pool_) {
+    WorkerGradient nothing;
+    nothing.step_rows = job_.plan.request.step_rows;
+    nothing.rows = nothing.result.sums.rows = job_.plan.rows(nothing.step_rows).of(worker).size();
+    nothing.share = static_cast<double>(nothing.rows) / static_cast<double>(nothing.step_rows);
+    its.gradient = at_once(nothing);
+    return nothing.rows;
+  }
+  const Batch* batch = nullptr;
+  while (its.batch <= task) batch = &its.batches->next(host_), ++its.batch;
+  its.gradient = pool_->compute(worker, its.weights, *batch, task);
+  return batch->labels.shape().rows();
 }
 
 bool VirtualRun::goes_alone() const {
@@ -136,7 +168,10 @@ void VirtualRun::computed(int worker) {
   ++its.tasks;
   if (!goes_alone()) return push(worker);
   const WorkerGradient gradient = its.gradient.get();
-  if (cluster_.pull_every > 1) its.weights = learning_.moved(its.weights, gradient, consistency_.rules());
+  if (cluster_.pull_every > 1) {
+    if (pool_) its.weights = learning_.moved(its.weights, gradient, consistency_.rules());
+    its.has = 0;
+  }
   its.kept ? its.kept->add(gradient) : void(its.kept = gradient);
   if (its.tasks % cluster_.push_every == 0) return push(worker);
   its.waits = true;
@@ -145,23 +180,30 @@ void VirtualRun::computed(int worker) {
 
 // The bytes that travel.
 int64_t VirtualRun::filter(VirtualWorker& its) {
-  const bool blocks = cluster_.blocks != BlockOrder::kNone;
-  if (!cluster_.filters.any() && !blocks) return bytes_;
+  if (!cluster_.filters.any() && cluster_.blocks == BlockOrder::kNone) return bytes_;
   if (!its.kept) its.kept = its.gradient.get();
-  if (blocks) drop_other_blocks(*its.kept, its.push.task);
   int64_t bytes = 0;
-  for (size_t p = 0; p < its.kept->of_params.size(); ++p) {
-    Tensor& tensor = its.kept->of_params[p];
-    if (!tensor.defined() || its.kept->rows == 0) continue;
-    const std::span values(tensor.data(), static_cast<size_t>(tensor.elements()));
-    if (learning_.role(p) != ParamRole::kTrained) {
-      bytes += tensor.bytes();
-      continue;
+  for (size_t p = 0; p < params_.size(); ++p) {
+    if (!is_of_block(p, its.push.task)) {
+      if (pool_) its.kept->of_params[p] = {};
+    } else if (its.kept->rows > 0 && params_[p].role == ParamRole::kTrained) {
+      bytes += cluster_.filters.message_bytes(params_[p].elements, sent_of(its, p));
+    } else if (its.kept->rows > 0) {
+      bytes += params_[p].bytes();
     }
-    const int64_t sent = its.filter->apply(p, values, its.push.task, penalised(its, p)).count();
-    bytes += cluster_.filters.message_bytes(tensor.elements(), sent);
   }
   return bytes;
+}
+
+// How many entries of a parameter's gradient, which the filters change.
+int64_t VirtualRun::sent_of(VirtualWorker& its, size_t param) {
+  if (!pool_) {
+    const auto all = static_cast<double>(params_[param].elements);
+    return static_cast<int64_t>(std::ceil(cluster_.filters.usual_share() * all));
+  }
+  Tensor& tensor = its.kept->of_params[param];
+  const std::span values(tensor.data(), static_cast<size_t>(tensor.elements()));
+  return its.filter->apply(param, values, its.push.task, penalised(its, param)).count();
 }
 
 // The gradient is that of the worker's rows, by which the step's penalty is divided.
@@ -178,18 +220,14 @@ int64_t VirtualRun::block_of(int64_t task) const {
   return blocks_[static_cast<size_t>(permutation(random, blocks)[static_cast<size_t>(task % blocks)])];
 }
 
-void VirtualRun::drop_other_blocks(WorkerGradient& gradient, int64_t task) const {
-  const int64_t block = block_of(task);
-  for (size_t p = 0; p < gradient.of_params.size(); ++p)
-    if (layer_of_[p] != block) gradient.of_params[p] = {};
+bool VirtualRun::is_of_block(size_t param, int64_t task) const {
+  return cluster_.blocks == BlockOrder::kNone || params_[param].layer == block_of(task);
 }
 
-// A snapshot's tensors that have not changed are the same memory.
-int64_t VirtualRun::news(const VirtualWorker& its, const WeightSnapshot& now) const {
+int64_t VirtualRun::news(const VirtualWorker& its) const {
   int64_t bytes = 0;
-  for (size_t p = 0; p < now->size(); ++p)
-    if (learns(learning_.role(p)) && !(its.weights && (*its.weights)[p].raw() == (*now)[p].raw()))
-      bytes += (*now)[p].bytes();
+  for (size_t p = 0; p < params_.size(); ++p)
+    if (changed_at_[p] > its.has) bytes += params_[p].bytes();
   return bytes;
 }
 
@@ -228,6 +266,7 @@ void VirtualRun::update(const std::vector<Push>& with) {
     if (cluster_.rate_by_staleness) shrink(gradients[i], staleness);
   }
   learning_.update(with, gradients, consistency_.rules());
+  note_change(with.front().task, gradients);
   counted_ += consistency_.rules().by_task() ? std::ssize(workers_) : tasks;
   consistency_.updated(with);
   while (learning_.step() < counted_ / std::ssize(workers_) && !learning_.is_over()) {
@@ -235,6 +274,14 @@ void VirtualRun::update(const std::vector<Push>& with) {
     change_rules();
   }
   if (!learning_.is_over()) start_who_may();
+}
+
+// Gradients of a block are all of one task; those of no rows change nothing.
+void VirtualRun::note_change(int64_t task, const std::vector<WorkerGradient>& by) {
+  if (std::ranges::none_of(by, [](const WorkerGradient& each) { return each.rows > 0; })) return;
+  ++changes_;
+  for (size_t p = 0; p < params_.size(); ++p)
+    if (is_of_block(p, task)) changed_at_[p] = changes_;
 }
 
 void VirtualRun::change_rules() {
@@ -250,6 +297,7 @@ void VirtualRun::write_start() {
   });
   const auto add = [&](const std::string& name, const std::string& value) { facts.emplace_back(name, value); };
   add("simulated", "times are those of a model, not measured");
+  if (cluster_.times_only) add("learnt", "nothing, only times were wanted");
   add("strategy", cluster_.planned ? cluster_.planned->strategy : concat("ps, ", cluster_.rules.text()));
   if (cluster_.filters.any()) add("filters", cluster_.filters.text());
   if (!cluster_.planned)

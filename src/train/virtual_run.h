@@ -21,6 +21,9 @@
 //
 // What a message costs the processors, the time to add gradients up and evaluations take no virtual time. Everything is
 // a function of the recipe, the seed and the options: not of the machine, nor of the threads that compute.
+//
+// Nothing of all that depends on the values of gradients, but for what some filters leave out. So where only times are
+// wanted there are none, and no data: every step has all its rows.
 #pragma once
 
 #include <future>
@@ -43,6 +46,15 @@ struct VirtualOutcome {
   SimulationRecord record{};
 };
 
+// What of the model travels.
+struct VirtualParam {
+  int64_t layer = 0;  // of the plan
+  ParamRole role{};
+  int64_t elements = 0;
+
+  int64_t bytes() const { return learns(role) ? elements * size_of(DType::kF32) : 0; }
+};
+
 class VirtualRun {
  public:
   // job: with the two above. All must outlive this. threads: that compute gradients.
@@ -52,9 +64,10 @@ class VirtualRun {
 
  private:
   struct VirtualWorker {
-    std::unique_ptr<BatchSource> batches;
-    int64_t batch = 0;  // that comes next
+    std::unique_ptr<BatchSource> batches;  // none: only times are wanted
+    int64_t batch = 0;                     // that comes next
     WeightSnapshot weights;
+    int64_t has = 0;  // the updates that made the servers' weights which it pulled
     Push push;
     std::future<WorkerGradient> gradient;  // of its last task, or
     std::optional<WorkerGradient> kept;    // where it looks at it before it is pushed
@@ -72,20 +85,23 @@ class VirtualRun {
   void answer(int worker);
   void read(VirtualWorker& its, int worker);
   void compute(int worker);
+  int64_t begin(VirtualWorker& its, int worker);
   void computed(int worker);
   void push(int worker);
   int64_t filter(VirtualWorker& its);
+  int64_t sent_of(VirtualWorker& its, size_t param);
   Penalised penalised(const VirtualWorker& its, size_t param) const;
   void arrive(int worker);
   void update(const std::vector<Push>& with);
+  void note_change(int64_t task, const std::vector<WorkerGradient>& by);
   void change_rules();
   int64_t block_of(int64_t task) const;  // a layer of the plan; 0: all of them from there on
-  void drop_other_blocks(WorkerGradient& gradient, int64_t task) const;
-  int64_t news(const VirtualWorker& its, const WeightSnapshot& now) const;  // bytes of what it has not
-  bool goes_alone() const;                                                  // between pulls, or pushes
+  bool is_of_block(size_t param, int64_t task) const;
+  int64_t news(const VirtualWorker& its) const;  // bytes of what it has not
+  bool goes_alone() const;                       // between pulls, or pushes
   void write_start();
   SimulationRecord summary() const;
-  int64_t per_epoch() const { return workers_.front().batches->steps_per_epoch(); }
+  int64_t per_epoch() const;
 
   const Job& job_;
   const VirtualCluster& cluster_;
@@ -97,15 +113,17 @@ class VirtualRun {
   VirtualClock clock_;
   ServerLinks links_;
   Stream host_;
+  const std::vector<VirtualParam> params_;
   const int64_t bytes_;  // of all weights, and of all gradients
   const double update_seconds_;
   double servers_free_at_ = 0;
   std::vector<int64_t> blocks_;                                // layers that learn
-  std::vector<int64_t> layer_of_;                              // of each parameter
+  std::vector<int64_t> changed_at_;                            // by parameter: the number of its last update
+  int64_t changes_ = 0;                                        // updates by gradients of any rows
   std::map<std::pair<int, int64_t>, WorkerGradient> arrived_;  // by worker and task
   int64_t counted_ = 0;                   // pushes; where they are gathered by task, those that nobody waits for too
   std::map<int64_t, int64_t> staleness_;  // gradients by it
-  GradientPool pool_;                     // last, since it must end before what its gradients are of
+  std::optional<GradientPool> pool_;      // last, since it must end before what its gradients are of
 };
 
 }  // namespace owt

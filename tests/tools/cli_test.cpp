@@ -68,6 +68,17 @@ TEST_F(CliTest, ASimulationSaysWhatItsWorkersDidAndThatItIsOne) {
   EXPECT_THAT(owt(simulate + file("ps")).err, HasSubstr("holds a run already"));
 }
 
+TEST_F(CliTest, ASimulationOfTimesAloneWantsNoData) {
+  const std::string words = concat("simulate ", OWT_SOURCE_DIR, "/configs/imagenet_alexnet.toml --workers 4 --steps 3 ",
+                                   "--straggler 1:2 --delay 2 --device cpu --out ", file("times"));
+  const std::string nowhere = concat("OWT_DATA=", file("nowhere"));
+  EXPECT_EQ(owt(words, nowhere).code, 1);
+  const Result run = owt(words + " --times-only --gpu H100", nowhere);
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("waits %"), HasSubstr("staleness"), Not(HasSubstr("accuracy"))));
+  EXPECT_EQ(owt("report " + file("times") + " --out " + file("times.html")).code, 0);
+}
+
 TEST_F(CliTest, ASimulationRefusesWhatItCannotSimulate) {
   const auto refused = [&](const std::string& words, const std::string& why) {
     const Result result = owt("simulate " + small_recipe() + " --workers 3 --out " + file("none") + " " + words);
@@ -86,6 +97,7 @@ TEST_F(CliTest, ASimulationRefusesWhatItCannotSimulate) {
   refused("--strategy sp", "--strategy: ");
   refused("--strategy dp --delay 2", "--delay is of a parameter server");
   refused("--measure --gpu H100", "do not go together");
+  refused("--times-only --data .", "--times-only and --data do not go together");
 }
 
 // oneDNN hung in the first convolution.

@@ -54,6 +54,13 @@ class VirtualRunTest : public ::testing::Test, protected WholeRuns {
 
   std::string weights(const std::string& out) const { return read_file(weights_of(out)); }
   std::vector<std::string> lines(const std::string& out) const { return text_lines(path(out) + "/metrics.jsonl"); }
+  std::map<int64_t, double> seconds_of_steps(const std::string& out) const {
+    std::map<int64_t, double> seconds;
+    for (const std::string& line : lines(out))
+      if (const nlohmann::json each = nlohmann::json::parse(line); each["kind"] == "train")
+        seconds[each["step"]] = each["seconds"];
+    return seconds;
+  }
   nlohmann::json record(const std::string& out, const std::string& kind) const {
     for (const std::string& line : lines(out))
       if (const nlohmann::json each = nlohmann::json::parse(line); each["kind"] == kind) return each;
@@ -400,6 +407,69 @@ TEST_F(VirtualRunTest, WhatLearnsOtherwiseThanDpHasNoStepTimesHere) {
   };
   refused("owt-c", {{"parallel.dense_update", "round"}}, "set it to \"step\"");
   refused("pipeline", {{"pipeline.schedule", "pipedream"}}, "without a flush");
+}
+
+// Who waits for whom, and what is sent, whether there are gradients or not.
+TEST_F(VirtualRunTest, TimesAloneAreThoseOfARunThatLearns) {
+  const std::vector<Straggler> late{{.worker = 1, .factor = 3}, {.share = 0.3, .factor = 2}};
+  const Link slow{1e-4, 1e6};
+  const ConsistencyRules free{.delay = kNoBound, .pushes = 1};
+  const struct {
+    std::string name;
+    VirtualCluster cluster;
+    std::string strategy{};
+    Overrides more{};
+  } cases[] = {
+      {"synchronous", {.servers = 2, .link = slow, .stragglers = late}},
+      {"delay", {.rules = {.delay = 2, .pushes = 1}, .link = slow, .stragglers = late}},
+      {"free", {.rules = free, .servers = kOnWorkers, .link = slow, .message_work = 1e-6, .stragglers = late}},
+      {"backup", {.rules = {.backup = 1}, .link = slow, .stragglers = late}},
+      {"downpour", {.rules = free, .pull_every = 3, .push_every = 2, .link = slow, .stragglers = late}},
+      {"top", {.filters = filters_from({"top:0.1", "fix8"}), .link = slow, .stragglers = late}},
+      {"blocks",
+       {.rules = {.delay = 2}, .blocks = BlockOrder::kRandom, .link = slow, .stragglers = late},
+       "",
+       with_optimizer("proximal")},
+      {"owt-d", {.link = slow, .stragglers = late}, "owt-d"},
+      {"local", {.link = slow, .stragglers = late}, "dp", {{"parallel.average_every", "3"}}},
+  };
+  for (const auto& each : cases) {
+    SCOPED_TRACE(each.name);
+    SimulateOptions options;
+    options.cluster = each.cluster;
+    options.strategy = each.strategy;
+    options.compute = fixed;
+    options.out = path(each.name);
+    // Every step of an epoch has all its rows.
+    const Overrides steps =
+        merged(each.more, {{"data.batch", "24"}, {"data.train_images", "96"}, {"schedule.max_steps", "11"}});
+    const Settings settings = small_settings(kSmallRecipe, of_workers(3, steps));
+    const VirtualOutcome learning = simulate(settings, options).virtual_run;
+    options.cluster.times_only = true;
+    options.out = path(each.name + "-times");
+    const VirtualOutcome times = simulate(settings, options).virtual_run;
+    EXPECT_EQ(times.seconds, learning.seconds);
+    EXPECT_EQ(times.record.step, 11);
+    EXPECT_EQ(times.record.updates, learning.record.updates);
+    EXPECT_EQ(times.record.staleness, learning.record.staleness);
+    EXPECT_EQ(times.record.bytes_to_servers, learning.record.bytes_to_servers);
+    EXPECT_EQ(times.record.bytes_to_workers, learning.record.bytes_to_workers);
+    EXPECT_EQ(times.record.bytes_between_workers, learning.record.bytes_between_workers);
+    for (size_t w = 0; w < 3; ++w) EXPECT_EQ(times.record.workers[w].computing, learning.record.workers[w].computing);
+    EXPECT_EQ(seconds_of_steps(each.name + "-times"), seconds_of_steps(each.name));
+    EXPECT_FALSE(std::filesystem::exists(options.out + "/checkpoints"));
+    EXPECT_TRUE(record(each.name + "-times", "train")["loss"].is_null());
+    EXPECT_FALSE(record(each.name, "train")["loss"].is_null());
+  }
+}
+
+TEST_F(VirtualRunTest, TimesAloneKnowNeitherEpochsNorValuesOfGradients) {
+  const VirtualOutcome times = simulated("times", 2, {.times_only = true}, {{"schedule.epochs", "0.01"}}).virtual_run;
+  EXPECT_EQ(times.record.step, kTimedSteps);
+  const VirtualCluster filtered{.times_only = true, .filters = filters_from({"significant:0.5"})};
+  EXPECT_THAT([&] { simulated("refused", 2, filtered); }, ThrowsMessage<Error>(HasSubstr("leave out --times-only")));
+  const VirtualCluster warm{.times_only = true, .rules_from = 1};
+  EXPECT_THAT([&] { simulated("refused", 2, warm); }, ThrowsMessage<Error>(HasSubstr("how long an epoch is")));
 }
 
 TEST_F(VirtualRunTest, WorkersThatCouldNeverGoOnAreRefused) {

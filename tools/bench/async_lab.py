@@ -14,11 +14,14 @@ Experiments:
   blocks      delayed block proximal gradient: objective and zeros against the delay
   strategies  time to a loss by strategies with and without servers, over three kinds of links
 The net is cifar10_quick, or cifar10_alexnet (a small AlexNet: most of its weights in dense layers), but for `depth`.
-Every run is one simulation, of which there is one for each seed; runs that are in --out already are not repeated. Times
-are simulated. A loss is reached where the mean of five records of ten steps is. Prints tables as Markdown.
+Every run is one simulation, of which there is one for each seed; runs that are in --out already, of whichever
+experiment, are not repeated. What learns as another case does, to the last bit, is simulated for its times only, and
+has the losses of that one. Times are simulated. A loss is reached where the mean of five records of ten steps is.
+Prints tables as Markdown.
 """
 import argparse
 import concurrent.futures
+import hashlib
 import os
 import shutil
 import sys
@@ -48,8 +51,11 @@ class Case:
     """One line of a table: options of owt simulate and keys of the recipe, for every seed. recipe: that whatever
     net was asked for."""
 
-    def __init__(self, label, words, keys=None, recipe=None):
+    def __init__(self, label, words, keys=None, recipe=None, learns_as=None):
         self.label, self.words, self.keys, self.recipe = label, words, keys or {}, recipe
+        if learns_as:
+            self.words = [*words, "--times-only"]
+        self.learns_as = learns_as or self
         self.runs = []  # folders
 
 
@@ -57,8 +63,16 @@ def servers(workers):
     return ["--servers", str(workers)]
 
 
+def bounded(workers, delay, label=None):
+    return Case(label or delay, ["--delay", delay, *servers(workers), *COMPUTE_BOUND], PLAIN)
+
+
+def synchronous(workers):
+    return bounded(workers, "0", "synchronous")
+
+
 def delay_cases(workers):
-    return [Case(delay, ["--delay", delay, *servers(workers), *COMPUTE_BOUND], PLAIN) for delay in DELAYS]
+    return [bounded(workers, delay) for delay in DELAYS]
 
 
 def eventual(workers):
@@ -71,20 +85,20 @@ def at(rate):
 
 def downpour_cases(workers):
     alone = eventual(workers)
-    return [Case("synchronous", [*servers(workers), *COMPUTE_BOUND], PLAIN),
+    return [synchronous(workers),
             Case("full rate", [*alone, "--full-rate"], PLAIN),
             Case("full rate, warm start", [*alone, "--full-rate", "--async-from-epoch", "0.25"], PLAIN),
             Case("shares of the rate", alone, PLAIN),
             Case("shares, warm start", [*alone, "--async-from-epoch", "0.25"], PLAIN),
             Case("full rate, Adagrad", [*alone, "--full-rate"], ADAGRAD),
             Case("shares, 5 tasks a push", [*alone, "--push-every", "5", "--pull-every", "5"], PLAIN),
-            Case("synchronous, K times the rate", [*servers(workers), *COMPUTE_BOUND], at(0.005 * workers)),
+            Case("synchronous, K times the rate", ["--delay", "0", *servers(workers), *COMPUTE_BOUND], at(0.005 * workers)),
             Case("full rate of 0.002", [*alone, "--full-rate"], at(0.002))]
 
 
 def warm_cases(workers):
     warm = [*eventual(workers), "--async-from-epoch", "1"]
-    return [Case("synchronous", [*servers(workers), *COMPUTE_BOUND], PLAIN),
+    return [synchronous(workers),
             Case("full rate", [*warm, "--full-rate"], PLAIN),
             Case("full rate of 0.002", [*warm, "--full-rate"], at(0.002)),
             Case("shares of the rate", warm, PLAIN),
@@ -108,7 +122,7 @@ def filter_cases(workers):
     filters = [[], ["bf16"], ["fix16"], ["fix8"], ["coin8"], ["significant:0.5"], ["top:0.1"], ["top:0.01"],
                ["top:0.01", "fix8"], ["skip:0.1"]]
     return [Case(", ".join(each) or "none", [word for name in each for word in ("--filter", name)] + servers(workers),
-                 PLAIN) for each in filters]
+                 PLAIN, learns_as=None if each else synchronous(workers)) for each in filters]
 
 
 def block_cases(workers):
@@ -123,16 +137,20 @@ def block_cases(workers):
     return [*whole, *random, *slower, Case("given, delay 4", blocks("given", "4"), sparse)]
 
 
+# What is synchronous has the losses of dp whatever the links, and so has local SGD its own.
 def strategy_cases(workers):
     cases = []
+    of_dp, of_local_sgd = synchronous(workers), None
     for links, words in (("10 Gbit/s, a fifth of the tasks 4 times as long", COMPUTE_BOUND),
                          ("1 Gbit/s", ["--bandwidth", "1Gbit"]), ("100 Mbit/s", ["--bandwidth", "100Mbit"])):
         for strategy in ("dp", "dp-star", "owt-d", "pipeline"):
-            cases.append(Case(f"{links}: {strategy}", ["--strategy", strategy, *words], PLAIN))
+            cases.append(Case(f"{links}: {strategy}", ["--strategy", strategy, *words], PLAIN, learns_as=of_dp))
         cases.append(Case(f"{links}: local SGD, 8 steps", ["--strategy", "dp", *words],
-                          PLAIN | {"parallel.average_every": 8}))
+                          PLAIN | {"parallel.average_every": 8}, learns_as=of_local_sgd))
+        of_local_sgd = of_local_sgd or cases[-1]
         for delay in ("0", "4", "16"):
-            cases.append(Case(f"{links}: ps, delay {delay}", ["--delay", delay, *servers(workers), *words], PLAIN))
+            cases.append(Case(f"{links}: ps, delay {delay}", ["--delay", delay, *servers(workers), *words], PLAIN,
+                              learns_as=of_dp if delay == "0" else None))
         cases.append(Case(f"{links}: ps, delay 4, top:0.01", ["--delay", "4", "--filter", "top:0.01",
                                                              *servers(workers), *words], PLAIN))
     return cases
@@ -147,8 +165,9 @@ def command(options, case, workers, seed):
     keys = {"data.batch": 128, "run.seed": seed, "run.log_every": 10, "run.eval_every_epochs": 0,
             "run.checkpoint_every_epochs": 0, "run.equality_every": 0} | of_net | case.keys
     keys["optimizer.learning_rate"] *= times
-    line = [options.owt, "simulate", accuracy_runs.config(case.recipe or QUICK), "--data", options.data, "--threads",
-            "1", "--workers", str(workers), "--steps", str(options.steps), *case.words]
+    data = [] if "--times-only" in case.words else ["--data", options.data]
+    line = [options.owt, "simulate", accuracy_runs.config(case.recipe or QUICK), *data, "--threads", "1", "--workers",
+            str(workers), "--steps", str(options.steps), *case.words]
     for key, value in keys.items():
         line += ["--set", f"{key}={value}"]
     return line
@@ -175,30 +194,36 @@ def simulate(options, case, workers, seed, folder):
         sys.exit(f"{folder}: exit status {status}, see {folder}.log")
 
 
+def folder_of(options, case, workers, seed):
+    of_command = hashlib.sha256(" ".join(command(options, case, workers, seed)[1:]).encode()).hexdigest()
+    return os.path.join(options.out, f"k{workers}-seed{seed}-{of_command[:16]}")
+
+
 def simulate_all(options, name, workers, cases):
-    net = "" if options.net == QUICK else options.net + "-"
     pool = concurrent.futures.ThreadPoolExecutor(options.jobs)
+    jobs = {}  # by folder: cases may have runs in common
     try:
-        jobs = []
         for seed in options.seeds:
-            for number, case in enumerate(cases):
-                folder = os.path.join(options.out, f"{net}{name}-k{workers}-{number}-{seed}")
+            for case in dict.fromkeys(each for case in cases for each in (case.learns_as, case)):
+                folder = folder_of(options, case, workers, seed)
                 case.runs.append(folder)
-                jobs.append(pool.submit(simulate, options, case, workers, seed, folder))
-        for done, job in enumerate(concurrent.futures.as_completed(jobs), 1):
+                if folder not in jobs:
+                    jobs[folder] = pool.submit(simulate, options, case, workers, seed, folder)
+        for done, job in enumerate(concurrent.futures.as_completed(jobs.values()), 1):
             job.result()
             print(f"{name}, {workers} workers: {done} of {len(jobs)} runs", file=sys.stderr, flush=True)
     finally:
         pool.shutdown(cancel_futures=True)  # where this is told to end, the runs that have not begun are left out
 
 
-def reached(folder, loss):
-    """Step and virtual seconds at which the loss was, or None."""
-    records = lines_of(folder, "train")
+def reached(learnt, timed, loss):
+    """Step and virtual seconds at which the loss was, or None; of the folders with the losses, and with the seconds."""
+    records = lines_of(learnt, "train")
+    seconds = {record["step"]: record["seconds"] for record in lines_of(timed, "train")}
     for end in range(RECORDS, len(records) + 1):
         losses = [record["loss"] for record in records[end - RECORDS:end]]
         if None not in losses and mean(losses) <= loss:
-            return records[end - 1]["step"], records[end - 1]["seconds"]
+            return records[end - 1]["step"], seconds[records[end - 1]["step"]]
     return None
 
 
@@ -239,9 +264,9 @@ def evaluation(folder, key):
 
 
 def row(case, loss):
-    found = [reached(folder, loss) for folder in case.runs]
+    found = [reached(*folders, loss) for folders in zip(case.learns_as.runs, case.runs)]
     idle, stale = zip(*map(idle_and_staleness, case.runs))
-    top1 = [evaluation(folder, "top1") for folder in case.runs]
+    top1 = [evaluation(folder, "top1") for folder in case.learns_as.runs]
     alive = [value for value in top1 if value is not None]
     diverged = f" ({len(top1) - len(alive)} diverged)" if len(alive) < len(top1) else ""
     return [case.label, shown([each and each[0] for each in found], 0), shown([each and each[1] for each in found], 2),

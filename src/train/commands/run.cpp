@@ -177,7 +177,7 @@ std::unique_ptr<FileLock> open_run_folder(const Job& job) {
       fail("another run is writing to the run folder ", out, "; wait until it has ended, or choose another --out");
     log_to_file(out + "/log.txt");
     write_file_atomically(out + "/config.toml", job.settings.recipe.to_toml());
-    write_data_facts(out, {job.statistics, job.train->class_names()});
+    if (job.train) write_data_facts(out, {job.statistics, job.train->class_names()});
     return "";
   });
   return lock;
@@ -286,7 +286,7 @@ SimulateOutcome simulate(Settings settings, const SimulateOptions& options) {
   const Session session(settings, options.threads);
   Job job = job_of(std::move(settings), as_train, start);
   job.plan = plan_of_virtual_workers(job.settings);
-  open_training_data(job, options.data);
+  if (!options.cluster.times_only) open_training_data(job, options.data);
   const std::unique_ptr<FileLock> lock = open_run_folder(job);
   SimulateOutcome outcome{.run_folder = job.run_folder};
   logged([&] {
