@@ -92,7 +92,7 @@ def downpour_cases(workers):
             Case("shares, warm start", [*alone, "--async-from-epoch", "0.25"], PLAIN),
             Case("full rate, Adagrad", [*alone, "--full-rate"], ADAGRAD),
             Case("shares, 5 tasks a push", [*alone, "--push-every", "5", "--pull-every", "5"], PLAIN),
-            Case("synchronous, K times the rate", ["--delay", "0", *servers(workers), *COMPUTE_BOUND], at(0.005 * workers)),
+            Case("synchronous, K times the rate", synchronous(workers).words, at(0.005 * workers)),
             Case("full rate of 0.002", [*alone, "--full-rate"], at(0.002))]
 
 
@@ -137,22 +137,26 @@ def block_cases(workers):
     return [*whole, *random, *slower, Case("given, delay 4", blocks("given", "4"), sparse)]
 
 
-# What is synchronous has the losses of dp whatever the links, and so has local SGD its own.
+LINKS = {"10 Gbit/s, late tasks": COMPUTE_BOUND, "1 Gbit/s": ["--bandwidth", "1Gbit"],
+         "100 Mbit/s": ["--bandwidth", "100Mbit"]}
+
+
+# What is synchronous has the losses of dp whatever the links, and so has local SGD its own. The cases of each of the
+# links one after the other.
 def strategy_cases(workers):
     cases = []
     of_dp, of_local_sgd = synchronous(workers), None
-    for links, words in (("10 Gbit/s, a fifth of the tasks 4 times as long", COMPUTE_BOUND),
-                         ("1 Gbit/s", ["--bandwidth", "1Gbit"]), ("100 Mbit/s", ["--bandwidth", "100Mbit"])):
+    for words in LINKS.values():
         for strategy in ("dp", "dp-star", "owt-d", "pipeline"):
-            cases.append(Case(f"{links}: {strategy}", ["--strategy", strategy, *words], PLAIN, learns_as=of_dp))
-        cases.append(Case(f"{links}: local SGD, 8 steps", ["--strategy", "dp", *words],
-                          PLAIN | {"parallel.average_every": 8}, learns_as=of_local_sgd))
+            cases.append(Case(strategy, ["--strategy", strategy, *words], PLAIN, learns_as=of_dp))
+        cases.append(Case("local SGD, 8 steps", ["--strategy", "dp", *words], PLAIN | {"parallel.average_every": 8},
+                          learns_as=of_local_sgd))
         of_local_sgd = of_local_sgd or cases[-1]
         for delay in ("0", "4", "16"):
-            cases.append(Case(f"{links}: ps, delay {delay}", ["--delay", delay, *servers(workers), *words], PLAIN,
+            cases.append(Case(f"ps, delay {delay}", ["--delay", delay, *servers(workers), *words], PLAIN,
                               learns_as=of_dp if delay == "0" else None))
-        cases.append(Case(f"{links}: ps, delay 4, top:0.01", ["--delay", "4", "--filter", "top:0.01",
-                                                             *servers(workers), *words], PLAIN))
+        cases.append(Case("ps, delay 4, top:0.01", ["--delay", "4", "--filter", "top:0.01", *servers(workers), *words],
+                          PLAIN))
     return cases
 
 
@@ -263,22 +267,63 @@ def evaluation(folder, key):
     return lines_of(folder, "eval")[-1].get(key) if finished(folder) else None
 
 
-def row(case, loss):
+def seconds_to(case, loss):
     found = [reached(*folders, loss) for folders in zip(case.learns_as.runs, case.runs)]
-    idle, stale = zip(*map(idle_and_staleness, case.runs))
-    top1 = [evaluation(folder, "top1") for folder in case.learns_as.runs]
-    alive = [value for value in top1 if value is not None]
-    diverged = f" ({len(top1) - len(alive)} diverged)" if len(alive) < len(top1) else ""
-    return [case.label, shown([each and each[0] for each in found], 0), shown([each and each[1] for each in found], 2),
-            shown(idle, 1), shown(stale, 1), shown([megabytes(folder) for folder in case.runs], 2),
-            (percent(alive) if alive else "") + diverged]
+    return shown([each and each[1] for each in found], 2)
 
 
-def penalised_row(case, loss):
-    objective = [None if evaluation(folder, "loss") is None
-                 else evaluation(folder, "loss") + evaluation(folder, "penalty") for folder in case.runs]
-    zeros = [evaluation(folder, "zeros") for folder in case.runs]
-    return row(case, loss) + [shown(objective, 3), shown([zero and 100 * zero for zero in zeros], 1)]
+def steps_to(case, loss):
+    found = [reached(folder, folder, loss) for folder in case.learns_as.runs]
+    return shown([each and each[0] for each in found], 0)
+
+
+def top1(case):
+    values = [evaluation(folder, "top1") for folder in case.learns_as.runs]
+    alive = [value for value in values if value is not None]
+    diverged = f" ({len(values) - len(alive)} diverged)" if len(alive) < len(values) else ""
+    return (percent(alive) if alive else "") + diverged
+
+
+def pushed(case):
+    return shown([megabytes(folder) for folder in case.runs], 2)
+
+
+def table_of_cases(options, name, cases):
+    head = [name, f"steps to a loss of {options.loss:g}", "simulated seconds to it", "idle, %", "staleness, updates",
+            "MB pushed a step", f"top-1 after {options.steps} steps"]
+    rows = []
+    for case in cases:
+        idle, stale = zip(*map(idle_and_staleness, case.runs))
+        rows.append([case.label, steps_to(case, options.loss), seconds_to(case, options.loss), shown(idle, 1),
+                     shown(stale, 1), pushed(case), top1(case)])
+    return head, rows
+
+
+def table_of_blocks(options, name, cases):
+    head = [name, f"simulated seconds for {options.steps} steps", "MB pushed a step", "idle, %", "objective",
+            "zeros, %", "top-1"]
+    rows = []
+    for case in cases:
+        of_all = [lines_of(folder, "end")[-1]["seconds"] if finished(folder) else None for folder in case.runs]
+        idle, _ = zip(*map(idle_and_staleness, case.runs))
+        objective = [None if evaluation(folder, "loss") is None
+                     else evaluation(folder, "loss") + evaluation(folder, "penalty") for folder in case.runs]
+        zeros = [evaluation(folder, "zeros") for folder in case.runs]
+        rows.append([case.label, shown(of_all, 2), pushed(case), shown(idle, 1), shown(objective, 3),
+                     shown([zero and 100 * zero for zero in zeros], 1), top1(case)])
+    return head, rows
+
+
+def table_of_strategies(options, name, cases):
+    """A line for every strategy, whatever the links; of several accuracies the first is that of the first links."""
+    head = [name, "MB pushed a step", *(f"{links}, s" for links in LINKS), f"top-1 after {options.steps} steps"]
+    each = len(cases) // len(LINKS)
+    rows = []
+    for first in range(each):
+        alike = cases[first::each]
+        rows.append([alike[0].label, pushed(alike[0]), *(seconds_to(case, options.loss) for case in alike),
+                     "; ".join(dict.fromkeys(map(top1, alike)))])
+    return head, rows
 
 
 def main():
@@ -299,16 +344,15 @@ def main():
 
     end_with_commands()
     os.makedirs(options.out, exist_ok=True)
+    tables = {"blocks": table_of_blocks, "strategies": table_of_strategies}
     for name in options.only:
-        head = ["workers", name, f"steps to a loss of {options.loss:g}", "simulated seconds to it", "idle, %",
-                "staleness, updates", "MB pushed a step", f"top-1 after {options.steps} steps"]
-        penalised = name == "blocks"
-        rows = []
+        head, rows = [], []
         for workers in options.workers:
             cases = EXPERIMENTS[name](workers)
             simulate_all(options, name, workers, cases)
-            rows += [[str(workers), *(penalised_row if penalised else row)(case, options.loss)] for case in cases]
-        print("\n" + table(head + (["objective", "zeros, %"] if penalised else []), rows), flush=True)
+            head, more = tables.get(name, table_of_cases)(options, name, cases)
+            rows += [[str(workers), *row] for row in more]
+        print("\n" + table(["workers", *head], rows), flush=True)
 
 
 if __name__ == "__main__":
