@@ -190,13 +190,19 @@ std::string strategy_option(const Options& options) {
   return name;
 }
 
+double mb(double bytes) { return bytes / 1e6; }
+
+// What passes through a worker's link is known where there are servers.
 std::string workers_table(const SimulationRecord& record) {
+  const bool links = record.bytes_between_workers == 0;
   std::string text =
-      format("{:<8} {:>8} {:>12} {:>12} {:>9}\n", "worker", "tasks", "computes %", "transfers %", "waits %");
+      format("{:<8} {:>8} {:>12} {:>12} {:>9}", "worker", "tasks", "computes %", "transfers %", "waits %");
+  text += links ? format(" {:>12} {:>12}\n", "sends MB", "receives MB") : "\n";
   for (size_t w = 0; w < record.workers.size(); ++w) {
     const SimulationRecord::Worker& each = record.workers[w];
-    text += format("{:<8} {:>8} {:>12.1f} {:>12.1f} {:>9.1f}\n", w, each.tasks, 100 * each.computing,
+    text += format("{:<8} {:>8} {:>12.1f} {:>12.1f} {:>9.1f}", w, each.tasks, 100 * each.computing,
                    100 * each.on_the_way, 100 * (1 - each.computing - each.on_the_way));
+    text += links ? format(" {:>12.2f} {:>12.2f}\n", mb(each.link.out), mb(each.link.in)) : "\n";
   }
   return text;
 }
@@ -211,11 +217,14 @@ std::string staleness_text(const SimulationRecord& record) {
 }
 
 std::string bytes_text(const SimulationRecord& record) {
-  const auto mb = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
   if (record.bytes_between_workers > 0)
-    return format("between the workers {:.2f} MB", mb(record.bytes_between_workers));
-  return format("to the servers {:.2f} MB, to the workers {:.2f} MB", mb(record.bytes_to_servers),
-                mb(record.bytes_to_workers));
+    return format("between the workers {:.2f} MB", mb(static_cast<double>(record.bytes_between_workers)));
+  std::string text =
+      format("to the servers {:.2f} MB, to the workers {:.2f} MB", mb(static_cast<double>(record.bytes_to_servers)),
+             mb(static_cast<double>(record.bytes_to_workers)));
+  if (const auto& each = record.each_server)
+    text += format("; each server sends {:.2f} MB and receives {:.2f} MB", mb(each->out), mb(each->in));
+  return text;
 }
 
 }  // namespace

@@ -52,6 +52,7 @@ void SharedLinks::go_on() {
 
 void SharedLinks::send(int64_t bytes, Way way, std::function<void()> arrived) {
   go_on();
+  for (const Passes& at : way) taken_[at.link] += static_cast<double>(bytes) * at.share;
   under_way_.push_back({static_cast<double>(bytes), std::move(way), std::move(arrived)});
   plan_next();
 }

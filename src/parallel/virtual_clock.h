@@ -37,10 +37,11 @@ class SharedLinks {
 
   // Bytes per second of every link, > 0. The clock must outlive this, and this all transfers.
   SharedLinks(VirtualClock& clock, std::vector<double> bandwidths)
-      : clock_(clock), bandwidths_(std::move(bandwidths)) {}
+      : clock_(clock), bandwidths_(std::move(bandwidths)), taken_(bandwidths_.size()) {}
 
   // way: at least one link that all of it passes through.
   void send(int64_t bytes, Way way, std::function<void()> arrived);
+  double taken(size_t link) const { return taken_[link]; }  // bytes of all transfers that have begun
 
  private:
   struct Transfer {
@@ -55,7 +56,7 @@ class SharedLinks {
   void end_transfers();
 
   VirtualClock& clock_;
-  std::vector<double> bandwidths_;
+  std::vector<double> bandwidths_, taken_;
   double at_ = 0;
   std::vector<Transfer> under_way_;
   int64_t plans_ = 0;

@@ -81,8 +81,12 @@ void MetricsLog::write(const BottleneckRecord& r) {
 void MetricsLog::write(const SimulationRecord& r) {
   Json line{{"kind", "simulation"}, {"step", r.step}, {"updates", r.updates}, {"dropped", r.dropped}};
   line["workers"] = Json::array();
-  for (const SimulationRecord::Worker& each : r.workers)
-    line["workers"].push_back({{"tasks", each.tasks}, {"computing", each.computing}, {"on_the_way", each.on_the_way}});
+  const auto of_link = [](Json& of, const LinkBytes& bytes) { of["bytes_out"] = bytes.out, of["bytes_in"] = bytes.in; };
+  for (const SimulationRecord::Worker& each : r.workers) {
+    Json worker{{"tasks", each.tasks}, {"computing", each.computing}, {"on_the_way", each.on_the_way}};
+    if (r.bytes_between_workers == 0) of_link(worker, each.link);
+    line["workers"].push_back(std::move(worker));
+  }
   line["staleness"] = Json::object();
   for (const auto& [updates, gradients] : r.staleness) line["staleness"][std::to_string(updates)] = gradients;
   if (r.bytes_between_workers > 0) {
@@ -91,6 +95,7 @@ void MetricsLog::write(const SimulationRecord& r) {
     line["bytes_to_servers"] = r.bytes_to_servers;
     line["bytes_to_workers"] = r.bytes_to_workers;
   }
+  if (r.each_server) of_link(line["each_server"], *r.each_server);
   line["seconds"] = r.seconds;
   write_line(line.dump());
 }

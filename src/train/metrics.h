@@ -17,9 +17,10 @@
 //   {"kind":"bottleneck","step":64,"text":"step 18.6 ms: 16 % conv2 backward; ...","seconds":2.1}
 //   ... once in a process, of its timed steps (bottleneck.h)
 //   {"kind":"simulation","step":790,"updates":3160,"dropped":0,
-//    "workers":[{"tasks":790,"computing":0.6,"on_the_way":0.3}],"staleness":{"0":79,"3":3081},
-//    "bytes_to_servers":1840000,"bytes_to_workers":1840000,"seconds":9.2}
-//   ... or "bytes_between_workers", where there are no servers
+//    "workers":[{"tasks":790,"computing":0.6,"on_the_way":0.3,"bytes_out":460000.0,"bytes_in":460000.0}],
+//    "staleness":{"0":79,"3":3081},"bytes_to_servers":1840000,"bytes_to_workers":1840000,
+//    "each_server":{"bytes_out":920000.0,"bytes_in":920000.0},"seconds":9.2}
+//   ... without "each_server" where workers serve; "bytes_between_workers" is all of that where there are no servers
 //   ... at the end of owt simulate (virtual_run.h), all of whose seconds are virtual: shares of the workers' time, and
 //   how many gradients were how many updates old
 //   {"kind":"end","step":790,"state":"finished","seconds":9.2}
@@ -88,15 +89,22 @@ struct BottleneckRecord {
   double seconds = 0;
 };
 
+// That a link has carried.
+struct LinkBytes {
+  double out = 0, in = 0;
+};
+
 struct SimulationRecord {
   struct Worker {
     int64_t tasks = 0;
     double computing = 0, on_the_way = 0;  // shares of its time; the rest it waits for other workers
+    LinkBytes link{};
   };
   int64_t step = 0, updates = 0, dropped = 0;
   std::vector<Worker> workers{};
   std::vector<std::pair<int64_t, int64_t>> staleness{};  // updates, gradients
   int64_t bytes_to_servers = 0, bytes_to_workers = 0, bytes_between_workers = 0;
+  std::optional<LinkBytes> each_server{};  // none: workers serve, or there are no servers
   double seconds = 0;
 };
 

@@ -45,6 +45,16 @@ void ServerLinks::handle(int worker, int64_t sent) {
       handled_[other] += static_cast<double>(sent) / static_cast<double>(workers_ - 1);
 }
 
+LinkBytes ServerLinks::of_worker(int worker) const {
+  const auto own = static_cast<size_t>(worker);
+  return {links_.taken(out_of(own)), links_.taken(into(own))};
+}
+
+std::optional<LinkBytes> ServerLinks::of_each_server() const {
+  if (workers_serve()) return {};
+  return LinkBytes{links_.taken(out_of(workers_)) / cluster_.servers, links_.taken(into(workers_)) / cluster_.servers};
+}
+
 void ServerLinks::ask(std::function<void()> arrived) { clock_.after(cluster_.link.latency_s, std::move(arrived)); }
 
 void ServerLinks::push(int worker, int64_t bytes, std::function<void()> arrived) {

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "src/parallel/virtual_clock.h"
+#include "src/train/metrics.h"
 #include "src/train/virtual_cluster.h"
 
 namespace owt {
@@ -31,6 +33,8 @@ class ServerLinks {
   // That have left.
   int64_t bytes_to_servers() const { return to_servers_; }
   int64_t bytes_to_workers() const { return to_workers_; }
+  LinkBytes of_worker(int worker) const;
+  std::optional<LinkBytes> of_each_server() const;  // none: workers serve
 
  private:
   bool workers_serve() const { return cluster_.servers == kOnWorkers; }

@@ -308,18 +308,21 @@ void VirtualRun::write_start() {
   learning_.metrics().write(StartRecord{0, 0, per_epoch(), std::move(facts)});
 }
 
-SimulationRecord VirtualRun::summary() const {
+SimulationRecord VirtualRun::summary() {
   SimulationRecord record{
       .step = learning_.step(), .updates = consistency_.updates(), .dropped = consistency_.dropped()};
-  for (const VirtualWorker& each : workers_) {
+  for (int w = 0; w < std::ssize(workers_); ++w) {
+    const VirtualWorker& each = at(w);
     const double all = std::max(clock_.now(), 1e-300);
     const double under_way = std::min(each.seconds, clock_.now() - each.since);
-    record.workers.push_back({each.tasks, (each.computing + under_way) / all, each.on_the_way / all});
+    record.workers.push_back(
+        {each.tasks, (each.computing + under_way) / all, each.on_the_way / all, links_.of_worker(w)});
   }
   record.staleness = {staleness_.begin(), staleness_.end()};
   record.bytes_to_servers = links_.bytes_to_servers();
   record.bytes_to_workers = links_.bytes_to_workers();
   if (cluster_.planned) record.bytes_between_workers = cluster_.planned->bytes * learning_.step();
+  if (!cluster_.planned) record.each_server = links_.of_each_server();
   record.seconds = clock_.now();
   return record;
 }

@@ -100,7 +100,7 @@ class VirtualRun {
   int64_t news(const VirtualWorker& its) const;  // bytes of what it has not
   bool goes_alone() const;                       // between pulls, or pushes
   void write_start();
-  SimulationRecord summary() const;
+  SimulationRecord summary();
   int64_t per_epoch() const;
 
   const Job& job_;

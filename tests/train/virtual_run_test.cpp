@@ -155,6 +155,11 @@ TEST_F(VirtualRunTest, WorkersThatServeSendTheirOwnPartsNowhere) {
   const int64_t half = one / 2;
   EXPECT_EQ(two.record.bytes_to_servers, 3 * 2 * half);
   EXPECT_EQ(two.record.bytes_to_workers, 3 * 2 * half);
+  EXPECT_FALSE(two.record.each_server);
+  for (const SimulationRecord::Worker& each : two.record.workers) {
+    EXPECT_EQ(each.link.out, 3. * 2 * static_cast<double>(half));
+    EXPECT_EQ(each.link.in, each.link.out);
+  }
   const double rows = static_cast<double>(small_settings(kSmallRecipe).step_rows()) / 2;
   const double step = 3 * 0.5 + 2 * static_cast<double>(half) / 1e9 + 1e-3 * rows + 1e-3 / 2;
   EXPECT_NEAR(two.seconds, 3 * step, 1e-6);
@@ -163,6 +168,22 @@ TEST_F(VirtualRunTest, WorkersThatServeSendTheirOwnPartsNowhere) {
   const double shared = 3 * 0.5 + 2 * 4 * static_cast<double>(half) / 1e9 + 1e-3 * rows + 1e-3;
   EXPECT_NEAR(simulated("apart", 2, apart, steps).virtual_run.seconds, 3 * shared, 1e-6);
   EXPECT_EQ(simulated("alone", 1, cluster, steps).virtual_run.record.bytes_to_servers, 0);
+}
+
+TEST_F(VirtualRunTest, LinksOfServersCarryWhatThoseOfTheWorkersDo) {
+  const VirtualCluster cluster{.filters = filters_from({"bf16"}), .servers = 2, .link = {0.5, 1e9}};
+  const SimulationRecord record = simulated("apart", 3, cluster).virtual_run.record;
+  LinkBytes workers;
+  for (const SimulationRecord::Worker& each : record.workers) workers.out += each.link.out, workers.in += each.link.in;
+  EXPECT_EQ(workers.out, static_cast<double>(record.bytes_to_servers));
+  EXPECT_EQ(workers.in, static_cast<double>(record.bytes_to_workers));
+  ASSERT_TRUE(record.each_server);
+  EXPECT_EQ(record.each_server->in, workers.out / 2);
+  EXPECT_EQ(record.each_server->out, workers.in / 2);
+  EXPECT_GT(workers.in, workers.out);  // weights come whole
+  const nlohmann::json written = this->record("apart", "simulation");
+  EXPECT_EQ(written["each_server"]["bytes_in"], record.each_server->in);
+  EXPECT_EQ(written["workers"][2]["bytes_out"], record.workers[2].link.out);
 }
 
 TEST_F(VirtualRunTest, WhoWaitsForNobodyIsNotHeldUpByAStraggler) {
