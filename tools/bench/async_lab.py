@@ -36,6 +36,7 @@ NETS = {"cifar10_quick": (1, {}),
         "cifar10_alexnet": (10, {"model": "models/cifar10_alexnet.toml", "data.augment.mean": "channel",
                                  "data.augment.std": "channel", "optimizer.decay": 0.0005})}
 QUICK = "cifar10_quick"
+MOST_STAGES = 8  # of a pipeline: cifar10_quick has 7 places for a cut, and the other 9
 SECONDS = 3600  # that a run may take
 RECORDS = 5     # whose mean loss counts
 COMPUTE_BOUND = ["--bandwidth", "10Gbit", "--straggler", "20%:4"]
@@ -146,8 +147,9 @@ LINKS = {"10 Gbit/s, late tasks": COMPUTE_BOUND, "1 Gbit/s": ["--bandwidth", "1G
 def strategy_cases(workers):
     cases = []
     of_dp, of_local_sgd = synchronous(workers), None
+    planned = ["dp", "dp-star", "owt-d"] + (["pipeline"] if workers <= MOST_STAGES else [])
     for words in LINKS.values():
-        for strategy in ("dp", "dp-star", "owt-d", "pipeline"):
+        for strategy in planned:
             cases.append(Case(strategy, ["--strategy", strategy, *words], PLAIN, learns_as=of_dp))
         cases.append(Case("local SGD, 8 steps", ["--strategy", "dp", *words], PLAIN | {"parallel.average_every": 8},
                           learns_as=of_local_sgd))
