@@ -283,7 +283,7 @@ def top1(case):
     values = [evaluation(folder, "top1") for folder in case.learns_as.runs]
     alive = [value for value in values if value is not None]
     diverged = f" ({len(values) - len(alive)} diverged)" if len(alive) < len(values) else ""
-    return (percent(alive) if alive else "") + diverged
+    return ((percent(alive) if alive else "") + diverged).strip()
 
 
 def pushed(case):
