@@ -161,6 +161,25 @@ TEST_F(DocsOfCommands, NameCommandsAndOptionsThatHelpLists) {
   EXPECT_GT(options, 30u);
 }
 
+// Their times alone, which want no data; the filter kkt wants gradients. Words in capitals stand for something.
+TEST_F(DocsOfCommands, SimulationsCanBeRun) {
+  const std::regex placeholder(" [A-Z]+(\\s|$)"), called("(?:^|\n)owt simulate ([a-z0-9_]+)( [^\n#|;&]*)");
+  int run = 0;
+  for (const Page& each : pages())
+    for (const std::string& code : each.code) {
+      const std::string joined = std::regex_replace(code, std::regex("\\\\\\s*"), "");
+      for (std::sregex_iterator at(joined.begin(), joined.end(), called), end; at != end; ++at) {
+        const std::string words = (*at)[2];
+        if (std::regex_search(words, placeholder)) continue;
+        const std::string times = std::regex_replace(words, std::regex("--out \\S+|--filter kkt\\S+|--times-only"), "");
+        const Result result = owt(concat("simulate ", config((*at)[1].str() + ".toml"), times,
+                                         " --times-only --steps 2 --out ", file(std::to_string(++run))));
+        EXPECT_EQ(result.code, 0) << each.name << ": " << at->str() << "\n" << result.err;
+      }
+    }
+  EXPECT_GE(run, 5);
+}
+
 TEST_F(DocsOfCommands, TheReadmeListsEveryCommand) {
   const std::string readme = read_file((kRoot / "README.md").string());
   ASSERT_GT(commands().size(), 10u);
