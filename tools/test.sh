@@ -36,9 +36,31 @@ build() {  # build PRESET [CMAKE OPTION]...
   cmake --preset "$preset" "$@" && cmake --build --preset "$preset"
 }
 
+# What the tests that failed said of it, once more at the end: ctest has it between thousands of other lines. Of a test
+# program these are its cases and the lines behind each "Failure"; of anything else, its last lines.
+say_what_failed() {  # say_what_failed BUILD
+  awk '
+    FNR == NR { sub(/^[0-9]+:/, ""); failed[$0]; next }
+    / Testing: / { name = $0; sub(/.* Testing: /, "", name); behind = lines = told = 0; inside = name in failed; next }
+    !inside { next }
+    /^-+$/ { lines = 0; next }
+    /^<end of output>/ { for (i = lines > 8 ? lines - 8 : 0; i < lines && !told; ++i) print line[i % 8]; inside = 0 }
+    { line[lines++ % 8] = name ": " substr($0, 1, 200) }
+    /: Failure$/ { behind = 6 }
+    /^\[  FAILED  \] .* ms\)$/ { behind = 1 }
+    behind-- > 0 { print name ": " substr($0, 1, 200); told = 1 }
+  ' "$1/Testing/Temporary/LastTestsFailed.log" "$1/Testing/Temporary/LastTest.log" | tail -40
+}
+
 # One test more than cores, because some wait for time-outs most of the time.
-test_at_once() { ctest --parallel $(($(nproc) + 1)) --output-on-failure "$@"; }
-test_release() { test_at_once --test-dir build; }
+test_at_once() {  # test_at_once BUILD [CTEST OPTION]...
+  local build=$1 status=0
+  shift
+  ctest --test-dir "$build" --parallel $(($(nproc) + 1)) --output-on-failure "$@" || status=$?
+  [ "$status" = 0 ] || say_what_failed "$build" >&2
+  return "$status"
+}
+test_release() { test_at_once build; }
 
 # The program works, not just its build: data, a few steps on two ranks, a checkpoint, an evaluation.
 try_without_cuda() {
@@ -52,14 +74,14 @@ try_without_cuda() {
 # Leaves the shell tests out: they run other programs, or none of ours.
 test_asan() {
   ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    test_at_once --test-dir build-asan --label-exclude shell
+    test_at_once build-asan --label-exclude shell
 }
 
 # The OpenMP library is not instrumented, so that the sanitizer does not see its barriers: teams of one thread. Ranks
 # and loaders are threads of our own and are checked in full.
 export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1 allocator_may_return_null=1"
 test_tsan() {
-  OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 test_at_once --test-dir build-tsan --label-exclude shell
+  OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 test_at_once build-tsan --label-exclude shell
 }
 
 sanitizers=false
