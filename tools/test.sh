@@ -48,8 +48,8 @@ say_what_failed() {  # say_what_failed BUILD
     { line[lines++ % 8] = name ": " substr($0, 1, 200) }
     /: Failure$/ { behind = 6 }
     /^\[  FAILED  \] .* ms\)$/ { behind = 1 }
-    behind-- > 0 { print name ": " substr($0, 1, 200); told = 1 }
-  ' "$1/Testing/Temporary/LastTestsFailed.log" "$1/Testing/Temporary/LastTest.log" | tail -40
+    behind-- > 0 && told++ < 12 { print name ": " substr($0, 1, 200) }
+  ' "$1/Testing/Temporary/LastTestsFailed.log" "$1/Testing/Temporary/LastTest.log" | tail -60
 }
 
 # One test more than cores, because some wait for time-outs most of the time.
