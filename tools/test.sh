@@ -62,6 +62,9 @@ test_at_once() {  # test_at_once BUILD [CTEST OPTION]...
 }
 test_release() { test_at_once build; }
 
+# Tests can be built without CUDA too: those of src/core, which is where calls of it are.
+build_levels() { cmake --preset levels -DOWT_TESTS=ON && cmake --build --preset levels --target owt core_test; }
+
 # The program works, not just its build: data, a few steps on two ranks, a checkpoint, an evaluation.
 try_without_cuda() {
   local owt=build-levels/owt run=$work/run
@@ -104,7 +107,7 @@ part "format" tools/check_format.sh
 part "build" build release -DOWT_TESTS=ON -DOWT_CUDA=ON  # tools/quickstart.sh may have switched them off
 part "tests" test_release
 part "fuzzing" tests/fuzz/run.sh 12
-part "build for levels, without CUDA and MPI" build levels
+part "build for levels, without CUDA and MPI" build_levels
 part "a run without CUDA and MPI" try_without_cuda
 part "levels" tests/levels_test.sh build-levels/owt
 if "$sanitizers"; then
