@@ -33,6 +33,16 @@ std::string with_batch_norm() {
   return recipe.replace(recipe.find(norm), norm.size(), "type = \"batch_norm\"");
 }
 
+// The same without kinks, which two runs that differ by rounding may come to lie on two sides of: a weight's gradient
+// differs then by far more than that, and whether one does depends on the processor.
+std::string without_kinks() {
+  std::string recipe = with_batch_norm();
+  for (const auto& [kink, smooth] : {std::pair<std::string, std::string>("\"relu\"", "\"activation\"\nkind = \"silu\""),
+                                     {"\"max_pool\"", "\"avg_pool\""}})
+    for (size_t at; (at = recipe.find(kink)) != std::string::npos;) recipe.replace(at, kink.size(), smooth);
+  return recipe;
+}
+
 void expect_near(const SmallRun& found, const SmallRun& wanted, double bound) {
   ASSERT_EQ(found.losses.size(), wanted.losses.size());
   for (size_t i = 0; i < wanted.losses.size(); ++i)
@@ -66,8 +76,8 @@ TEST_P(LocalSteps, AveragedAfterEachLearnWhatSynchronousOnesDoWithUnevenRowsToo)
   for (const Overrides& on : cases) {
     if (device() != Device::kCpu && on[1].second != "3") continue;  // a simulated GPU is slow
     SCOPED_TRACE(concat(on[0].second, ", ", on[1].second, " workers"));
-    const SmallRun averaged = run(with_batch_norm(), steps(11), merged(on, kEveryThird), StepKind::kAveraging);
-    expect_near(averaged, run(with_batch_norm(), steps(11), on), 1e-4);
+    const SmallRun averaged = run(without_kinks(), steps(11), merged(on, kEveryThird), StepKind::kAveraging);
+    expect_near(averaged, run(without_kinks(), steps(11), on), 1e-5);
     EXPECT_EQ(averaged.bytes, averaged.planned_of_ranks);
   }
 }
