@@ -34,8 +34,8 @@ std::vector<std::string> folders_named(const std::vector<std::string>& inner) {
   std::error_code none;  // where /proc is missing only ./configs is left
   const fs::path program = fs::read_symlink("/proc/self/exe", none).parent_path();
   std::vector<std::string> folders;
-  for (const fs::path& root :
-       {fs::path("configs"), program.parent_path() / "share/owt/configs", program.parent_path() / "configs"})
+  for (const fs::path& root : {fs::path("configs"), program.parent_path() / "share/owt/configs",
+                               program.parent_path() / "configs", program / "configs"})
     for (const std::string& name : inner)
       if (const fs::path folder = name.empty() ? root : root / name; fs::is_directory(folder, none))
         folders.push_back(folder.string());

@@ -11,7 +11,8 @@ namespace owt {
 std::string find_recipe(const std::string& config);
 
 // Those of these that exist: ./configs, ./configs/models, and the same two of what came with the program:
-// share/owt/configs of an installation, or configs beside the build folder of a source tree.
+// share/owt/configs of an installation, or configs beside the build folder of a source tree; in a build folder
+// elsewhere it is a link.
 std::vector<std::string> recipe_folders();
 
 // Every file that find_recipe() finds by its name, once per name, in alphabetical order.
