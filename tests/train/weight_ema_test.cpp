@@ -226,23 +226,24 @@ TEST_P(RunsWithEma, UnderLocalSgdTakeInTheWeightsThatRanksAveraged) {
 }
 
 TEST_P(RunsWithEma, EvaluateTheAveragesAndLearnAsIfTheyWereNotThere) {
+  const Overrides slow{{"optimizer.ema", "0.99"}, {"optimizer.ema_warmup", "false"}};
   for (const Overrides& on : {on_ranks("dp", "1"), on_ranks("owt-c", "2", {{"run.precision", "bf16"}})}) {
     const std::string tag = on[1].second;
     const Overrides two_epochs = merged(on, {{"run.log_every", "1"}, {"schedule.epochs", "2"}});
     run("without" + tag, two_epochs);
-    const TrainOutcome trained = run("with" + tag, merged(two_epochs, kEma));
+    const TrainOutcome trained = run("with" + tag, merged(two_epochs, slow));
     EXPECT_EQ(losses(path("with" + tag)), losses(path("without" + tag)));
     EXPECT_EQ(read_file(weights_of("with" + tag)), read_file(weights_of("without" + tag)));
     const auto loss_of = [&](const std::string& file) {
       const Settings settings =
-          small_settings(kSmallRecipe, merged(merged(two_epochs, kEma), {{"run.device", name_of(device())}}));
+          small_settings(kSmallRecipe, merged(merged(two_epochs, slow), {{"run.device", name_of(device())}}));
       EvalOptions options;
       options.weights = file;
       options.threads = 1;
       return evaluate_file(settings, options).loss;
     };
     const double of_averages = loss_of(ema_of("with" + tag)), of_weights = loss_of(weights_of("with" + tag));
-    EXPECT_GT(std::abs(of_averages - of_weights), 1e-4 * of_weights);
+    EXPECT_GT(std::abs(of_averages - of_weights), 1e-2 * of_weights);  // averages are hardly past the start
     EXPECT_NEAR(trained.evaluation.loss, of_averages, 1e-6 * of_averages);
     ASSERT_EQ(evaluations("with" + tag).size(), 2u);
     EXPECT_EQ(evaluations("with" + tag)[1]["ema"], true);
