@@ -173,13 +173,14 @@ TEST_P(ConvTest, RanksOfOneProcessDoNotDisturbEachOther) {
 }
 
 TEST_P(ConvTest, MeasuringHappensOnceForEveryGeometryAndPass) {
-  ConvChoices& choices = ConvChoices::process();
-  choices.clear();
+  const UsingConvAlgorithm measured(ConvAlgorithm::kAuto);
+  const ConvChoices& choices = ConvChoices::process();
   const std::string keys = "type='conv' out=16 kernel=3 pad=1";
   const std::vector<float> x = values(2 * 8 * 8 * 16, 1);
   Harness first(keys, {2, 8, 8, 16}, device());
   const std::vector<float> y = first.forward(x), dx = first.backward(x);
   const auto chosen = choices.exported();
+  EXPECT_EQ(chosen.empty(), device() != Device::kCpu);
   Harness second(keys, {2, 8, 8, 16}, device());
   Harness fewer_rows(keys, {1, 8, 8, 16}, device());
 
@@ -191,11 +192,13 @@ TEST_P(ConvTest, MeasuringHappensOnceForEveryGeometryAndPass) {
 }
 
 TEST_P(ConvTest, TheFirstBackwardIsRightAlthoughItMeasuresInBetween) {
+  const UsingConvAlgorithm measured(ConvAlgorithm::kAuto);
   ConvChoices& choices = ConvChoices::process();
   const std::string keys = "type='conv' out=64 kernel=3 pad=1";
   const ConvGeometry g{16, 16, 64, 16, 16, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1};  // where Winograd wins clearly
   expect_reference(keys, g, 2, device(), 1e-5);
   auto known = choices.exported();
+  EXPECT_EQ(known.empty(), device() != Device::kCpu);
   // Backward data's blocked copy of dy is in the workspace, and backward weights is still to be measured.
   for (auto it = known.begin(); it != known.end();) {
     if (it->first.find("backward data") != std::string::npos) it->second = "winograd";

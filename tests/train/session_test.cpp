@@ -47,7 +47,6 @@ TEST(Session, StartsWithTheAlgorithmsOfTheRunThatMadeTheWeights) {
   [[maybe_unused]] const Session session(on_the_cpu("auto"), 1, folder.file("weights.safetensors"));
 
   EXPECT_EQ(ConvChoices::process().exported()[pass], "direct");
-  ConvChoices::process().clear();
 }
 
 }  // namespace

@@ -143,7 +143,6 @@ TEST_F(ResumedRun, ACheckpointThatNamesNoOptimizerIsOfSgd) {
 }
 
 TEST_F(ResumedRun, AResumedRunTakesTheConvolutionAlgorithmsOfItsCheckpoint) {
-  ConvChoices::process().clear();
   run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
   const std::string checkpoint = *newest_checkpoint(path("a"));
   RunState state = load_checkpoint_state(checkpoint);
@@ -154,13 +153,11 @@ TEST_F(ResumedRun, AResumedRunTakesTheConvolutionAlgorithmsOfItsCheckpoint) {
   ConvChoices::process().clear();
   run("a", kEveryStepLogged, "auto");
   const auto used = ConvChoices::process().exported();
-  ConvChoices::process().clear();
   EXPECT_EQ(used, state.conv_choices);
 }
 
 // As if the checkpoint were from another version: none has Winograd's algorithm for groups.
 TEST_F(ResumedRun, ACheckpointWhoseConvolutionsWentByWinogradGoesOnWhereThereIsNone) {
-  ConvChoices::process().clear();
   run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
   const std::string checkpoint = *newest_checkpoint(path("a"));
   RunState state = load_checkpoint_state(checkpoint);
@@ -171,7 +168,6 @@ TEST_F(ResumedRun, ACheckpointWhoseConvolutionsWentByWinogradGoesOnWhereThereIsN
   ConvChoices::process().clear();
   EXPECT_TRUE(run("a", kEveryStepLogged, "auto").finished);
   const auto used = ConvChoices::process().exported();
-  ConvChoices::process().clear();
   EXPECT_EQ(used.at(conv2), "direct");
   EXPECT_THAT(read_file(path("a") + "/log.txt"), HasSubstr("1 pass(es) went by an algorithm before the checkpoint"));
 }
