@@ -125,7 +125,10 @@ int prepare_one(const PhotoSources& sources, const std::string& split, const Pre
                                            : "none skipped; ",
                       now_seconds() - begun);
   if (sources.passed_over > 0)
-    std::cout << format("{} files there are no images by their names and were passed over\n", sources.passed_over);
+    std::cout << (sources.passed_over == 1
+                      ? "1 file there is no image by its name and was passed over\n"
+                      : format("{} files there are no images by their names and were passed over\n",
+                               sources.passed_over));
   return 0;
 }
 
@@ -133,6 +136,8 @@ int prepare_one(const PhotoSources& sources, const std::string& split, const Pre
 int prepare_splits(const std::vector<SplitSources>& splits, const std::vector<std::string>& classes,
                    const DataSetFolder& folder, const Preparation& preparation) {
   for (const SplitSources& split : splits) check_split_folder(in(preparation.out, split.name));
+  for (const SplitSources& split : splits)
+    for (const std::string& note : split.sources.notes) log_warn("{}", note);
   if (preparation.force)
     for (const SplitSources& split : splits) remove_split(in(preparation.out, split.name));
   if (folder.classes() != classes) folder.write_classes(classes);
@@ -147,7 +152,7 @@ int prepare_imagenet(const Options& options) {
   const std::string labels = options.given("val-labels") ? options.string("val-labels") : "";
   log_info("Reading the list of files in {}", from);
   const bool has_val = fs::exists(in(from, "ILSVRC2012_img_val.tar")) || fs::exists(in(from, "val"));
-  auto train = imagenet_train_sources(from);
+  auto train = imagenet_train_sources(from, preparation.out);
   if (!train && !has_val)
     fail(from, " holds neither ILSVRC2012_img_train.tar nor ILSVRC2012_img_val.tar nor folders train and val");
   if (!has_val && !labels.empty()) fail(from, " holds no validation images, which --val-labels ", labels, " is for");
@@ -166,7 +171,7 @@ int prepare_imagenet(const Options& options) {
     splits.push_back({"train", std::move(*train)});
   }
   // Both lists before any work: a missing label should not show after hours.
-  if (auto val = imagenet_val_sources(from, labels, classes)) {
+  if (auto val = imagenet_val_sources(from, labels, classes, preparation.out)) {
     agree_on_classes(*val, lines(*val), classes, folder.classes_path());
     splits.push_back({"val", std::move(*val)});
   }
@@ -182,7 +187,7 @@ std::string chosen_split(const Options& options) {
 int prepare_folder(const Options& options) {
   const Preparation preparation(options);
   const std::string split = chosen_split(options);
-  PhotoSources sources = folder_sources(options.string("IN"));
+  PhotoSources sources = folder_sources(options.string("IN"), preparation.out);
   const DataSetFolder folder(preparation.out);
   std::vector<std::string> classes = known_classes(folder, preparation, {split});
   agree_on_classes(sources, with_words(sources.classes, preparation.names), classes, folder.classes_path());

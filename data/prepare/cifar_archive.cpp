@@ -3,12 +3,16 @@
 #include <archive.h>
 #include <archive_entry.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <system_error>
 #include <vector>
 
 #include "data/cifar.h"
+#include "data/prepare/tar.h"
 #include "data/prepare/temporary_folder.h"
 #include "src/core/check.h"
 #include "src/core/files.h"
@@ -21,9 +25,7 @@ namespace fs = std::filesystem;
 // The archive being read; messages name its file.
 class ArchiveReader {
  public:
-  explicit ArchiveReader(const std::string& path) : path_(path), archive_(archive_read_new(), archive_read_free) {
-    archive_read_support_filter_all(archive_.get());
-    archive_read_support_format_tar(archive_.get());
+  explicit ArchiveReader(const std::string& path) : path_(path), archive_(gzip_tar_reader()) {
     check(archive_read_open_filename(archive_.get(), path.c_str(), kBlock));
   }
 
@@ -33,6 +35,9 @@ class ArchiveReader {
     const int result = archive_read_next_header(archive_.get(), &entry);
     if (result == ARCHIVE_EOF) return nullptr;
     check(result);
+    // Also what is passed over is unpacked, to find the next entry.
+    bytes_ += static_cast<uint64_t>(std::max<int64_t>(archive_entry_size(entry), 0));
+    if (bytes_ > kMostBytes) reject("unpacks to more than ", kMostBytes, " bytes, and CIFAR does not");
     return entry;
   }
 
@@ -55,6 +60,7 @@ class ArchiveReader {
 
  private:
   static constexpr size_t kBlock = 1 << 16;
+  static constexpr uint64_t kMostBytes = uint64_t{1} << 28;  // the official archives: 184 and 185 million
 
   void check(int result) const {
     if (result >= ARCHIVE_WARN) return;
@@ -63,8 +69,30 @@ class ArchiveReader {
   }
 
   std::string path_;
+  uint64_t bytes_ = 0;  // of the entries so far
   std::unique_ptr<struct archive, int (*)(struct archive*)> archive_;
 };
+
+// What the official archives hold.
+constexpr const char* kFiles[] = {
+    "cifar-10-batches-bin/data_batch_1.bin",
+    "cifar-10-batches-bin/data_batch_2.bin",
+    "cifar-10-batches-bin/data_batch_3.bin",
+    "cifar-10-batches-bin/data_batch_4.bin",
+    "cifar-10-batches-bin/data_batch_5.bin",
+    "cifar-10-batches-bin/test_batch.bin",
+    "cifar-10-batches-bin/batches.meta.txt",
+    "cifar-10-batches-bin/readme.html",
+    "cifar-100-binary/train.bin",
+    "cifar-100-binary/test.bin",
+    "cifar-100-binary/fine_label_names.txt",
+    "cifar-100-binary/coarse_label_names.txt",
+};
+
+bool is_of_cifar(const fs::path& path) {
+  const std::string name = path.lexically_normal().generic_string();
+  return std::find(std::begin(kFiles), std::end(kFiles), name) != std::end(kFiles);
+}
 
 bool is_safe(const fs::path& path) {
   if (path.empty() || path.is_absolute()) return false;
@@ -82,6 +110,7 @@ void unpack(ArchiveReader& reader, const fs::path& into) {
     if (archive_entry_filetype(entry) == AE_IFDIR && !link) continue;  // made for the files in it
     if (archive_entry_filetype(entry) != AE_IFREG || link)
       reader.reject("entry '", path.string(), "' is neither a file nor a folder");
+    if (!is_of_cifar(path)) continue;
     const fs::path folder = (into / path).parent_path();
     std::error_code error;
     fs::create_directories(folder, error);

@@ -23,19 +23,38 @@ constexpr const char* kKaggleLabels = "LOC_val_solution.csv";
 
 std::string in(const std::string& dir, const char* name) { return (fs::path(dir) / name).string(); }
 
+// The members of a tar file that look like images, by their names; counts the others.
+std::vector<TarMember> photo_members(const std::string& path, PhotoSources& sources, uint64_t offset = 0,
+                                     uint64_t bytes = ~uint64_t{0}) {
+  std::vector<TarMember> photos = tar_members(path, offset, bytes);
+  sources.passed_over += static_cast<int64_t>(std::erase_if(photos, [](const TarMember& member) {
+    return !named_like_photo(member.name) || fs::path(member.name).filename().string().starts_with('.');
+  }));
+  return photos;
+}
+
 PhotoSources train_archive(const std::string& path) {
   PhotoSources sources{.archives = {path}};
-  std::vector<TarMember> tars = tar_members(path);
-  std::erase_if(tars, [](const TarMember& member) { return !member.name.ends_with(".tar"); });
-  if (tars.empty()) fail(path, " holds no tar files; wanted one per synset, as in the official ", kTrainArchive);
-  std::sort(tars.begin(), tars.end(), [](const TarMember& a, const TarMember& b) { return a.name < b.name; });
-  for (const TarMember& tar : tars) {
-    const std::string synset = fs::path(tar.name).stem().string();
-    const auto label = static_cast<int32_t>(sources.classes.size());
-    sources.classes.push_back(synset);
-    for (const TarMember& photo : tar_members(path, tar.offset, tar.bytes))
-      sources.photos.push_back({synset + "/" + photo.name, label, 0, photo.offset, photo.bytes});
+  std::map<std::string, TarMember> tars;  // by their synsets
+  for (const TarMember& member : tar_members(path)) {
+    const fs::path name = member.name;
+    if (name.extension() != ".tar" || name.filename().string().starts_with('.')) continue;
+    if (const auto [first, added] = tars.emplace(name.stem().string(), member); !added)
+      fail(path, " holds class ", first->first, " twice, as ", first->second.name, " and as ", member.name,
+           "; wanted one tar file per synset: pack it again, or download it again");
   }
+  if (tars.empty()) fail(path, " holds no tar files; wanted one per synset, as in the official ", kTrainArchive);
+  std::vector<std::string> empty;
+  for (const auto& [synset, tar] : tars) {
+    const std::vector<TarMember> photos = photo_members(path, sources, tar.offset, tar.bytes);
+    const auto label = static_cast<int32_t>(sources.classes.size());
+    for (const TarMember& photo : photos)
+      sources.photos.push_back({synset + "/" + photo.name, label, 0, photo.offset, photo.bytes});
+    photos.empty() ? empty.push_back(tar.name) : sources.classes.push_back(synset);
+  }
+  if (sources.photos.empty()) fail(path, " holds no images in its tar files; download it again");
+  if (!empty.empty())
+    sources.notes.push_back(concat(path, ": no class of ", first_names(empty), ": no image is in it"));
   return sources;
 }
 
@@ -147,18 +166,23 @@ void give_labels(PhotoSources& sources, const LabelOfFile& files, const std::vec
 }
 
 // Empty where `folder` has a folder per class.
-PhotoSources flat_folder(const fs::path& folder) {
+PhotoSources flat_folder(const fs::path& folder, const std::string& out) {
   PhotoSources sources{.root = folder.string()};
   std::string subfolder;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (entry.is_directory() && name[0] != '.') subfolder = name;
-    if (!entry.is_regular_file() || name[0] == '.') continue;
-    if (named_like_photo(name))
-      sources.photos.push_back({.name = name, .bytes = entry.file_size()});
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    std::error_code none;
+    const fs::file_status status = at->status(none);
+    if (name[0] == '.' || (!out.empty() && fs::equivalent(at->path(), out, none))) continue;
+    if (fs::is_directory(status))
+      subfolder = name;
+    else if (named_like_photo(name))  // one that cannot be read is skipped and listed
+      sources.photos.push_back({.name = name, .bytes = fs::is_regular_file(status) ? at->file_size(none) : 0});
     else
       ++sources.passed_over;
   }
+  if (error) fail("cannot read ", folder.string(), ": ", error.message());
   if (!subfolder.empty() && !sources.photos.empty())
     fail(folder.string(), " holds the image ", sources.photos[0].name, " beside folders such as ", subfolder,
          "; wanted a folder per class with all images in them, or all images without folders");
@@ -167,27 +191,27 @@ PhotoSources flat_folder(const fs::path& folder) {
 
 PhotoSources flat_archive(const std::string& path) {
   PhotoSources sources{.archives = {path}};
-  for (const TarMember& photo : tar_members(path))
+  for (const TarMember& photo : photo_members(path, sources))
     sources.photos.push_back({photo.name, 0, 0, photo.offset, photo.bytes});
-  if (sources.photos.empty()) fail(path, " holds no files");
+  if (sources.photos.empty()) fail(path, " holds no files that are images");
   return sources;
 }
 
 }  // namespace
 
-std::optional<PhotoSources> imagenet_train_sources(const std::string& dir) {
+std::optional<PhotoSources> imagenet_train_sources(const std::string& dir, const std::string& out) {
   if (fs::exists(in(dir, kTrainArchive))) return train_archive(in(dir, kTrainArchive));
-  if (fs::is_directory(in(dir, "train"))) return folder_sources(in(dir, "train"));
+  if (fs::is_directory(in(dir, "train"))) return folder_sources(in(dir, "train"), out);
   return std::nullopt;
 }
 
 std::optional<PhotoSources> imagenet_val_sources(const std::string& dir, const std::string& labels,
-                                                 const std::vector<std::string>& classes) {
+                                                 const std::vector<std::string>& classes, const std::string& out) {
   PhotoSources sources;
   if (fs::exists(in(dir, kValArchive)))
     sources = flat_archive(in(dir, kValArchive));
   else if (fs::is_directory(in(dir, "val")))
-    sources = flat_folder(in(dir, "val"));
+    sources = flat_folder(in(dir, "val"), out);
   else
     return std::nullopt;
   if (sources.photos.empty()) {
@@ -196,7 +220,7 @@ std::optional<PhotoSources> imagenet_val_sources(const std::string& dir, const s
            " holds no images of its own but a folder per class, which says their labels; leave out "
            "--val-labels ",
            labels);
-    return folder_sources(in(dir, "val"));
+    return folder_sources(in(dir, "val"), out);
   }
   std::sort(sources.photos.begin(), sources.photos.end(),
             [](const PhotoSource& a, const PhotoSource& b) { return a.name < b.name; });

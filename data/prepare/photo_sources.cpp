@@ -11,10 +11,12 @@
 #include <filesystem>
 #include <map>
 #include <system_error>
+#include <utility>
 
 #include "data/photos/photo.h"
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "src/core/printable.h"
 
 namespace owt {
 namespace {
@@ -37,62 +39,140 @@ void check_class_line(const std::string& line) {
     fail("the class '", line, "' has control characters in its name");
 }
 
-std::vector<std::string> class_folders(const fs::path& dir) {
+// A link to nothing, or an entry that cannot be looked at.
+bool is_out_of_reach(const fs::file_status& status) { return !fs::status_known(status) || !fs::exists(status); }
+
+bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
+
+// A link may have led to a folder if its name has no ending; one that leads round in circles never did.
+void check_link(const fs::path& path, const std::error_code& error, const char* to_what) {
+  if (error == std::errc::no_such_file_or_directory && !path.has_extension())
+    fail(path.string(), " is a link that leads nowhere, perhaps to ", to_what, "; mend or remove it");
+}
+
+// The entries of a folder that are not hidden, by name. `error`: why there are none or not all.
+std::vector<fs::directory_entry> entries_of(const fs::path& folder, std::error_code& error) {
+  std::vector<fs::directory_entry> entries;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    if (!is_hidden(at->path())) entries.push_back(*at);
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+struct ClassFolders {
+  std::vector<std::string> names{};    // sorted
+  std::vector<std::string> images{};   // that lie beside them
+  std::vector<std::string> strange{};  // that cannot be looked at
+};
+
+ClassFolders class_folders(const fs::path& dir) {
   std::error_code error;
   if (!fs::is_directory(dir, error)) fail("no folder ", dir.string());
-  std::vector<std::string> classes;
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
+  ClassFolders found;
+  for (const fs::directory_entry& entry : entries_of(dir, error)) {
     const std::string name = entry.path().filename().string();
-    if (name[0] == '.') continue;
-    if (entry.is_directory()) classes.push_back(name);
-    if (!entry.exists() && !entry.path().has_extension())
-      fail(entry.path().string(), " is a link that leads nowhere, perhaps to the folder of a class; mend or remove it");
+    std::error_code reason;
+    const fs::file_status status = entry.status(reason);
+    if (is_out_of_reach(status)) check_link(entry.path(), reason, "the folder of a class");
+    if (fs::is_directory(status))
+      found.names.push_back(name);
+    else if (named_like_photo(name))
+      found.images.push_back(name);
+    else if (is_out_of_reach(status))
+      found.strange.push_back(name);
   }
-  for (const std::string& key : classes)
+  if (error) fail("cannot read ", dir.string(), ": ", error.message());
+  for (const std::string& key : found.names)
     if (has_control_characters(key)) fail(dir.string(), ": the folder '", key, "' has control characters in its name");
-  if (classes.empty()) fail(dir.string(), " holds no folders; wanted one per class, with its images in it");
-  std::sort(classes.begin(), classes.end());
-  return classes;
+  if (found.names.empty()) fail(dir.string(), " holds no folders; wanted one per class, with its images in it");
+  return found;
 }
 
 // Adds the photos in and under a folder; links are followed.
 class FolderPhotos {
  public:
-  FolderPhotos(PhotoSources& sources, int32_t label) : sources_(sources), label_(label) {}
+  // out: a folder that is passed over, as fs::canonical() gives it.
+  FolderPhotos(PhotoSources& sources, fs::path out) : sources_(sources), out_(std::move(out)) {}
 
-  void add_folder(const fs::path& folder) {
-    const fs::path real = fs::canonical(folder);
-    // A link to a folder that it lies in has no end.
-    if (std::find(within_.begin(), within_.end(), real) != within_.end()) return;
-    within_.push_back(real);
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-      if (entry.path().filename().string()[0] != '.') add(entry);
-    within_.pop_back();
+  void add_class(const std::string& name, int32_t label) {
+    label_ = label;
+    const auto first = static_cast<std::ptrdiff_t>(sources_.photos.size());
+    add_folder(fs::path(sources_.root) / name);
+    std::sort(sources_.photos.begin() + first, sources_.photos.end(),
+              [](const PhotoSource& a, const PhotoSource& b) { return a.name < b.name; });
   }
 
  private:
+  void add_folder(const fs::path& folder) {
+    std::error_code error;
+    const fs::path real = fs::canonical(folder, error);
+    // A link to a folder that it lies in has no end.
+    if (!error && (real == out_ || std::find(within_.begin(), within_.end(), real) != within_.end())) return;
+    within_.push_back(real);
+    for (const fs::directory_entry& entry : entries_of(folder, error)) add(entry);
+    within_.pop_back();
+    if (error) add_photo(folder, 0);  // so that skipped.txt says why
+  }
+
   void add(const fs::directory_entry& entry) {
-    if (entry.is_directory()) return add_folder(entry.path());
-    const std::string name = entry.path().lexically_relative(sources_.root).generic_string();
-    const bool dangling = !entry.exists();  // a link; of what it led to only its name tells
-    if (named_like_photo(name) && (entry.is_regular_file() || dangling))
-      sources_.photos.push_back({.name = name, .label = label_, .bytes = dangling ? 0 : entry.file_size()});
-    else if (dangling && !entry.path().has_extension())
-      fail(entry.path().string(), " is a link that leads nowhere, perhaps to a folder of images; mend or remove it");
+    std::error_code error;
+    const fs::file_status status = entry.status(error);
+    if (fs::is_directory(status)) return add_folder(entry.path());
+    const bool photo = named_like_photo(entry.path().string());
+    if (is_out_of_reach(status) && !photo) check_link(entry.path(), error, "a folder of images");
+    if (photo && is_out_of_reach(status))
+      add_photo(entry.path(), 0);
+    else if (photo && fs::is_regular_file(status))
+      add_photo(entry.path(), entry.file_size(error));
     else
       ++sources_.passed_over;
   }
 
+  void add_photo(const fs::path& path, uint64_t bytes) {
+    const std::string name = path.lexically_relative(sources_.root).generic_string();
+    sources_.photos.push_back({.name = name, .label = label_, .bytes = bytes == ~uint64_t{0} ? 0 : bytes});
+  }
+
   PhotoSources& sources_;
-  const int32_t label_;
+  const fs::path out_;
+  int32_t label_ = 0;
   std::vector<fs::path> within_;
 };
 
-void add_class_photos(PhotoSources& sources, int32_t label) {
-  const auto first = static_cast<std::ptrdiff_t>(sources.photos.size());
-  FolderPhotos(sources, label).add_folder(fs::path(sources.root) / sources.classes[static_cast<size_t>(label)]);
-  std::sort(sources.photos.begin() + first, sources.photos.end(),
-            [](const PhotoSource& a, const PhotoSource& b) { return a.name < b.name; });
+// Folders that are splits of a data set give every image a wrong label.
+void check_no_splits(const std::string& dir, const std::vector<std::string>& classes) {
+  std::string train, other;
+  size_t splits = 0;
+  for (const std::string& key : classes) {
+    std::string name = key;
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+    const auto is_one_of = [&](const std::vector<std::string>& names) {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
+    if (is_one_of({"train", "training"}))
+      train = key, ++splits;
+    else if (is_one_of({"val", "valid", "validation", "test", "testing"}))
+      other = key == "val" || other.empty() ? key : other, ++splits;
+  }
+  if (splits < classes.size() && (train.empty() || other.empty())) return;
+  const auto in_dir = [&](const std::string& name) { return (fs::path(dir) / name).string(); };
+  const std::string folder = "owt prepare folder " + in_dir(train.empty() ? other : train) + " OUT";
+  fail("the folders in ", dir, " are splits, not classes: ", first_names(classes), "; ",
+       train == "train" && other == "val" ? "owt prepare imagenet " + dir + " OUT takes both"
+       : train.empty() || other.empty()
+           ? folder + " takes the classes in it"
+           : folder + ", then owt prepare folder " + in_dir(other) + " OUT --split val, take the classes in them");
+}
+
+void note_classes_without_images(PhotoSources& sources, const std::string& list) {
+  std::vector<bool> used(sources.classes.size());
+  for (const PhotoSource& photo : sources.photos) used[static_cast<size_t>(photo.label)] = true;
+  std::vector<std::string> empty;
+  for (size_t label = 0; label < used.size(); ++label)
+    if (!used[label]) empty.push_back(class_key(sources.classes[label]));
+  if (empty.empty()) return;
+  sources.notes.push_back(concat(list, " names no image of ", empty.size() == 1 ? "class " : "the classes ",
+                                 first_names(empty), !used[0] && empty.size() == 1 ? "; labels count from 0" : ""));
 }
 
 // Takes a line `path label` apart; false where it is none.
@@ -141,15 +221,42 @@ bool named_like_photo(const std::string& name) {
   return std::find(std::begin(kEndings), std::end(kEndings), ending) != std::end(kEndings);
 }
 
-PhotoSources folder_sources(const std::string& dir) try {
-  PhotoSources sources{.root = dir, .classes = class_folders(dir)};
-  for (size_t label = 0; label < sources.classes.size(); ++label)
-    add_class_photos(sources, static_cast<int32_t>(label));
+std::string first_names(const std::vector<std::string>& names) {
+  constexpr size_t kFirst = 5;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kFirst); ++i) text += (i > 0 ? ", " : "") + printable(names[i]);
+  return names.size() > kFirst ? concat(text, " and ", names.size() - kFirst, " more") : text;
+}
+
+PhotoSources folder_sources(const std::string& dir, const std::string& out) {
+  std::error_code missing;
+  const fs::path real_out = out.empty() ? fs::path() : fs::weakly_canonical(out, missing);
+  if (!out.empty() && fs::canonical(dir, missing) == real_out)
+    fail(out, " is the folder of the images itself; choose another one for the data set");
+  PhotoSources sources{.root = dir};
+  const ClassFolders folders = class_folders(dir);
+  FolderPhotos photos(sources, real_out);
+  std::vector<std::string> empty;
+  for (const std::string& name : folders.names) {
+    const size_t before = sources.photos.size();
+    photos.add_class(name, static_cast<int32_t>(sources.classes.size()));
+    if (sources.photos.size() > before)
+      sources.classes.push_back(name);
+    else if (fs::canonical(fs::path(dir) / name, missing) != real_out)
+      empty.push_back(name);
+  }
   if (sources.photos.empty())
     fail(dir, " holds no images in the folders of its classes (jpg, jpeg, png, bmp, webp, tif, tiff)");
+  check_no_splits(dir, sources.classes);
+  if (!empty.empty())
+    sources.notes.push_back(concat(dir, ": no class of ", first_names(empty), ": no image lies there"));
+  if (!folders.images.empty())
+    sources.notes.push_back(concat(dir, ": passed over ", folders.images.size(),
+                                   folders.images.size() == 1 ? " image that lies" : " images that lie",
+                                   " beside the folders of the classes: ", first_names(folders.images)));
+  if (!folders.strange.empty())
+    sources.notes.push_back(concat(dir, ": cannot be reached: ", first_names(folders.strange)));
   return sources;
-} catch (const fs::filesystem_error& e) {
-  fail("cannot read ", dir, ": ", e.what());
 }
 
 PhotoSources list_sources(const std::string& path, const std::string& root, const std::vector<std::string>& classes) {
@@ -176,6 +283,7 @@ PhotoSources list_sources(const std::string& path, const std::string& root, cons
   if (most >= kMostClasses) fail(path, ": label ", most, " is too large; labels count the classes from 0");
   for (int32_t label = static_cast<int32_t>(sources.classes.size()); label <= most; ++label)
     sources.classes.push_back(std::to_string(label));
+  note_classes_without_images(sources, path);
   return sources;
 }
 

@@ -22,16 +22,24 @@ struct PhotoSources {
   std::vector<std::string> classes{};   // for label 0, 1, ...: its key, then perhaps a tab and words
   std::vector<PhotoSource> photos{};
   int64_t passed_over = 0;  // files that do not look like images, by their name
+  // Lines for the user about what may have been meant otherwise: folders and classes without images, images beside the
+  // folders of classes.
+  std::vector<std::string> notes{};
 };
 
 // Whether it ends, in upper or lower case, in jpg, jpeg, png, bmp, webp, tif, tiff.
 bool named_like_photo(const std::string& name);
 
-// DIR/class/**/*.jpg and so on: classes by name, the files of each by path. Hidden files do not count. Links are
-// followed, but not to a folder that they lie in; one that leads nowhere is a photo that cannot be read. Throws Error
-// where there is no such folder, no class or no image, and for a link that leads nowhere and may have been a folder by
-// its name.
-PhotoSources folder_sources(const std::string& dir);
+// "a, b, c and 4 more".
+std::string first_names(const std::vector<std::string>& names);
+
+// DIR/class/**/*.jpg and so on: classes by name, the files of each by path. Hidden files do not count, nor does `out`,
+// the folder of the data set to be made. A folder that holds no image, also not further below, is no class. Links are
+// followed, but not to a folder that they lie in; an image or a folder that cannot be reached (a link that leads
+// nowhere or round in circles, no permission) is a photo that cannot be read. Throws Error where there is no such
+// folder, no class or no image, where the folders are splits (train, val) instead of classes, where `out` is DIR, and
+// for a link that leads nowhere and may have been a folder by its name.
+PhotoSources folder_sources(const std::string& dir, const std::string& out = "");
 
 // A text file with a line `path label` per image, as Caffe's. The path, which may hold blanks, is taken from `root`, by
 // default the folder of the file; labels are integers from 0. `classes`: their keys, or empty: "0", "1", ... Throws

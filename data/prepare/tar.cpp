@@ -86,6 +86,13 @@ using TarReader = std::unique_ptr<archive, int (*)(archive*)>;
 
 }  // namespace
 
+TarReader gzip_tar_reader() {
+  TarReader reader(archive_read_new(), archive_read_free);
+  archive_read_support_filter_gzip(reader.get());
+  archive_read_support_format_tar(reader.get());
+  return reader;
+}
+
 std::vector<TarMember> tar_members(const std::string& path, uint64_t offset, uint64_t bytes) {
   constexpr const char* kCure = "; it has to be uncompressed and whole: download it again";
   FilePart part(path, offset, bytes);
@@ -117,9 +124,7 @@ std::vector<std::pair<std::string, std::string>> unpacked_members(const std::str
                                                                   uint64_t most) {
   constexpr const char* kCure = "; download it again";
   constexpr size_t kBlock = 1 << 16;
-  const TarReader reader(archive_read_new(), archive_read_free);
-  archive_read_support_filter_all(reader.get());
-  archive_read_support_format_tar(reader.get());
+  const TarReader reader = gzip_tar_reader();
   if (archive_read_open_filename(reader.get(), path.c_str(), kBlock) < ARCHIVE_WARN)
     fail("cannot read ", path, ": ", reason_of(reader.get()), kCure);
   std::vector<std::pair<std::string, std::string>> members;

@@ -15,6 +15,9 @@ struct archive;
 
 namespace owt {
 
+// Reads tar files, plain or compressed with gzip, and no others: of libarchive's filters some start programs.
+std::unique_ptr<archive, int (*)(archive*)> gzip_tar_reader();
+
 struct TarMember {
   std::string name;
   uint64_t offset = 0, bytes = 0;  // where its content lies in the file
@@ -24,8 +27,8 @@ struct TarMember {
 // Reads the headers and skips the rest. Throws Error for what is no uncompressed tar file, or a truncated one.
 std::vector<TarMember> tar_members(const std::string& path, uint64_t offset = 0, uint64_t bytes = ~uint64_t{0});
 
-// (name, content) of the members of a tar file, compressed or not, whose names end in one of `endings`. Throws Error,
-// also for a member of more than `most` bytes: a few kilobytes can be unpacked to all of the memory.
+// (name, content) of the members of a tar file, compressed with gzip or not, whose names end in one of `endings`.
+// Throws Error, also for a member of more than `most` bytes: a few kilobytes can be unpacked to all of the memory.
 std::vector<std::pair<std::string, std::string>> unpacked_members(const std::string& path,
                                                                   const std::vector<std::string>& endings,
                                                                   uint64_t most = uint64_t{1} << 28);

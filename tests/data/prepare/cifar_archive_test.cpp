@@ -9,6 +9,7 @@
 
 #include "data/cifar.h"
 #include "src/core/files.h"
+#include "src/core/log.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
@@ -26,6 +27,23 @@ struct Entry {
   std::string name, content;
   mode_t type = AE_IFREG;
 };
+
+std::string tar_header(const std::string& name, int64_t bytes) {
+  std::string header(512, '\0');
+  const auto put = [&](size_t at, const std::string& text) { header.replace(at, text.size(), text); };
+  put(0, name);
+  put(100, "0000644");
+  put(124, format("{:011o}", bytes));
+  put(136, "00000000000");
+  put(148, "        ");
+  put(156, "0");
+  put(257, "ustar  ");
+  int sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  put(148, format("{:06o}", sum));
+  header[154] = '\0';
+  return header;
+}
 
 class CifarArchive : public testing::Test {
  protected:
@@ -92,6 +110,25 @@ TEST_F(CifarArchive, RejectsLinks) {
   make_archive(entries);
   EXPECT_THAT(unpack_error(), HasSubstr("neither a file nor a folder"));
   expect_nothing();
+}
+
+TEST_F(CifarArchive, PassesOverWhatNoOfficialArchiveHolds) {
+  auto entries = good();
+  entries[1].name = "./" + entries[1].name;
+  entries.push_back({"cifar-10-batches-bin/junk", "x"});
+  entries.push_back({"junk", "x"});
+  make_archive(entries);
+  EXPECT_EQ(unpack_cifar_archive(archive(), dir() + "/out"), target());
+  EXPECT_EQ(std::distance(fs::directory_iterator(target()), {}), 2);
+}
+
+// The header says so; nothing has to follow it.
+TEST_F(CifarArchive, RejectsMoreBytesThanCifarHas) {
+  for (const std::string name : {"junk", "cifar-10-batches-bin/data_batch_2.bin"}) {
+    write_bytes(archive(), tar_header(name, (int64_t{1} << 28) + 1));
+    EXPECT_THAT(unpack_error(), HasSubstr("unpacks to more than 268435456 bytes"));
+    expect_nothing();
+  }
 }
 
 TEST_F(CifarArchive, RejectsADamagedArchive) {

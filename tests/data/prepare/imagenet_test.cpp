@@ -72,6 +72,25 @@ TEST_F(ImagenetTest, ClassesOfTheTrainingArchiveAreSortedWhateverTheOrderOfItsTa
               ElementsAre("n01/n01_5.JPEG 0 five", "n02/n02_9.JPEG 1 nine", "n02/n02_1.JPEG 1 one"));
 }
 
+TEST_F(ImagenetTest, ASynsetThatIsThereTwiceIsRefused) {
+  const std::string tar = pack("n01.tar", {{"n01_5.JPEG", "five"}});
+  pack("ILSVRC2012_img_train.tar", {{"n01.tar", tar}, {"n02.tar", tar}, {"again/n01.tar", tar}});
+  EXPECT_THAT([&] { imagenet_train_sources(folder_.path()); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("class n01 twice"), HasSubstr("again/n01.tar"))));
+}
+
+TEST_F(ImagenetTest, ATarFileWithoutImagesIsNoClassAndIsNamed) {
+  const std::string n01 = pack("n01.tar", {{"readme.txt", "none"}, {"._n01_1.JPEG", "of another system"}}),
+                    n02 = pack("n02.tar", {{"n02_1.JPEG", "one"}});
+  pack("ILSVRC2012_img_train.tar",
+       {{"n01.tar", n01}, {"n02.tar", n02}, {"n03.tar", pack("n03.tar", {})}, {"._n02.tar", "x"}});
+  const PhotoSources sources = *imagenet_train_sources(folder_.path());
+  EXPECT_THAT(sources.classes, ElementsAre("n02"));
+  EXPECT_THAT(photos_of(sources), ElementsAre("n02/n02_1.JPEG 0 one"));
+  EXPECT_THAT(sources.notes, ElementsAre(HasSubstr("no class of n01.tar, n03.tar")));
+  EXPECT_EQ(sources.passed_over, 2);
+}
+
 TEST_F(ImagenetTest, ATrainingArchiveOfPhotosIsNone) {
   pack("ILSVRC2012_img_train.tar", {{"n01_5.JPEG", "five"}});
   EXPECT_THAT([&] { imagenet_train_sources(folder_.path()); }, ThrowsMessage<Error>(HasSubstr("one per synset")));

@@ -105,5 +105,95 @@ TEST(SourcesTest, AFolderWithoutClassesOrImagesIsAnError) {
   EXPECT_THAT(error("empty"), HasSubstr("no images"));
 }
 
+class FolderTest : public testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return folder_.file(name); }
+  void write(const std::string& name) const {
+    fs::create_directories(fs::path(file(name)).parent_path());
+    write_bytes(file(name), "");
+  }
+  void link(const std::string& to, const std::string& name) const { fs::create_symlink(to, file(name)); }
+  std::string error(const std::string& out = "") const {
+    return message_of([&] { folder_sources(file("in"), out.empty() ? out : file(out)); });
+  }
+  static std::vector<std::string> names_in(const PhotoSources& sources) {
+    std::vector<std::string> names;
+    for (const PhotoSource& photo : sources.photos) names.push_back(photo.name);
+    return names;
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(FolderTest, AFolderWithoutImagesIsNoClassAndIsNamed) {
+  for (const std::string name : {"cat/1.jpg", "annotations/a.txt", "dog/far/below/2.jpg", "run/checkpoints/latest"})
+    write("in/" + name);
+  const PhotoSources sources = folder_sources(file("in"));
+  EXPECT_THAT(sources.classes, ElementsAre("cat", "dog"));
+  EXPECT_THAT(labels_of(sources), ElementsAre(0, 1));
+  EXPECT_THAT(sources.notes, ElementsAre(HasSubstr("no class of annotations, run")));
+}
+
+TEST_F(FolderTest, ImagesBesideTheClassesAreCountedAndNamed) {
+  for (const std::string name : {"cat/1.jpg", "a.jpg", "b.PNG", "readme.txt"}) write("in/" + name);
+  EXPECT_THAT(folder_sources(file("in")).notes, ElementsAre(AllOf(HasSubstr("2 images"), HasSubstr("a.jpg, b.PNG"))));
+}
+
+TEST_F(FolderTest, TheDataSetIsNoPartOfItsImages) {
+  for (const std::string name : {"cat/1.jpg", "out/2.jpg", "cat/more/3.jpg"}) write("in/" + name);
+  EXPECT_THAT(folder_sources(file("in"), file("in/out")).classes, ElementsAre("cat"));
+  EXPECT_THAT(folder_sources(file("in"), file("in/out")).notes, testing::IsEmpty());
+  EXPECT_THAT(names_in(folder_sources(file("in"), file("in/cat/more"))), ElementsAre("cat/1.jpg", "out/2.jpg"));
+  link("../in/out", "elsewhere");
+  EXPECT_THAT(folder_sources(file("in"), file("in/../in/out")).classes, ElementsAre("cat"));
+  EXPECT_THAT(error("in"), HasSubstr("choose another"));
+  EXPECT_THAT(folder_sources(file("in"), file("new")).classes, ElementsAre("cat", "out"));
+}
+
+TEST_F(FolderTest, SplitsAreNoClasses) {
+  write("in/train/cat/1.jpg");
+  EXPECT_THAT(error(), AllOf(HasSubstr("splits"), HasSubstr("owt prepare folder " + file("in/train") + " OUT")));
+  write("in/Test/cat/1.jpg");
+  EXPECT_THAT(error(),
+              AllOf(HasSubstr("prepare folder " + file("in/train")), HasSubstr(file("in/Test") + " OUT --split")));
+  write("in/val/cat/1.jpg");
+  write("in/docs/readme.txt");
+  EXPECT_THAT(error(), AllOf(HasSubstr("splits"), HasSubstr("owt prepare imagenet " + file("in") + " OUT")));
+  write("in/more/1.jpg");
+  EXPECT_THAT(error(), HasSubstr("splits"));
+}
+
+TEST_F(FolderTest, AClassMayBeCalledTrain) {
+  for (const std::string name : {"bus/1.jpg", "train/2.jpg", "tram/3.jpg"}) write("in/" + name);
+  EXPECT_THAT(folder_sources(file("in")).classes, ElementsAre("bus", "train", "tram"));
+}
+
+TEST_F(FolderTest, WhatCannotBeReachedIsAPhotoThatCannotBeReadOrIsPassedOver) {
+  write("in/cat/1.jpg");
+  const std::string too_long(300, 'x');
+  for (const std::string place : {"in/", "in/cat/"}) {
+    link("loop", place + "loop");
+    link("loop.jpg", place + "loop.jpg");
+    link(too_long + ".jpg", place + "long.jpg");
+    link("loop.txt", place + "loop.txt");
+  }
+  const PhotoSources sources = folder_sources(file("in"));
+  EXPECT_THAT(names_in(sources), ElementsAre("cat/1.jpg", "cat/long.jpg", "cat/loop.jpg"));
+  EXPECT_EQ(sources.passed_over, 2);
+  EXPECT_THAT(sources.notes, ElementsAre(HasSubstr("2 images"), HasSubstr("cannot be reached: loop, loop.txt")));
+  const PhotoFiles files(sources);
+  EXPECT_THAT(message_of([&] { files.read(sources.photos[2]); }), HasSubstr("Too many levels"));
+}
+
+TEST_F(FolderTest, ClassesOfAListThatHaveNoImageAreNamed) {
+  write_bytes(file("list.txt"), "a.jpg 1\nb.jpg 2\n");
+  EXPECT_THAT(list_sources(file("list.txt"), "", {}).notes,
+              ElementsAre(AllOf(HasSubstr("no image of class 0"), HasSubstr("count from 0"))));
+  EXPECT_THAT(list_sources(file("list.txt"), "", {"cat", "dog\tall dogs", "cow", "yak"}).notes,
+              ElementsAre(HasSubstr("no image of the classes cat, yak")));
+  write_bytes(file("list.txt"), "a.jpg 1\nb.jpg 0\n");
+  EXPECT_THAT(list_sources(file("list.txt"), "", {}).notes, testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace owt

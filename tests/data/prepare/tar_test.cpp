@@ -1,5 +1,7 @@
 #include "data/prepare/tar.h"
 
+#include <archive.h>
+#include <archive_entry.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -115,6 +117,28 @@ TEST_F(TarTest, MembersOfACompressedArchiveAreUnpackedByTheirNames) {
   EXPECT_THAT(unpacked_members(file("kit.tar.gz"), {"data/truth.txt"}),
               testing::ElementsAre(std::pair("kit/data/truth.txt", "12")));
   EXPECT_THROW(unpacked_members(file("none.tar.gz"), {"x"}), Error);
+}
+
+// Libarchive would start a program for some of them.
+TEST_F(TarTest, NoOtherFilterThanGzipIsUsed) {
+  for (const bool encoded : {false, true}) {
+    struct archive* out = archive_write_new();
+    archive_write_set_format_ustar(out);
+    if (encoded) archive_write_add_filter_uuencode(out);
+    ASSERT_EQ(archive_write_open_filename(out, file("kit").c_str()), ARCHIVE_OK);
+    archive_entry* entry = archive_entry_new();
+    archive_entry_set_pathname(entry, "truth.txt");
+    archive_entry_set_filetype(entry, AE_IFREG);
+    archive_entry_set_size(entry, 2);
+    archive_write_header(out, entry);
+    archive_write_data(out, "12", 2);
+    archive_entry_free(entry);
+    archive_write_free(out);
+    if (encoded)
+      EXPECT_THROW(unpacked_members(file("kit"), {"truth.txt"}), Error);
+    else
+      EXPECT_EQ(unpacked_members(file("kit"), {"truth.txt"}).size(), 1u);
+  }
 }
 
 TEST_F(TarTest, AMemberThatUnpacksToMoreThanItMayIsAnError) {
