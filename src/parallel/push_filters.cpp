@@ -39,6 +39,7 @@ double width_of(const Extremes& of) { return static_cast<double>(of.most) - stat
 
 float to_fp16(float x) {
   constexpr float kLeastNormal = 0x1p-14f, kLargest = 65504;
+  if (!std::isfinite(x)) return x;
   if (std::fabs(x) < kLeastNormal) return std::nearbyint(x * 0x1p24f) * 0x1p-24f;
   const auto bits = std::bit_cast<uint32_t>(x);
   constexpr uint32_t kDropped = 13;
@@ -157,7 +158,8 @@ void keep_significant(std::span<float> values, std::span<float> residual, double
   });
   const double least = threshold * std::sqrt(squares / static_cast<double>(values.size()));
   for (size_t i = 0; i < values.size(); ++i)
-    if (std::fabs(static_cast<double>(values[i])) <= least) hold_back(i, values, residual, sent);
+    if (std::isfinite(values[i]) && std::fabs(static_cast<double>(values[i])) <= least)
+      hold_back(i, values, residual, sent);
 }
 
 void leave_out_at_zero(std::span<float> values, std::span<const float> weights, double least, Sent& sent) {
@@ -181,7 +183,7 @@ void keep_top(std::span<float> values, std::span<float> residual, double share, 
 
 void skip_at_random(std::span<float> values, double kept, const Philox& random, uint64_t first_draw, Sent& sent) {
   for (size_t i = 0; i < values.size(); ++i) {
-    sent[i] = sent[i] && static_cast<double>(random.uniform(first_draw + i)) < kept;
+    sent[i] = sent[i] && (static_cast<double>(random.uniform(first_draw + i)) < kept || !std::isfinite(values[i]));
     values[i] = sent[i] ? static_cast<float>(static_cast<double>(values[i]) / kept) : 0;
   }
 }

@@ -8,11 +8,13 @@
 //   top:P          of a tensor the share P of its entries that are largest, at least one; the others are added to the
 //                  next gradient's (error feedback)
 //   skip:Q         each entry with probability Q, and divided by it: the expectation stays what it was
-//   bf16, fp16     rounded to nearest even; fp16 up to +-65504
+//   bf16, fp16     rounded to nearest even; finite ones up to +-65504 in fp16
 //   fix8, fix16    b bits between the least and the largest entry of the message, m and M: with v = (x - m) / (M - m) *
 //                  (2^b - 2), floor(v) and one more with probability v - floor(v), whose expectation is v
 //   coin8, coin16  the same with one more on the toss of a fair coin, as published: off by up to half a level in the
 //                  mean
+//
+// Infinite entries and NaN are always sent, and arrive as such or as NaN, so that everybody sees that a run diverges.
 //
 // Of n entries of which s are sent a message has s values; where filters choose, 8 bytes for s and, if s < n, a bit for
 // each of the n or 4 bytes for each of the s, whichever is less; and 8 bytes for m and M (push_message.h).

@@ -19,6 +19,7 @@ uint16_t fp16_bits(float x) {  // which is one
   const auto bits = std::bit_cast<uint32_t>(x);
   const uint32_t sign = bits >> 16 & 0x8000;
   if (std::isnan(x)) return static_cast<uint16_t>(sign | 0x7e00);
+  if (std::isinf(x)) return static_cast<uint16_t>(sign | 0x7c00);
   if (std::fabs(x) < kLeastNormalOfFp16)
     return static_cast<uint16_t>(sign | static_cast<uint32_t>(std::fabs(x) * 0x1p24f));
   return static_cast<uint16_t>(sign | (((bits & 0x7fffffff) >> 13) - (kExponentsApart << 10)));
@@ -26,7 +27,7 @@ uint16_t fp16_bits(float x) {  // which is one
 
 float from_fp16(uint16_t half) {
   const uint32_t sign = (half & 0x8000u) << 16, exponent = half >> 10 & 31, mantissa = half & 0x3ffu;
-  if (exponent == 31) return NAN;
+  if (exponent == 31) return std::copysign(mantissa == 0 ? INFINITY : NAN, std::bit_cast<float>(sign));
   if (exponent == 0) return std::copysign(static_cast<float>(mantissa) * 0x1p-24f, std::bit_cast<float>(sign));
   return std::bit_cast<float>(sign | ((exponent + kExponentsApart) << 23) | (mantissa << 13));
 }
