@@ -62,7 +62,8 @@ class Processes {
     std::signal(SIGPIPE, SIG_IGN);  // MPI writes to processes that have ended
     const auto post = launch().rank == 0 ? std::make_unique<Watch::Post>() : nullptr;
     // Where rank 0 is found, and who this process is.
-    const std::string mine = packed({post ? post->address() : "", host_name(), std::to_string(getpid())});
+    const std::string mine =
+        packed({post ? post->address() : "", host_name(), std::to_string(getpid()), process_space()});
     mpi_ = std::make_unique<Mpi>(launch(), lost_ranks_, mine, start_timeout());
     world_ = mpi_->world(/*crowded=*/false);
     members_.resize(static_cast<size_t>(launch().ranks));
@@ -70,7 +71,7 @@ class Processes {
     const std::string address = unpacked(mpi_->texts().front()).at(0);
     std::vector<Peer> peers;
     for (const std::string& text : mpi_->texts())
-      peers.push_back({unpacked(text).at(1), std::stoi(unpacked(text).at(2))});
+      peers.push_back({unpacked(text).at(1), std::stoi(unpacked(text).at(2)), unpacked(text).at(3)});
     const std::vector<Watch::Overdue> overdue{{kGraceToSay, [this] { say_loss(); }},
                                               {kGraceToEnd, [this] { leave(); }}};
     watch_ = post ? std::make_unique<Watch>(*post, peers, lost_ranks_, overdue)

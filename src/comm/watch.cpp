@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "src/comm/watch_links.h"
@@ -35,6 +38,14 @@ double stall_timeout() { return stall_seconds.load(); }
 void set_start_timeout(double seconds) { start_seconds.store(seconds); }
 
 Milliseconds alive_every() { return std::min(Milliseconds(1000), timeout_now() / 4); }
+
+std::string process_space() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::error_code none;
+  const std::string space = std::filesystem::read_symlink("/proc/self/ns/pid", none).string();
+  return std::getline(file, boot) && !none ? boot + " " + space : "";
+}
 
 double start_timeout() {
   const char* const said = std::getenv("OWT_START_TIMEOUT");
@@ -174,6 +185,7 @@ class Watch::Thread {
     for (WatchLink& link : links_) {
       const bool is_it = link.rank == stuck.rank;
       link.left = link.left || is_it;  // its end is no news
+      link.given_up = link.given_up || is_it;
       link.connection.send(
           {kLost, stuck.rank, is_it ? concat("the other ranks have given this one up: ", stuck.how) : text});
     }
@@ -228,7 +240,7 @@ class Watch::Thread {
   }
 
   void lose(WatchLink& link, const std::string& how) {
-    link.left = true;
+    link.left = link.given_up = true;
     const std::string text = concat("rank ", link.rank, " on ", peer(link.rank).host, " (process ",
                                     peer(link.rank).process, ") was lost: ", how);
     lost_ranks_.set_lost(link.rank, text);
@@ -239,11 +251,22 @@ class Watch::Thread {
     link.connection.send({kLost, link.rank, concat("the other ranks have given this one up: ", how)});
   }
 
+  // A connection that is open says that the process is still there, and that its number is no other's.
+  void end_given_up() const {
+    const std::string& here = peer(rank_).process_space;
+    for (const WatchLink& link : links_) {
+      const Peer& its = peer(link.rank);
+      if (rank_ == 0 && link.given_up && link.connection.open() && !here.empty() && its.process_space == here)
+        kill(its.process, SIGKILL);
+    }
+  }
+
   // What the rest of the process wants said. False: the end.
   bool speak() {
     const std::lock_guard lock(mutex_);
     eventfd_t rings = 0;
     eventfd_read(bell_, &rings);
+    if (goodbye_ || failure_) end_given_up();
     if (goodbye_) announce({kGoodbye, rank_, ""});
     said_goodbye_ = said_goodbye_ || goodbye_;
     if (goodbye_) said_ = true, said_changed_.notify_all();

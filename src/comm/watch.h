@@ -3,7 +3,9 @@
 //   - A connection that is closed without a goodbye: the process has ended (also by SIGKILL); noticed at once.
 //   - Silence for the timeout: the process is stopped or hangs in the kernel, or the link is down.
 //   - A process that lives, but for which all others wait in vain: see stuck.h. Every rank tells rank 0 what it does.
-// Rank 0 tells all others whom it lost; the others notice by themselves when they lose rank 0.
+// Rank 0 tells all others whom it lost; the others notice by themselves when they lose rank 0. When it ends, by a
+// goodbye or a failure, it kills the processes of its own host that were given up and are still there, as stopped ones are: the
+// launcher would wait for them for ever.
 #pragma once
 
 #include <chrono>
@@ -34,7 +36,10 @@ std::optional<int> rank_of_hello(const Message& message, uint64_t token, int ran
 struct Peer {
   std::string host;
   int process = 0;
+  std::string process_space{};  // where the number is the process's: of a running kernel; empty: it is not known
 };
+// This process's.
+std::string process_space();
 
 class Watch {
  public:

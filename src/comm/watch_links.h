@@ -32,8 +32,9 @@ struct WatchLink {
   Connection connection;
   std::chrono::steady_clock::time_point heard;
   std::optional<Standing> standing{};
-  bool left = false;  // has said goodbye
-  bool told = false;  // has answered what this rank said of its failure
+  bool left = false;      // has said goodbye
+  bool told = false;      // has answered what this rank said of its failure
+  bool given_up = false;  // though it may live
 };
 
 // Rank 0's to all others, who come to its post; another rank's to rank 0. Throws Error after start_timeout().

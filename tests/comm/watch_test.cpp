@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -160,6 +161,41 @@ TEST(Watch, SilenceLongerThanTheTimeoutIsALoss) {
   wait_until([&] { return lost.load(); });
   EXPECT_GE(Clock::now() - began, 600ms);
   EXPECT_EQ(lost_ranks.text(""), "rank 1 on there (process 2) was lost: it has not answered for 0.6 s");
+  set_watch_timeout(20);
+}
+
+// A process that does nothing until it is killed.
+pid_t idle_process() {
+  const pid_t process = fork();
+  if (process != 0) return process;
+  while (true) pause();
+}
+
+TEST(Watch, WhoWasGivenUpAndIsStillThereIsKilledWhenRank0EndsOnItsOwnHostAlone) {
+  set_watch_timeout(0.6);
+  Watch::Post post;
+  std::istringstream address(post.address());
+  std::string token;
+  int port = 0;
+  address >> token >> port;
+  const pid_t here = idle_process(), elsewhere = idle_process();
+  Connection of_here = connect_to("127.0.0.1", port, 1min), of_elsewhere = connect_to("127.0.0.1", port, 1min);
+  of_here.send({0x6f777401, 1, token});
+  of_elsewhere.send({0x6f777401, 2, token});
+  LostRanks lost_ranks;
+  lost_ranks.tolerate({1, 2});
+  Watch watch(post,
+              {{"here", getpid(), process_space()}, {"here", here, process_space()}, {"there", elsewhere, "another"}},
+              lost_ranks, {});
+  wait_until([&] { return lost_ranks.gone() == 2; });
+  int how = 0;
+  EXPECT_EQ(waitpid(here, &how, WNOHANG), 0);  // it may still go on, and say why it ends
+  watch.say_goodbye();
+  EXPECT_EQ(waitpid(here, &how, 0), here);
+  EXPECT_TRUE(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
+  EXPECT_EQ(waitpid(elsewhere, &how, WNOHANG), 0);
+  kill(elsewhere, SIGKILL);
+  waitpid(elsewhere, &how, 0);
   set_watch_timeout(20);
 }
 
