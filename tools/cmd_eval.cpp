@@ -64,7 +64,7 @@ int command_eval(const Arguments& arguments) {
   eval.run_folder = run_folder_of(options);
   eval.data = given_data(options);
   eval.threads = shared_threads(options);
-  const Settings settings = shared_settings(options);
+  const Settings settings = shared_settings(options, changes_to_evaluate(options));
   eval.request.split = split_option(options, settings);
   eval.request.views = views_option(options, settings);
   if (options.given("predictions")) eval.request.predictions = options.string("predictions");

@@ -49,6 +49,8 @@ void declare_length(Options& options);    // --epochs, --steps, --seed
 Overrides length_changes(const Options& options);
 // The recipe named by CONFIG with what these options change.
 Settings shared_settings(const Options& options, Overrides more = {});
+// What an evaluation by another number of workers than the recipe's leaves out: how those of the recipe share the work.
+Overrides changes_to_evaluate(const Options& options);
 int shared_threads(const Options& options);
 
 // What commands that work with a trained network take: CONFIG, which may be a run folder, --weights and --data.

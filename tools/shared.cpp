@@ -147,6 +147,33 @@ Settings shared_settings(const Options& options, Overrides more) {
   return read_settings(file, overrides);
 }
 
+Overrides changes_to_evaluate(const Options& options) {
+  Config recipe = Config::file(config_file(options.string("CONFIG")));
+  const int64_t its = recipe.has("parallel") ? recipe.table("parallel").integer("workers", 1) : 1;
+  const int64_t others = launch().several() ? launch().ranks : its;
+  const int64_t asked = options.given("workers") ? options.integer("workers", {.low = 1, .high = 4096}) : others;
+  if (asked == its) return {};
+  const std::vector<std::string> set = options.list("set");
+  Overrides changes;
+  std::vector<std::string> left_out;
+  for (const auto& [table, key] : {std::pair("parallel", "shares"),
+                                   {"parallel", "model_ranks"},
+                                   {"ps", "servers"},
+                                   {"ps", "tolerate_loss"},
+                                   {"pipeline", "stages"}}) {
+    const std::string name = concat(table, ".", key);
+    const bool given = (name == "parallel.shares" && options.given("shares")) ||
+                       std::any_of(set.begin(), set.end(), [&](auto& word) { return word.starts_with(name + "="); });
+    if (given || !recipe.is_table(table) || !recipe.table(table).has(key)) continue;
+    changes.emplace_back(name, "");
+    left_out.push_back(name);
+  }
+  if (!left_out.empty())
+    log_info("left out with {} workers, on which no figure depends, since the recipe has {}: {}", asked, its,
+             joined(left_out));
+  return changes;
+}
+
 void declare_trained(Options& options) {
   options.positional("CONFIG", concat("a run folder, or the recipe: ", kFileOrName));
   options.option(

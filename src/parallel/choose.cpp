@@ -118,7 +118,7 @@ std::string Choice::comparison(int columns, bool unicode) const {
     if (cells >= kLeastBar) text += "  " + bar_of(*p, order.back()->step_s(), cells, unicode);
     text += '\n';
   }
-  text += "* the least predicted step time; memory, MB sent and waiting are of a rank and step";
+  text += "* the least predicted step time; memory, MB sent (the mean) and waiting are of a rank and step";
   if (cells >= kLeastBar)
     text += unicode ? "\n█ computes  ▓ updates  ░ waits for others" : "\n# computes  + updates  . waits for others";
   text += '\n';

@@ -228,11 +228,10 @@ class NetDrawing {
                    "soft");
     if (plan_.ranks() > 1) {
       svg += written(x, y += 17, plan_in_words(), "soft");
-      svg +=
-          written(x, y += 17,
-                  format("a rank holds {} MB of weights and sends {:.3f} MB in a step",
-                         bytes_in_mb(plan_.weight_bytes_per_rank()), static_cast<double>(plan_.bytes_per_step()) / 1e6),
-                  "soft");
+      svg += written(x, y += 17,
+                     format("a rank holds {} MB of weights and sends {} in a step",
+                            bytes_in_mb(plan_.weight_bytes_per_rank()), plan_.sent_text(3)),
+                     "soft");
       svg += legend(y + 11);
       y += 27;
     }

@@ -105,9 +105,9 @@ class Drawing {
     const std::string stage = step.plan.in_stages() ? format(", stage {}", place + 1) : "";
     svg_ +=
         text_at(4, top + 14,
-                format("{} of {} on {} ranks{}, {} rows: {} a step, {:.0f} images/s, {:.3f} MB sent per rank; waits {}",
+                format("{} of {} on {} ranks{}, {} rows: {} a step, {:.0f} images/s, {} sent per rank; waits {}",
                        p.name(), step.plan.model, step.plan.ranks(), stage, p.request.step_rows, duration(p.step_s()),
-                       p.images_per_second(), static_cast<double>(p.bytes) / 1e6, duration(p.exposed_s)),
+                       p.images_per_second(), sent_text(p.bytes, p.busiest_link, 3), duration(p.exposed_s)),
                 " font-weight=\"bold\"");
     for (const auto& [y, name] : {std::pair(compute, "computes"), {wire, "wire"}}) {
       svg_ += text_at(4, y + 19, name);

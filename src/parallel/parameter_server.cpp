@@ -159,6 +159,8 @@ std::unique_ptr<WeightRange> ParameterServer::range_of(int bucket) {
   };
   const auto answer = [this, bucket](int worker, const Tensor& weights) {
     Event& sent = answered_[static_cast<size_t>(bucket)][static_cast<size_t>(worker)];
+    // The worker's push, which this answers, came after the last answer: so nothing waits here, where the range is
+    // held.
     if (!has_ended(sent)) return;  // its thread will find out
     sent = answers_->for_threads().send(weights, worker, Event());
     sent_by_server_.fetch_add(weights.bytes());

@@ -140,7 +140,8 @@ std::vector<Slice> balanced_stages(const std::vector<double>& cost, const std::v
     }
   if (best.back()[layers].most == std::numeric_limits<double>::infinity())
     fail("the model cannot be cut into ", stages, " stages: it has ",
-         std::count_if(sent.begin() + 1, sent.end(), [](int64_t each) { return each >= 0; }), " places for a cut");
+         std::count_if(sent.begin() + 1, sent.end(), [](int64_t each) { return each >= 0; }),
+         " places for a cut; use fewer workers, groups of fewer (parallel.model_ranks), or another strategy");
   std::vector<Slice> runs(best.size());
   auto end = static_cast<int64_t>(layers);
   for (size_t s = best.size(); s-- > 0;) {

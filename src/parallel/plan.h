@@ -141,7 +141,7 @@ struct Transfer {
   int every = 1;
   // Of messages: places in a model group. Nobody else sends.
   int sender = kEveryPlace, receiver = kEveryPlace;
-  std::vector<int64_t> by_place{};  // where the stages of a pipeline send different amounts; `bytes` is the most
+  std::vector<int64_t> by_place{};  // where places of a model group send different amounts; `bytes` is the most
 
   bool in(StepKind kind) const {
     return every == 1 || kind == (every == 0 ? StepKind::kSynchronous : StepKind::kAveraging);
@@ -358,7 +358,7 @@ struct Plan {
   int64_t wire_bytes(const Bucket& bucket) const;  // of the whole of it; where filters choose, what is usual
   int64_t trained_tensors(const Bucket& bucket) const;
   int64_t averaged_elements(const Bucket& bucket) const;  // values, and the optimizer's states where there are some
-  int64_t bytes_in(StepKind kind) const;                  // sent by each rank, or their mean; in a pipeline the most
+  int64_t bytes_in(StepKind kind) const;                  // sent by each rank, or the mean over all
   int64_t bytes_in(StepKind kind, int rank) const { return traffic(kind, rank).out; }  // as its communicator counts
   // Of this rank in such a step; its model group may have fewer rows than another. A broadcast and a reduce count as
   // their mean, as of bytes_sent().
@@ -366,6 +366,7 @@ struct Plan {
   int64_t busiest_link(StepKind kind) const;   // the most bytes that go one way through the link of a rank
   int64_t bytes_per_step() const;              // bytes_in() in the mean of steps; before average_from it is another
   int64_t busiest_link() const;                // the same
+  std::string sent_text(int digits) const;     // of a rank in a step: "1.25 MB"; "0.08 MB (mean; the busiest 0.12 MB)"
   int64_t weight_bytes_per_rank() const;       // of the rank with the most
   int64_t velocity_bytes_per_rank() const;     // the same of what momentum keeps, where no shares are updated
   int64_t gradient_bytes_per_rank() const;     // the same of the weights' gradients
@@ -385,6 +386,10 @@ struct Plan {
   // The most that the layers at one place of a model group come to.
   int64_t most_at_a_place(const std::function<int64_t(int64_t, const LayerPlan&)>& of_layer) const;
 };
+
+// What a rank sends in a step, in MB with so many digits: the mean, and what the busiest link carries where that is
+// another number.
+std::string sent_text(int64_t mean, int64_t busiest, int digits);
 
 // A row of this shape with so many columns, channels of an image or features.
 Shape with_columns(const Shape& row, int64_t columns);

@@ -1,7 +1,9 @@
 // What a plan sends, and what its weights take.
 #include <algorithm>
+#include <map>
 
 #include "src/core/check.h"
+#include "src/core/log.h"
 #include "src/parallel/plan.h"
 #include "src/parallel/transfers.h"
 
@@ -11,6 +13,12 @@ namespace {
 int64_t bytes_of(const std::vector<Transfer>& transfers, StepKind kind, int place) {
   int64_t total = 0;
   for (const Transfer& transfer : transfers) total += transfer.in(kind) ? transfer.bytes_at(place) : 0;
+  return total;
+}
+
+int64_t bytes_of_group(const std::vector<Transfer>& transfers, StepKind kind, int members) {
+  int64_t total = 0;
+  for (int place = 0; place < members; ++place) total += bytes_of(transfers, kind, place);
   return total;
 }
 
@@ -71,10 +79,24 @@ int64_t LayerPlan::velocity_bytes_on_rank() const {
   return bytes;
 }
 
+// Model groups with as many rows on each of their ranks send as much, and so do all where nothing is split. The plan's
+// own transfers are those of the busiest one.
 int64_t Plan::bytes_in(StepKind kind) const {
-  int64_t most = 0;
-  for (int place = 0; place < places(); ++place) most = std::max(most, bytes_of(transfers, kind, place));
-  return most;
+  const StepRows step = rows(request.step_rows);
+  const auto rows_from = [&](int first) {
+    std::vector<int64_t> rows;
+    for (int rank = first; rank < first + model_ranks && split(); ++rank) rows.push_back(step.of(rank).size());
+    return rows;
+  };
+  std::map<std::vector<int64_t>, int64_t> sent{
+      {rows_from(step.busiest_group()), bytes_of_group(transfers, kind, model_ranks)}};
+  int64_t total = 0;
+  for (int first = 0; first < ranks(); first += model_ranks) {
+    const auto [group, fresh] = sent.try_emplace(rows_from(first));
+    if (fresh) group->second = bytes_of_group(transfers_of(*this, first), kind, model_ranks);
+    total += group->second;
+  }
+  return total / ranks();
 }
 
 int64_t Plan::bytes_per_step() const {
@@ -100,6 +122,15 @@ int64_t Plan::busiest_link(StepKind kind) const {
 
 int64_t Plan::busiest_link() const {
   return mean_of_steps(*this, [this](StepKind kind) { return busiest_link(kind); });
+}
+
+std::string Plan::sent_text(int digits) const { return owt::sent_text(bytes_per_step(), busiest_link(), digits); }
+
+std::string sent_text(int64_t mean, int64_t busiest, int digits) {
+  const auto mega_bytes = [&](int64_t bytes) { return format("{:.{}f}", static_cast<double>(bytes) / 1e6, digits); };
+  const std::string text = mega_bytes(mean);
+  return text + " MB" +
+         (text == mega_bytes(busiest) ? "" : concat(" (mean; the busiest ", mega_bytes(busiest), " MB)"));
 }
 
 int64_t Plan::weight_bytes_per_rank() const {

@@ -82,8 +82,9 @@ std::string Plan::table() const {
     text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}{}\n", t.name, name_of(t.collective),
                    format("{} -> {}", name_of(t.from), name_of(t.to)), t.calls, t.bytes, megabytes(t.bytes),
                    steps_of(t, *this));
-  text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "sent per rank and step", "", "", "", bytes_per_step(),
-                 megabytes(bytes_per_step()));
+  text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n",
+                 bytes_per_step() == busiest_link() ? "sent per rank and step" : "sent per rank and step, mean", "", "",
+                 "", bytes_per_step(), megabytes(bytes_per_step()));
   text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "one way in the busiest link", "", "", "",
                  busiest_link(), megabytes(busiest_link()));
   return text;

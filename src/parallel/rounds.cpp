@@ -140,11 +140,16 @@ int StepRows::busiest_group() const {
 
 bool StepRows::alike() const { return most() == of(0).size(); }
 
+int64_t StepRows::least(int ranks) const {
+  int64_t least = total_;
+  for (int rank = 0; rank < ranks; ++rank) least = std::min(least, of(rank).size());
+  return least;
+}
+
 std::string StepRows::text() const {
   constexpr int kFew = 8;
-  int64_t least = total_;
-  for (int rank = 0; rank < ranks_; ++rank) least = std::min(least, of(rank).size());
-  if (ends_.empty() || least == most()) return std::to_string(most());
+  const int64_t least = this->least(ranks_);
+  if (least == most()) return std::to_string(most());
   if (parts() > kFew) return format("{} to {}", least, most());
   std::string text;
   for (int rank = 0; rank < ranks_; rank += ranks_ / parts()) text += concat(rank > 0 ? " + " : "", of(rank).size());

@@ -57,10 +57,11 @@ class StepRows {
   Slice of(int rank) const;                 // the rank's rows, as indexes in the step; none where its share is small
   int64_t total() const { return total_; }  // of the whole step
   int64_t most() const;                     // the largest number of rows on a rank
+  int64_t least(int ranks) const;           // the smallest on one of the first `ranks` ranks
   int64_t most_beside(int rank) const;      // the same in the model group of this rank
   bool alike() const;                       // no rank has more than the first one
   int busiest_group() const;                // the first rank of the model group with the most rows
-  std::string text() const;  // rows of a rank, for people: "8"; where there are shares "12 + 8 + 4", or "4 to 12"
+  std::string text() const;  // rows of a rank, for people: "8"; where ranks have unlike ones "12 + 8 + 4", or "4 to 12"
   // The rounds of its group, as this rank sees them: of one slice after the other. Under dp and mp there is one round
   // of the rank's own rows in each.
   std::vector<Round> rounds(int rank) const;

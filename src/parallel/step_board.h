@@ -25,7 +25,7 @@ class StepBoard {
   void note(int rank, const Sums& sums);              // of its next step
   void note_lost(int rank);                           // nothing of it comes any more
   void note_met(int rank);                            // it has come to meet(); of rank 0: that has said who is gone
-  void note_without(int gone);                        // rank 0 has said so
+  void note_without(int gone);                        // rank 0 has said so, which it does before it has met
   void fail_with(const std::exception_ptr& failure);  // what waits here throws Aborted; the first failure stays
   void rethrow_failure() const;                       // if there is one
 

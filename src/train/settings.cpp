@@ -294,25 +294,18 @@ int Settings::computing_ranks() const {
   return parallel.workers - (serves ? parallel.servers : 0);
 }
 
-// Workers have as many rows each, whole groups of those that layers work on together; one worker has whatever there is.
+// A batch is dealt as evenly as its groups of rows go (StepRows). batch_per_rank says what each worker has, so that is
+// to be whole groups.
 int64_t Settings::step_rows() const {
   const int64_t ranks = computing_ranks(), group = model.row_group, each = data.batch_per_rank;
+  if (each == 0) return data.batch;
   const bool even = parallel.shares.empty() && !parallel.measure_shares && ranks > 1;
-  const int64_t unit = even && !facts_of(parallel.strategy).shares_rows ? group : 0;  // 0: anything can be dealt
-  const auto nearest = [](int64_t rows, int64_t multiple) {
-    const int64_t below = rows / multiple * multiple;
-    return concat(below > 0 ? concat(below, " or ") : "", below + multiple);
-  };
-  const std::string groups = group > 1 ? concat(" in groups of ", group, " rows (batch_norm's 'rows')") : "";
-  const char* const smaller = group > 1 ? ", fewer workers, or smaller groups" : "";
-  if (each > 0 && unit > 1 && each % unit != 0)
-    fail("batch_per_rank ", each, " cannot be dealt", groups, "; use ", nearest(each, unit), ", --shares", smaller);
-  if (each > 0) return each * ranks;
-  if (unit > 0 && data.batch % (ranks * unit) != 0)
-    fail("batch ", data.batch, " cannot be dealt to ", ranks, " workers evenly", groups, "; use ",
-         nearest(data.batch, ranks * unit), " (data.batch), batch_per_rank, ", group > 1 ? "" : "or ", "--shares",
-         smaller);
-  return data.batch;
+  if (even && !facts_of(parallel.strategy).shares_rows && each % group != 0) {
+    const int64_t below = each / group * group;
+    fail("batch_per_rank ", each, " cannot be dealt in groups of ", group, " rows (batch_norm's 'rows'); use ",
+         below > 0 ? concat(below, " or ") : "", below + group, ", --shares, fewer workers, or smaller groups");
+  }
+  return each * ranks;
 }
 
 PlanRequest Settings::plan_request() const {
@@ -366,9 +359,6 @@ Settings Settings::without_workers(int lost) const {
   left.data.batch = step_rows();
   left.data.batch_per_rank = 0;
   left.parallel.workers -= lost;
-  const auto computing = static_cast<size_t>(left.computing_ranks());
-  left.parallel.shares.assign(computing, 1);
-  left.parallel.shares.resize(static_cast<size_t>(left.parallel.workers), 0);
   const auto scale = [](const Settings& of) { return growth(of.parallel.scale_lr, of.computing_ranks()); };
   left.optimizer.learning_rate *= scale(*this) / scale(left);
   return left;

@@ -62,7 +62,7 @@ std::vector<std::pair<std::string, std::string>> facts_of_start(const Job& job) 
           {"images per step", std::to_string(request.step_rows)},
           {"seed", std::to_string(job.settings.run.seed)},
           {"training images", images},
-          {"sent by each worker in a step", format("{:.3f} MB", static_cast<double>(job.plan.bytes_per_step()) / 1e6)}};
+          {"sent by each worker in a step", job.plan.sent_text(3)}};
 }
 
 }  // namespace owt

@@ -14,6 +14,21 @@ std::string who_serves(const Plan& plan) {
   return concat("the last ", servers, " workers compute nothing and serve");
 }
 
+// How a step is dealt where workers have unlike numbers of images, and no shares say so.
+void log_uneven_rows(const Plan& plan, const Settings& settings) {
+  const StepRows rows = plan.rows(plan.request.step_rows);
+  const int workers = plan.computing_ranks();
+  if (!settings.parallel.shares.empty() || rows.least(workers) == rows.most()) return;
+  const int64_t group = plan.row_group(0);
+  log_info("a step's images are dealt as evenly as they go{}: {}",
+           group > 1 ? format(" in groups of {} (batch_norm's 'rows')", group) : "", rows.text());
+  int idle = 0;
+  for (int rank = 0; rank < workers; ++rank) idle += rows.of(rank).size() == 0 ? 1 : 0;
+  if (idle > 0)
+    log_warn("{} of {} workers {} no images in any step; use fewer workers, or a larger batch (data.batch)", idle,
+             workers, idle == 1 ? "has" : "have");
+}
+
 }  // namespace
 
 void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) {
@@ -29,6 +44,7 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
            plan.ranks(), plan.ranks() == 1 ? "" : "s", team_size(), team_size() == 1 ? "" : "s",
            name_of(plan.request.strategy), plan.request.dense_update == DenseUpdate::kStep ? "step" : "round",
            plan.request.step_rows, plan.rows(plan.request.step_rows).text());
+  log_uneven_rows(plan, s);
   if (plan.request.slices > 1)
     log_info("{} slices a step, one after the other, whose gradients add up: up to {} images per worker at a time",
              plan.request.slices, plan.rows(plan.request.step_rows).slice(0).most());
@@ -50,12 +66,10 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
   if (!plan.split() && plan.ranks() > 1 && splits_dense(plan.request.strategy))
     log_info("the model has no dense layer to split");
   if (s.optimizer.type != OptimizerSettings::Type::kSgd) log_info("optimizer {}", s.optimizer.name());
-  log_info(
-      "learning rate {:g} x {:g} (dense layers x {:g}), scale_lr = {}; {} steps; each worker sends {:.2f} MB "
-      "a step",
-      s.optimizer.learning_rate, s.front_rate_scale(plan),
-      plan.split() ? s.back_rate_scale(plan) : s.front_rate_scale(plan), s.parallel.scale_lr, total_steps,
-      static_cast<double>(plan.bytes_per_step()) / 1e6);
+  log_info("learning rate {:g} x {:g} (dense layers x {:g}), scale_lr = {}; {} steps; each worker sends {} a step",
+           s.optimizer.learning_rate, s.front_rate_scale(plan),
+           plan.split() ? s.back_rate_scale(plan) : s.front_rate_scale(plan), s.parallel.scale_lr, total_steps,
+           plan.sent_text(2));
   if (s.parallel.scale_lr != "none" && s.data.batch > 0 && plan.ranks() > 1)
     log_warn("scale_lr = {} raises the rate with the workers, but data.batch keeps the step at {} images",
              s.parallel.scale_lr, s.data.batch);

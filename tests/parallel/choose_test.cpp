@@ -305,7 +305,7 @@ TEST(Choose, TheComparisonHasTheFastestFirstWithBarsOfItsStep) {
   EXPECT_EQ(choice.comparison(90, true), R"(  strategy          step ms   images/s   MB memory      MB sent   waits ms
 * owt-a               8.000      25000        12.3        2.000      2.000  █████▓░░
   dp                 16.000      12500        12.3        8.000      4.000  ██████████▓▓░░░░
-* the least predicted step time; memory, MB sent and waiting are of a rank and step
+* the least predicted step time; memory, MB sent (the mean) and waiting are of a rank and step
 █ computes  ▓ updates  ░ waits for others
 
 Not here:

@@ -62,9 +62,11 @@ int64_t sent(int passes, int64_t bytes, int64_t ranks) { return passes * bytes *
 
 // What a plan comes to, from the shapes of its layers. Its buckets hold one layer each.
 struct Reference {
-  explicit Reference(const Plan& p)
+  // Of one model group; the first one has the most rows.
+  explicit Reference(const Plan& p, int64_t of_group = 0)
       : plan(p),
         q(p.request),
+        group(of_group),
         mp(facts_of(q.strategy).shares_rows),
         zero(q.ranks > 1 && is_zero()),
         served(q.ranks > 1 && is_served()),
@@ -76,7 +78,7 @@ struct Reference {
       if (at(i).type == "residual") first = i + 1;  // computed by all, with what stands before it
     while (m > 1 && first < count && !splits_up(first)) ++first;
     if (m == 1) first = count;
-    most = mp ? up(q.step_rows, q.ranks / m) : up(q.step_rows, q.ranks);
+    most = mp ? share(q.step_rows, q.ranks / m, group) : share(q.step_rows, q.ranks, group * m);
     fill_rounds();
     learns = runs_backward(first - 1);
   }
@@ -112,8 +114,17 @@ struct Reference {
     return i == first ? in(i) / m + out(i) < in(i) : out(i) < in(i);
   }
 
+  // Of the ranks, or of the groups that have rows together.
+  std::string rows_text() const {
+    const int64_t parts = mp ? q.ranks / m : q.ranks;
+    if (q.step_rows % parts == 0) return std::to_string(q.step_rows / parts);
+    std::string text;
+    for (int64_t i = 0; i < parts; ++i) text += concat(i > 0 ? " + " : "", share(q.step_rows, parts, i));
+    return text;
+  }
+
   void fill_rounds() {
-    const auto rows_of_rank = [&](int r) { return share(q.step_rows, q.ranks, r); };
+    const auto rows_of_rank = [&](int r) { return share(q.step_rows, q.ranks, group * m + r); };
     if (m == 1 || mp) {
       rounds = {most}, longest = {most};
     } else if (q.strategy == Strategy::kOwtA || q.strategy == Strategy::kOwtD) {
@@ -199,7 +210,7 @@ struct Reference {
   }
   // What rank 0 of a star sends or gets, whichever is more; what all send otherwise.
   int64_t busiest_bytes() const {
-    if (!star) return bytes();
+    if (!star) return bytes_of_group();
     int64_t most = 0;  // weights are not rounded
     for (int64_t i = 0; i < count; ++i)
       for (const auto& [elements, size] : buckets(i)) most += (q.ranks - 1) * elements * 4;
@@ -207,6 +218,11 @@ struct Reference {
   }
   int64_t result_bytes() const { return served ? (q.ranks - 1) * kToldBytes : sent(2, kStepResultBytes, q.ranks); }
   int64_t bytes() const {
+    int64_t all = 0;
+    for (int64_t each = 0; each < q.ranks / m; ++each) all += Reference(plan, each).bytes_of_group();
+    return all / (q.ranks / m);
+  }
+  int64_t bytes_of_group() const {
     const int64_t size = std::min<int64_t>(gradient_size(), q.on.precision == Precision::kBf16 ? 2 : 4);
     int64_t all = update_bytes() + result_bytes();
     if (m == 1) return all;
@@ -352,6 +368,7 @@ struct Reference {
 
   const Plan& plan;
   const PlanRequest& q;
+  int64_t group;
   bool mp, zero, served, star, learns = false;
   int64_t m = 1, first = 0, count = 0, most = 0;
   std::vector<int64_t> rounds, longest;  // rows of each, and the most of a rank
@@ -479,11 +496,11 @@ TEST(PlanFigures, OfTheTableAreThoseOfItsLayersAndTransfers) {
   for_every_plan([](const Plan& plan, const Reference& expected) {
     const std::vector<std::string> lines = split_lines(plan.table());
     const PlanRequest& q = plan.request;
-    EXPECT_EQ(
-        lines[0],
-        format("small on {} rank{} under {}, {} rows per step ({} per rank), {} round{}, dense update every {}",
-               q.ranks, q.ranks > 1 ? "s" : "", name_of(q.strategy), q.step_rows, expected.most, expected.rounds.size(),
-               expected.rounds.size() > 1 ? "s" : "", q.dense_update == DenseUpdate::kRound ? "round" : "step"));
+    EXPECT_EQ(lines[0],
+              format("small on {} rank{} under {}, {} rows per step ({} per rank), {} round{}, dense update every {}",
+                     q.ranks, q.ranks > 1 ? "s" : "", name_of(q.strategy), q.step_rows, expected.rows_text(),
+                     expected.rounds.size(), expected.rounds.size() > 1 ? "s" : "",
+                     q.dense_update == DenseUpdate::kRound ? "round" : "step"));
     size_t line = 2;
     for (int64_t i = 0; i < expected.count; ++i, ++line) {
       if (i == expected.first) {
@@ -513,8 +530,9 @@ TEST(PlanFigures, OfTheTableAreThoseOfItsLayersAndTransfers) {
         wanted.push_back(word);
       EXPECT_EQ(found, wanted);
     }
-    EXPECT_EQ(words_in(lines[line]),
-              words_in(format("sent per rank and step {} {}", expected.bytes(), megabytes(expected.bytes()))));
+    EXPECT_EQ(words_in(lines[line]), words_in(format("sent per rank and step{} {} {}",
+                                                     expected.bytes() == expected.busiest_bytes() ? "" : ", mean",
+                                                     expected.bytes(), megabytes(expected.bytes()))));
     EXPECT_EQ(words_in(lines[line + 1]), words_in(format("one way in the busiest link {} {}", expected.busiest_bytes(),
                                                          megabytes(expected.busiest_bytes()))));
   });

@@ -361,6 +361,13 @@ TEST(StepRows, BeginAtAGroupWhereverTheyAreDealt) {
       }
 }
 
+TEST(StepRows, AreShownForEachRankWhereTheyDiffer) {
+  EXPECT_EQ(StepRows(Strategy::kDataParallel, 3, 100).text(), "34 + 33 + 33");
+  EXPECT_EQ(StepRows(Strategy::kDataParallel, 3, 99).text(), "33");
+  EXPECT_EQ(StepRows(Strategy::kModelParallel, 3, 100).text(), "100");
+  EXPECT_EQ(StepRows(Strategy::kModelParallel, 6, 100, 2).text(), "34 + 33 + 33");
+}
+
 TEST(StepRows, OfManyRanksAreShownAsTheLeastAndTheMost) {
   EXPECT_EQ(StepRows(Strategy::kDataParallel, 9, 100, 1, {1, 1, 1, 1, 1, 1, 1, 1, 2}).text(), "10 to 20");
 }

@@ -211,10 +211,15 @@ TEST(Settings, BatchesAreDealtInWholeGroupsOfTheRowsThatBatchNormWorksOn) {
   EXPECT_EQ(rows("2", {{"parallel.strategy", "mp"}}), 96);
   EXPECT_EQ(rows("2", {{"data.batch", ""}, {"data.batch_per_rank", "64"}}), 128);
   EXPECT_EQ(rows("1", {{"data.batch", ""}, {"data.batch_per_rank", "48"}}), 48);
-  EXPECT_THAT([&] { rows("2"); },
-              ThrowsMessage<Error>(HasSubstr("batch 96 cannot be dealt to 2 workers evenly in groups of 32 rows "
-                                             "(batch_norm's 'rows'); use 64 or 128 (data.batch)")));
-  EXPECT_THAT([&] { rows("4"); }, ThrowsMessage<Error>(HasSubstr("use 128 (data.batch)")));
+  EXPECT_EQ(rows("2"), 96);
+  const auto dealt = [](const std::string& workers, const std::string& batch) {
+    const Settings settings = small_settings(
+        kNormRecipe, {{"parallel.workers", workers}, {"parallel.strategy", "dp"}, {"data.batch", batch}});
+    return settings.plan_to_run().rows(settings.step_rows()).text();
+  };
+  EXPECT_EQ(dealt("2", "96"), "64 + 32");
+  EXPECT_EQ(dealt("3", "100"), "32 + 32 + 36");  // four rows belong to the group before them
+  EXPECT_EQ(dealt("4", "96"), "32 + 32 + 32 + 0");
   EXPECT_THAT(([&] {
                 rows("2", {{"data.batch", ""}, {"data.batch_per_rank", "48"}});
               }),

@@ -278,6 +278,48 @@ TEST_P(StepTest, MoreRanksThanClassesOrRowsStillLearnTheSame) {
   }
 }
 
+// What rank 0 has whole of the weights; parts of split layers are held to one worker's by the losses of later steps.
+void expect_same_weights(const SmallRun& one, const SmallRun& many) {
+  for (const auto& [name, weights] : many.weights) {
+    const std::vector<float>& wanted = one.weights.at(name);
+    if (weights.size() != wanted.size()) continue;
+    for (size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(weights[i], wanted[i], 1e-4) << name << ' ' << i;
+  }
+}
+
+// 26 rows are dealt as evenly as they go, and so are the 22 of the fourth step.
+TEST(StepOnCpu, RowsAreDealtToAnyNumberOfWorkers) {
+  const Overrides batch{{"data.batch", "26"}};
+  const SmallRun one = run_small(kSmallRecipe, 5, batch);
+  for (const Strategy strategy : all_strategies())
+    for (const char* const workers : {"3", "5", "6", "7"}) {
+      SCOPED_TRACE(concat(name_of(strategy), ", ", workers, " workers"));
+      const Overrides changes{{"parallel.workers", workers}, {"parallel.strategy", name_of(strategy)}};
+      const SmallRun many = run_small(kSmallRecipe, 5, merged(batch, changes));
+      expect_same_losses(one, many, 1e-4);
+      expect_same_weights(one, many);
+      expect_planned_bytes(many);
+    }
+}
+
+TEST(StepOnCpu, GridsAndServersApartHaveAnyNumberOfRowsToo) {
+  const Overrides batch{{"data.batch", "25"}};
+  const SmallRun one = run_small(kSmallRecipe, 5, batch);
+  for (const Overrides& changes : std::vector<Overrides>{
+           {{"parallel.workers", "6"}, {"parallel.strategy", "owt-c"}, {"parallel.model_ranks", "2"}},
+           {{"parallel.workers", "6"}, {"parallel.strategy", "owt-d"}, {"parallel.model_ranks", "3"}},
+           {{"parallel.workers", "6"}, {"parallel.strategy", "mp"}, {"parallel.model_ranks", "3"}},
+           {{"parallel.workers", "6"}, {"parallel.strategy", "pipeline"}, {"parallel.model_ranks", "3"}},
+           {{"parallel.workers", "5"}, {"parallel.strategy", "ps"}, {"ps.servers", "2"}},
+           {{"parallel.workers", "5"}, {"parallel.strategy", "dp-zero"}, {"data.accumulate", "3"}}}) {
+    SCOPED_TRACE(changes[1].second);
+    const SmallRun many = run_small(kSmallRecipe, 5, merged(batch, changes));
+    expect_same_losses(one, many, 1e-4);
+    expect_same_weights(one, many);
+    expect_planned_bytes(many);
+  }
+}
+
 // 50 classes: the loss works on columns of the logits, which are never gathered.
 TEST_P(StepTest, AShardedLossLearnsWhatOneRankLearns) {
   const std::string recipe = with(with(kSmallRecipe, "classes = 10", "classes = 50"), "out = 10\n", "out = 50\n");
@@ -739,6 +781,20 @@ TEST_P(StepTest, BatchNormOfFixedGroupsLearnsTheSameOnGridsInSlicesAndByShares) 
   Overrides shares = workers("3", Strategy::kOwtC);
   shares.emplace_back("parallel.shares", "[1, 5, 2]");
   expect_same_losses(one, run(recipe, steps(7), shares), 1e-4);
+}
+
+// 26 rows are seven groups, the last one of two rows: of nine workers two have none.
+TEST(StepOnCpu, GroupsOfBatchNormAreDealtWholeToAnyNumberOfWorkers) {
+  const std::string recipe = residual_with("type = 'batch_norm', rows = 4", 52, 26);
+  const SmallRun one = run_small(recipe, 3);
+  for (const char* const strategy : {"dp", "dp-zero", "ps", "owt-b", "owt-d", "pipeline"})
+    for (const char* const workers : {"3", "5", "9"}) {
+      if (strategy == std::string("pipeline") && workers != std::string("3")) continue;
+      SCOPED_TRACE(concat(strategy, ", ", workers, " workers"));
+      const SmallRun many = run_small(recipe, 3, {{"parallel.workers", workers}, {"parallel.strategy", strategy}});
+      expect_same_losses(one, many, 1e-4);
+      expect_same_weights(one, many);
+    }
 }
 
 // Statistics of all rows of the step are the same wherever these are. The last step of an epoch has two rows, so that

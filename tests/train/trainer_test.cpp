@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 class TrainerTest : public ::testing::Test, protected WholeRuns {
@@ -249,13 +250,20 @@ TEST_F(TrainerTest, AnUnwritableRunFolderIsAnError) {
   EXPECT_THROW(run("file/run", kEveryStepLogged), Error);
 }
 
-TEST_F(TrainerTest, ABatchThatCannotBeDealtNamesTheNearestThatCan) {
-  try {
-    run("a", {{"parallel.workers", "5"}});
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_THAT(e.what(), HasSubstr("20 or 25"));
-  }
+TEST_F(TrainerTest, ARunSaysHowABatchIsDealtThatTheWorkersDoNotDivide) {
+  const auto log = [&](const std::string& out, const Overrides& changes) {
+    run(out, merged(kEveryStepLogged, merged({{"parallel.strategy", "dp"}, {"schedule.max_steps", "1"}}, changes)));
+    return read_file(path(out) + "/log.txt");
+  };
+  EXPECT_THAT(log("five", {{"parallel.workers", "5"}}),
+              AllOf(HasSubstr("24 images per step, 5 + 5 + 5 + 5 + 4 per worker"),
+                    HasSubstr("a step's images are dealt as evenly as they go: 5 + 5 + 5 + 5 + 4"),
+                    Not(HasSubstr("no images in any step"))));
+  EXPECT_THAT(log("even", {{"parallel.workers", "3"}}), Not(HasSubstr("as evenly as they go")));
+  EXPECT_THAT(log("asked", {{"parallel.workers", "2"}, {"parallel.shares", "[2, 1]"}}),
+              Not(HasSubstr("as evenly as they go")));
+  EXPECT_THAT(log("idle", {{"parallel.workers", "3"}, {"data.batch", "2"}}),
+              HasSubstr("1 of 3 workers has no images in any step; use fewer workers, or a larger batch (data.batch)"));
 }
 
 TEST_F(TrainerTest, TimingKnowsThatAStepHasNoMoreImagesThanTheData) {

@@ -315,6 +315,9 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   Job job;
   job.settings = std::move(settings);
   job.settings.ema = {};  // nothing is averaged here
+  // Any number of workers takes as many rows, whatever batch norm's groups are: no figure depends on those.
+  if (DataSettings& data = job.settings.data; data.batch_per_rank > 0)
+    data.batch = data.batch_per_rank * job.settings.computing_ranks(), data.batch_per_rank = 0;
   job.weights = options.weights;
   const Session session(job.settings, options.threads, options.weights);
   log_device(job.settings);

@@ -54,7 +54,7 @@ std::vector<RankTimes> rank_times_of(const CsvTable& times, const Plan& plan) {
 // Of the first rank.
 Prediction prediction_of(const Plan& plan, const StepWalk& step) {
   Prediction figures{.request = plan.request, .split = plan.split(), .model_ranks = plan.model_ranks};
-  figures.bytes = plan.bytes_per_step();
+  figures.bytes = plan.bytes_per_step(), figures.busiest_link = plan.busiest_link();
   figures.exposed_s = step.ranks.front().exposed_s, figures.update_s = step.ranks.front().updated_s;
   figures.compute_s = step.end_s() - figures.exposed_s - figures.update_s;
   return figures;

@@ -117,9 +117,9 @@ Bars memory_of(const RunRecord& run, const Plan& plan) {
 
 std::string figures_of_plan(const RunRecord& run) {
   const Plan plan = plan_of(run);
-  const std::string about = format("{} on {} rank{} under {}: {} rows a step, {} MB sent by each rank.", plan.model,
-                                   plan.ranks(), plan.ranks() == 1 ? "" : "s", name_of(plan.request.strategy),
-                                   plan.request.step_rows, mega_bytes(static_cast<double>(plan.bytes_per_step())));
+  const std::string about =
+      format("{} on {} rank{} under {}: {} rows a step, {} sent by each rank.", plan.model, plan.ranks(),
+             plan.ranks() == 1 ? "" : "s", name_of(plan.request.strategy), plan.request.step_rows, plan.sent_text(2));
   return html_of(Figure{"What each rank of " + run.name + " has, and what travels",
                         "<div class=\"both\">\n<div>\n" + drawn_plan(plan) + plan_legend() +
                             "</div>\n<details open><summary>The network</summary>\n<div class=\"scroll\">" +
