@@ -6,7 +6,6 @@
 
 #include "src/comm/solo.h"
 #include "src/comm/sums.h"
-#include "src/train/evaluate.h"
 #include "src/train/start_weights.h"
 #include "src/train/whitening.h"
 #include "src/train/worker_files.h"
@@ -148,14 +147,6 @@ WeightSnapshot CentralWeights::snapshot() {
   }
   if (changed) newest_ = std::move(now);
   return newest_;
-}
-
-Evaluation CentralWeights::evaluate() {
-  if (!evaluated_) {
-    evaluated_ = evaluation_batches(job_, 0, job_.settings.data.evaluated());
-    worker_.step.feed_from(*evaluated_);
-  }
-  return owt::evaluate(worker_.step, *evaluated_);
 }
 
 void CentralWeights::save(const std::string& folder, RunState& state) {

@@ -1,5 +1,5 @@
 // The weights that the server of a parameter server has, with the optimizer that works there: what they learn from is
-// the gradients that workers push. They are evaluated and kept here as well.
+// the gradients that workers push. They are kept here as well.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,6 @@
 #include <string>
 
 #include "src/comm/communicator.h"
-#include "src/train/evaluation.h"
 #include "src/train/files/checkpoint_files.h"
 #include "src/train/gradient_pool.h"
 #include "src/train/metrics.h"
@@ -40,7 +39,6 @@ class CentralWeights {
   // add up to 1.
   void take(CentralWeights& other);
   void average(std::span<const std::unique_ptr<CentralWeights>> others, std::span<const double> shares);
-  Evaluation evaluate();
   // A checkpoint's tensors into its folder; notes their checksums. Throws Diverged for weights that are not finite.
   void save(const std::string& folder, RunState& state);
 
@@ -51,7 +49,6 @@ class CentralWeights {
   std::unique_ptr<Communicator> comm_;
   Worker worker_;
   std::vector<Param*> params_;
-  std::unique_ptr<BatchSource> evaluated_;
   WeightSnapshot newest_;
   std::vector<uint64_t> versions_;  // of the parameters in it
   int64_t updates_ = 0;

@@ -87,7 +87,7 @@ class Evaluator {
 
 }  // namespace
 
-Evaluation evaluate(Step& step, BatchSource& batches) {
+LossSums evaluated_sums(Step& step, BatchSource& batches) {
   LossSums sums;
   int in_flight = 0;
   for (int64_t i = 0; i < batches.steps_per_epoch(); ++i, ++in_flight) {
@@ -95,10 +95,16 @@ Evaluation evaluate(Step& step, BatchSource& batches) {
     step.start_evaluation(batches.next(step.stream()));
   }
   for (; in_flight > 0; --in_flight) sums += step.finish().sums;
+  return sums;
+}
+
+Evaluation evaluation_of(const LossSums& sums) {
   const double images = static_cast<double>(sums.rows);
   return {sums.loss / images, static_cast<double>(sums.top1) / images, static_cast<double>(sums.top5) / images,
           sums.rows};
 }
+
+Evaluation evaluate(Step& step, BatchSource& batches) { return evaluation_of(evaluated_sums(step, batches)); }
 
 Evaluation evaluate_weights(const Job& job, const EvaluationRequest& request, const Session& session) {
   Evaluation result;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/core/threads.h"
+#include "src/train/evaluate.h"
 #include "src/train/worker.h"
 
 namespace owt {
@@ -41,6 +42,13 @@ Step::Options without_updates(const Settings& settings) {
   return options;
 }
 
+// A rank of a run in earnest computes a gradient that it updates with at once in another way than one that it keeps.
+Job as_in_earnest(const Job& job) {
+  Job other = job;
+  other.plan.request.keeps_gradients = false;
+  return other;
+}
+
 }  // namespace
 
 void WorkerGradient::add(const WorkerGradient& newer) {
@@ -60,7 +68,8 @@ void WorkerGradient::add(const WorkerGradient& newer) {
 class GradientPool::Engine {
  public:
   explicit Engine(const Job& job)
-      : comm_(job.plan.ranks()),
+      : job_(job),
+        comm_(job.plan.ranks()),
         worker_(job.settings, job.plan, comm_, without_updates(job.settings)),
         params_(worker_.model.params()) {}
 
@@ -77,6 +86,13 @@ class GradientPool::Engine {
     return gradient;
   }
 
+  LossSums evaluate(int worker, WeightSnapshot weights) {
+    comm_.be(worker);
+    take(std::move(weights));
+    const auto batches = evaluation_batches(job_, worker, job_.settings.data.evaluated());
+    return evaluated_sums(worker_.step, *batches);
+  }
+
  private:
   // But for those that are here already.
   void take(WeightSnapshot weights) {
@@ -85,13 +101,14 @@ class GradientPool::Engine {
     here_ = std::move(weights);
   }
 
+  const Job& job_;
   OneOfMany comm_;
   Worker worker_;
   std::vector<Param*> params_;
   WeightSnapshot here_;
 };
 
-GradientPool::GradientPool(const Job& job, int threads) : job_(job) {
+GradientPool::GradientPool(const Job& job, int threads) : job_(as_in_earnest(job)) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
 }
 
@@ -112,26 +129,43 @@ void GradientPool::work() {
     std::unique_lock lock(mutex_);
     more_.wait(lock, [&] { return over_ || !tasks_.empty(); });
     if (over_) return;
-    Task task = std::move(tasks_.front());
+    const auto task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
     task(engine);
   }
 }
 
-std::future<WorkerGradient> GradientPool::compute(int worker, WeightSnapshot weights, const Batch& batch,
-                                                  int64_t step) {
-  Task task([=, this, weights = std::move(weights)](std::unique_ptr<Engine>& engine) {
+// What goes wrong, in the making of an engine too, comes out of the future.
+template <class Result>
+std::future<Result> GradientPool::begin(std::function<Result(Engine&)> work) {
+  using Task = std::packaged_task<Result(std::unique_ptr<Engine>&)>;
+  auto task = std::make_shared<Task>([this, work = std::move(work)](std::unique_ptr<Engine>& engine) {
     if (!engine) engine = std::make_unique<Engine>(job_);
-    return engine->compute(worker, weights, batch, step);
+    return work(*engine);
   });
-  std::future<WorkerGradient> gradient = task.get_future();
+  std::future<Result> result = task->get_future();
   {
     const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
+    tasks_.push_back([task](std::unique_ptr<Engine>& engine) { (*task)(engine); });
   }
   more_.notify_one();
-  return gradient;
+  return result;
+}
+
+std::future<WorkerGradient> GradientPool::compute(int worker, WeightSnapshot weights, const Batch& batch,
+                                                  int64_t step) {
+  return begin<WorkerGradient>(
+      [=, weights = std::move(weights)](Engine& engine) { return engine.compute(worker, weights, batch, step); });
+}
+
+Evaluation GradientPool::evaluate(const WeightSnapshot& weights) {
+  std::vector<std::future<LossSums>> parts;
+  for (int worker = 0; worker < job_.plan.ranks(); ++worker)
+    parts.push_back(begin<LossSums>([=](Engine& engine) { return engine.evaluate(worker, weights); }));
+  LossSums sums;
+  for (std::future<LossSums>& part : parts) sums += part.get();
+  return evaluation_of(sums);
 }
 
 }  // namespace owt

@@ -1,10 +1,12 @@
-// Gradients of many workers' parts of steps, computed on a few host threads of one process: each has one model, which
-// takes the weights and the part of the rows that it is asked for. A gradient has the bits that a rank with a team of
-// one thread would have.
+// Gradients of many workers' parts of steps, and of evaluations, computed on a few host threads of one process: each
+// has one model, which takes the weights and the part of the rows that it is asked for. A gradient has the bits that a
+// rank with a team of one thread would have, and so has an evaluation: oneDNN divides sums among the threads of a team,
+// on some processors by their number.
 #pragma once
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -13,6 +15,7 @@
 
 #include "data/batch.h"
 #include "src/parallel/step_result.h"
+#include "src/train/evaluation.h"
 #include "src/train/job.h"
 
 namespace owt {
@@ -33,7 +36,7 @@ struct WorkerGradient {
 
 class GradientPool {
  public:
-  // job.plan: that of the workers, dp. The job must outlive this.
+  // job.plan: that of the workers, dp.
   GradientPool(const Job& job, int threads);
   ~GradientPool();  // what nobody has begun is not computed any more
   GradientPool(const GradientPool&) = delete;
@@ -43,17 +46,20 @@ class GradientPool {
   // must stay as it is until the gradient is there. step: of the run, from 0. The future throws Diverged where the loss
   // is not finite.
   std::future<WorkerGradient> compute(int worker, WeightSnapshot weights, const Batch& batch, int64_t step);
+  // Of the evaluated split, each worker's part of the rows by whichever thread is free.
+  Evaluation evaluate(const WeightSnapshot& weights);
 
  private:
   class Engine;
-  using Task = std::packaged_task<WorkerGradient(std::unique_ptr<Engine>&)>;
 
+  template <class Result>
+  std::future<Result> begin(std::function<Result(Engine&)> work);
   void work();
 
-  const Job& job_;
+  const Job job_;
   std::mutex mutex_;
   std::condition_variable more_;
-  std::deque<Task> tasks_;
+  std::deque<std::function<void(std::unique_ptr<Engine>&)>> tasks_;
   bool over_ = false;
   std::vector<std::thread> threads_;
 };

@@ -132,9 +132,12 @@ void Step::backward_weights(const Action& action, Running& now) {
   const int64_t layer = action.layers.begin;
   if (action.updates) {
     Param& weight = *model_.layer(layer).params()[0];
-    weight.update = rows_behind(action, now) == 0
-                        ? [](int64_t, int64_t, const float*) {}
-                        : optimizer_.update_in_pieces(weight, rates_of(action, now), gradient_scale(action, now));
+    if (!options_.updates)
+      weight.update = leave_in_pieces(weight);
+    else if (rows_behind(action, now) == 0)
+      weight.update = [](int64_t, int64_t, const float*) {};
+    else
+      weight.update = optimizer_.update_in_pieces(weight, rates_of(action, now), gradient_scale(action, now));
   }
   if (layer >= plan_.boundary) return dense_of(action.round, now).tape.backward_weights(now.dense_pass, layer);
   now.slice->front->backward_weights(now.front_pass, layer);

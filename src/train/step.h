@@ -239,6 +239,7 @@ class Step {
   void hand_out(const Tensor& logits, const RowIndexes& rows) const;
   const Stream& stream_of(const Action& action) const;
   void leave(const Slice& layers);
+  TakeGradient leave_in_pieces(Param& weight);
   void update(const Slice& layers, const Optimizer::Rates& rates, double gradient_scale, const Stream& stream);
   void update(std::span<Param* const> params, const std::string& name, const Optimizer::Rates& rates,
               double gradient_scale, const Stream& stream);

@@ -363,6 +363,14 @@ void Step::leave(const Slice& layers) {
     for (Param* param : model_.layer(i).params()) param->grad_is_zero = true;
 }
 
+// Its gradient has no memory in a step that updates.
+TakeGradient Step::leave_in_pieces(Param& weight) {
+  if (!weight.grad.defined()) weight.grad = Tensor(weight.shape());
+  return [to = weight.grad.data()](int64_t first, int64_t count, const float* gradient) {
+    std::copy_n(gradient, count, to + first);
+  };
+}
+
 // On a GPU one launch for all. A parameter without memory for its gradient has been updated with the last piece of it.
 void Step::update(const Slice& layers, const Optimizer::Rates& rates, double gradient_scale, const Stream& stream) {
   std::vector<Param*> together;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "src/core/log.h"
-#include "src/core/threads.h"
 
 namespace owt {
 namespace {
@@ -13,11 +12,10 @@ double ratio(int64_t part, int64_t whole) { return static_cast<double>(part) / s
 
 }  // namespace
 
-VirtualLearning::VirtualLearning(const Job& job, const VirtualCluster& cluster, int64_t steps_per_epoch, int threads)
+VirtualLearning::VirtualLearning(const Job& job, const VirtualCluster& cluster, int64_t steps_per_epoch)
     : job_(job),
       cluster_(cluster),
       per_epoch_(steps_per_epoch),
-      threads_(threads),
       central_job_(job_of_one(job)),
       central_(cluster.times_only ? nullptr : std::make_unique<CentralWeights>(central_job_)),
       schedule_(job.settings.schedule),
@@ -98,14 +96,14 @@ void VirtualLearning::learn_locally(const std::vector<Push>& with, std::vector<W
 }
 
 // An evaluation comes after the checkpoint, as in a run in earnest: the images to evaluate on may be damaged.
-void VirtualLearning::finish_step(double now) {
+void VirtualLearning::finish_step(double now, GradientPool* evaluator) {
   ++state_.step;
   state_.epoch = state_.step / per_epoch_;
   state_.step_in_epoch = state_.step % per_epoch_;
   record(now);
   if (!central_) return;
   if (saves_after(state_.step)) save();
-  if (evaluates_after(state_.step)) evaluate(now);
+  if (evaluates_after(state_.step)) evaluate(now, *evaluator);
 }
 
 bool VirtualLearning::comes_round(int64_t step, int64_t every_epochs, int64_t every_steps) const {
@@ -153,10 +151,8 @@ void VirtualLearning::record(double now) {
   recorded_at_ = now;
 }
 
-void VirtualLearning::evaluate(double now) {
-  set_team_size(threads_);
-  last_evaluation_ = central_->evaluate();
-  set_team_size(1);
+void VirtualLearning::evaluate(double now, GradientPool& evaluator) {
+  last_evaluation_ = evaluator.evaluate(central_->snapshot());
   const Evaluation& e = last_evaluation_;
   const bool best = e.top1 > state_.best_top1 || state_.best_step < 0;
   state_.since_best = best ? 0 : state_.since_best + 1;

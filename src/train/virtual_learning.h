@@ -18,8 +18,8 @@ namespace owt {
 
 class VirtualLearning {
  public:
-  // Both must outlive this. threads: that evaluate.
-  VirtualLearning(const Job& job, const VirtualCluster& cluster, int64_t steps_per_epoch, int threads);
+  // Both must outlive this.
+  VirtualLearning(const Job& job, const VirtualCluster& cluster, int64_t steps_per_epoch);
 
   int64_t step() const { return state_.step; }  // that are finished
   double epochs() const;                        // the same
@@ -35,8 +35,9 @@ class VirtualLearning {
 
   // An update by the gradients of these pushes.
   void update(const std::vector<Push>& with, std::vector<WorkerGradient>& gradients, const ConsistencyRules& rules);
-  // As many gradients as there are workers are a step, whoever computed them. now: virtual seconds.
-  void finish_step(double now);
+  // As many gradients as there are workers are a step, whoever computed them. now: virtual seconds. evaluator: null
+  // where nothing is learnt.
+  void finish_step(double now, GradientPool* evaluator);
 
  private:
   bool learns_locally(int64_t task) const;
@@ -48,13 +49,12 @@ class VirtualLearning {
   bool evaluates_after(int64_t step) const;
   bool saves_after(int64_t step) const;
   void record(double now);
-  void evaluate(double now);
+  void evaluate(double now, GradientPool& evaluator);
   void save();
 
   const Job& job_;
   const VirtualCluster& cluster_;
   const int64_t per_epoch_;
-  const int threads_;
   Job central_job_;
   std::unique_ptr<CentralWeights> central_;  // none: nothing is learnt
   // Under local SGD: what each worker has, and the rows that it has learnt from since the last average; none: the

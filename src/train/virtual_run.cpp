@@ -50,7 +50,7 @@ VirtualRun::VirtualRun(const Job& job, const VirtualCluster& cluster, const Comp
       cluster_(cluster),
       compute_(compute),
       workers_(workers_of(job, cluster)),
-      learning_(job, cluster, per_epoch(), threads),
+      learning_(job, cluster, per_epoch()),
       times_(job, cluster, compute),
       consistency_(job.plan.ranks(), cluster.rules_from > 0 ? ConsistencyRules() : cluster.rules),
       links_(clock_, cluster, job.plan.ranks()),
@@ -270,7 +270,7 @@ void VirtualRun::update(const std::vector<Push>& with) {
   counted_ += consistency_.rules().by_task() ? std::ssize(workers_) : tasks;
   consistency_.updated(with);
   while (learning_.step() < counted_ / std::ssize(workers_) && !learning_.is_over()) {
-    learning_.finish_step(clock_.now());
+    learning_.finish_step(clock_.now(), pool_ ? &*pool_ : nullptr);
     change_rules();
   }
   if (!learning_.is_over()) start_who_may();

@@ -57,7 +57,7 @@ struct VirtualParam {
 
 class VirtualRun {
  public:
-  // job: with the two above. All must outlive this. threads: that compute gradients.
+  // job: with the two above. All must outlive this. threads: that compute gradients and evaluations.
   VirtualRun(const Job& job, const VirtualCluster& cluster, const ComputeModel& compute, int threads);
 
   VirtualOutcome run();
