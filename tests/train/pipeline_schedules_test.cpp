@@ -44,6 +44,17 @@ std::string with_batch_norm() {
   return recipe.replace(recipe.find(norm), norm.size(), "type = \"batch_norm\"");
 }
 
+// A gradient that is kept is computed by another product than one that updates at once, and has other last bits on some
+// processors. Where two runs come to lie on two sides of a kink, of relu or max_pool, that makes a larger difference.
+std::string without_kinks(std::string recipe) {
+  const std::pair<std::string, std::string> smooth[] = {{"\"relu\"", "\"activation\"\nkind = \"silu\""},
+                                                        {"\"max_pool\"", "\"avg_pool\""}};
+  for (const auto& [with, without] : smooth)
+    for (size_t at = recipe.find(with); at != std::string::npos; at = recipe.find(with))
+      recipe.replace(at, with.size(), without);
+  return recipe;
+}
+
 Job job_of(const Settings& settings, bool keeps_gradients = false) {
   Job job;
   job.settings = settings;
@@ -219,19 +230,20 @@ void expect_near(const Learned& found, const Learned& wanted, double bound = 1e-
 }
 
 TEST(PipelineSchedules, LearnWhatOneRankLearnsThatDoesTheSameByHand) {
+  const std::string recipe = without_kinks(kSmallRecipe);
   for (const char* schedule : kSchedules)
     for (const int stages : {1, 2, 3, 4})
       for (const int micro_batches : {1, 2, 3, 8}) {
         SCOPED_TRACE(concat(schedule, ", ", stages, " stages, ", micro_batches, " micro-batches"));
         const Overrides changes = pipeline(schedule, stages, micro_batches);
-        expect_near(learned(kSmallRecipe, changes), ByHand(kSmallRecipe, changes).learn());
+        expect_near(learned(recipe, changes), ByHand(recipe, changes).learn());
       }
 }
 
 // Each mini-batch is an update by its own number.
 TEST(PipelineSchedules, KnowOptimizersThatCountUpdates) {
   const std::string recipe = [] {
-    std::string text = kSmallRecipe;
+    std::string text = without_kinks(kSmallRecipe);
     const std::string sgd = "momentum = 0.9\ndecay = 0.001";
     return text.replace(text.find(sgd), sgd.size(), "type = 'adamw'\neps = 0.01");
   }();
@@ -251,29 +263,32 @@ TEST(PipelineSchedules, DoNotPredictWithoutAVelocity) {
 }
 
 TEST(PipelineSchedules, KnowRunningAverages) {
+  const std::string recipe = without_kinks(with_batch_norm());
   for (const char* schedule : kSchedules) {
     SCOPED_TRACE(schedule);
     const Overrides changes = pipeline(schedule, 4, 8);
-    expect_near(learned(with_batch_norm(), changes), ByHand(with_batch_norm(), changes).learn());
+    expect_near(learned(recipe, changes), ByHand(recipe, changes).learn());
   }
 }
 
 TEST(PipelineSchedules, HaveReplicasThatSumTheirGradientsForEveryMiniBatch) {
+  const std::string recipe = without_kinks(kSmallRecipe);
   for (const char* schedule : kSchedules) {
     SCOPED_TRACE(schedule);
     const Overrides changes = pipeline(schedule, 4, 4, {{"parallel.model_ranks", "2"}});
-    expect_near(learned(kSmallRecipe, changes), ByHand(kSmallRecipe, changes).learn());
+    expect_near(learned(recipe, changes), ByHand(recipe, changes).learn());
   }
 }
 
 // A mini-batch after the other through stages that wait for each other, or through one stage: plain SGD, here of steps
 // of as many rows as a mini-batch has.
 TEST(PipelineSchedules, WithNothingUnderWayBesideAreSgdOfMiniBatches) {
-  const Learned plain = learned(kSmallRecipe, {{"data.batch", "24"}});
+  const std::string recipe = without_kinks(kSmallRecipe);
+  const Learned plain = learned(recipe, {{"data.batch", "24"}});
   for (const char* schedule : kSchedules) {
     SCOPED_TRACE(schedule);
-    expect_near(learned(kSmallRecipe, pipeline(schedule, 4, 1)), plain);
-    expect_near(learned(kSmallRecipe, pipeline(schedule, 1, 1)), plain);
+    expect_near(learned(recipe, pipeline(schedule, 4, 1)), plain);
+    expect_near(learned(recipe, pipeline(schedule, 1, 1)), plain);
   }
 }
 
