@@ -6,6 +6,7 @@
 #include "src/core/gpus.h"
 #include "src/core/graph.h"
 #include "src/core/memory.h"
+#include "src/core/poison.h"
 
 namespace owt {
 namespace {
@@ -179,6 +180,10 @@ void copy_bytes(Cuda, const void* from, void* to, int64_t bytes, const Stream& s
 
 void zero_bytes(Cuda, void* to, int64_t bytes, const Stream& stream) {
   if (bytes > 0) OWT_CUDA(cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), cuda_stream(stream)));
+}
+
+void set_all_bits(Cuda, void* to, int64_t bytes, const Stream& stream) {
+  if (bytes > 0) OWT_CUDA(cudaMemsetAsync(to, 0xff, static_cast<size_t>(bytes), cuda_stream(stream)));
 }
 
 std::shared_ptr<Stream::Queue> make_queue(Cuda, Priority priority) { return std::make_shared<CudaQueue>(priority); }

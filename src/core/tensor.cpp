@@ -3,6 +3,7 @@
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/memory.h"
+#include "src/core/poison.h"
 
 namespace owt {
 
@@ -40,8 +41,20 @@ const char* name_of(DType dtype) {
 
 DType activation_type(Precision precision) { return precision == Precision::kBf16 ? DType::kBF16 : DType::kF32; }
 
+namespace {
+
+void poison_new(const Tensor& tensor, Device device) {
+  if (!poisons()) return;
+  const Stream& stream = setup_stream(device);
+  poison(tensor, stream);
+  stream.synchronize();
+}
+
+}  // namespace
+
 Tensor::Tensor(const Shape& shape, DType dtype, Device device) : shape_(shape), dtype_(dtype), device_(device) {
   memory_ = dispatch(device, [&](auto tag) { return allocate(tag, bytes()); });
+  poison_new(*this, device);
 }
 
 Tensor Tensor::shared_with(Device device, const Shape& shape, DType dtype) {
@@ -49,6 +62,7 @@ Tensor Tensor::shared_with(Device device, const Shape& shape, DType dtype) {
   tensor.shape_ = shape;
   tensor.dtype_ = dtype;
   tensor.memory_ = dispatch(device, [&](auto tag) { return allocate_shared_with(tag, tensor.bytes()); });
+  poison_new(tensor, Device::kCpu);
   return tensor;
 }
 

@@ -1,6 +1,7 @@
 #include "src/parallel/feature_gather.h"
 
 #include "src/core/columns.h"
+#include "src/core/poison.h"
 
 namespace owt {
 
@@ -27,6 +28,7 @@ Tensor FeatureGather::block(size_t rank) const {
 
 void FeatureGather::start_gather(const Tensor& mine, const Stream& stream) {
   const Tensor from = flat(mine, mine_.size());
+  poison(whole_, stream);
   if (!even()) copy_columns(from, 0, padded_, 0, mine_.size(), stream);
   arrived_ = comm_.all_gather(even() ? from : padded_, blocks_, stream.record());
 }
@@ -36,6 +38,7 @@ const Tensor& FeatureGather::finish_gather(const Stream& stream) {
   Tensor whole = flat(whole_, columns());
   for (size_t r = 0; r < parts_.size(); ++r)
     copy_columns(block(r), 0, whole, parts_[r].begin, parts_[r].size(), stream);
+  if (even()) poison(blocks_, stream);
   return whole_;
 }
 
@@ -46,13 +49,17 @@ void FeatureGather::start_reduce(const Tensor& summand, const Stream& stream) {
     copy_columns(from, parts_[r].begin, to, 0, parts_[r].size(), stream);
   }
   Tensor mine = flat(mine_columns_, mine_.size());
+  poison(mine_columns_, stream);
   arrived_ = comm_.reduce_scatter(blocks_, even() ? mine : padded_, stream.record());
 }
 
 const Tensor& FeatureGather::finish_reduce(const Stream& stream) {
   stream.wait(arrived_);
   Tensor mine = flat(mine_columns_, mine_.size());
-  if (!even()) copy_columns(padded_, 0, mine, 0, mine_.size(), stream);
+  if (even())
+    poison(blocks_, stream);
+  else
+    copy_columns(padded_, 0, mine, 0, mine_.size(), stream);
   return mine_columns_;
 }
 

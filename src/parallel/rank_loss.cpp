@@ -1,5 +1,7 @@
 #include "src/parallel/rank_loss.h"
 
+#include "src/core/poison.h"
+
 namespace owt {
 
 RankLoss::RankLoss(const Plan& plan, int64_t rows, Communicator& comm, Profiler* profiler)
@@ -23,6 +25,7 @@ RankLoss::RankLoss(const Plan& plan, int64_t rows, Communicator& comm, Profiler*
 void RankLoss::sum_up(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient) {
   const Profiler::Scope scope(profiler_, "loss", Phase::kLoss);
   logits_ = logits.reshaped(flat_.shape());
+  poison(flat_, *pass.stream);
   sharded_->summarize(pass, logits_, labels, gradient ? &flat_ : nullptr, stats_);
 }
 
@@ -30,6 +33,7 @@ void RankLoss::run(const Pass& pass, const Tensor& logits, const Tensor& labels,
                    const LossFollowUp& then) {
   const Profiler::Scope scope(profiler_, "loss", Phase::kLoss);
   Tensor* const dlogits = gradient ? &flat_ : nullptr;
+  if (whole_) poison(flat_, *pass.stream);
   if (whole_) return whole_->run(pass, logits.reshaped(flat_.shape()), labels, dlogits, sums, then);
   sharded_->finish(pass, logits_, labels, all_stats_, dlogits, &sums, then);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/core/poison.h"
 #include "src/parallel/column_exchange.h"
 #include "src/parallel/feature_gather.h"
 
@@ -35,7 +36,10 @@ class ReplicatedRows : public Seam {
   explicit ReplicatedRows(const Crossing& over)
       : Seam(over.learns ? over.activations(over.own_rows) : Tensor()), comm_(over.comm) {}
 
-  void start(int, const Tensor& mine, const Stream&) override { mine_ = mine; }
+  void start(int, const Tensor& mine, const Stream& stream) override {
+    mine_ = mine;
+    poison(home_, stream);
+  }
   Tensor wait(int, const Stream&) override { return mine_; }
   Tensor gradient(int) override { return home_; }
   void start_back(int, const Stream& stream) override { summed_ = comm_.all_reduce(home_, stream.record()); }
@@ -90,6 +94,12 @@ class RoundsInPlaces : public Seam {
   };
 
   Slot& slot(int r) { return slots_[static_cast<size_t>(r) % slots_.size()]; }
+  // Where the batch of the round goes. What was there, and at home of the rows' last gradients, nobody reads any more.
+  Tensor begin(int r, const Stream& stream) {
+    if (r == 0) poison(home_, stream);
+    poison(slot(r).batch, stream);
+    return rows(slot(r).batch, r);
+  }
   Tensor rows(const Tensor& tensor, int r) const { return tensor.rows(0, rows_of(over_.round(r))); }
 
   Crossing over_;
@@ -102,7 +112,7 @@ class BroadcastRows : public RoundsInPlaces {
   using RoundsInPlaces::RoundsInPlaces;
 
   void start(int r, const Tensor& mine, const Stream& stream) override {
-    Tensor batch = rows(slot(r).batch, r);
+    Tensor batch = begin(r, stream);
     slot(r).gathered = over_.comm.broadcast(is_root(r) ? mine : Tensor(), batch, root(r), stream.record());
   }
   Tensor wait(int r, const Stream& stream) override {
@@ -113,7 +123,10 @@ class BroadcastRows : public RoundsInPlaces {
     Tensor home = is_root(r) ? home_ : Tensor();
     slot(r).scattered = over_.comm.reduce(gradient(r), home, root(r), stream.record());
   }
-  void wait_back(int r, const Stream& stream) override { stream.wait(slot(r).scattered); }
+  void wait_back(int r, const Stream& stream) override {
+    stream.wait(slot(r).scattered);
+    poison(slot(r).gradient, stream);
+  }
 
  private:
   int root(int r) const { return over_.round(r).front().rank; }
@@ -137,7 +150,7 @@ class GatheredRows : public RoundsInPlaces {
 
   void start(int r, const Tensor& mine, const Stream& stream) override {
     const Tensor from = mine.rows(own(r).begin, own(r).end);
-    Tensor batch = rows(slot(r).batch, r), part = this->part(r), blocks = this->blocks(r);
+    Tensor batch = begin(r, stream), part = this->part(r), blocks = this->blocks(r);
     if (!even(r)) part.rows(0, own(r).size()).copy_from(from, stream);
     slot(r).gathered = over_.comm.all_gather(even(r) ? from : part, even(r) ? batch : blocks, stream.record());
   }
@@ -156,6 +169,7 @@ class GatheredRows : public RoundsInPlaces {
   void wait_back(int r, const Stream& stream) override {
     stream.wait(slot(r).scattered);
     if (!even(r)) at_home(r).copy_from(part(r).rows(0, own(r).size()), stream);
+    poison(slot(r).gradient, stream);
   }
 
  private:

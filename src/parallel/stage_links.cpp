@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "src/core/poison.h"
+
 namespace owt {
 
 StageLinks::StageLinks(const Plan& plan, int64_t step_rows, int rank, Communicator& comm)
@@ -43,6 +45,7 @@ void StageLinks::connect(const Plan& plan) {
 }
 
 Event StageLinks::receive(Tensor& memory, int from, int batch, const Stream& stream) {
+  poison(memory, stream);
   Tensor part = memory.rows(0, rows(batch).size());
   return comm_.receive(part, from, stream.record());
 }
@@ -67,7 +70,9 @@ void StageLinks::send_input_gradient(int batch, const Stream& stream) {
 }
 
 void StageLinks::wait_for_sent_gradient(int batch, const Stream& stream) const {
-  if (has_rows(batch)) stream.wait(gradient_left_[static_cast<size_t>(batch)]);
+  if (!has_rows(batch)) return;
+  stream.wait(gradient_left_[static_cast<size_t>(batch)]);
+  poison(input_gradient(batch), stream);
 }
 
 void StageLinks::send_output(int batch, const Tensor& output, const Stream& stream) {

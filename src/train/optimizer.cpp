@@ -12,6 +12,7 @@
 #include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
+#include "src/core/poison.h"
 #include "src/core/threads.h"
 #include "src/train/update_rules.h"
 
@@ -277,6 +278,7 @@ void Optimizer::update(std::span<const ParamPart> parts, const Rates& rates, dou
     ++param->version;
   }
   dispatch(stream.device(), [&](auto tag) { update_items(tag, rule(rates, gradient_scale), rates, items, stream); });
+  for (const ParamPart& part : parts) poison(part.gradient, stream);
 }
 
 TakeGradient Optimizer::update_in_pieces(Param& param, const Rates& rates, double gradient_scale) {

@@ -1,0 +1,34 @@
+// With OWT_POISON=1 in the environment, memory is filled with NaN as soon as its contract says that nobody reads any more
+// what is in it, so that whoever does finds it out. That takes time; it is for tests.
+#pragma once
+
+#include <cstdint>
+
+#include "src/core/device.h"
+#include "src/core/stream.h"
+#include "src/core/tensor.h"
+
+namespace owt {
+
+bool poisons();
+
+// Queued on the stream: sets all bits, which is NaN in every floating-point type and -1 in integers. Nothing where there
+// is no such mode, or no memory.
+void poison(const Tensor& memory, const Stream& stream);
+
+// To try the mode in a test.
+class WithPoison {
+ public:
+  explicit WithPoison(bool on);
+  ~WithPoison();
+  WithPoison(const WithPoison&) = delete;
+  WithPoison& operator=(const WithPoison&) = delete;
+
+ private:
+  bool before_;
+};
+
+void set_all_bits(Cpu, void* to, int64_t bytes, const Stream& stream);
+void set_all_bits(Cuda, void* to, int64_t bytes, const Stream& stream);
+
+}  // namespace owt
