@@ -366,10 +366,27 @@ void ParameterServer::wait_for_weights(int bucket, const Stream& stream) {
 // When all have come here, all pushes have: each worker has had the answers to its own.
 void ParameterServer::settle(const Stream& stream) {
   if (threads_.empty() || plan_.buckets.empty()) return;
-  if (rules_.synchronous() && !plan_.has_servers_apart()) return void(updates_ = ranges_.front()->updates());
-  waiting([&] { on_host::sum(comm_.unrounded(), std::vector{0.0}, Device::kCpu); });
+  if (rules_.synchronous() && !plan_.has_servers_apart()) {
+    // The others are answered with the weights in place, which the rank itself has before them.
+    waiting([&] {
+      for (const std::vector<Event>& of_bucket : answered_)
+        for (const Event& answer : of_bucket) static_cast<void>(has_ended(answer));
+    });
+    updates_ = ranges_.front()->updates();
+    return;
+  }
+  wait_for_all();
   for (auto& range : ranges_) range->settle();
   spread(*this, stream);
+}
+
+void ParameterServer::take_values() {
+  for (auto& range : ranges_) range->take_mine();
+  wait_for_all();  // a worker may not push before
+}
+
+void ParameterServer::wait_for_all() {
+  waiting([&] { on_host::sum(comm_.unrounded(), std::vector{0.0}, Device::kCpu); });
 }
 
 // What the servers of `from` have, which are these ranks' own: the weights are in place, the number of updates is not.

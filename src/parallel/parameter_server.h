@@ -79,8 +79,10 @@ class ParameterServer : public UpdateInShares {
   void wait_for_weights(int bucket, const Stream& stream) override;
 
   // Collective, between steps, of which all ranks have done as many: every gradient is in the weights, and all ranks
-  // have the same.
+  // have the same. Until then who writes to a rank's weights writes to what others are still answered with.
   void settle(const Stream& stream);
+  // Collective, behind settle(): what the parameters hold, the same on all ranks, are the weights from here on.
+  void take_values();
 
   // Where the loss of ranks is tolerated (comm/processes.h): the workers that all ranks go without from here on, the
   // same on all, because rank 0 says it. Collective, between steps, before settle(), and by messages alone, so that a
@@ -133,6 +135,7 @@ class ParameterServer : public UpdateInShares {
   template <class Wait>
   void waiting(const Wait& wait);
   void give_up();
+  void wait_for_all();
 
   const Plan& plan_;
   const ConsistencyRules rules_;

@@ -155,6 +155,11 @@ void WeightRange::settle() {
   for (Worker& each : workers_) each.read = consistency_.updates();
 }
 
+void WeightRange::take_mine() {
+  const std::lock_guard lock(mutex_);
+  if (!in_place()) weights_.copy_from(mine_);
+}
+
 int64_t WeightRange::updates() const {
   const std::lock_guard lock(mutex_);
   return before_ + consistency_.updates();

@@ -71,6 +71,8 @@ class WeightRange {
   // All workers have pushed all of their tasks, and begin the next ones with what is in `mine` then on every rank: with
   // these weights, which every gradient has updated that has come.
   void settle();
+  // Behind it, and before the next push: the weights are those of `mine` from here on.
+  void take_mine();
 
   int64_t updates() const;
   // Gradients that the weights were updated with, by how many updates these had had since the gradient's were read.

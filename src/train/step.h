@@ -99,6 +99,8 @@ class Step {
   // Makes the weights alike on all ranks where the last steps have left them different: averages them, or takes what
   // servers have. No step is under way, on any rank.
   void settle();
+  // Collective, behind settle(): the weights were changed from outside, the same on all ranks, and servers take them.
+  void take_changed_weights();
   StepResult evaluate(const Batch& batch);
 
   // Where servers are apart and the loss of workers is tolerated: those that all ranks go without from here on

@@ -131,6 +131,10 @@ void Step::settle() {
   stream_.synchronize();
 }
 
+void Step::take_changed_weights() {
+  if (server_) server_->take_values();
+}
+
 void Step::take(Step& before) {
   server_->take(*before.server_, stream_);
   go_on_after({server_->updates(), server_->updates()});

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <latch>
+#include <memory>
+#include <mutex>
 
 #include "src/comm/half_wire.h"
 #include "src/comm/profiled.h"
@@ -88,6 +91,99 @@ struct Rank {
   Net net;
   std::optional<ParameterServer> server;
 };
+
+// A communicator whose messages leave when somebody waits for them, or for all at once.
+class LateMessages : public Communicator {
+ public:
+  explicit LateMessages(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+
+  int rank() const override { return inner_->rank(); }
+  int ranks() const override { return inner_->ranks(); }
+  std::unique_ptr<Communicator> split(int) override { fail("not wanted here"); }
+  void give_up() override { inner_->give_up(); }
+  Event run(const Call& call) override {
+    if (call.collective != Collective::kSend) return inner_->run(call);
+    const std::lock_guard lock(mutex_);
+    late_.push_back(std::make_shared<Message>([=, this] { inner_->run(call).wait(); }));
+    return Event(late_.back());
+  }
+  void release() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& message : late_) message->wait();
+  }
+
+ private:
+  class Message : public Event::Pending {
+   public:
+    explicit Message(std::function<void()> send) : send_(std::move(send)) {}
+    void wait() override { std::call_once(once_, send_); }
+    bool done() const override { return false; }
+
+   private:
+    std::function<void()> send_;
+    std::once_flag once_;
+  };
+  void open(const std::vector<Route>& routes) override { inner_->connect(routes); }
+
+  std::unique_ptr<Communicator> inner_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Message>> late_;
+};
+
+// A rank whose answers to the others are late: they go through the second group that it makes.
+class LateAnswers : public Communicator {
+ public:
+  explicit LateAnswers(Communicator& inner) : inner_(inner) {}
+
+  int rank() const override { return inner_.rank(); }
+  int ranks() const override { return inner_.ranks(); }
+  std::unique_ptr<Communicator> split(int color) override {
+    if (++groups_ != 2) return inner_.split(color);
+    auto answers = std::make_unique<LateMessages>(inner_.split(color));
+    answers_ = answers.get();
+    return answers;
+  }
+  Event run(const Call& call) override { return inner_.run(call); }
+  void release() { answers_->release(); }
+
+ private:
+  Communicator& inner_;
+  int groups_ = 0;
+  LateMessages* answers_ = nullptr;
+};
+
+TEST(ParameterServer, WeightsAreTheOwnersToChangeBehindSettlingThoughAnswersAreLate) {
+  const Plan plan = served(2, kSynchronous);
+  run_ranks(2, 1, [&](Communicator& comm) {
+    LateAnswers late(comm);
+    const bool is_late = comm.rank() == 0;
+    Rank rank(plan, is_late ? static_cast<Communicator&>(late) : comm);
+    rank.step(static_cast<float>(comm.rank() + 1));
+    rank.server->settle(Stream());
+    rank.expect_weights(3);
+    if (!is_late) return;
+    for (Param* param : rank.net.params()) fill(param->value, 99);
+    late.release();
+  });
+}
+
+TEST(ParameterServer, TakesWeightsThatWereChangedBehindSettling) {
+  for (const ConsistencyRules& rules : kAllRules)
+    for (const auto& [ranks, servers] : {std::pair(2, 0), {3, 1}, {3, 2}}) {
+      SCOPED_TRACE(concat(rules.text(), ", ", servers, " servers of ", ranks, " ranks"));
+      const Plan plan = served(ranks, rules, kEachItsOwn, servers);
+      run_ranks(ranks, 1, [&, workers = ranks - servers](Communicator& comm) {
+        Rank rank(plan, comm);
+        for (int time = 0; time < 2; ++time) {
+          rank.step(static_cast<float>(comm.rank() + 1));
+          rank.server->settle(Stream());
+          rank.expect_weights(static_cast<float>(workers * (workers + 1) / 2));
+          for (Param* param : rank.net.params()) param->value.zero();
+          rank.server->take_values();
+        }
+      });
+    }
+}
 
 TEST(ParameterServer, EveryGradientOfEveryWorkerIsInTheWeightsOnceBehindSettling) {
   constexpr int kSteps = 12;

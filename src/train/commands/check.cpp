@@ -117,6 +117,7 @@ class RankCheck {
   // Takes the gradients from what an update does to the weights, and gives these back.
   void learn() {
     loss_ = step(kRate);
+    worker_.step.settle();
     for (size_t p = 0; p < params_.size(); ++p) {
       Param& param = *params_[p];
       gradients_.push_back(host_copy(param));
@@ -128,6 +129,7 @@ class RankCheck {
                                          (kRate * param.lr_mult));
       param.set_value(start_[p]);
     }
+    worker_.step.take_changed_weights();
   }
 
   int64_t width(size_t p) const { return params_[p]->full_shape.elements() / params_[p]->full_shape.rows(); }
@@ -298,7 +300,11 @@ void settle(Settings& settings, int64_t rows) {
   settings.ema = {};
   settings.run.precision = Precision::kFp32;
   settings.parallel.average_every = 1;
+  if (settings.parallel.server != ConsistencyRules() || settings.parallel.push_filters.any())
+    log_info(
+        "checked is a synchronous step with whole gradients: without ps.delay, ps.pushes, ps.backup and ps.filters");
   settings.parallel.server = {};
+  settings.parallel.push_filters = {};
   settings.parallel.dense_update = DenseUpdate::kStep;
   if (rows == 0) {
     const int64_t group = settings.model.row_group;

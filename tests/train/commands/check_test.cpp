@@ -36,6 +36,8 @@ TEST_P(CheckTest, GradientsOfEveryStrategyAreRight) {
         Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-d"}, {"parallel.shares", "[1, 3, 2]"}},
         Overrides{{"parallel.workers", "4"}, {"parallel.strategy", "mp"}, {"parallel.model_ranks", "2"}},
         Overrides{{"parallel.workers", "2"}, {"parallel.strategy", "pipeline"}},
+        Overrides{{"parallel.workers", "2"}, {"parallel.strategy", "ps"}, {"ps.delay", "3"}},
+        Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "ps"}, {"ps.servers", "1"}},
         Overrides{{"parallel.workers", "2"}, {"parallel.strategy", "owt-a"}, {"data.accumulate", "2"}}}) {
     if (device() != Device::kCpu && changes.size() != 2) continue;  // they are slow where a GPU is simulated
     SCOPED_TRACE(changes.back().first + " " + changes.back().second);
