@@ -87,7 +87,8 @@ class Activation : public Layer {
       described_.attributes = {{"by_tanh", int64_t{by_tanh}}};
     }
     with_formula<VectorMath>(settings_, [&](auto formula) {
-      in_place_ = formula.kFromOutput;
+      reads_of_output_ = formula.kReadsOfOutput;
+      if (formula.kFromOutput) in_place_ = formula.kLeavesOfInput;
       flops_ = formula.kFlops;
     });
   }
@@ -95,7 +96,8 @@ class Activation : public Layer {
   Shape out_shape(const Shape& in) const override { return in; }
   double flops(const Shape& in) const override { return flops_ * static_cast<double>(in.elements()); }
   Columns columns() const override { return Columns::kKeeps; }
-  bool in_place() const override { return in_place_; }
+  Content reads_of_output() const override { return reads_of_output_; }
+  std::optional<Content> in_place() const override { return in_place_; }
   Described describe(const Shape&) override { return described_; }
   std::unique_ptr<Op> bind(const Shape&, const Compute& on) override {
     return dispatch(on, [&](auto tag) { return bind_activation(tag, settings_); });
@@ -104,7 +106,8 @@ class Activation : public Layer {
  private:
   Described described_;
   ActivationSettings settings_;
-  bool in_place_ = false;
+  Content reads_of_output_ = Content::kNothing;
+  std::optional<Content> in_place_;
   double flops_ = 0;  // of an element
 };
 

@@ -14,8 +14,20 @@ OWT_ON_DEVICES Value choose(Mask mask, Value yes, Value no) {
   return mask ? yes : no;
 }
 
-// Each has
-//   kFromOutput                         whether `gradient` takes y, or else x
+// `gradient` takes x.
+struct FromInput {
+  static constexpr bool kFromOutput = false;
+  static constexpr Content kReadsOfOutput = Content::kNothing, kLeavesOfInput = Content::kNothing;
+};
+
+// `gradient` takes y, of which it reads so much. Layer::in_place() has so much left of x.
+template <Content kReads, Content kLeaves>
+struct FromOutput {
+  static constexpr bool kFromOutput = true;
+  static constexpr Content kReadsOfOutput = kReads, kLeavesOfInput = kLeaves;
+};
+
+// Each is a FromInput or a FromOutput, and has
 //   kFlops                              operations for an element in forward; an exponential is one
 //   Value value(Value x)
 //   Value gradient(Value of, Value dy)  dx
@@ -37,23 +49,20 @@ struct Formulas {
     return choose(magnitude(x) < 0.625f, near, choose(x < 0.0f, -far, far));
   }
 
-  struct Sigmoid {
-    static constexpr bool kFromOutput = true;
+  struct Sigmoid : FromOutput<Content::kValues, Content::kNothing> {
     static constexpr double kFlops = 3;
     OWT_ON_DEVICES Value value(Value x) const { return sigmoid(x); }
     OWT_ON_DEVICES Value gradient(Value y, Value dy) const { return y * (1.0f - y) * dy; }
   };
 
-  struct Tanh {
-    static constexpr bool kFromOutput = true;
+  struct Tanh : FromOutput<Content::kValues, Content::kSigns> {
     static constexpr double kFlops = 4;
     OWT_ON_DEVICES Value value(Value x) const { return tanh(x); }
     OWT_ON_DEVICES Value gradient(Value y, Value dy) const { return (1.0f - y * y) * dy; }
   };
 
   // The normal distribution's P(x) by formula 7.1.26 of Abramowitz and Stegun for erfc, which is 1.5e-7 off at most.
-  struct Gelu {
-    static constexpr bool kFromOutput = false;
+  struct Gelu : FromInput {
     static constexpr double kFlops = 16;
     struct Normal {
       Value below, bell;  // P(x), and exp(-x^2 / 2)
@@ -74,8 +83,7 @@ struct Formulas {
     }
   };
 
-  struct GeluTanh {
-    static constexpr bool kFromOutput = false;
+  struct GeluTanh : FromInput {
     static constexpr double kFlops = 8;
     static constexpr float kFactor = 1.59576912f, kCubic = 0.044715f;  // 2 * sqrt(2 / pi)
     OWT_ON_DEVICES static Value gate(Value x) { return sigmoid((x * x * kCubic + 1.0f) * x * kFactor); }
@@ -86,8 +94,7 @@ struct Formulas {
     }
   };
 
-  struct Silu {
-    static constexpr bool kFromOutput = false;
+  struct Silu : FromInput {
     static constexpr double kFlops = 4;
     OWT_ON_DEVICES Value value(Value x) const { return x * sigmoid(x); }
     OWT_ON_DEVICES Value gradient(Value x, Value dy) const {
@@ -96,8 +103,7 @@ struct Formulas {
     }
   };
 
-  struct Leaky {
-    static constexpr bool kFromOutput = true;
+  struct Leaky : FromOutput<Content::kSigns, Content::kSigns> {
     static constexpr double kFlops = 1;
     float factor;
     OWT_ON_DEVICES Value value(Value x) const { return choose(x > 0.0f, x, x * factor); }
@@ -105,8 +111,7 @@ struct Formulas {
   };
 
   // NaN stays NaN.
-  struct Relu6 {
-    static constexpr bool kFromOutput = true;
+  struct Relu6 : FromOutput<Content::kValues, Content::kValues> {
     static constexpr double kFlops = 0;
     OWT_ON_DEVICES Value value(Value x) const { return choose(x < 0.0f, Value{}, choose(x > 6.0f, Value{} + 6.0f, x)); }
     OWT_ON_DEVICES Value gradient(Value y, Value dy) const {
@@ -115,8 +120,7 @@ struct Formulas {
   };
 
   // log(1 + e) is 2 * artanh(s) with s = e / (2 + e), at most 1/3.
-  struct Softplus {
-    static constexpr bool kFromOutput = true;
+  struct Softplus : FromOutput<Content::kValues, Content::kNothing> {
     static constexpr double kFlops = 20;
     OWT_ON_DEVICES Value value(Value x) const {
       const Value e = Math::exp(-magnitude(x)), s = e / (e + 2.0f), square = s * s;
@@ -131,8 +135,7 @@ struct Formulas {
     OWT_ON_DEVICES Value gradient(Value y, Value dy) const { return -Math::expm1(-y) * dy; }
   };
 
-  struct Abs {
-    static constexpr bool kFromOutput = false;
+  struct Abs : FromInput {
     static constexpr double kFlops = 0;
     OWT_ON_DEVICES Value value(Value x) const { return magnitude(x); }
     OWT_ON_DEVICES Value gradient(Value x, Value dy) const {
@@ -140,8 +143,7 @@ struct Formulas {
     }
   };
 
-  struct Square {
-    static constexpr bool kFromOutput = false;
+  struct Square : FromInput {
     static constexpr double kFlops = 1;
     OWT_ON_DEVICES Value value(Value x) const { return x * x; }
     OWT_ON_DEVICES Value gradient(Value x, Value dy) const { return x * 2.0f * dy; }
@@ -164,7 +166,7 @@ auto with_formula(const ActivationSettings& settings, const Function& function) 
     case ActivationKind::kSilu:
       return function(typename F::Silu{});
     case ActivationKind::kLeaky:
-      return function(typename F::Leaky{settings.slope});
+      return function(typename F::Leaky{{}, settings.slope});
     case ActivationKind::kRelu6:
       return function(typename F::Relu6{});
     case ActivationKind::kSoftplus:

@@ -105,7 +105,7 @@ class Dropout : public Layer {
   Shape out_shape(const Shape& in) const override { return in; }
   // A part of the channels of an image has its numbers in pieces, which its op does not draw.
   Columns columns() const override { return images_ ? Columns::kMixes : Columns::kKeeps; }
-  bool in_place() const override { return true; }
+  std::optional<Content> in_place() const override { return Content::kSigns; }
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     return dispatch(on, [&](auto tag) { return bind_dropout(tag, settings_, in); });
   }

@@ -9,7 +9,8 @@
 //   - backward adds to parameter gradients (Param::grad_is_zero: overwrites) and overwrites dx; dx may be null;
 //   - backward is called after forward(kTrain) of the same Op on the same x: backward_data, then backward_weights;
 //   - an in-place layer allows y to be x and dx to be dy, and has nothing to do in backward_weights, where dy is gone;
-//     any other layer must not read y in backward, because the in-place layer after it has overwritten it;
+//   - backward reads no more of y than reads_of_output() says, because an in-place layer behind it may have overwritten
+//     the rest (layers/in_place.h);
 //   - randomness comes from Pass and the layer's name (core/philox.h) only;
 //   - a batch of 0 rows never reaches an Op.
 #pragma once
@@ -89,6 +90,13 @@ class Op {
   virtual std::optional<ImageLayout> wanted_images() const { return {}; }
 };
 
+// What there is of an activation's elements, or what is read of them. Each includes the ones before it.
+enum class Content {
+  kNothing,
+  kSigns,   // which elements are above 0
+  kValues,  // all of them
+};
+
 // How a layer treats the columns of a batch, features of rows or channels of images; decides how it can be split over
 // ranks.
 enum class Columns {
@@ -114,7 +122,10 @@ class Layer {
   virtual std::vector<Param*> params() { return {}; }     // always in the same order; they live as long as the layer
   bool learns();                                          // a parameter does
   virtual Columns columns() const { return Columns::kMixes; }
-  virtual bool in_place() const { return false; }
+  // What backward of its ops reads of y.
+  virtual Content reads_of_output() const { return Content::kNothing; }
+  // Whether its ops work in place, and then what y still has of x. It need not have it where dx is 0 whatever dy is.
+  virtual std::optional<Content> in_place() const { return {}; }
   // Rows that it works on together (core/row_groups.h): a batch begins at a multiple of so many rows of the step, and
   // ends at one or with the step. 1: what it is shown does not matter.
   virtual int64_t row_group() const { return 1; }
@@ -138,7 +149,8 @@ class Layer {
   struct Inner {
     Layer* layer;
     Shape in;
-    bool first;  // it begins a branch: it gets what the composite gets
+    bool first;     // it begins a branch: it gets what the composite gets
+    bool in_place;  // as work_in_place() says of its branch
   };
   virtual std::vector<Inner> inner(const Shape& in) const {
     static_cast<void>(in);

@@ -49,7 +49,8 @@ class Relu : public Layer {
   using Layer::Layer;
   Shape out_shape(const Shape& in) const override { return in; }
   Columns columns() const override { return Columns::kKeeps; }
-  bool in_place() const override { return true; }
+  Content reads_of_output() const override { return Content::kSigns; }
+  std::optional<Content> in_place() const override { return Content::kValues; }
   std::unique_ptr<Op> bind(const Shape&, const Compute& on) override {
     return dispatch(on, [](auto tag) { return bind_relu(tag); });
   }

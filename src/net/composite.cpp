@@ -73,7 +73,7 @@ std::vector<Layer::Inner> Composite::inner(const Shape& in) const {
   for (const Net& branch : branches_) {
     Shape batch = in;
     for (int64_t i = 0; i < branch.size(); ++i) {
-      all.push_back({&branch.layer(i), batch, i == 0});
+      all.push_back({&branch.layer(i), batch, i == 0, branch.in_place(i)});
       batch = branch.layer(i).out_shape(batch);
     }
   }

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "layers/in_place.h"
 #include "layers/prepared_op.h"
 #include "src/core/check.h"
+#include "src/core/poison.h"
 
 namespace owt {
 
@@ -13,7 +15,8 @@ int64_t aligned_bytes(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-Net::Net(std::vector<std::unique_ptr<Layer>> layers, const Shape& in) : layers_(std::move(layers)), in_(in) {}
+Net::Net(std::vector<std::unique_ptr<Layer>> layers, const Shape& in)
+    : layers_(std::move(layers)), in_place_(work_in_place(layers_)), in_(in) {}
 
 Shape Net::out() const {
   Shape batch = in_.batch_of(1);
@@ -59,14 +62,8 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
     // Without rows or columns nothing runs, and layers need not be bound.
     const bool nothing = net.layer(i).out_shape(in).elements() == 0;
     Layer::Run bound = nothing ? Layer::Run{nullptr, 1} : net.layer(i).bind_at(place, net.layers_from(i + 1), in, on);
-    Run run{std::move(bound.op),
-            i,
-            i + bound.layers,
-            net.layer(i).name(),
-            bound.layers == 1 && net.layer(i).in_place(),
-            false,
-            behind_learning,
-            in};
+    Run run{std::move(bound.op), i, i + bound.layers, net.layer(i).name(), bound.layers == 1 && net.in_place(i), false,
+            behind_learning,     in};
     Shape& out = run.out;
     for (int64_t l = run.begin; l < run.end; ++l) {
       out = net.layer(l).out_shape(out);
@@ -193,7 +190,31 @@ void Tape::forward(const Pass& pass, int64_t layer) {
   const Profiler::Scope scope(profiler_, run.name, Phase::kForward);
   const Tensor x = run.begin > 0 ? out_ : x_;
   out_ = place_above(pass, run);
-  if (run.op) run.op->forward(with_scratch(pass), x, out_);
+  if (!run.op) return;
+  if (!run.in_place) poison(out_, *pass.stream);
+  run.op->forward(with_scratch(pass), x, out_);
+  poison_behind_forward(pass, run, x);
+}
+
+void Tape::poison_scratch(const Pass& pass, const Run& run, Phase phase) const {
+  if (const int64_t bytes = run.op->scratch_bytes(phase); bytes > 0 && poisons())
+    poison(with_scratch(pass).scratch.part(0, {bytes}), *pass.stream);
+}
+
+// The output before it is forgotten where it is not kept.
+void Tape::poison_behind_forward(const Pass& pass, const Run& run, const Tensor& x) const {
+  poison_scratch(pass, run, Phase::kForward);
+  if (run.begin > 0 && !run.in_place && !keeps(pass, runs_[run_of_layer_[static_cast<size_t>(run.begin - 1)]]))
+    poison(x, *pass.stream);
+}
+
+// Its gradient, where that is not the caller's, and its output, which those before it do not read. Those in place have
+// the memory of the run before them, and the last output is valid until the next forward.
+void Tape::poison_behind_backward(const Pass& pass, const Run& run) const {
+  poison_scratch(pass, run, Phase::kBackward);
+  if (run.in_place || run.end == net_.size()) return;
+  poison(gradient_, *pass.stream);
+  poison(y_[static_cast<size_t>(run.end - 1)], *pass.stream);
 }
 
 const Tensor& Tape::output() const { return y_.empty() ? x_ : out_; }
@@ -249,9 +270,12 @@ void Tape::backward_data(const Pass& pass, int64_t layer) {
 
 void Tape::backward_weights(const Pass& pass, int64_t layer) {
   Run& run = run_of(layer);
-  if (!run.op || layer != run.begin || !run.learns) return;
-  const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);
-  run.op->backward_weights(with_scratch(pass), input_of(run), gradient_);
+  if (!run.op || layer != run.begin) return;
+  if (run.learns) {
+    const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);
+    run.op->backward_weights(with_scratch(pass), input_of(run), gradient_);
+  }
+  if (run.learns || wants_dx(run)) poison_behind_backward(pass, run);
 }
 
 void Tape::backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx) {

@@ -24,12 +24,14 @@ class Net {
   std::span<const std::unique_ptr<Layer>> layers_from(int64_t i) const {
     return std::span(layers_).subspan(static_cast<size_t>(i));
   }
-  const Shape& in() const { return in_; }  // one row
-  Shape out() const;                       // one row
-  std::vector<Param*> params() const;      // in layer order
+  const Shape& in() const { return in_; }                                       // one row
+  Shape out() const;                                                            // one row
+  bool in_place(int64_t i) const { return in_place_[static_cast<size_t>(i)]; }  // layers/in_place.h
+  std::vector<Param*> params() const;                                           // in layer order
 
  private:
   std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<bool> in_place_;
   Shape in_;
 };
 
@@ -119,6 +121,10 @@ class Tape {
   bool keeps(const Pass& pass, const Run& run) const;
   void take_gradients(const Pass& pass, Phase phase);
   Pass with_scratch(Pass pass) const;
+  // Of what nobody reads any more (src/core/poison.h), behind forward or backward of the run.
+  void poison_scratch(const Pass& pass, const Run& run, Phase phase) const;
+  void poison_behind_forward(const Pass& pass, const Run& run, const Tensor& x) const;
+  void poison_behind_backward(const Pass& pass, const Run& run) const;
 
   Net& net_;
   int64_t rows_;

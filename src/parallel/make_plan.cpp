@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "layers/in_place.h"
 #include "src/core/check.h"
 #include "src/core/row_groups.h"
 #include "src/parallel/placement.h"
@@ -185,11 +186,22 @@ LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_
   for (const Layer::Inner& each : layer.inner(in)) {
     const bool wanted = each.first ? wants_dx : at.inner.back().runs_backward();
     LayerPlan& inner = at.inner.emplace_back(describe(*each.layer, each.in, on, wanted));
-    inner.in_place = each.layer->in_place() && !each.first;
+    inner.in_place = each.in_place;
     inner.begins_branch = each.first;
   }
   at.backward_flops_per_row = backward_flops(at);
   return at;
+}
+
+// Each rank has the layers between two moves as one net.
+void note_in_place(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
+  const auto count = std::ssize(plan.layers);
+  for (int64_t begin = 0, end = 0; begin < count; begin = end) {
+    for (end = begin + 1; end < count && !plan.begins_stage(end);) ++end;
+    const auto [first, size] = std::pair(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+    const std::vector<bool> in_place = work_in_place(std::span(layers).subspan(first, size));
+    for (int64_t i = begin; i < end; ++i) plan.layer(i).in_place = in_place[static_cast<size_t>(i - begin)];
+  }
 }
 
 }  // namespace
@@ -211,9 +223,9 @@ bool can_be_staged(const Model& model, const PlanRequest& request) {
   const int stages = request.model_ranks > 0 ? request.model_ranks : request.ranks;
   const auto named = std::ssize(request.pipeline.stages);
   const RowGroups groups{request.step_rows * stages / request.ranks, model.row_group};  // of a pipeline
-  int64_t cuts = -1;                                                                    // none before the first layer
-  for (const auto& layer : whole_layers(model)) cuts += layer->in_place() ? 0 : 1;
-  return cuts + 1 >= stages && (named == 0 || named + 1 == stages) &&
+  const auto layers = whole_layers(model);
+  const std::vector<bool> in_place = work_in_place(layers);
+  return std::count(in_place.begin(), in_place.end(), false) >= stages && (named == 0 || named + 1 == stages) &&
          groups.count() >= std::max(1, request.pipeline.micro_batches);
 }
 
@@ -234,12 +246,13 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
   plan.boundary = boundary_of(plan, layers);
   for (size_t i = 0; i < layers.size(); ++i) {
     LayerPlan at = describe(*layers[i], batch, request.on, i > 0 && plan.layers.back().runs_backward());
-    at.in_place = layers[i]->in_place() && i > 0;
     at.layout = plan.front_layout();
     batch = layers[i]->out_shape(batch);
     plan.layers.push_back(std::move(at));
   }
+  note_in_place(plan, layers);  // no stage of a pipeline begins with such a layer
   place_layers(plan, layers);
+  note_in_place(plan, layers);
   check_slices(plan);
   check_norms(plan);
   check_server(plan);

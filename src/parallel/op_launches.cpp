@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "layers/conv.h"
+#include "layers/in_place.h"
 #include "layers/lrn.h"
 #include "src/net/composite.h"
 
@@ -317,6 +318,7 @@ Launches launches_of(Layers layers, const Shape& in, bool wants_dx, DType dtype)
 }
 
 int64_t watched_arrays(Layers layers) {
+  const std::vector<bool> in_place = work_in_place(layers);
   int64_t arrays = 0;
   bool learns = false;
   for (size_t i = 0; i < layers.size();) {
@@ -324,7 +326,7 @@ int64_t watched_arrays(Layers layers) {
     for (Layer* layer : layers.subspan(i, length)) learns = learns || layer->learns();
     if (!learns)
       arrays = 1;  // the last one's output
-    else if (i == 0 || length > 1 || !layers[i]->in_place())
+    else if (i == 0 || length > 1 || !in_place[i])
       ++arrays;
     i += length;
   }

@@ -20,6 +20,7 @@ using testing::HasSubstr;
 struct Fault {
   bool leaves_output = false, leaves_dx = false, scales_dx = false, scales_dw = false;
   bool overwrites_dw = false, adds_to_zero_dw = false, reads_y = false, changes_x = false, varies = false;
+  std::optional<Content> in_place = {};  // and what it says to leave of x
 };
 
 // y = w * x with one weight per column, and a fault.
@@ -82,6 +83,7 @@ class Scale : public Layer {
   Shape out_shape(const Shape& in) const override { return in; }
   std::vector<Param*> params() override { return {&weight_}; }
   Columns columns() const override { return Columns::kKeeps; }
+  std::optional<Content> in_place() const override { return fault_.in_place; }
   std::unique_ptr<Op> bind(const Shape&, const Compute&) override { return std::make_unique<ScaleOp>(weight_, fault_); }
 
  private:
@@ -131,6 +133,11 @@ TEST(CheckLayer, FindsParameterGradientsThatStartFromOldMemory) {
 
 TEST(CheckLayer, FindsBackwardThatReadsOverwrittenOutputs) {
   EXPECT_THAT(complaints({.reads_y = true}), HasSubstr("dx when y was overwritten"));
+}
+
+TEST(CheckLayer, FindsInPlaceLayersThatLeaveLessOfTheInputThanTheySay) {
+  EXPECT_THAT(complaints({.in_place = Content::kValues}), HasSubstr("the value at"));
+  EXPECT_THAT(complaints({.in_place = Content::kSigns}), HasSubstr("the sign at"));
 }
 
 TEST(CheckLayer, FindsInputsThatAreChanged) {

@@ -12,6 +12,7 @@
 #include "src/core/check.h"
 #include "src/core/memory.h"
 #include "src/core/philox.h"
+#include "src/core/poison.h"
 #include "tests/support/harness.h"
 #include "tests/support/nets.h"
 
@@ -20,6 +21,7 @@ namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::IsNan;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
@@ -33,7 +35,9 @@ class Doubling : public Layer {
   Doubling(const std::string& name, bool in_place, Calls& calls)
       : Layer(name, "doubling"), in_place_(in_place), calls_(calls) {}
   Shape out_shape(const Shape& in) const override { return in; }
-  bool in_place() const override { return in_place_; }
+  std::optional<Content> in_place() const override {
+    return in_place_ ? std::optional(Content::kNothing) : std::nullopt;
+  }
 
   std::unique_ptr<Op> bind(const Shape&, const Compute&) override {
     ++calls_.bind;
@@ -168,6 +172,59 @@ TEST_F(TapeTest, ChangesNeitherItsInputNorTheGradientItIsGiven) {
   EXPECT_THAT(download(dy), ElementsAre(3, 4));
 }
 
+TEST_F(TapeTest, WithPoisonForgetsActivationsBehindBackwardButTheOutput) {
+  const WithPoison with(true);
+  Doubling::Calls calls;
+  Net net = doublings({false, true, false}, calls);
+  Tape tape(net, 1, Device::kCpu, nullptr);
+  const Tensor x = upload({1, 2}, {1, 2}, Device::kCpu), dy = upload({1, 3}, {1, 2}, Device::kCpu);
+  for (int step = 0; step < 2; ++step) {
+    tape.forward(pass_, x);
+    EXPECT_THAT(download(tape.activation(1)), ElementsAre(4, 8));
+    Tensor dx({1, 2});
+    tape.backward(pass_, x, dy, &dx);
+    EXPECT_THAT(download(dx), ElementsAre(8, 24));
+    EXPECT_THAT(download(dy), ElementsAre(1, 3));
+    EXPECT_THAT(download(tape.output()), ElementsAre(8, 16));
+    EXPECT_THAT(download(tape.activation(1)), Each(IsNan()));
+  }
+}
+
+// y = x, and what forward leaves in scratch memory is read by backward: other ops may have been there.
+TEST_F(TapeTest, WithPoisonShowsWhoReadsScratchMemoryThatIsOthers) {
+  class Late : public Layer {
+   public:
+    using Layer::Layer;
+    Shape out_shape(const Shape& in) const override { return in; }
+    std::unique_ptr<Op> bind(const Shape&, const Compute&) override { return std::make_unique<LateOp>(); }
+
+   private:
+    class LateOp : public Op {
+     public:
+      int64_t scratch_bytes(Phase) const override { return sizeof(float); }
+      void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
+        y.copy_from(x, *pass.stream);
+        *pass.scratch_at(0, {1}, DType::kF32).data() = 1;
+      }
+      void backward_data(const Pass& pass, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+        dx->data()[0] = dy.data()[0] * *pass.scratch_at(0, {1}, DType::kF32).data();
+      }
+    };
+  };
+  std::vector<std::unique_ptr<Layer>> layers;
+  layers.push_back(std::make_unique<Late>("late", "late"));
+  Net net(std::move(layers), {1});
+  for (const bool poisons : {false, true}) {
+    const WithPoison with(poisons);
+    Tape tape(net, 1, Device::kCpu, nullptr);
+    const Tensor x = upload({2}, {1, 1}, Device::kCpu);
+    tape.forward(pass_, x);
+    Tensor dx({1, 1});
+    tape.backward(pass_, x, x, &dx);
+    EXPECT_EQ(std::isnan(dx.data()[0]), poisons);
+  }
+}
+
 TEST_F(TapeTest, InPlaceLayersShareMemoryWithTheLayerBefore) {
   Doubling::Calls calls;
   Net net = doublings({true, true, false, true, true}, calls);
@@ -288,6 +345,7 @@ TEST_F(TapeTest, DxIsCompleteBeforeTheFirstLayersGradientsOfWeights) {
       tape.forward(pass_, x);
       tape.backward(pass_, x, dy, &wanted);
       fill(dx, 99);
+      tape.forward(pass_, x);
       tape.begin_backward(x, dy, &dx);
       tape.backward_data(pass_, 1);
       tape.backward_weights(pass_, 1);

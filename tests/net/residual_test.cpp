@@ -387,7 +387,7 @@ TEST(Residual, ThatLearnsNothingBeforeAllThatLearnKeepsTheLastOutputsOfItsBranch
   Tape all(net, 2, Device::kCpu, nullptr), last(net, 2, Device::kCpu, nullptr, Tape::Scratch::kOwn, false);
   int64_t inside = 0;
   for (const Layer::Inner& each : net.layer(0).inner(in))
-    if (!each.layer->in_place()) inside += each.layer->out_shape(each.in).elements() * 4;
+    if (!each.in_place) inside += each.layer->out_shape(each.in).elements() * 4;
   EXPECT_EQ(all.bytes() - last.bytes(), inside - 2 * out.elements() * 4);
 
   DevicePass pass(Device::kCpu, 2);

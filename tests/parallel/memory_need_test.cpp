@@ -223,6 +223,21 @@ TEST(MemoryNeed, RowsThatFitAreTheLargestStepWithinTheMemory) {
   EXPECT_EQ(need.rows_in(900), 0);
 }
 
+// tanh reads its output in backward, and a dropout behind it would change that.
+TEST(MemoryNeed, WhatWouldOverwriteAnOutputThatIsReadHasMemoryOfItsOwn) {
+  const Model model = model_of("[1, 2, 2]", 4, R"(
+  { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },
+  { name = "tanh", type = "activation", kind = "tanh" },
+  { name = "drop", type = "dropout", rate = 0.5 },
+  { name = "fc", type = "dense", out = 4, bias = false })");
+  const Plan plan = make_plan(model, {});
+  EXPECT_TRUE(plan.layer(1).in_place);
+  EXPECT_FALSE(plan.layer(2).in_place);
+  EXPECT_EQ(kept_elements(plan.layers), 12 + 12 + 4);
+  EXPECT_TRUE(can_be_staged(model, {.ranks = 3, .strategy = Strategy::kPipeline, .step_rows = 4})) << "conv, drop, fc";
+  EXPECT_FALSE(can_be_staged(model, {.ranks = 4, .strategy = Strategy::kPipeline, .step_rows = 4}));
+}
+
 // What goes round the body is read once more when the sum is made, so that nothing may take its place.
 TEST(MemoryNeed, TheFirstLayerOfABranchIsNotInPlace) {
   const Model model = model_of("[1, 2, 2]", 4, R"(

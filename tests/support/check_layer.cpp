@@ -224,6 +224,7 @@ class Check {
       expect_same(download(params()[i]->grad), whole_.grads[i], options_.exactness,
                   "without dx: gradient of " + params()[i]->name);
     }
+    harness_->forward(x_);  // what an op keeps inside is for one backward
     harness_->backward(dy_);
     for (size_t i = 0; i < params().size(); ++i) {
       Values twice = whole_.grads[i];
@@ -238,7 +239,7 @@ class Check {
     Pass& pass = harness_->pass();
     const auto op = harness_->layer().bind(in_, device_);
     Tensor x = upload(x_, in_, device_), dy = upload(dy_, harness_->out_shape(), device_);
-    if (harness_->layer().in_place()) {
+    if (const auto left = harness_->layer().in_place()) {
       ASSERT_EQ(harness_->out_shape(), in_) << "an in-place layer keeps the shape";
       op->forward(pass, x, x);
       pass.stream->synchronize();
@@ -246,17 +247,45 @@ class Check {
       run_backward(*op, pass, x, x, dy, &dy);
       pass.stream->synchronize();
       expect_same_bits(download(dy), whole_.dx, "in place: dx");
+      expect_left(*left);
+      expect_dx_from(*op, upload(as_far_as_read(whole_.y), in_, device_));
       return;
     }
     Tensor y(harness_->out_shape(), DType::kF32, device_), dx(in_, DType::kF32, device_);
     op->forward(pass, x, y);
     pass.stream->synchronize();
     expect_same_bits(download(x), x_, "x after forward");
-    fill(y, std::numeric_limits<float>::quiet_NaN());
-    run_backward(*op, pass, x, y, dy, &dx);
+    y.copy_from(upload(as_far_as_read(whole_.y), y.shape(), device_));
+    expect_dx_from(*op, y);
+  }
+
+  void expect_dx_from(Op& op, const Tensor& y) {
+    Pass& pass = harness_->pass();
+    const Tensor x = upload(x_, in_, device_), dy = upload(dy_, harness_->out_shape(), device_);
+    Tensor dx(in_, DType::kF32, device_);
+    run_backward(op, pass, x, y, dy, &dx);
     pass.stream->synchronize();
-    expect_same_bits(download(dx), whole_.dx, "dx when y was overwritten");
+    expect_same_bits(download(dx), whole_.dx, "dx when y was overwritten but for what backward reads");
     expect_same_bits(download(dy), dy_, "dy after backward");
+  }
+
+  // y with nothing in it but what the layer says that backward reads.
+  Values as_far_as_read(Values y) const {
+    const Content read = harness_->layer().reads_of_output();
+    for (float& value : y) {
+      if (read == Content::kNothing) value = std::numeric_limits<float>::quiet_NaN();
+      if (read == Content::kSigns) value = value > 0 ? 1e9f : -1e9f;
+    }
+    return y;
+  }
+
+  // Where a gradient comes through, y has of x what the layer says.
+  void expect_left(Content left) const {
+    for (size_t i = 0; i < x_.size(); ++i) {
+      if (whole_.dx[i] == 0) continue;
+      if (left == Content::kSigns) ASSERT_EQ(whole_.y[i] > 0, x_[i] > 0) << "the sign at " << i;
+      if (left == Content::kValues) ASSERT_EQ(whole_.y[i], x_[i]) << "the value at " << i;
+    }
   }
 
   void check_parts() {

@@ -20,12 +20,15 @@ namespace owt {
 namespace {
 
 // Every kind of move: fc2 is split by inputs under owt-d, and its relu begins a stage of layers then; few logits are
-// gathered, many stay where they are. All parts of 2, 3 and 4 ranks are even. No op has memory of its own.
+// gathered, many stay where they are. All parts of 2, 3 and 4 ranks are even. No op has memory of its own. tanh2 does
+// not work in place, because tanh1 reads its output.
 const char* const kFewClasses = R"(
   { name = "bn", type = "batch_norm" },
   { name = "relu1", type = "relu" },
   { name = "fc1", type = "dense", out = 24, bias = false },
   { name = "relu2", type = "relu" },
+  { name = "tanh1", type = "activation", kind = "tanh" },
+  { name = "tanh2", type = "activation", kind = "tanh" },
   { name = "fc2", type = "dense", out = 12, bias = false },
   { name = "relu3", type = "relu" },
   { name = "fc3", type = "dense", out = 12, bias = false })";
