@@ -45,7 +45,7 @@ Loader::Loader(LoaderSettings settings) : settings_(std::move(settings)) {
   OWT_CHECK(settings_.dataset);
   OWT_CHECK(settings_.views.count == 1 || !settings_.training);
   OWT_CHECK(settings_.threads >= 1 && settings_.held >= 1 && settings_.slots > settings_.held);
-  steps_ = Steps(settings_.dataset->size(), settings_.batch, settings_.rows, settings_.epoch, settings_.step_in_epoch,
+  steps_ = Steps(settings_.dataset->size(), settings_.batch, settings_.rows, settings_.epoch, settings_.images_in_epoch,
                  settings_.views);
   mixes_ = settings_.augmenter && settings_.augmenter->mix().any();
   allocate_slots();
@@ -168,7 +168,7 @@ void Loader::begin_step(Slot& slot, const Steps::RankStep& step) {
                 .step_rows = step.step_rows,
                 .view = step.view};
   slot.first = step.places.begin;
-  slot.first_row = step.places.begin - step.step_in_epoch * settings_.batch;
+  slot.first_row = step.places.begin - step.first;
   slot.chunks_done = 0;
 }
 

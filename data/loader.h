@@ -36,7 +36,7 @@ struct LoaderSettings {
   int held = 1;          // batches handed out last that stay as they are, >= 1
   Views views{};         // in evaluation: every step comes so often, as each of them shows it
   int64_t epoch = 0,
-          step_in_epoch = 0;     // where to start; a step behind an epoch's last one starts the next epoch
+          images_in_epoch = 0;   // where to start: so many images of the epoch are done
   RowsOfStep rows{};             // safe from several threads
   Device reader = Device::kCpu;  // copies out of the batches while the host goes on
 };

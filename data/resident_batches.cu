@@ -69,7 +69,7 @@ class ResidentBatches : public BatchSource {
   ResidentBatches(Precision precision, LoaderSettings settings)
       : settings_(std::move(settings)),
         size_(settings_.dataset->size()),
-        steps_(size_, settings_.batch, settings_.rows, settings_.epoch, settings_.step_in_epoch, settings_.views),
+        steps_(size_, settings_.batch, settings_.rows, settings_.epoch, settings_.images_in_epoch, settings_.views),
         set_(resident_set(settings_.dataset)),
         host_order_(Tensor::shared_with(Device::kCuda, {size_}, DType::kI64)),
         order_({size_}, DType::kI64, Device::kCuda),
@@ -113,7 +113,7 @@ class ResidentBatches : public BatchSource {
   }
 
   void make_mixed(const Steps::RankStep& step, const Batch& facts, const View& view) {
-    const int64_t first = step.step_in_epoch * settings_.batch;  // of the step, in the order
+    const int64_t first = step.first;  // of the step, in the order
     const Slice all = whole_pairs({step.places.begin - first, step.places.end - first}, step.step_rows, view.training);
     RowsOfPairs rows{
         .before = step.places.begin - first - all.begin, .count = step.count(), .samples = {}, .labels = {}};

@@ -9,28 +9,34 @@ namespace owt {
 
 int64_t steps_per_epoch(int64_t size, int64_t batch) { return (size + batch - 1) / batch; }
 
-Steps::Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_t step_in_epoch, const Views& views)
-    : size_(size), batch_(batch), rows_(std::move(rows)), views_(views) {
+Steps::Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_t done, const Views& views)
+    : size_(size), batch_(batch), rows_(std::move(rows)), views_(views), epoch_(epoch), done_(done) {
   OWT_CHECK(views.valid());
-  OWT_CHECK(batch >= 1 && epoch >= 0 && step_in_epoch >= 0);
+  OWT_CHECK(batch >= 1 && epoch >= 0 && done >= 0);
   if (size == 0) fail("the data set holds no images");
+  OWT_CHECK(done <= size, done, " images of an epoch of ", size);
+  if (done == size) ++epoch_, done_ = 0;
   per_epoch_ = steps_per_epoch(size, batch);
-  OWT_CHECK(step_in_epoch <= per_epoch_, "step ", step_in_epoch, " of an epoch of ", per_epoch_, " steps");
-  first_ = epoch * per_epoch_ + step_in_epoch;
+  first_steps_ = steps_per_epoch(size - done_, batch);
 }
 
-int64_t Steps::most_rows() const { return std::max(mine(step_rows(0)).size(), mine(step_rows(per_epoch_ - 1)).size()); }
+int64_t Steps::most_rows() const {
+  int64_t most = 0;
+  for (const int64_t first : {int64_t{0}, (per_epoch_ - 1) * batch_, done_ + (first_steps_ - 1) * batch_})
+    most = std::max(most, mine(step_rows(first)).size());
+  return most;
+}
 
 Steps::RankStep Steps::step(int64_t number) const {
   RankStep rows;
-  const int64_t step = first_ + number / views_.count;
+  const int64_t step = number / views_.count, later = step - first_steps_;
   rows.view = views_.first + static_cast<int>(number % views_.count);
-  rows.epoch = step / per_epoch_;
-  rows.step_in_epoch = step % per_epoch_;
-  rows.step_rows = step_rows(rows.step_in_epoch);
+  rows.epoch = later < 0 ? epoch_ : epoch_ + 1 + later / per_epoch_;
+  rows.first = later < 0 ? done_ + step * batch_ : later % per_epoch_ * batch_;
+  rows.step_in_epoch = rows.first / batch_;
+  rows.step_rows = step_rows(rows.first);
   const Slice part = mine(rows.step_rows);
-  const int64_t begin = rows.step_in_epoch * batch_;
-  rows.places = {begin + part.begin, begin + part.end};
+  rows.places = {rows.first + part.begin, rows.first + part.end};
   return rows;
 }
 
@@ -41,6 +47,6 @@ Slice Steps::mine(int64_t step_rows) const {
   return rows;
 }
 
-int64_t Steps::step_rows(int64_t step_in_epoch) const { return std::min(batch_, size_ - step_in_epoch * batch_); }
+int64_t Steps::step_rows(int64_t first) const { return std::min(batch_, size_ - first); }
 
 }  // namespace owt

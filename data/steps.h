@@ -22,18 +22,19 @@ class Steps {
  public:
   // A step of this rank.
   struct RankStep {
-    int64_t epoch = 0, step_in_epoch = 0;
-    int64_t step_rows = 0;  // those of all ranks
-    Slice places;           // in the epoch's order, of this rank's rows
-    int view = 0;           // in evaluation: View::number
+    int64_t epoch = 0, step_in_epoch = 0;  // the latter counted by whole steps
+    int64_t step_rows = 0;                 // those of all ranks
+    int64_t first = 0;                     // place in the epoch's order of the first of them
+    Slice places;                          // in the epoch's order, of this rank's rows
+    int view = 0;                          // in evaluation: View::number
     int64_t count() const { return places.size(); }
   };
 
   Steps() = default;
-  // `batch`: rows of a whole step over all ranks, >= 1. Counting starts at a step of an epoch; one behind an epoch's
-  // last is the first of the next. `views`: every step comes so often, as each of them shows it. Throws Error for an
-  // empty data set.
-  Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_t step_in_epoch, const Views& views = {});
+  // `batch`: rows of a whole step over all ranks, >= 1. Counting starts in an epoch of which `done` samples are done, in
+  // steps of any size: the first step begins at the next sample, and where there is none, at the next epoch. `views`:
+  // every step comes so often, as each of them shows it. Throws Error for an empty data set.
+  Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_t done, const Views& views = {});
 
   int64_t batches_per_epoch() const { return per_epoch_ * views_.count; }
   int64_t most_rows() const;            // that this rank has in any step
@@ -41,9 +42,10 @@ class Steps {
 
  private:
   Slice mine(int64_t step_rows) const;
-  int64_t step_rows(int64_t step_in_epoch) const;
+  int64_t step_rows(int64_t first) const;
 
-  int64_t size_ = 0, batch_ = 0, per_epoch_ = 0, first_ = 0;
+  int64_t size_ = 0, batch_ = 0, per_epoch_ = 0;
+  int64_t epoch_ = 0, done_ = 0, first_steps_ = 0;  // where counting starts; steps that are left of that epoch
   RowsOfStep rows_;
   Views views_;
 };

@@ -53,7 +53,7 @@ class StreamedBatches : public BatchSource {
   };
 
   static int64_t most_rows(const LoaderSettings& of) {
-    return Steps(of.dataset->size(), of.batch, of.rows, of.epoch, of.step_in_epoch).most_rows();
+    return Steps(of.dataset->size(), of.batch, of.rows, of.epoch, of.images_in_epoch).most_rows();
   }
   Slice own_rows(int64_t step_rows) const { return own_rows_ ? own_rows_(step_rows) : Slice{0, step_rows}; }
   // Those that are read.

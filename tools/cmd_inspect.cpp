@@ -62,8 +62,8 @@ void inspect_tensors(const std::string& path) {
 void inspect_checkpoint(const std::string& folder) {
   const RunState state = load_checkpoint_state(folder);
   std::cout << format("checkpoint {}: all checksums match\n", folder);
-  std::cout << format("step {}, epoch {} (+{} steps), seed {}, {} worker(s), strategy {}\n", state.step, state.epoch,
-                      state.step_in_epoch, state.seed, state.workers, printable(state.strategy));
+  std::cout << format("step {}, epoch {} (+{} images), seed {}, {} worker(s), strategy {}\n", state.step, state.epoch,
+                      state.images_in_epoch, state.seed, state.workers, printable(state.strategy));
   if (state.best_step >= 0)
     std::cout << format("best top-1 {:.2f} % at step {}\n", 100 * state.best_top1, state.best_step);
   if (state.ema_step >= 0)

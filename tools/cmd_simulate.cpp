@@ -20,7 +20,9 @@ const DeviceSpeed kUsualWorker{
 void declare(Options& options) {
   options.positional("CONFIG", concat("the recipe: ", kFileOrName));
   options.option("data", "DIR", "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
-  options.option("out", "DIR", "run folder (default: runs/<recipe>); another run in it is never overwritten");
+  options.option("out", "DIR",
+                 "run folder (default: runs/<recipe>-simulated, none with --times-only); another run in it is never "
+                 "overwritten");
   declare_shared(options);
   declare_length(options);
   options.option("weights", "FILE", "start from these weights (safetensors), or those of a run or checkpoint");
@@ -263,8 +265,9 @@ int command_simulate(const Arguments& arguments) {
     std::cout << format("{} accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images)\n",
                         kind_of(settings.data.evaluated()), 100 * run.evaluation.top1, 100 * run.evaluation.top5,
                         run.evaluation.loss, run.evaluation.images);
-  std::cout << format("run folder: {} (config.toml, log.txt, metrics.jsonl{})\n", outcome.run_folder,
-                      simulation.cluster.times_only ? "" : ", checkpoints/");
+  if (!outcome.run_folder.empty())
+    std::cout << format("run folder: {} (config.toml, log.txt, metrics.jsonl{})\n", outcome.run_folder,
+                        simulation.cluster.times_only ? "" : ", checkpoints/");
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include "src/parallel/strategy.h"
 #include "src/train/commands/run.h"
 #include "tools/commands.h"
+#include "tools/train_recipe.h"
 
 namespace owt {
 
@@ -27,11 +28,14 @@ StartWeights start_weights(const Options& options) {
 
 int command_train(const Arguments& arguments) {
   Options options("owt train", "Trains a network from a recipe and writes a run folder with checkpoints and metrics.");
-  options.positional("CONFIG", concat("the recipe: ", kFileOrName));
+  options.optional_positional("CONFIG", concat("the recipe: ", kFileOrName,
+                                               ", or a run folder, whose own recipe is taken; with --resume RUN it may "
+                                               "be left out"));
   options.option("data", "DIR", "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
   options.option(
       "out", "DIR",
-      "run folder (default: runs/<recipe>, or that of --resume DIR); another run in it is never overwritten");
+      "run folder (default: CONFIG where that is one, else runs/<recipe>, or that of --resume DIR); another run in "
+      "it is never overwritten");
   declare_shared(options);
   declare_strategy(options);
   declare_length(options);
@@ -42,7 +46,8 @@ int command_train(const Arguments& arguments) {
       "with --weights: draw the weights of this layer anew (a name, or a pattern such as 'fc*'; may be given "
       "several times)");
   options.flag("except-mismatched", "with --weights: draw those of layers that the file lacks or has in another shape");
-  options.option("resume", "auto|DIR", "go on from the run folder's newest checkpoint, or from this run or checkpoint");
+  options.option("resume", "auto|DIR",
+                 "go on from the run folder's newest checkpoint, where it has one, or from this run or checkpoint");
   options.flag("tolerate-loss",
                "under --parallel ps with ps.servers, between processes: a worker that is lost, but the first, is gone "
                "on without (ps.tolerate_loss)");
@@ -53,7 +58,8 @@ int command_train(const Arguments& arguments) {
   }
   Overrides changes = length_changes(options);
   if (options.boolean("tolerate-loss")) changes.emplace_back("ps.tolerate_loss", "true");
-  const Settings settings = shared_settings(options, changes);
+  TrainRecipe recipe = train_recipe(options, changes);
+  const Settings& settings = recipe.settings;
   if (options.boolean("tolerate-loss") && facts_of(settings.parallel.strategy).updates != Updates::kServers)
     throw UsageError("owt train: --tolerate-loss wants a parameter server, --parallel ps with ps.servers");
   TrainOptions train_options;
@@ -61,6 +67,9 @@ int command_train(const Arguments& arguments) {
   train_options.data = take("data");
   train_options.out = take("out");
   train_options.resume = take("resume");
+  if (train_options.out.empty() && (train_options.resume.empty() || train_options.resume == "auto"))
+    train_options.out = recipe.run;
+  train_options.stays = recipe.stays;
   train_options.start = start_weights(options);
   train_options.threads = shared_threads(options);
   train_options.timing = options.boolean("timing");

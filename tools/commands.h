@@ -48,9 +48,15 @@ void declare_strategy(Options& options);  // with --shares
 void declare_length(Options& options);    // --epochs, --steps, --seed
 Overrides length_changes(const Options& options);
 // The recipe named by CONFIG with what these options change.
-Settings shared_settings(const Options& options, Overrides more = {});
+Settings shared_settings(const Options& options, const Overrides& more = {});
+Overrides shared_overrides(const Options& options, const Overrides& more = {});  // what these options change
 // What an evaluation by another number of workers than the recipe's leaves out: how those of the recipe share the work.
 Overrides changes_to_evaluate(const Options& options);
+// The file that CONFIG means: of a run folder or a checkpoint the run's config.toml, else as find_recipe() says.
+constexpr const char* kRunConfig = "config.toml";
+std::string config_file(const std::string& config);
+// Who means the recipe that a run folder's name hides is told so.
+void tell_of_hidden_recipe(const std::string& config, const std::string& file);
 int shared_threads(const Options& options);
 
 // What commands that work with a trained network take: CONFIG, which may be a run folder, --weights and --data.

@@ -54,7 +54,7 @@ CONFIG, which most commands take, is a TOML file, a run folder, or a name. NAME.
 ./configs/models, then in the two folders of that name that came with owt; 'owt recipes' lists what there is.
 
 'owt COMMAND --help' lists a command's options. Exit codes: 0 done, 1 failed (one line says why and what to do), 2 wrong
-command line, 75 stopped on a signal after a checkpoint: the same command with --resume auto goes on.
+command line, 75 stopped on a signal after a checkpoint: owt train RUN --resume auto goes on.
 )";
 
 void print_help(std::ostream& out) {

@@ -19,28 +19,11 @@ std::string listed(const std::vector<std::string>& words) {  // "a, b or c"
 
 namespace fs = std::filesystem;
 
-constexpr const char* kRunConfig = "config.toml";
-
 // Where a folder that is no run folder has a recipe's name, the recipe is meant.
 bool is_other_folder(const std::string& path) {
   if (!fs::is_directory(path)) return false;
   const std::vector<NamedRecipe> recipes = named_recipes();
   return std::none_of(recipes.begin(), recipes.end(), [&](const NamedRecipe& r) { return r.name == path; });
-}
-
-std::string config_file(const std::string& config) {
-  const bool is_checkpoint = fs::is_regular_file(fs::path(config) / "state.json");  // RUN/checkpoints/step-...
-  const fs::path of_run = fs::path(config) / (is_checkpoint ? "../.." : "") / kRunConfig;
-  if (fs::is_regular_file(of_run)) return of_run.string();
-  if (is_other_folder(config)) fail(config, " is no run folder: it holds no ", kRunConfig, "; name a recipe or a run");
-  return find_recipe(config);
-}
-
-// Who means the recipe that a run folder's name hides is told so.
-void tell_of_hidden_recipe(const std::string& config, const std::string& file) {
-  for (const NamedRecipe& recipe : named_recipes())
-    if (recipe.name == config && file == (fs::path(config) / kRunConfig).string())
-      log_info("{} is the run folder here; the recipe of that name is {}", config, recipe.file);
 }
 
 const std::string& checked_strategy(const std::string& name) {
@@ -59,6 +42,21 @@ std::string checked_shares(const Options& options) {
 }
 
 }  // namespace
+
+std::string config_file(const std::string& config) {
+  const bool is_checkpoint = fs::is_regular_file(fs::path(config) / "state.json");  // RUN/checkpoints/step-...
+  const fs::path of_run = fs::path(config) / (is_checkpoint ? "../.." : "") / kRunConfig;
+  if (fs::is_regular_file(of_run)) return of_run.string();
+  if (is_other_folder(config)) fail(config, " is no run folder: it holds no ", kRunConfig, "; name a recipe or a run");
+  return find_recipe(config);
+}
+
+// Who means the recipe that a run folder's name hides is told so.
+void tell_of_hidden_recipe(const std::string& config, const std::string& file) {
+  for (const NamedRecipe& recipe : named_recipes())
+    if (recipe.name == config && file == (fs::path(config) / kRunConfig).string())
+      log_info("{} is the run folder here; the recipe of that name is {}", config, recipe.file);
+}
 
 void declare_shared(Options& options) {
   options.option(
@@ -115,7 +113,7 @@ Overrides length_changes(const Options& options) {
   return changes;
 }
 
-Settings shared_settings(const Options& options, Overrides more) {
+Overrides shared_overrides(const Options& options, const Overrides& more) {
   Overrides overrides;
   const auto choice = [&](const std::string& name, const std::string& key, const std::vector<std::string>& words) {
     if (!options.declares(name) || !options.given(name)) return;
@@ -142,6 +140,11 @@ Settings shared_settings(const Options& options, Overrides more) {
     for (const std::string& name : options.list("parallel"))
       overrides.emplace_back("parallel.strategy", checked_strategy(name));
   overrides.insert(overrides.end(), more.begin(), more.end());
+  return overrides;
+}
+
+Settings shared_settings(const Options& options, const Overrides& more) {
+  const Overrides overrides = shared_overrides(options, more);
   const std::string file = config_file(options.string("CONFIG"));
   tell_of_hidden_recipe(options.string("CONFIG"), file);
   return read_settings(file, overrides);

@@ -17,6 +17,8 @@
 
 #include "src/core/activity.h"
 #include "src/core/check.h"
+#include "src/core/kept_files.h"
+#include "src/core/no_room.h"
 
 namespace owt {
 namespace {
@@ -57,7 +59,7 @@ int open_alone(const std::string& path, Without locks) {
   int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   const bool made = file >= 0;
   if (!made && errno == EEXIST) file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (file < 0) fail("cannot write ", path, ": ", reason());
+  if (file < 0) fail_to_write(path, errno);
   const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0, no_locks = !locked && errno != EWOULDBLOCK;
   const bool alone = locked || (no_locks && (made || locks == Without::kGoOn));
   // The one who had it before may have renamed or removed it.
@@ -70,6 +72,14 @@ int open_alone(const std::string& path, Without locks) {
 bool synced(int file) { return ::fsync(file) == 0 || errno == EINVAL || errno == EROFS; }
 
 }  // namespace
+
+bool says_no_room(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
+
+void fail_to_write(const std::string& path, int error, const std::string& hint) {
+  const std::string why = concat("cannot write ", path, ": ", std::strerror(error), hint);
+  if (says_no_room(error)) throw NoRoom(why);
+  throw Error(why);
+}
 
 std::string read_file(const std::string& path) {
   const Waits waits(WaitsFor::kData);  // a dead disk gives nothing, for ever
@@ -122,14 +132,14 @@ void FileWriter::write(const void* bytes, size_t count) {
     note_work();
     const ssize_t wrote = ::write(descriptor_, next, std::min<size_t>(count, 64 << 20));
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) fail("cannot write ", path_, ": ", reason(), "; free some space or choose another folder");
+    if (wrote < 0) fail_to_write(path_, errno, "; free some space or choose another folder");
     next += wrote;
     count -= static_cast<size_t>(wrote);
   }
 }
 
 void FileWriter::sync() {
-  if (!synced(descriptor_)) fail("cannot write ", path_, ": ", reason());
+  if (!synced(descriptor_)) fail_to_write(path_, errno);
 }
 
 void FileWriter::close() {
@@ -138,7 +148,7 @@ void FileWriter::close() {
 }
 
 void FileWriter::release() {
-  if (::close(std::exchange(descriptor_, -1)) != 0) fail("cannot write ", path_, ": ", reason());
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail_to_write(path_, errno);
 }
 
 uint64_t FileWriter::checksum() const { return XXH64_digest(static_cast<XXH64_state_t*>(hash_)); }
@@ -146,16 +156,29 @@ uint64_t FileWriter::checksum() const { return XXH64_digest(static_cast<XXH64_st
 void sync_folder(const std::string& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) fail("cannot open folder ", folder, ": ", reason());
-  const bool done = synced(descriptor);
-  const std::string why = reason();
+  const int error = synced(descriptor) ? 0 : errno;
   ::close(descriptor);
-  if (!done) fail("cannot sync folder ", folder, ": ", why);
+  if (error != 0) fail_to_write(folder, error);
 }
 
 void write_file_atomically(const std::string& path, std::string_view content) {
   AtomicFileWriter file(path);
   file.write(content);
   file.close();
+}
+
+std::string write_keeping_old(const std::string& path, std::string_view content) {
+  std::string kept;
+  if (fs::exists(path)) {
+    const std::string old = read_file(path);
+    if (old == content) return "";
+    int number = 1;
+    do kept = concat(path, ".", number++);
+    while (fs::exists(kept));
+    write_file_atomically(kept, old);
+  }
+  write_file_atomically(path, content);
+  return kept;
 }
 
 void check_output(const std::string& path) {
@@ -180,7 +203,7 @@ FileWriter AtomicFileWriter::beside(const std::string& path) {
 // Unlocked only when it has its name: another writer would take it for a file that a crash left.
 void AtomicFileWriter::close() {
   beside_.sync();
-  if (std::rename(beside_.path_.c_str(), path_.c_str()) != 0) fail("cannot write ", path_, ": ", reason());
+  if (std::rename(beside_.path_.c_str(), path_.c_str()) != 0) fail_to_write(path_, errno);
   beside_.release();
   sync_folder(folder_of(path_));
 }

@@ -41,6 +41,8 @@ void check_json_numbers_fit(const std::string& text) {
 // printed by recursion.
 template <class Json>
 Json json_object(const std::string& text) {
+  // The library takes a byte 0 for the end, whatever is behind it.
+  if (text.find('\0') != std::string::npos) fail("it is no JSON: it has a byte of value 0");
   if (json_depth(text) > kDeepestJson) fail("its JSON is nested deeper than ", kDeepestJson, " levels");
   Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (object.is_discarded()) check_json_numbers_fit<Json>(text);

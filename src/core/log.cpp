@@ -7,8 +7,12 @@
 #include <atomic>
 #include <cstdio>
 #include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "src/core/check.h"
+#include "src/core/kept_log.h"
 #include "src/core/printable.h"
 #include "src/core/terminal.h"
 
@@ -23,6 +27,13 @@ struct Sinks {
   std::mutex mutex;
   std::string status;
   std::shared_ptr<spdlog::logger> file;
+  using TimedLine = std::pair<spdlog::log_clock::time_point, std::string>;
+  std::optional<std::vector<TimedLine>> kept;  // for a file that is still to be opened
+
+  void to_file(const std::string& line) {
+    if (file) file->info(line);
+    if (kept) kept->emplace_back(spdlog::log_clock::now(), line);
+  }
 
   // In one piece, since other processes write to the same terminal.
   void show(const std::string& line) const {
@@ -44,7 +55,7 @@ void write(const std::string& head, const std::string& line) {
   const std::string text = printable(line);
   const std::lock_guard lock(sinks().mutex);
   sinks().show(concat(head.empty() ? head : tinted(Tint::kYellow, head), text, '\n'));
-  if (sinks().file) sinks().file->info(head + text);
+  sinks().to_file(head + text);
 }
 
 }  // namespace
@@ -69,7 +80,7 @@ void drop_status() {
 
 void log_to_file_only(const std::string& text) {
   const std::lock_guard lock(sinks().mutex);
-  if (sinks().file) sinks().file->info(printable(text));
+  sinks().to_file(printable(text));
 }
 
 void log_to_file(const std::string& path) {
@@ -86,7 +97,15 @@ void log_to_file(const std::string& path) {
     logger->set_error_handler([](const std::string&) {});
   }
   const std::lock_guard lock(sinks().mutex);
+  const auto kept = std::exchange(sinks().kept, std::nullopt);
+  if (logger && kept)
+    for (const auto& [time, line] : *kept) logger->log(time, spdlog::source_loc{}, spdlog::level::info, line);
   sinks().file = logger;
+}
+
+void keep_log_for_file() {
+  const std::lock_guard lock(sinks().mutex);
+  sinks().kept.emplace();
 }
 
 void log_quiet(bool quiet) { quiet_thread = quiet; }

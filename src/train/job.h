@@ -60,7 +60,7 @@ DatasetStatistics statistics_of(const Settings& settings, const std::string& fol
 
 // Batches of this rank's rows, from a place in training on; and all images of a split in order, every step of them once
 // in each of the views.
-std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t step_in_epoch);
+std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t images_in_epoch);
 std::unique_ptr<BatchSource> evaluation_batches(const Job& job, int rank, Split split = Split::kTest,
                                                 const Views& views = {});
 

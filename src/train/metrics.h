@@ -119,7 +119,7 @@ class MetricsLog {
   // Appends to `path`; each line goes to `events`, too, where there are any. Throws Error where it cannot be written.
   explicit MetricsLog(const std::string& path, std::unique_ptr<EventFile> events = nullptr);
 
-  // The line is with the system when this returns. Throws Error on a full disk.
+  // The line is with the system when this returns, but on a full disk, where it waits for the next one.
   void write(const StartRecord& record);
   void write(const TrainRecord& record);
   void write(const EvalRecord& record);
@@ -127,6 +127,8 @@ class MetricsLog {
   void write(const BottleneckRecord& record);
   void write(const SimulationRecord& record);
   void write(const EndRecord& record);
+  bool is_complete() const { return file_.is_complete(); }  // no line waits
+  const std::string& path() const { return file_.path(); }
 
  private:
   void write_line(const std::string& line);

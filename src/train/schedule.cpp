@@ -130,17 +130,21 @@ ScheduleSettings ScheduleSettings::from(Config& config) {
   return s;
 }
 
-int64_t Schedule::total_steps(int64_t steps_per_epoch) const {
-  const auto by_epochs = static_cast<int64_t>(std::ceil(settings_.epochs * static_cast<double>(steps_per_epoch)));
+int64_t Schedule::total_steps(int64_t steps_per_epoch, int64_t more_steps) const {
+  const auto of_epochs = static_cast<int64_t>(std::ceil(settings_.epochs * static_cast<double>(steps_per_epoch)));
+  const int64_t by_epochs = of_epochs + more_steps;
   if (settings_.max_steps == 0) return by_epochs;
   return settings_.epochs > 0 ? std::min(by_epochs, settings_.max_steps) : settings_.max_steps;
 }
 
-double Schedule::own_rate(const RateCurve& s, double step, int64_t steps_per_epoch, const Plateau& seen) const {
+double Schedule::own_rate(const RateCurve& s, double step, int64_t steps_per_epoch, const Plateau& seen,
+                          int64_t more_steps) const {
   const auto per_epoch = static_cast<double>(steps_per_epoch);
   const double epoch = step / per_epoch;
-  const double length = settings_.epochs > 0 ? settings_.epochs * per_epoch : static_cast<double>(settings_.max_steps);
-  const double p = std::clamp(step / length, 0.0, 1.0);
+  const bool in_epochs = settings_.epochs > 0;
+  const double length = in_epochs ? settings_.epochs * per_epoch : static_cast<double>(settings_.max_steps);
+  const double done = in_epochs ? step : step + static_cast<double>(more_steps);
+  const double p = std::clamp(done / length, 0.0, 1.0);
   switch (s.type) {
     case Curve::kConstant:
       return 1;
@@ -159,7 +163,7 @@ double Schedule::own_rate(const RateCurve& s, double step, int64_t steps_per_epo
     case Curve::kDexp: {
       const auto levels = static_cast<double>(s.steps);
       // One division, so that a border that falls on a whole step is met exactly.
-      const double level = std::clamp(std::ceil(step * levels / length) - 1, 0.0, levels - 1);
+      const double level = std::clamp(std::ceil(done * levels / length) - 1, 0.0, levels - 1);
       return std::pow(s.target_factor, -level / (levels - 1));
     }
     case Curve::kSteps: {
@@ -174,12 +178,13 @@ double Schedule::own_rate(const RateCurve& s, double step, int64_t steps_per_epo
   return 1;
 }
 
-double Schedule::rate(const RateCurve& curve, int64_t step, int64_t steps_per_epoch, const Plateau& seen) const {
+double Schedule::rate(const RateCurve& curve, int64_t step, int64_t steps_per_epoch, const Plateau& seen,
+                      int64_t more_steps) const {
   OWT_CHECK(steps_per_epoch > 0, "steps_per_epoch is ", steps_per_epoch);
   const auto at = static_cast<double>(step);
   const double warmup_steps = settings_.warmup_epochs * static_cast<double>(steps_per_epoch);
-  if (at >= warmup_steps) return own_rate(curve, at, steps_per_epoch, seen);
-  const double from = settings_.warmup_factor, to = own_rate(curve, warmup_steps, steps_per_epoch, seen);
+  if (at >= warmup_steps) return own_rate(curve, at, steps_per_epoch, seen, more_steps);
+  const double from = settings_.warmup_factor, to = own_rate(curve, warmup_steps, steps_per_epoch, seen, more_steps);
   return from + (to - from) * at / warmup_steps;
 }
 

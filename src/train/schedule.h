@@ -69,22 +69,25 @@ class Schedule {
   explicit Schedule(ScheduleSettings settings) : settings_(std::move(settings)) {}
 
   // The factor on the base rate for the update that ends step `step` (from 0), and that of biases.
-  double rate(int64_t step, int64_t steps_per_epoch, const Plateau& seen = {}) const {
-    return rate(settings_, step, steps_per_epoch, seen);
+  // more_steps: updates done besides those `step`, where a run took steps of another size before. max_steps counts them,
+  // epochs do not.
+  double rate(int64_t step, int64_t steps_per_epoch, const Plateau& seen = {}, int64_t more_steps = 0) const {
+    return rate(settings_, step, steps_per_epoch, seen, more_steps);
   }
-  double bias_rate(int64_t step, int64_t steps_per_epoch, const Plateau& seen = {}) const {
-    return rate(settings_.biases.value_or(settings_), step, steps_per_epoch, seen);
+  double bias_rate(int64_t step, int64_t steps_per_epoch, const Plateau& seen = {}, int64_t more_steps = 0) const {
+    return rate(settings_.biases.value_or(settings_), step, steps_per_epoch, seen, more_steps);
   }
   // What a plateau sees of an evaluation; true: the rate falls. Other schedules see nothing.
   bool note_evaluation(double loss, double top1, Plateau& seen) const;
-  // Steps in the whole run.
-  int64_t total_steps(int64_t steps_per_epoch) const;
+  // Updates in the whole run.
+  int64_t total_steps(int64_t steps_per_epoch, int64_t more_steps = 0) const;
   const ScheduleSettings& settings() const { return settings_; }
 
  private:
-  double rate(const RateCurve& curve, int64_t step, int64_t steps_per_epoch, const Plateau& seen) const;
-  double own_rate(const RateCurve& curve, double step, int64_t steps_per_epoch,
-                  const Plateau& seen) const;  // no warm-up
+  double rate(const RateCurve& curve, int64_t step, int64_t steps_per_epoch, const Plateau& seen,
+              int64_t more_steps) const;
+  double own_rate(const RateCurve& curve, double step, int64_t steps_per_epoch, const Plateau& seen,
+                  int64_t more_steps) const;  // no warm-up
 
   ScheduleSettings settings_;
 };

@@ -254,8 +254,7 @@ epochs = 1
 )";
 
 // `model`: the path of another model file than the recipe's, if any.
-Config whole_recipe(const std::string& path, const std::optional<std::string>& model) {
-  Config file = Config::file(path);
+Config whole_recipe(Config file, const std::string& path, const std::optional<std::string>& model) {
   if (model && model->empty()) fail("--set model= names no file; name a model file, or leave it out");
   if (model && file.has("layer"))
     fail("--set model=", *model, ": ", path, " is a model file itself and names no other; give ", *model,
@@ -414,10 +413,14 @@ Settings settings_from(Config recipe, const std::string& name) {
 }
 
 Settings read_settings(const std::string& path, const Overrides& overrides) {
+  return read_settings(Config::file(path), path, overrides);
+}
+
+Settings read_settings(Config file, const std::string& path, const Overrides& overrides) {
   std::optional<std::string> model;
   for (const auto& [key, value] : overrides)
     if (key == "model") model = value;
-  Config recipe = whole_recipe(path, model);
+  Config recipe = whole_recipe(std::move(file), path, model);
   for (const auto& [key, value] : overrides)
     if (key != "model") recipe.set(key, value);
   return settings_from(recipe, std::filesystem::path(path).stem().string());

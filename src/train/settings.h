@@ -115,6 +115,8 @@ using Overrides = std::vector<std::pair<std::string, std::string>>;  // dotted k
 // files, but for "model", which names another model file, its path counting from the recipe. Throws Error naming file
 // and line.
 Settings read_settings(const std::string& path, const Overrides& overrides = {});
+// The same of a file that is read already. path: where it is from, for paths within it and the name.
+Settings read_settings(Config file, const std::string& path, const Overrides& overrides = {});
 Settings settings_from(Config recipe, const std::string& name);
 
 }  // namespace owt

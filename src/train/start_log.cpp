@@ -74,7 +74,8 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
     log_warn("scale_lr = {} raises the rate with the workers, but data.batch keeps the step at {} images",
              s.parallel.scale_lr, s.data.batch);
   if (!job.resume_checkpoint.empty())
-    log_info("resumed from {} at step {} of {}", job.resume_checkpoint, step, total_steps);
+    log_info("resumed from {} at step {} of {}{}", job.resume_checkpoint, step, total_steps,
+             step < total_steps ? "" : ": already done, no step is left; more --steps or --epochs go on");
 }
 
 }  // namespace owt

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <map>
 
+#include "data/steps.h"
 #include "src/comm/on_host.h"
 #include "src/comm/processes.h"
 #include "src/comm/watch.h"
 #include "src/core/log.h"
+#include "src/core/no_room.h"
 #include "src/core/threads.h"
 #include "src/parallel/spread_weights.h"
 #include "src/train/advice.h"
@@ -57,15 +59,13 @@ Trainer::Trainer(const Job& job, Communicator& comm, Trainer* before)
   if (!before) spread_weights(worker_.model, worker_.step.groups());
   if (worker_.step.ema()) restore_ema();
   on_all_hosts(worker_.comm,
-               [&] { batches_ = training_batches(job, comm.rank(), state_.epoch, state_.step_in_epoch); });
-  total_steps_ = schedule_.total_steps(batches_->steps_per_epoch());
+               [&] { batches_ = training_batches(job, comm.rank(), state_.epoch, state_.images_in_epoch); });
+  more_steps_ = state_.step - position();
+  total_steps_ = schedule_.total_steps(batches_->steps_per_epoch(), more_steps_);
   first_step_ = state_.step;
   first_position_ = static_cast<double>(position());
   prepare_steps();
   worker_.step.feed_from(*batches_);
-  if (!writes()) return;
-  if (!before) open_files();
-  log_start(job_, worker_.step.records(), state_.step, total_steps_);
 }
 
 void Trainer::open_files() {
@@ -86,7 +86,8 @@ void Trainer::open_files() {
 void Trainer::prepare_steps() {
   const int64_t rows = job_.plan.request.step_rows;
   if (job_.plan.request.on.device == Device::kCpu && !job_.tolerates_loss()) return;
-  for (const int64_t images : {job_.train->size(), evaluated().size()}) {
+  const int64_t left_of_epoch = job_.train->size() - state_.images_in_epoch;
+  for (const int64_t images : {job_.train->size(), left_of_epoch, evaluated().size()}) {
     if (images >= rows) worker_.step.prepare(rows);
     if (images % rows != 0) worker_.step.prepare(images % rows);
   }
@@ -99,8 +100,7 @@ void Trainer::restore() {
   ConvChoices::process().preload(loaded.conv_choices);
   state_.step = loaded.step;
   state_.epoch = loaded.epoch;
-  // Steps of another size: as many images of the epoch are done, to a whole step.
-  state_.step_in_epoch = loaded.step_in_epoch * loaded.step_rows / job_.plan.request.step_rows;
+  state_.images_in_epoch = loaded.images_in_epoch;
   state_.evaluated_step = loaded.evaluated_step;
   state_.conv_choices = loaded.conv_choices;
   state_.plateau = loaded.plateau;
@@ -119,6 +119,8 @@ void Trainer::take(Trainer& before) {
   state_ = before.state_;
   state_.workers = mine.workers;
   saved_step_ = before.saved_step_;
+  unsaved_step_ = before.unsaved_step_;
+  no_room_ = before.no_room_;
   began_ = before.began_;
   last_evaluation_ = before.last_evaluation_;
   stop_ = before.stop_;
@@ -141,26 +143,30 @@ void Trainer::restore_ema() {
   load_ema(job_.resume_checkpoint, worker_);
 }
 
-int64_t Trainer::position() const { return state_.epoch * batches_->steps_per_epoch() + state_.step_in_epoch; }
+// An epoch that steps of another size began has fewer of this size left than a whole one.
+int64_t Trainer::position() const {
+  const int64_t left = steps_per_epoch(job_.train->size() - state_.images_in_epoch, job_.plan.request.step_rows);
+  return (state_.epoch + 1) * batches_->steps_per_epoch() - left;
+}
 
 bool Trainer::evaluation_comes_round() const {
   const RunSettings& run = job_.settings.run;
-  const bool at_epoch = run.eval_every_epochs > 0 && state_.step > 0 && state_.step_in_epoch == 0 &&
+  const bool at_epoch = run.eval_every_epochs > 0 && state_.step > 0 && state_.images_in_epoch == 0 &&
                         state_.epoch % run.eval_every_epochs == 0;
   const bool at_step = run.eval_every_steps > 0 && state_.step > 0 && state_.step % run.eval_every_steps == 0;
   return at_epoch || at_step;
 }
 
 bool Trainer::evaluation_due() const {
-  return state_.evaluated_step != state_.step && (evaluation_comes_round() || position() >= total_steps_);
+  return state_.evaluated_step != state_.step && (evaluation_comes_round() || is_over());
 }
 
 bool Trainer::checkpoint_due() const {
   const RunSettings& run = job_.settings.run;
   const bool at_epoch =
-      run.checkpoint_every_epochs > 0 && state_.step_in_epoch == 0 && state_.epoch % run.checkpoint_every_epochs == 0;
+      run.checkpoint_every_epochs > 0 && state_.images_in_epoch == 0 && state_.epoch % run.checkpoint_every_epochs == 0;
   const bool at_step = run.checkpoint_every_steps > 0 && state_.step % run.checkpoint_every_steps == 0;
-  return at_epoch || at_step || position() >= total_steps_;
+  return at_epoch || at_step || is_over();
 }
 
 bool Trainer::out_of_patience() const {
@@ -174,14 +180,20 @@ bool Trainer::equality_due() const {
 }
 
 bool Trainer::must_settle() const {
-  return equality_due() || state_.step_in_epoch == 0 || position() >= total_steps_ || checkpoint_due() ||
-         evaluation_due() || (worker_.profiler.enabled() && job_.plan.steps_apart() == 0);
+  return equality_due() || state_.images_in_epoch == 0 || is_over() || checkpoint_due() || evaluation_due() ||
+         (worker_.profiler.enabled() && job_.plan.steps_apart() == 0);
 }
 
 TrainingEnd Trainer::run() {
+  if (writes()) {
+    if (!takes_over_) open_files();
+    log_start(job_, worker_.step.records(), state_.step, total_steps_);
+  }
   try {
     const TrainingEnd end = run_to_the_end();
-    if (end != TrainingEnd::kWithout) write_end(end == TrainingEnd::kFinished ? "finished" : "stopped");
+    if (end == TrainingEnd::kWithout) return end;
+    write_end(end == TrainingEnd::kFinished ? "finished" : "stopped");
+    check_that_all_is_written();
     return end;
   } catch (const Diverged& e) {
     write_end("diverged");
@@ -204,7 +216,7 @@ TrainingEnd Trainer::run_to_the_end() {
   } else if (evaluation_due() && run_evaluation()) {  // the run was stopped before it came to that
     save();
   }
-  while (position() < total_steps_ && !out_of_patience()) {
+  while (!is_over() && !out_of_patience()) {
     start_step();
     const bool settles = must_settle(), served = job_.plan.serves();
     bool stop = finish_steps(settles ? 0 : worker_.step.most_in_flight() - 1);
@@ -218,7 +230,7 @@ TrainingEnd Trainer::run_to_the_end() {
     if (stop || (settles && served)) worker_.step.settle();
     if (const auto end = look_around(stop)) return *end;
   }
-  if (position() < total_steps_) end_early();
+  if (!is_over()) end_early();
   if (!last_evaluation_) last_evaluation_ = evaluate_now();  // nothing was left to do
   return TrainingEnd::kFinished;
 }
@@ -226,12 +238,13 @@ TrainingEnd Trainer::run_to_the_end() {
 // Between two steps, and at the end of the last one, when the weights are alike where anybody looks at them.
 std::optional<TrainingEnd> Trainer::look_around(bool stop) {
   if (job_.tolerates_loss()) share_corrupt_records(job_);
-  if (stop && position() < total_steps_) {
+  if (stop && !is_over()) {
     save();
-    if (writes()) log_info("stopped on a signal after step {}; go on with --resume auto", state_.step);
+    if (writes() && saved_step_ == state_.step)
+      log_info("stopped on a signal after step {}; go on with --resume auto", state_.step);
     return TrainingEnd::kStopped;
   }
-  if (writes() && (state_.step_in_epoch == 0 || position() >= total_steps_)) progress_->end_epoch();
+  if (writes() && (state_.images_in_epoch == 0 || is_over())) progress_->end_epoch();
   if (equality_due()) check_equality(job_.plan, worker_.model, worker_.step.groups(), state_.step, how_to_go_on());
   if (checkpoint_due()) save();  // first, since images to evaluate on may be damaged
   if (evaluation_due() && run_evaluation()) save();
@@ -271,10 +284,10 @@ void Trainer::start_step() {
   data_wait_s_ += waited;
   ++waited_steps_;
   Step::Rates rates = rates_now();
-  started_.push_back({state_.step + 1, state_.epoch, position() + 1, rates.front});
+  started_.push_back({state_.step + 1, state_.epoch, rates.front});
   ++state_.step;
-  ++state_.step_in_epoch;
-  if (state_.step_in_epoch == batches_->steps_per_epoch()) ++state_.epoch, state_.step_in_epoch = 0;
+  state_.images_in_epoch += batch->step_rows;
+  if (state_.images_in_epoch == job_.train->size()) ++state_.epoch, state_.images_in_epoch = 0;
   const StepKind kind = kind_of_step();
   rates.kept = kept_of_ema(kind);
   if (evaluation_due()) weight_sizes_.note(worker_.step.stream());
@@ -283,7 +296,7 @@ void Trainer::start_step() {
 }
 
 void Trainer::time_step() {
-  const int64_t left = total_steps_ - position(), done = state_.step - first_step_;
+  const int64_t left = total_steps_ - state_.step, done = state_.step - first_step_;
   if (job_.tolerates_loss()) return;  // what all have measured would be brought together in the midst of steps
   const int64_t timed = done - std::min(kTimedFrom, (left + done) / 2);
   worker_.profiler.enable(timed >= 0 && timed < kTimedSteps);
@@ -313,8 +326,8 @@ const StepTimes& Trainer::times() {
 Step::Rates Trainer::rates_now() const {
   const Settings& s = job_.settings;
   const int64_t at = position(), per_epoch = batches_->steps_per_epoch();
-  const double weights = s.optimizer.learning_rate * schedule_.rate(at, per_epoch, state_.plateau);
-  const double biases = s.optimizer.learning_rate * schedule_.bias_rate(at, per_epoch, state_.plateau);
+  const double weights = s.optimizer.learning_rate * schedule_.rate(at, per_epoch, state_.plateau, more_steps_);
+  const double biases = s.optimizer.learning_rate * schedule_.bias_rate(at, per_epoch, state_.plateau, more_steps_);
   const double front = s.front_rate_scale(job_.plan), back = s.back_rate_scale(job_.plan);
   return {weights * front, weights * back, biases * front, biases * back,
           s.optimizer.sgd_share(fraction(at, per_epoch))};
@@ -360,8 +373,8 @@ bool Trainer::is_logged(int64_t step) const {
 void Trainer::record(const StepResult& result, const Started& started) {
   const double loss = result.sums.loss / static_cast<double>(result.sums.rows);
   const double top1 = fraction(result.sums.top1, result.sums.rows);
-  const int64_t epochs = (total_steps_ + batches_->steps_per_epoch() - 1) / batches_->steps_per_epoch();
-  progress_->update({started.position, total_steps_, started.epoch, epochs, loss, top1, started.lr, data_wait_s_},
+  const int64_t epochs = steps_per_epoch(total_steps_ - more_steps_, batches_->steps_per_epoch());
+  progress_->update({started.step, total_steps_, started.epoch, epochs, loss, top1, started.lr, data_wait_s_},
                     result.sums.rows);
   if (started.step == first_step_ + 1) log_convolutions(), write_start();
   if (!is_logged(started.step)) return;
@@ -415,7 +428,7 @@ Evaluation Trainer::evaluate_now() {
 // that did not.
 bool Trainer::run_evaluation() {
   const double begin = seconds_now();
-  const int64_t epoch = state_.step_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
+  const int64_t epoch = state_.images_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
   write_weight_sizes(epoch);
   last_evaluation_ = evaluate_now();
   state_.evaluated_step = state_.step;
@@ -433,7 +446,12 @@ bool Trainer::run_evaluation() {
            ema ? ", averaged weights" : "");
   if (falls) log_info("no better for a while: the learning rate falls by {:g}", job_.settings.schedule.factor);
   metrics_->write(EvalRecord{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images, ema, seconds()});
-  if (saved_step_ == state_.step) checkpoints_->replace_state(state_);
+  if (saved_step_ == state_.step) try {
+      checkpoints_->replace_state(state_);
+    } catch (const NoRoom& e) {
+      no_room_ = e.what();
+      log_warn("the checkpoint of step {} does not know this evaluation: {}", state_.step, no_room_);
+    }
   progress_->skip_time();
   return best;
 }
@@ -450,20 +468,60 @@ void Trainer::check_weights() {
   if (bad > 0) throw Aborted("another rank's weights are not finite");
 }
 
+bool Trainer::any_rank(bool mine) {
+  return on_host::sum(worker_.comm, {mine ? 1.0 : 0.0}, job_.plan.request.on.device).front() > 0;
+}
+
+// A disk without room for the checkpoint is no reason to lose what is learnt: the next one is tried.
 void Trainer::save() {
-  if (saved_step_ == state_.step) return;
+  if (saved_step_ == state_.step || unsaved_step_ == state_.step) return;
   check_weights();
-  const std::string folder = writes() ? checkpoints_->begin(state_.step) : "";
+  std::string folder, no_room;
+  const auto unless_full = [&](const auto& work) {
+    try {
+      work();
+    } catch (const NoRoom& e) {
+      no_room = e.what();
+    }
+  };
+  if (writes()) unless_full([&] { folder = checkpoints_->begin(state_.step); });
+  if (any_rank(!no_room.empty())) return note_no_room(no_room);
   std::map<std::string, uint64_t> checksums;
   // Replicas that have nothing to write are ahead of those that free what they gathered.
-  on_all_hosts(worker_.comm, [&] { checksums = save_worker(folder, job_.plan, worker_); });
+  on_all_hosts(worker_.comm, [&] { unless_full([&] { checksums = save_worker(folder, job_.plan, worker_); }); });
+  if (writes() && no_room.empty()) {
+    state_.updates = {worker_.step.updates().front, worker_.step.updates().back};
+    state_.conv_choices = ConvChoices::process().exported();
+    state_.checksums = checksums;
+    unless_full([&] { checkpoints_->commit(state_); });
+  }
+  if (any_rank(!no_room.empty())) return note_no_room(no_room);
   saved_step_ = state_.step;
+  no_room_.clear();
+  if (writes()) progress_->skip_time();
+}
+
+void Trainer::note_no_room(const std::string& why) {
+  unsaved_step_ = state_.step;
   if (!writes()) return;
-  state_.updates = {worker_.step.updates().front, worker_.step.updates().back};
-  state_.conv_choices = ConvChoices::process().exported();
-  state_.checksums = checksums;
-  checkpoints_->commit(state_);
+  checkpoints_->give_up();
+  no_room_ = why;
+  log_warn("there is no checkpoint of step {}: {}; the run goes on and tries it again at the next one", state_.step,
+           why);
   progress_->skip_time();
+}
+
+// At the end of the run, or where it was stopped.
+void Trainer::check_that_all_is_written() {
+  if (unsaved_step_ == state_.step) {
+    if (!writes()) throw Aborted("the last checkpoint could not be written");
+    throw NoRoom(concat("the last checkpoint, of step ", state_.step, ", could not be written: ", no_room_, "; ",
+                        how_to_go_on()));
+  }
+  if (!writes()) return;
+  if (!no_room_.empty()) throw NoRoom(concat("the last checkpoint does not know its evaluation: ", no_room_));
+  if (!metrics_->is_complete())
+    throw NoRoom(concat("there was no room for the last lines of ", metrics_->path(), "; the checkpoint is whole"));
 }
 
 }  // namespace owt

@@ -26,10 +26,11 @@ enum class TrainingEnd {
 
 class Trainer {
  public:
-  // Both must outlive this. Draws, loads or restores the weights. before: where its run() has ended kWithout, on a rank
-  // of those that are left; it may be freed then, and has nothing any more.
+  // Both must outlive this. Draws, loads or restores the weights, and writes nothing. before: where its run() has ended
+  // kWithout, on a rank of those that are left; it may be freed then, and has nothing any more.
   Trainer(const Job& job, Communicator& comm, Trainer* before = nullptr);
 
+  bool is_over() const { return state_.step >= total_steps_; }  // no steps are left
   TrainingEnd run();
   // The ranks that the others go on without, after kWithout: the same on all of these.
   const std::vector<int>& without() const { return without_; }
@@ -60,7 +61,7 @@ class Trainer {
   void restore_ema();
   bool finish_step();                   // the oldest one under way; true: a rank was asked to stop
   bool finish_steps(int left);          // until no more than so many are under way; true as above
-  int64_t position() const;             // in the schedule: steps of this size up to here
+  int64_t position() const;             // in the schedule: steps of this size up to here, were all of it
   bool must_settle() const;             // before the next step starts, the results of all are wanted
   bool evaluation_comes_round() const;  // by the recipe's numbers of epochs and steps, at this point
   bool evaluation_due() const;          // by those, or at the end; and it was not done yet
@@ -75,9 +76,12 @@ class Trainer {
   bool run_evaluation();  // true: the best so far
   void check_weights();
   void save();
+  bool any_rank(bool mine);  // collective
+  void note_no_room(const std::string& why);
+  void check_that_all_is_written();
 
   struct Started {  // a step under way, for its record
-    int64_t step, epoch, position;
+    int64_t step, epoch;
     double lr;
   };
   bool is_logged(int64_t step) const;
@@ -93,6 +97,7 @@ class Trainer {
   RunState state_;  // after the newest step that was started
   std::deque<Started> started_;
   int64_t first_step_ = 0, total_steps_ = 0, saved_step_ = -1;
+  int64_t more_steps_ = 0;                  // that were taken beyond position(), being smaller
   double first_position_ = 0, began_ = -1;  // in the schedule; on the clock, below 0: no step yet
   WeightSizes weight_sizes_;
   std::optional<Evaluation> last_evaluation_;
@@ -103,7 +108,9 @@ class Trainer {
   size_t told_losses_ = 0;
   LoaderTimes loader_before_;  // the steps that are timed
   StepTimes times_;
+  int64_t unsaved_step_ = -1;  // whose checkpoint the disk had no room for; -1: none
   // Rank 0 only.
+  std::string no_room_;  // why that of the newest step is missing, or does not know its evaluation; empty: it is whole
   std::string bottleneck_;  // of the steps that were timed, a sentence
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<Progress> progress_;

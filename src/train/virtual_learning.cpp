@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/core/log.h"
+#include "src/core/no_room.h"
 
 namespace owt {
 namespace {
@@ -19,15 +20,19 @@ VirtualLearning::VirtualLearning(const Job& job, const VirtualCluster& cluster, 
       central_job_(job_of_one(job)),
       central_(cluster.times_only ? nullptr : std::make_unique<CentralWeights>(central_job_)),
       schedule_(job.settings.schedule),
-      total_steps_(schedule_.total_steps(steps_per_epoch)),
-      metrics_(job.run_folder + "/metrics.jsonl"),
-      checkpoints_(job.run_folder, job.settings.run.keep_checkpoints) {
+      total_steps_(schedule_.total_steps(steps_per_epoch)) {
   state_.seed = job.settings.run.seed;
   state_.workers = job.plan.ranks();
   state_.strategy = cluster.planned ? cluster.planned->strategy : "ps";
   state_.step_rows = job.plan.request.step_rows;
   state_.images = job.train ? job.train->size() : 0;
   state_.optimizer = job.settings.optimizer.name();
+}
+
+void VirtualLearning::open_files() {
+  if (job_.run_folder.empty()) return;
+  metrics_ = std::make_unique<MetricsLog>(job_.run_folder + "/metrics.jsonl");
+  checkpoints_.emplace(job_.run_folder, job_.settings.run.keep_checkpoints);
 }
 
 double VirtualLearning::epochs() const { return ratio(state_.step, per_epoch_); }
@@ -99,7 +104,7 @@ void VirtualLearning::learn_locally(const std::vector<Push>& with, std::vector<W
 void VirtualLearning::finish_step(double now, GradientPool* evaluator) {
   ++state_.step;
   state_.epoch = state_.step / per_epoch_;
-  state_.step_in_epoch = state_.step % per_epoch_;
+  state_.images_in_epoch = state_.step % per_epoch_ * state_.step_rows;
   record(now);
   if (!central_) return;
   if (saves_after(state_.step)) save();
@@ -137,17 +142,18 @@ void VirtualLearning::record(double now) {
     progress_.update(
         {state_.step, total_steps_, epoch, (total_steps_ + per_epoch_ - 1) / per_epoch_, loss, top1, rate_, 0},
         sums.rows);
-    if (state_.step_in_epoch == 0 || state_.step == total_steps_) progress_.end_epoch();
+    if (state_.images_in_epoch == 0 || state_.step == total_steps_) progress_.end_epoch();
   }
   if (state_.step % job_.settings.run.log_every != 0 && state_.step != 1 && state_.step != total_steps_) return;
   const double passed = now - recorded_at_;
-  metrics_.write(TrainRecord{.step = state_.step,
-                             .epoch = epoch,
-                             .loss = loss,
-                             .top1 = top1,
-                             .lr = rate_,
-                             .images_per_second = static_cast<double>(std::exchange(images_, 0)) / passed,
-                             .seconds = now});
+  if (metrics_)
+    metrics_->write(TrainRecord{.step = state_.step,
+                                .epoch = epoch,
+                                .loss = loss,
+                                .top1 = top1,
+                                .lr = rate_,
+                                .images_per_second = static_cast<double>(std::exchange(images_, 0)) / passed,
+                                .seconds = now});
   recorded_at_ = now;
 }
 
@@ -161,7 +167,7 @@ void VirtualLearning::evaluate(double now, GradientPool& evaluator) {
   const RunSettings& run = job_.settings.run;
   if (comes_round(state_.step, run.eval_every_epochs, run.eval_every_steps))
     schedule_.note_evaluation(e.loss, e.top1, state_.plateau);
-  const int64_t epoch = state_.step_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
+  const int64_t epoch = state_.images_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
   const Split split = job_.settings.data.evaluated();
   log_info("simulated {:.3f} s, epoch {}, step {}: {} loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} %", now, epoch + 1,
            state_.step, kind_of(split), e.loss, 100 * e.top1, 100 * e.top5);
@@ -171,19 +177,34 @@ void VirtualLearning::evaluate(double now, GradientPool& evaluator) {
     log_info("simulated: the L1 penalty is {:.4f}, and {:.1f} % of the weights that it is on are 0",
              record.penalty->loss, 100 * record.penalty->zeros);
   }
-  metrics_.write(record);
-  if (saved_step_ == state_.step) checkpoints_.replace_state(state_);
+  metrics_->write(record);
+  if (saved_step_ == state_.step) checkpoints_->replace_state(state_);
   if (best) save();
   progress_.skip_time();
 }
 
 void VirtualLearning::save() {
-  if (std::exchange(saved_step_, state_.step) == state_.step) return;
-  const std::string folder = checkpoints_.begin(state_.step);
-  state_.conv_choices = ConvChoices::process().exported();
-  central_->save(folder, state_);
-  checkpoints_.commit(state_);
+  if (saved_step_ == state_.step || unsaved_step_ == state_.step) return;
+  try {
+    const std::string folder = checkpoints_->begin(state_.step);
+    state_.conv_choices = ConvChoices::process().exported();
+    central_->save(folder, state_);
+    checkpoints_->commit(state_);
+    saved_step_ = state_.step;
+  } catch (const NoRoom& e) {
+    unsaved_step_ = state_.step;
+    checkpoints_->give_up();
+    log_warn("there is no checkpoint of step {}: {}; the run goes on and tries it again at the next one", state_.step,
+             e.what());
+  }
   progress_.skip_time();
+}
+
+void VirtualLearning::check_that_all_is_written() const {
+  if (unsaved_step_ == state_.step)
+    throw NoRoom(concat("there was no room for the last checkpoint, of step ", state_.step));
+  if (metrics_ && !metrics_->is_complete())
+    throw NoRoom(concat("there was no room for the last lines of ", metrics_->path()));
 }
 
 Step::Rates VirtualLearning::rates(const ConsistencyRules& rules) const {

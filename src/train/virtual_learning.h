@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "src/parallel/consistency.h"
@@ -25,7 +26,11 @@ class VirtualLearning {
   double epochs() const;                        // the same
   bool is_over() const { return state_.step >= total_steps_ || out_of_patience(); }
   const Evaluation& last_evaluation() const { return last_evaluation_; }
-  MetricsLog& metrics() { return metrics_; }
+  // Opens what is written, before the first step; not where there is no run folder.
+  void open_files();
+  // At the end: throws NoRoom where the disk was too full for the last checkpoint, or for lines of metrics.
+  void check_that_all_is_written() const;
+  MetricsLog* metrics() { return metrics_.get(); }  // null: none are written
 
   WeightSnapshot weights_of(int worker);  // the servers', but under local SGD
   double l1(size_t param) const { return central_->l1(param); }
@@ -63,15 +68,15 @@ class VirtualLearning {
   std::vector<int64_t> local_rows_;
   Schedule schedule_;
   RunState state_;
-  int64_t total_steps_, saved_step_ = -1;
+  int64_t total_steps_, saved_step_ = -1, unsaved_step_ = -1;
   double rate_ = NAN;  // of the last update
   // Since the last step that was finished, and since the last that was recorded.
   LossSums sums_;
   int64_t images_ = 0;
   double recorded_at_ = 0;
   Evaluation last_evaluation_{};
-  MetricsLog metrics_;
-  CheckpointWriter checkpoints_;
+  std::unique_ptr<MetricsLog> metrics_;
+  std::optional<CheckpointWriter> checkpoints_;
   Progress progress_;
 };
 

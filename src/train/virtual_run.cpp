@@ -81,10 +81,12 @@ std::vector<VirtualRun::VirtualWorker> VirtualRun::workers_of(const Job& job, co
 // A team that has worked spins for a while, on the cores that gradients are computed on.
 VirtualOutcome VirtualRun::run() {
   set_team_size(1);
-  write_start();
+  learning_.open_files();
+  if (learning_.metrics()) write_start();
   start_who_may();
-  MetricsLog& metrics = learning_.metrics();
-  const auto end = [&](const std::string& how) { metrics.write(EndRecord{learning_.step(), how, clock_.now()}); };
+  const auto end = [&](const std::string& how) {
+    if (learning_.metrics()) learning_.metrics()->write(EndRecord{learning_.step(), how, clock_.now()});
+  };
   try {
     while (!learning_.is_over() && !stop_requested() && clock_.step()) {
     }
@@ -93,8 +95,9 @@ VirtualOutcome VirtualRun::run() {
     throw;
   }
   VirtualOutcome outcome{learning_.is_over(), learning_.last_evaluation(), clock_.now(), summary()};
-  metrics.write(outcome.record);
+  if (learning_.metrics()) learning_.metrics()->write(outcome.record);
   end(outcome.finished ? "finished" : "stopped");
+  learning_.check_that_all_is_written();
   return outcome;
 }
 
@@ -305,7 +308,7 @@ void VirtualRun::write_start() {
   add("compute times", compute_.text());
   add("links", format("{:g} MB/s, {:g} us", cluster_.link.bytes_per_s / 1e6, cluster_.link.latency_s * 1e6));
   if (cluster_.message_work > 0) add("work for messages", format("{:g} ms/MB", cluster_.message_work * 1e9));
-  learning_.metrics().write(StartRecord{0, 0, per_epoch(), std::move(facts)});
+  learning_.metrics()->write(StartRecord{0, 0, per_epoch(), std::move(facts)});
 }
 
 SimulationRecord VirtualRun::summary() {

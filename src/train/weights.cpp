@@ -4,6 +4,7 @@
 
 #include "src/comm/on_host.h"
 #include "src/core/log.h"
+#include "src/core/no_room.h"
 #include "src/parallel/param_gather.h"
 #include "src/parallel/sharded_update.h"
 
@@ -90,19 +91,21 @@ uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& mode
   if (!shares && groups.replicas().rank() != 0) return 0;
   Communicator& comm = shares ? groups.replicas() : groups.model();
   std::optional<SafetensorsWriter> writer;
+  FirstNoRoom no_room;
   if (comm.rank() == 0) {
     std::vector<SafetensorsWriter::Entry> entries;
     for_each_tensor(plan, model, tensors, [&](const Meant& one) {
       entries.push_back({one.name, one.param.file_shape});
     });
-    writer.emplace(path, entries, std::map<std::string, std::string>{{"format", "pt"}});
+    no_room.unless_full([&] { writer.emplace(path, entries, std::map<std::string, std::string>{{"format", "pt"}}); });
   }
   for_each_tensor(plan, model, tensors, [&](const Meant& one) {
     const Spread spread = shares ? Spread{updated_parts(plan, static_cast<int64_t>(one.layer), one.number), {}}
                                  : spread_of(plan.layers[one.layer], one.param);
     gather_parameter(spread, one.param, one.tensor, comm,
-                     [&](std::span<const float> rows) { writer->write(one.name, rows); });
+                     [&](std::span<const float> rows) { no_room.unless_full([&] { writer->write(one.name, rows); }); });
   });
+  no_room.rethrow();
   return writer ? writer->finish() : 0;
 }
 

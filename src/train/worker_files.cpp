@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "src/core/log.h"
+#include "src/core/no_room.h"
 #include "src/net/layer_names.h"
 #include "src/train/files/checkpoint_files.h"
 #include "src/train/weights.h"
@@ -79,15 +80,20 @@ void load_ema(const std::string& folder, Worker& worker) {
 
 std::map<std::string, uint64_t> save_worker(const std::string& folder, const Plan& plan, Worker& worker) {
   const Groups& groups = worker.step.groups();
-  const auto save = [&](const char* file, const TensorOf& tensor_of) {
-    return save_tensors(file_in(folder, file), plan, worker.model, tensor_of, groups);
-  };
   std::map<std::string, uint64_t> checksums;
-  checksums[kWeightsFile] = save(kWeightsFile, [](Param& param) { return param.value; });
-  checksums[kOptimizerFile] = save_tensors(file_in(folder, kOptimizerFile), plan, worker.model, states(worker), groups,
-                                           plan.shares_update() ? Kept::kShare : Kept::kWhole);
+  FirstNoRoom no_room;
+  // All ranks do all of it, also where rank 0 could not write an earlier file.
+  const auto save = [&](const char* file, const std::vector<NamedTensors>& tensors, Kept kept) {
+    FirstNoRoom here;
+    here.unless_full(
+        [&] { checksums[file] = save_tensors(file_in(folder, file), plan, worker.model, tensors, groups, kept); });
+    no_room.unless_full([&] { here.rethrow(); });
+  };
+  save(kWeightsFile, {{"", [](Param& param) { return param.value; }}}, Kept::kWhole);
+  save(kOptimizerFile, states(worker), plan.shares_update() ? Kept::kShare : Kept::kWhole);
   if (WeightEma* averages = worker.step.ema())
-    checksums[kEmaFile] = save(kEmaFile, [&](Param& param) { return averages->of(param); });
+    save(kEmaFile, {{"", [&](Param& param) { return averages->of(param); }}}, Kept::kWhole);
+  no_room.rethrow();
   return checksums;
 }
 

@@ -16,7 +16,8 @@ void load_worker(const std::string& folder, Worker& worker);
 // The same of the averaged weights, which the worker must have.
 void load_ema(const std::string& folder, Worker& worker);
 
-// Collective: rank 0 writes the files into the folder. Returns their names and checksums there.
+// Collective: rank 0 writes the files into the folder. Returns their names and checksums there. Throws NoRoom on rank 0
+// alone, after all ranks have done their part.
 std::map<std::string, uint64_t> save_worker(const std::string& folder, const Plan& plan, Worker& worker);
 
 }  // namespace owt

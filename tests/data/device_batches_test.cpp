@@ -182,9 +182,9 @@ TEST_P(DeviceBatches, AreThoseOfALoaderWithoutShuffling) {
 
 TEST_P(DeviceBatches, AreThoseOfALoaderStartedInTheMiddle) {
   LoaderSettings made = settings(22, 10);
-  for (const auto& [epoch, step] : {std::pair{0, 2}, {1, 1}, {1, 3}}) {
-    made.epoch = epoch, made.step_in_epoch = step;
-    EXPECT_EQ(run_here(made, 5), run(made, 5)) << "from step " << step << " of epoch " << epoch;
+  for (const auto& [epoch, images] : {std::pair{0, 20}, {1, 10}, {1, 22}, {0, 3}, {1, 15}}) {
+    made.epoch = epoch, made.images_in_epoch = images;
+    EXPECT_EQ(run_here(made, 5), run(made, 5)) << "from image " << images << " of epoch " << epoch;
   }
 }
 

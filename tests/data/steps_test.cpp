@@ -17,7 +17,7 @@ TEST(Steps, CountTheLastStepOfAnEpochInFull) {
 }
 
 TEST(Steps, FollowEachOtherOverTheEndOfAnEpoch) {
-  const Steps steps(10, 4, {}, 2, 1);
+  const Steps steps(10, 4, {}, 2, 4);
   const Steps::RankStep last = steps.step(1), next = steps.step(2);
   EXPECT_EQ(last.epoch, 2);
   EXPECT_EQ(last.step_in_epoch, 2);
@@ -29,7 +29,7 @@ TEST(Steps, FollowEachOtherOverTheEndOfAnEpoch) {
 }
 
 TEST(Steps, BehindAnEpochsLastStartTheNextEpoch) {
-  const Steps::RankStep step = Steps(10, 4, {}, 2, 3).step(0);
+  const Steps::RankStep step = Steps(10, 4, {}, 2, 10).step(0);
   EXPECT_EQ(step.epoch, 3);
   EXPECT_EQ(step.step_in_epoch, 0);
 }
@@ -50,31 +50,32 @@ TEST(Steps, AreThoseOfAWalkThroughTheEpochs) {
     for (const int64_t batch : {1, 3, 8, 50})
       for (const int ranks : {1, 2, 5})
         for (const Views& views : {Views(1), Views(3), Views::mirror()})
-          for (int64_t start = 0; start <= steps_per_epoch(size, batch); ++start) {
+          for (int64_t start = 0; start <= size; ++start) {
             const int rank = ranks / 2;
             const Steps steps(
                 size, batch, [&](int64_t rows) { return split(rows, ranks, rank); }, 2, start, views);
-            int64_t epoch = 2, step = start, most = 0;
+            int64_t epoch = 2, first = start, most = 0;
             for (int64_t number = 0; number < 40;) {
-              if (step * batch >= size) ++epoch, step = 0;
-              const int64_t first = step * batch, rows = std::min(batch, size - first);
+              if (first == size) ++epoch, first = 0;
+              const int64_t rows = std::min(batch, size - first);
               for (int view = views.first; view < views.first + views.count; ++view, ++number) {
                 const Steps::RankStep found = steps.step(number);
                 EXPECT_EQ(found.epoch, epoch);
-                EXPECT_EQ(found.step_in_epoch, step);
+                EXPECT_EQ(found.step_in_epoch, first / batch);
+                EXPECT_EQ(found.first, first);
                 EXPECT_EQ(found.step_rows, rows);
                 EXPECT_EQ(found.view, view);
                 const Slice mine = split(rows, ranks, rank);
                 EXPECT_EQ(found.places, (Slice{first + mine.begin, first + mine.end}));
                 most = std::max(most, found.count());
               }
-              ++step;
+              first += rows;
             }
             EXPECT_GE(steps.most_rows(), most);
             EXPECT_LE(steps.most_rows(), split(std::min(batch, size), ranks, rank).size());
             EXPECT_EQ(steps.batches_per_epoch(), views.count * ((size + batch - 1) / batch));
             ASSERT_FALSE(testing::Test::HasFailure())
-                << size << " images, steps of " << batch << ", " << ranks << " ranks, from step " << start;
+                << size << " images, steps of " << batch << ", " << ranks << " ranks, from image " << start;
           }
 }
 

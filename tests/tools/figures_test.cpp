@@ -215,7 +215,7 @@ TEST_F(FiguresTest, TrainAndInspectTellWhereTheRunIsAndHowGoodItIs) {
   const std::string checkpoint = file("run/checkpoints/step-00000007");
   const std::string inspected = printed("inspect " + file("run"));
   EXPECT_EQ(inspected.find(format("checkpoint {}: all checksums match\n"
-                                  "step 7, epoch 1 (+2 steps), seed 5, 2 worker(s), strategy owt-b\n"
+                                  "step 7, epoch 1 (+48 images), seed 5, 2 worker(s), strategy owt-b\n"
                                   "best top-1 {:.2f} % at step {}\n",
                                   checkpoint, percent(best["top1"]), best["step"].get<int64_t>())),
             0u)

@@ -117,8 +117,8 @@ TEST(Batches, OfAllRanksTogetherAreTheImagesOfTheEpoch) {
   for (const bool training : {true, false}) {
     int64_t rows = 0, steps = 0;
     for (int rank = 0; rank < 3; ++rank) {
-      const auto batches =
-          training ? training_batches(job, rank, 0, 1) : evaluation_batches(job, rank, Split::kTest, 2);
+      const auto batches = training ? training_batches(job, rank, 0, job.plan.request.step_rows)
+                                    : evaluation_batches(job, rank, Split::kTest, 2);
       steps = batches->steps_per_epoch();
       for (int64_t i = training ? 1 : 0; i < steps; ++i) {
         const Batch& batch = batches->next(Stream());

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "src/core/check.h"
@@ -84,9 +85,22 @@ TEST_F(MetricsTest, WritesNullForWhatIsNotFinite) {
               testing::AllOf(testing::HasSubstr(R"("loss":null)"), testing::HasSubstr(R"("lr":null)")));
 }
 
-TEST_F(MetricsTest, ReportsAFullDiskAndAnUnwritablePlace) {
-  MetricsLog full("/dev/full");
-  EXPECT_THROW(full.write(TrainRecord{}), Error);
+TEST_F(MetricsTest, KeepsLinesUntilThereIsRoomAndReportsAnUnwritablePlace) {
+  MetricsLog full(path_);
+  {
+    const SmallDisk disk(100);
+    ::testing::internal::CaptureStderr();
+    for (int64_t step = 1; step <= 3; ++step) full.write(TrainRecord{.step = step});
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_THAT(said, testing::HasSubstr("its lines wait until there is room"));
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+    EXPECT_FALSE(full.is_complete());
+  }
+  full.write(TrainRecord{.step = 4});
+  EXPECT_TRUE(full.is_complete());
+  const std::vector<std::string> lines = text_lines(path_);
+  ASSERT_EQ(lines.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_THAT(lines[i], testing::HasSubstr(concat("\"step\":", i + 1)));
   EXPECT_THROW(MetricsLog(folder_.file("no/such/folder")), Error);
 }
 

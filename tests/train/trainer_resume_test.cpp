@@ -519,6 +519,32 @@ TEST_F(ResumedRun, ResumingAFinishedRunChangesNothing) {
   EXPECT_EQ(read_file(*newest_checkpoint(path("a")) + "/state.json"), state);
 }
 
+// The images of an epoch: 7 steps of 20 rows are 40 of the second, 20 are no whole step of 24, and what is left of them
+// are two steps and 12 images. Steps, and --steps, count on in all lines.
+TEST_F(ResumedRun, GoesOnBehindTheLastImageWithStepsOfAnySize) {
+  const auto until = [](const char* rows, const char* steps) {
+    return merged({{"run.log_every", "1"}, {"schedule.epochs", "3"}, {"run.keep_checkpoints", "9"}},
+                  {{"data.batch", rows}, {"schedule.max_steps", steps}});
+  };
+  for (const char* workers : {"1", "3"}) {
+    const std::string out = concat("a", workers);
+    const Overrides parallel{{"parallel.workers", workers},
+                             {"parallel.strategy", "owt-c"},
+                             {"parallel.shares", workers == std::string("1") ? "[1]" : "[1, 2, 1]"}};
+    run(out, merged(until("20", "7"), parallel), "auto");
+    run(out, merged(until("24", "9"), parallel), "auto");
+    EXPECT_EQ(load_checkpoint_state(*newest_checkpoint(path(out))).images_in_epoch, 40 + 2 * 24);
+    EXPECT_EQ(load_checkpoint_state(*newest_checkpoint(path(out))).epoch, 1);
+    run(out, merged(until("100", "1000"), {{"parallel.workers", "1"}}), "auto");
+    const RunState end = load_checkpoint_state(*newest_checkpoint(path(out)));
+    EXPECT_EQ(end.epoch, 3);
+    EXPECT_EQ(end.step, 9 + 1 + 1);  // 12 images of epoch 2, then epoch 3
+    EXPECT_EQ(losses(path(out)).rbegin()->first, 11);
+    EXPECT_THAT(read_file(path(out) + "/log.txt"), HasSubstr("epoch 2 goes on behind image 40 of 100"));
+    EXPECT_THAT(read_file(path(out) + "/log.txt"), HasSubstr("at step 9 of 11"));
+  }
+}
+
 TEST_F(ResumedRun, GoesOnWithStepsOfAnotherSizeWhereTheEpochWas) {
   // 100 images: 5 steps of 20 rows an epoch, then 10 of 10.
   const Overrides base{{"run.log_every", "1"}, {"schedule.epochs", "3"}};
@@ -537,13 +563,54 @@ TEST_F(ResumedRun, ARepeatedSeedComesFromTheCheckpoint) {
   EXPECT_THAT(read_file(path("a") + "/config.toml"), HasSubstr("seed = 11"));
 }
 
-TEST_F(ResumedRun, ADamagedCheckpointIsAnError) {
-  run("a", kEveryStepLogged);
-  const std::string file = weights_of("a");
+void damage(const std::string& file) {
   std::string bytes = read_file(file);
   bytes[bytes.size() - 5] ^= 1;
-  std::ofstream(file, std::ios::binary) << bytes;
-  EXPECT_THROW(run("a", merged(kEveryStepLogged, {{"schedule.epochs", "6"}}), "auto"), Error);
+  write_bytes(file, bytes);
+}
+
+TEST_F(ResumedRun, PassesOverADamagedCheckpointUnlessItIsNamed) {
+  run("whole", kEveryStepLogged);
+  run("a", kEveryStepLogged);
+  damage(weights_of("a"));
+  const std::string newest = *newest_checkpoint(path("a"));
+  EXPECT_THAT(message_of([&] { run("a", kEveryStepLogged, newest); }),
+              AllOf(HasSubstr("is damaged"), HasSubstr("resume from another checkpoint")));
+  run("a", kEveryStepLogged, "auto");
+  EXPECT_THAT(read_file(path("a") + "/log.txt"),
+              AllOf(HasSubstr(concat("the checkpoint ", newest, " is passed over")), HasSubstr("at step 15 of 20")));
+  EXPECT_EQ(read_file(weights_of("a")), read_file(weights_of("whole")));
+  EXPECT_EQ(losses(path("a")), losses(path("whole")));
+
+  for (const std::string& checkpoint : list_checkpoints(path("a"))) write_bytes(checkpoint + "/state.json", "{}");
+  EXPECT_THAT(message_of([&] { run("a", kEveryStepLogged, "auto"); }), HasSubstr("none of the checkpoints"));
+}
+
+// The limit is above what else the run writes. Without it the run goes on as one that always had room.
+TEST_F(ResumedRun, AFullDiskAtCheckpointsDoesNotEndTheRun) {
+  const Overrides changes{{"schedule.epochs", "4"}, {"run.log_every", "5"}};
+  run("whole", changes);
+  for (const char* workers : {"1", "3"}) {
+    const std::string out = concat("a", workers);
+    const Overrides parallel = merged(changes, {{"parallel.workers", workers}, {"parallel.strategy", "owt-c"}});
+    run(out, merged(parallel, {{"schedule.max_steps", "5"}}));
+    const std::vector<std::string> before = list_checkpoints(path(out));
+    {
+      const SmallDisk disk(12'000);
+      ASSERT_GT(fs::file_size(weights_of(out)), 12'000u);
+      EXPECT_THAT(message_of([&] { run(out, parallel, "auto"); }),
+                  AllOf(HasSubstr("the last checkpoint, of step 20, could not be written"), HasSubstr("File too large"),
+                        HasSubstr("that of step 5; go on from it with --resume auto")));
+    }
+    EXPECT_EQ(list_checkpoints(path(out)), before);
+    for (const auto& entry : fs::directory_iterator(path(out) + "/checkpoints"))
+      EXPECT_NE(entry.path().extension(), ".tmp");
+    EXPECT_EQ(losses(path(out)).rbegin()->first, 20) << "it went on to its end";
+    EXPECT_EQ(evaluations(path(out)).size(), 4u);
+    EXPECT_TRUE(run(out, parallel, "auto").finished);
+    if (workers == std::string("1")) EXPECT_EQ(read_file(weights_of(out)), read_file(weights_of("whole")));
+    EXPECT_EQ(losses(path(out)).size(), losses(path("whole")).size());
+  }
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ TEST_F(TrainerTest, WritesTheRunFolder) {
   EXPECT_EQ(state.epoch, 4);
   EXPECT_EQ(state.evaluated_step, 20);
   EXPECT_GT(state.best_step, 0);
-  EXPECT_EQ(state.step_in_epoch, 0);
+  EXPECT_EQ(state.images_in_epoch, 0);
 }
 
 TEST_F(TrainerTest, TheResolvedRecipeRepeatsTheRun) {

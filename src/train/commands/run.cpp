@@ -9,8 +9,10 @@
 #include <span>
 
 #include "src/comm/launch.h"
+#include "src/comm/on_host.h"
 #include "src/comm/processes.h"
 #include "src/core/files.h"
+#include "src/core/kept_log.h"
 #include "src/core/log.h"
 #include "src/core/texts.h"
 #include "src/core/threads.h"
@@ -18,7 +20,8 @@
 #include "src/train/alike.h"
 #include "src/train/commands/auto_strategy.h"
 #include "src/train/commands/measured_shares.h"
-#include "src/train/data_facts.h"
+#include "src/train/commands/run_folder.h"
+#include "src/train/commands/run_place.h"
 #include "src/train/layer_facts.h"
 #include "src/train/signals.h"
 #include "src/train/trainer.h"
@@ -27,71 +30,6 @@ namespace owt {
 namespace {
 
 namespace fs = std::filesystem;
-
-void make_folder(const std::string& folder) {
-  std::error_code code;
-  fs::create_directories(folder, code);
-  if (code) fail("cannot make the run folder ", folder, ": ", code.message(), "; choose another --out");
-  if (!writable_folder(folder)) fail("cannot write to the run folder ", folder, "; choose another --out");
-}
-
-// Where to write and what to go on from (empty: start from the beginning). Another run is never written over.
-struct Place {
-  std::string out, checkpoint;
-  bool same_run = false;  // the checkpoint lies in `out`
-};
-
-Place find_place(const Settings& settings, const TrainOptions& options) {
-  Place place{options.out.empty() ? "runs/" + settings.name : options.out, ""};
-  if (options.resume == "auto") {
-    place.checkpoint = newest_checkpoint(place.out).value_or("");
-    place.same_run = !place.checkpoint.empty();
-    return place;
-  }
-  if (!options.resume.empty()) {
-    const bool is_checkpoint = fs::is_regular_file(fs::path(options.resume) / "state.json");
-    const auto found = is_checkpoint ? options.resume : newest_checkpoint(options.resume).value_or("");
-    if (found.empty())
-      fail("no checkpoint in ", options.resume, " (wanted a run folder, a checkpoint folder, or auto)");
-    place.checkpoint = fs::canonical(found).string();  // its own name, from whatever folder it is named
-    const auto run = run_folder_of_checkpoint(found);
-    if (options.out.empty()) place.out = run.value_or(place.out);
-    std::error_code ignored;
-    place.same_run = run && fs::equivalent(*run, place.out, ignored);
-  }
-  if (!place.same_run && newest_checkpoint(place.out))
-    fail("the run folder ", place.out, " holds a run already; add --resume auto to go on, or choose another --out");
-  return place;
-}
-
-// What rank 0 has found and decided, for all ranks: the others may see another disk.
-struct Start {
-  Place place;
-  std::string state;  // state.json of the checkpoint; empty: none
-
-  std::vector<double> shares() const {
-    return state.empty() ? std::vector<double>() : RunState::from_json(state, place.checkpoint).measured_shares;
-  }
-
-  std::string text() const { return packed({place.out, place.checkpoint, place.same_run ? "same" : "", state}); }
-  static Start from(const std::string& text) {
-    const std::vector<std::string> parts = unpacked(text);
-    return {{parts.at(0), parts.at(1), !parts.at(2).empty()}, parts.at(3)};
-  }
-};
-
-Start find_start(const Settings& settings, const TrainOptions& options) {
-  return Start::from(from_rank_0([&] {
-    Start found{find_place(settings, options), ""};
-    if (!found.place.checkpoint.empty()) {
-      // With "auto" one command line begins a run and goes on with it, whose weights have been learnt further since.
-      if (!options.start.file.empty() && options.resume != "auto")
-        fail("--weights and --resume do not go together: a checkpoint has its own weights");
-      found.state = load_checkpoint_state(found.place.checkpoint).to_json();
-    }
-    return found.text();
-  }));
-}
 
 // Of the checkpoint that the weights are of, if they are of one.
 std::optional<RunState> state_beside(const std::string& weights) {
@@ -131,21 +69,23 @@ void logged(const Work& work) {
 }
 
 // The job that begins, or goes on, where rank 0 has found.
-Job job_of(Settings settings, const TrainOptions& options, const Start& start) {
+Job job_of(Settings settings, const TrainOptions& options, const RunPlace& place) {
   Job job;
-  job.run_folder = start.place.out;
-  job.resume_checkpoint = start.place.checkpoint;
-  job.same_run = start.place.same_run;
+  job.run_folder = place.out;
+  job.resume_checkpoint = place.checkpoint;
+  job.same_run = place.same_run;
   job.start = options.start;
   if (!job.resume_checkpoint.empty()) {
-    job.resume_state = RunState::from_json(start.state, job.resume_checkpoint);
+    job.resume_state = RunState::from_json(place.state, job.resume_checkpoint);
     const std::string saved = job.resume_state.optimizer, wanted = settings.optimizer.name();
     if (saved != wanted)
       fail("the checkpoint ", job.resume_checkpoint, " has the state of optimizer ", saved, ", the recipe wants ",
            wanted, "; give optimizer.type and its keys as they were, or start a new run with --weights ",
            job.resume_checkpoint, "/weights.safetensors");
-    settings.run.seed = job.resume_state.seed;
-    settings.recipe.set("run.seed", std::to_string(settings.run.seed));
+    if (settings.run.seed != job.resume_state.seed) {
+      settings.run.seed = job.resume_state.seed;
+      settings.recipe.set("run.seed", std::to_string(settings.run.seed));
+    }
   }
   job.plan = settings.plan_to_run();
   job.settings = std::move(settings);
@@ -166,29 +106,26 @@ void open_training_data(Job& job, const std::string& given) {
     job.settings.recipe.set("data.dir", std::filesystem::absolute(data).string());
 }
 
-// On rank 0: the folder with what is known before the first step; nobody else writes there while the lock lives.
-std::unique_ptr<FileLock> open_run_folder(const Job& job) {
-  std::unique_ptr<FileLock> lock;
+// On rank 0 alone; null on the others.
+std::unique_ptr<RunFolder> claim_run_folder(const Job& job) {
+  std::unique_ptr<RunFolder> folder;
   from_rank_0([&] {
-    const std::string& out = job.run_folder;
-    make_folder(out);
-    lock = std::make_unique<FileLock>(out + "/log.txt");
-    if (lock->held_by_another())
-      fail("another run is writing to the run folder ", out, "; wait until it has ended, or choose another --out");
-    log_to_file(out + "/log.txt");
-    write_file_atomically(out + "/config.toml", job.settings.recipe.to_toml());
-    if (job.train) write_data_facts(out, {job.statistics, job.train->class_names()});
+    folder = std::make_unique<RunFolder>(job);
     return "";
   });
-  return lock;
+  return folder;
 }
 
-void log_changes(const Job& job, uint64_t asked_seed) {
+void log_changes(const Job& job, const RunFolder* folder, uint64_t asked_seed) {
+  if (folder) folder->log_changes(job);
   if (job.settings.run.seed != asked_seed) log_info("seed {}, as in the checkpoint", job.settings.run.seed);
   const int64_t rows = job.plan.request.step_rows;
   if (!job.resume_checkpoint.empty() && job.resume_state.step_rows != rows)
-    log_info("the checkpoint's steps had {} images, now they have {}: epochs go on where they were, steps count on",
-             job.resume_state.step_rows, rows);
+    log_info(
+        "the checkpoint's steps had {} images, now they have {}: epoch {} goes on behind image {} of {}, and steps "
+        "count on",
+        job.resume_state.step_rows, rows, job.resume_state.epoch + 1, job.resume_state.images_in_epoch,
+        job.resume_state.images);
 }
 
 // The table of `owt time`, from the first steps of the run, and what bounds them.
@@ -220,12 +157,16 @@ Job job_without(const Job& job, int lost) {
   return left;
 }
 
-// A rank's training: where workers are lost, and that is tolerated, with those that are left. finished(trainer, whether
-// it has come to the end of the schedule) is called on what ends it.
-void train_on_rank(const Job& job, Communicator& comm, const std::function<void(Trainer&, bool)>& finished) {
+// A rank's training: where workers are lost, and that is tolerated, with those that are left. begin(trainer) is called
+// when every rank has all that it needs, and finished(trainer, whether it has come to the end of the schedule) on what
+// ends it.
+void train_on_rank(const Job& job, Communicator& comm, const std::function<void(Trainer&)>& begin,
+                   const std::function<void(Trainer&, bool)>& finished) {
   std::list<Job> jobs;
   std::list<std::unique_ptr<Communicator>> worlds;  // older ones end what goes on there
   auto trainer = std::make_unique<Trainer>(job, comm);
+  on_host::sum(comm, {0.0}, job.plan.request.on.device);
+  begin(*trainer);
   TrainingEnd end = trainer->run();
   while (end == TrainingEnd::kWithout) {
     const std::vector<int>& lost = trainer->without();
@@ -239,22 +180,24 @@ void train_on_rank(const Job& job, Communicator& comm, const std::function<void(
 
 TrainOutcome train(Settings settings, const TrainOptions& options) {
   catch_stop_signals();  // a wish to stop is heard after the first step
+  keep_log_for_file();
   // The weights themselves are read on rank 0, and a checkpoint is found there.
   start_together(
       "train", settings,
       {option_is_given("weights", !options.start.file.empty()), option_fact("except", joined(options.start.except)),
        option_is_given("except-mismatched", options.start.except_mismatched), option_fact("resume", options.resume)});
-  const Start start = find_start(settings, options);
+  const RunPlace place = find_place(settings, options);
   const Session session(settings, options.threads);
-  const std::string shares = settle_shares(settings, session, start.shares());
+  const std::string shares = settle_shares(settings, session, place.measured_shares());
   const std::optional<Network> links = settle_strategy(settings, session);
   const uint64_t asked_seed = settings.run.seed;
-  Job job = job_of(std::move(settings), options, start);
+  Job job = job_of(std::move(settings), options, place);
   job.links = links;
+  const std::unique_ptr<RunFolder> folder = claim_run_folder(job);
   open_training_data(job, options.data);
-  const std::unique_ptr<FileLock> lock = open_run_folder(job);
   if (!shares.empty()) log_info("{}", shares);
-  log_changes(job, asked_seed);
+  if (!options.stays.empty() && !job.resume_checkpoint.empty()) log_info("{}", options.stays);
+  log_changes(job, folder.get(), asked_seed);
 
   TrainOutcome outcome;
   outcome.run_folder = job.run_folder;
@@ -262,7 +205,10 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   StepTimes times;
   logged([&] {
     session.run(job.plan.ranks(), [&](Communicator& comm) {
-      train_on_rank(job, comm, [&](Trainer& trainer, bool finished) {
+      const auto begin = [&](const Trainer& trainer) {
+        if (comm.rank() == 0) folder->open(job, !trainer.is_over());
+      };
+      train_on_rank(job, comm, begin, [&](Trainer& trainer, bool finished) {
         const StepTimes& of_all = trainer.times();
         if (comm.rank() == 0) times = of_all;
         if (comm.rank() == 0 || launch().several()) outcome.finished = finished;
@@ -281,13 +227,16 @@ SimulateOutcome simulate(Settings settings, const SimulateOptions& options) {
   as_train.data = options.data;
   as_train.out = options.out;
   as_train.start = options.start;
-  const Start start = find_start(settings, as_train);
+  if (as_train.out.empty()) as_train.out = concat("runs/", settings.name, "-simulated");
+  const bool writes = !options.cluster.times_only || !options.out.empty();
+  keep_log_for_file();
+  const RunPlace place = writes ? find_place(settings, as_train) : RunPlace();
   settings = settings_of_virtual_workers(std::move(settings), options.cluster, options.strategy);
   const Session session(settings, options.threads);
-  Job job = job_of(std::move(settings), as_train, start);
+  Job job = job_of(std::move(settings), as_train, place);
   job.plan = plan_of_virtual_workers(job.settings);
+  const std::unique_ptr<RunFolder> folder = writes ? claim_run_folder(job) : nullptr;
   if (!options.cluster.times_only) open_training_data(job, options.data);
-  const std::unique_ptr<FileLock> lock = open_run_folder(job);
   SimulateOutcome outcome{.run_folder = job.run_folder};
   logged([&] {
     const std::unique_ptr<ComputeModel> compute = options.compute(job.settings);
@@ -298,7 +247,9 @@ SimulateOutcome simulate(Settings settings, const SimulateOptions& options) {
     log_info("simulated: {} workers, {}; compute times: {}", job.plan.ranks(),
              cluster.planned ? options.strategy : cluster.rules.text(), outcome.compute);
     const int threads = options.threads > 0 ? options.threads : hardware_cores();
-    outcome.virtual_run = VirtualRun(job, cluster, *compute, std::min(threads, job.plan.ranks())).run();
+    VirtualRun run(job, cluster, *compute, std::min(threads, job.plan.ranks()));
+    if (folder) folder->open(job, true);
+    outcome.virtual_run = run.run();
   });
   log_to_file("");
   return outcome;

@@ -18,6 +18,7 @@ struct TrainOptions {
   std::string data;      // folder; empty: see data_folder()
   std::string out;       // run folder; empty: that of the checkpoint to resume, else runs/<recipe>
   std::string resume;    // empty, "auto" (the run folder's newest checkpoint, or none), a run or a checkpoint folder
+  std::string stays{};   // for the log: what of the run's own recipe stays; may be empty
   StartWeights start{};  // not with resume
   int threads = 0;       // of all ranks together; 0: all cores
   bool timing = false;   // print the timing table at the end
@@ -29,11 +30,13 @@ struct TrainOutcome {
   Evaluation evaluation;  // of the final weights, where finished; on rank 0
 };
 
-// Trains, rank 0 writing the run folder. Throws Error; never overwrites another run.
+// Trains, rank 0 writing the run folder, which does not change before weights, data and plan are there. Throws Error;
+// never overwrites another run.
 TrainOutcome train(Settings settings, const TrainOptions& options);
 
 struct SimulateOptions {
-  std::string data, out;  // TrainOptions'
+  std::string data;  // TrainOptions'
+  std::string out;   // run folder; empty: runs/<recipe>-simulated, and none where only times are wanted
   StartWeights start{};
   int threads = 0;  // that compute gradients; 0: one for each core
   VirtualCluster cluster{};
@@ -44,7 +47,8 @@ struct SimulateOptions {
 
 struct SimulateOutcome {
   VirtualOutcome virtual_run{};
-  std::string run_folder{}, compute{};  // where the times come from, for people
+  std::string run_folder{};  // empty: none is written
+  std::string compute{};     // where the times come from, for people
 };
 
 // The settings' workers with a parameter server, or under a strategy, simulated (virtual_run.h). Writes a run folder as

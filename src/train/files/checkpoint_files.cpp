@@ -8,6 +8,7 @@
 #include "src/core/check.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
+#include "src/core/no_room.h"
 
 namespace owt {
 namespace {
@@ -35,7 +36,7 @@ std::string checkpoints_folder(const std::string& run_folder) { return (fs::path
 void rename_or_fail(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
-  if (error) fail("cannot rename ", from.string(), " to ", to.string(), ": ", error.message());
+  if (error) fail_to_write(to.string(), error.value());
 }
 
 void remove_or_fail(const fs::path& path) {
@@ -80,16 +81,42 @@ void clear_leftovers(const std::string& folder) {
   for (const fs::path& path : leftovers) remove_or_fail(path);
 }
 
-// The checkpoint that `latest` names, or the other one of the same step, which a crash while it was replaced leaves.
-std::optional<Found> latest_checkpoint(const fs::path& folder) {
-  if (!fs::exists(folder / kLatest)) return {};
-  std::string name = read_file((folder / kLatest).string());
+// Of the file `latest`: the checkpoint that it names, or the other one of the same step, which a crash while it was
+// replaced leaves.
+struct Latest {
+  std::optional<Found> found;
+  std::string wrong;  // where it names none: why; empty where there is no such file
+};
+
+Latest read_latest(const fs::path& folder) {
+  const fs::path path = folder / kLatest;
+  if (!fs::exists(path)) return {};
+  if (!fs::is_regular_file(path)) return {{}, "it is no file"};
+  std::string name = read_file(path.string());
   while (!name.empty() && name.back() == '\n') name.pop_back();
+  if (name.empty()) return {{}, "it is empty"};
   const auto step = step_of(name);
-  std::optional<Found> latest;
+  if (!step) return {{}, "it names no checkpoint"};
+  Latest latest;
   for (const Found& found : complete_checkpoints(folder.string()))
-    if (step == found.step && !(latest && latest->name == name)) latest = found;
+    if (step == found.step && !(latest.found && latest.found->name == name)) latest.found = found;
+  if (!latest.found) latest.wrong = concat("it names ", name, ", which is not there");
   return latest;
+}
+
+std::optional<Found> latest_checkpoint(const fs::path& folder) { return read_latest(folder).found; }
+
+// The latest checkpoint; where that is not known the one of the highest step, with a warning.
+std::optional<Found> newest_of(const fs::path& folder) {
+  const Latest latest = read_latest(folder);
+  if (latest.found) return latest.found;
+  const std::vector<Found> all = complete_checkpoints(folder.string());
+  if (all.empty()) return {};
+  // A crash before the first `latest` leaves one checkpoint, and no doubt.
+  if (!latest.wrong.empty() || all.size() > 1)
+    log_warn("{} {}: {} is taken, the checkpoint of the highest step", (folder / kLatest).string(),
+             latest.wrong.empty() ? "is missing" : concat("is damaged (", latest.wrong, ")"), all.back().name);
+  return all.back();
 }
 
 // What to do about a damaged checkpoint.
@@ -100,6 +127,19 @@ std::string other_checkpoints(const fs::path& folder) {
       names += (names.empty() ? "" : ", ") + (folder.parent_path() / found.name).string();
   return names.empty() ? "there is no other checkpoint to resume from; start again from the beginning"
                        : "resume from another checkpoint: " + names;
+}
+
+// Throws Error that says what is damaged.
+RunState checked_state(const fs::path& folder) {
+  const std::string path = (folder / kState).string();
+  RunState state = RunState::from_json(read_file(path), path);
+  for (const auto& [file, noted] : state.checksums) {
+    const std::string of = (folder / file).string();
+    if (!fs::exists(of)) fail(of, " is missing");
+    const uint64_t found = file_checksum(of);
+    if (found != noted) fail(of, " is damaged: its checksum is ", hex(found), ", state.json says ", hex(noted));
+  }
+  return state;
 }
 
 RunState state_in(const fs::path& checkpoint) {
@@ -121,13 +161,18 @@ CheckpointWriter::CheckpointWriter(const std::string& run_folder, int keep)
 std::string CheckpointWriter::begin(int64_t step) {
   std::error_code error;
   fs::create_directories(folder_, error);
-  if (error) fail("cannot make folder ", folder_, ": ", error.message(), "; choose another --out");
+  if (error) fail_to_write(folder_, error.value(), "; choose another --out");
   clear_leftovers(folder_);
   const fs::path beside = fs::path(folder_) / (name_of_step(step) + std::string(kTemporary));
   fs::create_directory(beside, error);
-  if (error) fail("cannot make folder ", beside.string(), ": ", error.message(), "; choose another --out");
+  if (error) fail_to_write(beside.string(), error.value(), "; choose another --out");
   begun_ = step;
   return beside.string();
+}
+
+void CheckpointWriter::give_up() {
+  clear_leftovers(folder_);
+  begun_ = -1;
 }
 
 std::string CheckpointWriter::commit(const RunState& state) {
@@ -208,7 +253,7 @@ std::vector<std::string> list_checkpoints(const std::string& run_folder) {
 
 std::vector<std::string> checkpoints_to_latest(const std::string& run_folder) {
   const fs::path folder = checkpoints_folder(run_folder);
-  const std::optional<Found> latest = latest_checkpoint(folder);
+  const std::optional<Found> latest = newest_of(folder);
   std::vector<Found> all = complete_checkpoints(folder.string());
   std::vector<std::string> folders;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -221,10 +266,25 @@ std::vector<std::string> checkpoints_to_latest(const std::string& run_folder) {
 
 std::optional<std::string> newest_checkpoint(const std::string& run_folder) {
   const fs::path folder = checkpoints_folder(run_folder);
-  if (const auto latest = latest_checkpoint(folder)) return (folder / latest->name).string();
-  const std::vector<std::string> all = list_checkpoints(run_folder);
-  if (all.empty()) return {};
-  return all.back();
+  const auto newest = newest_of(folder);
+  if (!newest) return {};
+  return (folder / newest->name).string();
+}
+
+std::optional<WholeCheckpoint> newest_whole_checkpoint(const std::string& run_folder) {
+  const auto newest = newest_checkpoint(run_folder);
+  if (!newest) return {};
+  std::vector<std::string> all = list_checkpoints(run_folder);
+  all.erase(std::ranges::find(all, *newest), all.end());  // those of a branch that was left, too
+  all.push_back(*newest);
+  for (auto folder = all.rbegin(); folder != all.rend(); ++folder) {
+    try {
+      return WholeCheckpoint{*folder, checked_state(*folder)};
+    } catch (const Error& e) {
+      log_warn("the checkpoint {} is passed over: {}", *folder, e.what());
+    }
+  }
+  fail("none of the checkpoints of ", run_folder, " is whole; restore one of them, or choose another --out");
 }
 
 std::optional<std::string> best_checkpoint(const std::string& run_folder) {
@@ -257,16 +317,11 @@ std::optional<std::string> run_folder_of_checkpoint(const std::string& checkpoin
 RunState load_checkpoint_state(const std::string& checkpoint_folder) {
   fs::path folder = fs::path(checkpoint_folder).lexically_normal();
   if (folder.filename().empty()) folder = folder.parent_path();  // it was given with a slash at the end
-  const auto damaged = [&](const std::string& what) { fail(what, "; ", other_checkpoints(folder)); };
-  const RunState state = state_in(folder);
-  for (const auto& [file, noted] : state.checksums) {
-    const std::string path = (folder / file).string();
-    if (!fs::exists(path)) damaged(path + " is missing");
-    const uint64_t found = file_checksum(path);
-    if (found != noted)
-      damaged(concat(path, " is damaged: its checksum is ", hex(found), ", state.json says ", hex(noted)));
+  try {
+    return checked_state(folder);
+  } catch (const Error& e) {
+    fail(e.what(), "; ", other_checkpoints(folder));
   }
-  return state;
 }
 
 }  // namespace owt

@@ -38,6 +38,8 @@ class CheckpointWriter {
   // Clears what crashes left and makes the .tmp folder of step `step`. The caller writes its files into the
   // folder returned, with FileWriter, which syncs them, and notes their checksums.
   std::string begin(int64_t step);
+  // Removes what begin() made, where its files cannot be written.
+  void give_up();
   // Writes state.json and makes the checkpoint of begin() the latest; then removes the ones no longer kept, and those
   // of a branch that was left whose steps lie between the latest before and this one.
   // Returns its folder. Every file of state.checksums must be there.
@@ -60,9 +62,16 @@ class CheckpointWriter {
 std::vector<std::string> list_checkpoints(const std::string& run_folder);
 // The same up to the latest, one of each step: without those of a branch that was left.
 std::vector<std::string> checkpoints_to_latest(const std::string& run_folder);
-// The folder that `latest` names, or the complete one of its step; where that is missing, the one with the highest
-// step; nothing where there is none.
+// The folder that `latest` names, or the complete one of its step. Where it names none, the one with the highest step,
+// with a warning; nothing where there is none.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);
+// The newest checkpoint whose files are as they were written, and the one before that, and so on: of each that is passed
+// over a warning says what is wrong with it. Nothing where there are none. Throws Error where none is whole.
+struct WholeCheckpoint {
+  std::string folder;
+  RunState state;
+};
+std::optional<WholeCheckpoint> newest_whole_checkpoint(const std::string& run_folder);
 // The checkpoint of the best evaluation that the newest one knows of, where it is still there and no other branch's;
 // else the newest.
 // Throws Error where state.json of one of the two is damaged, naming the other checkpoints.

@@ -32,11 +32,12 @@ uint64_t seed_in(const Json& json) {
   return value.get<uint64_t>();
 }
 
-// Images are counted in 64 bits.
-void check_position(const RunState& state) {
-  int64_t done = 0;
-  if (__builtin_mul_overflow(state.step_in_epoch, state.step_rows, &done))
+int64_t images_in_epoch(const Json& json, int64_t step_rows) {
+  if (json.contains("images_in_epoch")) return json_whole(json, "images_in_epoch", 0);
+  int64_t done = 0;  // images are counted in 64 bits
+  if (__builtin_mul_overflow(json_whole(json, "step_in_epoch", 0), step_rows, &done))
     throw std::invalid_argument("its steps are more than any run has");
+  return done;
 }
 
 // Checkpoints of workers with as many rows each have none.
@@ -79,7 +80,7 @@ const std::string& own_file(const std::string& name) {
 
 std::string RunState::to_json() const {
   OWT_CHECK(std::isfinite(best_top1), "best_top1 is ", best_top1);
-  Json json{{"step", step},           {"epoch", epoch},         {"step_in_epoch", step_in_epoch},
+  Json json{{"step", step},           {"epoch", epoch},         {"images_in_epoch", images_in_epoch},
             {"step_rows", step_rows}, {"images", images},       {"evaluated_step", evaluated_step},
             {"seed", seed},           {"best_top1", best_top1}, {"best_step", best_step},
             {"workers", workers},     {"strategy", strategy},   {"conv_choices", conv_choices}};
@@ -103,11 +104,16 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     const uint64_t noted = parse_hex(json.at(kOwnChecksum).get<std::string>());
     json.erase(kOwnChecksum);
     if (checksum_of(json.dump()) != noted) throw std::invalid_argument("its checksum does not match");
+    const std::string behind = text.substr(text.rfind('}') + 1);
+    if (!behind.empty() && behind != "\n") throw std::invalid_argument("there are bytes behind its end");
     state.step = json_whole(json, "step", 0);
     state.epoch = json_whole(json, "epoch", 0);
-    state.step_in_epoch = json_whole(json, "step_in_epoch", 0);
     state.step_rows = json_whole(json, "step_rows", 0);
+    state.images_in_epoch = owt::images_in_epoch(json, state.step_rows);
     state.images = json_whole(json, "images", 0);
+    if (state.images_in_epoch > state.images)
+      throw std::invalid_argument(
+          concat("it says that ", state.images_in_epoch, " of ", state.images, " images are done"));
     state.evaluated_step = json_whole(json, "evaluated_step", -1);
     if (json.contains("ema_step")) state.ema_step = json_whole(json, "ema_step", 0, state.step);
     state.seed = seed_in(json);
@@ -121,7 +127,6 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     state.plateau = plateau_in(json);
     state.measured_shares = shares_in(json, state.workers);
     state.conv_choices = json.at("conv_choices").get<std::map<std::string, std::string>>();
-    check_position(state);
     for (const auto& [file, sum] : json.at("checksums").items())
       state.checksums[own_file(file)] = parse_hex(sum.get<std::string>());
   } catch (const std::exception& e) {

@@ -20,7 +20,7 @@ struct Plateau {
 struct RunState {
   int64_t step = 0;             // updates done
   int64_t epoch = 0;            // where to go on
-  int64_t step_in_epoch = 0;    // steps of it done
+  int64_t images_in_epoch = 0;  // of it done; older checkpoints count whole steps of it
   int64_t step_rows = 0;        // images of a full step
   int64_t images = 0;           // of the training split
   int64_t evaluated_step = -1;  // of the newest evaluation; -1: none yet

@@ -91,7 +91,7 @@ TEST_F(RunFigures, StateSaysWhereTheRunIsAndHowItWasMade) {
   const RunState state = load_checkpoint_state(folder);
   EXPECT_EQ(state.step, 7);
   EXPECT_EQ(state.epoch, 1);
-  EXPECT_EQ(state.step_in_epoch, 2);
+  EXPECT_EQ(state.images_in_epoch, 48);
   EXPECT_EQ(state.step_rows, 24);
   EXPECT_EQ(state.images, 100);
   EXPECT_EQ(state.evaluated_step, 7);

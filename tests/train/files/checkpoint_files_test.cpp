@@ -289,5 +289,34 @@ TEST_F(CheckpointTest, SaysWhereItCannotWrite) {
   }
 }
 
+// A file system that loses what was written last leaves such a file.
+TEST_F(CheckpointTest, WarnsWhereLatestDoesNotNameACheckpoint) {
+  save(1);
+  save(2);
+  const auto warning = [&](const std::string& latest) {
+    write_bytes(at("latest"), latest);
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(newest_checkpoint(run_), at("step-00000002"));
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(warning("step-00000002\n"), "");
+  EXPECT_THAT(warning(""), HasSubstr("latest is damaged (it is empty): step-00000002 is taken"));
+  EXPECT_THAT(warning("../../../etc\n"), HasSubstr("it names no checkpoint"));
+  EXPECT_THAT(warning("step-00000007\n"), HasSubstr("it names step-00000007, which is not there"));
+  ::testing::internal::CaptureStderr();
+  fs::remove(at("latest"));
+  EXPECT_EQ(newest_checkpoint(run_), at("step-00000002"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("latest is missing"));
+}
+
+TEST_F(CheckpointTest, GivingUpRemovesTheHalfOne) {
+  save(1);
+  CheckpointWriter writer(run_, 2);
+  write_bytes(writer.begin(2) + "/weights", "half");
+  writer.give_up();
+  EXPECT_THAT(names(), ElementsAre("latest", "step-00000001"));
+  EXPECT_EQ(save(2), at("step-00000002"));
+}
+
 }  // namespace
 }  // namespace owt

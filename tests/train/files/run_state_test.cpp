@@ -19,7 +19,9 @@ using testing::ThrowsMessage;
 RunState full_state() {
   return {.step = 5000,
           .epoch = 10,
-          .step_in_epoch = 7,
+          .images_in_epoch = 700,
+          .step_rows = 100,
+          .images = 50000,
           .ema_step = 4992,
           .seed = 0xffffffffffffffff,
           .best_top1 = 0.1,
@@ -40,6 +42,15 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 TEST(RunState, ComesBackFromJsonAsItWas) {
   EXPECT_EQ(RunState::from_json(full_state().to_json(), "x"), full_state());
   EXPECT_EQ(RunState::from_json(RunState{}.to_json(), "x"), RunState{});
+}
+
+TEST(RunState, OfOlderCheckpointsCountsWholeSteps) {
+  auto json = nlohmann::ordered_json::parse(full_state().to_json());
+  json.erase("checksum");
+  json.erase("images_in_epoch");
+  json["step_in_epoch"] = 7;
+  json["checksum"] = hex(checksum_of(json.dump()));
+  EXPECT_EQ(RunState::from_json(json.dump(2) + "\n", "x"), full_state());
 }
 
 // As anybody could make it: what to_json() writes, with another value and the checksum that goes with it.
@@ -81,6 +92,9 @@ TEST(RunState, RejectsAnythingElseAndNamesTheFile) {
   EXPECT_THAT(complaint("[]"), HasSubstr("a/state.json is damaged"));
   EXPECT_THAT(complaint(replaced(good, "5000", "5001")), HasSubstr("checksum does not match"));
   EXPECT_THAT(complaint("{}"), HasSubstr("checksum"));
+  for (const std::string& behind :
+       {std::string(5, '\0'), std::string("\0{}", 3), std::string("\n"), std::string("  "), std::string("{}")})
+    EXPECT_THAT(complaint(good + behind), HasSubstr("a/state.json is damaged")) << behind.size();
   EXPECT_THAT(complaint(R"({"checksum": "0", "step": )" + nested(1'000'000) + "}"),
               HasSubstr("a/state.json is damaged: its JSON is nested deeper than 64 levels"));
 }

@@ -1,0 +1,14 @@
+// What a recipe says, key by key, for comparisons.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "src/core/config.h"
+
+namespace owt {
+
+// Every value by its dotted key, as TOML. Tables of an array go by their name, "model.layer.conv1.kernel", or number.
+std::map<std::string, std::string> values_of(const Config& config);
+
+}  // namespace owt

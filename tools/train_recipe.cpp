@@ -1,0 +1,123 @@
+#include "tools/train_recipe.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "src/comm/processes.h"
+#include "src/core/config_values.h"
+#include "src/core/files.h"
+#include "src/core/texts.h"
+#include "src/train/commands/run_place.h"
+#include "src/train/files/checkpoint_files.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A run whose recipe is wanted, as rank 0 sees it.
+struct RunAsked {
+  std::string folder;      // empty: none
+  bool is_config = false;  // its recipe is that of the command
+  std::string recipe;      // the text of its config.toml; empty: none
+};
+
+bool is_checkpoint(const fs::path& folder) { return fs::is_regular_file(folder / "state.json"); }
+
+// The folder of the run that is named by itself or by a checkpoint; empty: a checkpoint that lies in none.
+std::string run_of(const std::string& named) {
+  return is_checkpoint(named) ? run_folder_of_checkpoint(named).value_or("") : named;
+}
+
+// The run that CONFIG names: its folder, a checkpoint in it, or its config.toml.
+std::string run_named_by(const std::string& config) {
+  const fs::path file = config_file(config);
+  if (file.filename() != kRunConfig) return "";
+  if (fs::is_directory(config)) return run_of(config);
+  const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
+  return holds_run(folder) ? folder : "";
+}
+
+std::string recipe_text(const std::string& folder) {
+  const fs::path file = fs::path(folder) / kRunConfig;
+  return !folder.empty() && fs::is_regular_file(file) ? read_file(file.string()) : "";
+}
+
+RunAsked find_run(const std::string& config, const std::string& resume, const std::string& out) {
+  RunAsked run;
+  run.folder = config.empty() ? run_of(resume) : run_named_by(config);
+  run.is_config = config.empty() || !run.folder.empty();
+  if (resume == "auto" && !config.empty() && fs::is_directory(config) && is_checkpoint(config))
+    fail("CONFIG is the checkpoint ", config, ", and auto goes on from the newest; give --resume ", config);
+  if (run.is_config) {
+    run.recipe = recipe_text(run.folder);
+    if (config.empty() && !fs::exists(resume)) fail("--resume ", resume, ": there is no such run or checkpoint folder");
+    if (run.recipe.empty())
+      fail(config.empty() ? resume : config, " lies in no run folder with a ", kRunConfig,
+           "; name the recipe as CONFIG");
+    return run;
+  }
+  if (resume.empty()) return run;
+  run.folder = resume == "auto" ? out : run_of(resume);
+  if (run.folder.empty() && resume == "auto") run.folder = "runs/" + fs::path(config_file(config)).stem().string();
+  const bool goes_on = resume != "auto" || !list_checkpoints(run.folder).empty();
+  if (goes_on) run.recipe = recipe_text(run.folder);
+  return run;
+}
+
+bool begins_with_any(const std::string& key, std::initializer_list<const char*> heads) {
+  return std::any_of(heads.begin(), heads.end(), [&](const char* head) { return key.starts_with(head); });
+}
+
+// What a recipe and a command line leave open of how the work is dealt to workers, as the run has it. Numbers that count
+// workers are of no use to other workers, and nothing of one strategy to another.
+Overrides kept_of_run(const Config& run, const Config& recipe, const Overrides& given) {
+  const auto now = values_of(recipe);
+  const auto says = [&](const std::string& key) {
+    const bool on_line = std::any_of(given.begin(), given.end(), [&](const auto& each) { return each.first == key; });
+    return on_line || now.contains(key);
+  };
+  Overrides kept;
+  for (const auto& [key, value] : values_of(run)) {
+    if (!begins_with_any(key, {"parallel.", "pipeline.", "ps."}) || says(key)) continue;
+    if (key != "parallel.workers" && says("parallel.strategy")) continue;
+    if ((key == "parallel.shares" || key == "parallel.model_ranks") && says("parallel.workers")) continue;
+    kept.emplace_back(key, value);
+  }
+  return kept;
+}
+
+std::string listed(const Overrides& changes) {
+  std::vector<std::string> words;
+  for (const auto& [key, value] : changes) words.push_back(concat(key, " = ", value));
+  return joined(words);
+}
+
+}  // namespace
+
+TrainRecipe train_recipe(const Options& options, const Overrides& changes) {
+  const auto text = [&](const char* name) { return options.given(name) ? options.string(name) : std::string(); };
+  const std::string config = text("CONFIG"), resume = text("resume"), out = text("out");
+  if (config.empty() && (resume.empty() || resume == "auto"))
+    throw UsageError(concat("missing CONFIG: a recipe, or a run folder", resume.empty() ? "" : " to go on with",
+                            "; without it --resume RUN goes on with a run (see 'owt train --help')"));
+  const std::vector<std::string> found = unpacked(from_rank_0([&] {
+    const RunAsked run = find_run(config, resume, out);
+    return packed({run.folder, run.is_config ? "config" : "", run.recipe});
+  }));
+  const RunAsked run{found.at(0), !found.at(1).empty(), found.at(2)};
+  Overrides overrides = shared_overrides(options, changes);
+  const std::string its_file = (fs::path(run.folder) / kRunConfig).string();
+  if (run.is_config) {
+    if (!config.empty()) tell_of_hidden_recipe(config, its_file);
+    return {read_settings(Config::text(run.recipe, its_file), its_file, overrides), run.folder, ""};
+  }
+  const std::string file = config_file(config);
+  if (run.recipe.empty()) return {read_settings(file, overrides), "", ""};
+  const Overrides kept = kept_of_run(Config::text(run.recipe, its_file), Config::file(file), overrides);
+  overrides.insert(overrides.begin(), kept.begin(), kept.end());
+  return {read_settings(file, overrides), "",
+          kept.empty() ? "" : concat("as in the run, since neither recipe nor command line say: ", listed(kept))};
+}
+
+}  // namespace owt
