@@ -5,6 +5,7 @@
 
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "src/core/kept_files.h"
 #include "src/core/json_text.h"
 #include "src/train/job.h"
 
@@ -84,11 +85,11 @@ std::string text_of(const DatasetStatistics& statistics) {
 
 void write_data_facts(const std::string& run_folder, const DataFacts& facts) {
   const auto path = [&](const char* name) { return (fs::path(run_folder) / name).string(); };
-  if (!facts.statistics.channel_mean.empty()) write_file_atomically(path(kStatistics), text_of(facts.statistics));
+  if (!facts.statistics.channel_mean.empty()) write_keeping_old(path(kStatistics), text_of(facts.statistics));
   if (facts.class_names.empty()) return;
   std::string names;
   for (const std::string& name : facts.class_names) names += name + '\n';
-  write_file_atomically(path(kClasses), names);
+  write_keeping_old(path(kClasses), names);
 }
 
 DataFacts find_data_facts(const Settings& settings, const std::string& run_folder, const std::string& data) {

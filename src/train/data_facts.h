@@ -26,6 +26,7 @@ std::optional<DatasetStatistics> statistics_of_run(const Settings& settings, con
 // As statistics.json holds them.
 std::string text_of(const DatasetStatistics& statistics);
 
+// What stood there and is no longer true is kept beside (kept_files.h).
 void write_data_facts(const std::string& run_folder, const DataFacts& facts);
 
 // The facts of the data set in folder `data` where one is given, else those of the run folder, where there is one; what

@@ -446,14 +446,18 @@ bool Trainer::run_evaluation() {
            ema ? ", averaged weights" : "");
   if (falls) log_info("no better for a while: the learning rate falls by {:g}", job_.settings.schedule.factor);
   metrics_->write(EvalRecord{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images, ema, seconds()});
-  if (saved_step_ == state_.step) try {
-      checkpoints_->replace_state(state_);
-    } catch (const NoRoom& e) {
-      no_room_ = e.what();
-      log_warn("the checkpoint of step {} does not know this evaluation: {}", state_.step, no_room_);
-    }
+  if (saved_step_ == state_.step) note_in_checkpoint();
   progress_->skip_time();
   return best;
+}
+
+void Trainer::note_in_checkpoint() {
+  try {
+    checkpoints_->replace_state(state_);
+  } catch (const NoRoom& e) {
+    no_room_ = e.what();
+    log_warn("the checkpoint of step {} does not know this evaluation: {}", state_.step, no_room_);
+  }
 }
 
 // A step's loss can be finite and its update not; such weights must not become the last good checkpoint.

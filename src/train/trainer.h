@@ -74,6 +74,7 @@ class Trainer {
   void write_end(const std::string& state);
   void write_weight_sizes(int64_t epoch);
   bool run_evaluation();  // true: the best so far
+  void note_in_checkpoint();
   void check_weights();
   void save();
   bool any_rank(bool mine);  // collective

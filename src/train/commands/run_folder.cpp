@@ -45,8 +45,11 @@ std::string folder_before(const Job& job) {
 }
 
 // A run without a checkpoint has no weights that show whose it is.
-void check_same_model(const Config& before, const Job& job) {
-  for (const std::string& change : differences(before, job.settings.recipe))
+void check_same_model(const std::optional<Config>& before, const Job& job) {
+  if (!before)
+    fail("the run folder ", job.run_folder, " holds a log, no checkpoint and no recipe that shows which run it is; ",
+         "choose another --out, or remove it");
+  for (const std::string& change : differences(*before, job.settings.recipe))
     if (change.starts_with("model.") || change.starts_with("data.format"))
       fail("the run folder ", job.run_folder, " holds the log of another run (", change,
            "), which has no checkpoint; choose another --out, or remove it");
@@ -74,7 +77,7 @@ RunFolder::RunFolder(const Job& job) : folder_(job.run_folder), had_run_(holds_r
   check_can_be_written(folder_);
   if (fs::exists(file_in(folder_, "log.txt"))) lock();
   if (const std::string before = folder_before(job); !before.empty()) before_ = recipe_in(before);
-  if (before_ && job.resume_checkpoint.empty()) check_same_model(*before_, job);
+  if (job.resume_checkpoint.empty() && had_run_) check_same_model(before_, job);
 }
 
 void RunFolder::lock() {
@@ -100,12 +103,14 @@ void RunFolder::open(const Job& job, bool steps_are_left) {
     if (!had_run_ && holds_run(folder_))
       fail("another run has begun in the run folder ", folder_, " meanwhile; choose another --out");
   }
-  log_to_file(file_in(folder_, "log.txt"));
-  if (!steps_are_left) return;
-  const std::string recipe = file_in(folder_, "config.toml");
+  if (steps_are_left) write_recipe(job);
+  log_to_file(file_in(folder_, "log.txt"));  // last: what has a log has a recipe
+}
+
+void RunFolder::write_recipe(const Job& job) const {
   const auto there = recipe_in(folder_);
   if (!there || !differences(*there, job.settings.recipe).empty()) {
-    const std::string kept = write_keeping_old(recipe, job.settings.recipe.to_toml());
+    const std::string kept = write_keeping_old(file_in(folder_, "config.toml"), job.settings.recipe.to_toml());
     if (!kept.empty()) log_info("the recipe that was there is kept as {}", kept);
   }
   if (job.train) write_data_facts(folder_, {job.statistics, job.train->class_names()});

@@ -26,6 +26,7 @@ class RunFolder {
 
  private:
   void lock();
+  void write_recipe(const Job& job) const;
 
   std::string folder_;
   bool had_run_;                  // when the command began
