@@ -106,7 +106,7 @@ TEST_F(ResumeCommands, AutoSaysWhereThereIsNothingToResume) {
   const auto before = snapshot(run);
   const Result taken = train(recipe + " --out " + run);
   EXPECT_EQ(taken.code, 1);
-  EXPECT_THAT(taken.err, AllOf(HasSubstr("holds a run already"), HasSubstr("no checkpoint yet")));
+  EXPECT_THAT(taken.err, AllOf(HasSubstr("holds a run already"), HasSubstr("without a checkpoint yet")));
   const Result other = train(other_recipe() + " --resume auto --out " + run);
   EXPECT_EQ(other.code, 1);
   EXPECT_THAT(other.err, AllOf(HasSubstr("the log of another run"), HasSubstr("model.layer.fc1.out: 22 -> 23")));

@@ -59,8 +59,9 @@ RunPlace find_here(const Settings& settings, const TrainOptions& options) {
     fail("--weights and --resume do not go together: a checkpoint has its own weights");
   if (weights) log_info("the weights are those of the checkpoint, and {} is not read", options.start.file);
   if (options.resume != "auto" && !place.same_run && holds_run(place.out))
-    fail("the run folder ", place.out, " holds a run already; add --resume auto to go on with it",
-         newest_checkpoint(place.out) ? "" : ", which has no checkpoint yet and begins anew",
+    fail("the run folder ", place.out, " holds a run already",
+         newest_checkpoint(place.out) ? "; add --resume auto to go on with it"
+                                      : ", without a checkpoint yet; add --resume auto to begin it anew",
          ", or choose another --out");
   return place;
 }
