@@ -607,7 +607,9 @@ TEST_F(CliTest, AFullDiskIsAnErrorAndKeepsTheLastCheckpoint) {
   const Result full =
       owt("train " + recipe + " --out " + file("run") + " --steps 9 --resume auto", "trap '' XFSZ; ulimit -f 8;");
   EXPECT_EQ(full.code, 1);
-  EXPECT_THAT(full.err, HasSubstr("owt: error: cannot write"));
+  EXPECT_THAT(full.err,
+              AllOf(HasSubstr("owt: error: the last checkpoint, of step 9, could not be written: cannot write"),
+                    HasSubstr("that of step 5; go on from it with --resume auto")));
   EXPECT_THAT(owt("inspect " + file("run")).out, HasSubstr("step 5,"));
   EXPECT_EQ(owt("train " + recipe + " --out " + file("run") + " --steps 9 --resume auto").code, 0);
 }
