@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "src/core/check.h"
+#include "src/core/config_values.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
@@ -352,6 +353,33 @@ TEST(Nearest, TakesTheFewestEditsWithinAThirdOfTheWord) {
   EXPECT_EQ(nearest("kernel", {"stride", "groups"}), "");
   EXPECT_EQ(nearest("x", {}), "");
   EXPECT_EQ(nearest("learning_rat", {"learning_rate", "learning_rates"}), "learning_rate");
+}
+
+TEST(Config, SaysEveryValueByItsDottedKey) {
+  const Config config = Config::text(R"(
+top = "a"
+[data]
+batch = 12
+augment = { crop = 28, means = [1.5, 2.0] }
+[[model.layer]]
+name = "conv1"
+out = 8
+[[model.layer]]
+out = 9
+[[model.layer]]
+name = "conv1"
+out = 10
+)");
+  const std::map<std::string, std::string> wanted{{"top", "'a'"},
+                                                  {"data.batch", "12"},
+                                                  {"data.augment.crop", "28"},
+                                                  {"data.augment.means", "[ 1.5, 2.0 ]"},
+                                                  {"model.layer.conv1.name", "'conv1'"},
+                                                  {"model.layer.conv1.out", "8"},
+                                                  {"model.layer.1.out", "9"},
+                                                  {"model.layer.conv1#2.name", "'conv1'"},
+                                                  {"model.layer.conv1#2.out", "10"}};
+  EXPECT_EQ(values_of(config), wanted);
 }
 
 }  // namespace

@@ -15,6 +15,8 @@
 
 #include "src/core/activity.h"
 #include "src/core/check.h"
+#include "src/core/kept_files.h"
+#include "src/core/no_room.h"
 #include "tests/support/temp_folder.h"
 
 namespace {
@@ -304,6 +306,32 @@ TEST_F(Files, EmptyLinesCountUnlessNothingFollowsThem) {
   EXPECT_THAT(split_lines("cat"), testing::ElementsAre("cat"));
   EXPECT_THAT(split_lines("\n\n"), testing::IsEmpty());
   EXPECT_THAT(split_lines(""), testing::IsEmpty());
+}
+
+TEST_F(Files, WhatAFileReplacesIsKeptUnderTheFirstFreeName) {
+  EXPECT_EQ(write_keeping_old(path_, "one"), "");
+  EXPECT_EQ(write_keeping_old(path_, "one"), "");
+  EXPECT_EQ(write_keeping_old(path_, "two"), path_ + ".1");
+  EXPECT_EQ(write_keeping_old(path_, "three"), path_ + ".2");
+  EXPECT_EQ(read_file(path_), "three");
+  EXPECT_EQ(read_file(path_ + ".1"), "one");
+  EXPECT_EQ(read_file(path_ + ".2"), "two");
+  EXPECT_EQ(files_in(folder_), 3);
+}
+
+TEST_F(Files, AWriteWithoutRoomIsToldFromOthers) {
+  {
+    const SmallDisk disk(100);
+    EXPECT_THROW(write_file_atomically(path_, std::string(200, 'x')), NoRoom);
+  }
+  EXPECT_EQ(files_in(folder_), 0);
+  try {
+    write_file_atomically(folder_.file("none/file"), "x");
+    FAIL();
+  } catch (const NoRoom&) {
+    FAIL() << "no folder is no lack of room";
+  } catch (const Error&) {
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "src/core/kept_log.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt {
@@ -113,6 +114,23 @@ TEST_F(Log, AFileThatCannotBeWrittenIsAnErrorThatNamesIt) {
   write_bytes(folder_.file("file"), "");
   const std::string path = folder_.file("file/log.txt");
   EXPECT_THAT([&] { log_to_file(path); }, ThrowsMessage<Error>(AllOf(HasSubstr(path), HasSubstr("--out"))));
+}
+
+TEST_F(Log, LinesFromBeforeThereIsAFileAreKeptForItOnce) {
+  log_info("lost");
+  keep_log_for_file();
+  log_info("early");
+  log_to_file_only("for the file");
+  log_to_file(path_);
+  log_info("late");
+  const std::string time = "....-..-.. ..:..:..";
+  EXPECT_THAT(read_file(path_), MatchesRegex(time + " early\n" + time + " for the file\n" + time + " late\n"));
+  keep_log_for_file();
+  log_info("forgotten");
+  log_to_file("");
+  log_to_file(path_);
+  EXPECT_THAT(read_file(path_), Not(HasSubstr("forgotten")));
+  EXPECT_EQ(console(), "lost\nearly\nlate\nforgotten\n");
 }
 
 }  // namespace

@@ -214,6 +214,19 @@ TEST(Schedule, EndsAtTheFirstOfItsTwoLimits) {
   EXPECT_EQ(schedule("max_steps = 70").total_steps(10), 70);
 }
 
+// 3 steps more were done than the place in the epochs says, since they were smaller.
+TEST(Schedule, CountsStepsOfOtherSizesAgainstMaxStepsAlone) {
+  EXPECT_EQ(schedule("epochs = 2").total_steps(10, 3), 23);
+  EXPECT_EQ(schedule("epochs = 2\nmax_steps = 15").total_steps(10, 3), 15);
+  EXPECT_EQ(schedule("max_steps = 15").total_steps(10, 3), 15);
+  const auto rate = [](const std::string& length, int64_t more_steps) {
+    return schedule(length + "\ntype = 'poly'").rate(5, 10, {}, more_steps);
+  };
+  EXPECT_DOUBLE_EQ(rate("epochs = 1", 3), 0.5);
+  EXPECT_DOUBLE_EQ(rate("max_steps = 10", 0), 0.5);
+  EXPECT_DOUBLE_EQ(rate("max_steps = 10", 3), 0.2);
+}
+
 TEST(Schedule, AStepThatIsBegunBelongsToTheEpochs) { EXPECT_EQ(schedule("epochs = 2.5").total_steps(5), 13); }
 
 TEST(Schedule, KeepsItsCourseWhenARunIsCutShort) {

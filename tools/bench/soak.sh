@@ -16,7 +16,7 @@
 # A round is one run. It begins with four processes; each leg of it ends with something that happens at a random step:
 #   kill    a rank gets SIGKILL           stop   a rank gets SIGSTOP; the others give it up after --timeout
 #   term    a rank gets SIGTERM           usr1   mpirun or a rank gets SIGUSR1
-#   disk    the disk of the run folder is full, sometimes still when the run is to go on; then has space again
+#   disk    the disk of the run folder is full at checkpoints; the run goes on, then it is stopped, or there is room again
 #   link    a link between virtual hosts goes down (virtual_hosts.sh)
 #   blink   a link goes down for a second only, and it trains to its last step
 #   finish  nothing; it trains to its last step
@@ -362,21 +362,39 @@ leg_usr1() {
   expect_stopped
 }
 
+# The run goes on without checkpoints, and has one again when there is room. Stopped before that it ends with an error.
 leg_disk() {
   launch "$ranks" 1000000
   wait_for_step "$target"
   dd if=/dev/zero of="$disk/ballast" bs=1k 2>/dev/null || true
   truncate -s "-${spare}K" "$disk/ballast"  # less than a checkpoint takes
-  wait_for_end $((start_seconds + grace))
-  expect_failed "No space left on device"
-  if [ $((spare % 2)) = 0 ]; then resume_on_full_disk; fi
-  rm "$disk/ballast"
+  wait_until "no checkpoint missed" grep -q "there is no checkpoint of step .*No space left on device" "$work/leg/errors.0"
+  if [ $((spare % 2)) = 0 ]; then
+    kill -USR1 "$launched"
+    wait_for_end "$grace"
+    expect_failed "could not be written: .*No space left on device"
+    rm "$disk/ballast"
+  else
+    local missed
+    missed=$(newest_step)
+    rm "$disk/ballast"
+    wait_until "no checkpoint after the disk had room again" has_checkpoint_after "$missed"
+    kill -USR1 "$launched"
+    wait_for_end "$grace"
+    expect_stopped
+  fi
 }
 
-resume_on_full_disk() {
-  launch "$ranks" 1000000
-  wait_for_end $((start_seconds + grace))
-  expect_failed "No space left on device"
+has_checkpoint_after() { [ "$(newest_step)" -gt "$1" ]; }
+
+# wait_until WRONG COMMAND...: until it succeeds, while the run goes on
+wait_until() {
+  local begun=$SECONDS
+  until "${@:2}"; do
+    kill -0 "$launched" 2>/dev/null || wrong "it ended: $1"
+    [ $((SECONDS - begun)) -le "$start_seconds" ] || wrong "$1 within $start_seconds s"
+    sleep 0.05
+  done
 }
 
 leg_link() {
