@@ -117,7 +117,9 @@ TrainRecipe train_recipe(const Options& options, const Overrides& changes) {
   const Overrides kept = kept_of_run(Config::text(run.recipe, its_file), Config::file(file), overrides);
   overrides.insert(overrides.begin(), kept.begin(), kept.end());
   return {read_settings(file, overrides), "",
-          kept.empty() ? "" : concat("as in the run, since neither recipe nor command line say: ", listed(kept))};
+          kept.empty()
+              ? ""
+              : concat("as in the run, since neither the recipe nor the command line says otherwise: ", listed(kept))};
 }
 
 }  // namespace owt

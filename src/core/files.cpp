@@ -177,7 +177,12 @@ std::string write_keeping_old(const std::string& path, std::string_view content)
     while (fs::exists(kept));
     write_file_atomically(kept, old);
   }
-  write_file_atomically(path, content);
+  try {
+    write_file_atomically(path, content);
+  } catch (...) {  // nothing was replaced
+    if (!kept.empty()) ::unlink(kept.c_str());
+    throw;
+  }
   return kept;
 }
 
