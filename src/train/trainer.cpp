@@ -239,6 +239,7 @@ TrainingEnd Trainer::run_to_the_end() {
 std::optional<TrainingEnd> Trainer::look_around(bool stop) {
   if (job_.tolerates_loss()) share_corrupt_records(job_);
   if (stop && !is_over()) {
+    stopping_ = true;
     save();
     if (writes() && saved_step_ == state_.step)
       log_info("stopped on a signal after step {}; go on with --resume auto", state_.step);
@@ -472,8 +473,8 @@ void Trainer::check_weights() {
   if (bad > 0) throw Aborted("another rank's weights are not finite");
 }
 
-bool Trainer::any_rank(bool mine) {
-  return on_host::sum(worker_.comm, {mine ? 1.0 : 0.0}, job_.plan.request.on.device).front() > 0;
+std::string Trainer::of_rank_0(const std::string& text) {
+  return on_host::gather(worker_.comm, writes() ? text : "", job_.plan.request.on.device).front();
 }
 
 // A disk without room for the checkpoint is no reason to lose what is learnt: the next one is tried.
@@ -489,7 +490,7 @@ void Trainer::save() {
     }
   };
   if (writes()) unless_full([&] { folder = checkpoints_->begin(state_.step); });
-  if (any_rank(!no_room.empty())) return note_no_room(no_room);
+  if (no_room = of_rank_0(no_room); !no_room.empty()) return note_no_room(no_room);
   std::map<std::string, uint64_t> checksums;
   // Replicas that have nothing to write are ahead of those that free what they gathered.
   on_all_hosts(worker_.comm, [&] { unless_full([&] { checksums = save_worker(folder, job_.plan, worker_); }); });
@@ -499,7 +500,7 @@ void Trainer::save() {
     state_.checksums = checksums;
     unless_full([&] { checkpoints_->commit(state_); });
   }
-  if (any_rank(!no_room.empty())) return note_no_room(no_room);
+  if (no_room = of_rank_0(no_room); !no_room.empty()) return note_no_room(no_room);
   saved_step_ = state_.step;
   no_room_.clear();
   if (writes()) progress_->skip_time();
@@ -507,20 +508,22 @@ void Trainer::save() {
 
 void Trainer::note_no_room(const std::string& why) {
   unsaved_step_ = state_.step;
+  no_room_ = why;
   if (!writes()) return;
   checkpoints_->give_up();
-  no_room_ = why;
-  log_warn("there is no checkpoint of step {}: {}; the run goes on and tries it again at the next one", state_.step,
-           why);
   progress_->skip_time();
+  if (!stopping_ && !is_over())
+    log_warn("there is no checkpoint of step {}: {}; the run goes on, and tries again at the next one", state_.step,
+             why);
 }
 
 // At the end of the run, or where it was stopped.
 void Trainer::check_that_all_is_written() {
   if (unsaved_step_ == state_.step) {
-    if (!writes()) throw Aborted("the last checkpoint could not be written");
-    throw NoRoom(concat("the last checkpoint, of step ", state_.step, ", could not be written: ", no_room_, "; ",
-                        how_to_go_on()));
+    const std::string what = concat("the last checkpoint, of step ", state_.step, ", could not be written: ", no_room_,
+                                    "; ", how_to_go_on());
+    if (writes()) throw NoRoom(what);
+    throw Aborted(what);
   }
   if (!writes()) return;
   if (!no_room_.empty()) throw NoRoom(concat("the last checkpoint does not know its evaluation: ", no_room_));

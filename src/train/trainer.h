@@ -77,7 +77,7 @@ class Trainer {
   void note_in_checkpoint();
   void check_weights();
   void save();
-  bool any_rank(bool mine);  // collective
+  std::string of_rank_0(const std::string& text);  // collective
   void note_no_room(const std::string& why);
   void check_that_all_is_written();
 
@@ -109,9 +109,10 @@ class Trainer {
   size_t told_losses_ = 0;
   LoaderTimes loader_before_;  // the steps that are timed
   StepTimes times_;
+  bool stopping_ = false;
   int64_t unsaved_step_ = -1;  // whose checkpoint the disk had no room for; -1: none
+  std::string no_room_;        // why; on rank 0 also why that of this step does not know its evaluation
   // Rank 0 only.
-  std::string no_room_;  // why that of the newest step is missing, or does not know its evaluation; empty: it is whole
   std::string bottleneck_;  // of the steps that were timed, a sentence
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<Progress> progress_;
