@@ -81,7 +81,8 @@ Overrides kept_of_run(const Config& run, const Config& recipe, const Overrides& 
   for (const auto& [key, value] : values_of(run)) {
     if (!begins_with_any(key, {"parallel.", "pipeline.", "ps."}) || says(key)) continue;
     if (key != "parallel.workers" && says("parallel.strategy")) continue;
-    if ((key == "parallel.shares" || key == "parallel.model_ranks") && says("parallel.workers")) continue;
+    const bool counts_workers = key == "parallel.shares" || key == "parallel.model_ranks" || key == "pipeline.stages";
+    if (counts_workers && says("parallel.workers")) continue;
     kept.emplace_back(key, value);
   }
   return kept;

@@ -608,7 +608,9 @@ TEST_F(ResumedRun, AFullDiskAtCheckpointsDoesNotEndTheRun) {
     EXPECT_EQ(losses(path(out)).rbegin()->first, 20) << "it went on to its end";
     EXPECT_EQ(evaluations(path(out)).size(), 4u);
     EXPECT_TRUE(run(out, parallel, "auto").finished);
-    if (workers == std::string("1")) EXPECT_EQ(read_file(weights_of(out)), read_file(weights_of("whole")));
+    if (workers == std::string("1")) {
+      EXPECT_EQ(read_file(weights_of(out)), read_file(weights_of("whole")));
+    }
     EXPECT_EQ(losses(path(out)).size(), losses(path("whole")).size());
   }
 }
