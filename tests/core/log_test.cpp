@@ -125,6 +125,7 @@ TEST_F(Log, LinesFromBeforeThereIsAFileAreKeptForItOnce) {
   log_info("late");
   const std::string time = "....-..-.. ..:..:..";
   EXPECT_THAT(read_file(path_), MatchesRegex(time + " early\n" + time + " for the file\n" + time + " late\n"));
+  log_to_file("");
   keep_log_for_file();
   log_info("forgotten");
   log_to_file("");

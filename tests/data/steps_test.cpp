@@ -89,7 +89,7 @@ TEST(Steps, HaveOneToTenViewsAndBeginNowhereBelowZero) {
 
 TEST(Steps, RejectAnEmptyDataSetAndRowsOutsideTheStep) {
   EXPECT_THROW(Steps(0, 4, {}, 0, 0), Error);
-  EXPECT_THROW(Steps(10, 4, {}, 0, 4), Error);
+  EXPECT_THROW(Steps(10, 4, {}, 0, 11), Error);
   const Steps steps(
       10, 4,
       [](int64_t) {
