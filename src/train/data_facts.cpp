@@ -5,8 +5,8 @@
 
 #include "src/core/check.h"
 #include "src/core/files.h"
-#include "src/core/kept_files.h"
 #include "src/core/json_text.h"
+#include "src/core/kept_files.h"
 #include "src/train/job.h"
 
 namespace owt {
