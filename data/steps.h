@@ -31,9 +31,9 @@ class Steps {
   };
 
   Steps() = default;
-  // `batch`: rows of a whole step over all ranks, >= 1. Counting starts in an epoch of which `done` samples are done, in
-  // steps of any size: the first step begins at the next sample, and where there is none, at the next epoch. `views`:
-  // every step comes so often, as each of them shows it. Throws Error for an empty data set.
+  // `batch`: rows of a whole step over all ranks, >= 1. Counting starts in an epoch of which `done` samples are done,
+  // in steps of any size: the first step begins at the next sample, and where there is none, at the next epoch.
+  // `views`: every step comes so often, as each of them shows it. Throws Error for an empty data set.
   Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_t done, const Views& views = {});
 
   int64_t batches_per_epoch() const { return per_epoch_ * views_.count; }

@@ -69,8 +69,8 @@ bool begins_with_any(const std::string& key, std::initializer_list<const char*> 
   return std::any_of(heads.begin(), heads.end(), [&](const char* head) { return key.starts_with(head); });
 }
 
-// What a recipe and a command line leave open of how the work is dealt to workers, as the run has it. Numbers that count
-// workers are of no use to other workers, and nothing of one strategy to another.
+// What a recipe and a command line leave open of how the work is dealt to workers, as the run has it. Numbers that
+// count workers are of no use to other workers, and nothing of one strategy to another.
 Overrides kept_of_run(const Config& run, const Config& recipe, const Overrides& given) {
   const auto now = values_of(recipe);
   const auto says = [&](const std::string& key) {

@@ -16,7 +16,7 @@
 # A round is one run. It begins with four processes; each leg of it ends with something that happens at a random step:
 #   kill    a rank gets SIGKILL           stop   a rank gets SIGSTOP; the others give it up after --timeout
 #   term    a rank gets SIGTERM           usr1   mpirun or a rank gets SIGUSR1
-#   disk    the disk of the run folder is full at checkpoints; the run goes on, then it is stopped, or there is room again
+#   disk    the disk of the run folder is full at checkpoints; the run goes on, and is stopped, or has room again
 #   link    a link between virtual hosts goes down (virtual_hosts.sh)
 #   blink   a link goes down for a second only, and it trains to its last step
 #   finish  nothing; it trains to its last step
