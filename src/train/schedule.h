@@ -69,8 +69,8 @@ class Schedule {
   explicit Schedule(ScheduleSettings settings) : settings_(std::move(settings)) {}
 
   // The factor on the base rate for the update that ends step `step` (from 0), and that of biases.
-  // more_steps: updates done besides those `step`, where a run took steps of another size before. max_steps counts them,
-  // epochs do not.
+  // more_steps: updates done besides those `step`, where a run took steps of another size before. max_steps counts
+  // them, epochs do not.
   double rate(int64_t step, int64_t steps_per_epoch, const Plateau& seen = {}, int64_t more_steps = 0) const {
     return rate(settings_, step, steps_per_epoch, seen, more_steps);
   }

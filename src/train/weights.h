@@ -17,8 +17,8 @@ namespace owt {
 // undefined: left out.
 using TensorOf = std::function<Tensor(Param&)>;
 
-// Collective: parameters are gathered in pieces and rank 0 writes the file. Returns its checksum on rank 0, which throws
-// NoRoom where the disk is full, after all ranks have brought all of their pieces.
+// Collective: parameters are gathered in pieces and rank 0 writes the file. Returns its checksum on rank 0, which
+// throws NoRoom where the disk is full, after all ranks have brought all of their pieces.
 // kShare: every rank brings the elements of the tensor that it updates (sharded_update.h), in one dimension.
 enum class Kept { kWhole, kShare };
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model, const TensorOf& tensor_of,
