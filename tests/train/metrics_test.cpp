@@ -88,19 +88,19 @@ TEST_F(MetricsTest, WritesNullForWhatIsNotFinite) {
 TEST_F(MetricsTest, KeepsLinesUntilThereIsRoomAndReportsAnUnwritablePlace) {
   MetricsLog full(path_);
   {
-    const SmallDisk disk(100);
+    const SmallDisk disk(400);  // what is captured is a file, too
     ::testing::internal::CaptureStderr();
-    for (int64_t step = 1; step <= 3; ++step) full.write(TrainRecord{.step = step});
+    for (int64_t step = 1; step <= 6; ++step) full.write(TrainRecord{.step = step});
     const std::string said = ::testing::internal::GetCapturedStderr();
     EXPECT_THAT(said, testing::HasSubstr("its lines wait until there is room"));
     EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
     EXPECT_FALSE(full.is_complete());
   }
-  full.write(TrainRecord{.step = 4});
+  full.write(TrainRecord{.step = 7});
   EXPECT_TRUE(full.is_complete());
   const std::vector<std::string> lines = text_lines(path_);
-  ASSERT_EQ(lines.size(), 4u);
-  for (size_t i = 0; i < 4; ++i) EXPECT_THAT(lines[i], testing::HasSubstr(concat("\"step\":", i + 1)));
+  ASSERT_EQ(lines.size(), 7u);
+  for (size_t i = 0; i < 7; ++i) EXPECT_THAT(lines[i], testing::HasSubstr(concat("\"step\":", i + 1)));
   EXPECT_THROW(MetricsLog(folder_.file("no/such/folder")), Error);
 }
 

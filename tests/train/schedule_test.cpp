@@ -220,7 +220,7 @@ TEST(Schedule, CountsStepsOfOtherSizesAgainstMaxStepsAlone) {
   EXPECT_EQ(schedule("epochs = 2\nmax_steps = 15").total_steps(10, 3), 15);
   EXPECT_EQ(schedule("max_steps = 15").total_steps(10, 3), 15);
   const auto rate = [](const std::string& length, int64_t more_steps) {
-    return schedule(length + "\ntype = 'poly'").rate(5, 10, {}, more_steps);
+    return schedule(length + "\ntype = 'poly'\npower = 1").rate(5, 10, {}, more_steps);
   };
   EXPECT_DOUBLE_EQ(rate("epochs = 1", 3), 0.5);
   EXPECT_DOUBLE_EQ(rate("max_steps = 10", 0), 0.5);

@@ -33,6 +33,12 @@ std::optional<int64_t> step_of(std::string_view name) {
 
 std::string checkpoints_folder(const std::string& run_folder) { return (fs::path(run_folder) / kFolder).string(); }
 
+[[noreturn]] void fail_to_make(const std::string& folder, const std::error_code& error) {
+  const std::string what = concat("cannot make folder ", folder, ": ", error.message(), "; choose another --out");
+  if (says_no_room(error.value())) throw NoRoom(what);
+  throw Error(what);
+}
+
 void rename_or_fail(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
@@ -161,11 +167,11 @@ CheckpointWriter::CheckpointWriter(const std::string& run_folder, int keep)
 std::string CheckpointWriter::begin(int64_t step) {
   std::error_code error;
   fs::create_directories(folder_, error);
-  if (error) fail_to_write(folder_, error.value(), "; choose another --out");
+  if (error) fail_to_make(folder_, error);
   clear_leftovers(folder_);
   const fs::path beside = fs::path(folder_) / (name_of_step(step) + std::string(kTemporary));
   fs::create_directory(beside, error);
-  if (error) fail_to_write(beside.string(), error.value(), "; choose another --out");
+  if (error) fail_to_make(beside.string(), error);
   begun_ = step;
   return beside.string();
 }

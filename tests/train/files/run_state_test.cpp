@@ -68,9 +68,11 @@ TEST(RunState, NamesNoFilesOutsideItsFolderAndNoStepsBeyondAllCounting) {
     EXPECT_THAT(complaint(forged("weights.safetensors", name)),
                 ThrowsMessage<Error>(HasSubstr("is no file of its folder")))
         << name;
-  EXPECT_THAT(
-      complaint(forged(concat("\"step_rows\": ", full_state().step_rows), "\"step_rows\": 9000000000000000000")),
-      ThrowsMessage<Error>(HasSubstr("more than any run has")));
+  const std::string done = "\"images_in_epoch\": 700";
+  EXPECT_THAT(complaint(forged(done, "\"step_in_epoch\": 900000000000000000")),
+              ThrowsMessage<Error>(HasSubstr("more than any run has")));
+  EXPECT_THAT(complaint(forged(done, "\"images_in_epoch\": 50001")),
+              ThrowsMessage<Error>(HasSubstr("50001 of 50000 images are done")));
   EXPECT_THAT(complaint(forged(concat("\"seed\": ", full_state().seed), "\"seed\": 18446744073789551615")),
               ThrowsMessage<Error>(HasSubstr("wanted a whole number of 64 bits")));
   EXPECT_THAT(complaint(forged("\"workers\": 4", "\"workers\": 4294967296")),
