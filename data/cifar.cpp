@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "data/memory_dataset.h"
+#include "data/other_data.h"
 #include "src/core/check.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
@@ -54,6 +55,7 @@ fs::path find_folder(const std::string& dir, const Format& format) {
   const fs::path inner = fs::path(dir) / format.folder;
   for (const fs::path& folder : {fs::path(dir), inner})
     if (fs::exists(folder / format.train) || fs::exists(folder / format.test)) return folder;
+  if (const std::string other = other_data(dir); !other.empty()) fail("no ", format.title, " in ", dir, ": ", other);
   fail("no ", format.title, " in ", dir, fs::is_directory(dir) ? "" : " (there is no such folder)", ": looked for ",
        format.train, " and ", format.test, " there and in ", inner.string(), "; ", format.cure);
 }

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string>
+
+#include <opencv2/core.hpp>
+#include <opencv2/imgproc.hpp>
 
 #include "data/order.h"
 #include "src/core/check.h"
@@ -69,13 +73,29 @@ class Tiles {
 
 uint8_t colour(float value) { return static_cast<uint8_t>(std::lround(std::clamp(value, 0.0f, 255.0f))); }
 
-void paste(const std::vector<float>& tile, const Shape& shape, int64_t top, int64_t left, Photo& onto) {
+// Each pixel as scale x scale.
+void paste(const std::vector<float>& tile, const Shape& shape, int64_t scale, int64_t top, int64_t left, Photo& onto) {
   const int64_t channels = shape[2];
-  for (int64_t y = 0; y < shape[0]; ++y)
-    for (int64_t x = 0; x < shape[1]; ++x)
+  for (int64_t y = 0; y < shape[0] * scale; ++y)
+    for (int64_t x = 0; x < shape[1] * scale; ++x)
       for (int64_t c = 0; c < 3; ++c)
-        onto.pixels[static_cast<size_t>(((top + y) * onto.width + left + x) * 3 + c)] =
-            colour(tile[static_cast<size_t>((y * shape[1] + x) * channels + std::min(c, channels - 1))]);
+        onto.pixels[static_cast<size_t>(((top + y) * onto.width + left + x) * 3 + c)] = colour(
+            tile[static_cast<size_t>((y / scale * shape[1] + x / scale) * channels + std::min(c, channels - 1))]);
+}
+
+constexpr int64_t kNameHeight = 16, kWidthForNames = 96;  // pixels
+
+// As much of it as fits. The font has ASCII only.
+void write_name(std::string name, int64_t top, int64_t left, int64_t width, Photo& onto) {
+  constexpr int kFont = cv::FONT_HERSHEY_SIMPLEX;
+  constexpr double kSize = 0.38;
+  for (char& c : name)
+    if (c < ' ' || c > '~') c = '?';
+  int below = 0;
+  while (!name.empty() && cv::getTextSize(name, kFont, kSize, 1, &below).width > width) name.pop_back();
+  cv::Mat picture(static_cast<int>(onto.height), static_cast<int>(onto.width), CV_8UC3, onto.pixels.data());
+  cv::putText(picture, name, {static_cast<int>(left), static_cast<int>(top + kNameHeight - 5)}, kFont, kSize, {0, 0, 0},
+              1, cv::LINE_AA);
 }
 
 }  // namespace
@@ -88,12 +108,20 @@ Photo contact_sheet(const Dataset& dataset, const AugmentSettings& augment, cons
   Tiles tiles(dataset, augment, statistics, sheet.seed);
   const Shape tile = tiles.shape();
   const int64_t count = std::min(sheet.samples, dataset.size()), columns = std::min(sheet.columns, count);
-  const int64_t rows = (count + columns - 1) / columns, down = tile[0] + kGap, across = tile[1] + kGap;
+  const int64_t scale = sheet.names ? (kWidthForNames + tile[1] - 1) / tile[1] : 1;
+  const int64_t rows = (count + columns - 1) / columns, across = tile[1] * scale + kGap;
+  const int64_t down = tile[0] * scale + kGap + (sheet.names ? kNameHeight : 0);
   Photo picture{rows * down + kGap, columns * across + kGap};
   picture.pixels.assign(static_cast<size_t>(picture.height * picture.width * 3), kBackground);
   const std::vector<int64_t> order = epoch_order(sheet.seed, 0, dataset.size(), true);
+  const std::vector<std::string> names = dataset.class_names();
   const auto put = [&](int64_t i, const std::vector<float>& values) {
-    paste(values, tile, kGap + i / columns * down, kGap + i % columns * across, picture);
+    const int64_t top = kGap + i / columns * down, left = kGap + i % columns * across;
+    paste(values, tile, scale, top, left, picture);
+    const auto label = static_cast<size_t>(dataset.label(order[static_cast<size_t>(i)]));
+    if (sheet.names)
+      write_name(names.empty() ? std::to_string(label) : names[label], top + tile[0] * scale, left, tile[1] * scale,
+                 picture);
   };
   for (int64_t i = 0; i + 1 < count; i += 2) {
     const auto pair = tiles.make_pair(order[static_cast<size_t>(i)], order[static_cast<size_t>(i + 1)]);

@@ -12,7 +12,8 @@ namespace owt {
 struct ContactSheet {
   int64_t samples = 64;  // at most; each at most once
   int64_t columns = 8;
-  uint64_t seed = 1;  // chooses the samples and their augmentation
+  bool names = false;  // each tile's class below it; small tiles are enlarged, so that names can be read
+  uint64_t seed = 1;   // chooses the samples and their augmentation
 };
 
 // Tiles in rows, a gap around each. Every tile went through the augmentation of training (cut, mirrored, colour

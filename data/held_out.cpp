@@ -41,12 +41,12 @@ class Part : public Dataset {
   std::vector<int64_t> images_;  // rising
 };
 
-int64_t count_of(double wanted, int64_t size) {
+int64_t count_of(double wanted, int64_t size, const std::string& setting) {
   const auto count =
       wanted < 1 ? std::llround(wanted * static_cast<double>(size)) : static_cast<int64_t>(std::min(wanted, 1e18));
   if (count < 1 || count >= size)
-    fail("data.validation = ", wanted, " holds ", count, " of the ", size, " training images out, wanted 1 to ",
-         size - 1, "; give a share below 1, e.g. 0.1, or a number of images");
+    fail(setting, " = ", wanted, " holds ", count, " of the ", size, " training images out, wanted 1 to ", size - 1,
+         "; give a share below 1, e.g. 0.1, or a number of images");
   return count;
 }
 
@@ -66,14 +66,29 @@ std::vector<int64_t> shared_out(int64_t count, const std::vector<int64_t>& sizes
 
 }  // namespace
 
+std::vector<bool> images_to_hold_out(const std::vector<int32_t>& labels, double wanted, uint64_t seed,
+                                     const std::string& setting) {
+  const int64_t size = std::ssize(labels), count = count_of(wanted, size, setting);
+  std::vector<int64_t> sizes;
+  for (const int32_t label : labels) {
+    sizes.resize(std::max(sizes.size(), static_cast<size_t>(label) + 1));
+    ++sizes[static_cast<size_t>(label)];
+  }
+  std::vector<int64_t> wanted_of = shared_out(count, sizes);
+  std::vector<bool> held_out(labels.size());
+  for (const int64_t i : permutation(Philox(seed, RandomStream::kShuffle, 0, "validation"), size)) {
+    const auto at = static_cast<size_t>(i);
+    held_out[at] = wanted_of[static_cast<size_t>(labels[at])]-- > 0;
+  }
+  return held_out;
+}
+
 HeldOut hold_out(const std::shared_ptr<const Dataset>& images, double wanted, uint64_t seed) {
-  const int64_t size = images->size(), count = count_of(wanted, size);
-  std::vector<int64_t> sizes(static_cast<size_t>(images->classes()));
-  for (int64_t i = 0; i < size; ++i) ++sizes[static_cast<size_t>(images->label(i))];
-  std::vector<int64_t> wanted_of = shared_out(count, sizes), train, validation;
-  for (const int64_t i : permutation(Philox(seed, RandomStream::kShuffle, 0, "validation"), size))
-    (wanted_of[static_cast<size_t>(images->label(i))]-- > 0 ? validation : train).push_back(i);
-  for (std::vector<int64_t>* part : {&train, &validation}) std::sort(part->begin(), part->end());
+  std::vector<int32_t> labels;
+  for (int64_t i = 0; i < images->size(); ++i) labels.push_back(images->label(i));
+  const std::vector<bool> held_out = images_to_hold_out(labels, wanted, seed, "data.validation");
+  std::vector<int64_t> train, validation;
+  for (int64_t i = 0; i < images->size(); ++i) (held_out[static_cast<size_t>(i)] ? validation : train).push_back(i);
   return {std::make_shared<Part>(images, std::move(train)), std::make_shared<Part>(images, std::move(validation))};
 }
 

@@ -14,6 +14,8 @@
 //     prepare.json              what it was prepared from and how, as owt prepare compares it
 //     prepare.lock              empty; held while owt prepare works on the split
 //     stats.json                written by owt prepare stats
+//     shards.txt                only where the shards are of another program and have other names: a line for each,
+//                               NAME for NAME.tar and NAME.index
 //
 // Index file, little-endian: the 8 bytes "OWTSHARD"; u32 version (1); u32 records; u64 bytes of the tar file; u64 bytes
 // of the names; then per record u64 offset, u64 checksum, u32 bytes, u32 height, u32 width, i32 label, u32 bytes of its
@@ -49,6 +51,7 @@ std::string shard_index_bytes(const ShardIndex& index);
 // Throws Error naming `path` for bytes that are no index, are damaged, or place a record outside the tar file.
 ShardIndex parse_shard_index(std::string_view bytes, const std::string& path);
 
+constexpr const char* kShardNames = "shards.txt";
 std::string shard_file_name(int64_t shard, const std::string& suffix);  // "000012.tar" for (12, ".tar")
 
 }  // namespace owt

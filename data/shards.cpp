@@ -10,10 +10,12 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <new>
 #include <utility>
 
 #include "data/jpeg/bad_photo.h"
 #include "data/json_numbers.h"
+#include "data/other_data.h"
 #include "data/resize.h"
 #include "src/core/files.h"
 #include "src/core/philox.h"
@@ -67,8 +69,37 @@ ImageWindow random_part(const CropSettings& settings, const Philox& random, int6
   return {(height - high) / 2, (width - wide) / 2, high, wide};
 }
 
+// Throws Error where the folder holds tar files of another program.
+void check_foreign_tars(const std::string& dir, const fs::path& folder) {
+  std::error_code error;
+  if (fs::exists(folder / "prepare.json", error)) return;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    if (at->path().extension() == ".tar" && !fs::exists(fs::path(at->path()).replace_extension(".index"), error))
+      fail(folder.string(), " holds tar files without an index, as ", at->path().filename().string(),
+           "; owt prepare index ", dir, " makes them readable");
+}
+
+// Without their endings.
+std::vector<std::string> shard_names(const fs::path& folder, int64_t shards) {
+  const std::string list = (folder / kShardNames).string();
+  std::vector<std::string> names;
+  if (!fs::exists(list)) {
+    for (int64_t shard = 0; shard < shards; ++shard) names.push_back(shard_file_name(shard, ""));
+    return names;
+  }
+  names = text_lines(list);
+  if (std::ssize(names) != shards)
+    fail(list, " names ", names.size(), " shards, dataset.json says ", shards, "; run owt prepare index again");
+  for (const std::string& name : names)
+    if (name.find('/') != std::string::npos) fail(list, ": '", name, "' is no name of a file beside it");
+  return names;
+}
+
 std::vector<std::string> read_classes(const std::string& path) {
-  if (!fs::is_regular_file(path)) fail("no file ", path, ": this is no prepared data set; owt prepare makes one");
+  if (!fs::is_regular_file(path)) {
+    const std::string other = other_data(fs::path(path).parent_path().string());
+    fail("no file ", path, ": this is no prepared data set; ", other.empty() ? "owt prepare makes one" : other);
+  }
   std::vector<std::string> names = text_lines(path);
   for (std::string& name : names) std::replace(name.begin(), name.end(), '\t', ' ');  // between key and words
   if (names.empty()) fail(path, " names no classes", kPrepareByForce);
@@ -109,15 +140,17 @@ ShardDataset::ShardDataset(const std::string& folder, Split split, const CropSet
   class_names_ = read_classes((fs::path(folder) / "classes.txt").string());
   if (!fs::is_directory(part))
     fail("no folder ", part.string(), ": this data set has no ", split == Split::kTrain ? "training" : "validation",
-         " images; owt prepare makes them (folder and list: with ", "--split ", part.filename().string(), ")");
+         " images; owt prepare makes them (folder and list: with ", "--split ", part.filename().string(), ")",
+         split == Split::kTrain ? "" : "; or hold some training images out: --set data.validation=0.1");
   const std::string summary = (part / "dataset.json").string();
+  if (!fs::is_regular_file(summary)) check_foreign_tars(folder, part);
   if (!fs::is_regular_file(summary))
     fail(part.string(), " is not complete: there is no dataset.json, which is written last", kPrepareByForce);
   const JsonNumbers counts(summary);
   const int64_t shards = counts.count("shards"), images = counts.count("images");
   if (counts.count("classes") != classes())
     fail(summary, " says ", counts.count("classes"), " classes, classes.txt names ", classes(), kPrepareByForce);
-  for (int64_t shard = 0; shard < shards; ++shard) open_shard((part / shard_file_name(shard, "")).string());
+  for (const std::string& name : shard_names(part, shards)) open_shard((part / name).string());
   if (size() != images) fail(summary, " says ", images, " images, the indexes have ", size(), kPrepareByForce);
   if (images == 0) fail(part.string(), " holds no images", kPrepareByForce);
 }
@@ -205,6 +238,8 @@ void ShardDataset::decode(int64_t index, const Decode& decode) const {
                  record(index).width);
   } catch (const BadPhoto& e) {
     why = e.what();
+  } catch (const std::bad_alloc&) {  // no damage, and not to be replaced by the next image
+    fail("out of memory at image ", index, ", ", name(index), "; use fewer --threads or a smaller batch");
   }
   corrupt(index, why);
 }

@@ -22,7 +22,7 @@ src/comm           | src/core                                                   
 data/jpeg          | src/core                                                                                                                 | jpeglib.h jerror.h
 data/photos        | data/jpeg src/core                                                                                                       | opencv2/ png.h tiffio.h webp/
 data               | data/photos data/jpeg src/core                                                                                           | nlohmann/ opencv2/
-data/prepare       | data data/photos data/jpeg src/core                                                                                      | archive zlib.h
+data/prepare       | data data/photos data/jpeg src/core                                                                                      | archive nlohmann/ zlib.h
 layers             | src/core                                                                                                                 | cudnn immintrin.h
 src/net            | layers src/core                                                                                                          |
 src/parallel       | src/net src/comm layers src/core                                                                                         |

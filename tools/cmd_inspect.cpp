@@ -83,9 +83,9 @@ bool is_run_folder(const std::string& folder) {
   return fs::is_regular_file(fs::path(folder) / "config.toml") || newest_checkpoint(folder);
 }
 
-void inspect_folder(const std::string& folder, const SheetRequest& sheet) {
+void inspect_folder(const std::string& folder, const SheetRequest& sheet, bool all_classes) {
   const bool is_checkpoint = is_checkpoint_folder(folder);
-  if (!is_checkpoint && !is_run_folder(folder)) return inspect_data(folder, sheet);
+  if (!is_checkpoint && !is_run_folder(folder)) return inspect_data(folder, sheet, all_classes);
   if (!sheet.file.empty())
     fail("a contact sheet needs a data set; ", folder, " is a ", is_checkpoint ? "checkpoint" : "run folder");
   is_checkpoint ? inspect_checkpoint(folder) : inspect_run(folder);
@@ -107,7 +107,11 @@ int command_inspect(const Arguments& arguments) {
   Options options("owt inspect",
                   "Shows what is in a recipe, a model file, a weights file, a checkpoint, a run folder or a data set.");
   options.positional("CONFIG", "the file or folder, or the name of a recipe or a model that 'owt recipes' lists");
-  options.option("sheet", "FILE", "of a data set: a PNG of random training samples as the network would see them");
+  options.flag("classes",
+               "of a data set: list all classes, of which otherwise 5 with the most and 5 with the fewest "
+               "images are shown");
+  options.option("sheet", "FILE",
+                 "of a data set: a PNG of random training samples as the network would see them, with their classes");
   options.option("recipe", "CONFIG",
                  "whose augmentation the sheet shows (default: a crop of 224 for shards, else none)");
   options.option("samples", "N", "64", "images on the sheet");
@@ -126,10 +130,13 @@ int command_inspect(const Arguments& arguments) {
   if (!fs::exists(path)) fail("no file or folder ", path);
   if (options.given("sheet") && !fs::is_directory(path)) fail("a contact sheet needs a data set; ", path, " is a file");
   if (fs::is_directory(path))
-    inspect_folder(path, {.file = options.given("sheet") ? options.string("sheet") : "",
-                          .recipe = options.given("recipe") ? find_recipe(options.string("recipe")) : "",
-                          .sheet = {.samples = options.integer("samples", {.low = 1, .high = 1e5}),
-                                    .seed = static_cast<uint64_t>(options.integer("seed", {.low = 0}))}});
+    inspect_folder(path,
+                   {.file = options.given("sheet") ? options.string("sheet") : "",
+                    .recipe = options.given("recipe") ? find_recipe(options.string("recipe")) : "",
+                    .sheet = {.samples = options.integer("samples", {.low = 1, .high = 1e5}),
+                              .names = true,
+                              .seed = static_cast<uint64_t>(options.integer("seed", {.low = 0}))}},
+                   options.boolean("classes"));
   else if (path.ends_with(".safetensors"))
     inspect_tensors(path);
   else

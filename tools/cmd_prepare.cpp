@@ -89,12 +89,14 @@ int command_prepare(const Arguments& arguments) {
   const std::string kind = arguments.empty() ? "" : arguments[0];
   if (kind == "synthetic") return prepare_synthetic_set({arguments.begin() + 1, arguments.end()});
   if (kind == "cifar") return prepare_cifar({arguments.begin() + 1, arguments.end()});
+  if (kind == "index") return prepare_index({arguments.begin() + 1, arguments.end()});
   if (kind == "stats") return prepare_stats({arguments.begin() + 1, arguments.end()});
   if (kind == "imagenet" || kind == "folder" || kind == "list") return prepare_images(arguments);
   const std::string usage =
       "usage: owt prepare imagenet IN OUT       the official files of ILSVRC2012, as shards\n"
       "       owt prepare folder IN OUT         a folder of images per class, as shards\n"
       "       owt prepare list FILE OUT         the images that a text file names, as shards\n"
+      "       owt prepare index DIR             WebDataset's tar files of other programs, as they are\n"
       "       owt prepare stats DIR             measure the colours of shards\n"
       "       owt prepare synthetic DIR ...     ten classes of drawn shapes, as CIFAR-10 or photographs\n"
       "       owt prepare cifar ARCHIVE DIR     unpack and check the official CIFAR archive\n"
@@ -103,7 +105,7 @@ int command_prepare(const Arguments& arguments) {
     std::cout << usage;
     return 0;
   }
-  throw UsageError("owt prepare: wanted imagenet, folder, list, stats, synthetic or cifar" +
+  throw UsageError("owt prepare: wanted imagenet, folder, list, index, stats, synthetic or cifar" +
                    (kind.empty() ? "" : ", not '" + kind + "'") + "; owt prepare --help");
 }
 

@@ -29,7 +29,12 @@ int command_plan(const Arguments& arguments);
 int command_bench_comm(const Arguments& arguments);
 int command_prepare(const Arguments& arguments);
 int prepare_images(const Arguments& arguments);  // imagenet, folder and list
+int prepare_index(const Arguments& arguments);
 int prepare_stats(const Arguments& arguments);
+// Writes DIR/train/stats.json of the shards in DIR and tells so: always, or where it is not there and training images
+// are. Returns an exit code.
+enum class Measured { kAlways, kWhereMissing };
+int measure_colours(const std::string& folder, int threads, Measured measured);
 int command_inspect(const Arguments& arguments);
 int command_export(const Arguments& arguments);
 int command_average(const Arguments& arguments);

@@ -4,8 +4,11 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <numeric>
+#include <system_error>
 
 #include "data/cifar.h"
+#include "data/other_data.h"
 #include "data/shard_statistics.h"
 #include "src/core/log.h"
 #include "src/core/printable.h"
@@ -15,6 +18,18 @@ namespace owt {
 namespace {
 
 namespace fs = std::filesystem;
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+bool holds_cifar(const std::string& folder) {
+  for (const char* name :
+       {"cifar-10-batches-bin", "cifar-100-binary", "data_batch_1.bin", "test_batch.bin", "train.bin", "test.bin"})
+    if (is_there(fs::path(folder) / name)) return true;
+  return false;
+}
 
 bool holds_shards(const std::string& folder) { return fs::exists(fs::path(folder) / "classes.txt"); }
 
@@ -30,6 +45,7 @@ class Data {
                   : CifarKind::k10) {}
 
   bool shards() const { return shards_; }
+  bool cifar() const { return holds_cifar(folder_); }
   bool has(Split split) const {
     return !shards_ || fs::is_directory(fs::path(folder_) / (split == Split::kTrain ? "train" : "val"));
   }
@@ -72,30 +88,44 @@ void print_sizes(const ShardDataset& images) {
                       spread(bytes));
 }
 
-void print_classes(const std::vector<std::string>& names, const std::vector<int64_t>& counts) {
-  for (size_t c = 0; c < counts.size(); ++c)
-    std::cout << format("  {:>4} {:<40} {:>8}\n", c, names.empty() ? "" : printable(names[c]), counts[c]);
+void print_class(size_t c, const std::vector<std::string>& names, const std::vector<int64_t>& counts) {
+  std::cout << format("  {:>4} {:<40} {:>8}\n", c, names.empty() ? "" : printable(names[c]), counts[c]);
+}
+
+void print_classes(const std::vector<std::string>& names, const std::vector<int64_t>& counts, bool all) {
+  constexpr size_t kAtAnEnd = 5;
+  std::vector<size_t> order(counts.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (all || counts.size() <= 2 * kAtAnEnd) {
+    for (const size_t c : order) print_class(c, names, counts);
+    return;
+  }
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return counts[a] > counts[b]; });
+  for (size_t i = 0; i < kAtAnEnd; ++i) print_class(order[i], names, counts);
+  std::cout << format("   ... {} more; --classes lists all\n", counts.size() - 2 * kAtAnEnd);
+  for (size_t i = counts.size() - kAtAnEnd; i < counts.size(); ++i) print_class(order[i], names, counts);
 }
 
 // folder: of shards the name on disk, where that is not the split's.
-void print_counts(const Dataset& images, const std::string& sizes, Split split, const std::string& folder = "") {
+void print_counts(const Dataset& images, const std::string& sizes, Split split, bool all_classes,
+                  const std::string& folder = "") {
   std::vector<int64_t> counts(static_cast<size_t>(images.classes()));
   for (int64_t i = 0; i < images.size(); ++i) ++counts[static_cast<size_t>(images.label(i))];
   std::cout << format("{}{}: {} images{}, {} classes of {} to {} images\n", name_of(split), folder, images.size(),
                       sizes, images.classes(), *std::min_element(counts.begin(), counts.end()),
                       *std::max_element(counts.begin(), counts.end()));
-  print_classes(images.class_names(), counts);
+  print_classes(images.class_names(), counts, all_classes);
 }
 
-void print_split(const Data& data, Split split) {
+void print_split(const Data& data, Split split, bool all_classes) {
   if (data.shards()) {
     const auto images = data.open_shards(split);
-    print_counts(*images, "", split, split == Split::kTest ? " (val)" : "");
+    print_counts(*images, "", split, all_classes, split == Split::kTest ? " (val)" : "");
     if (images->size() > 0) print_sizes(*images);
     return;
   }
   const auto images = data.open(split);
-  print_counts(*images, " of " + images->image().str(), split);
+  print_counts(*images, " of " + images->image().str(), split, all_classes);
 }
 
 void print_colours(const Data& data) {
@@ -138,10 +168,17 @@ void write_sheet(const std::string& folder, const SheetRequest& request) {
 
 }  // namespace
 
-void inspect_data(const std::string& folder, const SheetRequest& sheet) {
+void inspect_data(const std::string& folder, const SheetRequest& sheet, bool all_classes) {
   const Data data(folder, {});
+  if (!data.shards() && !data.cifar()) {
+    const std::string other = other_data(folder);
+    if (other.empty() || !sheet.file.empty())
+      fail(folder, " is no run, checkpoint or data set", other.empty() ? "; name one of these" : ": ", other);
+    std::cout << folder << ": " << other << '\n';
+    return;
+  }
   for (const Split split : {Split::kTrain, Split::kTest})
-    if (data.has(split)) print_split(data, split);
+    if (data.has(split)) print_split(data, split, all_classes);
   print_colours(data);
   if (!sheet.file.empty()) write_sheet(folder, sheet);
 }

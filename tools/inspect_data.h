@@ -14,6 +14,8 @@ struct SheetRequest {
 };
 
 // Facts about the CIFAR files or the prepared shards in a folder, to the standard output; and the sheet, to its file.
-void inspect_data(const std::string& folder, const SheetRequest& sheet);
+// Of many classes those with the most and the fewest images, or all. Of a folder of images it says how to make a data
+// set of it. Throws Error for a folder of something else.
+void inspect_data(const std::string& folder, const SheetRequest& sheet, bool all_classes);
 
 }  // namespace owt

@@ -1,6 +1,7 @@
 // The owt program: finds the subcommand, turns errors into exit codes.
 //   0 done; 1 failed, with one line on stderr; 2 wrong command line; 75 stopped on a signal after a
 //   checkpoint
+#include <filesystem>
 #include <iostream>
 
 #include "src/comm/launch.h"
@@ -111,6 +112,8 @@ int main(int count, char** words) {
     return owt::end_with_error(e, e.what(), 2);
   } catch (const std::bad_alloc& e) {
     return owt::end_with_error(e, "out of memory; use a smaller batch or a smaller network", 1);
+  } catch (const std::filesystem::filesystem_error& e) {
+    return owt::end_with_error(e, "cannot use " + e.path1().string() + ": " + e.code().message(), 1);
   } catch (const std::exception& e) {
     return owt::end_with_error(e, e.what(), 1);
   }

@@ -1,9 +1,9 @@
 // owt prepare imagenet, folder and list: photos as shards.
-#include <charconv>
-#include <cmath>
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
+#include "data/held_out.h"
 #include "data/prepare/imagenet.h"
 #include "data/prepare/prepare.h"
 #include "data/prepare/split_folder.h"
@@ -12,6 +12,7 @@
 #include "src/core/threads.h"
 #include "src/train/signals.h"
 #include "tools/commands.h"
+#include "tools/most_skipped.h"
 #include "tools/prepare_progress.h"
 
 namespace owt {
@@ -25,32 +26,11 @@ void declare_preparation(Options& options) {
   options.option("shard-images", "N", "1000", "images per shard");
   options.option("seed", "S", "1", "of the order of the images");
   options.flag("no-shuffle", "keep the images in the order of classes and names, or of the list");
-  options.option("max-skipped", "N", "0.1%", "end with an error beyond so many bad images, a number or per cent");
+  MostSkipped::declare(options);
   options.option("names", "FILE", "lines `class words`, e.g. LOC_synset_mapping.txt: words for classes.txt");
   options.option("threads", "T", "0", "0: all cores");
   options.flag("force",
                "begin anew where a prepared split is there already, with its own classes if no other split is there");
-}
-
-struct MostSkipped {
-  double value;
-  bool percent;
-
-  int64_t of(int64_t photos) const {
-    return static_cast<int64_t>(percent ? value / 100 * static_cast<double>(photos) : value);
-  }
-};
-
-MostSkipped most_skipped(const Options& options) {
-  const std::string text = options.string("max-skipped");
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string unit(end, text.data() + text.size());
-  const bool percent = unit == "%";
-  if (error != std::errc() || !(value >= 0 && value <= (percent ? 100 : 1e15)) ||
-      !(percent || (unit.empty() && value == std::floor(value))))
-    throw UsageError("--max-skipped " + text + ": wanted a number of images, or per cent of them as in 0.1%");
-  return {value, percent};
 }
 
 // All options, read before anything is done.
@@ -61,7 +41,7 @@ struct Preparation {
                   .shard_images = options.integer("shard-images", {.low = 1, .high = 1e6}),
                   .shuffle = !options.boolean("no-shuffle"),
                   .seed = static_cast<uint64_t>(options.integer("seed", {.low = 0}))}),
-        skipped(most_skipped(options)),
+        skipped(options),
         force(options.boolean("force")),
         names(options.given("names") ? text_lines(options.string("names")) : std::vector<std::string>()),
         out(options.string("OUT")) {
@@ -143,7 +123,7 @@ int prepare_splits(const std::vector<SplitSources>& splits, const std::vector<st
   if (folder.classes() != classes) folder.write_classes(classes);
   for (const SplitSources& split : splits)
     if (const int code = prepare_one(split.sources, split.name, preparation); code != 0) return code;
-  return 0;
+  return measure_colours(preparation.out, preparation.settings.threads, Measured::kWhereMissing);
 }
 
 int prepare_imagenet(const Options& options) {
@@ -178,32 +158,55 @@ int prepare_imagenet(const Options& options) {
   return prepare_splits(splits, classes, folder, preparation);
 }
 
+double validation_share(const Options& options) { return options.number("validation", {.low = 1e-6, .high = 1e9}); }
+
 std::string chosen_split(const Options& options) {
   const std::string split = options.string("split");
   if (split != "train" && split != "val") throw UsageError("--split " + split + ": wanted train or val");
   return split;
 }
 
+// The split that --split names; with --validation both, some of the images as the second.
+std::vector<SplitSources> splits_of(PhotoSources sources, const Options& options, const Preparation& preparation) {
+  if (!options.given("validation")) return {{chosen_split(options), std::move(sources)}};
+  std::vector<int32_t> labels;
+  for (const PhotoSource& photo : sources.photos) labels.push_back(photo.label);
+  PhotoSources train = sources, val = sources;
+  train.photos.clear(), val.photos.clear(), val.notes.clear();
+  val.passed_over = 0;
+  const std::vector<bool> held_out =
+      images_to_hold_out(labels, validation_share(options), preparation.settings.seed, "--validation");
+  for (size_t i = 0; i < held_out.size(); ++i) (held_out[i] ? val : train).photos.push_back(sources.photos[i]);
+  return {{"train", std::move(train)}, {"val", std::move(val)}};
+}
+
+std::vector<std::string> split_names(const Options& options) {
+  if (!options.given("validation")) return {chosen_split(options)};
+  if (options.given("split")) throw UsageError("--validation makes both splits; leave out --split");
+  validation_share(options);
+  return {"train", "val"};
+}
+
 int prepare_folder(const Options& options) {
   const Preparation preparation(options);
-  const std::string split = chosen_split(options);
+  const std::vector<std::string> names = split_names(options);
   PhotoSources sources = folder_sources(options.string("IN"), preparation.out);
   const DataSetFolder folder(preparation.out);
-  std::vector<std::string> classes = known_classes(folder, preparation, {split});
+  std::vector<std::string> classes = known_classes(folder, preparation, names);
   agree_on_classes(sources, with_words(sources.classes, preparation.names), classes, folder.classes_path());
-  return prepare_splits({{split, std::move(sources)}}, classes, folder, preparation);
+  return prepare_splits(splits_of(std::move(sources), options, preparation), classes, folder, preparation);
 }
 
 int prepare_list(const Options& options) {
   const Preparation preparation(options);
-  const std::string split = chosen_split(options), root = options.given("root") ? options.string("root") : "";
-  const std::string list = options.string("FILE");
+  const std::vector<std::string> names = split_names(options);
+  const std::string root = options.given("root") ? options.string("root") : "", list = options.string("FILE");
   const DataSetFolder folder(preparation.out);
-  std::vector<std::string> classes = known_classes(folder, preparation, {split});
+  std::vector<std::string> classes = known_classes(folder, preparation, names);
   PhotoSources sources =
       list_sources(list, root, options.given("classes") ? text_lines(options.string("classes")) : classes);
   agree_on_classes(sources, with_words(sources.classes, preparation.names), classes, folder.classes_path());
-  return prepare_splits({{split, std::move(sources)}}, classes, folder, preparation);
+  return prepare_splits(splits_of(std::move(sources), options, preparation), classes, folder, preparation);
 }
 
 }  // namespace
@@ -233,6 +236,9 @@ int prepare_images(const Arguments& arguments) {
         "from the devkit)");
   } else {
     options.option("split", "NAME", "train", "train | val");
+    options.option("validation", "SHARE",
+                   "make both splits: of each class such a share of its images (0.1), or so many of all, is held out "
+                   "as val");
   }
   if (kind == "list") {
     options.option("root", "DIR", "what the paths start from (default: the folder of FILE)");

@@ -1,11 +1,60 @@
+#include <filesystem>
 #include <iostream>
+#include <system_error>
 
 #include "data/shard_statistics.h"
+#include "src/core/files.h"
 #include "src/core/threads.h"
+#include "src/train/signals.h"
 #include "tools/commands.h"
 #include "tools/prepare_progress.h"
 
 namespace owt {
+namespace {
+
+struct Stopped {};
+
+// Before all images are read.
+void check_place(const std::string& folder) {
+  const std::string path = statistics_path(folder), part = std::filesystem::path(path).parent_path().string();
+  if (!writable_folder(part))
+    fail("cannot write ", path, ": ", part, " is read-only; make a folder of links to what is in ", folder,
+         " and use that one: cp -rs ", std::filesystem::absolute(folder).lexically_normal().string(), " LINKS");
+}
+
+}  // namespace
+
+int measure_colours(const std::string& folder, int threads, Measured measured) {
+  const std::string path = statistics_path(folder);
+  const auto is_there = [](const std::filesystem::path& file) {
+    std::error_code error;
+    return std::filesystem::exists(file, error);
+  };
+  if (measured == Measured::kWhereMissing &&
+      (is_there(path) || !is_there(std::filesystem::path(path).replace_filename("dataset.json"))))
+    return 0;
+  const ShardDataset images(folder, Split::kTrain, {});
+  check_place(folder);
+  set_team_size(threads);
+  DatasetStatistics statistics;
+  try {
+    PrepareProgress progress("stats");
+    statistics = compute_statistics(images, [&](int64_t done) {
+      progress.update({.done = done, .photos = images.size()});
+      if (stop_requested()) throw Stopped();
+    });
+  } catch (const Stopped&) {
+    std::cerr << path << ": stopped before it was written; owt prepare stats " << folder << " makes it\n";
+    return kStoppedOnSignal;
+  }
+  write_statistics(folder, statistics);
+  std::cout << path << ": of " << images.size() << " images; mean";
+  for (const double mean : statistics.channel_mean) std::cout << ' ' << mean;
+  std::cout << ", deviation";
+  for (const double deviation : statistics.channel_std) std::cout << ' ' << deviation;
+  std::cout << '\n';
+  return 0;
+}
 
 int prepare_stats(const Arguments& arguments) {
   Options options(
@@ -19,22 +68,8 @@ int prepare_stats(const Arguments& arguments) {
     return 0;
   }
   const auto threads = static_cast<int>(options.integer("threads", {.low = 0, .high = 4096}));
-  set_team_size(threads > 0 ? threads : hardware_cores());
-  const std::string folder = options.string("DIR");
-  const ShardDataset images(folder, Split::kTrain, {});
-  DatasetStatistics statistics;
-  {
-    PrepareProgress progress("stats");
-    statistics =
-        compute_statistics(images, [&](int64_t done) { progress.update({.done = done, .photos = images.size()}); });
-  }
-  write_statistics(folder, statistics);
-  std::cout << statistics_path(folder) << ": of " << images.size() << " images; mean";
-  for (const double mean : statistics.channel_mean) std::cout << ' ' << mean;
-  std::cout << ", deviation";
-  for (const double deviation : statistics.channel_std) std::cout << ' ' << deviation;
-  std::cout << '\n';
-  return 0;
+  catch_stop_signals();
+  return measure_colours(options.string("DIR"), threads > 0 ? threads : hardware_cores(), Measured::kAlways);
 }
 
 }  // namespace owt

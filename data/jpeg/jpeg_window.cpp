@@ -18,7 +18,7 @@ class WindowDecoder::Whole {
   }
   int64_t height() const { return info_.image_height; }
   int64_t width() const { return info_.image_width; }
-  bool has_huffman_codes() const { return !info_.arith_code; }
+  bool has_arithmetic_codes() const { return info_.arith_code; }
 
   // After open(), once.
   void decode(const ImageWindow& window, uint8_t* rgb) {
@@ -67,7 +67,7 @@ void WindowDecoder::open(std::string_view file) {
 void WindowDecoder::check_size() const {
   if (height() * width() > kMostPixels)
     throw BadPhoto(concat("JPEG of ", height(), " x ", width(), " pixels, more than 2^28"));
-  if ((is_baseline_ || whole_->has_huffman_codes()) && !can_hold(file_.size(), height(), width()))
+  if (!can_hold(file_.size(), height(), width(), !is_baseline_ && whole_->has_arithmetic_codes()))
     throw BadPhoto(concat("damaged JPEG: ", file_.size(), " bytes cannot hold ", height(), " x ", width(), " pixels"));
 }
 

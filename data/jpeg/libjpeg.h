@@ -43,10 +43,17 @@ struct JpegErrors {
     back.jump(back.reason);
   }
 
+  // To be asked after an error: a lack of memory is no damage. Throws std::bad_alloc.
+  void check_memory() const {
+    if (base.msg_code == JERR_OUT_OF_MEMORY) throw std::bad_alloc();
+  }
+
   jpeg_error_mgr base{};  // first: libjpeg knows this part
   JumpBack back{};
   Handler warning;
-  bool input_ended = false, data_missing = false;  // for the handler of warnings
+  // For the handler of warnings.
+  bool input_ended = false, data_missing = false;
+  int rests = 0;  // bytes that belong to nothing, in a row in front of a marker
 };
 
 // libjpeg's decompressor.
@@ -55,6 +62,8 @@ class JpegDecompressor {
   explicit JpegDecompressor(JpegErrors::Handler on_warning) : errors(on_warning) {
     info.err = &errors.base;
     if (!guarded(errors.back, [this] { jpeg_create_decompress(&info); })) throw std::bad_alloc();
+    progress_.progress_monitor = check_scans;
+    info.progress = &progress_;
   }
   ~JpegDecompressor() { jpeg_destroy_decompress(&info); }
   JpegDecompressor(const JpegDecompressor&) = delete;
@@ -68,17 +77,28 @@ class JpegDecompressor {
     });
   }
 
-  // Calls libjpeg as guarded() does. Throws BadPhoto where it gives up; the next file can be read then.
+  // Calls libjpeg as guarded() does. Throws BadPhoto where it gives up, std::bad_alloc where it has no memory; the next
+  // file can be read then.
   template <class Step>
   void must(Step step) {
     if (guarded(errors.back, step)) return;
     jpeg_abort_decompress(&info);
+    errors.check_memory();
     if (errors.input_ended) throw BadPhoto("truncated JPEG");
     throw BadPhoto(concat("damaged JPEG: ", static_cast<const char*>(errors.back.reason)));
   }
 
   jpeg_decompress_struct info{};
   JpegErrors errors;
+
+ private:
+  static void check_scans(j_common_ptr jpeg) {
+    const auto* info = reinterpret_cast<j_decompress_ptr>(jpeg);
+    if (info->input_scan_number > most_scans(info->image_height, info->image_width))
+      JpegErrors::of(jpeg).back.jump("more scans than a picture of its size is read for");
+  }
+
+  jpeg_progress_mgr progress_{};
 };
 
 }  // namespace owt

@@ -23,7 +23,9 @@ uint32_t orientation_in(const Bytes& bytes, bool little) {
 
 }  // namespace
 
-int64_t exif_orientation(std::string_view tiff) {
+int64_t exif_orientation(std::string_view exif) {
+  std::string_view tiff = exif;
+  while (tiff.starts_with(kExifPrefix)) tiff.remove_prefix(kExifPrefix.size());
   if (!tiff.starts_with("II") && !tiff.starts_with("MM")) return 1;
   try {
     const uint32_t value = orientation_in(Bytes(tiff, "EXIF"), tiff.starts_with("II"));

@@ -6,7 +6,11 @@
 
 namespace owt {
 
-// 1 to 8, from the TIFF structure that EXIF data consist of; 1 (upright) where it says nothing usable.
-int64_t exif_orientation(std::string_view tiff);
+// What EXIF data begin with in JPEG; some writers leave it there in other formats.
+constexpr std::string_view kExifPrefix{"Exif\0\0", 6};
+
+// 1 to 8, from the TIFF structure that EXIF data consist of, with or without the prefix; 1 (upright) where it says
+// nothing usable.
+int64_t exif_orientation(std::string_view exif);
 
 }  // namespace owt

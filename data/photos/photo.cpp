@@ -1,6 +1,10 @@
 #include "data/photos/photo.h"
 
 #include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <new>
 #include <opencv2/core.hpp>
 #include <opencv2/core/utils/logger.hpp>
 #include <opencv2/imgproc.hpp>
@@ -50,6 +54,12 @@ Reader reader_of(std::string_view file) {
 
 }  // namespace
 
+void check_memory(uint64_t bytes) {
+  void* volatile memory = std::malloc(bytes);  // volatile: or the compiler leaves it out
+  std::free(memory);
+  if (!memory) throw std::bad_alloc();
+}
+
 Photo white(int64_t height, int64_t width) {
   return {height, width, std::vector<uint8_t>(static_cast<size_t>(height * width * 3), 255)};
 }
@@ -90,6 +100,13 @@ Photo upright(Photo photo, int64_t orientation) {
   if (orientation == 3 || orientation == 7) cv::flip(to, to, kBoth);
   if (orientation == 4 || orientation == 8) cv::flip(to, to, kRows);
   return turned;
+}
+
+bool named_like_photo(const std::string& name) {
+  std::string ending = std::filesystem::path(name).extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  constexpr const char* kEndings[] = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff"};
+  return std::find(std::begin(kEndings), std::end(kEndings), ending) != std::end(kEndings);
 }
 
 Photo read_photo(std::string_view file, const PhotoLimits& limits) {

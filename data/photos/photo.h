@@ -23,6 +23,9 @@ struct PhotoLimits {
                            // short side stays at least twice this; 0: in full
 };
 
+// Whether it ends, in upper or lower case, in jpg, jpeg, png, bmp, webp, tif, tiff.
+bool named_like_photo(const std::string& name);
+
 // The format is told from the bytes, not from a name. Throws BadPhoto for what cannot be decoded whole: a truncated
 // file is refused, not filled with grey. Not all damage shows: BMP, and TIFF that is not deflated, have no checksums,
 // and of broken LZW strips libtiff leaves black what it cannot decode.

@@ -1,6 +1,6 @@
 // The formats behind data/photos/photo.h: a reader for each, by the format's own library, and what the readers share.
 // All of them throw BadPhoto for truncated and damaged files; their libraries' messages are its reason and never reach
-// the terminal.
+// the terminal. std::bad_alloc where memory is short: that is no damage.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,8 @@ Photo read_tiff(std::string_view file, const PhotoLimits& limits);
 // Throws BadPhoto for images without pixels, larger than the limit, or with a side that OpenCV does not take. Huge ones
 // are decoded one at a time, while the result is held: with one per core memory would run out.
 [[nodiscard]] std::unique_lock<std::mutex> admit(int64_t height, int64_t width, const PhotoLimits& limits);
+// For a library that does not say why it failed: throws std::bad_alloc where it cannot have so many bytes now.
+void check_memory(uint64_t bytes);
 // All white.
 Photo white(int64_t height, int64_t width);
 // Turned as EXIF orientation 1 to 8 asks for.

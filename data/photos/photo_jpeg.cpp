@@ -4,15 +4,12 @@
 
 #include "data/jpeg/bad_photo.h"
 #include "data/jpeg/libjpeg.h"
+#include "data/photos/arithmetic_jpeg.h"
 #include "data/photos/exif.h"
 #include "data/photos/photo_formats.h"
 
 namespace owt {
 namespace {
-
-constexpr int kMostScans = 500;  // progressive files may ask for as many passes over the image as they have bytes
-constexpr char kExif[] = "Exif\0";
-constexpr size_t kExifBytes = 6;
 
 // Warnings are of two kinds: a part of the picture was made up, or the file is sloppy around it.
 void on_warning(j_common_ptr jpeg) {
@@ -20,26 +17,20 @@ void on_warning(j_common_ptr jpeg) {
   const int code = errors.base.msg_code;
   if (code == JWRN_JPEG_EOF) errors.input_ended = true;
   if (code == JWRN_HIT_MARKER) errors.data_missing = true;
+  if (code == JWRN_EXTRANEOUS_DATA) ++errors.rests;
   if (code == JWRN_HUFF_BAD_CODE || code == JWRN_ARITH_BAD_CODE || code == JWRN_MUST_RESYNC) JpegErrors::give_up(jpeg);
-}
-
-void on_progress(j_common_ptr jpeg) {
-  if (!jpeg->is_decompressor || reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= kMostScans) return;
-  JpegErrors::of(jpeg).back.jump("more than 500 scans");
 }
 
 class JpegReader {
  public:
-  JpegReader(std::string_view file, const PhotoLimits& limits) : file_(file), limits_(limits) {
-    progress_.progress_monitor = on_progress;
-    jpeg_.progress = &progress_;
-  }
+  JpegReader(std::string_view file, const PhotoLimits& limits) : file_(file), limits_(limits) {}
 
   Photo read() {
     read_header();
     const auto turn = admit(jpeg_.image_height, jpeg_.image_width, limits_);
-    if (!jpeg_.arith_code && !can_hold(file_.size(), jpeg_.image_height, jpeg_.image_width))
+    if (!can_hold(file_.size(), jpeg_.image_height, jpeg_.image_width, jpeg_.arith_code))
       throw BadPhoto("truncated JPEG");
+    if (jpeg_.arith_code) pad_scans();
     const int64_t turned = orientation();  // finishing forgets the markers
     choose_output();
     reader_.must([this] { jpeg_start_decompress(&jpeg_); });
@@ -51,7 +42,8 @@ class JpegReader {
     // What only lacks its end marker is whole. But of several scans the next might have followed, and an arithmetic
     // decoder does not say that data are missing: it reads zeros.
     const JpegErrors& errors = reader_.errors;
-    if (errors.data_missing || (errors.input_ended && (several_scans_ || jpeg_.arith_code)))
+    if (errors.data_missing || (errors.input_ended && (several_scans_ || jpeg_.arith_code)) ||
+        errors.rests < padded_.scans)
       throw BadPhoto("truncated JPEG");
     return upright(std::move(photo), turned);
   }
@@ -61,6 +53,13 @@ class JpegReader {
     reader_.must([this] { jpeg_save_markers(&jpeg_, JPEG_APP0 + 1, 0xffff); });
     reader_.read_header(file_);
     several_scans_ = jpeg_has_multiple_scans(&jpeg_);
+  }
+
+  void pad_scans() {
+    padded_ = padded_scans(file_, zeros_of_whole_scans(jpeg_.image_height, jpeg_.image_width));
+    jpeg_abort_decompress(&jpeg_);
+    reader_.errors.rests = 0;
+    reader_.read_header(padded_.file);
   }
 
   void choose_output() {
@@ -96,8 +95,7 @@ class JpegReader {
   int64_t orientation() const {
     for (auto marker = jpeg_.marker_list; marker; marker = marker->next) {
       const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
-      if (data.substr(0, kExifBytes) == std::string_view(kExif, kExifBytes))
-        return exif_orientation(data.substr(kExifBytes));
+      if (data.starts_with(kExifPrefix)) return exif_orientation(data);
     }
     return 1;
   }
@@ -106,8 +104,8 @@ class JpegReader {
   PhotoLimits limits_;
   JpegDecompressor reader_{on_warning};
   jpeg_decompress_struct& jpeg_ = reader_.info;
-  jpeg_progress_mgr progress_{};
   bool several_scans_ = false;
+  PaddedScans padded_;        // of arithmetic codes
   std::vector<uint8_t> row_;  // where the file is CMYK
 };
 
@@ -124,6 +122,7 @@ class JpegWriter {
   std::string write(const Photo& photo, const JpegSettings& settings) {
     if (!guarded(errors_.back, [&] { compress(photo, settings); })) {
       file_ = nullptr;  // libjpeg may have freed it for a larger one, and says so at the end only
+      errors_.check_memory();
       fail("cannot write a JPEG of ", photo.width, " x ", photo.height, ": ",
            static_cast<const char*>(errors_.back.reason));
     }

@@ -42,7 +42,8 @@ class PngReader {
   template <class Step>
   void must(Step step) {
     if (guarded(back_, step)) return;
-    if (out_of_memory_) throw std::bad_alloc();
+    // Out of memory, insufficient memory: libpng has only words for it.
+    if (out_of_memory_ || ::strcasestr(back_.reason, "memory")) throw std::bad_alloc();
     if (truncated_) throw BadPhoto("truncated PNG");
     throw BadPhoto(concat("damaged PNG: ", static_cast<const char*>(back_.reason)));
   }

@@ -93,7 +93,10 @@ class TiffReader {
     void operator()(TIFF* tiff) const { TIFFClose(tiff); }
   };
 
-  [[noreturn]] void damaged() const {
+  // libtiff has a hundred words for a lack of memory, some of which it uses for damage too. `bytes`: what it may have
+  // needed besides the file.
+  [[noreturn]] void damaged(uint64_t bytes = 0) const {
+    check_memory(source_.file.size() + bytes);
     throw BadPhoto(concat("damaged TIFF: ", source_.error[0] ? source_.error : "it cannot be decoded"));
   }
 
@@ -108,11 +111,16 @@ class TiffReader {
     return value;
   }
 
+  uint64_t part_bytes() const {
+    return TIFFIsTiled(tiff_.get()) ? TIFFTileSize64(tiff_.get()) : TIFFStripSize64(tiff_.get());
+  }
+  static std::string unsupported(const char* why) { return concat("TIFF of a kind that is not supported: ", why); }
+
   // A strip or tile, which libtiff takes memory for, is no larger than the image or a large tile, nor than the limit
   // for pixels; of four 16-bit channels.
   void check_part_size(int64_t pixels) const {
     constexpr int64_t kLargeTile = 2048 * 2048;
-    const uint64_t bytes = TIFFIsTiled(tiff_.get()) ? TIFFTileSize64(tiff_.get()) : TIFFStripSize64(tiff_.get());
+    const uint64_t bytes = part_bytes();
     if (bytes == 0) damaged();
     if (bytes > static_cast<uint64_t>(std::min(limits_.pixels, std::max(pixels, kLargeTile))) * 8)
       throw BadPhoto(concat("TIFF with parts of ", bytes, " bytes, more than its pixels can need"));
@@ -123,14 +131,18 @@ class TiffReader {
     char why[1024] = "";
     TIFFRGBAImage image;
     constexpr int kStopAtErrors = 1;
-    if (!TIFFRGBAImageOK(tiff_.get(), why) || !TIFFRGBAImageBegin(&image, tiff_.get(), kStopAtErrors, why))
-      throw BadPhoto(concat("TIFF of a kind that is not supported: ", static_cast<const char*>(why)));
+    const uint64_t bytes = part_bytes() * 2 + uint64_t{width} * height * 4;
+    if (!TIFFRGBAImageOK(tiff_.get(), why)) throw BadPhoto(unsupported(why));
+    if (!TIFFRGBAImageBegin(&image, tiff_.get(), kStopAtErrors, why)) {
+      check_memory(bytes);
+      throw BadPhoto(unsupported(why));
+    }
     image.req_orientation = image.orientation;  // as it is: upright() turns it
     const bool done = TIFFRGBAImageGet(&image, raster.data(), width, height) != 0;
     const bool gray = image.photometric == PHOTOMETRIC_MINISBLACK || image.photometric == PHOTOMETRIC_MINISWHITE;
     const bool plain = gray && image.alpha == EXTRASAMPLE_UNASSALPHA;  // libtiff multiplies other colours
     TIFFRGBAImageEnd(&image);
-    if (!done || source_.error[0]) damaged();
+    if (!done || source_.error[0]) damaged(bytes);
     return !plain;
   }
 

@@ -2,6 +2,7 @@
 #include <webp/demux.h>
 
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "data/photos/exif.h"
@@ -34,9 +35,17 @@ int64_t orientation(const WebPDemuxer* demuxer) {
 std::vector<uint8_t> decoded(const WebPIterator& frame) {
   const int row_bytes = frame.width * 4;
   std::vector<uint8_t> rgba(static_cast<size_t>(row_bytes) * static_cast<size_t>(frame.height));
-  if (!WebPDecodeRGBAInto(frame.fragment.bytes, frame.fragment.size, rgba.data(), rgba.size(), row_bytes))
-    throw BadPhoto("damaged WebP: its first frame cannot be decoded");
-  return rgba;
+  WebPDecoderConfig config;
+  if (!WebPInitDecoderConfig(&config)) fail("libwebp is of another version than its headers");
+  config.output.colorspace = MODE_RGBA;
+  config.output.is_external_memory = 1;
+  config.output.u.RGBA = {rgba.data(), row_bytes, rgba.size()};
+  const VP8StatusCode status = WebPDecode(frame.fragment.bytes, frame.fragment.size, &config);
+  if (status == VP8_STATUS_OK) return rgba;
+  // Where memory for transparency is short, libwebp speaks of damage.
+  if (status == VP8_STATUS_OUT_OF_MEMORY) throw std::bad_alloc();
+  check_memory(rgba.size());
+  throw BadPhoto("damaged WebP: its first frame cannot be decoded");
 }
 
 void put_frame(const WebPIterator& frame, Photo& canvas) {

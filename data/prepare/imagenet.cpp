@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "data/photos/photo.h"
 #include "data/prepare/ilsvrc_devkit.h"
 #include "data/prepare/tar.h"
 #include "src/core/check.h"

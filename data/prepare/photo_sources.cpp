@@ -214,13 +214,6 @@ struct File {
 
 }  // namespace
 
-bool named_like_photo(const std::string& name) {
-  std::string ending = fs::path(name).extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
-  constexpr const char* kEndings[] = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff"};
-  return std::find(std::begin(kEndings), std::end(kEndings), ending) != std::end(kEndings);
-}
-
 std::string first_names(const std::vector<std::string>& names) {
   constexpr size_t kFirst = 5;
   std::string text;

@@ -27,9 +27,6 @@ struct PhotoSources {
   std::vector<std::string> notes{};
 };
 
-// Whether it ends, in upper or lower case, in jpg, jpeg, png, bmp, webp, tif, tiff.
-bool named_like_photo(const std::string& name);
-
 // "a, b, c and 4 more".
 std::string first_names(const std::vector<std::string>& names);
 

@@ -128,6 +128,7 @@ std::vector<std::pair<std::string, std::string>> unpacked_members(const std::str
   if (archive_read_open_filename(reader.get(), path.c_str(), kBlock) < ARCHIVE_WARN)
     fail("cannot read ", path, ": ", reason_of(reader.get()), kCure);
   std::vector<std::pair<std::string, std::string>> members;
+  uint64_t bytes = 0;  // of all of them
   archive_entry* entry = nullptr;
   while (next_entry(reader.get(), &entry, path, kCure)) {
     if (!ends_with_one(name_of(entry), endings)) continue;
@@ -136,7 +137,8 @@ std::vector<std::pair<std::string, std::string>> unpacked_members(const std::str
     for (la_ssize_t got; (got = archive_read_data(reader.get(), block, sizeof block)) != 0;) {
       if (got < 0) fail("cannot read ", path, ": ", reason_of(reader.get()), kCure);
       content.append(block, static_cast<size_t>(got));
-      if (content.size() > most) fail(path, ": ", name_of(entry), " unpacks to more than ", most, " bytes", kCure);
+      bytes += static_cast<uint64_t>(got);
+      if (bytes > most) fail(path, ": ", name_of(entry), " unpacks to more than ", most, " bytes", kCure);
     }
     members.emplace_back(name_of(entry), std::move(content));
   }

@@ -28,7 +28,8 @@ struct TarMember {
 std::vector<TarMember> tar_members(const std::string& path, uint64_t offset = 0, uint64_t bytes = ~uint64_t{0});
 
 // (name, content) of the members of a tar file, compressed with gzip or not, whose names end in one of `endings`.
-// Throws Error, also for a member of more than `most` bytes: a few kilobytes can be unpacked to all of the memory.
+// Throws Error, also where they have more than `most` bytes together: a few kilobytes can be unpacked to all of the
+// memory.
 std::vector<std::pair<std::string, std::string>> unpacked_members(const std::string& path,
                                                                   const std::vector<std::string>& endings,
                                                                   uint64_t most = uint64_t{1} << 28);

@@ -42,6 +42,24 @@ TEST(ContactSheet, ShowsEverySampleOnceInItsOwnColours) {
   EXPECT_EQ(at(sheet, 3, 3), 255) << "a gap";
 }
 
+TEST(ContactSheet, HasTheNameOfEachClassBelowEnlargedTiles) {
+  const auto sheet_of = [](std::vector<std::string> names) {
+    MemoryDataset images({2, 2, 3}, 2, std::vector<uint8_t>(12, 10), {1}, std::move(names));
+    return contact_sheet(images, {}, {}, {.names = true});
+  };
+  const Photo sheet = sheet_of({"cat", "dog"});
+  EXPECT_EQ(sheet.height, 4 + 96 + 16 + 4);
+  EXPECT_EQ(sheet.width, 4 + 96 + 4);
+  EXPECT_EQ(at(sheet, 4 + 95, 4 + 95), 10);
+  int dark = 0;
+  for (int64_t y = 4 + 96; y < sheet.height; ++y)
+    for (int64_t x = 0; x < sheet.width; ++x) dark += at(sheet, y, x) < 128;
+  EXPECT_GT(dark, 10);
+  EXPECT_EQ(sheet.pixels, sheet_of({"cow", "dog"}).pixels);
+  EXPECT_NE(sheet.pixels, sheet_of({"dog", "cat"}).pixels);
+  EXPECT_EQ(sheet_of({"cat", std::string(500, 'x')}).width, sheet.width);
+}
+
 TEST(ContactSheet, EndsWithItsLastRowOfSamples) {
   for (const int64_t size : {3, 4, 6})
     EXPECT_EQ(contact_sheet(grey_images(size), {}, {}, {.samples = 64, .columns = 3}).height, (size + 2) / 3 * 6 + 4);

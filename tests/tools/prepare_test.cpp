@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "data/photos/photo.h"
@@ -200,6 +201,77 @@ TEST_F(PrepareProgramTest, FoldersAndListsMakeASplitAtATime) {
   EXPECT_EQ(owt("prepare folder train out --split test").code, 2);
   EXPECT_EQ(owt("prepare folder train out --max-skipped some").code, 2);
   EXPECT_EQ(owt("prepare folder train").code, 2);
+}
+
+TEST_F(PrepareProgramTest, WhatIsLeftOutOfAFolderIsTold) {
+  for (const std::string path : {"in/cat/1.jpg", "in/dog/2.jpg", "in/stray.jpg"}) write(path, jpeg(7));
+  write("in/notes/a.txt", "");
+  const Result result = owt("prepare folder in in/out --size 0");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(read_file(file("in/out/classes.txt")), "cat\ndog\n");
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("no class of notes"), HasSubstr("1 image that lies"), HasSubstr("stray.jpg")));
+  EXPECT_EQ(owt("prepare folder in in/out --size 0 --force").code, 0);
+  EXPECT_EQ(read_file(file("in/out/classes.txt")), "cat\ndog\n");
+  write("above/train/cat/1.jpg", jpeg(7));
+  write("above/val/cat/1.jpg", jpeg(7));
+  const Result splits = owt("prepare folder above new");
+  EXPECT_EQ(splits.code, 1);
+  EXPECT_THAT(splits.err, HasSubstr("owt prepare imagenet above OUT"));
+  EXPECT_FALSE(fs::exists(file("new")));
+  write("list.txt", "in/cat/1.jpg 1\n");
+  EXPECT_THAT(owt("prepare list list.txt listed --size 0").err, HasSubstr("no image of class 0"));
+}
+
+TEST_F(PrepareProgramTest, SomeOfEachClassAreHeldOutAndColoursMeasured) {
+  for (int i = 0; i < 10; ++i)
+    for (const std::string name : {"in/cat/", "in/dog/"}) write(name + std::to_string(i) + ".jpg", jpeg(10 * i));
+  const std::string words = "prepare folder in out --size 0 --validation 0.2";
+  const Result result = owt(words);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("out/train: 16 images"), HasSubstr("out/val: 4 images"),
+                                HasSubstr("out/train/stats.json: of 16 images")));
+  std::vector<std::string> all = records_of("out/train");
+  const std::vector<std::string> val = records_of("out/val");
+  EXPECT_EQ(std::count_if(val.begin(), val.end(), [](const std::string& line) { return line[0] == 'c'; }), 2);
+  all.insert(all.end(), val.begin(), val.end());
+  EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), 20u);
+  EXPECT_THAT(owt(words).out, AllOf(HasSubstr("out/train: is prepared already"), HasSubstr("out/val: is prepared")));
+  EXPECT_EQ(owt(words + " --split val").code, 2);
+  EXPECT_EQ(owt("prepare folder in new --validation 0").code, 2);
+  EXPECT_THAT(owt("prepare folder in new --validation 20").err, HasSubstr("--validation = 20 holds 20 of the 20"));
+  EXPECT_FALSE(fs::exists(file("new/classes.txt")));
+}
+
+TEST_F(PrepareProgramTest, ShardsOfOtherProgramsAreReadAfterIndexing) {
+  write("make/a.jpg", jpeg(40));
+  write("make/a.cls", "1");
+  write("make/b.jpg", jpeg(80));
+  write("make/b.cls", "0");
+  shell("mkdir -p web/train; tar -C make -cf web/train/some.tar a.jpg a.cls b.jpg b.cls");
+  EXPECT_THAT(owt("prepare stats web").err, HasSubstr("owt prepare index web"));
+  const Result result = owt("prepare index web");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("web/train: 2 images of 2 classes in 1 tar files, indexed; none skipped"),
+                                HasSubstr("web/train/stats.json: of 2 images")));
+  EXPECT_THAT(owt("inspect web").out, HasSubstr("train: 2 images, 2 classes of 1 to 1 images"));
+}
+
+TEST_F(PrepareProgramTest, InspectSaysWhatAFolderOfImagesIs) {
+  write("in/cat/1.jpg", jpeg(7));
+  const Result photos = owt("inspect in");
+  EXPECT_EQ(photos.code, 0) << photos.err;
+  EXPECT_THAT(photos.out, HasSubstr("in: it holds folders of images (cat); owt prepare folder in OUT"));
+  write("other/a.txt", "");
+  EXPECT_THAT(owt("inspect other").err, HasSubstr("other is no run, checkpoint or data set"));
+  for (int i = 0; i < 12; ++i)
+    for (int k = 0; k <= i; ++k) write(concat("many/c", 10 + i, '/', k, ".jpg"), jpeg(7, 8, 8));
+  ASSERT_EQ(owt("prepare folder many out --size 0").code, 0);
+  const std::string shown = owt("inspect out").out;
+  EXPECT_THAT(shown, AllOf(HasSubstr("c21"), HasSubstr("c17"), HasSubstr("c14"), HasSubstr("c10"),
+                           HasSubstr("... 2 more; --classes lists all")));
+  EXPECT_THAT(shown, testing::Not(testing::AnyOf(HasSubstr("c15"), HasSubstr("c16"))));
+  EXPECT_THAT(owt("inspect out --classes").out, AllOf(HasSubstr("c15"), testing::Not(HasSubstr("more;"))));
 }
 
 TEST_F(PrepareProgramTest, NothingIsChangedByACommandThatCannotSucceed) {

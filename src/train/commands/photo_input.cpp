@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <new>
 
 #include "src/core/files.h"
 #include "src/core/threads.h"
@@ -44,7 +45,9 @@ LoadedPhotos load_photos(const PhotoInput& input, std::span<const std::string> f
   parallel_for(std::ssize(files), 1, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
         all.photos[i] = input.load(files[i]);
-      } catch (const std::exception& e) {  // out of memory, too
+      } catch (const std::bad_alloc&) {
+        all.errors[i] = "out of memory; use fewer --threads, or fewer photos at once";
+      } catch (const std::exception& e) {
         all.errors[i] = e.what();
       }
   });

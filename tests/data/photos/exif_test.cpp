@@ -39,6 +39,14 @@ TEST(Exif, TheOrientationIsReadOfEveryTypeInBothByteOrders) {
               << little << ' ' << type;
 }
 
+TEST(Exif, ThePrefixOfJpegMayStandInFront) {
+  const std::string prefix("Exif\0\0", 6), exif = made_exif(false, {{kOrientation, kShort, 6}});
+  EXPECT_EQ(exif_orientation(prefix + exif), 6);
+  EXPECT_EQ(exif_orientation(prefix + prefix + exif), 6);
+  EXPECT_EQ(exif_orientation(prefix), 1);
+  EXPECT_EQ(exif_orientation(prefix.substr(0, 5) + exif), 1);
+}
+
 TEST(Exif, WhatSaysNothingUsableIsUpright) {
   EXPECT_EQ(exif_orientation(""), 1);
   EXPECT_EQ(exif_orientation("XX" + made_exif(true, {{kOrientation, kShort, 6}}).substr(2)), 1);

@@ -244,6 +244,43 @@ TEST(Photo, ATruncatedJpegIsCalledThat) {
   EXPECT_EQ(reason(arithmetic_jpeg(noisy()).substr(0, 4000)), "truncated JPEG");
 }
 
+// A decoder of arithmetic codes goes on with zeros where they end too early.
+TEST(Photo, ATruncatedArithmeticJpegWithAnEndMarkerIsRefused) {
+  for (const bool progressive : {false, true}) {
+    const std::string file = arithmetic_jpeg(noisy(), progressive);
+    for (const size_t missing : {file.size() / 50, file.size() / 10, file.size() / 2})
+      EXPECT_EQ(reason(file.substr(0, file.size() - missing) + "\xff\xd9"), "truncated JPEG") << missing;
+    EXPECT_EQ(read_photo(file.substr(0, file.size() - 2) + "\xff\xff\xff\xd9").pixels, read_photo(file).pixels);
+  }
+}
+
+TEST(Photo, AnArithmeticJpegOfOneColourIsWhole) {
+  for (const bool progressive : {false, true}) {
+    const std::string file =
+        arithmetic_jpeg(quadrants(1200, 1600, {0xffffff, 0xffffff, 0xffffff, 0x808080}), progressive);
+    EXPECT_LT(file.size(), 2000u);
+    EXPECT_EQ(reason(file), "");
+  }
+}
+
+// With the height and width of a header changed.
+std::string claiming(std::string jpeg, int64_t height, int64_t width) {
+  const bool progressive = jpeg.find("\xff\xca") != std::string::npos;
+  const size_t frame = jpeg.find(progressive ? "\xff\xca" : "\xff\xc9");
+  return jpeg.replace(frame + 5, 4, big_endian(static_cast<uint32_t>(height << 16 | width), 4));
+}
+
+TEST(Photo, AnArithmeticJpegCannotClaimGigabytes) {
+  const std::string file = arithmetic_jpeg(noisy());
+  EXPECT_EQ(reason(claiming(file, 64, 96)), "");
+  EXPECT_EQ(reason(claiming(file.substr(0, 2000), 16384, 16384)), "truncated JPEG");
+}
+
+TEST(Photo, TheScansOfAJpegHaveALimitThatFallsWithItsPixels) {
+  EXPECT_EQ(most_scans(100, 100), 500);
+  EXPECT_EQ(most_scans(1 << 14, 1 << 14), 16);
+}
+
 TEST(Photo, AnArithmeticJpegWithACodeThatCannotBeIsDamaged) {
   std::string file = arithmetic_jpeg(noisy());
   file.replace(file.size() / 2, 30, 30, '\0');

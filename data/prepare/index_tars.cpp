@@ -1,0 +1,360 @@
+#include "data/prepare/index_tars.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "data/jpeg/bad_photo.h"
+#include "data/jpeg/jpeg_window.h"
+#include "data/prepare/in_order.h"
+#include "data/prepare/photo_sources.h"
+#include "data/prepare/split_folder.h"
+#include "data/prepare/tar.h"
+#include "data/shard_index.h"
+#include "src/core/check.h"
+#include "src/core/files.h"
+#include "src/core/json_text.h"
+#include "src/core/log.h"
+#include "src/core/printable.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// What is in a tar file: the images, their labels as they stand there, and later the records of those that are good.
+struct Tar {
+  PhotoSources images{};
+  std::vector<std::string> labels{};  // of each image
+  ShardIndex index{};
+
+  const std::string& path() const { return images.archives[0]; }
+};
+
+struct TarSplit {
+  std::string folder{};
+  std::vector<Tar> tars{};
+  std::vector<std::string> skipped{};  // lines of skipped.txt
+
+  // The place of an image or a sample in a message or a list.
+  static std::string place(const Tar& tar, const std::string& name) {
+    return fs::path(tar.path()).filename().string() + ": " + printable(name);
+  }
+  void skip(const Tar& tar, const std::string& name, const std::string& why) {
+    skipped.push_back(place(tar, name) + "\t" + why);
+  }
+  int64_t images() const {
+    int64_t count = 0;
+    for (const Tar& tar : tars) count += std::ssize(tar.images.photos);
+    return count;
+  }
+};
+
+bool is_tar(const fs::path& path) { return path.extension() == ".tar" && path.filename().string()[0] != '.'; }
+
+std::vector<std::string> tars_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    if (is_tar(at->path())) names.push_back(at->path().filename().string());
+  if (error) fail("cannot read ", folder.string(), ": ", error.message());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void link_into_splits(const fs::path& dir, const std::vector<std::string>& tars) {
+  for (const std::string& name : tars) {
+    const bool val = name.find("val") != std::string::npos || name.find("test") != std::string::npos;
+    const fs::path folder = dir / (val ? "val" : "train");
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (!error && !fs::exists(folder / name, error)) fs::create_symlink(fs::path("..") / name, folder / name, error);
+    if (error) fail("cannot link ", (folder / name).string(), ": ", error.message());
+  }
+}
+
+std::vector<TarSplit> splits_in(const std::string& dir) {
+  std::error_code error;
+  if (!fs::is_directory(dir, error)) fail("no folder ", dir);
+  link_into_splits(dir, tars_in(dir));
+  std::vector<TarSplit> splits;
+  for (const char* split : {"train", "val"}) {
+    const fs::path folder = fs::path(dir) / split;
+    if (!fs::is_directory(folder, error)) continue;
+    if (is_prepared_split(folder.string())) fail(folder.string(), " is made by owt prepare, which indexes it too");
+    TarSplit found{.folder = folder.string()};
+    for (const std::string& name : tars_in(folder))
+      found.tars.push_back({.images = {.archives = {(folder / name).string()}}});
+    if (!found.tars.empty()) splits.push_back(std::move(found));
+  }
+  if (splits.empty()) fail(dir, " holds no tar files, neither itself nor in folders train and val");
+  return splits;
+}
+
+std::string trimmed(const std::string& text) {
+  constexpr const char* kBlanks = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kBlanks);
+  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
+std::string scalar_in(const json& value) {
+  return value.is_string() ? value.get<std::string>() : value.is_number_integer() ? value.dump() : "";
+}
+
+// Empty where it tells no class.
+std::string label_in_json(const std::string& text) {
+  if (json_depth(text) > kDeepestJson) return "";
+  const json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!value.is_object()) return scalar_in(value);
+  for (const char* key : {"label", "cls", "class", "class_id", "class_name", "label_name", "target"})
+    if (const auto found = value.find(key); found != value.end())
+      if (const std::string label = scalar_in(*found); !label.empty()) return label;
+  return "";
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+// A name's part up to the first dot behind its last slash, and the ending behind that.
+std::pair<std::string, std::string> key_and_ending(const std::string& name) {
+  const size_t slash = name.find_last_of('/'), dot = name.find('.', slash == std::string::npos ? 0 : slash + 1);
+  if (dot == std::string::npos) return {name, ""};
+  return {name.substr(0, dot), lower(name.substr(dot + 1))};
+}
+
+// The samples of a tar file of a split.
+class SampleReader {
+ public:
+  SampleReader(TarSplit& split, Tar& tar) : split_(split), tar_(tar), files_(tar.images) {}
+
+  void read() {
+    std::set<std::string> seen;
+    Members sample;
+    std::string key;
+    for (const TarMember& member : tar_members(tar_.path())) {
+      const auto [name, ending] = key_and_ending(member.name);
+      if (name.empty() || name.ends_with('/')) continue;  // hidden
+      if (name != key || sample.empty()) {
+        add(key, sample);
+        sample.clear();
+        key = name;
+        if (!seen.insert(key).second)
+          fail(tar_.path(), ": the sample ", key,
+               " is there twice, with others in between; its files have to lie together");
+      }
+      if (!sample.emplace(ending, member).second) fail(tar_.path(), ": ", member.name, " is there twice");
+    }
+    add(key, sample);
+  }
+
+ private:
+  using Members = std::map<std::string, TarMember>;  // by their endings
+
+  void add(const std::string& key, const Members& sample) {
+    auto image = sample.find("jpg");
+    if (image == sample.end()) image = sample.find("jpeg");
+    if (image == sample.end()) {
+      for (const char* other : {"png", "webp", "ppm", "bmp", "tif", "tiff"})
+        if (sample.contains(other)) split_.skip(tar_, key, concat("a ", other, " file; shards have to hold JPEG"));
+      return;  // not about an image
+    }
+    const std::string label = label_of(sample);
+    if (label.empty()) return split_.skip(tar_, key, "no label beside it: wanted cls, json or txt");
+    tar_.images.photos.push_back(source(image->second));
+    tar_.labels.push_back(label);
+  }
+
+  static PhotoSource source(const TarMember& member) {
+    return {.name = member.name, .archive = 0, .offset = member.offset, .bytes = member.bytes};
+  }
+
+  std::string label_of(const Members& sample) const {
+    constexpr uint64_t kMostBytes = 1 << 20;
+    for (const char* ending : {"cls", "json", "txt"})
+      if (const auto found = sample.find(ending); found != sample.end() && found->second.bytes <= kMostBytes) {
+        const std::string text = files_.read(source(found->second));
+        return *ending == 'j' ? label_in_json(text) : trimmed(text);
+      }
+    return "";
+  }
+
+  TarSplit& split_;
+  Tar& tar_;
+  const PhotoFiles files_;
+};
+
+std::optional<int64_t> number_of(const std::string& label) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), number);
+  if (error != std::errc() || end != label.data() + label.size()) return std::nullopt;
+  return number;
+}
+
+// The lines of classes.txt that labels ask for: the names in their order, or the numbers up to the largest.
+std::vector<std::string> classes_in_labels(const std::vector<TarSplit>& splits, const std::string& dir) {
+  constexpr int64_t kMostClasses = 1 << 20;
+  std::set<std::string> names;
+  std::string numbered;
+  int64_t most = -1;
+  for (const TarSplit& split : splits)
+    for (const Tar& tar : split.tars)
+      for (const std::string& label : tar.labels)
+        if (const auto number = number_of(label))
+          most = std::max(most, *number), numbered = label;
+        else
+          names.insert(label);
+  if (!names.empty() && !numbered.empty())
+    fail(dir, ": some images are labelled by number, as ", numbered, ", others by name, as ", *names.begin(),
+         "; give --classes FILE with all names, line i for label i");
+  if (most >= kMostClasses) fail(dir, ": label ", most, " is too large; labels count the classes from 0");
+  if (!names.empty()) return {names.begin(), names.end()};
+  std::vector<std::string> classes;
+  for (int64_t label = 0; label <= most; ++label) classes.push_back(std::to_string(label));
+  return classes;
+}
+
+void label_images(Tar& tar, const std::vector<std::string>& classes, const ClassLabels& keys) {
+  for (size_t i = 0; i < tar.labels.size(); ++i) {
+    const std::string& label = tar.labels[i];
+    PhotoSource& image = tar.images.photos[i];
+    const auto number = number_of(label);
+    if (number && (*number < 0 || *number >= std::ssize(classes)))
+      fail(tar.path(), ": ", image.name, " has label ", *number, ", but there are ", classes.size(), " classes, 0 to ",
+           std::ssize(classes) - 1);
+    image.label = number ? static_cast<int32_t>(*number) : keys.of(label);
+    if (image.label < 0)
+      fail(tar.path(), ": ", image.name, " is of class '", label.substr(0, 80), "', which is none of the ",
+           classes.size(), " classes");
+  }
+}
+
+// A record, or why it is none.
+struct Checked {
+  ShardRecord record{};
+  std::string problem{};
+
+  static int64_t bytes() { return 0; }  // waits without its image
+};
+
+Checked checked(const PhotoFiles& files, const PhotoSource& image) try {
+  thread_local WindowDecoder decoder;
+  const std::string jpeg = files.read(image);
+  decoder.open(jpeg);
+  uint8_t last[3];
+  decoder.decode({decoder.height() - 1, decoder.width() - 1, 1, 1}, last);  // by way of all others
+  return {.record = {.offset = image.offset,
+                     .checksum = checksum_of(jpeg),
+                     .bytes = static_cast<uint32_t>(jpeg.size()),
+                     .height = static_cast<uint32_t>(decoder.height()),
+                     .width = static_cast<uint32_t>(decoder.width()),
+                     .label = image.label,
+                     .name = printable(image.name)}};
+} catch (const BadPhoto& e) {
+  return {.problem = printable(e.what())};
+} catch (const std::bad_alloc&) {
+  fail("out of memory at ", image.name, "; use fewer --threads");
+}
+
+// Fills in the index of each tar file; false where go_on() has said so.
+bool check_images(TarSplit& split, int threads, const std::function<bool(const PrepareState&)>& go_on) {
+  PrepareState state{.photos = split.images()};
+  for (Tar& tar : split.tars) {
+    tar.index.tar_bytes = fs::file_size(tar.path());
+    const PhotoFiles files(tar.images);
+    const std::vector<PhotoSource>& images = tar.images.photos;
+    constexpr int64_t kWindow = 1024, kNoBytes = 1;
+    InOrder<Checked> results(
+        std::ssize(images), threads, [&](int64_t i) { return checked(files, images[static_cast<size_t>(i)]); }, kWindow,
+        kNoBytes);
+    for (const PhotoSource& image : images) {
+      std::optional<Checked> result;
+      do {
+        state.skipped = std::ssize(split.skipped);
+        if (!go_on(state)) return false;
+        result = results.next(std::chrono::milliseconds(200));
+      } while (!result);
+      if (result->problem.empty())
+        tar.index.records.push_back(std::move(result->record));
+      else
+        split.skip(tar, image.name, result->problem);
+      ++state.done;
+    }
+  }
+  return true;
+}
+
+IndexedSplit counts_of(const TarSplit& split, size_t classes) {
+  IndexedSplit counts{.folder = split.folder,
+                      .skipped = std::ssize(split.skipped),
+                      .shards = std::ssize(split.tars),
+                      .classes = static_cast<int64_t>(classes)};
+  for (const Tar& tar : split.tars) counts.images += std::ssize(tar.index.records);
+  return counts;
+}
+
+void check_limit(const TarSplit& split, const std::function<int64_t(int64_t)>& most) {
+  const int64_t skipped = std::ssize(split.skipped), good = counts_of(split, 0).images;
+  if (good > 0 && skipped <= most(skipped + good)) return;
+  if (skipped == 0) fail(split.folder, ": its tar files hold no images");
+  std::string first = split.skipped.front();
+  std::replace(first.begin(), first.end(), '\t', ' ');
+  fail(split.folder, ": ", skipped, " of ", skipped + good,
+       " images cannot be used, more than --max-skipped allows: ", first);
+}
+
+void write_indexes(const TarSplit& split, const IndexedSplit& counts) {
+  const auto path = [&](const char* name) { return (fs::path(split.folder) / name).string(); };
+  std::string skipped, names;
+  uint64_t bytes = 0;
+  for (const std::string& line : split.skipped) skipped += line + "\n";
+  for (const Tar& tar : split.tars) {
+    names += fs::path(tar.path()).stem().string() + "\n";
+    bytes += tar.index.tar_bytes;
+    write_file_atomically(fs::path(tar.path()).replace_extension(".index").string(), shard_index_bytes(tar.index));
+  }
+  write_file_atomically(path(kSkipped), skipped);
+  write_file_atomically(path(kShardNames), names);
+  write_file_atomically(
+      path(kDataset),
+      format("{{\n\"images\": {},\n\"classes\": {},\n\"shards\": {},\n\"bytes\": {},\n\"skipped\": {}\n}}\n",
+             counts.images, counts.classes, counts.shards, bytes, counts.skipped));
+}
+
+}  // namespace
+
+std::vector<IndexedSplit> index_tars(const std::string& dir, const TarIndexing& settings,
+                                     const std::function<bool(const PrepareState&)>& go_on) try {
+  std::vector<TarSplit> splits = splits_in(dir);
+  const DataSetFolder folder(dir);
+  for (TarSplit& split : splits)
+    for (Tar& tar : split.tars) SampleReader(split, tar).read();
+  std::vector<std::string> classes = settings.classes.empty() ? folder.classes() : settings.classes;
+  if (classes.empty()) classes = classes_in_labels(splits, dir);
+  const ClassLabels keys(classes);
+  for (TarSplit& split : splits) {
+    for (Tar& tar : split.tars) label_images(tar, classes, keys);
+    if (!check_images(split, settings.threads, go_on)) return {};
+    check_limit(split, settings.most_skipped);
+  }
+  // Indexes that are there already may be of other classes.
+  for (const TarSplit& split : splits) fs::remove(fs::path(split.folder) / kDataset);
+  if (folder.classes() != classes) folder.write_classes(classes);
+  std::vector<IndexedSplit> results;
+  for (const TarSplit& split : splits) write_indexes(split, results.emplace_back(counts_of(split, classes.size())));
+  return results;
+} catch (const fs::filesystem_error& e) {
+  fail("cannot index ", dir, ": ", e.code().message(), ": ", e.path1().string());
+}
+
+}  // namespace owt

@@ -1,0 +1,60 @@
+// owt prepare index: shards of other programs, readable as they are.
+#include <iostream>
+
+#include "data/prepare/index_tars.h"
+#include "src/core/files.h"
+#include "src/core/log.h"
+#include "src/core/threads.h"
+#include "src/train/signals.h"
+#include "tools/commands.h"
+#include "tools/most_skipped.h"
+#include "tools/prepare_progress.h"
+
+namespace owt {
+
+int prepare_index(const Arguments& arguments) {
+  Options options("owt prepare index",
+                  "Makes tar files in WebDataset's convention readable that other programs have written: writes an "
+                  "index beside each and copies no image. A sample is KEY.jpg and its label: KEY.cls, KEY.json or "
+                  "KEY.txt.");
+  options.positional("DIR",
+                     "with folders train and val of tar files, or with tar files, val those with val or test in their "
+                     "names; gets classes.txt and folders train and val");
+  options.option("classes", "FILE",
+                 "the classes' names, line i that of label i (default: DIR/classes.txt, else what the labels say)");
+  MostSkipped::declare(options);
+  options.option("threads", "T", "0", "0: all cores");
+  if (!options.parse(arguments)) {
+    std::cout << options.help();
+    return 0;
+  }
+  const MostSkipped skipped(options);
+  const auto threads = static_cast<int>(options.integer("threads", {.low = 0, .high = 4096}));
+  const std::string dir = options.string("DIR");
+  const TarIndexing settings{
+      .classes = options.given("classes") ? text_lines(options.string("classes")) : std::vector<std::string>(),
+      .most_skipped = [&](int64_t images) { return skipped.of(images); },
+      .threads = threads > 0 ? threads : hardware_cores()};
+  catch_stop_signals();
+  log_info("Reading the tar files in {}", dir);
+  std::vector<IndexedSplit> splits;
+  {
+    PrepareProgress progress("index");
+    splits = index_tars(dir, settings, [&](const PrepareState& state) {
+      progress.update(state);
+      return !stop_requested();
+    });
+  }
+  if (splits.empty()) {
+    std::cerr << dir << ": stopped; nothing is indexed yet\n";
+    return kStoppedOnSignal;
+  }
+  for (const IndexedSplit& split : splits)
+    std::cout << format(
+        "{}: {} images of {} classes in {} tar files, indexed; {}\n", split.folder, split.images, split.classes,
+        split.shards,
+        split.skipped > 0 ? format("{} skipped, see {}/skipped.txt", split.skipped, split.folder) : "none skipped");
+  return measure_colours(dir, settings.threads, Measured::kWhereMissing);
+}
+
+}  // namespace owt
