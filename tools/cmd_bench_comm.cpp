@@ -111,7 +111,8 @@ int command_bench_comm(const Arguments& arguments) {
   options.option("workers", "K",
                  "ranks, as threads of this process (default: 2); under mpirun its processes are the ranks");
   options.option("device", "NAME", "cpu", "cpu | cuda | auto: where the tensors are");
-  options.option("threads", "T", "0", "compute threads of all workers together; 0: all cores");
+  options.option("threads", "T", "0",
+                 "compute threads of all workers together; 0: $OMP_NUM_THREADS for each process, else all cores");
   options.option("sizes", "SIZES", "4K..64M",
                  "bytes of the whole tensor: a range, four times as large each time; or 4K,1M");
   options.repeated("collective", "NAME",

@@ -73,7 +73,7 @@ int command_report(const Arguments& arguments) {
                  "the first run's data set: evaluates its best checkpoint, and shows confusions, wrong images and "
                  "augmented training images");
   options.option("device", "NAME", "auto", "cpu | cuda | auto: where that is done");
-  options.option("threads", "T", "0", "compute threads; 0: all cores");
+  options.option("threads", "T", "0", "compute threads; 0: $OMP_NUM_THREADS, else all cores");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;

@@ -23,7 +23,7 @@ int prepare_index(const Arguments& arguments) {
   options.option("classes", "FILE",
                  "the classes' names, line i that of label i (default: DIR/classes.txt, else what the labels say)");
   MostSkipped::declare(options);
-  options.option("threads", "T", "0", "0: all cores");
+  options.option("threads", "T", "0", "0: $OMP_NUM_THREADS, else all cores");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
@@ -34,7 +34,7 @@ int prepare_index(const Arguments& arguments) {
   const TarIndexing settings{
       .classes = options.given("classes") ? text_lines(options.string("classes")) : std::vector<std::string>(),
       .most_skipped = [&](int64_t images) { return skipped.of(images); },
-      .threads = threads > 0 ? threads : hardware_cores()};
+      .threads = threads > 0 ? threads : default_threads()};
   catch_stop_signals();
   log_info("Reading the tar files in {}", dir);
   std::vector<IndexedSplit> splits;

@@ -70,7 +70,9 @@ void declare_device(Options& options) {
   options.option("device", "NAME",
                  "cpu | cuda | auto: cuda where there is a GPU (default: the recipe's run.device, else auto)");
   options.option("precision", "NAME", "fp32 | tf32 (on GPUs) | bf16 (default: the recipe's run.precision, else fp32)");
-  options.option("threads", "T", "0", "compute threads of all workers of this host together; 0: all cores");
+  options.option(
+      "threads", "T", "0",
+      "compute threads of all workers of this host together; 0: $OMP_NUM_THREADS for each process, else all cores");
   declare_changes(options);
 }
 

@@ -142,7 +142,10 @@ int cores_per_rank(int ranks, const Launch& process) {
 }
 
 int threads_per_rank(int threads, int ranks, const Launch& process) {
-  if (threads == 0) return cores_per_rank(process.several() ? 1 : ranks, process);
+  if (threads == 0) {
+    const int here = process.several() ? 1 : ranks, of_process = threads_of_environment();
+    return of_process > 0 ? std::max(1, of_process / here) : cores_per_rank(here, process);
+  }
   return std::max(1, threads / (process.several() ? process.local_ranks : ranks));
 }
 

@@ -38,7 +38,8 @@ std::string host_name();
 int cores_per_rank(int ranks, const Launch& process = launch());
 
 // The compute threads of one of `ranks` ranks, which are threads of this process unless they are processes of the
-// launch: its part of `threads` for all ranks of this host (0: all cores), at least 1.
+// launch: its part of `threads` for all ranks of this host, at least 1. 0: $OMP_NUM_THREADS for each process, else all
+// cores of the host.
 int threads_per_rank(int threads, int ranks, const Launch& process = launch());
 
 }  // namespace owt

@@ -6,14 +6,26 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <string>
 
 #include "src/core/shape.h"
 
 namespace owt {
 
-int hardware_cores();  // cores this process may run on
+// Cores that this process may run on: those of its affinity, and no more than control groups give it the time of.
+int hardware_cores();
+// Threads for the work of one process where the user names no number: $OMP_NUM_THREADS, of a list the first, else 0.
+int threads_of_environment();
+// Those, or one for each core.
+int default_threads();
+// A warning where threads are more than cores; `who`: "100 compute threads".
+void warn_of_crowd(int threads, const std::string& who);
 inline int team_size() { return omp_get_max_threads(); }
 void set_team_size(int threads);  // for the calling host thread, >= 1; OMP_THREAD_LIMIT at most
+// Throws Error where the threads of so many teams, of which each has a host thread already, cannot be started. libgomp
+// would end the process in its own words.
+void check_teams(int teams, int threads);
+void start_team();  // starts the threads of the calling host thread's team, which otherwise its first work does
 
 // function(begin, end) over [0, items) in equal contiguous parts, one per thread; fewer parts when one would be smaller
 // than `grain` items. The parts depend on the team size only. The function must not throw.

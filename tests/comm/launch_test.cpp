@@ -13,6 +13,7 @@
 #include "src/comm/processes.h"
 #include "src/core/check.h"
 #include "src/core/threads.h"
+#include "tests/support/environment.h"
 #include "tests/support/message_of.h"
 
 namespace owt {
@@ -152,6 +153,17 @@ TEST(ThreadsPerRank, AreThoseOfTheHostSharedAmongItsRanks) {
   EXPECT_EQ(threads_per_rank(8, 8, process), 2);
   EXPECT_EQ(threads_per_rank(3, 8, process), 1);
   EXPECT_EQ(threads_per_rank(0, 8, process), cores_per_rank(1, process));
+}
+
+TEST(ThreadsPerRank, AreThoseThatOpenMpIsToldForAProcessWhereNoNumberIsGiven) {
+  const Variable said("OMP_NUM_THREADS", "6");
+  Launch process;
+  EXPECT_EQ(threads_per_rank(0, 4, process), 1);
+  EXPECT_EQ(threads_per_rank(0, 2, process), 3);
+  EXPECT_EQ(threads_per_rank(8, 2, process), 4);
+  process.ranks = 8;
+  process.local_ranks = 4;
+  EXPECT_EQ(threads_per_rank(0, 8, process), 6);
 }
 
 TEST(FromRank0, OfOneProcessIsAnOrdinaryCall) {
