@@ -49,18 +49,14 @@ Loader::Loader(LoaderSettings settings) : settings_(std::move(settings)) {
                  settings_.views);
   mixes_ = settings_.augmenter && settings_.augmenter->mix().any();
   allocate_slots();
-  try {
-    for (int i = 0; i < settings_.threads; ++i) threads_.emplace_back([this] { work(); });
-  } catch (...) {  // no more threads to be had: those that run must end before this object goes
-    stop();
-    for (std::thread& thread : threads_) thread.join();
-    throw;
-  }
+  threads_.start(
+      settings_.threads, "data loader thread", "use fewer --workers or data.loader_threads", [this](int) { work(); },
+      [this] { stop(); });
 }
 
 Loader::~Loader() {
   stop();
-  for (std::thread& thread : threads_) thread.join();
+  threads_.join();
 }
 
 void Loader::allocate_slots() {

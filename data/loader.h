@@ -9,7 +9,6 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "data/augment.h"
@@ -17,6 +16,7 @@
 #include "data/corrupt_records.h"
 #include "data/dataset.h"
 #include "data/steps.h"
+#include "src/core/joined_threads.h"
 
 namespace owt {
 
@@ -106,7 +106,7 @@ class Loader : public BatchSource {
   bool stop_ = false;
   std::exception_ptr error_;  // why a step cannot be made; the steps before it still can
   int64_t error_step_ = 0;
-  std::vector<std::thread> threads_;
+  JoinedThreads threads_;
 };
 
 }  // namespace owt

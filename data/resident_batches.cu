@@ -128,7 +128,9 @@ class ResidentBatches : public BatchSource {
   bool shuffled() const { return settings_.training && settings_.shuffle; }
 
   void prepare_order(int64_t epoch) {
-    next_order_ = std::async(std::launch::async, epoch_order, settings_.seed, epoch, size_, shuffled());
+    // Where no thread can be started it is made when it is asked for.
+    next_order_ =
+        std::async(std::launch::async | std::launch::deferred, epoch_order, settings_.seed, epoch, size_, shuffled());
   }
 
   // Batches of the epoch before are queued on the stream already, so that the copy comes behind them.

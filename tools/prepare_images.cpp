@@ -28,7 +28,7 @@ void declare_preparation(Options& options) {
   options.flag("no-shuffle", "keep the images in the order of classes and names, or of the list");
   MostSkipped::declare(options);
   options.option("names", "FILE", "lines `class words`, e.g. LOC_synset_mapping.txt: words for classes.txt");
-  options.option("threads", "T", "0", "0: all cores");
+  options.option("threads", "T", "0", "0: $OMP_NUM_THREADS, else all cores");
   options.flag("force",
                "begin anew where a prepared split is there already, with its own classes if no other split is there");
 }
@@ -46,7 +46,8 @@ struct Preparation {
         names(options.given("names") ? text_lines(options.string("names")) : std::vector<std::string>()),
         out(options.string("OUT")) {
     const auto threads = static_cast<int>(options.integer("threads", {.low = 0, .high = 4096}));
-    settings.threads = threads > 0 ? threads : hardware_cores();
+    settings.threads = threads > 0 ? threads : default_threads();
+    warn_of_crowd(settings.threads, concat("--threads ", settings.threads));
   }
 
   PrepareSettings settings;
@@ -249,7 +250,7 @@ int prepare_images(const Arguments& arguments) {
     std::cout << options.help();
     return 0;
   }
-  catch_stop_signals();
+  catch_stop_signals("stopping; the same command goes on later; press again to end at once");
   return kind == "imagenet" ? prepare_imagenet(options)
          : kind == "folder" ? prepare_folder(options)
                             : prepare_list(options);

@@ -35,6 +35,7 @@ int measure_colours(const std::string& folder, int threads, Measured measured) {
     return 0;
   const ShardDataset images(folder, Split::kTrain, {});
   check_place(folder);
+  check_teams(1, threads);
   set_team_size(threads);
   DatasetStatistics statistics;
   try {
@@ -62,14 +63,16 @@ int prepare_stats(const Arguments& arguments) {
       "Measures the mean, deviation and covariance of the colours of a prepared data set's training images, "
       "which normalising and colour noise need.");
   options.positional("DIR", "the data set, as owt prepare made it; gets train/stats.json");
-  options.option("threads", "T", "0", "0: all cores");
+  options.option("threads", "T", "0", "0: $OMP_NUM_THREADS, else all cores");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
   }
   const auto threads = static_cast<int>(options.integer("threads", {.low = 0, .high = 4096}));
+  const int team = threads > 0 ? threads : default_threads();
+  warn_of_crowd(team, concat("--threads ", team));
   catch_stop_signals();
-  return measure_colours(options.string("DIR"), threads > 0 ? threads : hardware_cores(), Measured::kAlways);
+  return measure_colours(options.string("DIR"), team, Measured::kAlways);
 }
 
 }  // namespace owt

@@ -9,9 +9,9 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
-#include <vector>
+
+#include "src/core/joined_threads.h"
 
 namespace owt {
 
@@ -19,18 +19,16 @@ template <class Result>
 class InOrder {
  public:
   // work(0), work(1), ... work(items - 1), each called once, on `threads` threads of its own. At most `window` results
-  // wait to be taken; no more are begun while those waiting have `most_bytes` (Result::bytes()) together.
+  // wait to be taken; no more are begun while those waiting have `most_bytes` (Result::bytes()) together. Throws Error
+  // where the threads cannot be started.
   InOrder(int64_t items, int threads, std::function<Result(int64_t)> work, int64_t window, int64_t most_bytes)
       : items_(items), window_(window), most_bytes_(most_bytes), work_(std::move(work)) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
+    threads_.start(
+        threads, "thread", "use fewer --threads", [this](int) { run(); }, [this] { stop(); });
   }
-  ~InOrder() {  // what has not begun never will
-    {
-      const std::lock_guard lock(mutex_);
-      stopped_ = true;
-    }
-    room_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+  ~InOrder() {
+    stop();
+    threads_.join();
   }
   InOrder(const InOrder&) = delete;
   InOrder& operator=(const InOrder&) = delete;
@@ -52,6 +50,14 @@ class InOrder {
   }
 
  private:
+  void stop() {  // what has not begun never will
+    {
+      const std::lock_guard lock(mutex_);
+      stopped_ = true;
+    }
+    room_.notify_all();
+  }
+
   bool may_begin() const {
     // The one that is taken next has always begun, so nobody waits for ever.
     return begun_ == taken_ || (begun_ < taken_ + window_ && bytes_ < most_bytes_);
@@ -93,7 +99,7 @@ class InOrder {
   std::deque<std::optional<Result>> results_;  // for items taken_ to begun_ - 1
   bool stopped_ = false;
   std::exception_ptr error_;
-  std::vector<std::thread> threads_;
+  JoinedThreads threads_;
 };
 
 }  // namespace owt

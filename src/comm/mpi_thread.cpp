@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "src/core/activity.h"
+#include "src/core/joined_threads.h"
 #include "src/core/threads.h"
 
 namespace owt {
@@ -29,7 +30,7 @@ constexpr auto kWatchIsLate = std::chrono::milliseconds(1000);
 }  // namespace
 
 MpiThread::MpiThread(const LostRanks& lost_ranks) : lost_ranks_(lost_ranks) {
-  thread_ = std::thread([this] { loop(); });
+  thread_ = start_thread("the thread that talks to other ranks", "", [this] { loop(); });
 }
 
 MpiThread::~MpiThread() {

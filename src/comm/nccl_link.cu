@@ -5,6 +5,7 @@
 
 #include "src/core/cuda.h"
 #include "src/core/gpus.h"
+#include "src/core/joined_threads.h"
 
 namespace owt {
 namespace {
@@ -72,7 +73,7 @@ NcclLink::NcclLink(const NcclMember& member) : member_(member) {
   choose_deterministic_sums();
   OWT_CUDA(cudaGetDevice(&gpu_));
   guarded([&] { connect(); });
-  watcher_ = std::thread([this] { watch(); });
+  watcher_ = start_thread("the thread that watches NCCL", "", [this] { watch(); });
 }
 
 void NcclLink::connect() {

@@ -6,8 +6,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #include "src/comm/launch.h"
@@ -18,6 +16,7 @@
 #include "src/core/activity.h"
 #include "src/core/dispatch.h"
 #include "src/core/gpus.h"
+#include "src/core/joined_threads.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
 
@@ -127,9 +126,11 @@ std::unique_ptr<Communicator> join_others(Device device, bool crowded) {
 void run_one_rank(int team, const std::function<void(Communicator&)>& body, Device device) {
   const bool crowded = team > cores_per_rank(1);
   std::exception_ptr failure;
-  std::thread thread([&] {
+  check_teams(1, team);
+  std::thread thread = start_thread("the thread of this rank", "", [&] {
     this_thread_is_the_rank();
     set_team_size(team);
+    start_team();
     log_quiet(launch().rank != 0);
     std::unique_ptr<Communicator> communicator;
     try {
@@ -160,8 +161,10 @@ void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& bo
   // from work.
   ThreadGroup group(ranks, ranks * team <= hardware_cores());
   FirstFailure failure;
+  check_teams(ranks, team);
   const auto run = [&](int rank) {
     set_team_size(team);
+    start_team();
     log_quiet(rank != 0);
     std::unique_ptr<Communicator> communicator;  // ends after the group knows of a failure, so that it waits for nobody
     try {
@@ -172,15 +175,9 @@ void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& bo
       group.abort();
     }
   };
-  std::vector<std::thread> threads;
-  try {
-    for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
-  } catch (const std::system_error& e) {
-    group.abort();
-    for (std::thread& thread : threads) thread.join();
-    fail("cannot start worker ", threads.size(), " of ", ranks, ": ", e.what(), "; use fewer workers");
-  }
-  for (std::thread& thread : threads) thread.join();
+  JoinedThreads threads;
+  threads.start(ranks, "worker", "use fewer --workers", run, [&] { group.abort(); });
+  threads.join();
   failure.rethrow();
 }
 

@@ -14,6 +14,7 @@
 
 #include "src/comm/watch_links.h"
 #include "src/core/activity.h"
+#include "src/core/joined_threads.h"
 
 namespace owt {
 namespace {
@@ -68,7 +69,7 @@ class Watch::Thread {
         overdue_(std::move(overdue)),
         links_(std::move(links)),
         bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        thread_([this] { loop(); }) {}
+        thread_(start_thread("the thread that watches the other ranks", "", [this] { loop(); })) {}
 
   ~Thread() {
     tell([&] { stopped_ = true; });

@@ -181,14 +181,15 @@ ParameterServer::~ParameterServer() {
   } catch (...) {
     give_up();
   }
-  for (std::thread& thread : threads_) thread.join();
+  threads_.join();
 }
 
 void ParameterServer::begin() {
   if (!threads_.empty()) return;
   for (auto& range : ranges_) range->begin(updates_);
-  for (int worker = 0; worker < ranks(); ++worker)
-    if (worker != rank()) threads_.emplace_back([this, worker] { serve(worker); });
+  threads_.start(
+      ranks() - 1, "thread of a parameter server", "use fewer --workers",
+      [this](int other) { serve(other < rank() ? other : other + 1); }, [this] { give_up(); });
 }
 
 // A rank that ends its part of a step asks for the next one: so it waits for messages only.

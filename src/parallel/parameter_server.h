@@ -24,9 +24,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <vector>
 
+#include "src/core/joined_threads.h"
 #include "src/parallel/push_message.h"
 #include "src/parallel/sharded_update.h"
 #include "src/parallel/step_board.h"
@@ -156,7 +156,7 @@ class ParameterServer : public UpdateInShares {
   int64_t updates_ = 0;
   std::atomic<int64_t> sent_by_server_{0};
   StepBoard board_;
-  std::vector<std::thread> threads_;
+  JoinedThreads threads_;
 };
 
 }  // namespace owt

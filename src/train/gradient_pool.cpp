@@ -109,16 +109,21 @@ class GradientPool::Engine {
 };
 
 GradientPool::GradientPool(const Job& job, int threads) : job_(as_in_earnest(job)) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  threads_.start(
+      threads, "compute thread", "use fewer --threads", [this](int) { work(); }, [this] { end(); });
 }
 
 GradientPool::~GradientPool() {
+  end();
+  threads_.join();
+}
+
+void GradientPool::end() {
   {
     const std::lock_guard lock(mutex_);
     over_ = true;
   }
   more_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
 }
 
 // An engine belongs to one thread, whose team it computes with.

@@ -10,10 +10,10 @@
 #include <future>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "data/batch.h"
+#include "src/core/joined_threads.h"
 #include "src/parallel/step_result.h"
 #include "src/train/evaluation.h"
 #include "src/train/job.h"
@@ -55,13 +55,14 @@ class GradientPool {
   template <class Result>
   std::future<Result> begin(std::function<Result(Engine&)> work);
   void work();
+  void end();
 
   const Job job_;
   std::mutex mutex_;
   std::condition_variable more_;
   std::deque<std::function<void(std::unique_ptr<Engine>&)>> tasks_;
   bool over_ = false;
-  std::vector<std::thread> threads_;
+  JoinedThreads threads_;
 };
 
 }  // namespace owt

@@ -15,14 +15,32 @@ namespace owt {
 
 Session::Session(const Settings& settings, int threads, const std::string& weights)
     : device_(settings.compute().device), threads_(threads) {
-  set_team_size(threads_per_rank(threads, 1));
+  const int team = threads_per_rank(threads, 1);
+  if (threads == 0 && team < hardware_cores() && threads_of_environment() > 0)
+    log_info("OMP_NUM_THREADS: {} of {} cores compute; --threads says otherwise", team, hardware_cores());
+  warn_of_crowd(1);
+  check_teams(1, team);
+  set_team_size(team);
   ConvChoices::process().set_mode(settings.run.conv_algorithm);
   const std::filesystem::path beside = std::filesystem::path(weights).parent_path();
   if (std::filesystem::is_regular_file(beside / "state.json"))
     ConvChoices::process().preload_for_all_teams(load_checkpoint_state(beside.string()).conv_choices);
 }
 
+// A process of several is one rank, and counts with all others of its host, unless the launcher gave it its own cores.
+void Session::warn_of_crowd(int ranks) const {
+  const Launch& process = launch();
+  if (warned_ || process.rank != 0) return;
+  const int workers = !process.several() ? ranks : process.bound ? 1 : process.local_ranks;
+  const int all = workers * threads_per_rank(threads_, ranks, process);
+  warned_ = all > hardware_cores();
+  if (all == 1) return;
+  const std::string threads = concat(all, " compute thread", all == 1 ? "" : "s");
+  owt::warn_of_crowd(all, workers == 1 ? threads : concat(threads, " of ", workers, " workers"));
+}
+
 void Session::run(int ranks, const std::function<void(Communicator&)>& body) const {
+  if (device_ == Device::kCpu) warn_of_crowd(ranks);
   run_ranks(ranks, threads_per_rank(threads_, ranks), body, device_);
 }
 

@@ -5,10 +5,16 @@
 #include <atomic>
 
 #include "src/comm/threads.h"
+#include "src/core/threads.h"
+#include "tests/support/few_threads.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using ::testing::StrEq;
 using ::testing::ThrowsMessage;
 
@@ -48,6 +54,14 @@ TEST(FailureOfRanks, WithoutACauseTheFirstConsequenceIsThrown) {
     throw Aborted("a later one");
   };
   EXPECT_THAT([&] { run_ranks(2, 1, body); }, ThrowsMessage<Aborted>(StrEq("the first")));
+}
+
+TEST(RunRanks, ThreadsThatCannotBeStartedAreAnErrorAndNobodyWaitsForThem) {
+  const FewThreads few(3);
+  EXPECT_THAT(message_of([] { run_ranks(64, 1, wait_for_the_end); }),
+              AllOf(StartsWith("cannot start worker "), HasSubstr("use fewer --workers")));
+  if (omp_get_thread_limit() < 16) return;
+  EXPECT_THAT(message_of([] { run_ranks(2, 16, wait_for_the_end); }), StartsWith("cannot start compute thread "));
 }
 
 }  // namespace

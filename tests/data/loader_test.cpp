@@ -10,6 +10,8 @@
 #include "src/core/activity.h"
 #include "src/core/check.h"
 #include "tests/data/batches.h"
+#include "tests/support/few_threads.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 namespace {
@@ -36,6 +38,13 @@ TEST(Loader, WalksThroughTheOrderOfEveryEpoch) {
   }
   EXPECT_EQ(epochs[0], epoch_order(11, 0, 10, true));
   EXPECT_EQ(epochs[1], epoch_order(11, 1, 10, true));
+}
+
+TEST(Loader, ThreadsThatCannotBeStartedAreAnError) {
+  LoaderSettings made = settings(10, 4);
+  made.threads = 64;
+  const FewThreads few(2);
+  EXPECT_THAT(message_of([&] { Loader loader(made); }), HasSubstr("data.loader_threads"));
 }
 
 TEST(Loader, AugmentsBySampleAndEpoch) {

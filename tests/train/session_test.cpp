@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "src/comm/launch.h"
+#include "src/core/check.h"
 #include "src/core/files.h"
 #include "src/core/threads.h"
 #include "src/train/files/checkpoint_files.h"
@@ -28,6 +29,21 @@ TEST(Session, GivesEveryRankItsPartOfTheThreads) {
     ++ranks;
   });
   EXPECT_EQ(ranks, 2);
+}
+
+TEST(Session, WarnsOnceOfMoreThreadsOrWorkersThanCores) {
+  const int cores = hardware_cores();
+  if (omp_get_thread_limit() <= cores) GTEST_SKIP() << "OMP_THREAD_LIMIT";
+  const auto said = [&](int threads, int ranks) {
+    testing::internal::CaptureStderr();
+    Session(on_the_cpu("auto"), threads).run(ranks, [](Communicator&) {});
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string many = concat("warning: ", cores + 1, " compute threads on ", cores, " core");
+  EXPECT_EQ(said(cores + 1, 1).find(many), 0u);
+  EXPECT_EQ(said(cores + 1, 1).rfind("warning: "), 0u);
+  EXPECT_EQ(said(1, cores + 1).find(concat("warning: ", cores + 1, " compute threads of ", cores + 1, " workers")), 0u);
+  EXPECT_EQ(said(cores, 1), "");
 }
 
 TEST(Session, ConvolutionsChooseAsTheRecipeSays) {

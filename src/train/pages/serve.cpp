@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "src/core/check.h"
+#include "src/core/joined_threads.h"
 #include "src/core/log.h"
 #include "src/train/pages/page.h"
 #include "src/train/pages/prometheus.h"
@@ -205,7 +206,9 @@ void serve_runs(const std::vector<std::string>& folders, const ServeOptions& opt
   if (is_this_machine(options.host) || options.host == "::1") answer_this_machine_alone(server);
   add_answers(server, served);
   const int port = bound_port(server, options);
-  std::thread listener([&] { server.listen_after_bind(); });
+  // The library starts these on the listener's thread, where it would end the process.
+  check_threads(kServeThreads + 1, "thread for requests", "");
+  std::thread listener = start_thread("the thread that listens to browsers", "", [&] { server.listen_after_bind(); });
   const auto end = [&] {
     served.stop();
     server.stop();

@@ -1,9 +1,13 @@
 #include "data/prepare/in_order.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <stdexcept>
+
+#include "tests/support/few_threads.h"
+#include "tests/support/message_of.h"
 
 namespace owt {
 namespace {
@@ -49,6 +53,15 @@ TEST(InOrder, LargeResultsAreHeldFewAtATime) {
     EXPECT_LE(begun, taken + 2 + 3);  // two are over the limit; three may have begun before the second was done
     next_value(numbers);
   }
+}
+
+TEST(InOrder, ThreadsThatCannotBeStartedAreAnError) {
+  const FewThreads few(2);
+  const auto make = [] {
+    InOrder<Number>(
+        100, 64, [](int64_t i) { return Number{i}; }, 10, 1000);
+  };
+  EXPECT_THAT(message_of(make), ::testing::StartsWith("cannot start thread "));
 }
 
 TEST(InOrder, AnErrorOfTheWorkIsThrownToTheTaker) {
