@@ -33,13 +33,13 @@ int prepare_synthetic_photos(const Options& options) {
   if (options.given("classes"))
     photos.classes = static_cast<int>(options.integer("classes", {.low = 1, .high = kSyntheticPhotoClasses}));
   const std::string dir = options.string("DIR");
-  catch_stop_signals();
+  catch_stop_signals("stopping; press again to end at once");
   for (const auto& [split, option, otherwise] :
        {std::tuple(Split::kTrain, "train", int64_t{1600}), std::tuple(Split::kTest, "test", int64_t{400})}) {
     const int64_t count = images(options, option, otherwise);
     photos.split = split;
     PrepareProgress progress(dir);
-    if (!write_synthetic_photos(dir, photos, count, hardware_cores(), [&](int64_t done) {
+    if (!write_synthetic_photos(dir, photos, count, default_threads(), [&](int64_t done) {
           progress.update({.done = done, .photos = count});
           return !stop_requested();
         }))

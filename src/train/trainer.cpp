@@ -211,6 +211,7 @@ std::string Trainer::how_to_go_on() const {
 }
 
 TrainingEnd Trainer::run_to_the_end() {
+  note_kept_step(std::max(saved_step_, first_step_));
   if (takes_over_) {
     if (const auto end = look_around(stop_)) return *end;
   } else if (evaluation_due() && run_evaluation()) {  // the run was stopped before it came to that
@@ -503,6 +504,7 @@ void Trainer::save() {
   if (no_room = of_rank_0(no_room); !no_room.empty()) return note_no_room(no_room);
   saved_step_ = state_.step;
   no_room_.clear();
+  note_kept_step(saved_step_);
   if (writes()) progress_->skip_time();
 }
 
