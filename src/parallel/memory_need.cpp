@@ -170,16 +170,18 @@ int64_t image_bytes(const Plan& plan, int64_t rows) {
   return request.on.device == Device::kCpu ? bytes : 2 * bytes + rows * request.batch_row_bytes + request.batch_bytes;
 }
 
-int64_t state_bytes(const Plan& plan) {
+int64_t state_bytes(const Plan& plan, int place = kEveryPlace) {
   const int states = plan.request.optimizer_states;
-  if (!plan.shares_evenly()) return states * plan.velocity_bytes_per_rank();
+  if (!plan.shares_evenly()) return states * plan.velocity_bytes_per_rank(place);
   int64_t bytes = 0;
   for (const Bucket& bucket : plan.buckets) bytes += bucket.elements / plan.updating_ranks() * 4;
   return states * bytes;
 }
 
 // Every rank averages all weights that it holds.
-int64_t ema_bytes(const Plan& plan) { return plan.request.ema_every > 0 ? plan.weight_bytes_per_rank() : 0; }
+int64_t ema_bytes(const Plan& plan, int place = kEveryPlace) {
+  return plan.request.ema_every > 0 ? plan.weight_bytes_per_rank(place) : 0;
+}
 
 // Where rank 0 alone updates, the other ranks' gradients come to it.
 int64_t received_bytes(const Plan& plan) {
@@ -222,6 +224,16 @@ int64_t step_bytes(const Plan& plan, const std::vector<Action>& actions, int ran
   Holdings holdings(plan, rows, rank);
   for (const Action& action : actions) holdings.add(action);
   return holdings.bytes() + image_bytes(plan, rows.of(rank).size()) + copies_bytes(plan, actions, plan.place_of(rank));
+}
+
+int64_t rank_bytes(const Plan& plan, Mode mode, int rank) {
+  const int place = plan.place_of(rank);
+  const int64_t values = plan.weight_bytes_per_rank(place) + plan.copy16_bytes_per_rank(place);
+  if (mode == Mode::kEval) return values + step_bytes(plan, evaluation(plan, plan.request.step_rows, place), rank);
+  return values + plan.gradient_bytes_per_rank(place) + state_bytes(plan, place) + ema_bytes(plan, place) +
+         plan.norm_bytes() + (rank == 0 ? received_bytes(plan) : 0) +
+         (plan.updates_share(rank) ? server_bytes(plan) : 0) +
+         step_bytes(plan, training(plan, plan.request.step_rows, place), rank);
 }
 
 namespace {
@@ -267,7 +279,9 @@ MemoryNeed memory_need(const Plan& plan) {
 
 int slices_that_fit(Plan plan, int64_t memory_bytes) {
   const int64_t groups = RowGroups{plan.rows(plan.request.step_rows).most(), plan.row_group(0)}.count();
-  for (int64_t slices = plan.request.slices + 1; slices <= groups && !plan.in_stages(); ++slices) {
+  constexpr int64_t kMostSlices = 256;  // the list of a step grows with them
+  for (int64_t slices = plan.request.slices + 1; slices <= std::min(groups, kMostSlices) && !plan.in_stages();
+       ++slices) {
     plan.request.slices = static_cast<int>(slices);
     if (groups % slices == 0 && memory_need(plan).bytes(plan.request.step_rows) <= memory_bytes)
       return plan.request.slices;

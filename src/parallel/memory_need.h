@@ -29,7 +29,11 @@ MemoryNeed memory_need(const Plan& plan);
 // The fewest slices of a step, more than the plan has and all alike, with which a full step fits; 0: none.
 int slices_that_fit(Plan plan, int64_t memory_bytes);
 
-// What these actions hold on one rank, images included: the step_row_bytes of a full step, but for all of its rows.
+// What one rank needs at least to train or to evaluate steps of the plan's rows, its own images once included. Neither
+// pieces of files, which come and go, nor what only other ranks need is counted.
+int64_t rank_bytes(const Plan& plan, Mode mode, int rank);
+
+// What these actions, of which there may be none, hold on one rank, images included: the step_row_bytes of a full step, but for all of its rows.
 int64_t step_bytes(const Plan& plan, const std::vector<Action>& actions, int rank);
 
 }  // namespace owt

@@ -363,14 +363,16 @@ struct Plan {
   // Of this rank in such a step; its model group may have fewer rows than another. A broadcast and a reduce count as
   // their mean, as of bytes_sent().
   Traffic traffic(StepKind kind, int rank) const;
-  int64_t busiest_link(StepKind kind) const;   // the most bytes that go one way through the link of a rank
-  int64_t bytes_per_step() const;              // bytes_in() in the mean of steps; before average_from it is another
-  int64_t busiest_link() const;                // the same
-  std::string sent_text(int digits) const;     // of a rank in a step: "1.25 MB"; "0.08 MB (mean; the busiest 0.12 MB)"
-  int64_t weight_bytes_per_rank() const;       // of the rank with the most
-  int64_t velocity_bytes_per_rank() const;     // the same of what momentum keeps, where no shares are updated
-  int64_t gradient_bytes_per_rank() const;     // the same of the weights' gradients
-  int64_t copy16_bytes_per_rank() const;       // and of their copies in bf16
+  int64_t busiest_link(StepKind kind) const;  // the most bytes that go one way through the link of a rank
+  int64_t bytes_per_step() const;             // bytes_in() in the mean of steps; before average_from it is another
+  int64_t busiest_link() const;               // the same
+  std::string sent_text(int digits) const;    // of a rank in a step: "1.25 MB"; "0.08 MB (mean; the busiest 0.12 MB)"
+  // Of the weights of a rank at this place of its model group, which only the stages of a pipeline tell apart, or of the
+  // rank with the most.
+  int64_t weight_bytes_per_rank(int place = kEveryPlace) const;
+  int64_t velocity_bytes_per_rank(int place = kEveryPlace) const;  // what momentum keeps, where no shares are updated
+  int64_t gradient_bytes_per_rank(int place = kEveryPlace) const;
+  int64_t copy16_bytes_per_rank(int place = kEveryPlace) const;  // their copies in bf16
   int64_t weight_copy_bytes(int place) const;  // of one copy of a stage's weights (Action::Kind::kCopyWeights)
   int64_t trained_params() const;              // of all layers
   int64_t most_step_sums() const;              // at a time, of any layer
@@ -383,8 +385,8 @@ struct Plan {
   std::string table() const;  // `owt plan`
 
  private:
-  // The most that the layers at one place of a model group come to.
-  int64_t most_at_a_place(const std::function<int64_t(int64_t, const LayerPlan&)>& of_layer) const;
+  // What the layers at a place of a model group come to, or the most of all places.
+  int64_t at_place(int place, const std::function<int64_t(int64_t, const LayerPlan&)>& of_layer) const;
 };
 
 // What a rank sends in a step, in MB with so many digits: the mean, and what the busiest link carries where that is

@@ -133,16 +133,16 @@ std::string sent_text(int64_t mean, int64_t busiest, int digits) {
          (text == mega_bytes(busiest) ? "" : concat(" (mean; the busiest ", mega_bytes(busiest), " MB)"));
 }
 
-int64_t Plan::weight_bytes_per_rank() const {
-  return most_at_a_place([](int64_t, const LayerPlan& layer) { return layer.weight_bytes_on_rank(); });
+int64_t Plan::weight_bytes_per_rank(int place) const {
+  return at_place(place, [](int64_t, const LayerPlan& layer) { return layer.weight_bytes_on_rank(); });
 }
 
-int64_t Plan::velocity_bytes_per_rank() const {
-  return most_at_a_place([](int64_t, const LayerPlan& layer) { return layer.velocity_bytes_on_rank(); });
+int64_t Plan::velocity_bytes_per_rank(int place) const {
+  return at_place(place, [](int64_t, const LayerPlan& layer) { return layer.velocity_bytes_on_rank(); });
 }
 
-int64_t Plan::gradient_bytes_per_rank() const {
-  return most_at_a_place([this](int64_t i, const LayerPlan& layer) {
+int64_t Plan::gradient_bytes_per_rank(int place) const {
+  return at_place(place, [this](int64_t i, const LayerPlan& layer) {
     int64_t bytes = 0;
     for (size_t p = 0; p < layer.params.size(); ++p)
       if (learns(layer.roles[p]) && (p > 0 || !updates_at_once(i)))
@@ -165,22 +165,22 @@ int64_t Plan::norm_bytes() const {
   return has_norms() ? 8 * ((2 * request.norm_sums + 2) * trained_params() + 2 + norm_chunks()) : 0;
 }
 
-int64_t Plan::most_at_a_place(const std::function<int64_t(int64_t, const LayerPlan&)>& of_layer) const {
+int64_t Plan::at_place(int place, const std::function<int64_t(int64_t, const LayerPlan&)>& of_layer) const {
   int64_t most = 0;
-  for (int place = 0; place < places(); ++place) {
+  for (int at = place == kEveryPlace ? 0 : place; at < (place == kEveryPlace ? places() : place + 1); ++at) {
     int64_t total = 0;
     for (int64_t i = 0; i < std::ssize(layers); ++i)
-      if (layer(i).is_at(place)) total += of_layer(i, layer(i));
+      if (layer(i).is_at(at)) total += of_layer(i, layer(i));
     most = std::max(most, total);
   }
   return most;
 }
 
-int64_t Plan::copy16_bytes_per_rank() const {
+int64_t Plan::copy16_bytes_per_rank(int place) const {
   const bool shares = shares_update();  // those that are updated are in buckets then
   int64_t in_buckets = 0;
   for (const Bucket& bucket : buckets) in_buckets += shares && has_copies16(bucket) ? bucket.elements : 0;
-  return 2 * in_buckets + most_at_a_place([&](int64_t i, const LayerPlan& layer) {
+  return 2 * in_buckets + at_place(place, [&](int64_t i, const LayerPlan& layer) {
            int64_t elements = 0;
            for (size_t p = 0; p < layer.params.size(); ++p)
              if (has_copy16(i, p) && !(shares && learns(layer.roles[p])))

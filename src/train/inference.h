@@ -23,6 +23,7 @@ class Inference {
   // team. Throws Error where there is no such layer, with the nearest name, and as load_weights() does.
   Inference(const Settings& settings, const std::string& weights, const std::string& last = {});
 
+  const Plan& plan() const { return plan_; }
   const Shape& in() const { return model_->front().in(); }  // of one row: H x W x C
   Shape out() const { return model_->front().out(); }       // of one row: H x W x C, or F
   const Stream& stream() const { return stream_; }          // where images are to be ready

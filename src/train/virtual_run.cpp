@@ -9,6 +9,9 @@
 #include "src/core/log.h"
 #include "src/core/philox.h"
 #include "src/core/threads.h"
+#include "src/parallel/memory_need.h"
+#include "src/parallel/order.h"
+#include "src/train/memory_check.h"
 #include "src/train/signals.h"
 #include "src/train/start_facts.h"
 
@@ -44,6 +47,14 @@ void shrink(WorkerGradient& gradient, int64_t staleness) {
 }
 
 }  // namespace
+
+int64_t bytes_of_simulation(const Plan& plan, int threads) {
+  const int64_t weights = plan.weight_bytes_per_rank(), batch = step_bytes(plan, {}, 0);
+  const int64_t network =
+      weights + plan.gradient_bytes_per_rank() + step_bytes(plan, training(plan, plan.request.step_rows), 0);
+  const int64_t central = weights * (1 + plan.request.optimizer_states);
+  return threads * network + plan.ranks() * (plan.velocity_bytes_per_rank() + kLoadedBatches * batch) + central;
+}
 
 VirtualRun::VirtualRun(const Job& job, const VirtualCluster& cluster, const ComputeModel& compute, int threads)
     : job_(job),

@@ -126,4 +126,7 @@ class VirtualRun {
   std::optional<GradientPool> pool_;      // last, since it must end before what its gradients are of
 };
 
+// What a run takes at least on so many threads: a network on each of them, and a gradient and batches of each worker.
+int64_t bytes_of_simulation(const Plan& plan, int threads);
+
 }  // namespace owt

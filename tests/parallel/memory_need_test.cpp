@@ -215,6 +215,23 @@ TEST(MemoryNeed, CountsThePiecesOfCheckpoints) {
   EXPECT_EQ(need.rows_in(need.bytes(8)), 8);
 }
 
+TEST(RankBytes, OfARankThatHasTheMostAreItsNeedButForPiecesOfFiles) {
+  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kDataParallelZero}) {
+    const Plan plan = plan_of(2, strategy, 8);
+    const MemoryNeed need = memory_need(plan);
+    EXPECT_EQ(rank_bytes(plan, Mode::kTrain, 0), need.bytes(8) - need.piece_bytes) << name_of(strategy);
+    EXPECT_LT(rank_bytes(plan, Mode::kEval, 0), rank_bytes(plan, Mode::kTrain, 0)) << name_of(strategy);
+  }
+}
+
+TEST(RankBytes, EachStageOfAPipelineHasItsOwnWeights) {
+  const Plan plan = plan_of(2, Strategy::kPipeline, 8);
+  int64_t values = 0;
+  for (const int place : {0, 1}) values += plan.weight_bytes_per_rank(place);
+  EXPECT_EQ(values, plan_of(1, Strategy::kDataParallel, 8).weight_bytes_per_rank());
+  EXPECT_LT(rank_bytes(plan, Mode::kTrain, 0) + rank_bytes(plan, Mode::kTrain, 1), 2 * memory_need(plan).bytes(8));
+}
+
 TEST(MemoryNeed, RowsThatFitAreTheLargestStepWithinTheMemory) {
   const MemoryNeed need{1000, 10.0};
   EXPECT_EQ(need.rows_in(1055), 5);

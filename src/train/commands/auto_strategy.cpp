@@ -7,6 +7,7 @@
 #include "src/parallel/choose.h"
 #include "src/parallel/measure_network.h"
 #include "src/train/commands/measure_compute.h"
+#include "src/train/memory_check.h"
 
 namespace owt {
 namespace {
@@ -42,6 +43,7 @@ std::optional<Network> settle_strategy(Settings& settings, const Session& sessio
   if (!settings.parallel.automatic) return links;
   settings.parallel.automatic = false;
   if (settings.parallel.workers > 1) {
+    check_memory_of_whole_networks(settings);
     log_info("strategy auto: timing layers and collectives");
     const Choice choice = choose_here(settings, session, links);
     std::istringstream chosen(from_rank_0([&] {

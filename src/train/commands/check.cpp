@@ -11,6 +11,7 @@
 #include "src/train/commands/auto_strategy.h"
 #include "src/train/commands/measured_shares.h"
 #include "src/train/made_up_batch.h"
+#include "src/train/memory_check.h"
 #include "src/train/session.h"
 #include "src/train/worker.h"
 
@@ -379,6 +380,7 @@ CheckOutcome check_gradients(Settings settings, const CheckOptions& options) {
   settle_strategy(settings, session);
   settle(settings, options.rows);
   const Plan plan = settings.plan_to_run();
+  check_memory(plan, MemoryUse{});
   CheckOutcome outcome;
   outcome.what = described(settings, plan);
   std::optional<Reference> one;

@@ -3,12 +3,15 @@
 #include <optional>
 
 #include "src/core/threads.h"
+#include "src/parallel/memory_need.h"
+#include "src/parallel/order.h"
 #include "src/train/commands/photo_input.h"
 #include "src/train/commands/run.h"
 #include "src/train/data_facts.h"
 #include "src/train/files/npy.h"
 #include "src/train/inference.h"
 #include "src/train/job.h"
+#include "src/train/memory_check.h"
 #include "src/train/session.h"
 
 namespace owt {
@@ -36,6 +39,10 @@ Shape extract_data_set(const Settings& settings, const ExtractOptions& options, 
   job.plan = settings.plan_to_run();
   open_data(job, data_folder(settings.data, options.data), options.split, options.run_folder);
   const Dataset& images = *job.images(options.split);
+  check_memory(network.plan(), [](const Plan& plan, int rank) {  // the weights are there already
+    return (kLoadedBatches - 1) * step_bytes(plan, {}, rank) +
+           step_bytes(plan, evaluation(plan, plan.request.step_rows), rank);
+  });
   const Shape shape = file_shape(network.out().batch_of(images.size()));
   NpyWriter features(options.out, shape, DType::kF32);
   std::optional<NpyWriter> labels;

@@ -8,11 +8,13 @@
 #include "src/core/check.h"
 #include "src/core/log.h"
 #include "src/train/commands/measure_compute.h"
+#include "src/train/memory_check.h"
 
 namespace owt {
 namespace {
 
 std::vector<double> measure_shares(const Settings& settings, const Session& session) {
+  check_memory_of_whole_networks(settings);
   const int64_t rows = rows_to_measure(settings.plan_request()).back();
   std::vector<double> shares;
   session.run(settings.parallel.workers, [&](Communicator& comm) {

@@ -23,6 +23,7 @@
 #include "src/train/commands/run_folder.h"
 #include "src/train/commands/run_place.h"
 #include "src/train/layer_facts.h"
+#include "src/train/memory_check.h"
 #include "src/train/signals.h"
 #include "src/train/trainer.h"
 
@@ -179,7 +180,7 @@ void train_on_rank(const Job& job, Communicator& comm, const std::function<void(
 }
 
 TrainOutcome train(Settings settings, const TrainOptions& options) {
-  catch_stop_signals();  // a wish to stop is heard after the first step
+  catch_stop_signals(kCheckpointFollows);  // a wish to stop is heard after the first step
   keep_log_for_file();
   // The weights themselves are read on rank 0, and a checkpoint is found there.
   start_together(
@@ -195,6 +196,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   job.links = links;
   const std::unique_ptr<RunFolder> folder = claim_run_folder(job);
   open_training_data(job, options.data);
+  check_memory(job.plan, {.batches = 2 * kLoadedBatches});  // to train, and to evaluate
   if (!shares.empty()) log_info("{}", shares);
   if (!options.stays.empty() && !job.resume_checkpoint.empty()) log_info("{}", options.stays);
   log_changes(job, folder.get(), asked_seed);
@@ -222,7 +224,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
 }
 
 SimulateOutcome simulate(Settings settings, const SimulateOptions& options) {
-  catch_stop_signals();
+  catch_stop_signals("stopping; the best checkpoint is kept; press again to end at once");
   TrainOptions as_train;
   as_train.data = options.data;
   as_train.out = options.out;
@@ -236,7 +238,11 @@ SimulateOutcome simulate(Settings settings, const SimulateOptions& options) {
   Job job = job_of(std::move(settings), as_train, place);
   job.plan = plan_of_virtual_workers(job.settings);
   const std::unique_ptr<RunFolder> folder = writes ? claim_run_folder(job) : nullptr;
-  if (!options.cluster.times_only) open_training_data(job, options.data);
+  const int threads = std::min(options.threads > 0 ? options.threads : default_threads(), job.plan.ranks());
+  if (!options.cluster.times_only) {
+    open_training_data(job, options.data);
+    check_memory(job.plan, [&](const Plan& plan, int) { return bytes_of_simulation(plan, threads); });
+  }
   SimulateOutcome outcome{.run_folder = job.run_folder};
   logged([&] {
     const std::unique_ptr<ComputeModel> compute = options.compute(job.settings);
@@ -246,8 +252,7 @@ SimulateOutcome simulate(Settings settings, const SimulateOptions& options) {
       cluster.planned = planned_step(job.settings, options.strategy, cluster.link, *compute);
     log_info("simulated: {} workers, {}; compute times: {}", job.plan.ranks(),
              cluster.planned ? options.strategy : cluster.rules.text(), outcome.compute);
-    const int threads = options.threads > 0 ? options.threads : hardware_cores();
-    VirtualRun run(job, cluster, *compute, std::min(threads, job.plan.ranks()));
+    VirtualRun run(job, cluster, *compute, threads);
     if (folder) folder->open(job, true);
     outcome.virtual_run = run.run();
   });
@@ -279,6 +284,7 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   open_data(job, data, request.split, options.run_folder);
   check_same_data(job, data);
   if (request.split == Split::kValidation) check_held_out(job);
+  check_memory(job.plan, {Mode::kEval, kLoadedBatches});
   return evaluate_weights(job, request, session);
 }
 

@@ -11,6 +11,7 @@
 #include "src/train/commands/run.h"
 #include "src/train/layer_facts.h"
 #include "src/train/made_up_batch.h"
+#include "src/train/memory_check.h"
 #include "src/train/session.h"
 #include "src/train/what_if.h"
 #include "src/train/worker.h"
@@ -124,6 +125,7 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   const int64_t period = plan.period(), steps = (options.steps + period - 1) / period * period;
   plan.request.keeps_gradients = options.keeps_gradients;
   log_device(settings);
+  check_memory(plan, {.mode = options.evaluation ? Mode::kEval : Mode::kTrain});
   std::vector<Profiler> profilers(static_cast<size_t>(plan.ranks()));
   StepTimes times;
   double untimed_ms = 0;
