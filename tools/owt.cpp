@@ -9,6 +9,7 @@
 #include "src/core/cpu_level.h"
 #include "src/core/dispatch.h"
 #include "src/core/log.h"
+#include "src/core/process_start.h"
 #include "src/core/version.h"
 #include "tools/commands.h"
 
@@ -100,6 +101,7 @@ int run(const std::vector<std::string>& words) {
 }  // namespace
 
 int main(int count, char** words) {
+  owt::start_process();
   try {
     owt::hold_onednn_to_allowed_level();
     owt::log_quiet(owt::launch().rank != 0);

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "src/core/cpu_bf16.h"
@@ -614,6 +615,37 @@ TEST_F(CliTest, AFullDiskIsAnErrorAndKeepsTheLastCheckpoint) {
   EXPECT_EQ(owt("train " + recipe + " --out " + file("run") + " --steps 9 --resume auto").code, 0);
 }
 
+// The files that a run opens do not get the lines of the terminal.
+TEST_F(CliTest, AProcessMayBeStartedWithoutStandardStreams) {
+  const std::string run = file("run");
+  const int status = std::system(concat("'" OWT_PROGRAM "' train ", small_recipe(), " --steps 3 --set run.log_every=1 ",
+                                        "--out ", run, " <&- >&- 2>&-")
+                                     .c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  std::istringstream metrics(read_file(run + "/metrics.jsonl"));
+  int lines = 0;
+  for (std::string line; std::getline(metrics, line); ++lines)
+    EXPECT_TRUE(line.starts_with('{') && line.ends_with('}')) << line;
+  EXPECT_GT(lines, 3);
+}
+
+TEST_F(CliTest, AFileThatReachesTheLimitOfSizesIsAnErrorOfOneLine) {
+  const Result result = owt("prepare synthetic --train 50 --test 10 " + file("shapes"), "ulimit -f 8;");
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_THAT(result.err, AllOf(StartsWith("owt: error: "), HasSubstr("File too large")));
+}
+
+TEST_F(CliTest, MemoryThatThereIsNotIsRefusedBeforeTheFirstStepAndNothingIsWritten) {
+  for (const std::string& command : {"train --out " + file("run"), std::string("time --workers 2")}) {
+    const Result result = owt(concat(command, " ", small_recipe(), " --set data.batch=16000000"), "ulimit -v 8000000;");
+    EXPECT_EQ(result.code, 1) << command;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("of memory for steps of 16000000 images, and "),
+                                  HasSubstr(" images would fit (data.batch)")))
+        << command;
+  }
+  EXPECT_FALSE(fs::exists(file("run")));
+}
+
 TEST_F(CliTest, AnUnwritableRunFolderIsAnError) {
   write("plain", "a file");
   const Result result = owt("train " + small_recipe() + " --out " + file("plain") + "/run");
@@ -621,8 +653,8 @@ TEST_F(CliTest, AnUnwritableRunFolderIsAnError) {
   EXPECT_THAT(result.err, HasSubstr("--out"));
 }
 
-TEST_F(CliTest, SigtermSigintAndSigusr1WriteACheckpointExitWith75AndTheRunGoesOn) {
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+TEST_F(CliTest, SignalsToStopWriteACheckpointExitWith75AndTheRunGoesOn) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
     const std::string run = file("run" + std::to_string(signal)), recipe = small_recipe();
     const pid_t child = fork();
     ASSERT_GE(child, 0);
@@ -644,6 +676,9 @@ TEST_F(CliTest, SigtermSigintAndSigusr1WriteACheckpointExitWith75AndTheRunGoesOn
     ASSERT_TRUE(WIFEXITED(status)) << read_file(file("child"));
     EXPECT_EQ(WEXITSTATUS(status), 75) << read_file(file("child"));
     EXPECT_THAT(read_file(metrics), HasSubstr("\"state\":\"stopped\""));
+    if (signal == SIGINT) {
+      EXPECT_THAT(read_file(file("child")), HasSubstr("press again to end at once and lose the steps since step "));
+    }
     const Result resumed =
         owt("train " + recipe + " --out " + run + " --workers 2 --resume auto --epochs 100000 --steps 100");
     // Fewer steps than it has already are done at once.

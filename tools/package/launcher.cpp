@@ -9,6 +9,7 @@
 
 #include "src/core/check.h"
 #include "src/core/cpu_level.h"
+#include "src/core/process_start.h"
 
 namespace {
 
@@ -27,6 +28,7 @@ fs::path program_for(owt::CpuLevel allowed, const fs::path& folder) {
 }  // namespace
 
 int main(int, char** words) {
+  owt::start_process();
   try {
     const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
     const fs::path program = program_for(owt::allowed_cpu_level(), folder);
