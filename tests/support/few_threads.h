@@ -1,11 +1,11 @@
 // A machine that has hardly any threads left.
 #pragma once
 
-#include <pthread.h>
 #include <sys/resource.h>
 
 #include <fstream>
 #include <string>
+#include <thread>
 
 namespace owt {
 
