@@ -33,7 +33,8 @@ int slices_that_fit(Plan plan, int64_t memory_bytes);
 // pieces of files, which come and go, nor what only other ranks need is counted.
 int64_t rank_bytes(const Plan& plan, Mode mode, int rank);
 
-// What these actions, of which there may be none, hold on one rank, images included: the step_row_bytes of a full step, but for all of its rows.
+// What these actions, of which there may be none, hold on one rank, images included: the step_row_bytes of a full step,
+// but for all of its rows.
 int64_t step_bytes(const Plan& plan, const std::vector<Action>& actions, int rank);
 
 }  // namespace owt

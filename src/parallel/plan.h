@@ -367,8 +367,8 @@ struct Plan {
   int64_t bytes_per_step() const;             // bytes_in() in the mean of steps; before average_from it is another
   int64_t busiest_link() const;               // the same
   std::string sent_text(int digits) const;    // of a rank in a step: "1.25 MB"; "0.08 MB (mean; the busiest 0.12 MB)"
-  // Of the weights of a rank at this place of its model group, which only the stages of a pipeline tell apart, or of the
-  // rank with the most.
+  // Of the weights of a rank at this place of its model group, or of the rank with the most. Only the stages of a
+  // pipeline tell places apart.
   int64_t weight_bytes_per_rank(int place = kEveryPlace) const;
   int64_t velocity_bytes_per_rank(int place = kEveryPlace) const;  // what momentum keeps, where no shares are updated
   int64_t gradient_bytes_per_rank(int place = kEveryPlace) const;

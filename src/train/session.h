@@ -17,8 +17,8 @@ class Session {
   // with those of the run that made it, so that the last bits agree with its own evaluation.
   Session(const Settings& settings, int threads, const std::string& weights = {});
 
-  // As run_ranks() (src/comm/threads.h), on the recipe's device, each rank with its part of the threads. Warns where the
-  // ranks of this host are more than its cores.
+  // As run_ranks() (src/comm/threads.h), on the recipe's device, each rank with its part of the threads. Warns where
+  // the ranks of this host are more than its cores.
   void run(int ranks, const std::function<void(Communicator&)>& body) const;
 
  private:
