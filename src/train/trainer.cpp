@@ -522,6 +522,8 @@ void Trainer::note_no_room(const std::string& why) {
 // At the end of the run, or where it was stopped.
 void Trainer::check_that_all_is_written() {
   if (unsaved_step_ == state_.step) {
+    // A rank that ends before would end rank 0 in its last evaluation.
+    on_host::sum(worker_.comm, {0.0}, job_.plan.request.on.device);
     const std::string what = concat("the last checkpoint, of step ", state_.step, ", could not be written: ", no_room_,
                                     "; ", how_to_go_on());
     if (writes()) throw NoRoom(what);
