@@ -13,7 +13,9 @@ int command_average(const Arguments& arguments) {
                   "them, as a weights file for --weights of other commands. It often beats each of them where the "
                   "learning rate was still high.");
   options.positional("RUN", "the run folder");
-  options.option("last", "N", "5", "how many of the newest checkpoints; a run keeps run.keep_checkpoints of them");
+  options.option("last", "N",
+                 "how many of the newest checkpoints (default: all that are there, five at most); a run keeps "
+                 "run.keep_checkpoints of them");
   options.option("out", "FILE", "safetensors file to write (default: average.safetensors in the run folder)");
   options.flag("force", "write over FILE where it is there already");
   if (!options.parse(arguments)) {
@@ -22,7 +24,7 @@ int command_average(const Arguments& arguments) {
   }
   AverageOptions average;
   average.run_folder = options.string("RUN");
-  average.last = static_cast<int>(options.integer("last", {.low = 1, .high = 1e6}));
+  if (options.given("last")) average.last = static_cast<int>(options.integer("last", {.low = 1, .high = 1e6}));
   average.out = options.given("out") ? options.string("out")
                                      : (std::filesystem::path(average.run_folder) / "average.safetensors").string();
   average.force = options.boolean("force");

@@ -158,24 +158,26 @@ Overrides changes_to_evaluate(const Options& options) {
   const int64_t others = launch().several() ? launch().ranks : its;
   const int64_t asked = options.given("workers") ? options.integer("workers", {.low = 1, .high = 4096}) : others;
   if (asked == its) return {};
-  const std::vector<std::string> set = options.list("set");
   Overrides changes;
   std::vector<std::string> left_out;
-  for (const auto& [table, key] : {std::pair("parallel", "shares"),
-                                   {"parallel", "model_ranks"},
-                                   {"ps", "servers"},
-                                   {"ps", "tolerate_loss"},
-                                   {"pipeline", "stages"}}) {
+  const auto leave_out = [&](const char* table, const char* key, const char* instead = "") {
     const std::string name = concat(table, ".", key);
-    const bool given = (name == "parallel.shares" && options.given("shares")) ||
-                       std::any_of(set.begin(), set.end(), [&](auto& word) { return word.starts_with(name + "="); });
-    if (given || !recipe.is_table(table) || !recipe.table(table).has(key)) continue;
-    changes.emplace_back(name, "");
+    const std::vector<std::string> set = options.list("set");
+    if (std::any_of(set.begin(), set.end(), [&](auto& word) { return word.starts_with(name + "="); })) return;
+    if (!recipe.is_table(table) || !recipe.table(table).has(key)) return;
+    changes.emplace_back(name, instead);
     left_out.push_back(name);
-  }
+  };
+  if (!options.given("shares")) leave_out("parallel", "shares");
+  leave_out("parallel", "model_ranks");
+  leave_out("ps", "servers");
+  leave_out("ps", "tolerate_loss");
+  leave_out("pipeline", "stages");
+  const bool staged = recipe.is_table("parallel") && recipe.table("parallel").is_string("strategy") &&
+                      recipe.table("parallel").string("strategy") == name_of(Strategy::kPipeline);
+  if (staged && !options.given("parallel")) leave_out("parallel", "strategy", name_of(kPlainDataParallel));
   if (!left_out.empty())
-    log_info("left out with {} workers, on which no figure depends, since the recipe has {}: {}", asked, its,
-             joined(left_out));
+    log_info("the recipe is for {} workers; left out, as no figure depends on it: {}", its, joined(left_out));
   return changes;
 }
 

@@ -82,11 +82,12 @@ std::string Plan::table() const {
     text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}{}\n", t.name, name_of(t.collective),
                    format("{} -> {}", name_of(t.from), name_of(t.to)), t.calls, t.bytes, megabytes(t.bytes),
                    steps_of(t, *this));
+  const int64_t sent = bytes_per_step(), busiest = busiest_link();
   text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n",
-                 bytes_per_step() == busiest_link() ? "sent per rank and step" : "sent per rank and step, mean", "", "",
-                 "", bytes_per_step(), megabytes(bytes_per_step()));
-  text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "one way in the busiest link", "", "", "",
-                 busiest_link(), megabytes(busiest_link()));
+                 sent == busiest ? "sent per rank and step" : "sent per rank and step, mean", "", "", "", sent,
+                 megabytes(sent));
+  text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "one way in the busiest link", "", "", "", busiest,
+                 megabytes(busiest));
   return text;
 }
 

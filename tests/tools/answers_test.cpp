@@ -193,6 +193,25 @@ TEST_F(AnswersTest, EvalTakesTrainingImagesAndRefusesWrongOptions) {
   EXPECT_EQ(owt("eval " + file("data") + " --weights x").code, 1);  // no run folder
 }
 
+TEST_F(AnswersTest, EvalTakesAnyNumberOfWorkersWhateverTheRecipeSaysForItsOwn) {
+  const auto loss_in = [](const Result& eval) {
+    const size_t at = eval.out.find("loss ");
+    EXPECT_NE(at, std::string::npos) << eval.err;
+    return at == std::string::npos ? 0 : std::stod(eval.out.substr(at + 5));
+  };
+  const double wanted = loss_in(owt("eval " + file("run")));
+  EXPECT_NEAR(loss_in(owt("eval " + file("run") + " --workers 3 --parallel dp")), wanted, 1e-3);  // 25 rows a step
+  for (const auto& [more, workers] :
+       {std::pair("[parallel]\nworkers = 4\nstrategy = 'owt-d'\nmodel_ranks = 2\nshares = [1, 2, 1, 1]\n", "3"),
+        {"[parallel]\nworkers = 3\nstrategy = 'ps'\n[ps]\nservers = 2\ntolerate_loss = true\n", "2"},
+        {"[parallel]\nworkers = 2\nstrategy = 'pipeline'\n[pipeline]\nstages = ['conv2']\n", "17"}}) {
+    const std::string recipe = write("other.toml", read_file(file("run/config.toml")) + more);
+    const Result eval = owt("eval " + recipe + " --weights " + file("run") + " --workers " + workers);
+    EXPECT_NEAR(loss_in(eval), wanted, 1e-3) << more;
+    EXPECT_THAT(eval.err, HasSubstr("as no figure depends on it: ")) << more;
+  }
+}
+
 TEST_F(AnswersTest, EvalPrintsATableOfTheClasses) {
   const Result result = owt("eval " + file("run") + " --per-class");
   ASSERT_EQ(result.code, 0) << result.err;

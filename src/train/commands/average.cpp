@@ -29,13 +29,16 @@ std::vector<std::string> last_checkpoints(const AverageOptions& options) {
   const std::string recipe = (fs::path(options.run_folder) / "config.toml").string();
   if (!fs::is_regular_file(recipe)) fail(options.run_folder, " is no run folder: it holds no config.toml; name a run");
   std::vector<std::string> folders = checkpoints_to_latest(options.run_folder);
-  const auto last = static_cast<std::ptrdiff_t>(options.last), found = std::ssize(folders);
+  constexpr std::ptrdiff_t kFewest = 2, kMost = 5;  // where nobody says how many
+  const std::ptrdiff_t found = std::ssize(folders),
+                       last = options.last > 0 ? options.last : std::clamp(found, kFewest, kMost);
   if (found < last) {
     const int64_t kept = read_settings(recipe).run.keep_checkpoints;
     const std::string longer = kept < last
                                    ? concat("with run.keep_checkpoints = ", last, " or more (it was ", kept, ")")
                                    : "for longer, or with more checkpoints (run.checkpoint_every_steps)";
-    fail(options.run_folder, " has ", found, found == 1 ? " checkpoint" : " checkpoints", ", --last wants ", last,
+    fail(options.run_folder, " has ", found, found == 1 ? " checkpoint" : " checkpoints",
+         options.last > 0 ? ", --last wants " : ", a mean wants ", last,
          found > 1 ? concat("; ask for --last ", found, " at most, or") : ";", " train ", longer);
   }
   folders.erase(folders.begin(), folders.end() - last);
@@ -93,7 +96,7 @@ int64_t write_mean(std::vector<Checkpoint>& checkpoints, const std::string& path
 }  // namespace
 
 AverageOutcome average_checkpoints(const AverageOptions& options) {
-  OWT_CHECK(options.last >= 1);
+  OWT_CHECK(options.last >= 0);
   const std::vector<std::string> folders = last_checkpoints(options);
   check_place(options);
   std::vector<Checkpoint> checkpoints;

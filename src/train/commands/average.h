@@ -10,7 +10,7 @@ namespace owt {
 
 struct AverageOptions {
   std::string run_folder;
-  int last = 5;        // so many of the newest checkpoints, >= 1
+  int last = 0;        // so many of the newest checkpoints; 0: all that are there, five at most
   std::string out;     // safetensors file to write
   bool force = false;  // where there is one already, too
 };
