@@ -42,8 +42,6 @@ std::string short_number(double value) {
   return format("{:.4g}", value);
 }
 
-std::string mega_bytes(double bytes) { return short_number(bytes / 1e6); }
-
 std::string aligned_number(double value, double largest) {
   if (!std::isfinite(value)) return "–";
   const int digits = largest > 0 ? std::clamp(3 - static_cast<int>(std::floor(std::log10(largest))), 0, 3) : 0;

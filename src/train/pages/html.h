@@ -11,7 +11,6 @@ namespace owt {
 
 // Four significant digits, "0.01235", "12350", "1.2e-07"; "–" for what is not finite.
 std::string short_number(double value);
-std::string mega_bytes(double bytes);  // "12.35"
 // For numbers below each other of which the largest is `largest`: "22.59" and "0.33" have as many digits behind the
 // point; "<0.01" is more than 0.
 std::string aligned_number(double value, double largest);
