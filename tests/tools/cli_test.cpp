@@ -635,9 +635,13 @@ TEST_F(CliTest, AFileThatReachesTheLimitOfSizesIsAnErrorOfOneLine) {
   EXPECT_THAT(result.err, AllOf(StartsWith("owt: error: "), HasSubstr("File too large")));
 }
 
+// About 50 TB of activations.
 TEST_F(CliTest, MemoryThatThereIsNotIsRefusedBeforeTheFirstStepAndNothingIsWritten) {
-  for (const std::string& command : {"train --out " + file("run"), std::string("time --workers 2")}) {
-    const Result result = owt(concat(command, " ", small_recipe(), " --set data.batch=16000000"), "ulimit -v 8000000;");
+  const std::string recipe = write("large.toml", recipe_of("[3, 32, 32]", "train_images = 40\nbatch = 16000000\n", R"(
+    { name = "conv1", type = "conv", out = 256, kernel = 3, pad = 1 },
+    { name = "fc", type = "dense", out = 10 })"));
+  for (const std::string& command : {"train --device cpu --out " + file("run"), std::string("time --device cpu")}) {
+    const Result result = owt(concat(command, " --workers 2 ", recipe));
     EXPECT_EQ(result.code, 1) << command;
     EXPECT_THAT(result.err, AllOf(HasSubstr("of memory for steps of 16000000 images, and "),
                                   HasSubstr(" images would fit (data.batch)")))
