@@ -17,7 +17,7 @@ constexpr png_uint_32 kMostChunkBytes = 8'000'000;  // libpng's own limit; ours 
 
 class PngReader {
  public:
-  PngReader(std::string_view file, const PhotoLimits& limits) : rest_(file), limits_(limits) {}
+  PngReader(std::string_view file, const PhotoLimits& limits) : file_(file), rest_(file), limits_(limits) {}
   ~PngReader() { png_destroy_read_struct(&png_, &info_, nullptr); }
   PngReader(const PngReader&) = delete;
   PngReader& operator=(const PngReader&) = delete;
@@ -97,11 +97,23 @@ class PngReader {
   int64_t orientation() const {
     png_uint_32 bytes = 0;
     png_bytep exif = nullptr;
-    if (png_get_eXIf_1(png_, info_, &bytes, &exif) == 0) return 1;
+    if (png_get_eXIf_1(png_, info_, &bytes, &exif) == 0) return orientation_with_prefix();
     return exif_orientation({reinterpret_cast<const char*>(exif), bytes});
   }
 
-  std::string_view rest_;
+  // libpng drops EXIF data with JPEG's prefix in front.
+  int64_t orientation_with_prefix() const {
+    constexpr size_t kSignature = 8, kAround = 12;  // bytes around a chunk's data
+    for (size_t at = kSignature; at + kAround <= file_.size();) {
+      const size_t length = png_get_uint_32(reinterpret_cast<png_const_bytep>(file_.data()) + at);
+      if (length > file_.size() - at - kAround) break;
+      if (file_.substr(at + 4, 4) == "eXIf") return exif_orientation(file_.substr(at + 8, length));
+      at += kAround + length;
+    }
+    return 1;
+  }
+
+  std::string_view file_, rest_;
   PhotoLimits limits_;
   JumpBack back_{};
   png_structp png_ = nullptr;
