@@ -129,6 +129,12 @@ std::vector<std::string> read_names(const fs::path& path, int classes) {
 
 }  // namespace
 
+bool has_cifar(const std::string& dir, CifarKind kind, Split split) {
+  const Format& format = format_of(kind);
+  const char* const file = split == Split::kTest ? format.test : format.train;
+  return fs::exists(fs::path(dir) / file) || fs::exists(fs::path(dir) / format.folder / file);
+}
+
 std::shared_ptr<Dataset> read_cifar(const std::string& dir, CifarKind kind, Split split) {
   const Format& format = format_of(kind);
   const fs::path folder = find_folder(dir, format);

@@ -24,6 +24,9 @@ enum class CifarKind { k10, k100 };
 // wrong length.
 std::shared_ptr<Dataset> read_cifar(const std::string& dir, CifarKind kind, Split split);
 
+// Whether read_cifar() finds files of the split.
+bool has_cifar(const std::string& dir, CifarKind kind, Split split);
+
 // Writes the images [range.begin, range.end) of a set of 32 x 32 x 3 images as one CIFAR-10 file, which is complete or
 // not there.
 void write_cifar10_file(const std::string& path, const Dataset& images, const Slice& range);

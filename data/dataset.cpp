@@ -1,5 +1,7 @@
 #include "data/dataset.h"
 
+#include <algorithm>
+
 #include "data/parallel.h"
 
 namespace owt {
@@ -8,6 +10,11 @@ const char* name_of(Split split) { return split == Split::kTrain ? "train" : spl
 
 const char* kind_of(Split split) {
   return split == Split::kTrain ? "training" : split == Split::kTest ? "test" : "validation";
+}
+
+std::string shown_class(std::string line) {
+  std::replace(line.begin(), line.end(), '\t', ' ');
+  return line;
 }
 
 void read_images(const Dataset& dataset, Slice images, uint8_t* pixels, int32_t* labels) {

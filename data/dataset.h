@@ -67,6 +67,8 @@ class Dataset {
   virtual int classes() const = 0;
   virtual int label(int64_t index) const = 0;                // [0, classes)
   virtual std::vector<std::string> class_names() const = 0;  // as many as classes(), or empty where unknown
+  // The same as lines of a classes.txt, which tell a class from its description: KEY, or KEY, a tab and words.
+  virtual std::vector<std::string> class_lines() const { return class_names(); }
   // Covers all images and labels in their order, as they are kept; two copies of a data set have the same.
   virtual uint64_t checksum() const = 0;
   virtual std::string name(int64_t) const { return {}; }  // the sample's source; empty where unknown
@@ -77,6 +79,9 @@ class Dataset {
   virtual void read(int64_t index, const View& view, uint8_t* pixels) const = 0;
   virtual bool depends_on_view() const { return false; }
 };
+
+// A line of a classes.txt, for people: words stand behind a blank.
+std::string shown_class(std::string line);
 
 // Images as the centre view shows them and labels, one after the other, read by the calling rank's team of threads.
 // Throws what reading throws.

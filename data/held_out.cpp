@@ -24,6 +24,7 @@ class Part : public Dataset {
   int classes() const override { return whole_->classes(); }
   int label(int64_t index) const override { return whole_->label(in_whole(index)); }
   std::vector<std::string> class_names() const override { return whole_->class_names(); }
+  std::vector<std::string> class_lines() const override { return whole_->class_lines(); }
   uint64_t checksum() const override {
     const std::string_view places{reinterpret_cast<const char*>(images_.data()), images_.size() * sizeof(int64_t)};
     return whole_->checksum() ^ checksum_of(places);

@@ -95,18 +95,18 @@ std::vector<std::string> shard_names(const fs::path& folder, int64_t shards) {
   return names;
 }
 
-std::vector<std::string> read_classes(const std::string& path) {
+}  // namespace
+
+std::vector<std::string> shard_classes(const std::string& folder) {
+  const std::string path = (fs::path(folder) / "classes.txt").string();
   if (!fs::is_regular_file(path)) {
-    const std::string other = other_data(fs::path(path).parent_path().string());
+    const std::string other = other_data(folder);
     fail("no file ", path, ": this is no prepared data set; ", other.empty() ? "owt prepare makes one" : other);
   }
-  std::vector<std::string> names = text_lines(path);
-  for (std::string& name : names) std::replace(name.begin(), name.end(), '\t', ' ');  // between key and words
-  if (names.empty()) fail(path, " names no classes", kPrepareByForce);
-  return names;
+  std::vector<std::string> lines = text_lines(path);
+  if (lines.empty()) fail(path, " names no classes", kPrepareByForce);
+  return lines;
 }
-
-}  // namespace
 
 CropSettings CropSettings::from(Config& table, int64_t otherwise_crop) {
   CropSettings settings;
@@ -137,7 +137,7 @@ ImageWindow window_of(const CropSettings& settings, const View& view, int64_t in
 
 ShardDataset::ShardDataset(const std::string& folder, Split split, const CropSettings& settings) : settings_(settings) {
   const fs::path part = fs::path(folder) / (split == Split::kTrain ? "train" : "val");
-  class_names_ = read_classes((fs::path(folder) / "classes.txt").string());
+  class_lines_ = shard_classes(folder);
   if (!fs::is_directory(part))
     fail("no folder ", part.string(), ": this data set has no ", split == Split::kTrain ? "training" : "validation",
          " images; owt prepare makes them (folder and list: with ", "--split ", part.filename().string(), ")",
@@ -153,6 +153,12 @@ ShardDataset::ShardDataset(const std::string& folder, Split split, const CropSet
   for (const std::string& name : shard_names(part, shards)) open_shard((part / name).string());
   if (size() != images) fail(summary, " says ", images, " images, the indexes have ", size(), kPrepareByForce);
   if (images == 0) fail(part.string(), " holds no images", kPrepareByForce);
+}
+
+std::vector<std::string> ShardDataset::class_names() const {
+  std::vector<std::string> names;
+  for (const std::string& line : class_lines_) names.push_back(shown_class(line));
+  return names;
 }
 
 uint64_t ShardDataset::checksum() const {

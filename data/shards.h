@@ -38,6 +38,9 @@ struct CropSettings {
 // The part of sample `index`, an image of height x width, that the view shows.
 ImageWindow window_of(const CropSettings& settings, const View& view, int64_t index, int64_t height, int64_t width);
 
+// The lines of the folder's classes.txt. Throws Error where there is none, or it is empty.
+std::vector<std::string> shard_classes(const std::string& folder);
+
 class ShardDataset : public Dataset {
  public:
   // folder: with classes.txt and the folders train and val. Throws Error naming the file for what is missing,
@@ -49,9 +52,10 @@ class ShardDataset : public Dataset {
 
   int64_t size() const override { return static_cast<int64_t>(records_.size()); }
   Shape image() const override { return {settings_.crop, settings_.crop, 3}; }
-  int classes() const override { return static_cast<int>(class_names_.size()); }
+  int classes() const override { return static_cast<int>(class_lines_.size()); }
   int label(int64_t index) const override { return record(index).label; }
-  std::vector<std::string> class_names() const override { return class_names_; }
+  std::vector<std::string> class_names() const override;
+  std::vector<std::string> class_lines() const override { return class_lines_; }
   // Covers what the indexes say, which hold a checksum of every record.
   uint64_t checksum() const override;
   std::string name(int64_t index) const override;
@@ -94,7 +98,7 @@ class ShardDataset : public Dataset {
   void decode(int64_t index, const Decode& decode) const;
 
   CropSettings settings_;
-  std::vector<std::string> class_names_;
+  std::vector<std::string> class_lines_;
   std::vector<Shard> shards_;
   std::vector<Record> records_;
 };

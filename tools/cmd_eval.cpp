@@ -40,6 +40,7 @@ int command_eval(const Arguments& arguments) {
   declare_trained(options);
   declare_split(options);
   declare_views(options);
+  declare_classes(options, ClassesOf::kTrained);
   options.option("predictions", "FILE",
                  "write a CSV file with a line for each image: its label and the five most probable classes");
   options.option(
@@ -61,10 +62,10 @@ int command_eval(const Arguments& arguments) {
   const std::string json = options.given("json") ? options.string("json") : "";
   EvalOptions eval;
   eval.weights = trained_weights(options);
-  eval.run_folder = run_folder_of(options);
-  eval.data = given_data(options);
+  eval.run_folder = run_of_facts(options, eval.weights);
   eval.threads = shared_threads(options);
-  const Settings settings = shared_settings(options, changes_to_evaluate(options));
+  const Settings settings = shared_settings(options, with_classes(options, changes_to_evaluate(options)));
+  eval.data = given_data(options, settings);
   eval.request.split = split_option(options, settings);
   eval.request.views = views_option(options, settings);
   if (options.given("predictions")) eval.request.predictions = options.string("predictions");

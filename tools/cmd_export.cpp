@@ -26,10 +26,12 @@ int command_export(const Arguments& arguments) {
   onnx.opset = static_cast<int>(options.integer("opset", {.low = kFirstOpset, .high = kLastOpset}));
   onnx.probabilities = options.boolean("softmax");
   onnx.raw_pixels = options.boolean("raw");
-  onnx.run_folder = run_folder_of(options);
-  onnx.data = given_data(options);
+  const std::string weights = trained_weights(options);
+  onnx.run_folder = run_of_facts(options, weights);
+  const Settings settings = shared_settings(options);
+  onnx.data = given_data(options, settings);
   const std::string file = options.string("onnx");
-  export_onnx(shared_settings(options), trained_weights(options), onnx, file);
+  export_onnx(settings, weights, onnx, file);
   std::cout << format("{}: {:.2f} MB, opset {}; takes {}\n", file,
                       static_cast<double>(std::filesystem::file_size(file)) / 1e6, onnx.opset,
                       onnx.raw_pixels ? "pixels from 0 to 255" : "what training saw, normalised");

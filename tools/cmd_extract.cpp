@@ -17,6 +17,7 @@ int command_extract(const Arguments& arguments) {
   options.option("out", "FILE", "the .npy file to write");
   options.option("labels", "FILE", "write the images' labels as a .npy file of int64 as well");
   declare_split(options);
+  declare_classes(options, ClassesOf::kTrained);
   declare_device(options);
   if (!options.parse(arguments)) {
     std::cout << options.help();
@@ -28,17 +29,17 @@ int command_extract(const Arguments& arguments) {
   ExtractOptions extraction;
   extraction.photos = options.list("IMAGE");
   if (!extraction.photos.empty())
-    for (const std::string name : {"labels", "split"})
+    for (const std::string name : {"labels", "split", "classes"})
       if (options.given(name)) throw UsageError("--" + name + " is for data sets, and IMAGE names photos");
   extraction.weights = trained_weights(options);
-  extraction.run_folder = run_folder_of(options);
-  extraction.data = given_data(options);
+  extraction.run_folder = run_of_facts(options, extraction.weights);
   extraction.threads = shared_threads(options);
   extraction.layer = options.string("layer");
   extraction.out = options.string("out");
   if (options.given("labels")) extraction.labels = options.string("labels");
-  const Settings settings = shared_settings(options);
-  extraction.split = split_option(options, settings);
+  const Settings settings = shared_settings(options, with_classes(options));
+  extraction.data = given_data(options, settings);
+  if (extraction.photos.empty()) extraction.split = split_option(options, settings);
   const Shape shape = extract(settings, extraction);
   std::cout << format("{}: {} of '{}', f32\n", extraction.out, shape.str(), extraction.layer);
   return 0;

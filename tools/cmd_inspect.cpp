@@ -101,6 +101,19 @@ void draw(const Options& options, const std::string& path) {
   write_file_atomically(options.string("draw"), draw_net(make_plan(settings.model, settings.plan_request())));
 }
 
+// Throws UsageError for options that would change nothing.
+void check_used(const Options& options, const std::string& path) {
+  for (const char* name : {"recipe", "samples", "seed"})
+    if (options.given(name) && !options.given("sheet"))
+      throw UsageError(concat("owt inspect: --", name, " is for --sheet FILE, which is not given"));
+  const bool has_layers = !fs::is_directory(path) && !path.ends_with(".safetensors");
+  if (has_layers || options.given("draw")) return;
+  for (const char* name : {"workers", "device", "precision", "threads", "set", "parallel", "shares"})
+    if (options.given(name))
+      throw UsageError(concat("owt inspect: --", name, " is for recipes and models, and ", path, " is ",
+                              fs::is_directory(path) ? "a folder" : "a weights file"));
+}
+
 }  // namespace
 
 int command_inspect(const Arguments& arguments) {
@@ -128,6 +141,7 @@ int command_inspect(const Arguments& arguments) {
   std::string path = options.string("CONFIG");
   if (!fs::exists(path)) path = find_recipe(path);
   if (!fs::exists(path)) fail("no file or folder ", path);
+  check_used(options, path);
   if (options.given("sheet") && !fs::is_directory(path)) fail("a contact sheet needs a data set; ", path, " is a file");
   if (fs::is_directory(path))
     inspect_folder(path,

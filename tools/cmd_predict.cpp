@@ -25,7 +25,8 @@ int command_predict(const Arguments& arguments) {
   Options options(
       "owt predict",
       "Prints the most probable classes of photos: JPEG, PNG, BMP, WebP or TIFF files of any size. Names of "
-      "the classes and means of the training images come from the run folder, or from --data.");
+      "the classes and means of the training images are those of the run that the weights are of; --data has them for "
+      "weights of no run.");
   declare_trained(options);
   options.positional_list("IMAGE",
                           "files; one that cannot be read is reported, the others go on, and the exit code is 1");
@@ -39,10 +40,10 @@ int command_predict(const Arguments& arguments) {
   }
   ClassifyOptions classify;
   classify.weights = trained_weights(options);
-  classify.run_folder = run_folder_of(options);
-  classify.data = given_data(options);
+  classify.run_folder = run_of_facts(options, classify.weights);
   classify.threads = shared_threads(options);
   const Settings settings = shared_settings(options);
+  classify.data = given_data(options, settings);
   classify.views = views_option(options, settings);
   classify.top = static_cast<int>(options.integer("top", {.low = 1, .high = 1 << 24}));
   Classifier classifier(settings, classify);

@@ -26,6 +26,7 @@ struct Shown {
 
 Settings settings_of_run(const std::string& folder, const Options& options) {
   Overrides changes{{"run.device", options.string("device")}};
+  if (options.given("classes")) changes.emplace_back("data.classes", checked_classes(options));
   return for_one_rank(read_settings((fs::path(folder) / "config.toml").string(), changes));
 }
 
@@ -55,7 +56,7 @@ Shown shown_of(const std::string& run, const Options& options) {
   shown.answers = answers_of(settings, run, data, shared_threads(options));
   shown.seen.images = open_split(settings, folder, Split::kTrain);
   shown.seen.augment = settings.data.augment;
-  const auto statistics = statistics_of_run(settings, run);
+  const auto statistics = facts_of_run(settings, run).statistics;
   shown.seen.statistics = statistics ? *statistics : statistics_of(settings, folder, shown.seen.images.get());
   return shown;
 }
@@ -72,12 +73,16 @@ int command_report(const Arguments& arguments) {
   options.option("data", "DIR",
                  "the first run's data set: evaluates its best checkpoint, and shows confusions, wrong images and "
                  "augmented training images");
+  declare_classes(options, ClassesOf::kTrained);
   options.option("device", "NAME", "auto", "cpu | cuda | auto: where that is done");
   options.option("threads", "T", "0", "compute threads; 0: $OMP_NUM_THREADS, else all cores");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
   }
+  for (const std::string name : {"classes", "device", "threads"})
+    if (options.given(name) && !options.given("data"))
+      throw UsageError(concat("owt report: --", name, " is for what is computed with --data DIR, which is not given"));
   const std::string out = options.string("out");
   check_output(out);
   std::vector<RunRecord> runs;

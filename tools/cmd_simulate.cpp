@@ -25,6 +25,7 @@ void declare(Options& options) {
                  "overwritten");
   declare_shared(options);
   declare_length(options);
+  declare_classes(options, ClassesOf::kTraining);
   options.option("weights", "FILE", "start from these weights (safetensors), or those of a run or checkpoint");
   options.option("strategy", "NAME", "ps",
                  concat(strategy_list(), "; the options below are of ps, a parameter server, and the others have the ",
@@ -242,13 +243,14 @@ int command_simulate(const Arguments& arguments) {
   }
   if (options.boolean("measure") && (options.given("gpu") || options.given("images-per-second")))
     throw UsageError("owt simulate: --measure and --gpu or --images-per-second do not go together");
-  for (const char* other : {"data", "weights", "epochs", "async-from-epoch"})
+  for (const char* other : {"data", "classes", "weights", "epochs", "async-from-epoch"})
     if (options.boolean("times-only") && options.given(other))
       throw UsageError(concat("owt simulate: --times-only and --", other, " do not go together"));
   const DeviceSpeed worker = options.given("gpu") ? gpu_option(options) : kUsualWorker;
-  const Settings settings = shared_settings(options, length_changes(options));
+  const Settings settings = shared_settings(options, with_classes(options, length_changes(options)));
   SimulateOptions simulation;
-  simulation.data = given_data(options);
+  simulation.data = given_data(options, settings);
+  if (!options.boolean("times-only")) tell_of_drawn_images(options, settings);
   if (options.given("out")) simulation.out = options.string("out");
   if (options.given("weights")) simulation.start.file = weights_option(options);
   simulation.threads = shared_threads(options);

@@ -5,6 +5,7 @@
 #include "src/core/log.h"
 #include "src/parallel/strategy.h"
 #include "src/train/commands/run.h"
+#include "src/train/job.h"
 #include "tools/commands.h"
 #include "tools/train_recipe.h"
 
@@ -39,6 +40,7 @@ int command_train(const Arguments& arguments) {
   declare_shared(options);
   declare_strategy(options);
   declare_length(options);
+  declare_classes(options, ClassesOf::kTraining);
   options.option("weights", "FILE",
                  "start from these weights (safetensors, PyTorch's names and order), or those of a run or checkpoint");
   options.repeated(
@@ -48,6 +50,9 @@ int command_train(const Arguments& arguments) {
   options.flag("except-mismatched", "with --weights: draw those of layers that the file lacks or has in another shape");
   options.option("resume", "auto|DIR",
                  "go on from the run folder's newest checkpoint, where it has one, or from this run or checkpoint");
+  options.flag("other-data",
+               "with --resume: go on although the training images are others than the run has seen; its best "
+               "evaluation is forgotten, its means and classes stay");
   options.flag("tolerate-loss",
                "under --parallel ps with ps.servers, between processes: a worker that is lost, but the first, is gone "
                "on without (ps.tolerate_loss)");
@@ -58,18 +63,22 @@ int command_train(const Arguments& arguments) {
   }
   Overrides changes = length_changes(options);
   if (options.boolean("tolerate-loss")) changes.emplace_back("ps.tolerate_loss", "true");
-  TrainRecipe recipe = train_recipe(options, changes);
+  TrainRecipe recipe = train_recipe(options, with_classes(options, changes));
   const Settings& settings = recipe.settings;
   if (options.boolean("tolerate-loss") && facts_of(settings.parallel.strategy).updates != Updates::kServers)
     throw UsageError("owt train: --tolerate-loss wants a parameter server, --parallel ps with ps.servers");
+  tell_of_drawn_images(options, settings);
   TrainOptions train_options;
   const auto take = [&](const char* name) { return options.given(name) ? options.string(name) : std::string(); };
-  train_options.data = take("data");
+  train_options.data = given_data(options, settings);
   train_options.out = take("out");
   train_options.resume = take("resume");
   if (train_options.out.empty() && (train_options.resume.empty() || train_options.resume == "auto"))
     train_options.out = recipe.run;
   train_options.stays = recipe.stays;
+  train_options.other_data = options.boolean("other-data");
+  if (train_options.other_data && train_options.resume.empty())
+    throw UsageError("owt train: --other-data is for a run that is gone on with; add --resume auto or --resume RUN");
   train_options.start = start_weights(options);
   train_options.threads = shared_threads(options);
   train_options.timing = options.boolean("timing");
@@ -83,7 +92,7 @@ int command_train(const Arguments& arguments) {
   const bool timed = std::filesystem::exists(std::filesystem::path(outcome.run_folder) / "timing.csv");
   std::cout << format("run folder: {} (config.toml, log.txt, metrics.jsonl, {}checkpoints/)\n", outcome.run_folder,
                       timed ? "timing.csv, " : "");
-  if (split == Split::kValidation)
+  if (split == Split::kValidation && has_test_images(settings.data, data_folder(settings.data, train_options.data)))
     std::cout << format(
         "owt eval {} measures the best checkpoint on the test images, which this run has not looked at\n",
         outcome.run_folder);

@@ -60,6 +60,9 @@ Overrides changes_to_evaluate(const Options& options);
 // The file that CONFIG means: of a run folder or a checkpoint the run's config.toml, else as find_recipe() says.
 constexpr const char* kRunConfig = "config.toml";
 std::string config_file(const std::string& config);
+// The recipe that is meant by `file`, config_file(): a model by itself draws its images, so that with --data the recipe
+// that trains it is. Throws Error where there is none, or several are.
+std::string recipe_for_data(const Options& options, const std::string& file, const Overrides& overrides);
 // Who means the recipe that a run folder's name hides is told so.
 void tell_of_hidden_recipe(const std::string& config, const std::string& file);
 int shared_threads(const Options& options);
@@ -68,6 +71,8 @@ int shared_threads(const Options& options);
 void declare_trained(Options& options);
 // The folder of the run that CONFIG names or lies in; empty: none.
 std::string run_folder_of(const Options& options);
+// The folder of the run whose facts hold (data_facts.h): of the one that the weights are of, else that of CONFIG.
+std::string run_of_facts(const Options& options, const std::string& weights);
 // The file that --weights names: itself, or that of a checkpoint or of a run's best one (trained_weights_of()).
 std::string weights_option(const Options& options);
 // That, else the file of the best checkpoint of the run.
@@ -92,11 +97,20 @@ Value quantity(const Options& options, const std::string& name, Value (*parse)(c
 DeviceSpeed gpu_option(const Options& options);
 // Numbers with commas between them. `otherwise`: what else the option takes, for the message of the UsageError.
 std::vector<double> numbers_option(const Options& options, const std::string& name, const std::string& otherwise = "");
-std::string given_data(const Options& options);  // empty: not given
+// The folder that --data names; empty: not given. Throws UsageError where the recipe reads none, since it draws images.
+std::string given_data(const Options& options, const Settings& settings);
+// A line where a model file by itself is trained, whose images are drawn.
+void tell_of_drawn_images(const Options& options, const Settings& settings);
+// --classes, how labels are matched with outputs (data_identity.h).
+enum class ClassesOf { kTraining, kTrained };
+void declare_classes(Options& options, ClassesOf use);
+std::string checked_classes(const Options& options);
+Overrides with_classes(const Options& options, Overrides changes = {});  // and what that option changes
 // --views N|mirror|shift. Throws UsageError for what the recipe's data does not have.
 void declare_views(Options& options);
 Views views_option(const Options& options, const Settings& settings);
-// --split test|val|train. Throws UsageError for val where the recipe holds no images out.
+// --split test|val|train. Where it is not given, the data has no test images and training was evaluated on held-out
+// ones, it is these, and a line says so. Throws UsageError for val where the recipe holds no images out.
 void declare_split(Options& options);
 Split split_option(const Options& options, const Settings& settings);
 

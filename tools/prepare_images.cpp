@@ -194,7 +194,17 @@ int prepare_folder(const Options& options) {
   PhotoSources sources = folder_sources(options.string("IN"), preparation.out);
   const DataSetFolder folder(preparation.out);
   std::vector<std::string> classes = known_classes(folder, preparation, names);
-  agree_on_classes(sources, with_words(sources.classes, preparation.names), classes, folder.classes_path());
+  std::string path = folder.classes_path();
+  if (options.given("classes")) {
+    path = options.string("classes");
+    const std::vector<std::string> given = text_lines(path);
+    if (given.empty()) fail("--classes ", path, " names no classes");
+    if (!classes.empty() && classes != given)
+      fail(folder.classes_path(), " names other classes than --classes ", path,
+           "; leave it out, or choose another OUT");
+    classes = given;
+  }
+  agree_on_classes(sources, with_words(sources.classes, preparation.names), classes, path);
   return prepare_splits(splits_of(std::move(sources), options, preparation), classes, folder, preparation);
 }
 
@@ -241,6 +251,10 @@ int prepare_images(const Arguments& arguments) {
                    "make both splits: of each class such a share of its images (0.1), or so many of all, is held out "
                    "as val");
   }
+  if (kind == "folder")
+    options.option("classes", "FILE",
+                   "the classes in the order of their labels, e.g. RUN/classes.txt for a test folder of a run; folders "
+                   "of some of them will do (default: those of OUT, else the folders by name)");
   if (kind == "list") {
     options.option("root", "DIR", "what the paths start from (default: the folder of FILE)");
     options.option("classes", "FILE", "the classes' names, line i that of label i (default: their numbers)");

@@ -69,6 +69,37 @@ std::string find_machine(const std::string& machine) {
        near.empty() ? "" : concat("; did you mean '", near, "'?"));
 }
 
+bool is_model_file(const std::string& file) {
+  return std::filesystem::is_regular_file(file) && Config::file(file).has("layer");
+}
+
+std::string find_model(const std::string& model) {
+  namespace fs = std::filesystem;
+  if (fs::is_regular_file(model)) return fs::absolute(model).lexically_normal().string();
+  const std::vector<NamedRecipe> known = named_files(folders_named({"models"}));
+  for (const NamedRecipe& each : known)
+    if (each.name == bare_name(model)) return fs::absolute(each.file).lexically_normal().string();
+  const std::string near = nearest(bare_name(model), names_of(known));
+  fail("--set model=", model, ": there is no such file, seen from the working directory, and no model of that name",
+       near.empty() ? "; 'owt recipes' lists the names" : concat("; did you mean '", near, "'?"));
+}
+
+std::vector<NamedRecipe> recipes_of_model(const std::string& file) {
+  namespace fs = std::filesystem;
+  std::vector<NamedRecipe> recipes;
+  for (const NamedRecipe& each : named_recipes()) {
+    try {
+      Config recipe = Config::file(each.file);
+      std::error_code none;
+      if (recipe.is_string("model") &&
+          fs::equivalent(fs::path(each.file).parent_path() / recipe.string("model"), file, none))
+        recipes.push_back(each);
+    } catch (const Error&) {  // whoever names that file is told what is wrong with it
+    }
+  }
+  return recipes;
+}
+
 std::string find_recipe(const std::string& config) {
   if (std::filesystem::is_regular_file(config) || config.find('/') != std::string::npos) return config;
   for (const NamedRecipe& recipe : named_recipes())

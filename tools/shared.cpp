@@ -4,7 +4,9 @@
 
 #include "src/comm/launch.h"
 #include "src/core/log.h"
+#include "src/train/data_facts.h"
 #include "src/train/files/checkpoint_files.h"
+#include "src/train/job.h"
 #include "tools/commands.h"
 #include "tools/recipes.h"
 
@@ -128,7 +130,8 @@ Overrides shared_overrides(const Options& options, const Overrides& more) {
     const size_t equals = change.find('=');
     if (equals == std::string::npos || equals == 0)
       throw UsageError("--set " + change + ": wanted KEY=VALUE, e.g. --set schedule.epochs=3");
-    overrides.emplace_back(change.substr(0, equals), change.substr(equals + 1));
+    const std::string key = change.substr(0, equals), value = change.substr(equals + 1);
+    overrides.emplace_back(key, key == "model" && !value.empty() ? find_model(value) : value);
   }
   choice("device", "run.device", {"cpu", "cuda", "auto"});
   choice("precision", "run.precision", {"fp32", "tf32", "bf16"});
@@ -145,9 +148,26 @@ Overrides shared_overrides(const Options& options, const Overrides& more) {
   return overrides;
 }
 
+std::string recipe_for_data(const Options& options, const std::string& file, const Overrides& overrides) {
+  if (!options.declares("data") || !options.given("data") || !is_model_file(file)) return file;
+  for (const auto& [key, value] : overrides)
+    if (key == "data.format") return file;
+  const std::vector<NamedRecipe> recipes = recipes_of_model(file);
+  if (recipes.size() == 1) {
+    log_info("{} is a model; its recipe is {}", options.string("CONFIG"), recipes.front().file);
+    return recipes.front().file;
+  }
+  std::string names;
+  for (const NamedRecipe& recipe : recipes) names += (names.empty() ? "" : ", ") + recipe.name;
+  const std::string model = options.string("CONFIG"), data = options.string("data");
+  if (!recipes.empty()) fail(model, " is a model, and several recipes are for it: ", names, "; name one of them");
+  fail(model, " is a model, which does not say how to read --data ", data, " and how to train: name a recipe and give ",
+       "it this model, e.g. imagenet_resnet18 --set model=", model, " --data ", data, " (owt recipes lists them)");
+}
+
 Settings shared_settings(const Options& options, const Overrides& more) {
   const Overrides overrides = shared_overrides(options, more);
-  const std::string file = config_file(options.string("CONFIG"));
+  const std::string file = recipe_for_data(options, config_file(options.string("CONFIG")), overrides);
   tell_of_hidden_recipe(options.string("CONFIG"), file);
   return read_settings(file, overrides);
 }
@@ -197,6 +217,11 @@ std::string run_folder_of(const Options& options) {
   return config_file(config.string()) == (folder / kRunConfig).string() ? (folder.empty() ? "." : folder.string()) : "";
 }
 
+std::string run_of_facts(const Options& options, const std::string& weights) {
+  const std::string run = run_of_weights(weights);
+  return run.empty() ? run_folder_of(options) : run;
+}
+
 std::string weights_option(const Options& options) {
   const std::string given = options.string("weights");
   if (!fs::is_directory(given)) return given;
@@ -242,7 +267,51 @@ std::vector<double> numbers_option(const Options& options, const std::string& na
   }
 }
 
-std::string given_data(const Options& options) { return options.given("data") ? options.string("data") : ""; }
+std::string given_data(const Options& options, const Settings& settings) {
+  if (!options.given("data")) return "";
+  if (settings.data.format == "synthetic")
+    throw UsageError(concat("--data ", options.string("data"),
+                            " is not read: ", options.given("CONFIG") ? options.string("CONFIG") : "the recipe",
+                            " draws its images (data.format is \"synthetic\"); leave it out, or take a recipe that "
+                            "reads data"));
+  return options.string("data");
+}
+
+Overrides with_classes(const Options& options, Overrides changes) {
+  if (options.given("classes")) changes.emplace_back("data.classes", checked_classes(options));
+  return changes;
+}
+
+std::string checked_classes(const Options& options) {
+  const std::string word = options.string("classes");
+  const bool may_be_data = options.declares("steps");  // commands that train
+  if (word != "number" && !(word == "data" && may_be_data))
+    throw UsageError(concat("--classes ", word, ": wanted ", may_be_data ? "data or number" : "number"));
+  return word;
+}
+
+void tell_of_drawn_images(const Options& options, const Settings& settings) {
+  if (!options.given("CONFIG")) return;
+  const std::string config = options.string("CONFIG");
+  if (launch().rank == 0 && settings.data.format == "synthetic" && is_model_file(config_file(config)))
+    log_info("{} is a model and names no data: training on {} images that are drawn; --data DIR takes yours", config,
+             settings.data.train_images);
+}
+
+void declare_classes(Options& options, ClassesOf use) {
+  const std::string number =
+      "number: label i means output i, whatever the names of the classes are, and the data may have fewer classes than "
+      "the model";
+  const char* const otherwise =
+      " (default: labels are matched by the names that the run wrote down; where there are none the data has as many "
+      "classes as the model)";
+  if (use == ClassesOf::kTraining)
+    options.option("classes", "data|number",
+                   concat("data: the model gets as many classes as the data has, and its last layer as many outputs, ",
+                          "which are drawn anew; ", number, otherwise));
+  else
+    options.option("classes", "number", concat(number, otherwise));
+}
 
 void declare_views(Options& options) {
   options.option("views", "N", "1",
@@ -257,7 +326,16 @@ Views views_option(const Options& options, const Settings& settings) {
   if (views == "mirror") return Views::mirror();
   if (views != "shift" && views.find_first_not_of("0123456789") != std::string::npos)
     throw UsageError("--views " + views + ": wanted 1 to 10, mirror or shift");
-  if (views != "shift") return Views(static_cast<int>(options.integer("views", {.low = 1, .high = kMostViews})));
+  if (views != "shift") {
+    const Views crops(static_cast<int>(options.integer("views", {.low = 1, .high = kMostViews})));
+    const AugmentSettings& augment = settings.data.augment;
+    const bool whole = settings.data.format != "shards" && augment.pad == 0 &&
+                       (augment.crop == 0 || augment.crop == settings.data.image[0]);
+    if (crops.count > 1 && whole && launch().rank == 0)
+      log_info("--views {}: the recipe shows whole images, so that the corners show what the centre does{}", views,
+               crops.count > 5 ? ", and the last five are mirror images" : "; --views mirror has its mirror image");
+    return crops;
+  }
   if (settings.data.format == "shards")
     throw UsageError(
         "--views shift is for images that are all of one size, and shards hold photographs; take --views 10");
@@ -271,6 +349,12 @@ void declare_split(Options& options) {
 }
 
 Split split_option(const Options& options, const Settings& settings) {
+  if (const std::string data = data_folder(settings.data, options.given("data") ? options.string("data") : "");
+      !options.given("split") && settings.data.validation > 0 && !has_test_images(settings.data, data)) {
+    if (launch().rank == 0)
+      log_info("{} has no test images: --split val, the images held out of those that were trained on", data);
+    return Split::kValidation;
+  }
   const std::string name = options.string("split");
   for (const Split split : {Split::kTest, Split::kValidation, Split::kTrain}) {
     if (name != name_of(split)) continue;

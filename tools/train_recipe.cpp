@@ -98,7 +98,12 @@ std::string listed(const Overrides& changes) {
 
 TrainRecipe train_recipe(const Options& options, const Overrides& changes) {
   const auto text = [&](const char* name) { return options.given(name) ? options.string(name) : std::string(); };
-  const std::string config = text("CONFIG"), resume = text("resume"), out = text("out");
+  const std::string resume = text("resume"), out = text("out");
+  std::string config = text("CONFIG");
+  Overrides overrides = shared_overrides(options, changes);
+  if (!config.empty())
+    if (const std::string named = config_file(config), file = recipe_for_data(options, named, overrides); file != named)
+      config = file;
   if (config.empty() && (resume.empty() || resume == "auto"))
     throw UsageError(concat("missing CONFIG: a recipe, or a run folder", resume.empty() ? "" : " to go on with",
                             "; without it --resume RUN goes on with a run (see 'owt train --help')"));
@@ -107,7 +112,6 @@ TrainRecipe train_recipe(const Options& options, const Overrides& changes) {
     return packed({run.folder, run.is_config ? "config" : "", run.recipe});
   }));
   const RunAsked run{found.at(0), !found.at(1).empty(), found.at(2)};
-  Overrides overrides = shared_overrides(options, changes);
   const std::string its_file = (fs::path(run.folder) / kRunConfig).string();
   if (run.is_config) {
     if (!config.empty()) tell_of_hidden_recipe(config, its_file);

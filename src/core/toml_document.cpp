@@ -1,6 +1,7 @@
 #include "src/core/toml_document.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "src/core/check.h"
@@ -55,6 +56,16 @@ toml::table parse(std::string_view text, const std::string& name) {
   }
 }
 
+toml::table* numbered(toml::array& tables, const std::string& number, const std::string& source) {
+  size_t index = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
+  const bool is_number = error == std::errc() && end == number.data() + number.size();
+  toml::table* const table = is_number && index < tables.size() ? tables[index].as_table() : nullptr;
+  if (!table)
+    fail(source, ": wanted the number of one of ", tables.size(), " tables, from 0, in place of '", number, "'");
+  return table;
+}
+
 // The tables that lead to a dotted key are made where they are missing; returns the innermost and the last word.
 std::pair<toml::table*, std::string> descend(toml::table& document, const std::string& dotted_key,
                                              const std::string& source) {
@@ -62,12 +73,21 @@ std::pair<toml::table*, std::string> descend(toml::table& document, const std::s
     fail(source, ": a key of more than ", kMostDots + 1, " words; no table is so deep");
   toml::table* table = &document;
   std::string rest = dotted_key;
+  toml::array* tables = nullptr;  // that the next word is a number in
   for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest = rest.substr(dot + 1)) {
     const std::string key = rest.substr(0, dot);
+    if (tables) {
+      table = numbered(*tables, key, source);
+      tables = nullptr;
+      continue;
+    }
     if (!table->contains(key)) table->insert(key, toml::table{});
+    tables = (*table)[key].as_array();
+    if (tables) continue;
     table = (*table)[key].as_table();
     if (!table) fail(source, ": '", key, "' is not a table");
   }
+  if (tables) fail(source, ": wanted a key of one of these tables, e.g. model.layer.0.out");
   if (rest.empty()) fail(source, ": wanted KEY=VALUE, e.g. schedule.epochs=3");
   return {table, rest};
 }

@@ -12,7 +12,8 @@ namespace owt {
 // What a document is made from. toml++ forgets line numbers when it copies a node, so a changed document is made anew.
 struct Recipe {
   struct Edit {
-    std::string dotted_key, value;        // set()
+    // set(). In an array of tables a word of the key is the number of one: model.layer.0.out.
+    std::string dotted_key, value;
     std::shared_ptr<const Recipe> table;  // put()
   };
   std::string text, name;

@@ -1,12 +1,20 @@
 #include "src/train/data_facts.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "data/shards.h"
+#include "src/comm/launch.h"
+#include "src/comm/processes.h"
 #include "src/core/check.h"
 #include "src/core/files.h"
 #include "src/core/json_text.h"
 #include "src/core/kept_files.h"
+#include "src/core/log.h"
+#include "src/core/texts.h"
+#include "src/train/files/checkpoint_files.h"
 #include "src/train/job.h"
 
 namespace owt {
@@ -26,8 +34,7 @@ constexpr Field kFields[] = {
     {"channel_std", &DatasetStatistics::channel_std}, {"covariance", &DatasetStatistics::covariance},
     {"eigenvalues", &DatasetStatistics::eigenvalues}, {"eigenvectors", &DatasetStatistics::eigenvectors}};
 
-DatasetStatistics statistics_in(const std::string& path) {
-  const std::string text = read_file(path);
+DatasetStatistics statistics_from(const std::string& text, const std::string& path) {
   try {
     const Json json = json_object<Json>(text);
     DatasetStatistics statistics;
@@ -54,26 +61,53 @@ void check_statistics(const Settings& settings, const DatasetStatistics& found, 
   if (augment.pca > 0) has(found.eigenvectors, image[2] * image[2], "eigenvectors");
 }
 
-DataFacts of_data_set(const Settings& settings, const std::string& folder) {
-  const auto names = [&] {
-    Settings few = settings;
-    few.data.train_images = 1;  // where they are made up
-    few.data.validation = 0;
-    const bool train = settings.data.format != "shards" || fs::is_directory(fs::path(folder) / "train");
-    return open_split(few, folder, train ? Split::kTrain : Split::kTest)->class_names();
+std::vector<std::string> class_names_in(const Settings& settings, const std::string& folder) {
+  if (settings.data.format == "shards") return shard_classes(folder);
+  Settings few = settings;
+  few.data.train_images = 1;  // where they are made up
+  few.data.validation = 0;
+  return open_split(few, folder, Split::kTrain)->class_lines();
+}
+
+// The files of a run folder as one text, which ranks can hand on.
+std::string files_of(const std::string& run_folder) {
+  const auto read = [&](const char* name) {
+    const std::string path = (fs::path(run_folder) / name).string();
+    return fs::exists(path) ? read_file(path) : "";
   };
-  return {statistics_of(settings, folder), names()};
+  return run_folder.empty() ? packed({"", "", ""}) : packed({run_folder, read(kStatistics), read(kClasses)});
+}
+
+bool same_values(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.empty() || b.empty()) return true;  // one of them is not known
+  return std::ranges::equal(a, b, [](double x, double y) { return std::abs(x - y) <= 1e-6 * (1 + std::abs(x)); });
 }
 
 }  // namespace
 
-std::optional<DatasetStatistics> statistics_of_run(const Settings& settings, const std::string& run_folder) {
-  if (!settings.data.augment.needs_statistics()) return DatasetStatistics{};
-  const std::string path = (fs::path(run_folder) / kStatistics).string();
-  if (run_folder.empty() || !fs::exists(path)) return {};
-  const DatasetStatistics found = statistics_in(path);
-  check_statistics(settings, found, path);
-  return found;
+std::string run_of_weights(const std::string& file) {
+  const fs::path folder = fs::path(file).parent_path();
+  const bool is_checkpoint = fs::is_regular_file(folder / "state.json");
+  const std::string run = is_checkpoint    ? run_folder_of_checkpoint(folder.string()).value_or("")
+                          : folder.empty() ? "."
+                                           : folder.string();
+  return fs::is_regular_file(fs::path(run) / "config.toml") ? run : "";
+}
+
+RunFacts facts_of_run(const Settings& settings, const std::string& run_folder) {
+  const std::vector<std::string> files = unpacked(from_rank_0([&] { return files_of(run_folder); }));
+  RunFacts facts;
+  facts.run = files[0];
+  if (facts.run.empty()) return facts;
+  const std::string path = (fs::path(facts.run) / kStatistics).string();
+  if (!settings.data.augment.needs_statistics()) {
+    facts.statistics.emplace();
+  } else if (!files[1].empty()) {
+    facts.statistics = statistics_from(files[1], path);
+    check_statistics(settings, *facts.statistics, path);
+  }
+  facts.class_names = split_lines(files[2]);
+  return facts;
 }
 
 std::string text_of(const DatasetStatistics& statistics) {
@@ -93,18 +127,41 @@ void write_data_facts(const std::string& run_folder, const DataFacts& facts) {
 }
 
 DataFacts find_data_facts(const Settings& settings, const std::string& run_folder, const std::string& data) {
-  if (!data.empty()) return of_data_set(settings, data);
-  auto statistics = statistics_of_run(settings, run_folder);
-  if (settings.data.format == "synthetic" && (run_folder.empty() || !statistics)) return of_data_set(settings, "");
-  DataFacts facts;
-  if (!statistics)
+  RunFacts of_run = facts_of_run(settings, run_folder);
+  const bool has_data = !data.empty() || settings.data.format == "synthetic";
+  if (!of_run.statistics && !settings.data.augment.needs_statistics()) of_run.statistics.emplace();
+  if (!of_run.statistics && !has_data)
     fail("the recipe's augmentation wants means of the training images, and no ", kStatistics, " lies ",
          run_folder.empty() ? "beside it" : concat("in ", run_folder),
          "; name the run folder in place of the recipe, or give --data DIR, the training data");
-  facts.statistics = std::move(*statistics);
-  const fs::path classes = fs::path(run_folder) / kClasses;
-  if (!run_folder.empty() && fs::exists(classes)) facts.class_names = text_lines(classes.string());
+  const bool wants_data = has_data && (!of_run.statistics || of_run.class_names.empty());
+  if (!data.empty() && !wants_data) {
+    log_info("--data {} is not used: {} has the means and the names of the classes that its weights go with", data,
+             run_folder);
+    tell_of_other_statistics(settings, data, of_run);
+  }
+  DataFacts facts;
+  facts.statistics = of_run.statistics ? std::move(*of_run.statistics) : statistics_of(settings, data);
+  facts.class_names =
+      of_run.class_names.empty() && has_data ? class_names_in(settings, data) : std::move(of_run.class_names);
   return facts;
+}
+
+void tell_of_other_statistics(const Settings& settings, const std::string& data, const RunFacts& used,
+                              const Dataset* train) {
+  if (launch().rank > 0 || !used.statistics || used.run.empty() || settings.data.format == "synthetic") return;
+  DatasetStatistics found;
+  try {
+    found = statistics_of(settings, data, train);
+  } catch (const Error&) {
+    return;  // a set of test images has none
+  }
+  const DatasetStatistics& run = *used.statistics;
+  if (same_values(run.channel_mean, found.channel_mean) && same_values(run.channel_std, found.channel_std) &&
+      same_values(run.pixel_mean, found.pixel_mean))
+    return;
+  log_info("means and deviations are those of {}, which its weights were trained with; those of {} are others",
+           used.run, data);
 }
 
 }  // namespace owt

@@ -14,7 +14,7 @@
 #include "src/core/check.h"
 #include "src/core/gpus.h"
 #include "src/core/log.h"
-#include "src/train/data_facts.h"
+#include "src/train/data_identity.h"
 
 namespace owt {
 
@@ -46,6 +46,12 @@ bool Job::tolerates_loss() const {
   return settings.parallel.tolerate_loss && plan.has_servers_apart() && launch().several();
 }
 
+bool has_test_images(const DataSettings& data, const std::string& folder) {
+  if (data.format == "shards") return std::filesystem::is_directory(std::filesystem::path(folder) / "val");
+  return data.format == "synthetic" ||
+         has_cifar(folder, data.format == "cifar10" ? CifarKind::k10 : CifarKind::k100, Split::kTest);
+}
+
 std::shared_ptr<const Dataset> open_split(const Settings& of, const std::string& folder, Split split) {
   if (split == Split::kTest) return read_split(of, folder, split);
   const HeldOut images = open_training_images(of, folder);
@@ -67,10 +73,15 @@ DatasetStatistics statistics_of(const Settings& settings, const std::string& fol
 
 namespace {
 
-void check_classes(const Settings& settings, const Dataset& images) {
-  if (images.classes() > settings.model.classes)
-    fail("the data has ", images.classes(), " classes, but model '", settings.model.name, "' has ",
-         settings.model.classes, "; set the model's classes and the outputs of its last layer");
+// Of all the images alike, which are of one data set.
+void match_labels(Job& job, const std::string& folder, const RunFacts& known, Use use) {
+  const std::shared_ptr<const Dataset>& any = job.train ? job.train : job.test;
+  const std::string where = job.settings.data.format == "synthetic" ? "what is drawn" : concat("the data in ", folder);
+  const LabelMap map = match_classes(job.settings, known, {any->class_lines(), any->classes(), where}, use);
+  if (!map.said.empty() && launch().rank == 0) log_info("{}", map.said);
+  for (std::shared_ptr<const Dataset>* images : {&job.train, &job.test, &job.validation})
+    *images = with_outputs_as_labels(std::move(*images), map);
+  job.class_lines = map.output_lines;
 }
 
 LoaderSettings loader_settings(const Job& job, int rank) {
@@ -94,21 +105,29 @@ std::string data_folder(const DataSettings& data, const std::string& given) {
   return environment && *environment ? environment : "datasets";
 }
 
-void open_data(Job& job, const std::string& folder) {
+void open_data(Job& job, const std::string& folder, const RunFacts& known) {
   HeldOut images = open_training_images(job.settings, folder);
   job.train = std::move(images.train);
   job.validation = std::move(images.validation);
-  if (!job.validation) job.test = read_split(job.settings, folder, Split::kTest);
-  check_classes(job.settings, *job.train);
+  if (!job.validation) {
+    if (!has_test_images(job.settings.data, folder))
+      fail(folder,
+           " has no test images (of shards the folder val); prepare some (owt prepare folder and list: --split ",
+           "val), or hold some of the training images out: --set data.validation=0.1");
+    job.test = read_split(job.settings, folder, Split::kTest);
+  }
+  match_labels(job, folder, known, job.resume_checkpoint.empty() ? Use::kTraining : Use::kResuming);
+  job.train_checksum = job.train->checksum();
   const DataSettings& data = job.settings.data;
-  job.statistics = statistics_of(job.settings, folder, job.train.get());
+  job.statistics = known.statistics ? *known.statistics : statistics_of(job.settings, folder, job.train.get());
+  tell_of_other_statistics(job.settings, folder, known, job.train.get());
   job.augmenter = std::make_shared<Augmenter>(data.augment, job.train->image(), job.statistics);
   const auto share = static_cast<int64_t>(data.max_corrupt * static_cast<double>(job.train->size()));
   const auto told = launch().several() ? CorruptRecords::Told::kWhenMerged : CorruptRecords::Told::kAtOnce;
   job.corrupt = std::make_shared<CorruptRecords>(data.max_corrupt > 0 ? std::max<int64_t>(1, share) : 0, told);
 }
 
-void open_data(Job& job, const std::string& folder, Split split, const std::string& run_folder) {
+void open_data(Job& job, const std::string& folder, Split split, const RunFacts& known) {
   if (split == Split::kTest) {
     job.test = read_split(job.settings, folder, split);
   } else {
@@ -117,11 +136,12 @@ void open_data(Job& job, const std::string& folder, Split split, const std::stri
     job.validation = std::move(images.validation);
   }
   OWT_CHECK(job.images(split), "the recipe holds no images out");
-  const Dataset* const images = job.images(split).get();
-  check_classes(job.settings, *images);
-  auto statistics = statistics_of_run(job.settings, run_folder);
-  job.statistics = statistics ? std::move(*statistics) : statistics_of(job.settings, folder, job.train.get());
-  job.augmenter = std::make_shared<Augmenter>(job.settings.data.augment, images->image(), job.statistics);
+  match_labels(job, folder, known, Use::kEvaluation);
+  job.statistics = known.statistics ? *known.statistics : statistics_of(job.settings, folder, job.train.get());
+  // Elsewhere all training images would have to be read.
+  if (job.train || job.settings.data.format == "shards")
+    tell_of_other_statistics(job.settings, folder, known, job.train.get());
+  job.augmenter = std::make_shared<Augmenter>(job.settings.data.augment, job.images(split)->image(), job.statistics);
 }
 
 void share_corrupt_records(const Job& job) {

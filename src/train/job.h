@@ -9,6 +9,7 @@
 #include "src/comm/communicator.h"
 #include "src/parallel/network.h"
 #include "src/parallel/plan.h"
+#include "src/train/data_facts.h"
 #include "src/train/files/checkpoint_files.h"
 #include "src/train/settings.h"
 #include "src/train/start_weights.h"
@@ -19,7 +20,9 @@ struct Job {
   Settings settings;
   Plan plan;
   std::shared_ptr<const Dataset> train, test, validation;  // train: without those of validation, which may be null
-  DatasetStatistics statistics;  // of the training images; empty where the augmentation does not need them
+  DatasetStatistics statistics;          // of the training images; empty where the augmentation does not need them
+  uint64_t train_checksum = 0;           // of the training images; training only
+  std::vector<std::string> class_lines;  // names of the outputs, as in a classes.txt; empty: unknown
   std::shared_ptr<const Augmenter> augmenter;
   std::shared_ptr<CorruptRecords> corrupt;  // met in training
   std::string run_folder;                   // training only
@@ -41,16 +44,19 @@ struct Job {
 // Where the data lies: `given` (from the command line), else the recipe's data.dir, else $OWT_DATA, else ./datasets.
 std::string data_folder(const DataSettings& data, const std::string& given);
 
-// Opens the training images and those that training is evaluated on, and measures what the augmentation needs. Throws
-// Error for missing or damaged files, and where the data has more classes than the model.
-void open_data(Job& job, const std::string& folder);
-// The same with nothing but what the split that is to be evaluated is made of. Statistics are those of the run folder
-// where it has some, and those of the training data where it does not, or is empty.
-void open_data(Job& job, const std::string& folder, Split split, const std::string& run_folder);
+// Opens the training images and those that training is evaluated on, and measures what the augmentation needs and is
+// not known of the run that the weights are of. Labels are matched with outputs, and a line says where they change.
+// Throws Error for missing or damaged files, and for classes that are not the run's (data_identity.h).
+void open_data(Job& job, const std::string& folder, const RunFacts& known = {});
+// The same with nothing but what the split that is to be evaluated is made of.
+void open_data(Job& job, const std::string& folder, Split split, const RunFacts& known);
 
 // Collective over the processes of a launch: the damaged records that each of them has met count for all. Throws Error
 // on all where they are too many.
 void share_corrupt_records(const Job& job);
+
+// Whether the data set in the folder has a test split (of shards: the folder val).
+bool has_test_images(const DataSettings& data, const std::string& folder);
 
 // Throws Error for the validation split of a recipe that holds no images out.
 std::shared_ptr<const Dataset> open_split(const Settings& settings, const std::string& folder, Split split);

@@ -46,6 +46,7 @@ DataSettings read_data(Config config, const Model& model) {
   DataSettings data;
   data.format = config.word("format", {"cifar10", "cifar100", "shards", "synthetic"});
   data.dir = config.string("dir", "");
+  data.classes = config.word("classes", "name", {"name", "number", "data"});
   data.batch = config.integer("batch", 0, {.low = 1, .high = 1 << 24});
   data.batch_per_rank = config.integer("batch_per_rank", 0, {.low = 1, .high = 1 << 24});
   if (data.batch > 0 && data.batch_per_rank > 0)

@@ -18,11 +18,12 @@
 namespace owt {
 
 struct DataSettings {
-  std::string format;          // cifar10 | cifar100 | shards | synthetic
-  std::string dir;             // where the files are; empty: not said
-  int64_t batch = 0;           // rows of one step over all ranks; 0: batch_per_rank says
-  int64_t batch_per_rank = 0;  // rows of one rank; 0: batch says
-  int accumulate = 1;          // slices of a step, which are computed one after the other (PlanRequest::slices)
+  std::string format;            // cifar10 | cifar100 | shards | synthetic
+  std::string dir;               // where the files are; empty: not said
+  int64_t batch = 0;             // rows of one step over all ranks; 0: batch_per_rank says
+  int64_t batch_per_rank = 0;    // rows of one rank; 0: batch says
+  int accumulate = 1;            // slices of a step, which are computed one after the other (PlanRequest::slices)
+  std::string classes = "name";  // how labels are matched with outputs: name | number | data (data_identity.h)
   bool shuffle = true;
   double validation = 0;   // held out of the training images (data/held_out.h), and evaluated in training; 0: nothing
   Shape image{32, 32, 3};  // as the data set gives it: H x W x C

@@ -42,6 +42,7 @@ Trainer::Trainer(const Job& job, Communicator& comm, Trainer* before)
   state_.strategy = name_of(job.plan.request.strategy);
   state_.step_rows = job.plan.request.step_rows;
   state_.images = job.train->size();
+  state_.data = job.train_checksum;
   state_.optimizer = job.settings.optimizer.name();
   if (job.settings.parallel.measure_shares) state_.measured_shares = job.plan.request.shares;
   if (before) {

@@ -26,6 +26,7 @@ VirtualLearning::VirtualLearning(const Job& job, const VirtualCluster& cluster, 
   state_.strategy = cluster.planned ? cluster.planned->strategy : "ps";
   state_.step_rows = job.plan.request.step_rows;
   state_.images = job.train ? job.train->size() : 0;
+  state_.data = job.train_checksum;
   state_.optimizer = job.settings.optimizer.name();
 }
 

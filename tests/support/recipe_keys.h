@@ -48,6 +48,7 @@ inline Overrides optimizer_type(const char* type) { return {{"optimizer.type", t
 inline const std::vector<RecipeKey>& recipe_keys() {
   static const std::vector<RecipeKey> keys = {
       {"data.dir", OWT_SHOWN(data.dir), "", {{"'there'", "there"}}, {"3"}},
+      {"data.classes", OWT_SHOWN(data.classes), "name", {{"'number'", "number"}, {"'data'", "data"}}, {"'none'", "3"}},
       {"data.shuffle", OWT_SHOWN(data.shuffle), "true", {{"false", "false"}}, {"0"}},
       {"data.validation",
        OWT_SHOWN(data.validation),

@@ -110,14 +110,27 @@ TEST_F(AnswersTest, AnUnreadableImageIsReportedAndTheOthersGoOn) {
   EXPECT_EQ(answers[3]["top"].size(), 2u);
 }
 
-TEST_F(AnswersTest, ARecipeWantsTheMeansOfItsData) {
+TEST_F(AnswersTest, MeansAreThoseOfTheRunThatTheWeightsAreOfAndOnlyWithoutOneThoseOfTheData) {
   image_files();
-  const std::string words = "predict " + config("cifar10_quick.toml") + " --weights " + file("run") +
-                            "/checkpoints/step-00000004/weights.safetensors " + image_file(0);
-  const Result without = owt(words);
+  const std::string weights = file("run") + "/checkpoints/step-00000004/weights.safetensors",
+                    words = "predict " + config("cifar10_quick.toml") + " " + image_file(0) + " --weights ",
+                    of_run = owt("predict " + file("run") + " " + image_file(0)).out;
+  ASSERT_EQ(owt("prepare synthetic " + file("other") + " --train 60 --test 5 --seed 7").code, 0);
+  EXPECT_EQ(owt(words + weights).out, of_run);
+  EXPECT_EQ(owt(words + file("run")).out, of_run);
+  const Result given = owt("predict " + file("run") + " " + image_file(0) + " --data " + file("other"));
+  EXPECT_EQ(given.out, of_run);
+  EXPECT_THAT(given.err, AllOf(HasSubstr("--data " + file("other") + " is not used"), HasSubstr("are others")));
+  const Result other =
+      owt("eval " + config("cifar10_quick.toml") + " --weights " + file("run") + " --data " + file("other"));
+  EXPECT_EQ(other.out, owt("eval " + file("run") + " --data " + file("other")).out);
+  EXPECT_THAT(other.err, HasSubstr("means and deviations are those of " + file("run")));
+
+  fs::copy_file(weights, file("loose.safetensors"));
+  const Result without = owt(words + file("loose.safetensors"));
   EXPECT_EQ(without.code, 1);
   EXPECT_THAT(without.err, HasSubstr("--data DIR"));
-  EXPECT_EQ(owt(words + " --data " + file("data")).out, owt("predict " + file("run") + " " + image_file(0)).out);
+  EXPECT_EQ(owt(words + file("loose.safetensors") + " --data " + file("data")).out, of_run);
   const Result no_weights = owt("predict " + config("cifar10_quick.toml") + " " + image_file(0));
   EXPECT_EQ(no_weights.code, 2);
   EXPECT_THAT(no_weights.err, HasSubstr("--weights FILE is missing"));

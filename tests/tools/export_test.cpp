@@ -40,6 +40,15 @@ TEST_F(ExportTest, ARunFolderIsAllItNeeds) {
   EXPECT_THAT(read_file(onnx()), AllOf(HasSubstr("pixel.mean"), HasSubstr("probabilities")));
 }
 
+TEST_F(ExportTest, MeansOfOtherDataAreNotTaken) {
+  ASSERT_EQ(owt("prepare synthetic " + file("other") + " --train 60 --test 5 --seed 7").code, 0);
+  ASSERT_EQ(owt("export " + file("run") + " --raw --onnx " + onnx()).code, 0);
+  const Result other = owt("export " + file("run") + " --raw --onnx " + file("b.onnx") + " --data " + file("other"));
+  ASSERT_EQ(other.code, 0) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("--data " + file("other") + " is not used"));
+  EXPECT_TRUE(read_file(onnx()) == read_file(file("b.onnx")));
+}
+
 // Averages of the weights are what a run has to give; the weights themselves are named.
 TEST_F(ExportTest, ARunWithAveragesGivesThoseToEverybody) {
   const std::string run = file("averaged"), checkpoint = run + "/checkpoints/step-00000003";

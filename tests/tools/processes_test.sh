@@ -302,13 +302,13 @@ damage() {  # damage RECORD: one byte of its JPEG
 }
 damage 1
 damage 6
-processes 2 train "$work/shards.toml" --data "$work/shards" --out "$work/damaged" >/dev/null 2>"$work/error.txt" ||
+processes 2 train "$work/shards.toml" --classes number --data "$work/shards" --out "$work/damaged" >/dev/null 2>"$work/error.txt" ||
   wrong "two damaged records, two allowed: $(tail -n 3 "$work/error.txt")"
 [ "$(grep -c 'damaged record [12] of at most 2, met by rank [01], ' "$work/error.txt")" = 2 ] &&
   [ "$(grep -c 'damaged record' "$work/error.txt")" = 2 ] || wrong "two damaged records: $(cat "$work/error.txt")"
 damage 3
 status=0
-processes 2 train "$work/shards.toml" --data "$work/shards" --out "$work/worse" >/dev/null 2>"$work/error.txt" || status=$?
+processes 2 train "$work/shards.toml" --classes number --data "$work/shards" --out "$work/worse" >/dev/null 2>"$work/error.txt" || status=$?
 [ $status = 1 ] && grep -q '^owt: error: \(rank 1: \)\?\(rank [01] failed: \)\?3 damaged record(s) .*at most 2' "$work/error.txt" ||
   wrong "three damaged records, two allowed: exit code $status, $(cat "$work/error.txt")"
 

@@ -169,7 +169,7 @@ TEST_F(ShardsCliTest, ADataSetWithoutTrainingImagesOrOfAnotherFormatIsNamed) {
 TEST_F(ShardsCliTest, FewerClassesThanTheDataIsAnError) {
   const Result result = train("run", "--set model.classes=2 --set model.layer='[{type=\"dense\",name=\"fc\",out=2}]'");
   EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.err, HasSubstr("the data has 3 classes"));
+  EXPECT_THAT(result.err, HasSubstr("has 3 classes, but model"));
 }
 
 TEST_F(ShardsCliTest, EvaluationWantsNothingButItsSplitAndTheRunFolder) {

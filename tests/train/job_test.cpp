@@ -11,6 +11,7 @@
 namespace owt {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -65,7 +66,7 @@ Job job_of(const Overrides& changes) {
   return job;
 }
 
-TEST(OpenData, AModelMayHaveMoreClassesThanTheDataAndNotFewer) {
+TEST(OpenData, ADataSetHasTheClassesOfTheModelAndDrawnImagesMayHaveFewer) {
   Job job = job_of({});
   job.settings.model.classes = 12;
   open_data(job, "");
@@ -82,11 +83,14 @@ TEST(OpenData, AModelMayHaveMoreClassesThanTheDataAndNotFewer) {
   job.settings.model.classes = 10;
   job.settings.data.augment = {};
   EXPECT_NO_THROW(open_data(job, folder.path()));
-  EXPECT_NO_THROW(open_data(job, folder.path(), Split::kTest, ""));
-  job.settings.model.classes = 9;
-  for (const auto& open : std::vector<std::function<void()>>{[&] { open_data(job, folder.path()); },
-                                                             [&] { open_data(job, folder.path(), Split::kTest, ""); }})
-    EXPECT_THAT(open, ThrowsMessage<Error>(HasSubstr("the data has 10 classes, but model 'small' has 9")));
+  EXPECT_NO_THROW(open_data(job, folder.path(), Split::kTest, {}));
+  for (const int classes : {9, 11}) {
+    job.settings.model.classes = classes;
+    const std::string wanted = concat("has 10 classes, but model 'small' has ", classes);
+    EXPECT_THAT([&] { open_data(job, folder.path()); },
+                ThrowsMessage<Error>(AllOf(HasSubstr(wanted), HasSubstr("--classes data"))));
+    EXPECT_THAT([&] { open_data(job, folder.path(), Split::kTest, {}); }, ThrowsMessage<Error>(HasSubstr(wanted)));
+  }
 }
 
 TEST(OpenData, WithHeldOutImagesTheTestImagesNeedNotBeThere) {
@@ -105,7 +109,7 @@ TEST(OpenData, WithHeldOutImagesTheTestImagesNeedNotBeThere) {
   EXPECT_EQ(job.statistics.channel_mean, compute_statistics(*job.train).channel_mean);
   Job again = job_of({});
   again.settings = job.settings;
-  open_data(again, folder.path(), Split::kValidation, "");
+  open_data(again, folder.path(), Split::kValidation, {});
   EXPECT_EQ(again.statistics.channel_mean, job.statistics.channel_mean);
   EXPECT_EQ(again.validation->checksum(), job.validation->checksum());
 }

@@ -37,7 +37,7 @@ Shape extract_data_set(const Settings& settings, const ExtractOptions& options, 
   Job job;
   job.settings = settings;
   job.plan = settings.plan_to_run();
-  open_data(job, data_folder(settings.data, options.data), options.split, options.run_folder);
+  open_data(job, data_folder(settings.data, options.data), options.split, facts_of_run(settings, options.run_folder));
   const Dataset& images = *job.images(options.split);
   check_memory(network.plan(), [](const Plan& plan, int rank) {  // the weights are there already
     return (kLoadedBatches - 1) * step_bytes(plan, {}, rank) +

@@ -100,7 +100,7 @@ std::string described(AugmentSettings::From from, const std::vector<double>& val
 
 std::string lines(const std::vector<std::string>& names) {
   std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : "\n") + name;
+  for (const std::string& name : names) text += (text.empty() ? "" : "\n") + shown_class(name);
   return text;
 }
 

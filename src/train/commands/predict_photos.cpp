@@ -7,7 +7,6 @@
 #include "src/train/data_facts.h"
 
 namespace owt {
-namespace {}  // namespace
 
 Classifier::Classifier(const Settings& settings, const ClassifyOptions& options)
     : settings_(for_one_rank(settings)),
@@ -65,7 +64,7 @@ std::string Classifier::json(const std::vector<Answer>& answers) const {
 
 std::string Classifier::class_name(int index) const {
   const auto at = static_cast<size_t>(index);
-  return at < facts_.class_names.size() ? facts_.class_names[at] : std::to_string(index);
+  return at < facts_.class_names.size() ? shown_class(facts_.class_names[at]) : std::to_string(index);
 }
 
 }  // namespace owt

@@ -22,6 +22,7 @@
 #include "src/train/commands/measured_shares.h"
 #include "src/train/commands/run_folder.h"
 #include "src/train/commands/run_place.h"
+#include "src/train/data_identity.h"
 #include "src/train/layer_facts.h"
 #include "src/train/memory_check.h"
 #include "src/train/signals.h"
@@ -46,7 +47,7 @@ std::vector<double> shares_beside(const std::string& weights) {
 }
 
 // Images that another recipe, or another seed, holds out may be those that the run was trained on.
-void check_held_out(const Job& job) {
+void check_held_out(const Job& job, const std::string& data) {
   from_rank_0([&] {
     const std::optional<RunState> state = state_beside(job.weights);
     const uint64_t seed = job.settings.run.seed;
@@ -54,6 +55,9 @@ void check_held_out(const Job& job) {
       fail("the run of ", job.weights, " has seed ", state->seed, " and was trained on ", state->images,
            " images; with seed ", seed, " and ", job.train->size(),
            " training images other ones are held out; name the run folder in place of the recipe");
+    if (state && !same_training_images(*state, *job.train))
+      fail("the run of ", job.weights, " was trained on other images than those in ", data,
+           ": the ones held out of these are not the ones held out of its own; give its own data");
     return "";
   });
 }
@@ -93,18 +97,40 @@ Job job_of(Settings settings, const TrainOptions& options, const RunPlace& place
   return job;
 }
 
-void open_training_data(Job& job, const std::string& given) {
-  const std::string data = data_folder(job.settings.data, given);
-  open_data(job, data);
-  check_same_data(job, data);
-  if (!job.resume_checkpoint.empty() && job.resume_state.images != job.train->size())
-    fail("the checkpoint ", job.resume_checkpoint, " was made with ", job.resume_state.images,
-         " training images, the data has ", job.train->size(),
+// Of a run that is gone on with: other images only where that is wanted.
+void check_resumed_data(Job& job, const std::string& data, bool other_data) {
+  if (job.resume_checkpoint.empty()) return;
+  RunState& state = job.resume_state;
+  if (same_training_images(state, *job.train)) {
+    if (other_data && launch().rank == 0) log_info("--other-data: {} holds the images that the run has seen", data);
+    return;
+  }
+  if (!other_data)
+    fail("the checkpoint ", job.resume_checkpoint, " was made with ", state.images, " training images, ",
+         state.images == job.train->size() ? concat("and those in ", data, " are others")
+                                           : concat("the data has ", job.train->size()),
          job.validation ? concat(" beside ", job.validation->size(), " that data.validation holds out") : "",
-         "; give the same data and data.validation, or start a new run with --weights ", job.resume_checkpoint,
-         "/weights.safetensors");
-  if (job.settings.data.format != "synthetic")
-    job.settings.recipe.set("data.dir", std::filesystem::absolute(data).string());
+         "; give the same data and data.validation, add --other-data to go on with these, or start a new run with "
+         "--weights ",
+         job.resume_checkpoint, "/weights.safetensors");
+  if (launch().rank == 0)
+    log_warn(
+        "the run goes on with other training images, at the start of epoch {}; its best evaluation so far ({}) is "
+        "forgotten, which was before",
+        state.epoch, state.best_step < 0 ? "none" : concat("step ", state.best_step));
+  begin_with_other_data(state);
+}
+
+void open_training_data(Job& job, const std::string& given, bool other_data = false) {
+  const std::string data = data_folder(job.settings.data, given);
+  open_data(job, data,
+            job.resume_checkpoint.empty() ? known_of_start(job.settings, job.start)
+                                          : known_of_resumed(job.settings, job.resume_checkpoint));
+  check_same_data(job, data);
+  check_resumed_data(job, data, other_data);
+  Config& recipe = job.settings.recipe;
+  if (recipe.table("data").has("classes")) recipe.set("data.classes", "");  // from now on the run says which they are
+  if (job.settings.data.format != "synthetic") recipe.set("data.dir", std::filesystem::absolute(data).string());
 }
 
 // On rank 0 alone; null on the others.
@@ -186,16 +212,20 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   start_together(
       "train", settings,
       {option_is_given("weights", !options.start.file.empty()), option_fact("except", joined(options.start.except)),
-       option_is_given("except-mismatched", options.start.except_mismatched), option_fact("resume", options.resume)});
+       option_is_given("except-mismatched", options.start.except_mismatched), option_fact("resume", options.resume),
+       option_is_given("other-data", options.other_data)});
   const RunPlace place = find_place(settings, options);
+  StartWeights weights = options.start;
+  settings = with_classes_of_data(std::move(settings), data_folder(settings.data, options.data), weights);
   const Session session(settings, options.threads);
   const std::string shares = settle_shares(settings, session, place.measured_shares());
   const std::optional<Network> links = settle_strategy(settings, session);
   const uint64_t asked_seed = settings.run.seed;
   Job job = job_of(std::move(settings), options, place);
   job.links = links;
+  job.start = weights;
   const std::unique_ptr<RunFolder> folder = claim_run_folder(job);
-  open_training_data(job, options.data);
+  open_training_data(job, options.data, options.other_data);
   check_memory(job.plan, {.batches = 2 * kLoadedBatches});  // to train, and to evaluate
   if (!shares.empty()) log_info("{}", shares);
   if (!options.stays.empty() && !job.resume_checkpoint.empty()) log_info("{}", options.stays);
@@ -233,6 +263,8 @@ SimulateOutcome simulate(Settings settings, const SimulateOptions& options) {
   const bool writes = !options.cluster.times_only || !options.out.empty();
   keep_log_for_file();
   const RunPlace place = writes ? find_place(settings, as_train) : RunPlace();
+  if (!options.cluster.times_only)
+    settings = with_classes_of_data(std::move(settings), data_folder(settings.data, options.data), as_train.start);
   settings = settings_of_virtual_workers(std::move(settings), options.cluster, options.strategy);
   const Session session(settings, options.threads);
   Job job = job_of(std::move(settings), as_train, place);
@@ -281,9 +313,12 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   if (!shares.empty()) log_info("{}", shares);
   job.plan = job.settings.plan_to_run(request.wants_logits());
   const std::string data = data_folder(job.settings.data, options.data);
-  open_data(job, data, request.split, options.run_folder);
+  const RunFacts known = facts_of_run(job.settings, options.run_folder);
+  open_data(job, data, request.split, known);
+  if (!options.data.empty() && !job.train && job.settings.data.format != "shards")
+    tell_of_other_statistics(job.settings, data, known);
   check_same_data(job, data);
-  if (request.split == Split::kValidation) check_held_out(job);
+  if (request.split == Split::kValidation) check_held_out(job, data);
   check_memory(job.plan, {Mode::kEval, kLoadedBatches});
   return evaluate_weights(job, request, session);
 }

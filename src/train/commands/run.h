@@ -15,13 +15,14 @@
 namespace owt {
 
 struct TrainOptions {
-  std::string data;      // folder; empty: see data_folder()
-  std::string out;       // run folder; empty: that of the checkpoint to resume, else runs/<recipe>
-  std::string resume;    // empty, "auto" (the run folder's newest checkpoint, or none), a run or a checkpoint folder
-  std::string stays{};   // for the log: what of the run's own recipe stays; may be empty
-  StartWeights start{};  // not with resume
-  int threads = 0;       // of all ranks together; 0: all cores
-  bool timing = false;   // print the timing table at the end
+  std::string data;         // folder; empty: see data_folder()
+  std::string out;          // run folder; empty: that of the checkpoint to resume, else runs/<recipe>
+  std::string resume;       // empty, "auto" (the run folder's newest checkpoint, or none), a run or a checkpoint folder
+  std::string stays{};      // for the log: what of the run's own recipe stays; may be empty
+  StartWeights start{};     // not with resume
+  bool other_data = false;  // with resume: the training images may be others than the run has seen
+  int threads = 0;          // of all ranks together; 0: all cores
+  bool timing = false;      // print the timing table at the end
 };
 
 struct TrainOutcome {

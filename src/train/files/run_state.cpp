@@ -84,6 +84,7 @@ std::string RunState::to_json() const {
             {"step_rows", step_rows}, {"images", images},       {"evaluated_step", evaluated_step},
             {"seed", seed},           {"best_top1", best_top1}, {"best_step", best_step},
             {"workers", workers},     {"strategy", strategy},   {"conv_choices", conv_choices}};
+  if (data != 0) json["data"] = hex(data);
   if (ema_step >= 0) json["ema_step"] = ema_step;
   json["optimizer"] = optimizer;
   json["updates"] = {updates.front, updates.back};
@@ -114,6 +115,7 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     if (state.images_in_epoch > state.images)
       throw std::invalid_argument(
           concat("it says that ", state.images_in_epoch, " of ", state.images, " images are done"));
+    if (json.contains("data")) state.data = parse_hex(json.at("data").get<std::string>());
     state.evaluated_step = json_whole(json, "evaluated_step", -1);
     if (json.contains("ema_step")) state.ema_step = json_whole(json, "ema_step", 0, state.step);
     state.seed = seed_in(json);

@@ -23,6 +23,7 @@ struct RunState {
   int64_t images_in_epoch = 0;  // of it done; older checkpoints count whole steps of it
   int64_t step_rows = 0;        // images of a full step
   int64_t images = 0;           // of the training split
+  uint64_t data = 0;            // checksum of these images (Dataset::checksum()); 0: not noted
   int64_t evaluated_step = -1;  // of the newest evaluation; -1: none yet
   int64_t ema_step = -1;        // the last whose weights the averages (weight_ema.h) took in; -1: none are kept
   uint64_t seed = 0;

@@ -1,0 +1,148 @@
+// What commands do with data: a model's name stands for its recipe, classes are matched by their names, and a folder
+// that was given is read or refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "data/photos/photo.h"
+#include "src/core/log.h"
+#include "tests/support/program.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class DataCommands : public ProgramTest {
+ protected:
+  // One grey for each class, so that a linear classifier tells them apart at once.
+  void photos(const std::string& folder, const std::vector<std::string>& classes, int each = 3) const {
+    for (const std::string& name : classes) {
+      const auto grey = static_cast<uint8_t>(name == "bird" ? 20 : name == "cat" ? 120 : 230);
+      fs::create_directories(file(folder + "/" + name));
+      for (int i = 0; i < each; ++i)
+        write_png(file(format("{}/{}/{}.png", folder, name, i)),
+                  {20, 20, std::vector<uint8_t>(20 * 20 * 3, static_cast<uint8_t>(grey + i))});
+    }
+  }
+  void prepare(const std::string& from, const std::string& to, const std::string& more = "") const {
+    const Result done = owt("prepare folder " + file(from) + " " + file(to) + " --size 0 " + more);
+    ASSERT_EQ(done.code, 0) << done.err;
+  }
+  // A run on bird, cat and dog that knows them all.
+  void train() {
+    photos("photos", {"bird", "cat", "dog"});
+    prepare("photos", "data");
+    prepare("photos", "data", "--split val");
+    write("linear.toml", R"(
+[model]
+name = "linear"
+input = [3, 16, 16]
+classes = 3
+layer = [{ name = "fc0", type = "dense", out = 8 }, { name = "relu0", type = "relu" }, { name = "fc", type = "dense", out = 3 }]
+[data]
+format = "shards"
+batch = 9
+augment = { crop = 16, short_side = 16, scale = 0.01, mean = [128, 128, 128] }
+[optimizer]
+learning_rate = 0.05
+[schedule]
+epochs = 80
+[run]
+eval_every_epochs = 0
+checkpoint_every_epochs = 0
+)");
+    const Result done = owt("train " + file("linear.toml") + " --data " + file("data") + " --out " + file("run"));
+    ASSERT_EQ(done.code, 0) << done.err;
+    ASSERT_THAT(done.out, HasSubstr("top-1 100.00 %"));
+  }
+};
+
+TEST_F(DataCommands, ATestFolderWithSomeOfTheClassesIsEvaluatedByTheirNames) {
+  train();
+  photos("some", {"cat", "dog"});
+  prepare("some", "apart", "--split val");
+  const Result eval = owt("eval " + file("run") + " --data " + file("apart") + " --per-class");
+  EXPECT_THAT(eval.out, AllOf(HasSubstr("top-1 100.00 %"), HasSubstr("cat"), Not(HasSubstr("bird")))) << eval.err;
+  EXPECT_THAT(eval.err, HasSubstr("has 2 of the 3 classes of " + file("run")));
+
+  prepare("some", "with_names", "--split val --classes " + file("run/classes.txt"));
+  EXPECT_EQ(read_file(file("with_names/classes.txt")), "bird\ncat\ndog\n");
+  const Result same = owt("eval " + file("run") + " --data " + file("with_names"));
+  EXPECT_THAT(same.out, HasSubstr("top-1 100.00 %"));
+
+  photos("other", {"cat", "emu"});
+  const Result refused =
+      owt("prepare folder " + file("other") + " " + file("o") + " --classes " + file("run/classes.txt"));
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("class 'emu'"), HasSubstr(file("run/classes.txt"))));
+  prepare("other", "others", "--split val");
+  for (const char* command : {"eval ", "extract --layer fc --out x.npy "}) {
+    const Result unknown = owt(command + file("run") + " --data " + file("others"));
+    EXPECT_EQ(unknown.code, 1) << command;
+    EXPECT_THAT(unknown.err, HasSubstr("the class 'emu', which " + file("run") + " does not know"));
+  }
+  EXPECT_EQ(owt("eval " + file("run") + " --classes number --data " + file("others")).code, 0);
+  EXPECT_EQ(owt("eval " + file("run") + " --classes data --data " + file("others")).code, 2);
+}
+
+TEST_F(DataCommands, AModelStandsForItsRecipeWhereThereIsData) {
+  photos("photos", {"bird", "cat"});
+  prepare("photos", "data");
+  const Result named = owt("train resnet50 --data " + file("data"), "cd " + file("") + ";");
+  EXPECT_THAT(named.err, AllOf(HasSubstr("imagenet_resnet50.toml"), HasSubstr("data.validation=0.1")));
+  EXPECT_EQ(named.code, 1);
+  const Result path =
+      owt("train " + config("models/resnet18.toml") + " --data " + file("data"), "cd " + file("") + ";");
+  EXPECT_THAT(path.err, HasSubstr("imagenet_resnet18.toml"));
+  const Result without = owt("train resnet34 --data " + file("data"));
+  EXPECT_EQ(without.code, 1);
+  EXPECT_THAT(without.err, AllOf(HasSubstr("resnet34 is a model"), HasSubstr("--set model=resnet34")));
+  EXPECT_FALSE(fs::exists(file("runs")));
+}
+
+TEST_F(DataCommands, DataThatIsNotReadIsRefused) {
+  const std::string recipe = small_recipe(), data = " --data " + file("");
+  for (const std::string& words :
+       {"train " + recipe, "simulate " + recipe, "eval " + recipe + " --weights none",
+        "predict " + recipe + " x.png --weights none", "export " + recipe + " --onnx x --weights none"}) {
+    const Result result = owt(words + data);
+    EXPECT_EQ(result.code, 2) << words;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("is not read"), HasSubstr("draws its images"))) << words;
+  }
+  EXPECT_EQ(owt("train " + recipe + " --other-data").code, 2);
+  EXPECT_EQ(owt("report " + file("run") + " --threads 1").code, 2);
+}
+
+TEST_F(DataCommands, ModelsOfTheCommandLineAreFilesOfTheWorkingFolderOrNames) {
+  fs::copy_file(config("models/resnet18.toml"), file("mine.toml"));
+  const std::string here = "cd " + file("") + ";";
+  for (const char* model : {"mine.toml", "resnet18", "resnet18.toml"})
+    EXPECT_THAT(owt(concat("inspect imagenet_resnet50 --set model=", model), here).out, HasSubstr("model resnet18"))
+        << model;
+  EXPECT_THAT(owt("inspect imagenet_resnet50 --set model=resnet19", here).err,
+              AllOf(HasSubstr("no such file"), HasSubstr("did you mean 'resnet18'?")));
+}
+
+TEST_F(DataCommands, HeldOutImagesAreEvaluatedWhereThereAreNoTestImages) {
+  train();
+  fs::remove_all(file("data/val"));
+  const Result none = owt("train " + file("linear.toml") + " --data " + file("data") + " --out " + file("none"));
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.err, HasSubstr("--set data.validation=0.1"));
+  const Result held = owt("train " + file("linear.toml") + " --data " + file("data") + " --out " + file("held") +
+                          " --set data.validation=3 --steps 2");
+  ASSERT_EQ(held.code, 0) << held.err;
+  EXPECT_THAT(held.out, Not(HasSubstr("owt eval")));
+  const Result eval = owt("eval " + file("held"));
+  EXPECT_EQ(eval.code, 0) << eval.err;
+  EXPECT_THAT(eval.out, HasSubstr("(3 validation images)"));
+  EXPECT_THAT(eval.err, HasSubstr("has no test images"));
+}
+
+}  // namespace
+}  // namespace owt
