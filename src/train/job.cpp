@@ -109,13 +109,7 @@ void open_data(Job& job, const std::string& folder, const RunFacts& known) {
   HeldOut images = open_training_images(job.settings, folder);
   job.train = std::move(images.train);
   job.validation = std::move(images.validation);
-  if (!job.validation) {
-    if (!has_test_images(job.settings.data, folder))
-      fail(folder,
-           " has no test images (of shards the folder val); prepare some (owt prepare folder and list: --split ",
-           "val), or hold some of the training images out: --set data.validation=0.1");
-    job.test = read_split(job.settings, folder, Split::kTest);
-  }
+  if (!job.validation) job.test = read_split(job.settings, folder, Split::kTest);
   match_labels(job, folder, known, job.resume_checkpoint.empty() ? Use::kTraining : Use::kResuming);
   job.train_checksum = job.train->checksum();
   const DataSettings& data = job.settings.data;
