@@ -28,14 +28,14 @@ src/net            | layers src/core                                            
 src/parallel       | src/net src/comm layers src/core                                                                                         |
 src/train/files    | src/core                                                                                                                 | nlohmann/
 src/train          | src/train/files src/parallel src/net src/comm data layers src/core                                                       | nlohmann/
-src/train/pages    | src/train src/train/files src/parallel src/net src/comm data data/photos layers src/core                                 | nlohmann/ httplib.h
+src/train/pages    | src/train src/train/files src/parallel src/net src/comm data data/photos layers src/core                                 | nlohmann/
 src/train/commands | src/train src/train/files src/parallel src/net src/comm data data/photos layers src/core                                 | boost/ nlohmann/ onnx/
 tools/bench        | data data/photos layers src/core src/net                                                                                 | mpi.h opencv2/
 tools/package      | src/core                                                                                                                 |
 tools              | src/train/commands src/train/pages src/train src/train/files src/parallel src/net src/comm data data/prepare data/photos layers src/core |
 '
 # Headers of C and of the system that are no third party; and what kernels are written in.
-system='dlfcn.h fcntl.h fnmatch.h ifaddrs.h net/ netdb.h netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'
+system='arpa/ dlfcn.h fcntl.h fnmatch.h ifaddrs.h net/ netdb.h netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'
 kernels='cuda_runtime.h cuda_bf16.h'
 
 folders=()

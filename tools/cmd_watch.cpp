@@ -15,6 +15,7 @@ int command_watch(const Arguments& arguments) {
   options.option("port", "N", "8765", "where to listen; 0: any port that is free");
   options.option("host", "ADDRESS", "127.0.0.1",
                  "of this machine; 0.0.0.0 lets everybody look who can reach it, without a password");
+  options.repeated("name", "NAME", "a name by which browsers know this machine, besides localhost and its own");
   options.option("layer", "NAME", "whose filters are shown (default: the first layer with weights)");
   if (!options.parse(arguments)) {
     std::cout << options.help();
@@ -24,10 +25,11 @@ int command_watch(const Arguments& arguments) {
   serve.host = options.string("host");
   serve.port = static_cast<int>(options.integer("port", {.low = 0, .high = 65535}));
   if (options.given("layer")) serve.layer = options.string("layer");
+  if (options.given("name")) serve.names = options.list("name");
   catch_stop_signals();
   const std::vector<std::string> runs = options.list("RUN");
-  const auto ready = [&](int port) {
-    std::cout << format("http://{}:{}/ shows {}; Ctrl-C ends this\n", serve.host, port, joined(runs)) << std::flush;
+  const auto ready = [&](const std::string& url) {
+    std::cout << format("{} shows {}; Ctrl-C ends this\n", url, joined(runs)) << std::flush;
   };
   serve_runs(runs, serve, ready, stop_requested);
   return 0;

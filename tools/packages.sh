@@ -6,7 +6,7 @@ build_packages=(g++ cmake ninja-build pkg-config libdnnl-dev libspdlog-dev libfm
                 nlohmann-json3-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg-dev zlib1g-dev
                 libpng-dev libtiff-dev libwebp-dev libopencv-core-dev libopencv-imgproc-dev ocl-icd-opencl-dev
                 libboost-program-options-dev
-                libonnx-dev libprotobuf-dev libcpp-httplib-dev
+                libonnx-dev libprotobuf-dev
                 libopenmpi-dev openmpi-bin)
 test_packages=(libgtest-dev libgmock-dev libopencv-dnn-dev ca-certificates curl python3 python3-venv
                iproute2 libxml2-utils)

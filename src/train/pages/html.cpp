@@ -103,9 +103,9 @@ std::string missing(const std::string& text) { return "<p class=\"missing\">" + 
 std::string warning(const std::string& text) { return "<p class=\"warning\">" + escaped(text) + "</p>\n"; }
 
 // RFC 4648, section 4.
-std::string data_uri(const char* type, std::string_view bytes) {
+std::string base64(std::string_view bytes) {
   static constexpr const char* kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text = format("data:{};base64,", type);
+  std::string text;
   for (size_t i = 0; i < bytes.size(); i += 3) {
     const size_t count = std::min<size_t>(3, bytes.size() - i);
     uint32_t group = 0;
@@ -113,6 +113,10 @@ std::string data_uri(const char* type, std::string_view bytes) {
     for (size_t digit = 0; digit < 4; ++digit) text += digit <= count ? kDigits[group >> (18 - 6 * digit) & 63] : '=';
   }
   return text;
+}
+
+std::string data_uri(const char* type, std::string_view bytes) {
+  return format("data:{};base64,", type) + base64(bytes);
 }
 
 }  // namespace owt

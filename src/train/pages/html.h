@@ -51,8 +51,9 @@ std::string figures(const std::string& content);  // side by side where there is
 // What is of one of several runs: to unfold, and open at first where there are few.
 std::string of_run(const std::string& name, size_t runs, const std::string& content);
 std::string paragraph(const std::string& text);
-std::string missing(const std::string& text);                    // what is not there, and how to get it
-std::string warning(const std::string& text);                    // what to look at
+std::string missing(const std::string& text);  // what is not there, and how to get it
+std::string warning(const std::string& text);  // what to look at
+std::string base64(std::string_view bytes);
 std::string data_uri(const char* type, std::string_view bytes);  // "data:image/png;base64,..."
 
 }  // namespace owt

@@ -1,7 +1,11 @@
 #include "src/train/pages/page.h"
 
+#include <array>
+
 #include "src/core/log.h"
+#include "src/core/sha256.h"
 #include "src/core/version.h"
+#include "src/train/pages/html.h"
 
 namespace owt {
 namespace {
@@ -91,17 +95,27 @@ std::string links() {
   return html + "</nav>\n";
 }
 
+// Names a text between tags for a content security policy.
+std::string hash_of(const char* text) {
+  const std::array<uint8_t, 32> hash = sha256(text);
+  return format("'sha256-{}'", base64({reinterpret_cast<const char*>(hash.data()), hash.size()}));
+}
+
 }  // namespace
+
+// Widths of bars stand in attributes, which can load nothing.
+std::string content_policy(const PageOptions& options) {
+  static const std::string style = hash_of(kStyle), script = hash_of(kScript);
+  return format("default-src 'none';style-src {};style-src-attr 'unsafe-inline';img-src data:{}", style,
+                options.live ? ";script-src " + script + ";connect-src 'self'" : "");
+}
 
 std::string page_of(Runs runs, const PageOptions& options) {
   const std::string title = escaped(title_of(runs));
   std::string page =
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n";
-  page += format(
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';style-src 'unsafe-inline';"
-      "img-src data:{}\">\n",
-      options.live ? ";script-src 'unsafe-inline';connect-src 'self'" : "");
+  page += "<meta http-equiv=\"Content-Security-Policy\" content=\"" + content_policy(options) + "\">\n";
   page += "<title>" + title + "</title>\n<style>" + kStyle + "</style>\n</head>\n<body>\n";
   page += "<header><h1>" + title + "</h1>\n" + links() + "</header>\n<main>\n";
   page += overview_section(runs) + curves_section(runs) + settings_section(runs) + sizes_section(runs);

@@ -15,6 +15,9 @@ struct PageOptions {
   bool live = false;  // with a script that puts the page's content anew when the server says so (serve.h)
 };
 
+// What a browser may do with it: run the script of the live page and nothing that a name in a run has brought in.
+std::string content_policy(const PageOptions& options);
+
 std::string page_of(Runs runs, const PageOptions& options = {});
 
 }  // namespace owt
