@@ -53,7 +53,8 @@ void inspect_tensors(const std::string& path) {
   const SafetensorsReader file(path);
   int64_t elements = 0;
   for (const auto& entry : file.entries()) {
-    std::cout << format("{:<40} {:<5} {}\n", printable(entry.name), entry.dtype, entry.shape.str());
+    std::cout << format("{:<40} {:<5} {}\n", printable(entry.name), printable(entry.dtype),
+                        entry.unreadable.empty() ? entry.shape.str() : entry.unreadable);
     elements += entry.shape.elements();
   }
   std::cout << format("{}: {} tensors, {} elements\n", path, file.entries().size(), elements);

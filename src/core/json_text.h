@@ -23,6 +23,7 @@ int json_depth(std::string_view text);
 // Throws where the text is no JSON because of a number that no double can hold, such as 1e400, and only there.
 template <class Json>
 void check_json_numbers_fit(const std::string& text) {
+  if (json_depth(text) > kDeepestJson) return;
   std::string key;
   const auto note_key = [&](int, typename Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::key) key = parsed.template get<std::string>();
@@ -37,14 +38,22 @@ void check_json_numbers_fit(const std::string& text) {
   }
 }
 
-// The object that the text is. What is nested without end would end the program: such values are copied, compared and
-// printed by recursion.
+// The value that the text is; discarded where it is no JSON, or nested deeper than kDeepestJson. What is nested without
+// end would end the program: such values are copied, compared and printed by recursion. Nothing else of owt parses JSON
+// into values.
+template <class Json>
+Json json_or_discarded(std::string_view text) {
+  if (json_depth(text) > kDeepestJson) return Json(Json::value_t::discarded);
+  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+// The object that the text is.
 template <class Json>
 Json json_object(const std::string& text) {
   // The library takes a byte 0 for the end, whatever is behind it.
   if (text.find('\0') != std::string::npos) fail("it is no JSON: it has a byte of value 0");
   if (json_depth(text) > kDeepestJson) fail("its JSON is nested deeper than ", kDeepestJson, " levels");
-  Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json object = json_or_discarded<Json>(text);
   if (object.is_discarded()) check_json_numbers_fit<Json>(text);
   if (!object.is_object()) fail("it is no JSON object");
   return object;
@@ -52,9 +61,33 @@ Json json_object(const std::string& text) {
 
 template <class Json>
 [[noreturn]] void not_wanted(const std::string& key, const Json& object, const std::string& wanted) {
-  if (!object.contains(key)) fail("there is no '", key, "', wanted ", wanted);
+  if (!object.is_object() || !object.contains(key)) fail("there is no '", key, "', wanted ", wanted);
   const Json& value = object.at(key);
   fail("'", key, "' is ", value.is_number() ? value.dump() : value.type_name(), ", wanted ", wanted);
+}
+
+// What is under a key: std::string, bool, std::vector<double>, std::map<std::string, std::string>, ...; `wanted` says
+// so, "a text".
+template <class T, class Json>
+T json_get(const Json& object, const std::string& key, const std::string& wanted) {
+  try {
+    return object.at(key).template get<T>();
+  } catch (const typename Json::exception&) {
+    not_wanted(key, object, wanted);
+  }
+}
+template <class T, class Json>
+T json_get_or(const Json& object, const std::string& key, const T& otherwise, const std::string& wanted) {
+  return object.contains(key) ? json_get<T>(object, key, wanted) : otherwise;
+}
+
+// The list of objects under a key.
+template <class Json>
+const Json& json_objects(const Json& object, const std::string& key) {
+  const auto is_object = [](const Json& one) { return one.is_object(); };
+  if (!object.contains(key) || !object.at(key).is_array() || !std::ranges::all_of(object.at(key), is_object))
+    not_wanted(key, object, "a list of objects");
+  return object.at(key);
 }
 
 // The whole number under a key, from low to high. JSON reads one of more than 64 bits as a floating-point number.

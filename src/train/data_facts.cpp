@@ -38,9 +38,10 @@ DatasetStatistics statistics_from(const std::string& text, const std::string& pa
   try {
     const Json json = json_object<Json>(text);
     DatasetStatistics statistics;
-    for (const Field& field : kFields) statistics.*field.values = json.value(field.key, std::vector<double>{});
+    for (const Field& field : kFields)
+      statistics.*field.values = json_get_or(json, field.key, std::vector<double>{}, "a list of numbers");
     return statistics;
-  } catch (const std::exception& e) {
+  } catch (const Error& e) {
     fail(path, " is damaged: ", e.what(), "; remove it and give --data DIR, the training data");
   }
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "src/core/check.h"
+#include "src/core/json_text.h"
 #include "src/core/log.h"
 
 namespace owt {
@@ -114,7 +115,8 @@ std::vector<ProtoMessage> values_of_weights(const EventJson& record) {
   if (!means.is_object()) return values;
   for (const auto& [name, mean] : means.items()) {
     values.push_back(scalar("weight_mean/" + name, number_of(mean)));
-    const EventJson& change = changes.is_object() ? value_in(changes, name.c_str()) : EventJson();
+    if (!changes.is_object()) continue;
+    const EventJson& change = value_in(changes, name.c_str());
     if (!change.is_number()) continue;
     values.push_back(scalar("weight_change/" + name, number_of(change)));
     values.push_back(scalar("weight_ratio/" + name, number_of(change) / number_of(mean)));
@@ -249,7 +251,7 @@ EventFile::EventFile(const std::string& folder, const std::string& metrics, cons
 void EventFile::take(const std::string& line) { file_.append(records_of(line)); }
 
 std::string EventFile::records_of(const std::string& line) {
-  const EventJson record = EventJson::parse(line, nullptr, /*allow_exceptions=*/false);
+  const EventJson record = json_or_discarded<EventJson>(line);
   if (!record.is_object()) return "";
   began_ = seconds_of(value_in(value_in(record, "facts"), "started")).value_or(began_);
   newest_ = std::max(newest_, began_ + finite_or_0(value_in(record, "seconds")));

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;  // writes NaN and infinity as null
 // The line of a record that stays when a run goes on after `step`, evaluated last after `evaluated_step`. Throws Error
 // that names the key and what is wrong.
 bool stays(const std::string& line, int64_t step, int64_t evaluated_step) {
-  const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const Json record = json_or_discarded<Json>(line);
   if (record.is_discarded()) check_json_numbers_fit<Json>(line);
   if (!record.is_object()) return false;  // a crash left it unfinished
   const bool evaluation = record.contains("kind") && (record["kind"] == "eval" || record["kind"] == "weights");

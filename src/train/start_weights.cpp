@@ -17,6 +17,16 @@ std::set<std::string> mismatched_layers(const std::string& path, const RankModel
   return layers;
 }
 
+// Every rank says so, and those that cannot read the file say less.
+[[noreturn]] void nothing_fits(const std::string& path, const RankModel& model, const Groups& groups) {
+  std::vector<std::string> names, in_file;
+  for (const Param* param : model.params()) names.push_back(concat(param->name, " ", param->file_shape));
+  if (groups.world().rank() == 0)
+    for (const auto& entry : SafetensorsReader(path).entries()) in_file.push_back(concat(entry.name, " ", entry.shape));
+  fail("no layer fits ", path, in_file.empty() ? "" : concat(", which has ", some_names(in_file)), "; the model has ",
+       some_names(names), "; give the weights of this model, or leave --weights out");
+}
+
 }  // namespace
 
 StartedFrom start_from(const StartWeights& start, RankModel& model, const Groups& groups) {
@@ -35,6 +45,7 @@ StartedFrom start_from(const StartWeights& start, RankModel& model, const Groups
     if (!is_drawn(*param)) ++from.taken;
     expected.insert(param->name);
   }
+  if (from.taken == 0 && start.except_mismatched && start.except.empty()) nothing_fits(start.file, model, groups);
   if (from.taken == 0) fail("nothing is left to take from ", start.file, ": all layers are excepted");
   try {
     from.unused = load_tensors(
@@ -46,7 +57,9 @@ StartedFrom start_from(const StartWeights& start, RankModel& model, const Groups
     const auto first = std::ranges::find_if(layers, [&](const std::string& layer) { return unfit.contains(layer); });
     fail(e.what(), "; --except ", *first, " draws the layer anew, --except-mismatched every layer that does not fit");
   }
-  std::erase_if(from.unused, [&](const std::string& name) { return expected.contains(name); });
+  std::erase_if(from.unused, [&](const std::string& name) {
+    return expected.contains(name) || expected.contains(bare_tensor_name(name));
+  });
   return from;
 }
 

@@ -34,7 +34,7 @@ void for_each_tensor(const Plan& plan, RankModel& model, const std::vector<Named
 void check_shape(const SafetensorsReader& file, const std::string& path, const Param& param,
                  const std::string& suffix = "") {
   const SafetensorsReader::Entry* entry = file.find(param.name + suffix);
-  if (entry && entry->shape != param.file_shape)
+  if (entry && entry->unreadable.empty() && entry->shape != param.file_shape)
     fail(path, ": tensor '", param.name, suffix, "' is ", entry->shape, ", the model wants ", param.file_shape,
          "; it belongs to another model");
 }
@@ -115,10 +115,13 @@ Tensor read_parameter(SafetensorsReader& file, const std::string& path, const Pa
 }
 
 std::vector<std::string> unused_tensors(const SafetensorsReader& file, const std::set<std::string>& taken) {
+  std::set<std::string> used;
+  for (const std::string& name : taken)
+    if (const auto* entry = file.find(name)) used.insert(entry->name);
   std::vector<std::string> unused;
   for (const auto& entry : file.entries())
     // PyTorch's batch norm counts batches; nothing here needs the count.
-    if (!taken.contains(entry.name) && !entry.name.ends_with(".num_batches_tracked")) unused.push_back(entry.name);
+    if (!used.contains(entry.name) && !entry.name.ends_with(".num_batches_tracked")) unused.push_back(entry.name);
   return unused;
 }
 
@@ -127,10 +130,13 @@ std::vector<std::string> load_tensors(const std::string& path, RankModel& model,
   std::optional<SafetensorsReader> file;
   if (groups.world().rank() == 0) file.emplace(path);
   std::set<std::string> wanted;
+  std::string in_front;
   Broadcasts broadcast(most_in_a_piece(model.params()), groups);
   for (Param* param : model.params()) {
     if (!wants(*param)) continue;
+    const SafetensorsReader::Entry* entry = file ? file->find(param->name + suffix) : nullptr;
     wanted.insert(param->name + suffix);
+    if (entry && entry->name != param->name + suffix) in_front = entry->name.substr(0, entry->name.rfind(param->name));
     if (file) check_shape(*file, path, *param, suffix);
     for (const Slice& rows : pieces_of(param->full_shape, {0, param->full_shape.rows()})) {
       const Tensor piece = file ? file->read_rows(param->name + suffix, rows) : Tensor();
@@ -138,6 +144,7 @@ std::vector<std::string> load_tensors(const std::string& path, RankModel& model,
     }
   }
   broadcast.finish();
+  if (!in_front.empty()) log_info("{}: its tensors are taken without '{}' in front of their names", path, in_front);
   return file ? unused_tensors(*file, wanted) : std::vector<std::string>{};
 }
 

@@ -25,20 +25,21 @@ Collective collective_named(const std::string& name) {
 
 CollectiveTime time_from(const Json& entry) {
   CollectiveTime time;
-  time.collective = collective_named(entry.at("collective").get<std::string>());
+  time.collective = collective_named(json_get<std::string>(entry, "collective", "a text"));
   time.bytes = json_whole(entry, "bytes", 1, kLargestTensor);
   time.seconds = json_positive(entry, "seconds", kLongestCollective);
-  time.overlaps = entry.at("overlaps").get<bool>();
+  time.overlaps = json_get<bool>(entry, "overlaps", "true or false");
   return time;
 }
 
 Network network_from(const Json& file) {
-  if (file.value("format", "") != kLinksFormat) fail("its \"format\" is not \"", kLinksFormat, "\"");
+  if (json_get_or(file, "format", std::string(), "a text") != kLinksFormat)
+    fail("its \"format\" is not \"", kLinksFormat, "\"");
   const auto ranks = static_cast<int>(json_whole(file, "ranks", 2, kMostRanks));
   const auto hosts = static_cast<int>(json_whole(file, "hosts", 1, ranks));
   if (ranks % hosts != 0) fail(ranks, " ranks on ", hosts, " hosts; wanted as many on every host");
   std::vector<CollectiveTime> times;
-  for (const Json& entry : file.at("times")) times.push_back(time_from(entry));
+  for (const Json& entry : json_objects(file, "times")) times.push_back(time_from(entry));
   Network network = measured_network(times, ranks, hosts);
   for (const Collective collective : all_collectives())
     if (!is_message(collective) && network.measured[collective].empty())
@@ -67,8 +68,6 @@ std::string links_json(const std::vector<CollectiveTime>& times, int ranks, int 
 Network read_links(const std::string& path) {
   try {
     return network_from(json_object<Json>(read_file(path)));
-  } catch (const nlohmann::json::exception& e) {
-    fail(path, ": ", e.what(), "; wanted a file of owt bench-comm --json");
   } catch (const Error& e) {
     fail(path, ": ", e.what(), "; wanted a file of owt bench-comm --json");
   }

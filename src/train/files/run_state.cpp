@@ -14,6 +14,7 @@ namespace owt {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Texts = std::map<std::string, std::string>;
 
 constexpr const char* kOwnChecksum = "checksum";
 
@@ -21,7 +22,7 @@ uint64_t parse_hex(const std::string& text) {
   uint64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value, 16);
-  if (error != std::errc() || stop != end) throw std::invalid_argument("'" + text + "' is no checksum");
+  if (error != std::errc() || stop != end) fail("'", text, "' is no checksum");
   return value;
 }
 
@@ -36,13 +37,13 @@ int64_t images_in_epoch(const Json& json, int64_t step_rows) {
   if (json.contains("images_in_epoch")) return json_whole(json, "images_in_epoch", 0);
   int64_t done = 0;  // images are counted in 64 bits
   if (__builtin_mul_overflow(json_whole(json, "step_in_epoch", 0), step_rows, &done))
-    throw std::invalid_argument("its steps are more than any run has");
+    fail("its steps are more than any run has");
   return done;
 }
 
 // Checkpoints of workers with as many rows each have none.
 std::vector<double> shares_in(const Json& json, int workers) {
-  const auto shares = json.value("measured_shares", std::vector<double>());
+  const auto shares = json_get_or(json, "measured_shares", std::vector<double>(), "numbers");
   const bool positive = std::all_of(shares.begin(), shares.end(), [](double share) { return share > 0; });
   if (!positive || (!shares.empty() && std::ssize(shares) != workers))
     not_wanted("measured_shares", json, "a positive number for each worker");
@@ -72,7 +73,7 @@ Plateau plateau_in(const Json& json) {
 // Others are none of a checkpoint's, and reading them may never end.
 const std::string& own_file(const std::string& name) {
   if (name.empty() || name == ".." || name.find('/') != std::string::npos)
-    throw std::invalid_argument("it names '" + name + "', which is no file of its folder");
+    fail("it names '", name, "', which is no file of its folder");
   return name;
 }
 
@@ -102,36 +103,35 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
   RunState state;
   try {
     Json json = json_object<Json>(text);
-    const uint64_t noted = parse_hex(json.at(kOwnChecksum).get<std::string>());
+    const uint64_t noted = parse_hex(json_get<std::string>(json, kOwnChecksum, "a text"));
     json.erase(kOwnChecksum);
-    if (checksum_of(json.dump()) != noted) throw std::invalid_argument("its checksum does not match");
+    if (checksum_of(json.dump()) != noted) fail("its checksum does not match");
     const std::string behind = text.substr(text.rfind('}') + 1);
-    if (!behind.empty() && behind != "\n") throw std::invalid_argument("there are bytes behind its end");
+    if (!behind.empty() && behind != "\n") fail("there are bytes behind its end");
     state.step = json_whole(json, "step", 0);
     state.epoch = json_whole(json, "epoch", 0);
     state.step_rows = json_whole(json, "step_rows", 0);
     state.images_in_epoch = owt::images_in_epoch(json, state.step_rows);
     state.images = json_whole(json, "images", 0);
     if (state.images_in_epoch > state.images)
-      throw std::invalid_argument(
-          concat("it says that ", state.images_in_epoch, " of ", state.images, " images are done"));
-    if (json.contains("data")) state.data = parse_hex(json.at("data").get<std::string>());
+      fail("it says that ", state.images_in_epoch, " of ", state.images, " images are done");
+    if (json.contains("data")) state.data = parse_hex(json_get<std::string>(json, "data", "a text"));
     state.evaluated_step = json_whole(json, "evaluated_step", -1);
     if (json.contains("ema_step")) state.ema_step = json_whole(json, "ema_step", 0, state.step);
     state.seed = seed_in(json);
-    state.best_top1 = json.at("best_top1").get<double>();
+    state.best_top1 = json_get<double>(json, "best_top1", "a number");
     state.best_step = json_whole(json, "best_step", -1);
     if (json.contains("since_best")) state.since_best = json_whole(json, "since_best", 0);
     state.workers = static_cast<int>(json_whole(json, "workers", 1, std::numeric_limits<int>::max()));
-    state.strategy = json.at("strategy").get<std::string>();
-    state.optimizer = json.value("optimizer", state.optimizer);
+    state.strategy = json_get<std::string>(json, "strategy", "a text");
+    state.optimizer = json_get_or(json, "optimizer", state.optimizer, "a text");
     state.updates = updates_in(json);
     state.plateau = plateau_in(json);
     state.measured_shares = shares_in(json, state.workers);
-    state.conv_choices = json.at("conv_choices").get<std::map<std::string, std::string>>();
-    for (const auto& [file, sum] : json.at("checksums").items())
-      state.checksums[own_file(file)] = parse_hex(sum.get<std::string>());
-  } catch (const std::exception& e) {
+    state.conv_choices = json_get<Texts>(json, "conv_choices", "texts");
+    for (const auto& [file, sum] : json_get<Texts>(json, "checksums", "texts"))
+      state.checksums[own_file(file)] = parse_hex(sum);
+  } catch (const Error& e) {
     fail(path, " is damaged: ", e.what());
   }
   return state;

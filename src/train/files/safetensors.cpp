@@ -6,11 +6,13 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "src/core/check.h"
 #include "src/core/config.h"
 #include "src/core/json_text.h"
+#include "src/core/markup.h"
 
 namespace owt {
 namespace {
@@ -20,6 +22,7 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 constexpr uint64_t kLengthBytes = 8, kMaxHeader = 100'000'000;  // the limit of the reference implementation
 constexpr size_t kMaxRank = 5;
 constexpr const char* kMetadata = "__metadata__";
+using Texts = std::map<std::string, std::string>;
 
 float f16_to_f32(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half >> 15) << 31, exponent = half >> 10 & 31, mantissa = half & 1023;
@@ -33,10 +36,8 @@ float f16_to_f32(uint16_t half) {
 
 float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-template <class T>
-float cast_to_f32(T value) {
-  return static_cast<float>(value);
-}
+float f32_itself(float value) { return value; }
+float f64_to_f32(double value) { return static_cast<float>(value); }
 
 template <class T, float (*convert)(T)>
 void convert_all(const std::byte* from, int64_t count, float* to) {
@@ -54,16 +55,16 @@ struct ElementType {
 };
 
 constexpr std::array kElementTypes = {
-    ElementType{"F32", 4, convert_all<float, cast_to_f32<float>>},
+    ElementType{"F32", 4, convert_all<float, f32_itself>},
     ElementType{"F16", 2, convert_all<uint16_t, f16_to_f32>},
     ElementType{"BF16", 2, convert_all<uint16_t, bf16_to_f32>},
-    ElementType{"F64", 8, convert_all<double, cast_to_f32<double>>},
-    ElementType{"I64", 8, convert_all<int64_t, cast_to_f32<int64_t>>},
-    ElementType{"I32", 4, convert_all<int32_t, cast_to_f32<int32_t>>},
-    ElementType{"I16", 2, convert_all<int16_t, cast_to_f32<int16_t>>},
-    ElementType{"I8", 1, convert_all<int8_t, cast_to_f32<int8_t>>},
-    ElementType{"U8", 1, convert_all<uint8_t, cast_to_f32<uint8_t>>},
-    ElementType{"BOOL", 1, convert_all<uint8_t, cast_to_f32<uint8_t>>},
+    ElementType{"F64", 8, convert_all<double, f64_to_f32>},
+    ElementType{"I64", 8, nullptr},
+    ElementType{"I32", 4, nullptr},
+    ElementType{"I16", 2, nullptr},
+    ElementType{"I8", 1, nullptr},
+    ElementType{"U8", 1, nullptr},
+    ElementType{"BOOL", 1, nullptr},
     ElementType{"U64", 8, nullptr},
     ElementType{"U32", 4, nullptr},
     ElementType{"U16", 2, nullptr},
@@ -90,45 +91,147 @@ std::vector<int64_t> extents_of(const Shape& shape) {
   return extents;
 }
 
-std::vector<uint64_t> unsigned_list(const nlohmann::json& tensor, const char* key) {
-  std::vector<uint64_t> list;
-  for (const nlohmann::json& value : tensor.at(key)) {
-    if (!value.is_number_unsigned())
-      throw std::invalid_argument(concat("'", key, "' holds ", value.is_number() ? value.dump() : value.type_name()));
-    list.push_back(value.get<uint64_t>());
-  }
-  return list;
-}
-
 // The bytes of `extents` elements of `type`; throws where the number is absurd.
 uint64_t bytes_needed(const std::vector<uint64_t>& extents, const ElementType& type) {
   uint64_t bytes = type.bytes;
   for (const uint64_t extent : extents)
     if (__builtin_mul_overflow(bytes, extent, &bytes) || extent > uint64_t{1} << 48)
-      throw std::invalid_argument("'shape' is too large for any file");
+      fail("'shape' is too large for any file");
   return bytes;
 }
 
-// Throws std::exception with what is wrong.
-SafetensorsReader::Entry parse_entry(const std::string& name, const nlohmann::json& tensor) {
-  SafetensorsReader::Entry entry{name, tensor.at("dtype").get<std::string>(), {}, 0, 0};
-  const ElementType* type = element_type(entry.dtype);
-  if (!type) throw std::invalid_argument("unknown dtype '" + entry.dtype + "'");
-  const std::vector<uint64_t> extents = unsigned_list(tensor, "shape");
-  if (extents.size() > kMaxRank)
-    throw std::invalid_argument(concat("has ", extents.size(), " dimensions, wanted at most ", kMaxRank));
-  const std::vector<uint64_t> offsets = unsigned_list(tensor, "data_offsets");
+bool is_integer(const std::string& dtype) { return dtype[0] == 'I' || dtype[0] == 'U' || dtype == "BOOL"; }
+
+// A tensor as the header gives it.
+struct TensorFields {
+  std::string name;
+  std::optional<std::string> dtype{};
+  std::optional<std::vector<uint64_t>> shape{}, data_offsets{};
+};
+
+template <class T>
+const T& field_of(const std::optional<T>& field, const char* key) {
+  if (!field) fail("there is no '", key, "'");
+  return *field;
+}
+
+SafetensorsReader::Entry entry_of(const TensorFields& tensor) {
+  SafetensorsReader::Entry entry{tensor.name, field_of(tensor.dtype, "dtype"), {}};
+  const std::vector<uint64_t>& extents = field_of(tensor.shape, "shape");
+  const std::vector<uint64_t>& offsets = field_of(tensor.data_offsets, "data_offsets");
   if (offsets.size() != 2 || offsets[1] < offsets[0])
-    throw std::invalid_argument("'data_offsets' is " + tensor.at("data_offsets").dump() + ", wanted [begin, end]");
-  const uint64_t needed = bytes_needed(extents, *type);
-  if (offsets[1] - offsets[0] != needed)
-    throw std::invalid_argument(concat("'data_offsets' span ", offsets[1] - offsets[0], " bytes, but its shape in ",
-                                       entry.dtype, " needs ", needed));
-  entry.shape = shape_of(extents);
+    fail("'data_offsets' is ", nlohmann::json(offsets).dump(), ", wanted [begin, end]");
+  const ElementType* type = element_type(entry.dtype);
+  const uint64_t needed = bytes_needed(extents, type ? *type : ElementType{"", 1, nullptr});
+  if (type && offsets[1] - offsets[0] != needed)
+    fail("'data_offsets' span ", offsets[1] - offsets[0], " bytes, but its shape in ", entry.dtype, " needs ", needed);
   entry.begin = offsets[0];
   entry.end = offsets[1];
+  if (extents.size() > kMaxRank)
+    entry.unreadable = concat("has ", extents.size(), " dimensions, wanted at most ", kMaxRank);
+  else
+    entry.shape = shape_of(extents);
+  if (!type || !type->convert)
+    entry.unreadable =
+        concat("has elements of type ", shortened(entry.dtype, 20), ", wanted F32, F16, BF16 or F64; ",
+               is_integer(entry.dtype) ? "integers stand for weights only with their scales: save it unquantised"
+                                       : "save it as one of them");
   return entry;
 }
+
+// The header piece by piece, as nlohmann's parser calls it: what it costs is what its tensors cost, whatever else it
+// holds. Throws Error that says what is wrong.
+class HeaderParser {
+ public:
+  std::vector<SafetensorsReader::Entry> entries{};
+  Texts metadata{};
+
+  // In which tensor something is wrong, for messages.
+  std::string where() const {
+    return level_ > 0 && !tensor_.name.empty() ? concat("tensor '", tensor_.name, "': ") : "";
+  }
+
+  bool start_object(size_t) {
+    if (level_ > 1) value("an object");
+    ++level_;
+    return true;
+  }
+  bool end_object() {
+    if (level_ == 2 && tensor_.name != kMetadata) entries.push_back(entry_of(tensor_));
+    return end();
+  }
+  bool start_array(size_t) {
+    if (level_ == 2 && tensor_.name != kMetadata && (key_ == kShape || key_ == kOffsets))
+      list_ = &(key_ == kShape ? tensor_.shape : tensor_.data_offsets).emplace();
+    else
+      value("a list");
+    ++level_;
+    return true;
+  }
+  bool end_array() { return end(); }
+  bool key(std::string& key) {
+    if (level_ == 1) {
+      tensor_ = {};
+      if (!names_.insert(key).second) fail("it names '", key, "' twice");
+      tensor_.name = key;
+    } else if (level_ == 2) {
+      key_ = key;
+      const bool twice = tensor_.name == kMetadata ? metadata.contains(key)
+                         : key == kType            ? tensor_.dtype.has_value()
+                         : key == kShape           ? tensor_.shape.has_value()
+                         : key == kOffsets         ? tensor_.data_offsets.has_value()
+                                                   : false;
+      if (twice) fail("'", key, "' stands there twice");
+    }
+    return true;
+  }
+  bool string(std::string& text) {
+    if (level_ == 2 && tensor_.name == kMetadata)
+      metadata[key_] = text;
+    else if (level_ == 2 && key_ == kType)
+      tensor_.dtype = text;
+    else
+      value("a text");
+    return true;
+  }
+  bool number_unsigned(uint64_t number) {
+    if (!list_) return value("a number");
+    if (list_->size() == kMostExtents) fail("'", key_, "' has more than ", kMostExtents, " numbers");
+    list_->push_back(number);
+    return true;
+  }
+  bool number_integer(int64_t number) { return value(list_ ? std::to_string(number) : "a number"); }
+  bool number_float(double, const std::string& digits) { return value(list_ ? digits : "a number"); }
+  bool boolean(bool) { return value("true or false"); }
+  bool null() { return value("null"); }
+  bool binary(nlohmann::json::binary_t&) { return value("bytes"); }
+  bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) { return false; }
+
+ private:
+  static constexpr const char *kType = "dtype", *kShape = "shape", *kOffsets = "data_offsets";
+  static constexpr size_t kMostExtents = 64;
+
+  bool end() {
+    if (--level_ == 2) list_ = nullptr;
+    return true;
+  }
+  // Of a kind that is not wanted there; what belongs to a key that the format does not have is passed over.
+  bool value(const std::string& what) {
+    if (level_ == 0) fail("it is no JSON object");
+    if (level_ == 1) fail("it is ", what, ", wanted an object");
+    if (list_) fail("'", key_, "' holds ", what);
+    if (level_ > 2) return true;
+    if (tensor_.name == kMetadata || key_ == kType) fail("'", key_, "' is ", what, ", wanted a text");
+    if (key_ == kShape || key_ == kOffsets) fail("'", key_, "' is ", what, ", wanted a list of numbers");
+    return true;
+  }
+
+  int level_ = 0;  // 1: in the header, 2: in a tensor or the metadata
+  TensorFields tensor_{};
+  std::string key_{};
+  std::vector<uint64_t>* list_ = nullptr;
+  std::set<std::string> names_{};
+};
 
 std::string make_header(const std::vector<SafetensorsWriter::Entry>& entries,
                         const std::map<std::string, std::string>& metadata) {
@@ -147,6 +250,15 @@ std::string make_header(const std::vector<SafetensorsWriter::Entry>& entries,
 }
 
 }  // namespace
+
+std::string bare_tensor_name(std::string_view name) {
+  for (bool found = true; found;) {
+    found = false;
+    for (const std::string_view word : {"module.", "model.", "_orig_mod."})
+      if (name.starts_with(word) && name.size() > word.size()) name.remove_prefix(word.size()), found = true;
+  }
+  return std::string(name);
+}
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Entry> entries,
                                      const std::map<std::string, std::string>& metadata)
@@ -207,25 +319,24 @@ std::string SafetensorsReader::read_header(uint64_t file_size) {
 }
 
 void SafetensorsReader::parse_header(const std::string& text) {
-  nlohmann::json header;
+  if (json_depth(text) > kDeepestJson)
+    bad(concat("no safetensors file; its header is nested deeper than ", kDeepestJson, " levels"));
+  HeaderParser parser;
   try {
-    header = json_object<nlohmann::json>(text);
+    if (!nlohmann::json::sax_parse(text, &parser)) fail("its header is no JSON object");
   } catch (const Error& e) {
-    bad(concat("no safetensors file; of its header: ", e.what()));
+    bad(concat("no safetensors file; ", parser.where(), e.what()));
   }
-  for (const auto& [name, value] : header.items()) {
-    try {
-      if (name == kMetadata)
-        metadata_ = value.get<std::map<std::string, std::string>>();
-      else
-        entries_.push_back(parse_entry(name, value));
-    } catch (const std::exception& e) {
-      bad(concat("tensor '", name, "': ", e.what()));
-    }
-  }
+  entries_ = std::move(parser.entries);
+  metadata_ = std::move(parser.metadata);
   std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    by_name_[entries_[i].name] = i;
+    const auto [same, is_new] = by_bare_name_.emplace(bare_tensor_name(entries_[i].name), i);
+    if (!is_new) same->second = entries_.size();  // which of them is meant nobody knows
+  }
 }
 
 void SafetensorsReader::check_coverage(uint64_t data_size) const {
@@ -241,17 +352,33 @@ void SafetensorsReader::check_coverage(uint64_t data_size) const {
 }
 
 const SafetensorsReader::Entry* SafetensorsReader::find(const std::string& name) const {
-  const auto found =
-      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.name == name; });
-  return found == entries_.end() ? nullptr : &*found;
+  if (const auto found = by_name_.find(name); found != by_name_.end()) return &entries_[found->second];
+  const auto found = by_bare_name_.find(name);
+  return found == by_bare_name_.end() || found->second == entries_.size() ? nullptr : &entries_[found->second];
+}
+
+std::vector<std::string> SafetensorsReader::names() const {
+  std::vector<std::string> names;
+  for (const Entry& entry : entries_) names.push_back(entry.name);
+  return names;
+}
+
+std::string some_names(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 3;
+  std::string text;
+  for (size_t i = 0; i < std::min(kShown, names.size()); ++i)
+    text += concat(i ? ", '" : "'", shortened(names[i], 80), "'");
+  return names.size() > kShown ? concat(text, " and ", names.size() - kShown, " more") : text;
 }
 
 const SafetensorsReader::Entry& SafetensorsReader::wanted(const std::string& name) const {
-  if (const Entry* entry = find(name)) return *entry;
-  std::vector<std::string> names;
-  for (const Entry& e : entries_) names.push_back(e.name);
-  const std::string near = nearest(name, names);
-  fail(path_, ": no tensor '", name, "'", near.empty() ? "" : concat("; the nearest is '", near, "'"));
+  if (const Entry* entry = find(name)) {
+    if (!entry->unreadable.empty()) fail(path_, ": tensor '", entry->name, "' ", entry->unreadable);
+    return *entry;
+  }
+  const std::string near = nearest(name, names());
+  if (!near.empty()) fail(path_, ": no tensor '", name, "'; the nearest is '", near, "'");
+  fail(path_, ": no tensor '", name, "'; it has ", entries_.empty() ? "none" : some_names(names()));
 }
 
 Tensor SafetensorsReader::read(const std::string& name) {
@@ -272,8 +399,6 @@ Tensor SafetensorsReader::read_rows(const std::string& name, const Slice& rows) 
 
 void SafetensorsReader::read_elements(const Entry& entry, int64_t first, Tensor& elements) {
   const ElementType& type = *element_type(entry.dtype);
-  if (!type.convert)
-    fail(path_, ": tensor '", entry.name, "' has elements of type ", entry.dtype, "; save it as F32, F16 or BF16");
   file_.clear();
   file_.seekg(static_cast<std::streamoff>(data_begin_ + entry.begin + static_cast<uint64_t>(first) * type.bytes));
   constexpr int64_t kChunk = 1 << 16;  // elements

@@ -10,6 +10,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/core/files.h"
@@ -53,26 +54,30 @@ class SafetensorsReader {
   struct Entry {
     std::string name;
     std::string dtype;            // as in the file: "F32", "F16", ...
-    Shape shape;                  // up to rank 5; rank 0 is a scalar
+    Shape shape;                  // up to rank 5; rank 0 is a scalar, or a tensor of more dimensions
     uint64_t begin = 0, end = 0;  // bytes, from the start of the data
+    std::string unreadable{};     // why read() refuses it, "has 6 dimensions, ..."; empty: it does not
   };
 
-  // Throws Error: missing, truncated or no safetensors file; offsets that overlap, leave gaps or contradict
-  // the shape.
+  // Throws Error: missing, truncated or no safetensors file; a name twice; offsets that overlap, leave gaps or
+  // contradict the shape.
   explicit SafetensorsReader(const std::string& path);
 
   const std::vector<Entry>& entries() const { return entries_; }  // in the order of their data
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  const Entry* find(const std::string& name) const;  // null where there is none
+  // The tensor of this name, or the only one whose bare name it is; null where there is none.
+  const Entry* find(const std::string& name) const;
+  std::vector<std::string> names() const;
 
-  // The tensor as f32; F16, BF16, F64 and the integers are converted. Throws Error for an unknown name (with
-  // the nearest one) and for element types with no conversion (8-bit floats, U16 to U64).
+  // The tensor as f32; F16, BF16 and F64 are converted. Throws Error for an unknown name (with those that there are), for
+  // other element types, integers among them, which stand for weights only with scales that the file does not give, and
+  // for more than 5 dimensions.
   Tensor read(const std::string& name);
   // Rows of its dimension 0 alone.
   Tensor read_rows(const std::string& name, const Slice& rows);
 
  private:
-  const Entry& wanted(const std::string& name) const;
+  const Entry& wanted(const std::string& name) const;  // throws as read()
   void read_elements(const Entry& entry, int64_t first, Tensor& elements);
   [[noreturn]] void bad(const std::string& message) const;
   std::string read_header(uint64_t file_size);
@@ -83,7 +88,15 @@ class SafetensorsReader {
   std::ifstream file_;
   uint64_t data_begin_ = 0;
   std::vector<Entry> entries_;
+  std::map<std::string, size_t> by_name_, by_bare_name_;  // numbers of entries
   std::map<std::string, std::string> metadata_;
 };
+
+// Without the words that DataParallel, torch.compile and training programs put in front of every name: "module.",
+// "_orig_mod." and "model.".
+std::string bare_tensor_name(std::string_view name);
+
+// "'conv1.weight', 'conv1.bias', 'fc.weight' and 7 more": for messages.
+std::string some_names(const std::vector<std::string>& names);
 
 }  // namespace owt

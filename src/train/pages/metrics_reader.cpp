@@ -165,8 +165,7 @@ bool MetricsReader::take_flat(std::string_view line) {
 }
 
 void MetricsReader::take_other(std::string_view line) {
-  const bool shallow = json_depth(line) <= kDeepestJson;
-  const MetricsJson record = shallow ? MetricsJson::parse(line, nullptr, /*allow_exceptions=*/false) : MetricsJson();
+  const auto record = json_or_discarded<MetricsJson>(line);
   const auto kind = record.is_object() ? record.find("kind") : record.end();
   if (!record.is_object() || kind == record.end() || !std::isfinite(number_in(record, "step"))) {
     ++metrics_.unread_lines;
