@@ -115,8 +115,7 @@ int command_bench_comm(const Arguments& arguments) {
                  "compute threads of all workers together; 0: $OMP_NUM_THREADS for each process, else all cores");
   options.option("sizes", "SIZES", "4K..64M",
                  "bytes of the whole tensor: a range, four times as large each time; or 4K,1M");
-  options.repeated("collective", "NAME",
-                   "one of these only, e.g. all_reduce; may be given several times (default: all)");
+  options.repeated("collective", "NAME", "one of these only, e.g. all_reduce (default: all)");
   options.option("seconds", "S", "30", "for all of it, about; sizes that would take longer are left out");
   options.option("json", "FILE", "write the times for owt plan --links");
   if (!options.parse(arguments)) {

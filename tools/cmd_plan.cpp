@@ -28,7 +28,7 @@ namespace {
 void declare(Options& options) {
   options.positional("CONFIG", concat("a recipe or a model: ", kFileOrName));
   declare_shared(options);
-  options.repeated("parallel", "NAME", strategy_list() + "; may be given several times (default: the recipe's)");
+  options.repeated("parallel", "NAME", strategy_list() + " (default: the recipe's)");
   options.option(
       "model-ranks", "M",
       "workers that share one copy of the split layers; the others hold copies of them (default: the recipe's; "

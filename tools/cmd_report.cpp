@@ -11,6 +11,7 @@
 #include "src/train/inference.h"
 #include "src/train/job.h"
 #include "src/train/pages/page.h"
+#include "src/train/pages/sections.h"
 #include "tools/commands.h"
 
 namespace owt {
@@ -88,6 +89,7 @@ int command_report(const Arguments& arguments) {
   std::vector<RunRecord> runs;
   for (const std::string& folder : options.list("RUN")) runs.push_back(read_run(folder));
   tell_apart(runs);
+  if (options.given("layer")) read_option("layer", [&] { check_layer(runs, options.string("layer")); });
   std::optional<Shown> shown;
   if (options.given("data")) shown = shown_of(runs.front().folder, options);
   PageOptions page;

@@ -43,10 +43,8 @@ int command_train(const Arguments& arguments) {
   declare_classes(options, ClassesOf::kTraining);
   options.option("weights", "FILE",
                  "start from these weights (safetensors, PyTorch's names and order), or those of a run or checkpoint");
-  options.repeated(
-      "except", "LAYER",
-      "with --weights: draw the weights of this layer anew (a name, or a pattern such as 'fc*'; may be given "
-      "several times)");
+  options.repeated("except", "LAYER",
+                   "with --weights: draw the weights of this layer anew (a name, or a pattern such as 'fc*')");
   options.flag("except-mismatched", "with --weights: draw those of layers that the file lacks or has in another shape");
   options.option("resume", "auto|DIR",
                  "go on from the run folder's newest checkpoint, where it has one, or from this run or checkpoint");

@@ -1,6 +1,7 @@
 #include <iostream>
 
 #include "src/core/log.h"
+#include "src/train/pages/sections.h"
 #include "src/train/pages/serve.h"
 #include "src/train/signals.h"
 #include "tools/commands.h"
@@ -24,14 +25,19 @@ int command_watch(const Arguments& arguments) {
   ServeOptions serve;
   serve.host = options.string("host");
   serve.port = static_cast<int>(options.integer("port", {.low = 0, .high = 65535}));
-  if (options.given("layer")) serve.layer = options.string("layer");
+  const std::vector<std::string> folders = options.list("RUN");
+  if (options.given("layer")) {
+    serve.layer = options.string("layer");
+    std::vector<RunRecord> runs;
+    for (const std::string& folder : folders) runs.push_back(read_run(folder));
+    read_option("layer", [&] { check_layer(runs, serve.layer); });
+  }
   if (options.given("name")) serve.names = options.list("name");
   catch_stop_signals();
-  const std::vector<std::string> runs = options.list("RUN");
   const auto ready = [&](const std::string& url) {
-    std::cout << format("{} shows {}; Ctrl-C ends this\n", url, joined(runs)) << std::flush;
+    std::cout << format("{} shows {}; Ctrl-C ends this\n", url, joined(folders)) << std::flush;
   };
-  serve_runs(runs, serve, ready, stop_requested);
+  serve_runs(folders, serve, ready, stop_requested);
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "src/core/cpu_level.h"
 #include "src/core/dispatch.h"
 #include "src/core/log.h"
+#include "src/core/own_words.h"
 #include "src/core/process_start.h"
 #include "src/core/version.h"
 #include "tools/commands.h"
@@ -77,6 +78,7 @@ int run(const std::vector<std::string>& words) {
     return 2;
   }
   if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    if (words.size() > 1) return run({words[1], "--help"});
     print_help(std::cout);
     return 0;
   }
@@ -94,8 +96,8 @@ int run(const std::vector<std::string>& words) {
     names.push_back(command.name);
   }
   const std::string near = owt::nearest(words[0], names);
-  throw owt::UsageError("no command '" + words[0] + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?") +
-                        "; owt --help lists them");
+  throw owt::UsageError("no command '" + words[0] + "'" + (near.empty() ? "; " : "; did you mean '" + near + "'? ") +
+                        "owt --help lists all");
 }
 
 }  // namespace
@@ -111,12 +113,10 @@ int main(int count, char** words) {
     owt::end_together(code);
     return code;
   } catch (const owt::UsageError& e) {
-    return owt::end_with_error(e, e.what(), 2);
+    return owt::end_with_error(e, owt::fit_for_message(e.what()), 2);
   } catch (const std::bad_alloc& e) {
     return owt::end_with_error(e, "out of memory; use a smaller batch or a smaller network", 1);
-  } catch (const std::filesystem::filesystem_error& e) {
-    return owt::end_with_error(e, "cannot use " + e.path1().string() + ": " + e.code().message(), 1);
   } catch (const std::exception& e) {
-    return owt::end_with_error(e, e.what(), 1);
+    return owt::end_with_error(e, owt::fit_for_message(owt::own_words(e)), 1);
   }
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <limits>
 
 #include "src/comm/launch.h"
 #include "src/core/log.h"
@@ -108,7 +109,7 @@ void declare_length(Options& options) {
 Overrides length_changes(const Options& options) {
   Overrides changes;
   if (options.given("epochs")) {
-    options.number("epochs", {.low = 0});
+    options.number("epochs", {.low = std::numeric_limits<double>::min()});
     changes.emplace_back("schedule.epochs", options.string("epochs"));
   }
   if (options.given("steps"))

@@ -8,6 +8,7 @@
 #include "src/core/check.h"
 #include "src/core/config_values.h"
 #include "src/core/files.h"
+#include "src/core/own_words.h"
 #include "src/core/toml_document.h"
 
 namespace owt {
@@ -96,16 +97,15 @@ void Config::missing(const std::string& key) const {
 
 namespace {
 
-std::string wanted(const Range& range) {
-  if (std::isinf(range.high)) return concat("at least ", range.low);
-  if (std::isinf(range.low)) return concat("at most ", range.high);
-  return concat(range.low, " to ", range.high);
-}
+// NaN has no sign that anybody gave it.
+std::string found(double value) { return std::isnan(value) ? "nan" : concat(value); }
+std::string found(int64_t value) { return std::to_string(value); }
 
 template <class T>
 T checked(const Config& config, const std::string& key, T value, const Range& range) {
   if (!(value >= range.low && value <= range.high) || !std::isfinite(static_cast<double>(value)))
-    config.error(key, concat("'", key, "' is ", value, ", wanted ", wanted(range)));
+    config.error(key, concat("'", key, "' is ", found(value), ", wanted ",
+                             range_text(range).empty() ? "a number" : range_text(range)));
   return value;
 }
 
@@ -287,6 +287,13 @@ std::map<std::string, std::string> values_of(const Config& config) {
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  const auto own = [](std::string_view others) {
+    const std::string key = key_for(others);
+    return key.substr(key.rfind('.') + 1);
+  };
+  const std::string meant = own(word);
+  for (const std::string& candidate : candidates)
+    if (candidate == meant || own(candidate) == word) return candidate;
   std::string best;
   size_t fewest = std::max<size_t>(2, word.size() / 3) + 1;
   for (const auto& candidate : candidates) {

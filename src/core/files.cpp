@@ -68,6 +68,8 @@ int open_alone(const std::string& path, Without locks) {
   return -1;
 }
 
+constexpr size_t kMostOfAStream = 64 << 20;  // bytes of a pipe or a device
+
 // File systems that need no fsync() say so by these errors.
 bool synced(int file) { return ::fsync(file) == 0 || errno == EINVAL || errno == EROFS; }
 
@@ -87,10 +89,15 @@ std::string read_file(const std::string& path) {
   if (!file) fail("cannot read ", path, ": ", reason());
   std::string content;
   char buffer[1 << 16];
-  for (size_t got; (got = std::fread(buffer, 1, sizeof buffer, file)) > 0; note_work()) content.append(buffer, got);
+  struct stat status {};
+  const bool may_have_no_end = ::fstat(fileno(file), &status) == 0 && !S_ISREG(status.st_mode);
+  const auto endless = [&] { return may_have_no_end && content.size() > kMostOfAStream; };
+  for (size_t got; !endless() && (got = std::fread(buffer, 1, sizeof buffer, file)) > 0; note_work())
+    content.append(buffer, got);
   const bool failed = std::ferror(file) != 0;
   std::fclose(file);
   if (failed) fail("cannot read ", path, ": ", reason());
+  if (endless()) fail(path, " is no regular file and does not end within ", kMostOfAStream >> 20, " MiB; name a file");
   return content;
 }
 

@@ -13,6 +13,7 @@
 
 #include "src/core/check.h"
 #include "src/core/kept_log.h"
+#include "src/core/own_words.h"
 #include "src/core/printable.h"
 #include "src/core/terminal.h"
 
@@ -52,7 +53,7 @@ Sinks& sinks() {
 thread_local bool quiet_thread = false;
 
 void write(const std::string& head, const std::string& line) {
-  const std::string text = printable(line);
+  const std::string text = printable(fit_for_message(line));
   const std::lock_guard lock(sinks().mutex);
   sinks().show(concat(head.empty() ? head : tinted(Tint::kYellow, head), text, '\n'));
   sinks().to_file(head + text);

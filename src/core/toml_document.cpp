@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "src/core/check.h"
@@ -105,12 +107,29 @@ void check_utf8(std::string text, const std::string& source) {
   }
 }
 
+// Numbers as people write them, ".1" and "5.", as TOML does; empty for other texts.
+std::string as_number(std::string text, const std::string& source) {
+  if (text.empty() || text.find_first_not_of("+-.0123456789eE") != std::string::npos) return "";
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (end != text.c_str() + text.size()) return "";
+  if (std::isinf(value)) fail(source, ": no number can hold ", text);
+  const auto is_digit = [&](size_t at) { return at < text.size() && '0' <= text[at] && text[at] <= '9'; };
+  const size_t dot = text.find('.');
+  if (dot == std::string::npos) return "";
+  if (!is_digit(dot + 1)) text.insert(dot + 1, "0");
+  if (dot == 0 || !is_digit(dot - 1)) text.insert(dot, "0");
+  return text;
+}
+
 void assign(toml::table& table, const std::string& key, const std::string& text, const std::string& source) {
   check_utf8(text, source);
   try {
     toml::table value = toml::parse("value = " + text, source);
     table.insert_or_assign(key, std::move(*value.get("value")));
   } catch (const toml::parse_error&) {
+    if (const std::string number = as_number(text, source); !number.empty() && number != text)
+      return assign(table, key, number, source);
     toml::table value = toml::parse("value = 'text'", source);  // a bare word is a string
     *value["value"].as_string() = text;
     table.insert_or_assign(key, std::move(*value.get("value")));

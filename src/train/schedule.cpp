@@ -49,7 +49,7 @@ double read_below_1(Config& config, const std::string& key, double value, const 
 void read_length(Config& config, ScheduleSettings& s) {
   s.max_steps = config.integer("max_steps", 0, {.low = 0});
   // Without max_steps the missing key is reported as such.
-  s.epochs = s.max_steps > 0 ? config.number("epochs", 0.0, {.low = 0}) : config.number("epochs", {.low = kTiny});
+  s.epochs = s.max_steps > 0 ? config.number("epochs", 0.0, {.low = kTiny}) : config.number("epochs", {.low = kTiny});
   s.warmup_epochs = config.number("warmup_epochs", 0.0, {.low = 0});
   s.warmup_factor = config.number("warmup_factor", 0.0, {.low = 0, .high = 1});
   if (s.epochs > 0 && s.warmup_epochs > s.epochs)

@@ -376,6 +376,10 @@ Settings settings_from(Config recipe, const std::string& name) {
   Settings settings;
   settings.name = name;
   settings.recipe = recipe;
+  // First of all: the keys of a section that is misspelt are missing where they should be.
+  for (const char* section : {"model", "data", "loss", "optimizer", "schedule", "parallel", "pipeline", "ps", "run"})
+    recipe.given(section);
+  recipe.finish("a recipe");
   Config model = recipe.table("model");
   if (!recipe.has("model")) recipe.error("model", "'model' is missing: a path to a model file, or a table");
   settings.model = read_model(model);
@@ -409,7 +413,6 @@ Settings settings_from(Config recipe, const std::string& name) {
     recipe.table("run").error("eval_every_epochs",
                               "schedule type 'plateau' goes by the evaluations, and there is "
                               "none before the end; set it to 1, or take another schedule");
-  recipe.finish("a recipe");
   return settings;
 }
 

@@ -151,7 +151,7 @@ void Step::report_bad_loss(const StepResult& result, const Pass& pass, int32_t b
   const bool none = first == static_cast<int32_t>(plan_.layers.size());
   throw Diverged(
       concat(pass.mode == Mode::kTrain ? concat("step ", pass.step + 1) : std::string("evaluation"), ": the loss is ",
-             result.sums.loss, "; ",
+             std::isnan(result.sums.loss) ? "nan" : concat(result.sums.loss), "; ",
              none ? std::string("every layer's output is finite, so it grew in the loss")
                   : concat("the first layer with a value that is not finite is '", plan_.layer(first).name, "'"),
              options_.weights.empty()

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "src/core/log.h"
+#include "src/core/own_words.h"
 
 namespace owt {
 namespace {
@@ -38,13 +39,14 @@ std::string wrapped(const std::string& text, size_t indent) {
   return out + "\n";
 }
 
-std::string range_text(const Range& range) {
-  const bool low = std::isfinite(range.low), high = std::isfinite(range.high);
-  const auto plain = [](double value) { return format("{}", value); };  // 16777216, not 1.67772e+07
-  if (low && high) return concat(" from ", plain(range.low), " to ", plain(range.high));
-  if (low) return concat(" of at least ", plain(range.low));
-  if (high) return concat(" of at most ", plain(range.high));
-  return "";
+// "an integer from 0 to 5", "a number of at least 1", "a number that is more than 0".
+std::string with_range(const std::string& what, const Range& range) {
+  const std::string text = range_text(range);
+  const char* between = text.empty()               ? ""
+                        : text.starts_with("at ")  ? " of "
+                        : text.starts_with("more") ? " that is "
+                                                   : " from ";
+  return concat(what, between, text);
 }
 
 template <class Number>
@@ -116,7 +118,10 @@ void Options::unknown_option(const std::string& word) const {
   for (const Entry& e : entries_)
     if (!is_positional(e.kind)) names.push_back(e.name);
   const size_t dashes = std::min(word.find_first_not_of('-'), word.size());
-  const std::string near = nearest(word.substr(dashes, word.find('=') - dashes), names);
+  const std::string name = word.substr(dashes, word.find('=') - dashes), near = nearest(name, names);
+  const std::string key = key_for(name);
+  if (!key.empty() && declares("set") && !declares(key.substr(key.rfind('.') + 1)))
+    wrong(concat("no option '", word, "'; the recipe's key is ", key, ": --set ", key, "=VALUE"));
   wrong(concat("no option '", word, "'", near.empty() ? "" : concat("; did you mean '--", near, "'?")));
 }
 
@@ -228,13 +233,13 @@ void Options::wrong_value(const std::string& name, const std::string& wanted) co
 
 int64_t Options::integer(const std::string& name, Range range) const {
   int64_t value = 0;
-  if (!parse_number(string(name), range, value)) wrong_value(name, "an integer" + range_text(range));
+  if (!parse_number(string(name), range, value)) wrong_value(name, with_range("an integer", range));
   return value;
 }
 
 double Options::number(const std::string& name, Range range) const {
   double value = 0;
-  if (!parse_number(string(name), range, value)) wrong_value(name, "a number" + range_text(range));
+  if (!parse_number(string(name), range, value)) wrong_value(name, with_range("a number", range));
   return value;
 }
 

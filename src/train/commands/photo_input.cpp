@@ -1,11 +1,15 @@
 #include "src/train/commands/photo_input.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <new>
 
 #include "src/core/files.h"
+#include "src/core/own_words.h"
 #include "src/core/threads.h"
 
 namespace owt {
@@ -20,7 +24,11 @@ PhotoInput::PhotoInput(const DataSettings& data, const DatasetStatistics& statis
 }
 
 Photo PhotoInput::load(const std::string& file) const {
-  if (std::filesystem::is_directory(file)) fail("it is a folder");
+  if (access(file.c_str(), R_OK) != 0) fail(std::strerror(errno));
+  std::error_code error;
+  const auto status = std::filesystem::status(file, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    fail(std::filesystem::is_directory(status) ? "it is a folder" : "it is no regular file");
   return resized(read_photo(read_file(file), {.short_side = crop_.short_side}), crop_.short_side);
 }
 
@@ -48,7 +56,7 @@ LoadedPhotos load_photos(const PhotoInput& input, std::span<const std::string> f
       } catch (const std::bad_alloc&) {
         all.errors[i] = "out of memory; use fewer --threads, or fewer photos at once";
       } catch (const std::exception& e) {
-        all.errors[i] = e.what();
+        all.errors[i] = own_words(e);
       }
   });
   return all;

@@ -14,6 +14,7 @@
 #include "src/core/files.h"
 #include "src/core/kept_log.h"
 #include "src/core/log.h"
+#include "src/core/own_words.h"
 #include "src/core/texts.h"
 #include "src/core/threads.h"
 #include "src/train/advice.h"
@@ -68,7 +69,7 @@ void logged(const Work& work) {
   try {
     work();
   } catch (const std::exception& e) {
-    log_to_file_only(format("the run failed: {}", e.what()));
+    log_to_file_only(format("the run failed: {}", own_words(e)));
     throw;
   }
 }

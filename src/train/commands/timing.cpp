@@ -140,7 +140,7 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
     const Peak of_rank = peak_of_rank(plan, comm);
     if (comm.rank() == 0) untimed_ms = ms, peak = of_rank, times = of_all;
   });
-  for (const std::string& line : ConvChoices::process().report()) log_info("convolution {}", line);
+  for (const std::string& line : ConvChoices::process().report()) log_to_file_only(format("convolution {}", line));
   for (const std::string& line : ConvChoices::process().warnings()) log_warn("{}", line);
   if (launch().rank != 0) return {};
   const int64_t rows = plan.request.step_rows;

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "data/photos/photo.h"
 #include "src/core/config.h"
 #include "src/core/log.h"
+#include "src/core/own_words.h"
 #include "src/train/files/checkpoint_files.h"
 #include "src/train/files/safetensors.h"
 #include "src/train/pages/sections.h"
@@ -117,12 +119,31 @@ std::string filters_of(const RunRecord& run, const std::string& layer) {
 
 }  // namespace
 
+void check_layer(Runs runs, const std::string& layer) {
+  std::string wrong;
+  for (const RunRecord& run : runs) {
+    std::optional<SafetensorsReader> file;
+    try {
+      if (!run.checkpoint.empty()) file.emplace(trained_weights_of(run.checkpoint));
+    } catch (const Error&) {  // the page says so
+    }
+    if (!file) continue;
+    try {
+      static_cast<void>(chosen_tensor(*file, layer));
+      return;
+    } catch (const Error& e) {
+      wrong = e.what();
+    }
+  }
+  if (!wrong.empty()) fail(wrong);
+}
+
 std::string filters_section(Runs runs, const std::string& layer) {
   std::string content;
   for (const RunRecord& run : runs) try {
       content += of_run(run.name, runs.size(), filters_of(run, layer));
     } catch (const std::exception& e) {  // a run of another network, or a damaged file
-      content += missing(concat(run.name, ": ", e.what()));
+      content += missing(concat(run.name, ": ", own_words(e)));
     }
   if (layer.empty()) content += paragraph("Another layer's are shown with owt report --layer NAME.");
   return section("filters", "Filters", content);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "src/core/log.h"
+#include "src/core/own_words.h"
 #include "src/parallel/draw_net.h"
 #include "src/parallel/memory_need.h"
 #include "src/parallel/plan.h"
@@ -138,7 +139,7 @@ std::string plan_section(Runs runs) {
   for (const RunRecord& run : runs) try {
       content += of_run(run.name, runs.size(), figures_of_plan(run));
     } catch (const std::exception& e) {  // the recipe of another version, say
-      content += missing(concat(run.name, ": there is no plan to draw: ", e.what()));
+      content += missing(concat(run.name, ": there is no plan to draw: ", own_words(e)));
     }
   return section("plan", "Plan", content);
 }

@@ -8,6 +8,7 @@
 
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "src/core/own_words.h"
 #include "src/core/toml_values.h"
 #include "src/train/files/checkpoint_files.h"
 
@@ -23,7 +24,7 @@ void read_or_note(RunRecord& run, const Read& read) {
   try {
     read();
   } catch (const std::exception& e) {
-    run.wrong.push_back(e.what());
+    run.wrong.push_back(own_words(e));
   }
 }
 

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "src/core/log.h"
+#include "src/core/own_words.h"
 #include "src/core/profiler.h"
 #include "src/train/pages/bars.h"
 #include "src/train/pages/drawn_step.h"
@@ -159,7 +160,7 @@ std::string drawing_of(const RunRecord& run) {
   try {
     return html_of(drawn_step(run));
   } catch (const std::exception& e) {  // the recipe of another version, say
-    return missing(concat("The step is not drawn: ", e.what()));
+    return missing(concat("The step is not drawn: ", own_words(e)));
   }
 }
 
