@@ -1,7 +1,6 @@
 // The owt program: finds the subcommand, turns errors into exit codes.
 //   0 done; 1 failed, with one line on stderr; 2 wrong command line; 75 stopped on a signal after a
 //   checkpoint
-#include <filesystem>
 #include <iostream>
 
 #include "src/comm/launch.h"

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 
 #include "src/core/check.h"
 #include "src/core/config_values.h"
@@ -114,6 +115,18 @@ TEST(Config, NamesFileLineAndRangeOfAValueOutOfRange) {
   Config bad = Config::text("a = nan\nb = inf", "x.toml");
   EXPECT_THAT(message_of([&] { bad.number("a"); }), StartsWith("x.toml:1: 'a' is"));
   EXPECT_THAT(message_of([&] { bad.number("b"); }), StartsWith("x.toml:2: 'b' is"));
+}
+
+TEST(Config, SaysRangesAsPeopleWriteThem) {
+  Config config = Config::text("a = 0\nb = -nan\nc = 99999999", "x.toml");
+  const double above_0 = std::numeric_limits<double>::min();
+  EXPECT_EQ(message_of([&] { config.number("a", {.low = above_0}); }), "x.toml:1: 'a' is 0, wanted more than 0");
+  EXPECT_EQ(message_of([&] { config.number("a", {.low = above_0, .high = 1}); }),
+            "x.toml:1: 'a' is 0, wanted more than 0 and at most 1");
+  EXPECT_EQ(message_of([&] { config.number("b", {.low = above_0}); }), "x.toml:2: 'b' is nan, wanted more than 0");
+  EXPECT_EQ(message_of([&] { config.number("b"); }), "x.toml:2: 'b' is nan, wanted a number");
+  EXPECT_EQ(message_of([&] { config.integer("c", {.low = 1, .high = 1 << 24}); }),
+            "x.toml:3: 'c' is 99999999, wanted 1 to 16777216");
 }
 
 TEST(Config, NamesTheTableOfAMissingKey) {
@@ -264,6 +277,21 @@ TEST(Config, SetReplacesAndAddsValuesOfEveryType) {
   EXPECT_EQ(config.table("schedule").table("warmup").number("epochs"), 1.5);
 }
 
+// TOML wants a digit on both sides of the point.
+TEST(Config, NumbersCanBeSetAsPeopleWriteThem) {
+  Config config = model();
+  for (const auto& [text, value] :
+       {std::pair(".5", 0.5), {"-.25", -0.25}, {"2.", 2.0}, {"+3.e1", 30.0}, {"1e-2", 0.01}}) {
+    config.set("data.rate", text);
+    EXPECT_EQ(config.table("data").number("rate"), value) << text;
+  }
+  EXPECT_EQ(message_of([&] { config.set("data.rate", "1e400"); }), "--set data.rate=1e400: no number can hold 1e400");
+  for (const char* text : {"1.2.3", ".", "-", "1.0a", "v.5"}) {
+    config.set("name", text);
+    EXPECT_EQ(config.string("name"), text);
+  }
+}
+
 TEST(Config, SettingAKeyToNothingTakesItOut) {
   Config config = model();
   config.set("data.batch", "");
@@ -345,6 +373,15 @@ TEST(Config, WritesItselfAsTomlThatReadsBackTheSame) {
   EXPECT_EQ(again.to_toml(), toml);
   EXPECT_EQ(again.table("data").integer("batch"), 32);
   EXPECT_EQ(again.tables("layer").size(), 2u);
+}
+
+TEST(Nearest, KnowsTheWordsOfOtherPrograms) {
+  EXPECT_EQ(nearest("lr", {"decay", "learning_rate"}), "learning_rate");
+  EXPECT_EQ(nearest("batch-size", {"batch", "batch_per_rank"}), "batch");
+  EXPECT_EQ(nearest("weight_decay", {"decay", "momentum"}), "decay");
+  EXPECT_EQ(nearest("gpus", {"threads", "workers"}), "workers");
+  EXPECT_EQ(nearest("lr", {"stride"}), "");
+  EXPECT_EQ(nearest("learning_rate", {"lr", "type"}), "lr") << "a key that is missing, under another name";
 }
 
 TEST(Nearest, TakesTheFewestEditsWithinAThirdOfTheWord) {

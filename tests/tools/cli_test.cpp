@@ -58,6 +58,42 @@ TEST_F(CliTest, AWrongCommandLineExitsWith2AndSuggests) {
   EXPECT_EQ(owt("plan " + small_recipe() + " --workers zero").code, 2);
 }
 
+TEST_F(CliTest, HelpOfACommandIsGivenInEveryOrder) {
+  for (const std::string words : {"help train", "--help train", "-h train", "train -h"})
+    EXPECT_THAT(owt(words).out, StartsWith("Usage: owt train CONFIG")) << words;
+  EXPECT_EQ(owt("help trian").code, 2);
+}
+
+TEST_F(CliTest, AMisspeltSectionIsNamedBeforeWhatItLacks) {
+  std::string text = read_file(small_recipe());
+  text.replace(text.find("[optimizer]"), 11, "[optimiser]");
+  EXPECT_THAT(owt("plan " + write("bad.toml", text)).err,
+              AllOf(HasSubstr("no key 'optimiser'"), HasSubstr("did you mean 'optimizer'?")));
+}
+
+TEST_F(CliTest, ARunHasALength) {
+  EXPECT_EQ(owt("train " + small_recipe() + " --epochs 0 --out " + file("run")).code, 2);
+  const Result by_key = owt("train " + small_recipe() + " --steps 3 --set schedule.epochs=0 --out " + file("run"));
+  EXPECT_THAT(by_key.err, HasSubstr("'epochs' is 0, wanted more than 0"));
+  EXPECT_FALSE(fs::exists(file("run")));
+}
+
+TEST_F(CliTest, ALayerThatNoRunHasIsNamedBeforeAPageIsWritten) {
+  ASSERT_EQ(owt("train " + small_recipe() + " --steps 1 --out " + file("run")).code, 0);
+  const Result result = owt("report " + file("run") + " --layer conv9 --out " + file("page.html"));
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("--layer: no layer 'conv9'"), HasSubstr("did you mean 'conv1'?")));
+  EXPECT_FALSE(fs::exists(file("page.html")));
+  EXPECT_EQ(owt("watch " + file("run") + " --layer conv9 --port 0").code, 2);
+}
+
+TEST_F(CliTest, AMessageThatAFileMakesEndlessKeepsItsFrontAndItsEnd) {
+  const Result result = owt("inspect " + write("bad.toml", "[" + std::string(1 << 20, 'x') + "]\n"));
+  EXPECT_EQ(result.code, 1);
+  EXPECT_LT(result.err.size(), 5000u);
+  EXPECT_THAT(result.err, AllOf(StartsWith("owt: error: "), HasSubstr("bytes) ... ")));
+}
+
 TEST_F(CliTest, ASimulationSaysWhatItsWorkersDidAndThatItIsOne) {
   const std::string simulate = "simulate " + small_recipe() + " --workers 3 --steps 4 --threads 1 --out ";
   const Result run = owt(simulate + file("ps") + " --delay 1 --straggler 1:4 --straggler 50%:2 --servers 2");

@@ -250,6 +250,13 @@ TEST_F(EventFileTest, LinesThatAnyoneMayHaveWrittenAreNoReasonToEnd) {
   EXPECT_THAT(events_in(folder_.path()).steps("loss/train"), IsEmpty());
 }
 
+TEST_F(EventFileTest, ALineThatIsNestedWithoutEndIsLeftOut) {
+  write_bytes(metrics_, R"({"kind":"weights","step":1,"mean":{"a":1},"change":{"a":)" + nested(1'000'000) + "}}\n" +
+                            R"({"kind":"train","step":2,"loss":2})" + "\n");
+  file();
+  EXPECT_THAT(events_in(folder_.path()).steps("loss/train"), ElementsAre(2));
+}
+
 TEST_F(EventFileTest, AnUnwritableFolderIsAnErrorAndAFullDiskNoneAsForTheMetrics) {
   EXPECT_THAT(message_of([&] { EventFile(folder_.file("none"), metrics_, ""); }),
               AllOf(HasSubstr("cannot write"), HasSubstr("choose another --out")));

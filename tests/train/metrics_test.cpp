@@ -136,6 +136,13 @@ TEST_F(MetricsTest, DropsTheSizesOfWeightsWithTheirEvaluationAndKeepsStarts) {
   EXPECT_EQ(read_file(path_), kept);
 }
 
+TEST_F(MetricsTest, DropsALineThatIsNestedWithoutEnd) {
+  const std::string first = "{\"kind\":\"train\",\"step\":1}\n";
+  write_bytes(path_, first + R"({"kind":"weights","step":1,"change":)" + nested(1'000'000) + "}\n");
+  drop_metrics_after(path_, 2, 2);
+  EXPECT_EQ(read_file(path_), first);
+}
+
 TEST_F(MetricsTest, AStepThatIsNoCountNamesFileLineAndValueAndChangesNothing) {
   const std::string first = "{\"kind\":\"train\",\"step\":9}\n";
   const auto complaint_of = [&](const std::string& record) {

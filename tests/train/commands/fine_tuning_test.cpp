@@ -94,6 +94,33 @@ TEST_F(FineTuning, DrawsLayersThatDoNotFit) {
   }
 }
 
+// As PyTorch's DataParallel and torch.compile name them.
+TEST_F(FineTuning, TakesTensorsWhoseNamesBeginWithAWrappersWord) {
+  SafetensorsReader from(trained());
+  std::vector<SafetensorsWriter::Entry> entries;
+  for (const auto& entry : from.entries()) entries.push_back({"module._orig_mod." + entry.name, entry.shape});
+  SafetensorsWriter other(path("other"), entries);
+  for (const auto& [name, shape] : entries) {
+    const Tensor values = from.read(bare_tensor_name(name));
+    other.write(name, std::vector<float>(values.data(), values.data() + shape.elements()));
+  }
+  other.finish();
+  const Weights learned = weights_in(trained()), found = begun("found", {.file = path("other"), .except = {"fc3"}});
+  for (const auto& [name, values] : learned)
+    if (!name.starts_with("fc3")) expect_from(found, learned, name);
+  EXPECT_THAT(log_of("found"), AllOf(HasSubstr("without 'module._orig_mod.' in front of their names"),
+                                     Not(HasSubstr("nothing in the model takes"))));
+}
+
+TEST_F(FineTuning, AFileOfWhichNothingFitsIsNamedWithBothSides) {
+  SafetensorsWriter other(path("other"), {{"features.0.weight", {2}}});
+  other.write("features.0.weight", std::vector<float>{1, 2});
+  other.finish();
+  EXPECT_THAT([&] { begun("refused", {.file = path("other"), .except = {}, .except_mismatched = true}); },
+              ThrowsMessage<Error>(AllOf(HasSubstr("no layer fits"), HasSubstr("'features.0.weight 2'"),
+                                         HasSubstr("the model has 'conv1.weight "))));
+}
+
 TEST_F(FineTuning, SaysWhatCannotBeExcepted) {
   EXPECT_THAT([&] { begun("a", {.file = trained(), .except = {"fc9"}}); },
               ThrowsMessage<Error>(HasSubstr("--except fc9: no layer with weights is called that; there are conv1, ")));

@@ -83,6 +83,17 @@ TEST(Options, SuggestTheNearestOptionForAnUnknownOne) {
   EXPECT_THAT(complaint({"a.toml", "--frobnicate"}), Not(HasSubstr("did you mean")));
 }
 
+TEST(Options, NameTheKeyForWhatOtherProgramsHaveAsAnOption) {
+  Options options("owt train", "Trains.");
+  options.repeated("set", "KEY=VALUE", "change a key");
+  options.option("workers", "K", "ranks");
+  const auto said = [&](const std::string& option) { return message_of([&] { options.parse({option, "1"}); }); };
+  EXPECT_THAT(said("--lr"), HasSubstr("--set optimizer.learning_rate=VALUE"));
+  EXPECT_THAT(said("--batch-size"), HasSubstr("--set data.batch=VALUE"));
+  EXPECT_THAT(said("-j"), HasSubstr("--set data.loader_threads=VALUE"));
+  EXPECT_THAT(said("--gpus"), HasSubstr("did you mean '--workers'?"));
+}
+
 TEST(Options, RejectWrongCommandLines) {
   EXPECT_THAT(complaint({}), HasSubstr("missing CONFIG: the recipe"));
   EXPECT_THAT(complaint({"a.toml", "b.toml"}), HasSubstr("unexpected argument 'b.toml'"));

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "tests/support/temp_folder.h"
 
@@ -48,6 +49,17 @@ Corner corner(const PhotoInput& input, const Photo& photo, int view) {
   std::vector<float> out(static_cast<size_t>(input.shape().elements()), -1);
   input.make(photo, view, out.data());
   return {out[0], out[1], out[static_cast<size_t>((side - 1) * 3 + 1)]};
+}
+
+TEST(PhotoInput, WhatIsNoFileIsRefusedAndNotReadWithoutEnd) {
+  const TempFolder folder;
+  ASSERT_EQ(mkfifo(folder.file("pipe.jpg").c_str(), 0600), 0);
+  const std::vector<std::string> files{"/dev/zero", folder.file("pipe.jpg"), folder.path(), folder.file("none.jpg")};
+  const LoadedPhotos loaded = load_photos(PhotoInput(shards(20, 30), {}), files);
+  EXPECT_EQ(loaded.errors[0], "it is no regular file");
+  EXPECT_EQ(loaded.errors[1], "it is no regular file");
+  EXPECT_EQ(loaded.errors[2], "it is a folder");
+  EXPECT_EQ(loaded.errors[3], "No such file or directory");
 }
 
 TEST(PhotoInput, ViewsOfShardsArePlacesOfThePhoto) {

@@ -93,6 +93,11 @@ TEST_F(LinksFile, WhatIsWrongInItIsAnErrorWithItsName) {
   error(broken("\"ranks\": 4", "\"ranks\": -4"), "'ranks' is -4, wanted a whole number from 2");
   error(broken("\"hosts\": 1", "\"hosts\": 0"), "'hosts' is 0, wanted a whole number from 1 to 4");
   error(broken("\"ranks\": 4", "\"ranks\": 1"), "'ranks' is 1, wanted a whole number from 2");
+  error(broken("\"owt links 1\"", "1"), "'format' is 1, wanted a text");
+  error(broken("\"collective\"", "\"collection\""), "there is no 'collective', wanted a text");
+  error(broken("\"overlaps\": false", "\"overlaps\": 0"), "'overlaps' is 0, wanted true or false");
+  error(broken("\"times\": [", "\"times\": [7, "), "'times' is array, wanted a list of objects");
+  error(broken("\"times\"", "\"timings\""), "there is no 'times', wanted a list of objects");
   EXPECT_THROW(read_links(folder_.file("none.json")), Error);
 }
 

@@ -93,6 +93,7 @@ TEST(RunState, RejectsAnythingElseAndNamesTheFile) {
   EXPECT_THAT(complaint(""), HasSubstr("a/state.json is damaged"));
   EXPECT_THAT(complaint("[]"), HasSubstr("a/state.json is damaged"));
   EXPECT_THAT(complaint(replaced(good, "5000", "5001")), HasSubstr("checksum does not match"));
+  EXPECT_THAT(complaint(R"({"checksum": [7]})"), HasSubstr("is damaged: 'checksum' is array, wanted a text"));
   EXPECT_THAT(complaint("{}"), HasSubstr("checksum"));
   for (const std::string& behind :
        {std::string(5, '\0'), std::string("\0{}", 3), std::string("\n"), std::string("  "), std::string("{}")})
