@@ -21,8 +21,10 @@ std::set<std::string> mismatched_layers(const std::string& path, const RankModel
 [[noreturn]] void nothing_fits(const std::string& path, const RankModel& model, const Groups& groups) {
   std::vector<std::string> names, in_file;
   for (const Param* param : model.params()) names.push_back(concat(param->name, " ", param->file_shape));
-  if (groups.world().rank() == 0)
-    for (const auto& entry : SafetensorsReader(path).entries()) in_file.push_back(concat(entry.name, " ", entry.shape));
+  if (groups.world().rank() == 0) {
+    const SafetensorsReader file(path);
+    for (const auto& entry : file.entries()) in_file.push_back(concat(entry.name, " ", entry.shape));
+  }
   fail("no layer fits ", path, in_file.empty() ? "" : concat(", which has ", some_names(in_file)), "; the model has ",
        some_names(names), "; give the weights of this model, or leave --weights out");
 }

@@ -306,10 +306,13 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path), fil
 
 std::string SafetensorsReader::read_header(uint64_t file_size) {
   uint64_t length = 0;
-  if (file_size < kLengthBytes) bad(concat("no safetensors file, it holds only ", file_size, " bytes"));
+  const auto other_file = [&](const auto&... why) {
+    fail(path_, ": no safetensors file, ", why..., "; give one that safetensors' save_file() wrote, or a run");
+  };
+  if (file_size < kLengthBytes) other_file("it holds only ", file_size, " bytes");
   file_.read(reinterpret_cast<char*>(&length), kLengthBytes);
   const bool starts_json = file_size > kLengthBytes && file_.peek() == '{';
-  if (!starts_json || length > kMaxHeader) bad("no safetensors file, it does not begin with a header");
+  if (!starts_json || length > kMaxHeader) other_file("it does not begin with a header");
   if (length > file_size - kLengthBytes)
     bad(concat("truncated: the header has ", length, " bytes, the file ", file_size));
   std::string text(length, '\0');
