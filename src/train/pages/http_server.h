@@ -1,6 +1,6 @@
 // A small HTTP/1.1 server of texts that are only read: GET and HEAD, one answer a connection, in the caller's thread.
-// It runs beside trainings, so what strangers can cost is bounded: the head of a request by kLongestHead, connections by
-// kMostConnections, each of them by time; a body is never read, ranges are never made, and slow readers of old texts
+// It runs beside trainings, so what strangers can cost is bounded: the head of a request by kLongestHead, connections
+// by kMostConnections, each of them by time; a body is never read, ranges are never made, and slow readers of old texts
 // are cut off before those texts take more than kMostOldBytes.
 #pragma once
 

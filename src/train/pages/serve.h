@@ -22,8 +22,8 @@ struct ServeOptions {
 //   /metrics  where the run is, as Prometheus reads it (prometheus.h)
 // and nothing else: requests name no files, and change nothing. A request must name this machine: a page from elsewhere
 // whose name leads here (DNS rebinding) gets nothing. What requests can cost is bounded (http_server.h).
-// Calls ready(url) when it listens, and returns soon after stop() is true. Throws Error where a folder holds no run, and
-// where it cannot listen there.
+// Calls ready(url) when it listens, and returns soon after stop() is true. Throws Error where a folder holds no run,
+// and where it cannot listen there.
 void serve_runs(const std::vector<std::string>& folders, const ServeOptions& options,
                 const std::function<void(const std::string& url)>& ready, const std::function<bool()>& stop);
 
