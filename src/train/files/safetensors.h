@@ -69,9 +69,9 @@ class SafetensorsReader {
   const Entry* find(const std::string& name) const;
   std::vector<std::string> names() const;
 
-  // The tensor as f32; F16, BF16 and F64 are converted. Throws Error for an unknown name (with those that there are), for
-  // other element types, integers among them, which stand for weights only with scales that the file does not give, and
-  // for more than 5 dimensions.
+  // The tensor as f32; F16, BF16 and F64 are converted. Throws Error for an unknown name (with those that there are),
+  // for other element types, integers among them, which stand for weights only with scales that the file does not give,
+  // and for more than 5 dimensions.
   Tensor read(const std::string& name);
   // Rows of its dimension 0 alone.
   Tensor read_rows(const std::string& name, const Slice& rows);
