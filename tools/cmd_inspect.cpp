@@ -104,12 +104,10 @@ void draw(const Options& options, const std::string& path) {
 
 // Throws UsageError for options that would change nothing.
 void check_used(const Options& options, const std::string& path) {
-  for (const char* name : {"recipe", "samples", "seed"})
-    if (options.given(name) && !options.given("sheet"))
-      throw UsageError(concat("owt inspect: --", name, " is for --sheet FILE, which is not given"));
+  for (const char* name : {"recipe", "samples", "seed"}) options.only_with(name, {"sheet"});
   const bool has_layers = !fs::is_directory(path) && !path.ends_with(".safetensors");
   if (has_layers || options.given("draw")) return;
-  for (const char* name : {"workers", "device", "precision", "threads", "set", "parallel", "shares"})
+  for (const char* name : {"workers", "device", "precision", "set", "parallel", "shares"})
     if (options.given(name))
       throw UsageError(concat("owt inspect: --", name, " is for recipes and models, and ", path, " is ",
                               fs::is_directory(path) ? "a folder" : "a weights file"));
@@ -133,7 +131,7 @@ int command_inspect(const Arguments& arguments) {
   options.option("draw", "FILE.svg",
                  "of a recipe, a model, a run or a checkpoint: draw the network, layer by layer, with what each worker "
                  "holds");
-  declare_shared(options);
+  declare_planned(options);
   declare_strategy(options);
   if (!options.parse(arguments)) {
     std::cout << options.help();

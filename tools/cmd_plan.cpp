@@ -324,11 +324,14 @@ bool predicts(const Options& options) {
   const int computing = int{options.given("gpu")} + int{options.given("times")} + int{options.boolean("measure")} +
                         int{options.given("machine")};
   if (computing > 1) throw UsageError("owt plan: give one of --gpu, --machine, --times and --measure");
+  options.only_with("ascii", {"compare"});
+  if (computing == 1)
+    for (const char* measuring : {"threads", "ranks-here"}) options.only_with(measuring, {"measure"});
   if (options.given("images-per-second") && !options.given("gpu"))
     throw UsageError("owt plan: --images-per-second needs the GPU that does so many: --gpu NAME");
   if (computing == 1 || options.given("links") || options.given("bandwidth")) return true;
-  for (const char* needs :
-       {"json", "draw", "compare", "hosts", "latency", "ranks-here", "local-bandwidth", "local-latency"})
+  for (const char* needs : {"json", "draw", "compare", "hosts", "latency", "ranks-here", "local-bandwidth",
+                            "local-latency", "speeds", "threads"})
     if (options.given(needs))
       throw UsageError(
           concat("owt plan: --", needs, " is for predictions; give --links FILE or --bandwidth B as well"));

@@ -81,9 +81,7 @@ int command_report(const Arguments& arguments) {
     std::cout << options.help();
     return 0;
   }
-  for (const std::string name : {"classes", "device", "threads"})
-    if (options.given(name) && !options.given("data"))
-      throw UsageError(concat("owt report: --", name, " is for what is computed with --data DIR, which is not given"));
+  for (const char* name : {"classes", "device", "threads"}) options.only_with(name, {"data"});
   const std::string out = options.string("out");
   check_output(out);
   std::vector<RunRecord> runs;

@@ -47,7 +47,8 @@ constexpr const char* kFileOrName = "a TOML file, or a name that 'owt recipes' l
 // Options that several subcommands share: --workers, --device, --threads, --set; and --parallel, for one strategy.
 void declare_shared(Options& options);
 void declare_device(Options& options);   // the same without --workers, for commands of one rank
-void declare_changes(Options& options);  // --set alone, for commands that compute nothing
+void declare_planned(Options& options);  // the same without --threads, for commands that compute nothing
+void declare_changes(Options& options);  // --set alone
 void declare_shares(Options& options);
 void declare_strategy(Options& options);  // with --shares
 void declare_length(Options& options);    // --epochs, --steps, --seed

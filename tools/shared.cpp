@@ -61,18 +61,36 @@ void tell_of_hidden_recipe(const std::string& config, const std::string& file) {
       log_info("{} is the run folder here; the recipe of that name is {}", config, recipe.file);
 }
 
-void declare_shared(Options& options) {
+namespace {
+
+void declare_workers(Options& options) {
   options.option(
       "workers", "K",
       "ranks, as threads of this process (default: the recipe's, else 1); under mpirun or srun every process is "
       "one, and this is their number");
+}
+
+void declare_precision(Options& options) {
+  options.option("device", "NAME",
+                 "cpu | cuda | auto: cuda where there is a GPU (default: the recipe's run.device, else auto)");
+  options.option("precision", "NAME", "fp32 | tf32 (on GPUs) | bf16 (default: the recipe's run.precision, else fp32)");
+}
+
+}  // namespace
+
+void declare_planned(Options& options) {
+  declare_workers(options);
+  declare_precision(options);
+  declare_changes(options);
+}
+
+void declare_shared(Options& options) {
+  declare_workers(options);
   declare_device(options);
 }
 
 void declare_device(Options& options) {
-  options.option("device", "NAME",
-                 "cpu | cuda | auto: cuda where there is a GPU (default: the recipe's run.device, else auto)");
-  options.option("precision", "NAME", "fp32 | tf32 (on GPUs) | bf16 (default: the recipe's run.precision, else fp32)");
+  declare_precision(options);
   options.option(
       "threads", "T", "0",
       "compute threads of all workers of this host together; 0: $OMP_NUM_THREADS for each process, else all cores");

@@ -327,6 +327,7 @@ PlanRequest Settings::plan_request() const {
   request.slices = data.accumulate;
   request.loss = loss;
   request.on.precision = run.precision;
+  if (run.device == "cuda") request.on.device = Device::kCuda;  // planned for, whether or not this machine has one
   const int64_t value_bytes = size_of(activation_type(run.precision));
   const BatchMemory batches = memory_beside_images(data.augment, data.image, model.input, value_bytes);
   request.batch_row_bytes = batches.row_bytes;

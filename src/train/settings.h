@@ -95,7 +95,7 @@ struct Settings {
 
   int64_t step_rows() const;         // of a full step
   int computing_ranks() const;       // those that have rows of it
-  PlanRequest plan_request() const;  // for a plan to look at; its device is the CPU
+  PlanRequest plan_request() const;  // to look at; for the CPU, unless run.device is cuda
   // Where and how this process computes. Throws Error where the device is not there or does not know the precision.
   Compute compute() const;
   Plan plan_to_run(bool whole_logits = false) const;  // on compute(); see PlanRequest

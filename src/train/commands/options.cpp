@@ -254,4 +254,12 @@ std::vector<std::string> Options::list(const std::string& name) const {
   return given(name) ? values_.at(name) : std::vector<std::string>{};
 }
 
+void Options::only_with(const std::string& name, const std::vector<std::string>& others) const {
+  if (!given(name) || std::any_of(others.begin(), others.end(), [&](const auto& other) { return given(other); }))
+    return;
+  std::string wanted;
+  for (const std::string& other : others) wanted += concat(wanted.empty() ? "" : " or ", shown(entry(other)));
+  wrong(concat(shown(entry(name)), " has an effect only with ", wanted, ", which is not given"));
+}
+
 }  // namespace owt

@@ -62,6 +62,9 @@ class Options {
   bool boolean(const std::string& name) const;                   // of a flag: was it given
   std::vector<std::string> list(const std::string& name) const;  // all that was given under this name
 
+  // Throws UsageError where option `name` is given without any of `others`, without which it has no effect.
+  void only_with(const std::string& name, const std::vector<std::string>& others) const;
+
  private:
   enum class Kind { kValue, kRepeated, kFlag, kPositional, kOptionalPositional, kPositionalList, kOptionalList };
   struct Entry {
