@@ -332,8 +332,13 @@ std::vector<std::string> with_words(std::vector<std::string> keys, const std::ve
     if (!there.empty() && there != line.substr(begin)) fail("two lines of names for class '", line.substr(0, end), "'");
     there = line.substr(begin);
   }
+  bool any = names.empty();
   for (std::string& key : keys)
-    if (const std::string& there = words[class_key(key)]; !there.empty()) key = class_key(key) + "\t" + there;
+    if (const std::string& there = words[class_key(key)]; !there.empty()) {
+      key = class_key(key) + "\t" + there;
+      any = true;
+    }
+  if (!any) fail("no line of the names begins with the name of a class (", first_names(keys), ")");
   return keys;
 }
 

@@ -73,7 +73,7 @@ class ClassLabels {
 };
 
 // Lines `key<TAB>words`, with the words that `names` has, lines `key words`: each is of the longest key that it starts
-// with. Throws Error for two lines of one key.
+// with. Throws Error for two lines of one key, and where there are names and none is of a key.
 std::vector<std::string> with_words(std::vector<std::string> keys, const std::vector<std::string>& names);
 
 // Gives each photo the label that its class has in `classes`, the lines of a classes.txt; where that is empty, it

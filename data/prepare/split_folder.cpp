@@ -32,10 +32,43 @@ std::string lock_in(const std::string& dir) {
   return path_in(dir, kLock);
 }
 
+// The folder and those around it that are not there yet, the innermost first.
+std::vector<std::string> missing_folders(const std::string& dir) {
+  std::vector<std::string> missing;
+  std::error_code error;
+  for (fs::path folder = fs::absolute(dir, error).lexically_normal() / ""; folder.has_relative_path();) {
+    folder = folder.parent_path();
+    if (fs::exists(folder, error)) break;
+    missing.push_back(folder.string());
+  }
+  return missing;
+}
+
+int64_t entries_beside_lock(const std::string& dir) {
+  int64_t entries = 0;
+  std::error_code error;
+  for (fs::directory_iterator at(dir, error), end; !error && at != end; at.increment(error))
+    entries += at->path().filename() == kLock ? 0 : 1;
+  return entries;
+}
+
 }  // namespace
 
-HeldFolder::HeldFolder(const std::string& dir) : lock_(lock_in(dir)) {
+HeldFolder::HeldFolder(const std::string& dir)
+    : dir_(dir),
+      made_(missing_folders(dir)),
+      made_lock_(!fs::exists(path_in(dir, kLock))),
+      entries_(entries_beside_lock(dir)),
+      lock_(lock_in(dir)) {
   if (lock_.held_by_another()) fail("another process prepares ", dir, " at this moment; wait for it");
+}
+
+// The lock is still held, so that no other process takes the file that goes.
+HeldFolder::~HeldFolder() {
+  if (!made_lock_ || entries_beside_lock(dir_) != entries_) return;
+  std::error_code ignored;
+  fs::remove(path_in(dir_, kLock), ignored);
+  for (const std::string& folder : made_) fs::remove(folder, ignored);  // goes only where it is empty
 }
 
 bool is_prepared_split(const std::string& dir) { return fs::exists(path_in(dir, kSettings)); }

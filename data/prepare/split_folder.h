@@ -1,6 +1,7 @@
 // The folders of a prepared data set (data/shard_index.h): which files in them are owt prepare's, and who works there.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,17 @@ constexpr const char *kSettings = "prepare.json", *kDataset = "dataset.json", *k
 std::vector<std::string> lines_of(const std::string& path);
 
 // A folder, made where it is missing, that no other process can hold while this object lives. Throws Error where one
-// does.
+// does. Where nothing has been written there in the end, nothing is left of it either.
 class HeldFolder {
  public:
   explicit HeldFolder(const std::string& dir);
+  ~HeldFolder();
 
  private:
+  std::string dir_;
+  std::vector<std::string> made_;  // folders, the innermost first
+  bool made_lock_;
+  int64_t entries_;  // beside the lock, when it was taken
   FileLock lock_;
 };
 

@@ -42,6 +42,10 @@ class Unseen(Shows):
         self.why = why
 
 
+class Unread(Unseen):
+    """The value is not even looked at, which a line says."""
+
+
 class Refused(Shows):
     """Ends with an error that holds `text`."""
 
@@ -90,11 +94,14 @@ PREPARED = {
     "shard-images": Shows("--shard-images 5"),
     "seed": Shows("--seed 7"),
     "no-shuffle": Shows("--no-shuffle"),
-    "max-skipped": Refused("--max-skipped 0", "cannot be read", base="broken-photos new/data --size 32"),
+    "max-skipped": Refused("--max-skipped 0", "cannot be used", base="broken-photos new/data --size 32"),
     "names": Shows("--names names.txt"),
     "threads": Unseen("--threads 1", FASTER),
     "force": Unseen("--force", "there is nothing to replace"),
 }
+
+TARS = [f"tars/{name}" for name in ("classes.txt", "prepare.lock", "train/0.index", "train/dataset.json",
+                                    "train/shards.txt", "train/stats.json")]
 
 COMMANDS = {
     "train": Command("small.toml --data shards --out new/run", {
@@ -108,6 +115,8 @@ COMMANDS = {
         "except": Shows("--weights other.safetensors --except fc2", base="--weights other.safetensors"),
         "except-mismatched": Shows("--weights wide.safetensors --except-mismatched"),
         "resume": Shows("--resume runs/small --out new/run --epochs 3"),
+        "classes": Shows("--classes data", base="--data other-classes --set data.classes=number"),
+        "other-data": Shows("--other-data", base="--resume runs/small --out new/run --epochs 3"),
         "tolerate-loss": Refused("--tolerate-loss", "--tolerate-loss wants a parameter server"),
         "timing": Shows("--timing"),
     }),
@@ -115,24 +124,26 @@ COMMANDS = {
         **DEVICES, **STRATEGY, **TRAINED,
         "split": Shows("--split train"),
         "views": Shows("--views 2"),
+        "classes": Unseen("--classes number", "the same classes"),
         "predictions": Shows("--predictions new/p.csv"),
         "confusion": Shows("--confusion new/c.csv"),
         "per-class": Shows("--per-class"),
         "json": Shows("--json new/e.json"),
     }),
-    "predict": Command("runs/small photos/cat/00.bmp", {
+    "predict": Command("runs/small photos/cat/00.bmp --json", {
         **DEVICES,
         "weights": Shows("--weights other.safetensors"),
-        "data": Unseen("--data more-shards", "the run knows its own data"),
+        "data": Unread("--data more-shards", "the run knows its own data"),
         "views": Shows("--views 2"),
         "top": Shows("--top 1"),
-        "json": Shows("--json"),
+        "json": Shows("--json", base="runs/small photos/cat/00.bmp"),
     }),
     "extract": Command("runs/small --layer fc2 --out new/x.npy", {
         **DEVICES, **TRAINED,
-        "layer": Shows("--layer fc1", base="runs/small --out new/x.npy"),
-        "out": Shows("--out new/y.npy", base="runs/small --layer fc2"),
+        "layer": Shows("--layer fc1"),
+        "out": Shows("--out new/y.npy"),
         "labels": Shows("--labels new/l.npy"),
+        "classes": Unseen("--classes number", "the same classes"),
         "split": Shows("--split train"),
     }),
     "time": Command("small.toml --steps 3", {
@@ -180,10 +191,11 @@ COMMANDS = {
         "images-per-second": Shows("--images-per-second 10"),
         "times-only": Shows("--times-only", base="small.toml --workers 2 --steps 4 --out new/run"),
         "measure": Shows("--measure"),
+        "classes": Unseen("--classes number", "the same classes"),
     }),
     "plan": Command("small.toml", {
         **PLANNED,
-        "device": Shows("--device cuda", base="--workers 2 --bandwidth 1Gbit --times times.csv"),
+        "device": Unseen("--device cuda", "this net is too small for its memory to show"),
         "precision": Shows("--precision bf16", base="alexnet_owt --workers 2"),
         "threads": Unseen("--workers 2 --measure --threads 1", FASTER, base="--workers 2 --measure"),
         "model-ranks": Shows("--workers 4 --model-ranks 2", base="--workers 4"),
@@ -232,24 +244,34 @@ COMMANDS = {
         "data": Shows("--data shards"),
         "device": Refused("--device cuda", "owt: error:", base="--data shards"),
         "threads": Unseen("--threads 1", FASTER, base="--data shards"),
+        "classes": Unseen("--classes number", "the same classes", base="--data shards"),
     }),
-    "watch": Command(None, {name: None for name in ("port", "host", "layer")}),  # serves: tests/tools/watch_test.sh
+    "watch": Command(None, {name: None for name in ("port", "host", "name", "layer")}),  # serves: tests/tools/watch_test.sh
     "prepare imagenet": Command("imagenet new/data --size 32", {
         **PREPARED,
-        "val-labels": Shows("--val-labels val-labels.txt", base="flat-imagenet new/data --size 32"),
+        "val-labels": Shows("--val-labels other-labels.txt",
+                            base="flat-imagenet new/data --size 32 --val-labels val-labels.txt"),
         "max-skipped": Unseen("--max-skipped 0", "all images are whole"),
     }),
     "prepare folder": Command("photos new/data --size 32", {
         **PREPARED,
         "split": Shows("--split val"),
+        "validation": Shows("--validation 0.3"),
+        "classes": Shows("--classes more-names.txt"),
     }),
     "prepare list": Command("list.txt new/data --size 32", {
         **PREPARED,
         "split": Shows("--split val"),
-        "root": Shows("--root photos", base="inner.txt new/data --size 32"),
+        "validation": Shows("--validation 0.3"),
+        "root": Shows("--root more-photos", base="inner.txt new/data --size 32 --root photos"),
         "classes": Shows("--classes names-of-labels.txt"),
-        "max-skipped": Refused("--max-skipped 0", "cannot be read", base="broken.txt new/data --size 32"),
+        "max-skipped": Refused("--max-skipped 0", "cannot be used", base="broken.txt new/data --size 32"),
     }),
+    "prepare index": Command("tars", {
+        "classes": Shows("--classes names-of-labels.txt"),
+        "max-skipped": Unseen("--max-skipped 0", "all images are whole"),
+        "threads": Unseen("--threads 1", FASTER),
+    }, writes=TARS),
     "prepare stats": Command("without-stats", {"threads": Unseen("--threads 1", FASTER)},
                              writes=("without-stats/train/stats.json",)),
     "prepare synthetic": Command("new/drawn --train 30 --test 10", {
@@ -268,7 +290,7 @@ COMMANDS = {
     }, writes=("other.safetensors",)),
     "export": Command("runs/small --onnx new/x.onnx", {
         "weights": Shows("--weights other.safetensors"),
-        "data": Unseen("--data more-shards", "the run knows its own data"),
+        "data": Unread("--data more-shards", "the run knows its own data"),
         "onnx": Shows("--onnx new/y.onnx"),
         "batch": Shows("--batch 2"),
         "opset": Shows("--opset 11"),
@@ -290,6 +312,7 @@ COMMANDS = {
         "samples": Shows("--sheet new/s.png --samples 4", base="shards --sheet new/s.png"),
         "seed": Shows("--sheet new/s.png --seed 7", base="shards --sheet new/s.png"),
         "draw": Shows("--draw new/n.svg"),
+        "classes": Unseen("--classes", "there are few classes", base="shards"),
     }),
 }
 
@@ -310,9 +333,7 @@ train small.toml --data shards --out new/run --weights damaged.safetensors
 train small.toml --data shards --out new/run --weights runs/nowhere
 train small.toml --data shards --out new/run --weights other.safetensors --except conv9
 train small.toml --data shards --out new/run --set data.batch=100000000
-train small.toml --data shards --out new/run --workers 100
 train small.toml --data shards --out new/run --set model.classes=2
-train small.toml --data shards --out new/run --parallel ps --set schedule.max_steps=0
 train small.toml --data nowhere --out new/run
 train small.toml --data drawn --out new/run
 train small.toml --data shards --out small.toml
@@ -359,7 +380,6 @@ time small.toml --links times.csv
 bench-comm --json nowhere/l.json
 check small.toml --workers 2 --parallel nowhere
 prepare folder other-photos shards --size 32
-prepare folder photos photos/data
 prepare folder nowhere new/data
 prepare folder names.txt new/data
 prepare folder photos names.txt
@@ -450,8 +470,10 @@ def make_folder(owt):
     write("val-labels.txt", "".join(f"{i}.bmp {i}\n" for i in range(3)))
     write("names.txt", "bird a bird\ncat a cat\ndog a dog\n0 a bird\n1 a cat\n2 a dog\n")
     write("names-of-labels.txt", "bird\ncat\ndog\n")
+    write("more-names.txt", "ant\nbird\ncat\ndog\n")
+    write("other-labels.txt", "".join(f"{i}.bmp {2 - i}\n" for i in range(3)))
     names = [f"{name}/{i:02}.bmp {label}" for label, name in enumerate(three) for i in range(4)]
-    write("inner.txt", "".join(f"photos/{line}\n" for line in names[:3]) + names[4] + "\n" + names[8] + "\n")
+    write("inner.txt", "".join(f"{line}\n" for line in names))
     write("list.txt", "".join(f"photos/{line}\n" for line in names))
     write("broken.txt", "".join(f"photos/{line}\n" for line in names) + "broken-photos/cat/99.jpg 1\n")
     write("small.toml", RECIPE.format(name="small", width=6))
@@ -463,6 +485,8 @@ def make_folder(owt):
         do(f"prepare folder {val} {shards} --size 32 --split val")
         if shards != "without-stats":
             do(f"prepare stats {shards}")
+    os.makedirs("tars/train")
+    shutil.copy("shards/train/000000.tar", "tars/train/0.tar")
     do("prepare synthetic drawn --train 20 --test 10")
     do("train small.toml --data shards")
     do("train wide.toml --data shards --out runs/wide")
@@ -551,7 +575,7 @@ class Outcome:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("OWT_", "OMP_"))}
-        environment.update(HOME=folder.path, OMP_WAIT_POLICY="PASSIVE")
+        environment.update(HOME=folder.path + ".home", OMP_WAIT_POLICY="PASSIVE")
         # Nothing can be written: neither can messages to a file, so they go through pipes.
         done = subprocess.run([owt, *words.split()], cwd=folder.path, capture_output=True, text=True,
                               stdin=subprocess.DEVNULL, env=environment, preexec_fn=limited)
@@ -622,7 +646,8 @@ class Tester:
             self.fail(outcome.words, f"exit code {outcome.code}, wanted 1 or 2: {outcome.err[-300:]}")
         elif len(outcome.errors()) != 1:
             self.fail(outcome.words, f"{len(outcome.errors())} error lines: {outcome.err[-300:]}")
-        if outcome.files:
+        # What owt prepare has read so far is kept for the same command with another limit.
+        if outcome.files and "--max-skipped allows" not in outcome.err:
             self.fail(outcome.words, f"failed and changed {', '.join(list(outcome.files)[:5])}")
 
     def check_option(self, name, command, option, row):
@@ -682,7 +707,7 @@ class Tester:
             for option, row in command.options.items():
                 if option in options:
                     yield (self.check_option, name, command, option, row)
-                    if options[option]:
+                    if options[option] and not isinstance(row, Unread):
                         yield (self.check_bad_value, name, command, option, row)
         for words in FAILURES:
             if not wanted or any(words.startswith(name + " ") for name in wanted):

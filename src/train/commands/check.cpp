@@ -299,6 +299,8 @@ void settle(Settings& settings, int64_t rows) {
   settings.optimizer.learning_rate = 1;
   settings.optimizer.momentum = settings.optimizer.decay = 0;
   settings.ema = {};
+  if (settings.run.precision != Precision::kFp32)
+    log_info("checked is fp32, not {}: its rounding would hide what is compared", name_of(settings.run.precision));
   settings.run.precision = Precision::kFp32;
   settings.parallel.average_every = 1;
   if (settings.parallel.server != ConsistencyRules() || settings.parallel.push_filters.any())

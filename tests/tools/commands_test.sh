@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Every command with every option: what it writes, and that a failing one changes nothing (commands.py).
+#
+#   usage: commands_test.sh OWT
+set -euo pipefail
+
+exec python3 "$(dirname "${BASH_SOURCE[0]}")/commands.py" "$1"
