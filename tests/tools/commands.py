@@ -14,6 +14,7 @@ OWT is the program; COMMAND limits the test to some commands, e.g. 'eval' or 'pr
 
 import os
 import queue
+import random
 import re
 import resource
 import shutil
@@ -101,7 +102,7 @@ PREPARED = {
 }
 
 TARS = [f"tars/{name}" for name in ("classes.txt", "prepare.lock", "train/0.index", "train/dataset.json",
-                                    "train/shards.txt", "train/stats.json")]
+                                    "train/shards.txt", "train/skipped.txt", "train/stats.json")]
 
 COMMANDS = {
     "train": Command("small.toml --data shards --out new/run", {
@@ -130,13 +131,13 @@ COMMANDS = {
         "per-class": Shows("--per-class"),
         "json": Shows("--json new/e.json"),
     }),
-    "predict": Command("runs/small photos/cat/00.bmp --json", {
+    "predict": Command("runs/small noise.bmp --json", {
         **DEVICES,
         "weights": Shows("--weights other.safetensors"),
         "data": Unread("--data more-shards", "the run knows its own data"),
         "views": Shows("--views 2"),
         "top": Shows("--top 1"),
-        "json": Shows("--json", base="runs/small photos/cat/00.bmp"),
+        "json": Shows("--json", base="runs/small noise.bmp"),
     }),
     "extract": Command("runs/small --layer fc2 --out new/x.npy", {
         **DEVICES, **TRAINED,
@@ -429,22 +430,25 @@ def write(path, data):
         file.write(data if isinstance(data, bytes) else data.encode())
 
 
+def bitmap(side, pixels):
+    return b"BM" + struct.pack("<IHHIIiiHHIIiiII", 54 + len(pixels), 0, 0, 54, 40, side, side, 1, 24, 0, len(pixels),
+                               0, 0, 0, 0) + pixels
+
+
 def picture(colour, shade, side=36):
     """A BMP of one colour with a darker stripe, whose place is the shade's."""
     rows = []
     for y in range(side):
         dark = 60 if (y // 6) % 6 == shade % 6 else 0
         rows.append(bytes(max(0, c - dark) for c in reversed(colour)) * side)
-    pixels = b"".join(rows)
-    return b"BM" + struct.pack("<IHHIIiiHHIIiiII", 54 + len(pixels), 0, 0, 54, 40, side, side, 1, 24, 0, len(pixels),
-                               0, 0, 0, 0) + pixels
+    return bitmap(side, b"".join(rows))
 
 
-def pictures(folder, classes, count):
+def pictures(folder, classes, count, shade=0):
     colours = {"bird": (200, 60, 60), "cat": (60, 200, 60), "dog": (60, 60, 200), "emu": (200, 200, 60)}
     for name in classes:
         for i in range(count):
-            write(f"{folder}/{name}/{i:02}.bmp", picture(colours[name], i))
+            write(f"{folder}/{name}/{i:02}.bmp", picture(colours[name], i + shade))
 
 
 def make_folder(owt):
@@ -457,13 +461,14 @@ def make_folder(owt):
     three = ("bird", "cat", "dog")
     pictures("photos", three, 4)
     pictures("val-photos", three, 2)
-    pictures("more-photos", three, 6)
+    pictures("more-photos", three, 6, 1)
     pictures("imagenet/train", three, 2)
     pictures("imagenet/val", three, 1)
     pictures("flat-imagenet/train", three, 1)
     pictures("broken-photos", three, 2)
     pictures("other-photos", ("bird", "cat", "emu"), 4)
     write("broken-photos/cat/99.jpg", "no image")
+    write("noise.bmp", bitmap(60, random.Random(1).randbytes(60 * 60 * 3)))
     os.makedirs("empty")
     for i in range(3):
         write(f"flat-imagenet/val/{i}.bmp", picture((60 * i, 60, 60), i))
