@@ -252,12 +252,14 @@ class Watch::Thread {
     link.connection.send({kLost, link.rank, concat("the other ranks have given this one up: ", how)});
   }
 
-  // A connection that is open says that the process is still there, and that its number is no other's.
+  // A launcher that tolerates losses waits for those that were given up; another ends them itself. A connection that is
+  // open says that the process is still there, and that its number is no other's.
   void end_given_up() const {
     const std::string& here = peer(rank_).process_space;
     for (const WatchLink& link : links_) {
       const Peer& its = peer(link.rank);
-      if (rank_ == 0 && link.given_up && link.connection.open() && !here.empty() && its.process_space == here)
+      if (rank_ == 0 && link.given_up && lost_ranks_.tolerates(link.rank) && link.connection.open() && !here.empty() &&
+          its.process_space == here)
         kill(its.process, SIGKILL);
     }
   }

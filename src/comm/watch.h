@@ -3,8 +3,8 @@
 //   - A connection that is closed without a goodbye: the process has ended (also by SIGKILL); noticed at once.
 //   - Silence for the timeout: the process is stopped or hangs in the kernel, or the link is down.
 //   - A process that lives, but for which all others wait in vain: see stuck.h. Every rank tells rank 0 what it does.
-// Rank 0 tells all others whom it lost; the others notice by themselves when they lose rank 0. When it ends, by a
-// goodbye or a failure, it kills the processes of its own host that were given up and are still there, as stopped ones
+// Rank 0 tells all others whom it lost; the others notice by themselves when they lose rank 0. When it ends it
+// kills the processes of its own host whose loss is tolerated, that were given up and are still there, as stopped ones
 // are: the launcher would wait for them for ever.
 #pragma once
 
