@@ -13,7 +13,7 @@
 //                               shard in a file of its own, 000000.skipped
 //     prepare.json              what it was prepared from and how, as owt prepare compares it
 //     prepare.lock              empty; held while owt prepare works on the split
-//     stats.json                written by owt prepare stats
+//     stats.json                colours of the training images: by owt prepare, anew by owt prepare stats
 //     shards.txt                only where the shards are of another program and have other names: a line for each,
 //                               NAME for NAME.tar and NAME.index
 //

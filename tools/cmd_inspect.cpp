@@ -105,6 +105,9 @@ void draw(const Options& options, const std::string& path) {
 // Throws UsageError for options that would change nothing.
 void check_used(const Options& options, const std::string& path) {
   for (const char* name : {"recipe", "samples", "seed"}) options.only_with(name, {"sheet"});
+  const bool is_data = fs::is_directory(path) && !is_checkpoint_folder(path) && !is_run_folder(path);
+  if (options.boolean("classes") && !is_data)
+    throw UsageError(concat("owt inspect: --classes is for data sets, and ", path, " is none"));
   const bool has_layers = !fs::is_directory(path) && !path.ends_with(".safetensors");
   if (has_layers || options.given("draw")) return;
   for (const char* name : {"workers", "device", "precision", "set", "parallel", "shares"})

@@ -58,8 +58,8 @@ Settings shared_settings(const Options& options, const Overrides& more = {});
 Overrides shared_overrides(const Options& options, const Overrides& more = {});  // what these options change
 // What an evaluation by another number of workers than the recipe's leaves out: how those of the recipe share the work.
 Overrides changes_to_evaluate(const Options& options);
-// The file that CONFIG means: of a run folder or a checkpoint the run's config.toml, else as find_recipe() says.
 constexpr const char* kRunConfig = "config.toml";
+// The file that CONFIG means: of a run folder or a checkpoint the run's config.toml, else as find_recipe() says.
 std::string config_file(const std::string& config);
 // The recipe that is meant by `file`, config_file(): a model by itself draws its images, so that with --data the recipe
 // that trains it is. Throws Error where there is none, or several are.

@@ -71,13 +71,15 @@ void print_help(std::ostream& out) {
   out << kMoreHelp;
 }
 
+bool asks_for_help(const std::string& word) { return word == "--help" || word == "-h" || word == "help"; }
+
 int run(const std::vector<std::string>& words) {
   if (words.empty()) {
     print_help(std::cerr);
     return 2;
   }
-  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    if (words.size() > 1) return run({words[1], "--help"});
+  if (asks_for_help(words[0])) {
+    if (words.size() > 1 && !asks_for_help(words[1])) return run({words[1], "--help"});
     print_help(std::cout);
     return 0;
   }

@@ -54,7 +54,6 @@ std::string config_file(const std::string& config) {
   return find_recipe(config);
 }
 
-// Who means the recipe that a run folder's name hides is told so.
 void tell_of_hidden_recipe(const std::string& config, const std::string& file) {
   for (const NamedRecipe& recipe : named_recipes())
     if (recipe.name == config && file == (fs::path(config) / kRunConfig).string())

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "src/comm/processes.h"
 #include "src/core/config_values.h"
@@ -65,27 +66,64 @@ RunAsked find_run(const std::string& config, const std::string& resume, const st
   return run;
 }
 
+// A text of TOML without its quotes.
+std::string unquoted(const std::string& value) {
+  const bool quoted =
+      value.size() >= 2 && value.front() == value.back() && (value.front() == '"' || value.front() == '\'');
+  return quoted ? value.substr(1, value.size() - 2) : value;
+}
+
 bool begins_with_any(const std::string& key, std::initializer_list<const char*> heads) {
   return std::any_of(heads.begin(), heads.end(), [&](const char* head) { return key.starts_with(head); });
 }
 
-// What a recipe and a command line leave open of how the work is dealt to workers, as the run has it. Numbers that
-// count workers are of no use to other workers, and nothing of one strategy to another.
-Overrides kept_of_run(const Config& run, const Config& recipe, const Overrides& given) {
-  const auto now = values_of(recipe);
-  const auto says = [&](const std::string& key) {
-    const bool on_line = std::any_of(given.begin(), given.end(), [&](const auto& each) { return each.first == key; });
-    return on_line || now.contains(key);
-  };
+using Values = std::map<std::string, std::string>;
+
+constexpr const char *kWorkers = "parallel.workers", *kStrategy = "parallel.strategy";
+
+std::string value_in(const Values& values, const std::string& key) {
+  const auto found = values.find(key);
+  if (found != values.end()) return unquoted(found->second);
+  return key == kWorkers ? "1" : key == kStrategy ? name_of(kDefaultStrategy) : "";
+}
+
+// Whether the command line, or else the recipe, says another value than the run has.
+bool changes(const std::string& key, const Values& run, const Values& recipe, const Overrides& given) {
+  std::string said = recipe.contains(key) ? value_in(recipe, key) : value_in(run, key);
+  for (const auto& [other, value] : given)
+    if (other == key) said = value;
+  return said != value_in(run, key);
+}
+
+// Of no use to another number of workers.
+bool counts_workers(const std::string& key) {
+  return key == "parallel.shares" || key == "parallel.model_ranks" || key == "pipeline.stages";
+}
+
+// What a recipe and a command line leave open of how the work is dealt to workers, as the run has it; nothing of one
+// strategy is of use to another.
+Overrides kept_of_run(const Config& run_config, const Config& recipe, const Overrides& given) {
+  const Values run = values_of(run_config), now = values_of(recipe);
+  const bool other_strategy = changes(kStrategy, run, now, given), other_workers = changes(kWorkers, run, now, given);
   Overrides kept;
-  for (const auto& [key, value] : values_of(run)) {
-    if (!begins_with_any(key, {"parallel.", "pipeline.", "ps."}) || says(key)) continue;
-    if (key != "parallel.workers" && says("parallel.strategy")) continue;
-    const bool counts_workers = key == "parallel.shares" || key == "parallel.model_ranks" || key == "pipeline.stages";
-    if (counts_workers && says("parallel.workers")) continue;
+  for (const auto& [key, value] : run) {
+    const bool on_line = std::any_of(given.begin(), given.end(), [&](const auto& each) { return each.first == key; });
+    if (!begins_with_any(key, {"parallel.", "pipeline.", "ps."}) || on_line || now.contains(key)) continue;
+    if (key != kWorkers && other_strategy) continue;
+    if (counts_workers(key) && other_workers) continue;
     kept.emplace_back(key, value);
   }
   return kept;
+}
+
+// What of the run's own recipe is left out for the workers that the command line gives it.
+Overrides left_out_of_run(const Config& run_config, const Overrides& given) {
+  const Values run = values_of(run_config);
+  Overrides left_out;
+  if (!changes(kWorkers, run, run, given)) return left_out;
+  for (const auto& [key, value] : run)
+    if (counts_workers(key)) left_out.emplace_back(key, "");
+  return left_out;
 }
 
 std::string listed(const Overrides& changes) {
@@ -101,7 +139,7 @@ TrainRecipe train_recipe(const Options& options, const Overrides& changes) {
   const std::string resume = text("resume"), out = text("out");
   std::string config = text("CONFIG");
   Overrides overrides = shared_overrides(options, changes);
-  if (!config.empty())
+  if (!config.empty() && options.given("data"))
     if (const std::string named = config_file(config), file = recipe_for_data(options, named, overrides); file != named)
       config = file;
   if (config.empty() && (resume.empty() || resume == "auto"))
@@ -115,6 +153,8 @@ TrainRecipe train_recipe(const Options& options, const Overrides& changes) {
   const std::string its_file = (fs::path(run.folder) / kRunConfig).string();
   if (run.is_config) {
     if (!config.empty()) tell_of_hidden_recipe(config, its_file);
+    const Overrides left_out = left_out_of_run(Config::text(run.recipe, its_file), overrides);
+    overrides.insert(overrides.begin(), left_out.begin(), left_out.end());
     return {read_settings(Config::text(run.recipe, its_file), its_file, overrides), run.folder, ""};
   }
   const std::string file = config_file(config);

@@ -71,33 +71,52 @@ std::vector<std::string> tars_in(const fs::path& folder) {
   return names;
 }
 
-void link_into_splits(const fs::path& dir, const std::vector<std::string>& tars) {
-  for (const std::string& name : tars) {
-    const bool val = name.find("val") != std::string::npos || name.find("test") != std::string::npos;
-    const fs::path folder = dir / (val ? "val" : "train");
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (!error && !fs::exists(folder / name, error)) fs::create_symlink(fs::path("..") / name, folder / name, error);
-    if (error) fail("cannot link ", (folder / name).string(), ": ", error.message());
-  }
+const char* split_of(const std::string& name) {
+  return name.find("val") != std::string::npos || name.find("test") != std::string::npos ? "val" : "train";
+}
+
+// Those of the folder itself, and those beside it that belong there by their names.
+std::vector<std::string> tars_of_split(const fs::path& dir, const std::string& split,
+                                       const std::vector<std::string>& beside) {
+  std::error_code error;
+  std::vector<std::string> paths;
+  const fs::path folder = dir / split;
+  if (fs::is_directory(folder, error))
+    for (const std::string& name : tars_in(folder)) paths.push_back((folder / name).string());
+  for (const std::string& name : beside)
+    if (split_of(name) == split && !fs::exists(folder / name, error)) paths.push_back((dir / name).string());
+  std::sort(paths.begin(), paths.end(),
+            [](const std::string& a, const std::string& b) { return fs::path(a).filename() < fs::path(b).filename(); });
+  return paths;
 }
 
 std::vector<TarSplit> splits_in(const std::string& dir) {
   std::error_code error;
   if (!fs::is_directory(dir, error)) fail("no folder ", dir);
-  link_into_splits(dir, tars_in(dir));
+  const std::vector<std::string> beside = tars_in(dir);
   std::vector<TarSplit> splits;
   for (const char* split : {"train", "val"}) {
-    const fs::path folder = fs::path(dir) / split;
-    if (!fs::is_directory(folder, error)) continue;
-    if (is_prepared_split(folder.string())) fail(folder.string(), " is made by owt prepare, which indexes it too");
-    TarSplit found{.folder = folder.string()};
-    for (const std::string& name : tars_in(folder))
-      found.tars.push_back({.images = {.archives = {(folder / name).string()}}});
+    TarSplit found{.folder = (fs::path(dir) / split).string()};
+    if (is_prepared_split(found.folder)) fail(found.folder, " is made by owt prepare, which indexes it too");
+    for (const std::string& path : tars_of_split(dir, split, beside))
+      found.tars.push_back({.images = {.archives = {path}}});
     if (!found.tars.empty()) splits.push_back(std::move(found));
   }
   if (splits.empty()) fail(dir, " holds no tar files, neither itself nor in folders train and val");
   return splits;
+}
+
+// Tars that lie beside the folder of their split get a link in it, when all of them are known to be good.
+void link_into(TarSplit& split) {
+  for (Tar& tar : split.tars) {
+    const fs::path from = tar.path(), link = fs::path(split.folder) / from.filename();
+    if (from.parent_path() == fs::path(split.folder)) continue;
+    std::error_code error;
+    fs::create_directories(split.folder, error);
+    if (!error) fs::create_symlink(fs::path("..") / from.filename(), link, error);
+    if (error) fail("cannot link ", link.string(), ": ", error.message());
+    tar.images.archives[0] = link.string();
+  }
 }
 
 std::string trimmed(const std::string& text) {
@@ -235,7 +254,7 @@ void label_images(Tar& tar, const std::vector<std::string>& classes, const Class
     image.label = number ? static_cast<int32_t>(*number) : keys.of(label);
     if (image.label < 0)
       fail(tar.path(), ": ", image.name, " is of class '", label.substr(0, 80), "', which is none of the ",
-           classes.size(), " classes");
+           classes.size(), " classes; add it to classes.txt as the last line, or give --classes FILE with all names");
   }
 }
 
@@ -347,8 +366,10 @@ std::vector<IndexedSplit> index_tars(const std::string& dir, const TarIndexing& 
     if (!check_images(split, settings.threads, go_on)) return {};
     check_limit(split, settings.most_skipped);
   }
-  // Indexes that are there already may be of other classes.
-  for (const TarSplit& split : splits) fs::remove(fs::path(split.folder) / kDataset);
+  // Indexes that are there already may be of other classes, and the colours of other images.
+  for (const TarSplit& split : splits)
+    for (const char* old : {kDataset, kStatistics}) fs::remove(fs::path(split.folder) / old);
+  for (TarSplit& split : splits) link_into(split);
   if (folder.classes() != classes) folder.write_classes(classes);
   std::vector<IndexedSplit> results;
   for (const TarSplit& split : splits) write_indexes(split, results.emplace_back(counts_of(split, classes.size())));

@@ -16,7 +16,7 @@ constexpr const char* kLock = "prepare.lock";
 // "000012.tar", and while it is written "000012.tar.tmp".
 bool is_ours(std::string name) {
   if (name.ends_with(".tmp")) name.resize(name.size() - 4);
-  for (const char* known : {kSettings, kDataset, kSkipped, kLock, "stats.json"})
+  for (const char* known : {kSettings, kDataset, kSkipped, kLock, kStatistics})
     if (name == known) return true;
   const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
   const std::string ending = name.substr(digits);

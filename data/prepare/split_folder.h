@@ -10,7 +10,8 @@
 namespace owt {
 
 // The files of a split besides its shards.
-constexpr const char *kSettings = "prepare.json", *kDataset = "dataset.json", *kSkipped = "skipped.txt";
+constexpr const char *kSettings = "prepare.json", *kDataset = "dataset.json", *kSkipped = "skipped.txt",
+                     *kStatistics = "stats.json";
 // The lines of a file; none where it is missing.
 std::vector<std::string> lines_of(const std::string& path);
 

@@ -36,7 +36,7 @@ std::optional<int> rank_of_hello(const Message& message, uint64_t token, int ran
 struct Peer {
   std::string host;
   int process = 0;
-  std::string process_space{};  // where the number is the process's: of a running kernel; empty: it is not known
+  std::string process_space{};  // the boot and PID namespace in which the number is valid; empty: unknown
 };
 // This process's.
 std::string process_space();

@@ -19,7 +19,7 @@ bool says_no_room(int error);
 // Throws NoRoom or Error. error: of the system; hint: what to do about it, "; ...".
 [[noreturn]] void fail_to_write(const std::string& path, int error, const std::string& hint = "");
 
-// Work in parts, each of which is done unless one before it had no room: what must go on beside it goes on.
+// Work in parts: after a part that had no room the others are skipped, without an exception before rethrow().
 class FirstNoRoom {
  public:
   template <class Work>

@@ -7,6 +7,19 @@
 #include "src/core/markup.h"
 
 namespace owt {
+
+// Under a class, so that pages with other drawings keep their own looks.
+const char* const kNetStyle = R"(
+.net .page{fill:#fff}.net text{fill:#1d2126;font:12px system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;font-variant-numeric:tabular-nums}
+.net .name{font-weight:600}.net .large{font-size:16px;font-weight:600}.net .soft{fill:#59626c}.net .small{font-size:10.5px}
+.net .inner text{font-size:11px}.net .card{fill:#fff;stroke:#aab2bb}.net .frame{fill:#f1f3f6;stroke:#c3cad2}
+.net .edge{fill:none;stroke:#6b747e;stroke-width:1.3}.net .head{fill:#6b747e}.net .cell{fill:#e1e5ea}.net .rank{fill:#111;font-size:10px}
+.net .cut{stroke:#b4480f;stroke-width:1.3;stroke-dasharray:6 4}.net text.cutname{fill:#a33f0b;font-weight:600;font-size:10.5px}
+@media(prefers-color-scheme:dark){.net .page{fill:#14171a}.net text{fill:#e6e8eb}.net .soft{fill:#a3acb6}
+.net .card{fill:#1f2429;stroke:#505a64}.net .frame{fill:#191d21;stroke:#3b444d}.net .edge{stroke:#8b949e}.net .head{fill:#8b949e}
+.net .cell{fill:#343c44}.net .rank{fill:#111}.net .cut{stroke:#f09a62}.net text.cutname{fill:#f5a873}}
+)";
+
 namespace {
 
 // Lengths in pixels; letters in parts of the font's size, as wide as those of wide fonts.
@@ -177,27 +190,14 @@ class NetDrawing {
     return format(
                "<svg{5} viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
                "height=\"{1:.0f}\" style=\"max-width:100%;height:auto\" role=\"img\" class=\"net\" "
-               "aria-label=\"{2}\">\n<title>{2}</title>\n<desc>{3}</desc>\n{4}"
+               "aria-label=\"{2}\">\n<title>{2}</title>\n<desc>{3}</desc>\n<style>{4}</style>\n"
                "<rect class=\"page\" width=\"{0:.0f}\" height=\"{1:.0f}\" rx=\"6\"/>\n",
-               width, height, escaped(about()), escaped(in_words()), kStyle,
+               width, height, escaped(about()), escaped(in_words()), kNetStyle,
                in_html ? "" : " xmlns=\"http://www.w3.org/2000/svg\"") +
            top.svg + net.svg + "</svg>\n";
   }
 
  private:
-  // Under a class, so that pages with other drawings keep their own looks.
-  static constexpr const char* kStyle = R"(<style>
-.net .page{fill:#fff}.net text{fill:#1d2126;font:12px system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;font-variant-numeric:tabular-nums}
-.net .name{font-weight:600}.net .large{font-size:16px;font-weight:600}.net .soft{fill:#59626c}.net .small{font-size:10.5px}
-.net .inner text{font-size:11px}.net .card{fill:#fff;stroke:#aab2bb}.net .frame{fill:#f1f3f6;stroke:#c3cad2}
-.net .edge{fill:none;stroke:#6b747e;stroke-width:1.3}.net .head{fill:#6b747e}.net .cell{fill:#e1e5ea}.net .rank{fill:#111;font-size:10px}
-.net .cut{stroke:#b4480f;stroke-width:1.3;stroke-dasharray:6 4}.net text.cutname{fill:#a33f0b;font-weight:600;font-size:10.5px}
-@media(prefers-color-scheme:dark){.net .page{fill:#14171a}.net text{fill:#e6e8eb}.net .soft{fill:#a3acb6}
-.net .card{fill:#1f2429;stroke:#505a64}.net .frame{fill:#191d21;stroke:#3b444d}.net .edge{stroke:#8b949e}.net .head{fill:#8b949e}
-.net .cell{fill:#343c44}.net .rank{fill:#111}.net .cut{stroke:#f09a62}.net text.cutname{fill:#f5a873}}
-</style>
-)";
-
   double middle() const { return kMargin + width_ / 2; }
   bool in_giga() const { return flops_ >= 1e9; }
   std::string flops_text(double flops) const { return two_digits(flops / (in_giga() ? 1e9 : 1e6)); }

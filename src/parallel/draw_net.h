@@ -14,4 +14,7 @@ namespace owt {
 // again are drawn once. Of more than 16 ranks the first 16 are drawn.
 std::string draw_net(const Plan& plan, bool in_html = false);
 
+// The text of its style element, which a page that holds the drawing has to allow.
+extern const char* const kNetStyle;
+
 }  // namespace owt

@@ -8,6 +8,12 @@
 #include "src/core/markup.h"
 
 namespace owt {
+
+const char* const kStepStyle =
+    "text{fill:#222} .box{fill:#111} .line{stroke:#0002} .lane{fill:#0000000a}\n"
+    "@media (prefers-color-scheme: dark){svg{background:#17191c} text{fill:#ddd} .box{fill:#111} "
+    ".line{stroke:#fff2} .lane{fill:#ffffff0f}}";
+
 namespace {
 
 constexpr double kLeft = 90, kRight = 20, kWidth = 1200, kTop = 44, kPanel = 118, kLane = 30, kLetter = 6.6;
@@ -92,10 +98,8 @@ class Drawing {
     svg_ = format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" role=\"img\" "
         "font-family=\"sans-serif\" font-size=\"12\">\n"
-        "<style>text{{fill:#222}} .box{{fill:#111}} .line{{stroke:#0002}} .lane{{fill:#0000000a}}\n"
-        "@media (prefers-color-scheme: dark){{svg{{background:#17191c}} text{{fill:#ddd}} .box{{fill:#111}} "
-        ".line{{stroke:#fff2}} .lane{{fill:#ffffff0f}}}}</style>\n",
-        kWidth, height_);
+        "<style>{2}</style>\n",
+        kWidth, height_, kStepStyle);
     legend(steps);
   }
 

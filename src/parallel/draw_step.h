@@ -18,4 +18,7 @@ struct DrawnStep {
 // else, light or dark as its reader's screen is.
 std::string draw_steps(const std::vector<DrawnStep>& steps);
 
+// The text of its style element, which a page that holds the drawing has to allow.
+extern const char* const kStepStyle;
+
 }  // namespace owt

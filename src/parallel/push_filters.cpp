@@ -178,7 +178,9 @@ void keep_top(std::span<float> values, std::span<float> residual, double share, 
   const auto larger = [&](size_t a, size_t b) { return size(a) != size(b) ? size(a) > size(b) : a < b; };
   const auto end = order.begin() + static_cast<std::ptrdiff_t>(std::clamp<size_t>(kept, 1, order.size()));
   if (end != order.end()) std::nth_element(order.begin(), end, order.end(), larger);
-  std::for_each(end, order.end(), [&](size_t i) { hold_back(i, values, residual, sent); });
+  std::for_each(end, order.end(), [&](size_t i) {
+    if (std::isfinite(values[i])) hold_back(i, values, residual, sent);
+  });
 }
 
 void skip_at_random(std::span<float> values, double kept, const Philox& random, uint64_t first_draw, Sent& sent) {

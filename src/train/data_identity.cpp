@@ -154,15 +154,19 @@ size_t last_layer(const Model& model) {
        "; change 'classes' and its last layer in a copy of the model file");
 }
 
-bool is_of(const std::string& layer, const std::string& name) {  // itself, or a part of it
-  return name == layer || name.starts_with(layer + ".");
+// By the file's name, or by that without what a wrapper put before it.
+bool is_weight_of(const std::string& layer, const std::string& tensor) {
+  const auto is_one = [&](const std::string& name) {
+    return name.starts_with(layer + ".") && name.ends_with(".weight");
+  };
+  return is_one(tensor) || is_one(bare_tensor_name(tensor));
 }
 
 // Rank 0 looks. A file that has no such tensor is another's to judge.
 bool has_other_outputs(const std::string& file, const std::string& layer, int outputs) {
   return !from_rank_0([&] {
             for (const auto& entry : SafetensorsReader(file).entries())
-              if (is_of(layer, entry.name) && entry.name.ends_with(".weight") && entry.shape.rank() > 0)
+              if (is_weight_of(layer, entry.name) && entry.shape.rank() > 0)
                 return std::string(entry.shape[0] == outputs ? "" : "other");
             return std::string();
           }).empty();

@@ -28,6 +28,7 @@ class EventFile {
 
   // A line that metrics.jsonl has got, without its end. Throws Error on a full disk.
   void take(const std::string& line);
+  bool is_complete() const { return file_.is_complete(); }  // no record waits
 
  private:
   std::string records_of(const std::string& line);

@@ -60,7 +60,7 @@ bool has_test_images(const DataSettings& data, const std::string& folder);
 
 // Throws Error for the validation split of a recipe that holds no images out.
 std::shared_ptr<const Dataset> open_split(const Settings& settings, const std::string& folder, Split split);
-// The statistics of the images that are trained on (of shards: of all that `owt prepare stats` saw), as far as the
+// The statistics of the images that are trained on (of shards: of all in the folder train), as far as the
 // augmentation needs them; `train` may be null: opened where it is needed.
 DatasetStatistics statistics_of(const Settings& settings, const std::string& folder, const Dataset* train = nullptr);
 

@@ -109,9 +109,11 @@ void MetricsLog::write_line(const std::string& line) {
   if (events_) events_->take(line);
 }
 
-void drop_metrics_after(const std::string& path, int64_t step, int64_t evaluated_step) {
-  if (!std::filesystem::exists(path)) return;
-  const std::string content = read_file(path);
+bool MetricsLog::is_complete() const { return file_.is_complete() && (!events_ || events_->is_complete()); }
+
+namespace {
+
+std::string metrics_up_to(const std::string& path, const std::string& content, int64_t step, int64_t evaluated_step) {
   std::string kept;
   std::istringstream lines(content);
   int number = 1;
@@ -122,6 +124,18 @@ void drop_metrics_after(const std::string& path, int64_t step, int64_t evaluated
       fail(path, ":", number, ": ", e.what(), "; mend or remove that line, then resume the run");
     }
   }
+  return kept;
+}
+
+}  // namespace
+
+void check_metrics(const std::string& path) {
+  if (std::filesystem::exists(path)) metrics_up_to(path, read_file(path), 0, 0);
+}
+
+void drop_metrics_after(const std::string& path, int64_t step, int64_t evaluated_step) {
+  if (!std::filesystem::exists(path)) return;
+  const std::string content = read_file(path), kept = metrics_up_to(path, content, step, evaluated_step);
   if (kept != content) write_file_atomically(path, kept);
 }
 

@@ -119,7 +119,7 @@ class MetricsLog {
   // Appends to `path`; each line goes to `events`, too, where there are any. Throws Error where it cannot be written.
   explicit MetricsLog(const std::string& path, std::unique_ptr<EventFile> events = nullptr);
 
-  // The line is with the system when this returns, but on a full disk, where it waits for the next one.
+  // The line is with the system when this returns; on a full disk it waits in memory for the next write.
   void write(const StartRecord& record);
   void write(const TrainRecord& record);
   void write(const EvalRecord& record);
@@ -127,7 +127,7 @@ class MetricsLog {
   void write(const BottleneckRecord& record);
   void write(const SimulationRecord& record);
   void write(const EndRecord& record);
-  bool is_complete() const { return file_.is_complete(); }  // no line waits
+  bool is_complete() const;  // no line waits, for events neither
   const std::string& path() const { return file_.path(); }
 
  private:
@@ -141,5 +141,7 @@ class MetricsLog {
 // evaluations, and lines that a crash left unfinished. The file is replaced as a whole; a missing one is fine. Throws
 // Error where a record's step is no whole number from 0 on, naming file, line and value, and leaves the file as it is.
 void drop_metrics_after(const std::string& path, int64_t step, int64_t evaluated_step);
+// Throws Error for a line that drop_metrics_after() would refuse; changes nothing.
+void check_metrics(const std::string& path);
 
 }  // namespace owt

@@ -17,7 +17,7 @@ Session::Session(const Settings& settings, int threads, const std::string& weigh
     : device_(settings.compute().device), threads_(threads) {
   const int team = threads_per_rank(threads, 1);
   if (threads == 0 && team < hardware_cores() && threads_of_environment() > 0)
-    log_info("OMP_NUM_THREADS: {} of {} cores compute; --threads says otherwise", team, hardware_cores());
+    log_info("OMP_NUM_THREADS: {} of {} cores compute; --threads changes that", team, hardware_cores());
   warn_of_crowd(1);
   check_teams(1, team);
   set_team_size(team);
@@ -35,7 +35,7 @@ void Session::warn_of_crowd(int ranks) const {
   const int all = workers * threads_per_rank(threads_, ranks, process);
   warned_ = all > hardware_cores();
   if (all == 1) return;
-  const std::string threads = concat(all, " compute thread", all == 1 ? "" : "s");
+  const std::string threads = concat(all, " compute threads");
   owt::warn_of_crowd(all, workers == 1 ? threads : concat(threads, " of ", workers, " workers"));
 }
 

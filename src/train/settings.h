@@ -103,7 +103,7 @@ struct Settings {
   // update on, in units of one rank's rows.
   double front_rate_scale(const Plan& plan) const;
   double back_rate_scale(const Plan& plan) const;
-  // The same steps and rates with so many workers less, where servers are apart: rows are dealt as evenly as they go.
+  // The same steps and rates with so many workers less, where servers are apart: rows are dealt as evenly as possible.
   Settings without_workers(int lost) const;
 };
 

@@ -1,4 +1,5 @@
-// SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask a run to stop at the next step; a second SIGINT ends the process at once.
+// SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask a run to stop at the next step; a SIGINT more than two seconds after the
+// first ends the process at once.
 // SIGUSR1 is for mpirun, which passes it on to all ranks; on a SIGTERM of its own it kills them after a second. SIGHUP
 // stays ignored where it was ignored at the start, as under nohup.
 #pragma once

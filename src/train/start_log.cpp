@@ -20,7 +20,7 @@ void log_uneven_rows(const Plan& plan, const Settings& settings) {
   const int workers = plan.computing_ranks();
   if (!settings.parallel.shares.empty() || rows.least(workers) == rows.most()) return;
   const int64_t group = plan.row_group(0);
-  log_info("a step's images are dealt as evenly as they go{}: {}",
+  log_info("a step's images are dealt as evenly as possible{}: {}",
            group > 1 ? format(" in groups of {} (batch_norm's 'rows')", group) : "", rows.text());
   int idle = 0;
   for (int rank = 0; rank < workers; ++rank) idle += rows.of(rank).size() == 0 ? 1 : 0;

@@ -212,7 +212,7 @@ std::string Trainer::how_to_go_on() const {
 }
 
 TrainingEnd Trainer::run_to_the_end() {
-  note_kept_step(std::max(saved_step_, first_step_));
+  if (!takes_over_) note_kept_step(std::max(saved_step_, first_step_));
   if (takes_over_) {
     if (const auto end = look_around(stop_)) return *end;
   } else if (evaluation_due() && run_evaluation()) {  // the run was stopped before it came to that

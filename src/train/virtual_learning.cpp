@@ -179,9 +179,19 @@ void VirtualLearning::evaluate(double now, GradientPool& evaluator) {
              record.penalty->loss, 100 * record.penalty->zeros);
   }
   metrics_->write(record);
-  if (saved_step_ == state_.step) checkpoints_->replace_state(state_);
+  if (saved_step_ == state_.step) note_in_checkpoint();
   if (best) save();
   progress_.skip_time();
+}
+
+// Without room the evaluation is in the next checkpoint.
+void VirtualLearning::note_in_checkpoint() {
+  try {
+    checkpoints_->replace_state(state_);
+  } catch (const NoRoom& e) {
+    log_warn("the checkpoint of step {} does not know this evaluation: {}", state_.step, e.what());
+    unnoted_step_ = state_.step;
+  }
 }
 
 void VirtualLearning::save() {
@@ -204,6 +214,8 @@ void VirtualLearning::save() {
 void VirtualLearning::check_that_all_is_written() const {
   if (unsaved_step_ == state_.step)
     throw NoRoom(concat("there was no room for the last checkpoint, of step ", state_.step));
+  if (unnoted_step_ >= 0 && unnoted_step_ == saved_step_)
+    throw NoRoom(concat("there was no room for the last evaluation in the checkpoint of step ", saved_step_));
   if (metrics_ && !metrics_->is_complete())
     throw NoRoom(concat("there was no room for the last lines of ", metrics_->path()));
 }

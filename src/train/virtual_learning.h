@@ -55,6 +55,7 @@ class VirtualLearning {
   bool saves_after(int64_t step) const;
   void record(double now);
   void evaluate(double now, GradientPool& evaluator);
+  void note_in_checkpoint();  // the newest evaluation
   void save();
 
   const Job& job_;
@@ -68,7 +69,7 @@ class VirtualLearning {
   std::vector<int64_t> local_rows_;
   Schedule schedule_;
   RunState state_;
-  int64_t total_steps_, saved_step_ = -1, unsaved_step_ = -1;
+  int64_t total_steps_, saved_step_ = -1, unsaved_step_ = -1, unnoted_step_ = -1;
   double rate_ = NAN;  // of the last update
   // Since the last step that was finished, and since the last that was recorded.
   LossSums sums_;

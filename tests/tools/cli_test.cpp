@@ -60,7 +60,7 @@ TEST_F(CliTest, AWrongCommandLineExitsWith2AndSuggests) {
 
 TEST_F(CliTest, HelpOfACommandIsGivenInEveryOrder) {
   for (const std::string words : {"help train", "--help train", "-h train", "train -h"})
-    EXPECT_THAT(owt(words).out, StartsWith("Usage: owt train CONFIG")) << words;
+    EXPECT_THAT(owt(words).out, StartsWith("Usage: owt train [CONFIG]")) << words;
   EXPECT_EQ(owt("help trian").code, 2);
 }
 
@@ -205,10 +205,11 @@ TEST_F(CliTest, NamesFromFilesDoNotControlTheTerminal) {
   EXPECT_EQ(shown.code, 0) << shown.err;
   EXPECT_THAT(shown.out, AllOf(HasSubstr("\\x1b[2Jw"), Not(HasSubstr("\x1b"))));
   std::string other = read_file(this->file("w.safetensors"));
-  other.replace(other.find("F32"), 3, "F99");
-  const Result refused = owt("inspect " + write("other.safetensors", other));
-  EXPECT_EQ(refused.code, 1);
-  EXPECT_THAT(refused.err, AllOf(HasSubstr("\\x1b[2Jw"), HasSubstr("unknown dtype 'F99'"), Not(HasSubstr("\x1b"))));
+  other.replace(other.find("F32"), 3, "\\u001b");
+  other[0] = static_cast<char>(other[0] + 3);  // the header is as much longer
+  const Result strange = owt("inspect " + write("other.safetensors", other));
+  EXPECT_EQ(strange.code, 0) << strange.err;
+  EXPECT_THAT(strange.out, AllOf(HasSubstr("\\x1b[2Jw"), HasSubstr("\\x1b "), Not(HasSubstr("\x1b"))));
 }
 
 TEST_F(CliTest, ImpossibleGeometryNamesTheLayerAndItsInput) {

@@ -317,7 +317,7 @@ for made in "all 60 20 1" "fewer 50 20 1" "others 60 20 2" "tests 60 30 1"; do
   read -r name images tests seed <<<"$made"
   "$owt" prepare synthetic "$work/$name" --train "$images" --test "$tests" --seed "$seed" >/dev/null 2>&1
 done
-sed -e '/^side = \|^train_images = \|^test_images = /d' -e 's/"synthetic"/"cifar10"/' -e 's/crop = 12/crop = 12, pad = 0/' \
+sed -e '/^side = \|^train_images = \|^test_images = /d' -e 's/"synthetic"/"cifar10"\nclasses = "number"/' -e 's/crop = 12/crop = 12, pad = 0/' \
   "$work/small.toml" >"$work/files.toml"
 differ() {  # differ NAME PATTERN DATA-OF-RANK-1 ARGUMENTS-OF-RANK-1...: both end with one line that matches
   local name=$1 pattern=$2 data=$3 status=0

@@ -187,7 +187,9 @@ TEST_F(ShardsCliTest, EvaluationWantsNothingButItsSplitAndTheRunFolder) {
   away("train");
   const Result val_only = owt("eval " + run + of_data);
   EXPECT_EQ(val_only.out, test.out) << val_only.err;
-  const Result no_means = owt("eval " + of_recipe);
+  const std::string copy = folder_.file("copy.safetensors");  // whose run is unknown
+  std::filesystem::copy_file(weights, copy);
+  const Result no_means = owt("eval " + recipe_ + " --weights " + copy + of_data);
   EXPECT_EQ(no_means.code, 1);
   EXPECT_THAT(no_means.err, AllOf(HasSubstr("has no training images"), HasSubstr("name the run folder")));
   const Result extracted = owt("extract " + run + of_data + " --layer fc --out " + folder_.file("x.npy"));

@@ -287,7 +287,7 @@ void expect_same_weights(const SmallRun& one, const SmallRun& many) {
   }
 }
 
-// 26 rows are dealt as evenly as they go, and so are the 22 of the fourth step.
+// 26 rows are dealt as evenly as possible, and so are the 22 of the fourth step.
 TEST(StepOnCpu, RowsAreDealtToAnyNumberOfWorkers) {
   const Overrides batch{{"data.batch", "26"}};
   const SmallRun one = run_small(kSmallRecipe, 5, batch);

@@ -116,9 +116,10 @@ void check_resumed_data(Job& job, const std::string& data, bool other_data) {
          job.resume_checkpoint, "/weights.safetensors");
   if (launch().rank == 0)
     log_warn(
-        "the run goes on with other training images, at the start of epoch {}; its best evaluation so far ({}) is "
-        "forgotten, which was before",
-        state.epoch, state.best_step < 0 ? "none" : concat("step ", state.best_step));
+        "the run goes on with other training images from the start of epoch {}; its best evaluation ({}), which was "
+        "with "
+        "the old ones, is forgotten",
+        state.epoch + 1, state.best_step < 0 ? "none" : concat("step ", state.best_step));
   begin_with_other_data(state);
 }
 
@@ -130,7 +131,7 @@ void open_training_data(Job& job, const std::string& given, bool other_data = fa
   check_same_data(job, data);
   check_resumed_data(job, data, other_data);
   Config& recipe = job.settings.recipe;
-  if (recipe.table("data").has("classes")) recipe.set("data.classes", "");  // from now on the run says which they are
+  if (job.settings.data.classes == "data") recipe.set("data.classes", "");  // the run's model has them now
   if (job.settings.data.format != "synthetic") recipe.set("data.dir", std::filesystem::absolute(data).string());
 }
 
@@ -208,6 +209,7 @@ void train_on_rank(const Job& job, Communicator& comm, const std::function<void(
 
 TrainOutcome train(Settings settings, const TrainOptions& options) {
   catch_stop_signals(kCheckpointFollows);  // a wish to stop is heard after the first step
+  note_kept_step(0);
   keep_log_for_file();
   // The weights themselves are read on rank 0, and a checkpoint is found there.
   start_together(
@@ -217,7 +219,8 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
        option_is_given("other-data", options.other_data)});
   const RunPlace place = find_place(settings, options);
   StartWeights weights = options.start;
-  settings = with_classes_of_data(std::move(settings), data_folder(settings.data, options.data), weights);
+  const std::string data = data_folder(settings.data, options.data);
+  settings = with_classes_of_data(std::move(settings), data, weights);
   const Session session(settings, options.threads);
   const std::string shares = settle_shares(settings, session, place.measured_shares());
   const std::optional<Network> links = settle_strategy(settings, session);
@@ -225,6 +228,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   Job job = job_of(std::move(settings), options, place);
   job.links = links;
   job.start = weights;
+  note_kept_step(job.resume_state.step);
   const std::unique_ptr<RunFolder> folder = claim_run_folder(job);
   open_training_data(job, options.data, options.other_data);
   check_memory(job.plan, {.batches = 2 * kLoadedBatches});  // to train, and to evaluate
@@ -257,6 +261,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
 SimulateOutcome simulate(Settings settings, const SimulateOptions& options) {
   catch_stop_signals("stopping; the best checkpoint is kept; press again to end at once");
   TrainOptions as_train;
+  as_train.can_resume = false;
   as_train.data = options.data;
   as_train.out = options.out;
   as_train.start = options.start;
@@ -264,8 +269,8 @@ SimulateOutcome simulate(Settings settings, const SimulateOptions& options) {
   const bool writes = !options.cluster.times_only || !options.out.empty();
   keep_log_for_file();
   const RunPlace place = writes ? find_place(settings, as_train) : RunPlace();
-  if (!options.cluster.times_only)
-    settings = with_classes_of_data(std::move(settings), data_folder(settings.data, options.data), as_train.start);
+  const std::string data = data_folder(settings.data, options.data);
+  if (!options.cluster.times_only) settings = with_classes_of_data(std::move(settings), data, as_train.start);
   settings = settings_of_virtual_workers(std::move(settings), options.cluster, options.strategy);
   const Session session(settings, options.threads);
   Job job = job_of(std::move(settings), as_train, place);

@@ -18,6 +18,7 @@ struct TrainOptions {
   std::string data;         // folder; empty: see data_folder()
   std::string out;          // run folder; empty: that of the checkpoint to resume, else runs/<recipe>
   std::string resume;       // empty, "auto" (the run folder's newest checkpoint, or none), a run or a checkpoint folder
+  bool can_resume = true;   // the command has --resume
   std::string stays{};      // for the log: what of the run's own recipe stays; may be empty
   StartWeights start{};     // not with resume
   bool other_data = false;  // with resume: the training images may be others than the run has seen

@@ -9,6 +9,7 @@
 #include "src/core/log.h"
 #include "src/train/commands/run_place.h"
 #include "src/train/data_facts.h"
+#include "src/train/metrics.h"
 
 namespace owt {
 namespace {
@@ -76,6 +77,7 @@ std::vector<std::string> differences(const Config& before, const Config& now) {
 RunFolder::RunFolder(const Job& job) : folder_(job.run_folder), had_run_(holds_run(job.run_folder)) {
   check_can_be_written(folder_);
   if (fs::exists(file_in(folder_, "log.txt"))) lock();
+  check_metrics(file_in(folder_, "metrics.jsonl"));
   if (const std::string before = folder_before(job); !before.empty()) before_ = recipe_in(before);
   if (job.resume_checkpoint.empty() && had_run_) check_same_model(before_, job);
 }

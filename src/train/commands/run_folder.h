@@ -14,14 +14,14 @@ namespace owt {
 
 class RunFolder {
  public:
-  // Of rank 0. Throws Error where the folder could not be written, another run is writing there, or one has begun there
-  // that is none of this job's model and data.
+  // Of rank 0. Throws Error where the folder cannot be written, where another run is writing there, where its metrics
+  // are damaged, and where it holds a run without a checkpoint that has another model or data format.
   explicit RunFolder(const Job& job);
 
   // Logs in which keys the recipe differs from that of the run that is gone on with.
   void log_changes(const Job& job) const;
-  // Makes the folder, log.txt, and, unless nothing is left to do, config.toml and what is known of the data, beside
-  // what stood there before. Nobody else writes to the folder as long as this lives.
+  // Makes the folder and log.txt and, if steps are left, writes config.toml and the facts of the data; older versions
+  // of these files are kept beside them. Nobody else writes to the folder as long as this lives.
   void open(const Job& job, bool steps_are_left);
 
  private:

@@ -60,9 +60,10 @@ RunPlace find_here(const Settings& settings, const TrainOptions& options) {
   if (weights) log_info("the weights are those of the checkpoint, and {} is not read", options.start.file);
   if (options.resume != "auto" && !place.same_run && holds_run(place.out))
     fail("the run folder ", place.out, " holds a run already",
-         newest_checkpoint(place.out) ? "; add --resume auto to go on with it"
-                                      : ", without a checkpoint yet; add --resume auto to begin it anew",
-         ", or choose another --out");
+         !options.can_resume            ? "; choose another --out"
+         : newest_checkpoint(place.out) ? "; add --resume auto to go on with it, or choose another --out"
+                                        : ", without a checkpoint yet; add --resume auto to begin it anew, or choose "
+                                          "another --out");
   return place;
 }
 

@@ -65,12 +65,12 @@ std::vector<std::string> checkpoints_to_latest(const std::string& run_folder);
 // The folder that `latest` names, or the complete one of its step. Where it names none, the one with the highest step,
 // with a warning; nothing where there is none.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);
-// The newest checkpoint whose files are as they were written. Of each newer one, which is passed over, a warning says
-// what is wrong with it. Nothing where there are none. Throws Error where none is whole.
 struct WholeCheckpoint {
   std::string folder;
   RunState state;
 };
+// The newest checkpoint whose files are as they were written. Of each newer one, which is passed over, a warning says
+// what is wrong with it. Nothing where there are none. Throws Error where none is whole.
 std::optional<WholeCheckpoint> newest_whole_checkpoint(const std::string& run_folder);
 // The checkpoint of the best evaluation that the newest one knows of, where it is still there and no other branch's;
 // else the newest.

@@ -234,12 +234,12 @@ void HttpServer::serve_for(std::chrono::milliseconds time) {
 
 void HttpServer::accept_all() {
   for (;;) {
-    if (connections_.size() >= kMostConnections) free_a_place();
     const int socket = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (socket < 0) {
       if (errno == EMFILE || errno == ENFILE) free_a_place();
       return;
     }
+    if (connections_.size() >= kMostConnections) free_a_place();
     connections_.push_back({socket, HttpClock::now() + kHeadTime});
   }
 }
@@ -315,12 +315,15 @@ void HttpServer::give(Connection& connection, const HttpAnswer& answer, bool wit
 
 // While readers are slow their texts stay, and each news makes another one: the oldest readers are cut off.
 void HttpServer::free_old_texts() {
-  std::set<const std::string*> texts;
+  std::set<const std::string*> kept;
   size_t bytes = 0;
   for (auto newest = connections_.rbegin(); newest != connections_.rend(); ++newest) {
-    if (!newest->body || !texts.insert(newest->body.get()).second) continue;
-    bytes += texts.size() > 1 ? newest->body->size() : 0;
-    if (bytes > kMostOldBytes) newest->state = Connection::State::kEnded, newest->body.reset();
+    if (!newest->body || kept.contains(newest->body.get())) continue;
+    const size_t more = kept.empty() ? 0 : newest->body->size();
+    if (bytes + more > kMostOldBytes)
+      newest->state = Connection::State::kEnded, newest->body.reset();
+    else
+      bytes += more, kept.insert(newest->body.get());
   }
 }
 

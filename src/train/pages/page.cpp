@@ -5,6 +5,8 @@
 #include "src/core/log.h"
 #include "src/core/sha256.h"
 #include "src/core/version.h"
+#include "src/parallel/draw_net.h"
+#include "src/parallel/draw_step.h"
 #include "src/train/pages/html.h"
 
 namespace owt {
@@ -105,7 +107,8 @@ std::string hash_of(const char* text) {
 
 // Widths of bars stand in attributes, which can load nothing.
 std::string content_policy(const PageOptions& options) {
-  static const std::string style = hash_of(kStyle), script = hash_of(kScript);
+  static const std::string script = hash_of(kScript),
+                           style = hash_of(kStyle) + ' ' + hash_of(kNetStyle) + ' ' + hash_of(kStepStyle);
   return format("default-src 'none';style-src {};style-src-attr 'unsafe-inline';img-src data:{}", style,
                 options.live ? ";script-src " + script + ";connect-src 'self'" : "");
 }

@@ -20,9 +20,9 @@ std::string overview_section(Runs runs);  // where each run is, and how good
 std::string curves_section(Runs runs);    // loss, accuracy, rates over epochs and over time
 std::string settings_section(Runs runs);  // in which the runs differ, or all of one
 std::string sizes_section(Runs runs);     // mean |w| and |dw| of each parameter
-// The weights of a layer of the newest checkpoint as pictures; layer: empty: the first with weights.
 // Throws Error where there are weights and none of the runs has those of this layer.
 void check_layer(Runs runs, const std::string& layer);
+// The weights of a layer of the newest checkpoint as pictures; layer: empty: the first with weights.
 std::string filters_section(Runs runs, const std::string& layer);
 std::string times_section(Runs runs);     // of layers and transfers; bytes
 std::string plan_section(Runs runs);      // what each rank has, and what travels; memory
