@@ -165,7 +165,8 @@ bool is_weight_of(const std::string& layer, const std::string& tensor) {
 // Rank 0 looks. A file that has no such tensor is another's to judge.
 bool has_other_outputs(const std::string& file, const std::string& layer, int outputs) {
   return !from_rank_0([&] {
-            for (const auto& entry : SafetensorsReader(file).entries())
+            const SafetensorsReader reader(file);
+            for (const auto& entry : reader.entries())
               if (is_weight_of(layer, entry.name) && entry.shape.rank() > 0)
                 return std::string(entry.shape[0] == outputs ? "" : "other");
             return std::string();

@@ -610,8 +610,8 @@ def differs(plain, again, other):
     steady = set(plain.lines()) & set(again.lines())
     if steady - set(other.lines()):
         return True
-    known = {masked(line) for line in plain.lines()} | {masked(line) for line in again.lines()}
-    return bool({masked(line) for line in other.lines()} - known)
+    first, second, now = ({masked(line) for line in outcome.lines()} for outcome in (plain, again, other))
+    return bool(now - first - second) or bool((first & second) - now)
 
 
 class Tester:

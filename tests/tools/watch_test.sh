@@ -84,7 +84,7 @@ import base64, hashlib, re, sys
 text = re.search("<%s>(.*?)</%s>" % (sys.argv[2], sys.argv[2]), open(sys.argv[1]).read(), re.S).group(1)
 print(base64.b64encode(hashlib.sha256(text.encode()).digest()).decode())' "$work/page" "$1"; }
 [[ $policy == *"script-src 'sha256-$(hash_of script)';"* ]] || wrong "script: $policy"
-[[ $policy == *"style-src 'sha256-$(hash_of style)';"* ]] || wrong "style: $policy"
+[[ $policy == *"style-src 'sha256-$(hash_of style)' "* ]] || wrong "style: $policy"
 [[ $policy == *"frame-ancestors 'none'"* ]] || wrong "frames: $policy"
 grep -qF "content=\"${policy%;frame-ancestors*}\"" "$work/page" || wrong "the page says another policy"
 passed

@@ -13,6 +13,7 @@
 #include "src/core/config.h"
 #include "src/core/json_text.h"
 #include "src/core/markup.h"
+#include "src/core/printable.h"
 
 namespace owt {
 namespace {
@@ -133,7 +134,7 @@ SafetensorsReader::Entry entry_of(const TensorFields& tensor) {
     entry.shape = shape_of(extents);
   if (!type || !type->convert)
     entry.unreadable =
-        concat("has elements of type ", shortened(entry.dtype, 20), ", wanted F32, F16, BF16 or F64; ",
+        concat("has elements of type ", printable(shortened(entry.dtype, 20)), ", wanted F32, F16, BF16 or F64; ",
                is_integer(entry.dtype) ? "integers stand for weights only with their scales: save it unquantised"
                                        : "save it as one of them");
   return entry;
