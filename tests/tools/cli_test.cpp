@@ -61,6 +61,8 @@ TEST_F(CliTest, AWrongCommandLineExitsWith2AndSuggests) {
 TEST_F(CliTest, HelpOfACommandIsGivenInEveryOrder) {
   for (const std::string words : {"help train", "--help train", "-h train", "train -h"})
     EXPECT_THAT(owt(words).out, StartsWith("Usage: owt train [CONFIG]")) << words;
+  for (const std::string words : {"help help", "--help --help", "-h help"})
+    EXPECT_THAT(owt(words).out, HasSubstr("Commands:")) << words;
   EXPECT_EQ(owt("help trian").code, 2);
 }
 

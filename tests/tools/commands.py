@@ -395,6 +395,8 @@ prepare cifar nowhere.tar.gz new/data
 prepare imagenet photos new/data
 prepare imagenet flat-imagenet new/data
 prepare synthetic small.toml
+prepare index photos
+prepare index beside --classes two-names.txt
 """.strip().splitlines()
 
 RECIPE = """
@@ -492,6 +494,9 @@ def make_folder(owt):
             do(f"prepare stats {shards}")
     os.makedirs("tars/train")
     shutil.copy("shards/train/000000.tar", "tars/train/0.tar")
+    os.makedirs("beside")
+    shutil.copy("shards/train/000000.tar", "beside/0.tar")
+    write("two-names.txt", "bird\ncat\n")
     do("prepare synthetic drawn --train 20 --test 10")
     do("train small.toml --data shards")
     do("train wide.toml --data shards --out runs/wide")

@@ -255,6 +255,10 @@ TEST_F(PrepareProgramTest, ShardsOfOtherProgramsAreReadAfterIndexing) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("web/train: 2 images of 2 classes in 1 tar files, indexed; none skipped"),
                                 HasSubstr("web/train/stats.json: of 2 images")));
   EXPECT_THAT(owt("inspect web").out, HasSubstr("train: 2 images, 2 classes of 1 to 1 images"));
+  // More tars, also beside the folders of the splits: other colours.
+  shell("tar -C make -cf web/more.tar a.jpg a.cls");
+  EXPECT_THAT(owt("prepare index web").out, HasSubstr("web/train/stats.json: of 3 images"));
+  EXPECT_TRUE(fs::is_symlink(file("web/train/more.tar")));
 }
 
 TEST_F(PrepareProgramTest, InspectSaysWhatAFolderOfImagesIs) {

@@ -95,6 +95,28 @@ TEST_F(ResumeCommands, WhatNobodySaysOfTheWorkersStaysAsInTheRun) {
   EXPECT_THAT(other.err, AllOf(HasSubstr("3 workers"), HasSubstr("strategy dp,")));
 }
 
+TEST_F(ResumeCommands, NumbersThatCountWorkersGoWithTheWorkers) {
+  const std::string recipe = small_recipe(), run = file("run");
+  const std::string grid = recipe + " --workers 4 --parallel owt-a --set parallel.model_ranks=2";
+  ASSERT_EQ(train(grid + " --steps 2 --out " + run).code, 0);
+  const Result same = train(recipe + " --workers 4 --steps 3 --resume auto --out " + run);
+  EXPECT_THAT(same.err, AllOf(HasSubstr("4 workers"), Not(HasSubstr("parallel.model_ranks:"))));
+  const Result fewer = train(run + " --resume auto --workers 3 --steps 4");
+  EXPECT_EQ(fewer.code, 0) << fewer.err;
+  EXPECT_THAT(fewer.err, AllOf(HasSubstr("3 workers"), HasSubstr("parallel.model_ranks: 2 -> none")));
+}
+
+TEST_F(ResumeCommands, DamagedMetricsAreFoundBeforeAnythingIsChanged) {
+  const std::string run = file("run");
+  ASSERT_EQ(train(small_recipe() + " --steps 2 --out " + run).code, 0);
+  write_bytes(run + "/metrics.jsonl", "no line\n" + read_file(run + "/metrics.jsonl"));
+  const auto before = snapshot(run);
+  const Result result = train(run + " --resume auto --steps 3");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("metrics.jsonl:1"));
+  EXPECT_EQ(snapshot(run), before);
+}
+
 TEST_F(ResumeCommands, AutoSaysWhereThereIsNothingToResume) {
   const std::string recipe = small_recipe(), run = file("run");
   const Result fresh = train(recipe + " --steps 2 --resume auto --out " + run);

@@ -244,6 +244,9 @@ TEST_F(DataIdentity, TrainingFromWeightsOfARunGoesByItsClasses) {
   EXPECT_FALSE(std::filesystem::exists(path("others")));
   from("numbers", {"ant", "bee", "cow"}, {{"data.classes", "number"}});
   EXPECT_EQ(classes_of(path("numbers")), kPets);
+  TrainOptions on = options("numbers", path("numbers_data"));
+  on.resume = "auto";
+  train(read_settings(path("numbers") + "/config.toml", {{"schedule.epochs", "2"}}), on);  // its own data
 }
 
 TEST_F(DataIdentity, MeansAreThoseOfTheRunOfTheWeights) {
