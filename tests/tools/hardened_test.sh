@@ -30,14 +30,13 @@ check() {
   [[ $(readelf --program-headers --wide "$1") == *GNU_RELRO* ]] || wrong "$1 is not linked with -z relro"
 }
 
-# check_all FOLDER: all that is built there; others' files are in CMake's own folders.
+# check_all FOLDER: all that is built there; others' files are in CMake's own folders and in packages from PyPI.
 check_all() {
   local count=0 file
   while IFS= read -r -d '' file; do
     [ "$(head -c 4 "$file" | tr -d '\0')" = $'\x7fELF' ] || continue
     check "$file"
     count=$((count + 1))
-  # Not those that tests install from PyPI.
   done < <(find "$1" \( -name CMakeFiles -o -name site-packages \) -prune -o -type f -perm -u+x -print0)
   [ "$count" -gt 0 ] || wrong "no program in $1"
   echo "passed: $count programs of $2"

@@ -109,7 +109,7 @@ TEST_F(ResumeCommands, NumbersThatCountWorkersGoWithTheWorkers) {
 TEST_F(ResumeCommands, DamagedMetricsAreFoundBeforeAnythingIsChanged) {
   const std::string run = file("run");
   ASSERT_EQ(train(small_recipe() + " --steps 2 --out " + run).code, 0);
-  write_bytes(run + "/metrics.jsonl", "no line\n" + read_file(run + "/metrics.jsonl"));
+  write_bytes(run + "/metrics.jsonl", "{\"step\":-1}\n" + read_file(run + "/metrics.jsonl"));
   const auto before = snapshot(run);
   const Result result = train(run + " --resume auto --steps 3");
   EXPECT_EQ(result.code, 1);
