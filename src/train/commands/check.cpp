@@ -366,9 +366,10 @@ std::string CheckOutcome::table() const {
       text += format("   {:>10.1e}  {}", *at.from_one, at.of_workers == Verdict::kRight ? "rounding" : "wrong");
     text += "\n";
   }
-  text +=
-      "\n'error': how far the gradients of elements that were moved are from differences of the loss, relative to "
-      "them; 'noise': how far these\nare from each other. ";
+  text += format(
+      "\n'error': how far the gradients of {} elements of each parameter are from differences of the loss, relative to "
+      "them;\n'noise': how far these are from each other. ",
+      samples);
   if (loss_of_one)
     text += format("'difference': of whole gradients from those of one worker, whose loss is {:.6f}.\n", *loss_of_one);
   else
@@ -385,6 +386,7 @@ CheckOutcome check_gradients(Settings settings, const CheckOptions& options) {
   check_memory(plan, MemoryUse{});
   CheckOutcome outcome;
   outcome.what = described(settings, plan);
+  outcome.samples = options.samples;
   std::optional<Reference> one;
   if (plan.ranks() == 1 && plan.request.slices == 1) {
     outcome.not_compared = "There is one worker, and nothing to compare it with";

@@ -42,6 +42,7 @@ struct CheckedParameter {
 struct CheckOutcome {
   std::string what;  // "8 rows on 2 workers under owt-a, fp32 on the CPU"
   double loss = 0;   // the mean over the rows
+  int samples = 0;   // CheckOptions::samples
   std::optional<double> loss_of_one{};
   std::vector<CheckedParameter> parameters;
   std::string not_compared;  // why there is no from_one; empty: there is
