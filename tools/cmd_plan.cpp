@@ -25,7 +25,7 @@
 namespace owt {
 namespace {
 
-void declare(Options& options) {
+void declare_plan(Options& options) {
   options.positional("CONFIG", concat("a recipe or a model: ", kFileOrName));
   declare_shared(options);
   options.repeated("parallel", "NAME", strategy_list() + " (default: the recipe's)");
@@ -344,7 +344,7 @@ int command_plan(const Arguments& arguments) {
   Options options(
       "owt plan",
       "Shows what each worker computes and sends per step under each strategy, and predicts how long it takes.");
-  declare(options);
+  declare_plan(options);
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;

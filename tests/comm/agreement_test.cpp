@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace owt {
+namespace owt::agreement_test {
 namespace {
 
 using testing::Optional;
@@ -55,4 +55,4 @@ TEST(Agreement, AnotherCommandComparesOtherThings) {
 TEST(Agreement, AProcessThatWasStartedAloneAgreesWithItself) { check_alike({{"anything", "at all", "no cure"}}); }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::agreement_test

@@ -9,7 +9,7 @@
 
 #include "src/comm/threads.h"
 
-namespace owt {
+namespace owt::bench_test {
 namespace {
 
 TEST(Bench, BusFactorsAreThoseOfNcclTests) {
@@ -108,4 +108,4 @@ TEST(Bench, ThreadsAreOnOneHost) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::bench_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace owt {
+namespace owt::chain_test {
 namespace {
 
 TEST(Chain, ChunksAreSmallWhereRanksLieBetweenTheEnds) {
@@ -25,4 +25,4 @@ TEST(Chain, TheFirstChunkAddsAnEighthAtMostUnlessItIsTheSmallest) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::chain_test

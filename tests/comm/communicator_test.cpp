@@ -13,7 +13,7 @@
 #include "tests/comm/on_ranks.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::communicator_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -371,4 +371,4 @@ TEST(BytesSent, FollowTheRingFormulas) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::communicator_test

@@ -12,7 +12,7 @@
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::device_collectives_gpu_test {
 namespace {
 
 constexpr int kRanks = 3;
@@ -163,4 +163,4 @@ TEST_F(OneRank, UsesTheFirstOfManyGpus) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::device_collectives_gpu_test

@@ -12,7 +12,7 @@
 #include "src/core/gpus.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::half_wire_test {
 namespace {
 
 using ::testing::Each;
@@ -371,4 +371,4 @@ TEST(HalfWireUnderWay, ReportsItsTransferWhoeverFindsItDone) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::half_wire_test

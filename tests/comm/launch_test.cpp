@@ -16,7 +16,7 @@
 #include "tests/support/environment.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::launch_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -174,4 +174,4 @@ TEST(FromRank0, OfOneProcessIsAnOrdinaryCall) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::launch_test

@@ -4,7 +4,7 @@
 
 #include "src/core/profiler.h"
 
-namespace owt {
+namespace owt::lost_ranks_test {
 namespace {
 
 TEST(LostRanks, NameTheCollectiveAndTheStep) {
@@ -75,4 +75,4 @@ TEST(LostRanks, OfARankThatFailedAreItsOwnWords) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::lost_ranks_test

@@ -14,7 +14,7 @@
 #include "tests/comm/on_ranks.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::messages_test {
 namespace {
 
 using ::testing::AllOf;
@@ -538,4 +538,4 @@ TEST(MessagesOfOne, HaveNowhereToGo) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::messages_test

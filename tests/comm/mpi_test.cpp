@@ -28,7 +28,7 @@ extern "C" int MPI_Isend(const void* from, int count, MPI_Datatype type, int to,
   return PMPI_Isend(from, count, type, to, tag, comm, request);
 }
 
-namespace owt {
+namespace owt::mpi_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -425,7 +425,7 @@ TEST(RunRanks, TakesAsManyRanksAsThereAreProcesses) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::mpi_test
 
 int main(int count, char** words) {
   testing::InitGoogleTest(&count, words);

@@ -17,7 +17,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::nccl_gpu_test {
 namespace {
 
 using ::testing::AllOf;
@@ -233,4 +233,4 @@ TEST_F(NcclTest, ARankThatIsToldToEndLeavesTheOthersToThemselves) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::nccl_gpu_test

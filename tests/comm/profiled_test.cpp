@@ -5,7 +5,7 @@
 #include "src/comm/threads.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::profiled_test {
 namespace {
 
 class ProfiledRanks : public DeviceTest {};
@@ -111,4 +111,4 @@ TEST(ProfiledCommunicator, WhoCopiesAMessageIsBusyWithIt) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::profiled_test

@@ -9,7 +9,7 @@
 #include "tests/support/few_threads.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::run_ranks_test {
 namespace {
 
 using ::testing::AllOf;
@@ -65,4 +65,4 @@ TEST(RunRanks, ThreadsThatCannotBeStartedAreAnErrorAndNobodyWaitsForThem) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::run_ranks_test

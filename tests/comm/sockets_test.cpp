@@ -6,7 +6,7 @@
 
 #include "src/comm/watch.h"
 
-namespace owt {
+namespace owt::sockets_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -79,4 +79,4 @@ TEST(Hello, IsThatOfARankThatKnowsTheToken) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::sockets_test

@@ -5,7 +5,7 @@
 
 #include "src/core/check.h"
 
-namespace owt {
+namespace owt::stuck_test {
 namespace {
 
 using testing::HasSubstr;
@@ -114,4 +114,4 @@ TEST(Standing, ComesBackFromItsText) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::stuck_test

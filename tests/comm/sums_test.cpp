@@ -7,7 +7,7 @@
 #include "src/core/dispatch.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::sums_test {
 namespace {
 
 using ::testing::Each;
@@ -105,4 +105,4 @@ TEST_P(SumsTest, OfDoublesAreDoubles) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::sums_test

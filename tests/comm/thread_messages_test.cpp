@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace owt {
+namespace owt::thread_messages_test {
 namespace {
 
 TEST(ThreadMessages, AreFreedAfterAFailureThoughOneWaitedForItsReceiver) {
@@ -25,4 +25,4 @@ TEST(ThreadMessages, AreFreedWithTheEventOfTheMessageThatWaited) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::thread_messages_test

@@ -12,7 +12,7 @@
 #include "src/core/gpus.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::threads_test {
 namespace {
 
 class RunRanks : public DeviceTest {};
@@ -104,4 +104,4 @@ TEST_P(RunRanks, OnlyALoneRankMayBeRecordedIntoAGraph) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::threads_test

@@ -17,7 +17,7 @@
 #include "src/comm/sockets.h"
 #include "src/comm/stuck.h"
 
-namespace owt {
+namespace owt::watch_test {
 namespace {
 
 using ::testing::AllOf;
@@ -439,4 +439,4 @@ TEST(Watch, WhoMakesNoProgressIsToldThatItWasGivenUpAndTheOthersWhoItIs) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::watch_test

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-namespace owt {
+namespace owt::activity_test {
 namespace {
 
 // A thread does the work of the rank for this long.
@@ -49,4 +49,4 @@ TEST(Activity, EverySignOfWorkCountsWhicheverThreadGivesIt) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::activity_test

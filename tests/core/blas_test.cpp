@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-namespace owt {
+namespace owt::blas_test {
 namespace {
 
 using ::testing::Each;
@@ -92,4 +92,4 @@ TEST(GemmBeta, OfZeroNeverReadsC) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::blas_test

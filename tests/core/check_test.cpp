@@ -7,7 +7,7 @@
 #include "src/core/dispatch.h"
 #include "src/core/gpus.h"
 
-namespace owt {
+namespace owt::check_test {
 namespace {
 
 using ::testing::AllOf;
@@ -110,4 +110,4 @@ TEST(Working, NamesWhatIsWorkedOnInnermostFirst) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::check_test

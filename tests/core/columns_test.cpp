@@ -8,7 +8,7 @@
 #include "src/core/check.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::columns_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -81,4 +81,4 @@ TEST_P(ColumnsTest, RefusesTensorsOfDifferentRowsOrTypes) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::columns_test

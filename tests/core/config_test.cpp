@@ -11,7 +11,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::config_test {
 namespace {
 
 using ::testing::AllOf;
@@ -420,4 +420,4 @@ out = 10
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::config_test

@@ -10,7 +10,7 @@
 #include "src/core/dispatch.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::conversions_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -88,4 +88,4 @@ TEST_P(ConversionsTest, OfOtherElementsOrSizesAreRefused) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::conversions_test

@@ -11,7 +11,7 @@
 #include "tests/support/environment.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::cpu_level_test {
 namespace {
 
 using testing::AllOf;
@@ -81,4 +81,4 @@ TEST(CpuLevel, LeavesOneDnnAloneWithoutASwitch) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::cpu_level_test

@@ -36,7 +36,7 @@ extern "C" int flock(int file, int operation) noexcept {
   return static_cast<int>(syscall(SYS_flock, file, operation));
 }
 
-namespace owt {
+namespace owt::files_test {
 namespace {
 
 using ::testing::AllOf;
@@ -335,4 +335,4 @@ TEST_F(Files, AWriteWithoutRoomIsToldFromOthers) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::files_test

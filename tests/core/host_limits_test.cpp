@@ -13,7 +13,7 @@
 #include "tests/support/environment.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::host_limits_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -154,4 +154,4 @@ TEST(DefaultThreads, AreWhatOpenMpIsToldOrAllCores) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::host_limits_test

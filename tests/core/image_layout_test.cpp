@@ -4,7 +4,7 @@
 
 #include "src/core/check.h"
 
-namespace owt {
+namespace owt::image_layout_test {
 namespace {
 
 // Blocks of 4 x 4 with a border, of 3 x 2 with a wide one that is cut off below, and single pixels.
@@ -52,4 +52,4 @@ TEST(ImageLayout, OfPlainImagesChangesNothing) {
 TEST(ImageLayout, OfOtherImagesIsAnError) { EXPECT_THROW(laid_out(Tensor({2, 6, 7, 3}), kLayouts[0]), Error); }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::image_layout_test

@@ -12,7 +12,7 @@
 #include "tests/support/few_threads.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::joined_threads_test {
 namespace {
 
 using ::testing::AllOf;
@@ -68,4 +68,4 @@ TEST(CheckTeams, RefusesWhatLibgompWouldEndTheProcessFor) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::joined_threads_test

@@ -4,7 +4,7 @@
 
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::json_text_test {
 namespace {
 
 TEST(JsonDepth, IsThatOfTheDeepestListOrObject) {
@@ -17,4 +17,4 @@ TEST(JsonDepth, IsThatOfTheDeepestListOrObject) {
 TEST(JsonDepth, CountsNothingThatStandsInStrings) { EXPECT_EQ(json_depth(R"(["[[[", "\"[[[", "\\", ["[\\\""]])"), 2); }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::json_text_test

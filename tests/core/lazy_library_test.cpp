@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace owt {
+namespace owt::lazy_library_test {
 namespace {
 
 using testing::AllOf;
@@ -35,4 +35,4 @@ TEST(LazyLibrary, AMissingFunctionIsAnErrorThatNamesIt) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::lazy_library_test

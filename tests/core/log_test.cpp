@@ -10,7 +10,7 @@
 #include "src/core/kept_log.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::log_test {
 namespace {
 
 using ::testing::AllOf;
@@ -135,4 +135,4 @@ TEST_F(Log, LinesFromBeforeThereIsAFileAreKeptForItOnce) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::log_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace owt {
+namespace owt::markup_test {
 namespace {
 
 TEST(Markup, TextsOfStrangersAreTexts) {
@@ -28,4 +28,4 @@ TEST(Markup, NamesKeepTheirEnds) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::markup_test

@@ -17,7 +17,7 @@
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::matmul_test {
 namespace {
 
 using testing::Each;
@@ -258,4 +258,4 @@ TEST_P(MatmulPrecisionTest, OnlyFp32KeepsAllBitsOfTheFactors) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::matmul_test

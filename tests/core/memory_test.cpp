@@ -8,7 +8,7 @@
 // Read by AddressSanitizer where the program is built with it: it would end the program instead.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 
-namespace owt {
+namespace owt::memory_test {
 namespace {
 
 using ::testing::AllOf;
@@ -53,4 +53,4 @@ TEST_P(MemoryTest, GoesOnAfterTooMuchWasAskedFor) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::memory_test

@@ -8,7 +8,7 @@
 
 #include "src/core/check.h"
 
-namespace owt {
+namespace owt::own_words_test {
 namespace {
 
 using ::testing::EndsWith;
@@ -37,4 +37,4 @@ TEST(Messages, KeepFrontAndEndOfWhatIsTooLong) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::own_words_test

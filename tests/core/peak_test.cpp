@@ -5,7 +5,7 @@
 #include "src/core/threads.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::peak_test {
 namespace {
 
 TEST(Peak, IsReachedByProductsOrByMemoryWhicheverTakesLonger) {
@@ -58,4 +58,4 @@ TEST(Peak, HasAKeyForEachNumberOfThreadsAndOfTeams) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::peak_test

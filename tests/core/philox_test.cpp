@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-namespace owt {
+namespace owt::philox_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -96,4 +96,4 @@ TEST(Philox, NormalNumbersHaveTheirMeanVarianceAndTails) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::philox_test

@@ -9,7 +9,7 @@
 #include "tests/support/environment.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::plan_cache_test {
 namespace {
 
 using testing::HasSubstr;
@@ -135,4 +135,4 @@ TEST(PlanCacheFolder, WithoutOneChoicesLiveInMemory) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::plan_cache_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace owt {
+namespace owt::printable_test {
 namespace {
 
 TEST(Printable, LeavesTextOfAllLanguagesAsItIs) {
@@ -37,4 +37,4 @@ TEST(Printable, ShowsBytesThatAreNoUtf8) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::printable_test

@@ -7,7 +7,7 @@
 #include "src/core/graph.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::profiler_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -282,4 +282,4 @@ TEST(Median, IsTheMiddleOrTheMeanOfTheTwoMiddleValues) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::profiler_test

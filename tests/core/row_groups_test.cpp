@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace owt {
+namespace owt::row_groups_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -54,4 +54,4 @@ TEST(RowGroups, OfTwoSizesBeginTogetherAtCommonMultiples) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::row_groups_test

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace owt {
+namespace owt::sha256_test {
 namespace {
 
 std::string hex_of(std::string_view text) {
@@ -26,4 +26,4 @@ TEST(Sha256, IsThatOfTheStandard) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::sha256_test

@@ -5,7 +5,7 @@
 
 #include "src/core/check.h"
 
-namespace owt {
+namespace owt::shape_test {
 namespace {
 
 TEST(Shape, CountsRowsAndElements) {
@@ -89,4 +89,4 @@ TEST(Split, RefusesAPartThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::shape_test

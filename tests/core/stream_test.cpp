@@ -9,7 +9,7 @@
 #include "src/core/profiler.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::stream_test {
 namespace {
 
 using ::testing::Each;
@@ -188,4 +188,4 @@ TEST_P(MarksTest, AreSetAnewByEveryLaunchOfAGraph) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::stream_test

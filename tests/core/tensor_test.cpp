@@ -9,7 +9,7 @@
 #include "src/core/check.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::tensor_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -184,4 +184,4 @@ TEST(Tensor, RefusesViewsOutOfBounds) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::tensor_test

@@ -5,7 +5,7 @@
 
 #include "src/core/check.h"
 
-namespace owt {
+namespace owt::texts_test {
 namespace {
 
 using testing::ElementsAreArray;
@@ -24,4 +24,4 @@ TEST(Texts, DamagedOnesAreRefused) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::texts_test

@@ -9,7 +9,7 @@
 
 #include "src/core/check.h"
 
-namespace owt {
+namespace owt::threads_test {
 namespace {
 
 using ::testing::Each;
@@ -82,4 +82,4 @@ TEST_F(Team, OfNobodyIsAnError) { EXPECT_THROW(set_team_size(0), Error); }
 TEST_F(Team, ThereIsACore) { EXPECT_GE(hardware_cores(), 1); }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::threads_test

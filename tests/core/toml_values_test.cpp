@@ -5,7 +5,7 @@
 
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::toml_values_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -36,4 +36,4 @@ TEST(TomlValues, OfNoTomlNameTheLine) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::toml_values_test

@@ -6,7 +6,7 @@
 #include "src/core/check.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::units_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -52,4 +52,4 @@ TEST(Units, SizesAreWrittenAsTheyAreRead) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::units_test

@@ -13,7 +13,7 @@
 #include "src/core/threads.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::augment_test {
 namespace {
 
 using testing::AllOf;
@@ -525,4 +525,4 @@ TEST(Statistics, RejectAChannelThatNeverChangesAsStd) {
 TEST(Statistics, RejectAnEmptyDataSet) { EXPECT_THROW(compute_statistics(MemoryDataset({1, 1, 1}, 1, {}, {})), Error); }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::augment_test

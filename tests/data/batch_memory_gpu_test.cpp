@@ -9,7 +9,7 @@
 #include "src/core/cuda.h"
 #include "tests/data/batches.h"
 
-namespace owt {
+namespace owt::batch_memory_gpu_test {
 namespace {
 
 int64_t free_bytes() {
@@ -64,4 +64,4 @@ TEST(BatchMemory, OfAnEvaluationHasNoEditedImages) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::batch_memory_gpu_test

@@ -11,7 +11,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::cifar_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -145,4 +145,4 @@ TEST_F(CifarTest, ReadsBackWhatItWrote) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::cifar_test

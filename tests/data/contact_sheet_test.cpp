@@ -7,7 +7,7 @@
 
 #include "data/memory_dataset.h"
 
-namespace owt {
+namespace owt::contact_sheet_test {
 namespace {
 
 // Images of 2 x 2 x 3, image i all of the value 10 * i.
@@ -86,4 +86,4 @@ TEST(ContactSheet, ShowsPaddingAsGreyAndChangesOfColour) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::contact_sheet_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace owt {
+namespace owt::corrupt_records_test {
 namespace {
 
 using testing::AllOf;
@@ -56,4 +56,4 @@ TEST(CorruptRecords, WhatOthersHaveMetCountsTowardsTheLimit) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::corrupt_records_test

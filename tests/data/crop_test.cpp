@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-namespace owt {
+namespace owt::crop_test {
 namespace {
 
 constexpr uint32_t kMost = ~0u;
@@ -86,4 +86,4 @@ TEST(Crop, OfTheCornersComesInReadingOrder) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::crop_test

@@ -9,7 +9,7 @@
 #include "tests/data/batches.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::device_batches_test {
 namespace {
 
 using testing::HasSubstr;
@@ -370,4 +370,4 @@ TEST(DeviceBatchesOnTheCpu, AreThoseOfALoader) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::device_batches_test

@@ -10,7 +10,7 @@
 #include "data/memory_dataset.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::held_out_test {
 namespace {
 
 using ::testing::AllOf;
@@ -136,4 +136,4 @@ TEST(HeldOut, NoneAndAllAreErrorsThatSayWhatIsWanted) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::held_out_test

@@ -6,7 +6,7 @@
 #include "src/core/check.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::json_numbers_test {
 namespace {
 
 using testing::AllOf;
@@ -51,4 +51,4 @@ TEST_F(JsonNumbersTest, AnotherFileIsNamed) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::json_numbers_test

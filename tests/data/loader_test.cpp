@@ -13,7 +13,7 @@
 #include "tests/support/few_threads.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::loader_test {
 namespace {
 
 using testing::ElementsAre;
@@ -324,4 +324,4 @@ TEST(Loader, RejectsAnEmptyDataSet) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::loader_test

@@ -9,7 +9,7 @@
 #include "src/core/bf16.h"
 #include "tests/data/batches.h"
 
-namespace owt {
+namespace owt::mix_test {
 namespace {
 
 const Shape kImage{12, 10, 3};
@@ -197,4 +197,4 @@ TEST(MixingLoader, MixesInBf16WhatIsRoundedAlready) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::mix_test

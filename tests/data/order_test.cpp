@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-namespace owt {
+namespace owt::order_test {
 namespace {
 
 using testing::ElementsAre;
@@ -40,4 +40,4 @@ TEST(Order, GivesEveryPermutationEquallyOften) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::order_test

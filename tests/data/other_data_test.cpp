@@ -10,7 +10,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/shards.h"
 
-namespace owt {
+namespace owt::other_data_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -69,4 +69,4 @@ TEST_F(OtherData, ReadersOfOneFormatNameTheOther) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::other_data_test

@@ -9,7 +9,7 @@
 #include "src/core/threads.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::patch_whitening_test {
 namespace {
 
 constexpr int64_t kSide = 12;
@@ -104,4 +104,4 @@ TEST(PatchWhitening, SaysWhichPatchesThereAreNone) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::patch_whitening_test

@@ -10,7 +10,7 @@
 
 #include "src/core/philox.h"
 
-namespace owt {
+namespace owt::pixel_ops_test {
 namespace {
 
 using Kind = PixelOp::Kind;
@@ -309,4 +309,4 @@ TEST(TrivialAugmentWide, DrawsEveryOperationAndStrengthAsOften) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::pixel_ops_test

@@ -9,7 +9,7 @@
 
 #include "tests/support/shards.h"
 
-namespace owt {
+namespace owt::resize_test {
 namespace {
 
 using testing::Each;
@@ -135,4 +135,4 @@ TEST(Resize, APlainSurfaceKeepsItsColour) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::resize_test

@@ -7,7 +7,7 @@
 #include "src/core/files.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::shard_index_test {
 namespace {
 
 using testing::HasSubstr;
@@ -82,4 +82,4 @@ TEST(ShardIndex, WhatTheChecksumCannotTellIsChecked) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::shard_index_test

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace owt {
+namespace owt::shard_statistics_test {
 namespace {
 
 using testing::DoubleNear;
@@ -47,4 +47,4 @@ TEST(ColoursOfStatistics, OfOneColourNothingVaries) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::shard_statistics_test

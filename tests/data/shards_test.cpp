@@ -17,7 +17,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/shards.h"
 
-namespace owt {
+namespace owt::shards_test {
 namespace {
 
 using testing::AllOf;
@@ -403,4 +403,4 @@ TEST_F(ShardStatisticsTest, AMissingOrDamagedFileIsNamedWithTheCure) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::shards_test

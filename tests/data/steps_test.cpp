@@ -7,7 +7,7 @@
 #include "data/dataset.h"
 #include "src/core/check.h"
 
-namespace owt {
+namespace owt::steps_test {
 namespace {
 
 TEST(Steps, CountTheLastStepOfAnEpochInFull) {
@@ -101,4 +101,4 @@ TEST(Steps, RejectAnEmptyDataSetAndRowsOutsideTheStep) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::steps_test

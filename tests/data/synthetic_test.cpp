@@ -12,7 +12,7 @@
 #include "data/memory_dataset.h"
 #include "src/core/threads.h"
 
-namespace owt {
+namespace owt::synthetic_test {
 namespace {
 
 std::vector<uint8_t> image(const Dataset& dataset, int64_t index) {
@@ -205,4 +205,4 @@ TEST(SyntheticPhotos, OfMoreThanTenClassesShowTheColourOfTheirName) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::synthetic_test

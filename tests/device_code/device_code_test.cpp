@@ -15,7 +15,7 @@
 #include "src/core/texts.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::device_code_test {
 namespace {
 
 // Accesses to global memory as they stand in the code, by the bytes that one thread moves; those of a loop count once.
@@ -273,4 +273,4 @@ TEST(DeviceCode, WideAndNarrowAccessesAreToldApart) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::device_code_test

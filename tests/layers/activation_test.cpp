@@ -12,7 +12,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::activation_test {
 namespace {
 
 using testing::FloatNear;
@@ -159,4 +159,4 @@ TEST(Exponential, IsThatOfTheStandardLibrary) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::activation_test

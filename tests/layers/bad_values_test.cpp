@@ -7,7 +7,7 @@
 
 #include "tests/support/bad_layers.h"
 
-namespace owt {
+namespace owt::bad_values_test {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -47,4 +47,4 @@ TEST_P(BadValuesTest, OfVeryManyArraysTheLastOneMayBeBad) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::bad_values_test

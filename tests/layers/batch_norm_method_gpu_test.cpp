@@ -12,7 +12,7 @@
 #include "src/core/check.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::batch_norm_method_gpu_test {
 namespace {
 
 struct Case {
@@ -137,4 +137,4 @@ TEST_P(BatchNormMethods, ComputeWhatTheCpuComputes) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::batch_norm_method_gpu_test

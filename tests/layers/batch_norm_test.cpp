@@ -10,7 +10,7 @@
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::batch_norm_test {
 namespace {
 
 using testing::Each;
@@ -260,4 +260,4 @@ TEST(BatchNormColumns, FeaturesAndChannelsCanBeSplit) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::batch_norm_test

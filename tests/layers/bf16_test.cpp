@@ -13,7 +13,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::bf16_test {
 namespace {
 
 using testing::Pointwise;
@@ -194,4 +194,4 @@ TEST_P(Bf16OnGpu, ALabelThatIsNoClassMakesTheGradientOfItsRowNaN) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::bf16_test

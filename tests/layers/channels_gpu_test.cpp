@@ -9,7 +9,7 @@
 #include "src/core/check.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::channels_gpu_test {
 namespace {
 
 constexpr int kResident = 4;
@@ -57,4 +57,4 @@ TEST(SumsOfChannels, KeepOnesBesideALargeNumberOfAnotherBlock) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::channels_gpu_test

@@ -11,7 +11,7 @@
 #include "src/core/bf16.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::check_layer_test {
 namespace {
 
 using testing::HasSubstr;
@@ -173,4 +173,4 @@ TEST(DistinctValues, AreDistinctSpacedAndAwayFromZero) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::check_layer_test

@@ -8,7 +8,7 @@
 
 #include "src/core/check.h"
 
-namespace owt {
+namespace owt::conv_algorithm_test {
 namespace {
 
 using testing::AllOf;
@@ -185,4 +185,4 @@ TEST(ConvAlgorithm, NamesGoBothWays) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::conv_algorithm_test

@@ -11,7 +11,7 @@
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::conv_plans_gpu_test {
 namespace {
 
 constexpr int64_t kRows = 2;
@@ -216,4 +216,4 @@ TEST_P(ConvWays, NaNIsSeenInTheOutput) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::conv_plans_gpu_test

@@ -13,7 +13,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/nets.h"
 
-namespace owt {
+namespace owt::conv_pool_test {
 namespace {
 
 using testing::ElementsAre;
@@ -342,4 +342,4 @@ TEST_P(ConvPoolTest, EvaluationKnowsTheReluOnly) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::conv_pool_test

@@ -15,7 +15,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/using_conv_algorithm.h"
 
-namespace owt {
+namespace owt::conv_test {
 namespace {
 
 using testing::AllOf;
@@ -328,4 +328,4 @@ TEST(Conv, RefusesImpossibleGeometry) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::conv_test

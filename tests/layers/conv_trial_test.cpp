@@ -5,7 +5,7 @@
 
 #include "tests/support/team_size.h"
 
-namespace owt {
+namespace owt::conv_trial_test {
 namespace {
 
 using testing::AllOf;
@@ -49,4 +49,4 @@ TEST(ConvTrial, MeasuresEachCandidateAndItsErrorAgainstTheFirst) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::conv_trial_test

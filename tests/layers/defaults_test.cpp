@@ -4,7 +4,7 @@
 #include "layers/conv.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::defaults_test {
 namespace {
 
 TEST(LayerDefaults, OfConvolutionsAreOneWindowAtATimeWithoutPadding) {
@@ -68,4 +68,4 @@ TEST(LayerDefaults, WeightsAreDrawnByXavierAndBiasesAreZeroAndLearnAlike) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::defaults_test

@@ -12,7 +12,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/team_size.h"
 
-namespace owt {
+namespace owt::dense_products_test {
 namespace {
 
 // Rows and columns that fill panels of any width and that do not; rows that are no pairs; rows of the weight that are
@@ -93,4 +93,4 @@ TYPED_TEST(DenseProducts, NaNAndInfinityGoToTheGradientsOfTheirFeatureAlone) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::dense_products_test

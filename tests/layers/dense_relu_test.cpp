@@ -10,7 +10,7 @@
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::dense_relu_test {
 namespace {
 
 using testing::ElementsAre;
@@ -217,4 +217,4 @@ TEST_P(DenseOnGpuTest, AStepComputesWhatTheCpuComputes) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::dense_relu_test

@@ -12,7 +12,7 @@
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::dense_test {
 namespace {
 
 using testing::ElementsAre;
@@ -278,4 +278,4 @@ TEST(Dense, RefusesRowsOfAnotherShape) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::dense_test

@@ -10,7 +10,7 @@
 #include "tests/support/conv_problem.h"
 #include "tests/support/team_size.h"
 
-namespace owt {
+namespace owt::depthwise_conv_test {
 namespace {
 
 using testing::DoubleNear;
@@ -189,4 +189,4 @@ TEST(DepthwiseConvPasses, ComputesNoOtherConvolutions) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::depthwise_conv_test

@@ -6,7 +6,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::description_test {
 namespace {
 
 using testing::ElementsAre;
@@ -50,4 +50,4 @@ TEST(Description, SaysWhichAttributeIsMissingOrOfAnotherType) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::description_test

@@ -10,7 +10,7 @@
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::dropout_test {
 namespace {
 
 using testing::Each;
@@ -79,4 +79,4 @@ TEST(DropoutKeys, RateOneIsAnError) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::dropout_test

@@ -9,7 +9,7 @@
 #include "tests/support/conv_problem.h"
 #include "tests/support/team_size.h"
 
-namespace owt {
+namespace owt::few_channel_conv_test {
 namespace {
 
 using Values = ConvProblem::Values;
@@ -141,4 +141,4 @@ TEST(FewChannelConvPasses, ComputesNoPassThatItDoesNotSuit) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::few_channel_conv_test

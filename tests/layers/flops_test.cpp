@@ -3,7 +3,7 @@
 
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::flops_test {
 namespace {
 
 struct Work {
@@ -35,4 +35,4 @@ TEST(Flops, OfEveryLayerAreThoseOfItsDefinition) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::flops_test

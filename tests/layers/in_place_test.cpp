@@ -5,7 +5,7 @@
 
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::in_place_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -62,4 +62,4 @@ TEST(InPlace, TheFirstLayerIsNot) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::in_place_test

@@ -5,7 +5,7 @@
 
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::layer_test {
 namespace {
 
 class CpuOnly : public Layer {
@@ -34,4 +34,4 @@ TEST(Layer, DescribesItselfByItsTypeWhereItSaysNoMore) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::layer_test

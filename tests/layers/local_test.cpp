@@ -8,7 +8,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::local_test {
 namespace {
 
 using testing::ElementsAre;
@@ -104,4 +104,4 @@ TEST(Local, RefusesImagesOfAnotherSize) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::local_test

@@ -9,7 +9,7 @@
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::lrn_test {
 namespace {
 
 using testing::FloatNear;
@@ -157,4 +157,4 @@ TEST(LrnKeys, FeaturesInPlaceOfImagesAreAnError) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::lrn_test

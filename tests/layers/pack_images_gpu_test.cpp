@@ -8,7 +8,7 @@
 #include "src/core/elements.cuh"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::pack_images_gpu_test {
 namespace {
 
 struct Case {
@@ -94,4 +94,4 @@ TEST_P(PackImages, TakesImagesAtAnyAddress) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::pack_images_gpu_test

@@ -11,7 +11,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::param_test {
 namespace {
 
 using testing::Each;
@@ -299,4 +299,4 @@ TEST(ParamKeys, KeyOfAnotherInitIsAnError) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::param_test

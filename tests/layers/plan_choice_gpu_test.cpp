@@ -17,7 +17,7 @@
 
 using testing::ElementsAre;
 
-namespace owt {
+namespace owt::plan_choice_gpu_test {
 namespace {
 
 // Before main(): the cache of this process must not be that of an earlier run.
@@ -253,4 +253,4 @@ TEST(Remembered, AnOutcomeThatIsEmptyIsForgottenWithTheProcess) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::plan_choice_gpu_test

@@ -12,7 +12,7 @@
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::pool_test {
 namespace {
 
 using testing::ElementsAre;
@@ -254,4 +254,4 @@ TEST(PoolKeys, FeaturesInPlaceOfImagesAreAnError) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::pool_test

@@ -6,7 +6,7 @@
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::prelu_test {
 namespace {
 
 using testing::ElementsAre;
@@ -64,4 +64,4 @@ TEST(Prelu, ASharedSlopeCannotBeSplit) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::prelu_test

@@ -7,7 +7,7 @@
 
 #include "src/core/check.h"
 
-namespace owt {
+namespace owt::registry_test {
 namespace {
 
 using testing::AllOf;
@@ -103,4 +103,4 @@ TEST(Registry, LayersThatNoMemoryHoldsAreRefused) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::registry_test

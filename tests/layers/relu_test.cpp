@@ -9,7 +9,7 @@
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::relu_test {
 namespace {
 
 using testing::ElementsAre;
@@ -51,4 +51,4 @@ TEST_P(ReluTest, NaNIsNotHidden) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::relu_test

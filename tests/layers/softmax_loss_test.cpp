@@ -12,7 +12,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/losses.h"
 
-namespace owt {
+namespace owt::softmax_loss_test {
 namespace {
 
 using testing::Each;
@@ -372,4 +372,4 @@ TEST_P(SoftmaxLossTest, LabelsThatAreNotMixedAreRefusedWhereMixedOnesAreWanted) 
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::softmax_loss_test

@@ -9,7 +9,7 @@
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::widened_test {
 namespace {
 
 using testing::Pointwise;
@@ -86,4 +86,4 @@ TEST(WidenedOp, GivesTheGradientInPiecesWhereNoneIsKept) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::widened_test

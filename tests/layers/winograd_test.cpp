@@ -9,7 +9,7 @@
 #include "tests/support/conv_problem.h"
 #include "tests/support/team_size.h"
 
-namespace owt {
+namespace owt::winograd_test {
 namespace {
 
 constexpr PassKind kAllKinds[] = {PassKind::kForward, PassKind::kBackwardData, PassKind::kBackwardWeights};
@@ -107,4 +107,4 @@ TEST(Winograd, ComputesNoPassThatItDoesNotSuit) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::winograd_test

@@ -7,7 +7,7 @@
 #include "tests/support/bad_layers.h"
 #include "tests/support/nets.h"
 
-namespace owt {
+namespace owt::bad_layer_test {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -89,4 +89,4 @@ TEST_P(BadLayerTest, IsFoundAgainWhenAnEvaluationForgotIt) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::bad_layer_test

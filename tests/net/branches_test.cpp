@@ -12,7 +12,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/using_conv_algorithm.h"
 
-namespace owt {
+namespace owt::branches_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -174,4 +174,4 @@ TEST(Branches, SayWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::branches_test

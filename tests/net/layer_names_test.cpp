@@ -6,7 +6,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::layer_names_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -49,4 +49,4 @@ TEST(FrozenLayersOfAModel, HaveParametersThatDoNotLearn) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::layer_names_test

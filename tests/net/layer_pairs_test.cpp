@@ -13,7 +13,7 @@
 #include "tests/support/nets.h"
 #include "tests/support/using_conv_algorithm.h"
 
-namespace owt {
+namespace owt::layer_pairs_test {
 namespace {
 
 using Keys = std::vector<std::string>;
@@ -343,4 +343,4 @@ TEST_P(LayerPairs, OrThreesShareMemoryRightly) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::layer_pairs_test

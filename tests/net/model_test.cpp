@@ -6,7 +6,7 @@
 #include "src/core/check.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::model_test {
 namespace {
 
 using ::testing::AllOf;
@@ -174,4 +174,4 @@ TEST(ModelErrors, ALossThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::model_test

@@ -9,7 +9,7 @@
 #include "src/net/net.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::net_scratch_test {
 namespace {
 
 using ::testing::Each;
@@ -144,4 +144,4 @@ TEST_F(ScratchTest, EndsWithTheLastTape) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::net_scratch_test

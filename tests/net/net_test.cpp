@@ -16,7 +16,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/nets.h"
 
-namespace owt {
+namespace owt::net_test {
 namespace {
 
 using ::testing::Each;
@@ -578,4 +578,4 @@ TEST(Net, ListsItsParametersInLayerOrder) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::net_test

@@ -14,7 +14,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/using_conv_algorithm.h"
 
-namespace owt {
+namespace owt::residual_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -428,4 +428,4 @@ TEST(ResidualErrors, AMisspeltKeyOrTypeOfAnInnerLayer) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::residual_test

@@ -12,7 +12,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::choose_test {
 namespace {
 
 using ::testing::AllOf;
@@ -341,4 +341,4 @@ TEST(Choose, TheCrossoverIsLookedForUpToTheLargestBatch) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::choose_test

@@ -15,7 +15,7 @@
 #include "src/core/philox.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::column_exchange_test {
 namespace {
 
 // A whole batch, of the rows of all ranks and all columns, of which every rank has a part.
@@ -248,4 +248,4 @@ TEST(ColumnExchange, RefusesPartsOfOtherRanks) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::column_exchange_test

@@ -8,7 +8,7 @@
 #include "tests/support/fixed_compute.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::compute_model_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -191,4 +191,4 @@ TEST(DeviceCompute, BytesOfEveryKindOfLayerAreThoseOfTheContract) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::compute_model_test

@@ -6,7 +6,7 @@
 
 #include "src/core/check.h"
 
-namespace owt {
+namespace owt::consistency_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -188,4 +188,4 @@ TEST(ConsistencyTest, SaysWhatItIs) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::consistency_test

@@ -19,7 +19,7 @@
 #include "tests/support/bad_layers.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::dense_tape_test {
 namespace {
 
 using ::testing::FloatNear;
@@ -263,4 +263,4 @@ TEST_P(DenseTapeTest, NamesTheFirstLayerWithABadValue) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::dense_tape_test

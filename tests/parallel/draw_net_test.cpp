@@ -8,7 +8,7 @@
 
 #include "tests/parallel/plans.h"
 
-namespace owt {
+namespace owt::draw_net_test {
 namespace {
 
 using ::testing::AllOf;
@@ -161,4 +161,4 @@ TEST(DrawNet, NamesAreText) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::draw_net_test

@@ -6,7 +6,7 @@
 #include "tests/support/fixed_compute.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::draw_step_test {
 namespace {
 
 using ::testing::AllOf;
@@ -76,4 +76,4 @@ TEST(DrawStep, NamesOfAModelAreText) {
 TEST(DrawStep, OfNothingIsAnEmptyDrawing) { EXPECT_THAT(draw_steps({}), HasSubstr("</svg>")); }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::draw_step_test

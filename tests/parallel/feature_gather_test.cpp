@@ -13,7 +13,7 @@
 #include "src/core/philox.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::feature_gather_test {
 namespace {
 
 constexpr int64_t kRows = 5;
@@ -206,4 +206,4 @@ TEST(FeatureGather, RefusesPartsOfOtherRanks) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::feature_gather_test

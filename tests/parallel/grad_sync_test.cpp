@@ -15,7 +15,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/late_communicator.h"
 
-namespace owt {
+namespace owt::grad_sync_test {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -209,4 +209,4 @@ TEST(GradSync, GradientsOfABucketLieOnMultiplesOf32BytesAndOutliveInitialization
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::grad_sync_test

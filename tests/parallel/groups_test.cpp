@@ -12,7 +12,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::groups_test {
 namespace {
 
 Plan plan_of(Strategy strategy, int ranks, int model_ranks, Device device) {
@@ -111,4 +111,4 @@ TEST(Groups, RefuseAWorldOfAnotherSize) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::groups_test

@@ -8,7 +8,7 @@
 #include "tests/support/models.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::machine_test {
 namespace {
 
 using ::testing::AllOf;
@@ -118,4 +118,4 @@ TEST_F(MachineTest, WhatIsWrongInAFileIsNamedWithItsLine) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::machine_test

@@ -5,7 +5,7 @@
 #include "src/core/cpu_bf16.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::memory_need_test {
 namespace {
 
 Plan plan_of(int ranks, Strategy strategy, int64_t step_rows, const Compute& on = {}) {
@@ -268,4 +268,4 @@ TEST(MemoryNeed, TheFirstLayerOfABranchIsNotInPlace) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::memory_need_test

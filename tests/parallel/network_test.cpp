@@ -12,7 +12,7 @@
 #include "src/comm/threads.h"
 #include "src/parallel/measure_network.h"
 
-namespace owt {
+namespace owt::network_test {
 namespace {
 
 using enum Collective;
@@ -327,4 +327,4 @@ TEST(MeasureNetwork, OneRankHasNothingToMeasure) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::network_test

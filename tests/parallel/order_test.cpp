@@ -9,7 +9,7 @@
 
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::order_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -322,4 +322,4 @@ TEST(Order, AsTextHasALineForEveryAction) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::order_test

@@ -12,7 +12,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::param_gather_test {
 namespace {
 
 // Under owt-d fc1 (of an image) and fc3 are split by inputs where there are 2 to 4 ranks, fc2 by outputs.
@@ -134,4 +134,4 @@ TEST(ParamGather, TheLayersUnderTestAreSplitByInputsAndByOutputs) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::param_gather_test

@@ -16,7 +16,7 @@
 #include "tests/parallel/front_model.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::parameter_server_test {
 namespace {
 
 using ::testing::Each;
@@ -421,4 +421,4 @@ TEST(ParameterServer, WhatHasNotTakenAStepNeedsNoOthersToEnd) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::parameter_server_test

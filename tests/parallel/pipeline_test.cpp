@@ -9,7 +9,7 @@
 
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::pipeline_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -236,4 +236,4 @@ TEST(BalancedStages, AreAsGoodAsTheBestOfAllCuts) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::pipeline_test

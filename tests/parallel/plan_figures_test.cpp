@@ -17,7 +17,7 @@
 #include "tests/support/fixed_compute.h"
 #include "tests/support/strategies.h"
 
-namespace owt {
+namespace owt::plan_figures_test {
 namespace {
 
 // With a normalisation, and so many classes that the loss is on shards of the logits or so few that it is not.
@@ -539,4 +539,4 @@ TEST(PlanFigures, OfTheTableAreThoseOfItsLayersAndTransfers) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::plan_figures_test

@@ -7,7 +7,7 @@
 #include "tests/parallel/plans.h"
 #include "tests/support/alexnet.h"
 
-namespace owt {
+namespace owt::plan_of_alexnet_test {
 namespace {
 
 using ::testing::Contains;
@@ -328,4 +328,4 @@ TEST(PlanOfAlexNet, BucketsAreThoseOfEightMebibytes) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::plan_of_alexnet_test

@@ -10,7 +10,7 @@
 #include "tests/parallel/plans.h"
 #include "tests/support/alexnet.h"
 
-namespace owt {
+namespace owt::plan_test {
 namespace {
 
 using ::testing::AllOf;
@@ -490,4 +490,4 @@ TEST(Plan, WeightsThatCannotBeSplitBehindADenseLayerAreAnErrorWithTheCure) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::plan_test

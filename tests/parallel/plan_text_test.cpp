@@ -6,7 +6,7 @@
 #include "tests/parallel/plans.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::plan_text_test {
 namespace {
 
 using testing::ContainsRegex;
@@ -100,4 +100,4 @@ TEST(Network, SaysWhetherCollectivesOverlapAndWhichLinksItHas) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::plan_text_test

@@ -4,7 +4,7 @@
 #include "src/parallel/machine.h"
 #include "src/parallel/step_price.h"
 
-namespace owt {
+namespace owt::published_speedups_test {
 namespace {
 
 const std::string kConfigs = std::string(OWT_SOURCE_DIR) + "/configs/";
@@ -78,4 +78,4 @@ TEST(PublishedSpeedups, WouldHaveBeenLargerWithTheTrick) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::published_speedups_test

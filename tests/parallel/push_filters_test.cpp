@@ -10,7 +10,7 @@
 #include "src/core/bf16.h"
 #include "src/core/check.h"
 
-namespace owt {
+namespace owt::push_filters_test {
 namespace {
 
 using ::testing::Each;
@@ -186,4 +186,4 @@ TEST(PushFiltersTest, ReadsAndSaysWhatItIs) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::push_filters_test

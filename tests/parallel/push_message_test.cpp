@@ -8,7 +8,7 @@
 #include "src/core/check.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::push_message_test {
 namespace {
 
 constexpr int64_t kElements = 48;
@@ -123,4 +123,4 @@ TEST(PushMessageTest, AMessageOfAnotherLengthIsNoneOfThem) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::push_message_test

@@ -15,7 +15,7 @@
 #include "tests/support/losses.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::rank_loss_test {
 namespace {
 
 using ::testing::Each;
@@ -173,4 +173,4 @@ TEST_P(RankLossTest, SendsTheStatisticsOfThePlanAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::rank_loss_test

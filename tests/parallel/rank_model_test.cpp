@@ -15,7 +15,7 @@
 #include "tests/parallel/uneven_model.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::rank_model_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -178,4 +178,4 @@ TEST_P(StepResultTest, ALossThatIsNotANumberStaysOne) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::rank_model_test

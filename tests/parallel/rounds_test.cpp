@@ -8,7 +8,7 @@
 
 #include "src/core/check.h"
 
-namespace owt {
+namespace owt::rounds_test {
 namespace {
 
 using ::testing::AllOf;
@@ -387,4 +387,4 @@ TEST(Strategy, AnUnknownNameIsAnErrorWithTheListAndTheNearest) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::rounds_test

@@ -16,7 +16,7 @@
 #include "tests/support/late_communicator.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::seam_test {
 namespace {
 
 constexpr int64_t kFeatures = 4;
@@ -168,7 +168,7 @@ class SeamTest : public ::testing::TestWithParam<std::tuple<Device, Strategy, in
   Strategy strategy() const { return std::get<1>(GetParam()); }
   int ranks() const { return std::get<2>(GetParam()); }
   Plan plan_of(int64_t step_rows, Precision precision = Precision::kFp32) const {
-    return owt::plan_of(kModel, strategy(), ranks(), step_rows, {device(), precision});
+    return seam_test::plan_of(kModel, strategy(), ranks(), step_rows, {device(), precision});
   }
   // body(communicator) on every rank.
   void on_every_rank(const std::function<void(Communicator&)>& body) const { run_ranks(ranks(), 1, body, device()); }
@@ -237,7 +237,7 @@ TEST_P(SeamTest, ServesAShorterStepThanThePlans) {
 class SeamByColumns : public SeamTest {
  protected:
   Plan plan_of(int64_t step_rows) const {
-    PlanRequest request = owt::plan_of(kFewOutputs, strategy(), ranks(), step_rows, device()).request;
+    PlanRequest request = seam_test::plan_of(kFewOutputs, strategy(), ranks(), step_rows, device()).request;
     request.split = DenseSplit::kRows;
     const Plan plan = make_plan(model_of(kFewOutputs), request);
     EXPECT_TRUE(plan.layers[1].by_inputs());
@@ -313,4 +313,4 @@ TEST(Seam, SendsNoGradientHomeWhereNothingBeforeItLearns) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::seam_test

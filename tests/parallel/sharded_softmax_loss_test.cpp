@@ -14,7 +14,7 @@
 #include "tests/support/check_layer.h"
 #include "tests/support/losses.h"
 
-namespace owt {
+namespace owt::sharded_softmax_loss_test {
 namespace {
 
 using testing::DoubleNear;
@@ -427,4 +427,4 @@ TEST_P(ShardedSoftmaxLossTest, StatisticsOfOtherRowsOrRanksAreAnError) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::sharded_softmax_loss_test

@@ -17,7 +17,7 @@
 #include "tests/parallel/front_model.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::sharded_update_test {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -239,4 +239,4 @@ TEST_P(ShardedUpdateTest, WeightsTravelUnroundedWhereF32IsHalved) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::sharded_update_test

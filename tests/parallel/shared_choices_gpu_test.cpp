@@ -10,7 +10,7 @@
 #include "src/comm/processes.h"
 #include "src/core/memory.h"
 
-namespace owt {
+namespace owt::shared_choices_gpu_test {
 namespace {
 
 class EndOfProcesses : public testing::Environment {
@@ -51,4 +51,4 @@ TEST(ChoicesOfProcesses, AreTheLastRanksWhereItAloneKnowsTheGeometry) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::shared_choices_gpu_test

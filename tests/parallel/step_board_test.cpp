@@ -9,7 +9,7 @@
 
 #include "src/comm/communicator.h"
 
-namespace owt {
+namespace owt::step_board_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -103,4 +103,4 @@ TEST(StepBoardTest, AFailureEndsEveryWaitAndTheFirstOneIsTold) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::step_board_test

@@ -12,7 +12,7 @@
 #include "tests/support/alexnet.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::step_launches_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -200,4 +200,4 @@ TEST(StepEstimate, IsThatOfOneRank) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::step_launches_test

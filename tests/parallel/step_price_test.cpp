@@ -7,7 +7,7 @@
 #include "tests/support/fixed_compute.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::step_price_test {
 namespace {
 
 Plan tiny(Strategy strategy, DenseUpdate dense_update = DenseUpdate::kStep) {
@@ -389,4 +389,4 @@ TEST(StepPrice, CopiesOfWeightsAreMemoryTraffic) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::step_price_test

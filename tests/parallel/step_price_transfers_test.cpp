@@ -5,7 +5,7 @@
 #include "tests/support/fixed_compute.h"
 #include "tests/support/strategies.h"
 
-namespace owt {
+namespace owt::step_price_transfers_test {
 namespace {
 
 // Dense layers before and behind a normalisation, and so many classes that the loss is on shards of the logits.
@@ -92,4 +92,4 @@ TEST(PredictTransfers, OfWeightsThatAreAveragedCountForTheirPartOfTheSteps) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::step_price_transfers_test

@@ -4,7 +4,7 @@
 
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::step_walk_test {
 namespace {
 
 // Every layer's action takes a second times the slowness of the rank, every transfer two; a rank does something before.
@@ -110,4 +110,4 @@ TEST(StepWalk, OneRankWaitsForNobody) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::step_walk_test

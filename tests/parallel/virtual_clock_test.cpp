@@ -6,7 +6,7 @@
 
 #include "src/core/check.h"
 
-namespace owt {
+namespace owt::virtual_clock_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -102,4 +102,4 @@ TEST_F(SharedLinksTest, BytesOverTheBandwidthIsTheTimeOfManyTransfers) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::virtual_clock_test

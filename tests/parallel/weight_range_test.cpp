@@ -10,7 +10,7 @@
 #include "src/core/check.h"
 #include "tests/support/harness.h"
 
-namespace owt {
+namespace owt::weight_range_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -214,4 +214,4 @@ TEST(WeightRange, OneThatGivesUpLetsNobodyWait) {
 TEST(WeightRange, RefusesToKeepGradientsWithoutABound) { EXPECT_THROW(Served(2, {.delay = kNoBound}), Error); }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::weight_range_test

@@ -10,7 +10,7 @@
 using testing::DoubleNear;
 using testing::Pointwise;
 
-namespace simulated_gpu {
+namespace simulated_gpu::blas_test {
 namespace {
 
 using Doubles = std::vector<double>;
@@ -260,4 +260,4 @@ TEST_F(Matmul, RefusesWhatIsImpossible) {
 }
 
 }  // namespace
-}  // namespace simulated_gpu
+}  // namespace simulated_gpu::blas_test

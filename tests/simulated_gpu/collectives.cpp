@@ -66,10 +66,10 @@ struct Group {
 };
 
 thread_local Group group;
-thread_local std::string last_error;
+thread_local std::string last_failure;
 
 ncclResult_t refuse(ncclResult_t result, const std::string& words) {
-  last_error = words;
+  last_failure = words;
   return result;
 }
 
@@ -300,7 +300,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
   }
 }
 
-const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
+const char* ncclGetLastError(ncclComm_t) { return last_failure.c_str(); }
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
   if (!is_live(comm)) return refuse(ncclInvalidArgument, "no such communicator");

@@ -12,7 +12,7 @@
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-namespace simulated_gpu {
+namespace simulated_gpu::collectives_test {
 namespace {
 
 constexpr int kRanks = 3;
@@ -275,4 +275,4 @@ TEST(NcclAlone, OneThreadCanDriveAllDevices) {
 }
 
 }  // namespace
-}  // namespace simulated_gpu
+}  // namespace simulated_gpu::collectives_test

@@ -6,7 +6,7 @@ using testing::DoubleNear;
 using testing::ElementsAre;
 using testing::Pointwise;
 
-namespace simulated_gpu {
+namespace simulated_gpu::dnn_plans_test {
 namespace {
 
 class DnnPlans : public Dnn {
@@ -84,4 +84,4 @@ TEST_F(DnnPlans, NeedTheMemoryOfEveryTensorAndTheirWorkspace) {
 }
 
 }  // namespace
-}  // namespace simulated_gpu
+}  // namespace simulated_gpu::dnn_plans_test

@@ -9,7 +9,7 @@ using testing::DoubleNear;
 using testing::ElementsAre;
 using testing::Pointwise;
 
-namespace simulated_gpu {
+namespace simulated_gpu::dnn_test {
 namespace {
 
 TEST_F(Dnn, ConvolvesForward) {
@@ -248,4 +248,4 @@ TEST_F(Dnn, ReluOfNanIsNanOnlyWhereTheEngineSaysSo) {
 }
 
 }  // namespace
-}  // namespace simulated_gpu
+}  // namespace simulated_gpu::dnn_test

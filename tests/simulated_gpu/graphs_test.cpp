@@ -11,7 +11,7 @@ using testing::ElementsAre;
 using testing::Field;
 using testing::IsEmpty;
 
-namespace simulated_gpu {
+namespace simulated_gpu::graphs_test {
 namespace {
 
 template <class T>
@@ -249,4 +249,4 @@ TEST_F(Graphs, TellWhetherAStreamIsBeingCaptured) {
 }
 
 }  // namespace
-}  // namespace simulated_gpu
+}  // namespace simulated_gpu::graphs_test

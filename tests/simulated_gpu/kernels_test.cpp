@@ -14,7 +14,7 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-namespace simulated_gpu {
+namespace simulated_gpu::kernels_test {
 namespace {
 
 template <class T>
@@ -277,4 +277,4 @@ TEST(KernelsDeathTest, AnAccessThatIsNotAlignedToItsWidthEndsTheProgram) {
 }
 
 }  // namespace
-}  // namespace simulated_gpu
+}  // namespace simulated_gpu::kernels_test

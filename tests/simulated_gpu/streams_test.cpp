@@ -11,7 +11,7 @@
 using testing::Each;
 using testing::ElementsAre;
 
-namespace simulated_gpu {
+namespace simulated_gpu::streams_test {
 namespace {
 
 class Gate {
@@ -297,4 +297,4 @@ TEST(Devices, CanBeNone) {
 }
 
 }  // namespace
-}  // namespace simulated_gpu
+}  // namespace simulated_gpu::streams_test

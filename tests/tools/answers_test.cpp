@@ -11,7 +11,7 @@
 #include "tests/support/csv.h"
 #include "tests/support/program.h"
 
-namespace owt {
+namespace owt::answers_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -325,4 +325,4 @@ TEST_F(AnswersTest, HelpOfPredictAndExtractNamesTheirArguments) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::answers_test

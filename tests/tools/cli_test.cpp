@@ -22,7 +22,7 @@
 #include "tests/support/environment.h"
 #include "tests/support/program.h"
 
-namespace owt {
+namespace owt::cli_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -730,4 +730,4 @@ TEST_F(CliTest, SignalsToStopWriteACheckpointExitWith75AndTheRunGoesOn) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::cli_test

@@ -9,7 +9,7 @@
 #include "src/core/log.h"
 #include "tests/support/program.h"
 
-namespace owt {
+namespace owt::data_commands_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -145,4 +145,4 @@ TEST_F(DataCommands, HeldOutImagesAreEvaluatedWhereThereAreNoTestImages) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::data_commands_test

@@ -16,7 +16,7 @@
 #include "tests/support/program.h"
 #include "tests/support/recipe_keys.h"
 
-namespace owt {
+namespace owt::docs_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -449,4 +449,4 @@ TEST(DocsOfRecipes, BeginWithARecipe) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::docs_test

@@ -6,7 +6,7 @@
 
 #include "tests/support/program.h"
 
-namespace owt {
+namespace owt::export_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -92,4 +92,4 @@ TEST_F(ExportTest, AFileThatCannotBeWrittenIsOneError) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::export_test

@@ -13,7 +13,7 @@
 #include "tests/support/program.h"
 #include "tests/support/shards.h"
 
-namespace owt {
+namespace owt::figures_test {
 namespace {
 
 using ::testing::AllOf;
@@ -242,4 +242,4 @@ TEST_F(FiguresTest, OptionsOfTheirOwnComeAfterSet) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::figures_test

@@ -5,7 +5,7 @@
 
 #include "src/train/settings.h"
 
-namespace owt {
+namespace owt::models_test {
 namespace {
 
 struct Published {
@@ -106,4 +106,4 @@ TEST(ModelFiles, BlocksOfResNetsStartAsTheIdentityAndNormalisationDoesNotDecay) 
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::models_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace owt {
+namespace owt::prepare_progress_test {
 namespace {
 
 TEST(PrepareProgress, TellsTheRateOfThisProcessAndWhatIsLeftAtIt) {
@@ -17,4 +17,4 @@ TEST(PrepareProgress, TellsTheRateOfThisProcessAndWhatIsLeftAtIt) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::prepare_progress_test

@@ -20,7 +20,7 @@
 #include "tests/support/made_devkit.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::prepare_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -442,4 +442,4 @@ TEST_F(PrepareProgramTest, KilledAtAnyMomentTheSameCommandGivesTheSameBytes) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::prepare_test

@@ -6,7 +6,7 @@
 
 #include "tests/support/program.h"
 
-namespace owt {
+namespace owt::recipes_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -101,4 +101,4 @@ TEST_F(RecipesTest, AreListedWithTheirFiles) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::recipes_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/program.h"
 
-namespace owt {
+namespace owt::resume_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -166,4 +166,4 @@ TEST_F(ResumeCommands, ASimulationHasARunFolderOfItsOwnAndForTimesOnlyNone) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::resume_test

@@ -10,7 +10,7 @@
 #include "src/core/files.h"
 #include "tests/support/shards.h"
 
-namespace owt {
+namespace owt::shards_test {
 namespace {
 
 using testing::AllOf;
@@ -205,4 +205,4 @@ TEST_F(ShardsCliTest, EvaluationWantsNothingButItsSplitAndTheRunFolder) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::shards_test

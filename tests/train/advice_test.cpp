@@ -7,7 +7,7 @@
 #include "tests/support/alike_steps.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::advice_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -111,4 +111,4 @@ TEST(Advice, LinksThatWereMeasuredAreShownBesideWhatWasReached) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::advice_test

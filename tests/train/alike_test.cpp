@@ -5,7 +5,7 @@
 #include "src/comm/watch.h"
 #include "tests/support/runs.h"
 
-namespace owt {
+namespace owt::alike_test {
 namespace {
 
 TEST(StartTogether, TakesTheTimeoutsOfTheRecipe) {
@@ -26,4 +26,4 @@ TEST(OptionFact, NamesTheOptionAndSaysWhereThereIsNone) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::alike_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/alike_steps.h"
 
-namespace owt {
+namespace owt::bottleneck_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -176,4 +176,4 @@ TEST(Bottleneck, ATransferTakesWhatTheLastToComeSees) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::bottleneck_test

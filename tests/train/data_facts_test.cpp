@@ -6,7 +6,7 @@
 #include "src/core/check.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::data_facts_test {
 namespace {
 
 using ::testing::AllOf;
@@ -104,4 +104,4 @@ TEST_F(DataFactsOfRuns, TrainingWritesThoseOfItsData) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::data_facts_test

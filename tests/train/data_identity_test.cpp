@@ -12,7 +12,7 @@
 #include "tests/support/shards.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::data_identity_test {
 namespace {
 
 using ::testing::AllOf;
@@ -269,4 +269,4 @@ TEST_F(DataIdentity, MeansAreThoseOfTheRunOfTheWeights) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::data_identity_test

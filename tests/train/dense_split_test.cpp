@@ -9,7 +9,7 @@
 #include "src/train/step.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::dense_split_test {
 namespace {
 
 constexpr int64_t kInputs = 1000, kOutputs = 500, kRows = 128;
@@ -95,4 +95,4 @@ TEST(DenseSplit, LearnsWhatOneRankLearnsEitherWay) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::dense_split_test

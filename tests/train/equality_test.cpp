@@ -14,7 +14,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/runs.h"
 
-namespace owt {
+namespace owt::equality_test {
 namespace {
 
 using ::testing::AllOf;
@@ -129,4 +129,4 @@ TEST_P(EqualityTest, PartsThatNobodyElseHoldsMayBeWhateverTheyAre) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::equality_test

@@ -18,7 +18,7 @@
 #include "tests/support/temp_folder.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::event_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -297,4 +297,4 @@ TEST_F(EventsOfRuns, ARunThatWentOnHasTheEventsOfOneThatDidNot) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::event_file_test

@@ -13,7 +13,7 @@
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/support/runs.h"
 
-namespace owt {
+namespace owt::fed_steps_gpu_test {
 namespace {
 
 const std::string kData = R"(train_images = 28
@@ -107,4 +107,4 @@ TEST(FedSteps, AreRecordedAnewWhereTheSameMemoryHoldsAnotherLayout) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::fed_steps_gpu_test

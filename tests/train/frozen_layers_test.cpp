@@ -10,7 +10,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::frozen_layers_test {
 namespace {
 
 using ::testing::AllOf;
@@ -306,4 +306,4 @@ TEST(FrozenPlan, HasNoBackwardPassBeforeTheFirstLayerThatLearns) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::frozen_layers_test

@@ -17,7 +17,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::gradient_norms_test {
 namespace {
 
 using ::testing::AllOf;
@@ -417,4 +417,4 @@ TEST(GradientNorms, OnTheCpuDoNotDependOnThreads) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::gradient_norms_test

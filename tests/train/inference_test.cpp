@@ -9,7 +9,7 @@
 #include "tests/support/nets.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::inference_test {
 namespace {
 
 using ::testing::AllOf;
@@ -97,4 +97,4 @@ TEST_P(InferenceTest, ValuesThatAreNotFiniteAreAnError) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::inference_test

@@ -8,7 +8,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::job_test {
 namespace {
 
 using ::testing::AllOf;
@@ -138,4 +138,4 @@ TEST(Batches, OfAllRanksTogetherAreTheImagesOfTheEpoch) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::job_test

@@ -4,7 +4,7 @@
 
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::layer_facts_test {
 namespace {
 
 // conv 4 -> 12 and fc 12 -> 4 features of an image.
@@ -79,4 +79,4 @@ TEST(LayerFacts, FollowTheRowsOfTheStep) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::layer_facts_test

@@ -15,7 +15,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::local_steps_test {
 namespace {
 
 using ::testing::AllOf;
@@ -277,4 +277,4 @@ TEST_F(LocalRun, GoesOnOnOneWorkerAndUnderAnotherStrategy) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::local_steps_test

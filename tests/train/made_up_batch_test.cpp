@@ -5,7 +5,7 @@
 #include "src/core/philox.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::made_up_batch_test {
 namespace {
 
 const Model& model() {
@@ -38,4 +38,4 @@ TEST(MadeUpBatch, ComesInALayout) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::made_up_batch_test

@@ -7,7 +7,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::memory_check_test {
 namespace {
 
 using ::testing::AllOf;
@@ -66,4 +66,4 @@ TEST(MemoryCheck, RefusesWhatNoMachineHas) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::memory_check_test

@@ -11,7 +11,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::metrics_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -167,4 +167,4 @@ TEST_F(MetricsTest, DropsNothingWhereThereIsNothing) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::metrics_test

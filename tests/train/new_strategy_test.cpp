@@ -8,7 +8,7 @@
 #include "tests/support/models.h"
 #include "tests/support/runs.h"
 
-namespace owt {
+namespace owt::new_strategy_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -72,4 +72,4 @@ TEST(NewStrategy, IsPricedByItsOrder) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::new_strategy_test

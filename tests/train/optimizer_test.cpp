@@ -15,7 +15,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::optimizer_test {
 namespace {
 
 using testing::ElementsAre;
@@ -640,4 +640,4 @@ TEST(OptimizerSettings, RejectBadTables) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::optimizer_test

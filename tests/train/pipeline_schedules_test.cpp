@@ -14,7 +14,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::pipeline_schedules_test {
 namespace {
 
 using ::testing::AllOf;
@@ -392,4 +392,4 @@ TEST_F(PipelineRun, GoesOnUnderAnotherStrategyAndNumberOfWorkers) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::pipeline_schedules_test

@@ -5,7 +5,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/runs.h"
 
-namespace owt {
+namespace owt::pipeline_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -119,4 +119,4 @@ TEST(Pipeline, SaysWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::pipeline_test

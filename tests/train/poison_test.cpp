@@ -10,7 +10,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/using_conv_algorithm.h"
 
-namespace owt {
+namespace owt::poison_test {
 namespace {
 
 const std::vector<std::string> kKinds = {
@@ -152,4 +152,4 @@ TEST(Poison, FillsMemoryWithNaNWhereItIsAsked) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::poison_test

@@ -17,7 +17,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::predictions_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -457,4 +457,4 @@ TEST(Predictions, NamesAreQuotedWhereTheyHoldWhatSeparatesFields) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::predictions_test

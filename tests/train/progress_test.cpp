@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-namespace owt {
+namespace owt::progress_test {
 namespace {
 
 using testing::HasSubstr;
@@ -139,4 +139,4 @@ TEST(DurationText, IsShort) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::progress_test

@@ -6,7 +6,7 @@
 #include "src/comm/threads.h"
 #include "src/core/check.h"
 
-namespace owt {
+namespace owt::rank_times_test {
 namespace {
 
 RankTimes made_up(int rank) {
@@ -96,4 +96,4 @@ TEST(RankTimes, WhatIsInNoRowIsTheRest) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::rank_times_test

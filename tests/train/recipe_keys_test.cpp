@@ -4,7 +4,7 @@
 
 #include "tests/support/recipe_keys.h"
 
-namespace owt {
+namespace owt::recipe_keys_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -81,4 +81,4 @@ TEST(RecipeKeys, ThePlanIsAskedForWhatTheRecipeSays) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::recipe_keys_test

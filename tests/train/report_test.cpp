@@ -10,7 +10,7 @@
 #include "src/core/check.h"
 #include "src/core/log.h"
 
-namespace owt {
+namespace owt::report_test {
 namespace {
 
 using testing::AllOf;
@@ -399,4 +399,4 @@ TEST(Trace, EscapesNames) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::report_test

@@ -8,7 +8,7 @@
 #include "src/core/check.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::schedule_test {
 namespace {
 
 using testing::AllOf;
@@ -259,4 +259,4 @@ TEST(Schedule, RejectsBadTables) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::schedule_test

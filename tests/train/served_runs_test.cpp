@@ -11,7 +11,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::served_runs_test {
 namespace {
 
 using ::testing::AllOf;
@@ -202,4 +202,4 @@ TEST_F(ServedRuns, RefuseWhatServersCannotKnow) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::served_runs_test

@@ -12,7 +12,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::session_test {
 namespace {
 
 Settings on_the_cpu(const std::string& algorithm) {
@@ -66,4 +66,4 @@ TEST(Session, StartsWithTheAlgorithmsOfTheRunThatMadeTheWeights) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::session_test

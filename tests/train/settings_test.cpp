@@ -7,7 +7,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::settings_test {
 namespace {
 
 using testing::AllOf;
@@ -325,4 +325,4 @@ TEST(Settings, TheRateGrowsByTheRule) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::settings_test

@@ -6,7 +6,7 @@
 #include <csignal>
 #include <cstdio>
 
-namespace owt {
+namespace owt::signals_test {
 namespace {
 
 using Press = Presses::Press;
@@ -83,4 +83,4 @@ TEST_F(StopSignals, ALaterPressEndsTheProcess) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::signals_test

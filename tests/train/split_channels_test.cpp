@@ -5,7 +5,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::split_channels_test {
 namespace {
 
 // Channels that 2, 3 and 4 ranks get uneven parts of. The normalisation and the pools work on parts; lrn and the
@@ -192,4 +192,4 @@ TEST_F(SplitChannelsRun, GoOnBitForBit) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::split_channels_test

@@ -12,7 +12,7 @@
 #include "src/comm/threads.h"
 #include "src/train/bottleneck.h"
 
-namespace owt {
+namespace owt::staged_bottlenecks_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -206,4 +206,4 @@ TEST(StagedBottlenecks, AHostBoundStep) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::staged_bottlenecks_test

@@ -14,7 +14,7 @@
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::step_launches_gpu_test {
 namespace {
 
 // A GPU takes what it measured to be faster. Here it takes what the list expects: bias and relu by cuDNN, few channels
@@ -224,4 +224,4 @@ TEST(StepLaunches, OfADeepNetworkAreThoseOfARecordedStep) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::step_launches_gpu_test

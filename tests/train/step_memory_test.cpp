@@ -16,7 +16,7 @@
 #include "tests/support/strategies.h"
 #include "tests/support/using_conv_algorithm.h"
 
-namespace owt {
+namespace owt::step_memory_test {
 namespace {
 
 // Every kind of move: fc2 is split by inputs under owt-d, and its relu begins a stage of layers then; few logits are
@@ -375,4 +375,4 @@ TEST(StepMemory, OfWeightsWithTheirAveragesIsWhatThePlanSays) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::step_memory_test

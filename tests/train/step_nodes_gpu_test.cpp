@@ -12,7 +12,7 @@
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::step_nodes_gpu_test {
 namespace {
 
 using Node = simulated_gpu::GraphNode;
@@ -113,4 +113,4 @@ TEST(StepNodes, UpdateLargeDenseLayersBesideTheConvolutions) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::step_nodes_gpu_test

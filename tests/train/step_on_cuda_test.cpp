@@ -18,7 +18,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/runs.h"
 
-namespace owt {
+namespace owt::step_on_cuda_test {
 namespace {
 
 using ::testing::AllOf;
@@ -343,4 +343,4 @@ TEST_P(StepsUnderWay, ABadOneIsNamedWithItsOwnFirstBadLayer) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::step_on_cuda_test

@@ -15,7 +15,7 @@
 #include "tests/support/models.h"
 #include "tests/support/strategies.h"
 
-namespace owt {
+namespace owt::step_order_test {
 namespace {
 
 // Every kind of transfer: few logits are gathered, many stay where they are; fc2 is split by inputs under owt-d.
@@ -289,4 +289,4 @@ TEST_P(StepOrder, IsTheListWhereGradientsAreRoundedOnTheirWay) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::step_order_test

@@ -19,7 +19,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/strategies.h"
 
-namespace owt {
+namespace owt::step_test {
 namespace {
 
 using ::testing::AllOf;
@@ -1024,4 +1024,4 @@ TEST_P(StepTest, TheWishOfAnyRankToStopIsHeardByAll) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::step_test

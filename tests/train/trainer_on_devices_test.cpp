@@ -7,7 +7,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::trainer_on_devices_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -191,4 +191,4 @@ TEST(DeviceSettings, APrecisionTheCpuDoesNotKnowIsAnErrorWithTheCure) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::trainer_on_devices_test

@@ -15,7 +15,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::trainer_resume_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -616,4 +616,4 @@ TEST_F(ResumedRun, AFullDiskAtCheckpointsDoesNotEndTheRun) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::trainer_resume_test

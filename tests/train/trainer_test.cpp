@@ -12,7 +12,7 @@
 #include "src/train/trainer.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::trainer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -317,4 +317,4 @@ TEST_F(TrainerTest, LearnsTheSyntheticClasses) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::trainer_test

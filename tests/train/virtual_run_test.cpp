@@ -11,7 +11,7 @@
 #include "tests/support/fixed_compute.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::virtual_run_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -543,4 +543,4 @@ TEST_F(VirtualRunTest, WhatNoWorkerCanKnowIsRefused) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::virtual_run_test

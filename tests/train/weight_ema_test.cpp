@@ -15,7 +15,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::weight_ema_test {
 namespace {
 
 using ::testing::AllOf;
@@ -311,4 +311,4 @@ TEST(CheckpointOfARun, GivesAveragesToAllWhereItHasThem) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::weight_ema_test

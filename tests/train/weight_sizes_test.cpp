@@ -13,7 +13,7 @@
 #include "src/train/start_facts.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::weight_sizes_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -128,4 +128,4 @@ TEST(ShellWords, AreAsAShellTakesThem) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::weight_sizes_test

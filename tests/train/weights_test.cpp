@@ -8,7 +8,7 @@
 #include "tests/support/models.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::weights_test {
 namespace {
 
 // fc1 and fc2 have 64 MB each, 16 pieces. Under owt-d fc2 is split by inputs.
@@ -83,4 +83,4 @@ TEST(Weights, AreDrawnWrittenAndReadInPiecesOnAnyNumberOfRanks) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::weights_test

@@ -12,7 +12,7 @@
 #include "tests/support/fixed_compute.h"
 #include "tests/support/models.h"
 
-namespace owt {
+namespace owt::what_if_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -281,4 +281,4 @@ TEST(WhatIf, CollectivesThatBlockAreWaitedForAtOnce) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::what_if_test

@@ -7,7 +7,7 @@
 #include "data/jpeg/bad_photo.h"
 #include "tests/support/made_photos.h"
 
-namespace owt {
+namespace owt::baseline_jpeg_test {
 namespace {
 
 using testing::HasSubstr;
@@ -143,4 +143,4 @@ TEST(BaselineJpeg, OfThreeComponentsOnlyTheFirstMayBeFiner) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::baseline_jpeg_test

@@ -14,7 +14,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/shards.h"
 
-namespace owt {
+namespace owt::jpeg_window_test {
 namespace {
 
 using testing::HasSubstr;
@@ -264,4 +264,4 @@ TEST(JpegWindow, WhatIsNoJpegIsAnError) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::jpeg_window_test

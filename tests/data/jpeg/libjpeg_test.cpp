@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace owt {
+namespace owt::libjpeg_test {
 namespace {
 
 TEST(JpegErrors, TheNumbersOfMessagesAreThoseOfTheLibrary) {
@@ -13,4 +13,4 @@ TEST(JpegErrors, TheNumbersOfMessagesAreThoseOfTheLibrary) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::libjpeg_test

@@ -4,7 +4,7 @@
 
 #include "tests/support/made_photos.h"
 
-namespace owt {
+namespace owt::exif_test {
 namespace {
 
 constexpr uint32_t kByte = 1, kShort = 3, kLong = 4, kWidth = 256, kOrientation = 274;
@@ -66,4 +66,4 @@ TEST(Exif, EntriesAreThoseThatAreCounted) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::exif_test

@@ -8,7 +8,7 @@
 #include "src/core/files.h"
 #include "tests/data/photos/read_photos.h"
 
-namespace owt {
+namespace owt::photo_bmp_test {
 namespace {
 
 using testing::ElementsAre;
@@ -111,4 +111,4 @@ TEST(BmpPhoto, ColoursOfAnyNumberOfBitsAreRoundedToTheNearestOfEight) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::photo_bmp_test

@@ -13,7 +13,7 @@
 #include "data/photos/photo.h"
 #include "tests/support/made_photos.h"
 
-namespace owt {
+namespace owt::photo_memory_test {
 namespace {
 
 enum Outcome { kDone = 0, kNoMemory = 10, kDamaged = 11 };
@@ -96,4 +96,4 @@ TEST_F(PhotoMemory, LittleOfItIsToldByTheWriter) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::photo_memory_test

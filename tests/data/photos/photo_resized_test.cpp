@@ -4,7 +4,7 @@
 
 #include "data/photos/photo.h"
 
-namespace owt {
+namespace owt::photo_resized_test {
 namespace {
 
 using testing::ElementsAre;
@@ -36,4 +36,4 @@ TEST(ResizedPhoto, KeepsItsPixelsWhereTheSizeIsRight) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::photo_resized_test

@@ -10,7 +10,7 @@
 #include "tests/data/photos/read_photos.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::photo_test {
 namespace {
 
 using testing::ElementsAre;
@@ -423,4 +423,4 @@ TEST(Photo, PngsComeBackAsTheyWereWritten) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::photo_test

@@ -6,7 +6,7 @@
 #include "src/core/files.h"
 #include "tests/data/photos/read_photos.h"
 
-namespace owt {
+namespace owt::photo_tiff_test {
 namespace {
 
 using testing::AllOf;
@@ -121,4 +121,4 @@ TEST(TiffPhoto, APartMuchLargerThanTheImageIsRefused) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::photo_tiff_test

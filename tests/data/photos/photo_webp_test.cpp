@@ -4,7 +4,7 @@
 #include "data/photos/photo.h"
 #include "tests/support/made_photos.h"
 
-namespace owt {
+namespace owt::photo_webp_test {
 namespace {
 
 // The first frame of an animation lies where it says, and nothing else is on the canvas.
@@ -29,4 +29,4 @@ TEST(WebpPhoto, AFrameIsPutInItsPlaceOnWhite) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::photo_webp_test

@@ -13,7 +13,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::cifar_archive_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -162,4 +162,4 @@ TEST_F(CifarArchive, KeepsAFolderThatIsThere) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::cifar_archive_test

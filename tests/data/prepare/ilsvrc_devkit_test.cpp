@@ -10,7 +10,7 @@
 #include "tests/support/made_photos.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::ilsvrc_devkit_test {
 namespace {
 
 using testing::HasSubstr;
@@ -65,4 +65,4 @@ TEST(IlsvrcDevkit, FlippedBitsNeverCrash) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::ilsvrc_devkit_test

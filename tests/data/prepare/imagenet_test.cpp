@@ -11,7 +11,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::imagenet_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -191,4 +191,4 @@ TEST_F(ImagenetTest, ClassesGetTheWordsOfTheDevelopmentKit) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::imagenet_test

@@ -9,7 +9,7 @@
 #include "tests/support/few_threads.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::in_order_test {
 namespace {
 
 struct Number {
@@ -80,4 +80,4 @@ TEST(InOrder, WhatIsNotTakenIsAbandoned) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::in_order_test

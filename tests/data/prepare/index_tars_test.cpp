@@ -10,7 +10,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/shards.h"
 
-namespace owt {
+namespace owt::index_tars_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -140,4 +140,4 @@ TEST_F(IndexTars, AStopWritesNothing) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::index_tars_test

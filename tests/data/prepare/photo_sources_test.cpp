@@ -10,7 +10,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::photo_sources_test {
 namespace {
 
 using testing::AllOf;
@@ -196,4 +196,4 @@ TEST_F(FolderTest, ClassesOfAListThatHaveNoImageAreNamed) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::photo_sources_test

@@ -17,7 +17,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::prepare_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -472,4 +472,4 @@ TEST_F(PrepareTest, LinksAreFollowedAndOnesThatLeadNowhereAreSkippedAndListed) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::prepare_test

@@ -12,7 +12,7 @@
 #include "src/core/files.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::synthetic_files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -88,4 +88,4 @@ TEST_F(PrepareSynthetic, LeavesNoPhotographsWhereItIsStoppedAndNeverReplacesAny)
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::synthetic_files_test

@@ -11,7 +11,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::tar_test {
 namespace {
 
 using testing::HasSubstr;
@@ -151,4 +151,4 @@ TEST_F(TarTest, AMemberThatUnpacksToMoreThanItMayIsAnError) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::tar_test

@@ -5,7 +5,7 @@
 
 #include "tests/support/runs.h"
 
-namespace owt {
+namespace owt::auto_strategy_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -28,4 +28,4 @@ TEST(AutoStrategy, ANamedOneStays) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::auto_strategy_test

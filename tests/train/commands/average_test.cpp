@@ -10,7 +10,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::average_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -177,4 +177,4 @@ TEST_F(AverageTest, ADamagedCheckpointAndAnotherModelAreErrorsThatLeaveNothing) 
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::average_test

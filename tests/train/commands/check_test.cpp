@@ -7,7 +7,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/runs.h"
 
-namespace owt {
+namespace owt::check_test {
 namespace {
 
 using ::testing::AllOf;
@@ -134,4 +134,4 @@ TEST(Check, AStepWithoutAGradientOfAllItsRowsIsAnError) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::check_test

@@ -11,7 +11,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::extract_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -60,4 +60,4 @@ TEST_P(ExtractTest, FeaturesAreChannelsFirstInTheOrderOfTheImages) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::extract_test

@@ -8,7 +8,7 @@
 #include "src/train/files/safetensors.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::fine_tuning_test {
 namespace {
 
 using ::testing::AllOf;
@@ -129,4 +129,4 @@ TEST_F(FineTuning, SaysWhatCannotBeExcepted) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::fine_tuning_test

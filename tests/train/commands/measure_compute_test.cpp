@@ -11,7 +11,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::measure_compute_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -258,4 +258,4 @@ TEST(MedianOfMeans, CountsStopsThatComeAgainAndNoOther) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::measure_compute_test

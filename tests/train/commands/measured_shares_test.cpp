@@ -5,7 +5,7 @@
 
 #include "tests/support/runs.h"
 
-namespace owt {
+namespace owt::measured_shares_test {
 namespace {
 
 using ::testing::AllOf;
@@ -56,4 +56,4 @@ TEST(MeasuredShares, AreLeftAloneWhereTheRecipeDoesNotAsk) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::measured_shares_test

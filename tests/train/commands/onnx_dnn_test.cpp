@@ -13,7 +13,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/saved_net.h"
 
-namespace owt {
+namespace owt::onnx_dnn_test {
 namespace {
 
 constexpr int64_t kRows = 3;
@@ -194,4 +194,4 @@ TEST(OnnxDnn, RawPixelsAreNormalisedAsTheRecipeDoes) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::onnx_dnn_test

@@ -12,7 +12,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/saved_net.h"
 
-namespace owt {
+namespace owt::onnx_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -129,4 +129,4 @@ TEST(Onnx, TheFormatIsTheOldestThatKnowsTheOpset) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::onnx_test

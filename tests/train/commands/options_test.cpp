@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace owt {
+namespace owt::options_test {
 namespace {
 
 using testing::AllOf;
@@ -186,4 +186,4 @@ TEST(Options, AnOptionalListMayBeEmpty) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::options_test

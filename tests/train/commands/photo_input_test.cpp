@@ -6,7 +6,7 @@
 
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::photo_input_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -105,4 +105,4 @@ TEST(PhotoInput, WhatIsNoPhotoIsAnError) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::photo_input_test

@@ -10,7 +10,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::planner_files_test {
 namespace {
 
 using ::testing::AllOf;
@@ -182,4 +182,4 @@ TEST(PredictionJson, HoldsEveryLaunchOfOneWorkersStepWhereItWasEstimated) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::planner_files_test

@@ -12,7 +12,7 @@
 #include "tests/support/saved_net.h"
 #include "tests/support/shards.h"
 
-namespace owt {
+namespace owt::predict_photos_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -183,4 +183,4 @@ TEST_F(ClassifierTest, FeaturesOfManyPhotosAreInTheirOrder) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::predict_photos_test

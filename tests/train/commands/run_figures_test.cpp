@@ -8,7 +8,7 @@
 #include "src/train/files/safetensors.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::run_figures_test {
 namespace {
 
 using ::testing::AllOf;
@@ -142,4 +142,4 @@ TEST_F(RunFigures, TensorsThatTheModelDoesNotHaveAreNamed) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::run_figures_test

@@ -14,7 +14,7 @@
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::run_gpu_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -173,4 +173,4 @@ TEST_F(SeveralGpus, TooFewForTheWorkersIsAnErrorThatNamesTheCure) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::run_gpu_test

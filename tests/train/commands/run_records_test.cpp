@@ -8,7 +8,7 @@
 #include "src/core/log.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::run_records_test {
 namespace {
 
 using ::testing::AllOf;
@@ -238,4 +238,4 @@ TEST_F(RunRecords, TheFirstLinesOfTheLogSayWhatRunsWhere) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::run_records_test

@@ -10,7 +10,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::checkpoint_files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -319,4 +319,4 @@ TEST_F(CheckpointTest, GivingUpRemovesTheHalfOne) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::checkpoint_files_test

@@ -9,7 +9,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::json_values_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -39,4 +39,4 @@ TEST(JsonText, SaysWhatIsUnderAKeyAndWhatWasWanted) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::json_values_test

@@ -8,7 +8,7 @@
 #include "tests/support/harness.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::npy_test {
 namespace {
 
 TEST(Npy, IsTheHeaderOfVersion1AndTheElementsInRowOrder) {
@@ -56,4 +56,4 @@ TEST(Npy, WithoutAllItsRowsThereIsNoFile) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::npy_test

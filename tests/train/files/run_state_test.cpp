@@ -10,7 +10,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::run_state_test {
 namespace {
 
 using testing::HasSubstr;
@@ -103,4 +103,4 @@ TEST(RunState, RejectsAnythingElseAndNamesTheFile) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::run_state_test

@@ -11,7 +11,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::safetensors_test {
 namespace {
 
 using testing::AllOf;
@@ -329,4 +329,4 @@ TEST_F(SafetensorsTest, TheDataBeginsAtTheNextMultipleOfEight) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::safetensors_test

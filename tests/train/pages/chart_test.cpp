@@ -7,7 +7,7 @@
 
 #include "src/train/pages/bars.h"
 
-namespace owt {
+namespace owt::chart_test {
 namespace {
 
 using ::testing::DoubleEq;
@@ -220,4 +220,4 @@ TEST(Bars, OfNothingAreNone) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::chart_test

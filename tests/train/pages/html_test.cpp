@@ -7,7 +7,7 @@
 
 #include "src/train/pages/csv_table.h"
 
-namespace owt {
+namespace owt::html_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -87,4 +87,4 @@ TEST(CsvTable, FieldsMayBeQuoted) {
 TEST(CsvTable, OfNothingHasNoRows) { EXPECT_TRUE(csv_table_from("").rows.empty()); }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::html_test

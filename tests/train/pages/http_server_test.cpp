@@ -12,7 +12,7 @@
 #include "src/core/check.h"
 #include "tests/support/message_of.h"
 
-namespace owt {
+namespace owt::http_server_test {
 namespace {
 
 using ::testing::AllOf;
@@ -204,4 +204,4 @@ TEST(HttpServerAddresses, ThoseThatCannotBeListenedAtAreNamed) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::http_server_test

@@ -11,7 +11,7 @@
 #include "src/train/metrics.h"
 #include "tests/support/temp_folder.h"
 
-namespace owt {
+namespace owt::metrics_reader_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -206,4 +206,4 @@ TEST_F(MetricsReaderTest, AFileThatCannotBeReadIsAnError) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::metrics_reader_test

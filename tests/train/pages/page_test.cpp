@@ -15,7 +15,7 @@
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"
 
-namespace owt {
+namespace owt::page_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -397,4 +397,4 @@ TEST_F(Pages, ShowWhatIsTakenForWhat) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::page_test

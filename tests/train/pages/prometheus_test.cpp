@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-namespace owt {
+namespace owt::prometheus_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -89,4 +89,4 @@ TEST(Prometheus, SamplesOfOneNameStandTogether) {
 }
 
 }  // namespace
-}  // namespace owt
+}  // namespace owt::prometheus_test
