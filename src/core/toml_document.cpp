@@ -122,6 +122,15 @@ std::string as_number(std::string text, const std::string& source) {
   return text;
 }
 
+// Whether it reads as an integer of TOML, of however many digits: decimal, 0x, 0o or 0b.
+bool reads_as_integer(std::string_view text) {
+  if (text.starts_with('+') || text.starts_with('-')) text.remove_prefix(1);
+  const bool based = text.starts_with("0x") || text.starts_with("0o") || text.starts_with("0b");
+  const std::string_view digits = based ? text.substr(2) : text;
+  return !digits.empty() && (based || digits[0] != '0') &&
+         digits.find_first_not_of(text.starts_with("0x") ? "0123456789abcdefABCDEF" : "0123456789") == digits.npos;
+}
+
 void assign(toml::table& table, const std::string& key, const std::string& text, const std::string& source) {
   check_utf8(text, source);
   try {
@@ -130,6 +139,7 @@ void assign(toml::table& table, const std::string& key, const std::string& text,
   } catch (const toml::parse_error&) {
     if (const std::string number = as_number(text, source); !number.empty() && number != text)
       return assign(table, key, number, source);
+    if (reads_as_integer(text)) fail(source, ": no integer of 64 bits can hold ", text);
     toml::table value = toml::parse("value = 'text'", source);  // a bare word is a string
     *value["value"].as_string() = text;
     table.insert_or_assign(key, std::move(*value.get("value")));

@@ -153,7 +153,7 @@ void check_step_sums(const Plan& plan) {
   if (plan.request.slices > 1) refuse(*sums, "and with data.accumulate it sees a slice at a time");
   if (plan.steps_apart() > 0) refuse(*sums, "and with ps.delay the workers are at different steps");
   if (plan.averages()) refuse(*sums, "and with parallel.average_every the workers learn each by itself");
-  if (plan.rows(plan.request.step_rows).round_sizes(0).size() == 1) return;
+  if (plan.rows(plan.request.step_rows).count_rounds() == 1) return;
   for (int64_t i = plan.boundary; i < std::ssize(layers); ++i)
     if (const LayerPlan& at = plan.layer(i); !at.forward_sums.empty())
       refuse(at, "and behind the boundary it sees a round at a time under ", name_of(plan.request.strategy));

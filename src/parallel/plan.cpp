@@ -135,8 +135,7 @@ int Plan::ranks_of(Group group) const {
 bool Plan::sums_gradients(int64_t layer) const {
   if (layer < boundary)
     return (synchronizes() && ranks_of(front_group()) > 1) || copies_gradients() || request.slices > 1;
-  const bool of_rounds =
-      request.dense_update == DenseUpdate::kStep && rows(request.step_rows).round_sizes(0).size() > 1;
+  const bool of_rounds = request.dense_update == DenseUpdate::kStep && rows(request.step_rows).count_rounds() > 1;
   return replicas() > 1 || of_rounds;
 }
 
@@ -251,7 +250,7 @@ int64_t Plan::trained_tensors(const Bucket& bucket) const {
 }
 
 std::vector<int64_t> Plan::round_rows(const StepRows& step) const {
-  std::vector<int64_t> all(step.round_sizes(0).size());
+  std::vector<int64_t> all(static_cast<size_t>(step.count_rounds()));
   for (int replica = 0; replica < (split() ? replicas() : 1); ++replica) {
     const std::vector<StepRows::RoundSize> sizes = step.round_sizes(replica * model_ranks);
     for (size_t r = 0; r < all.size(); ++r) all[r] += sizes[r].rows;

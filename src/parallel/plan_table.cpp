@@ -50,7 +50,7 @@ std::string Plan::frozen_text() const {
 
 std::string Plan::table() const {
   const StepRows step = rows(request.step_rows);
-  const auto rounds = step.round_sizes(0).size();
+  const auto rounds = step.count_rounds();
   std::string text =
       format("{} on {} rank{} under {}, {} rows per step ({} per rank), {}{} round{}, dense update every {}\n", model,
              ranks(), ranks() == 1 ? "" : "s", name_of(request.strategy), request.step_rows, step.text(),

@@ -162,6 +162,20 @@ std::vector<Round> StepRows::rounds(int rank) const {
   return all;
 }
 
+int StepRows::count_rounds() const {
+  switch (rounds_) {
+    case Rounds::kOwnRows:
+    case Rounds::kAllRows:
+      return slices();
+    case Rounds::kOneRanks:
+    case Rounds::kAPartOfEach:
+      return slices() * model_ranks_;
+    case Rounds::kMicroBatches:
+      return slices() * micro_batches_;
+  }
+  fail("no such rounds");
+}
+
 void StepRows::add_rounds_of(int slice, int rank, std::vector<Round>& all) const {
   const int mine = rank % model_ranks_;
   // Part `index` of `parts` of a rank's rows in the slice.

@@ -65,6 +65,7 @@ class StepRows {
   // The rounds of its group, as this rank sees them: of one slice after the other. Under dp and mp there is one round
   // of the rank's own rows in each.
   std::vector<Round> rounds(int rank) const;
+  int count_rounds() const;  // how many these are, of every rank
   // The sizes of the same rounds, in a time that grows with the ranks of a group and not with their square.
   struct RoundSize {
     int64_t rows;     // of all ranges together

@@ -39,7 +39,7 @@ struct Loads {
     const auto slowness = [&](int rank) {
       return request.speeds.empty() ? 1.0 : 1 / request.speeds[static_cast<size_t>(rank)];
     };
-    rounds.resize(rows.round_sizes(0).size());
+    rounds.resize(static_cast<size_t>(rows.count_rounds()));
     const bool alike =
         rows.alike() && request.shares.empty() && request.speeds.empty();  // no rank has more than the first
     most_slowness = 0;

@@ -253,10 +253,16 @@ class Walking {
     const auto add = [&](const std::optional<Action>& action, int rank, double begin, double end) {
       if (end > begin) path.push_back({action, rank, begin, end});
     };
-    size_t left = walker->passed.size();
+    // Of what it did, in order, how much began before.
+    const auto begun_before = [&](double seconds) {
+      const auto& passed = walker->passed;
+      return std::ranges::partition_point(passed, [=](const Passed& each) { return each.begin_s < seconds; }) -
+             passed.begin();
+    };
+    auto left = begun_before(walker->now_s);
     for (double now = walker->now_s; left > 0;) {
-      const Passed& at = walker->passed[--left];
-      if (at.begin_s >= now) continue;
+      const Passed& at = walker->passed[static_cast<size_t>(--left)];
+      if (at.begin_s >= now) continue;  // it took no time
       // What a GPU does beside may begin a transfer after the wait for it was cut off: then the rank is on the way.
       if (at.sent == kNone || sent_[static_cast<size_t>(at.sent)].begin_s >= now) {
         add(at.action, walker->rank, at.begin_s, std::min(at.end_s, now));
@@ -271,7 +277,7 @@ class Walking {
         if (sent.held_by == kNone) break;
       }
       walker = &walkers_[static_cast<size_t>(sent_[static_cast<size_t>(number)].last)];
-      left = walker->passed.size();
+      left = begun_before(now);
     }
     std::reverse(path.begin(), path.end());
     return path;

@@ -24,9 +24,9 @@ class TransferList {
     for (int64_t i = 0; i < std::ssize(plan_.layers); ++i) add_sums(i);
     for (int slice = 0; slice < rows_.slices(); ++slice) add_slice(rows_.slice(slice));
     const bool every_round = plan_.request.dense_update == DenseUpdate::kRound;
-    const auto updates = every_round ? rows_.round_sizes(first_).size() : 1;
+    const int updates = every_round ? rows_.count_rounds() : 1;
     for (const Bucket& bucket : plan_.back_buckets)
-      for (size_t update = 0; update < updates; ++update)
+      for (int update = 0; update < updates; ++update)
         add(plan_.of_step.dense_gradients, "dense gradients", Collective::kAllReduce, Group::kReplicas,
             Layout::kPartial, Layout::kReplicated, plan_.wire_bytes(bucket), 1,
             plan_.layer(bucket.layers.back()).place);

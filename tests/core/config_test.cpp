@@ -286,7 +286,12 @@ TEST(Config, NumbersCanBeSetAsPeopleWriteThem) {
     EXPECT_EQ(config.table("data").number("rate"), value) << text;
   }
   EXPECT_EQ(message_of([&] { config.set("data.rate", "1e400"); }), "--set data.rate=1e400: no number can hold 1e400");
-  for (const char* text : {"1.2.3", ".", "-", "1.0a", "v.5"}) {
+  for (const char* text :
+       {"9223372036854775808", "-99999999999999999999", "+99999999999999999999", "0x1ffffffffffffffff"})
+    EXPECT_EQ(message_of([&] { config.set("data.batch", text); }),
+              concat("--set data.batch=", text, ": no integer of 64 bits can hold ", text));
+  config.set("data.batch", "9223372036854775807");
+  for (const char* text : {"1.2.3", ".", "-", "1.0a", "v.5", "007", "0xg"}) {
     config.set("name", text);
     EXPECT_EQ(config.string("name"), text);
   }

@@ -135,6 +135,7 @@ void expect_sizes_of_rounds(const StepRows& rows, int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     const auto rounds = rows.rounds(rank);
     const auto sizes = rows.round_sizes(rank);
+    EXPECT_EQ(rows.count_rounds(), std::ssize(rounds));
     ASSERT_EQ(sizes.size(), rounds.size());
     for (size_t r = 0; r < rounds.size(); ++r) {
       int64_t longest = 0;
